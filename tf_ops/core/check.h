@@ -1,0 +1,34 @@
+// SMDDP_CHECK: a promise the library makes to itself. When it is broken there is no state worth keeping, so the
+// process prints where, what and both values, and aborts; mpirun then ends the job.
+#pragma once
+
+#include <cstdio>
+#include <cstdlib>
+#include <sstream>
+#include <string>
+
+namespace smddp::internal {
+
+[[noreturn]] inline void CheckFailed(const char* file, int line, const char* text, const std::string& values) {
+  std::fprintf(stderr, "smddp_tf: internal check failed at %s:%d: %s%s\n", file, line, text, values.c_str());
+  std::abort();
+}
+
+template <class A, class B>
+std::string BothValues(const A& a, const B& b) {
+  std::ostringstream out;
+  out << " (" << a << " against " << b << ")";
+  return out.str();
+}
+
+}  // namespace smddp::internal
+
+#define SMDDP_CHECK(condition)                                                   \
+  do {                                                                           \
+    if (!(condition)) ::smddp::internal::CheckFailed(__FILE__, __LINE__, #condition, ""); \
+  } while (false)
+#define SMDDP_CHECK_OP(a, op, b)                                                                        \
+  do {                                                                                                  \
+    if (!((a)op(b)))                                                                                    \
+      ::smddp::internal::CheckFailed(__FILE__, __LINE__, #a " " #op " " #b, ::smddp::internal::BothValues((a), (b))); \
+  } while (false)

@@ -1,0 +1,55 @@
+#include "core/dtype.h"
+
+namespace smddp {
+namespace {
+
+struct DTypeRow {
+  const char* name;
+  size_t size;
+  bool floating;
+  bool reducible;
+};
+
+constexpr DTypeRow kRows[kDTypeCount] = {
+    {"uint8", 1, false, true},    {"int8", 1, false, true},     {"int32", 4, false, true},
+    {"int64", 8, false, true},    {"float16", 2, true, true},   {"bfloat16", 2, true, true},
+    {"float32", 4, true, true},   {"float64", 8, true, true},   {"bool", 1, false, true},
+    {"int16", 2, false, false},   {"uint16", 2, false, false},  {"uint32", 4, false, false},
+    {"uint64", 8, false, false},  {"complex64", 8, false, false}, {"complex128", 16, false, false},
+};
+
+const DTypeRow& Row(DType dtype) { return kRows[static_cast<int>(dtype)]; }
+
+}  // namespace
+
+size_t SizeOf(DType dtype) { return Row(dtype).size; }
+const char* NameOf(DType dtype) { return Row(dtype).name; }
+bool IsFloating(DType dtype) { return Row(dtype).floating; }
+bool IsReducible(DType dtype) { return Row(dtype).reducible; }
+
+Result<DType> DTypeFromName(const std::string& name) {
+  std::string known;
+  for (int i = 0; i < kDTypeCount; ++i) {
+    if (name == kRows[i].name) return static_cast<DType>(i);
+    known += std::string(i == 0 ? "" : ", ") + kRows[i].name;
+  }
+  return Status(Code::kInvalidArgument, "Expected a dtype of: " + known + ". Received: " + name + ".");
+}
+
+const char* NameOf(ReduceOp op) {
+  switch (op) {
+    case ReduceOp::kAverage:
+      return "Average";
+    case ReduceOp::kSum:
+      return "Sum";
+    case ReduceOp::kMin:
+      return "Min";
+    case ReduceOp::kMax:
+      return "Max";
+    case ReduceOp::kProduct:
+      return "Product";
+  }
+  return "unknown";
+}
+
+}  // namespace smddp

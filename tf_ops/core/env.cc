@@ -1,0 +1,134 @@
+#include "core/env.h"
+
+#include <cctype>
+#include <cerrno>
+#include <cstdlib>
+#include <cstring>
+
+namespace smddp {
+namespace {
+
+const char* Get(const std::string& name) {
+  const char* value = name.empty() ? nullptr : std::getenv(name.c_str());
+  return value != nullptr && *value != '\0' ? value : nullptr;
+}
+
+// The variable's text, and under which name it was found (for the error message).
+struct Found {
+  std::string name;
+  std::string text;
+};
+
+Found Find(const std::string& name) {
+  for (const EnvVariable& variable : EnvVariables()) {
+    if (variable.name != name) continue;
+    if (const char* text = Get(variable.name)) return {variable.name, text};
+    if (const char* text = Get(variable.alias)) return {variable.alias, text};
+    return {name, variable.default_value};
+  }
+  return {name, ""};
+}
+
+Status Unreadable(const Found& found, const char* expected) {
+  return Status(Code::kInvalidArgument, "Environment variable " + found.name + " must be " + expected +
+                                            ". Received: '" + found.text + "'. Correct or unset it on every rank.");
+}
+
+// Digits with an optional KB, MB or GB (powers of 1024).
+Status ReadBytes(const std::string& name, int64_t least, int64_t* value) {
+  const Found found = Find(name);
+  char* end = nullptr;
+  errno = 0;
+  const long long number = std::strtoll(found.text.c_str(), &end, 10);
+  int64_t unit = 1;
+  if (std::strcmp(end, "KB") == 0) unit = 1 << 10;
+  if (std::strcmp(end, "MB") == 0) unit = 1 << 20;
+  if (std::strcmp(end, "GB") == 0) unit = 1 << 30;
+  const bool clean = end != found.text.c_str() && (*end == '\0' || unit > 1) && errno == 0;
+  if (!clean || number < 0 || number > (int64_t{1} << 40) / unit || number * unit < least) {
+    return Unreadable(found, ("a number of bytes of at least " + std::to_string(least)).c_str());
+  }
+  *value = number * unit;
+  return Status::Ok();
+}
+
+Status ReadSeconds(const std::string& name, double* value) {
+  const Found found = Find(name);
+  char* end = nullptr;
+  const double number = std::strtod(found.text.c_str(), &end);
+  if (end == found.text.c_str() || *end != '\0' || !(number >= 0) || number > 1e9) {
+    return Unreadable(found, "a number of seconds, 0 or more");
+  }
+  *value = number;
+  return Status::Ok();
+}
+
+bool IsTrue(const char* text) {
+  return text != nullptr && std::strcmp(text, "0") != 0 && std::strcmp(text, "false") != 0;
+}
+
+}  // namespace
+
+const std::vector<EnvVariable>& EnvVariables() {
+  static const std::vector<EnvVariable> variables = {
+      {"SMDDP_BUCKET_BYTES", "HOROVOD_FUSION_THRESHOLD", "25MB",
+       "Size at which a fusion bucket of gradients is closed, in bytes of what travels (KB, MB, GB understood). 0 gives "
+       "every tensor a bucket of its own. Must agree on all ranks."},
+      {"SMDDP_CHUNK_BYTES", "", "512KB",
+       "Size of the pieces in which a bucket passes through shared memory. Smaller stays in cache, larger costs fewer "
+       "messages. At least 4096. Must agree on all ranks."},
+      {"SMDDP_CPU_ISA", "", "auto",
+       "Instruction set of the CPU kernels: auto, generic, avx2 or avx512. One the CPU lacks falls back to the best it "
+       "has."},
+      {"SMDDP_HOST_ID", "", "",
+       "Text that replaces the host's identity: ranks with equal text form a node. Lets one machine pretend to be "
+       "several, or splits ranks that cannot share memory. Empty: host name, boot id and the shared-memory device."},
+      {"SMDDP_LOG_LEVEL", "HOROVOD_LOG_LEVEL", "warning",
+       "Least severe message that is printed: trace, debug, info, warning, error or off."},
+      {"SMDDP_MPI", "", "auto",
+       "Whether init() uses MPI: auto (when a launcher started the process, or MPI is initialised already), on, off."},
+      {"SMDDP_STALL_ERROR_SECONDS", "HOROVOD_STALL_SHUTDOWN_TIME_SECONDS", "1800",
+       "After so many seconds without the missing ranks a waiting operation becomes an error on all ranks. 0: never."},
+      {"SMDDP_STALL_WARN_SECONDS", "HOROVOD_STALL_CHECK_TIME_SECONDS", "60",
+       "After so many seconds without the missing ranks a warning names them. 0: never."},
+      {"SMDDP_START_TIMEOUT", "HOROVOD_START_TIMEOUT", "300",
+       "Seconds that init() waits for the other ranks before it gives up with an error."},
+  };
+  return variables;
+}
+
+Result<Env> ReadEnv() {
+  Env env;
+  env.host_id = Find("SMDDP_HOST_ID").text;
+  env.cpu_isa = Find("SMDDP_CPU_ISA").text;
+  env.log_level = Find("SMDDP_LOG_LEVEL").text;
+  env.mpi = Find("SMDDP_MPI").text;
+  SMDDP_RETURN_IF_ERROR(ReadBytes("SMDDP_BUCKET_BYTES", 0, &env.bucket_bytes));
+  SMDDP_RETURN_IF_ERROR(ReadBytes("SMDDP_CHUNK_BYTES", 4096, &env.chunk_bytes));
+  SMDDP_RETURN_IF_ERROR(ReadSeconds("SMDDP_STALL_WARN_SECONDS", &env.stall_warn_s));
+  SMDDP_RETURN_IF_ERROR(ReadSeconds("SMDDP_STALL_ERROR_SECONDS", &env.stall_error_s));
+  SMDDP_RETURN_IF_ERROR(ReadSeconds("SMDDP_START_TIMEOUT", &env.start_timeout_s));
+  if (env.mpi != "auto" && env.mpi != "on" && env.mpi != "off") {
+    return Unreadable(Find("SMDDP_MPI"), "auto, on or off");
+  }
+  if (IsTrue(Get("HOROVOD_STALL_CHECK_DISABLE"))) env.stall_warn_s = env.stall_error_s = 0;
+  return env;
+}
+
+bool StartedByLauncher() {
+  for (const char* name : {"OMPI_COMM_WORLD_SIZE", "PMIX_RANK", "PMI_RANK", "PMI_SIZE", "MPI_LOCALNRANKS"}) {
+    if (Get(name) != nullptr) return true;
+  }
+  return false;
+}
+
+int LauncherRank() {
+  for (const char* name : {"OMPI_COMM_WORLD_RANK", "PMIX_RANK", "PMI_RANK"}) {
+    if (const char* text = Get(name)) return std::atoi(text);
+  }
+  return -1;
+}
+
+void SetDefault(const char* name, const char* value) { setenv(name, value, /*overwrite=*/0); }
+
+}  // namespace smddp

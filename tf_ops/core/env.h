@@ -1,0 +1,46 @@
+// Every environment variable the library reads, in one list, with meaning and default. Nothing else calls getenv.
+// docs/environment.md is generated from this list.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "core/status.h"
+
+namespace smddp {
+
+// What the variables say, read once when the session starts.
+struct Env {
+  std::string host_id;           // SMDDP_HOST_ID
+  int64_t bucket_bytes = 0;      // SMDDP_BUCKET_BYTES, HOROVOD_FUSION_THRESHOLD
+  int64_t chunk_bytes = 0;       // SMDDP_CHUNK_BYTES
+  std::string cpu_isa;           // SMDDP_CPU_ISA
+  std::string log_level;         // SMDDP_LOG_LEVEL, HOROVOD_LOG_LEVEL
+  double stall_warn_s = 0;       // SMDDP_STALL_WARN_SECONDS, HOROVOD_STALL_CHECK_TIME_SECONDS
+  double stall_error_s = 0;      // SMDDP_STALL_ERROR_SECONDS, HOROVOD_STALL_SHUTDOWN_TIME_SECONDS
+  double start_timeout_s = 0;    // SMDDP_START_TIMEOUT, HOROVOD_START_TIMEOUT
+  std::string mpi;               // SMDDP_MPI: auto, on, off
+};
+
+// One row of the list.
+struct EnvVariable {
+  std::string name;
+  std::string alias;          // the HOROVOD_* name that is honoured too; ours wins when both are set. "" for none
+  std::string default_value;
+  std::string meaning;
+};
+const std::vector<EnvVariable>& EnvVariables();
+
+// Reads the environment. A value that cannot be read is an error that names the variable, what was expected and what
+// came.
+Result<Env> ReadEnv();
+
+// True when a launcher (mpirun, mpiexec.hydra, srun with PMI or PMIx) started this process.
+bool StartedByLauncher();
+// The rank the launcher gave, or -1: for messages printed before there is a session.
+int LauncherRank();
+// Puts `name=value` into the environment unless the user has set it. Only before MPI is initialised.
+void SetDefault(const char* name, const char* value);
+
+}  // namespace smddp

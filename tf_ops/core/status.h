@@ -1,0 +1,78 @@
+// Status and Result: how every layer reports that something outside went wrong.
+//
+// No layer of the engine throws. A function that can fail returns Status, or Result<T> when it also has a value.
+// A broken promise of our own (a bug) is SMDDP_CHECK in core/check.h, which aborts with both values.
+#pragma once
+
+#include <string>
+#include <utility>
+#include <variant>
+
+namespace smddp {
+
+enum class Code {
+  kOk,
+  kInvalidArgument,     // the caller passed something that cannot work
+  kFailedPrecondition,  // the ranks disagree, or the session is not in the right state
+  kUnavailable,         // a peer has gone
+  kDeadlineExceeded,    // a wait reached its deadline
+  kAborted,             // the session was stopped while the operation was under way
+  kResourceExhausted,   // no memory, no shared memory, no tag
+  kUnimplemented,
+  kInternal,
+};
+
+const char* CodeName(Code code);
+
+class [[nodiscard]] Status {
+ public:
+  Status() = default;
+  Status(Code code, std::string message) : code_(code), message_(std::move(message)) {}
+
+  static Status Ok() { return Status(); }
+
+  bool ok() const { return code_ == Code::kOk; }
+  Code code() const { return code_; }
+  const std::string& message() const { return message_; }
+  std::string ToString() const;
+
+ private:
+  Code code_ = Code::kOk;
+  std::string message_;
+};
+
+// Either a value or the Status that explains why there is none.
+template <class T>
+class [[nodiscard]] Result {
+ public:
+  Result(T value) : content_(std::move(value)) {}           // NOLINT: implicit on purpose
+  Result(Status status) : content_(std::move(status)) {}    // NOLINT: implicit on purpose
+
+  bool ok() const { return std::holds_alternative<T>(content_); }
+  Status status() const { return ok() ? Status::Ok() : std::get<Status>(content_); }
+  T& value() { return std::get<T>(content_); }
+  const T& value() const { return std::get<T>(content_); }
+  T& operator*() { return value(); }
+  const T& operator*() const { return value(); }
+  T* operator->() { return &value(); }
+
+ private:
+  std::variant<T, Status> content_;
+};
+
+}  // namespace smddp
+
+#define SMDDP_RETURN_IF_ERROR(expression)                       \
+  do {                                                          \
+    ::smddp::Status smddp_status_ = (expression);               \
+    if (!smddp_status_.ok()) return smddp_status_;              \
+  } while (false)
+
+#define SMDDP_CONCAT_INNER(a, b) a##b
+#define SMDDP_CONCAT(a, b) SMDDP_CONCAT_INNER(a, b)
+#define SMDDP_ASSIGN_OR_RETURN(target, expression) \
+  SMDDP_ASSIGN_OR_RETURN_IMPL(SMDDP_CONCAT(smddp_result_, __LINE__), target, expression)
+#define SMDDP_ASSIGN_OR_RETURN_IMPL(result, target, expression) \
+  auto result = (expression);                                   \
+  if (!result.ok()) return result.status();                     \
+  target = std::move(*result)
