@@ -1,0 +1,57 @@
+#include "topology/topology.h"
+
+#include <algorithm>
+#include <map>
+
+namespace smddp {
+
+int Group::position_of(int world_rank) const {
+  const auto at = std::find(world_ranks_.begin(), world_ranks_.end(), world_rank);
+  return at == world_ranks_.end() ? -1 : static_cast<int>(at - world_ranks_.begin());
+}
+
+Result<Topology> Topology::Build(int my_rank, const std::vector<std::string>& host_of_rank) {
+  const int size = static_cast<int>(host_of_rank.size());
+  if (my_rank < 0 || my_rank >= size) {
+    return Status(Code::kInvalidArgument, "Expected a rank from 0 to " + std::to_string(size - 1) +
+                                              ". Received: " + std::to_string(my_rank) + ".");
+  }
+  Topology topology;
+  topology.rank_ = my_rank;
+  topology.hosts_ = host_of_rank;
+  std::map<std::string, int> index_of_host;
+  std::vector<std::vector<int>> members;
+  std::vector<int> everybody(size);
+  for (int rank = 0; rank < size; ++rank) {
+    const auto [at, is_new] = index_of_host.try_emplace(host_of_rank[rank], static_cast<int>(members.size()));
+    if (is_new) members.emplace_back();
+    members[at->second].push_back(rank);
+    topology.node_of_.push_back(at->second);
+    everybody[rank] = rank;
+  }
+  topology.world_ = Group(std::move(everybody));
+  topology.rail_count_ = size;
+  for (const std::vector<int>& node : members) {
+    topology.nodes_.emplace_back(node);
+    topology.rail_count_ = std::min(topology.rail_count_, static_cast<int>(node.size()));
+  }
+  topology.node_index_ = topology.node_of_[my_rank];
+  topology.node_ = topology.nodes_[topology.node_index_];
+  topology.local_rank_ = topology.node_.position_of(my_rank);
+
+  std::vector<int> with_my_local_rank;
+  for (const Group& node : topology.nodes_) {
+    if (topology.local_rank_ < node.size()) with_my_local_rank.push_back(node.world_rank(topology.local_rank_));
+  }
+  const Group cross(with_my_local_rank);
+  topology.cross_size_ = cross.size();
+  topology.cross_rank_ = cross.position_of(my_rank);
+  if (topology.is_reducer()) topology.rail_ = cross;
+  return topology;
+}
+
+bool Topology::uniform() const {
+  return std::all_of(nodes_.begin(), nodes_.end(), [this](const Group& node) { return node.size() == node_.size(); });
+}
+
+}  // namespace smddp

@@ -1,0 +1,71 @@
+// Who sits where. Pure data: built from one host id per rank, never changed, no I/O.
+//
+//   node:  every rank on my host              world: everybody
+//   rail:  the ranks with my local rank on every node that has one
+//
+// A node may have more ranks than another. Only the first `rail_count` ranks of a node (the smallest node's size)
+// are reducers, so that every rail has one member on every node; the others contribute and receive.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "core/status.h"
+
+namespace smddp {
+
+// An ordered set of world ranks; the position in the list is the rank inside the group.
+class Group {
+ public:
+  Group() = default;
+  explicit Group(std::vector<int> world_ranks) : world_ranks_(std::move(world_ranks)) {}
+
+  int size() const { return static_cast<int>(world_ranks_.size()); }
+  int world_rank(int position) const { return world_ranks_[position]; }
+  int position_of(int world_rank) const;  // -1 when the rank is not a member
+  const std::vector<int>& world_ranks() const { return world_ranks_; }
+
+ private:
+  std::vector<int> world_ranks_;
+};
+
+class Topology {
+ public:
+  // `host_of_rank[r]` is any text that is equal for ranks of the same node. Nodes are numbered by their first rank.
+  static Result<Topology> Build(int my_rank, const std::vector<std::string>& host_of_rank);
+
+  int rank() const { return rank_; }
+  int size() const { return world_.size(); }
+  int local_rank() const { return local_rank_; }
+  int local_size() const { return node_.size(); }
+  int node_index() const { return node_index_; }
+  int node_count() const { return static_cast<int>(nodes_.size()); }
+  bool uniform() const;  // the same number of ranks on every node
+
+  const Group& world() const { return world_; }
+  const Group& node() const { return node_; }
+  const std::vector<Group>& nodes() const { return nodes_; }
+
+  // Reducers per node: the number of ranks on the smallest node.
+  int rail_count() const { return rail_count_; }
+  bool is_reducer() const { return local_rank_ < rail_count_; }
+  // One member per node, ordered by node. Only reducers have one; for others it is empty.
+  const Group& rail() const { return rail_; }
+
+  // Horovod's "cross" numbers: among the nodes that have my local rank, how many there are and which one is mine.
+  int cross_rank() const { return cross_rank_; }
+  int cross_size() const { return cross_size_; }
+
+  // World rank -> node, and its place there.
+  int node_of(int world_rank) const { return node_of_[world_rank]; }
+  const std::string& host_of(int world_rank) const { return hosts_[world_rank]; }
+
+ private:
+  int rank_ = 0, local_rank_ = 0, node_index_ = 0, rail_count_ = 1, cross_rank_ = 0, cross_size_ = 1;
+  Group world_, node_, rail_;
+  std::vector<Group> nodes_;
+  std::vector<int> node_of_;
+  std::vector<std::string> hosts_;
+};
+
+}  // namespace smddp
