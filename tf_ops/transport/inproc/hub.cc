@@ -1,0 +1,79 @@
+#include "transport/inproc/hub.h"
+
+#include <cstring>
+
+namespace smddp {
+
+void InprocHub::SetDoorbell(int rank, Doorbell* doorbell) {
+  std::lock_guard<std::mutex> lock(mutex_);
+  boxes_[rank].doorbell = doorbell;
+}
+
+void InprocHub::Deliver(int from, int to, bool control, uint32_t tag, std::string bytes) {
+  std::lock_guard<std::mutex> lock(mutex_);
+  boxes_[to].mail.push_back({from, control, tag, std::move(bytes)});
+  if (boxes_[to].doorbell != nullptr) boxes_[to].doorbell->Ring();
+}
+
+std::vector<InprocHub::Mail> InprocHub::Collect(int rank) {
+  std::vector<Mail> mail;
+  std::lock_guard<std::mutex> lock(mutex_);
+  mail.swap(boxes_[rank].mail);
+  return mail;
+}
+
+Result<Ticket> InprocTransport::Send(int peer, Tag tag, BufferView bytes) {
+  hub_.Deliver(rank_, peer, false, PackTag(tag), std::string(reinterpret_cast<const char*>(bytes.data), bytes.size));
+  done_.insert(next_ticket_);
+  return next_ticket_++;
+}
+
+Result<Ticket> InprocTransport::Recv(int peer, Tag tag, BufferView bytes) {
+  receives_.push_back({next_ticket_, Key(peer, PackTag(tag)), bytes});
+  return next_ticket_++;
+}
+
+Status InprocTransport::Post(int peer, std::string message) {
+  hub_.Deliver(rank_, peer, true, 0, std::move(message));
+  return Status::Ok();
+}
+
+bool InprocTransport::Poll(Message* message) {
+  if (control_.empty()) return false;
+  *message = std::move(control_.front());
+  control_.erase(control_.begin());
+  return true;
+}
+
+Result<bool> InprocTransport::Progress() {
+  bool moved = false;
+  for (InprocHub::Mail& mail : hub_.Collect(rank_)) {
+    moved = true;
+    if (mail.control) {
+      control_.push_back({mail.from, std::move(mail.bytes)});
+    } else {
+      arrived_[Key(mail.from, mail.tag)].push_back(std::move(mail.bytes));
+    }
+  }
+  for (auto receive = receives_.begin(); receive != receives_.end();) {
+    const auto at = arrived_.find(receive->key);
+    if (at == arrived_.end()) {
+      ++receive;
+      continue;
+    }
+    const std::string bytes = std::move(at->second.front());
+    at->second.erase(at->second.begin());
+    if (at->second.empty()) arrived_.erase(at);
+    if (bytes.size() != receive->bytes.size) {
+      return Status(Code::kInternal, "Expected a message of " + std::to_string(receive->bytes.size) +
+                                         " bytes, received " + std::to_string(bytes.size()) + ".");
+    }
+    std::memcpy(receive->bytes.data, bytes.data(), bytes.size());
+    done_.insert(receive->ticket);
+    receive = receives_.erase(receive);
+    moved = true;
+  }
+  return moved;
+}
+
+}  // namespace smddp

@@ -1,0 +1,100 @@
+#include "transport/mpi/mpi_transport.h"
+
+#include "core/clock.h"
+#include "transport/mpi/mpi_status.h"
+
+namespace smddp {
+namespace {
+
+// One above every data tag; MPICH allows tags up to 2^29 - 1, which PackTag's 29 bits reach only for the last
+// operation number, which is never given out.
+constexpr int kControlTag = (1 << (24 + 2 + kStepBits)) - 1;
+constexpr double kCancelSeconds = 1.0;
+
+}  // namespace
+
+Result<Ticket> MpiTransport::Send(int peer, Tag tag, BufferView bytes) {
+  MPI_Request request;
+  SMDDP_MPI(MPI_Isend(bytes.data, static_cast<int>(bytes.size), MPI_BYTE, peer, static_cast<int>(PackTag(tag)), comm_,
+                      &request));
+  requests_.emplace(next_ticket_, request);
+  return next_ticket_++;
+}
+
+Result<Ticket> MpiTransport::Recv(int peer, Tag tag, BufferView bytes) {
+  MPI_Request request;
+  SMDDP_MPI(MPI_Irecv(bytes.data, static_cast<int>(bytes.size), MPI_BYTE, peer, static_cast<int>(PackTag(tag)), comm_,
+                      &request));
+  requests_.emplace(next_ticket_, request);
+  return next_ticket_++;
+}
+
+Result<bool> MpiTransport::Test(Ticket ticket) {
+  const auto at = requests_.find(ticket);
+  if (at == requests_.end()) return Status(Code::kInternal, "Unknown transfer.");
+  int done = 0;
+  SMDDP_MPI(MPI_Test(&at->second, &done, MPI_STATUS_IGNORE));
+  if (done) requests_.erase(at);
+  return done != 0;
+}
+
+Status MpiTransport::Post(int peer, std::string message) {
+  posts_.push_back({std::move(message), MPI_REQUEST_NULL});
+  Posted& post = posts_.back();
+  SMDDP_MPI(MPI_Isend(post.bytes.data(), static_cast<int>(post.bytes.size()), MPI_BYTE, peer, kControlTag, comm_,
+                      &post.request));
+  return Status::Ok();
+}
+
+bool MpiTransport::Poll(Message* message) {
+  if (control_inbox_.empty()) return false;
+  *message = std::move(control_inbox_.front());
+  control_inbox_.pop_front();
+  return true;
+}
+
+Result<bool> MpiTransport::Progress() {
+  bool moved = false;
+  for (auto post = posts_.begin(); post != posts_.end();) {
+    int done = 0;
+    SMDDP_MPI(MPI_Test(&post->request, &done, MPI_STATUS_IGNORE));
+    post = done ? posts_.erase(post) : std::next(post);
+    moved |= done != 0;
+  }
+  while (true) {
+    int waiting = 0;
+    MPI_Message handle;
+    MPI_Status status;
+    SMDDP_MPI(MPI_Improbe(MPI_ANY_SOURCE, kControlTag, comm_, &waiting, &handle, &status));
+    if (!waiting) return moved;
+    int bytes = 0;
+    SMDDP_MPI(MPI_Get_count(&status, MPI_BYTE, &bytes));
+    Message message{status.MPI_SOURCE, std::string(bytes, '\0')};
+    SMDDP_MPI(MPI_Mrecv(message.bytes.data(), bytes, MPI_BYTE, &handle, &status));
+    control_inbox_.push_back(std::move(message));
+    moved = true;
+  }
+}
+
+void MpiTransport::Abort() {
+  // A receive that stays posted could write into memory its owner has freed: cancel, and wait a moment for MPI to say
+  // so. Control messages under way get the same moment to leave.
+  for (auto& [ticket, request] : requests_) MPI_Cancel(&request);
+  const Deadline deadline = Deadline::After(kCancelSeconds);
+  while (busy() && !deadline.passed()) {
+    int done = 0;
+    if (!requests_.empty()) {
+      MPI_Test(&requests_.begin()->second, &done, MPI_STATUS_IGNORE);
+      if (done) requests_.erase(requests_.begin());
+    } else {
+      MPI_Test(&posts_.front().request, &done, MPI_STATUS_IGNORE);
+      if (done) posts_.pop_front();
+    }
+  }
+  requests_.clear();
+  // What MPI may still read must stay: left to the process's end on purpose.
+  if (!posts_.empty()) new std::list<Posted>(std::move(posts_));
+  posts_.clear();
+}
+
+}  // namespace smddp

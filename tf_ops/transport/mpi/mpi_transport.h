@@ -1,0 +1,46 @@
+// Tagged, nonblocking messages over MPI.
+#pragma once
+
+#include <mpi.h>
+
+#include <deque>
+#include <list>
+#include <string>
+#include <unordered_map>
+
+#include "transport/transport.h"
+
+namespace smddp {
+
+// Peers are ranks of `comm`, which belongs to the caller and lives longer. Messages are at most 1 GiB: callers cut
+// larger ones.
+class MpiTransport : public Transport {
+ public:
+  explicit MpiTransport(MPI_Comm comm) : comm_(comm) {}
+  ~MpiTransport() override { Abort(); }
+
+  std::string name() const override { return "mpi"; }
+  Result<Ticket> Send(int peer, Tag tag, BufferView bytes) override;
+  Result<Ticket> Recv(int peer, Tag tag, BufferView bytes) override;
+  Result<bool> Test(Ticket ticket) override;
+  Status Post(int peer, std::string message) override;
+  bool Poll(Message* message) override;
+  Result<bool> Progress() override;
+  bool busy() const override { return !requests_.empty() || !posts_.empty(); }
+  bool rings_doorbell() const override { return false; }
+  void Abort() override;
+
+ private:
+  struct Posted {  // a control message on its way
+    std::string bytes;
+    MPI_Request request;
+  };
+
+  MPI_Comm comm_;
+  Ticket next_ticket_ = 1;
+  std::unordered_map<Ticket, MPI_Request> requests_;
+  std::list<Posted> posts_;
+  std::deque<Message> control_inbox_;
+};
+
+}  // namespace smddp

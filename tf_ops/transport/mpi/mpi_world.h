@@ -1,0 +1,44 @@
+// MPI's life cycle and the start-up exchange. The only folder that includes mpi.h is this one.
+#pragma once
+
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "core/clock.h"
+#include "core/status.h"
+#include "transport/transport.h"
+
+namespace smddp {
+
+// The calls of a session go to a communicator of its own, so that they never meet the user's.
+class MpiWorld {
+ public:
+  // Initialises MPI when nobody has. `communicator` points to an MPI_Comm of the caller or is null; `ranks` picks
+  // world ranks (empty: all). Collective over the ranks that take part.
+  static Result<std::unique_ptr<MpiWorld>> Open(const void* communicator, const std::vector<int>& ranks,
+                                                const Deadline& deadline);
+  ~MpiWorld();  // frees the communicator; MPI itself is finalised when the process exits
+
+  int rank() const { return rank_; }
+  int size() const { return size_; }
+  // Every rank's text, in rank order. Collective.
+  Result<std::vector<std::string>> Exchange(const std::string& mine, const Deadline& deadline);
+  std::unique_ptr<Transport> NewTransport();
+  // After an abort the communicator is in an unknown state: leave it to MPI_Finalize.
+  void Abandon() { abandoned_ = true; }
+
+ private:
+  struct Handle;
+  MpiWorld();
+
+  std::unique_ptr<Handle> handle_;
+  int rank_ = 0, size_ = 1;
+  bool abandoned_ = false;
+};
+
+bool MpiIsInitialized();
+bool MpiHasThreadMultiple();
+const char* MpiVersionText();
+
+}  // namespace smddp

@@ -1,0 +1,37 @@
+// One transport for the whole world, made of two: `near` for the ranks of my node, `far` for the others.
+#pragma once
+
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "topology/topology.h"
+#include "transport/transport.h"
+
+namespace smddp {
+
+// Either side may be null when no rank is there.
+class RoutedTransport : public Transport {
+ public:
+  RoutedTransport(const Topology& topology, Transport* near, Transport* far);
+
+  std::string name() const override { return "routed"; }
+  Result<Ticket> Send(int peer, Tag tag, BufferView bytes) override;
+  Result<Ticket> Recv(int peer, Tag tag, BufferView bytes) override;
+  Result<bool> Test(Ticket ticket) override;
+  Status Post(int peer, std::string message) override { return For(peer).Post(peer, std::move(message)); }
+  bool Poll(Message* message) override;
+  Result<bool> Progress() override;
+  bool busy() const override;
+  bool rings_doorbell() const override;
+  void Abort() override;
+
+ private:
+  Transport& For(int peer) { return is_near_[peer] ? *near_ : *far_; }
+
+  std::vector<bool> is_near_;
+  Transport* near_;
+  Transport* far_;
+};
+
+}  // namespace smddp

@@ -1,0 +1,134 @@
+#include "transport/shm/node_channel.h"
+
+#include <algorithm>
+#include <cstring>
+
+#include "core/check.h"
+
+namespace smddp {
+
+NodeChannel::NodeChannel(int position, const NodeLayout& layout, std::vector<std::byte*> segments)
+    : position_(position), layout_(layout), segments_(std::move(segments)), half_read_(layout.members) {
+  SMDDP_CHECK_OP(static_cast<int>(segments_.size()), ==, layout.members);
+}
+
+bool NodeChannel::Reserve(Pool pool, Slot* slot) {
+  const int first = static_cast<int>(pool) * NodeLayout::kSlotsPerPool;
+  int& next = next_slot_[static_cast<int>(pool)];
+  for (int i = 0; i < NodeLayout::kSlotsPerPool; ++i) {
+    const int index = first + (next + i) % NodeLayout::kSlotsPerPool;
+    std::atomic<uint32_t>& readers = *layout_.readers(segments_[position_], index);
+    if (readers.load(std::memory_order_acquire) != 0) continue;
+    readers.store(1, std::memory_order_relaxed);  // held by me
+    next = (index - first + 1) % NodeLayout::kSlotsPerPool;
+    slot->index = index;
+    slot->memory = {layout_.slot(segments_[position_], index), layout_.capacity_of(index)};
+    return true;
+  }
+  return false;
+}
+
+void NodeChannel::Publish(const Slot& slot, const Tag& tag, size_t bytes, const std::vector<int>& readers, bool last) {
+  SMDDP_CHECK_OP(bytes, <=, slot.memory.size);
+  layout_.readers(segments_[position_], slot.index)
+      ->fetch_add(static_cast<uint32_t>(readers.size()), std::memory_order_relaxed);
+  const bool control = layout_.pool_of(slot.index) == Pool::kControl;
+  const SlotNote note = {PackTag(tag), static_cast<uint32_t>(bytes), static_cast<uint16_t>(slot.index),
+                         static_cast<uint8_t>(last), static_cast<uint8_t>(control)};
+  for (int reader : readers) Announce(reader, note);
+  bytes_published_ += static_cast<int64_t>(bytes * readers.size());
+}
+
+void NodeChannel::Announce(int reader, const SlotNote& note) {
+  NoteRing& ring = *layout_.inbox(segments_[reader], position_);
+  const uint32_t at = ring.written.load(std::memory_order_relaxed);
+  SMDDP_CHECK_OP(at - ring.read.load(std::memory_order_acquire), <, NoteRing::kPlaces);
+  ring.notes[at % NoteRing::kPlaces] = note;
+  ring.written.store(at + 1, std::memory_order_release);
+  layout_.doorbell(segments_[reader])->Ring();
+}
+
+void NodeChannel::Release(Slot* slot) {
+  layout_.readers(segments_[position_], slot->index)->fetch_sub(1, std::memory_order_release);
+  *slot = Slot();
+}
+
+bool NodeChannel::Take(int peer, const Tag& tag, Loan* loan) {
+  const auto at = arrived_.find(Key(peer, PackTag(tag)));
+  if (at == arrived_.end()) return false;
+  const SlotNote note = at->second.front();
+  at->second.pop_front();
+  if (at->second.empty()) arrived_.erase(at);
+  *loan = {peer, note.slot, {layout_.slot(segments_[peer], note.slot), note.bytes}, note.last != 0};
+  return true;
+}
+
+void NodeChannel::Return(const Loan& loan) {
+  const uint32_t before =
+      layout_.readers(segments_[loan.peer], loan.index)->fetch_sub(1, std::memory_order_release);
+  // Its owner may sleep for want of a free slot.
+  if (before == 1) layout_.doorbell(segments_[loan.peer])->Ring();
+}
+
+void NodeChannel::PostControl(int peer, std::string message) {
+  outgoing_control_.push_back({peer, std::move(message)});
+  SendControl();
+}
+
+bool NodeChannel::PollControl(Message* message) {
+  if (control_inbox_.empty()) return false;
+  *message = std::move(control_inbox_.front());
+  control_inbox_.pop_front();
+  return true;
+}
+
+bool NodeChannel::Progress() {
+  bool moved = SendControl();
+  for (int sender = 0; sender < size(); ++sender) moved |= DrainInbox(sender);
+  return moved;
+}
+
+bool NodeChannel::SendControl() {
+  bool moved = false;
+  Slot slot;
+  while (!outgoing_control_.empty() && Reserve(Pool::kControl, &slot)) {
+    Outgoing& next = outgoing_control_.front();
+    const size_t bytes = std::min(next.bytes.size() - next.sent, slot.memory.size);
+    std::memcpy(slot.memory.data, next.bytes.data() + next.sent, bytes);
+    next.sent += bytes;
+    const bool last = next.sent == next.bytes.size();
+    Publish(slot, Tag{}, bytes, {next.peer}, last);
+    Release(&slot);
+    if (last) outgoing_control_.pop_front();
+    moved = true;
+  }
+  return moved;
+}
+
+bool NodeChannel::DrainInbox(int sender) {
+  NoteRing& ring = *layout_.inbox(segments_[position_], sender);
+  uint32_t at = ring.read.load(std::memory_order_relaxed);
+  const uint32_t written = ring.written.load(std::memory_order_acquire);
+  if (at == written) return false;
+  for (; at != written; ++at) Accept(sender, ring.notes[at % NoteRing::kPlaces]);
+  ring.read.store(at, std::memory_order_release);
+  return true;
+}
+
+void NodeChannel::Accept(int sender, const SlotNote& note) {
+  // The segment is shared with other processes: check before use.
+  SMDDP_CHECK_OP(static_cast<int>(note.slot), <, NodeLayout::kSlots);
+  SMDDP_CHECK_OP(note.bytes, <=, layout_.capacity_of(note.slot));
+  if (note.control == 0) {
+    arrived_[Key(sender, note.tag)].push_back(note);
+    return;
+  }
+  const Loan loan = {sender, note.slot, {layout_.slot(segments_[sender], note.slot), note.bytes}, note.last != 0};
+  half_read_[sender].append(reinterpret_cast<const char*>(loan.memory.data), loan.memory.size);
+  Return(loan);
+  if (!loan.last) return;
+  control_inbox_.push_back({sender, std::move(half_read_[sender])});
+  half_read_[sender].clear();
+}
+
+}  // namespace smddp

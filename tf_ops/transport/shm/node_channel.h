@@ -1,0 +1,89 @@
+// The shared memory of one node, as one rank sees it: it writes into slots of its own segment, tells readers about
+// them, and reads the slots of others in place. Nothing is copied here.
+//
+// Life of a slot: Reserve (mine) -> write -> Publish to readers -> each reader Takes, reads, Returns -> Release (I am
+// done too) -> free. A slot is free when nobody holds it.
+//
+// Threads: one, the engine's. Other processes (or threads, in tests) hold the other ends.
+#pragma once
+
+#include <deque>
+#include <string>
+#include <unordered_map>
+#include <vector>
+
+#include "core/buffer.h"
+#include "core/status.h"
+#include "transport/shm/node_layout.h"
+#include "transport/transport.h"
+
+namespace smddp {
+
+struct Slot {
+  int index = -1;
+  BufferView memory;
+
+  bool held() const { return index >= 0; }
+};
+
+// A slot of another rank, readable until it is returned.
+struct Loan {
+  int peer = -1;
+  int index = -1;
+  BufferView memory;  // exactly the published bytes
+  bool last = true;
+};
+
+class NodeChannel {
+ public:
+  // `segments[p]` is the segment of the node's member p; all stay alive longer than this object.
+  NodeChannel(int position, const NodeLayout& layout, std::vector<std::byte*> segments);
+
+  int position() const { return position_; }
+  int size() const { return layout_.members; }
+  Doorbell& doorbell() { return *layout_.doorbell(segments_[position_]); }
+  int64_t bytes_published() const { return bytes_published_; }
+  size_t slot_bytes(Pool pool) const { return layout_.slot_bytes[static_cast<int>(pool)]; }
+
+  bool Reserve(Pool pool, Slot* slot);
+  // May be called once per slot and reader. The writes to the slot are visible to whoever takes the note.
+  void Publish(const Slot& slot, const Tag& tag, size_t bytes, const std::vector<int>& readers, bool last = true);
+  void Release(Slot* slot);
+
+  // The oldest note of `peer` under `tag` that has arrived (by Progress).
+  bool Take(int peer, const Tag& tag, Loan* loan);
+  void Return(const Loan& loan);
+
+  // Control messages: `from` is a position in the node.
+  void PostControl(int peer, std::string message);
+  bool PollControl(Message* message);
+
+  // Reads the inbox rings and sends waiting control messages; true when something moved.
+  bool Progress();
+  bool busy() const { return !outgoing_control_.empty(); }
+
+ private:
+  struct Outgoing {
+    int peer;
+    std::string bytes;
+    size_t sent = 0;
+  };
+
+  void Announce(int reader, const SlotNote& note);
+  bool DrainInbox(int sender);
+  bool SendControl();
+  void Accept(int sender, const SlotNote& note);
+  static uint64_t Key(int peer, uint32_t tag) { return (uint64_t(peer) << 32) | tag; }
+
+  const int position_;
+  const NodeLayout layout_;
+  const std::vector<std::byte*> segments_;
+  int64_t bytes_published_ = 0;
+  int next_slot_[kPoolCount] = {};  // where Reserve looks first
+  std::unordered_map<uint64_t, std::deque<SlotNote>> arrived_;
+  std::vector<std::string> half_read_;  // by sender: the control message that is arriving
+  std::deque<Message> control_inbox_;
+  std::deque<Outgoing> outgoing_control_;
+};
+
+}  // namespace smddp

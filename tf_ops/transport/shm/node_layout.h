@@ -1,0 +1,62 @@
+// Where everything lies in the shared memory of one rank. Pure arithmetic: all ranks of a node compute the same.
+//
+//   [doorbell] [one inbox ring per sender of the node] [reader counts] [stage] [result] [copy] [control slots]
+#pragma once
+
+#include <atomic>
+#include <cstddef>
+#include <cstdint>
+
+#include "core/doorbell.h"
+
+namespace smddp {
+
+enum class Pool : int {
+  kStage = 0,    // one chunk: contributions that other ranks of the node will sum
+  kResult = 1,   // one shard of a chunk: sums on their way to the rail and back to the node
+  kCopy = 2,     // pieces of plain messages
+  kControl = 3,  // pieces of control messages: a pool of their own, so that data never holds them up
+};
+constexpr int kPoolCount = 4;
+
+// What a sender tells a receiver about one of its slots.
+struct SlotNote {
+  uint32_t tag = 0;  // PackTag
+  uint32_t bytes = 0;
+  uint16_t slot = 0;
+  uint8_t last = 0;     // the last piece of a message
+  uint8_t control = 0;  // a control message; `tag` is not used
+};
+
+// One sender, one receiver. Never full: a sender has fewer slots than the ring has places, and each slot is
+// announced to one receiver at most once at a time.
+struct NoteRing {
+  static constexpr uint32_t kPlaces = 64;
+  alignas(64) std::atomic<uint32_t> written{0};
+  alignas(64) std::atomic<uint32_t> read{0};
+  SlotNote notes[kPlaces];
+};
+
+struct NodeLayout {
+  static constexpr int kSlotsPerPool = 8;
+  static constexpr int kSlots = kPoolCount * kSlotsPerPool;
+  static_assert(kSlots < static_cast<int>(NoteRing::kPlaces));
+
+  NodeLayout(int members, int reducers, size_t chunk_bytes);
+
+  int members = 1;
+  size_t slot_bytes[kPoolCount] = {};
+  size_t total_bytes = 0;
+
+  Doorbell* doorbell(std::byte* segment) const { return reinterpret_cast<Doorbell*>(segment); }
+  NoteRing* inbox(std::byte* segment, int sender) const;
+  std::atomic<uint32_t>* readers(std::byte* segment, int slot) const;
+  std::byte* slot(std::byte* segment, int slot) const;
+  Pool pool_of(int slot) const { return static_cast<Pool>(slot / kSlotsPerPool); }
+  size_t capacity_of(int slot) const { return slot_bytes[slot / kSlotsPerPool]; }
+
+ private:
+  size_t rings_at_ = 0, readers_at_ = 0, pool_at_[kPoolCount] = {};
+};
+
+}  // namespace smddp

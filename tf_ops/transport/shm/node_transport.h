@@ -1,0 +1,51 @@
+// Plain messages between the ranks of a node: a copy into a slot, a copy out of it, piece by piece. For what is not
+// worth reading in place (broadcast, allgather, control).
+#pragma once
+
+#include <list>
+#include <unordered_set>
+#include <vector>
+
+#include "topology/topology.h"
+#include "transport/shm/node_channel.h"
+#include "transport/transport.h"
+
+namespace smddp {
+
+// Peers are world ranks, all of them members of `node`.
+class NodeTransport : public Transport {
+ public:
+  NodeTransport(Group node, NodeChannel& channel) : node_(std::move(node)), channel_(channel) {}
+
+  std::string name() const override { return "shm"; }
+  Result<Ticket> Send(int peer, Tag tag, BufferView bytes) override;
+  Result<Ticket> Recv(int peer, Tag tag, BufferView bytes) override;
+  Result<bool> Test(Ticket ticket) override { return done_.erase(ticket) > 0; }
+  Status Post(int peer, std::string message) override;
+  bool Poll(Message* message) override;
+  Result<bool> Progress() override;
+  bool busy() const override { return !sends_.empty() || !receives_.empty() || channel_.busy(); }
+  bool rings_doorbell() const override { return true; }
+  void Abort() override;
+
+ private:
+  struct Transfer {
+    Ticket ticket;
+    int peer;  // position in the node
+    Tag tag;
+    BufferView bytes;
+    size_t moved = 0;
+  };
+
+  Ticket Add(std::list<Transfer>* list, int peer, Tag tag, BufferView bytes);
+  bool StepSend(Transfer* send, bool* moved);
+  Result<bool> StepReceive(Transfer* receive, bool* moved);
+
+  Group node_;
+  NodeChannel& channel_;
+  Ticket next_ticket_ = 1;
+  std::list<Transfer> sends_, receives_;  // in order: equal tags are matched first come, first served
+  std::unordered_set<Ticket> done_;
+};
+
+}  // namespace smddp

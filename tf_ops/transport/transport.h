@@ -1,0 +1,65 @@
+// Moves bytes between this process and its peers. Knows ranks and tags; knows nothing of tensors or reductions.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <utility>
+
+#include "core/buffer.h"
+#include "core/status.h"
+
+namespace smddp {
+
+// Tells apart the messages in flight between the same two ranks. Messages of one pair with equal tags are matched in
+// the order in which they were sent and received.
+struct Tag {
+  uint32_t operation = 0;  // which operation: see runtime/operation_id.h; at most kMaxOperation
+  uint8_t stage = 0;       // which part of it, at most kMaxStage
+  uint16_t step = 0;       // which message of that part; transports may keep only its low 3 bits
+};
+constexpr uint32_t kMaxOperation = (1u << 24) - 1;
+constexpr uint8_t kMaxStage = 3;
+constexpr int kStepBits = 3;
+// A task keeps at most this many consecutive steps of one stage in flight to one peer, so that the bits suffice.
+constexpr int kMaxStepsInFlight = 1 << kStepBits;
+
+inline uint32_t PackTag(const Tag& tag) {
+  const uint32_t step = tag.step & (kMaxStepsInFlight - 1);
+  return (tag.operation << (2 + kStepBits)) | (uint32_t{tag.stage} << kStepBits) | step;
+}
+
+using Ticket = uint64_t;
+
+// A control message: small, matched by nothing, delivered in order per sender.
+struct Message {
+  int from = -1;
+  std::string bytes;
+};
+
+// Threads:   one thread, the engine's, makes all calls.
+// Ownership: the caller keeps `bytes` alive until Test has said that the ticket is done, or Abort was called.
+// Progress:  nothing moves except inside Progress; none of the calls blocks.
+class Transport {
+ public:
+  virtual ~Transport() = default;
+  virtual std::string name() const = 0;
+
+  virtual Result<Ticket> Send(int peer, Tag tag, BufferView bytes) = 0;
+  virtual Result<Ticket> Recv(int peer, Tag tag, BufferView bytes) = 0;
+  // True once, when the transfer is complete; the ticket is then forgotten.
+  virtual Result<bool> Test(Ticket ticket) = 0;
+
+  virtual Status Post(int peer, std::string message) = 0;
+  virtual bool Poll(Message* message) = 0;
+
+  // True when something moved.
+  virtual Result<bool> Progress() = 0;
+  // Are transfers or posts under way that only Progress can finish?
+  virtual bool busy() const = 0;
+  // Do peers ring this process's doorbell when they send? If not, somebody must look from time to time.
+  virtual bool rings_doorbell() const = 0;
+  // Gives up every transfer: afterwards the transport touches no caller's memory. Only the destructor may follow.
+  virtual void Abort() = 0;
+};
+
+}  // namespace smddp
