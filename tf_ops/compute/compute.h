@@ -1,0 +1,50 @@
+// Arithmetic on local memory. One implementation per kind of processor; this one file is all the layers above know.
+//
+// Threads:   stateless; any thread may call.
+// Memory:    nothing is allocated or kept. Pointers need only the alignment of their element type.
+// Aliasing:  `into` may be the same address as a source (in place); partial overlap is not allowed.
+#pragma once
+
+#include <cstdint>
+
+#include "core/dtype.h"
+
+namespace smddp {
+
+// value -> value * factor / divisor. Floating types multiply by factor / divisor, computed once in float64 and
+// applied in float32 (half types) or in the element's own precision. Integers are multiplied by `factor` in float64
+// and truncated toward zero when `factor` is not 1, then divided by `divisor` as integers (toward zero): an exact
+// average. bool ignores both.
+struct Scaling {
+  double factor = 1.0;
+  int64_t divisor = 1;
+
+  bool identity() const { return factor == 1.0 && divisor == 1; }
+};
+
+class Compute {
+ public:
+  virtual ~Compute() = default;
+
+  // The instruction set in use, for `build_info`: "avx512", "avx2", "generic".
+  virtual const char* name() const = 0;
+
+  // into[i] = to(scale(from[i])). Same dtype on both sides, or any two of float16, bfloat16, float32, float64.
+  // Rounds to nearest, ties to even; overflow becomes infinity; NaN stays NaN. The identity with equal dtypes is a
+  // plain copy, for every dtype.
+  virtual void Cast(void* into, DType to, const void* from, DType from_dtype, int64_t elements,
+                    const Scaling& scaling) const = 0;
+
+  // into[i] = sources[0][i] op sources[1][i] op ... in exactly this order (so results repeat bit for bit).
+  // float16 and bfloat16 accumulate in float32 and are rounded once at the end. kAverage is not accepted here: the
+  // session lowers it to kSum with a divisor. bool: Sum and Max are "or", Product and Min are "and". NaN propagates
+  // through Min and Max as in NumPy. Needs IsReducible(dtype) and count >= 1; sources may alias `into`.
+  virtual void Reduce(void* into, const void* const* sources, int count, int64_t elements, DType dtype,
+                      ReduceOp op) const = 0;
+};
+
+// The implementation for this machine, chosen once by CPU feature detection (or by SMDDP_CPU_ISA through
+// `requested`: "auto", "generic", "avx2", "avx512"). Asking for one this CPU lacks gives the best one it has.
+const Compute& CpuCompute(const char* requested = "auto");
+
+}  // namespace smddp

@@ -1,0 +1,55 @@
+#include "compute/fused_view.h"
+
+#include <algorithm>
+
+namespace smddp {
+namespace {
+
+const void* At(const void* base, int64_t element, DType dtype) {
+  return static_cast<const std::byte*>(base) + element * static_cast<int64_t>(SizeOf(dtype));
+}
+void* At(void* base, int64_t element, DType dtype) {
+  return static_cast<std::byte*>(base) + element * static_cast<int64_t>(SizeOf(dtype));
+}
+
+}  // namespace
+
+FusedView::FusedView(DType dtype, DType wire, const std::vector<Piece>& pieces, Scaling before, Scaling after,
+                     const Compute& compute)
+    : dtype_(dtype), wire_(wire), before_(before), after_(after), compute_(compute), starts_{0} {
+  for (const Piece& piece : pieces) {
+    if (piece.elements == 0) continue;
+    pieces_.push_back(piece);
+    starts_.push_back(starts_.back() + piece.elements);
+  }
+}
+
+template <class Visit>
+void FusedView::ForEach(Range range, Visit visit) const {
+  size_t i = std::upper_bound(starts_.begin(), starts_.end(), range.begin) - starts_.begin() - 1;
+  for (int64_t at = range.begin; at < range.end; ++i) {
+    const int64_t end = std::min(range.end, starts_[i + 1]);
+    visit(pieces_[i], at - starts_[i], end - at, at - range.begin);
+    at = end;
+  }
+}
+
+const void* FusedView::Direct(Range range) const {
+  if (range.empty() || dtype_ != wire_ || !before_.identity()) return nullptr;
+  const size_t i = std::upper_bound(starts_.begin(), starts_.end(), range.begin) - starts_.begin() - 1;
+  return range.end <= starts_[i + 1] ? At(pieces_[i].input, range.begin - starts_[i], dtype_) : nullptr;
+}
+
+void FusedView::Pack(Range range, void* into) const {
+  ForEach(range, [&](const Piece& piece, int64_t first, int64_t count, int64_t offset) {
+    compute_.Cast(At(into, offset, wire_), wire_, At(piece.input, first, dtype_), dtype_, count, before_);
+  });
+}
+
+void FusedView::Unpack(Range range, const void* from) const {
+  ForEach(range, [&](const Piece& piece, int64_t first, int64_t count, int64_t offset) {
+    compute_.Cast(At(piece.output, first, dtype_), dtype_, At(from, offset, wire_), wire_, count, after_);
+  });
+}
+
+}  // namespace smddp

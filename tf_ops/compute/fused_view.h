@@ -1,0 +1,47 @@
+// Many pieces of memory seen as one array: the fusion buffer, without the buffer. Packing and unpacking convert and
+// scale on the way, so every byte is read and written once.
+#pragma once
+
+#include <vector>
+
+#include "compute/compute.h"
+#include "core/buffer.h"
+
+namespace smddp {
+
+struct Piece {
+  const void* input = nullptr;
+  void* output = nullptr;  // may equal `input`
+  int64_t elements = 0;
+};
+
+// Threads:   one at a time.
+// Ownership: the memory of the pieces is the caller's and outlives the view.
+class FusedView {
+ public:
+  // Elements are `dtype` in memory and `wire` when packed. `before` applies when packing, `after` when unpacking.
+  FusedView(DType dtype, DType wire, const std::vector<Piece>& pieces, Scaling before, Scaling after,
+            const Compute& compute);
+
+  int64_t elements() const { return starts_.back(); }
+  DType wire() const { return wire_; }
+  const Compute& compute() const { return compute_; }
+
+  // Where the range could be read as it will travel, without packing; null when it must be packed.
+  const void* Direct(Range range) const;
+  void Pack(Range range, void* into) const;
+  void Unpack(Range range, const void* from) const;
+
+ private:
+  // Calls visit(piece, first element inside the piece, elements, first element inside the range).
+  template <class Visit>
+  void ForEach(Range range, Visit visit) const;
+
+  const DType dtype_, wire_;
+  const Scaling before_, after_;
+  const Compute& compute_;
+  std::vector<Piece> pieces_;    // without empty ones
+  std::vector<int64_t> starts_;  // pieces_.size() + 1 offsets
+};
+
+}  // namespace smddp
