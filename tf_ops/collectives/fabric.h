@@ -1,0 +1,26 @@
+// What collectives are run on: put together by the session, used by everybody in this folder.
+#pragma once
+
+#include "compute/compute.h"
+#include "topology/topology.h"
+#include "transport/shm/node_channel.h"
+#include "transport/transport.h"
+
+namespace smddp {
+
+// Ownership: the engine's; all of it lives longer than any task.
+struct Fabric {
+  const Topology& topology;
+  NodeChannel& node;      // the ranks of my node
+  Transport& world;       // everybody
+  const Compute& compute;
+  int64_t chunk_bytes;    // of the wire dtype; equal on all ranks
+};
+
+// The stages of an operation, as they appear in tags.
+constexpr uint8_t kNodeReduceScatterStage = 0;
+constexpr uint8_t kRailReduceScatterStage = 1;
+constexpr uint8_t kRailAllgatherStage = 2;
+constexpr uint8_t kNodeAllgatherStage = 3;
+
+}  // namespace smddp

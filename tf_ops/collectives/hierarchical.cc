@@ -1,0 +1,57 @@
+#include "collectives/hierarchical.h"
+
+#include <algorithm>
+
+#include "collectives/node/stages.h"
+
+namespace smddp {
+namespace {
+
+constexpr int kChunksInFlight = 4;
+static_assert(kChunksInFlight <= kMaxStepsInFlight);
+
+TaskPtr RailAllreduce(const Fabric& fabric, const AllreduceAlgorithm& rail, const Chunk& chunk) {
+  if (!chunk.crosses_nodes()) return nullptr;
+  RailCall call;
+  call.operation = chunk.call.operation;
+  call.step = static_cast<uint16_t>(chunk.index);
+  call.data = chunk.sum;
+  call.elements = chunk.my_shard().size();
+  call.dtype = chunk.call.view->wire();
+  call.op = chunk.call.op;
+  return rail.Begin(fabric.topology.rail(), fabric.topology.rank(), fabric.world, fabric.compute, call);
+}
+
+TaskPtr ReduceMyShard(const Fabric& fabric, const AllreduceAlgorithm& rail, const std::shared_ptr<Chunk>& chunk) {
+  return Sequence({
+      [chunk] { return SumMyShard(chunk); },
+      [&fabric, &rail, chunk] { return RailAllreduce(fabric, rail, *chunk); },
+      [chunk] { return PublishSum(chunk); },
+  });
+}
+
+TaskPtr AllreduceChunk(const Fabric& fabric, const AllreduceAlgorithm& rail, const std::shared_ptr<Chunk>& chunk) {
+  return Sequence({
+      [chunk] { return StageContribution(chunk); },
+      [&fabric, &rail, chunk] {
+        std::vector<TaskPtr> branches;
+        if (!chunk->my_shard().empty()) branches.push_back(ReduceMyShard(fabric, rail, chunk));
+        branches.push_back(CollectSums(chunk));
+        return Parallel(std::move(branches));
+      },
+  });
+}
+
+}  // namespace
+
+TaskPtr HierarchicalAllreduce(const Fabric& fabric, const AllreduceAlgorithm& rail, const FusedCall& call) {
+  const int64_t total = call.view->elements();
+  const int64_t each = std::max<int64_t>(1, fabric.chunk_bytes / static_cast<int64_t>(SizeOf(call.view->wire())));
+  const int chunks = static_cast<int>((total + each - 1) / each);
+  return Pipeline(chunks, kChunksInFlight, [&fabric, &rail, call, total, each](int index) {
+    const Range range = {index * each, std::min(total, (index + 1) * each)};
+    return AllreduceChunk(fabric, rail, std::make_shared<Chunk>(fabric, call, index, range));
+  });
+}
+
+}  // namespace smddp

@@ -1,0 +1,47 @@
+// A piece of a fused allreduce on its way through the node: which part of the data it is, who reduces which shard of
+// it, and where the sum of my shard lies at the moment.
+#pragma once
+
+#include <memory>
+#include <vector>
+
+#include "collectives/fabric.h"
+#include "compute/fused_view.h"
+
+namespace smddp {
+
+// The allreduce that a chunk belongs to. The view outlives the task.
+struct FusedCall {
+  uint32_t operation = 0;
+  const FusedView* view = nullptr;
+  ReduceOp op = ReduceOp::kSum;
+};
+
+struct Chunk {
+  Chunk(const Fabric& fabric, const FusedCall& call, int index, Range range)
+      : fabric(fabric), call(call), index(index), range(range) {}
+
+  const Fabric& fabric;
+  const FusedCall call;
+  const int index;
+  const Range range;  // of the view
+
+  // The sum of my shard: in shared memory when nobody but my node needs it, else in private memory until the rail
+  // stage is done (a rank that waits for another node must not hold what its own node needs to go on).
+  Slot slot;
+  std::unique_ptr<std::byte[]> private_memory;
+  BufferView sum;
+
+  size_t element_size() const { return SizeOf(call.view->wire()); }
+  int me() const { return fabric.node.position(); }
+  Tag tag(uint8_t stage) const { return {call.operation, stage, static_cast<uint16_t>(index)}; }
+  // The part of the view that `reducer` (a local rank) sums; empty for those that are not reducers.
+  Range shard_of(int reducer) const;
+  Range my_shard() const { return shard_of(me()); }
+  bool crosses_nodes() const { return fabric.topology.node_count() > 1; }
+  // The other members of my node that reduce a part of this chunk.
+  std::vector<int> other_reducers() const;
+  std::vector<int> other_members() const;
+};
+
+}  // namespace smddp

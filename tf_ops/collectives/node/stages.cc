@@ -1,0 +1,159 @@
+#include "collectives/node/stages.h"
+
+#include <cstring>
+#include <string>
+#include <vector>
+
+namespace smddp {
+namespace {
+
+class StageTask : public Task {
+ public:
+  explicit StageTask(std::shared_ptr<Chunk> chunk) : chunk_(std::move(chunk)) {}
+
+  Result<Progress> Step() override {
+    const std::vector<int> reducers = chunk_->other_reducers();
+    if (reducers.empty()) return Progress::kDone;
+    NodeChannel& node = chunk_->fabric.node;
+    Slot slot;
+    if (!node.Reserve(Pool::kStage, &slot)) return Progress::kWaiting;
+    for (int reducer : reducers) {
+      const Range shard = chunk_->shard_of(reducer);
+      const size_t offset = (shard.begin - chunk_->range.begin) * chunk_->element_size();
+      chunk_->call.view->Pack(shard, slot.memory.data + offset);
+    }
+    node.Publish(slot, chunk_->tag(kNodeReduceScatterStage), chunk_->range.size() * chunk_->element_size(), reducers);
+    node.Release(&slot);
+    return Progress::kDone;
+  }
+  std::string Describe() const override { return "node reduce-scatter, waiting for room in shared memory"; }
+
+ private:
+  std::shared_ptr<Chunk> chunk_;
+};
+
+class SumTask : public Task {
+ public:
+  explicit SumTask(std::shared_ptr<Chunk> chunk) : chunk_(std::move(chunk)), loans_(chunk_->fabric.node.size()) {}
+
+  Result<Progress> Step() override {
+    if (!AllHere()) return Progress::kWaiting;
+    if (!Room()) return Progress::kWaiting;
+    Sum();
+    return Progress::kDone;
+  }
+  std::string Describe() const override {
+    return "node reduce-scatter, waiting for rank " +
+           std::to_string(chunk_->fabric.topology.node().world_rank(waiting_for_));
+  }
+
+ private:
+  NodeChannel& node() const { return chunk_->fabric.node; }
+
+  bool AllHere() {
+    for (int member : chunk_->other_members()) {
+      if (loans_[member].peer >= 0) continue;
+      waiting_for_ = member;
+      if (!node().Take(member, chunk_->tag(kNodeReduceScatterStage), &loans_[member])) return false;
+    }
+    return true;
+  }
+
+  bool Room() {
+    const size_t bytes = chunk_->my_shard().size() * chunk_->element_size();
+    if (node().size() == 1 || chunk_->crosses_nodes()) {
+      chunk_->private_memory.reset(new std::byte[bytes]);
+      chunk_->sum = {chunk_->private_memory.get(), bytes};
+      return true;
+    }
+    if (!node().Reserve(Pool::kResult, &chunk_->slot)) return false;
+    chunk_->sum = chunk_->slot.memory.Slice(0, bytes);
+    return true;
+  }
+
+  void Sum() {
+    const Range shard = chunk_->my_shard();
+    const size_t offset = (shard.begin - chunk_->range.begin) * chunk_->element_size();
+    std::vector<const void*> sources(loans_.size());
+    for (size_t member = 0; member < loans_.size(); ++member) {
+      sources[member] = static_cast<int>(member) == chunk_->me() ? Mine(shard) : loans_[member].memory.data + offset;
+    }
+    chunk_->fabric.compute.Reduce(chunk_->sum.data, sources.data(), static_cast<int>(sources.size()), shard.size(),
+                                  chunk_->call.view->wire(), chunk_->call.op);
+    for (int member : chunk_->other_members()) node().Return(loans_[member]);
+  }
+
+  // My own contribution where it lies, or packed into the place of the sum when it has to be converted.
+  const void* Mine(Range shard) const {
+    if (const void* direct = chunk_->call.view->Direct(shard)) return direct;
+    chunk_->call.view->Pack(shard, chunk_->sum.data);
+    return chunk_->sum.data;
+  }
+
+  std::shared_ptr<Chunk> chunk_;
+  std::vector<Loan> loans_;  // by local rank
+  int waiting_for_ = 0;
+};
+
+class PublishTask : public Task {
+ public:
+  explicit PublishTask(std::shared_ptr<Chunk> chunk) : chunk_(std::move(chunk)) {}
+
+  Result<Progress> Step() override {
+    NodeChannel& node = chunk_->fabric.node;
+    if (node.size() > 1) {
+      if (!chunk_->slot.held()) {
+        if (!node.Reserve(Pool::kResult, &chunk_->slot)) return Progress::kWaiting;
+        std::memcpy(chunk_->slot.memory.data, chunk_->sum.data, chunk_->sum.size);
+      }
+      node.Publish(chunk_->slot, chunk_->tag(kNodeAllgatherStage), chunk_->sum.size, chunk_->other_members());
+    }
+    chunk_->call.view->Unpack(chunk_->my_shard(), chunk_->sum.data);
+    if (chunk_->slot.held()) node.Release(&chunk_->slot);
+    chunk_->private_memory.reset();
+    return Progress::kDone;
+  }
+  std::string Describe() const override { return "node allgather, waiting for room in shared memory"; }
+
+ private:
+  std::shared_ptr<Chunk> chunk_;
+};
+
+class CollectTask : public Task {
+ public:
+  explicit CollectTask(std::shared_ptr<Chunk> chunk) : chunk_(std::move(chunk)), missing_(chunk_->other_reducers()) {}
+
+  Result<Progress> Step() override {
+    bool moved = false;
+    for (auto reducer = missing_.begin(); reducer != missing_.end();) {
+      Loan loan;
+      if (!chunk_->fabric.node.Take(*reducer, chunk_->tag(kNodeAllgatherStage), &loan)) {
+        ++reducer;
+        continue;
+      }
+      chunk_->call.view->Unpack(chunk_->shard_of(*reducer), loan.memory.data);
+      chunk_->fabric.node.Return(loan);
+      reducer = missing_.erase(reducer);
+      moved = true;
+    }
+    if (missing_.empty()) return Progress::kDone;
+    return moved ? Progress::kMoved : Progress::kWaiting;
+  }
+  std::string Describe() const override {
+    return "node allgather, waiting for rank " +
+           std::to_string(chunk_->fabric.topology.node().world_rank(missing_.front()));
+  }
+
+ private:
+  std::shared_ptr<Chunk> chunk_;
+  std::vector<int> missing_;
+};
+
+}  // namespace
+
+TaskPtr StageContribution(std::shared_ptr<Chunk> chunk) { return std::make_unique<StageTask>(std::move(chunk)); }
+TaskPtr SumMyShard(std::shared_ptr<Chunk> chunk) { return std::make_unique<SumTask>(std::move(chunk)); }
+TaskPtr PublishSum(std::shared_ptr<Chunk> chunk) { return std::make_unique<PublishTask>(std::move(chunk)); }
+TaskPtr CollectSums(std::shared_ptr<Chunk> chunk) { return std::make_unique<CollectTask>(std::move(chunk)); }
+
+}  // namespace smddp

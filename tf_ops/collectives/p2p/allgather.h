@@ -1,0 +1,15 @@
+// Ring: in step s everybody passes on the block it received in step s - 1. P - 1 steps; every byte is sent P - 1 times
+// in all, each time over the link to the right neighbour.
+#pragma once
+
+#include <vector>
+
+#include "collectives/fabric.h"
+#include "collectives/task.h"
+
+namespace smddp {
+
+// `blocks[r]` is where rank r's bytes lie in the result; mine is filled already. Lengths may differ and may be 0.
+TaskPtr RingAllgather(const Fabric& fabric, uint32_t operation, std::vector<BufferView> blocks);
+
+}  // namespace smddp

@@ -1,0 +1,93 @@
+#include "collectives/task.h"
+
+#include <deque>
+
+namespace smddp {
+namespace {
+
+class SequenceTask : public Task {
+ public:
+  explicit SequenceTask(std::vector<TaskFactory> stages) : stages_(std::move(stages)) {}
+
+  Result<Progress> Step() override {
+    bool moved = false;
+    while (true) {
+      if (current_ == nullptr) {
+        if (next_ == stages_.size()) return Progress::kDone;
+        current_ = stages_[next_++]();
+        continue;
+      }
+      SMDDP_ASSIGN_OR_RETURN(const Progress progress, current_->Step());
+      if (progress != Progress::kDone) return moved ? Progress::kMoved : progress;
+      current_ = nullptr;
+      moved = true;
+    }
+  }
+  std::string Describe() const override { return current_ != nullptr ? current_->Describe() : "about to start"; }
+
+ private:
+  std::vector<TaskFactory> stages_;
+  size_t next_ = 0;
+  TaskPtr current_;
+};
+
+// Steps every task of the list once and drops those that are done.
+template <class List>
+Result<Progress> StepAll(List* running) {
+  bool moved = false;
+  for (auto at = running->begin(); at != running->end();) {
+    SMDDP_ASSIGN_OR_RETURN(const Progress progress, (*at)->Step());
+    moved |= progress != Progress::kWaiting;
+    at = progress == Progress::kDone ? running->erase(at) : std::next(at);
+  }
+  return moved ? Progress::kMoved : Progress::kWaiting;
+}
+
+class ParallelTask : public Task {
+ public:
+  explicit ParallelTask(std::vector<TaskPtr> branches) : running_(std::move(branches)) {}
+
+  Result<Progress> Step() override {
+    SMDDP_ASSIGN_OR_RETURN(const Progress progress, StepAll(&running_));
+    return running_.empty() ? Progress::kDone : progress;
+  }
+  std::string Describe() const override { return running_.empty() ? "done" : running_.front()->Describe(); }
+
+ private:
+  std::vector<TaskPtr> running_;
+};
+
+class PipelineTask : public Task {
+ public:
+  PipelineTask(int fragments, int window, std::function<TaskPtr(int)> fragment)
+      : fragments_(fragments), window_(window), fragment_(std::move(fragment)) {}
+
+  Result<Progress> Step() override {
+    while (static_cast<int>(running_.size()) < window_ && next_ < fragments_) running_.push_back(fragment_(next_++));
+    SMDDP_ASSIGN_OR_RETURN(const Progress progress, StepAll(&running_));
+    return running_.empty() && next_ == fragments_ ? Progress::kDone : progress;
+  }
+  std::string Describe() const override {
+    const std::string where = "piece " + std::to_string(next_ - running_.size() + 1) + " of " +
+                              std::to_string(fragments_);
+    return running_.empty() ? where : where + ", " + running_.front()->Describe();
+  }
+
+ private:
+  const int fragments_, window_;
+  const std::function<TaskPtr(int)> fragment_;
+  int next_ = 0;
+  std::deque<TaskPtr> running_;
+};
+
+}  // namespace
+
+TaskPtr Sequence(std::vector<TaskFactory> stages) { return std::make_unique<SequenceTask>(std::move(stages)); }
+
+TaskPtr Parallel(std::vector<TaskPtr> branches) { return std::make_unique<ParallelTask>(std::move(branches)); }
+
+TaskPtr Pipeline(int fragments, int window, std::function<TaskPtr(int)> fragment) {
+  return std::make_unique<PipelineTask>(fragments, window, std::move(fragment));
+}
+
+}  // namespace smddp

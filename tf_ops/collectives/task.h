@@ -1,0 +1,39 @@
+// One running collective, cut into small steps so that many can share one thread.
+#pragma once
+
+#include <functional>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "core/status.h"
+
+namespace smddp {
+
+enum class Progress {
+  kWaiting,  // nothing could be done
+  kMoved,    // something was done, more is left
+  kDone,
+};
+
+// Threads:   one, the engine's. Steps of different tasks are interleaved.
+// Contract:  Step never blocks. After kDone or an error it is not called again. A task that is destroyed before kDone
+//            leaves no transfer behind only if its transport was aborted first.
+class Task {
+ public:
+  virtual ~Task() = default;
+  virtual Result<Progress> Step() = 0;
+  // "direct exchange, waiting for rank 2", for the stall watch.
+  virtual std::string Describe() const = 0;
+};
+using TaskPtr = std::unique_ptr<Task>;
+using TaskFactory = std::function<TaskPtr()>;
+
+// One after another; a stage is made when the one before it is done. A factory may return null: nothing to do.
+TaskPtr Sequence(std::vector<TaskFactory> stages);
+// Side by side; done when all are.
+TaskPtr Parallel(std::vector<TaskPtr> branches);
+// Fragments 0, 1, 2, ... with at most `window` of them running, started in order; earlier ones step first.
+TaskPtr Pipeline(int fragments, int window, std::function<TaskPtr(int)> fragment);
+
+}  // namespace smddp

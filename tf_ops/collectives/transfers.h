@@ -1,0 +1,34 @@
+// A handful of sends and receives that are waited for together.
+#pragma once
+
+#include <vector>
+
+#include "core/status.h"
+#include "transport/transport.h"
+
+namespace smddp {
+
+class Transfers {
+ public:
+  explicit Transfers(Transport& transport) : transport_(transport) {}
+
+  // Empty buffers are not sent: both sides know the length.
+  Status Send(int peer, Tag tag, BufferView bytes);
+  Status Recv(int peer, Tag tag, BufferView bytes);
+  // True when all that was started has finished.
+  Result<bool> AllDone();
+  // "waiting for rank 2"
+  std::string Describe() const;
+
+ private:
+  struct Pending {
+    Ticket ticket;
+    int peer;
+  };
+  Status Add(int peer, Result<Ticket> ticket);
+
+  Transport& transport_;
+  std::vector<Pending> pending_;
+};
+
+}  // namespace smddp
