@@ -1,0 +1,65 @@
+#include "fusion/plan.h"
+
+#include <cstdio>
+
+namespace smddp {
+namespace {
+
+std::string Exact(double value) {
+  char text[40];
+  std::snprintf(text, sizeof(text), "%.17g", value);
+  return text;
+}
+
+}  // namespace
+
+int64_t TensorSpec::elements() const {
+  int64_t count = 1;
+  for (int64_t extent : shape) count *= extent;
+  return count;
+}
+
+DType WireDTypeFor(const PlanSpec& spec, DType dtype) {
+  const bool narrows = spec.has_wire_dtype && IsFloating(dtype) && SizeOf(spec.wire_dtype) < SizeOf(dtype);
+  return narrows ? spec.wire_dtype : dtype;
+}
+
+std::vector<Bucket> PlanBuckets(const PlanSpec& spec, const FusionLimits& limits) {
+  std::vector<Bucket> buckets;
+  for (size_t i = 0; i < spec.tensors.size(); ++i) {
+    const TensorSpec& tensor = spec.tensors[i];
+    const DType wire = WireDTypeFor(spec, tensor.dtype);
+    const int64_t bytes = tensor.elements() * static_cast<int64_t>(SizeOf(wire));
+    const bool fits = !buckets.empty() && buckets.back().dtype == tensor.dtype &&
+                      buckets.back().wire_bytes() + bytes <= limits.bucket_bytes;
+    if (!fits) {
+      buckets.emplace_back();
+      buckets.back().dtype = tensor.dtype;
+      buckets.back().wire_dtype = wire;
+    }
+    Bucket& bucket = buckets.back();
+    bucket.slots.push_back({static_cast<int>(i), bucket.elements, tensor.elements()});
+    bucket.elements += tensor.elements();
+  }
+  return buckets;
+}
+
+std::vector<std::string> DescribePlan(const PlanSpec& spec) {
+  std::vector<std::string> lines;
+  lines.push_back("reducer " + spec.key);
+  lines.push_back(std::string("op ") + NameOf(spec.op));
+  lines.push_back("prescale factor " + Exact(spec.prescale));
+  lines.push_back("postscale factor " + Exact(spec.postscale));
+  lines.push_back(std::string("wire dtype ") + (spec.has_wire_dtype ? NameOf(spec.wire_dtype) : "as given"));
+  lines.push_back(std::to_string(spec.tensors.size()) + " tensors");
+  for (size_t i = 0; i < spec.tensors.size(); ++i) {
+    std::string line = "tensor " + std::to_string(i) + ": " + NameOf(spec.tensors[i].dtype) + " [";
+    for (size_t d = 0; d < spec.tensors[i].shape.size(); ++d) {
+      line += (d == 0 ? "" : ", ") + std::to_string(spec.tensors[i].shape[d]);
+    }
+    lines.push_back(line + "]");
+  }
+  return lines;
+}
+
+}  // namespace smddp

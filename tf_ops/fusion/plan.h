@@ -1,0 +1,63 @@
+// Which tensors travel together. A pure function: every rank that passes the same list gets the same answer, and a
+// test needs no cluster.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "core/dtype.h"
+
+namespace smddp {
+
+struct TensorSpec {
+  DType dtype = DType::kFloat32;
+  std::vector<int64_t> shape;
+
+  int64_t elements() const;
+};
+
+// Everything the ranks must agree on about one plan. `key` names the reducer that made it ("optimizer.0"), so that
+// two models with equal lists do not share tags.
+struct PlanSpec {
+  std::string key;
+  std::vector<TensorSpec> tensors;
+  ReduceOp op = ReduceOp::kAverage;
+  double prescale = 1.0;
+  double postscale = 1.0;
+  bool has_wire_dtype = false;        // else every tensor travels as it is
+  DType wire_dtype = DType::kFloat32;  // for floating tensors wider than it
+};
+
+// A tensor's place in its bucket. Offsets count elements.
+struct BucketSlot {
+  int tensor = 0;
+  int64_t offset = 0;
+  int64_t elements = 0;
+};
+
+// Consecutive tensors of a plan, one dtype, one wire dtype.
+struct Bucket {
+  DType dtype = DType::kFloat32;
+  DType wire_dtype = DType::kFloat32;
+  int64_t elements = 0;
+  std::vector<BucketSlot> slots;
+
+  int64_t wire_bytes() const { return elements * static_cast<int64_t>(SizeOf(wire_dtype)); }
+};
+
+struct FusionLimits {
+  int64_t bucket_bytes = 25 << 20;  // of the wire dtype; 0 puts every tensor in a bucket of its own
+};
+
+// The dtype in which `dtype` travels under `spec`.
+DType WireDTypeFor(const PlanSpec& spec, DType dtype);
+
+// Walks the list in order and closes a bucket when the dtype changes or the next tensor would pass the limit. A
+// tensor larger than the limit has a bucket of its own. Tensors without elements have a slot but add nothing.
+std::vector<Bucket> PlanBuckets(const PlanSpec& spec, const FusionLimits& limits);
+
+// One line per fact, in order, so that two ranks' texts can be compared and the first difference shown.
+std::vector<std::string> DescribePlan(const PlanSpec& spec);
+
+}  // namespace smddp
