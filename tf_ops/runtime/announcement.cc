@@ -1,0 +1,132 @@
+#include "runtime/announcement.h"
+
+#include "core/wire.h"
+#include "transport/transport.h"
+
+namespace smddp {
+namespace {
+
+constexpr const char* kNames[] = {"allreduce", "broadcast", "allgather", "barrier", "plan"};
+constexpr const char* kCapitalNames[] = {"ALLREDUCE", "BROADCAST", "ALLGATHER", "BARRIER", "PLAN"};
+constexpr int kKinds = 5;
+
+WireWriter Begin(ControlType type) {
+  WireWriter writer;
+  writer.Put(type);
+  return writer;
+}
+
+void PutStatus(WireWriter* writer, const Status& status) {
+  writer->Put(static_cast<uint8_t>(status.code()));
+  writer->PutText(status.message());
+}
+
+Status GetStatus(WireReader* reader) {
+  const uint8_t code = reader->Get<uint8_t>();
+  std::string message = reader->GetText();
+  return Status(code <= static_cast<uint8_t>(Code::kInternal) ? static_cast<Code>(code) : Code::kInternal,
+                std::move(message));
+}
+
+bool IsType(WireReader* reader, ControlType type) { return reader->Get<ControlType>() == type && reader->ok(); }
+
+bool Sane(const Announcement& announcement) {
+  if (static_cast<int>(announcement.kind) >= kKinds || announcement.dtypes.size() != announcement.shapes.size()) {
+    return false;
+  }
+  for (DType dtype : announcement.dtypes) {
+    if (static_cast<int>(dtype) >= kDTypeCount) return false;
+  }
+  return true;
+}
+
+}  // namespace
+
+const char* NameOf(RequestKind kind) { return kNames[static_cast<int>(kind)]; }
+const char* CapitalNameOf(RequestKind kind) { return kCapitalNames[static_cast<int>(kind)]; }
+
+std::string Encode(const Announcement& announcement) {
+  WireWriter writer = Begin(ControlType::kAnnouncement);
+  writer.Put(announcement.kind);
+  writer.PutText(announcement.name);
+  writer.PutList(announcement.dtypes);
+  writer.Put(static_cast<uint32_t>(announcement.shapes.size()));
+  for (const auto& shape : announcement.shapes) writer.PutList(shape);
+  writer.Put(announcement.op);
+  writer.Put(announcement.root);
+  writer.Put(announcement.prescale);
+  writer.Put(announcement.postscale);
+  writer.Put(static_cast<uint32_t>(announcement.facts.size()));
+  for (const std::string& fact : announcement.facts) writer.PutText(fact);
+  return writer.Take();
+}
+
+bool Decode(std::string_view message, Announcement* announcement) {
+  WireReader reader(message);
+  if (!IsType(&reader, ControlType::kAnnouncement)) return false;
+  announcement->kind = reader.Get<RequestKind>();
+  announcement->name = reader.GetText();
+  announcement->dtypes = reader.GetList<DType>();
+  const uint32_t shapes = reader.Get<uint32_t>();
+  for (uint32_t i = 0; i < shapes && reader.ok(); ++i) announcement->shapes.push_back(reader.GetList<int64_t>());
+  announcement->op = reader.Get<ReduceOp>();
+  announcement->root = reader.Get<int32_t>();
+  announcement->prescale = reader.Get<double>();
+  announcement->postscale = reader.Get<double>();
+  const uint32_t facts = reader.Get<uint32_t>();
+  for (uint32_t i = 0; i < facts && reader.ok(); ++i) announcement->facts.push_back(reader.GetText());
+  return reader.at_end() && Sane(*announcement);
+}
+
+std::string Encode(const Verdict& verdict) {
+  WireWriter writer = Begin(ControlType::kVerdict);
+  writer.PutText(verdict.name);
+  PutStatus(&writer, verdict.status);
+  writer.Put(verdict.operation);
+  writer.PutList(verdict.dim0_of_rank);
+  return writer.Take();
+}
+
+bool Decode(std::string_view message, Verdict* verdict) {
+  WireReader reader(message);
+  if (!IsType(&reader, ControlType::kVerdict)) return false;
+  verdict->name = reader.GetText();
+  verdict->status = GetStatus(&reader);
+  verdict->operation = reader.Get<uint32_t>();
+  verdict->dim0_of_rank = reader.GetList<int64_t>();
+  return reader.at_end() && verdict->operation <= kMaxOperation;
+}
+
+std::string EncodeGoodbye(bool clean) {
+  WireWriter writer = Begin(ControlType::kGoodbye);
+  writer.Put(static_cast<uint8_t>(clean));
+  return writer.Take();
+}
+
+bool DecodeGoodbye(std::string_view message, bool* clean) {
+  WireReader reader(message);
+  if (!IsType(&reader, ControlType::kGoodbye)) return false;
+  *clean = reader.Get<uint8_t>() != 0;
+  return reader.at_end();
+}
+
+std::string EncodeAbort(const Status& why) {
+  WireWriter writer = Begin(ControlType::kAbort);
+  PutStatus(&writer, why);
+  return writer.Take();
+}
+
+bool DecodeAbort(std::string_view message, Status* why) {
+  WireReader reader(message);
+  if (!IsType(&reader, ControlType::kAbort)) return false;
+  *why = GetStatus(&reader);
+  return reader.at_end() && !why->ok();
+}
+
+bool TypeOf(std::string_view message, ControlType* type) {
+  if (message.empty()) return false;
+  *type = static_cast<ControlType>(message[0]);
+  return *type >= ControlType::kAnnouncement && *type <= ControlType::kAbort;
+}
+
+}  // namespace smddp

@@ -1,0 +1,54 @@
+// What a rank tells the coordinator of a name, and what the coordinator answers.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "core/dtype.h"
+#include "core/status.h"
+
+namespace smddp {
+
+enum class RequestKind : uint8_t { kAllreduce = 0, kBroadcast = 1, kAllgather = 2, kBarrier = 3, kPlan = 4 };
+
+// "allreduce", ...; and in Horovod's capitals for the texts that scripts grep for.
+const char* NameOf(RequestKind kind);
+const char* CapitalNameOf(RequestKind kind);
+
+struct Announcement {
+  RequestKind kind = RequestKind::kBarrier;
+  std::string name;
+  std::vector<DType> dtypes;                 // one per tensor
+  std::vector<std::vector<int64_t>> shapes;  // one per tensor
+  ReduceOp op = ReduceOp::kSum;
+  int32_t root = 0;
+  double prescale = 1.0;
+  double postscale = 1.0;
+  std::vector<std::string> facts;  // kPlan: fusion/plan.h DescribePlan
+};
+
+struct Verdict {
+  std::string name;
+  Status status;  // not OK: the ranks disagree; the same on every rank
+  uint32_t operation = 0;
+  std::vector<int64_t> dim0_of_rank;  // kAllgather
+};
+
+// Every control message begins with one of these.
+enum class ControlType : uint8_t { kAnnouncement = 1, kVerdict = 2, kGoodbye = 3, kAbort = 4 };
+
+std::string Encode(const Announcement& announcement);
+std::string Encode(const Verdict& verdict);
+std::string EncodeGoodbye(bool clean);
+std::string EncodeAbort(const Status& why);
+
+// Decoding takes the whole message. False: it is not well formed.
+bool TypeOf(std::string_view message, ControlType* type);
+bool Decode(std::string_view message, Announcement* announcement);
+bool Decode(std::string_view message, Verdict* verdict);
+bool DecodeGoodbye(std::string_view message, bool* clean);
+bool DecodeAbort(std::string_view message, Status* why);
+
+}  // namespace smddp

@@ -1,0 +1,29 @@
+// How the engine thread waits: it spins briefly while messages are on their way, then yields, then sleeps on its
+// doorbell, longer and longer. Idle it only sleeps.
+#pragma once
+
+#include <cstdint>
+
+#include "core/doorbell.h"
+
+namespace smddp {
+
+class Backoff {
+ public:
+  // `crowded`: more engine and compute threads than cores, so spinning takes time from those who should answer.
+  // `polled`: some peer cannot ring the doorbell (another host), so sleeps stay short.
+  Backoff(Doorbell& doorbell, bool crowded, bool polled);
+
+  void Reset() { idle_rounds_ = 0; }
+  // Nothing moved in the last round. `seen` is the doorbell's count from before that round; `expecting`: something is
+  // under way. Returns after a while, at once when the bell was rung since.
+  void Wait(uint32_t seen, bool expecting);
+
+ private:
+  Doorbell& doorbell_;
+  const int spins_, yields_;
+  const int64_t longest_expecting_us_, longest_idle_us_;
+  int idle_rounds_ = 0;
+};
+
+}  // namespace smddp

@@ -1,0 +1,55 @@
+// Collects what the ranks announce under one name and decides: go, or an error in the same words for everybody. No
+// rank is special: a name's coordinator is the rank that the name's hash picks. Pure logic, no I/O.
+//
+// Threads: the engine's.
+#pragma once
+
+#include <map>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "runtime/announcement.h"
+#include "topology/topology.h"
+
+namespace smddp {
+
+int CoordinatorOf(const std::string& name, int size);
+
+class Coordinator {
+ public:
+  explicit Coordinator(const Topology& topology) : topology_(topology) {}
+
+  // The verdict once the last rank has announced; `now_ns` starts the clock of the stall watch.
+  std::optional<Verdict> Add(int rank, Announcement announcement, int64_t now_ns);
+
+  // Names that wait longer than `seconds` and for which this was not asked before: sentences naming who is missing.
+  std::vector<std::string> Stalled(int64_t now_ns, double seconds);
+  // Names that wait longer than `seconds`, as errors for the ranks that have announced; they are forgotten here.
+  struct Expired {
+    Verdict verdict;
+    std::vector<int> announced;
+  };
+  std::vector<Expired> Expire(int64_t now_ns, double seconds);
+  // The same for everything that waits for `rank`, which has left.
+  std::vector<Expired> ExpireWaitingFor(int rank, const std::string& why);
+
+ private:
+  struct Entry {
+    std::map<int, Announcement> by_rank;
+    int64_t since_ns = 0;
+    bool reported = false;
+  };
+  std::string DescribeWaiting(const std::string& name, const Entry& entry, int64_t now_ns) const;
+  Expired Expel(const std::string& name, const Entry& entry, Status status) const;
+
+  const Topology& topology_;
+  std::map<std::string, Entry> waiting_;
+  uint32_t count_ = 0;
+};
+
+// OK, or the first disagreement between the announcements of all ranks (FailedPrecondition), or a request that no
+// rank could fulfil (InvalidArgument).
+Status Validate(const std::map<int, Announcement>& by_rank, int size);
+
+}  // namespace smddp

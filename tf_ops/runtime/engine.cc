@@ -1,0 +1,277 @@
+#include "runtime/engine.h"
+
+#include <unistd.h>
+
+#include "core/clock.h"
+#include "core/log.h"
+
+namespace smddp {
+namespace {
+
+constexpr int64_t kWatchEveryNs = 200 * 1000000LL;
+constexpr double kFlushSeconds = 5.0;
+
+Backoff MakeBackoff(FabricParts& parts) {
+  const int local_size = parts.fabric().topology.local_size();
+  const bool crowded = static_cast<int>(std::thread::hardware_concurrency()) < 2 * local_size;
+  return Backoff(parts.node().doorbell(), crowded, /*polled=*/!parts.world().rings_doorbell());
+}
+
+}  // namespace
+
+Engine::Engine(std::unique_ptr<FabricParts> parts, const Env& env)
+    : parts_(std::move(parts)),
+      env_(env),
+      backoff_(MakeBackoff(*parts_)),
+      coordinator_(parts_->fabric().topology),
+      plans_(parts_->fabric(), FusionLimits{env.bucket_bytes},
+             [this](RunningTask task) { Run(std::move(task)); }, trace_) {}
+
+void Engine::Start() {
+  thread_ = std::thread([this] { Loop(); });
+}
+
+void Engine::Stop() {
+  stopping_ = true;
+  parts_->node().doorbell().Ring();
+  if (thread_.joinable()) thread_.join();
+}
+
+bool Engine::Submit(std::function<void()> work) {
+  if (!inbox_.Push(std::move(work))) return false;
+  parts_->node().doorbell().Ring();
+  return true;
+}
+
+void Engine::Loop() {
+  while (true) {
+    const uint32_t seen = parts_->node().doorbell().rings.load(std::memory_order_seq_cst);
+    const bool stopping = stopping_;
+    bool moved = DrainInbox();
+    const Result<bool> progress = parts_->world().Progress();
+    if (!progress.ok()) Fail(progress.status(), /*tell_others=*/true);
+    moved |= progress.ok() && *progress;
+    moved |= ReadControl();
+    moved |= StepTasks();
+    if (stopping) break;
+    const int64_t now_ns = NowNs();
+    if (now_ns - last_watch_ns_ > kWatchEveryNs) {
+      last_watch_ns_ = now_ns;
+      WatchStalls();
+      WatchDepartures();
+    }
+    if (moved) {
+      last_moved_ns_ = now_ns;
+      backoff_.Reset();
+    } else {
+      wakeups_.fetch_add(1, std::memory_order_relaxed);
+      backoff_.Wait(seen, expecting());
+    }
+    buckets_done_ = plans_.buckets_done();
+    node_bytes_ = parts_->node().bytes_published();
+  }
+  Leave();
+}
+
+bool Engine::DrainInbox() {
+  std::vector<std::function<void()>> work;
+  if (!inbox_.TakeAll(&work)) return false;
+  for (auto& item : work) item();
+  return true;
+}
+
+// --- Named requests ---
+
+void Engine::SubmitNamed(NamedRequest request) {
+  if (!failed_.ok()) return request.done(failed_);
+  const Announcement announcement = request.announcement;
+  if (!named_.Add(&request)) return request.done(DuplicateName(announcement));
+  trace_.Record("op_announced", announcement.name, 0);
+  Announce(announcement);
+}
+
+void Engine::Announce(const Announcement& announcement) {
+  const int coordinator = CoordinatorOf(announcement.name, topology().size());
+  if (coordinator == topology().rank()) return OnAnnouncement(coordinator, announcement);
+  Post(coordinator, Encode(announcement));
+}
+
+void Engine::OnAnnouncement(int from, Announcement announcement) {
+  const auto verdict = coordinator_.Add(from, std::move(announcement), NowNs());
+  if (verdict) SendVerdict(*verdict, topology().world().world_ranks());
+}
+
+void Engine::SendVerdict(const Verdict& verdict, const std::vector<int>& to) {
+  for (int rank : to) {
+    if (rank != topology().rank()) Post(rank, Encode(verdict));
+  }
+  for (int rank : to) {
+    if (rank == topology().rank()) OnVerdict(verdict);
+  }
+}
+
+void Engine::OnVerdict(const Verdict& verdict) {
+  NamedRequest request;
+  if (!named_.Take(verdict.name, &request)) return;
+  if (!verdict.status.ok()) return request.done(verdict.status);
+  Result<TaskPtr> task = request.begin(verdict);
+  if (!task.ok()) {
+    request.done(task.status());
+    return Fail(task.status(), /*tell_others=*/true);  // the other ranks have begun
+  }
+  trace_.Record("op_start", verdict.name, 0);
+  RunningTask running;
+  running.task = std::move(*task);
+  running.keep = std::move(request.keep);
+  running.name = std::string(NameOf(request.announcement.kind)) + " '" + verdict.name + "'";
+  running.done = [this, name = verdict.name, done = std::move(request.done)](const Status& status) {
+    trace_.Record("op_done", name, 0);
+    if (status.ok()) named_done_.fetch_add(1, std::memory_order_relaxed);
+    done(status);
+  };
+  Run(std::move(running));
+}
+
+void Engine::Run(RunningTask task) {
+  task.since_ns = NowNs();
+  tasks_.push_back(std::move(task));
+}
+
+// --- Planned reductions ---
+
+void Engine::AddPlan(int id, const PlanSpec& spec) {
+  if (!failed_.ok() || !plans_.Add(id, spec).ok()) return;
+  NamedRequest request;
+  request.announcement.kind = RequestKind::kPlan;
+  request.announcement.name = "plan " + std::to_string(id);
+  request.announcement.facts = DescribePlan(spec);
+  request.begin = [](const Verdict&) -> Result<TaskPtr> { return TaskPtr(); };
+  request.done = [this, id](const Status& status) { plans_.Decide(id, status); };
+  SubmitNamed(std::move(request));
+}
+
+void Engine::ReducePlanned(int id, int index, const TensorRef& tensor, DoneCallback done) {
+  if (!failed_.ok()) return done(failed_);
+  const Status status = plans_.Arrive(id, index, tensor, std::move(done));
+  if (!status.ok()) Fail(status, /*tell_others=*/true);  // its bucket would wait for ever, everywhere
+}
+
+bool Engine::StepTasks() {
+  bool moved = false;
+  for (auto at = tasks_.begin(); at != tasks_.end();) {
+    const Result<Progress> progress = at->task != nullptr ? at->task->Step() : Progress::kDone;
+    if (!progress.ok()) {
+      Fail(progress.status(), /*tell_others=*/true);
+      return true;
+    }
+    moved |= *progress != Progress::kWaiting;
+    if (*progress != Progress::kDone) {
+      ++at;
+      continue;
+    }
+    RunningTask finished = std::move(*at);
+    at = tasks_.erase(at);
+    finished.task.reset();
+    finished.done(Status::Ok());
+  }
+  return moved;
+}
+
+// --- Control messages ---
+
+void Engine::Post(int to, std::string message) {
+  if (departed_.count(to) != 0) return;
+  const Status status = parts_->world().Post(to, std::move(message));
+  if (!status.ok() && failed_.ok()) Fail(status, /*tell_others=*/false);
+}
+
+bool Engine::ReadControl() {
+  Message message;
+  bool moved = false;
+  while (parts_->world().Poll(&message)) {
+    moved = true;
+    const Status status = OnControl(message);
+    if (!status.ok()) Fail(status, /*tell_others=*/true);
+  }
+  return moved;
+}
+
+Status Engine::OnControl(const Message& message) {
+  ControlType type;
+  Announcement announcement;
+  Verdict verdict;
+  Status why;
+  bool clean = false;
+  const bool known = TypeOf(message.bytes, &type);
+  if (known && type == ControlType::kAnnouncement && Decode(message.bytes, &announcement)) {
+    if (failed_.ok()) OnAnnouncement(message.from, std::move(announcement));
+  } else if (known && type == ControlType::kVerdict && Decode(message.bytes, &verdict)) {
+    if (failed_.ok()) OnVerdict(verdict);
+  } else if (known && type == ControlType::kGoodbye && DecodeGoodbye(message.bytes, &clean)) {
+    OnGoodbye(message.from, clean);
+  } else if (known && type == ControlType::kAbort && DecodeAbort(message.bytes, &why)) {
+    Fail(why, /*tell_others=*/false);
+  } else {
+    return Status(Code::kInternal, "Rank " + std::to_string(message.from) +
+                                       " sent a control message that cannot be read. Do all ranks run the same "
+                                       "version of smddp_tf?");
+  }
+  return Status::Ok();
+}
+
+// --- Endings ---
+
+void Engine::Fail(const Status& why, bool tell_others) {
+  if (!failed_.ok()) return;
+  failed_ = why;
+  Log(LogLevel::kError, why.message());
+  if (tell_others) {
+    for (int rank : topology().world().world_ranks()) {
+      if (rank != topology().rank()) Post(rank, EncodeAbort(why));
+    }
+  }
+  parts_->world().Abort();
+  std::list<RunningTask> tasks = std::move(tasks_);
+  tasks_.clear();
+  for (RunningTask& running : tasks) {
+    running.task.reset();
+    running.done(why);
+  }
+  named_.FailAll(why);
+  plans_.FailAll(why);
+}
+
+void Engine::Leave() {
+  inbox_.Close();
+  DrainInbox();
+  const bool clean = tasks_.empty() && !named_.waiting() && !plans_.waiting();
+  if (failed_.ok()) {
+    for (int rank : topology().world().world_ranks()) {
+      if (rank != topology().rank()) Post(rank, EncodeGoodbye(clean));
+    }
+    const Status ended(Code::kAborted, "The session was shut down (hvd.shutdown or the end of the program) while the "
+                                       "operation was under way.");
+    failed_ = ended;
+    if (!clean) {
+      failed_ = Status();
+      Fail(ended, /*tell_others=*/false);
+    }
+  }
+  const Deadline deadline = Deadline::After(kFlushSeconds);
+  while (parts_->world().busy() && !deadline.passed()) {
+    if (!parts_->world().Progress().ok()) break;
+    usleep(50);
+  }
+}
+
+SessionStats Engine::Stats() const {
+  SessionStats stats;
+  stats.planned_buckets = buckets_done_;
+  stats.named_requests = named_done_;
+  stats.node_bytes_sent = node_bytes_;
+  stats.engine_wakeups = wakeups_;
+  stats.arena_bytes = static_cast<int64_t>(parts_->arena_bytes());
+  return stats;
+}
+
+}  // namespace smddp

@@ -1,0 +1,90 @@
+// The engine: one thread that makes every MPI call, steps every collective and answers every caller.
+//
+// Threads:   Submit from any; everything private runs on the engine thread. Stop from the owner.
+// Errors:    what concerns one named request is that request's error. What leaves the ranks in different states (a
+//            peer left half-way, a transport failed) ends the session: every request, here and on the other ranks,
+//            now and later, gets the same error.
+#pragma once
+
+#include <atomic>
+#include <functional>
+#include <list>
+#include <map>
+#include <memory>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "core/env.h"
+#include "core/queue.h"
+#include "runtime/backoff.h"
+#include "runtime/coordinator.h"
+#include "runtime/fabric_parts.h"
+#include "runtime/named_table.h"
+#include "runtime/plan_table.h"
+#include "runtime/trace.h"
+
+namespace smddp {
+
+class Engine {
+ public:
+  Engine(std::unique_ptr<FabricParts> parts, const Env& env);
+  ~Engine() { Stop(); }
+
+  void Start();
+  // Ends what is under way with an error, tells the other ranks, joins the thread. May be called twice.
+  void Stop();
+
+  // Runs `work` on the engine thread, in order; false after Stop.
+  bool Submit(std::function<void()> work);
+
+  // --- engine thread only, from submitted work ---
+  void SubmitNamed(NamedRequest request);
+  void AddPlan(int id, const PlanSpec& spec);
+  void ReducePlanned(int id, int index, const TensorRef& tensor, DoneCallback done);
+
+  const Fabric& fabric() const { return parts_->fabric(); }
+  const Topology& topology() const { return fabric().topology; }
+  Trace& trace() { return trace_; }
+  SessionStats Stats() const;
+
+ private:
+  void Loop();
+  bool DrainInbox();
+  bool ReadControl();
+  Status OnControl(const Message& message);
+  void OnAnnouncement(int from, Announcement announcement);
+  void OnVerdict(const Verdict& verdict);
+  void OnGoodbye(int from, bool clean);
+  void Announce(const Announcement& announcement);
+  void SendVerdict(const Verdict& verdict, const std::vector<int>& to);
+  void Post(int to, std::string message);
+  void Run(RunningTask task);
+  bool StepTasks();
+  void Fail(const Status& why, bool tell_others);
+  void WatchStalls();
+  void WatchDepartures();
+  void Leave();
+  bool expecting() const { return !tasks_.empty() || named_.waiting() || parts_->world().busy(); }
+
+  const std::unique_ptr<FabricParts> parts_;
+  const Env env_;
+  Trace trace_;
+  InboxQueue<std::function<void()>> inbox_;
+  std::thread thread_;
+  std::atomic<bool> stopping_{false};
+
+  // Engine thread only.
+  Backoff backoff_;
+  Coordinator coordinator_;
+  NamedTable named_;
+  PlanTable plans_;
+  std::list<RunningTask> tasks_;
+  Status failed_;
+  std::map<int, int64_t> departed_;  // rank -> when its goodbye came
+  int64_t last_moved_ns_ = 0, last_watch_ns_ = 0;
+
+  std::atomic<int64_t> named_done_{0}, wakeups_{0}, buckets_done_{0}, node_bytes_{0};
+};
+
+}  // namespace smddp

@@ -1,0 +1,174 @@
+#include "runtime/engine_session.h"
+
+#include <cstring>
+
+#include "collectives/hierarchical.h"
+#include "collectives/p2p/allgather.h"
+#include "collectives/p2p/broadcast.h"
+#include "runtime/operation_id.h"
+#include "runtime/scalings.h"
+
+namespace smddp {
+namespace {
+
+Announcement Announce(RequestKind kind, const std::string& name, const std::vector<TensorRef>& tensors) {
+  Announcement announcement;
+  announcement.kind = kind;
+  announcement.name = name;
+  for (const TensorRef& tensor : tensors) {
+    announcement.dtypes.push_back(tensor.dtype);
+    announcement.shapes.push_back(tensor.shape);
+  }
+  return announcement;
+}
+
+// A group of tensors that is reduced together: one fused view for each run of equal dtypes.
+struct AllreduceJob {
+  AllreduceRequest request;
+  std::vector<std::unique_ptr<FusedView>> views;
+};
+
+void FuseRuns(AllreduceJob* job, const Fabric& fabric, const Scalings& scalings) {
+  const std::vector<TensorRef>& tensors = job->request.tensors;
+  for (size_t at = 0; at < tensors.size();) {
+    const DType dtype = tensors[at].dtype;
+    std::vector<Piece> pieces;
+    for (; at < tensors.size() && tensors[at].dtype == dtype; ++at) {
+      pieces.push_back({tensors[at].input, tensors[at].output, tensors[at].elements()});
+    }
+    job->views.push_back(
+        std::make_unique<FusedView>(dtype, dtype, pieces, scalings.before, scalings.after, fabric.compute));
+  }
+}
+
+TaskPtr BeginAllreduce(const Fabric& fabric, AllreduceJob* job, uint32_t operation) {
+  const Scalings scalings = ScalingsFor(job->request.op, job->request.prescale, job->request.postscale,
+                                        fabric.topology.size());
+  FuseRuns(job, fabric, scalings);
+  std::vector<TaskFactory> stages;
+  for (const auto& view : job->views) {
+    const FusedCall call = {operation, view.get(), scalings.op};
+    stages.push_back([&fabric, call] { return HierarchicalAllreduce(fabric, *Algorithms().front(), call); });
+  }
+  return Sequence(std::move(stages));
+}
+
+TaskPtr BeginBroadcast(const Fabric& fabric, const BroadcastRequest& request, uint32_t operation) {
+  std::vector<BufferView> buffers;
+  for (const TensorRef& tensor : request.tensors) {
+    const bool copy = fabric.topology.rank() == request.root && tensor.input != tensor.output && tensor.bytes() > 0;
+    if (copy) std::memcpy(tensor.output, tensor.input, tensor.bytes());
+    buffers.emplace_back(tensor.output, tensor.bytes());
+  }
+  return TreeBroadcast(fabric, operation, request.root, std::move(buffers));
+}
+
+// Bytes of one row: everything but the first dimension.
+size_t RowBytes(const TensorRef& tensor) {
+  size_t bytes = SizeOf(tensor.dtype);
+  for (size_t i = 1; i < tensor.shape.size(); ++i) bytes *= static_cast<size_t>(tensor.shape[i]);
+  return bytes;
+}
+
+Result<TaskPtr> BeginAllgather(const Fabric& fabric, const AllgatherRequest& request, const Verdict& verdict) {
+  SMDDP_ASSIGN_OR_RETURN(void* result, request.allocate(verdict.dim0_of_rank));
+  std::vector<BufferView> blocks;
+  std::byte* at = static_cast<std::byte*>(result);
+  for (int64_t rows : verdict.dim0_of_rank) {
+    blocks.emplace_back(at, static_cast<size_t>(rows) * RowBytes(request.tensor));
+    at += blocks.back().size;
+  }
+  const BufferView& mine = blocks[fabric.topology.rank()];
+  if (mine.size > 0) std::memcpy(mine.data, request.tensor.input, mine.size);
+  return RingAllgather(fabric, verdict.operation, std::move(blocks));
+}
+
+}  // namespace
+
+int64_t TensorRef::elements() const {
+  int64_t count = 1;
+  for (int64_t extent : shape) count *= extent;
+  return count;
+}
+
+EngineSession::EngineSession(std::unique_ptr<FabricParts> parts, const Env& env) : engine_(std::move(parts), env) {
+  engine_.Start();
+}
+
+Result<int> EngineSession::RegisterPlan(const PlanSpec& spec) {
+  if (spec.op != ReduceOp::kAverage && spec.op != ReduceOp::kSum) {
+    return Status(Code::kInvalidArgument, std::string("Gradients are reduced with Average or Sum. Received: ") +
+                                              NameOf(spec.op) + ".");
+  }
+  std::string description;
+  for (const std::string& line : DescribePlan(spec)) description += line + "\n";
+  std::lock_guard<std::mutex> lock(plans_mutex_);
+  const auto [at, is_new] = plans_.try_emplace(description, static_cast<int>(plans_.size()));
+  const int id = at->second;
+  if (id >= kMaxPlans) {
+    return Status(Code::kResourceExhausted, "More than " + std::to_string(kMaxPlans) +
+                                                " different lists of gradients in one session. Wrap the optimizer or "
+                                                "the tape once, outside the training loop.");
+  }
+  if (is_new && !engine_.Submit([this, id, spec] { engine_.AddPlan(id, spec); })) return NotInitialized();
+  return id;
+}
+
+void EngineSession::ReducePlanned(int plan, int index, const TensorRef& tensor, DoneCallback done) {
+  auto work = [this, plan, index, tensor, done]() mutable {
+    engine_.ReducePlanned(plan, index, tensor, std::move(done));
+  };
+  if (!engine_.Submit(std::move(work))) done(NotInitialized());
+}
+
+void EngineSession::SubmitNamed(NamedRequest request) {
+  auto shared = std::make_shared<NamedRequest>(std::move(request));
+  if (!engine_.Submit([this, shared] { engine_.SubmitNamed(std::move(*shared)); })) shared->done(NotInitialized());
+}
+
+void EngineSession::Allreduce(AllreduceRequest request, DoneCallback done) {
+  NamedRequest named;
+  named.announcement = Announce(RequestKind::kAllreduce, request.name, request.tensors);
+  named.announcement.op = request.op;
+  named.announcement.prescale = request.prescale;
+  named.announcement.postscale = request.postscale;
+  auto job = std::make_shared<AllreduceJob>();
+  job->request = std::move(request);
+  named.begin = [this, job](const Verdict& verdict) -> Result<TaskPtr> {
+    return BeginAllreduce(engine_.fabric(), job.get(), verdict.operation);
+  };
+  named.keep = job;
+  named.done = std::move(done);
+  SubmitNamed(std::move(named));
+}
+
+void EngineSession::Broadcast(BroadcastRequest request, DoneCallback done) {
+  NamedRequest named;
+  named.announcement = Announce(RequestKind::kBroadcast, request.name, request.tensors);
+  named.announcement.root = request.root;
+  named.begin = [this, request = std::move(request)](const Verdict& verdict) -> Result<TaskPtr> {
+    return BeginBroadcast(engine_.fabric(), request, verdict.operation);
+  };
+  named.done = std::move(done);
+  SubmitNamed(std::move(named));
+}
+
+void EngineSession::Allgather(AllgatherRequest request, DoneCallback done) {
+  NamedRequest named;
+  named.announcement = Announce(RequestKind::kAllgather, request.name, {request.tensor});
+  named.begin = [this, request = std::move(request)](const Verdict& verdict) {
+    return BeginAllgather(engine_.fabric(), request, verdict);
+  };
+  named.done = std::move(done);
+  SubmitNamed(std::move(named));
+}
+
+void EngineSession::Barrier(BarrierRequest request, DoneCallback done) {
+  NamedRequest named;
+  named.announcement = Announce(RequestKind::kBarrier, request.name, {});
+  named.begin = [](const Verdict&) -> Result<TaskPtr> { return TaskPtr(); };  // that all have come is all there is
+  named.done = std::move(done);
+  SubmitNamed(std::move(named));
+}
+
+}  // namespace smddp

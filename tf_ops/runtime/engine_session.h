@@ -1,0 +1,39 @@
+// Session over an Engine: turns requests into announcements and tasks.
+#pragma once
+
+#include <map>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <vector>
+
+#include "runtime/engine.h"
+#include "runtime/session.h"
+
+namespace smddp {
+
+class EngineSession : public Session {
+ public:
+  EngineSession(std::unique_ptr<FabricParts> parts, const Env& env);
+  void Stop() { engine_.Stop(); }
+
+  const Topology& topology() const override { return engine_.topology(); }
+  Result<int> RegisterPlan(const PlanSpec& spec) override;
+  void ReducePlanned(int plan, int index, const TensorRef& tensor, DoneCallback done) override;
+  void Allreduce(AllreduceRequest request, DoneCallback done) override;
+  void Broadcast(BroadcastRequest request, DoneCallback done) override;
+  void Allgather(AllgatherRequest request, DoneCallback done) override;
+  void Barrier(BarrierRequest request, DoneCallback done) override;
+  SessionStats Stats() const override { return engine_.Stats(); }
+  void TraceStart() override { engine_.trace().Start(); }
+  std::vector<TraceEvent> TraceStop() override { return engine_.trace().Stop(); }
+
+ private:
+  void SubmitNamed(NamedRequest request);
+
+  Engine engine_;
+  std::mutex plans_mutex_;
+  std::map<std::string, int> plans_;  // description -> number
+};
+
+}  // namespace smddp

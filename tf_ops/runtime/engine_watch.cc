@@ -1,0 +1,69 @@
+// The engine's watch: who is waited for too long, and who has left.
+#include "core/clock.h"
+#include "core/log.h"
+#include "runtime/engine.h"
+
+namespace smddp {
+namespace {
+
+// What a rank sent before it left may still be on its way; after this long it is not.
+constexpr int64_t kDepartureGraceNs = 1000 * 1000000LL;
+
+}  // namespace
+
+void Engine::WatchStalls() {
+  if (!failed_.ok()) return;
+  const int64_t now_ns = NowNs();
+  if (env_.stall_warn_s > 0) {
+    for (const std::string& sentence : coordinator_.Stalled(now_ns, env_.stall_warn_s)) {
+      Log(LogLevel::kWarning, sentence);
+    }
+    for (const std::string& sentence : plans_.Stalled(now_ns, env_.stall_warn_s)) Log(LogLevel::kWarning, sentence);
+    for (RunningTask& running : tasks_) {
+      if (running.reported || now_ns - running.since_ns < env_.stall_warn_s * 1e9) continue;
+      running.reported = true;
+      Log(LogLevel::kWarning, running.name + " has been under way for " +
+                                  std::to_string((now_ns - running.since_ns) / 1000000000) + " s: " +
+                                  running.task->Describe());
+    }
+  }
+  if (env_.stall_error_s <= 0) return;
+  for (const auto& expired : coordinator_.Expire(now_ns, env_.stall_error_s)) {
+    SendVerdict(expired.verdict, expired.announced);
+  }
+  for (const RunningTask& running : tasks_) {
+    if (now_ns - running.since_ns < env_.stall_error_s * 1e9) continue;
+    return Fail(Status(Code::kDeadlineExceeded, running.name + " did not finish within " +
+                                                    std::to_string(static_cast<int64_t>(env_.stall_error_s)) +
+                                                    " s (SMDDP_STALL_ERROR_SECONDS): " + running.task->Describe()),
+                /*tell_others=*/true);
+  }
+}
+
+void Engine::OnGoodbye(int from, bool clean) {
+  departed_[from] = NowNs();
+  if (clean) return;
+  Fail(Status(Code::kUnavailable, "Rank " + std::to_string(from) +
+                                      " ended its session (hvd.shutdown, an exception or the end of its program) "
+                                      "while operations were under way. Its own output says why."),
+       /*tell_others=*/false);
+}
+
+void Engine::WatchDepartures() {
+  if (!failed_.ok()) return;
+  const int64_t now_ns = NowNs();
+  for (const auto& [rank, when_ns] : departed_) {
+    if (now_ns - when_ns < kDepartureGraceNs) continue;
+    const std::string who = "Rank " + std::to_string(rank) +
+                            " has ended its session (hvd.shutdown, an exception or the end of its program)";
+    for (const auto& expired : coordinator_.ExpireWaitingFor(rank, who)) SendVerdict(expired.verdict, expired.announced);
+    named_.FailCoordinatedBy(rank, topology().size(), who);
+    if (!tasks_.empty() && now_ns - last_moved_ns_ > kDepartureGraceNs) {
+      return Fail(Status(Code::kUnavailable, who + " while " + tasks_.front().name + " needed it. Do all ranks run "
+                                                   "the same number of steps?"),
+                  /*tell_others=*/true);
+    }
+  }
+}
+
+}  // namespace smddp

@@ -1,0 +1,27 @@
+#include "runtime/fabric_parts.h"
+
+namespace smddp {
+namespace {
+
+std::unique_ptr<Transport> NearTransport(const Topology& topology, NodeChannel& node) {
+  return topology.local_size() > 1 ? std::make_unique<NodeTransport>(topology.node(), node) : nullptr;
+}
+
+}  // namespace
+
+NodeLayout FabricParts::LayoutFor(const Topology& topology, const Env& env) {
+  return NodeLayout(topology.local_size(), topology.rail_count(), static_cast<size_t>(env.chunk_bytes));
+}
+
+FabricParts::FabricParts(Topology topology, const Env& env, std::vector<std::byte*> segments,
+                         std::shared_ptr<void> memory, std::unique_ptr<Transport> far)
+    : topology_(std::move(topology)),
+      memory_(std::move(memory)),
+      layout_(LayoutFor(topology_, env)),
+      node_(topology_.local_rank(), layout_, std::move(segments)),
+      near_(NearTransport(topology_, node_)),
+      far_(std::move(far)),
+      world_(topology_, near_.get(), far_.get()),
+      fabric_{topology_, node_, world_, CpuCompute(env.cpu_isa.c_str()), env.chunk_bytes} {}
+
+}  // namespace smddp

@@ -1,0 +1,40 @@
+// Puts together what collectives run on, and owns it.
+#pragma once
+
+#include <memory>
+#include <vector>
+
+#include "collectives/fabric.h"
+#include "core/env.h"
+#include "topology/topology.h"
+#include "transport/routed.h"
+#include "transport/shm/node_channel.h"
+#include "transport/shm/node_transport.h"
+
+namespace smddp {
+
+class FabricParts {
+ public:
+  // `segments[p]`: the memory of my node's member p, kept alive by `memory`. `far` reaches the ranks of other nodes
+  // and may be null when there are none.
+  FabricParts(Topology topology, const Env& env, std::vector<std::byte*> segments, std::shared_ptr<void> memory,
+              std::unique_ptr<Transport> far);
+
+  static NodeLayout LayoutFor(const Topology& topology, const Env& env);
+
+  const Fabric& fabric() const { return fabric_; }
+  NodeChannel& node() { return node_; }
+  Transport& world() { return world_; }
+  size_t arena_bytes() const { return layout_.total_bytes; }
+
+ private:
+  const Topology topology_;
+  const std::shared_ptr<void> memory_;
+  const NodeLayout layout_;
+  NodeChannel node_;
+  std::unique_ptr<Transport> near_, far_;
+  RoutedTransport world_;
+  const Fabric fabric_;
+};
+
+}  // namespace smddp

@@ -1,0 +1,61 @@
+#include "runtime/inproc_cluster.h"
+
+#include "runtime/engine_session.h"
+#include "transport/inproc/hub.h"
+#include "transport/shm/segment.h"
+
+namespace smddp {
+namespace {
+
+class Cluster : public InprocCluster {
+ public:
+  explicit Cluster(int size) : hub_(size) {}
+  ~Cluster() override {
+    // All say goodbye before any memory goes: engines read one another's segments.
+    for (auto& session : sessions_) session->Stop();
+  }
+
+  int size() const override { return static_cast<int>(sessions_.size()); }
+  Session& session(int rank) override { return *sessions_[rank]; }
+
+  Status Start(const ClusterOptions& options) {
+    Env env;
+    env.chunk_bytes = options.chunk_bytes;
+    env.bucket_bytes = options.bucket_bytes;
+    env.cpu_isa = options.cpu_isa;
+    std::vector<Topology> topologies;
+    for (size_t rank = 0; rank < options.host_of_rank.size(); ++rank) {
+      SMDDP_ASSIGN_OR_RETURN(Topology topology, Topology::Build(static_cast<int>(rank), options.host_of_rank));
+      SMDDP_ASSIGN_OR_RETURN(Segment segment, Segment::Private(FabricParts::LayoutFor(topology, env).total_bytes));
+      memory_->push_back(std::move(segment));
+      topologies.push_back(std::move(topology));
+    }
+    for (Topology& topology : topologies) Add(std::move(topology), env);
+    return Status::Ok();
+  }
+
+ private:
+  void Add(Topology topology, const Env& env) {
+    const int rank = topology.rank();
+    std::vector<std::byte*> segments;
+    for (int member : topology.node().world_ranks()) segments.push_back((*memory_)[member].data());
+    auto parts = std::make_unique<FabricParts>(std::move(topology), env, std::move(segments), memory_,
+                                               std::make_unique<InprocTransport>(hub_, rank));
+    hub_.SetDoorbell(rank, &parts->node().doorbell());
+    sessions_.push_back(std::make_unique<EngineSession>(std::move(parts), env));
+  }
+
+  InprocHub hub_;
+  std::shared_ptr<std::vector<Segment>> memory_ = std::make_shared<std::vector<Segment>>();
+  std::vector<std::unique_ptr<EngineSession>> sessions_;
+};
+
+}  // namespace
+
+Result<std::unique_ptr<InprocCluster>> StartInprocCluster(const ClusterOptions& options) {
+  auto cluster = std::make_unique<Cluster>(static_cast<int>(options.host_of_rank.size()));
+  SMDDP_RETURN_IF_ERROR(cluster->Start(options));
+  return std::unique_ptr<InprocCluster>(std::move(cluster));
+}
+
+}  // namespace smddp

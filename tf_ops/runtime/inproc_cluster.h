@@ -1,0 +1,29 @@
+// A whole job inside one process, for tests: every rank is a session with an engine thread of its own; ranks of equal
+// host share memory, the others talk through a table of mailboxes. Everything above the transports is the real thing.
+#pragma once
+
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "runtime/session.h"
+
+namespace smddp {
+
+class InprocCluster {
+ public:
+  virtual ~InprocCluster() = default;
+  virtual int size() const = 0;
+  virtual Session& session(int rank) = 0;
+};
+
+struct ClusterOptions {
+  std::vector<std::string> host_of_rank;
+  int64_t chunk_bytes = 512 << 10;
+  int64_t bucket_bytes = 25 << 20;
+  std::string cpu_isa = "auto";
+};
+
+Result<std::unique_ptr<InprocCluster>> StartInprocCluster(const ClusterOptions& options);
+
+}  // namespace smddp

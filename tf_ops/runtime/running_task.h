@@ -1,0 +1,25 @@
+// A collective under way, and what is owed to its caller.
+#pragma once
+
+#include <functional>
+#include <memory>
+#include <string>
+
+#include "collectives/task.h"
+#include "runtime/session.h"
+
+namespace smddp {
+
+struct RunningTask {
+  TaskPtr task;
+  DoneCallback done;           // called once, after the task is destroyed
+  std::shared_ptr<void> keep;  // what the task refers to
+  std::string name;
+  int64_t since_ns = 0;
+  bool reported = false;  // by the stall watch
+};
+
+// Hands a task to the engine. Engine thread only.
+using TaskRunner = std::function<void(RunningTask)>;
+
+}  // namespace smddp

@@ -1,0 +1,127 @@
+// The session: everything a framework may ask of the engine. The only header that ops/ and python/ need.
+//
+// Threads:   every method may be called from any thread and none of them waits for another rank, except Start and
+//            Shutdown. `done` callbacks run on the engine thread and must be short: hand over, do not compute.
+// Ownership: the memory behind a request stays the caller's and must live until `done` was called. `done` is called
+//            exactly once for every request, also when it is refused or the session ends.
+// Errors:    what the ranks disagree about is reported to every rank that takes part, in the same words.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "core/dtype.h"
+#include "core/status.h"
+#include "fusion/plan.h"
+#include "topology/topology.h"
+
+namespace smddp {
+
+using DoneCallback = std::function<void(const Status&)>;
+
+// What the runtime knows of a framework tensor. `output` may equal `input` (in place).
+struct TensorRef {
+  DType dtype = DType::kFloat32;
+  std::vector<int64_t> shape;
+  const void* input = nullptr;
+  void* output = nullptr;
+
+  int64_t elements() const;
+  size_t bytes() const { return static_cast<size_t>(elements()) * SizeOf(dtype); }
+};
+
+// Reduces every tensor of the group over all ranks; they travel together. Shapes and dtypes must agree on all ranks.
+struct AllreduceRequest {
+  std::string name;  // unique among the requests in flight; the same on all ranks
+  std::vector<TensorRef> tensors;
+  ReduceOp op = ReduceOp::kAverage;
+  double prescale = 1.0;
+  double postscale = 1.0;
+};
+
+// Copies root's tensors to everybody. On the root input is read; elsewhere only output is written.
+struct BroadcastRequest {
+  std::string name;
+  std::vector<TensorRef> tensors;
+  int root = 0;
+};
+
+// Concatenates along dimension 0 in rank order. Only the first dimension may differ between ranks.
+struct AllgatherRequest {
+  std::string name;
+  TensorRef tensor;  // `output` is not used
+  // Called on the engine thread once the sizes are known, with the first dimension that every rank brought; returns
+  // the memory for the result, sum(dim0) * (bytes of one row).
+  std::function<Result<void*>(const std::vector<int64_t>& dim0_of_rank)> allocate;
+};
+
+struct BarrierRequest {
+  std::string name;
+};
+
+// One line of the engine's diary, for tests and benchmarks that must see when things happened.
+struct TraceEvent {
+  std::string what;   // "tensor_ready", "bucket_start", "bucket_done", "op_start", "op_done"
+  std::string name;   // plan key, or the request's name
+  int index = 0;      // tensor or bucket number
+  int64_t time_ns = 0;  // CLOCK_MONOTONIC
+};
+
+struct SessionStats {
+  int64_t planned_buckets = 0;   // reduced so far
+  int64_t named_requests = 0;    // finished so far
+  int64_t node_bytes_sent = 0;   // published to ranks of my node
+  int64_t rail_bytes_sent = 0;   // handed to MPI for ranks of other nodes
+  int64_t engine_wakeups = 0;
+  int64_t arena_bytes = 0;       // shared memory this rank owns
+};
+
+class Session {
+ public:
+  virtual ~Session() = default;
+
+  virtual const Topology& topology() const = 0;
+
+  // Announces a plan and returns its number at once; the ranks' agreement is checked in the background, and a
+  // disagreement is the error of every tensor of the plan. The same spec again gives the same number.
+  virtual Result<int> RegisterPlan(const PlanSpec& spec) = 0;
+  // Tensor `index` of `plan` is ready. Its bucket starts when its last tensor has come.
+  virtual void ReducePlanned(int plan, int index, const TensorRef& tensor, DoneCallback done) = 0;
+
+  virtual void Allreduce(AllreduceRequest request, DoneCallback done) = 0;
+  virtual void Broadcast(BroadcastRequest request, DoneCallback done) = 0;
+  virtual void Allgather(AllgatherRequest request, DoneCallback done) = 0;
+  virtual void Barrier(BarrierRequest request, DoneCallback done) = 0;
+
+  virtual SessionStats Stats() const = 0;
+  virtual void TraceStart() = 0;
+  virtual std::vector<TraceEvent> TraceStop() = 0;
+};
+
+// --- The process's session: the one place where the engine has global state (process.cc). ---
+
+struct StartOptions {
+  std::vector<int> ranks;         // world ranks that take part; empty means all
+  bool has_communicator = false;  // then `communicator` points to an MPI_Comm that the caller keeps
+  const void* communicator = nullptr;
+};
+
+// Starts the process's session; does nothing when it runs. Waits for the other ranks.
+Status StartSession(const StartOptions& options);
+// Tells the other ranks, ends pending requests with an error, stops the engine thread. StartSession may follow.
+Status StopSession();
+// The running session, or null. Keep the pointer only for the length of a call.
+std::shared_ptr<Session> CurrentSession();
+
+// True when this process has initialised MPI (a run without a launcher does not).
+bool MpiInitialized();
+bool MpiThreadMultiple();
+const char* MpiLibraryVersion();  // "" before MPI is initialised
+
+// "Horovod has not been initialized; use hvd.init()." kept in Horovod's words: scripts grep for it.
+Status NotInitialized();
+
+}  // namespace smddp
