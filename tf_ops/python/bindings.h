@@ -1,0 +1,38 @@
+// One function per file of this folder; module.cc calls them all.
+#pragma once
+
+#include <nanobind/nanobind.h>
+
+#include <stdexcept>
+
+#include "core/status.h"
+
+namespace smddp {
+
+void BindControl(nanobind::module_& m);      // init, rank, size, plans, environment
+void BindCollectives(nanobind::module_& m);  // allreduce, broadcast, allgather, barrier of NumPy arrays
+void BindCompute(nanobind::module_& m);      // test access to the kernels
+void BindTopology(nanobind::module_& m);     // test access to the pure functions
+void BindPlan(nanobind::module_& m);
+void BindCluster(nanobind::module_& m);      // ranks as threads
+
+// Becomes smddp_tf._core.EngineError, a RuntimeError.
+class EngineError : public std::runtime_error {
+ public:
+  using std::runtime_error::runtime_error;
+};
+
+// This boundary speaks exceptions: ValueError for what the caller passed, EngineError for the rest.
+inline void ThrowIfError(const Status& status) {
+  if (status.ok()) return;
+  if (status.code() == Code::kInvalidArgument) throw nanobind::value_error(status.message().c_str());
+  throw EngineError(status.message());
+}
+
+template <class T>
+T ValueOrThrow(Result<T> result) {
+  ThrowIfError(result.status());
+  return std::move(*result);
+}
+
+}  // namespace smddp

@@ -1,0 +1,149 @@
+// Test access to whole jobs of ranks-as-threads (runtime/inproc_cluster.h).
+#include <nanobind/nanobind.h>
+#include <nanobind/ndarray.h>
+#include <nanobind/stl/string.h>
+#include <nanobind/stl/vector.h>
+
+#include <cstring>
+#include <functional>
+#include <list>
+#include <memory>
+#include <numeric>
+#include <string>
+#include <vector>
+
+#include "core/dtype.h"
+#include "python/bindings.h"
+#include "python/waiter.h"
+#include "runtime/inproc_cluster.h"
+
+namespace nb = nanobind;
+
+namespace smddp {
+namespace {
+
+using Bytes = nb::ndarray<uint8_t, nb::ndim<1>, nb::c_contig, nb::device::cpu>;
+
+std::unique_ptr<InprocCluster> StartCluster(const std::vector<std::string>& hosts, size_t arrays,
+                                            int64_t chunk_bytes) {
+  if (hosts.empty() || hosts.size() != arrays) throw nb::value_error("One array per rank is needed.");
+  ClusterOptions options;
+  options.host_of_rank = hosts;
+  if (chunk_bytes > 0) options.chunk_bytes = chunk_bytes;
+  options.bucket_bytes = 4 * options.chunk_bytes;
+  return ValueOrThrow(StartInprocCluster(options));
+}
+
+// Every rank's requests, waited for together; the first error is thrown.
+class Waiters {
+ public:
+  DoneCallback callback() { return waiters_.emplace_back().callback(); }
+  void WaitAll() {
+    std::vector<Status> statuses;
+    for (Waiter& waiter : waiters_) statuses.push_back(waiter.Wait());
+    for (const Status& status : statuses) ThrowIfError(status);
+  }
+
+ private:
+  std::list<Waiter> waiters_;
+};
+
+// A rank's array as three tensors of uneven length, so that buckets have seams.
+std::vector<TensorRef> Pieces(DType dtype, const Bytes& input, const Bytes& output) {
+  const int64_t elements = static_cast<int64_t>(input.size() / SizeOf(dtype));
+  const int64_t ends[] = {0, elements / 5, elements / 2, elements};
+  std::vector<TensorRef> pieces;
+  for (int i = 0; i < 3; ++i) {
+    const size_t offset = ends[i] * SizeOf(dtype);
+    pieces.push_back({dtype, {ends[i + 1] - ends[i]}, input.data() + offset, output.data() + offset});
+  }
+  return pieces;
+}
+
+void PlannedAllreduce(InprocCluster& cluster, const std::vector<std::vector<TensorRef>>& pieces, ReduceOp op,
+                      double prescale, double postscale) {
+  Waiters waiters;
+  for (int rank = 0; rank < cluster.size(); ++rank) {
+    PlanSpec spec;
+    spec.key = "cluster";
+    for (const TensorRef& piece : pieces[rank]) spec.tensors.push_back({piece.dtype, piece.shape});
+    spec.op = op;
+    spec.prescale = prescale;
+    spec.postscale = postscale;
+    const int plan = ValueOrThrow(cluster.session(rank).RegisterPlan(spec));
+    for (size_t i = 0; i < pieces[rank].size(); ++i) {
+      const size_t index = (i + rank) % pieces[rank].size();  // another order on every rank
+      cluster.session(rank).ReducePlanned(plan, static_cast<int>(index), pieces[rank][index], waiters.callback());
+    }
+  }
+  waiters.WaitAll();
+}
+
+void Allreduce(const std::vector<std::string>& hosts, const std::vector<Bytes>& inputs,
+               const std::vector<Bytes>& outputs, const std::string& dtype_name, int op, double prescale,
+               double postscale, int64_t chunk_bytes, bool planned) {
+  const DType dtype = ValueOrThrow(DTypeFromName(dtype_name));
+  if (outputs.size() != inputs.size()) throw nb::value_error("As many outputs as inputs are needed.");
+  auto cluster = StartCluster(hosts, inputs.size(), chunk_bytes);
+  std::vector<std::vector<TensorRef>> pieces;
+  for (size_t rank = 0; rank < inputs.size(); ++rank) {
+    if (inputs[rank].size() != outputs[rank].size()) throw nb::value_error("Outputs must be as long as inputs.");
+    pieces.push_back(Pieces(dtype, inputs[rank], outputs[rank]));
+  }
+  if (planned) return PlannedAllreduce(*cluster, pieces, static_cast<ReduceOp>(op), prescale, postscale);
+  Waiters waiters;
+  for (int rank = 0; rank < cluster->size(); ++rank) {
+    cluster->session(rank).Allreduce({"cluster", pieces[rank], static_cast<ReduceOp>(op), prescale, postscale},
+                                     waiters.callback());
+  }
+  waiters.WaitAll();
+}
+
+void Broadcast(const std::vector<std::string>& hosts, const std::vector<Bytes>& arrays, int root) {
+  auto cluster = StartCluster(hosts, arrays.size(), 0);
+  Waiters waiters;
+  for (int rank = 0; rank < cluster->size(); ++rank) {
+    const Bytes& array = arrays[rank];
+    const TensorRef tensor = {DType::kUInt8, {static_cast<int64_t>(array.size())}, array.data(), array.data()};
+    cluster->session(rank).Broadcast({"cluster", {tensor}, root}, waiters.callback());
+  }
+  waiters.WaitAll();
+}
+
+nb::list Allgather(const std::vector<std::string>& hosts, const std::vector<Bytes>& inputs, int64_t row_bytes) {
+  if (row_bytes < 1) throw nb::value_error("row_bytes must be at least 1.");
+  auto cluster = StartCluster(hosts, inputs.size(), 0);
+  std::vector<std::vector<uint8_t>> results(inputs.size());
+  Waiters waiters;
+  for (int rank = 0; rank < cluster->size(); ++rank) {
+    AllgatherRequest request;
+    request.name = "cluster";
+    request.tensor = {DType::kUInt8, {static_cast<int64_t>(inputs[rank].size()) / row_bytes, row_bytes},
+                      inputs[rank].data(), nullptr};
+    request.allocate = [&result = results[rank], row_bytes](const std::vector<int64_t>& rows) -> Result<void*> {
+      result.resize(std::accumulate(rows.begin(), rows.end(), int64_t{0}) * row_bytes);
+      return result.data();
+    };
+    cluster->session(rank).Allgather(std::move(request), waiters.callback());
+  }
+  waiters.WaitAll();
+  nb::list gathered;
+  for (const auto& result : results) {
+    auto* copy = new uint8_t[result.size() + 1];
+    std::memcpy(copy, result.data(), result.size());
+    nb::capsule owner(copy, [](void* memory) noexcept { delete[] static_cast<uint8_t*>(memory); });
+    gathered.append(nb::ndarray<nb::numpy, uint8_t, nb::ndim<1>>(copy, {result.size()}, owner));
+  }
+  return gathered;
+}
+
+}  // namespace
+
+void BindCluster(nb::module_& m) {
+  m.def("cluster_allreduce", &Allreduce, nb::arg("hosts"), nb::arg("inputs"), nb::arg("outputs"), nb::arg("dtype"),
+        nb::arg("op"), nb::arg("prescale"), nb::arg("postscale"), nb::arg("chunk_bytes"), nb::arg("planned"));
+  m.def("cluster_broadcast", &Broadcast, nb::arg("hosts"), nb::arg("arrays"), nb::arg("root"));
+  m.def("cluster_allgather", &Allgather, nb::arg("hosts"), nb::arg("inputs"), nb::arg("row_bytes"));
+}
+
+}  // namespace smddp

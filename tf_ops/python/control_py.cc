@@ -1,0 +1,153 @@
+#include <nanobind/nanobind.h>
+#include <nanobind/stl/string.h>
+#include <nanobind/stl/vector.h>
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "collectives/algorithm.h"
+#include "core/env.h"
+#include "core/version.h"
+#include "python/bindings.h"
+#include "python/waiter.h"
+#include "runtime/session.h"
+
+namespace nb = nanobind;
+
+namespace smddp {
+namespace {
+
+void Init(const std::vector<int>& ranks, uintptr_t comm_address) {
+  StartOptions options;
+  options.ranks = ranks;
+  options.has_communicator = comm_address != 0;
+  options.communicator = reinterpret_cast<const void*>(comm_address);
+  Status status;
+  {
+    nb::gil_scoped_release release;
+    status = StartSession(options);
+  }
+  ThrowIfError(status);
+}
+
+void Shutdown() {
+  Status status;
+  {
+    nb::gil_scoped_release release;
+    status = StopSession();
+  }
+  ThrowIfError(status);
+}
+
+int RegisterPlan(const std::string& key, const std::vector<std::string>& dtypes,
+                 const std::vector<std::vector<int64_t>>& shapes, int op, double prescale, double postscale,
+                 const std::string& wire_dtype) {
+  if (dtypes.size() != shapes.size()) throw nb::value_error("As many dtypes as shapes are needed.");
+  PlanSpec spec;
+  spec.key = key;
+  for (size_t i = 0; i < dtypes.size(); ++i) {
+    spec.tensors.push_back({ValueOrThrow(DTypeFromName(dtypes[i])), shapes[i]});
+  }
+  spec.op = static_cast<ReduceOp>(op);
+  spec.prescale = prescale;
+  spec.postscale = postscale;
+  spec.has_wire_dtype = !wire_dtype.empty();
+  if (spec.has_wire_dtype) spec.wire_dtype = ValueOrThrow(DTypeFromName(wire_dtype));
+  return ValueOrThrow(SessionOrThrow()->RegisterPlan(spec));
+}
+
+nb::list EnvironmentList() {
+  nb::list rows;
+  for (const EnvVariable& variable : EnvVariables()) {
+    nb::dict row;
+    row["name"] = variable.name;
+    row["alias"] = variable.alias;
+    row["default"] = variable.default_value;
+    row["meaning"] = variable.meaning;
+    rows.append(row);
+  }
+  return rows;
+}
+
+nb::dict StatsDict() {
+  const SessionStats stats = SessionOrThrow()->Stats();
+  nb::dict result;
+  result["planned_buckets"] = stats.planned_buckets;
+  result["named_requests"] = stats.named_requests;
+  result["node_bytes_sent"] = stats.node_bytes_sent;
+  result["rail_bytes_sent"] = stats.rail_bytes_sent;
+  result["engine_wakeups"] = stats.engine_wakeups;
+  result["arena_bytes"] = stats.arena_bytes;
+  return result;
+}
+
+nb::list TraceStop() {
+  nb::list events;
+  for (const TraceEvent& event : SessionOrThrow()->TraceStop()) {
+    nb::dict row;
+    row["what"] = event.what;
+    row["name"] = event.name;
+    row["index"] = event.index;
+    row["time_ns"] = event.time_ns;
+    events.append(row);
+  }
+  return events;
+}
+
+nb::list AlgorithmList() {
+  nb::list rows;
+  for (const AllreduceAlgorithm* algorithm : Algorithms()) {
+    nb::dict row;
+    row["name"] = algorithm->info().name;
+    row["summary"] = algorithm->info().summary;
+    row["steps"] = algorithm->info().steps;
+    row["traffic"] = algorithm->info().traffic;
+    rows.append(row);
+  }
+  return rows;
+}
+
+nb::dict BuildInfo() {
+  nb::dict info;
+  info["version"] = Version();
+  info["compiler"] = __VERSION__;
+  info["cuda"] = false;
+  info["nccl_version"] = 0;
+  return info;
+}
+
+template <class Read>
+auto FromTopology(Read read) {
+  return [read] { return read(SessionOrThrow()->topology()); };
+}
+
+}  // namespace
+
+void BindControl(nb::module_& m) {
+  m.def("init", &Init, nb::arg("ranks"), nb::arg("comm_address"));
+  m.def("shutdown", &Shutdown);
+  m.def("is_initialized", [] { return CurrentSession() != nullptr; });
+  m.def("rank", FromTopology([](const Topology& t) { return t.rank(); }));
+  m.def("size", FromTopology([](const Topology& t) { return t.size(); }));
+  m.def("local_rank", FromTopology([](const Topology& t) { return t.local_rank(); }));
+  m.def("local_size", FromTopology([](const Topology& t) { return t.local_size(); }));
+  m.def("cross_rank", FromTopology([](const Topology& t) { return t.cross_rank(); }));
+  m.def("cross_size", FromTopology([](const Topology& t) { return t.cross_size(); }));
+  m.def("is_homogeneous", FromTopology([](const Topology& t) { return t.uniform(); }));
+  m.def("mpi_initialized", &MpiInitialized);
+  m.def("mpi_threads_supported", &MpiThreadMultiple);
+  m.def("mpi_library_version", [] { return std::string(MpiLibraryVersion()); });
+  m.def("register_plan", &RegisterPlan, nb::arg("key"), nb::arg("dtypes"), nb::arg("shapes"), nb::arg("op"),
+        nb::arg("prescale"), nb::arg("postscale"), nb::arg("wire_dtype"));
+  m.def("stats", &StatsDict);
+  m.def("trace_start", [] { SessionOrThrow()->TraceStart(); });
+  m.def("trace_stop", &TraceStop);
+  m.def("env_variables", &EnvironmentList);
+  m.def("algorithms", &AlgorithmList);
+  m.def("started_by_launcher", &StartedByLauncher);
+  m.def("launcher_rank", &LauncherRank);
+  m.def("build_info", &BuildInfo);
+}
+
+}  // namespace smddp

@@ -1,0 +1,43 @@
+#include <nanobind/nanobind.h>
+#include <nanobind/stl/string.h>
+#include <nanobind/stl/vector.h>
+
+#include "fusion/plan.h"
+#include "python/bindings.h"
+
+namespace nb = nanobind;
+
+namespace smddp {
+namespace {
+
+nb::list Buckets(const std::vector<std::string>& dtypes, const std::vector<std::vector<int64_t>>& shapes,
+                 const std::string& wire_dtype, int64_t bucket_bytes) {
+  if (dtypes.size() != shapes.size()) throw nb::value_error("As many dtypes as shapes are needed.");
+  PlanSpec spec;
+  for (size_t i = 0; i < dtypes.size(); ++i) {
+    spec.tensors.push_back({ValueOrThrow(DTypeFromName(dtypes[i])), shapes[i]});
+  }
+  spec.has_wire_dtype = !wire_dtype.empty();
+  if (spec.has_wire_dtype) spec.wire_dtype = ValueOrThrow(DTypeFromName(wire_dtype));
+  nb::list buckets;
+  for (const Bucket& bucket : PlanBuckets(spec, {bucket_bytes})) {
+    nb::list slots;
+    for (const BucketSlot& slot : bucket.slots) slots.append(nb::make_tuple(slot.tensor, slot.offset, slot.elements));
+    nb::dict row;
+    row["dtype"] = NameOf(bucket.dtype);
+    row["wire_dtype"] = NameOf(bucket.wire_dtype);
+    row["elements"] = bucket.elements;
+    row["slots"] = slots;
+    buckets.append(row);
+  }
+  return buckets;
+}
+
+}  // namespace
+
+void BindPlan(nb::module_& m) {
+  m.def("plan_buckets", &Buckets, nb::arg("dtypes"), nb::arg("shapes"), nb::arg("wire_dtype"),
+        nb::arg("bucket_bytes"));
+}
+
+}  // namespace smddp

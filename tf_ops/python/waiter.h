@@ -1,0 +1,51 @@
+// Waiting for a request from a Python thread.
+#pragma once
+
+#include <nanobind/nanobind.h>
+
+#include <condition_variable>
+#include <memory>
+#include <mutex>
+
+#include "python/bindings.h"
+#include "runtime/session.h"
+
+namespace smddp {
+
+// The engine's stall watch bounds the wait: every request is answered (SMDDP_STALL_ERROR_SECONDS).
+class Waiter {
+ public:
+  DoneCallback callback() {
+    return [state = state_](const Status& status) {
+      std::lock_guard<std::mutex> lock(state->mutex);
+      state->done = true;
+      state->status = status;
+      state->changed.notify_one();
+    };
+  }
+  // Without the GIL.
+  Status Wait() {
+    nanobind::gil_scoped_release release;
+    std::unique_lock<std::mutex> lock(state_->mutex);
+    state_->changed.wait(lock, [this] { return state_->done; });
+    return state_->status;
+  }
+
+ private:
+  struct State {
+    std::mutex mutex;
+    std::condition_variable changed;
+    bool done = false;
+    Status status;
+  };
+  std::shared_ptr<State> state_ = std::make_shared<State>();
+};
+
+// The running session; raises ValueError in Horovod's words when there is none.
+inline std::shared_ptr<Session> SessionOrThrow() {
+  std::shared_ptr<Session> session = CurrentSession();
+  if (session == nullptr) throw nanobind::value_error(NotInitialized().message().c_str());
+  return session;
+}
+
+}  // namespace smddp
