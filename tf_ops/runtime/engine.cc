@@ -67,8 +67,6 @@ void Engine::Loop() {
       wakeups_.fetch_add(1, std::memory_order_relaxed);
       backoff_.Wait(seen, expecting());
     }
-    buckets_done_ = plans_.buckets_done();
-    node_bytes_ = parts_->node().bytes_published();
   }
   Leave();
 }
@@ -172,6 +170,8 @@ bool Engine::StepTasks() {
     RunningTask finished = std::move(*at);
     at = tasks_.erase(at);
     finished.task.reset();
+    node_bytes_ = parts_->node().bytes_published();  // before the caller can ask
+    rail_bytes_ = parts_->rail_bytes();
     finished.done(Status::Ok());
   }
   return moved;
@@ -266,9 +266,10 @@ void Engine::Leave() {
 
 SessionStats Engine::Stats() const {
   SessionStats stats;
-  stats.planned_buckets = buckets_done_;
+  stats.planned_buckets = plans_.buckets_done();
   stats.named_requests = named_done_;
   stats.node_bytes_sent = node_bytes_;
+  stats.rail_bytes_sent = rail_bytes_;
   stats.engine_wakeups = wakeups_;
   stats.arena_bytes = static_cast<int64_t>(parts_->arena_bytes());
   return stats;

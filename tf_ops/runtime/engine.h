@@ -84,7 +84,7 @@ class Engine {
   std::map<int, int64_t> departed_;  // rank -> when its goodbye came
   int64_t last_moved_ns_ = 0, last_watch_ns_ = 0;
 
-  std::atomic<int64_t> named_done_{0}, wakeups_{0}, buckets_done_{0}, node_bytes_{0};
+  std::atomic<int64_t> named_done_{0}, wakeups_{0}, node_bytes_{0}, rail_bytes_{0};
 };
 
 }  // namespace smddp

@@ -91,15 +91,12 @@ int64_t TensorRef::elements() const {
   return count;
 }
 
-EngineSession::EngineSession(std::unique_ptr<FabricParts> parts, const Env& env) : engine_(std::move(parts), env) {
+EngineSession::EngineSession(std::unique_ptr<FabricParts> parts, const Env& env, int number)
+    : first_plan_(number * kMaxPlans), engine_(std::move(parts), env) {
   engine_.Start();
 }
 
 Result<int> EngineSession::RegisterPlan(const PlanSpec& spec) {
-  if (spec.op != ReduceOp::kAverage && spec.op != ReduceOp::kSum) {
-    return Status(Code::kInvalidArgument, std::string("Gradients are reduced with Average or Sum. Received: ") +
-                                              NameOf(spec.op) + ".");
-  }
   std::string description;
   for (const std::string& line : DescribePlan(spec)) description += line + "\n";
   std::lock_guard<std::mutex> lock(plans_mutex_);
@@ -111,12 +108,12 @@ Result<int> EngineSession::RegisterPlan(const PlanSpec& spec) {
                                                 "the tape once, outside the training loop.");
   }
   if (is_new && !engine_.Submit([this, id, spec] { engine_.AddPlan(id, spec); })) return NotInitialized();
-  return id;
+  return first_plan_ + id;
 }
 
 void EngineSession::ReducePlanned(int plan, int index, const TensorRef& tensor, DoneCallback done) {
   auto work = [this, plan, index, tensor, done]() mutable {
-    engine_.ReducePlanned(plan, index, tensor, std::move(done));
+    engine_.ReducePlanned(plan - first_plan_, index, tensor, std::move(done));
   };
   if (!engine_.Submit(std::move(work))) done(NotInitialized());
 }

@@ -14,7 +14,8 @@ namespace smddp {
 
 class EngineSession : public Session {
  public:
-  EngineSession(std::unique_ptr<FabricParts> parts, const Env& env);
+  // `number` counts the sessions of this process, so that a graph traced in an earlier one is recognised.
+  EngineSession(std::unique_ptr<FabricParts> parts, const Env& env, int number);
   void Stop() { engine_.Stop(); }
 
   const Topology& topology() const override { return engine_.topology(); }
@@ -31,6 +32,7 @@ class EngineSession : public Session {
  private:
   void SubmitNamed(NamedRequest request);
 
+  const int first_plan_;
   Engine engine_;
   std::mutex plans_mutex_;
   std::map<std::string, int> plans_;  // description -> number

@@ -25,6 +25,8 @@ class FabricParts {
   const Fabric& fabric() const { return fabric_; }
   NodeChannel& node() { return node_; }
   Transport& world() { return world_; }
+  // Data handed to ranks of other nodes so far.
+  int64_t rail_bytes() const { return far_ != nullptr ? far_->bytes_sent() : 0; }
   size_t arena_bytes() const { return layout_.total_bytes; }
 
  private:

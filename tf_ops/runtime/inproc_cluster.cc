@@ -42,7 +42,7 @@ class Cluster : public InprocCluster {
     auto parts = std::make_unique<FabricParts>(std::move(topology), env, std::move(segments), memory_,
                                                std::make_unique<InprocTransport>(hub_, rank));
     hub_.SetDoorbell(rank, &parts->node().doorbell());
-    sessions_.push_back(std::make_unique<EngineSession>(std::move(parts), env));
+    sessions_.push_back(std::make_unique<EngineSession>(std::move(parts), env, /*number=*/0));
   }
 
   InprocHub hub_;

@@ -52,9 +52,10 @@ PlanTable::Generation& PlanTable::GenerationFor(BucketState* state, int slot) {
 Status PlanTable::Arrive(int id, int index, const TensorRef& tensor, DoneCallback done) {
   const auto at = plans_.find(id);
   if (at == plans_.end() || index < 0 || index >= static_cast<int>(at->second.place_of_tensor.size())) {
-    const Status unknown(Code::kInternal, "Gradient " + std::to_string(index) + " of plan " + std::to_string(id) +
-                                              " is not registered in this session. Trace the function again after "
-                                              "hvd.init().");
+    const Status unknown(Code::kFailedPrecondition,
+                         "Gradient " + std::to_string(index) + " belongs to a plan that this session does not know: its "
+                         "tf.function was traced before hvd.shutdown(). Make the tf.function (or compile the model) "
+                         "again after hvd.init().");
     done(unknown);
     return unknown;
   }

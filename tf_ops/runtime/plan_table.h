@@ -4,6 +4,7 @@
 // Threads: the engine's.
 #pragma once
 
+#include <atomic>
 #include <deque>
 #include <map>
 #include <string>
@@ -32,7 +33,7 @@ class PlanTable {
   void FailAll(const Status& why);
 
   bool waiting() const { return waiting_tensors_ > 0; }
-  int64_t buckets_done() const { return buckets_done_; }
+  int64_t buckets_done() const { return buckets_done_; }  // any thread
   // Buckets of which some tensors have waited longer than `seconds` for the others, each reported once.
   std::vector<std::string> Stalled(int64_t now_ns, double seconds);
 
@@ -73,7 +74,7 @@ class PlanTable {
   Trace& trace_;
   std::map<int, Plan> plans_;
   int64_t waiting_tensors_ = 0;
-  int64_t buckets_done_ = 0;
+  std::atomic<int64_t> buckets_done_{0};
 };
 
 }  // namespace smddp

@@ -18,6 +18,7 @@ struct Running {
 
 std::mutex g_mutex;
 Running g_running;
+int g_sessions = 0;
 
 bool WantsMpi(const Env& env, const StartOptions& options) {
   if (options.has_communicator || env.mpi == "on") return true;
@@ -53,7 +54,7 @@ Result<Running> Start(const StartOptions& options) {
     SMDDP_ASSIGN_OR_RETURN(parts, Bootstrap(mpi.rank(), env, exchange, mpi.NewTransport()));
   }
   SetLog(level, parts->fabric().topology.rank());
-  running.session = std::make_shared<EngineSession>(std::move(parts), env);
+  running.session = std::make_shared<EngineSession>(std::move(parts), env, g_sessions++);
   return running;
 }
 

@@ -49,6 +49,10 @@ bool RoutedTransport::rings_doorbell() const {
   return (near_ == nullptr || near_->rings_doorbell()) && (far_ == nullptr || far_->rings_doorbell());
 }
 
+int64_t RoutedTransport::bytes_sent() const {
+  return (near_ != nullptr ? near_->bytes_sent() : 0) + (far_ != nullptr ? far_->bytes_sent() : 0);
+}
+
 void RoutedTransport::Abort() {
   if (near_ != nullptr) near_->Abort();
   if (far_ != nullptr) far_->Abort();

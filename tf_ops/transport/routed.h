@@ -24,6 +24,7 @@ class RoutedTransport : public Transport {
   Result<bool> Progress() override;
   bool busy() const override;
   bool rings_doorbell() const override;
+  int64_t bytes_sent() const override;
   void Abort() override;
 
  private:

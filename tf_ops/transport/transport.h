@@ -58,7 +58,10 @@ class Transport {
   virtual bool busy() const = 0;
   // Do peers ring this process's doorbell when they send? If not, somebody must look from time to time.
   virtual bool rings_doorbell() const = 0;
-  // Gives up every transfer: afterwards the transport touches no caller's memory. Only the destructor may follow.
+  // Data handed to other ranks so far, without control messages.
+  virtual int64_t bytes_sent() const = 0;
+  // Gives up every transfer: afterwards the transport touches no caller's memory. Only Post, Poll, Progress
+  // and the destructor may follow.
   virtual void Abort() = 0;
 };
 

@@ -24,6 +24,7 @@ std::vector<InprocHub::Mail> InprocHub::Collect(int rank) {
 
 Result<Ticket> InprocTransport::Send(int peer, Tag tag, BufferView bytes) {
   hub_.Deliver(rank_, peer, false, PackTag(tag), std::string(reinterpret_cast<const char*>(bytes.data), bytes.size));
+  bytes_sent_ += static_cast<int64_t>(bytes.size);
   done_.insert(next_ticket_);
   return next_ticket_++;
 }

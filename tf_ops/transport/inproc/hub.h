@@ -52,6 +52,7 @@ class InprocTransport : public Transport {
   Result<bool> Progress() override;
   bool busy() const override { return !receives_.empty(); }
   bool rings_doorbell() const override { return true; }
+  int64_t bytes_sent() const override { return bytes_sent_; }
   void Abort() override { receives_.clear(); }
 
  private:
@@ -65,6 +66,7 @@ class InprocTransport : public Transport {
   InprocHub& hub_;
   const int rank_;
   Ticket next_ticket_ = 1;
+  int64_t bytes_sent_ = 0;
   std::vector<Receive> receives_;                                    // posted, in order
   std::unordered_map<uint64_t, std::vector<std::string>> arrived_;  // by key, in order
   std::vector<Message> control_;

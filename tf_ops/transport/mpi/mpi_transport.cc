@@ -17,6 +17,7 @@ Result<Ticket> MpiTransport::Send(int peer, Tag tag, BufferView bytes) {
   MPI_Request request;
   SMDDP_MPI(MPI_Isend(bytes.data, static_cast<int>(bytes.size), MPI_BYTE, peer, static_cast<int>(PackTag(tag)), comm_,
                       &request));
+  bytes_sent_ += static_cast<int64_t>(bytes.size);
   requests_.emplace(next_ticket_, request);
   return next_ticket_++;
 }

@@ -28,6 +28,7 @@ class MpiTransport : public Transport {
   Result<bool> Progress() override;
   bool busy() const override { return !requests_.empty() || !posts_.empty(); }
   bool rings_doorbell() const override { return false; }
+  int64_t bytes_sent() const override { return bytes_sent_; }
   void Abort() override;
 
  private:
@@ -38,6 +39,7 @@ class MpiTransport : public Transport {
 
   MPI_Comm comm_;
   Ticket next_ticket_ = 1;
+  int64_t bytes_sent_ = 0;
   std::unordered_map<Ticket, MPI_Request> requests_;
   std::list<Posted> posts_;
   std::deque<Message> control_inbox_;

@@ -36,6 +36,7 @@ bool NodeTransport::StepSend(Transfer* send, bool* moved) {
     const size_t bytes = std::min(send->bytes.size - send->moved, slot.memory.size);
     std::memcpy(slot.memory.data, send->bytes.data + send->moved, bytes);
     send->moved += bytes;
+    bytes_sent_ += static_cast<int64_t>(bytes);
     const bool last = send->moved == send->bytes.size;
     channel_.Publish(slot, send->tag, bytes, {send->peer}, last);
     channel_.Release(&slot);

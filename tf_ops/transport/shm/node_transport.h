@@ -26,6 +26,7 @@ class NodeTransport : public Transport {
   Result<bool> Progress() override;
   bool busy() const override { return !sends_.empty() || !receives_.empty() || channel_.busy(); }
   bool rings_doorbell() const override { return true; }
+  int64_t bytes_sent() const override { return bytes_sent_; }
   void Abort() override;
 
  private:
@@ -44,6 +45,7 @@ class NodeTransport : public Transport {
   Group node_;
   NodeChannel& channel_;
   Ticket next_ticket_ = 1;
+  int64_t bytes_sent_ = 0;
   std::list<Transfer> sends_, receives_;  // in order: equal tags are matched first come, first served
   std::unordered_set<Ticket> done_;
 };
