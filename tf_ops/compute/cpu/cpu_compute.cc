@@ -1,0 +1,93 @@
+#include "compute/cpu/cpu_compute.h"
+
+#include <algorithm>
+#include <cstring>
+
+#include "core/check.h"
+
+namespace smddp {
+namespace {
+
+// The kernel tables are indexed by these numbers.
+static_assert(static_cast<int>(DType::kUInt8) == 0 && static_cast<int>(DType::kInt64) == kIntegerTypes - 1);
+static_assert(static_cast<int>(DType::kFloat16) == kIntegerTypes);
+static_assert(static_cast<int>(DType::kFloat64) == kIntegerTypes + kFloatingTypes - 1);
+static_assert(static_cast<int>(DType::kBool) == kReducibleTypes - 1);
+
+bool IsInteger(DType dtype) { return static_cast<int>(dtype) < kIntegerTypes; }
+int FloatingIndex(DType dtype) { return static_cast<int>(dtype) - kIntegerTypes; }
+
+int OpIndex(ReduceOp op) {
+  switch (op) {
+    case ReduceOp::kSum:
+      return 0;
+    case ReduceOp::kMin:
+      return 1;
+    case ReduceOp::kMax:
+      return 2;
+    case ReduceOp::kProduct:
+      return 3;
+    case ReduceOp::kAverage:
+      break;
+  }
+  return -1;
+}
+
+void Copy(void* into, const void* from, int64_t elements, DType dtype) {
+  if (into != from) std::memcpy(into, from, static_cast<size_t>(elements) * SizeOf(dtype));
+}
+
+// A cast in place between sizes: each block of the source is moved out of the way before its results are written. A
+// growing cast runs backwards, so that results only cover elements already read.
+void CastInPlace(CastKernel kernel, void* data, size_t to_size, size_t from_size, int64_t elements, bool scaled,
+                 double multiplier) {
+  constexpr int64_t kBlock = 1024;
+  alignas(64) char block[kBlock * sizeof(double)];
+  char* bytes = static_cast<char*>(data);
+  const int64_t blocks = (elements + kBlock - 1) / kBlock;
+  for (int64_t i = 0; i < blocks; ++i) {
+    const int64_t first = (to_size > from_size ? blocks - 1 - i : i) * kBlock;
+    const int64_t length = std::min(kBlock, elements - first);
+    std::memcpy(block, bytes + first * from_size, length * from_size);
+    kernel(bytes + first * to_size, block, length, scaled, multiplier);
+  }
+}
+
+}  // namespace
+
+void TableCompute::Cast(void* into, DType to, const void* from, DType from_dtype, int64_t elements,
+                        const Scaling& scaling) const {
+  SMDDP_CHECK_OP(scaling.divisor, >=, 1);
+  if (elements <= 0) return;
+  if (to == from_dtype && (scaling.identity() || to == DType::kBool)) return Copy(into, from, elements, to);
+  if (to == from_dtype && IsInteger(to)) {
+    return table_.scale[static_cast<int>(to)](into, from, elements, scaling.factor, scaling.divisor);
+  }
+  CastFloating(into, to, from, from_dtype, elements, scaling);
+}
+
+void TableCompute::CastFloating(void* into, DType to, const void* from, DType from_dtype, int64_t elements,
+                                const Scaling& scaling) const {
+  SMDDP_CHECK(IsFloating(to) && IsFloating(from_dtype));
+  const CastKernel kernel = table_.cast[FloatingIndex(to)][FloatingIndex(from_dtype)];
+  const bool scaled = !scaling.identity();
+  const double multiplier = scaling.factor / static_cast<double>(scaling.divisor);
+  const size_t to_size = SizeOf(to), from_size = SizeOf(from_dtype);
+  if (into == from && to_size != from_size) {
+    return CastInPlace(kernel, into, to_size, from_size, elements, scaled, multiplier);
+  }
+  kernel(into, from, elements, scaled, multiplier);
+}
+
+void TableCompute::Reduce(void* into, const void* const* sources, int count, int64_t elements, DType dtype,
+                          ReduceOp op) const {
+  SMDDP_CHECK_OP(count, >=, 1);
+  SMDDP_CHECK(IsReducible(dtype));
+  const int column = OpIndex(op);
+  SMDDP_CHECK_OP(column, >=, 0);
+  if (elements <= 0) return;
+  if (count == 1) return Copy(into, sources[0], elements, dtype);
+  table_.reduce[static_cast<int>(dtype)][column](into, sources, count, elements);
+}
+
+}  // namespace smddp

@@ -1,0 +1,61 @@
+// Chooses the kernels for the processor this process runs on.
+#include <cstring>
+
+#include "compute/cpu/cpu_compute.h"
+
+namespace smddp {
+namespace {
+
+enum Isa { kGeneric = 0, kAvx2 = 1, kAvx512 = 2 };  // each includes the ones before it
+
+#if defined(__x86_64__)
+
+// __builtin_cpu_supports also asks whether the operating system saves the wide registers.
+Isa BestIsa() {
+  __builtin_cpu_init();
+  if (!__builtin_cpu_supports("avx2") || !__builtin_cpu_supports("f16c")) return kGeneric;
+  const bool avx512 = __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
+                      __builtin_cpu_supports("avx512vl") && __builtin_cpu_supports("avx512dq");
+  return avx512 ? kAvx512 : kAvx2;
+}
+
+const KernelTable& TableFor(Isa isa) {
+  if (isa == kAvx512) return Avx512Kernels();
+  return isa == kAvx2 ? Avx2Kernels() : GenericKernels();
+}
+
+#else
+
+Isa BestIsa() { return kGeneric; }
+const KernelTable& TableFor(Isa) { return GenericKernels(); }
+
+#endif
+
+// "auto", and any name that is not known, asks for the best.
+Isa Requested(const char* name) {
+  if (std::strcmp(name, "generic") == 0) return kGeneric;
+  return std::strcmp(name, "avx2") == 0 ? kAvx2 : kAvx512;
+}
+
+template <Isa isa>
+const Compute& ComputeFor() {
+  static const TableCompute compute(TableFor(isa));
+  return compute;
+}
+
+}  // namespace
+
+const Compute& CpuCompute(const char* requested) {
+  const Isa best = BestIsa();
+  const Isa wanted = Requested(requested);
+  switch (wanted < best ? wanted : best) {
+    case kAvx512:
+      return ComputeFor<kAvx512>();
+    case kAvx2:
+      return ComputeFor<kAvx2>();
+    default:
+      return ComputeFor<kGeneric>();
+  }
+}
+
+}  // namespace smddp
