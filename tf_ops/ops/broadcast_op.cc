@@ -1,0 +1,45 @@
+// SmddpBroadcast: everybody gets the root's list of tensors.
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "ops/collective_kernel.h"
+#include "ops/tensor_adapter.h"
+#include "tensorflow/core/framework/op_kernel.h"
+#include "tensorflow/core/framework/op_requires.h"
+
+namespace smddp::ops {
+namespace {
+
+// On the root nothing is written, so its output is the input itself, without a copy.
+Result<TensorRef> InputAsOutput(tensorflow::OpKernelContext* context, int index) {
+  context->set_output(index, context->input(index));
+  return MakeTensorRef(context->input(index), context->mutable_output(index));
+}
+
+class BroadcastKernel final : public CollectiveKernel {
+ public:
+  explicit BroadcastKernel(tensorflow::OpKernelConstruction* construction) : CollectiveKernel(construction) {
+    OP_REQUIRES_OK(construction, construction->GetAttr("root_rank", &root_));
+  }
+
+ protected:
+  void Start(Session& session, tensorflow::OpKernelContext* context, smddp::DoneCallback done) override {
+    const bool is_root = session.topology().rank() == root_;
+    Result<std::vector<TensorRef>> tensors = MakeTensorRefs(context, is_root ? InputAsOutput : InPlaceOrNewOutput);
+    if (!tensors.ok()) return done(tensors.status());
+    BroadcastRequest request;
+    request.name = tensor_name();
+    request.tensors = std::move(*tensors);
+    request.root = root_;
+    session.Broadcast(std::move(request), std::move(done));
+  }
+
+ private:
+  int root_ = 0;
+};
+
+REGISTER_KERNEL_BUILDER(Name("SmddpBroadcast").Device(tensorflow::DEVICE_CPU), BroadcastKernel);
+
+}  // namespace
+}  // namespace smddp::ops

@@ -1,0 +1,89 @@
+#include "ops/collective_kernel.h"
+
+#include <cstdint>
+#include <cstring>
+#include <memory>
+#include <string>
+#include <utility>
+
+#include "absl/status/status.h"
+#include "ops/tensor_adapter.h"
+#include "tensorflow/core/framework/op_requires.h"
+
+namespace smddp::ops {
+namespace {
+
+double DoubleFromBits(int64_t bits) {
+  double value = 0;
+  static_assert(sizeof(value) == sizeof(bits));
+  std::memcpy(&value, &bits, sizeof(value));
+  return value;
+}
+
+bool IsReduceOp(int64_t number) {
+  switch (static_cast<ReduceOp>(number)) {
+    case ReduceOp::kAverage:
+    case ReduceOp::kSum:
+    case ReduceOp::kMin:
+    case ReduceOp::kMax:
+    case ReduceOp::kProduct:
+      return number >= 0 && number <= UINT8_MAX;
+  }
+  return false;
+}
+
+}  // namespace
+
+CollectiveKernel::CollectiveKernel(tensorflow::OpKernelConstruction* construction)
+    : tensorflow::AsyncOpKernel(construction) {
+  OP_REQUIRES_OK(construction, construction->GetAttr("tensor_name", &tensor_name_));
+}
+
+void CollectiveKernel::ComputeAsync(tensorflow::OpKernelContext* context, DoneCallback done) {
+  const std::shared_ptr<Session> session = CurrentSession();
+  const Watch watch = session != nullptr ? WatchForCancellation(context, session) : Watch();
+  smddp::DoneCallback finish = [context, watch, done = std::move(done)](const Status& status) {
+    // Not DeregisterCallback, which waits for a cancellation in progress: this may be the engine thread. The callback
+    // touches nothing of ours, so it may still run afterwards.
+    if (watch.manager != nullptr) watch.manager->TryDeregisterCallback(watch.token);
+    if (!status.ok()) context->SetStatus(ToTensorFlow(status));
+    done();
+  };
+  if (session == nullptr) return finish(NotInitialized());
+  Start(*session, context, std::move(finish));
+}
+
+CollectiveKernel::Watch CollectiveKernel::WatchForCancellation(tensorflow::OpKernelContext* context,
+                                                               const std::shared_ptr<Session>& session) const {
+  tensorflow::CancellationManager* manager = context->cancellation_manager();
+  if (manager == nullptr) return Watch();
+  const tensorflow::CancellationToken token = manager->get_cancellation_token();
+  const auto cancel = [session, name = tensor_name_] { session->Cancel(name); };
+  // False: the step is cancelled already. The request is made all the same, because other ranks count on it.
+  if (manager->RegisterCallback(token, cancel)) return Watch{manager, token};
+  cancel();
+  return Watch();
+}
+
+ReductionAttributes ReadReductionAttributes(tensorflow::OpKernelConstruction* construction) {
+  ReductionAttributes attributes;
+  const auto read = [construction](const char* name) {
+    int64_t value = 0;
+    const absl::Status status = construction->GetAttr(name, &value);
+    if (!status.ok()) construction->CtxFailure(status);
+    return value;
+  };
+  const int64_t op = read("reduce_op");
+  if (IsReduceOp(op)) {
+    attributes.op = static_cast<ReduceOp>(op);
+  } else {
+    construction->CtxFailure(absl::InvalidArgumentError(
+        "reduce_op must be the number of a reduction: Average 0, Sum 1, Min 3, Max 4 or Product 5. Received: " +
+        std::to_string(op)));
+  }
+  attributes.prescale = DoubleFromBits(read("prescale_bits"));
+  attributes.postscale = DoubleFromBits(read("postscale_bits"));
+  return attributes;
+}
+
+}  // namespace smddp::ops

@@ -1,0 +1,53 @@
+// What every kernel here shares: it finds the session, hands over one request, and returns without waiting.
+#pragma once
+
+#include <memory>
+#include <string>
+
+#include "core/dtype.h"
+#include "runtime/session.h"
+#include "tensorflow/core/framework/cancellation.h"
+#include "tensorflow/core/framework/op_kernel.h"
+
+namespace smddp::ops {
+
+// An asynchronous kernel that turns its inputs into one request to the session.
+//
+// Threads:   ComputeAsync runs on TensorFlow's pool and returns at once; `done` is called from the engine thread, or
+//            from ComputeAsync itself when the request could not be made.
+// Ownership: `context` holds the input and output buffers until TensorFlow's `done`, which is called exactly once.
+class CollectiveKernel : public tensorflow::AsyncOpKernel {
+ public:
+  explicit CollectiveKernel(tensorflow::OpKernelConstruction* construction);
+
+  void ComputeAsync(tensorflow::OpKernelContext* context, DoneCallback done) final;
+
+ protected:
+  // Makes the request and passes `done` on with it, or calls `done` with the reason why there is none.
+  virtual void Start(Session& session, tensorflow::OpKernelContext* context, smddp::DoneCallback done) = 0;
+
+  const std::string& tensor_name() const { return tensor_name_; }
+
+ private:
+  // TensorFlow cancels a step when one of its ops fails. The session is told, and decides whether this rank's requests
+  // can still end well.
+  struct Watch {
+    tensorflow::CancellationManager* manager = nullptr;  // null: nothing to take back
+    tensorflow::CancellationToken token = 0;
+  };
+  Watch WatchForCancellation(tensorflow::OpKernelContext* context, const std::shared_ptr<Session>& session) const;
+
+  std::string tensor_name_;
+};
+
+// The attributes of a reduction. The scales are attributes of type int that hold the bits of a float64, because an
+// attribute of type float has only 32 bits.
+struct ReductionAttributes {
+  ReduceOp op = ReduceOp::kAverage;
+  double prescale = 1.0;
+  double postscale = 1.0;
+};
+// Reads them; on a bad value `construction` carries the error afterwards.
+ReductionAttributes ReadReductionAttributes(tensorflow::OpKernelConstruction* construction);
+
+}  // namespace smddp::ops

@@ -1,0 +1,35 @@
+// SmddpReduceGradient: one gradient of a plan. There is one op per gradient, so that the reduction of the first
+// bucket runs while the backward pass is still computing the rest.
+#include <utility>
+
+#include "ops/collective_kernel.h"
+#include "ops/tensor_adapter.h"
+#include "tensorflow/core/framework/op_kernel.h"
+#include "tensorflow/core/framework/op_requires.h"
+
+namespace smddp::ops {
+namespace {
+
+class ReduceGradientKernel final : public CollectiveKernel {
+ public:
+  explicit ReduceGradientKernel(tensorflow::OpKernelConstruction* construction) : CollectiveKernel(construction) {
+    OP_REQUIRES_OK(construction, construction->GetAttr("plan", &plan_));
+    OP_REQUIRES_OK(construction, construction->GetAttr("index", &index_));
+  }
+
+ protected:
+  void Start(Session& session, tensorflow::OpKernelContext* context, smddp::DoneCallback done) override {
+    Result<TensorRef> tensor = InPlaceOrNewOutput(context, 0);
+    if (!tensor.ok()) return done(tensor.status());
+    session.ReducePlanned(plan_, index_, *tensor, std::move(done));
+  }
+
+ private:
+  int plan_ = 0;
+  int index_ = 0;
+};
+
+REGISTER_KERNEL_BUILDER(Name("SmddpReduceGradient").Device(tensorflow::DEVICE_CPU), ReduceGradientKernel);
+
+}  // namespace
+}  // namespace smddp::ops

@@ -1,0 +1,98 @@
+// The ops as a graph sees them: names, attributes, shapes. All are stateful, so that TensorFlow neither folds nor
+// prunes nor merges them; Python takes them out of automatic control dependencies (smddp_tf/_graph.py). All are marked
+// as communication, or TensorFlow would report a peer that has gone as an internal error.
+//
+// Attributes: tensor_name    the name the ranks match by; for SmddpReduceGradient only for messages
+//             reduce_op      number of smddp::ReduceOp
+//             *_bits         bits of a float64 (ops/collective_kernel.h)
+#include "absl/status/status.h"
+#include "tensorflow/core/framework/common_shape_fns.h"
+#include "tensorflow/core/framework/op.h"
+#include "tensorflow/core/framework/shape_inference.h"
+
+namespace smddp::ops {
+namespace {
+
+using tensorflow::shape_inference::InferenceContext;
+using tensorflow::shape_inference::ShapeHandle;
+
+// Every output has the shape of the input with the same number.
+absl::Status SameShapes(InferenceContext* context) {
+  for (int index = 0; index < context->num_inputs(); ++index) context->set_output(index, context->input(index));
+  return absl::OkStatus();
+}
+
+// The input's shape with an unknown first dimension. A scalar is refused.
+absl::Status GatheredShape(InferenceContext* context) {
+  ShapeHandle shape;
+  TF_RETURN_IF_ERROR(context->WithRankAtLeast(context->input(0), 1, &shape));
+  TF_RETURN_IF_ERROR(context->ReplaceDim(shape, 0, context->UnknownDim(), &shape));
+  context->set_output(0, shape);
+  return absl::OkStatus();
+}
+
+}  // namespace
+
+REGISTER_OP("SmddpAllreduce")
+    .Input("tensors: T")
+    .Output("reduced: T")
+    .Attr("T: list({uint8, int8, int32, int64, half, bfloat16, float, double, bool}) >= 1")
+    .Attr("tensor_name: string")
+    .Attr("reduce_op: int")
+    .Attr("prescale_bits: int")
+    .Attr("postscale_bits: int")
+    .SetIsStateful()
+    .SetIsDistributedCommunication()
+    .SetShapeFn(SameShapes)
+    .Doc("Reduces a list of tensors over all ranks. Shapes and dtypes agree on all ranks.");
+
+REGISTER_OP("SmddpReduceGradient")
+    .Input("gradient: T")
+    .Output("reduced: T")
+    .Attr("T: {half, bfloat16, float, double}")
+    .Attr("tensor_name: string")
+    .Attr("plan: int >= 0")
+    .Attr("index: int >= 0")
+    .Attr("reduce_op: int")
+    .Attr("prescale_bits: int")
+    .Attr("postscale_bits: int")
+    .SetIsStateful()
+    .SetIsDistributedCommunication()
+    .SetShapeFn(SameShapes)
+    .Doc(
+        "Reduces tensor `index` of a registered plan. The plan says how; the other attributes repeat it for the "
+        "op's own gradient.");
+
+REGISTER_OP("SmddpBroadcast")
+    .Input("tensors: T")
+    .Output("received: T")
+    .Attr(
+        "T: list({uint8, int8, int16, int32, int64, uint16, uint32, uint64, half, bfloat16, float, double, bool, "
+        "complex64, complex128}) >= 1")
+    .Attr("tensor_name: string")
+    .Attr("root_rank: int")
+    .SetIsStateful()
+    .SetIsDistributedCommunication()
+    .SetShapeFn(SameShapes)
+    .Doc("Replaces a list of tensors by the one of rank `root_rank`. Shapes and dtypes agree on all ranks.");
+
+REGISTER_OP("SmddpAllgather")
+    .Input("tensor: T")
+    .Output("gathered: T")
+    .Attr(
+        "T: {uint8, int8, int16, int32, int64, uint16, uint32, uint64, half, bfloat16, float, double, bool, "
+        "complex64, complex128}")
+    .Attr("tensor_name: string")
+    .SetIsStateful()
+    .SetIsDistributedCommunication()
+    .SetShapeFn(GatheredShape)
+    .Doc("Concatenates everybody's tensor along the first dimension, which alone may differ between ranks.");
+
+REGISTER_OP("SmddpBarrier")
+    .Attr("tensor_name: string")
+    .SetIsStateful()
+    .SetIsDistributedCommunication()
+    .SetShapeFn(tensorflow::shape_inference::NoOutputs)
+    .Doc("Waits until every rank has come here.");
+
+}  // namespace smddp::ops

@@ -1,0 +1,114 @@
+#include "ops/tensor_adapter.h"
+
+#include <utility>
+
+#include "absl/strings/string_view.h"
+#include "tensorflow/core/framework/tensor_shape.h"
+#include "tensorflow/core/framework/types.h"
+
+namespace smddp::ops {
+namespace {
+
+absl::StatusCode ToTensorFlowCode(Code code) {
+  switch (code) {
+    case Code::kOk:
+      return absl::StatusCode::kOk;
+    case Code::kInvalidArgument:
+      return absl::StatusCode::kInvalidArgument;
+    case Code::kFailedPrecondition:
+      return absl::StatusCode::kFailedPrecondition;
+    case Code::kUnavailable:
+      return absl::StatusCode::kUnavailable;
+    case Code::kDeadlineExceeded:
+      return absl::StatusCode::kDeadlineExceeded;
+    case Code::kAborted:
+      return absl::StatusCode::kAborted;
+    case Code::kResourceExhausted:
+      return absl::StatusCode::kResourceExhausted;
+    case Code::kUnimplemented:
+      return absl::StatusCode::kUnimplemented;
+    case Code::kInternal:
+      return absl::StatusCode::kInternal;
+  }
+  return absl::StatusCode::kUnknown;
+}
+
+}  // namespace
+
+absl::Status ToTensorFlow(const Status& status) {
+  return absl::Status(ToTensorFlowCode(status.code()), status.message());
+}
+
+Status FromTensorFlow(const absl::Status& status) {
+  if (status.ok()) return Status::Ok();
+  const Code code = absl::IsResourceExhausted(status) ? Code::kResourceExhausted : Code::kInternal;
+  return Status(code, std::string(status.message()));
+}
+
+Result<DType> ToEngine(tensorflow::DataType dtype) {
+  switch (dtype) {
+    case tensorflow::DT_UINT8:
+      return DType::kUInt8;
+    case tensorflow::DT_INT8:
+      return DType::kInt8;
+    case tensorflow::DT_INT32:
+      return DType::kInt32;
+    case tensorflow::DT_INT64:
+      return DType::kInt64;
+    case tensorflow::DT_HALF:
+      return DType::kFloat16;
+    case tensorflow::DT_BFLOAT16:
+      return DType::kBFloat16;
+    case tensorflow::DT_FLOAT:
+      return DType::kFloat32;
+    case tensorflow::DT_DOUBLE:
+      return DType::kFloat64;
+    case tensorflow::DT_BOOL:
+      return DType::kBool;
+    case tensorflow::DT_INT16:
+      return DType::kInt16;
+    case tensorflow::DT_UINT16:
+      return DType::kUInt16;
+    case tensorflow::DT_UINT32:
+      return DType::kUInt32;
+    case tensorflow::DT_UINT64:
+      return DType::kUInt64;
+    case tensorflow::DT_COMPLEX64:
+      return DType::kComplex64;
+    case tensorflow::DT_COMPLEX128:
+      return DType::kComplex128;
+    default:
+      return Status(Code::kUnimplemented,
+                    "Tensors of dtype " + tensorflow::DataTypeString(dtype) + " cannot travel between ranks.");
+  }
+}
+
+Result<TensorRef> MakeTensorRef(const tensorflow::Tensor& input, tensorflow::Tensor* output) {
+  TensorRef ref;
+  SMDDP_ASSIGN_OR_RETURN(ref.dtype, ToEngine(input.dtype()));
+  for (const auto dimension : input.shape()) ref.shape.push_back(dimension.size);
+  ref.input = input.data();
+  if (output != nullptr) ref.output = output->data();
+  return ref;
+}
+
+Result<TensorRef> InPlaceOrNewOutput(tensorflow::OpKernelContext* context, int index) {
+  tensorflow::Tensor* output = nullptr;
+  const tensorflow::Tensor& input = context->input(index);
+  const absl::Status allocated = context->forward_input_or_allocate_output({index}, index, input.shape(), &output);
+  if (!allocated.ok()) return FromTensorFlow(allocated);
+  return MakeTensorRef(input, output);
+}
+
+Result<std::vector<TensorRef>> MakeTensorRefs(tensorflow::OpKernelContext* context, const MakeRef& make) {
+  std::vector<TensorRef> refs;
+  refs.reserve(context->num_inputs());
+  for (int index = 0; index < context->num_inputs(); ++index) {
+    Result<TensorRef> ref = make(context, index);
+    if (!ref.ok()) return ref.status();
+    refs.push_back(std::move(*ref));
+  }
+  return refs;
+}
+
+}  // namespace smddp::ops

@@ -1,0 +1,38 @@
+// The border between TensorFlow and the engine: tensors, dtypes and errors are translated here and nowhere else.
+#pragma once
+
+#include <functional>
+#include <string>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "core/dtype.h"
+#include "core/status.h"
+#include "runtime/session.h"
+#include "tensorflow/core/framework/op_kernel.h"
+#include "tensorflow/core/framework/tensor.h"
+#include "tensorflow/core/framework/types.pb.h"
+
+namespace smddp::ops {
+
+// An error of the engine in TensorFlow's words; the message stays as it is.
+absl::Status ToTensorFlow(const Status& status);
+// An error of TensorFlow (usually: no memory) for the engine.
+Status FromTensorFlow(const absl::Status& status);
+
+// The engine's name for a dtype; kUnimplemented for one it can neither reduce nor move.
+Result<DType> ToEngine(tensorflow::DataType dtype);
+
+// What the engine is told about a tensor. `output` is null for operations that allocate their result later. The
+// reference borrows both buffers: the kernel context owns them until `done`.
+Result<TensorRef> MakeTensorRef(const tensorflow::Tensor& input, tensorflow::Tensor* output);
+
+// Input `index` with an output of the same shape: the input's own buffer when nobody else reads it, a new one
+// otherwise.
+Result<TensorRef> InPlaceOrNewOutput(tensorflow::OpKernelContext* context, int index);
+
+// References to all inputs of `context`, made by `make` (context, index); stops at the first error.
+using MakeRef = std::function<Result<TensorRef>(tensorflow::OpKernelContext*, int)>;
+Result<std::vector<TensorRef>> MakeTensorRefs(tensorflow::OpKernelContext* context, const MakeRef& make);
+
+}  // namespace smddp::ops
