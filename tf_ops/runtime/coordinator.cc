@@ -4,9 +4,10 @@
 
 namespace smddp {
 
-int CoordinatorOf(const std::string& name, int size) {
+int CoordinatorOf(const Announcement& announcement, int size) {
+  if (announcement.kind == RequestKind::kPlan) return 0;
   uint64_t hash = 1469598103934665603ull;  // FNV-1a: the same on every rank and every machine
-  for (const unsigned char byte : name) hash = (hash ^ byte) * 1099511628211ull;
+  for (const unsigned char byte : announcement.name) hash = (hash ^ byte) * 1099511628211ull;
   return static_cast<int>(hash % static_cast<uint64_t>(size));
 }
 
@@ -20,12 +21,17 @@ std::optional<Verdict> Coordinator::Add(int rank, Announcement announcement, int
   Verdict verdict;
   verdict.name = name;
   verdict.status = Validate(entry.by_rank, topology_.size());
-  verdict.operation = NamedOperation(topology_.rank(), topology_.size(), count_++);
+  verdict.operation = NextOperation(entry.by_rank.begin()->second.kind);
   if (verdict.status.ok() && entry.by_rank.begin()->second.kind == RequestKind::kAllgather) {
     for (const auto& [from, request] : entry.by_rank) verdict.dim0_of_rank.push_back(request.shapes[0][0]);
   }
   waiting_.erase(name);
   return verdict;
+}
+
+uint32_t Coordinator::NextOperation(RequestKind kind) {
+  if (kind == RequestKind::kPlan) return plan_count_++;
+  return NamedOperation(topology_.rank(), topology_.size(), count_++);
 }
 
 std::string Coordinator::DescribeWaiting(const std::string& name, const Entry& entry, int64_t now_ns) const {
@@ -44,7 +50,7 @@ std::string Coordinator::DescribeWaiting(const std::string& name, const Entry& e
 std::vector<std::string> Coordinator::Stalled(int64_t now_ns, double seconds) {
   std::vector<std::string> sentences;
   for (auto& [name, entry] : waiting_) {
-    if (entry.reported || now_ns - entry.since_ns < seconds * 1e9) continue;
+    if (entry.is_plan() || entry.reported || now_ns - entry.since_ns < seconds * 1e9) continue;
     entry.reported = true;
     sentences.push_back(DescribeWaiting(name, entry, now_ns));
   }
@@ -62,7 +68,7 @@ Coordinator::Expired Coordinator::Expel(const std::string& name, const Entry& en
 std::vector<Coordinator::Expired> Coordinator::Expire(int64_t now_ns, double seconds) {
   std::vector<Expired> expired;
   for (auto at = waiting_.begin(); at != waiting_.end();) {
-    if (now_ns - at->second.since_ns < seconds * 1e9) {
+    if (at->second.is_plan() || now_ns - at->second.since_ns < seconds * 1e9) {
       ++at;
       continue;
     }

@@ -14,7 +14,8 @@
 
 namespace smddp {
 
-int CoordinatorOf(const std::string& name, int size);
+// Rank 0 for plans, which it also numbers; they are few, and compared once.
+int CoordinatorOf(const Announcement& announcement, int size);
 
 class Coordinator {
  public:
@@ -23,6 +24,7 @@ class Coordinator {
   // The verdict once the last rank has announced; `now_ns` starts the clock of the stall watch.
   std::optional<Verdict> Add(int rank, Announcement announcement, int64_t now_ns);
 
+  // A plan that nobody uses yet may wait for ever (one rank traced more than the others): the next two leave plans out.
   // Names that wait longer than `seconds` and for which this was not asked before: sentences naming who is missing.
   std::vector<std::string> Stalled(int64_t now_ns, double seconds);
   // Names that wait longer than `seconds`, as errors for the ranks that have announced; they are forgotten here.
@@ -39,13 +41,16 @@ class Coordinator {
     std::map<int, Announcement> by_rank;
     int64_t since_ns = 0;
     bool reported = false;
+    bool is_plan() const { return by_rank.begin()->second.kind == RequestKind::kPlan; }
   };
   std::string DescribeWaiting(const std::string& name, const Entry& entry, int64_t now_ns) const;
   Expired Expel(const std::string& name, const Entry& entry, Status status) const;
 
   const Topology& topology_;
+  uint32_t NextOperation(RequestKind kind);
+
   std::map<std::string, Entry> waiting_;
-  uint32_t count_ = 0;
+  uint32_t count_ = 0, plan_count_ = 0;
 };
 
 // OK, or the first disagreement between the announcements of all ranks (FailedPrecondition), or a request that no

@@ -4,6 +4,7 @@
 
 #include "core/clock.h"
 #include "core/log.h"
+#include "runtime/operation_id.h"
 
 namespace smddp {
 namespace {
@@ -59,6 +60,7 @@ void Engine::Loop() {
       last_watch_ns_ = now_ns;
       WatchStalls();
       WatchDepartures();
+      WatchCancelled();
     }
     if (moved) {
       last_moved_ns_ = now_ns;
@@ -89,7 +91,7 @@ void Engine::SubmitNamed(NamedRequest request) {
 }
 
 void Engine::Announce(const Announcement& announcement) {
-  const int coordinator = CoordinatorOf(announcement.name, topology().size());
+  const int coordinator = CoordinatorOf(announcement, topology().size());
   if (coordinator == topology().rank()) return OnAnnouncement(coordinator, announcement);
   Post(coordinator, Encode(announcement));
 }
@@ -141,9 +143,14 @@ void Engine::AddPlan(int id, const PlanSpec& spec) {
   if (!failed_.ok() || !plans_.Add(id, spec).ok()) return;
   NamedRequest request;
   request.announcement.kind = RequestKind::kPlan;
-  request.announcement.name = "plan " + std::to_string(id);
+  // Matched by key and by how many plans of that key came before: what one rank traces besides does not matter.
+  request.announcement.name = "plan '" + spec.key + "', version " + std::to_string(++plan_versions_[spec.key]);
   request.announcement.facts = DescribePlan(spec);
-  request.begin = [](const Verdict&) -> Result<TaskPtr> { return TaskPtr(); };
+  request.begin = [this, id](const Verdict& verdict) -> Result<TaskPtr> {
+    if (verdict.operation >= kMaxPlans) return TooManyPlans();
+    plans_.SetNumber(id, static_cast<int>(verdict.operation));
+    return TaskPtr();
+  };
   request.done = [this, id](const Status& status) { plans_.Decide(id, status); };
   SubmitNamed(std::move(request));
 }
@@ -152,6 +159,12 @@ void Engine::ReducePlanned(int id, int index, const TensorRef& tensor, DoneCallb
   if (!failed_.ok()) return done(failed_);
   const Status status = plans_.Arrive(id, index, tensor, std::move(done));
   if (!status.ok()) Fail(status, /*tell_others=*/true);  // its bucket would wait for ever, everywhere
+}
+
+void Engine::Cancel(const std::string& name) {
+  if (!failed_.ok()) return;
+  Log(LogLevel::kDebug, "the step that holds '" + name + "' was cancelled");
+  cancelled_.emplace_back(name, NowNs());
 }
 
 bool Engine::StepTasks() {

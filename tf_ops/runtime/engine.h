@@ -42,6 +42,7 @@ class Engine {
   void SubmitNamed(NamedRequest request);
   void AddPlan(int id, const PlanSpec& spec);
   void ReducePlanned(int id, int index, const TensorRef& tensor, DoneCallback done);
+  void Cancel(const std::string& name);
 
   const Fabric& fabric() const { return parts_->fabric(); }
   const Topology& topology() const { return fabric().topology; }
@@ -64,6 +65,7 @@ class Engine {
   void Fail(const Status& why, bool tell_others);
   void WatchStalls();
   void WatchDepartures();
+  void WatchCancelled();
   void Leave();
   bool expecting() const { return !tasks_.empty() || named_.waiting() || parts_->world().busy(); }
 
@@ -82,6 +84,8 @@ class Engine {
   std::list<RunningTask> tasks_;
   Status failed_;
   std::map<int, int64_t> departed_;  // rank -> when its goodbye came
+  std::map<std::string, int> plan_versions_;                   // key -> plans so far
+  std::vector<std::pair<std::string, int64_t>> cancelled_;     // request, when its step was cancelled
   int64_t last_moved_ns_ = 0, last_watch_ns_ = 0;
 
   std::atomic<int64_t> named_done_{0}, wakeups_{0}, node_bytes_{0}, rail_bytes_{0};

@@ -102,11 +102,7 @@ Result<int> EngineSession::RegisterPlan(const PlanSpec& spec) {
   std::lock_guard<std::mutex> lock(plans_mutex_);
   const auto [at, is_new] = plans_.try_emplace(description, static_cast<int>(plans_.size()));
   const int id = at->second;
-  if (id >= kMaxPlans) {
-    return Status(Code::kResourceExhausted, "More than " + std::to_string(kMaxPlans) +
-                                                " different lists of gradients in one session. Wrap the optimizer or "
-                                                "the tape once, outside the training loop.");
-  }
+  if (id >= kMaxPlans) return TooManyPlans();
   if (is_new && !engine_.Submit([this, id, spec] { engine_.AddPlan(id, spec); })) return NotInitialized();
   return first_plan_ + id;
 }
@@ -116,6 +112,10 @@ void EngineSession::ReducePlanned(int plan, int index, const TensorRef& tensor, 
     engine_.ReducePlanned(plan - first_plan_, index, tensor, std::move(done));
   };
   if (!engine_.Submit(std::move(work))) done(NotInitialized());
+}
+
+void EngineSession::Cancel(const std::string& name) {
+  engine_.Submit([this, name] { engine_.Cancel(name); });
 }
 
 void EngineSession::SubmitNamed(NamedRequest request) {

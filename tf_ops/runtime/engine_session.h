@@ -25,6 +25,7 @@ class EngineSession : public Session {
   void Broadcast(BroadcastRequest request, DoneCallback done) override;
   void Allgather(AllgatherRequest request, DoneCallback done) override;
   void Barrier(BarrierRequest request, DoneCallback done) override;
+  void Cancel(const std::string& name) override;
   SessionStats Stats() const override { return engine_.Stats(); }
   void TraceStart() override { engine_.trace().Start(); }
   std::vector<TraceEvent> TraceStop() override { return engine_.trace().Stop(); }

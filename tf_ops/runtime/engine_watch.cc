@@ -6,6 +6,8 @@
 namespace smddp {
 namespace {
 
+// After a cancelled step has not moved for this long, it will not.
+constexpr int64_t kCancelGraceNs = 5000 * 1000000LL;
 // What a rank sent before it left may still be on its way; after this long it is not.
 constexpr int64_t kDepartureGraceNs = 1000 * 1000000LL;
 
@@ -31,6 +33,8 @@ void Engine::WatchStalls() {
   for (const auto& expired : coordinator_.Expire(now_ns, env_.stall_error_s)) {
     SendVerdict(expired.verdict, expired.announced);
   }
+  const std::string stuck = plans_.StuckFor(now_ns, env_.stall_error_s);
+  if (!stuck.empty()) return Fail(Status(Code::kDeadlineExceeded, stuck), /*tell_others=*/true);
   for (const RunningTask& running : tasks_) {
     if (now_ns - running.since_ns < env_.stall_error_s * 1e9) continue;
     return Fail(Status(Code::kDeadlineExceeded, running.name + " did not finish within " +
@@ -64,6 +68,20 @@ void Engine::WatchDepartures() {
                   /*tell_others=*/true);
     }
   }
+}
+
+// A cancelled step often ends well: the end of the data cancels a step whose gradients are on their way everywhere. Only
+// one that stands still is lost, on all ranks.
+void Engine::WatchCancelled() {
+  if (!failed_.ok() || cancelled_.empty()) return;
+  if (tasks_.empty() && !named_.waiting() && !plans_.waiting()) return cancelled_.clear();
+  const int64_t now_ns = NowNs();
+  const auto& [name, when_ns] = cancelled_.front();
+  if (now_ns - when_ns < kCancelGraceNs || now_ns - last_moved_ns_ < kCancelGraceNs) return;
+  Fail(Status(Code::kAborted, "Rank " + std::to_string(topology().rank()) +
+                                  " gave up a step: another operation of it failed there (that rank's own error says "
+                                  "which) while '" + name + "' waited for the other ranks or for other gradients."),
+       /*tell_others=*/true);
 }
 
 }  // namespace smddp

@@ -1,5 +1,7 @@
 #include "runtime/named_table.h"
 
+#include <algorithm>
+
 #include "runtime/coordinator.h"
 
 namespace smddp {
@@ -19,6 +21,11 @@ bool NamedTable::Take(const std::string& name, NamedRequest* request) {
   return true;
 }
 
+bool NamedTable::waiting() const {
+  return std::any_of(waiting_.begin(), waiting_.end(),
+                     [](const auto& entry) { return entry.second.announcement.kind != RequestKind::kPlan; });
+}
+
 void NamedTable::FailAll(const Status& why) {
   std::map<std::string, NamedRequest> waiting = std::move(waiting_);
   waiting_.clear();
@@ -28,7 +35,7 @@ void NamedTable::FailAll(const Status& why) {
 void NamedTable::FailCoordinatedBy(int rank, int size, const std::string& who) {
   std::vector<NamedRequest> lost;
   for (auto at = waiting_.begin(); at != waiting_.end();) {
-    const bool mine = CoordinatorOf(at->first, size) == rank;
+    const bool mine = CoordinatorOf(at->second.announcement, size) == rank;
     if (mine) lost.push_back(std::move(at->second));
     at = mine ? waiting_.erase(at) : std::next(at);
   }

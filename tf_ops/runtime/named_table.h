@@ -30,7 +30,8 @@ class NamedTable {
   void FailAll(const Status& why);
   // Fails what waits for a verdict of `rank`, which has left ("Rank 2 has ended ...").
   void FailCoordinatedBy(int rank, int size, const std::string& who);
-  bool waiting() const { return !waiting_.empty(); }
+  // Does anybody wait for an answer? (Plans that wait to be agreed on keep nobody waiting by themselves.)
+  bool waiting() const;
 
  private:
   std::map<std::string, NamedRequest> waiting_;

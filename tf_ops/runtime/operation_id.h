@@ -8,13 +8,21 @@
 #pragma once
 
 #include <cstdint>
+#include <string>
 
+#include "core/status.h"
 #include "transport/transport.h"
 
 namespace smddp {
 
 constexpr int kMaxPlans = 1 << 10;
 constexpr int kMaxBuckets = 1 << 13;
+
+inline Status TooManyPlans() {
+  return Status(Code::kResourceExhausted, "More than " + std::to_string(kMaxPlans) +
+                                              " different lists of gradients in one session. Wrap the optimizer or the "
+                                              "tape once, outside the training loop.");
+}
 
 inline uint32_t PlannedOperation(int plan, int bucket) {
   return (static_cast<uint32_t>(plan) << 13) | static_cast<uint32_t>(bucket);

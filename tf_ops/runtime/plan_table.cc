@@ -102,7 +102,7 @@ void PlanTable::TryStart(int id, int bucket) {
       ScalingsFor(plan.spec.op, plan.spec.prescale, plan.spec.postscale, fabric_.topology.size());
   auto view = std::make_shared<FusedView>(state.bucket.dtype, state.bucket.wire_dtype, pieces, scalings.before,
                                           scalings.after, fabric_.compute);
-  const FusedCall call = {PlannedOperation(id, bucket), view.get(), scalings.op};
+  const FusedCall call = {PlannedOperation(plan.number, bucket), view.get(), scalings.op};
 
   trace_.Record("bucket_start", plan.spec.key, bucket);
   RunningTask running;
@@ -167,6 +167,17 @@ std::vector<std::string> PlanTable::Stalled(int64_t now_ns, double seconds) {
     }
   }
   return sentences;
+}
+
+std::string PlanTable::StuckFor(int64_t now_ns, double seconds) const {
+  for (const auto& [id, plan] : plans_) {
+    for (const BucketState& state : plan.buckets) {
+      if (state.running || state.generations.empty()) continue;
+      const Generation& generation = state.generations.front();
+      if (now_ns - generation.since_ns > seconds * 1e9) return DescribeMissing(plan, state, generation, now_ns);
+    }
+  }
+  return "";
 }
 
 }  // namespace smddp

@@ -26,6 +26,8 @@ class PlanTable {
 
   // A plan that the ranks have yet to agree on; its buckets wait. An error when it cannot be numbered.
   Status Add(int id, const PlanSpec& spec);
+  // The number that all ranks use for it; before Decide.
+  void SetNumber(int id, int number) { plans_.at(id).number = number; }
   // The ranks' verdict on it.
   void Decide(int id, const Status& verdict);
   // A tensor is ready. Not OK: it is not what the plan says, and the bucket can never complete on any rank.
@@ -36,6 +38,8 @@ class PlanTable {
   int64_t buckets_done() const { return buckets_done_; }  // any thread
   // Buckets of which some tensors have waited longer than `seconds` for the others, each reported once.
   std::vector<std::string> Stalled(int64_t now_ns, double seconds);
+  // One that has waited longer than `seconds`, in a sentence; "" when there is none.
+  std::string StuckFor(int64_t now_ns, double seconds) const;
 
  private:
   struct Arrival {
@@ -57,6 +61,7 @@ class PlanTable {
     PlanSpec spec;
     std::vector<BucketState> buckets;
     std::vector<std::pair<int, int>> place_of_tensor;  // bucket, slot
+    int number = 0;  // on the wire
     bool decided = false;
     Status verdict;
   };

@@ -96,6 +96,11 @@ class Session {
   virtual void Allgather(AllgatherRequest request, DoneCallback done) = 0;
   virtual void Barrier(BarrierRequest request, DoneCallback done) = 0;
 
+  // The framework gave up the step that holds the request `name` (another op of it failed on this rank). The request
+  // still ends as usual when the other ranks bring what it needs; when nothing moves any more, the session ends with an
+  // error on every rank.
+  virtual void Cancel(const std::string& name) = 0;
+
   virtual SessionStats Stats() const = 0;
   virtual void TraceStart() = 0;
   virtual std::vector<TraceEvent> TraceStop() = 0;

@@ -74,7 +74,7 @@ Status SamePlan(const Pair& pair) {
     const std::string left = i < a.size() ? a[i] : "nothing more";
     const std::string right = i < b.size() ? b[i] : "nothing more";
     if (left != right) {
-      return pair.Mismatch("gradient plans", "\"" + left + "\"", "\"" + right + "\"");
+      return pair.Mismatch("gradient plans", "'" + left + "'", "'" + right + "'");
     }
   }
   return Status::Ok();

@@ -120,11 +120,7 @@ Result<std::unique_ptr<MpiWorld>> MpiWorld::Open(const void* communicator, const
   return world;
 }
 
-MpiWorld::~MpiWorld() {
-  int finalized = 0;
-  MPI_Finalized(&finalized);
-  if (!finalized && !abandoned_ && handle_->comm != MPI_COMM_NULL) MPI_Comm_free(&handle_->comm);
-}
+MpiWorld::~MpiWorld() = default;
 
 Result<std::vector<std::string>> MpiWorld::Exchange(const std::string& mine, const Deadline& deadline) {
   const int length = static_cast<int>(mine.size());

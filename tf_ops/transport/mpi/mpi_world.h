@@ -18,15 +18,15 @@ class MpiWorld {
   // world ranks (empty: all). Collective over the ranks that take part.
   static Result<std::unique_ptr<MpiWorld>> Open(const void* communicator, const std::vector<int>& ranks,
                                                 const Deadline& deadline);
-  ~MpiWorld();  // frees the communicator; MPI itself is finalised when the process exits
+  // The communicator is left to MPI_Finalize (when the process exits): MPI reuses the number of a freed one, and then a
+  // last message of this session, still on its way, would be taken for one of the next.
+  ~MpiWorld();
 
   int rank() const { return rank_; }
   int size() const { return size_; }
   // Every rank's text, in rank order. Collective.
   Result<std::vector<std::string>> Exchange(const std::string& mine, const Deadline& deadline);
   std::unique_ptr<Transport> NewTransport();
-  // After an abort the communicator is in an unknown state: leave it to MPI_Finalize.
-  void Abandon() { abandoned_ = true; }
 
  private:
   struct Handle;
@@ -34,7 +34,6 @@ class MpiWorld {
 
   std::unique_ptr<Handle> handle_;
   int rank_ = 0, size_ = 1;
-  bool abandoned_ = false;
 };
 
 bool MpiIsInitialized();
