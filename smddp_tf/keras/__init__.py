@@ -1,0 +1,78 @@
+"""`import smddp_tf.keras as hvd` in place of `import horovod.tensorflow.keras as hvd`.
+
+Example:
+
+>>> import smddp_tf.keras as hvd
+>>> hvd.init()
+>>> model.compile(hvd.DistributedOptimizer(keras.optimizers.SGD(0.01 * hvd.size())), loss="mse")
+>>> model.fit(x, y, callbacks=[hvd.callbacks.BroadcastGlobalVariablesCallback(0)])
+"""
+
+from __future__ import annotations
+
+import keras as _keras
+
+if _keras.config.backend() != "tensorflow":
+    raise ImportError(
+        f"smddp_tf.keras needs Keras with the TensorFlow backend. Found: the {_keras.config.backend()!r} backend. "
+        "Set KERAS_BACKEND=tensorflow (or remove `backend` from ~/.keras/keras.json) before Keras is imported."
+    )
+
+from smddp_tf.basics import (
+    ccl_built,
+    cross_rank,
+    cross_size,
+    cuda_built,
+    ddl_built,
+    gloo_built,
+    gloo_enabled,
+    init,
+    is_initialized,
+    local_rank,
+    local_size,
+    mpi_built,
+    mpi_enabled,
+    mpi_threads_supported,
+    nccl_built,
+    rank,
+    rocm_built,
+    shutdown,
+    size,
+)
+from smddp_tf.compression import Compression
+from smddp_tf.keras import callbacks
+from smddp_tf.keras.optimizer import DistributedOptimizer
+from smddp_tf.keras.saving import load_model
+from smddp_tf.keras.values import allgather, allreduce, broadcast
+from smddp_tf.reduce_op import Average, Sum
+
+__all__ = [
+    "Average",
+    "Compression",
+    "DistributedOptimizer",
+    "Sum",
+    "allgather",
+    "allreduce",
+    "broadcast",
+    "callbacks",
+    "ccl_built",
+    "cross_rank",
+    "cross_size",
+    "cuda_built",
+    "ddl_built",
+    "gloo_built",
+    "gloo_enabled",
+    "init",
+    "is_initialized",
+    "load_model",
+    "local_rank",
+    "local_size",
+    "mpi_built",
+    "mpi_enabled",
+    "mpi_threads_supported",
+    "nccl_built",
+    "rank",
+    "rocm_built",
+    "shutdown",
+    "size",
+]

@@ -1,0 +1,17 @@
+"""Callbacks for `Model.fit` on several ranks. Give the same list to `fit` on every rank."""
+
+from __future__ import annotations
+
+from smddp_tf.keras.callbacks.best_model_checkpoint import BestModelCheckpoint
+from smddp_tf.keras.callbacks.broadcast_global_variables import BroadcastGlobalVariablesCallback
+from smddp_tf.keras.callbacks.learning_rate_schedule import LearningRateScheduleCallback
+from smddp_tf.keras.callbacks.learning_rate_warmup import LearningRateWarmupCallback
+from smddp_tf.keras.callbacks.metric_average import MetricAverageCallback
+
+__all__ = [
+    "BestModelCheckpoint",
+    "BroadcastGlobalVariablesCallback",
+    "LearningRateScheduleCallback",
+    "LearningRateWarmupCallback",
+    "MetricAverageCallback",
+]

@@ -1,0 +1,102 @@
+"""BestModelCheckpoint: the best model so far, written by one rank."""
+
+from __future__ import annotations
+
+import keras
+
+from smddp_tf.basics import rank
+
+_EXTENSIONS = (".keras", ".h5")
+
+
+class BestModelCheckpoint(keras.callbacks.ModelCheckpoint):
+    """Saves the model when the monitored metric is better than ever before; only rank 0 writes.
+
+    `keras.callbacks.ModelCheckpoint` with `save_best_only=True`, safe to give to `fit` on every rank. Put
+    `MetricAverageCallback` before it: rank 0 then judges by the mean over all ranks and not by its own part of the
+    data. Saving needs no other rank, and the file loads in plain Keras.
+
+    Example:
+
+    >>> callbacks = [
+    ...     hvd.callbacks.MetricAverageCallback(),
+    ...     hvd.callbacks.BestModelCheckpoint(monitor="val_accuracy", filepath="best.keras"),
+    ... ]
+
+    Args:
+        monitor: Name of the metric. Defaults to `"val_loss"`.
+        verbose: `1` makes rank 0 say when it saves. Defaults to `0`.
+        save_weights_only: Boolean. Defaults to `False`, the whole model.
+        mode: `"auto"`, `"min"` or `"max"`. Defaults to `"auto"`.
+        save_freq: `"epoch"` or a number of batches. Defaults to `"epoch"`.
+        filepath: String or path ending in `.keras` (`.weights.h5` with `save_weights_only`); may hold `{epoch}` and
+            names of metrics. Horovod's callback, whose order of arguments is kept, has it set later: so does
+            `callback.filepath = ...` here, before `fit`. Defaults to `None`.
+
+    Raises:
+        ValueError: If `filepath` has the wrong ending, or is still missing in `fit`.
+    """
+
+    def __init__(
+        self,
+        monitor="val_loss",
+        verbose=0,
+        save_weights_only=False,
+        mode="auto",
+        save_freq="epoch",
+        filepath=None,
+    ):
+        if str(monitor).endswith(_EXTENSIONS):
+            raise ValueError(
+                f"`monitor` must be the name of a metric. Received: monitor={monitor!r}, which looks like a file. "
+                f"Pass it by name: BestModelCheckpoint(filepath={monitor!r})."
+            )
+        self._filepath = None
+        self._weights_only = save_weights_only
+        super().__init__(
+            filepath="unset.weights.h5" if save_weights_only else "unset.keras",
+            monitor=monitor,
+            verbose=verbose,
+            save_best_only=True,
+            save_weights_only=save_weights_only,
+            mode=mode,
+            save_freq=save_freq,
+        )
+        self.filepath = filepath
+
+    @property
+    def filepath(self):
+        """Where the model goes; `None` until it is set."""
+        return self._filepath
+
+    @filepath.setter
+    def filepath(self, value):
+        if value is not None:
+            value = str(value)
+            self._check_ending(value)
+        self._filepath = value
+
+    def on_train_begin(self, logs=None):
+        if self.filepath is None:
+            raise ValueError(
+                "BestModelCheckpoint needs a file to save to. Received: filepath=None. "
+                "Pass `filepath=` or set `callback.filepath` before `fit`."
+            )
+        super().on_train_begin(logs)
+
+    def on_train_batch_end(self, batch, logs=None):
+        if rank() == 0:
+            super().on_train_batch_end(batch, logs)
+
+    def on_epoch_end(self, epoch, logs=None):
+        if rank() == 0:
+            super().on_epoch_end(epoch, logs)
+
+    def _check_ending(self, filepath):
+        """On every rank, although one saves: a bad name must not stop rank 0 alone while the others wait for it."""
+        endings = (".weights.h5",) if self._weights_only else _EXTENSIONS
+        if not filepath.endswith(endings):
+            raise ValueError(
+                f"`filepath` must end in {' or '.join(endings)} with save_weights_only={self._weights_only}. "
+                f"Received: filepath={filepath!r}."
+            )

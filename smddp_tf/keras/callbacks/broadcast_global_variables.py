@@ -1,0 +1,91 @@
+"""BroadcastGlobalVariablesCallback: all ranks start from one rank's variables."""
+
+from __future__ import annotations
+
+import keras
+import tensorflow as tf
+
+from smddp_tf import ops
+from smddp_tf.functions import broadcast_variables
+from smddp_tf.reduce_op import Max, Min
+
+
+class BroadcastGlobalVariablesCallback(keras.callbacks.Callback):
+    """Copies the model's and the optimizer's variables from one rank to all others when training starts.
+
+    Needed whenever ranks could differ at the start: random initial weights, or a checkpoint that only `root_rank` has
+    loaded. Sent are weights, statistics of layers such as `BatchNormalization`, states of seed generators, and the
+    optimizer's variables (slots, step counter, learning rate). Metrics are left alone.
+
+    Variables that exist on all ranks when `fit` begins are sent before the first batch. A model that is built by its
+    first batch has none then; its variables are sent after that batch. Prefer a model with an `Input`: its first batch
+    is not spent on weights that are thrown away.
+
+    Example:
+
+    >>> model.fit(dataset, callbacks=[hvd.callbacks.BroadcastGlobalVariablesCallback(0)])
+
+    Args:
+        root_rank: Integer, the rank to copy from.
+        device: Taken for compatibility with Horovod; has no effect.
+        local_variables: List of variables that each rank keeps as its own, such as the seed generator of a `Dropout`
+            that shall differ between ranks (`[layer.seed_generator.state]`). Defaults to none.
+    """
+
+    def __init__(self, root_rank, device="", local_variables=None):
+        super().__init__()
+        del device
+        self.root_rank = root_rank
+        self._kept_local = list(local_variables or [])
+        self._sent = []
+        self._settled = False
+
+    def on_train_begin(self, logs=None):
+        """Sends what exists. Every rank asks first whether all ranks have it, so all make the same calls."""
+        self._sent = []
+        self._settled = False
+        ready = _build_optimizer_of(self.model)
+        if _over_ranks("built", ready, Min):
+            self._send()
+
+    def on_train_batch_end(self, batch, logs=None):
+        """After the first batch, sends everything if any rank has variables that were not sent."""
+        if self._settled:
+            return
+        self._settled = True
+        sent = {id(variable) for variable in self._sent}
+        missing = any(id(variable) not in sent for variable in self._variables())
+        if _over_ranks("missing", missing, Max):
+            self._send()
+
+    def _send(self):
+        self._sent = self._variables()
+        broadcast_variables(self._sent, root_rank=self.root_rank)
+
+    def _variables(self):
+        """The variables to send, each once, in an order that follows from the model's structure."""
+        optimizer = getattr(self.model, "optimizer", None)
+        candidates = [*self.model.variables, *(optimizer.variables if optimizer is not None else [])]
+        seen = {id(variable) for variable in (*self._kept_local, *getattr(self.model, "metrics_variables", []))}
+        chosen = []
+        for variable in candidates:
+            if id(variable) not in seen:
+                seen.add(id(variable))
+                chosen.append(variable)
+        return chosen
+
+
+def _build_optimizer_of(model):
+    """Creates the optimizer's variables where the model has its own; returns whether both have."""
+    if not model.built:
+        return False
+    optimizer = getattr(model, "optimizer", None)
+    if optimizer is not None and not optimizer.built:
+        optimizer.build(model.trainable_variables)
+    return True
+
+
+def _over_ranks(question, answer, op):
+    """Min: does every rank say yes? Max: does any?"""
+    flag = tf.constant(int(answer), tf.int32)
+    return bool(ops.allreduce(flag, op=op, name=f"smddp_tf.keras.broadcast.{question}"))

@@ -1,0 +1,116 @@
+"""LearningRateScheduleCallback: the learning rate as a multiple of an initial one, epoch by epoch or batch by batch."""
+
+from __future__ import annotations
+
+import keras
+
+from smddp_tf.keras.callbacks.momentum_correction import scale_momentum
+
+
+class LearningRateScheduleCallback(keras.callbacks.Callback):
+    """Sets the learning rate to `initial_lr * multiplier(epoch)` from `start_epoch` up to, not including, `end_epoch`.
+
+    Several of these, each with its own span of epochs, make a schedule. Outside of its span a callback leaves the
+    learning rate as it is. The rate in force at the end of an epoch is written to its logs as `lr`.
+
+    Example:
+
+    >>> callbacks = [
+    ...     hvd.callbacks.LearningRateWarmupCallback(initial_lr=rate, warmup_epochs=5),
+    ...     hvd.callbacks.LearningRateScheduleCallback(rate, multiplier=lambda epoch: 1.0, start_epoch=5, end_epoch=30),
+    ...     hvd.callbacks.LearningRateScheduleCallback(rate, multiplier=lambda epoch: 0.1, start_epoch=30),
+    ... ]
+
+    Args:
+        initial_lr: Float. `None`, as older Horovod scripts have it, takes the optimizer's learning rate at the first
+            `fit`. Defaults to `None`.
+        multiplier: Function of the epoch, or a number, which means exponential decay: `multiplier ** epoch`.
+        start_epoch: Integer, the first epoch of the span. Defaults to `0`.
+        end_epoch: Integer, the first epoch after the span. Defaults to `None`, no end.
+        staircase: Boolean. `True` sets the rate at the first batch of an epoch, with a whole number for the epoch;
+            `False` at every batch, with `epoch + batch / steps_per_epoch`. Defaults to `True`.
+        momentum_correction: Boolean. Adapts the momentum of SGD and RMSprop when the rate changes, after Remark 2 of
+            Goyal et al. 2017, https://arxiv.org/abs/1706.02677. Defaults to `True`.
+        steps_per_epoch: Integer, for `staircase=False`. Defaults to `None`, what `fit` knows of its data.
+
+    Raises:
+        ValueError: If `multiplier` is missing; in `fit`, if the steps of an epoch are unknown or the optimizer's
+            learning rate cannot be set.
+    """
+
+    def __init__(
+        self,
+        initial_lr=None,
+        multiplier=None,
+        start_epoch=0,
+        end_epoch=None,
+        staircase=True,
+        momentum_correction=True,
+        steps_per_epoch=None,
+    ):
+        super().__init__()
+        if multiplier is None:
+            raise ValueError(
+                "`multiplier` must be a number or a function of the epoch. Received: multiplier=None. "
+                "Pass it by name: LearningRateScheduleCallback(initial_lr=0.1, multiplier=lambda epoch: 0.9**epoch)."
+            )
+        self.initial_lr = initial_lr
+        self.multiplier = multiplier if callable(multiplier) else lambda epoch: multiplier**epoch
+        self.start_epoch = start_epoch
+        self.end_epoch = end_epoch
+        self.staircase = staircase
+        self.momentum_correction = momentum_correction
+        self.steps_per_epoch = steps_per_epoch
+        self.current_epoch = None
+        self._detect_steps = not staircase and not steps_per_epoch
+
+    def on_train_begin(self, logs=None):
+        rate = self._read_rate()
+        if self.initial_lr is None:
+            self.initial_lr = rate
+        if self._detect_steps:
+            self.steps_per_epoch = self._steps_of_fit()
+
+    def on_epoch_begin(self, epoch, logs=None):
+        self.current_epoch = epoch
+
+    def on_train_batch_begin(self, batch, logs=None):
+        if self.current_epoch < self.start_epoch:
+            return
+        if self.end_epoch is not None and self.current_epoch >= self.end_epoch:
+            return
+        if not self.staircase:
+            self._set_rate(self.current_epoch + batch / self.steps_per_epoch)
+        elif batch == 0:
+            self._set_rate(self.current_epoch)
+
+    def on_epoch_end(self, epoch, logs=None):
+        if logs is not None:
+            logs["lr"] = self._read_rate()
+
+    def _set_rate(self, epoch):
+        old_rate = self._read_rate()
+        self.model.optimizer.learning_rate = self.initial_lr * self.multiplier(epoch)
+        if self.momentum_correction:
+            scale_momentum(self.model.optimizer, old_rate, self._read_rate())
+
+    def _read_rate(self):
+        optimizer = self.model.optimizer
+        rate = optimizer.learning_rate
+        if not hasattr(rate, "assign"):  # a schedule gives a tensor
+            raise ValueError(
+                f"{type(self).__name__} needs an optimizer whose learning rate is a number that can be set. "
+                f"Received: an optimizer of type {type(optimizer).__name__} with a schedule or a function as its "
+                "learning rate. Give it a float, or leave this callback out and put the warm-up into the schedule."
+            )
+        return float(rate.numpy())
+
+    def _steps_of_fit(self):
+        steps = (self.params or {}).get("steps")
+        if not steps:
+            raise ValueError(
+                f"{type(self).__name__} could not find out the number of steps per epoch: the data given to `fit` does "
+                "not tell its length. Received: steps_per_epoch=None. Pass `steps_per_epoch` to "
+                "the callback or to `fit`."
+            )
+        return steps

@@ -1,0 +1,125 @@
+"""DistributedOptimizer: makes a Keras 3 optimizer apply gradients that are reduced over all ranks."""
+
+from __future__ import annotations
+
+import keras
+import tensorflow as tf
+
+from smddp_tf.compression import Compression
+from smddp_tf.keras.loss_scaling import reduce_before_finite_check
+from smddp_tf.keras.reducing import ReductionSettings, attach, is_wrapped, wrap_class
+from smddp_tf.reduce_op import Average
+
+__all__ = ["DistributedOptimizer", "DistributedOptimizerTF", "wrap_class"]
+
+
+def DistributedOptimizer(
+    optimizer,
+    name=None,
+    device_dense="",
+    device_sparse="",
+    compression=Compression.none,
+    sparse_as_dense=False,
+    gradient_predivide_factor=1.0,
+    op=Average,
+):
+    """Averages gradients over all ranks before `optimizer` applies them.
+
+    Wrap the optimizer you already use, on every rank. Each rank computes gradients on its own batch; they are replaced
+    by their mean over all ranks before anything else happens to them (clipping, weight decay, accumulation, the finite
+    check of a `LossScaleOptimizer`), so every rank applies the same update. `Model.fit`, `apply_gradients` and `apply`
+    all reduce; in a loop of your own use either this or `hvd.DistributedGradientTape`, not both.
+
+    Scale the learning rate yourself: the mean does not grow with the number of ranks.
+
+    Example:
+
+    >>> hvd.init()
+    >>> optimizer = hvd.DistributedOptimizer(keras.optimizers.SGD(0.01 * hvd.size()))
+    >>> model.compile(optimizer, loss="mse")
+
+    The optimizer is changed in place and returned: same object, same state, same class name. A model saved with it
+    loads in plain Keras, without this library, and then has a plain optimizer; `hvd.load_model` wraps it again. The
+    same holds for a pickled model. An optimizer pickled or copied by itself stays wrapped with the same settings (Keras
+    pickles its configuration, not its slot variables).
+
+    Args:
+        optimizer: `keras.optimizers.Optimizer` to wrap. Its state is kept.
+        name: String, used in error messages and traces about this optimizer's gradients. Defaults to `"optimizer"`.
+        device_dense: String, the device for the ops on dense gradients. Defaults to TensorFlow's choice.
+        device_sparse: String, the same for `tf.IndexedSlices`.
+        compression: What travels: `hvd.Compression.none`, `.fp16`, `.bf16`, or a class with static methods `compress`
+            and `decompress`. Defaults to `hvd.Compression.none`.
+        sparse_as_dense: Boolean. Turns `tf.IndexedSlices` (the gradients of an `Embedding`) into dense tensors before
+            they are reduced; otherwise their rows are gathered. Defaults to `False`.
+        gradient_predivide_factor: Float. Gradients are divided by it before they are summed and the sum by
+            `size / gradient_predivide_factor`. Only with `op=hvd.Average`. Defaults to `1.0`.
+        op: `hvd.Average` or `hvd.Sum`. Defaults to `hvd.Average`.
+
+    Returns:
+        `optimizer`, which from now on reduces.
+
+    Raises:
+        ValueError: If `optimizer` is not a Keras 3 optimizer or is wrapped already, or the arguments contradict each
+            other.
+    """
+    _check_optimizer(optimizer)
+    settings = ReductionSettings(
+        name, device_dense, device_sparse, compression, sparse_as_dense, gradient_predivide_factor, op
+    )
+    attach(optimizer, settings)
+    if not isinstance(optimizer, keras.optimizers.LossScaleOptimizer):
+        reduce_before_finite_check()
+    return optimizer
+
+
+def DistributedOptimizerTF(
+    optimizer,
+    name=None,
+    use_locking=False,
+    device_dense="",
+    device_sparse="",
+    compression=Compression.none,
+    sparse_as_dense=False,
+    *,
+    op=Average,
+    gradient_predivide_factor=1.0,
+):
+    """`DistributedOptimizer` with the argument order of `horovod.tensorflow`.
+
+    See `smddp_tf.keras.DistributedOptimizer`, which does the work.
+
+    Args:
+        use_locking: Taken for compatibility with Horovod, where it concerns TensorFlow 1 optimizers; has no effect.
+    """
+    del use_locking
+    return DistributedOptimizer(
+        optimizer, name, device_dense, device_sparse, compression, sparse_as_dense, gradient_predivide_factor, op
+    )
+
+
+def _check_optimizer(optimizer):
+    if not isinstance(optimizer, keras.optimizers.Optimizer):
+        raise ValueError(
+            "`optimizer` must be a Keras 3 optimizer, an instance of `keras.optimizers.Optimizer`. "
+            f"Received: optimizer={optimizer!r} (of type {type(optimizer).__name__}). {_advice(optimizer)}"
+        )
+    if is_wrapped(optimizer) or is_wrapped(getattr(optimizer, "inner_optimizer", None)):
+        raise ValueError(
+            "`optimizer` must be an optimizer that is not wrapped yet; this one already reduces its gradients over "
+            f"all ranks, and would do it twice. Received: optimizer={optimizer!r} ({type(optimizer).__name__}). "
+            "Use it as it is."
+        )
+
+
+def _advice(optimizer):
+    """What to do instead, for the mistakes old scripts make."""
+    if isinstance(optimizer, str):
+        return f"Use `hvd.DistributedOptimizer(keras.optimizers.get({optimizer!r}))`."
+    if isinstance(optimizer, type) and issubclass(optimizer, keras.optimizers.Optimizer):
+        return f"Pass an instance: `hvd.DistributedOptimizer({optimizer.__name__}(...))`."
+    if isinstance(optimizer, tf.compat.v1.train.Optimizer):
+        return "TensorFlow 1 optimizers are not supported: use the class of the same purpose in `keras.optimizers`."
+    if type(optimizer).__module__.split(".")[0] == "tf_keras":
+        return "This is a Keras 2 optimizer: unset TF_USE_LEGACY_KERAS and take the optimizer from `keras.optimizers`."
+    return "Make one, for example `hvd.DistributedOptimizer(keras.optimizers.Adam())`."

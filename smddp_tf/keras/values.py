@@ -1,0 +1,79 @@
+"""Collectives over Python values, with the argument orders of `horovod.tensorflow.keras`.
+
+`smddp_tf.allreduce` and its sisters take tensors; these also take numbers, lists and arrays, which is what callbacks
+and scripts around `Model.fit` have in hand.
+"""
+
+from __future__ import annotations
+
+import tensorflow as tf
+
+from smddp_tf import ops
+from smddp_tf.compression import Compression
+
+
+def allreduce(
+    value, name=None, average=None, prescale_factor=1.0, postscale_factor=1.0, op=None, compression=Compression.none
+):
+    """Reduces a value over all ranks.
+
+    Example:
+
+    >>> correct = hvd.allreduce(correct, name="correct", op=hvd.Sum)
+
+    Args:
+        value: Number, list, array or tensor; same shape and type on all ranks.
+        name: String, the same on all ranks. Defaults to a name made from the order of the calls.
+        average: Boolean, the older way to say `op=Average` (`True`) or `op=Sum` (`False`). Not with `op`.
+        prescale_factor: Float, multiplies the value before the reduction. Defaults to `1.0`.
+        postscale_factor: Float, multiplies the result. Defaults to `1.0`.
+        op: The reduction. Defaults to `hvd.Average`.
+        compression: What travels. Defaults to `hvd.Compression.none`.
+
+    Returns:
+        A tensor of the shape of `value`, equal on all ranks.
+    """
+    return ops.allreduce(
+        tf.convert_to_tensor(value),
+        average=average,
+        compression=compression,
+        op=op,
+        prescale_factor=prescale_factor,
+        postscale_factor=postscale_factor,
+        name=name,
+    )
+
+
+def allgather(value, name=None):
+    """Concatenates the values of all ranks along their first dimension, in rank order.
+
+    Example:
+
+    >>> losses = hvd.allgather([loss], name="losses")  # one entry per rank
+
+    Args:
+        value: List, array or tensor with at least one dimension. Only the first dimension may differ between ranks.
+        name: String, the same on all ranks. Defaults to a name made from the order of the calls.
+
+    Returns:
+        A tensor, equal on all ranks.
+    """
+    return ops.allgather(tf.convert_to_tensor(value), name=name)
+
+
+def broadcast(value, root_rank, name=None):
+    """Returns rank `root_rank`'s value on every rank.
+
+    Example:
+
+    >>> first_epoch = int(hvd.broadcast(first_epoch, 0, name="first_epoch"))
+
+    Args:
+        value: Number, list, array or tensor; same shape and type on all ranks.
+        root_rank: Integer, the rank whose value is sent.
+        name: String, the same on all ranks. Defaults to a name made from the order of the calls.
+
+    Returns:
+        A tensor of the shape of `value`, equal on all ranks.
+    """
+    return ops.broadcast(tf.convert_to_tensor(value), root_rank, name=name)

@@ -1,0 +1,241 @@
+"""Callbacks that compare or copy things between ranks: broadcast, metrics, checkpoints."""
+
+from __future__ import annotations
+
+import keras
+import numpy as np
+import pytest
+
+import smddp_tf.keras as hvk
+from tests.parallel.keras_training import flat_weights
+
+callbacks = hvk.callbacks
+ROWS = 8
+
+
+class AtFirstBatch(keras.callbacks.Callback):
+    """Remembers the variables just before the first batch."""
+
+    def on_train_begin(self, logs=None):
+        self.seen = None
+
+    def on_train_batch_begin(self, batch, logs=None):
+        if self.seen is None:
+            self.seen = values_of(self.model)
+
+
+def values_of(model) -> list[np.ndarray]:
+    return [variable.numpy() for variable in (*model.variables, *model.optimizer.variables)]
+
+
+def same_on_all_ranks(mpi, arrays) -> bool:
+    everybody = mpi.allgather(arrays)
+    return all(
+        len(theirs) == len(arrays) and all(np.array_equal(a, b) for a, b in zip(arrays, theirs)) for theirs in everybody
+    )
+
+
+def layers_with_state() -> list[keras.layers.Layer]:
+    return [keras.layers.Dense(4), keras.layers.BatchNormalization(), keras.layers.Dropout(0.5), keras.layers.Dense(2)]
+
+
+def model_of_rank(rank: int, built: bool = True) -> keras.Model:
+    """Other weights, statistics and seeds on every rank."""
+    keras.utils.set_random_seed(100 + rank)
+    model = keras.Sequential([keras.Input((3,)), *layers_with_state()] if built else layers_with_state())
+    if built:
+        model.layers[1].moving_mean.assign([float(rank)] * 4)
+    return model
+
+
+def fit(model, rank: int, *more, epochs: int = 1, **options):
+    random = np.random.default_rng(rank)
+    x, y = random.normal(size=(ROWS, 3)).astype(np.float32), random.normal(size=(ROWS, 2)).astype(np.float32)
+    return model.fit(x, y, batch_size=2, epochs=epochs, verbose=0, callbacks=list(more), **options)
+
+
+# --- BroadcastGlobalVariablesCallback ---
+
+
+@pytest.mark.parametrize("root", ["first", "last"])
+def test_a_built_model_is_equal_before_its_first_batch(hvd, rank, size, mpi, root):
+    root_rank = 0 if root == "first" else size - 1
+    model = model_of_rank(rank)
+    of_root = mpi.bcast([variable.numpy() for variable in model.variables], root_rank)
+    model.compile(hvk.DistributedOptimizer(keras.optimizers.Adam(0.01)), loss="mse", metrics=["mae"])
+    recorder = AtFirstBatch()
+    fit(model, rank, callbacks.BroadcastGlobalVariablesCallback(root_rank), recorder)
+    assert same_on_all_ranks(mpi, recorder.seen)
+    for expected, seen in zip(of_root, recorder.seen):
+        np.testing.assert_array_equal(expected, seen)
+
+
+def test_the_optimizer_of_the_root_is_copied(hvd, rank, size, mpi):
+    """Rank 0 comes back from a checkpoint, the others have nothing yet."""
+    model = model_of_rank(rank)
+    optimizer = hvk.DistributedOptimizer(keras.optimizers.SGD(0.1 / (rank + 1), momentum=0.9))
+    model.compile(optimizer, loss="mse")
+    if rank == 0:
+        optimizer.build(model.trainable_variables)
+        optimizer.iterations.assign(7)
+        for buffer in optimizer.momentums:
+            buffer.assign(buffer + 0.5)
+    recorder = AtFirstBatch()
+    fit(model, rank, callbacks.BroadcastGlobalVariablesCallback(0), recorder)
+    assert same_on_all_ranks(mpi, recorder.seen)
+    assert int(optimizer.iterations.numpy()) == 7 + ROWS // 2
+    assert float(optimizer.learning_rate.numpy()) == pytest.approx(0.1)
+
+
+@pytest.mark.parametrize("who_is_built", ["nobody", "rank 0", "all but rank 0"])
+def test_an_unbuilt_model_is_equal_after_its_first_batch(hvd, rank, size, mpi, who_is_built):
+    built = {"nobody": False, "rank 0": rank == 0, "all but rank 0": rank > 0}[who_is_built]
+    model = model_of_rank(rank, built)
+    model.compile(hvk.DistributedOptimizer(keras.optimizers.Adam(0.01)), loss="mse", metrics=["mae"])
+
+    class AfterFirstBatch(keras.callbacks.Callback):
+        def on_train_batch_end(self, batch, logs=None):
+            if batch == 0:
+                self.seen = [weight.numpy() for weight in (*self.model.variables, *self.model.optimizer.variables)]
+
+    recorder = AfterFirstBatch()
+    fit(model, rank, callbacks.BroadcastGlobalVariablesCallback(0), recorder)
+    assert same_on_all_ranks(mpi, recorder.seen)
+    assert same_on_all_ranks(mpi, [variable.numpy() for variable in model.trainable_variables])
+
+
+def test_variables_that_stay_local(hvd, rank, size, mpi):
+    model = model_of_rank(rank)
+    mean = model.layers[1].moving_mean
+    model.compile(hvk.DistributedOptimizer(keras.optimizers.SGD(0.1)), loss="mse")
+    recorder = AtFirstBatch()
+    fit(model, rank, callbacks.BroadcastGlobalVariablesCallback(0, local_variables=[mean]), recorder)
+    position = next(i for i, variable in enumerate(model.variables) if variable is mean)
+    np.testing.assert_array_equal(recorder.seen[position], [float(rank)] * 4)
+    del recorder.seen[position]
+    assert same_on_all_ranks(mpi, recorder.seen)
+
+
+def test_every_fit_broadcasts_anew(hvd, rank, size, mpi):
+    model = model_of_rank(rank)
+    model.compile(hvk.DistributedOptimizer(keras.optimizers.SGD(0.1)), loss="mse")
+    recorder, broadcast = AtFirstBatch(), callbacks.BroadcastGlobalVariablesCallback(0)
+    fit(model, rank, broadcast, recorder)
+    model.layers[0].kernel.assign(model.layers[0].kernel + rank)
+    fit(model, rank, broadcast, recorder)
+    assert same_on_all_ranks(mpi, recorder.seen)
+
+
+# --- MetricAverageCallback ---
+
+
+class LogsSeen(keras.callbacks.Callback):
+    def on_epoch_end(self, epoch, logs=None):
+        self.logs = dict(logs)
+
+
+def test_later_callbacks_and_the_history_see_the_mean(hvd, rank, size, mpi):
+    model = model_of_rank(rank)
+    model.compile(keras.optimizers.SGD(0.01), loss="mse", metrics=["mae"])
+    before, after = LogsSeen(), LogsSeen()
+    x, y = np.full((4, 3), float(rank), np.float32), np.zeros((4, 2), np.float32)
+    history = fit(model, rank, before, callbacks.MetricAverageCallback(), after, validation_data=(x, y)).history
+    everybody = mpi.allgather(before.logs)
+    assert sorted(after.logs) == ["loss", "mae", "val_loss", "val_mae"]
+    assert size == 1 or len({logs["loss"] for logs in everybody}) > 1, "the ranks had nothing to average"
+    for key, value in after.logs.items():
+        assert value == pytest.approx(np.mean([logs[key] for logs in everybody]), rel=1e-12)
+        assert history[key] == [value]
+    assert all(theirs == after.logs for theirs in mpi.allgather(after.logs))
+
+
+def test_logs_are_averaged_in_place_whatever_their_order_and_type(hvd, rank, size):
+    mean = (size - 1) / 2
+    entries = [
+        ("b", rank),
+        ("a", np.float32(2 * rank)),
+        ("per_class", np.array([rank, -rank, 1.0])),
+        ("note", f"rank {rank}"),
+        ("flag", True),
+    ]
+    logs = dict(entries if rank % 2 else entries[::-1])
+    callbacks.MetricAverageCallback().on_epoch_end(0, logs)
+    assert logs["b"] == mean
+    assert logs["a"] == 2 * mean
+    np.testing.assert_allclose(logs["per_class"], [mean, -mean, 1.0])
+    assert logs["note"] == f"rank {rank}"
+    assert logs["flag"] is True
+
+
+@pytest.mark.parametrize("logs", [None, {}])
+def test_no_logs(hvd, logs):
+    callbacks.MetricAverageCallback().on_epoch_end(0, logs)
+
+
+def test_ranks_with_different_metrics_are_told_so(hvd, rank, size):
+    if size == 1:
+        pytest.skip("one rank cannot differ")
+    logs = {"loss": 1.0, ("val_loss" if rank == size - 1 else "accuracy"): 2.0}
+    with pytest.raises(ValueError, match=rf"same metrics on all ranks.*accuracy.*rank 0.*val_loss.*rank {size - 1}"):
+        callbacks.MetricAverageCallback().on_epoch_end(0, logs)
+
+
+# --- BestModelCheckpoint ---
+
+
+def run_epochs(checkpoint, model, losses) -> None:
+    """What `fit` would tell the callback, without training."""
+    checkpoint.set_model(model)
+    checkpoint.set_params({})
+    checkpoint.on_train_begin()
+    for epoch, loss in enumerate(losses):
+        checkpoint.on_epoch_begin(epoch)
+        checkpoint.on_epoch_end(epoch, {"val_loss": loss})
+
+
+def test_rank_0_alone_saves_the_best_model(hvd, rank, size, tmp_path):
+    model = model_of_rank(rank)
+    checkpoint = callbacks.BestModelCheckpoint(filepath=tmp_path / "epoch{epoch}.keras")
+    run_epochs(checkpoint, model, [1.0, 2.0, 0.5])
+    saved = sorted(path.name for path in tmp_path.iterdir())
+    assert saved == (["epoch1.keras", "epoch3.keras"] if rank == 0 else [])
+    if rank == 0:
+        loaded = keras.models.load_model(tmp_path / "epoch3.keras")
+        np.testing.assert_array_equal(flat_weights(loaded), flat_weights(model))
+
+
+def test_the_checkpoint_in_fit(hvd, rank, size, mpi, tmp_path):
+    """With the mean of the metrics before it and a wrapped optimizer; a whole epoch may pass while rank 0 saves."""
+    model = model_of_rank(rank)
+    model.compile(hvk.DistributedOptimizer(keras.optimizers.SGD(0.01)), loss=keras.losses.MeanSquaredError())
+    checkpoint = callbacks.BestModelCheckpoint("loss", filepath=tmp_path / "best.keras")
+    history = fit(
+        model,
+        rank,
+        callbacks.BroadcastGlobalVariablesCallback(0),
+        callbacks.MetricAverageCallback(),
+        checkpoint,
+        epochs=3,
+    ).history
+    assert (tmp_path / "best.keras").exists() == (rank == 0)
+    if rank == 0:
+        assert checkpoint.best == min(history["loss"])
+
+
+def test_weights_only_and_a_path_that_comes_later(hvd, rank, tmp_path):
+    checkpoint = callbacks.BestModelCheckpoint("val_loss", 0, True, "min", "epoch")  # Horovod's order
+    checkpoint.filepath = tmp_path / "best.weights.h5"
+    run_epochs(checkpoint, model_of_rank(rank), [1.0])
+    assert (tmp_path / "best.weights.h5").exists() == (rank == 0)
+
+
+def test_wrong_paths_are_refused_on_every_rank(hvd, rank):
+    with pytest.raises(ValueError, match=r"must end in .weights.h5.*Received: filepath='best.keras'"):
+        callbacks.BestModelCheckpoint(save_weights_only=True, filepath="best.keras")
+    with pytest.raises(ValueError, match="looks like a file"):
+        callbacks.BestModelCheckpoint("best.keras")
+    checkpoint = callbacks.BestModelCheckpoint()
+    with pytest.raises(ValueError, match="must end in .keras or .h5"):
+        checkpoint.filepath = "best.txt"
+    with pytest.raises(ValueError, match="needs a file to save to"):
+        run_epochs(checkpoint, model_of_rank(rank), [1.0])

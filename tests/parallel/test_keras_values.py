@@ -1,0 +1,75 @@
+"""Collectives over Python values, and what `smddp_tf.keras` exports."""
+
+from __future__ import annotations
+
+import keras
+import numpy as np
+import pytest
+import tensorflow as tf
+
+import smddp_tf.keras as hvk
+
+
+@pytest.mark.parametrize("make", [float, lambda r: [r, 2.0 * r], lambda r: np.full((2, 3), r, np.float64)])
+def test_allreduce_averages_values(hvd, rank, size, make):
+    result = hvk.allreduce(make(float(rank)), name="value")
+    np.testing.assert_allclose(result, np.mean([make(float(r)) for r in range(size)], axis=0))
+
+
+def test_allreduce_takes_tensors_and_variables(hvd, rank, size):
+    for value in (tf.constant([rank, 1]), tf.Variable([rank, 1]), keras.Variable([rank, 1], dtype="int32")):
+        np.testing.assert_array_equal(hvk.allreduce(value, op=hvd.Sum), [sum(range(size)), size])
+
+
+def test_allreduce_keeps_the_type_of_arrays(hvd):
+    assert hvk.allreduce(np.float64(1.5)).dtype == tf.float64
+    assert hvk.allreduce(3, op=hvd.Max).dtype == tf.int32
+
+
+def test_the_order_of_arguments_is_that_of_horovod_for_keras(hvd, rank, size):
+    """(value, name, average, prescale_factor, postscale_factor, op, compression)"""
+    total = hvk.allreduce(float(rank + 1), "scaled", None, 2.0, 10.0, hvd.Sum, hvk.Compression.fp16)
+    np.testing.assert_allclose(total, 20.0 * sum(range(1, size + 1)))
+
+
+def test_the_old_argument_average(hvd, rank, size):
+    with pytest.warns(DeprecationWarning):
+        np.testing.assert_allclose(hvk.allreduce(float(rank), average=False), sum(range(size)))
+    with pytest.raises(ValueError, match="only one of them"):
+        hvk.allreduce(1.0, average=True, op=hvd.Sum)
+
+
+def test_allreduce_in_a_graph(hvd, rank, size):
+    reduce = tf.function(lambda x: hvk.allreduce(x, name="in_graph", op=hvd.Sum))
+    np.testing.assert_allclose(reduce(tf.constant(float(rank))), sum(range(size)))
+
+
+def test_allgather_of_uneven_lists(hvd, rank, size):
+    gathered = hvk.allgather([float(rank)] * (rank + 1), name="uneven")
+    np.testing.assert_array_equal(gathered, [float(r) for r in range(size) for _ in range(r + 1)])
+
+
+def test_allgather_of_a_scalar_is_refused(hvd):
+    with pytest.raises((ValueError, tf.errors.InvalidArgumentError)):
+        hvk.allgather(1.0, name="scalar")
+
+
+def test_broadcast_of_values(hvd, rank, size):
+    root = size - 1
+    assert int(hvk.broadcast(rank * 10, root, name="epoch")) == root * 10
+    np.testing.assert_array_equal(hvk.broadcast([rank, 5], 0, "list"), [0, 5])
+
+
+def test_exports():
+    """horovod.tensorflow.keras's names as far as this release has them, and nothing else."""
+    for name in hvk.__all__:
+        assert getattr(hvk, name) is not None
+    for name in ("broadcast_variables", "DistributedGradientTape", "Min", "join", "alltoall"):
+        assert not hasattr(hvk, name)
+    assert sorted(hvk.callbacks.__all__) == [
+        "BestModelCheckpoint",
+        "BroadcastGlobalVariablesCallback",
+        "LearningRateScheduleCallback",
+        "LearningRateWarmupCallback",
+        "MetricAverageCallback",
+    ]
