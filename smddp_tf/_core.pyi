@@ -1,0 +1,78 @@
+"""The native module: control of the engine, collectives on NumPy arrays, and hooks for tests.
+
+Errors are ValueError for a bad argument and before `init`, EngineError for everything else.
+"""
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+class EngineError(RuntimeError):
+    """The ranks disagree, one of them has gone, or something ran out."""
+
+# --- control ---
+
+def init(ranks: Sequence[int], comm_address: int) -> None: ...
+def shutdown() -> None: ...
+def is_initialized() -> bool: ...
+def rank() -> int: ...
+def size() -> int: ...
+def local_rank() -> int: ...
+def local_size() -> int: ...
+def cross_rank() -> int: ...
+def cross_size() -> int: ...
+def is_homogeneous() -> bool: ...
+def mpi_initialized() -> bool: ...
+def mpi_threads_supported() -> bool: ...
+def mpi_library_version() -> str: ...
+def register_plan(
+    key: str,
+    dtypes: Sequence[str],
+    shapes: Sequence[Sequence[int]],
+    op: int,
+    prescale: float,
+    postscale: float,
+    wire_dtype: str,
+) -> int:
+    """Returns the plan's number. `wire_dtype` "" sends every tensor as it is."""
+
+def stats() -> dict[str, int]: ...
+def trace_start() -> None: ...
+def trace_stop() -> list[dict[str, Any]]:
+    """The engine's diary since `trace_start`: dicts of what, name, index, time_ns."""
+
+def env_variables() -> list[dict[str, str]]:
+    """Every environment variable that is read: dicts of name, alias, default, meaning."""
+
+def algorithms() -> list[dict[str, str]]:
+    """The allreduce algorithms: dicts of name, summary, steps, traffic."""
+
+def started_by_launcher() -> bool: ...
+def launcher_rank() -> int: ...
+def build_info() -> dict[str, Any]: ...
+
+# --- collectives on C-contiguous arrays; they wait. The dtype's name is the engine's: bfloat16 travels as uint16. ---
+
+def allreduce(
+    arrays: Sequence[npt.NDArray[Any]],
+    dtype: str,
+    name: str,
+    op: int,
+    prescale: float = 1.0,
+    postscale: float = 1.0,
+) -> None:
+    """In place."""
+
+def broadcast(arrays: Sequence[npt.NDArray[Any]], dtype: str, root: int, name: str) -> None:
+    """In place."""
+
+def allgather(array: npt.NDArray[Any], dtype: str, name: str) -> tuple[npt.NDArray[np.uint8], list[int]]:
+    """Returns everybody's bytes, one after another, and the first dimension of every rank."""
+
+def barrier(name: str) -> None: ...
+
+# --- hooks for tests: pure functions and ranks as threads ---
+
+def __getattr__(name: str) -> Any: ...

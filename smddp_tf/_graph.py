@@ -1,0 +1,71 @@
+"""How our ops sit in a TensorFlow graph: their names, and their freedom from automatic control dependencies."""
+
+from __future__ import annotations
+
+import contextlib
+import re
+import weakref
+from collections.abc import Sequence
+from typing import Any
+
+import tensorflow as tf
+
+__all__ = ["device_scope", "run_independently", "tensor_name", "unique_name"]
+
+# TensorFlow numbers the graphs of functions, branches and loop bodies over the whole process. One more trace on rank 0
+# (an evaluation, say) shifts the numbers there, so they must not get into names that all ranks share.
+_GRAPH_NUMBER = re.compile(r"^(?:__inference_|__forward_|__backward_)?(?P<name>.*?)(?:_\d+)*_*$")
+
+# Names given out so far, for each graph that is alive.
+_names_of_graph: weakref.WeakKeyDictionary[Any, set[str]] = weakref.WeakKeyDictionary()
+
+
+def tensor_name(kind: str, name: str | None) -> str:
+    """The name by which the ranks match one operation.
+
+    In a graph: the user's `name`, or "<function>/<kind>", made unique inside that graph in the order of tracing, which
+    is the same on all ranks. Two graphs may repeat a name: TensorFlow runs the functions they belong to one after the
+    other. Eager operations block, so there the kind is name enough.
+    """
+    if tf.executing_eagerly():
+        return name or f"eager.{kind}"
+    return unique_name(name or f"{_graph_name()}/{kind}")
+
+
+def unique_name(wanted: str, separator: str = "_") -> str:
+    """`wanted`, or `wanted` with a number from the second use inside the current graph on. Eager: `wanted`."""
+    if tf.executing_eagerly():
+        return wanted
+    taken = _names_of_graph.setdefault(tf.compat.v1.get_default_graph(), set())
+    name, uses = wanted, 1
+    while name in taken:
+        uses += 1
+        name = f"{wanted}{separator}{uses}"
+    taken.add(name)
+    return name
+
+
+def run_independently(outputs: Sequence[tf.Tensor]) -> None:
+    """Lets the op behind `outputs` run as soon as its inputs are there. It still always runs.
+
+    Our ops are stateful, so that TensorFlow neither folds, prunes nor merges them. Automatic control dependencies would
+    therefore chain them one after the other in the order of tracing, and a reduction could neither overlap the backward
+    pass nor wait for its neighbours.
+    """
+    if tf.executing_eagerly() or not outputs:
+        return
+    op = outputs[0].op
+    manager = getattr(op.graph, "experimental_acd_manager", None)
+    if manager is not None:
+        manager.run_independently(op)
+
+
+def device_scope(device: str) -> contextlib.AbstractContextManager[Any]:
+    """`tf.device(device)`, or nothing for the empty string, which leaves the choice to TensorFlow."""
+    return tf.device(device) if device else contextlib.nullcontext()
+
+
+def _graph_name() -> str:
+    name = getattr(tf.compat.v1.get_default_graph(), "name", None) or "graph"
+    match = _GRAPH_NUMBER.match(name)
+    return (match.group("name") if match else "") or "graph"

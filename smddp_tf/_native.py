@@ -1,0 +1,149 @@
+"""Emits the native ops, one function for each. The names passed in are final (see `_graph.tensor_name`)."""
+
+from __future__ import annotations
+
+import operator
+import struct
+from collections.abc import Sequence
+from typing import Any
+
+import tensorflow as tf
+
+from smddp_tf import _graph, _loader, basics
+from smddp_tf.reduce_op import Average, ReduceOp, Reduction, Sum
+
+__all__ = [
+    "allgather_tensor",
+    "allreduce_list",
+    "barrier",
+    "broadcast_list",
+    "is_movable",
+    "is_plannable",
+    "reduce_gradient",
+    "reduce_slices",
+    "reduction_of",
+    "scaled",
+]
+
+_PLANNABLE = (tf.float16, tf.bfloat16, tf.float32, tf.float64)
+_REDUCIBLE = (*_PLANNABLE, tf.uint8, tf.int8, tf.int32, tf.int64, tf.bool)
+_MOVABLE = (*_REDUCIBLE, tf.int16, tf.uint16, tf.uint32, tf.uint64, tf.complex64, tf.complex128)
+
+
+def allreduce_list(tensors: Sequence[tf.Tensor], reduction: Reduction, name: str) -> list[tf.Tensor]:
+    """Emits one SmddpAllreduce for all `tensors`."""
+    _check_dtypes("allreduce", tensors, _REDUCIBLE)
+    if reduction.op == Average and any(tensor.dtype == tf.bool for tensor in tensors):
+        raise TypeError(
+            "bool tensors have no average. Expected: op=hvd.Max (true on any rank) or hvd.Min (true on all ranks), "
+            f"or a cast to float32 first. Received: op=hvd.Average for '{name}'."
+        )
+    outputs = _loader.op_library().smddp_allreduce(tensors=list(tensors), tensor_name=name, **_attributes_of(reduction))
+    _graph.run_independently(outputs)
+    return outputs
+
+
+def reduce_gradient(tensor: tf.Tensor, plan: int, index: int, reduction: Reduction, name: str) -> tf.Tensor:
+    """Emits one SmddpReduceGradient. Not for eager mode: it waits for the other tensors of its bucket.
+
+    `reduction` is what the plan was registered with; the op keeps it for its own gradient. `name` is for messages only.
+    """
+    output = _loader.op_library().smddp_reduce_gradient(
+        gradient=tensor, tensor_name=name, plan=plan, index=index, **_attributes_of(reduction)
+    )
+    _graph.run_independently([output])
+    return output
+
+
+def allgather_tensor(tensor: tf.Tensor, name: str) -> tf.Tensor:
+    """Emits one SmddpAllgather."""
+    _check_dtypes("allgather", [tensor], _MOVABLE)
+    output = _loader.op_library().smddp_allgather(tensor=tensor, tensor_name=name)
+    _graph.run_independently([output])
+    return output
+
+
+def broadcast_list(tensors: Sequence[tf.Tensor], root_rank: int, name: str) -> list[tf.Tensor]:
+    """Emits one SmddpBroadcast for all `tensors`."""
+    _check_dtypes("broadcast", tensors, _MOVABLE)
+    root_rank = operator.index(root_rank)
+    outputs = _loader.op_library().smddp_broadcast(tensors=list(tensors), tensor_name=name, root_rank=root_rank)
+    _graph.run_independently(outputs)
+    return outputs
+
+
+def barrier(name: str) -> tf.Operation | None:
+    """Emits one SmddpBarrier, in program order with the other stateful ops of a graph."""
+    return _loader.op_library().smddp_barrier(tensor_name=name)
+
+
+def reduce_slices(slices: tf.IndexedSlices, reduction: Reduction, name: str) -> tf.IndexedSlices:
+    """Collects everybody's rows. Adding them up is left to whoever applies them, as for repeated indices anyway."""
+    if reduction.op not in (Average, Sum):
+        raise NotImplementedError(
+            "tf.IndexedSlices can be reduced with hvd.Average and hvd.Sum only. "
+            f"Received: op=hvd.{reduction.op.name}. Convert them first: tf.convert_to_tensor(slices)."
+        )
+    values = allgather_tensor(slices.values, f"{name}.values")
+    indices = allgather_tensor(slices.indices, f"{name}.indices")
+    if reduction.op == Average:
+        size = tf.cast(basics.size(), values.dtype)
+        values = values / size if values.dtype.is_floating else values // size
+    return tf.IndexedSlices(
+        scaled(values, reduction.prescale * reduction.postscale), indices, dense_shape=slices.dense_shape
+    )
+
+
+def scaled(tensor: tf.Tensor, factor: float) -> tf.Tensor:
+    """`tensor * factor` in the tensor's dtype."""
+    if factor == 1.0:
+        return tensor
+    if tensor.dtype.is_integer:
+        return tf.cast(tf.cast(tensor, tf.float64) * factor, tensor.dtype)
+    return tensor * tf.cast(factor, tensor.dtype)
+
+
+def is_movable(dtype: tf.DType) -> bool:
+    """True when tensors of this dtype can be broadcast and gathered."""
+    return dtype in _MOVABLE
+
+
+def is_plannable(tensor: tf.Tensor) -> bool:
+    """True when a tensor can have a place in a plan: a floating dtype, and a shape known before it runs."""
+    return tensor.dtype in _PLANNABLE and tensor.shape.is_fully_defined()
+
+
+def reduction_of(op: Any) -> Reduction:
+    """Reads back what `allreduce_list` or `reduce_gradient` wrote into an op."""
+    return Reduction(
+        ReduceOp(op.get_attr("reduce_op")),
+        _float64_from_bits(op.get_attr("prescale_bits")),
+        _float64_from_bits(op.get_attr("postscale_bits")),
+    )
+
+
+def _attributes_of(reduction: Reduction) -> dict[str, int]:
+    return {
+        "reduce_op": int(reduction.op),
+        "prescale_bits": _float64_bits(reduction.prescale),
+        "postscale_bits": _float64_bits(reduction.postscale),
+    }
+
+
+# An attribute of type float has 32 bits; one of type int has 64, which hold a float64 without loss.
+def _float64_bits(value: float) -> int:
+    return struct.unpack("<q", struct.pack("<d", float(value)))[0]
+
+
+def _float64_from_bits(bits: int) -> float:
+    return struct.unpack("<d", struct.pack("<q", bits))[0]
+
+
+def _check_dtypes(what: str, tensors: Sequence[tf.Tensor], allowed: Sequence[tf.DType]) -> None:
+    for tensor in tensors:
+        if tensor.dtype not in allowed:
+            names = ", ".join(dtype.name for dtype in allowed)
+            raise TypeError(
+                f"`{what}` takes tensors of dtype {names}. Received: a tensor of dtype {tensor.dtype.name} and shape "
+                f"{tensor.shape}. Cast it first, or use `hvd.broadcast_object` / `hvd.allgather_object` for other data."
+            )

@@ -1,0 +1,213 @@
+"""Start, stop, and who am I: all that needs neither TensorFlow nor a collective.
+
+Importing this module loads no native code; the first call does.
+"""
+
+from __future__ import annotations
+
+import atexit
+import operator
+import sys
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+from smddp_tf import _loader
+
+if TYPE_CHECKING:
+    from mpi4py import MPI
+
+__all__ = [
+    "ccl_built",
+    "cross_rank",
+    "cross_size",
+    "cuda_built",
+    "ddl_built",
+    "gloo_built",
+    "gloo_enabled",
+    "init",
+    "is_homogeneous",
+    "is_initialized",
+    "local_rank",
+    "local_size",
+    "mpi_built",
+    "mpi_enabled",
+    "mpi_threads_supported",
+    "nccl_built",
+    "rank",
+    "rocm_built",
+    "shutdown",
+    "size",
+]
+
+# The user's communicator: MPI keeps only a handle, so it must not be collected while the session runs.
+_communicator: Any = None
+
+
+def init(comm: MPI.Comm | Sequence[int] | None = None) -> None:
+    """Joins the other ranks. Call it once, before anything else of this library.
+
+    Waits until all ranks have come here. A later call does nothing. TensorFlow is not touched, so threads, memory
+    growth and visible devices can still be configured afterwards.
+
+    Example:
+    >>> import smddp_tf as hvd
+    >>> hvd.init()
+    >>> print(f"rank {hvd.rank()} of {hvd.size()}")
+
+    Args:
+        comm: who takes part. `None`: every process that `mpirun` started (or this one alone, without a launcher). A
+            list of ranks of that world: those. An mpi4py communicator: its members. Defaults to `None`.
+
+    Raises:
+        ValueError: `comm` is neither of these, or names a rank that does not exist.
+        EngineError: the ranks did not come together, for example within `SMDDP_START_TIMEOUT`.
+    """
+    global _communicator
+    ranks, address = _participants(comm)
+    _loader.core().init(ranks, address)
+    _communicator = comm if address else None
+    atexit.unregister(shutdown)
+    atexit.register(shutdown)
+
+
+def shutdown() -> None:
+    """Leaves the other ranks. Runs by itself when Python exits; `init` may follow.
+
+    Operations that are still under way end with an error on every rank.
+    """
+    global _communicator
+    _loader.core().shutdown()
+    _communicator = None
+
+
+def is_initialized() -> bool:
+    """True between `init` and `shutdown`."""
+    return _loader.core().is_initialized()
+
+
+def rank() -> int:
+    """My number among all processes, from 0. Raises ValueError before `init`, as do the next seven functions."""
+    return _loader.core().rank()
+
+
+def size() -> int:
+    """How many processes take part."""
+    return _loader.core().size()
+
+
+def local_rank() -> int:
+    """My number among the processes of my node, from 0. Use it to pick a GPU."""
+    return _loader.core().local_rank()
+
+
+def local_size() -> int:
+    """How many processes run on my node."""
+    return _loader.core().local_size()
+
+
+def cross_rank() -> int:
+    """The number of my node among the nodes that have a process with my local rank."""
+    return _loader.core().cross_rank()
+
+
+def cross_size() -> int:
+    """How many nodes have a process with my local rank."""
+    return _loader.core().cross_size()
+
+
+def is_homogeneous() -> bool:
+    """True when every node runs the same number of processes."""
+    return _loader.core().is_homogeneous()
+
+
+def mpi_threads_supported() -> bool:
+    """True when MPI lets several threads call it. Raises ValueError where MPI is not in use."""
+    core = _loader.core()
+    if not core.mpi_initialized():
+        raise ValueError(
+            "MPI is not in use, so there is no answer: call `hvd.init()` first, in a process started by mpirun."
+        )
+    return core.mpi_threads_supported()
+
+
+def mpi_enabled() -> bool:
+    """True once this process talks MPI: after `init` under a launcher."""
+    return _loader.core().mpi_initialized()
+
+
+def mpi_built() -> bool:
+    """True: MPI is always compiled in."""
+    return True
+
+
+def nccl_built() -> int:
+    """The version number of the NCCL compiled in, or 0 where there is none."""
+    return int(_loader.core().build_info().get("nccl_version", 0))
+
+
+def cuda_built() -> bool:
+    """True when CUDA is compiled in."""
+    return bool(_loader.core().build_info().get("cuda", False))
+
+
+def gloo_enabled() -> bool:
+    """False: this library has no Gloo."""
+    return False
+
+
+def gloo_built() -> bool:
+    """False: this library has no Gloo."""
+    return False
+
+
+def ddl_built() -> bool:
+    """False: this library has no IBM DDL."""
+    return False
+
+
+def ccl_built() -> bool:
+    """False: this library has no Intel oneCCL."""
+    return False
+
+
+def rocm_built() -> bool:
+    """False: this library has no ROCm."""
+    return False
+
+
+def _participants(comm: Any) -> tuple[list[int], int]:
+    """What the engine is told about `comm`: world ranks (empty: all), and the address of an MPI_Comm (0: none)."""
+    if comm is None:
+        return [], 0
+    if "mpi4py.MPI" in sys.modules:
+        mpi = sys.modules["mpi4py.MPI"]
+        if isinstance(comm, mpi.Comm):
+            return [], _communicator_address(mpi, comm)
+    if isinstance(comm, Sequence) and not isinstance(comm, (str, bytes)):
+        return _ranks(comm), 0
+    raise ValueError(
+        "`comm` must be None, a list of ranks, or an mpi4py communicator. "
+        f"Received: comm={comm!r} (of type {type(comm).__name__})."
+    )
+
+
+def _communicator_address(mpi: Any, comm: Any) -> int:
+    if comm == mpi.COMM_NULL:
+        raise ValueError(
+            "`comm` must be a communicator that this process belongs to. Received: MPI.COMM_NULL. "
+            "Do not call `hvd.init` on the processes that are left out."
+        )
+    return mpi._addressof(comm)
+
+
+def _ranks(comm: Sequence[Any]) -> list[int]:
+    try:
+        ranks = [operator.index(entry) for entry in comm]
+    except TypeError:
+        raise ValueError(f"`comm` must be a list of ranks, that is, of integers. Received: comm={comm!r}.") from None
+    if not ranks or min(ranks) < 0 or len(set(ranks)) != len(ranks):
+        raise ValueError(
+            f"`comm` must name at least one rank, each once, counted from 0. Received: comm={comm!r}. "
+            "Leave it out to take all."
+        )
+    return ranks

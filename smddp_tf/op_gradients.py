@@ -1,0 +1,73 @@
+"""What the gradients of our ops are. Importing this module registers them with TensorFlow.
+
+Reading guide: the ranks' losses are taken as parts of one loss, so the gradient of a collective is a collective too,
+and all ranks must ask for it together. The means follow Horovod.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import tensorflow as tf
+
+from smddp_tf import _graph, _native, basics
+from smddp_tf.reduce_op import Average, Reduction, Sum
+
+__all__: list[str] = []
+
+
+@tf.RegisterGradient("SmddpAllreduce")
+def _allreduce_gradient(op: Any, *grads: Any) -> list[tf.Tensor | None]:
+    """The same reduction of the gradients: a scaled sum is linear and treats all ranks alike."""
+    return _reduce_present(grads, _linear_reduction(op), _name_of_gradient(op))
+
+
+@tf.RegisterGradient("SmddpReduceGradient")
+def _reduce_gradient_gradient(op: Any, grad: Any) -> tf.Tensor | None:
+    return _reduce_present([grad], _linear_reduction(op), _name_of_gradient(op))[0]
+
+
+@tf.RegisterGradient("SmddpBroadcast")
+def _broadcast_gradient(op: Any, *grads: Any) -> list[tf.Tensor | None]:
+    """The mean over the ranks on the root, whose value was used everywhere; zero elsewhere."""
+    reduced = _reduce_present(grads, Reduction(Average), _name_of_gradient(op))
+    if basics.rank() == op.get_attr("root_rank"):
+        return reduced
+    return [None if grad is None else tf.zeros_like(grad) for grad in reduced]
+
+
+@tf.RegisterGradient("SmddpAllgather")
+def _allgather_gradient(op: Any, grad: Any) -> tf.Tensor:
+    """The mean over the ranks of the rows that came from here."""
+    name = _name_of_gradient(op)
+    reduced = _native.allreduce_list([tf.convert_to_tensor(grad)], Reduction(Average), name)[0]
+    mine = tf.shape(op.inputs[0], out_type=tf.int64)[:1]
+    rows_of_rank = _native.allgather_tensor(mine, f"{name}.rows")
+    begin = tf.reduce_sum(rows_of_rank[: basics.rank()])
+    return tf.ensure_shape(reduced[begin : begin + mine[0]], op.inputs[0].shape)
+
+
+def _reduce_present(grads: Sequence[Any], reduction: Reduction, name: str) -> list[tf.Tensor | None]:
+    """Reduces the gradients that are there in one op; outputs of integer dtype have none."""
+    present = [index for index, grad in enumerate(grads) if grad is not None]
+    reduced: list[tf.Tensor | None] = [None] * len(grads)
+    if present:
+        outputs = _native.allreduce_list([tf.convert_to_tensor(grads[index]) for index in present], reduction, name)
+        for index, output in zip(present, outputs):
+            reduced[index] = output
+    return reduced
+
+
+def _name_of_gradient(op: Any) -> str:
+    return _graph.unique_name(op.get_attr("tensor_name").decode() + ".gradient")
+
+
+def _linear_reduction(op: Any) -> Reduction:
+    reduction = _native.reduction_of(op)
+    if reduction.op not in (Average, Sum):
+        raise LookupError(
+            f"hvd.{reduction.op.name} has no gradient; only hvd.Average and hvd.Sum do. Received: a gradient through "
+            f"'{op.get_attr('tensor_name').decode()}'. Reduce outside the tape, or wrap it in `tf.stop_gradient`."
+        )
+    return reduction

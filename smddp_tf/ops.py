@@ -1,0 +1,171 @@
+"""Collectives on tensors: in eager mode they block, in a `tf.function` they are ops that run beside the rest."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import tensorflow as tf
+
+from smddp_tf import _graph, _native, basics
+from smddp_tf import op_gradients as op_gradients  # registers the gradients
+from smddp_tf.compression import Compression
+from smddp_tf.reduce_op import Average, Max, Min, Product, Reduction, Sum, resolve_average
+
+__all__ = [
+    "Average",
+    "Max",
+    "Min",
+    "Product",
+    "Sum",
+    "allgather",
+    "allreduce",
+    "barrier",
+    "broadcast",
+    "grouped_allreduce",
+]
+
+
+def allreduce(
+    tensor: Any,
+    average: bool | None = None,
+    device_dense: str = "",
+    device_sparse: str = "",
+    compression: Any = Compression.none,
+    op: int | None = None,
+    prescale_factor: float = 1.0,
+    postscale_factor: float = 1.0,
+    name: str | None = None,
+) -> Any:
+    """Reduces a tensor over all ranks; every rank gets the result.
+
+    Shape and dtype must be the same on all ranks. Differentiable for Average and Sum.
+
+    Example:
+    >>> hvd.allreduce(tf.constant([1.0, 2.0]) * (hvd.rank() + 1), op=hvd.Sum)  # 2 ranks: [3.0, 6.0]
+
+    Args:
+        tensor: a `tf.Tensor`, variable, or anything `tf.convert_to_tensor` takes; or `tf.IndexedSlices`, whose rows are
+            collected from all ranks (repeated indices stay).
+        average: deprecated; `True` is `op=hvd.Average` and `False` is `op=hvd.Sum`.
+        device_dense: device for the op on a dense tensor. Defaults to TensorFlow's choice.
+        device_sparse: the same for `tf.IndexedSlices`.
+        compression: how a dense tensor travels: `hvd.Compression.none`, `.fp16`, `.bf16`, or a class with static
+            methods `compress` and `decompress`. Defaults to `none`.
+        op: `hvd.Average`, `Sum`, `Min`, `Max` or `Product`. Slices take only Average and Sum. Average of integers
+            rounds toward zero. Defaults to Average.
+        prescale_factor: float. Multiplies the tensor before it is reduced. Defaults to 1.
+        postscale_factor: float. Multiplies the result. Defaults to 1.
+        name: the name by which the ranks match this operation. Defaults to one made from the place in the graph.
+
+    Returns:
+        A tensor like `tensor`, or `tf.IndexedSlices`.
+    """
+    reduction = Reduction(resolve_average(op, average), prescale_factor, postscale_factor)
+    basics.size()
+    name = _graph.tensor_name("allreduce", name)
+    if isinstance(tensor, tf.IndexedSlices):
+        with _graph.device_scope(device_sparse):
+            return _native.reduce_slices(tensor, reduction, name)
+    with _graph.device_scope(device_dense):
+        compressed, ctx = compression.compress(tf.convert_to_tensor(tensor))
+        return compression.decompress(_native.allreduce_list([compressed], reduction, name)[0], ctx)
+
+
+def grouped_allreduce(
+    tensors: Sequence[Any],
+    average: bool | None = None,
+    device_dense: str = "",
+    device_sparse: str = "",
+    compression: Any = Compression.none,
+    op: int | None = None,
+    prescale_factor: float = 1.0,
+    postscale_factor: float = 1.0,
+    *,
+    name: str | None = None,
+) -> list[Any]:
+    """Reduces several tensors together: cheaper than one by one, and none of them waits for a match of its own.
+
+    Args:
+        tensors: list of tensors, dense or `tf.IndexedSlices`. The list must be the same on all ranks.
+        average: see `allreduce`, like the arguments that follow; they hold for every tensor of the list.
+        device_dense: device for the op on the dense tensors.
+        device_sparse: device for the ops on `tf.IndexedSlices`.
+        compression: how the dense tensors travel.
+        op: the reduction.
+        prescale_factor: float, multiplies each tensor before it is reduced.
+        postscale_factor: float, multiplies each result.
+        name: the name by which the ranks match the list.
+
+    Returns:
+        The list of reduced tensors, in the order given.
+    """
+    reduction = Reduction(resolve_average(op, average), prescale_factor, postscale_factor)
+    basics.size()
+    name = _graph.tensor_name("grouped_allreduce", name)
+    results = list(tensors)
+    dense = [index for index, tensor in enumerate(results) if not isinstance(tensor, tf.IndexedSlices)]
+    if dense:
+        with _graph.device_scope(device_dense):
+            pairs = [compression.compress(tf.convert_to_tensor(results[index])) for index in dense]
+            reduced = _native.allreduce_list([compressed for compressed, _ in pairs], reduction, name)
+            for index, tensor, (_, ctx) in zip(dense, reduced, pairs):
+                results[index] = compression.decompress(tensor, ctx)
+    with _graph.device_scope(device_sparse):
+        for index in sorted(set(range(len(results))) - set(dense)):
+            results[index] = _native.reduce_slices(results[index], reduction, f"{name}.{index}")
+    return results
+
+
+def allgather(tensor: Any, name: str | None = None) -> tf.Tensor:
+    """Concatenates the tensors of all ranks along the first dimension, in rank order.
+
+    Differentiable: the gradient is averaged over the ranks, and each rank keeps the rows that came from it.
+
+    Args:
+        tensor: tensor with at least one dimension. The first may differ between ranks (and may be 0), the others and
+            the dtype must be the same.
+        name: the name by which the ranks match this operation. Defaults to one made from the place in the graph.
+
+    Returns:
+        A tensor whose first dimension is the sum over all ranks.
+    """
+    basics.size()
+    tensor = tf.convert_to_tensor(tensor)
+    if tensor.shape.rank == 0:
+        raise ValueError(
+            "`allgather` joins tensors along their first dimension, so it needs at least one. "
+            f"Received a scalar: {tensor!r}. Use `tf.reshape(tensor, [1])` first."
+        )
+    return _native.allgather_tensor(tensor, _graph.tensor_name("allgather", name))
+
+
+def broadcast(tensor: Any, root_rank: int, name: str | None = None) -> tf.Tensor:
+    """Returns the tensor that rank `root_rank` passed, on every rank.
+
+    Shape and dtype must be the same on all ranks. Differentiable: on the root the gradient is the mean of all ranks'
+    gradients, elsewhere it is zero.
+
+    Args:
+        tensor: a tensor; its value matters on the root only.
+        root_rank: the rank whose value everybody gets. The same on all ranks.
+        name: the name by which the ranks match this operation. Defaults to one made from the place in the graph.
+
+    Returns:
+        A tensor like `tensor`.
+    """
+    basics.size()
+    return _native.broadcast_list([tf.convert_to_tensor(tensor)], root_rank, _graph.tensor_name("broadcast", name))[0]
+
+
+def barrier(*, name: str | None = None) -> tf.Operation | None:
+    """Waits until every rank has come here.
+
+    In a graph it returns the op. What must come after it needs `tf.control_dependencies([op])`; what must come before
+    it, `barrier` inside such a block.
+
+    Args:
+        name: the name by which the ranks match this operation. Defaults to one made from the place in the graph.
+    """
+    basics.size()
+    return _native.barrier(_graph.tensor_name("barrier", name))

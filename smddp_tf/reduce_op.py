@@ -1,0 +1,59 @@
+"""The reductions, as numbers that the engine and Horovod share. Needs no TensorFlow."""
+
+from __future__ import annotations
+
+import enum
+import warnings
+from typing import NamedTuple
+
+__all__ = ["Average", "Max", "Min", "Product", "ReduceOp", "Reduction", "Sum", "as_reduce_op", "resolve_average"]
+
+
+class ReduceOp(enum.IntEnum):
+    """How values of all ranks become one. The numbers are Horovod's."""
+
+    Average = 0
+    Sum = 1
+    Min = 3
+    Max = 4
+    Product = 5
+
+
+Average = ReduceOp.Average
+Sum = ReduceOp.Sum
+Min = ReduceOp.Min
+Max = ReduceOp.Max
+Product = ReduceOp.Product
+
+
+class Reduction(NamedTuple):
+    """A reduction in full: result = op over ranks of (value * prescale) * postscale."""
+
+    op: ReduceOp = Average
+    prescale: float = 1.0
+    postscale: float = 1.0
+
+
+def as_reduce_op(op: int, allowed: tuple[ReduceOp, ...] = tuple(ReduceOp)) -> ReduceOp:
+    """Returns `op` as a `ReduceOp`; a ValueError when it is not one of `allowed`."""
+    if op in allowed and not isinstance(op, bool):
+        return ReduceOp(op)
+    names = ", ".join(f"hvd.{member.name}" for member in allowed)
+    hint = ""
+    if op in tuple(ReduceOp) and not isinstance(op, bool):
+        hint = f" `hvd.allreduce` takes hvd.{ReduceOp(op).name}."
+    raise ValueError(f"`op` must be one of {names}. Received: op={op!r}.{hint}")
+
+
+def resolve_average(op: int | None, average: bool | None) -> ReduceOp:
+    """Merges `op` with its deprecated twin `average`; neither means Average."""
+    if average is None:
+        return Average if op is None else as_reduce_op(op)
+    if op is not None:
+        raise ValueError(
+            "`op` and `average` say the same thing, so only one of them may be given. "
+            f"Received: op={op!r}, average={average!r}. Remove `average`, which is deprecated."
+        )
+    chosen = Average if average else Sum
+    warnings.warn(f"`average={average}` is deprecated: write `op=hvd.{chosen.name}`.", DeprecationWarning, stacklevel=4)
+    return chosen

@@ -1,0 +1,168 @@
+"""The one place that reduces the gradients of a training step; tape and optimizer both use it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import tensorflow as tf
+
+from smddp_tf import _graph, _loader, _native, basics
+from smddp_tf.compression import Compression, wire_dtype_of
+from smddp_tf.reduce_op import Average, Reduction, Sum, as_reduce_op
+
+__all__ = ["GradientReducer"]
+
+
+class GradientReducer:
+    """Replaces a list of gradients by their mean (or sum) over all ranks.
+
+    In a graph, the list becomes a *plan*, which the ranks compare once: no names travel per step, and each gradient is
+    an op of its own, so that its bucket travels while the backward pass computes the next. In eager mode all dense
+    gradients travel in one blocking operation. `tf.IndexedSlices` are gathered: their rows from all ranks, one after
+    the other.
+
+    Every rank must call it with the same list: the same gradients present, of the same dtypes and shapes.
+
+    Args:
+        key: the name of the plan, the same on all ranks; unique among the reducers that run at the same time.
+        op: `Average` or `Sum`. Defaults to `Average`.
+        compression: see `hvd.allreduce`. The engine itself casts for the built-in ones. Slices travel as they are.
+            Defaults to `Compression.none`.
+        sparse_as_dense: bool, turns `tf.IndexedSlices` into dense tensors first. Defaults to `False`.
+        prescale_factor: float, multiplies each gradient before it is reduced. Defaults to 1.
+        postscale_factor: float, multiplies the result. Defaults to 1.
+        gradient_predivide_factor: float, splits the division of an average: by this factor before the sum, by
+            size / factor after it. For Average only. Defaults to 1.
+        device_dense: device for the ops on dense gradients. Defaults to TensorFlow's choice.
+        device_sparse: the same for `tf.IndexedSlices`.
+    """
+
+    def __init__(
+        self,
+        key: str,
+        *,
+        op: int = Average,
+        compression: Any = Compression.none,
+        sparse_as_dense: bool = False,
+        prescale_factor: float = 1.0,
+        postscale_factor: float = 1.0,
+        gradient_predivide_factor: float = 1.0,
+        device_dense: str = "",
+        device_sparse: str = "",
+    ) -> None:
+        op = as_reduce_op(op, (Average, Sum))
+        _check_predivide(gradient_predivide_factor, op)
+        self._key = key
+        self._reduction = Reduction(
+            op, prescale_factor / gradient_predivide_factor, postscale_factor * gradient_predivide_factor
+        )
+        self._scale_alone = prescale_factor * postscale_factor
+        self._compression = compression
+        self._sparse_as_dense = sparse_as_dense
+        self._device_dense = device_dense
+        self._device_sparse = device_sparse
+
+    def __call__(self, grads: Sequence[Any], variables: Sequence[Any]) -> list[Any]:
+        """Returns the reduced gradients in the same order. A None stays a None.
+
+        Args:
+            grads: list of `tf.Tensor`, `tf.IndexedSlices` or None.
+            variables: what they are the gradients of; tells shapes that the gradients themselves do not know.
+        """
+        results = self._inputs(grads, variables)
+        if basics.size() == 1:
+            return [self._alone(grad) for grad in results]
+        use = _graph.unique_name(self._key, "#")
+        dense = {i: g for i, g in enumerate(results) if g is not None and not isinstance(g, tf.IndexedSlices)}
+        with _graph.device_scope(self._device_dense):
+            for index, tensor in self._reduce_dense(dense, use).items():
+                results[index] = tensor
+        with _graph.device_scope(self._device_sparse):
+            for index, grad in enumerate(results):
+                if isinstance(grad, tf.IndexedSlices):
+                    results[index] = _native.reduce_slices(grad, self._reduction, f"{use}.{index}")
+        return results
+
+    def _inputs(self, grads: Sequence[Any], variables: Sequence[Any]) -> list[Any]:
+        grads, variables = list(grads), list(variables)
+        if len(grads) != len(variables):
+            raise ValueError(
+                "Expected one gradient (or None) for each variable. "
+                f"Received: {len(grads)} gradients and {len(variables)} variables."
+            )
+        return [self._input(grad, tf.TensorShape(v.shape)) for grad, v in zip(grads, variables)]
+
+    def _input(self, grad: Any, shape: tf.TensorShape) -> Any:
+        if grad is None:
+            return None
+        if isinstance(grad, tf.IndexedSlices):
+            return _densified(grad, shape) if self._sparse_as_dense else grad
+        grad = tf.convert_to_tensor(grad)
+        if shape.is_fully_defined() and not grad.shape.is_fully_defined():
+            return tf.ensure_shape(grad, shape)
+        return grad
+
+    def _alone(self, grad: Any) -> Any:
+        """What one rank makes of a gradient: Average and Sum over itself, hence only the factors."""
+        if isinstance(grad, tf.IndexedSlices):
+            return tf.IndexedSlices(_native.scaled(grad.values, self._scale_alone), grad.indices, grad.dense_shape)
+        return None if grad is None else _native.scaled(grad, self._scale_alone)
+
+    def _reduce_dense(self, dense: dict[int, tf.Tensor], use: str) -> dict[int, tf.Tensor]:
+        if not dense:
+            return {}
+        # Only a plan has a wire dtype; elsewhere, and for a compressor of the user's, the tensors are cast here.
+        wire_dtype = None if tf.executing_eagerly() else wire_dtype_of(self._compression)
+        codec = self._compression if wire_dtype is None else Compression.none
+        packed = {index: codec.compress(tensor) for index, tensor in dense.items()}
+        tensors = {index: tensor for index, (tensor, _) in packed.items()}
+        if tf.executing_eagerly():
+            outputs = _native.allreduce_list(list(tensors.values()), self._reduction, use)
+            reduced = dict(zip(tensors, outputs))
+        else:
+            reduced = self._reduce_in_graph(tensors, use, wire_dtype or "")
+        return {index: codec.decompress(tensor, packed[index][1]) for index, tensor in reduced.items()}
+
+    def _reduce_in_graph(self, tensors: dict[int, tf.Tensor], use: str, wire_dtype: str) -> dict[int, tf.Tensor]:
+        """Those whose shape is known form the plan; the others are matched by name."""
+        planned = [index for index, tensor in tensors.items() if _native.is_plannable(tensor)]
+        reduced = {}
+        if planned:
+            plan = self._register([tensors[index] for index in planned], use, wire_dtype)
+        for index, tensor in tensors.items():
+            name = f"{use}.{index}"
+            if index in planned:
+                reduced[index] = _native.reduce_gradient(tensor, plan, planned.index(index), self._reduction, name)
+            else:
+                reduced[index] = _native.allreduce_list([tensor], self._reduction, name)[0]
+        return reduced
+
+    def _register(self, tensors: list[tf.Tensor], use: str, wire_dtype: str) -> int:
+        return _loader.core().register_plan(
+            use,
+            [tensor.dtype.name for tensor in tensors],
+            [tensor.shape.as_list() for tensor in tensors],
+            int(self._reduction.op),
+            self._reduction.prescale,
+            self._reduction.postscale,
+            wire_dtype,
+        )
+
+
+def _check_predivide(factor: float, op: int) -> None:
+    if factor == 1.0:
+        return
+    if op != Average:
+        raise ValueError(
+            "`gradient_predivide_factor` splits the division of an average, so it needs op=hvd.Average. "
+            f"Received: gradient_predivide_factor={factor}, op={op!r}."
+        )
+    if not factor > 0.0:
+        raise ValueError(f"`gradient_predivide_factor` must be positive. Received: {factor}.")
+
+
+def _densified(slices: tf.IndexedSlices, shape: tf.TensorShape) -> tf.Tensor:
+    if slices.dense_shape is None and shape.is_fully_defined():
+        slices = tf.IndexedSlices(slices.values, slices.indices, dense_shape=tf.constant(shape.as_list(), tf.int64))
+    return tf.convert_to_tensor(slices)

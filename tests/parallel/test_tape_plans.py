@@ -1,0 +1,164 @@
+"""How the gradients of a tape become plans, and what happens when the ranks' plans differ."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+
+def mean_weight(size: int) -> float:
+    """The mean over the ranks of rank + 1, the weight each rank gives its own loss."""
+    return (size + 1) / 2
+
+
+def make_variables() -> list[tf.Variable]:
+    return [tf.Variable([1.0, 2.0]), tf.Variable(3.0), tf.Variable([[1.0] * 3] * 2)]
+
+
+def gradients_by(hvd, variables, weight):
+    with tf.GradientTape() as tape:
+        loss = weight * tf.add_n([tf.reduce_sum(v * v) for v in variables])
+    return hvd.DistributedGradientTape(tape).gradient(loss, variables)
+
+
+@pytest.fixture(params=["eager", "graph"])
+def run(request):
+    """Calls a function without arguments: directly, or as a `tf.function`."""
+    return lambda function: (function if request.param == "eager" else tf.function(function))()
+
+
+def test_two_tapes_in_one_function(hvd, rank, size, run):
+    """As in a GAN: two plans in flight together, here with equal lists."""
+    first, second = tf.Variable([1.0, 1.0]), tf.Variable([1.0, 1.0])
+
+    def body():
+        with tf.GradientTape() as tape_a, tf.GradientTape() as tape_b:
+            loss_a, loss_b = first * (rank + 1.0), second * (rank + 2.0)
+        grad_a = hvd.DistributedGradientTape(tape_a).gradient(loss_a, [first])
+        grad_b = hvd.DistributedGradientTape(tape_b).gradient(loss_b, [second])
+        return grad_a[0], grad_b[0]
+
+    for _ in range(3):
+        grad_a, grad_b = run(body)
+        np.testing.assert_allclose(grad_a, [mean_weight(size)] * 2)
+        np.testing.assert_allclose(grad_b, [mean_weight(size) + 1.0] * 2)
+
+
+def test_one_op_per_gradient_free_of_control_dependencies(hvd, size):
+    variables = make_variables()
+    concrete = tf.function(lambda: gradients_by(hvd, variables, 1.0)).get_concrete_function()
+    ops = [op for op in concrete.graph.get_operations() if op.type.startswith("Smddp")]
+    assert [op.type for op in ops] == ["SmddpReduceGradient"] * (len(variables) if size > 1 else 0)
+    assert [op.get_attr("index") for op in ops] == list(range(len(ops)))
+    assert len({op.get_attr("plan") for op in ops}) <= 1
+    assert all(not op.control_inputs for op in ops)
+
+
+def test_retracing_keeps_the_plan(hvd, size):
+    variables = make_variables()
+    function = tf.function(lambda weight: gradients_by(hvd, variables, weight))
+    plans = set()
+    for weight in (1.0, 2.0, 3.0):  # Python numbers, so each call traces anew
+        function(weight)
+        graph = function.get_concrete_function(weight).graph
+        plans |= {op.get_attr("plan") for op in graph.get_operations() if op.type == "SmddpReduceGradient"}
+    assert len(plans) == (1 if size > 1 else 0)
+
+
+def test_in_a_loop_inside_the_function(hvd, rank, size):
+    """Gradients that depend on no variable: nothing but control edges keeps the iterations apart."""
+    variable = tf.Variable([1.0, 1.0])
+
+    @tf.function
+    def body(n):
+        results = tf.TensorArray(tf.float32, n)
+        for i in tf.range(n):
+            with tf.GradientTape() as tape:
+                loss = variable * tf.cast(i, tf.float32) * (rank + 1.0)
+            grads = hvd.DistributedGradientTape(tape).gradient(loss, [variable])
+            results = results.write(i, grads[0][0])
+        return results.stack()
+
+    np.testing.assert_allclose(body(tf.constant(40)), np.arange(40) * mean_weight(size))
+
+
+def test_shape_unknown_when_traced(hvd, rank, size):
+    """Without a static shape there is no place in a plan, so the gradient is matched by name."""
+
+    @tf.function(input_signature=[tf.TensorSpec([None])])
+    def body(x):
+        with tf.GradientTape() as tape:
+            tape.watch(x)
+            loss = tf.reduce_sum(x * x) * (rank + 1.0)
+        return hvd.DistributedGradientTape(tape).gradient(loss, x)
+
+    for length in (3, 5):
+        np.testing.assert_allclose(body(tf.ones([length])), [2 * mean_weight(size)] * length)
+
+
+def test_a_step_that_fails_on_one_rank_ends_on_all(hvd, rank, size):
+    """Some gradients have been handed over when another op of the step fails: they must not keep the step waiting."""
+    if size == 1:
+        pytest.skip("nothing travels")
+    from smddp_tf.reduction import GradientReducer
+
+    variables = [tf.Variable([1.0, 2.0]), tf.Variable([1.0, 2.0])]
+    reducer = GradientReducer("test.failing")
+
+    @tf.function
+    def step(fail):
+        with tf.control_dependencies([tf.debugging.Assert(tf.logical_not(fail), ["deliberate"])]):
+            late = tf.identity(variables[1])
+        return reducer([variables[0] * 2.0, late], variables)
+
+    step(tf.constant(False))
+    try:
+        with pytest.raises(tf.errors.OpError, match="deliberate" if rank == 0 else "gave up a step"):
+            step(tf.constant(rank == 0))
+    finally:
+        hvd.shutdown()
+        hvd.init()
+    assert hvd.allreduce(tf.constant(1.0)) == 1.0
+
+
+def test_another_plan_on_one_rank_is_an_error_on_all(hvd, rank, size):
+    if size == 1:
+        pytest.skip("one rank cannot disagree")
+    from smddp_tf.reduction import GradientReducer
+
+    variable = tf.Variable(tf.ones([3 if rank == size - 1 else 2]))
+    reducer = GradientReducer("test.disagreement")
+    step = tf.function(lambda: reducer([variable * 2.0], [variable]))
+    with pytest.raises(
+        (tf.errors.FailedPreconditionError, tf.errors.InvalidArgumentError), match="Mismatched gradient plans"
+    ):
+        step()
+    assert hvd.allreduce(tf.constant(1.0)) == 1.0
+
+
+def test_reduction_overlaps_the_backward_pass(hvd, size):
+    """The bucket of the last layers travels before the gradient of the first layer is there."""
+    if size == 1:
+        pytest.skip("nothing travels")
+    from smddp_tf import _loader
+
+    layers = [tf.Variable(tf.ones([768, 768]) / 768.0) for _ in range(16)]  # 36 MiB: two buckets
+
+    @tf.function
+    def step(x):
+        with tf.GradientTape() as tape:
+            for layer in layers:
+                x = x @ layer
+            loss = tf.reduce_sum(x)
+        return hvd.DistributedGradientTape(tape).gradient(loss, layers)
+
+    inputs = tf.ones([256, 768])
+    step(inputs)
+    _loader.core().trace_start()
+    step(inputs)
+    events = _loader.core().trace_stop()
+    last_gradient = max(event["time_ns"] for event in events if event["what"] == "tensor_ready")
+    first_start = min(event["time_ns"] for event in events if event["what"] == "bucket_start")
+    assert len([event for event in events if event["what"] == "bucket_done"]) >= 2
+    assert first_start < last_gradient
