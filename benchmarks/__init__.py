@@ -1,1 +1,1 @@
-"""Measurements. Each prints ratios against peers run in the same call, because absolute times are the machine's noise."""
+"""Measurements, each with ratios against peers run in the same call: absolute times are the noise of the machine."""

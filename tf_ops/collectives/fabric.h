@@ -11,10 +11,10 @@ namespace smddp {
 // Ownership: the engine's; all of it lives longer than any task.
 struct Fabric {
   const Topology& topology;
-  NodeChannel& node;      // the ranks of my node
-  Transport& world;       // everybody
+  NodeChannel& node;  // the ranks of my node
+  Transport& world;   // everybody
   const Compute& compute;
-  int64_t chunk_bytes;    // of the wire dtype; equal on all ranks
+  int64_t chunk_bytes;  // of the wire dtype; equal on all ranks
 };
 
 // The stages of an operation, as they appear in tags.

@@ -68,8 +68,8 @@ class PipelineTask : public Task {
     return running_.empty() && next_ == fragments_ ? Progress::kDone : progress;
   }
   std::string Describe() const override {
-    const std::string where = "piece " + std::to_string(next_ - running_.size() + 1) + " of " +
-                              std::to_string(fragments_);
+    const std::string where =
+        "piece " + std::to_string(next_ - running_.size() + 1) + " of " + std::to_string(fragments_);
     return running_.empty() ? where : where + ", " + running_.front()->Describe();
   }
 

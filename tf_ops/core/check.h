@@ -23,12 +23,12 @@ std::string BothValues(const A& a, const B& b) {
 
 }  // namespace smddp::internal
 
-#define SMDDP_CHECK(condition)                                                   \
-  do {                                                                           \
+#define SMDDP_CHECK(condition)                                                            \
+  do {                                                                                    \
     if (!(condition)) ::smddp::internal::CheckFailed(__FILE__, __LINE__, #condition, ""); \
   } while (false)
-#define SMDDP_CHECK_OP(a, op, b)                                                                        \
-  do {                                                                                                  \
-    if (!((a)op(b)))                                                                                    \
+#define SMDDP_CHECK_OP(a, op, b)                                                                                      \
+  do {                                                                                                                \
+    if (!((a)op(b)))                                                                                                  \
       ::smddp::internal::CheckFailed(__FILE__, __LINE__, #a " " #op " " #b, ::smddp::internal::BothValues((a), (b))); \
   } while (false)

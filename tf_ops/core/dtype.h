@@ -30,11 +30,11 @@ enum class DType : uint8_t {
 };
 constexpr int kDTypeCount = 15;
 
-size_t SizeOf(DType dtype);                        // bytes of one element
-const char* NameOf(DType dtype);                   // NumPy's name: "float32", "bfloat16", ...
+size_t SizeOf(DType dtype);       // bytes of one element
+const char* NameOf(DType dtype);  // NumPy's name: "float32", "bfloat16", ...
 Result<DType> DTypeFromName(const std::string& name);
-bool IsFloating(DType dtype);                      // float16, bfloat16, float32, float64
-bool IsReducible(DType dtype);                     // has arithmetic in compute/
+bool IsFloating(DType dtype);   // float16, bfloat16, float32, float64
+bool IsReducible(DType dtype);  // has arithmetic in compute/
 
 // Horovod's numbers, so that scripts that print or compare them see the same integers.
 enum class ReduceOp : uint8_t { kAverage = 0, kSum = 1, kMin = 3, kMax = 4, kProduct = 5 };

@@ -72,7 +72,8 @@ bool IsTrue(const char* text) {
 const std::vector<EnvVariable>& EnvVariables() {
   static const std::vector<EnvVariable> variables = {
       {"SMDDP_BUCKET_BYTES", "HOROVOD_FUSION_THRESHOLD", "25MB",
-       "Size at which a fusion bucket of gradients is closed, in bytes of what travels (KB, MB, GB understood). 0 gives "
+       "Size at which a fusion bucket of gradients is closed, in bytes of what travels (KB, MB, GB understood). 0 "
+       "gives "
        "every tensor a bucket of its own. Must agree on all ranks."},
       {"SMDDP_CHUNK_BYTES", "", "512KB",
        "Size of the pieces in which a bucket passes through shared memory. Smaller stays in cache, larger costs fewer "

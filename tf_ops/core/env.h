@@ -12,21 +12,21 @@ namespace smddp {
 
 // What the variables say, read once when the session starts.
 struct Env {
-  std::string host_id;           // SMDDP_HOST_ID
-  int64_t bucket_bytes = 0;      // SMDDP_BUCKET_BYTES, HOROVOD_FUSION_THRESHOLD
-  int64_t chunk_bytes = 0;       // SMDDP_CHUNK_BYTES
-  std::string cpu_isa;           // SMDDP_CPU_ISA
-  std::string log_level;         // SMDDP_LOG_LEVEL, HOROVOD_LOG_LEVEL
-  double stall_warn_s = 0;       // SMDDP_STALL_WARN_SECONDS, HOROVOD_STALL_CHECK_TIME_SECONDS
-  double stall_error_s = 0;      // SMDDP_STALL_ERROR_SECONDS, HOROVOD_STALL_SHUTDOWN_TIME_SECONDS
-  double start_timeout_s = 0;    // SMDDP_START_TIMEOUT, HOROVOD_START_TIMEOUT
-  std::string mpi;               // SMDDP_MPI: auto, on, off
+  std::string host_id;         // SMDDP_HOST_ID
+  int64_t bucket_bytes = 0;    // SMDDP_BUCKET_BYTES, HOROVOD_FUSION_THRESHOLD
+  int64_t chunk_bytes = 0;     // SMDDP_CHUNK_BYTES
+  std::string cpu_isa;         // SMDDP_CPU_ISA
+  std::string log_level;       // SMDDP_LOG_LEVEL, HOROVOD_LOG_LEVEL
+  double stall_warn_s = 0;     // SMDDP_STALL_WARN_SECONDS, HOROVOD_STALL_CHECK_TIME_SECONDS
+  double stall_error_s = 0;    // SMDDP_STALL_ERROR_SECONDS, HOROVOD_STALL_SHUTDOWN_TIME_SECONDS
+  double start_timeout_s = 0;  // SMDDP_START_TIMEOUT, HOROVOD_START_TIMEOUT
+  std::string mpi;             // SMDDP_MPI: auto, on, off
 };
 
 // One row of the list.
 struct EnvVariable {
   std::string name;
-  std::string alias;          // the HOROVOD_* name that is honoured too; ours wins when both are set. "" for none
+  std::string alias;  // the HOROVOD_* name that is honoured too; ours wins when both are set. "" for none
   std::string default_value;
   std::string meaning;
 };

@@ -26,8 +26,6 @@ const char* CodeName(Code code) {
   return "unknown";
 }
 
-std::string Status::ToString() const {
-  return ok() ? "ok" : std::string(CodeName(code_)) + ": " + message_;
-}
+std::string Status::ToString() const { return ok() ? "ok" : std::string(CodeName(code_)) + ": " + message_; }
 
 }  // namespace smddp

@@ -45,8 +45,8 @@ class [[nodiscard]] Status {
 template <class T>
 class [[nodiscard]] Result {
  public:
-  Result(T value) : content_(std::move(value)) {}           // NOLINT: implicit on purpose
-  Result(Status status) : content_(std::move(status)) {}    // NOLINT: implicit on purpose
+  Result(T value) : content_(std::move(value)) {}         // NOLINT: implicit on purpose
+  Result(Status status) : content_(std::move(status)) {}  // NOLINT: implicit on purpose
 
   bool ok() const { return std::holds_alternative<T>(content_); }
   Status status() const { return ok() ? Status::Ok() : std::get<Status>(content_); }
@@ -62,10 +62,10 @@ class [[nodiscard]] Result {
 
 }  // namespace smddp
 
-#define SMDDP_RETURN_IF_ERROR(expression)                       \
-  do {                                                          \
-    ::smddp::Status smddp_status_ = (expression);               \
-    if (!smddp_status_.ok()) return smddp_status_;              \
+#define SMDDP_RETURN_IF_ERROR(expression)          \
+  do {                                             \
+    ::smddp::Status smddp_status_ = (expression);  \
+    if (!smddp_status_.ok()) return smddp_status_; \
   } while (false)
 
 #define SMDDP_CONCAT_INNER(a, b) a##b

@@ -25,7 +25,7 @@ struct PlanSpec {
   ReduceOp op = ReduceOp::kAverage;
   double prescale = 1.0;
   double postscale = 1.0;
-  bool has_wire_dtype = false;        // else every tensor travels as it is
+  bool has_wire_dtype = false;         // else every tensor travels as it is
   DType wire_dtype = DType::kFloat32;  // for floating tensors wider than it
 };
 

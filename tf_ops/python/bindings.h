@@ -14,7 +14,7 @@ void BindCollectives(nanobind::module_& m);  // allreduce, broadcast, allgather,
 void BindCompute(nanobind::module_& m);      // test access to the kernels
 void BindTopology(nanobind::module_& m);     // test access to the pure functions
 void BindPlan(nanobind::module_& m);
-void BindCluster(nanobind::module_& m);      // ranks as threads
+void BindCluster(nanobind::module_& m);  // ranks as threads
 
 // Becomes smddp_tf._core.EngineError, a RuntimeError.
 class EngineError : public std::runtime_error {

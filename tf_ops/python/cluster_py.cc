@@ -24,8 +24,7 @@ namespace {
 
 using Bytes = nb::ndarray<uint8_t, nb::ndim<1>, nb::c_contig, nb::device::cpu>;
 
-std::unique_ptr<InprocCluster> StartCluster(const std::vector<std::string>& hosts, size_t arrays,
-                                            int64_t chunk_bytes) {
+std::unique_ptr<InprocCluster> StartCluster(const std::vector<std::string>& hosts, size_t arrays, int64_t chunk_bytes) {
   if (hosts.empty() || hosts.size() != arrays) throw nb::value_error("One array per rank is needed.");
   ClusterOptions options;
   options.host_of_rank = hosts;
@@ -118,8 +117,10 @@ nb::list Allgather(const std::vector<std::string>& hosts, const std::vector<Byte
   for (int rank = 0; rank < cluster->size(); ++rank) {
     AllgatherRequest request;
     request.name = "cluster";
-    request.tensor = {DType::kUInt8, {static_cast<int64_t>(inputs[rank].size()) / row_bytes, row_bytes},
-                      inputs[rank].data(), nullptr};
+    request.tensor = {DType::kUInt8,
+                      {static_cast<int64_t>(inputs[rank].size()) / row_bytes, row_bytes},
+                      inputs[rank].data(),
+                      nullptr};
     request.allocate = [&result = results[rank], row_bytes](const std::vector<int64_t>& rows) -> Result<void*> {
       result.resize(std::accumulate(rows.begin(), rows.end(), int64_t{0}) * row_bytes);
       return result.data();

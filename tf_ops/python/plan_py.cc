@@ -36,8 +36,7 @@ nb::list Buckets(const std::vector<std::string>& dtypes, const std::vector<std::
 }  // namespace
 
 void BindPlan(nb::module_& m) {
-  m.def("plan_buckets", &Buckets, nb::arg("dtypes"), nb::arg("shapes"), nb::arg("wire_dtype"),
-        nb::arg("bucket_bytes"));
+  m.def("plan_buckets", &Buckets, nb::arg("dtypes"), nb::arg("shapes"), nb::arg("wire_dtype"), nb::arg("bucket_bytes"));
 }
 
 }  // namespace smddp

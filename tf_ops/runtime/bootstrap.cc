@@ -35,8 +35,8 @@ Result<Hello> Decode(const std::string& bytes, int rank) {
   hello.bucket_bytes = reader.Get<int64_t>();
   hello.chunk_bytes = reader.Get<int64_t>();
   if (reader.at_end()) return hello;
-  return Status(Code::kFailedPrecondition, "Rank " + std::to_string(rank) +
-                                               " runs another version of smddp_tf. Install the same one everywhere.");
+  return Status(Code::kFailedPrecondition,
+                "Rank " + std::to_string(rank) + " runs another version of smddp_tf. Install the same one everywhere.");
 }
 
 Status Disagree(const std::string& what, const std::string& first, int rank, const std::string& other) {
@@ -86,8 +86,7 @@ struct NodeMemory {
 Status OpenPeers(const Topology& topology, const std::vector<std::string>& names, size_t bytes, NodeMemory* memory) {
   for (int member = 0; member < topology.local_size(); ++member) {
     if (member == topology.local_rank()) continue;
-    SMDDP_ASSIGN_OR_RETURN(memory->segments[member],
-                           Segment::Open(names[topology.node().world_rank(member)], bytes));
+    SMDDP_ASSIGN_OR_RETURN(memory->segments[member], Segment::Open(names[topology.node().world_rank(member)], bytes));
   }
   return Status::Ok();
 }

@@ -87,7 +87,8 @@ std::vector<Coordinator::Expired> Coordinator::ExpireWaitingFor(int rank, const 
       continue;
     }
     const std::string what = std::string(NameOf(at->second.by_rank.begin()->second.kind)) + " '" + at->first + "'";
-    expired.push_back(Expel(at->first, at->second, Status(Code::kUnavailable, why + " while " + what + " waited for it.")));
+    expired.push_back(
+        Expel(at->first, at->second, Status(Code::kUnavailable, why + " while " + what + " waited for it.")));
     at = waiting_.erase(at);
   }
   return expired;

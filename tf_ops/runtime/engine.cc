@@ -25,8 +25,9 @@ Engine::Engine(std::unique_ptr<FabricParts> parts, const Env& env)
       env_(env),
       backoff_(MakeBackoff(*parts_)),
       coordinator_(parts_->fabric().topology),
-      plans_(parts_->fabric(), FusionLimits{env.bucket_bytes},
-             [this](RunningTask task) { Run(std::move(task)); }, trace_) {}
+      plans_(
+          parts_->fabric(), FusionLimits{env.bucket_bytes}, [this](RunningTask task) { Run(std::move(task)); },
+          trace_) {}
 
 void Engine::Start() {
   thread_ = std::thread([this] { Loop(); });
@@ -262,8 +263,9 @@ void Engine::Leave() {
     for (int rank : topology().world().world_ranks()) {
       if (rank != topology().rank()) Post(rank, EncodeGoodbye(clean));
     }
-    const Status ended(Code::kAborted, "The session was shut down (hvd.shutdown or the end of the program) while the "
-                                       "operation was under way.");
+    const Status ended(Code::kAborted,
+                       "The session was shut down (hvd.shutdown or the end of the program) while the "
+                       "operation was under way.");
     failed_ = ended;
     if (!clean) {
       failed_ = Status();

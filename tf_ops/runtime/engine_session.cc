@@ -42,8 +42,8 @@ void FuseRuns(AllreduceJob* job, const Fabric& fabric, const Scalings& scalings)
 }
 
 TaskPtr BeginAllreduce(const Fabric& fabric, AllreduceJob* job, uint32_t operation) {
-  const Scalings scalings = ScalingsFor(job->request.op, job->request.prescale, job->request.postscale,
-                                        fabric.topology.size());
+  const Scalings scalings =
+      ScalingsFor(job->request.op, job->request.prescale, job->request.postscale, fabric.topology.size());
   FuseRuns(job, fabric, scalings);
   std::vector<TaskFactory> stages;
   for (const auto& view : job->views) {

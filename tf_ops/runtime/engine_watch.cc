@@ -25,8 +25,8 @@ void Engine::WatchStalls() {
       if (running.reported || now_ns - running.since_ns < env_.stall_warn_s * 1e9) continue;
       running.reported = true;
       Log(LogLevel::kWarning, running.name + " has been under way for " +
-                                  std::to_string((now_ns - running.since_ns) / 1000000000) + " s: " +
-                                  running.task->Describe());
+                                  std::to_string((now_ns - running.since_ns) / 1000000000) +
+                                  " s: " + running.task->Describe());
     }
   }
   if (env_.stall_error_s <= 0) return;
@@ -60,18 +60,20 @@ void Engine::WatchDepartures() {
     if (now_ns - when_ns < kDepartureGraceNs) continue;
     const std::string who = "Rank " + std::to_string(rank) +
                             " has ended its session (hvd.shutdown, an exception or the end of its program)";
-    for (const auto& expired : coordinator_.ExpireWaitingFor(rank, who)) SendVerdict(expired.verdict, expired.announced);
+    for (const auto& expired : coordinator_.ExpireWaitingFor(rank, who))
+      SendVerdict(expired.verdict, expired.announced);
     named_.FailCoordinatedBy(rank, topology().size(), who);
     if (!tasks_.empty() && now_ns - last_moved_ns_ > kDepartureGraceNs) {
-      return Fail(Status(Code::kUnavailable, who + " while " + tasks_.front().name + " needed it. Do all ranks run "
-                                                   "the same number of steps?"),
+      return Fail(Status(Code::kUnavailable, who + " while " + tasks_.front().name +
+                                                 " needed it. Do all ranks run "
+                                                 "the same number of steps?"),
                   /*tell_others=*/true);
     }
   }
 }
 
-// A cancelled step often ends well: the end of the data cancels a step whose gradients are on their way everywhere. Only
-// one that stands still is lost, on all ranks.
+// A cancelled step often ends well: the end of the data cancels a step whose gradients are on their way everywhere.
+// Only one that stands still is lost, on all ranks.
 void Engine::WatchCancelled() {
   if (!failed_.ok() || cancelled_.empty()) return;
   if (tasks_.empty() && !named_.waiting() && !plans_.waiting()) return cancelled_.clear();
@@ -80,7 +82,8 @@ void Engine::WatchCancelled() {
   if (now_ns - when_ns < kCancelGraceNs || now_ns - last_moved_ns_ < kCancelGraceNs) return;
   Fail(Status(Code::kAborted, "Rank " + std::to_string(topology().rank()) +
                                   " gave up a step: another operation of it failed there (that rank's own error says "
-                                  "which) while '" + name + "' waited for the other ranks or for other gradients."),
+                                  "which) while '" +
+                                  name + "' waited for the other ranks or for other gradients."),
        /*tell_others=*/true);
 }
 

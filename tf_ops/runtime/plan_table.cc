@@ -52,10 +52,12 @@ PlanTable::Generation& PlanTable::GenerationFor(BucketState* state, int slot) {
 Status PlanTable::Arrive(int id, int index, const TensorRef& tensor, DoneCallback done) {
   const auto at = plans_.find(id);
   if (at == plans_.end() || index < 0 || index >= static_cast<int>(at->second.place_of_tensor.size())) {
-    const Status unknown(Code::kFailedPrecondition,
-                         "Gradient " + std::to_string(index) + " belongs to a plan that this session does not know: its "
-                         "tf.function was traced before hvd.shutdown(). Make the tf.function (or compile the model) "
-                         "again after hvd.init().");
+    const Status unknown(
+        Code::kFailedPrecondition,
+        "Gradient " + std::to_string(index) +
+            " belongs to a plan that this session does not know: its "
+            "tf.function was traced before hvd.shutdown(). Make the tf.function (or compile the model) "
+            "again after hvd.init().");
     done(unknown);
     return unknown;
   }
@@ -98,8 +100,7 @@ void PlanTable::TryStart(int id, int bucket) {
   for (const Arrival& arrival : *arrivals) {
     pieces.push_back({arrival.tensor.input, arrival.tensor.output, arrival.tensor.elements()});
   }
-  const Scalings scalings =
-      ScalingsFor(plan.spec.op, plan.spec.prescale, plan.spec.postscale, fabric_.topology.size());
+  const Scalings scalings = ScalingsFor(plan.spec.op, plan.spec.prescale, plan.spec.postscale, fabric_.topology.size());
   auto view = std::make_shared<FusedView>(state.bucket.dtype, state.bucket.wire_dtype, pieces, scalings.before,
                                           scalings.after, fabric_.compute);
   const FusedCall call = {PlannedOperation(plan.number, bucket), view.get(), scalings.op};

@@ -61,7 +61,7 @@ class PlanTable {
     PlanSpec spec;
     std::vector<BucketState> buckets;
     std::vector<std::pair<int, int>> place_of_tensor;  // bucket, slot
-    int number = 0;  // on the wire
+    int number = 0;                                    // on the wire
     bool decided = false;
     Status verdict;
   };

@@ -64,19 +64,19 @@ struct BarrierRequest {
 
 // One line of the engine's diary, for tests and benchmarks that must see when things happened.
 struct TraceEvent {
-  std::string what;   // "tensor_ready", "bucket_start", "bucket_done", "op_start", "op_done"
-  std::string name;   // plan key, or the request's name
-  int index = 0;      // tensor or bucket number
+  std::string what;     // "tensor_ready", "bucket_start", "bucket_done", "op_start", "op_done"
+  std::string name;     // plan key, or the request's name
+  int index = 0;        // tensor or bucket number
   int64_t time_ns = 0;  // CLOCK_MONOTONIC
 };
 
 struct SessionStats {
-  int64_t planned_buckets = 0;   // reduced so far
-  int64_t named_requests = 0;    // finished so far
-  int64_t node_bytes_sent = 0;   // published to ranks of my node
-  int64_t rail_bytes_sent = 0;   // handed to MPI for ranks of other nodes
+  int64_t planned_buckets = 0;  // reduced so far
+  int64_t named_requests = 0;   // finished so far
+  int64_t node_bytes_sent = 0;  // published to ranks of my node
+  int64_t rail_bytes_sent = 0;  // handed to MPI for ranks of other nodes
   int64_t engine_wakeups = 0;
-  int64_t arena_bytes = 0;       // shared memory this rank owns
+  int64_t arena_bytes = 0;  // shared memory this rank owns
 };
 
 class Session {

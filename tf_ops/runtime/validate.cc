@@ -20,10 +20,10 @@ struct Pair {
   int other_rank;
 
   Status Mismatch(const std::string& what, const std::string& first_value, const std::string& other_value) const {
-    return Status(Code::kFailedPrecondition,
-                  "Mismatched " + what + ": rank " + std::to_string(first_rank) + " has " + first_value + ", rank " +
-                      std::to_string(other_rank) + " has " + other_value + ", for '" + first.name +
-                      "'. Every rank must make the same call with the same arguments.");
+    return Status(Code::kFailedPrecondition, "Mismatched " + what + ": rank " + std::to_string(first_rank) + " has " +
+                                                 first_value + ", rank " + std::to_string(other_rank) + " has " +
+                                                 other_value + ", for '" + first.name +
+                                                 "'. Every rank must make the same call with the same arguments.");
   }
 };
 
@@ -58,8 +58,8 @@ Status SameTensors(const Pair& pair) {
     }
     const auto& a = pair.first.shapes[i];
     const auto& b = pair.other.shapes[i];
-    const bool same = ragged && !a.empty() ? a.size() == b.size() && std::equal(a.begin() + 1, a.end(), b.begin() + 1)
-                                           : a == b;
+    const bool same =
+        ragged && !a.empty() ? a.size() == b.size() && std::equal(a.begin() + 1, a.end(), b.begin() + 1) : a == b;
     if (!same) {
       return pair.Mismatch(std::string(CapitalNameOf(pair.first.kind)) + " tensor shapes", ShapeText(a), ShapeText(b));
     }

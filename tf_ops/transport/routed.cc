@@ -41,9 +41,7 @@ Result<bool> RoutedTransport::Progress() {
   return moved;
 }
 
-bool RoutedTransport::busy() const {
-  return (near_ != nullptr && near_->busy()) || (far_ != nullptr && far_->busy());
-}
+bool RoutedTransport::busy() const { return (near_ != nullptr && near_->busy()) || (far_ != nullptr && far_->busy()); }
 
 bool RoutedTransport::rings_doorbell() const {
   return (near_ == nullptr || near_->rings_doorbell()) && (far_ == nullptr || far_->rings_doorbell());

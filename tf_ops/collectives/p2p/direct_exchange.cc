@@ -98,8 +98,8 @@ class DirectExchangeTask : public Task {
 class DirectExchangeAlgorithm : public AllreduceAlgorithm {
  public:
   const AlgorithmInfo& info() const override {
-    static const AlgorithmInfo info = {"direct", "every member sums an equal shard: scatter to all, sum, gather from all",
-                                       "2", "2*S*(P-1)/P"};
+    static const AlgorithmInfo info = {
+        "direct", "every member sums an equal shard: scatter to all, sum, gather from all", "2", "2*S*(P-1)/P"};
     return info;
   }
   TaskPtr Begin(const Group& group, int my_rank, Transport& transport, const Compute& compute,

@@ -67,7 +67,7 @@ class InprocTransport : public Transport {
   const int rank_;
   Ticket next_ticket_ = 1;
   int64_t bytes_sent_ = 0;
-  std::vector<Receive> receives_;                                    // posted, in order
+  std::vector<Receive> receives_;                                   // posted, in order
   std::unordered_map<uint64_t, std::vector<std::string>> arrived_;  // by key, in order
   std::vector<Message> control_;
   std::set<Ticket> done_;

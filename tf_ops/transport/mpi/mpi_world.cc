@@ -72,7 +72,8 @@ Result<MPI_Comm> Select(MPI_Comm parent, const std::vector<int>& ranks) {
   }
   if (std::find(ranks.begin(), ranks.end(), rank) == ranks.end()) {
     return Status(Code::kInvalidArgument, "`comm` does not list this process: its rank in MPI_COMM_WORLD is " +
-                                              std::to_string(rank) + ". Call hvd.init(comm=[...]) only on the listed "
+                                              std::to_string(rank) +
+                                              ". Call hvd.init(comm=[...]) only on the listed "
                                               "ranks.");
   }
   MPI_Group all, some;

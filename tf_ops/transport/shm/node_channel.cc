@@ -64,8 +64,7 @@ bool NodeChannel::Take(int peer, const Tag& tag, Loan* loan) {
 }
 
 void NodeChannel::Return(const Loan& loan) {
-  const uint32_t before =
-      layout_.readers(segments_[loan.peer], loan.index)->fetch_sub(1, std::memory_order_release);
+  const uint32_t before = layout_.readers(segments_[loan.peer], loan.index)->fetch_sub(1, std::memory_order_release);
   // Its owner may sleep for want of a free slot.
   if (before == 1) layout_.doorbell(segments_[loan.peer])->Ring();
 }

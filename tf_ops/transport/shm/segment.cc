@@ -15,14 +15,15 @@ namespace {
 std::string NewName() {
   static std::atomic<int> counter{0};
   std::random_device random;
-  return "/smddp-" + std::to_string(geteuid()) + "-" + std::to_string(getpid()) + "-" +
-         std::to_string(counter++) + "-" + std::to_string(random());
+  return "/smddp-" + std::to_string(geteuid()) + "-" + std::to_string(getpid()) + "-" + std::to_string(counter++) +
+         "-" + std::to_string(random());
 }
 
 Status Failed(const std::string& what, const std::string& name, size_t bytes) {
   return Status(Code::kResourceExhausted,
-                what + " of " + std::to_string(bytes) + " bytes of shared memory (" + name + ") failed: " +
-                    std::strerror(errno) + ". Make /dev/shm larger (docker run --shm-size, a Kubernetes emptyDir of "
+                what + " of " + std::to_string(bytes) + " bytes of shared memory (" + name +
+                    ") failed: " + std::strerror(errno) +
+                    ". Make /dev/shm larger (docker run --shm-size, a Kubernetes emptyDir of "
                     "medium Memory), set a smaller SMDDP_CHUNK_BYTES, or, when ranks of one host cannot share memory, "
                     "give each its own SMDDP_HOST_ID.");
 }
