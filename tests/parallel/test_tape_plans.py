@@ -135,30 +135,3 @@ def test_another_plan_on_one_rank_is_an_error_on_all(hvd, rank, size):
     ):
         step()
     assert hvd.allreduce(tf.constant(1.0)) == 1.0
-
-
-def test_reduction_overlaps_the_backward_pass(hvd, size):
-    """The bucket of the last layers travels before the gradient of the first layer is there."""
-    if size == 1:
-        pytest.skip("nothing travels")
-    from smddp_tf import _loader
-
-    layers = [tf.Variable(tf.ones([768, 768]) / 768.0) for _ in range(16)]  # 36 MiB: two buckets
-
-    @tf.function
-    def step(x):
-        with tf.GradientTape() as tape:
-            for layer in layers:
-                x = x @ layer
-            loss = tf.reduce_sum(x)
-        return hvd.DistributedGradientTape(tape).gradient(loss, layers)
-
-    inputs = tf.ones([256, 768])
-    step(inputs)
-    _loader.core().trace_start()
-    step(inputs)
-    events = _loader.core().trace_stop()
-    last_gradient = max(event["time_ns"] for event in events if event["what"] == "tensor_ready")
-    first_start = min(event["time_ns"] for event in events if event["what"] == "bucket_start")
-    assert len([event for event in events if event["what"] == "bucket_done"]) >= 2
-    assert first_start < last_gradient
