@@ -7,7 +7,7 @@ import pytest
 
 from smddp_tf._loader import core
 
-CHUNK_BYTES = 512 << 10  # the default of SMDDP_CHUNK_BYTES
+CHUNK_BYTES = 256 << 10  # the default of SMDDP_CHUNK_BYTES
 ELEMENT_BYTES = 4
 
 

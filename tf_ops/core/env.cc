@@ -75,7 +75,7 @@ const std::vector<EnvVariable>& EnvVariables() {
        "Size at which a fusion bucket of gradients is closed, in bytes of what travels (KB, MB, GB understood). 0 "
        "gives "
        "every tensor a bucket of its own. Must agree on all ranks."},
-      {"SMDDP_CHUNK_BYTES", "", "512KB",
+      {"SMDDP_CHUNK_BYTES", "", "256KB",
        "Size of the pieces in which a bucket passes through shared memory. Smaller stays in cache, larger costs fewer "
        "messages. At least 4096. Must agree on all ranks."},
       {"SMDDP_CPU_ISA", "", "auto",

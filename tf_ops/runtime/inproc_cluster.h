@@ -19,7 +19,7 @@ class InprocCluster {
 
 struct ClusterOptions {
   std::vector<std::string> host_of_rank;
-  int64_t chunk_bytes = 512 << 10;
+  int64_t chunk_bytes = 256 << 10;
   int64_t bucket_bytes = 25 << 20;
   std::string cpu_isa = "auto";
 };
