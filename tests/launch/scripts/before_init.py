@@ -1,0 +1,37 @@
+"""Every function that needs init() is called without it.  python before_init.py FOLDER"""
+
+import sys
+
+import tensorflow as tf
+
+import smddp_tf as hvd
+from tests.launch.scripts.recorder import Recorder
+
+recorder = Recorder(sys.argv[1], 0)
+
+
+def gradient():
+    weight = tf.ones(3)
+    with tf.GradientTape() as tape:
+        tape.watch(weight)
+        loss = tf.reduce_sum(weight * weight)
+    return hvd.DistributedGradientTape(tape).gradient(loss, [weight])
+
+
+CASES = {
+    "rank": hvd.rank,
+    "size": hvd.size,
+    "local_rank": hvd.local_rank,
+    "local_size": hvd.local_size,
+    "cross_rank": hvd.cross_rank,
+    "cross_size": hvd.cross_size,
+    "is_homogeneous": hvd.is_homogeneous,
+    "allreduce": lambda: hvd.allreduce(tf.ones(4), name="a"),
+    "allgather": lambda: hvd.allgather(tf.ones(4), name="b"),
+    "broadcast": lambda: hvd.broadcast(tf.ones(4), root_rank=0, name="c"),
+    "barrier": hvd.barrier,
+    "gradient": gradient,
+}
+
+for name, function in CASES.items():
+    recorder.call(name, function)

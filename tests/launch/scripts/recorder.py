@@ -1,0 +1,34 @@
+"""Writes down what a rank saw, so that the test need not take apart the mixed output of all ranks."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+
+class Recorder:
+    """Calls functions that should fail and keeps the errors. One file per rank: `FOLDER/rank-N.json`."""
+
+    def __init__(self, folder: str, rank: int):
+        self._file = Path(folder) / f"rank-{rank}.json"
+        self._records: dict[str, dict[str, Any]] = {}
+
+    def call(self, name: str, function: Callable[[], Any]) -> None:
+        """Records how `function` ended: the error's type and message ("" when there was none) and the seconds."""
+        begin = time.monotonic()
+        kind, message = "", ""
+        try:
+            function()
+        except Exception as error:  # whatever comes is what we want to know
+            kind, message = type(error).__name__, str(error)
+        self._records[name] = {"error": kind, "message": message, "seconds": time.monotonic() - begin}
+        self._file.write_text(json.dumps(self._records))
+
+
+def read_records(folder: Path, ranks: int) -> list[dict[str, dict[str, Any]]]:
+    """What every rank recorded; nothing for a rank that wrote no file."""
+    files = [folder / f"rank-{rank}.json" for rank in range(ranks)]
+    return [json.loads(file.read_text()) if file.exists() else {} for file in files]

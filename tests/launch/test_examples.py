@@ -1,0 +1,64 @@
+"""Every example runs to its end: under mpirun and alone. An example exits with an error when its own check fails."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from tests.launch.mpirun import ROOT, launch
+
+EXAMPLES = sorted(path.name for path in (ROOT / "examples").glob("[0-9]*.py"))
+
+# Shorter than by default, where that leaves the example's own check meaningful.
+SHORT = {
+    "02_keras_digits.py": ["--epochs", "12", "--min-accuracy", "0.95"],
+    "03_custom_loop_digits.py": ["--epochs", "8", "--min-accuracy", "0.95"],
+    "04_embedding_text.py": ["--steps", "150"],
+}
+
+LOAD_IN_PLAIN_KERAS = """
+import sys, keras, numpy
+model = keras.models.load_model(sys.argv[1])
+model.predict(numpy.zeros((1, 8, 8, 1), "float32"), verbose=0)
+assert type(model.optimizer) is keras.optimizers.SGD, type(model.optimizer)
+assert "smddp_tf" not in sys.modules
+"""
+
+
+def run(example: str, ranks: int | None, folder: Path, *more: str) -> str:
+    """The example's output, without the messages of TensorFlow and MPI."""
+    arguments = [ROOT / "examples" / example, *SHORT.get(example, []), *more]
+    if example.startswith("02"):
+        arguments += ["--checkpoint", folder / "digits.keras"]
+    return launch(arguments, ranks, timeout=240).check().output
+
+
+@pytest.mark.parametrize("ranks", [None, 2], ids=["alone", "2 ranks"])
+@pytest.mark.parametrize("example", EXAMPLES)
+def test_example(example: str, ranks: int | None, tmp_path: Path) -> None:
+    output = run(example, ranks, tmp_path)
+    if example.startswith("01"):
+        assert f"rank 0 of {ranks or 1}" in output
+    else:
+        assert f"equal weights on all {ranks or 1} rank(s)" in output
+    if example.startswith("04"):
+        assert f"IndexedSlices with {256 * (ranks or 1)} rows, 256 from each of {ranks or 1} rank(s)" in output
+
+
+def test_digits_on_3_ranks(tmp_path: Path) -> None:
+    """Neither the 1,436 images for training nor the 361 for the test divide by 3.
+
+    The default settings must reach the accuracy, and rank 0's file must load where this library is not installed.
+    """
+    checkpoint = tmp_path / "digits.keras"
+    example = ROOT / "examples" / "02_keras_digits.py"
+    output = launch([example, "--checkpoint", checkpoint], 3, timeout=300).check().output
+    assert "equal weights on all 3 rank(s)" in output
+    assert float(output.split("test accuracy: ")[1].split()[0]) >= 0.97
+    launch(["-c", LOAD_IN_PLAIN_KERAS, checkpoint], None, timeout=90).check()
+
+
+def test_gradients_are_dense_when_asked(tmp_path: Path) -> None:
+    output = run("04_embedding_text.py", 2, tmp_path, "--steps", "80", "--dense")
+    assert "Embedding gradient: dense, 1000 rows" in output

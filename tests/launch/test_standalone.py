@@ -1,0 +1,29 @@
+"""A script that is started without mpirun is a job of one rank."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.launch.mpirun import SCRIPTS, launch
+
+
+@pytest.mark.parametrize("mpi", ["auto", "off"])
+def test_without_a_launcher(mpi: str) -> None:
+    finished = launch([SCRIPTS / "standalone.py"], ranks=None, timeout=90, env={"SMDDP_MPI": mpi}).check()
+    assert "standalone works" in finished.output
+
+
+def test_import_does_not_load_tensorflow() -> None:
+    code = "import sys, smddp_tf; sys.exit('tensorflow' in sys.modules)"
+    launch(["-c", code], ranks=None, timeout=60).check()
+
+
+def test_devices_can_be_configured_after_init() -> None:
+    code = (
+        "import smddp_tf as hvd, tensorflow as tf; hvd.init(); "
+        "tf.config.threading.set_intra_op_parallelism_threads(1); "
+        "tf.config.set_logical_device_configuration(tf.config.list_physical_devices('CPU')[0], "
+        "[tf.config.LogicalDeviceConfiguration()] * 2); "
+        "assert len(tf.config.list_logical_devices('CPU')) == 2"
+    )
+    launch(["-c", code], ranks=None, timeout=60).check()

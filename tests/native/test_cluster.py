@@ -1,0 +1,187 @@
+"""The engine's collectives over ranks that are threads of this process, against NumPy.
+
+Real engine, plans, buckets and algorithms; only the transport is made of queues. So eight ranks on four hosts are a
+unit test.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+
+import ml_dtypes
+import numpy as np
+import pytest
+
+from smddp_tf import _loader
+from tests.native.layouts import LAYOUTS
+
+_core = _loader.core()
+
+AVERAGE, SUM, MIN, MAX, PRODUCT = 0, 1, 3, 4, 5
+DTYPES = {
+    name: np.dtype(getattr(ml_dtypes, name, None) or name)
+    for name in ("float32", "float64", "float16", "bfloat16", "int8", "uint8", "int32", "int64", "bool")
+}
+CHUNK_BYTES = 4096
+
+over_layouts = pytest.mark.parametrize("hosts", LAYOUTS.values(), ids=LAYOUTS.keys())
+over_dtypes = pytest.mark.parametrize("dtype", DTYPES)
+over_matching = pytest.mark.parametrize("planned", [True, False], ids=["planned", "named"])
+
+
+def lengths(ranks: int, dtype: str) -> Iterator[int]:
+    per_chunk = CHUNK_BYTES // DTYPES[dtype].itemsize
+    long = {17 * per_chunk, 64 * per_chunk + 5} if os.environ.get("SMDDP_TEST_FULL") else set()
+    yield from sorted({0, 1, ranks - 1, ranks, ranks + 1, 1000, per_chunk + 1, 5 * per_chunk + 3} | long)
+
+
+def brought(rank: int, length: int, dtype: str, op: int) -> np.ndarray:
+    """Different on every rank and at every position, and small: every result below is exact in every dtype."""
+    position = np.arange(length)
+    if dtype == "bool":
+        return (position + rank) % 3 == 0
+    if op == PRODUCT:
+        factors = np.array([1, 2, 1] if dtype.startswith("u") else [1, 2, -1])
+        return factors[(position + rank) % 3].astype(DTYPES[dtype])
+    return ((5 * position + 3 * rank) % 13 + 1).astype(DTYPES[dtype])
+
+
+def reduced(inputs: list[np.ndarray], op: int) -> np.ndarray:
+    """NumPy's answer, in a type that holds it."""
+    stack = np.stack(inputs)
+    if stack.dtype == bool:
+        return stack.any(axis=0) if op in (SUM, MAX) else stack.all(axis=0)
+    wide = stack.astype(np.int64 if stack.dtype.kind in "iu" else np.float64)
+    if op == AVERAGE:
+        total = wide.sum(axis=0)
+        return total // len(inputs) if wide.dtype == np.int64 else total / len(inputs)
+    return {SUM: np.sum, MIN: np.min, MAX: np.max, PRODUCT: np.prod}[op](wide, axis=0)
+
+
+def allreduce(
+    hosts: list[str],
+    inputs: list[np.ndarray],
+    dtype: str,
+    op: int,
+    planned: bool,
+    prescale: float = 1.0,
+    postscale: float = 1.0,
+    in_place: bool = False,
+) -> list[np.ndarray]:
+    sources = [array.copy() for array in inputs]
+    outputs = sources if in_place else [np.full_like(array, 77) for array in inputs]
+    as_bytes = [array.view(np.uint8) for array in sources]
+    into = as_bytes if in_place else [array.view(np.uint8) for array in outputs]
+    _core.cluster_allreduce(hosts, as_bytes, into, dtype, op, prescale, postscale, CHUNK_BYTES, planned)
+    return outputs
+
+
+def check(outputs: list[np.ndarray], expected: np.ndarray, exact: bool, what: str) -> None:
+    for rank, output in enumerate(outputs):
+        where = f"{what}, rank {rank}"
+        assert output.tobytes() == outputs[0].tobytes(), f"{where} differs from rank 0"
+    got = outputs[0] if outputs[0].dtype == bool else outputs[0].astype(np.float64)
+    if exact:
+        np.testing.assert_array_equal(got, expected, err_msg=what)
+    else:  # a mean is a multiplication by the rounded 1/n
+        tolerance = 2 * float(ml_dtypes.finfo(outputs[0].dtype).eps)
+        np.testing.assert_allclose(got, expected, rtol=tolerance, err_msg=what)
+
+
+@over_matching
+@over_dtypes
+@over_layouts
+def test_allreduce(hosts: list[str], dtype: str, planned: bool) -> None:
+    ops = (SUM, MIN, MAX, PRODUCT) if dtype == "bool" else (AVERAGE, SUM, MIN, MAX, PRODUCT)
+    for length in lengths(len(hosts), dtype):
+        for op in ops:
+            inputs = [brought(rank, length, dtype, op) for rank in range(len(hosts))]
+            outputs = allreduce(hosts, inputs, dtype, op, planned)
+            exact = op != AVERAGE or "float" not in dtype
+            check(outputs, reduced(inputs, op), exact, f"{dtype}, op {op}, {length} elements")
+
+
+@over_matching
+@pytest.mark.parametrize("dtype", ["float32", "float64", "float16", "bfloat16", "int32", "int64"])
+@over_layouts
+def test_scaling(hosts: list[str], dtype: str, planned: bool) -> None:
+    """Inputs are multiplied by the prescale factor, the result by the postscale factor; integers are cut toward 0."""
+    cut = np.trunc if DTYPES[dtype].kind == "i" else np.asarray
+    for length in (1, 1000):
+        inputs = [brought(rank, length, dtype, SUM) - 6 for rank in range(len(hosts))]
+        outputs = allreduce(hosts, inputs, dtype, SUM, planned, prescale=0.5, postscale=4.0)
+        scaled = [cut(0.5 * array.astype(np.float64)) for array in inputs]
+        check(outputs, 4.0 * np.sum(scaled, axis=0), True, f"{dtype}, {length} elements")
+
+
+@over_matching
+@over_layouts
+def test_in_place(hosts: list[str], planned: bool) -> None:
+    for length in lengths(len(hosts), "float32"):
+        inputs = [brought(rank, length, "float32", SUM) for rank in range(len(hosts))]
+        outputs = allreduce(hosts, inputs, "float32", SUM, planned, in_place=True)
+        check(outputs, reduced(inputs, SUM), True, f"{length} elements in place")
+
+
+@over_matching
+@pytest.mark.parametrize("dtype", ["float32", "float16", "bfloat16"])
+@over_layouts
+def test_repeats_bit_for_bit(hosts: list[str], dtype: str, planned: bool) -> None:
+    random = np.random.default_rng(7)
+    inputs = [random.standard_normal(3000).astype(DTYPES[dtype]) for _ in hosts]
+    first, again = (allreduce(hosts, inputs, dtype, SUM, planned)[0] for _ in range(2))
+    assert first.tobytes() == again.tobytes()
+    expected = np.sum([array.astype(np.float64) for array in inputs], axis=0)
+    magnitude = np.sum([np.abs(array.astype(np.float64)) for array in inputs], axis=0)
+    error = np.abs(first.astype(np.float64) - expected)
+    # Halves accumulate in float32 and each level of the hierarchy rounds once; float32 rounds at every addition.
+    roundings = len(hosts) if dtype == "float32" else 2
+    assert np.all(error <= roundings * float(ml_dtypes.finfo(DTYPES[dtype]).eps) * magnitude)
+
+
+@over_layouts
+def test_not_a_number_and_infinity_reach_every_rank(hosts: list[str]) -> None:
+    inputs = [np.ones(9, np.float32) for _ in hosts]
+    inputs[-1][2], inputs[0][5] = np.nan, np.inf
+    for output in allreduce(hosts, inputs, "float32", SUM, planned=True):
+        assert np.isnan(output[2])
+        assert np.isinf(output[5])
+        np.testing.assert_array_equal(np.delete(output, [2, 5]), len(hosts))
+
+
+def some_bytes(rank: int, length: int) -> np.ndarray:
+    return ((np.arange(length) + 31 * rank) % 251).astype(np.uint8)
+
+
+@over_layouts
+def test_broadcast(hosts: list[str]) -> None:
+    for root in sorted({0, len(hosts) // 2, len(hosts) - 1}):
+        for length in (0, 1, len(hosts) + 1, 1000, CHUNK_BYTES + 1, 700_001):
+            arrays = [some_bytes(rank, length) for rank in range(len(hosts))]
+            expected = arrays[root].copy()
+            _core.cluster_broadcast(hosts, arrays, root)
+            for rank, array in enumerate(arrays):
+                np.testing.assert_array_equal(array, expected, err_msg=f"root {root}, {length} bytes, rank {rank}")
+
+
+@over_layouts
+@pytest.mark.parametrize("row_bytes", [1, 12])
+def test_allgather_of_unequal_parts(hosts: list[str], row_bytes: int) -> None:
+    ranks = len(hosts)
+    falling = [3 * (ranks - rank) for rank in range(ranks)]
+    for rows in ([0] * ranks, [1] * ranks, list(range(ranks)), falling, [2000] * ranks):
+        inputs = [some_bytes(rank, count * row_bytes) for rank, count in enumerate(rows)]
+        gathered = _core.cluster_allgather(hosts, inputs, row_bytes)
+        expected = np.concatenate(inputs)
+        for rank, result in enumerate(gathered):
+            got = np.frombuffer(bytes(result), np.uint8)
+            np.testing.assert_array_equal(got, expected, err_msg=f"{rows} rows, rank {rank}")
+
+
+@pytest.mark.parametrize("layout", ["2", "1+1", "4", "2+2"])
+def test_same_name_twice_in_flight_is_an_error_on_every_rank(layout: str) -> None:
+    """Only rank 0 had two requests of one name waiting; the others must not wait for its second for ever."""
+    for message in _core.cluster_same_name_twice(LAYOUTS[layout]):
+        assert "Requested to barrier a tensor with the same name" in message
+        assert "on rank 0" in message

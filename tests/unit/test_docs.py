@@ -1,0 +1,57 @@
+"""The documents do not point to what is not there: links, and the texts of errors."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[2]
+PAGES = [*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md")]
+SOURCES = [
+    *(ROOT / "tf_ops").rglob("*.cc"),
+    *(ROOT / "tf_ops").rglob("*.h"),
+    *(ROOT / "smddp_tf").rglob("*.py"),
+    *(ROOT / "tools").rglob("*.py"),
+]
+
+
+def source_text() -> str:
+    """All sources, with string literals that continue each other joined, and without what stands between them."""
+    text = "\n".join(path.read_text(encoding="utf-8") for path in SOURCES)
+    return re.sub(r'"\s*(?:\+?\s*f?)"', "", text)
+
+
+def documented_errors() -> list[str]:
+    """The fixed parts of the messages in the first column of the tables of docs/errors.md."""
+    fragments = []
+    for line in (ROOT / "docs" / "errors.md").read_text(encoding="utf-8").splitlines():
+        if line.startswith("| `"):
+            for span in re.findall(r"(`+)(.+?)\1", line.split(" | ")[0]):
+                fragments += [part.strip() for part in re.split(r"\.\.\.", span[1])]
+    return [fragment for fragment in fragments if len(fragment) > 5]
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
+def test_links_lead_somewhere(page: Path) -> None:
+    for target in re.findall(r"\]\(([^)#\s]+)[^)]*\)", page.read_text(encoding="utf-8")):
+        if "://" not in target:
+            assert (page.parent / target).exists(), f"{page.name} links to {target}"
+
+
+def test_documented_errors_exist() -> None:
+    text = source_text()
+    known = {"BROADCAST", "ALLGATHER"}  # put into the sentence at run time
+    fragments = [re.sub(r"^Mismatched (ALLREDUCE|BROADCAST) ", "", fragment) for fragment in documented_errors()]
+    fragments = [fragment.removeprefix("Mismatched ") for fragment in fragments if fragment not in known]
+    assert len(fragments) > 40
+    missing = [fragment for fragment in fragments if fragment not in text]
+    assert not missing, f"docs/errors.md lists messages that no source contains: {missing}"
+
+
+def test_public_documents_speak_for_themselves() -> None:
+    for page in PAGES:
+        text = page.read_text(encoding="utf-8")
+        assert "../shared" not in text, page
+        assert not re.search(r"\bissue \d", text), page
