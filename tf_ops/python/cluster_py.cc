@@ -138,9 +138,31 @@ nb::list Allgather(const std::vector<std::string>& hosts, const std::vector<Byte
   return gathered;
 }
 
+// Rank 0 submits two barriers of one name at once, the others the second only after the first: what every rank is told
+// about the second ("" for no error).
+std::vector<std::string> SameNameTwice(const std::vector<std::string>& hosts) {
+  auto cluster = StartCluster(hosts, hosts.size(), 0);
+  Waiter first_of_0, second_of_0;
+  cluster->session(0).Barrier({"twice"}, first_of_0.callback());
+  cluster->session(0).Barrier({"twice"}, second_of_0.callback());
+  std::list<Waiter> firsts, seconds;
+  for (int rank = 1; rank < cluster->size(); ++rank) {
+    cluster->session(rank).Barrier({"twice"}, firsts.emplace_back().callback());
+  }
+  for (Waiter& first : firsts) ThrowIfError(first.Wait());
+  ThrowIfError(first_of_0.Wait());
+  for (int rank = 1; rank < cluster->size(); ++rank) {
+    cluster->session(rank).Barrier({"twice"}, seconds.emplace_back().callback());
+  }
+  std::vector<std::string> messages = {second_of_0.Wait().message()};
+  for (Waiter& second : seconds) messages.push_back(second.Wait().message());
+  return messages;
+}
+
 }  // namespace
 
 void BindCluster(nb::module_& m) {
+  m.def("cluster_same_name_twice", &SameNameTwice, nb::arg("hosts"));
   m.def("cluster_allreduce", &Allreduce, nb::arg("hosts"), nb::arg("inputs"), nb::arg("outputs"), nb::arg("dtype"),
         nb::arg("op"), nb::arg("prescale"), nb::arg("postscale"), nb::arg("chunk_bytes"), nb::arg("planned"));
   m.def("cluster_broadcast", &Broadcast, nb::arg("hosts"), nb::arg("arrays"), nb::arg("root"));

@@ -58,6 +58,7 @@ std::string Encode(const Announcement& announcement) {
   writer.Put(announcement.postscale);
   writer.Put(static_cast<uint32_t>(announcement.facts.size()));
   for (const std::string& fact : announcement.facts) writer.PutText(fact);
+  writer.Put(static_cast<uint8_t>(announcement.duplicate));
   return writer.Take();
 }
 
@@ -75,6 +76,7 @@ bool Decode(std::string_view message, Announcement* announcement) {
   announcement->postscale = reader.Get<double>();
   const uint32_t facts = reader.Get<uint32_t>();
   for (uint32_t i = 0; i < facts && reader.ok(); ++i) announcement->facts.push_back(reader.GetText());
+  announcement->duplicate = reader.Get<uint8_t>() != 0;
   return reader.at_end() && Sane(*announcement);
 }
 

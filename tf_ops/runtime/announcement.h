@@ -27,6 +27,7 @@ struct Announcement {
   double prescale = 1.0;
   double postscale = 1.0;
   std::vector<std::string> facts;  // kPlan: fusion/plan.h DescribePlan
+  bool duplicate = false;          // this rank had another request of that name waiting
 };
 
 struct Verdict {

@@ -11,21 +11,32 @@ int CoordinatorOf(const Announcement& announcement, int size) {
   return static_cast<int>(hash % static_cast<uint64_t>(size));
 }
 
+Coordinator::Entry& Coordinator::EntryFor(const std::string& name, int rank, int64_t now_ns) {
+  std::deque<Entry>& entries = waiting_[name];
+  for (Entry& entry : entries) {
+    if (entry.by_rank.count(rank) == 0) return entry;
+  }
+  entries.emplace_back();
+  entries.back().since_ns = now_ns;
+  return entries.back();
+}
+
 std::optional<Verdict> Coordinator::Add(int rank, Announcement announcement, int64_t now_ns) {
   const std::string name = announcement.name;
-  Entry& entry = waiting_[name];
-  if (entry.by_rank.empty()) entry.since_ns = now_ns;
-  entry.by_rank[rank] = std::move(announcement);
-  if (static_cast<int>(entry.by_rank.size()) < topology_.size()) return std::nullopt;
+  EntryFor(name, rank, now_ns).by_rank[rank] = std::move(announcement);
+  std::deque<Entry>& entries = waiting_[name];
+  Entry& oldest = entries.front();  // the only one that can be complete
+  if (static_cast<int>(oldest.by_rank.size()) < topology_.size()) return std::nullopt;
 
   Verdict verdict;
   verdict.name = name;
-  verdict.status = Validate(entry.by_rank, topology_.size());
-  verdict.operation = NextOperation(entry.by_rank.begin()->second.kind);
-  if (verdict.status.ok() && entry.by_rank.begin()->second.kind == RequestKind::kAllgather) {
-    for (const auto& [from, request] : entry.by_rank) verdict.dim0_of_rank.push_back(request.shapes[0][0]);
+  verdict.status = Validate(oldest.by_rank, topology_.size());
+  verdict.operation = NextOperation(oldest.by_rank.begin()->second.kind);
+  if (verdict.status.ok() && oldest.by_rank.begin()->second.kind == RequestKind::kAllgather) {
+    for (const auto& [from, request] : oldest.by_rank) verdict.dim0_of_rank.push_back(request.shapes[0][0]);
   }
-  waiting_.erase(name);
+  entries.pop_front();
+  if (entries.empty()) waiting_.erase(name);
   return verdict;
 }
 
@@ -49,49 +60,50 @@ std::string Coordinator::DescribeWaiting(const std::string& name, const Entry& e
 
 std::vector<std::string> Coordinator::Stalled(int64_t now_ns, double seconds) {
   std::vector<std::string> sentences;
-  for (auto& [name, entry] : waiting_) {
-    if (entry.is_plan() || entry.reported || now_ns - entry.since_ns < seconds * 1e9) continue;
-    entry.reported = true;
-    sentences.push_back(DescribeWaiting(name, entry, now_ns));
+  for (auto& [name, entries] : waiting_) {
+    for (Entry& entry : entries) {
+      if (entry.is_plan() || entry.reported || now_ns - entry.since_ns < seconds * 1e9) continue;
+      entry.reported = true;
+      sentences.push_back(DescribeWaiting(name, entry, now_ns));
+    }
   }
   return sentences;
 }
 
-Coordinator::Expired Coordinator::Expel(const std::string& name, const Entry& entry, Status status) const {
-  Expired expired;
-  expired.verdict.name = name;
-  expired.verdict.status = std::move(status);
-  for (const auto& [rank, request] : entry.by_rank) expired.announced.push_back(rank);
+template <class Doomed, class Why>
+std::vector<Coordinator::Expired> Coordinator::ExpelIf(Doomed doomed, Why why) {
+  std::vector<Expired> expired;
+  for (auto at = waiting_.begin(); at != waiting_.end();) {
+    std::deque<Entry>& entries = at->second;
+    for (auto entry = entries.begin(); entry != entries.end();) {
+      if (!doomed(*entry)) {
+        ++entry;
+        continue;
+      }
+      Expired& last = expired.emplace_back();
+      last.verdict.name = at->first;
+      last.verdict.status = why(at->first, *entry);
+      for (const auto& [rank, request] : entry->by_rank) last.announced.push_back(rank);
+      entry = entries.erase(entry);
+    }
+    at = entries.empty() ? waiting_.erase(at) : std::next(at);
+  }
   return expired;
 }
 
 std::vector<Coordinator::Expired> Coordinator::Expire(int64_t now_ns, double seconds) {
-  std::vector<Expired> expired;
-  for (auto at = waiting_.begin(); at != waiting_.end();) {
-    if (at->second.is_plan() || now_ns - at->second.since_ns < seconds * 1e9) {
-      ++at;
-      continue;
-    }
-    expired.push_back(
-        Expel(at->first, at->second, Status(Code::kDeadlineExceeded, DescribeWaiting(at->first, at->second, now_ns))));
-    at = waiting_.erase(at);
-  }
-  return expired;
+  return ExpelIf([&](const Entry& entry) { return !entry.is_plan() && now_ns - entry.since_ns >= seconds * 1e9; },
+                 [&](const std::string& name, const Entry& entry) {
+                   return Status(Code::kDeadlineExceeded, DescribeWaiting(name, entry, now_ns));
+                 });
 }
 
-std::vector<Coordinator::Expired> Coordinator::ExpireWaitingFor(int rank, const std::string& why) {
-  std::vector<Expired> expired;
-  for (auto at = waiting_.begin(); at != waiting_.end();) {
-    if (at->second.by_rank.count(rank) != 0) {
-      ++at;
-      continue;
-    }
-    const std::string what = std::string(NameOf(at->second.by_rank.begin()->second.kind)) + " '" + at->first + "'";
-    expired.push_back(
-        Expel(at->first, at->second, Status(Code::kUnavailable, why + " while " + what + " waited for it.")));
-    at = waiting_.erase(at);
-  }
-  return expired;
+std::vector<Coordinator::Expired> Coordinator::ExpireWaitingFor(int rank, const std::string& who) {
+  return ExpelIf([&](const Entry& entry) { return entry.by_rank.count(rank) == 0; },
+                 [&](const std::string& name, const Entry& entry) {
+                   const char* kind = NameOf(entry.by_rank.begin()->second.kind);
+                   return Status(Code::kUnavailable, who + " while " + kind + " '" + name + "' waited for it.");
+                 });
 }
 
 }  // namespace smddp

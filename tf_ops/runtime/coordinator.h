@@ -4,6 +4,7 @@
 // Threads: the engine's.
 #pragma once
 
+#include <deque>
 #include <map>
 #include <optional>
 #include <string>
@@ -34,7 +35,7 @@ class Coordinator {
   };
   std::vector<Expired> Expire(int64_t now_ns, double seconds);
   // The same for everything that waits for `rank`, which has left.
-  std::vector<Expired> ExpireWaitingFor(int rank, const std::string& why);
+  std::vector<Expired> ExpireWaitingFor(int rank, const std::string& who);
 
  private:
   struct Entry {
@@ -44,12 +45,16 @@ class Coordinator {
     bool is_plan() const { return by_rank.begin()->second.kind == RequestKind::kPlan; }
   };
   std::string DescribeWaiting(const std::string& name, const Entry& entry, int64_t now_ns) const;
-  Expired Expel(const std::string& name, const Entry& entry, Status status) const;
+  Entry& EntryFor(const std::string& name, int rank, int64_t now_ns);
+
+  uint32_t NextOperation(RequestKind kind);
+  // Takes out the entries that `doomed` picks, as errors in the words of `why`.
+  template <class Doomed, class Why>
+  std::vector<Expired> ExpelIf(Doomed doomed, Why why);
 
   const Topology& topology_;
-  uint32_t NextOperation(RequestKind kind);
-
-  std::map<std::string, Entry> waiting_;
+  // By name, oldest first: a rank's second announcement of a name belongs to the second entry.
+  std::map<std::string, std::deque<Entry>> waiting_;
   uint32_t count_ = 0, plan_count_ = 0;
 };
 

@@ -85,9 +85,8 @@ bool Engine::DrainInbox() {
 
 void Engine::SubmitNamed(NamedRequest request) {
   if (!failed_.ok()) return request.done(failed_);
-  const Announcement announcement = request.announcement;
-  if (!named_.Add(&request)) return request.done(DuplicateName(announcement));
-  trace_.Record("op_announced", announcement.name, 0);
+  trace_.Record("op_announced", request.announcement.name, 0);
+  const Announcement announcement = named_.Add(std::move(request));  // a copy: a verdict may come while it is sent
   Announce(announcement);
 }
 

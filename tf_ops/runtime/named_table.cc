@@ -6,50 +6,46 @@
 
 namespace smddp {
 
-bool NamedTable::Add(NamedRequest* request) {
-  const std::string name = request->announcement.name;
-  if (waiting_.count(name) != 0) return false;
-  waiting_.emplace(name, std::move(*request));
-  return true;
+const Announcement& NamedTable::Add(NamedRequest request) {
+  std::deque<NamedRequest>& same_name = waiting_[request.announcement.name];
+  request.announcement.duplicate = !same_name.empty();
+  same_name.push_back(std::move(request));
+  return same_name.back().announcement;
 }
 
 bool NamedTable::Take(const std::string& name, NamedRequest* request) {
   const auto at = waiting_.find(name);
   if (at == waiting_.end()) return false;
-  *request = std::move(at->second);
-  waiting_.erase(at);
+  *request = std::move(at->second.front());
+  at->second.pop_front();
+  if (at->second.empty()) waiting_.erase(at);
   return true;
 }
 
 bool NamedTable::waiting() const {
   return std::any_of(waiting_.begin(), waiting_.end(),
-                     [](const auto& entry) { return entry.second.announcement.kind != RequestKind::kPlan; });
+                     [](const auto& entry) { return entry.second.front().announcement.kind != RequestKind::kPlan; });
 }
 
 void NamedTable::FailAll(const Status& why) {
-  std::map<std::string, NamedRequest> waiting = std::move(waiting_);
+  const auto waiting = std::move(waiting_);
   waiting_.clear();
-  for (auto& [name, request] : waiting) request.done(why);
+  for (const auto& [name, requests] : waiting) {
+    for (const NamedRequest& request : requests) request.done(why);
+  }
 }
 
 void NamedTable::FailCoordinatedBy(int rank, int size, const std::string& who) {
   std::vector<NamedRequest> lost;
   for (auto at = waiting_.begin(); at != waiting_.end();) {
-    const bool mine = CoordinatorOf(at->second.announcement, size) == rank;
-    if (mine) lost.push_back(std::move(at->second));
+    const bool mine = CoordinatorOf(at->second.front().announcement, size) == rank;
+    if (mine) std::move(at->second.begin(), at->second.end(), std::back_inserter(lost));
     at = mine ? waiting_.erase(at) : std::next(at);
   }
-  for (NamedRequest& request : lost) {
+  for (const NamedRequest& request : lost) {
     request.done(Status(Code::kUnavailable, who + " while " + NameOf(request.announcement.kind) + " '" +
                                                 request.announcement.name + "' waited for it."));
   }
-}
-
-Status DuplicateName(const Announcement& announcement) {
-  return Status(Code::kInvalidArgument,
-                std::string("Requested to ") + NameOf(announcement.kind) +
-                    " a tensor with the same name as another tensor that is currently being processed: '" +
-                    announcement.name + "'. Give each its own `name`.");
 }
 
 }  // namespace smddp

@@ -3,6 +3,7 @@
 // Threads: the engine's.
 #pragma once
 
+#include <deque>
 #include <functional>
 #include <map>
 #include <string>
@@ -23,9 +24,10 @@ struct NamedRequest {
 
 class NamedTable {
  public:
-  // False, and `request` is left alone, when the name is in flight.
-  bool Add(NamedRequest* request);
-  // Takes the request that a verdict is about; false when there is none.
+  // Marks the announcement when another request of that name waits; the coordinator makes that an error on all ranks.
+  // Returns the announcement to send.
+  const Announcement& Add(NamedRequest request);
+  // Takes the oldest request of that name, which a verdict is about; false when there is none.
   bool Take(const std::string& name, NamedRequest* request);
   void FailAll(const Status& why);
   // Fails what waits for a verdict of `rank`, which has left ("Rank 2 has ended ...").
@@ -34,10 +36,7 @@ class NamedTable {
   bool waiting() const;
 
  private:
-  std::map<std::string, NamedRequest> waiting_;
+  std::map<std::string, std::deque<NamedRequest>> waiting_;  // oldest first
 };
-
-// Horovod's words, with the name.
-Status DuplicateName(const Announcement& announcement);
 
 }  // namespace smddp

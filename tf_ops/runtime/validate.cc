@@ -102,11 +102,20 @@ Status Possible(const Announcement& request, int size) {
   return Status::Ok();
 }
 
+// In Horovod's words. An error on every rank, also where the first of the two was through already.
+Status DuplicateName(const Announcement& announcement, int rank) {
+  return Status(Code::kInvalidArgument,
+                std::string("Requested to ") + NameOf(announcement.kind) +
+                    " a tensor with the same name as another tensor that is currently being processed: '" +
+                    announcement.name + "' on rank " + std::to_string(rank) + ". Give each its own `name`.");
+}
+
 }  // namespace
 
 Status Validate(const std::map<int, Announcement>& by_rank, int size) {
   const auto& [first_rank, first] = *by_rank.begin();
   for (const auto& [rank, other] : by_rank) {
+    if (other.duplicate) return DuplicateName(other, rank);
     const Pair pair = {first, other, first_rank, rank};
     SMDDP_RETURN_IF_ERROR(SameCall(pair));
     SMDDP_RETURN_IF_ERROR(SameTensors(pair));
