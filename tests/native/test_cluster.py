@@ -185,3 +185,38 @@ def test_same_name_twice_in_flight_is_an_error_on_every_rank(layout: str) -> Non
     for message in _core.cluster_same_name_twice(LAYOUTS[layout]):
         assert "Requested to barrier a tensor with the same name" in message
         assert "on rank 0" in message
+
+
+def many_arrays(ranks: int, operations: int, elements: int) -> list[list[np.ndarray]]:
+    """By rank and operation; different everywhere, small whole numbers, so that sums are exact."""
+    place = np.arange(elements) % 1009
+    return [[(place + 13 * rank + 7 * i).astype(np.float32) for i in range(operations)] for rank in range(ranks)]
+
+
+# More operations at once than shared memory has slots for, in opposite orders: each rank's slots fill with what the
+# others do not want yet. Without evacuation this stands still; with a window that is not contiguous sums are wrong.
+@pytest.mark.parametrize(("chunk_bytes", "elements"), [(4096, 1 << 17), (65536, 1 << 18)])
+@pytest.mark.parametrize("layout", ["2", "3", "4", "2+1", "2+2"])
+def test_more_operations_at_once_than_slots(layout: str, chunk_bytes: int, elements: int) -> None:
+    hosts = LAYOUTS[layout]
+    operations = 12
+    given = many_arrays(len(hosts), operations, elements)
+    arrays = many_arrays(len(hosts), operations, elements)
+    _core.cluster_concurrent(hosts, [[array.view(np.uint8) for array in of_rank] for of_rank in arrays], chunk_bytes)
+    for i in range(operations):
+        summed = np.sum([given[rank][i] for rank in range(len(hosts))], axis=0)
+        expected = summed if i % 2 == 0 else given[i % len(hosts)][i]
+        for rank in range(len(hosts)):
+            np.testing.assert_array_equal(arrays[rank][i], expected, err_msg=f"operation {i}, rank {rank}")
+
+
+@pytest.mark.parametrize("layout", ["2", "3", "4", "2+2"])
+def test_more_buckets_at_once_than_slots(layout: str) -> None:
+    hosts = LAYOUTS[layout]
+    given = many_arrays(len(hosts), 10, 1 << 17)
+    arrays = many_arrays(len(hosts), 10, 1 << 17)
+    _core.cluster_concurrent_planned(hosts, [[array.view(np.uint8) for array in of_rank] for of_rank in arrays], 16384)
+    for i in range(10):
+        expected = np.sum([given[rank][i] for rank in range(len(hosts))], axis=0)
+        for rank in range(len(hosts)):
+            np.testing.assert_array_equal(arrays[rank][i], expected, err_msg=f"bucket {i}, rank {rank}")

@@ -31,25 +31,19 @@ class SequenceTask : public Task {
   TaskPtr current_;
 };
 
-// Steps every task of the list once and drops those that are done.
-template <class List>
-Result<Progress> StepAll(List* running) {
-  bool moved = false;
-  for (auto at = running->begin(); at != running->end();) {
-    SMDDP_ASSIGN_OR_RETURN(const Progress progress, (*at)->Step());
-    moved |= progress != Progress::kWaiting;
-    at = progress == Progress::kDone ? running->erase(at) : std::next(at);
-  }
-  return moved ? Progress::kMoved : Progress::kWaiting;
-}
-
 class ParallelTask : public Task {
  public:
   explicit ParallelTask(std::vector<TaskPtr> branches) : running_(std::move(branches)) {}
 
   Result<Progress> Step() override {
-    SMDDP_ASSIGN_OR_RETURN(const Progress progress, StepAll(&running_));
-    return running_.empty() ? Progress::kDone : progress;
+    bool moved = false;
+    for (auto at = running_.begin(); at != running_.end();) {
+      SMDDP_ASSIGN_OR_RETURN(const Progress progress, (*at)->Step());
+      moved |= progress != Progress::kWaiting;
+      at = progress == Progress::kDone ? running_.erase(at) : std::next(at);
+    }
+    if (running_.empty()) return Progress::kDone;
+    return moved ? Progress::kMoved : Progress::kWaiting;
   }
   std::string Describe() const override { return running_.empty() ? "done" : running_.front()->Describe(); }
 
@@ -63,21 +57,28 @@ class PipelineTask : public Task {
       : fragments_(fragments), window_(window), fragment_(std::move(fragment)) {}
 
   Result<Progress> Step() override {
-    while (static_cast<int>(running_.size()) < window_ && next_ < fragments_) running_.push_back(fragment_(next_++));
-    SMDDP_ASSIGN_OR_RETURN(const Progress progress, StepAll(&running_));
-    return running_.empty() && next_ == fragments_ ? Progress::kDone : progress;
+    bool moved = false;
+    for (; next_ < fragments_ && next_ - first_ < window_; ++next_) running_.push_back(fragment_(next_));
+    for (TaskPtr& fragment : running_) {
+      if (fragment == nullptr) continue;  // done, behind one that is not
+      SMDDP_ASSIGN_OR_RETURN(const Progress progress, fragment->Step());
+      moved |= progress != Progress::kWaiting;
+      if (progress == Progress::kDone) fragment.reset();
+    }
+    for (; !running_.empty() && running_.front() == nullptr; ++first_) running_.pop_front();
+    if (first_ == fragments_) return Progress::kDone;
+    return moved ? Progress::kMoved : Progress::kWaiting;
   }
   std::string Describe() const override {
-    const std::string where =
-        "piece " + std::to_string(next_ - running_.size() + 1) + " of " + std::to_string(fragments_);
+    const std::string where = "piece " + std::to_string(first_ + 1) + " of " + std::to_string(fragments_);
     return running_.empty() ? where : where + ", " + running_.front()->Describe();
   }
 
  private:
   const int fragments_, window_;
   const std::function<TaskPtr(int)> fragment_;
-  int next_ = 0;
-  std::deque<TaskPtr> running_;
+  int first_ = 0, next_ = 0;     // the oldest that is not done, the next to start
+  std::deque<TaskPtr> running_;  // fragments first_ ... next_ - 1; null: done
 };
 
 }  // namespace

@@ -33,7 +33,8 @@ using TaskFactory = std::function<TaskPtr()>;
 TaskPtr Sequence(std::vector<TaskFactory> stages);
 // Side by side; done when all are.
 TaskPtr Parallel(std::vector<TaskPtr> branches);
-// Fragments 0, 1, 2, ... with at most `window` of them running, started in order; earlier ones step first.
+// Fragments 0, 1, 2, ... started in order; earlier ones step first. Fragment k + window starts only after fragment k is
+// done, however many between them are: tags keep only the low bits of k.
 TaskPtr Pipeline(int fragments, int window, std::function<TaskPtr(int)> fragment);
 
 }  // namespace smddp

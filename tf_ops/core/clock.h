@@ -17,6 +17,7 @@ class Deadline {
   static Deadline After(double seconds) { return Deadline(NowNs() + static_cast<int64_t>(seconds * 1e9)); }
 
   bool passed() const { return NowNs() >= at_ns_; }
+  std::chrono::nanoseconds left() const { return std::chrono::nanoseconds(at_ns_ - NowNs()); }
 
  private:
   explicit Deadline(int64_t at_ns) : at_ns_(at_ns) {}

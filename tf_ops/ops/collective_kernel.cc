@@ -50,7 +50,11 @@ void CollectiveKernel::ComputeAsync(tensorflow::OpKernelContext* context, DoneCa
     done();
   };
   if (session == nullptr) return finish(NotInitialized());
+  const std::string name = tensor_name_;  // `this` may be gone once the request is through
   Start(*session, context, std::move(finish));
+  // The step was cancelled before: the request is made all the same, because other ranks count on it. The session
+  // learns of it afterwards, so that it does not take the request for one of a later step.
+  if (watch.cancelled) session->Cancel(name);
 }
 
 CollectiveKernel::Watch CollectiveKernel::WatchForCancellation(tensorflow::OpKernelContext* context,
@@ -59,10 +63,8 @@ CollectiveKernel::Watch CollectiveKernel::WatchForCancellation(tensorflow::OpKer
   if (manager == nullptr) return Watch();
   const tensorflow::CancellationToken token = manager->get_cancellation_token();
   const auto cancel = [session, name = tensor_name_] { session->Cancel(name); };
-  // False: the step is cancelled already. The request is made all the same, because other ranks count on it.
-  if (manager->RegisterCallback(token, cancel)) return Watch{manager, token};
-  cancel();
-  return Watch();
+  if (manager->RegisterCallback(token, cancel)) return Watch{manager, token, false};
+  return Watch{nullptr, 0, /*cancelled=*/true};
 }
 
 ReductionAttributes ReadReductionAttributes(tensorflow::OpKernelConstruction* construction) {

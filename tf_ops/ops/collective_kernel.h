@@ -34,6 +34,7 @@ class CollectiveKernel : public tensorflow::AsyncOpKernel {
   struct Watch {
     tensorflow::CancellationManager* manager = nullptr;  // null: nothing to take back
     tensorflow::CancellationToken token = 0;
+    bool cancelled = false;  // before the kernel ran
   };
   Watch WatchForCancellation(tensorflow::OpKernelContext* context, const std::shared_ptr<Session>& session) const;
 

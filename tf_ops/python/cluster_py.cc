@@ -138,6 +138,48 @@ nb::list Allgather(const std::vector<std::string>& hosts, const std::vector<Byte
   return gathered;
 }
 
+// Many operations at once, in another order on every rank: operation i sums (even i) or is sent from rank i % size (odd
+// i). `arrays[rank][i]` is float32 and changed in place.
+void Concurrent(const std::vector<std::string>& hosts, const std::vector<std::vector<Bytes>>& arrays,
+                int64_t chunk_bytes) {
+  auto cluster = StartCluster(hosts, arrays.size(), chunk_bytes);
+  const int size = cluster->size();
+  Waiters waiters;
+  for (int rank = 0; rank < size; ++rank) {
+    const size_t operations = arrays[rank].size();
+    for (size_t at = 0; at < operations; ++at) {
+      const size_t i = rank % 2 == 0 ? at : operations - 1 - at;
+      const Bytes& array = arrays[rank][i];
+      const TensorRef tensor = {DType::kFloat32, {static_cast<int64_t>(array.size() / 4)}, array.data(), array.data()};
+      const std::string name = "operation " + std::to_string(i);
+      if (i % 2 == 0) {
+        cluster->session(rank).Allreduce({name, {tensor}, ReduceOp::kSum, 1.0, 1.0}, waiters.callback());
+      } else {
+        cluster->session(rank).Broadcast({name, {tensor}, static_cast<int>(i) % size}, waiters.callback());
+      }
+    }
+  }
+  waiters.WaitAll();
+}
+
+// The same for the buckets of a plan: every tensor is a bucket of its own, and every rank hands them over in another
+// order.
+void ConcurrentPlanned(const std::vector<std::string>& hosts, const std::vector<std::vector<Bytes>>& arrays,
+                       int64_t chunk_bytes) {
+  ClusterOptions options;
+  options.host_of_rank = hosts;
+  options.chunk_bytes = chunk_bytes;
+  options.bucket_bytes = 0;
+  auto cluster = ValueOrThrow(StartInprocCluster(options));
+  std::vector<std::vector<TensorRef>> tensors(arrays.size());
+  for (size_t rank = 0; rank < arrays.size(); ++rank) {
+    for (const Bytes& array : arrays[rank]) {
+      tensors[rank].push_back({DType::kFloat32, {static_cast<int64_t>(array.size() / 4)}, array.data(), array.data()});
+    }
+  }
+  PlannedAllreduce(*cluster, tensors, ReduceOp::kSum, 1.0, 1.0);
+}
+
 // Rank 0 submits two barriers of one name at once, the others the second only after the first: what every rank is told
 // about the second ("" for no error).
 std::vector<std::string> SameNameTwice(const std::vector<std::string>& hosts) {
@@ -162,6 +204,8 @@ std::vector<std::string> SameNameTwice(const std::vector<std::string>& hosts) {
 }  // namespace
 
 void BindCluster(nb::module_& m) {
+  m.def("cluster_concurrent", &Concurrent, nb::arg("hosts"), nb::arg("arrays"), nb::arg("chunk_bytes"));
+  m.def("cluster_concurrent_planned", &ConcurrentPlanned, nb::arg("hosts"), nb::arg("arrays"), nb::arg("chunk_bytes"));
   m.def("cluster_same_name_twice", &SameNameTwice, nb::arg("hosts"));
   m.def("cluster_allreduce", &Allreduce, nb::arg("hosts"), nb::arg("inputs"), nb::arg("outputs"), nb::arg("dtype"),
         nb::arg("op"), nb::arg("prescale"), nb::arg("postscale"), nb::arg("chunk_bytes"), nb::arg("planned"));

@@ -42,10 +42,11 @@ void Shutdown() {
 
 int RegisterPlan(const std::string& key, const std::vector<std::string>& dtypes,
                  const std::vector<std::vector<int64_t>>& shapes, int op, double prescale, double postscale,
-                 const std::string& wire_dtype) {
+                 const std::string& wire_dtype, const std::vector<std::string>& notes) {
   if (dtypes.size() != shapes.size()) throw nb::value_error("As many dtypes as shapes are needed.");
   PlanSpec spec;
   spec.key = key;
+  spec.notes = notes;
   for (size_t i = 0; i < dtypes.size(); ++i) {
     spec.tensors.push_back({ValueOrThrow(DTypeFromName(dtypes[i])), shapes[i]});
   }
@@ -139,7 +140,8 @@ void BindControl(nb::module_& m) {
   m.def("mpi_threads_supported", &MpiThreadMultiple);
   m.def("mpi_library_version", [] { return std::string(MpiLibraryVersion()); });
   m.def("register_plan", &RegisterPlan, nb::arg("key"), nb::arg("dtypes"), nb::arg("shapes"), nb::arg("op"),
-        nb::arg("prescale"), nb::arg("postscale"), nb::arg("wire_dtype"));
+        nb::arg("prescale"), nb::arg("postscale"), nb::arg("wire_dtype"),
+        nb::arg("notes") = std::vector<std::string>());
   m.def("stats", &StatsDict);
   m.def("trace_start", [] { SessionOrThrow()->TraceStart(); });
   m.def("trace_stop", &TraceStop);

@@ -94,7 +94,8 @@ std::vector<Coordinator::Expired> Coordinator::ExpelIf(Doomed doomed, Why why) {
 std::vector<Coordinator::Expired> Coordinator::Expire(int64_t now_ns, double seconds) {
   return ExpelIf([&](const Entry& entry) { return !entry.is_plan() && now_ns - entry.since_ns >= seconds * 1e9; },
                  [&](const std::string& name, const Entry& entry) {
-                   return Status(Code::kDeadlineExceeded, DescribeWaiting(name, entry, now_ns));
+                   return Status(Code::kDeadlineExceeded,
+                                 DescribeWaiting(name, entry, now_ns) + " Given up after SMDDP_STALL_ERROR_SECONDS.");
                  });
 }
 

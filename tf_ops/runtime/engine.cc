@@ -10,6 +10,8 @@ namespace smddp {
 namespace {
 
 constexpr int64_t kWatchEveryNs = 200 * 1000000LL;
+// Rounds without progress after which slots that others wait for are copied out of their way.
+constexpr int kEvacuateAfterRounds = 64;
 constexpr double kFlushSeconds = 5.0;
 
 Backoff MakeBackoff(FabricParts& parts) {
@@ -65,6 +67,9 @@ void Engine::Loop() {
     }
     if (moved) {
       last_moved_ns_ = now_ns;
+      idle_rounds_ = 0;
+      backoff_.Reset();
+    } else if ((!expecting() || ++idle_rounds_ % kEvacuateAfterRounds == 0) && parts_->node().Evacuate()) {
       backoff_.Reset();
     } else {
       wakeups_.fetch_add(1, std::memory_order_relaxed);
@@ -86,6 +91,7 @@ bool Engine::DrainInbox() {
 void Engine::SubmitNamed(NamedRequest request) {
   if (!failed_.ok()) return request.done(failed_);
   trace_.Record("op_announced", request.announcement.name, 0);
+  request.submitted_ns = NowNs();
   const Announcement announcement = named_.Add(std::move(request));  // a copy: a verdict may come while it is sent
   Announce(announcement);
 }
@@ -123,6 +129,7 @@ void Engine::OnVerdict(const Verdict& verdict) {
   RunningTask running;
   running.task = std::move(*task);
   running.keep = std::move(request.keep);
+  running.submitted_ns = request.submitted_ns;
   running.name = std::string(NameOf(request.announcement.kind)) + " '" + verdict.name + "'";
   running.done = [this, name = verdict.name, done = std::move(request.done)](const Status& status) {
     trace_.Record("op_done", name, 0);
@@ -195,7 +202,7 @@ bool Engine::StepTasks() {
 void Engine::Post(int to, std::string message) {
   if (departed_.count(to) != 0) return;
   const Status status = parts_->world().Post(to, std::move(message));
-  if (!status.ok() && failed_.ok()) Fail(status, /*tell_others=*/false);
+  if (!status.ok()) Fail(status, /*tell_others=*/true);  // once: Fail sets `failed_` before it posts
 }
 
 bool Engine::ReadControl() {
@@ -243,10 +250,11 @@ void Engine::Fail(const Status& why, bool tell_others) {
       if (rank != topology().rank()) Post(rank, EncodeAbort(why));
     }
   }
-  parts_->world().Abort();
+  const bool quiet = parts_->world().Abort();
   std::list<RunningTask> tasks = std::move(tasks_);
   tasks_.clear();
   for (RunningTask& running : tasks) {
+    if (!quiet) (void)running.task.release();  // MPI may still write into its memory: lost on purpose
     running.task.reset();
     running.done(why);
   }

@@ -86,6 +86,7 @@ class Engine {
   std::map<int, int64_t> departed_;                         // rank -> when its goodbye came
   std::map<std::string, int> plan_versions_;                // key -> plans so far
   std::vector<std::pair<std::string, int64_t>> cancelled_;  // request, when its step was cancelled
+  int idle_rounds_ = 0;
   int64_t last_moved_ns_ = 0, last_watch_ns_ = 0;
 
   std::atomic<int64_t> named_done_{0}, wakeups_{0}, node_bytes_{0}, rail_bytes_{0};

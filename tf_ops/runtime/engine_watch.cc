@@ -1,4 +1,6 @@
 // The engine's watch: who is waited for too long, and who has left.
+#include <algorithm>
+
 #include "core/clock.h"
 #include "core/log.h"
 #include "runtime/engine.h"
@@ -46,6 +48,7 @@ void Engine::WatchStalls() {
 
 void Engine::OnGoodbye(int from, bool clean) {
   departed_[from] = NowNs();
+  parts_->world().Forget(from);
   if (clean) return;
   Fail(Status(Code::kUnavailable, "Rank " + std::to_string(from) +
                                       " ended its session (hvd.shutdown, an exception or the end of its program) "
@@ -76,7 +79,12 @@ void Engine::WatchDepartures() {
 // Only one that stands still is lost, on all ranks.
 void Engine::WatchCancelled() {
   if (!failed_.ok() || cancelled_.empty()) return;
-  if (tasks_.empty() && !named_.waiting() && !plans_.waiting()) return cancelled_.clear();
+  int64_t oldest_ns = std::min(named_.OldestNs(), plans_.OldestNs());
+  for (const RunningTask& running : tasks_) oldest_ns = std::min(oldest_ns, running.submitted_ns);
+  // What is under way came after the cancelled step: that one has ended, well or with its own error.
+  const auto over = [&](const auto& cancelled) { return oldest_ns > cancelled.second; };
+  cancelled_.erase(std::remove_if(cancelled_.begin(), cancelled_.end(), over), cancelled_.end());
+  if (cancelled_.empty()) return;
   const int64_t now_ns = NowNs();
   const auto& [name, when_ns] = cancelled_.front();
   if (now_ns - when_ns < kCancelGraceNs || now_ns - last_moved_ns_ < kCancelGraceNs) return;

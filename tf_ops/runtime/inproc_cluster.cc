@@ -7,6 +7,8 @@
 namespace smddp {
 namespace {
 
+constexpr double kDeadlineSeconds = 60;  // a test that stands still ends with an error
+
 class Cluster : public InprocCluster {
  public:
   explicit Cluster(int size) : hub_(size) {}
@@ -23,6 +25,7 @@ class Cluster : public InprocCluster {
     env.chunk_bytes = options.chunk_bytes;
     env.bucket_bytes = options.bucket_bytes;
     env.cpu_isa = options.cpu_isa;
+    env.stall_error_s = kDeadlineSeconds;
     std::vector<Topology> topologies;
     for (size_t rank = 0; rank < options.host_of_rank.size(); ++rank) {
       SMDDP_ASSIGN_OR_RETURN(Topology topology, Topology::Build(static_cast<int>(rank), options.host_of_rank));

@@ -1,6 +1,8 @@
 #include "runtime/named_table.h"
 
 #include <algorithm>
+#include <iterator>
+#include <limits>
 
 #include "runtime/coordinator.h"
 
@@ -25,6 +27,16 @@ bool NamedTable::Take(const std::string& name, NamedRequest* request) {
 bool NamedTable::waiting() const {
   return std::any_of(waiting_.begin(), waiting_.end(),
                      [](const auto& entry) { return entry.second.front().announcement.kind != RequestKind::kPlan; });
+}
+
+int64_t NamedTable::OldestNs() const {
+  int64_t oldest = std::numeric_limits<int64_t>::max();
+  for (const auto& [name, requests] : waiting_) {
+    if (requests.front().announcement.kind != RequestKind::kPlan) {
+      oldest = std::min(oldest, requests.front().submitted_ns);
+    }
+  }
+  return oldest;
 }
 
 void NamedTable::FailAll(const Status& why) {

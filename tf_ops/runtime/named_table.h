@@ -20,6 +20,7 @@ struct NamedRequest {
   std::function<Result<TaskPtr>(const Verdict&)> begin;
   DoneCallback done;
   std::shared_ptr<void> keep;
+  int64_t submitted_ns = 0;
 };
 
 class NamedTable {
@@ -34,6 +35,8 @@ class NamedTable {
   void FailCoordinatedBy(int rank, int size, const std::string& who);
   // Does anybody wait for an answer? (Plans that wait to be agreed on keep nobody waiting by themselves.)
   bool waiting() const;
+  // When the oldest of those came; INT64_MAX when there is none.
+  int64_t OldestNs() const;
 
  private:
   std::map<std::string, std::deque<NamedRequest>> waiting_;  // oldest first

@@ -1,5 +1,8 @@
 #include "runtime/plan_table.h"
 
+#include <algorithm>
+#include <limits>
+
 #include "collectives/hierarchical.h"
 #include "core/check.h"
 #include "core/clock.h"
@@ -92,6 +95,7 @@ void PlanTable::TryStart(int id, int bucket) {
   if (state.generations.front().arrived < static_cast<int>(state.bucket.slots.size())) return;
 
   auto arrivals = std::make_shared<std::vector<Arrival>>(std::move(state.generations.front().arrivals));
+  const int64_t submitted_ns = state.generations.front().since_ns;
   state.generations.pop_front();
   state.running = true;
   waiting_tensors_ -= static_cast<int64_t>(arrivals->size());
@@ -109,6 +113,7 @@ void PlanTable::TryStart(int id, int bucket) {
   RunningTask running;
   running.task = HierarchicalAllreduce(fabric_, *Algorithms().front(), call);
   running.keep = view;
+  running.submitted_ns = submitted_ns;
   running.name = "gradient bucket " + std::to_string(bucket) + " of '" + plan.spec.key + "'";
   running.done = [this, id, bucket, arrivals](const Status& status) {
     Finish(id, bucket, std::move(*arrivals), status);
@@ -143,6 +148,16 @@ void PlanTable::FailAll(const Status& why) {
   for (auto& [id, plan] : plans_) FailWaiting(&plan, why);
 }
 
+int64_t PlanTable::OldestNs() const {
+  int64_t oldest = std::numeric_limits<int64_t>::max();
+  for (const auto& [id, plan] : plans_) {
+    for (const BucketState& state : plan.buckets) {
+      if (!state.generations.empty()) oldest = std::min(oldest, state.generations.front().since_ns);
+    }
+  }
+  return oldest;
+}
+
 std::string PlanTable::DescribeMissing(const Plan& plan, const BucketState& state, const Generation& generation,
                                        int64_t now_ns) const {
   std::string missing;
@@ -151,9 +166,10 @@ std::string PlanTable::DescribeMissing(const Plan& plan, const BucketState& stat
     if (generation.arrivals[slot].done) continue;
     missing += (shown++ == 0 ? "" : ", ") + std::to_string(state.bucket.slots[slot].tensor);
   }
+  std::string what = missing.empty() ? "" : "for gradient " + missing + " of the same fusion bucket";
+  if (!plan.decided) what += std::string(what.empty() ? "" : " and ") + "for the other ranks to trace the same step";
   return "gradients of '" + plan.spec.key + "' have waited for " +
-         std::to_string((now_ns - generation.since_ns) / 1000000000) + " s on this rank for gradient " + missing +
-         (plan.decided ? " of the same fusion bucket." : " and for the other ranks to register the same plan.");
+         std::to_string((now_ns - generation.since_ns) / 1000000000) + " s on this rank " + what + ".";
 }
 
 std::vector<std::string> PlanTable::Stalled(int64_t now_ns, double seconds) {

@@ -35,6 +35,8 @@ class PlanTable {
   void FailAll(const Status& why);
 
   bool waiting() const { return waiting_tensors_ > 0; }
+  // When the oldest tensor that waits came; INT64_MAX when there is none.
+  int64_t OldestNs() const;
   int64_t buckets_done() const { return buckets_done_; }  // any thread
   // Buckets of which some tensors have waited longer than `seconds` for the others, each reported once.
   std::vector<std::string> Stalled(int64_t now_ns, double seconds);

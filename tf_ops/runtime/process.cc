@@ -1,4 +1,5 @@
 // The process's one session, and the only global state of the engine.
+#include <cstdlib>
 #include <mutex>
 
 #include "core/log.h"
@@ -64,6 +65,9 @@ Status StartSession(const StartOptions& options) {
   std::lock_guard<std::mutex> lock(g_mutex);
   if (g_running.session != nullptr) return Status::Ok();
   SMDDP_ASSIGN_OR_RETURN(g_running, Start(options));
+  // Registered after MPI's own, so it runs before it: the engine must be quiet when MPI is finalised.
+  static const int registered = std::atexit([] { (void)StopSession(); });
+  (void)registered;
   return Status::Ok();
 }
 

@@ -15,8 +15,9 @@ struct RunningTask {
   DoneCallback done;           // called once, after the task is destroyed
   std::shared_ptr<void> keep;  // what the task refers to
   std::string name;
-  int64_t since_ns = 0;
-  bool reported = false;  // by the stall watch
+  int64_t since_ns = 0;      // when the task started
+  int64_t submitted_ns = 0;  // when the caller came
+  bool reported = false;     // by the stall watch
 };
 
 // Hands a task to the engine. Engine thread only.

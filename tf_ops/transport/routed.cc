@@ -51,9 +51,10 @@ int64_t RoutedTransport::bytes_sent() const {
   return (near_ != nullptr ? near_->bytes_sent() : 0) + (far_ != nullptr ? far_->bytes_sent() : 0);
 }
 
-void RoutedTransport::Abort() {
-  if (near_ != nullptr) near_->Abort();
-  if (far_ != nullptr) far_->Abort();
+bool RoutedTransport::Abort() {
+  const bool near_quiet = near_ == nullptr || near_->Abort();
+  const bool far_quiet = far_ == nullptr || far_->Abort();
+  return near_quiet && far_quiet;
 }
 
 }  // namespace smddp

@@ -21,11 +21,12 @@ class RoutedTransport : public Transport {
   Result<bool> Test(Ticket ticket) override;
   Status Post(int peer, std::string message) override { return For(peer).Post(peer, std::move(message)); }
   bool Poll(Message* message) override;
+  void Forget(int peer) override { For(peer).Forget(peer); }
   Result<bool> Progress() override;
   bool busy() const override;
   bool rings_doorbell() const override;
   int64_t bytes_sent() const override;
-  void Abort() override;
+  bool Abort() override;
 
  private:
   Transport& For(int peer) { return is_near_[peer] ? *near_ : *far_; }

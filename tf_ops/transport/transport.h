@@ -52,6 +52,9 @@ class Transport {
   virtual Status Post(int peer, std::string message) = 0;
   virtual bool Poll(Message* message) = 0;
 
+  // `peer` has left: it reads nothing any more, so nothing may wait for it to.
+  virtual void Forget(int peer) = 0;
+
   // True when something moved.
   virtual Result<bool> Progress() = 0;
   // Are transfers or posts under way that only Progress can finish?
@@ -60,9 +63,10 @@ class Transport {
   virtual bool rings_doorbell() const = 0;
   // Data handed to other ranks so far, without control messages.
   virtual int64_t bytes_sent() const = 0;
-  // Gives up every transfer: afterwards the transport touches no caller's memory. Only Post, Poll, Progress
+  // Gives up every transfer. True: from now on the transport touches no caller's memory. False: MPI would not let go of
+  // some of it, so that what the transfers refer to must be kept. Only Post, Poll, Progress
   // and the destructor may follow.
-  virtual void Abort() = 0;
+  virtual bool Abort() = 0;
 };
 
 }  // namespace smddp

@@ -51,10 +51,15 @@ class SumTask : public Task {
   NodeChannel& node() const { return chunk_->fabric.node; }
 
   bool AllHere() {
+    const Tag tag = chunk_->tag(kNodeReduceScatterStage);
+    // All or nothing: a contribution that was taken could not be evacuated while the others are waited for.
     for (int member : chunk_->other_members()) {
-      if (loans_[member].peer >= 0) continue;
+      if (loans_[member].peer >= 0 || node().Has(member, tag)) continue;
       waiting_for_ = member;
-      if (!node().Take(member, chunk_->tag(kNodeReduceScatterStage), &loans_[member])) return false;
+      return false;
+    }
+    for (int member : chunk_->other_members()) {
+      if (loans_[member].peer < 0) node().Take(member, tag, &loans_[member]);
     }
     return true;
   }

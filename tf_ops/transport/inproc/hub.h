@@ -49,11 +49,15 @@ class InprocTransport : public Transport {
   Result<bool> Test(Ticket ticket) override { return done_.erase(ticket) > 0; }
   Status Post(int peer, std::string message) override;
   bool Poll(Message* message) override;
+  void Forget(int) override {}
   Result<bool> Progress() override;
   bool busy() const override { return !receives_.empty(); }
   bool rings_doorbell() const override { return true; }
   int64_t bytes_sent() const override { return bytes_sent_; }
-  void Abort() override { receives_.clear(); }
+  bool Abort() override {
+    receives_.clear();
+    return true;
+  }
 
  private:
   struct Receive {

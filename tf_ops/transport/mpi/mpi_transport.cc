@@ -1,14 +1,13 @@
 #include "transport/mpi/mpi_transport.h"
 
+#include <set>
+
 #include "core/clock.h"
 #include "transport/mpi/mpi_status.h"
 
 namespace smddp {
 namespace {
 
-// One above every data tag; MPICH allows tags up to 2^29 - 1, which PackTag's 29 bits reach only for the last
-// operation number, which is never given out.
-constexpr int kControlTag = (1 << (24 + 2 + kStepBits)) - 1;
 constexpr double kCancelSeconds = 1.0;
 
 }  // namespace
@@ -42,7 +41,7 @@ Result<bool> MpiTransport::Test(Ticket ticket) {
 Status MpiTransport::Post(int peer, std::string message) {
   posts_.push_back({std::move(message), MPI_REQUEST_NULL});
   Posted& post = posts_.back();
-  SMDDP_MPI(MPI_Isend(post.bytes.data(), static_cast<int>(post.bytes.size()), MPI_BYTE, peer, kControlTag, comm_,
+  SMDDP_MPI(MPI_Isend(post.bytes.data(), static_cast<int>(post.bytes.size()), MPI_BYTE, peer, kLargestTag, comm_,
                       &post.request));
   return Status::Ok();
 }
@@ -62,27 +61,51 @@ Result<bool> MpiTransport::Progress() {
     post = done ? posts_.erase(post) : std::next(post);
     moved |= done != 0;
   }
+  SMDDP_RETURN_IF_ERROR(StartReceiving(&moved));
+  SMDDP_RETURN_IF_ERROR(FinishReceiving(&moved));
+  return moved;
+}
+
+Status MpiTransport::StartReceiving(bool* moved) {
   while (true) {
     int waiting = 0;
     MPI_Message handle;
     MPI_Status status;
-    SMDDP_MPI(MPI_Improbe(MPI_ANY_SOURCE, kControlTag, comm_, &waiting, &handle, &status));
-    if (!waiting) return moved;
+    SMDDP_MPI(MPI_Improbe(MPI_ANY_SOURCE, kLargestTag, comm_, &waiting, &handle, &status));
+    if (!waiting) return Status::Ok();
     int bytes = 0;
     SMDDP_MPI(MPI_Get_count(&status, MPI_BYTE, &bytes));
-    Message message{status.MPI_SOURCE, std::string(bytes, '\0')};
-    SMDDP_MPI(MPI_Mrecv(message.bytes.data(), bytes, MPI_BYTE, &handle, &status));
-    control_inbox_.push_back(std::move(message));
-    moved = true;
+    Incoming& incoming = incoming_.emplace_back();
+    incoming.message = {status.MPI_SOURCE, std::string(bytes, '\0')};
+    SMDDP_MPI(MPI_Imrecv(incoming.message.bytes.data(), bytes, MPI_BYTE, &handle, &incoming.request));
+    *moved = true;
   }
 }
 
-void MpiTransport::Abort() {
+Status MpiTransport::FinishReceiving(bool* moved) {
+  std::set<int> behind;  // senders with an older message that is still arriving
+  for (auto incoming = incoming_.begin(); incoming != incoming_.end();) {
+    int done = 0;
+    const int from = incoming->message.from;
+    if (behind.count(from) == 0) SMDDP_MPI(MPI_Test(&incoming->request, &done, MPI_STATUS_IGNORE));
+    if (!done) {
+      behind.insert(from);
+      ++incoming;
+      continue;
+    }
+    control_inbox_.push_back(std::move(incoming->message));
+    incoming = incoming_.erase(incoming);
+    *moved = true;
+  }
+  return Status::Ok();
+}
+
+bool MpiTransport::Abort() {
   // A receive that stays posted could write into memory its owner has freed: cancel, and wait a moment for MPI to say
-  // so. Control messages under way get the same moment to leave.
+  // so (one whose data are on their way cannot be cancelled). Control messages get the same moment to leave.
   for (auto& [ticket, request] : requests_) MPI_Cancel(&request);
   const Deadline deadline = Deadline::After(kCancelSeconds);
-  while (busy() && !deadline.passed()) {
+  while ((!requests_.empty() || !posts_.empty()) && !deadline.passed()) {
     int done = 0;
     if (!requests_.empty()) {
       MPI_Test(&requests_.begin()->second, &done, MPI_STATUS_IGNORE);
@@ -92,10 +115,14 @@ void MpiTransport::Abort() {
       if (done) posts_.pop_front();
     }
   }
+  const bool quiet = requests_.empty();
   requests_.clear();
-  // What MPI may still read must stay: left to the process's end on purpose.
+  // What MPI may still read or write must stay: left to the process's end on purpose.
   if (!posts_.empty()) new std::list<Posted>(std::move(posts_));
+  if (!incoming_.empty()) new std::list<Incoming>(std::move(incoming_));
   posts_.clear();
+  incoming_.clear();
+  return quiet;
 }
 
 }  // namespace smddp

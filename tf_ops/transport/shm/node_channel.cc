@@ -56,14 +56,31 @@ void NodeChannel::Release(Slot* slot) {
 bool NodeChannel::Take(int peer, const Tag& tag, Loan* loan) {
   const auto at = arrived_.find(Key(peer, PackTag(tag)));
   if (at == arrived_.end()) return false;
-  const SlotNote note = at->second.front();
+  const auto [note, copy] = at->second.front();
   at->second.pop_front();
   if (at->second.empty()) arrived_.erase(at);
-  *loan = {peer, note.slot, {layout_.slot(segments_[peer], note.slot), note.bytes}, note.last != 0};
+  std::byte* data = copy != nullptr ? copy.get() : layout_.slot(segments_[peer], note.slot);
+  *loan = {peer, note.slot, {data, note.bytes}, note.last != 0, copy};
   return true;
 }
 
+bool NodeChannel::Evacuate() {
+  bool some = false;
+  for (auto& [key, arrived] : arrived_) {
+    const int peer = static_cast<int>(key >> 32);
+    for (Arrived& one : arrived) {
+      if (one.copy != nullptr) continue;
+      one.copy.reset(new std::byte[one.note.bytes]);
+      std::memcpy(one.copy.get(), layout_.slot(segments_[peer], one.note.slot), one.note.bytes);
+      Return({peer, one.note.slot, {}, true, nullptr});
+      some = true;
+    }
+  }
+  return some;
+}
+
 void NodeChannel::Return(const Loan& loan) {
+  if (loan.copy != nullptr) return;  // went back when it was evacuated
   const uint32_t before = layout_.readers(segments_[loan.peer], loan.index)->fetch_sub(1, std::memory_order_release);
   // Its owner may sleep for want of a free slot.
   if (before == 1) layout_.doorbell(segments_[loan.peer])->Ring();
@@ -81,6 +98,22 @@ bool NodeChannel::PollControl(Message* message) {
   return true;
 }
 
+void NodeChannel::Forget(int peer) {
+  const auto to_peer = [peer](const Outgoing& outgoing) { return outgoing.peer == peer; };
+  outgoing_control_.erase(std::remove_if(outgoing_control_.begin(), outgoing_control_.end(), to_peer),
+                          outgoing_control_.end());
+}
+
+int NodeChannel::ControlInFlight(int peer) const {
+  const int first = static_cast<int>(Pool::kControl) * NodeLayout::kSlotsPerPool;
+  int count = 0;
+  for (int i = 0; i < NodeLayout::kSlotsPerPool; ++i) {
+    const bool held = layout_.readers(segments_[position_], first + i)->load(std::memory_order_acquire) != 0;
+    count += held && control_reader_[i] == peer ? 1 : 0;
+  }
+  return count;
+}
+
 bool NodeChannel::Progress() {
   bool moved = SendControl();
   for (int sender = 0; sender < size(); ++sender) moved |= DrainInbox(sender);
@@ -89,19 +122,31 @@ bool NodeChannel::Progress() {
 
 bool NodeChannel::SendControl() {
   bool moved = false;
-  Slot slot;
-  while (!outgoing_control_.empty() && Reserve(Pool::kControl, &slot)) {
-    Outgoing& next = outgoing_control_.front();
-    const size_t bytes = std::min(next.bytes.size() - next.sent, slot.memory.size);
-    std::memcpy(slot.memory.data, next.bytes.data() + next.sent, bytes);
-    next.sent += bytes;
-    const bool last = next.sent == next.bytes.size();
-    Publish(slot, Tag{}, bytes, {next.peer}, last);
-    Release(&slot);
-    if (last) outgoing_control_.pop_front();
+  std::vector<bool> blocked(size());  // once a peer is passed over, its later messages must not overtake
+  for (auto next = outgoing_control_.begin(); next != outgoing_control_.end();) {
+    blocked[next->peer] = blocked[next->peer] || ControlInFlight(next->peer) >= kControlSlotsPerPeer;
+    if (blocked[next->peer]) {
+      ++next;
+      continue;
+    }
+    Slot slot;
+    if (!Reserve(Pool::kControl, &slot)) break;
+    const bool last = SendPiece(&*next, &slot);
+    if (last) next = outgoing_control_.erase(next);
     moved = true;
   }
   return moved;
+}
+
+bool NodeChannel::SendPiece(Outgoing* message, Slot* slot) {
+  const size_t bytes = std::min(message->bytes.size() - message->sent, slot->memory.size);
+  std::memcpy(slot->memory.data, message->bytes.data() + message->sent, bytes);
+  message->sent += bytes;
+  const bool last = message->sent == message->bytes.size();
+  control_reader_[slot->index % NodeLayout::kSlotsPerPool] = message->peer;
+  Publish(*slot, Tag{}, bytes, {message->peer}, last);
+  Release(slot);
+  return last;
 }
 
 bool NodeChannel::DrainInbox(int sender) {
@@ -119,10 +164,11 @@ void NodeChannel::Accept(int sender, const SlotNote& note) {
   SMDDP_CHECK_OP(static_cast<int>(note.slot), <, NodeLayout::kSlots);
   SMDDP_CHECK_OP(note.bytes, <=, layout_.capacity_of(note.slot));
   if (note.control == 0) {
-    arrived_[Key(sender, note.tag)].push_back(note);
+    arrived_[Key(sender, note.tag)].push_back({note, nullptr});
     return;
   }
-  const Loan loan = {sender, note.slot, {layout_.slot(segments_[sender], note.slot), note.bytes}, note.last != 0};
+  const Loan loan = {
+      sender, note.slot, {layout_.slot(segments_[sender], note.slot), note.bytes}, note.last != 0, nullptr};
   half_read_[sender].append(reinterpret_cast<const char*>(loan.memory.data), loan.memory.size);
   Return(loan);
   if (!loan.last) return;

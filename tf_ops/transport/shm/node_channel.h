@@ -8,6 +8,7 @@
 #pragma once
 
 #include <deque>
+#include <memory>
 #include <string>
 #include <unordered_map>
 #include <vector>
@@ -32,6 +33,7 @@ struct Loan {
   int index = -1;
   BufferView memory;  // exactly the published bytes
   bool last = true;
+  std::shared_ptr<std::byte[]> copy;  // set: the slot was evacuated, and this is what it held
 };
 
 class NodeChannel {
@@ -52,17 +54,27 @@ class NodeChannel {
 
   // The oldest note of `peer` under `tag` that has arrived (by Progress).
   bool Take(int peer, const Tag& tag, Loan* loan);
+  bool Has(int peer, const Tag& tag) const { return arrived_.count(Key(peer, PackTag(tag))) != 0; }
   void Return(const Loan& loan);
+
+  // Copies what has arrived and was not taken into private memory and returns the slots; true when there was something.
+  // Slots are few: with this, a rank that is not ready for what others sent never keeps them from going on.
+  bool Evacuate();
 
   // Control messages: `from` is a position in the node.
   void PostControl(int peer, std::string message);
   bool PollControl(Message* message);
+  // A peer that has left drains nothing any more: drops what was to be sent to it.
+  void Forget(int peer);
 
   // Reads the inbox rings and sends waiting control messages; true when something moved.
   bool Progress();
   bool busy() const { return !outgoing_control_.empty(); }
 
  private:
+  // A peer that does not drain its inbox (it may have left) holds no more than these of the control slots.
+  static constexpr int kControlSlotsPerPeer = 2;
+
   struct Outgoing {
     int peer;
     std::string bytes;
@@ -72,6 +84,8 @@ class NodeChannel {
   void Announce(int reader, const SlotNote& note);
   bool DrainInbox(int sender);
   bool SendControl();
+  bool SendPiece(Outgoing* message, Slot* slot);  // true: that was the last one
+  int ControlInFlight(int peer) const;
   void Accept(int sender, const SlotNote& note);
   static uint64_t Key(int peer, uint32_t tag) { return (uint64_t(peer) << 32) | tag; }
 
@@ -80,10 +94,15 @@ class NodeChannel {
   const std::vector<std::byte*> segments_;
   int64_t bytes_published_ = 0;
   int next_slot_[kPoolCount] = {};  // where Reserve looks first
-  std::unordered_map<uint64_t, std::deque<SlotNote>> arrived_;
+  struct Arrived {
+    SlotNote note;
+    std::shared_ptr<std::byte[]> copy;
+  };
+  std::unordered_map<uint64_t, std::deque<Arrived>> arrived_;
   std::vector<std::string> half_read_;  // by sender: the control message that is arriving
   std::deque<Message> control_inbox_;
   std::deque<Outgoing> outgoing_control_;
+  int control_reader_[NodeLayout::kSlotsPerPool] = {};  // whom the slot was last sent to
 };
 
 }  // namespace smddp

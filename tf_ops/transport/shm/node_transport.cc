@@ -81,9 +81,10 @@ Result<bool> NodeTransport::Progress() {
   return moved;
 }
 
-void NodeTransport::Abort() {
+bool NodeTransport::Abort() {
   sends_.clear();
   receives_.clear();
+  return true;
 }
 
 }  // namespace smddp

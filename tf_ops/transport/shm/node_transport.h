@@ -23,11 +23,12 @@ class NodeTransport : public Transport {
   Result<bool> Test(Ticket ticket) override { return done_.erase(ticket) > 0; }
   Status Post(int peer, std::string message) override;
   bool Poll(Message* message) override;
+  void Forget(int peer) override { channel_.Forget(node_.position_of(peer)); }
   Result<bool> Progress() override;
   bool busy() const override { return !sends_.empty() || !receives_.empty() || channel_.busy(); }
   bool rings_doorbell() const override { return true; }
   int64_t bytes_sent() const override { return bytes_sent_; }
-  void Abort() override;
+  bool Abort() override;
 
  private:
   struct Transfer {
