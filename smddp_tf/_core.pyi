@@ -35,8 +35,9 @@ def register_plan(
     prescale: float,
     postscale: float,
     wire_dtype: str,
+    notes: Sequence[str] = (),
 ) -> int:
-    """Returns the plan's number. `wire_dtype` "" sends every tensor as it is."""
+    """Returns the plan's number. `wire_dtype` "" sends every tensor as it is; `notes` must agree as well."""
 
 def stats() -> dict[str, int]: ...
 def trace_start() -> None: ...

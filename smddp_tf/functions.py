@@ -30,13 +30,26 @@ def broadcast_variables(variables: Iterable[Any], root_rank: int) -> None:
         root_rank: the rank whose values everybody gets.
     """
     basics.size()
-    variables = _with_numbers(variables)
+    variables = _with_numbers(_checked(variables))
     if not variables:
         return
     name = _graph.tensor_name("broadcast_variables", None)
     received = _native.broadcast_list([tf.convert_to_tensor(v) for v in variables], root_rank, name)
     for variable, value in zip(variables, received):
         variable.assign(value)
+
+
+def _checked(variables: Any) -> list[Any]:
+    if hasattr(variables, "assign"):
+        raise TypeError(f"`variables` must be a list of variables. Received: one variable. Pass [{variables.name}].")
+    variables = list(variables)
+    for variable in variables:
+        if not hasattr(variable, "assign"):
+            raise TypeError(
+                "`variables` must hold tf.Variables or Keras variables. "
+                f"Received: an object of type {type(variable).__name__}. For tensors use hvd.broadcast."
+            )
+    return variables
 
 
 def _with_numbers(variables: Iterable[Any]) -> list[Any]:

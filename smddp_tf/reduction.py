@@ -75,8 +75,9 @@ class GradientReducer:
             return [self._alone(grad) for grad in results]
         use = _graph.unique_name(self._key, "#")
         dense = {i: g for i, g in enumerate(results) if g is not None and not isinstance(g, tf.IndexedSlices)}
+        notes = _notes_on_the_rest(results, variables)
         with _graph.device_scope(self._device_dense):
-            for index, tensor in self._reduce_dense(dense, use).items():
+            for index, tensor in self._reduce_dense(dense, use, notes).items():
                 results[index] = tensor
         with _graph.device_scope(self._device_sparse):
             for index, grad in enumerate(results):
@@ -109,7 +110,7 @@ class GradientReducer:
             return tf.IndexedSlices(_native.scaled(grad.values, self._scale_alone), grad.indices, grad.dense_shape)
         return None if grad is None else _native.scaled(grad, self._scale_alone)
 
-    def _reduce_dense(self, dense: dict[int, tf.Tensor], use: str) -> dict[int, tf.Tensor]:
+    def _reduce_dense(self, dense: dict[int, tf.Tensor], use: str, notes: list[str]) -> dict[int, tf.Tensor]:
         if not dense:
             return {}
         # Only a plan has a wire dtype; elsewhere, and for a compressor of the user's, the tensors are cast here.
@@ -118,18 +119,22 @@ class GradientReducer:
         packed = {index: codec.compress(tensor) for index, tensor in dense.items()}
         tensors = {index: tensor for index, (tensor, _) in packed.items()}
         if tf.executing_eagerly():
-            outputs = _native.allreduce_list(list(tensors.values()), self._reduction, use)
+            # The name carries the notes: ranks that differ in them wait, and are told so, instead of mixing gradients.
+            name = ", ".join([use, *notes])
+            outputs = _native.allreduce_list(list(tensors.values()), self._reduction, name)
             reduced = dict(zip(tensors, outputs))
         else:
-            reduced = self._reduce_in_graph(tensors, use, wire_dtype or "")
+            reduced = self._reduce_in_graph(tensors, use, wire_dtype or "", notes)
         return {index: codec.decompress(tensor, packed[index][1]) for index, tensor in reduced.items()}
 
-    def _reduce_in_graph(self, tensors: dict[int, tf.Tensor], use: str, wire_dtype: str) -> dict[int, tf.Tensor]:
+    def _reduce_in_graph(
+        self, tensors: dict[int, tf.Tensor], use: str, wire_dtype: str, notes: list[str]
+    ) -> dict[int, tf.Tensor]:
         """Those whose shape is known form the plan; the others are matched by name."""
         planned = [index for index, tensor in tensors.items() if _native.is_plannable(tensor)]
         reduced = {}
         if planned:
-            plan = self._register([tensors[index] for index in planned], use, wire_dtype)
+            plan = self._register([tensors[index] for index in planned], use, wire_dtype, notes)
         for index, tensor in tensors.items():
             name = f"{use}.{index}"
             if index in planned:
@@ -138,7 +143,7 @@ class GradientReducer:
                 reduced[index] = _native.allreduce_list([tensor], self._reduction, name)[0]
         return reduced
 
-    def _register(self, tensors: list[tf.Tensor], use: str, wire_dtype: str) -> int:
+    def _register(self, tensors: list[tf.Tensor], use: str, wire_dtype: str, notes: list[str]) -> int:
         return _loader.core().register_plan(
             use,
             [tensor.dtype.name for tensor in tensors],
@@ -147,7 +152,19 @@ class GradientReducer:
             self._reduction.prescale,
             self._reduction.postscale,
             wire_dtype,
+            notes,
         )
+
+
+def _notes_on_the_rest(grads: Sequence[Any], variables: Sequence[Any]) -> list[str]:
+    """A line for every gradient that is not dense: the ranks compare them with the plan."""
+    notes = []
+    for index, (grad, variable) in enumerate(zip(grads, variables)):
+        if grad is None:
+            notes.append(f"gradient {index}: none")
+        elif isinstance(grad, tf.IndexedSlices):
+            notes.append(f"gradient {index}: rows of {tf.TensorShape(variable.shape)}")
+    return notes
 
 
 def _check_predivide(factor: float, op: int) -> None:

@@ -22,6 +22,7 @@ def DistributedOptimizer(
     sparse_as_dense=False,
     gradient_predivide_factor=1.0,
     op=Average,
+    **later,
 ):
     """Averages gradients over all ranks before `optimizer` applies them.
 
@@ -55,6 +56,8 @@ def DistributedOptimizer(
         gradient_predivide_factor: Float. Gradients are divided by it before they are summed and the sum by
             `size / gradient_predivide_factor`. Only with `op=hvd.Average`. Defaults to `1.0`.
         op: `hvd.Average` or `hvd.Sum`. Defaults to `hvd.Average`.
+        later: Horovod's further arguments (`backward_passes_per_step`, `groups`, ...), taken only with the value that
+            changes nothing, because scripts pass that too.
 
     Returns:
         `optimizer`, which from now on reduces.
@@ -62,8 +65,11 @@ def DistributedOptimizer(
     Raises:
         ValueError: If `optimizer` is not a Keras 3 optimizer or is wrapped already, or the arguments contradict each
             other.
+        NotImplementedError: If one of Horovod's further arguments asks for something.
+        TypeError: If an argument is none of Horovod's.
     """
     _check_optimizer(optimizer)
+    _check_later(later)
     settings = ReductionSettings(
         name, device_dense, device_sparse, compression, sparse_as_dense, gradient_predivide_factor, op
     )
@@ -84,6 +90,7 @@ def DistributedOptimizerTF(
     *,
     op=Average,
     gradient_predivide_factor=1.0,
+    **later,
 ):
     """`DistributedOptimizer` with the argument order of `horovod.tensorflow`.
 
@@ -94,8 +101,37 @@ def DistributedOptimizerTF(
     """
     del use_locking
     return DistributedOptimizer(
-        optimizer, name, device_dense, device_sparse, compression, sparse_as_dense, gradient_predivide_factor, op
+        optimizer,
+        name,
+        device_dense,
+        device_sparse,
+        compression,
+        sparse_as_dense,
+        gradient_predivide_factor,
+        op,
+        **later,
     )
+
+
+# Horovod's arguments that are not there yet, with the values that ask for nothing.
+_LATER = {
+    "backward_passes_per_step": (1,),
+    "average_aggregated_gradients": (False, True),  # means something with more than one pass only
+    "num_groups": (0,),
+    "groups": (None,),
+    "scale_local_gradients": (True,),
+}
+
+
+def _check_later(arguments):
+    for name, value in arguments.items():
+        if name not in _LATER:
+            raise TypeError(f"DistributedOptimizer() got an unexpected keyword argument {name!r}")
+        if value not in _LATER[name]:
+            raise NotImplementedError(
+                f"`{name}` is not there yet: only {name}={_LATER[name][0]!r} is accepted. Received: {name}={value!r}. "
+                "For several passes per update use the optimizer's own `gradient_accumulation_steps`."
+            )
 
 
 def _check_optimizer(optimizer):

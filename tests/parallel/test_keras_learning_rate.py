@@ -84,6 +84,18 @@ def test_a_constant_multiplier_is_exponential_decay(hvd):
     np.testing.assert_allclose(rates, np.repeat([0.1, 0.05, 0.025], STEPS_PER_EPOCH), rtol=1e-6)
 
 
+def test_exponential_decay_begins_with_the_span(hvd):
+    schedule = hvk.callbacks.LearningRateScheduleCallback(0.1, 0.5, start_epoch=1)
+    rates, _, _ = fit(keras.optimizers.SGD(0.3), schedule, epochs=4)
+    np.testing.assert_allclose(rates, np.repeat([0.3, 0.1, 0.05, 0.025], STEPS_PER_EPOCH), rtol=1e-6)
+
+
+def test_a_constant_multiplier_without_initial_lr_is_a_factor(hvd):
+    schedule = hvk.callbacks.LearningRateScheduleCallback(multiplier=0.5, start_epoch=1)
+    rates, _, _ = fit(keras.optimizers.SGD(0.3), schedule, epochs=3)
+    np.testing.assert_allclose(rates, np.repeat([0.3, 0.15, 0.15], STEPS_PER_EPOCH), rtol=1e-6)
+
+
 def test_without_staircase_the_rate_changes_at_every_batch(hvd):
     schedule = hvk.callbacks.LearningRateScheduleCallback(0.1, lambda epoch: 1 + epoch, staircase=False)
     rates, _, _ = fit(keras.optimizers.SGD(0.1), schedule, epochs=2)

@@ -251,3 +251,12 @@ def test_the_order_of_arguments_is_that_of_horovod(hvd):
     assert reduction_of(of_keras).settings == expected
     of_tf = hvd.DistributedOptimizer(keras.optimizers.SGD(), "mine", False, "/gpu:0", "/cpu:0", fp16, True, op=hvd.Sum)
     assert reduction_of(of_tf).settings == expected
+
+
+def test_horovods_further_arguments(hvd):
+    """Scripts pass the values that change nothing; anything else is refused by name."""
+    hvk.DistributedOptimizer(keras.optimizers.SGD(), backward_passes_per_step=1, average_aggregated_gradients=True)
+    with pytest.raises(NotImplementedError, match="`backward_passes_per_step` is not there yet"):
+        hvk.DistributedOptimizer(keras.optimizers.SGD(), backward_passes_per_step=4)
+    with pytest.raises(TypeError, match="unexpected keyword argument 'banana'"):
+        hvk.DistributedOptimizer(keras.optimizers.SGD(), banana=1)

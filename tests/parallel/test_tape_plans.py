@@ -135,3 +135,27 @@ def test_another_plan_on_one_rank_is_an_error_on_all(hvd, rank, size):
     ):
         step()
     assert hvd.allreduce(tf.constant(1.0)) == 1.0
+
+
+@pytest.mark.parametrize("sparse", [False, True])
+def test_a_gradient_that_only_some_ranks_have_is_an_error_on_all(hvd, rank, size, sparse):
+    """Equal numbers of dense gradients must not be taken for the same gradients."""
+    if size == 1:
+        pytest.skip("one rank cannot disagree")
+    from smddp_tf.reduction import GradientReducer
+
+    variables = [tf.Variable([1.0, 2.0]), tf.Variable([1.0, 2.0]), tf.Variable([1.0, 2.0])]
+    reducer = GradientReducer(f"test.positions.{sparse}")
+    other = tf.IndexedSlices(tf.ones([1]), tf.constant([0]), tf.constant([2])) if sparse and rank == 0 else None
+
+    @tf.function
+    def step():
+        return reducer([variables[0] * 2.0, None, other] if rank == 0 else [None, variables[1] * 2.0, other], variables)
+
+    try:
+        with pytest.raises(tf.errors.OpError, match="Mismatched gradient plans|gave up a step"):
+            step()
+    finally:
+        hvd.shutdown()
+        hvd.init()
+    assert hvd.allreduce(tf.constant(1.0)) == 1.0

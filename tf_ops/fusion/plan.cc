@@ -59,6 +59,7 @@ std::vector<std::string> DescribePlan(const PlanSpec& spec) {
     }
     lines.push_back(line + "]");
   }
+  lines.insert(lines.end(), spec.notes.begin(), spec.notes.end());
   return lines;
 }
 

@@ -27,6 +27,7 @@ struct PlanSpec {
   double postscale = 1.0;
   bool has_wire_dtype = false;         // else every tensor travels as it is
   DType wire_dtype = DType::kFloat32;  // for floating tensors wider than it
+  std::vector<std::string> notes;      // what else must agree, such as gradients that travel outside of the plan
 };
 
 // A tensor's place in its bucket. Offsets count elements.

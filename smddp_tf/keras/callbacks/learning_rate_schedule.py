@@ -24,7 +24,9 @@ class LearningRateScheduleCallback(keras.callbacks.Callback):
     Args:
         initial_lr: Float. `None`, as older Horovod scripts have it, takes the optimizer's learning rate at the first
             `fit`. Defaults to `None`.
-        multiplier: Function of the epoch, or a number, which means exponential decay: `multiplier ** epoch`.
+        multiplier: Function of the epoch, or a number, which means exponential decay from `start_epoch` on:
+            `multiplier ** (epoch - start_epoch)`. With `initial_lr=None` a number is a constant factor, as it was in
+            the Horovod versions that had no `initial_lr`.
         start_epoch: Integer, the first epoch of the span. Defaults to `0`.
         end_epoch: Integer, the first epoch after the span. Defaults to `None`, no end.
         staircase: Boolean. `True` sets the rate at the first batch of an epoch, with a whole number for the epoch;
@@ -55,7 +57,7 @@ class LearningRateScheduleCallback(keras.callbacks.Callback):
                 "Pass it by name: LearningRateScheduleCallback(initial_lr=0.1, multiplier=lambda epoch: 0.9**epoch)."
             )
         self.initial_lr = initial_lr
-        self.multiplier = multiplier if callable(multiplier) else lambda epoch: multiplier**epoch
+        self.multiplier = multiplier if callable(multiplier) else self._of_number(multiplier, initial_lr, start_epoch)
         self.start_epoch = start_epoch
         self.end_epoch = end_epoch
         self.staircase = staircase
@@ -63,6 +65,12 @@ class LearningRateScheduleCallback(keras.callbacks.Callback):
         self.steps_per_epoch = steps_per_epoch
         self.current_epoch = None
         self._detect_steps = not staircase and not steps_per_epoch
+
+    @staticmethod
+    def _of_number(number, initial_lr, start_epoch):
+        if initial_lr is None:
+            return lambda epoch: number
+        return lambda epoch: number ** (epoch - start_epoch)
 
     def on_train_begin(self, logs=None):
         rate = self._read_rate()
