@@ -2,6 +2,8 @@
 
 #include <cstdio>
 
+#include "core/shape.h"
+
 namespace smddp {
 namespace {
 
@@ -13,10 +15,11 @@ std::string Exact(double value) {
 
 }  // namespace
 
-int64_t TensorSpec::elements() const {
-  int64_t count = 1;
-  for (int64_t extent : shape) count *= extent;
-  return count;
+int64_t TensorSpec::elements() const { return ElementCount(shape); }
+
+std::string DescribeTensor(const PlanSpec& spec, int index) {
+  const TensorSpec& tensor = spec.tensors[index];
+  return "tensor " + std::to_string(index) + ": " + NameOf(tensor.dtype) + " " + ShapeText(tensor.shape);
 }
 
 DType WireDTypeFor(const PlanSpec& spec, DType dtype) {
@@ -52,13 +55,7 @@ std::vector<std::string> DescribePlan(const PlanSpec& spec) {
   lines.push_back("postscale factor " + Exact(spec.postscale));
   lines.push_back(std::string("wire dtype ") + (spec.has_wire_dtype ? NameOf(spec.wire_dtype) : "as given"));
   lines.push_back(std::to_string(spec.tensors.size()) + " tensors");
-  for (size_t i = 0; i < spec.tensors.size(); ++i) {
-    std::string line = "tensor " + std::to_string(i) + ": " + NameOf(spec.tensors[i].dtype) + " [";
-    for (size_t d = 0; d < spec.tensors[i].shape.size(); ++d) {
-      line += (d == 0 ? "" : ", ") + std::to_string(spec.tensors[i].shape[d]);
-    }
-    lines.push_back(line + "]");
-  }
+  for (size_t i = 0; i < spec.tensors.size(); ++i) lines.push_back(DescribeTensor(spec, static_cast<int>(i)));
   lines.insert(lines.end(), spec.notes.begin(), spec.notes.end());
   return lines;
 }

@@ -58,6 +58,9 @@ DType WireDTypeFor(const PlanSpec& spec, DType dtype);
 // tensor larger than the limit has a bucket of its own. Tensors without elements have a slot but add nothing.
 std::vector<Bucket> PlanBuckets(const PlanSpec& spec, const FusionLimits& limits);
 
+// "tensor 3: float32 [10, 2]"
+std::string DescribeTensor(const PlanSpec& spec, int index);
+
 // One line per fact, in order, so that two ranks' texts can be compared and the first difference shown.
 std::vector<std::string> DescribePlan(const PlanSpec& spec);
 

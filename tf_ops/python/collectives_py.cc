@@ -65,8 +65,7 @@ nb::tuple AllgatherArray(const Array& array, const std::string& dtype, const std
   std::vector<int64_t> rows;
   std::unique_ptr<uint8_t[]> bytes;
   size_t total = 0;
-  size_t row_bytes = SizeOf(request.tensor.dtype);
-  for (size_t i = 1; i < request.tensor.shape.size(); ++i) row_bytes *= request.tensor.shape[i];
+  const size_t row_bytes = request.tensor.row_bytes();
   request.allocate = [&](const std::vector<int64_t>& dim0) -> Result<void*> {
     rows = dim0;
     total = std::accumulate(dim0.begin(), dim0.end(), int64_t{0}) * row_bytes;

@@ -5,6 +5,7 @@
 #include "collectives/hierarchical.h"
 #include "collectives/p2p/allgather.h"
 #include "collectives/p2p/broadcast.h"
+#include "core/shape.h"
 #include "runtime/operation_id.h"
 #include "runtime/scalings.h"
 
@@ -63,19 +64,12 @@ TaskPtr BeginBroadcast(const Fabric& fabric, const BroadcastRequest& request, ui
   return TreeBroadcast(fabric, operation, request.root, std::move(buffers));
 }
 
-// Bytes of one row: everything but the first dimension.
-size_t RowBytes(const TensorRef& tensor) {
-  size_t bytes = SizeOf(tensor.dtype);
-  for (size_t i = 1; i < tensor.shape.size(); ++i) bytes *= static_cast<size_t>(tensor.shape[i]);
-  return bytes;
-}
-
 Result<TaskPtr> BeginAllgather(const Fabric& fabric, const AllgatherRequest& request, const Verdict& verdict) {
   SMDDP_ASSIGN_OR_RETURN(void* result, request.allocate(verdict.dim0_of_rank));
   std::vector<BufferView> blocks;
   std::byte* at = static_cast<std::byte*>(result);
   for (int64_t rows : verdict.dim0_of_rank) {
-    blocks.emplace_back(at, static_cast<size_t>(rows) * RowBytes(request.tensor));
+    blocks.emplace_back(at, static_cast<size_t>(rows) * request.tensor.row_bytes());
     at += blocks.back().size;
   }
   const BufferView& mine = blocks[fabric.topology.rank()];
@@ -85,10 +79,11 @@ Result<TaskPtr> BeginAllgather(const Fabric& fabric, const AllgatherRequest& req
 
 }  // namespace
 
-int64_t TensorRef::elements() const {
-  int64_t count = 1;
-  for (int64_t extent : shape) count *= extent;
-  return count;
+int64_t TensorRef::elements() const { return ElementCount(shape); }
+
+size_t TensorRef::row_bytes() const {
+  if (shape.empty()) return SizeOf(dtype);
+  return static_cast<size_t>(ElementCount({shape.begin() + 1, shape.end()})) * SizeOf(dtype);
 }
 
 EngineSession::EngineSession(std::unique_ptr<FabricParts> parts, const Env& env, int number)

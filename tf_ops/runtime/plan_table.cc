@@ -72,7 +72,7 @@ Status PlanTable::Arrive(int id, int index, const TensorRef& tensor, DoneCallbac
   const TensorSpec& expected = plan.spec.tensors[index];
   if (tensor.dtype != expected.dtype || tensor.elements() != expected.elements()) {
     const Status wrong(Code::kInvalidArgument, "Gradient " + std::to_string(index) + " of '" + plan.spec.key +
-                                                   "' was planned as " + DescribePlan(plan.spec)[6 + index] +
+                                                   "' was planned as " + DescribeTensor(plan.spec, index) +
                                                    " but came with " + std::to_string(tensor.elements()) +
                                                    " elements of " + NameOf(tensor.dtype) + ".");
     done(wrong);

@@ -30,6 +30,7 @@ struct TensorRef {
   void* output = nullptr;
 
   int64_t elements() const;
+  size_t row_bytes() const;  // of one step along the first dimension
   size_t bytes() const { return static_cast<size_t>(elements()) * SizeOf(dtype); }
 };
 

@@ -1,16 +1,11 @@
 // The checks behind a verdict. The first words of each message are Horovod's: scripts and tests look for them.
 #include <algorithm>
 
+#include "core/shape.h"
 #include "runtime/coordinator.h"
 
 namespace smddp {
 namespace {
-
-std::string ShapeText(const std::vector<int64_t>& shape) {
-  std::string text = "[";
-  for (size_t i = 0; i < shape.size(); ++i) text += (i == 0 ? "" : ", ") + std::to_string(shape[i]);
-  return text + "]";
-}
 
 // A request of one rank beside that of another.
 struct Pair {
