@@ -22,5 +22,6 @@ constexpr uint8_t kNodeReduceScatterStage = 0;
 constexpr uint8_t kRailReduceScatterStage = 1;
 constexpr uint8_t kRailAllgatherStage = 2;
 constexpr uint8_t kNodeAllgatherStage = 3;
+static_assert(kNodeAllgatherStage <= kMaxStage);
 
 }  // namespace smddp

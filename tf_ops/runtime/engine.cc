@@ -92,13 +92,13 @@ void Engine::SubmitNamed(NamedRequest request) {
   if (!failed_.ok()) return request.done(failed_);
   trace_.Record("op_announced", request.announcement.name, 0);
   request.submitted_ns = NowNs();
-  const Announcement announcement = named_.Add(std::move(request));  // a copy: a verdict may come while it is sent
-  Announce(announcement);
+  Announce(named_.Add(std::move(request)));
 }
 
-void Engine::Announce(const Announcement& announcement) {
+// By value: a verdict may come, and take the request away, while it is sent.
+void Engine::Announce(Announcement announcement) {
   const int coordinator = CoordinatorOf(announcement, topology().size());
-  if (coordinator == topology().rank()) return OnAnnouncement(coordinator, announcement);
+  if (coordinator == topology().rank()) return OnAnnouncement(coordinator, std::move(announcement));
   Post(coordinator, Encode(announcement));
 }
 
@@ -108,12 +108,16 @@ void Engine::OnAnnouncement(int from, Announcement announcement) {
 }
 
 void Engine::SendVerdict(const Verdict& verdict, const std::vector<int>& to) {
+  const std::string message = Encode(verdict);
+  bool to_me = false;
   for (int rank : to) {
-    if (rank != topology().rank()) Post(rank, Encode(verdict));
+    if (rank == topology().rank()) {
+      to_me = true;
+    } else {
+      Post(rank, message);
+    }
   }
-  for (int rank : to) {
-    if (rank == topology().rank()) OnVerdict(verdict);
-  }
+  if (to_me) OnVerdict(verdict);
 }
 
 void Engine::OnVerdict(const Verdict& verdict) {
@@ -205,6 +209,12 @@ void Engine::Post(int to, std::string message) {
   if (!status.ok()) Fail(status, /*tell_others=*/true);  // once: Fail sets `failed_` before it posts
 }
 
+void Engine::PostToOthers(const std::string& message) {
+  for (int rank : topology().world().world_ranks()) {
+    if (rank != topology().rank()) Post(rank, message);
+  }
+}
+
 bool Engine::ReadControl() {
   Message message;
   bool moved = false;
@@ -245,11 +255,7 @@ void Engine::Fail(const Status& why, bool tell_others) {
   if (!failed_.ok()) return;
   failed_ = why;
   Log(LogLevel::kError, why.message());
-  if (tell_others) {
-    for (int rank : topology().world().world_ranks()) {
-      if (rank != topology().rank()) Post(rank, EncodeAbort(why));
-    }
-  }
+  if (tell_others) PostToOthers(EncodeAbort(why));
   const bool quiet = parts_->world().Abort();
   std::list<RunningTask> tasks = std::move(tasks_);
   tasks_.clear();
@@ -265,18 +271,14 @@ void Engine::Fail(const Status& why, bool tell_others) {
 void Engine::Leave() {
   inbox_.Close();
   DrainInbox();
-  const bool clean = tasks_.empty() && !named_.waiting() && !plans_.waiting();
   if (failed_.ok()) {
-    for (int rank : topology().world().world_ranks()) {
-      if (rank != topology().rank()) Post(rank, EncodeGoodbye(clean));
-    }
-    const Status ended(Code::kAborted,
-                       "The session was shut down (hvd.shutdown or the end of the program) while the "
-                       "operation was under way.");
-    failed_ = ended;
+    const bool clean = tasks_.empty() && !named_.waiting() && !plans_.waiting();
+    PostToOthers(EncodeGoodbye(clean));
     if (!clean) {
-      failed_ = Status();
-      Fail(ended, /*tell_others=*/false);
+      Fail(Status(Code::kAborted,
+                  "The session was shut down (hvd.shutdown or the end of the program) while the operation was under "
+                  "way."),
+           /*tell_others=*/false);
     }
   }
   const Deadline deadline = Deadline::After(kFlushSeconds);

@@ -57,9 +57,10 @@ class Engine {
   void OnAnnouncement(int from, Announcement announcement);
   void OnVerdict(const Verdict& verdict);
   void OnGoodbye(int from, bool clean);
-  void Announce(const Announcement& announcement);
+  void Announce(Announcement announcement);
   void SendVerdict(const Verdict& verdict, const std::vector<int>& to);
   void Post(int to, std::string message);
+  void PostToOthers(const std::string& message);
   void Run(RunningTask task);
   bool StepTasks();
   void Fail(const Status& why, bool tell_others);

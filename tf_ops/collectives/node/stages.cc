@@ -9,20 +9,19 @@ namespace {
 
 class StageTask : public Task {
  public:
-  explicit StageTask(std::shared_ptr<Chunk> chunk) : chunk_(std::move(chunk)) {}
+  explicit StageTask(std::shared_ptr<Chunk> chunk) : chunk_(std::move(chunk)), reducers_(chunk_->other_reducers()) {}
 
   Result<Progress> Step() override {
-    const std::vector<int> reducers = chunk_->other_reducers();
-    if (reducers.empty()) return Progress::kDone;
+    if (reducers_.empty()) return Progress::kDone;
     NodeChannel& node = chunk_->fabric.node;
     Slot slot;
     if (!node.Reserve(Pool::kStage, &slot)) return Progress::kWaiting;
-    for (int reducer : reducers) {
+    for (int reducer : reducers_) {
       const Range shard = chunk_->shard_of(reducer);
       const size_t offset = (shard.begin - chunk_->range.begin) * chunk_->element_size();
       chunk_->call.view->Pack(shard, slot.memory.data + offset);
     }
-    node.Publish(slot, chunk_->tag(kNodeReduceScatterStage), chunk_->range.size() * chunk_->element_size(), reducers);
+    node.Publish(slot, chunk_->tag(kNodeReduceScatterStage), chunk_->range.size() * chunk_->element_size(), reducers_);
     node.Release(&slot);
     return Progress::kDone;
   }
@@ -30,11 +29,13 @@ class StageTask : public Task {
 
  private:
   std::shared_ptr<Chunk> chunk_;
+  const std::vector<int> reducers_;
 };
 
 class SumTask : public Task {
  public:
-  explicit SumTask(std::shared_ptr<Chunk> chunk) : chunk_(std::move(chunk)), loans_(chunk_->fabric.node.size()) {}
+  explicit SumTask(std::shared_ptr<Chunk> chunk)
+      : chunk_(std::move(chunk)), others_(chunk_->other_members()), loans_(chunk_->fabric.node.size()) {}
 
   Result<Progress> Step() override {
     if (!AllHere()) return Progress::kWaiting;
@@ -53,12 +54,12 @@ class SumTask : public Task {
   bool AllHere() {
     const Tag tag = chunk_->tag(kNodeReduceScatterStage);
     // All or nothing: a contribution that was taken could not be evacuated while the others are waited for.
-    for (int member : chunk_->other_members()) {
+    for (int member : others_) {
       if (loans_[member].peer >= 0 || node().Has(member, tag)) continue;
       waiting_for_ = member;
       return false;
     }
-    for (int member : chunk_->other_members()) {
+    for (int member : others_) {
       if (loans_[member].peer < 0) node().Take(member, tag, &loans_[member]);
     }
     return true;
@@ -85,7 +86,7 @@ class SumTask : public Task {
     }
     chunk_->fabric.compute.Reduce(chunk_->sum.data, sources.data(), static_cast<int>(sources.size()), shard.size(),
                                   chunk_->call.view->wire(), chunk_->call.op);
-    for (int member : chunk_->other_members()) node().Return(loans_[member]);
+    for (int member : others_) node().Return(loans_[member]);
   }
 
   // My own contribution where it lies, or packed into the place of the sum when it has to be converted.
@@ -96,6 +97,7 @@ class SumTask : public Task {
   }
 
   std::shared_ptr<Chunk> chunk_;
+  const std::vector<int> others_;
   std::vector<Loan> loans_;  // by local rank
   int waiting_for_ = 0;
 };

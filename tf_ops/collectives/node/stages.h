@@ -6,8 +6,9 @@
 //   Publish  show the sum to the node and unpack it into my own output
 //   Collect  unpack the other reducers' sums as they come
 //
-// Collect runs beside Sum and Publish, not after them: a published sum is always read, so result slots always come
-// free, whatever else the ranks are in the middle of. That is why this cannot deadlock (docs/decisions/0002).
+// Collect runs beside Sum and Publish, not after them, so that a published sum is read as soon as it is there. That
+// slots always come free, whatever the ranks are in the middle of, is NodeChannel::Evacuate's doing
+// (docs/decisions/0002).
 #pragma once
 
 #include <memory>
