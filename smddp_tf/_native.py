@@ -17,7 +17,6 @@ __all__ = [
     "allreduce_list",
     "barrier",
     "broadcast_list",
-    "is_movable",
     "is_plannable",
     "reduce_gradient",
     "reduce_slices",
@@ -101,11 +100,6 @@ def scaled(tensor: tf.Tensor, factor: float) -> tf.Tensor:
     if tensor.dtype.is_integer:
         return tf.cast(tf.cast(tensor, tf.float64) * factor, tensor.dtype)
     return tensor * tf.cast(factor, tensor.dtype)
-
-
-def is_movable(dtype: tf.DType) -> bool:
-    """True when tensors of this dtype can be broadcast and gathered."""
-    return dtype in _MOVABLE
 
 
 def is_plannable(tensor: tf.Tensor) -> bool:

@@ -45,7 +45,6 @@ class NodeChannel {
   int size() const { return layout_.members; }
   Doorbell& doorbell() { return *layout_.doorbell(segments_[position_]); }
   int64_t bytes_published() const { return bytes_published_; }
-  size_t slot_bytes(Pool pool) const { return layout_.slot_bytes[static_cast<int>(pool)]; }
 
   bool Reserve(Pool pool, Slot* slot);
   // May be called once per slot and reader. The writes to the slot are visible to whoever takes the note.
