@@ -103,6 +103,16 @@ def test_allreduce(hosts: list[str], dtype: str, planned: bool) -> None:
             check(outputs, reduced(inputs, op), exact, f"{dtype}, op {op}, {length} elements")
 
 
+@pytest.mark.parametrize("length", [255, 256, 257])
+@pytest.mark.parametrize("layout", ["1", "3", "2+1", "2+2+2+2"])
+def test_small_ones_are_carried_by_the_announcements(layout: str, length: int) -> None:
+    """1,024 bytes are the most that an announcement carries; the element beyond takes the way of all large ones."""
+    hosts = LAYOUTS[layout]
+    inputs = [brought(rank, length, "float32", SUM) for rank in range(len(hosts))]
+    outputs = allreduce(hosts, inputs, "float32", AVERAGE, False, prescale=0.5, postscale=4.0)
+    check(outputs, reduced(inputs, SUM) * 2 / len(hosts), False, f"{length} elements")
+
+
 @over_matching
 @pytest.mark.parametrize("dtype", ["float32", "float64", "float16", "bfloat16", "int32", "int64"])
 @over_layouts

@@ -72,6 +72,7 @@ std::string Encode(const Announcement& announcement) {
   PutWireDType(&writer, announcement.wire_dtype);
   writer.Put(static_cast<uint32_t>(announcement.facts.size()));
   for (const std::string& fact : announcement.facts) writer.PutText(fact);
+  writer.PutText(announcement.data);
   writer.Put(static_cast<uint8_t>(announcement.duplicate));
   return writer.Take();
 }
@@ -91,6 +92,7 @@ bool Decode(std::string_view message, Announcement* announcement) {
   announcement->wire_dtype = GetWireDType(&reader);
   const uint32_t facts = reader.Get<uint32_t>();
   for (uint32_t i = 0; i < facts && reader.ok(); ++i) announcement->facts.push_back(reader.GetText());
+  announcement->data = reader.GetText();
   announcement->duplicate = reader.Get<uint8_t>() != 0;
   return reader.at_end() && Sane(*announcement);
 }
@@ -101,6 +103,7 @@ std::string Encode(const Verdict& verdict) {
   PutStatus(&writer, verdict.status);
   writer.Put(verdict.operation);
   writer.PutList(verdict.dim0_of_rank);
+  writer.PutText(verdict.data);
   return writer.Take();
 }
 
@@ -111,6 +114,7 @@ bool Decode(std::string_view message, Verdict* verdict) {
   verdict->status = GetStatus(&reader);
   verdict->operation = reader.Get<uint32_t>();
   verdict->dim0_of_rank = reader.GetList<int64_t>();
+  verdict->data = reader.GetText();
   return reader.at_end() && verdict->operation <= kMaxOperation;
 }
 

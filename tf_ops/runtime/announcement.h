@@ -29,6 +29,7 @@ struct Announcement {
   double postscale = 1.0;
   WireDType wire_dtype;            // kAllreduce
   std::vector<std::string> facts;  // kPlan: fusion/plan.h DescribePlan
+  std::string data;                // kAllreduce: what a small one brings (runtime/carried.h)
   bool duplicate = false;          // this rank had another request of that name waiting
 };
 
@@ -37,6 +38,7 @@ struct Verdict {
   Status status;  // not OK: the ranks disagree; the same on every rank
   uint32_t operation = 0;
   std::vector<int64_t> dim0_of_rank;  // kAllgather
+  std::string data;                   // kAllreduce: what a small one gives
 };
 
 // Every control message begins with one of these.

@@ -1,5 +1,6 @@
 #include "runtime/coordinator.h"
 
+#include "runtime/carried.h"
 #include "runtime/operation_id.h"
 
 namespace smddp {
@@ -32,12 +33,22 @@ std::optional<Verdict> Coordinator::Add(int rank, Announcement announcement, int
   verdict.name = name;
   verdict.status = Validate(oldest.by_rank, topology_.size());
   verdict.operation = NextOperation(oldest.by_rank.begin()->second.kind);
-  if (verdict.status.ok() && oldest.by_rank.begin()->second.kind == RequestKind::kAllgather) {
-    for (const auto& [from, request] : oldest.by_rank) verdict.dim0_of_rank.push_back(request.shapes[0][0]);
-  }
+  if (verdict.status.ok()) Complete(oldest.by_rank, &verdict);
   entries.pop_front();
   if (entries.empty()) waiting_.erase(name);
   return verdict;
+}
+
+void Coordinator::Complete(const std::map<int, Announcement>& by_rank, Verdict* verdict) const {
+  const Announcement& first = by_rank.begin()->second;
+  if (first.kind == RequestKind::kAllgather) {
+    for (const auto& [rank, request] : by_rank) verdict->dim0_of_rank.push_back(request.shapes[0][0]);
+  }
+  if (first.kind == RequestKind::kAllreduce && !first.data.empty()) {
+    Result<std::string> reduced = ReduceCarried(by_rank, compute_);
+    verdict->status = reduced.status();
+    if (reduced.ok()) verdict->data = std::move(*reduced);
+  }
 }
 
 uint32_t Coordinator::NextOperation(RequestKind kind) {

@@ -1,5 +1,6 @@
-// Collects what the ranks announce under one name and decides: go, or an error in the same words for everybody. No
-// rank is special: a name's coordinator is the rank that the name's hash picks. Pure logic, no I/O.
+// Collects what the ranks announce under one name and decides: go, or an error in the same words for everybody. What
+// small allreduces bring it sums itself. No rank is special: a name's coordinator is the rank that the name's hash
+// picks. Pure logic, no I/O.
 //
 // Threads: the engine's.
 #pragma once
@@ -10,6 +11,7 @@
 #include <string>
 #include <vector>
 
+#include "compute/compute.h"
 #include "runtime/announcement.h"
 #include "topology/topology.h"
 
@@ -20,7 +22,8 @@ int CoordinatorOf(const Announcement& announcement, int size);
 
 class Coordinator {
  public:
-  explicit Coordinator(const Topology& topology) : topology_(topology) {}
+  // Both outlive it.
+  Coordinator(const Topology& topology, const Compute& compute) : topology_(topology), compute_(compute) {}
 
   // The verdict once the last rank has announced; `now_ns` starts the clock of the stall watch.
   std::optional<Verdict> Add(int rank, Announcement announcement, int64_t now_ns);
@@ -47,12 +50,15 @@ class Coordinator {
   std::string DescribeWaiting(const std::string& name, const Entry& entry, int64_t now_ns) const;
   Entry& EntryFor(const std::string& name, int rank, int64_t now_ns);
 
+  // What the verdict of ranks that agree carries.
+  void Complete(const std::map<int, Announcement>& by_rank, Verdict* verdict) const;
   uint32_t NextOperation(RequestKind kind);
   // Takes out the entries that `doomed` picks, as errors in the words of `why`.
   template <class Doomed, class Why>
   std::vector<Expired> ExpelIf(Doomed doomed, Why why);
 
   const Topology& topology_;
+  const Compute& compute_;
   // By name, oldest first: a rank's second announcement of a name belongs to the second entry.
   std::map<std::string, std::deque<Entry>> waiting_;
   uint32_t count_ = 0, plan_count_ = 0;

@@ -26,7 +26,7 @@ Engine::Engine(std::unique_ptr<FabricParts> parts, const Env& env)
     : parts_(std::move(parts)),
       env_(env),
       backoff_(MakeBackoff(*parts_)),
-      coordinator_(parts_->fabric().topology),
+      coordinator_(parts_->fabric().topology, parts_->fabric().compute),
       plans_(
           parts_->fabric(), FusionLimits{env.bucket_bytes}, [this](RunningTask task) { Run(std::move(task)); },
           trace_) {}

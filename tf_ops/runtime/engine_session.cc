@@ -6,6 +6,7 @@
 #include "collectives/p2p/allgather.h"
 #include "collectives/p2p/broadcast.h"
 #include "core/shape.h"
+#include "runtime/carried.h"
 #include "runtime/operation_id.h"
 #include "runtime/scalings.h"
 
@@ -26,14 +27,17 @@ Announcement Announce(RequestKind kind, const std::string& name, const std::vect
 // A group of tensors that is reduced together: one fused view for each run of equal dtypes.
 struct AllreduceJob {
   AllreduceRequest request;
-  std::vector<std::unique_ptr<FusedView>> views;
+  ReduceOp op = ReduceOp::kSum;
+  FusedViews views;
 };
 
-void FuseRuns(AllreduceJob* job, const Fabric& fabric, const Scalings& scalings) {
-  const std::vector<TensorRef>& tensors = job->request.tensors;
+std::shared_ptr<AllreduceJob> MakeAllreduceJob(const Fabric& fabric, AllreduceRequest request) {
+  auto job = std::make_shared<AllreduceJob>();
+  const Scalings scalings = ScalingsFor(request.op, request.prescale, request.postscale, fabric.topology.size());
+  const std::vector<TensorRef>& tensors = request.tensors;
   for (size_t at = 0; at < tensors.size();) {
     const DType dtype = tensors[at].dtype;
-    const DType wire = Narrowed(dtype, job->request.wire_dtype);
+    const DType wire = Narrowed(dtype, request.wire_dtype);
     std::vector<Piece> pieces;
     for (; at < tensors.size() && tensors[at].dtype == dtype; ++at) {
       pieces.push_back({tensors[at].input, tensors[at].output, tensors[at].elements()});
@@ -41,15 +45,15 @@ void FuseRuns(AllreduceJob* job, const Fabric& fabric, const Scalings& scalings)
     job->views.push_back(
         std::make_unique<FusedView>(dtype, wire, pieces, scalings.before, scalings.after, fabric.compute));
   }
+  job->op = scalings.op;
+  job->request = std::move(request);
+  return job;
 }
 
-TaskPtr BeginAllreduce(const Fabric& fabric, AllreduceJob* job, uint32_t operation) {
-  const Scalings scalings =
-      ScalingsFor(job->request.op, job->request.prescale, job->request.postscale, fabric.topology.size());
-  FuseRuns(job, fabric, scalings);
+TaskPtr BeginAllreduce(const Fabric& fabric, const AllreduceJob& job, uint32_t operation) {
   std::vector<TaskFactory> stages;
-  for (const auto& view : job->views) {
-    const FusedCall call = {operation, view.get(), scalings.op};
+  for (const auto& view : job.views) {
+    const FusedCall call = {operation, view.get(), job.op};
     stages.push_back([&fabric, call] { return HierarchicalAllreduce(fabric, *Algorithms().front(), call); });
   }
   return Sequence(std::move(stages));
@@ -126,10 +130,12 @@ void EngineSession::Allreduce(AllreduceRequest request, DoneCallback done) {
   named.announcement.prescale = request.prescale;
   named.announcement.postscale = request.postscale;
   named.announcement.wire_dtype = request.wire_dtype;
-  auto job = std::make_shared<AllreduceJob>();
-  job->request = std::move(request);
+  const auto job = MakeAllreduceJob(engine_.fabric(), std::move(request));
+  if (FitsInMessage(job->views)) named.announcement.data = PackAll(job->views);
   named.begin = [this, job](const Verdict& verdict) -> Result<TaskPtr> {
-    return BeginAllreduce(engine_.fabric(), job.get(), verdict.operation);
+    if (verdict.data.empty()) return BeginAllreduce(engine_.fabric(), *job, verdict.operation);
+    SMDDP_RETURN_IF_ERROR(UnpackAll(job->views, verdict.data));
+    return TaskPtr();
   };
   named.keep = job;
   named.done = std::move(done);

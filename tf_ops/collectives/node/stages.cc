@@ -38,7 +38,9 @@ class StageTask : public Task {
 class SumTask : public Task {
  public:
   explicit SumTask(std::shared_ptr<Chunk> chunk)
-      : chunk_(std::move(chunk)), others_(chunk_->other_members()), loans_(chunk_->fabric.node.size()),
+      : chunk_(std::move(chunk)),
+        others_(chunk_->other_members()),
+        loans_(chunk_->fabric.node.size()),
         sources_(loans_.size()) {}
 
   Result<Progress> Step() override {
@@ -115,7 +117,7 @@ class SumTask : public Task {
 
   std::shared_ptr<Chunk> chunk_;
   const std::vector<int> others_;
-  std::vector<Loan> loans_;             // by local rank
+  std::vector<Loan> loans_;           // by local rank
   std::vector<const void*> sources_;  // by local rank, of one block
   int waiting_for_ = 0;
 };

@@ -1,0 +1,76 @@
+#include "runtime/carried.h"
+
+#include <algorithm>
+
+#include "core/shape.h"
+
+namespace smddp {
+namespace {
+
+int64_t WireBytes(const FusedView& view) { return view.elements() * static_cast<int64_t>(SizeOf(view.wire())); }
+
+Status WrongLength(const std::string& what, size_t expected, size_t came) {
+  return Status(Code::kInternal, what + ": expected " + std::to_string(expected) + " bytes, received " +
+                                     std::to_string(came) + ". Do all ranks run the same version of smddp_tf?");
+}
+
+}  // namespace
+
+int64_t WireBytes(const FusedViews& views) {
+  int64_t bytes = 0;
+  for (const auto& view : views) bytes += WireBytes(*view);
+  return bytes;
+}
+
+bool FitsInMessage(const FusedViews& views) {
+  const int64_t bytes = WireBytes(views);
+  const auto reducible = [](const auto& view) { return IsReducible(view->wire()); };
+  return bytes > 0 && bytes <= kMostCarriedBytes && std::all_of(views.begin(), views.end(), reducible);
+}
+
+std::string PackAll(const FusedViews& views) {
+  std::string bytes(static_cast<size_t>(WireBytes(views)), '\0');
+  char* at = bytes.data();
+  for (const auto& view : views) {
+    view->Pack({0, view->elements()}, at);
+    at += WireBytes(*view);
+  }
+  return bytes;
+}
+
+Status UnpackAll(const FusedViews& views, const std::string& bytes) {
+  const size_t expected = static_cast<size_t>(WireBytes(views));
+  if (bytes.size() != expected) return WrongLength("The result of a small allreduce", expected, bytes.size());
+  const char* at = bytes.data();
+  for (const auto& view : views) {
+    view->Unpack({0, view->elements()}, at);
+    at += WireBytes(*view);
+  }
+  return Status::Ok();
+}
+
+Result<std::string> ReduceCarried(const std::map<int, Announcement>& by_rank, const Compute& compute) {
+  const Announcement& first = by_rank.begin()->second;
+  size_t expected = 0;
+  for (size_t i = 0; i < first.dtypes.size(); ++i) {
+    expected += ElementCount(first.shapes[i]) * SizeOf(Narrowed(first.dtypes[i], first.wire_dtype));
+  }
+  for (const auto& [rank, announcement] : by_rank) {
+    if (announcement.data.size() == expected) continue;
+    return WrongLength("'" + first.name + "' of rank " + std::to_string(rank), expected, announcement.data.size());
+  }
+  std::string result(expected, '\0');
+  const ReduceOp op = first.op == ReduceOp::kAverage ? ReduceOp::kSum : first.op;  // the ranks divide when unpacking
+  size_t at = 0;
+  for (size_t i = 0; i < first.dtypes.size(); ++i) {
+    const DType wire = Narrowed(first.dtypes[i], first.wire_dtype);
+    const int64_t elements = ElementCount(first.shapes[i]);
+    std::vector<const void*> sources;
+    for (const auto& [rank, announcement] : by_rank) sources.push_back(announcement.data.data() + at);
+    compute.Reduce(result.data() + at, sources.data(), static_cast<int>(sources.size()), elements, wire, op);
+    at += static_cast<size_t>(elements) * SizeOf(wire);
+  }
+  return result;
+}
+
+}  // namespace smddp
