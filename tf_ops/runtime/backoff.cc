@@ -9,6 +9,11 @@ namespace {
 
 constexpr int64_t kFirstSleepUs = 50;
 
+struct Rounds {
+  int spins, yields;
+};
+constexpr Rounds kRounds[] = {{2000, 50}, {20, 100}, {5, 1000}};  // by Cores
+
 inline void Pause() {
 #if defined(__x86_64__)
   __builtin_ia32_pause();
@@ -19,10 +24,15 @@ inline void Pause() {
 
 }  // namespace
 
-Backoff::Backoff(Doorbell& doorbell, bool crowded, bool polled)
+Cores CoresFor(int local_size, int cores) {
+  if (cores < local_size) return Cores::kCrowded;
+  return cores < 2 * local_size ? Cores::kShared : Cores::kPlenty;
+}
+
+Backoff::Backoff(Doorbell& doorbell, Cores cores, bool polled)
     : doorbell_(doorbell),
-      spins_(crowded ? 20 : 2000),
-      yields_(crowded ? 100 : 50),
+      spins_(kRounds[static_cast<int>(cores)].spins),
+      yields_(kRounds[static_cast<int>(cores)].yields),
       longest_expecting_us_(polled ? 500 : 5000),
       longest_idle_us_(polled ? 5000 : 100000) {}
 

@@ -8,11 +8,19 @@
 
 namespace smddp {
 
+// How many cores the ranks of a node have. Who spins on a core that another rank needs keeps it from answering; a
+// yield lets it run at once and costs less than falling asleep and being woken (measured: docs/decisions/0006).
+enum class Cores {
+  kPlenty,   // two or more for each rank
+  kShared,   // at least one: the engine thread shares it with its caller
+  kCrowded,  // more ranks than cores
+};
+Cores CoresFor(int local_size, int cores);
+
 class Backoff {
  public:
-  // `crowded`: more engine and compute threads than cores, so spinning takes time from those who should answer.
   // `polled`: some peer cannot ring the doorbell (another host), so sleeps stay short.
-  Backoff(Doorbell& doorbell, bool crowded, bool polled);
+  Backoff(Doorbell& doorbell, Cores cores, bool polled);
 
   void Reset() { idle_rounds_ = 0; }
   // Nothing moved in the last round. `seen` is the doorbell's count from before that round; `expecting`: something is

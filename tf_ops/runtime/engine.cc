@@ -15,9 +15,9 @@ constexpr int kEvacuateAfterRounds = 64;
 constexpr double kFlushSeconds = 5.0;
 
 Backoff MakeBackoff(FabricParts& parts) {
-  const int local_size = parts.fabric().topology.local_size();
-  const bool crowded = static_cast<int>(std::thread::hardware_concurrency()) < 2 * local_size;
-  return Backoff(parts.node().doorbell(), crowded, /*polled=*/!parts.world().rings_doorbell());
+  const int cores = static_cast<int>(std::thread::hardware_concurrency());
+  return Backoff(parts.node().doorbell(), CoresFor(parts.fabric().topology.local_size(), cores),
+                 /*polled=*/!parts.world().rings_doorbell());
 }
 
 }  // namespace
