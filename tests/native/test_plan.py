@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import math
+import random
+from collections.abc import Sequence
 
 import pytest
 from hypothesis import given
@@ -22,8 +24,9 @@ wire_dtypes = st.sampled_from(["", "float16", "bfloat16", "float32"])
 limits = st.sampled_from([0, 1, 100, 4096, 1 << 30])
 
 
-def plan(tensors: list[tuple[str, list[int]]], wire_dtype: str, limit: int) -> list[dict]:
-    return _core.plan_buckets([dtype for dtype, _ in tensors], [shape for _, shape in tensors], wire_dtype, limit)
+def plan(tensors: list[tuple[str, list[int]]], wire_dtype: str, limit: int, order: Sequence[int] = ()) -> list[dict]:
+    dtypes, shapes = [dtype for dtype, _ in tensors], [shape for _, shape in tensors]
+    return _core.plan_buckets(dtypes, shapes, wire_dtype, limit, order)
 
 
 def wire_bytes(bucket: dict) -> int:
@@ -34,8 +37,29 @@ def wire_bytes(bucket: dict) -> int:
 def test_every_tensor_has_one_place_in_order(tensors: list, wire_dtype: str, limit: int) -> None:
     buckets = plan(tensors, wire_dtype, limit)
     slots = [tuple(slot) for bucket in buckets for slot in bucket["slots"]]
-    assert [tensor for tensor, _, _ in slots] == list(range(len(tensors)))
-    assert [elements for _, _, elements in slots] == [math.prod(shape) for _, shape in tensors]
+    assert sorted(tensor for tensor, _, _ in slots) == list(range(len(tensors)))
+    assert all(elements == math.prod(tensors[tensor][1]) for tensor, _, elements in slots)
+    for dtype in SIZES:
+        of_dtype = [tensor for tensor, _, _ in slots if tensors[tensor][0] == dtype]
+        assert of_dtype == sorted(of_dtype)
+    firsts = [bucket["slots"][0][0] for bucket in buckets]
+    assert firsts == sorted(firsts)
+
+
+@given(tensor_lists, wire_dtypes, limits, st.randoms(use_true_random=False))
+def test_another_order_is_another_list(tensors: list, wire_dtype: str, limit: int, rng: random.Random) -> None:
+    order = list(range(len(tensors)))
+    rng.shuffle(order)
+    permuted = plan([tensors[i] for i in order], wire_dtype, limit)
+    for bucket in permuted:
+        bucket["slots"] = [(order[tensor], *rest) for tensor, *rest in bucket["slots"]]
+    assert plan(tensors, wire_dtype, limit, order) == permuted
+
+
+@pytest.mark.parametrize("order", [[0], [0, 0], [0, 2], [0, -1], [0, 1, 2]])
+def test_an_order_holds_every_tensor_once(order: list[int]) -> None:
+    with pytest.raises(ValueError, match="every tensor once"):
+        plan([("float32", [1])] * 2, "", 0, order)
 
 
 @given(tensor_lists, wire_dtypes, limits)
@@ -60,9 +84,10 @@ def test_a_bucket_keeps_the_limit_unless_one_tensor_passes_it(tensors: list, wir
 @given(tensor_lists, wire_dtypes, limits)
 def test_a_bucket_is_closed_only_for_a_reason(tensors: list, wire_dtype: str, limit: int) -> None:
     buckets = plan(tensors, wire_dtype, limit)
-    for this, following in zip(buckets, buckets[1:]):
-        first_bytes = following["slots"][0][2] * SIZES[following["wire_dtype"]]
-        assert this["dtype"] != following["dtype"] or wire_bytes(this) + first_bytes > limit
+    for dtype in SIZES:
+        of_dtype = [bucket for bucket in buckets if bucket["dtype"] == dtype]
+        for this, following in zip(of_dtype, of_dtype[1:]):
+            assert wire_bytes(this) + following["slots"][0][2] * SIZES[following["wire_dtype"]] > limit
 
 
 @given(tensor_lists, wire_dtypes)

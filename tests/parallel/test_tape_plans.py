@@ -122,6 +122,39 @@ def test_a_step_that_fails_on_one_rank_ends_on_all(hvd, rank, size):
     assert hvd.allreduce(tf.constant(1.0)) == 1.0
 
 
+def test_a_first_step_that_fails_on_one_rank_ends_on_all(hvd, rank, size):
+    """No order was ever adopted: what was handed over must not wait for it, and the next session starts anew."""
+    if size == 1:
+        pytest.skip("nothing travels")
+    from smddp_tf.reduction import GradientReducer
+
+    variables = [tf.Variable([1.0, 2.0]), tf.Variable(tf.ones([2], tf.float64))]
+    reducer = GradientReducer("test.failing_first")
+
+    def make_step():
+        @tf.function
+        def step(fail):
+            with tf.control_dependencies([tf.debugging.Assert(tf.logical_not(fail), ["deliberate"])]):
+                late = tf.identity(variables[1])
+            return reducer([variables[0] * 2.0, late * (rank + 1.0)], variables)
+
+        return step
+
+    try:
+        with pytest.raises(
+            tf.errors.OpError, match="deliberate" if rank == 0 else "gave up a step|has ended its session"
+        ):
+            make_step()(tf.constant(rank == 0))
+    finally:
+        hvd.shutdown()
+        hvd.init()
+    step = make_step()
+    for _ in range(3):
+        first, second = step(tf.constant(False))
+        np.testing.assert_array_equal(first, [2.0, 4.0])
+        np.testing.assert_array_equal(second, [mean_weight(size)] * 2)
+
+
 def test_another_plan_on_one_rank_is_an_error_on_all(hvd, rank, size):
     if size == 1:
         pytest.skip("one rank cannot disagree")

@@ -81,6 +81,10 @@ const std::vector<EnvVariable>& EnvVariables() {
       {"SMDDP_CPU_ISA", "", "auto",
        "Instruction set of the CPU kernels: auto, generic, avx2 or avx512. One the CPU lacks falls back to the best it "
        "has."},
+      {"SMDDP_GRADIENT_ORDER", "", "observed",
+       "How the gradients of a step are put into fusion buckets: observed (from the second step on in the order in "
+       "which "
+       "they came to rank 0 in the first) or listed (in the order of the variables). Rank 0's value counts."},
       {"SMDDP_HOST_ID", "", "",
        "Text that replaces the host's identity: ranks with equal text form a node. Lets one machine pretend to be "
        "several, or splits ranks that cannot share memory. Empty: host name, boot id and the shared-memory device."},
@@ -102,6 +106,7 @@ Result<Env> ReadEnv() {
   Env env;
   env.host_id = Find("SMDDP_HOST_ID").text;
   env.cpu_isa = Find("SMDDP_CPU_ISA").text;
+  env.gradient_order = Find("SMDDP_GRADIENT_ORDER").text;
   env.log_level = Find("SMDDP_LOG_LEVEL").text;
   env.mpi = Find("SMDDP_MPI").text;
   SMDDP_RETURN_IF_ERROR(ReadBytes("SMDDP_BUCKET_BYTES", 0, &env.bucket_bytes));
@@ -111,6 +116,9 @@ Result<Env> ReadEnv() {
   SMDDP_RETURN_IF_ERROR(ReadSeconds("SMDDP_START_TIMEOUT", &env.start_timeout_s));
   if (env.mpi != "auto" && env.mpi != "on" && env.mpi != "off") {
     return Unreadable(Find("SMDDP_MPI"), "auto, on or off");
+  }
+  if (env.gradient_order != "observed" && env.gradient_order != "listed") {
+    return Unreadable(Find("SMDDP_GRADIENT_ORDER"), "observed or listed");
   }
   if (IsTrue(Get("HOROVOD_STALL_CHECK_DISABLE"))) env.stall_warn_s = env.stall_error_s = 0;
   return env;

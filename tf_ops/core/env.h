@@ -16,6 +16,7 @@ struct Env {
   int64_t bucket_bytes = 0;    // SMDDP_BUCKET_BYTES, HOROVOD_FUSION_THRESHOLD
   int64_t chunk_bytes = 0;     // SMDDP_CHUNK_BYTES
   std::string cpu_isa;         // SMDDP_CPU_ISA
+  std::string gradient_order;  // SMDDP_GRADIENT_ORDER: observed, listed
   std::string log_level;       // SMDDP_LOG_LEVEL, HOROVOD_LOG_LEVEL
   double stall_warn_s = 0;     // SMDDP_STALL_WARN_SECONDS, HOROVOD_STALL_CHECK_TIME_SECONDS
   double stall_error_s = 0;    // SMDDP_STALL_ERROR_SECONDS, HOROVOD_STALL_SHUTDOWN_TIME_SECONDS

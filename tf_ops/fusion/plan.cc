@@ -1,5 +1,7 @@
 #include "fusion/plan.h"
 
+#include <algorithm>
+#include <array>
 #include <cstdio>
 
 #include "core/shape.h"
@@ -37,24 +39,47 @@ DType Narrowed(DType dtype, const WireDType& wire) {
   return wire && IsFloating(dtype) && SizeOf(*wire) < SizeOf(dtype) ? *wire : dtype;
 }
 
-std::vector<Bucket> PlanBuckets(const PlanSpec& spec, const FusionLimits& limits) {
+std::vector<Bucket> PlanBuckets(const PlanSpec& spec, const FusionLimits& limits, const std::vector<int>& order) {
   std::vector<Bucket> buckets;
+  std::array<int, kDTypeCount> open;  // by dtype: its bucket that still takes tensors
+  open.fill(-1);
   for (size_t i = 0; i < spec.tensors.size(); ++i) {
-    const TensorSpec& tensor = spec.tensors[i];
+    const int index = order.empty() ? static_cast<int>(i) : order[i];
+    const TensorSpec& tensor = spec.tensors[index];
     const DType wire = Narrowed(tensor.dtype, spec.wire_dtype);
     const int64_t bytes = tensor.elements() * static_cast<int64_t>(SizeOf(wire));
-    const bool fits = !buckets.empty() && buckets.back().dtype == tensor.dtype &&
-                      buckets.back().wire_bytes() + bytes <= limits.bucket_bytes;
-    if (!fits) {
+    int& at = open[static_cast<int>(tensor.dtype)];
+    if (at < 0 || buckets[at].wire_bytes() + bytes > limits.bucket_bytes) {
+      at = static_cast<int>(buckets.size());
       buckets.emplace_back();
       buckets.back().dtype = tensor.dtype;
       buckets.back().wire_dtype = wire;
     }
-    Bucket& bucket = buckets.back();
-    bucket.slots.push_back({static_cast<int>(i), bucket.elements, tensor.elements()});
+    Bucket& bucket = buckets[at];
+    bucket.slots.push_back({index, bucket.elements, tensor.elements()});
     bucket.elements += tensor.elements();
   }
   return buckets;
+}
+
+bool SameGroups(const std::vector<Bucket>& a, const std::vector<Bucket>& b) {
+  const auto tensors_of = [](const Bucket& bucket) {
+    std::vector<int> tensors;
+    for (const BucketSlot& slot : bucket.slots) tensors.push_back(slot.tensor);
+    std::sort(tensors.begin(), tensors.end());
+    return tensors;
+  };
+  return std::equal(a.begin(), a.end(), b.begin(), b.end(),
+                    [&](const Bucket& left, const Bucket& right) { return tensors_of(left) == tensors_of(right); });
+}
+
+bool IsPermutation(const std::vector<int>& order, size_t tensors) {
+  std::vector<bool> seen(tensors, false);
+  for (const int index : order) {
+    if (index < 0 || static_cast<size_t>(index) >= tensors || seen[index]) return false;
+    seen[index] = true;
+  }
+  return order.size() == tensors;
 }
 
 std::vector<std::string> DescribePlan(const PlanSpec& spec) {

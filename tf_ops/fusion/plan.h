@@ -48,7 +48,7 @@ struct BucketSlot {
   int64_t elements = 0;
 };
 
-// Consecutive tensors of a plan, one dtype, one wire dtype.
+// Consecutive tensors of a plan (leaving out those of other dtypes), one dtype, one wire dtype.
 struct Bucket {
   DType dtype = DType::kFloat32;
   DType wire_dtype = DType::kFloat32;
@@ -62,9 +62,16 @@ struct FusionLimits {
   int64_t bucket_bytes = 25 << 20;  // of the wire dtype; 0 puts every tensor in a bucket of its own
 };
 
-// Walks the list in order and closes a bucket when the dtype changes or the next tensor would pass the limit. A
-// tensor larger than the limit has a bucket of its own. Tensors without elements have a slot but add nothing.
-std::vector<Bucket> PlanBuckets(const PlanSpec& spec, const FusionLimits& limits);
+// Walks the tensors in `order` (empty: as they are listed) with one open bucket for each dtype, and closes it when the
+// next tensor would pass the limit. A tensor larger than the limit has a bucket of its own. Tensors without elements
+// have a slot but add nothing. Buckets come in the order of their first tensors.
+std::vector<Bucket> PlanBuckets(const PlanSpec& spec, const FusionLimits& limits, const std::vector<int>& order = {});
+
+// Do both put the same tensors together, bucket by bucket? (The order inside of a bucket is of no consequence.)
+bool SameGroups(const std::vector<Bucket>& a, const std::vector<Bucket>& b);
+
+// Does `order` hold every number from 0 to `tensors` - 1 once?
+bool IsPermutation(const std::vector<int>& order, size_t tensors);
 
 // "tensor 3: float32 [10, 2]"
 std::string DescribeTensor(const PlanSpec& spec, int index);

@@ -15,6 +15,7 @@ void BindCompute(nanobind::module_& m);      // test access to the kernels
 void BindTopology(nanobind::module_& m);     // test access to the pure functions
 void BindPlan(nanobind::module_& m);
 void BindCluster(nanobind::module_& m);  // ranks as threads
+void BindSteps(nanobind::module_& m);    // training steps of such ranks
 
 // Becomes smddp_tf._core.EngineError, a RuntimeError.
 class EngineError : public std::runtime_error {

@@ -12,4 +12,5 @@ NB_MODULE(_core, m) {
   smddp::BindTopology(m);
   smddp::BindPlan(m);
   smddp::BindCluster(m);
+  smddp::BindSteps(m);
 }

@@ -118,6 +118,21 @@ bool Decode(std::string_view message, Verdict* verdict) {
   return reader.at_end() && verdict->operation <= kMaxOperation;
 }
 
+std::string Encode(const PlanOrder& order) {
+  WireWriter writer = Begin(ControlType::kPlanOrder);
+  writer.Put(order.plan);
+  writer.PutList(order.order);
+  return writer.Take();
+}
+
+bool Decode(std::string_view message, PlanOrder* order) {
+  WireReader reader(message);
+  if (!IsType(&reader, ControlType::kPlanOrder)) return false;
+  order->plan = reader.Get<int32_t>();
+  order->order = reader.GetList<int>();
+  return reader.at_end();
+}
+
 std::string EncodeGoodbye(bool clean) {
   WireWriter writer = Begin(ControlType::kGoodbye);
   writer.Put(static_cast<uint8_t>(clean));
@@ -147,7 +162,7 @@ bool DecodeAbort(std::string_view message, Status* why) {
 bool TypeOf(std::string_view message, ControlType* type) {
   if (message.empty()) return false;
   *type = static_cast<ControlType>(message[0]);
-  return *type >= ControlType::kAnnouncement && *type <= ControlType::kAbort;
+  return *type >= ControlType::kAnnouncement && *type <= ControlType::kPlanOrder;
 }
 
 }  // namespace smddp

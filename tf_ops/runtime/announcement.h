@@ -41,11 +41,18 @@ struct Verdict {
   std::string data;                   // kAllreduce: what a small one gives
 };
 
+// From rank 0, once for each plan: in which order the tensors are put into buckets from their second reduction on.
+struct PlanOrder {
+  int32_t plan = 0;        // its number on the wire
+  std::vector<int> order;  // empty: as listed, in the buckets of the first reduction
+};
+
 // Every control message begins with one of these.
-enum class ControlType : uint8_t { kAnnouncement = 1, kVerdict = 2, kGoodbye = 3, kAbort = 4 };
+enum class ControlType : uint8_t { kAnnouncement = 1, kVerdict = 2, kGoodbye = 3, kAbort = 4, kPlanOrder = 5 };
 
 std::string Encode(const Announcement& announcement);
 std::string Encode(const Verdict& verdict);
+std::string Encode(const PlanOrder& order);
 std::string EncodeGoodbye(bool clean);
 std::string EncodeAbort(const Status& why);
 
@@ -53,6 +60,7 @@ std::string EncodeAbort(const Status& why);
 bool TypeOf(std::string_view message, ControlType* type);
 bool Decode(std::string_view message, Announcement* announcement);
 bool Decode(std::string_view message, Verdict* verdict);
+bool Decode(std::string_view message, PlanOrder* order);
 bool DecodeGoodbye(std::string_view message, bool* clean);
 bool DecodeAbort(std::string_view message, Status* why);
 

@@ -28,8 +28,9 @@ Engine::Engine(std::unique_ptr<FabricParts> parts, const Env& env)
       backoff_(MakeBackoff(*parts_)),
       coordinator_(parts_->fabric().topology, parts_->fabric().compute),
       plans_(
-          parts_->fabric(), FusionLimits{env.bucket_bytes}, [this](RunningTask task) { Run(std::move(task)); },
-          trace_) {}
+          parts_->fabric(), PlanOptions{{env.bucket_bytes}, env.gradient_order == "observed"},
+          [this](RunningTask task) { Run(std::move(task)); },
+          [this](const PlanOrder& order) { PostToOthers(Encode(order)); }, trace_) {}
 
 void Engine::Start() {
   thread_ = std::thread([this] { Loop(); });
@@ -230,6 +231,7 @@ Status Engine::OnControl(const Message& message) {
   ControlType type;
   Announcement announcement;
   Verdict verdict;
+  PlanOrder order;
   Status why;
   bool clean = false;
   const bool known = TypeOf(message.bytes, &type);
@@ -237,6 +239,8 @@ Status Engine::OnControl(const Message& message) {
     if (failed_.ok()) OnAnnouncement(message.from, std::move(announcement));
   } else if (known && type == ControlType::kVerdict && Decode(message.bytes, &verdict)) {
     if (failed_.ok()) OnVerdict(verdict);
+  } else if (known && type == ControlType::kPlanOrder && Decode(message.bytes, &order)) {
+    if (failed_.ok()) return plans_.Adopt(order);
   } else if (known && type == ControlType::kGoodbye && DecodeGoodbye(message.bytes, &clean)) {
     OnGoodbye(message.from, clean);
   } else if (known && type == ControlType::kAbort && DecodeAbort(message.bytes, &why)) {

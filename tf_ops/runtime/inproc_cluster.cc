@@ -25,6 +25,7 @@ class Cluster : public InprocCluster {
     env.chunk_bytes = options.chunk_bytes;
     env.bucket_bytes = options.bucket_bytes;
     env.cpu_isa = options.cpu_isa;
+    env.gradient_order = options.gradient_order;
     env.stall_error_s = kDeadlineSeconds;
     std::vector<Topology> topologies;
     for (size_t rank = 0; rank < options.host_of_rank.size(); ++rank) {

@@ -1,10 +1,6 @@
 #include "runtime/plan_table.h"
 
-#include <algorithm>
-#include <limits>
-
 #include "collectives/hierarchical.h"
-#include "core/check.h"
 #include "core/clock.h"
 #include "runtime/operation_id.h"
 #include "runtime/scalings.h"
@@ -12,26 +8,20 @@
 namespace smddp {
 
 Status PlanTable::Add(int id, const PlanSpec& spec) {
-  Plan plan;
+  Plan& plan = plans_[id];
   plan.spec = spec;
-  plan.place_of_tensor.resize(spec.tensors.size());
-  for (Bucket& bucket : PlanBuckets(spec, limits_)) {
-    for (size_t slot = 0; slot < bucket.slots.size(); ++slot) {
-      plan.place_of_tensor[bucket.slots[slot].tensor] = {static_cast<int>(plan.buckets.size()), static_cast<int>(slot)};
-    }
-    plan.buckets.push_back({std::move(bucket), {}, false});
-  }
-  const bool too_many = plan.buckets.size() > static_cast<size_t>(kMaxBuckets);
-  if (too_many) {
+  plan.came.resize(spec.tensors.size());
+  plan.layouts.emplace_back(PlanBuckets(spec, options_.limits), spec.tensors.size(), /*first_operation=*/0);
+  const size_t buckets = plan.layouts.front().buckets().size();
+  if (buckets > static_cast<size_t>(kMaxBuckets)) {
     plan.decided = true;
-    plan.verdict = Status(Code::kResourceExhausted,
-                          "The gradients of '" + spec.key + "' make " + std::to_string(plan.buckets.size()) +
-                              " fusion buckets; at most " + std::to_string(kMaxBuckets) +
-                              " are possible. Set a larger SMDDP_BUCKET_BYTES (or HOROVOD_FUSION_THRESHOLD).");
+    plan.verdict =
+        Status(Code::kResourceExhausted, "The gradients of '" + spec.key + "' make " + std::to_string(buckets) +
+                                             " fusion buckets; at most " + std::to_string(kMaxBuckets) +
+                                             " are possible. Set a larger SMDDP_BUCKET_BYTES (or "
+                                             "HOROVOD_FUSION_THRESHOLD).");
   }
-  const Status status = plan.verdict;
-  plans_.emplace(id, std::move(plan));
-  return status;
+  return plan.verdict;
 }
 
 void PlanTable::Decide(int id, const Status& verdict) {
@@ -39,162 +29,159 @@ void PlanTable::Decide(int id, const Status& verdict) {
   plan.decided = true;
   plan.verdict = verdict;
   if (!verdict.ok()) return FailWaiting(&plan, verdict);
-  for (size_t bucket = 0; bucket < plan.buckets.size(); ++bucket) TryStart(id, static_cast<int>(bucket));
+  for (PlanLayout& layout : plan.layouts) {
+    for (PlannedBucket& bucket : layout.buckets()) TryStart(&plan, &bucket);
+  }
+  TryTellOrder(&plan);
 }
 
-PlanTable::Generation& PlanTable::GenerationFor(BucketState* state, int slot) {
-  for (Generation& generation : state->generations) {
-    if (!generation.arrivals[slot].done) return generation;
+Status PlanTable::CheckArrival(int id, int index, const TensorRef& tensor) const {
+  const auto at = plans_.find(id);
+  if (at == plans_.end() || index < 0 || index >= static_cast<int>(at->second.spec.tensors.size())) {
+    return Status(Code::kFailedPrecondition,
+                  "Gradient " + std::to_string(index) +
+                      " belongs to a plan that this session does not know: its "
+                      "tf.function was traced before hvd.shutdown(). Make the tf.function (or compile the model) "
+                      "again after hvd.init().");
   }
-  state->generations.emplace_back();
-  state->generations.back().arrivals.resize(state->bucket.slots.size());
-  state->generations.back().since_ns = NowNs();
-  return state->generations.back();
+  const PlanSpec& spec = at->second.spec;
+  const TensorSpec& expected = spec.tensors[index];
+  if (tensor.dtype == expected.dtype && tensor.elements() == expected.elements()) return Status::Ok();
+  return Status(Code::kInvalidArgument, "Gradient " + std::to_string(index) + " of '" + spec.key + "' was planned as " +
+                                            DescribeTensor(spec, index) + " but came with " +
+                                            std::to_string(tensor.elements()) + " elements of " + NameOf(tensor.dtype) +
+                                            ".");
 }
 
 Status PlanTable::Arrive(int id, int index, const TensorRef& tensor, DoneCallback done) {
-  const auto at = plans_.find(id);
-  if (at == plans_.end() || index < 0 || index >= static_cast<int>(at->second.place_of_tensor.size())) {
-    const Status unknown(
-        Code::kFailedPrecondition,
-        "Gradient " + std::to_string(index) +
-            " belongs to a plan that this session does not know: its "
-            "tf.function was traced before hvd.shutdown(). Make the tf.function (or compile the model) "
-            "again after hvd.init().");
-    done(unknown);
-    return unknown;
+  const Status fits = CheckArrival(id, index, tensor);
+  if (!fits.ok()) {
+    done(fits);
+    return fits;
   }
-  Plan& plan = at->second;
+  Plan& plan = plans_.at(id);
   if (plan.decided && !plan.verdict.ok()) {
     done(plan.verdict);
     return Status::Ok();
   }
-  const TensorSpec& expected = plan.spec.tensors[index];
-  if (tensor.dtype != expected.dtype || tensor.elements() != expected.elements()) {
-    const Status wrong(Code::kInvalidArgument, "Gradient " + std::to_string(index) + " of '" + plan.spec.key +
-                                                   "' was planned as " + DescribeTensor(plan.spec, index) +
-                                                   " but came with " + std::to_string(tensor.elements()) +
-                                                   " elements of " + NameOf(tensor.dtype) + ".");
-    done(wrong);
-    return wrong;
-  }
   trace_.Record("tensor_ready", plan.spec.key, index);
-  const auto [bucket, slot] = plan.place_of_tensor[index];
-  Generation& generation = GenerationFor(&plan.buckets[bucket], slot);
-  generation.arrivals[slot] = {tensor, std::move(done)};
-  ++generation.arrived;
   ++waiting_tensors_;
-  TryStart(id, bucket);
+  const bool first = !plan.came[index];
+  if (!first && !plan.ordered) {
+    plan.held.push_back({index, {tensor, std::move(done)}, NowNs()});
+    return Status::Ok();
+  }
+  PlanLayout& layout = first ? plan.layouts.front() : plan.layouts.back();
+  TryStart(&plan, &layout.Put(index, {tensor, std::move(done)}));
+  if (first) {
+    plan.came[index] = true;
+    plan.first_step.push_back(index);
+    TryTellOrder(&plan);
+  }
   return Status::Ok();
 }
 
-void PlanTable::TryStart(int id, int bucket) {
-  Plan& plan = plans_.at(id);
-  BucketState& state = plan.buckets[bucket];
-  if (!plan.decided || !plan.verdict.ok() || state.running || state.generations.empty()) return;
-  if (state.generations.front().arrived < static_cast<int>(state.bucket.slots.size())) return;
+// --- Order ---
 
-  auto arrivals = std::make_shared<std::vector<Arrival>>(std::move(state.generations.front().arrivals));
-  const int64_t submitted_ns = state.generations.front().since_ns;
-  state.generations.pop_front();
-  state.running = true;
+void PlanTable::TryTellOrder(Plan* plan) {
+  if (fabric_.topology.rank() != 0 || !plan->decided || !plan->verdict.ok() || plan->ordered) return;
+  const size_t listed = plan->layouts.front().buckets().size();
+  PlanOrder order;
+  order.plan = plan->number;
+  if (options_.observe_order && listed > 1) {
+    if (plan->first_step.size() < plan->spec.tensors.size()) return;
+    const std::vector<Bucket> observed = PlanBuckets(plan->spec, options_.limits, plan->first_step);
+    const bool fits = listed + observed.size() <= static_cast<size_t>(kMaxBuckets);
+    if (fits && !SameGroups(observed, PlanBuckets(plan->spec, options_.limits))) order.order = plan->first_step;
+  }
+  tell_others_(order);
+  Apply(plan, order.order);
+}
+
+Status PlanTable::Adopt(const PlanOrder& order) {
+  for (auto& [id, plan] : plans_) {
+    if (plan.number != order.plan || plan.ordered) continue;
+    if (!order.order.empty() && !IsPermutation(order.order, plan.spec.tensors.size())) break;
+    Apply(&plan, order.order);
+    return Status::Ok();
+  }
+  return Status(Code::kInternal,
+                "Rank 0 sent an order of gradients that fits no plan. Do all ranks run the same version of smddp_tf?");
+}
+
+void PlanTable::Apply(Plan* plan, const std::vector<int>& order) {
+  plan->ordered = true;
+  if (!order.empty()) {
+    const int first_operation = static_cast<int>(plan->layouts.front().buckets().size());
+    plan->layouts.emplace_back(PlanBuckets(plan->spec, options_.limits, order), order.size(), first_operation);
+    for (const int index : order) trace_.Record("plan_order", plan->spec.key, index);
+  }
+  std::vector<Held> held = std::move(plan->held);
+  plan->held.clear();
+  for (Held& second : held) TryStart(plan, &plan->layouts.back().Put(second.index, std::move(second.arrival)));
+}
+
+// --- Buckets ---
+
+void PlanTable::TryStart(Plan* plan, PlannedBucket* bucket) {
+  if (!plan->decided || !plan->verdict.ok() || bucket->running || !bucket->complete()) return;
+
+  auto arrivals = std::make_shared<std::vector<Arrival>>(std::move(bucket->generations.front().arrivals));
+  const int64_t submitted_ns = bucket->generations.front().since_ns;
+  bucket->generations.pop_front();
+  bucket->running = true;
   waiting_tensors_ -= static_cast<int64_t>(arrivals->size());
 
   std::vector<Piece> pieces;
   for (const Arrival& arrival : *arrivals) {
     pieces.push_back({arrival.tensor.input, arrival.tensor.output, arrival.tensor.elements()});
   }
-  const Scalings scalings = ScalingsFor(plan.spec.op, plan.spec.prescale, plan.spec.postscale, fabric_.topology.size());
-  auto view = std::make_shared<FusedView>(state.bucket.dtype, state.bucket.wire_dtype, pieces, scalings.before,
+  const Scalings scalings =
+      ScalingsFor(plan->spec.op, plan->spec.prescale, plan->spec.postscale, fabric_.topology.size());
+  auto view = std::make_shared<FusedView>(bucket->bucket.dtype, bucket->bucket.wire_dtype, pieces, scalings.before,
                                           scalings.after, fabric_.compute);
-  const FusedCall call = {PlannedOperation(plan.number, bucket), view.get(), scalings.op};
+  const FusedCall call = {PlannedOperation(plan->number, bucket->operation), view.get(), scalings.op};
 
-  trace_.Record("bucket_start", plan.spec.key, bucket);
+  trace_.Record("bucket_start", plan->spec.key, bucket->index);
   RunningTask running;
   running.task = HierarchicalAllreduce(fabric_, *Algorithms().front(), call);
   running.keep = view;
   running.submitted_ns = submitted_ns;
-  running.name = "gradient bucket " + std::to_string(bucket) + " of '" + plan.spec.key + "'";
-  running.done = [this, id, bucket, arrivals](const Status& status) {
-    Finish(id, bucket, std::move(*arrivals), status);
+  running.name = "gradient bucket " + std::to_string(bucket->index) + " of '" + plan->spec.key + "'";
+  running.done = [this, plan, bucket, arrivals](const Status& status) {
+    Finish(plan, bucket, std::move(*arrivals), status);
   };
   run_(std::move(running));
 }
 
-void PlanTable::Finish(int id, int bucket, std::vector<Arrival> arrivals, const Status& status) {
-  Plan& plan = plans_.at(id);
-  trace_.Record("bucket_done", plan.spec.key, bucket);
-  plan.buckets[bucket].running = false;
+void PlanTable::Finish(Plan* plan, PlannedBucket* bucket, std::vector<Arrival> arrivals, const Status& status) {
+  trace_.Record("bucket_done", plan->spec.key, bucket->index);
+  bucket->running = false;
   if (status.ok()) ++buckets_done_;
   for (Arrival& arrival : arrivals) arrival.done(status);
-  if (status.ok()) TryStart(id, bucket);
+  if (status.ok()) TryStart(plan, bucket);
 }
 
 void PlanTable::FailWaiting(Plan* plan, const Status& why) {
-  for (BucketState& state : plan->buckets) {
-    std::deque<Generation> generations = std::move(state.generations);
-    state.generations.clear();
-    for (Generation& generation : generations) {
-      for (Arrival& arrival : generation.arrivals) {
-        if (!arrival.done) continue;
-        --waiting_tensors_;
-        arrival.done(why);
+  std::vector<Arrival> waiting;
+  for (PlanLayout& layout : plan->layouts) {
+    for (PlannedBucket& bucket : layout.buckets()) {
+      for (Generation& generation : bucket.generations) {
+        for (Arrival& arrival : generation.arrivals) {
+          if (arrival.done) waiting.push_back(std::move(arrival));
+        }
       }
+      bucket.generations.clear();
     }
   }
+  for (Held& held : plan->held) waiting.push_back(std::move(held.arrival));
+  plan->held.clear();
+  waiting_tensors_ -= static_cast<int64_t>(waiting.size());
+  for (const Arrival& arrival : waiting) arrival.done(why);
 }
 
 void PlanTable::FailAll(const Status& why) {
   for (auto& [id, plan] : plans_) FailWaiting(&plan, why);
-}
-
-int64_t PlanTable::OldestNs() const {
-  int64_t oldest = std::numeric_limits<int64_t>::max();
-  for (const auto& [id, plan] : plans_) {
-    for (const BucketState& state : plan.buckets) {
-      if (!state.generations.empty()) oldest = std::min(oldest, state.generations.front().since_ns);
-    }
-  }
-  return oldest;
-}
-
-std::string PlanTable::DescribeMissing(const Plan& plan, const BucketState& state, const Generation& generation,
-                                       int64_t now_ns) const {
-  std::string missing;
-  int shown = 0;
-  for (size_t slot = 0; slot < generation.arrivals.size() && shown < 6; ++slot) {
-    if (generation.arrivals[slot].done) continue;
-    missing += (shown++ == 0 ? "" : ", ") + std::to_string(state.bucket.slots[slot].tensor);
-  }
-  std::string what = missing.empty() ? "" : "for gradient " + missing + " of the same fusion bucket";
-  if (!plan.decided) what += std::string(what.empty() ? "" : " and ") + "for the other ranks to trace the same step";
-  return "gradients of '" + plan.spec.key + "' have waited for " +
-         std::to_string((now_ns - generation.since_ns) / 1000000000) + " s on this rank " + what + ".";
-}
-
-std::vector<std::string> PlanTable::Stalled(int64_t now_ns, double seconds) {
-  std::vector<std::string> sentences;
-  for (auto& [id, plan] : plans_) {
-    for (BucketState& state : plan.buckets) {
-      if (state.running || state.generations.empty()) continue;
-      Generation& generation = state.generations.front();
-      if (generation.reported || now_ns - generation.since_ns < seconds * 1e9) continue;
-      generation.reported = true;
-      sentences.push_back(DescribeMissing(plan, state, generation, now_ns));
-    }
-  }
-  return sentences;
-}
-
-std::string PlanTable::StuckFor(int64_t now_ns, double seconds) const {
-  for (const auto& [id, plan] : plans_) {
-    for (const BucketState& state : plan.buckets) {
-      if (state.running || state.generations.empty()) continue;
-      const Generation& generation = state.generations.front();
-      if (now_ns - generation.since_ns > seconds * 1e9) return DescribeMissing(plan, state, generation, now_ns);
-    }
-  }
-  return "";
 }
 
 }  // namespace smddp

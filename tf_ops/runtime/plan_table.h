@@ -1,11 +1,19 @@
 // Planned matching: gradients are known by (plan, index), so a bucket starts the moment its last tensor is ready and
-// no rank is asked. A tensor that comes again before its bucket is through belongs to the bucket's next generation.
+// no rank is asked.
+//
+// Order. The first reduction of every tensor goes through buckets of the listed order. Rank 0 notes in which order the
+// tensors come to it in that first step, and tells everybody once; the second and all later reductions of a tensor go
+// through buckets of that order. Which of the two a reduction belongs to is decided by counting the tensor's arrivals,
+// on each rank for itself, so ranks may be steps apart. A tensor that comes the second time before rank 0 has spoken
+// is held. That ends: what rank 0 waits for belongs to the first step, which needs nothing of the second. The two
+// layouts have operation numbers, and so tags, of their own.
 //
 // Threads: the engine's.
 #pragma once
 
 #include <atomic>
 #include <deque>
+#include <functional>
 #include <map>
 #include <string>
 #include <vector>
@@ -13,16 +21,25 @@
 #include "collectives/algorithm.h"
 #include "collectives/fabric.h"
 #include "fusion/plan.h"
+#include "runtime/announcement.h"
+#include "runtime/plan_layout.h"
 #include "runtime/running_task.h"
 #include "runtime/session.h"
 #include "runtime/trace.h"
 
 namespace smddp {
 
+struct PlanOptions {
+  FusionLimits limits;
+  bool observe_order = true;  // rank 0's counts; false: it tells everybody to keep the listed order
+};
+
 class PlanTable {
  public:
-  PlanTable(const Fabric& fabric, FusionLimits limits, TaskRunner run, Trace& trace)
-      : fabric_(fabric), limits_(limits), run_(std::move(run)), trace_(trace) {}
+  // `tell_others` posts rank 0's order to all other ranks.
+  using TellOthers = std::function<void(const PlanOrder&)>;
+  PlanTable(const Fabric& fabric, PlanOptions options, TaskRunner run, TellOthers tell_others, Trace& trace)
+      : fabric_(fabric), options_(options), run_(std::move(run)), tell_others_(std::move(tell_others)), trace_(trace) {}
 
   // A plan that the ranks have yet to agree on; its buckets wait. An error when it cannot be numbered.
   Status Add(int id, const PlanSpec& spec);
@@ -30,6 +47,8 @@ class PlanTable {
   void SetNumber(int id, int number) { plans_.at(id).number = number; }
   // The ranks' verdict on it.
   void Decide(int id, const Status& verdict);
+  // Rank 0 has spoken. Not OK: that cannot be the order of any plan here.
+  Status Adopt(const PlanOrder& order);
   // A tensor is ready. Not OK: it is not what the plan says, and the bucket can never complete on any rank.
   Status Arrive(int id, int index, const TensorRef& tensor, DoneCallback done);
   void FailAll(const Status& why);
@@ -44,40 +63,38 @@ class PlanTable {
   std::string StuckFor(int64_t now_ns, double seconds) const;
 
  private:
-  struct Arrival {
-    TensorRef tensor;
-    DoneCallback done;
-  };
-  struct Generation {
-    std::vector<Arrival> arrivals;  // by slot
-    int arrived = 0;
+  // Came the second time before the order was known.
+  struct Held {
+    int index = 0;
+    Arrival arrival;
     int64_t since_ns = 0;
-    bool reported = false;
-  };
-  struct BucketState {
-    Bucket bucket;
-    std::deque<Generation> generations;
-    bool running = false;
   };
   struct Plan {
     PlanSpec spec;
-    std::vector<BucketState> buckets;
-    std::vector<std::pair<int, int>> place_of_tensor;  // bucket, slot
-    int number = 0;                                    // on the wire
-    bool decided = false;
+    std::deque<PlanLayout> layouts;         // of the first reduction; of the later ones, if that is another
+    std::vector<bool> came;                 // by tensor
+    std::vector<int> first_step;            // the tensors in the order of their first arrival
+    std::vector<Held> held;                 // in the order of arrival
+    int number = -1;                        // on the wire
+    bool decided = false, ordered = false;  // has the verdict, the order come?
+    bool held_reported = false;
     Status verdict;
   };
 
-  Generation& GenerationFor(BucketState* state, int slot);
-  void TryStart(int id, int bucket);
-  void Finish(int id, int bucket, std::vector<Arrival> arrivals, const Status& status);
+  Status CheckArrival(int id, int index, const TensorRef& tensor) const;
+  // Rank 0: tells the order as soon as it is known.
+  void TryTellOrder(Plan* plan);
+  void Apply(Plan* plan, const std::vector<int>& order);
+  void TryStart(Plan* plan, PlannedBucket* bucket);
+  void Finish(Plan* plan, PlannedBucket* bucket, std::vector<Arrival> arrivals, const Status& status);
   void FailWaiting(Plan* plan, const Status& why);
-  std::string DescribeMissing(const Plan& plan, const BucketState& state, const Generation& generation,
-                              int64_t now_ns) const;
+  static std::string DescribeMissing(const Plan& plan, const PlannedBucket& bucket, int64_t now_ns);
+  static std::string DescribeHeld(const Plan& plan, int64_t now_ns);
 
   const Fabric& fabric_;
-  const FusionLimits limits_;
+  const PlanOptions options_;
   const TaskRunner run_;
+  const TellOthers tell_others_;
   Trace& trace_;
   std::map<int, Plan> plans_;
   int64_t waiting_tensors_ = 0;

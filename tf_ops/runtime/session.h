@@ -66,7 +66,7 @@ struct BarrierRequest {
 
 // One line of the engine's diary, for tests and benchmarks that must see when things happened.
 struct TraceEvent {
-  std::string what;     // "tensor_ready", "bucket_start", "bucket_done", "op_start", "op_done"
+  std::string what;     // "tensor_ready", "plan_order", "bucket_start", "bucket_done", "op_start", "op_done"
   std::string name;     // plan key, or the request's name
   int index = 0;        // tensor or bucket number
   int64_t time_ns = 0;  // CLOCK_MONOTONIC

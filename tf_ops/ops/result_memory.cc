@@ -1,0 +1,81 @@
+#include "ops/result_memory.h"
+
+#include <sys/mman.h>
+
+#include <list>
+#include <mutex>
+#include <string>
+#include <unordered_map>
+
+namespace smddp::ops {
+namespace {
+
+constexpr size_t kHugePage = 2 << 20;
+
+size_t RoundedUp(size_t bytes) { return (bytes + kHugePage - 1) / kHugePage * kHugePage; }
+
+void* Map(size_t bytes) {
+  // One huge page more than needed, so that the block can begin at the border of one.
+  void* mapped = mmap(nullptr, bytes + kHugePage, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+  if (mapped == MAP_FAILED) return nullptr;
+  char* const begin = static_cast<char*>(mapped);
+  char* const block = reinterpret_cast<char*>(RoundedUp(reinterpret_cast<size_t>(begin)));
+  if (block != begin) munmap(begin, block - begin);
+  const size_t behind = begin + kHugePage - block;
+  if (behind > 0) munmap(block + bytes, behind);
+  (void)madvise(block, bytes, MADV_HUGEPAGE);  // a wish; without huge pages it works all the same
+  return block;
+}
+
+class Allocator final : public tensorflow::Allocator {
+ public:
+  std::string Name() override { return "smddp_results"; }
+
+  void* AllocateRaw(size_t /*alignment*/, size_t bytes) override {
+    const size_t size = RoundedUp(bytes);
+    {
+      std::lock_guard<std::mutex> lock(mutex_);
+      for (auto at = kept_.begin(); at != kept_.end(); ++at) {
+        if (sizes_.at(*at) != size) continue;
+        void* block = *at;
+        kept_.erase(at);
+        kept_bytes_ -= size;
+        return block;
+      }
+    }
+    void* block = Map(size);
+    if (block == nullptr) return nullptr;
+    std::lock_guard<std::mutex> lock(mutex_);
+    sizes_[block] = size;
+    return block;
+  }
+
+  void DeallocateRaw(void* block) override {
+    std::lock_guard<std::mutex> lock(mutex_);
+    kept_.push_front(block);
+    kept_bytes_ += sizes_.at(block);
+    while (kept_bytes_ > kKeptResultBytes) {
+      void* const oldest = kept_.back();
+      const size_t size = sizes_.at(oldest);
+      kept_.pop_back();
+      sizes_.erase(oldest);
+      kept_bytes_ -= size;
+      munmap(oldest, size);
+    }
+  }
+
+ private:
+  std::mutex mutex_;
+  std::unordered_map<void*, size_t> sizes_;  // of all blocks, in use or kept
+  std::list<void*> kept_;                    // the last one freed first
+  size_t kept_bytes_ = 0;
+};
+
+}  // namespace
+
+tensorflow::Allocator* ResultMemory() {
+  static auto* const allocator = new Allocator;
+  return allocator;
+}
+
+}  // namespace smddp::ops
