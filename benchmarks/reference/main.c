@@ -1,4 +1,5 @@
 /* reference RANKS CHUNK_BYTES BYTES...: forks the ranks, checks and times each size, prints one JSON line per size. */
+#include <sched.h>
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -9,7 +10,9 @@
 
 #include "shm_allreduce.h"
 
-enum { REPETITIONS = 25, WARMUP = 3 };
+enum { MAX_REPETITIONS = 2000, WARMUP = 3 };
+
+static int repetitions_for(size_t bytes) { return bytes <= 65536 ? MAX_REPETITIONS : bytes <= 1 << 20 ? 500 : 25; }
 
 static double now(void) {
   struct timespec time;
@@ -27,6 +30,27 @@ static void* shared(size_t bytes) {
   return memory;
 }
 
+/* As NumPy does for large arrays: huge pages, if the system gives them. */
+static float* private_array(size_t bytes) {
+  const size_t page = 2 << 20;
+  float* data = aligned_alloc(page, (bytes + page - 1) / page * page);
+  if (!data) abort();
+  madvise(data, bytes, MADV_HUGEPAGE);
+  return data;
+}
+
+/* After fork() the ranks may share a core for a while: moves each to its own, then leaves it free again. */
+static void spread(int rank) {
+  cpu_set_t all, one;
+  sched_getaffinity(0, sizeof all, &all);
+  int nth = rank % CPU_COUNT(&all), core = 0;
+  while (!CPU_ISSET(core, &all) || nth-- > 0) ++core;
+  CPU_ZERO(&one);
+  CPU_SET(core, &one);
+  sched_setaffinity(0, sizeof one, &one);
+  sched_setaffinity(0, sizeof all, &all);
+}
+
 static size_t wrong_elements(ShmGroup* group, float* data, size_t count, int rank, int ranks) {
   size_t wrong = 0;
   for (size_t i = 0; i < count; ++i) data[i] = (float)(i % 1021 + 7 * rank);
@@ -37,33 +61,34 @@ static size_t wrong_elements(ShmGroup* group, float* data, size_t count, int ran
 
 static void measure(ShmGroup* group, size_t bytes, int rank, int ranks, double* times, size_t* wrong) {
   const size_t count = bytes / sizeof(float);
-  float* data = malloc(bytes);
-  if (!data) abort();
+  const int repetitions = repetitions_for(bytes);
+  float* data = private_array(bytes);
   wrong[rank] = wrong_elements(group, data, count, rank, ranks);
-  for (int repetition = -WARMUP; repetition < REPETITIONS; ++repetition) {
+  for (int repetition = -WARMUP; repetition < repetitions; ++repetition) {
     shm_barrier(group);
     const double start = now();
     shm_allreduce(group, data, data, count, 1.0F / ranks);
-    if (repetition >= 0) times[rank * REPETITIONS + repetition] = now() - start;
+    if (repetition >= 0) times[rank * MAX_REPETITIONS + repetition] = now() - start;
   }
   shm_barrier(group);
   free(data);
 }
 
 static void report(size_t bytes, int ranks, size_t chunk, const double* times, const size_t* wrong) {
-  double slowest[REPETITIONS];
+  static double slowest[MAX_REPETITIONS];
+  const int repetitions = repetitions_for(bytes);
   size_t all_wrong = 0;
-  for (int repetition = 0; repetition < REPETITIONS; ++repetition) {
+  for (int repetition = 0; repetition < repetitions; ++repetition) {
     slowest[repetition] = 0;
     for (int rank = 0; rank < ranks; ++rank)
-      if (times[rank * REPETITIONS + repetition] > slowest[repetition])
-        slowest[repetition] = times[rank * REPETITIONS + repetition];
+      if (times[rank * MAX_REPETITIONS + repetition] > slowest[repetition])
+        slowest[repetition] = times[rank * MAX_REPETITIONS + repetition];
   }
   for (int rank = 0; rank < ranks; ++rank) all_wrong += wrong[rank];
-  qsort(slowest, REPETITIONS, sizeof *slowest, by_value);
+  qsort(slowest, repetitions, sizeof *slowest, by_value);
   printf("{\"bytes\": %zu, \"ranks\": %d, \"chunk\": %zu, \"wrong\": %zu, \"median\": %.3e, \"p10\": %.3e, \"p90\": %.3e}\n",
-         bytes, ranks, chunk, all_wrong, slowest[REPETITIONS / 2], slowest[REPETITIONS / 10],
-         slowest[REPETITIONS * 9 / 10]);
+         bytes, ranks, chunk, all_wrong, slowest[repetitions / 2], slowest[repetitions / 10],
+         slowest[repetitions * 9 / 10]);
   fflush(stdout);
 }
 
@@ -72,12 +97,13 @@ int main(int argc, char** argv) {
   const int ranks = atoi(argv[1]);
   const size_t chunk = strtoull(argv[2], NULL, 10);
   void* memory = shared(shm_group_bytes(ranks, chunk));
-  double* times = shared(sizeof(double) * ranks * REPETITIONS);
+  double* times = shared(sizeof(double) * ranks * MAX_REPETITIONS);
   size_t* wrong = shared(sizeof(size_t) * ranks);
   int rank = 0;
   for (int child = 1; child < ranks && rank == 0; ++child)
     if (fork() == 0) rank = child;
   ShmGroup* group = shm_group_open(memory, rank, ranks, chunk);
+  spread(rank);
   for (int arg = 3; arg < argc; ++arg) {
     const size_t bytes = strtoull(argv[arg], NULL, 10);
     measure(group, bytes, rank, ranks, times, wrong);
