@@ -20,7 +20,6 @@ from benchmarks.reference import Group
 
 __all__ = ["main"]
 
-WARMUP = 2
 # The rank as the launcher tells it: Open MPI, MPICH, ourselves.
 RANK_VARIABLES = ("OMPI_COMM_WORLD_RANK", "PMI_RANK", "SMDDP_BENCH_RANK")
 
@@ -36,15 +35,19 @@ class Worker:
     def about(self) -> dict[str, Any]:
         return self._backend.about()
 
-    def prepare(self, case: dict[str, Any]) -> int:
+    def prepare(self, case: dict[str, Any]) -> dict[str, Any]:
+        """Checks the case; answers how many elements were wrong and about how long one run takes."""
         self._prepared = self._backend.prepare(Case(**case))
-        for _ in range(WARMUP):
-            self._prepared.run()
-        return self._prepared.wrong
+        self._prepared.run()
+        start = time.perf_counter()
+        self._prepared.run()
+        return {"wrong": self._prepared.wrong, "seconds": time.perf_counter() - start}
 
     def time(self, repetitions: int) -> list[float]:
+        """Seconds of each repetition. One more before them is not counted: this candidate has just slept."""
         assert self._prepared, "time before prepare"
         run, barrier, clock = self._prepared.run, self._barrier, time.perf_counter
+        run()
         seconds = []
         for _ in range(repetitions):
             barrier()

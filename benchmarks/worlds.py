@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import signal
@@ -27,12 +28,16 @@ class WorldError(RuntimeError):
 
 
 class World:
-    """All ranks of one candidate. A context manager: on leaving, nothing of it is left running."""
+    """All ranks of one candidate. A context manager: on leaving, nothing of it is left running.
+
+    `failure` says what went wrong; then every further call raises WorldError, and leaving does not ask it to end.
+    """
 
     def __init__(self, candidate: Candidate, ranks: int) -> None:
         self.candidate = candidate
         self.ranks = ranks
         self.about: dict[str, Any] = {}
+        self.failure = ""
         self._folder = tempfile.TemporaryDirectory(prefix="smddp_bench_", dir="/dev/shm")
         self._log = open(Path(self._folder.name) / "log", "w+b")  # noqa: SIM115
         self._processes: list[subprocess.Popen] = []
@@ -47,14 +52,15 @@ class World:
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
-        try:
-            if kind is None:
+        if kind is None and not self.failure:
+            with contextlib.suppress(WorldError):  # kept in `failure`
                 self.call("close")
-        finally:
-            self._end()
+        self._end()
 
     def call(self, what: str, **arguments: Any) -> list[Any]:
         """Runs a command of the worker on all ranks together. Returns what each answered, by rank."""
+        if self.failure:
+            raise WorldError(self.failure)
         self._say({"do": what, **arguments})
         return [self._answer(rank)["value"] for rank in range(self.ranks)]
 
@@ -137,14 +143,13 @@ class World:
         self._log.flush()
         self._log.seek(0)
         output = self._log.read().decode(errors="replace").strip()[-2000:]
-        return WorldError(f"{self.candidate.name}, {self.ranks} ranks: {what}\n{output}")
+        self.failure = f"{self.candidate.name}, {self.ranks} ranks: {what}\n{output}"
+        return WorldError(self.failure)
 
     def _end(self) -> None:
         for lines in self._channels:
-            try:
+            with contextlib.suppress(OSError):
                 lines.close()
-            except OSError:
-                continue
         for process in self._processes:
             try:
                 process.wait(timeout=10)

@@ -26,7 +26,7 @@ class Horovod:
         return {"horovod": horovod.__version__, "tensorflow": tf.__version__, "mpi": bool(hvd.mpi_enabled())}
 
     def prepare(self, case: Case) -> Prepared:
-        reduce = {"function": _each, "list": _each, "grouped": hvd.grouped_allreduce}[case.door]
+        reduce = {"function": _each, "list": _each, "grouped": _grouped}[case.door]
         return tensorflow_doors.prepare(case, hvd.rank(), hvd.size(), reduce)
 
     def close(self) -> None:
@@ -35,3 +35,7 @@ class Horovod:
 
 def _each(tensors: list[Any]) -> list[Any]:
     return [hvd.allreduce(tensor, name=f"bench.{place}") for place, tensor in enumerate(tensors)]
+
+
+def _grouped(tensors: list[Any]) -> list[Any]:
+    return hvd.grouped_allreduce(tensors, name="bench.grouped")

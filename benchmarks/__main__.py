@@ -1,0 +1,73 @@
+"""`python -m benchmarks`: measures everything that this machine can, in one call, and prints it beside the targets."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+import time
+from dataclasses import replace
+from pathlib import Path
+
+from rich.console import Console
+
+from benchmarks.findings import Findings, load, machine, save
+from benchmarks.peers import CANDIDATES, ROOT, not_installed
+from benchmarks.report import show
+from benchmarks.suites import FULL, QUICK, measure_cost, measure_node
+
+__all__ = ["main"]
+
+RESULTS = ROOT / "benchmarks" / "results"
+
+
+def parse(arguments: list[str] | None = None) -> argparse.Namespace:
+    parser = argparse.ArgumentParser(prog="python -m benchmarks", description=__doc__)
+    parser.add_argument("--quick", action="store_true", help="about 3 minutes: fewer sizes and repetitions, no lab")
+    parser.add_argument("--only", help=f"candidates, joined by commas, of: {', '.join(CANDIDATES)}")
+    parser.add_argument("--ranks", help="numbers of ranks, joined by commas")
+    parser.add_argument("--parts", default="node,steps,cost,lab", help="joined by commas; default: %(default)s")
+    parser.add_argument("--output", type=Path, help=f"results file; default: a dated one in {RESULTS}")
+    parser.add_argument("--show", nargs="+", type=Path, metavar="FILE", help="only print the tables of results files")
+    return parser.parse_args(arguments)
+
+
+def main() -> None:
+    """Ends with exit code 1 when an element was wrong or our engine failed; a target missed is no failure."""
+    options = parse()
+    console = Console(width=160 if not sys.stdout.isatty() else None)
+    if options.show:
+        show(load(options.show), console)
+        return
+    findings = Findings(machine=machine())
+    findings.notes += [f"{name}: not installed" for name in not_installed()]
+    measure(options, findings, console)
+    path = options.output or RESULTS / time.strftime("%Y-%m-%d-%H%M.json", time.gmtime())
+    save(findings, path)
+    show(findings, console)
+    console.print(f"written to {path}")
+    if any(row.wrong for row in findings.rows) or any(note.startswith("smddp_tf") for note in findings.notes):
+        raise SystemExit("something was wrong, see above")
+
+
+def measure(options: argparse.Namespace, findings: Findings, console: Console) -> None:
+    """Runs the parts that were asked for."""
+    effort = QUICK if options.quick else FULL
+    if options.ranks:
+        effort = replace(effort, ranks=tuple(map(int, options.ranks.split(","))))
+    names = options.only.split(",") if options.only else list(CANDIDATES)
+    names = [name for name in names if CANDIDATES[name].installed]
+    parts = options.parts.split(",")
+    begin = time.monotonic()
+
+    def say(text: str) -> None:
+        console.print(f"[{time.monotonic() - begin:4.0f} s] {text}", markup=False, highlight=False)
+
+    if "node" in parts:
+        measure_node(effort, names, say, findings)
+    if "cost" in parts:
+        say("cost")
+        measure_cost(findings)
+
+
+if __name__ == "__main__":
+    main()
