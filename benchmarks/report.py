@@ -11,6 +11,13 @@ from benchmarks.targets import Verdict, lab_shape, verdicts, wire_ratio
 
 __all__ = ["show"]
 
+DOORS = {
+    "array": "NumPy",
+    "function": "tf.function",
+    "list": "gradients",
+    "grouped": "grouped",
+    "bfloat16": "bf16 wire",
+}
 MARKS = {True: "[green]pass[/]", False: "[red]MISS[/]", None: "[yellow]not measured[/]"}
 
 
@@ -32,14 +39,8 @@ def show(findings: Findings, console: Console) -> None:
 def targets_table(found: list[Verdict]) -> Table:
     """Each target with what was measured beside it."""
     table = Table(title="targets")
-    for column, justify in (
-        ("case", "left"),
-        ("target", "right"),
-        ("measured", "right"),
-        ("", "left"),
-        ("times", "left"),
-    ):
-        table.add_column(column, justify=justify)  # type: ignore[arg-type]
+    for column in ("case", "target", "measured", "", "times"):
+        table.add_column(column, justify="right" if column in ("target", "measured") else "left")
     for one in found:
         target = f"{'<=' if one.at_most else '>='} {one.limit:g} {one.unit}"
         measured = "-" if one.measured is None else f"{one.measured:.2f} {one.unit}"
@@ -48,15 +49,15 @@ def targets_table(found: list[Verdict]) -> Table:
 
 
 def _node_table(findings: Findings, ranks: int) -> Table:
-    table = Table(title=f"{ranks} rank(s) on one node: median ms (p10-p90)")
+    table = Table(title=f"{ranks} rank(s) on one node: median ms")
     rows = [row for row in findings.rows if row.place == NODE and row.ranks == ranks]
     names = list(dict.fromkeys(row.candidate for row in rows))
     table.add_column("case")
-    for name in [*names, "wrong", "alg GB/s", "bus GB/s"]:
+    for name in [*names, "wrong", "p10-p90 of ours", "alg GB/s", "bus GB/s"]:
         table.add_column(name, justify="right")
     for case in dict.fromkeys((row.door, row.model, row.bytes) for row in rows):
         of_case = {row.candidate: row for row in rows if (row.door, row.model, row.bytes) == case}
-        cells = [_time(of_case.get(name)) for name in names]
+        cells = [f"{of_case[name].median * 1e3:.4g}" if name in of_case else "-" for name in names]
         wrong = sum(row.wrong for row in of_case.values())
         table.add_row(_label(*case), *cells, str(wrong), *_bandwidths(of_case.get("smddp_tf")))
     return table
@@ -99,14 +100,7 @@ def _cost_table(findings: Findings) -> Table:
 
 
 def _label(door: str, model: str, size: int) -> str:
-    names = {
-        "array": "NumPy",
-        "function": "tf.function",
-        "list": "gradients",
-        "grouped": "grouped",
-        "bfloat16": "bf16 wire",
-    }
-    return f"{names[door]} {model or _bytes(size)}"
+    return f"{DOORS[door]} {model or _bytes(size)}"
 
 
 def _bytes(size: int) -> str:
@@ -116,14 +110,13 @@ def _bytes(size: int) -> str:
     return f"{size} B"
 
 
-def _time(row: Row | None) -> str:
-    if row is None:
-        return "-"
+def _time(row: Row) -> str:
     return f"{row.median * 1e3:.4g} ({row.p10 * 1e3:.3g}-{row.p90 * 1e3:.3g})"
 
 
-def _bandwidths(row: Row | None) -> tuple[str, str]:
+def _bandwidths(row: Row | None) -> tuple[str, str, str]:
     if row is None:
-        return "-", "-"
+        return "-", "-", "-"
     algorithm = algorithm_bandwidth(row.bytes, row.median)
-    return f"{algorithm / 1e9:.2f}", f"{bus_bandwidth(row.bytes, row.median, row.ranks) / 1e9:.2f}"
+    spread = f"{row.p10 * 1e3:.3g}-{row.p90 * 1e3:.3g}"
+    return spread, f"{algorithm / 1e9:.2f}", f"{bus_bandwidth(row.bytes, row.median, row.ranks) / 1e9:.2f}"
