@@ -11,8 +11,10 @@ from pathlib import Path
 from rich.console import Console
 
 from benchmarks.findings import Findings, load, machine, save
+from benchmarks.lab import TARGETS, measure_lab, why_not
 from benchmarks.peers import CANDIDATES, ROOT, not_installed
 from benchmarks.report import show
+from benchmarks.steps import measure_steps_in_lab, measure_steps_on_node
 from benchmarks.suites import FULL, QUICK, measure_cost, measure_node
 
 __all__ = ["main"]
@@ -25,7 +27,9 @@ def parse(arguments: list[str] | None = None) -> argparse.Namespace:
     parser.add_argument("--quick", action="store_true", help="about 3 minutes: fewer sizes and repetitions, no lab")
     parser.add_argument("--only", help=f"candidates, joined by commas, of: {', '.join(CANDIDATES)}")
     parser.add_argument("--ranks", help="numbers of ranks, joined by commas")
-    parser.add_argument("--parts", default="node,steps,cost,lab", help="joined by commas; default: %(default)s")
+    parser.add_argument(
+        "--parts", default="node,steps,cost,lab,lab-steps", help="joined by commas; default: %(default)s"
+    )
     parser.add_argument("--output", type=Path, help=f"results file; default: a dated one in {RESULTS}")
     parser.add_argument("--show", nargs="+", type=Path, metavar="FILE", help="only print the tables of results files")
     return parser.parse_args(arguments)
@@ -64,9 +68,20 @@ def measure(options: argparse.Namespace, findings: Findings, console: Console) -
 
     if "node" in parts:
         measure_node(effort, names, say, findings)
+    if "steps" in parts:
+        measure_steps_on_node(say, findings)
     if "cost" in parts:
         say("cost")
         measure_cost(findings)
+    if options.quick or not {"lab", "lab-steps"} & set(parts):
+        return
+    if reason := why_not():
+        findings.notes.append(f"no lab: {reason}")
+        return
+    if "lab" in parts:
+        measure_lab(TARGETS, say, findings)
+    if "lab-steps" in parts:
+        measure_steps_in_lab(say, findings)
 
 
 if __name__ == "__main__":

@@ -10,9 +10,20 @@ import numpy as np
 
 from benchmarks.shapes import MODELS
 
-__all__ = ["Case", "expected_sum", "input_values", "wrong_elements"]
+__all__ = ["EXACT", "EXACT_IN_BFLOAT16", "Case", "Values", "expected_sum", "input_values", "wrong_elements"]
 
-PERIOD = 1021  # prime, so that no shard or chunk begins where a period does
+
+@dataclass(frozen=True)
+class Values:
+    """Position modulo `period`, a prime, so that no shard or chunk begins where a period does; plus `step` x rank."""
+
+    period: int
+    step: int
+
+
+EXACT = Values(1021, 7)
+# Small enough that also the sum over 8 ranks is exact in bfloat16: below 256.
+EXACT_IN_BFLOAT16 = Values(17, 1)
 
 
 @dataclass(frozen=True)
@@ -20,8 +31,8 @@ class Case:
     """One thing to reduce through one door.
 
     Attributes:
-        door: "array" (NumPy, in place), "function" (one tensor in a `tf.function`), or for a model's gradients "list"
-            (an op for each, as in training) and "grouped" (one op for all).
+        door: "array" (NumPy, in place), "bfloat16" (the same, with that dtype on the wire), "function" (one tensor in
+            a `tf.function`); for a model's gradients "list" (an op for each, as in training), "grouped" (one for all).
         bytes: of float32 values, in total.
         model: whose gradients; empty for one tensor.
     """
@@ -41,17 +52,17 @@ class Case:
         return dataclasses.asdict(self)
 
 
-def input_values(rank: int, shape: Sequence[int], place: int = 0) -> np.ndarray:
+def input_values(rank: int, shape: Sequence[int], place: int = 0, values: Values = EXACT) -> np.ndarray:
     """Whole numbers that differ per rank, position and `place` (of the tensor in a list); their sum is exact."""
-    one_period = np.roll(np.arange(PERIOD, dtype=np.float32), -13 * place) + np.float32(7 * rank)
+    one_period = np.roll(np.arange(values.period, dtype=np.float32), -13 * place) + np.float32(values.step * rank)
     return np.resize(one_period, shape)
 
 
-def expected_sum(ranks: int, shape: Sequence[int], place: int = 0) -> np.ndarray:
+def expected_sum(ranks: int, shape: Sequence[int], place: int = 0, values: Values = EXACT) -> np.ndarray:
     """The sum of `input_values` over all ranks."""
-    return input_values(0, shape, place) * ranks + np.float32(7 * sum(range(ranks)))
+    return input_values(0, shape, place, values) * ranks + np.float32(values.step * sum(range(ranks)))
 
 
-def wrong_elements(result: np.ndarray, ranks: int, place: int = 0, divisor: int = 1) -> int:
+def wrong_elements(result: np.ndarray, ranks: int, place: int = 0, divisor: int = 1, values: Values = EXACT) -> int:
     """How many elements differ from the exact sum divided by `divisor`, which must be a power of two."""
-    return int(np.count_nonzero(result != expected_sum(ranks, result.shape, place) / np.float32(divisor)))
+    return int(np.count_nonzero(result != expected_sum(ranks, result.shape, place, values) / np.float32(divisor)))

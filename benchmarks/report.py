@@ -18,7 +18,7 @@ DOORS = {
     "grouped": "grouped",
     "bfloat16": "bf16 wire",
 }
-MARKS = {True: "[green]pass[/]", False: "[red]MISS[/]", None: "[yellow]not measured[/]"}
+MARKS = {True: "[green]pass[/]", False: "[red]MISS[/]"}
 
 
 def show(findings: Findings, console: Console) -> None:
@@ -41,10 +41,12 @@ def targets_table(found: list[Verdict]) -> Table:
     table = Table(title="targets")
     for column in ("case", "target", "measured", "", "times"):
         table.add_column(column, justify="right" if column in ("target", "measured") else "left")
-    for one in found:
+    missing = sum(one.measured is None for one in found)
+    if missing:
+        table.caption = f"{missing} of {len(found)} targets need something that was not measured"
+    for one in (one for one in found if one.measured is not None):
         target = f"{'<=' if one.at_most else '>='} {one.limit:g} {one.unit}"
-        measured = "-" if one.measured is None else f"{one.measured:.2f} {one.unit}"
-        table.add_row(one.what, target, measured, MARKS[one.passed], one.detail)
+        table.add_row(one.what, target, f"{one.measured:.2f} {one.unit}", MARKS[one.passed], one.detail)
     return table
 
 

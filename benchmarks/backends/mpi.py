@@ -33,5 +33,8 @@ class Mpi:
         wrong = wrong_elements(result, self._comm.size)
         return Prepared(lambda: self._comm.Allreduce(source, result), wrong)
 
+    def barrier(self) -> None:
+        self._comm.Barrier()
+
     def close(self) -> None:
         self._mpi.Finalize()

@@ -9,7 +9,7 @@ import numpy as np
 
 import smddp_tf as hvd
 from benchmarks.backends import Prepared
-from benchmarks.cases import Case, input_values, wrong_elements
+from benchmarks.cases import EXACT, EXACT_IN_BFLOAT16, Case, input_values, wrong_elements
 from smddp_tf._loader import core
 
 __all__ = ["Smddp", "resident_bytes"]
@@ -29,7 +29,7 @@ class Smddp:
         return {"build": core().build_info(), "mpi": core().mpi_library_version().split("\n")[0].strip("\0 ")}
 
     def prepare(self, case: Case) -> Prepared:
-        if case.door == "array":
+        if case.door in ("array", "bfloat16"):
             return self._array(case)
         from benchmarks.backends import tensorflow_doors
 
@@ -37,11 +37,20 @@ class Smddp:
         return tensorflow_doors.prepare(case, hvd.rank(), hvd.size(), reduce)
 
     def _array(self, case: Case) -> Prepared:
-        array = input_values(hvd.rank(), (case.bytes // 4,))
-        core().allreduce([array], "float32", "bench", int(hvd.Sum))
-        wrong = wrong_elements(array, hvd.size())
+        wire = {} if case.door == "array" else {"wire_dtype": case.door}
+        values = EXACT if case.door == "array" else EXACT_IN_BFLOAT16
+        array = input_values(hvd.rank(), (case.bytes // 4,), values=values)
+
+        def run() -> None:
+            core().allreduce([array], "float32", "bench", int(hvd.Sum), **wire)
+
+        run()
+        wrong = wrong_elements(array, hvd.size(), values=values)
         array.fill(0)
-        return Prepared(lambda: core().allreduce([array], "float32", "bench", int(hvd.Sum)), wrong)
+        return Prepared(run, wrong)
+
+    def barrier(self) -> None:
+        core().barrier("bench")
 
     def cost(self, sizes: list[int], idle_seconds: float) -> dict[str, Any]:
         """What the engine takes beside the user's arrays: memory after allreduces of `sizes`, and CPU while idle."""
