@@ -19,6 +19,7 @@ from benchmarks.suites import FULL, QUICK, measure_cost, measure_node
 
 __all__ = ["main"]
 
+PARTS = ("node", "steps", "cost", "lab", "lab-steps")
 RESULTS = ROOT / "benchmarks" / "results"
 
 
