@@ -13,6 +13,7 @@ from rich.console import Console
 from benchmarks.findings import Findings, load, machine, save
 from benchmarks.lab import TARGETS, measure_lab, why_not
 from benchmarks.peers import CANDIDATES, ROOT, not_installed
+from benchmarks.plots import plot_all
 from benchmarks.report import show
 from benchmarks.steps import measure_steps_in_lab, measure_steps_on_node
 from benchmarks.suites import FULL, QUICK, measure_cost, measure_node
@@ -32,6 +33,7 @@ def parse(arguments: list[str] | None = None) -> argparse.Namespace:
         "--parts", default="node,steps,cost,lab,lab-steps", help="joined by commas; default: %(default)s"
     )
     parser.add_argument("--output", type=Path, help=f"results file; default: a dated one in {RESULTS}")
+    parser.add_argument("--plots", action="store_true", help="with pictures beside the results file (matplotlib)")
     parser.add_argument("--show", nargs="+", type=Path, metavar="FILE", help="only print the tables of results files")
     return parser.parse_args(arguments)
 
@@ -41,17 +43,25 @@ def main() -> None:
     options = parse()
     console = Console(width=160 if not sys.stdout.isatty() else None)
     if options.show:
-        show(load(options.show), console)
+        present(load(options.show), options.show[0] if options.plots else None, console)
         return
     findings = Findings(machine=machine())
-    findings.notes += [f"{name}: not installed" for name in not_installed()]
+    findings.notes += [f"{name}: not installed (make bench-peers, make bench-horovod)" for name in not_installed()]
     measure(options, findings, console)
     path = options.output or RESULTS / time.strftime("%Y-%m-%d-%H%M.json", time.gmtime())
     save(findings, path)
-    show(findings, console)
+    present(findings, path if options.plots else None, console)
     console.print(f"written to {path}")
     if any(row.wrong for row in findings.rows) or any(note.startswith("smddp_tf") for note in findings.notes):
         raise SystemExit("something was wrong, see above")
+
+
+def present(findings: Findings, plots_beside: Path | None, console: Console) -> None:
+    """Tables, and pictures beside a results file."""
+    show(findings, console)
+    if plots_beside:
+        for picture in plot_all(findings, plots_beside.with_suffix("")):
+            console.print(f"plot: {picture}")
 
 
 def measure(options: argparse.Namespace, findings: Findings, console: Console) -> None:
