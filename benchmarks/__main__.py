@@ -69,6 +69,8 @@ def measure(options: argparse.Namespace, findings: Findings, console: Console) -
     effort = QUICK if options.quick else FULL
     if options.ranks:
         effort = replace(effort, ranks=tuple(map(int, options.ranks.split(","))))
+    if options.doors:
+        effort = replace(effort, doors=tuple(options.doors.split(",")))
     names = options.only.split(",") if options.only else list(CANDIDATES)
     names = [name for name in names if CANDIDATES[name].installed]
     parts = options.parts.split(",")

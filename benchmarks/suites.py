@@ -27,6 +27,7 @@ class Effort:
     ranks: tuple[int, ...]
     array_bytes: tuple[int, ...]
     models: tuple[str, ...] = tuple(MODELS)
+    doors: tuple[str, ...] = ("array", "function", "list", "grouped")
 
 
 QUICK = Effort(3, 0.25, (2, 4), (4, 4 * KIB, MIB, 16 * MIB, 64 * MIB, 256 * MIB), ("ResNet-50", "BERT-base"))
@@ -54,6 +55,7 @@ def measure_node(effort: Effort, names: Iterable[str], say: Callable[[str], None
     candidates = [CANDIDATES[name] for name in names]
     for ranks in effort.ranks:
         for what, cases in (("arrays", array_cases(effort, ranks)), ("TensorFlow", tensorflow_cases(effort, ranks))):
+            cases = [case for case in cases if case.door in effort.doors]
             taking_part = [one for one in candidates if any(case.door in one.doors for case in cases)]
             if taking_part:
                 say(f"{what}, {ranks} rank(s): {', '.join(one.name for one in taking_part)}")
