@@ -60,7 +60,7 @@ std::vector<TensorRef> Pieces(DType dtype, const Bytes& input, const Bytes& outp
 }
 
 void PlannedAllreduce(InprocCluster& cluster, const std::vector<std::vector<TensorRef>>& pieces, ReduceOp op,
-                      double prescale, double postscale) {
+                      double prescale, double postscale, WireDType wire_dtype = {}) {
   Waiters waiters;
   for (int rank = 0; rank < cluster.size(); ++rank) {
     PlanSpec spec;
@@ -69,6 +69,7 @@ void PlannedAllreduce(InprocCluster& cluster, const std::vector<std::vector<Tens
     spec.op = op;
     spec.prescale = prescale;
     spec.postscale = postscale;
+    spec.wire_dtype = wire_dtype;
     const int plan = ValueOrThrow(cluster.session(rank).RegisterPlan(spec));
     for (size_t i = 0; i < pieces[rank].size(); ++i) {
       const size_t index = (i + rank) % pieces[rank].size();  // another order on every rank
@@ -80,8 +81,9 @@ void PlannedAllreduce(InprocCluster& cluster, const std::vector<std::vector<Tens
 
 void Allreduce(const std::vector<std::string>& hosts, const std::vector<Bytes>& inputs,
                const std::vector<Bytes>& outputs, const std::string& dtype_name, int op, double prescale,
-               double postscale, int64_t chunk_bytes, bool planned) {
+               double postscale, int64_t chunk_bytes, bool planned, const std::string& wire_dtype) {
   const DType dtype = ValueOrThrow(DTypeFromName(dtype_name));
+  const WireDType wire = ValueOrThrow(WireDTypeFromName(wire_dtype));
   if (outputs.size() != inputs.size()) throw nb::value_error("As many outputs as inputs are needed.");
   auto cluster = StartCluster(hosts, inputs.size(), chunk_bytes);
   std::vector<std::vector<TensorRef>> pieces;
@@ -89,10 +91,10 @@ void Allreduce(const std::vector<std::string>& hosts, const std::vector<Bytes>& 
     if (inputs[rank].size() != outputs[rank].size()) throw nb::value_error("Outputs must be as long as inputs.");
     pieces.push_back(Pieces(dtype, inputs[rank], outputs[rank]));
   }
-  if (planned) return PlannedAllreduce(*cluster, pieces, static_cast<ReduceOp>(op), prescale, postscale);
+  if (planned) return PlannedAllreduce(*cluster, pieces, static_cast<ReduceOp>(op), prescale, postscale, wire);
   Waiters waiters;
   for (int rank = 0; rank < cluster->size(); ++rank) {
-    cluster->session(rank).Allreduce({"cluster", pieces[rank], static_cast<ReduceOp>(op), prescale, postscale},
+    cluster->session(rank).Allreduce({"cluster", pieces[rank], static_cast<ReduceOp>(op), prescale, postscale, wire},
                                      waiters.callback());
   }
   waiters.WaitAll();
@@ -208,7 +210,8 @@ void BindCluster(nb::module_& m) {
   m.def("cluster_concurrent_planned", &ConcurrentPlanned, nb::arg("hosts"), nb::arg("arrays"), nb::arg("chunk_bytes"));
   m.def("cluster_same_name_twice", &SameNameTwice, nb::arg("hosts"));
   m.def("cluster_allreduce", &Allreduce, nb::arg("hosts"), nb::arg("inputs"), nb::arg("outputs"), nb::arg("dtype"),
-        nb::arg("op"), nb::arg("prescale"), nb::arg("postscale"), nb::arg("chunk_bytes"), nb::arg("planned"));
+        nb::arg("op"), nb::arg("prescale"), nb::arg("postscale"), nb::arg("chunk_bytes"), nb::arg("planned"),
+        nb::arg("wire_dtype") = "");
   m.def("cluster_broadcast", &Broadcast, nb::arg("hosts"), nb::arg("arrays"), nb::arg("root"));
   m.def("cluster_allgather", &Allgather, nb::arg("hosts"), nb::arg("inputs"), nb::arg("row_bytes"));
 }
