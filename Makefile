@@ -19,10 +19,10 @@ export TF_ENABLE_ONEDNN_OPTS ?= 0
 
 CXX_FILES = $(shell find tf_ops -name '*.cc' -o -name '*.h' -o -name '*.inc')
 
-.PHONY: help setup build demo test test-full bench lint format clean
+.PHONY: help setup build demo test test-full bench bench-lab bench-peers bench-horovod lint format clean
 
 help:  ## This list
-	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-10s %s\n", $$1, $$2}'
+	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-14s %s\n", $$1, $$2}'
 	@echo
 	@echo "  PYTHON=$(PYTHON)  VENV=$(VENV)  TENSORFLOW='$(TENSORFLOW)'  NP=$(NP) (ranks)  ARGS= (more arguments for the command)"
 
@@ -50,9 +50,22 @@ test: build  ## All tests, in the quick form
 test-full: build  ## All tests with the full matrix of sizes, types and ranks
 	@SMDDP_TEST_FULL=1 $(BIN)/python -m pytest $(ARGS)
 
-bench: build  ## Measure the allreduce against MPI_Allreduce and the bound
-	@[ -f benchmarks/allreduce.py ] || { echo "benchmarks/allreduce.py does not exist yet"; exit 1; }
-	@$(MPIRUN) -np $(NP) $(BIN)/python -m benchmarks.allreduce $(ARGS)
+bench: build $(VENV)/.smddp-bench  ## Measure everything against its peers, print the targets (ARGS=--quick)
+	@$(BIN)/python -m benchmarks --plots $(ARGS)
+
+bench-lab: build $(VENV)/.smddp-bench  ## Measure between nodes of the lab (root and TUN)
+	@$(BIN)/python -m benchmarks.lab $(ARGS)
+
+bench-peers: setup  ## Environments under .bench/ for MPICH and gloo, which make bench measures then
+	@PYTHON=$(BIN)/python benchmarks/envs.sh mpich torch
+
+bench-horovod: setup  ## The same for Horovod, which is compiled (about 4 minutes)
+	@PYTHON=$(BIN)/python benchmarks/envs.sh horovod
+
+# matplotlib, for the pictures.
+$(VENV)/.smddp-bench: $(VENV)/.smddp-setup
+	@$(PIP) install -q --no-build-isolation -e '.[bench]'
+	@touch $@
 
 lint: build  ## Check style, types and generated files
 	@$(BIN)/ruff check -q .

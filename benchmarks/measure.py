@@ -1,16 +1,12 @@
-"""How a collective is timed: all ranks start together, the slowest rank counts, medians over repeated runs."""
+"""What is made of raw times: medians, percentiles, bandwidths. Pure."""
 
 from __future__ import annotations
 
 import statistics
-import time
-from collections.abc import Callable
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
 
-import numpy as np
-
-__all__ = ["Timing", "measure_in_turns"]
+__all__ = ["Timing", "algorithm_bandwidth", "bus_bandwidth", "percentile", "slowest_rank", "wire_bound"]
 
 
 @dataclass(frozen=True)
@@ -20,37 +16,37 @@ class Timing:
     median: float
     p10: float
     p90: float
+    repetitions: int
 
     @staticmethod
-    def of(seconds: list[float]) -> Timing:
-        p10, p90 = np.percentile(seconds, [10, 90])
-        return Timing(statistics.median(seconds), float(p10), float(p90))
+    def of(seconds: Sequence[float]) -> Timing:
+        return Timing(statistics.median(seconds), percentile(seconds, 10), percentile(seconds, 90), len(seconds))
 
 
-def measure_in_turns(comm: Any, runs: dict[str, Callable[[], None]], repetitions: int) -> dict[str, Timing]:
-    """Times every candidate in turn, so that a busy moment of the machine hits all of them.
-
-    Args:
-        comm: mpi4py communicator of all ranks.
-        runs: name -> what to time; the same names in the same order on all ranks.
-        repetitions: how often each runs; the first two rounds are not counted.
-
-    Returns:
-        name -> the time of the slowest rank.
-    """
-    seconds: dict[str, list[float]] = {name: [] for name in runs}
-    for repetition in range(repetitions + 2):
-        for name, run in runs.items():
-            comm.Barrier()
-            start = time.perf_counter()
-            run()
-            elapsed = comm.allreduce(time.perf_counter() - start, op=_max_op())
-            if repetition >= 2:
-                seconds[name].append(elapsed)
-    return {name: Timing.of(values) for name, values in seconds.items()}
+def percentile(values: Sequence[float], percent: float) -> float:
+    """The value below which `percent` of them lie, interpolated between neighbours."""
+    ordered = sorted(values)
+    place = (len(ordered) - 1) * percent / 100
+    low = int(place)
+    high = min(low + 1, len(ordered) - 1)
+    return ordered[low] + (ordered[high] - ordered[low]) * (place - low)
 
 
-def _max_op() -> Any:
-    from mpi4py import MPI
+def slowest_rank(seconds_of_ranks: Sequence[Sequence[float]]) -> list[float]:
+    """A collective takes as long as its slowest rank: one figure for each repetition."""
+    return [max(repetition) for repetition in zip(*seconds_of_ranks)]
 
-    return MPI.MAX
+
+def algorithm_bandwidth(size_bytes: int, seconds: float) -> float:
+    """Bytes of the array per second."""
+    return size_bytes / seconds
+
+
+def bus_bandwidth(size_bytes: int, seconds: float, ranks: int) -> float:
+    """Bytes per second that each rank must have sent at the least: comparable to a link."""
+    return algorithm_bandwidth(size_bytes, seconds) * 2 * (ranks - 1) / ranks
+
+
+def wire_bound(size_bytes: float, nodes: int, bits_per_second: float) -> float:
+    """Seconds that an allreduce between nodes takes at the least: 2 (N-1)/N B / rate."""
+    return 2 * (nodes - 1) / nodes * size_bytes * 8 / bits_per_second

@@ -1,83 +1,150 @@
-"""Shows that reduction runs beside the backward pass: `mpirun -np 2 python -m benchmarks.overlap`.
+"""A training step on one rank of many: how much of the communication hides behind the computation.
 
-A stack of Dense layers is trained in a `tf.function`. The engine's diary says when each gradient was ready and when
-each bucket had been reduced; what was reduced before the last gradient was ready cost the step nothing.
+`python -m benchmarks.overlap RANKS FOLDER MODELS` under mpirun; the orchestrator (`steps`) starts it, on one node or in
+the lab. Every rank writes what it measured to FOLDER/<rank>.json. Three things are timed, in turns:
+
+- compute: forward, backward and update, without any reduction; all ranks compute at the same time;
+- communication: the reduction of the same gradients, when all of them are there;
+- together: the training step with `hvd.DistributedGradientTape`.
 """
 
 from __future__ import annotations
 
-import argparse
-from dataclasses import dataclass
+import json
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
 
 import keras
+import numpy as np
 import tensorflow as tf
 
 import smddp_tf as hvd
 from smddp_tf._loader import core
+from smddp_tf.reduction import GradientReducer
 
-__all__ = ["StepDiary", "diary_of_step", "make_step"]
+__all__ = ["MODELS", "Step", "main"]
+
+TURNS = 5
+PROBE_BATCH = 32
+# The batch is chosen so that computing takes this many times as long as communicating.
+COMPUTE_OVER_COMMUNICATION = 1.5
 
 
-@dataclass(frozen=True)
-class StepDiary:
-    """One training step, in milliseconds after its first gradient was ready."""
+def mlp() -> keras.Model:
+    """Twelve equal Dense layers: 6.5 million parameters, 26 MB of gradients."""
+    layers = [keras.layers.Dense(736, activation="relu") for _ in range(12)]
+    return keras.Sequential([keras.Input((736,)), *layers])
 
-    last_gradient_ms: float
-    bucket_done_ms: list[float]
+
+def transformer() -> keras.Model:
+    """Four blocks of attention over 32 positions of width 384: 7.1 million parameters, 28 MB of gradients."""
+    width = 384
+    inputs = keras.Input((32, width))
+    x = inputs
+    for _ in range(4):
+        attended = keras.layers.MultiHeadAttention(num_heads=4, key_dim=width // 4)(x, x)
+        x = keras.layers.LayerNormalization()(x + attended)
+        inner = keras.layers.Dense(4 * width, activation="relu")(x)
+        x = keras.layers.LayerNormalization()(x + keras.layers.Dense(width)(inner))
+    return keras.Model(inputs, x)
+
+
+MODELS = {"MLP": mlp, "transformer": transformer}
+
+
+class Step:
+    """The three candidates for one model and batch."""
+
+    def __init__(self, name: str, batch: int) -> None:
+        keras.utils.set_random_seed(1)
+        self._name = f"{name}.{batch}"
+        self._model = MODELS[name]()
+        self._optimizer = keras.optimizers.SGD(1e-6)
+        self._optimizer.build(self._model.trainable_variables)
+        shape = (batch, *self._model.input_shape[1:])
+        self._x = tf.constant(np.random.default_rng(hvd.rank()).standard_normal(shape, np.float32))
+        self.compute = self._step(reduced=False)
+        self.together = self._step(reduced=True)
+        self.communicate = self._communication()
 
     @property
-    def reduced_before_last_gradient(self) -> int:
-        return sum(done < self.last_gradient_ms for done in self.bucket_done_ms)
+    def gradient_bytes(self) -> int:
+        return sum(4 * int(np.prod(variable.shape)) for variable in self._model.trainable_variables)
+
+    def _step(self, reduced: bool) -> Callable[[], Any]:
+        variables = self._model.trainable_variables
+
+        @tf.function(jit_compile=False)
+        def step():
+            tape = tf.GradientTape()
+            with hvd.DistributedGradientTape(tape) if reduced else tape as recording:
+                loss = tf.reduce_mean(self._model(self._x, training=True) ** 2)
+            self._optimizer.apply(recording.gradient(loss, variables), variables)
+            return loss
+
+        return step
+
+    def _communication(self) -> Callable[[], Any]:
+        gradients = [tf.Variable(tf.ones(variable.shape)) for variable in self._model.trainable_variables]
+        reducer = GradientReducer(f"bench.step.{self._name}")
+
+        @tf.function(jit_compile=False)
+        def communicate():
+            return reducer([gradient.read_value() for gradient in gradients], gradients)
+
+        return communicate
 
 
-def make_step(layers: int, width: int, batch: int):
-    """A compiled training step over `layers` Dense layers, without arguments."""
-    keras.utils.set_random_seed(1)
-    model = keras.Sequential([keras.Input((width,)), *[keras.layers.Dense(width) for _ in range(layers)]])
-    optimizer = keras.optimizers.SGD(1e-6)
-    optimizer.build(model.trainable_variables)
-    x = tf.random.normal((batch, width), seed=hvd.rank())
-
-    @tf.function(jit_compile=False)
-    def step():
-        with hvd.DistributedGradientTape(tf.GradientTape()) as tape:
-            loss = tf.reduce_mean(model(x, training=True) ** 2)
-        optimizer.apply(tape.gradient(loss, model.trainable_variables), model.trainable_variables)
-        return loss
-
-    return step
+def seconds_of(run: Callable[[], Any]) -> float:
+    """One run that all ranks begin together, up to its result."""
+    core().barrier("bench.step")
+    start = time.perf_counter()
+    tf.nest.map_structure(lambda tensor: tensor.numpy() if tensor.shape.rank == 0 else None, run())
+    return time.perf_counter() - start
 
 
-def diary_of_step(step) -> StepDiary:
-    """Runs `step` once and reads the engine's diary. Events carry CLOCK_MONOTONIC times of this rank."""
-    core().trace_start()
-    step()
-    events = core().trace_stop()
-    ready = [event["time_ns"] for event in events if event["what"] == "tensor_ready"]
-    done = [event["time_ns"] for event in events if event["what"] == "bucket_done"]
-    first = min(ready)
-    return StepDiary((max(ready) - first) / 1e6, sorted((time - first) / 1e6 for time in done))
+def balanced_batch(name: str) -> int:
+    """The batch at which computing takes longer than communicating by that factor; the same on all ranks."""
+    batch = PROBE_BATCH
+    for _ in range(3):  # small batches say little about large ones
+        probe = Step(name, batch)
+        compute, communication = quickest(probe.compute), quickest(probe.communicate)
+        wanted = batch * COMPUTE_OVER_COMMUNICATION * communication / compute
+        mean = float(hvd.allreduce(tf.constant(wanted), name=f"bench.batch.{name}"))
+        batch = max(8, min(4096, 8 * round(mean / 8)))
+    return batch
+
+
+def quickest(run: Callable[[], Any]) -> float:
+    """Seconds of the best of two runs, after one that is not counted."""
+    seconds_of(run)
+    return min(seconds_of(run) for _ in range(2))
+
+
+def measure(name: str) -> dict[str, Any]:
+    """Times the three in turns, on this rank."""
+    batch = balanced_batch(name)
+    step = Step(name, batch)
+    runs = {"compute": step.compute, "communication": step.communicate, "together": step.together}
+    for run in runs.values():
+        seconds_of(run)
+    seconds: dict[str, list[float]] = {what: [] for what in runs}
+    for _ in range(TURNS):
+        for what, run in runs.items():
+            seconds[what].append(seconds_of(run))
+    return {"model": name, "batch": batch, "gradient_bytes": step.gradient_bytes, "seconds": seconds}
 
 
 def main() -> None:
-    """Prints the diary of the median step on rank 0."""
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--layers", type=int, default=8)
-    parser.add_argument("--width", type=int, default=1024)
-    parser.add_argument("--batch", type=int, default=512)
-    parser.add_argument("--steps", type=int, default=9)
-    options = parser.parse_args()
+    """Measures the models named."""
+    folder, names = Path(sys.argv[2]), sys.argv[3].split(",")
     hvd.init()
-    step = make_step(options.layers, options.width, options.batch)
-    step()
-    diaries = sorted((diary_of_step(step) for _ in range(options.steps)), key=lambda diary: diary.last_gradient_ms)
-    diary = diaries[len(diaries) // 2]
-    if hvd.rank() == 0:
-        buckets = ", ".join(f"{time:.1f}" for time in diary.bucket_done_ms)
-        print(f"{options.layers} x Dense({options.width}), batch {options.batch}, {hvd.size()} ranks; median step:")
-        print(f"  last gradient ready after  {diary.last_gradient_ms:.1f} ms (counted from the first)")
-        print(f"  buckets reduced after      {buckets} ms")
-        print(f"  {diary.reduced_before_last_gradient} of {len(diary.bucket_done_ms)} buckets before the last gradient")
+    answers = [measure(name) for name in names]
+    (folder / f"{hvd.rank()}.json").write_text(json.dumps(answers), encoding="utf-8")
+    hvd.shutdown()
 
 
 if __name__ == "__main__":

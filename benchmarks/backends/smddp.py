@@ -1,0 +1,91 @@
+"""Our engine: through the NumPy module and through TensorFlow."""
+
+from __future__ import annotations
+
+import time
+from typing import Any
+
+import numpy as np
+
+import smddp_tf as hvd
+from benchmarks.backends import Prepared
+from benchmarks.cases import EXACT, EXACT_IN_BFLOAT16, Case, input_values, wrong_elements
+from smddp_tf._loader import core
+
+__all__ = ["Smddp", "resident_bytes"]
+
+MIB = 1 << 20
+
+
+class Smddp:
+    """Every door of `Case`."""
+
+    def __init__(self, rank: int, ranks: int) -> None:
+        hvd.init()
+        if (hvd.rank(), hvd.size()) != (rank, ranks):
+            raise RuntimeError(f"this is rank {rank} of {ranks}, smddp_tf says {hvd.rank()} of {hvd.size()}")
+
+    def about(self) -> dict[str, Any]:
+        return {"build": core().build_info(), "mpi": core().mpi_library_version().split("\n")[0].strip("\0 ")}
+
+    def prepare(self, case: Case) -> Prepared:
+        if case.door in ("array", "bfloat16"):
+            return self._array(case)
+        from benchmarks.backends import tensorflow_doors
+
+        reduce = {"function": _one, "grouped": _grouped, "list": _planned(case)}[case.door]
+        return tensorflow_doors.prepare(case, hvd.rank(), hvd.size(), reduce)
+
+    def _array(self, case: Case) -> Prepared:
+        wire = {} if case.door == "array" else {"wire_dtype": case.door}
+        values = EXACT if case.door == "array" else EXACT_IN_BFLOAT16
+        array = input_values(hvd.rank(), (case.bytes // 4,), values=values)
+
+        def run() -> None:
+            core().allreduce([array], "float32", "bench", int(hvd.Sum), **wire)
+
+        run()
+        wrong = wrong_elements(array, hvd.size(), values=values)
+        array.fill(0)
+        return Prepared(run, wrong)
+
+    def barrier(self) -> None:
+        core().barrier("bench")
+
+    def cost(self, sizes: list[int], idle_seconds: float) -> dict[str, Any]:
+        """What the engine takes beside the user's arrays: memory after allreduces of `sizes`, and CPU while idle."""
+        growth = []
+        for size in sizes:
+            arrays = [np.ones(4 * MIB // 4, np.float32) for _ in range(size // (4 * MIB))]
+            before = resident_bytes()
+            core().allreduce(arrays, "float32", "bench.cost", int(hvd.Average))
+            growth.append({"bytes": size, "resident_growth": resident_bytes() - before, "stats": core().stats()})
+        cpu, wall = time.process_time(), time.perf_counter()
+        time.sleep(idle_seconds)
+        idle = (time.process_time() - cpu) / (time.perf_counter() - wall)
+        return {"memory": growth, "idle_cpu": idle}
+
+    def close(self) -> None:
+        hvd.shutdown()
+
+
+def resident_bytes() -> int:
+    """Memory of this process that is in RAM, shared memory included."""
+    with open("/proc/self/status", encoding="ascii") as status:
+        return next(int(line.split()[1]) << 10 for line in status if line.startswith("VmRSS:"))
+
+
+def _one(tensors: list[Any]) -> list[Any]:
+    return [hvd.allreduce(tensors[0])]
+
+
+def _grouped(tensors: list[Any]) -> list[Any]:
+    return hvd.grouped_allreduce(tensors)
+
+
+def _planned(case: Case):
+    """As tape and optimizer do it: the list is a plan, each gradient an op."""
+    from smddp_tf.reduction import GradientReducer
+
+    reducer = GradientReducer(f"bench.{case.label}")
+    return lambda tensors: reducer(tensors, tensors)

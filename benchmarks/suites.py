@@ -1,0 +1,129 @@
+"""What is measured on one node: all candidates of a case in turns, so that a busy moment of the machine hits all."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+
+from benchmarks.cases import Case
+from benchmarks.findings import NODE, Findings, Row
+from benchmarks.measure import Timing
+from benchmarks.peers import CANDIDATES, Candidate
+from benchmarks.shapes import MODELS, model_bytes
+from benchmarks.worlds import World, WorldError
+
+__all__ = ["FULL", "QUICK", "Effort", "measure_cost", "measure_node"]
+
+KIB, MIB = 1 << 10, 1 << 20
+
+
+@dataclass(frozen=True)
+class Effort:
+    """How long to measure: turns per case, seconds for each candidate of a case; which worlds, sizes and models."""
+
+    turns: int
+    seconds: float
+    ranks: tuple[int, ...]
+    array_bytes: tuple[int, ...]
+    models: tuple[str, ...] = tuple(MODELS)
+    doors: tuple[str, ...] = ("array", "function", "list", "grouped")
+
+
+QUICK = Effort(3, 0.25, (2, 4), (4, 4 * KIB, MIB, 16 * MIB, 64 * MIB, 256 * MIB), ("ResNet-50", "BERT-base"))
+FULL = Effort(
+    5, 0.5, (1, 2, 4), (4, KIB, 4 * KIB, 16 * KIB, 64 * KIB, 256 * KIB, *(n * MIB for n in (1, 4, 16, 64, 256)))
+)
+
+
+def array_cases(effort: Effort, ranks: int) -> list[Case]:
+    return [Case("array", size) for size in (effort.array_bytes if ranks > 1 else (4, MIB, 64 * MIB))]
+
+
+def tensorflow_cases(effort: Effort, ranks: int) -> list[Case]:
+    """Single tensors; then each model as a list, beside a flat buffer of the model's bytes."""
+    if ranks == 1:
+        return []
+    cases = [Case("function", size) for size in (4, MIB, 16 * MIB, 64 * MIB, 256 * MIB)]
+    for model in effort.models if ranks == 2 else effort.models[:1]:  # the targets name two ranks
+        cases += [Case("function", model_bytes(model)), Case("list", model_bytes(model), model)]
+    return [*cases, Case("grouped", model_bytes("ResNet-50"), "ResNet-50")]
+
+
+def measure_node(effort: Effort, names: Iterable[str], say: Callable[[str], None], findings: Findings) -> None:
+    """Measures every case on this machine with each number of ranks. What fails is noted and left out."""
+    candidates = [CANDIDATES[name] for name in names]
+    for ranks in effort.ranks:
+        for what, cases in (("arrays", array_cases(effort, ranks)), ("TensorFlow", tensorflow_cases(effort, ranks))):
+            cases = [case for case in cases if case.door in effort.doors]
+            taking_part = [one for one in candidates if any(case.door in one.doors for case in cases)]
+            if taking_part:
+                say(f"{what}, {ranks} rank(s): {', '.join(one.name for one in taking_part)}")
+                _measure_cases(cases, taking_part, ranks, effort, findings)
+
+
+def measure_cost(say: Callable[[str], None], findings: Findings) -> None:
+    """What our engine takes beside the user's arrays, see `Smddp.cost`."""
+    say("cost: memory and idle CPU")
+    world = World(CANDIDATES["smddp_tf"], 2)
+    with contextlib.suppress(WorldError), world:
+        findings.cost = world.call("cost", sizes=[n * MIB for n in (64, 256, 1024)], idle_seconds=3.0)[0]
+    if world.failure:
+        findings.notes.append(world.failure)
+
+
+def _measure_cases(
+    cases: list[Case], candidates: list[Candidate], ranks: int, effort: Effort, findings: Findings
+) -> None:
+    worlds = [World(candidate, ranks) for candidate in candidates]
+    with contextlib.ExitStack() as stack:
+        for world in worlds:
+            with contextlib.suppress(WorldError):
+                stack.enter_context(world)
+                findings.about[world.candidate.name] = world.about
+        for case in cases:
+            findings.rows += _measure_case(
+                case, [world for world in worlds if case.door in world.candidate.doors], effort
+            )
+    findings.notes += [world.failure for world in worlds if world.failure]
+
+
+def _measure_case(case: Case, worlds: list[World], effort: Effort) -> list[Row]:
+    turns = [_Turns(world) for world in worlds]
+    for turn in turns:
+        turn.prepare(case, effort)
+    for _ in range(effort.turns):
+        for turn in turns:
+            turn.take()
+    return [turn.row(case) for turn in turns if turn.forget()]
+
+
+class _Turns:
+    """One candidate's part in a case. A candidate that fails stays out from then on; its world knows why."""
+
+    def __init__(self, world: World) -> None:
+        self._world = world
+        self._wrong = self._repetitions = 0
+        self._seconds: list[float] = []
+
+    def prepare(self, case: Case, effort: Effort) -> None:
+        with contextlib.suppress(WorldError):
+            answers = self._world.call("prepare", case=case.as_json())
+            self._wrong = sum(answer["wrong"] for answer in answers)
+            once = max(max(answer["seconds"] for answer in answers), 1e-6)
+            self._repetitions = max(1, min(200, int(effort.seconds / effort.turns / once)))
+
+    def take(self) -> None:
+        with contextlib.suppress(WorldError):
+            self._seconds += self._world.time(self._repetitions)
+
+    def forget(self) -> bool:
+        """Frees what was prepared. Returns whether there is a result."""
+        with contextlib.suppress(WorldError):
+            self._world.call("forget")
+        return not self._world.failure
+
+    def row(self, case: Case) -> Row:
+        timing = Timing.of(self._seconds)
+        name = self._world.candidate.name
+        return Row(NODE, self._world.ranks, name, case.door, case.bytes, case.model, self._wrong, **vars(timing))

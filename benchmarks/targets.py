@@ -1,0 +1,143 @@
+"""The targets of the project, each evaluated on what a run found out. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from benchmarks.findings import NODE, Findings, Row
+from benchmarks.measure import wire_bound
+from benchmarks.shapes import model_bytes
+
+__all__ = ["OURS", "PEERS", "Verdict", "best_peer", "verdicts", "wire_ratio"]
+
+MIB = 1 << 20
+OURS = "smddp_tf"
+PEERS = ("Open MPI 5", "MPICH", "gloo", "Horovod")
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """One target beside what was measured.
+
+    Attributes:
+        what: the case.
+        limit: the figure to reach.
+        at_most: whether the figure must stay at or below the limit, or reach it.
+        measured: the figure; None when something it needs was not measured.
+        unit: "x", "us", ...
+        detail: which peer, which times.
+    """
+
+    what: str
+    limit: float
+    at_most: bool
+    measured: float | None
+    unit: str = "x"
+    detail: str = ""
+
+    @property
+    def passed(self) -> bool | None:
+        if self.measured is None:
+            return None
+        return self.measured <= self.limit if self.at_most else self.measured >= self.limit
+
+
+def best_peer(findings: Findings, size: int, ranks: int, doors: tuple[str, ...] = ("array", "function")) -> Row | None:
+    """The fastest of the peers with one tensor of that size. Horovod has no door but a `tf.function`."""
+    rows = [findings.find(peer, door, size, ranks) for peer in PEERS for door in doors]
+    return min((row for row in rows if row), key=lambda row: row.median, default=None)
+
+
+def wire_ratio(row: Row) -> float:
+    """Time over what the link allows at the least, for a row of the lab; of the bytes in memory, whatever travels."""
+    nodes, _, rate = lab_shape(row.place)
+    return row.median / wire_bound(row.bytes, nodes, rate * 1e6)
+
+
+def lab_shape(place: str) -> tuple[int, int, int]:
+    """ "lab 4x2 200" -> 4 nodes, 2 ranks on each, 200 Mbit/s."""
+    _, shape, rate = place.split()
+    nodes, per_node = shape.split("x")
+    return int(nodes), int(per_node), int(rate)
+
+
+def verdicts(findings: Findings) -> list[Verdict]:
+    """Every target, in the order of the table they come from."""
+    return [*_arrays(findings), *_functions(findings), *_lists(findings), *_lab(findings), *_cost(findings)]
+
+
+def _arrays(findings: Findings) -> Iterator[Verdict]:
+    for ranks, limit in ((2, 5.0), (4, 4.0)):
+        for size in (MIB, 16 * MIB, 64 * MIB, 256 * MIB):
+            ours, peer = findings.find(OURS, "array", size, ranks), best_peer(findings, size, ranks)
+            yield _faster(f"NumPy {size // MIB} MiB, np {ranks}: faster than the best peer", ours, peer, limit)
+    for size in (MIB, 16 * MIB, 64 * MIB, 256 * MIB):
+        ours, mark = findings.find(OURS, "array", size, 2), findings.find("reference", "array", size, 2)
+        yield _slower(f"NumPy {size // MIB} MiB, np 2: time over the reference", ours, mark, 1.3)
+
+
+def _functions(findings: Findings) -> Iterator[Verdict]:
+    ours, peer = findings.find(OURS, "function", 64 * MIB, 2), best_peer(findings, 64 * MIB, 2)
+    yield _faster("tf.function 64 MiB, np 2: faster than the best peer", ours, peer, 3.0)
+    ours, horovod = findings.find(OURS, "function", 4, 2), findings.find("Horovod", "function", 4, 2)
+    yield Verdict("tf.function 4 B, np 2: median", 60.0, True, ours.median * 1e6 if ours else None, "us")
+    yield _faster("tf.function 4 B, np 2: faster than Horovod", ours, horovod, 20.0)
+
+
+def _lists(findings: Findings) -> Iterator[Verdict]:
+    for model in ("ResNet-50", "BERT-base"):
+        size = model_bytes(model)
+        ours = findings.find(OURS, "list", size, 2, model=model)
+        flat = findings.find(OURS, "function", size, 2)
+        horovod = findings.find("Horovod", "list", size, 2, model=model)
+        yield _slower(f"{model} list, np 2: time over one flat buffer", ours, flat, 1.2)
+        yield _faster(f"{model} list, np 2: faster than Horovod", ours, horovod, 4.0)
+
+
+def _lab(findings: Findings) -> Iterator[Verdict]:
+    limits = (("4x2", 1, 1.20), ("4x2", 25, 1.12), ("4x2", 100, 1.10), ("8x1", 25, 1.20), ("8x1", 100, 1.15))
+    for shape, mib, limit in limits:
+        ours = findings.find(OURS, "array", mib * MIB, 8, f"lab {shape} 200")
+        what = f"lab {shape}, 200 Mbit/s, {mib} MiB: time over the bound"
+        yield Verdict(what, limit, True, wire_ratio(ours) if ours else None, "x", _milliseconds(ours))
+    for mib in (1, 25, 100):
+        ours = findings.find(OURS, "array", mib * MIB, 8, "lab 4x2 200")
+        sent = ours.sent / (2 * 3 / 4 * ours.bytes) if ours and ours.sent else None
+        yield Verdict(f"lab 4x2, {mib} MiB: bytes a node sends over the ideal", 1.02, True, sent)
+    ours = findings.find(OURS, "bfloat16", 25 * MIB, 8, "lab 4x2 200")
+    what = "lab 4x2, 25 MiB, bf16 wire: time over the float32 bound"
+    yield Verdict(what, 0.58, True, wire_ratio(ours) if ours else None, "x", _milliseconds(ours))
+    steps = [step for step in findings.steps if step["place"] != NODE]
+    if not steps:
+        yield Verdict("training step on the lab over max(compute, communication)", 1.10, True, None)
+    for step in steps:
+        ratio = step["together"] / max(step["compute"], step["communication"])
+        what = f"{step['place']}, {step['model']} step over max(compute, communication)"
+        yield Verdict(what, 1.10, True, ratio)
+
+
+def _cost(findings: Findings) -> Iterator[Verdict]:
+    idle = findings.cost.get("idle_cpu")
+    yield Verdict("idle CPU of a rank", 1.0, True, None if idle is None else 100 * idle, "%")
+
+
+def _faster(what: str, ours: Row | None, peer: Row | None, limit: float) -> Verdict:
+    ratio = peer.median / ours.median if ours and peer else None
+    return Verdict(what, limit, False, ratio, "x", _beside(ours, peer))
+
+
+def _slower(what: str, ours: Row | None, other: Row | None, limit: float) -> Verdict:
+    ratio = ours.median / other.median if ours and other else None
+    return Verdict(what, limit, True, ratio, "x", _beside(ours, other))
+
+
+def _beside(ours: Row | None, other: Row | None) -> str:
+    if not ours or not other:
+        return _milliseconds(ours)
+    who = other.candidate if other.candidate != OURS else "flat"
+    return f"{_milliseconds(ours)}, {who} {_milliseconds(other)}"
+
+
+def _milliseconds(row: Row | None) -> str:
+    return f"{row.median * 1e3:.3g} ms" if row else ""
