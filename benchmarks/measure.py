@@ -6,7 +6,15 @@ import statistics
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-__all__ = ["Timing", "algorithm_bandwidth", "bus_bandwidth", "percentile", "slowest_rank", "wire_bound"]
+__all__ = [
+    "Timing",
+    "algorithm_bandwidth",
+    "bus_bandwidth",
+    "duration_text",
+    "percentile",
+    "slowest_rank",
+    "wire_bound",
+]
 
 
 @dataclass(frozen=True)
@@ -50,3 +58,12 @@ def bus_bandwidth(size_bytes: int, seconds: float, ranks: int) -> float:
 def wire_bound(size_bytes: float, nodes: int, bits_per_second: float) -> float:
     """Seconds that an allreduce between nodes takes at the least: 2 (N-1)/N B / rate."""
     return 2 * (nodes - 1) / nodes * size_bytes * 8 / bits_per_second
+
+
+def duration_text(seconds: float) -> str:
+    """Three digits in a unit that suits: "12.3 ms"."""
+    for unit, scale in (("s", 1.0), ("ms", 1e-3), ("us", 1e-6)):
+        if seconds >= scale * 0.9995 or unit == "us":
+            break
+    value = seconds / scale
+    return f"{value:.{max(0, 3 - len(str(int(value))))}f} {unit}"
