@@ -13,6 +13,7 @@ __all__ = [
     "duration_text",
     "percentile",
     "slowest_rank",
+    "three_digits",
     "wire_bound",
 ]
 
@@ -65,5 +66,10 @@ def duration_text(seconds: float) -> str:
     for unit, scale in (("s", 1.0), ("ms", 1e-3), ("us", 1e-6)):
         if seconds >= scale * 0.9995 or unit == "us":
             break
-    value = seconds / scale
-    return f"{value:.{max(0, 3 - len(str(int(value))))}f} {unit}"
+    return f"{three_digits(seconds / scale)} {unit}"
+
+
+def three_digits(value: float) -> str:
+    """At least three digits: "0.584", "1.10", "12.3", "408"."""
+    whole = len(str(int(value))) if value >= 1 else 0
+    return f"{value:.{max(0, 3 - whole)}f}"

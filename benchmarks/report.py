@@ -6,7 +6,7 @@ from rich.console import Console
 from rich.table import Table
 
 from benchmarks.findings import NODE, Findings, Row
-from benchmarks.measure import algorithm_bandwidth, bus_bandwidth, duration_text
+from benchmarks.measure import algorithm_bandwidth, bus_bandwidth, duration_text, three_digits
 from benchmarks.targets import Verdict, lab_shape, verdicts, wire_ratio
 
 __all__ = ["show"]
@@ -46,7 +46,7 @@ def targets_table(found: list[Verdict]) -> Table:
         table.caption = f"{missing} of {len(found)} targets need something that was not measured"
     for one in (one for one in found if one.measured is not None):
         target = f"{'<=' if one.at_most else '>='} {one.limit:g} {one.unit}"
-        table.add_row(one.what, target, f"{one.measured:#.3g} {one.unit}", MARKS[one.passed], one.detail)
+        table.add_row(one.what, target, f"{three_digits(one.measured)} {one.unit}", MARKS[one.passed], one.detail)
     return table
 
 

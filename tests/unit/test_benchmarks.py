@@ -58,7 +58,7 @@ def test_bandwidths(ranks, factor):
         (0.0123, "12.3 ms"),
         (0.1234, "123 ms"),
         (4.56e-6, "4.56 us"),
-        (6e-8, "0.06 us"),
+        (6e-8, "0.060 us"),
     ],
 )
 def test_durations_have_a_unit_that_suits(seconds, text):

@@ -113,7 +113,7 @@ def test_mpi_home_wins_and_is_remembered_by_its_path(monkeypatch, tmp_path):
 def test_folders_that_the_wrapper_names_come_first(monkeypatch, tmp_path):
     hidden = fake_mpi(tmp_path / "hidden")
     shown = f"gcc -I{hidden}/include -pthread -L{hidden}/lib -lmpi"
-    monkeypatch.setenv("PATH", f"/bin:{fake_mpi(tmp_path / 'usr', shown)}/bin")
+    monkeypatch.setenv("PATH", f"{fake_mpi(tmp_path / 'usr', shown)}/bin:/bin")
     found = build_env.find_mpi()
     assert found.include_dir == str(hidden / "include")
     assert found.library == str(hidden / "lib/libmpi.so.40")
