@@ -71,5 +71,6 @@ def duration_text(seconds: float) -> str:
 
 def three_digits(value: float) -> str:
     """At least three digits: "0.584", "1.10", "12.3", "408"."""
+    value = float(f"{value:.3g}") if value < 1000 else value  # 0.9999 has one digit before the point
     whole = len(str(int(value))) if value >= 1 else 0
     return f"{value:.{max(0, 3 - whole)}f}"
