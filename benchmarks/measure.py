@@ -6,7 +6,16 @@ import statistics
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-__all__ = ["Timing", "algorithm_bandwidth", "bus_bandwidth", "percentile", "slowest_rank", "wire_bound"]
+__all__ = [
+    "Timing",
+    "algorithm_bandwidth",
+    "bus_bandwidth",
+    "duration_text",
+    "percentile",
+    "slowest_rank",
+    "three_digits",
+    "wire_bound",
+]
 
 
 @dataclass(frozen=True)
@@ -50,3 +59,18 @@ def bus_bandwidth(size_bytes: int, seconds: float, ranks: int) -> float:
 def wire_bound(size_bytes: float, nodes: int, bits_per_second: float) -> float:
     """Seconds that an allreduce between nodes takes at the least: 2 (N-1)/N B / rate."""
     return 2 * (nodes - 1) / nodes * size_bytes * 8 / bits_per_second
+
+
+def duration_text(seconds: float) -> str:
+    """Three digits in a unit that suits: "12.3 ms"."""
+    for unit, scale in (("s", 1.0), ("ms", 1e-3), ("us", 1e-6)):
+        if seconds >= scale * 0.9995 or unit == "us":
+            break
+    return f"{three_digits(seconds / scale)} {unit}"
+
+
+def three_digits(value: float) -> str:
+    """At least three digits: "0.584", "1.10", "12.3", "408"."""
+    value = float(f"{value:.3g}") if value < 1000 else value  # 0.9999 has one digit before the point
+    whole = len(str(int(value))) if value >= 1 else 0
+    return f"{value:.{max(0, 3 - whole)}f}"

@@ -109,10 +109,11 @@ def seconds_of(run: Callable[[], Any]) -> float:
 def balanced_batch(name: str) -> int:
     """The batch at which computing takes longer than communicating by that factor; the same on all ranks."""
     batch = PROBE_BATCH
-    for _ in range(3):  # small batches say little about large ones
+    communication = 0.0
+    for _ in range(2):  # small batches say little about large ones
         probe = Step(name, batch)
-        compute, communication = quickest(probe.compute), quickest(probe.communicate)
-        wanted = batch * COMPUTE_OVER_COMMUNICATION * communication / compute
+        communication = communication or quickest(probe.communicate)
+        wanted = batch * COMPUTE_OVER_COMMUNICATION * communication / quickest(probe.compute)
         mean = float(hvd.allreduce(tf.constant(wanted), name=f"bench.batch.{name}"))
         batch = max(8, min(4096, 8 * round(mean / 8)))
     return batch

@@ -6,7 +6,7 @@ from rich.console import Console
 from rich.table import Table
 
 from benchmarks.findings import NODE, Findings, Row
-from benchmarks.measure import algorithm_bandwidth, bus_bandwidth
+from benchmarks.measure import algorithm_bandwidth, bus_bandwidth, duration_text, three_digits
 from benchmarks.targets import Verdict, lab_shape, verdicts, wire_ratio
 
 __all__ = ["show"]
@@ -46,7 +46,7 @@ def targets_table(found: list[Verdict]) -> Table:
         table.caption = f"{missing} of {len(found)} targets need something that was not measured"
     for one in (one for one in found if one.measured is not None):
         target = f"{'<=' if one.at_most else '>='} {one.limit:g} {one.unit}"
-        table.add_row(one.what, target, f"{one.measured:.2f} {one.unit}", MARKS[one.passed], one.detail)
+        table.add_row(one.what, target, f"{three_digits(one.measured)} {one.unit}", MARKS[one.passed], one.detail)
     return table
 
 
@@ -68,7 +68,7 @@ def _node_table(findings: Findings, ranks: int) -> Table:
 def _lab_table(findings: Findings, place: str) -> Table:
     nodes, per_node, rate = lab_shape(place)
     table = Table(title=f"lab: {nodes} nodes x {per_node} ranks, {rate} Mbit/s")
-    for column in ("case", "who", "ms (p10-p90)", "time / bound", "sent a node / ideal", "wrong"):
+    for column in ("case", "who", "median (p10-p90)", "time / bound", "sent a node / ideal", "wrong"):
         table.add_column(column, justify="left" if column in ("case", "who") else "right")
     for row in (row for row in findings.rows if row.place == place):
         ideal = 2 * (nodes - 1) / nodes * row.bytes
@@ -113,7 +113,7 @@ def _bytes(size: int) -> str:
 
 
 def _time(row: Row) -> str:
-    return f"{row.median * 1e3:.4g} ({row.p10 * 1e3:.3g}-{row.p90 * 1e3:.3g})"
+    return f"{duration_text(row.median)} ({duration_text(row.p10)} - {duration_text(row.p90)})"
 
 
 def _bandwidths(row: Row | None) -> tuple[str, str, str]:

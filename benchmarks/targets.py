@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from benchmarks.findings import NODE, Findings, Row
-from benchmarks.measure import wire_bound
+from benchmarks.measure import duration_text, wire_bound
 from benchmarks.shapes import model_bytes
 
 __all__ = ["OURS", "PEERS", "Verdict", "best_peer", "verdicts", "wire_ratio"]
@@ -100,14 +100,14 @@ def _lab(findings: Findings) -> Iterator[Verdict]:
     for shape, mib, limit in limits:
         ours = findings.find(OURS, "array", mib * MIB, 8, f"lab {shape} 200")
         what = f"lab {shape}, 200 Mbit/s, {mib} MiB: time over the bound"
-        yield Verdict(what, limit, True, wire_ratio(ours) if ours else None, "x", _milliseconds(ours))
+        yield Verdict(what, limit, True, wire_ratio(ours) if ours else None, "x", _time(ours))
     for mib in (1, 25, 100):
         ours = findings.find(OURS, "array", mib * MIB, 8, "lab 4x2 200")
         sent = ours.sent / (2 * 3 / 4 * ours.bytes) if ours and ours.sent else None
         yield Verdict(f"lab 4x2, {mib} MiB: bytes a node sends over the ideal", 1.02, True, sent)
     ours = findings.find(OURS, "bfloat16", 25 * MIB, 8, "lab 4x2 200")
     what = "lab 4x2, 25 MiB, bf16 wire: time over the float32 bound"
-    yield Verdict(what, 0.58, True, wire_ratio(ours) if ours else None, "x", _milliseconds(ours))
+    yield Verdict(what, 0.58, True, wire_ratio(ours) if ours else None, "x", _time(ours))
     steps = [step for step in findings.steps if step["place"] != NODE]
     if not steps:
         yield Verdict("training step on the lab over max(compute, communication)", 1.10, True, None)
@@ -134,10 +134,10 @@ def _slower(what: str, ours: Row | None, other: Row | None, limit: float) -> Ver
 
 def _beside(ours: Row | None, other: Row | None) -> str:
     if not ours or not other:
-        return _milliseconds(ours)
+        return _time(ours)
     who = other.candidate if other.candidate != OURS else "flat"
-    return f"{_milliseconds(ours)}, {who} {_milliseconds(other)}"
+    return f"{_time(ours)}, {who} {_time(other)}"
 
 
-def _milliseconds(row: Row | None) -> str:
-    return f"{row.median * 1e3:.3g} ms" if row else ""
+def _time(row: Row | None) -> str:
+    return duration_text(row.median) if row else ""

@@ -50,6 +50,21 @@ def test_bandwidths(ranks, factor):
     assert measure.bus_bandwidth(100, 4.0, ranks) == pytest.approx(25.0 * factor)
 
 
+@pytest.mark.parametrize(
+    ("seconds", "text"),
+    [
+        (1.234, "1.23 s"),
+        (0.99999, "1.00 s"),
+        (0.0123, "12.3 ms"),
+        (0.1234, "123 ms"),
+        (4.56e-6, "4.56 us"),
+        (6e-8, "0.060 us"),
+    ],
+)
+def test_durations_have_a_unit_that_suits(seconds, text):
+    assert measure.duration_text(seconds) == text
+
+
 def test_wire_bound_of_25_mib_between_4_nodes():
     assert measure.wire_bound(25 * MIB, 4, 200e6) == pytest.approx(1.5 * 25 * MIB / 25e6)
 
