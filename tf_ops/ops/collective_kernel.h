@@ -21,6 +21,8 @@ class CollectiveKernel : public tensorflow::AsyncOpKernel {
   explicit CollectiveKernel(tensorflow::OpKernelConstruction* construction);
 
   void ComputeAsync(tensorflow::OpKernelContext* context, DoneCallback done) final;
+  // To hand over is cheap: TensorFlow need not wake another thread for it.
+  bool IsExpensive() final { return false; }
 
  protected:
   // Makes the request and passes `done` on with it, or calls `done` with the reason why there is none.

@@ -1,0 +1,54 @@
+"""Large results that cannot take their input's place: their memory is reused, and never while somebody holds it."""
+
+from __future__ import annotations
+
+import resource
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+MIB = 1 << 20
+PAGE = resource.getpagesize()
+
+
+def faults() -> int:
+    return resource.getrusage(resource.RUSAGE_SELF).ru_minflt
+
+
+def resident_bytes() -> int:
+    with open("/proc/self/statm") as statm:
+        return int(statm.read().split()[1]) * PAGE
+
+
+@pytest.fixture
+def total(hvd):
+    """A compiled function whose input has other readers, so that its result needs memory of its own."""
+    return tf.function(lambda x: hvd.allreduce(x, op=hvd.Sum))
+
+
+def test_a_result_that_is_held_is_not_overwritten(rank, size, total):
+    inputs = [tf.fill([2 * MIB + 5], float(10 * k + rank)) for k in range(4)]
+    results = [total(x) for x in inputs for _ in range(2)]
+    for k, result in enumerate(results):
+        np.testing.assert_array_equal(result, np.full(2 * MIB + 5, 10.0 * (k // 2) * size + sum(range(size))))
+    for k, x in enumerate(inputs):
+        np.testing.assert_array_equal(x, np.full(2 * MIB + 5, 10.0 * k + rank))
+
+
+def test_no_fresh_pages_in_every_step(rank, total):
+    x = tf.fill([16 * MIB], float(rank))
+    for _ in range(3):
+        total(x)
+    before, steps = faults(), 4
+    for _ in range(steps):
+        total(x)
+    assert faults() - before < steps * 64 * MIB / PAGE / 10
+
+
+def test_what_is_kept_is_bounded(rank, total):
+    """Many results of many sizes at once, then none: nearly all of it goes back to the system."""
+    results = [total(tf.fill([(8 + k) * MIB], float(rank))) for k in range(8)]  # 368 MiB
+    before = resident_bytes()
+    del results
+    assert before - resident_bytes() > 200 * MIB
