@@ -7,7 +7,7 @@
 namespace smddp {
 namespace {
 
-constexpr int kChunksInFlight = 4;
+constexpr int kChunksInFlight = 8;
 static_assert(kChunksInFlight <= kMaxStepsInFlight);
 
 TaskPtr RailAllreduce(const Fabric& fabric, const AllreduceAlgorithm& rail, const Chunk& chunk) {

@@ -1,5 +1,6 @@
 #include "fusion/plan.h"
 
+#include <algorithm>
 #include <cstdio>
 
 #include "core/shape.h"
@@ -25,6 +26,11 @@ std::string DescribeTensor(const PlanSpec& spec, int index) {
 DType WireDTypeFor(const PlanSpec& spec, DType dtype) {
   const bool narrows = spec.has_wire_dtype && IsFloating(dtype) && SizeOf(spec.wire_dtype) < SizeOf(dtype);
   return narrows ? spec.wire_dtype : dtype;
+}
+
+int64_t DefaultBucketBytes(int nodes) {
+  constexpr int64_t kLeast = 25 << 20;
+  return kLeast * std::clamp(nodes, 8, 64) / 8;
 }
 
 std::vector<Bucket> PlanBuckets(const PlanSpec& spec, const FusionLimits& limits) {

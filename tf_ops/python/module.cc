@@ -11,5 +11,6 @@ NB_MODULE(_core, m) {
   smddp::BindCompute(m);
   smddp::BindTopology(m);
   smddp::BindPlan(m);
+  smddp::BindRail(m);
   smddp::BindCluster(m);
 }

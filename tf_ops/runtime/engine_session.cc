@@ -49,7 +49,8 @@ TaskPtr BeginAllreduce(const Fabric& fabric, AllreduceJob* job, uint32_t operati
   std::vector<TaskFactory> stages;
   for (const auto& view : job->views) {
     const FusedCall call = {operation, view.get(), scalings.op};
-    stages.push_back([&fabric, call] { return HierarchicalAllreduce(fabric, *Algorithms().front(), call); });
+    const AllreduceAlgorithm& rail = RailAlgorithmFor(fabric, view->elements(), view->wire());
+    stages.push_back([&fabric, &rail, call] { return HierarchicalAllreduce(fabric, rail, call); });
   }
   return Sequence(std::move(stages));
 }

@@ -22,6 +22,7 @@ struct ClusterOptions {
   int64_t chunk_bytes = 256 << 10;
   int64_t bucket_bytes = 25 << 20;
   std::string cpu_isa = "auto";
+  std::string rail_algorithm = "auto";
 };
 
 Result<std::unique_ptr<InprocCluster>> StartInprocCluster(const ClusterOptions& options);

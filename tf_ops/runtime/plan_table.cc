@@ -111,7 +111,7 @@ void PlanTable::TryStart(int id, int bucket) {
 
   trace_.Record("bucket_start", plan.spec.key, bucket);
   RunningTask running;
-  running.task = HierarchicalAllreduce(fabric_, *Algorithms().front(), call);
+  running.task = HierarchicalAllreduce(fabric_, RailAlgorithmFor(fabric_, view->elements(), view->wire()), call);
   running.keep = view;
   running.submitted_ns = submitted_ns;
   running.name = "gradient bucket " + std::to_string(bucket) + " of '" + plan.spec.key + "'";
