@@ -63,8 +63,9 @@ def allreduce(
     op: int,
     prescale: float = 1.0,
     postscale: float = 1.0,
+    wire_dtype: str = "",
 ) -> None:
-    """In place."""
+    """In place. `wire_dtype` "float16" or "bfloat16" narrows wider floating arrays on their way, "" none."""
 
 def broadcast(arrays: Sequence[npt.NDArray[Any]], dtype: str, root: int, name: str) -> None:
     """In place."""

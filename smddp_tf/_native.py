@@ -113,14 +113,16 @@ def reduction_of(op: Any) -> Reduction:
         ReduceOp(op.get_attr("reduce_op")),
         _float64_from_bits(op.get_attr("prescale_bits")),
         _float64_from_bits(op.get_attr("postscale_bits")),
+        op.get_attr("wire_dtype").decode(),
     )
 
 
-def _attributes_of(reduction: Reduction) -> dict[str, int]:
+def _attributes_of(reduction: Reduction) -> dict[str, int | str]:
     return {
         "reduce_op": int(reduction.op),
         "prescale_bits": _float64_bits(reduction.prescale),
         "postscale_bits": _float64_bits(reduction.postscale),
+        "wire_dtype": reduction.wire_dtype,
     }
 
 

@@ -1,4 +1,8 @@
-"""What happens to a tensor on its way to the other ranks: nothing, or a narrower dtype."""
+"""What happens to a tensor on its way to the other ranks: nothing, or a narrower dtype.
+
+The engine itself narrows for the built-in compressors, while it copies, and sums in float32; their `compress` and
+`decompress` are for direct calls. A compressor of the user's is called around the reduction.
+"""
 
 from __future__ import annotations
 
@@ -6,7 +10,7 @@ from typing import Any
 
 import tensorflow as tf
 
-__all__ = ["BF16Compressor", "Compression", "Compressor", "FP16Compressor", "NoneCompressor", "wire_dtype_of"]
+__all__ = ["BF16Compressor", "Compression", "Compressor", "FP16Compressor", "NoneCompressor", "split"]
 
 
 class Compressor:
@@ -36,7 +40,10 @@ class NoneCompressor(Compressor):
 
 
 class FP16Compressor(Compressor):
-    """Sends floating tensors as float16. Values above 65504, also of the sum, become infinite."""
+    """Sends wider floating tensors as float16; sums are taken in float32.
+
+    Values above 65504, also of the sum (before an average is divided), become infinite.
+    """
 
     @staticmethod
     def compress(tensor: tf.Tensor) -> tuple[tf.Tensor, Any]:
@@ -48,7 +55,7 @@ class FP16Compressor(Compressor):
 
 
 class BF16Compressor(Compressor):
-    """Sends floating tensors as bfloat16: the range of float32 with 8 significant bits."""
+    """Sends wider floating tensors as bfloat16: the range of float32 with 8 significant bits."""
 
     @staticmethod
     def compress(tensor: tf.Tensor) -> tuple[tf.Tensor, Any]:
@@ -67,9 +74,12 @@ class Compression:
     bf16 = BF16Compressor
 
 
-def wire_dtype_of(compression: Any) -> str | None:
-    """The dtype the engine itself can cast to on the way, "" for as it is, None for a compressor of the user's."""
-    return {NoneCompressor: "", FP16Compressor: "float16", BF16Compressor: "bfloat16"}.get(compression)
+def split(compression: Any) -> tuple[Any, str]:
+    """What is left to do in TensorFlow (a compressor), and the wire dtype for the engine ("" for none)."""
+    for built_in, wire_dtype in ((NoneCompressor, ""), (FP16Compressor, "float16"), (BF16Compressor, "bfloat16")):
+        if compression is built_in:
+            return NoneCompressor, wire_dtype
+    return compression, ""
 
 
 def _narrow(tensor: tf.Tensor, dtype: tf.DType) -> tuple[tf.Tensor, tf.DType | None]:

@@ -9,7 +9,7 @@ import tensorflow as tf
 
 from smddp_tf import _graph, _native, basics
 from smddp_tf import op_gradients as op_gradients  # registers the gradients
-from smddp_tf.compression import Compression
+from smddp_tf.compression import Compression, split
 from smddp_tf.reduce_op import Average, Max, Min, Product, Reduction, Sum, resolve_average
 
 __all__ = [
@@ -50,8 +50,8 @@ def allreduce(
         average: deprecated; `True` is `op=hvd.Average` and `False` is `op=hvd.Sum`.
         device_dense: device for the op on a dense tensor. Defaults to TensorFlow's choice.
         device_sparse: the same for `tf.IndexedSlices`.
-        compression: how a dense tensor travels: `hvd.Compression.none`, `.fp16`, `.bf16`, or a class with static
-            methods `compress` and `decompress`. Defaults to `none`.
+        compression: how a dense tensor travels: `hvd.Compression.none`, `.fp16`, `.bf16` (the engine narrows on the
+            way and sums in float32), or a class with static methods `compress` and `decompress`. Defaults to `none`.
         op: `hvd.Average`, `Sum`, `Min`, `Max` or `Product`. Slices take only Average and Sum. Average of integers
             rounds toward zero. Defaults to Average.
         prescale_factor: float. Multiplies the tensor before it is reduced. Defaults to 1.
@@ -61,15 +61,16 @@ def allreduce(
     Returns:
         A tensor like `tensor`, or `tf.IndexedSlices`.
     """
-    reduction = Reduction(resolve_average(op, average), prescale_factor, postscale_factor)
+    codec, wire_dtype = split(compression)
+    reduction = Reduction(resolve_average(op, average), prescale_factor, postscale_factor, wire_dtype)
     basics.size()
     name = _graph.tensor_name("allreduce", name)
     if isinstance(tensor, tf.IndexedSlices):
         with _graph.device_scope(device_sparse):
             return _native.reduce_slices(tensor, reduction, name)
     with _graph.device_scope(device_dense):
-        compressed, ctx = compression.compress(tf.convert_to_tensor(tensor))
-        return compression.decompress(_native.allreduce_list([compressed], reduction, name)[0], ctx)
+        compressed, ctx = codec.compress(tf.convert_to_tensor(tensor))
+        return codec.decompress(_native.allreduce_list([compressed], reduction, name)[0], ctx)
 
 
 def grouped_allreduce(
@@ -100,17 +101,18 @@ def grouped_allreduce(
     Returns:
         The list of reduced tensors, in the order given.
     """
-    reduction = Reduction(resolve_average(op, average), prescale_factor, postscale_factor)
+    codec, wire_dtype = split(compression)
+    reduction = Reduction(resolve_average(op, average), prescale_factor, postscale_factor, wire_dtype)
     basics.size()
     name = _graph.tensor_name("grouped_allreduce", name)
     results = list(tensors)
     dense = [index for index, tensor in enumerate(results) if not isinstance(tensor, tf.IndexedSlices)]
     if dense:
         with _graph.device_scope(device_dense):
-            pairs = [compression.compress(tf.convert_to_tensor(results[index])) for index in dense]
+            pairs = [codec.compress(tf.convert_to_tensor(results[index])) for index in dense]
             reduced = _native.allreduce_list([compressed for compressed, _ in pairs], reduction, name)
             for index, tensor, (_, ctx) in zip(dense, reduced, pairs):
-                results[index] = compression.decompress(tensor, ctx)
+                results[index] = codec.decompress(tensor, ctx)
     with _graph.device_scope(device_sparse):
         for index in sorted(set(range(len(results))) - set(dense)):
             results[index] = _native.reduce_slices(results[index], reduction, f"{name}.{index}")

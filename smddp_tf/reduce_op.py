@@ -27,11 +27,15 @@ Product = ReduceOp.Product
 
 
 class Reduction(NamedTuple):
-    """A reduction in full: result = op over ranks of (value * prescale) * postscale."""
+    """A reduction in full: result = op over ranks of (value * prescale) * postscale.
+
+    `wire_dtype`: "float16" or "bfloat16", what wider floating tensors are cast to on their way; "" for none.
+    """
 
     op: ReduceOp = Average
     prescale: float = 1.0
     postscale: float = 1.0
+    wire_dtype: str = ""
 
 
 def as_reduce_op(op: int, allowed: tuple[ReduceOp, ...] = tuple(ReduceOp)) -> ReduceOp:

@@ -8,7 +8,7 @@ from typing import Any
 import tensorflow as tf
 
 from smddp_tf import _graph, _loader, _native, basics
-from smddp_tf.compression import Compression, wire_dtype_of
+from smddp_tf.compression import Compression, split
 from smddp_tf.reduce_op import Average, Reduction, Sum, as_reduce_op
 
 __all__ = ["GradientReducer"]
@@ -27,7 +27,7 @@ class GradientReducer:
     Args:
         key: the name of the plan, the same on all ranks; unique among the reducers that run at the same time.
         op: `Average` or `Sum`. Defaults to `Average`.
-        compression: see `hvd.allreduce`. The engine itself casts for the built-in ones. Slices travel as they are.
+        compression: see `hvd.allreduce`. Slices travel as they are.
             Defaults to `Compression.none`.
         sparse_as_dense: bool, turns `tf.IndexedSlices` into dense tensors first. Defaults to `False`.
         prescale_factor: float, multiplies each gradient before it is reduced. Defaults to 1.
@@ -54,11 +54,11 @@ class GradientReducer:
         op = as_reduce_op(op, (Average, Sum))
         _check_predivide(gradient_predivide_factor, op)
         self._key = key
+        self._codec, wire_dtype = split(compression)
         self._reduction = Reduction(
-            op, prescale_factor / gradient_predivide_factor, postscale_factor * gradient_predivide_factor
+            op, prescale_factor / gradient_predivide_factor, postscale_factor * gradient_predivide_factor, wire_dtype
         )
         self._scale_alone = prescale_factor * postscale_factor
-        self._compression = compression
         self._sparse_as_dense = sparse_as_dense
         self._device_dense = device_dense
         self._device_sparse = device_sparse
@@ -113,10 +113,7 @@ class GradientReducer:
     def _reduce_dense(self, dense: dict[int, tf.Tensor], use: str, notes: list[str]) -> dict[int, tf.Tensor]:
         if not dense:
             return {}
-        # Only a plan has a wire dtype; elsewhere, and for a compressor of the user's, the tensors are cast here.
-        wire_dtype = None if tf.executing_eagerly() else wire_dtype_of(self._compression)
-        codec = self._compression if wire_dtype is None else Compression.none
-        packed = {index: codec.compress(tensor) for index, tensor in dense.items()}
+        packed = {index: self._codec.compress(tensor) for index, tensor in dense.items()}
         tensors = {index: tensor for index, (tensor, _) in packed.items()}
         if tf.executing_eagerly():
             # The name carries the notes: ranks that differ in them wait, and are told so, instead of mixing gradients.
@@ -124,17 +121,15 @@ class GradientReducer:
             outputs = _native.allreduce_list(list(tensors.values()), self._reduction, name)
             reduced = dict(zip(tensors, outputs))
         else:
-            reduced = self._reduce_in_graph(tensors, use, wire_dtype or "", notes)
-        return {index: codec.decompress(tensor, packed[index][1]) for index, tensor in reduced.items()}
+            reduced = self._reduce_in_graph(tensors, use, notes)
+        return {index: self._codec.decompress(tensor, packed[index][1]) for index, tensor in reduced.items()}
 
-    def _reduce_in_graph(
-        self, tensors: dict[int, tf.Tensor], use: str, wire_dtype: str, notes: list[str]
-    ) -> dict[int, tf.Tensor]:
+    def _reduce_in_graph(self, tensors: dict[int, tf.Tensor], use: str, notes: list[str]) -> dict[int, tf.Tensor]:
         """Those whose shape is known form the plan; the others are matched by name."""
         planned = [index for index, tensor in tensors.items() if _native.is_plannable(tensor)]
         reduced = {}
         if planned:
-            plan = self._register([tensors[index] for index in planned], use, wire_dtype, notes)
+            plan = self._register([tensors[index] for index in planned], use, notes)
         for index, tensor in tensors.items():
             name = f"{use}.{index}"
             if index in planned:
@@ -143,7 +138,7 @@ class GradientReducer:
                 reduced[index] = _native.allreduce_list([tensor], self._reduction, name)[0]
         return reduced
 
-    def _register(self, tensors: list[tf.Tensor], use: str, wire_dtype: str, notes: list[str]) -> int:
+    def _register(self, tensors: list[tf.Tensor], use: str, notes: list[str]) -> int:
         return _loader.core().register_plan(
             use,
             [tensor.dtype.name for tensor in tensors],
@@ -151,7 +146,7 @@ class GradientReducer:
             int(self._reduction.op),
             self._reduction.prescale,
             self._reduction.postscale,
-            wire_dtype,
+            self._reduction.wire_dtype,
             notes,
         )
 

@@ -68,12 +68,13 @@ def allreduce(
     prescale: float = 1.0,
     postscale: float = 1.0,
     in_place: bool = False,
+    wire: str = "",
 ) -> list[np.ndarray]:
     sources = [array.copy() for array in inputs]
     outputs = sources if in_place else [np.full_like(array, 77) for array in inputs]
     as_bytes = [array.view(np.uint8) for array in sources]
     into = as_bytes if in_place else [array.view(np.uint8) for array in outputs]
-    _core.cluster_allreduce(hosts, as_bytes, into, dtype, op, prescale, postscale, CHUNK_BYTES, planned)
+    _core.cluster_allreduce(hosts, as_bytes, into, dtype, op, prescale, postscale, CHUNK_BYTES, planned, wire)
     return outputs
 
 

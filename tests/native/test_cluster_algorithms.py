@@ -28,7 +28,7 @@ def allreduce(hosts: list[str], arrays: list[np.ndarray], dtype: str, chunk_byte
     """Every rank's sum, through a plan."""
     outputs = [np.full_like(array, 77) for array in arrays]
     given, into = ([array.view(np.uint8) for array in side] for side in (arrays, outputs))
-    _core.cluster_allreduce(hosts, given, into, dtype, SUM, 1.0, 1.0, chunk_bytes, True, algorithm)
+    _core.cluster_allreduce(hosts, given, into, dtype, SUM, 1.0, 1.0, chunk_bytes, True, "", algorithm)
     return outputs
 
 

@@ -123,6 +123,34 @@ def test_allreduce_compression_narrows(hvd, run):
     assert run(hvd.allreduce, value) == value
 
 
+@pytest.mark.parametrize("compression", ["fp16", "bf16"])
+def test_compression_happens_in_the_engine(hvd, compression):
+    """No casts in the graph, and a wire dtype on the op, on every path that has no plan."""
+    chosen = getattr(hvd.Compression, compression)
+
+    @tf.function
+    def function(x):
+        with tf.GradientTape() as tape:
+            tape.watch(x)
+            y = hvd.allreduce(x, compression=chosen)
+            z = hvd.grouped_allreduce([x, x], compression=chosen)
+        return tape.gradient([y, *z], x)
+
+    ops = function.get_concrete_function(tf.TensorSpec([4])).graph.get_operations()
+    wires = [op.get_attr("wire_dtype") for op in ops if op.type == "SmddpAllreduce"]
+    assert wires == [{"fp16": b"float16", "bf16": b"bfloat16"}[compression]] * 4
+    assert not any(op.type == "Cast" for op in ops)
+
+
+def test_compressed_sums_are_taken_in_float32(hvd, rank, size, run):
+    """2048 + 1 is 2048 in float16; ones that are added up before the sum is rounded are not lost."""
+    value = tf.fill([100], 2048.0 if rank == 0 else 1.0)
+    total = run(lambda x: hvd.allreduce(x, op=hvd.Sum, compression=hvd.Compression.fp16), value)
+    if hvd.local_size() == size:
+        np.testing.assert_array_equal(total, np.full(100, np.float16(2048 + size - 1)))
+    assert np.all(np.abs(total - (2048.0 + size - 1)) <= 2.0)
+
+
 def test_allreduce_own_compressor(hvd, size, run):
     class Negated:
         @staticmethod
@@ -276,7 +304,7 @@ def test_barrier(hvd, rank, size, run):
 # --- what the ranks disagree about ---
 
 
-@pytest.mark.parametrize("case", ["shape", "dtype", "op", "scale", "root", "kind"])
+@pytest.mark.parametrize("case", ["shape", "dtype", "op", "scale", "compression", "root", "kind"])
 def test_disagreement_is_an_error_on_every_rank(hvd, rank, size, run, case):
     if size == 1:
         pytest.skip("one rank cannot disagree")
@@ -286,6 +314,12 @@ def test_disagreement_is_an_error_on_every_rank(hvd, rank, size, run, case):
         "dtype": (lambda: hvd.allreduce(tf.ones([2], tf.float64 if odd else tf.float32), name="x"), "data type"),
         "op": (lambda: hvd.allreduce(tf.ones([2]), op=hvd.Max if odd else hvd.Sum, name="x"), "reduction operation"),
         "scale": (lambda: hvd.allreduce(tf.ones([2]), prescale_factor=2.0 if odd else 1.0, name="x"), "scale"),
+        "compression": (
+            lambda: hvd.allreduce(
+                tf.ones([2]), compression=hvd.Compression.fp16 if odd else hvd.Compression.none, name="x"
+            ),
+            "wire dtype",
+        ),
         "root": (lambda: hvd.broadcast(tf.ones([2]), 1 if odd else 0, name="x"), "root rank"),
         "kind": (lambda: hvd.allgather(tf.ones([2]), name="x") if odd else hvd.allreduce(tf.ones([2]), name="x"), "x"),
     }[case]

@@ -1,4 +1,5 @@
-"""The bytes that leave a node are those of the algorithm in use (docs/algorithms.md), from the arithmetic of shards alone."""
+"""The bytes that travel: those of the algorithm in use (docs/algorithms.md), half of them with a wire dtype of half the
+width."""
 
 from __future__ import annotations
 
@@ -94,3 +95,26 @@ def test_link_was_measured(hvd, mpi):
     figures = [core().stats()[key] for key in ("rail_latency_us", "rail_bandwidth_mbps")]
     assert mpi.allgather(figures) == [figures] * hvd.size()
     assert all(figure > 0 for figure in figures) == (hosts > 1)
+
+
+def bytes_sent(array: np.ndarray, name: str, wire: str) -> tuple[int, int]:
+    """What an allreduce makes this rank send, to its node and to the others."""
+    before = core().stats()
+    core().allreduce([array], "float32", name, 1, wire_dtype=wire)
+    after = core().stats()
+    return tuple(after[key] - before[key] for key in ("node_bytes_sent", "rail_bytes_sent"))
+
+
+@pytest.mark.parametrize("wire", ["float16", "bfloat16"])
+def test_a_wire_dtype_halves_the_bytes(hvd, rank, size, wire):
+    """A length that every rank and node divides into aligned shards, in both widths."""
+    array = np.arange(size * 65536, dtype=np.float32) % 97 + rank
+    control, whole, half = (
+        bytes_sent(data, f"wire.{wire}", dtype) for data, dtype in ((array[:0], ""), (array, ""), (array, wire))
+    )
+    assert size == 1 or sum(whole) > sum(control)
+    assert [2 * (sent - base) for sent, base in zip(half, control)] == [
+        sent - base for sent, base in zip(whole, control)
+    ]
+    expected = (np.arange(array.size) % 97 + (size - 1) / 2) * size * size  # the second sum is of the first
+    np.testing.assert_allclose(array, expected, rtol=1e-2)

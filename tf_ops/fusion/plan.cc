@@ -23,9 +23,19 @@ std::string DescribeTensor(const PlanSpec& spec, int index) {
   return "tensor " + std::to_string(index) + ": " + NameOf(tensor.dtype) + " " + ShapeText(tensor.shape);
 }
 
-DType WireDTypeFor(const PlanSpec& spec, DType dtype) {
-  const bool narrows = spec.has_wire_dtype && IsFloating(dtype) && SizeOf(spec.wire_dtype) < SizeOf(dtype);
-  return narrows ? spec.wire_dtype : dtype;
+Result<WireDType> WireDTypeFromName(const std::string& name) {
+  if (name.empty()) return WireDType();
+  SMDDP_ASSIGN_OR_RETURN(const DType dtype, DTypeFromName(name));
+  if (IsFloating(dtype)) return WireDType(dtype);
+  return Status(
+      Code::kInvalidArgument,
+      "A wire dtype must be float16, bfloat16, float32 or float64, or \"\" for none. Received: " + name + ".");
+}
+
+const char* NameOf(const WireDType& wire) { return wire ? NameOf(*wire) : "as given"; }
+
+DType Narrowed(DType dtype, const WireDType& wire) {
+  return wire && IsFloating(dtype) && SizeOf(*wire) < SizeOf(dtype) ? *wire : dtype;
 }
 
 int64_t DefaultBucketBytes(int nodes) {
@@ -37,7 +47,7 @@ std::vector<Bucket> PlanBuckets(const PlanSpec& spec, const FusionLimits& limits
   std::vector<Bucket> buckets;
   for (size_t i = 0; i < spec.tensors.size(); ++i) {
     const TensorSpec& tensor = spec.tensors[i];
-    const DType wire = WireDTypeFor(spec, tensor.dtype);
+    const DType wire = Narrowed(tensor.dtype, spec.wire_dtype);
     const int64_t bytes = tensor.elements() * static_cast<int64_t>(SizeOf(wire));
     const bool fits = !buckets.empty() && buckets.back().dtype == tensor.dtype &&
                       buckets.back().wire_bytes() + bytes <= limits.bucket_bytes;
@@ -59,7 +69,7 @@ std::vector<std::string> DescribePlan(const PlanSpec& spec) {
   lines.push_back(std::string("op ") + NameOf(spec.op));
   lines.push_back("prescale factor " + Exact(spec.prescale));
   lines.push_back("postscale factor " + Exact(spec.postscale));
-  lines.push_back(std::string("wire dtype ") + (spec.has_wire_dtype ? NameOf(spec.wire_dtype) : "as given"));
+  lines.push_back(std::string("wire dtype ") + NameOf(spec.wire_dtype));
   lines.push_back(std::to_string(spec.tensors.size()) + " tensors");
   for (size_t i = 0; i < spec.tensors.size(); ++i) lines.push_back(DescribeTensor(spec, static_cast<int>(i)));
   lines.insert(lines.end(), spec.notes.begin(), spec.notes.end());

@@ -3,12 +3,24 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <vector>
 
 #include "core/dtype.h"
+#include "core/status.h"
 
 namespace smddp {
+
+// What floating tensors wider than it are cast to on their way between ranks; none: every tensor travels as it is.
+using WireDType = std::optional<DType>;
+
+// "" is none. An error for a name that is no floating dtype.
+Result<WireDType> WireDTypeFromName(const std::string& name);
+// "float16", or "as given"
+const char* NameOf(const WireDType& wire);
+// The dtype in which a tensor of `dtype` travels.
+DType Narrowed(DType dtype, const WireDType& wire);
 
 struct TensorSpec {
   DType dtype = DType::kFloat32;
@@ -25,9 +37,8 @@ struct PlanSpec {
   ReduceOp op = ReduceOp::kAverage;
   double prescale = 1.0;
   double postscale = 1.0;
-  bool has_wire_dtype = false;         // else every tensor travels as it is
-  DType wire_dtype = DType::kFloat32;  // for floating tensors wider than it
-  std::vector<std::string> notes;      // what else must agree, such as gradients that travel outside of the plan
+  WireDType wire_dtype = std::nullopt;
+  std::vector<std::string> notes;  // what else must agree, such as gradients that travel outside of the plan
 };
 
 // A tensor's place in its bucket. Offsets count elements.
@@ -55,9 +66,6 @@ int64_t DefaultBucketBytes(int nodes);
 struct FusionLimits {
   int64_t bucket_bytes = 25 << 20;  // of the wire dtype; 0 puts every tensor in a bucket of its own
 };
-
-// The dtype in which `dtype` travels under `spec`.
-DType WireDTypeFor(const PlanSpec& spec, DType dtype);
 
 // Walks the list in order and closes a bucket when the dtype changes or the next tensor would pass the limit. A
 // tensor larger than the limit has a bucket of its own. Tensors without elements have a slot but add nothing.

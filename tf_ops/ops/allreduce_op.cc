@@ -24,6 +24,7 @@ class AllreduceKernel final : public CollectiveKernel {
     request.op = reduction_.op;
     request.prescale = reduction_.prescale;
     request.postscale = reduction_.postscale;
+    request.wire_dtype = reduction_.wire_dtype;
     session.Allreduce(std::move(request), std::move(done));
   }
 

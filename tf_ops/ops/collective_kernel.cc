@@ -32,6 +32,16 @@ bool IsReduceOp(int64_t number) {
   return false;
 }
 
+WireDType ReadWireDType(tensorflow::OpKernelConstruction* construction) {
+  std::string name;
+  const absl::Status read = construction->GetAttr("wire_dtype", &name);
+  if (!read.ok()) construction->CtxFailure(read);
+  const Result<WireDType> wire = WireDTypeFromName(name);
+  if (wire.ok()) return wire.value();
+  construction->CtxFailure(ToTensorFlow(wire.status()));
+  return {};
+}
+
 }  // namespace
 
 CollectiveKernel::CollectiveKernel(tensorflow::OpKernelConstruction* construction)
@@ -85,6 +95,7 @@ ReductionAttributes ReadReductionAttributes(tensorflow::OpKernelConstruction* co
   }
   attributes.prescale = DoubleFromBits(read("prescale_bits"));
   attributes.postscale = DoubleFromBits(read("postscale_bits"));
+  attributes.wire_dtype = ReadWireDType(construction);
   return attributes;
 }
 

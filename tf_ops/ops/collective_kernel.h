@@ -47,6 +47,7 @@ struct ReductionAttributes {
   ReduceOp op = ReduceOp::kAverage;
   double prescale = 1.0;
   double postscale = 1.0;
+  WireDType wire_dtype;
 };
 // Reads them; on a bad value `construction` carries the error afterwards.
 ReductionAttributes ReadReductionAttributes(tensorflow::OpKernelConstruction* construction);

@@ -5,6 +5,7 @@
 // Attributes: tensor_name    the name the ranks match by; for SmddpReduceGradient only for messages
 //             reduce_op      number of smddp::ReduceOp
 //             *_bits         bits of a float64 (ops/collective_kernel.h)
+//             wire_dtype     what wider floating tensors are cast to on their way; '' for none
 #include "absl/status/status.h"
 #include "tensorflow/core/framework/common_shape_fns.h"
 #include "tensorflow/core/framework/op.h"
@@ -41,6 +42,7 @@ REGISTER_OP("SmddpAllreduce")
     .Attr("reduce_op: int")
     .Attr("prescale_bits: int")
     .Attr("postscale_bits: int")
+    .Attr("wire_dtype: {'', 'float16', 'bfloat16'} = ''")
     .SetIsStateful()
     .SetIsDistributedCommunication()
     .SetShapeFn(SameShapes)
@@ -56,6 +58,7 @@ REGISTER_OP("SmddpReduceGradient")
     .Attr("reduce_op: int")
     .Attr("prescale_bits: int")
     .Attr("postscale_bits: int")
+    .Attr("wire_dtype: {'', 'float16', 'bfloat16'} = ''")
     .SetIsStateful()
     .SetIsDistributedCommunication()
     .SetShapeFn(SameShapes)

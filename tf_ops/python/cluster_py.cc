@@ -62,7 +62,7 @@ std::vector<TensorRef> Pieces(DType dtype, const Bytes& input, const Bytes& outp
 }
 
 void PlannedAllreduce(InprocCluster& cluster, const std::vector<std::vector<TensorRef>>& pieces, ReduceOp op,
-                      double prescale, double postscale) {
+                      double prescale, double postscale, WireDType wire_dtype = {}) {
   Waiters waiters;
   for (int rank = 0; rank < cluster.size(); ++rank) {
     PlanSpec spec;
@@ -71,6 +71,7 @@ void PlannedAllreduce(InprocCluster& cluster, const std::vector<std::vector<Tens
     spec.op = op;
     spec.prescale = prescale;
     spec.postscale = postscale;
+    spec.wire_dtype = wire_dtype;
     const int plan = ValueOrThrow(cluster.session(rank).RegisterPlan(spec));
     for (size_t i = 0; i < pieces[rank].size(); ++i) {
       const size_t index = (i + rank) % pieces[rank].size();  // another order on every rank
@@ -82,8 +83,10 @@ void PlannedAllreduce(InprocCluster& cluster, const std::vector<std::vector<Tens
 
 void Allreduce(const std::vector<std::string>& hosts, const std::vector<Bytes>& inputs,
                const std::vector<Bytes>& outputs, const std::string& dtype_name, int op, double prescale,
-               double postscale, int64_t chunk_bytes, bool planned, const std::string& rail_algorithm) {
+               double postscale, int64_t chunk_bytes, bool planned, const std::string& wire_dtype,
+               const std::string& rail_algorithm) {
   const DType dtype = ValueOrThrow(DTypeFromName(dtype_name));
+  const WireDType wire = ValueOrThrow(WireDTypeFromName(wire_dtype));
   if (outputs.size() != inputs.size()) throw nb::value_error("As many outputs as inputs are needed.");
   auto cluster = StartCluster(hosts, inputs.size(), chunk_bytes, rail_algorithm);
   std::vector<std::vector<TensorRef>> pieces;
@@ -91,10 +94,10 @@ void Allreduce(const std::vector<std::string>& hosts, const std::vector<Bytes>& 
     if (inputs[rank].size() != outputs[rank].size()) throw nb::value_error("Outputs must be as long as inputs.");
     pieces.push_back(Pieces(dtype, inputs[rank], outputs[rank]));
   }
-  if (planned) return PlannedAllreduce(*cluster, pieces, static_cast<ReduceOp>(op), prescale, postscale);
+  if (planned) return PlannedAllreduce(*cluster, pieces, static_cast<ReduceOp>(op), prescale, postscale, wire);
   Waiters waiters;
   for (int rank = 0; rank < cluster->size(); ++rank) {
-    cluster->session(rank).Allreduce({"cluster", pieces[rank], static_cast<ReduceOp>(op), prescale, postscale},
+    cluster->session(rank).Allreduce({"cluster", pieces[rank], static_cast<ReduceOp>(op), prescale, postscale, wire},
                                      waiters.callback());
   }
   waiters.WaitAll();
@@ -211,7 +214,7 @@ void BindCluster(nb::module_& m) {
   m.def("cluster_same_name_twice", &SameNameTwice, nb::arg("hosts"));
   m.def("cluster_allreduce", &Allreduce, nb::arg("hosts"), nb::arg("inputs"), nb::arg("outputs"), nb::arg("dtype"),
         nb::arg("op"), nb::arg("prescale"), nb::arg("postscale"), nb::arg("chunk_bytes"), nb::arg("planned"),
-        nb::arg("rail_algorithm") = "auto");
+        nb::arg("wire_dtype") = "", nb::arg("rail_algorithm") = "auto");
   m.def("cluster_broadcast", &Broadcast, nb::arg("hosts"), nb::arg("arrays"), nb::arg("root"));
   m.def("cluster_allgather", &Allgather, nb::arg("hosts"), nb::arg("inputs"), nb::arg("row_bytes"));
 }

@@ -43,9 +43,10 @@ std::vector<TensorRef> RefsTo(const std::vector<Array>& arrays, const std::strin
 }
 
 void AllreduceArrays(const std::vector<Array>& arrays, const std::string& dtype, const std::string& name, int op,
-                     double prescale, double postscale) {
+                     double prescale, double postscale, const std::string& wire_dtype) {
+  const WireDType wire = ValueOrThrow(WireDTypeFromName(wire_dtype));
   Waiter waiter;
-  SessionOrThrow()->Allreduce({name, RefsTo(arrays, dtype), static_cast<ReduceOp>(op), prescale, postscale},
+  SessionOrThrow()->Allreduce({name, RefsTo(arrays, dtype), static_cast<ReduceOp>(op), prescale, postscale, wire},
                               waiter.callback());
   ThrowIfError(waiter.Wait());
 }
@@ -92,7 +93,7 @@ void BarrierNamed(const std::string& name) {
 
 void BindCollectives(nb::module_& m) {
   m.def("allreduce", &AllreduceArrays, nb::arg("arrays"), nb::arg("dtype"), nb::arg("name"), nb::arg("op"),
-        nb::arg("prescale") = 1.0, nb::arg("postscale") = 1.0);
+        nb::arg("prescale") = 1.0, nb::arg("postscale") = 1.0, nb::arg("wire_dtype") = "");
   m.def("broadcast", &BroadcastArrays, nb::arg("arrays"), nb::arg("dtype"), nb::arg("root"), nb::arg("name"));
   m.def("allgather", &AllgatherArray, nb::arg("array"), nb::arg("dtype"), nb::arg("name"));
   m.def("barrier", &BarrierNamed, nb::arg("name"));

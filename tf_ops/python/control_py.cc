@@ -53,8 +53,7 @@ int RegisterPlan(const std::string& key, const std::vector<std::string>& dtypes,
   spec.op = static_cast<ReduceOp>(op);
   spec.prescale = prescale;
   spec.postscale = postscale;
-  spec.has_wire_dtype = !wire_dtype.empty();
-  if (spec.has_wire_dtype) spec.wire_dtype = ValueOrThrow(DTypeFromName(wire_dtype));
+  spec.wire_dtype = ValueOrThrow(WireDTypeFromName(wire_dtype));
   return ValueOrThrow(SessionOrThrow()->RegisterPlan(spec));
 }
 

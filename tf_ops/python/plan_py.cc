@@ -17,8 +17,7 @@ nb::list Buckets(const std::vector<std::string>& dtypes, const std::vector<std::
   for (size_t i = 0; i < dtypes.size(); ++i) {
     spec.tensors.push_back({ValueOrThrow(DTypeFromName(dtypes[i])), shapes[i]});
   }
-  spec.has_wire_dtype = !wire_dtype.empty();
-  if (spec.has_wire_dtype) spec.wire_dtype = ValueOrThrow(DTypeFromName(wire_dtype));
+  spec.wire_dtype = ValueOrThrow(WireDTypeFromName(wire_dtype));
   nb::list buckets;
   for (const Bucket& bucket : PlanBuckets(spec, {bucket_bytes})) {
     nb::list slots;

@@ -30,6 +30,19 @@ Status GetStatus(WireReader* reader) {
 
 bool IsType(WireReader* reader, ControlType type) { return reader->Get<ControlType>() == type && reader->ok(); }
 
+// One byte; no dtype has the number of "none".
+constexpr uint8_t kNoWireDType = kDTypeCount;
+
+void PutWireDType(WireWriter* writer, const WireDType& wire) {
+  writer->Put(wire ? static_cast<uint8_t>(*wire) : kNoWireDType);
+}
+
+// Any other number is refused by Sane.
+WireDType GetWireDType(WireReader* reader) {
+  const uint8_t number = reader->Get<uint8_t>();
+  return number == kNoWireDType ? WireDType() : WireDType(static_cast<DType>(number));
+}
+
 bool Sane(const Announcement& announcement) {
   if (static_cast<int>(announcement.kind) >= kKinds || announcement.dtypes.size() != announcement.shapes.size()) {
     return false;
@@ -37,7 +50,7 @@ bool Sane(const Announcement& announcement) {
   for (DType dtype : announcement.dtypes) {
     if (static_cast<int>(dtype) >= kDTypeCount) return false;
   }
-  return true;
+  return !announcement.wire_dtype || static_cast<int>(*announcement.wire_dtype) < kDTypeCount;
 }
 
 }  // namespace
@@ -56,6 +69,7 @@ std::string Encode(const Announcement& announcement) {
   writer.Put(announcement.root);
   writer.Put(announcement.prescale);
   writer.Put(announcement.postscale);
+  PutWireDType(&writer, announcement.wire_dtype);
   writer.Put(static_cast<uint32_t>(announcement.facts.size()));
   for (const std::string& fact : announcement.facts) writer.PutText(fact);
   writer.Put(static_cast<uint8_t>(announcement.duplicate));
@@ -74,6 +88,7 @@ bool Decode(std::string_view message, Announcement* announcement) {
   announcement->root = reader.Get<int32_t>();
   announcement->prescale = reader.Get<double>();
   announcement->postscale = reader.Get<double>();
+  announcement->wire_dtype = GetWireDType(&reader);
   const uint32_t facts = reader.Get<uint32_t>();
   for (uint32_t i = 0; i < facts && reader.ok(); ++i) announcement->facts.push_back(reader.GetText());
   announcement->duplicate = reader.Get<uint8_t>() != 0;

@@ -8,6 +8,7 @@
 
 #include "core/dtype.h"
 #include "core/status.h"
+#include "fusion/plan.h"
 
 namespace smddp {
 
@@ -26,6 +27,7 @@ struct Announcement {
   int32_t root = 0;
   double prescale = 1.0;
   double postscale = 1.0;
+  WireDType wire_dtype;            // kAllreduce
   std::vector<std::string> facts;  // kPlan: fusion/plan.h DescribePlan
   bool duplicate = false;          // this rank had another request of that name waiting
 };

@@ -33,12 +33,13 @@ void FuseRuns(AllreduceJob* job, const Fabric& fabric, const Scalings& scalings)
   const std::vector<TensorRef>& tensors = job->request.tensors;
   for (size_t at = 0; at < tensors.size();) {
     const DType dtype = tensors[at].dtype;
+    const DType wire = Narrowed(dtype, job->request.wire_dtype);
     std::vector<Piece> pieces;
     for (; at < tensors.size() && tensors[at].dtype == dtype; ++at) {
       pieces.push_back({tensors[at].input, tensors[at].output, tensors[at].elements()});
     }
     job->views.push_back(
-        std::make_unique<FusedView>(dtype, dtype, pieces, scalings.before, scalings.after, fabric.compute));
+        std::make_unique<FusedView>(dtype, wire, pieces, scalings.before, scalings.after, fabric.compute));
   }
 }
 
@@ -125,6 +126,7 @@ void EngineSession::Allreduce(AllreduceRequest request, DoneCallback done) {
   named.announcement.op = request.op;
   named.announcement.prescale = request.prescale;
   named.announcement.postscale = request.postscale;
+  named.announcement.wire_dtype = request.wire_dtype;
   auto job = std::make_shared<AllreduceJob>();
   job->request = std::move(request);
   named.begin = [this, job](const Verdict& verdict) -> Result<TaskPtr> {

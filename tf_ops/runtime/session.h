@@ -41,6 +41,7 @@ struct AllreduceRequest {
   ReduceOp op = ReduceOp::kAverage;
   double prescale = 1.0;
   double postscale = 1.0;
+  WireDType wire_dtype = std::nullopt;
 };
 
 // Copies root's tensors to everybody. On the root input is read; elsewhere only output is written.

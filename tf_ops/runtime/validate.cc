@@ -39,6 +39,9 @@ Status SameCall(const Pair& pair) {
     };
     return pair.Mismatch("prescale and/or postscale factors", text(pair.first), text(pair.other));
   }
+  if (pair.first.wire_dtype != pair.other.wire_dtype) {
+    return pair.Mismatch("wire dtype (compression)", NameOf(pair.first.wire_dtype), NameOf(pair.other.wire_dtype));
+  }
   if (pair.first.root != pair.other.root) {
     return pair.Mismatch("BROADCAST root ranks", std::to_string(pair.first.root), std::to_string(pair.other.root));
   }

@@ -33,6 +33,8 @@ struct Chunk {
   BufferView sum;
 
   size_t element_size() const { return SizeOf(call.view->wire()); }
+  // Where element `at` of the view lies in a slot that holds the chunk.
+  size_t offset_of(int64_t at) const { return static_cast<size_t>(at - range.begin) * element_size(); }
   int me() const { return fabric.node.position(); }
   Tag tag(uint8_t stage) const { return {call.operation, stage, static_cast<uint16_t>(index)}; }
   // The part of the view that `reducer` (a local rank) sums; empty for those that are not reducers.

@@ -1,11 +1,14 @@
 #include "collectives/node/stages.h"
 
+#include <algorithm>
 #include <cstring>
 #include <string>
 #include <vector>
 
 namespace smddp {
 namespace {
+
+constexpr int64_t kBlockBytes = 16 << 10;
 
 class StageTask : public Task {
  public:
@@ -35,7 +38,8 @@ class StageTask : public Task {
 class SumTask : public Task {
  public:
   explicit SumTask(std::shared_ptr<Chunk> chunk)
-      : chunk_(std::move(chunk)), others_(chunk_->other_members()), loans_(chunk_->fabric.node.size()) {}
+      : chunk_(std::move(chunk)), others_(chunk_->other_members()), loans_(chunk_->fabric.node.size()),
+        sources_(loans_.size()) {}
 
   Result<Progress> Step() override {
     if (!AllHere()) return Progress::kWaiting;
@@ -77,28 +81,42 @@ class SumTask : public Task {
     return true;
   }
 
+  // Block by block, so that a sum goes on to my own output while it is in the L1 cache.
   void Sum() {
     const Range shard = chunk_->my_shard();
-    const size_t offset = (shard.begin - chunk_->range.begin) * chunk_->element_size();
-    std::vector<const void*> sources(loans_.size());
-    for (size_t member = 0; member < loans_.size(); ++member) {
-      sources[member] = static_cast<int>(member) == chunk_->me() ? Mine(shard) : loans_[member].memory.data + offset;
+    const int64_t each = kBlockBytes / static_cast<int64_t>(chunk_->element_size());
+    for (int64_t at = shard.begin; at < shard.end; at += each) {
+      const Range block = {at, std::min(shard.end, at + each)};
+      SumBlock(block);
+      if (!chunk_->crosses_nodes()) chunk_->call.view->Unpack(block, SumOf(block));
     }
-    chunk_->fabric.compute.Reduce(chunk_->sum.data, sources.data(), static_cast<int>(sources.size()), shard.size(),
-                                  chunk_->call.view->wire(), chunk_->call.op);
     for (int member : others_) node().Return(loans_[member]);
   }
 
+  void SumBlock(Range block) {
+    for (size_t member = 0; member < loans_.size(); ++member) {
+      const bool mine = static_cast<int>(member) == chunk_->me();
+      sources_[member] = mine ? Mine(block) : loans_[member].memory.data + chunk_->offset_of(block.begin);
+    }
+    chunk_->fabric.compute.Reduce(SumOf(block), sources_.data(), static_cast<int>(sources_.size()), block.size(),
+                                  chunk_->call.view->wire(), chunk_->call.op);
+  }
+
+  std::byte* SumOf(Range block) const {
+    return chunk_->sum.data + (block.begin - chunk_->my_shard().begin) * chunk_->element_size();
+  }
+
   // My own contribution where it lies, or packed into the place of the sum when it has to be converted.
-  const void* Mine(Range shard) const {
-    if (const void* direct = chunk_->call.view->Direct(shard)) return direct;
-    chunk_->call.view->Pack(shard, chunk_->sum.data);
-    return chunk_->sum.data;
+  const void* Mine(Range block) const {
+    if (const void* direct = chunk_->call.view->Direct(block)) return direct;
+    chunk_->call.view->Pack(block, SumOf(block));
+    return SumOf(block);
   }
 
   std::shared_ptr<Chunk> chunk_;
   const std::vector<int> others_;
-  std::vector<Loan> loans_;  // by local rank
+  std::vector<Loan> loans_;             // by local rank
+  std::vector<const void*> sources_;  // by local rank, of one block
   int waiting_for_ = 0;
 };
 
@@ -115,7 +133,7 @@ class PublishTask : public Task {
       }
       node.Publish(chunk_->slot, chunk_->tag(kNodeAllgatherStage), chunk_->sum.size, chunk_->other_members());
     }
-    chunk_->call.view->Unpack(chunk_->my_shard(), chunk_->sum.data);
+    if (chunk_->crosses_nodes()) chunk_->call.view->Unpack(chunk_->my_shard(), chunk_->sum.data);
     if (chunk_->slot.held()) node.Release(&chunk_->slot);
     chunk_->private_memory.reset();
     return Progress::kDone;

@@ -121,6 +121,7 @@ bool NodeChannel::Progress() {
 }
 
 bool NodeChannel::SendControl() {
+  if (outgoing_control_.empty()) return false;
   bool moved = false;
   std::vector<bool> blocked(size());  // once a peer is passed over, its later messages must not overtake
   for (auto next = outgoing_control_.begin(); next != outgoing_control_.end();) {
