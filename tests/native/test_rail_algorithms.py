@@ -47,8 +47,9 @@ def values(member: int, length: int, dtype: str, op: int) -> np.ndarray:
 def expected(arrays: list[np.ndarray], op: int) -> np.ndarray:
     stack = np.stack(arrays)
     if stack.dtype == bool:
-        return stack.any(axis=0) if op in (SUM, MAX) else stack.all(axis=0)
-    return {SUM: np.sum, MIN: np.min, MAX: np.max, PRODUCT: np.prod}[op](stack.astype(np.float64), axis=0)
+        return np.asarray(stack.any(axis=0) if op in (SUM, MAX) else stack.all(axis=0))
+    ufunc = {SUM: np.add, MIN: np.minimum, MAX: np.maximum, PRODUCT: np.multiply}[op]
+    return np.asarray(ufunc.reduce(stack.astype(np.float64), axis=0))
 
 
 def noise(members: int, length: int, dtype: str, seed: int = 1) -> list[np.ndarray]:

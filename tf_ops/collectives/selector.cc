@@ -5,7 +5,15 @@
 namespace smddp {
 namespace {
 
-constexpr double kClearly = 0.9;  // of the default's time
+constexpr double kClearly = 0.9;            // of the default's time
+constexpr double kSlowNode = 3e9 / 8;       // bytes per second: between 1 and 10 Gbit/s
+constexpr int kFewNodes = 16;               // a ring has 2 (P - 1) steps
+constexpr int64_t kRingMessage = 16 << 10;  // shorter messages cost more than their bytes
+
+bool GoesRound(const RailLoad& load, const LinkSpeed& link) {
+  return load.members > 2 && load.members <= kFewNodes && load.rails * link.bytes_per_s < kSlowNode &&
+         load.bytes >= load.members * kRingMessage;
+}
 
 }  // namespace
 
@@ -15,13 +23,14 @@ double PredictSeconds(const AlgorithmInfo& info, int members, int64_t bytes, con
          cost.traffic * static_cast<double>(bytes) / link.bytes_per_s;
 }
 
-const AllreduceAlgorithm& CheapestAlgorithm(int members, int64_t bytes, DType dtype, const LinkSpeed& link) {
+const AllreduceAlgorithm& ChooseAlgorithm(const RailLoad& load, const LinkSpeed& link) {
   const AllreduceAlgorithm* best = Algorithms().front();
-  if (IsHalf(dtype)) return *best;
-  double least = kClearly * PredictSeconds(best->info(), members, bytes, link);
+  if (IsHalf(load.dtype)) return *best;
+  if (GoesRound(load, link)) return *AlgorithmByName("ring");
+  double least = kClearly * PredictSeconds(best->info(), load.members, load.bytes, link);
   for (const AllreduceAlgorithm* other : Algorithms()) {
     if (other->info().order != Algorithms().front()->info().order) continue;
-    const double seconds = PredictSeconds(other->info(), members, bytes, link);
+    const double seconds = PredictSeconds(other->info(), load.members, load.bytes, link);
     if (seconds >= least) continue;
     best = other;
     least = seconds;
@@ -34,7 +43,7 @@ const AllreduceAlgorithm& RailAlgorithmFor(const Fabric& fabric, int64_t element
   const int rails = fabric.topology.rail_count();
   const int64_t of_rail = (elements + rails - 1) / rails;
   const int64_t bytes = of_rail * static_cast<int64_t>(SizeOf(dtype));
-  return CheapestAlgorithm(fabric.topology.node_count(), bytes, dtype, fabric.rail.link);
+  return ChooseAlgorithm({fabric.topology.node_count(), rails, bytes, dtype}, fabric.rail.link);
 }
 
 }  // namespace smddp

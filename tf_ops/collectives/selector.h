@@ -1,10 +1,15 @@
-// Which algorithm the rail stage of an operation uses: by name, or the cheapest by a cost model.
+// Which algorithm the rail stage of an operation uses: by name, or chosen for it. Pure functions.
 //
-//   seconds = steps * latency + messages * (time to send one) + traffic * bytes / bandwidth
+//   1. Large sums of a few nodes on a slow network go round a ring: one sender for each receiver at any time. The
+//      others make senders meet at a receiver, which cost 3 to 10 % on the links where it was measured
+//      (docs/decisions/0007).
+//   2. Else the cheapest by
+//        seconds = steps * latency + messages * (time to send one) + traffic * bytes / bandwidth
 //
-// The three figures of the link are measured when the session starts and are the worst of all ranks, so that every rank
-// chooses alike. Sums must not depend on a measurement: the model chooses only among algorithms that give the same bits
-// (SumOrder); float16 and bfloat16 are left to the default, which rounds once.
+// The figures of the link are measured when the session starts and are the worst of all ranks, so every rank chooses
+// alike. Sums should not depend on a measurement: step 2 chooses only among algorithms that give the same bits
+// (SumOrder), and the border of step 1 lies between the usual speeds of networks. float16 and bfloat16 are left to the
+// default, which rounds once.
 #pragma once
 
 #include <cstdint>
@@ -23,14 +28,21 @@ struct LinkSpeed {
 };
 
 struct RailChoice {
-  const AllreduceAlgorithm* by_name = nullptr;  // null: the cheapest
+  const AllreduceAlgorithm* by_name = nullptr;  // null: to be chosen
   LinkSpeed link;
+};
+
+// What one rail has to do.
+struct RailLoad {
+  int members = 1;
+  int rails = 1;      // that share a node's link
+  int64_t bytes = 0;  // of data on each member
+  DType dtype = DType::kFloat32;
 };
 
 double PredictSeconds(const AlgorithmInfo& info, int members, int64_t bytes, const LinkSpeed& link);
 
-// `bytes` of data on each of `members`. Another than the default must be clearly cheaper.
-const AllreduceAlgorithm& CheapestAlgorithm(int members, int64_t bytes, DType dtype, const LinkSpeed& link);
+const AllreduceAlgorithm& ChooseAlgorithm(const RailLoad& load, const LinkSpeed& link);
 
 // For an operation of `elements` elements in all.
 const AllreduceAlgorithm& RailAlgorithmFor(const Fabric& fabric, int64_t elements, DType dtype);

@@ -102,8 +102,8 @@ const std::vector<EnvVariable>& EnvVariables() {
       {"SMDDP_MPI", "", "auto",
        "Whether init() uses MPI: auto (when a launcher started the process, or MPI is initialised already), on, off."},
       {"SMDDP_RAIL_ALGORITHM", "", "auto",
-       "How equal shards are summed between nodes: direct, ring, recursive_doubling, halving_doubling, or auto, the "
-       "cheapest by a cost model (docs/algorithms.md). Must agree on all ranks."},
+       "How equal shards are summed between nodes: direct, ring, recursive_doubling, halving_doubling, or auto, which "
+       "chooses for each operation (docs/algorithms.md). Must agree on all ranks."},
       {"SMDDP_RAIL_BANDWIDTH_MBPS", "", "auto",
        "Megabits per second that the cost model assumes between two nodes for each local rank. auto: measured by "
        "init(). Must agree on all ranks."},

@@ -98,10 +98,10 @@ double Predict(const std::string& name, int members, int64_t bytes, double laten
   return PredictSeconds(Named(name).info(), members, bytes, {latency_s, message_s, bytes_per_s});
 }
 
-std::string Cheapest(int members, int64_t bytes, const std::string& dtype, double latency_s, double message_s,
-                     double bytes_per_s) {
+std::string Choose(int members, int rails, int64_t bytes, const std::string& dtype, double latency_s, double message_s,
+                   double bytes_per_s) {
   const LinkSpeed link = {latency_s, message_s, bytes_per_s};
-  return CheapestAlgorithm(members, bytes, ValueOrThrow(DTypeFromName(dtype)), link).info().name;
+  return ChooseAlgorithm({members, rails, bytes, ValueOrThrow(DTypeFromName(dtype))}, link).info().name;
 }
 
 std::string OfSession(int64_t elements, const std::string& dtype) {
@@ -115,8 +115,8 @@ void BindRail(nb::module_& m) {
   m.def("rail_cost", &CostOf, nb::arg("algorithm"), nb::arg("members"));
   m.def("rail_predict", &Predict, nb::arg("algorithm"), nb::arg("members"), nb::arg("bytes"), nb::arg("latency_s"),
         nb::arg("message_s"), nb::arg("bytes_per_s"));
-  m.def("rail_cheapest", &Cheapest, nb::arg("members"), nb::arg("bytes"), nb::arg("dtype"), nb::arg("latency_s"),
-        nb::arg("message_s"), nb::arg("bytes_per_s"));
+  m.def("rail_choose", &Choose, nb::arg("members"), nb::arg("rails"), nb::arg("bytes"), nb::arg("dtype"),
+        nb::arg("latency_s"), nb::arg("message_s"), nb::arg("bytes_per_s"));
   m.def("rail_algorithm", &OfSession, nb::arg("elements"), nb::arg("dtype"));
   m.def("default_bucket_bytes", &DefaultBucketBytes, nb::arg("nodes"));
 }

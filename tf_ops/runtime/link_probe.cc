@@ -13,6 +13,7 @@ namespace smddp {
 namespace {
 
 constexpr int kLatencyRounds = 5;
+constexpr int kBandwidthRounds = 3;
 constexpr int kBurst = 16;
 constexpr int64_t kFirstBytes = 16 << 10;  // gives the order of magnitude of the bandwidth
 constexpr double kAimSeconds = 0.01;       // the second message should take about so long
@@ -104,8 +105,12 @@ Result<LinkSpeed> FirstLook(Neighbours* neighbours) {
 Result<double> Bandwidth(Neighbours* neighbours, double first_guess) {
   if (kFirstBytes / first_guess > kTooSlowSeconds) return first_guess;
   const int64_t bytes = std::clamp(static_cast<int64_t>(first_guess * kAimSeconds), kLeastBytes, kMostBytes);
-  SMDDP_ASSIGN_OR_RETURN(const double seconds, neighbours->Pass(bytes, 1));
-  return static_cast<double>(bytes) / seconds;
+  double best = 0;
+  for (int round = 0; round < kBandwidthRounds; ++round) {
+    SMDDP_ASSIGN_OR_RETURN(const double seconds, neighbours->Pass(bytes, 1));
+    best = std::max(best, static_cast<double>(bytes) / seconds);
+  }
+  return best;
 }
 
 // The worst of all ranks that measured.

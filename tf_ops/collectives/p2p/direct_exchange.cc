@@ -8,8 +8,6 @@
 // Peers are served starting at my right neighbour, so that no member is everybody's first target.
 #include "collectives/p2p/direct_exchange.h"
 
-#include <algorithm>
-#include <cstdlib>
 #include <memory>
 
 #include "collectives/fabric.h"
@@ -20,76 +18,53 @@
 namespace smddp {
 namespace {
 
-int RoundsAtOnce(size_t message_bytes) {
-  const char* e = std::getenv("RAIL_ONCE");
-  size_t k = e ? std::atoi(e) : 16384;
-  return static_cast<int>(std::max<size_t>(1, k / std::max<size_t>(1, message_bytes)));
-}
-
 class DirectExchangeTask : public Task {
  public:
   DirectExchangeTask(const Group& group, int my_rank, Transport& transport, const Compute& compute,
                      const RailCall& call)
-      : group_(group),
-        me_(group.position_of(my_rank)),
-        compute_(compute),
-        call_(call),
-        transfers_(transport),
-        rounds_at_once_(RoundsAtOnce(Bytes(Shard(0)).size)) {
-    received_.reset(new std::byte[Bytes(Shard(me_)).size * group_.size()]);
-  }
+      : group_(group), me_(group.position_of(my_rank)), compute_(compute), call_(call), transfers_(transport) {}
 
   Result<Progress> Step() override {
-    bool moved = false;
-    while (true) {
-      SMDDP_ASSIGN_OR_RETURN(const bool arrived, transfers_.AllDone());
-      if (!arrived) return moved ? Progress::kMoved : Progress::kWaiting;
-      moved = true;
-      if (next_round_ < group_.size()) {
-        SMDDP_RETURN_IF_ERROR(StartRounds());
-      } else if (gathering_) {
-        return Progress::kDone;
-      } else {
-        Sum();
-        gathering_ = true;
-        next_round_ = 1;
-      }
+    if (phase_ == Phase::kStart) {
+      SMDDP_RETURN_IF_ERROR(StartScatter());
+      phase_ = Phase::kScatter;
     }
+    SMDDP_ASSIGN_OR_RETURN(const bool arrived, transfers_.AllDone());
+    if (!arrived) return Progress::kWaiting;
+    if (phase_ == Phase::kGather) return Progress::kDone;
+    Sum();
+    SMDDP_RETURN_IF_ERROR(StartGather());
+    phase_ = Phase::kGather;
+    return Progress::kMoved;
   }
 
   std::string Describe() const override { return "direct exchange between nodes, " + transfers_.Describe(); }
 
  private:
+  enum class Phase { kStart, kScatter, kGather };
+
   Range Shard(int member) const { return ShardOf(call_.elements, SizeOf(call_.dtype), group_.size(), member); }
   BufferView Bytes(Range range) const {
     const size_t each = SizeOf(call_.dtype);
     return call_.data.Slice(range.begin * each, range.size() * each);
   }
   Tag StageTag(uint8_t stage) const { return {call_.operation, stage, call_.step}; }
-
-  // As many rounds as may go at once.
-  Status StartRounds() {
-    const int last = std::min(group_.size(), next_round_ + rounds_at_once_);
-    for (; next_round_ < last; ++next_round_) {
-      SMDDP_RETURN_IF_ERROR(gathering_ ? Gather(next_round_) : Scatter(next_round_));
+  template <class Visit>
+  Status ForEachPeer(Visit visit) {
+    for (int round = 1; round < group_.size(); ++round) {
+      SMDDP_RETURN_IF_ERROR(visit((me_ + round) % group_.size()));
     }
     return Status::Ok();
   }
-  int to(int round) const { return (me_ + round) % group_.size(); }
-  int from(int round) const { return (me_ - round + group_.size()) % group_.size(); }
 
-  Status Scatter(int round) {
-    const Tag tag = StageTag(kRailReduceScatterStage);
+  Status StartScatter() {
     const size_t mine = Bytes(Shard(me_)).size;
-    const BufferView place = {received_.get() + mine * from(round), mine};
-    SMDDP_RETURN_IF_ERROR(transfers_.Recv(group_.world_rank(from(round)), tag, place));
-    return transfers_.Send(group_.world_rank(to(round)), tag, Bytes(Shard(to(round))));
-  }
-
-  Status Gather(int round) {
-    const Tag tag = StageTag(kRailAllgatherStage);
-    SMDDP_RETURN_IF_ERROR(transfers_.Recv(group_.world_rank(from(round)), tag, Bytes(Shard(from(round)))));
-    return transfers_.Send(group_.world_rank(to(round)), tag, Bytes(Shard(me_)));
+    received_.reset(new std::byte[mine * group_.size()]);
+    return ForEachPeer([&](int peer) {
+      const Tag tag = StageTag(kRailReduceScatterStage);
+      SMDDP_RETURN_IF_ERROR(transfers_.Recv(group_.world_rank(peer), tag, {received_.get() + mine * peer, mine}));
+      return transfers_.Send(group_.world_rank(peer), tag, Bytes(Shard(peer)));
+    });
   }
 
   void Sum() {
@@ -129,14 +104,20 @@ class DirectExchangeTask : public Task {
     compute_.Reduce(into, sources, 2, elements, call_.dtype, call_.op);
   }
 
+  Status StartGather() {
+    return ForEachPeer([&](int peer) {
+      const Tag tag = StageTag(kRailAllgatherStage);
+      SMDDP_RETURN_IF_ERROR(transfers_.Recv(group_.world_rank(peer), tag, Bytes(Shard(peer))));
+      return transfers_.Send(group_.world_rank(peer), tag, Bytes(Shard(me_)));
+    });
+  }
+
   const Group& group_;
   const int me_;
   const Compute& compute_;
   const RailCall call_;
   Transfers transfers_;
-  const int rounds_at_once_;
-  int next_round_ = 1;
-  bool gathering_ = false;
+  Phase phase_ = Phase::kStart;
   std::unique_ptr<std::byte[]> received_;  // everybody's copy of my shard, by member
 };
 
