@@ -48,11 +48,12 @@ def run(
     pause_us: int = 0,
     seed: int = 0,
     gradient_order: str = "observed",
+    rail_algorithm: str = "auto",
 ) -> Outcome:
     result = data.copy()
     diaries = _core.cluster_steps(
         LAYOUTS[layout], ELEMENTS, plans, [of_rank.reshape(-1) for of_rank in result], sequences, BUCKET_BYTES,
-        wait_every, pause_us, seed, gradient_order,
+        wait_every, pause_us, seed, gradient_order, rail_algorithm,
     )  # fmt: skip
     return Outcome(result, diaries)
 
@@ -134,8 +135,9 @@ def test_the_listed_order_is_kept_when_asked_for_or_without_choice(layout: str) 
         assert not rows(diary, "plan_order")
 
 
-@over_layouts
-def test_the_same_bits_whatever_the_order(layout: str) -> None:
+@pytest.mark.parametrize("rail_algorithm", ["direct", "ring", "recursive_doubling", "halving_doubling"])
+@pytest.mark.parametrize("layout", ["4", "1+1+1", "1+1+1+1", "2+2+2+2"])
+def test_the_same_bits_whatever_the_order(layout: str, rail_algorithm: str) -> None:
     """Delays and orders differ from run to run, and with them the buckets, and who sums what: the sums do not."""
     ranks = len(LAYOUTS[layout])
     data = np.random.default_rng(3).standard_normal((ranks, STEPS, sum(ELEMENTS))).astype(np.float32)
@@ -143,8 +145,9 @@ def test_the_same_bits_whatever_the_order(layout: str) -> None:
     for seed, gradient_order in ((1, "listed"), (2, "observed"), (3, "observed"), (4, "observed")):
         sequences = step_by_step(np.random.default_rng(seed), ranks)
         outcome = run(
-            layout, data, sequences, wait_every=TENSORS, pause_us=300, seed=seed, gradient_order=gradient_order
-        )
+            layout, data, sequences, wait_every=TENSORS, pause_us=300, seed=seed, gradient_order=gradient_order,
+            rail_algorithm=rail_algorithm,
+        )  # fmt: skip
         results.append(outcome.data)
     for result in results:
         assert result.tobytes() == results[0].tobytes()

@@ -1,6 +1,7 @@
 // One way to allreduce over point-to-point messages; one file each in p2p/.
 #pragma once
 
+#include <string>
 #include <vector>
 
 #include "collectives/task.h"
@@ -20,11 +21,27 @@ struct RailCall {
   ReduceOp op = ReduceOp::kSum;
 };
 
+// Of the member that has most to do, for P members and S bytes of data.
+struct AlgorithmCost {
+  int steps = 0;       // messages one after another
+  int messages = 0;    // sent by one member
+  double traffic = 0;  // bytes sent by one member, for one byte of data
+};
+
+// Algorithms of one order give the same bits (but for float16 and bfloat16, which some round once and some at every
+// hop).
+enum class SumOrder { kDoubling, kRing };
+
 struct AlgorithmInfo {
   const char* name;
   const char* summary;  // one line: what happens, in which order
-  const char* steps;    // for P members
-  const char* traffic;  // bytes sent per member, for S bytes of data
+  // The same three figures for the reader, as formulas; and as a function. docs/algorithms.md has them too, and
+  // tests/native/test_cluster_algorithms.py counts.
+  const char* steps;
+  const char* messages;
+  const char* traffic;
+  AlgorithmCost (*cost)(int members);
+  SumOrder order;
 };
 
 class AllreduceAlgorithm {
@@ -37,5 +54,7 @@ class AllreduceAlgorithm {
 
 // All that exist, the default first.
 const std::vector<const AllreduceAlgorithm*>& Algorithms();
+// Null when there is none of that name.
+const AllreduceAlgorithm* AlgorithmByName(const std::string& name);
 
 }  // namespace smddp

@@ -1,6 +1,7 @@
 // What collectives are run on: put together by the session, used by everybody in this folder.
 #pragma once
 
+#include "collectives/selector.h"
 #include "compute/compute.h"
 #include "topology/topology.h"
 #include "transport/shm/node_channel.h"
@@ -15,6 +16,7 @@ struct Fabric {
   Transport& world;   // everybody
   const Compute& compute;
   int64_t chunk_bytes;  // of the wire dtype; equal on all ranks
+  RailChoice rail;
 };
 
 // The stages of an operation, as they appear in tags.

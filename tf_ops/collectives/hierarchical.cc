@@ -8,7 +8,8 @@ namespace smddp {
 namespace {
 
 constexpr int kChunksInFlight = 4;
-static_assert(kChunksInFlight <= kMaxStepsInFlight);
+constexpr int kChunksInFlightAcrossNodes = 8;  // keep a link busy while chunks wait for one another
+static_assert(kChunksInFlightAcrossNodes <= kMaxStepsInFlight);
 
 TaskPtr RailAllreduce(const Fabric& fabric, const AllreduceAlgorithm& rail, const Chunk& chunk) {
   if (!chunk.crosses_nodes()) return nullptr;
@@ -48,7 +49,8 @@ TaskPtr HierarchicalAllreduce(const Fabric& fabric, const AllreduceAlgorithm& ra
   const int64_t total = call.view->elements();
   const int64_t each = std::max<int64_t>(1, fabric.chunk_bytes / static_cast<int64_t>(SizeOf(call.view->wire())));
   const int chunks = static_cast<int>((total + each - 1) / each);
-  return Pipeline(chunks, kChunksInFlight, [&fabric, &rail, call, total, each](int index) {
+  const int window = fabric.topology.node_count() > 1 ? kChunksInFlightAcrossNodes : kChunksInFlight;
+  return Pipeline(chunks, window, [&fabric, &rail, call, total, each](int index) {
     const Range range = {index * each, std::min(total, (index + 1) * each)};
     return AllreduceChunk(fabric, rail, std::make_shared<Chunk>(fabric, call, index, range));
   });

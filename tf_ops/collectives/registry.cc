@@ -1,11 +1,22 @@
 #include "collectives/algorithm.h"
 #include "collectives/p2p/direct_exchange.h"
+#include "collectives/p2p/halving_doubling.h"
+#include "collectives/p2p/recursive_doubling.h"
+#include "collectives/p2p/ring.h"
 
 namespace smddp {
 
 const std::vector<const AllreduceAlgorithm*>& Algorithms() {
-  static const std::vector<const AllreduceAlgorithm*> all = {&DirectExchange()};
+  static const std::vector<const AllreduceAlgorithm*> all = {&DirectExchange(), &Ring(), &RecursiveDoubling(),
+                                                             &HalvingDoubling()};
   return all;
+}
+
+const AllreduceAlgorithm* AlgorithmByName(const std::string& name) {
+  for (const AllreduceAlgorithm* algorithm : Algorithms()) {
+    if (name == algorithm->info().name) return algorithm;
+  }
+  return nullptr;
 }
 
 }  // namespace smddp

@@ -24,6 +24,8 @@ const DTypeRow& Row(DType dtype) { return kRows[static_cast<int>(dtype)]; }
 
 size_t SizeOf(DType dtype) { return Row(dtype).size; }
 const char* NameOf(DType dtype) { return Row(dtype).name; }
+bool IsHalf(DType dtype) { return dtype == DType::kFloat16 || dtype == DType::kBFloat16; }
+
 bool IsFloating(DType dtype) { return Row(dtype).floating; }
 bool IsReducible(DType dtype) { return Row(dtype).reducible; }
 

@@ -34,6 +34,7 @@ size_t SizeOf(DType dtype);       // bytes of one element
 const char* NameOf(DType dtype);  // NumPy's name: "float32", "bfloat16", ...
 Result<DType> DTypeFromName(const std::string& name);
 bool IsFloating(DType dtype);   // float16, bfloat16, float32, float64
+bool IsHalf(DType dtype);       // float16, bfloat16
 bool IsReducible(DType dtype);  // has arithmetic in compute/
 
 // Horovod's numbers, so that scripts that print or compare them see the same integers.

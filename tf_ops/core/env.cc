@@ -63,6 +63,19 @@ Status ReadSeconds(const std::string& name, double* value) {
   return Status::Ok();
 }
 
+// A positive number, or auto, which gives 0.
+Status ReadRate(const std::string& name, double* value) {
+  const Found found = Find(name);
+  *value = 0;
+  if (found.text == "auto") return Status::Ok();
+  char* end = nullptr;
+  *value = std::strtod(found.text.c_str(), &end);
+  if (end == found.text.c_str() || *end != '\0' || !(*value > 0) || *value > 1e9) {
+    return Unreadable(found, "a positive number or auto");
+  }
+  return Status::Ok();
+}
+
 bool IsTrue(const char* text) {
   return text != nullptr && std::strcmp(text, "0") != 0 && std::strcmp(text, "false") != 0;
 }
@@ -71,10 +84,10 @@ bool IsTrue(const char* text) {
 
 const std::vector<EnvVariable>& EnvVariables() {
   static const std::vector<EnvVariable> variables = {
-      {"SMDDP_BUCKET_BYTES", "HOROVOD_FUSION_THRESHOLD", "25MB",
+      {"SMDDP_BUCKET_BYTES", "HOROVOD_FUSION_THRESHOLD", "auto",
        "Size at which a fusion bucket of gradients is closed, in bytes of what travels (KB, MB, GB understood). 0 "
-       "gives "
-       "every tensor a bucket of its own. Must agree on all ranks."},
+       "gives every tensor a bucket of its own. auto: 25MB up to 8 nodes, then in proportion to the nodes up to 200MB "
+       "(docs/algorithms.md). Must agree on all ranks."},
       {"SMDDP_CHUNK_BYTES", "", "256KB",
        "Size of the pieces in which a bucket passes through shared memory. Smaller stays in cache, larger costs fewer "
        "messages. At least 4096. Must agree on all ranks."},
@@ -92,6 +105,15 @@ const std::vector<EnvVariable>& EnvVariables() {
        "Least severe message that is printed: trace, debug, info, warning, error or off."},
       {"SMDDP_MPI", "", "auto",
        "Whether init() uses MPI: auto (when a launcher started the process, or MPI is initialised already), on, off."},
+      {"SMDDP_RAIL_ALGORITHM", "", "auto",
+       "How equal shards are summed between nodes: direct, ring, recursive_doubling, halving_doubling, or auto, which "
+       "chooses for each operation (docs/algorithms.md). Must agree on all ranks."},
+      {"SMDDP_RAIL_BANDWIDTH_MBPS", "", "auto",
+       "Megabits per second that the cost model assumes between two nodes for each local rank. auto: measured by "
+       "init(). Must agree on all ranks."},
+      {"SMDDP_RAIL_LATENCY_US", "", "auto",
+       "Microseconds from one node to another that the cost model assumes. auto: measured by init(). Must agree on all "
+       "ranks."},
       {"SMDDP_STALL_ERROR_SECONDS", "HOROVOD_STALL_SHUTDOWN_TIME_SECONDS", "1800",
        "After so many seconds without the missing ranks a waiting operation becomes an error on all ranks. 0: never."},
       {"SMDDP_STALL_WARN_SECONDS", "HOROVOD_STALL_CHECK_TIME_SECONDS", "60",
@@ -109,8 +131,16 @@ Result<Env> ReadEnv() {
   env.gradient_order = Find("SMDDP_GRADIENT_ORDER").text;
   env.log_level = Find("SMDDP_LOG_LEVEL").text;
   env.mpi = Find("SMDDP_MPI").text;
-  SMDDP_RETURN_IF_ERROR(ReadBytes("SMDDP_BUCKET_BYTES", 0, &env.bucket_bytes));
+  env.rail_algorithm = Find("SMDDP_RAIL_ALGORITHM").text;
+  env.bucket_bytes = kAutoBytes;
+  if (Find("SMDDP_BUCKET_BYTES").text != "auto") {
+    SMDDP_RETURN_IF_ERROR(ReadBytes("SMDDP_BUCKET_BYTES", 0, &env.bucket_bytes));
+  }
   SMDDP_RETURN_IF_ERROR(ReadBytes("SMDDP_CHUNK_BYTES", 4096, &env.chunk_bytes));
+  SMDDP_RETURN_IF_ERROR(ReadRate("SMDDP_RAIL_LATENCY_US", &env.rail_latency_s));
+  SMDDP_RETURN_IF_ERROR(ReadRate("SMDDP_RAIL_BANDWIDTH_MBPS", &env.rail_bytes_per_s));
+  env.rail_latency_s *= 1e-6;
+  env.rail_bytes_per_s *= 1e6 / 8;
   SMDDP_RETURN_IF_ERROR(ReadSeconds("SMDDP_STALL_WARN_SECONDS", &env.stall_warn_s));
   SMDDP_RETURN_IF_ERROR(ReadSeconds("SMDDP_STALL_ERROR_SECONDS", &env.stall_error_s));
   SMDDP_RETURN_IF_ERROR(ReadSeconds("SMDDP_START_TIMEOUT", &env.start_timeout_s));

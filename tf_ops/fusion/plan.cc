@@ -39,6 +39,11 @@ DType Narrowed(DType dtype, const WireDType& wire) {
   return wire && IsFloating(dtype) && SizeOf(*wire) < SizeOf(dtype) ? *wire : dtype;
 }
 
+int64_t DefaultBucketBytes(int nodes) {
+  constexpr int64_t kLeast = 25 << 20;
+  return kLeast * std::clamp(nodes, 8, 64) / 8;
+}
+
 std::vector<Bucket> PlanBuckets(const PlanSpec& spec, const FusionLimits& limits, const std::vector<int>& order) {
   std::vector<Bucket> buckets;
   std::array<int, kDTypeCount> open;  // by dtype: its bucket that still takes tensors

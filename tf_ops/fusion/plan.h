@@ -58,6 +58,11 @@ struct Bucket {
   int64_t wire_bytes() const { return elements * static_cast<int64_t>(SizeOf(wire_dtype)); }
 };
 
+// The bucket size when the user names none. Each bucket is cut into a shard for every node's reducer; when nodes become
+// many, shards of buckets of one size become so small that messages cost more than their bytes. So buckets grow with
+// the nodes: 25 MiB up to 8 nodes, 50 at 16, 100 at 32, 200 from 64 on.
+int64_t DefaultBucketBytes(int nodes);
+
 struct FusionLimits {
   int64_t bucket_bytes = 25 << 20;  // of the wire dtype; 0 puts every tensor in a bucket of its own
 };

@@ -24,12 +24,14 @@ namespace {
 
 using Bytes = nb::ndarray<uint8_t, nb::ndim<1>, nb::c_contig, nb::device::cpu>;
 
-std::unique_ptr<InprocCluster> StartCluster(const std::vector<std::string>& hosts, size_t arrays, int64_t chunk_bytes) {
+std::unique_ptr<InprocCluster> StartCluster(const std::vector<std::string>& hosts, size_t arrays, int64_t chunk_bytes,
+                                            const std::string& rail_algorithm = "auto") {
   if (hosts.empty() || hosts.size() != arrays) throw nb::value_error("One array per rank is needed.");
   ClusterOptions options;
   options.host_of_rank = hosts;
   if (chunk_bytes > 0) options.chunk_bytes = chunk_bytes;
   options.bucket_bytes = 4 * options.chunk_bytes;
+  options.rail_algorithm = rail_algorithm;
   return ValueOrThrow(StartInprocCluster(options));
 }
 
@@ -81,11 +83,12 @@ void PlannedAllreduce(InprocCluster& cluster, const std::vector<std::vector<Tens
 
 void Allreduce(const std::vector<std::string>& hosts, const std::vector<Bytes>& inputs,
                const std::vector<Bytes>& outputs, const std::string& dtype_name, int op, double prescale,
-               double postscale, int64_t chunk_bytes, bool planned, const std::string& wire_dtype) {
+               double postscale, int64_t chunk_bytes, bool planned, const std::string& wire_dtype,
+               const std::string& rail_algorithm) {
   const DType dtype = ValueOrThrow(DTypeFromName(dtype_name));
   const WireDType wire = ValueOrThrow(WireDTypeFromName(wire_dtype));
   if (outputs.size() != inputs.size()) throw nb::value_error("As many outputs as inputs are needed.");
-  auto cluster = StartCluster(hosts, inputs.size(), chunk_bytes);
+  auto cluster = StartCluster(hosts, inputs.size(), chunk_bytes, rail_algorithm);
   std::vector<std::vector<TensorRef>> pieces;
   for (size_t rank = 0; rank < inputs.size(); ++rank) {
     if (inputs[rank].size() != outputs[rank].size()) throw nb::value_error("Outputs must be as long as inputs.");
@@ -211,7 +214,7 @@ void BindCluster(nb::module_& m) {
   m.def("cluster_same_name_twice", &SameNameTwice, nb::arg("hosts"));
   m.def("cluster_allreduce", &Allreduce, nb::arg("hosts"), nb::arg("inputs"), nb::arg("outputs"), nb::arg("dtype"),
         nb::arg("op"), nb::arg("prescale"), nb::arg("postscale"), nb::arg("chunk_bytes"), nb::arg("planned"),
-        nb::arg("wire_dtype") = "");
+        nb::arg("wire_dtype") = "", nb::arg("rail_algorithm") = "auto");
   m.def("cluster_broadcast", &Broadcast, nb::arg("hosts"), nb::arg("arrays"), nb::arg("root"));
   m.def("cluster_allgather", &Allgather, nb::arg("hosts"), nb::arg("inputs"), nb::arg("row_bytes"));
 }

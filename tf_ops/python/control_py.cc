@@ -79,6 +79,8 @@ nb::dict StatsDict() {
   result["rail_bytes_sent"] = stats.rail_bytes_sent;
   result["engine_wakeups"] = stats.engine_wakeups;
   result["arena_bytes"] = stats.arena_bytes;
+  result["rail_latency_us"] = stats.rail_latency_us;
+  result["rail_bandwidth_mbps"] = stats.rail_bandwidth_mbps;
   return result;
 }
 
@@ -102,6 +104,7 @@ nb::list AlgorithmList() {
     row["name"] = algorithm->info().name;
     row["summary"] = algorithm->info().summary;
     row["steps"] = algorithm->info().steps;
+    row["messages"] = algorithm->info().messages;
     row["traffic"] = algorithm->info().traffic;
     rows.append(row);
   }

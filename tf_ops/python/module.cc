@@ -11,6 +11,7 @@ NB_MODULE(_core, m) {
   smddp::BindCompute(m);
   smddp::BindTopology(m);
   smddp::BindPlan(m);
+  smddp::BindRail(m);
   smddp::BindCluster(m);
   smddp::BindSteps(m);
 }

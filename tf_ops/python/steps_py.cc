@@ -103,7 +103,8 @@ class RankOfSteps {
 // Returns every rank's diary: (what, plan's key, index).
 nb::list RunSteps(const std::vector<std::string>& hosts, const std::vector<int64_t>& elements, int plans,
                   const std::vector<Floats>& data, const std::vector<std::vector<int>>& sequences, int64_t bucket_bytes,
-                  int wait_every, int pause_us, int seed, const std::string& gradient_order) {
+                  int wait_every, int pause_us, int seed, const std::string& gradient_order,
+                  const std::string& rail_algorithm) {
   if (data.size() != hosts.size() || sequences.size() != hosts.size()) {
     throw nb::value_error("One array and one sequence per rank are needed.");
   }
@@ -112,6 +113,7 @@ nb::list RunSteps(const std::vector<std::string>& hosts, const std::vector<int64
   options.chunk_bytes = 4096;
   options.bucket_bytes = bucket_bytes;
   options.gradient_order = gradient_order;
+  options.rail_algorithm = rail_algorithm;
   auto cluster = ValueOrThrow(StartInprocCluster(options));
   const Steps steps = {elements, plans, wait_every, pause_us};
   std::vector<Status> statuses(hosts.size());
@@ -145,7 +147,7 @@ nb::list RunSteps(const std::vector<std::string>& hosts, const std::vector<int64
 void BindSteps(nb::module_& m) {
   m.def("cluster_steps", &RunSteps, nb::arg("hosts"), nb::arg("elements"), nb::arg("plans"), nb::arg("data"),
         nb::arg("sequences"), nb::arg("bucket_bytes"), nb::arg("wait_every"), nb::arg("pause_us"), nb::arg("seed"),
-        nb::arg("gradient_order"));
+        nb::arg("gradient_order"), nb::arg("rail_algorithm") = "auto");
 }
 
 }  // namespace smddp

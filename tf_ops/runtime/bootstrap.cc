@@ -5,8 +5,11 @@
 
 #include <fstream>
 
+#include "core/log.h"
 #include "core/version.h"
 #include "core/wire.h"
+#include "fusion/plan.h"
+#include "runtime/link_probe.h"
 #include "transport/shm/segment.h"
 
 namespace smddp {
@@ -16,6 +19,8 @@ namespace {
 struct Hello {
   std::string version, host;
   int64_t bucket_bytes = 0, chunk_bytes = 0;
+  std::string rail_algorithm;
+  double rail_latency_s = 0, rail_bytes_per_s = 0;
 };
 
 std::string Encode(const Hello& hello) {
@@ -24,6 +29,9 @@ std::string Encode(const Hello& hello) {
   writer.PutText(hello.host);
   writer.Put(hello.bucket_bytes);
   writer.Put(hello.chunk_bytes);
+  writer.PutText(hello.rail_algorithm);
+  writer.Put(hello.rail_latency_s);
+  writer.Put(hello.rail_bytes_per_s);
   return writer.Take();
 }
 
@@ -34,6 +42,9 @@ Result<Hello> Decode(const std::string& bytes, int rank) {
   hello.host = reader.GetText();
   hello.bucket_bytes = reader.Get<int64_t>();
   hello.chunk_bytes = reader.Get<int64_t>();
+  hello.rail_algorithm = reader.GetText();
+  hello.rail_latency_s = reader.Get<double>();
+  hello.rail_bytes_per_s = reader.Get<double>();
   if (reader.at_end()) return hello;
   return Status(Code::kFailedPrecondition,
                 "Rank " + std::to_string(rank) + " runs another version of smddp_tf. Install the same one everywhere.");
@@ -44,6 +55,9 @@ Status Disagree(const std::string& what, const std::string& first, int rank, con
                                                std::to_string(rank) + " has " + other + ".");
 }
 
+std::string BytesText(int64_t bytes) { return bytes == kAutoBytes ? "auto" : std::to_string(bytes); }
+std::string RateText(double rate) { return rate == 0 ? "auto" : std::to_string(rate); }
+
 Status SameEverywhere(const std::vector<Hello>& hellos) {
   const Hello& first = hellos.front();
   for (size_t i = 1; i < hellos.size(); ++i) {
@@ -53,22 +67,23 @@ Status SameEverywhere(const std::vector<Hello>& hellos) {
       return Disagree("The version of smddp_tf", first.version, rank, other.version);
     }
     if (other.bucket_bytes != first.bucket_bytes) {
-      return Disagree("SMDDP_BUCKET_BYTES (or HOROVOD_FUSION_THRESHOLD)", std::to_string(first.bucket_bytes), rank,
-                      std::to_string(other.bucket_bytes));
+      return Disagree("SMDDP_BUCKET_BYTES (or HOROVOD_FUSION_THRESHOLD)", BytesText(first.bucket_bytes), rank,
+                      BytesText(other.bucket_bytes));
+    }
+    if (other.rail_algorithm != first.rail_algorithm) {
+      return Disagree("SMDDP_RAIL_ALGORITHM", first.rail_algorithm, rank, other.rail_algorithm);
+    }
+    if (other.rail_latency_s != first.rail_latency_s) {
+      return Disagree("SMDDP_RAIL_LATENCY_US", RateText(first.rail_latency_s * 1e6), rank,
+                      RateText(other.rail_latency_s * 1e6));
+    }
+    if (other.rail_bytes_per_s != first.rail_bytes_per_s) {
+      return Disagree("SMDDP_RAIL_BANDWIDTH_MBPS", RateText(first.rail_bytes_per_s * 8e-6), rank,
+                      RateText(other.rail_bytes_per_s * 8e-6));
     }
     if (other.chunk_bytes != first.chunk_bytes) {
       return Disagree("SMDDP_CHUNK_BYTES", std::to_string(first.chunk_bytes), rank, std::to_string(other.chunk_bytes));
     }
-  }
-  return Status::Ok();
-}
-
-// Spreads a local result: an error on one rank becomes the same error on all.
-Status AllOk(const Status& mine, const Exchange& exchange) {
-  SMDDP_ASSIGN_OR_RETURN(const auto errors, exchange(mine.ok() ? "" : mine.message()));
-  for (size_t rank = 0; rank < errors.size(); ++rank) {
-    if (errors[rank].empty()) continue;
-    return Status(Code::kResourceExhausted, "hvd.init() failed on rank " + std::to_string(rank) + ": " + errors[rank]);
   }
   return Status::Ok();
 }
@@ -118,9 +133,40 @@ std::string HostId(const Env& env) {
   return std::string(host) + ":" + boot + ":" + std::to_string(shm.st_dev);
 }
 
-Result<std::unique_ptr<FabricParts>> Bootstrap(int rank, const Env& env, const Exchange& exchange,
-                                               std::unique_ptr<Transport> far) {
-  const Hello mine = {Version(), HostId(env), env.bucket_bytes, env.chunk_bytes};
+Result<const AllreduceAlgorithm*> RailAlgorithmNamed(const std::string& name) {
+  if (name.empty() || name == "auto") return nullptr;
+  if (const AllreduceAlgorithm* algorithm = AlgorithmByName(name)) return algorithm;
+  std::string names = "auto";
+  for (const AllreduceAlgorithm* algorithm : Algorithms()) names += std::string(", ") + algorithm->info().name;
+  return Status(Code::kInvalidArgument, "Environment variable SMDDP_RAIL_ALGORITHM must be one of " + names +
+                                            ". Received: '" + name + "'. Correct or unset it on every rank.");
+}
+
+namespace {
+
+// Collective.
+Result<RailChoice> ChooseRail(const Topology& topology, const Env& env, Transport* far, const Exchange& exchange,
+                              const Deadline& deadline) {
+  RailChoice rail;
+  SMDDP_ASSIGN_OR_RETURN(rail.by_name, RailAlgorithmNamed(env.rail_algorithm));
+  const bool given = env.rail_latency_s > 0 && env.rail_bytes_per_s > 0;
+  if (topology.node_count() > 1 && rail.by_name == nullptr && !given) {
+    SMDDP_ASSIGN_OR_RETURN(rail.link, MeasureLink(topology, *far, exchange, deadline));
+    Log(LogLevel::kDebug, "between nodes: latency " + RateText(rail.link.latency_s * 1e6) + " us, " +
+                              RateText(rail.link.bytes_per_s * 8e-6) + " Mbit/s for each local rank, " +
+                              RateText(rail.link.message_s * 1e6) + " us to send a message");
+  }
+  if (env.rail_latency_s > 0) rail.link.latency_s = env.rail_latency_s;
+  if (env.rail_bytes_per_s > 0) rail.link.bytes_per_s = env.rail_bytes_per_s;
+  return rail;
+}
+
+}  // namespace
+
+Result<std::unique_ptr<FabricParts>> Bootstrap(int rank, Env* env, const Exchange& exchange,
+                                               std::unique_ptr<Transport> far, const Deadline& deadline) {
+  const Hello mine = {Version(),           HostId(*env),        env->bucket_bytes,    env->chunk_bytes,
+                      env->rail_algorithm, env->rail_latency_s, env->rail_bytes_per_s};
   SMDDP_ASSIGN_OR_RETURN(const auto texts, exchange(Encode(mine)));
   std::vector<Hello> hellos;
   std::vector<std::string> hosts;
@@ -131,10 +177,12 @@ Result<std::unique_ptr<FabricParts>> Bootstrap(int rank, const Env& env, const E
   }
   SMDDP_RETURN_IF_ERROR(SameEverywhere(hellos));
   SMDDP_ASSIGN_OR_RETURN(Topology topology, Topology::Build(rank, hosts));
-  const size_t bytes = FabricParts::LayoutFor(topology, env).total_bytes;
+  SMDDP_ASSIGN_OR_RETURN(const RailChoice rail, ChooseRail(topology, *env, far.get(), exchange, deadline));
+  if (env->bucket_bytes == kAutoBytes) env->bucket_bytes = DefaultBucketBytes(topology.node_count());
+  const size_t bytes = FabricParts::LayoutFor(topology, *env).total_bytes;
   SMDDP_ASSIGN_OR_RETURN(auto memory, ShareMemory(topology, bytes, exchange));
   auto addresses = memory->addresses();
-  return std::make_unique<FabricParts>(std::move(topology), env, std::move(addresses), std::move(memory),
+  return std::make_unique<FabricParts>(std::move(topology), *env, rail, std::move(addresses), std::move(memory),
                                        std::move(far));
 }
 

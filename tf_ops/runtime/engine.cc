@@ -300,6 +300,10 @@ SessionStats Engine::Stats() const {
   stats.rail_bytes_sent = rail_bytes_;
   stats.engine_wakeups = wakeups_;
   stats.arena_bytes = static_cast<int64_t>(parts_->arena_bytes());
+  if (topology().node_count() > 1) {
+    stats.rail_latency_us = fabric().rail.link.latency_s * 1e6;
+    stats.rail_bandwidth_mbps = fabric().rail.link.bytes_per_s * 8e-6;
+  }
   return stats;
 }
 

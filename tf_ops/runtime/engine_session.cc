@@ -54,7 +54,8 @@ TaskPtr BeginAllreduce(const Fabric& fabric, const AllreduceJob& job, uint32_t o
   std::vector<TaskFactory> stages;
   for (const auto& view : job.views) {
     const FusedCall call = {operation, view.get(), job.op};
-    stages.push_back([&fabric, call] { return HierarchicalAllreduce(fabric, *Algorithms().front(), call); });
+    const AllreduceAlgorithm& rail = RailAlgorithmFor(fabric, view->elements(), view->wire(), /*places_vary=*/false);
+    stages.push_back([&fabric, &rail, call] { return HierarchicalAllreduce(fabric, rail, call); });
   }
   return Sequence(std::move(stages));
 }

@@ -27,6 +27,9 @@ class EngineSession : public Session {
   void Barrier(BarrierRequest request, DoneCallback done) override;
   void Cancel(const std::string& name) override;
   SessionStats Stats() const override { return engine_.Stats(); }
+  std::string RailAlgorithm(int64_t elements, DType dtype) const override {
+    return RailAlgorithmFor(engine_.fabric(), elements, dtype, /*places_vary=*/false).info().name;
+  }
   void TraceStart() override { engine_.trace().Start(); }
   std::vector<TraceEvent> TraceStop() override { return engine_.trace().Stop(); }
 

@@ -13,7 +13,7 @@ NodeLayout FabricParts::LayoutFor(const Topology& topology, const Env& env) {
   return NodeLayout(topology.local_size(), topology.rail_count(), static_cast<size_t>(env.chunk_bytes));
 }
 
-FabricParts::FabricParts(Topology topology, const Env& env, std::vector<std::byte*> segments,
+FabricParts::FabricParts(Topology topology, const Env& env, const RailChoice& rail, std::vector<std::byte*> segments,
                          std::shared_ptr<void> memory, std::unique_ptr<Transport> far)
     : topology_(std::move(topology)),
       memory_(std::move(memory)),
@@ -21,7 +21,8 @@ FabricParts::FabricParts(Topology topology, const Env& env, std::vector<std::byt
       node_(topology_.local_rank(), layout_, std::move(segments)),
       near_(NearTransport(topology_, node_)),
       far_(topology_.node_count() > 1 ? std::move(far) : nullptr),
+      sent_before_(far_ != nullptr ? far_->bytes_sent() : 0),
       world_(topology_, near_.get(), far_.get()),
-      fabric_{topology_, node_, world_, CpuCompute(env.cpu_isa.c_str()), env.chunk_bytes} {}
+      fabric_{topology_, node_, world_, CpuCompute(env.cpu_isa.c_str()), env.chunk_bytes, rail} {}
 
 }  // namespace smddp

@@ -17,8 +17,8 @@ class FabricParts {
  public:
   // `segments[p]`: the memory of my node's member p, kept alive by `memory`. `far` reaches the ranks of other nodes
   // and may be null when there are none.
-  FabricParts(Topology topology, const Env& env, std::vector<std::byte*> segments, std::shared_ptr<void> memory,
-              std::unique_ptr<Transport> far);
+  FabricParts(Topology topology, const Env& env, const RailChoice& rail, std::vector<std::byte*> segments,
+              std::shared_ptr<void> memory, std::unique_ptr<Transport> far);
 
   static NodeLayout LayoutFor(const Topology& topology, const Env& env);
 
@@ -26,7 +26,7 @@ class FabricParts {
   NodeChannel& node() { return node_; }
   Transport& world() { return world_; }
   // Data handed to ranks of other nodes so far.
-  int64_t rail_bytes() const { return far_ != nullptr ? far_->bytes_sent() : 0; }
+  int64_t rail_bytes() const { return far_ != nullptr ? far_->bytes_sent() - sent_before_ : 0; }
   size_t arena_bytes() const { return layout_.total_bytes; }
 
  private:
@@ -35,6 +35,7 @@ class FabricParts {
   const NodeLayout layout_;
   NodeChannel node_;
   std::unique_ptr<Transport> near_, far_;
+  const int64_t sent_before_;  // by `far`, to measure the link
   RoutedTransport world_;
   const Fabric fabric_;
 };

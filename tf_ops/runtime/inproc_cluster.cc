@@ -1,5 +1,6 @@
 #include "runtime/inproc_cluster.h"
 
+#include "runtime/bootstrap.h"
 #include "runtime/engine_session.h"
 #include "transport/inproc/hub.h"
 #include "transport/shm/segment.h"
@@ -27,6 +28,8 @@ class Cluster : public InprocCluster {
     env.cpu_isa = options.cpu_isa;
     env.gradient_order = options.gradient_order;
     env.stall_error_s = kDeadlineSeconds;
+    RailChoice rail;
+    SMDDP_ASSIGN_OR_RETURN(rail.by_name, RailAlgorithmNamed(options.rail_algorithm));
     std::vector<Topology> topologies;
     for (size_t rank = 0; rank < options.host_of_rank.size(); ++rank) {
       SMDDP_ASSIGN_OR_RETURN(Topology topology, Topology::Build(static_cast<int>(rank), options.host_of_rank));
@@ -34,16 +37,16 @@ class Cluster : public InprocCluster {
       memory_->push_back(std::move(segment));
       topologies.push_back(std::move(topology));
     }
-    for (Topology& topology : topologies) Add(std::move(topology), env);
+    for (Topology& topology : topologies) Add(std::move(topology), env, rail);
     return Status::Ok();
   }
 
  private:
-  void Add(Topology topology, const Env& env) {
+  void Add(Topology topology, const Env& env, const RailChoice& rail) {
     const int rank = topology.rank();
     std::vector<std::byte*> segments;
     for (int member : topology.node().world_ranks()) segments.push_back((*memory_)[member].data());
-    auto parts = std::make_unique<FabricParts>(std::move(topology), env, std::move(segments), memory_,
+    auto parts = std::make_unique<FabricParts>(std::move(topology), env, rail, std::move(segments), memory_,
                                                std::make_unique<InprocTransport>(hub_, rank));
     hub_.SetDoorbell(rank, &parts->node().doorbell());
     sessions_.push_back(std::make_unique<EngineSession>(std::move(parts), env, /*number=*/0));

@@ -23,6 +23,7 @@ struct ClusterOptions {
   int64_t bucket_bytes = 25 << 20;
   std::string cpu_isa = "auto";
   std::string gradient_order = "observed";
+  std::string rail_algorithm = "auto";
 };
 
 Result<std::unique_ptr<InprocCluster>> StartInprocCluster(const ClusterOptions& options);

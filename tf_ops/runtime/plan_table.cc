@@ -88,7 +88,7 @@ void PlanTable::TryTellOrder(Plan* plan) {
   const size_t listed = plan->layouts.front().buckets().size();
   PlanOrder order;
   order.plan = plan->number;
-  if (options_.observe_order && listed > 1) {
+  if (options_.observe_order && listed > 1 && !SumsDependOnPlace(fabric_)) {
     if (plan->first_step.size() < plan->spec.tensors.size()) return;
     const std::vector<Bucket> observed = PlanBuckets(plan->spec, options_.limits, plan->first_step);
     const bool fits = listed + observed.size() <= static_cast<size_t>(kMaxBuckets);
@@ -144,7 +144,9 @@ void PlanTable::TryStart(Plan* plan, PlannedBucket* bucket) {
 
   trace_.Record("bucket_start", plan->spec.key, bucket->index);
   RunningTask running;
-  running.task = HierarchicalAllreduce(fabric_, *Algorithms().front(), call);
+  const bool places_vary = plan->layouts.front().buckets().size() > 1;  // on every rank alike, told or not
+  const AllreduceAlgorithm& rail = RailAlgorithmFor(fabric_, view->elements(), view->wire(), places_vary);
+  running.task = HierarchicalAllreduce(fabric_, rail, call);
   running.keep = view;
   running.submitted_ns = submitted_ns;
   running.name = "gradient bucket " + std::to_string(bucket->index) + " of '" + plan->spec.key + "'";

@@ -79,6 +79,8 @@ struct SessionStats {
   int64_t rail_bytes_sent = 0;  // handed to MPI for ranks of other nodes
   int64_t engine_wakeups = 0;
   int64_t arena_bytes = 0;  // shared memory this rank owns
+  // What the choice of the algorithm between nodes is based on; 0 on one node.
+  double rail_latency_us = 0, rail_bandwidth_mbps = 0;
 };
 
 class Session {
@@ -104,6 +106,8 @@ class Session {
   virtual void Cancel(const std::string& name) = 0;
 
   virtual SessionStats Stats() const = 0;
+  // How an allreduce of so many elements is summed between nodes: "direct".
+  virtual std::string RailAlgorithm(int64_t elements, DType dtype) const = 0;
   virtual void TraceStart() = 0;
   virtual std::vector<TraceEvent> TraceStop() = 0;
 };

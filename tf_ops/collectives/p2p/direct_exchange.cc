@@ -1,15 +1,17 @@
 // Direct exchange: every member is the reducer for an equal shard of the data.
 //
 //   1. scatter: send shard j to member j, for every j; receive everybody's copy of mine
-//   2. sum my shard, in the order of the members (so that a repeated run gives the same bits)
+//   2. sum my shard, in a fixed order (patterns/doubling.h), so that a repeated run gives the same bits, also when it
+//      chooses another algorithm that sums in this order
 //   3. gather:  send my sum to everybody, receive the others'
 //
-// Peers are served in rounds, starting at my right neighbour, so that no member is everybody's first target.
+// Peers are served starting at my right neighbour, so that no member is everybody's first target.
 #include "collectives/p2p/direct_exchange.h"
 
 #include <memory>
 
 #include "collectives/fabric.h"
+#include "collectives/patterns/doubling.h"
 #include "collectives/transfers.h"
 #include "core/shard.h"
 
@@ -68,14 +70,38 @@ class DirectExchangeTask : public Task {
   void Sum() {
     const Range shard = Shard(me_);
     const BufferView mine = Bytes(shard);
-    std::vector<const void*> sources(group_.size());
-    for (int peer = 0; peer < group_.size(); ++peer) {
-      sources[peer] = peer == me_ ? mine.data : received_.get() + mine.size * peer;
+    std::vector<void*> terms(group_.size());
+    for (int member = 0; member < group_.size(); ++member) {
+      terms[member] = member == me_ ? mine.data : received_.get() + mine.size * member;
     }
     if (!shard.empty()) {
-      compute_.Reduce(mine.data, sources.data(), group_.size(), shard.size(), call_.dtype, call_.op);
+      if (IsHalf(call_.dtype)) {
+        compute_.Reduce(mine.data, terms.data(), group_.size(), shard.size(), call_.dtype, call_.op);
+      } else {
+        FoldedSum(std::move(terms), mine.data, shard.size());
+      }
     }
     received_.reset();
+  }
+
+  // The sum of all terms, in the order of recursive doubling. The terms' memory is used up on the way.
+  void FoldedSum(std::vector<void*> terms, void* into, int64_t elements) {
+    const Folding folding(group_.size());
+    std::vector<void*> leaves(folding.places());
+    for (int place = 0; place < folding.places(); ++place) {
+      const int member = folding.member_at(place);
+      leaves[place] = terms[member];
+      if (place < folding.pairs()) Add(leaves[place], terms[member - 1], terms[member], elements);
+    }
+    for (int distance = folding.places() / 2; distance > 0; distance /= 2) {
+      for (int place = 0; place < distance; ++place) {
+        Add(distance == 1 ? into : leaves[place], leaves[place], leaves[place + distance], elements);
+      }
+    }
+  }
+  void Add(void* into, const void* first, const void* second, int64_t elements) const {
+    const void* sources[] = {first, second};
+    compute_.Reduce(into, sources, 2, elements, call_.dtype, call_.op);
   }
 
   Status StartGather() {
@@ -99,7 +125,13 @@ class DirectExchangeAlgorithm : public AllreduceAlgorithm {
  public:
   const AlgorithmInfo& info() const override {
     static const AlgorithmInfo info = {
-        "direct", "every member sums an equal shard: scatter to all, sum, gather from all", "2", "2*S*(P-1)/P"};
+        "direct",
+        "every member sums an equal shard: scatter to all, sum, gather from all",
+        "2",
+        "2*(P-1)",
+        "2*S*(P-1)/P",
+        [](int members) -> AlgorithmCost { return {2, 2 * (members - 1), 2.0 * (members - 1) / members}; },
+        SumOrder::kDoubling};
     return info;
   }
   TaskPtr Begin(const Group& group, int my_rank, Transport& transport, const Compute& compute,

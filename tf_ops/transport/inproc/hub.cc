@@ -1,5 +1,6 @@
 #include "transport/inproc/hub.h"
 
+#include <algorithm>
 #include <cstring>
 
 namespace smddp {
@@ -9,9 +10,9 @@ void InprocHub::SetDoorbell(int rank, Doorbell* doorbell) {
   boxes_[rank].doorbell = doorbell;
 }
 
-void InprocHub::Deliver(int from, int to, bool control, uint32_t tag, std::string bytes) {
+void InprocHub::Deliver(int to, Mail mail) {
   std::lock_guard<std::mutex> lock(mutex_);
-  boxes_[to].mail.push_back({from, control, tag, std::move(bytes)});
+  boxes_[to].mail.push_back(std::move(mail));
   if (boxes_[to].doorbell != nullptr) boxes_[to].doorbell->Ring();
 }
 
@@ -23,9 +24,11 @@ std::vector<InprocHub::Mail> InprocHub::Collect(int rank) {
 }
 
 Result<Ticket> InprocTransport::Send(int peer, Tag tag, BufferView bytes) {
-  hub_.Deliver(rank_, peer, false, PackTag(tag), std::string(reinterpret_cast<const char*>(bytes.data), bytes.size));
+  std::string copy(reinterpret_cast<const char*>(bytes.data), bytes.size);
+  hub_.Deliver(peer, {rank_, /*control=*/false, PackTag(tag), depth_ + 1, std::move(copy)});
   bytes_sent_ += static_cast<int64_t>(bytes.size);
-  done_.insert(next_ticket_);
+  ++messages_sent_;
+  done_.emplace(next_ticket_, 0);
   return next_ticket_++;
 }
 
@@ -34,8 +37,16 @@ Result<Ticket> InprocTransport::Recv(int peer, Tag tag, BufferView bytes) {
   return next_ticket_++;
 }
 
+Result<bool> InprocTransport::Test(Ticket ticket) {
+  const auto at = done_.find(ticket);
+  if (at == done_.end()) return false;
+  depth_ = std::max(depth_, at->second);
+  done_.erase(at);
+  return true;
+}
+
 Status InprocTransport::Post(int peer, std::string message) {
-  hub_.Deliver(rank_, peer, true, 0, std::move(message));
+  hub_.Deliver(peer, {rank_, /*control=*/true, 0, 0, std::move(message)});
   return Status::Ok();
 }
 
@@ -53,7 +64,7 @@ Result<bool> InprocTransport::Progress() {
     if (mail.control) {
       control_.push_back({mail.from, std::move(mail.bytes)});
     } else {
-      arrived_[Key(mail.from, mail.tag)].push_back(std::move(mail.bytes));
+      arrived_[Key(mail.from, mail.tag)].push_back(std::move(mail));
     }
   }
   for (auto receive = receives_.begin(); receive != receives_.end();) {
@@ -62,7 +73,8 @@ Result<bool> InprocTransport::Progress() {
       ++receive;
       continue;
     }
-    const std::string bytes = std::move(at->second.front());
+    const InprocHub::Mail mail = std::move(at->second.front());
+    const std::string& bytes = mail.bytes;
     at->second.erase(at->second.begin());
     if (at->second.empty()) arrived_.erase(at);
     if (bytes.size() != receive->bytes.size) {
@@ -70,7 +82,7 @@ Result<bool> InprocTransport::Progress() {
                                          " bytes, received " + std::to_string(bytes.size()) + ".");
     }
     std::memcpy(receive->bytes.data, bytes.data(), bytes.size());
-    done_.insert(receive->ticket);
+    done_.emplace(receive->ticket, mail.depth);
     receive = receives_.erase(receive);
     moved = true;
   }

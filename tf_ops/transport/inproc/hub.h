@@ -3,7 +3,6 @@
 
 #include <map>
 #include <mutex>
-#include <set>
 #include <string>
 #include <unordered_map>
 #include <vector>
@@ -20,14 +19,14 @@ class InprocHub {
 
   // Messages to `rank` ring this bell from now on; null: they ring nothing.
   void SetDoorbell(int rank, Doorbell* doorbell);
-  void Deliver(int from, int to, bool control, uint32_t tag, std::string bytes);
-
   struct Mail {
     int from;
     bool control;
     uint32_t tag;
+    int depth;  // see InprocTransport::depth
     std::string bytes;
   };
+  void Deliver(int to, Mail mail);
   std::vector<Mail> Collect(int rank);
 
  private:
@@ -46,7 +45,7 @@ class InprocTransport : public Transport {
   std::string name() const override { return "inproc"; }
   Result<Ticket> Send(int peer, Tag tag, BufferView bytes) override;
   Result<Ticket> Recv(int peer, Tag tag, BufferView bytes) override;
-  Result<bool> Test(Ticket ticket) override { return done_.erase(ticket) > 0; }
+  Result<bool> Test(Ticket ticket) override;
   Status Post(int peer, std::string message) override;
   bool Poll(Message* message) override;
   void Forget(int) override {}
@@ -54,6 +53,9 @@ class InprocTransport : public Transport {
   bool busy() const override { return !receives_.empty(); }
   bool rings_doorbell() const override { return true; }
   int64_t bytes_sent() const override { return bytes_sent_; }
+  int64_t messages_sent() const { return messages_sent_; }
+  // How many messages had to travel one after another until what this rank was told to be done was done.
+  int depth() const { return depth_; }
   bool Abort() override {
     receives_.clear();
     return true;
@@ -70,11 +72,12 @@ class InprocTransport : public Transport {
   InprocHub& hub_;
   const int rank_;
   Ticket next_ticket_ = 1;
-  int64_t bytes_sent_ = 0;
-  std::vector<Receive> receives_;                                   // posted, in order
-  std::unordered_map<uint64_t, std::vector<std::string>> arrived_;  // by key, in order
+  int64_t bytes_sent_ = 0, messages_sent_ = 0;
+  int depth_ = 0;
+  std::vector<Receive> receives_;                                       // posted, in order
+  std::unordered_map<uint64_t, std::vector<InprocHub::Mail>> arrived_;  // by key, in order
   std::vector<Message> control_;
-  std::set<Ticket> done_;
+  std::map<Ticket, int> done_;  // with the depth of what was received
 };
 
 }  // namespace smddp

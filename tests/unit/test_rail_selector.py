@@ -1,0 +1,79 @@
+"""Which algorithm is chosen between nodes, and how large buckets are: pure functions."""
+
+from __future__ import annotations
+
+import itertools
+
+import pytest
+
+from smddp_tf import _loader
+
+_core = _loader.core()
+
+ALGORITHMS = [row["name"] for row in _core.algorithms()]
+MIB = 1 << 20
+FAST = {"latency_s": 5e-6, "message_s": 1e-6, "bytes_per_s": 10e9}
+SLOW = {"latency_s": 300e-6, "message_s": 5e-6, "bytes_per_s": 12.5e6}
+
+
+def chosen(members: int, size: int, link: dict[str, float], dtype: str = "float32", rails: int = 1) -> str:
+    return _core.rail_choose(members, rails, size, dtype, **link)
+
+
+@pytest.mark.parametrize("algorithm", ALGORITHMS)
+def test_prediction_is_the_sum_of_its_three_parts(algorithm: str) -> None:
+    for members, size in itertools.product((2, 3, 8, 64), (4, MIB)):
+        steps, messages, traffic = _core.rail_cost(algorithm, members)
+        seconds = _core.rail_predict(algorithm, members, size, latency_s=0.5, message_s=0.01, bytes_per_s=1000.0)
+        assert seconds == pytest.approx(0.5 * steps + 0.01 * messages + traffic * size / 1000.0)
+
+
+@pytest.mark.parametrize("members", [4, 8, 16])
+def test_large_sums_take_the_direct_exchange_on_a_fast_network(members: int) -> None:
+    assert chosen(members, 25 * MIB, FAST) == "direct"
+
+
+def test_large_sums_of_a_few_nodes_go_round_on_a_slow_network() -> None:
+    names = {(members, size): chosen(members, size, SLOW) for members in (2, 3, 16, 17) for size in (1024, 25 * MIB)}
+    assert {key for key, name in names.items() if name == "ring"} == {(3, 25 * MIB), (16, 25 * MIB)}
+
+
+def test_the_rails_of_a_node_share_its_link() -> None:
+    """The same rail bandwidth is that of a slow node with one rail, and of a fast one with eight."""
+    link = {**FAST, "bytes_per_s": 0.15e9}
+    assert chosen(4, 25 * MIB, link, rails=1) == "ring"
+    assert chosen(4, 25 * MIB, link, rails=8) == "direct"
+
+
+@pytest.mark.parametrize(("members", "link"), [(2, FAST), (2, SLOW), (4, FAST)], ids=["2 fast", "2 slow", "4 fast"])
+def test_small_sums_take_the_fewest_steps_and_messages(members: int, link: dict) -> None:
+    assert chosen(members, 64, link) == "recursive_doubling"
+
+
+def test_many_nodes_take_the_one_with_few_messages() -> None:
+    """126 messages to 63 peers cost more than 12 messages of the same bytes in all."""
+    assert chosen(64, MIB, {"latency_s": 2e-6, "message_s": 2e-6, "bytes_per_s": 10e9}) == "halving_doubling"
+
+
+@pytest.mark.parametrize("dtype", ["float16", "bfloat16"])
+def test_half_types_keep_the_order_that_rounds_once(dtype: str) -> None:
+    for members, size, link in itertools.product((2, 3, 4, 64), (2, MIB), (FAST, SLOW)):
+        assert chosen(members, size, link, dtype) == "direct"
+
+
+def test_on_a_fast_network_all_choices_give_the_same_bits() -> None:
+    """Ring sums in another order; no noise in what was measured may bring it in."""
+    for members, exponent, noise in itertools.product((2, 3, 5, 8, 64, 512), range(2, 30, 3), (0.5, 1, 2)):
+        link = {key: noise * figure for key, figure in FAST.items()}
+        assert chosen(members, 1 << exponent, link) != "ring"
+
+
+def test_a_slight_advantage_does_not_count() -> None:
+    """At 2 members both send as many bytes: recursive doubling saves one step of many."""
+    assert chosen(2, MIB, {"latency_s": 1e-6, "message_s": 0, "bytes_per_s": 1e9}) == "direct"
+    assert chosen(2, MIB, {"latency_s": 1e-2, "message_s": 0, "bytes_per_s": 1e9}) == "recursive_doubling"
+
+
+def test_buckets_grow_with_the_nodes() -> None:
+    sizes = {nodes: _core.default_bucket_bytes(nodes) for nodes in (1, 2, 8, 16, 32, 64, 1000)}
+    assert sizes == {1: 25 * MIB, 2: 25 * MIB, 8: 25 * MIB, 16: 50 * MIB, 32: 100 * MIB, 64: 200 * MIB, 1000: 200 * MIB}

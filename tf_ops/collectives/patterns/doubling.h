@@ -1,0 +1,120 @@
+// Index arithmetic of recursive doubling and halving over any number of members.
+//
+// Let Q be the largest power of two up to P and R = P - Q. The first 2R members form pairs: the left one of a pair
+// gives its data to the right one ("fold"), which takes part for both, and gets the result in the end. The Q that take
+// part have places 0 ... Q - 1. In a step of distance d the place p meets p ^ d, distances falling from Q / 2 to 1.
+//
+// So every element is summed in one tree, whichever way it travels: leaf p is a pair's sum or a single member's value;
+// with each distance sum(p) = sum(p) + sum(p ^ d), the lower place first. FoldedSum in p2p/direct_exchange.cc follows
+// it too: these algorithms give the same bits.
+#pragma once
+
+#include "collectives/patterns/rounds.h"
+
+namespace smddp {
+
+class Folding {
+ public:
+  explicit Folding(int members) : members_(members) {
+    while (2 * places_ <= members_) places_ *= 2;
+  }
+
+  int places() const { return places_; }            // Q
+  int pairs() const { return members_ - places_; }  // R
+  int doublings() const {                           // log2(Q)
+    int doublings = 0;
+    while ((1 << doublings) < places_) ++doublings;
+    return doublings;
+  }
+  // -1: the left member of a pair, which takes no part.
+  int place_of(int member) const {
+    if (member >= 2 * pairs()) return member - pairs();
+    return member % 2 == 1 ? member / 2 : -1;
+  }
+  int member_at(int place) const { return place < pairs() ? 2 * place + 1 : place + pairs(); }
+
+ private:
+  int members_;
+  int places_ = 1;
+};
+
+// The block group of `distance` blocks that holds block `place`.
+inline Blocks AlignedBlocks(int place, int distance) { return {place & ~(distance - 1), distance}; }
+
+// Puts the fold before, and the way back after, the rounds that `between` makes for my place.
+template <class Between>
+Rounds Folded(int members, int me, int blocks, Between between) {
+  const Folding folding(members);
+  Rounds rounds;
+  rounds.blocks = blocks;
+  const Blocks all = {0, blocks};
+  const int place = folding.place_of(me);
+  if (place < 0) {
+    Round give, get;
+    give.send_to = get.recv_from = me + 1;
+    give.send = get.recv = all;
+    rounds.list = {give, get};
+    return rounds;
+  }
+  const bool paired = place < folding.pairs();
+  if (paired) {
+    Round take;
+    take.recv_from = me - 1;
+    take.recv = all;
+    take.then = Round::Then::kAddBeforeMine;
+    rounds.list.push_back(take);
+  }
+  for (const Round& round : between(folding, place)) rounds.list.push_back(round);
+  if (paired) {
+    Round back;
+    back.send_to = me - 1;
+    back.send = all;
+    rounds.list.push_back(back);
+  }
+  return rounds;
+}
+
+inline Round::Then AddInOrder(int place, int peer_place) {
+  return peer_place < place ? Round::Then::kAddBeforeMine : Round::Then::kAddAfterMine;
+}
+
+// Everything is exchanged in every step: few messages, many bytes.
+inline Rounds RecursiveDoublingRounds(int members, int me) {
+  return Folded(members, me, /*blocks=*/1, [](const Folding& folding, int place) {
+    std::vector<Round> list;
+    for (int distance = folding.places() / 2; distance > 0; distance /= 2) {
+      Round round;
+      round.send_to = round.recv_from = folding.member_at(place ^ distance);
+      round.send = round.recv = {0, 1};
+      round.then = AddInOrder(place, place ^ distance);
+      list.push_back(round);
+    }
+    return list;
+  });
+}
+
+// Halving: I give away the half of what I hold that the peer keeps, until I hold the sum of block `place` alone.
+// Doubling: the way back, with sums.
+inline Rounds HalvingDoublingRounds(int members, int me) {
+  return Folded(members, me, Folding(members).places(), [](const Folding& folding, int place) {
+    std::vector<Round> list;
+    for (int distance = folding.places() / 2; distance > 0; distance /= 2) {
+      Round round;
+      round.send_to = round.recv_from = folding.member_at(place ^ distance);
+      round.send = AlignedBlocks(place ^ distance, distance);
+      round.recv = AlignedBlocks(place, distance);
+      round.then = AddInOrder(place, place ^ distance);
+      list.push_back(round);
+    }
+    for (int distance = 1; distance < folding.places(); distance *= 2) {
+      Round round;
+      round.send_to = round.recv_from = folding.member_at(place ^ distance);
+      round.send = AlignedBlocks(place, distance);
+      round.recv = AlignedBlocks(place ^ distance, distance);
+      list.push_back(round);
+    }
+    return list;
+  });
+}
+
+}  // namespace smddp

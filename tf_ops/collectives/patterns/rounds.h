@@ -1,0 +1,34 @@
+// A collective as a list of rounds: what one member does, one after another. No communication here.
+#pragma once
+
+#include <vector>
+
+namespace smddp {
+
+// Consecutive blocks of the data, first ... first + count - 1.
+struct Blocks {
+  int first = 0;
+  int count = 0;
+};
+
+// In a round a member sends blocks to one peer and receives blocks from one; the round is over when both are done.
+struct Round {
+  enum class Then {
+    kKeep,           // what was received replaces what lies there
+    kAddAfterMine,   // mine + theirs
+    kAddBeforeMine,  // theirs + mine
+  };
+
+  int send_to = -1;  // position in the group; -1: nothing is sent
+  Blocks send;
+  int recv_from = -1;
+  Blocks recv;
+  Then then = Then::kKeep;
+};
+
+struct Rounds {
+  int blocks = 1;  // into how many equal blocks the data are cut
+  std::vector<Round> list;
+};
+
+}  // namespace smddp
