@@ -77,3 +77,8 @@ def test_a_slight_advantage_does_not_count() -> None:
 def test_buckets_grow_with_the_nodes() -> None:
     sizes = {nodes: _core.default_bucket_bytes(nodes) for nodes in (1, 2, 8, 16, 32, 64, 1000)}
     assert sizes == {1: 25 * MIB, 2: 25 * MIB, 8: 25 * MIB, 16: 50 * MIB, 32: 100 * MIB, 64: 200 * MIB, 1000: 200 * MIB}
+
+
+def test_plans_whose_layout_may_vary_never_go_round_by_themselves() -> None:
+    assert _core.rail_choose(4, 1, 25 * MIB, "float32", **SLOW) == "ring"
+    assert _core.rail_choose(4, 1, 25 * MIB, "float32", **SLOW, places_vary=True) == "direct"
