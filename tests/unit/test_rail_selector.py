@@ -82,3 +82,13 @@ def test_buckets_grow_with_the_nodes() -> None:
 def test_plans_whose_layout_may_vary_never_go_round_by_themselves() -> None:
     assert _core.rail_choose(4, 1, 25 * MIB, "float32", **SLOW) == "ring"
     assert _core.rail_choose(4, 1, 25 * MIB, "float32", **SLOW, places_vary=True) == "direct"
+
+
+def test_buckets_are_a_sixteenth_of_the_plan_within_bounds() -> None:
+    sizes = {mib: _core.bucket_bytes_for([mib * MIB // 8, mib * MIB // 8], "", 1) for mib in (1, 100, 4000)}
+    assert sizes == {1: 25 * MIB // 16, 100: 100 * MIB // 16, 4000: 25 * MIB}
+
+
+def test_bucket_sizes_count_what_travels_and_the_nodes() -> None:
+    assert _core.bucket_bytes_for([100 * MIB // 4], "bfloat16", 8) == 50 * MIB // 16
+    assert _core.bucket_bytes_for([4000 * MIB // 4], "", 16) == 50 * MIB

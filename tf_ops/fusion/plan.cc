@@ -44,6 +44,16 @@ int64_t DefaultBucketBytes(int nodes) {
   return kLeast * std::clamp(nodes, 8, 64) / 8;
 }
 
+int64_t BucketBytesFor(const PlanSpec& spec, int nodes) {
+  constexpr int64_t kParts = 16;
+  int64_t bytes = 0;
+  for (const TensorSpec& tensor : spec.tensors) {
+    bytes += tensor.elements() * static_cast<int64_t>(SizeOf(Narrowed(tensor.dtype, spec.wire_dtype)));
+  }
+  const int64_t most = DefaultBucketBytes(nodes);
+  return std::clamp(bytes / kParts, most / kParts, most);
+}
+
 std::vector<Bucket> PlanBuckets(const PlanSpec& spec, const FusionLimits& limits, const std::vector<int>& order) {
   std::vector<Bucket> buckets;
   std::array<int, kDTypeCount> open;  // by dtype: its bucket that still takes tensors

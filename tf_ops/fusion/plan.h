@@ -58,10 +58,14 @@ struct Bucket {
   int64_t wire_bytes() const { return elements * static_cast<int64_t>(SizeOf(wire_dtype)); }
 };
 
-// The bucket size when the user names none. Each bucket is cut into a shard for every node's reducer; when nodes become
-// many, shards of buckets of one size become so small that messages cost more than their bytes. So buckets grow with
-// the nodes: 25 MiB up to 8 nodes, 50 at 16, 100 at 32, 200 from 64 on.
+// The largest bucket when the user names no size. Each bucket is cut into a shard for every node's reducer; when nodes
+// become many, shards of buckets of one size become so small that messages cost more than their bytes. So buckets grow
+// with the nodes: 25 MiB up to 8 nodes, 50 at 16, 100 at 32, 200 from 64 on.
 int64_t DefaultBucketBytes(int nodes);
+
+// The bucket size of one plan when the user names none: a sixteenth of its bytes, so that all but the last sixteenth
+// can travel while the backward pass still computes, but at most DefaultBucketBytes and at least a sixteenth of that.
+int64_t BucketBytesFor(const PlanSpec& spec, int nodes);
 
 struct FusionLimits {
   int64_t bucket_bytes = 25 << 20;  // of the wire dtype; 0 puts every tensor in a bucket of its own

@@ -104,6 +104,13 @@ std::string Choose(int members, int rails, int64_t bytes, const std::string& dty
   return ChooseAlgorithm({members, rails, bytes, ValueOrThrow(DTypeFromName(dtype)), places_vary}, link).info().name;
 }
 
+int64_t BucketBytes(const std::vector<int64_t>& elements, const std::string& wire_dtype, int nodes) {
+  PlanSpec spec;
+  for (const int64_t each : elements) spec.tensors.push_back({DType::kFloat32, {each}});
+  spec.wire_dtype = ValueOrThrow(WireDTypeFromName(wire_dtype));
+  return BucketBytesFor(spec, nodes);
+}
+
 std::string OfSession(int64_t elements, const std::string& dtype) {
   return SessionOrThrow()->RailAlgorithm(elements, ValueOrThrow(DTypeFromName(dtype)));
 }
@@ -119,6 +126,7 @@ void BindRail(nb::module_& m) {
         nb::arg("latency_s"), nb::arg("message_s"), nb::arg("bytes_per_s"), nb::arg("places_vary") = false);
   m.def("rail_algorithm", &OfSession, nb::arg("elements"), nb::arg("dtype"));
   m.def("default_bucket_bytes", &DefaultBucketBytes, nb::arg("nodes"));
+  m.def("bucket_bytes_for", &BucketBytes, nb::arg("elements"), nb::arg("wire_dtype"), nb::arg("nodes"));
 }
 
 }  // namespace smddp

@@ -178,7 +178,6 @@ Result<std::unique_ptr<FabricParts>> Bootstrap(int rank, Env* env, const Exchang
   SMDDP_RETURN_IF_ERROR(SameEverywhere(hellos));
   SMDDP_ASSIGN_OR_RETURN(Topology topology, Topology::Build(rank, hosts));
   SMDDP_ASSIGN_OR_RETURN(const RailChoice rail, ChooseRail(topology, *env, far.get(), exchange, deadline));
-  if (env->bucket_bytes == kAutoBytes) env->bucket_bytes = DefaultBucketBytes(topology.node_count());
   const size_t bytes = FabricParts::LayoutFor(topology, *env).total_bytes;
   SMDDP_ASSIGN_OR_RETURN(auto memory, ShareMemory(topology, bytes, exchange));
   auto addresses = memory->addresses();

@@ -7,11 +7,16 @@
 
 namespace smddp {
 
+FusionLimits PlanTable::LimitsFor(const PlanSpec& spec) const {
+  if (options_.bucket_bytes != kAutoBytes) return {options_.bucket_bytes};
+  return {BucketBytesFor(spec, fabric_.topology.node_count())};
+}
+
 Status PlanTable::Add(int id, const PlanSpec& spec) {
   Plan& plan = plans_[id];
   plan.spec = spec;
   plan.came.resize(spec.tensors.size());
-  plan.layouts.emplace_back(PlanBuckets(spec, options_.limits), spec.tensors.size(), /*first_operation=*/0);
+  plan.layouts.emplace_back(PlanBuckets(spec, LimitsFor(spec)), spec.tensors.size(), /*first_operation=*/0);
   const size_t buckets = plan.layouts.front().buckets().size();
   if (buckets > static_cast<size_t>(kMaxBuckets)) {
     plan.decided = true;
@@ -90,9 +95,9 @@ void PlanTable::TryTellOrder(Plan* plan) {
   order.plan = plan->number;
   if (options_.observe_order && listed > 1 && !SumsDependOnPlace(fabric_)) {
     if (plan->first_step.size() < plan->spec.tensors.size()) return;
-    const std::vector<Bucket> observed = PlanBuckets(plan->spec, options_.limits, plan->first_step);
+    const std::vector<Bucket> observed = PlanBuckets(plan->spec, LimitsFor(plan->spec), plan->first_step);
     const bool fits = listed + observed.size() <= static_cast<size_t>(kMaxBuckets);
-    if (fits && !SameGroups(observed, PlanBuckets(plan->spec, options_.limits))) order.order = plan->first_step;
+    if (fits && !SameGroups(observed, PlanBuckets(plan->spec, LimitsFor(plan->spec)))) order.order = plan->first_step;
   }
   tell_others_(order);
   Apply(plan, order.order);
@@ -113,7 +118,7 @@ void PlanTable::Apply(Plan* plan, const std::vector<int>& order) {
   plan->ordered = true;
   if (!order.empty()) {
     const int first_operation = static_cast<int>(plan->layouts.front().buckets().size());
-    plan->layouts.emplace_back(PlanBuckets(plan->spec, options_.limits, order), order.size(), first_operation);
+    plan->layouts.emplace_back(PlanBuckets(plan->spec, LimitsFor(plan->spec), order), order.size(), first_operation);
     for (const int index : order) trace_.Record("plan_order", plan->spec.key, index);
   }
   std::vector<Held> held = std::move(plan->held);

@@ -20,6 +20,7 @@
 
 #include "collectives/algorithm.h"
 #include "collectives/fabric.h"
+#include "core/env.h"
 #include "fusion/plan.h"
 #include "runtime/announcement.h"
 #include "runtime/plan_layout.h"
@@ -30,7 +31,7 @@
 namespace smddp {
 
 struct PlanOptions {
-  FusionLimits limits;
+  int64_t bucket_bytes = kAutoBytes;
   bool observe_order = true;  // rank 0's counts; false: it tells everybody to keep the listed order
 };
 
@@ -81,6 +82,7 @@ class PlanTable {
     Status verdict;
   };
 
+  FusionLimits LimitsFor(const PlanSpec& spec) const;
   Status CheckArrival(int id, int index, const TensorRef& tensor) const;
   // Rank 0: tells the order as soon as it is known.
   void TryTellOrder(Plan* plan);
