@@ -2,11 +2,14 @@
 #pragma once
 
 #include <nanobind/nanobind.h>
+#include <sched.h>
 
+#include <atomic>
 #include <condition_variable>
 #include <memory>
 #include <mutex>
 
+#include "core/clock.h"
 #include "python/bindings.h"
 #include "runtime/session.h"
 
@@ -19,23 +22,29 @@ class Waiter {
     return [state = state_](const Status& status) {
       std::lock_guard<std::mutex> lock(state->mutex);
       state->done = true;
+      state->answered.store(true, std::memory_order_release);
       state->status = status;
       state->changed.notify_one();
     };
   }
-  // Without the GIL.
+  // Without the GIL. Looks for the answer a moment before it sleeps: to wake a sleeper takes as long as a small request
+  // (runtime/backoff.h).
   Status Wait() {
     nanobind::gil_scoped_release release;
+    for (const int64_t start_ns = NowNs(); !state_->answered && NowNs() - start_ns < kYieldNs;) sched_yield();
     std::unique_lock<std::mutex> lock(state_->mutex);
     state_->changed.wait(lock, [this] { return state_->done; });
     return state_->status;
   }
 
  private:
+  static constexpr int64_t kYieldNs = 100 * 1000;
+
   struct State {
     std::mutex mutex;
     std::condition_variable changed;
     bool done = false;
+    std::atomic<bool> answered{false};  // `done`, to be read without the lock
     Status status;
   };
   std::shared_ptr<State> state_ = std::make_shared<State>();

@@ -8,11 +8,9 @@ namespace smddp {
 namespace {
 
 constexpr int64_t kFirstSleepUs = 50;
-
-struct Rounds {
-  int spins, yields;
-};
-constexpr Rounds kRounds[] = {{2000, 50}, {20, 100}, {5, 1000}};  // by Cores
+constexpr int kMostDoublings = 10;
+constexpr int kSpins[] = {2000, 20, 5};  // by Cores
+constexpr int64_t kYieldExpectingNs = 300 * 1000, kYieldIdleNs = 100 * 1000;
 
 inline void Pause() {
 #if defined(__x86_64__)
@@ -31,24 +29,19 @@ Cores CoresFor(int local_size, int cores) {
 
 Backoff::Backoff(Doorbell& doorbell, Cores cores, bool polled)
     : doorbell_(doorbell),
-      spins_(kRounds[static_cast<int>(cores)].spins),
-      yields_(kRounds[static_cast<int>(cores)].yields),
+      spins_(kSpins[static_cast<int>(cores)]),
       longest_expecting_us_(polled ? 500 : 5000),
       longest_idle_us_(polled ? 5000 : 100000) {}
 
-void Backoff::Wait(uint32_t seen, bool expecting) {
-  if (!expecting) {
-    doorbell_.Sleep(seen, longest_idle_us_);
-    return;
-  }
-  const int round = idle_rounds_++;
-  if (round < spins_) return Pause();
-  if (round < spins_ + yields_) {
+void Backoff::Wait(uint32_t seen, bool expecting, int64_t idle_ns) {
+  if (expecting && rounds_++ < spins_) return Pause();
+  if (idle_ns < (expecting ? kYieldExpectingNs : kYieldIdleNs)) {
     sched_yield();
     return;
   }
-  const int doublings = std::min(round - spins_ - yields_, 10);
-  doorbell_.Sleep(seen, std::min(kFirstSleepUs << doublings, longest_expecting_us_));
+  if (!expecting) return doorbell_.Sleep(seen, longest_idle_us_);
+  doorbell_.Sleep(seen, std::min(kFirstSleepUs << sleeps_, longest_expecting_us_));
+  sleeps_ = std::min(sleeps_ + 1, kMostDoublings);
 }
 
 }  // namespace smddp

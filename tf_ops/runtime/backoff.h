@@ -1,5 +1,8 @@
 // How the engine thread waits: it spins briefly while messages are on their way, then yields, then sleeps on its
-// doorbell, longer and longer. Idle it only sleeps.
+// doorbell, longer and longer.
+//
+// Falling asleep is put off for a moment even when nothing is under way: a core on which nobody runs stops, and to wake
+// it takes 50 us and more, as long as a small operation. Whoever needs the core meanwhile gets it with the next yield.
 #pragma once
 
 #include <cstdint>
@@ -22,16 +25,16 @@ class Backoff {
   // `polled`: some peer cannot ring the doorbell (another host), so sleeps stay short.
   Backoff(Doorbell& doorbell, Cores cores, bool polled);
 
-  void Reset() { idle_rounds_ = 0; }
-  // Nothing moved in the last round. `seen` is the doorbell's count from before that round; `expecting`: something is
-  // under way. Returns after a while, at once when the bell was rung since.
-  void Wait(uint32_t seen, bool expecting);
+  void Reset() { rounds_ = sleeps_ = 0; }
+  // Nothing has moved for `idle_ns`. `seen` is the doorbell's count from before the last look for work; `expecting`:
+  // something is under way. Returns after a while, at once when the bell was rung since.
+  void Wait(uint32_t seen, bool expecting, int64_t idle_ns);
 
  private:
   Doorbell& doorbell_;
-  const int spins_, yields_;
+  const int spins_;
   const int64_t longest_expecting_us_, longest_idle_us_;
-  int idle_rounds_ = 0;
+  int rounds_ = 0, sleeps_ = 0;  // since something moved
 };
 
 }  // namespace smddp
