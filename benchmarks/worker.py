@@ -1,6 +1,6 @@
 """One rank of one candidate: `python -m benchmarks.worker BACKEND`. Does what the orchestrator says over a socket.
 
-Between commands it waits in recv(), so a candidate that is not being measured costs no CPU of ours.
+Between commands it waits in recv(), and the orchestrator stops the whole process, threads of its library included.
 """
 
 from __future__ import annotations
@@ -82,7 +82,7 @@ def _serve(lines: Any, backend: str, rank: int, ranks: int) -> None:
         lines.write(json.dumps(reply) + "\n")
         lines.flush()
 
-    say({"rank": rank})
+    say({"rank": rank, "pid": os.getpid()})
     worker = None
     try:
         for line in lines:

@@ -30,6 +30,9 @@ class WorldError(RuntimeError):
 class World:
     """All ranks of one candidate. A context manager: on leaving, nothing of it is left running.
 
+    Between calls its ranks are stopped (SIGSTOP), because some libraries keep threads that poll: Horovod's take a good
+    part of a core, which whoever is measured meanwhile would miss.
+
     `failure` says what went wrong; then every further call raises WorldError, and leaving does not ask it to end.
     """
 
@@ -42,6 +45,7 @@ class World:
         self._log = open(Path(self._folder.name) / "log", "w+b")  # noqa: SIM115
         self._processes: list[subprocess.Popen] = []
         self._channels: list[Any] = []
+        self._pids: list[int] = []
 
     def __enter__(self) -> World:
         try:
@@ -61,8 +65,13 @@ class World:
         """Runs a command of the worker on all ranks together. Returns what each answered, by rank."""
         if self.failure:
             raise WorldError(self.failure)
-        self._say({"do": what, **arguments})
-        return [self._answer(rank)["value"] for rank in range(self.ranks)]
+        self._signal(signal.SIGCONT)
+        try:
+            self._say({"do": what, **arguments})
+            return [self._answer(rank)["value"] for rank in range(self.ranks)]
+        finally:
+            if what != "close":
+                self._signal(signal.SIGSTOP)
 
     def time(self, repetitions: int) -> list[float]:
         """Seconds of the slowest rank in each repetition of the prepared case."""
@@ -116,8 +125,15 @@ class World:
             connection.settimeout(CALL_SECONDS)
             lines = connection.makefile("rw", encoding="utf-8")
             connection.close()  # the file keeps it open
-            channels[json.loads(lines.readline())["rank"]] = lines
+            hello = json.loads(lines.readline())
+            channels[hello["rank"]] = lines
+            self._pids.append(hello["pid"])
         return [channels[rank] for rank in range(self.ranks)]
+
+    def _signal(self, number: signal.Signals) -> None:
+        for pid in self._pids:
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(pid, number)
 
     def _say(self, command: dict[str, Any]) -> None:
         try:
@@ -147,6 +163,7 @@ class World:
         return WorldError(self.failure)
 
     def _end(self) -> None:
+        self._signal(signal.SIGCONT)
         for lines in self._channels:
             with contextlib.suppress(OSError):
                 lines.close()
