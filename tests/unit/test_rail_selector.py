@@ -84,9 +84,10 @@ def test_plans_whose_layout_may_vary_never_go_round_by_themselves() -> None:
     assert _core.rail_choose(4, 1, 25 * MIB, "float32", **SLOW, places_vary=True) == "direct"
 
 
-def test_buckets_are_a_sixteenth_of_the_plan_within_bounds() -> None:
-    sizes = {mib: _core.bucket_bytes_for([mib * MIB // 8, mib * MIB // 8], "", 1) for mib in (1, 100, 4000)}
-    assert sizes == {1: 25 * MIB // 16, 100: 100 * MIB // 16, 4000: 25 * MIB}
+@pytest.mark.parametrize(("nodes", "parts"), [(1, 4), (2, 16)])
+def test_buckets_are_a_part_of_the_plan_within_bounds(nodes: int, parts: int) -> None:
+    sizes = {mib: _core.bucket_bytes_for([mib * MIB // 8, mib * MIB // 8], "", nodes) for mib in (1, 80, 4000)}
+    assert sizes == {1: 25 * MIB // 16, 80: 80 * MIB // parts, 4000: 25 * MIB}
 
 
 def test_bucket_sizes_count_what_travels_and_the_nodes() -> None:

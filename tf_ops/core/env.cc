@@ -86,7 +86,8 @@ const std::vector<EnvVariable>& EnvVariables() {
   static const std::vector<EnvVariable> variables = {
       {"SMDDP_BUCKET_BYTES", "HOROVOD_FUSION_THRESHOLD", "auto",
        "Size at which a fusion bucket of gradients is closed, in bytes of what travels (KB, MB, GB understood). 0 "
-       "gives every tensor a bucket of its own. auto: a sixteenth of the gradients, at most 25MB up to 8 nodes and in "
+       "gives every tensor a bucket of its own. auto: a sixteenth of the gradients (on one node a quarter), at most "
+       "25MB up to 8 nodes and in "
        "proportion to the nodes above (docs/algorithms.md). Must agree on all ranks."},
       {"SMDDP_CHUNK_BYTES", "", "256KB",
        "Size of the pieces in which a bucket passes through shared memory. Smaller stays in cache, larger costs fewer "

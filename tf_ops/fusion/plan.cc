@@ -45,13 +45,14 @@ int64_t DefaultBucketBytes(int nodes) {
 }
 
 int64_t BucketBytesFor(const PlanSpec& spec, int nodes) {
-  constexpr int64_t kParts = 16;
+  constexpr int64_t kMostParts = 16;
+  const int64_t parts = nodes > 1 ? kMostParts : 4;
   int64_t bytes = 0;
   for (const TensorSpec& tensor : spec.tensors) {
     bytes += tensor.elements() * static_cast<int64_t>(SizeOf(Narrowed(tensor.dtype, spec.wire_dtype)));
   }
   const int64_t most = DefaultBucketBytes(nodes);
-  return std::clamp(bytes / kParts, most / kParts, most);
+  return std::clamp(bytes / parts, most / kMostParts, most);
 }
 
 std::vector<Bucket> PlanBuckets(const PlanSpec& spec, const FusionLimits& limits, const std::vector<int>& order) {

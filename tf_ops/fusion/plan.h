@@ -63,8 +63,10 @@ struct Bucket {
 // with the nodes: 25 MiB up to 8 nodes, 50 at 16, 100 at 32, 200 from 64 on.
 int64_t DefaultBucketBytes(int nodes);
 
-// The bucket size of one plan when the user names none: a sixteenth of its bytes, so that all but the last sixteenth
-// can travel while the backward pass still computes, but at most DefaultBucketBytes and at least a sixteenth of that.
+// The bucket size of one plan when the user names none. Between nodes a sixteenth of its bytes, so that all but the
+// last sixteenth can travel while the backward pass still computes. On one node a quarter: memory is fast, and each
+// bucket that ends wakes TensorFlow's threads (docs/decisions/0006). At most DefaultBucketBytes, at least a sixteenth
+// of that.
 int64_t BucketBytesFor(const PlanSpec& spec, int nodes);
 
 struct FusionLimits {
