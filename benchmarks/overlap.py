@@ -11,6 +11,7 @@ the lab. Every rank writes what it measured to FOLDER/<rank>.json. Three things 
 from __future__ import annotations
 
 import json
+import os
 import sys
 import time
 from collections.abc import Callable
@@ -133,10 +134,20 @@ def measure(name: str) -> dict[str, Any]:
     for run in runs.values():
         seconds_of(run)
     seconds: dict[str, list[float]] = {what: [] for what in runs}
+    busy: dict[str, list[float]] = {what: [] for what in runs}
     for _ in range(TURNS):
         for what, run in runs.items():
+            before = core_seconds()
             seconds[what].append(seconds_of(run))
-    return {"model": name, "batch": batch, "gradient_bytes": step.gradient_bytes, "seconds": seconds}
+            busy[what].append(core_seconds() - before)
+    return {"model": name, "batch": batch, "gradient_bytes": step.gradient_bytes, "seconds": seconds, "busy": busy}
+
+
+def core_seconds() -> float:
+    """What all cores of the machine have worked so far, for whomever: the kernel's and the lab's switches included."""
+    with open("/proc/stat", encoding="ascii") as stat:
+        user, nice, system, _idle, _iowait, interrupts, soft_interrupts = map(int, stat.readline().split()[1:8])
+    return (user + nice + system + interrupts + soft_interrupts) / os.sysconf("SC_CLK_TCK")
 
 
 def main() -> None:

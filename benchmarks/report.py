@@ -80,13 +80,14 @@ def _lab_table(findings: Findings, place: str) -> Table:
 
 def _steps_table(findings: Findings) -> Table:
     table = Table(title="training step: ms")
-    for column in ("place", "model", "compute", "communication", "together", "hidden", "together / max"):
+    for column in ("place", "model", "compute", "communication", "together", "hidden", "together / max", "cores need"):
         table.add_column(column, justify="left" if column in ("place", "model") else "right")
     for step in findings.steps:
         slower = max(step["compute"], step["communication"])
         times = [f"{1e3 * step[name]:.1f}" for name in ("compute", "communication", "together")]
         ratio = f"{step['together'] / slower:.2f}"
-        table.add_row(step["place"], step["model"], *times, f"{100 * step['hidden']:.0f} %", ratio)
+        hidden, cores = f"{100 * step['hidden']:.0f} %", f"{1e3 * step['cores_need']:.1f}"
+        table.add_row(step["place"], step["model"], *times, hidden, ratio, cores)
     return table
 
 

@@ -28,13 +28,20 @@ def fraction_hidden(compute: float, communication: float, together: float) -> fl
 
 
 def summary(place: str, ranks: int, of_ranks: list[dict[str, Any]]) -> dict[str, Any]:
-    """One model's step from what every rank measured: medians of the slowest rank."""
+    """One model's step from what every rank measured: medians of the slowest rank.
+
+    `cores_need`: seconds that this machine's cores need at least for computing and communicating, network included.
+    """
     medians = {
         what: statistics.median(slowest_rank([one["seconds"][what] for one in of_ranks]))
         for what in ("compute", "communication", "together")
     }
     first = {name: of_ranks[0][name] for name in ("model", "batch", "gradient_bytes")}
-    return {"place": place, "ranks": ranks, **first, **medians, "hidden": fraction_hidden(**medians)}
+    busy = {what: statistics.median(of_ranks[0]["busy"][what]) for what in ("compute", "communication")}
+    return {
+        "place": place, "ranks": ranks, **first, **medians, "hidden": fraction_hidden(**medians),
+        "cores_need": sum(busy.values()) / len(os.sched_getaffinity(0)),
+    }  # fmt: skip
 
 
 def measure_steps_on_node(say: Callable[[str], None], findings: Findings, ranks: int = 2) -> None:

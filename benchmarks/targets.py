@@ -114,7 +114,8 @@ def _lab(findings: Findings) -> Iterator[Verdict]:
     for step in steps:
         ratio = step["together"] / max(step["compute"], step["communication"])
         what = f"{step['place']}, {step['model']} step over max(compute, communication)"
-        yield Verdict(what, 1.10, True, ratio)
+        cores = f"{1e3 * step['together']:.0f} ms; the cores alone need {1e3 * step['cores_need']:.0f} ms"
+        yield Verdict(what, 1.10, True, ratio, "x", cores)
 
 
 def _cost(findings: Findings) -> Iterator[Verdict]:

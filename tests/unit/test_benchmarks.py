@@ -6,6 +6,7 @@ import dataclasses
 import io
 import json
 import math
+import os
 
 import numpy as np
 import pytest
@@ -181,7 +182,15 @@ def test_tables_show_measured_values_beside_targets():
             row("smddp_tf", size=25 * MIB, ranks=8, place="lab 4x2 200", median=1.7, sent=4e7),
         ],
         steps=[
-            {"place": "node", "model": "MLP", "compute": 0.2, "communication": 0.1, "together": 0.21, "hidden": 0.9},
+            {
+                "place": "node",
+                "model": "MLP",
+                "compute": 0.2,
+                "communication": 0.1,
+                "together": 0.21,
+                "hidden": 0.9,
+                "cores_need": 0.18,
+            },
         ],
         cost={"idle_cpu": 0.002, "memory": [{"bytes": 1, "resident_growth": MIB, "stats": {"arena_bytes": 8 * MIB}}]},
         notes=["gloo: not installed"],
@@ -224,8 +233,10 @@ def test_the_fraction_hidden():
             "batch": 8,
             "gradient_bytes": 4,
             "seconds": {"compute": [a], "communication": [1], "together": [b]},
+            "busy": {"compute": [3.0], "communication": [0.5]},
         }
         for a, b in ((2.0, 2.5), (1.5, 2.2))
     ]
     found = steps.summary("node", 2, of_ranks)
     assert (found["compute"], found["together"], found["hidden"]) == (2.0, 2.5, 0.5)
+    assert found["cores_need"] == 3.5 / len(os.sched_getaffinity(0))
