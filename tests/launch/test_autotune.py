@@ -1,4 +1,4 @@
-"""SMDDP_AUTOTUNE=1 in a training job: it ends, writes its log, changes no weight, and does not hang when a rank leaves."""
+"""SMDDP_AUTOTUNE=1 in a training job: it ends, writes its log, changes no weight, and fails when a rank leaves."""
 
 from __future__ import annotations
 

@@ -28,7 +28,8 @@ Engine::Engine(std::unique_ptr<FabricParts> parts, const Env& env)
       backoff_(MakeBackoff(*parts_)),
       coordinator_(parts_->fabric().topology, parts_->fabric().compute),
       plans_(
-          parts_->fabric(), PlanOptions{env.bucket_bytes, env.gradient_order == "observed", env.autotune, env.autotune_log},
+          parts_->fabric(),
+          PlanOptions{env.bucket_bytes, env.gradient_order == "observed", env.autotune, env.autotune_log},
           [this](RunningTask task) { Run(std::move(task)); },
           [this](const PlanOrder& order) { PostToOthers(Encode(order)); }, trace_) {}
 

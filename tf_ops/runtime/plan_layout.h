@@ -31,8 +31,7 @@ struct PlannedBucket {
   int index = 0;                       // in its layout
   int operation = 0;                   // among all buckets of the plan, for its tags
   std::deque<Generation> generations;  // oldest first; a tensor that comes again belongs to the next one
-  bool running = false;
-  int64_t finished = 0;  // reductions
+  int64_t finished = 0;                // reductions
 
   bool complete() const {
     return !generations.empty() && generations.front().arrived == static_cast<int>(bucket.slots.size());

@@ -109,7 +109,6 @@ void PlanTable::TryStart(Plan* plan, Epoch* epoch, PlannedBucket* bucket) {
   auto arrivals = std::make_shared<std::vector<Arrival>>(std::move(bucket->generations.front().arrivals));
   const int64_t submitted_ns = bucket->generations.front().since_ns;
   bucket->generations.pop_front();
-  bucket->running = true;
   waiting_tensors_ -= static_cast<int64_t>(arrivals->size());
 
   std::vector<Piece> pieces;
@@ -145,7 +144,6 @@ const AllreduceAlgorithm& PlanTable::RailFor(const Plan& plan, const Epoch& epoc
 void PlanTable::Finish(Plan* plan, Epoch* epoch, PlannedBucket* bucket, std::vector<Arrival> arrivals,
                        const Status& status) {
   trace_.Record("bucket_done", plan->spec.key, bucket->index);
-  bucket->running = false;
   plan->busy.erase(bucket->operation);
   if (status.ok()) ++buckets_done_;
   for (Arrival& arrival : arrivals) arrival.done(status);

@@ -49,7 +49,9 @@ void PlanTuner::BucketDone(int64_t step, int64_t now_ns) {
 void PlanTuner::EndTrial() {
   std::vector<double> step_us;
   for (size_t step = 1; step < steps_.size(); ++step) {
-    step_us.push_back(static_cast<double>(steps_[step].end_ns - steps_[step].begin_ns) * 1e-3);
+    // Where callers do not wait for a step before they hand over the next, what counts is the pace.
+    const int64_t begin_ns = std::max(steps_[step].begin_ns, steps_[step - 1].end_ns);
+    step_us.push_back(static_cast<double>(steps_[step].end_ns - begin_ns) * 1e-3);
   }
   TuneRow row = {plan_, trial_++, tuner_.phase(), settings(), Summarize(std::move(step_us)), false};
   row.chosen = tuner_.Measured(row.steps);

@@ -12,8 +12,8 @@ template <class Plan, class Visit>
 void ForEachWaiting(Plan& plan, Visit visit) {
   for (auto& epoch : plan.epochs) {
     for (auto& bucket : epoch.layout.buckets()) {
-      if (!bucket.running && !bucket.generations.empty())
-        visit(bucket);  // one whose number is busy is seen by its task
+      const bool runs = plan.busy.count(bucket.operation) != 0;  // or another epoch's of its number: watched as a task
+      if (!runs && !bucket.generations.empty()) visit(bucket);
     }
   }
 }
