@@ -45,11 +45,17 @@ TaskPtr AllreduceChunk(const Fabric& fabric, const AllreduceAlgorithm& rail, con
 
 }  // namespace
 
-TaskPtr HierarchicalAllreduce(const Fabric& fabric, const AllreduceAlgorithm& rail, const FusedCall& call) {
+int DefaultChunksInFlight(const Topology& topology) {
+  return topology.node_count() > 1 ? kChunksInFlightAcrossNodes : kChunksInFlight;
+}
+
+TaskPtr HierarchicalAllreduce(const Fabric& fabric, const AllreduceAlgorithm& rail, const FusedCall& call,
+                              const Chunking& chunking) {
   const int64_t total = call.view->elements();
-  const int64_t each = std::max<int64_t>(1, fabric.chunk_bytes / static_cast<int64_t>(SizeOf(call.view->wire())));
+  const int64_t chunk_bytes = chunking.bytes > 0 ? chunking.bytes : fabric.chunk_bytes;
+  const int64_t each = std::max<int64_t>(1, chunk_bytes / static_cast<int64_t>(SizeOf(call.view->wire())));
   const int chunks = static_cast<int>((total + each - 1) / each);
-  const int window = fabric.topology.node_count() > 1 ? kChunksInFlightAcrossNodes : kChunksInFlight;
+  const int window = chunking.in_flight > 0 ? chunking.in_flight : DefaultChunksInFlight(fabric.topology);
   return Pipeline(chunks, window, [&fabric, &rail, call, total, each](int index) {
     const Range range = {index * each, std::min(total, (index + 1) * each)};
     return AllreduceChunk(fabric, rail, std::make_shared<Chunk>(fabric, call, index, range));

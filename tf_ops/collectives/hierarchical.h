@@ -11,7 +11,15 @@
 
 namespace smddp {
 
+// How a call is cut into chunks; the same on all ranks.
+struct Chunking {
+  int64_t bytes = 0;  // of the wire dtype, at most the fabric's; 0: the fabric's
+  int in_flight = 0;  // at most kMaxStepsInFlight; 0: DefaultChunksInFlight
+};
+int DefaultChunksInFlight(const Topology& topology);
+
 // Every rank makes the same call (views may be cut into pieces differently). `fabric` and the view outlive the task.
-TaskPtr HierarchicalAllreduce(const Fabric& fabric, const AllreduceAlgorithm& rail, const FusedCall& call);
+TaskPtr HierarchicalAllreduce(const Fabric& fabric, const AllreduceAlgorithm& rail, const FusedCall& call,
+                              const Chunking& chunking = Chunking());
 
 }  // namespace smddp

@@ -76,6 +76,13 @@ Status ReadRate(const std::string& name, double* value) {
   return Status::Ok();
 }
 
+Status ReadSwitch(const std::string& name, bool* value) {
+  const Found found = Find(name);
+  *value = found.text == "1" || found.text == "true";
+  if (*value || found.text == "0" || found.text == "false") return Status::Ok();
+  return Unreadable(found, "1, true, 0 or false");
+}
+
 bool IsTrue(const char* text) {
   return text != nullptr && std::strcmp(text, "0") != 0 && std::strcmp(text, "false") != 0;
 }
@@ -84,6 +91,12 @@ bool IsTrue(const char* text) {
 
 const std::vector<EnvVariable>& EnvVariables() {
   static const std::vector<EnvVariable> variables = {
+      {"SMDDP_AUTOTUNE", "HOROVOD_AUTOTUNE", "0",
+       "1: the first steps of each list of gradients try other bucket sizes, chunk sizes, chunks in flight and "
+       "algorithms between nodes, and the fastest stay (docs/performance.md). The sums are the same bits. 0: no. Rank "
+       "0's value counts."},
+      {"SMDDP_AUTOTUNE_LOG", "HOROVOD_AUTOTUNE_LOG", "",
+       "CSV file to which rank 0 appends what autotuning measured. Empty: none."},
       {"SMDDP_BUCKET_BYTES", "HOROVOD_FUSION_THRESHOLD", "auto",
        "Size at which a fusion bucket of gradients is closed, in bytes of what travels (KB, MB, GB understood). 0 "
        "gives every tensor a bucket of its own. auto: a sixteenth of the gradients (on one node a quarter), at most "
@@ -128,6 +141,8 @@ const std::vector<EnvVariable>& EnvVariables() {
 Result<Env> ReadEnv() {
   Env env;
   env.host_id = Find("SMDDP_HOST_ID").text;
+  env.autotune_log = Find("SMDDP_AUTOTUNE_LOG").text;
+  SMDDP_RETURN_IF_ERROR(ReadSwitch("SMDDP_AUTOTUNE", &env.autotune));
   env.cpu_isa = Find("SMDDP_CPU_ISA").text;
   env.gradient_order = Find("SMDDP_GRADIENT_ORDER").text;
   env.log_level = Find("SMDDP_LOG_LEVEL").text;

@@ -15,6 +15,8 @@ constexpr int64_t kAutoBytes = -1;  // left to the library
 // What the variables say, read once when the session starts.
 struct Env {
   std::string host_id;          // SMDDP_HOST_ID
+  bool autotune = false;        // SMDDP_AUTOTUNE, HOROVOD_AUTOTUNE
+  std::string autotune_log;     // SMDDP_AUTOTUNE_LOG, HOROVOD_AUTOTUNE_LOG
   int64_t bucket_bytes = 0;     // SMDDP_BUCKET_BYTES, HOROVOD_FUSION_THRESHOLD; kAutoBytes: auto
   int64_t chunk_bytes = 0;      // SMDDP_CHUNK_BYTES
   std::string cpu_isa;          // SMDDP_CPU_ISA

@@ -4,6 +4,7 @@
 
 #include "fusion/plan.h"
 #include "python/bindings.h"
+#include "runtime/autotune.h"
 
 namespace nb = nanobind;
 
@@ -35,11 +36,26 @@ nb::list Buckets(const std::vector<std::string>& dtypes, const std::vector<std::
   return buckets;
 }
 
+// Drives the decision of autotune with made-up times: measure(point) gives those of the steps at a point. Returns the
+// point that is kept and the trials, (phase, point, best so far?).
+nb::tuple Tune(const std::vector<int>& values_of_axis, const nb::callable& measure) {
+  Autotuner tuner(values_of_axis);
+  nb::list trials;
+  while (!tuner.over()) {
+    const TunePoint point = tuner.point();
+    const std::string phase = NameOf(tuner.phase());
+    const bool best = tuner.Measured(Summarize(nb::cast<std::vector<double>>(measure(point))));
+    trials.append(nb::make_tuple(phase, point, best));
+  }
+  return nb::make_tuple(tuner.point(), trials);
+}
+
 }  // namespace
 
 void BindPlan(nb::module_& m) {
   m.def("plan_buckets", &Buckets, nb::arg("dtypes"), nb::arg("shapes"), nb::arg("wire_dtype"), nb::arg("bucket_bytes"),
         nb::arg("order") = std::vector<int>());
+  m.def("autotune", &Tune, nb::arg("values_of_axis"), nb::arg("measure"));
 }
 
 }  // namespace smddp

@@ -104,7 +104,7 @@ class RankOfSteps {
 nb::list RunSteps(const std::vector<std::string>& hosts, const std::vector<int64_t>& elements, int plans,
                   const std::vector<Floats>& data, const std::vector<std::vector<int>>& sequences, int64_t bucket_bytes,
                   int wait_every, int pause_us, int seed, const std::string& gradient_order,
-                  const std::string& rail_algorithm) {
+                  const std::string& rail_algorithm, bool autotune, const std::string& autotune_log) {
   if (data.size() != hosts.size() || sequences.size() != hosts.size()) {
     throw nb::value_error("One array and one sequence per rank are needed.");
   }
@@ -114,6 +114,8 @@ nb::list RunSteps(const std::vector<std::string>& hosts, const std::vector<int64
   options.bucket_bytes = bucket_bytes;
   options.gradient_order = gradient_order;
   options.rail_algorithm = rail_algorithm;
+  options.autotune = autotune;
+  options.autotune_log = autotune_log;
   auto cluster = ValueOrThrow(StartInprocCluster(options));
   const Steps steps = {elements, plans, wait_every, pause_us};
   std::vector<Status> statuses(hosts.size());
@@ -147,7 +149,8 @@ nb::list RunSteps(const std::vector<std::string>& hosts, const std::vector<int64
 void BindSteps(nb::module_& m) {
   m.def("cluster_steps", &RunSteps, nb::arg("hosts"), nb::arg("elements"), nb::arg("plans"), nb::arg("data"),
         nb::arg("sequences"), nb::arg("bucket_bytes"), nb::arg("wait_every"), nb::arg("pause_us"), nb::arg("seed"),
-        nb::arg("gradient_order"), nb::arg("rail_algorithm") = "auto");
+        nb::arg("gradient_order"), nb::arg("rail_algorithm") = "auto", nb::arg("autotune") = false,
+        nb::arg("autotune_log") = "");
 }
 
 }  // namespace smddp

@@ -122,6 +122,11 @@ std::string Encode(const PlanOrder& order) {
   WireWriter writer = Begin(ControlType::kPlanOrder);
   writer.Put(order.plan);
   writer.PutList(order.order);
+  writer.Put(order.settings.bucket_bytes);
+  writer.Put(order.settings.chunk_bytes);
+  writer.Put(order.settings.chunks_in_flight);
+  writer.Put(order.settings.algorithm);
+  writer.Put(order.steps);
   return writer.Take();
 }
 
@@ -130,6 +135,11 @@ bool Decode(std::string_view message, PlanOrder* order) {
   if (!IsType(&reader, ControlType::kPlanOrder)) return false;
   order->plan = reader.Get<int32_t>();
   order->order = reader.GetList<int>();
+  order->settings.bucket_bytes = reader.Get<int64_t>();
+  order->settings.chunk_bytes = reader.Get<int64_t>();
+  order->settings.chunks_in_flight = reader.Get<int32_t>();
+  order->settings.algorithm = reader.Get<int32_t>();
+  order->steps = reader.Get<int32_t>();
   return reader.at_end();
 }
 

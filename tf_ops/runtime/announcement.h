@@ -9,6 +9,7 @@
 #include "core/dtype.h"
 #include "core/status.h"
 #include "fusion/plan.h"
+#include "runtime/tune_settings.h"
 
 namespace smddp {
 
@@ -41,10 +42,13 @@ struct Verdict {
   std::string data;                   // kAllreduce: what a small one gives
 };
 
-// From rank 0, once for each plan: in which order the tensors are put into buckets from their second reduction on.
+// From rank 0: how the next reductions of a plan's tensors are put into buckets, and how those are reduced. One message
+// for each epoch but the first (runtime/plan_table.h); without autotune there is one.
 struct PlanOrder {
   int32_t plan = 0;        // its number on the wire
-  std::vector<int> order;  // empty: as listed, in the buckets of the first reduction
+  std::vector<int> order;  // empty: as listed
+  TuneSettings settings;
+  int32_t steps = 0;  // how many reductions of each tensor it holds for; 0: for good
 };
 
 // Every control message begins with one of these.

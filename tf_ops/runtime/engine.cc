@@ -28,7 +28,8 @@ Engine::Engine(std::unique_ptr<FabricParts> parts, const Env& env)
       backoff_(MakeBackoff(*parts_)),
       coordinator_(parts_->fabric().topology, parts_->fabric().compute),
       plans_(
-          parts_->fabric(), PlanOptions{env.bucket_bytes, env.gradient_order == "observed"},
+          parts_->fabric(),
+          PlanOptions{env.bucket_bytes, env.gradient_order == "observed", env.autotune, env.autotune_log},
           [this](RunningTask task) { Run(std::move(task)); },
           [this](const PlanOrder& order) { PostToOthers(Encode(order)); }, trace_) {}
 
@@ -198,6 +199,7 @@ bool Engine::StepTasks() {
     node_bytes_ = parts_->node().bytes_published();  // before the caller can ask
     rail_bytes_ = parts_->rail_bytes();
     finished.done(Status::Ok());
+    if (!failed_.ok()) return true;  // what it told the other ranks could not be sent: the tasks are gone
   }
   return moved;
 }

@@ -27,6 +27,8 @@ class Cluster : public InprocCluster {
     env.bucket_bytes = options.bucket_bytes;
     env.cpu_isa = options.cpu_isa;
     env.gradient_order = options.gradient_order;
+    env.autotune = options.autotune;
+    env.autotune_log = options.autotune_log;
     env.stall_error_s = kDeadlineSeconds;
     RailChoice rail;
     SMDDP_ASSIGN_OR_RETURN(rail.by_name, RailAlgorithmNamed(options.rail_algorithm));

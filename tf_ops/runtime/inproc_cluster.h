@@ -24,6 +24,8 @@ struct ClusterOptions {
   std::string cpu_isa = "auto";
   std::string gradient_order = "observed";
   std::string rail_algorithm = "auto";
+  bool autotune = false;
+  std::string autotune_log;
 };
 
 Result<std::unique_ptr<InprocCluster>> StartInprocCluster(const ClusterOptions& options);

@@ -17,7 +17,8 @@ Generation& GenerationFor(PlannedBucket* bucket, int slot) {
 
 }  // namespace
 
-PlanLayout::PlanLayout(std::vector<Bucket> buckets, size_t tensors, int first_operation) : place_of_tensor_(tensors) {
+PlanLayout::PlanLayout(std::vector<Bucket> buckets, size_t tensors, int first_operation)
+    : first_operation_(first_operation), place_of_tensor_(tensors) {
   for (Bucket& bucket : buckets) {
     const int number = static_cast<int>(buckets_.size());
     for (size_t slot = 0; slot < bucket.slots.size(); ++slot) {
@@ -37,6 +38,11 @@ PlannedBucket& PlanLayout::Put(int tensor, Arrival arrival) {
   generation.arrivals[slot] = std::move(arrival);
   ++generation.arrived;
   return bucket;
+}
+
+PlannedBucket* PlanLayout::WithOperation(int operation) {
+  const int index = operation - first_operation_;
+  return index >= 0 && index < static_cast<int>(buckets_.size()) ? &buckets_[index] : nullptr;
 }
 
 }  // namespace smddp

@@ -31,7 +31,7 @@ struct PlannedBucket {
   int index = 0;                       // in its layout
   int operation = 0;                   // among all buckets of the plan, for its tags
   std::deque<Generation> generations;  // oldest first; a tensor that comes again belongs to the next one
-  bool running = false;
+  int64_t finished = 0;                // reductions
 
   bool complete() const {
     return !generations.empty() && generations.front().arrived == static_cast<int>(bucket.slots.size());
@@ -40,15 +40,18 @@ struct PlannedBucket {
 
 class PlanLayout {
  public:
-  // `first_operation`: the buckets that the plan's earlier layouts have.
+  // `first_operation`: the number of the first bucket's operation.
   PlanLayout(std::vector<Bucket> buckets, size_t tensors, int first_operation);
 
   std::vector<PlannedBucket>& buckets() { return buckets_; }
   const std::vector<PlannedBucket>& buckets() const { return buckets_; }
   // Puts a tensor into its place and returns its bucket, which lives as long as the layout.
   PlannedBucket& Put(int tensor, Arrival arrival);
+  // The bucket of that operation number, or null.
+  PlannedBucket* WithOperation(int operation);
 
  private:
+  const int first_operation_;
   std::vector<PlannedBucket> buckets_;
   std::vector<std::pair<int, int>> place_of_tensor_;  // bucket, slot
 };

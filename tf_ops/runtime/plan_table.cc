@@ -16,8 +16,11 @@ Status PlanTable::Add(int id, const PlanSpec& spec) {
   Plan& plan = plans_[id];
   plan.spec = spec;
   plan.came.resize(spec.tensors.size());
-  plan.layouts.emplace_back(PlanBuckets(spec, LimitsFor(spec)), spec.tensors.size(), /*first_operation=*/0);
-  const size_t buckets = plan.layouts.front().buckets().size();
+  const int64_t tensors = static_cast<int64_t>(spec.tensors.size());
+  PlanLayout listed(PlanBuckets(spec, LimitsFor(spec)), spec.tensors.size(), /*first_operation=*/0);
+  const size_t buckets = listed.buckets().size();
+  plan.listed_buckets = static_cast<int>(buckets);
+  plan.epochs.push_back({std::move(listed), TuneSettings(), /*start=*/0, /*end=*/1, /*left=*/tensors});
   if (buckets > static_cast<size_t>(kMaxBuckets)) {
     plan.decided = true;
     plan.verdict =
@@ -34,8 +37,8 @@ void PlanTable::Decide(int id, const Status& verdict) {
   plan.decided = true;
   plan.verdict = verdict;
   if (!verdict.ok()) return FailWaiting(&plan, verdict);
-  for (PlanLayout& layout : plan.layouts) {
-    for (PlannedBucket& bucket : layout.buckets()) TryStart(&plan, &bucket);
+  for (Epoch& epoch : plan.epochs) {
+    for (PlannedBucket& bucket : epoch.layout.buckets()) TryStart(&plan, &epoch, &bucket);
   }
   TryTellOrder(&plan);
 }
@@ -71,70 +74,41 @@ Status PlanTable::Arrive(int id, int index, const TensorRef& tensor, DoneCallbac
   }
   trace_.Record("tensor_ready", plan.spec.key, index);
   ++waiting_tensors_;
-  const bool first = !plan.came[index];
-  if (!first && !plan.ordered) {
-    plan.held.push_back({index, {tensor, std::move(done)}, NowNs()});
-    return Status::Ok();
-  }
-  PlanLayout& layout = first ? plan.layouts.front() : plan.layouts.back();
-  TryStart(&plan, &layout.Put(index, {tensor, std::move(done)}));
-  if (first) {
-    plan.came[index] = true;
+  const int64_t number = plan.came[index]++;
+  Put(&plan, index, number, {tensor, std::move(done)}, NowNs());
+  if (number == 0) {
     plan.first_step.push_back(index);
     TryTellOrder(&plan);
   }
   return Status::Ok();
 }
 
-// --- Order ---
-
-void PlanTable::TryTellOrder(Plan* plan) {
-  if (fabric_.topology.rank() != 0 || !plan->decided || !plan->verdict.ok() || plan->ordered) return;
-  const size_t listed = plan->layouts.front().buckets().size();
-  PlanOrder order;
-  order.plan = plan->number;
-  if (options_.observe_order && listed > 1 && !SumsDependOnPlace(fabric_)) {
-    if (plan->first_step.size() < plan->spec.tensors.size()) return;
-    const std::vector<Bucket> observed = PlanBuckets(plan->spec, LimitsFor(plan->spec), plan->first_step);
-    const bool fits = listed + observed.size() <= static_cast<size_t>(kMaxBuckets);
-    if (fits && !SameGroups(observed, PlanBuckets(plan->spec, LimitsFor(plan->spec)))) order.order = plan->first_step;
+PlanTable::Epoch* PlanTable::EpochOf(Plan* plan, int64_t number) {
+  for (Epoch& epoch : plan->epochs) {
+    if (number < epoch.end) return &epoch;
   }
-  tell_others_(order);
-  Apply(plan, order.order);
+  return nullptr;
 }
 
-Status PlanTable::Adopt(const PlanOrder& order) {
-  for (auto& [id, plan] : plans_) {
-    if (plan.number != order.plan || plan.ordered) continue;
-    if (!order.order.empty() && !IsPermutation(order.order, plan.spec.tensors.size())) break;
-    Apply(&plan, order.order);
-    return Status::Ok();
+void PlanTable::Put(Plan* plan, int index, int64_t number, Arrival arrival, int64_t since_ns) {
+  Epoch* epoch = EpochOf(plan, number);
+  if (epoch == nullptr) {
+    plan->held.push_back({index, number, std::move(arrival), since_ns});
+    return;
   }
-  return Status(Code::kInternal,
-                "Rank 0 sent an order of gradients that fits no plan. Do all ranks run the same version of smddp_tf?");
-}
-
-void PlanTable::Apply(Plan* plan, const std::vector<int>& order) {
-  plan->ordered = true;
-  if (!order.empty()) {
-    const int first_operation = static_cast<int>(plan->layouts.front().buckets().size());
-    plan->layouts.emplace_back(PlanBuckets(plan->spec, LimitsFor(plan->spec), order), order.size(), first_operation);
-    for (const int index : order) trace_.Record("plan_order", plan->spec.key, index);
-  }
-  std::vector<Held> held = std::move(plan->held);
-  plan->held.clear();
-  for (Held& second : held) TryStart(plan, &plan->layouts.back().Put(second.index, std::move(second.arrival)));
+  if (plan->tuner != nullptr && epoch->start > 0) plan->tuner->TensorCame(number - epoch->start, since_ns);
+  TryStart(plan, epoch, &epoch->layout.Put(index, std::move(arrival)));
 }
 
 // --- Buckets ---
 
-void PlanTable::TryStart(Plan* plan, PlannedBucket* bucket) {
-  if (!plan->decided || !plan->verdict.ok() || bucket->running || !bucket->complete()) return;
+void PlanTable::TryStart(Plan* plan, Epoch* epoch, PlannedBucket* bucket) {
+  if (!plan->decided || !plan->verdict.ok() || !bucket->complete()) return;
+  if (!plan->busy.insert(bucket->operation).second) return;
 
   auto arrivals = std::make_shared<std::vector<Arrival>>(std::move(bucket->generations.front().arrivals));
   const int64_t submitted_ns = bucket->generations.front().since_ns;
   bucket->generations.pop_front();
-  bucket->running = true;
   waiting_tensors_ -= static_cast<int64_t>(arrivals->size());
 
   std::vector<Piece> pieces;
@@ -149,30 +123,52 @@ void PlanTable::TryStart(Plan* plan, PlannedBucket* bucket) {
 
   trace_.Record("bucket_start", plan->spec.key, bucket->index);
   RunningTask running;
-  const bool places_vary = plan->layouts.front().buckets().size() > 1;  // on every rank alike, told or not
-  const AllreduceAlgorithm& rail = RailAlgorithmFor(fabric_, view->elements(), view->wire(), places_vary);
-  running.task = HierarchicalAllreduce(fabric_, rail, call);
+  const Chunking chunking = {epoch->settings.chunk_bytes, epoch->settings.chunks_in_flight};
+  running.task = HierarchicalAllreduce(fabric_, RailFor(*plan, *epoch, *view), call, chunking);
   running.keep = view;
   running.submitted_ns = submitted_ns;
   running.name = "gradient bucket " + std::to_string(bucket->index) + " of '" + plan->spec.key + "'";
-  running.done = [this, plan, bucket, arrivals](const Status& status) {
-    Finish(plan, bucket, std::move(*arrivals), status);
+  running.done = [this, plan, epoch, bucket, arrivals](const Status& status) {
+    Finish(plan, epoch, bucket, std::move(*arrivals), status);
   };
   run_(std::move(running));
 }
 
-void PlanTable::Finish(Plan* plan, PlannedBucket* bucket, std::vector<Arrival> arrivals, const Status& status) {
+const AllreduceAlgorithm& PlanTable::RailFor(const Plan& plan, const Epoch& epoch, const FusedView& view) const {
+  const bool tuned = epoch.settings.algorithm != kAutoAlgorithm && !IsHalf(view.wire());
+  if (tuned) return *Algorithms()[epoch.settings.algorithm];
+  const bool places_vary = plan.listed_buckets > 1;  // on every rank alike, told or not
+  return RailAlgorithmFor(fabric_, view.elements(), view.wire(), places_vary);
+}
+
+void PlanTable::Finish(Plan* plan, Epoch* epoch, PlannedBucket* bucket, std::vector<Arrival> arrivals,
+                       const Status& status) {
   trace_.Record("bucket_done", plan->spec.key, bucket->index);
-  bucket->running = false;
+  plan->busy.erase(bucket->operation);
   if (status.ok()) ++buckets_done_;
   for (Arrival& arrival : arrivals) arrival.done(status);
-  if (status.ok()) TryStart(plan, bucket);
+  if (!status.ok()) return;
+  for (Epoch& other : plan->epochs) {
+    PlannedBucket* next = other.layout.WithOperation(bucket->operation);
+    if (next != nullptr) TryStart(plan, &other, next);
+  }
+  Count(plan, epoch, bucket);
+}
+
+// One more reduction of `bucket` is done. Last, because epochs may end and begin.
+void PlanTable::Count(Plan* plan, Epoch* epoch, PlannedBucket* bucket) {
+  if (epoch->left < 0) return;
+  epoch->left -= static_cast<int64_t>(bucket->bucket.slots.size());
+  if (plan->tuner != nullptr && epoch->start > 0) plan->tuner->BucketDone(bucket->finished, NowNs());
+  ++bucket->finished;
+  while (plan->epochs.size() > 1 && plan->epochs.front().left == 0) plan->epochs.pop_front();
+  TryTellNext(plan);
 }
 
 void PlanTable::FailWaiting(Plan* plan, const Status& why) {
   std::vector<Arrival> waiting;
-  for (PlanLayout& layout : plan->layouts) {
-    for (PlannedBucket& bucket : layout.buckets()) {
+  for (Epoch& epoch : plan->epochs) {
+    for (PlannedBucket& bucket : epoch.layout.buckets()) {
       for (Generation& generation : bucket.generations) {
         for (Arrival& arrival : generation.arrivals) {
           if (arrival.done) waiting.push_back(std::move(arrival));

@@ -1,12 +1,18 @@
 // Planned matching: gradients are known by (plan, index), so a bucket starts the moment its last tensor is ready and
 // no rank is asked.
 //
-// Order. The first reduction of every tensor goes through buckets of the listed order. Rank 0 notes in which order the
-// tensors come to it in that first step, and tells everybody once; the second and all later reductions of a tensor go
-// through buckets of that order. Which of the two a reduction belongs to is decided by counting the tensor's arrivals,
-// on each rank for itself, so ranks may be steps apart. A tensor that comes the second time before rank 0 has spoken
-// is held. That ends: what rank 0 waits for belongs to the first step, which needs nothing of the second. The two
-// layouts have operation numbers, and so tags, of their own.
+// Epochs. The n-th reduction of a tensor belongs to the epoch that holds number n; each rank counts for itself, so
+// ranks may be steps apart. An epoch has a layout: which tensors share a bucket, and how buckets are reduced. Epoch 0
+// is the first reduction, in buckets of the listed order. Rank 0 notes in which order the tensors come to it in that
+// step and tells everybody epoch 1, which has buckets of that order and, without autotune, no end. With autotune epochs
+// last for a few steps, which rank 0 times, until it tells one without end (runtime/autotune.h).
+//
+// A tensor that comes before rank 0 has told its epoch is held. That ends: what rank 0 waits for belongs to earlier
+// epochs, which need nothing of this one.
+//
+// Operation numbers, and so tags. Epoch 0 and 1 have their own. Epoch 2 and later ones have those of epoch 1, because
+// rank 0 tells them only when all its reductions of earlier epochs are done: then all ranks have started these. A
+// number is in use once at a time on each rank, so it is reused like that of one bucket from step to step.
 //
 // Threads: the engine's.
 #pragma once
@@ -14,16 +20,21 @@
 #include <atomic>
 #include <deque>
 #include <functional>
+#include <limits>
 #include <map>
+#include <memory>
+#include <set>
 #include <string>
 #include <vector>
 
 #include "collectives/algorithm.h"
 #include "collectives/fabric.h"
+#include "compute/fused_view.h"
 #include "core/env.h"
 #include "fusion/plan.h"
 #include "runtime/announcement.h"
 #include "runtime/plan_layout.h"
+#include "runtime/plan_tuner.h"
 #include "runtime/running_task.h"
 #include "runtime/session.h"
 #include "runtime/trace.h"
@@ -33,6 +44,8 @@ namespace smddp {
 struct PlanOptions {
   int64_t bucket_bytes = kAutoBytes;
   bool observe_order = true;  // rank 0's counts; false: it tells everybody to keep the listed order
+  bool autotune = false;      // rank 0's counts
+  std::string autotune_log;
 };
 
 class PlanTable {
@@ -64,31 +77,55 @@ class PlanTable {
   std::string StuckFor(int64_t now_ns, double seconds) const;
 
  private:
-  // Came the second time before the order was known.
+  // Reductions start ... end - 1 of every tensor.
+  struct Epoch {
+    PlanLayout layout;
+    TuneSettings settings;
+    int64_t start = 0, end = 0;
+    int64_t left = 0;  // arrivals until it is over; below 0: it is without end
+  };
+  // Came before its epoch was told.
   struct Held {
     int index = 0;
+    int64_t number = 0;
     Arrival arrival;
     int64_t since_ns = 0;
   };
   struct Plan {
     PlanSpec spec;
-    std::deque<PlanLayout> layouts;         // of the first reduction; of the later ones, if that is another
-    std::vector<bool> came;                 // by tensor
+    std::deque<Epoch> epochs;               // those that are not over; the last one that was told is never missing
+    std::vector<int64_t> came;              // how often, by tensor
     std::vector<int> first_step;            // the tensors in the order of their first arrival
     std::vector<Held> held;                 // in the order of arrival
+    std::set<int> busy;                     // operations under way
+    int listed_buckets = 0;                 // of epoch 0
     int number = -1;                        // on the wire
     bool decided = false, ordered = false;  // has the verdict, the order come?
     bool held_reported = false;
     Status verdict;
+    std::vector<int> order;            // rank 0: what it told
+    std::unique_ptr<PlanTuner> tuner;  // rank 0, while it tunes
   };
+  static constexpr int64_t kForever = std::numeric_limits<int64_t>::max();
 
   FusionLimits LimitsFor(const PlanSpec& spec) const;
   Status CheckArrival(int id, int index, const TensorRef& tensor) const;
-  // Rank 0: tells the order as soon as it is known.
+  // Rank 0: tells epoch 1 as soon as it is known.
   void TryTellOrder(Plan* plan);
-  void Apply(Plan* plan, const std::vector<int>& order);
-  void TryStart(Plan* plan, PlannedBucket* bucket);
-  void Finish(Plan* plan, PlannedBucket* bucket, std::vector<Arrival> arrivals, const Status& status);
+  // Rank 0: tells the next epoch when the last one is over.
+  void TryTellNext(Plan* plan);
+  void Tell(Plan* plan, PlanOrder told);
+  TuneChoices ChoicesFor(const Plan& plan) const;
+  bool Possible(const Plan& plan, const PlanOrder& told) const;
+  void Apply(Plan* plan, const PlanOrder& told);
+  void Begin(Plan* plan, const PlanOrder& told);
+  void Put(Plan* plan, int index, int64_t number, Arrival arrival, int64_t since_ns);
+  static Epoch* EpochOf(Plan* plan, int64_t number);
+
+  void TryStart(Plan* plan, Epoch* epoch, PlannedBucket* bucket);
+  const AllreduceAlgorithm& RailFor(const Plan& plan, const Epoch& epoch, const FusedView& view) const;
+  void Finish(Plan* plan, Epoch* epoch, PlannedBucket* bucket, std::vector<Arrival> arrivals, const Status& status);
+  void Count(Plan* plan, Epoch* epoch, PlannedBucket* bucket);
   void FailWaiting(Plan* plan, const Status& why);
   static std::string DescribeMissing(const Plan& plan, const PlannedBucket& bucket, int64_t now_ns);
   static std::string DescribeHeld(const Plan& plan, int64_t now_ns);
@@ -98,6 +135,7 @@ class PlanTable {
   const TaskRunner run_;
   const TellOthers tell_others_;
   Trace& trace_;
+  std::unique_ptr<TuneLog> tune_log_;  // rank 0, once a plan is tuned
   std::map<int, Plan> plans_;
   int64_t waiting_tensors_ = 0;
   std::atomic<int64_t> buckets_done_{0};

@@ -10,9 +10,10 @@ namespace {
 // The buckets of which tensors wait.
 template <class Plan, class Visit>
 void ForEachWaiting(Plan& plan, Visit visit) {
-  for (auto& layout : plan.layouts) {
-    for (auto& bucket : layout.buckets()) {
-      if (!bucket.running && !bucket.generations.empty()) visit(bucket);
+  for (auto& epoch : plan.epochs) {
+    for (auto& bucket : epoch.layout.buckets()) {
+      const bool runs = plan.busy.count(bucket.operation) != 0;  // or another epoch's of its number: watched as a task
+      if (!runs && !bucket.generations.empty()) visit(bucket);
     }
   }
 }
@@ -27,8 +28,8 @@ std::string Since(const std::string& key, int64_t since_ns, int64_t now_ns) {
 int64_t PlanTable::OldestNs() const {
   int64_t oldest = std::numeric_limits<int64_t>::max();
   for (const auto& [id, plan] : plans_) {
-    for (const PlanLayout& layout : plan.layouts) {
-      for (const PlannedBucket& bucket : layout.buckets()) {
+    for (const Epoch& epoch : plan.epochs) {
+      for (const PlannedBucket& bucket : epoch.layout.buckets()) {
         if (!bucket.generations.empty()) oldest = std::min(oldest, bucket.generations.front().since_ns);
       }
     }
@@ -51,7 +52,9 @@ std::string PlanTable::DescribeMissing(const Plan& plan, const PlannedBucket& bu
 }
 
 std::string PlanTable::DescribeHeld(const Plan& plan, int64_t now_ns) {
-  return Since(plan.spec.key, plan.held.front().since_ns, now_ns) + "for rank 0 to have them all for the first time.";
+  return Since(plan.spec.key, plan.held.front().since_ns, now_ns) +
+         (plan.ordered ? "for rank 0 to end the trial of autotune before them."
+                       : "for rank 0 to have them all for the first time.");
 }
 
 std::vector<std::string> PlanTable::Stalled(int64_t now_ns, double seconds) {

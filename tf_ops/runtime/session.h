@@ -66,9 +66,11 @@ struct BarrierRequest {
 
 // One line of the engine's diary, for tests and benchmarks that must see when things happened.
 struct TraceEvent {
-  std::string what;     // "tensor_ready", "plan_order", "bucket_start", "bucket_done", "op_start", "op_done"
+  // "tensor_ready", "plan_order", "bucket_start", "bucket_done", "op_start", "op_done"; and, with autotune, what an
+  // epoch is reduced with: "tuned_bucket_bytes", "_chunk_bytes", "_in_flight", "_algorithm", "_steps"
+  std::string what;
   std::string name;     // plan key, or the request's name
-  int index = 0;        // tensor or bucket number
+  int index = 0;        // tensor or bucket number, or the value
   int64_t time_ns = 0;  // CLOCK_MONOTONIC
 };
 
