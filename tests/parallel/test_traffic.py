@@ -10,6 +10,7 @@ from smddp_tf._loader import core
 
 CHUNK_BYTES = 256 << 10  # the default of SMDDP_CHUNK_BYTES
 ELEMENT_BYTES = 4
+SHARD_ALIGNMENT = 128
 CARRIED_BYTES = 1024  # so much travels inside control messages, which are not counted
 
 
@@ -108,14 +109,15 @@ def bytes_sent(array: np.ndarray, name: str, wire: str) -> tuple[int, int]:
 
 @pytest.mark.parametrize("wire", ["float16", "bfloat16"])
 def test_a_wire_dtype_halves_the_bytes(hvd, rank, size, wire):
-    """A length that every rank and node divides into aligned shards, in both widths."""
+    """Exactly, where every rank and node divides a chunk into aligned shards; else up to the alignment of the last one."""
     array = np.arange(size * 65536, dtype=np.float32) % 97 + rank
     control, whole, half = (
         bytes_sent(data, f"wire.{wire}", dtype) for data, dtype in ((array[:0], ""), (array, ""), (array, wire))
     )
     assert size == 1 or sum(whole) > sum(control)
-    assert [2 * (sent - base) for sent, base in zip(half, control)] == [
-        sent - base for sent, base in zip(whole, control)
-    ]
+    chunks = array.nbytes // CHUNK_BYTES
+    slack = 0 if size & (size - 1) == 0 else 2 * SHARD_ALIGNMENT * size * chunks
+    for of_whole, of_half, base in zip(whole, half, control):
+        assert abs(2 * (of_half - base) - (of_whole - base)) <= slack
     expected = (np.arange(array.size) % 97 + (size - 1) / 2) * size * size  # the second sum is of the first
     np.testing.assert_allclose(array, expected, rtol=1e-2)
