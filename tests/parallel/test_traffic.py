@@ -109,7 +109,7 @@ def bytes_sent(array: np.ndarray, name: str, wire: str) -> tuple[int, int]:
 
 @pytest.mark.parametrize("wire", ["float16", "bfloat16"])
 def test_a_wire_dtype_halves_the_bytes(hvd, rank, size, wire):
-    """Exactly, where every rank and node divides a chunk into aligned shards; else up to the alignment of the last one."""
+    """Exactly, where ranks and nodes divide a chunk into aligned shards; else up to the alignment of the last one."""
     array = np.arange(size * 65536, dtype=np.float32) % 97 + rank
     control, whole, half = (
         bytes_sent(data, f"wire.{wire}", dtype) for data, dtype in ((array[:0], ""), (array, ""), (array, wire))
