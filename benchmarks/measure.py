@@ -6,6 +6,8 @@ import statistics
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+import numpy as np
+
 __all__ = [
     "Timing",
     "algorithm_bandwidth",
@@ -34,11 +36,7 @@ class Timing:
 
 def percentile(values: Sequence[float], percent: float) -> float:
     """The value below which `percent` of them lie, interpolated between neighbours."""
-    ordered = sorted(values)
-    place = (len(ordered) - 1) * percent / 100
-    low = int(place)
-    high = min(low + 1, len(ordered) - 1)
-    return ordered[low] + (ordered[high] - ordered[low]) * (place - low)
+    return float(np.percentile(values, percent))
 
 
 def slowest_rank(seconds_of_ranks: Sequence[Sequence[float]]) -> list[float]:

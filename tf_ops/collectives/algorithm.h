@@ -36,7 +36,7 @@ struct AlgorithmInfo {
   const char* name;
   const char* summary;  // one line: what happens, in which order
   // The same three figures for the reader, as formulas; and as a function. docs/algorithms.md has them too, and
-  // tests/native/test_cluster_algorithms.py counts.
+  // tests/native/test_rail_algorithms.py counts.
   const char* steps;
   const char* messages;
   const char* traffic;

@@ -15,6 +15,10 @@ std::string Exact(double value) {
   return text;
 }
 
+int64_t WireBytes(const TensorSpec& tensor, const WireDType& wire) {
+  return tensor.elements() * static_cast<int64_t>(SizeOf(Narrowed(tensor.dtype, wire)));
+}
+
 }  // namespace
 
 int64_t TensorSpec::elements() const { return ElementCount(shape); }
@@ -48,9 +52,7 @@ int64_t BucketBytesFor(const PlanSpec& spec, int nodes) {
   constexpr int64_t kMostParts = 16;
   const int64_t parts = nodes > 1 ? kMostParts : 4;
   int64_t bytes = 0;
-  for (const TensorSpec& tensor : spec.tensors) {
-    bytes += tensor.elements() * static_cast<int64_t>(SizeOf(Narrowed(tensor.dtype, spec.wire_dtype)));
-  }
+  for (const TensorSpec& tensor : spec.tensors) bytes += WireBytes(tensor, spec.wire_dtype);
   const int64_t most = DefaultBucketBytes(nodes);
   return std::clamp(bytes / parts, most / kMostParts, most);
 }
@@ -62,14 +64,12 @@ std::vector<Bucket> PlanBuckets(const PlanSpec& spec, const FusionLimits& limits
   for (size_t i = 0; i < spec.tensors.size(); ++i) {
     const int index = order.empty() ? static_cast<int>(i) : order[i];
     const TensorSpec& tensor = spec.tensors[index];
-    const DType wire = Narrowed(tensor.dtype, spec.wire_dtype);
-    const int64_t bytes = tensor.elements() * static_cast<int64_t>(SizeOf(wire));
     int& at = open[static_cast<int>(tensor.dtype)];
-    if (at < 0 || buckets[at].wire_bytes() + bytes > limits.bucket_bytes) {
+    if (at < 0 || buckets[at].wire_bytes() + WireBytes(tensor, spec.wire_dtype) > limits.bucket_bytes) {
       at = static_cast<int>(buckets.size());
       buckets.emplace_back();
       buckets.back().dtype = tensor.dtype;
-      buckets.back().wire_dtype = wire;
+      buckets.back().wire_dtype = Narrowed(tensor.dtype, spec.wire_dtype);
     }
     Bucket& bucket = buckets[at];
     bucket.slots.push_back({index, bucket.elements, tensor.elements()});

@@ -22,7 +22,6 @@ class Waiter {
     return [state = state_](const Status& status) {
       std::lock_guard<std::mutex> lock(state->mutex);
       state->done = true;
-      state->answered.store(true, std::memory_order_release);
       state->status = status;
       state->changed.notify_one();
     };
@@ -31,9 +30,9 @@ class Waiter {
   // (runtime/backoff.h).
   Status Wait() {
     nanobind::gil_scoped_release release;
-    for (const int64_t start_ns = NowNs(); !state_->answered && NowNs() - start_ns < kYieldNs;) sched_yield();
+    for (const int64_t start_ns = NowNs(); !state_->done.load() && NowNs() - start_ns < kYieldNs;) sched_yield();
     std::unique_lock<std::mutex> lock(state_->mutex);
-    state_->changed.wait(lock, [this] { return state_->done; });
+    state_->changed.wait(lock, [this] { return state_->done.load(); });
     return state_->status;
   }
 
@@ -43,8 +42,7 @@ class Waiter {
   struct State {
     std::mutex mutex;
     std::condition_variable changed;
-    bool done = false;
-    std::atomic<bool> answered{false};  // `done`, to be read without the lock
+    std::atomic<bool> done{false};  // written under the lock
     Status status;
   };
   std::shared_ptr<State> state_ = std::make_shared<State>();

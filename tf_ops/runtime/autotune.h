@@ -2,9 +2,9 @@
 //
 // A point picks one value on each axis (bucket size, chunk size, ...); 0 is the default's. First the default is
 // measured, after a warm-up that does not count. Then each axis in turn: every other value of it, the rest as in the
-// best point so far, which it replaces when clearly better. At the end the default and the best are measured once more,
-// and the default is kept unless the best is clearly better again: what won by luck, or because the machine was busy
-// while the default was measured, does not stay.
+// best point so far, which it replaces when clearly better. At the end the default and the best are measured twice
+// more by turns, and the default is kept unless the best is clearly better both times: what won by luck, or because the
+// machine was busy while the default was measured, does not stay.
 #pragma once
 
 #include <cstddef>

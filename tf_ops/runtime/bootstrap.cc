@@ -8,7 +8,6 @@
 #include "core/log.h"
 #include "core/version.h"
 #include "core/wire.h"
-#include "fusion/plan.h"
 #include "runtime/link_probe.h"
 #include "transport/shm/segment.h"
 
@@ -163,10 +162,10 @@ Result<RailChoice> ChooseRail(const Topology& topology, const Env& env, Transpor
 
 }  // namespace
 
-Result<std::unique_ptr<FabricParts>> Bootstrap(int rank, Env* env, const Exchange& exchange,
+Result<std::unique_ptr<FabricParts>> Bootstrap(int rank, const Env& env, const Exchange& exchange,
                                                std::unique_ptr<Transport> far, const Deadline& deadline) {
-  const Hello mine = {Version(),           HostId(*env),        env->bucket_bytes,    env->chunk_bytes,
-                      env->rail_algorithm, env->rail_latency_s, env->rail_bytes_per_s};
+  const Hello mine = {Version(),          HostId(env),        env.bucket_bytes,    env.chunk_bytes,
+                      env.rail_algorithm, env.rail_latency_s, env.rail_bytes_per_s};
   SMDDP_ASSIGN_OR_RETURN(const auto texts, exchange(Encode(mine)));
   std::vector<Hello> hellos;
   std::vector<std::string> hosts;
@@ -177,11 +176,11 @@ Result<std::unique_ptr<FabricParts>> Bootstrap(int rank, Env* env, const Exchang
   }
   SMDDP_RETURN_IF_ERROR(SameEverywhere(hellos));
   SMDDP_ASSIGN_OR_RETURN(Topology topology, Topology::Build(rank, hosts));
-  SMDDP_ASSIGN_OR_RETURN(const RailChoice rail, ChooseRail(topology, *env, far.get(), exchange, deadline));
-  const size_t bytes = FabricParts::LayoutFor(topology, *env).total_bytes;
+  SMDDP_ASSIGN_OR_RETURN(const RailChoice rail, ChooseRail(topology, env, far.get(), exchange, deadline));
+  const size_t bytes = FabricParts::LayoutFor(topology, env).total_bytes;
   SMDDP_ASSIGN_OR_RETURN(auto memory, ShareMemory(topology, bytes, exchange));
   auto addresses = memory->addresses();
-  return std::make_unique<FabricParts>(std::move(topology), *env, rail, std::move(addresses), std::move(memory),
+  return std::make_unique<FabricParts>(std::move(topology), env, rail, std::move(addresses), std::move(memory),
                                        std::move(far));
 }
 

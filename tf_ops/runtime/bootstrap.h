@@ -17,8 +17,8 @@ std::string HostId(const Env& env);
 // What SMDDP_RAIL_ALGORITHM says: null for auto; an error that lists the names for any other text.
 Result<const AllreduceAlgorithm*> RailAlgorithmNamed(const std::string& name);
 
-// Collective: every rank returns OK, or every rank returns an error. What `env` leaves to us is filled in.
-Result<std::unique_ptr<FabricParts>> Bootstrap(int rank, Env* env, const Exchange& exchange,
+// Collective: every rank returns OK, or every rank returns an error.
+Result<std::unique_ptr<FabricParts>> Bootstrap(int rank, const Env& env, const Exchange& exchange,
                                                std::unique_ptr<Transport> far, const Deadline& deadline);
 
 }  // namespace smddp

@@ -26,12 +26,11 @@ Announcement Announce(RequestKind kind, const std::string& name, const std::vect
 
 // A group of tensors that is reduced together: one fused view for each run of equal dtypes.
 struct AllreduceJob {
-  AllreduceRequest request;
   ReduceOp op = ReduceOp::kSum;
   FusedViews views;
 };
 
-std::shared_ptr<AllreduceJob> MakeAllreduceJob(const Fabric& fabric, AllreduceRequest request) {
+std::shared_ptr<AllreduceJob> MakeAllreduceJob(const Fabric& fabric, const AllreduceRequest& request) {
   auto job = std::make_shared<AllreduceJob>();
   const Scalings scalings = ScalingsFor(request.op, request.prescale, request.postscale, fabric.topology.size());
   const std::vector<TensorRef>& tensors = request.tensors;
@@ -46,7 +45,6 @@ std::shared_ptr<AllreduceJob> MakeAllreduceJob(const Fabric& fabric, AllreduceRe
         std::make_unique<FusedView>(dtype, wire, pieces, scalings.before, scalings.after, fabric.compute));
   }
   job->op = scalings.op;
-  job->request = std::move(request);
   return job;
 }
 
@@ -131,7 +129,7 @@ void EngineSession::Allreduce(AllreduceRequest request, DoneCallback done) {
   named.announcement.prescale = request.prescale;
   named.announcement.postscale = request.postscale;
   named.announcement.wire_dtype = request.wire_dtype;
-  const auto job = MakeAllreduceJob(engine_.fabric(), std::move(request));
+  const auto job = MakeAllreduceJob(engine_.fabric(), request);
   if (FitsInMessage(job->views)) named.announcement.data = PackAll(job->views);
   named.begin = [this, job](const Verdict& verdict) -> Result<TaskPtr> {
     if (verdict.data.empty()) return BeginAllreduce(engine_.fabric(), *job, verdict.operation);

@@ -39,7 +39,7 @@ Status CheckAlone(const StartOptions& options) {
 }
 
 Result<Running> Start(const StartOptions& options) {
-  SMDDP_ASSIGN_OR_RETURN(Env env, ReadEnv());
+  SMDDP_ASSIGN_OR_RETURN(const Env env, ReadEnv());
   const LogLevel level = LogLevelFromName(env.log_level, LogLevel::kWarning);
   SetLog(level, LauncherRank());
   const Deadline deadline = Deadline::After(env.start_timeout_s);
@@ -47,12 +47,12 @@ Result<Running> Start(const StartOptions& options) {
   std::unique_ptr<FabricParts> parts;
   if (!WantsMpi(env, options)) {
     SMDDP_RETURN_IF_ERROR(CheckAlone(options));
-    SMDDP_ASSIGN_OR_RETURN(parts, Bootstrap(0, &env, Alone, nullptr, deadline));
+    SMDDP_ASSIGN_OR_RETURN(parts, Bootstrap(0, env, Alone, nullptr, deadline));
   } else {
     SMDDP_ASSIGN_OR_RETURN(running.mpi, MpiWorld::Open(options.communicator, options.ranks, deadline));
     MpiWorld& mpi = *running.mpi;
     const Exchange exchange = [&mpi, &deadline](const std::string& mine) { return mpi.Exchange(mine, deadline); };
-    SMDDP_ASSIGN_OR_RETURN(parts, Bootstrap(mpi.rank(), &env, exchange, mpi.NewTransport(), deadline));
+    SMDDP_ASSIGN_OR_RETURN(parts, Bootstrap(mpi.rank(), env, exchange, mpi.NewTransport(), deadline));
   }
   SetLog(level, parts->fabric().topology.rank());
   running.session = std::make_shared<EngineSession>(std::move(parts), env, g_sessions++);

@@ -39,6 +39,7 @@ class SumTask : public Task {
  public:
   explicit SumTask(std::shared_ptr<Chunk> chunk)
       : chunk_(std::move(chunk)),
+        shard_(chunk_->my_shard()),
         others_(chunk_->other_members()),
         loans_(chunk_->fabric.node.size()),
         sources_(loans_.size()) {}
@@ -72,7 +73,7 @@ class SumTask : public Task {
   }
 
   bool Room() {
-    const size_t bytes = chunk_->my_shard().size() * chunk_->element_size();
+    const size_t bytes = shard_.size() * chunk_->element_size();
     if (node().size() == 1 || chunk_->crosses_nodes()) {
       chunk_->private_memory.reset(new std::byte[bytes]);
       chunk_->sum = {chunk_->private_memory.get(), bytes};
@@ -85,10 +86,9 @@ class SumTask : public Task {
 
   // Block by block, so that a sum goes on to my own output while it is in the L1 cache.
   void Sum() {
-    const Range shard = chunk_->my_shard();
     const int64_t each = kBlockBytes / static_cast<int64_t>(chunk_->element_size());
-    for (int64_t at = shard.begin; at < shard.end; at += each) {
-      const Range block = {at, std::min(shard.end, at + each)};
+    for (int64_t at = shard_.begin; at < shard_.end; at += each) {
+      const Range block = {at, std::min(shard_.end, at + each)};
       SumBlock(block);
       if (!chunk_->crosses_nodes()) chunk_->call.view->Unpack(block, SumOf(block));
     }
@@ -105,7 +105,7 @@ class SumTask : public Task {
   }
 
   std::byte* SumOf(Range block) const {
-    return chunk_->sum.data + (block.begin - chunk_->my_shard().begin) * chunk_->element_size();
+    return chunk_->sum.data + (block.begin - shard_.begin) * chunk_->element_size();
   }
 
   // My own contribution where it lies, or packed into the place of the sum when it has to be converted.
@@ -116,6 +116,7 @@ class SumTask : public Task {
   }
 
   std::shared_ptr<Chunk> chunk_;
+  const Range shard_;  // mine
   const std::vector<int> others_;
   std::vector<Loan> loans_;           // by local rank
   std::vector<const void*> sources_;  // by local rank, of one block

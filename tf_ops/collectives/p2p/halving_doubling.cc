@@ -1,8 +1,6 @@
 // Halving-doubling (Rabenseifner): a reduce-scatter by halving, an allgather by doubling (patterns/doubling.h).
 #include "collectives/p2p/halving_doubling.h"
 
-#include <memory>
-
 #include "collectives/p2p/rounds_task.h"
 #include "collectives/patterns/doubling.h"
 
@@ -16,30 +14,13 @@ AlgorithmCost Cost(int members) {
   return {exchanges + 2 * fold, exchanges + fold, 2.0 * (folding.places() - 1) / folding.places() + fold};
 }
 
-class HalvingDoublingAlgorithm : public AllreduceAlgorithm {
- public:
-  const AlgorithmInfo& info() const override {
-    static const AlgorithmInfo info = {
-        "halving_doubling",
-        "partners at distances P/2 ... 1 split and sum what they hold, then give the sums back",
-        "2*log2(Q) + 2*[P>Q]",
-        "2*log2(Q) + [P>Q]",
-        "2*S*(Q-1)/Q + S*[P>Q]",
-        &Cost,
-        SumOrder::kDoubling};
-    return info;
-  }
-  TaskPtr Begin(const Group& group, int my_rank, Transport& transport, const Compute& compute,
-                const RailCall& call) const override {
-    return RunRounds(info().name, group, transport, compute, call,
-                     HalvingDoublingRounds(group.size(), group.position_of(my_rank)));
-  }
-};
-
 }  // namespace
 
 const AllreduceAlgorithm& HalvingDoubling() {
-  static const HalvingDoublingAlgorithm algorithm;
+  static const RoundsAlgorithm algorithm(
+      {"halving_doubling", "partners at distances P/2 ... 1 split and sum what they hold, then give the sums back",
+       "2*log2(Q) + 2*[P>Q]", "2*log2(Q) + [P>Q]", "2*S*(Q-1)/Q + S*[P>Q]", &Cost, SumOrder::kDoubling},
+      &HalvingDoublingRounds);
   return algorithm;
 }
 

@@ -1,8 +1,6 @@
 // Recursive doubling: log2 P steps in which members exchange all they have (patterns/doubling.h).
 #include "collectives/p2p/recursive_doubling.h"
 
-#include <memory>
-
 #include "collectives/p2p/rounds_task.h"
 #include "collectives/patterns/doubling.h"
 
@@ -15,27 +13,13 @@ AlgorithmCost Cost(int members) {
   return {folding.doublings() + 2 * fold, folding.doublings() + fold, static_cast<double>(folding.doublings() + fold)};
 }
 
-class RecursiveDoublingAlgorithm : public AllreduceAlgorithm {
- public:
-  const AlgorithmInfo& info() const override {
-    static const AlgorithmInfo info = {
-        "recursive_doubling",  "members exchange and sum everything with partners at distances P/2 ... 1",
-        "log2(Q) + 2*[P>Q]",   "log2(Q) + [P>Q]",
-        "S*(log2(Q) + [P>Q])", &Cost,
-        SumOrder::kDoubling};
-    return info;
-  }
-  TaskPtr Begin(const Group& group, int my_rank, Transport& transport, const Compute& compute,
-                const RailCall& call) const override {
-    return RunRounds(info().name, group, transport, compute, call,
-                     RecursiveDoublingRounds(group.size(), group.position_of(my_rank)));
-  }
-};
-
 }  // namespace
 
 const AllreduceAlgorithm& RecursiveDoubling() {
-  static const RecursiveDoublingAlgorithm algorithm;
+  static const RoundsAlgorithm algorithm(
+      {"recursive_doubling", "members exchange and sum everything with partners at distances P/2 ... 1",
+       "log2(Q) + 2*[P>Q]", "log2(Q) + [P>Q]", "S*(log2(Q) + [P>Q])", &Cost, SumOrder::kDoubling},
+      &RecursiveDoublingRounds);
   return algorithm;
 }
 

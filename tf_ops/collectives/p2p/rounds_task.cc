@@ -87,9 +87,10 @@ class RoundsTask : public Task {
 
 }  // namespace
 
-TaskPtr RunRounds(const char* name, const Group& group, Transport& transport, const Compute& compute,
-                  const RailCall& call, Rounds rounds) {
-  return std::make_unique<RoundsTask>(name, group, transport, compute, call, std::move(rounds));
+TaskPtr RoundsAlgorithm::Begin(const Group& group, int my_rank, Transport& transport, const Compute& compute,
+                               const RailCall& call) const {
+  return std::make_unique<RoundsTask>(info_.name, group, transport, compute, call,
+                                      rounds_of_(group.size(), group.position_of(my_rank)));
 }
 
 }  // namespace smddp

@@ -1,4 +1,4 @@
-// Carries out a list of rounds (patterns/rounds.h) over a transport.
+// The algorithms that are a list of rounds (patterns/rounds.h): what differs is the list.
 #pragma once
 
 #include "collectives/algorithm.h"
@@ -6,8 +6,21 @@
 
 namespace smddp {
 
-// `name` appears in Describe. All messages bear the same tag: between two members they are matched in order.
-TaskPtr RunRounds(const char* name, const Group& group, Transport& transport, const Compute& compute,
-                  const RailCall& call, Rounds rounds);
+class RoundsAlgorithm : public AllreduceAlgorithm {
+ public:
+  // What member `me` of `members` does.
+  using RoundsOf = Rounds (*)(int members, int me);
+
+  RoundsAlgorithm(const AlgorithmInfo& info, RoundsOf rounds_of) : info_(info), rounds_of_(rounds_of) {}
+
+  const AlgorithmInfo& info() const override { return info_; }
+  // All messages bear the same tag: between two members they are matched in order.
+  TaskPtr Begin(const Group& group, int my_rank, Transport& transport, const Compute& compute,
+                const RailCall& call) const override;
+
+ private:
+  const AlgorithmInfo info_;
+  const RoundsOf rounds_of_;
+};
 
 }  // namespace smddp
