@@ -110,12 +110,6 @@ def reduce_slices(slices: tf.IndexedSlices, reduction: Reduction, name: str) -> 
             "tf.IndexedSlices can be reduced with hvd.Average and hvd.Sum only. "
             f"Received: op=hvd.{reduction.op.name}. Convert them first: tf.convert_to_tensor(slices)."
         )
-    if _xla.compiling():
-        raise NotImplementedError(
-            "tf.IndexedSlices cannot be reduced in a function compiled by XLA: how many rows come from all ranks is not "
-            f"known beforehand. Received: tf.IndexedSlices for '{name}' under jit_compile=True. Convert them first: "
-            "tf.convert_to_tensor(slices); or call it outside of the compiled function."
-        )
     values = allgather_tensor(slices.values, f"{name}.values")
     indices = allgather_tensor(slices.indices, f"{name}.indices")
     if reduction.op == Average:

@@ -37,7 +37,8 @@ def collective(kind: str, tensors: Sequence[tf.Tensor], name: str, **attributes:
     Args:
         kind: "reduce_gradients", "allreduce", "broadcast" or "allgather".
         tensors: what it is about.
-        name: the name the ranks match by, the same as of the op for plain graphs; so a rank may compile and another not.
+        name: the name the ranks match by. As it is that of the op for plain graphs, some ranks may compile and others
+            not.
         attributes: of the op.
     """
     graph = tf.compat.v1.get_default_graph()
@@ -59,7 +60,7 @@ def _before(graph: Any) -> list[tf.Tensor]:
 
 
 def _around(graph: Any) -> list[tf.Tensor]:
-    """The same of the graph around a branch or a loop body. A function is traced once for many callers, so it cannot."""
+    """The same of the graph around a branch or a loop body; not of a function, traced once for many callers."""
     if isinstance(graph, control_flow_v2_func_graphs.ControlFlowFuncGraph):
         return _before(graph.outer_graph)
     return []

@@ -20,7 +20,8 @@ class GradientReducer:
     In a graph, the list becomes a *plan*, which the ranks compare once: no names travel per step, and each gradient is
     an op of its own, so that its bucket travels while the backward pass computes the next. In eager mode all dense
     gradients travel in one blocking operation. `tf.IndexedSlices` are gathered: their rows from all ranks, one after
-    the other. In a function compiled by XLA (`jit_compile=True`) the whole plan is one op, and slices become dense.
+    the other. In a function compiled by XLA (`jit_compile=True`) the whole plan is one op, and of slices all ranks must
+    bring equally many rows.
 
     Every rank must call it with the same list: the same gradients present, of the same dtypes and shapes.
 
@@ -98,7 +99,7 @@ class GradientReducer:
         if grad is None:
             return None
         if isinstance(grad, tf.IndexedSlices):
-            return _densified(grad, shape) if self._sparse_as_dense or _xla.compiling() else grad
+            return _densified(grad, shape) if self._sparse_as_dense else grad
         grad = tf.convert_to_tensor(grad)
         if shape.is_fully_defined() and not grad.shape.is_fully_defined():
             return tf.ensure_shape(grad, shape)

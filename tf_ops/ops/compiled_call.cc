@@ -54,12 +54,14 @@ void ReduceGradients(Session& session, const CompiledCall& call, const std::vect
 Status CheckEqualRows(const std::string& name, const std::vector<int64_t>& dim0_of_rank) {
   for (size_t rank = 1; rank < dim0_of_rank.size(); ++rank) {
     if (dim0_of_rank[rank] == dim0_of_rank[0]) continue;
-    return Status(Code::kInvalidArgument,
-                  "hvd.allgather in a function compiled by XLA needs the same shape on all ranks, because XLA must know "
-                  "the shape of the result beforehand. Received for '" +
-                      name + "': " + std::to_string(dim0_of_rank[0]) + " rows on rank 0 and " +
-                      std::to_string(dim0_of_rank[rank]) + " rows on rank " + std::to_string(rank) +
-                      ". Call it outside of the compiled function, or pad to a common length.");
+    return Status(
+        Code::kInvalidArgument,
+        "hvd.allgather in a function compiled by XLA needs the same shape on all ranks, because XLA must know "
+        "the shape of the result beforehand. Received for '" +
+            name + "': " + std::to_string(dim0_of_rank[0]) + " rows on rank 0 and " +
+            std::to_string(dim0_of_rank[rank]) + " rows on rank " + std::to_string(rank) +
+            ". Call it outside of the compiled function, or pad to a common length; for rows of "
+            "tf.IndexedSlices use sparse_as_dense=True.");
   }
   return Status::Ok();
 }

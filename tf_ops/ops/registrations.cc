@@ -145,7 +145,8 @@ REGISTER_OP("SmddpCompiledCollective")
     .SetIsDistributedCommunication()
     .SetShapeFn(CompiledShapes)
     .Doc(
-        "Any of the above inside a function that XLA compiles. XLA runs independent ops in an order of its own, so each "
+        "Any of the above inside a function that XLA compiles. XLA runs independent ops in an order of its own, so "
+        "each "
         "takes something of the one before it as `after` and gives a `token`; neither holds a value that matters.");
 
 }  // namespace smddp::ops

@@ -1,4 +1,5 @@
-// SmddpCompiledCollective for XLA: one custom call for all its tensors. The only file that needs the compiler's headers.
+// SmddpCompiledCollective for XLA: one custom call for all its tensors. The only file that needs the compiler's
+// headers.
 #include <cstdint>
 #include <string>
 #include <utility>

@@ -61,8 +61,7 @@ ffi::Future CustomCall(ffi::RemainingArgs operands, ffi::RemainingRets results, 
   return future;
 }
 
-XLA_FFI_DEFINE_HANDLER(kHandler, CustomCall,
-                       ffi::Ffi::Bind().RemainingArgs().RemainingRets().Attr<int64_t>("number"));
+XLA_FFI_DEFINE_HANDLER(kHandler, CustomCall, ffi::Ffi::Bind().RemainingArgs().RemainingRets().Attr<int64_t>("number"));
 XLA_FFI_REGISTER_HANDLER(ffi::GetXlaFfiApi(), kTargetName, "Host", kHandler);
 
 }  // namespace
