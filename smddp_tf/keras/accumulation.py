@@ -72,19 +72,21 @@ class Passes:
         done = self._done
         totals = [_combined(grad, kept, var) for grad, kept, var in zip(grads, sums, variables)]
 
-        def finish() -> None:
+        def finish() -> tf.Tensor:
             handed_on = [self._handed_on(t, g, v) for t, g, v in zip(totals, grads, variables)]
             for _, kept in self._sums.values():
                 kept.assign(tf.zeros_like(kept))
             done.assign(0)
             update(handed_on)
+            return tf.identity(done)  # XLA keeps in order what has results
 
-        def keep() -> None:
+        def keep() -> tf.Tensor:
             for total, kept in zip(totals, sums):
                 if kept is not None:
                     kept.assign(total)
             done.assign_add(1)
             skip()
+            return tf.identity(done)
 
         tf.cond(done >= self._count - 1, finish, keep)
 
@@ -141,14 +143,16 @@ class KerasWindow:
         """
         iterations, steps = iterations_of(self._inner), self._inner.gradient_accumulation_steps
 
-        def finish() -> None:
+        def finish() -> tf.Tensor:
             update([self._moved_out(grad, variable) for grad, variable in zip(grads, variables)])
             # Keras's counter is now at the end of the window, or has not moved because an infinity was found: then
             # this puts it back to where the window began.
             iterations.assign(iterations // steps * steps)
+            return tf.identity(iterations)  # XLA keeps in order what has results
 
-        def keep() -> None:
+        def keep() -> tf.Tensor:
             accumulate([self._unscaled(grad, variable) for grad, variable in zip(grads, variables)])
+            return tf.identity(iterations)
 
         tf.cond(tf.equal((iterations + 1) % steps, 0), finish, keep)
 
