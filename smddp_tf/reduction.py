@@ -11,7 +11,7 @@ from smddp_tf import _graph, _loader, _native, _xla, basics
 from smddp_tf.compression import Compression, split
 from smddp_tf.reduce_op import Average, Reduction, Sum, as_reduce_op
 
-__all__ = ["GradientReducer"]
+__all__ = ["GradientReducer", "densified"]
 
 
 class GradientReducer:
@@ -99,7 +99,7 @@ class GradientReducer:
         if grad is None:
             return None
         if isinstance(grad, tf.IndexedSlices):
-            return _densified(grad, shape) if self._sparse_as_dense else grad
+            return densified(grad, shape) if self._sparse_as_dense else grad
         grad = tf.convert_to_tensor(grad)
         if shape.is_fully_defined() and not grad.shape.is_fully_defined():
             return tf.ensure_shape(grad, shape)
@@ -181,7 +181,8 @@ def _check_predivide(factor: float, op: int) -> None:
         raise ValueError(f"`gradient_predivide_factor` must be positive. Received: {factor}.")
 
 
-def _densified(slices: tf.IndexedSlices, shape: tf.TensorShape) -> tf.Tensor:
+def densified(slices: tf.IndexedSlices, shape: tf.TensorShape) -> tf.Tensor:
+    """The dense tensor of `shape` that `slices` describe; rows that come several times are added up."""
     if slices.dense_shape is None and shape.is_fully_defined():
         slices = tf.IndexedSlices(slices.values, slices.indices, dense_shape=tf.constant(shape.as_list(), tf.int64))
     return tf.convert_to_tensor(slices)
