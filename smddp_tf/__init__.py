@@ -39,6 +39,7 @@ if TYPE_CHECKING:
     from smddp_tf.compression import Compression
     from smddp_tf.functions import broadcast_variables
     from smddp_tf.keras.optimizer import DistributedOptimizerTF as DistributedOptimizer
+    from smddp_tf.keras.sync_batch_normalization import SyncBatchNormalization
     from smddp_tf.objects import allgather_object, broadcast_object
     from smddp_tf.ops import allgather, allreduce, barrier, broadcast, grouped_allreduce
     from smddp_tf.tape import DistributedGradientTape
@@ -52,6 +53,7 @@ __all__ = [
     "Min",
     "Product",
     "Sum",
+    "SyncBatchNormalization",
     "allgather",
     "allgather_object",
     "allreduce",
@@ -87,6 +89,7 @@ _LAZY = {
     "Compression": ("smddp_tf.compression", "Compression"),
     "DistributedGradientTape": ("smddp_tf.tape", "DistributedGradientTape"),
     "DistributedOptimizer": ("smddp_tf.keras.optimizer", "DistributedOptimizerTF"),
+    "SyncBatchNormalization": ("smddp_tf.keras.sync_batch_normalization", "SyncBatchNormalization"),
     "allgather": ("smddp_tf.ops", "allgather"),
     "allgather_object": ("smddp_tf.objects", "allgather_object"),
     "allreduce": ("smddp_tf.ops", "allreduce"),

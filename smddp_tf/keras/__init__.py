@@ -43,6 +43,7 @@ from smddp_tf.compression import Compression
 from smddp_tf.keras import callbacks
 from smddp_tf.keras.optimizer import DistributedOptimizer
 from smddp_tf.keras.saving import load_model
+from smddp_tf.keras.sync_batch_normalization import SyncBatchNormalization
 from smddp_tf.keras.values import allgather, allreduce, broadcast
 from smddp_tf.reduce_op import Average, Sum
 
@@ -51,6 +52,7 @@ __all__ = [
     "Compression",
     "DistributedOptimizer",
     "Sum",
+    "SyncBatchNormalization",
     "allgather",
     "allreduce",
     "broadcast",
