@@ -18,6 +18,7 @@ if _keras.config.backend() != "tensorflow":
         "Set KERAS_BACKEND=tensorflow (or remove `backend` from ~/.keras/keras.json) before Keras is imported."
     )
 
+from smddp_tf import data
 from smddp_tf.basics import (
     ccl_built,
     cross_rank,
@@ -61,6 +62,7 @@ __all__ = [
     "cross_rank",
     "cross_size",
     "cuda_built",
+    "data",
     "ddl_built",
     "gloo_built",
     "gloo_enabled",

@@ -45,14 +45,8 @@ def forward_and_backward(layer, x: np.ndarray, weights: np.ndarray, mask=None, g
 
     layer.build(inputs.shape)
     outputs, (of_inputs, of_gamma, of_beta) = (tf.function(step) if graph else step)()
-    return (
-        outputs.numpy(),
-        of_inputs.numpy(),
-        of_gamma.numpy(),
-        of_beta.numpy(),
-        layer.moving_mean,
-        layer.moving_variance,
-    )
+    results = (outputs, of_inputs, of_gamma, of_beta, layer.moving_mean, layer.moving_variance)
+    return [result.numpy() for result in results]
 
 
 def check_against_one_process(hvd, rank, split, x, mask=None, tolerance=1e-5, graph=True, **arguments):
