@@ -18,6 +18,7 @@ if _keras.config.backend() != "tensorflow":
         "Set KERAS_BACKEND=tensorflow (or remove `backend` from ~/.keras/keras.json) before Keras is imported."
     )
 
+from smddp_tf import data
 from smddp_tf.basics import (
     ccl_built,
     cross_rank,
@@ -43,6 +44,7 @@ from smddp_tf.compression import Compression
 from smddp_tf.keras import callbacks
 from smddp_tf.keras.optimizer import DistributedOptimizer
 from smddp_tf.keras.saving import load_model
+from smddp_tf.keras.sync_batch_normalization import SyncBatchNormalization
 from smddp_tf.keras.values import allgather, allreduce, broadcast
 from smddp_tf.reduce_op import Average, Sum
 
@@ -51,6 +53,7 @@ __all__ = [
     "Compression",
     "DistributedOptimizer",
     "Sum",
+    "SyncBatchNormalization",
     "allgather",
     "allreduce",
     "broadcast",
@@ -59,6 +62,7 @@ __all__ = [
     "cross_rank",
     "cross_size",
     "cuda_built",
+    "data",
     "ddl_built",
     "gloo_built",
     "gloo_enabled",
