@@ -11,6 +11,7 @@ from typing import Any, NamedTuple
 import keras
 
 from smddp_tf.compression import Compression
+from smddp_tf.keras import feeding
 from smddp_tf.reduce_op import Average
 from smddp_tf.reduction import GradientReducer
 
@@ -54,7 +55,12 @@ class Reduction:
             self._reducer = self._new_reducer(f"{self.settings.name or 'optimizer'}.{next(_numbers)}")
         # Float8 layers pass new scales off as gradients; they describe this rank's own numbers and stay here.
         local = {i for i, variable in enumerate(variables) if getattr(variable, "overwrite_with_gradient", False)}
-        reduced = self._reducer([None if i in local else grad for i, grad in enumerate(grads)], variables)
+        shared = [None if i in local else grad for i, grad in enumerate(grads)]
+        feeder = feeding.current()
+        if feeder is None:
+            reduced = self._reducer(shared, variables)
+        else:
+            reduced = feeder.reduced(self._reducer, shared, variables, self.settings.op)
         return [grads[i] if i in local else grad for i, grad in enumerate(reduced)]
 
     def _new_reducer(self, key):
@@ -95,6 +101,9 @@ def reduction_of(optimizer):
 
 def attach(optimizer, settings):
     """Makes `optimizer` reduce with `settings`: changes its class in place, which keeps its state."""
+    from smddp_tf.keras.fit_guard import guard_fit  # which asks this module which optimizers are wrapped
+
+    guard_fit()
     reduction = Reduction(settings)
     # `object.__setattr__` goes past Keras's and TensorFlow's tracking.
     object.__setattr__(optimizer, "__class__", wrap_class(type(optimizer)))
@@ -128,7 +137,11 @@ def _new_class(optimizer_class):
 
     def apply(self, grads, trainable_variables=None):
         reduced = reduced_gradients(self, grads, trainable_variables)
-        return optimizer_class.apply(self, reduced, trainable_variables)
+
+        def update():
+            return optimizer_class.apply(self, reduced, trainable_variables)
+
+        return feeding.unless_void(self, trainable_variables, update)
 
     def __reduce__(self):
         # Keras pickles an optimizer as a saved file plus a method of its class. Our class cannot be imported by name,
