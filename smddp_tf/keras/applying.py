@@ -11,6 +11,7 @@ from typing import Any
 
 import tensorflow as tf
 
+from smddp_tf.keras import feeding
 from smddp_tf.keras.accumulation import KerasWindow, innermost, iterations_of, stays_local
 
 __all__ = ["apply_reduced"]
@@ -39,8 +40,12 @@ def apply_reduced(optimizer: Any, reduction: Any, apply: Callable[..., Any], gra
 
     def update(sums: Sequence[Any]) -> Any:
         reduced = reduction(_marked(sums, variables) if scaled else sums, variables)
-        with reduction.paused():
-            return apply(reduced, given)
+
+        def step() -> Any:
+            with reduction.paused():
+                return apply(reduced, given)
+
+        return feeding.unless_void(optimizer, variables, step)
 
     def accumulate(unscaled: Sequence[Any]) -> None:
         with reduction.paused():

@@ -14,6 +14,7 @@ import tensorflow as tf
 
 from smddp_tf import basics
 from smddp_tf.compression import Compression
+from smddp_tf.keras import feeding
 from smddp_tf.keras.accumulation import Passes, innermost, stays_local
 from smddp_tf.keras.applying import apply_reduced
 from smddp_tf.reduce_op import Average
@@ -66,7 +67,12 @@ class Reduction:
             self._reducer = self._new_reducer(key, **self._range_of_float16(variables))
         # Float8 layers pass new scales off as gradients; they describe this rank's own numbers and stay here.
         local = {i for i, variable in enumerate(variables) if stays_local(variable)}
-        reduced = self._reducer([None if i in local else grad for i, grad in enumerate(grads)], variables)
+        shared = [None if i in local else grad for i, grad in enumerate(grads)]
+        feeder = feeding.current()
+        if feeder is None:
+            reduced = self._reducer(shared, variables)
+        else:
+            reduced = feeder.reduced(self._reducer, shared, variables, self.settings.op)
         return [grads[i] if i in local else grad for i, grad in enumerate(reduced)]
 
     def _new_reducer(self, key, **changed):
@@ -135,6 +141,9 @@ def attach(optimizer, settings):
 
     With a `LossScaleOptimizer` the one inside shares the reduction, because clipping and accumulation happen there.
     """
+    from smddp_tf.keras.fit_guard import guard_fit  # which asks this module which optimizers are wrapped
+
+    guard_fit()
     reduction = Reduction(settings)
     for each in {id(o): o for o in (optimizer, innermost(optimizer))}.values():
         # `object.__setattr__` goes past Keras's and TensorFlow's tracking.
