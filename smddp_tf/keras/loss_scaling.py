@@ -10,8 +10,7 @@ from __future__ import annotations
 
 import functools
 
-import keras
-
+from smddp_tf.keras._backend import keras
 from smddp_tf.keras.reducing import is_wrapped, reduced_gradients, reduction_of
 
 _MARK = "_smddp_reduces_first"

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-import keras
 import tensorflow as tf
 
 from smddp_tf.compression import Compression
+from smddp_tf.keras import legacy
+from smddp_tf.keras._backend import LEGACY, keras
 from smddp_tf.keras.loss_scaling import reduce_before_finite_check
 from smddp_tf.keras.reducing import ReductionSettings, attach, is_wrapped, wrap_class
 from smddp_tf.reduce_op import Average
@@ -68,11 +69,13 @@ def DistributedOptimizer(
         NotImplementedError: If one of Horovod's further arguments asks for something.
         TypeError: If an argument is none of Horovod's.
     """
-    _check_optimizer(optimizer)
     _check_later(later)
     settings = ReductionSettings(
         name, device_dense, device_sparse, compression, sparse_as_dense, gradient_predivide_factor, op
     )
+    if LEGACY:
+        return legacy.distribute(optimizer, settings)
+    _check_optimizer(optimizer)
     attach(optimizer, settings)
     if not isinstance(optimizer, keras.optimizers.LossScaleOptimizer):
         reduce_before_finite_check()
@@ -157,5 +160,5 @@ def _advice(optimizer):
     if isinstance(optimizer, tf.compat.v1.train.Optimizer):
         return "TensorFlow 1 optimizers are not supported: use the class of the same purpose in `keras.optimizers`."
     if type(optimizer).__module__.split(".")[0] == "tf_keras":
-        return "This is a Keras 2 optimizer: unset TF_USE_LEGACY_KERAS and take the optimizer from `keras.optimizers`."
+        return "This is a Keras 2 optimizer: set TF_USE_LEGACY_KERAS=1 before Python starts, or use `keras.optimizers`."
     return "Make one, for example `hvd.DistributedOptimizer(keras.optimizers.Adam())`."

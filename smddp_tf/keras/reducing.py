@@ -8,9 +8,8 @@ import itertools
 import types
 from typing import Any, NamedTuple
 
-import keras
-
 from smddp_tf.compression import Compression
+from smddp_tf.keras._backend import keras
 from smddp_tf.reduce_op import Average
 from smddp_tf.reduction import GradientReducer
 
