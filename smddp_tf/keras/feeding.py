@@ -73,7 +73,7 @@ class Feeding:
         return tf.convert_to_tensor(self.count) >= tf.convert_to_tensor(self.needed)
 
 
-@functools.lru_cache(maxsize=None)
+@functools.cache
 def process_wide():
     """The one `Feeding`: a step that was traced with it, in whatever function, stays right in a later `fit`."""
     return Feeding()

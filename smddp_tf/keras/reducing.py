@@ -9,12 +9,12 @@ import math
 import types
 from typing import Any, NamedTuple
 
-import keras
 import tensorflow as tf
 
 from smddp_tf import basics
 from smddp_tf.compression import Compression
 from smddp_tf.keras import feeding
+from smddp_tf.keras._backend import keras
 from smddp_tf.keras.accumulation import Passes, innermost, stays_local
 from smddp_tf.keras.applying import apply_reduced
 from smddp_tf.reduce_op import Average

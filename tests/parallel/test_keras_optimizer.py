@@ -218,7 +218,7 @@ class NotAnOptimizer:
         ("adam", r"keras\.optimizers\.get\('adam'\)"),
         (keras.optimizers.SGD, r"Pass an instance: `hvd\.DistributedOptimizer\(SGD"),
         (tf.compat.v1.train.GradientDescentOptimizer(0.1), "TensorFlow 1 optimizers are not supported"),
-        (type("SGD", (), {"__module__": "tf_keras.src.optimizers.sgd"})(), "Keras 2 optimizer: unset TF_USE_LEGACY"),
+        (type("SGD", (), {"__module__": "tf_keras.src.optimizers.sgd"})(), "Keras 2 optimizer: set TF_USE_LEGACY"),
         (NotAnOptimizer(), r"keras\.optimizers\.Adam\(\)"),
         (None, r"keras\.optimizers\.Adam\(\)"),
     ],
