@@ -56,6 +56,7 @@ class Reduction:
         count = settings.backward_passes_per_step
         self.passes = Passes(count, settings.average_aggregated_gradients) if count > 1 else None
         self._paused = False
+        self._window = None
         self._reducer = None
         self._new_reducer("unused")  # refuses wrong settings now, not when training begins
 
@@ -72,7 +73,7 @@ class Reduction:
         if feeder is None:
             reduced = self._reducer(shared, variables)
         else:
-            reduced = feeder.reduced(self._reducer, shared, variables, self.settings.op)
+            reduced = feeder.reduced(self._reducer, shared, variables, self.settings.op, self._window)
         return [grads[i] if i in local else grad for i, grad in enumerate(reduced)]
 
     def _new_reducer(self, key, **changed):
@@ -110,6 +111,12 @@ class Reduction:
             densified(grad, tf.TensorShape(variable.shape)) if isinstance(grad, tf.IndexedSlices) else grad
             for grad, variable in zip(grads, variables)
         ]
+
+    def open_window(self):
+        """Returns what counts the passes that this rank feeds, for an optimizer with several passes per update."""
+        if self._window is None:
+            self._window = feeding.Window()
+        return self._window
 
     @property
     def is_paused(self):

@@ -12,7 +12,7 @@ import tensorflow as tf
 
 import smddp_tf.keras as hvk
 from smddp_tf._loader import core
-from smddp_tf.keras import sync_batch_normalization
+from smddp_tf.keras import feeding
 from tests.parallel.keras_training import distance, flat_weights
 
 plain = keras.layers.BatchNormalization
@@ -189,18 +189,16 @@ def test_one_collective_in_each_direction_and_none_in_inference(hvd, rank, size)
 
 
 def test_a_rank_that_feeds_nothing_counts_nothing(hvd, rank, size):
-    """The last rank repeats some batch to stay in step."""
+    """The last rank takes part with a batch that is none."""
     if size == 1:
         pytest.skip("the only rank always feeds")
     x = values(size, (3,))
     x[-ROWS:] = 1e3
-    feeds = tf.Variable(float(rank < size - 1))
-    sync_batch_normalization.weigh_batches_by(feeds.read_value)
-    try:
-        got = synced(momentum=0.0)
+    feeder = feeding.Feeding()
+    feeder.begin_step(float(rank < size - 1))
+    got = synced(momentum=0.0)
+    with feeding.stepping(feeder):
         tf.function(lambda: got(mine(x, rank, size), training=True))()
-    finally:
-        sync_batch_normalization.weigh_batches_by(None)
     np.testing.assert_allclose(got.moving_mean.numpy(), x[:-ROWS].mean(0), rtol=1e-5)
     np.testing.assert_allclose(got.moving_variance.numpy(), x[:-ROWS].var(0), rtol=1e-5)
 
