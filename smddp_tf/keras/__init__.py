@@ -41,6 +41,7 @@ from smddp_tf.basics import (
 )
 from smddp_tf.compression import Compression
 from smddp_tf.keras import callbacks
+from smddp_tf.keras.evaluate import evaluate
 from smddp_tf.keras.optimizer import DistributedOptimizer
 from smddp_tf.keras.saving import load_model
 from smddp_tf.keras.values import allgather, allreduce, broadcast
@@ -60,6 +61,7 @@ __all__ = [
     "cross_size",
     "cuda_built",
     "ddl_built",
+    "evaluate",
     "gloo_built",
     "gloo_enabled",
     "init",
