@@ -232,6 +232,9 @@ class Guard:
         for hooks in self._installed:
             hooks.remove(self.model)
         self._installed = []
+        # Iterators shall end with `fit`, not when cycles are collected: the longer they live, the longer TensorFlow takes
+        # to end the threads that tune them.
+        self.epoch_iterator = self._uneven = None
 
     # --- during training ---
 
