@@ -35,6 +35,7 @@ from smddp_tf.basics import (
 )
 from smddp_tf.compression import Compression
 from smddp_tf.keras import callbacks
+from smddp_tf.keras.evaluate import evaluate
 from smddp_tf.keras.optimizer import DistributedOptimizer
 from smddp_tf.keras.saving import load_model
 from smddp_tf.keras.sync_batch_normalization import SyncBatchNormalization
@@ -59,6 +60,7 @@ __all__ = [
     "cuda_built",
     "data",
     "ddl_built",
+    "evaluate",
     "gloo_built",
     "gloo_enabled",
     "init",

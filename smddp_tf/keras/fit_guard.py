@@ -10,6 +10,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import inspect
 import sys
@@ -77,11 +78,21 @@ def _watch_iterators(iterator_class):
     @functools.wraps(plain_init)
     def __init__(self, *args, **kwargs):
         plain_init(self, *args, **kwargs)
-        guard, _expecting.guard = getattr(_expecting, "guard", None), None
-        if guard is not None:
-            guard.epoch_iterator = self
+        owner, _expecting.owner = getattr(_expecting, "owner", None), None
+        if owner is not None:
+            owner.epoch_iterator = self
 
     iterator_class.__init__ = __init__
+
+
+@contextlib.contextmanager
+def iterator_goes_to(owner):
+    """Inside, the next iterator over data that Keras makes is also stored as `owner.epoch_iterator`."""
+    _expecting.owner = owner
+    try:
+        yield
+    finally:
+        _expecting.owner = None
 
 
 def _guarded_fit(plain_fit, bound):
@@ -96,14 +107,13 @@ def _guarded_fit(plain_fit, bound):
         restore = None
         arguments["callbacks"] = [guard.first, *keras.tree.flatten(given or []), guard.last]
     _guarded.add(id(model))
-    _expecting.guard = guard
     try:
-        return plain_fit(*bound.args, **bound.kwargs)
+        with iterator_goes_to(guard):
+            return plain_fit(*bound.args, **bound.kwargs)
     except Exception as error:
         guard.report(error)
         raise
     finally:
-        _expecting.guard = None
         _guarded.discard(id(model))
         guard.close()
         if restore is not None:
@@ -222,6 +232,9 @@ class Guard:
         for hooks in self._installed:
             hooks.remove(self.model)
         self._installed = []
+        # Iterators shall end with `fit`, not when cycles are collected: the longer they live, the longer TensorFlow takes
+        # to end the threads that tune them.
+        self.epoch_iterator = self._uneven = None
 
     # --- during training ---
 

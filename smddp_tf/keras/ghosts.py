@@ -14,6 +14,13 @@ def ghosts_like(dataset):
     return tf.data.Dataset.from_tensors(0.0).repeat().map(lambda flag: (flag, zeros_of(spec)))
 
 
+def iterator_over_ghosts(ghosts):
+    """Returns an iterator with no thread that tunes it: the end of such a thread can take TensorFlow seconds."""
+    options = tf.data.Options()
+    options.autotune.enabled = False
+    return iter(ghosts.with_options(options))
+
+
 def endless(dataset):
     """Returns the pairs (1.0, batch) of `dataset`, followed by `ghosts_like(dataset)`."""
     flags = tf.data.Dataset.from_tensors(1.0).repeat()

@@ -7,18 +7,19 @@ are kept for the next time.
 
 from __future__ import annotations
 
-import weakref
-
 import tensorflow as tf
 
 from smddp_tf.keras import feeding as feeding_of_step
 
-_hooks_of_model: weakref.WeakKeyDictionary = weakref.WeakKeyDictionary()
+_ATTRIBUTE = "_smddp_step_hooks"
 
 
 def hooks_of(model, kind):
     """Returns the `StepHooks` of the model's `kind` ("train" or "test") steps, the same object at every call."""
-    hooks = _hooks_of_model.setdefault(model, {})
+    if _ATTRIBUTE not in vars(model):
+        # Goes past Keras's tracking of attributes: it must get into no saved file.
+        object.__setattr__(model, _ATTRIBUTE, {})
+    hooks = vars(model)[_ATTRIBUTE]
     if kind not in hooks:
         hooks[kind] = StepHooks(kind)
     return hooks[kind]
@@ -59,7 +60,6 @@ class StepHooks:
         plain_step = getattr(model, f"{self._kind}_step")
         plain = getattr(model, f"{self._kind}_function")
         step = self._uneven_step(model, plain_step) if uneven else self._counting_step(plain_step)
-        # Goes past Keras's tracking of attributes: it must get into no saved file.
         object.__setattr__(model, f"{self._kind}_step", step)
         self.installed = True
         self._plain, self._uneven = plain, uneven

@@ -10,7 +10,7 @@ import tensorflow as tf
 from smddp_tf.basics import rank, size
 from smddp_tf.functions import allgather_object
 from smddp_tf.keras import feeding
-from smddp_tf.keras.ghosts import endless, ghosts_like
+from smddp_tf.keras.ghosts import endless, ghosts_like, iterator_over_ghosts
 
 JOIN, SHORTEST, ERROR, OFF = MODES = ("join", "shortest", "error", "off")
 
@@ -153,8 +153,7 @@ class UnevenEpochs:
         if self._supply.steps_per_epoch is None and self._supply.batches not in (None, math.inf):
             dataset = dataset.take(int(self._supply.batches))
         if self._plan.watched:
-            ghosts = ghosts_like(dataset)
-            self._ghosts = iter(ghosts)
+            self._ghosts = iterator_over_ghosts(ghosts_like(dataset))
             dataset = endless(dataset)
         elif self._supply.steps_per_epoch is None:
             dataset = dataset.take(int(self._plan.limit))
