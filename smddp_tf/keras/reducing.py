@@ -18,7 +18,8 @@ from smddp_tf.keras._backend import keras
 from smddp_tf.keras.accumulation import Passes, innermost, stays_local
 from smddp_tf.keras.applying import apply_reduced
 from smddp_tf.reduce_op import Average
-from smddp_tf.reduction import GradientReducer, densified
+from smddp_tf.reduction import GradientReducer
+from smddp_tf.sparse import densified
 
 # Tells the plans of several optimizers apart (a GAN has two). An optimizer is numbered when it first reduces, which
 # happens in the same order on all ranks; one that only rank 0 makes, to look into a checkpoint, takes no number.

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import itertools
+
 import keras
 import numpy as np
 import tensorflow as tf
@@ -67,5 +69,5 @@ def train_in_windows(
         for ranks in epochs
         for step in range(max(map(len, ranks)))
     ]
-    windows = [sum(steps[i : i + passes], []) for i in range(0, len(steps) - passes + 1, passes)]
+    windows = [list(itertools.chain(*steps[i : i + passes])) for i in range(0, len(steps) - passes + 1, passes)]
     return train_jointly(model, optimizer, [[[batch] for batch in window] for window in windows])
