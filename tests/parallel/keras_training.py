@@ -7,7 +7,10 @@ from collections.abc import Callable
 
 import keras
 import numpy as np
+import pytest
 import tensorflow as tf
+
+from smddp_tf import _loader
 
 STEPS = 30
 ROWS_PER_RANK = 4
@@ -24,6 +27,11 @@ OPTIMIZERS: dict[str, Callable[[], keras.optimizers.Optimizer]] = {
     "rmsprop": lambda: keras.optimizers.RMSprop(0.005, momentum=0.5),
     "sgd_accumulation": lambda: keras.optimizers.SGD(0.1, momentum=0.9, gradient_accumulation_steps=3),
 }
+
+
+def skip_without_xla(jit: bool) -> None:
+    if jit and not hasattr(_loader, "xla_library"):
+        pytest.skip("built without the ops for functions that XLA compiles")
 
 
 def dense_model() -> keras.Model:

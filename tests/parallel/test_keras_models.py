@@ -10,7 +10,15 @@ import pytest
 import tensorflow as tf
 
 import smddp_tf.keras as hvk
-from tests.parallel.keras_training import FEATURES, ROWS_PER_RANK, dense_data, distance, flat_weights, part_of
+from tests.parallel.keras_training import (
+    FEATURES,
+    ROWS_PER_RANK,
+    dense_data,
+    distance,
+    flat_weights,
+    part_of,
+    skip_without_xla,
+)
 
 STEPS = 6
 
@@ -146,8 +154,9 @@ def test_kinds_of_models(hvd, rank, size, mpi, kind):
     check(mpi, weights, one_process(kind, size), 1e-14 if kind == "float64" else 1e-6)
 
 
-@pytest.mark.parametrize("options", [{"steps_per_execution": 4}, {"run_eagerly": True}], ids=str)
+@pytest.mark.parametrize("options", [{"steps_per_execution": 4}, {"run_eagerly": True}, {"jit_compile": True}], ids=str)
 def test_options_of_compile(hvd, rank, size, mpi, options):
+    skip_without_xla("jit_compile" in options)
     model, optimizer = made("functional"), hvk.DistributedOptimizer(sgd())
     weights = train(model, optimizer, *local_data(rank, size), ROWS_PER_RANK, **options)
     check(mpi, weights, one_process("functional", size))
@@ -199,18 +208,20 @@ class Gan(keras.Model):
         return self.critic(self.generator(inputs))
 
 
-def trained_gan(x, y, batch, wrap) -> np.ndarray:
+def trained_gan(x, y, batch, wrap, jit=False) -> np.ndarray:
     keras.utils.set_random_seed(11)
     optimizers = [wrap(keras.optimizers.SGD(0.05, momentum=0.5)), wrap(keras.optimizers.SGD(0.1, clipnorm=0.05))]
     model = Gan(*optimizers)
-    model.compile()
+    model.compile(jit_compile=jit)
     model.fit(x, y, batch_size=batch, shuffle=False, verbose=0)
     return flat_weights(model)
 
 
-def test_a_gan(hvd, rank, size, mpi):
+@pytest.mark.parametrize("jit", [False, True])
+def test_a_gan(hvd, rank, size, mpi, jit):
+    skip_without_xla(jit)
     expected = trained_gan(*dense_data(size, STEPS), ROWS_PER_RANK * size, lambda optimizer: optimizer)
-    check(mpi, trained_gan(*local_data(rank, size), ROWS_PER_RANK, hvk.DistributedOptimizer), expected)
+    check(mpi, trained_gan(*local_data(rank, size), ROWS_PER_RANK, hvk.DistributedOptimizer, jit), expected)
 
 
 class Freeze(keras.callbacks.Callback):
