@@ -25,7 +25,7 @@ from tests.parallel.keras_training import (
     embedding_model,
     flat_weights,
     part_of,
-    skip_without_xla,
+    skip_jit,
     train_in_loop,
     word_data,
 )
@@ -69,7 +69,7 @@ def train(how: str, model, optimizer, x, y) -> np.ndarray:
 
 
 def check_training(optimizer, expected, how, rank, size, mpi) -> None:
-    skip_without_xla(how == "jit")
+    skip_jit(how == "jit", size)
     x, y = dense_data(size, WINDOWS * PASSES)
     before = reductions(how == "run_eagerly")
     weights = train(how, dense_model(), optimizer, part_of(x, rank, size), part_of(y, rank, size))
@@ -94,9 +94,7 @@ def test_accumulation_of_keras(hvd, rank, size, mpi, how, clip):
     check_training(optimizer, on_whole_windows(clip, size), how, rank, size, mpi)
 
 
-@pytest.mark.parametrize(
-    ("how", "clip"), [("fit", "global_clipnorm"), ("run_eagerly", "plain"), ("loop", "clipnorm"), ("jit", "plain")]
-)
+@pytest.mark.parametrize(("how", "clip"), [("fit", "global_clipnorm"), ("run_eagerly", "plain"), ("loop", "clipnorm")])
 def test_passes_averaged(hvd, rank, size, mpi, how, clip):
     optimizer = hvk.DistributedOptimizer(
         sgd(**CLIPS[clip]), backward_passes_per_step=PASSES, average_aggregated_gradients=True
@@ -127,7 +125,7 @@ KINDS = ["reduce(scale), keras", "scale(reduce), keras", "reduce(scale), passes"
 @pytest.mark.parametrize(("kind", "jit"), [*((kind, False) for kind in KINDS), (KINDS[1], True), (KINDS[2], True)])
 def test_with_a_loss_scale(hvd, rank, size, mpi, kind, jit):
     """An infinity in one pass of one rank drops the window it is in, on all ranks, and nothing else."""
-    skip_without_xla(jit)
+    skip_jit(jit, size)
     optimizer = nest(kind)
     x, y = dense_data(size, WINDOWS * PASSES)
     local_x, local_y = part_of(x, rank, size).copy(), part_of(y, rank, size)
