@@ -10,8 +10,9 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
-import keras
 import tensorflow as tf
+
+from smddp_tf.keras._backend import keras
 
 __all__ = ["KerasWindow", "Passes", "innermost", "iterations_of", "stays_local"]
 

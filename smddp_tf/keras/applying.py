@@ -11,6 +11,7 @@ from typing import Any
 
 import tensorflow as tf
 
+from smddp_tf.keras import feeding
 from smddp_tf.keras.accumulation import KerasWindow, innermost, iterations_of, stays_local
 
 __all__ = ["apply_reduced"]
@@ -29,24 +30,47 @@ def apply_reduced(optimizer: Any, reduction: Any, apply: Callable[..., Any], gra
     grads = list(grads)
     given = None if given is None else list(given)
     variables = _variables_of(optimizer, grads, given)
+    if variables is None or reduction.is_paused:
+        return apply(grads, given)  # what Keras refuses is left to its own error
+    feeder = feeding.current()
+    if feeder is None or not _has_passes(optimizer, reduction):
+        return _apply(optimizer, reduction, apply, grads, given, variables)
+    window = reduction.open_window()
+    feeder.agree_on_pass()
+
+    def one_pass() -> Any:
+        window.add(feeder.flag)
+        return _apply(optimizer, reduction, apply, feeder.masked(grads), given, variables)
+
+    return feeding.unless_void(optimizer, variables, one_pass)
+
+
+def _has_passes(optimizer: Any, reduction: Any) -> bool:
+    return bool(innermost(optimizer).gradient_accumulation_steps) or reduction.passes is not None
+
+
+def _apply(optimizer: Any, reduction: Any, apply: Callable[..., Any], grads: Any, given: Any, variables: Any) -> Any:
     inner = innermost(optimizer)
     scaled = inner is not optimizer
     accumulates = bool(inner.gradient_accumulation_steps)
-    # What Keras refuses is left to its own error. One that accumulates and has no loss scale asks for the reduction
-    # itself, when an update is due: see `wrap_class`.
-    if variables is None or reduction.is_paused or (accumulates and not scaled):
-        return apply(grads, given)
+    has_passes = _has_passes(optimizer, reduction)
+    if accumulates and not scaled:
+        return apply(grads, given)  # asks for the reduction itself, when an update is due: see `wrap_class`
 
     def update(sums: Sequence[Any]) -> Any:
         reduced = reduction(_marked(sums, variables) if scaled else sums, variables)
-        with reduction.paused():
-            return apply(reduced, given)
+
+        def finish() -> Any:
+            with reduction.paused():
+                return apply(reduced, given)
+
+        return finish() if has_passes else feeding.unless_void(optimizer, variables, finish)
 
     def accumulate(unscaled: Sequence[Any]) -> None:
         with reduction.paused():
             inner.apply(unscaled, given)
 
-    if not accumulates and reduction.passes is None:
+    if not has_passes:
         return update(grads)
     if not optimizer.built:
         optimizer.build(variables)  # here, because a branch of a graph cannot create variables

@@ -11,10 +11,10 @@ from __future__ import annotations
 
 import functools
 
-import keras
 import tensorflow as tf
 
 from smddp_tf import ops
+from smddp_tf.keras._backend import keras
 from smddp_tf.keras.applying import apply_reduced
 from smddp_tf.keras.reducing import is_wrapped, reduction_of
 from smddp_tf.reduce_op import Min

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import operator
 
-import keras
 import tensorflow as tf
 
 from smddp_tf.compression import Compression
+from smddp_tf.keras import legacy
+from smddp_tf.keras._backend import LEGACY, keras
 from smddp_tf.keras.accumulation import innermost
 from smddp_tf.keras.loss_scaling import reduce_before_finite_check
 from smddp_tf.keras.reducing import ReductionSettings, attach, is_wrapped, wrap_class
@@ -81,9 +82,8 @@ def DistributedOptimizer(
         NotImplementedError: If one of Horovod's further arguments asks for something.
         TypeError: If an argument is none of Horovod's.
     """
-    _check_optimizer(optimizer)
-    _check_passes(backward_passes_per_step, optimizer)
     _check_later(later)
+    passes = _checked_passes(backward_passes_per_step)
     settings = ReductionSettings(
         name,
         device_dense,
@@ -92,9 +92,13 @@ def DistributedOptimizer(
         sparse_as_dense,
         gradient_predivide_factor,
         op,
-        operator.index(backward_passes_per_step),
+        passes,
         bool(average_aggregated_gradients),
     )
+    if LEGACY:
+        return legacy.distribute(optimizer, settings)
+    _check_optimizer(optimizer)
+    _check_accumulates_once(optimizer, passes)
     attach(optimizer, settings)
     reduce_before_finite_check()
     return optimizer
@@ -155,12 +159,16 @@ def _check_later(arguments):
             )
 
 
-def _check_passes(passes, optimizer):
+def _checked_passes(passes):
     if isinstance(passes, bool) or not hasattr(passes, "__index__") or passes < 1:
         raise ValueError(
             "`backward_passes_per_step` must be an integer of at least 1. "
             f"Received: backward_passes_per_step={passes!r}."
         )
+    return operator.index(passes)
+
+
+def _check_accumulates_once(optimizer, passes):
     steps = innermost(optimizer).gradient_accumulation_steps
     if passes > 1 and steps:
         raise ValueError(
@@ -192,5 +200,5 @@ def _advice(optimizer):
     if isinstance(optimizer, tf.compat.v1.train.Optimizer):
         return "TensorFlow 1 optimizers are not supported: use the class of the same purpose in `keras.optimizers`."
     if type(optimizer).__module__.split(".")[0] == "tf_keras":
-        return "This is a Keras 2 optimizer: unset TF_USE_LEGACY_KERAS and take the optimizer from `keras.optimizers`."
+        return "This is a Keras 2 optimizer: set TF_USE_LEGACY_KERAS=1 before Python starts, or use `keras.optimizers`."
     return "Make one, for example `hvd.DistributedOptimizer(keras.optimizers.Adam())`."

@@ -9,15 +9,17 @@ import math
 import types
 from typing import Any, NamedTuple
 
-import keras
 import tensorflow as tf
 
 from smddp_tf import basics
 from smddp_tf.compression import Compression
+from smddp_tf.keras import feeding
+from smddp_tf.keras._backend import keras
 from smddp_tf.keras.accumulation import Passes, innermost, stays_local
 from smddp_tf.keras.applying import apply_reduced
 from smddp_tf.reduce_op import Average
-from smddp_tf.reduction import GradientReducer, densified
+from smddp_tf.reduction import GradientReducer
+from smddp_tf.sparse import densified
 
 # Tells the plans of several optimizers apart (a GAN has two). An optimizer is numbered when it first reduces, which
 # happens in the same order on all ranks; one that only rank 0 makes, to look into a checkpoint, takes no number.
@@ -55,6 +57,7 @@ class Reduction:
         count = settings.backward_passes_per_step
         self.passes = Passes(count, settings.average_aggregated_gradients) if count > 1 else None
         self._paused = False
+        self._window = None
         self._reducer = None
         self._new_reducer("unused")  # refuses wrong settings now, not when training begins
 
@@ -66,7 +69,12 @@ class Reduction:
             self._reducer = self._new_reducer(key, **self._range_of_float16(variables))
         # Float8 layers pass new scales off as gradients; they describe this rank's own numbers and stay here.
         local = {i for i, variable in enumerate(variables) if stays_local(variable)}
-        reduced = self._reducer([None if i in local else grad for i, grad in enumerate(grads)], variables)
+        shared = [None if i in local else grad for i, grad in enumerate(grads)]
+        feeder = feeding.current()
+        if feeder is None:
+            reduced = self._reducer(shared, variables)
+        else:
+            reduced = feeder.reduced(self._reducer, shared, variables, self.settings.op, self._window)
         return [grads[i] if i in local else grad for i, grad in enumerate(reduced)]
 
     def _new_reducer(self, key, **changed):
@@ -105,6 +113,12 @@ class Reduction:
             for grad, variable in zip(grads, variables)
         ]
 
+    def open_window(self):
+        """Returns what counts the passes that this rank feeds, for an optimizer with several passes per update."""
+        if self._window is None:
+            self._window = feeding.Window()
+        return self._window
+
     @property
     def is_paused(self):
         """True while gradients pass through."""
@@ -135,6 +149,9 @@ def attach(optimizer, settings):
 
     With a `LossScaleOptimizer` the one inside shares the reduction, because clipping and accumulation happen there.
     """
+    from smddp_tf.keras.fit_guard import guard_fit  # which asks this module which optimizers are wrapped
+
+    guard_fit()
     reduction = Reduction(settings)
     for each in {id(o): o for o in (optimizer, innermost(optimizer))}.values():
         # `object.__setattr__` goes past Keras's and TensorFlow's tracking.
