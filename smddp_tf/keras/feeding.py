@@ -1,8 +1,8 @@
 """Which ranks feed: the part of uneven data that lives inside a traced training step.
 
 A rank that has run out of data goes on with batches of zeros, so that every collective of the step finds its partner.
-Its gradients enter the reduction as zeros, one more number says how many ranks had real data, and the mean is taken over
-those. Nothing of this is traced unless `fit` found that ranks may feed differently (see `uneven.py`).
+Its gradients enter the reduction as zeros, one more number says how many ranks had real data, and the mean is taken
+over those. Nothing of this is traced unless `fit` found that ranks may feed differently (see `uneven.py`).
 """
 
 from __future__ import annotations
@@ -73,7 +73,7 @@ class Feeding:
         return tf.convert_to_tensor(self.count) >= tf.convert_to_tensor(self.needed)
 
 
-@functools.lru_cache(maxsize=None)
+@functools.cache
 def process_wide():
     """The one `Feeding`: a step that was traced with it, in whatever function, stays right in a later `fit`."""
     return Feeding()

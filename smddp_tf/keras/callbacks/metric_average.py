@@ -27,9 +27,9 @@ class MetricAverageCallback(keras.callbacks.Callback):
     either all ranks validate or none does.
 
     The mean is unweighted, as Horovod's: with unequal numbers of samples, one on a rank with few counts more. With
-    `weighted=True` each rank's value counts by the samples the rank has seen in the epoch, in training or, for `val_...`,
-    in validation. That is exact for values that are means over samples (loss, accuracy); it is not for others (AUC,
-    recall): see `hvd.evaluate` for those.
+    `weighted=True` each rank's value counts by the samples the rank has seen in the epoch, in training or, for
+    `val_...`, in validation. That is exact for values that are means over samples (loss, accuracy); it is
+    not for others (AUC, recall): see `hvd.evaluate` for those.
 
     Example:
 
