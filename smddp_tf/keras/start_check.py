@@ -19,7 +19,7 @@ def first_difference(model):
     """Returns the path of the first variable that differs between ranks and the rank that differs from rank 0, or None.
 
     The ranks exchange a checksum of each variable, over a sample of its values. Compared are the variables that
-    reductions keep equal: trainable ones and the optimizer's. Statistics, metrics and random states are each rank's own.
+    reductions keep equal: trainable ones and the optimizer's. Statistics, metrics, random states are each rank's own.
     """
     optimizer = getattr(model, "optimizer", None)
     variables = [*model.trainable_variables, *(optimizer.variables if optimizer is not None else [])]

@@ -1,4 +1,4 @@
-"""Data of different lengths on each rank, and one process that trains on all of them: the oracle of the uneven tests."""
+"""Data of different lengths on each rank, and one process that trains on all of them: oracle of the uneven tests."""
 
 from __future__ import annotations
 
