@@ -2,7 +2,8 @@
 
 A rank that has run out of data goes on with batches of zeros, so that every collective of the step finds its partner.
 Its gradients enter the reduction as zeros, one more number says how many ranks had real data, and the mean is taken
-over those. Nothing of this is traced unless `fit` found that ranks may feed differently (see `uneven.py`).
+over those. Where an update has several passes, the ranks agree on every pass, and passes take the place of ranks.
+Nothing of this is traced unless `fit` found that ranks may feed differently (see `uneven.py`).
 """
 
 from __future__ import annotations
@@ -13,8 +14,8 @@ import threading
 
 import tensorflow as tf
 
-from smddp_tf import basics
-from smddp_tf.reduce_op import Average
+from smddp_tf import basics, ops
+from smddp_tf.reduce_op import Average, Sum
 
 _tracing = threading.local()
 
@@ -38,22 +39,37 @@ class Feeding:
         self.flag.assign(flag)
         self.count.assign(-1.0)
 
-    def reduced(self, reducer, grads, variables, op):
+    def agree_on_pass(self):
+        """Counts the ranks that feed in a step that may reduce nothing, because its update needs further passes."""
+        self.count.assign(ops.allreduce(tf.convert_to_tensor(self.flag), op=Sum))
+
+    def masked(self, grads):
+        """Returns the gradients, or zeros while this rank does not feed."""
+        feeds = tf.convert_to_tensor(self.flag) > 0.5
+        return [self._masked(feeds, grad) for grad in grads]
+
+    def reduced(self, reducer, grads, variables, op, window=None):
         """Returns the gradients reduced over the ranks that feed: `reducer(grads, variables)`, corrected.
 
         Exact where the others are concerned: zeros add nothing to a sum, and a mean over all ranks times
         `size / count` is the mean over `count` ranks, up to one rounding.
+
+        Args:
+            window: the `Window` in which `grads` were added up, masked pass by pass; None for those of one step.
         """
-        flag = tf.convert_to_tensor(self.flag)
-        masked = [self._masked(flag > 0.5, grad) for grad in grads]
-        *reduced, share = reducer([*masked, flag], [*variables, flag])
+        if window is None:
+            grads, fed, passes = self.masked(grads), tf.convert_to_tensor(self.flag), 1.0
+        else:
+            fed, passes = window.close()
+        *reduced, share = reducer([*grads, fed], [*variables, fed])
         size = float(basics.size())
-        # Whatever the wire rounds: the number of ranks is a whole one.
+        # Whatever the wire rounds: the number of ranks, or of their passes, is a whole one.
         count = tf.round(share * size if op == Average else share)
-        self.count.assign(count)
+        if window is None:
+            self.count.assign(count)
         if op != Average:
             return reduced
-        factor = size / tf.maximum(count, 1.0)
+        factor = tf.math.divide_no_nan(size * passes, count)
         return [_scaled(grad, factor) for grad in reduced]
 
     def _masked(self, feeds, grad):
@@ -71,6 +87,25 @@ class Feeding:
     def is_valid(self):
         """Boolean scalar: enough ranks feed in this step."""
         return tf.convert_to_tensor(self.count) >= tf.convert_to_tensor(self.needed)
+
+
+class Window:
+    """The passes of one update that is not complete yet, and how many of them this rank has fed."""
+
+    def __init__(self):
+        with tf.init_scope():
+            self._fed, self._passes = (tf.Variable(0.0, trainable=False) for _ in range(2))
+
+    def add(self, flag):
+        self._fed.assign_add(flag)
+        self._passes.assign_add(1.0)
+
+    def close(self):
+        """Returns (passes fed, passes), float32 scalars, and begins the next window."""
+        fed, passes = tf.identity(self._fed), tf.identity(self._passes)
+        self._fed.assign(0.0)
+        self._passes.assign(0.0)
+        return fed, passes
 
 
 @functools.cache

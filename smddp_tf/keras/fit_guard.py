@@ -19,7 +19,6 @@ import traceback
 import warnings
 from typing import Any
 
-import keras
 import numpy as np
 import tensorflow as tf
 
@@ -27,6 +26,7 @@ from smddp_tf import ops
 from smddp_tf.basics import is_initialized, rank, size
 from smddp_tf.functions import allgather_object, broadcast_variables
 from smddp_tf.keras import start_check
+from smddp_tf.keras._backend import keras
 from smddp_tf.keras.reducing import is_wrapped
 from smddp_tf.keras.step_hooks import hooks_of
 from smddp_tf.keras.uneven import JOIN, OFF, UnevenEpochs, plan_for, supply_of

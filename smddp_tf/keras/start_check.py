@@ -10,19 +10,24 @@ import tensorflow as tf
 
 from smddp_tf.basics import rank
 from smddp_tf.functions import allgather_object
+from smddp_tf.keras.accumulation import innermost
 
 _MOST_VALUES = 4096
 _warned_models: set[int] = set()
 
 
 def first_difference(model):
-    """Returns the path of the first variable that differs between ranks and the rank that differs from rank 0, or None.
+    """Returns the path of the first variable that differs between ranks and a rank that differs from rank 0; or None.
 
-    The ranks exchange a checksum of each variable, over a sample of its values. Compared are the variables that
-    reductions keep equal: trainable ones and the optimizer's. Statistics, metrics, random states are each rank's own.
+    One exchange of a checksum for each variable, over a sample of its values.
+
+    Compared are the variables that reductions keep equal: trainable ones and the optimizer's. Statistics, metrics,
+    random states and gradients that are still being accumulated are each rank's own.
     """
     optimizer = getattr(model, "optimizer", None)
+    own = {id(variable) for variable in getattr(innermost(optimizer), "_accumulated_gradients", None) or ()}
     variables = [*model.trainable_variables, *(optimizer.variables if optimizer is not None else [])]
+    variables = [variable for variable in variables if id(variable) not in own]
     mine = [(variable.path, _checksum(variable)) for variable in variables]
     everybody = allgather_object(mine, name="smddp_tf.keras.fit.checksums")
     for other, theirs in enumerate(everybody):

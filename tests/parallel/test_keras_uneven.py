@@ -9,7 +9,7 @@ import tensorflow as tf
 
 import smddp_tf.keras as hvk
 from tests.parallel.keras_training import FEATURES, dense_model, distance, flat_weights
-from tests.parallel.uneven_data import BATCH, batches_of, data_of, rows_of, train_jointly
+from tests.parallel.uneven_data import BATCH, batches_of, data_of, rows_of, train_in_windows, train_jointly
 
 EPOCHS = 2
 
@@ -114,6 +114,24 @@ def test_other_ways_to_reduce(hvd, rank, size, mpi, case):
     expected = train_jointly(make(), keras.optimizers.SGD(0.05), [ranks], add_up=case == "sum")
     assert distance(flat_weights(model), expected) < (1e-3 if case == "fp16 wire" else 1e-6)
     assert same_on_all_ranks(mpi, model)
+
+
+@pytest.mark.parametrize("kind", ["of keras", "of ours", "with a loss scale"])
+def test_passes_count_where_they_were_fed(hvd, rank, size, mpi, kind):
+    """An update for two steps: a rank may run out between them. The numbers of steps are odd in each epoch."""
+    passes = {"gradient_accumulation_steps": 2} if kind != "of ours" else {}
+    optimizer = keras.optimizers.SGD(0.05, momentum=0.5, **passes)
+    options = {"backward_passes_per_step": 2, "average_aggregated_gradients": True} if kind == "of ours" else {}
+    optimizer = hvk.DistributedOptimizer(optimizer, **options)
+    if kind == "with a loss scale":
+        optimizer = keras.optimizers.LossScaleOptimizer(optimizer, initial_scale=16.0)
+    model = dense_model()
+    model.compile(optimizer, loss="mse")
+    model.fit(dataset_of(rank, known=kind != "of ours"), epochs=EPOCHS, verbose=0)
+    ranks = [batches_of(other) for other in range(size)]
+    expected = train_in_windows(dense_model(), keras.optimizers.SGD(0.05, momentum=0.5), [ranks] * EPOCHS, 2)
+    assert distance(flat_weights(model), expected) < 1e-6
+    assert all(np.array_equal(flat_weights(model), theirs) for theirs in mpi.allgather(flat_weights(model)))
 
 
 def test_rows_of_an_embedding(hvd, rank, size, mpi):

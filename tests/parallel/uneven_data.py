@@ -1,6 +1,8 @@
-"""Data of different lengths on each rank, and one process that trains on all of them: oracle of the uneven tests."""
+"""Data of different lengths on each rank, and one process that trains on all of it: the oracle of the uneven tests."""
 
 from __future__ import annotations
+
+import itertools
 
 import keras
 import numpy as np
@@ -56,3 +58,16 @@ def _total(grads, divisor: int):
         values = tf.concat([grad.values for grad in grads], 0) / divisor
         return tf.IndexedSlices(values, tf.concat([grad.indices for grad in grads], 0), grads[0].dense_shape)
     return sum(grads) / divisor
+
+
+def train_in_windows(
+    model: keras.Model, optimizer: keras.optimizers.Optimizer, epochs: list, passes: int
+) -> np.ndarray:
+    """The same with one update for every `passes` steps: the mean over all batches that were fed in them."""
+    steps = [
+        [batches[step] for batches in ranks if step < len(batches)]
+        for ranks in epochs
+        for step in range(max(map(len, ranks)))
+    ]
+    windows = [list(itertools.chain(*steps[i : i + passes])) for i in range(0, len(steps) - passes + 1, passes)]
+    return train_jointly(model, optimizer, [[[batch] for batch in window] for window in windows])

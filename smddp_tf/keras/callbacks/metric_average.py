@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import zlib
 
-import keras
 import numpy as np
 import tensorflow as tf
 
 from smddp_tf import ops
 from smddp_tf.basics import rank, size
 from smddp_tf.functions import allgather_object
+from smddp_tf.keras._backend import keras
 from smddp_tf.keras.fit_guard import guard_fit
 from smddp_tf.keras.step_hooks import hooks_of
 from smddp_tf.reduce_op import Average, Sum
@@ -28,8 +28,8 @@ class MetricAverageCallback(keras.callbacks.Callback):
 
     The mean is unweighted, as Horovod's: with unequal numbers of samples, one on a rank with few counts more. With
     `weighted=True` each rank's value counts by the samples the rank has seen in the epoch, in training or, for
-    `val_...`, in validation. That is exact for values that are means over samples (loss, accuracy); it is
-    not for others (AUC, recall): see `hvd.evaluate` for those.
+    `val_...`, in validation. That is exact for values that are means over samples (loss, accuracy); it is not for
+    others (AUC, recall): see `hvd.evaluate` for those.
 
     Example:
 
