@@ -11,7 +11,7 @@ from smddp_tf import _graph, _loader, _native, _xla, basics, sparse
 from smddp_tf.compression import Compression, split
 from smddp_tf.reduce_op import Average, Reduction, Sum, as_reduce_op
 
-__all__ = ["GradientReducer", "densified"]
+__all__ = ["GradientReducer"]
 
 
 class GradientReducer:
@@ -120,7 +120,7 @@ class GradientReducer:
         shapes = {index: tf.TensorShape(variables[index].shape) for index in slices_of}
         travel = {index: grad for index, grad in slices_of.items() if isinstance(results[index], tf.IndexedSlices)}
         reduced = sparse.reduce_rows(travel, shapes, self._reduction, use)
-        if not self._sparse_as_dense and not sparse.is_compiled():
+        if not self._sparse_as_dense and not _xla.compiling():
             small = {index: grad for index, grad in slices_of.items() if index not in travel}
             reduced.update({index: sparse.all_rows(results[index], grad) for index, grad in small.items()})
         return reduced

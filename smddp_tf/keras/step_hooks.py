@@ -98,7 +98,6 @@ class StepHooks:
         def step(flagged):
             flag, data = flagged
             feeding.begin_step(flag)
-            feeding.jit = bool(model.jit_compile)
             before = {id(variable): _copy(variable) for variable in _changed_by_data(model)}
             with feeding_of_step.stepping(feeding):
                 logs = plain_step(data)
