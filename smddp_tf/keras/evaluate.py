@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+from typing import Any
 
 import keras
 import numpy as np
@@ -76,9 +77,9 @@ class _Part:
     def __init__(self, model):
         guard_fit()  # which lets us see the iterator
         self._model = model
-        self.logs = None
+        self.logs: dict[str, Any] = {}
         self.samples = 0.0
-        self.epoch_iterator = None
+        self.epoch_iterator: Any = None
 
     def evaluate(self, x, y, options):
         with _counting(self._model) as counter, iterator_goes_to(self):

@@ -17,6 +17,7 @@ import sys
 import threading
 import traceback
 import warnings
+from typing import Any
 
 import numpy as np
 import tensorflow as tf
@@ -146,7 +147,7 @@ class Guard:
         callbacks = _flat(arguments["callbacks"])
         chosen = [each for each in callbacks if hasattr(each, "uneven_mode")]
         self.model = model
-        self.epoch_iterator = None
+        self.epoch_iterator: Any = None
         self._epochs_asked = (arguments["initial_epoch"], arguments["epochs"])
         # A step that reduces in ways of its own, such as a tape, cannot tell who feeds.
         self._mode = (chosen[-1].uneven_mode if chosen else JOIN) if reduces(model) else OFF
@@ -158,9 +159,9 @@ class Guard:
         self._checked_start = False
         self._epochs_begun = 0
         self._agree_at_batches = False
-        self._uneven = None
-        self._installed = []
-        self._function = None
+        self._uneven: UnevenEpochs | None = None
+        self._installed: list[Any] = []
+        self._function: Any = None
         self._run = self.run  # one object, to be recognised
         self.first = _First(self)
         # Only where it is needed: a callback at the end of each batch makes Keras wait for each batch's metrics.
@@ -232,26 +233,28 @@ class Guard:
         for hooks in self._installed:
             hooks.remove(self.model)
         self._installed = []
-        # Iterators shall end with `fit`, not when cycles are collected: the longer they live, the longer TensorFlow takes
-        # to end the threads that tune them.
+        # Iterators shall end with `fit`, not when cycles are collected: the longer they live, the longer TensorFlow
+        # takes to end the threads that tune them.
         self.epoch_iterator = self._uneven = None
 
     # --- during training ---
 
     def adopt_function(self):
         """Stands between Keras and the train function where that is needed, also after somebody has it made anew."""
-        watched = self._uneven is not None and self._uneven.watched
         votes_alone = self._agree_at_batches and not self.may_stop_at_batch
-        if (watched or votes_alone) and self.model.train_function is not self._run:
+        if (self._watched() or votes_alone) and self.model.train_function is not self._run:
             self._function = self.model.train_function
-            if watched:
+            if self._uneven is not None:
                 self._uneven.function = self._function
             self.model.train_function = self._run
 
+    def _watched(self):
+        return self._uneven is not None and self._uneven.watched
+
     def run(self, iterator):
         """What Keras calls as the train function."""
-        watched = self._uneven is not None and self._uneven.watched
-        logs = self._uneven(iterator) if watched else self._function(iterator)
+        call = self._uneven if self._uneven is not None and self._uneven.watched else self._function
+        logs = call(iterator)
         if self._agree_at_batches and not self.may_stop_at_batch:
             self.agree_on_stop()  # has no callback that could object, hence none to wait for
         return logs
@@ -320,7 +323,7 @@ class Guard:
             if rank() == 0:
                 warnings.warn(
                     "A callback restored different weights on different ranks; rank 0's are taken. Put "
-                    "hvd.callbacks.MetricAverageCallback() before EarlyStopping, so that it decides the same everywhere.",
+                    "hvd.callbacks.MetricAverageCallback() before EarlyStopping, so that it decides the same on all.",
                     stacklevel=2,
                 )
             broadcast_variables(self.model.variables, root_rank=0)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import tensorflow as tf
 
@@ -143,8 +143,8 @@ class UnevenEpochs:
         self._over = False
         self._calls = 0
         self._fed_by_iterator = 0.0
-        self._ghosts = None
-        self.function = None
+        self._ghosts: Any = None
+        self.function: Any = None
         self.watched = plan.watched
         self._change_dataset()
 
