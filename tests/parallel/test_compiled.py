@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 import tensorflow as tf
+from tensorflow.python.framework import kernels
 
 from smddp_tf import _xla
 from smddp_tf.reduction import GradientReducer
@@ -231,6 +232,17 @@ def test_branches_and_loops(hvd, rank, size):
         x = np.array([0.0, 1.0]) + (mean if i % 2 == 0 else rank)
         largest = np.array([0.0, 1.0]) + (mean if i % 2 == 0 else size - 1)
         np.testing.assert_allclose(got, x + 3 * largest)
+
+
+def test_xla_has_kernels_of_the_one_op_only(hvd):
+    """With kernels for the others, XLA's autoclustering would swallow the gradients of plain functions."""
+    compiled(lambda: hvd.allreduce(tf.constant(1.0)))()  # loads the kernels
+    for op in ("SmddpReduceGradient", "SmddpAllreduce", "SmddpBroadcast", "SmddpAllgather", "SmddpBarrier"):
+        devices = {kernel.device_type for kernel in kernels.get_registered_kernels_for_op(op).kernel}
+        assert "CPU" in devices
+        assert not any("XLA" in device for device in devices)
+    devices = {kernel.device_type for kernel in kernels.get_registered_kernels_for_op(_xla.OP_TYPE).kernel}
+    assert devices >= {"CPU", "XLA_CPU_JIT", "XLA_GPU_JIT"}
 
 
 # --- errors ---
