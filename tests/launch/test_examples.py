@@ -66,6 +66,11 @@ def test_digits_on_3_ranks(tmp_path: Path) -> None:
     launch(["-c", LOAD_IN_PLAIN_KERAS, checkpoint], None, timeout=90).check()
 
 
+def test_digits_compiled_by_xla(tmp_path: Path) -> None:
+    output = run("02_keras_digits.py", 2, tmp_path, "--jit-compile")
+    assert "equal weights on all 2 rank(s)" in output
+
+
 def test_gradients_are_dense_when_asked(tmp_path: Path) -> None:
     output = run("04_embedding_text.py", 2, tmp_path, "--steps", "80", "--dense")
     assert "Embedding gradient: dense, 1000 rows" in output
