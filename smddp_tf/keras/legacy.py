@@ -34,8 +34,15 @@ def distribute(optimizer: Any, settings: ReductionSettings) -> Any:
 
     Raises:
         ValueError: It is neither, or is wrapped already.
+        NotImplementedError: The settings ask for something that exists with Keras 3 only.
     """
     _check(optimizer)
+    passes = getattr(settings, "backward_passes_per_step", 1)
+    if passes != 1:
+        raise NotImplementedError(
+            "With TF_USE_LEGACY_KERAS=1 every call is an update. Received: "
+            f"backward_passes_per_step={passes}. Use Keras 3, or add up the gradients in a loop of your own."
+        )
     inner = optimizer
     while hasattr(inner, "inner_optimizer"):
         inner = inner.inner_optimizer
