@@ -135,7 +135,10 @@ def _advice(optimizer: Any) -> str:
     if isinstance(optimizer, type):
         return f"Pass an instance: `hvd.DistributedOptimizer({optimizer.__name__}(...))`."
     if isinstance(optimizer, tf.compat.v1.train.Optimizer):
-        return "TensorFlow 1 optimizers are not supported: use the class of the same purpose in `tf.keras.optimizers`."
+        return (
+            "TensorFlow 1 optimizers are not supported here: use the class of the same purpose in "
+            "`tf.keras.optimizers`, or let this one apply what `hvd.DistributedGradientTape` has reduced."
+        )
     if type(optimizer).__module__.split(".")[0] == "keras":
         return "This is a Keras 3 optimizer: take it from `tf.keras.optimizers`, or unset TF_USE_LEGACY_KERAS."
     return "Make one, for example `hvd.DistributedOptimizer(tf.keras.optimizers.Adam())`."

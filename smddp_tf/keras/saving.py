@@ -13,7 +13,7 @@ from smddp_tf.keras.optimizer import DistributedOptimizer
 _LEGACY_ENDINGS = (".h5", ".hdf5")
 
 
-def load_model(filepath, custom_optimizers=None, custom_objects=None, compression=Compression.none):
+def load_model(filepath, custom_optimizers=None, custom_objects=None, compression=Compression.none, legacy_opts=False):
     """Loads a model and makes its optimizer reduce gradients, so that training goes on where it stopped.
 
     The file may come from plain Keras or from a model trained with `hvd.DistributedOptimizer`: they are the same.
@@ -31,10 +31,12 @@ def load_model(filepath, custom_optimizers=None, custom_objects=None, compressio
         custom_optimizers: List of optimizer classes of yours that the file may name. Defaults to none.
         custom_objects: Dictionary of names to classes or functions, as for `keras.models.load_model`.
         compression: What travels; see `hvd.DistributedOptimizer`. Defaults to `hvd.Compression.none`.
+        legacy_opts: Taken for compatibility with Horovod; the file says which kind of optimizer it holds.
 
     Returns:
         The model. One saved without `compile` has no optimizer and comes back as it is.
     """
+    del legacy_opts
     known = {optimizer.__name__: optimizer for optimizer in custom_optimizers or ()}
     known.update(custom_objects or {})
     model = keras.models.load_model(filepath, custom_objects=known)

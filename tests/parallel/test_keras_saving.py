@@ -218,7 +218,7 @@ def test_training_resumes_as_if_never_interrupted(hvd, rank, size, tmp_path):
 def test_load_model_keeps_the_loss_scale_and_takes_compression(hvd, rank, size, tmp_path):
     optimizer = keras.optimizers.LossScaleOptimizer(keras.optimizers.SGD(0.1), initial_scale=128.0)
     trained_model(hvk.DistributedOptimizer(optimizer), rank, size).save(tmp_path / "model.keras")
-    loaded = hvk.load_model(tmp_path / "model.keras", compression=hvk.Compression.fp16).optimizer
+    loaded = hvk.load_model(tmp_path / "model.keras", compression=hvk.Compression.fp16, legacy_opts=True).optimizer
     assert isinstance(loaded, keras.optimizers.LossScaleOptimizer)
     assert float(loaded.dynamic_scale.numpy()) == 128.0
     assert is_wrapped(loaded)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib.util
+import os
 import re
 from pathlib import Path
 from typing import Any
@@ -12,8 +13,8 @@ import pytest
 ROOT = Path(__file__).resolve().parents[2]
 
 
-def load() -> Any:
-    spec = importlib.util.spec_from_file_location("matrix_report", ROOT / "tools" / "matrix_report.py")
+def load(name: str) -> Any:
+    spec = importlib.util.spec_from_file_location(name, ROOT / "tools" / f"{name}.py")
     assert spec is not None
     assert spec.loader is not None
     module = importlib.util.module_from_spec(spec)
@@ -21,7 +22,7 @@ def load() -> Any:
     return module
 
 
-report = load()
+report = load("matrix_report")
 
 
 def suite(passed: int = 5, returncode: int = 0, **others: int) -> dict[str, Any]:
@@ -123,3 +124,25 @@ def test_merged_keeps_only_rows_of_the_same_sources():
     rows = report.merged(old, new)
     assert [each["minor"] for each in rows] == ["2.16", "2.20"]
     assert rows[1]["suites"]["unit"]["counts"] == {"passed": 2}
+
+
+def test_a_copy_is_the_checkout_without_what_is_built_and_touches_only_what_changed(tmp_path):
+    source, target = tmp_path / "source", tmp_path / "target"
+    for name in ("a.cc", "lib/b.py", "lib/c.so", "lib/__pycache__/b.pyc", "build/d.o", ".git/e", "x.egg-info/f"):
+        file = source / name
+        file.parent.mkdir(parents=True, exist_ok=True)
+        file.write_text(name)
+    matrix = load("test_matrix")
+    matrix.copy_changed(source, target)
+    (target / "build").mkdir()
+    (target / "build" / "kept.o").touch()
+    (target / "lib" / "stale.py").touch()
+    for file in (target / "a.cc", target / "lib" / "b.py"):
+        os.utime(file, (1, 1))
+    (source / "a.cc").write_text("changed")
+    matrix.copy_changed(source, target)
+    files = {file.relative_to(target).as_posix() for file in target.rglob("*") if file.is_file()}
+    assert files == {"a.cc", "lib/b.py", "build/kept.o"}
+    assert (target / "a.cc").read_text() == "changed"
+    assert (target / "a.cc").stat().st_mtime > 1
+    assert (target / "lib" / "b.py").stat().st_mtime == 1
