@@ -1,5 +1,6 @@
 """What a user reads when the native parts, MPI or TensorFlow are missing or do not fit."""
 
+import shutil
 import subprocess
 import sys
 import types
@@ -140,10 +141,7 @@ def test_no_tensorflow_names_the_one_to_install(monkeypatch):
 def test_a_checkout_that_is_not_built_names_the_command(tmp_path):
     """A real import, in a copy of the package's Python files without any shared object."""
     package = tmp_path / "smddp_tf"
-    package.mkdir()
-    for file in (ROOT / "smddp_tf").glob("*.py"):
-        if file.name != "_build_info.py":
-            (package / file.name).write_bytes(file.read_bytes())
+    shutil.copytree(ROOT / "smddp_tf", package, ignore=shutil.ignore_patterns("*.so", "_build_info.py", "__pycache__"))
     # Without site-packages (-S): an editable installation would lend the copy its own files.
     error = import_error("from smddp_tf import _loader; _loader.core()", tmp_path, "-S")
     assert error.startswith("ImportError: The native part of smddp_tf is not built for this Python")
