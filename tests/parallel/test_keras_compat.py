@@ -199,3 +199,24 @@ def test_nothing_is_said_to_a_modern_script(hvd, rank, size, tmp_path):
     tf.saved_model.save(model, str(tmp_path / "saved"))
     assert not notice._said
     assert np.isfinite(flat_weights(model)).all()
+
+
+def test_an_optimizer_of_tensorflow_1_applies_what_the_tape_has_reduced(hvd, rank, size):
+    """Which is what the error says that `DistributedOptimizer` gives for one."""
+    optimizer = tf.compat.v1.train.MomentumOptimizer(0.5, momentum=0.9)
+    variable = tf.Variable([1.0, 2.0])
+
+    @tf.function
+    def step():
+        with tf.GradientTape() as tape:
+            loss = tf.reduce_sum(variable * float(rank + 1))
+        grads = hvd.DistributedGradientTape(tape).gradient(loss, [variable])
+        optimizer.apply_gradients(zip(grads, [variable]))
+
+    step()
+    step()
+    mean = (size + 1) / 2
+    np.testing.assert_allclose(variable.numpy(), np.array([1.0, 2.0]) - 0.5 * (1 + 1.9) * mean, rtol=1e-6)
+    for wrap in (hvd.DistributedOptimizer, hvk.DistributedOptimizer):
+        with pytest.raises(ValueError, match="not supported here.*DistributedGradientTape"):
+            wrap(optimizer)
