@@ -5,13 +5,13 @@ from __future__ import annotations
 import contextlib
 from typing import Any
 
-import keras
 import numpy as np
 import tensorflow as tf
 
 from smddp_tf import ops
 from smddp_tf.basics import size
 from smddp_tf.functions import allgather_object
+from smddp_tf.keras._backend import keras
 from smddp_tf.keras.fit_guard import guard_fit, iterator_goes_to
 from smddp_tf.keras.ghosts import zeros_of
 from smddp_tf.keras.step_hooks import hooks_of

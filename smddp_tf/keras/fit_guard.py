@@ -26,7 +26,7 @@ from smddp_tf import ops
 from smddp_tf.basics import is_initialized, rank, size
 from smddp_tf.functions import allgather_object, broadcast_variables
 from smddp_tf.keras import start_check
-from smddp_tf.keras._backend import keras
+from smddp_tf.keras._backend import LEGACY, keras
 from smddp_tf.keras.reducing import is_wrapped
 from smddp_tf.keras.step_hooks import hooks_of
 from smddp_tf.keras.uneven import JOIN, OFF, UnevenEpochs, plan_for, supply_of
@@ -39,7 +39,16 @@ _guarded: set[int] = set()  # ids of models that are inside of a guarded `fit`
 
 
 def guard_fit():
-    """Replaces `fit` of Keras's trainer; does nothing the second time."""
+    """Replaces `fit` of Keras's trainer; does nothing the second time.
+
+    Raises:
+        NotImplementedError: With the legacy Keras 2, whose `fit` is another.
+    """
+    if LEGACY:
+        raise NotImplementedError(
+            "Uneven data, metrics weighted by samples and hvd.evaluate need Keras 3. Received: TF_USE_LEGACY_KERAS=1. "
+            "Unset it, or give all ranks equally many samples and leave these out."
+        )
     trainer = next(base for base in keras.Model.__mro__ if "fit" in vars(base))
     plain_fit = trainer.fit
     if getattr(plain_fit, _MARK, False):
@@ -171,7 +180,6 @@ class Guard:
 
     def agree(self):
         """One exchange of what every rank knows, and everybody's conclusions from it."""
-        self._agreed = True
         supply = supply_of(self.epoch_iterator, self.model.steps_per_execution)
         facts = {
             "supply": supply,
@@ -182,6 +190,7 @@ class Guard:
             "restores_weights": self._restores_weights,
             "may_stop_at_batch": self.may_stop_at_batch,
         }
+        self._agreed = True
         everybody = self._exchange(facts)
         self._check_equal(everybody, "epochs", "the same `initial_epoch` and `epochs` in `fit`")
         self._check_equal(everybody, "mode", "the same UnevenBatchesCallback, or none,")

@@ -199,12 +199,16 @@ def test_statistics_and_metrics_of_a_rank_that_ran_out_stay(hvd, rank, size):
     assert {key: values[0] for key, values in history.items()} == pytest.approx(seen.logs)
 
 
-def test_two_fits_and_a_plain_step_after(hvd, rank, size, mpi):
-    """The model is left as it was: its own step, its own function."""
+def test_two_fits_and_a_plain_step_after(hvd, rank, size, tmp_path):
+    """The model is left as it was: its own step and function. What a callback saves meanwhile is the plain model."""
     model = compiled(dense_model(), adam())
+    saver = keras.callbacks.ModelCheckpoint(tmp_path / f"{rank}.keras")
     for _ in range(2):
-        model.fit(*data_of(rank), batch_size=BATCH, shuffle=False, verbose=0)
+        model.fit(*data_of(rank), batch_size=BATCH, shuffle=False, verbose=0, callbacks=[saver])
     assert "train_step" not in vars(model)
+    np.testing.assert_array_equal(
+        flat_weights(keras.models.load_model(tmp_path / f"{rank}.keras")), flat_weights(model)
+    )
     x, y = data_of(0)
     model.train_on_batch(x[:BATCH], y[:BATCH])
     plain, optimizer = dense_model(), adam()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from smddp_tf.keras._backend import keras
+from smddp_tf.keras.fit_guard import guard_fit
 from smddp_tf.keras.uneven import MODES
 
 
@@ -37,4 +38,5 @@ class UnevenBatchesCallback(keras.callbacks.Callback):
         super().__init__()
         if mode not in MODES:
             raise ValueError(f"`mode` must be one of {', '.join(map(repr, MODES))}. Received: mode={mode!r}.")
+        guard_fit()
         self.uneven_mode = mode
