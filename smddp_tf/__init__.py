@@ -111,6 +111,7 @@ def __getattr__(name: str) -> Any:
     elif name in _LAZY:
         module, attribute = _LAZY[name]
         value = getattr(importlib.import_module(module), attribute)
+        importlib.import_module("smddp_tf.compat").install_by_default()
     else:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     globals()[name] = value

@@ -50,6 +50,9 @@ def env_variables() -> list[dict[str, str]]:
 def algorithms() -> list[dict[str, str]]:
     """The allreduce algorithms: dicts of name, summary, steps, traffic."""
 
+def keras_compat() -> bool:
+    """What SMDDP_KERAS_COMPAT says, read now; ValueError when it cannot be read."""
+
 def started_by_launcher() -> bool: ...
 def launcher_rank() -> int: ...
 def build_info() -> dict[str, Any]: ...

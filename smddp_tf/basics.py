@@ -11,7 +11,7 @@ import sys
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
-from smddp_tf import _loader
+from smddp_tf import _loader, compat
 
 if TYPE_CHECKING:
     from mpi4py import MPI
@@ -64,6 +64,7 @@ def init(comm: MPI.Comm | Sequence[int] | None = None) -> None:
     """
     global _communicator
     ranks, address = _participants(comm)
+    compat.install_by_default()
     _loader.core().init(ranks, address)
     _communicator = comm if address else None
     atexit.unregister(shutdown)

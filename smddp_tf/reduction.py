@@ -7,7 +7,7 @@ from typing import Any
 
 import tensorflow as tf
 
-from smddp_tf import _graph, _loader, _native, basics, sparse
+from smddp_tf import _graph, _loader, _native, _xla, basics, sparse
 from smddp_tf.compression import Compression, split
 from smddp_tf.reduce_op import Average, Reduction, Sum, as_reduce_op
 
@@ -20,7 +20,8 @@ class GradientReducer:
     In a graph, the list becomes a *plan*, which the ranks compare once: no names travel per step, and each gradient is
     an op of its own, so that its bucket travels while the backward pass computes the next. In eager mode all dense
     gradients travel in one blocking operation. `tf.IndexedSlices` stay what they are, with each index once: their rows
-    are gathered from all ranks or travel as a whole table, whichever is less (see `sparse`).
+    are gathered from all ranks or travel as a whole table, whichever is less (see `sparse`). In a function compiled by
+    XLA (`jit_compile=True`) the whole plan is one op, and slices become dense.
 
     Every rank must call it with the same list: the same gradients present, of the same dtypes and shapes.
 
@@ -99,7 +100,7 @@ class GradientReducer:
             return None
         if isinstance(grad, tf.IndexedSlices):
             small = basics.size() > 1 and sparse.is_small(grad, shape)
-            return sparse.densified(grad, shape) if self._sparse_as_dense or sparse.is_compiled() or small else grad
+            return sparse.densified(grad, shape) if self._sparse_as_dense or _xla.compiling() or small else grad
         grad = tf.convert_to_tensor(grad)
         if shape.is_fully_defined() and not grad.shape.is_fully_defined():
             return tf.ensure_shape(grad, shape)
@@ -119,7 +120,7 @@ class GradientReducer:
         shapes = {index: tf.TensorShape(variables[index].shape) for index in slices_of}
         travel = {index: grad for index, grad in slices_of.items() if isinstance(results[index], tf.IndexedSlices)}
         reduced = sparse.reduce_rows(travel, shapes, self._reduction, use)
-        if not self._sparse_as_dense and not sparse.is_compiled():
+        if not self._sparse_as_dense and not _xla.compiling():
             small = {index: grad for index, grad in slices_of.items() if index not in travel}
             reduced.update({index: sparse.all_rows(results[index], grad) for index, grad in small.items()})
         return reduced
@@ -140,17 +141,23 @@ class GradientReducer:
 
     def _reduce_in_graph(self, tensors: dict[int, tf.Tensor], use: str, notes: list[str]) -> dict[int, tf.Tensor]:
         """Those whose shape is known form the plan; the others are matched by name."""
-        planned = [index for index, tensor in tensors.items() if _native.is_plannable(tensor)]
-        reduced = {}
-        if planned:
-            plan = self._register([tensors[index] for index in planned], use, notes)
+        planned = {index: tensor for index, tensor in tensors.items() if _native.is_plannable(tensor)}
+        reduced = self._reduce_planned(planned, use, notes) if planned else {}
         for index, tensor in tensors.items():
-            name = f"{use}.{index}"
-            if index in planned:
-                reduced[index] = _native.reduce_gradient(tensor, plan, planned.index(index), self._reduction, name)
-            else:
-                reduced[index] = _native.allreduce_list([tensor], self._reduction, name)[0]
+            if index not in planned:
+                reduced[index] = _native.allreduce_list([tensor], self._reduction, f"{use}.{index}")[0]
         return reduced
+
+    def _reduce_planned(self, tensors: dict[int, tf.Tensor], use: str, notes: list[str]) -> dict[int, tf.Tensor]:
+        plan = self._register(list(tensors.values()), use, notes)
+        if _xla.compiling():
+            outputs = _native.reduce_plan_compiled(list(tensors.values()), plan, self._reduction, use)
+        else:
+            outputs = [
+                _native.reduce_gradient(tensor, plan, place, self._reduction, f"{use}.{index}")
+                for place, (index, tensor) in enumerate(tensors.items())
+            ]
+        return dict(zip(tensors, outputs))
 
     def _register(self, tensors: list[tf.Tensor], use: str, notes: list[str]) -> int:
         return _loader.core().register_plan(

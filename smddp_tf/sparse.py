@@ -11,12 +11,11 @@ would be more than the whole table, an allreduce of the table.
 from __future__ import annotations
 
 import tensorflow as tf
-from tensorflow.python.ops import control_flow_util
 
 from smddp_tf import _native, basics
 from smddp_tf.reduce_op import Average, Reduction, Sum
 
-__all__ = ["all_rows", "densified", "is_compiled", "is_small", "reduce_rows", "with_unique_indices"]
+__all__ = ["all_rows", "densified", "is_small", "reduce_rows", "with_unique_indices"]
 
 # A table of at most so many bytes travels as a whole, without asking how many rows there are.
 SMALL_TABLE_BYTES = 64 << 10
@@ -25,13 +24,6 @@ SMALL_TABLE_BYTES = 64 << 10
 GATHER_AT_MOST = 0.75
 
 _WIRE = {"float16": tf.float16, "bfloat16": tf.bfloat16}
-
-
-def is_compiled() -> bool:
-    """True where XLA compiles the current function: shapes are fixed there, so that only whole tables can travel."""
-    if tf.executing_eagerly():
-        return False
-    return control_flow_util.GraphOrParentsInXlaContext(tf.compat.v1.get_default_graph())
 
 
 def is_small(slices: tf.IndexedSlices, shape: tf.TensorShape) -> bool:

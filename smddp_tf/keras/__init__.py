@@ -10,14 +10,7 @@ Example:
 
 from __future__ import annotations
 
-import keras as _keras
-
-if _keras.config.backend() != "tensorflow":
-    raise ImportError(
-        f"smddp_tf.keras needs Keras with the TensorFlow backend. Found: the {_keras.config.backend()!r} backend. "
-        "Set KERAS_BACKEND=tensorflow (or remove `backend` from ~/.keras/keras.json) before Keras is imported."
-    )
-
+from smddp_tf import compat as _compat
 from smddp_tf import data
 from smddp_tf.basics import (
     ccl_built,
@@ -42,11 +35,14 @@ from smddp_tf.basics import (
 )
 from smddp_tf.compression import Compression
 from smddp_tf.keras import callbacks
+from smddp_tf.keras.evaluate import evaluate
 from smddp_tf.keras.optimizer import DistributedOptimizer
 from smddp_tf.keras.saving import load_model
 from smddp_tf.keras.sync_batch_normalization import SyncBatchNormalization
 from smddp_tf.keras.values import allgather, allreduce, broadcast
 from smddp_tf.reduce_op import Average, Sum
+
+_compat.install_by_default()
 
 __all__ = [
     "Average",
@@ -64,6 +60,7 @@ __all__ = [
     "cuda_built",
     "data",
     "ddl_built",
+    "evaluate",
     "gloo_built",
     "gloo_enabled",
     "init",

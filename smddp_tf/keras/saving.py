@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import keras
-
 from smddp_tf.compression import Compression
+from smddp_tf.keras._backend import keras
 from smddp_tf.keras.optimizer import DistributedOptimizer
 
 

@@ -2,32 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any
 
-import keras
 import tensorflow as tf
 
 from smddp_tf import _graph, _native, basics
+from smddp_tf.keras import feeding
+from smddp_tf.keras._backend import keras
 from smddp_tf.reduce_op import Reduction, Sum
 
-__all__ = ["SyncBatchNormalization", "weigh_batches_by"]
-
-# Tells how much this rank's batch counts now: a scalar tensor, 1 or 0. None: always 1.
-_weight_of_batch: Callable[[], Any] | None = None
-
-
-def weigh_batches_by(weight: Callable[[], Any] | None) -> None:
-    """Lets a rank take part in a step without adding to its statistics.
-
-    For what keeps a rank that ran out of data in step with the others: it repeats a batch, which must not count.
-
-    Args:
-        weight: called in the forward pass (in a graph: while it is traced); returns a scalar tensor, 1 where this
-            rank's batch counts and 0 where it does not. `None` makes every batch count again.
-    """
-    global _weight_of_batch
-    _weight_of_batch = weight
+__all__ = ["SyncBatchNormalization"]
 
 
 class SyncBatchNormalization(keras.layers.BatchNormalization):
@@ -68,12 +52,12 @@ class SyncBatchNormalization(keras.layers.BatchNormalization):
 
     def _moments(self, inputs, mask):
         """Mean and variance of each channel over all ranks. The one thing in which `BatchNormalization` changes."""
-        weight = _weight_of_batch() if _weight_of_batch is not None else None
-        if basics.size() == 1 and weight is None:
+        if basics.size() == 1:
             return super()._moments(inputs, mask)
         totals = _local_totals(inputs, mask, self._reduction_axes)
-        if weight is not None:
-            totals *= tf.cast(weight, totals.dtype)
+        feeder = feeding.current()
+        if feeder is not None:  # a rank without data takes part with a batch of zeros, which must not count
+            totals *= tf.cast(feeder.flag, totals.dtype)
         # Not the layer's name: Keras counts layers per process, and a model that only rank 0 makes would shift it.
         name = _graph.tensor_name("sync_batch_normalization", None)
         count, total, squares = tf.unstack(_native.allreduce_list([totals], Reduction(Sum), name)[0])

@@ -22,7 +22,7 @@ OPTIMIZERS: dict[str, Callable[[], keras.optimizers.Optimizer]] = {
     "sgd_clipvalue": lambda: keras.optimizers.SGD(0.2, momentum=0.5, nesterov=True, clipvalue=0.01),
     "adam_ema": lambda: keras.optimizers.Adam(0.01, use_ema=True, ema_momentum=0.9, ema_overwrite_frequency=7),
     "rmsprop": lambda: keras.optimizers.RMSprop(0.005, momentum=0.5),
-    "sgd_accumulation": lambda: keras.optimizers.SGD(0.2, global_clipnorm=0.05, gradient_accumulation_steps=3),
+    "sgd_accumulation": lambda: keras.optimizers.SGD(0.1, momentum=0.9, gradient_accumulation_steps=3),
 }
 
 

@@ -12,7 +12,7 @@ import tensorflow as tf
 
 import smddp_tf.keras as hvk
 from smddp_tf._loader import core
-from smddp_tf.keras import sync_batch_normalization
+from smddp_tf.keras import feeding
 from tests.parallel.keras_training import distance, flat_weights
 
 plain = keras.layers.BatchNormalization
@@ -143,12 +143,17 @@ def part_of(array: np.ndarray, rank: int, size: int) -> np.ndarray:
     return array.reshape(-1, size, ROWS, array.shape[-1])[:, rank].reshape(-1, array.shape[-1])
 
 
-@pytest.mark.parametrize("shared", [False, True], ids=["two layers", "one layer called twice"])
-def test_training_matches_one_process_on_the_whole_batch(hvd, rank, size, mpi, shared):
+@pytest.mark.parametrize(
+    ("shared", "jit_compile"),
+    [(False, False), (True, False), (True, True)],
+    ids=["two layers", "one layer called twice", "compiled by XLA"],
+)
+def test_training_matches_one_process_on_the_whole_batch(hvd, rank, size, mpi, shared, jit_compile):
     x, y = data(size)
     expected = fitted(model_with(plain, shared), keras.optimizers.SGD(0.1, momentum=0.9), x, y, ROWS * size)
     optimizer = hvk.DistributedOptimizer(keras.optimizers.SGD(0.1, momentum=0.9))
-    got = fitted(model_with(synced, shared), optimizer, part_of(x, rank, size), part_of(y, rank, size), ROWS)
+    mine = [part_of(array, rank, size) for array in (x, y)]
+    got = fitted(model_with(synced, shared), optimizer, *mine, ROWS, jit_compile)
     assert distance(flat_weights(got), flat_weights(expected)) < 1e-5
     assert len({weights.tobytes() for weights in mpi.allgather(flat_weights(got))}) == 1
 
@@ -189,18 +194,16 @@ def test_one_collective_in_each_direction_and_none_in_inference(hvd, rank, size)
 
 
 def test_a_rank_that_feeds_nothing_counts_nothing(hvd, rank, size):
-    """The last rank repeats some batch to stay in step."""
+    """The last rank takes part with a batch that is none."""
     if size == 1:
         pytest.skip("the only rank always feeds")
     x = values(size, (3,))
     x[-ROWS:] = 1e3
-    feeds = tf.Variable(float(rank < size - 1))
-    sync_batch_normalization.weigh_batches_by(feeds.read_value)
-    try:
-        got = synced(momentum=0.0)
+    feeder = feeding.Feeding()
+    feeder.begin_step(float(rank < size - 1))
+    got = synced(momentum=0.0)
+    with feeding.stepping(feeder):
         tf.function(lambda: got(mine(x, rank, size), training=True))()
-    finally:
-        sync_batch_normalization.weigh_batches_by(None)
     np.testing.assert_allclose(got.moving_mean.numpy(), x[:-ROWS].mean(0), rtol=1e-5)
     np.testing.assert_allclose(got.moving_variance.numpy(), x[:-ROWS].var(0), rtol=1e-5)
 

@@ -115,6 +115,10 @@ const std::vector<EnvVariable>& EnvVariables() {
       {"SMDDP_HOST_ID", "", "",
        "Text that replaces the host's identity: ranks with equal text form a node. Lets one machine pretend to be "
        "several, or splits ranks that cannot share memory. Empty: host name, boot id and the shared-memory device."},
+      {"SMDDP_KERAS_COMPAT", "", "1",
+       "1: Keras 3 is made to understand what older scripts write (optimizer.variables(), optimizer.lr, Adam(lr=...), "
+       "compile(experimental_run_tf_function=...)), each with a warning. 0: Keras is left as it is. Read when this "
+       "library meets Keras for the first time."},
       {"SMDDP_LOG_LEVEL", "HOROVOD_LOG_LEVEL", "warning",
        "Least severe message that is printed: trace, debug, info, warning, error or off."},
       {"SMDDP_MPI", "", "auto",
@@ -168,6 +172,12 @@ Result<Env> ReadEnv() {
   }
   if (IsTrue(Get("HOROVOD_STALL_CHECK_DISABLE"))) env.stall_warn_s = env.stall_error_s = 0;
   return env;
+}
+
+Result<bool> ReadKerasCompat() {
+  bool wanted = false;
+  SMDDP_RETURN_IF_ERROR(ReadSwitch("SMDDP_KERAS_COMPAT", &wanted));
+  return wanted;
 }
 
 bool StartedByLauncher() {

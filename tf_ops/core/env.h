@@ -43,6 +43,8 @@ const std::vector<EnvVariable>& EnvVariables();
 // Reads the environment. A value that cannot be read is an error that names the variable, what was expected and what
 // came.
 Result<Env> ReadEnv();
+// SMDDP_KERAS_COMPAT, which counts before there is a session. Same errors.
+Result<bool> ReadKerasCompat();
 
 // True when a launcher (mpirun, mpiexec.hydra, srun with PMI or PMIx) started this process.
 bool StartedByLauncher();

@@ -148,6 +148,7 @@ void BindControl(nb::module_& m) {
   m.def("trace_start", [] { SessionOrThrow()->TraceStart(); });
   m.def("trace_stop", &TraceStop);
   m.def("env_variables", &EnvironmentList);
+  m.def("keras_compat", [] { return ValueOrThrow(ReadKerasCompat()); });
   m.def("algorithms", &AlgorithmList);
   m.def("started_by_launcher", &StartedByLauncher);
   m.def("launcher_rank", &LauncherRank);

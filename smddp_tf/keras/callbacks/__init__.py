@@ -8,6 +8,7 @@ from smddp_tf.keras.callbacks.learning_rate_schedule import LearningRateSchedule
 from smddp_tf.keras.callbacks.learning_rate_warmup import LearningRateWarmupCallback
 from smddp_tf.keras.callbacks.metric_average import MetricAverageCallback
 from smddp_tf.keras.callbacks.rank_zero import on_rank_zero
+from smddp_tf.keras.callbacks.uneven_batches import UnevenBatchesCallback
 
 __all__ = [
     "BestModelCheckpoint",
@@ -15,5 +16,6 @@ __all__ = [
     "LearningRateScheduleCallback",
     "LearningRateWarmupCallback",
     "MetricAverageCallback",
+    "UnevenBatchesCallback",
     "on_rank_zero",
 ]

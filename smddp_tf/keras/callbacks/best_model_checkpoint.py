@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import keras
-
 from smddp_tf.basics import rank
+from smddp_tf.keras._backend import keras
 
 _EXTENSIONS = (".keras", ".h5")
 

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import keras
 import tensorflow as tf
 
 from smddp_tf import ops
 from smddp_tf.functions import broadcast_variables
+from smddp_tf.keras._backend import build_optimizer, keras, optimizer_variables
 from smddp_tf.reduce_op import Max, Min
 
 
@@ -65,7 +65,7 @@ class BroadcastGlobalVariablesCallback(keras.callbacks.Callback):
     def _variables(self):
         """The variables to send, each once, in an order that follows from the model's structure."""
         optimizer = getattr(self.model, "optimizer", None)
-        candidates = [*self.model.variables, *(optimizer.variables if optimizer is not None else [])]
+        candidates = [*self.model.variables, *(optimizer_variables(optimizer) if optimizer is not None else [])]
         seen = {id(variable) for variable in (*self._kept_local, *getattr(self.model, "metrics_variables", []))}
         chosen = []
         for variable in candidates:
@@ -80,8 +80,8 @@ def _build_optimizer_of(model):
     if not model.built:
         return False
     optimizer = getattr(model, "optimizer", None)
-    if optimizer is not None and not optimizer.built:
-        optimizer.build(model.trainable_variables)
+    if optimizer is not None:
+        build_optimizer(optimizer, model.trainable_variables)
     return True
 
 

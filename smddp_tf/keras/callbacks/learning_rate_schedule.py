@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import keras
-
+from smddp_tf.keras._backend import keras
 from smddp_tf.keras.callbacks.momentum_correction import scale_momentum
 
 

@@ -17,8 +17,9 @@ Accurate, Large Minibatch SGD: Training ImageNet in 1 Hour, https://arxiv.org/ab
 
 from __future__ import annotations
 
-import keras
 import tensorflow as tf
+
+from smddp_tf.keras._backend import LEGACY, keras
 
 
 def scale_momentum(optimizer, old_rate, new_rate):
@@ -37,6 +38,8 @@ def _buffers_holding_rate(optimizer):
     """
     while hasattr(optimizer, "inner_optimizer"):  # LossScaleOptimizer
         optimizer = optimizer.inner_optimizer
+    if LEGACY and isinstance(optimizer, (keras.optimizers.legacy.SGD, keras.optimizers.legacy.RMSprop)):
+        return [slots["momentum"] for slots in optimizer._slots.values() if "momentum" in slots]
     if isinstance(optimizer, keras.optimizers.SGD):
         buffers = getattr(optimizer, "momentums", [])
     elif isinstance(optimizer, keras.optimizers.RMSprop):

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import functools
 
-import keras
-
 from smddp_tf.basics import rank
 from smddp_tf.functions import allgather_object
+from smddp_tf.keras._backend import keras
 from smddp_tf.keras.callbacks.broadcast_global_variables import BroadcastGlobalVariablesCallback
 
 __all__ = ["on_rank_zero"]

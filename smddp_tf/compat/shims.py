@@ -1,0 +1,152 @@
+"""What is put into the classes of Keras 3, each in place of what was there; see the package."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import keras
+
+from smddp_tf.compat.notice import once
+
+_ABSENT = object()
+_replaced: list[tuple[type, str, Any, Any]] = []  # class, attribute, what was there, what is there now
+
+
+def install() -> None:
+    """Replaces the attributes; does nothing when that is done."""
+    if _replaced:
+        return
+    for owner in _keras_optimizers():
+        if isinstance(vars(owner).get("variables"), property):
+            _replace(owner, "variables", _with_callable_list(vars(owner)["variables"]))
+        if "__init__" in vars(owner) and _takes_learning_rate_first(vars(owner)["__init__"]):
+            _replace(owner, "__init__", _with_lr_argument(vars(owner)["__init__"]))
+    optimizer = keras.optimizers.Optimizer
+    _replace(optimizer, "__getattr__", _reads_lr(getattr(optimizer, "__getattr__", None)))
+    _replace(optimizer, "__setattr__", _writes_lr(optimizer.__setattr__))
+    trainer = next(owner for owner in keras.Model.__mro__ if "compile" in vars(owner))
+    _replace(trainer, "compile", _without_old_arguments(vars(trainer)["compile"]))
+
+
+def uninstall() -> None:
+    """Puts back what was there, except where somebody else has replaced ours since."""
+    while _replaced:
+        owner, name, before, ours = _replaced.pop()
+        if vars(owner).get(name) is not ours:
+            continue
+        if before is _ABSENT:
+            delattr(owner, name)
+        else:
+            setattr(owner, name, before)
+
+
+class CallableList(list):
+    """A list of variables that may be called, which gives the list."""
+
+    def __call__(self) -> list[Any]:
+        once("optimizer.variables()", "optimizer.variables")
+        return list(self)
+
+    def __reduce_ex__(self, protocol: Any) -> Any:
+        """Pickled and copied as a plain list: it loads where this library is not."""
+        return list, (list(self),)
+
+
+def _replace(owner: type, name: str, ours: Any) -> None:
+    _replaced.append((owner, name, vars(owner).get(name, _ABSENT), ours))
+    setattr(owner, name, ours)
+
+
+def _keras_optimizers() -> Iterator[type]:
+    """Keras's own optimizer classes and their bases, each once."""
+    seen = set()
+    for public in vars(keras.optimizers).values():
+        if isinstance(public, type) and issubclass(public, keras.optimizers.Optimizer):
+            for owner in public.__mro__:
+                if owner not in seen and _is_keras(owner):
+                    seen.add(owner)
+                    yield owner
+
+
+def _is_keras(owner: type) -> bool:
+    return owner.__module__.split(".")[0] == "keras"
+
+
+def _takes_learning_rate_first(init: Any) -> bool:
+    code = getattr(init, "__code__", None)
+    return code is not None and code.co_varnames[1 : code.co_argcount][:1] == ("learning_rate",)
+
+
+def _with_callable_list(plain: property) -> property:
+    assert plain.fget is not None
+    get = plain.fget
+
+    @functools.wraps(get)
+    def variables(self: Any) -> CallableList:
+        return CallableList(get(self))
+
+    return property(variables, plain.fset, plain.fdel, plain.__doc__)
+
+
+def _with_lr_argument(plain: Callable) -> Callable:
+    """`lr` is `learning_rate`; with both given the error is Keras's own."""
+
+    @functools.wraps(plain)
+    def __init__(self: Any, *args: Any, **kwargs: Any) -> None:
+        name = type(self).__name__
+        if "lr" in kwargs and not args and "learning_rate" not in kwargs:
+            once(f"{name}(lr=...)", f"{name}(learning_rate=...)")
+            kwargs["learning_rate"] = kwargs.pop("lr")
+        if kwargs.get("decay"):
+            once(
+                f"{name}(decay=...)",
+                "learning_rate=keras.optimizers.schedules.InverseTimeDecay(rate, decay_steps=1, decay_rate=decay). "
+                "Without it Keras 3 ignores the decay",
+            )
+        plain(self, *args, **kwargs)
+
+    return __init__
+
+
+def _reads_lr(plain: Callable | None) -> Callable:
+    """For attributes that do not exist: `lr` is in no `dir()`, so nothing that walks over attributes meets it."""
+
+    def __getattr__(self: Any, name: str) -> Any:
+        if name == "lr" and _is_keras_own(self):
+            once("optimizer.lr", "optimizer.learning_rate")
+            return self.learning_rate
+        if plain is not None:
+            return plain(self, name)
+        raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}")
+
+    return __getattr__
+
+
+def _writes_lr(plain: Callable) -> Callable:
+    @functools.wraps(plain)
+    def __setattr__(self: Any, name: str, value: Any) -> None:
+        if name == "lr" and _is_keras_own(self):
+            once("optimizer.lr", "optimizer.learning_rate")
+            name = "learning_rate"
+        plain(self, name, value)
+
+    return __setattr__
+
+
+def _is_keras_own(optimizer: Any) -> bool:
+    """True for Keras's own optimizers, wrapped or not; what `lr` is to a class of the user is the user's business."""
+    owner = getattr(type(optimizer), "_smddp_wraps", type(optimizer))
+    return _is_keras(owner)
+
+
+def _without_old_arguments(plain: Callable) -> Callable:
+    @functools.wraps(plain)
+    def compile(self: Any, *args: Any, **kwargs: Any) -> Any:
+        if "experimental_run_tf_function" in kwargs:
+            del kwargs["experimental_run_tf_function"]
+            once("compile(experimental_run_tf_function=...)", "compile(...) without it; it has no effect")
+        return plain(self, *args, **kwargs)
+
+    return compile

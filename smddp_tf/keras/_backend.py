@@ -1,0 +1,52 @@
+"""Which Keras this process trains with: Keras 3, or Keras 2 (`tf_keras`) where TF_USE_LEGACY_KERAS=1 asks for it.
+
+The variable is TensorFlow's; what `tf.keras` is tells how TensorFlow read it. Modules that work with both take `keras`
+from here. What exists for Keras 3 only imports Keras 3 itself.
+"""
+
+from __future__ import annotations
+
+import importlib
+from typing import Any
+
+import tensorflow as tf
+
+
+def _is_legacy() -> bool:
+    try:
+        return tf.keras.optimizers.Optimizer.__module__.split(".")[0] == "tf_keras"
+    except ImportError:
+        minor = ".".join(tf.__version__.split(".")[:2])
+        raise ImportError(
+            "`tf.keras` cannot be imported. With TF_USE_LEGACY_KERAS=1 it is Keras 2, the package tf_keras, which "
+            f"smddp_tf.keras needs then. Install it with: pip install --no-deps 'tf_keras=={minor}.*' (or unset "
+            "TF_USE_LEGACY_KERAS to use Keras 3)."
+        ) from None
+
+
+def _keras_to_use() -> Any:
+    module = importlib.import_module("tf_keras" if LEGACY else "keras")
+    if not LEGACY and module.config.backend() != "tensorflow":
+        raise ImportError(
+            f"smddp_tf.keras needs Keras with the TensorFlow backend. Found: the {module.config.backend()!r} backend. "
+            "Set KERAS_BACKEND=tensorflow (or remove `backend` from ~/.keras/keras.json) before Keras is imported."
+        )
+    return module
+
+
+LEGACY = _is_legacy()
+keras: Any = _keras_to_use()
+
+
+def optimizer_variables(optimizer: Any) -> list[Any]:
+    """The variables of an optimizer; in the oldest optimizers of Keras 2 `variables` is a method."""
+    variables = optimizer.variables
+    return list(variables if isinstance(variables, list) else variables())
+
+
+def build_optimizer(optimizer: Any, variables: list[Any]) -> None:
+    """Creates the optimizer's variables unless they exist."""
+    if hasattr(optimizer, "_create_all_weights"):  # Keras 2, `optimizers.legacy`
+        optimizer._create_all_weights(variables)
+    elif not getattr(optimizer, "built", False):  # Keras 2's other optimizers look themselves whether they are built
+        optimizer.build(variables)

