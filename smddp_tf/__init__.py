@@ -36,9 +36,11 @@ from smddp_tf.basics import (
 from smddp_tf.reduce_op import Average, Max, Min, Product, Sum
 
 if TYPE_CHECKING:
+    from smddp_tf import data
     from smddp_tf.compression import Compression
     from smddp_tf.functions import broadcast_variables
     from smddp_tf.keras.optimizer import DistributedOptimizerTF as DistributedOptimizer
+    from smddp_tf.keras.sync_batch_normalization import SyncBatchNormalization
     from smddp_tf.objects import allgather_object, broadcast_object
     from smddp_tf.ops import allgather, allreduce, barrier, broadcast, grouped_allreduce
     from smddp_tf.tape import DistributedGradientTape
@@ -52,6 +54,7 @@ __all__ = [
     "Min",
     "Product",
     "Sum",
+    "SyncBatchNormalization",
     "allgather",
     "allgather_object",
     "allreduce",
@@ -63,6 +66,7 @@ __all__ = [
     "cross_rank",
     "cross_size",
     "cuda_built",
+    "data",
     "ddl_built",
     "gloo_built",
     "gloo_enabled",
@@ -87,6 +91,7 @@ _LAZY = {
     "Compression": ("smddp_tf.compression", "Compression"),
     "DistributedGradientTape": ("smddp_tf.tape", "DistributedGradientTape"),
     "DistributedOptimizer": ("smddp_tf.keras.optimizer", "DistributedOptimizerTF"),
+    "SyncBatchNormalization": ("smddp_tf.keras.sync_batch_normalization", "SyncBatchNormalization"),
     "allgather": ("smddp_tf.ops", "allgather"),
     "allgather_object": ("smddp_tf.objects", "allgather_object"),
     "allreduce": ("smddp_tf.ops", "allreduce"),
@@ -101,6 +106,8 @@ _LAZY = {
 def __getattr__(name: str) -> Any:
     if name == "__version__":
         value: Any = importlib.import_module("importlib.metadata").version("smddp-tf")
+    elif name == "data":
+        value = importlib.import_module("smddp_tf.data")
     elif name in _LAZY:
         module, attribute = _LAZY[name]
         value = getattr(importlib.import_module(module), attribute)

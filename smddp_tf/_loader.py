@@ -23,6 +23,7 @@ from typing import Any
 
 _PACKAGE = Path(__file__).resolve().parent
 _OP_LIBRARY = _PACKAGE / "libsmddp_tf_ops.so"
+_XLA_LIBRARY = _PACKAGE / "libsmddp_tf_xla.so"
 
 # Measured: an op library built for one of these loads into the other. All other pairs of minors fail.
 _INTERCHANGEABLE = frozenset({"2.16", "2.18"})
@@ -66,6 +67,24 @@ def op_library() -> Any:
         raise ImportError(broken_message(_OP_LIBRARY.name, error, install_command())) from error
 
 
+@functools.cache
+def xla_library() -> Any:
+    """The kernels with which XLA compiles our ops, loaded on the first call, after `op_library`.
+
+    Raises:
+        ImportError: this build has none, because TensorFlow came without the headers. Says what to do.
+    """
+    library = op_library()
+    if not _XLA_LIBRARY.exists():
+        raise ImportError(no_xla_message(install_command()))
+    tf = _import_tensorflow(_build_info().TENSORFLOW_VERSION)
+    try:
+        tf.load_library(str(_XLA_LIBRARY))
+    except (OSError, RuntimeError, tf.errors.OpError) as error:
+        raise ImportError(broken_message(_XLA_LIBRARY.name, error, install_command())) from error
+    return library
+
+
 # --- decisions: pure functions ---
 
 
@@ -100,6 +119,15 @@ def not_built_message(what: str, python: str, command: str) -> str:
     """For a library that is not there."""
     which = f" for this Python ({python})" if python else ""
     return f"{what} is not built{which}. Build it with:\n    {command}"
+
+
+def no_xla_message(command: str) -> str:
+    """For a collective in a function compiled by XLA, when the library for that is not there."""
+    return (
+        "This build of smddp_tf cannot be used inside functions compiled by XLA: TensorFlow came without the headers "
+        "of its compiler when it was built. Use jit_compile=False, in `model.compile` or `tf.function`; or, with the "
+        f"TensorFlow wheel from PyPI, build it again:\n    {command}"
+    )
 
 
 def wrong_tensorflow_message(built_for: str, found: str, command: str) -> str:

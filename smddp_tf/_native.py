@@ -9,7 +9,7 @@ from typing import Any
 
 import tensorflow as tf
 
-from smddp_tf import _graph, _loader, basics
+from smddp_tf import _graph, _loader, _xla, basics
 from smddp_tf.reduce_op import Average, ReduceOp, Reduction, Sum
 
 __all__ = [
@@ -19,6 +19,7 @@ __all__ = [
     "broadcast_list",
     "is_plannable",
     "reduce_gradient",
+    "reduce_plan_compiled",
     "reduce_slices",
     "reduction_of",
     "scaled",
@@ -29,14 +30,22 @@ _REDUCIBLE = (*_PLANNABLE, tf.uint8, tf.int8, tf.int32, tf.int64, tf.bool)
 _MOVABLE = (*_REDUCIBLE, tf.int16, tf.uint16, tf.uint32, tf.uint64, tf.complex64, tf.complex128)
 
 
-def allreduce_list(tensors: Sequence[tf.Tensor], reduction: Reduction, name: str) -> list[tf.Tensor]:
-    """Emits one SmddpAllreduce for all `tensors`."""
+def allreduce_list(
+    tensors: Sequence[tf.Tensor], reduction: Reduction, name: str, compiled: bool = False
+) -> list[tf.Tensor]:
+    """Emits one SmddpAllreduce for all `tensors`.
+
+    This and the other functions here emit the op for XLA instead where a function is traced that XLA will compile, or
+    with `compiled`: the gradient of such a function is compiled too, but traced outside.
+    """
     _check_dtypes("allreduce", tensors, _REDUCIBLE)
     if reduction.op == Average and any(tensor.dtype == tf.bool for tensor in tensors):
         raise TypeError(
             "bool tensors have no average. Expected: op=hvd.Max (true on any rank) or hvd.Min (true on all ranks), "
             f"or a cast to float32 first. Received: op=hvd.Average for '{name}'."
         )
+    if compiled or _xla.compiling():
+        return _xla.collective("allreduce", tensors, name, **_attributes_of(reduction))
     outputs = _loader.op_library().smddp_allreduce(tensors=list(tensors), tensor_name=name, **_attributes_of(reduction))
     _graph.run_independently(outputs)
     return outputs
@@ -54,9 +63,19 @@ def reduce_gradient(tensor: tf.Tensor, plan: int, index: int, reduction: Reducti
     return output
 
 
+def reduce_plan_compiled(tensors: Sequence[tf.Tensor], plan: int, reduction: Reduction, name: str) -> list[tf.Tensor]:
+    """Emits one op for all tensors of a plan, for XLA: an op each might wait for one that XLA runs after it."""
+    attributes = _attributes_of(reduction)
+    return _xla.collective(
+        "reduce_gradients", tensors, name, plan=plan, indices=list(range(len(tensors))), **attributes
+    )
+
+
 def allgather_tensor(tensor: tf.Tensor, name: str) -> tf.Tensor:
-    """Emits one SmddpAllgather."""
+    """Emits one SmddpAllgather; for XLA one whose result has the shape that equal shapes on all ranks give."""
     _check_dtypes("allgather", [tensor], _MOVABLE)
+    if _xla.compiling():
+        return _xla.collective("allgather", [tensor], name, gathered_ranks=basics.size())[0]
     output = _loader.op_library().smddp_allgather(tensor=tensor, tensor_name=name)
     _graph.run_independently([output])
     return output
@@ -66,6 +85,8 @@ def broadcast_list(tensors: Sequence[tf.Tensor], root_rank: int, name: str) -> l
     """Emits one SmddpBroadcast for all `tensors`."""
     _check_dtypes("broadcast", tensors, _MOVABLE)
     root_rank = operator.index(root_rank)
+    if _xla.compiling():
+        return _xla.collective("broadcast", tensors, name, root_rank=root_rank)
     outputs = _loader.op_library().smddp_broadcast(tensors=list(tensors), tensor_name=name, root_rank=root_rank)
     _graph.run_independently(outputs)
     return outputs
@@ -73,6 +94,12 @@ def broadcast_list(tensors: Sequence[tf.Tensor], root_rank: int, name: str) -> l
 
 def barrier(name: str) -> tf.Operation | None:
     """Emits one SmddpBarrier, in program order with the other stateful ops of a graph."""
+    if _xla.compiling():
+        raise NotImplementedError(
+            "hvd.barrier has no place in a function compiled by XLA, which keeps no order between ops that pass no "
+            f"tensors to each other. Received: hvd.barrier '{name}' under jit_compile=True. Call it before or after "
+            "the compiled function."
+        )
     return _loader.op_library().smddp_barrier(tensor_name=name)
 
 

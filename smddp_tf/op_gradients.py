@@ -11,7 +11,7 @@ from typing import Any
 
 import tensorflow as tf
 
-from smddp_tf import _graph, _native, basics
+from smddp_tf import _graph, _native, _xla, basics
 from smddp_tf.reduce_op import Average, Reduction, Sum
 
 __all__: list[str] = []
@@ -48,12 +48,37 @@ def _allgather_gradient(op: Any, grad: Any) -> tf.Tensor:
     return tf.ensure_shape(reduced[begin : begin + mine[0]], op.inputs[0].shape)
 
 
-def _reduce_present(grads: Sequence[Any], reduction: Reduction, name: str) -> list[tf.Tensor | None]:
+@tf.RegisterGradient(_xla.OP_TYPE)
+def _compiled_gradient(op: Any, *grads: Any) -> list[tf.Tensor | None]:
+    """As of the op of that kind for plain graphs. What only keeps the order has no gradient."""
+    kind, name = op.get_attr("kind").decode(), _name_of_gradient(op)
+    tensors = list(op.inputs)[: len(op.outputs) - 1]
+    grads = grads[: len(tensors)]
+    if kind in ("allreduce", "reduce_gradients"):
+        reduced = _reduce_present(grads, _linear_reduction(op), name, compiled=True)
+    else:
+        reduced = _reduce_present(grads, Reduction(Average), name, compiled=True)
+    if kind == "broadcast" and basics.rank() != op.get_attr("root_rank"):
+        reduced = [None if grad is None else tf.zeros_like(grad) for grad in reduced]
+    if kind == "allgather":
+        reduced = [None if grad is None else _rows_from_here(grad, tensors[0]) for grad in reduced]
+    return [*reduced, *[None] * (len(op.inputs) - len(tensors))]
+
+
+def _rows_from_here(gathered: tf.Tensor, mine: tf.Tensor) -> tf.Tensor:
+    rows = tf.shape(mine)[0]
+    return tf.ensure_shape(gathered[basics.rank() * rows : (basics.rank() + 1) * rows], mine.shape)
+
+
+def _reduce_present(
+    grads: Sequence[Any], reduction: Reduction, name: str, compiled: bool = False
+) -> list[tf.Tensor | None]:
     """Reduces the gradients that are there in one op; outputs of integer dtype have none."""
     present = [index for index, grad in enumerate(grads) if grad is not None]
     reduced: list[tf.Tensor | None] = [None] * len(grads)
     if present:
-        outputs = _native.allreduce_list([tf.convert_to_tensor(grads[index]) for index in present], reduction, name)
+        tensors = [tf.convert_to_tensor(grads[index]) for index in present]
+        outputs = _native.allreduce_list(tensors, reduction, name, compiled)
         for index, output in zip(present, outputs):
             reduced[index] = output
     return reduced

@@ -7,7 +7,7 @@ from typing import Any
 
 import tensorflow as tf
 
-from smddp_tf import _graph, _loader, _native, basics
+from smddp_tf import _graph, _loader, _native, _xla, basics, sparse
 from smddp_tf.compression import Compression, split
 from smddp_tf.reduce_op import Average, Reduction, Sum, as_reduce_op
 
@@ -19,16 +19,17 @@ class GradientReducer:
 
     In a graph, the list becomes a *plan*, which the ranks compare once: no names travel per step, and each gradient is
     an op of its own, so that its bucket travels while the backward pass computes the next. In eager mode all dense
-    gradients travel in one blocking operation. `tf.IndexedSlices` are gathered: their rows from all ranks, one after
-    the other.
+    gradients travel in one blocking operation. `tf.IndexedSlices` stay what they are, with each index once: their rows
+    are gathered from all ranks or travel as a whole table, whichever is less (see `sparse`). In a function compiled by
+    XLA (`jit_compile=True`) the whole plan is one op, and slices become dense.
 
     Every rank must call it with the same list: the same gradients present, of the same dtypes and shapes.
 
     Args:
         key: the name of the plan, the same on all ranks; unique among the reducers that run at the same time.
         op: `Average` or `Sum`. Defaults to `Average`.
-        compression: see `hvd.allreduce`. Slices travel as they are.
-            Defaults to `Compression.none`.
+        compression: see `hvd.allreduce`. Rows that are gathered are narrowed too, but pass by a compressor of
+            your own. Defaults to `Compression.none`.
         sparse_as_dense: bool, turns `tf.IndexedSlices` into dense tensors first. Defaults to `False`.
         prescale_factor: float, multiplies each gradient before it is reduced. Defaults to 1.
         postscale_factor: float, multiplies the result. Defaults to 1.
@@ -63,6 +64,7 @@ class GradientReducer:
         self._device_dense = device_dense
         self._device_sparse = device_sparse
 
+    @_graph.as_it_is
     def __call__(self, grads: Sequence[Any], variables: Sequence[Any]) -> list[Any]:
         """Returns the reduced gradients in the same order. A None stays a None.
 
@@ -71,6 +73,7 @@ class GradientReducer:
             variables: what they are the gradients of; tells shapes that the gradients themselves do not know.
         """
         results = self._inputs(grads, variables)
+        slices_of = {index: grad for index, grad in enumerate(grads) if isinstance(grad, tf.IndexedSlices)}
         if basics.size() == 1:
             return [self._alone(grad) for grad in results]
         use = _graph.unique_name(self._key, "#")
@@ -80,9 +83,8 @@ class GradientReducer:
             for index, tensor in self._reduce_dense(dense, use, notes).items():
                 results[index] = tensor
         with _graph.device_scope(self._device_sparse):
-            for index, grad in enumerate(results):
-                if isinstance(grad, tf.IndexedSlices):
-                    results[index] = _native.reduce_slices(grad, self._reduction, f"{use}.{index}")
+            for index, grad in self._reduce_slices(slices_of, results, variables, use).items():
+                results[index] = grad
         return results
 
     def _inputs(self, grads: Sequence[Any], variables: Sequence[Any]) -> list[Any]:
@@ -98,7 +100,8 @@ class GradientReducer:
         if grad is None:
             return None
         if isinstance(grad, tf.IndexedSlices):
-            return _densified(grad, shape) if self._sparse_as_dense else grad
+            small = basics.size() > 1 and sparse.is_small(grad, shape)
+            return sparse.densified(grad, shape) if self._sparse_as_dense or _xla.compiling() or small else grad
         grad = tf.convert_to_tensor(grad)
         if shape.is_fully_defined() and not grad.shape.is_fully_defined():
             return tf.ensure_shape(grad, shape)
@@ -107,8 +110,21 @@ class GradientReducer:
     def _alone(self, grad: Any) -> Any:
         """What one rank makes of a gradient: Average and Sum over itself, hence only the factors."""
         if isinstance(grad, tf.IndexedSlices):
+            grad = sparse.with_unique_indices(grad)
             return tf.IndexedSlices(_native.scaled(grad.values, self._scale_alone), grad.indices, grad.dense_shape)
         return None if grad is None else _native.scaled(grad, self._scale_alone)
+
+    def _reduce_slices(
+        self, slices_of: dict[int, tf.IndexedSlices], results: list[Any], variables: Sequence[Any], use: str
+    ) -> dict[int, tf.IndexedSlices]:
+        """Those that are still slices are reduced; those that travelled as a small table become slices again."""
+        shapes = {index: tf.TensorShape(variables[index].shape) for index in slices_of}
+        travel = {index: grad for index, grad in slices_of.items() if isinstance(results[index], tf.IndexedSlices)}
+        reduced = sparse.reduce_rows(travel, shapes, self._reduction, use)
+        if not self._sparse_as_dense and not _xla.compiling():
+            small = {index: grad for index, grad in slices_of.items() if index not in travel}
+            reduced.update({index: sparse.all_rows(results[index], grad) for index, grad in small.items()})
+        return reduced
 
     def _reduce_dense(self, dense: dict[int, tf.Tensor], use: str, notes: list[str]) -> dict[int, tf.Tensor]:
         if not dense:
@@ -126,17 +142,23 @@ class GradientReducer:
 
     def _reduce_in_graph(self, tensors: dict[int, tf.Tensor], use: str, notes: list[str]) -> dict[int, tf.Tensor]:
         """Those whose shape is known form the plan; the others are matched by name."""
-        planned = [index for index, tensor in tensors.items() if _native.is_plannable(tensor)]
-        reduced = {}
-        if planned:
-            plan = self._register([tensors[index] for index in planned], use, notes)
+        planned = {index: tensor for index, tensor in tensors.items() if _native.is_plannable(tensor)}
+        reduced = self._reduce_planned(planned, use, notes) if planned else {}
         for index, tensor in tensors.items():
-            name = f"{use}.{index}"
-            if index in planned:
-                reduced[index] = _native.reduce_gradient(tensor, plan, planned.index(index), self._reduction, name)
-            else:
-                reduced[index] = _native.allreduce_list([tensor], self._reduction, name)[0]
+            if index not in planned:
+                reduced[index] = _native.allreduce_list([tensor], self._reduction, f"{use}.{index}")[0]
         return reduced
+
+    def _reduce_planned(self, tensors: dict[int, tf.Tensor], use: str, notes: list[str]) -> dict[int, tf.Tensor]:
+        plan = self._register(list(tensors.values()), use, notes)
+        if _xla.compiling():
+            outputs = _native.reduce_plan_compiled(list(tensors.values()), plan, self._reduction, use)
+        else:
+            outputs = [
+                _native.reduce_gradient(tensor, plan, place, self._reduction, f"{use}.{index}")
+                for place, (index, tensor) in enumerate(tensors.items())
+            ]
+        return dict(zip(tensors, outputs))
 
     def _register(self, tensors: list[tf.Tensor], use: str, notes: list[str]) -> int:
         return _loader.core().register_plan(
@@ -172,9 +194,3 @@ def _check_predivide(factor: float, op: int) -> None:
         )
     if not factor > 0.0:
         raise ValueError(f"`gradient_predivide_factor` must be positive. Received: {factor}.")
-
-
-def _densified(slices: tf.IndexedSlices, shape: tf.TensorShape) -> tf.Tensor:
-    if slices.dense_shape is None and shape.is_fully_defined():
-        slices = tf.IndexedSlices(slices.values, slices.indices, dense_shape=tf.constant(shape.as_list(), tf.int64))
-    return tf.convert_to_tensor(slices)

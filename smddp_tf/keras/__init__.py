@@ -11,6 +11,7 @@ Example:
 from __future__ import annotations
 
 from smddp_tf import compat as _compat
+from smddp_tf import data
 from smddp_tf.basics import (
     ccl_built,
     cross_rank,
@@ -34,8 +35,10 @@ from smddp_tf.basics import (
 )
 from smddp_tf.compression import Compression
 from smddp_tf.keras import callbacks
+from smddp_tf.keras.evaluate import evaluate
 from smddp_tf.keras.optimizer import DistributedOptimizer
 from smddp_tf.keras.saving import load_model
+from smddp_tf.keras.sync_batch_normalization import SyncBatchNormalization
 from smddp_tf.keras.values import allgather, allreduce, broadcast
 from smddp_tf.reduce_op import Average, Sum
 
@@ -46,6 +49,7 @@ __all__ = [
     "Compression",
     "DistributedOptimizer",
     "Sum",
+    "SyncBatchNormalization",
     "allgather",
     "allreduce",
     "broadcast",
@@ -54,7 +58,9 @@ __all__ = [
     "cross_rank",
     "cross_size",
     "cuda_built",
+    "data",
     "ddl_built",
+    "evaluate",
     "gloo_built",
     "gloo_enabled",
     "init",

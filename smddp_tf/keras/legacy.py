@@ -37,7 +37,7 @@ def distribute(optimizer: Any, settings: ReductionSettings) -> Any:
         NotImplementedError: The settings ask for something that exists with Keras 3 only.
     """
     _check(optimizer)
-    passes = getattr(settings, "backward_passes_per_step", 1)
+    passes = settings.backward_passes_per_step
     if passes != 1:
         raise NotImplementedError(
             "With TF_USE_LEGACY_KERAS=1 every call is an update. Received: "

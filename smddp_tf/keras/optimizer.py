@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import operator
+
 import tensorflow as tf
 
 from smddp_tf.compression import Compression
 from smddp_tf.keras import legacy
 from smddp_tf.keras._backend import LEGACY, keras
+from smddp_tf.keras.accumulation import innermost
 from smddp_tf.keras.loss_scaling import reduce_before_finite_check
 from smddp_tf.keras.reducing import ReductionSettings, attach, is_wrapped, wrap_class
 from smddp_tf.reduce_op import Average
@@ -23,14 +26,19 @@ def DistributedOptimizer(
     sparse_as_dense=False,
     gradient_predivide_factor=1.0,
     op=Average,
+    backward_passes_per_step=1,
+    average_aggregated_gradients=False,
     **later,
 ):
     """Averages gradients over all ranks before `optimizer` applies them.
 
     Wrap the optimizer you already use, on every rank. Each rank computes gradients on its own batch; they are replaced
-    by their mean over all ranks before anything else happens to them (clipping, weight decay, accumulation, the finite
-    check of a `LossScaleOptimizer`), so every rank applies the same update. `Model.fit`, `apply_gradients` and `apply`
-    all reduce; in a loop of your own use either this or `hvd.DistributedGradientTape`, not both.
+    by their mean over all ranks before anything else happens to them (clipping, weight decay, the finite check of a
+    `LossScaleOptimizer`), so every rank applies the same update. `Model.fit`, `apply_gradients` and `apply` all reduce;
+    in a loop of your own use either this or `hvd.DistributedGradientTape`, not both.
+
+    Where an update is made of several passes, each rank adds them up by itself and only the result is reduced: with
+    `gradient_accumulation_steps` of the Keras optimizer, or with `backward_passes_per_step` here.
 
     Scale the learning rate yourself: the mean does not grow with the number of ranks.
 
@@ -57,7 +65,12 @@ def DistributedOptimizer(
         gradient_predivide_factor: Float. Gradients are divided by it before they are summed and the sum by
             `size / gradient_predivide_factor`. Only with `op=hvd.Average`. Defaults to `1.0`.
         op: `hvd.Average` or `hvd.Sum`. Defaults to `hvd.Average`.
-        later: Horovod's further arguments (`backward_passes_per_step`, `groups`, ...), taken only with the value that
+        backward_passes_per_step: Integer. So many calls make one update: their gradients are added up on each rank, the
+            sum is reduced and applied in the last of them. `optimizer.iterations` counts every call, so learning rate
+            schedules and Adam's bias correction do too. Gradients must be dense: see `sparse_as_dense`. The sums are in
+            no saved file. Defaults to `1`.
+        average_aggregated_gradients: Boolean. Divides that sum by `backward_passes_per_step`. Defaults to `False`.
+        later: Horovod's further arguments (`groups`, `scale_local_gradients`, ...), taken only with the value that
             changes nothing, because scripts pass that too.
 
     Returns:
@@ -65,20 +78,29 @@ def DistributedOptimizer(
 
     Raises:
         ValueError: If `optimizer` is not a Keras 3 optimizer or is wrapped already, or the arguments contradict each
-            other.
+            other. Later, in `apply`, if `backward_passes_per_step` meets `tf.IndexedSlices` without `sparse_as_dense`.
         NotImplementedError: If one of Horovod's further arguments asks for something.
         TypeError: If an argument is none of Horovod's.
     """
     _check_later(later)
+    passes = _checked_passes(backward_passes_per_step)
     settings = ReductionSettings(
-        name, device_dense, device_sparse, compression, sparse_as_dense, gradient_predivide_factor, op
+        name,
+        device_dense,
+        device_sparse,
+        compression,
+        sparse_as_dense,
+        gradient_predivide_factor,
+        op,
+        passes,
+        bool(average_aggregated_gradients),
     )
     if LEGACY:
         return legacy.distribute(optimizer, settings)
     _check_optimizer(optimizer)
+    _check_accumulates_once(optimizer, passes)
     attach(optimizer, settings)
-    if not isinstance(optimizer, keras.optimizers.LossScaleOptimizer):
-        reduce_before_finite_check()
+    reduce_before_finite_check()
     return optimizer
 
 
@@ -90,9 +112,10 @@ def DistributedOptimizerTF(
     device_sparse="",
     compression=Compression.none,
     sparse_as_dense=False,
-    *,
+    backward_passes_per_step=1,
     op=Average,
     gradient_predivide_factor=1.0,
+    average_aggregated_gradients=False,
     **later,
 ):
     """`DistributedOptimizer` with the argument order of `horovod.tensorflow`.
@@ -112,14 +135,14 @@ def DistributedOptimizerTF(
         sparse_as_dense,
         gradient_predivide_factor,
         op,
+        backward_passes_per_step,
+        average_aggregated_gradients,
         **later,
     )
 
 
 # Horovod's arguments that are not there yet, with the values that ask for nothing.
 _LATER = {
-    "backward_passes_per_step": (1,),
-    "average_aggregated_gradients": (False, True),  # means something with more than one pass only
     "num_groups": (0,),
     "groups": (None,),
     "scale_local_gradients": (True,),
@@ -132,9 +155,26 @@ def _check_later(arguments):
             raise TypeError(f"DistributedOptimizer() got an unexpected keyword argument {name!r}")
         if value not in _LATER[name]:
             raise NotImplementedError(
-                f"`{name}` is not there yet: only {name}={_LATER[name][0]!r} is accepted. Received: {name}={value!r}. "
-                "For several passes per update use the optimizer's own `gradient_accumulation_steps`."
+                f"`{name}` is not there yet: only {name}={_LATER[name][0]!r} is accepted. Received: {name}={value!r}."
             )
+
+
+def _checked_passes(passes):
+    if isinstance(passes, bool) or not hasattr(passes, "__index__") or passes < 1:
+        raise ValueError(
+            "`backward_passes_per_step` must be an integer of at least 1. "
+            f"Received: backward_passes_per_step={passes!r}."
+        )
+    return operator.index(passes)
+
+
+def _check_accumulates_once(optimizer, passes):
+    steps = innermost(optimizer).gradient_accumulation_steps
+    if passes > 1 and steps:
+        raise ValueError(
+            "Gradients can be accumulated by Keras or by hvd.DistributedOptimizer, not by both. Received: an optimizer "
+            f"with gradient_accumulation_steps={steps} and backward_passes_per_step={passes}. Leave one of them out."
+        )
 
 
 def _check_optimizer(optimizer):

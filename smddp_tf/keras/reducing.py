@@ -5,13 +5,21 @@ from __future__ import annotations
 import contextlib
 import functools
 import itertools
+import math
 import types
 from typing import Any, NamedTuple
 
+import tensorflow as tf
+
+from smddp_tf import basics
 from smddp_tf.compression import Compression
+from smddp_tf.keras import feeding
 from smddp_tf.keras._backend import keras
+from smddp_tf.keras.accumulation import Passes, innermost, stays_local
+from smddp_tf.keras.applying import apply_reduced
 from smddp_tf.reduce_op import Average
 from smddp_tf.reduction import GradientReducer
+from smddp_tf.sparse import densified
 
 # Tells the plans of several optimizers apart (a GAN has two). An optimizer is numbered when it first reduces, which
 # happens in the same order on all ranks; one that only rank 0 makes, to look into a checkpoint, takes no number.
@@ -31,10 +39,14 @@ class ReductionSettings(NamedTuple):
     sparse_as_dense: bool = False
     gradient_predivide_factor: float = 1.0
     op: int = Average
+    backward_passes_per_step: int = 1
+    average_aggregated_gradients: bool = False
 
 
 class Reduction:
     """The reducer of one optimizer object, and whether its gradients are already reduced.
+
+    `passes` adds up the gradients of several calls first; None where every call is an update.
 
     It hangs on the optimizer as a plain Python attribute that neither Keras nor TensorFlow tracks: it is in no saved
     file and no checkpoint.
@@ -42,7 +54,10 @@ class Reduction:
 
     def __init__(self, settings):
         self.settings = settings
+        count = settings.backward_passes_per_step
+        self.passes = Passes(count, settings.average_aggregated_gradients) if count > 1 else None
         self._paused = False
+        self._window = None
         self._reducer = None
         self._new_reducer("unused")  # refuses wrong settings now, not when training begins
 
@@ -50,36 +65,73 @@ class Reduction:
         if self._paused:
             return grads
         if self._reducer is None:
-            self._reducer = self._new_reducer(f"{self.settings.name or 'optimizer'}.{next(_numbers)}")
+            key = f"{self.settings.name or 'optimizer'}.{next(_numbers)}"
+            self._reducer = self._new_reducer(key, **self._range_of_float16(variables))
         # Float8 layers pass new scales off as gradients; they describe this rank's own numbers and stay here.
-        local = {i for i, variable in enumerate(variables) if getattr(variable, "overwrite_with_gradient", False)}
-        reduced = self._reducer([None if i in local else grad for i, grad in enumerate(grads)], variables)
+        local = {i for i, variable in enumerate(variables) if stays_local(variable)}
+        shared = [None if i in local else grad for i, grad in enumerate(grads)]
+        feeder = feeding.current()
+        if feeder is None:
+            reduced = self._reducer(shared, variables)
+        else:
+            reduced = feeder.reduced(self._reducer, shared, variables, self.settings.op, self._window)
         return [grads[i] if i in local else grad for i, grad in enumerate(reduced)]
 
-    def _new_reducer(self, key):
-        arguments = self.settings._asdict()
-        del arguments["name"]
+    def _new_reducer(self, key, **changed):
+        arguments = {**self.settings._asdict(), **changed}
+        for ours in ("name", "backward_passes_per_step", "average_aggregated_gradients"):
+            del arguments[ours]
         return GradientReducer(key, **arguments)
+
+    def _range_of_float16(self, variables):
+        """Divides before the sum where gradients are float16: the sum of several could overflow, their mean cannot.
+
+        By a power of two, which costs float32 gradients of the same optimizer no accuracy. Not for a float16 *wire*
+        (`Compression.fp16`), where small float32 gradients would be lost.
+        """
+        narrow = any(tf.as_dtype(variable.dtype) == tf.float16 for variable in variables)
+        if not narrow or self.settings.op != Average or self.settings.gradient_predivide_factor != 1.0:
+            return {}
+        return {"gradient_predivide_factor": float(2 ** math.ceil(math.log2(basics.size())))}
+
+    def dense(self, grads, variables):
+        """Returns `grads` as dense tensors, which is what can be added up over several passes.
+
+        Raises:
+            ValueError: There are `tf.IndexedSlices`, and `sparse_as_dense` was not asked for.
+        """
+        for grad, variable in zip(grads, variables):
+            if isinstance(grad, tf.IndexedSlices) and not self.settings.sparse_as_dense:
+                name = getattr(variable, "path", variable.name)
+                raise ValueError(
+                    "`backward_passes_per_step` adds up gradients, so they must be dense. Received: "
+                    f"backward_passes_per_step={self.settings.backward_passes_per_step} and tf.IndexedSlices for "
+                    f"variable {name!r}. Give `sparse_as_dense=True` to hvd.DistributedOptimizer."
+                )
+        return [
+            densified(grad, tf.TensorShape(variable.shape)) if isinstance(grad, tf.IndexedSlices) else grad
+            for grad, variable in zip(grads, variables)
+        ]
+
+    def open_window(self):
+        """Returns what counts the passes that this rank feeds, for an optimizer with several passes per update."""
+        if self._window is None:
+            self._window = feeding.Window()
+        return self._window
+
+    @property
+    def is_paused(self):
+        """True while gradients pass through."""
+        return self._paused
 
     @contextlib.contextmanager
     def paused(self):
         """Inside, gradients pass through: somebody further out has reduced them."""
-        self._paused = True
+        before, self._paused = self._paused, True
         try:
             yield
         finally:
-            self._paused = False
-
-
-def reduced_gradients(optimizer, grads, trainable_variables):
-    """Returns `grads` reduced over all ranks; what `Optimizer.apply` refuses is left to its own error."""
-    grads = list(grads)
-    if trainable_variables is None:
-        variables = optimizer._trainable_variables if optimizer.built else []
-        if len(variables) != len(grads):
-            return grads
-        return reduction_of(optimizer)(grads, variables)
-    return reduction_of(optimizer)(grads, list(trainable_variables)) if grads else grads
+            self._paused = before
 
 
 def reduction_of(optimizer):
@@ -93,11 +145,18 @@ def reduction_of(optimizer):
 
 
 def attach(optimizer, settings):
-    """Makes `optimizer` reduce with `settings`: changes its class in place, which keeps its state."""
+    """Makes `optimizer` reduce with `settings`: changes its class in place, which keeps its state.
+
+    With a `LossScaleOptimizer` the one inside shares the reduction, because clipping and accumulation happen there.
+    """
+    from smddp_tf.keras.fit_guard import guard_fit  # which asks this module which optimizers are wrapped
+
+    guard_fit()
     reduction = Reduction(settings)
-    # `object.__setattr__` goes past Keras's and TensorFlow's tracking.
-    object.__setattr__(optimizer, "__class__", wrap_class(type(optimizer)))
-    object.__setattr__(optimizer, "_smddp_reduction", reduction)
+    for each in {id(o): o for o in (optimizer, innermost(optimizer))}.values():
+        # `object.__setattr__` goes past Keras's and TensorFlow's tracking.
+        object.__setattr__(each, "__class__", wrap_class(type(each)))
+        object.__setattr__(each, "_smddp_reduction", reduction)
     return reduction
 
 
@@ -119,15 +178,26 @@ def wrap_class(optimizer_class):
 
 
 def _new_class(optimizer_class):
-    """Overrides `apply`, the one hook that every Keras 3 optimizer has; `fit`, `apply_gradients` and loops end in it.
+    """Overrides the hooks that every Keras 3 has. `fit`, `apply_gradients` and loops all end in `apply`.
 
     Reducing there, before the wrapped class sees the gradients, makes clipping, weight decay, EMA and the finite check
     of a `LossScaleOptimizer` work on the same numbers on every rank.
+
+    An optimizer with `gradient_accumulation_steps` is left to accumulate on each rank and reduces where Keras updates.
+    Keras 3.3 clips every pass, later ones clip the mean of the passes; here clipping waits for the reduction.
     """
 
     def apply(self, grads, trainable_variables=None):
-        reduced = reduced_gradients(self, grads, trainable_variables)
-        return optimizer_class.apply(self, reduced, trainable_variables)
+        plain = functools.partial(optimizer_class.apply, self)
+        apply_reduced(self, reduction_of(self), plain, grads, trainable_variables)
+
+    def _clip_gradients(self, grads):
+        return grads if self.gradient_accumulation_steps else optimizer_class._clip_gradients(self, grads)
+
+    def _backend_update_step(self, grads, trainable_variables, learning_rate):
+        if self.gradient_accumulation_steps:
+            grads = optimizer_class._clip_gradients(self, reduction_of(self)(grads, trainable_variables))
+        optimizer_class._backend_update_step(self, grads, trainable_variables, learning_rate)
 
     def __reduce__(self):
         # Keras pickles an optimizer as a saved file plus a method of its class. Our class cannot be imported by name,
@@ -141,6 +211,8 @@ def _new_class(optimizer_class):
         "__doc__": optimizer_class.__doc__,
         _WRAPS: optimizer_class,
         "apply": functools.update_wrapper(apply, optimizer_class.apply),
+        "_clip_gradients": _clip_gradients,
+        "_backend_update_step": _backend_update_step,
         "__reduce__": __reduce__,
     }
     # A single base and no slots: instances have the same memory layout, so `__class__` can be assigned.

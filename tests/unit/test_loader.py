@@ -162,3 +162,10 @@ def import_error(program: str, folder: Path, *flags: str) -> str:
     )
     assert done.returncode == 1, done.stdout + done.stderr
     return done.stderr[done.stderr.index("ImportError:") :]
+
+
+def test_a_build_without_xla_says_what_to_use_instead(monkeypatch, tmp_path):
+    monkeypatch.setattr(_loader, "op_library", lambda: "the ops")
+    monkeypatch.setattr(_loader, "_XLA_LIBRARY", tmp_path / "libsmddp_tf_xla.so")
+    with pytest.raises(ImportError, match="inside functions compiled by XLA(.|\n)*Use jit_compile=False"):
+        _loader.xla_library.__wrapped__()

@@ -6,6 +6,8 @@
 //             reduce_op      number of smddp::ReduceOp
 //             *_bits         bits of a float64 (ops/collective_kernel.h)
 //             wire_dtype     what wider floating tensors are cast to on their way; '' for none
+#include <string>
+
 #include "absl/status/status.h"
 #include "tensorflow/core/framework/common_shape_fns.h"
 #include "tensorflow/core/framework/op.h"
@@ -14,6 +16,7 @@
 namespace smddp::ops {
 namespace {
 
+using tensorflow::shape_inference::DimensionHandle;
 using tensorflow::shape_inference::InferenceContext;
 using tensorflow::shape_inference::ShapeHandle;
 
@@ -29,6 +32,27 @@ absl::Status GatheredShape(InferenceContext* context) {
   TF_RETURN_IF_ERROR(context->WithRankAtLeast(context->input(0), 1, &shape));
   TF_RETURN_IF_ERROR(context->ReplaceDim(shape, 0, context->UnknownDim(), &shape));
   context->set_output(0, shape);
+  return absl::OkStatus();
+}
+
+// Output i has the shape of input i, of an allgather with one such block for every rank; the last output is the token.
+absl::Status CompiledShapes(InferenceContext* context) {
+  std::string kind;
+  int ranks = 1;
+  TF_RETURN_IF_ERROR(context->GetAttr("kind", &kind));
+  TF_RETURN_IF_ERROR(context->GetAttr("gathered_ranks", &ranks));
+  const int tensors = context->num_outputs() - 1;
+  for (int index = 0; index < tensors; ++index) {
+    ShapeHandle shape = context->input(index);
+    if (kind == "allgather") {
+      DimensionHandle rows;
+      TF_RETURN_IF_ERROR(context->WithRankAtLeast(shape, 1, &shape));
+      TF_RETURN_IF_ERROR(context->Multiply(context->Dim(shape, 0), ranks, &rows));
+      TF_RETURN_IF_ERROR(context->ReplaceDim(shape, 0, rows, &shape));
+    }
+    context->set_output(index, shape);
+  }
+  context->set_output(tensors, context->Scalar());
   return absl::OkStatus();
 }
 
@@ -97,5 +121,32 @@ REGISTER_OP("SmddpBarrier")
     .SetIsDistributedCommunication()
     .SetShapeFn(tensorflow::shape_inference::NoOutputs)
     .Doc("Waits until every rank has come here.");
+
+REGISTER_OP("SmddpCompiledCollective")
+    .Input("tensors: T")
+    .Input("after: A")
+    .Output("results: T")
+    .Output("token: int32")
+    .Attr(
+        "T: list({uint8, int8, int16, int32, int64, uint16, uint32, uint64, half, bfloat16, float, double, bool, "
+        "complex64, complex128}) >= 1")
+    .Attr("A: list(type) >= 0")
+    .Attr("kind: {'reduce_gradients', 'allreduce', 'broadcast', 'allgather'}")
+    .Attr("tensor_name: string")
+    .Attr("plan: int = 0")
+    .Attr("indices: list(int) = []")
+    .Attr("reduce_op: int = 0")
+    .Attr("prescale_bits: int = 0")
+    .Attr("postscale_bits: int = 0")
+    .Attr("wire_dtype: {'', 'float16', 'bfloat16'} = ''")
+    .Attr("root_rank: int = 0")
+    .Attr("gathered_ranks: int >= 1 = 1")
+    .SetIsStateful()
+    .SetIsDistributedCommunication()
+    .SetShapeFn(CompiledShapes)
+    .Doc(
+        "Any of the above inside a function that XLA compiles. XLA runs independent ops in an order of its own, so "
+        "each "
+        "takes something of the one before it as `after` and gives a `token`; neither holds a value that matters.");
 
 }  // namespace smddp::ops

@@ -11,7 +11,9 @@ from smddp_tf import ops
 from smddp_tf.basics import rank, size
 from smddp_tf.functions import allgather_object
 from smddp_tf.keras._backend import keras
-from smddp_tf.reduce_op import Average
+from smddp_tf.keras.fit_guard import guard_fit
+from smddp_tf.keras.step_hooks import hooks_of
+from smddp_tf.reduce_op import Average, Sum
 
 _NAME = "smddp_tf.keras.metrics"
 
@@ -24,7 +26,10 @@ class MetricAverageCallback(keras.callbacks.Callback):
     every rank. `History` and the progress bar come last and see it too. Validation metrics (`val_...`) are included, so
     either all ranks validate or none does.
 
-    The mean is unweighted: give all ranks equally many samples, or accept that a sample on a rank with few counts more.
+    The mean is unweighted, as Horovod's: with unequal numbers of samples, one on a rank with few counts more. With
+    `weighted=True` each rank's value counts by the samples the rank has seen in the epoch, in training or, for
+    `val_...`, in validation. That is exact for values that are means over samples (loss, accuracy); it is not for
+    others (AUC, recall): see `hvd.evaluate` for those.
 
     Example:
 
@@ -32,11 +37,15 @@ class MetricAverageCallback(keras.callbacks.Callback):
 
     Args:
         device: Taken for compatibility with Horovod; has no effect.
+        weighted: Boolean, whether samples count instead of ranks. Defaults to `False`.
     """
 
-    def __init__(self, device=""):
+    def __init__(self, device="", *, weighted=False):
         super().__init__()
         del device
+        self.counts_samples = weighted
+        if weighted:
+            guard_fit()
 
     def on_epoch_end(self, epoch, logs=None):
         """Averages `logs` in place; all numeric entries travel as one tensor, in the order of their sorted names."""
@@ -47,12 +56,24 @@ class MetricAverageCallback(keras.callbacks.Callback):
         if not values:
             return
         flat = np.concatenate([np.ravel(value) for value in values.values()])
-        mean = ops.allreduce(tf.constant(flat, tf.float64), op=Average, name=_NAME).numpy()
+        if self.counts_samples:
+            mean = _weighted_mean(flat, np.concatenate([np.full(v.size, self._samples(k)) for k, v in values.items()]))
+        else:
+            mean = ops.allreduce(tf.constant(flat, tf.float64), op=Average, name=_NAME).numpy()
         first = 0
         for key, value in values.items():
             piece = mean[first : first + value.size]
             logs[key] = float(piece[0]) if value.ndim == 0 else piece.reshape(value.shape)
             first += value.size
+
+    def _samples(self, key):
+        return float(hooks_of(self.model, "test" if key.startswith("val_") else "train").samples)
+
+
+def _weighted_mean(values, weights):
+    values = np.where(weights > 0, values, 0.0)  # what a rank without samples has to say may be NaN
+    sums = ops.allreduce(tf.constant(np.stack([values * weights, weights])), op=Sum, name=f"{_NAME}.weighted").numpy()
+    return sums[0] / np.maximum(sums[1], 1.0)
 
 
 def _numeric_entries(logs):

@@ -1,0 +1,5 @@
+"""Data for many ranks: every rank its part, and the same number of steps for all."""
+
+from smddp_tf.data.sharding import shard
+
+__all__ = ["shard"]

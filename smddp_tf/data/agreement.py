@@ -1,0 +1,62 @@
+"""What the ranks must agree on before they share data out: who they are, the same data, and one seed."""
+
+from __future__ import annotations
+
+import random
+from typing import Any, NamedTuple
+
+from smddp_tf import basics
+from smddp_tf.objects import allgather_object
+
+__all__ = ["World", "agree", "world"]
+
+
+class World(NamedTuple):
+    """This rank among all. `is_real`: the ranks of the job, which can be asked; else numbers from the caller."""
+
+    rank: int
+    size: int
+    is_real: bool
+
+
+def world(rank: int | None, size: int | None) -> World:
+    """The caller's numbers, or those of the job."""
+    if rank is None and size is None:
+        return World(basics.rank(), basics.size(), True)
+    if rank is None or size is None or not 0 <= rank < size:
+        raise ValueError(
+            "`rank` and `size` must be given together, with 0 <= rank < size. "
+            f"Received: rank={rank!r}, size={size!r}. Leave both out to take the ranks of the job."
+        )
+    return World(rank, size, False)
+
+
+def agree(who: World, what: dict[str, Any], shuffled: bool, seed: int | None) -> int | None:
+    """Returns the seed that all ranks use, rank 0's; None without shuffling.
+
+    Args:
+        what: what must be the same on all ranks, such as the number of samples; name to value.
+
+    Raises:
+        ValueError: the ranks differ in `what`. Raised on every rank.
+    """
+    if not who.is_real and shuffled and seed is None and who.size > 1:
+        raise ValueError("Shuffling with `rank` and `size` given needs a `seed` too: there is nobody to agree with.")
+    if shuffled and seed is None:
+        seed = random.SystemRandom().getrandbits(32)  # not the generator that the user may have seeded
+    if who.is_real and who.size > 1:
+        of_ranks = allgather_object((what, seed), name="smddp_tf.data.shard")
+        _check_same([theirs for theirs, _ in of_ranks], who.rank)
+        seed = of_ranks[0][1]
+    return seed if shuffled else None
+
+
+def _check_same(of_ranks: list[dict[str, Any]], rank: int) -> None:
+    for other, theirs in enumerate(of_ranks):
+        for name, value in of_ranks[0].items():
+            if theirs.get(name) != value:
+                raise ValueError(
+                    "`shard` needs the same data and arguments on all ranks. "
+                    f"Received: {name}={value!r} on rank 0 and {name}={theirs.get(name)!r} on rank {other} "
+                    f"(this is rank {rank}). Give every rank the whole data; `shard` takes its part."
+                )

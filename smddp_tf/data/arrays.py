@@ -1,0 +1,60 @@
+"""Structures of arrays with the same first dimension, such as (x, y) or {"images": x, "sizes": s}."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import numpy as np
+
+__all__ = ["first_dimension", "is_array_structure", "rows"]
+
+
+def is_array_structure(data: Any) -> bool:
+    """True for an array, and for tuples, lists and dicts of such; None may stand for an absent array."""
+    leaves = _leaves(data)
+    return any(leaf is not None for leaf in leaves) and all(leaf is None or _is_array(leaf) for leaf in leaves)
+
+
+def first_dimension(data: Any) -> int:
+    """The number of rows of all arrays; a ValueError where they differ."""
+    lengths = [int(leaf.shape[0]) for leaf in _leaves(data) if leaf is not None]
+    if len(set(lengths)) != 1:
+        raise ValueError(f"All arrays must have the same first dimension, the number of samples. Received: {lengths}.")
+    return lengths[0]
+
+
+def rows(data: Any, indices: np.ndarray) -> Any:
+    """The same structure with the rows `indices` of every array, in that order."""
+    return _mapped(lambda array: _rows_of(array, indices), data)
+
+
+def _is_array(leaf: Any) -> bool:
+    return hasattr(leaf, "__getitem__") and len(getattr(leaf, "shape", None) or ()) > 0
+
+
+def _rows_of(array: Any, indices: np.ndarray) -> Any:
+    if array is None:
+        return None
+    if hasattr(array, "iloc"):  # a table or column of pandas
+        return array.iloc[indices]
+    if isinstance(array, np.ndarray) or not hasattr(array, "numpy"):
+        return array[indices]
+    return array.numpy()[indices]  # a tensor
+
+
+def _leaves(data: Any) -> list[Any]:
+    if isinstance(data, Mapping):
+        return [leaf for part in data.values() for leaf in _leaves(part)]
+    if isinstance(data, (tuple, list)):
+        return [leaf for part in data for leaf in _leaves(part)]
+    return [data]
+
+
+def _mapped(function: Callable[[Any], Any], data: Any) -> Any:
+    if isinstance(data, Mapping):
+        return {key: _mapped(function, part) for key, part in data.items()}
+    if isinstance(data, (tuple, list)):
+        parts = [_mapped(function, part) for part in data]
+        return type(data)(*parts) if hasattr(data, "_fields") else type(data)(parts)
+    return function(data)

@@ -1,0 +1,59 @@
+"""Who gets which items: index arithmetic only, no communication and no TensorFlow.
+
+Items are dealt out like cards: the item at position p of an epoch's order goes to rank p mod size. So the n-th batches
+of all ranks are together the n-th batch of one process with a batch `size` times as large.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+__all__ = ["EVEN", "Partition", "dealt", "order_of_epoch", "part_length", "total_length"]
+
+EVEN = ("pad", "drop", None)
+
+
+def total_length(count: int, size: int, even: str | None) -> int:
+    """How many items all ranks get together. `even`: "pad" rounds up to a multiple of `size`, "drop" down."""
+    if even == "pad":
+        return -(-count // size) * size
+    return count // size * size if even == "drop" else count
+
+
+def part_length(count: int, rank: int, size: int, even: str | None) -> int:
+    """How many items `rank` gets."""
+    return len(range(rank, total_length(count, size, even), size))
+
+
+def order_of_epoch(count: int, seed: int | None, epoch: int) -> np.ndarray:
+    """The order of all items in an epoch: as they are without a seed, else a permutation that (seed, epoch) decide."""
+    if seed is None:
+        return np.arange(count)
+    return np.random.default_rng([seed, epoch]).permutation(count)
+
+
+def dealt(order: np.ndarray, rank: int, size: int, even: str | None) -> np.ndarray:
+    """The items of `rank`, in order. To pad, the order begins anew, as often as it takes."""
+    if len(order) == 0:
+        return order
+    return np.resize(order, total_length(len(order), size, even))[rank::size]
+
+
+@dataclass(frozen=True)
+class Partition:
+    """How `count` items are shared out. `seed` None: always in their own order."""
+
+    count: int
+    rank: int
+    size: int
+    even: str | None = "pad"
+    seed: int | None = None
+
+    def __len__(self) -> int:
+        return part_length(self.count, self.rank, self.size, self.even)
+
+    def indices(self, epoch: int = 0) -> np.ndarray:
+        """This rank's items in an epoch, in order: int64 array of shape (len(self),)."""
+        return dealt(order_of_epoch(self.count, self.seed, epoch), self.rank, self.size, self.even)

@@ -1,0 +1,115 @@
+"""`keras.utils.PyDataset`s that hold one rank's part and go on to the next epoch's order by themselves."""
+
+from __future__ import annotations
+
+import threading
+from typing import Any
+
+import keras
+
+from smddp_tf.data import arrays
+from smddp_tf.data.partition import Partition
+
+__all__ = ["ArrayBatches", "SharedBatches"]
+
+
+class _OnePart(keras.utils.PyDataset):
+    """What the two have in common: the part, and the epoch.
+
+    Attributes:
+        epoch: the epoch whose order holds, counted from 0. Set it (on all ranks) to resume in the middle.
+    """
+
+    def __init__(self, partition: Partition, **settings: Any) -> None:
+        super().__init__(**settings)
+        self._partition = partition
+        self._shuffles = partition.seed is not None
+        self._counting_threads = {threading.get_ident(), threading.main_thread().ident}
+        self.epoch = 0
+
+    @property
+    def epoch(self) -> int:
+        return self._epoch
+
+    @epoch.setter
+    def epoch(self, value: int) -> None:
+        self._epoch = value
+        self._indices = self._partition.indices(value)
+
+    def on_epoch_end(self) -> None:
+        # Where Keras loads with several workers, a thread of its own may call this once more, or not, by chance of
+        # timing. Such calls must not count: all ranks have to be in the same epoch.
+        if self._shuffles and threading.get_ident() in self._counting_threads:
+            self.epoch += 1
+
+    def __getstate__(self) -> dict[str, Any]:  # worker processes count no epochs
+        return {**self.__dict__, "_counting_threads": set()}
+
+
+class ArrayBatches(_OnePart):
+    """Batches of this rank's rows of arrays."""
+
+    def __init__(self, data: Any, batch_size: int, partition: Partition) -> None:
+        super().__init__(partition)
+        self._data = data
+        self._batch_size = batch_size
+
+    def __len__(self) -> int:
+        return -(-len(self._partition) // self._batch_size)
+
+    def __getitem__(self, index: int) -> Any:
+        first = index * self._batch_size
+        return arrays.rows(self._data, self._indices[first : first + self._batch_size])
+
+
+class SharedBatches(_OnePart):
+    """This rank's batches of a PyDataset of the user's."""
+
+    def __init__(self, source: keras.utils.PyDataset, partition: Partition) -> None:
+        super().__init__(
+            partition,
+            workers=source.workers,
+            use_multiprocessing=source.use_multiprocessing,
+            max_queue_size=source.max_queue_size,
+        )
+        self._source = source
+
+    def __len__(self) -> int:
+        return len(self._partition)
+
+    def __getitem__(self, index: int) -> Any:
+        return self._source[int(self._indices[index])]
+
+    def on_epoch_begin(self) -> None:
+        if hasattr(self._source, "on_epoch_begin"):  # not in Keras 3.3
+            self._source.on_epoch_begin()
+
+    def on_epoch_end(self) -> None:
+        self._source.on_epoch_end()
+        super().on_epoch_end()
+
+
+class EndlessBatches(keras.utils.PyDataset):
+    """Every size-th batch of a PyDataset without end."""
+
+    def __init__(self, source: keras.utils.PyDataset, rank: int, size: int) -> None:
+        super().__init__(
+            workers=source.workers,
+            use_multiprocessing=source.use_multiprocessing,
+            max_queue_size=source.max_queue_size,
+        )
+        self._source, self._rank, self._size = source, rank, size
+
+    @property
+    def num_batches(self) -> None:
+        return None
+
+    def __getitem__(self, index: int) -> Any:
+        return self._source[index * self._size + self._rank]
+
+    def on_epoch_begin(self) -> None:
+        if hasattr(self._source, "on_epoch_begin"):
+            self._source.on_epoch_begin()
+
+    def on_epoch_end(self) -> None:
+        self._source.on_epoch_end()

@@ -1,0 +1,167 @@
+"""shard: one rank's part of the data, whatever holds them."""
+
+from __future__ import annotations
+
+import sys
+from typing import Any
+
+from smddp_tf.data import arrays
+from smddp_tf.data.agreement import World, agree, world
+from smddp_tf.data.partition import EVEN, Partition
+
+__all__ = ["shard"]
+
+
+def shard(
+    dataset: Any,
+    *,
+    even: str | None = "pad",
+    shuffle: bool | int = False,
+    seed: int | None = None,
+    batch_size: int | None = None,
+    rank: int | None = None,
+    size: int | None = None,
+) -> Any:
+    """Returns this rank's part of data that every rank has in full.
+
+    Item p goes to rank p mod size, so the n-th batches of all ranks are together the n-th batch of one process with a
+    batch `size` times as large. By default every rank gets the same number of items, so that all make the same number
+    of steps. With `shuffle` all ranks draw from one permutation, a new one in each epoch: no item is seen twice or left
+    out, which shuffling on each rank before the data are cut would do.
+
+    All ranks must call it, with the same data and arguments: they compare them, and share rank 0's seed.
+
+    Example:
+    >>> dataset = hvd.data.shard(tf.data.Dataset.from_tensor_slices((x, y)), shuffle=10_000).batch(32)
+    >>> model.fit(hvd.data.shard((x, y), batch_size=32, shuffle=True), shuffle=False)
+    >>> x, y = hvd.data.shard((x, y))
+    >>> model.fit(hvd.data.shard(my_py_dataset, shuffle=True))
+
+    Args:
+        dataset: what holds the data:
+
+            - a `tf.data.Dataset`: its elements are dealt out. Shard samples and batch them afterwards; of a batched
+              dataset each rank gets whole batches, among which the smaller last one may be. Where the number of
+              elements is unknown, `even` applies to the last group of `size` elements. A dataset without end needs no
+              `even`; give `steps_per_epoch` to `fit`.
+            - arrays, alone or in tuples, lists and dicts, all with the same first dimension: rows are dealt out.
+            - a `keras.utils.PyDataset`: batches are dealt out. The result has the same workers and queue.
+        even: what to do when the items cannot be shared evenly. `"pad"`: some ranks get items from the start again.
+            `"drop"`: the last items are left out (in a shuffled epoch, other ones each time). `None`: some ranks get
+            one item more than others. Defaults to `"pad"`.
+        shuffle: bool, or for a `tf.data.Dataset` the number of elements to draw from (the buffer of
+            `Dataset.shuffle`), where `True` means all. Defaults to `False`.
+        seed: integer that decides the order. Defaults to a random one of rank 0.
+        batch_size: for arrays only: makes the result a `keras.utils.PyDataset` of batches, whose order is drawn anew
+            in every epoch (its attribute `epoch` can be set to resume). Without it, arrays come back, shuffled once.
+        rank: take the part of this rank of `size` ranks, without asking anybody. Defaults to this process's rank.
+        size: the number of parts. Defaults to the number of ranks.
+
+    Returns:
+        A `tf.data.Dataset`, arrays in the structure given, or a `keras.utils.PyDataset`.
+
+    Raises:
+        TypeError: `dataset` is none of these.
+        ValueError: an argument is not possible, arrays differ in their first dimension, or ranks differ in their data
+            or arguments (raised on every rank).
+    """
+    _check(even, shuffle, batch_size)
+    who = world(rank, size)
+    how = _Request(who, even, shuffle, seed, batch_size)
+    if _is_instance(dataset, "tensorflow", "data.Dataset"):
+        return _shard_tf_dataset(dataset, how)
+    if _is_instance(dataset, "keras", "utils.PyDataset"):
+        return _shard_py_dataset(dataset, how)
+    if arrays.is_array_structure(dataset):
+        return _shard_arrays(dataset, how)
+    raise TypeError(
+        "`dataset` must be a tf.data.Dataset, a keras.utils.PyDataset, or an array (or a tuple, list or dict of "
+        f"arrays). Received: an object of type {type(dataset).__module__}.{type(dataset).__name__}. A Python generator "
+        "can be wrapped with tf.data.Dataset.from_generator; lists of numbers are made arrays by np.asarray."
+    )
+
+
+class _Request:
+    """The arguments of `shard` apart from the data."""
+
+    def __init__(self, who: World, even: str | None, shuffle: bool | int, seed: int | None, batch_size: int | None):
+        self.who = who
+        self.even = even
+        self.shuffle = shuffle
+        self.seed = seed
+        self.batch_size = batch_size
+
+    def partition(self, kind: str, count: int) -> Partition:
+        """Agrees with the other ranks and returns how `count` items are shared out."""
+        return Partition(count, self.who.rank, self.who.size, self.even, self.agreed_seed(kind, count))
+
+    def agreed_seed(self, kind: str, count: int | None) -> int | None:
+        arguments = {"even": self.even, "shuffle": self.shuffle, "batch_size": self.batch_size}
+        return agree(self.who, {"dataset": kind, "items": count, **arguments}, self.shuffle is not False, self.seed)
+
+    def refuse_batch_size(self, advice: str) -> None:
+        if self.batch_size is not None:
+            raise ValueError(f"`batch_size` is for arrays. Received: batch_size={self.batch_size}. {advice}")
+
+
+def _shard_tf_dataset(dataset: Any, how: _Request) -> Any:
+    from smddp_tf.data import tf_datasets
+
+    how.refuse_batch_size("Batch the result: shard(dataset).batch(...).")
+    length = tf_datasets.known_length(dataset)
+    if how.shuffle is True and (length is None or length < 0):
+        raise ValueError(
+            "shuffle=True draws from all elements, whose number this dataset does not tell. "
+            f"Received: a dataset {'without end' if length else 'of unknown length'}. "
+            "Pass the number of elements to draw from, for example shuffle=10_000."
+        )
+    seed = how.agreed_seed("tf.data.Dataset", length)
+    buffer_size = None if how.shuffle is True else int(how.shuffle)
+    return tf_datasets.part_of(dataset, how.who.rank, how.who.size, how.even, seed, buffer_size)
+
+
+def _shard_py_dataset(dataset: Any, how: _Request) -> Any:
+    from smddp_tf.data import py_datasets
+
+    how.refuse_batch_size("A PyDataset has batches already.")
+    _refuse_buffer(how.shuffle)
+    if dataset.num_batches is None:
+        if how.shuffle:
+            raise ValueError("A PyDataset without end (num_batches is None) has no order to shuffle: shuffle=False.")
+        how.agreed_seed("endless PyDataset", None)
+        return py_datasets.EndlessBatches(dataset, how.who.rank, how.who.size)
+    return py_datasets.SharedBatches(dataset, how.partition("PyDataset", dataset.num_batches))
+
+
+def _shard_arrays(data: Any, how: _Request) -> Any:
+    _refuse_buffer(how.shuffle)
+    partition = how.partition("arrays", arrays.first_dimension(data))
+    if how.batch_size is None:
+        return arrays.rows(data, partition.indices())
+    from smddp_tf.data.py_datasets import ArrayBatches
+
+    return ArrayBatches(data, how.batch_size, partition)
+
+
+def _check(even: str | None, shuffle: bool | int, batch_size: int | None) -> None:
+    if even not in EVEN:
+        raise ValueError(f'`even` must be "pad", "drop" or None. Received: even={even!r}.')
+    if not isinstance(shuffle, (bool, int)) or (not isinstance(shuffle, bool) and shuffle < 1):
+        raise ValueError(f"`shuffle` must be a bool or a positive number of elements. Received: shuffle={shuffle!r}.")
+    if batch_size is not None and (isinstance(batch_size, bool) or not isinstance(batch_size, int) or batch_size < 1):
+        raise ValueError(f"`batch_size` must be a positive integer. Received: batch_size={batch_size!r}.")
+
+
+def _refuse_buffer(shuffle: bool | int) -> None:
+    if not isinstance(shuffle, bool):
+        raise ValueError(
+            f"A number of elements to shuffle is for a tf.data.Dataset. Received: shuffle={shuffle}. Use shuffle=True."
+        )
+
+
+def _is_instance(thing: Any, package: str, path: str) -> bool:
+    """`isinstance(thing, package.path)`, without importing a package that has made no `thing`."""
+    found: Any = sys.modules.get(package)
+    for name in path.split("."):
+        found = getattr(found, name, None)
+    return isinstance(found, type) and isinstance(thing, found)

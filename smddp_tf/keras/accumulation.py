@@ -1,0 +1,172 @@
+"""Several passes for one update: gradients are added up on each rank, and only the sums travel.
+
+Keras and Horovod each have such a setting. They count differently, so both are here: `KerasWindow` works with the
+accumulators of an optimizer made with `gradient_accumulation_steps`, `Passes` has its own, for
+`backward_passes_per_step`. Which pass ends a window is decided by a counter that is equal on all ranks.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import tensorflow as tf
+
+from smddp_tf.keras._backend import keras
+
+__all__ = ["KerasWindow", "Passes", "innermost", "iterations_of", "stays_local"]
+
+_NARROW = (tf.float16, tf.bfloat16)  # summed in float32
+
+
+def innermost(optimizer: Any) -> Any:
+    """The optimizer that updates the weights: what a `LossScaleOptimizer` is around, or `optimizer` itself."""
+    while isinstance(optimizer, keras.optimizers.LossScaleOptimizer):
+        optimizer = optimizer.inner_optimizer
+    return optimizer
+
+
+def iterations_of(optimizer: Any) -> Any:
+    """The variable that counts an optimizer's calls; since Keras 3.5 `iterations` may be a quotient of it."""
+    counter = getattr(optimizer, "_iterations", None)
+    return optimizer.iterations if counter is None else counter
+
+
+def stays_local(variable: Any) -> bool:
+    """True for the scales of float8 layers: their "gradients" are new values that describe one rank's own numbers."""
+    return bool(getattr(variable, "overwrite_with_gradient", False))
+
+
+class Passes:
+    """Adds up the gradients of `count` calls on this rank, then hands the sums on: `backward_passes_per_step`.
+
+    The sums are in variables that neither the optimizer nor the model knows: no file, no checkpoint and no broadcast
+    contains them. Gradients of 16 bits are summed in float32.
+
+    Args:
+        count: int, at least 2.
+        average: bool, hands on the mean of the calls instead of their sum.
+    """
+
+    def __init__(self, count: int, average: bool) -> None:
+        self._count = count
+        self._average = average
+        self._done: tf.Variable | None = None  # calls since the last update; the same on all ranks
+        self._sums: dict[int, tuple[Any, tf.Variable]] = {}  # by id of the variable, which is kept alive with it
+
+    def apply(
+        self,
+        grads: Sequence[Any],
+        variables: Sequence[Any],
+        update: Callable[[list[Any]], Any],
+        skip: Callable[[], Any],
+    ) -> None:
+        """Calls `update(sums)` in every `count`-th call and `skip()` in the others.
+
+        Inside a graph both are traced, as branches of one `tf.cond`: they must not create variables.
+        """
+        grads = [None if grad is None else tf.convert_to_tensor(grad) for grad in grads]
+        sums = [None if grad is None else self._sum_for(var, grad.dtype) for grad, var in zip(grads, variables)]
+        if self._done is None:
+            with tf.init_scope():
+                self._done = tf.Variable(0, trainable=False, dtype=tf.int64, name="passes_done")
+        done = self._done
+        totals = [_combined(grad, kept, var) for grad, kept, var in zip(grads, sums, variables)]
+
+        def finish() -> tf.Tensor:
+            handed_on = [self._handed_on(t, g, v) for t, g, v in zip(totals, grads, variables)]
+            for _, kept in self._sums.values():
+                kept.assign(tf.zeros_like(kept))
+            done.assign(0)
+            update(handed_on)
+            return tf.identity(done)  # XLA keeps in order what has results
+
+        def keep() -> tf.Tensor:
+            for total, kept in zip(totals, sums):
+                if kept is not None:
+                    kept.assign(total)
+            done.assign_add(1)
+            skip()
+            return tf.identity(done)
+
+        tf.cond(done >= self._count - 1, finish, keep)
+
+    def _sum_for(self, variable: Any, dtype: tf.DType) -> tf.Variable:
+        if id(variable) not in self._sums:
+            with tf.init_scope():
+                zeros = tf.zeros(variable.shape, tf.float32 if dtype in _NARROW else dtype)
+                self._sums[id(variable)] = variable, tf.Variable(zeros, trainable=False, name="passes_sum")
+        return self._sums[id(variable)][1]
+
+    def _handed_on(self, total: Any, grad: Any, variable: Any) -> Any:
+        if grad is None:
+            return None
+        if self._average and not stays_local(variable):
+            total /= self._count
+        return tf.cast(total, grad.dtype)
+
+
+def _combined(grad: Any, kept: Any, variable: Any) -> Any:
+    """The sum so far; of values that overwrite their variable the largest, as Keras does."""
+    if grad is None:
+        return None
+    grad = tf.cast(grad, kept.dtype)
+    return tf.maximum(grad, kept) if stays_local(variable) else grad + kept
+
+
+class KerasWindow:
+    """The `gradient_accumulation_steps` of an optimizer inside a `LossScaleOptimizer`.
+
+    Keras tests every pass for infinities and drops it alone. With several ranks that would take an exchange in each
+    pass. Here the gradients are tested once, after their sum over the passes and over the ranks: an infinity in any
+    pass of any rank drops the whole window, on all ranks. The loss scale changes between windows only.
+
+    Args:
+        scaled: the `LossScaleOptimizer`, built.
+    """
+
+    def __init__(self, scaled: Any) -> None:
+        self._scaled = scaled
+        self._inner = innermost(scaled)
+
+    def apply(
+        self,
+        grads: Sequence[Any],
+        variables: Sequence[Any],
+        update: Callable[[list[Any]], Any],
+        accumulate: Callable[[list[Any]], Any],
+    ) -> None:
+        """Calls `update(scaled sums)` in the last pass of a window and `accumulate(unscaled gradients)` in the others.
+
+        Args:
+            update: reduces, and applies what is finite with the `LossScaleOptimizer`.
+            accumulate: the inner optimizer's `apply`.
+        """
+        iterations, steps = iterations_of(self._inner), self._inner.gradient_accumulation_steps
+
+        def finish() -> tf.Tensor:
+            update([self._moved_out(grad, variable) for grad, variable in zip(grads, variables)])
+            # Keras's counter is now at the end of the window, or has not moved because an infinity was found: then
+            # this puts it back to where the window began.
+            iterations.assign(iterations // steps * steps)
+            return tf.identity(iterations)  # XLA keeps in order what has results
+
+        def keep() -> tf.Tensor:
+            accumulate([self._unscaled(grad, variable) for grad, variable in zip(grads, variables)])
+            return tf.identity(iterations)
+
+        tf.cond(tf.equal((iterations + 1) % steps, 0), finish, keep)
+
+    def _unscaled(self, grad: Any, variable: Any) -> Any:
+        skipped = grad is None or stays_local(variable)
+        return grad if skipped else keras.ops.divide(grad, self._scaled.dynamic_scale)
+
+    def _moved_out(self, grad: Any, variable: Any) -> Any:
+        """The scaled sum of all passes. Keras will find its accumulator empty and take this for the sum."""
+        if grad is None or stays_local(variable):
+            return grad
+        grad = tf.convert_to_tensor(grad)
+        kept = self._inner._accumulated_gradients[self._inner._get_variable_index(variable)]
+        total = grad + tf.cast(keras.ops.multiply(kept, self._scaled.dynamic_scale), grad.dtype)
+        kept.assign(tf.zeros(kept.shape, kept.dtype))
+        return total

@@ -1,0 +1,158 @@
+"""Which ranks feed: the part of uneven data that lives inside a traced training step.
+
+A rank that has run out of data goes on with batches of zeros, so that every collective of the step finds its partner.
+Its gradients enter the reduction as zeros, one more number says how many ranks had real data, and the mean is taken
+over those. Where an update has several passes, the ranks agree on every pass, and passes take the place of ranks.
+Nothing of this is traced unless `fit` found that ranks may feed differently (see `uneven.py`).
+"""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import threading
+
+import tensorflow as tf
+
+from smddp_tf import _xla, basics, ops
+from smddp_tf.reduce_op import Average, Sum
+
+_tracing = threading.local()
+
+
+class Feeding:
+    """Does this rank feed in the current step, and how many do? Both are variables: any nested function can read them.
+
+    Attributes:
+        flag: float32 variable, 1 while this rank has data in the current step, else 0.
+        count: float32 variable, the number of ranks that have. Known once the step has reduced something; -1 before.
+        needed: float32 variable. A step that fewer ranks feed is void: no rank applies an update.
+    """
+
+    def __init__(self):
+        with tf.init_scope():
+            self.flag, self.count, self.needed = (tf.Variable(value, trainable=False) for value in (1.0, -1.0, 1.0))
+
+    def begin_step(self, flag):
+        self.flag.assign(flag)
+        self.count.assign(-1.0)
+
+    def agree_on_pass(self):
+        """Counts the ranks that feed in a step that may reduce nothing, because its update needs further passes."""
+        self.count.assign(ops.allreduce(tf.convert_to_tensor(self.flag), op=Sum))
+
+    def masked(self, grads):
+        """Returns the gradients, or zeros while this rank does not feed."""
+        feeds = tf.convert_to_tensor(self.flag) > 0.5
+        return [self._masked(feeds, grad) for grad in grads]
+
+    def reduced(self, reducer, grads, variables, op, window=None):
+        """Returns the gradients reduced over the ranks that feed: `reducer(grads, variables)`, corrected.
+
+        Exact where the others are concerned: zeros add nothing to a sum, and a mean over all ranks times
+        `size / count` is the mean over `count` ranks, up to one rounding.
+
+        Args:
+            window: the `Window` in which `grads` were added up, masked pass by pass; None for those of one step.
+        """
+        if window is None:
+            grads, fed, passes = self.masked(grads), tf.convert_to_tensor(self.flag), 1.0
+        else:
+            fed, passes = window.close()
+        *reduced, share = reducer([*grads, fed], [*variables, fed])
+        size = float(basics.size())
+        # Whatever the wire rounds: the number of ranks, or of their passes, is a whole one.
+        count = tf.round(share * size if op == Average else share)
+        if window is None:
+            self.count.assign(count)
+        if op != Average:
+            return reduced
+        factor = tf.math.divide_no_nan(size * passes, count)
+        return [_scaled(grad, factor) for grad in reduced]
+
+    def _masked(self, feeds, grad):
+        if grad is None:
+            return None
+        if not isinstance(grad, tf.IndexedSlices):
+            return _zero_unless(feeds, grad)
+        values, indices = _zero_unless(feeds, grad.values), grad.indices
+        if not _xla.compiling():  # where shapes must be known
+            # No rows at all: optimizers that update only the rows they get would touch those of the zeros.
+            kept = tf.where(feeds, tf.shape(indices)[0], 0)
+            values, indices = values[:kept], indices[:kept]
+        return tf.IndexedSlices(values, indices, grad.dense_shape)
+
+    def is_valid(self):
+        """Boolean scalar: enough ranks feed in this step."""
+        return tf.convert_to_tensor(self.count) >= tf.convert_to_tensor(self.needed)
+
+
+class Window:
+    """The passes of one update that is not complete yet, and how many of them this rank has fed."""
+
+    def __init__(self):
+        with tf.init_scope():
+            self._fed, self._passes = (tf.Variable(0.0, trainable=False) for _ in range(2))
+
+    def add(self, flag):
+        self._fed.assign_add(flag)
+        self._passes.assign_add(1.0)
+
+    def close(self):
+        """Returns (passes fed, passes), float32 scalars, and begins the next window."""
+        fed, passes = tf.identity(self._fed), tf.identity(self._passes)
+        self._fed.assign(0.0)
+        self._passes.assign(0.0)
+        return fed, passes
+
+
+@functools.cache
+def process_wide():
+    """The one `Feeding`: a step that was traced with it, in whatever function, stays right in a later `fit`."""
+    return Feeding()
+
+
+def current():
+    """Returns the `Feeding` of the training step that is being traced (or run eagerly), or None: everybody feeds."""
+    return getattr(_tracing, "feeding", None)
+
+
+@contextlib.contextmanager
+def stepping(feeding):
+    """Inside, `current()` is `feeding`."""
+    before = current()
+    _tracing.feeding = feeding
+    try:
+        yield
+    finally:
+        _tracing.feeding = before
+
+
+def unless_void(optimizer, trainable_variables, update):
+    """Runs `update`, which applies reduced gradients, unless the step turned out to be void."""
+    feeding = current()
+    if feeding is None:
+        return update()
+    if not optimizer.built and trainable_variables is not None:
+        with tf.init_scope():
+            optimizer.build(list(trainable_variables))
+
+    def run():
+        update()
+        return True
+
+    tf.cond(feeding.is_valid(), run, lambda: True)
+    return optimizer.iterations
+
+
+def _zero_unless(condition, tensor):
+    """Not a product: NaN times zero is NaN."""
+    return tf.where(condition, tensor, tf.zeros([], tensor.dtype))
+
+
+def _scaled(grad, factor):
+    if grad is None:
+        return None
+    if isinstance(grad, tf.IndexedSlices):
+        return tf.IndexedSlices(_scaled(grad.values, factor), grad.indices, grad.dense_shape)
+    return grad * tf.cast(factor, grad.dtype)

@@ -1,0 +1,396 @@
+"""Keeps the ranks together in `Model.fit`: installed when the first optimizer is wrapped, with no user code.
+
+`fit` of a model that reduces gradients gets two callbacks of ours, one before and one after the user's. Together they
+
+- agree on what the ranks can know before the first batch, and let `uneven.py` run the epochs if data differ;
+- make `stop_training` on one rank stop all ranks, at the same step;
+- repair what callbacks that saw one rank's metrics did to the learning rate or the weights, with a warning;
+- warn if the ranks began with different weights.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import inspect
+import sys
+import threading
+import traceback
+import warnings
+from typing import Any
+
+import numpy as np
+import tensorflow as tf
+
+from smddp_tf import ops
+from smddp_tf.basics import is_initialized, rank, size
+from smddp_tf.functions import allgather_object, broadcast_variables
+from smddp_tf.keras import start_check
+from smddp_tf.keras._backend import keras
+from smddp_tf.keras.reducing import is_wrapped
+from smddp_tf.keras.step_hooks import hooks_of
+from smddp_tf.keras.uneven import JOIN, OFF, UnevenEpochs, plan_for, supply_of
+from smddp_tf.reduce_op import Max
+
+_NAME = "smddp_tf.keras.fit"
+_MARK = "_smddp_guards_fit"
+_expecting = threading.local()
+_guarded: set[int] = set()  # ids of models that are inside of a guarded `fit`
+
+
+def guard_fit():
+    """Replaces `fit` of Keras's trainer; does nothing the second time."""
+    trainer = next(base for base in keras.Model.__mro__ if "fit" in vars(base))
+    plain_fit = trainer.fit
+    if getattr(plain_fit, _MARK, False):
+        return
+    signature = inspect.signature(plain_fit)
+
+    @functools.wraps(plain_fit)
+    def fit(self, *args, **kwargs):
+        if not is_initialized() or size() == 1 or id(self) in _guarded:
+            return plain_fit(self, *args, **kwargs)
+        bound = signature.bind(self, *args, **kwargs)
+        callbacks = _flat(bound.arguments.get("callbacks"))
+        if not reduces(self) and not any(counts_samples(callback) for callback in callbacks):
+            return plain_fit(self, *args, **kwargs)
+        return _guarded_fit(plain_fit, bound)
+
+    setattr(fit, _MARK, True)
+    trainer.fit = fit
+    _watch_iterators(sys.modules[trainer.__module__].TFEpochIterator)
+
+
+def reduces(model):
+    """Does an optimizer of the model reduce gradients? A GAN has several, in attributes of its own."""
+    candidates = [getattr(model, "optimizer", None), *vars(model).values()]
+    optimizers = [each for each in candidates if isinstance(each, keras.optimizers.Optimizer)]
+    return any(is_wrapped(each) or is_wrapped(getattr(each, "inner_optimizer", None)) for each in optimizers)
+
+
+def counts_samples(callback):
+    return getattr(callback, "counts_samples", False)
+
+
+def _watch_iterators(iterator_class):
+    """Lets a guarded `fit` see the iterator over its training data: the first that Keras makes there."""
+    plain_init = iterator_class.__init__
+
+    @functools.wraps(plain_init)
+    def __init__(self, *args, **kwargs):
+        plain_init(self, *args, **kwargs)
+        owner, _expecting.owner = getattr(_expecting, "owner", None), None
+        if owner is not None:
+            owner.epoch_iterator = self
+
+    iterator_class.__init__ = __init__
+
+
+@contextlib.contextmanager
+def iterator_goes_to(owner):
+    """Inside, the next iterator over data that Keras makes is also stored as `owner.epoch_iterator`."""
+    _expecting.owner = owner
+    try:
+        yield
+    finally:
+        _expecting.owner = None
+
+
+def _guarded_fit(plain_fit, bound):
+    bound.apply_defaults()
+    arguments = bound.arguments
+    model = arguments["self"]
+    guard = Guard(model, arguments)
+    given = arguments["callbacks"]
+    if isinstance(given, keras.callbacks.CallbackList):
+        restore = _insert(given, guard)
+    else:
+        restore = None
+        arguments["callbacks"] = [guard.first, *keras.tree.flatten(given or []), guard.last]
+    _guarded.add(id(model))
+    try:
+        with iterator_goes_to(guard):
+            return plain_fit(*bound.args, **bound.kwargs)
+    except Exception as error:
+        guard.report(error)
+        raise
+    finally:
+        _guarded.discard(id(model))
+        guard.close()
+        if restore is not None:
+            restore()
+
+
+def _insert(callback_list, guard):
+    """Puts the guard into a list that the user made; returns what takes it out."""
+    before = list(callback_list.callbacks)
+    was_async = getattr(callback_list, "_async_train", None)
+    for callback in (guard.first, guard.last):
+        callback.set_model(callback_list.model or guard.model)
+        callback.set_params(callback_list.params)
+    callback_list.callbacks = [guard.first, *before, guard.last]
+    if was_async and guard.may_stop_at_batch:
+        callback_list._async_train = False
+
+    def restore():
+        callback_list.callbacks = before
+        if was_async is not None:
+            callback_list._async_train = was_async
+
+    return restore
+
+
+class Guard:
+    """The state of one guarded `fit`, and its two callbacks."""
+
+    def __init__(self, model, arguments):
+        callbacks = _flat(arguments["callbacks"])
+        chosen = [each for each in callbacks if hasattr(each, "uneven_mode")]
+        self.model = model
+        self.epoch_iterator: Any = None
+        self._epochs_asked = (arguments["initial_epoch"], arguments["epochs"])
+        # A step that reduces in ways of its own, such as a tape, cannot tell who feeds.
+        self._mode = (chosen[-1].uneven_mode if chosen else JOIN) if reduces(model) else OFF
+        self._counts_samples = any(counts_samples(each) for each in callbacks)
+        self._broadcasts = any(_broadcasts(each) for each in callbacks)
+        self._restores_weights = any(getattr(each, "restore_best_weights", False) for each in callbacks)
+        self.may_stop_at_batch = any(_may_stop_at_batch(each) for each in callbacks)
+        self._agreed = False
+        self._checked_start = False
+        self._epochs_begun = 0
+        self._agree_at_batches = False
+        self._uneven: UnevenEpochs | None = None
+        self._installed: list[Any] = []
+        self._function: Any = None
+        self._run = self.run  # one object, to be recognised
+        self.first = _First(self)
+        # Only where it is needed: a callback at the end of each batch makes Keras wait for each batch's metrics.
+        self.last = (_LastWithBatches if self.may_stop_at_batch else _Last)(self)
+
+    # --- before training ---
+
+    def agree(self):
+        """One exchange of what every rank knows, and everybody's conclusions from it."""
+        self._agreed = True
+        supply = supply_of(self.epoch_iterator, self.model.steps_per_execution)
+        facts = {
+            "supply": supply,
+            "epochs": self._epochs_asked,
+            "mode": self._mode,
+            "counts_samples": self._counts_samples,
+            "broadcasts": self._broadcasts,
+            "restores_weights": self._restores_weights,
+            "may_stop_at_batch": self.may_stop_at_batch,
+        }
+        everybody = self._exchange(facts)
+        self._check_equal(everybody, "epochs", "the same `initial_epoch` and `epochs` in `fit`")
+        self._check_equal(everybody, "mode", "the same UnevenBatchesCallback, or none,")
+        for wish in ("counts_samples", "broadcasts", "restores_weights"):
+            setattr(self, f"_{wish}", any(facts[wish] for facts in everybody))
+        self._agree_at_batches = any(facts["may_stop_at_batch"] for facts in everybody)
+        plan = plan_for(self._mode, [facts["supply"] for facts in everybody])
+        self._install_steps(plan)
+        if plan is not None:
+            hooks = hooks_of(self.model, "train")
+            self._uneven = UnevenEpochs(self.model, self.epoch_iterator, supply, plan, self._mode, hooks)
+            self._uneven.begin()
+        self.adopt_function()
+
+    def report(self, error):
+        """Tells ranks that wait in `agree` that this one will not come."""
+        if not self._agreed:
+            self._agreed = True
+            text = "".join(traceback.format_exception_only(type(error), error)).strip()
+            allgather_object({"error": text}, name=f"{_NAME}.begin")
+
+    @staticmethod
+    def _exchange(facts):
+        everybody = allgather_object(facts, name=f"{_NAME}.begin")
+        for other, theirs in enumerate(everybody):
+            if "error" in theirs:
+                raise RuntimeError(f"`fit` could not begin, because it failed on rank {other}: {theirs['error']}")
+        return everybody
+
+    @staticmethod
+    def _check_equal(everybody, fact, what):
+        values = [facts[fact] for facts in everybody]
+        if any(value != values[0] for value in values):
+            raise ValueError(f"All ranks need {what}. Received: {fact}={values}, by rank.")
+
+    def _install_steps(self, plan):
+        watched = plan is not None and plan.watched
+        for kind in ("train", "test"):
+            hooks = hooks_of(self.model, kind)
+            hooks.reset()
+            if self._counts_samples or (watched and kind == "train"):
+                hooks.install(self.model, uneven=watched and kind == "train")
+                self._installed.append(hooks)
+
+    def close(self):
+        """Leaves the model as if nothing had been there."""
+        if self.model.train_function is self._run:
+            self.model.train_function = self._function
+        for hooks in self._installed:
+            hooks.remove(self.model)
+        self._installed = []
+        # Iterators shall end with `fit`, not when cycles are collected: the longer they live, the longer TensorFlow
+        # takes to end the threads that tune them.
+        self.epoch_iterator = self._uneven = None
+
+    # --- during training ---
+
+    def adopt_function(self):
+        """Stands between Keras and the train function where that is needed, also after somebody has it made anew."""
+        votes_alone = self._agree_at_batches and not self.may_stop_at_batch
+        if (self._watched() or votes_alone) and self.model.train_function is not self._run:
+            self._function = self.model.train_function
+            if self._uneven is not None:
+                self._uneven.function = self._function
+            self.model.train_function = self._run
+
+    def _watched(self):
+        return self._uneven is not None and self._uneven.watched
+
+    def run(self, iterator):
+        """What Keras calls as the train function."""
+        call = self._uneven if self._uneven is not None and self._uneven.watched else self._function
+        logs = call(iterator)
+        if self._agree_at_batches and not self.may_stop_at_batch:
+            self.agree_on_stop()  # has no callback that could object, hence none to wait for
+        return logs
+
+    def begin_epoch(self, epoch):
+        if self._epochs_begun == 0:
+            epochs = ops.allgather(tf.constant([epoch], tf.int64), name=f"{_NAME}.epoch").numpy()
+            if (epochs != epochs[0]).any():
+                raise ValueError(
+                    "All ranks must begin with the same epoch. "
+                    f"Received: epochs {epochs.tolist()}, by rank. Restore the same backup on all ranks."
+                )
+        self._epochs_begun += 1
+        hooks_of(self.model, "train").samples.assign(0.0)
+        if self._uneven is not None:
+            self._uneven.begin_epoch()
+
+    def check_start(self):
+        """After the first batch: there all variables exist, and whoever broadcasts by himself has done so."""
+        if self._checked_start:
+            return
+        self._checked_start = True
+        if not self._broadcasts:
+            start_check.warn_if_different(self.model)
+
+    def agree_on_stop(self):
+        """`stop_training` of one rank becomes that of all."""
+        flag = tf.constant(int(bool(self.model.stop_training)), tf.int32)
+        if int(ops.allreduce(flag, op=Max, name=f"{_NAME}.stop")):
+            self.model.stop_training = True
+
+    def end_batch(self):
+        if self._agree_at_batches:
+            self.agree_on_stop()
+
+    def end_epoch(self):
+        self.check_start()
+        rates = self._rates()
+        mine = np.array([float(bool(self.model.stop_training)), *rates], np.float64)
+        everybody = ops.allgather(tf.constant(mine[None]), name=f"{_NAME}.end_epoch").numpy()
+        if everybody[:, 0].any():
+            self.model.stop_training = True
+        if (everybody[:, 1:] != everybody[0, 1:]).any():
+            if rank() == 0:
+                warnings.warn(
+                    "The ranks ended an epoch with different learning rates; all go on with rank 0's. "
+                    f"Received: {everybody[:, 1:].tolist()}, by rank. Put hvd.callbacks.MetricAverageCallback() before "
+                    "callbacks that read metrics, such as ReduceLROnPlateau, so that they decide the same everywhere.",
+                    stacklevel=2,
+                )
+            for optimizer, rate in zip(self._optimizers(), everybody[0, 1:]):
+                optimizer.learning_rate = rate
+
+    def _optimizers(self):
+        optimizer = getattr(self.model, "optimizer", None)
+        optimizer = getattr(optimizer, "inner_optimizer", optimizer)
+        has_rate = optimizer is not None and hasattr(optimizer.learning_rate, "assign")
+        return [optimizer] if has_rate else []
+
+    def _rates(self):
+        return [float(optimizer.learning_rate.numpy()) for optimizer in self._optimizers()]
+
+    def end_training(self):
+        """EarlyStopping may have restored the weights of another epoch on each rank."""
+        if self._restores_weights and start_check.first_difference(self.model) is not None:
+            if rank() == 0:
+                warnings.warn(
+                    "A callback restored different weights on different ranks; rank 0's are taken. Put "
+                    "hvd.callbacks.MetricAverageCallback() before EarlyStopping, so that it decides the same on all.",
+                    stacklevel=2,
+                )
+            broadcast_variables(self.model.variables, root_rank=0)
+
+
+class _First(keras.callbacks.Callback):
+    """Before the user's callbacks."""
+
+    def __init__(self, guard):
+        super().__init__()
+        self._guard = guard
+
+    def on_train_begin(self, logs=None):
+        self._guard.agree()
+
+    def on_epoch_begin(self, epoch, logs=None):
+        self._guard.begin_epoch(epoch)
+
+    def on_train_batch_begin(self, batch, logs=None):
+        if batch > 0:
+            self._guard.check_start()
+        self._guard.adopt_function()
+
+    def on_test_begin(self, logs=None):
+        hooks_of(self._guard.model, "test").samples.assign(0.0)
+
+
+class _Last(keras.callbacks.Callback):
+    """After the user's callbacks."""
+
+    def __init__(self, guard):
+        super().__init__()
+        self._guard = guard
+
+    def on_epoch_end(self, epoch, logs=None):
+        self._guard.end_epoch()
+
+    def on_train_end(self, logs=None):
+        self._guard.end_training()
+
+
+class _LastWithBatches(_Last):
+    def on_train_batch_end(self, batch, logs=None):
+        self._guard.end_batch()
+
+
+_BATCH_HOOKS = ("on_batch_begin", "on_batch_end", "on_train_batch_begin", "on_train_batch_end")
+# Those of Keras that can stop training in the middle of an epoch; LambdaCallback runs functions of the user's.
+_MAY_STOP = (keras.callbacks.TerminateOnNaN, keras.callbacks.LambdaCallback)
+
+
+def _may_stop_at_batch(callback):
+    origin = type(callback).__module__.split(".")[0]
+    if origin in ("keras", "smddp_tf") and not isinstance(callback, _MAY_STOP):
+        return False
+    base = keras.callbacks.Callback
+    return any(
+        hook in vars(callback) or getattr(type(callback), hook, None) is not getattr(base, hook)
+        for hook in _BATCH_HOOKS
+    )
+
+
+def _broadcasts(callback):
+    return "Broadcast" in type(callback).__name__
+
+
+def _flat(callbacks):
+    if isinstance(callbacks, keras.callbacks.CallbackList):
+        return list(callbacks.callbacks)
+    return keras.tree.flatten(callbacks or [])

@@ -1,0 +1,52 @@
+"""Datasets that never end: real batches with flag 1, then batches of zeros with flag 0."""
+
+from __future__ import annotations
+
+import tensorflow as tf
+
+
+def ghosts_like(dataset):
+    """Returns the endless dataset of pairs (0.0, batch of zeros) with the element types of `dataset`.
+
+    Dimensions that the types leave open, such as a batch size, are 1.
+    """
+    spec = dataset.element_spec
+    return tf.data.Dataset.from_tensors(0.0).repeat().map(lambda flag: (flag, zeros_of(spec)))
+
+
+def iterator_over_ghosts(ghosts):
+    """Returns an iterator with no thread that tunes it: the end of such a thread can take TensorFlow seconds."""
+    options = tf.data.Options()
+    options.autotune.enabled = False
+    return iter(ghosts.with_options(options))
+
+
+def endless(dataset):
+    """Returns the pairs (1.0, batch) of `dataset`, followed by `ghosts_like(dataset)`."""
+    flags = tf.data.Dataset.from_tensors(1.0).repeat()
+    return tf.data.Dataset.zip((flags, dataset)).concatenate(ghosts_like(dataset))
+
+
+def zeros_of(spec):
+    """A batch of zeros (or empty strings) of the given types: any structure that tf.data knows."""
+    if isinstance(spec, dict):
+        return type(spec)((key, zeros_of(part)) for key, part in spec.items())
+    if isinstance(spec, tuple):
+        parts = [zeros_of(part) for part in spec]
+        return type(spec)(*parts) if hasattr(spec, "_fields") else tuple(parts)
+    if isinstance(spec, list):
+        return [zeros_of(part) for part in spec]
+    if isinstance(spec, tf.RaggedTensorSpec):
+        dense = tf.zeros(_closed(spec.shape), spec.dtype)
+        return tf.RaggedTensor.from_tensor(dense, ragged_rank=spec.ragged_rank, row_splits_dtype=spec.row_splits_dtype)
+    if isinstance(spec, tf.SparseTensorSpec):
+        return tf.sparse.from_dense(tf.zeros(_closed(spec.shape), spec.dtype))
+    if isinstance(spec, tf.OptionalSpec):
+        return tf.experimental.Optional.empty(spec._element_spec)
+    if isinstance(spec, tf.TensorSpec):
+        return tf.zeros(_closed(spec.shape), spec.dtype)
+    return None  # NoneTensorSpec: an absent component
+
+
+def _closed(shape):
+    return [1 if size is None else size for size in shape] if shape.rank is not None else [1]

@@ -1,0 +1,63 @@
+"""Finds out whether the ranks train from the same weights."""
+
+from __future__ import annotations
+
+import warnings
+import zlib
+
+import numpy as np
+import tensorflow as tf
+
+from smddp_tf.basics import rank
+from smddp_tf.functions import allgather_object
+from smddp_tf.keras.accumulation import innermost
+
+_MOST_VALUES = 4096
+_warned_models: set[int] = set()
+
+
+def first_difference(model):
+    """Returns the path of the first variable that differs between ranks and a rank that differs from rank 0; or None.
+
+    One exchange of a checksum for each variable, over a sample of its values.
+
+    Compared are the variables that reductions keep equal: trainable ones and the optimizer's. Statistics, metrics,
+    random states and gradients that are still being accumulated are each rank's own.
+    """
+    optimizer = getattr(model, "optimizer", None)
+    own = {id(variable) for variable in getattr(innermost(optimizer), "_accumulated_gradients", None) or ()}
+    variables = [*model.trainable_variables, *(optimizer.variables if optimizer is not None else [])]
+    variables = [variable for variable in variables if id(variable) not in own]
+    mine = [(variable.path, _checksum(variable)) for variable in variables]
+    everybody = allgather_object(mine, name="smddp_tf.keras.fit.checksums")
+    for other, theirs in enumerate(everybody):
+        for ours, other_s in zip(everybody[0], theirs):
+            if ours[1] != other_s[1]:
+                return ours[0], other
+        if len(theirs) != len(everybody[0]):
+            longer = max(theirs, everybody[0], key=len)
+            return longer[min(len(theirs), len(everybody[0]))][0], other
+    return None
+
+
+def warn_if_different(model):
+    """Warns on rank 0, once for each model."""
+    difference = first_difference(model)
+    if difference is None or id(model) in _warned_models:
+        return
+    _warned_models.add(id(model))
+    if rank() == 0:
+        path, other = difference
+        warnings.warn(
+            "The ranks do not train the same model: they began with different weights, and averaging gradients keeps "
+            f"them apart. The first variable that differs is '{path}', between rank 0 and rank {other}. Pass "
+            "hvd.callbacks.BroadcastGlobalVariablesCallback(0) to `fit`, or call hvd.broadcast_variables before.",
+            stacklevel=2,
+        )
+
+
+def _checksum(variable):
+    values = tf.reshape(tf.convert_to_tensor(variable), [-1])
+    count = int(values.shape[0])
+    sample = values[:: max(1, count // _MOST_VALUES)].numpy() if count else np.empty(0)
+    return zlib.crc32(np.ascontiguousarray(sample).tobytes()), count

@@ -1,0 +1,284 @@
+"""`fit` with different numbers of batches on each rank: nothing hangs, and training is what one process would do."""
+
+from __future__ import annotations
+
+import keras
+import numpy as np
+import pytest
+import tensorflow as tf
+
+import smddp_tf.keras as hvk
+from tests.parallel.keras_training import FEATURES, dense_model, distance, flat_weights
+from tests.parallel.uneven_data import BATCH, batches_of, data_of, rows_of, train_in_windows, train_jointly
+
+EPOCHS = 2
+
+
+@pytest.fixture(autouse=True)
+def _ranks(size):
+    if size == 1:
+        pytest.skip("one rank cannot be uneven")
+
+
+def compiled(model, optimizer, **options):
+    model.compile(hvk.DistributedOptimizer(optimizer), loss="mse", **options)
+    return model
+
+
+def adam() -> keras.optimizers.Optimizer:
+    return keras.optimizers.Adam(0.01)
+
+
+def dataset_of(rank: int, rows: int | None = None, known: bool = True) -> tf.data.Dataset:
+    dataset = tf.data.Dataset.from_tensor_slices(data_of(rank, rows)).batch(BATCH)
+    return dataset if known else dataset.filter(lambda x, y: True)
+
+
+def same_on_all_ranks(mpi, model) -> bool:
+    values = [variable.numpy() for variable in (*model.trainable_variables, *model.optimizer.variables)]
+    everybody = mpi.allgather(values)
+    return all(np.array_equal(a, b) for theirs in everybody for a, b in zip(values, theirs))
+
+
+class Steps(keras.callbacks.Callback):
+    """Counts the batches that callbacks see, by epoch."""
+
+    def on_train_begin(self, logs=None):
+        self.epochs = []
+
+    def on_epoch_begin(self, epoch, logs=None):
+        self.epochs.append(0)
+
+    def on_train_batch_end(self, batch, logs=None):
+        self.epochs[-1] += 1
+
+
+# --- the default: ranks that ran out take part with zeros ---
+
+
+@pytest.mark.parametrize("kind", ["arrays", "generator", "several steps a call"])
+def test_uneven_training_is_that_of_one_process(hvd, rank, size, mpi, kind):
+    model = compiled(dense_model(), adam(), steps_per_execution=4 if kind == "several steps a call" else 1)
+    steps = Steps()
+    options = {"epochs": EPOCHS, "verbose": 0, "callbacks": [steps]}
+    if kind == "generator":
+        model.fit(dataset_of(rank, known=False), **options)
+    else:
+        model.fit(*data_of(rank), batch_size=BATCH, shuffle=False, **options)
+    ranks = [batches_of(other) for other in range(size)]
+    assert distance(flat_weights(model), train_jointly(dense_model(), adam(), [ranks] * EPOCHS)) < 1e-6
+    assert same_on_all_ranks(mpi, model)
+    longest = len(ranks[-1])
+    assert steps.epochs == [longest if kind != "several steps a call" else -(-longest // 4)] * EPOCHS
+
+
+def test_a_rank_without_any_data(hvd, rank, size, mpi):
+    model = compiled(dense_model(), adam(), metrics=["mae"])
+    rows = 0 if rank == size - 1 else rows_of(rank)
+    history = model.fit(dataset_of(rank, rows), epochs=EPOCHS, verbose=0).history
+    ranks = [batches_of(other) for other in range(size - 1)]
+    assert distance(flat_weights(model), train_jointly(dense_model(), adam(), [ranks] * EPOCHS)) < 1e-6
+    assert same_on_all_ranks(mpi, model)
+    if rank == size - 1:
+        assert history["loss"] == history["mae"] == [0.0] * EPOCHS
+
+
+def test_different_steps_per_epoch_go_on_in_the_next_epoch(hvd, rank, size, mpi):
+    model = compiled(dense_model(), adam())
+    model.fit(dataset_of(rank, 64).repeat(), steps_per_epoch=3 + rank, epochs=EPOCHS, verbose=0)
+    ranks = [batches_of(other, 64) for other in range(size)]
+    epochs = [[ranks[r][epoch * (3 + r) : (epoch + 1) * (3 + r)] for r in range(size)] for epoch in range(EPOCHS)]
+    assert distance(flat_weights(model), train_jointly(dense_model(), adam(), epochs)) < 1e-6
+    assert same_on_all_ranks(mpi, model)
+
+
+def logarithm_model() -> keras.Model:
+    """Its gradients are NaN for a batch of zeros."""
+    model = dense_model()
+    inputs = keras.Input((FEATURES,))
+    return keras.Model(inputs, model(keras.ops.log(keras.ops.square(inputs))))
+
+
+@pytest.mark.parametrize("case", ["nan", "eager", "sum", "fp16 wire"])
+def test_other_ways_to_reduce(hvd, rank, size, mpi, case):
+    make = logarithm_model if case == "nan" else dense_model
+    model, options = make(), {}
+    if case == "sum":
+        options = {"op": hvk.Sum}
+    if case == "fp16 wire":
+        options = {"compression": hvk.Compression.fp16}
+    optimizer = hvk.DistributedOptimizer(keras.optimizers.SGD(0.05), **options)
+    model.compile(optimizer, loss="mse", run_eagerly=case == "eager")
+    model.fit(*data_of(rank), batch_size=BATCH, shuffle=False, verbose=0)
+    ranks = [batches_of(other) for other in range(size)]
+    expected = train_jointly(make(), keras.optimizers.SGD(0.05), [ranks], add_up=case == "sum")
+    assert distance(flat_weights(model), expected) < (1e-3 if case == "fp16 wire" else 1e-6)
+    assert same_on_all_ranks(mpi, model)
+
+
+@pytest.mark.parametrize("kind", ["of keras", "of ours", "with a loss scale"])
+def test_passes_count_where_they_were_fed(hvd, rank, size, mpi, kind):
+    """An update for two steps: a rank may run out between them. The numbers of steps are odd in each epoch."""
+    passes = {"gradient_accumulation_steps": 2} if kind != "of ours" else {}
+    optimizer = keras.optimizers.SGD(0.05, momentum=0.5, **passes)
+    options = {"backward_passes_per_step": 2, "average_aggregated_gradients": True} if kind == "of ours" else {}
+    optimizer = hvk.DistributedOptimizer(optimizer, **options)
+    if kind == "with a loss scale":
+        optimizer = keras.optimizers.LossScaleOptimizer(optimizer, initial_scale=16.0)
+    model = dense_model()
+    model.compile(optimizer, loss="mse")
+    model.fit(dataset_of(rank, known=kind != "of ours"), epochs=EPOCHS, verbose=0)
+    ranks = [batches_of(other) for other in range(size)]
+    expected = train_in_windows(dense_model(), keras.optimizers.SGD(0.05, momentum=0.5), [ranks] * EPOCHS, 2)
+    assert distance(flat_weights(model), expected) < 1e-6
+    assert all(np.array_equal(flat_weights(model), theirs) for theirs in mpi.allgather(flat_weights(model)))
+
+
+def test_steps_compiled_by_xla(hvd, rank, size, mpi):
+    """In calls of two steps, the last of which nobody feeds."""
+    model = compiled(dense_model(), adam(), jit_compile=True, steps_per_execution=2)
+    model.fit(dataset_of(rank, known=False), verbose=0)
+    ranks = [batches_of(other) for other in range(size)]
+    assert distance(flat_weights(model), train_jointly(dense_model(), adam(), [ranks])) < 1e-6
+    assert same_on_all_ranks(mpi, model)
+
+
+def test_rows_of_an_embedding(hvd, rank, size, mpi):
+    def build():
+        keras.utils.set_random_seed(3)
+        return keras.Sequential(
+            [keras.Input((2,), dtype="int32"), keras.layers.Embedding(9, 3), keras.layers.Flatten()]
+        )
+
+    def data(rank):
+        random = np.random.default_rng(rank)
+        rows = (2 + rank) * BATCH
+        return random.integers(0, 9, (rows, 2)).astype(np.int32), random.normal(size=(rows, 6)).astype(np.float32)
+
+    model = compiled(build(), keras.optimizers.SGD(0.5))
+    model.fit(*data(rank), batch_size=BATCH, shuffle=False, verbose=0, epochs=EPOCHS)
+    ranks = [[(x[i : i + BATCH], y[i : i + BATCH]) for i in range(0, len(x), BATCH)] for x, y in map(data, range(size))]
+    assert distance(flat_weights(model), train_jointly(build(), keras.optimizers.SGD(0.5), [ranks] * EPOCHS)) < 1e-6
+    assert same_on_all_ranks(mpi, model)
+
+
+def test_mixed_precision(hvd, rank, size, mpi):
+    """The finite check comes after the reduction, and a step nobody feeds changes nothing."""
+    keras.utils.set_random_seed(7)
+    model = keras.Sequential(
+        [keras.Input((FEATURES,)), keras.layers.Dense(8, dtype="mixed_float16"), keras.layers.Dense(3, dtype="float32")]
+    )
+    optimizer = keras.optimizers.LossScaleOptimizer(hvk.DistributedOptimizer(adam()), initial_scale=256.0)
+    model.compile(optimizer, loss="mse", steps_per_execution=2)
+    before = flat_weights(model)
+    model.fit(*data_of(rank), batch_size=BATCH, shuffle=False, verbose=0)
+    assert same_on_all_ranks(mpi, model)
+    assert int(optimizer.inner_optimizer.iterations.numpy()) == len(batches_of(size - 1))
+    assert distance(flat_weights(model), before) > 1e-3
+
+
+def test_statistics_and_metrics_of_a_rank_that_ran_out_stay(hvd, rank, size):
+    keras.utils.set_random_seed(7)
+    model = compiled(
+        keras.Sequential([keras.layers.Dense(4), keras.layers.BatchNormalization(), keras.layers.Dense(3)]),
+        adam(),
+        metrics=["mae"],
+    )
+    own = len(batches_of(rank))
+
+    class AfterOwnData(keras.callbacks.Callback):
+        def on_train_batch_end(self, batch, logs=None):
+            if batch == own - 1:
+                self.logs = dict(logs)
+                self.mean = self.model.layers[1].moving_mean.numpy()
+
+    seen = AfterOwnData()
+    history = model.fit(dataset_of(rank, known=False), verbose=0, callbacks=[seen]).history
+    np.testing.assert_array_equal(model.layers[1].moving_mean.numpy(), seen.mean)
+    assert np.abs(seen.mean).max() > 0
+    assert {key: values[0] for key, values in history.items()} == pytest.approx(seen.logs)
+
+
+def test_two_fits_and_a_plain_step_after(hvd, rank, size, mpi):
+    """The model is left as it was: its own step, its own function."""
+    model = compiled(dense_model(), adam())
+    for _ in range(2):
+        model.fit(*data_of(rank), batch_size=BATCH, shuffle=False, verbose=0)
+    assert "train_step" not in vars(model)
+    x, y = data_of(0)
+    model.train_on_batch(x[:BATCH], y[:BATCH])
+    plain, optimizer = dense_model(), adam()
+    train_jointly(plain, optimizer, [[batches_of(other) for other in range(size)]] * 2)
+    train_jointly(plain, optimizer, [[batches_of(0)[:1]]])
+    assert distance(flat_weights(model), flat_weights(plain)) < 1e-6
+
+
+def test_validation_and_averages_after_an_uneven_epoch(hvd, rank, size, mpi):
+    model = compiled(dense_model(), adam())
+    callbacks = [hvk.callbacks.BroadcastGlobalVariablesCallback(0), hvk.callbacks.MetricAverageCallback()]
+    validation = data_of(10, 8 * (rank + 1))
+    history = model.fit(
+        dataset_of(rank, known=False), validation_data=validation, epochs=EPOCHS, verbose=0, callbacks=callbacks
+    ).history
+    assert all(theirs == history for theirs in mpi.allgather(history))
+
+
+def test_even_data_are_left_alone(hvd, rank, size):
+    model = compiled(dense_model(), adam())
+
+    class Look(keras.callbacks.Callback):
+        def on_epoch_end(self, epoch, logs=None):
+            self.changed = "train_step" in vars(self.model) or "run" in getattr(
+                self.model.train_function, "__name__", ""
+            )
+
+    look = Look()
+    model.fit(*data_of(rank, 16), batch_size=BATCH, verbose=0, callbacks=[look])
+    assert not look.changed
+
+
+# --- the other choices ---
+
+
+@pytest.mark.parametrize("known", [True, False])
+def test_the_shortest_rank_ends_the_epoch(hvd, rank, size, mpi, known):
+    model = compiled(dense_model(), adam())
+    steps = Steps()
+    choice = hvk.callbacks.UnevenBatchesCallback("shortest")
+    model.fit(dataset_of(rank, known=known), epochs=EPOCHS, verbose=0, callbacks=[choice, steps])
+    shortest = len(batches_of(0))
+    ranks = [batches_of(other)[:shortest] for other in range(size)]
+    assert distance(flat_weights(model), train_jointly(dense_model(), adam(), [ranks] * EPOCHS)) < 1e-6
+    assert steps.epochs == [shortest] * EPOCHS
+    assert same_on_all_ranks(mpi, model)
+
+
+@pytest.mark.parametrize("known", [True, False])
+def test_uneven_data_can_be_an_error(hvd, rank, size, known):
+    model = compiled(dense_model(), adam())
+    choice = hvk.callbacks.UnevenBatchesCallback("error")
+    first, second = (3, 5) if known else (3, 4)  # unknown ones are counted when rank 0 has run out
+    with pytest.raises(ValueError, match=rf"different numbers of batches.*rank 0: {first} .*rank 1: {second} "):
+        model.fit(dataset_of(rank, known=known), verbose=0, callbacks=[choice])
+
+
+def test_ranks_must_choose_alike(hvd, rank, size):
+    model = compiled(dense_model(), adam())
+    choice = hvk.callbacks.UnevenBatchesCallback("error" if rank else "join")
+    with pytest.raises(ValueError, match="same UnevenBatchesCallback.*'join', 'error'"):
+        model.fit(*data_of(0, 8), verbose=0, callbacks=[choice])
+    with pytest.raises(ValueError, match="same `initial_epoch` and `epochs`"):
+        model.fit(*data_of(0, 8), verbose=0, epochs=rank + 1)
+
+
+def test_a_rank_that_cannot_begin(hvd, rank, size):
+    model = compiled(dense_model(), adam())
+    x, y = data_of(0, 8)
+    expected = "Data cardinality" if rank == 0 else "failed on rank 0: ValueError: Data cardinality"
+    with pytest.raises((ValueError, RuntimeError), match=expected):
+        model.fit(x, y[:4] if rank == 0 else y, verbose=0)
+
+
+def test_unknown_modes_are_refused(hvd):
+    with pytest.raises(ValueError, match="`mode` must be one of 'join', .*Received: mode='wait'"):
+        hvk.callbacks.UnevenBatchesCallback("wait")

@@ -1,0 +1,143 @@
+#include "ops/compiled_call.h"
+
+#include <cstdint>
+#include <memory>
+#include <mutex>
+#include <numeric>
+#include <utility>
+
+#include "absl/status/status.h"
+
+namespace smddp::ops {
+namespace {
+
+Result<CompiledKind> KindFromName(const std::string& name) {
+  if (name == "reduce_gradients") return CompiledKind::kReduceGradients;
+  if (name == "allreduce") return CompiledKind::kAllreduce;
+  if (name == "broadcast") return CompiledKind::kBroadcast;
+  if (name == "allgather") return CompiledKind::kAllgather;
+  return Status(Code::kInvalidArgument, "Unknown kind of collective: '" + name + "'.");
+}
+
+// One callback for several requests: called after the last of them, with the first error.
+DoneCallback AfterAll(size_t requests, DoneCallback done) {
+  struct State {
+    std::mutex mutex;
+    size_t missing;
+    Status first_error;
+    DoneCallback done;
+  };
+  auto state = std::make_shared<State>();
+  state->missing = requests;
+  state->done = std::move(done);
+  return [state](const Status& status) {
+    {
+      std::lock_guard<std::mutex> lock(state->mutex);
+      if (!status.ok() && state->first_error.ok()) state->first_error = status;
+      if (--state->missing > 0) return;
+    }
+    state->done(state->first_error);
+  };
+}
+
+void ReduceGradients(Session& session, const CompiledCall& call, const std::vector<TensorRef>& tensors,
+                     DoneCallback done) {
+  if (tensors.size() != call.indices.size()) {
+    return done(Status(Code::kInternal, "Expected one index for each gradient of '" + call.name + "'."));
+  }
+  const DoneCallback one_done = AfterAll(tensors.size(), std::move(done));
+  for (size_t i = 0; i < tensors.size(); ++i) {
+    session.ReducePlanned(call.plan, call.indices[i], tensors[i], one_done);
+  }
+}
+
+Status CheckEqualRows(const std::string& name, const std::vector<int64_t>& dim0_of_rank) {
+  for (size_t rank = 1; rank < dim0_of_rank.size(); ++rank) {
+    if (dim0_of_rank[rank] == dim0_of_rank[0]) continue;
+    return Status(
+        Code::kInvalidArgument,
+        "hvd.allgather in a function compiled by XLA needs the same shape on all ranks, because XLA must know "
+        "the shape of the result beforehand. Received for '" +
+            name + "': " + std::to_string(dim0_of_rank[0]) + " rows on rank 0 and " +
+            std::to_string(dim0_of_rank[rank]) + " rows on rank " + std::to_string(rank) +
+            ". Call it outside of the compiled function, or pad to a common length; for rows of "
+            "tf.IndexedSlices use sparse_as_dense=True.");
+  }
+  return Status::Ok();
+}
+
+// Every rank sees the rows of all ranks, so all come to the same verdict. When it is bad the rows are collected into a
+// scratch memory and dropped: an error in the middle would end the session.
+void Allgather(Session& session, const CompiledCall& call, TensorRef tensor, DoneCallback done) {
+  struct State {
+    Status verdict;
+    std::vector<char> scratch;
+  };
+  auto state = std::make_shared<State>();
+  AllgatherRequest request;
+  request.name = call.name;
+  request.tensor = tensor;
+  request.allocate = [state, name = call.name, output = tensor.output,
+                      row_bytes = tensor.row_bytes()](const std::vector<int64_t>& dim0_of_rank) -> Result<void*> {
+    state->verdict = CheckEqualRows(name, dim0_of_rank);
+    if (state->verdict.ok()) return output;
+    const int64_t rows = std::accumulate(dim0_of_rank.begin(), dim0_of_rank.end(), int64_t{0});
+    state->scratch.resize(static_cast<size_t>(rows) * row_bytes);
+    return static_cast<void*>(state->scratch.data());
+  };
+  session.Allgather(std::move(request), [state, done = std::move(done)](const Status& status) {
+    done(status.ok() ? state->verdict : status);
+  });
+}
+
+}  // namespace
+
+CompiledCall ReadCompiledCall(tensorflow::OpKernelConstruction* construction) {
+  CompiledCall call;
+  const auto read = [construction](const char* name, auto* value) {
+    const absl::Status status = construction->GetAttr(name, value);
+    if (!status.ok()) construction->CtxFailure(status);
+  };
+  std::string kind_name;
+  read("kind", &kind_name);
+  const Result<CompiledKind> kind = KindFromName(kind_name);
+  if (kind.ok()) {
+    call.kind = kind.value();
+  } else {
+    construction->CtxFailure(absl::InvalidArgumentError(kind.status().message()));
+  }
+  read("tensor_name", &call.name);
+  read("plan", &call.plan);
+  read("indices", &call.indices);
+  read("root_rank", &call.root);
+  call.reduction = ReadReductionAttributes(construction);
+  return call;
+}
+
+void StartCompiledCall(Session& session, const CompiledCall& call, std::vector<TensorRef> tensors, DoneCallback done) {
+  switch (call.kind) {
+    case CompiledKind::kReduceGradients:
+      return ReduceGradients(session, call, tensors, std::move(done));
+    case CompiledKind::kAllreduce: {
+      AllreduceRequest request;
+      request.name = call.name;
+      request.tensors = std::move(tensors);
+      request.op = call.reduction.op;
+      request.prescale = call.reduction.prescale;
+      request.postscale = call.reduction.postscale;
+      request.wire_dtype = call.reduction.wire_dtype;
+      return session.Allreduce(std::move(request), std::move(done));
+    }
+    case CompiledKind::kBroadcast: {
+      BroadcastRequest request;
+      request.name = call.name;
+      request.tensors = std::move(tensors);
+      request.root = call.root;
+      return session.Broadcast(std::move(request), std::move(done));
+    }
+    case CompiledKind::kAllgather:
+      return Allgather(session, call, std::move(tensors.front()), std::move(done));
+  }
+}
+
+}  // namespace smddp::ops

@@ -1,0 +1,36 @@
+// What a collective inside a function compiled by XLA asks of the session. Graph kernel and custom call share it.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "core/status.h"
+#include "ops/collective_kernel.h"
+#include "runtime/session.h"
+#include "tensorflow/core/framework/op_kernel.h"
+
+namespace smddp::ops {
+
+enum class CompiledKind { kReduceGradients, kAllreduce, kBroadcast, kAllgather };
+
+// The attributes of one SmddpCompiledCollective; see registrations.cc for their meaning.
+struct CompiledCall {
+  CompiledKind kind = CompiledKind::kAllreduce;
+  std::string name;
+  ReductionAttributes reduction;
+  int plan = 0;              // kReduceGradients
+  std::vector<int> indices;  // kReduceGradients: the place of each tensor in the plan
+  int root = 0;              // kBroadcast
+};
+
+// Reads them; on a bad value `construction` carries the error afterwards.
+CompiledCall ReadCompiledCall(tensorflow::OpKernelConstruction* construction);
+
+// Makes the request. `tensors` have an output each, of the input's shape; that of an allgather holds one such block for
+// every rank, so there all ranks must bring the same shape.
+//
+// Threads: any; does not wait. `done` is called exactly once, from the engine thread or from here; until then the
+//          memory behind `tensors` must live.
+void StartCompiledCall(Session& session, const CompiledCall& call, std::vector<TensorRef> tensors, DoneCallback done);
+
+}  // namespace smddp::ops

@@ -1,0 +1,56 @@
+// SmddpCompiledCollective without XLA: what the op does when its function runs as a plain graph after all.
+#include <utility>
+#include <vector>
+
+#include "ops/collective_kernel.h"
+#include "ops/compiled_call.h"
+#include "ops/tensor_adapter.h"
+#include "tensorflow/core/framework/op_kernel.h"
+#include "tensorflow/core/framework/op_requires.h"
+#include "tensorflow/core/framework/tensor_shape.h"
+
+namespace smddp::ops {
+namespace {
+
+class CompiledCollectiveKernel final : public CollectiveKernel {
+ public:
+  explicit CompiledCollectiveKernel(tensorflow::OpKernelConstruction* construction)
+      : CollectiveKernel(construction), call_(ReadCompiledCall(construction)) {
+    OP_REQUIRES_OK(construction, construction->GetAttr("gathered_ranks", &gathered_ranks_));
+  }
+
+ protected:
+  void Start(Session& session, tensorflow::OpKernelContext* context, smddp::DoneCallback done) override {
+    std::vector<TensorRef> tensors;
+    const int count = context->num_outputs() - 1;
+    for (int index = 0; index < count; ++index) {
+      Result<TensorRef> tensor = MakeRef(context, index);
+      if (!tensor.ok()) return done(tensor.status());
+      tensors.push_back(std::move(*tensor));
+    }
+    tensorflow::Tensor* token = nullptr;
+    const absl::Status allocated = context->allocate_output(count, tensorflow::TensorShape(), &token);
+    if (!allocated.ok()) return done(FromTensorFlow(allocated));
+    token->scalar<int>()() = 0;
+    StartCompiledCall(session, call_, std::move(tensors), std::move(done));
+  }
+
+ private:
+  Result<TensorRef> MakeRef(tensorflow::OpKernelContext* context, int index) const {
+    if (call_.kind != CompiledKind::kAllgather) return InPlaceOrNewOutput(context, index);
+    tensorflow::TensorShape shape = context->input(index).shape();
+    shape.set_dim(0, shape.dim_size(0) * gathered_ranks_);
+    tensorflow::Tensor* output = nullptr;
+    const absl::Status allocated = context->allocate_output(index, shape, &output);
+    if (!allocated.ok()) return FromTensorFlow(allocated);
+    return MakeTensorRef(context->input(index), output);
+  }
+
+  const CompiledCall call_;
+  int gathered_ranks_ = 1;
+};
+
+REGISTER_KERNEL_BUILDER(Name("SmddpCompiledCollective").Device(tensorflow::DEVICE_CPU), CompiledCollectiveKernel);
+
+}  // namespace
+}  // namespace smddp::ops

@@ -1,0 +1,93 @@
+// SmddpCompiledCollective for XLA: one custom call for all its tensors. The only file that needs the compiler's
+// headers.
+#include <cstdint>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "ops/compiled_call.h"
+#include "ops/tensor_adapter.h"
+#include "ops/xla/custom_call.h"
+#include "tensorflow/compiler/tf2xla/type_util.h"
+#include "tensorflow/compiler/tf2xla/xla_compiler.h"
+#include "tensorflow/compiler/tf2xla/xla_op_kernel.h"
+#include "tensorflow/core/framework/op_requires.h"
+
+namespace smddp::ops {
+namespace {
+
+constexpr char kCpu[] = "XLA_CPU_JIT";
+constexpr char kGpu[] = "XLA_GPU_JIT";
+
+xla::Shape RowMajor(const xla::Shape& shape) {
+  return xla::ShapeUtil::MakeShapeWithDescendingLayout(shape.element_type(), shape.dimensions());
+}
+
+class CompiledCollectiveXlaKernel final : public tensorflow::XlaOpKernel {
+ public:
+  explicit CompiledCollectiveXlaKernel(tensorflow::OpKernelConstruction* construction)
+      : tensorflow::XlaOpKernel(construction), call_(ReadCompiledCall(construction)) {
+    OP_REQUIRES_OK(construction, construction->GetAttr("gathered_ranks", &gathered_ranks_));
+    OP_REQUIRES(construction, construction->device_type() != tensorflow::DeviceType(kGpu),
+                absl::UnimplementedError(
+                    "smddp_tf cannot reduce on a GPU inside a function compiled by XLA yet. Compile the model with "
+                    "jit_compile=False (model.compile(..., jit_compile=False)), or remove jit_compile=True from the "
+                    "tf.function that holds '" +
+                    call_.name + "'."));
+  }
+
+  void Compile(tensorflow::XlaOpKernelContext* context) override {
+    const int count = context->num_outputs() - 1;
+    xla_calls::Description description;
+    description.call = call_;
+    std::vector<xla::XlaOp> operands;
+    std::vector<xla::Shape> operand_shapes, result_shapes;
+    for (int index = 0; index < context->num_inputs(); ++index) {
+      const auto shape = context->InputXlaShape(index);
+      OP_REQUIRES_OK(context, shape.status());
+      OP_REQUIRES(context, shape->IsArray() && !shape->is_dynamic(),
+                  absl::InvalidArgumentError("'" + call_.name + "' needs tensors whose shape XLA knows. Received: " +
+                                             xla::ShapeUtil::HumanString(*shape) + "."));
+      operands.push_back(context->Input(index));
+      operand_shapes.push_back(RowMajor(*shape));
+      if (index >= count) continue;
+      const Status described = Describe(context->input_type(index), operand_shapes.back(), &description);
+      OP_REQUIRES_OK(context, ToTensorFlow(described));
+      result_shapes.push_back(ResultShape(operand_shapes.back()));
+    }
+    result_shapes.push_back(xla::ShapeUtil::MakeShapeWithDescendingLayout(xla::S32, {}));
+
+    const std::string config = xla_calls::BackendConfig(xla_calls::Remember(std::move(description)), count);
+    const xla::XlaOp results = xla::CustomCallWithLayout(
+        context->builder(), xla_calls::kTargetName, operands, xla::ShapeUtil::MakeTupleShape(result_shapes),
+        operand_shapes, config, /*has_side_effect=*/true, /*output_operand_aliasing=*/{}, /*literal=*/nullptr,
+        xla::CustomCallSchedule::SCHEDULE_NONE, static_cast<xla::CustomCallApiVersion>(xla_calls::ApiVersion()));
+    for (int index = 0; index <= count; ++index) context->SetOutput(index, xla::GetTupleElement(results, index));
+  }
+
+ private:
+  static Status Describe(tensorflow::DataType dtype, const xla::Shape& shape, xla_calls::Description* description) {
+    TensorRef tensor;
+    SMDDP_ASSIGN_OR_RETURN(tensor.dtype, ToEngine(dtype));
+    tensor.shape.assign(shape.dimensions().begin(), shape.dimensions().end());
+    description->tensors.push_back(std::move(tensor));
+    return Status::Ok();
+  }
+
+  xla::Shape ResultShape(const xla::Shape& operand) const {
+    xla::Shape shape = operand;
+    if (call_.kind == CompiledKind::kAllgather) shape.set_dimensions(0, operand.dimensions(0) * gathered_ranks_);
+    return shape;
+  }
+
+  const CompiledCall call_;
+  int gathered_ranks_ = 1;
+};
+
+// Not REGISTER_XLA_OP: TensorFlow hands on what that collects only once, at the first compilation in the process, and
+// this library may be loaded later.
+REGISTER_KERNEL_BUILDER(Name("SmddpCompiledCollective").Device(kCpu), CompiledCollectiveXlaKernel);
+REGISTER_KERNEL_BUILDER(Name("SmddpCompiledCollective").Device(kGpu), CompiledCollectiveXlaKernel);
+
+}  // namespace
+}  // namespace smddp::ops

@@ -1,0 +1,37 @@
+// The border between XLA and the engine. A compiled collective is described once, when XLA compiles it; the machine
+// code carries the description's number and brings the addresses.
+//
+// There are two implementations, of which the build takes one: custom_call_ffi.cc, which does not occupy a thread while
+// it waits (TensorFlow 2.20 and later), and custom_call_status.cc, which does.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "core/status.h"
+#include "ops/compiled_call.h"
+#include "runtime/session.h"
+
+namespace smddp::ops::xla_calls {
+
+struct Description {
+  CompiledCall call;
+  std::vector<TensorRef> tensors;  // dtypes and shapes; the addresses are null
+};
+
+// The name of the custom call, and how it is made (xla::CustomCallApiVersion). Its operands are the tensors and then
+// whatever comes before it; its results are the tensors and a token of type int32.
+inline constexpr char kTargetName[] = "smddp_collective";
+int ApiVersion();
+std::string BackendConfig(int64_t number, size_t tensors);
+
+// Keeps a description for the rest of the process and returns its number. Threads: any.
+int64_t Remember(Description description);
+
+// What the custom call does: starts the collective that `number` stands for. `done` as in StartCompiledCall.
+using Inputs = std::vector<const void*>;
+using Outputs = std::vector<void*>;
+void Run(int64_t number, const Inputs& inputs, const Outputs& outputs, DoneCallback done);
+
+}  // namespace smddp::ops::xla_calls

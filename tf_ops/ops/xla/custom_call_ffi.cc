@@ -1,0 +1,75 @@
+// The custom call of TensorFlow 2.20 and later: it returns at once, and XLA goes on with what does not need the result.
+#include <cstdint>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "ops/tensor_adapter.h"
+#include "ops/xla/continuation.h"
+#include "ops/xla/custom_call.h"
+#include "xla/ffi/api/ffi.h"
+
+// Exported by TensorFlow; the header that declares it needs those of LLVM.
+namespace xla::ffi {
+const XLA_FFI_Api* GetXlaFfiApi();
+}
+
+namespace smddp::ops::xla_calls {
+namespace {
+
+namespace ffi = xla::ffi;
+
+const void* AddressOf(const ffi::AnyBuffer& operand) { return operand.untyped_data(); }
+void* AddressOf(ffi::Result<ffi::AnyBuffer>& result) { return result->untyped_data(); }
+
+template <class Buffers, class Address>
+Status AddressesOf(const Buffers& buffers, std::vector<Address>* addresses) {
+  for (size_t i = 0; i < buffers.size(); ++i) {
+    auto buffer = buffers.template get<ffi::AnyBuffer>(i);
+    if (!buffer.has_value()) return Status(Code::kInternal, buffer.error().message());
+    addresses->push_back(AddressOf(*buffer));
+  }
+  return Status::Ok();
+}
+
+ffi::Error ToFfi(const Status& status) {
+  return ffi::Error(static_cast<ffi::ErrorCode>(ToTensorFlow(status).code()), status.message());
+}
+
+ffi::Future CustomCall(ffi::RemainingArgs operands, ffi::RemainingRets results, int64_t number) {
+  ffi::Promise promise;
+  ffi::Future future(promise);
+  // XLA goes on, on the thread that completes the promise, with what follows; that must not be the engine's.
+  DoneCallback done = [promise](const Status& status) mutable {
+    Continue([promise, status]() mutable {
+      if (status.ok()) {
+        promise.SetAvailable();
+      } else {
+        promise.SetError(ToFfi(status));
+      }
+    });
+  };
+  Inputs inputs;
+  Outputs outputs;
+  Status read = AddressesOf(operands, &inputs);
+  if (read.ok()) read = AddressesOf(results, &outputs);
+  if (read.ok()) {
+    Run(number, inputs, outputs, std::move(done));
+  } else {
+    done(read);
+  }
+  return future;
+}
+
+XLA_FFI_DEFINE_HANDLER(kHandler, CustomCall, ffi::Ffi::Bind().RemainingArgs().RemainingRets().Attr<int64_t>("number"));
+XLA_FFI_REGISTER_HANDLER(ffi::GetXlaFfiApi(), kTargetName, "Host", kHandler);
+
+}  // namespace
+
+int ApiVersion() { return 4; }  // xla::API_VERSION_TYPED_FFI
+
+std::string BackendConfig(int64_t number, size_t /*tensors*/) {
+  return "{number = " + std::to_string(number) + " : i64}";
+}
+
+}  // namespace smddp::ops::xla_calls
