@@ -12,7 +12,7 @@ from smddp_tf import ops
 from smddp_tf.basics import size
 from smddp_tf.functions import allgather_object
 from smddp_tf.keras._backend import keras
-from smddp_tf.keras.fit_guard import guard_fit, iterator_goes_to
+from smddp_tf.keras.fit_patch import guard_fit, iterator_goes_to
 from smddp_tf.keras.ghosts import zeros_of
 from smddp_tf.keras.step_hooks import hooks_of
 from smddp_tf.reduce_op import Sum

@@ -56,20 +56,36 @@ class Steps(keras.callbacks.Callback):
 # --- the default: ranks that ran out take part with zeros ---
 
 
-@pytest.mark.parametrize("kind", ["arrays", "generator", "several steps a call"])
+class Sequence(keras.utils.PyDataset):
+    def __init__(self, rank):
+        super().__init__()
+        self.batches = batches_of(rank)
+
+    def __len__(self):
+        return len(self.batches)
+
+    def __getitem__(self, index):
+        return self.batches[index]
+
+
+@pytest.mark.parametrize("kind", ["arrays", "generator", "sequence", "several steps a call"])
 def test_uneven_training_is_that_of_one_process(hvd, rank, size, mpi, kind):
-    model = compiled(dense_model(), adam(), steps_per_execution=4 if kind == "several steps a call" else 1)
+    several = kind == "several steps a call"
+    model = compiled(dense_model(), adam(), steps_per_execution=4 if several else 1)
+    epochs = 1 if kind == "generator" else EPOCHS  # it gives its batches once
     steps = Steps()
-    options = {"epochs": EPOCHS, "verbose": 0, "callbacks": [steps]}
+    options = {"epochs": epochs, "verbose": 0, "callbacks": [steps], "shuffle": False}
     if kind == "generator":
-        model.fit(dataset_of(rank, known=False), **options)
+        model.fit((batch for batch in batches_of(rank)), **options)
+    elif kind == "sequence":
+        model.fit(Sequence(rank), **options)
     else:
-        model.fit(*data_of(rank), batch_size=BATCH, shuffle=False, **options)
+        model.fit(*data_of(rank), batch_size=BATCH, **options)
     ranks = [batches_of(other) for other in range(size)]
-    assert distance(flat_weights(model), train_jointly(dense_model(), adam(), [ranks] * EPOCHS)) < 1e-6
+    assert distance(flat_weights(model), train_jointly(dense_model(), adam(), [ranks] * epochs)) < 1e-6
     assert same_on_all_ranks(mpi, model)
     longest = len(ranks[-1])
-    assert steps.epochs == [longest if kind != "several steps a call" else -(-longest // 4)] * EPOCHS
+    assert steps.epochs == [-(-longest // 4) if several else longest] * epochs
 
 
 def test_a_rank_without_any_data(hvd, rank, size, mpi):

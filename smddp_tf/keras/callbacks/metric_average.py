@@ -11,7 +11,7 @@ from smddp_tf import ops
 from smddp_tf.basics import rank, size
 from smddp_tf.functions import allgather_object
 from smddp_tf.keras._backend import keras
-from smddp_tf.keras.fit_guard import guard_fit
+from smddp_tf.keras.fit_patch import guard_fit
 from smddp_tf.keras.step_hooks import hooks_of
 from smddp_tf.reduce_op import Average, Sum
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from smddp_tf.keras._backend import keras
-from smddp_tf.keras.fit_guard import guard_fit
+from smddp_tf.keras.fit_patch import guard_fit
 from smddp_tf.keras.uneven import MODES
 
 
