@@ -26,7 +26,7 @@ from smddp_tf import ops
 from smddp_tf.basics import is_initialized, rank, size
 from smddp_tf.functions import allgather_object, broadcast_variables
 from smddp_tf.keras import start_check
-from smddp_tf.keras._backend import keras
+from smddp_tf.keras._backend import keras, needs_keras_3
 from smddp_tf.keras.reducing import is_wrapped
 from smddp_tf.keras.step_hooks import hooks_of
 from smddp_tf.keras.uneven import JOIN, OFF, UnevenEpochs, plan_for, supply_of
@@ -40,6 +40,7 @@ _guarded: set[int] = set()  # ids of models that are inside of a guarded `fit`
 
 def guard_fit():
     """Replaces `fit` of Keras's trainer; does nothing the second time."""
+    needs_keras_3("Looking after the data of `fit`")
     trainer = next(base for base in keras.Model.__mro__ if "fit" in vars(base))
     plain_fit = trainer.fit
     if getattr(plain_fit, _MARK, False):
