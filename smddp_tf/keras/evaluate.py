@@ -11,7 +11,7 @@ import tensorflow as tf
 from smddp_tf import ops
 from smddp_tf.basics import size
 from smddp_tf.functions import allgather_object
-from smddp_tf.keras._backend import keras
+from smddp_tf.keras._backend import keras, needs_keras_3
 from smddp_tf.keras.fit_patch import guard_fit, iterator_goes_to
 from smddp_tf.keras.ghosts import zeros_of
 from smddp_tf.keras.step_hooks import hooks_of
@@ -52,6 +52,7 @@ def evaluate(model, x=None, y=None, *, return_dict=False, **options):
         RuntimeError: If the evaluation failed on another rank.
         ValueError: If ranks have different metrics.
     """
+    needs_keras_3("hvd.evaluate")
     if size() == 1:
         return model.evaluate(x, y, return_dict=return_dict, **options)
     part = _Part(model)

@@ -12,7 +12,7 @@ import sys
 import threading
 
 from smddp_tf.basics import is_initialized, size
-from smddp_tf.keras._backend import LEGACY, keras
+from smddp_tf.keras._backend import keras, needs_keras_3
 from smddp_tf.keras.fit_guard import Guard, counts_samples, flat, reduces
 
 _MARK = "_smddp_guards_fit"
@@ -26,11 +26,7 @@ def guard_fit():
     Raises:
         NotImplementedError: With the legacy Keras 2, whose `fit` is another.
     """
-    if LEGACY:
-        raise NotImplementedError(
-            "Uneven data, metrics weighted by samples and hvd.evaluate need Keras 3. Received: TF_USE_LEGACY_KERAS=1. "
-            "Unset it, or give all ranks equally many samples and leave these out."
-        )
+    needs_keras_3("Looking after the data of `fit`")
     trainer = next(base for base in keras.Model.__mro__ if "fit" in vars(base))
     plain_fit = trainer.fit
     if getattr(plain_fit, _MARK, False):

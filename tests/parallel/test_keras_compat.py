@@ -44,6 +44,10 @@ def warned_once(rank: int, action, modern: str):
     return result
 
 
+def number(variable) -> float:
+    return float(variable.numpy())  # Keras 3.3 has no `float(variable)`
+
+
 def test_variables_may_be_called(rank):
     optimizer = hvk.DistributedOptimizer(keras.optimizers.Adam(RATE))
     optimizer.build([keras.Variable([1.0, 2.0])])
@@ -80,14 +84,14 @@ def test_variables_of_an_optimizer_that_is_not_wrapped_can_be_broadcast(hvd, ran
 
 def test_lr_is_the_learning_rate(rank):
     optimizer = hvk.DistributedOptimizer(keras.optimizers.SGD(RATE))
-    assert float(warned_once(rank, lambda: optimizer.lr, "optimizer.learning_rate")) == RATE
+    assert number(warned_once(rank, lambda: optimizer.lr, "optimizer.learning_rate")) == RATE
     notice._said.clear()
     warned_once(rank, lambda: setattr(optimizer, "lr", 0.5), "optimizer.learning_rate")
-    assert float(optimizer.learning_rate) == 0.5
+    assert number(optimizer.learning_rate) == 0.5
     assert "lr" not in vars(optimizer)
     scaled = keras.optimizers.LossScaleOptimizer(optimizer)
     scaled.lr = 0.75
-    assert float(optimizer.learning_rate) == float(scaled.lr) == 0.75
+    assert number(optimizer.learning_rate) == number(scaled.lr) == 0.75
 
 
 def test_other_attributes_are_as_missing_as_before():
@@ -108,7 +112,7 @@ def test_a_class_of_the_user_keeps_its_own_lr():
 
     optimizer = hvk.DistributedOptimizer(Own(lr=RATE))
     assert optimizer.lr == "mine"
-    assert float(optimizer.learning_rate) == RATE
+    assert number(optimizer.learning_rate) == RATE
 
 
 OPTIMIZERS_WITH_LR = ["SGD", "Adam", "AdamW", "RMSprop", "Adagrad", "Adadelta", "Adamax", "Nadam", "Ftrl", "Adafactor"]

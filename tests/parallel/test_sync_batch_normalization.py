@@ -143,12 +143,17 @@ def part_of(array: np.ndarray, rank: int, size: int) -> np.ndarray:
     return array.reshape(-1, size, ROWS, array.shape[-1])[:, rank].reshape(-1, array.shape[-1])
 
 
-@pytest.mark.parametrize("shared", [False, True], ids=["two layers", "one layer called twice"])
-def test_training_matches_one_process_on_the_whole_batch(hvd, rank, size, mpi, shared):
+@pytest.mark.parametrize(
+    ("shared", "jit_compile"),
+    [(False, False), (True, False), (True, True)],
+    ids=["two layers", "one layer called twice", "compiled by XLA"],
+)
+def test_training_matches_one_process_on_the_whole_batch(hvd, rank, size, mpi, shared, jit_compile):
     x, y = data(size)
     expected = fitted(model_with(plain, shared), keras.optimizers.SGD(0.1, momentum=0.9), x, y, ROWS * size)
     optimizer = hvk.DistributedOptimizer(keras.optimizers.SGD(0.1, momentum=0.9))
-    got = fitted(model_with(synced, shared), optimizer, part_of(x, rank, size), part_of(y, rank, size), ROWS)
+    mine = [part_of(array, rank, size) for array in (x, y)]
+    got = fitted(model_with(synced, shared), optimizer, *mine, ROWS, jit_compile)
     assert distance(flat_weights(got), flat_weights(expected)) < 1e-5
     assert len({weights.tobytes() for weights in mpi.allgather(flat_weights(got))}) == 1
 

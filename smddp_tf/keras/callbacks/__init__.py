@@ -7,6 +7,7 @@ from smddp_tf.keras.callbacks.broadcast_global_variables import BroadcastGlobalV
 from smddp_tf.keras.callbacks.learning_rate_schedule import LearningRateScheduleCallback
 from smddp_tf.keras.callbacks.learning_rate_warmup import LearningRateWarmupCallback
 from smddp_tf.keras.callbacks.metric_average import MetricAverageCallback
+from smddp_tf.keras.callbacks.rank_zero import on_rank_zero
 from smddp_tf.keras.callbacks.uneven_batches import UnevenBatchesCallback
 
 __all__ = [
@@ -16,4 +17,5 @@ __all__ = [
     "LearningRateWarmupCallback",
     "MetricAverageCallback",
     "UnevenBatchesCallback",
+    "on_rank_zero",
 ]

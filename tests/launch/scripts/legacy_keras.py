@@ -148,11 +148,11 @@ def callbacks(found):
 
 def momentum_times(model, factor):
     """By how much the momentum of the first kernel grows when the learning rate does."""
-    names = [variable.name for variable in optimizer_variables(model.optimizer)]
-    first = next(i for i, name in enumerate(names) if "kernel" in name and ("/m/" in name or "momentum" in name))
-    before = optimizer_variables(model.optimizer)[first].numpy()
+    kernel = model.trainable_variables[0]
+    momentum = next(v for v in optimizer_variables(model.optimizer) if v.shape == kernel.shape)
+    before = momentum.numpy()
     scale_momentum(model.optimizer, 0.1, 0.1 * factor)
-    return float(np.mean(optimizer_variables(model.optimizer)[first].numpy() / before))
+    return float(np.mean(momentum.numpy() / before))
 
 
 def saving(found):
@@ -190,6 +190,10 @@ def refusals(found):
     note("v1", lambda: smddp_tf.DistributedOptimizer(v1))
     note("name", lambda: hvd.DistributedOptimizer("sgd"))
     note("class", lambda: hvd.DistributedOptimizer(optimizers.SGD))
+    note("evaluate", lambda: hvd.evaluate(model_from(), np.ones((2, 6)), np.ones((2, 3))))
+    note("weighted", lambda: hvd.callbacks.MetricAverageCallback(weighted=True))
+    note("uneven", lambda: hvd.callbacks.UnevenBatchesCallback("join"))
+    note("sync batch norm", lambda: smddp_tf.SyncBatchNormalization())
     note("passes", lambda: hvd.DistributedOptimizer(optimizers.SGD(0.1), backward_passes_per_step=2))
 
 

@@ -1,0 +1,131 @@
+"""on_rank_zero: callbacks that write files, on one rank only."""
+
+from __future__ import annotations
+
+import functools
+
+from smddp_tf.basics import rank
+from smddp_tf.functions import allgather_object
+from smddp_tf.keras._backend import keras
+from smddp_tf.keras.callbacks.broadcast_global_variables import BroadcastGlobalVariablesCallback
+
+__all__ = ["on_rank_zero"]
+
+# These change how training goes on, which all ranks must do alike.
+_FOR_ALL_RANKS = ("EarlyStopping", "LearningRateScheduler", "ReduceLROnPlateau", "TerminateOnNaN")
+
+
+def on_rank_zero(callback):
+    """Makes a callback that writes files do so on rank 0 only.
+
+    For `ModelCheckpoint`, `CSVLogger`, `TensorBoard`, `BackupAndRestore` and callbacks of your own that save, log or
+    print. Make and wrap it on every rank: on the other ranks the result does nothing.
+
+    `BackupAndRestore` writes on rank 0, and what rank 0 restores when training begins reaches all ranks: variables of
+    the model and the optimizer, and the epoch to go on with. So only rank 0 needs to see the files.
+
+    Example:
+
+    >>> callbacks = [
+    ...     hvd.callbacks.BroadcastGlobalVariablesCallback(0),
+    ...     hvd.callbacks.MetricAverageCallback(),
+    ...     hvd.callbacks.on_rank_zero(keras.callbacks.BackupAndRestore("backup")),
+    ...     hvd.callbacks.on_rank_zero(keras.callbacks.ModelCheckpoint("best.keras", save_best_only=True)),
+    ... ]
+
+    Args:
+        callback: a `keras.callbacks.Callback`.
+
+    Returns:
+        On rank 0 `callback` itself, elsewhere a callback that does nothing; for a `BackupAndRestore`, on all ranks, a
+        callback around it.
+
+    Raises:
+        ValueError: If `callback` is one that decides how training goes on (`EarlyStopping`, `ReduceLROnPlateau`,
+            `LearningRateScheduler`, `TerminateOnNaN`): that must run on all ranks.
+        TypeError: If it is no callback.
+    """
+    if not isinstance(callback, keras.callbacks.Callback):
+        raise TypeError(
+            "`on_rank_zero` takes a keras.callbacks.Callback. "
+            f"Received: {callback!r} (of type {type(callback).__name__}). Wrap the callbacks of a list one by one."
+        )
+    if isinstance(callback, tuple(getattr(keras.callbacks, name) for name in _FOR_ALL_RANKS)):
+        raise ValueError(
+            f"{type(callback).__name__} changes how training goes on, so it must run on all ranks, or they part. "
+            "Give it to `fit` as it is, after MetricAverageCallback, so that all ranks decide by the same metrics."
+        )
+    if isinstance(callback, keras.callbacks.BackupAndRestore):
+        return _RestoredOnAllRanks(callback)
+    return callback if rank() == 0 else keras.callbacks.Callback()
+
+
+class _RestoredOnAllRanks(keras.callbacks.Callback):
+    """A `BackupAndRestore` of rank 0, whose restored state is sent to all ranks."""
+
+    def __init__(self, callback):
+        super().__init__()
+        self.callback = callback if rank() == 0 else keras.callbacks.Callback()
+
+    def set_params(self, params):
+        super().set_params(params)
+        self.callback.set_params(params)
+
+    def set_model(self, model):
+        super().set_model(model)
+        self.callback.set_model(model)
+
+    def on_train_begin(self, logs=None):
+        error, epoch = None, None
+        if rank() == 0:
+            error, epoch = self._restore(logs)
+        of_ranks = allgather_object(
+            (error and f"{type(error).__name__}: {error}", epoch, self.model.built), name="smddp_tf.keras.restored"
+        )
+        text, epoch, _ = of_ranks[0]
+        if error is not None:
+            raise error
+        if text is not None:
+            raise RuntimeError(f"Rank 0 could not restore its backup: {text}")
+        if epoch is None:
+            return
+        unbuilt = [other for other, (_, _, built) in enumerate(of_ranks) if not built]
+        if unbuilt:
+            raise ValueError(
+                "BackupAndRestore needs a model that is built before `fit`, on all ranks. "
+                f"Received: an unbuilt model on rank(s) {unbuilt} (this is rank {rank()}). Give it an Input."
+            )
+        self._share(epoch)
+
+    def _restore(self, logs):
+        """Returns the error, if any, and the epoch to go on with; None where there was no backup."""
+        before = self.model._initial_epoch
+        self.model._initial_epoch = None  # BackupAndRestore sets it when it finds a backup
+        try:
+            self.callback.on_train_begin(logs)
+        except Exception as error:  # whatever it is, the other ranks are waiting for an answer
+            return error, None
+        epoch = self.model._initial_epoch
+        if epoch is None:
+            self.model._initial_epoch = before
+        return None, epoch
+
+    def _share(self, epoch):
+        sender = BroadcastGlobalVariablesCallback(0)
+        sender.set_model(self.model)
+        sender.on_train_begin()
+        self.model._initial_epoch = epoch
+
+
+def _delegate(hook):
+    @functools.wraps(getattr(keras.callbacks.Callback, hook))
+    def call(self, *arguments, **keywords):
+        return getattr(self.callback, hook)(*arguments, **keywords)
+
+    call.__dict__.pop("_is_default", None)  # Keras would not call a hook that is marked as the default
+    return call
+
+
+for _hook in dir(keras.callbacks.Callback):
+    if _hook.startswith("on_") and _hook != "on_train_begin":
+        setattr(_RestoredOnAllRanks, _hook, _delegate(_hook))
