@@ -19,7 +19,7 @@ export TF_ENABLE_ONEDNN_OPTS ?= 0
 
 CXX_FILES = $(shell find tf_ops -name '*.cc' -o -name '*.h' -o -name '*.inc')
 
-.PHONY: help setup build demo test test-full bench bench-lab bench-peers bench-horovod lint format clean
+.PHONY: help setup build demo test test-full test-matrix bench bench-lab bench-peers bench-horovod lint format clean
 
 help:  ## This list
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-14s %s\n", $$1, $$2}'
@@ -36,6 +36,8 @@ $(VENV)/.smddp-setup: pyproject.toml setup.py
 	@$(PIP) install -q '$(TENSORFLOW)' $(BUILD_TOOLS)
 	@echo "--- $(VENV): smddp_tf in place, with the tools for tests, examples and development"
 	@$(PIP) install -q --no-build-isolation -e '.[test,dev,examples]'
+	@echo "--- $(VENV): tf_keras, for the tests of legacy Keras"
+	@$(PIP) install -q --no-deps "tf_keras==$$($(BIN)/python tools/build_env.py).*"  # it asks for another TensorFlow
 	@touch $@
 
 build: setup  ## Build what changed in the native code, in place
@@ -49,6 +51,9 @@ test: build  ## All tests, in the quick form
 
 test-full: build  ## All tests with the full matrix of sizes, types and ranks
 	@SMDDP_TEST_FULL=1 $(BIN)/python -m pytest $(ARGS)
+
+test-matrix:  ## Build and test on every supported TensorFlow (about 30 minutes; ARGS="2.16 -k saving", ARGS=--update-readme)
+	@$(PYTHON) tools/test_matrix.py $(ARGS)
 
 bench: build $(VENV)/.smddp-bench  ## Measure everything against its peers, print the targets (ARGS=--quick)
 	@$(BIN)/python -m benchmarks --plots $(ARGS)

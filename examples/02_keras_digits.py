@@ -2,6 +2,7 @@
 
     mpirun -np 2 python examples/02_keras_digits.py
     python examples/02_keras_digits.py
+    mpirun -np 2 python examples/02_keras_digits.py --jit-compile
 
 What differs from a script for one process is marked with (1) to (6).
 """
@@ -58,6 +59,7 @@ def parse_arguments():
     parser.add_argument("--batch-size", type=int, default=16, help="of each rank")
     parser.add_argument("--learning-rate", type=float, default=0.03, help="of one rank; scaled by their number")
     parser.add_argument("--checkpoint", default="build/digits.keras", help="file that rank 0 writes")
+    parser.add_argument("--jit-compile", action="store_true", help="XLA compiles the training step, reduction included")
     parser.add_argument("--min-accuracy", type=float, default=0.97, help="below this the program fails")
     return parser.parse_args()
 
@@ -76,6 +78,7 @@ def main():
         hvd_keras.DistributedOptimizer(optimizer),  # (3)
         loss=keras.losses.SparseCategoricalCrossentropy(from_logits=True),
         metrics=["accuracy"],
+        jit_compile=arguments.jit_compile,
     )
 
     progress = Progress()

@@ -5,12 +5,12 @@ from __future__ import annotations
 import contextlib
 import re
 import weakref
-from collections.abc import Sequence
-from typing import Any
+from collections.abc import Callable, Sequence
+from typing import Any, TypeVar
 
 import tensorflow as tf
 
-__all__ = ["device_scope", "run_independently", "tensor_name", "unique_name"]
+__all__ = ["as_it_is", "device_scope", "run_independently", "tensor_name", "unique_name"]
 
 # TensorFlow numbers the graphs of functions, branches and loop bodies over the whole process. One more trace on rank 0
 # (an evaluation, say) shifts the numbers there, so they must not get into names that all ranks share.
@@ -18,6 +18,17 @@ _GRAPH_NUMBER = re.compile(r"^(?:__inference_|__forward_|__backward_)?(?P<name>.
 
 # Names given out so far, for each graph that is alive.
 _names_of_graph: weakref.WeakKeyDictionary[Any, set[str]] = weakref.WeakKeyDictionary()
+
+
+Function = TypeVar("Function", bound=Callable[..., Any])
+
+
+def as_it_is(function: Function) -> Function:
+    """Keeps AutoGraph, which rewrites what a `tf.function` calls, out of `function` and of all that it calls.
+
+    There is nothing of ours to rewrite, and to find that out took AutoGraph seconds when a step was first traced.
+    """
+    return tf.autograph.experimental.do_not_convert(function)
 
 
 def tensor_name(kind: str, name: str | None) -> str:

@@ -14,6 +14,7 @@ from smddp_tf.objects import allgather_object, broadcast_object
 __all__ = ["allgather_object", "broadcast_object", "broadcast_variables"]
 
 
+@_graph.as_it_is
 def broadcast_variables(variables: Iterable[Any], root_rank: int) -> None:
     """Gives every rank the values that the variables have on rank `root_rank`.
 

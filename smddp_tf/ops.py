@@ -26,6 +26,7 @@ __all__ = [
 ]
 
 
+@_graph.as_it_is
 def allreduce(
     tensor: Any,
     average: bool | None = None,
@@ -73,6 +74,7 @@ def allreduce(
         return codec.decompress(_native.allreduce_list([compressed], reduction, name)[0], ctx)
 
 
+@_graph.as_it_is
 def grouped_allreduce(
     tensors: Sequence[Any],
     average: bool | None = None,
@@ -119,6 +121,7 @@ def grouped_allreduce(
     return results
 
 
+@_graph.as_it_is
 def allgather(tensor: Any, name: str | None = None) -> tf.Tensor:
     """Concatenates the tensors of all ranks along the first dimension, in rank order.
 
@@ -142,6 +145,7 @@ def allgather(tensor: Any, name: str | None = None) -> tf.Tensor:
     return _native.allgather_tensor(tensor, _graph.tensor_name("allgather", name))
 
 
+@_graph.as_it_is
 def broadcast(tensor: Any, root_rank: int, name: str | None = None) -> tf.Tensor:
     """Returns the tensor that rank `root_rank` passed, on every rank.
 
@@ -160,6 +164,7 @@ def broadcast(tensor: Any, root_rank: int, name: str | None = None) -> tf.Tensor
     return _native.broadcast_list([tf.convert_to_tensor(tensor)], root_rank, _graph.tensor_name("broadcast", name))[0]
 
 
+@_graph.as_it_is
 def barrier(*, name: str | None = None) -> tf.Operation | None:
     """Waits until every rank has come here.
 

@@ -64,6 +64,7 @@ class GradientReducer:
         self._device_dense = device_dense
         self._device_sparse = device_sparse
 
+    @_graph.as_it_is
     def __call__(self, grads: Sequence[Any], variables: Sequence[Any]) -> list[Any]:
         """Returns the reduced gradients in the same order. A None stays a None.
 

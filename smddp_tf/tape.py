@@ -6,6 +6,7 @@ from typing import Any
 
 import tensorflow as tf
 
+from smddp_tf import _graph
 from smddp_tf.compression import Compression
 from smddp_tf.reduce_op import Average
 from smddp_tf.reduction import GradientReducer
@@ -67,6 +68,7 @@ class DistributedGradientTape(tf.GradientTape):
             device_sparse=device_sparse,
         )
 
+    @_graph.as_it_is
     def gradient(
         self,
         target: Any,

@@ -212,3 +212,7 @@ def check_tensorflow_version(version: str) -> None:
             INSTALL_TENSORFLOW,
         )
     )
+
+
+if __name__ == "__main__":  # for the Makefile: the minor version of the TensorFlow in this environment
+    print(".".join(find_tensorflow().version.split(".")[:2]))

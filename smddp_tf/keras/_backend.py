@@ -38,6 +38,22 @@ LEGACY = _is_legacy()
 keras: Any = _keras_to_use()
 
 
+def needs_keras_3(what: str) -> None:
+    """Refuses what does not work with Keras 2.
+
+    Args:
+        what: begins the message.
+
+    Raises:
+        NotImplementedError: this process uses Keras 2.
+    """
+    if LEGACY:
+        raise NotImplementedError(
+            f"{what} needs Keras 3. This process uses Keras 2 (tf_keras {keras.__version__}), because "
+            "TF_USE_LEGACY_KERAS=1 is set. Unset it, or leave this out."
+        )
+
+
 def optimizer_variables(optimizer: Any) -> list[Any]:
     """The variables of an optimizer; in the oldest optimizers of Keras 2 `variables` is a method."""
     variables = optimizer.variables

@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 import contextlib
+from typing import Any
 
-import keras
 import numpy as np
 import tensorflow as tf
 
 from smddp_tf import ops
 from smddp_tf.basics import size
 from smddp_tf.functions import allgather_object
-from smddp_tf.keras.fit_guard import guard_fit, iterator_goes_to
+from smddp_tf.keras._backend import keras, needs_keras_3
+from smddp_tf.keras.fit_patch import guard_fit, iterator_goes_to
 from smddp_tf.keras.ghosts import zeros_of
 from smddp_tf.keras.step_hooks import hooks_of
 from smddp_tf.reduce_op import Sum
@@ -51,6 +52,7 @@ def evaluate(model, x=None, y=None, *, return_dict=False, **options):
         RuntimeError: If the evaluation failed on another rank.
         ValueError: If ranks have different metrics.
     """
+    needs_keras_3("hvd.evaluate")
     if size() == 1:
         return model.evaluate(x, y, return_dict=return_dict, **options)
     part = _Part(model)
@@ -76,9 +78,9 @@ class _Part:
     def __init__(self, model):
         guard_fit()  # which lets us see the iterator
         self._model = model
-        self.logs = None
+        self.logs: dict[str, Any] = {}
         self.samples = 0.0
-        self.epoch_iterator = None
+        self.epoch_iterator: Any = None
 
     def evaluate(self, x, y, options):
         with _counting(self._model) as counter, iterator_goes_to(self):

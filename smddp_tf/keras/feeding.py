@@ -14,7 +14,7 @@ import threading
 
 import tensorflow as tf
 
-from smddp_tf import basics, ops
+from smddp_tf import _xla, basics, ops
 from smddp_tf.reduce_op import Average, Sum
 
 _tracing = threading.local()
@@ -27,13 +27,11 @@ class Feeding:
         flag: float32 variable, 1 while this rank has data in the current step, else 0.
         count: float32 variable, the number of ranks that have. Known once the step has reduced something; -1 before.
         needed: float32 variable. A step that fewer ranks feed is void: no rank applies an update.
-        jit: Boolean, whether XLA compiles the step that is being traced. There shapes must be known.
     """
 
     def __init__(self):
         with tf.init_scope():
             self.flag, self.count, self.needed = (tf.Variable(value, trainable=False) for value in (1.0, -1.0, 1.0))
-        self.jit = False
 
     def begin_step(self, flag):
         self.flag.assign(flag)
@@ -78,7 +76,7 @@ class Feeding:
         if not isinstance(grad, tf.IndexedSlices):
             return _zero_unless(feeds, grad)
         values, indices = _zero_unless(feeds, grad.values), grad.indices
-        if not self.jit:
+        if not _xla.compiling():  # where shapes must be known
             # No rows at all: optimizers that update only the rows they get would touch those of the zeros.
             kept = tf.where(feeds, tf.shape(indices)[0], 0)
             values, indices = values[:kept], indices[:kept]

@@ -1,6 +1,6 @@
-"""Keeps the ranks together in `Model.fit`: installed when the first optimizer is wrapped, with no user code.
+"""What one guarded `fit` does to keep the ranks together: its state, and the two callbacks around the user's.
 
-`fit` of a model that reduces gradients gets two callbacks of ours, one before and one after the user's. Together they
+They
 
 - agree on what the ranks can know before the first batch, and let `uneven.py` run the epochs if data differ;
 - make `stop_training` on one rank stop all ranks, at the same step;
@@ -10,19 +10,15 @@
 
 from __future__ import annotations
 
-import contextlib
-import functools
-import inspect
-import sys
-import threading
 import traceback
 import warnings
+from typing import Any
 
 import numpy as np
 import tensorflow as tf
 
 from smddp_tf import ops
-from smddp_tf.basics import is_initialized, rank, size
+from smddp_tf.basics import rank
 from smddp_tf.functions import allgather_object, broadcast_variables
 from smddp_tf.keras import same_batches, start_check
 from smddp_tf.keras._backend import keras
@@ -32,121 +28,16 @@ from smddp_tf.keras.uneven import JOIN, OFF, UnevenEpochs, plan_for, supply_of
 from smddp_tf.reduce_op import Max
 
 _NAME = "smddp_tf.keras.fit"
-_MARK = "_smddp_guards_fit"
-_expecting = threading.local()
-_guarded: set[int] = set()  # ids of models that are inside of a guarded `fit`
-
-
-def guard_fit():
-    """Replaces `fit` of Keras's trainer; does nothing the second time."""
-    trainer = next(base for base in keras.Model.__mro__ if "fit" in vars(base))
-    plain_fit = trainer.fit
-    if getattr(plain_fit, _MARK, False):
-        return
-    signature = inspect.signature(plain_fit)
-
-    @functools.wraps(plain_fit)
-    def fit(self, *args, **kwargs):
-        if not is_initialized() or size() == 1 or id(self) in _guarded:
-            return plain_fit(self, *args, **kwargs)
-        bound = signature.bind(self, *args, **kwargs)
-        callbacks = _flat(bound.arguments.get("callbacks"))
-        if not reduces(self) and not any(counts_samples(callback) for callback in callbacks):
-            return plain_fit(self, *args, **kwargs)
-        return _guarded_fit(plain_fit, bound)
-
-    setattr(fit, _MARK, True)
-    trainer.fit = fit
-    _watch_iterators(sys.modules[trainer.__module__].TFEpochIterator)
-
-
-def reduces(model):
-    """Does an optimizer of the model reduce gradients? A GAN has several, in attributes of its own."""
-    candidates = [getattr(model, "optimizer", None), *vars(model).values()]
-    optimizers = [each for each in candidates if isinstance(each, keras.optimizers.Optimizer)]
-    return any(is_wrapped(each) or is_wrapped(getattr(each, "inner_optimizer", None)) for each in optimizers)
-
-
-def counts_samples(callback):
-    return getattr(callback, "counts_samples", False)
-
-
-def _watch_iterators(iterator_class):
-    """Lets a guarded `fit` see the iterator over its training data: the first that Keras makes there."""
-    plain_init = iterator_class.__init__
-
-    @functools.wraps(plain_init)
-    def __init__(self, *args, **kwargs):
-        plain_init(self, *args, **kwargs)
-        owner, _expecting.owner = getattr(_expecting, "owner", None), None
-        if owner is not None:
-            owner.epoch_iterator = self
-
-    iterator_class.__init__ = __init__
-
-
-@contextlib.contextmanager
-def iterator_goes_to(owner):
-    """Inside, the next iterator over data that Keras makes is also stored as `owner.epoch_iterator`."""
-    _expecting.owner = owner
-    try:
-        yield
-    finally:
-        _expecting.owner = None
-
-
-def _guarded_fit(plain_fit, bound):
-    bound.apply_defaults()
-    arguments = bound.arguments
-    model = arguments["self"]
-    guard = Guard(model, arguments)
-    given = arguments["callbacks"]
-    if isinstance(given, keras.callbacks.CallbackList):
-        restore = _insert(given, guard)
-    else:
-        restore = None
-        arguments["callbacks"] = [guard.first, *keras.tree.flatten(given or []), guard.last]
-    _guarded.add(id(model))
-    try:
-        with iterator_goes_to(guard):
-            return plain_fit(*bound.args, **bound.kwargs)
-    except Exception as error:
-        guard.report(error)
-        raise
-    finally:
-        _guarded.discard(id(model))
-        guard.close()
-        if restore is not None:
-            restore()
-
-
-def _insert(callback_list, guard):
-    """Puts the guard into a list that the user made; returns what takes it out."""
-    before = list(callback_list.callbacks)
-    was_async = getattr(callback_list, "_async_train", None)
-    for callback in (guard.first, guard.last):
-        callback.set_model(callback_list.model or guard.model)
-        callback.set_params(callback_list.params)
-    callback_list.callbacks = [guard.first, *before, guard.last]
-    if was_async and guard.may_stop_at_batch:
-        callback_list._async_train = False
-
-    def restore():
-        callback_list.callbacks = before
-        if was_async is not None:
-            callback_list._async_train = was_async
-
-    return restore
 
 
 class Guard:
     """The state of one guarded `fit`, and its two callbacks."""
 
     def __init__(self, model, arguments):
-        callbacks = _flat(arguments["callbacks"])
+        callbacks = flat(arguments["callbacks"])
         chosen = [each for each in callbacks if hasattr(each, "uneven_mode")]
         self.model = model
-        self.epoch_iterator = None
+        self.epoch_iterator: Any = None
         self._epochs_asked = (arguments["initial_epoch"], arguments["epochs"])
         # A step that reduces in ways of its own, such as a tape, cannot tell who feeds.
         self._mode = (chosen[-1].uneven_mode if chosen else JOIN) if reduces(model) else OFF
@@ -158,9 +49,9 @@ class Guard:
         self._checked_start = False
         self._epochs_begun = 0
         self._agree_at_batches = False
-        self._uneven = None
-        self._installed = []
-        self._function = None
+        self._uneven: UnevenEpochs | None = None
+        self._installed: list[Any] = []
+        self._function: Any = None
         self._run = self.run  # one object, to be recognised
         self.first = _First(self)
         # Only where it is needed: a callback at the end of each batch makes Keras wait for each batch's metrics.
@@ -170,7 +61,6 @@ class Guard:
 
     def agree(self):
         """One exchange of what every rank knows, and everybody's conclusions from it."""
-        self._agreed = True
         supply = supply_of(self.epoch_iterator, self.model.steps_per_execution)
         facts = {
             "supply": supply,
@@ -181,6 +71,7 @@ class Guard:
             "restores_weights": self._restores_weights,
             "may_stop_at_batch": self.may_stop_at_batch,
         }
+        self._agreed = True
         everybody = self._exchange(facts)
         self._check_equal(everybody, "epochs", "the same `initial_epoch` and `epochs` in `fit`")
         self._check_equal(everybody, "mode", "the same UnevenBatchesCallback, or none,")
@@ -232,26 +123,28 @@ class Guard:
         for hooks in self._installed:
             hooks.remove(self.model)
         self._installed = []
-        # Iterators shall end with `fit`, not when cycles are collected: the longer they live, the longer TensorFlow takes
-        # to end the threads that tune them.
+        # Iterators shall end with `fit`, not when cycles are collected: the longer they live, the longer TensorFlow
+        # takes to end the threads that tune them.
         self.epoch_iterator = self._uneven = None
 
     # --- during training ---
 
     def adopt_function(self):
         """Stands between Keras and the train function where that is needed, also after somebody has it made anew."""
-        watched = self._uneven is not None and self._uneven.watched
         votes_alone = self._agree_at_batches and not self.may_stop_at_batch
-        if (watched or votes_alone) and self.model.train_function is not self._run:
+        if (self._watched() or votes_alone) and self.model.train_function is not self._run:
             self._function = self.model.train_function
-            if watched:
+            if self._uneven is not None:
                 self._uneven.function = self._function
             self.model.train_function = self._run
 
+    def _watched(self):
+        return self._uneven is not None and self._uneven.watched
+
     def run(self, iterator):
         """What Keras calls as the train function."""
-        watched = self._uneven is not None and self._uneven.watched
-        logs = self._uneven(iterator) if watched else self._function(iterator)
+        call = self._uneven if self._uneven is not None and self._uneven.watched else self._function
+        logs = call(iterator)
         if self._agree_at_batches and not self.may_stop_at_batch:
             self.agree_on_stop()  # has no callback that could object, hence none to wait for
         return logs
@@ -322,7 +215,7 @@ class Guard:
             if rank() == 0:
                 warnings.warn(
                     "A callback restored different weights on different ranks; rank 0's are taken. Put "
-                    "hvd.callbacks.MetricAverageCallback() before EarlyStopping, so that it decides the same everywhere.",
+                    "hvd.callbacks.MetricAverageCallback() before EarlyStopping, so that it decides the same on all.",
                     stacklevel=2,
                 )
             broadcast_variables(self.model.variables, root_rank=0)
@@ -389,7 +282,18 @@ def _broadcasts(callback):
     return "Broadcast" in type(callback).__name__
 
 
-def _flat(callbacks):
+def reduces(model):
+    """Does an optimizer of the model reduce gradients? A GAN has several, in attributes of its own."""
+    candidates = [getattr(model, "optimizer", None), *vars(model).values()]
+    optimizers = [each for each in candidates if isinstance(each, keras.optimizers.Optimizer)]
+    return any(is_wrapped(each) or is_wrapped(getattr(each, "inner_optimizer", None)) for each in optimizers)
+
+
+def counts_samples(callback):
+    return getattr(callback, "counts_samples", False)
+
+
+def flat(callbacks):
     if isinstance(callbacks, keras.callbacks.CallbackList):
         return list(callbacks.callbacks)
     return keras.tree.flatten(callbacks or [])

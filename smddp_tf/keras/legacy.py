@@ -34,13 +34,14 @@ def distribute(optimizer: Any, settings: ReductionSettings) -> Any:
 
     Raises:
         ValueError: It is neither, or is wrapped already.
-        NotImplementedError: `settings` ask for several passes per update.
+        NotImplementedError: The settings ask for something that exists with Keras 3 only.
     """
     _check(optimizer)
-    if settings.backward_passes_per_step > 1:
+    passes = settings.backward_passes_per_step
+    if passes != 1:
         raise NotImplementedError(
-            "With TF_USE_LEGACY_KERAS=1 hvd.DistributedOptimizer accumulates no passes. Received: "
-            f"backward_passes_per_step={settings.backward_passes_per_step}. Use Keras 3, or leave it out."
+            "With TF_USE_LEGACY_KERAS=1 every call is an update. Received: "
+            f"backward_passes_per_step={passes}. Use Keras 3, or add up the gradients in a loop of your own."
         )
     inner = optimizer
     while hasattr(inner, "inner_optimizer"):
@@ -134,7 +135,10 @@ def _advice(optimizer: Any) -> str:
     if isinstance(optimizer, type):
         return f"Pass an instance: `hvd.DistributedOptimizer({optimizer.__name__}(...))`."
     if isinstance(optimizer, tf.compat.v1.train.Optimizer):
-        return "TensorFlow 1 optimizers are not supported: use the class of the same purpose in `tf.keras.optimizers`."
+        return (
+            "TensorFlow 1 optimizers are not supported here: use the class of the same purpose in "
+            "`tf.keras.optimizers`, or let this one apply what `hvd.DistributedGradientTape` has reduced."
+        )
     if type(optimizer).__module__.split(".")[0] == "keras":
         return "This is a Keras 3 optimizer: take it from `tf.keras.optimizers`, or unset TF_USE_LEGACY_KERAS."
     return "Make one, for example `hvd.DistributedOptimizer(tf.keras.optimizers.Adam())`."

@@ -198,7 +198,10 @@ def _advice(optimizer):
     if isinstance(optimizer, type) and issubclass(optimizer, keras.optimizers.Optimizer):
         return f"Pass an instance: `hvd.DistributedOptimizer({optimizer.__name__}(...))`."
     if isinstance(optimizer, tf.compat.v1.train.Optimizer):
-        return "TensorFlow 1 optimizers are not supported: use the class of the same purpose in `keras.optimizers`."
+        return (
+            "TensorFlow 1 optimizers are not supported here: use the class of the same purpose in `keras.optimizers`, "
+            "or let this one apply what `hvd.DistributedGradientTape` has reduced."
+        )
     if type(optimizer).__module__.split(".")[0] == "tf_keras":
         return "This is a Keras 2 optimizer: set TF_USE_LEGACY_KERAS=1 before Python starts, or use `keras.optimizers`."
     return "Make one, for example `hvd.DistributedOptimizer(keras.optimizers.Adam())`."

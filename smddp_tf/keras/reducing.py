@@ -150,7 +150,7 @@ def attach(optimizer, settings):
 
     With a `LossScaleOptimizer` the one inside shares the reduction, because clipping and accumulation happen there.
     """
-    from smddp_tf.keras.fit_guard import guard_fit  # which asks this module which optimizers are wrapped
+    from smddp_tf.keras.fit_patch import guard_fit  # which asks this module which optimizers are wrapped
 
     guard_fit()
     reduction = Reduction(settings)

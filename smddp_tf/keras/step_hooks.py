@@ -1,8 +1,8 @@
 """Puts our steps around a model's `train_step` and `test_step` for as long as one `fit` or `evaluate` lasts.
 
-Two things need to see every batch: uneven data (is it a real one?) and the counting of samples. Both sit in one wrapper,
-set on the instance and taken off again, and traced by Keras together with the model's own step. The traced functions
-are kept for the next time.
+Two things need to see every batch: uneven data (is it a real one?) and the counting of samples. Both sit in one
+wrapper, set on the instance and taken off again, and traced by Keras together with the model's own step. The traced
+functions are kept for the next time.
 """
 
 from __future__ import annotations
@@ -98,7 +98,6 @@ class StepHooks:
         def step(flagged):
             flag, data = flagged
             feeding.begin_step(flag)
-            feeding.jit = bool(model.jit_compile)
             before = {id(variable): _copy(variable) for variable in _changed_by_data(model)}
             with feeding_of_step.stepping(feeding):
                 logs = plain_step(data)

@@ -8,7 +8,7 @@ import tensorflow as tf
 
 from smddp_tf import _graph, _native, basics
 from smddp_tf.keras import feeding
-from smddp_tf.keras._backend import keras
+from smddp_tf.keras._backend import keras, needs_keras_3
 from smddp_tf.reduce_op import Reduction, Sum
 
 __all__ = ["SyncBatchNormalization"]
@@ -43,6 +43,7 @@ class SyncBatchNormalization(keras.layers.BatchNormalization):
     """
 
     def __init__(self, fused=False, **kwargs):
+        needs_keras_3("SyncBatchNormalization")
         if fused is not None and not isinstance(fused, bool):
             raise TypeError(
                 "The first argument of SyncBatchNormalization is `fused`, a Boolean, as in Horovod. "

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import tensorflow as tf
 
@@ -143,8 +143,8 @@ class UnevenEpochs:
         self._over = False
         self._calls = 0
         self._fed_by_iterator = 0.0
-        self._ghosts = None
-        self.function = None
+        self._ghosts: Any = None
+        self.function: Any = None
         self.watched = plan.watched
         self._change_dataset()
 
@@ -163,7 +163,6 @@ class UnevenEpochs:
         """Before the first epoch: has the model's variables made, so that steps without data can spare them."""
         if not self._plan.watched:
             return
-        feeding.process_wide().needed.assign(float(self._plan.needed))
         batch = next(self._ghosts)[1]
         try:
             self._model._symbolic_build(data_batch=batch)
@@ -180,6 +179,7 @@ class UnevenEpochs:
         self._over = False
         self._calls = 0
         if self._plan.watched:
+            feeding.process_wide().needed.assign(float(self._plan.needed))
             self._hooks.fed.assign(0.0)
             self._hooks.valid.assign(0.0)
 

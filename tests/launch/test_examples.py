@@ -15,6 +15,7 @@ SHORT = {
     "02_keras_digits.py": ["--epochs", "12", "--min-accuracy", "0.95"],
     "03_custom_loop_digits.py": ["--epochs", "8", "--min-accuracy", "0.95"],
     "04_embedding_text.py": ["--steps", "150"],
+    "06_mixed_precision_digits.py": ["--epochs", "5", "--min-accuracy", "0.93"],
 }
 
 LOAD_IN_PLAIN_KERAS = """
@@ -44,6 +45,12 @@ def test_example(example: str, ranks: int | None, tmp_path: Path) -> None:
         assert f"equal weights on all {ranks or 1} rank(s)" in output
     if example.startswith("04"):
         assert f"IndexedSlices with {256 * (ranks or 1)} rows, 256 from each of {ranks or 1} rank(s)" in output
+    if example.startswith("06"):
+        assert "loss scale: " in output
+
+
+def test_bfloat16_needs_no_loss_scale(tmp_path: Path) -> None:
+    assert "loss scale: " not in run("06_mixed_precision_digits.py", 2, tmp_path, "--policy", "mixed_bfloat16")
 
 
 def test_digits_on_3_ranks(tmp_path: Path) -> None:
@@ -57,6 +64,11 @@ def test_digits_on_3_ranks(tmp_path: Path) -> None:
     assert "equal weights on all 3 rank(s)" in output
     assert float(output.split("test accuracy: ")[1].split()[0]) >= 0.97
     launch(["-c", LOAD_IN_PLAIN_KERAS, checkpoint], None, timeout=90).check()
+
+
+def test_digits_compiled_by_xla(tmp_path: Path) -> None:
+    output = run("02_keras_digits.py", 2, tmp_path, "--jit-compile")
+    assert "equal weights on all 2 rank(s)" in output
 
 
 def test_gradients_are_dense_when_asked(tmp_path: Path) -> None:

@@ -7,7 +7,10 @@ from collections.abc import Callable
 
 import keras
 import numpy as np
+import pytest
 import tensorflow as tf
+
+from smddp_tf import _loader
 
 STEPS = 30
 ROWS_PER_RANK = 4
@@ -24,6 +27,14 @@ OPTIMIZERS: dict[str, Callable[[], keras.optimizers.Optimizer]] = {
     "rmsprop": lambda: keras.optimizers.RMSprop(0.005, momentum=0.5),
     "sgd_accumulation": lambda: keras.optimizers.SGD(0.1, momentum=0.9, gradient_accumulation_steps=3),
 }
+
+
+def skip_jit(jit: bool, size: int) -> None:
+    """XLA takes seconds to compile a step, and a number of ranks more or less makes no difference to it."""
+    if jit and not hasattr(_loader, "xla_library"):
+        pytest.skip("built without the ops for functions that XLA compiles")
+    if jit and size in (1, 3):
+        pytest.skip("what XLA compiles is tested on 2 and 4 ranks")
 
 
 def dense_model() -> keras.Model:

@@ -25,6 +25,7 @@ from tests.parallel.keras_training import (
     embedding_model,
     flat_weights,
     part_of,
+    skip_jit,
     train_in_loop,
     word_data,
 )
@@ -68,6 +69,7 @@ def train(how: str, model, optimizer, x, y) -> np.ndarray:
 
 
 def check_training(optimizer, expected, how, rank, size, mpi) -> None:
+    skip_jit(how == "jit", size)
     x, y = dense_data(size, WINDOWS * PASSES)
     core().trace_start()
     weights = train(how, dense_model(), optimizer, part_of(x, rank, size), part_of(y, rank, size))
@@ -83,6 +85,7 @@ def check_training(optimizer, expected, how, rank, size, mpi) -> None:
         ("steps_per_execution", "plain"),
         ("run_eagerly", "clipvalue"),
         ("loop", "global_clipnorm"),
+        ("jit", "clipnorm"),
     ],
 )
 def test_accumulation_of_keras(hvd, rank, size, mpi, how, clip):
@@ -118,9 +121,10 @@ def nest(kind: str, rate: float = 0.1) -> keras.optimizers.LossScaleOptimizer:
 KINDS = ["reduce(scale), keras", "scale(reduce), keras", "reduce(scale), passes", "scale(reduce), passes"]
 
 
-@pytest.mark.parametrize("kind", KINDS)
-def test_with_a_loss_scale(hvd, rank, size, mpi, kind):
+@pytest.mark.parametrize(("kind", "jit"), [*((kind, False) for kind in KINDS), (KINDS[1], True), (KINDS[2], True)])
+def test_with_a_loss_scale(hvd, rank, size, mpi, kind, jit):
     """An infinity in one pass of one rank drops the window it is in, on all ranks, and nothing else."""
+    skip_jit(jit, size)
     optimizer = nest(kind)
     x, y = dense_data(size, WINDOWS * PASSES)
     local_x, local_y = part_of(x, rank, size).copy(), part_of(y, rank, size)
@@ -129,7 +133,7 @@ def test_with_a_loss_scale(hvd, rank, size, mpi, kind):
         local_x[(dropped * PASSES + 1) * ROWS_PER_RANK] = np.inf  # in the second pass of the window
     core().trace_start()
     model = dense_model()
-    model.compile(optimizer, loss="mse")
+    model.compile(optimizer, loss="mse", jit_compile=jit)
     model.fit(local_x, local_y, batch_size=ROWS_PER_RANK, shuffle=False, verbose=0)
     assert reductions_of(core().trace_stop()) == (WINDOWS if size > 1 else 0)
 

@@ -185,7 +185,7 @@ def test_an_infinity_in_a_float8_scale_of_one_rank_skips_the_step_on_all(hvd, ra
 
 
 def after_a_while(value: np.ndarray) -> np.ndarray:
-    time.sleep(0.4)
+    time.sleep(0.2)
     return value
 
 

@@ -66,7 +66,8 @@ def test_one_rank_stops_all_in_the_middle_of_an_epoch(hvd, rank, size, mpi, give
     model.fit(x, y, batch_size=BATCH, epochs=3, verbose=0, callbacks=given)
     assert int(model.optimizer.iterations.numpy()) == 3
     if given_as == "CallbackList":
-        assert callback in given.callbacks and len(given.callbacks) == 2
+        assert callback in given.callbacks
+        assert len(given.callbacks) == 2
 
 
 def test_one_rank_alone_has_the_callback(hvd, rank, size, mpi):
@@ -175,7 +176,8 @@ def test_metrics_weighted_by_samples(hvd, rank, size, mpi):
     for key, values in expected.items():
         assert history[key] == pytest.approx(values, rel=1e-5)
     assert all(theirs == history for theirs in mpi.allgather(history))
-    assert "train_step" not in vars(model) and "test_step" not in vars(model)
+    assert "train_step" not in vars(model)
+    assert "test_step" not in vars(model)
 
 
 # --- an unsynchronised start ---

@@ -38,6 +38,8 @@ RULES = {
     "fusion/*": ("core/*", "fusion/*"),
     "runtime/*": (*_BELOW_COLLECTIVES, "collectives/*/*", "transport/*/*", "fusion/*", "runtime/*"),
     "ops/*": ("core/*", "topology/topology.h", "fusion/plan.h", "runtime/session.h", "ops/*"),
+    # Of the other kernels XLA's knows what they share.
+    "ops/xla/*": ("core/*", "runtime/session.h", "ops/compiled_call.h", "ops/tensor_adapter.h", "ops/xla/*"),
     "python/*": (
         *(f"{folder}/*" for folder in ENGINE),
         "collectives/*/*",
@@ -124,6 +126,9 @@ def test_includes_follow_the_drawing(folder):
         ("ops/kernel.cc", '"tensorflow/core/framework/op.h"', True),
         ("ops/kernel.cc", '"runtime/session.h"', True),
         ("ops/kernel.cc", '"runtime/engine.h"', False),
+        ("ops/kernel.cc", '"ops/xla/custom_call.h"', False),
+        ("ops/xla/kernel.cc", '"ops/compiled_call.h"', True),
+        ("ops/xla/kernel.cc", '"ops/result_memory.h"', False),
         ("python/module.cc", '"tensorflow/core/framework/op.h"', False),
         ("core/env.cc", "<nanobind/nanobind.h>", False),
         ("new_folder/file.cc", '"core/status.h"', False),

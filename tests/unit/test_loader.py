@@ -1,5 +1,6 @@
 """What a user reads when the native parts, MPI or TensorFlow are missing or do not fit."""
 
+import shutil
 import subprocess
 import sys
 import types
@@ -140,10 +141,7 @@ def test_no_tensorflow_names_the_one_to_install(monkeypatch):
 def test_a_checkout_that_is_not_built_names_the_command(tmp_path):
     """A real import, in a copy of the package's Python files without any shared object."""
     package = tmp_path / "smddp_tf"
-    package.mkdir()
-    for file in (ROOT / "smddp_tf").glob("*.py"):
-        if file.name != "_build_info.py":
-            (package / file.name).write_bytes(file.read_bytes())
+    shutil.copytree(ROOT / "smddp_tf", package, ignore=shutil.ignore_patterns("*.so", "_build_info.py", "__pycache__"))
     # Without site-packages (-S): an editable installation would lend the copy its own files.
     error = import_error("from smddp_tf import _loader; _loader.core()", tmp_path, "-S")
     assert error.startswith("ImportError: The native part of smddp_tf is not built for this Python")
@@ -164,3 +162,10 @@ def import_error(program: str, folder: Path, *flags: str) -> str:
     )
     assert done.returncode == 1, done.stdout + done.stderr
     return done.stderr[done.stderr.index("ImportError:") :]
+
+
+def test_a_build_without_xla_says_what_to_use_instead(monkeypatch, tmp_path):
+    monkeypatch.setattr(_loader, "op_library", lambda: "the ops")
+    monkeypatch.setattr(_loader, "_XLA_LIBRARY", tmp_path / "libsmddp_tf_xla.so")
+    with pytest.raises(ImportError, match="inside functions compiled by XLA(.|\n)*Use jit_compile=False"):
+        _loader.xla_library.__wrapped__()

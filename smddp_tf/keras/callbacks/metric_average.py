@@ -10,8 +10,8 @@ import tensorflow as tf
 from smddp_tf import ops
 from smddp_tf.basics import rank, size
 from smddp_tf.functions import allgather_object
-from smddp_tf.keras._backend import keras
-from smddp_tf.keras.fit_guard import guard_fit
+from smddp_tf.keras._backend import keras, needs_keras_3
+from smddp_tf.keras.fit_patch import guard_fit
 from smddp_tf.keras.step_hooks import hooks_of
 from smddp_tf.reduce_op import Average, Sum
 
@@ -45,6 +45,7 @@ class MetricAverageCallback(keras.callbacks.Callback):
         del device
         self.counts_samples = weighted
         if weighted:
+            needs_keras_3("MetricAverageCallback(weighted=True)")
             guard_fit()
 
     def on_epoch_end(self, epoch, logs=None):

@@ -46,7 +46,7 @@ def _buffers_holding_rate(optimizer):
         buffers = getattr(optimizer, "_momentums", [])
     else:
         buffers = []
-    return [getattr(buffer, "value", buffer) for buffer in buffers if buffer is not None]
+    return [buffer if LEGACY else getattr(buffer, "value", buffer) for buffer in buffers if buffer is not None]
 
 
 @tf.function(autograph=False)

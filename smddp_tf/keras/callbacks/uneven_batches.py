@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from smddp_tf.keras._backend import keras
+from smddp_tf.keras._backend import keras, needs_keras_3
+from smddp_tf.keras.fit_patch import guard_fit
 from smddp_tf.keras.uneven import MODES
 
 
@@ -35,6 +36,8 @@ class UnevenBatchesCallback(keras.callbacks.Callback):
 
     def __init__(self, mode="join"):
         super().__init__()
+        needs_keras_3("UnevenBatchesCallback")
         if mode not in MODES:
             raise ValueError(f"`mode` must be one of {', '.join(map(repr, MODES))}. Received: mode={mode!r}.")
+        guard_fit()
         self.uneven_mode = mode

@@ -1,0 +1,205 @@
+"""Keras 2 (TF_USE_LEGACY_KERAS=1) on all ranks: trains, saves, resumes; every rank writes down what it saw.
+
+legacy_keras.py FOLDER
+"""
+
+import json
+import sys
+from pathlib import Path
+
+import numpy as np
+import tensorflow as tf
+import tf_keras
+
+import smddp_tf
+import smddp_tf.keras as hvd
+from smddp_tf import _loader
+from smddp_tf.keras._backend import optimizer_variables
+from smddp_tf.keras.callbacks.momentum_correction import scale_momentum
+
+FOLDER = Path(sys.argv[1])
+ROWS, STEPS = 4, 12
+optimizers, legacy = tf.keras.optimizers, tf.keras.optimizers.legacy
+
+OPTIMIZERS = {
+    "sgd": lambda: optimizers.SGD(0.1, momentum=0.9),
+    "adam clipnorm": lambda: optimizers.Adam(0.01, clipnorm=0.02),
+    "legacy sgd": lambda: legacy.SGD(0.1, momentum=0.9),
+    "legacy adam clipnorm": lambda: legacy.Adam(0.01, clipnorm=0.02),
+    "loss scale": lambda: tf_keras.mixed_precision.LossScaleOptimizer(optimizers.SGD(0.1, momentum=0.9)),
+}
+
+
+def model_from(seed=7):
+    tf.keras.utils.set_random_seed(seed)
+    layers = [tf.keras.Input((6,)), tf.keras.layers.Dense(8, activation="tanh"), tf.keras.layers.Dense(3)]
+    return tf.keras.Sequential(layers)
+
+
+def flat(model):
+    return np.concatenate([np.ravel(weight) for weight in model.get_weights()])
+
+
+def distance(got, expected):
+    return float(np.linalg.norm(got - expected) / np.linalg.norm(expected))
+
+
+def data():
+    x = np.random.default_rng(3).normal(size=(STEPS * hvd.size() * ROWS, 6)).astype("float32")
+    return x, np.tanh(x[:, :3])
+
+
+def mine(array):
+    return array.reshape(STEPS, hvd.size(), ROWS, -1)[:, hvd.rank()].reshape(STEPS * ROWS, -1)
+
+
+def fit(model, x, y, batch=ROWS, **more):
+    return model.fit(x, y, batch_size=batch, shuffle=False, verbose=0, **more)
+
+
+def loop(model, optimizer, way, x, y, batch):
+    """A loop of one's own: the optimizer computes the gradients, or the script does."""
+    variables = model.trainable_variables
+
+    @tf.function
+    def step(x, y):
+        with tf.GradientTape() as tape:
+            loss = tf.reduce_mean(tf.square(model(x, training=True) - y))
+        if way == "minimize":
+            optimizer.minimize(loss, variables, tape=tape)
+        elif way == "tape of ours":
+            hvd_tape = smddp_tf.DistributedGradientTape(tape)
+            optimizer.apply_gradients(zip(hvd_tape.gradient(loss, variables), variables))
+        else:
+            optimizer.apply_gradients(zip(tape.gradient(loss, variables), variables))
+
+    for first in range(0, len(x), batch):
+        step(tf.constant(x[first : first + batch]), tf.constant(y[first : first + batch]))
+    return flat(model)
+
+
+def reductions_in(action):
+    before = _loader.core().stats()["planned_buckets"]
+    action()
+    return _loader.core().stats()["planned_buckets"] - before
+
+
+def training(found):
+    x, y = data()
+    for name, make in OPTIMIZERS.items():
+        whole, ours = model_from(), model_from()
+        whole.compile(make(), "mse")
+        fit(whole, x, y, ROWS * hvd.size())
+        optimizer = make()
+        wrapped = hvd.DistributedOptimizer(optimizer)
+        ours.compile(wrapped, "mse")
+        fit(ours, mine(x), mine(y))
+        found["fit"][name] = [distance(flat(ours), flat(whole)), wrapped is optimizer, type(wrapped).__name__]
+    for kind in ("sgd", "legacy adam clipnorm"):
+        expected = loop(model_from(), OPTIMIZERS[kind](), "apply_gradients", x, y, ROWS * hvd.size())
+        for way in ("minimize", "apply_gradients"):
+            got = loop(model_from(), smddp_tf.DistributedOptimizer(OPTIMIZERS[kind]()), way, mine(x), mine(y), ROWS)
+            found["loop"][f"{kind}, {way}"] = distance(got, expected)
+
+
+def counting(found):
+    """How often a step reduces, as so many buckets: with the tape, which reduces once, and with the optimizers."""
+    x, y = mine(data()[0]), mine(data()[1])
+    plain = model_from()
+    found["once"] = reductions_in(lambda: loop(plain, optimizers.SGD(0.1), "tape of ours", x, y, ROWS))
+    for kind in ("sgd", "legacy sgd", "loss scale"):
+        model = model_from()
+        model.compile(hvd.DistributedOptimizer(OPTIMIZERS[kind]()), "mse")
+        found["reductions"][f"{kind}, fit"] = reductions_in(lambda model=model: fit(model, x, y))
+        if kind != "loss scale":
+            model, optimizer = model_from(), hvd.DistributedOptimizer(OPTIMIZERS[kind]())
+            found["reductions"][f"{kind}, minimize"] = reductions_in(
+                lambda model=model, optimizer=optimizer: loop(model, optimizer, "minimize", x, y, ROWS)
+            )
+
+
+def callbacks(found):
+    x, y = mine(data()[0]), mine(data()[1])
+    for kind in ("sgd", "legacy sgd"):
+        model = model_from(seed=hvd.rank())
+        model.compile(hvd.DistributedOptimizer(OPTIMIZERS[kind]()), "mse")
+        best = hvd.callbacks.BestModelCheckpoint(monitor="loss", filepath=FOLDER / f"best-{kind}-{hvd.rank()}.keras")
+        history = fit(
+            model,
+            x,
+            y,
+            epochs=3,
+            callbacks=[
+                hvd.callbacks.BroadcastGlobalVariablesCallback(0),
+                hvd.callbacks.MetricAverageCallback(),
+                hvd.callbacks.LearningRateWarmupCallback(0.1, warmup_epochs=2),
+                hvd.callbacks.LearningRateScheduleCallback(0.1, multiplier=lambda epoch: 0.5, start_epoch=2),
+                best,
+            ],
+        )
+        found["callbacks"][kind] = {
+            "loss": history.history["loss"],
+            "lr": [float(rate) for rate in history.history["lr"]],
+            "weights": flat(model).astype("float64").tolist(),
+            "momentum": momentum_times(model, 2.0),
+            "saved": sorted(file.name for file in FOLDER.glob(f"best-{kind}-{hvd.rank()}*")),
+        }
+
+
+def momentum_times(model, factor):
+    """By how much the momentum of the first kernel grows when the learning rate does."""
+    kernel = model.trainable_variables[0]
+    momentum = next(v for v in optimizer_variables(model.optimizer) if v.shape == kernel.shape)
+    before = momentum.numpy()
+    scale_momentum(model.optimizer, 0.1, 0.1 * factor)
+    return float(np.mean(momentum.numpy() / before))
+
+
+def saving(found):
+    """Half of the training, through a file, and the rest: the same bits as without the file."""
+    x, y = mine(data()[0]), mine(data()[1])
+    half = len(x) // 2
+    for name, ending in (("sgd", "keras"), ("adam clipnorm", "h5"), ("legacy sgd", "h5")):
+        whole, model = model_from(), model_from()
+        for each in (whole, model):
+            each.compile(hvd.DistributedOptimizer(OPTIMIZERS[name]()), "mse")
+            fit(each, x[:half], y[:half])
+        path = FOLDER / f"{name}-{hvd.rank()}.{ending}"
+        model.save(path)
+        resumed = hvd.load_model(path)
+        fit(whole, x[half:], y[half:])
+        fit(resumed, x[half:], y[half:])
+        found["resumed"][name] = bool(np.array_equal(flat(whole), flat(resumed)))
+
+
+def refusals(found):
+    import keras  # Keras 3
+
+    def note(name, action):
+        try:
+            action()
+            found["refused"][name] = ""
+        except Exception as error:
+            found["refused"][name] = f"{type(error).__name__}: {error}"
+
+    wrapped = hvd.DistributedOptimizer(optimizers.SGD(0.1))
+    v1 = tf.compat.v1.train.GradientDescentOptimizer(0.1)
+    note("wrapped", lambda: hvd.DistributedOptimizer(wrapped))
+    note("scaled", lambda: hvd.DistributedOptimizer(tf_keras.mixed_precision.LossScaleOptimizer(wrapped)))
+    note("keras 3", lambda: hvd.DistributedOptimizer(keras.optimizers.SGD(0.1)))
+    note("v1", lambda: smddp_tf.DistributedOptimizer(v1))
+    note("name", lambda: hvd.DistributedOptimizer("sgd"))
+    note("class", lambda: hvd.DistributedOptimizer(optimizers.SGD))
+    note("evaluate", lambda: hvd.evaluate(model_from(), np.ones((2, 6)), np.ones((2, 3))))
+    note("weighted", lambda: hvd.callbacks.MetricAverageCallback(weighted=True))
+    note("uneven", lambda: hvd.callbacks.UnevenBatchesCallback("join"))
+    note("sync batch norm", lambda: smddp_tf.SyncBatchNormalization())
+    note("passes", lambda: hvd.DistributedOptimizer(optimizers.SGD(0.1), backward_passes_per_step=2))
+
+
+seen: dict = {"keras 3 imported": "keras.src.models" in sys.modules}
+seen.update({name: {} for name in ("fit", "loop", "reductions", "callbacks", "resumed", "refused")})
+hvd.init()
+for part in (training, counting, callbacks, saving, refusals):
+    part(seen)
+(FOLDER / f"rank-{hvd.rank()}.json").write_text(json.dumps(seen))

@@ -1,0 +1,131 @@
+"""TF_USE_LEGACY_KERAS=1: the same API on Keras 2 (tf_keras). In processes of their own: the variable is read early."""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from tests.launch.mpirun import SCRIPTS, launch
+
+pytestmark = pytest.mark.skipif(
+    importlib.util.find_spec("tf_keras") is None, reason="tf_keras is not installed; `make setup` brings it"
+)
+
+RANKS = 2
+LEGACY = {"TF_USE_LEGACY_KERAS": "1"}
+OPTIMIZERS = {
+    "sgd": "SGD",
+    "adam clipnorm": "Adam",
+    "legacy sgd": "SGD",
+    "legacy adam clipnorm": "Adam",
+    "loss scale": "LossScaleOptimizerV3",
+}
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """One launch for everything."""
+    folder = tmp_path_factory.mktemp("legacy")
+    launch([SCRIPTS / "legacy_keras.py", folder], RANKS, timeout=300, env=LEGACY).check()
+    return folder
+
+
+@pytest.fixture(scope="module")
+def ranks(folder: Path) -> list[dict[str, Any]]:
+    return [json.loads((folder / f"rank-{rank}.json").read_text()) for rank in range(RANKS)]
+
+
+@pytest.mark.parametrize("name", OPTIMIZERS)
+def test_fit_equals_one_process_on_the_whole_batch(ranks, name: str) -> None:
+    for seen in ranks:
+        difference, same_object, class_name = seen["fit"][name]
+        assert difference < 1e-6
+        assert same_object
+        assert class_name == OPTIMIZERS[name]
+
+
+@pytest.mark.parametrize("way", ["minimize", "apply_gradients"])
+@pytest.mark.parametrize("name", ["sgd", "legacy adam clipnorm"])
+def test_loop_equals_one_process_on_the_whole_batch(ranks, name: str, way: str) -> None:
+    assert max(seen["loop"][f"{name}, {way}"] for seen in ranks) < 1e-6
+
+
+def test_every_update_reduces_once(ranks) -> None:
+    for seen in ranks:
+        assert seen["once"] > 0
+        assert len(seen["reductions"]) == 5
+        assert set(seen["reductions"].values()) == {seen["once"]}
+
+
+@pytest.mark.parametrize("name", ["sgd", "legacy sgd"])
+def test_callbacks(ranks, name: str) -> None:
+    """The ranks begin with different weights and data; they end with the same, and with the same metrics."""
+    first, other = (seen["callbacks"][name] for seen in ranks)
+    assert first["weights"] == other["weights"]
+    assert first["loss"] == other["loss"]
+    assert first["loss"][-1] < first["loss"][0]
+    np.testing.assert_allclose(first["lr"], [0.075, 0.1, 0.05], rtol=1e-6)
+    assert first["momentum"] == pytest.approx(2.0)
+    assert first["saved"] == [f"best-{name}-0.keras"]
+    assert other["saved"] == []
+
+
+@pytest.mark.parametrize("name", ["sgd", "adam clipnorm", "legacy sgd"])
+def test_load_model_goes_on_bit_for_bit(ranks, name: str) -> None:
+    assert [seen["resumed"][name] for seen in ranks] == [True, True]
+
+
+@pytest.mark.parametrize(
+    ("what", "words"),
+    [
+        ("wrapped", "ValueError: `optimizer` must be an optimizer that is not wrapped yet"),
+        ("scaled", "ValueError: `optimizer` must be an optimizer that is not wrapped yet"),
+        ("keras 3", "This is a Keras 3 optimizer: take it from `tf.keras.optimizers`"),
+        ("v1", "TensorFlow 1 optimizers are not supported"),
+        ("name", "ValueError: `optimizer` must be a Keras 2 optimizer"),
+        ("class", "Pass an instance"),
+        ("passes", "NotImplementedError: With TF_USE_LEGACY_KERAS=1 every call is an update"),
+        ("evaluate", "NotImplementedError: hvd.evaluate needs Keras 3"),
+        ("weighted", "NotImplementedError: MetricAverageCallback(weighted=True) needs Keras 3"),
+        ("uneven", "NotImplementedError: UnevenBatchesCallback needs Keras 3"),
+        ("sync batch norm", "NotImplementedError: SyncBatchNormalization needs Keras 3"),
+    ],
+)
+def test_what_is_refused(ranks, what: str, words: str) -> None:
+    for seen in ranks:
+        assert words in seen["refused"][what]
+
+
+def test_keras_3_is_left_out(ranks) -> None:
+    assert [seen["keras 3 imported"] for seen in ranks] == [False, False]
+
+
+PLAIN = """
+import sys, tf_keras
+for path in sys.argv[1:]:
+    optimizer = tf_keras.models.load_model(path).optimizer
+    print("FOUND", type(optimizer).__module__, type(optimizer).__name__, int(optimizer.iterations.numpy()))
+print("OURS", [module for module in sys.modules if module.startswith("smddp")])
+"""
+
+
+def test_files_load_in_plain_keras_2(folder: Path) -> None:
+    files = [folder / "sgd-0.keras", folder / "adam clipnorm-0.h5", folder / "legacy sgd-0.h5"]
+    output = launch(["-c", PLAIN, *files], None, timeout=120, env=LEGACY).check().output
+    assert "FOUND tf_keras.src.optimizers.sgd SGD 6\n" in output
+    assert "FOUND tf_keras.src.optimizers.adam Adam 6\n" in output
+    assert "FOUND tf_keras.src.optimizers.legacy.gradient_descent SGD 6\n" in output
+    assert "OURS []" in output
+
+
+def test_without_tf_keras_the_error_says_what_to_install() -> None:
+    code = "import sys; sys.modules['tf_keras'] = None; import smddp_tf.keras"
+    finished = launch(["-c", code], None, timeout=90, env=LEGACY)
+    assert finished.returncode != 0
+    assert "ImportError: `tf.keras` cannot be imported. With TF_USE_LEGACY_KERAS=1 it is Keras 2" in finished.output
+    assert "pip install --no-deps 'tf_keras==2." in finished.output
