@@ -20,7 +20,7 @@ import tensorflow as tf
 from smddp_tf import ops
 from smddp_tf.basics import rank
 from smddp_tf.functions import allgather_object, broadcast_variables
-from smddp_tf.keras import start_check
+from smddp_tf.keras import same_batches, start_check
 from smddp_tf.keras._backend import keras
 from smddp_tf.keras.reducing import is_wrapped
 from smddp_tf.keras.step_hooks import hooks_of
@@ -182,6 +182,8 @@ class Guard:
 
     def end_epoch(self):
         self.check_start()
+        if self._epochs_begun == 1:
+            same_batches.warn_if_same()
         rates = self._rates()
         mine = np.array([float(bool(self.model.stop_training)), *rates], np.float64)
         everybody = ops.allgather(tf.constant(mine[None]), name=f"{_NAME}.end_epoch").numpy()

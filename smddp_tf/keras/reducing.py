@@ -13,7 +13,7 @@ import tensorflow as tf
 
 from smddp_tf import basics
 from smddp_tf.compression import Compression
-from smddp_tf.keras import feeding
+from smddp_tf.keras import feeding, same_batches
 from smddp_tf.keras._backend import keras
 from smddp_tf.keras.accumulation import Passes, innermost, stays_local
 from smddp_tf.keras.applying import apply_reduced
@@ -70,6 +70,7 @@ class Reduction:
         # Float8 layers pass new scales off as gradients; they describe this rank's own numbers and stay here.
         local = {i for i, variable in enumerate(variables) if stays_local(variable)}
         shared = [None if i in local else grad for i, grad in enumerate(grads)]
+        same_batches.note(shared)
         feeder = feeding.current()
         if feeder is None:
             reduced = self._reducer(shared, variables)
