@@ -15,7 +15,7 @@ SHORT = {
     "02_keras_digits.py": ["--epochs", "12", "--min-accuracy", "0.95"],
     "03_custom_loop_digits.py": ["--epochs", "8", "--min-accuracy", "0.95"],
     "04_embedding_text.py": ["--steps", "150"],
-    "06_mixed_precision_digits.py": ["--epochs", "5", "--min-accuracy", "0.93"],
+    "05_mixed_precision_digits.py": ["--epochs", "5", "--min-accuracy", "0.93"],
 }
 
 LOAD_IN_PLAIN_KERAS = """
@@ -50,7 +50,7 @@ def test_example(example: str, ranks: int | None, tmp_path: Path) -> None:
 
 
 def test_bfloat16_needs_no_loss_scale(tmp_path: Path) -> None:
-    assert "loss scale: " not in run("06_mixed_precision_digits.py", 2, tmp_path, "--policy", "mixed_bfloat16")
+    assert "loss scale: " not in run("05_mixed_precision_digits.py", 2, tmp_path, "--policy", "mixed_bfloat16")
 
 
 def test_digits_on_3_ranks(tmp_path: Path) -> None:

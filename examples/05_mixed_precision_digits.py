@@ -1,8 +1,8 @@
 """Mixed precision with `model.fit`: layers compute with 16 bits, variables and gradients keep 32.
 
-    mpirun -np 2 python examples/06_mixed_precision_digits.py
-    mpirun -np 2 python examples/06_mixed_precision_digits.py --policy mixed_bfloat16
-    python examples/06_mixed_precision_digits.py
+    mpirun -np 2 python examples/05_mixed_precision_digits.py
+    mpirun -np 2 python examples/05_mixed_precision_digits.py --policy mixed_bfloat16
+    python examples/05_mixed_precision_digits.py
 
 float16 ends at 65504 and loses what is below 6e-8. So `compile` puts a `LossScaleOptimizer` around the optimizer: the
 loss is multiplied by a scale, a step whose gradients are not finite is left out, and the scale is halved. The ranks
