@@ -60,7 +60,7 @@ class CompiledCollectiveXlaKernel final : public tensorflow::XlaOpKernel {
     const std::string config = xla_calls::BackendConfig(xla_calls::Remember(std::move(description)), count);
     const xla::XlaOp results = xla::CustomCallWithLayout(
         context->builder(), xla_calls::kTargetName, operands, xla::ShapeUtil::MakeTupleShape(result_shapes),
-        operand_shapes, config, /*has_side_effect=*/true, /*output_operand_aliasing=*/{}, /*literal=*/nullptr,
+        operand_shapes, config, /*has_side_effect=*/true, InPlace(count), /*literal=*/nullptr,
         xla::CustomCallSchedule::SCHEDULE_NONE, static_cast<xla::CustomCallApiVersion>(xla_calls::ApiVersion()));
     for (int index = 0; index <= count; ++index) context->SetOutput(index, xla::GetTupleElement(results, index));
   }
@@ -72,6 +72,16 @@ class CompiledCollectiveXlaKernel final : public tensorflow::XlaOpKernel {
     tensor.shape.assign(shape.dimensions().begin(), shape.dimensions().end());
     description->tensors.push_back(std::move(tensor));
     return Status::Ok();
+  }
+
+  // Result i lies where operand i lay: fresh memory for every step costs more than the reduction. XLA copies an operand
+  // that somebody else needs.
+  using Aliasing = std::vector<std::pair<xla::ShapeIndex, std::pair<int64_t, xla::ShapeIndex>>>;
+  Aliasing InPlace(int count) const {
+    Aliasing aliasing;
+    if (call_.kind == CompiledKind::kAllgather) return aliasing;
+    for (int index = 0; index < count; ++index) aliasing.push_back({{index}, {index, {}}});
+    return aliasing;
   }
 
   xla::Shape ResultShape(const xla::Shape& operand) const {

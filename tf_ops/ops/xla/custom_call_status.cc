@@ -2,6 +2,7 @@
 // until then.
 #include <cstdlib>
 #include <future>
+#include <memory>
 #include <string>
 
 #include "ops/xla/custom_call.h"
@@ -19,10 +20,12 @@ void CustomCall(void* result, const void** operands, const char* config, size_t 
   const int64_t number = std::strtoll(text.c_str(), &rest, 10);
   const int64_t tensors = std::strtoll(rest, nullptr, 10);
   void** const results = static_cast<void**>(result);
-  std::promise<Status> promise;
+  // Shared: the engine may still be inside set_value when this function returns.
+  const auto promise = std::make_shared<std::promise<Status>>();
+  std::future<Status> future = promise->get_future();
   Run(number, Inputs(operands, operands + tensors), Outputs(results, results + tensors + 1),
-      [&promise](const Status& ended) { promise.set_value(ended); });
-  const Status ended = promise.get_future().get();
+      [promise](const Status& ended) { promise->set_value(ended); });
+  const Status ended = future.get();
   // What XlaCustomCallStatusSetFailure does; TensorFlow does not export it.
   if (!ended.ok()) status->message = ended.message();
 }
