@@ -104,7 +104,8 @@ class StepHooks:
             alive = tf.where(feeding.is_valid(), flag, 0.0)
             for variable in _changed_by_data(model):
                 if id(variable) in before:
-                    variable.assign(tf.where(alive > 0.5, tf.convert_to_tensor(variable), before[id(variable)]))
+                    stays = feeding.is_valid() if getattr(variable, "smddp_agreed", False) else alive > 0.5
+                    variable.assign(tf.where(stays, tf.convert_to_tensor(variable), before[id(variable)]))
                 else:
                     self.incomplete = True
             self.samples.assign_add(tf.cast(alive, tf.float64) * _rows(data))

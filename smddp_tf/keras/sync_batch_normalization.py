@@ -51,6 +51,11 @@ class SyncBatchNormalization(keras.layers.BatchNormalization):
             )
         super().__init__(**kwargs)
 
+    def build(self, input_shape):
+        super().build(input_shape)
+        for variable in self.non_trainable_variables:
+            variable.smddp_agreed = True  # a step changes it alike on all ranks, also where a rank had no data
+
     def _moments(self, inputs, mask):
         """Mean and variance of each channel over all ranks. The one thing in which `BatchNormalization` changes."""
         if basics.size() == 1:

@@ -208,6 +208,17 @@ def test_a_rank_that_feeds_nothing_counts_nothing(hvd, rank, size):
     np.testing.assert_allclose(got.moving_variance.numpy(), x[:-ROWS].var(0), rtol=1e-5)
 
 
+def test_ranks_that_run_out_of_data_keep_the_statistics_of_all(hvd, rank, size, mpi):
+    """Rank r has r + 1 batches. A rank without data takes part in the layer's collectives, and its moving statistics
+    follow those of the ranks that still feed."""
+    x, y = data(1)
+    rows = ROWS * (rank + 1)
+    optimizer = hvk.DistributedOptimizer(keras.optimizers.SGD(0.1))
+    model = fitted(model_with(synced), optimizer, x[:rows] + rank, y[:rows], ROWS)
+    everybody = mpi.allgather(flat_weights(model))
+    assert all(np.array_equal(theirs, everybody[0]) for theirs in everybody)
+
+
 # --- constructor and configuration ---
 
 
