@@ -283,8 +283,11 @@ def _broadcasts(callback):
 
 
 def reduces(model):
-    """Does an optimizer of the model reduce gradients? A GAN has several, in attributes of its own."""
-    candidates = [getattr(model, "optimizer", None), *vars(model).values()]
+    """Does an optimizer of the model reduce gradients? A GAN has several, in attributes of its own or in a list."""
+    candidates = [getattr(model, "optimizer", None)]
+    for value in vars(model).values():
+        candidates += list(value) if isinstance(value, (list, tuple)) else [value]
+        candidates += list(value.values()) if isinstance(value, dict) else []
     optimizers = [each for each in candidates if isinstance(each, keras.optimizers.Optimizer)]
     return any(is_wrapped(each) or is_wrapped(getattr(each, "inner_optimizer", None)) for each in optimizers)
 

@@ -178,6 +178,36 @@ def test_rows_of_an_embedding(hvd, rank, size, mpi):
     assert same_on_all_ranks(mpi, model)
 
 
+class Pair(keras.Model):
+    """Two models in one step, each with an optimizer of its own, as a GAN has."""
+
+    def __init__(self):
+        super().__init__()
+        self.parts = [dense_model(), dense_model()]
+        self.optimizers = [hvk.DistributedOptimizer(keras.optimizers.SGD(rate)) for rate in (0.05, 0.2)]
+
+    def train_step(self, data):
+        x, y = data
+        for part, optimizer in zip(self.parts, self.optimizers):
+            with tf.GradientTape() as tape:
+                loss = tf.reduce_mean(tf.square(part(x, training=True) - y))
+            optimizer.apply(tape.gradient(loss, part.trainable_variables), part.trainable_variables)
+        return {"loss": loss}
+
+    def call(self, inputs):
+        return self.parts[0](inputs) + self.parts[1](inputs)
+
+
+def test_two_optimizers_in_one_step(hvd, rank, size, mpi):
+    model = Pair()
+    model.compile()
+    model.fit(*data_of(rank), batch_size=BATCH, shuffle=False, verbose=0)
+    ranks = [batches_of(other) for other in range(size)]
+    for part, rate in zip(model.parts, (0.05, 0.2)):
+        assert distance(flat_weights(part), train_jointly(dense_model(), keras.optimizers.SGD(rate), [ranks])) < 1e-6
+        assert all(np.array_equal(flat_weights(part), theirs) for theirs in mpi.allgather(flat_weights(part)))
+
+
 def test_mixed_precision(hvd, rank, size, mpi):
     """The finite check comes after the reduction, and a step nobody feeds changes nothing."""
     keras.utils.set_random_seed(7)
