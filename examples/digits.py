@@ -25,12 +25,12 @@ def load():
 def training_batches(x, y, batch_size):
     """This rank's batches: the same number of them on every rank, however the images divide.
 
-    All ranks shuffle with one seed, so they draw the same permutation in every epoch and take every size-th image of
-    it. What is left over when the images do not divide is left out, and is something else in the next epoch.
+    All ranks draw the same permutation in every epoch and take every size-th image of it. What is left over when the
+    images do not divide is left out, and is something else in the next epoch.
     """
-    everything = tf.data.Dataset.from_tensor_slices((x, y)).shuffle(len(x), seed=7, reshuffle_each_iteration=True)
-    even = everything.take(len(x) - len(x) % hvd.size())
-    return even.shard(hvd.size(), hvd.rank()).batch(batch_size).prefetch(tf.data.AUTOTUNE)
+    images = tf.data.Dataset.from_tensor_slices((x, y))
+    share = hvd.data.shard(images, even="drop", shuffle=True, seed=7)
+    return share.batch(batch_size).prefetch(tf.data.AUTOTUNE)
 
 
 def my_share(x, y):
