@@ -12,6 +12,7 @@ import sys
 import threading
 
 from smddp_tf.basics import is_initialized, size
+from smddp_tf.keras import same_batches
 from smddp_tf.keras._backend import keras, needs_keras_3
 from smddp_tf.keras.fit_guard import Guard, counts_samples, flat, reduces
 
@@ -85,7 +86,7 @@ def _guarded_fit(plain_fit, bound):
         arguments["callbacks"] = [guard.first, *keras.tree.flatten(given or []), guard.last]
     _guarded.add(id(model))
     try:
-        with iterator_goes_to(guard):
+        with iterator_goes_to(guard), same_batches.watching():
             return plain_fit(*bound.args, **bound.kwargs)
     except Exception as error:
         guard.report(error)

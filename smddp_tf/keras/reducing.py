@@ -70,7 +70,8 @@ class Reduction:
         # Float8 layers pass new scales off as gradients; they describe this rank's own numbers and stay here.
         local = {i for i, variable in enumerate(variables) if stays_local(variable)}
         shared = [None if i in local else grad for i, grad in enumerate(grads)]
-        same_batches.note(shared)
+        if same_batches.is_watching():
+            same_batches.note(shared)
         feeder = feeding.current()
         if feeder is None:
             reduced = self._reducer(shared, variables)

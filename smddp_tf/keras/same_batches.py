@@ -7,7 +7,9 @@ augmentation differ between ranks), so this misses some, and never blames wrongl
 
 from __future__ import annotations
 
+import contextlib
 import functools
+import threading
 import warnings
 
 import tensorflow as tf
@@ -15,7 +17,9 @@ import tensorflow as tf
 from smddp_tf.basics import rank, size
 from smddp_tf.ops import allgather
 
-__all__ = ["note", "warn_if_same"]
+__all__ = ["is_watching", "note", "warn_if_same", "watching"]
+
+_watch = threading.local()
 
 # A few values of a few gradients do: one gradient alone may not depend on the data (the bias under a linear loss).
 _GRADIENTS, _VALUES = 4, 256
@@ -34,6 +38,20 @@ class _Fingerprint:
 @functools.cache
 def _fingerprint():
     return _Fingerprint()
+
+
+@contextlib.contextmanager
+def watching():
+    """Inside, on this thread, steps that are run or traced note their gradients: somebody will compare them."""
+    before, _watch.on = is_watching(), True
+    try:
+        yield
+    finally:
+        _watch.on = before
+
+
+def is_watching():
+    return getattr(_watch, "on", False)
 
 
 def note(grads):
