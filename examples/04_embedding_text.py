@@ -70,9 +70,8 @@ def make_train_step(model, optimizer, loss_of, sparse_as_dense):
 def describe(gradient, batch_size):
     """What the Embedding's gradient looks like after the ranks have exchanged it."""
     if isinstance(gradient, tf.IndexedSlices):
-        rows = gradient.indices.shape[0]
-        brought = batch_size * len(NEIGHBOURS)
-        print(f"Embedding gradient: IndexedSlices with {rows} rows, {brought} from each of {hvd.size()} rank(s)")
+        rows, looked_up = gradient.indices.shape[0], batch_size * len(NEIGHBOURS) * hvd.size()
+        print(f"Embedding gradient: IndexedSlices with {rows} rows, each word once, for {looked_up} words looked up")
     else:
         print(f"Embedding gradient: dense, {gradient.shape[0]} rows")
 

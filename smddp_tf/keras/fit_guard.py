@@ -45,6 +45,8 @@ class Guard:
         self._broadcasts = any(_broadcasts(each) for each in callbacks)
         self._restores_weights = any(getattr(each, "restore_best_weights", False) for each in callbacks)
         self.may_stop_at_batch = any(_may_stop_at_batch(each) for each in callbacks)
+        # After all callbacks, where any of them may itself talk to the other ranks: all must do so in one order.
+        self.votes_last = self.may_stop_at_batch or any(_waits_for_batches(each) for each in callbacks)
         self._agreed = False
         self._checked_start = False
         self._epochs_begun = 0
@@ -55,7 +57,7 @@ class Guard:
         self._run = self.run  # one object, to be recognised
         self.first = _First(self)
         # Only where it is needed: a callback at the end of each batch makes Keras wait for each batch's metrics.
-        self.last = (_LastWithBatches if self.may_stop_at_batch else _Last)(self)
+        self.last = (_LastWithBatches if self.votes_last else _Last)(self)
 
     # --- before training ---
 
@@ -131,7 +133,7 @@ class Guard:
 
     def adopt_function(self):
         """Stands between Keras and the train function where that is needed, also after somebody has it made anew."""
-        votes_alone = self._agree_at_batches and not self.may_stop_at_batch
+        votes_alone = self._agree_at_batches and not self.votes_last
         if (self._watched() or votes_alone) and self.model.train_function is not self._run:
             self._function = self.model.train_function
             if self._uneven is not None:
@@ -145,7 +147,7 @@ class Guard:
         """What Keras calls as the train function."""
         call = self._uneven if self._uneven is not None and self._uneven.watched else self._function
         logs = call(iterator)
-        if self._agree_at_batches and not self.may_stop_at_batch:
+        if self._agree_at_batches and not self.votes_last:
             self.agree_on_stop()  # has no callback that could object, hence none to wait for
         return logs
 
@@ -271,6 +273,15 @@ def _may_stop_at_batch(callback):
     origin = type(callback).__module__.split(".")[0]
     if origin in ("keras", "smddp_tf") and not isinstance(callback, _MAY_STOP):
         return False
+    return _looks_at_batches(callback)
+
+
+def _waits_for_batches(callback):
+    """Does it make Keras wait for each batch's metrics? What does not, in later versions, is marked as `async_safe`."""
+    return _looks_at_batches(callback) and not getattr(callback, "async_safe", False)
+
+
+def _looks_at_batches(callback):
     base = keras.callbacks.Callback
     return any(
         hook in vars(callback) or getattr(type(callback), hook, None) is not getattr(base, hook)

@@ -106,7 +106,7 @@ def _insert(callback_list, guard):
         callback.set_model(guard.model)
         callback.set_params(getattr(callback_list, "params", None))
     callback_list.callbacks = [guard.first, *before, guard.last]
-    if was_async and guard.may_stop_at_batch:
+    if was_async and guard.votes_last:
         callback_list._async_train = False
 
     def restore():

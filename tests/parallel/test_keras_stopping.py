@@ -79,6 +79,18 @@ def test_one_rank_alone_has_the_callback(hvd, rank, size, mpi):
     assert same_on_all_ranks(mpi, model)
 
 
+@pytest.mark.parametrize("alone", [0, -1])
+def test_callbacks_that_talk_to_the_other_ranks_come_before_the_agreement(hvd, rank, size, mpi, alone):
+    """One rank prints after each batch, say; all ranks have a callback with collectives of its own at batches."""
+    model = compiled()
+    callbacks = [hvk.callbacks.BroadcastGlobalVariablesCallback(0)]
+    if rank == alone % size:
+        callbacks.append(StopAtBatch(2))
+    fit(model, rank, *callbacks)
+    assert int(model.optimizer.iterations.numpy()) == 3
+    assert same_on_all_ranks(mpi, model)
+
+
 def test_one_rank_stops_all_at_the_end_of_an_epoch(hvd, rank, size, mpi):
     model = compiled()
     history = fit(model, rank, *([StopAtEpoch()] if rank == size - 1 else []), epochs=5)
