@@ -4,7 +4,7 @@
     python examples/04_embedding_text.py
 
 The model guesses a word from the two words before and the two after it. The gradient of an Embedding names only the
-rows that the batch touched (`tf.IndexedSlices`); the ranks exchange these rows, not the whole table.
+rows that the batch touched (`tf.IndexedSlices`); the ranks exchange these rows, or the whole table where that is less.
 """
 
 import argparse
