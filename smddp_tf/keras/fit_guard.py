@@ -20,9 +20,8 @@ import tensorflow as tf
 from smddp_tf import ops
 from smddp_tf.basics import rank
 from smddp_tf.functions import allgather_object, broadcast_variables
-from smddp_tf.keras import same_batches, start_check
+from smddp_tf.keras import same_batches, start_check, wrapping
 from smddp_tf.keras._backend import keras
-from smddp_tf.keras.reducing import is_wrapped
 from smddp_tf.keras.step_hooks import hooks_of
 from smddp_tf.keras.uneven import JOIN, OFF, UnevenEpochs, plan_for, supply_of
 from smddp_tf.reduce_op import Max
@@ -51,7 +50,7 @@ class Guard:
         self._checked_start = False
         self._epochs_begun = 0
         self._agree_at_batches = False
-        self._uneven: UnevenEpochs | None = None
+        self._uneven: Any = None  # `UnevenEpochs` where the ranks may differ
         self._installed: list[Any] = []
         self._function: Any = None
         self._run = self.run  # one object, to be recognised
@@ -133,8 +132,7 @@ class Guard:
 
     def adopt_function(self):
         """Stands between Keras and the train function where that is needed, also after somebody has it made anew."""
-        votes_alone = self._agree_at_batches and not self.votes_last
-        if (self._watched() or votes_alone) and self.model.train_function is not self._run:
+        if (self._watched() or self._votes_alone()) and self.model.train_function is not self._run:
             self._function = self.model.train_function
             if self._uneven is not None:
                 self._uneven.function = self._function
@@ -143,11 +141,13 @@ class Guard:
     def _watched(self):
         return self._uneven is not None and self._uneven.watched
 
+    def _votes_alone(self):
+        return self._agree_at_batches and not self.votes_last
+
     def run(self, iterator):
         """What Keras calls as the train function."""
-        call = self._uneven if self._uneven is not None and self._uneven.watched else self._function
-        logs = call(iterator)
-        if self._agree_at_batches and not self.votes_last:
+        logs = self._uneven(iterator) if self._watched() else self._function(iterator)
+        if self._votes_alone():
             self.agree_on_stop()  # has no callback that could object, hence none to wait for
         return logs
 
@@ -299,8 +299,7 @@ def reduces(model):
     for value in vars(model).values():
         candidates += list(value) if isinstance(value, (list, tuple)) else [value]
         candidates += list(value.values()) if isinstance(value, dict) else []
-    optimizers = [each for each in candidates if isinstance(each, keras.optimizers.Optimizer)]
-    return any(is_wrapped(each) or is_wrapped(getattr(each, "inner_optimizer", None)) for each in optimizers)
+    return any(wrapping.reduces(each) for each in candidates if isinstance(each, keras.optimizers.Optimizer))
 
 
 def counts_samples(callback):

@@ -83,7 +83,7 @@ def _guarded_fit(plain_fit, bound):
         restore = _insert(given, guard)
     else:
         restore = None
-        arguments["callbacks"] = [guard.first, *keras.tree.flatten(given or []), guard.last]
+        arguments["callbacks"] = [guard.first, *flat(given), guard.last]
     _guarded.add(id(model))
     try:
         with iterator_goes_to(guard), same_batches.watching():

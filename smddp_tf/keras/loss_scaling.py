@@ -16,7 +16,8 @@ import tensorflow as tf
 from smddp_tf import ops
 from smddp_tf.keras._backend import keras
 from smddp_tf.keras.applying import apply_reduced
-from smddp_tf.keras.reducing import is_wrapped, reduction_of
+from smddp_tf.keras.reducing import reduction_of
+from smddp_tf.keras.wrapping import is_wrapped
 from smddp_tf.reduce_op import Min
 
 _MARK = "_smddp_reduces_first"

@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import operator
 
-import tensorflow as tf
-
 from smddp_tf.compression import Compression
 from smddp_tf.keras import legacy
 from smddp_tf.keras._backend import LEGACY, keras
 from smddp_tf.keras.accumulation import innermost
 from smddp_tf.keras.loss_scaling import reduce_before_finite_check
-from smddp_tf.keras.reducing import ReductionSettings, attach, is_wrapped, wrap_class
+from smddp_tf.keras.reducing import ReductionSettings, attach, wrap_class
+from smddp_tf.keras.wrapping import advice, refuse_wrapped
 from smddp_tf.reduce_op import Average
 
 __all__ = ["DistributedOptimizer", "DistributedOptimizerTF", "wrap_class"]
@@ -179,29 +178,15 @@ def _check_accumulates_once(optimizer, passes):
 
 def _check_optimizer(optimizer):
     if not isinstance(optimizer, keras.optimizers.Optimizer):
+        what_to_do = advice(
+            optimizer,
+            "keras.optimizers",
+            keras.optimizers.Optimizer,
+            tf_keras="This is a Keras 2 optimizer: set TF_USE_LEGACY_KERAS=1 before Python starts, or use "
+            "`keras.optimizers`.",
+        )
         raise ValueError(
             "`optimizer` must be a Keras 3 optimizer, an instance of `keras.optimizers.Optimizer`. "
-            f"Received: optimizer={optimizer!r} (of type {type(optimizer).__name__}). {_advice(optimizer)}"
+            f"Received: optimizer={optimizer!r} (of type {type(optimizer).__name__}). {what_to_do}"
         )
-    if is_wrapped(optimizer) or is_wrapped(getattr(optimizer, "inner_optimizer", None)):
-        raise ValueError(
-            "`optimizer` must be an optimizer that is not wrapped yet; this one already reduces its gradients over "
-            f"all ranks, and would do it twice. Received: optimizer={optimizer!r} ({type(optimizer).__name__}). "
-            "Use it as it is."
-        )
-
-
-def _advice(optimizer):
-    """What to do instead, for the mistakes old scripts make."""
-    if isinstance(optimizer, str):
-        return f"Use `hvd.DistributedOptimizer(keras.optimizers.get({optimizer!r}))`."
-    if isinstance(optimizer, type) and issubclass(optimizer, keras.optimizers.Optimizer):
-        return f"Pass an instance: `hvd.DistributedOptimizer({optimizer.__name__}(...))`."
-    if isinstance(optimizer, tf.compat.v1.train.Optimizer):
-        return (
-            "TensorFlow 1 optimizers are not supported here: use the class of the same purpose in `keras.optimizers`, "
-            "or let this one apply what `hvd.DistributedGradientTape` has reduced."
-        )
-    if type(optimizer).__module__.split(".")[0] == "tf_keras":
-        return "This is a Keras 2 optimizer: set TF_USE_LEGACY_KERAS=1 before Python starts, or use `keras.optimizers`."
-    return "Make one, for example `hvd.DistributedOptimizer(keras.optimizers.Adam())`."
+    refuse_wrapped(optimizer)

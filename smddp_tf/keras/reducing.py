@@ -6,7 +6,6 @@ import contextlib
 import functools
 import itertools
 import math
-import types
 from typing import Any, NamedTuple
 
 import tensorflow as tf
@@ -17,6 +16,7 @@ from smddp_tf.keras import feeding, same_batches
 from smddp_tf.keras._backend import keras
 from smddp_tf.keras.accumulation import Passes, innermost, stays_local
 from smddp_tf.keras.applying import apply_reduced
+from smddp_tf.keras.wrapping import hang, reduction_on, wrapped_class
 from smddp_tf.reduce_op import Average
 from smddp_tf.reduction import GradientReducer
 from smddp_tf.sparse import densified
@@ -24,9 +24,6 @@ from smddp_tf.sparse import densified
 # Tells the plans of several optimizers apart (a GAN has two). An optimizer is numbered when it first reduces, which
 # happens in the same order on all ranks; one that only rank 0 makes, to look into a checkpoint, takes no number.
 _numbers = itertools.count()
-
-_WRAPS = "_smddp_wraps"  # the attribute of a wrapped class that holds the user's class
-_wrapped_classes: dict[type, type] = {}
 
 
 class ReductionSettings(NamedTuple):
@@ -142,7 +139,7 @@ def reduction_of(optimizer):
     An optimizer made from a wrapped class without `DistributedOptimizer` (`type(optimizer).from_config(...)`) gets one
     with default settings here: to train without reducing, unnoticed, would be the worse answer.
     """
-    reduction = vars(optimizer).get("_smddp_reduction")
+    reduction = reduction_on(optimizer)
     return attach(optimizer, ReductionSettings()) if reduction is None else reduction
 
 
@@ -156,9 +153,7 @@ def attach(optimizer, settings):
     guard_fit()
     reduction = Reduction(settings)
     for each in {id(o): o for o in (optimizer, innermost(optimizer))}.values():
-        # `object.__setattr__` goes past Keras's and TensorFlow's tracking.
-        object.__setattr__(each, "__class__", wrap_class(type(each)))
-        object.__setattr__(each, "_smddp_reduction", reduction)
+        hang(each, wrap_class(type(each)), reduction)
     return reduction
 
 
@@ -172,14 +167,10 @@ def wrap_class(optimizer_class):
 
     which is `hvd.DistributedOptimizer(model.optimizer)` with default settings.
     """
-    if hasattr(optimizer_class, _WRAPS):
-        return optimizer_class
-    if optimizer_class not in _wrapped_classes:
-        _wrapped_classes[optimizer_class] = _new_class(optimizer_class)
-    return _wrapped_classes[optimizer_class]
+    return wrapped_class(optimizer_class, _members_for)
 
 
-def _new_class(optimizer_class):
+def _members_for(optimizer_class):
     """Overrides the hooks that every Keras 3 has. `fit`, `apply_gradients` and loops all end in `apply`.
 
     Reducing there, before the wrapped class sees the gradients, makes clipping, weight decay, EMA and the finite check
@@ -207,47 +198,19 @@ def _new_class(optimizer_class):
         rebuild, arguments = optimizer_class.__reduce__(self)
         return _unpickle, (optimizer_class, rebuild.__name__, arguments, reduction_of(self).settings)
 
-    namespace = {
+    return {
         "__module__": _module_in_saved_files(optimizer_class),
-        "__qualname__": optimizer_class.__qualname__,
-        "__doc__": optimizer_class.__doc__,
-        _WRAPS: optimizer_class,
         "apply": functools.update_wrapper(apply, optimizer_class.apply),
         "_clip_gradients": _clip_gradients,
         "_backend_update_step": _backend_update_step,
         "__reduce__": __reduce__,
     }
-    # A single base and no slots: instances have the same memory layout, so `__class__` can be assigned.
-    bases = (optimizer_class,)
-    wrapped = types.new_class(optimizer_class.__name__, bases, exec_body=lambda body: body.update(namespace))
-    _register_alias(optimizer_class, wrapped)
-    return wrapped
-
-
-def is_wrapped(optimizer):
-    """True for an optimizer whose class was made by `wrap_class`."""
-    return hasattr(type(optimizer), _WRAPS)
 
 
 def _module_in_saved_files(optimizer_class):
     """Keras looks its own classes up as `keras.optimizers.<name>`, and everybody else's in their module."""
     is_built_in = getattr(keras.optimizers, optimizer_class.__name__, None) is optimizer_class
     return "keras.optimizers" if is_built_in else optimizer_class.__module__
-
-
-def _register_alias(optimizer_class, wrapped):
-    """Saves `wrapped` under the registered name of `optimizer_class`, while that name goes on loading the latter."""
-    registered = keras.saving.get_registered_name(optimizer_class)
-    package, separator, name = registered.partition(">")
-    if not separator:
-        return
-    loadable = keras.saving.get_custom_objects()
-    owner = loadable.get(registered)
-    keras.saving.register_keras_serializable(package, name)(wrapped)
-    if owner is None:
-        del loadable[registered]
-    else:
-        loadable[registered] = owner
 
 
 def _unpickle(optimizer_class, rebuild, arguments, settings):

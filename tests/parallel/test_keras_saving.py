@@ -18,7 +18,8 @@ import tensorflow as tf
 
 import smddp_tf.keras as hvk
 from smddp_tf.keras.optimizer import wrap_class
-from smddp_tf.keras.reducing import is_wrapped, reduction_of
+from smddp_tf.keras.reducing import reduction_of
+from smddp_tf.keras.wrapping import is_wrapped
 from tests.parallel.keras_training import (
     OPTIMIZERS,
     ROWS_PER_RANK,

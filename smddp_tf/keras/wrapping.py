@@ -1,0 +1,112 @@
+"""The classes of wrapped optimizers, of Keras 3 and of Keras 2: how they are made, recognised and saved."""
+
+from __future__ import annotations
+
+import types
+from collections.abc import Callable
+from typing import Any
+
+import tensorflow as tf
+
+from smddp_tf.keras._backend import keras
+
+__all__ = ["advice", "hang", "is_wrapped", "reduces", "reduction_on", "refuse_wrapped", "wrapped_class"]
+
+_WRAPS = "_smddp_wraps"  # the attribute of a wrapped class that holds the user's class
+_REDUCTION = "_smddp_reduction"  # the attribute of a wrapped optimizer that holds its `Reduction`
+_wrapped_classes: dict[type, type] = {}
+
+
+def wrapped_class(optimizer_class: Any, members_for: Callable[[Any], dict[str, Any]]) -> Any:
+    """Returns the subclass of `optimizer_class`, the same at every call; it saves under the name of `optimizer_class`.
+
+    Args:
+        optimizer_class: the user's class; a wrapped one is returned as it is.
+        members_for: gives what the subclass of a class overrides, and the `__module__` that files shall name.
+    """
+    if hasattr(optimizer_class, _WRAPS):
+        return optimizer_class
+    if optimizer_class not in _wrapped_classes:
+        _wrapped_classes[optimizer_class] = _subclass(optimizer_class, members_for(optimizer_class))
+    return _wrapped_classes[optimizer_class]
+
+
+def _subclass(optimizer_class: Any, members: dict[str, Any]) -> type:
+    namespace = {
+        "__qualname__": optimizer_class.__qualname__,
+        "__doc__": optimizer_class.__doc__,
+        _WRAPS: optimizer_class,
+        **members,
+    }
+    # A single base and no slots: instances have the same memory layout, so `__class__` can be assigned.
+    bases = (optimizer_class,)
+    wrapped = types.new_class(optimizer_class.__name__, bases, exec_body=lambda body: body.update(namespace))
+    _register_alias(optimizer_class, wrapped)
+    return wrapped
+
+
+def _register_alias(optimizer_class: type, wrapped: type) -> None:
+    """Saves `wrapped` under the registered name of `optimizer_class`, while that name goes on loading the latter."""
+    registered = keras.saving.get_registered_name(optimizer_class)
+    package, separator, name = registered.partition(">")
+    if not separator:
+        return
+    loadable = keras.saving.get_custom_objects()
+    owner = loadable.pop(registered, None)  # Keras 2 refuses a name that is taken
+    keras.saving.register_keras_serializable(package, name)(wrapped)
+    del loadable[registered]
+    if owner is not None:
+        loadable[registered] = owner
+
+
+def hang(optimizer: Any, optimizer_class: type, reduction: Any) -> None:
+    """Gives an optimizer object its wrapped class, which keeps its state, and its `Reduction`."""
+    # `object.__setattr__` goes past Keras's and TensorFlow's tracking: the reduction is in no saved file.
+    object.__setattr__(optimizer, "__class__", optimizer_class)
+    object.__setattr__(optimizer, _REDUCTION, reduction)
+
+
+def reduction_on(optimizer: Any) -> Any:
+    """Returns what `hang` has put on the optimizer object, or None."""
+    return vars(optimizer).get(_REDUCTION)
+
+
+def is_wrapped(optimizer: Any) -> bool:
+    """True for an optimizer whose class was made by `wrapped_class`."""
+    return hasattr(type(optimizer), _WRAPS)
+
+
+def reduces(optimizer: Any) -> bool:
+    """True for a wrapped optimizer, and for a `LossScaleOptimizer` around one."""
+    return is_wrapped(optimizer) or is_wrapped(getattr(optimizer, "inner_optimizer", None))
+
+
+def refuse_wrapped(optimizer: Any) -> None:
+    """Raises a ValueError for an optimizer that reduces already."""
+    if reduces(optimizer):
+        raise ValueError(
+            "`optimizer` must be an optimizer that is not wrapped yet; this one already reduces its gradients over "
+            f"all ranks, and would do it twice. Received: optimizer={optimizer!r} ({type(optimizer).__name__}). "
+            "Use it as it is."
+        )
+
+
+def advice(optimizer: Any, optimizers: str, family: Any, **of_package: str) -> str:
+    """What to do instead of passing `optimizer`, for the mistakes scripts make.
+
+    Args:
+        optimizers: where scripts find the right ones, such as "keras.optimizers".
+        family: the class (or classes) of which somebody may have forgotten to make an instance.
+        of_package: for objects of another package, by its name.
+    """
+    if isinstance(optimizer, str):
+        return f"Use `hvd.DistributedOptimizer({optimizers}.get({optimizer!r}))`."
+    if isinstance(optimizer, type) and issubclass(optimizer, family):
+        return f"Pass an instance: `hvd.DistributedOptimizer({optimizer.__name__}(...))`."
+    if isinstance(optimizer, tf.compat.v1.train.Optimizer):
+        return (
+            f"TensorFlow 1 optimizers are not supported here: use the class of the same purpose in `{optimizers}`, "
+            "or let this one apply what `hvd.DistributedGradientTape` has reduced."
+        )
+    make_one = f"Make one, for example `hvd.DistributedOptimizer({optimizers}.Adam())`."
+    return of_package.get(type(optimizer).__module__.split(".")[0], make_one)
