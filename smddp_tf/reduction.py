@@ -77,9 +77,9 @@ class GradientReducer:
             variables: what they are the gradients of; tells shapes that the gradients themselves do not know.
         """
         results = self._inputs(grads, variables)
-        slices_of = {index: grad for index, grad in enumerate(grads) if isinstance(grad, tf.IndexedSlices)}
         if basics.size() == 1:
             return [self._alone(grad) for grad in results]
+        slices_of = {index: grad for index, grad in enumerate(grads) if isinstance(grad, tf.IndexedSlices)}
         use = _graph.unique_name(self._key, "#")
         dense = {i: g for i, g in enumerate(results) if g is not None and not isinstance(g, tf.IndexedSlices)}
         notes = _notes_on_the_rest(results, variables)
