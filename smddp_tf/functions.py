@@ -122,7 +122,7 @@ def _assigned(variables: list[Any], root_rank: int, name: str | None, process_se
     if numbers:
         values = [tf.convert_to_tensor(variable) for variable in numbers]
         unique = _graph.tensor_name("broadcast_variables", name)
-        received = _native.broadcast_list(values, root_rank, unique, process_set)
+        received = _native.broadcast_list(values, root_rank, unique)
         done += [variable.assign(value) for variable, value in zip(numbers, received)]
     for place, variable in enumerate(texts):
         unique = _graph.tensor_name("broadcast_variables", f"{name or 'broadcast_variables'}.text.{place}")
