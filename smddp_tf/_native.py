@@ -9,7 +9,7 @@ from typing import Any
 
 import tensorflow as tf
 
-from smddp_tf import _graph, _loader, _xla, basics
+from smddp_tf import _graph, _loader, _xla, process_sets
 from smddp_tf.reduce_op import Average, ReduceOp, Reduction, Sum
 
 __all__ = [
@@ -46,7 +46,9 @@ def allreduce_list(
         )
     if compiled or _xla.compiling():
         return _xla.collective("allreduce", tensors, name, **_attributes_of(reduction))
-    outputs = _loader.op_library().smddp_allreduce(tensors=list(tensors), tensor_name=name, **_attributes_of(reduction))
+    outputs = _loader.op_library().smddp_allreduce(
+        tensors=list(tensors), **_addressed(name), **_attributes_of(reduction)
+    )
     _graph.run_independently(outputs)
     return outputs
 
@@ -57,7 +59,12 @@ def reduce_gradient(tensor: tf.Tensor, plan: int, index: int, reduction: Reducti
     `reduction` is what the plan was registered with; the op keeps it for its own gradient. `name` is for messages only.
     """
     output = _loader.op_library().smddp_reduce_gradient(
-        gradient=tensor, tensor_name=name, plan=plan, index=index, **_attributes_of(reduction)
+        gradient=tensor,
+        tensor_name=name,
+        process_set=process_sets.current(),
+        plan=plan,
+        index=index,
+        **_attributes_of(reduction),
     )
     _graph.run_independently([output])
     return output
@@ -75,8 +82,8 @@ def allgather_tensor(tensor: tf.Tensor, name: str) -> tf.Tensor:
     """Emits one SmddpAllgather; for XLA one whose result has the shape that equal shapes on all ranks give."""
     _check_dtypes("allgather", [tensor], _MOVABLE)
     if _xla.compiling():
-        return _xla.collective("allgather", [tensor], name, gathered_ranks=basics.size())[0]
-    output = _loader.op_library().smddp_allgather(tensor=tensor, tensor_name=name)
+        return _xla.collective("allgather", [tensor], name, gathered_ranks=process_sets.current_size())[0]
+    output = _loader.op_library().smddp_allgather(tensor=tensor, **_addressed(name))
     _graph.run_independently([output])
     return output
 
@@ -87,7 +94,7 @@ def broadcast_list(tensors: Sequence[tf.Tensor], root_rank: int, name: str) -> l
     root_rank = operator.index(root_rank)
     if _xla.compiling():
         return _xla.collective("broadcast", tensors, name, root_rank=root_rank)
-    outputs = _loader.op_library().smddp_broadcast(tensors=list(tensors), tensor_name=name, root_rank=root_rank)
+    outputs = _loader.op_library().smddp_broadcast(tensors=list(tensors), **_addressed(name), root_rank=root_rank)
     _graph.run_independently(outputs)
     return outputs
 
@@ -100,7 +107,7 @@ def barrier(name: str) -> tf.Operation | None:
             f"tensors to each other. Received: hvd.barrier '{name}' under jit_compile=True. Call it before or after "
             "the compiled function."
         )
-    return _loader.op_library().smddp_barrier(tensor_name=name)
+    return _loader.op_library().smddp_barrier(**_addressed(name))
 
 
 def reduce_slices(slices: tf.IndexedSlices, reduction: Reduction, name: str) -> tf.IndexedSlices:
@@ -113,7 +120,7 @@ def reduce_slices(slices: tf.IndexedSlices, reduction: Reduction, name: str) -> 
     values = allgather_tensor(slices.values, f"{name}.values")
     indices = allgather_tensor(slices.indices, f"{name}.indices")
     if reduction.op == Average:
-        size = tf.cast(basics.size(), values.dtype)
+        size = tf.cast(process_sets.current_size(), values.dtype)
         values = values / size if values.dtype.is_floating else values // size
     return tf.IndexedSlices(
         scaled(values, reduction.prescale * reduction.postscale), indices, dense_shape=slices.dense_shape
@@ -142,6 +149,11 @@ def reduction_of(op: Any) -> Reduction:
         _float64_from_bits(op.get_attr("postscale_bits")),
         op.get_attr("wire_dtype").decode(),
     )
+
+
+def _addressed(name: str) -> dict[str, Any]:
+    """What every op has: the name the ranks match by, and their process set."""
+    return {"tensor_name": name, "process_set": process_sets.current()}
 
 
 def _attributes_of(reduction: Reduction) -> dict[str, int | str]:

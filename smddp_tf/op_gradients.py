@@ -11,24 +11,27 @@ from typing import Any
 
 import tensorflow as tf
 
-from smddp_tf import _graph, _native, _xla, basics
+from smddp_tf import _graph, _native, _xla, basics, process_sets
 from smddp_tf.reduce_op import Average, Reduction, Sum
 
 __all__: list[str] = []
 
 
 @tf.RegisterGradient("SmddpAllreduce")
+@process_sets.scoped_as_op
 def _allreduce_gradient(op: Any, *grads: Any) -> list[tf.Tensor | None]:
     """The same reduction of the gradients: a scaled sum is linear and treats all ranks alike."""
     return _reduce_present(grads, _linear_reduction(op), _name_of_gradient(op))
 
 
 @tf.RegisterGradient("SmddpReduceGradient")
+@process_sets.scoped_as_op
 def _reduce_gradient_gradient(op: Any, grad: Any) -> tf.Tensor | None:
     return _reduce_present([grad], _linear_reduction(op), _name_of_gradient(op))[0]
 
 
 @tf.RegisterGradient("SmddpBroadcast")
+@process_sets.scoped_as_op
 def _broadcast_gradient(op: Any, *grads: Any) -> list[tf.Tensor | None]:
     """The mean over the ranks on the root, whose value was used everywhere; zero elsewhere."""
     reduced = _reduce_present(grads, Reduction(Average), _name_of_gradient(op))
@@ -38,17 +41,19 @@ def _broadcast_gradient(op: Any, *grads: Any) -> list[tf.Tensor | None]:
 
 
 @tf.RegisterGradient("SmddpAllgather")
+@process_sets.scoped_as_op
 def _allgather_gradient(op: Any, grad: Any) -> tf.Tensor:
     """The mean over the ranks of the rows that came from here."""
     name = _name_of_gradient(op)
     reduced = _native.allreduce_list([tf.convert_to_tensor(grad)], Reduction(Average), name)[0]
     mine = tf.shape(op.inputs[0], out_type=tf.int64)[:1]
     rows_of_rank = _native.allgather_tensor(mine, f"{name}.rows")
-    begin = tf.reduce_sum(rows_of_rank[: basics.rank()])
+    begin = tf.reduce_sum(rows_of_rank[: process_sets.current_rank()])
     return tf.ensure_shape(reduced[begin : begin + mine[0]], op.inputs[0].shape)
 
 
 @tf.RegisterGradient(_xla.OP_TYPE)
+@process_sets.scoped_as_op
 def _compiled_gradient(op: Any, *grads: Any) -> list[tf.Tensor | None]:
     """As of the op of that kind for plain graphs. What only keeps the order has no gradient."""
     kind, name = op.get_attr("kind").decode(), _name_of_gradient(op)
@@ -66,8 +71,8 @@ def _compiled_gradient(op: Any, *grads: Any) -> list[tf.Tensor | None]:
 
 
 def _rows_from_here(gathered: tf.Tensor, mine: tf.Tensor) -> tf.Tensor:
-    rows = tf.shape(mine)[0]
-    return tf.ensure_shape(gathered[basics.rank() * rows : (basics.rank() + 1) * rows], mine.shape)
+    rows, rank = tf.shape(mine)[0], process_sets.current_rank()
+    return tf.ensure_shape(gathered[rank * rows : (rank + 1) * rows], mine.shape)
 
 
 def _reduce_present(

@@ -10,6 +10,7 @@ import tensorflow as tf
 from smddp_tf import _graph, _native, basics
 from smddp_tf import op_gradients as op_gradients  # registers the gradients
 from smddp_tf.compression import Compression, split
+from smddp_tf.process_sets import ProcessSet, global_process_set, scoped
 from smddp_tf.reduce_op import Average, Max, Min, Product, Reduction, Sum, resolve_average
 
 __all__ = [
@@ -27,6 +28,7 @@ __all__ = [
 
 
 @_graph.as_it_is
+@scoped
 def allreduce(
     tensor: Any,
     average: bool | None = None,
@@ -37,6 +39,8 @@ def allreduce(
     prescale_factor: float = 1.0,
     postscale_factor: float = 1.0,
     name: str | None = None,
+    process_set: ProcessSet = global_process_set,
+    ignore_name_scope: bool = False,
 ) -> Any:
     """Reduces a tensor over all ranks; every rank gets the result.
 
@@ -75,6 +79,7 @@ def allreduce(
 
 
 @_graph.as_it_is
+@scoped
 def grouped_allreduce(
     tensors: Sequence[Any],
     average: bool | None = None,
@@ -84,7 +89,8 @@ def grouped_allreduce(
     op: int | None = None,
     prescale_factor: float = 1.0,
     postscale_factor: float = 1.0,
-    *,
+    process_set: ProcessSet = global_process_set,
+    ignore_name_scope: bool = False,
     name: str | None = None,
 ) -> list[Any]:
     """Reduces several tensors together: cheaper than one by one, and none of them waits for a match of its own.
@@ -122,7 +128,13 @@ def grouped_allreduce(
 
 
 @_graph.as_it_is
-def allgather(tensor: Any, name: str | None = None) -> tf.Tensor:
+@scoped
+def allgather(
+    tensor: Any,
+    name: str | None = None,
+    ignore_name_scope: bool = False,
+    process_set: ProcessSet = global_process_set,
+) -> tf.Tensor:
     """Concatenates the tensors of all ranks along the first dimension, in rank order.
 
     Differentiable: the gradient is averaged over the ranks, and each rank keeps the rows that came from it.
@@ -146,7 +158,14 @@ def allgather(tensor: Any, name: str | None = None) -> tf.Tensor:
 
 
 @_graph.as_it_is
-def broadcast(tensor: Any, root_rank: int, name: str | None = None) -> tf.Tensor:
+@scoped
+def broadcast(
+    tensor: Any,
+    root_rank: int,
+    name: str | None = None,
+    ignore_name_scope: bool = False,
+    process_set: ProcessSet = global_process_set,
+) -> tf.Tensor:
     """Returns the tensor that rank `root_rank` passed, on every rank.
 
     Shape and dtype must be the same on all ranks. Differentiable: on the root the gradient is the mean of all ranks'
@@ -165,7 +184,8 @@ def broadcast(tensor: Any, root_rank: int, name: str | None = None) -> tf.Tensor
 
 
 @_graph.as_it_is
-def barrier(*, name: str | None = None) -> tf.Operation | None:
+@scoped
+def barrier(*, name: str | None = None, process_set: ProcessSet = global_process_set) -> tf.Operation | None:
     """Waits until every rank has come here.
 
     In a graph it returns the op. What must come after it needs `tf.control_dependencies([op])`; what must come before

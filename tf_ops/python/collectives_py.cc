@@ -43,22 +43,24 @@ std::vector<TensorRef> RefsTo(const std::vector<Array>& arrays, const std::strin
 }
 
 void AllreduceArrays(const std::vector<Array>& arrays, const std::string& dtype, const std::string& name, int op,
-                     double prescale, double postscale, const std::string& wire_dtype) {
+                     double prescale, double postscale, const std::string& wire_dtype, int process_set) {
   const WireDType wire = ValueOrThrow(WireDTypeFromName(wire_dtype));
   Waiter waiter;
-  SessionOrThrow()->Allreduce({name, RefsTo(arrays, dtype), static_cast<ReduceOp>(op), prescale, postscale, wire},
-                              waiter.callback());
+  SessionOrThrow(process_set)
+      ->Allreduce({name, RefsTo(arrays, dtype), static_cast<ReduceOp>(op), prescale, postscale, wire},
+                  waiter.callback());
   ThrowIfError(waiter.Wait());
 }
 
-void BroadcastArrays(const std::vector<Array>& arrays, const std::string& dtype, int root, const std::string& name) {
+void BroadcastArrays(const std::vector<Array>& arrays, const std::string& dtype, int root, const std::string& name,
+                     int process_set) {
   Waiter waiter;
-  SessionOrThrow()->Broadcast({name, RefsTo(arrays, dtype), root}, waiter.callback());
+  SessionOrThrow(process_set)->Broadcast({name, RefsTo(arrays, dtype), root}, waiter.callback());
   ThrowIfError(waiter.Wait());
 }
 
 // Returns everybody's bytes, one after another, and the first dimension of every rank.
-nb::tuple AllgatherArray(const Array& array, const std::string& dtype, const std::string& name) {
+nb::tuple AllgatherArray(const Array& array, const std::string& dtype, const std::string& name, int process_set) {
   Waiter waiter;
   AllgatherRequest request;
   request.name = name;
@@ -76,16 +78,16 @@ nb::tuple AllgatherArray(const Array& array, const std::string& dtype, const std
     }
     return bytes.get();
   };
-  SessionOrThrow()->Allgather(std::move(request), waiter.callback());
+  SessionOrThrow(process_set)->Allgather(std::move(request), waiter.callback());
   ThrowIfError(waiter.Wait());
   uint8_t* data = bytes.release();
   nb::capsule owner(data, [](void* memory) noexcept { delete[] static_cast<uint8_t*>(memory); });
   return nb::make_tuple(nb::ndarray<nb::numpy, uint8_t, nb::ndim<1>>(data, {total}, owner), rows);
 }
 
-void BarrierNamed(const std::string& name) {
+void BarrierNamed(const std::string& name, int process_set) {
   Waiter waiter;
-  SessionOrThrow()->Barrier({name}, waiter.callback());
+  SessionOrThrow(process_set)->Barrier({name}, waiter.callback());
   ThrowIfError(waiter.Wait());
 }
 
@@ -93,10 +95,11 @@ void BarrierNamed(const std::string& name) {
 
 void BindCollectives(nb::module_& m) {
   m.def("allreduce", &AllreduceArrays, nb::arg("arrays"), nb::arg("dtype"), nb::arg("name"), nb::arg("op"),
-        nb::arg("prescale") = 1.0, nb::arg("postscale") = 1.0, nb::arg("wire_dtype") = "");
-  m.def("broadcast", &BroadcastArrays, nb::arg("arrays"), nb::arg("dtype"), nb::arg("root"), nb::arg("name"));
-  m.def("allgather", &AllgatherArray, nb::arg("array"), nb::arg("dtype"), nb::arg("name"));
-  m.def("barrier", &BarrierNamed, nb::arg("name"));
+        nb::arg("prescale") = 1.0, nb::arg("postscale") = 1.0, nb::arg("wire_dtype") = "", nb::arg("process_set") = 0);
+  m.def("broadcast", &BroadcastArrays, nb::arg("arrays"), nb::arg("dtype"), nb::arg("root"), nb::arg("name"),
+        nb::arg("process_set") = 0);
+  m.def("allgather", &AllgatherArray, nb::arg("array"), nb::arg("dtype"), nb::arg("name"), nb::arg("process_set") = 0);
+  m.def("barrier", &BarrierNamed, nb::arg("name"), nb::arg("process_set") = 0);
 }
 
 }  // namespace smddp

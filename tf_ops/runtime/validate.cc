@@ -79,12 +79,8 @@ Status SamePlan(const Pair& pair) {
 }
 
 // What every rank asks for alike and yet cannot be done.
-Status Possible(const Announcement& request, int size) {
+Status Possible(const Announcement& request) {
   const std::string where = " for '" + request.name + "'";
-  if (request.kind == RequestKind::kBroadcast && (request.root < 0 || request.root >= size)) {
-    return Status(Code::kInvalidArgument, "`root_rank` must be from 0 to " + std::to_string(size - 1) +
-                                              ". Received: " + std::to_string(request.root) + where + ".");
-  }
   if (request.kind == RequestKind::kAllgather && request.shapes[0].empty()) {
     return Status(Code::kInvalidArgument, "allgather needs a tensor with at least one dimension. Received a scalar" +
                                               where + ". Use tf.expand_dims(tensor, 0).");
@@ -108,9 +104,21 @@ Status DuplicateName(const Announcement& announcement, int rank) {
                     announcement.name + "' on rank " + std::to_string(rank) + ". Give each its own `name`.");
 }
 
+Status RootExists(const std::map<int, Announcement>& by_rank, int root) {
+  if (by_rank.count(root) != 0) return Status::Ok();
+  const int size = static_cast<int>(by_rank.size());
+  const bool everybody = by_rank.rbegin()->first == size - 1;
+  std::string ranks;
+  for (const auto& [rank, request] : by_rank) ranks += (ranks.empty() ? "" : ", ") + std::to_string(rank);
+  return Status(Code::kInvalidArgument,
+                "`root_rank` must be " +
+                    (everybody ? "from 0 to " + std::to_string(size - 1) : "a rank of the process set, " + ranks) +
+                    ". Received: " + std::to_string(root) + " for '" + by_rank.begin()->second.name + "'.");
+}
+
 }  // namespace
 
-Status Validate(const std::map<int, Announcement>& by_rank, int size) {
+Status Validate(const std::map<int, Announcement>& by_rank) {
   const auto& [first_rank, first] = *by_rank.begin();
   for (const auto& [rank, other] : by_rank) {
     if (other.duplicate) return DuplicateName(other, rank);
@@ -119,7 +127,8 @@ Status Validate(const std::map<int, Announcement>& by_rank, int size) {
     SMDDP_RETURN_IF_ERROR(SameTensors(pair));
     SMDDP_RETURN_IF_ERROR(SamePlan(pair));
   }
-  return Possible(first, size);
+  if (first.kind == RequestKind::kBroadcast) SMDDP_RETURN_IF_ERROR(RootExists(by_rank, first.root));
+  return Possible(first);
 }
 
 }  // namespace smddp
