@@ -145,8 +145,9 @@ class GradientReducer:
         return {index: self._codec.decompress(tensor, packed[index][1]) for index, tensor in reduced.items()}
 
     def _reduce_in_graph(self, tensors: dict[int, tf.Tensor], use: str, notes: list[str]) -> dict[int, tf.Tensor]:
-        """Those whose shape is known form the plan; the others are matched by name."""
-        planned = {index: tensor for index, tensor in tensors.items() if _native.is_plannable(tensor)}
+        """Those whose shape is known form the plan; the others are matched by name, like all where parts may be run."""
+        may_plan = not _graph.is_for_session()
+        planned = {index: tensor for index, tensor in tensors.items() if may_plan and _native.is_plannable(tensor)}
         reduced = self._reduce_planned(planned, use, notes) if planned else {}
         for index, tensor in tensors.items():
             if index not in planned:
