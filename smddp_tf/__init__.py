@@ -36,7 +36,7 @@ from smddp_tf.basics import (
 from smddp_tf.reduce_op import Average, Max, Min, Product, Sum
 
 if TYPE_CHECKING:
-    from smddp_tf import data
+    from smddp_tf import data, elastic
     from smddp_tf.compression import Compression
     from smddp_tf.functions import broadcast_variables
     from smddp_tf.keras.optimizer import DistributedOptimizerTF as DistributedOptimizer
@@ -68,6 +68,7 @@ __all__ = [
     "cuda_built",
     "data",
     "ddl_built",
+    "elastic",
     "gloo_built",
     "gloo_enabled",
     "grouped_allreduce",
@@ -106,8 +107,8 @@ _LAZY = {
 def __getattr__(name: str) -> Any:
     if name == "__version__":
         value: Any = importlib.import_module("importlib.metadata").version("smddp-tf")
-    elif name == "data":
-        value = importlib.import_module("smddp_tf.data")
+    elif name in ("data", "elastic"):
+        value = importlib.import_module(f"smddp_tf.{name}")
     elif name in _LAZY:
         module, attribute = _LAZY[name]
         value = getattr(importlib.import_module(module), attribute)

@@ -34,7 +34,7 @@ from smddp_tf.basics import (
     size,
 )
 from smddp_tf.compression import Compression
-from smddp_tf.keras import callbacks
+from smddp_tf.keras import callbacks, elastic
 from smddp_tf.keras.evaluate import evaluate
 from smddp_tf.keras.optimizer import DistributedOptimizer
 from smddp_tf.keras.saving import load_model
@@ -60,6 +60,7 @@ __all__ = [
     "cuda_built",
     "data",
     "ddl_built",
+    "elastic",
     "evaluate",
     "gloo_built",
     "gloo_enabled",
