@@ -27,7 +27,8 @@ def setBucketSize(bucket_size: int) -> None:
     size = checked_bucket_bytes(bucket_size, "`bucket_size`", bucket_size)
     if basics.is_initialized():
         warnings.warn(
-            f"The session runs already and keeps its bucket size. Set it before `init`, or with SMDDP_BUCKET_BYTES={size}.",
+            "The session runs already and keeps its bucket size. "
+            f"Set it before `init`, or start the job with SMDDP_BUCKET_BYTES={size}.",
             stacklevel=2,
         )
     else:
