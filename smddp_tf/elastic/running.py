@@ -59,7 +59,7 @@ def run(func: Callable[..., Any]) -> Callable[..., Any]:
     Returns:
         A function with the arguments of `func`, which returns what `func` returns.
     """
-    return run_fn(func, _new_session)
+    return run_fn(func, basics.restart)
 
 
 def run_fn(func: Callable[..., Any], reset: Callable[[], Any]) -> Callable[..., Any]:
@@ -102,11 +102,6 @@ def _comes_from_engine(error: BaseException) -> bool:
         return True
     tf = sys.modules.get("tensorflow")
     return tf is not None and isinstance(error, tuple(getattr(tf.errors, kind) for kind in _KINDS))
-
-
-def _new_session() -> None:
-    basics.shutdown()
-    basics.init()
 
 
 def _in_short(error: BaseException) -> str:
