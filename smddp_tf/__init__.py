@@ -45,7 +45,7 @@ from smddp_tf.process_sets import (
 from smddp_tf.reduce_op import Average, Max, Min, Product, Sum
 
 if TYPE_CHECKING:
-    from smddp_tf import data
+    from smddp_tf import data, elastic
     from smddp_tf.compression import Compression
     from smddp_tf.functions import broadcast_, broadcast_global_variables, broadcast_variables
     from smddp_tf.keras.optimizer import DistributedOptimizerTF as DistributedOptimizer
@@ -85,6 +85,7 @@ __all__ = [
     "cuda_built",
     "data",
     "ddl_built",
+    "elastic",
     "get_process_set_ids_and_ranks",
     "global_process_set",
     "gloo_built",
@@ -142,7 +143,7 @@ _LAZY = {
 }
 
 # Modules that scripts reach as attributes.
-_MODULES = frozenset({"compression", "data", "mpi_ops"})
+_MODULES = frozenset({"compression", "data", "elastic", "mpi_ops"})
 
 
 def __getattr__(name: str) -> Any:
