@@ -9,6 +9,7 @@ import tensorflow as tf
 
 from smddp_tf import _graph, _loader, _native, _xla, basics, sparse
 from smddp_tf.compression import Compression, split
+from smddp_tf.process_sets import ProcessSet, global_process_set
 from smddp_tf.reduce_op import Average, Reduction, Sum, as_reduce_op
 
 __all__ = ["GradientReducer"]
@@ -37,6 +38,7 @@ class GradientReducer:
             size / factor after it. For Average only. Defaults to 1.
         device_dense: device for the ops on dense gradients. Defaults to TensorFlow's choice.
         device_sparse: the same for `tf.IndexedSlices`.
+        process_set: the ranks that reduce; on the others gradients pass through. Defaults to all.
     """
 
     def __init__(
@@ -51,6 +53,7 @@ class GradientReducer:
         gradient_predivide_factor: float = 1.0,
         device_dense: str = "",
         device_sparse: str = "",
+        process_set: ProcessSet = global_process_set,
     ) -> None:
         op = as_reduce_op(op, (Average, Sum))
         _check_predivide(gradient_predivide_factor, op)
@@ -63,6 +66,7 @@ class GradientReducer:
         self._sparse_as_dense = sparse_as_dense
         self._device_dense = device_dense
         self._device_sparse = device_sparse
+        self._process_set = process_set
 
     @_graph.as_it_is
     def __call__(self, grads: Sequence[Any], variables: Sequence[Any]) -> list[Any]:
@@ -73,9 +77,9 @@ class GradientReducer:
             variables: what they are the gradients of; tells shapes that the gradients themselves do not know.
         """
         results = self._inputs(grads, variables)
-        slices_of = {index: grad for index, grad in enumerate(grads) if isinstance(grad, tf.IndexedSlices)}
         if basics.size() == 1:
             return [self._alone(grad) for grad in results]
+        slices_of = {index: grad for index, grad in enumerate(grads) if isinstance(grad, tf.IndexedSlices)}
         use = _graph.unique_name(self._key, "#")
         dense = {i: g for i, g in enumerate(results) if g is not None and not isinstance(g, tf.IndexedSlices)}
         notes = _notes_on_the_rest(results, variables)

@@ -40,6 +40,7 @@ from smddp_tf.keras.optimizer import DistributedOptimizer
 from smddp_tf.keras.saving import load_model
 from smddp_tf.keras.sync_batch_normalization import SyncBatchNormalization
 from smddp_tf.keras.values import allgather, allreduce, broadcast
+from smddp_tf.process_sets import ProcessSet, add_process_set, global_process_set, remove_process_set
 from smddp_tf.reduce_op import Average, Sum
 
 _compat.install_by_default()
@@ -48,8 +49,10 @@ __all__ = [
     "Average",
     "Compression",
     "DistributedOptimizer",
+    "ProcessSet",
     "Sum",
     "SyncBatchNormalization",
+    "add_process_set",
     "allgather",
     "allreduce",
     "broadcast",
@@ -61,6 +64,7 @@ __all__ = [
     "data",
     "ddl_built",
     "evaluate",
+    "global_process_set",
     "gloo_built",
     "gloo_enabled",
     "init",
@@ -73,6 +77,7 @@ __all__ = [
     "mpi_threads_supported",
     "nccl_built",
     "rank",
+    "remove_process_set",
     "rocm_built",
     "shutdown",
     "size",

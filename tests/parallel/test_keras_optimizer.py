@@ -19,13 +19,10 @@ from tests.parallel.keras_training import (
     flat_weights,
     one_process,
     part_of,
+    same_on_all_ranks,
     train_in_loop,
     word_data,
 )
-
-
-def same_on_all_ranks(mpi, array) -> bool:
-    return all(np.array_equal(array, theirs) for theirs in mpi.allgather(array))
 
 
 @pytest.mark.parametrize("name", sorted(OPTIMIZERS.keys() - {"adam_ema"}))  # see test_ema_in_fit
