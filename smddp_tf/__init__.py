@@ -42,7 +42,7 @@ from smddp_tf.process_sets import (
     process_set_ids,
     remove_process_set,
 )
-from smddp_tf.reduce_op import Average, Max, Min, Product, Sum
+from smddp_tf.reduce_op import Adasum, Average, Max, Min, Product, Sum
 
 if TYPE_CHECKING:
     from smddp_tf import data
@@ -51,10 +51,21 @@ if TYPE_CHECKING:
     from smddp_tf.keras.optimizer import DistributedOptimizerTF as DistributedOptimizer
     from smddp_tf.keras.sync_batch_normalization import SyncBatchNormalization
     from smddp_tf.objects import allgather_object, broadcast_object
-    from smddp_tf.ops import allgather, allreduce, barrier, broadcast, grouped_allreduce
+    from smddp_tf.ops import (
+        allgather,
+        allreduce,
+        alltoall,
+        barrier,
+        broadcast,
+        grouped_allgather,
+        grouped_allreduce,
+        grouped_reducescatter,
+        reducescatter,
+    )
     from smddp_tf.tape import DistributedGradientTape
 
 __all__ = [
+    "Adasum",
     "Average",
     "Compression",
     "DistributedGradientTape",
@@ -69,6 +80,7 @@ __all__ = [
     "allgather",
     "allgather_object",
     "allreduce",
+    "alltoall",
     "barrier",
     "broadcast",
     "broadcast_object",
@@ -83,7 +95,9 @@ __all__ = [
     "global_process_set",
     "gloo_built",
     "gloo_enabled",
+    "grouped_allgather",
     "grouped_allreduce",
+    "grouped_reducescatter",
     "init",
     "is_homogeneous",
     "is_initialized",
@@ -96,6 +110,7 @@ __all__ = [
     "nccl_built",
     "process_set_ids",
     "rank",
+    "reducescatter",
     "remove_process_set",
     "rocm_built",
     "shutdown",
@@ -111,11 +126,15 @@ _LAZY = {
     "allgather": ("smddp_tf.ops", "allgather"),
     "allgather_object": ("smddp_tf.objects", "allgather_object"),
     "allreduce": ("smddp_tf.ops", "allreduce"),
+    "alltoall": ("smddp_tf.ops", "alltoall"),
     "barrier": ("smddp_tf.ops", "barrier"),
     "broadcast": ("smddp_tf.ops", "broadcast"),
     "broadcast_object": ("smddp_tf.objects", "broadcast_object"),
     "broadcast_variables": ("smddp_tf.functions", "broadcast_variables"),
+    "grouped_allgather": ("smddp_tf.ops", "grouped_allgather"),
     "grouped_allreduce": ("smddp_tf.ops", "grouped_allreduce"),
+    "grouped_reducescatter": ("smddp_tf.ops", "grouped_reducescatter"),
+    "reducescatter": ("smddp_tf.ops", "reducescatter"),
 }
 
 
