@@ -42,21 +42,32 @@ from smddp_tf.process_sets import (
     process_set_ids,
     remove_process_set,
 )
-from smddp_tf.reduce_op import Average, Max, Min, Product, Sum
+from smddp_tf.reduce_op import Adasum, Average, Max, Min, Product, Sum
 
 if TYPE_CHECKING:
-    from smddp_tf import data
+    from smddp_tf import data, elastic
     from smddp_tf.compression import Compression
     from smddp_tf.functions import broadcast_, broadcast_global_variables, broadcast_variables
     from smddp_tf.keras.optimizer import DistributedOptimizerTF as DistributedOptimizer
     from smddp_tf.keras.sync_batch_normalization import SyncBatchNormalization
     from smddp_tf.objects import allgather_object, broadcast_object, broadcast_object_fn
-    from smddp_tf.ops import allgather, allreduce, barrier, broadcast, grouped_allreduce
+    from smddp_tf.ops import (
+        allgather,
+        allreduce,
+        alltoall,
+        barrier,
+        broadcast,
+        grouped_allgather,
+        grouped_allreduce,
+        grouped_reducescatter,
+        reducescatter,
+    )
     from smddp_tf.session_hooks import BroadcastGlobalVariablesHook
     from smddp_tf.tape import DistributedGradientTape, PartialDistributedGradientTape
     from smddp_tf.topology_ops import local_rank_op, local_size_op, process_set_included_op, rank_op, size_op
 
 __all__ = [
+    "Adasum",
     "Average",
     "BroadcastGlobalVariablesHook",
     "Compression",
@@ -73,6 +84,7 @@ __all__ = [
     "allgather",
     "allgather_object",
     "allreduce",
+    "alltoall",
     "barrier",
     "broadcast",
     "broadcast_",
@@ -86,11 +98,14 @@ __all__ = [
     "cuda_built",
     "data",
     "ddl_built",
+    "elastic",
     "get_process_set_ids_and_ranks",
     "global_process_set",
     "gloo_built",
     "gloo_enabled",
+    "grouped_allgather",
     "grouped_allreduce",
+    "grouped_reducescatter",
     "init",
     "is_homogeneous",
     "is_initialized",
@@ -107,6 +122,7 @@ __all__ = [
     "process_set_included_op",
     "rank",
     "rank_op",
+    "reducescatter",
     "remove_process_set",
     "rocm_built",
     "shutdown",
@@ -131,6 +147,7 @@ _LAZY = {
     "allgather": ("smddp_tf.ops", "allgather"),
     "allgather_object": ("smddp_tf.objects", "allgather_object"),
     "allreduce": ("smddp_tf.ops", "allreduce"),
+    "alltoall": ("smddp_tf.ops", "alltoall"),
     "barrier": ("smddp_tf.ops", "barrier"),
     "broadcast": ("smddp_tf.ops", "broadcast"),
     "broadcast_": ("smddp_tf.functions", "broadcast_"),
@@ -140,12 +157,15 @@ _LAZY = {
     "broadcast_variables": ("smddp_tf.functions", "broadcast_variables"),
     "check_num_rank_power_of_2": ("smddp_tf.incidental", "check_num_rank_power_of_2"),
     "gpu_available": ("smddp_tf.incidental", "gpu_available"),
+    "grouped_allgather": ("smddp_tf.ops", "grouped_allgather"),
     "grouped_allreduce": ("smddp_tf.ops", "grouped_allreduce"),
+    "grouped_reducescatter": ("smddp_tf.ops", "grouped_reducescatter"),
     "handle_average_backwards_compatibility": ("smddp_tf.incidental", "handle_average_backwards_compatibility"),
     "local_rank_op": ("smddp_tf.topology_ops", "local_rank_op"),
     "local_size_op": ("smddp_tf.topology_ops", "local_size_op"),
     "process_set_included_op": ("smddp_tf.topology_ops", "process_set_included_op"),
     "rank_op": ("smddp_tf.topology_ops", "rank_op"),
+    "reducescatter": ("smddp_tf.ops", "reducescatter"),
     "refs_to_vars": ("smddp_tf.incidental", "refs_to_vars"),
     "size_op": ("smddp_tf.topology_ops", "size_op"),
     "split_list": ("smddp_tf.incidental", "split_list"),
@@ -153,7 +173,7 @@ _LAZY = {
 }
 
 # Modules that scripts reach as attributes.
-_MODULES = frozenset({"compression", "data", "mpi_ops"})
+_MODULES = frozenset({"compression", "data", "elastic", "mpi_ops"})
 
 
 def __getattr__(name: str) -> Any:

@@ -90,6 +90,11 @@ def allgather(
 ) -> tuple[npt.NDArray[np.uint8], list[int]]:
     """Returns everybody's bytes, one after another, and the first dimension of every rank."""
 
+def alltoall(
+    array: npt.NDArray[Any], dtype: str, splits: Sequence[int] | None, name: str, process_set: int = 0
+) -> tuple[npt.NDArray[np.uint8], list[int]]:
+    """Returns the bytes from every rank, one after another, and the rows that come from each."""
+
 def barrier(name: str, process_set: int = 0) -> None: ...
 
 # --- hooks for tests: pure functions and ranks as threads ---

@@ -46,6 +46,8 @@ __all__ = [
 _communicator: Any = None
 # Whether `init(process_sets="dynamic")` was called in this process: as in Horovod it holds for later calls too.
 _dynamic = False
+# What `init` was given, for `restart`.
+_began_with: tuple[Any, Any] = (None, None)
 
 
 def init(
@@ -73,7 +75,8 @@ def init(
         ValueError: `comm` or `process_sets` is neither of these, or names a rank that does not exist.
         EngineError: the ranks did not come together, for example within `SMDDP_START_TIMEOUT`.
     """
-    global _communicator
+    global _communicator, _began_with
+    began_with = (comm, process_sets)
     comm, from_comms = _world_and_sets(comm)
     ranks, address = _participants(comm)
     first_sets = from_comms + _first_sets(process_sets)
@@ -82,6 +85,7 @@ def init(
     compat.install_by_default()
     _loader.core().init(ranks, address, _dynamic)
     _communicator = comm if address else None
+    _began_with = began_with
     atexit.unregister(shutdown)
     atexit.register(shutdown)
     try:
@@ -100,6 +104,12 @@ def shutdown() -> None:
     _loader.core().shutdown()
     sets.forget_all()
     _communicator = None
+
+
+def restart() -> None:
+    """`shutdown`, and `init` with what it was given the last time: the same ranks in a new session."""
+    shutdown()
+    init(*_began_with)
 
 
 def is_initialized() -> bool:

@@ -138,12 +138,13 @@ Result<SetProposal::Entry> World::EntryOf(const ProcessSetSpec& spec) const {
 Result<std::vector<std::string>> World::Ask(const std::string& mine) {
   AllgatherRequest request;
   request.name = "hvd.add_process_set or hvd.remove_process_set";
-  request.tensor.dtype = DType::kUInt8;
-  request.tensor.shape = {static_cast<int64_t>(mine.size())};
-  request.tensor.input = mine.data();
+  TensorRef& tensor = request.tensors.emplace_back();
+  tensor.dtype = DType::kUInt8;
+  tensor.shape = {static_cast<int64_t>(mine.size())};
+  tensor.input = mine.data();
   std::string all;
   std::vector<int64_t> lengths;
-  request.allocate = [&](const std::vector<int64_t>& bytes_of_rank) -> Result<void*> {
+  request.allocate = [&](int, const std::vector<int64_t>& bytes_of_rank) -> Result<void*> {
     lengths = bytes_of_rank;
     int64_t total = 0;
     for (int64_t bytes : lengths) total += bytes;
