@@ -44,6 +44,8 @@ __all__ = [
 
 # The user's communicator: MPI keeps only a handle, so it must not be collected while the session runs.
 _communicator: Any = None
+# What `init` was given, for `restart`.
+_began_with: tuple[Any, Any] = (None, None)
 
 
 def init(
@@ -71,7 +73,8 @@ def init(
         ValueError: `comm` or `process_sets` is neither of these, or names a rank that does not exist.
         EngineError: the ranks did not come together, for example within `SMDDP_START_TIMEOUT`.
     """
-    global _communicator
+    global _communicator, _began_with
+    began_with = (comm, process_sets)
     comm, from_comms = _world_and_sets(comm)
     ranks, address = _participants(comm)
     first_sets = _first_sets(process_sets) + from_comms
@@ -80,6 +83,7 @@ def init(
     compat.install_by_default()
     _loader.core().init(ranks, address)
     _communicator = comm if address else None
+    _began_with = began_with
     atexit.unregister(shutdown)
     atexit.register(shutdown)
     sets.use(first_sets)
@@ -94,6 +98,12 @@ def shutdown() -> None:
     _loader.core().shutdown()
     sets.forget_all()
     _communicator = None
+
+
+def restart() -> None:
+    """`shutdown`, and `init` with what it was given the last time: the same ranks in a new session."""
+    shutdown()
+    init(*_began_with)
 
 
 def is_initialized() -> bool:

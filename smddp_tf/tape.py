@@ -11,7 +11,7 @@ from smddp_tf.compression import Compression
 from smddp_tf.groups import check_groups
 from smddp_tf.local_sources import LocalSources, layers_in
 from smddp_tf.process_sets import ProcessSet, global_process_set
-from smddp_tf.reduce_op import Average
+from smddp_tf.reduce_op import Adasum, Average, Sum
 from smddp_tf.reduction import GradientReducer
 
 __all__ = ["DistributedGradientTape", "PartialDistributedGradientTape"]
@@ -39,7 +39,7 @@ class DistributedGradientTape(tf.GradientTape):
         compression: how gradients travel: `hvd.Compression.none`, `.fp16`, `.bf16` or a compressor of your own.
             Defaults to `none`.
         sparse_as_dense: bool, turns `tf.IndexedSlices` (of embeddings) into dense gradients first. Defaults to `False`.
-        op: `hvd.Average` or `hvd.Sum`. Defaults to `hvd.Average`.
+        op: `hvd.Average`, `hvd.Sum` or `hvd.Adasum`. Defaults to `hvd.Average`.
         gradient_predivide_factor: float; with Average, gradients are divided by it before they are summed and
             multiplied by it afterwards, which keeps narrow dtypes in range. Defaults to 1.
         num_groups: deprecated, the same as an integer for `groups`.
@@ -81,6 +81,7 @@ class DistributedGradientTape(tf.GradientTape):
         self._reducer = GradientReducer(
             "tape",
             op=op,
+            ops=(Average, Sum, Adasum),
             compression=compression,
             sparse_as_dense=sparse_as_dense,
             gradient_predivide_factor=gradient_predivide_factor,

@@ -35,7 +35,7 @@ from smddp_tf.basics import (
 )
 from smddp_tf.compression import Compression
 from smddp_tf.functions import broadcast_global_variables
-from smddp_tf.keras import callbacks
+from smddp_tf.keras import callbacks, elastic
 from smddp_tf.keras.evaluate import evaluate
 from smddp_tf.keras.optimizer import DistributedOptimizer, PartialDistributedOptimizer
 from smddp_tf.keras.saving import load_model
@@ -66,6 +66,7 @@ __all__ = [
     "cuda_built",
     "data",
     "ddl_built",
+    "elastic",
     "evaluate",
     "global_process_set",
     "gloo_built",
