@@ -19,24 +19,24 @@ def mean_weight(size: int) -> float:
 
 
 @pytest.mark.parametrize("in_graph", [False, True])
-def test_local_variables_of_an_optimizer(hvd, rank, size, in_graph):
+@pytest.mark.parametrize(("scale", "passes"), [(True, 1), (False, 1), (True, 2)])
+def test_local_variables_of_an_optimizer(hvd, rank, size, in_graph, scale, passes):
     """Of other shapes on each rank, with several passes for one update."""
-    for scale, passes in ((True, 1), (False, 1), (True, 2)):
-        shared, mine = keras.Variable([0.0]), keras.Variable(np.zeros(rank + 1, np.float32))
-        optimizer = hvk.DistributedOptimizer(
-            keras.optimizers.SGD(1.0), backward_passes_per_step=passes, scale_local_gradients=scale
-        )
-        optimizer.register_local_var(mine)
+    shared, mine = keras.Variable([0.0]), keras.Variable(np.zeros(rank + 1, np.float32))
+    optimizer = hvk.DistributedOptimizer(
+        keras.optimizers.SGD(1.0), backward_passes_per_step=passes, scale_local_gradients=scale
+    )
+    optimizer.register_local_var(mine)
 
-        def step(optimizer=optimizer, shared=shared, mine=mine):
-            optimizer.apply([tf.constant([rank + 1.0]), tf.fill([rank + 1], rank + 1.0)], [shared, mine])
+    def step():
+        optimizer.apply([tf.constant([rank + 1.0]), tf.fill([rank + 1], rank + 1.0)], [shared, mine])
 
-        run = tf.function(step) if in_graph else step
-        for _ in range(passes):
-            run()
-        np.testing.assert_allclose(shared, [-passes * mean_weight(size)], rtol=1e-6)
-        expected = -passes * (rank + 1.0) / (size if scale else 1)
-        np.testing.assert_allclose(mine, [expected] * (rank + 1), rtol=1e-6)
+    run = tf.function(step) if in_graph else step
+    for _ in range(passes):
+        run()
+    np.testing.assert_allclose(shared, [-passes * mean_weight(size)], rtol=1e-6)
+    expected = -passes * (rank + 1.0) / (size if scale else 1)
+    np.testing.assert_allclose(mine, [expected] * (rank + 1), rtol=1e-6)
 
 
 def test_an_infinity_in_a_local_gradient_skips_the_step_on_all(hvd, rank, size):
@@ -124,10 +124,14 @@ def test_values_are_reduced_as_in_each_module(hvd, rank, size):
     with pytest.warns(DeprecationWarning):
         np.testing.assert_allclose(standalone.allreduce(rank + 1.0, average=False), mean_weight(size) * size)
     for module in (hvk, standalone):
+        rows = module.reducescatter([[rank + 1.0]] * (size + 1), "rows", hvd.Sum)
+        np.testing.assert_allclose(rows, [[mean_weight(size) * size]] * (2 if rank == 0 else 1))
         for name in module.__all__:
             assert getattr(module, name) is not None
         with pytest.raises(RuntimeError, match="does not support eager execution"):
             module.broadcast_global_variables(0)
+    assert standalone.Adasum == hvd.Adasum
+    assert not hasattr(hvk, "Adasum")
 
 
 def test_standalone_optimizer_and_checkpoint(hvd, rank, size, tmp_path):

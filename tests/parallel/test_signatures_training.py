@@ -40,6 +40,7 @@ OF_KERAS = {
     "callbacks.LearningRateWarmupCallback": "initial_lr, warmup_epochs=5, momentum_correction=True, "
     "steps_per_epoch=None, verbose=0",
     "callbacks.MetricAverageCallback": "device=''",
+    "reducescatter": "value, name=None, op=Average",
     "load_model": "filepath, custom_optimizers=None, custom_objects=None, compression=none, legacy_opts=False",
 }
 OF_STANDALONE_KERAS = {
@@ -51,7 +52,10 @@ OF_STANDALONE_KERAS = {
     "scale_local_gradients=True",
     "allreduce": "value, name=None, average=True, prescale_factor=1.0, postscale_factor=1.0, op=None, compression=none",
     "callbacks.BestModelCheckpoint": "monitor='val_loss', verbose=0, mode='auto', save_freq='epoch'",
-    **{name: OF_KERAS[name] for name in ("allgather", "broadcast", "broadcast_global_variables", "load_model")},
+    **{
+        name: OF_KERAS[name]
+        for name in ("allgather", "broadcast", "broadcast_global_variables", "load_model", "reducescatter")
+    },
 }
 # What takes more than Horovod's arguments must take them by name.
 OPTIONAL_HERE = {"initial_lr", "multiplier"}  # scripts of Horovod 0.20 have no initial_lr
