@@ -34,9 +34,10 @@ from smddp_tf.basics import (
     size,
 )
 from smddp_tf.compression import Compression
+from smddp_tf.functions import broadcast_global_variables
 from smddp_tf.keras import callbacks, elastic
 from smddp_tf.keras.evaluate import evaluate
-from smddp_tf.keras.optimizer import DistributedOptimizer
+from smddp_tf.keras.optimizer import DistributedOptimizer, PartialDistributedOptimizer
 from smddp_tf.keras.saving import load_model
 from smddp_tf.keras.sync_batch_normalization import SyncBatchNormalization
 from smddp_tf.keras.values import allgather, allreduce, broadcast
@@ -49,6 +50,7 @@ __all__ = [
     "Average",
     "Compression",
     "DistributedOptimizer",
+    "PartialDistributedOptimizer",
     "ProcessSet",
     "Sum",
     "SyncBatchNormalization",
@@ -56,6 +58,7 @@ __all__ = [
     "allgather",
     "allreduce",
     "broadcast",
+    "broadcast_global_variables",
     "callbacks",
     "ccl_built",
     "cross_rank",

@@ -68,8 +68,13 @@ def _members_for(optimizer_class: Any) -> dict[str, Any]:
         reduced = _reduction_of(self)([grad for grad, _ in grads_and_vars], variables)
         return list(zip(reduced, variables))
 
+    def register_local_var(self, var):
+        """Keeps the gradients of a variable on this rank. Call it before training."""
+        _reduction_of(self).local.add(var)
+
     return {
         "__module__": optimizer_class.__module__,
+        "register_local_var": register_local_var,
         hook: functools.update_wrapper(aggregate, getattr(optimizer_class, hook)),
         # Keras writes the public name of its own classes into files; it is an attribute that is not inherited.
         **{name: vars(optimizer_class)[name] for name in _API_NAMES if name in vars(optimizer_class)},

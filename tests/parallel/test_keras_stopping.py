@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 import smddp_tf.keras as hvk
-from tests.parallel.keras_training import dense_model, flat_weights, same_on_all_ranks
+from tests.parallel.keras_training import dense_model, same_on_all_ranks
 from tests.parallel.uneven_data import BATCH, batches_of, data_of
 
 ROWS = 24
