@@ -44,6 +44,8 @@ __all__ = [
 
 # The user's communicator: MPI keeps only a handle, so it must not be collected while the session runs.
 _communicator: Any = None
+# Whether `init(process_sets="dynamic")` was called in this process: as in Horovod it holds for later calls too.
+_dynamic = False
 # What `init` was given, for `restart`.
 _began_with: tuple[Any, Any] = (None, None)
 
@@ -77,16 +79,20 @@ def init(
     began_with = (comm, process_sets)
     comm, from_comms = _world_and_sets(comm)
     ranks, address = _participants(comm)
-    first_sets = _first_sets(process_sets) + from_comms
+    first_sets = from_comms + _first_sets(process_sets)
     if is_initialized():
         return
     compat.install_by_default()
-    _loader.core().init(ranks, address)
+    _loader.core().init(ranks, address, _dynamic)
     _communicator = comm if address else None
     _began_with = began_with
     atexit.unregister(shutdown)
     atexit.register(shutdown)
-    sets.use(first_sets)
+    try:
+        sets.use_at_start(first_sets)
+    except Exception:
+        shutdown()
+        raise
 
 
 def shutdown() -> None:
@@ -210,7 +216,11 @@ def _world_and_sets(comm: Any) -> tuple[Any, list[ProcessSet]]:
 
 
 def _first_sets(process_sets: Any) -> list[ProcessSet]:
-    if process_sets is None or process_sets == "dynamic":
+    global _dynamic
+    if isinstance(process_sets, str) and process_sets.lower() == "dynamic":
+        _dynamic = True
+        return []
+    if process_sets is None:
         return []
     if isinstance(process_sets, Sequence) and all(isinstance(one, sets.ProcessSet) for one in process_sets):
         return list(process_sets)

@@ -154,7 +154,7 @@ class DistributedGradientTape(tf.GradientTape):
         return [pairs[place] for place in sorted(local)], [p for i, p in enumerate(pairs) if i not in local]
 
     def _size(self) -> int:
-        return self._process_set.size() if self._process_set.included() else 1
+        return (self._process_set.size() or 1) if self._process_set.included() else 1
 
 
 def PartialDistributedGradientTape(
