@@ -15,10 +15,10 @@ HOROVOD: dict[str, tuple[str, ...]] = {
     "horovod.common.elastic": ("smddp_tf.elastic",),
     "horovod.common.exceptions": ("smddp_tf.exceptions",),
     "horovod.common.process_sets": ("smddp_tf.process_sets",),
-    "horovod.common.util": ("smddp_tf.aliases.horovod_util", "smddp_tf.exceptions"),
+    "horovod.common.util": ("smddp_tf.aliases.horovod_util", "smddp_tf.exceptions", "smddp_tf.incidental"),
     "horovod.data": ("smddp_tf.data",),
     "horovod.data.data_loader_base": ("smddp_tf.data.loaders",),
-    "horovod.keras": ("smddp_tf.horovod_keras",),
+    "horovod.keras": ("smddp_tf.horovod_keras", "smddp_tf.keras"),
     "horovod.keras.callbacks": ("smddp_tf.horovod_keras.callbacks",),
     "horovod.keras.elastic": ("smddp_tf.keras.elastic",),
     "horovod.run": ("smddp_tf.run",),
@@ -30,12 +30,13 @@ HOROVOD: dict[str, tuple[str, ...]] = {
     "horovod.tensorflow.data.compute_worker": ("smddp_tf.data.compute_worker",),
     "horovod.tensorflow.elastic": ("smddp_tf.elastic",),
     "horovod.tensorflow.functions": ("smddp_tf.functions", "smddp_tf"),
+    "horovod.tensorflow.gradient_aggregation": ("smddp_tf.incidental",),
     "horovod.tensorflow.keras": ("smddp_tf.keras",),
     "horovod.tensorflow.keras.callbacks": ("smddp_tf.keras.callbacks",),
     "horovod.tensorflow.keras.elastic": ("smddp_tf.keras.elastic",),
     "horovod.tensorflow.mpi_ops": ("smddp_tf.mpi_ops", "smddp_tf.ops", "smddp_tf"),
     "horovod.tensorflow.sync_batch_norm": ("smddp_tf.keras.sync_batch_normalization",),
-    "horovod.tensorflow.util": ("smddp_tf",),
+    "horovod.tensorflow.util": ("smddp_tf.incidental", "smddp_tf"),
 }
 
 # What a module has besides: attributes that are no attributes of ours.
@@ -45,6 +46,7 @@ HOROVOD_EXTRA: dict[str, dict[str, str]] = {
 
 # Parts of Horovod for something else than TensorFlow, and what to do without them.
 HOROVOD_ABSENT: dict[str, str] = {
+    "horovod.data": "its loaders are for PyTorch; use tf.data and smddp_tf.data.shard",
     "horovod.mxnet": "smddp_tf trains with TensorFlow and Keras only",
     "horovod.ray": "start the processes with `smddprun` or mpirun instead",
     "horovod.spark": "start the processes with `smddprun` or mpirun instead",

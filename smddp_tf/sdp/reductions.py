@@ -164,12 +164,7 @@ def broadcast_global_variables(root_rank: int) -> Any:
     Raises:
         RuntimeError: Eager execution is on, where there is no list of all variables.
     """
-    if tf.executing_eagerly():
-        raise RuntimeError(
-            "sdp.broadcast_global_variables() does not support eager execution, which has no global variables. "
-            "Use sdp.broadcast_variables(model.variables, root_rank=0)."
-        )
-    return functions.broadcast_variables(tf.compat.v1.global_variables(), root_rank)
+    return functions.broadcast_global_variables(root_rank)
 
 
 def overlap(tensor: Any) -> tf.Tensor:
