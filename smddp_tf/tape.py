@@ -125,6 +125,15 @@ class DistributedGradientTape(tf.GradientTape):
         reduced = self._local_sources.reduce_others(self._reducer, flat_grads, flat_sources, self._size())
         return tf.nest.pack_sequence_as(grads, reduced)
 
+    # Those of TensorFlow call `gradient`, once for each element of the target.
+    def jacobian(self, *args: Any, **kwargs: Any) -> Any:
+        """As of the wrapped tape: this rank's own."""
+        return self._wrapped.jacobian(*args, **kwargs)
+
+    def batch_jacobian(self, *args: Any, **kwargs: Any) -> Any:
+        """As of the wrapped tape: this rank's own."""
+        return self._wrapped.batch_jacobian(*args, **kwargs)
+
     def get_local_and_global_gradients(
         self, target: Any, sources: Any, output_gradients: Any = None
     ) -> tuple[list[tuple[Any, Any]], list[tuple[Any, Any]]]:

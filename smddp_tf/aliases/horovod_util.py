@@ -1,10 +1,11 @@
-"""`horovod.common.util`: the few helpers of it that scripts use and that `smddp_tf.incidental` has not."""
+"""`horovod.common.util`: the few helpers of it that scripts use. Needs no TensorFlow."""
 
 from __future__ import annotations
 
 import contextlib
 import os
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from typing import Any
 
 from smddp_tf.basics import ccl_built, cuda_built, ddl_built, gloo_built, mpi_built, nccl_built, rocm_built
 
@@ -19,6 +20,7 @@ __all__ = [
     "nccl_built",
     "num_rank_is_power_2",
     "rocm_built",
+    "split_list",
 ]
 
 
@@ -36,6 +38,13 @@ def extension_available(ext_base_name: str, verbose: bool = False) -> bool:
 def num_rank_is_power_2(num_rank: int) -> bool:
     """True for 1, 2, 4, 8, ..."""
     return num_rank > 0 and num_rank & (num_rank - 1) == 0
+
+
+def split_list(l: Sequence[Any], n: int) -> list[Sequence[Any]]:  # noqa: E741
+    """Cuts a list into `n` parts in their order, whose lengths differ by at most one."""
+    size, rest = divmod(len(l), n)
+    ends = [(part + 1) * size + min(part + 1, rest) for part in range(n)]
+    return [l[begin:end] for begin, end in zip([0, *ends], ends)]
 
 
 @contextlib.contextmanager
