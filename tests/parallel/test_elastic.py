@@ -136,6 +136,19 @@ def test_interrupts_keep_the_state(hvd, rank, skip_sync):
     assert loop(state) == ((10.0 * (rank + 1), 5 + rank) if skip_sync else (10.0, 0))
 
 
+def test_variables_of_a_session(hvd, rank):
+    """TensorFlow 1: the values live in a session."""
+    with tf.Graph().as_default(), tf.compat.v1.Session() as session:
+        variable = tf.compat.v1.get_variable("x", initializer=rank + 1.0, use_resource=True)
+        session.run(tf.compat.v1.global_variables_initializer())
+        state = elastic.TensorFlowState(session=session, step=0)
+        state.sync()
+        assert session.run(variable) == 1.0
+        variable.load(7.0, session)
+        state.restore()
+        assert session.run(variable) == 1.0
+
+
 def test_messages_about_hosts_reach_all_ranks_at_one_commit(hvd, rank):
     state = elastic.ObjectState(step=1)
     state.commit()
