@@ -9,6 +9,8 @@ from typing import Any
 import tensorflow as tf
 
 from smddp_tf import basics, ops
+from smddp_tf.aliases.horovod_util import num_rank_is_power_2 as check_num_rank_power_of_2
+from smddp_tf.aliases.horovod_util import split_list
 from smddp_tf.compression import Compression
 from smddp_tf.groups import check_groups
 from smddp_tf.process_sets import ProcessSet, global_process_set
@@ -26,11 +28,6 @@ __all__ = [
 ]
 
 
-def check_num_rank_power_of_2(num_rank: int) -> bool:
-    """True for 1, 2, 4, 8 and so on."""
-    return num_rank > 0 and num_rank & (num_rank - 1) == 0
-
-
 def gpu_available(ext_base_name: str = "tensorflow", verbose: bool = False) -> bool:
     """True when CUDA is compiled in and TensorFlow sees a GPU. Both arguments are Horovod's and without effect."""
     del ext_base_name, verbose
@@ -40,13 +37,6 @@ def gpu_available(ext_base_name: str = "tensorflow", verbose: bool = False) -> b
 def handle_average_backwards_compatibility(op: int | None, average: bool | None) -> ReduceOp:
     """The reduction that `op` and its deprecated twin `average` ask for together."""
     return resolve_average(op, average)
-
-
-def split_list(l: Sequence[Any], n: int) -> list[Any]:  # noqa: E741, the name is part of the signature
-    """`n` parts of a sequence, in order; the first ones are longer by one where it does not divide."""
-    size, longer = divmod(len(l), n)
-    begins = [part * size + min(part, longer) for part in range(n + 1)]
-    return [l[begin:end] for begin, end in zip(begins, begins[1:])]
 
 
 def vars_to_refs(vars: Any) -> Any:

@@ -31,10 +31,11 @@ from smddp_tf.incidental import (
     gpu_available,
     handle_average_backwards_compatibility,
 )
-from smddp_tf.ops import allgather, broadcast
-from smddp_tf.reduce_op import Average, Max, Min, Product, Sum
+from smddp_tf.ops import allgather, alltoall, broadcast, grouped_allgather, grouped_reducescatter, reducescatter
+from smddp_tf.reduce_op import Adasum, Average, Max, Min, Product, Sum
 
 __all__ = [
+    "Adasum",
     "Average",
     "Max",
     "Min",
@@ -42,6 +43,7 @@ __all__ = [
     "Sum",
     "_allreduce",
     "allgather",
+    "alltoall",
     "broadcast",
     "broadcast_",
     "ccl_built",
@@ -53,6 +55,8 @@ __all__ = [
     "gloo_built",
     "gloo_enabled",
     "gpu_available",
+    "grouped_allgather",
+    "grouped_reducescatter",
     "handle_average_backwards_compatibility",
     "init",
     "is_homogeneous",
@@ -64,6 +68,7 @@ __all__ = [
     "mpi_threads_supported",
     "nccl_built",
     "rank",
+    "reducescatter",
     "rocm_built",
     "shutdown",
     "size",

@@ -10,6 +10,7 @@ import tensorflow as tf
 
 from smddp_tf import _graph
 from smddp_tf.local_sources import LocalSources
+from smddp_tf.reduce_op import Adasum, Average, Sum
 from smddp_tf.reduction import GradientReducer
 from smddp_tf.sparse import densified
 
@@ -51,11 +52,15 @@ class DistributedV1Optimizer(tf.compat.v1.train.Optimizer):
                 "`backward_passes_per_step` of a TensorFlow 1 optimizer needs a graph with a session. "
                 f"Received: backward_passes_per_step={passes} in eager mode. Use an optimizer of `keras.optimizers`."
             )
+        if average and reduction["op"] == Adasum:
+            raise ValueError(
+                "`average_aggregated_gradients` has no meaning for hvd.Adasum, which does not depend on the length of "
+                "what it adds. Received: average_aggregated_gradients=True and op=hvd.Adasum. Leave one of them out."
+            )
         self._optimizer = optimizer
-        self._local = LocalSources(scale_local_gradients)
-        self._reducer = GradientReducer(f"{name}.{next(_numbers)}", **reduction)
+        self._local = LocalSources(scale_local_gradients, reduction["process_set"])
+        self._reducer = GradientReducer(f"{name}.{next(_numbers)}", ops=(Average, Sum, Adasum), **reduction)
         self._sparse_as_dense = reduction["sparse_as_dense"]
-        self._process_set = reduction["process_set"]
         self._passes = _Passes(passes, average) if passes > 1 else None
 
     def register_local_var(self, var: Any) -> None:
@@ -103,8 +108,7 @@ class DistributedV1Optimizer(tf.compat.v1.train.Optimizer):
         return self._optimizer.variables(*args, **kwargs)
 
     def _reduced(self, grads: Sequence[Any], variables: Sequence[Any]) -> list[Any]:
-        size = self._process_set.size() if self._process_set.included() else 1
-        return self._local.reduce_others(self._reducer, grads, variables, size)
+        return self._local.reduce_others(self._reducer, grads, variables)
 
     def _dense(self, grad: Any, variable: Any) -> Any:
         if not isinstance(grad, tf.IndexedSlices):

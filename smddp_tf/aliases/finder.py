@@ -107,10 +107,8 @@ class Finder(importlib.abc.MetaPathFinder, importlib.abc.Loader):
         targets = self._modules[name]
         module._targets = targets
         module._children = self._children_of(name)
-        for target in targets:
-            importlib.import_module(target)
-        source = sys.modules[targets[0] if targets else "smddp_tf"]
-        module.__file__ = source.__file__
+        # The others are imported when something is looked up there.
+        module.__file__ = importlib.import_module(targets[0] if targets else "smddp_tf").__file__
         module.__dict__.update(self._extra.get(name, {}))
 
     def find_distributions(self, context: Any = None) -> Iterator[importlib.metadata.Distribution]:

@@ -1,4 +1,4 @@
-"""`horovod.common.util`: the few helpers of it that scripts use."""
+"""`horovod.common.util`: the few helpers of it that scripts use. Needs no TensorFlow."""
 
 from __future__ import annotations
 

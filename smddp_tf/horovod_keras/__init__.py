@@ -37,13 +37,16 @@ from smddp_tf.keras import (
     allgather,
     broadcast,
     broadcast_global_variables,
+    elastic,
     load_model,
+    reducescatter,
     values,
 )
 from smddp_tf.keras.optimizer import DistributedOptimizer as _DistributedOptimizer
-from smddp_tf.reduce_op import Average, Sum
+from smddp_tf.reduce_op import Adasum, Average, Sum
 
 __all__ = [
+    "Adasum",
     "Average",
     "Compression",
     "DistributedOptimizer",
@@ -59,6 +62,7 @@ __all__ = [
     "cross_size",
     "cuda_built",
     "ddl_built",
+    "elastic",
     "gloo_built",
     "gloo_enabled",
     "init",
@@ -71,6 +75,7 @@ __all__ = [
     "mpi_threads_supported",
     "nccl_built",
     "rank",
+    "reducescatter",
     "rocm_built",
     "shutdown",
     "size",

@@ -40,7 +40,7 @@ from smddp_tf.keras.evaluate import evaluate
 from smddp_tf.keras.optimizer import DistributedOptimizer, PartialDistributedOptimizer
 from smddp_tf.keras.saving import load_model
 from smddp_tf.keras.sync_batch_normalization import SyncBatchNormalization
-from smddp_tf.keras.values import allgather, allreduce, broadcast
+from smddp_tf.keras.values import allgather, allreduce, broadcast, reducescatter
 from smddp_tf.process_sets import ProcessSet, add_process_set, global_process_set, remove_process_set
 from smddp_tf.reduce_op import Average, Sum
 
@@ -81,6 +81,7 @@ __all__ = [
     "mpi_threads_supported",
     "nccl_built",
     "rank",
+    "reducescatter",
     "remove_process_set",
     "rocm_built",
     "shutdown",

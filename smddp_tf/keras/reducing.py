@@ -58,12 +58,12 @@ class Reduction:
 
     def __init__(self, settings):
         self.settings = settings
-        self.local = LocalSources(settings.scale_local_gradients)
+        self.local = LocalSources(settings.scale_local_gradients, settings.process_set)
         count = settings.backward_passes_per_step
         self.passes = Passes(count, settings.average_aggregated_gradients) if count > 1 else None
         self._paused = False
         self._window = None
-        self._reducer = None
+        self._reducer: Any = None
         self._new_reducer("unused")  # refuses wrong settings now, not when training begins
 
     def __call__(self, grads, variables):
@@ -75,7 +75,7 @@ class Reduction:
         feeder = feeding.current()
         if feeder is not None and self._window is None and self.local.places(variables):
             grads = feeder.masked(grads)
-        return self.local.reduce_others(self._reduce_shared, grads, variables, self._ranks())
+        return self.local.reduce_others(self._reduce_shared, grads, variables)
 
     def _reduce_shared(self, grads, variables):
         # Float8 layers pass new scales off as gradients; they describe this rank's own numbers and stay here.
@@ -94,10 +94,6 @@ class Reduction:
         """The places of the variables whose gradients stay on this rank, for whatever reason."""
         return self.local.places(variables) | {i for i, variable in enumerate(variables) if stays_local(variable)}
 
-    def _ranks(self):
-        process_set = self.settings.process_set
-        return process_set.size() if process_set.included() else 1
-
     def _new_reducer(self, key, **changed):
         arguments = {**self.settings._asdict(), **changed}
         for ours in ("name", "backward_passes_per_step", "average_aggregated_gradients", "scale_local_gradients"):
@@ -113,7 +109,7 @@ class Reduction:
         narrow = any(tf.as_dtype(variable.dtype) == tf.float16 for variable in variables)
         if not narrow or self.settings.op != Average or self.settings.gradient_predivide_factor != 1.0:
             return {}
-        return {"gradient_predivide_factor": float(2 ** math.ceil(math.log2(self._ranks())))}
+        return {"gradient_predivide_factor": float(2 ** math.ceil(math.log2(self.local.ranks())))}
 
     def dense(self, grads, variables):
         """Returns `grads` as dense tensors, which is what can be added up over several passes.

@@ -30,7 +30,7 @@ from smddp_tf.run.settings import (
 
 __all__ = ["main"]
 
-EXIT_USAGE = 2
+EXIT_NO_JOB = 1
 
 
 @click.command(
@@ -58,7 +58,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
         smddprun.main(args=list(sys.argv[1:] if arguments is None else arguments), prog_name="smddprun")
     except LaunchError as error:
         click.echo(f"smddprun: {error}", err=True)
-        sys.exit(EXIT_USAGE)
+        sys.exit(EXIT_NO_JOB)
 
 
 def _dispatch(options: dict[str, Any]) -> None:

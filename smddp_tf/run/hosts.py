@@ -57,9 +57,10 @@ def parse_host_file(path: str | Path, default_slots: int = 1) -> list[Host]:
 
 def _slots_word(words: list[str], where: str) -> str:
     settings = dict(zip(words[0::3], words[2::3]))
-    if words[1::3] != ["="] * len(settings) or not set(settings) <= {"slots", "max_slots", "max-slots"}:
+    well_formed = len(words) % 3 == 0 and words[1::3] == ["="] * (len(words) // 3)
+    if not well_formed or "slots" not in settings or not set(settings) <= {"slots", "max_slots", "max-slots"}:
         raise LaunchError(f"Expected `name slots=N` in {where}. Received: `{' '.join(words)}` after the name.")
-    return settings.get("slots") or next(iter(settings.values()))
+    return settings["slots"]
 
 
 def _parse_host(text: str, default_slots: int, where: str) -> Host:

@@ -212,12 +212,19 @@ class Job:
         missing = [rank for rank in range(len(self._hosts)) if rank not in self._started]
         hosts = list(dict.fromkeys(self._hosts[rank] for rank in missing))
         silent = [host for host in hosts if not any(self._hosts[rank] == host for rank in self._started)]
+        advice = (
+            f"see that `ssh {hosts[0]} true` works from here without a question, that the same Python is at "
+            f"{sys.executable} there, and that the hosts reach each other (--network-interfaces)."
+        )
         return (
             f"{len(missing)} of {len(self._hosts)} ranks had not started after {self._start_timeout:g} s "
             f"(--start-timeout): rank {', '.join(map(str, missing))} on {', '.join(hosts)}. "
-            + (f"Nothing at all came from {', '.join(silent)}: " if silent else "")
-            + f"see that `ssh {hosts[0]} true` works from here without a question, that the same Python is at "
-            f"{sys.executable} there, and that the hosts reach each other (--network-interfaces)."
+            + (f"Nothing at all came from {', '.join(silent)}. " if silent else "")
+            + (
+                f"{self._words[0]} hangs, or the machine is very busy."
+                if hosts == ["localhost"]
+                else f"Please {advice}"
+            )
         )
 
 

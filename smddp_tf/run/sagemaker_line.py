@@ -150,10 +150,7 @@ def _with_x(exports: Sequence[str]) -> list[str]:
 def _inner_command(training: Training, command: Sequence[str]) -> list[str]:
     command = list(command) or ([training.program] if training.program else [])
     if not command:
-        raise LaunchError(
-            "There is nothing to run. Give a command, or name the entry point by SM_USER_ENTRY_POINT or by "
-            "SAGEMAKER_PROGRAM."
-        )
+        raise LaunchError("There is nothing to run. Give a command, or set SM_USER_ENTRY_POINT or SAGEMAKER_PROGRAM.")
     named = command[1:2] if command[0].rpartition("/")[2].startswith("python") else command[:1]
     bare = len(command) == len(named) + (command[:1] != named)
     arguments = list(training.arguments) if bare else []

@@ -125,6 +125,8 @@ def test_eager_and_functions(hvd, rank, size):
         assert optimizer.get_name() == "mine"
     with pytest.raises(ValueError, match="backward_passes_per_step=2 in eager mode"):
         hvd.DistributedOptimizer(v1.train.AdamOptimizer(), backward_passes_per_step=2)
+    with pytest.raises(ValueError, match="has no meaning for hvd.Adasum"):
+        hvd.DistributedOptimizer(v1.train.AdamOptimizer(), op=hvd.Adasum, average_aggregated_gradients=True)
     with pytest.raises(ValueError, match="at least 1"):
         hvd.DistributedOptimizer(v1.train.AdamOptimizer(), backward_passes_per_step=0)
     with pytest.raises(ValueError, match="needs op=hvd.Average"):

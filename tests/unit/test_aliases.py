@@ -158,8 +158,6 @@ def test_what_a_script_assigns_stays_with_it(installed) -> None:
 
 
 def test_helpers() -> None:
-    assert horovod_util.split_list([1, 2, 3, 4, 5], 3) == [[1, 2], [3, 4], [5]]
-    assert horovod_util.split_list([1], 2) == [[1], []]
     assert [n for n in range(9) if horovod_util.num_rank_is_power_2(n)] == [1, 2, 4, 8]
     assert horovod_util.extension_available("tensorflow")
     assert not horovod_util.extension_available("torch")
