@@ -32,6 +32,8 @@ from smddp_tf.basics import (
     rocm_built,
     shutdown,
     size,
+    start_timeline,
+    stop_timeline,
 )
 from smddp_tf.reduce_op import Average, Max, Min, Product, Sum
 
@@ -84,6 +86,8 @@ __all__ = [
     "rocm_built",
     "shutdown",
     "size",
+    "start_timeline",
+    "stop_timeline",
 ]
 
 # Names whose modules import TensorFlow (or cloudpickle): module and name there.

@@ -36,13 +36,20 @@ def register_plan(
     postscale: float,
     wire_dtype: str,
     notes: Sequence[str] = (),
+    names: Sequence[str] = (),
 ) -> int:
-    """Returns the plan's number. `wire_dtype` "" sends every tensor as it is; `notes` must agree as well."""
+    """Returns the plan's number. `wire_dtype` "" sends every tensor as it is; `names` need not agree."""
 
 def stats() -> dict[str, int]: ...
 def trace_start() -> None: ...
 def trace_stop() -> list[dict[str, Any]]:
     """The engine's diary since `trace_start`: dicts of what, name, index, time_ns."""
+
+def start_timeline(path: str, mark_cycles: bool) -> None:
+    """ValueError when one is being written already, or the file cannot be."""
+
+def stop_timeline() -> None:
+    """On rank 0 waits for the other ranks' parts."""
 
 def env_variables() -> list[dict[str, str]]:
     """Every environment variable that is read: dicts of name, alias, default, meaning."""

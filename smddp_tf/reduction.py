@@ -63,6 +63,7 @@ class GradientReducer:
         self._sparse_as_dense = sparse_as_dense
         self._device_dense = device_dense
         self._device_sparse = device_sparse
+        self._names: list[str] = []  # of the variables of the list that is being traced, for the timeline
 
     @_graph.as_it_is
     def __call__(self, grads: Sequence[Any], variables: Sequence[Any]) -> list[Any]:
@@ -73,6 +74,7 @@ class GradientReducer:
             variables: what they are the gradients of; tells shapes that the gradients themselves do not know.
         """
         results = self._inputs(grads, variables)
+        self._names = [_name_of(variable) for variable in variables]
         slices_of = {index: grad for index, grad in enumerate(grads) if isinstance(grad, tf.IndexedSlices)}
         if basics.size() == 1:
             return [self._alone(grad) for grad in results]
@@ -150,7 +152,7 @@ class GradientReducer:
         return reduced
 
     def _reduce_planned(self, tensors: dict[int, tf.Tensor], use: str, notes: list[str]) -> dict[int, tf.Tensor]:
-        plan = self._register(list(tensors.values()), use, notes)
+        plan = self._register(tensors, use, notes)
         if _xla.compiling():
             outputs = _native.reduce_plan_compiled(list(tensors.values()), plan, self._reduction, use)
         else:
@@ -160,17 +162,23 @@ class GradientReducer:
             ]
         return dict(zip(tensors, outputs))
 
-    def _register(self, tensors: list[tf.Tensor], use: str, notes: list[str]) -> int:
+    def _register(self, tensors: dict[int, tf.Tensor], use: str, notes: list[str]) -> int:
         return _loader.core().register_plan(
             use,
-            [tensor.dtype.name for tensor in tensors],
-            [tensor.shape.as_list() for tensor in tensors],
+            [tensor.dtype.name for tensor in tensors.values()],
+            [tensor.shape.as_list() for tensor in tensors.values()],
             int(self._reduction.op),
             self._reduction.prescale,
             self._reduction.postscale,
             self._reduction.wire_dtype,
             notes,
+            [self._names[index] for index in tensors],
         )
+
+
+def _name_of(variable: Any) -> str:
+    """Keras' path of a variable, or its name; "" for what has none."""
+    return str(getattr(variable, "path", None) or getattr(variable, "name", None) or "")
 
 
 def _notes_on_the_rest(grads: Sequence[Any], variables: Sequence[Any]) -> list[str]:

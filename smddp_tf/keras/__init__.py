@@ -32,6 +32,8 @@ from smddp_tf.basics import (
     rocm_built,
     shutdown,
     size,
+    start_timeline,
+    stop_timeline,
 )
 from smddp_tf.compression import Compression
 from smddp_tf.keras import callbacks
@@ -76,4 +78,6 @@ __all__ = [
     "rocm_built",
     "shutdown",
     "size",
+    "start_timeline",
+    "stop_timeline",
 ]

@@ -52,7 +52,14 @@ struct PlanOrder {
 };
 
 // Every control message begins with one of these.
-enum class ControlType : uint8_t { kAnnouncement = 1, kVerdict = 2, kGoodbye = 3, kAbort = 4, kPlanOrder = 5 };
+enum class ControlType : uint8_t {
+  kAnnouncement = 1,
+  kVerdict = 2,
+  kGoodbye = 3,
+  kAbort = 4,
+  kPlanOrder = 5,
+  kTimeline = 32
+};
 
 std::string Encode(const Announcement& announcement);
 std::string Encode(const Verdict& verdict);

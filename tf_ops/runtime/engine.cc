@@ -31,7 +31,9 @@ Engine::Engine(std::unique_ptr<FabricParts> parts, const Env& env)
           parts_->fabric(),
           PlanOptions{env.bucket_bytes, env.gradient_order == "observed", env.autotune, env.autotune_log},
           [this](RunningTask task) { Run(std::move(task)); },
-          [this](const PlanOrder& order) { PostToOthers(Encode(order)); }, trace_) {}
+          [this](const PlanOrder& order) { PostToOthers(Encode(order)); }, trace_),
+      timeline_(parts_->fabric().topology, trace_,
+                [this](int to, std::string message) { Post(to, std::move(message)); }) {}
 
 void Engine::Start() {
   thread_ = std::thread([this] { Loop(); });
@@ -92,7 +94,8 @@ bool Engine::DrainInbox() {
 
 void Engine::SubmitNamed(NamedRequest request) {
   if (!failed_.ok()) return request.done(failed_);
-  trace_.Record("op_announced", request.announcement.name, 0);
+  if (trace_.on())
+    trace_.Record("op_announced", request.announcement.name, 0, CapitalNameOf(request.announcement.kind));
   request.submitted_ns = NowNs();
   Announce(named_.Add(std::move(request)));
 }
@@ -125,13 +128,16 @@ void Engine::SendVerdict(const Verdict& verdict, const std::vector<int>& to) {
 void Engine::OnVerdict(const Verdict& verdict) {
   NamedRequest request;
   if (!named_.Take(verdict.name, &request)) return;
-  if (!verdict.status.ok()) return request.done(verdict.status);
+  if (!verdict.status.ok()) {
+    trace_.Record("op_failed", verdict.name, 0);
+    return request.done(verdict.status);
+  }
   Result<TaskPtr> task = request.begin(verdict);
   if (!task.ok()) {
     request.done(task.status());
     return Fail(task.status(), /*tell_others=*/true);  // the other ranks have begun
   }
-  trace_.Record("op_start", verdict.name, 0);
+  if (trace_.on()) trace_.Record("op_start", verdict.name, 0, CapitalNameOf(request.announcement.kind));
   RunningTask running;
   running.task = std::move(*task);
   running.keep = std::move(request.keep);
@@ -146,6 +152,7 @@ void Engine::OnVerdict(const Verdict& verdict) {
 }
 
 void Engine::Run(RunningTask task) {
+  if (tasks_.empty()) trace_.Record("cycle_start", task.name, 0);
   task.since_ns = NowNs();
   tasks_.push_back(std::move(task));
 }
@@ -178,6 +185,11 @@ void Engine::Cancel(const std::string& name) {
   if (!failed_.ok()) return;
   Log(LogLevel::kDebug, "the step that holds '" + name + "' was cancelled");
   cancelled_.emplace_back(name, NowNs());
+}
+
+Status Engine::StartTimeline(const std::string& path, bool mark_cycles) {
+  if (!failed_.ok()) return failed_;
+  return timeline_.Start(path, mark_cycles);
 }
 
 bool Engine::StepTasks() {
@@ -245,6 +257,9 @@ Status Engine::OnControl(const Message& message) {
     if (failed_.ok()) return plans_.Adopt(order);
   } else if (known && type == ControlType::kGoodbye && DecodeGoodbye(message.bytes, &clean)) {
     OnGoodbye(message.from, clean);
+  } else if (known && type == ControlType::kTimeline &&
+             (!failed_.ok() || timeline_.OnMessage(message.from, message.bytes))) {
+    return Status::Ok();
   } else if (known && type == ControlType::kAbort && DecodeAbort(message.bytes, &why)) {
     Fail(why, /*tell_others=*/false);
   } else {
@@ -272,6 +287,7 @@ void Engine::Fail(const Status& why, bool tell_others) {
   }
   named_.FailAll(why);
   plans_.FailAll(why);
+  timeline_.OnFailure();
 }
 
 void Engine::Leave() {

@@ -22,6 +22,7 @@
 #include "runtime/fabric_parts.h"
 #include "runtime/named_table.h"
 #include "runtime/plan_table.h"
+#include "runtime/timeline_group.h"
 #include "runtime/trace.h"
 
 namespace smddp {
@@ -43,6 +44,8 @@ class Engine {
   void AddPlan(int id, const PlanSpec& spec);
   void ReducePlanned(int id, int index, const TensorRef& tensor, DoneCallback done);
   void Cancel(const std::string& name);
+  Status StartTimeline(const std::string& path, bool mark_cycles);
+  TimelineGroup& timeline() { return timeline_; }
 
   const Fabric& fabric() const { return parts_->fabric(); }
   const Topology& topology() const { return fabric().topology; }
@@ -82,6 +85,7 @@ class Engine {
   Coordinator coordinator_;
   NamedTable named_;
   PlanTable plans_;
+  TimelineGroup timeline_;
   std::list<RunningTask> tasks_;
   Status failed_;
   std::map<int, int64_t> departed_;                         // rank -> when its goodbye came

@@ -16,7 +16,7 @@ class EngineSession : public Session {
  public:
   // `number` counts the sessions of this process, so that a graph traced in an earlier one is recognised.
   EngineSession(std::unique_ptr<FabricParts> parts, const Env& env, int number);
-  void Stop() { engine_.Stop(); }
+  void Stop();
 
   const Topology& topology() const override { return engine_.topology(); }
   Result<int> RegisterPlan(const PlanSpec& spec) override;
@@ -32,14 +32,19 @@ class EngineSession : public Session {
   }
   void TraceStart() override { engine_.trace().Start(); }
   std::vector<TraceEvent> TraceStop() override { return engine_.trace().Stop(); }
+  Status StartTimeline(const std::string& path, bool mark_cycles) override;
+  Status StopTimeline() override;
 
  private:
   void SubmitNamed(NamedRequest request);
+  void FinishTimeline(bool leaving);
 
   const int first_plan_;
   Engine engine_;
   std::mutex plans_mutex_;
   std::map<std::string, int> plans_;  // description -> number
+  std::mutex timeline_mutex_;         // held while one is started or ended
+  bool timeline_asked_ = false;       // on this rank
 };
 
 }  // namespace smddp

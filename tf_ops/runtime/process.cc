@@ -56,6 +56,10 @@ Result<Running> Start(const StartOptions& options) {
   }
   SetLog(level, parts->fabric().topology.rank());
   running.session = std::make_shared<EngineSession>(std::move(parts), env, g_sessions++);
+  if (!env.timeline.empty()) {
+    const Status started = running.session->StartTimeline(env.timeline, env.timeline_cycles);
+    if (!started.ok()) Log(LogLevel::kWarning, "SMDDP_TIMELINE: " + started.message() + " The job goes on without it.");
+  }
   return running;
 }
 
