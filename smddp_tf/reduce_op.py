@@ -6,7 +6,18 @@ import enum
 import warnings
 from typing import NamedTuple
 
-__all__ = ["Average", "Max", "Min", "Product", "ReduceOp", "Reduction", "Sum", "as_reduce_op", "resolve_average"]
+__all__ = [
+    "Adasum",
+    "Average",
+    "Max",
+    "Min",
+    "Product",
+    "ReduceOp",
+    "Reduction",
+    "Sum",
+    "as_reduce_op",
+    "resolve_average",
+]
 
 
 class ReduceOp(enum.IntEnum):
@@ -14,16 +25,24 @@ class ReduceOp(enum.IntEnum):
 
     Average = 0
     Sum = 1
+    Adasum = 2
     Min = 3
     Max = 4
     Product = 5
 
 
 Average = ReduceOp.Average
+"""The mean over all ranks."""
 Sum = ReduceOp.Sum
+"""The sum over all ranks."""
+Adasum = ReduceOp.Adasum
+"""The adaptive sum (Maleki et al. 2020)."""
 Min = ReduceOp.Min
+"""The smallest of all ranks, element by element."""
 Max = ReduceOp.Max
+"""The largest of all ranks, element by element."""
 Product = ReduceOp.Product
+"""The product over all ranks."""
 
 
 class Reduction(NamedTuple):

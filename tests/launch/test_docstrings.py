@@ -9,7 +9,7 @@ from tests.launch.mpirun import SCRIPTS, launch
 
 
 def test_examples_run(tmp_path: Path) -> None:
-    finished = launch([SCRIPTS / "docstrings.py", tmp_path], None, timeout=400, env={"SMDDP_MPI": "off"}).check()
+    finished = launch([SCRIPTS / "docstrings.py", tmp_path], None, timeout=400).check()
     counted = re.search(r"DOCSTRINGS (\d+) EXAMPLES (\d+) FAILED 0", finished.output)
     assert counted, finished.output
     assert int(counted[1]) > 20, finished.output

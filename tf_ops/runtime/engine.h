@@ -29,7 +29,9 @@ namespace smddp {
 
 class Engine {
  public:
-  Engine(std::unique_ptr<FabricParts> parts, const Env& env);
+  // `on_failure` is told, on the engine thread, why the session failed.
+  using FailureCallback = std::function<void(const Status&)>;
+  Engine(std::unique_ptr<FabricParts> parts, const Env& env, FailureCallback on_failure = nullptr);
   ~Engine() { Stop(); }
 
   void Start();
@@ -46,6 +48,7 @@ class Engine {
   void Cancel(const std::string& name);
   Status StartTimeline(const std::string& path, bool mark_cycles);
   TimelineGroup& timeline() { return timeline_; }
+  void Fail(const Status& why, bool tell_others);
 
   const Fabric& fabric() const { return parts_->fabric(); }
   const Topology& topology() const { return fabric().topology; }
@@ -66,7 +69,6 @@ class Engine {
   void PostToOthers(const std::string& message);
   void Run(RunningTask task);
   bool StepTasks();
-  void Fail(const Status& why, bool tell_others);
   void WatchStalls();
   void WatchDepartures();
   void WatchCancelled();
@@ -75,6 +77,7 @@ class Engine {
 
   const std::unique_ptr<FabricParts> parts_;
   const Env env_;
+  const FailureCallback on_failure_;
   Trace trace_;
   InboxQueue<std::function<void()>> inbox_;
   std::thread thread_;

@@ -15,8 +15,13 @@ namespace smddp {
 class EngineSession : public Session {
  public:
   // `number` counts the sessions of this process, so that a graph traced in an earlier one is recognised.
-  EngineSession(std::unique_ptr<FabricParts> parts, const Env& env, int number);
+  // `on_failure` is told, on the engine thread, why the session failed.
+  EngineSession(std::unique_ptr<FabricParts> parts, const Env& env, int number,
+                Engine::FailureCallback on_failure = nullptr);
   void Stop();
+  // Ends it with an error, here and on its other ranks. Any thread.
+  void Fail(const Status& why);
+  const RailChoice& rail() const { return engine_.fabric().rail; }
 
   const Topology& topology() const override { return engine_.topology(); }
   Result<int> RegisterPlan(const PlanSpec& spec) override;
@@ -24,6 +29,8 @@ class EngineSession : public Session {
   void Allreduce(AllreduceRequest request, DoneCallback done) override;
   void Broadcast(BroadcastRequest request, DoneCallback done) override;
   void Allgather(AllgatherRequest request, DoneCallback done) override;
+  void Alltoall(AlltoallRequest request, DoneCallback done) override;
+  void Reducescatter(AllreduceRequest request, DoneCallback done) override;
   void Barrier(BarrierRequest request, DoneCallback done) override;
   void Cancel(const std::string& name) override;
   SessionStats Stats() const override { return engine_.Stats(); }
@@ -37,6 +44,7 @@ class EngineSession : public Session {
 
  private:
   void SubmitNamed(NamedRequest request);
+  void SubmitReduction(RequestKind kind, const AllreduceRequest& request, DoneCallback done);
   void FinishTimeline(bool leaving);
 
   const int first_plan_;

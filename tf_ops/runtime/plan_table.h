@@ -131,7 +131,7 @@ class PlanTable {
   void RecordDone(const Plan& plan, const PlannedBucket& bucket, const StageTimes* times);
   void FailWaiting(Plan* plan, const Status& why);
   static std::string DescribeMissing(const Plan& plan, const PlannedBucket& bucket, int64_t now_ns);
-  static std::string DescribeHeld(const Plan& plan, int64_t now_ns);
+  std::string DescribeHeld(const Plan& plan, int64_t now_ns) const;
 
   const Fabric& fabric_;
   const PlanOptions options_;

@@ -49,8 +49,11 @@ def given(module) -> dict[str, object]:
     for name in ("model.keras", "checkpoint.keras"):
         model.save(name)
     dataset = tf.data.Dataset.from_tensor_slices((x, y)).batch(4)
-    hvd = importlib.import_module("smddp_tf.keras") if ".keras" in module.__name__ else smddp_tf
+    hvd = importlib.import_module("smddp_tf.keras") if module.__name__.startswith("smddp_tf.keras") else smddp_tf
+    sdp = importlib.import_module("smddp_tf.sdp")
     names = {"dataset": dataset, "test_data": dataset, "my_py_dataset": Batches(x, y), "images": x, "labels": y}
+    names |= {"grads": [tf.ones([4, 1]), tf.ones([1])], "settings": {"rate": 0.1}, "batches": iter([0, 1]), "sdp": sdp}
+    names |= {"train_step": lambda batch: None, "batches_per_epoch": 2}
     numbers = {"epoch": 0, "epochs": 1, "first_epoch": 0, "rate": 0.01, "correct": 3.0, "loss": 0.5}
     own = {"model": model, "optimizer": keras.optimizers.SGD(0.01), "loss_fn": keras.losses.MeanSquaredError()}
     return {**vars(module), "hvd": hvd, "tf": tf, "keras": keras, "np": np, "x": x, "y": y, **names, **numbers, **own}
@@ -66,7 +69,6 @@ def modules_with_examples():
 
 def main(folder: str) -> int:
     os.chdir(folder)
-    smddp_tf.init()
     runner = doctest.DocTestRunner(Checker(), verbose=False, optionflags=FLAGS)
     tests, examples = 0, 0
     for module in modules_with_examples():
@@ -75,13 +77,14 @@ def main(folder: str) -> int:
                 continue
             assert not any(example.options.get(doctest.SKIP) for example in test.examples), test.name
             keras.utils.set_random_seed(1)
+            if "sdp.init()" not in test.docstring:  # that one wants to be the first
+                smddp_tf.init(process_sets="dynamic")
             test.globs.update(given(module))
             begin = time.monotonic()
-            runner.run(test)
+            runner.run(test, clear_globs=False)
             tests, examples = tests + 1, examples + len(test.examples)
             print(f"{test.name}: {len(test.examples)} examples, {time.monotonic() - begin:.1f} s")
-            if not smddp_tf.is_initialized():
-                smddp_tf.init()
+            smddp_tf.shutdown()
     print(f"DOCSTRINGS {tests} EXAMPLES {examples} FAILED {runner.summarize(verbose=False).failed}")
     return min(runner.failures, 1)
 
