@@ -76,6 +76,11 @@ def broadcast(arrays: Sequence[npt.NDArray[Any]], dtype: str, root: int, name: s
 def allgather(array: npt.NDArray[Any], dtype: str, name: str) -> tuple[npt.NDArray[np.uint8], list[int]]:
     """Returns everybody's bytes, one after another, and the first dimension of every rank."""
 
+def alltoall(
+    array: npt.NDArray[Any], dtype: str, splits: Sequence[int] | None, name: str
+) -> tuple[npt.NDArray[np.uint8], list[int]]:
+    """Returns the bytes from every rank, one after another, and the rows that come from each."""
+
 def barrier(name: str) -> None: ...
 
 # --- hooks for tests: pure functions and ranks as threads ---

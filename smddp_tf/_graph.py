@@ -10,7 +10,7 @@ from typing import Any, TypeVar
 
 import tensorflow as tf
 
-__all__ = ["as_it_is", "device_scope", "run_independently", "tensor_name", "unique_name"]
+__all__ = ["as_it_is", "device_scope", "is_for_session", "run_independently", "tensor_name", "unique_name"]
 
 # TensorFlow numbers the graphs of functions, branches and loop bodies over the whole process. One more trace on rank 0
 # (an evaluation, say) shifts the numbers there, so they must not get into names that all ranks share.
@@ -69,6 +69,11 @@ def run_independently(outputs: Sequence[tf.Tensor]) -> None:
     manager = getattr(op.graph, "experimental_acd_manager", None)
     if manager is not None:
         manager.run_independently(op)
+
+
+def is_for_session() -> bool:
+    """True inside a graph of TensorFlow 1: whoever has a session runs any part of it, and nothing orders its ops."""
+    return not tf.executing_eagerly() and not tf.compat.v1.get_default_graph().building_function
 
 
 def device_scope(device: str) -> contextlib.AbstractContextManager[Any]:

@@ -24,6 +24,7 @@ bool IsReduceOp(int64_t number) {
   switch (static_cast<ReduceOp>(number)) {
     case ReduceOp::kAverage:
     case ReduceOp::kSum:
+    case ReduceOp::kAdasum:
     case ReduceOp::kMin:
     case ReduceOp::kMax:
     case ReduceOp::kProduct:
@@ -89,9 +90,10 @@ ReductionAttributes ReadReductionAttributes(tensorflow::OpKernelConstruction* co
   if (IsReduceOp(op)) {
     attributes.op = static_cast<ReduceOp>(op);
   } else {
-    construction->CtxFailure(absl::InvalidArgumentError(
-        "reduce_op must be the number of a reduction: Average 0, Sum 1, Min 3, Max 4 or Product 5. Received: " +
-        std::to_string(op)));
+    construction->CtxFailure(
+        absl::InvalidArgumentError("reduce_op must be the number of a reduction: Average 0, Sum 1, Adasum 2, Min 3, "
+                                   "Max 4 or Product 5. Received: " +
+                                   std::to_string(op)));
   }
   attributes.prescale = DoubleFromBits(read("prescale_bits"));
   attributes.postscale = DoubleFromBits(read("postscale_bits"));

@@ -76,9 +76,9 @@ void Allgather(Session& session, const CompiledCall& call, TensorRef tensor, Don
   auto state = std::make_shared<State>();
   AllgatherRequest request;
   request.name = call.name;
-  request.tensor = tensor;
-  request.allocate = [state, name = call.name, output = tensor.output,
-                      row_bytes = tensor.row_bytes()](const std::vector<int64_t>& dim0_of_rank) -> Result<void*> {
+  request.tensors = {tensor};
+  request.allocate = [state, name = call.name, output = tensor.output, row_bytes = tensor.row_bytes()](
+                         int, const std::vector<int64_t>& dim0_of_rank) -> Result<void*> {
     state->verdict = CheckEqualRows(name, dim0_of_rank);
     if (state->verdict.ok()) return output;
     const int64_t rows = std::accumulate(dim0_of_rank.begin(), dim0_of_rank.end(), int64_t{0});

@@ -42,9 +42,11 @@ std::optional<Verdict> Coordinator::Add(int rank, Announcement announcement, int
 void Coordinator::Complete(const std::map<int, Announcement>& by_rank, Verdict* verdict) const {
   const Announcement& first = by_rank.begin()->second;
   if (first.kind == RequestKind::kAllgather) {
-    for (const auto& [rank, request] : by_rank) verdict->dim0_of_rank.push_back(request.shapes[0][0]);
+    for (size_t tensor = 0; tensor < first.shapes.size(); ++tensor) {
+      for (const auto& [rank, request] : by_rank) verdict->dim0_of_rank.push_back(request.shapes[tensor][0]);
+    }
   }
-  if (first.kind == RequestKind::kAllreduce && !first.data.empty()) {
+  if (!first.data.empty()) {
     Result<std::string> reduced = ReduceCarried(by_rank, compute_);
     verdict->status = reduced.status();
     if (reduced.ok()) verdict->data = std::move(*reduced);

@@ -24,6 +24,8 @@ class EngineSession : public Session {
   void Allreduce(AllreduceRequest request, DoneCallback done) override;
   void Broadcast(BroadcastRequest request, DoneCallback done) override;
   void Allgather(AllgatherRequest request, DoneCallback done) override;
+  void Alltoall(AlltoallRequest request, DoneCallback done) override;
+  void Reducescatter(AllreduceRequest request, DoneCallback done) override;
   void Barrier(BarrierRequest request, DoneCallback done) override;
   void Cancel(const std::string& name) override;
   SessionStats Stats() const override { return engine_.Stats(); }
@@ -35,6 +37,7 @@ class EngineSession : public Session {
 
  private:
   void SubmitNamed(NamedRequest request);
+  void SubmitReduction(RequestKind kind, const AllreduceRequest& request, DoneCallback done);
 
   const int first_plan_;
   Engine engine_;

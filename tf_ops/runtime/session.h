@@ -35,6 +35,7 @@ struct TensorRef {
 };
 
 // Reduces every tensor of the group over all ranks; they travel together. Shapes and dtypes must agree on all ranks.
+// For Reducescatter `output` has room for my rows (core/shard.h RowsOf), and is not `input`.
 struct AllreduceRequest {
   std::string name;  // unique among the requests in flight; the same on all ranks
   std::vector<TensorRef> tensors;
@@ -54,10 +55,21 @@ struct BroadcastRequest {
 // Concatenates along dimension 0 in rank order. Only the first dimension may differ between ranks.
 struct AllgatherRequest {
   std::string name;
-  TensorRef tensor;  // `output` is not used
-  // Called on the engine thread once the sizes are known, with the first dimension that every rank brought; returns
-  // the memory for the result, sum(dim0) * (bytes of one row).
-  std::function<Result<void*>(const std::vector<int64_t>& dim0_of_rank)> allocate;
+  std::vector<TensorRef> tensors;  // `output` is not used
+  // Called on the engine thread once the sizes are known, for each tensor in turn, with the first dimension that every
+  // rank brought; returns the memory for the result, sum(dim0) * (bytes of one row).
+  std::function<Result<void*>(int tensor, const std::vector<int64_t>& dim0_of_rank)> allocate;
+};
+
+// Sends consecutive rows to each rank; the result is what comes from each rank, in rank order. Only the first dimension
+// may differ between ranks.
+struct AlltoallRequest {
+  std::string name;
+  TensorRef tensor;             // `output` is not used
+  bool even_split = false;      // as many rows for each rank; else:
+  std::vector<int64_t> splits;  // rows for each rank
+  // Called on the engine thread with the rows that come from each rank; returns the memory for the result.
+  std::function<Result<void*>(const std::vector<int64_t>& received)> allocate;
 };
 
 struct BarrierRequest {
@@ -100,6 +112,8 @@ class Session {
   virtual void Allreduce(AllreduceRequest request, DoneCallback done) = 0;
   virtual void Broadcast(BroadcastRequest request, DoneCallback done) = 0;
   virtual void Allgather(AllgatherRequest request, DoneCallback done) = 0;
+  virtual void Alltoall(AlltoallRequest request, DoneCallback done) = 0;
+  virtual void Reducescatter(AllreduceRequest request, DoneCallback done) = 0;
   virtual void Barrier(BarrierRequest request, DoneCallback done) = 0;
 
   // The framework gave up the step that holds the request `name` (another op of it failed on this rank). The request
