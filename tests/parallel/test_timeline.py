@@ -14,6 +14,7 @@ from smddp_tf.reduction import GradientReducer
 from tests.timelines import lane, read
 
 STEPS = 3
+MANY = 250
 
 
 @pytest.fixture
@@ -108,6 +109,8 @@ def test_rank_0_alone_may_start_and_stop_it(hvd, rank, size, folder):
         hvd.start_timeline(str(path))
     hvd.barrier()
     hvd.allreduce(tf.ones([3]), name="seen")
+    for number in range(MANY):  # more than one message holds
+        hvd.barrier(name=f"many {number}")
     hvd.barrier()
     if rank == 0:
         hvd.stop_timeline()
@@ -116,7 +119,9 @@ def test_rank_0_alone_may_start_and_stop_it(hvd, rank, size, folder):
     assert sorted(ranks) == list(range(size))
     for lanes in ranks.values():
         assert lane(lanes, "seen").spans
-        assert not [each for each in lanes.values() if each.name == "unseen"]
+        names = [each.name for each in lanes.values()]
+        assert [name for name in names if name.startswith("many")] == [f"many {number}" for number in range(MANY)]
+        assert "unseen" not in names
         assert "CYCLE_START" not in lanes[0].activities()
 
 

@@ -13,7 +13,7 @@ namespace smddp {
 namespace {
 
 constexpr int kTimesAsked = 8;
-constexpr size_t kPieceBytes = 256 << 10;
+constexpr size_t kPieceBytes = 64 << 10;
 constexpr unsigned kFileMode = 0666, kPartMode = 0600;  // less the umask
 
 enum class Kind : uint8_t { kStart = 1, kAskTime, kTime, kStop, kPart, kTaken };
