@@ -296,12 +296,24 @@ def _broadcasts(callback):
 
 
 def reduces(model):
-    """Does an optimizer of the model reduce gradients? A GAN has several, in attributes of its own or in a list."""
+    """Does an optimizer of the model reduce gradients over all ranks, so that they must stay in step?
+
+    A GAN has several, in attributes of its own or in a list.
+    """
     candidates = [getattr(model, "optimizer", None)]
     for value in vars(model).values():
         candidates += list(value) if isinstance(value, (list, tuple)) else [value]
         candidates += list(value.values()) if isinstance(value, dict) else []
-    return any(wrapping.reduces(each) for each in candidates if isinstance(each, keras.optimizers.Optimizer))
+    return any(
+        wrapping.reduces(each) and _concerns_all_ranks(each)
+        for each in candidates
+        if isinstance(each, keras.optimizers.Optimizer)
+    )
+
+
+def _concerns_all_ranks(optimizer):
+    reduction = wrapping.reduction_on(optimizer)
+    return reduction is None or reduction.settings.process_set.process_set_id == 0
 
 
 def counts_samples(callback):

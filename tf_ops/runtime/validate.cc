@@ -161,14 +161,14 @@ Status DuplicateName(const Announcement& announcement, int rank) {
 
 Status RootExists(const std::map<int, Announcement>& by_rank, int root) {
   if (by_rank.count(root) != 0) return Status::Ok();
-  const int size = static_cast<int>(by_rank.size());
-  const bool everybody = by_rank.rbegin()->first == size - 1;
+  const int last = static_cast<int>(by_rank.size()) - 1;
   std::string ranks;
   for (const auto& [rank, request] : by_rank) ranks += (ranks.empty() ? "" : ", ") + std::to_string(rank);
+  const std::string expected = by_rank.rbegin()->first == last
+                                   ? "`root_rank` must be from 0 to " + std::to_string(last)
+                                   : "`root_rank` must be a rank of the process set, " + ranks;
   return Status(Code::kInvalidArgument,
-                "`root_rank` must be " +
-                    (everybody ? "from 0 to " + std::to_string(size - 1) : "a rank of the process set, " + ranks) +
-                    ". Received: " + std::to_string(root) + " for '" + by_rank.begin()->second.name + "'.");
+                expected + ". Received: " + std::to_string(root) + " for '" + by_rank.begin()->second.name + "'.");
 }
 
 }  // namespace

@@ -199,7 +199,7 @@ Status World::Keep(int number, Set set) {
 
 Result<std::vector<int>> World::Add(const std::vector<ProcessSetSpec>& specs, bool at_start) {
   if (specs.empty() && session_->topology().size() == 1) return std::vector<int>();
-  SMDDP_RETURN_IF_ERROR(MayChange(at_start || specs.empty()));
+  if (!specs.empty()) SMDDP_RETURN_IF_ERROR(MayChange(at_start));
   std::lock_guard<std::mutex> lock(changing_);
   SetProposal mine;
   mine.next_number = next_number_;
