@@ -10,6 +10,8 @@ from typing import Any, TypeVar
 
 import tensorflow as tf
 
+from smddp_tf import process_sets
+
 __all__ = ["as_it_is", "device_scope", "is_for_session", "run_independently", "tensor_name", "unique_name"]
 
 # TensorFlow numbers the graphs of functions, branches and loop bodies over the whole process. One more trace on rank 0
@@ -17,7 +19,7 @@ __all__ = ["as_it_is", "device_scope", "is_for_session", "run_independently", "t
 _GRAPH_NUMBER = re.compile(r"^(?:__inference_|__forward_|__backward_)?(?P<name>.*?)(?:_\d+)*_*$")
 
 # Names given out so far, for each graph that is alive.
-_names_of_graph: weakref.WeakKeyDictionary[Any, set[str]] = weakref.WeakKeyDictionary()
+_names_of_graph: weakref.WeakKeyDictionary[Any, set[tuple[int, str]]] = weakref.WeakKeyDictionary()
 
 
 Function = TypeVar("Function", bound=Callable[..., Any])
@@ -48,11 +50,13 @@ def unique_name(wanted: str, separator: str = "_") -> str:
     if tf.executing_eagerly():
         return wanted
     taken = _names_of_graph.setdefault(tf.compat.v1.get_default_graph(), set())
+    # Every process set counts for itself: ranks in different sets trace different operations.
+    process_set = process_sets.current()
     name, uses = wanted, 1
-    while name in taken:
+    while (process_set, name) in taken:
         uses += 1
         name = f"{wanted}{separator}{uses}"
-    taken.add(name)
+    taken.add((process_set, name))
     return name
 
 

@@ -7,12 +7,15 @@ from __future__ import annotations
 
 import atexit
 import operator
+import os
 import sys
+import warnings
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from smddp_tf import _loader, compat
 from smddp_tf import process_sets as sets
+from smddp_tf.run.placement import why_alone
 
 if TYPE_CHECKING:
     from mpi4py import MPI
@@ -44,6 +47,8 @@ __all__ = [
 
 # The user's communicator: MPI keeps only a handle, so it must not be collected while the session runs.
 _communicator: Any = None
+# Whether `init(process_sets="dynamic")` was called in this process: as in Horovod it holds for later calls too.
+_dynamic = False
 # What `init` was given, for `restart`.
 _began_with: tuple[Any, Any] = (None, None)
 
@@ -77,16 +82,22 @@ def init(
     began_with = (comm, process_sets)
     comm, from_comms = _world_and_sets(comm)
     ranks, address = _participants(comm)
-    first_sets = _first_sets(process_sets) + from_comms
+    first_sets = from_comms + _first_sets(process_sets)
     if is_initialized():
         return
     compat.install_by_default()
-    _loader.core().init(ranks, address)
+    _loader.core().init(ranks, address, _dynamic)
+    if comm is None and size() == 1 and (reason := why_alone(os.environ)):
+        warnings.warn(reason, RuntimeWarning, stacklevel=2)
     _communicator = comm if address else None
     _began_with = began_with
     atexit.unregister(shutdown)
     atexit.register(shutdown)
-    sets.use(first_sets)
+    try:
+        sets.use_at_start(first_sets)
+    except Exception:
+        shutdown()
+        raise
 
 
 def shutdown() -> None:
@@ -210,7 +221,11 @@ def _world_and_sets(comm: Any) -> tuple[Any, list[ProcessSet]]:
 
 
 def _first_sets(process_sets: Any) -> list[ProcessSet]:
-    if process_sets is None or process_sets == "dynamic":
+    global _dynamic
+    if isinstance(process_sets, str) and process_sets.lower() == "dynamic":
+        _dynamic = True
+        return []
+    if process_sets is None:
         return []
     if isinstance(process_sets, Sequence) and all(isinstance(one, sets.ProcessSet) for one in process_sets):
         return list(process_sets)

@@ -7,7 +7,7 @@ from typing import Any
 
 import tensorflow as tf
 
-from smddp_tf import _graph, _loader, _native, _xla, basics, sparse
+from smddp_tf import _graph, _loader, _native, _xla, process_sets, sparse
 from smddp_tf.compression import Compression, split
 from smddp_tf.process_sets import ProcessSet, global_process_set
 from smddp_tf.reduce_op import Adasum, Average, ReduceOp, Reduction, Sum, as_reduce_op
@@ -79,12 +79,19 @@ class GradientReducer:
             grads: list of `tf.Tensor`, `tf.IndexedSlices` or None.
             variables: what they are the gradients of; tells shapes that the gradients themselves do not know.
         """
+        number = process_sets.id_of(self._process_set)
+        if not self._process_set.included():
+            return list(grads)
+        with process_sets.scope(number):
+            return self._reduced(grads, variables)
+
+    def _reduced(self, grads: Sequence[Any], variables: Sequence[Any]) -> list[Any]:
         if self._reduction.op == Adasum and not self._sparse_as_dense:
             for grad in grads:
                 if isinstance(grad, tf.IndexedSlices):
                     _native.check_slices(self._reduction)
         results = self._inputs(grads, variables)
-        if basics.size() == 1:
+        if process_sets.current_size() == 1:
             return [self._alone(grad) for grad in results]
         slices_of = {index: grad for index, grad in enumerate(grads) if isinstance(grad, tf.IndexedSlices)}
         use = _graph.unique_name(self._key, "#")
@@ -111,7 +118,7 @@ class GradientReducer:
         if grad is None:
             return None
         if isinstance(grad, tf.IndexedSlices):
-            small = basics.size() > 1 and sparse.is_small(grad, shape)
+            small = process_sets.current_size() > 1 and sparse.is_small(grad, shape)
             return sparse.densified(grad, shape) if self._sparse_as_dense or _xla.compiling() or small else grad
         grad = tf.convert_to_tensor(grad)
         if shape.is_fully_defined() and not grad.shape.is_fully_defined():
@@ -182,6 +189,7 @@ class GradientReducer:
             self._reduction.postscale,
             self._reduction.wire_dtype,
             notes,
+            process_sets.current(),
         )
 
 

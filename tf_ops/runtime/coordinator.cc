@@ -31,12 +31,20 @@ std::optional<Verdict> Coordinator::Add(int rank, Announcement announcement, int
 
   Verdict verdict;
   verdict.name = name;
-  verdict.status = Validate(oldest.by_rank, topology_.size());
+  verdict.status = Check(oldest.by_rank);
   verdict.operation = NextOperation(oldest.by_rank.begin()->second.kind);
   if (verdict.status.ok()) Complete(oldest.by_rank, &verdict);
   entries.pop_front();
   if (entries.empty()) waiting_.erase(name);
   return verdict;
+}
+
+// In a process set the messages speak of the numbers that users know.
+Status Coordinator::Check(const std::map<int, Announcement>& by_rank) const {
+  if (!topology_.is_process_set()) return Validate(by_rank);
+  std::map<int, Announcement> by_global_rank;
+  for (const auto& [rank, announcement] : by_rank) by_global_rank[topology_.global_rank(rank)] = announcement;
+  return Validate(by_global_rank);
 }
 
 void Coordinator::Complete(const std::map<int, Announcement>& by_rank, Verdict* verdict) const {
@@ -62,7 +70,7 @@ std::string Coordinator::DescribeWaiting(const std::string& name, const Entry& e
   std::string missing;
   for (int rank = 0; rank < topology_.size(); ++rank) {
     if (entry.by_rank.count(rank) != 0) continue;
-    missing += (missing.empty() ? "" : ", ") + std::to_string(rank);
+    missing += (missing.empty() ? "" : ", ") + std::to_string(topology_.global_rank(rank));
   }
   const int64_t seconds = (now_ns - entry.since_ns) / 1000000000;
   return std::string(NameOf(entry.by_rank.begin()->second.kind)) + " '" + name + "' has waited for " +

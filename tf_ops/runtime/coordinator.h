@@ -50,6 +50,7 @@ class Coordinator {
   std::string DescribeWaiting(const std::string& name, const Entry& entry, int64_t now_ns) const;
   Entry& EntryFor(const std::string& name, int rank, int64_t now_ns);
 
+  Status Check(const std::map<int, Announcement>& by_rank) const;
   // What the verdict of ranks that agree carries.
   void Complete(const std::map<int, Announcement>& by_rank, Verdict* verdict) const;
   uint32_t NextOperation(RequestKind kind);
@@ -64,8 +65,8 @@ class Coordinator {
   uint32_t count_ = 0, plan_count_ = 0;
 };
 
-// OK, or the first disagreement between the announcements of all ranks (FailedPrecondition), or a request that no
-// rank could fulfil (InvalidArgument).
-Status Validate(const std::map<int, Announcement>& by_rank, int size);
+// OK, or the first disagreement between the announcements of all ranks, by the number that users know each by
+// (FailedPrecondition), or a request that no rank could fulfil (InvalidArgument).
+Status Validate(const std::map<int, Announcement>& by_rank);
 
 }  // namespace smddp

@@ -22,9 +22,10 @@ Backoff MakeBackoff(FabricParts& parts) {
 
 }  // namespace
 
-Engine::Engine(std::unique_ptr<FabricParts> parts, const Env& env)
+Engine::Engine(std::unique_ptr<FabricParts> parts, const Env& env, FailureCallback on_failure)
     : parts_(std::move(parts)),
       env_(env),
+      on_failure_(std::move(on_failure)),
       backoff_(MakeBackoff(*parts_)),
       coordinator_(parts_->fabric().topology, parts_->fabric().compute),
       plans_(
@@ -248,7 +249,7 @@ Status Engine::OnControl(const Message& message) {
   } else if (known && type == ControlType::kAbort && DecodeAbort(message.bytes, &why)) {
     Fail(why, /*tell_others=*/false);
   } else {
-    return Status(Code::kInternal, "Rank " + std::to_string(message.from) +
+    return Status(Code::kInternal, "Rank " + std::to_string(topology().global_rank(message.from)) +
                                        " sent a control message that cannot be read. Do all ranks run the same "
                                        "version of smddp_tf?");
   }
@@ -272,6 +273,7 @@ void Engine::Fail(const Status& why, bool tell_others) {
   }
   named_.FailAll(why);
   plans_.FailAll(why);
+  if (on_failure_) on_failure_(why);
 }
 
 void Engine::Leave() {

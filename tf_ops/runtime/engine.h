@@ -28,7 +28,9 @@ namespace smddp {
 
 class Engine {
  public:
-  Engine(std::unique_ptr<FabricParts> parts, const Env& env);
+  // `on_failure` is told, on the engine thread, why the session failed.
+  using FailureCallback = std::function<void(const Status&)>;
+  Engine(std::unique_ptr<FabricParts> parts, const Env& env, FailureCallback on_failure = nullptr);
   ~Engine() { Stop(); }
 
   void Start();
@@ -43,6 +45,7 @@ class Engine {
   void AddPlan(int id, const PlanSpec& spec);
   void ReducePlanned(int id, int index, const TensorRef& tensor, DoneCallback done);
   void Cancel(const std::string& name);
+  void Fail(const Status& why, bool tell_others);
 
   const Fabric& fabric() const { return parts_->fabric(); }
   const Topology& topology() const { return fabric().topology; }
@@ -63,7 +66,6 @@ class Engine {
   void PostToOthers(const std::string& message);
   void Run(RunningTask task);
   bool StepTasks();
-  void Fail(const Status& why, bool tell_others);
   void WatchStalls();
   void WatchDepartures();
   void WatchCancelled();
@@ -72,6 +74,7 @@ class Engine {
 
   const std::unique_ptr<FabricParts> parts_;
   const Env env_;
+  const FailureCallback on_failure_;
   Trace trace_;
   InboxQueue<std::function<void()>> inbox_;
   std::thread thread_;

@@ -25,13 +25,14 @@ Announcement Announce(RequestKind kind, const std::string& name, const std::vect
 }
 
 TaskPtr BeginBroadcast(const Fabric& fabric, const BroadcastRequest& request, uint32_t operation) {
+  const int root = fabric.topology.rank_of_global(request.root);
   std::vector<BufferView> buffers;
   for (const TensorRef& tensor : request.tensors) {
-    const bool copy = fabric.topology.rank() == request.root && tensor.input != tensor.output && tensor.bytes() > 0;
+    const bool copy = fabric.topology.rank() == root && tensor.input != tensor.output && tensor.bytes() > 0;
     if (copy) std::memcpy(tensor.output, tensor.input, tensor.bytes());
     buffers.emplace_back(tensor.output, tensor.bytes());
   }
-  return TreeBroadcast(fabric, operation, request.root, std::move(buffers));
+  return TreeBroadcast(fabric, operation, root, std::move(buffers));
 }
 
 // Rings one after the other; all results are allocated first, so that memory that lacks is known before anything moves.
@@ -77,9 +78,14 @@ size_t TensorRef::row_bytes() const {
   return static_cast<size_t>(ElementCount({shape.begin() + 1, shape.end()})) * SizeOf(dtype);
 }
 
-EngineSession::EngineSession(std::unique_ptr<FabricParts> parts, const Env& env, int number)
-    : first_plan_(number * kMaxPlans), engine_(std::move(parts), env) {
+EngineSession::EngineSession(std::unique_ptr<FabricParts> parts, const Env& env, int number,
+                             Engine::FailureCallback on_failure)
+    : first_plan_(number * kMaxPlans), engine_(std::move(parts), env, std::move(on_failure)) {
   engine_.Start();
+}
+
+void EngineSession::Fail(const Status& why) {
+  engine_.Submit([this, why] { engine_.Fail(why, /*tell_others=*/true); });
 }
 
 Result<int> EngineSession::RegisterPlan(const PlanSpec& spec) {

@@ -15,8 +15,13 @@ namespace smddp {
 class EngineSession : public Session {
  public:
   // `number` counts the sessions of this process, so that a graph traced in an earlier one is recognised.
-  EngineSession(std::unique_ptr<FabricParts> parts, const Env& env, int number);
+  // `on_failure` is told, on the engine thread, why the session failed.
+  EngineSession(std::unique_ptr<FabricParts> parts, const Env& env, int number,
+                Engine::FailureCallback on_failure = nullptr);
   void Stop() { engine_.Stop(); }
+  // Ends it with an error, here and on its other ranks. Any thread.
+  void Fail(const Status& why);
+  const RailChoice& rail() const { return engine_.fabric().rail; }
 
   const Topology& topology() const override { return engine_.topology(); }
   Result<int> RegisterPlan(const PlanSpec& spec) override;

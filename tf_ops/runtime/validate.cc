@@ -128,12 +128,8 @@ bool IsDefined(ReduceOp op, DType dtype) {
 }
 
 // What every rank asks for alike and yet cannot be done.
-Status Possible(const Announcement& request, int size) {
+Status Possible(const Announcement& request) {
   const std::string where = " for '" + request.name + "'";
-  if (request.kind == RequestKind::kBroadcast && (request.root < 0 || request.root >= size)) {
-    return Status(Code::kInvalidArgument, "`root_rank` must be from 0 to " + std::to_string(size - 1) +
-                                              ". Received: " + std::to_string(request.root) + where + ".");
-  }
   for (const auto& shape : request.shapes) {
     if (!shape.empty() || !CutsAlongRows(request.kind)) continue;
     return Status(Code::kInvalidArgument, std::string(NameOf(request.kind)) +
@@ -163,9 +159,22 @@ Status DuplicateName(const Announcement& announcement, int rank) {
                     announcement.name + "' on rank " + std::to_string(rank) + ". Give each its own `name`.");
 }
 
+Status RootExists(const std::map<int, Announcement>& by_rank, int root) {
+  if (by_rank.count(root) != 0) return Status::Ok();
+  const int size = static_cast<int>(by_rank.size());
+  const bool everybody = by_rank.rbegin()->first == size - 1;
+  std::string ranks;
+  for (const auto& [rank, request] : by_rank) ranks += (ranks.empty() ? "" : ", ") + std::to_string(rank);
+  return Status(Code::kInvalidArgument,
+                "`root_rank` must be " +
+                    (everybody ? "from 0 to " + std::to_string(size - 1) : "a rank of the process set, " + ranks) +
+                    ". Received: " + std::to_string(root) + " for '" + by_rank.begin()->second.name + "'.");
+}
+
 }  // namespace
 
-Status Validate(const std::map<int, Announcement>& by_rank, int size) {
+Status Validate(const std::map<int, Announcement>& by_rank) {
+  const int size = static_cast<int>(by_rank.size());
   const auto& [first_rank, first] = *by_rank.begin();
   for (const auto& [rank, other] : by_rank) {
     if (other.duplicate) return DuplicateName(other, rank);
@@ -174,7 +183,8 @@ Status Validate(const std::map<int, Announcement>& by_rank, int size) {
     SMDDP_RETURN_IF_ERROR(SameTensors(pair));
     SMDDP_RETURN_IF_ERROR(SamePlan(pair));
   }
-  SMDDP_RETURN_IF_ERROR(Possible(first, size));
+  if (first.kind == RequestKind::kBroadcast) SMDDP_RETURN_IF_ERROR(RootExists(by_rank, first.root));
+  SMDDP_RETURN_IF_ERROR(Possible(first));
   for (const auto& [rank, request] : by_rank) {
     if (request.kind == RequestKind::kAlltoall) SMDDP_RETURN_IF_ERROR(CheckSplits(request, rank, size));
   }
