@@ -7,12 +7,15 @@ from __future__ import annotations
 
 import atexit
 import operator
+import os
 import sys
+import warnings
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from smddp_tf import _loader, compat
 from smddp_tf import process_sets as sets
+from smddp_tf.run.placement import why_alone
 
 if TYPE_CHECKING:
     from mpi4py import MPI
@@ -84,6 +87,8 @@ def init(
         return
     compat.install_by_default()
     _loader.core().init(ranks, address, _dynamic)
+    if comm is None and size() == 1 and (reason := why_alone(os.environ)):
+        warnings.warn(reason, RuntimeWarning, stacklevel=2)
     _communicator = comm if address else None
     _began_with = began_with
     atexit.unregister(shutdown)

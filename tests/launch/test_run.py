@@ -48,7 +48,7 @@ def test_first_failing_rank_gives_the_exit_code_and_the_last_words() -> None:
     assert last[-1] == "ValueError: rank 1 is broken"
 
 
-@pytest.mark.parametrize("sign", [signal.SIGTERM, signal.SIGINT, signal.SIGKILL])
+@pytest.mark.parametrize("sign", [signal.SIGTERM, signal.SIGKILL])
 def test_nothing_is_left_after_a_signal(sign: signal.Signals) -> None:
     process = subprocess.Popen(
         [sys.executable, "-m", "smddp_tf.run", "-np", "2", str(RANKS), "wait"],
@@ -97,11 +97,47 @@ def test_a_program_that_does_not_exist() -> None:
     assert "'no-such-program' cannot be started: No such file or directory." in done.output
 
 
-@pytest.mark.parametrize("inner", [["-m", "smddp_tf.run"], ["-m", "smddp_tf.run", sys.executable]])
+# What `srun --mpi=pmix` leaves of a rank's environment: PMIx, and Slurm's own variables.
+AS_UNDER_SRUN = """
+import os, sys
+rank = os.environ["PMIX_RANK"]
+for name in [name for name in os.environ if name.startswith("OMPI_COMM") or name == "OMPI_UNIVERSE_SIZE"]:
+    del os.environ[name]
+os.environ.update(SLURM_STEP_ID="0", SLURM_STEP_NUM_TASKS="2", SLURM_LOCALID=rank, SLURM_PROCID=rank)
+os.execv(sys.executable, [sys.executable, "-m", "smddp_tf.run", *sys.argv[1:]])
+"""
+
+
+@pytest.mark.parametrize(
+    "inner",
+    [["-m", "smddp_tf.run"], ["-m", "smddp_tf.run", sys.executable], ["-c", AS_UNDER_SRUN]],
+    ids=["script", "command", "srun"],
+)
 def test_inside_mpirun_it_is_a_rank(inner: list[str]) -> None:
     """As `mpirun python -m smddp_tf.run script.py`, and as SageMaker's `mpirun smddprun python script.py`."""
     done = launch([*inner, RANKS, "sum"], ranks=2, timeout=PATIENCE).check()
     assert sorted(re.findall(r"rank (\d) of 2: \[3.0, 3.0, 3.0\] (\d)", done.output)) == [("0", "0"), ("1", "1")]
+
+
+@pytest.mark.parametrize(
+    ("family", "module"),
+    [("horovod", "horovod.tensorflow"), ("smdistributed", "smdistributed.dataparallel.tensorflow")],
+)
+def test_scripts_of_others_run_unchanged(tmp_path: Path, family: str, module: str) -> None:
+    """Launched by us, and under an mpirun that is there already; also in processes that the script starts."""
+    script = tmp_path / "train.py"
+    script.write_text(
+        f"import subprocess, sys, {module} as hvd\nhvd.init()\n"
+        "print('rank', hvd.rank(), 'of', hvd.size(), hvd.__name__, flush=True)\n"
+        f"child = 'import {module} as hvd; print(\"child\", hvd.__name__)'\n"
+        "subprocess.run([sys.executable, '-c', child], check=True)\n"
+    )
+    name = "smddp_tf" if family == "horovod" else "smddp_tf.sdp"
+    of_us = smddprun("-np", "2", "--as", family, script).check()
+    of_mpirun = launch(["-m", "smddp_tf.run", "--as", family, script], ranks=2, timeout=PATIENCE).check()
+    for output in (of_us.output, of_mpirun.output):
+        assert sorted(re.findall(r"rank (\d) of 2 (.*)", output)) == [("0", name), ("1", name)], output
+        assert output.count(f"child {name}") == 2
 
 
 def test_a_script_that_is_not_launched_runs_here(tmp_path: Path) -> None:
