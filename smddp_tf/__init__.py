@@ -42,7 +42,7 @@ if TYPE_CHECKING:
     from smddp_tf.keras.optimizer import DistributedOptimizerTF as DistributedOptimizer
     from smddp_tf.keras.sync_batch_normalization import SyncBatchNormalization
     from smddp_tf.objects import allgather_object, broadcast_object
-    from smddp_tf.ops import allgather, allreduce, barrier, broadcast, grouped_allreduce
+    from smddp_tf.ops import allgather, allreduce, barrier, broadcast, grouped_allreduce, join
     from smddp_tf.tape import DistributedGradientTape
 
 __all__ = [
@@ -74,6 +74,7 @@ __all__ = [
     "init",
     "is_homogeneous",
     "is_initialized",
+    "join",
     "local_rank",
     "local_size",
     "mpi_built",
@@ -100,6 +101,7 @@ _LAZY = {
     "broadcast_object": ("smddp_tf.objects", "broadcast_object"),
     "broadcast_variables": ("smddp_tf.functions", "broadcast_variables"),
     "grouped_allreduce": ("smddp_tf.ops", "grouped_allreduce"),
+    "join": ("smddp_tf.ops", "join"),
 }
 
 

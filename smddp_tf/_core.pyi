@@ -77,6 +77,9 @@ def allgather(array: npt.NDArray[Any], dtype: str, name: str) -> tuple[npt.NDArr
     """Returns everybody's bytes, one after another, and the first dimension of every rank."""
 
 def barrier(name: str) -> None: ...
+def join() -> int:
+    """Waits until all ranks have joined; returns the last one."""
+
 
 # --- hooks for tests: pure functions and ranks as threads ---
 

@@ -18,6 +18,7 @@ __all__ = [
     "barrier",
     "broadcast_list",
     "is_plannable",
+    "join",
     "reduce_gradient",
     "reduce_plan_compiled",
     "reduce_slices",
@@ -101,6 +102,19 @@ def barrier(name: str) -> tf.Operation | None:
             "the compiled function."
         )
     return _loader.op_library().smddp_barrier(tensor_name=name)
+
+
+def join(name: str) -> tf.Tensor:
+    """Emits one SmddpJoin, after what was traced before it and before what is traced after it."""
+    if _xla.compiling():
+        raise NotImplementedError(
+            "hvd.join has no place in a function compiled by XLA, which would run it in an order of its own. "
+            f"Received: hvd.join '{name}' under jit_compile=True. Call it after the compiled function."
+        )
+    with tf.control_dependencies(_graph.collectives_so_far()):
+        last = _loader.op_library().smddp_join(tensor_name=name)
+    _graph.let_wait_for(last)
+    return last
 
 
 def reduce_slices(slices: tf.IndexedSlices, reduction: Reduction, name: str) -> tf.IndexedSlices:

@@ -23,6 +23,7 @@ __all__ = [
     "barrier",
     "broadcast",
     "grouped_allreduce",
+    "join",
 ]
 
 
@@ -176,3 +177,29 @@ def barrier(*, name: str | None = None) -> tf.Operation | None:
     """
     basics.size()
     return _native.barrier(_graph.tensor_name("barrier", name))
+
+
+@_graph.as_it_is
+def join() -> tf.Tensor:
+    """Tells the other ranks that this one has no more data, and waits until all ranks have said so.
+
+    Until then this rank takes part in every `allreduce` and every reduced gradient of the others with zeros, so that
+    ranks with more batches can go on. `hvd.Average` still divides by the number of all ranks. Afterwards everything is
+    as before, and another round may follow. Every rank must call it once in each round.
+
+    Average and Sum only: `Min`, `Max`, `Product`, `allgather` (and so `tf.IndexedSlices`), `broadcast` and `barrier`
+    raise an error on the ranks that ask while another one has joined.
+
+    In a `tf.function` it runs after what was traced before it, and what is traced after it waits for it.
+
+    Example:
+    >>> for batch in my_part_of_the_data:  # another number of batches on every rank
+    ...     train_step(batch)
+    >>> last = hvd.join()
+    >>> hvd.broadcast_variables(model.variables, root_rank=int(last))
+
+    Returns:
+        int32 scalar, the rank that came last: it has seen all updates. The same on all ranks.
+    """
+    basics.size()
+    return _native.join(_graph.tensor_name("join", None))

@@ -122,6 +122,14 @@ REGISTER_OP("SmddpBarrier")
     .SetShapeFn(tensorflow::shape_inference::NoOutputs)
     .Doc("Waits until every rank has come here.");
 
+REGISTER_OP("SmddpJoin")
+    .Output("last: int32")
+    .Attr("tensor_name: string")
+    .SetIsStateful()
+    .SetIsDistributedCommunication()
+    .SetShapeFn(tensorflow::shape_inference::ScalarShape)
+    .Doc("This rank has no more data. Waits until no rank has; `last` is the rank that came last.");
+
 REGISTER_OP("SmddpCompiledCollective")
     .Input("tensors: T")
     .Input("after: A")

@@ -89,6 +89,14 @@ void BarrierNamed(const std::string& name) {
   ThrowIfError(waiter.Wait());
 }
 
+int Join() {
+  Waiter waiter;
+  int last = 0;
+  SessionOrThrow()->Join(&last, waiter.callback());
+  ThrowIfError(waiter.Wait());
+  return last;
+}
+
 }  // namespace
 
 void BindCollectives(nb::module_& m) {
@@ -97,6 +105,7 @@ void BindCollectives(nb::module_& m) {
   m.def("broadcast", &BroadcastArrays, nb::arg("arrays"), nb::arg("dtype"), nb::arg("root"), nb::arg("name"));
   m.def("allgather", &AllgatherArray, nb::arg("array"), nb::arg("dtype"), nb::arg("name"));
   m.def("barrier", &BarrierNamed, nb::arg("name"));
+  m.def("join", &Join);
 }
 
 }  // namespace smddp

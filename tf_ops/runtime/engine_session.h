@@ -4,6 +4,7 @@
 #include <map>
 #include <memory>
 #include <mutex>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -14,8 +15,8 @@ namespace smddp {
 
 class EngineSession : public Session {
  public:
-  // `number` counts the sessions of this process, so that a graph traced in an earlier one is recognised.
-  EngineSession(std::unique_ptr<FabricParts> parts, const Env& env, int number);
+  // `plans` outlives it.
+  EngineSession(std::unique_ptr<FabricParts> parts, const Env& env, PlanRegistry& plans);
   void Stop() { engine_.Stop(); }
 
   const Topology& topology() const override { return engine_.topology(); }
@@ -25,6 +26,7 @@ class EngineSession : public Session {
   void Broadcast(BroadcastRequest request, DoneCallback done) override;
   void Allgather(AllgatherRequest request, DoneCallback done) override;
   void Barrier(BarrierRequest request, DoneCallback done) override;
+  void Join(int* last, DoneCallback done) override;
   void Cancel(const std::string& name) override;
   SessionStats Stats() const override { return engine_.Stats(); }
   std::string RailAlgorithm(int64_t elements, DType dtype) const override {
@@ -36,10 +38,10 @@ class EngineSession : public Session {
  private:
   void SubmitNamed(NamedRequest request);
 
-  const int first_plan_;
+  PlanRegistry& plans_;
   Engine engine_;
-  std::mutex plans_mutex_;
-  std::map<std::string, int> plans_;  // description -> number
+  std::mutex mutex_;
+  std::set<int> registered_;  // plans, by their number
 };
 
 }  // namespace smddp

@@ -19,7 +19,7 @@ struct Running {
 
 std::mutex g_mutex;
 Running g_running;
-int g_sessions = 0;
+PlanRegistry g_plans;
 
 bool WantsMpi(const Env& env, const StartOptions& options) {
   if (options.has_communicator || env.mpi == "on") return true;
@@ -55,7 +55,7 @@ Result<Running> Start(const StartOptions& options) {
     SMDDP_ASSIGN_OR_RETURN(parts, Bootstrap(mpi.rank(), env, exchange, mpi.NewTransport(), deadline));
   }
   SetLog(level, parts->fabric().topology.rank());
-  running.session = std::make_shared<EngineSession>(std::move(parts), env, g_sessions++);
+  running.session = std::make_shared<EngineSession>(std::move(parts), env, g_plans);
   return running;
 }
 
