@@ -33,34 +33,65 @@ from smddp_tf.basics import (
     shutdown,
     size,
 )
-from smddp_tf.reduce_op import Average, Max, Min, Product, Sum
+from smddp_tf.process_sets import (
+    ProcessSet,
+    add_process_set,
+    get_process_set_ids_and_ranks,
+    global_process_set,
+    is_process_set_included,
+    process_set_ids,
+    remove_process_set,
+)
+from smddp_tf.reduce_op import Adasum, Average, Max, Min, Product, Sum
 
 if TYPE_CHECKING:
-    from smddp_tf import data
+    from smddp_tf import data, elastic
     from smddp_tf.compression import Compression
-    from smddp_tf.functions import broadcast_variables
+    from smddp_tf.functions import broadcast_, broadcast_global_variables, broadcast_variables
     from smddp_tf.keras.optimizer import DistributedOptimizerTF as DistributedOptimizer
     from smddp_tf.keras.sync_batch_normalization import SyncBatchNormalization
-    from smddp_tf.objects import allgather_object, broadcast_object
-    from smddp_tf.ops import allgather, allreduce, barrier, broadcast, grouped_allreduce, join
-    from smddp_tf.tape import DistributedGradientTape
+    from smddp_tf.objects import allgather_object, broadcast_object, broadcast_object_fn
+    from smddp_tf.ops import (
+        allgather,
+        allreduce,
+        alltoall,
+        barrier,
+        broadcast,
+        grouped_allgather,
+        grouped_allreduce,
+        grouped_reducescatter,
+        join,
+        reducescatter,
+    )
+    from smddp_tf.session_hooks import BroadcastGlobalVariablesHook
+    from smddp_tf.tape import DistributedGradientTape, PartialDistributedGradientTape
+    from smddp_tf.topology_ops import local_rank_op, local_size_op, process_set_included_op, rank_op, size_op
 
 __all__ = [
+    "Adasum",
     "Average",
+    "BroadcastGlobalVariablesHook",
     "Compression",
     "DistributedGradientTape",
     "DistributedOptimizer",
     "Max",
     "Min",
+    "PartialDistributedGradientTape",
+    "ProcessSet",
     "Product",
     "Sum",
     "SyncBatchNormalization",
+    "add_process_set",
     "allgather",
     "allgather_object",
     "allreduce",
+    "alltoall",
     "barrier",
     "broadcast",
+    "broadcast_",
+    "broadcast_global_variables",
     "broadcast_object",
+    "broadcast_object_fn",
     "broadcast_variables",
     "ccl_built",
     "cross_rank",
@@ -68,48 +99,91 @@ __all__ = [
     "cuda_built",
     "data",
     "ddl_built",
+    "elastic",
+    "get_process_set_ids_and_ranks",
+    "global_process_set",
     "gloo_built",
     "gloo_enabled",
+    "grouped_allgather",
     "grouped_allreduce",
+    "grouped_reducescatter",
     "init",
     "is_homogeneous",
     "is_initialized",
+    "is_process_set_included",
     "join",
     "local_rank",
+    "local_rank_op",
     "local_size",
+    "local_size_op",
     "mpi_built",
     "mpi_enabled",
     "mpi_threads_supported",
     "nccl_built",
+    "process_set_ids",
+    "process_set_included_op",
     "rank",
+    "rank_op",
+    "reducescatter",
+    "remove_process_set",
     "rocm_built",
     "shutdown",
     "size",
+    "size_op",
 ]
 
 # Names whose modules import TensorFlow (or cloudpickle): module and name there.
 _LAZY = {
+    "BroadcastGlobalVariablesHook": ("smddp_tf.session_hooks", "BroadcastGlobalVariablesHook"),
     "Compression": ("smddp_tf.compression", "Compression"),
     "DistributedGradientTape": ("smddp_tf.tape", "DistributedGradientTape"),
     "DistributedOptimizer": ("smddp_tf.keras.optimizer", "DistributedOptimizerTF"),
+    "LocalGradientAggregationHelper": ("smddp_tf.incidental", "LocalGradientAggregationHelper"),
+    "PartialDistributedGradientTape": ("smddp_tf.tape", "PartialDistributedGradientTape"),
     "SyncBatchNormalization": ("smddp_tf.keras.sync_batch_normalization", "SyncBatchNormalization"),
+    "_allreduce": ("smddp_tf.incidental", "_allreduce"),
+    "_cache": ("smddp_tf.incidental", "_cache"),
+    "_executing_eagerly": ("smddp_tf.incidental", "_executing_eagerly"),
+    "_make_allreduce_grads_fn": ("smddp_tf.incidental", "_make_allreduce_grads_fn"),
+    "_make_subgraph": ("smddp_tf.incidental", "_make_subgraph"),
     "allgather": ("smddp_tf.ops", "allgather"),
     "allgather_object": ("smddp_tf.objects", "allgather_object"),
     "allreduce": ("smddp_tf.ops", "allreduce"),
+    "alltoall": ("smddp_tf.ops", "alltoall"),
     "barrier": ("smddp_tf.ops", "barrier"),
     "broadcast": ("smddp_tf.ops", "broadcast"),
+    "broadcast_": ("smddp_tf.functions", "broadcast_"),
+    "broadcast_global_variables": ("smddp_tf.functions", "broadcast_global_variables"),
     "broadcast_object": ("smddp_tf.objects", "broadcast_object"),
+    "broadcast_object_fn": ("smddp_tf.objects", "broadcast_object_fn"),
     "broadcast_variables": ("smddp_tf.functions", "broadcast_variables"),
+    "check_num_rank_power_of_2": ("smddp_tf.incidental", "check_num_rank_power_of_2"),
+    "gpu_available": ("smddp_tf.incidental", "gpu_available"),
+    "grouped_allgather": ("smddp_tf.ops", "grouped_allgather"),
     "grouped_allreduce": ("smddp_tf.ops", "grouped_allreduce"),
+    "grouped_reducescatter": ("smddp_tf.ops", "grouped_reducescatter"),
+    "handle_average_backwards_compatibility": ("smddp_tf.incidental", "handle_average_backwards_compatibility"),
     "join": ("smddp_tf.ops", "join"),
+    "local_rank_op": ("smddp_tf.topology_ops", "local_rank_op"),
+    "local_size_op": ("smddp_tf.topology_ops", "local_size_op"),
+    "process_set_included_op": ("smddp_tf.topology_ops", "process_set_included_op"),
+    "rank_op": ("smddp_tf.topology_ops", "rank_op"),
+    "reducescatter": ("smddp_tf.ops", "reducescatter"),
+    "refs_to_vars": ("smddp_tf.incidental", "refs_to_vars"),
+    "size_op": ("smddp_tf.topology_ops", "size_op"),
+    "split_list": ("smddp_tf.incidental", "split_list"),
+    "vars_to_refs": ("smddp_tf.incidental", "vars_to_refs"),
 }
+
+# Modules that scripts reach as attributes.
+_MODULES = frozenset({"compression", "data", "elastic", "mpi_ops"})
 
 
 def __getattr__(name: str) -> Any:
     if name == "__version__":
         value: Any = importlib.import_module("importlib.metadata").version("smddp-tf")
-    elif name == "data":
-        value = importlib.import_module("smddp_tf.data")
+    elif name in _MODULES:
+        value = importlib.import_module(f"smddp_tf.{name}")
     elif name in _LAZY:
         module, attribute = _LAZY[name]
         value = getattr(importlib.import_module(module), attribute)

@@ -10,11 +10,14 @@ from typing import Any, TypeVar
 
 import tensorflow as tf
 
+from smddp_tf import process_sets
+
 __all__ = [
     "CALLS",
     "as_it_is",
     "collectives_so_far",
     "device_scope",
+    "is_for_session",
     "let_wait_for",
     "run_independently",
     "tensor_name",
@@ -30,7 +33,7 @@ _FIRST = "_smddp_first"
 _GRAPH_NUMBER = re.compile(r"^(?:__inference_|__forward_|__backward_)?(?P<name>.*?)(?:_\d+)*_*$")
 
 # Names given out so far, for each graph that is alive.
-_names_of_graph: weakref.WeakKeyDictionary[Any, set[str]] = weakref.WeakKeyDictionary()
+_names_of_graph: weakref.WeakKeyDictionary[Any, set[tuple[int, str]]] = weakref.WeakKeyDictionary()
 
 
 Function = TypeVar("Function", bound=Callable[..., Any])
@@ -61,11 +64,13 @@ def unique_name(wanted: str, separator: str = "_") -> str:
     if tf.executing_eagerly():
         return wanted
     taken = _names_of_graph.setdefault(tf.compat.v1.get_default_graph(), set())
+    # Every process set counts for itself: ranks in different sets trace different operations.
+    process_set = process_sets.current()
     name, uses = wanted, 1
-    while name in taken:
+    while (process_set, name) in taken:
         uses += 1
         name = f"{wanted}{separator}{uses}"
-    taken.add(name)
+    taken.add((process_set, name))
     return name
 
 
@@ -99,6 +104,11 @@ def let_wait_for(tensor: tf.Tensor) -> None:
     """What `run_independently` is asked about from now on in this graph runs after the op behind `tensor`."""
     if not tf.executing_eagerly():
         setattr(tensor.graph, _FIRST, tensor.op)
+
+
+def is_for_session() -> bool:
+    """True inside a graph of TensorFlow 1: whoever has a session runs any part of it, and nothing orders its ops."""
+    return not tf.executing_eagerly() and not tf.compat.v1.get_default_graph().building_function
 
 
 def device_scope(device: str) -> contextlib.AbstractContextManager[Any]:

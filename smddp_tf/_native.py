@@ -9,26 +9,30 @@ from typing import Any
 
 import tensorflow as tf
 
-from smddp_tf import _graph, _loader, _xla, basics
-from smddp_tf.reduce_op import Average, ReduceOp, Reduction, Sum
+from smddp_tf import _graph, _loader, _xla, process_sets
+from smddp_tf.reduce_op import Adasum, Average, ReduceOp, Reduction, Sum
 
 __all__ = [
+    "allgather_list",
     "allgather_tensor",
     "allreduce_list",
+    "alltoall_tensor",
     "barrier",
     "broadcast_list",
+    "check_slices",
     "is_plannable",
     "join",
     "reduce_gradient",
     "reduce_plan_compiled",
     "reduce_slices",
+    "reducescatter_list",
     "reduction_of",
     "scaled",
 ]
 
 _PLANNABLE = (tf.float16, tf.bfloat16, tf.float32, tf.float64)
-_REDUCIBLE = (*_PLANNABLE, tf.uint8, tf.int8, tf.int32, tf.int64, tf.bool)
-_MOVABLE = (*_REDUCIBLE, tf.int16, tf.uint16, tf.uint32, tf.uint64, tf.complex64, tf.complex128)
+_REDUCIBLE = (*_PLANNABLE, tf.uint8, tf.int8, tf.uint16, tf.int16, tf.int32, tf.int64, tf.bool)
+_MOVABLE = (*_REDUCIBLE, tf.uint32, tf.uint64, tf.complex64, tf.complex128)
 
 
 def allreduce_list(
@@ -39,15 +43,12 @@ def allreduce_list(
     This and the other functions here emit the op for XLA instead where a function is traced that XLA will compile, or
     with `compiled`: the gradient of such a function is compiled too, but traced outside.
     """
-    _check_dtypes("allreduce", tensors, _REDUCIBLE)
-    if reduction.op == Average and any(tensor.dtype == tf.bool for tensor in tensors):
-        raise TypeError(
-            "bool tensors have no average. Expected: op=hvd.Max (true on any rank) or hvd.Min (true on all ranks), "
-            f"or a cast to float32 first. Received: op=hvd.Average for '{name}'."
-        )
+    _check_reduction("allreduce", tensors, reduction, name)
     if compiled or _xla.compiling():
         return _xla.collective("allreduce", tensors, name, **_attributes_of(reduction))
-    outputs = _loader.op_library().smddp_allreduce(tensors=list(tensors), tensor_name=name, **_attributes_of(reduction))
+    outputs = _loader.op_library().smddp_allreduce(
+        tensors=list(tensors), **_addressed(name), **_attributes_of(reduction)
+    )
     _graph.run_independently(outputs)
     return outputs
 
@@ -58,7 +59,7 @@ def reduce_gradient(tensor: tf.Tensor, plan: int, index: int, reduction: Reducti
     `reduction` is what the plan was registered with; the op keeps it for its own gradient. `name` is for messages only.
     """
     output = _loader.op_library().smddp_reduce_gradient(
-        gradient=tensor, tensor_name=name, plan=plan, index=index, **_attributes_of(reduction)
+        gradient=tensor, **_addressed(name), plan=plan, index=index, **_attributes_of(reduction)
     )
     _graph.run_independently([output])
     return output
@@ -72,14 +73,80 @@ def reduce_plan_compiled(tensors: Sequence[tf.Tensor], plan: int, reduction: Red
     )
 
 
-def allgather_tensor(tensor: tf.Tensor, name: str) -> tf.Tensor:
-    """Emits one SmddpAllgather; for XLA one whose result has the shape that equal shapes on all ranks give."""
-    _check_dtypes("allgather", [tensor], _MOVABLE)
+def reducescatter_list(tensors: Sequence[tf.Tensor], reduction: Reduction, name: str) -> list[tf.Tensor]:
+    """Emits one SmddpReducescatter for all `tensors`; for XLA, which must know all shapes, an allreduce and a cut."""
+    _check_reduction("reducescatter", tensors, reduction, name)
     if _xla.compiling():
-        return _xla.collective("allgather", [tensor], name, gathered_ranks=basics.size())[0]
-    output = _loader.op_library().smddp_allgather(tensor=tensor, tensor_name=name)
-    _graph.run_independently([output])
-    return output
+        return _reducescatter_compiled(tensors, reduction, name)
+    outputs = _loader.op_library().smddp_reducescatter(
+        tensors=list(tensors), **_addressed(name), **_attributes_of(reduction)
+    )
+    _graph.run_independently(outputs)
+    return outputs
+
+
+def _reducescatter_compiled(tensors: Sequence[tf.Tensor], reduction: Reduction, name: str) -> list[tf.Tensor]:
+    size, rank = process_sets.current_size(), process_sets.current_rank()
+    tensors = [_with_gradient_times(tensor, size) for tensor in tensors]  # as op_gradients.py has it
+    results = []
+    for tensor in allreduce_list(tensors, reduction, name):
+        even, more = divmod(tensor.shape[0], size)
+        begin = even * rank + min(rank, more)
+        results.append(tensor[begin : begin + even + (rank < more)])
+    return results
+
+
+def _with_gradient_times(tensor: tf.Tensor, factor: float) -> tf.Tensor:
+    if not tensor.dtype.is_floating:
+        return tensor
+
+    @tf.custom_gradient
+    def same(x: tf.Tensor) -> Any:
+        return tf.identity(x), lambda grad: grad * tf.cast(factor, grad.dtype)
+
+    return same(tensor)
+
+
+def allgather_tensor(tensor: tf.Tensor, name: str) -> tf.Tensor:
+    """`allgather_list` of one tensor."""
+    return allgather_list([tensor], name)[0]
+
+
+def allgather_list(tensors: Sequence[tf.Tensor], name: str) -> list[tf.Tensor]:
+    """Emits one SmddpAllgather for all `tensors`.
+
+    For XLA one for each, whose results have the shapes that equal shapes on all ranks give.
+    """
+    _check_dtypes("allgather", tensors, _MOVABLE)
+    if _xla.compiling():
+        names = [name] if len(tensors) == 1 else [f"{name}.{index}" for index in range(len(tensors))]
+        return [
+            _xla.collective("allgather", [tensor], one, gathered_ranks=process_sets.current_size())[0]
+            for tensor, one in zip(tensors, names)
+        ]
+    outputs = _loader.op_library().smddp_allgather(tensors=list(tensors), **_addressed(name))
+    _graph.run_independently(outputs)
+    return outputs
+
+
+def alltoall_tensor(tensor: tf.Tensor, splits: tf.Tensor | None, name: str) -> tuple[tf.Tensor, tf.Tensor]:
+    """Emits one SmddpAlltoall; returns what was received, and the rows from each rank. Without splits all are equal."""
+    _check_dtypes("alltoall", [tensor], _MOVABLE)
+    if _xla.compiling():
+        raise NotImplementedError(
+            "hvd.alltoall has no place in a function compiled by XLA, which must know the shapes of all results "
+            f"beforehand. Received: hvd.alltoall '{name}' under jit_compile=True. Call it before or after the compiled "
+            "function."
+        )
+    even = splits is None
+    outputs = _loader.op_library().smddp_alltoall(
+        tensor=tensor,
+        splits=tf.zeros([0], tf.int64) if splits is None else tf.cast(splits, tf.int64),
+        **_addressed(name),
+        even_split=even,
+    )
+    _graph.run_independently([outputs.received])
+    return outputs.received, outputs.received_splits
 
 
 def broadcast_list(tensors: Sequence[tf.Tensor], root_rank: int, name: str) -> list[tf.Tensor]:
@@ -88,7 +155,7 @@ def broadcast_list(tensors: Sequence[tf.Tensor], root_rank: int, name: str) -> l
     root_rank = operator.index(root_rank)
     if _xla.compiling():
         return _xla.collective("broadcast", tensors, name, root_rank=root_rank)
-    outputs = _loader.op_library().smddp_broadcast(tensors=list(tensors), tensor_name=name, root_rank=root_rank)
+    outputs = _loader.op_library().smddp_broadcast(tensors=list(tensors), **_addressed(name), root_rank=root_rank)
     _graph.run_independently(outputs)
     return outputs
 
@@ -101,7 +168,7 @@ def barrier(name: str) -> tf.Operation | None:
             f"tensors to each other. Received: hvd.barrier '{name}' under jit_compile=True. Call it before or after "
             "the compiled function."
         )
-    return _loader.op_library().smddp_barrier(tensor_name=name)
+    return _loader.op_library().smddp_barrier(**_addressed(name))
 
 
 def join(name: str) -> tf.Tensor:
@@ -112,26 +179,36 @@ def join(name: str) -> tf.Tensor:
             f"Received: hvd.join '{name}' under jit_compile=True. Call it after the compiled function."
         )
     with tf.control_dependencies(_graph.collectives_so_far()):
-        last = _loader.op_library().smddp_join(tensor_name=name)
+        last = _loader.op_library().smddp_join(**_addressed(name))
     _graph.let_wait_for(last)
     return last
 
 
-def reduce_slices(slices: tf.IndexedSlices, reduction: Reduction, name: str) -> tf.IndexedSlices:
-    """Collects everybody's rows. Adding them up is left to whoever applies them, as for repeated indices anyway."""
+def check_slices(reduction: Reduction) -> None:
+    """Raises NotImplementedError for what is not defined on tf.IndexedSlices."""
     if reduction.op not in (Average, Sum):
         raise NotImplementedError(
             "tf.IndexedSlices can be reduced with hvd.Average and hvd.Sum only. "
             f"Received: op=hvd.{reduction.op.name}. Convert them first: tf.convert_to_tensor(slices)."
         )
-    values = allgather_tensor(slices.values, f"{name}.values")
-    indices = allgather_tensor(slices.indices, f"{name}.indices")
-    if reduction.op == Average:
-        size = tf.cast(basics.size(), values.dtype)
-        values = values / size if values.dtype.is_floating else values // size
-    return tf.IndexedSlices(
-        scaled(values, reduction.prescale * reduction.postscale), indices, dense_shape=slices.dense_shape
-    )
+    if reduction.prescale != 1.0 or reduction.postscale != 1.0:
+        raise NotImplementedError(
+            "`prescale_factor` and `postscale_factor` are not defined for tf.IndexedSlices. "
+            f"Received: {reduction.prescale} and {reduction.postscale}. Multiply the values instead."
+        )
+
+
+def reduce_slices(slices: Sequence[tf.IndexedSlices], reduction: Reduction, name: str) -> list[tf.IndexedSlices]:
+    """Collects everybody's rows. Adding them up is left to whoever applies them, as for repeated indices anyway."""
+    check_slices(reduction)
+    gathered = allgather_list([one.values for one in slices] + [one.indices for one in slices], name)
+    results = []
+    for values, indices, one in zip(gathered, gathered[len(slices) :], slices):
+        if reduction.op == Average:
+            size = tf.cast(process_sets.current_size(), values.dtype)
+            values = values / size if values.dtype.is_floating else values // size
+        results.append(tf.IndexedSlices(values, indices, dense_shape=one.dense_shape))
+    return results
 
 
 def scaled(tensor: tf.Tensor, factor: float) -> tf.Tensor:
@@ -158,6 +235,11 @@ def reduction_of(op: Any) -> Reduction:
     )
 
 
+def _addressed(name: str) -> dict[str, Any]:
+    """What every op has: the name the ranks match by, and their process set."""
+    return {"tensor_name": name, "process_set": process_sets.current()}
+
+
 def _attributes_of(reduction: Reduction) -> dict[str, int | str]:
     return {
         "reduce_op": int(reduction.op),
@@ -174,6 +256,15 @@ def _float64_bits(value: float) -> int:
 
 def _float64_from_bits(bits: int) -> float:
     return struct.unpack("<d", struct.pack("<q", bits))[0]
+
+
+def _check_reduction(what: str, tensors: Sequence[tf.Tensor], reduction: Reduction, name: str) -> None:
+    _check_dtypes(what, tensors, _PLANNABLE if reduction.op == Adasum else _REDUCIBLE)
+    if reduction.op == Average and any(tensor.dtype == tf.bool for tensor in tensors):
+        raise TypeError(
+            "bool tensors have no average. Expected: op=hvd.Max (true on any rank) or hvd.Min (true on all ranks), "
+            f"or a cast to float32 first. Received: op=hvd.Average for '{name}'."
+        )
 
 
 def _check_dtypes(what: str, tensors: Sequence[tf.Tensor], allowed: Sequence[tf.DType]) -> None:

@@ -14,7 +14,7 @@ from typing import Any
 import tensorflow as tf
 from tensorflow.python.ops import control_flow_util, control_flow_v2_func_graphs
 
-from smddp_tf import _graph, _loader
+from smddp_tf import _graph, _loader, process_sets
 
 __all__ = ["OP_TYPE", "collective", "compiling"]
 
@@ -41,7 +41,12 @@ def collective(kind: str, tensors: Sequence[tf.Tensor], name: str, **attributes:
     """
     graph = tf.compat.v1.get_default_graph()
     results, token = _loader.xla_library().smddp_compiled_collective(
-        tensors=list(tensors), after=_before(graph), kind=kind, tensor_name=name, **attributes
+        tensors=list(tensors),
+        after=_before(graph),
+        kind=kind,
+        tensor_name=name,
+        process_set=process_sets.current(),
+        **attributes,
     )
     setattr(graph, _CHAIN, (token, len(graph.get_operations())))
     return list(results)

@@ -12,9 +12,12 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from smddp_tf import _loader, compat
+from smddp_tf import process_sets as sets
 
 if TYPE_CHECKING:
     from mpi4py import MPI
+
+    from smddp_tf.process_sets import ProcessSet
 
 __all__ = [
     "ccl_built",
@@ -41,9 +44,16 @@ __all__ = [
 
 # The user's communicator: MPI keeps only a handle, so it must not be collected while the session runs.
 _communicator: Any = None
+# Whether `init(process_sets="dynamic")` was called in this process: as in Horovod it holds for later calls too.
+_dynamic = False
+# What `init` was given, for `restart`.
+_began_with: tuple[Any, Any] = (None, None)
 
 
-def init(comm: MPI.Comm | Sequence[int] | None = None) -> None:
+def init(
+    comm: MPI.Comm | Sequence[int] | Sequence[MPI.Comm] | None = None,
+    process_sets: Sequence[ProcessSet] | str | None = None,
+) -> None:
     """Joins the other ranks. Call it once, before anything else of this library.
 
     Waits until all ranks have come here. A later call does nothing. TensorFlow is not touched, so threads, memory
@@ -56,19 +66,33 @@ def init(comm: MPI.Comm | Sequence[int] | None = None) -> None:
 
     Args:
         comm: who takes part. `None`: every process that `mpirun` started (or this one alone, without a launcher). A
-            list of ranks of that world: those. An mpi4py communicator: its members. Defaults to `None`.
+            list of ranks of that world: those. An mpi4py communicator: its members. A list of communicators: the
+            first is that, every other one becomes a process set. Defaults to `None`.
+        process_sets: list of `hvd.ProcessSet` to begin with, the same on all ranks; or `"dynamic"`, which allows
+            `hvd.add_process_set` and `hvd.remove_process_set` (as does `HOROVOD_DYNAMIC_PROCESS_SETS=1`).
 
     Raises:
-        ValueError: `comm` is neither of these, or names a rank that does not exist.
+        ValueError: `comm` or `process_sets` is neither of these, or names a rank that does not exist.
         EngineError: the ranks did not come together, for example within `SMDDP_START_TIMEOUT`.
     """
-    global _communicator
+    global _communicator, _began_with
+    began_with = (comm, process_sets)
+    comm, from_comms = _world_and_sets(comm)
     ranks, address = _participants(comm)
+    first_sets = from_comms + _first_sets(process_sets)
+    if is_initialized():
+        return
     compat.install_by_default()
-    _loader.core().init(ranks, address)
+    _loader.core().init(ranks, address, _dynamic)
     _communicator = comm if address else None
+    _began_with = began_with
     atexit.unregister(shutdown)
     atexit.register(shutdown)
+    try:
+        sets.use_at_start(first_sets)
+    except Exception:
+        shutdown()
+        raise
 
 
 def shutdown() -> None:
@@ -78,7 +102,14 @@ def shutdown() -> None:
     """
     global _communicator
     _loader.core().shutdown()
+    sets.forget_all()
     _communicator = None
+
+
+def restart() -> None:
+    """`shutdown`, and `init` with what it was given the last time: the same ranks in a new session."""
+    shutdown()
+    init(*_began_with)
 
 
 def is_initialized() -> bool:
@@ -174,6 +205,29 @@ def ccl_built() -> bool:
 def rocm_built() -> bool:
     """False: this library has no ROCm."""
     return False
+
+
+def _world_and_sets(comm: Any) -> tuple[Any, list[ProcessSet]]:
+    """Takes a list of communicators apart: the first is the world, the others are sets."""
+    mpi = sys.modules.get("mpi4py.MPI")
+    if mpi is None or not isinstance(comm, Sequence) or not comm or not isinstance(comm[0], mpi.Comm):
+        return comm, []
+    return comm[0], [sets.ProcessSet(other) for other in comm[1:]]
+
+
+def _first_sets(process_sets: Any) -> list[ProcessSet]:
+    global _dynamic
+    if isinstance(process_sets, str) and process_sets.lower() == "dynamic":
+        _dynamic = True
+        return []
+    if process_sets is None:
+        return []
+    if isinstance(process_sets, Sequence) and all(isinstance(one, sets.ProcessSet) for one in process_sets):
+        return list(process_sets)
+    raise ValueError(
+        '`process_sets` must be a list of `hvd.ProcessSet`, or "dynamic". '
+        f"Received: process_sets={process_sets!r} (of type {type(process_sets).__name__})."
+    )
 
 
 def _participants(comm: Any) -> tuple[list[int], int]:

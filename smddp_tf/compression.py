@@ -10,7 +10,7 @@ from typing import Any
 
 import tensorflow as tf
 
-__all__ = ["BF16Compressor", "Compression", "Compressor", "FP16Compressor", "NoneCompressor", "split"]
+__all__ = ["BF16Compressor", "Compression", "Compressor", "FP16Compressor", "NoneCompressor", "narrow", "split"]
 
 
 class Compressor:
@@ -47,7 +47,7 @@ class FP16Compressor(Compressor):
 
     @staticmethod
     def compress(tensor: tf.Tensor) -> tuple[tf.Tensor, Any]:
-        return _narrow(tensor, tf.float16)
+        return narrow(tensor, tf.float16)
 
     @staticmethod
     def decompress(tensor: tf.Tensor, ctx: Any) -> tf.Tensor:
@@ -59,7 +59,7 @@ class BF16Compressor(Compressor):
 
     @staticmethod
     def compress(tensor: tf.Tensor) -> tuple[tf.Tensor, Any]:
-        return _narrow(tensor, tf.bfloat16)
+        return narrow(tensor, tf.bfloat16)
 
     @staticmethod
     def decompress(tensor: tf.Tensor, ctx: Any) -> tf.Tensor:
@@ -82,7 +82,8 @@ def split(compression: Any) -> tuple[Any, str]:
     return compression, ""
 
 
-def _narrow(tensor: tf.Tensor, dtype: tf.DType) -> tuple[tf.Tensor, tf.DType | None]:
+def narrow(tensor: tf.Tensor, dtype: tf.DType) -> tuple[tf.Tensor, tf.DType | None]:
+    """Casts a wider floating tensor; returns it and the dtype to widen it to again, or None for one left as it is."""
     if not tensor.dtype.is_floating or tensor.dtype.size <= dtype.size:
         return tensor, None
     return tf.cast(tensor, dtype), tensor.dtype

@@ -3,41 +3,137 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 import tensorflow as tf
 
-from smddp_tf import _graph, _native, basics
-from smddp_tf.objects import allgather_object, broadcast_object
+from smddp_tf import _graph, _native, _strings, basics
+from smddp_tf.objects import allgather_object, broadcast_object, broadcast_object_fn
+from smddp_tf.process_sets import ProcessSet, global_process_set, scoped
 
-__all__ = ["allgather_object", "broadcast_object", "broadcast_variables"]
+__all__ = [
+    "allgather_object",
+    "broadcast_",
+    "broadcast_global_variables",
+    "broadcast_object",
+    "broadcast_object_fn",
+    "broadcast_variables",
+]
+
+_CANNOT_TRAVEL = (tf.resource, tf.variant)
 
 
 @_graph.as_it_is
-def broadcast_variables(variables: Iterable[Any], root_rank: int) -> None:
+@scoped
+def broadcast_variables(
+    variables: Iterable[Any],
+    root_rank: int,
+    process_set: ProcessSet = global_process_set,
+    inplace: bool = False,
+) -> tf.Operation | None:
     """Gives every rank the values that the variables have on rank `root_rank`.
 
     Call it once at the start, so that all ranks train the same model: in eager mode, or inside the first `tf.function`
-    step, after the first update has created the optimizer's variables. All variables travel in one operation.
+    step, after the first update has created the optimizer's variables. All variables of numbers travel in one
+    operation. Variables of strings travel too, one by one; for other dtypes (tables) there is a warning, and they are
+    left as they are.
 
     Example:
     >>> hvd.broadcast_variables(model.variables, root_rank=0)
     >>> hvd.broadcast_variables(optimizer.variables, root_rank=0)
 
     Args:
-        variables: `tf.Variable`s or Keras variables, in the same order on all ranks. Those that hold no numbers
-            (strings, tables) are left as they are, with a warning.
-        root_rank: the rank whose values everybody gets.
+        variables: `tf.Variable`s or Keras variables, in the same order on all ranks.
+        root_rank: the rank whose values everybody gets, among all ranks.
+        process_set: the ranks that take part. Defaults to all.
+        inplace: for Horovod's scripts; the values are the same either way. Defaults to `False`.
+
+    Returns:
+        In a graph of TensorFlow 1 the op that assigns, to be run in a session; in eager mode and `tf.function` None.
     """
+    del inplace
+    done = _assigned(_checked(variables), root_rank, None, process_set)
+    return tf.group(*done) if _graph.is_for_session() else None
+
+
+@_graph.as_it_is
+@scoped
+def broadcast_(
+    variables: Sequence[Any],
+    root_rank: int,
+    name: str | None = None,
+    process_set: ProcessSet = global_process_set,
+) -> list[tf.Tensor]:
+    """`broadcast_variables` that returns the new values.
+
+    Args:
+        variables: list of `tf.Variable`s or Keras variables, the same on all ranks.
+        root_rank: the rank whose values everybody gets, among all ranks.
+        name: the name by which the ranks match this operation. Defaults to one made from the place in the graph.
+        process_set: the ranks that take part. Defaults to all.
+
+    Returns:
+        The value of each variable after the broadcast, in the order given.
+
+    Raises:
+        ValueError: reference variables of TensorFlow 1 and resource variables are mixed.
+    """
+    variables = _checked(variables)
+    kinds = {_is_reference(variable) for variable in variables}
+    if len(kinds) > 1:
+        references = ", ".join(variable.name for variable in variables if _is_reference(variable))
+        raise ValueError(
+            "`broadcast_` takes resource variables or reference variables (of TensorFlow 1), not both at once. "
+            f"Received: {len(variables)} variables, of which these are references: {references}."
+        )
+    with tf.control_dependencies(_assigned(variables, root_rank, name, process_set)):
+        return [tf.identity(tf.convert_to_tensor(variable)) for variable in variables]
+
+
+def broadcast_global_variables(root_rank: int) -> tf.Operation | None:
+    """The op that gives every rank the values of all global variables on rank `root_rank`. For TensorFlow 1 graphs.
+
+    Example:
+    >>> op = hvd.broadcast_global_variables(0)
+    >>> with tf.compat.v1.Session() as session:
+    ...     session.run(tf.compat.v1.global_variables_initializer())
+    ...     session.run(op)
+
+    Args:
+        root_rank: the rank whose values everybody gets.
+
+    Raises:
+        RuntimeError: in eager mode, where TensorFlow keeps no list of variables.
+    """
+    if tf.executing_eagerly():
+        raise RuntimeError(
+            "hvd.broadcast_global_variables() does not support eager execution: there is no list of global variables. "
+            "Use hvd.broadcast_variables(model.variables, root_rank=...), and the same for the optimizer's variables."
+        )
+    return broadcast_variables(tf.compat.v1.global_variables(), root_rank)
+
+
+def _assigned(variables: list[Any], root_rank: int, name: str | None, process_set: ProcessSet) -> list[Any]:
+    """Sends and assigns; returns what has happened then, for control dependencies."""
     basics.size()
-    variables = _with_numbers(_checked(variables))
-    if not variables:
-        return
-    name = _graph.tensor_name("broadcast_variables", None)
-    received = _native.broadcast_list([tf.convert_to_tensor(v) for v in variables], root_rank, name)
-    for variable, value in zip(variables, received):
-        variable.assign(value)
+    variables = _that_can_travel(variables)
+    texts = [variable for variable in variables if tf.as_dtype(variable.dtype) == tf.string]
+    numbers = [variable for variable in variables if tf.as_dtype(variable.dtype) != tf.string]
+    done = []
+    if numbers:
+        values = [tf.convert_to_tensor(variable) for variable in numbers]
+        unique = _graph.tensor_name("broadcast_variables", name)
+        received = _native.broadcast_list(values, root_rank, unique)
+        done += [variable.assign(value) for variable, value in zip(numbers, received)]
+    for place, variable in enumerate(texts):
+        unique = _graph.tensor_name("broadcast_variables", f"{name or 'broadcast_variables'}.text.{place}")
+        done.append(variable.assign(_strings.broadcast(tf.convert_to_tensor(variable), root_rank, unique, process_set)))
+    return [each for each in done if each is not None]
+
+
+def _is_reference(variable: Any) -> bool:
+    return isinstance(variable, tf.compat.v1.Variable) and bool(getattr(variable.dtype, "_is_ref_dtype", False))
 
 
 def _checked(variables: Any) -> list[Any]:
@@ -53,14 +149,13 @@ def _checked(variables: Any) -> list[Any]:
     return variables
 
 
-def _with_numbers(variables: Iterable[Any]) -> list[Any]:
-    variables = list(variables)
-    skipped = [v for v in variables if tf.as_dtype(v.dtype) in (tf.string, tf.resource, tf.variant)]
+def _that_can_travel(variables: list[Any]) -> list[Any]:
+    skipped = [v for v in variables if tf.as_dtype(v.dtype) in _CANNOT_TRAVEL]
     if skipped:
         names = ", ".join(f"{getattr(v, 'path', v.name)} ({tf.as_dtype(v.dtype).name})" for v in skipped)
         warnings.warn(
             f"broadcast_variables left {len(skipped)} variables as they are, because their dtype cannot travel: "
             f"{names}. Give them the same value on every rank yourself, for example with hvd.broadcast_object.",
-            stacklevel=3,
+            stacklevel=4,
         )
     return [v for v in variables if not any(v is other for other in skipped)]

@@ -7,53 +7,97 @@ its object must not leave the others waiting.
 from __future__ import annotations
 
 import pickle
+from collections.abc import Callable
 from typing import Any
 
 import cloudpickle
 import numpy as np
 
 from smddp_tf import _loader, basics
+from smddp_tf.process_sets import ProcessSet, current, global_process_set, scoped
 
-__all__ = ["allgather_object", "broadcast_object"]
+__all__ = ["allgather_object", "broadcast_object", "broadcast_object_fn"]
 
 _OBJECT, _ERROR = 0, 1
 
 
-def broadcast_object(obj: Any, root_rank: int = 0, *, name: str | None = None) -> Any:
+@scoped
+def broadcast_object(
+    obj: Any,
+    root_rank: int = 0,
+    session: Any = None,
+    name: str | None = None,
+    process_set: ProcessSet = global_process_set,
+) -> Any:
     """Returns the object that rank `root_rank` passed, on every rank.
 
     The others get a copy; the root gets its own object back. All ranks must run the same versions of the classes in it.
 
     Args:
         obj: anything `cloudpickle` can pickle. Its value matters on the root only.
-        root_rank: the rank whose object everybody gets. Defaults to 0.
+        root_rank: the rank whose object everybody gets, among all ranks. Defaults to 0.
+        session: a TensorFlow 1 session, as Horovod's scripts pass it; not needed.
         name: the name by which the ranks match this operation. Defaults to "broadcast_object".
+        process_set: the ranks that take part. Defaults to all.
 
     Raises:
         RuntimeError: the root could not pickle its object. Raised on every rank.
     """
+    del session
     name = name or "broadcast_object"
     is_root = basics.rank() == root_rank
     payload = _packed(obj) if is_root else np.empty(0, np.uint8)
     length = np.array([payload.size], np.int64)
-    _loader.core().broadcast([length], "int64", root_rank, f"{name}.length")
+    _loader.core().broadcast([length], "int64", root_rank, f"{name}.length", current())
     if not is_root:
         payload = np.empty(length[0], np.uint8)
-    _loader.core().broadcast([payload], "uint8", root_rank, f"{name}.data")
+    _loader.core().broadcast([payload], "uint8", root_rank, f"{name}.data", current())
     return obj if is_root and payload[0] == _OBJECT else _unpacked(payload, root_rank)
 
 
-def allgather_object(obj: Any, *, name: str | None = None) -> list[Any]:
+def broadcast_object_fn(
+    root_rank: int = 0,
+    session: Any = None,
+    name: str | None = None,
+    process_set: ProcessSet = global_process_set,
+) -> Callable[[Any], Any]:
+    """Returns the function of one argument `broadcast_object(obj, root_rank, session, name, process_set)`.
+
+    Horovod builds a graph for it once; here it is only shorter to write. It may be called as often as one likes.
+
+    Example:
+    >>> broadcast = hvd.broadcast_object_fn(root_rank=0, name="settings")
+    >>> settings = broadcast(settings)
+
+    Args:
+        root_rank: see `broadcast_object`, like the arguments that follow.
+        session: not needed.
+        name: the name by which the ranks match the calls. Defaults to "broadcast_object".
+        process_set: the ranks that take part. Defaults to all.
+    """
+    return lambda obj: broadcast_object(obj, root_rank, session, name, process_set)
+
+
+@scoped
+def allgather_object(
+    obj: Any,
+    session: Any = None,
+    name: str | None = None,
+    process_set: ProcessSet = global_process_set,
+) -> list[Any]:
     """Returns the objects of all ranks, in rank order.
 
     Args:
         obj: anything `cloudpickle` can pickle.
+        session: a TensorFlow 1 session, as Horovod's scripts pass it; not needed.
         name: the name by which the ranks match this operation. Defaults to "allgather_object".
+        process_set: the ranks that take part. Defaults to all.
 
     Raises:
         RuntimeError: a rank could not pickle its object. Raised on every rank.
     """
-    gathered, lengths = _loader.core().allgather(_packed(obj), "uint8", name or "allgather_object")
+    del session
+    gathered, lengths = _loader.core().allgather(_packed(obj), "uint8", name or "allgather_object", current())
     payloads = np.split(gathered, np.cumsum(lengths)[:-1])
     return [_unpacked(payload, rank) for rank, payload in enumerate(payloads)]
 

@@ -11,24 +11,30 @@ from typing import Any
 
 import tensorflow as tf
 
-from smddp_tf import _graph, _native, _xla, basics
-from smddp_tf.reduce_op import Average, Reduction, Sum
+from smddp_tf import _graph, _native, _xla, basics, process_sets
+from smddp_tf.reduce_op import Adasum, Average, Reduction, Sum
 
 __all__: list[str] = []
 
 
 @tf.RegisterGradient("SmddpAllreduce")
+@process_sets.scoped_as_op
 def _allreduce_gradient(op: Any, *grads: Any) -> list[tf.Tensor | None]:
-    """The same reduction of the gradients: a scaled sum is linear and treats all ranks alike."""
-    return _reduce_present(grads, _linear_reduction(op), _name_of_gradient(op))
+    """The same reduction of the gradients: a scaled sum is linear and treats all ranks alike.
+
+    For Adasum, which is not linear, it is Horovod's choice.
+    """
+    return _reduce_present(grads, _reduction_of_gradient(op), _name_of_gradient(op))
 
 
 @tf.RegisterGradient("SmddpReduceGradient")
+@process_sets.scoped_as_op
 def _reduce_gradient_gradient(op: Any, grad: Any) -> tf.Tensor | None:
-    return _reduce_present([grad], _linear_reduction(op), _name_of_gradient(op))[0]
+    return _reduce_present([grad], _reduction_of_gradient(op), _name_of_gradient(op))[0]
 
 
 @tf.RegisterGradient("SmddpBroadcast")
+@process_sets.scoped_as_op
 def _broadcast_gradient(op: Any, *grads: Any) -> list[tf.Tensor | None]:
     """The mean over the ranks on the root, whose value was used everywhere; zero elsewhere."""
     reduced = _reduce_present(grads, Reduction(Average), _name_of_gradient(op))
@@ -38,24 +44,52 @@ def _broadcast_gradient(op: Any, *grads: Any) -> list[tf.Tensor | None]:
 
 
 @tf.RegisterGradient("SmddpAllgather")
-def _allgather_gradient(op: Any, grad: Any) -> tf.Tensor:
+@process_sets.scoped_as_op
+def _allgather_gradient(op: Any, *grads: Any) -> list[tf.Tensor | None]:
     """The mean over the ranks of the rows that came from here."""
     name = _name_of_gradient(op)
-    reduced = _native.allreduce_list([tf.convert_to_tensor(grad)], Reduction(Average), name)[0]
-    mine = tf.shape(op.inputs[0], out_type=tf.int64)[:1]
-    rows_of_rank = _native.allgather_tensor(mine, f"{name}.rows")
-    begin = tf.reduce_sum(rows_of_rank[: basics.rank()])
-    return tf.ensure_shape(reduced[begin : begin + mine[0]], op.inputs[0].shape)
+    reduced = _reduce_present(grads, Reduction(Average), name)
+    rows = tf.stack([tf.shape(tensor, out_type=tf.int64)[0] for tensor in op.inputs])
+    rows_of_rank = _native.allgather_tensor(rows[tf.newaxis], f"{name}.rows")
+    begin = tf.reduce_sum(rows_of_rank[: process_sets.current_rank()], axis=0)
+    return [
+        None if grad is None else tf.ensure_shape(grad[begin[i] : begin[i] + rows[i]], tensor.shape)
+        for i, (grad, tensor) in enumerate(zip(reduced, op.inputs))
+    ]
+
+
+@tf.RegisterGradient("SmddpAlltoall")
+@process_sets.scoped_as_op
+def _alltoall_gradient(op: Any, grad: Any, _: Any) -> list[tf.Tensor | None]:
+    """Every row of the gradient goes back to where the row came from."""
+    returned, _ = _native.alltoall_tensor(tf.convert_to_tensor(grad), op.outputs[1], _name_of_gradient(op))
+    return [tf.ensure_shape(returned, op.inputs[0].shape), None]
+
+
+@tf.RegisterGradient("SmddpReducescatter")
+@process_sets.scoped_as_op
+def _reducescatter_gradient(op: Any, *grads: Any) -> list[tf.Tensor | None]:
+    """The rows of all ranks' gradients, scaled as the tensor was; of a sum they count once for every rank."""
+    reduction = _native.reduction_of(op)
+    factor = reduction.prescale * reduction.postscale * (process_sets.current_size() if reduction.op == Sum else 1)
+    present = [index for index, grad in enumerate(grads) if grad is not None]
+    gathered: list[tf.Tensor | None] = [None] * len(grads)
+    if present:
+        tensors = [_native.scaled(tf.convert_to_tensor(grads[index]), factor) for index in present]
+        for index, rows in zip(present, _native.allgather_list(tensors, _name_of_gradient(op))):
+            gathered[index] = tf.ensure_shape(rows, op.inputs[index].shape)
+    return gathered
 
 
 @tf.RegisterGradient(_xla.OP_TYPE)
+@process_sets.scoped_as_op
 def _compiled_gradient(op: Any, *grads: Any) -> list[tf.Tensor | None]:
     """As of the op of that kind for plain graphs. What only keeps the order has no gradient."""
     kind, name = op.get_attr("kind").decode(), _name_of_gradient(op)
     tensors = list(op.inputs)[: len(op.outputs) - 1]
     grads = grads[: len(tensors)]
     if kind in ("allreduce", "reduce_gradients"):
-        reduced = _reduce_present(grads, _linear_reduction(op), name, compiled=True)
+        reduced = _reduce_present(grads, _reduction_of_gradient(op), name, compiled=True)
     else:
         reduced = _reduce_present(grads, Reduction(Average), name, compiled=True)
     if kind == "broadcast" and basics.rank() != op.get_attr("root_rank"):
@@ -66,8 +100,8 @@ def _compiled_gradient(op: Any, *grads: Any) -> list[tf.Tensor | None]:
 
 
 def _rows_from_here(gathered: tf.Tensor, mine: tf.Tensor) -> tf.Tensor:
-    rows = tf.shape(mine)[0]
-    return tf.ensure_shape(gathered[basics.rank() * rows : (basics.rank() + 1) * rows], mine.shape)
+    rows, rank = tf.shape(mine)[0], process_sets.current_rank()
+    return tf.ensure_shape(gathered[rank * rows : (rank + 1) * rows], mine.shape)
 
 
 def _reduce_present(
@@ -88,11 +122,12 @@ def _name_of_gradient(op: Any) -> str:
     return _graph.unique_name(op.get_attr("tensor_name").decode() + ".gradient")
 
 
-def _linear_reduction(op: Any) -> Reduction:
+def _reduction_of_gradient(op: Any) -> Reduction:
     reduction = _native.reduction_of(op)
-    if reduction.op not in (Average, Sum):
+    if reduction.op not in (Adasum, Average, Sum):
         raise LookupError(
-            f"hvd.{reduction.op.name} has no gradient; only hvd.Average and hvd.Sum do. Received: a gradient through "
-            f"'{op.get_attr('tensor_name').decode()}'. Reduce outside the tape, or wrap it in `tf.stop_gradient`."
+            f"hvd.{reduction.op.name} has no gradient; only hvd.Average, Sum and Adasum do. Received: a gradient "
+            f"through '{op.get_attr('tensor_name').decode()}'. Reduce outside the tape, or wrap it in "
+            "`tf.stop_gradient`."
         )
     return reduction

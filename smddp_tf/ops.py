@@ -10,9 +10,12 @@ import tensorflow as tf
 from smddp_tf import _graph, _native, basics
 from smddp_tf import op_gradients as op_gradients  # registers the gradients
 from smddp_tf.compression import Compression, split
-from smddp_tf.reduce_op import Average, Max, Min, Product, Reduction, Sum, resolve_average
+from smddp_tf.process_sets import ProcessSet, global_process_set, scoped
+from smddp_tf.reduce_op import Adasum, Average, Max, Min, Product, Reduction, Sum, resolve_average
+from smddp_tf.scatter_ops import alltoall, grouped_reducescatter, reducescatter, with_rows
 
 __all__ = [
+    "Adasum",
     "Average",
     "Max",
     "Min",
@@ -20,14 +23,19 @@ __all__ = [
     "Sum",
     "allgather",
     "allreduce",
+    "alltoall",
     "barrier",
     "broadcast",
+    "grouped_allgather",
     "grouped_allreduce",
+    "grouped_reducescatter",
     "join",
+    "reducescatter",
 ]
 
 
 @_graph.as_it_is
+@scoped
 def allreduce(
     tensor: Any,
     average: bool | None = None,
@@ -38,10 +46,12 @@ def allreduce(
     prescale_factor: float = 1.0,
     postscale_factor: float = 1.0,
     name: str | None = None,
+    process_set: ProcessSet = global_process_set,
+    ignore_name_scope: bool = False,
 ) -> Any:
     """Reduces a tensor over all ranks; every rank gets the result.
 
-    Shape and dtype must be the same on all ranks. Differentiable for Average and Sum.
+    Shape and dtype must be the same on all ranks. Differentiable for Average, Sum and Adasum.
 
     Example:
     >>> hvd.allreduce(tf.constant([1.0, 2.0]) * (hvd.rank() + 1), op=hvd.Sum)  # 2 ranks: [3.0, 6.0]
@@ -54,11 +64,15 @@ def allreduce(
         device_sparse: the same for `tf.IndexedSlices`.
         compression: how a dense tensor travels: `hvd.Compression.none`, `.fp16`, `.bf16` (the engine narrows on the
             way and sums in float32), or a class with static methods `compress` and `decompress`. Defaults to `none`.
-        op: `hvd.Average`, `Sum`, `Min`, `Max` or `Product`. Slices take only Average and Sum. Average of integers
-            rounds toward zero. Defaults to Average.
-        prescale_factor: float. Multiplies the tensor before it is reduced. Defaults to 1.
-        postscale_factor: float. Multiplies the result. Defaults to 1.
+        op: `hvd.Average`, `Sum`, `Min`, `Max`, `Product`, or for floating dtypes `Adasum` (Maleki et al.,
+            arXiv 2006.02924). Slices take only Average and Sum. Average of integers rounds toward zero. Defaults to
+            Average.
+        prescale_factor: float. Multiplies the tensor before it is reduced. Integers are multiplied in float64 and
+            rounded toward zero. Not for slices. Defaults to 1.
+        postscale_factor: float. Multiplies the result, in the same way. Defaults to 1.
         name: the name by which the ranks match this operation. Defaults to one made from the place in the graph.
+        process_set: the ranks that take part. Defaults to all.
+        ignore_name_scope: makes no difference: name scopes are never part of the name. Defaults to `False`.
 
     Returns:
         A tensor like `tensor`, or `tf.IndexedSlices`.
@@ -69,13 +83,14 @@ def allreduce(
     name = _graph.tensor_name("allreduce", name)
     if isinstance(tensor, tf.IndexedSlices):
         with _graph.device_scope(device_sparse):
-            return _native.reduce_slices(tensor, reduction, name)
+            return _native.reduce_slices([tensor], reduction, name)[0]
     with _graph.device_scope(device_dense):
         compressed, ctx = codec.compress(tf.convert_to_tensor(tensor))
         return codec.decompress(_native.allreduce_list([compressed], reduction, name)[0], ctx)
 
 
 @_graph.as_it_is
+@scoped
 def grouped_allreduce(
     tensors: Sequence[Any],
     average: bool | None = None,
@@ -85,7 +100,8 @@ def grouped_allreduce(
     op: int | None = None,
     prescale_factor: float = 1.0,
     postscale_factor: float = 1.0,
-    *,
+    process_set: ProcessSet = global_process_set,
+    ignore_name_scope: bool = False,
     name: str | None = None,
 ) -> list[Any]:
     """Reduces several tensors together: cheaper than one by one, and none of them waits for a match of its own.
@@ -96,9 +112,11 @@ def grouped_allreduce(
         device_dense: device for the op on the dense tensors.
         device_sparse: device for the ops on `tf.IndexedSlices`.
         compression: how the dense tensors travel.
-        op: the reduction.
+        op: the reduction. With Adasum each tensor is reduced by itself.
         prescale_factor: float, multiplies each tensor before it is reduced.
         postscale_factor: float, multiplies each result.
+        process_set: the ranks that take part. Defaults to all.
+        ignore_name_scope: makes no difference.
         name: the name by which the ranks match the list.
 
     Returns:
@@ -109,21 +127,32 @@ def grouped_allreduce(
     basics.size()
     name = _graph.tensor_name("grouped_allreduce", name)
     results = list(tensors)
-    dense = [index for index, tensor in enumerate(results) if not isinstance(tensor, tf.IndexedSlices)]
+    sparse = [index for index, tensor in enumerate(results) if isinstance(tensor, tf.IndexedSlices)]
+    dense = [index for index in range(len(results)) if index not in sparse]
+    if sparse:
+        _native.check_slices(reduction)
     if dense:
         with _graph.device_scope(device_dense):
             pairs = [codec.compress(tf.convert_to_tensor(results[index])) for index in dense]
             reduced = _native.allreduce_list([compressed for compressed, _ in pairs], reduction, name)
             for index, tensor, (_, ctx) in zip(dense, reduced, pairs):
                 results[index] = codec.decompress(tensor, ctx)
-    with _graph.device_scope(device_sparse):
-        for index in sorted(set(range(len(results))) - set(dense)):
-            results[index] = _native.reduce_slices(results[index], reduction, f"{name}.{index}")
+    if sparse:
+        with _graph.device_scope(device_sparse):
+            slices = _native.reduce_slices([results[index] for index in sparse], reduction, f"{name}.slices")
+            for index, one in zip(sparse, slices):
+                results[index] = one
     return results
 
 
 @_graph.as_it_is
-def allgather(tensor: Any, name: str | None = None) -> tf.Tensor:
+@scoped
+def allgather(
+    tensor: Any,
+    name: str | None = None,
+    ignore_name_scope: bool = False,
+    process_set: ProcessSet = global_process_set,
+) -> tf.Tensor:
     """Concatenates the tensors of all ranks along the first dimension, in rank order.
 
     Differentiable: the gradient is averaged over the ranks, and each rank keeps the rows that came from it.
@@ -132,22 +161,50 @@ def allgather(tensor: Any, name: str | None = None) -> tf.Tensor:
         tensor: tensor with at least one dimension. The first may differ between ranks (and may be 0), the others and
             the dtype must be the same.
         name: the name by which the ranks match this operation. Defaults to one made from the place in the graph.
+        ignore_name_scope: makes no difference: name scopes are never part of the name. Defaults to `False`.
+        process_set: the ranks that take part. Defaults to all.
 
     Returns:
         A tensor whose first dimension is the sum over all ranks.
     """
     basics.size()
-    tensor = tf.convert_to_tensor(tensor)
-    if tensor.shape.rank == 0:
-        raise ValueError(
-            "`allgather` joins tensors along their first dimension, so it needs at least one. "
-            f"Received a scalar: {tensor!r}. Use `tf.reshape(tensor, [1])` first."
-        )
-    return _native.allgather_tensor(tensor, _graph.tensor_name("allgather", name))
+    return _native.allgather_tensor(with_rows(tensor, "allgather"), _graph.tensor_name("allgather", name))
 
 
 @_graph.as_it_is
-def broadcast(tensor: Any, root_rank: int, name: str | None = None) -> tf.Tensor:
+@scoped
+def grouped_allgather(
+    tensors: Sequence[Any],
+    name: str | None = None,
+    ignore_name_scope: bool = False,
+    process_set: ProcessSet = global_process_set,
+) -> list[tf.Tensor]:
+    """Gathers several tensors together: as `allgather` of each, but the ranks agree once.
+
+    Args:
+        tensors: list of tensors. As many on all ranks, with the same dtypes.
+        name: the name by which the ranks match the list.
+        ignore_name_scope: makes no difference.
+        process_set: the ranks that take part. Defaults to all.
+
+    Returns:
+        The list of gathered tensors, in the order given.
+    """
+    basics.size()
+    name = _graph.tensor_name("grouped_allgather", name)
+    tensors = [with_rows(tensor, "grouped_allgather") for tensor in tensors]
+    return list(_native.allgather_list(tensors, name)) if tensors else []
+
+
+@_graph.as_it_is
+@scoped
+def broadcast(
+    tensor: Any,
+    root_rank: int,
+    name: str | None = None,
+    ignore_name_scope: bool = False,
+    process_set: ProcessSet = global_process_set,
+) -> tf.Tensor:
     """Returns the tensor that rank `root_rank` passed, on every rank.
 
     Shape and dtype must be the same on all ranks. Differentiable: on the root the gradient is the mean of all ranks'
@@ -157,6 +214,8 @@ def broadcast(tensor: Any, root_rank: int, name: str | None = None) -> tf.Tensor
         tensor: a tensor; its value matters on the root only.
         root_rank: the rank whose value everybody gets. The same on all ranks.
         name: the name by which the ranks match this operation. Defaults to one made from the place in the graph.
+        ignore_name_scope: makes no difference: name scopes are never part of the name. Defaults to `False`.
+        process_set: the ranks that take part. Defaults to all.
 
     Returns:
         A tensor like `tensor`.
@@ -166,7 +225,8 @@ def broadcast(tensor: Any, root_rank: int, name: str | None = None) -> tf.Tensor
 
 
 @_graph.as_it_is
-def barrier(*, name: str | None = None) -> tf.Operation | None:
+@scoped
+def barrier(*, name: str | None = None, process_set: ProcessSet = global_process_set) -> tf.Operation | None:
     """Waits until every rank has come here.
 
     In a graph it returns the op. What must come after it needs `tf.control_dependencies([op])`; what must come before
@@ -174,13 +234,15 @@ def barrier(*, name: str | None = None) -> tf.Operation | None:
 
     Args:
         name: the name by which the ranks match this operation. Defaults to one made from the place in the graph.
+        process_set: the ranks that take part. Defaults to all.
     """
     basics.size()
     return _native.barrier(_graph.tensor_name("barrier", name))
 
 
 @_graph.as_it_is
-def join() -> tf.Tensor:
+@scoped
+def join(*, process_set: ProcessSet = global_process_set) -> tf.Tensor:
     """Tells the other ranks that this one has no more data, and waits until all ranks have said so.
 
     Until then this rank takes part in every `allreduce` and every reduced gradient of the others with zeros, so that
@@ -197,6 +259,9 @@ def join() -> tf.Tensor:
     ...     train_step(batch)
     >>> last = hvd.join()
     >>> hvd.broadcast_variables(model.variables, root_rank=int(last))
+
+    Args:
+        process_set: the ranks that wait for one another. Defaults to all.
 
     Returns:
         int32 scalar, the rank that came last: it has seen all updates. The same on all ranks.

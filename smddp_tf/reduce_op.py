@@ -6,7 +6,18 @@ import enum
 import warnings
 from typing import NamedTuple
 
-__all__ = ["Average", "Max", "Min", "Product", "ReduceOp", "Reduction", "Sum", "as_reduce_op", "resolve_average"]
+__all__ = [
+    "Adasum",
+    "Average",
+    "Max",
+    "Min",
+    "Product",
+    "ReduceOp",
+    "Reduction",
+    "Sum",
+    "as_reduce_op",
+    "resolve_average",
+]
 
 
 class ReduceOp(enum.IntEnum):
@@ -14,6 +25,7 @@ class ReduceOp(enum.IntEnum):
 
     Average = 0
     Sum = 1
+    Adasum = 2
     Min = 3
     Max = 4
     Product = 5
@@ -21,6 +33,7 @@ class ReduceOp(enum.IntEnum):
 
 Average = ReduceOp.Average
 Sum = ReduceOp.Sum
+Adasum = ReduceOp.Adasum
 Min = ReduceOp.Min
 Max = ReduceOp.Max
 Product = ReduceOp.Product

@@ -7,9 +7,10 @@ from typing import Any
 
 import tensorflow as tf
 
-from smddp_tf import _graph, _loader, _native, _xla, basics, sparse
+from smddp_tf import _graph, _loader, _native, _xla, process_sets, sparse
 from smddp_tf.compression import Compression, split
-from smddp_tf.reduce_op import Average, Reduction, Sum, as_reduce_op
+from smddp_tf.process_sets import ProcessSet, global_process_set
+from smddp_tf.reduce_op import Adasum, Average, ReduceOp, Reduction, Sum, as_reduce_op
 
 __all__ = ["GradientReducer"]
 
@@ -27,7 +28,9 @@ class GradientReducer:
 
     Args:
         key: the name of the plan, the same on all ranks; unique among the reducers that run at the same time.
-        op: `Average` or `Sum`. Defaults to `Average`.
+        op: one of `ops`. Defaults to `Average`.
+        ops: what `op` may be. Adasum has no plans: each gradient is then matched by its name. Defaults to Average and
+            Sum.
         compression: see `hvd.allreduce`. Rows that are gathered are narrowed too, but pass by a compressor of
             your own. Defaults to `Compression.none`.
         sparse_as_dense: bool, turns `tf.IndexedSlices` into dense tensors first. Defaults to `False`.
@@ -37,6 +40,7 @@ class GradientReducer:
             size / factor after it. For Average only. Defaults to 1.
         device_dense: device for the ops on dense gradients. Defaults to TensorFlow's choice.
         device_sparse: the same for `tf.IndexedSlices`.
+        process_set: the ranks that reduce; on the others gradients pass through. Defaults to all.
     """
 
     def __init__(
@@ -44,6 +48,7 @@ class GradientReducer:
         key: str,
         *,
         op: int = Average,
+        ops: tuple[ReduceOp, ...] = (Average, Sum),
         compression: Any = Compression.none,
         sparse_as_dense: bool = False,
         prescale_factor: float = 1.0,
@@ -51,8 +56,9 @@ class GradientReducer:
         gradient_predivide_factor: float = 1.0,
         device_dense: str = "",
         device_sparse: str = "",
+        process_set: ProcessSet = global_process_set,
     ) -> None:
-        op = as_reduce_op(op, (Average, Sum))
+        op = as_reduce_op(op, ops)
         _check_predivide(gradient_predivide_factor, op)
         self._key = key
         self._codec, wire_dtype = split(compression)
@@ -63,6 +69,7 @@ class GradientReducer:
         self._sparse_as_dense = sparse_as_dense
         self._device_dense = device_dense
         self._device_sparse = device_sparse
+        self._process_set = process_set
 
     @_graph.as_it_is
     def __call__(self, grads: Sequence[Any], variables: Sequence[Any]) -> list[Any]:
@@ -72,10 +79,21 @@ class GradientReducer:
             grads: list of `tf.Tensor`, `tf.IndexedSlices` or None.
             variables: what they are the gradients of; tells shapes that the gradients themselves do not know.
         """
+        number = process_sets.id_of(self._process_set)
+        if not self._process_set.included():
+            return list(grads)
+        with process_sets.scope(number):
+            return self._reduced(grads, variables)
+
+    def _reduced(self, grads: Sequence[Any], variables: Sequence[Any]) -> list[Any]:
+        if self._reduction.op == Adasum and not self._sparse_as_dense:
+            for grad in grads:
+                if isinstance(grad, tf.IndexedSlices):
+                    _native.check_slices(self._reduction)
         results = self._inputs(grads, variables)
-        slices_of = {index: grad for index, grad in enumerate(grads) if isinstance(grad, tf.IndexedSlices)}
-        if basics.size() == 1:
+        if process_sets.current_size() == 1:
             return [self._alone(grad) for grad in results]
+        slices_of = {index: grad for index, grad in enumerate(grads) if isinstance(grad, tf.IndexedSlices)}
         use = _graph.unique_name(self._key, "#")
         dense = {i: g for i, g in enumerate(results) if g is not None and not isinstance(g, tf.IndexedSlices)}
         notes = _notes_on_the_rest(results, variables)
@@ -100,7 +118,7 @@ class GradientReducer:
         if grad is None:
             return None
         if isinstance(grad, tf.IndexedSlices):
-            small = basics.size() > 1 and sparse.is_small(grad, shape)
+            small = process_sets.current_size() > 1 and sparse.is_small(grad, shape)
             return sparse.densified(grad, shape) if self._sparse_as_dense or _xla.compiling() or small else grad
         grad = tf.convert_to_tensor(grad)
         if shape.is_fully_defined() and not grad.shape.is_fully_defined():
@@ -141,8 +159,9 @@ class GradientReducer:
         return {index: self._codec.decompress(tensor, packed[index][1]) for index, tensor in reduced.items()}
 
     def _reduce_in_graph(self, tensors: dict[int, tf.Tensor], use: str, notes: list[str]) -> dict[int, tf.Tensor]:
-        """Those whose shape is known form the plan; the others are matched by name."""
-        planned = {index: tensor for index, tensor in tensors.items() if _native.is_plannable(tensor)}
+        """Those whose shape is known form the plan; the others are matched by name, like all where parts may be run."""
+        may_plan = self._reduction.op != Adasum and not _graph.is_for_session()
+        planned = {index: tensor for index, tensor in tensors.items() if may_plan and _native.is_plannable(tensor)}
         reduced = self._reduce_planned(planned, use, notes) if planned else {}
         for index, tensor in tensors.items():
             if index not in planned:
@@ -170,6 +189,7 @@ class GradientReducer:
             self._reduction.postscale,
             self._reduction.wire_dtype,
             notes,
+            process_sets.current(),
         )
 
 

@@ -12,7 +12,8 @@ from __future__ import annotations
 
 import tensorflow as tf
 
-from smddp_tf import _native, basics
+from smddp_tf import _native, process_sets
+from smddp_tf.compression import narrow
 from smddp_tf.reduce_op import Average, Reduction, Sum
 
 __all__ = ["all_rows", "densified", "is_small", "reduce_rows", "with_unique_indices"]
@@ -22,8 +23,6 @@ SMALL_TABLE_BYTES = 64 << 10
 # Gathering is chosen while the rows of all ranks are at most this part of the table. A gathered byte costs more than
 # a reduced one: it is sorted out and added up in TensorFlow, by one thread. Measured with `benchmarks.sparse`.
 GATHER_AT_MOST = 0.75
-
-_WIRE = {"float16": tf.float16, "bfloat16": tf.bfloat16}
 
 
 def is_small(slices: tf.IndexedSlices, shape: tf.TensorShape) -> bool:
@@ -98,9 +97,8 @@ def _reduced(
 def _gathered(slices: tf.IndexedSlices, reduction: Reduction, name: str) -> tf.IndexedSlices:
     """The rows of all ranks, added up in the order of ranks. Narrowed rows are widened before they are added up."""
     values, dtype = _native.scaled(slices.values, reduction.prescale), slices.values.dtype
-    wire = _WIRE.get(reduction.wire_dtype, dtype)
-    if dtype.is_floating and wire.size < dtype.size:
-        values = tf.cast(values, wire)
+    if reduction.wire_dtype:
+        values, _ = narrow(values, tf.as_dtype(reduction.wire_dtype))
     everything = tf.IndexedSlices(
         tf.cast(_native.allgather_tensor(values, f"{name}.values"), dtype),
         _native.allgather_tensor(slices.indices, f"{name}.indices"),
@@ -109,7 +107,7 @@ def _gathered(slices: tf.IndexedSlices, reduction: Reduction, name: str) -> tf.I
     total = with_unique_indices(everything)
     values = total.values
     if reduction.op == Average:
-        size = tf.cast(basics.size(), dtype)
+        size = tf.cast(process_sets.current_size(), dtype)
         values = values / size if dtype.is_floating else values // size
     return tf.IndexedSlices(_native.scaled(values, reduction.postscale), total.indices, total.dense_shape)
 

@@ -8,10 +8,13 @@ import tensorflow as tf
 
 from smddp_tf import _graph
 from smddp_tf.compression import Compression
-from smddp_tf.reduce_op import Average
+from smddp_tf.groups import check_groups
+from smddp_tf.local_sources import LocalSources, layers_in
+from smddp_tf.process_sets import ProcessSet, global_process_set
+from smddp_tf.reduce_op import Adasum, Average, Sum
 from smddp_tf.reduction import GradientReducer
 
-__all__ = ["DistributedGradientTape"]
+__all__ = ["DistributedGradientTape", "PartialDistributedGradientTape"]
 
 
 class DistributedGradientTape(tf.GradientTape):
@@ -36,13 +39,23 @@ class DistributedGradientTape(tf.GradientTape):
         compression: how gradients travel: `hvd.Compression.none`, `.fp16`, `.bf16` or a compressor of your own.
             Defaults to `none`.
         sparse_as_dense: bool, turns `tf.IndexedSlices` (of embeddings) into dense gradients first. Defaults to `False`.
-        op: `hvd.Average` or `hvd.Sum`. Defaults to `hvd.Average`.
+        op: `hvd.Average`, `hvd.Sum` or `hvd.Adasum`. Defaults to `hvd.Average`.
         gradient_predivide_factor: float; with Average, gradients are divided by it before they are summed and
             multiplied by it afterwards, which keeps narrow dtypes in range. Defaults to 1.
+        num_groups: deprecated, the same as an integer for `groups`.
+        groups: Horovod's hint which gradients to reduce together: a positive integer or a list of lists of variables.
+            Checked, but without effect: buckets are the same in every run anyway. Defaults to None.
+        process_set: the ranks to reduce over; the others get their own gradients. Defaults to all.
+        scale_local_gradients: bool, divides the gradients of local sources by the number of ranks, as a mean divides
+            the others. Defaults to `True`.
+
+    Raises:
+        TypeError: `gradtape` is no tape.
+        ValueError: it reduces already, or another argument is none of the above.
     """
 
     # The instance dictionary is the wrapped tape's, so what is ours alone needs slots.
-    __slots__ = ("_reducer", "_wrapped")
+    __slots__ = ("_local_sources", "_reducer", "_wrapped")
 
     def __init__(
         self,
@@ -53,20 +66,36 @@ class DistributedGradientTape(tf.GradientTape):
         sparse_as_dense: bool = False,
         op: int = Average,
         gradient_predivide_factor: float = 1.0,
+        num_groups: int = 0,
+        groups: Any = None,
+        process_set: ProcessSet = global_process_set,
+        scale_local_gradients: bool = True,
     ) -> None:
         _check_tape(gradtape)
+        check_groups(groups, num_groups)
         # Not super().__init__(): recording, watched variables and the tape itself are the wrapped tape's.
         self.__dict__ = gradtape.__dict__  # type: ignore[misc]
         self._wrapped = gradtape
+        self._local_sources = LocalSources(scale_local_gradients, process_set)
         self._reducer = GradientReducer(
             "tape",
             op=op,
+            ops=(Average, Sum, Adasum),
             compression=compression,
             sparse_as_dense=sparse_as_dense,
             gradient_predivide_factor=gradient_predivide_factor,
             device_dense=device_dense,
             device_sparse=device_sparse,
+            process_set=process_set,
         )
+
+    def register_local_source(self, source: Any) -> None:
+        """Keeps the gradient of a variable on this rank. Call it before `gradient`.
+
+        Args:
+            source: a variable, or a tensor that the tape watches.
+        """
+        self._local_sources.add(source)
 
     @_graph.as_it_is
     def gradient(
@@ -74,12 +103,110 @@ class DistributedGradientTape(tf.GradientTape):
         target: Any,
         sources: Any,
         output_gradients: Any = None,
-        unconnected_gradients: tf.UnconnectedGradients = tf.UnconnectedGradients.NONE,
+        unconnected_gradients: tf.UnconnectedGradients | bool = tf.UnconnectedGradients.NONE,
+        use_generic_names: bool = False,
     ) -> Any:
-        """Like `tf.GradientTape.gradient`, then reduced over all ranks. A None stays a None."""
+        """Like `tf.GradientTape.gradient`, then reduced over all ranks. A None stays a None.
+
+        Args:
+            target: see `tf.GradientTape.gradient`.
+            sources: a variable, or any nest of variables.
+            output_gradients: see `tf.GradientTape.gradient`.
+            unconnected_gradients: the same. A bool is taken for Horovod's fourth argument, `use_generic_names`.
+            use_generic_names: for Horovod's scripts, without effect: gradients travel by their places in the list, so
+                the names of variables never matter.
+        """
+        del use_generic_names
+        if isinstance(unconnected_gradients, bool):
+            unconnected_gradients = tf.UnconnectedGradients.NONE
         grads = self._wrapped.gradient(target, sources, output_gradients, unconnected_gradients)
-        reduced = self._reducer(tf.nest.flatten(grads), tf.nest.flatten(sources))
+        flat_grads, flat_sources = tf.nest.flatten(grads), tf.nest.flatten(sources)
+        reduced = self._local_sources.reduce_others(self._reducer, flat_grads, flat_sources)
         return tf.nest.pack_sequence_as(grads, reduced)
+
+    # Those of TensorFlow call `gradient`, once for each element of the target.
+    def jacobian(self, *args: Any, **kwargs: Any) -> Any:
+        """As of the wrapped tape: this rank's own."""
+        return self._wrapped.jacobian(*args, **kwargs)
+
+    def batch_jacobian(self, *args: Any, **kwargs: Any) -> Any:
+        """As of the wrapped tape: this rank's own."""
+        return self._wrapped.batch_jacobian(*args, **kwargs)
+
+    def get_local_and_global_gradients(
+        self, target: Any, sources: Any, output_gradients: Any = None
+    ) -> tuple[list[tuple[Any, Any]], list[tuple[Any, Any]]]:
+        """The gradients as `gradient` returns them, apart: those that stayed on this rank, and those of all ranks.
+
+        Args:
+            target: see `gradient`, like the arguments that follow.
+            sources: a variable, or any nest of variables.
+            output_gradients: see `gradient`.
+
+        Returns:
+            Two lists of pairs (source, gradient): of the registered local sources, and of the others.
+        """
+        grads = self.gradient(target, sources, output_gradients)
+        flat = tf.nest.flatten(sources)
+        pairs = list(zip(flat, tf.nest.flatten(grads)))
+        local = self._local_sources.places(flat)
+        return [pairs[place] for place in sorted(local)], [p for i, p in enumerate(pairs) if i not in local]
+
+
+def PartialDistributedGradientTape(
+    gradtape: tf.GradientTape,
+    device_dense: str = "",
+    device_sparse: str = "",
+    compression: Any = Compression.none,
+    sparse_as_dense: bool = False,
+    op: int = Average,
+    gradient_predivide_factor: float = 1.0,
+    num_groups: int = 0,
+    groups: Any = None,
+    process_set: ProcessSet = global_process_set,
+    local_layers: Any = None,
+    scale_local_gradients: bool = True,
+) -> DistributedGradientTape:
+    """A `DistributedGradientTape` that keeps the gradients of some layers on each rank.
+
+    For layers that differ between the ranks, such as parts of an embedding that is too large for one process.
+
+    Example:
+    >>> tape = hvd.PartialDistributedGradientTape(tape, local_layers=[model.get_layer("my_part_of_the_table")])
+
+    Args:
+        gradtape: see `DistributedGradientTape`, like the arguments that follow.
+        device_dense: device for the ops on dense gradients.
+        device_sparse: the same for `tf.IndexedSlices`.
+        compression: how gradients travel.
+        sparse_as_dense: bool, turns `tf.IndexedSlices` into dense gradients first.
+        op: `hvd.Average` or `hvd.Sum`.
+        gradient_predivide_factor: float, splits the division of an average.
+        num_groups: deprecated, the same as an integer for `groups`.
+        groups: checked, without effect.
+        process_set: the ranks to reduce over.
+        local_layers: a Keras layer or a list of them; all their trainable weights are local. Defaults to none.
+        scale_local_gradients: bool, divides local gradients by the number of ranks. Defaults to `True`.
+
+    Raises:
+        ValueError: `local_layers` holds something else.
+    """
+    layers = layers_in(local_layers)
+    tape = DistributedGradientTape(
+        gradtape,
+        device_dense,
+        device_sparse,
+        compression,
+        sparse_as_dense,
+        op,
+        gradient_predivide_factor,
+        num_groups,
+        groups,
+        process_set,
+        scale_local_gradients,
+    )
+    tape._local_sources.add_layers(layers)
+    return tape
 
 
 def _check_tape(gradtape: Any) -> None:

@@ -6,7 +6,7 @@ What it promises:
 
 - After each phase of a test the ranks exchange their outcomes. A test that fails on one rank fails on all; rank 0
   shows the report of every rank that failed.
-- A test has a deadline (60 s; `@pytest.mark.deadline(seconds)` changes it). When it passes, every rank prints the
+- A test has a deadline (180 s; `@pytest.mark.deadline(seconds)` changes it). When it passes, every rank prints the
   test's name and all its Python stacks, and the job ends with exit code 70.
 - A rank that fails while the others are stuck (they wait for its part of a collective) waits for them for 15 s only.
 - Rank 0 owns the terminal. The others write to DIR/rank-N.log, or nowhere without --rank-logs.
@@ -33,7 +33,8 @@ import pytest
 
 from tests.agreement import Agreement, RanksMissing
 
-DEADLINE_SECONDS = 60.0
+# A busy machine has two cores for all ranks; and TensorFlow may take a minute to end an iterator.
+DEADLINE_SECONDS = 180.0
 COLLECTION_SECONDS = 180.0  # importing TensorFlow on every rank of an oversubscribed machine takes its time
 GRACE_AFTER_FAILURE_SECONDS = 15.0
 EXIT_STUCK = 70

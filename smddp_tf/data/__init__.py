@@ -1,5 +1,6 @@
 """Data for many ranks: every rank its part, and the same number of steps for all."""
 
+from smddp_tf.data.loaders import AsyncDataLoaderMixin, BaseDataLoader
 from smddp_tf.data.sharding import shard
 
-__all__ = ["shard"]
+__all__ = ["AsyncDataLoaderMixin", "BaseDataLoader", "shard"]

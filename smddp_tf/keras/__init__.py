@@ -34,12 +34,14 @@ from smddp_tf.basics import (
     size,
 )
 from smddp_tf.compression import Compression
-from smddp_tf.keras import callbacks
+from smddp_tf.functions import broadcast_global_variables
+from smddp_tf.keras import callbacks, elastic
 from smddp_tf.keras.evaluate import evaluate
-from smddp_tf.keras.optimizer import DistributedOptimizer
+from smddp_tf.keras.optimizer import DistributedOptimizer, PartialDistributedOptimizer
 from smddp_tf.keras.saving import load_model
 from smddp_tf.keras.sync_batch_normalization import SyncBatchNormalization
-from smddp_tf.keras.values import allgather, allreduce, broadcast
+from smddp_tf.keras.values import allgather, allreduce, broadcast, reducescatter
+from smddp_tf.process_sets import ProcessSet, add_process_set, global_process_set, remove_process_set
 from smddp_tf.reduce_op import Average, Sum
 
 _compat.install_by_default()
@@ -48,11 +50,15 @@ __all__ = [
     "Average",
     "Compression",
     "DistributedOptimizer",
+    "PartialDistributedOptimizer",
+    "ProcessSet",
     "Sum",
     "SyncBatchNormalization",
+    "add_process_set",
     "allgather",
     "allreduce",
     "broadcast",
+    "broadcast_global_variables",
     "callbacks",
     "ccl_built",
     "cross_rank",
@@ -60,7 +66,9 @@ __all__ = [
     "cuda_built",
     "data",
     "ddl_built",
+    "elastic",
     "evaluate",
+    "global_process_set",
     "gloo_built",
     "gloo_enabled",
     "init",
@@ -73,6 +81,8 @@ __all__ = [
     "mpi_threads_supported",
     "nccl_built",
     "rank",
+    "reducescatter",
+    "remove_process_set",
     "rocm_built",
     "shutdown",
     "size",

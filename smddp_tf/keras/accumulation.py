@@ -91,6 +91,11 @@ class Passes:
 
         tf.cond(done >= self._count - 1, finish, keep)
 
+    @property
+    def variables(self) -> list[tf.Variable]:
+        """What this rank has added up since the last update, and from how many calls; made by the first call."""
+        return [] if self._done is None else [self._done, *(kept for _, kept in self._sums.values())]
+
     def _sum_for(self, variable: Any, dtype: tf.DType) -> tf.Variable:
         if id(variable) not in self._sums:
             with tf.init_scope():

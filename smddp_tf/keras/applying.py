@@ -12,7 +12,7 @@ from typing import Any
 import tensorflow as tf
 
 from smddp_tf.keras import feeding
-from smddp_tf.keras.accumulation import KerasWindow, innermost, iterations_of, stays_local
+from smddp_tf.keras.accumulation import KerasWindow, innermost, iterations_of
 
 __all__ = ["apply_reduced"]
 
@@ -58,7 +58,7 @@ def _apply(optimizer: Any, reduction: Any, apply: Callable[..., Any], grads: Any
         return apply(grads, given)  # asks for the reduction itself, when an update is due: see `wrap_class`
 
     def update(sums: Sequence[Any]) -> Any:
-        reduced = reduction(_marked(sums, variables) if scaled else sums, variables)
+        reduced = reduction(_marked(sums, reduction.keeps(variables)) if scaled else sums, variables)
 
         def finish() -> Any:
             with reduction.paused():
@@ -88,18 +88,22 @@ def _variables_of(optimizer: Any, grads: Sequence[Any], given: Sequence[Any] | N
     return list(given) if grads else None
 
 
-def _marked(grads: Sequence[Any], variables: Sequence[Any]) -> list[Any]:
+def _marked(grads: Sequence[Any], kept: set[int]) -> list[Any]:
     """Turns a gradient that travels into NaN where one that stays on this rank is not finite.
 
     A `LossScaleOptimizer` tests all of them. The others would not see what stays here, and would not skip the step.
+
+    Args:
+        kept: the places of those that stay.
     """
-    local = [grad for grad, variable in zip(grads, variables) if grad is not None and stays_local(variable)]
+    local = [grad for place, grad in enumerate(grads) if grad is not None and place in kept]
     if not local:
         return list(grads)
-    finite = tf.reduce_all([tf.reduce_all(tf.math.is_finite(tf.cast(grad, tf.float32))) for grad in local])
+    values = [grad.values if isinstance(grad, tf.IndexedSlices) else grad for grad in local]
+    finite = tf.reduce_all([tf.reduce_all(tf.math.is_finite(tf.cast(value, tf.float32))) for value in values])
     marked = list(grads)
-    for index, (grad, variable) in enumerate(zip(grads, variables)):
-        if grad is not None and not stays_local(variable) and not isinstance(grad, tf.IndexedSlices):
-            marked[index] = tf.where(finite, grad, tf.cast(float("nan"), grad.dtype))
+    for place, grad in enumerate(grads):
+        if grad is not None and place not in kept and not isinstance(grad, tf.IndexedSlices):
+            marked[place] = tf.where(finite, grad, tf.cast(float("nan"), grad.dtype))
             break
     return marked

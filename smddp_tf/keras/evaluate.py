@@ -8,12 +8,12 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
-from smddp_tf import ops
 from smddp_tf.basics import size
 from smddp_tf.functions import allgather_object
 from smddp_tf.keras._backend import keras, needs_keras_3
 from smddp_tf.keras.fit_patch import guard_fit, iterator_goes_to
 from smddp_tf.keras.ghosts import zeros_of
+from smddp_tf.keras.packed import number_or_array, reduce_packed
 from smddp_tf.keras.step_hooks import hooks_of
 from smddp_tf.reduce_op import Sum
 
@@ -107,18 +107,15 @@ class _Part:
         for key, value in self._model.get_metrics_result().items():
             is_other = any(key == name or key.endswith(f"_{name}") for name in others)
             if key in self.logs and not is_other:
-                self.logs[key] = _number(value)
+                self.logs[key] = number_or_array(keras.ops.convert_to_numpy(value))
 
     def _weighted_means(self):
-        keys = sorted(self.logs)
-        values = [_number(self.logs[key]) if self.samples else np.zeros_like(_number(self.logs[key])) for key in keys]
-        flat = np.concatenate([np.ravel(value) * self.samples for value in values] + [[self.samples]])
-        total = ops.allreduce(tf.constant(flat, tf.float64), op=Sum, name=f"{_NAME}.means").numpy()
-        means, first = {}, 0
-        for key, value in zip(keys, values):
-            piece = total[first : first + np.size(value)] / max(total[-1], 1.0)
-            means[key] = float(piece[0]) if np.ndim(value) == 0 else piece.reshape(np.shape(value))
-            first += np.size(value)
+        keys = sorted(self.logs)  # the same order on all ranks
+        values = [keras.ops.convert_to_numpy(self.logs[key]) for key in keys]
+        # What a rank without samples has to say may be NaN.
+        weighted = [value * self.samples if self.samples else np.zeros_like(value) for value in values]
+        *sums, samples = reduce_packed([*weighted, np.array(self.samples)], Sum, f"{_NAME}.means")
+        means = {key: number_or_array(total / max(samples, 1.0)) for key, total in zip(keys, sums)}
         return {key: means[key] for key in self.logs}
 
 
@@ -157,11 +154,9 @@ def _add_up(variables):
     """Replaces each variable by its sum over the ranks; all travel as one tensor."""
     if not variables:
         return
-    flat = np.concatenate([np.ravel(variable.numpy()).astype(np.float64) for variable in variables])
-    total = ops.allreduce(tf.constant(flat), op=Sum, name=f"{_NAME}.states").numpy()
-    pieces = np.split(total, np.cumsum([int(np.prod(variable.shape)) for variable in variables])[:-1])
-    for variable, piece in zip(variables, pieces):
-        variable.assign(tf.cast(tf.reshape(piece, variable.shape), variable.dtype))
+    totals = reduce_packed([variable.numpy() for variable in variables], Sum, f"{_NAME}.states")
+    for variable, total in zip(variables, totals):
+        variable.assign(tf.cast(total, variable.dtype))
 
 
 def _leaves(metrics):
@@ -184,8 +179,3 @@ def _is_additive(metric):
         issubclass(each, base) and each is not base and each.__module__.split(".")[0] == "keras"
         for each in type(metric).__mro__
     )
-
-
-def _number(value):
-    value = keras.ops.convert_to_numpy(value)
-    return float(value) if np.ndim(value) == 0 else value

@@ -11,7 +11,9 @@ from __future__ import annotations
 import functools
 from typing import Any
 
-from smddp_tf.keras._backend import keras
+import tensorflow as tf
+
+from smddp_tf.keras._backend import build_optimizer, keras
 from smddp_tf.keras.reducing import Reduction, ReductionSettings
 from smddp_tf.keras.wrapping import advice, hang, reduction_on, refuse_wrapped, wrapped_class
 
@@ -29,19 +31,18 @@ def distribute(optimizer: Any, settings: ReductionSettings) -> Any:
 
     Raises:
         ValueError: It is neither, or is wrapped already.
-        NotImplementedError: The settings ask for something that exists with Keras 3 only.
+        NotImplementedError: Several passes for one update and a loss scale, which go together with Keras 3 only.
     """
     _check(optimizer)
-    passes = settings.backward_passes_per_step
-    if passes != 1:
-        raise NotImplementedError(
-            "With TF_USE_LEGACY_KERAS=1 every call is an update. Received: "
-            f"backward_passes_per_step={passes}. Use Keras 3, or add up the gradients in a loop of your own."
-        )
     refuse_wrapped(optimizer)
     inner = optimizer
     while hasattr(inner, "inner_optimizer"):
         inner = inner.inner_optimizer
+    if settings.backward_passes_per_step > 1 and inner is not optimizer:
+        raise NotImplementedError(
+            "With TF_USE_LEGACY_KERAS=1 a LossScaleOptimizer updates in every call. Received: "
+            f"backward_passes_per_step={settings.backward_passes_per_step}. Use Keras 3, or leave one of them out."
+        )
     _attach(inner, settings)
     return optimizer
 
@@ -68,8 +69,32 @@ def _members_for(optimizer_class: Any) -> dict[str, Any]:
         reduced = _reduction_of(self)([grad for grad, _ in grads_and_vars], variables)
         return list(zip(reduced, variables))
 
+    def apply_gradients(self, grads_and_vars, *args, **kwargs):
+        """As of the wrapped class; with several passes for one update, in the last of them only."""
+        plain = functools.partial(optimizer_class.apply_gradients, self)
+        reduction = _reduction_of(self)
+        if reduction.passes is None:
+            return plain(grads_and_vars, *args, **kwargs)
+        grads_and_vars = list(grads_and_vars)
+        variables = [variable for _, variable in grads_and_vars]
+        with tf.init_scope():  # a branch of a graph cannot create variables
+            build_optimizer(self, variables)
+        reduction.passes.apply(
+            reduction.dense([grad for grad, _ in grads_and_vars], variables),
+            variables,
+            lambda sums: plain(list(zip(sums, variables)), *args, **kwargs),
+            lambda: self.iterations.assign_add(1),
+        )
+        return self.iterations
+
+    def register_local_var(self, var):
+        """Keeps the gradients of a variable on this rank. Call it before training."""
+        _reduction_of(self).local.add(var)
+
     return {
         "__module__": optimizer_class.__module__,
+        "apply_gradients": functools.update_wrapper(apply_gradients, optimizer_class.apply_gradients),
+        "register_local_var": register_local_var,
         hook: functools.update_wrapper(aggregate, getattr(optimizer_class, hook)),
         # Keras writes the public name of its own classes into files; it is an attribute that is not inherited.
         **{name: vars(optimizer_class)[name] for name in _API_NAMES if name in vars(optimizer_class)},

@@ -4,16 +4,22 @@ from __future__ import annotations
 
 import operator
 
+import tensorflow as tf
+
 from smddp_tf.compression import Compression
+from smddp_tf.groups import check_groups
 from smddp_tf.keras import legacy
 from smddp_tf.keras._backend import LEGACY, keras
 from smddp_tf.keras.accumulation import innermost
 from smddp_tf.keras.loss_scaling import reduce_before_finite_check
 from smddp_tf.keras.reducing import ReductionSettings, attach, wrap_class
-from smddp_tf.keras.wrapping import advice, refuse_wrapped
+from smddp_tf.keras.wrapping import advice, reduction_on, refuse_wrapped
+from smddp_tf.local_sources import layers_in
+from smddp_tf.process_sets import global_process_set
 from smddp_tf.reduce_op import Average
+from smddp_tf.v1_optimizer import DistributedV1Optimizer
 
-__all__ = ["DistributedOptimizer", "DistributedOptimizerTF", "wrap_class"]
+__all__ = ["DistributedOptimizer", "DistributedOptimizerTF", "PartialDistributedOptimizer", "wrap_class"]
 
 
 def DistributedOptimizer(
@@ -27,7 +33,10 @@ def DistributedOptimizer(
     op=Average,
     backward_passes_per_step=1,
     average_aggregated_gradients=False,
-    **later,
+    num_groups=0,
+    groups=None,
+    process_set=global_process_set,
+    scale_local_gradients=True,
 ):
     """Averages gradients over all ranks before `optimizer` applies them.
 
@@ -69,8 +78,12 @@ def DistributedOptimizer(
             schedules and Adam's bias correction do too. Gradients must be dense: see `sparse_as_dense`. The sums are in
             no saved file. Defaults to `1`.
         average_aggregated_gradients: Boolean. Divides that sum by `backward_passes_per_step`. Defaults to `False`.
-        later: Horovod's further arguments (`groups`, `scale_local_gradients`, ...), taken only with the value that
-            changes nothing, because scripts pass that too.
+        num_groups: Integer, the deprecated form of an integer for `groups`.
+        groups: Horovod's hint which gradients to reduce together: a positive integer or a list of lists of variables.
+            Checked, but without effect: buckets are the same in every run anyway. Defaults to `None`.
+        process_set: The ranks to reduce over; the others apply their own gradients. Defaults to all.
+        scale_local_gradients: Boolean. Divides the gradients of local variables (`optimizer.register_local_var(v)`),
+            which stay on their rank, by the number of ranks, as a mean divides the others. Defaults to `True`.
 
     Returns:
         `optimizer`, which from now on reduces.
@@ -78,10 +91,8 @@ def DistributedOptimizer(
     Raises:
         ValueError: If `optimizer` is not a Keras 3 optimizer or is wrapped already, or the arguments contradict each
             other. Later, in `apply`, if `backward_passes_per_step` meets `tf.IndexedSlices` without `sparse_as_dense`.
-        NotImplementedError: If one of Horovod's further arguments asks for something.
-        TypeError: If an argument is none of Horovod's.
     """
-    _check_later(later)
+    check_groups(groups, num_groups)
     passes = _checked_passes(backward_passes_per_step)
     settings = ReductionSettings(
         name,
@@ -93,6 +104,8 @@ def DistributedOptimizer(
         op,
         passes,
         bool(average_aggregated_gradients),
+        process_set,
+        bool(scale_local_gradients),
     )
     if LEGACY:
         return legacy.distribute(optimizer, settings)
@@ -115,16 +128,40 @@ def DistributedOptimizerTF(
     op=Average,
     gradient_predivide_factor=1.0,
     average_aggregated_gradients=False,
-    **later,
+    num_groups=0,
+    groups=None,
+    process_set=global_process_set,
+    scale_local_gradients=True,
 ):
     """`DistributedOptimizer` with the argument order of `horovod.tensorflow`.
 
-    See `smddp_tf.keras.DistributedOptimizer`, which does the work.
+    See `smddp_tf.keras.DistributedOptimizer`, which does the work for optimizers of Keras. An optimizer of TensorFlow 1
+    (`tf.compat.v1.train.*`) is wrapped in another one, which reduces in `compute_gradients`, and so in `minimize`.
 
     Args:
-        use_locking: Taken for compatibility with Horovod, where it concerns TensorFlow 1 optimizers; has no effect.
+        use_locking: Of the optimizer that is returned around one of TensorFlow 1; for others without effect.
+
+    Raises:
+        ValueError: As there; for an optimizer of TensorFlow 1 also if `backward_passes_per_step` is more than 1 in
+            eager mode.
     """
-    del use_locking
+    if isinstance(optimizer, tf.compat.v1.train.Optimizer):
+        check_groups(groups, num_groups)
+        return DistributedV1Optimizer(
+            optimizer,
+            name,
+            use_locking,
+            _checked_passes(backward_passes_per_step),
+            average_aggregated_gradients,
+            scale_local_gradients,
+            op=op,
+            compression=compression,
+            sparse_as_dense=sparse_as_dense,
+            gradient_predivide_factor=gradient_predivide_factor,
+            device_dense=device_dense,
+            device_sparse=device_sparse,
+            process_set=process_set,
+        )
     return DistributedOptimizer(
         optimizer,
         name,
@@ -136,26 +173,68 @@ def DistributedOptimizerTF(
         op,
         backward_passes_per_step,
         average_aggregated_gradients,
-        **later,
+        num_groups,
+        groups,
+        process_set,
+        scale_local_gradients,
     )
 
 
-# Horovod's arguments that are not there yet, with the values that ask for nothing.
-_LATER = {
-    "num_groups": (0,),
-    "groups": (None,),
-    "scale_local_gradients": (True,),
-}
+def PartialDistributedOptimizer(
+    optimizer,
+    name=None,
+    device_dense="",
+    device_sparse="",
+    compression=Compression.none,
+    sparse_as_dense=False,
+    gradient_predivide_factor=1.0,
+    op=Average,
+    backward_passes_per_step=1,
+    average_aggregated_gradients=False,
+    groups=None,
+    process_set=global_process_set,
+    local_layers=None,
+    scale_local_gradients=True,
+):
+    """A `DistributedOptimizer` that keeps the gradients of some layers on each rank.
 
+    For layers that differ between the ranks, such as parts of an embedding that is too large for one process. With
+    `BroadcastGlobalVariablesCallback` pass their variables as `local_variables`. `global_clipnorm` would take the norm
+    of different gradients on each rank, and let the shared weights part: use `clipnorm` or `clipvalue`.
 
-def _check_later(arguments):
-    for name, value in arguments.items():
-        if name not in _LATER:
-            raise TypeError(f"DistributedOptimizer() got an unexpected keyword argument {name!r}")
-        if value not in _LATER[name]:
-            raise NotImplementedError(
-                f"`{name}` is not there yet: only {name}={_LATER[name][0]!r} is accepted. Received: {name}={value!r}."
-            )
+    Example:
+
+    >>> optimizer = hvd.PartialDistributedOptimizer(keras.optimizers.Adam(), local_layers=[model.layers[0]])
+
+    Args:
+        local_layers: Keras layer or list of them; all their trainable weights are local. Defaults to none.
+
+    The others are those of `DistributedOptimizer`.
+
+    Raises:
+        ValueError: As there, and if `local_layers` holds something else than layers.
+    """
+    layers = layers_in(local_layers)
+    wrapped = DistributedOptimizer(
+        optimizer,
+        name,
+        device_dense,
+        device_sparse,
+        compression,
+        sparse_as_dense,
+        gradient_predivide_factor,
+        op,
+        backward_passes_per_step,
+        average_aggregated_gradients,
+        groups=groups,
+        process_set=process_set,
+        scale_local_gradients=scale_local_gradients,
+    )
+    inner = wrapped
+    while hasattr(inner, "inner_optimizer"):
+        inner = inner.inner_optimizer
+    reduction_on(inner).local.add_layers(layers)
+    return wrapped
 
 
 def _checked_passes(passes):

@@ -6,24 +6,28 @@ import contextlib
 import functools
 import itertools
 import math
+from collections import defaultdict
+from collections.abc import Iterator
 from typing import Any, NamedTuple
 
 import tensorflow as tf
 
-from smddp_tf import basics
 from smddp_tf.compression import Compression
 from smddp_tf.keras import feeding, same_batches
 from smddp_tf.keras._backend import keras
 from smddp_tf.keras.accumulation import Passes, innermost, stays_local
 from smddp_tf.keras.applying import apply_reduced
 from smddp_tf.keras.wrapping import hang, reduction_on, wrapped_class
+from smddp_tf.local_sources import LocalSources
+from smddp_tf.process_sets import ProcessSet, global_process_set
 from smddp_tf.reduce_op import Average
 from smddp_tf.reduction import GradientReducer
 from smddp_tf.sparse import densified
 
 # Tells the plans of several optimizers apart (a GAN has two). An optimizer is numbered when it first reduces, which
 # happens in the same order on all ranks; one that only rank 0 makes, to look into a checkpoint, takes no number.
-_numbers = itertools.count()
+# Every process set counts for itself.
+_numbers: defaultdict[int | None, Iterator[int]] = defaultdict(itertools.count)
 
 
 class ReductionSettings(NamedTuple):
@@ -38,12 +42,15 @@ class ReductionSettings(NamedTuple):
     op: int = Average
     backward_passes_per_step: int = 1
     average_aggregated_gradients: bool = False
+    process_set: ProcessSet = global_process_set
+    scale_local_gradients: bool = True
 
 
 class Reduction:
     """The reducer of one optimizer object, and whether its gradients are already reduced.
 
-    `passes` adds up the gradients of several calls first; None where every call is an update.
+    `passes` adds up the gradients of several calls first; None where every call is an update. `local` holds the
+    variables whose gradients stay on this rank.
 
     It hangs on the optimizer as a plain Python attribute that neither Keras nor TensorFlow tracks: it is in no saved
     file and no checkpoint.
@@ -51,22 +58,29 @@ class Reduction:
 
     def __init__(self, settings):
         self.settings = settings
+        self.local = LocalSources(settings.scale_local_gradients, settings.process_set)
         count = settings.backward_passes_per_step
         self.passes = Passes(count, settings.average_aggregated_gradients) if count > 1 else None
         self._paused = False
         self._window = None
-        self._reducer = None
+        self._reducer: Any = None
         self._new_reducer("unused")  # refuses wrong settings now, not when training begins
 
     def __call__(self, grads, variables):
         if self._paused:
             return grads
         if self._reducer is None:
-            key = f"{self.settings.name or 'optimizer'}.{next(_numbers)}"
+            key = f"{self.settings.name or 'optimizer'}.{next(_numbers[self.settings.process_set.process_set_id])}"
             self._reducer = self._new_reducer(key, **self._range_of_float16(variables))
+        feeder = feeding.current()
+        if feeder is not None and self._window is None and self.local.places(variables):
+            grads = feeder.masked(grads)
+        return self.local.reduce_others(self._reduce_shared, grads, variables)
+
+    def _reduce_shared(self, grads, variables):
         # Float8 layers pass new scales off as gradients; they describe this rank's own numbers and stay here.
-        local = {i for i, variable in enumerate(variables) if stays_local(variable)}
-        shared = [None if i in local else grad for i, grad in enumerate(grads)]
+        scales = {i for i, variable in enumerate(variables) if stays_local(variable)}
+        shared = [None if i in scales else grad for i, grad in enumerate(grads)]
         if same_batches.is_watching():
             same_batches.note(shared)
         feeder = feeding.current()
@@ -74,11 +88,15 @@ class Reduction:
             reduced = self._reducer(shared, variables)
         else:
             reduced = feeder.reduced(self._reducer, shared, variables, self.settings.op, self._window)
-        return [grads[i] if i in local else grad for i, grad in enumerate(reduced)]
+        return [grads[i] if i in scales else grad for i, grad in enumerate(reduced)]
+
+    def keeps(self, variables):
+        """The places of the variables whose gradients stay on this rank, for whatever reason."""
+        return self.local.places(variables) | {i for i, variable in enumerate(variables) if stays_local(variable)}
 
     def _new_reducer(self, key, **changed):
         arguments = {**self.settings._asdict(), **changed}
-        for ours in ("name", "backward_passes_per_step", "average_aggregated_gradients"):
+        for ours in ("name", "backward_passes_per_step", "average_aggregated_gradients", "scale_local_gradients"):
             del arguments[ours]
         return GradientReducer(key, **arguments)
 
@@ -91,7 +109,7 @@ class Reduction:
         narrow = any(tf.as_dtype(variable.dtype) == tf.float16 for variable in variables)
         if not narrow or self.settings.op != Average or self.settings.gradient_predivide_factor != 1.0:
             return {}
-        return {"gradient_predivide_factor": float(2 ** math.ceil(math.log2(basics.size())))}
+        return {"gradient_predivide_factor": float(2 ** math.ceil(math.log2(self.local.ranks())))}
 
     def dense(self, grads, variables):
         """Returns `grads` as dense tensors, which is what can be added up over several passes.
@@ -198,12 +216,17 @@ def _members_for(optimizer_class):
         rebuild, arguments = optimizer_class.__reduce__(self)
         return _unpickle, (optimizer_class, rebuild.__name__, arguments, reduction_of(self).settings)
 
+    def register_local_var(self, var):
+        """Keeps the gradients of a variable on this rank. Call it before training."""
+        reduction_of(self).local.add(var)
+
     return {
         "__module__": _module_in_saved_files(optimizer_class),
         "apply": functools.update_wrapper(apply, optimizer_class.apply),
         "_clip_gradients": _clip_gradients,
         "_backend_update_step": _backend_update_step,
         "__reduce__": __reduce__,
+        "register_local_var": register_local_var,
     }
 
 

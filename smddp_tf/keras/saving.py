@@ -13,7 +13,14 @@ from smddp_tf.keras.optimizer import DistributedOptimizer
 _LEGACY_ENDINGS = (".h5", ".hdf5")
 
 
-def load_model(filepath, custom_optimizers=None, custom_objects=None, compression=Compression.none, legacy_opts=False):
+def load_model(
+    filepath,
+    custom_optimizers=None,
+    custom_objects=None,
+    compression=Compression.none,
+    legacy_opts=False,
+    **distributed,
+):
     """Loads a model and makes its optimizer reduce gradients, so that training goes on where it stopped.
 
     The file may come from plain Keras or from a model trained with `hvd.DistributedOptimizer`: they are the same.
@@ -32,6 +39,8 @@ def load_model(filepath, custom_optimizers=None, custom_objects=None, compressio
         custom_objects: Dictionary of names to classes or functions, as for `keras.models.load_model`.
         compression: What travels; see `hvd.DistributedOptimizer`. Defaults to `hvd.Compression.none`.
         legacy_opts: Taken for compatibility with Horovod; the file says which kind of optimizer it holds.
+        distributed: Further arguments of `hvd.DistributedOptimizer`, such as `backward_passes_per_step`: the file, one
+            of plain Keras, does not hold them.
 
     Returns:
         The model. One saved without `compile` has no optimizer and comes back as it is.
@@ -43,7 +52,7 @@ def load_model(filepath, custom_optimizers=None, custom_objects=None, compressio
     if getattr(model, "optimizer", None) is not None:
         if not LEGACY and str(filepath).endswith(_LEGACY_ENDINGS):
             _restore_optimizer(model, filepath)
-        DistributedOptimizer(model.optimizer, compression=compression)
+        DistributedOptimizer(model.optimizer, compression=compression, **distributed)
     return model
 
 

@@ -11,6 +11,7 @@ import tensorflow as tf
 from smddp_tf.basics import rank
 from smddp_tf.functions import allgather_object
 from smddp_tf.keras.accumulation import innermost
+from smddp_tf.keras.local_variables import ids_of_local
 
 _MOST_VALUES = 4096
 _warned_models: set[int] = set()
@@ -22,10 +23,11 @@ def first_difference(model):
     One exchange of a checksum for each variable, over a sample of its values.
 
     Compared are the variables that reductions keep equal: trainable ones and the optimizer's. Statistics, metrics,
-    random states and gradients that are still being accumulated are each rank's own.
+    random states, local variables and gradients that are still being accumulated are each rank's own.
     """
     optimizer = getattr(model, "optimizer", None)
     own = {id(variable) for variable in getattr(innermost(optimizer), "_accumulated_gradients", None) or ()}
+    own |= ids_of_local(model)
     variables = [*model.trainable_variables, *(optimizer.variables if optimizer is not None else [])]
     variables = [variable for variable in variables if id(variable) not in own]
     mine = [(variable.path, _checksum(variable)) for variable in variables]

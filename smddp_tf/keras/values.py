@@ -10,6 +10,7 @@ import tensorflow as tf
 
 from smddp_tf import ops
 from smddp_tf.compression import Compression
+from smddp_tf.reduce_op import Average
 
 
 def allreduce(
@@ -77,3 +78,21 @@ def broadcast(value, root_rank, name=None):
         A tensor of the shape of `value`, equal on all ranks.
     """
     return ops.broadcast(tf.convert_to_tensor(value), root_rank, name=name)
+
+
+def reducescatter(value, name=None, op=Average):
+    """Reduces a value over all ranks and gives each rank an equal part of its rows, in rank order.
+
+    Example:
+
+    >>> mine = hvd.reducescatter(scores, name="scores", op=hvd.Sum)
+
+    Args:
+        value: List, array or tensor with at least one dimension; same shape and type on all ranks.
+        name: String, the same on all ranks. Defaults to a name made from the order of the calls.
+        op: `hvd.Average` or `hvd.Sum`. Defaults to `hvd.Average`.
+
+    Returns:
+        A tensor of this rank's rows; the first ranks have one more where they do not divide.
+    """
+    return ops.reducescatter(tf.convert_to_tensor(value), op=op, name=name)

@@ -105,8 +105,8 @@ def advice(optimizer: Any, optimizers: str, family: Any, **of_package: str) -> s
         return f"Pass an instance: `hvd.DistributedOptimizer({optimizer.__name__}(...))`."
     if isinstance(optimizer, tf.compat.v1.train.Optimizer):
         return (
-            f"TensorFlow 1 optimizers are not supported here: use the class of the same purpose in `{optimizers}`, "
-            "or let this one apply what `hvd.DistributedGradientTape` has reduced."
+            "TensorFlow 1 optimizers are wrapped by `smddp_tf.DistributedOptimizer`, not by that of smddp_tf.keras. "
+            f"Or use the class of the same purpose in `{optimizers}`."
         )
     make_one = f"Make one, for example `hvd.DistributedOptimizer({optimizers}.Adam())`."
     return of_package.get(type(optimizer).__module__.split(".")[0], make_one)

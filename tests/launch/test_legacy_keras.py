@@ -80,16 +80,26 @@ def test_load_model_goes_on_bit_for_bit(ranks, name: str) -> None:
     assert [seen["resumed"][name] for seen in ranks] == [True, True]
 
 
+@pytest.mark.parametrize("name", ["sgd", "legacy sgd"])
+def test_several_passes_for_one_update(ranks, name: str) -> None:
+    """The sums of two passes: averaged over the ranks, or divided by their number where they stay local."""
+    for rank, seen in enumerate(ranks):
+        first, second = 2 * 1.5 + 10, 2 * 1.5 + 50
+        mine = [(2 * (rank + 1) + 10) / RANKS, (2 * (rank + 1) + 50) / RANKS]
+        expected = [[0, 0, 1], [-first, -mine[0], 2], [-first, -mine[0], 3], [-first - second, -sum(mine), 4]]
+        np.testing.assert_allclose(seen["passes"][name], expected, rtol=1e-6)
+
+
 @pytest.mark.parametrize(
     ("what", "words"),
     [
         ("wrapped", "ValueError: `optimizer` must be an optimizer that is not wrapped yet"),
         ("scaled", "ValueError: `optimizer` must be an optimizer that is not wrapped yet"),
         ("keras 3", "This is a Keras 3 optimizer: take it from `tf.keras.optimizers`"),
-        ("v1", "TensorFlow 1 optimizers are not supported"),
+        ("v1", "TensorFlow 1 optimizers are wrapped by"),
         ("name", "ValueError: `optimizer` must be a Keras 2 optimizer"),
         ("class", "Pass an instance"),
-        ("passes", "NotImplementedError: With TF_USE_LEGACY_KERAS=1 every call is an update"),
+        ("passes", "NotImplementedError: With TF_USE_LEGACY_KERAS=1 a LossScaleOptimizer updates in every call"),
         ("evaluate", "NotImplementedError: hvd.evaluate needs Keras 3"),
         ("weighted", "NotImplementedError: MetricAverageCallback(weighted=True) needs Keras 3"),
         ("uneven", "NotImplementedError: UnevenBatchesCallback needs Keras 3"),

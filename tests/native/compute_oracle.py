@@ -11,10 +11,10 @@ core = _loader.core()
 SUM, MIN, MAX, PRODUCT = 1, 3, 4, 5
 OPS = {"Sum": SUM, "Min": MIN, "Max": MAX, "Product": PRODUCT}
 LENGTHS = (0, 1, 7, 8, 15, 16, 17, 1000, 4099)
-INTEGERS = ("uint8", "int8", "int32", "int64")
+INTEGERS = ("uint8", "int8", "int32", "int64", "int16", "uint16")
 FLOATS = ("float16", "bfloat16", "float32", "float64")
 REDUCIBLE = (*INTEGERS, *FLOATS, "bool")
-MOVED = ("int16", "uint16", "uint32", "uint64", "complex64", "complex128")
+MOVED = ("uint32", "uint64", "complex64", "complex128")
 
 every_isa = pytest.mark.parametrize("isa", core.compute_isas())
 

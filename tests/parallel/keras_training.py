@@ -120,3 +120,14 @@ def distance(got: np.ndarray, expected: np.ndarray) -> float:
     """The norm of the difference, relative to the norm of what is expected."""
     difference = got.astype(np.float64) - expected.astype(np.float64)
     return float(np.linalg.norm(difference) / np.linalg.norm(expected.astype(np.float64)))
+
+
+def same_on_all_ranks(mpi, of: keras.Model | np.ndarray | list[np.ndarray]) -> bool:
+    """Equal bits on all ranks: an array, a list of arrays, or what a model trains and its optimizer keeps."""
+    if isinstance(of, keras.Model):
+        of = [variable.numpy() for variable in (*of.trainable_variables, *of.optimizer.variables)]
+    mine = of if isinstance(of, list) else [of]
+    return all(
+        len(theirs) == len(mine) and all(np.array_equal(a, b) for a, b in zip(mine, theirs))
+        for theirs in mpi.allgather(mine)
+    )

@@ -68,12 +68,49 @@ def test_broadcast_keras_model_and_optimizer(hvd, rank):
     assert float(optimizer.learning_rate.numpy()) == pytest.approx(0.1)
 
 
-def test_variables_without_numbers_are_left_alone(hvd, rank):
-    number, text = tf.Variable(float(rank)), tf.Variable(f"rank {rank}", name="label")
-    with pytest.warns(UserWarning, match=r"label:0 \(string\)"):
-        hvd.broadcast_variables([text, number], root_rank=0)
+@pytest.mark.parametrize("mode", ["eager", "graph"])
+def test_variables_of_strings_are_sent_too(hvd, rank, size, mode):
+    number = tf.Variable(float(rank))
+    text = tf.Variable([f"rank {rank}", "é" * (rank + 1), ""])
+    root = size - 1
+    broadcast = hvd.broadcast_variables if mode == "eager" else tf.function(hvd.broadcast_variables)
+    broadcast([text, number], root_rank=root)
+    assert number.numpy() == root
+    assert [each.decode() for each in text.numpy()] == [f"rank {root}", "é" * (root + 1), ""]
+
+
+def test_variables_that_cannot_travel_are_left_alone(hvd, rank):
+    class Table:
+        name, dtype, assign = "list:0", tf.variant, None
+
+    number, table = tf.Variable(float(rank)), Table()
+    with pytest.warns(UserWarning, match=r"list:0 \(variant\)"):
+        hvd.broadcast_variables([table, number], root_rank=0)
     assert number.numpy() == 0.0
-    assert text.numpy().decode() == f"rank {rank}"
+
+
+@pytest.mark.parametrize("mode", ["eager", "graph"])
+def test_broadcast_in_place(hvd, rank, size, mode):
+    import keras
+
+    variables = [tf.Variable([rank, 1]), keras.Variable([[rank + 0.5]]), tf.Variable(f"rank {rank}")]
+    root = size - 1
+    broadcast = lambda: hvd.broadcast_(variables, root, name="in_place")  # noqa: E731
+    values = tf.function(broadcast)() if mode == "graph" else broadcast()
+    for variable, value in zip(variables, values):
+        np.testing.assert_array_equal(tf.convert_to_tensor(variable), value)
+    np.testing.assert_array_equal(values[0], [root, 1])
+    np.testing.assert_array_equal(values[1], [[root + 0.5]])
+    assert values[2].numpy().decode() == f"rank {root}"
+    variables[0].assign_add([1, 1])
+    np.testing.assert_array_equal(values[0], [root, 1])
+    with tf.Graph().as_default():
+        mixed = [tf.compat.v1.Variable(1.0, use_resource=resource) for resource in (True, False)]
+        with pytest.raises(ValueError, match="not both at once"):
+            hvd.broadcast_(mixed, 0)
+        hvd.broadcast_(mixed[1:], 0)
+    with pytest.raises(TypeError, match="must be a list"):
+        hvd.broadcast_(variables[0], 0)
 
 
 def test_broadcast_of_no_variables(hvd):
@@ -108,6 +145,17 @@ def test_broadcast_object(hvd, rank, size, obj):
         received = hvd.broadcast_object(obj if rank == root else "something else", root)
         assert same(obj, received)
         assert rank != root or received is obj
+
+
+def test_the_order_of_arguments_is_that_of_horovod(hvd, rank, size):
+    everybody = hvd.global_process_set
+    assert hvd.broadcast_object(rank, size - 1, None, "by_place", everybody) == size - 1
+    assert hvd.allgather_object(rank, None, "by_place", everybody) == list(range(size))
+    broadcast = hvd.broadcast_object_fn(size - 1, None, "fn", everybody)
+    assert [broadcast(rank), broadcast({"rank": rank})] == [size - 1, {"rank": size - 1}]
+    variable = tf.Variable(float(rank))
+    hvd.broadcast_variables([variable], size - 1, everybody, True)
+    assert variable.numpy() == size - 1
 
 
 def test_allgather_object(hvd, rank, size):

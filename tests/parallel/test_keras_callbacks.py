@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 import smddp_tf.keras as hvk
-from tests.parallel.keras_training import flat_weights
+from tests.parallel.keras_training import flat_weights, same_on_all_ranks
 
 callbacks = hvk.callbacks
 ROWS = 8
@@ -26,13 +26,6 @@ class AtFirstBatch(keras.callbacks.Callback):
 
 def values_of(model) -> list[np.ndarray]:
     return [variable.numpy() for variable in (*model.variables, *model.optimizer.variables)]
-
-
-def same_on_all_ranks(mpi, arrays) -> bool:
-    everybody = mpi.allgather(arrays)
-    return all(
-        len(theirs) == len(arrays) and all(np.array_equal(a, b) for a, b in zip(arrays, theirs)) for theirs in everybody
-    )
 
 
 def layers_with_state() -> list[keras.layers.Layer]:

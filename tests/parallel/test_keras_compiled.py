@@ -18,6 +18,7 @@ from tests.parallel.keras_training import (
     flat_weights,
     one_process,
     part_of,
+    same_on_all_ranks,
     word_data,
 )
 
@@ -28,10 +29,6 @@ def only_where_it_tells_something_new(size, request):
     if size == 2 or (size == 4 and request.function is test_fit):
         return
     pytest.skip("compiled training is tested with 2 ranks, and on 2 nodes with 4")
-
-
-def same_on_all_ranks(mpi, array) -> bool:
-    return all(np.array_equal(array, theirs) for theirs in mpi.allgather(array))
 
 
 def fit(model, optimizer, x, y, rank, size, **arguments) -> np.ndarray:

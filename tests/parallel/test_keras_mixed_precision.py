@@ -19,14 +19,11 @@ from tests.parallel.keras_training import (
     distance,
     flat_weights,
     part_of,
+    same_on_all_ranks,
     train_in_loop,
 )
 
 STEPS = 8
-
-
-def same_on_all_ranks(mpi, array) -> bool:
-    return all(np.array_equal(array, theirs) for theirs in mpi.allgather(array))
 
 
 def model_of(policy: str) -> keras.Model:

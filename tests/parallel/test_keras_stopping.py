@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 import smddp_tf.keras as hvk
-from tests.parallel.keras_training import dense_model, flat_weights
+from tests.parallel.keras_training import dense_model, same_on_all_ranks
 from tests.parallel.uneven_data import BATCH, batches_of, data_of
 
 ROWS = 24
@@ -32,11 +32,6 @@ def fit(model, rank, *callbacks, epochs=3, data=None, **options):
     return model.fit(
         x, y, batch_size=BATCH, epochs=epochs, shuffle=False, verbose=0, callbacks=list(callbacks), **options
     )
-
-
-def same_on_all_ranks(mpi, model) -> bool:
-    everybody = mpi.allgather(flat_weights(model))
-    return all(np.array_equal(theirs, everybody[0]) for theirs in everybody)
 
 
 class StopAtBatch(keras.callbacks.Callback):

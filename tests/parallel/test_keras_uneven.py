@@ -8,7 +8,7 @@ import pytest
 import tensorflow as tf
 
 import smddp_tf.keras as hvk
-from tests.parallel.keras_training import FEATURES, dense_model, distance, flat_weights
+from tests.parallel.keras_training import FEATURES, dense_model, distance, flat_weights, same_on_all_ranks
 from tests.parallel.uneven_data import BATCH, batches_of, data_of, rows_of, train_in_windows, train_jointly
 
 EPOCHS = 2
@@ -32,12 +32,6 @@ def adam() -> keras.optimizers.Optimizer:
 def dataset_of(rank: int, rows: int | None = None, known: bool = True) -> tf.data.Dataset:
     dataset = tf.data.Dataset.from_tensor_slices(data_of(rank, rows)).batch(BATCH)
     return dataset if known else dataset.filter(lambda x, y: True)
-
-
-def same_on_all_ranks(mpi, model) -> bool:
-    values = [variable.numpy() for variable in (*model.trainable_variables, *model.optimizer.variables)]
-    everybody = mpi.allgather(values)
-    return all(np.array_equal(a, b) for theirs in everybody for a, b in zip(values, theirs))
 
 
 class Steps(keras.callbacks.Callback):

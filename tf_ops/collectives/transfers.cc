@@ -1,18 +1,30 @@
 #include "collectives/transfers.h"
 
-namespace smddp {
+#include <algorithm>
 
-Status Transfers::Add(int peer, Result<Ticket> ticket) {
-  if (ticket.ok()) pending_.push_back({*ticket, peer});
-  return ticket.status();
+namespace smddp {
+namespace {
+
+constexpr size_t kMessageBytes = 64 << 20;  // MPI counts in int; shared memory cuts further by itself
+
+}  // namespace
+
+// Pieces bear the same tag: between two ranks they are matched in order.
+template <class Start>
+Status Transfers::ForEachPiece(int peer, BufferView bytes, Start start) {
+  for (size_t at = 0; at < bytes.size; at += kMessageBytes) {
+    SMDDP_ASSIGN_OR_RETURN(const Ticket ticket, start(bytes.Slice(at, std::min(kMessageBytes, bytes.size - at))));
+    pending_.push_back({ticket, peer});
+  }
+  return Status::Ok();
 }
 
 Status Transfers::Send(int peer, Tag tag, BufferView bytes) {
-  return bytes.size == 0 ? Status::Ok() : Add(peer, transport_.Send(peer, tag, bytes));
+  return ForEachPiece(peer, bytes, [&](BufferView piece) { return transport_.Send(peer, tag, piece); });
 }
 
 Status Transfers::Recv(int peer, Tag tag, BufferView bytes) {
-  return bytes.size == 0 ? Status::Ok() : Add(peer, transport_.Recv(peer, tag, bytes));
+  return ForEachPiece(peer, bytes, [&](BufferView piece) { return transport_.Recv(peer, tag, piece); });
 }
 
 Result<bool> Transfers::AllDone() {

@@ -12,7 +12,7 @@ class Transfers {
  public:
   explicit Transfers(Transport& transport) : transport_(transport) {}
 
-  // Empty buffers are not sent: both sides know the length.
+  // Empty buffers are not sent, and large ones in pieces: both sides know the length.
   Status Send(int peer, Tag tag, BufferView bytes);
   Status Recv(int peer, Tag tag, BufferView bytes);
   // True when all that was started has finished.
@@ -25,7 +25,8 @@ class Transfers {
     Ticket ticket;
     int peer;
   };
-  Status Add(int peer, Result<Ticket> ticket);
+  template <class Start>
+  Status ForEachPiece(int peer, BufferView bytes, Start start);
 
   Transport& transport_;
   std::vector<Pending> pending_;

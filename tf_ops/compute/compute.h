@@ -36,9 +36,10 @@ class Compute {
                     const Scaling& scaling) const = 0;
 
   // into[i] = sources[0][i] op sources[1][i] op ... in exactly this order (so results repeat bit for bit).
-  // float16 and bfloat16 accumulate in float32 and are rounded once at the end. kAverage is not accepted here: the
-  // session lowers it to kSum with a divisor. bool: Sum and Max are "or", Product and Min are "and". NaN propagates
-  // through Min and Max as in NumPy. Needs IsReducible(dtype) and count >= 1; sources may alias `into`.
+  // float16 and bfloat16 accumulate in float32 and are rounded once at the end. kAverage and kAdasum are not accepted
+  // here: the session lowers the one to kSum with a divisor, and the other is collectives/p2p/adasum.cc. bool: Sum and
+  // Max are "or", Product and Min are "and". NaN propagates through Min and Max as in NumPy. Needs IsReducible(dtype)
+  // and count >= 1; sources may alias `into`.
   virtual void Reduce(void* into, const void* const* sources, int count, int64_t elements, DType dtype,
                       ReduceOp op) const = 0;
 };

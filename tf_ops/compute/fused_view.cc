@@ -48,6 +48,7 @@ void FusedView::Pack(Range range, void* into) const {
 
 void FusedView::Unpack(Range range, const void* from) const {
   ForEach(range, [&](const Piece& piece, int64_t first, int64_t count, int64_t offset) {
+    if (piece.output == nullptr) return;
     compute_.Cast(At(piece.output, first, dtype_), dtype_, At(from, offset, wire_), wire_, count, after_);
   });
 }

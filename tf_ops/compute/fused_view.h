@@ -11,7 +11,7 @@ namespace smddp {
 
 struct Piece {
   const void* input = nullptr;
-  void* output = nullptr;  // may equal `input`
+  void* output = nullptr;  // may equal `input`; null: nobody wants the result of this piece
   int64_t elements = 0;
 };
 
@@ -24,6 +24,8 @@ class FusedView {
             const Compute& compute);
 
   int64_t elements() const { return starts_.back(); }
+  // Where the pieces that are not empty begin, and the end of the last.
+  const std::vector<int64_t>& starts() const { return starts_; }
   DType wire() const { return wire_; }
   const Compute& compute() const { return compute_; }
 

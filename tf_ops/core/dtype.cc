@@ -14,7 +14,7 @@ constexpr DTypeRow kRows[kDTypeCount] = {
     {"uint8", 1, false, true},   {"int8", 1, false, true},       {"int32", 4, false, true},
     {"int64", 8, false, true},   {"float16", 2, true, true},     {"bfloat16", 2, true, true},
     {"float32", 4, true, true},  {"float64", 8, true, true},     {"bool", 1, false, true},
-    {"int16", 2, false, false},  {"uint16", 2, false, false},    {"uint32", 4, false, false},
+    {"int16", 2, false, true},   {"uint16", 2, false, true},     {"uint32", 4, false, false},
     {"uint64", 8, false, false}, {"complex64", 8, false, false}, {"complex128", 16, false, false},
 };
 
@@ -44,6 +44,8 @@ const char* NameOf(ReduceOp op) {
       return "Average";
     case ReduceOp::kSum:
       return "Sum";
+    case ReduceOp::kAdasum:
+      return "Adasum";
     case ReduceOp::kMin:
       return "Min";
     case ReduceOp::kMax:

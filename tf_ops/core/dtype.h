@@ -20,9 +20,9 @@ enum class DType : uint8_t {
   kFloat32 = 6,
   kFloat64 = 7,
   kBool = 8,
-  // Moved (broadcast, allgather), never reduced:
   kInt16 = 9,
   kUInt16 = 10,
+  // Moved (broadcast, allgather, alltoall), never reduced:
   kUInt32 = 11,
   kUInt64 = 12,
   kComplex64 = 13,
@@ -38,7 +38,7 @@ bool IsHalf(DType dtype);       // float16, bfloat16
 bool IsReducible(DType dtype);  // has arithmetic in compute/
 
 // Horovod's numbers, so that scripts that print or compare them see the same integers.
-enum class ReduceOp : uint8_t { kAverage = 0, kSum = 1, kMin = 3, kMax = 4, kProduct = 5 };
+enum class ReduceOp : uint8_t { kAverage = 0, kSum = 1, kAdasum = 2, kMin = 3, kMax = 4, kProduct = 5 };
 
 const char* NameOf(ReduceOp op);
 

@@ -16,4 +16,10 @@ Range ShardOf(int64_t elements, size_t element_size, int parts, int index) {
   return {begin, std::min(elements, begin + each)};
 }
 
+Range RowsOf(int64_t rows, int parts, int index) {
+  const int64_t even = rows / parts, more = rows % parts;
+  const int64_t begin = even * index + std::min<int64_t>(index, more);
+  return {begin, begin + even + (index < more ? 1 : 0)};
+}
+
 }  // namespace smddp

@@ -15,4 +15,8 @@ constexpr size_t kShardAlignment = 128;  // bytes; a multiple of every element s
 // empty). Shards are disjoint, in order, and cover everything.
 Range ShardOf(int64_t elements, size_t element_size, int parts, int index);
 
+// The rows that part `index` of `parts` gets of a reducescatter: as many as the others, one more for the first
+// rows % parts. Horovod's division.
+Range RowsOf(int64_t rows, int parts, int index);
+
 }  // namespace smddp

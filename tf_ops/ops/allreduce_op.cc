@@ -1,7 +1,9 @@
-// SmddpAllreduce: reduces a list of tensors over all ranks, matched by name.
+// SmddpAllreduce: reduces a list of tensors over all ranks, matched by name. SmddpReducescatter: the same, of which
+// each rank keeps its rows.
 #include <utility>
 #include <vector>
 
+#include "core/shard.h"
 #include "ops/collective_kernel.h"
 #include "ops/tensor_adapter.h"
 #include "tensorflow/core/framework/op_kernel.h"
@@ -9,30 +11,61 @@
 namespace smddp::ops {
 namespace {
 
-class AllreduceKernel final : public CollectiveKernel {
+class ReductionKernel : public CollectiveKernel {
  public:
-  explicit AllreduceKernel(tensorflow::OpKernelConstruction* construction)
+  explicit ReductionKernel(tensorflow::OpKernelConstruction* construction)
       : CollectiveKernel(construction), reduction_(ReadReductionAttributes(construction)) {}
 
  protected:
-  void Start(Session& session, tensorflow::OpKernelContext* context, smddp::DoneCallback done) override {
-    Result<std::vector<TensorRef>> tensors = MakeTensorRefs(context, InPlaceOrNewOutput);
-    if (!tensors.ok()) return done(tensors.status());
+  AllreduceRequest MakeRequest(std::vector<TensorRef> tensors) const {
     AllreduceRequest request;
     request.name = tensor_name();
-    request.tensors = std::move(*tensors);
+    request.tensors = std::move(tensors);
     request.op = reduction_.op;
     request.prescale = reduction_.prescale;
     request.postscale = reduction_.postscale;
     request.wire_dtype = reduction_.wire_dtype;
-    session.Allreduce(std::move(request), std::move(done));
+    return request;
   }
 
  private:
   const ReductionAttributes reduction_;
 };
 
+class AllreduceKernel final : public ReductionKernel {
+ public:
+  using ReductionKernel::ReductionKernel;
+
+ protected:
+  void Start(Session& session, tensorflow::OpKernelContext* context, smddp::DoneCallback done) override {
+    Result<std::vector<TensorRef>> tensors = MakeTensorRefs(context, InPlaceOrNewOutput);
+    if (!tensors.ok()) return done(tensors.status());
+    session.Allreduce(MakeRequest(std::move(*tensors)), std::move(done));
+  }
+};
+
+class ReducescatterKernel final : public ReductionKernel {
+ public:
+  using ReductionKernel::ReductionKernel;
+
+ protected:
+  void Start(Session& session, tensorflow::OpKernelContext* context, smddp::DoneCallback done) override {
+    const Topology& topology = session.topology();
+    const auto with_my_rows = [&topology](tensorflow::OpKernelContext* of, int index) -> Result<TensorRef> {
+      Result<TensorRef> tensor = InputAlone(of, index);
+      if (!tensor.ok() || tensor->shape.empty()) return tensor;  // a scalar the ranks refuse together
+      SMDDP_ASSIGN_OR_RETURN(
+          tensor->output, AllocateRows(of, index, RowsOf(tensor->shape[0], topology.size(), topology.rank()).size()));
+      return tensor;
+    };
+    Result<std::vector<TensorRef>> tensors = MakeTensorRefs(context, with_my_rows);
+    if (!tensors.ok()) return done(tensors.status());
+    session.Reducescatter(MakeRequest(std::move(*tensors)), std::move(done));
+  }
+};
+
 REGISTER_KERNEL_BUILDER(Name("SmddpAllreduce").Device(tensorflow::DEVICE_CPU), AllreduceKernel);
+REGISTER_KERNEL_BUILDER(Name("SmddpReducescatter").Device(tensorflow::DEVICE_CPU), ReducescatterKernel);
 
 }  // namespace
 }  // namespace smddp::ops

@@ -38,12 +38,10 @@ class CompiledCollectiveKernel final : public CollectiveKernel {
  private:
   Result<TensorRef> MakeRef(tensorflow::OpKernelContext* context, int index) const {
     if (call_.kind != CompiledKind::kAllgather) return InPlaceOrNewOutput(context, index);
-    tensorflow::TensorShape shape = context->input(index).shape();
-    shape.set_dim(0, shape.dim_size(0) * gathered_ranks_);
-    tensorflow::Tensor* output = nullptr;
-    const absl::Status allocated = context->allocate_output(index, shape, &output);
-    if (!allocated.ok()) return FromTensorFlow(allocated);
-    return MakeTensorRef(context->input(index), output);
+    Result<TensorRef> tensor = InputAlone(context, index);
+    if (!tensor.ok()) return tensor;
+    SMDDP_ASSIGN_OR_RETURN(tensor->output, AllocateRows(context, index, tensor->shape[0] * gathered_ranks_));
+    return tensor;
   }
 
   const CompiledCall call_;

@@ -3,6 +3,7 @@
 // as communication, or TensorFlow would report a peer that has gone as an internal error.
 //
 // Attributes: tensor_name    the name the ranks match by; for SmddpReduceGradient only for messages
+//             process_set    number of the set whose ranks take part; 0 is all ranks
 //             reduce_op      number of smddp::ReduceOp
 //             *_bits         bits of a float64 (ops/collective_kernel.h)
 //             wire_dtype     what wider floating tensors are cast to on their way; '' for none
@@ -27,12 +28,23 @@ absl::Status SameShapes(InferenceContext* context) {
 }
 
 // The input's shape with an unknown first dimension. A scalar is refused.
-absl::Status GatheredShape(InferenceContext* context) {
+absl::Status OtherRows(InferenceContext* context, int index) {
   ShapeHandle shape;
-  TF_RETURN_IF_ERROR(context->WithRankAtLeast(context->input(0), 1, &shape));
+  TF_RETURN_IF_ERROR(context->WithRankAtLeast(context->input(index), 1, &shape));
   TF_RETURN_IF_ERROR(context->ReplaceDim(shape, 0, context->UnknownDim(), &shape));
-  context->set_output(0, shape);
+  context->set_output(index, shape);
   return absl::OkStatus();
+}
+
+absl::Status OtherRowsInAll(InferenceContext* context) {
+  for (int index = 0; index < context->num_inputs(); ++index) TF_RETURN_IF_ERROR(OtherRows(context, index));
+  return absl::OkStatus();
+}
+
+// The number of ranks is not known to a graph.
+absl::Status AlltoallShapes(InferenceContext* context) {
+  context->set_output(1, context->Vector(InferenceContext::kUnknownDim));
+  return OtherRows(context, 0);
 }
 
 // Output i has the shape of input i, of an allgather with one such block for every rank; the last output is the token.
@@ -61,8 +73,9 @@ absl::Status CompiledShapes(InferenceContext* context) {
 REGISTER_OP("SmddpAllreduce")
     .Input("tensors: T")
     .Output("reduced: T")
-    .Attr("T: list({uint8, int8, int32, int64, half, bfloat16, float, double, bool}) >= 1")
+    .Attr("T: list({uint8, int8, uint16, int16, int32, int64, half, bfloat16, float, double, bool}) >= 1")
     .Attr("tensor_name: string")
+    .Attr("process_set: int = 0")
     .Attr("reduce_op: int")
     .Attr("prescale_bits: int")
     .Attr("postscale_bits: int")
@@ -77,6 +90,7 @@ REGISTER_OP("SmddpReduceGradient")
     .Output("reduced: T")
     .Attr("T: {half, bfloat16, float, double}")
     .Attr("tensor_name: string")
+    .Attr("process_set: int = 0")
     .Attr("plan: int >= 0")
     .Attr("index: int >= 0")
     .Attr("reduce_op: int")
@@ -97,6 +111,7 @@ REGISTER_OP("SmddpBroadcast")
         "T: list({uint8, int8, int16, int32, int64, uint16, uint32, uint64, half, bfloat16, float, double, bool, "
         "complex64, complex128}) >= 1")
     .Attr("tensor_name: string")
+    .Attr("process_set: int = 0")
     .Attr("root_rank: int")
     .SetIsStateful()
     .SetIsDistributedCommunication()
@@ -104,19 +119,57 @@ REGISTER_OP("SmddpBroadcast")
     .Doc("Replaces a list of tensors by the one of rank `root_rank`. Shapes and dtypes agree on all ranks.");
 
 REGISTER_OP("SmddpAllgather")
-    .Input("tensor: T")
+    .Input("tensors: T")
     .Output("gathered: T")
+    .Attr(
+        "T: list({uint8, int8, int16, int32, int64, uint16, uint32, uint64, half, bfloat16, float, double, bool, "
+        "complex64, complex128}) >= 1")
+    .Attr("tensor_name: string")
+    .Attr("process_set: int = 0")
+    .SetIsStateful()
+    .SetIsDistributedCommunication()
+    .SetShapeFn(OtherRowsInAll)
+    .Doc("Concatenates everybody's tensors along the first dimension, which alone may differ between ranks.");
+
+REGISTER_OP("SmddpAlltoall")
+    .Input("tensor: T")
+    .Input("splits: int64")
+    .Output("received: T")
+    .Output("received_splits: int32")
     .Attr(
         "T: {uint8, int8, int16, int32, int64, uint16, uint32, uint64, half, bfloat16, float, double, bool, "
         "complex64, complex128}")
     .Attr("tensor_name: string")
+    .Attr("process_set: int = 0")
+    .Attr("even_split: bool = false")
     .SetIsStateful()
     .SetIsDistributedCommunication()
-    .SetShapeFn(GatheredShape)
-    .Doc("Concatenates everybody's tensor along the first dimension, which alone may differ between ranks.");
+    .SetShapeFn(AlltoallShapes)
+    .Doc(
+        "Sends `splits[r]` consecutive rows to each rank r, or as many to each with `even_split`, where `splits` is "
+        "not "
+        "read. Received are the rows from each rank, in rank order, and how many those are.");
+
+REGISTER_OP("SmddpReducescatter")
+    .Input("tensors: T")
+    .Output("reduced: T")
+    .Attr("T: list({uint8, int8, uint16, int16, int32, int64, half, bfloat16, float, double, bool}) >= 1")
+    .Attr("tensor_name: string")
+    .Attr("process_set: int = 0")
+    .Attr("reduce_op: int")
+    .Attr("prescale_bits: int")
+    .Attr("postscale_bits: int")
+    .Attr("wire_dtype: {'', 'float16', 'bfloat16'} = ''")
+    .SetIsStateful()
+    .SetIsDistributedCommunication()
+    .SetShapeFn(OtherRowsInAll)
+    .Doc(
+        "Reduces a list of tensors over all ranks; each rank gets an equal part of the rows, the first ones one more "
+        "where they do not divide. Shapes and dtypes agree on all ranks.");
 
 REGISTER_OP("SmddpBarrier")
     .Attr("tensor_name: string")
+    .Attr("process_set: int = 0")
     .SetIsStateful()
     .SetIsDistributedCommunication()
     .SetShapeFn(tensorflow::shape_inference::NoOutputs)
@@ -125,10 +178,20 @@ REGISTER_OP("SmddpBarrier")
 REGISTER_OP("SmddpJoin")
     .Output("last: int32")
     .Attr("tensor_name: string")
+    .Attr("process_set: int = 0")
     .SetIsStateful()
     .SetIsDistributedCommunication()
     .SetShapeFn(tensorflow::shape_inference::ScalarShape)
     .Doc("This rank has no more data. Waits until no rank has; `last` is the rank that came last.");
+
+REGISTER_OP("SmddpTopologyValue")
+    .Output("value: int32")
+    .Attr("what: {'size', 'rank', 'local_size', 'local_rank', 'included'}")
+    .Attr("process_set: int = 0")
+    .SetIsStateful()
+    .SetShapeFn(tensorflow::shape_inference::ScalarShape)
+    .Doc(
+        "What `hvd.size()` and its like say when the op runs; `included`: 1 or 0, below 0 where there is no such set.");
 
 REGISTER_OP("SmddpCompiledCollective")
     .Input("tensors: T")
@@ -141,6 +204,7 @@ REGISTER_OP("SmddpCompiledCollective")
     .Attr("A: list(type) >= 0")
     .Attr("kind: {'reduce_gradients', 'allreduce', 'broadcast', 'allgather'}")
     .Attr("tensor_name: string")
+    .Attr("process_set: int = 0")
     .Attr("plan: int = 0")
     .Attr("indices: list(int) = []")
     .Attr("reduce_op: int = 0")

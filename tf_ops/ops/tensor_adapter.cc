@@ -112,6 +112,19 @@ Result<TensorRef> InPlaceOrNewOutput(tensorflow::OpKernelContext* context, int i
   return MakeTensorRef(input, output);
 }
 
+Result<TensorRef> InputAlone(tensorflow::OpKernelContext* context, int index) {
+  return MakeTensorRef(context->input(index), nullptr);
+}
+
+Result<void*> AllocateRows(tensorflow::OpKernelContext* context, int index, int64_t rows) {
+  tensorflow::TensorShape shape = context->input(index).shape();
+  shape.set_dim(0, rows);
+  tensorflow::Tensor* output = nullptr;
+  const absl::Status allocated = context->allocate_output(index, shape, &output);
+  if (!allocated.ok()) return FromTensorFlow(allocated);
+  return output->data();
+}
+
 Result<std::vector<TensorRef>> MakeTensorRefs(tensorflow::OpKernelContext* context, const MakeRef& make) {
   std::vector<TensorRef> refs;
   refs.reserve(context->num_inputs());

@@ -31,6 +31,11 @@ Result<TensorRef> MakeTensorRef(const tensorflow::Tensor& input, tensorflow::Ten
 // otherwise.
 Result<TensorRef> InPlaceOrNewOutput(tensorflow::OpKernelContext* context, int index);
 
+// Input `index` alone: the result is allocated later.
+Result<TensorRef> InputAlone(tensorflow::OpKernelContext* context, int index);
+// Output `index`, of the shape of input `index` but with `rows` rows.
+Result<void*> AllocateRows(tensorflow::OpKernelContext* context, int index, int64_t rows);
+
 // References to all inputs of `context`, made by `make` (context, index); stops at the first error.
 using MakeRef = std::function<Result<TensorRef>(tensorflow::OpKernelContext*, int)>;
 Result<std::vector<TensorRef>> MakeTensorRefs(tensorflow::OpKernelContext* context, const MakeRef& make);

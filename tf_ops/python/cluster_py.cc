@@ -13,6 +13,7 @@
 #include <vector>
 
 #include "core/dtype.h"
+#include "core/shard.h"
 #include "python/bindings.h"
 #include "python/waiter.h"
 #include "runtime/inproc_cluster.h"
@@ -114,6 +115,21 @@ void Broadcast(const std::vector<std::string>& hosts, const std::vector<Bytes>& 
   waiters.WaitAll();
 }
 
+TensorRef RowsOfBytes(const Bytes& input, int64_t row_bytes) {
+  return {DType::kUInt8, {static_cast<int64_t>(input.size()) / row_bytes, row_bytes}, input.data(), nullptr};
+}
+
+nb::list AsArrays(const std::vector<std::vector<uint8_t>>& results) {
+  nb::list arrays;
+  for (const auto& result : results) {
+    auto* copy = new uint8_t[result.size() + 1];
+    std::memcpy(copy, result.data(), result.size());
+    nb::capsule owner(copy, [](void* memory) noexcept { delete[] static_cast<uint8_t*>(memory); });
+    arrays.append(nb::ndarray<nb::numpy, uint8_t, nb::ndim<1>>(copy, {result.size()}, owner));
+  }
+  return arrays;
+}
+
 nb::list Allgather(const std::vector<std::string>& hosts, const std::vector<Bytes>& inputs, int64_t row_bytes) {
   if (row_bytes < 1) throw nb::value_error("row_bytes must be at least 1.");
   auto cluster = StartCluster(hosts, inputs.size(), 0);
@@ -122,25 +138,62 @@ nb::list Allgather(const std::vector<std::string>& hosts, const std::vector<Byte
   for (int rank = 0; rank < cluster->size(); ++rank) {
     AllgatherRequest request;
     request.name = "cluster";
-    request.tensor = {DType::kUInt8,
-                      {static_cast<int64_t>(inputs[rank].size()) / row_bytes, row_bytes},
-                      inputs[rank].data(),
-                      nullptr};
-    request.allocate = [&result = results[rank], row_bytes](const std::vector<int64_t>& rows) -> Result<void*> {
+    request.tensors = {RowsOfBytes(inputs[rank], row_bytes)};
+    request.allocate = [&result = results[rank], row_bytes](int, const std::vector<int64_t>& rows) -> Result<void*> {
       result.resize(std::accumulate(rows.begin(), rows.end(), int64_t{0}) * row_bytes);
       return result.data();
     };
     cluster->session(rank).Allgather(std::move(request), waiters.callback());
   }
   waiters.WaitAll();
-  nb::list gathered;
-  for (const auto& result : results) {
-    auto* copy = new uint8_t[result.size() + 1];
-    std::memcpy(copy, result.data(), result.size());
-    nb::capsule owner(copy, [](void* memory) noexcept { delete[] static_cast<uint8_t*>(memory); });
-    gathered.append(nb::ndarray<nb::numpy, uint8_t, nb::ndim<1>>(copy, {result.size()}, owner));
+  return AsArrays(results);
+}
+
+// Returns what every rank received. A rank without splits sends as much to each.
+nb::list Alltoall(const std::vector<std::string>& hosts, const std::vector<Bytes>& inputs, int64_t row_bytes,
+                  const std::vector<std::vector<int64_t>>& splits) {
+  if (row_bytes < 1) throw nb::value_error("row_bytes must be at least 1.");
+  auto cluster = StartCluster(hosts, inputs.size(), 0);
+  std::vector<std::vector<uint8_t>> results(inputs.size());
+  Waiters waiters;
+  for (int rank = 0; rank < cluster->size(); ++rank) {
+    AlltoallRequest request;
+    request.name = "cluster";
+    request.tensor = RowsOfBytes(inputs[rank], row_bytes);
+    request.even_split = splits[rank].empty();
+    request.splits = splits[rank];
+    request.allocate = [&result = results[rank], row_bytes](const std::vector<int64_t>& rows) -> Result<void*> {
+      result.resize(std::accumulate(rows.begin(), rows.end(), int64_t{0}) * row_bytes);
+      return result.data();
+    };
+    cluster->session(rank).Alltoall(std::move(request), waiters.callback());
   }
-  return gathered;
+  waiters.WaitAll();
+  return AsArrays(results);
+}
+
+// Two tensors of `row_elements` elements per row travel together: the first `rows[0]` rows of each input and the rest.
+// `outputs[rank]` has room for the rank's rows of both.
+void Reducescatter(const std::vector<std::string>& hosts, const std::vector<Bytes>& inputs,
+                   const std::vector<Bytes>& outputs, const std::string& dtype_name, const std::vector<int64_t>& rows,
+                   int64_t row_elements, int op, double prescale, double postscale, int64_t chunk_bytes) {
+  const DType dtype = ValueOrThrow(DTypeFromName(dtype_name));
+  auto cluster = StartCluster(hosts, inputs.size(), chunk_bytes);
+  Waiters waiters;
+  for (int rank = 0; rank < cluster->size(); ++rank) {
+    AllreduceRequest request = {"cluster", {}, static_cast<ReduceOp>(op), prescale, postscale};
+    size_t from = 0, into = 0;
+    for (int64_t count : rows) {
+      request.tensors.push_back(
+          {dtype, {count, row_elements}, inputs[rank].data() + from, outputs[rank].data() + into});
+      const size_t row_bytes = request.tensors.back().row_bytes();
+      from += static_cast<size_t>(count) * row_bytes;
+      into += static_cast<size_t>(RowsOf(count, cluster->size(), rank).size()) * row_bytes;
+    }
+    if (from != inputs[rank].size() || into != outputs[rank].size()) throw nb::value_error("Wrong length of an array.");
+    cluster->session(rank).Reducescatter(std::move(request), waiters.callback());
+  }
+  waiters.WaitAll();
 }
 
 // Many operations at once, in another order on every rank: operation i sums (even i) or is sent from rank i % size (odd
@@ -217,6 +270,10 @@ void BindCluster(nb::module_& m) {
         nb::arg("wire_dtype") = "", nb::arg("rail_algorithm") = "auto");
   m.def("cluster_broadcast", &Broadcast, nb::arg("hosts"), nb::arg("arrays"), nb::arg("root"));
   m.def("cluster_allgather", &Allgather, nb::arg("hosts"), nb::arg("inputs"), nb::arg("row_bytes"));
+  m.def("cluster_alltoall", &Alltoall, nb::arg("hosts"), nb::arg("inputs"), nb::arg("row_bytes"), nb::arg("splits"));
+  m.def("cluster_reducescatter", &Reducescatter, nb::arg("hosts"), nb::arg("inputs"), nb::arg("outputs"),
+        nb::arg("dtype"), nb::arg("rows"), nb::arg("row_elements"), nb::arg("op"), nb::arg("prescale"),
+        nb::arg("postscale"), nb::arg("chunk_bytes"));
 }
 
 }  // namespace smddp

@@ -1,12 +1,14 @@
 // Collectives of NumPy arrays: for objects and metrics, for benchmarks, and where there is no TensorFlow.
 #include <nanobind/nanobind.h>
 #include <nanobind/ndarray.h>
+#include <nanobind/stl/optional.h>
 #include <nanobind/stl/string.h>
 #include <nanobind/stl/vector.h>
 
 #include <cstdint>
 #include <memory>
 #include <numeric>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -43,56 +45,87 @@ std::vector<TensorRef> RefsTo(const std::vector<Array>& arrays, const std::strin
 }
 
 void AllreduceArrays(const std::vector<Array>& arrays, const std::string& dtype, const std::string& name, int op,
-                     double prescale, double postscale, const std::string& wire_dtype) {
+                     double prescale, double postscale, const std::string& wire_dtype, int process_set) {
   const WireDType wire = ValueOrThrow(WireDTypeFromName(wire_dtype));
   Waiter waiter;
-  SessionOrThrow()->Allreduce({name, RefsTo(arrays, dtype), static_cast<ReduceOp>(op), prescale, postscale, wire},
-                              waiter.callback());
+  SessionOrThrow(process_set)
+      ->Allreduce({name, RefsTo(arrays, dtype), static_cast<ReduceOp>(op), prescale, postscale, wire},
+                  waiter.callback());
   ThrowIfError(waiter.Wait());
 }
 
-void BroadcastArrays(const std::vector<Array>& arrays, const std::string& dtype, int root, const std::string& name) {
+void BroadcastArrays(const std::vector<Array>& arrays, const std::string& dtype, int root, const std::string& name,
+                     int process_set) {
   Waiter waiter;
-  SessionOrThrow()->Broadcast({name, RefsTo(arrays, dtype), root}, waiter.callback());
+  SessionOrThrow(process_set)->Broadcast({name, RefsTo(arrays, dtype), root}, waiter.callback());
   ThrowIfError(waiter.Wait());
 }
+
+// The rows that come from each rank, as bytes.
+class RowsFromEach {
+ public:
+  explicit RowsFromEach(size_t row_bytes) : row_bytes_(row_bytes) {}
+
+  Result<void*> Allocate(const std::vector<int64_t>& rows) {
+    rows_ = rows;
+    total_ = std::accumulate(rows.begin(), rows.end(), int64_t{0}) * row_bytes_;
+    bytes_.reset(new (std::nothrow) uint8_t[total_ == 0 ? 1 : total_]);
+    if (bytes_ != nullptr) return bytes_.get();
+    return Status(Code::kResourceExhausted, "No memory for a result of " + std::to_string(total_) + " bytes.");
+  }
+  nb::tuple Take() {
+    uint8_t* data = bytes_.release();
+    nb::capsule owner(data, [](void* memory) noexcept { delete[] static_cast<uint8_t*>(memory); });
+    return nb::make_tuple(nb::ndarray<nb::numpy, uint8_t, nb::ndim<1>>(data, {total_}, owner), rows_);
+  }
+
+ private:
+  const size_t row_bytes_;
+  std::vector<int64_t> rows_;
+  std::unique_ptr<uint8_t[]> bytes_;
+  size_t total_ = 0;
+};
 
 // Returns everybody's bytes, one after another, and the first dimension of every rank.
-nb::tuple AllgatherArray(const Array& array, const std::string& dtype, const std::string& name) {
+nb::tuple AllgatherArray(const Array& array, const std::string& dtype, const std::string& name, int process_set) {
   Waiter waiter;
   AllgatherRequest request;
   request.name = name;
-  request.tensor = RefTo(array, dtype);
-  std::vector<int64_t> rows;
-  std::unique_ptr<uint8_t[]> bytes;
-  size_t total = 0;
-  const size_t row_bytes = request.tensor.row_bytes();
-  request.allocate = [&](const std::vector<int64_t>& dim0) -> Result<void*> {
-    rows = dim0;
-    total = std::accumulate(dim0.begin(), dim0.end(), int64_t{0}) * row_bytes;
-    bytes.reset(new (std::nothrow) uint8_t[total == 0 ? 1 : total]);
-    if (bytes == nullptr) {
-      return Status(Code::kResourceExhausted, "No memory for an allgather of " + std::to_string(total) + " bytes.");
-    }
-    return bytes.get();
-  };
-  SessionOrThrow()->Allgather(std::move(request), waiter.callback());
+  request.tensors = {RefTo(array, dtype)};
+  RowsFromEach result(request.tensors[0].row_bytes());
+  request.allocate = [&](int, const std::vector<int64_t>& dim0) { return result.Allocate(dim0); };
+  SessionOrThrow(process_set)->Allgather(std::move(request), waiter.callback());
   ThrowIfError(waiter.Wait());
-  uint8_t* data = bytes.release();
-  nb::capsule owner(data, [](void* memory) noexcept { delete[] static_cast<uint8_t*>(memory); });
-  return nb::make_tuple(nb::ndarray<nb::numpy, uint8_t, nb::ndim<1>>(data, {total}, owner), rows);
+  return result.Take();
 }
 
-void BarrierNamed(const std::string& name) {
+// Returns the bytes from every rank, one after another, and how many rows come from each. Without splits as many rows
+// go to each rank.
+nb::tuple AlltoallArray(const Array& array, const std::string& dtype, const std::optional<std::vector<int64_t>>& splits,
+                        const std::string& name, int process_set) {
   Waiter waiter;
-  SessionOrThrow()->Barrier({name}, waiter.callback());
+  AlltoallRequest request;
+  request.name = name;
+  request.tensor = RefTo(array, dtype);
+  request.even_split = !splits;
+  if (splits) request.splits = *splits;
+  RowsFromEach result(request.tensor.row_bytes());
+  request.allocate = [&](const std::vector<int64_t>& received) { return result.Allocate(received); };
+  SessionOrThrow(process_set)->Alltoall(std::move(request), waiter.callback());
+  ThrowIfError(waiter.Wait());
+  return result.Take();
+}
+
+void BarrierNamed(const std::string& name, int process_set) {
+  Waiter waiter;
+  SessionOrThrow(process_set)->Barrier({name}, waiter.callback());
   ThrowIfError(waiter.Wait());
 }
 
-int Join() {
+int Join(int process_set) {
   Waiter waiter;
   int last = 0;
-  SessionOrThrow()->Join(&last, waiter.callback());
+  SessionOrThrow(process_set)->Join(&last, waiter.callback());
   ThrowIfError(waiter.Wait());
   return last;
 }
@@ -101,11 +134,14 @@ int Join() {
 
 void BindCollectives(nb::module_& m) {
   m.def("allreduce", &AllreduceArrays, nb::arg("arrays"), nb::arg("dtype"), nb::arg("name"), nb::arg("op"),
-        nb::arg("prescale") = 1.0, nb::arg("postscale") = 1.0, nb::arg("wire_dtype") = "");
-  m.def("broadcast", &BroadcastArrays, nb::arg("arrays"), nb::arg("dtype"), nb::arg("root"), nb::arg("name"));
-  m.def("allgather", &AllgatherArray, nb::arg("array"), nb::arg("dtype"), nb::arg("name"));
-  m.def("barrier", &BarrierNamed, nb::arg("name"));
-  m.def("join", &Join);
+        nb::arg("prescale") = 1.0, nb::arg("postscale") = 1.0, nb::arg("wire_dtype") = "", nb::arg("process_set") = 0);
+  m.def("broadcast", &BroadcastArrays, nb::arg("arrays"), nb::arg("dtype"), nb::arg("root"), nb::arg("name"),
+        nb::arg("process_set") = 0);
+  m.def("allgather", &AllgatherArray, nb::arg("array"), nb::arg("dtype"), nb::arg("name"), nb::arg("process_set") = 0);
+  m.def("alltoall", &AlltoallArray, nb::arg("array"), nb::arg("dtype"), nb::arg("splits").none(), nb::arg("name"),
+        nb::arg("process_set") = 0);
+  m.def("barrier", &BarrierNamed, nb::arg("name"), nb::arg("process_set") = 0);
+  m.def("join", &Join, nb::arg("process_set") = 0);
 }
 
 }  // namespace smddp

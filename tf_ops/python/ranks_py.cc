@@ -70,9 +70,9 @@ class Ranks {
     } else {
       AllgatherRequest request;
       request.name = name;
-      request.tensor = InPlace(array);
+      request.tensors = {InPlace(array)};
       const auto memory = std::make_shared<std::vector<float>>();
-      request.allocate = [memory](const std::vector<int64_t>& rows) -> Result<void*> {
+      request.allocate = [memory](int, const std::vector<int64_t>& rows) -> Result<void*> {
         memory->resize(std::accumulate(rows.begin(), rows.end(), int64_t{0}));
         return memory->data();
       };

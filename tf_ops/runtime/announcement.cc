@@ -6,9 +6,11 @@
 namespace smddp {
 namespace {
 
-constexpr const char* kNames[] = {"allreduce", "broadcast", "allgather", "barrier", "plan"};
-constexpr const char* kCapitalNames[] = {"ALLREDUCE", "BROADCAST", "ALLGATHER", "BARRIER", "PLAN"};
-constexpr int kKinds = 5;
+constexpr const char* kNames[] = {"allreduce", "broadcast", "allgather",    "barrier",
+                                  "plan",      "alltoall",  "reducescatter"};
+constexpr const char* kCapitalNames[] = {"ALLREDUCE", "BROADCAST", "ALLGATHER",    "BARRIER",
+                                         "PLAN",      "ALLTOALL",  "REDUCESCATTER"};
+constexpr int kKinds = 7;
 
 WireWriter Begin(ControlType type) {
   WireWriter writer;
@@ -88,6 +90,8 @@ std::string Encode(const Announcement& announcement) {
   writer.Put(announcement.prescale);
   writer.Put(announcement.postscale);
   PutWireDType(&writer, announcement.wire_dtype);
+  writer.Put(static_cast<uint8_t>(announcement.even_split));
+  writer.PutList(announcement.splits);
   writer.Put(static_cast<uint32_t>(announcement.facts.size()));
   for (const std::string& fact : announcement.facts) writer.PutText(fact);
   writer.PutText(announcement.plan_key);
@@ -110,6 +114,8 @@ bool Decode(std::string_view message, Announcement* announcement) {
   announcement->prescale = reader.Get<double>();
   announcement->postscale = reader.Get<double>();
   announcement->wire_dtype = GetWireDType(&reader);
+  announcement->even_split = reader.Get<uint8_t>() != 0;
+  announcement->splits = reader.GetList<int64_t>();
   const uint32_t facts = reader.Get<uint32_t>();
   for (uint32_t i = 0; i < facts && reader.ok(); ++i) announcement->facts.push_back(reader.GetText());
   announcement->plan_key = reader.GetText();

@@ -14,7 +14,15 @@
 
 namespace smddp {
 
-enum class RequestKind : uint8_t { kAllreduce = 0, kBroadcast = 1, kAllgather = 2, kBarrier = 3, kPlan = 4 };
+enum class RequestKind : uint8_t {
+  kAllreduce = 0,
+  kBroadcast = 1,
+  kAllgather = 2,
+  kBarrier = 3,
+  kPlan = 4,
+  kAlltoall = 5,
+  kReducescatter = 6,
+};
 
 // "allreduce", ...; and in Horovod's capitals for the texts that scripts grep for.
 const char* NameOf(RequestKind kind);
@@ -29,10 +37,12 @@ struct Announcement {
   int32_t root = 0;
   double prescale = 1.0;
   double postscale = 1.0;
-  WireDType wire_dtype;            // kAllreduce
+  WireDType wire_dtype;            // kAllreduce, kReducescatter
+  bool even_split = false;         // kAlltoall: as many rows for every rank; then there are no splits
+  std::vector<int64_t> splits;     // kAlltoall: rows for each rank
   std::vector<std::string> facts;  // kPlan: fusion/plan.h DescribePlan
   std::string plan_key;            // kPlan
-  std::string data;                // kAllreduce: what a small one brings (runtime/carried.h)
+  std::string data;                // of a reduction: what a small one brings (runtime/carried.h)
   bool duplicate = false;          // this rank had another request of that name waiting
   uint32_t round = 0;              // of hvd.join, in which it was made
 };
@@ -41,8 +51,8 @@ struct Verdict {
   std::string name;
   Status status;  // not OK: the ranks disagree; the same on every rank
   uint32_t operation = 0;
-  std::vector<int64_t> dim0_of_rank;  // kAllgather
-  std::string data;                   // kAllreduce: what a small one gives
+  std::vector<int64_t> dim0_of_rank;  // kAllgather: for each tensor, the rows of every rank
+  std::string data;                   // of a reduction: what a small one gives
   std::vector<int> joined;            // ranks that did not ask for it: they have joined, and bring zeros
   Announcement request;               // where there are such ranks: what they take part in
 };

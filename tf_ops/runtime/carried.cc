@@ -22,7 +22,8 @@ int64_t WireBytes(const FusedViews& views) {
   return bytes;
 }
 
-bool FitsInMessage(const FusedViews& views) {
+bool FitsInMessage(const FusedViews& views, ReduceOp op) {
+  if (op == ReduceOp::kAdasum) return false;
   const int64_t bytes = WireBytes(views);
   const auto reducible = [](const auto& view) { return IsReducible(view->wire()); };
   return bytes > 0 && bytes <= kMostCarriedBytes && std::all_of(views.begin(), views.end(), reducible);
@@ -40,7 +41,7 @@ std::string PackAll(const FusedViews& views) {
 
 Status UnpackAll(const FusedViews& views, const std::string& bytes) {
   const size_t expected = static_cast<size_t>(WireBytes(views));
-  if (bytes.size() != expected) return WrongLength("The result of a small allreduce", expected, bytes.size());
+  if (bytes.size() != expected) return WrongLength("The result of a small reduction", expected, bytes.size());
   const char* at = bytes.data();
   for (const auto& view : views) {
     view->Unpack({0, view->elements()}, at);

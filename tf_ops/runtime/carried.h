@@ -1,4 +1,4 @@
-// Small allreduces travel inside the control messages: a rank's announcement carries its contribution, the coordinator
+// Small reductions travel inside the control messages: a rank's announcement carries its contribution, the coordinator
 // sums, its verdict carries the result. Two messages one after the other where a task would need four, and no slots.
 #pragma once
 
@@ -18,8 +18,9 @@ constexpr int64_t kMostCarriedBytes = 1024;
 using FusedViews = std::vector<std::unique_ptr<FusedView>>;
 
 int64_t WireBytes(const FusedViews& views);
-// Not for requests without elements, where there is nothing to carry, nor with dtypes that the verdict will refuse.
-bool FitsInMessage(const FusedViews& views);
+// Not for requests without elements, where there is nothing to carry, nor with dtypes that the verdict will refuse; and
+// not for Adasum, whose order is a tree.
+bool FitsInMessage(const FusedViews& views, ReduceOp op);
 
 // The views one after the other, packed; and back.
 std::string PackAll(const FusedViews& views);

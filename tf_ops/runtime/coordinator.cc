@@ -59,26 +59,39 @@ Verdict Coordinator::VerdictOn(const std::string& name, const Entry& entry) {
   const Announcement& first = entry.by_rank.begin()->second;
   Verdict verdict;
   verdict.name = name;
-  verdict.status = Validate(entry.by_rank, topology_.size());
   verdict.operation = NextOperation(first.kind);
+  std::vector<int> known_as;
   for (int rank = 0; rank < topology_.size(); ++rank) {
-    if (entry.by_rank.count(rank) == 0) verdict.joined.push_back(rank);
+    if (entry.by_rank.count(rank) != 0) continue;
+    verdict.joined.push_back(rank);
+    known_as.push_back(topology_.global_rank(rank));
   }
   if (!verdict.joined.empty()) {
     verdict.request = first;
     verdict.request.data.clear();
-    if (verdict.status.ok()) verdict.status = PossibleWithJoined(first, verdict.joined);
+    verdict.status = PossibleWithJoined(first, known_as);
   }
+  if (verdict.status.ok()) verdict.status = Check(entry.by_rank);
   if (verdict.status.ok()) Complete(entry.by_rank, &verdict);
   return verdict;
+}
+
+// In a process set the messages speak of the numbers that users know.
+Status Coordinator::Check(const std::map<int, Announcement>& by_rank) const {
+  if (!topology_.is_process_set()) return Validate(by_rank);
+  std::map<int, Announcement> by_global_rank;
+  for (const auto& [rank, announcement] : by_rank) by_global_rank[topology_.global_rank(rank)] = announcement;
+  return Validate(by_global_rank);
 }
 
 void Coordinator::Complete(const std::map<int, Announcement>& by_rank, Verdict* verdict) const {
   const Announcement& first = by_rank.begin()->second;
   if (first.kind == RequestKind::kAllgather) {
-    for (const auto& [rank, request] : by_rank) verdict->dim0_of_rank.push_back(request.shapes[0][0]);
+    for (size_t tensor = 0; tensor < first.shapes.size(); ++tensor) {
+      for (const auto& [rank, request] : by_rank) verdict->dim0_of_rank.push_back(request.shapes[tensor][0]);
+    }
   }
-  if (first.kind == RequestKind::kAllreduce && !first.data.empty()) {
+  if (!first.data.empty()) {
     Result<std::string> reduced = ReduceCarried(by_rank, compute_);
     verdict->status = reduced.status();
     if (reduced.ok()) verdict->data = std::move(*reduced);
@@ -94,7 +107,7 @@ std::string Coordinator::DescribeWaiting(const std::string& name, const Entry& e
   std::string missing;
   for (int rank = 0; rank < topology_.size(); ++rank) {
     if (Has(entry, rank)) continue;
-    missing += (missing.empty() ? "" : ", ") + std::to_string(rank);
+    missing += (missing.empty() ? "" : ", ") + std::to_string(topology_.global_rank(rank));
   }
   const int64_t seconds = (now_ns - entry.since_ns) / 1000000000;
   return std::string(NameOf(entry.by_rank.begin()->second.kind)) + " '" + name + "' has waited for " +

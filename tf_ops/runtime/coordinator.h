@@ -62,6 +62,7 @@ class Coordinator {
   std::string DescribeWaiting(const std::string& name, const Entry& entry, int64_t now_ns) const;
   Entry& EntryFor(const std::string& name, int rank, uint32_t round, int64_t now_ns);
 
+  Status Check(const std::map<int, Announcement>& by_rank) const;
   // What the verdict of ranks that agree carries.
   void Complete(const std::map<int, Announcement>& by_rank, Verdict* verdict) const;
   uint32_t NextOperation(RequestKind kind);
@@ -78,10 +79,10 @@ class Coordinator {
   uint32_t count_ = 0, plan_count_ = 0;
 };
 
-// OK, or the first disagreement between the announcements of all ranks (FailedPrecondition), or a request that no
-// rank could fulfil (InvalidArgument).
-Status Validate(const std::map<int, Announcement>& by_rank, int size);
-// OK, or why ranks that have joined cannot take part in it (FailedPrecondition).
+// OK, or the first disagreement between the announcements of all ranks, by the number that users know each by
+// (FailedPrecondition), or a request that no rank could fulfil (InvalidArgument).
+Status Validate(const std::map<int, Announcement>& by_rank);
+// OK, or why the ranks that have joined, by the same numbers, cannot take part in it (FailedPrecondition).
 Status PossibleWithJoined(const Announcement& request, const std::vector<int>& joined);
 
 }  // namespace smddp

@@ -42,11 +42,12 @@ Announcement Describe(const PlanSpec& spec) {
 }  // namespace
 
 Engine::Engine(std::unique_ptr<FabricParts> parts, const Env& env, const PlanRegistry& plans,
-               ZeroAllreduce zero_allreduce)
+               ZeroAllreduce zero_allreduce, FailureCallback on_failure)
     : parts_(std::move(parts)),
       env_(env),
       registry_(plans),
       zero_allreduce_(std::move(zero_allreduce)),
+      on_failure_(std::move(on_failure)),
       backoff_(MakeBackoff(*parts_)),
       join_(parts_->fabric().topology.size()),
       coordinator_(parts_->fabric().topology, parts_->fabric().compute, join_),
@@ -307,7 +308,7 @@ Status Engine::OnControl(const Message& message) {
   } else if (known && type == ControlType::kAbort && DecodeAbort(message.bytes, &why)) {
     Fail(why, /*tell_others=*/false);
   } else {
-    return Status(Code::kInternal, "Rank " + std::to_string(message.from) +
+    return Status(Code::kInternal, "Rank " + std::to_string(topology().global_rank(message.from)) +
                                        " sent a control message that cannot be read. Do all ranks run the same "
                                        "version of smddp_tf?");
   }
@@ -333,6 +334,7 @@ void Engine::Fail(const Status& why, bool tell_others) {
   plans_.FailAll(why);
   join_.End(why);
   ReleaseHeld();
+  if (on_failure_) on_failure_(why);
 }
 
 void Engine::Leave() {

@@ -35,8 +35,10 @@ using ZeroAllreduce = std::function<Result<TaskPtr>(const Announcement& request,
 
 class Engine {
  public:
-  // `plans` outlives it.
-  Engine(std::unique_ptr<FabricParts> parts, const Env& env, const PlanRegistry& plans, ZeroAllreduce zero_allreduce);
+  // `plans` outlives it. `on_failure` is told, on the engine thread, why the session failed.
+  using FailureCallback = std::function<void(const Status&)>;
+  Engine(std::unique_ptr<FabricParts> parts, const Env& env, const PlanRegistry& plans, ZeroAllreduce zero_allreduce,
+         FailureCallback on_failure = nullptr);
   ~Engine() { Stop(); }
 
   void Start();
@@ -53,6 +55,7 @@ class Engine {
   void ReducePlanned(int id, int index, const TensorRef& tensor, DoneCallback done);
   void Cancel(const std::string& name);
   void Join(int* last, DoneCallback done);
+  void Fail(const Status& why, bool tell_others);
 
   const Fabric& fabric() const { return parts_->fabric(); }
   const Topology& topology() const { return fabric().topology; }
@@ -73,7 +76,6 @@ class Engine {
   void PostToOthers(const std::string& message);
   void Run(RunningTask task);
   bool StepTasks();
-  void Fail(const Status& why, bool tell_others);
   void Hold(std::function<void()> work);
   void ReleaseHeld();
   bool Drained() const;
@@ -95,6 +97,7 @@ class Engine {
   const Env env_;
   const PlanRegistry& registry_;
   const ZeroAllreduce zero_allreduce_;
+  const FailureCallback on_failure_;
   Trace trace_;
   InboxQueue<std::function<void()>> inbox_;
   std::thread thread_;

@@ -124,7 +124,7 @@ void Engine::OnJoinOver(const JoinOver& over) {
   }
   BringZeros(over.steps);  // from here on all ranks count the same steps
   wanted_.clear();
-  join_.Over(over.last);
+  join_.Over(topology().global_rank(over.last));
   StepJoin();
 }
 

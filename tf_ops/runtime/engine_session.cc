@@ -2,13 +2,13 @@
 
 #include <cstring>
 
-#include "collectives/hierarchical.h"
 #include "collectives/p2p/allgather.h"
+#include "collectives/p2p/alltoall.h"
 #include "collectives/p2p/broadcast.h"
 #include "core/shape.h"
 #include "runtime/carried.h"
 #include "runtime/operation_id.h"
-#include "runtime/scalings.h"
+#include "runtime/reduce_job.h"
 
 namespace smddp {
 namespace {
@@ -24,55 +24,22 @@ Announcement Announce(RequestKind kind, const std::string& name, const std::vect
   return announcement;
 }
 
-// A group of tensors that is reduced together: one fused view for each run of equal dtypes.
-struct AllreduceJob {
-  ReduceOp op = ReduceOp::kSum;
-  FusedViews views;
-};
-
-std::shared_ptr<AllreduceJob> MakeAllreduceJob(const Fabric& fabric, const AllreduceRequest& request) {
-  auto job = std::make_shared<AllreduceJob>();
-  const Scalings scalings = ScalingsFor(request.op, request.prescale, request.postscale, fabric.topology.size());
-  const std::vector<TensorRef>& tensors = request.tensors;
-  for (size_t at = 0; at < tensors.size();) {
-    const DType dtype = tensors[at].dtype;
-    const DType wire = Narrowed(dtype, request.wire_dtype);
-    std::vector<Piece> pieces;
-    for (; at < tensors.size() && tensors[at].dtype == dtype; ++at) {
-      pieces.push_back({tensors[at].input, tensors[at].output, tensors[at].elements()});
-    }
-    job->views.push_back(
-        std::make_unique<FusedView>(dtype, wire, pieces, scalings.before, scalings.after, fabric.compute));
-  }
-  job->op = scalings.op;
-  return job;
-}
-
-TaskPtr BeginAllreduce(const Fabric& fabric, const AllreduceJob& job, uint32_t operation) {
-  std::vector<TaskFactory> stages;
-  for (const auto& view : job.views) {
-    const FusedCall call = {operation, view.get(), job.op};
-    const AllreduceAlgorithm& rail = RailAlgorithmFor(fabric, view->elements(), view->wire(), /*places_vary=*/false);
-    stages.push_back([&fabric, &rail, call] { return HierarchicalAllreduce(fabric, rail, call); });
-  }
-  return Sequence(std::move(stages));
-}
-
 TaskPtr BeginBroadcast(const Fabric& fabric, const BroadcastRequest& request, uint32_t operation) {
+  const int root = fabric.topology.rank_of_global(request.root);
   std::vector<BufferView> buffers;
   for (const TensorRef& tensor : request.tensors) {
-    const bool copy = fabric.topology.rank() == request.root && tensor.input != tensor.output && tensor.bytes() > 0;
+    const bool copy = fabric.topology.rank() == root && tensor.input != tensor.output && tensor.bytes() > 0;
     if (copy) std::memcpy(tensor.output, tensor.input, tensor.bytes());
     buffers.emplace_back(tensor.output, tensor.bytes());
   }
-  return TreeBroadcast(fabric, operation, request.root, std::move(buffers));
+  return TreeBroadcast(fabric, operation, root, std::move(buffers));
 }
 
 // The part of a rank that has joined.
 Result<TaskPtr> BeginAllreduceOfZeros(const Fabric& fabric, const Announcement& asked, uint32_t operation,
                                       ZeroMemory& zeros, std::shared_ptr<void>* keep) {
   struct Kept {
-    std::shared_ptr<AllreduceJob> job;
+    std::shared_ptr<ReduceJob> job;
     std::vector<std::shared_ptr<void>> memory;
   };
   auto kept = std::make_shared<Kept>();
@@ -82,22 +49,43 @@ Result<TaskPtr> BeginAllreduceOfZeros(const Fabric& fabric, const Announcement& 
                            zeros.Tensor(asked.dtypes[i], asked.shapes[i], &kept->memory.emplace_back()));
     request.tensors.push_back(std::move(tensor));
   }
-  kept->job = MakeAllreduceJob(fabric, request);
+  kept->job = MakeReduceJob(fabric, request, /*only_my_rows=*/false);
   *keep = kept;
-  return BeginAllreduce(fabric, *kept->job, operation);
+  return BeginReduce(fabric, *kept->job, operation);
 }
 
+// Rings one after the other; all results are allocated first, so that memory that lacks is known before anything moves.
 Result<TaskPtr> BeginAllgather(const Fabric& fabric, const AllgatherRequest& request, const Verdict& verdict) {
-  SMDDP_ASSIGN_OR_RETURN(void* result, request.allocate(verdict.dim0_of_rank));
-  std::vector<BufferView> blocks;
-  std::byte* at = static_cast<std::byte*>(result);
-  for (int64_t rows : verdict.dim0_of_rank) {
-    blocks.emplace_back(at, static_cast<size_t>(rows) * request.tensor.row_bytes());
-    at += blocks.back().size;
+  std::vector<TaskFactory> rings;
+  auto dim0 = verdict.dim0_of_rank.begin();
+  for (size_t i = 0; i < request.tensors.size(); ++i, dim0 += fabric.topology.size()) {
+    const TensorRef& tensor = request.tensors[i];
+    const std::vector<int64_t> dim0_of_rank(dim0, dim0 + fabric.topology.size());
+    SMDDP_ASSIGN_OR_RETURN(void* result, request.allocate(static_cast<int>(i), dim0_of_rank));
+    std::vector<BufferView> blocks;
+    std::byte* at = static_cast<std::byte*>(result);
+    for (int64_t rows : dim0_of_rank) {
+      blocks.emplace_back(at, static_cast<size_t>(rows) * tensor.row_bytes());
+      at += blocks.back().size;
+    }
+    const BufferView& mine = blocks[fabric.topology.rank()];
+    if (mine.size > 0) std::memcpy(mine.data, tensor.input, mine.size);
+    rings.push_back([&fabric, operation = verdict.operation, blocks = std::move(blocks)] {
+      return RingAllgather(fabric, operation, blocks);
+    });
   }
-  const BufferView& mine = blocks[fabric.topology.rank()];
-  if (mine.size > 0) std::memcpy(mine.data, request.tensor.input, mine.size);
-  return RingAllgather(fabric, verdict.operation, std::move(blocks));
+  return Sequence(std::move(rings));
+}
+
+TaskPtr BeginAlltoall(const Fabric& fabric, const AlltoallRequest& request, const Verdict& verdict) {
+  AlltoallCall call;
+  call.operation = verdict.operation;
+  call.input = request.tensor.input;
+  call.row_bytes = request.tensor.row_bytes();
+  const int size = fabric.topology.size();
+  call.splits = request.even_split ? std::vector<int64_t>(size, request.tensor.shape[0] / size) : request.splits;
+  call.allocate = request.allocate;
+  return PairwiseAlltoall(fabric, std::move(call));
 }
 
 }  // namespace
@@ -109,16 +97,26 @@ size_t TensorRef::row_bytes() const {
   return static_cast<size_t>(ElementCount({shape.begin() + 1, shape.end()})) * SizeOf(dtype);
 }
 
-EngineSession::EngineSession(std::unique_ptr<FabricParts> parts, const Env& env, PlanRegistry& plans)
+EngineSession::EngineSession(std::unique_ptr<FabricParts> parts, const Env& env, PlanRegistry& plans,
+                             Engine::FailureCallback on_failure)
     : plans_(plans),
-      engine_(std::move(parts), env, plans,
-              [this](const Announcement& asked, uint32_t operation, ZeroMemory& zeros, std::shared_ptr<void>* keep) {
-                return BeginAllreduceOfZeros(engine_.fabric(), asked, operation, zeros, keep);
-              }) {
+      engine_(
+          std::move(parts), env, plans,
+          [this](const Announcement& asked, uint32_t operation, ZeroMemory& zeros, std::shared_ptr<void>* keep) {
+            return BeginAllreduceOfZeros(engine_.fabric(), asked, operation, zeros, keep);
+          },
+          std::move(on_failure)) {
   engine_.Start();
 }
 
+void EngineSession::Fail(const Status& why) {
+  engine_.Submit([this, why] { engine_.Fail(why, /*tell_others=*/true); });
+}
+
 Result<int> EngineSession::RegisterPlan(const PlanSpec& spec) {
+  if (spec.op == ReduceOp::kAdasum) {
+    return Status(Code::kInvalidArgument, "Adasum has no plans: tensors of it are matched by name.");
+  }
   const int id = plans_.NumberOf(spec);
   std::lock_guard<std::mutex> lock(mutex_);
   if (registered_.count(id) != 0) return id;
@@ -149,16 +147,24 @@ void EngineSession::SubmitNamed(NamedRequest request) {
 }
 
 void EngineSession::Allreduce(AllreduceRequest request, DoneCallback done) {
+  SubmitReduction(RequestKind::kAllreduce, request, std::move(done));
+}
+
+void EngineSession::Reducescatter(AllreduceRequest request, DoneCallback done) {
+  SubmitReduction(RequestKind::kReducescatter, request, std::move(done));
+}
+
+void EngineSession::SubmitReduction(RequestKind kind, const AllreduceRequest& request, DoneCallback done) {
   NamedRequest named;
-  named.announcement = Announce(RequestKind::kAllreduce, request.name, request.tensors);
+  named.announcement = Announce(kind, request.name, request.tensors);
   named.announcement.op = request.op;
   named.announcement.prescale = request.prescale;
   named.announcement.postscale = request.postscale;
   named.announcement.wire_dtype = request.wire_dtype;
-  const auto job = MakeAllreduceJob(engine_.fabric(), request);
-  if (FitsInMessage(job->views)) named.announcement.data = PackAll(job->views);
+  const auto job = MakeReduceJob(engine_.fabric(), request, /*only_my_rows=*/kind == RequestKind::kReducescatter);
+  if (FitsInMessage(job->views, job->op)) named.announcement.data = PackAll(job->views);
   named.begin = [this, job](const Verdict& verdict) -> Result<TaskPtr> {
-    if (verdict.data.empty()) return BeginAllreduce(engine_.fabric(), *job, verdict.operation);
+    if (verdict.data.empty()) return BeginReduce(engine_.fabric(), *job, verdict.operation);
     SMDDP_RETURN_IF_ERROR(UnpackAll(job->views, verdict.data));
     return TaskPtr();
   };
@@ -180,9 +186,21 @@ void EngineSession::Broadcast(BroadcastRequest request, DoneCallback done) {
 
 void EngineSession::Allgather(AllgatherRequest request, DoneCallback done) {
   NamedRequest named;
-  named.announcement = Announce(RequestKind::kAllgather, request.name, {request.tensor});
+  named.announcement = Announce(RequestKind::kAllgather, request.name, request.tensors);
   named.begin = [this, request = std::move(request)](const Verdict& verdict) {
     return BeginAllgather(engine_.fabric(), request, verdict);
+  };
+  named.done = std::move(done);
+  SubmitNamed(std::move(named));
+}
+
+void EngineSession::Alltoall(AlltoallRequest request, DoneCallback done) {
+  NamedRequest named;
+  named.announcement = Announce(RequestKind::kAlltoall, request.name, {request.tensor});
+  named.announcement.even_split = request.even_split;
+  named.announcement.splits = request.splits;
+  named.begin = [this, request = std::move(request)](const Verdict& verdict) -> Result<TaskPtr> {
+    return BeginAlltoall(engine_.fabric(), request, verdict);
   };
   named.done = std::move(done);
   SubmitNamed(std::move(named));

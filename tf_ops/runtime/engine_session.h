@@ -15,9 +15,13 @@ namespace smddp {
 
 class EngineSession : public Session {
  public:
-  // `plans` outlives it.
-  EngineSession(std::unique_ptr<FabricParts> parts, const Env& env, PlanRegistry& plans);
+  // `plans` outlives it. `on_failure` is told, on the engine thread, why the session failed.
+  EngineSession(std::unique_ptr<FabricParts> parts, const Env& env, PlanRegistry& plans,
+                Engine::FailureCallback on_failure = nullptr);
   void Stop() { engine_.Stop(); }
+  // Ends it with an error, here and on its other ranks. Any thread.
+  void Fail(const Status& why);
+  const RailChoice& rail() const { return engine_.fabric().rail; }
 
   const Topology& topology() const override { return engine_.topology(); }
   Result<int> RegisterPlan(const PlanSpec& spec) override;
@@ -25,6 +29,8 @@ class EngineSession : public Session {
   void Allreduce(AllreduceRequest request, DoneCallback done) override;
   void Broadcast(BroadcastRequest request, DoneCallback done) override;
   void Allgather(AllgatherRequest request, DoneCallback done) override;
+  void Alltoall(AlltoallRequest request, DoneCallback done) override;
+  void Reducescatter(AllreduceRequest request, DoneCallback done) override;
   void Barrier(BarrierRequest request, DoneCallback done) override;
   void Join(int* last, DoneCallback done) override;
   void Cancel(const std::string& name) override;
@@ -37,6 +43,7 @@ class EngineSession : public Session {
 
  private:
   void SubmitNamed(NamedRequest request);
+  void SubmitReduction(RequestKind kind, const AllreduceRequest& request, DoneCallback done);
 
   PlanRegistry& plans_;
   Engine engine_;

@@ -50,7 +50,7 @@ void Engine::OnGoodbye(int from, bool clean) {
   departed_[from] = NowNs();
   parts_->world().Forget(from);
   if (clean) return;
-  Fail(Status(Code::kUnavailable, "Rank " + std::to_string(from) +
+  Fail(Status(Code::kUnavailable, "Rank " + std::to_string(topology().global_rank(from)) +
                                       " ended its session (hvd.shutdown, an exception or the end of its program) "
                                       "while operations were under way. Its own output says why."),
        /*tell_others=*/false);
@@ -61,7 +61,7 @@ void Engine::WatchDepartures() {
   const int64_t now_ns = NowNs();
   for (const auto& [rank, when_ns] : departed_) {
     if (now_ns - when_ns < kDepartureGraceNs) continue;
-    const std::string who = "Rank " + std::to_string(rank) +
+    const std::string who = "Rank " + std::to_string(topology().global_rank(rank)) +
                             " has ended its session (hvd.shutdown, an exception or the end of its program)";
     for (const auto& expired : coordinator_.ExpireWaitingFor(rank, who))
       SendVerdict(expired.verdict, expired.announced);
@@ -93,7 +93,7 @@ void Engine::WatchCancelled() {
   const int64_t now_ns = NowNs();
   const auto& [name, when_ns] = cancelled_.front();
   if (now_ns - when_ns < kCancelGraceNs || now_ns - last_moved_ns_ < kCancelGraceNs) return;
-  Fail(Status(Code::kAborted, "Rank " + std::to_string(topology().rank()) +
+  Fail(Status(Code::kAborted, "Rank " + std::to_string(topology().global_rank(topology().rank())) +
                                   " gave up a step: another operation of it failed there (that rank's own error says "
                                   "which) while '" +
                                   name + "' waited for the other ranks or for other gradients."),

@@ -146,7 +146,7 @@ class PlanTable {
   void Count(Plan* plan, Epoch* epoch, PlannedBucket* bucket);
   void FailWaiting(Plan* plan, const Status& why);
   static std::string DescribeMissing(const Plan& plan, const PlannedBucket& bucket, int64_t now_ns);
-  static std::string DescribeHeld(const Plan& plan, int64_t now_ns);
+  std::string DescribeHeld(const Plan& plan, int64_t now_ns) const;
 
   const Fabric& fabric_;
   const PlanOptions options_;

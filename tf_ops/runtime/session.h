@@ -9,6 +9,7 @@
 
 #include <cstdint>
 #include <functional>
+#include <map>
 #include <memory>
 #include <string>
 #include <vector>
@@ -35,6 +36,7 @@ struct TensorRef {
 };
 
 // Reduces every tensor of the group over all ranks; they travel together. Shapes and dtypes must agree on all ranks.
+// For Reducescatter `output` has room for my rows (core/shard.h RowsOf), and is not `input`.
 struct AllreduceRequest {
   std::string name;  // unique among the requests in flight; the same on all ranks
   std::vector<TensorRef> tensors;
@@ -48,16 +50,27 @@ struct AllreduceRequest {
 struct BroadcastRequest {
   std::string name;
   std::vector<TensorRef> tensors;
-  int root = 0;
+  int root = 0;  // as users count: in a process set too the number among all ranks
 };
 
 // Concatenates along dimension 0 in rank order. Only the first dimension may differ between ranks.
 struct AllgatherRequest {
   std::string name;
-  TensorRef tensor;  // `output` is not used
-  // Called on the engine thread once the sizes are known, with the first dimension that every rank brought; returns
-  // the memory for the result, sum(dim0) * (bytes of one row).
-  std::function<Result<void*>(const std::vector<int64_t>& dim0_of_rank)> allocate;
+  std::vector<TensorRef> tensors;  // `output` is not used
+  // Called on the engine thread once the sizes are known, for each tensor in turn, with the first dimension that every
+  // rank brought; returns the memory for the result, sum(dim0) * (bytes of one row).
+  std::function<Result<void*>(int tensor, const std::vector<int64_t>& dim0_of_rank)> allocate;
+};
+
+// Sends consecutive rows to each rank; the result is what comes from each rank, in rank order. Only the first dimension
+// may differ between ranks.
+struct AlltoallRequest {
+  std::string name;
+  TensorRef tensor;             // `output` is not used
+  bool even_split = false;      // as many rows for each rank; else:
+  std::vector<int64_t> splits;  // rows for each rank
+  // Called on the engine thread with the rows that come from each rank; returns the memory for the result.
+  std::function<Result<void*>(const std::vector<int64_t>& received)> allocate;
 };
 
 struct BarrierRequest {
@@ -100,6 +113,8 @@ class Session {
   virtual void Allreduce(AllreduceRequest request, DoneCallback done) = 0;
   virtual void Broadcast(BroadcastRequest request, DoneCallback done) = 0;
   virtual void Allgather(AllgatherRequest request, DoneCallback done) = 0;
+  virtual void Alltoall(AlltoallRequest request, DoneCallback done) = 0;
+  virtual void Reducescatter(AllreduceRequest request, DoneCallback done) = 0;
   virtual void Barrier(BarrierRequest request, DoneCallback done) = 0;
 
   // This rank has no more data: until all ranks have called it, it brings zeros to the allreduces and plans of the
@@ -122,8 +137,9 @@ class Session {
 // --- The process's session: the one place where the engine has global state (process.cc). ---
 
 struct StartOptions {
-  std::vector<int> ranks;         // world ranks that take part; empty means all
-  bool has_communicator = false;  // then `communicator` points to an MPI_Comm that the caller keeps
+  std::vector<int> ranks;             // world ranks that take part; empty means all
+  bool dynamic_process_sets = false;  // as SMDDP_DYNAMIC_PROCESS_SETS
+  bool has_communicator = false;      // then `communicator` points to an MPI_Comm that the caller keeps
   const void* communicator = nullptr;
 };
 
@@ -131,8 +147,27 @@ struct StartOptions {
 Status StartSession(const StartOptions& options);
 // Tells the other ranks, ends pending requests with an error, stops the engine thread. StartSession may follow.
 Status StopSession();
-// The running session, or null. Keep the pointer only for the length of a call.
+// The running session of all ranks, or null. Keep the pointer only for the length of a call.
 std::shared_ptr<Session> CurrentSession();
+
+// --- Process sets: a session of its own for each, of some of the ranks (docs/decisions/0011). Number 0 is all ranks.
+
+// The session of a set. kFailedPrecondition: nothing runs; kInvalidArgument: there is no such set, or this process is
+// not in it.
+Result<std::shared_ptr<Session>> SessionOf(int process_set);
+
+struct ProcessSetSpec {
+  std::vector<int> ranks;
+  const void* communicator = nullptr;  // an MPI_Comm instead of `ranks`; each rank brings its own
+};
+// Makes sets and returns their numbers, in the order given; 0 where this process brought MPI_COMM_NULL and several sets
+// came of it. Collective over all ranks, which must bring the same lists: what they disagree about is an error
+// everywhere, and then no set is made. `at_start`: the sets of init, which need no SMDDP_DYNAMIC_PROCESS_SETS.
+Result<std::vector<int>> AddProcessSets(const std::vector<ProcessSetSpec>& specs, bool at_start);
+// Ends a set. Collective over all ranks. False when there is no such set.
+Result<bool> RemoveProcessSet(int process_set);
+// The ranks of every set there is, by number.
+std::map<int, std::vector<int>> ProcessSets();
 
 // True when this process has initialised MPI (a run without a launcher does not).
 bool MpiInitialized();

@@ -50,7 +50,7 @@ Status SameCall(const Pair& pair) {
 }
 
 Status SameTensors(const Pair& pair) {
-  const bool ragged = pair.first.kind == RequestKind::kAllgather;
+  const bool ragged = pair.first.kind == RequestKind::kAllgather || pair.first.kind == RequestKind::kAlltoall;
   for (size_t i = 0; i < pair.first.dtypes.size(); ++i) {
     if (pair.first.dtypes[i] != pair.other.dtypes[i]) {
       return pair.Mismatch("data types", NameOf(pair.first.dtypes[i]), NameOf(pair.other.dtypes[i]));
@@ -79,21 +79,72 @@ Status SamePlan(const Pair& pair) {
   return Status::Ok();
 }
 
+Status Impossible(const Announcement& request, const std::string& expected, const std::string& received) {
+  return Status(Code::kInvalidArgument,
+                expected + ". Received: " + received + ", for " + NameOf(request.kind) + " '" + request.name + "'.");
+}
+
+bool CutsAlongRows(RequestKind kind) {
+  return kind == RequestKind::kAllgather || kind == RequestKind::kAlltoall || kind == RequestKind::kReducescatter;
+}
+
+// The rows that `rank` wants to send where.
+Status CheckSplits(const Announcement& request, int rank, int size) {
+  const int64_t rows = request.shapes[0][0];
+  const std::string of_rank = " on rank " + std::to_string(rank);
+  if (request.even_split) {
+    if (rows % size == 0) return Status::Ok();
+    return Impossible(
+        request,
+        "Without `splits`, the first dimension of the tensor must be a multiple of the number of ranks, " +
+            std::to_string(size),
+        std::to_string(rows) + " rows" + of_rank);
+  }
+  if (static_cast<int>(request.splits.size()) != size) {
+    return Impossible(request, "`splits` must have one entry for each of the " + std::to_string(size) + " ranks",
+                      std::to_string(request.splits.size()) + " entries" + of_rank);
+  }
+  int64_t sum = 0;
+  for (int64_t split : request.splits) {
+    // One by one: a sum of large ones could wrap round.
+    if (split < 0 || split > rows - sum) {
+      return Impossible(
+          request,
+          "Every entry of `splits` must be at least 0, and their sum the first dimension of the tensor, " +
+              std::to_string(rows) + of_rank,
+          "splits=" + ShapeText(request.splits));
+    }
+    sum += split;
+  }
+  if (sum == rows) return Status::Ok();
+  return Impossible(request,
+                    "The sum of `splits` must be the first dimension of the tensor, " + std::to_string(rows) + of_rank,
+                    "splits=" + ShapeText(request.splits));
+}
+
+// Is the reduction defined for that dtype?
+bool IsDefined(ReduceOp op, DType dtype) {
+  if (op == ReduceOp::kAdasum) return IsFloating(dtype);
+  return IsReducible(dtype) && !(dtype == DType::kBool && op == ReduceOp::kAverage);
+}
+
 // What every rank asks for alike and yet cannot be done.
-Status Possible(const Announcement& request, int size) {
+Status Possible(const Announcement& request) {
   const std::string where = " for '" + request.name + "'";
-  if (request.kind == RequestKind::kBroadcast && (request.root < 0 || request.root >= size)) {
-    return Status(Code::kInvalidArgument, "`root_rank` must be from 0 to " + std::to_string(size - 1) +
-                                              ". Received: " + std::to_string(request.root) + where + ".");
+  for (const auto& shape : request.shapes) {
+    if (!shape.empty() || !CutsAlongRows(request.kind)) continue;
+    return Status(Code::kInvalidArgument, std::string(NameOf(request.kind)) +
+                                              " needs a tensor with at least one dimension. Received a scalar" + where +
+                                              ". Use tf.expand_dims(tensor, 0).");
   }
-  if (request.kind == RequestKind::kAllgather && request.shapes[0].empty()) {
-    return Status(Code::kInvalidArgument, "allgather needs a tensor with at least one dimension. Received a scalar" +
-                                              where + ". Use tf.expand_dims(tensor, 0).");
+  const bool scatters = request.kind == RequestKind::kReducescatter;
+  if (scatters && request.op != ReduceOp::kSum && request.op != ReduceOp::kAverage) {
+    return Impossible(request, "`op` must be Average or Sum", NameOf(request.op));
   }
-  if (request.kind != RequestKind::kAllreduce) return Status::Ok();
+  if (!scatters && request.kind != RequestKind::kAllreduce) return Status::Ok();
   for (DType dtype : request.dtypes) {
-    if (!IsReducible(dtype) || (dtype == DType::kBool && request.op == ReduceOp::kAverage)) {
-      return Status(Code::kInvalidArgument, std::string("allreduce with op=") + NameOf(request.op) +
+    if (!IsDefined(request.op, dtype)) {
+      return Status(Code::kInvalidArgument, std::string(NameOf(request.kind)) + " with op=" + NameOf(request.op) +
                                                 " is not defined for " + NameOf(dtype) + where +
                                                 ". Cast the tensor first.");
     }
@@ -109,9 +160,22 @@ Status DuplicateName(const Announcement& announcement, int rank) {
                     announcement.name + "' on rank " + std::to_string(rank) + ". Give each its own `name`.");
 }
 
+Status RootExists(const std::map<int, Announcement>& by_rank, int root) {
+  if (by_rank.count(root) != 0) return Status::Ok();
+  const int size = static_cast<int>(by_rank.size());
+  const bool everybody = by_rank.rbegin()->first == size - 1;
+  std::string ranks;
+  for (const auto& [rank, request] : by_rank) ranks += (ranks.empty() ? "" : ", ") + std::to_string(rank);
+  return Status(Code::kInvalidArgument,
+                "`root_rank` must be " +
+                    (everybody ? "from 0 to " + std::to_string(size - 1) : "a rank of the process set, " + ranks) +
+                    ". Received: " + std::to_string(root) + " for '" + by_rank.begin()->second.name + "'.");
+}
+
 }  // namespace
 
-Status Validate(const std::map<int, Announcement>& by_rank, int size) {
+Status Validate(const std::map<int, Announcement>& by_rank) {
+  const int size = static_cast<int>(by_rank.size());
   const auto& [first_rank, first] = *by_rank.begin();
   for (const auto& [rank, other] : by_rank) {
     if (other.duplicate) return DuplicateName(other, rank);
@@ -120,7 +184,12 @@ Status Validate(const std::map<int, Announcement>& by_rank, int size) {
     SMDDP_RETURN_IF_ERROR(SameCall(pair));
     SMDDP_RETURN_IF_ERROR(SameTensors(pair));
   }
-  return Possible(first, size);
+  if (first.kind == RequestKind::kBroadcast) SMDDP_RETURN_IF_ERROR(RootExists(by_rank, first.root));
+  SMDDP_RETURN_IF_ERROR(Possible(first));
+  for (const auto& [rank, request] : by_rank) {
+    if (request.kind == RequestKind::kAlltoall) SMDDP_RETURN_IF_ERROR(CheckSplits(request, rank, size));
+  }
+  return Status::Ok();
 }
 
 // The first words are Horovod's.

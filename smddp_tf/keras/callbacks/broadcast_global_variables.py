@@ -7,6 +7,7 @@ import tensorflow as tf
 from smddp_tf import ops
 from smddp_tf.functions import broadcast_variables
 from smddp_tf.keras._backend import build_optimizer, keras, optimizer_variables
+from smddp_tf.keras.local_variables import slots_of
 from smddp_tf.reduce_op import Max, Min
 
 
@@ -40,6 +41,10 @@ class BroadcastGlobalVariablesCallback(keras.callbacks.Callback):
         self._sent = []
         self._settled = False
 
+    def register_local_var(self, var):
+        """Adds a variable to `local_variables`. Call it before `fit`."""
+        self._kept_local.append(var)
+
     def on_train_begin(self, logs=None):
         """Sends what exists. Every rank asks first whether all ranks have it, so all make the same calls."""
         self._sent = []
@@ -66,7 +71,8 @@ class BroadcastGlobalVariablesCallback(keras.callbacks.Callback):
         """The variables to send, each once, in an order that follows from the model's structure."""
         optimizer = getattr(self.model, "optimizer", None)
         candidates = [*self.model.variables, *(optimizer_variables(optimizer) if optimizer is not None else [])]
-        seen = {id(variable) for variable in (*self._kept_local, *getattr(self.model, "metrics_variables", []))}
+        kept = [*self._kept_local, *slots_of(optimizer, self._kept_local)]
+        seen = {id(variable) for variable in (*kept, *getattr(self.model, "metrics_variables", []))}
         chosen = []
         for variable in candidates:
             if id(variable) not in seen:

@@ -12,6 +12,7 @@ from smddp_tf.basics import rank, size
 from smddp_tf.functions import allgather_object
 from smddp_tf.keras._backend import keras, needs_keras_3
 from smddp_tf.keras.fit_patch import guard_fit
+from smddp_tf.keras.packed import number_or_array, reduce_packed
 from smddp_tf.keras.step_hooks import hooks_of
 from smddp_tf.reduce_op import Average, Sum
 
@@ -56,25 +57,21 @@ class MetricAverageCallback(keras.callbacks.Callback):
         _check_same_on_all_ranks(values)
         if not values:
             return
-        flat = np.concatenate([np.ravel(value) for value in values.values()])
         if self.counts_samples:
-            mean = _weighted_mean(flat, np.concatenate([np.full(v.size, self._samples(k)) for k, v in values.items()]))
+            means = _weighted_means(list(values.values()), [self._samples(key) for key in values])
         else:
-            mean = ops.allreduce(tf.constant(flat, tf.float64), op=Average, name=_NAME).numpy()
-        first = 0
-        for key, value in values.items():
-            piece = mean[first : first + value.size]
-            logs[key] = float(piece[0]) if value.ndim == 0 else piece.reshape(value.shape)
-            first += value.size
+            means = reduce_packed(list(values.values()), Average, _NAME)
+        logs.update({key: number_or_array(mean) for key, mean in zip(values, means)})
 
     def _samples(self, key):
         return float(hooks_of(self.model, "test" if key.startswith("val_") else "train").samples)
 
 
-def _weighted_mean(values, weights):
-    values = np.where(weights > 0, values, 0.0)  # what a rank without samples has to say may be NaN
-    sums = ops.allreduce(tf.constant(np.stack([values * weights, weights])), op=Sum, name=f"{_NAME}.weighted").numpy()
-    return sums[0] / np.maximum(sums[1], 1.0)
+def _weighted_means(values, samples):
+    # What a rank without samples has to say may be NaN.
+    weighted = [value * count if count else np.zeros_like(value) for value, count in zip(values, samples)]
+    *sums, counts = reduce_packed([*weighted, np.array(samples)], Sum, f"{_NAME}.weighted")
+    return [total / max(count, 1.0) for total, count in zip(sums, counts)]
 
 
 def _numeric_entries(logs):

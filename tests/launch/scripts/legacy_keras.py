@@ -172,6 +172,24 @@ def saving(found):
         found["resumed"][name] = bool(np.array_equal(flat(whole), flat(resumed)))
 
 
+def several_passes(found):
+    """Two calls for one update, with a variable that stays local; what each call has changed."""
+    for kind, make in (("sgd", optimizers.SGD), ("legacy sgd", legacy.SGD)):
+        shared, local = tf.Variable([0.0]), tf.Variable([0.0] * (1 + hvd.rank()))
+        optimizer = hvd.DistributedOptimizer(make(1.0), backward_passes_per_step=2)
+        optimizer.register_local_var(local)
+
+        @tf.function
+        def step(value, shared=shared, local=local, optimizer=optimizer):
+            optimizer.apply_gradients([(value[None], shared), (tf.fill(local.shape, value), local)])
+
+        values = []
+        for number in range(4):
+            step(tf.constant(hvd.rank() + 1.0 + 10 * number))
+            values.append([float(shared[0]), float(local[-1]), int(optimizer.iterations)])
+        found["passes"][kind] = values
+
+
 def refusals(found):
     import keras  # Keras 3
 
@@ -187,19 +205,20 @@ def refusals(found):
     note("wrapped", lambda: hvd.DistributedOptimizer(wrapped))
     note("scaled", lambda: hvd.DistributedOptimizer(tf_keras.mixed_precision.LossScaleOptimizer(wrapped)))
     note("keras 3", lambda: hvd.DistributedOptimizer(keras.optimizers.SGD(0.1)))
-    note("v1", lambda: smddp_tf.DistributedOptimizer(v1))
+    note("v1", lambda: hvd.DistributedOptimizer(v1))
     note("name", lambda: hvd.DistributedOptimizer("sgd"))
     note("class", lambda: hvd.DistributedOptimizer(optimizers.SGD))
     note("evaluate", lambda: hvd.evaluate(model_from(), np.ones((2, 6)), np.ones((2, 3))))
     note("weighted", lambda: hvd.callbacks.MetricAverageCallback(weighted=True))
     note("uneven", lambda: hvd.callbacks.UnevenBatchesCallback("join"))
     note("sync batch norm", lambda: smddp_tf.SyncBatchNormalization())
-    note("passes", lambda: hvd.DistributedOptimizer(optimizers.SGD(0.1), backward_passes_per_step=2))
+    scaled = tf_keras.mixed_precision.LossScaleOptimizer(optimizers.SGD(0.1))
+    note("passes", lambda: hvd.DistributedOptimizer(scaled, backward_passes_per_step=2))
 
 
 seen: dict = {"keras 3 imported": "keras.src.models" in sys.modules}
-seen.update({name: {} for name in ("fit", "loop", "reductions", "callbacks", "resumed", "refused")})
+seen.update({name: {} for name in ("fit", "loop", "reductions", "callbacks", "resumed", "passes", "refused")})
 hvd.init()
-for part in (training, counting, callbacks, saving, refusals):
+for part in (training, counting, callbacks, saving, several_passes, refusals):
     part(seen)
 (FOLDER / f"rank-{hvd.rank()}.json").write_text(json.dumps(seen))

@@ -1,13 +1,9 @@
 #include "collectives/p2p/allgather.h"
 
-#include <algorithm>
-
 #include "collectives/transfers.h"
 
 namespace smddp {
 namespace {
-
-constexpr size_t kMessageBytes = 64 << 20;  // MPI counts in int; shared memory cuts further by itself
 
 class RingAllgatherTask : public Task {
  public:
@@ -38,14 +34,8 @@ class RingAllgatherTask : public Task {
     const Tag tag = {operation_, 0, static_cast<uint16_t>(step_)};
     const BufferView out = blocks_[Wrap(rank_ - step_)];
     const BufferView in = blocks_[Wrap(rank_ - step_ - 1)];
-    for (size_t at = 0; at < in.size; at += kMessageBytes) {
-      SMDDP_RETURN_IF_ERROR(transfers_.Recv(Wrap(rank_ - 1), tag, in.Slice(at, std::min(kMessageBytes, in.size - at))));
-    }
-    for (size_t at = 0; at < out.size; at += kMessageBytes) {
-      SMDDP_RETURN_IF_ERROR(
-          transfers_.Send(Wrap(rank_ + 1), tag, out.Slice(at, std::min(kMessageBytes, out.size - at))));
-    }
-    return Status::Ok();
+    SMDDP_RETURN_IF_ERROR(transfers_.Recv(Wrap(rank_ - 1), tag, in));
+    return transfers_.Send(Wrap(rank_ + 1), tag, out);
   }
 
   const int rank_, size_;

@@ -12,9 +12,14 @@ namespace {
 
 class RoundsTask : public Task {
  public:
-  RoundsTask(const char* name, const Group& group, Transport& transport, const Compute& compute, const RailCall& call,
-             Rounds rounds)
-      : name_(name), group_(group), compute_(compute), call_(call), rounds_(std::move(rounds)), transfers_(transport) {
+  RoundsTask(std::string name, const Group& group, Transport& transport, const RailCall& call, Rounds rounds,
+             Combine combine)
+      : name_(std::move(name)),
+        group_(group),
+        call_(call),
+        rounds_(std::move(rounds)),
+        combine_(std::move(combine)),
+        transfers_(transport) {
     size_t most = 0;
     for (const Round& round : rounds_.list) {
       if (round.recv_from >= 0 && adds(round)) most = std::max(most, BytesOf(round.recv).size);
@@ -39,8 +44,8 @@ class RoundsTask : public Task {
   }
 
   std::string Describe() const override {
-    return std::string(name_) + " between nodes, round " + std::to_string(next_ + 1) + " of " +
-           std::to_string(rounds_.list.size()) + ", " + transfers_.Describe();
+    return name_ + ", round " + std::to_string(next_ + 1) + " of " + std::to_string(rounds_.list.size()) + ", " +
+           transfers_.Describe();
   }
 
  private:
@@ -70,15 +75,14 @@ class RoundsTask : public Task {
     if (mine.size == 0) return;
     const void* sources[] = {mine.data, received_.get()};
     if (round.then == Round::Then::kAddBeforeMine) std::swap(sources[0], sources[1]);
-    compute_.Reduce(mine.data, sources, 2, static_cast<int64_t>(mine.size / SizeOf(call_.dtype)), call_.dtype,
-                    call_.op);
+    combine_(mine.data, sources[0], sources[1], static_cast<int64_t>(mine.size / SizeOf(call_.dtype)));
   }
 
-  const char* const name_;
+  const std::string name_;
   const Group& group_;
-  const Compute& compute_;
   const RailCall call_;
   const Rounds rounds_;
+  const Combine combine_;
   Transfers transfers_;
   std::unique_ptr<std::byte[]> received_;  // what is yet to be added
   size_t next_ = 0;
@@ -87,10 +91,20 @@ class RoundsTask : public Task {
 
 }  // namespace
 
+TaskPtr RunRounds(std::string name, const Group& group, Transport& transport, const RailCall& call, Rounds rounds,
+                  Combine combine) {
+  return std::make_unique<RoundsTask>(std::move(name), group, transport, call, std::move(rounds), std::move(combine));
+}
+
 TaskPtr RoundsAlgorithm::Begin(const Group& group, int my_rank, Transport& transport, const Compute& compute,
                                const RailCall& call) const {
-  return std::make_unique<RoundsTask>(info_.name, group, transport, compute, call,
-                                      rounds_of_(group.size(), group.position_of(my_rank)));
+  const auto add = [&compute, dtype = call.dtype, op = call.op](void* into, const void* first, const void* second,
+                                                                int64_t elements) {
+    const void* sources[] = {first, second};
+    compute.Reduce(into, sources, 2, elements, dtype, op);
+  };
+  return RunRounds(std::string(info_.name) + " between nodes", group, transport, call,
+                   rounds_of_(group.size(), group.position_of(my_rank)), add);
 }
 
 }  // namespace smddp

@@ -1,10 +1,21 @@
 // The algorithms that are a list of rounds (patterns/rounds.h): what differs is the list.
 #pragma once
 
+#include <functional>
+#include <string>
+
 #include "collectives/algorithm.h"
 #include "collectives/patterns/rounds.h"
 
 namespace smddp {
+
+// into = first combined with second; `into` is one of them.
+using Combine = std::function<void(void* into, const void* first, const void* second, int64_t elements)>;
+
+// Does the rounds on the call's data; `name` is for messages. All messages bear the same tag: between two members they
+// are matched in order. Where a round "adds" it calls `combine`.
+TaskPtr RunRounds(std::string name, const Group& group, Transport& transport, const RailCall& call, Rounds rounds,
+                  Combine combine);
 
 class RoundsAlgorithm : public AllreduceAlgorithm {
  public:
@@ -14,7 +25,6 @@ class RoundsAlgorithm : public AllreduceAlgorithm {
   RoundsAlgorithm(const AlgorithmInfo& info, RoundsOf rounds_of) : info_(info), rounds_of_(rounds_of) {}
 
   const AlgorithmInfo& info() const override { return info_; }
-  // All messages bear the same tag: between two members they are matched in order.
   TaskPtr Begin(const Group& group, int my_rank, Transport& transport, const Compute& compute,
                 const RailCall& call) const override;
 

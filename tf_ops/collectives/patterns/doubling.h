@@ -78,16 +78,32 @@ inline Round::Then AddInOrder(int place, int peer_place) {
   return peer_place < place ? Round::Then::kAddBeforeMine : Round::Then::kAddAfterMine;
 }
 
+// The step in which the places at `distance` exchange everything.
+inline Round ExchangeAll(const Folding& folding, int place, int distance) {
+  Round round;
+  round.send_to = round.recv_from = folding.member_at(place ^ distance);
+  round.send = round.recv = {0, 1};
+  round.then = AddInOrder(place, place ^ distance);
+  return round;
+}
+
 // Everything is exchanged in every step: few messages, many bytes.
 inline Rounds RecursiveDoublingRounds(int members, int me) {
   return Folded(members, me, /*blocks=*/1, [](const Folding& folding, int place) {
     std::vector<Round> list;
     for (int distance = folding.places() / 2; distance > 0; distance /= 2) {
-      Round round;
-      round.send_to = round.recv_from = folding.member_at(place ^ distance);
-      round.send = round.recv = {0, 1};
-      round.then = AddInOrder(place, place ^ distance);
-      list.push_back(round);
+      list.push_back(ExchangeAll(folding, place, distance));
+    }
+    return list;
+  });
+}
+
+// The same in the order of a tree that joins neighbours first, for what is not associative: distances rise from 1.
+inline Rounds NeighboursFirstRounds(int members, int me) {
+  return Folded(members, me, /*blocks=*/1, [](const Folding& folding, int place) {
+    std::vector<Round> list;
+    for (int distance = 1; distance < folding.places(); distance *= 2) {
+      list.push_back(ExchangeAll(folding, place, distance));
     }
     return list;
   });

@@ -9,13 +9,21 @@ namespace smddp {
 namespace {
 
 // The kernel tables are indexed by these numbers.
-static_assert(static_cast<int>(DType::kUInt8) == 0 && static_cast<int>(DType::kInt64) == kIntegerTypes - 1);
-static_assert(static_cast<int>(DType::kFloat16) == kIntegerTypes);
-static_assert(static_cast<int>(DType::kFloat64) == kIntegerTypes + kFloatingTypes - 1);
-static_assert(static_cast<int>(DType::kBool) == kReducibleTypes - 1);
+static_assert(static_cast<int>(DType::kUInt8) == 0 && static_cast<int>(DType::kInt64) == kFirstFloatingType - 1);
+static_assert(static_cast<int>(DType::kFloat16) == kFirstFloatingType);
+static_assert(static_cast<int>(DType::kFloat64) == kFirstFloatingType + kFloatingTypes - 1);
+static_assert(static_cast<int>(DType::kUInt16) == kReducibleTypes - 1);
+static_assert(static_cast<int>(DType::kInt16) == static_cast<int>(DType::kUInt16) - 1);
 
-bool IsInteger(DType dtype) { return static_cast<int>(dtype) < kIntegerTypes; }
-int FloatingIndex(DType dtype) { return static_cast<int>(dtype) - kIntegerTypes; }
+int FloatingIndex(DType dtype) { return static_cast<int>(dtype) - kFirstFloatingType; }
+// -1: no integer type with arithmetic.
+int IntegerIndex(DType dtype) {
+  const int number = static_cast<int>(dtype);
+  if (number < kFirstFloatingType) return number;
+  return number >= static_cast<int>(DType::kInt16) && number < kReducibleTypes
+             ? number - static_cast<int>(DType::kInt16) + kFirstFloatingType
+             : -1;
+}
 
 int OpIndex(ReduceOp op) {
   switch (op) {
@@ -28,6 +36,7 @@ int OpIndex(ReduceOp op) {
     case ReduceOp::kProduct:
       return 3;
     case ReduceOp::kAverage:
+    case ReduceOp::kAdasum:
       break;
   }
   return -1;
@@ -60,8 +69,8 @@ void TableCompute::Cast(void* into, DType to, const void* from, DType from_dtype
   SMDDP_CHECK_OP(scaling.divisor, >=, 1);
   if (elements <= 0) return;
   if (to == from_dtype && (scaling.identity() || to == DType::kBool)) return Copy(into, from, elements, to);
-  if (to == from_dtype && IsInteger(to)) {
-    return table_.scale[static_cast<int>(to)](into, from, elements, scaling.factor, scaling.divisor);
+  if (to == from_dtype && IntegerIndex(to) >= 0) {
+    return table_.scale[IntegerIndex(to)](into, from, elements, scaling.factor, scaling.divisor);
   }
   CastFloating(into, to, from, from_dtype, elements, scaling);
 }

@@ -11,10 +11,12 @@
 
 namespace smddp {
 
-constexpr int kReducibleTypes = 9;  // the first DTypes: uint8 int8 int32 int64 float16 bfloat16 float32 float64 bool
-constexpr int kIntegerTypes = 4;    // the first four of them
-constexpr int kFloatingTypes = 4;   // and the next four, from float16 on
-constexpr int kReduceOps = 4;       // Sum, Min, Max, Product
+// The first DTypes: uint8 int8 int32 int64 float16 bfloat16 float32 float64 bool int16 uint16
+constexpr int kReducibleTypes = 11;
+constexpr int kFirstFloatingType = 4;
+constexpr int kFloatingTypes = 4;
+constexpr int kIntegerTypes = 6;  // the first four and the last two
+constexpr int kReduceOps = 4;     // Sum, Min, Max, Product
 
 // Compute::Reduce for one dtype and operator; count >= 2.
 using ReduceKernel = void (*)(void* into, const void* const* sources, int count, int64_t elements);
@@ -29,7 +31,7 @@ struct KernelTable {
   const char* name;
   ReduceKernel reduce[kReducibleTypes][kReduceOps];
   CastKernel cast[kFloatingTypes][kFloatingTypes];  // [to][from]
-  ScaleKernel scale[kIntegerTypes];
+  ScaleKernel scale[kIntegerTypes];                 // in that order
 };
 
 const KernelTable& GenericKernels();

@@ -1,0 +1,107 @@
+"""Scripts written for Horovod or SMDDP run as they are: imports of `horovod` or `smdistributed` resolve to smddp_tf.
+
+    python -m smddp_tf.run --as horovod script.py
+    mpirun -np 4 python -m smddp_tf.aliases horovod script.py
+    import smddp_tf.as_horovod  # in a script, before its other imports
+
+Without one of these nothing is changed, and an installed Horovod is what `import horovod` finds. Needs no TensorFlow.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+
+from smddp_tf.aliases import table
+from smddp_tf.aliases.finder import Alias, Finder
+
+__all__ = ["FAMILIES", "environment", "install", "uninstall"]
+
+_SITE = str(Path(__file__).resolve().parent / "site")
+_VARIABLE = "SMDDP_AS"  # read by site/sitecustomize.py in child processes
+
+_FINDERS = {
+    "horovod": Finder(
+        table.HOROVOD,
+        table.HOROVOD_EXTRA,
+        table.HOROVOD_ABSENT,
+        callables=("horovod.run",),
+        distributions={"horovod": table.HOROVOD_VERSION},
+    ),
+    "smdistributed": Finder(
+        table.SMDISTRIBUTED,
+        table.SMDISTRIBUTED_EXTRA,
+        table.SMDISTRIBUTED_ABSENT,
+        distributions={"smdistributed-dataparallel": table.SMDDP_VERSION},
+    ),
+}
+FAMILIES = tuple(_FINDERS)
+
+
+def install(family: str) -> None:
+    """Makes imports of a library in this process resolve to smddp_tf; does nothing the second time.
+
+    Child processes need `environment` too.
+
+    Args:
+        family: "horovod"; or "smdistributed", which is also `smddpcommon` and `herringcommon`.
+
+    Raises:
+        ValueError: `family` is neither.
+        ImportError: The library itself has been imported already.
+    """
+    finder = _finder(family)
+    for root in sorted(finder.roots):
+        if root in sys.modules and not isinstance(sys.modules[root], Alias):
+            raise ImportError(
+                f"{root} is imported already, from {getattr(sys.modules[root], '__file__', 'somewhere else')}, so "
+                f"smddp_tf cannot stand for it any more. Put `import smddp_tf.as_{family}` before the first import of "
+                f"{root}, or start the script with `python -m smddp_tf.run --as {family}`."
+            )
+    if finder not in sys.meta_path:
+        sys.meta_path.insert(0, finder)
+
+
+def uninstall(family: str) -> None:
+    """Takes back `install`. What was imported stays with whoever has imported it.
+
+    Args:
+        family: as for `install`.
+    """
+    finder = _finder(family)
+    if finder in sys.meta_path:
+        sys.meta_path.remove(finder)
+        for name in [name for name, module in sys.modules.items() if isinstance(module, Alias)]:
+            if name.partition(".")[0] in finder.roots:
+                del sys.modules[name]
+
+
+def environment(family: str, base: Mapping[str, str] | None = None) -> dict[str, str]:
+    """The environment variables with which Python processes do `install(family)` when they start.
+
+    They put a `sitecustomize` of ours in front of `PYTHONPATH`; it runs the one that was there before too. A Python
+    without smddp_tf, and one started with `-E`, `-I` or `-S`, does not notice.
+
+    Args:
+        family: as for `install`. Several, given one after another as `base`, add up.
+        base: the environment to start from. Defaults to this process's.
+
+    Returns:
+        The variables that must change, with their new values.
+    """
+    _finder(family)
+    base = os.environ if base is None else base
+    families = [*filter(None, base.get(_VARIABLE, "").split(",")), family]
+    folders = [_SITE, *filter(None, base.get("PYTHONPATH", "").split(os.pathsep))]
+    return {
+        _VARIABLE: ",".join(dict.fromkeys(families)),
+        "PYTHONPATH": os.pathsep.join(dict.fromkeys(folders)),
+    }
+
+
+def _finder(family: str) -> Finder:
+    if family not in _FINDERS:
+        raise ValueError(f"`family` must be one of {', '.join(map(repr, FAMILIES))}. Received: {family!r}.")
+    return _FINDERS[family]

@@ -1,0 +1,139 @@
+"""The import hook: makes thin modules under foreign names whose attributes are those of our modules."""
+
+from __future__ import annotations
+
+import importlib
+import importlib.abc
+import importlib.machinery
+import importlib.metadata
+import importlib.util
+import sys
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from types import ModuleType
+from typing import Any
+
+__all__ = ["Alias", "Finder"]
+
+
+class Alias(ModuleType):
+    """A module whose attributes are those of `targets`; what a script assigns to it stays here.
+
+    Nothing is copied, so names of ours that load on first use still do.
+    """
+
+    _targets: tuple[str, ...] = ()
+    _children: frozenset[str] = frozenset()
+
+    def __getattr__(self, name: str) -> Any:
+        if name in self._children:
+            try:
+                return importlib.import_module(f"{self.__name__}.{name}")
+            except ImportError as error:
+                raise AttributeError(f"module {self.__name__!r} has no attribute {name!r}: {error}") from error
+        if name.startswith("__") and name not in ("__all__", "__version__"):
+            raise AttributeError(name)  # the machinery of imports asks for such names
+        for target in self._targets:
+            try:
+                return getattr(importlib.import_module(target), name)
+            except AttributeError:
+                continue
+        stands_for = " and ".join(self._targets) or "smddp_tf"
+        raise AttributeError(f"module {self.__name__!r} has no attribute {name!r} (it is {stands_for} here)")
+
+    def __dir__(self) -> list[str]:
+        theirs = (dir(importlib.import_module(target)) for target in self._targets)
+        return sorted({*self.__dict__, *self._children}.union(*theirs))
+
+
+class CallableAlias(Alias):
+    """`horovod.run` is a module to some scripts and a function to others."""
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        return self.__getattr__(self.__name__.rpartition(".")[2])(*args, **kwargs)
+
+
+class Finder(importlib.abc.MetaPathFinder, importlib.abc.Loader):
+    """Finds what the table lists, before the path is searched: an installed package of the same name is not seen.
+
+    Args:
+        modules: for each module that exists, ours.
+        extra: attributes of some modules that are not ours.
+        absent: modules that a script may ask for and we have not, each with an advice.
+        callables: modules that can be called like the function of the same name in them.
+        distributions: names and versions for `importlib.metadata`.
+    """
+
+    def __init__(
+        self,
+        modules: Mapping[str, tuple[str, ...]],
+        extra: Mapping[str, Mapping[str, Any]],
+        absent: Mapping[str, str],
+        callables: Sequence[str] = (),
+        distributions: Mapping[str, str] | None = None,
+    ) -> None:
+        self._modules = modules
+        self._extra = extra
+        self._absent = absent
+        self._callables = callables
+        self._distributions = dict(distributions or {})
+        self.roots = frozenset(name.partition(".")[0] for name in modules)
+
+    def find_spec(
+        self, fullname: str, path: Any = None, target: ModuleType | None = None
+    ) -> importlib.machinery.ModuleSpec | None:
+        """Returns the spec of a module of the table, None for others.
+
+        Raises:
+            ModuleNotFoundError: The module is one of those that are not here. Says what to do.
+        """
+        if fullname.partition(".")[0] not in self.roots:
+            return None
+        for name, advice in self._absent.items():
+            if fullname == name or fullname.startswith(f"{name}."):
+                raise ModuleNotFoundError(
+                    f"smddp_tf stands for {name.partition('.')[0]} here, and has no {name}: {advice}.", name=fullname
+                )
+        if fullname not in self._modules or not all(map(_exists, self._modules[fullname])):
+            return None
+        return importlib.util.spec_from_loader(fullname, self, is_package=bool(self._children_of(fullname)))
+
+    def create_module(self, spec: importlib.machinery.ModuleSpec) -> ModuleType:
+        kind = CallableAlias if spec.name in self._callables else Alias
+        return kind(spec.name, f"Stands for {', '.join(self._modules[spec.name]) or 'nothing but its parts'}.")
+
+    def exec_module(self, module: ModuleType) -> None:
+        assert isinstance(module, Alias)
+        name = module.__name__
+        targets = self._modules[name]
+        module._targets = targets
+        module._children = self._children_of(name)
+        # The others are imported when something is looked up there.
+        module.__file__ = importlib.import_module(targets[0] if targets else "smddp_tf").__file__
+        module.__dict__.update(self._extra.get(name, {}))
+
+    def find_distributions(self, context: Any = None) -> Iterator[importlib.metadata.Distribution]:
+        """For `importlib.metadata.version("horovod")`."""
+        name = getattr(context, "name", None)
+        if name in self._distributions:
+            yield _Distribution(name, self._distributions[name])
+
+    def _children_of(self, fullname: str) -> frozenset[str]:
+        prefix = f"{fullname}."
+        names = (name[len(prefix) :] for name in self._modules if name.startswith(prefix))
+        return frozenset(name for name in names if "." not in name)
+
+
+class _Distribution(importlib.metadata.Distribution):
+    def __init__(self, name: str, version: str) -> None:
+        self._text = f"Metadata-Version: 2.1\nName: {name}\nVersion: {version}\n"
+
+    def read_text(self, filename: str) -> str | None:
+        return self._text if filename == "METADATA" else None
+
+    def locate_file(self, path: Any) -> Any:
+        raise FileNotFoundError(f"{path}: smddp_tf stands for this package, which has no files.")
+
+
+def _exists(module: str) -> bool:
+    find: Callable[[str], Any] = importlib.util.find_spec
+    return module in sys.modules or find(module) is not None

@@ -1,0 +1,62 @@
+"""`horovod.common.util`: the few helpers of it that scripts use. Needs no TensorFlow."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+from smddp_tf.basics import ccl_built, cuda_built, ddl_built, gloo_built, mpi_built, nccl_built, rocm_built
+
+__all__ = [
+    "ccl_built",
+    "cuda_built",
+    "ddl_built",
+    "env",
+    "extension_available",
+    "gloo_built",
+    "mpi_built",
+    "nccl_built",
+    "num_rank_is_power_2",
+    "rocm_built",
+    "split_list",
+]
+
+
+def extension_available(ext_base_name: str, verbose: bool = False) -> bool:
+    """True for the extension of a framework that this library serves.
+
+    Args:
+        ext_base_name: such as "tensorflow" or "torch".
+        verbose: taken for compatibility with Horovod; has no effect.
+    """
+    del verbose
+    return ext_base_name in ("tensorflow", "keras")
+
+
+def num_rank_is_power_2(num_rank: int) -> bool:
+    """True for 1, 2, 4, 8, ..."""
+    return num_rank > 0 and num_rank & (num_rank - 1) == 0
+
+
+def split_list(l: Sequence[Any], n: int) -> list[Sequence[Any]]:  # noqa: E741
+    """Cuts a list into `n` parts in their order, whose lengths differ by at most one."""
+    size, rest = divmod(len(l), n)
+    ends = [(part + 1) * size + min(part + 1, rest) for part in range(n)]
+    return [l[begin:end] for begin, end in zip([0, *ends], ends)]
+
+
+@contextlib.contextmanager
+def env(**kwargs: str | None) -> Iterator[None]:
+    """Sets environment variables inside of a `with`; one that is None stays as it is."""
+    changes = {name: value for name, value in kwargs.items() if value is not None}
+    before = {name: os.environ.get(name) for name in changes}
+    os.environ.update(changes)
+    try:
+        yield
+    finally:
+        for name, value in before.items():
+            os.environ.pop(name, None)
+            if value is not None:
+                os.environ[name] = value

@@ -1,0 +1,73 @@
+"""Which module stands for which: the names of Horovod and of SMDDP, and where their contents are here.
+
+An entry lists modules of ours; an attribute is looked up in them in that order. Names that are not listed do not exist.
+"""
+
+from __future__ import annotations
+
+HOROVOD_VERSION = "0.28.1"  # the release whose API this is
+SMDDP_VERSION = "1.4.1"  # the last release of SMDDP for TensorFlow
+
+HOROVOD: dict[str, tuple[str, ...]] = {
+    "horovod": (),
+    "horovod.common": (),
+    "horovod.common.basics": ("smddp_tf.basics",),
+    "horovod.common.elastic": ("smddp_tf.elastic",),
+    "horovod.common.exceptions": ("smddp_tf.exceptions",),
+    "horovod.common.process_sets": ("smddp_tf.process_sets",),
+    "horovod.common.util": ("smddp_tf.aliases.horovod_util", "smddp_tf.exceptions", "smddp_tf.incidental"),
+    "horovod.data": ("smddp_tf.data",),
+    "horovod.data.data_loader_base": ("smddp_tf.data.loaders",),
+    "horovod.keras": ("smddp_tf.horovod_keras", "smddp_tf.keras"),
+    "horovod.keras.callbacks": ("smddp_tf.horovod_keras.callbacks",),
+    "horovod.keras.elastic": ("smddp_tf.keras.elastic",),
+    "horovod.run": ("smddp_tf.run",),
+    "horovod.runner": ("smddp_tf.run",),
+    "horovod.tensorflow": ("smddp_tf",),
+    "horovod.tensorflow.compression": ("smddp_tf.compression",),
+    "horovod.tensorflow.data": ("smddp_tf.data.compute_service",),
+    "horovod.tensorflow.data.compute_service": ("smddp_tf.data.compute_service",),
+    "horovod.tensorflow.data.compute_worker": ("smddp_tf.data.compute_worker",),
+    "horovod.tensorflow.elastic": ("smddp_tf.elastic",),
+    "horovod.tensorflow.functions": ("smddp_tf.functions", "smddp_tf"),
+    "horovod.tensorflow.gradient_aggregation": ("smddp_tf.incidental",),
+    "horovod.tensorflow.keras": ("smddp_tf.keras",),
+    "horovod.tensorflow.keras.callbacks": ("smddp_tf.keras.callbacks",),
+    "horovod.tensorflow.keras.elastic": ("smddp_tf.keras.elastic",),
+    "horovod.tensorflow.mpi_ops": ("smddp_tf.mpi_ops", "smddp_tf.ops", "smddp_tf"),
+    "horovod.tensorflow.sync_batch_norm": ("smddp_tf.keras.sync_batch_normalization",),
+    "horovod.tensorflow.util": ("smddp_tf.incidental", "smddp_tf"),
+}
+
+# What a module has besides: attributes that are no attributes of ours.
+HOROVOD_EXTRA: dict[str, dict[str, str]] = {
+    "horovod": {"__version__": HOROVOD_VERSION},
+}
+
+# Parts of Horovod for something else than TensorFlow, and what to do without them.
+HOROVOD_ABSENT: dict[str, str] = {
+    "horovod.mxnet": "smddp_tf trains with TensorFlow and Keras only",
+    "horovod.ray": "start the processes with `smddprun` or mpirun instead",
+    "horovod.spark": "start the processes with `smddprun` or mpirun instead",
+    "horovod.torch": "smddp_tf trains with TensorFlow and Keras only",
+}
+
+SMDISTRIBUTED: dict[str, tuple[str, ...]] = {
+    "herringcommon": ("smddp_tf.sdp.common",),
+    "smddpcommon": ("smddp_tf.sdp.common",),
+    "smdistributed": (),
+    "smdistributed.dataparallel": ("smddp_tf.sdp.profiler",),
+    "smdistributed.dataparallel.exceptions": ("smddp_tf.sdp.exceptions",),
+    "smdistributed.dataparallel.tensorflow": ("smddp_tf.sdp",),
+    "smdistributed.dataparallel.tensorflow.keras": ("smddp_tf.sdp.keras",),
+    "smdistributed.dataparallel.tensorflow.keras.callbacks": ("smddp_tf.keras.callbacks",),
+}
+
+SMDISTRIBUTED_EXTRA: dict[str, dict[str, str]] = {
+    "smdistributed.dataparallel": {"__version__": SMDDP_VERSION},
+}
+
+SMDISTRIBUTED_ABSENT: dict[str, str] = {
+    "smdistributed.dataparallel.torch": "smddp_tf trains with TensorFlow and Keras only",
+    "smdistributed.modelparallel": "smddp_tf is data-parallel; models larger than one device need another library",
+}

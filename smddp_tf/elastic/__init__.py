@@ -1,0 +1,58 @@
+"""`smddp_tf.elastic`: training that goes on from its last commit. The drop-in for `horovod.tensorflow.elastic`.
+
+>>> state = hvd.elastic.TensorFlowKerasState(model, optimizer, batch=0, epoch=0)
+>>> @hvd.elastic.run
+... def train(state): ...
+
+The processes are those that `mpirun` started: they stay the same, and a process that dies ends the job.
+"""
+
+from __future__ import annotations
+
+import importlib
+from typing import TYPE_CHECKING, Any
+
+from smddp_tf.elastic.running import run, run_fn
+from smddp_tf.elastic.state import HostUpdateResult, ObjectState, State
+from smddp_tf.exceptions import HorovodInternalError, HostsUpdatedInterrupt
+
+if TYPE_CHECKING:
+    from smddp_tf.elastic.callbacks import CommitStateCallback, UpdateBatchStateCallback, UpdateEpochStateCallback
+    from smddp_tf.elastic.variables import KerasState, TensorFlowKerasState, TensorFlowState
+
+__all__ = [
+    "CommitStateCallback",
+    "HorovodInternalError",
+    "HostUpdateResult",
+    "HostsUpdatedInterrupt",
+    "KerasState",
+    "ObjectState",
+    "State",
+    "TensorFlowKerasState",
+    "TensorFlowState",
+    "UpdateBatchStateCallback",
+    "UpdateEpochStateCallback",
+    "run",
+    "run_fn",
+]
+
+# Names whose modules import TensorFlow or Keras.
+_LAZY = {
+    "CommitStateCallback": "smddp_tf.elastic.callbacks",
+    "KerasState": "smddp_tf.elastic.variables",
+    "TensorFlowKerasState": "smddp_tf.elastic.variables",
+    "TensorFlowState": "smddp_tf.elastic.variables",
+    "UpdateBatchStateCallback": "smddp_tf.elastic.callbacks",
+    "UpdateEpochStateCallback": "smddp_tf.elastic.callbacks",
+}
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _LAZY:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    value = globals()[name] = getattr(importlib.import_module(_LAZY[name]), name)
+    return value
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})

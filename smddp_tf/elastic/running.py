@@ -1,0 +1,109 @@
+"""Runs a training function again and again until it returns, each time in a new session."""
+
+from __future__ import annotations
+
+import functools
+import sys
+from collections.abc import Callable
+from typing import Any
+
+from smddp_tf import _loader, basics
+from smddp_tf.exceptions import HorovodInternalError, HostsUpdatedInterrupt
+
+__all__ = ["is_lost_session", "run", "run_fn"]
+
+# How the engine says that a session, or a request, cannot go on because of other ranks. Words, because TensorFlow hands
+# on nothing but a kind of error, which others use too, and a text.
+_LOST = (
+    "ended its session",
+    "The session was shut down",
+    "gave up a step",
+    "did not finish within",
+    "missing on rank",
+    "MPI failed",
+)
+_KINDS = ("UnavailableError", "AbortedError", "DeadlineExceededError", "InternalError", "UnknownError")
+
+
+def run(func: Callable[..., Any]) -> Callable[..., Any]:
+    """Makes a training function survive the loss of a session.
+
+    The function's first argument is its state. Before it is called, `state.sync()` gives every rank the state of rank
+    0. Then,
+
+    - when it raises `HorovodInternalError`, or an error of the engine that means the same (a rank has left, a step was
+      given up, MPI failed), the state goes back to its last commit;
+    - when it raises `HostsUpdatedInterrupt` (from `state.commit()`), the state stays as it is, and the next `sync` is
+      left out if the interrupt says so;
+
+    and a new session begins (`hvd.shutdown()`, `hvd.init()`), `state.on_reset()` calls the reset callbacks, and the
+    function is called again. All other exceptions pass. Nothing in front of the call of `func` may talk to other ranks.
+
+    Under a plain `mpirun` the processes stay the same: a process that dies ends the job.
+
+    Example:
+
+    >>> @hvd.elastic.run
+    ... def train(state):
+    ...     for state.epoch in range(state.epoch, epochs):
+    ...         for state.batch in range(state.batch, batches_per_epoch):
+    ...             train_step(next(batches))
+    ...             if state.batch % 100 == 0:
+    ...                 state.commit()
+    ...         state.batch = 0
+    >>> train(hvd.elastic.TensorFlowKerasState(model, optimizer, batch=0, epoch=0))
+
+    Args:
+        func: called as `func(state, ...)`.
+
+    Returns:
+        A function with the arguments of `func`, which returns what `func` returns.
+    """
+    return run_fn(func, basics.restart)
+
+
+def run_fn(func: Callable[..., Any], reset: Callable[[], Any]) -> Callable[..., Any]:
+    """`run` with a way of one's own to begin a new session.
+
+    Args:
+        func: called as `func(state, ...)`.
+        reset: called without arguments; leaves the old session and joins the new one.
+    """
+
+    @functools.wraps(func)
+    def wrapper(state: Any, *args: Any, **kwargs: Any) -> Any:
+        skip_sync = False
+        while True:
+            try:
+                if not skip_sync:
+                    state.sync()
+                return func(state, *args, **kwargs)
+            except HostsUpdatedInterrupt as interrupt:
+                skip_sync = interrupt.skip_sync
+            except Exception as error:
+                if not isinstance(error, HorovodInternalError) and not is_lost_session(error):
+                    raise
+                print(f"smddp_tf.elastic: back to the last commit, after {_in_short(error)}", file=sys.stderr)
+                state.restore()
+                skip_sync = False
+            reset()
+            state.on_reset()
+
+    return wrapper
+
+
+def is_lost_session(error: BaseException) -> bool:
+    """True for errors of the engine that a new session can mend; false for wrong calls and for all other errors."""
+    return _comes_from_engine(error) and any(words in str(error) for words in _LOST)
+
+
+def _comes_from_engine(error: BaseException) -> bool:
+    if isinstance(error, _loader.core().EngineError):
+        return True
+    tf = sys.modules.get("tensorflow")
+    return tf is not None and isinstance(error, tuple(getattr(tf.errors, kind) for kind in _KINDS))
+
+
+def _in_short(error: BaseException) -> str:
+    lines = str(error).strip().splitlines()
+    return f"{type(error).__name__}: {lines[0]}" if lines else type(error).__name__

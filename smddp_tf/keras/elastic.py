@@ -1,0 +1,16 @@
+"""`smddp_tf.keras.elastic`: the drop-in for `horovod.tensorflow.keras.elastic` and `horovod.keras.elastic`."""
+
+from __future__ import annotations
+
+from smddp_tf.elastic import run
+from smddp_tf.elastic.callbacks import CommitStateCallback, UpdateBatchStateCallback, UpdateEpochStateCallback
+from smddp_tf.elastic.variables import KerasState, TensorFlowKerasState
+
+__all__ = [
+    "CommitStateCallback",
+    "KerasState",
+    "TensorFlowKerasState",
+    "UpdateBatchStateCallback",
+    "UpdateEpochStateCallback",
+    "run",
+]

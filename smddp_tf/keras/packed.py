@@ -1,0 +1,25 @@
+"""Arrays of several shapes that travel over the ranks as one tensor."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+import tensorflow as tf
+
+from smddp_tf import ops
+
+__all__ = ["number_or_array", "reduce_packed"]
+
+
+def reduce_packed(arrays: Sequence[np.ndarray], op: int, name: str) -> list[np.ndarray]:
+    """Reduces the arrays over all ranks, in float64; shapes and their order are the same on all ranks."""
+    flat = np.concatenate([np.ravel(array).astype(np.float64) for array in arrays])
+    reduced = ops.allreduce(tf.constant(flat), op=op, name=name).numpy()
+    pieces = np.split(reduced, np.cumsum([np.size(array) for array in arrays])[:-1])
+    return [piece.reshape(np.shape(array)) for piece, array in zip(pieces, arrays)]
+
+
+def number_or_array(value: np.ndarray) -> float | np.ndarray:
+    """A float for an array without dimensions, as logs hold them; others as they are."""
+    return float(value) if np.ndim(value) == 0 else value

@@ -1,0 +1,100 @@
+"""Variables that belong to one rank: their gradients do not travel. For tables that are too large for every rank."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any
+
+import tensorflow as tf
+
+from smddp_tf.process_sets import ProcessSet, global_process_set
+
+__all__ = ["LocalSources", "layers_in"]
+
+
+class LocalSources:
+    """Variables (or tensors) whose gradients stay on this rank, and what becomes of those gradients.
+
+    A mean over the ranks divides each rank's loss by their number. A gradient that stays must be divided too, or local
+    variables would learn faster than shared ones: `scale` does so.
+
+    Args:
+        scale: bool, divides local gradients by the number of ranks. Defaults to `True`.
+        process_set: the ranks that share the other gradients. Defaults to all.
+    """
+
+    def __init__(self, scale: bool = True, process_set: ProcessSet = global_process_set) -> None:
+        self._process_set = process_set
+        self._layers: list[Any] = []
+        self._scale = scale
+        self._registered: dict[int, Any] = {}  # by id of what is kept alive with it
+
+    def add(self, source: Any) -> None:
+        """Makes a variable local."""
+        self._registered[id(_identity(source))] = source
+
+    def add_layers(self, layers: Iterable[Any]) -> None:
+        """Makes all trainable weights of Keras layers local, also those that they make later."""
+        self._layers.extend(layers)
+
+    def places(self, sources: Sequence[Any]) -> set[int]:
+        """Which of `sources` are local, by their places in the list."""
+        local = set(self._registered)
+        local.update(id(_identity(weight)) for layer in self._layers for weight in layer.trainable_weights)
+        return {place for place, source in enumerate(sources) if id(_identity(source)) in local} if local else set()
+
+    def ranks(self) -> int:
+        """How many ranks share gradients with this one, itself included."""
+        return (self._process_set.size() or 1) if self._process_set.included() else 1
+
+    def reduce_others(
+        self, reduce: Callable[[list[Any], Sequence[Any]], list[Any]], grads: Sequence[Any], sources: Sequence[Any]
+    ) -> list[Any]:
+        """Returns `reduce(grads, sources)` for the sources that are not local, and the local gradients, scaled.
+
+        Args:
+            reduce: gets None in the places of local gradients.
+            grads: tensors, `tf.IndexedSlices` or None.
+            sources: what they are the gradients of.
+        """
+        local = self.places(sources)
+        reduced = reduce([None if place in local else grad for place, grad in enumerate(grads)], sources)
+        return [self._kept(grads[place]) if place in local else grad for place, grad in enumerate(reduced)]
+
+    def _kept(self, grad: Any) -> Any:
+        if grad is None or not self._scale or self.ranks() == 1:
+            return grad
+        if isinstance(grad, tf.IndexedSlices):
+            return tf.IndexedSlices(self._kept(grad.values), grad.indices, grad.dense_shape)
+        return grad / tf.cast(self.ranks(), grad.dtype)
+
+
+def layers_in(local_layers: Any) -> list[Any]:
+    """The argument `local_layers` as a list.
+
+    Raises:
+        ValueError: it is neither a Keras layer, nor a list of them, nor None.
+    """
+    if local_layers is None:
+        return []
+    layers = [local_layers] if _is_layer(local_layers) else local_layers
+    if not isinstance(layers, Iterable) or isinstance(layers, (str, bytes)):
+        layers = [layers]
+    layers = list(layers)
+    for layer in layers:
+        if not _is_layer(layer):
+            raise ValueError(
+                "`local_layers` must be a Keras layer or a list of Keras layers. "
+                f"Received: {layer!r} (of type {type(layer).__name__})."
+            )
+    return layers
+
+
+def _is_layer(candidate: Any) -> bool:
+    """A layer or model of Keras 2 or 3: nothing else has all of these, and Keras need not be imported to ask."""
+    return all(hasattr(candidate, name) for name in ("trainable_weights", "call", "get_config"))
+
+
+def _identity(source: Any) -> Any:
+    """What a Keras variable and the TensorFlow variable inside of it have in common."""
+    return source if isinstance(source, (tf.Variable, tf.Tensor)) else getattr(source, "_value", source)

@@ -1,0 +1,313 @@
+"""Process sets: parts of the ranks whose collectives run beside those of the others."""
+
+from __future__ import annotations
+
+import contextlib
+import contextvars
+import functools
+import inspect
+import operator
+import sys
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import TYPE_CHECKING, Any, TypeVar, Union, cast
+
+from smddp_tf import _loader
+
+if TYPE_CHECKING:
+    from mpi4py import MPI
+
+    RanksOrComm = Union[Iterable[int], MPI.Comm]
+
+__all__ = [
+    "ProcessSet",
+    "add_process_set",
+    "get_process_set_ids_and_ranks",
+    "global_process_set",
+    "is_process_set_included",
+    "process_set_ids",
+    "remove_process_set",
+]
+
+
+def _is_communicator(value: Any) -> bool:
+    mpi = sys.modules.get("mpi4py.MPI")
+    return mpi is not None and isinstance(value, mpi.Comm)
+
+
+def _sorted_ranks(ranks: Any) -> list[int]:
+    try:
+        result = sorted(operator.index(rank) for rank in ranks)
+    except TypeError:
+        raise ValueError(
+            "A process set is made of ranks or of an mpi4py communicator. "
+            f"Received: {ranks!r} (of type {type(ranks).__name__})."
+        ) from None
+    if not result or result[0] < 0 or len(set(result)) != len(result):
+        raise ValueError(f"A process set needs at least one rank, each once, counted from 0. Received: {ranks!r}.")
+    return result
+
+
+class ProcessSet:
+    """Ranks that run collectives together. Pass it to `init(process_sets=[...])` or `add_process_set`.
+
+    Ranks are always those of `hvd.rank()`: also a `root_rank` inside a set. Only `rank()` counts inside the set.
+
+    Example:
+    >>> evens = hvd.ProcessSet(range(0, hvd.size(), 2))
+    >>> hvd.add_process_set(evens)
+    >>> if evens.included():
+    ...     mean = hvd.allreduce(x, process_set=evens)
+
+    Args:
+        ranks_or_comm: the ranks, in any order; or an mpi4py communicator, whose members are the set, in its order.
+
+    Attributes:
+        process_set_id: integer, the same on all ranks; None while the set is not in use.
+        ranks: list of ranks, in the order of their numbers inside the set. For a communicator None before the set is
+            in use.
+        mpi_comm: the communicator the set was made of, or None.
+    """
+
+    def __init__(self, ranks_or_comm: RanksOrComm) -> None:
+        self.process_set_id: int | None = None
+        self.mpi_comm: Any = None
+        self._ranks: list[int] | None = None
+        if _is_communicator(ranks_or_comm):
+            self.mpi_comm = ranks_or_comm
+        else:
+            self._ranks = _sorted_ranks(ranks_or_comm)
+
+    @property
+    def ranks(self) -> list[int] | None:
+        """The ranks of the set, in its order."""
+        if self.process_set_id == 0:
+            return list(range(_loader.core().size())) if _loader.core().is_initialized() else []
+        return self._ranks
+
+    def size(self) -> int | None:
+        """How many ranks the set has; None while it is not in use."""
+        return len(self.ranks or []) if self._in_use() else None
+
+    def rank(self) -> int | None:
+        """My number inside the set; None while it is not in use.
+
+        Raises:
+            ValueError: this process is not in the set.
+        """
+        if not self._in_use():
+            return None
+        me, ranks = _loader.core().rank(), self.ranks or []
+        if me not in ranks:
+            raise ValueError(_not_a_member(me, self.process_set_id, ranks))
+        return ranks.index(me)
+
+    def included(self) -> bool | None:
+        """True when this process is in the set; None while it is not in use."""
+        return _loader.core().rank() in (self.ranks or []) if self._in_use() else None
+
+    def _in_use(self) -> bool:
+        return self.process_set_id is not None and _loader.core().is_initialized()
+
+    def _use_as(self, number: int | None, ranks: list[int] | None = None) -> None:
+        self.process_set_id = number
+        if number is not None:
+            self._ranks = ranks
+            _in_use.append(self)
+
+    def __str__(self) -> str:
+        return f"ProcessSet(process_set_id={self.process_set_id}, ranks={self.ranks}, mpi_comm={self.mpi_comm})"
+
+    __repr__ = __str__
+
+    def __reduce__(self) -> Any:
+        return "global_process_set" if self.process_set_id == 0 else super().__reduce__()
+
+
+# Those with a number but the global one. `shutdown` takes the numbers back.
+_in_use: list[ProcessSet] = []
+
+global_process_set = ProcessSet([0])
+"""All ranks."""
+global_process_set.process_set_id = 0
+
+
+def add_process_set(process_set: ProcessSet | RanksOrComm) -> ProcessSet:
+    """Makes a process set usable while the program runs. All ranks call it together, also those outside the set.
+
+    Needs `init(process_sets="dynamic")` or `HOROVOD_DYNAMIC_PROCESS_SETS=1`.
+
+    Args:
+        process_set: a `ProcessSet`, or what one is made of. The same ranks on all ranks; of communicators each rank
+            brings its own, and every different one becomes a set.
+
+    Returns:
+        The `ProcessSet`, with its number.
+
+    Raises:
+        ValueError: there is such a set already; a rank that does not exist; sets may not be added; the ranks brought
+            different lists.
+    """
+    if not isinstance(process_set, ProcessSet):
+        process_set = ProcessSet(process_set)
+    _add([process_set], at_start=False)
+    return process_set
+
+
+def remove_process_set(process_set: ProcessSet) -> bool:
+    """Ends a process set. All ranks call it together. What it has under way ends with an error.
+
+    Args:
+        process_set: a set in use, given to `init` or to `add_process_set` before. Sets can only be removed where they
+            can be added.
+
+    Returns:
+        True; False for `global_process_set` and for a set that is not in use.
+    """
+    number = process_set.process_set_id
+    if number is None or number == 0 or not _loader.core().remove_process_set(number):
+        return False
+    for other in [one for one in _in_use if one.process_set_id == number]:
+        other._use_as(None)
+        _in_use.remove(other)
+    return True
+
+
+def get_process_set_ids_and_ranks() -> dict[int, list[int]]:
+    """The ranks of every process set in use, by its number."""
+    return _loader.core().process_sets()
+
+
+def process_set_ids() -> list[int]:
+    """The numbers of the process sets in use; 0 is the global one."""
+    return sorted(get_process_set_ids_and_ranks())
+
+
+def is_process_set_included(process_set_id: int = 0) -> bool:
+    """True when this process is in the set with that number.
+
+    Raises:
+        ValueError: there is no such set.
+    """
+    return _loader.core().rank() in _ranks_of(process_set_id)
+
+
+# --- for the rest of the package: the set that an operation is about ---
+
+# Not an argument of every helper: what names, emits and scales an operation asks for it here.
+_scope: contextvars.ContextVar[int] = contextvars.ContextVar("smddp_tf.process_set", default=0)
+
+Function = TypeVar("Function", bound=Callable[..., Any])
+
+
+def id_of(process_set: Any) -> int:
+    """The number of a set in use, for an op. That this process is in it is checked when the op runs."""
+    if not isinstance(process_set, ProcessSet):
+        raise TypeError(
+            "`process_set` must be an `hvd.ProcessSet`. "
+            f"Received: process_set={process_set!r} (of type {type(process_set).__name__})."
+        )
+    if process_set.process_set_id is None:
+        raise ValueError(
+            f"`process_set` is not in use: {process_set}. Give it to `hvd.init(process_sets=[...])` or "
+            "`hvd.add_process_set` first; `hvd.shutdown` and `hvd.remove_process_set` end it."
+        )
+    return process_set.process_set_id
+
+
+@contextlib.contextmanager
+def scope(process_set_id: int) -> Iterator[None]:
+    """Inside, what is emitted concerns the set with that number."""
+    token = _scope.set(process_set_id)
+    try:
+        yield
+    finally:
+        _scope.reset(token)
+
+
+def scoped(function: Function) -> Function:
+    """Runs `function` in the scope of its argument `process_set`: all a new collective needs to know of sets."""
+    place = list(inspect.signature(function).parameters).index("process_set")
+
+    @functools.wraps(function)
+    def call(*args: Any, **kwargs: Any) -> Any:
+        given = args[place] if len(args) > place else kwargs.get("process_set", global_process_set)
+        with scope(id_of(given)):
+            return function(*args, **kwargs)
+
+    return cast(Function, call)
+
+
+def scoped_as_op(gradient: Function) -> Function:
+    """The same for the gradient of an op, which concerns the op's set."""
+
+    @functools.wraps(gradient)
+    def call(op: Any, *grads: Any) -> Any:
+        with scope(op.get_attr("process_set")):
+            return gradient(op, *grads)
+
+    return cast(Function, call)
+
+
+def current() -> int:
+    """The number of the set that is concerned here."""
+    return _scope.get()
+
+
+def current_size() -> int:
+    """How many ranks it has; raises ValueError before `init`, or when it has been removed."""
+    return len(_ranks_of(current()))
+
+
+def current_rank() -> int:
+    """My number in it; raises ValueError when I am not a member."""
+    me, ranks = _loader.core().rank(), _ranks_of(current())
+    if me not in ranks:
+        raise ValueError(_not_a_member(me, current(), ranks))
+    return ranks.index(me)
+
+
+def _ranks_of(process_set_id: int) -> Sequence[int]:
+    if process_set_id == 0:
+        return range(_loader.core().size())
+    sets = get_process_set_ids_and_ranks()
+    if process_set_id not in sets:
+        raise ValueError(f"There is no process set {process_set_id}. In use: {sorted(sets)}.")
+    return sets[process_set_id]
+
+
+def _not_a_member(rank: int, number: int | None, ranks: Sequence[int]) -> str:
+    return (
+        f"Rank {rank} is not a member of the provided process set: process set {number} has the ranks {list(ranks)}. "
+        "Ask `process_set.included()` first."
+    )
+
+
+def use_at_start(process_sets: Sequence[ProcessSet]) -> None:
+    """For `init`: puts its sets to use. Collective, also where there are none."""
+    _add(process_sets, at_start=True)
+
+
+def forget_all() -> None:
+    """For `shutdown`: no set has a number any more but the global one."""
+    for process_set in _in_use:
+        process_set.process_set_id = None
+    _in_use.clear()
+
+
+def _add(process_sets: Sequence[ProcessSet], at_start: bool) -> None:
+    for process_set in process_sets:
+        if process_set.process_set_id is not None:
+            raise ValueError(f"`process_set` is in use already: {process_set}.")
+    members = [_members(process_set) for process_set in process_sets]
+    numbers = _loader.core().add_process_sets(members, at_start)
+    sets = get_process_set_ids_and_ranks()
+    for process_set, number in zip(process_sets, numbers):
+        if number > 0:
+            process_set._use_as(number, list(sets[number]))
+
+
+def _members(process_set: ProcessSet) -> tuple[list[int], int]:
+    """What the engine is told about a set: its ranks, or the address of its MPI_Comm (else 0)."""
+    if process_set.mpi_comm is None:
+        return process_set.ranks or [], 0
+    return [], sys.modules["mpi4py.MPI"]._addressof(process_set.mpi_comm)

@@ -1,0 +1,25 @@
+"""The launcher: `smddprun` on the command line, `smddp_tf.run.run(func)` in Python.
+
+Nothing here imports TensorFlow: the launcher must be quick, and must not hold devices that the ranks need.
+"""
+
+from __future__ import annotations
+
+import importlib
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from smddp_tf.run.errors import LaunchError
+    from smddp_tf.run.function import run
+
+__all__ = ["LaunchError", "run"]
+
+_LAZY = {"LaunchError": "smddp_tf.run.errors", "run": "smddp_tf.run.function"}
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _LAZY:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    value = getattr(importlib.import_module(_LAZY[name]), name)
+    globals()[name] = value
+    return value

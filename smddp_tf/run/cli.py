@@ -1,0 +1,174 @@
+"""`smddprun`, the command."""
+
+from __future__ import annotations
+
+import os
+import shlex
+import sys
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import click
+
+from smddp_tf.run import sagemaker
+from smddp_tf.run.check_build import build_report, version
+from smddp_tf.run.config_file import read_config
+from smddp_tf.run.errors import LaunchError
+from smddp_tf.run.here import alias_variables, as_program, run_here
+from smddp_tf.run.knobs import notes_for, variables_of_knobs
+from smddp_tf.run.options import with_options
+from smddp_tf.run.placement import find_placement, without_rank_variables
+from smddp_tf.run.settings import (
+    UNBUFFERED,
+    Settings,
+    absolute,
+    check_elastic,
+    hosts_and_ranks,
+    start_timeout_of,
+    words,
+)
+
+__all__ = ["main"]
+
+EXIT_NO_JOB = 1
+
+
+@click.command(
+    "smddprun",
+    context_settings={
+        "allow_interspersed_args": False,
+        "help_option_names": ["-h", "--help"],
+        "max_content_width": 110,
+    },
+)
+@with_options
+@click.argument("command", nargs=-1, type=click.UNPROCESSED)
+def smddprun(**options: Any) -> None:
+    """Runs COMMAND on several ranks: `smddprun -np 4 python train.py`.
+
+    Without -np: on the slots of -H, of Slurm's allocation, or of the SageMaker cluster this is; inside a job of mpirun
+    or srun, and where there is none of these, COMMAND runs here, as one rank. COMMAND may be a Python script.
+    """
+    _dispatch(options)
+
+
+def main(arguments: Sequence[str] | None = None) -> None:
+    """Ends the process with the exit code of the job."""
+    try:
+        smddprun.main(args=list(sys.argv[1:] if arguments is None else arguments), prog_name="smddprun")
+    except LaunchError as error:
+        click.echo(f"smddprun: {error}", err=True)
+        sys.exit(EXIT_NO_JOB)
+
+
+def _dispatch(options: dict[str, Any]) -> None:
+    if options["show_version"]:
+        click.echo(version())
+        return
+    if options["check_build"]:
+        click.echo(build_report())
+        return
+    if options["config_file"]:
+        of_file = read_config(options["config_file"])
+        options = {**options, **{name: value for name, value in of_file.items() if _is_open(options, name)}}
+    _refuse(options)
+    command: Sequence[str] = options["command"]
+    explicit = any(options[name] is not None for name in ("num_proc", "hosts", "hostfile"))
+    if not explicit:
+        if find_placement(os.environ) is None and sagemaker.inside_training(os.environ):
+            sys.exit(_sagemaker(options, command))
+        _need(command)
+        if find_placement(os.environ) is not None:
+            os.environ.update(_variables(options))
+            run_here(command, options["alias"])
+    _need(command)
+    environment = without_rank_variables(os.environ)
+    placed = hosts_and_ranks(
+        options["num_proc"], options["hosts"], options["hostfile"], options["slots_per_host"], environment
+    )
+    if placed is None:
+        os.environ.update(_variables(options))
+        if options["dry_run"]:
+            click.echo(shlex.join(as_program(command)))
+            return
+        run_here(command, options["alias"])
+    sys.exit(_launch(options, _settings(options, *placed), as_program(command), environment))
+
+
+def _is_open(options: Mapping[str, Any], name: str) -> bool:
+    return options.get(name) is None
+
+
+def _need(command: Sequence[str]) -> None:
+    if not command:
+        raise LaunchError("There is no command. For example: smddprun -np 2 python train.py. --help lists the options.")
+
+
+def _refuse(options: Mapping[str, Any]) -> None:
+    """Says what there is instead of that which horovodrun has and this has not."""
+    if options.get("use_gloo"):
+        raise LaunchError("There is no Gloo here: leave --gloo out, ranks are started with mpirun.")
+    if options.get("use_jsrun"):
+        raise LaunchError(
+            "LSF's jsrun is not supported: leave --jsrun out and give the hosts, -np N -H host:slots,..., for mpirun."
+        )
+    check_elastic(options["num_proc"], options["min_np"], options["max_np"], options["host_discovery_script"])
+
+
+def _variables(options: Mapping[str, Any]) -> dict[str, str]:
+    """What the flags put into the ranks' environment."""
+    variables = variables_of_knobs(options)
+    if options["start_timeout"] is not None:
+        variables["HOROVOD_START_TIMEOUT"] = variables["SMDDP_START_TIMEOUT"] = f"{options['start_timeout']:g}"
+    for export in options["exported"]:
+        name, equals, value = export.partition("=")
+        if equals or name in os.environ:
+            variables[name] = value if equals else os.environ[name]
+    for note in notes_for(options):
+        click.echo(f"smddprun: {note}", err=True)
+    return variables
+
+
+def _settings(options: Mapping[str, Any], hosts: Any, ranks: int) -> Settings:
+    interfaces = options["network_interfaces"] or ()
+    return Settings(
+        ranks=ranks,
+        hosts=hosts,
+        variables={**UNBUFFERED, **alias_variables(options["alias"]), **_variables(options)},
+        network_interfaces=tuple(interfaces.split(",") if isinstance(interfaces, str) else interfaces),
+        mpi_args=words(options["mpi_args"]),
+        binding=words(options["binding_args"]),
+        tcp=bool(options["tcp"]),
+        ssh_port=options["ssh_port"],
+        ssh_identity_file=absolute(options["ssh_identity_file"]),
+        start_timeout=start_timeout_of(options["start_timeout"], os.environ),
+        output_filename=absolute(options["output_filename"]),
+        prefix_timestamp=bool(options["prefix_timestamp"]),
+        verbose=int(options["verbose"] or 0),
+        mpirun=options["mpirun"],
+    )
+
+
+def _launch(
+    options: Mapping[str, Any], settings: Settings, command: Sequence[str], environment: Mapping[str, str]
+) -> int:
+    from smddp_tf.run import launch
+
+    if options["dry_run"]:
+        click.echo(launch.line_of(settings, environment)[0].shown(command))
+        return 0
+    return launch.launch(settings, command).code
+
+
+def _sagemaker(options: Mapping[str, Any], command: Sequence[str]) -> int:
+    """The exit code of this host's part of a SageMaker job."""
+    training = sagemaker.read_training(os.environ)
+    variables = {**alias_variables(options["alias"]), **_variables(options)}
+    if options["dry_run"]:
+        from smddp_tf.run.sagemaker_line import training_line
+
+        click.echo(training_line(training, command, variables).shown)
+        return 0
+    from smddp_tf.run.sagemaker_hosts import run_training
+
+    return run_training(training, command, variables)

@@ -1,0 +1,83 @@
+"""A command without a launch: in this process, which is one rank, or the only one."""
+
+from __future__ import annotations
+
+import importlib
+import os
+import runpy
+import shutil
+import sys
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import NoReturn
+
+from smddp_tf.run.channel import ADDRESS
+from smddp_tf.run.errors import LaunchError
+from smddp_tf.run.placement import find_placement, variables_of
+
+__all__ = ["ALIASES", "alias_variables", "as_program", "is_script", "run_here"]
+
+ALIASES = ("horovod", "smdistributed")
+
+
+def run_here(command: Sequence[str], alias: str | None = None) -> NoReturn:
+    """Becomes the command: a Python script runs in this process, any other program replaces it.
+
+    Args:
+        command: program or script with arguments.
+        alias: "horovod" or "smdistributed": imports of that resolve to smddp_tf. None: they do not.
+
+    Raises:
+        LaunchError: there is no such program.
+    """
+    placement = find_placement(os.environ)
+    if placement:
+        os.environ.update(variables_of(placement))
+        if os.environ.get(ADDRESS):  # a job of smddprun whose line names smddprun as the inner wrapper
+            from smddp_tf.run.rank import attend
+
+            os.environ.update(alias_variables(alias))
+            sys.exit(attend(as_program(command)))
+    if is_script(command):
+        _run_script(command, alias)
+    os.environ.update(alias_variables(alias))
+    try:
+        os.execvp(command[0], list(command))
+    except OSError as error:
+        raise LaunchError(f"{command[0]!r} cannot be started: {error.strerror}.") from None
+
+
+def is_script(command: Sequence[str]) -> bool:
+    """True for `script.py arguments...`, which needs no `python` before it."""
+    name = command[0]
+    return name.endswith(".py") and (os.path.sep in name or os.path.exists(name) or not shutil.which(name))
+
+
+def as_program(command: Sequence[str]) -> list[str]:
+    """The command with this Python before a script."""
+    return [sys.executable, *command] if is_script(command) else list(command)
+
+
+def alias_variables(alias: str | None) -> Mapping[str, str]:
+    """The variables with which a Python that is started takes imports of `alias` to smddp_tf."""
+    return _aliases().environment(alias) if alias else {}
+
+
+def _run_script(command: Sequence[str], alias: str | None) -> NoReturn:
+    script = Path(command[0])
+    if not script.is_file():
+        raise LaunchError(f"There is no script {command[0]!r} in {os.getcwd()}.")
+    if alias:
+        os.environ.update(alias_variables(alias))  # for processes that the script starts
+        _aliases().install(alias)
+    sys.argv = list(command)
+    # `python script.py` puts the script's folder first; what -m put there, the current folder, goes.
+    if sys.path and sys.path[0] in ("", os.getcwd()):
+        del sys.path[0]
+    sys.path.insert(0, str(script.resolve().parent))
+    runpy.run_path(str(script), run_name="__main__")
+    sys.exit(0)
+
+
+def _aliases():  # type: ignore[no-untyped-def]
+    return importlib.import_module("smddp_tf.aliases")

@@ -1,0 +1,250 @@
+"""Runs a job: starts mpirun, listens to the ranks, and leaves nothing behind however it ends."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import socket
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from smddp_tf.run.channel import ADDRESS, END, HELLO, KEY, PAYLOAD, RESULT, STDERR, STDOUT, TASK, Frame, Switchboard
+from smddp_tf.run.errors import LaunchError
+from smddp_tf.run.output import Output
+from smddp_tf.run.rank import end_with_parent
+
+__all__ = ["Job", "Outcome"]
+
+_TERM_SECONDS = 10.0  # from SIGTERM to SIGKILL
+_OTHERS_SECONDS = 30.0  # for mpirun to end the other ranks after one has failed
+_LAST_WORDS_SECONDS = 3.0  # for what ranks still have to say after mpirun has ended
+_MPIRUN = {100: 0, 101: 1}  # pipes of mpirun: kind of frame to stream
+
+
+@dataclass
+class Outcome:
+    """How a job ended.
+
+    Attributes:
+        code: for the shell: that of the first rank that failed.
+        failed_rank: that rank, or None.
+        failed_host: its host.
+        results: what ranks sent back, by rank, in the order in which it came.
+    """
+
+    code: int = 0
+    failed_rank: int | None = None
+    failed_host: str = ""
+    results: dict[int, bytes] = field(default_factory=dict)
+
+
+class Job:
+    """One job, to be run once.
+
+    Args:
+        words: mpirun's line, the ranks' command included.
+        environment: of mpirun.
+        hosts: the host of each rank.
+        board: where the ranks call.
+        output: what prints their lines.
+        start_timeout: seconds within which all ranks must have called.
+        payload: what a process that asks for work gets.
+    """
+
+    def __init__(
+        self,
+        words: Sequence[str],
+        environment: Mapping[str, str],
+        hosts: Sequence[str],
+        board: Switchboard,
+        output: Output,
+        start_timeout: float,
+        payload: bytes = b"",
+    ):
+        self._words, self._hosts, self._board, self._output = list(words), list(hosts), board, output
+        self._environment = {**environment, ADDRESS: board.addresses, KEY: board.key}
+        self._start_timeout, self._payload = start_timeout, payload
+        self._rank_of: dict[int, int] = {}  # by peer: attendants
+        self._task_of: dict[int, int] = {}  # by peer: processes that run a function
+        self._started: dict[int, tuple[str, int]] = {}  # by rank: host, process
+        self._ended: set[int] = set()
+        self._outcome = Outcome()
+        self._signal = 0
+        self._kill_at = float("inf")
+        self._killed = False
+
+    def run(self) -> Outcome:
+        """Waits for the end.
+
+        Raises:
+            LaunchError: mpirun could not be started, or not all ranks were in time.
+        """
+        previous = self._take_signals()
+        try:
+            process = self._start()
+            try:
+                self._listen(process)
+            finally:
+                self._end(process)
+        finally:
+            for sign, handler in previous.items():
+                signal.signal(sign, handler)
+        return self._concluded(process.returncode)
+
+    def _take_signals(self) -> dict[int, Any]:
+        if threading.current_thread() is not threading.main_thread():
+            return {}
+        return {sign: signal.signal(sign, self._on_signal) for sign in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)}
+
+    def _on_signal(self, sign: int, _: Any) -> None:
+        self._kill_at = 0.0 if self._signal else self._kill_at  # the second one is meant
+        self._signal = sign
+
+    def _start(self) -> subprocess.Popen[bytes]:
+        try:
+            process = subprocess.Popen(
+                self._words, env=self._environment, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
+                stderr=subprocess.PIPE, start_new_session=True, preexec_fn=lambda: end_with_parent(signal.SIGTERM),
+            )  # fmt: skip
+        except OSError as error:
+            raise LaunchError(f"{self._words[0]} cannot be started: {error.strerror}.") from None
+        assert process.stdout
+        assert process.stderr
+        self._board.listen_to(process.stdout.fileno(), 100)
+        self._board.listen_to(process.stderr.fileno(), 101)
+        return process
+
+    def _listen(self, process: subprocess.Popen[bytes]) -> None:
+        """Returns when mpirun has ended and the ranks have no more to say."""
+        start_until = time.monotonic() + self._start_timeout
+        silent_until = float("inf")
+        while time.monotonic() < silent_until:
+            heard = False
+            for frame in self._board.frames(0.1):
+                self._hear(frame)
+                heard = True
+            if process.poll() is not None:
+                silent_until = min(silent_until, time.monotonic() + _LAST_WORDS_SECONDS)
+                if not self._board.connected and not heard:
+                    return
+                continue
+            if len(self._started) < len(self._hosts) and time.monotonic() > start_until:
+                raise LaunchError(self._too_late())
+            self._stop_if_asked(process)
+
+    def _stop_if_asked(self, process: subprocess.Popen[bytes]) -> None:
+        now = time.monotonic()
+        if self._signal and self._kill_at == float("inf"):
+            _signal_group(process, signal.SIGTERM)
+            self._kill_at = now + _TERM_SECONDS
+        elif self._outcome.failed_rank is not None and self._kill_at == float("inf"):
+            self._kill_at = now + _OTHERS_SECONDS
+        elif now > self._kill_at and not self._killed:
+            self._killed = True
+            self._end(process)
+
+    def _hear(self, frame: Frame) -> None:
+        if frame.kind in _MPIRUN:
+            self._output.pass_on(_MPIRUN[frame.kind], frame.body)
+        elif frame.kind == HELLO:
+            rank, host, process = json.loads(frame.body)
+            self._rank_of[frame.peer] = rank
+            self._started[rank] = (host, process)
+        elif frame.kind == TASK:
+            self._task_of[frame.peer] = int(frame.body)
+            self._board.send(frame.peer, PAYLOAD, self._payload)
+        elif frame.kind == RESULT:
+            self._outcome.results[self._task_of[frame.peer]] = frame.body
+        elif frame.peer in self._rank_of:
+            self._hear_rank(self._rank_of[frame.peer], frame)
+
+    def _hear_rank(self, rank: int, frame: Frame) -> None:
+        if frame.kind in (STDOUT, STDERR):
+            self._output.write(rank, frame.kind - STDOUT, frame.body)
+        elif frame.kind == END and frame.body and rank not in self._ended:
+            self._ended.add(rank)
+            for stream in (0, 1):
+                self._output.end_of(rank, stream)
+            code = int(frame.body)
+            if code != 0 and self._outcome.failed_rank is None:
+                self._outcome.code, self._outcome.failed_rank = code, rank
+                self._outcome.failed_host = self._started[rank][0]
+
+    def _end(self, process: subprocess.Popen[bytes]) -> None:
+        """Ends mpirun and, by hanging up on them, the ranks; then kills those of this host that are still there."""
+        if process.poll() is None:
+            _signal_group(process, signal.SIGTERM)
+            try:
+                process.wait(_TERM_SECONDS)
+            except subprocess.TimeoutExpired:
+                _signal_group(process, signal.SIGKILL)
+                process.wait()
+        self._board.close()
+        here = socket.gethostname()
+        left = [number for host, number in self._started.values() if host == here]
+        give_up_at = time.monotonic() + _TERM_SECONDS
+        while left and time.monotonic() < give_up_at:
+            left = [number for number in left if _is_attendant(number)]
+            time.sleep(0.02 if left else 0)
+        for number in left:
+            _kill(number)
+        for pipe in (process.stdout, process.stderr):
+            if pipe:
+                pipe.close()
+
+    def _concluded(self, mpirun_code: int) -> Outcome:
+        outcome = self._outcome
+        if self._signal:
+            outcome.code, outcome.failed_rank = 128 + self._signal, None
+        elif outcome.failed_rank is not None:
+            outcome.code = 128 - outcome.code if outcome.code < 0 else outcome.code
+        elif mpirun_code:
+            outcome.code = 128 - mpirun_code if mpirun_code < 0 else mpirun_code
+        return outcome
+
+    def _too_late(self) -> str:
+        missing = [rank for rank in range(len(self._hosts)) if rank not in self._started]
+        hosts = list(dict.fromkeys(self._hosts[rank] for rank in missing))
+        silent = [host for host in hosts if not any(self._hosts[rank] == host for rank in self._started)]
+        advice = (
+            f"see that `ssh {hosts[0]} true` works from here without a question, that the same Python is at "
+            f"{sys.executable} there, and that the hosts reach each other (--network-interfaces)."
+        )
+        return (
+            f"{len(missing)} of {len(self._hosts)} ranks had not started after {self._start_timeout:g} s "
+            f"(--start-timeout): rank {', '.join(map(str, missing))} on {', '.join(hosts)}. "
+            + (f"Nothing at all came from {', '.join(silent)}. " if silent else "")
+            + (
+                f"{self._words[0]} hangs, or the machine is very busy."
+                if hosts == ["localhost"]
+                else f"Please {advice}"
+            )
+        )
+
+
+def _signal_group(process: subprocess.Popen[bytes], sign: int) -> None:
+    try:
+        os.killpg(process.pid, sign)
+    except ProcessLookupError:
+        pass
+
+
+def _is_attendant(number: int) -> bool:
+    try:
+        with open(f"/proc/{number}/cmdline", "rb") as file:
+            return b"smddp_tf.run" in file.read()
+    except OSError:
+        return False
+
+
+def _kill(number: int) -> None:
+    try:
+        os.kill(number, signal.SIGKILL)
+    except OSError:
+        pass

@@ -1,0 +1,90 @@
+"""Puts a job together and runs it: line, channel, output, and the last words of the rank that failed."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Mapping, Sequence
+
+from smddp_tf.run import line as lines
+from smddp_tf.run.channel import ADDRESS, KEY, Switchboard
+from smddp_tf.run.job import Job, Outcome
+from smddp_tf.run.line import Line
+from smddp_tf.run.mpi import find_mpi
+from smddp_tf.run.network import Choice, choose, local_interfaces, resolve
+from smddp_tf.run.output import Output
+from smddp_tf.run.placement import without_rank_variables
+from smddp_tf.run.settings import Settings
+
+__all__ = ["launch", "line_of", "run_line", "say"]
+
+
+def line_of(settings: Settings, environment: Mapping[str, str]) -> tuple[Line, Choice]:
+    """Mpirun's line for a job started here, and the network it uses."""
+    remote = settings.remote_hosts
+    choice = choose(local_interfaces(), resolve(remote) if remote else None, settings.network_interfaces)
+    mpi = find_mpi(settings.mpirun)
+    return lines.build_line(settings, mpi, choice, environment, len(os.sched_getaffinity(0)), os.geteuid() == 0), choice
+
+
+def launch(settings: Settings, command: Sequence[str], payload: bytes = b"") -> Outcome:
+    """Runs `command` on the job's ranks and waits for them; what they print appears here.
+
+    Raises:
+        LaunchError: the job cannot be started.
+    """
+    environment = without_rank_variables(os.environ)
+    line, choice = line_of(settings, environment)
+    return run_line(settings, line, choice, command, environment, payload)
+
+
+def run_line(
+    settings: Settings,
+    line: Line,
+    choice: Choice,
+    command: Sequence[str],
+    environment: Mapping[str, str],
+    payload: bytes = b"",
+) -> Outcome:
+    """The same with a line that is there already. Its ranks must get the attendant's variables from `environment`."""
+    if settings.verbose:
+        say(line.shown(command))
+    attendant = [sys.executable, "-m", "smddp_tf.run.rank"]
+    local_only = not settings.remote_hosts
+    with Switchboard(["127.0.0.1"] if local_only else _addresses(choice)) as board, Output(
+        settings.ranks, settings.output_filename, settings.prefix_timestamp
+    ) as output:  # fmt: skip
+        words = [*line.words, *_keys(line, local_only), *attendant, *command]
+        environment = {**environment, **line.environment}
+        job = Job(words, environment, settings.hosts_of_ranks, board, output, settings.start_timeout, payload)
+        outcome = job.run()
+        if outcome.failed_rank is not None:
+            _tell(outcome, output)
+    return outcome
+
+
+def say(text: str) -> None:
+    """A line of the launcher's own."""
+    print(f"smddprun: {text}", file=sys.stderr, flush=True)
+
+
+def _keys(line: Line, local_only: bool) -> list[str]:
+    """Hands the channel's variables to ranks elsewhere by name: a command line can be read by everybody."""
+    if local_only or "-genv" in line.words or line.words[0].endswith(("hydra", "mpiexec")):
+        return []
+    return ["-x", ADDRESS, "-x", KEY]
+
+
+def _addresses(choice: Choice) -> list[str]:
+    """This host's addresses for the others, the chosen network's first."""
+    found = [one.address for one in local_interfaces() if not one.is_loopback and not one.is_virtual]
+    return list(dict.fromkeys([*([choice.address] if choice.address else []), *found, "127.0.0.1"]))
+
+
+def _tell(outcome: Outcome, output: Output) -> None:
+    sys.stdout.flush()
+    how = f"was killed by signal {outcome.code - 128}" if outcome.code > 128 else f"ended with exit code {outcome.code}"
+    say(f"rank {outcome.failed_rank} on {outcome.failed_host} {how}, before any other failed. Its last words:")
+    for text in output.last_words_of(outcome.failed_rank or 0):
+        print(text, file=sys.stderr)
+    sys.stderr.flush()

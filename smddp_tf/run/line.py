@@ -1,0 +1,180 @@
+"""The mpirun line of a job, for Open MPI 4 and 5 and for MPICH's hydra."""
+
+from __future__ import annotations
+
+import fnmatch
+import re
+import shlex
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from smddp_tf.run.hosts import is_this_host
+from smddp_tf.run.mpi import OPEN_MPI, Mpi
+from smddp_tf.run.network import Choice
+from smddp_tf.run.settings import Settings
+
+__all__ = ["Line", "build_line", "forwarded_names"]
+
+# Variables that belong to this host or this shell. All others travel to the ranks on other hosts, as with horovodrun.
+_STAY = (
+    "_", "BASHOPTS", "BASH_*", "DBUS_*", "DISPLAY", "GROUPS", "HISTFILE", "HOME", "HOST", "HOSTNAME", "LOGNAME",
+    "LS_COLORS", "MAIL", "OLDPWD", "OMPI_*", "PMIX_*", "PMI_*", "PRTE_*", "PS1", "PWD", "SHELL", "SHELLOPTS", "SHLVL",
+    "SLURM*", "SSH_*", "TERM*", "TMP", "TMPDIR", "TEMP", "UID", "USER", "XAUTHORITY", "XDG_*",
+)  # fmt: skip
+
+# Our words for Open MPI 4, and what became of the parameters in 5, whose run-time system has its own.
+_PRTE = {
+    "plm_rsh_args": "plm_ssh_args",
+    "oob_tcp_if_include": "prte_if_include",
+    "oob_tcp_if_exclude": "prte_if_exclude",
+}
+
+
+@dataclass(frozen=True)
+class Line:
+    """The words up to the ranks' command, and variables for mpirun itself."""
+
+    words: tuple[str, ...]
+    environment: Mapping[str, str]
+
+    def shown(self, command: Sequence[str]) -> str:
+        """For a shell."""
+        before = [f"{name}={shlex.quote(value)}" for name, value in self.environment.items()]
+        return " ".join([*before, shlex.join([*self.words, *command])])
+
+
+def build_line(
+    settings: Settings, mpi: Mpi, choice: Choice, environment: Mapping[str, str], cores: int, root: bool
+) -> Line:
+    """The line of a job.
+
+    Args:
+        settings: the job.
+        mpi: whose line.
+        choice: of network interfaces.
+        environment: of the launcher; its names are forwarded to other hosts.
+        cores: of this host; others are taken to be alike.
+        root: who starts it.
+    """
+    build = _open_mpi_line if mpi.kind == OPEN_MPI else _hydra_line
+    return build(settings, mpi, choice, environment, cores, root)
+
+
+def forwarded_names(environment: Mapping[str, str], except_for: Sequence[str] = ()) -> list[str]:
+    """The variables that ranks on other hosts get from here, sorted."""
+    return sorted(
+        name
+        for name in environment
+        if re.fullmatch(r"[A-Za-z_]\w*", name)
+        and name not in except_for
+        and not any(fnmatch.fnmatchcase(name, pattern) for pattern in _STAY)
+    )
+
+
+def _open_mpi_line(
+    settings: Settings, mpi: Mpi, choice: Choice, environment: Mapping[str, str], cores: int, root: bool
+) -> Line:
+    given = settings.mpi_args
+    line = [mpi.mpirun, "-np", str(settings.ranks), "-H", ",".join(map(str, settings.hosts))]
+    line += ["--allow-run-as-root"] if root else []
+    if settings.binding:
+        line += settings.binding
+    else:
+        line += [] if _sets(given, "bind-to") else ["--bind-to", "none"]
+        line += [] if _sets(given, "map-by") else ["--map-by", "slot"]
+    crowded = max(host.slots for host in settings.hosts) > cores
+    line += ["--oversubscribe"] if crowded and not _sets(given, "map-by") else []
+    for name, value in _open_mpi_parameters(settings, mpi, choice, crowded):
+        if not _sets_parameter(given, name) and not _is_set(environment, name):
+            line += [_dialect(mpi, name), _translated(mpi, name), value]
+    line += _open_mpi_variables(settings, environment)
+    return Line((*line, *given), {})
+
+
+def _open_mpi_parameters(settings: Settings, mpi: Mpi, choice: Choice, crowded: bool) -> list[tuple[str, str]]:
+    parameters = [("pml", "ob1")]  # the engine needs its tags (docs/errors.md)
+    if settings.tcp:
+        parameters.append(("btl", "self,vader,tcp" if mpi.major < 5 else "self,sm,tcp"))
+    elif mpi.major < 5:
+        parameters.append(("btl", "^openib"))
+    if choice.include:
+        parameters.append(("btl_tcp_if_include", ",".join(choice.include)))
+    elif choice.exclude:
+        parameters.append(("btl_tcp_if_exclude", ",".join(choice.exclude)))
+    if settings.remote_hosts:
+        if choice.include:
+            parameters.append(("oob_tcp_if_include", ",".join(choice.include)))
+        if ssh := _ssh_words(settings):
+            parameters.append(("plm_rsh_args", shlex.join(ssh)))
+    if crowded:
+        parameters.append(("mpi_yield_when_idle", "1"))
+    if settings.verbose > 1:
+        parameters.append(("plm_base_verbose", "5"))
+    return parameters
+
+
+def _open_mpi_variables(settings: Settings, environment: Mapping[str, str]) -> list[str]:
+    line = []
+    for name, value in sorted(settings.variables.items()):
+        line += ["-x", f"{name}={value}"]
+    if settings.remote_hosts:
+        for name in forwarded_names(environment, tuple(settings.variables)):
+            line += ["-x", name]
+    return line
+
+
+def _hydra_line(
+    settings: Settings, mpi: Mpi, choice: Choice, environment: Mapping[str, str], cores: int, root: bool
+) -> Line:
+    del environment, cores, root  # hydra forwards every variable, and asks neither for cores nor for users
+    line = [mpi.mpirun, "-n", str(settings.ranks), *_hydra_hosts(settings)]
+    if settings.binding or not _sets(settings.mpi_args, "bind-to"):
+        line += settings.binding or ["-bind-to", "none"]
+    if settings.remote_hosts and choice.name and not _sets(settings.mpi_args, "iface"):
+        line += ["-iface", choice.name]
+    line += ["-verbose"] if settings.verbose > 1 else []
+    for name, value in sorted(settings.variables.items()):
+        line += ["-genv", name, value]
+    extra = {"HYDRA_LAUNCHER_EXTRA_ARGS": shlex.join(ssh)} if (ssh := _ssh_words(settings)) else {}
+    return Line((*line, *settings.mpi_args), extra)
+
+
+def _hydra_hosts(settings: Settings) -> list[str]:
+    names = ["localhost" if is_this_host(host.name) and not settings.remote_hosts else host.name
+             for host in settings.hosts]  # fmt: skip
+    slots = {host.slots for host in settings.hosts}
+    if len(slots) == 1:
+        return ["-hosts", ",".join(names), "-ppn", str(slots.pop())]
+    return ["-hosts", ",".join(f"{name}:{host.slots}" for name, host in zip(names, settings.hosts))]
+
+
+def _ssh_words(settings: Settings) -> list[str]:
+    port = ["-p", str(settings.ssh_port)] if settings.ssh_port else []
+    return [*port, *(["-i", settings.ssh_identity_file] if settings.ssh_identity_file else [])]
+
+
+def _dialect(mpi: Mpi, name: str) -> str:
+    return "--prtemca" if mpi.major >= 5 and (name in _PRTE or name.startswith("plm_")) else "--mca"
+
+
+def _translated(mpi: Mpi, name: str) -> str:
+    return _PRTE.get(name, name) if mpi.major >= 5 else name
+
+
+def _sets(words: Sequence[str], option: str) -> bool:
+    return any(word.lstrip("-") == option for word in words if word.startswith("-"))
+
+
+def _sets_parameter(words: Sequence[str], name: str) -> bool:
+    """True when the user's words set the parameter, or its opposite: _include and _exclude exclude each other."""
+    names = {name, name.replace("_include", "_exclude"), name.replace("_exclude", "_include"), _PRTE.get(name, name)}
+    pairs = zip(words, words[1:])
+    return any(word.lstrip("-") in ("mca", "prtemca", "pmixmca", "gmca") and next_ in names for word, next_ in pairs)
+
+
+def _is_set(environment: Mapping[str, str], name: str) -> bool:
+    """True when the user has set the parameter by a variable."""
+    if f"OMPI_MCA_{name}" in environment or f"PRTE_MCA_{_PRTE.get(name, name)}" in environment:
+        return True
+    other = name.replace("_include", "_exclude") if "_include" in name else name.replace("_exclude", "_include")
+    return other != name and f"OMPI_MCA_{other}" in environment

@@ -1,0 +1,110 @@
+"""Which network interfaces the ranks use: those that lead to the other hosts, never docker's and the like."""
+
+from __future__ import annotations
+
+import fcntl
+import ipaddress
+import socket
+import struct
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+__all__ = ["Choice", "Interface", "choose", "local_interfaces", "resolve"]
+
+_VIRTUAL = (
+    "docker", "br-", "veth", "virbr", "vmnet", "vboxnet", "cni", "flannel", "cali", "kube", "podman", "lxc", "lxd",
+    "tun", "tap", "wg", "tailscale", "zt", "utun", "ifb", "dummy", "sit", "nodelocaldns",
+)  # fmt: skip
+_SIOCGIFADDR, _SIOCGIFNETMASK, _SIOCGIFFLAGS = 0x8915, 0x891B, 0x8913
+_UP = 1
+
+
+@dataclass(frozen=True)
+class Interface:
+    """A network interface of this host that is up and has an IPv4 address."""
+
+    name: str
+    address: str
+    netmask: str
+
+    @property
+    def network(self) -> ipaddress.IPv4Network:
+        return ipaddress.IPv4Network(f"{self.address}/{self.netmask}", strict=False)
+
+    @property
+    def is_loopback(self) -> bool:
+        return self.name == "lo" or ipaddress.IPv4Address(self.address).is_loopback
+
+    @property
+    def is_virtual(self) -> bool:
+        """Leads nowhere outside of this host, as far as the name tells."""
+        return self.name.startswith(_VIRTUAL)
+
+
+@dataclass(frozen=True)
+class Choice:
+    """What MPI is told.
+
+    Attributes:
+        include: names, or networks such as 10.0.0.0/24, which hold whatever an interface is called on other hosts.
+        exclude: names, where nothing better is known. At most one of both is not empty.
+        name: this host's interface, where a single name is needed.
+        address: this host's address towards the others.
+    """
+
+    include: tuple[str, ...] = ()
+    exclude: tuple[str, ...] = ()
+    name: str = ""
+    address: str = ""
+
+
+def choose(interfaces: Sequence[Interface], remote: Sequence[str] | None, wanted: Sequence[str] = ()) -> Choice:
+    """The interfaces for a job with hosts at the IPv4 addresses `remote` besides this one; None: there are no others.
+
+    Without other hosts: the loopback interface. With `wanted` (names or networks): those. When all other hosts are on a
+    network of one of our interfaces: that network. Else, behind a router or where no address is known: everything that
+    is not virtual.
+    """
+    if wanted:
+        first = next((one for one in interfaces if one.name in wanted or str(one.network) in wanted), None)
+        return Choice(tuple(wanted), (), first.name if first else wanted[0], first.address if first else "")
+    if remote is None:
+        loopback = next((one.name for one in interfaces if one.is_loopback), "lo")
+        return Choice((loopback,), (), loopback, "127.0.0.1")
+    outside = [one for one in interfaces if not one.is_loopback and not one.is_virtual]
+    for one in outside if remote else ():
+        if all(ipaddress.IPv4Address(address) in one.network for address in remote):
+            return Choice((str(one.network),), (), one.name, one.address)
+    virtual = tuple(one.name for one in interfaces if one.is_loopback or one.is_virtual)
+    only = outside[0] if len(outside) == 1 else None
+    return Choice((), virtual or ("lo",), only.name if only else "", only.address if only else "")
+
+
+def local_interfaces() -> list[Interface]:
+    """This host's interfaces that are up, by their kernel's index."""
+    found = []
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
+        for _, name in sorted(socket.if_nameindex()):
+            try:
+                (flags,) = struct.unpack_from("H", _ask(probe, _SIOCGIFFLAGS, name), 16)
+                if flags & _UP:
+                    address, netmask = (_ask(probe, what, name)[20:24] for what in (_SIOCGIFADDR, _SIOCGIFNETMASK))
+                    found.append(Interface(name, socket.inet_ntoa(address), socket.inet_ntoa(netmask)))
+            except OSError:  # it has no IPv4 address
+                pass
+    return found
+
+
+def _ask(probe: socket.socket, what: int, name: str) -> bytes:
+    return fcntl.ioctl(probe.fileno(), what, struct.pack("256s", name.encode()[:15]))
+
+
+def resolve(names: Sequence[str]) -> list[str]:
+    """The IPv4 addresses of those hosts that this one can resolve."""
+    found = []
+    for name in names:
+        try:
+            found.append(str(socket.getaddrinfo(name, None, socket.AF_INET)[0][4][0]))
+        except OSError:  # mpirun, or an agent that stands in for ssh, may know better
+            pass
+    return found

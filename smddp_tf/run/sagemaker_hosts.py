@@ -1,0 +1,162 @@
+"""The hosts of a SageMaker job wait for each other: the leader runs mpirun, the others lend it their processes."""
+
+from __future__ import annotations
+
+import os
+import shlex
+import shutil
+import subprocess
+import time
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+
+from smddp_tf.run.errors import LaunchError
+from smddp_tf.run.sagemaker import Training
+
+__all__ = ["Hosts", "run_training"]
+
+POLL_SECONDS = 1.0
+REACHED_WITHIN_SECONDS = 3600.0
+DAEMON_WITHIN_SECONDS = 20 * 60.0
+DONE_POLL_SECONDS = 30.0
+DONE_WITHIN_SECONDS = 600.0
+_TELL_TRIES = 5
+_SSH_SECONDS = 30.0
+_DAEMONS = ("orted", "prted")
+_SSHD = "/usr/sbin/sshd"
+_STAY = ("HOSTNAME", "PWD", "OLDPWD", "SHLVL", "_")
+
+
+class Hosts:
+    """What waiting needs of the world; tests stand in for it."""
+
+    clock = staticmethod(time.monotonic)
+    sleep = staticmethod(time.sleep)
+
+    def start_sshd(self) -> None:
+        """Lets the leader in."""
+        if os.path.exists(_SSHD):
+            subprocess.Popen([_SSHD, "-D"], stdin=subprocess.DEVNULL, start_new_session=True)
+
+    def ssh(self, host: str, command: str) -> bool:
+        """True when `command` ran there and ended with 0."""
+        program = shutil.which("ssh")
+        if program is None:
+            raise LaunchError("There is no ssh in this container; jobs of several hosts need it on every host.")
+        options = ["-o", "BatchMode=yes", "-o", "StrictHostKeyChecking=no", "-o", "ConnectTimeout=10"]
+        try:
+            done = subprocess.run(
+                [program, *options, host, command], capture_output=True, check=False, timeout=_SSH_SECONDS
+            )
+        except subprocess.TimeoutExpired:
+            return False
+        return done.returncode == 0
+
+    def daemon_runs(self) -> bool:
+        """True while mpirun's daemon runs on this host."""
+        for name in Path("/proc").glob("[0-9]*/comm"):
+            try:
+                if name.read_text().strip() in _DAEMONS:
+                    return True
+            except OSError:  # it has ended
+                pass
+        return False
+
+    def publish_environment(self, environment: Mapping[str, str]) -> None:
+        """Gives what ssh starts here the environment of the container."""
+        with open("/etc/environment", "a", encoding="utf-8") as file:
+            for name, value in sorted(environment.items()):
+                if name not in _STAY and "\n" not in value:
+                    file.write(f"{name}={value}\n")
+
+    def exit_code_in(self, path: str) -> int | None:
+        """What the leader has left in the file; None while there is none."""
+        try:
+            text = Path(path).read_text(encoding="utf-8").strip()
+        except OSError:
+            return None
+        return int(text) if text.isdigit() else 0
+
+
+def run_training(training: Training, command: Sequence[str], variables: Mapping[str, str]) -> int:
+    """This host's part of the job, to its end. Returns the job's exit code.
+
+    Raises:
+        LaunchError: the hosts do not find each other.
+    """
+    hosts = Hosts()
+    if training.is_leader:
+        return lead(training, lambda: _run_mpirun(training, command, variables), hosts)
+    return follow(training, hosts)
+
+
+def lead(training: Training, job: Callable[[], int], hosts: Hosts) -> int:
+    """Waits for the other hosts, runs `job`, tells them that it has ended."""
+    others = [host for host in training.hosts if host != training.leader]
+    if others:
+        hosts.start_sshd()
+    for host in others:
+        _wait_for_ssh(hosts, host, host)
+    code = 1
+    try:
+        code = job()
+    finally:
+        for host in others:
+            _tell(training, host, code, hosts)
+    return code
+
+
+def follow(training: Training, hosts: Hosts) -> int:
+    """Waits for the leader's job to begin and to end."""
+    hosts.publish_environment(os.environ)
+    hosts.start_sshd()
+    leader = training.leader
+    _wait_for_ssh(hosts, leader, f"the leader {leader}")
+    done = f"/tmp/done.{leader}"
+
+    def begun() -> bool:
+        return hosts.daemon_runs() or hosts.exit_code_in(done) is not None
+
+    _wait(hosts, begun, DAEMON_WITHIN_SECONDS, f"mpirun of the leader {leader} to start its daemon here")
+    while hosts.daemon_runs():  # as long as the job takes; it ends with the leader's mpirun
+        hosts.sleep(POLL_SECONDS)
+    give_up_at = hosts.clock() + DONE_WITHIN_SECONDS
+    while (code := hosts.exit_code_in(done)) is None:
+        if hosts.clock() > give_up_at or not hosts.ssh(leader, "true"):
+            raise LaunchError(f"The leader {leader} has gone without a word on how the job ended; its log says more.")
+        hosts.sleep(DONE_POLL_SECONDS)
+    return code
+
+
+def _run_mpirun(training: Training, command: Sequence[str], variables: Mapping[str, str]) -> int:
+    from smddp_tf.run.launch import run_line
+    from smddp_tf.run.line import Line
+    from smddp_tf.run.network import choose, local_interfaces
+    from smddp_tf.run.placement import without_rank_variables
+    from smddp_tf.run.sagemaker_line import training_line
+    from smddp_tf.run.settings import UNBUFFERED
+
+    line = training_line(training, command, {**UNBUFFERED, **variables})
+    choice = choose(local_interfaces(), [], [training.interface])
+    environment = without_rank_variables(os.environ)
+    return run_line(line.settings, Line(line.words, {}), choice, line.command, environment).code
+
+
+def _tell(training: Training, host: str, code: int, hosts: Hosts) -> None:
+    path = shlex.quote(f"/tmp/done.{training.leader}")
+    for _ in range(_TELL_TRIES):
+        if hosts.ssh(host, f"echo {code} > {path}"):
+            return
+        hosts.sleep(POLL_SECONDS)
+
+
+def _wait_for_ssh(hosts: Hosts, host: str, name: str) -> None:
+    _wait(hosts, lambda: hosts.ssh(host, "true"), REACHED_WITHIN_SECONDS, f"{name} to answer to ssh")
+
+
+def _wait(hosts: Hosts, condition: Callable[[], bool], seconds: float, what: str) -> None:
+    give_up_at = hosts.clock() + seconds
+    while not condition():
+        if hosts.clock() > give_up_at:
+            raise LaunchError(f"Waited {seconds:g} s for {what}, in vain.")
+        hosts.sleep(POLL_SECONDS)

@@ -1,0 +1,170 @@
+"""The mpirun line of a SageMaker job, the one that the training toolkit builds for SMDDP."""
+
+from __future__ import annotations
+
+import argparse
+import importlib.util
+import shlex
+import sys
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from smddp_tf.run.errors import LaunchError
+from smddp_tf.run.here import is_script
+from smddp_tf.run.hosts import Host
+from smddp_tf.run.mpi import OPEN_MPI, Mpi, find_mpi
+from smddp_tf.run.sagemaker import Training
+from smddp_tf.run.settings import Settings
+
+__all__ = ["SERVER_PORT", "TrainingLine", "training_line"]
+
+SERVER_PORT = 7592
+_PROTO_SIMPLE = (
+    "g4dn.8xlarge", "g4dn.12xlarge", "g5.48xlarge", "p3dn.24xlarge", "p4d.24xlarge", "p4de.24xlarge", "p5.48xlarge",
+    "trn1.32xlarge", "p6e-gb200.36xlarge",
+)  # fmt: skip
+_DEVICE_RDMA = ("p4d.24xlarge", "p4de.24xlarge", "trn1.32xlarge", "p6e-gb200.36xlarge")
+# Parameters of Open MPI 4's run-time system, and what they are in 5; None: there is no such thing.
+_IN_FIVE = {
+    "oob_tcp_if_include": "prte_if_include",
+    "plm_rsh_no_tree_spawn": "plm_ssh_no_tree_spawn",
+    "plm_rsh_num_concurrent": "plm_ssh_num_concurrent",
+    "orte_abort_on_non_zero_status": None,  # always
+    "btl_vader_single_copy_mechanism": None,
+}
+
+
+@dataclass(frozen=True)
+class TrainingLine:
+    """mpirun's words, the inner command, and the settings that the launcher needs besides."""
+
+    words: tuple[str, ...]
+    command: tuple[str, ...]
+    settings: Settings
+
+    @property
+    def shown(self) -> str:
+        return shlex.join([*self.words, "smddprun", *self.command])
+
+
+def training_line(
+    training: Training, command: Sequence[str], variables: Mapping[str, str], mpi: Mpi | None = None
+) -> TrainingLine:
+    """The line for a job.
+
+    Args:
+        training: the job.
+        command: what the user wants to run; empty: the job's entry point. Without arguments of its own it gets the
+            hyperparameters.
+        variables: for the ranks, from the launcher's flags.
+        mpi: whose line; None: the one that is found.
+
+    Raises:
+        LaunchError: there is nothing to run, or only MPICH to run it with.
+    """
+    mpi = mpi or find_mpi()
+    if mpi.kind != OPEN_MPI:
+        raise LaunchError(f"SageMaker's jobs are started with Open MPI. Found: {mpi.mpirun}, which is {mpi.kind}'s.")
+    several = len(training.hosts) > 1
+    hosts = ",".join(f"{host}:{training.per_host}" for host in training.hosts) if several else training.leader
+    line = [mpi.mpirun, "--host", hosts, "-np", str(training.ranks), "--allow-run-as-root", "--tag-output",
+            "--oversubscribe"]  # fmt: skip
+    for name, value in _parameters(training):
+        line += _parameter(mpi, name, value)
+    nccl_debug, custom = _custom_options(training.custom_mpi_options)
+    line += _exports(training, nccl_debug, several)
+    line += custom
+    line += _exports_of_instance(training, several)
+    for name, value in sorted(variables.items()):
+        line += ["-x", f"{name}={value}"]
+    settings = Settings(training.ranks, tuple(Host(host, training.per_host) for host in training.hosts))
+    return TrainingLine(tuple(line), tuple(_inner_command(training, command)), settings)
+
+
+def _parameters(training: Training) -> list[tuple[str, str]]:
+    return [
+        ("btl_tcp_if_include", training.interface),
+        ("oob_tcp_if_include", training.interface),
+        ("plm_rsh_no_tree_spawn", "1"),
+        ("pml", "ob1"),
+        ("btl", "^openib"),
+        ("orte_abort_on_non_zero_status", "1"),
+        ("btl_vader_single_copy_mechanism", "none"),
+        ("plm_rsh_num_concurrent", str(len(training.hosts))),
+    ]
+
+
+def _parameter(mpi: Mpi, name: str, value: str) -> list[str]:
+    if mpi.major < 5:
+        return ["-mca", name, value]
+    if name == "btl" and value == "^openib":
+        return []
+    new = _IN_FIVE.get(name, name)
+    return [] if new is None else ["--prtemca" if name in _IN_FIVE else "--mca", new, value]
+
+
+def _custom_options(text: str) -> tuple[str, list[str]]:
+    """NCCL_DEBUG, and all other words as they are."""
+    parser = argparse.ArgumentParser(add_help=False, allow_abbrev=False)
+    parser.add_argument("--NCCL_DEBUG", default="INFO")
+    known, others = parser.parse_known_args(text.split())
+    return known.NCCL_DEBUG, others
+
+
+def _exports(training: Training, nccl_debug: str, several: bool) -> list[str]:
+    exports = [
+        f"NCCL_SOCKET_IFNAME={training.interface}",
+        f"NCCL_DEBUG={nccl_debug}",
+        "LD_LIBRARY_PATH",
+        "PATH",
+        f"SMDATAPARALLEL_USE_{'HOMOGENEOUS' if several else 'SINGLENODE'}=1",
+        "FI_PROVIDER=efa",
+        "RDMAV_FORK_SAFE=1",
+    ]
+    if preload := _gethostname_library():
+        exports.append(f"LD_PRELOAD={preload}")
+    return _with_x(exports)
+
+
+def _exports_of_instance(training: Training, several: bool) -> list[str]:
+    exports = []
+    instance = training.instance_type.replace("ml.", "", 1)
+    if instance in _PROTO_SIMPLE:
+        exports.append("NCCL_PROTO=simple")
+    if instance in _DEVICE_RDMA:
+        exports.append("FI_EFA_USE_DEVICE_RDMA=1")
+    if several:
+        exports += [
+            f"SMDATAPARALLEL_SERVER_ADDR={training.leader}",
+            f"SMDATAPARALLEL_SERVER_PORT={SERVER_PORT}",
+            f"SAGEMAKER_INSTANCE_TYPE={training.instance_type}",
+        ]
+    return _with_x(exports)
+
+
+def _with_x(exports: Sequence[str]) -> list[str]:
+    return [word for export in exports for word in ("-x", export)]
+
+
+def _inner_command(training: Training, command: Sequence[str]) -> list[str]:
+    command = list(command) or ([training.program] if training.program else [])
+    if not command:
+        raise LaunchError("There is nothing to run. Give a command, or set SM_USER_ENTRY_POINT or SAGEMAKER_PROGRAM.")
+    named = command[1:2] if command[0].rpartition("/")[2].startswith("python") else command[:1]
+    bare = len(command) == len(named) + (command[:1] != named)
+    arguments = list(training.arguments) if bare else []
+    if is_script(command):
+        runner = ["-m", "mpi4py"] if importlib.util.find_spec("mpi4py") else []
+        return [sys.executable, *runner, *command, *arguments]
+    if len(command) == 1 and command[0] == training.program:
+        return ["/bin/sh", "-c", shlex.join([f"./{command[0]}", *arguments])]
+    return [*command, *arguments]
+
+
+def _gethostname_library() -> str:
+    """The toolkit's library that makes `gethostname` answer with the host's name in the cluster; "" without it."""
+    found = importlib.util.find_spec("sagemaker_training")
+    folders = found.submodule_search_locations if found else None
+    libraries = [str(file) for folder in folders or () for file in Path(folder).glob("gethostname*.so")]
+    return libraries[0] if libraries else ""

@@ -1,0 +1,148 @@
+"""What a job is, however it was asked for: on the command line, from Python, by SageMaker or Slurm."""
+
+from __future__ import annotations
+
+import os
+import shlex
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+
+from smddp_tf.run import slurm
+from smddp_tf.run.errors import LaunchError
+from smddp_tf.run.hosts import Host, hosts_of_ranks, is_this_host, parse_host_file, parse_hosts, total_slots
+
+__all__ = [
+    "DEFAULT_START_TIMEOUT",
+    "UNBUFFERED",
+    "Settings",
+    "absolute",
+    "check_elastic",
+    "hosts_and_ranks",
+    "start_timeout_of",
+    "words",
+]
+
+DEFAULT_START_TIMEOUT = 300.0  # the engine's default as well
+# Ranks print into a pipe, where Python would hold back whole pages.
+UNBUFFERED = {"PYTHONUNBUFFERED": "1"}
+
+
+@dataclass(frozen=True)
+class Settings:
+    """A job.
+
+    Attributes:
+        ranks: how many.
+        hosts: where, with slots.
+        variables: environment of the ranks beyond what they inherit; these win.
+        network_interfaces: names or networks (10.0.0.0/24); empty: chosen.
+        mpi_args: more words for mpirun. What they set replaces a default of ours.
+        binding: mpirun's words on binding; empty: none.
+        tcp: only TCP between nodes, whatever else there is.
+        ssh_port, ssh_identity_file: for hosts that ssh reaches in a special way.
+        start_timeout: seconds within which all ranks must have been started.
+        output_filename: folder for rank.N/stdout and stderr, or "".
+        prefix_timestamp: lines of ranks carry the time.
+        verbose: 1 prints mpirun's line, 2 also makes mpirun talk.
+        mpirun: the launcher to use instead of the one that is found.
+    """
+
+    ranks: int
+    hosts: tuple[Host, ...]
+    variables: Mapping[str, str] = field(default_factory=dict)
+    network_interfaces: tuple[str, ...] = ()
+    mpi_args: tuple[str, ...] = ()
+    binding: tuple[str, ...] = ()
+    tcp: bool = False
+    ssh_port: int | None = None
+    ssh_identity_file: str = ""
+    start_timeout: float = DEFAULT_START_TIMEOUT
+    output_filename: str = ""
+    prefix_timestamp: bool = False
+    verbose: int = 0
+    mpirun: str | None = None
+
+    @property
+    def hosts_of_ranks(self) -> list[str]:
+        return hosts_of_ranks(self.hosts, self.ranks)
+
+    @property
+    def remote_hosts(self) -> list[str]:
+        return [host.name for host in self.hosts if not is_this_host(host.name)]
+
+
+def hosts_and_ranks(
+    ranks: int | None,
+    hosts: str | Sequence[str] | None,
+    host_file: str | None,
+    slots: int | None,
+    environment: Mapping[str, str],
+) -> tuple[tuple[Host, ...], int] | None:
+    """Completes what was given: hosts from Slurm's allocation or this machine, as many ranks as slots.
+
+    Returns:
+        The hosts that take part and the number of ranks; None when nothing says how many ranks there should be.
+
+    Raises:
+        LaunchError: they contradict each other.
+    """
+    if hosts and host_file:
+        raise LaunchError("Give the hosts once: --hosts or --hostfile, not both.")
+    if ranks is not None and ranks < 1:
+        raise LaunchError(f"The number of ranks must be 1 or more. Received: -np {ranks}.")
+    if hosts:
+        found = parse_hosts(hosts if isinstance(hosts, str) else ",".join(hosts), slots or 1)
+    elif host_file:
+        found = parse_host_file(host_file, slots or 1)
+    elif slurm.inside_allocation(environment):
+        found = slurm.allocated_hosts(environment)
+    elif ranks is None:
+        return None
+    else:
+        found = [Host("localhost", ranks)]
+    wanted = ranks if ranks is not None else total_slots(found)
+    used = set(hosts_of_ranks(found, wanted))
+    return tuple(host for host in found if host.name in used), wanted
+
+
+def check_elastic(
+    ranks: int | None, least: int | None, most: int | None, discovery_script: str | None
+) -> None:  # fmt: skip
+    """Raises LaunchError where elastic flags ask for what does not exist yet; a fixed number of ranks is fine."""
+    given = {"--host-discovery-script": discovery_script}
+    if least is not None and least != ranks:
+        given["--min-np"] = str(least)
+    if most is not None and most != ranks:
+        given["--max-np"] = str(most)
+    asked = [f"{flag} {value}" for flag, value in given.items() if value]
+    if asked:
+        raise LaunchError(
+            f"Jobs whose number of ranks changes do not exist yet. Received: {', '.join(asked)} with -np {ranks}. Use "
+            "a fixed number (-np N -H host:slots,...): scripts written with hvd.elastic run unchanged in such a job."
+        )
+
+
+def words(text: str | Sequence[str] | None) -> tuple[str, ...]:
+    """The words of a shell's line, or of a list of such lines."""
+    if not text:
+        return ()
+    return tuple(shlex.split(text if isinstance(text, str) else " ".join(text)))
+
+
+def start_timeout_of(given: float | None, environment: Mapping[str, str]) -> float:
+    """What was given, else SMDDP_START_TIMEOUT or HOROVOD_START_TIMEOUT, else the default. In seconds."""
+    text = given if given is not None else next(
+        (environment[name] for name in ("SMDDP_START_TIMEOUT", "HOROVOD_START_TIMEOUT") if environment.get(name)), None
+    )  # fmt: skip
+    try:
+        seconds = DEFAULT_START_TIMEOUT if text is None else float(text)
+    except ValueError:
+        seconds = 0.0
+    if not seconds > 0:
+        raise LaunchError(f"The start timeout must be a positive number of seconds. Received: {text!r}.")
+    return seconds
+
+
+def absolute(path: str | None) -> str:
+    """The path, absolute; "" when there is none."""
+    return os.path.abspath(os.path.expanduser(path)) if path else ""

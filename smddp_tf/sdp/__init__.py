@@ -1,0 +1,84 @@
+"""`import smddp_tf.sdp as sdp` in place of `import smdistributed.dataparallel.tensorflow as sdp`.
+
+>>> import smddp_tf.sdp as sdp
+>>> sdp.init()
+
+The functions are SMDDP's; what is under them is `smddp_tf`. Names that need TensorFlow load on first use.
+"""
+
+from __future__ import annotations
+
+import importlib
+from typing import TYPE_CHECKING, Any
+
+from smddp_tf.basics import is_initialized, local_rank, local_size, rank, size
+from smddp_tf.sdp.profiler import start_profiler, stop_profiler
+from smddp_tf.sdp.world import get_worker_comm, init, shutdown
+
+if TYPE_CHECKING:
+    from smddp_tf.compression import Compression
+    from smddp_tf.sdp import keras
+    from smddp_tf.sdp.reductions import (
+        ReduceOp,
+        allreduce,
+        broadcast,
+        broadcast_global_variables,
+        broadcast_variables,
+        oob_allreduce,
+        overlap,
+    )
+    from smddp_tf.sdp.training import DistributedGradientTape, DistributedOptimizer
+
+__all__ = [
+    "Compression",
+    "DistributedGradientTape",
+    "DistributedOptimizer",
+    "ReduceOp",
+    "allreduce",
+    "broadcast",
+    "broadcast_global_variables",
+    "broadcast_variables",
+    "get_worker_comm",
+    "init",
+    "is_initialized",
+    "keras",
+    "local_rank",
+    "local_size",
+    "oob_allreduce",
+    "overlap",
+    "rank",
+    "shutdown",
+    "size",
+    "start_profiler",
+    "stop_profiler",
+]
+
+_LAZY = {
+    "BroadcastGlobalVariablesHook": "smddp_tf",
+    "Compression": "smddp_tf.compression",
+    "DistributedGradientTape": "smddp_tf.sdp.training",
+    "DistributedOptimizer": "smddp_tf.sdp.training",
+    "ReduceOp": "smddp_tf.sdp.reductions",
+    "allreduce": "smddp_tf.sdp.reductions",
+    "broadcast": "smddp_tf.sdp.reductions",
+    "broadcast_global_variables": "smddp_tf.sdp.reductions",
+    "broadcast_variables": "smddp_tf.sdp.reductions",
+    "oob_allreduce": "smddp_tf.sdp.reductions",
+    "overlap": "smddp_tf.sdp.reductions",
+}
+
+
+def __getattr__(name: str) -> Any:
+    if name == "keras":
+        value: Any = importlib.import_module("smddp_tf.sdp.keras")
+    elif name in _LAZY:
+        value = getattr(importlib.import_module(_LAZY[name]), name)
+        importlib.import_module("smddp_tf.compat").install_by_default()
+    else:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    globals()[name] = value
+    return value
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})

@@ -1,0 +1,69 @@
+"""`smdistributed.dataparallel.tensorflow.keras`, for `Model.fit`."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from smddp_tf import compat as _compat
+from smddp_tf.basics import local_rank, local_size, rank, size
+from smddp_tf.compression import Compression
+from smddp_tf.keras import callbacks, load_model
+from smddp_tf.reduce_op import Average
+from smddp_tf.sdp import training as _training
+from smddp_tf.sdp.reductions import (
+    ReduceOp,
+    allreduce,
+    broadcast,
+    broadcast_global_variables,
+    broadcast_variables,
+    oob_allreduce,
+    overlap,
+)
+from smddp_tf.sdp.world import get_worker_comm, init, shutdown
+
+_compat.install_by_default()
+
+__all__ = [
+    "Compression",
+    "DistributedOptimizer",
+    "ReduceOp",
+    "allreduce",
+    "broadcast",
+    "broadcast_global_variables",
+    "broadcast_variables",
+    "callbacks",
+    "get_worker_comm",
+    "init",
+    "load_model",
+    "local_rank",
+    "local_size",
+    "oob_allreduce",
+    "overlap",
+    "rank",
+    "shutdown",
+    "size",
+]
+
+
+def DistributedOptimizer(
+    optimizer: Any,
+    name: str | None = None,
+    device_dense: str = "",
+    device_sparse: str = "",
+    compression: Any = Compression.none,
+    sparse_as_dense: bool = True,
+    op: int = Average,
+    bucket_cap_mb: float | None = None,
+) -> Any:
+    """`sdp.DistributedOptimizer` without `use_locking`, for `model.compile`.
+
+    Example:
+
+    >>> model.compile(sdp.DistributedOptimizer(optimizer), loss="mse", experimental_run_tf_function=False)
+
+    Args:
+        optimizer: Keras optimizer to wrap; see `sdp.DistributedOptimizer` for the others.
+    """
+    return _training.DistributedOptimizer(
+        optimizer, name, False, device_dense, device_sparse, compression, sparse_as_dense, op, bucket_cap_mb
+    )

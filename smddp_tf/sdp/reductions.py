@@ -1,0 +1,194 @@
+"""The collectives of `smdistributed.dataparallel.tensorflow`."""
+
+from __future__ import annotations
+
+import operator
+import warnings
+from collections.abc import Sequence
+from typing import Any
+
+import tensorflow as tf
+
+from smddp_tf import _graph, _loader, _native, _xla, basics, functions, ops
+from smddp_tf.compression import Compression, split
+from smddp_tf.reduce_op import Average, Max, Min, Reduction, Sum, as_reduce_op
+
+__all__ = [
+    "ReduceOp",
+    "allreduce",
+    "broadcast",
+    "broadcast_global_variables",
+    "broadcast_variables",
+    "oob_allreduce",
+    "overlap",
+]
+
+
+# A session has 1,024 plans. Half of them are for gradients one by one; what comes after goes by name.
+_MOST_PLANS = 512
+_planned: set[tuple[str, str, tuple[int, ...], Reduction]] = set()
+
+
+class ReduceOp:
+    """How the values of all ranks become one. The same objects as `hvd.Average`, `hvd.Sum`, `hvd.Min`, `hvd.Max`."""
+
+    AVERAGE = Average
+    SUM = Sum
+    MIN = Min
+    MAX = Max
+
+
+@_graph.as_it_is
+def allreduce(
+    tensor: Any = None,
+    param_index: int = 0,
+    num_params: int = 1,
+    compression: Any = Compression.none,
+    op: int = ReduceOp.AVERAGE,
+    *,
+    grad: Any = None,
+) -> Any:
+    """Reduces one gradient of a list over all ranks; every rank gets the result.
+
+    In a `tf.function` the gradient is a plan of its own: its place in the list says which tensors of the ranks belong
+    together, they compare shapes once, and no names travel in the steps. All gradients of a step are under way at the
+    same time; call it for each of them before using the results. `DistributedGradientTape` packs small gradients
+    together, which this function cannot.
+
+    Example:
+
+    >>> grads = [sdp.allreduce(grad, index, len(grads)) for index, grad in enumerate(grads)]
+
+    Args:
+        tensor: dense tensor, or `tf.IndexedSlices`. A None (a variable without a gradient) gives None; it has its
+            place in `param_index` and `num_params` like the others.
+        param_index: integer, the place in the list of gradients, the same on all ranks. Defaults to 0.
+        num_params: integer, the length of that list. Defaults to 1.
+        compression: `sdp.Compression.none`, `.fp16`, or a class with `compress` and `decompress`.
+        op: a `ReduceOp`. Defaults to `ReduceOp.AVERAGE`.
+        grad: another name for `tensor`.
+
+    Raises:
+        ValueError: `param_index` is not below `num_params`, or both `tensor` and `grad` are given.
+    """
+    if tensor is not None and grad is not None:
+        raise ValueError("`tensor` and `grad` are two names for one argument. Received both.")
+    tensor = grad if tensor is None else tensor
+    index, count = operator.index(param_index), operator.index(num_params)
+    if not 0 <= index < count:
+        raise ValueError(
+            "`param_index` counts the gradients from 0 to `num_params` - 1. "
+            f"Received: param_index={param_index}, num_params={num_params}."
+        )
+    basics.size()
+    if tensor is None:
+        return None
+    name = f"sdp.allreduce.{index}/{count}"
+    if isinstance(tensor, tf.IndexedSlices):
+        return ops.allreduce(tensor, op=op, name=name)
+    codec, wire_dtype = split(compression)
+    reduction = Reduction(as_reduce_op(op), 1.0, 1.0, wire_dtype)
+    compressed, ctx = codec.compress(tf.convert_to_tensor(tensor))
+    return codec.decompress(_reduced(compressed, reduction, name), ctx)
+
+
+def _reduced(tensor: tf.Tensor, reduction: Reduction, name: str) -> tf.Tensor:
+    """By plan where there can be one; by name in eager mode, where the call blocks anyway."""
+    plan = None if tf.executing_eagerly() or _xla.compiling() else _plan_of(tensor, reduction, name)
+    if plan is None:
+        return _native.allreduce_list([tensor], reduction, _graph.tensor_name("sdp.allreduce", name))[0]
+    return _native.reduce_gradient(tensor, plan, 0, reduction, name)
+
+
+def _plan_of(tensor: tf.Tensor, reduction: Reduction, name: str) -> int | None:
+    """The plan that is this gradient alone, or None where there can be none: the same answer on all ranks."""
+    if not _native.is_plannable(tensor) or reduction.op not in (Average, Sum) or basics.size() == 1:
+        return None
+    spec = (_graph.unique_name(name, "#"), tensor.dtype.name, tuple(tensor.shape), reduction)
+    if spec not in _planned and len(_planned) >= _MOST_PLANS:
+        return None
+    _planned.add(spec)
+    key, dtype, shape, (op, prescale, postscale, wire_dtype) = spec
+    return _loader.core().register_plan(key, [dtype], [list(shape)], int(op), prescale, postscale, wire_dtype, [])
+
+
+@_graph.as_it_is
+def oob_allreduce(tensor: Any, compression: Any = Compression.none, op: int = ReduceOp.AVERAGE) -> Any:
+    """Reduces values that are no gradients, such as losses and metrics; every rank gets the result.
+
+    Example:
+
+    >>> loss = sdp.oob_allreduce(loss)
+    >>> loss, accuracy = sdp.oob_allreduce(model.evaluate(x, y))
+
+    Args:
+        tensor: tensor, number, array, or a list of numbers or of tensors of any shapes; the same on all ranks.
+        compression: as for `allreduce`.
+        op: a `ReduceOp`. Defaults to `ReduceOp.AVERAGE`, of integers too: it rounds toward zero and stays an integer.
+
+    Returns:
+        A tensor of the same shape and dtype (a list of numbers becomes a vector), or the list of reduced tensors where
+        their shapes or dtypes differ.
+    """
+    if isinstance(tensor, (list, tuple)) and _differ(tensor):
+        return ops.grouped_allreduce(tensor, compression=compression, op=op)
+    return ops.allreduce(tensor, compression=compression, op=op)
+
+
+def _differ(values: Sequence[Any]) -> bool:
+    """True where the entries cannot be one tensor without losing something."""
+    tensors = [value for value in values if tf.is_tensor(value) or isinstance(value, tf.Variable)]
+    return len({(tuple(tensor.shape), tensor.dtype) for tensor in tensors}) > 1
+
+
+def broadcast(tensor: Any, root_rank: int) -> tf.Tensor:
+    """Returns rank `root_rank`'s tensor on every rank, when all have come here. See `hvd.broadcast`.
+
+    Args:
+        tensor: tensor, number or array; shape and dtype are the same on all ranks.
+        root_rank: integer, the rank whose value everybody gets.
+    """
+    return ops.broadcast(tensor, root_rank)
+
+
+def broadcast_variables(variables: Any, root_rank: int) -> None:
+    """Gives every rank the values that the variables have on rank `root_rank`. See `hvd.broadcast_variables`.
+
+    Args:
+        variables: list of variables (of a model, of an optimizer), in the same order on all ranks.
+        root_rank: integer, the rank whose values everybody gets.
+    """
+    functions.broadcast_variables(variables() if callable(variables) else variables, root_rank)
+
+
+def broadcast_global_variables(root_rank: int) -> Any:
+    """`broadcast_variables` for all variables of a TensorFlow 1 graph.
+
+    Args:
+        root_rank: integer, the rank whose values everybody gets.
+
+    Raises:
+        RuntimeError: Eager execution is on, where there is no list of all variables.
+    """
+    return functions.broadcast_global_variables(root_rank)
+
+
+def overlap(tensor: Any) -> tf.Tensor:
+    """Returns the tensor. Gradients travel while others are computed without being asked, under XLA too.
+
+    Args:
+        tensor: tensor.
+    """
+    return tf.identity(tensor)
+
+
+def warn_of_devices(**devices: str) -> None:
+    """Warns that `device_dense` and `device_sparse` mean nothing here; SMDDP's documents say it refuses them."""
+    given = {name: device for name, device in devices.items() if device}
+    if given:
+        listed = ", ".join(f"{name}={device!r}" for name, device in given.items())
+        warnings.warn(
+            f"SMDDP does not support devices for its operations, and they are ignored here. Received: {listed}. "
+            "Leave them out.",
+            stacklevel=3,
+        )

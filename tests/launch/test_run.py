@@ -1,0 +1,160 @@
+"""Jobs started by `smddprun` and by `smddp_tf.run.run`. The ranks do without TensorFlow: they start in no time."""
+
+from __future__ import annotations
+
+import os
+import re
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from smddp_tf.run import LaunchError, run
+from tests.launch.mpirun import ROOT, SCRIPTS, environment, find_mpirun, launch
+
+RANKS = SCRIPTS / "ranks_without_tensorflow.py"
+PATIENCE = 120.0
+
+
+def smddprun(*arguments: str | Path, timeout: float = PATIENCE, **env: str):
+    return launch(["-m", "smddp_tf.run", *arguments], ranks=None, timeout=timeout, env=env)
+
+
+def test_ranks_find_each_other_and_their_lines_are_told_apart(tmp_path: Path) -> None:
+    done = smddprun(
+        "-np", "2", "--output-filename", tmp_path, "--fusion-threshold-mb", "2", "-x", "GIVEN=yes", RANKS, "sum"
+    ).check()  # fmt: skip
+    for rank in range(2):
+        line = f"rank {rank} of 2: [3.0, 3.0, 3.0] {rank}"
+        assert f"[{rank}]<stdout>: {line}\n" in done.output
+        assert f"[{rank}]<stderr>: threshold 2097152 yes\n" in done.output
+        assert (tmp_path / f"rank.{rank}" / "stdout").read_text() == line + "\n"
+        assert "threshold" in (tmp_path / f"rank.{rank}" / "stderr").read_text()
+
+
+def test_first_failing_rank_gives_the_exit_code_and_the_last_words() -> None:
+    done = smddprun("-np", "2", RANKS, "fail")
+    assert not done.timed_out
+    assert done.returncode == 7, done.output
+    assert "[0]<stdout>: begun" in done.output
+    last = done.output.rstrip().splitlines()
+    start = max(number for number, line in enumerate(last) if line.startswith("smddprun: rank 1 on "))
+    assert "exit code 7" in last[start]
+    assert last[start + 1] == "Traceback (most recent call last):"
+    assert last[-1] == "ValueError: rank 1 is broken"
+
+
+@pytest.mark.parametrize("sign", [signal.SIGTERM, signal.SIGINT, signal.SIGKILL])
+def test_nothing_is_left_after_a_signal(sign: signal.Signals) -> None:
+    process = subprocess.Popen(
+        [sys.executable, "-m", "smddp_tf.run", "-np", "2", str(RANKS), "wait"],
+        cwd=ROOT, env=environment(), stdout=subprocess.PIPE, stderr=subprocess.PIPE, start_new_session=True, text=True,
+    )  # fmt: skip
+    try:
+        assert process.stdout
+        ranks = [int(re.findall(r"process (\d+)", process.stdout.readline())[0]) for _ in range(2)]
+        process.send_signal(sign)
+        code = process.wait(PATIENCE)
+        wait_until(lambda: not any(map(is_alive, ranks)), "the ranks to end")
+    finally:
+        process.kill()
+        process.communicate()
+    assert code == (-signal.SIGKILL if sign == signal.SIGKILL else 128 + sign)
+
+
+def wait_until(condition: Callable[[], bool], what: str) -> None:
+    give_up_at = time.monotonic() + PATIENCE
+    while not condition():
+        assert time.monotonic() < give_up_at, f"waited for {what} in vain"
+        time.sleep(0.05)
+
+
+def is_alive(process: int) -> bool:
+    try:
+        return b"ranks_without_tensorflow" in Path(f"/proc/{process}/cmdline").read_bytes()
+    except OSError:
+        return False
+
+
+def test_start_timeout_names_who_is_missing(tmp_path: Path) -> None:
+    deaf = tmp_path / "mpirun"
+    deaf.write_text('#!/bin/sh\n[ "$1" = --version ] && echo "mpirun (Open MPI) 5.0.1" && exit\nexec sleep 600\n')
+    deaf.chmod(0o755)
+    done = smddprun("-np", "2", "-H", "localhost:1,203.0.113.9:1", "--start-timeout", "1", "--mpirun", deaf, "true")
+    assert not done.timed_out
+    assert done.returncode == 1
+    assert "2 of 2 ranks had not started after 1 s" in done.output
+    assert "203.0.113.9" in done.output
+
+
+def test_a_program_that_does_not_exist() -> None:
+    done = smddprun("-np", "2", "no-such-program")
+    assert done.returncode == 127, done.output
+    assert "'no-such-program' cannot be started: No such file or directory." in done.output
+
+
+@pytest.mark.parametrize("inner", [["-m", "smddp_tf.run"], ["-m", "smddp_tf.run", sys.executable]])
+def test_inside_mpirun_it_is_a_rank(inner: list[str]) -> None:
+    """As `mpirun python -m smddp_tf.run script.py`, and as SageMaker's `mpirun smddprun python script.py`."""
+    done = launch([*inner, RANKS, "sum"], ranks=2, timeout=PATIENCE).check()
+    assert sorted(re.findall(r"rank (\d) of 2: \[3.0, 3.0, 3.0\] (\d)", done.output)) == [("0", "0"), ("1", "1")]
+
+
+def test_a_script_that_is_not_launched_runs_here(tmp_path: Path) -> None:
+    (tmp_path / "beside.py").write_text("WORD = 'found'\n")
+    script = tmp_path / "main.py"
+    script.write_text("import sys, beside\nprint(__name__, beside.WORD, sys.argv)\nsys.exit(5)\n")
+    done = smddprun(script, "--np", "3")
+    assert done.returncode == 5
+    assert done.output == f"__main__ found {[str(script), '--np', '3']}\n"
+
+
+def test_run_returns_every_ranks_result(monkeypatch) -> None:
+    clean(monkeypatch)
+    offset = 100
+
+    def work(factor: int, *, power: int) -> tuple[int, int]:
+        import smddp_tf as hvd
+
+        hvd.init()
+        return hvd.size(), offset + factor * (hvd.rank() + 1) ** power
+
+    assert run(work, args=(3,), kwargs={"power": 2}, num_proc=2) == [(2, 103), (2, 112)]
+
+
+def test_run_raises_what_a_rank_raised(monkeypatch, capfd) -> None:
+    clean(monkeypatch)
+
+    class OwnError(Exception):
+        pass
+
+    def work() -> None:
+        if os.environ["HOROVOD_RANK"] == "1":
+            raise OwnError("deep inside")
+        time.sleep(600)
+
+    with pytest.raises(Exception, match="deep inside") as raised:
+        run(work, num_proc=2)
+    assert type(raised.value).__name__ == "OwnError"
+    assert 'raise OwnError("deep inside")' in str(raised.value.__cause__)
+    assert "on rank 1" in str(raised.value.__cause__)
+    with pytest.raises(LaunchError, match="Gloo"):
+        run(work, use_gloo=True)
+
+
+def clean(monkeypatch: pytest.MonkeyPatch) -> None:
+    wanted = environment()
+    for name in set(os.environ) - set(wanted):
+        monkeypatch.delenv(name)
+    for name, value in wanted.items():
+        monkeypatch.setenv(name, value)
+
+
+def test_the_mpirun_that_is_found_is_ours() -> None:
+    from smddp_tf.run.mpi import find_mpi
+
+    assert Path(find_mpi().mpirun).resolve() == Path(find_mpirun()).resolve()

@@ -1,0 +1,302 @@
+"""smddp_tf.elastic under mpirun: whatever is raised, and wherever, training ends as if nothing had been."""
+
+from __future__ import annotations
+
+import keras
+import numpy as np
+import pytest
+import tensorflow as tf
+
+import smddp_tf.keras as hvd_keras
+from smddp_tf import _loader, elastic
+from smddp_tf.elastic.state import HostUpdateResult
+from smddp_tf.exceptions import HorovodInternalError, HostsUpdatedInterrupt
+from tests.parallel.keras_training import FEATURES, ROWS_PER_RANK, dense_data, part_of
+
+STEPS = 8
+COMMIT_EVERY = 3
+
+
+class Once:
+    """Raises what it is given, the first time that it comes to `step`."""
+
+    def __init__(self, step: int, error: BaseException | None) -> None:
+        self.step, self.error, self.seen = step, error, []
+
+    def __call__(self, step: int) -> None:
+        self.seen.append(step)
+        if step == self.step and self.error is not None:
+            error, self.error = self.error, None
+            raise error
+
+
+def model_with_dropout() -> keras.Model:
+    keras.utils.set_random_seed(7)
+    return keras.Sequential(
+        [keras.Input((FEATURES,)), keras.layers.Dense(8), keras.layers.Dropout(0.3, seed=5), keras.layers.Dense(3)]
+    )
+
+
+def train(hvd, rank, size, optimizer, trouble: Once, scaled: bool = False):
+    """Trains in a loop of its own. Eager, because tracing is all that would take time."""
+    model = model_with_dropout()
+    hvd_keras.DistributedOptimizer(optimizer, backward_passes_per_step=1 if scaled else 2)
+    outer = keras.optimizers.LossScaleOptimizer(optimizer, initial_scale=4.0, dynamic_growth_steps=2)
+    outer = outer if scaled else optimizer
+    x, y = (tf.constant(part_of(array, rank, size)) for array in dense_data(size, STEPS))
+
+    @elastic.run
+    def loop(state):
+        def step(x, y):
+            with tf.GradientTape() as tape:
+                loss = tf.reduce_mean(tf.square(model(x, training=True) - y))
+                loss = outer.scale_loss(loss)
+            outer.apply(tape.gradient(loss, model.trainable_variables), model.trainable_variables)
+
+        while state.batch < STEPS:
+            first = state.batch * ROWS_PER_RANK
+            step(x[first : first + ROWS_PER_RANK], y[first : first + ROWS_PER_RANK])
+            trouble(state.batch)
+            state.batch += 1
+            if state.batch % COMMIT_EVERY == 0:
+                state.commit()
+        return state
+
+    state = elastic.TensorFlowKerasState(model, outer, batch=0, kind="dense")
+    resets = []
+    state.register_reset_callbacks([lambda: resets.append(hvd.size())])
+    assert loop(state) is state
+    return model, outer, resets
+
+
+def everything(model, optimizer) -> list[np.ndarray]:
+    return [np.asarray(variable) for variable in (*model.variables, *optimizer.variables)]
+
+
+@pytest.mark.deadline(240)
+@pytest.mark.parametrize("case", ["adam, 2 passes", "loss scale"])
+def test_training_ends_as_if_nothing_had_been(hvd, rank, size, case):
+    scaled = case == "loss scale"
+
+    def make_optimizer():
+        return keras.optimizers.SGD(0.1, momentum=0.9) if scaled else keras.optimizers.Adam(0.01)
+
+    model, optimizer, resets = train(hvd, rank, size, make_optimizer(), Once(-1, None), scaled)
+    expected = everything(model, optimizer)
+    assert resets == []
+
+    trouble = Once(4, HorovodInternalError("a rank has gone"))
+    model, optimizer, resets = train(hvd, rank, size, make_optimizer(), trouble, scaled)
+    assert trouble.seen == [0, 1, 2, 3, 4, 3, 4, 5, 6, 7]  # back to the commit after 3 steps
+    assert resets == [size]
+    for got, want in zip(everything(model, optimizer), expected):
+        np.testing.assert_array_equal(got, want)
+
+
+def test_one_rank_fails_and_the_others_notice(hvd, rank, size):
+    """The others wait in an allreduce; what the engine tells them means the same as HorovodInternalError."""
+    if size == 1:
+        pytest.skip("needs two ranks")
+    trouble = Once(4, HorovodInternalError("only here") if rank == size - 1 else None)
+    state = elastic.ObjectState(batch=0, total=0.0)
+
+    @elastic.run
+    def loop(state):
+        while state.batch < STEPS:
+            trouble(state.batch)
+            state.total += float(hvd.allreduce(tf.constant(rank + state.batch + 1.0), op=hvd.Sum, name="elastic.total"))
+            state.batch += 1
+            state.commit()
+        return state.total
+
+    total = loop(state)
+    assert total == sum(size * (batch + 1) + size * (size - 1) / 2 for batch in range(STEPS))
+    assert trouble.seen.count(4) == 2
+    assert hvd.is_initialized()
+
+
+@pytest.mark.parametrize("skip_sync", [False, True])
+def test_interrupts_keep_the_state(hvd, rank, skip_sync):
+    """HostsUpdatedInterrupt restores nothing; with `skip_sync` the ranks do not even compare notes."""
+    variable = tf.Variable([rank + 1.0])
+    state = elastic.TensorFlowState([variable], step=rank)
+    raised = []
+
+    @elastic.run
+    def loop(state):
+        if not raised:
+            assert (float(variable[0]), state.step) == (1.0, 0), "sync gives all ranks what rank 0 has"
+            variable.assign([10.0 * (rank + 1)])
+            state.step = 5 + rank
+            raised.append(True)
+            raise HostsUpdatedInterrupt(skip_sync)
+        return float(variable[0]), state.step
+
+    # Attributes that were not committed go back in a sync, on rank 0 as well.
+    assert loop(state) == ((10.0 * (rank + 1), 5 + rank) if skip_sync else (10.0, 0))
+
+
+def test_variables_of_a_session(hvd, rank):
+    """TensorFlow 1: the values live in a session."""
+    with tf.Graph().as_default(), tf.compat.v1.Session() as session:
+        variable = tf.compat.v1.get_variable("x", initializer=rank + 1.0, use_resource=True)
+        session.run(tf.compat.v1.global_variables_initializer())
+        state = elastic.TensorFlowState(session=session, step=0)
+        state.sync()
+        assert session.run(variable) == 1.0
+        variable.load(7.0, session)
+        state.restore()
+        assert session.run(variable) == 1.0
+
+
+def test_messages_about_hosts_reach_all_ranks_at_one_commit(hvd, rank):
+    state = elastic.ObjectState(step=1)
+    state.commit()
+    if rank == 0:
+        state.on_hosts_updated(1, HostUpdateResult.added)
+        state.on_hosts_updated(2, HostUpdateResult.removed)
+    state.step = 2
+    with pytest.raises(HostsUpdatedInterrupt) as caught:
+        state.commit()
+    assert not caught.value.skip_sync
+    state.step = 3
+    state.restore()
+    assert state.step == 2
+    if rank == 0:
+        state.on_hosts_updated(2, HostUpdateResult.added)  # not newer
+    state.commit()
+    if rank == 0:
+        state.on_hosts_updated(3, HostUpdateResult.removed)
+    with pytest.raises(HostsUpdatedInterrupt) as caught:
+        state.check_host_updates()
+    assert caught.value.skip_sync
+    state.on_hosts_updated(4)
+    state.on_reset()
+    state.commit()
+
+
+def test_other_errors_pass(hvd, rank, size):
+    state = elastic.ObjectState(bcast_object=lambda obj: obj, get_rank=lambda: rank)
+    calls = []
+
+    @elastic.run
+    def wrong(state, error):
+        calls.append(error)
+        raise error
+
+    engine_error = _loader.core().EngineError
+    passing = [
+        ValueError("gave up a step"),
+        engine_error("Mismatched ALLREDUCE tensor shapes"),
+        tf.errors.FailedPreconditionError(None, None, "Mismatched gradient plans"),
+        tf.errors.UnavailableError(None, None, "failed to connect to all addresses"),
+    ]
+    for error in passing:
+        with pytest.raises(type(error)):
+            wrong(state, error)
+    assert len(calls) == len(passing)
+    assert elastic.running.is_lost_session(engine_error("MPI failed: in MPI_Isend"))
+    assert elastic.running.is_lost_session(tf.errors.AbortedError(None, None, "Rank 1 gave up a step: ..."))
+
+
+def test_a_state_needs_a_built_model_and_an_optimizer(hvd):
+    with pytest.raises(ValueError, match="must be built"):
+        elastic.KerasState(keras.Sequential([keras.layers.Dense(1)]), keras.optimizers.SGD())
+    with pytest.raises(ValueError, match="needs an optimizer"):
+        elastic.KerasState(model_with_dropout())
+
+
+class OneWeight(keras.Model):
+    """A model whose step costs next to nothing: gradient = the mean of the batch plus the weight."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.weight = self.add_weight(shape=(), initializer="zeros")
+        self.built = True
+
+    def train_step(self, data):
+        self.optimizer.apply([tf.reduce_mean(data) + self.weight], [self.weight])
+        return {}
+
+
+@pytest.mark.deadline(240)
+def test_callbacks_in_fit(hvd, rank, size):
+    """`fit` is interrupted in its second epoch and takes up at the last commit."""
+    data = tf.data.Dataset.from_tensor_slices(np.arange(3.0, dtype=np.float32) * (rank + 1)).batch(1)
+
+    def fit(error):
+        model = OneWeight()
+        optimizer = hvd_keras.DistributedOptimizer(keras.optimizers.SGD(0.1, momentum=0.9))
+        model.compile(optimizer, run_eagerly=True)
+        state = hvd_keras.elastic.KerasState(model, batch=0, epoch=0)
+        trouble = Once(1 * 3 + 1, error)
+        notes = []
+
+        def note(batch, logs):
+            notes.append((state.epoch, state.batch))
+            trouble(state.epoch * 3 + batch)
+
+        @hvd_keras.elastic.run
+        def train(state):
+            callbacks = [
+                hvd_keras.elastic.UpdateBatchStateCallback(state),
+                hvd_keras.elastic.UpdateEpochStateCallback(state),
+                hvd_keras.elastic.CommitStateCallback(state, batches_per_commit=100),  # at the ends of epochs only
+                keras.callbacks.LambdaCallback(on_train_batch_end=note),
+            ]
+            model.fit(data, epochs=3 - state.epoch, verbose=0, shuffle=False, callbacks=callbacks)
+
+        train(state)
+        assert (state.epoch, state.batch) == (3, 0)
+        return float(model.weight), notes
+
+    expected, notes = fit(None)
+    assert notes == [(epoch, batch) for epoch in range(3) for batch in range(3)]
+    got, notes = fit(HorovodInternalError("in a batch"))
+    assert got == expected
+    assert notes == [(0, b) for b in range(3)] + [(1, b) for b in range(2)] + [(e, b) for e in (1, 2) for b in range(3)]
+
+
+def test_commits_and_batches_are_counted(hvd):
+    commits = []
+    state = elastic.ObjectState(batch=0, epoch=0)
+    state.commit = lambda: commits.append((state.epoch, state.batch))
+    commit = elastic.CommitStateCallback(state, batches_per_commit=3)
+    batches, epochs = elastic.UpdateBatchStateCallback(state), elastic.UpdateEpochStateCallback(state)
+    batches.set_params({"steps": 4})
+
+    def begin(start_batch, start_epoch):
+        state.batch, state.epoch = start_batch, start_epoch
+        commits.clear()
+        for callback in (commit, batches, epochs):
+            callback.on_train_begin()
+
+    begin(0, 0)
+    for epoch in range(2):
+        batches.on_epoch_begin(epoch)
+        epochs.on_epoch_begin(epoch)
+        assert batches.params["steps"] == 4
+        for batch in range(4):
+            for callback in (batches, commit):
+                callback.on_train_batch_end(batch)
+        for callback in (batches, epochs, commit):
+            callback.on_epoch_end(epoch)
+    assert commits == [(0, 2), (1, 0), (1, 1), (2, 0)]  # the count goes on over the end of an epoch
+
+    begin(3, 5)  # the rest of an epoch, then a whole one
+    batches.set_params({"steps": 4})
+    batches.on_epoch_begin(0)
+    epochs.on_epoch_begin(0)
+    assert batches.params["steps"] == 1
+    batches.on_batch_end(0)
+    assert state.batch == 0
+    for callback in (batches, epochs):
+        callback.on_epoch_end(0)
+    assert (state.epoch, state.batch) == (6, 0)
+    batches.on_epoch_begin(1)
+    assert batches.params["steps"] == 4
+
+    begin(0, 7)  # `fit(initial_epoch=state.epoch)`: Keras counts from there itself
+    epochs.on_epoch_begin(7)
+    epochs.on_epoch_end(7)
+    assert state.epoch == 8

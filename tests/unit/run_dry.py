@@ -1,0 +1,65 @@
+"""`smddprun --dry-run` with an invented MPI, network and environment."""
+
+from __future__ import annotations
+
+import os
+import shlex
+from collections.abc import Mapping
+
+import pytest
+
+from smddp_tf.run import cli, launch, sagemaker_line
+from smddp_tf.run.mpi import MPICH, OPEN_MPI, Mpi
+from smddp_tf.run.network import Interface
+
+OPEN_MPI_4 = Mpi("/opt/bin/mpirun", OPEN_MPI, 4)
+OPEN_MPI_5 = Mpi("/opt/bin/mpirun", OPEN_MPI, 5)
+HYDRA = Mpi("/opt/bin/mpiexec.hydra", MPICH, 5)
+LO, ETH0, DOCKER = (
+    Interface("lo", "127.0.0.1", "255.0.0.0"),
+    Interface("eth0", "10.0.0.1", "255.255.255.0"),
+    Interface("docker0", "172.17.0.1", "255.255.0.0"),
+)
+ADDRESSES = {"h1": "10.0.0.1", "h2": "10.0.0.2", "far": "192.168.7.7"}
+
+
+class DryRun:
+    """Callable: the words of the line that `smddprun --dry-run ARGUMENTS` prints."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]):
+        self._patch, self._capsys = monkeypatch, capsys
+        self.mpi = OPEN_MPI_5
+        self.notes = ""
+
+    def __call__(self, *arguments: str, env: Mapping[str, str] | None = None, cores: int = 64) -> list[str]:
+        with self._patch.context() as patch:
+            for name in list(os.environ):
+                patch.delenv(name)
+            for name, value in (env or {}).items():
+                patch.setenv(name, value)
+            patch.setattr(launch, "find_mpi", lambda _: self.mpi)
+            patch.setattr(sagemaker_line, "find_mpi", lambda: self.mpi)
+            patch.setattr(launch, "local_interfaces", lambda: [LO, DOCKER, ETH0])
+            patch.setattr(launch, "resolve", lambda names: [ADDRESSES[name] for name in names if name in ADDRESSES])
+            patch.setattr("smddp_tf.run.settings.is_this_host", lambda name: name in ("h1", "localhost"))
+            patch.setattr("smddp_tf.run.line.is_this_host", lambda name: name in ("h1", "localhost"))
+            patch.setattr(os, "geteuid", lambda: 1000)
+            patch.setattr(os, "sched_getaffinity", lambda _: set(range(cores)))
+            with pytest.raises(SystemExit) as ended:
+                cli.main(["--dry-run", *arguments])
+        out, self.notes = self._capsys.readouterr()
+        assert not ended.value.code, self.notes
+        return shlex.split(out)
+
+
+def values_of(words: list[str], flag: str, count: int = 1) -> list[str]:
+    """What follows every `flag`, joined by a blank."""
+    return [" ".join(words[at + 1 : at + 1 + count]) for at, word in enumerate(words) if word == flag]
+
+
+def error_of(capsys: pytest.CaptureFixture[str], *arguments: str) -> str:
+    """What `smddprun ARGUMENTS` says when it refuses; one line, and an exit code that is not 0."""
+    with pytest.raises(SystemExit) as ended:
+        cli.main(list(arguments))
+    assert ended.value.code
+    return capsys.readouterr().err

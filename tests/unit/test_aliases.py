@@ -1,0 +1,167 @@
+"""Imports of horovod and smdistributed resolve to smddp_tf when that was asked for, and only then. No TensorFlow."""
+
+from __future__ import annotations
+
+import importlib
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from smddp_tf import aliases
+from smddp_tf.aliases import horovod_util, table
+
+ROOT = Path(__file__).resolve().parents[2]
+
+# What every process of a job must find; printed as JSON.
+PROBE = """
+import importlib.metadata, importlib.util, json, os, sys
+import horovod, horovod.tensorflow as hvd
+from horovod.common.exceptions import HorovodInternalError
+facts = {"version": horovod.__version__, "rank": getattr(hvd.rank, "__module__", ""), "argv": sys.argv[1:]}
+facts["metadata"] = importlib.metadata.version("horovod")
+facts["spec"] = importlib.util.find_spec("horovod.tensorflow.keras") is not None
+facts["elastic"] = hvd.elastic.run.__module__
+facts["site"] = os.environ.get("OTHER_SITE")
+facts["tensorflow"] = "tensorflow" in sys.modules
+print(json.dumps(facts))
+"""
+PARENT = "import subprocess, sys; subprocess.run([sys.executable, '-c', sys.argv[1], 'child'], check=True)"
+OURS = {
+    "version": table.HOROVOD_VERSION,
+    "rank": "smddp_tf.basics",
+    "metadata": table.HOROVOD_VERSION,
+    "spec": True,
+    "elastic": "smddp_tf.elastic.running",
+    "tensorflow": False,
+}
+
+
+def python(*arguments: str | Path, path: tuple[Path, ...] = (), **variables: str) -> str:
+    env = {name: value for name, value in os.environ.items() if name != "SMDDP_AS"}
+    env["PYTHONPATH"] = os.pathsep.join(map(str, [*path, ROOT]))
+    command = [sys.executable, *map(str, arguments)]
+    done = subprocess.run(
+        command, cwd=ROOT, env=env | variables, capture_output=True, text=True, timeout=120, check=False
+    )
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
+@pytest.fixture
+def another_horovod(tmp_path: Path) -> Path:
+    (tmp_path / "horovod" / "tensorflow").mkdir(parents=True)
+    (tmp_path / "horovod" / "__init__.py").write_text("__version__ = 'the real one'\n")
+    (tmp_path / "horovod" / "tensorflow" / "__init__.py").write_text("")
+    return tmp_path
+
+
+def test_a_real_horovod_is_not_shadowed_unless_asked(another_horovod: Path) -> None:
+    program = "import smddp_tf, smddp_tf.aliases, horovod; print(horovod.__version__)"
+    assert python("-c", program, path=(another_horovod,)).strip() == "the real one"
+    script = another_horovod / "script.py"
+    script.write_text(f"import smddp_tf.as_horovod\n{PROBE}")
+    facts = json.loads(python(script, path=(another_horovod,)))
+    assert facts | OURS == facts
+    late = "import horovod\ntry:\n    import smddp_tf.as_horovod\nexcept ImportError as error: print(error)"
+    assert "horovod is imported already, from" in python("-c", late, path=(another_horovod,))
+
+
+def test_scripts_and_their_children(tmp_path: Path, another_horovod: Path) -> None:
+    """By `python -m smddp_tf.aliases`, and by the environment alone; sitecustomize of others runs too."""
+    site = tmp_path / "site"
+    site.mkdir()
+    (site / "sitecustomize.py").write_text(
+        "import os; os.environ['OTHER_SITE'] = os.environ.get('OTHER_SITE', '') + 'x'"
+    )
+    script = tmp_path / "script.py"
+    script.write_text(f"{PROBE}\nimport mine\n{PARENT}")
+    (tmp_path / "mine.py").write_text("")
+    path = (site, another_horovod)
+    outputs = [python("-m", "smddp_tf.aliases", "horovod", script, PROBE, path=path)]
+    base = {"PYTHONPATH": os.pathsep.join(map(str, [*path, ROOT]))}
+    outputs.append(python(script, PROBE, **aliases.environment("horovod", base)))
+    for output in outputs:
+        parent, child = map(json.loads, output.splitlines())
+        for facts, argv, times in ((parent, [PROBE], "x"), (child, ["child"], "xx")):
+            assert facts | OURS == facts
+            assert (facts["argv"], facts["site"]) == (argv, times)
+    module = python("-m", "smddp_tf.aliases", "horovod", "-m", "script", PROBE, path=(tmp_path, *path))
+    assert len(module.splitlines()) == 2
+
+
+def test_environment_adds_up() -> None:
+    first = aliases.environment("horovod", {"PYTHONPATH": "/a"})
+    folder = first["PYTHONPATH"].split(os.pathsep)[0]
+    assert first == {"SMDDP_AS": "horovod", "PYTHONPATH": os.pathsep.join([folder, "/a"])}
+    assert (Path(folder) / "sitecustomize.py").exists()
+    both = aliases.environment("smdistributed", first)
+    assert both == {"SMDDP_AS": "horovod,smdistributed", "PYTHONPATH": first["PYTHONPATH"]}
+    assert aliases.environment("horovod", both) == both
+    for function in (aliases.environment, aliases.install):
+        with pytest.raises(ValueError, match="`family` must be one of 'horovod', 'smdistributed'"):
+            function("torch")
+
+
+def test_both_families_in_a_child() -> None:
+    program = (
+        "import sys, smddpcommon, herringcommon\n"
+        "import smdistributed.dataparallel.tensorflow as sdp, horovod.tensorflow as hvd\n"
+        "from smdistributed.dataparallel import exceptions, start_profiler\n"
+        "assert sdp.rank is hvd.rank and smddpcommon.setBucketSize is herringcommon.setBucketSize\n"
+        "print(exceptions.SMDDPError.__module__, 'tensorflow' in sys.modules)"
+    )
+    variables = aliases.environment("horovod", aliases.environment("smdistributed", {"PYTHONPATH": str(ROOT)}))
+    assert python("-c", program, **variables).strip() == "smddp_tf.sdp.exceptions False"
+
+
+@pytest.fixture
+def installed():
+    for family in aliases.FAMILIES:
+        aliases.install(family)
+        aliases.install(family)  # once is enough
+    assert sum(type(finder).__name__ == "Finder" for finder in sys.meta_path) == len(aliases.FAMILIES)
+    yield
+    for family in aliases.FAMILIES:
+        aliases.uninstall(family)
+    assert "horovod" not in sys.modules
+
+
+def test_what_is_not_here_says_so(installed) -> None:
+    for name, message in (
+        ("horovod.torch", "has no horovod.torch: smddp_tf trains with TensorFlow"),
+        ("horovod.spark.keras", "has no horovod.spark"),
+        ("smdistributed.modelparallel.tensorflow", "has no smdistributed.modelparallel"),
+        ("horovod.nothing", "No module named"),
+    ):
+        with pytest.raises(ModuleNotFoundError, match=message):
+            importlib.import_module(name)
+    horovod = importlib.import_module("horovod.tensorflow")
+    with pytest.raises(
+        AttributeError, match=r"'horovod.tensorflow' has no attribute 'nothing' \(it is smddp_tf here\)"
+    ):
+        horovod.nothing  # noqa: B018
+    assert not hasattr(importlib.import_module("horovod"), "torch")
+
+
+def test_what_a_script_assigns_stays_with_it(installed) -> None:
+    import smddp_tf
+
+    horovod = importlib.import_module("horovod.tensorflow")
+    assert horovod.init is smddp_tf.init
+    assert {"init", "allreduce", "keras"} <= set(dir(horovod))
+    horovod.init = None
+    assert smddp_tf.init is not None
+
+
+def test_helpers() -> None:
+    assert [n for n in range(9) if horovod_util.num_rank_is_power_2(n)] == [1, 2, 4, 8]
+    assert horovod_util.extension_available("tensorflow")
+    assert not horovod_util.extension_available("torch")
+    os.environ.pop("SMDDP_TEST_A", None)
+    with horovod_util.env(SMDDP_TEST_A="1", SMDDP_TEST_B=None):
+        assert os.environ["SMDDP_TEST_A"] == "1"
+    assert "SMDDP_TEST_A" not in os.environ

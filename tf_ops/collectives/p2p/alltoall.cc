@@ -1,0 +1,96 @@
+#include "collectives/p2p/alltoall.h"
+
+#include <cstring>
+#include <utility>
+
+#include "collectives/transfers.h"
+
+namespace smddp {
+namespace {
+
+constexpr uint8_t kRowCountsStage = 0;
+constexpr uint8_t kRowsStage = 1;
+constexpr int kRoundsInFlight = 4;
+
+class RoundTask : public Task {
+ public:
+  RoundTask(Transport& world, Tag tag, int to, BufferView out, int from, BufferView in)
+      : tag_(tag), to_(to), from_(from), out_(out), in_(in), transfers_(world) {}
+
+  Result<Progress> Step() override {
+    if (!started_) {
+      started_ = true;
+      SMDDP_RETURN_IF_ERROR(transfers_.Recv(from_, tag_, in_));
+      SMDDP_RETURN_IF_ERROR(transfers_.Send(to_, tag_, out_));
+    }
+    SMDDP_ASSIGN_OR_RETURN(const bool done, transfers_.AllDone());
+    return done ? Progress::kDone : Progress::kWaiting;
+  }
+  std::string Describe() const override { return "alltoall, " + transfers_.Describe(); }
+
+ private:
+  const Tag tag_;
+  const int to_, from_;
+  const BufferView out_, in_;
+  Transfers transfers_;
+  bool started_ = false;
+};
+
+// Block r of `out` goes to rank r, block r of `in` comes from there. My own is copied.
+TaskPtr Exchange(const Fabric& fabric, Tag tag, std::vector<BufferView> out, std::vector<BufferView> in) {
+  const int size = fabric.topology.size(), me = fabric.topology.rank();
+  if (in[me].size > 0) std::memcpy(in[me].data, out[me].data, in[me].size);
+  return Pipeline(size - 1, kRoundsInFlight,
+                  [&fabric, tag, size, me, out = std::move(out), in = std::move(in)](int index) -> TaskPtr {
+                    const int to = (me + index + 1) % size, from = (me + size - index - 1) % size;
+                    return std::make_unique<RoundTask>(fabric.world, tag, to, out[to], from, in[from]);
+                  });
+}
+
+// Consecutive blocks of `rows[r]` rows.
+std::vector<BufferView> Blocks(const void* base, const std::vector<int64_t>& rows, size_t row_bytes) {
+  std::vector<BufferView> blocks;
+  std::byte* at = static_cast<std::byte*>(const_cast<void*>(base));
+  for (int64_t count : rows) {
+    blocks.emplace_back(at, static_cast<size_t>(count) * row_bytes);
+    at += blocks.back().size;
+  }
+  return blocks;
+}
+
+class AlltoallTask : public Task {
+ public:
+  AlltoallTask(const Fabric& fabric, AlltoallCall call)
+      : fabric_(fabric), call_(std::move(call)), received_(call_.splits.size()) {
+    const std::vector<int64_t> one(call_.splits.size(), 1);
+    running_ =
+        Exchange(fabric_, {call_.operation, kRowCountsStage, 0}, Blocks(call_.splits.data(), one, sizeof(int64_t)),
+                 Blocks(received_.data(), one, sizeof(int64_t)));
+  }
+
+  Result<Progress> Step() override {
+    SMDDP_ASSIGN_OR_RETURN(const Progress progress, running_->Step());
+    if (progress != Progress::kDone || rows_follow_) return progress;
+    rows_follow_ = true;
+    SMDDP_ASSIGN_OR_RETURN(void* result, call_.allocate(received_));
+    running_ = Exchange(fabric_, {call_.operation, kRowsStage, 0}, Blocks(call_.input, call_.splits, call_.row_bytes),
+                        Blocks(result, received_, call_.row_bytes));
+    return Progress::kMoved;
+  }
+  std::string Describe() const override { return running_->Describe(); }
+
+ private:
+  const Fabric& fabric_;
+  const AlltoallCall call_;
+  std::vector<int64_t> received_;  // rows that come from each rank
+  TaskPtr running_;
+  bool rows_follow_ = false;
+};
+
+}  // namespace
+
+TaskPtr PairwiseAlltoall(const Fabric& fabric, AlltoallCall call) {
+  return std::make_unique<AlltoallTask>(fabric, std::move(call));
+}
+
+}  // namespace smddp
