@@ -93,16 +93,16 @@ def run_independently(outputs: Sequence[tf.Tensor]) -> None:
 
 
 def collectives_so_far() -> list[tf.Operation]:
-    """The ops of the current graph that are ours, or may hold such."""
-    if tf.executing_eagerly():
+    """The ops of the current function's graph that are ours, or may hold such."""
+    if tf.executing_eagerly() or is_for_session():
         return []
     operations = tf.compat.v1.get_default_graph().get_operations()
     return [op for op in operations if op.type.startswith("Smddp") or op.type in CALLS]
 
 
 def let_wait_for(tensor: tf.Tensor) -> None:
-    """What `run_independently` is asked about from now on in this graph runs after the op behind `tensor`."""
-    if not tf.executing_eagerly():
+    """What `run_independently` is asked about from now on in this function runs after the op behind `tensor`."""
+    if not tf.executing_eagerly() and not is_for_session():
         setattr(tensor.graph, _FIRST, tensor.op)
 
 

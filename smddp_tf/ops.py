@@ -252,7 +252,8 @@ def join(*, process_set: ProcessSet = global_process_set) -> tf.Tensor:
     Average and Sum only: `Min`, `Max`, `Product`, `allgather` (and so `tf.IndexedSlices`), `broadcast` and `barrier`
     raise an error on the ranks that ask while another one has joined.
 
-    In a `tf.function` it runs after what was traced before it, and what is traced after it waits for it.
+    In a `tf.function` it runs after the collectives, loops and calls that were traced before it, and the collectives
+    traced after it wait for it. A loop or a call after it needs `with tf.control_dependencies([last]):`.
 
     Example:
     >>> for batch in my_part_of_the_data:  # another number of batches on every rank

@@ -117,13 +117,13 @@ class Case:
         np.testing.assert_allclose(array, total / self.size, rtol=1e-6, err_msg=f"{name}, {number}, {batch}")
 
 
-@pytest.mark.parametrize("seed", range(6))
+@pytest.mark.parametrize("seed", range(3))
 @pytest.mark.parametrize("layout", ["1", "2", "1+1", "3", "2+1", "2+2"])
 def test_random_rounds(layout: str, seed: int) -> None:
     Case(layout, seed).run()
 
 
-@pytest.mark.parametrize("seed", range(3))
+@pytest.mark.parametrize("seed", range(2))
 @pytest.mark.parametrize("layout", ["2", "2+1"])
 def test_random_rounds_while_rank_0_tunes(layout: str, seed: int) -> None:
     Case(layout, seed, autotune=True).run()

@@ -106,6 +106,9 @@ def test_uneven_allreduces_of_every_dtype(hvd, rank, size):
                 np.testing.assert_array_equal(result, np.full(length, 2 * total))
             narrow = hvd.allreduce(tf.fill([length], rank + 1.0), op=hvd.Sum, compression=hvd.Compression.fp16)
             np.testing.assert_array_equal(narrow, np.full(length, total))
+            if active == [rank]:  # alone with zeros, which have no direction of their own
+                mine = tf.range(1.0, length + 1.0)
+                np.testing.assert_allclose(hvd.allreduce(mine, op=hvd.Adasum, name="adasum"), mine, rtol=1e-6)
     assert hvd.join() == size - 1
     assert hvd.allreduce(tf.constant(rank), op=hvd.Sum) == size * (size - 1) // 2
 
@@ -116,6 +119,8 @@ def test_what_cannot_be_joined_is_an_error_and_does_not_hang(hvd, rank, size):
     slices = tf.IndexedSlices(tf.ones([2, 3]), tf.constant([0, 4]), tf.constant([9, 3]))
     requests = [
         lambda: hvd.allgather(tf.ones([2])),
+        lambda: hvd.alltoall(tf.ones([2 * size])),
+        lambda: hvd.reducescatter(tf.ones([2])),
         lambda: hvd.broadcast(tf.ones([2]), 1),
         lambda: hvd.barrier(),
         lambda: hvd.allreduce(tf.ones([2]), op=hvd.Max),
@@ -135,6 +140,27 @@ def test_what_cannot_be_joined_is_an_error_and_does_not_hang(hvd, rank, size):
 def test_compiled_join_is_refused(hvd):
     with pytest.raises(NotImplementedError, match="hvd.join has no place(.|\n)*Call it after"):
         tf.function(lambda: hvd.join(), jit_compile=True)()
+
+
+def test_in_a_process_set(hvd, rank, size):
+    """The set has rounds of its own; ranks are known by their number among all."""
+    if size < 3:
+        pytest.skip("needs a set of two ranks that is not everybody")
+    members = hvd.ProcessSet(list(range(1, size)))
+    hvd.shutdown()
+    hvd.init(process_sets=[members])
+    try:
+        if rank == size - 1:
+            alone = hvd.allreduce(tf.constant([2.0]), op=hvd.Sum, process_set=members)
+            np.testing.assert_array_equal(alone, [2.0])
+            with pytest.raises(tf.errors.FailedPreconditionError, match="with Join at this time: rank 1"):
+                hvd.allgather(tf.ones([2]), process_set=members)
+        if rank > 0:
+            assert hvd.join(process_set=members) == size - 1
+        assert hvd.allreduce(tf.constant(1.0), op=hvd.Sum) == size
+    finally:
+        hvd.shutdown()
+        hvd.init()
 
 
 def test_before_init(hvd):
