@@ -8,7 +8,7 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import pytest
@@ -20,6 +20,7 @@ _core = _loader.core()
 
 AVERAGE, SUM, MIN, MAX, PRODUCT = 0, 1, 3, 4, 5
 ELEMENTS = [700, 1, 2500, 0, 300, 1200, 40, 1024]  # of the tensors of a plan; several buckets
+ROUNDS = 4
 SECONDS = 50.0  # the cluster gives up what stands still after 60
 
 
@@ -49,14 +50,26 @@ def values(elements: int, *key: int) -> np.ndarray:
     return ((np.arange(elements) * 7 + offset * 13) % 251 + 1).astype(np.float32)
 
 
-def step(ranks: Any, rank: int, plan: int, arrays: list[np.ndarray], order: np.ndarray) -> None:
-    for pending in [ranks.gradient(rank, plan, int(index), arrays[index]) for index in order]:
-        pending.wait()
+def step(ranks: Any, rank: int, plan: int, arrays: list[np.ndarray], order: np.ndarray) -> list[Any]:
+    return [ranks.gradient(rank, plan, int(index), arrays[index]) for index in order]
+
+
+class Begun(NamedTuple):
+    """Requests of one rank, and what must be true when they are through."""
+
+    pending: list[Any]
+    check: Callable[[], None]
+
+    def wait(self) -> None:
+        for each in self.pending:
+            each.wait()
+        self.check()
 
 
 class Case:
     """Some rounds in which every rank has another number of batches. A batch is a step of one or two plans and a small
-    and a large allreduce; what each is comes from the seed, the same on all ranks.
+    and a large allreduce; what each is comes from the seed, the same on all ranks. Some ranks join before their last
+    batch is through.
     """
 
     def __init__(self, layout: str, seed: int, autotune: bool = False) -> None:
@@ -64,11 +77,11 @@ class Case:
         self.size = len(self.hosts)
         self.seed = seed
         rng = np.random.default_rng(seed)
-        self.batches = rng.integers(0, 5, [3, self.size])  # by round, rank
-        self.batches[rng.integers(3), rng.integers(self.size)] = 12  # one rank alone for long
-        self.kinds = rng.integers(0, 6, [3, 12])  # by round, batch
+        self.batches = rng.integers(0, 5, [ROUNDS, self.size])  # by round, rank
+        self.batches[rng.integers(ROUNDS), rng.integers(self.size)] = 12  # one rank alone for long
+        self.kinds = rng.integers(0, 6, [ROUNDS, 12])  # by round, batch
         self.ranks = _core.Ranks(self.hosts, autotune=autotune)
-        self.last: list[list[int]] = [[-1] * self.size for _ in range(3)]
+        self.last = [[-1] * self.size for _ in range(ROUNDS)]
         self.plans: list[dict[str, int]] = [{} for _ in range(self.size)]
 
     def run(self) -> None:
@@ -79,42 +92,59 @@ class Case:
 
     def all_rounds(self, rank: int) -> None:
         rng = np.random.default_rng([self.seed, rank])
-        for number in range(3):
+        for number in range(ROUNDS):
+            begun: list[Begun] = []
             for batch in range(self.batches[number, rank]):
+                self.wait_for(begun)
                 time.sleep(rng.choice([0, 0, 0.0003, 0.003]))
-                self.batch(rank, number, batch, rng)
+                begun = self.batch(rank, number, batch, rng)
+            if rng.random() < 0.5:
+                self.wait_for(begun)
             self.last[number][rank] = self.ranks.join(rank).wait()
-            self.check("after", rank, number, 99, 10, range(self.size))
+            self.wait_for(begun)
+            if number % 2 == 0:
+                self.named("after", rank, number, 99, 10, range(self.size)).wait()
 
-    def batch(self, rank: int, number: int, batch: int, rng: np.random.Generator) -> None:
+    def wait_for(self, begun: list[Begun]) -> None:
+        while begun:
+            begun.pop().wait()
+
+    def batch(self, rank: int, number: int, batch: int, rng: np.random.Generator) -> list[Begun]:
         active = [other for other in range(self.size) if self.batches[number, other] > batch]
         kind = self.kinds[number, batch]
+        begun = []
         if kind < 5:
-            self.planned("first" if kind < 3 else "second", rank, number, batch, active, rng)
+            begun.append(self.planned("first" if kind < 3 else "second", rank, number, batch, active, rng))
         if kind == 2:
-            self.planned("third", rank, number, batch, active, rng)
+            begun.append(self.planned("third", rank, number, batch, active, rng))
         if kind % 2 == 0:
-            self.check("small", rank, number, batch, 20, active)
+            begun.append(self.named("small", rank, number, batch, 20, active))
         if kind > 3:
-            self.check("large", rank, number, batch, 5000, active)
+            begun.append(self.named("large", rank, number, batch, 5000, active))
+        return begun
 
-    def planned(self, key: str, rank: int, number: int, batch: int, active: Any, rng: np.random.Generator) -> None:
+    def planned(self, key: str, rank: int, number: int, batch: int, active: Any, rng: np.random.Generator) -> Begun:
         """Each rank registers a plan when it first needs it."""
         plans = self.plans[rank]
         if key not in plans:
             plans[key] = self.ranks.plan(rank, key, ELEMENTS, SUM)
-        salt = len(key)
-        arrays = [values(n, rank, number, batch, i, salt) for i, n in enumerate(ELEMENTS)]
-        step(self.ranks, rank, plans[key], arrays, rng.permutation(len(ELEMENTS)))
-        for i, n in enumerate(ELEMENTS):
-            expected = sum(values(n, other, number, batch, i, salt) for other in active)
-            np.testing.assert_array_equal(arrays[i], expected, err_msg=f"{key} {i}, round {number}, batch {batch}")
+        arrays = [values(n, rank, number, batch, i, len(key)) for i, n in enumerate(ELEMENTS)]
 
-    def check(self, name: str, rank: int, number: int, batch: int, elements: int, active: Any) -> None:
+        def check() -> None:
+            for i, n in enumerate(ELEMENTS):
+                expected = sum(values(n, other, number, batch, i, len(key)) for other in active)
+                np.testing.assert_array_equal(arrays[i], expected, err_msg=f"{key} {i}, round {number}, batch {batch}")
+
+        return Begun(step(self.ranks, rank, plans[key], arrays, rng.permutation(len(ELEMENTS))), check)
+
+    def named(self, name: str, rank: int, number: int, batch: int, elements: int, active: Any) -> Begun:
         array = values(elements, rank, number, batch)
-        self.ranks.allreduce(rank, [array], name, AVERAGE).wait()
-        total = sum(values(elements, other, number, batch) for other in active)
-        np.testing.assert_allclose(array, total / self.size, rtol=1e-6, err_msg=f"{name}, {number}, {batch}")
+
+        def check() -> None:
+            total = sum(values(elements, other, number, batch) for other in active)
+            np.testing.assert_allclose(array, total / self.size, rtol=1e-6, err_msg=f"{name}, {number}, {batch}")
+
+        return Begun([self.ranks.allreduce(rank, [array], name, AVERAGE)], check)
 
 
 @pytest.mark.parametrize("seed", range(3))
@@ -139,7 +169,8 @@ def test_a_rank_that_has_never_traced_the_step(joined: int) -> None:
             plan = ranks.plan(rank, "plan", ELEMENTS, AVERAGE)
             for number in range(4):
                 arrays = [values(n, rank, number, i) for i, n in enumerate(ELEMENTS)]
-                step(ranks, rank, plan, arrays, np.random.default_rng(rank).permutation(len(ELEMENTS)))
+                for pending in step(ranks, rank, plan, arrays, np.random.default_rng(rank).permutation(len(ELEMENTS))):
+                    pending.wait()
                 for i, n in enumerate(ELEMENTS):
                     total = sum(values(n, other, number, i) for other in range(3) if other != joined)
                     np.testing.assert_allclose(arrays[i], total / 3, rtol=1e-6)

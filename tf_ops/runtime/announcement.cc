@@ -177,6 +177,7 @@ bool Decode(std::string_view message, PlanOrder* order) {
 
 std::string Encode(const JoinNotice& notice) {
   WireWriter writer = Begin(ControlType::kJoinNotice);
+  writer.Put(notice.round);
   writer.Put(static_cast<uint8_t>(notice.joins));
   writer.Put(static_cast<uint8_t>(notice.drained));
   PutSteps(&writer, notice.steps);
@@ -186,6 +187,7 @@ std::string Encode(const JoinNotice& notice) {
 bool Decode(std::string_view message, JoinNotice* notice) {
   WireReader reader(message);
   if (!IsType(&reader, ControlType::kJoinNotice)) return false;
+  notice->round = reader.Get<uint32_t>();
   notice->joins = reader.Get<uint8_t>() != 0;
   notice->drained = reader.Get<uint8_t>() != 0;
   notice->steps = GetSteps(&reader);

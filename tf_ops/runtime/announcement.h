@@ -71,6 +71,7 @@ using StepCounts = std::map<std::string, int64_t>;
 
 // hvd.join, from one rank to others.
 struct JoinNotice {
+  uint32_t round = 0;    // the sender's
   bool joins = false;    // it has no more data
   bool drained = false;  // and none of its own requests is under way any more; to rank 0
   StepCounts steps;      // how far it is

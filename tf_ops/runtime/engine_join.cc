@@ -14,6 +14,7 @@ void Engine::Join(int* last, DoneCallback done) {
   trace_.Record("join", "", static_cast<int>(join_.round()));
   join_.Begin(last, std::move(done), NowNs());
   JoinNotice notice;
+  notice.round = join_.round();
   notice.joins = true;
   notice.drained = Drained();
   notice.steps = plans_.Steps();
@@ -34,8 +35,8 @@ void Engine::OnJoinNotice(int from, const JoinNotice& notice) {
     for (const Verdict& verdict : coordinator_.RankJoined()) SendVerdict(verdict, topology().world().world_ranks());
     if (from != topology().rank()) TellStepsBeyond(notice.steps, from);
   }
-  // Also my own: a step that was begun in part ends with zeros.
-  if (join_.waiting()) BringZeros(notice.steps);
+  // Also on my own: a step that was begun in part ends with zeros. Not on one of the next round, in which I am back.
+  if (join_.waiting() && notice.round == join_.round() && !join_.ending()) BringZeros(notice.steps);
   if (topology().rank() != 0 || !failed_.ok()) return;
   const std::optional<JoinOver> over = join_.Decide(from, notice);
   if (!over) return;
@@ -46,6 +47,7 @@ void Engine::OnJoinNotice(int from, const JoinNotice& notice) {
 // A rank that has just joined lacks the steps that are under way here.
 void Engine::TellStepsBeyond(const StepCounts& known, int to) {
   JoinNotice notice;
+  notice.round = join_.round();
   for (const auto& [plan, steps] : plans_.Steps()) {
     const auto at = known.find(plan);
     if (at == known.end() || at->second < steps) notice.steps[plan] = steps;
@@ -56,6 +58,7 @@ void Engine::TellStepsBeyond(const StepCounts& known, int to) {
 // A step has begun here: those who have joined take part in it.
 void Engine::TellStep(int id) {
   JoinNotice notice;
+  notice.round = join_.round();
   notice.steps[plans_.NameOfPlan(id)] = plans_.StepsOf(id);
   const std::string message = Encode(notice);
   for (int rank = 0; rank < topology().size(); ++rank) {
@@ -134,6 +137,7 @@ void Engine::StepJoin() {
   if (!join_.drained() && Drained()) {
     join_.SetDrained();
     JoinNotice notice;
+  notice.round = join_.round();
     notice.drained = true;
     if (topology().rank() != 0) return Post(0, Encode(notice));
     return OnJoinNotice(0, notice);
