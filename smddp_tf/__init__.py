@@ -32,6 +32,8 @@ from smddp_tf.basics import (
     rocm_built,
     shutdown,
     size,
+    start_timeline,
+    stop_timeline,
 )
 from smddp_tf.process_sets import (
     ProcessSet,
@@ -130,6 +132,8 @@ __all__ = [
     "shutdown",
     "size",
     "size_op",
+    "start_timeline",
+    "stop_timeline",
 ]
 
 # Names whose modules import TensorFlow (or cloudpickle): module and name there.

@@ -43,6 +43,8 @@ __all__ = [
     "rocm_built",
     "shutdown",
     "size",
+    "start_timeline",
+    "stop_timeline",
 ]
 
 # The user's communicator: MPI keeps only a handle, so it must not be collected while the session runs.
@@ -155,6 +157,39 @@ def cross_size() -> int:
 def is_homogeneous() -> bool:
     """True when every node runs the same number of processes."""
     return _loader.core().is_homogeneous()
+
+
+def start_timeline(file_path: str | os.PathLike[str], mark_cycles: bool = False) -> None:
+    """Begins to write what every rank does into one file, for chrome://tracing or https://ui.perfetto.dev.
+
+    The file is rank 0's, and rank 0's call counts: on other ranks it may be made (their `file_path` is not used) or
+    left out. It is valid JSON at any time; the other ranks' events are in it after `stop_timeline` or `shutdown`. What
+    a file shows, and what is left of a job that crashes: docs/timeline.md. `HOROVOD_TIMELINE=DYNAMIC` is not needed.
+
+    Example:
+    >>> hvd.start_timeline("/tmp/steps.json")
+    >>> total = hvd.allreduce([1.0, 2.0], name="metrics")
+    >>> hvd.stop_timeline()
+
+    Args:
+        file_path: where to write, a plain file or nothing yet. A symbolic link is refused.
+        mark_cycles: bool, marks where the engine begins to move data after it had nothing to do. Defaults to `False`.
+
+    Raises:
+        ValueError: before `init`, when a timeline is being written already, or when the file cannot be written.
+    """
+    _loader.core().start_timeline(os.path.abspath(os.fspath(file_path)), bool(mark_cycles))
+
+
+def stop_timeline() -> None:
+    """Ends the timeline; does nothing where none is being written.
+
+    On rank 0 it waits until the other ranks' parts are in the file, which they send without a call of their own.
+
+    Raises:
+        ValueError: before `init`.
+    """
+    _loader.core().stop_timeline()
 
 
 def mpi_threads_supported() -> bool:

@@ -95,8 +95,9 @@ def broadcast_global_variables(root_rank: int) -> tf.Operation | None:
     """The op that gives every rank the values of all global variables on rank `root_rank`. For TensorFlow 1 graphs.
 
     Example:
-    >>> op = hvd.broadcast_global_variables(0)
-    >>> with tf.compat.v1.Session() as session:
+    >>> with tf.Graph().as_default(), tf.compat.v1.Session() as session:
+    ...     weight = tf.compat.v1.get_variable("weight", [3])
+    ...     op = hvd.broadcast_global_variables(0)
     ...     session.run(tf.compat.v1.global_variables_initializer())
     ...     session.run(op)
 

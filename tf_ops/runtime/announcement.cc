@@ -238,7 +238,7 @@ bool DecodeAbort(std::string_view message, Status* why) {
 bool TypeOf(std::string_view message, ControlType* type) {
   if (message.empty()) return false;
   *type = static_cast<ControlType>(message[0]);
-  return *type >= ControlType::kAnnouncement && *type <= ControlType::kJoinOver;
+  return (*type >= ControlType::kAnnouncement && *type <= ControlType::kJoinOver) || *type == ControlType::kTimeline;
 }
 
 }  // namespace smddp

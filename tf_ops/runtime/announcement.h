@@ -92,6 +92,7 @@ enum class ControlType : uint8_t {
   kPlanOrder = 5,
   kJoinNotice = 6,
   kJoinOver = 7,
+  kTimeline = 32
 };
 
 std::string Encode(const Announcement& announcement);

@@ -55,7 +55,9 @@ Engine::Engine(std::unique_ptr<FabricParts> parts, const Env& env, const PlanReg
           parts_->fabric(),
           PlanOptions{env.bucket_bytes, env.gradient_order == "observed", env.autotune, env.autotune_log},
           [this](RunningTask task) { Run(std::move(task)); },
-          [this](const PlanOrder& order) { PostToOthers(Encode(order)); }, trace_) {}
+          [this](const PlanOrder& order) { PostToOthers(Encode(order)); }, trace_),
+      timeline_(parts_->fabric().topology, trace_,
+                [this](int to, std::string message) { Post(to, std::move(message)); }) {}
 
 void Engine::Start() {
   thread_ = std::thread([this] { Loop(); });
@@ -121,7 +123,8 @@ void Engine::SubmitNamed(NamedRequest request) {
     auto shared = std::make_shared<NamedRequest>(std::move(request));
     return Hold([this, shared] { SubmitNamed(std::move(*shared)); });
   }
-  trace_.Record("op_announced", request.announcement.name, 0);
+  if (trace_.on())
+    trace_.Record("op_announced", request.announcement.name, 0, CapitalNameOf(request.announcement.kind));
   request.submitted_ns = NowNs();
   request.announcement.round = join_.round();
   if (request.announcement.kind != RequestKind::kPlan) {
@@ -164,13 +167,16 @@ void Engine::OnVerdict(const Verdict& verdict) {
   if (std::find(joined.begin(), joined.end(), topology().rank()) != joined.end()) return OnVerdictOfOthers(verdict);
   NamedRequest request;
   if (!named_.Take(verdict.name, &request)) return;
-  if (!verdict.status.ok()) return request.done(verdict.status);
+  if (!verdict.status.ok()) {
+    trace_.Record("op_failed", verdict.name, 0);
+    return request.done(verdict.status);
+  }
   Result<TaskPtr> task = request.begin(verdict);
   if (!task.ok()) {
     request.done(task.status());
     return Fail(task.status(), /*tell_others=*/true);  // the other ranks have begun
   }
-  trace_.Record("op_start", verdict.name, 0);
+  if (trace_.on()) trace_.Record("op_start", verdict.name, 0, CapitalNameOf(request.announcement.kind));
   RunningTask running;
   running.task = std::move(*task);
   running.keep = std::move(request.keep);
@@ -185,6 +191,7 @@ void Engine::OnVerdict(const Verdict& verdict) {
 }
 
 void Engine::Run(RunningTask task) {
+  if (tasks_.empty()) trace_.Record("cycle_start", task.name, 0);
   task.since_ns = NowNs();
   tasks_.push_back(std::move(task));
 }
@@ -232,6 +239,11 @@ void Engine::Cancel(const std::string& name) {
   if (!failed_.ok()) return;
   Log(LogLevel::kDebug, "the step that holds '" + name + "' was cancelled");
   cancelled_.emplace_back(name, NowNs());
+}
+
+Status Engine::StartTimeline(const std::string& path, bool mark_cycles) {
+  if (!failed_.ok()) return failed_;
+  return timeline_.Start(path, mark_cycles);
 }
 
 bool Engine::StepTasks() {
@@ -305,6 +317,9 @@ Status Engine::OnControl(const Message& message) {
     if (failed_.ok()) OnJoinOver(over);
   } else if (known && type == ControlType::kGoodbye && DecodeGoodbye(message.bytes, &clean)) {
     OnGoodbye(message.from, clean);
+  } else if (known && type == ControlType::kTimeline &&
+             (!failed_.ok() || timeline_.OnMessage(message.from, message.bytes))) {
+    return Status::Ok();
   } else if (known && type == ControlType::kAbort && DecodeAbort(message.bytes, &why)) {
     Fail(why, /*tell_others=*/false);
   } else {
@@ -334,6 +349,7 @@ void Engine::Fail(const Status& why, bool tell_others) {
   plans_.FailAll(why);
   join_.End(why);
   ReleaseHeld();
+  timeline_.OnFailure();
   if (on_failure_) on_failure_(why);
 }
 

@@ -24,6 +24,7 @@
 #include "runtime/named_table.h"
 #include "runtime/plan_registry.h"
 #include "runtime/plan_table.h"
+#include "runtime/timeline_group.h"
 #include "runtime/trace.h"
 #include "runtime/zero_memory.h"
 
@@ -55,6 +56,8 @@ class Engine {
   void ReducePlanned(int id, int index, const TensorRef& tensor, DoneCallback done);
   void Cancel(const std::string& name);
   void Join(int* last, DoneCallback done);
+  Status StartTimeline(const std::string& path, bool mark_cycles);
+  TimelineGroup& timeline() { return timeline_; }
   void Fail(const Status& why, bool tell_others);
 
   const Fabric& fabric() const { return parts_->fabric(); }
@@ -109,6 +112,7 @@ class Engine {
   Coordinator coordinator_;
   NamedTable named_;
   PlanTable plans_;
+  TimelineGroup timeline_;
   std::list<RunningTask> tasks_;
   Status failed_;
   std::map<int, int64_t> departed_;                         // rank -> when its goodbye came

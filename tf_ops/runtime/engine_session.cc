@@ -1,10 +1,14 @@
 #include "runtime/engine_session.h"
 
+#include <chrono>
 #include <cstring>
+#include <future>
+#include <utility>
 
 #include "collectives/p2p/allgather.h"
 #include "collectives/p2p/alltoall.h"
 #include "collectives/p2p/broadcast.h"
+#include "core/log.h"
 #include "core/shape.h"
 #include "runtime/carried.h"
 #include "runtime/operation_id.h"
@@ -12,6 +16,9 @@
 
 namespace smddp {
 namespace {
+
+// Without a piece of another rank's timeline for so long, none will come.
+constexpr std::chrono::seconds kTimelinePatience(10);
 
 Announcement Announce(RequestKind kind, const std::string& name, const std::vector<TensorRef>& tensors) {
   Announcement announcement;
@@ -212,6 +219,60 @@ void EngineSession::Barrier(BarrierRequest request, DoneCallback done) {
   named.begin = [](const Verdict&) -> Result<TaskPtr> { return TaskPtr(); };  // that all have come is all there is
   named.done = std::move(done);
   SubmitNamed(std::move(named));
+}
+
+// --- Timeline ---
+
+Status EngineSession::StartTimeline(const std::string& path, bool mark_cycles) {
+  std::lock_guard<std::mutex> lock(timeline_mutex_);
+  if (timeline_asked_) {
+    return Status(Code::kInvalidArgument,
+                  "A timeline has been started already (by hvd.start_timeline or SMDDP_TIMELINE). Call "
+                  "hvd.stop_timeline() first. Received: '" +
+                      path + "'.");
+  }
+  auto started = std::make_shared<std::promise<Status>>();
+  auto answer = started->get_future();  // at once: the engine asks no other rank
+  auto work = [this, started, path, mark_cycles] { started->set_value(engine_.StartTimeline(path, mark_cycles)); };
+  if (!engine_.Submit(std::move(work))) return NotInitialized();
+  const Status status = answer.get();
+  timeline_asked_ = status.ok();
+  return status;
+}
+
+Status EngineSession::StopTimeline() {
+  std::lock_guard<std::mutex> lock(timeline_mutex_);
+  timeline_asked_ = false;
+  FinishTimeline(/*leaving=*/false);
+  return Status::Ok();
+}
+
+void EngineSession::Stop() {
+  {
+    std::lock_guard<std::mutex> lock(timeline_mutex_);
+    FinishTimeline(/*leaving=*/true);
+  }
+  engine_.Stop();
+}
+
+void EngineSession::FinishTimeline(bool leaving) {
+  auto finished = std::make_shared<std::promise<void>>();
+  auto answer = finished->get_future();
+  const bool asked = engine_.Submit([this, finished, leaving] {
+    const auto done = [finished] { finished->set_value(); };
+    leaving ? engine_.timeline().Leave(done) : engine_.timeline().Stop(done);
+  });
+  if (!asked) return;
+  int64_t moved = engine_.timeline().parts_moved();
+  while (answer.wait_for(kTimelinePatience) != std::future_status::ready) {
+    const int64_t moved_before = std::exchange(moved, engine_.timeline().parts_moved());
+    if (moved != moved_before) continue;
+    engine_.Submit([this] {
+      for (const int rank : engine_.timeline().GiveUp()) {
+        Log(LogLevel::kWarning, "The timeline is without rank " + std::to_string(rank) + ", which does not answer.");
+      }
+    });
+  }
 }
 
 }  // namespace smddp

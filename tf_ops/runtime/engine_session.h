@@ -18,7 +18,7 @@ class EngineSession : public Session {
   // `plans` outlives it. `on_failure` is told, on the engine thread, why the session failed.
   EngineSession(std::unique_ptr<FabricParts> parts, const Env& env, PlanRegistry& plans,
                 Engine::FailureCallback on_failure = nullptr);
-  void Stop() { engine_.Stop(); }
+  void Stop();
   // Ends it with an error, here and on its other ranks. Any thread.
   void Fail(const Status& why);
   const RailChoice& rail() const { return engine_.fabric().rail; }
@@ -40,15 +40,20 @@ class EngineSession : public Session {
   }
   void TraceStart() override { engine_.trace().Start(); }
   std::vector<TraceEvent> TraceStop() override { return engine_.trace().Stop(); }
+  Status StartTimeline(const std::string& path, bool mark_cycles) override;
+  Status StopTimeline() override;
 
  private:
   void SubmitNamed(NamedRequest request);
   void SubmitReduction(RequestKind kind, const AllreduceRequest& request, DoneCallback done);
+  void FinishTimeline(bool leaving);
 
   PlanRegistry& plans_;
   Engine engine_;
   std::mutex mutex_;
-  std::set<int> registered_;  // plans, by their number
+  std::set<int> registered_;     // plans, by their number
+  std::mutex timeline_mutex_;    // held while one is started or ended
+  bool timeline_asked_ = false;  // on this rank
 };
 
 }  // namespace smddp

@@ -60,6 +60,7 @@ void Engine::WatchStalls() {
 void Engine::OnGoodbye(int from, bool clean) {
   departed_[from] = NowNs();
   parts_->world().Forget(from);
+  timeline_.OnDeparture(from);
   if (clean) return;
   Fail(Status(Code::kUnavailable, "Rank " + std::to_string(topology().global_rank(from)) +
                                       " ended its session (hvd.shutdown, an exception or the end of its program) "

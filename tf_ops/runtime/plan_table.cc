@@ -74,7 +74,7 @@ Status PlanTable::Arrive(int id, int index, const TensorRef& tensor, DoneCallbac
     done(plan.verdict);
     return Status::Ok();
   }
-  trace_.Record("tensor_ready", plan.spec.key, index);
+  if (trace_.on()) trace_.Record("tensor_ready", plan.spec.key, index, NameOf(plan.spec, index));
   ++waiting_tensors_;
   ++unfinished_;
   const int64_t number = plan.came[index]++;
@@ -101,7 +101,11 @@ void PlanTable::Put(Plan* plan, int index, int64_t number, Arrival arrival, int6
     return;
   }
   if (plan->tuner != nullptr && epoch->start > 0) plan->tuner->TensorCame(number - epoch->start, since_ns);
-  TryStart(plan, epoch, &epoch->layout.Put(index, std::move(arrival)));
+  PlannedBucket& bucket = epoch->layout.Put(index, std::move(arrival));
+  if (bucket.generations.back().arrived == static_cast<int>(bucket.bucket.slots.size())) {
+    trace_.Record("bucket_complete", plan->spec.key, bucket.index);
+  }
+  TryStart(plan, epoch, &bucket);
 }
 
 // --- Buckets ---
@@ -123,19 +127,42 @@ void PlanTable::TryStart(Plan* plan, Epoch* epoch, PlannedBucket* bucket) {
       ScalingsFor(plan->spec.op, plan->spec.prescale, plan->spec.postscale, fabric_.topology.size());
   auto view = std::make_shared<FusedView>(bucket->bucket.dtype, bucket->bucket.wire_dtype, pieces, scalings.before,
                                           scalings.after, fabric_.compute);
-  const FusedCall call = {PlannedOperation(plan->number, bucket->operation), view.get(), scalings.op};
+  const auto times = trace_.on() ? std::make_shared<StageTimes>() : nullptr;
+  const FusedCall call = {PlannedOperation(plan->number, bucket->operation), view.get(), scalings.op, times.get()};
 
   trace_.Record("bucket_start", plan->spec.key, bucket->index);
+  RecordTensors("tensor_start", *plan, *bucket);
   RunningTask running;
   const Chunking chunking = {epoch->settings.chunk_bytes, epoch->settings.chunks_in_flight};
   running.task = HierarchicalAllreduce(fabric_, RailFor(*plan, *epoch, *view), call, chunking);
   running.keep = view;
   running.submitted_ns = submitted_ns;
   running.name = "gradient bucket " + std::to_string(bucket->index) + " of '" + plan->spec.key + "'";
-  running.done = [this, plan, epoch, bucket, arrivals](const Status& status) {
+  running.done = [this, plan, epoch, bucket, arrivals, times](const Status& status) {
+    RecordDone(*plan, *bucket, times.get());
     Finish(plan, epoch, bucket, std::move(*arrivals), status);
   };
   run_(std::move(running));
+}
+
+// --- For the diary ---
+
+void PlanTable::RecordTensors(const char* what, const Plan& plan, const PlannedBucket& bucket) {
+  if (!trace_.on()) return;
+  for (const BucketSlot& slot : bucket.bucket.slots) {
+    trace_.Record(what, plan.spec.key, slot.tensor, NameOf(plan.spec, slot.tensor));
+  }
+}
+
+void PlanTable::RecordDone(const Plan& plan, const PlannedBucket& bucket, const StageTimes* times) {
+  for (int stage = 0; times != nullptr && trace_.on() && stage < StageTimes::kStages; ++stage) {
+    if (times->first_ns[stage] == 0) continue;
+    const char* name = StageTimes::NameOf(stage);
+    trace_.RecordAt(times->first_ns[stage], "stage_begin", plan.spec.key, bucket.index, name);
+    trace_.RecordAt(times->last_ns[stage], "stage_end", plan.spec.key, bucket.index, name);
+  }
+  trace_.Record("bucket_done", plan.spec.key, bucket.index);
+  RecordTensors("tensor_done", plan, bucket);
 }
 
 const AllreduceAlgorithm& PlanTable::RailFor(const Plan& plan, const Epoch& epoch, const FusedView& view) const {
@@ -147,7 +174,6 @@ const AllreduceAlgorithm& PlanTable::RailFor(const Plan& plan, const Epoch& epoc
 
 void PlanTable::Finish(Plan* plan, Epoch* epoch, PlannedBucket* bucket, std::vector<Arrival> arrivals,
                        const Status& status) {
-  trace_.Record("bucket_done", plan->spec.key, bucket->index);
   plan->busy.erase(bucket->operation);
   if (status.ok()) ++buckets_done_;
   unfinished_ -= static_cast<int64_t>(arrivals.size());

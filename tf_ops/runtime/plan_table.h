@@ -29,6 +29,7 @@
 
 #include "collectives/algorithm.h"
 #include "collectives/fabric.h"
+#include "collectives/stage_times.h"
 #include "compute/fused_view.h"
 #include "core/env.h"
 #include "fusion/plan.h"
@@ -144,6 +145,8 @@ class PlanTable {
   const AllreduceAlgorithm& RailFor(const Plan& plan, const Epoch& epoch, const FusedView& view) const;
   void Finish(Plan* plan, Epoch* epoch, PlannedBucket* bucket, std::vector<Arrival> arrivals, const Status& status);
   void Count(Plan* plan, Epoch* epoch, PlannedBucket* bucket);
+  void RecordTensors(const char* what, const Plan& plan, const PlannedBucket& bucket);
+  void RecordDone(const Plan& plan, const PlannedBucket& bucket, const StageTimes* times);
   void FailWaiting(Plan* plan, const Status& why);
   static std::string DescribeMissing(const Plan& plan, const PlannedBucket& bucket, int64_t now_ns);
   std::string DescribeHeld(const Plan& plan, int64_t now_ns) const;

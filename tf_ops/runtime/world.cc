@@ -62,6 +62,9 @@ Status World::Open(const StartOptions& options) {
   SetLog(level, parts->fabric().topology.rank());
   session_ =
       std::make_shared<EngineSession>(std::move(parts), env_, plans_, [this](const Status& why) { OnFailure(why); });
+  if (env_.timeline.empty()) return Status::Ok();
+  const Status started = session_->StartTimeline(env_.timeline, env_.timeline_cycles);
+  if (!started.ok()) Log(LogLevel::kWarning, "SMDDP_TIMELINE: " + started.message() + " The job goes on without it.");
   return Status::Ok();
 }
 
