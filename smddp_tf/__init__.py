@@ -62,6 +62,7 @@ if TYPE_CHECKING:
         grouped_allgather,
         grouped_allreduce,
         grouped_reducescatter,
+        join,
         reducescatter,
     )
     from smddp_tf.session_hooks import BroadcastGlobalVariablesHook
@@ -112,6 +113,7 @@ __all__ = [
     "is_homogeneous",
     "is_initialized",
     "is_process_set_included",
+    "join",
     "local_rank",
     "local_rank_op",
     "local_size",
@@ -165,6 +167,7 @@ _LAZY = {
     "grouped_allreduce": ("smddp_tf.ops", "grouped_allreduce"),
     "grouped_reducescatter": ("smddp_tf.ops", "grouped_reducescatter"),
     "handle_average_backwards_compatibility": ("smddp_tf.incidental", "handle_average_backwards_compatibility"),
+    "join": ("smddp_tf.ops", "join"),
     "local_rank_op": ("smddp_tf.topology_ops", "local_rank_op"),
     "local_size_op": ("smddp_tf.topology_ops", "local_size_op"),
     "process_set_included_op": ("smddp_tf.topology_ops", "process_set_included_op"),

@@ -103,6 +103,8 @@ def alltoall(
     """Returns the bytes from every rank, one after another, and the rows that come from each."""
 
 def barrier(name: str, process_set: int = 0) -> None: ...
+def join(process_set: int = 0) -> int:
+    """Waits until all ranks have joined; returns the last one, by its number among all ranks."""
 
 # --- hooks for tests: pure functions and ranks as threads ---
 

@@ -331,6 +331,21 @@ def test_optimizer_reduces_among_the_members(hvd, rank, sets):
         np.testing.assert_allclose(variable, 1.0 - np.mean([value_of(r, 2) for r in ranks], 0), rtol=1e-6)
 
 
+def test_fit_with_an_optimizer_of_a_set(hvd, rank, sets):
+    """The other ranks train at their own pace: another number of batches."""
+    import keras
+
+    low = sets["low"]
+    ranks = low.ranks if low.included() else [rank]
+    batches = 2 if low.included() else 3
+    model = keras.Sequential([keras.Input((1,)), keras.layers.Dense(1, use_bias=False, kernel_initializer="ones")])
+    model.compile(hvd.DistributedOptimizer(keras.optimizers.SGD(0.01), process_set=low), "mse", jit_compile=False)
+    x = np.full([2 * batches, 1], rank + 1.0, np.float32)
+    model.fit(x, np.zeros_like(x), batch_size=2, verbose=0)
+    factor = 1.0 - 0.01 * np.mean([2 * (r + 1.0) ** 2 for r in ranks])
+    np.testing.assert_allclose(model.get_weights()[0], [[factor**batches]], rtol=1e-5)
+
+
 def test_functions_that_xla_compiles(hvd, rank, sets):
     for process_set in mine(sets):
         values = np.array([value_of(r) for r in process_set.ranks])

@@ -106,6 +106,7 @@ def test_allocation_and_batch_script(dry_run: DryRun) -> None:
         ),
         ({"PMIX_RANK": "5"}, Placement(5)),
         ({"SLURM_STEP_ID": "0", "SLURM_STEP_NUM_TASKS": "1", "SLURM_PROCID": "0"}, None),
+        ({"SLURM_STEP_ID": str(0xFFFFFFFA), "SLURM_STEP_NUM_TASKS": "2"}, None),  # salloc's shell
     ],
 )  # fmt: skip
 def test_placement(env: dict[str, str], placement: Placement | None) -> None:

@@ -1,5 +1,7 @@
 #include "runtime/plan_table.h"
 
+#include <algorithm>
+
 #include "collectives/hierarchical.h"
 #include "core/clock.h"
 #include "runtime/operation_id.h"
@@ -12,8 +14,9 @@ FusionLimits PlanTable::LimitsFor(const PlanSpec& spec) const {
   return {BucketBytesFor(spec, fabric_.topology.node_count())};
 }
 
-Status PlanTable::Add(int id, const PlanSpec& spec) {
+Status PlanTable::Add(int id, const std::string& name, const PlanSpec& spec) {
   Plan& plan = plans_[id];
+  plan.name = name;
   plan.spec = spec;
   plan.came.resize(spec.tensors.size());
   const int64_t tensors = static_cast<int64_t>(spec.tensors.size());
@@ -48,9 +51,8 @@ Status PlanTable::CheckArrival(int id, int index, const TensorRef& tensor) const
   if (at == plans_.end() || index < 0 || index >= static_cast<int>(at->second.spec.tensors.size())) {
     return Status(Code::kFailedPrecondition,
                   "Gradient " + std::to_string(index) +
-                      " belongs to a plan that this session does not know: its "
-                      "tf.function was traced before hvd.shutdown(). Make the tf.function (or compile the model) "
-                      "again after hvd.init().");
+                      " belongs to a plan that this process does not know: its graph was traced by another one. Trace "
+                      "the tf.function (or compile the model) here.");
   }
   const PlanSpec& spec = at->second.spec;
   const TensorSpec& expected = spec.tensors[index];
@@ -74,7 +76,9 @@ Status PlanTable::Arrive(int id, int index, const TensorRef& tensor, DoneCallbac
   }
   if (trace_.on()) trace_.Record("tensor_ready", plan.spec.key, index, NameOf(plan.spec, index));
   ++waiting_tensors_;
+  ++unfinished_;
   const int64_t number = plan.came[index]++;
+  plan.steps = std::max(plan.steps, number + 1);
   Put(&plan, index, number, {tensor, std::move(done)}, NowNs());
   if (number == 0) {
     plan.first_step.push_back(index);
@@ -172,6 +176,7 @@ void PlanTable::Finish(Plan* plan, Epoch* epoch, PlannedBucket* bucket, std::vec
                        const Status& status) {
   plan->busy.erase(bucket->operation);
   if (status.ok()) ++buckets_done_;
+  unfinished_ -= static_cast<int64_t>(arrivals.size());
   for (Arrival& arrival : arrivals) arrival.done(status);
   if (!status.ok()) return;
   for (Epoch& other : plan->epochs) {
@@ -206,6 +211,7 @@ void PlanTable::FailWaiting(Plan* plan, const Status& why) {
   for (Held& held : plan->held) waiting.push_back(std::move(held.arrival));
   plan->held.clear();
   waiting_tensors_ -= static_cast<int64_t>(waiting.size());
+  unfinished_ -= static_cast<int64_t>(waiting.size());
   for (const Arrival& arrival : waiting) arrival.done(why);
 }
 

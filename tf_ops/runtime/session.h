@@ -120,6 +120,11 @@ class Session {
   virtual void Reducescatter(AllreduceRequest request, DoneCallback done) = 0;
   virtual void Barrier(BarrierRequest request, DoneCallback done) = 0;
 
+  // This rank has no more data: until all ranks have called it, it brings zeros to the allreduces and plans of the
+  // others, whatever their names. Then `*last`, the same on all ranks, is the last one that came, and `done` is called.
+  // Requests that are made in between wait until then.
+  virtual void Join(int* last, DoneCallback done) = 0;
+
   // The framework gave up the step that holds the request `name` (another op of it failed on this rank). The request
   // still ends as usual when the other ranks bring what it needs; when nothing moves any more, the session ends with an
   // error on every rank.
