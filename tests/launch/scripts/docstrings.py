@@ -54,7 +54,15 @@ def given(module) -> dict[str, object]:
     names = {"dataset": dataset, "test_data": dataset, "my_py_dataset": Batches(x, y), "images": x, "labels": y}
     names |= {"grads": [tf.ones([4, 1]), tf.ones([1])], "settings": {"rate": 0.1}, "batches": iter([0, 1]), "sdp": sdp}
     names |= {"train_step": lambda batch: None, "batches_per_epoch": 2}
-    numbers = {"epoch": 0, "epochs": 1, "first_epoch": 0, "rate": 0.01, "correct": 3.0, "loss": 0.5}
+    numbers = {
+        "epoch": 0,
+        "epochs": 1,
+        "first_epoch": 0,
+        "scores": [1.0, 2.0],
+        "rate": 0.01,
+        "correct": 3.0,
+        "loss": 0.5,
+    }
     own = {"model": model, "optimizer": keras.optimizers.SGD(0.01), "loss_fn": keras.losses.MeanSquaredError()}
     return {**vars(module), "hvd": hvd, "tf": tf, "keras": keras, "np": np, "x": x, "y": y, **names, **numbers, **own}
 
