@@ -14,6 +14,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
+from tests.native.test_cluster_rows import adasum_tree
 from tests.parallel.test_basics import BEFORE_INIT
 
 Sets = dict[str, "object"]
@@ -291,6 +292,39 @@ def test_gradients_of_collectives(hvd, rank, sets, mode):
         np.testing.assert_allclose(total, [sum(weights)] * 2, rtol=1e-6)
         np.testing.assert_allclose(sent, [np.mean(weights) if rank == root else 0.0] * 2, rtol=1e-6)
         np.testing.assert_allclose(rows, [2 * ranks.index(rank) + 1.0, 2 * ranks.index(rank) + 2.0], rtol=1e-6)
+
+
+@pytest.mark.parametrize("mode", ["eager", "graph"])
+def test_rows_among_the_members(hvd, rank, sets, mode):
+    """Alltoall, reducescatter, grouped allgather and Adasum, and what comes back through them."""
+    run = tf.function if mode == "graph" else lambda function: function
+    for process_set in mine(sets):
+        ranks = process_set.ranks
+        place, members = ranks.index(rank), len(ranks)
+
+        @run
+        def body(x, process_set=process_set, place=place, members=members):
+            splits = [0] * (members - 1) + [3]
+            with tf.GradientTape() as tape:
+                tape.watch(x)
+                sent, counts = hvd.alltoall(x, splits, process_set=process_set)
+                rows = hvd.reducescatter(tf.tile(x, [members]), op=hvd.Sum, process_set=process_set)
+                [scaled] = hvd.grouped_reducescatter([tf.tile(x, [members])], process_set=process_set)
+                gathered, _ = hvd.grouped_allgather([x, x[:place]], process_set=process_set)
+                loss = tf.reduce_sum(sent) + tf.reduce_sum(rows) + tf.reduce_sum(scaled) + tf.reduce_sum(gathered)
+            adasum = hvd.allreduce(x, op=hvd.Adasum, process_set=process_set)
+            return sent, counts, rows, scaled, gathered, adasum, tape.gradient(loss, x)
+
+        sent, counts, rows, scaled, gathered, adasum, gradient = body(tf.constant(value_of(rank)))
+        values = [value_of(r) for r in ranks]
+        last = place == members - 1
+        np.testing.assert_array_equal(sent, np.concatenate(values) if last else [])
+        np.testing.assert_array_equal(counts, [3 if last else 0] * members)
+        np.testing.assert_allclose(rows, np.sum(values, axis=0))
+        np.testing.assert_allclose(scaled, np.mean(values, axis=0))
+        np.testing.assert_array_equal(gathered, np.concatenate(values))
+        np.testing.assert_allclose(adasum, adasum_tree(values), rtol=1e-5)
+        np.testing.assert_allclose(gradient, np.full(3, 1.0 + members**2 + members + 1.0))
 
 
 @pytest.mark.parametrize("mode", ["eager", "graph", "xla"])
