@@ -365,6 +365,32 @@ def test_optimizer_reduces_among_the_members(hvd, rank, sets):
         np.testing.assert_allclose(variable, 1.0 - np.mean([value_of(r, 2) for r in ranks], 0), rtol=1e-6)
 
 
+def test_local_gradients_and_sessions_among_the_members(hvd, rank, sets):
+    """A local gradient is divided by the number of members; outside a set nothing is."""
+    v1 = tf.compat.v1
+    for process_set in sets.values():
+        ranks = process_set.ranks if process_set.included() else [rank]
+        mean = np.mean([r + 1.0 for r in ranks])
+        shared, mine = tf.Variable(0.0), tf.Variable(0.0)
+        with tf.GradientTape() as tape:
+            loss = (shared + mine) * (rank + 1.0)
+        tape = hvd.DistributedGradientTape(tape, process_set=process_set)
+        tape.register_local_source(mine)
+        np.testing.assert_allclose(tape.gradient(loss, [shared, mine]), [mean, (rank + 1.0) / len(ranks)], rtol=1e-6)
+        with tf.Graph().as_default(), v1.Session() as session:
+            w = v1.Variable(0.0)
+            optimizer = hvd.DistributedOptimizer(v1.train.GradientDescentOptimizer(1.0), process_set=process_set)
+            train = optimizer.minimize(w * (rank + 1.0))
+            session.run(v1.global_variables_initializer())
+            session.run(train)
+            np.testing.assert_allclose(session.run(w), -mean, rtol=1e-6)
+        if process_set.included():
+            variables = [tf.Variable(float(rank)), tf.Variable(f"rank {rank}")]
+            root = process_set.ranks[-1]
+            number, text = hvd.broadcast_(variables, root, process_set=process_set)
+            assert (number.numpy(), text.numpy().decode()) == (root, f"rank {root}")
+
+
 def test_fit_with_an_optimizer_of_a_set(hvd, rank, sets):
     """The other ranks train at their own pace: another number of batches."""
     import keras
