@@ -32,6 +32,8 @@ from smddp_tf.basics import (
     rocm_built,
     shutdown,
     size,
+    start_timeline,
+    stop_timeline,
 )
 from smddp_tf.process_sets import (
     ProcessSet,
@@ -60,10 +62,12 @@ if TYPE_CHECKING:
         grouped_allgather,
         grouped_allreduce,
         grouped_reducescatter,
+        join,
         reducescatter,
     )
     from smddp_tf.session_hooks import BroadcastGlobalVariablesHook
     from smddp_tf.tape import DistributedGradientTape, PartialDistributedGradientTape
+    from smddp_tf.topology_ops import local_rank_op, local_size_op, process_set_included_op, rank_op, size_op
 
 __all__ = [
     "Adasum",
@@ -109,19 +113,27 @@ __all__ = [
     "is_homogeneous",
     "is_initialized",
     "is_process_set_included",
+    "join",
     "local_rank",
+    "local_rank_op",
     "local_size",
+    "local_size_op",
     "mpi_built",
     "mpi_enabled",
     "mpi_threads_supported",
     "nccl_built",
     "process_set_ids",
+    "process_set_included_op",
     "rank",
+    "rank_op",
     "reducescatter",
     "remove_process_set",
     "rocm_built",
     "shutdown",
     "size",
+    "size_op",
+    "start_timeline",
+    "stop_timeline",
 ]
 
 # Names whose modules import TensorFlow (or cloudpickle): module and name there.
@@ -155,8 +167,14 @@ _LAZY = {
     "grouped_allreduce": ("smddp_tf.ops", "grouped_allreduce"),
     "grouped_reducescatter": ("smddp_tf.ops", "grouped_reducescatter"),
     "handle_average_backwards_compatibility": ("smddp_tf.incidental", "handle_average_backwards_compatibility"),
+    "join": ("smddp_tf.ops", "join"),
+    "local_rank_op": ("smddp_tf.topology_ops", "local_rank_op"),
+    "local_size_op": ("smddp_tf.topology_ops", "local_size_op"),
+    "process_set_included_op": ("smddp_tf.topology_ops", "process_set_included_op"),
+    "rank_op": ("smddp_tf.topology_ops", "rank_op"),
     "reducescatter": ("smddp_tf.ops", "reducescatter"),
     "refs_to_vars": ("smddp_tf.incidental", "refs_to_vars"),
+    "size_op": ("smddp_tf.topology_ops", "size_op"),
     "split_list": ("smddp_tf.incidental", "split_list"),
     "vars_to_refs": ("smddp_tf.incidental", "vars_to_refs"),
 }

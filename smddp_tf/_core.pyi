@@ -14,7 +14,7 @@ class EngineError(RuntimeError):
 
 # --- control ---
 
-def init(ranks: Sequence[int], comm_address: int) -> None: ...
+def init(ranks: Sequence[int], comm_address: int, dynamic_process_sets: bool = False) -> None: ...
 def shutdown() -> None: ...
 def is_initialized() -> bool: ...
 def rank() -> int: ...
@@ -36,13 +36,31 @@ def register_plan(
     postscale: float,
     wire_dtype: str,
     notes: Sequence[str] = (),
+    process_set: int = 0,
+    names: Sequence[str] = (),
 ) -> int:
-    """Returns the plan's number. `wire_dtype` "" sends every tensor as it is; `notes` must agree as well."""
+    """Returns the plan's number. `wire_dtype` "" sends every tensor as it is; `names` need not agree."""
 
-def stats() -> dict[str, int]: ...
+def add_process_sets(sets: Sequence[tuple[Sequence[int], int]], at_start: bool) -> list[int]:
+    """Each as its ranks and the address of an MPI_Comm, one of which is empty (0). Returns their numbers.
+
+    0 for a communicator that this process is not in, where others are in several.
+    """
+
+def remove_process_set(process_set: int) -> bool: ...
+def process_sets() -> dict[int, list[int]]:
+    """The ranks of every set, by number; 0 is all ranks."""
+
+def stats(process_set: int = 0) -> dict[str, int]: ...
 def trace_start() -> None: ...
 def trace_stop() -> list[dict[str, Any]]:
     """The engine's diary since `trace_start`: dicts of what, name, index, time_ns."""
+
+def start_timeline(path: str, mark_cycles: bool) -> None:
+    """ValueError when one is being written already, or the file cannot be."""
+
+def stop_timeline() -> None:
+    """On rank 0 waits for the other ranks' parts."""
 
 def env_variables() -> list[dict[str, str]]:
     """Every environment variable that is read: dicts of name, alias, default, meaning."""
@@ -67,21 +85,26 @@ def allreduce(
     prescale: float = 1.0,
     postscale: float = 1.0,
     wire_dtype: str = "",
+    process_set: int = 0,
 ) -> None:
     """In place. `wire_dtype` "float16" or "bfloat16" narrows wider floating arrays on their way, "" none."""
 
-def broadcast(arrays: Sequence[npt.NDArray[Any]], dtype: str, root: int, name: str) -> None:
-    """In place."""
+def broadcast(arrays: Sequence[npt.NDArray[Any]], dtype: str, root: int, name: str, process_set: int = 0) -> None:
+    """In place. `root` is a number among all ranks."""
 
-def allgather(array: npt.NDArray[Any], dtype: str, name: str) -> tuple[npt.NDArray[np.uint8], list[int]]:
+def allgather(
+    array: npt.NDArray[Any], dtype: str, name: str, process_set: int = 0
+) -> tuple[npt.NDArray[np.uint8], list[int]]:
     """Returns everybody's bytes, one after another, and the first dimension of every rank."""
 
 def alltoall(
-    array: npt.NDArray[Any], dtype: str, splits: Sequence[int] | None, name: str
+    array: npt.NDArray[Any], dtype: str, splits: Sequence[int] | None, name: str, process_set: int = 0
 ) -> tuple[npt.NDArray[np.uint8], list[int]]:
     """Returns the bytes from every rank, one after another, and the rows that come from each."""
 
-def barrier(name: str) -> None: ...
+def barrier(name: str, process_set: int = 0) -> None: ...
+def join(process_set: int = 0) -> int:
+    """Waits until all ranks have joined; returns the last one, by its number among all ranks."""
 
 # --- hooks for tests: pure functions and ranks as threads ---
 

@@ -9,7 +9,7 @@ from typing import Any
 
 import tensorflow as tf
 
-from smddp_tf import _graph, _loader, _xla, basics
+from smddp_tf import _graph, _loader, _xla, process_sets
 from smddp_tf.reduce_op import Adasum, Average, ReduceOp, Reduction, Sum
 
 __all__ = [
@@ -21,6 +21,7 @@ __all__ = [
     "broadcast_list",
     "check_slices",
     "is_plannable",
+    "join",
     "reduce_gradient",
     "reduce_plan_compiled",
     "reduce_slices",
@@ -45,7 +46,9 @@ def allreduce_list(
     _check_reduction("allreduce", tensors, reduction, name)
     if compiled or _xla.compiling():
         return _xla.collective("allreduce", tensors, name, **_attributes_of(reduction))
-    outputs = _loader.op_library().smddp_allreduce(tensors=list(tensors), tensor_name=name, **_attributes_of(reduction))
+    outputs = _loader.op_library().smddp_allreduce(
+        tensors=list(tensors), **_addressed(name), **_attributes_of(reduction)
+    )
     _graph.run_independently(outputs)
     return outputs
 
@@ -56,7 +59,7 @@ def reduce_gradient(tensor: tf.Tensor, plan: int, index: int, reduction: Reducti
     `reduction` is what the plan was registered with; the op keeps it for its own gradient. `name` is for messages only.
     """
     output = _loader.op_library().smddp_reduce_gradient(
-        gradient=tensor, tensor_name=name, plan=plan, index=index, **_attributes_of(reduction)
+        gradient=tensor, **_addressed(name), plan=plan, index=index, **_attributes_of(reduction)
     )
     _graph.run_independently([output])
     return output
@@ -76,14 +79,14 @@ def reducescatter_list(tensors: Sequence[tf.Tensor], reduction: Reduction, name:
     if _xla.compiling():
         return _reducescatter_compiled(tensors, reduction, name)
     outputs = _loader.op_library().smddp_reducescatter(
-        tensors=list(tensors), tensor_name=name, **_attributes_of(reduction)
+        tensors=list(tensors), **_addressed(name), **_attributes_of(reduction)
     )
     _graph.run_independently(outputs)
     return outputs
 
 
 def _reducescatter_compiled(tensors: Sequence[tf.Tensor], reduction: Reduction, name: str) -> list[tf.Tensor]:
-    size, rank = basics.size(), basics.rank()
+    size, rank = process_sets.current_size(), process_sets.current_rank()
     tensors = [_with_gradient_times(tensor, size) for tensor in tensors]  # as op_gradients.py has it
     results = []
     for tensor in allreduce_list(tensors, reduction, name):
@@ -118,10 +121,10 @@ def allgather_list(tensors: Sequence[tf.Tensor], name: str) -> list[tf.Tensor]:
     if _xla.compiling():
         names = [name] if len(tensors) == 1 else [f"{name}.{index}" for index in range(len(tensors))]
         return [
-            _xla.collective("allgather", [tensor], one, gathered_ranks=basics.size())[0]
+            _xla.collective("allgather", [tensor], one, gathered_ranks=process_sets.current_size())[0]
             for tensor, one in zip(tensors, names)
         ]
-    outputs = _loader.op_library().smddp_allgather(tensors=list(tensors), tensor_name=name)
+    outputs = _loader.op_library().smddp_allgather(tensors=list(tensors), **_addressed(name))
     _graph.run_independently(outputs)
     return outputs
 
@@ -139,7 +142,7 @@ def alltoall_tensor(tensor: tf.Tensor, splits: tf.Tensor | None, name: str) -> t
     outputs = _loader.op_library().smddp_alltoall(
         tensor=tensor,
         splits=tf.zeros([0], tf.int64) if splits is None else tf.cast(splits, tf.int64),
-        tensor_name=name,
+        **_addressed(name),
         even_split=even,
     )
     _graph.run_independently([outputs.received])
@@ -152,7 +155,7 @@ def broadcast_list(tensors: Sequence[tf.Tensor], root_rank: int, name: str) -> l
     root_rank = operator.index(root_rank)
     if _xla.compiling():
         return _xla.collective("broadcast", tensors, name, root_rank=root_rank)
-    outputs = _loader.op_library().smddp_broadcast(tensors=list(tensors), tensor_name=name, root_rank=root_rank)
+    outputs = _loader.op_library().smddp_broadcast(tensors=list(tensors), **_addressed(name), root_rank=root_rank)
     _graph.run_independently(outputs)
     return outputs
 
@@ -165,7 +168,20 @@ def barrier(name: str) -> tf.Operation | None:
             f"tensors to each other. Received: hvd.barrier '{name}' under jit_compile=True. Call it before or after "
             "the compiled function."
         )
-    return _loader.op_library().smddp_barrier(tensor_name=name)
+    return _loader.op_library().smddp_barrier(**_addressed(name))
+
+
+def join(name: str) -> tf.Tensor:
+    """Emits one SmddpJoin, after what was traced before it and before what is traced after it."""
+    if _xla.compiling():
+        raise NotImplementedError(
+            "hvd.join has no place in a function compiled by XLA, which would run it in an order of its own. "
+            f"Received: hvd.join '{name}' under jit_compile=True. Call it after the compiled function."
+        )
+    with tf.control_dependencies(_graph.collectives_so_far()):
+        last = _loader.op_library().smddp_join(**_addressed(name))
+    _graph.let_wait_for(last)
+    return last
 
 
 def check_slices(reduction: Reduction) -> None:
@@ -189,7 +205,7 @@ def reduce_slices(slices: Sequence[tf.IndexedSlices], reduction: Reduction, name
     results = []
     for values, indices, one in zip(gathered, gathered[len(slices) :], slices):
         if reduction.op == Average:
-            size = tf.cast(basics.size(), values.dtype)
+            size = tf.cast(process_sets.current_size(), values.dtype)
             values = values / size if values.dtype.is_floating else values // size
         results.append(tf.IndexedSlices(values, indices, dense_shape=one.dense_shape))
     return results
@@ -217,6 +233,11 @@ def reduction_of(op: Any) -> Reduction:
         _float64_from_bits(op.get_attr("postscale_bits")),
         op.get_attr("wire_dtype").decode(),
     )
+
+
+def _addressed(name: str) -> dict[str, Any]:
+    """What every op has: the name the ranks match by, and their process set."""
+    return {"tensor_name": name, "process_set": process_sets.current()}
 
 
 def _attributes_of(reduction: Reduction) -> dict[str, int | str]:

@@ -43,10 +43,14 @@ __all__ = [
     "rocm_built",
     "shutdown",
     "size",
+    "start_timeline",
+    "stop_timeline",
 ]
 
 # The user's communicator: MPI keeps only a handle, so it must not be collected while the session runs.
 _communicator: Any = None
+# Whether `init(process_sets="dynamic")` was called in this process: as in Horovod it holds for later calls too.
+_dynamic = False
 # What `init` was given, for `restart`.
 _began_with: tuple[Any, Any] = (None, None)
 
@@ -80,18 +84,22 @@ def init(
     began_with = (comm, process_sets)
     comm, from_comms = _world_and_sets(comm)
     ranks, address = _participants(comm)
-    first_sets = _first_sets(process_sets) + from_comms
+    first_sets = from_comms + _first_sets(process_sets)
     if is_initialized():
         return
     compat.install_by_default()
-    _loader.core().init(ranks, address)
+    _loader.core().init(ranks, address, _dynamic)
     if comm is None and size() == 1 and (reason := why_alone(os.environ)):
         warnings.warn(reason, RuntimeWarning, stacklevel=2)
     _communicator = comm if address else None
     _began_with = began_with
     atexit.unregister(shutdown)
     atexit.register(shutdown)
-    sets.use(first_sets)
+    try:
+        sets.use_at_start(first_sets)
+    except Exception:
+        shutdown()
+        raise
 
 
 def shutdown() -> None:
@@ -149,6 +157,39 @@ def cross_size() -> int:
 def is_homogeneous() -> bool:
     """True when every node runs the same number of processes."""
     return _loader.core().is_homogeneous()
+
+
+def start_timeline(file_path: str | os.PathLike[str], mark_cycles: bool = False) -> None:
+    """Begins to write what every rank does into one file, for chrome://tracing or https://ui.perfetto.dev.
+
+    The file is rank 0's, and rank 0's call counts: on other ranks it may be made (their `file_path` is not used) or
+    left out. It is valid JSON at any time; the other ranks' events are in it after `stop_timeline` or `shutdown`. What
+    a file shows, and what is left of a job that crashes: docs/timeline.md. `HOROVOD_TIMELINE=DYNAMIC` is not needed.
+
+    Example:
+    >>> hvd.start_timeline("/tmp/steps.json")
+    >>> total = hvd.allreduce([1.0, 2.0], name="metrics")
+    >>> hvd.stop_timeline()
+
+    Args:
+        file_path: where to write, a plain file or nothing yet. A symbolic link is refused.
+        mark_cycles: bool, marks where the engine begins to move data after it had nothing to do. Defaults to `False`.
+
+    Raises:
+        ValueError: before `init`, when a timeline is being written already, or when the file cannot be written.
+    """
+    _loader.core().start_timeline(os.path.abspath(os.fspath(file_path)), bool(mark_cycles))
+
+
+def stop_timeline() -> None:
+    """Ends the timeline; does nothing where none is being written.
+
+    On rank 0 it waits until the other ranks' parts are in the file, which they send without a call of their own.
+
+    Raises:
+        ValueError: before `init`.
+    """
+    _loader.core().stop_timeline()
 
 
 def mpi_threads_supported() -> bool:
@@ -215,7 +256,11 @@ def _world_and_sets(comm: Any) -> tuple[Any, list[ProcessSet]]:
 
 
 def _first_sets(process_sets: Any) -> list[ProcessSet]:
-    if process_sets is None or process_sets == "dynamic":
+    global _dynamic
+    if isinstance(process_sets, str) and process_sets.lower() == "dynamic":
+        _dynamic = True
+        return []
+    if process_sets is None:
         return []
     if isinstance(process_sets, Sequence) and all(isinstance(one, sets.ProcessSet) for one in process_sets):
         return list(process_sets)

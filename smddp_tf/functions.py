@@ -10,7 +10,7 @@ import tensorflow as tf
 
 from smddp_tf import _graph, _native, _strings, basics
 from smddp_tf.objects import allgather_object, broadcast_object, broadcast_object_fn
-from smddp_tf.process_sets import ProcessSet, global_process_set
+from smddp_tf.process_sets import ProcessSet, global_process_set, scoped
 
 __all__ = [
     "allgather_object",
@@ -25,6 +25,7 @@ _CANNOT_TRAVEL = (tf.resource, tf.variant)
 
 
 @_graph.as_it_is
+@scoped
 def broadcast_variables(
     variables: Iterable[Any],
     root_rank: int,
@@ -57,6 +58,7 @@ def broadcast_variables(
 
 
 @_graph.as_it_is
+@scoped
 def broadcast_(
     variables: Sequence[Any],
     root_rank: int,
@@ -93,8 +95,9 @@ def broadcast_global_variables(root_rank: int) -> tf.Operation | None:
     """The op that gives every rank the values of all global variables on rank `root_rank`. For TensorFlow 1 graphs.
 
     Example:
-    >>> op = hvd.broadcast_global_variables(0)
-    >>> with tf.compat.v1.Session() as session:
+    >>> with tf.Graph().as_default(), tf.compat.v1.Session() as session:
+    ...     weight = tf.compat.v1.get_variable("weight", [3])
+    ...     op = hvd.broadcast_global_variables(0)
     ...     session.run(tf.compat.v1.global_variables_initializer())
     ...     session.run(op)
 

@@ -7,6 +7,8 @@ from typing import Any
 
 import tensorflow as tf
 
+from smddp_tf.process_sets import ProcessSet, global_process_set
+
 __all__ = ["LocalSources", "layers_in"]
 
 
@@ -18,9 +20,11 @@ class LocalSources:
 
     Args:
         scale: bool, divides local gradients by the number of ranks. Defaults to `True`.
+        process_set: the ranks that share the other gradients. Defaults to all.
     """
 
-    def __init__(self, scale: bool = True) -> None:
+    def __init__(self, scale: bool = True, process_set: ProcessSet = global_process_set) -> None:
+        self._process_set = process_set
         self._layers: list[Any] = []
         self._scale = scale
         self._registered: dict[int, Any] = {}  # by id of what is kept alive with it
@@ -39,29 +43,30 @@ class LocalSources:
         local.update(id(_identity(weight)) for layer in self._layers for weight in layer.trainable_weights)
         return {place for place, source in enumerate(sources) if id(_identity(source)) in local} if local else set()
 
+    def ranks(self) -> int:
+        """How many ranks share gradients with this one, itself included."""
+        return (self._process_set.size() or 1) if self._process_set.included() else 1
+
     def reduce_others(
-        self,
-        reduce: Callable[[list[Any], Sequence[Any]], list[Any]],
-        grads: Sequence[Any],
-        sources: Sequence[Any],
-        size: int,
+        self, reduce: Callable[[list[Any], Sequence[Any]], list[Any]], grads: Sequence[Any], sources: Sequence[Any]
     ) -> list[Any]:
         """Returns `reduce(grads, sources)` for the sources that are not local, and the local gradients, scaled.
 
         Args:
             reduce: gets None in the places of local gradients.
-            size: the number of ranks that reduce.
+            grads: tensors, `tf.IndexedSlices` or None.
+            sources: what they are the gradients of.
         """
         local = self.places(sources)
         reduced = reduce([None if place in local else grad for place, grad in enumerate(grads)], sources)
-        return [self._kept(grads[place], size) if place in local else grad for place, grad in enumerate(reduced)]
+        return [self._kept(grads[place]) if place in local else grad for place, grad in enumerate(reduced)]
 
-    def _kept(self, grad: Any, size: int) -> Any:
-        if grad is None or not self._scale or size == 1:
+    def _kept(self, grad: Any) -> Any:
+        if grad is None or not self._scale or self.ranks() == 1:
             return grad
         if isinstance(grad, tf.IndexedSlices):
-            return tf.IndexedSlices(self._kept(grad.values, size), grad.indices, grad.dense_shape)
-        return grad / tf.cast(size, grad.dtype)
+            return tf.IndexedSlices(self._kept(grad.values), grad.indices, grad.dense_shape)
+        return grad / tf.cast(self.ranks(), grad.dtype)
 
 
 def layers_in(local_layers: Any) -> list[Any]:

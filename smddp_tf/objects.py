@@ -14,13 +14,14 @@ import cloudpickle
 import numpy as np
 
 from smddp_tf import _loader, basics
-from smddp_tf.process_sets import ProcessSet, global_process_set
+from smddp_tf.process_sets import ProcessSet, current, global_process_set, scoped
 
 __all__ = ["allgather_object", "broadcast_object", "broadcast_object_fn"]
 
 _OBJECT, _ERROR = 0, 1
 
 
+@scoped
 def broadcast_object(
     obj: Any,
     root_rank: int = 0,
@@ -47,10 +48,10 @@ def broadcast_object(
     is_root = basics.rank() == root_rank
     payload = _packed(obj) if is_root else np.empty(0, np.uint8)
     length = np.array([payload.size], np.int64)
-    _loader.core().broadcast([length], "int64", root_rank, f"{name}.length")
+    _loader.core().broadcast([length], "int64", root_rank, f"{name}.length", current())
     if not is_root:
         payload = np.empty(length[0], np.uint8)
-    _loader.core().broadcast([payload], "uint8", root_rank, f"{name}.data")
+    _loader.core().broadcast([payload], "uint8", root_rank, f"{name}.data", current())
     return obj if is_root and payload[0] == _OBJECT else _unpacked(payload, root_rank)
 
 
@@ -77,6 +78,7 @@ def broadcast_object_fn(
     return lambda obj: broadcast_object(obj, root_rank, session, name, process_set)
 
 
+@scoped
 def allgather_object(
     obj: Any,
     session: Any = None,
@@ -95,7 +97,7 @@ def allgather_object(
         RuntimeError: a rank could not pickle its object. Raised on every rank.
     """
     del session
-    gathered, lengths = _loader.core().allgather(_packed(obj), "uint8", name or "allgather_object")
+    gathered, lengths = _loader.core().allgather(_packed(obj), "uint8", name or "allgather_object", current())
     payloads = np.split(gathered, np.cumsum(lengths)[:-1])
     return [_unpacked(payload, rank) for rank, payload in enumerate(payloads)]
 

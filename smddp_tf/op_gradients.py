@@ -11,13 +11,14 @@ from typing import Any
 
 import tensorflow as tf
 
-from smddp_tf import _graph, _native, _xla, basics
+from smddp_tf import _graph, _native, _xla, basics, process_sets
 from smddp_tf.reduce_op import Adasum, Average, Reduction, Sum
 
 __all__: list[str] = []
 
 
 @tf.RegisterGradient("SmddpAllreduce")
+@process_sets.scoped_as_op
 def _allreduce_gradient(op: Any, *grads: Any) -> list[tf.Tensor | None]:
     """The same reduction of the gradients: a scaled sum is linear and treats all ranks alike.
 
@@ -27,11 +28,13 @@ def _allreduce_gradient(op: Any, *grads: Any) -> list[tf.Tensor | None]:
 
 
 @tf.RegisterGradient("SmddpReduceGradient")
+@process_sets.scoped_as_op
 def _reduce_gradient_gradient(op: Any, grad: Any) -> tf.Tensor | None:
     return _reduce_present([grad], _reduction_of_gradient(op), _name_of_gradient(op))[0]
 
 
 @tf.RegisterGradient("SmddpBroadcast")
+@process_sets.scoped_as_op
 def _broadcast_gradient(op: Any, *grads: Any) -> list[tf.Tensor | None]:
     """The mean over the ranks on the root, whose value was used everywhere; zero elsewhere."""
     reduced = _reduce_present(grads, Reduction(Average), _name_of_gradient(op))
@@ -41,13 +44,14 @@ def _broadcast_gradient(op: Any, *grads: Any) -> list[tf.Tensor | None]:
 
 
 @tf.RegisterGradient("SmddpAllgather")
+@process_sets.scoped_as_op
 def _allgather_gradient(op: Any, *grads: Any) -> list[tf.Tensor | None]:
     """The mean over the ranks of the rows that came from here."""
     name = _name_of_gradient(op)
     reduced = _reduce_present(grads, Reduction(Average), name)
     rows = tf.stack([tf.shape(tensor, out_type=tf.int64)[0] for tensor in op.inputs])
     rows_of_rank = _native.allgather_tensor(rows[tf.newaxis], f"{name}.rows")
-    begin = tf.reduce_sum(rows_of_rank[: basics.rank()], axis=0)
+    begin = tf.reduce_sum(rows_of_rank[: process_sets.current_rank()], axis=0)
     return [
         None if grad is None else tf.ensure_shape(grad[begin[i] : begin[i] + rows[i]], tensor.shape)
         for i, (grad, tensor) in enumerate(zip(reduced, op.inputs))
@@ -55,6 +59,7 @@ def _allgather_gradient(op: Any, *grads: Any) -> list[tf.Tensor | None]:
 
 
 @tf.RegisterGradient("SmddpAlltoall")
+@process_sets.scoped_as_op
 def _alltoall_gradient(op: Any, grad: Any, _: Any) -> list[tf.Tensor | None]:
     """Every row of the gradient goes back to where the row came from."""
     returned, _ = _native.alltoall_tensor(tf.convert_to_tensor(grad), op.outputs[1], _name_of_gradient(op))
@@ -62,10 +67,11 @@ def _alltoall_gradient(op: Any, grad: Any, _: Any) -> list[tf.Tensor | None]:
 
 
 @tf.RegisterGradient("SmddpReducescatter")
+@process_sets.scoped_as_op
 def _reducescatter_gradient(op: Any, *grads: Any) -> list[tf.Tensor | None]:
     """The rows of all ranks' gradients, scaled as the tensor was; of a sum they count once for every rank."""
     reduction = _native.reduction_of(op)
-    factor = reduction.prescale * reduction.postscale * (basics.size() if reduction.op == Sum else 1)
+    factor = reduction.prescale * reduction.postscale * (process_sets.current_size() if reduction.op == Sum else 1)
     present = [index for index, grad in enumerate(grads) if grad is not None]
     gathered: list[tf.Tensor | None] = [None] * len(grads)
     if present:
@@ -76,6 +82,7 @@ def _reducescatter_gradient(op: Any, *grads: Any) -> list[tf.Tensor | None]:
 
 
 @tf.RegisterGradient(_xla.OP_TYPE)
+@process_sets.scoped_as_op
 def _compiled_gradient(op: Any, *grads: Any) -> list[tf.Tensor | None]:
     """As of the op of that kind for plain graphs. What only keeps the order has no gradient."""
     kind, name = op.get_attr("kind").decode(), _name_of_gradient(op)
@@ -93,8 +100,8 @@ def _compiled_gradient(op: Any, *grads: Any) -> list[tf.Tensor | None]:
 
 
 def _rows_from_here(gathered: tf.Tensor, mine: tf.Tensor) -> tf.Tensor:
-    rows = tf.shape(mine)[0]
-    return tf.ensure_shape(gathered[basics.rank() * rows : (basics.rank() + 1) * rows], mine.shape)
+    rows, rank = tf.shape(mine)[0], process_sets.current_rank()
+    return tf.ensure_shape(gathered[rank * rows : (rank + 1) * rows], mine.shape)
 
 
 def _reduce_present(

@@ -10,7 +10,7 @@ import tensorflow as tf
 from smddp_tf import _graph, _native, basics
 from smddp_tf import op_gradients as op_gradients  # registers the gradients
 from smddp_tf.compression import Compression, split
-from smddp_tf.process_sets import ProcessSet, global_process_set, id_of
+from smddp_tf.process_sets import ProcessSet, global_process_set, scoped
 from smddp_tf.reduce_op import Adasum, Average, Max, Min, Product, Reduction, Sum, resolve_average
 from smddp_tf.scatter_ops import alltoall, grouped_reducescatter, reducescatter, with_rows
 
@@ -29,11 +29,13 @@ __all__ = [
     "grouped_allgather",
     "grouped_allreduce",
     "grouped_reducescatter",
+    "join",
     "reducescatter",
 ]
 
 
 @_graph.as_it_is
+@scoped
 def allreduce(
     tensor: Any,
     average: bool | None = None,
@@ -78,7 +80,6 @@ def allreduce(
     codec, wire_dtype = split(compression)
     reduction = Reduction(resolve_average(op, average), prescale_factor, postscale_factor, wire_dtype)
     basics.size()
-    id_of(process_set)
     name = _graph.tensor_name("allreduce", name)
     if isinstance(tensor, tf.IndexedSlices):
         with _graph.device_scope(device_sparse):
@@ -89,6 +90,7 @@ def allreduce(
 
 
 @_graph.as_it_is
+@scoped
 def grouped_allreduce(
     tensors: Sequence[Any],
     average: bool | None = None,
@@ -123,7 +125,6 @@ def grouped_allreduce(
     codec, wire_dtype = split(compression)
     reduction = Reduction(resolve_average(op, average), prescale_factor, postscale_factor, wire_dtype)
     basics.size()
-    id_of(process_set)
     name = _graph.tensor_name("grouped_allreduce", name)
     results = list(tensors)
     sparse = [index for index, tensor in enumerate(results) if isinstance(tensor, tf.IndexedSlices)]
@@ -145,6 +146,7 @@ def grouped_allreduce(
 
 
 @_graph.as_it_is
+@scoped
 def allgather(
     tensor: Any,
     name: str | None = None,
@@ -166,11 +168,11 @@ def allgather(
         A tensor whose first dimension is the sum over all ranks.
     """
     basics.size()
-    id_of(process_set)
     return _native.allgather_tensor(with_rows(tensor, "allgather"), _graph.tensor_name("allgather", name))
 
 
 @_graph.as_it_is
+@scoped
 def grouped_allgather(
     tensors: Sequence[Any],
     name: str | None = None,
@@ -189,13 +191,13 @@ def grouped_allgather(
         The list of gathered tensors, in the order given.
     """
     basics.size()
-    id_of(process_set)
     name = _graph.tensor_name("grouped_allgather", name)
     tensors = [with_rows(tensor, "grouped_allgather") for tensor in tensors]
     return list(_native.allgather_list(tensors, name)) if tensors else []
 
 
 @_graph.as_it_is
+@scoped
 def broadcast(
     tensor: Any,
     root_rank: int,
@@ -219,12 +221,12 @@ def broadcast(
         A tensor like `tensor`.
     """
     basics.size()
-    id_of(process_set)
     return _native.broadcast_list([tf.convert_to_tensor(tensor)], root_rank, _graph.tensor_name("broadcast", name))[0]
 
 
 @_graph.as_it_is
-def barrier(*, name: str | None = None) -> tf.Operation | None:
+@scoped
+def barrier(*, name: str | None = None, process_set: ProcessSet = global_process_set) -> tf.Operation | None:
     """Waits until every rank has come here.
 
     In a graph it returns the op. What must come after it needs `tf.control_dependencies([op])`; what must come before
@@ -232,6 +234,38 @@ def barrier(*, name: str | None = None) -> tf.Operation | None:
 
     Args:
         name: the name by which the ranks match this operation. Defaults to one made from the place in the graph.
+        process_set: the ranks that take part. Defaults to all.
     """
     basics.size()
     return _native.barrier(_graph.tensor_name("barrier", name))
+
+
+@_graph.as_it_is
+@scoped
+def join(*, process_set: ProcessSet = global_process_set) -> tf.Tensor:
+    """Tells the other ranks that this one has no more data, and waits until all ranks have said so.
+
+    Until then this rank takes part in every `allreduce` and every reduced gradient of the others with zeros, so that
+    ranks with more batches can go on. `hvd.Average` still divides by the number of all ranks. Afterwards everything is
+    as before, and another round may follow. Every rank must call it once in each round.
+
+    Average and Sum only: `Min`, `Max`, `Product`, `allgather` (and so `tf.IndexedSlices`), `broadcast` and `barrier`
+    raise an error on the ranks that ask while another one has joined.
+
+    In a `tf.function` it runs after the collectives, loops and calls that were traced before it, and the collectives
+    traced after it wait for it. A loop or a call after it needs `with tf.control_dependencies([last]):`.
+
+    Example:
+    >>> for batch in my_part_of_the_data:  # another number of batches on every rank
+    ...     train_step(batch)
+    >>> last = hvd.join()
+    >>> hvd.broadcast_variables(model.variables, root_rank=int(last))
+
+    Args:
+        process_set: the ranks that wait for one another. Defaults to all.
+
+    Returns:
+        int32 scalar, the rank that came last: it has seen all updates. The same on all ranks.
+    """
+    basics.size()
+    return _native.join(_graph.tensor_name("join", None))

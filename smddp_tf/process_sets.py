@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import contextlib
+import contextvars
+import functools
+import inspect
 import operator
 import sys
-from collections.abc import Iterable, Sequence
-from typing import TYPE_CHECKING, Any, Union
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import TYPE_CHECKING, Any, TypeVar, Union, cast
 
 from smddp_tf import _loader
 
@@ -94,10 +98,7 @@ class ProcessSet:
             return None
         me, ranks = _loader.core().rank(), self.ranks or []
         if me not in ranks:
-            raise ValueError(
-                f"Rank {me} is not a member of the provided process set: process set {self.process_set_id} has the "
-                f"ranks {ranks}. Ask `process_set.included()` first."
-            )
+            raise ValueError(_not_a_member(me, self.process_set_id, ranks))
         return ranks.index(me)
 
     def included(self) -> bool | None:
@@ -117,6 +118,9 @@ class ProcessSet:
         return f"ProcessSet(process_set_id={self.process_set_id}, ranks={self.ranks}, mpi_comm={self.mpi_comm})"
 
     __repr__ = __str__
+
+    def __reduce__(self) -> Any:
+        return "global_process_set" if self.process_set_id == 0 else super().__reduce__()
 
 
 # Those with a number but the global one. `shutdown` takes the numbers back.
@@ -145,7 +149,7 @@ def add_process_set(process_set: ProcessSet | RanksOrComm) -> ProcessSet:
     """
     if not isinstance(process_set, ProcessSet):
         process_set = ProcessSet(process_set)
-    _add([process_set])
+    _add([process_set], at_start=False)
     return process_set
 
 
@@ -187,7 +191,12 @@ def is_process_set_included(process_set_id: int = 0) -> bool:
     return _loader.core().rank() in _ranks_of(process_set_id)
 
 
-# --- for the rest of the package ---
+# --- for the rest of the package: the set that an operation is about ---
+
+# Not an argument of every helper: what names, emits and scales an operation asks for it here.
+_scope: contextvars.ContextVar[int] = contextvars.ContextVar("smddp_tf.process_set", default=0)
+
+Function = TypeVar("Function", bound=Callable[..., Any])
 
 
 def id_of(process_set: Any) -> int:
@@ -205,14 +214,56 @@ def id_of(process_set: Any) -> int:
     return process_set.process_set_id
 
 
-def size_of(process_set_id: int) -> int:
-    """How many ranks a set has; raises ValueError when there is no such set."""
-    return len(_ranks_of(process_set_id))
+@contextlib.contextmanager
+def scope(process_set_id: int) -> Iterator[None]:
+    """Inside, what is emitted concerns the set with that number."""
+    token = _scope.set(process_set_id)
+    try:
+        yield
+    finally:
+        _scope.reset(token)
 
 
-def rank_in(process_set_id: int) -> int:
-    """My number inside a set; raises ValueError when I am not in it."""
-    return _ranks_of(process_set_id).index(_loader.core().rank())
+def scoped(function: Function) -> Function:
+    """Runs `function` in the scope of its argument `process_set`: all a new collective needs to know of sets."""
+    place = list(inspect.signature(function).parameters).index("process_set")
+
+    @functools.wraps(function)
+    def call(*args: Any, **kwargs: Any) -> Any:
+        given = args[place] if len(args) > place else kwargs.get("process_set", global_process_set)
+        with scope(id_of(given)):
+            return function(*args, **kwargs)
+
+    return cast(Function, call)
+
+
+def scoped_as_op(gradient: Function) -> Function:
+    """The same for the gradient of an op, which concerns the op's set."""
+
+    @functools.wraps(gradient)
+    def call(op: Any, *grads: Any) -> Any:
+        with scope(op.get_attr("process_set")):
+            return gradient(op, *grads)
+
+    return cast(Function, call)
+
+
+def current() -> int:
+    """The number of the set that is concerned here."""
+    return _scope.get()
+
+
+def current_size() -> int:
+    """How many ranks it has; raises ValueError before `init`, or when it has been removed."""
+    return len(_ranks_of(current()))
+
+
+def current_rank() -> int:
+    """My number in it; raises ValueError when I am not a member."""
+    me, ranks = _loader.core().rank(), _ranks_of(current())
+    if me not in ranks:
+        raise ValueError(_not_a_member(me, current(), ranks))
+    return ranks.index(me)
 
 
 def _ranks_of(process_set_id: int) -> Sequence[int]:
@@ -224,10 +275,16 @@ def _ranks_of(process_set_id: int) -> Sequence[int]:
     return sets[process_set_id]
 
 
-def use(process_sets: Sequence[ProcessSet]) -> None:
-    """For `init`: puts its sets to use. Collective."""
-    if process_sets:
-        _add(process_sets)
+def _not_a_member(rank: int, number: int | None, ranks: Sequence[int]) -> str:
+    return (
+        f"Rank {rank} is not a member of the provided process set: process set {number} has the ranks {list(ranks)}. "
+        "Ask `process_set.included()` first."
+    )
+
+
+def use_at_start(process_sets: Sequence[ProcessSet]) -> None:
+    """For `init`: puts its sets to use. Collective, also where there are none."""
+    _add(process_sets, at_start=True)
 
 
 def forget_all() -> None:
@@ -237,11 +294,12 @@ def forget_all() -> None:
     _in_use.clear()
 
 
-def _add(process_sets: Sequence[ProcessSet]) -> None:
+def _add(process_sets: Sequence[ProcessSet], at_start: bool) -> None:
     for process_set in process_sets:
         if process_set.process_set_id is not None:
             raise ValueError(f"`process_set` is in use already: {process_set}.")
-    numbers = _loader.core().add_process_sets([_members(process_set) for process_set in process_sets])
+    members = [_members(process_set) for process_set in process_sets]
+    numbers = _loader.core().add_process_sets(members, at_start)
     sets = get_process_set_ids_and_ranks()
     for process_set, number in zip(process_sets, numbers):
         if number > 0:

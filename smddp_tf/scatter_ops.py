@@ -9,13 +9,14 @@ import tensorflow as tf
 
 from smddp_tf import _graph, _native, basics
 from smddp_tf.compression import Compression, split
-from smddp_tf.process_sets import ProcessSet, global_process_set, id_of
+from smddp_tf.process_sets import ProcessSet, global_process_set, scoped
 from smddp_tf.reduce_op import Average, Reduction, Sum, as_reduce_op
 
 __all__ = ["alltoall", "grouped_reducescatter", "reducescatter", "with_rows"]
 
 
 @_graph.as_it_is
+@scoped
 def alltoall(
     tensor: Any,
     splits: Any = None,
@@ -28,8 +29,10 @@ def alltoall(
     Differentiable: each row of the gradient goes back to where its row came from.
 
     Example:
-    >>> hvd.alltoall(tf.constant([1, 2, 3]), splits=[1, 2])  # on both of 2 ranks
-    ([1, 1], [1, 1]) on rank 0, ([2, 3, 2, 3], [2, 2]) on rank 1
+    >>> rows = tf.range(2 * hvd.size())
+    >>> received, splits = hvd.alltoall(rows, splits=[2] * hvd.size())  # 2 ranks: [0, 1, 0, 1] and [2, 3, 2, 3]
+    >>> splits.numpy().tolist() == [2] * hvd.size()
+    True
 
     Args:
         tensor: tensor with at least one dimension. The first may differ between ranks (and may be 0), the others and
@@ -49,13 +52,13 @@ def alltoall(
         tf.errors.InvalidArgumentError: on every rank, where the splits of one do not fit its tensor.
     """
     basics.size()
-    id_of(process_set)
     tensor, sizes = with_rows(tensor, "alltoall"), None if splits is None else _as_splits(splits)
     received, received_splits = _native.alltoall_tensor(tensor, sizes, _graph.tensor_name("alltoall", name))
     return received if splits is None else (received, received_splits)
 
 
 @_graph.as_it_is
+@scoped
 def reducescatter(
     tensor: Any,
     device_dense: str = "",
@@ -90,12 +93,13 @@ def reducescatter(
     Returns:
         A tensor like `tensor`, with this rank's rows.
     """
-    reduction = _reduction(compression, op, prescale_factor, postscale_factor, process_set)
+    reduction = _reduction(compression, op, prescale_factor, postscale_factor)
     name = _graph.tensor_name("reducescatter", name)
     return _scatter([with_rows(tensor, "reducescatter")], device_dense, compression, reduction, name)[0]
 
 
 @_graph.as_it_is
+@scoped
 def grouped_reducescatter(
     tensors: Sequence[Any],
     device_dense: str = "",
@@ -119,7 +123,7 @@ def grouped_reducescatter(
     Returns:
         The list of results, in the order given.
     """
-    reduction = _reduction(compression, op, prescale_factor, postscale_factor, process_set)
+    reduction = _reduction(compression, op, prescale_factor, postscale_factor)
     name = _graph.tensor_name("grouped_reducescatter", None)
     tensors = [with_rows(tensor, "grouped_reducescatter") for tensor in tensors]
     return _scatter(tensors, device_dense, compression, reduction, name) if tensors else []
@@ -136,11 +140,10 @@ def with_rows(tensor: Any, what: str) -> tf.Tensor:
     return tensor
 
 
-def _reduction(compression: Any, op: int, prescale: float, postscale: float, process_set: ProcessSet) -> Reduction:
+def _reduction(compression: Any, op: int, prescale: float, postscale: float) -> Reduction:
     _, wire_dtype = split(compression)
     reduction = Reduction(as_reduce_op(op, (Average, Sum)), prescale, postscale, wire_dtype)
     basics.size()
-    id_of(process_set)
     return reduction
 
 

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import tensorflow as tf
 
-from smddp_tf import _native, basics
+from smddp_tf import _native, process_sets
 from smddp_tf.compression import narrow
 from smddp_tf.reduce_op import Average, Reduction, Sum
 
@@ -107,7 +107,7 @@ def _gathered(slices: tf.IndexedSlices, reduction: Reduction, name: str) -> tf.I
     total = with_unique_indices(everything)
     values = total.values
     if reduction.op == Average:
-        size = tf.cast(basics.size(), dtype)
+        size = tf.cast(process_sets.current_size(), dtype)
         values = values / size if dtype.is_floating else values // size
     return tf.IndexedSlices(_native.scaled(values, reduction.postscale), total.indices, total.dense_shape)
 

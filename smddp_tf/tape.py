@@ -55,7 +55,7 @@ class DistributedGradientTape(tf.GradientTape):
     """
 
     # The instance dictionary is the wrapped tape's, so what is ours alone needs slots.
-    __slots__ = ("_local_sources", "_process_set", "_reducer", "_wrapped")
+    __slots__ = ("_local_sources", "_reducer", "_wrapped")
 
     def __init__(
         self,
@@ -76,8 +76,7 @@ class DistributedGradientTape(tf.GradientTape):
         # Not super().__init__(): recording, watched variables and the tape itself are the wrapped tape's.
         self.__dict__ = gradtape.__dict__  # type: ignore[misc]
         self._wrapped = gradtape
-        self._process_set = process_set
-        self._local_sources = LocalSources(scale=scale_local_gradients)
+        self._local_sources = LocalSources(scale_local_gradients, process_set)
         self._reducer = GradientReducer(
             "tape",
             op=op,
@@ -122,7 +121,7 @@ class DistributedGradientTape(tf.GradientTape):
             unconnected_gradients = tf.UnconnectedGradients.NONE
         grads = self._wrapped.gradient(target, sources, output_gradients, unconnected_gradients)
         flat_grads, flat_sources = tf.nest.flatten(grads), tf.nest.flatten(sources)
-        reduced = self._local_sources.reduce_others(self._reducer, flat_grads, flat_sources, self._size())
+        reduced = self._local_sources.reduce_others(self._reducer, flat_grads, flat_sources)
         return tf.nest.pack_sequence_as(grads, reduced)
 
     # Those of TensorFlow call `gradient`, once for each element of the target.
@@ -152,9 +151,6 @@ class DistributedGradientTape(tf.GradientTape):
         pairs = list(zip(flat, tf.nest.flatten(grads)))
         local = self._local_sources.places(flat)
         return [pairs[place] for place in sorted(local)], [p for i, p in enumerate(pairs) if i not in local]
-
-    def _size(self) -> int:
-        return self._process_set.size() if self._process_set.included() else 1
 
 
 def PartialDistributedGradientTape(

@@ -58,10 +58,9 @@ class DistributedV1Optimizer(tf.compat.v1.train.Optimizer):
                 "what it adds. Received: average_aggregated_gradients=True and op=hvd.Adasum. Leave one of them out."
             )
         self._optimizer = optimizer
-        self._local = LocalSources(scale_local_gradients)
+        self._local = LocalSources(scale_local_gradients, reduction["process_set"])
         self._reducer = GradientReducer(f"{name}.{next(_numbers)}", ops=(Average, Sum, Adasum), **reduction)
         self._sparse_as_dense = reduction["sparse_as_dense"]
-        self._process_set = reduction["process_set"]
         self._passes = _Passes(passes, average) if passes > 1 else None
 
     def register_local_var(self, var: Any) -> None:
@@ -109,8 +108,7 @@ class DistributedV1Optimizer(tf.compat.v1.train.Optimizer):
         return self._optimizer.variables(*args, **kwargs)
 
     def _reduced(self, grads: Sequence[Any], variables: Sequence[Any]) -> list[Any]:
-        size = self._process_set.size() if self._process_set.included() else 1
-        return self._local.reduce_others(self._reducer, grads, variables, size)
+        return self._local.reduce_others(self._reducer, grads, variables)
 
     def _dense(self, grad: Any, variable: Any) -> Any:
         if not isinstance(grad, tf.IndexedSlices):

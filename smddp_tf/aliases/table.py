@@ -46,7 +46,6 @@ HOROVOD_EXTRA: dict[str, dict[str, str]] = {
 
 # Parts of Horovod for something else than TensorFlow, and what to do without them.
 HOROVOD_ABSENT: dict[str, str] = {
-    "horovod.data": "its loaders are for PyTorch; use tf.data and smddp_tf.data.shard",
     "horovod.mxnet": "smddp_tf trains with TensorFlow and Keras only",
     "horovod.ray": "start the processes with `smddprun` or mpirun instead",
     "horovod.spark": "start the processes with `smddprun` or mpirun instead",

@@ -60,10 +60,6 @@ class _Registry:
             return self._changed.wait_for(lambda: self._over, _PATIENCE_SECONDS)
 
 
-class _Manager(BaseManager):
-    pass
-
-
 class ComputeService:
     """The server. Ends with `close` or the process.
 
@@ -75,14 +71,16 @@ class ComputeService:
     def __init__(self) -> None:
         registry = _Registry()
 
-        class Server(_Manager):
+        class Server(BaseManager):
             pass
 
         Server.register("registry", callable=lambda: registry)
         self.key = secrets.token_bytes(32)
         # An address of its own and not all of them: clients are told to come back to it.
-        self._server: Any = Server((my_address(), 0), self.key).get_server()
-        self.address: tuple[str, int] = self._server.address
+        manager: Any = Server((my_address(), 0), self.key)
+        server = manager.get_server()
+        self._server = server
+        self.address = (str(server.address[0]), int(server.address[1]))
         threading.Thread(target=self._serve, name="smddp-compute-service", daemon=True).start()
 
     def close(self) -> None:
@@ -109,13 +107,13 @@ class ComputeClient:
     """
 
     def __init__(self, address: tuple[str, int], key: bytes, timeout: float) -> None:
-        class Client(_Manager):
+        class Client(BaseManager):
             pass
 
         Client.register("registry")
-        self._manager: Any = Client(tuple(address), key)
-        self._manager.connect()
-        self._registry = self._manager.registry()
+        manager: Any = Client((address[0], address[1]), key)
+        manager.connect()
+        self._registry = manager.registry()
         self._timeout = timeout
 
     def register_dispatcher(self, dispatcher: int, address: str) -> None:

@@ -135,7 +135,8 @@ class TensorFlowKerasState(ObjectState):
 
         variables = list(self.model.variables)
         for optimizer in self._optimizers():
-            build_optimizer(optimizer, self.model.trainable_variables)
+            if not isinstance(optimizer, tf.compat.v1.train.Optimizer):  # those make their variables when they apply
+                build_optimizer(optimizer, self.model.trainable_variables)
             variables += optimizer_variables(optimizer)
         return list({id(variable): variable for variable in variables}.values())
 

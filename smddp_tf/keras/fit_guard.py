@@ -22,7 +22,7 @@ from smddp_tf.basics import rank
 from smddp_tf.functions import allgather_object, broadcast_variables
 from smddp_tf.keras import same_batches, start_check, wrapping
 from smddp_tf.keras._backend import keras
-from smddp_tf.keras.local_variables import ids_of_local
+from smddp_tf.keras.local_variables import local_of
 from smddp_tf.keras.step_hooks import hooks_of
 from smddp_tf.keras.uneven import JOIN, OFF, UnevenEpochs, plan_for, supply_of
 from smddp_tf.reduce_op import Max
@@ -221,7 +221,7 @@ class Guard:
                     "hvd.callbacks.MetricAverageCallback() before EarlyStopping, so that it decides the same on all.",
                     stacklevel=2,
                 )
-            own = ids_of_local(self.model)
+            own = {id(variable) for variable in local_of(self.model)}
             broadcast_variables([v for v in self.model.variables if id(v) not in own], root_rank=0)
 
 
@@ -296,12 +296,24 @@ def _broadcasts(callback):
 
 
 def reduces(model):
-    """Does an optimizer of the model reduce gradients? A GAN has several, in attributes of its own or in a list."""
+    """Does an optimizer of the model reduce gradients over all ranks, so that they must stay in step?
+
+    A GAN has several, in attributes of its own or in a list.
+    """
     candidates = [getattr(model, "optimizer", None)]
     for value in vars(model).values():
         candidates += list(value) if isinstance(value, (list, tuple)) else [value]
         candidates += list(value.values()) if isinstance(value, dict) else []
-    return any(wrapping.reduces(each) for each in candidates if isinstance(each, keras.optimizers.Optimizer))
+    return any(
+        wrapping.reduces(each) and _concerns_all_ranks(each)
+        for each in candidates
+        if isinstance(each, keras.optimizers.Optimizer)
+    )
+
+
+def _concerns_all_ranks(optimizer):
+    reduction = wrapping.reduction_on(optimizer)
+    return reduction is None or reduction.settings.process_set.process_set_id == 0
 
 
 def counts_samples(callback):

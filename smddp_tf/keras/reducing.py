@@ -6,6 +6,8 @@ import contextlib
 import functools
 import itertools
 import math
+from collections import defaultdict
+from collections.abc import Iterator
 from typing import Any, NamedTuple
 
 import tensorflow as tf
@@ -24,7 +26,8 @@ from smddp_tf.sparse import densified
 
 # Tells the plans of several optimizers apart (a GAN has two). An optimizer is numbered when it first reduces, which
 # happens in the same order on all ranks; one that only rank 0 makes, to look into a checkpoint, takes no number.
-_numbers = itertools.count()
+# Every process set counts for itself.
+_numbers: defaultdict[int | None, Iterator[int]] = defaultdict(itertools.count)
 
 
 class ReductionSettings(NamedTuple):
@@ -55,24 +58,24 @@ class Reduction:
 
     def __init__(self, settings):
         self.settings = settings
-        self.local = LocalSources(settings.scale_local_gradients)
+        self.local = LocalSources(settings.scale_local_gradients, settings.process_set)
         count = settings.backward_passes_per_step
         self.passes = Passes(count, settings.average_aggregated_gradients) if count > 1 else None
         self._paused = False
         self._window = None
-        self._reducer = None
+        self._reducer: Any = None
         self._new_reducer("unused")  # refuses wrong settings now, not when training begins
 
     def __call__(self, grads, variables):
         if self._paused:
             return grads
         if self._reducer is None:
-            key = f"{self.settings.name or 'optimizer'}.{next(_numbers)}"
+            key = f"{self.settings.name or 'optimizer'}.{next(_numbers[self.settings.process_set.process_set_id])}"
             self._reducer = self._new_reducer(key, **self._range_of_float16(variables))
         feeder = feeding.current()
         if feeder is not None and self._window is None and self.local.places(variables):
             grads = feeder.masked(grads)
-        return self.local.reduce_others(self._reduce_shared, grads, variables, self._ranks())
+        return self.local.reduce_others(self._reduce_shared, grads, variables)
 
     def _reduce_shared(self, grads, variables):
         # Float8 layers pass new scales off as gradients; they describe this rank's own numbers and stay here.
@@ -91,10 +94,6 @@ class Reduction:
         """The places of the variables whose gradients stay on this rank, for whatever reason."""
         return self.local.places(variables) | {i for i, variable in enumerate(variables) if stays_local(variable)}
 
-    def _ranks(self):
-        process_set = self.settings.process_set
-        return process_set.size() if process_set.included() else 1
-
     def _new_reducer(self, key, **changed):
         arguments = {**self.settings._asdict(), **changed}
         for ours in ("name", "backward_passes_per_step", "average_aggregated_gradients", "scale_local_gradients"):
@@ -110,7 +109,7 @@ class Reduction:
         narrow = any(tf.as_dtype(variable.dtype) == tf.float16 for variable in variables)
         if not narrow or self.settings.op != Average or self.settings.gradient_predivide_factor != 1.0:
             return {}
-        return {"gradient_predivide_factor": float(2 ** math.ceil(math.log2(self._ranks())))}
+        return {"gradient_predivide_factor": float(2 ** math.ceil(math.log2(self.local.ranks())))}
 
     def dense(self, grads, variables):
         """Returns `grads` as dense tensors, which is what can be added up over several passes.

@@ -144,7 +144,7 @@ def test_standalone_optimizer_and_checkpoint(hvd, rank, size, tmp_path):
     best = standalone.callbacks.BestModelCheckpoint("loss", 0, "min", "epoch")
     best.filepath = tmp_path / "best.keras"
     model = dense_model()
-    model.compile(optimizer, loss="mse")
+    model.compile("sgd", loss="mse")
     model.fit(np.ones((ROWS, 6), np.float32), np.ones((ROWS, 3), np.float32), verbose=0, callbacks=[best])
     assert (tmp_path / "best.keras").exists() == (rank == 0)
     with pytest.raises(TypeError):

@@ -42,7 +42,7 @@ def test_links_lead_somewhere(page: Path) -> None:
 
 def test_documented_errors_exist() -> None:
     text = source_text()
-    known = {"BROADCAST", "ALLGATHER"}  # put into the sentence at run time
+    known = {"BROADCAST", "ALLGATHER", "ALLTOALL", "REDUCESCATTER"}  # put into the sentence at run time
     fragments = [re.sub(r"^Mismatched (ALLREDUCE|BROADCAST) ", "", fragment) for fragment in documented_errors()]
     fragments = [fragment.removeprefix("Mismatched ") for fragment in fragments if fragment not in known]
     assert len(fragments) > 40

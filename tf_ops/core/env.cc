@@ -108,6 +108,9 @@ const std::vector<EnvVariable>& EnvVariables() {
       {"SMDDP_CPU_ISA", "", "auto",
        "Instruction set of the CPU kernels: auto, generic, avx2 or avx512. One the CPU lacks falls back to the best it "
        "has."},
+      {"SMDDP_DYNAMIC_PROCESS_SETS", "HOROVOD_DYNAMIC_PROCESS_SETS", "0",
+       "1: `hvd.add_process_set` and `hvd.remove_process_set` work, as after `init(process_sets=\"dynamic\")`. 0: only "
+       "the sets given to `init`. Must agree on all ranks."},
       {"SMDDP_GRADIENT_ORDER", "", "observed",
        "How the gradients of a step are put into fusion buckets: observed (from the second step on in the order in "
        "which "
@@ -138,6 +141,12 @@ const std::vector<EnvVariable>& EnvVariables() {
        "After so many seconds without the missing ranks a warning names them. 0: never."},
       {"SMDDP_START_TIMEOUT", "HOROVOD_START_TIMEOUT", "300",
        "Seconds that init() waits for the other ranks before it gives up with an error."},
+      {"SMDDP_TIMELINE", "HOROVOD_TIMELINE", "",
+       "File into which rank 0 writes what all ranks do, from init() to shutdown(), for chrome://tracing or Perfetto "
+       "(docs/timeline.md). DYNAMIC or empty: none until hvd.start_timeline(). Rank 0's value counts."},
+      {"SMDDP_TIMELINE_MARK_CYCLES", "HOROVOD_TIMELINE_MARK_CYCLES", "0",
+       "1: the timeline that SMDDP_TIMELINE names has a mark CYCLE_START wherever the engine begins to move data after "
+       "it had nothing to do. 0: no."},
   };
   return variables;
 }
@@ -147,6 +156,7 @@ Result<Env> ReadEnv() {
   env.host_id = Find("SMDDP_HOST_ID").text;
   env.autotune_log = Find("SMDDP_AUTOTUNE_LOG").text;
   SMDDP_RETURN_IF_ERROR(ReadSwitch("SMDDP_AUTOTUNE", &env.autotune));
+  SMDDP_RETURN_IF_ERROR(ReadSwitch("SMDDP_DYNAMIC_PROCESS_SETS", &env.dynamic_process_sets));
   env.cpu_isa = Find("SMDDP_CPU_ISA").text;
   env.gradient_order = Find("SMDDP_GRADIENT_ORDER").text;
   env.log_level = Find("SMDDP_LOG_LEVEL").text;
@@ -164,6 +174,9 @@ Result<Env> ReadEnv() {
   SMDDP_RETURN_IF_ERROR(ReadSeconds("SMDDP_STALL_WARN_SECONDS", &env.stall_warn_s));
   SMDDP_RETURN_IF_ERROR(ReadSeconds("SMDDP_STALL_ERROR_SECONDS", &env.stall_error_s));
   SMDDP_RETURN_IF_ERROR(ReadSeconds("SMDDP_START_TIMEOUT", &env.start_timeout_s));
+  env.timeline = Find("SMDDP_TIMELINE").text;
+  if (env.timeline == "DYNAMIC") env.timeline.clear();
+  SMDDP_RETURN_IF_ERROR(ReadSwitch("SMDDP_TIMELINE_MARK_CYCLES", &env.timeline_cycles));
   if (env.mpi != "auto" && env.mpi != "on" && env.mpi != "off") {
     return Unreadable(Find("SMDDP_MPI"), "auto, on or off");
   }

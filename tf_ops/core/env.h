@@ -14,21 +14,24 @@ constexpr int64_t kAutoBytes = -1;  // left to the library
 
 // What the variables say, read once when the session starts.
 struct Env {
-  std::string host_id;          // SMDDP_HOST_ID
-  bool autotune = false;        // SMDDP_AUTOTUNE, HOROVOD_AUTOTUNE
-  std::string autotune_log;     // SMDDP_AUTOTUNE_LOG, HOROVOD_AUTOTUNE_LOG
-  int64_t bucket_bytes = 0;     // SMDDP_BUCKET_BYTES, HOROVOD_FUSION_THRESHOLD; kAutoBytes: auto
-  int64_t chunk_bytes = 0;      // SMDDP_CHUNK_BYTES
-  std::string cpu_isa;          // SMDDP_CPU_ISA
-  std::string gradient_order;   // SMDDP_GRADIENT_ORDER: observed, listed
-  std::string log_level;        // SMDDP_LOG_LEVEL, HOROVOD_LOG_LEVEL
-  double stall_warn_s = 0;      // SMDDP_STALL_WARN_SECONDS, HOROVOD_STALL_CHECK_TIME_SECONDS
-  double stall_error_s = 0;     // SMDDP_STALL_ERROR_SECONDS, HOROVOD_STALL_SHUTDOWN_TIME_SECONDS
-  double start_timeout_s = 0;   // SMDDP_START_TIMEOUT, HOROVOD_START_TIMEOUT
-  std::string mpi;              // SMDDP_MPI: auto, on, off
-  std::string rail_algorithm;   // SMDDP_RAIL_ALGORITHM: auto, or a name
-  double rail_latency_s = 0;    // SMDDP_RAIL_LATENCY_US; 0: measured
-  double rail_bytes_per_s = 0;  // SMDDP_RAIL_BANDWIDTH_MBPS; 0: measured
+  std::string host_id;                // SMDDP_HOST_ID
+  bool autotune = false;              // SMDDP_AUTOTUNE, HOROVOD_AUTOTUNE
+  std::string autotune_log;           // SMDDP_AUTOTUNE_LOG, HOROVOD_AUTOTUNE_LOG
+  int64_t bucket_bytes = 0;           // SMDDP_BUCKET_BYTES, HOROVOD_FUSION_THRESHOLD; kAutoBytes: auto
+  int64_t chunk_bytes = 0;            // SMDDP_CHUNK_BYTES
+  bool dynamic_process_sets = false;  // SMDDP_DYNAMIC_PROCESS_SETS, HOROVOD_DYNAMIC_PROCESS_SETS
+  std::string cpu_isa;                // SMDDP_CPU_ISA
+  std::string gradient_order;         // SMDDP_GRADIENT_ORDER: observed, listed
+  std::string log_level;              // SMDDP_LOG_LEVEL, HOROVOD_LOG_LEVEL
+  double stall_warn_s = 0;            // SMDDP_STALL_WARN_SECONDS, HOROVOD_STALL_CHECK_TIME_SECONDS
+  double stall_error_s = 0;           // SMDDP_STALL_ERROR_SECONDS, HOROVOD_STALL_SHUTDOWN_TIME_SECONDS
+  double start_timeout_s = 0;         // SMDDP_START_TIMEOUT, HOROVOD_START_TIMEOUT
+  std::string timeline;               // SMDDP_TIMELINE, HOROVOD_TIMELINE: a file; "" for none or DYNAMIC
+  bool timeline_cycles = false;       // SMDDP_TIMELINE_MARK_CYCLES, HOROVOD_TIMELINE_MARK_CYCLES
+  std::string mpi;                    // SMDDP_MPI: auto, on, off
+  std::string rail_algorithm;         // SMDDP_RAIL_ALGORITHM: auto, or a name
+  double rail_latency_s = 0;          // SMDDP_RAIL_LATENCY_US; 0: measured
+  double rail_bytes_per_s = 0;        // SMDDP_RAIL_BANDWIDTH_MBPS; 0: measured
 };
 
 // One row of the list.

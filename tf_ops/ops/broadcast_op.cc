@@ -25,7 +25,7 @@ class BroadcastKernel final : public CollectiveKernel {
 
  protected:
   void Start(Session& session, tensorflow::OpKernelContext* context, smddp::DoneCallback done) override {
-    const bool is_root = session.topology().rank() == root_;
+    const bool is_root = session.topology().rank() == session.topology().rank_of_global(root_);
     Result<std::vector<TensorRef>> tensors = MakeTensorRefs(context, is_root ? InputAsOutput : InPlaceOrNewOutput);
     if (!tensors.ok()) return done(tensors.status());
     BroadcastRequest request;

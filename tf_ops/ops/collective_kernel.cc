@@ -48,10 +48,12 @@ WireDType ReadWireDType(tensorflow::OpKernelConstruction* construction) {
 CollectiveKernel::CollectiveKernel(tensorflow::OpKernelConstruction* construction)
     : tensorflow::AsyncOpKernel(construction) {
   OP_REQUIRES_OK(construction, construction->GetAttr("tensor_name", &tensor_name_));
+  OP_REQUIRES_OK(construction, construction->GetAttr("process_set", &process_set_));
 }
 
 void CollectiveKernel::ComputeAsync(tensorflow::OpKernelContext* context, DoneCallback done) {
-  const std::shared_ptr<Session> session = CurrentSession();
+  const Result<std::shared_ptr<Session>> found = SessionOf(process_set_);
+  const std::shared_ptr<Session> session = found.ok() ? found.value() : nullptr;
   const Watch watch = session != nullptr ? WatchForCancellation(context, session) : Watch();
   smddp::DoneCallback finish = [context, watch, done = std::move(done)](const Status& status) {
     // Not DeregisterCallback, which waits for a cancellation in progress: this may be the engine thread. The callback
@@ -60,7 +62,7 @@ void CollectiveKernel::ComputeAsync(tensorflow::OpKernelContext* context, DoneCa
     if (!status.ok()) context->SetStatus(ToTensorFlow(status));
     done();
   };
-  if (session == nullptr) return finish(NotInitialized());
+  if (session == nullptr) return finish(found.status());
   const std::string name = tensor_name_;  // `this` may be gone once the request is through
   Start(*session, context, std::move(finish));
   // The step was cancelled before: the request is made all the same, because other ranks count on it. The session

@@ -1,4 +1,5 @@
-// What every kernel here shares: it finds the session, hands over one request, and returns without waiting.
+// What every kernel here shares: it finds the session of its process set, hands over one request, and returns without
+// waiting.
 #pragma once
 
 #include <memory>
@@ -29,6 +30,7 @@ class CollectiveKernel : public tensorflow::AsyncOpKernel {
   virtual void Start(Session& session, tensorflow::OpKernelContext* context, smddp::DoneCallback done) = 0;
 
   const std::string& tensor_name() const { return tensor_name_; }
+  int process_set() const { return process_set_; }
 
  private:
   // TensorFlow cancels a step when one of its ops fails. The session is told, and decides whether this rank's requests
@@ -41,6 +43,7 @@ class CollectiveKernel : public tensorflow::AsyncOpKernel {
   Watch WatchForCancellation(tensorflow::OpKernelContext* context, const std::shared_ptr<Session>& session) const;
 
   std::string tensor_name_;
+  int process_set_ = 0;
 };
 
 // The attributes of a reduction. The scales are attributes of type int that hold the bits of a float64, because an

@@ -51,15 +51,16 @@ void ReduceGradients(Session& session, const CompiledCall& call, const std::vect
   }
 }
 
-Status CheckEqualRows(const std::string& name, const std::vector<int64_t>& dim0_of_rank) {
+Status CheckEqualRows(const Topology& topology, const std::string& name, const std::vector<int64_t>& dim0_of_rank) {
   for (size_t rank = 1; rank < dim0_of_rank.size(); ++rank) {
     if (dim0_of_rank[rank] == dim0_of_rank[0]) continue;
     return Status(
         Code::kInvalidArgument,
         "hvd.allgather in a function compiled by XLA needs the same shape on all ranks, because XLA must know "
         "the shape of the result beforehand. Received for '" +
-            name + "': " + std::to_string(dim0_of_rank[0]) + " rows on rank 0 and " +
-            std::to_string(dim0_of_rank[rank]) + " rows on rank " + std::to_string(rank) +
+            name + "': " + std::to_string(dim0_of_rank[0]) + " rows on rank " +
+            std::to_string(topology.global_rank(0)) + " and " + std::to_string(dim0_of_rank[rank]) + " rows on rank " +
+            std::to_string(topology.global_rank(static_cast<int>(rank))) +
             ". Call it outside of the compiled function, or pad to a common length; for rows of "
             "tf.IndexedSlices use sparse_as_dense=True.");
   }
@@ -77,9 +78,9 @@ void Allgather(Session& session, const CompiledCall& call, TensorRef tensor, Don
   AllgatherRequest request;
   request.name = call.name;
   request.tensors = {tensor};
-  request.allocate = [state, name = call.name, output = tensor.output, row_bytes = tensor.row_bytes()](
-                         int, const std::vector<int64_t>& dim0_of_rank) -> Result<void*> {
-    state->verdict = CheckEqualRows(name, dim0_of_rank);
+  request.allocate = [state, &topology = session.topology(), name = call.name, output = tensor.output,
+                      row_bytes = tensor.row_bytes()](int, const std::vector<int64_t>& dim0_of_rank) -> Result<void*> {
+    state->verdict = CheckEqualRows(topology, name, dim0_of_rank);
     if (state->verdict.ok()) return output;
     const int64_t rows = std::accumulate(dim0_of_rank.begin(), dim0_of_rank.end(), int64_t{0});
     state->scratch.resize(static_cast<size_t>(rows) * row_bytes);
@@ -110,6 +111,7 @@ CompiledCall ReadCompiledCall(tensorflow::OpKernelConstruction* construction) {
   read("plan", &call.plan);
   read("indices", &call.indices);
   read("root_rank", &call.root);
+  read("process_set", &call.process_set);
   call.reduction = ReadReductionAttributes(construction);
   return call;
 }

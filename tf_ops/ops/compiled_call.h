@@ -21,6 +21,7 @@ struct CompiledCall {
   int plan = 0;              // kReduceGradients
   std::vector<int> indices;  // kReduceGradients: the place of each tensor in the plan
   int root = 0;              // kBroadcast
+  int process_set = 0;
 };
 
 // Reads them; on a bad value `construction` carries the error afterwards.

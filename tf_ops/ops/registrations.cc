@@ -3,6 +3,7 @@
 // as communication, or TensorFlow would report a peer that has gone as an internal error.
 //
 // Attributes: tensor_name    the name the ranks match by; for SmddpReduceGradient only for messages
+//             process_set    number of the set whose ranks take part; 0 is all ranks
 //             reduce_op      number of smddp::ReduceOp
 //             *_bits         bits of a float64 (ops/collective_kernel.h)
 //             wire_dtype     what wider floating tensors are cast to on their way; '' for none
@@ -74,6 +75,7 @@ REGISTER_OP("SmddpAllreduce")
     .Output("reduced: T")
     .Attr("T: list({uint8, int8, uint16, int16, int32, int64, half, bfloat16, float, double, bool}) >= 1")
     .Attr("tensor_name: string")
+    .Attr("process_set: int = 0")
     .Attr("reduce_op: int")
     .Attr("prescale_bits: int")
     .Attr("postscale_bits: int")
@@ -88,6 +90,7 @@ REGISTER_OP("SmddpReduceGradient")
     .Output("reduced: T")
     .Attr("T: {half, bfloat16, float, double}")
     .Attr("tensor_name: string")
+    .Attr("process_set: int = 0")
     .Attr("plan: int >= 0")
     .Attr("index: int >= 0")
     .Attr("reduce_op: int")
@@ -108,6 +111,7 @@ REGISTER_OP("SmddpBroadcast")
         "T: list({uint8, int8, int16, int32, int64, uint16, uint32, uint64, half, bfloat16, float, double, bool, "
         "complex64, complex128}) >= 1")
     .Attr("tensor_name: string")
+    .Attr("process_set: int = 0")
     .Attr("root_rank: int")
     .SetIsStateful()
     .SetIsDistributedCommunication()
@@ -121,6 +125,7 @@ REGISTER_OP("SmddpAllgather")
         "T: list({uint8, int8, int16, int32, int64, uint16, uint32, uint64, half, bfloat16, float, double, bool, "
         "complex64, complex128}) >= 1")
     .Attr("tensor_name: string")
+    .Attr("process_set: int = 0")
     .SetIsStateful()
     .SetIsDistributedCommunication()
     .SetShapeFn(OtherRowsInAll)
@@ -135,6 +140,7 @@ REGISTER_OP("SmddpAlltoall")
         "T: {uint8, int8, int16, int32, int64, uint16, uint32, uint64, half, bfloat16, float, double, bool, "
         "complex64, complex128}")
     .Attr("tensor_name: string")
+    .Attr("process_set: int = 0")
     .Attr("even_split: bool = false")
     .SetIsStateful()
     .SetIsDistributedCommunication()
@@ -149,6 +155,7 @@ REGISTER_OP("SmddpReducescatter")
     .Output("reduced: T")
     .Attr("T: list({uint8, int8, uint16, int16, int32, int64, half, bfloat16, float, double, bool}) >= 1")
     .Attr("tensor_name: string")
+    .Attr("process_set: int = 0")
     .Attr("reduce_op: int")
     .Attr("prescale_bits: int")
     .Attr("postscale_bits: int")
@@ -162,10 +169,29 @@ REGISTER_OP("SmddpReducescatter")
 
 REGISTER_OP("SmddpBarrier")
     .Attr("tensor_name: string")
+    .Attr("process_set: int = 0")
     .SetIsStateful()
     .SetIsDistributedCommunication()
     .SetShapeFn(tensorflow::shape_inference::NoOutputs)
     .Doc("Waits until every rank has come here.");
+
+REGISTER_OP("SmddpJoin")
+    .Output("last: int32")
+    .Attr("tensor_name: string")
+    .Attr("process_set: int = 0")
+    .SetIsStateful()
+    .SetIsDistributedCommunication()
+    .SetShapeFn(tensorflow::shape_inference::ScalarShape)
+    .Doc("This rank has no more data. Waits until no rank has; `last` is the rank that came last.");
+
+REGISTER_OP("SmddpTopologyValue")
+    .Output("value: int32")
+    .Attr("what: {'size', 'rank', 'local_size', 'local_rank', 'included'}")
+    .Attr("process_set: int = 0")
+    .SetIsStateful()
+    .SetShapeFn(tensorflow::shape_inference::ScalarShape)
+    .Doc(
+        "What `hvd.size()` and its like say when the op runs; `included`: 1 or 0, below 0 where there is no such set.");
 
 REGISTER_OP("SmddpCompiledCollective")
     .Input("tensors: T")
@@ -178,6 +204,7 @@ REGISTER_OP("SmddpCompiledCollective")
     .Attr("A: list(type) >= 0")
     .Attr("kind: {'reduce_gradients', 'allreduce', 'broadcast', 'allgather'}")
     .Attr("tensor_name: string")
+    .Attr("process_set: int = 0")
     .Attr("plan: int = 0")
     .Attr("indices: list(int) = []")
     .Attr("reduce_op: int = 0")

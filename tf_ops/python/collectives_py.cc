@@ -45,17 +45,19 @@ std::vector<TensorRef> RefsTo(const std::vector<Array>& arrays, const std::strin
 }
 
 void AllreduceArrays(const std::vector<Array>& arrays, const std::string& dtype, const std::string& name, int op,
-                     double prescale, double postscale, const std::string& wire_dtype) {
+                     double prescale, double postscale, const std::string& wire_dtype, int process_set) {
   const WireDType wire = ValueOrThrow(WireDTypeFromName(wire_dtype));
   Waiter waiter;
-  SessionOrThrow()->Allreduce({name, RefsTo(arrays, dtype), static_cast<ReduceOp>(op), prescale, postscale, wire},
-                              waiter.callback());
+  SessionOrThrow(process_set)
+      ->Allreduce({name, RefsTo(arrays, dtype), static_cast<ReduceOp>(op), prescale, postscale, wire},
+                  waiter.callback());
   ThrowIfError(waiter.Wait());
 }
 
-void BroadcastArrays(const std::vector<Array>& arrays, const std::string& dtype, int root, const std::string& name) {
+void BroadcastArrays(const std::vector<Array>& arrays, const std::string& dtype, int root, const std::string& name,
+                     int process_set) {
   Waiter waiter;
-  SessionOrThrow()->Broadcast({name, RefsTo(arrays, dtype), root}, waiter.callback());
+  SessionOrThrow(process_set)->Broadcast({name, RefsTo(arrays, dtype), root}, waiter.callback());
   ThrowIfError(waiter.Wait());
 }
 
@@ -85,14 +87,14 @@ class RowsFromEach {
 };
 
 // Returns everybody's bytes, one after another, and the first dimension of every rank.
-nb::tuple AllgatherArray(const Array& array, const std::string& dtype, const std::string& name) {
+nb::tuple AllgatherArray(const Array& array, const std::string& dtype, const std::string& name, int process_set) {
   Waiter waiter;
   AllgatherRequest request;
   request.name = name;
   request.tensors = {RefTo(array, dtype)};
   RowsFromEach result(request.tensors[0].row_bytes());
   request.allocate = [&](int, const std::vector<int64_t>& dim0) { return result.Allocate(dim0); };
-  SessionOrThrow()->Allgather(std::move(request), waiter.callback());
+  SessionOrThrow(process_set)->Allgather(std::move(request), waiter.callback());
   ThrowIfError(waiter.Wait());
   return result.Take();
 }
@@ -100,7 +102,7 @@ nb::tuple AllgatherArray(const Array& array, const std::string& dtype, const std
 // Returns the bytes from every rank, one after another, and how many rows come from each. Without splits as many rows
 // go to each rank.
 nb::tuple AlltoallArray(const Array& array, const std::string& dtype, const std::optional<std::vector<int64_t>>& splits,
-                        const std::string& name) {
+                        const std::string& name, int process_set) {
   Waiter waiter;
   AlltoallRequest request;
   request.name = name;
@@ -109,26 +111,37 @@ nb::tuple AlltoallArray(const Array& array, const std::string& dtype, const std:
   if (splits) request.splits = *splits;
   RowsFromEach result(request.tensor.row_bytes());
   request.allocate = [&](const std::vector<int64_t>& received) { return result.Allocate(received); };
-  SessionOrThrow()->Alltoall(std::move(request), waiter.callback());
+  SessionOrThrow(process_set)->Alltoall(std::move(request), waiter.callback());
   ThrowIfError(waiter.Wait());
   return result.Take();
 }
 
-void BarrierNamed(const std::string& name) {
+void BarrierNamed(const std::string& name, int process_set) {
   Waiter waiter;
-  SessionOrThrow()->Barrier({name}, waiter.callback());
+  SessionOrThrow(process_set)->Barrier({name}, waiter.callback());
   ThrowIfError(waiter.Wait());
+}
+
+int Join(int process_set) {
+  Waiter waiter;
+  int last = 0;
+  SessionOrThrow(process_set)->Join(&last, waiter.callback());
+  ThrowIfError(waiter.Wait());
+  return last;
 }
 
 }  // namespace
 
 void BindCollectives(nb::module_& m) {
   m.def("allreduce", &AllreduceArrays, nb::arg("arrays"), nb::arg("dtype"), nb::arg("name"), nb::arg("op"),
-        nb::arg("prescale") = 1.0, nb::arg("postscale") = 1.0, nb::arg("wire_dtype") = "");
-  m.def("broadcast", &BroadcastArrays, nb::arg("arrays"), nb::arg("dtype"), nb::arg("root"), nb::arg("name"));
-  m.def("allgather", &AllgatherArray, nb::arg("array"), nb::arg("dtype"), nb::arg("name"));
-  m.def("alltoall", &AlltoallArray, nb::arg("array"), nb::arg("dtype"), nb::arg("splits").none(), nb::arg("name"));
-  m.def("barrier", &BarrierNamed, nb::arg("name"));
+        nb::arg("prescale") = 1.0, nb::arg("postscale") = 1.0, nb::arg("wire_dtype") = "", nb::arg("process_set") = 0);
+  m.def("broadcast", &BroadcastArrays, nb::arg("arrays"), nb::arg("dtype"), nb::arg("root"), nb::arg("name"),
+        nb::arg("process_set") = 0);
+  m.def("allgather", &AllgatherArray, nb::arg("array"), nb::arg("dtype"), nb::arg("name"), nb::arg("process_set") = 0);
+  m.def("alltoall", &AlltoallArray, nb::arg("array"), nb::arg("dtype"), nb::arg("splits").none(), nb::arg("name"),
+        nb::arg("process_set") = 0);
+  m.def("barrier", &BarrierNamed, nb::arg("name"), nb::arg("process_set") = 0);
+  m.def("join", &Join, nb::arg("process_set") = 0);
 }
 
 }  // namespace smddp

@@ -1,4 +1,6 @@
 #include <nanobind/nanobind.h>
+#include <nanobind/stl/map.h>
+#include <nanobind/stl/pair.h>
 #include <nanobind/stl/string.h>
 #include <nanobind/stl/vector.h>
 
@@ -18,8 +20,9 @@ namespace nb = nanobind;
 namespace smddp {
 namespace {
 
-void Init(const std::vector<int>& ranks, uintptr_t comm_address) {
+void Init(const std::vector<int>& ranks, uintptr_t comm_address, bool dynamic_process_sets) {
   StartOptions options;
+  options.dynamic_process_sets = dynamic_process_sets;
   options.ranks = ranks;
   options.has_communicator = comm_address != 0;
   options.communicator = reinterpret_cast<const void*>(comm_address);
@@ -40,13 +43,32 @@ void Shutdown() {
   ThrowIfError(status);
 }
 
+// Each set as its ranks and the address of an MPI_Comm, one of which is empty (0).
+std::vector<int> AddSets(const std::vector<std::pair<std::vector<int>, uintptr_t>>& sets, bool at_start) {
+  std::vector<ProcessSetSpec> specs;
+  for (const auto& [ranks, comm_address] : sets) {
+    specs.push_back({ranks, reinterpret_cast<const void*>(comm_address)});
+  }
+  SessionOrThrow();
+  nb::gil_scoped_release release;
+  return ValueOrThrow(AddProcessSets(specs, at_start));
+}
+
+bool RemoveSet(int process_set) {
+  SessionOrThrow();
+  nb::gil_scoped_release release;
+  return ValueOrThrow(RemoveProcessSet(process_set));
+}
+
 int RegisterPlan(const std::string& key, const std::vector<std::string>& dtypes,
                  const std::vector<std::vector<int64_t>>& shapes, int op, double prescale, double postscale,
-                 const std::string& wire_dtype, const std::vector<std::string>& notes) {
+                 const std::string& wire_dtype, const std::vector<std::string>& notes, int process_set,
+                 const std::vector<std::string>& names) {
   if (dtypes.size() != shapes.size()) throw nb::value_error("As many dtypes as shapes are needed.");
   PlanSpec spec;
   spec.key = key;
   spec.notes = notes;
+  spec.names = names;
   for (size_t i = 0; i < dtypes.size(); ++i) {
     spec.tensors.push_back({ValueOrThrow(DTypeFromName(dtypes[i])), shapes[i]});
   }
@@ -54,7 +76,7 @@ int RegisterPlan(const std::string& key, const std::vector<std::string>& dtypes,
   spec.prescale = prescale;
   spec.postscale = postscale;
   spec.wire_dtype = ValueOrThrow(WireDTypeFromName(wire_dtype));
-  return ValueOrThrow(SessionOrThrow()->RegisterPlan(spec));
+  return ValueOrThrow(SessionOrThrow(process_set)->RegisterPlan(spec));
 }
 
 nb::list EnvironmentList() {
@@ -70,8 +92,8 @@ nb::list EnvironmentList() {
   return rows;
 }
 
-nb::dict StatsDict() {
-  const SessionStats stats = SessionOrThrow()->Stats();
+nb::dict StatsDict(int process_set) {
+  const SessionStats stats = SessionOrThrow(process_set)->Stats();
   nb::dict result;
   result["planned_buckets"] = stats.planned_buckets;
   result["named_requests"] = stats.named_requests;
@@ -95,6 +117,26 @@ nb::list TraceStop() {
     events.append(row);
   }
   return events;
+}
+
+void StartTimeline(const std::string& path, bool mark_cycles) {
+  const auto session = SessionOrThrow();
+  Status status;
+  {
+    nb::gil_scoped_release release;
+    status = session->StartTimeline(path, mark_cycles);
+  }
+  ThrowIfError(status);
+}
+
+void StopTimeline() {
+  const auto session = SessionOrThrow();
+  Status status;
+  {
+    nb::gil_scoped_release release;
+    status = session->StopTimeline();
+  }
+  ThrowIfError(status);
 }
 
 nb::list AlgorithmList() {
@@ -128,7 +170,7 @@ auto FromTopology(Read read) {
 }  // namespace
 
 void BindControl(nb::module_& m) {
-  m.def("init", &Init, nb::arg("ranks"), nb::arg("comm_address"));
+  m.def("init", &Init, nb::arg("ranks"), nb::arg("comm_address"), nb::arg("dynamic_process_sets") = false);
   m.def("shutdown", &Shutdown);
   m.def("is_initialized", [] { return CurrentSession() != nullptr; });
   m.def("rank", FromTopology([](const Topology& t) { return t.rank(); }));
@@ -142,11 +184,19 @@ void BindControl(nb::module_& m) {
   m.def("mpi_threads_supported", &MpiThreadMultiple);
   m.def("mpi_library_version", [] { return std::string(MpiLibraryVersion()); });
   m.def("register_plan", &RegisterPlan, nb::arg("key"), nb::arg("dtypes"), nb::arg("shapes"), nb::arg("op"),
-        nb::arg("prescale"), nb::arg("postscale"), nb::arg("wire_dtype"),
-        nb::arg("notes") = std::vector<std::string>());
-  m.def("stats", &StatsDict);
+        nb::arg("prescale"), nb::arg("postscale"), nb::arg("wire_dtype"), nb::arg("notes") = std::vector<std::string>(),
+        nb::arg("process_set") = 0, nb::arg("names") = std::vector<std::string>());
+  m.def("add_process_sets", &AddSets, nb::arg("sets"), nb::arg("at_start"));
+  m.def("remove_process_set", &RemoveSet, nb::arg("process_set"));
+  m.def("process_sets", [] {
+    SessionOrThrow();
+    return ProcessSets();
+  });
+  m.def("stats", &StatsDict, nb::arg("process_set") = 0);
   m.def("trace_start", [] { SessionOrThrow()->TraceStart(); });
   m.def("trace_stop", &TraceStop);
+  m.def("start_timeline", &StartTimeline, nb::arg("path"), nb::arg("mark_cycles"));
+  m.def("stop_timeline", &StopTimeline);
   m.def("env_variables", &EnvironmentList);
   m.def("keras_compat", [] { return ValueOrThrow(ReadKerasCompat()); });
   m.def("algorithms", &AlgorithmList);

@@ -48,11 +48,11 @@ class Waiter {
   std::shared_ptr<State> state_ = std::make_shared<State>();
 };
 
-// The running session; raises ValueError in Horovod's words when there is none.
-inline std::shared_ptr<Session> SessionOrThrow() {
-  std::shared_ptr<Session> session = CurrentSession();
-  if (session == nullptr) throw nanobind::value_error(NotInitialized().message().c_str());
-  return session;
+// The running session of a process set; raises ValueError when there is none, in Horovod's words when nothing runs.
+inline std::shared_ptr<Session> SessionOrThrow(int process_set = 0) {
+  Result<std::shared_ptr<Session>> session = SessionOf(process_set);
+  if (!session.ok()) throw nanobind::value_error(session.status().message().c_str());
+  return *session;
 }
 
 }  // namespace smddp

@@ -20,6 +20,7 @@ struct Hello {
   int64_t bucket_bytes = 0, chunk_bytes = 0;
   std::string rail_algorithm;
   double rail_latency_s = 0, rail_bytes_per_s = 0;
+  bool dynamic_process_sets = false;
 };
 
 std::string Encode(const Hello& hello) {
@@ -31,6 +32,7 @@ std::string Encode(const Hello& hello) {
   writer.PutText(hello.rail_algorithm);
   writer.Put(hello.rail_latency_s);
   writer.Put(hello.rail_bytes_per_s);
+  writer.Put(hello.dynamic_process_sets);
   return writer.Take();
 }
 
@@ -44,6 +46,7 @@ Result<Hello> Decode(const std::string& bytes, int rank) {
   hello.rail_algorithm = reader.GetText();
   hello.rail_latency_s = reader.Get<double>();
   hello.rail_bytes_per_s = reader.Get<double>();
+  hello.dynamic_process_sets = reader.Get<bool>();
   if (reader.at_end()) return hello;
   return Status(Code::kFailedPrecondition,
                 "Rank " + std::to_string(rank) + " runs another version of smddp_tf. Install the same one everywhere.");
@@ -79,6 +82,11 @@ Status SameEverywhere(const std::vector<Hello>& hellos) {
     if (other.rail_bytes_per_s != first.rail_bytes_per_s) {
       return Disagree("SMDDP_RAIL_BANDWIDTH_MBPS", RateText(first.rail_bytes_per_s * 8e-6), rank,
                       RateText(other.rail_bytes_per_s * 8e-6));
+    }
+    if (other.dynamic_process_sets != first.dynamic_process_sets) {
+      const auto text = [](bool dynamic) { return dynamic ? "dynamic ones" : "none"; };
+      return Disagree("init(process_sets=\"dynamic\") or HOROVOD_DYNAMIC_PROCESS_SETS",
+                      text(first.dynamic_process_sets), rank, text(other.dynamic_process_sets));
     }
     if (other.chunk_bytes != first.chunk_bytes) {
       return Disagree("SMDDP_CHUNK_BYTES", std::to_string(first.chunk_bytes), rank, std::to_string(other.chunk_bytes));
@@ -163,9 +171,10 @@ Result<RailChoice> ChooseRail(const Topology& topology, const Env& env, Transpor
 }  // namespace
 
 Result<std::unique_ptr<FabricParts>> Bootstrap(int rank, const Env& env, const Exchange& exchange,
-                                               std::unique_ptr<Transport> far, const Deadline& deadline) {
-  const Hello mine = {Version(),          HostId(env),        env.bucket_bytes,    env.chunk_bytes,
-                      env.rail_algorithm, env.rail_latency_s, env.rail_bytes_per_s};
+                                               std::unique_ptr<Transport> far, const Deadline& deadline,
+                                               const RailChoice* known_rail) {
+  const Hello mine = {Version(),          HostId(env),        env.bucket_bytes,     env.chunk_bytes,
+                      env.rail_algorithm, env.rail_latency_s, env.rail_bytes_per_s, env.dynamic_process_sets};
   SMDDP_ASSIGN_OR_RETURN(const auto texts, exchange(Encode(mine)));
   std::vector<Hello> hellos;
   std::vector<std::string> hosts;
@@ -175,12 +184,14 @@ Result<std::unique_ptr<FabricParts>> Bootstrap(int rank, const Env& env, const E
     hellos.push_back(std::move(hello));
   }
   SMDDP_RETURN_IF_ERROR(SameEverywhere(hellos));
-  SMDDP_ASSIGN_OR_RETURN(Topology topology, Topology::Build(rank, hosts));
-  SMDDP_ASSIGN_OR_RETURN(const RailChoice rail, ChooseRail(topology, env, far.get(), exchange, deadline));
+  SMDDP_ASSIGN_OR_RETURN(Topology topology, Topology::Build(rank, hosts, exchange.global_ranks));
+  Result<RailChoice> rail =
+      known_rail != nullptr ? *known_rail : ChooseRail(topology, env, far.get(), exchange, deadline);
+  SMDDP_RETURN_IF_ERROR(rail.status());
   const size_t bytes = FabricParts::LayoutFor(topology, env).total_bytes;
   SMDDP_ASSIGN_OR_RETURN(auto memory, ShareMemory(topology, bytes, exchange));
   auto addresses = memory->addresses();
-  return std::make_unique<FabricParts>(std::move(topology), env, rail, std::move(addresses), std::move(memory),
+  return std::make_unique<FabricParts>(std::move(topology), env, *rail, std::move(addresses), std::move(memory),
                                        std::move(far));
 }
 

@@ -17,8 +17,10 @@ std::string HostId(const Env& env);
 // What SMDDP_RAIL_ALGORITHM says: null for auto; an error that lists the names for any other text.
 Result<const AllreduceAlgorithm*> RailAlgorithmNamed(const std::string& name);
 
-// Collective: every rank returns OK, or every rank returns an error.
+// Collective: every rank returns OK, or every rank returns an error. `known_rail` spares the measurement of the link;
+// null: measured.
 Result<std::unique_ptr<FabricParts>> Bootstrap(int rank, const Env& env, const Exchange& exchange,
-                                               std::unique_ptr<Transport> far, const Deadline& deadline);
+                                               std::unique_ptr<Transport> far, const Deadline& deadline,
+                                               const RailChoice* known_rail = nullptr);
 
 }  // namespace smddp

@@ -13,6 +13,16 @@ constexpr int64_t kCancelGraceNs = 5000 * 1000000LL;
 // What a rank sent before it left may still be on its way; after this long it is not.
 constexpr int64_t kDepartureGraceNs = 1000 * 1000000LL;
 
+// Tasks count ranks inside their process set.
+std::string CountedIn(const Topology& topology) {
+  if (!topology.is_process_set()) return "";
+  std::string ranks;
+  for (int rank = 0; rank < topology.size(); ++rank) {
+    ranks += (rank == 0 ? "" : ", ") + std::to_string(topology.global_rank(rank));
+  }
+  return " (counted inside the process set of the ranks " + ranks + ")";
+}
+
 }  // namespace
 
 void Engine::WatchStalls() {
@@ -28,7 +38,7 @@ void Engine::WatchStalls() {
       running.reported = true;
       Log(LogLevel::kWarning, running.name + " has been under way for " +
                                   std::to_string((now_ns - running.since_ns) / 1000000000) +
-                                  " s: " + running.task->Describe());
+                                  " s: " + running.task->Describe() + CountedIn(topology()));
     }
   }
   if (env_.stall_error_s <= 0) return;
@@ -39,18 +49,20 @@ void Engine::WatchStalls() {
   if (!stuck.empty()) return Fail(Status(Code::kDeadlineExceeded, stuck), /*tell_others=*/true);
   for (const RunningTask& running : tasks_) {
     if (now_ns - running.since_ns < env_.stall_error_s * 1e9) continue;
-    return Fail(Status(Code::kDeadlineExceeded, running.name + " did not finish within " +
-                                                    std::to_string(static_cast<int64_t>(env_.stall_error_s)) +
-                                                    " s (SMDDP_STALL_ERROR_SECONDS): " + running.task->Describe()),
-                /*tell_others=*/true);
+    return Fail(
+        Status(Code::kDeadlineExceeded,
+               running.name + " did not finish within " + std::to_string(static_cast<int64_t>(env_.stall_error_s)) +
+                   " s (SMDDP_STALL_ERROR_SECONDS): " + running.task->Describe() + CountedIn(topology())),
+        /*tell_others=*/true);
   }
 }
 
 void Engine::OnGoodbye(int from, bool clean) {
   departed_[from] = NowNs();
   parts_->world().Forget(from);
+  timeline_.OnDeparture(from);
   if (clean) return;
-  Fail(Status(Code::kUnavailable, "Rank " + std::to_string(from) +
+  Fail(Status(Code::kUnavailable, "Rank " + std::to_string(topology().global_rank(from)) +
                                       " ended its session (hvd.shutdown, an exception or the end of its program) "
                                       "while operations were under way. Its own output says why."),
        /*tell_others=*/false);
@@ -61,11 +73,15 @@ void Engine::WatchDepartures() {
   const int64_t now_ns = NowNs();
   for (const auto& [rank, when_ns] : departed_) {
     if (now_ns - when_ns < kDepartureGraceNs) continue;
-    const std::string who = "Rank " + std::to_string(rank) +
+    const std::string who = "Rank " + std::to_string(topology().global_rank(rank)) +
                             " has ended its session (hvd.shutdown, an exception or the end of its program)";
     for (const auto& expired : coordinator_.ExpireWaitingFor(rank, who))
       SendVerdict(expired.verdict, expired.announced);
     named_.FailCoordinatedBy(rank, topology().size(), who);
+    if (join_.waiting() && !join_.ending() && !join_.has_joined(rank)) {
+      return Fail(Status(Code::kUnavailable, who + " while hvd.join waited for it. Every rank must call hvd.join."),
+                  /*tell_others=*/true);
+    }
     if (!tasks_.empty() && now_ns - last_moved_ns_ > kDepartureGraceNs) {
       return Fail(Status(Code::kUnavailable, who + " while " + tasks_.front().name +
                                                  " needed it. Do all ranks run "
@@ -81,6 +97,7 @@ void Engine::WatchCancelled() {
   if (!failed_.ok() || cancelled_.empty()) return;
   int64_t oldest_ns = std::min(named_.OldestNs(), plans_.OldestNs());
   for (const RunningTask& running : tasks_) oldest_ns = std::min(oldest_ns, running.submitted_ns);
+  if (join_.waiting()) oldest_ns = std::min(oldest_ns, join_.since_ns());
   // What is under way came after the cancelled step: that one has ended, well or with its own error.
   const auto over = [&](const auto& cancelled) { return oldest_ns > cancelled.second; };
   cancelled_.erase(std::remove_if(cancelled_.begin(), cancelled_.end(), over), cancelled_.end());
@@ -88,7 +105,7 @@ void Engine::WatchCancelled() {
   const int64_t now_ns = NowNs();
   const auto& [name, when_ns] = cancelled_.front();
   if (now_ns - when_ns < kCancelGraceNs || now_ns - last_moved_ns_ < kCancelGraceNs) return;
-  Fail(Status(Code::kAborted, "Rank " + std::to_string(topology().rank()) +
+  Fail(Status(Code::kAborted, "Rank " + std::to_string(topology().global_rank(topology().rank())) +
                                   " gave up a step: another operation of it failed there (that rank's own error says "
                                   "which) while '" +
                                   name + "' waited for the other ranks or for other gradients."),

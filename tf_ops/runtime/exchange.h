@@ -10,8 +10,15 @@
 
 namespace smddp {
 
-// Every rank's text, in rank order. Collective.
-using Exchange = std::function<Result<std::vector<std::string>>(const std::string&)>;
+struct Exchange {
+  // Every rank's text, in rank order. Collective.
+  std::function<Result<std::vector<std::string>>(const std::string&)> gather;
+  std::string caller = "hvd.init()";  // what starts, for messages
+  std::vector<int> global_ranks;      // of a process set (topology.h); else empty
+
+  Result<std::vector<std::string>> operator()(const std::string& mine) const { return gather(mine); }
+  int global_rank(int rank) const { return global_ranks.empty() ? rank : global_ranks[rank]; }
+};
 
 // Spreads a local result: an error on one rank becomes the same error on all.
 Status AllOk(const Status& mine, const Exchange& exchange);

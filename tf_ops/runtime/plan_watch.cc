@@ -51,10 +51,10 @@ std::string PlanTable::DescribeMissing(const Plan& plan, const PlannedBucket& bu
   return Since(plan.spec.key, generation.since_ns, now_ns) + what + ".";
 }
 
-std::string PlanTable::DescribeHeld(const Plan& plan, int64_t now_ns) {
-  return Since(plan.spec.key, plan.held.front().since_ns, now_ns) +
-         (plan.ordered ? "for rank 0 to end the trial of autotune before them."
-                       : "for rank 0 to have them all for the first time.");
+std::string PlanTable::DescribeHeld(const Plan& plan, int64_t now_ns) const {
+  return Since(plan.spec.key, plan.held.front().since_ns, now_ns) + "for rank " +
+         std::to_string(fabric_.topology.global_rank(0)) +
+         (plan.ordered ? " to end the trial of autotune before them." : " to have them all for the first time.");
 }
 
 std::vector<std::string> PlanTable::Stalled(int64_t now_ns, double seconds) {

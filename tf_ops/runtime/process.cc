@@ -1,70 +1,34 @@
-// The process's one session, and the only global state of the engine.
+// The process's one world, and the only global state of the engine.
 #include <cstdlib>
 #include <mutex>
 
-#include "core/log.h"
-#include "runtime/bootstrap.h"
-#include "runtime/engine_session.h"
 #include "runtime/session.h"
+#include "runtime/world.h"
 #include "transport/mpi/mpi_world.h"
 
 namespace smddp {
 namespace {
 
-// The communicator outlives the session: its transport makes the engine's calls.
-struct Running {
-  std::unique_ptr<MpiWorld> mpi;
-  std::shared_ptr<EngineSession> session;
-};
+std::mutex g_starting;  // one StartSession at a time
+std::mutex g_mutex;     // of g_world; held for moments only
+PlanRegistry g_plans;   // outlives the world
+std::shared_ptr<World> g_world;
 
-std::mutex g_mutex;
-Running g_running;
-int g_sessions = 0;
-
-bool WantsMpi(const Env& env, const StartOptions& options) {
-  if (options.has_communicator || env.mpi == "on") return true;
-  if (env.mpi == "off") return false;
-  return MpiIsInitialized() || StartedByLauncher();
-}
-
-Result<std::vector<std::string>> Alone(const std::string& mine) { return std::vector<std::string>{mine}; }
-
-Status CheckAlone(const StartOptions& options) {
-  for (int rank : options.ranks) {
-    if (rank == 0) continue;
-    return Status(Code::kInvalidArgument, "`comm` lists rank " + std::to_string(rank) +
-                                              ", but this program runs alone. Start it with mpirun -np N.");
-  }
-  return Status::Ok();
-}
-
-Result<Running> Start(const StartOptions& options) {
-  SMDDP_ASSIGN_OR_RETURN(const Env env, ReadEnv());
-  const LogLevel level = LogLevelFromName(env.log_level, LogLevel::kWarning);
-  SetLog(level, LauncherRank());
-  const Deadline deadline = Deadline::After(env.start_timeout_s);
-  Running running;
-  std::unique_ptr<FabricParts> parts;
-  if (!WantsMpi(env, options)) {
-    SMDDP_RETURN_IF_ERROR(CheckAlone(options));
-    SMDDP_ASSIGN_OR_RETURN(parts, Bootstrap(0, env, Alone, nullptr, deadline));
-  } else {
-    SMDDP_ASSIGN_OR_RETURN(running.mpi, MpiWorld::Open(options.communicator, options.ranks, deadline));
-    MpiWorld& mpi = *running.mpi;
-    const Exchange exchange = [&mpi, &deadline](const std::string& mine) { return mpi.Exchange(mine, deadline); };
-    SMDDP_ASSIGN_OR_RETURN(parts, Bootstrap(mpi.rank(), env, exchange, mpi.NewTransport(), deadline));
-  }
-  SetLog(level, parts->fabric().topology.rank());
-  running.session = std::make_shared<EngineSession>(std::move(parts), env, g_sessions++);
-  return running;
+std::shared_ptr<World> CurrentWorld() {
+  std::lock_guard<std::mutex> lock(g_mutex);
+  return g_world;
 }
 
 }  // namespace
 
 Status StartSession(const StartOptions& options) {
-  std::lock_guard<std::mutex> lock(g_mutex);
-  if (g_running.session != nullptr) return Status::Ok();
-  SMDDP_ASSIGN_OR_RETURN(g_running, Start(options));
+  std::lock_guard<std::mutex> starting(g_starting);
+  if (CurrentWorld() != nullptr) return Status::Ok();
+  SMDDP_ASSIGN_OR_RETURN(auto world, World::Start(options, g_plans));
+  {
+    std::lock_guard<std::mutex> lock(g_mutex);
+    g_world = std::move(world);
+  }
   // Registered after MPI's own, so it runs before it: the engine must be quiet when MPI is finalised.
   static const int registered = std::atexit([] { (void)StopSession(); });
   (void)registered;
@@ -72,19 +36,41 @@ Status StartSession(const StartOptions& options) {
 }
 
 Status StopSession() {
-  Running leaving;
+  std::shared_ptr<World> leaving;
   {
     std::lock_guard<std::mutex> lock(g_mutex);
-    std::swap(leaving, g_running);
+    std::swap(leaving, g_world);
   }
-  if (leaving.session != nullptr) leaving.session->Stop();
-  leaving.session.reset();
+  if (leaving != nullptr) leaving->Stop();
   return Status::Ok();
 }
 
 std::shared_ptr<Session> CurrentSession() {
-  std::lock_guard<std::mutex> lock(g_mutex);
-  return g_running.session;
+  const std::shared_ptr<World> world = CurrentWorld();
+  return world != nullptr ? world->session() : nullptr;
+}
+
+Result<std::shared_ptr<Session>> SessionOf(int process_set) {
+  const std::shared_ptr<World> world = CurrentWorld();
+  if (world == nullptr) return NotInitialized();
+  return world->SessionOf(process_set);
+}
+
+Result<std::vector<int>> AddProcessSets(const std::vector<ProcessSetSpec>& specs, bool at_start) {
+  const std::shared_ptr<World> world = CurrentWorld();
+  if (world == nullptr) return NotInitialized();
+  return world->Add(specs, at_start);
+}
+
+Result<bool> RemoveProcessSet(int process_set) {
+  const std::shared_ptr<World> world = CurrentWorld();
+  if (world == nullptr) return NotInitialized();
+  return world->Remove(process_set);
+}
+
+std::map<int, std::vector<int>> ProcessSets() {
+  const std::shared_ptr<World> world = CurrentWorld();
+  return world != nullptr ? world->sets() : std::map<int, std::vector<int>>();
 }
 
 bool MpiInitialized() { return MpiIsInitialized(); }

@@ -9,6 +9,7 @@
 
 #include <cstdint>
 #include <functional>
+#include <map>
 #include <memory>
 #include <string>
 #include <vector>
@@ -49,7 +50,7 @@ struct AllreduceRequest {
 struct BroadcastRequest {
   std::string name;
   std::vector<TensorRef> tensors;
-  int root = 0;
+  int root = 0;  // as users count: in a process set too the number among all ranks
 };
 
 // Concatenates along dimension 0 in rank order. Only the first dimension may differ between ranks.
@@ -79,11 +80,14 @@ struct BarrierRequest {
 // One line of the engine's diary, for tests and benchmarks that must see when things happened.
 struct TraceEvent {
   // "tensor_ready", "plan_order", "bucket_start", "bucket_done", "op_start", "op_done"; and, with autotune, what an
-  // epoch is reduced with: "tuned_bucket_bytes", "_chunk_bytes", "_in_flight", "_algorithm", "_steps"
+  // epoch is reduced with: "tuned_bucket_bytes", "_chunk_bytes", "_in_flight", "_algorithm", "_steps". For the timeline
+  // also "op_announced", "op_failed", "tensor_start", "tensor_done", "bucket_complete", "stage_begin", "stage_end",
+  // "cycle_start" (something is begun, and nothing was under way).
   std::string what;
   std::string name;     // plan key, or the request's name
   int index = 0;        // tensor or bucket number, or the value
   int64_t time_ns = 0;  // CLOCK_MONOTONIC
+  std::string detail;   // of "op_*": the kind, in capitals; of "tensor_*": the tensor's name; of "stage_*": the stage
 };
 
 struct SessionStats {
@@ -116,6 +120,11 @@ class Session {
   virtual void Reducescatter(AllreduceRequest request, DoneCallback done) = 0;
   virtual void Barrier(BarrierRequest request, DoneCallback done) = 0;
 
+  // This rank has no more data: until all ranks have called it, it brings zeros to the allreduces and plans of the
+  // others, whatever their names. Then `*last`, the same on all ranks, is the last one that came, and `done` is called.
+  // Requests that are made in between wait until then.
+  virtual void Join(int* last, DoneCallback done) = 0;
+
   // The framework gave up the step that holds the request `name` (another op of it failed on this rank). The request
   // still ends as usual when the other ranks bring what it needs; when nothing moves any more, the session ends with an
   // error on every rank.
@@ -126,13 +135,20 @@ class Session {
   virtual std::string RailAlgorithm(int64_t elements, DType dtype) const = 0;
   virtual void TraceStart() = 0;
   virtual std::vector<TraceEvent> TraceStop() = 0;
+
+  // Writes what all ranks do into one file of rank 0, until StopTimeline or the end of the session. Rank 0's calls
+  // count; those of other ranks may be left out. Unlike the rest StopTimeline waits: for the other ranks' parts, as
+  // long as some come.
+  virtual Status StartTimeline(const std::string& path, bool mark_cycles) = 0;
+  virtual Status StopTimeline() = 0;
 };
 
 // --- The process's session: the one place where the engine has global state (process.cc). ---
 
 struct StartOptions {
-  std::vector<int> ranks;         // world ranks that take part; empty means all
-  bool has_communicator = false;  // then `communicator` points to an MPI_Comm that the caller keeps
+  std::vector<int> ranks;             // world ranks that take part; empty means all
+  bool dynamic_process_sets = false;  // as SMDDP_DYNAMIC_PROCESS_SETS
+  bool has_communicator = false;      // then `communicator` points to an MPI_Comm that the caller keeps
   const void* communicator = nullptr;
 };
 
@@ -140,8 +156,27 @@ struct StartOptions {
 Status StartSession(const StartOptions& options);
 // Tells the other ranks, ends pending requests with an error, stops the engine thread. StartSession may follow.
 Status StopSession();
-// The running session, or null. Keep the pointer only for the length of a call.
+// The running session of all ranks, or null. Keep the pointer only for the length of a call.
 std::shared_ptr<Session> CurrentSession();
+
+// --- Process sets: a session of its own for each, of some of the ranks (docs/decisions/0011). Number 0 is all ranks.
+
+// The session of a set. kFailedPrecondition: nothing runs; kInvalidArgument: there is no such set, or this process is
+// not in it.
+Result<std::shared_ptr<Session>> SessionOf(int process_set);
+
+struct ProcessSetSpec {
+  std::vector<int> ranks;
+  const void* communicator = nullptr;  // an MPI_Comm instead of `ranks`; each rank brings its own
+};
+// Makes sets and returns their numbers, in the order given; 0 where this process brought MPI_COMM_NULL and several sets
+// came of it. Collective over all ranks, which must bring the same lists: what they disagree about is an error
+// everywhere, and then no set is made. `at_start`: the sets of init, which need no SMDDP_DYNAMIC_PROCESS_SETS.
+Result<std::vector<int>> AddProcessSets(const std::vector<ProcessSetSpec>& specs, bool at_start);
+// Ends a set. Collective over all ranks. False when there is no such set.
+Result<bool> RemoveProcessSet(int process_set);
+// The ranks of every set there is, by number.
+std::map<int, std::vector<int>> ProcessSets();
 
 // True when this process has initialised MPI (a run without a launcher does not).
 bool MpiInitialized();

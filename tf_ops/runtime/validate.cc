@@ -1,5 +1,6 @@
 // The checks behind a verdict. The first words of each message are Horovod's: scripts and tests look for them.
 #include <algorithm>
+#include <cctype>
 
 #include "core/shape.h"
 #include "runtime/coordinator.h"
@@ -128,12 +129,8 @@ bool IsDefined(ReduceOp op, DType dtype) {
 }
 
 // What every rank asks for alike and yet cannot be done.
-Status Possible(const Announcement& request, int size) {
+Status Possible(const Announcement& request) {
   const std::string where = " for '" + request.name + "'";
-  if (request.kind == RequestKind::kBroadcast && (request.root < 0 || request.root >= size)) {
-    return Status(Code::kInvalidArgument, "`root_rank` must be from 0 to " + std::to_string(size - 1) +
-                                              ". Received: " + std::to_string(request.root) + where + ".");
-  }
   for (const auto& shape : request.shapes) {
     if (!shape.empty() || !CutsAlongRows(request.kind)) continue;
     return Status(Code::kInvalidArgument, std::string(NameOf(request.kind)) +
@@ -163,22 +160,54 @@ Status DuplicateName(const Announcement& announcement, int rank) {
                     announcement.name + "' on rank " + std::to_string(rank) + ". Give each its own `name`.");
 }
 
+Status RootExists(const std::map<int, Announcement>& by_rank, int root) {
+  if (by_rank.count(root) != 0) return Status::Ok();
+  const int last = static_cast<int>(by_rank.size()) - 1;
+  std::string ranks;
+  for (const auto& [rank, request] : by_rank) ranks += (ranks.empty() ? "" : ", ") + std::to_string(rank);
+  const std::string expected = by_rank.rbegin()->first == last
+                                   ? "`root_rank` must be from 0 to " + std::to_string(last)
+                                   : "`root_rank` must be a rank of the process set, " + ranks;
+  return Status(Code::kInvalidArgument,
+                expected + ". Received: " + std::to_string(root) + " for '" + by_rank.begin()->second.name + "'.");
+}
+
 }  // namespace
 
-Status Validate(const std::map<int, Announcement>& by_rank, int size) {
+Status Validate(const std::map<int, Announcement>& by_rank) {
+  const int size = static_cast<int>(by_rank.size());
   const auto& [first_rank, first] = *by_rank.begin();
   for (const auto& [rank, other] : by_rank) {
     if (other.duplicate) return DuplicateName(other, rank);
     const Pair pair = {first, other, first_rank, rank};
+    SMDDP_RETURN_IF_ERROR(SamePlan(pair));  // first: its words say more of a plan
     SMDDP_RETURN_IF_ERROR(SameCall(pair));
     SMDDP_RETURN_IF_ERROR(SameTensors(pair));
-    SMDDP_RETURN_IF_ERROR(SamePlan(pair));
   }
-  SMDDP_RETURN_IF_ERROR(Possible(first, size));
+  if (first.kind == RequestKind::kBroadcast) SMDDP_RETURN_IF_ERROR(RootExists(by_rank, first.root));
+  SMDDP_RETURN_IF_ERROR(Possible(first));
   for (const auto& [rank, request] : by_rank) {
     if (request.kind == RequestKind::kAlltoall) SMDDP_RETURN_IF_ERROR(CheckSplits(request, rank, size));
   }
   return Status::Ok();
+}
+
+// The first words are Horovod's.
+Status PossibleWithJoined(const Announcement& request, const std::vector<int>& joined) {
+  const bool neutral = request.op != ReduceOp::kMin && request.op != ReduceOp::kMax && request.op != ReduceOp::kProduct;
+  if (request.kind == RequestKind::kPlan || (request.kind == RequestKind::kAllreduce && neutral)) return Status::Ok();
+  std::string what = NameOf(request.kind);
+  what[0] = static_cast<char>(std::toupper(what[0]));
+  if (request.kind == RequestKind::kAllreduce) what += std::string(" with op=") + NameOf(request.op);
+  std::string ranks;
+  for (const int rank : joined) ranks += (ranks.empty() ? "" : ", ") + std::to_string(rank);
+  std::string advice = " Call it before hvd.join or after it.";
+  if (request.kind == RequestKind::kAllgather) {
+    advice += " Gradients that are tf.IndexedSlices are gathered; sparse_as_dense=True makes them dense.";
+  }
+  return Status(Code::kFailedPrecondition, what + " is not supported with Join at this time: rank " + ranks +
+                                               " called hvd.join and has nothing to bring to '" + request.name +
+                                               "'. Average and Sum are, where zeros do no harm." + advice);
 }
 
 }  // namespace smddp

@@ -10,7 +10,8 @@ int Group::position_of(int world_rank) const {
   return at == world_ranks_.end() ? -1 : static_cast<int>(at - world_ranks_.begin());
 }
 
-Result<Topology> Topology::Build(int my_rank, const std::vector<std::string>& host_of_rank) {
+Result<Topology> Topology::Build(int my_rank, const std::vector<std::string>& host_of_rank,
+                                 const std::vector<int>& global_ranks) {
   const int size = static_cast<int>(host_of_rank.size());
   if (my_rank < 0 || my_rank >= size) {
     return Status(Code::kInvalidArgument, "Expected a rank from 0 to " + std::to_string(size - 1) +
@@ -19,6 +20,7 @@ Result<Topology> Topology::Build(int my_rank, const std::vector<std::string>& ho
   Topology topology;
   topology.rank_ = my_rank;
   topology.hosts_ = host_of_rank;
+  topology.global_ = Group(global_ranks);
   std::map<std::string, int> index_of_host;
   std::vector<std::vector<int>> members;
   std::vector<int> everybody(size);
@@ -48,6 +50,11 @@ Result<Topology> Topology::Build(int my_rank, const std::vector<std::string>& ho
   topology.cross_rank_ = cross.position_of(my_rank);
   if (topology.is_reducer()) topology.rail_ = cross;
   return topology;
+}
+
+int Topology::rank_of_global(int global_rank) const {
+  if (is_process_set()) return global_.position_of(global_rank);
+  return global_rank >= 0 && global_rank < size() ? global_rank : -1;
 }
 
 bool Topology::uniform() const {

@@ -32,7 +32,9 @@ class Group {
 class Topology {
  public:
   // `host_of_rank[r]` is any text that is equal for ranks of the same node. Nodes are numbered by their first rank.
-  static Result<Topology> Build(int my_rank, const std::vector<std::string>& host_of_rank);
+  // `global_ranks[r]`: the number users know rank r by, where these ranks are a process set; empty: r.
+  static Result<Topology> Build(int my_rank, const std::vector<std::string>& host_of_rank,
+                                const std::vector<int>& global_ranks = {});
 
   int rank() const { return rank_; }
   int size() const { return world_.size(); }
@@ -41,6 +43,11 @@ class Topology {
   int node_index() const { return node_index_; }
   int node_count() const { return static_cast<int>(nodes_.size()); }
   bool uniform() const;  // the same number of ranks on every node
+
+  // What users are told, and tell us: a rank's number among all ranks.
+  bool is_process_set() const { return global_.size() > 0; }
+  int global_rank(int rank) const { return is_process_set() ? global_.world_rank(rank) : rank; }
+  int rank_of_global(int global_rank) const;  // -1 when it is not one of us
 
   const Group& world() const { return world_; }
   const Group& node() const { return node_; }
@@ -62,7 +69,7 @@ class Topology {
 
  private:
   int rank_ = 0, local_rank_ = 0, node_index_ = 0, rail_count_ = 1, cross_rank_ = 0, cross_size_ = 1;
-  Group world_, node_, rail_;
+  Group world_, node_, rail_, global_;
   std::vector<Group> nodes_;
   std::vector<int> node_of_;
   std::vector<std::string> hosts_;

@@ -50,9 +50,9 @@ void Run(int64_t number, const Inputs& inputs, const Outputs& outputs, DoneCallb
     tensors[i].output = outputs[i];
   }
   *static_cast<int32_t*>(outputs.back()) = 0;
-  const std::shared_ptr<Session> session = CurrentSession();
-  if (session == nullptr) return done(NotInitialized());
-  StartCompiledCall(*session, description->call, std::move(tensors), std::move(done));
+  const Result<std::shared_ptr<Session>> session = SessionOf(description->call.process_set);
+  if (!session.ok()) return done(session.status());
+  StartCompiledCall(*session.value(), description->call, std::move(tensors), std::move(done));
 }
 
 }  // namespace smddp::ops::xla_calls

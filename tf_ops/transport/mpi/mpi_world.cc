@@ -112,6 +112,19 @@ Status Await(MPI_Request* request, const Deadline& deadline, const char* what) {
   }
 }
 
+Result<MPI_Comm> CommunicatorOf(MPI_Comm parent, const std::vector<int>& ranks, const char* what,
+                                const Deadline& deadline) {
+  MPI_Group all, some;
+  SMDDP_MPI(MPI_Comm_group(parent, &all));
+  SMDDP_MPI(MPI_Group_incl(all, static_cast<int>(ranks.size()), ranks.data(), &some));
+  MPI_Comm chosen = MPI_COMM_NULL;
+  const StartWatchdog watchdog(deadline, what);
+  SMDDP_MPI(MPI_Comm_create_group(parent, some, /*tag=*/7771, &chosen));
+  MPI_Group_free(&all);
+  MPI_Group_free(&some);
+  return chosen;
+}
+
 Result<MPI_Comm> Select(MPI_Comm parent, const std::vector<int>& ranks, const Deadline& deadline) {
   int rank = 0, size = 0;
   SMDDP_MPI(MPI_Comm_rank(parent, &rank));
@@ -128,15 +141,7 @@ Result<MPI_Comm> Select(MPI_Comm parent, const std::vector<int>& ranks, const De
                                               ". Call hvd.init(comm=[...]) only on the listed "
                                               "ranks.");
   }
-  MPI_Group all, some;
-  SMDDP_MPI(MPI_Comm_group(parent, &all));
-  SMDDP_MPI(MPI_Group_incl(all, static_cast<int>(ranks.size()), ranks.data(), &some));
-  MPI_Comm chosen = MPI_COMM_NULL;
-  const StartWatchdog watchdog(deadline, "init(comm=[...])");
-  SMDDP_MPI(MPI_Comm_create_group(parent, some, /*tag=*/7771, &chosen));
-  MPI_Group_free(&all);
-  MPI_Group_free(&some);
-  return chosen;
+  return CommunicatorOf(parent, ranks, "init(comm=[...])", deadline);
 }
 
 }  // namespace
@@ -177,6 +182,35 @@ Result<std::unique_ptr<MpiWorld>> MpiWorld::Open(const void* communicator, const
   SMDDP_MPI(MPI_Comm_rank(world->handle_->comm, &world->rank_));
   SMDDP_MPI(MPI_Comm_size(world->handle_->comm, &world->size_));
   return world;
+}
+
+Result<std::unique_ptr<MpiWorld>> MpiWorld::Subset(const std::vector<int>& ranks, const char* what,
+                                                   const Deadline& deadline) const {
+  std::unique_ptr<MpiWorld> subset(new MpiWorld());
+  SMDDP_ASSIGN_OR_RETURN(subset->handle_->comm, CommunicatorOf(handle_->comm, ranks, what, deadline));
+  SMDDP_MPI(MPI_Comm_set_errhandler(subset->handle_->comm, MPI_ERRORS_RETURN));
+  SMDDP_MPI(MPI_Comm_rank(subset->handle_->comm, &subset->rank_));
+  SMDDP_MPI(MPI_Comm_size(subset->handle_->comm, &subset->size_));
+  return subset;
+}
+
+Result<std::vector<int>> MpiWorld::RanksOf(const void* communicator) const {
+  const MPI_Comm comm = *static_cast<const MPI_Comm*>(communicator);
+  if (comm == MPI_COMM_NULL) return std::vector<int>();
+  MPI_Group theirs, ours;
+  int size = 0;
+  SMDDP_MPI(MPI_Comm_group(comm, &theirs));
+  SMDDP_MPI(MPI_Comm_group(handle_->comm, &ours));
+  SMDDP_MPI(MPI_Group_size(theirs, &size));
+  std::vector<int> places(size), ranks(size);
+  for (int place = 0; place < size; ++place) places[place] = place;
+  SMDDP_MPI(MPI_Group_translate_ranks(theirs, size, places.data(), ours, ranks.data()));
+  MPI_Group_free(&theirs);
+  MPI_Group_free(&ours);
+  if (std::count(ranks.begin(), ranks.end(), MPI_UNDEFINED) == 0) return ranks;
+  return Status(Code::kInvalidArgument,
+                "A process set's communicator has members that do not take part in hvd.init(). Expected: one whose "
+                "members are among the ranks of hvd.init().");
 }
 
 MpiWorld::~MpiWorld() = default;

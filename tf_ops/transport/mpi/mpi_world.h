@@ -18,6 +18,13 @@ class MpiWorld {
   // world ranks (empty: all). Collective over the ranks that take part.
   static Result<std::unique_ptr<MpiWorld>> Open(const void* communicator, const std::vector<int>& ranks,
                                                 const Deadline& deadline);
+  // A communicator of some of my ranks, in the order given. Collective over these alone, so everybody must know that
+  // they all come; `what` makes it, for messages.
+  Result<std::unique_ptr<MpiWorld>> Subset(const std::vector<int>& ranks, const char* what,
+                                           const Deadline& deadline) const;
+  // The ranks here of the members of an MPI_Comm, in its order; none for MPI_COMM_NULL.
+  Result<std::vector<int>> RanksOf(const void* communicator) const;
+
   // The communicator is left to MPI_Finalize (when the process exits): MPI reuses the number of a freed one, and then a
   // last message of this session, still on its way, would be taken for one of the next.
   ~MpiWorld();

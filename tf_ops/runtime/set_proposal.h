@@ -1,0 +1,46 @@
+// What ranks tell one another before a process set is made or ended, and what follows from it. Pure functions: all
+// ranks see the same proposals and come to the same result.
+#pragma once
+
+#include <map>
+#include <string>
+#include <vector>
+
+#include "core/status.h"
+
+namespace smddp {
+
+using RankLists = std::map<int, std::vector<int>>;  // by number of the set
+
+// What one rank brings.
+struct SetProposal {
+  struct Entry {
+    std::vector<int> ranks;
+    bool own = false;  // from a communicator: ranks may bring different ones, and none where they are in none
+  };
+  int removes = 0;             // number of a set; 0: it adds `entries`
+  int next_number = 1;         // the first that was never used here
+  std::vector<Entry> entries;  // one for each set
+};
+
+std::string Encode(const SetProposal& proposal);
+// `rank`: whose, for the error message.
+Result<SetProposal> DecodeProposal(const std::string& bytes, int rank);
+
+// A set that is to be made, from the entries at `position`.
+struct NewSet {
+  int number = 0;
+  size_t position = 0;
+  std::vector<int> ranks;
+};
+
+// The sets that all ranks' proposals make together, given those there are. An error where the proposals differ, or ask
+// for what cannot be.
+Result<std::vector<NewSet>> SetsToMake(const std::vector<SetProposal>& by_rank, const RankLists& there);
+// OK when all ranks want to end the same set.
+Status CheckRemoval(const std::vector<SetProposal>& by_rank);
+
+// [0, 2]
+std::string RanksText(const std::vector<int>& ranks);
+
+}  // namespace smddp

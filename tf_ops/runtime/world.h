@@ -1,0 +1,70 @@
+// The session of all ranks and those of its process sets.
+//
+// A process set is a session of its own: its own communicator, engine thread and shared memory, put together like those
+// of all ranks. So nothing above or below knows more of sets than "my ranks". Every rank knows every set; those outside
+// have no session for it.
+//
+// Threads:   any. Add and Remove wait for the other ranks, Stop does not.
+// Errors:    when the session of all ranks fails, those of the sets fail with it.
+#pragma once
+
+#include <map>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <vector>
+
+#include "core/env.h"
+#include "runtime/engine_session.h"
+#include "runtime/session.h"
+#include "runtime/set_proposal.h"
+#include "transport/mpi/mpi_world.h"
+
+namespace smddp {
+
+class World {
+ public:
+  // `plans` outlives the world.
+  static Result<std::shared_ptr<World>> Start(const StartOptions& options, PlanRegistry& plans);
+  ~World() { Stop(); }
+  // Ends all sessions. May be called twice.
+  void Stop();
+
+  // What session.h says of the functions of these names.
+  const std::shared_ptr<EngineSession>& session() const { return session_; }
+  Result<std::shared_ptr<Session>> SessionOf(int process_set) const;
+  Result<std::vector<int>> Add(const std::vector<ProcessSetSpec>& specs, bool at_start);
+  Result<bool> Remove(int process_set);
+  RankLists sets() const;
+
+ private:
+  struct Set {
+    std::vector<int> ranks;
+    std::unique_ptr<MpiWorld> mpi;  // outlives the session, whose transport makes calls with it
+    std::shared_ptr<EngineSession> session;
+  };
+
+  World(const Env& env, PlanRegistry& plans) : env_(env), plans_(plans) {}
+  Status Open(const StartOptions& options);
+  void OnFailure(const Status& why);
+  Status MayChange(bool at_start) const;
+  Result<SetProposal::Entry> EntryOf(const ProcessSetSpec& spec) const;
+  Result<std::vector<std::string>> Ask(const std::string& mine);
+  Result<std::vector<SetProposal>> Propose(const SetProposal& mine);
+  Result<Set> Make(const NewSet& wanted);
+  Status Keep(int number, Set set);
+  int rank() const { return session_->topology().rank(); }
+
+  const Env env_;
+  PlanRegistry& plans_;
+  std::unique_ptr<MpiWorld> mpi_;  // null: alone; outlives the session
+  std::shared_ptr<EngineSession> session_;
+
+  std::mutex changing_;       // one Add or Remove at a time
+  mutable std::mutex mutex_;  // of what follows
+  std::map<int, Set> sets_;   // by number
+  int next_number_ = 1;
+  Status ended_;  // not OK: why there can be no sets any more
+};
+
+}  // namespace smddp
