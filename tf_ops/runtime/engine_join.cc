@@ -137,7 +137,7 @@ void Engine::StepJoin() {
   if (!join_.drained() && Drained()) {
     join_.SetDrained();
     JoinNotice notice;
-  notice.round = join_.round();
+    notice.round = join_.round();
     notice.drained = true;
     if (topology().rank() != 0) return Post(0, Encode(notice));
     return OnJoinNotice(0, notice);
