@@ -163,6 +163,7 @@ def test_the_variable_of_the_environment(hvd, rank, size, folder):
     ranks = read(path)
     assert sorted(ranks) == list(range(size))
     assert all(lane(lanes, "seen").spans and "CYCLE_START" in lanes[0].activities() for lanes in ranks.values())
+    hvd.barrier()  # all have read it
     if rank == 0:
         hvd.start_timeline(path)
         hvd.stop_timeline()
