@@ -11,8 +11,9 @@ from smddp_tf.incidental import (
     gpu_available,
     handle_average_backwards_compatibility,
 )
-from smddp_tf.ops import allgather, alltoall, broadcast, grouped_allgather, grouped_reducescatter, reducescatter
+from smddp_tf.ops import allgather, alltoall, broadcast, grouped_allgather, grouped_reducescatter, join, reducescatter
 from smddp_tf.reduce_op import Adasum, Average, Max, Min, Product, Sum
+from smddp_tf.topology_ops import local_rank_op, local_size_op, process_set_included_op, rank_op, size_op
 
 __all__ = [
     *basics.__all__,
@@ -32,5 +33,11 @@ __all__ = [
     "grouped_allgather",
     "grouped_reducescatter",
     "handle_average_backwards_compatibility",
+    "join",
+    "local_rank_op",
+    "local_size_op",
+    "process_set_included_op",
+    "rank_op",
     "reducescatter",
+    "size_op",
 ]
