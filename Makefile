@@ -19,7 +19,7 @@ export TF_ENABLE_ONEDNN_OPTS ?= 0
 
 CXX_FILES = $(shell find tf_ops -name '*.cc' -o -name '*.h' -o -name '*.inc')
 
-.PHONY: help setup build demo test test-full test-matrix bench bench-lab bench-peers bench-horovod lint format clean
+.PHONY: help setup build demo docs test test-full test-lab test-matrix test-mpich bench bench-lab bench-peers bench-horovod lint format clean
 
 help:  ## This list
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-14s %s\n", $$1, $$2}'
@@ -43,6 +43,10 @@ $(VENV)/.smddp-setup: pyproject.toml setup.py
 build: setup  ## Build what changed in the native code, in place
 	@$(BIN)/python -W ignore setup.py -q build_ext --inplace
 
+docs: $(VENV)/.smddp-docs  ## Build the documentation with its reference into site/
+	@NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build -q $(ARGS)
+	@echo "site/index.html"
+
 demo: build  ## Train the digits example on NP ranks
 	@$(MPIRUN) -np $(NP) $(BIN)/python examples/02_keras_digits.py $(ARGS)
 
@@ -55,17 +59,28 @@ test-full: build  ## All tests with the full matrix of sizes, types and ranks
 test-matrix:  ## Build and test on every supported TensorFlow (about 30 minutes; ARGS="2.16 -k saving", ARGS=--update-readme)
 	@$(PYTHON) tools/test_matrix.py $(ARGS)
 
+test-mpich:  ## Build and test on MPICH in an environment of its own, .matrix/mpich (about 10 minutes)
+	@$(PYTHON) tools/test_matrix.py --mpi mpich $(ARGS)
+
 bench: build $(VENV)/.smddp-bench  ## Measure everything against its peers, print the targets (ARGS=--quick)
 	@$(BIN)/python -m benchmarks --plots $(ARGS)
 
 bench-lab: build $(VENV)/.smddp-bench  ## Measure between nodes of the lab (root and TUN)
 	@$(BIN)/python -m benchmarks.lab $(ARGS)
 
+test-lab: build  ## Launch over two hosts: network namespaces of the lab (root and TUN)
+	@$(BIN)/python -m pytest tests/lab $(ARGS)
+
 bench-peers: setup  ## Environments under .bench/ for MPICH and gloo, which make bench measures then
 	@PYTHON=$(BIN)/python benchmarks/envs.sh mpich torch
 
 bench-horovod: setup  ## The same for Horovod, which is compiled (about 4 minutes)
 	@PYTHON=$(BIN)/python benchmarks/envs.sh horovod
+
+# mkdocs.
+$(VENV)/.smddp-docs: $(VENV)/.smddp-setup
+	@$(PIP) install -q --no-build-isolation -e '.[docs]'
+	@touch $@
 
 # matplotlib, for the pictures.
 $(VENV)/.smddp-bench: $(VENV)/.smddp-setup

@@ -10,18 +10,15 @@ gradients.
 from __future__ import annotations
 
 import json
-import os
 import statistics
-import subprocess
 import sys
-import tempfile
 import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 from benchmarks.measure import slowest_rank, three_digits
-from benchmarks.peers import CANDIDATES, ROOT
+from benchmarks.ranks import answers_of_ranks
 
 __all__ = ["main"]
 
@@ -109,23 +106,12 @@ def run_rank(file: Path) -> None:
     (file / f"{hvd.rank()}.json").write_text(json.dumps(answer), encoding="utf-8")
 
 
-def run_ranks() -> list[dict[str, Any]]:
-    """Starts the ranks; returns what each one measured."""
-    ours = CANDIDATES["smddp_tf"]
-    with tempfile.TemporaryDirectory(prefix="smddp_bench_") as folder:
-        launcher = [part.format(ranks=RANKS, bin=ours.python.parent) for part in ours.launcher]
-        command = [*launcher, str(ours.python), "-m", "benchmarks.jit", folder]
-        variables = {**os.environ, **ours.variables, "PYTHONPATH": str(ROOT)}
-        subprocess.run(command, env=variables, timeout=RUN_SECONDS, check=True)
-        return [json.loads((Path(folder) / f"{rank}.json").read_text(encoding="utf-8")) for rank in range(RANKS)]
-
-
 def main() -> None:
     """Ends with exit code 1 when compiled and plain steps made different weights."""
     from rich.console import Console
     from rich.table import Table
 
-    answers = run_ranks()
+    answers = answers_of_ranks("benchmarks.jit", RANKS, RUN_SECONDS, "{folder}")
     columns = list(answers[0]["small"]["seconds"])
     table = Table(title=f"a training step on {RANKS} ranks of one node: median ms")
     for heading in ("model", "batch", *columns, "compiled / plain", "weights apart"):

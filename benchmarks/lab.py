@@ -102,7 +102,16 @@ class Lab:
             files = [Path(folder) / f"{rank}.json" for rank in range(self._nodes * per_node)]
             return [json.loads(file.read_text(encoding="utf-8")) for file in files]
 
+    def execute(self, node: int, *command: Any) -> tuple[int, str]:
+        """Runs a command on one node; returns its exit code and what it printed."""
+        return self._ask("exec", node, *command)
+
     def _call(self, *arguments: Any) -> None:
+        code, output = self._ask(*arguments)
+        if code != 0:
+            raise LabError(f"lab.sh {' '.join(map(str, arguments))[:80]}: exit {code}\n{output.strip()[-2000:]}")
+
+    def _ask(self, *arguments: Any) -> tuple[int, str]:
         variables = {
             **os.environ,
             "PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}",
@@ -113,10 +122,8 @@ class Lab:
         with tempfile.TemporaryFile() as log:  # a file: what the lab leaves in the background would keep a pipe open
             command = ["timeout", "-k", "5", str(RUN_SECONDS), self._script, *map(str, arguments)]
             done = subprocess.run(command, env=variables, stdin=subprocess.DEVNULL, stdout=log, stderr=log, check=False)
-            if done.returncode != 0:
-                log.seek(0)
-                output = log.read().decode(errors="replace").strip()[-2000:]
-                raise LabError(f"lab.sh {' '.join(map(str, arguments))[:80]}: exit {done.returncode}\n{output}")
+            log.seek(0)
+            return done.returncode, log.read().decode(errors="replace")
 
 
 def measure_lab(settings: tuple[Setting, ...], say: Callable[[str], None], findings: Findings) -> None:

@@ -10,9 +10,6 @@ from __future__ import annotations
 
 import argparse
 import json
-import os
-import subprocess
-import tempfile
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -21,7 +18,7 @@ from typing import Any
 import numpy as np
 
 from benchmarks.measure import Timing, duration_text, slowest_rank
-from benchmarks.peers import CANDIDATES, ROOT
+from benchmarks.ranks import answers_of_ranks
 
 __all__ = ["main"]
 
@@ -114,13 +111,7 @@ def main() -> None:
     if arguments.folder:
         work(arguments.folder)
         return
-    ours = CANDIDATES["smddp_tf"]
-    launcher = [part.format(ranks=arguments.ranks, bin=ours.python.parent) for part in ours.launcher]
-    with tempfile.TemporaryDirectory(prefix="smddp_bench_") as folder:
-        command = [*launcher, str(ours.python), "-m", "benchmarks.sparse", "--folder", folder]
-        variables = {**os.environ, **ours.variables, "PYTHONPATH": str(ROOT)}
-        subprocess.run(command, env=variables, timeout=RUN_SECONDS, check=True)
-        answers = [json.loads((Path(folder) / f"{rank}.json").read_text()) for rank in range(arguments.ranks)]
+    answers = answers_of_ranks("benchmarks.sparse", arguments.ranks, RUN_SECONDS, "--folder", "{folder}")
     raise SystemExit(1 if show(answers) else 0)
 
 

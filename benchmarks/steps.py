@@ -2,19 +2,17 @@
 
 from __future__ import annotations
 
-import json
 import os
 import statistics
 import subprocess
 import tempfile
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
 from benchmarks.findings import NODE, Findings
 from benchmarks.lab import Lab, LabError
 from benchmarks.measure import slowest_rank
-from benchmarks.peers import CANDIDATES, ROOT
+from benchmarks.ranks import answers_of_ranks
 
 __all__ = ["fraction_hidden", "measure_steps_in_lab", "measure_steps_on_node", "summary"]
 
@@ -47,21 +45,14 @@ def summary(place: str, ranks: int, of_ranks: list[dict[str, Any]]) -> dict[str,
 def measure_steps_on_node(say: Callable[[str], None], findings: Findings, ranks: int = 2) -> None:
     """Ranks on this machine; computing and reducing share its cores."""
     say(f"training steps: {MODELS}, {ranks} ranks on one node")
-    ours = CANDIDATES["smddp_tf"]
-    with tempfile.TemporaryDirectory(prefix="smddp_bench_") as folder:
-        launcher = [part.format(ranks=ranks, bin=ours.python.parent) for part in ours.launcher]
-        command = [*launcher, str(ours.python), "-m", "benchmarks.overlap", str(ranks), folder, MODELS]
-        variables = {**os.environ, **ours.variables, "PYTHONPATH": str(ROOT)}
-        with tempfile.TemporaryFile() as log:
-            try:
-                subprocess.run(command, env=variables, stdout=log, stderr=log, timeout=RUN_SECONDS, check=True)
-            except subprocess.SubprocessError as error:
-                log.seek(0)
-                findings.notes.append(
-                    f"smddp_tf, training steps: {error}\n{log.read().decode(errors='replace')[-2000:]}"
-                )
-                return
-        answers = [json.loads((Path(folder) / f"{rank}.json").read_text(encoding="utf-8")) for rank in range(ranks)]
+    with tempfile.TemporaryFile() as log:
+        try:
+            arguments = (str(ranks), "{folder}", MODELS)
+            answers = answers_of_ranks("benchmarks.overlap", ranks, RUN_SECONDS, *arguments, log=log)
+        except subprocess.SubprocessError as error:
+            log.seek(0)
+            findings.notes.append(f"smddp_tf, training steps: {error}\n{log.read().decode(errors='replace')[-2000:]}")
+            return
     findings.steps += [summary(NODE, ranks, list(of_ranks)) for of_ranks in zip(*answers)]
 
 

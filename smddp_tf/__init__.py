@@ -32,6 +32,8 @@ from smddp_tf.basics import (
     rocm_built,
     shutdown,
     size,
+    start_timeline,
+    stop_timeline,
 )
 from smddp_tf.process_sets import (
     ProcessSet,
@@ -60,6 +62,7 @@ if TYPE_CHECKING:
         grouped_allgather,
         grouped_allreduce,
         grouped_reducescatter,
+        join,
         reducescatter,
     )
     from smddp_tf.session_hooks import BroadcastGlobalVariablesHook
@@ -110,6 +113,7 @@ __all__ = [
     "is_homogeneous",
     "is_initialized",
     "is_process_set_included",
+    "join",
     "local_rank",
     "local_rank_op",
     "local_size",
@@ -128,6 +132,8 @@ __all__ = [
     "shutdown",
     "size",
     "size_op",
+    "start_timeline",
+    "stop_timeline",
 ]
 
 # Names whose modules import TensorFlow (or cloudpickle): module and name there.
@@ -161,6 +167,7 @@ _LAZY = {
     "grouped_allreduce": ("smddp_tf.ops", "grouped_allreduce"),
     "grouped_reducescatter": ("smddp_tf.ops", "grouped_reducescatter"),
     "handle_average_backwards_compatibility": ("smddp_tf.incidental", "handle_average_backwards_compatibility"),
+    "join": ("smddp_tf.ops", "join"),
     "local_rank_op": ("smddp_tf.topology_ops", "local_rank_op"),
     "local_size_op": ("smddp_tf.topology_ops", "local_size_op"),
     "process_set_included_op": ("smddp_tf.topology_ops", "process_set_included_op"),

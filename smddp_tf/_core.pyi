@@ -37,8 +37,9 @@ def register_plan(
     wire_dtype: str,
     notes: Sequence[str] = (),
     process_set: int = 0,
+    names: Sequence[str] = (),
 ) -> int:
-    """Returns the plan's number. `wire_dtype` "" sends every tensor as it is; `notes` must agree as well."""
+    """Returns the plan's number. `wire_dtype` "" sends every tensor as it is; `names` need not agree."""
 
 def add_process_sets(sets: Sequence[tuple[Sequence[int], int]], at_start: bool) -> list[int]:
     """Each as its ranks and the address of an MPI_Comm, one of which is empty (0). Returns their numbers.
@@ -54,6 +55,12 @@ def stats(process_set: int = 0) -> dict[str, int]: ...
 def trace_start() -> None: ...
 def trace_stop() -> list[dict[str, Any]]:
     """The engine's diary since `trace_start`: dicts of what, name, index, time_ns."""
+
+def start_timeline(path: str, mark_cycles: bool) -> None:
+    """ValueError when one is being written already, or the file cannot be."""
+
+def stop_timeline() -> None:
+    """On rank 0 waits for the other ranks' parts."""
 
 def env_variables() -> list[dict[str, str]]:
     """Every environment variable that is read: dicts of name, alias, default, meaning."""
@@ -96,6 +103,8 @@ def alltoall(
     """Returns the bytes from every rank, one after another, and the rows that come from each."""
 
 def barrier(name: str, process_set: int = 0) -> None: ...
+def join(process_set: int = 0) -> int:
+    """Waits until all ranks have joined; returns the last one, by its number among all ranks."""
 
 # --- hooks for tests: pure functions and ranks as threads ---
 

@@ -12,7 +12,21 @@ import tensorflow as tf
 
 from smddp_tf import process_sets
 
-__all__ = ["as_it_is", "device_scope", "is_for_session", "run_independently", "tensor_name", "unique_name"]
+__all__ = [
+    "CALLS",
+    "as_it_is",
+    "collectives_so_far",
+    "device_scope",
+    "is_for_session",
+    "let_wait_for",
+    "run_independently",
+    "tensor_name",
+    "unique_name",
+]
+
+# Ops that hold graphs of their own, and so perhaps ops of ours. Stateless kinds cannot: our ops are stateful.
+CALLS = frozenset({"Case", "If", "PartitionedCall", "StatefulPartitionedCall", "While"})
+_FIRST = "_smddp_first"
 
 # TensorFlow numbers the graphs of functions, branches and loop bodies over the whole process. One more trace on rank 0
 # (an evaluation, say) shifts the numbers there, so they must not get into names that all ranks share.
@@ -73,6 +87,23 @@ def run_independently(outputs: Sequence[tf.Tensor]) -> None:
     manager = getattr(op.graph, "experimental_acd_manager", None)
     if manager is not None:
         manager.run_independently(op)
+    first = getattr(op.graph, _FIRST, None)
+    if first is not None:
+        op._add_control_input(first)
+
+
+def collectives_so_far() -> list[tf.Operation]:
+    """The ops of the current function's graph that are ours, or may hold such."""
+    if tf.executing_eagerly() or is_for_session():
+        return []
+    operations = tf.compat.v1.get_default_graph().get_operations()
+    return [op for op in operations if op.type.startswith("Smddp") or op.type in CALLS]
+
+
+def let_wait_for(tensor: tf.Tensor) -> None:
+    """What `run_independently` is asked about from now on in this function runs after the op behind `tensor`."""
+    if not tf.executing_eagerly() and not is_for_session():
+        setattr(tensor.graph, _FIRST, tensor.op)
 
 
 def is_for_session() -> bool:

@@ -21,6 +21,7 @@ __all__ = [
     "broadcast_list",
     "check_slices",
     "is_plannable",
+    "join",
     "reduce_gradient",
     "reduce_plan_compiled",
     "reduce_slices",
@@ -168,6 +169,19 @@ def barrier(name: str) -> tf.Operation | None:
             "the compiled function."
         )
     return _loader.op_library().smddp_barrier(**_addressed(name))
+
+
+def join(name: str) -> tf.Tensor:
+    """Emits one SmddpJoin, after what was traced before it and before what is traced after it."""
+    if _xla.compiling():
+        raise NotImplementedError(
+            "hvd.join has no place in a function compiled by XLA, which would run it in an order of its own. "
+            f"Received: hvd.join '{name}' under jit_compile=True. Call it after the compiled function."
+        )
+    with tf.control_dependencies(_graph.collectives_so_far()):
+        last = _loader.op_library().smddp_join(**_addressed(name))
+    _graph.let_wait_for(last)
+    return last
 
 
 def check_slices(reduction: Reduction) -> None:

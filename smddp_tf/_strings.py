@@ -5,12 +5,11 @@ from __future__ import annotations
 import tensorflow as tf
 
 from smddp_tf import _native
-from smddp_tf.process_sets import ProcessSet
 
 __all__ = ["broadcast"]
 
 
-def broadcast(text: tf.Tensor, root_rank: int, name: str, process_set: ProcessSet) -> tf.Tensor:
+def broadcast(text: tf.Tensor, root_rank: int, name: str) -> tf.Tensor:
     """Returns the tensor of rank `root_rank` on every rank. Takes the shape of `text` to be the same on all."""
     data = tf.io.decode_raw(tf.io.serialize_tensor(text), tf.uint8)
     size = tf.size(data, out_type=tf.int64)

@@ -14,14 +14,12 @@ from typing import Any
 import tensorflow as tf
 from tensorflow.python.ops import control_flow_util, control_flow_v2_func_graphs
 
-from smddp_tf import _loader, process_sets
+from smddp_tf import _graph, _loader, process_sets
 
 __all__ = ["OP_TYPE", "collective", "compiling"]
 
 OP_TYPE = "SmddpCompiledCollective"
 
-# What holds graphs of its own, and so perhaps our ops. Stateless kinds cannot: our ops are stateful.
-_CALLS = frozenset({"Case", "If", "PartitionedCall", "StatefulPartitionedCall", "While"})
 _OPAQUE = (tf.resource, tf.variant, tf.string)
 _CHAIN = "_smddp_chain"
 
@@ -59,7 +57,7 @@ def _before(graph: Any) -> list[tf.Tensor]:
     token, seen = getattr(graph, _CHAIN, (None, 0))
     before = [token] if token is not None else _around(graph)
     for op in graph.get_operations()[seen:]:
-        if op.type in _CALLS:
+        if op.type in _graph.CALLS:
             before += [output for output in op.outputs if output.dtype not in _OPAQUE][:1]
     return before
 

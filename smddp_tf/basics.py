@@ -7,12 +7,15 @@ from __future__ import annotations
 
 import atexit
 import operator
+import os
 import sys
+import warnings
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from smddp_tf import _loader, compat
 from smddp_tf import process_sets as sets
+from smddp_tf.run.placement import why_alone
 
 if TYPE_CHECKING:
     from mpi4py import MPI
@@ -40,6 +43,8 @@ __all__ = [
     "rocm_built",
     "shutdown",
     "size",
+    "start_timeline",
+    "stop_timeline",
 ]
 
 # The user's communicator: MPI keeps only a handle, so it must not be collected while the session runs.
@@ -84,6 +89,8 @@ def init(
         return
     compat.install_by_default()
     _loader.core().init(ranks, address, _dynamic)
+    if comm is None and size() == 1 and (reason := why_alone(os.environ)):
+        warnings.warn(reason, RuntimeWarning, stacklevel=2)
     _communicator = comm if address else None
     _began_with = began_with
     atexit.unregister(shutdown)
@@ -150,6 +157,39 @@ def cross_size() -> int:
 def is_homogeneous() -> bool:
     """True when every node runs the same number of processes."""
     return _loader.core().is_homogeneous()
+
+
+def start_timeline(file_path: str | os.PathLike[str], mark_cycles: bool = False) -> None:
+    """Begins to write what every rank does into one file, for chrome://tracing or https://ui.perfetto.dev.
+
+    The file is rank 0's, and rank 0's call counts: on other ranks it may be made (their `file_path` is not used) or
+    left out. It is valid JSON at any time; the other ranks' events are in it after `stop_timeline` or `shutdown`. What
+    a file shows, and what is left of a job that crashes: docs/timeline.md. `HOROVOD_TIMELINE=DYNAMIC` is not needed.
+
+    Example:
+    >>> hvd.start_timeline("/tmp/steps.json")
+    >>> total = hvd.allreduce([1.0, 2.0], name="metrics")
+    >>> hvd.stop_timeline()
+
+    Args:
+        file_path: where to write, a plain file or nothing yet. A symbolic link is refused.
+        mark_cycles: bool, marks where the engine begins to move data after it had nothing to do. Defaults to `False`.
+
+    Raises:
+        ValueError: before `init`, when a timeline is being written already, or when the file cannot be written.
+    """
+    _loader.core().start_timeline(os.path.abspath(os.fspath(file_path)), bool(mark_cycles))
+
+
+def stop_timeline() -> None:
+    """Ends the timeline; does nothing where none is being written.
+
+    On rank 0 it waits until the other ranks' parts are in the file, which they send without a call of their own.
+
+    Raises:
+        ValueError: before `init`.
+    """
+    _loader.core().stop_timeline()
 
 
 def mpi_threads_supported() -> bool:

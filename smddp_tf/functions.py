@@ -53,7 +53,7 @@ def broadcast_variables(
         In a graph of TensorFlow 1 the op that assigns, to be run in a session; in eager mode and `tf.function` None.
     """
     del inplace
-    done = _assigned(_checked(variables), root_rank, None, process_set)
+    done = _assigned(_checked(variables), root_rank, None)
     return tf.group(*done) if _graph.is_for_session() else None
 
 
@@ -87,7 +87,7 @@ def broadcast_(
             "`broadcast_` takes resource variables or reference variables (of TensorFlow 1), not both at once. "
             f"Received: {len(variables)} variables, of which these are references: {references}."
         )
-    with tf.control_dependencies(_assigned(variables, root_rank, name, process_set)):
+    with tf.control_dependencies(_assigned(variables, root_rank, name)):
         return [tf.identity(tf.convert_to_tensor(variable)) for variable in variables]
 
 
@@ -95,8 +95,9 @@ def broadcast_global_variables(root_rank: int) -> tf.Operation | None:
     """The op that gives every rank the values of all global variables on rank `root_rank`. For TensorFlow 1 graphs.
 
     Example:
-    >>> op = hvd.broadcast_global_variables(0)
-    >>> with tf.compat.v1.Session() as session:
+    >>> with tf.Graph().as_default(), tf.compat.v1.Session() as session:
+    ...     weight = tf.compat.v1.get_variable("weight", [3])
+    ...     op = hvd.broadcast_global_variables(0)
     ...     session.run(tf.compat.v1.global_variables_initializer())
     ...     session.run(op)
 
@@ -114,7 +115,7 @@ def broadcast_global_variables(root_rank: int) -> tf.Operation | None:
     return broadcast_variables(tf.compat.v1.global_variables(), root_rank)
 
 
-def _assigned(variables: list[Any], root_rank: int, name: str | None, process_set: ProcessSet) -> list[Any]:
+def _assigned(variables: list[Any], root_rank: int, name: str | None) -> list[Any]:
     """Sends and assigns; returns what has happened then, for control dependencies."""
     basics.size()
     variables = _that_can_travel(variables)
@@ -128,7 +129,7 @@ def _assigned(variables: list[Any], root_rank: int, name: str | None, process_se
         done += [variable.assign(value) for variable, value in zip(numbers, received)]
     for place, variable in enumerate(texts):
         unique = _graph.tensor_name("broadcast_variables", f"{name or 'broadcast_variables'}.text.{place}")
-        done.append(variable.assign(_strings.broadcast(tf.convert_to_tensor(variable), root_rank, unique, process_set)))
+        done.append(variable.assign(_strings.broadcast(tf.convert_to_tensor(variable), root_rank, unique)))
     return [each for each in done if each is not None]
 
 

@@ -2,28 +2,8 @@
 
 from __future__ import annotations
 
-from smddp_tf.basics import (
-    ccl_built,
-    cross_rank,
-    cross_size,
-    cuda_built,
-    ddl_built,
-    gloo_built,
-    gloo_enabled,
-    init,
-    is_homogeneous,
-    is_initialized,
-    local_rank,
-    local_size,
-    mpi_built,
-    mpi_enabled,
-    mpi_threads_supported,
-    nccl_built,
-    rank,
-    rocm_built,
-    shutdown,
-    size,
-)
+from smddp_tf import basics
+from smddp_tf.basics import *  # noqa: F403
 from smddp_tf.functions import broadcast_
 from smddp_tf.incidental import (
     _allreduce,
@@ -31,10 +11,12 @@ from smddp_tf.incidental import (
     gpu_available,
     handle_average_backwards_compatibility,
 )
-from smddp_tf.ops import allgather, alltoall, broadcast, grouped_allgather, grouped_reducescatter, reducescatter
+from smddp_tf.ops import allgather, alltoall, broadcast, grouped_allgather, grouped_reducescatter, join, reducescatter
 from smddp_tf.reduce_op import Adasum, Average, Max, Min, Product, Sum
+from smddp_tf.topology_ops import local_rank_op, local_size_op, process_set_included_op, rank_op, size_op
 
 __all__ = [
+    *basics.__all__,
     "Adasum",
     "Average",
     "Max",
@@ -46,30 +28,16 @@ __all__ = [
     "alltoall",
     "broadcast",
     "broadcast_",
-    "ccl_built",
     "check_num_rank_power_of_2",
-    "cross_rank",
-    "cross_size",
-    "cuda_built",
-    "ddl_built",
-    "gloo_built",
-    "gloo_enabled",
     "gpu_available",
     "grouped_allgather",
     "grouped_reducescatter",
     "handle_average_backwards_compatibility",
-    "init",
-    "is_homogeneous",
-    "is_initialized",
-    "local_rank",
-    "local_size",
-    "mpi_built",
-    "mpi_enabled",
-    "mpi_threads_supported",
-    "nccl_built",
-    "rank",
+    "join",
+    "local_rank_op",
+    "local_size_op",
+    "process_set_included_op",
+    "rank_op",
     "reducescatter",
-    "rocm_built",
-    "shutdown",
-    "size",
+    "size_op",
 ]

@@ -29,6 +29,7 @@ __all__ = [
     "grouped_allgather",
     "grouped_allreduce",
     "grouped_reducescatter",
+    "join",
     "reducescatter",
 ]
 
@@ -237,3 +238,34 @@ def barrier(*, name: str | None = None, process_set: ProcessSet = global_process
     """
     basics.size()
     return _native.barrier(_graph.tensor_name("barrier", name))
+
+
+@_graph.as_it_is
+@scoped
+def join(*, process_set: ProcessSet = global_process_set) -> tf.Tensor:
+    """Tells the other ranks that this one has no more data, and waits until all ranks have said so.
+
+    Until then this rank takes part in every `allreduce` and every reduced gradient of the others with zeros, so that
+    ranks with more batches can go on. `hvd.Average` still divides by the number of all ranks. Afterwards everything is
+    as before, and another round may follow. Every rank must call it once in each round.
+
+    Average and Sum only: `Min`, `Max`, `Product`, `allgather` (and so `tf.IndexedSlices`), `broadcast` and `barrier`
+    raise an error on the ranks that ask while another one has joined.
+
+    In a `tf.function` it runs after the collectives, loops and calls that were traced before it, and the collectives
+    traced after it wait for it. A loop or a call after it needs `with tf.control_dependencies([last]):`.
+
+    Example:
+    >>> for batch in my_part_of_the_data:  # another number of batches on every rank
+    ...     train_step(batch)
+    >>> last = hvd.join()
+    >>> hvd.broadcast_variables(model.variables, root_rank=int(last))
+
+    Args:
+        process_set: the ranks that wait for one another. Defaults to all.
+
+    Returns:
+        int32 scalar, the rank that came last: it has seen all updates. The same on all ranks.
+    """
+    basics.size()
+    return _native.join(_graph.tensor_name("join", None))

@@ -54,9 +54,10 @@ class ProcessSet:
 
     Example:
     >>> evens = hvd.ProcessSet(range(0, hvd.size(), 2))
-    >>> hvd.add_process_set(evens)
-    >>> if evens.included():
-    ...     mean = hvd.allreduce(x, process_set=evens)
+    >>> if hvd.size() > 1:  # all ranks are a set already: hvd.global_process_set
+    ...     hvd.add_process_set(evens)
+    ...     if evens.included():
+    ...         mean = hvd.allreduce(x, process_set=evens)
 
     Args:
         ranks_or_comm: the ranks, in any order; or an mpi4py communicator, whose members are the set, in its order.

@@ -32,11 +32,17 @@ class ReduceOp(enum.IntEnum):
 
 
 Average = ReduceOp.Average
+"""The mean over all ranks."""
 Sum = ReduceOp.Sum
+"""The sum over all ranks."""
 Adasum = ReduceOp.Adasum
+"""The adaptive sum (Maleki et al. 2020)."""
 Min = ReduceOp.Min
+"""The smallest of all ranks, element by element."""
 Max = ReduceOp.Max
+"""The largest of all ranks, element by element."""
 Product = ReduceOp.Product
+"""The product over all ranks."""
 
 
 class Reduction(NamedTuple):

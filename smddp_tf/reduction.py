@@ -70,6 +70,7 @@ class GradientReducer:
         self._device_dense = device_dense
         self._device_sparse = device_sparse
         self._process_set = process_set
+        self._names: list[str] = []  # of the variables of the list that is being traced, for the timeline
 
     @_graph.as_it_is
     def __call__(self, grads: Sequence[Any], variables: Sequence[Any]) -> list[Any]:
@@ -91,6 +92,7 @@ class GradientReducer:
                 if isinstance(grad, tf.IndexedSlices):
                     _native.check_slices(self._reduction)
         results = self._inputs(grads, variables)
+        self._names = [_name_of(variable) for variable in variables]
         if process_sets.current_size() == 1:
             return [self._alone(grad) for grad in results]
         slices_of = {index: grad for index, grad in enumerate(grads) if isinstance(grad, tf.IndexedSlices)}
@@ -169,7 +171,7 @@ class GradientReducer:
         return reduced
 
     def _reduce_planned(self, tensors: dict[int, tf.Tensor], use: str, notes: list[str]) -> dict[int, tf.Tensor]:
-        plan = self._register(list(tensors.values()), use, notes)
+        plan = self._register(tensors, use, notes)
         if _xla.compiling():
             outputs = _native.reduce_plan_compiled(list(tensors.values()), plan, self._reduction, use)
         else:
@@ -179,18 +181,24 @@ class GradientReducer:
             ]
         return dict(zip(tensors, outputs))
 
-    def _register(self, tensors: list[tf.Tensor], use: str, notes: list[str]) -> int:
+    def _register(self, tensors: dict[int, tf.Tensor], use: str, notes: list[str]) -> int:
         return _loader.core().register_plan(
             use,
-            [tensor.dtype.name for tensor in tensors],
-            [tensor.shape.as_list() for tensor in tensors],
+            [tensor.dtype.name for tensor in tensors.values()],
+            [tensor.shape.as_list() for tensor in tensors.values()],
             int(self._reduction.op),
             self._reduction.prescale,
             self._reduction.postscale,
             self._reduction.wire_dtype,
             notes,
             process_sets.current(),
+            [self._names[index] for index in tensors],
         )
+
+
+def _name_of(variable: Any) -> str:
+    """Keras' path of a variable, or its name; "" for what has none."""
+    return str(getattr(variable, "path", None) or getattr(variable, "name", None) or "")
 
 
 def _notes_on_the_rest(grads: Sequence[Any], variables: Sequence[Any]) -> list[str]:

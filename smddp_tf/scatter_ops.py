@@ -29,8 +29,10 @@ def alltoall(
     Differentiable: each row of the gradient goes back to where its row came from.
 
     Example:
-    >>> hvd.alltoall(tf.constant([1, 2, 3]), splits=[1, 2])  # on both of 2 ranks
-    ([1, 1], [1, 1]) on rank 0, ([2, 3, 2, 3], [2, 2]) on rank 1
+    >>> rows = tf.range(2 * hvd.size())
+    >>> received, splits = hvd.alltoall(rows, splits=[2] * hvd.size())  # 2 ranks: [0, 1, 0, 1] and [2, 3, 2, 3]
+    >>> splits.numpy().tolist() == [2] * hvd.size()
+    True
 
     Args:
         tensor: tensor with at least one dimension. The first may differ between ranks (and may be 0), the others and

@@ -17,8 +17,10 @@ class BroadcastGlobalVariablesHook(tf.compat.v1.train.SessionRunHook):
 
     Example:
     >>> hooks = [hvd.BroadcastGlobalVariablesHook(0)]
-    >>> with tf.compat.v1.train.MonitoredTrainingSession(hooks=hooks) as session:
-    ...     session.run(train_op)
+    >>> with tf.Graph().as_default():
+    ...     train_op = tf.compat.v1.get_variable("weight", [3], use_resource=True).assign_add([1.0, 1.0, 1.0])
+    ...     with tf.compat.v1.train.MonitoredTrainingSession(hooks=hooks) as session:
+    ...         session.run(train_op)
 
     Args:
         root_rank: the rank whose values everybody gets.

@@ -172,7 +172,10 @@ def PartialDistributedGradientTape(
     For layers that differ between the ranks, such as parts of an embedding that is too large for one process.
 
     Example:
-    >>> tape = hvd.PartialDistributedGradientTape(tape, local_layers=[model.get_layer("my_part_of_the_table")])
+    >>> with tf.GradientTape() as tape:
+    ...     loss = loss_fn(labels, model(images, training=True))
+    >>> tape = hvd.PartialDistributedGradientTape(tape, local_layers=[model.layers[0]])
+    >>> grads = tape.gradient(loss, model.trainable_variables)
 
     Args:
         gradtape: see `DistributedGradientTape`, like the arguments that follow.

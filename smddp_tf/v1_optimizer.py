@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable, Sequence
+from collections import defaultdict
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import tensorflow as tf
@@ -16,7 +17,8 @@ from smddp_tf.sparse import densified
 
 __all__ = ["DistributedV1Optimizer"]
 
-_numbers = itertools.count()
+# Tells the plans of several optimizers apart, in each process set for itself.
+_numbers: defaultdict[int | None, Iterator[int]] = defaultdict(itertools.count)
 
 
 class DistributedV1Optimizer(tf.compat.v1.train.Optimizer):
@@ -59,7 +61,8 @@ class DistributedV1Optimizer(tf.compat.v1.train.Optimizer):
             )
         self._optimizer = optimizer
         self._local = LocalSources(scale_local_gradients, reduction["process_set"])
-        self._reducer = GradientReducer(f"{name}.{next(_numbers)}", ops=(Average, Sum, Adasum), **reduction)
+        number = next(_numbers[reduction["process_set"].process_set_id])
+        self._reducer = GradientReducer(f"{name}.{number}", ops=(Average, Sum, Adasum), **reduction)
         self._sparse_as_dense = reduction["sparse_as_dense"]
         self._passes = _Passes(passes, average) if passes > 1 else None
 

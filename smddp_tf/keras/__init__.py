@@ -32,6 +32,8 @@ from smddp_tf.basics import (
     rocm_built,
     shutdown,
     size,
+    start_timeline,
+    stop_timeline,
 )
 from smddp_tf.compression import Compression
 from smddp_tf.functions import broadcast_global_variables
@@ -86,4 +88,6 @@ __all__ = [
     "rocm_built",
     "shutdown",
     "size",
+    "start_timeline",
+    "stop_timeline",
 ]

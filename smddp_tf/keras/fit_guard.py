@@ -22,7 +22,7 @@ from smddp_tf.basics import rank
 from smddp_tf.functions import allgather_object, broadcast_variables
 from smddp_tf.keras import same_batches, start_check, wrapping
 from smddp_tf.keras._backend import keras
-from smddp_tf.keras.local_variables import ids_of_local
+from smddp_tf.keras.local_variables import local_of
 from smddp_tf.keras.step_hooks import hooks_of
 from smddp_tf.keras.uneven import JOIN, OFF, UnevenEpochs, plan_for, supply_of
 from smddp_tf.reduce_op import Max
@@ -221,7 +221,7 @@ class Guard:
                     "hvd.callbacks.MetricAverageCallback() before EarlyStopping, so that it decides the same on all.",
                     stacklevel=2,
                 )
-            own = ids_of_local(self.model)
+            own = {id(variable) for variable in local_of(self.model)}
             broadcast_variables([v for v in self.model.variables if id(v) not in own], root_rank=0)
 
 

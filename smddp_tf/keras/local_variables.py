@@ -9,18 +9,18 @@ from smddp_tf.keras._backend import LEGACY
 from smddp_tf.keras.accumulation import innermost
 from smddp_tf.keras.wrapping import reduction_on
 
-__all__ = ["ids_of_local", "slots_of"]
+__all__ = ["local_of", "slots_of"]
 
 
-def ids_of_local(model: Any) -> set[int]:
-    """Returns the ids of the local variables of a model's optimizer, and of what the optimizer keeps for them."""
+def local_of(model: Any) -> list[Any]:
+    """Returns the local variables of a model's optimizer, and what the optimizer keeps for them."""
     optimizer = getattr(model, "optimizer", None)
     reduction = None if optimizer is None else reduction_on(innermost(optimizer))
     if reduction is None:
-        return set()
+        return []
     variables = list(model.trainable_variables)
     local = [variables[place] for place in reduction.local.places(variables)]
-    return {id(variable) for variable in (*local, *slots_of(optimizer, local))}
+    return [*local, *slots_of(optimizer, local)]
 
 
 def slots_of(optimizer: Any, variables: Iterable[Any]) -> list[Any]:

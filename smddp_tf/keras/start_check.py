@@ -11,7 +11,7 @@ import tensorflow as tf
 from smddp_tf.basics import rank
 from smddp_tf.functions import allgather_object
 from smddp_tf.keras.accumulation import innermost
-from smddp_tf.keras.local_variables import ids_of_local
+from smddp_tf.keras.local_variables import local_of
 
 _MOST_VALUES = 4096
 _warned_models: set[int] = set()
@@ -27,7 +27,7 @@ def first_difference(model):
     """
     optimizer = getattr(model, "optimizer", None)
     own = {id(variable) for variable in getattr(innermost(optimizer), "_accumulated_gradients", None) or ()}
-    own |= ids_of_local(model)
+    own |= {id(variable) for variable in local_of(model)}
     variables = [*model.trainable_variables, *(optimizer.variables if optimizer is not None else [])]
     variables = [variable for variable in variables if id(variable) not in own]
     mine = [(variable.path, _checksum(variable)) for variable in variables]

@@ -73,6 +73,8 @@ def _dispatch(options: dict[str, Any]) -> None:
         options = {**options, **{name: value for name, value in of_file.items() if _is_open(options, name)}}
     _refuse(options)
     command: Sequence[str] = options["command"]
+    if options["module"] and command:
+        command = [sys.executable, "-m", *command]
     explicit = any(options[name] is not None for name in ("num_proc", "hosts", "hostfile"))
     if not explicit:
         if find_placement(os.environ) is None and sagemaker.inside_training(os.environ):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import socket
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -108,6 +109,7 @@ def hosts_of_ranks(hosts: Sequence[Host], ranks: int) -> list[str]:
     return names[:ranks]
 
 
+@functools.cache
 def is_this_host(name: str) -> bool:
     """True for this machine's own names and addresses."""
     own = socket.gethostname()

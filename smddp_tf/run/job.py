@@ -100,7 +100,10 @@ class Job:
     def _take_signals(self) -> dict[int, Any]:
         if threading.current_thread() is not threading.main_thread():
             return {}
-        return {sign: signal.signal(sign, self._on_signal) for sign in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)}
+        wanted = [signal.SIGINT, signal.SIGTERM]
+        if signal.getsignal(signal.SIGHUP) != signal.SIG_IGN:  # not under nohup
+            wanted.append(signal.SIGHUP)
+        return {sign: signal.signal(sign, self._on_signal) for sign in wanted}
 
     def _on_signal(self, sign: int, _: Any) -> None:
         self._kill_at = 0.0 if self._signal else self._kill_at  # the second one is meant

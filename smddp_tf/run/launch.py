@@ -18,6 +18,9 @@ from smddp_tf.run.settings import Settings
 
 __all__ = ["launch", "line_of", "run_line", "say"]
 
+# Hands the channel's variables to ranks elsewhere by name: a command line can be read by everybody.
+_KEYS = ("-x", ADDRESS, "-x", KEY)
+
 
 def line_of(settings: Settings, environment: Mapping[str, str]) -> tuple[Line, Choice]:
     """Mpirun's line for a job started here, and the network it uses."""
@@ -54,7 +57,7 @@ def run_line(
     with Switchboard(["127.0.0.1"] if local_only else _addresses(choice)) as board, Output(
         settings.ranks, settings.output_filename, settings.prefix_timestamp
     ) as output:  # fmt: skip
-        words = [*line.words, *_keys(line, local_only), *attendant, *command]
+        words = [*line.words, *([] if local_only or line.forwards_all else _KEYS), *attendant, *command]
         environment = {**environment, **line.environment}
         job = Job(words, environment, settings.hosts_of_ranks, board, output, settings.start_timeout, payload)
         outcome = job.run()
@@ -66,13 +69,6 @@ def run_line(
 def say(text: str) -> None:
     """A line of the launcher's own."""
     print(f"smddprun: {text}", file=sys.stderr, flush=True)
-
-
-def _keys(line: Line, local_only: bool) -> list[str]:
-    """Hands the channel's variables to ranks elsewhere by name: a command line can be read by everybody."""
-    if local_only or "-genv" in line.words or line.words[0].endswith(("hydra", "mpiexec")):
-        return []
-    return ["-x", ADDRESS, "-x", KEY]
 
 
 def _addresses(choice: Choice) -> list[str]:

@@ -6,7 +6,7 @@ import fnmatch
 import re
 import shlex
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from smddp_tf.run.hosts import is_this_host
 from smddp_tf.run.mpi import OPEN_MPI, Mpi
@@ -32,10 +32,17 @@ _PRTE = {
 
 @dataclass(frozen=True)
 class Line:
-    """The words up to the ranks' command, and variables for mpirun itself."""
+    """The words up to the ranks' command.
+
+    Attributes:
+        words: mpirun and its arguments.
+        environment: variables for mpirun itself.
+        forwards_all: whether every variable of mpirun's environment travels to ranks on other hosts.
+    """
 
     words: tuple[str, ...]
-    environment: Mapping[str, str]
+    environment: Mapping[str, str] = field(default_factory=dict)
+    forwards_all: bool = False
 
     def shown(self, command: Sequence[str]) -> str:
         """For a shell."""
@@ -88,7 +95,7 @@ def _open_mpi_line(
         if not _sets_parameter(given, name) and not _is_set(environment, name):
             line += [_dialect(mpi, name), _translated(mpi, name), value]
     line += _open_mpi_variables(settings, environment)
-    return Line((*line, *given), {})
+    return Line((*line, *given))
 
 
 def _open_mpi_parameters(settings: Settings, mpi: Mpi, choice: Choice, crowded: bool) -> list[tuple[str, str]]:
@@ -136,7 +143,7 @@ def _hydra_line(
     for name, value in sorted(settings.variables.items()):
         line += ["-genv", name, value]
     extra = {"HYDRA_LAUNCHER_EXTRA_ARGS": shlex.join(ssh)} if (ssh := _ssh_words(settings)) else {}
-    return Line((*line, *settings.mpi_args), extra)
+    return Line((*line, *settings.mpi_args), extra, forwards_all=True)
 
 
 def _hydra_hosts(settings: Settings) -> list[str]:

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from smddp_tf.run import slurm
 from smddp_tf.run.errors import LaunchError
 
-__all__ = ["Placement", "find_placement", "variables_of", "without_rank_variables"]
+__all__ = ["Placement", "find_placement", "variables_of", "why_alone", "without_rank_variables"]
 
 # PMIx gives the rank only; Slurm's own variables complete it. In the order in which they are believed.
 _RANK = ("OMPI_COMM_WORLD_RANK", "PMIX_RANK", "PMI_RANK", "PALS_RANKID")
@@ -58,6 +58,23 @@ def find_placement(environment: Mapping[str, str]) -> Placement | None:
             "what this Slurm has."
         )
     return None
+
+
+def why_alone(environment: Mapping[str, str]) -> str:
+    """For a rank that MPI says is the only one: why that is not what was wanted; "" when all is well."""
+    if environment.get("SMDDP_MPI") == "off":
+        return ""
+    try:
+        placement = find_placement(environment)
+    except LaunchError as error:
+        return str(error)
+    if placement is None or placement.size in (None, 1):
+        return ""
+    return (
+        f"The launcher has started {placement.size} processes, but MPI sees only this one, so each of them trains "
+        "alone. The launcher must be that of the MPI that smddp_tf is built with; `smddprun` finds it, and "
+        "`smddprun --check-build` names that MPI. Under Slurm: srun --mpi=pmix."
+    )
 
 
 def variables_of(placement: Placement) -> dict[str, str]:

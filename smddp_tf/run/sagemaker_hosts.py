@@ -139,7 +139,7 @@ def _run_mpirun(training: Training, command: Sequence[str], variables: Mapping[s
     line = training_line(training, command, {**UNBUFFERED, **variables})
     choice = choose(local_interfaces(), [], [training.interface])
     environment = without_rank_variables(os.environ)
-    return run_line(line.settings, Line(line.words, {}), choice, line.command, environment).code
+    return run_line(line.settings, Line(line.words), choice, line.command, environment).code
 
 
 def _tell(training: Training, host: str, code: int, hosts: Hosts) -> None:

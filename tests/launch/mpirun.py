@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import os
 import shutil
 import signal
@@ -49,6 +50,13 @@ def find_mpirun() -> str:
     return found
 
 
+@functools.cache
+def mpirun_flags(mpirun: str) -> tuple[str, ...]:
+    """More ranks than cores, none of them tied to one. MPICH asks for no leave to do the first."""
+    version = subprocess.run([mpirun, "--version"], capture_output=True, text=True, timeout=60, check=True).stdout
+    return ("-bind-to", "none") if "HYDRA" in version else ("--oversubscribe", "--bind-to", "none")
+
+
 def environment(extra: Mapping[str, str] | None = None) -> dict[str, str]:
     """A clean environment for a job: ours on the path, as root if need be, few threads per rank."""
     env = {name: value for name, value in os.environ.items() if name in _KEPT or not name.startswith(_FOREIGN)}
@@ -80,7 +88,8 @@ def launch(
     """
     command = [sys.executable, *map(str, arguments)]
     if ranks is not None:
-        command = [find_mpirun(), "-np", str(ranks), "--oversubscribe", "--bind-to", "none", *command]
+        mpirun = find_mpirun()
+        command = [mpirun, "-np", str(ranks), *mpirun_flags(mpirun), *command]
     mark = uuid.uuid4().hex
     begin = time.monotonic()
     with tempfile.TemporaryFile() as output:

@@ -21,6 +21,7 @@ ROOT = Path(__file__).resolve().parents[2]
 # About Python alone: what names begin with.
 PYTHON_ALONE = (
     "compiled",
+    "data_service",
     "data_shard",
     "elastic",
     "keras_",

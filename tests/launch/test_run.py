@@ -14,6 +14,7 @@ from pathlib import Path
 import pytest
 
 from smddp_tf.run import LaunchError, run
+from smddp_tf.run.mpi import MPICH, find_mpi
 from tests.launch.mpirun import ROOT, SCRIPTS, environment, find_mpirun, launch
 
 RANKS = SCRIPTS / "ranks_without_tensorflow.py"
@@ -48,7 +49,7 @@ def test_first_failing_rank_gives_the_exit_code_and_the_last_words() -> None:
     assert last[-1] == "ValueError: rank 1 is broken"
 
 
-@pytest.mark.parametrize("sign", [signal.SIGTERM, signal.SIGINT, signal.SIGKILL])
+@pytest.mark.parametrize("sign", [signal.SIGTERM, signal.SIGKILL])
 def test_nothing_is_left_after_a_signal(sign: signal.Signals) -> None:
     process = subprocess.Popen(
         [sys.executable, "-m", "smddp_tf.run", "-np", "2", str(RANKS), "wait"],
@@ -82,7 +83,8 @@ def is_alive(process: int) -> bool:
 
 def test_start_timeout_names_who_is_missing(tmp_path: Path) -> None:
     deaf = tmp_path / "mpirun"
-    deaf.write_text('#!/bin/sh\n[ "$1" = --version ] && echo "mpirun (Open MPI) 5.0.1" && exit\nexec sleep 600\n')
+    version = "HYDRA Version: 5.0" if find_mpi().kind == MPICH else "mpirun (Open MPI) 5.0.1"
+    deaf.write_text(f'#!/bin/sh\n[ "$1" = --version ] && echo "{version}" && exit\nexec sleep 600\n')
     deaf.chmod(0o755)
     done = smddprun("-np", "2", "-H", "localhost:1,203.0.113.9:1", "--start-timeout", "1", "--mpirun", deaf, "true")
     assert not done.timed_out
@@ -97,11 +99,47 @@ def test_a_program_that_does_not_exist() -> None:
     assert "'no-such-program' cannot be started: No such file or directory." in done.output
 
 
-@pytest.mark.parametrize("inner", [["-m", "smddp_tf.run"], ["-m", "smddp_tf.run", sys.executable]])
+# What `srun --mpi=pmix` leaves of a rank's environment: PMIx, and Slurm's own variables.
+AS_UNDER_SRUN = """
+import os, sys
+rank = os.environ["PMIX_RANK"]
+for name in [name for name in os.environ if name.startswith("OMPI_COMM") or name == "OMPI_UNIVERSE_SIZE"]:
+    del os.environ[name]
+os.environ.update(SLURM_STEP_ID="0", SLURM_STEP_NUM_TASKS="2", SLURM_LOCALID=rank, SLURM_PROCID=rank)
+os.execv(sys.executable, [sys.executable, "-m", "smddp_tf.run", *sys.argv[1:]])
+"""
+
+
+@pytest.mark.parametrize(
+    "inner",
+    [["-m", "smddp_tf.run"], ["-m", "smddp_tf.run", sys.executable], ["-c", AS_UNDER_SRUN]],
+    ids=["script", "command", "srun"],
+)
 def test_inside_mpirun_it_is_a_rank(inner: list[str]) -> None:
     """As `mpirun python -m smddp_tf.run script.py`, and as SageMaker's `mpirun smddprun python script.py`."""
+    if AS_UNDER_SRUN in inner and find_mpi().kind == MPICH:
+        pytest.skip("MPICH's mpiexec gives no PMIx to pretend with")
     done = launch([*inner, RANKS, "sum"], ranks=2, timeout=PATIENCE).check()
     assert sorted(re.findall(r"rank (\d) of 2: \[3.0, 3.0, 3.0\] (\d)", done.output)) == [("0", "0"), ("1", "1")]
+
+
+@pytest.mark.parametrize("family", ["horovod", "smdistributed"])
+def test_scripts_of_others_run_unchanged(tmp_path: Path, family: str) -> None:
+    """One launched by us, one under an mpirun that is there already; also in processes that the script starts."""
+    module = {"horovod": "horovod.tensorflow", "smdistributed": "smdistributed.dataparallel.tensorflow"}[family]
+    script = tmp_path / "train.py"
+    script.write_text(
+        f"import subprocess, sys, {module} as hvd\nhvd.init()\n"
+        "print('rank', hvd.rank(), 'of', hvd.size(), hvd.rank.__module__, flush=True)\n"
+        f"child = 'import {module} as hvd; print(\"child\", hvd.rank.__module__)'\n"
+        "subprocess.run([sys.executable, '-c', child], check=True)\n"
+    )
+    if family == "horovod":
+        done = smddprun("-np", "2", "--as", family, script).check()
+    else:
+        done = launch(["-m", "smddp_tf.run", "--as", family, script], ranks=2, timeout=PATIENCE).check()
+    assert sorted(re.findall(r"rank (\d) of 2 smddp_tf", done.output)) == ["0", "1"], done.output
+    assert done.output.count("child smddp_tf") == 2
 
 
 def test_a_script_that_is_not_launched_runs_here(tmp_path: Path) -> None:
@@ -155,6 +193,4 @@ def clean(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_the_mpirun_that_is_found_is_ours() -> None:
-    from smddp_tf.run.mpi import find_mpi
-
-    assert Path(find_mpi().mpirun).resolve() == Path(find_mpirun()).resolve()
+    assert Path(find_mpi().mpirun).parent.resolve() == Path(find_mpirun()).parent.resolve()

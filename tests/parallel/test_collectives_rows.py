@@ -284,7 +284,7 @@ def test_halves_are_scaled(hvd, rank, size):
 # --- what the ranks disagree about ---
 
 
-def test_disagreement_is_an_error_on_every_rank(hvd, rank, size, run):
+def test_disagreement_is_an_error_on_every_rank(hvd, rank, size):
     if size == 1:
         pytest.skip("one rank cannot disagree")
     odd = rank == size - 1
@@ -305,7 +305,7 @@ def test_disagreement_is_an_error_on_every_rank(hvd, rank, size, run):
     }
     for message, body in cases.items():
         with pytest.raises(tf.errors.FailedPreconditionError, match=message):
-            run(body)
+            body()
     assert hvd.allreduce(tf.constant(1.0)) == 1.0  # the session goes on
 
 

@@ -292,8 +292,4 @@ def test_after_shutdown(hvd, rank, size):
             step(tf.constant(1.0))
     finally:
         hvd.init()
-    with pytest.raises(tf.errors.OpError, match="traced before hvd.shutdown|has ended its session|rank"):
-        step(tf.constant(1.0))
-    hvd.shutdown()
-    hvd.init()
-    check_gradients(compiled(make_step(hvd, rank))(tf.constant(1.0)), 1.0, size)
+    check_gradients(step(tf.constant(1.0)), 1.0, size)

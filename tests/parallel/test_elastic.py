@@ -115,6 +115,34 @@ def test_one_rank_fails_and_the_others_notice(hvd, rank, size):
     assert hvd.is_initialized()
 
 
+def test_a_function_traced_before_goes_on(hvd, rank, size):
+    """What a script traces once, outside of the training function, works in the next session too."""
+    variable = tf.Variable([1.0, 2.0])
+    optimizer = hvd_keras.DistributedOptimizer(keras.optimizers.SGD(1.0))
+    traced = []
+
+    @tf.function
+    def step(x):
+        traced.append(True)
+        optimizer.apply_gradients([(x, variable)])
+
+    trouble = Once(3, HorovodInternalError("in a step"))
+
+    @elastic.run
+    def loop(state):
+        while state.batch < 5:
+            step(tf.fill([2], state.batch * (rank + 1.0)))
+            trouble(state.batch)
+            state.batch += 1
+            state.commit()
+
+    optimizer.build([variable])
+    loop(elastic.TensorFlowState([variable, *optimizer.variables], batch=0))
+    assert len(traced) == 1
+    assert trouble.seen == [0, 1, 2, 3, 3, 4]
+    np.testing.assert_allclose(variable, np.array([1.0, 2.0]) - 10 * (size + 1) / 2)
+
+
 @pytest.mark.parametrize("skip_sync", [False, True])
 def test_interrupts_keep_the_state(hvd, rank, skip_sync):
     """HostsUpdatedInterrupt restores nothing; with `skip_sync` the ranks do not even compare notes."""
@@ -216,7 +244,7 @@ class OneWeight(keras.Model):
 
     def train_step(self, data):
         self.optimizer.apply([tf.reduce_mean(data) + self.weight], [self.weight])
-        return {}
+        return {"loss": tf.convert_to_tensor(self.weight)}
 
 
 @pytest.mark.deadline(240)

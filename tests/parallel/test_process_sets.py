@@ -14,6 +14,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
+from tests.native.test_cluster_rows import adasum_tree
 from tests.parallel.test_basics import BEFORE_INIT
 
 Sets = dict[str, "object"]
@@ -293,6 +294,39 @@ def test_gradients_of_collectives(hvd, rank, sets, mode):
         np.testing.assert_allclose(rows, [2 * ranks.index(rank) + 1.0, 2 * ranks.index(rank) + 2.0], rtol=1e-6)
 
 
+@pytest.mark.parametrize("mode", ["eager", "graph"])
+def test_rows_among_the_members(hvd, rank, sets, mode):
+    """Alltoall, reducescatter, grouped allgather and Adasum, and what comes back through them."""
+    run = tf.function if mode == "graph" else lambda function: function
+    for process_set in mine(sets):
+        ranks = process_set.ranks
+        place, members = ranks.index(rank), len(ranks)
+
+        @run
+        def body(x, process_set=process_set, place=place, members=members):
+            splits = [0] * (members - 1) + [3]
+            with tf.GradientTape() as tape:
+                tape.watch(x)
+                sent, counts = hvd.alltoall(x, splits, process_set=process_set)
+                rows = hvd.reducescatter(tf.tile(x, [members]), op=hvd.Sum, process_set=process_set)
+                [scaled] = hvd.grouped_reducescatter([tf.tile(x, [members])], process_set=process_set)
+                gathered, _ = hvd.grouped_allgather([x, x[:place]], process_set=process_set)
+                loss = tf.reduce_sum(sent) + tf.reduce_sum(rows) + tf.reduce_sum(scaled) + tf.reduce_sum(gathered)
+            adasum = hvd.allreduce(x, op=hvd.Adasum, process_set=process_set)
+            return sent, counts, rows, scaled, gathered, adasum, tape.gradient(loss, x)
+
+        sent, counts, rows, scaled, gathered, adasum, gradient = body(tf.constant(value_of(rank)))
+        values = [value_of(r) for r in ranks]
+        last = place == members - 1
+        np.testing.assert_array_equal(sent, np.concatenate(values) if last else [])
+        np.testing.assert_array_equal(counts, [3 if last else 0] * members)
+        np.testing.assert_allclose(rows, np.sum(values, axis=0))
+        np.testing.assert_allclose(scaled, np.mean(values, axis=0))
+        np.testing.assert_array_equal(gathered, np.concatenate(values))
+        np.testing.assert_allclose(adasum, adasum_tree(values), rtol=1e-5)
+        np.testing.assert_allclose(gradient, np.full(3, 1.0 + members**2 + members + 1.0))
+
+
 @pytest.mark.parametrize("mode", ["eager", "graph", "xla"])
 def test_tape_reduces_among_the_members_and_leaves_the_others_alone(hvd, rank, sets, mode):
     """A tape on every set in one function, all with the same list of gradients: as many plans of one key."""
@@ -329,6 +363,32 @@ def test_optimizer_reduces_among_the_members(hvd, rank, sets):
         optimizer.apply([tf.constant(value_of(rank, 2))], [variable])
         ranks = process_set.ranks if process_set.included() else [rank]
         np.testing.assert_allclose(variable, 1.0 - np.mean([value_of(r, 2) for r in ranks], 0), rtol=1e-6)
+
+
+def test_local_gradients_and_sessions_among_the_members(hvd, rank, sets):
+    """A local gradient is divided by the number of members; outside a set nothing is."""
+    v1 = tf.compat.v1
+    for process_set in sets.values():
+        ranks = process_set.ranks if process_set.included() else [rank]
+        mean = np.mean([r + 1.0 for r in ranks])
+        shared, mine = tf.Variable(0.0), tf.Variable(0.0)
+        with tf.GradientTape() as tape:
+            loss = (shared + mine) * (rank + 1.0)
+        tape = hvd.DistributedGradientTape(tape, process_set=process_set)
+        tape.register_local_source(mine)
+        np.testing.assert_allclose(tape.gradient(loss, [shared, mine]), [mean, (rank + 1.0) / len(ranks)], rtol=1e-6)
+        with tf.Graph().as_default(), v1.Session() as session:
+            w = v1.Variable(0.0)
+            optimizer = hvd.DistributedOptimizer(v1.train.GradientDescentOptimizer(1.0), process_set=process_set)
+            train = optimizer.minimize(w * (rank + 1.0))
+            session.run(v1.global_variables_initializer())
+            session.run(train)
+            np.testing.assert_allclose(session.run(w), -mean, rtol=1e-6)
+        if process_set.included():
+            variables = [tf.Variable(float(rank)), tf.Variable(f"rank {rank}")]
+            root = process_set.ranks[-1]
+            number, text = hvd.broadcast_(variables, root, process_set=process_set)
+            assert (number.numpy(), text.numpy().decode()) == (root, f"rank {root}")
 
 
 def test_fit_with_an_optimizer_of_a_set(hvd, rank, sets):

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import json
 import os
+from pathlib import Path
 
 import keras
 import numpy as np
@@ -182,3 +184,16 @@ def test_bucket_sizes(hvd):
     finally:
         os.environ.pop("SMDDP_BUCKET_BYTES", None)
         sdp.init()
+
+
+def test_profiler(hvd, rank, tmp_path):
+    from smddp_tf.sdp import profiler
+
+    path = hvd.broadcast_object(str(tmp_path / "trace.json"))
+    profiler.start_profiler(path, append_rank=True)
+    sdp.oob_allreduce(tf.constant(1.0))
+    profiler.stop_profiler()
+    if rank == 0:
+        events = json.loads(Path(f"{path}.rank0").read_text())
+        assert "allreduce" in json.dumps(events).lower()
+    hvd.barrier()

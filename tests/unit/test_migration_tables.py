@@ -60,7 +60,7 @@ def test_what_is_not_here_is_not(aliased: None) -> None:
     """A name that has come since must not be called missing."""
     for page in PAGES:
         for row in rows_of(page):
-            if MODULE.fullmatch(row.heading) and row.here == "not here":
+            if MODULE.fullmatch(row.heading) and row.here == "not here" and not row.note.startswith("can be imported"):
                 for name in re.findall(r"`(\w+)`", row.name):
                     assert not exists(row.heading, name), row
 

@@ -7,7 +7,7 @@ import pytest
 from smddp_tf.run import slurm
 from smddp_tf.run.errors import LaunchError
 from smddp_tf.run.hosts import Host, hosts_of_ranks, is_this_host, parse_host_file, parse_hosts
-from smddp_tf.run.placement import Placement, find_placement, variables_of, without_rank_variables
+from smddp_tf.run.placement import Placement, find_placement, variables_of, why_alone, without_rank_variables
 from tests.unit.run_dry import OPEN_MPI_5, DryRun, values_of
 
 
@@ -106,6 +106,7 @@ def test_allocation_and_batch_script(dry_run: DryRun) -> None:
         ),
         ({"PMIX_RANK": "5"}, Placement(5)),
         ({"SLURM_STEP_ID": "0", "SLURM_STEP_NUM_TASKS": "1", "SLURM_PROCID": "0"}, None),
+        ({"SLURM_STEP_ID": str(0xFFFFFFFA), "SLURM_STEP_NUM_TASKS": "2"}, None),  # salloc's shell
     ],
 )  # fmt: skip
 def test_placement(env: dict[str, str], placement: Placement | None) -> None:
@@ -115,6 +116,19 @@ def test_placement(env: dict[str, str], placement: Placement | None) -> None:
 def test_srun_without_pmi_is_an_error() -> None:
     with pytest.raises(LaunchError, match="srun --mpi=pmix"):
         find_placement({"SLURM_STEP_ID": "0", "SLURM_STEP_NUM_TASKS": "2", "SLURM_PROCID": "1"})
+
+
+def test_a_rank_that_mpi_takes_for_the_only_one() -> None:
+    assert "started 4 processes" in why_alone({"OMPI_COMM_WORLD_RANK": "1", "OMPI_COMM_WORLD_SIZE": "4"})
+    srun = {"SLURM_STEP_ID": "0", "SLURM_STEP_NUM_TASKS": "2"}
+    assert "srun --mpi=pmix" in why_alone(srun)
+    for env in (
+        {},
+        {"PMI_RANK": "0", "PMI_SIZE": "1"},
+        {**srun, "SMDDP_MPI": "off"},
+        {**srun, "SLURM_STEP_NUM_TASKS": "1"},
+    ):
+        assert why_alone(env) == ""
 
 
 def test_variables_of_a_rank() -> None:

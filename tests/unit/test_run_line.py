@@ -100,6 +100,7 @@ def test_a_script_needs_no_python(dry_run: DryRun) -> None:
     import sys
 
     assert dry_run("-np", "2", "train.py", "-v")[-3:] == [sys.executable, "train.py", "-v"]
+    assert dry_run("-np", "2", "-m", "pkg.train", "-v")[-4:] == [sys.executable, "-m", "pkg.train", "-v"]
     assert dry_run("train.py") == [sys.executable, "train.py"]  # nothing says how many: here
 
 

@@ -6,6 +6,8 @@ import socket
 import threading
 import time
 
+import pytest
+
 from smddp_tf.run.channel import ADDRESS, KEY, PAYLOAD, STDOUT, TASK, Caller, Switchboard
 from smddp_tf.run.errors import LaunchError
 from smddp_tf.run.output import Output, last_words
@@ -121,8 +123,16 @@ def test_channel_does_not_trust_strangers() -> None:
 
 
 def test_a_rank_does_not_trust_another_launcher() -> None:
-    with Switchboard(["127.0.0.1"]) as board:
-        key = board.key
-        board.key = "another"
-        [error] = in_thread(board, lambda: Caller({ADDRESS: board.addresses, KEY: key}))
-    assert isinstance(error, LaunchError)
+    with socket.create_server(("127.0.0.1", 0)) as server:
+
+        def pretend() -> None:
+            link, _ = server.accept()
+            link.sendall(b"n" * 16)
+            link.recv(48)
+            link.sendall(b"p" * 32)
+
+        thread = threading.Thread(target=pretend)
+        thread.start()
+        with pytest.raises(LaunchError, match="not this job's launcher"):
+            Caller({ADDRESS: f"127.0.0.1:{server.getsockname()[1]}", KEY: "key"})
+        thread.join(10)

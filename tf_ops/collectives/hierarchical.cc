@@ -11,6 +11,32 @@ constexpr int kChunksInFlight = 4;
 constexpr int kChunksInFlightAcrossNodes = 8;  // keep a link busy while chunks wait for one another
 static_assert(kChunksInFlightAcrossNodes <= kMaxStepsInFlight);
 
+// Notes when `task` ends, and when it begins.
+class TimedTask : public Task {
+ public:
+  TimedTask(StageTimes* times, StageTimes::Stage stage, TaskPtr task)
+      : times_(times), stage_(stage), task_(std::move(task)) {}
+
+  Result<Progress> Step() override {
+    Result<Progress> progress = task_->Step();
+    if (progress.ok() && *progress == Progress::kDone) times_->Mark(stage_);
+    return progress;
+  }
+  std::string Describe() const override { return task_->Describe(); }
+
+ private:
+  StageTimes* const times_;
+  const StageTimes::Stage stage_;
+  const TaskPtr task_;
+};
+
+TaskPtr Timed(const Chunk& chunk, StageTimes::Stage stage, TaskPtr task, bool begins = true) {
+  StageTimes* const times = chunk.call.times;
+  if (times == nullptr || task == nullptr) return task;
+  if (begins) times->Mark(stage);
+  return std::make_unique<TimedTask>(times, stage, std::move(task));
+}
+
 TaskPtr RailAllreduce(const Fabric& fabric, const AllreduceAlgorithm& rail, const Chunk& chunk) {
   if (!chunk.crosses_nodes()) return nullptr;
   RailCall call;
@@ -25,19 +51,22 @@ TaskPtr RailAllreduce(const Fabric& fabric, const AllreduceAlgorithm& rail, cons
 
 TaskPtr ReduceMyShard(const Fabric& fabric, const AllreduceAlgorithm& rail, const std::shared_ptr<Chunk>& chunk) {
   return Sequence({
-      [chunk] { return SumMyShard(chunk); },
-      [&fabric, &rail, chunk] { return RailAllreduce(fabric, rail, *chunk); },
-      [chunk] { return PublishSum(chunk); },
+      [chunk] { return Timed(*chunk, StageTimes::kNodeReduceScatter, SumMyShard(chunk)); },
+      [&fabric, &rail, chunk] {
+        return Timed(*chunk, StageTimes::kRailAllreduce, RailAllreduce(fabric, rail, *chunk));
+      },
+      [chunk] { return Timed(*chunk, StageTimes::kNodeAllgather, PublishSum(chunk)); },
   });
 }
 
 TaskPtr AllreduceChunk(const Fabric& fabric, const AllreduceAlgorithm& rail, const std::shared_ptr<Chunk>& chunk) {
   return Sequence({
-      [chunk] { return StageContribution(chunk); },
+      [chunk] { return Timed(*chunk, StageTimes::kNodeReduceScatter, StageContribution(chunk)); },
       [&fabric, &rail, chunk] {
         std::vector<TaskPtr> branches;
         if (!chunk->my_shard().empty()) branches.push_back(ReduceMyShard(fabric, rail, chunk));
-        branches.push_back(CollectSums(chunk));
+        // It waits from the start, but has not begun before there is a sum.
+        branches.push_back(Timed(*chunk, StageTimes::kNodeAllgather, CollectSums(chunk), /*begins=*/false));
         return Parallel(std::move(branches));
       },
   });

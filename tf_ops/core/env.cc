@@ -141,6 +141,12 @@ const std::vector<EnvVariable>& EnvVariables() {
        "After so many seconds without the missing ranks a warning names them. 0: never."},
       {"SMDDP_START_TIMEOUT", "HOROVOD_START_TIMEOUT", "300",
        "Seconds that init() waits for the other ranks before it gives up with an error."},
+      {"SMDDP_TIMELINE", "HOROVOD_TIMELINE", "",
+       "File into which rank 0 writes what all ranks do, from init() to shutdown(), for chrome://tracing or Perfetto "
+       "(docs/timeline.md). DYNAMIC or empty: none until hvd.start_timeline(). Rank 0's value counts."},
+      {"SMDDP_TIMELINE_MARK_CYCLES", "HOROVOD_TIMELINE_MARK_CYCLES", "0",
+       "1: the timeline that SMDDP_TIMELINE names has a mark CYCLE_START wherever the engine begins to move data after "
+       "it had nothing to do. 0: no."},
   };
   return variables;
 }
@@ -168,6 +174,9 @@ Result<Env> ReadEnv() {
   SMDDP_RETURN_IF_ERROR(ReadSeconds("SMDDP_STALL_WARN_SECONDS", &env.stall_warn_s));
   SMDDP_RETURN_IF_ERROR(ReadSeconds("SMDDP_STALL_ERROR_SECONDS", &env.stall_error_s));
   SMDDP_RETURN_IF_ERROR(ReadSeconds("SMDDP_START_TIMEOUT", &env.start_timeout_s));
+  env.timeline = Find("SMDDP_TIMELINE").text;
+  if (env.timeline == "DYNAMIC") env.timeline.clear();
+  SMDDP_RETURN_IF_ERROR(ReadSwitch("SMDDP_TIMELINE_MARK_CYCLES", &env.timeline_cycles));
   if (env.mpi != "auto" && env.mpi != "on" && env.mpi != "off") {
     return Unreadable(Find("SMDDP_MPI"), "auto, on or off");
   }

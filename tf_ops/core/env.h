@@ -26,6 +26,8 @@ struct Env {
   double stall_warn_s = 0;            // SMDDP_STALL_WARN_SECONDS, HOROVOD_STALL_CHECK_TIME_SECONDS
   double stall_error_s = 0;           // SMDDP_STALL_ERROR_SECONDS, HOROVOD_STALL_SHUTDOWN_TIME_SECONDS
   double start_timeout_s = 0;         // SMDDP_START_TIMEOUT, HOROVOD_START_TIMEOUT
+  std::string timeline;               // SMDDP_TIMELINE, HOROVOD_TIMELINE: a file; "" for none or DYNAMIC
+  bool timeline_cycles = false;       // SMDDP_TIMELINE_MARK_CYCLES, HOROVOD_TIMELINE_MARK_CYCLES
   std::string mpi;                    // SMDDP_MPI: auto, on, off
   std::string rail_algorithm;         // SMDDP_RAIL_ALGORITHM: auto, or a name
   double rail_latency_s = 0;          // SMDDP_RAIL_LATENCY_US; 0: measured

@@ -23,6 +23,10 @@ int64_t WireBytes(const TensorSpec& tensor, const WireDType& wire) {
 
 int64_t TensorSpec::elements() const { return ElementCount(shape); }
 
+std::string NameOf(const PlanSpec& spec, int index) {
+  return index < static_cast<int>(spec.names.size()) ? spec.names[index] : "";
+}
+
 std::string DescribeTensor(const PlanSpec& spec, int index) {
   const TensorSpec& tensor = spec.tensors[index];
   return "tensor " + std::to_string(index) + ": " + NameOf(tensor.dtype) + " " + ShapeText(tensor.shape);

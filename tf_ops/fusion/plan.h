@@ -39,6 +39,7 @@ struct PlanSpec {
   double postscale = 1.0;
   WireDType wire_dtype = std::nullopt;
   std::vector<std::string> notes;  // what else must agree, such as gradients that travel outside of the plan
+  std::vector<std::string> names;  // of the tensors, for people; may be empty, and need not agree
 };
 
 // A tensor's place in its bucket. Offsets count elements.
@@ -83,6 +84,9 @@ bool SameGroups(const std::vector<Bucket>& a, const std::vector<Bucket>& b);
 
 // Does `order` hold every number from 0 to `tensors` - 1 once?
 bool IsPermutation(const std::vector<int>& order, size_t tensors);
+
+// The tensor's name; "" when it was given none.
+std::string NameOf(const PlanSpec& spec, int index);
 
 // "tensor 3: float32 [10, 2]"
 std::string DescribeTensor(const PlanSpec& spec, int index);

@@ -175,6 +175,15 @@ REGISTER_OP("SmddpBarrier")
     .SetShapeFn(tensorflow::shape_inference::NoOutputs)
     .Doc("Waits until every rank has come here.");
 
+REGISTER_OP("SmddpJoin")
+    .Output("last: int32")
+    .Attr("tensor_name: string")
+    .Attr("process_set: int = 0")
+    .SetIsStateful()
+    .SetIsDistributedCommunication()
+    .SetShapeFn(tensorflow::shape_inference::ScalarShape)
+    .Doc("This rank has no more data. Waits until no rank has; `last` is the rank that came last.");
+
 REGISTER_OP("SmddpTopologyValue")
     .Output("value: int32")
     .Attr("what: {'size', 'rank', 'local_size', 'local_rank', 'included'}")

@@ -17,6 +17,7 @@ void BindPlan(nanobind::module_& m);
 void BindRail(nanobind::module_& m);     // the algorithms between nodes, and how one is chosen
 void BindCluster(nanobind::module_& m);  // ranks as threads
 void BindSteps(nanobind::module_& m);    // training steps of such ranks
+void BindRanks(nanobind::module_& m);    // such ranks, each driven by a Python thread
 
 // Becomes smddp_tf._core.EngineError, a RuntimeError.
 class EngineError : public std::runtime_error {

@@ -122,6 +122,14 @@ void BarrierNamed(const std::string& name, int process_set) {
   ThrowIfError(waiter.Wait());
 }
 
+int Join(int process_set) {
+  Waiter waiter;
+  int last = 0;
+  SessionOrThrow(process_set)->Join(&last, waiter.callback());
+  ThrowIfError(waiter.Wait());
+  return last;
+}
+
 }  // namespace
 
 void BindCollectives(nb::module_& m) {
@@ -133,6 +141,7 @@ void BindCollectives(nb::module_& m) {
   m.def("alltoall", &AlltoallArray, nb::arg("array"), nb::arg("dtype"), nb::arg("splits").none(), nb::arg("name"),
         nb::arg("process_set") = 0);
   m.def("barrier", &BarrierNamed, nb::arg("name"), nb::arg("process_set") = 0);
+  m.def("join", &Join, nb::arg("process_set") = 0);
 }
 
 }  // namespace smddp

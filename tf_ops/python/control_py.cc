@@ -62,11 +62,13 @@ bool RemoveSet(int process_set) {
 
 int RegisterPlan(const std::string& key, const std::vector<std::string>& dtypes,
                  const std::vector<std::vector<int64_t>>& shapes, int op, double prescale, double postscale,
-                 const std::string& wire_dtype, const std::vector<std::string>& notes, int process_set) {
+                 const std::string& wire_dtype, const std::vector<std::string>& notes, int process_set,
+                 const std::vector<std::string>& names) {
   if (dtypes.size() != shapes.size()) throw nb::value_error("As many dtypes as shapes are needed.");
   PlanSpec spec;
   spec.key = key;
   spec.notes = notes;
+  spec.names = names;
   for (size_t i = 0; i < dtypes.size(); ++i) {
     spec.tensors.push_back({ValueOrThrow(DTypeFromName(dtypes[i])), shapes[i]});
   }
@@ -117,6 +119,26 @@ nb::list TraceStop() {
   return events;
 }
 
+void StartTimeline(const std::string& path, bool mark_cycles) {
+  const auto session = SessionOrThrow();
+  Status status;
+  {
+    nb::gil_scoped_release release;
+    status = session->StartTimeline(path, mark_cycles);
+  }
+  ThrowIfError(status);
+}
+
+void StopTimeline() {
+  const auto session = SessionOrThrow();
+  Status status;
+  {
+    nb::gil_scoped_release release;
+    status = session->StopTimeline();
+  }
+  ThrowIfError(status);
+}
+
 nb::list AlgorithmList() {
   nb::list rows;
   for (const AllreduceAlgorithm* algorithm : Algorithms()) {
@@ -163,7 +185,7 @@ void BindControl(nb::module_& m) {
   m.def("mpi_library_version", [] { return std::string(MpiLibraryVersion()); });
   m.def("register_plan", &RegisterPlan, nb::arg("key"), nb::arg("dtypes"), nb::arg("shapes"), nb::arg("op"),
         nb::arg("prescale"), nb::arg("postscale"), nb::arg("wire_dtype"), nb::arg("notes") = std::vector<std::string>(),
-        nb::arg("process_set") = 0);
+        nb::arg("process_set") = 0, nb::arg("names") = std::vector<std::string>());
   m.def("add_process_sets", &AddSets, nb::arg("sets"), nb::arg("at_start"));
   m.def("remove_process_set", &RemoveSet, nb::arg("process_set"));
   m.def("process_sets", [] {
@@ -173,6 +195,8 @@ void BindControl(nb::module_& m) {
   m.def("stats", &StatsDict, nb::arg("process_set") = 0);
   m.def("trace_start", [] { SessionOrThrow()->TraceStart(); });
   m.def("trace_stop", &TraceStop);
+  m.def("start_timeline", &StartTimeline, nb::arg("path"), nb::arg("mark_cycles"));
+  m.def("stop_timeline", &StopTimeline);
   m.def("env_variables", &EnvironmentList);
   m.def("keras_compat", [] { return ValueOrThrow(ReadKerasCompat()); });
   m.def("algorithms", &AlgorithmList);

@@ -14,4 +14,5 @@ NB_MODULE(_core, m) {
   smddp::BindRail(m);
   smddp::BindCluster(m);
   smddp::BindSteps(m);
+  smddp::BindRanks(m);
 }

@@ -45,6 +45,24 @@ WireDType GetWireDType(WireReader* reader) {
   return number == kNoWireDType ? WireDType() : WireDType(static_cast<DType>(number));
 }
 
+void PutSteps(WireWriter* writer, const StepCounts& steps) {
+  writer->Put(static_cast<uint32_t>(steps.size()));
+  for (const auto& [plan, count] : steps) {
+    writer->PutText(plan);
+    writer->Put(count);
+  }
+}
+
+StepCounts GetSteps(WireReader* reader) {
+  StepCounts steps;
+  const uint32_t plans = reader->Get<uint32_t>();
+  for (uint32_t i = 0; i < plans && reader->ok(); ++i) {
+    const std::string plan = reader->GetText();
+    steps[plan] = reader->Get<int64_t>();
+  }
+  return steps;
+}
+
 bool Sane(const Announcement& announcement) {
   if (static_cast<int>(announcement.kind) >= kKinds || announcement.dtypes.size() != announcement.shapes.size()) {
     return false;
@@ -76,8 +94,10 @@ std::string Encode(const Announcement& announcement) {
   writer.PutList(announcement.splits);
   writer.Put(static_cast<uint32_t>(announcement.facts.size()));
   for (const std::string& fact : announcement.facts) writer.PutText(fact);
+  writer.PutText(announcement.plan_key);
   writer.PutText(announcement.data);
   writer.Put(static_cast<uint8_t>(announcement.duplicate));
+  writer.Put(announcement.round);
   return writer.Take();
 }
 
@@ -98,8 +118,10 @@ bool Decode(std::string_view message, Announcement* announcement) {
   announcement->splits = reader.GetList<int64_t>();
   const uint32_t facts = reader.Get<uint32_t>();
   for (uint32_t i = 0; i < facts && reader.ok(); ++i) announcement->facts.push_back(reader.GetText());
+  announcement->plan_key = reader.GetText();
   announcement->data = reader.GetText();
   announcement->duplicate = reader.Get<uint8_t>() != 0;
+  announcement->round = reader.Get<uint32_t>();
   return reader.at_end() && Sane(*announcement);
 }
 
@@ -110,6 +132,8 @@ std::string Encode(const Verdict& verdict) {
   writer.Put(verdict.operation);
   writer.PutList(verdict.dim0_of_rank);
   writer.PutText(verdict.data);
+  writer.PutList(verdict.joined);
+  if (!verdict.joined.empty()) writer.PutText(Encode(verdict.request));
   return writer.Take();
 }
 
@@ -121,6 +145,8 @@ bool Decode(std::string_view message, Verdict* verdict) {
   verdict->operation = reader.Get<uint32_t>();
   verdict->dim0_of_rank = reader.GetList<int64_t>();
   verdict->data = reader.GetText();
+  verdict->joined = reader.GetList<int>();
+  if (!verdict->joined.empty() && !Decode(reader.GetText(), &verdict->request)) return false;
   return reader.at_end() && verdict->operation <= kMaxOperation;
 }
 
@@ -146,6 +172,40 @@ bool Decode(std::string_view message, PlanOrder* order) {
   order->settings.chunks_in_flight = reader.Get<int32_t>();
   order->settings.algorithm = reader.Get<int32_t>();
   order->steps = reader.Get<int32_t>();
+  return reader.at_end();
+}
+
+std::string Encode(const JoinNotice& notice) {
+  WireWriter writer = Begin(ControlType::kJoinNotice);
+  writer.Put(notice.round);
+  writer.Put(static_cast<uint8_t>(notice.joins));
+  writer.Put(static_cast<uint8_t>(notice.drained));
+  PutSteps(&writer, notice.steps);
+  return writer.Take();
+}
+
+bool Decode(std::string_view message, JoinNotice* notice) {
+  WireReader reader(message);
+  if (!IsType(&reader, ControlType::kJoinNotice)) return false;
+  notice->round = reader.Get<uint32_t>();
+  notice->joins = reader.Get<uint8_t>() != 0;
+  notice->drained = reader.Get<uint8_t>() != 0;
+  notice->steps = GetSteps(&reader);
+  return reader.at_end();
+}
+
+std::string Encode(const JoinOver& over) {
+  WireWriter writer = Begin(ControlType::kJoinOver);
+  writer.Put(over.last);
+  PutSteps(&writer, over.steps);
+  return writer.Take();
+}
+
+bool Decode(std::string_view message, JoinOver* over) {
+  WireReader reader(message);
+  if (!IsType(&reader, ControlType::kJoinOver)) return false;
+  over->last = reader.Get<int32_t>();
+  over->steps = GetSteps(&reader);
   return reader.at_end();
 }
 
@@ -178,7 +238,7 @@ bool DecodeAbort(std::string_view message, Status* why) {
 bool TypeOf(std::string_view message, ControlType* type) {
   if (message.empty()) return false;
   *type = static_cast<ControlType>(message[0]);
-  return *type >= ControlType::kAnnouncement && *type <= ControlType::kPlanOrder;
+  return (*type >= ControlType::kAnnouncement && *type <= ControlType::kJoinOver) || *type == ControlType::kTimeline;
 }
 
 }  // namespace smddp

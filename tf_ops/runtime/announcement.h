@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <map>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -40,8 +41,10 @@ struct Announcement {
   bool even_split = false;         // kAlltoall: as many rows for every rank; then there are no splits
   std::vector<int64_t> splits;     // kAlltoall: rows for each rank
   std::vector<std::string> facts;  // kPlan: fusion/plan.h DescribePlan
+  std::string plan_key;            // kPlan
   std::string data;                // of a reduction: what a small one brings (runtime/carried.h)
   bool duplicate = false;          // this rank had another request of that name waiting
+  uint32_t round = 0;              // of hvd.join, in which it was made
 };
 
 struct Verdict {
@@ -50,6 +53,8 @@ struct Verdict {
   uint32_t operation = 0;
   std::vector<int64_t> dim0_of_rank;  // kAllgather: for each tensor, the rows of every rank
   std::string data;                   // of a reduction: what a small one gives
+  std::vector<int> joined;            // ranks that did not ask for it: they have joined, and bring zeros
+  Announcement request;               // where there are such ranks: what they take part in
 };
 
 // From rank 0: how the next reductions of a plan's tensors are put into buckets, and how those are reduced. One message
@@ -61,12 +66,40 @@ struct PlanOrder {
   int32_t steps = 0;  // how many reductions of each tensor it holds for; 0: for good
 };
 
+// By the name of a plan: how many reductions of its tensors have begun.
+using StepCounts = std::map<std::string, int64_t>;
+
+// hvd.join, from one rank to others.
+struct JoinNotice {
+  uint32_t round = 0;    // the sender's
+  bool joins = false;    // it has no more data
+  bool drained = false;  // and none of its own requests is under way any more; to rank 0
+  StepCounts steps;      // how far it is
+};
+
+// From rank 0: all have joined.
+struct JoinOver {
+  int32_t last = 0;
+  StepCounts steps;  // how far the furthest is
+};
+
 // Every control message begins with one of these.
-enum class ControlType : uint8_t { kAnnouncement = 1, kVerdict = 2, kGoodbye = 3, kAbort = 4, kPlanOrder = 5 };
+enum class ControlType : uint8_t {
+  kAnnouncement = 1,
+  kVerdict = 2,
+  kGoodbye = 3,
+  kAbort = 4,
+  kPlanOrder = 5,
+  kJoinNotice = 6,
+  kJoinOver = 7,
+  kTimeline = 32
+};
 
 std::string Encode(const Announcement& announcement);
 std::string Encode(const Verdict& verdict);
 std::string Encode(const PlanOrder& order);
+std::string Encode(const JoinNotice& notice);
+std::string Encode(const JoinOver& over);
 std::string EncodeGoodbye(bool clean);
 std::string EncodeAbort(const Status& why);
 
@@ -75,6 +108,8 @@ bool TypeOf(std::string_view message, ControlType* type);
 bool Decode(std::string_view message, Announcement* announcement);
 bool Decode(std::string_view message, Verdict* verdict);
 bool Decode(std::string_view message, PlanOrder* order);
+bool Decode(std::string_view message, JoinNotice* notice);
+bool Decode(std::string_view message, JoinOver* over);
 bool DecodeGoodbye(std::string_view message, bool* clean);
 bool DecodeAbort(std::string_view message, Status* why);
 

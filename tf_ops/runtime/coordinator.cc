@@ -12,30 +12,67 @@ int CoordinatorOf(const Announcement& announcement, int size) {
   return static_cast<int>(hash % static_cast<uint64_t>(size));
 }
 
-Coordinator::Entry& Coordinator::EntryFor(const std::string& name, int rank, int64_t now_ns) {
+Coordinator::Entry& Coordinator::EntryFor(const std::string& name, int rank, uint32_t round, int64_t now_ns) {
   std::deque<Entry>& entries = waiting_[name];
-  for (Entry& entry : entries) {
-    if (entry.by_rank.count(rank) == 0) return entry;
+  auto at = entries.begin();
+  for (; at != entries.end() && at->round <= round; ++at) {
+    if (at->round == round && at->by_rank.count(rank) == 0) return *at;
   }
-  entries.emplace_back();
-  entries.back().since_ns = now_ns;
-  return entries.back();
+  Entry& added = *entries.emplace(at);
+  added.round = round;
+  added.since_ns = now_ns;
+  return added;
+}
+
+bool Coordinator::complete(const Entry& entry) const {
+  for (int rank = 0; rank < topology_.size(); ++rank) {
+    if (!Has(entry, rank)) return false;
+  }
+  return true;
 }
 
 std::optional<Verdict> Coordinator::Add(int rank, Announcement announcement, int64_t now_ns) {
   const std::string name = announcement.name;
-  EntryFor(name, rank, now_ns).by_rank[rank] = std::move(announcement);
+  const uint32_t round = announcement.kind == RequestKind::kPlan ? 0 : announcement.round;
+  EntryFor(name, rank, round, now_ns).by_rank[rank] = std::move(announcement);
   std::deque<Entry>& entries = waiting_[name];
-  Entry& oldest = entries.front();  // the only one that can be complete
-  if (static_cast<int>(oldest.by_rank.size()) < topology_.size()) return std::nullopt;
-
-  Verdict verdict;
-  verdict.name = name;
-  verdict.status = Check(oldest.by_rank);
-  verdict.operation = NextOperation(oldest.by_rank.begin()->second.kind);
-  if (verdict.status.ok()) Complete(oldest.by_rank, &verdict);
+  if (!complete(entries.front())) return std::nullopt;  // the only one that can be
+  const Verdict verdict = VerdictOn(name, entries.front());
   entries.pop_front();
   if (entries.empty()) waiting_.erase(name);
+  return verdict;
+}
+
+std::vector<Verdict> Coordinator::RankJoined() {
+  std::vector<Verdict> verdicts;
+  for (auto at = waiting_.begin(); at != waiting_.end();) {
+    std::deque<Entry>& entries = at->second;
+    for (; !entries.empty() && complete(entries.front()); entries.pop_front()) {
+      verdicts.push_back(VerdictOn(at->first, entries.front()));
+    }
+    at = entries.empty() ? waiting_.erase(at) : std::next(at);
+  }
+  return verdicts;
+}
+
+Verdict Coordinator::VerdictOn(const std::string& name, const Entry& entry) {
+  const Announcement& first = entry.by_rank.begin()->second;
+  Verdict verdict;
+  verdict.name = name;
+  verdict.operation = NextOperation(first.kind);
+  std::vector<int> known_as;
+  for (int rank = 0; rank < topology_.size(); ++rank) {
+    if (entry.by_rank.count(rank) != 0) continue;
+    verdict.joined.push_back(rank);
+    known_as.push_back(topology_.global_rank(rank));
+  }
+  if (!verdict.joined.empty()) {
+    verdict.request = first;
+    verdict.request.data.clear();
+    verdict.status = PossibleWithJoined(first, known_as);
+  }
+  if (verdict.status.ok()) verdict.status = Check(entry.by_rank);
+  if (verdict.status.ok()) Complete(entry.by_rank, &verdict);
   return verdict;
 }
 
@@ -69,7 +106,7 @@ uint32_t Coordinator::NextOperation(RequestKind kind) {
 std::string Coordinator::DescribeWaiting(const std::string& name, const Entry& entry, int64_t now_ns) const {
   std::string missing;
   for (int rank = 0; rank < topology_.size(); ++rank) {
-    if (entry.by_rank.count(rank) != 0) continue;
+    if (Has(entry, rank)) continue;
     missing += (missing.empty() ? "" : ", ") + std::to_string(topology_.global_rank(rank));
   }
   const int64_t seconds = (now_ns - entry.since_ns) / 1000000000;
@@ -121,7 +158,7 @@ std::vector<Coordinator::Expired> Coordinator::Expire(int64_t now_ns, double sec
 }
 
 std::vector<Coordinator::Expired> Coordinator::ExpireWaitingFor(int rank, const std::string& who) {
-  return ExpelIf([&](const Entry& entry) { return entry.by_rank.count(rank) == 0; },
+  return ExpelIf([&](const Entry& entry) { return !Has(entry, rank); },
                  [&](const std::string& name, const Entry& entry) {
                    const char* kind = NameOf(entry.by_rank.begin()->second.kind);
                    return Status(Code::kUnavailable, who + " while " + kind + " '" + name + "' waited for it.");

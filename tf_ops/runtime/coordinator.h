@@ -13,6 +13,7 @@
 
 #include "compute/compute.h"
 #include "runtime/announcement.h"
+#include "runtime/join_table.h"
 #include "topology/topology.h"
 
 namespace smddp {
@@ -22,11 +23,14 @@ int CoordinatorOf(const Announcement& announcement, int size);
 
 class Coordinator {
  public:
-  // Both outlive it.
-  Coordinator(const Topology& topology, const Compute& compute) : topology_(topology), compute_(compute) {}
+  // All outlive it.
+  Coordinator(const Topology& topology, const Compute& compute, const JoinTable& join)
+      : topology_(topology), compute_(compute), join_(join) {}
 
   // The verdict once the last rank has announced; `now_ns` starts the clock of the stall watch.
   std::optional<Verdict> Add(int rank, Announcement announcement, int64_t now_ns);
+  // A rank has joined: verdicts on what waited for it alone.
+  std::vector<Verdict> RankJoined();
 
   // A plan that nobody uses yet may wait for ever (one rank traced more than the others): the next two leave plans out.
   // Names that wait longer than `seconds` and for which this was not asked before: sentences naming who is missing.
@@ -43,12 +47,20 @@ class Coordinator {
  private:
   struct Entry {
     std::map<int, Announcement> by_rank;
+    uint32_t round = 0;  // of hvd.join
     int64_t since_ns = 0;
     bool reported = false;
     bool is_plan() const { return by_rank.begin()->second.kind == RequestKind::kPlan; }
   };
+  // Does `entry` need nothing of `rank` that has not come? A plan outlives the round in which it was announced.
+  bool Has(const Entry& entry, int rank) const {
+    return entry.by_rank.count(rank) != 0 ||
+           (entry.is_plan() ? join_.has_joined(rank) : join_.has_joined(rank, entry.round));
+  }
+  bool complete(const Entry& entry) const;
+  Verdict VerdictOn(const std::string& name, const Entry& entry);
   std::string DescribeWaiting(const std::string& name, const Entry& entry, int64_t now_ns) const;
-  Entry& EntryFor(const std::string& name, int rank, int64_t now_ns);
+  Entry& EntryFor(const std::string& name, int rank, uint32_t round, int64_t now_ns);
 
   Status Check(const std::map<int, Announcement>& by_rank) const;
   // What the verdict of ranks that agree carries.
@@ -60,7 +72,9 @@ class Coordinator {
 
   const Topology& topology_;
   const Compute& compute_;
-  // By name, oldest first: a rank's second announcement of a name belongs to the second entry.
+  const JoinTable& join_;
+  // By name, the oldest of the earliest round first: a rank's second announcement of a name belongs to the second
+  // entry.
   std::map<std::string, std::deque<Entry>> waiting_;
   uint32_t count_ = 0, plan_count_ = 0;
 };
@@ -68,5 +82,7 @@ class Coordinator {
 // OK, or the first disagreement between the announcements of all ranks, by the number that users know each by
 // (FailedPrecondition), or a request that no rank could fulfil (InvalidArgument).
 Status Validate(const std::map<int, Announcement>& by_rank);
+// OK, or why the ranks that have joined, by the same numbers, cannot take part in it (FailedPrecondition).
+Status PossibleWithJoined(const Announcement& request, const std::vector<int>& joined);
 
 }  // namespace smddp

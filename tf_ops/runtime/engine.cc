@@ -2,6 +2,8 @@
 
 #include <unistd.h>
 
+#include <algorithm>
+
 #include "core/clock.h"
 #include "core/log.h"
 #include "runtime/operation_id.h"
@@ -20,19 +22,42 @@ Backoff MakeBackoff(FabricParts& parts) {
                  /*polled=*/!parts.world().rings_doorbell());
 }
 
+// All that a rank that has joined needs in order to take part.
+Announcement Describe(const PlanSpec& spec) {
+  Announcement announcement;
+  announcement.kind = RequestKind::kPlan;
+  for (const TensorSpec& tensor : spec.tensors) {
+    announcement.dtypes.push_back(tensor.dtype);
+    announcement.shapes.push_back(tensor.shape);
+  }
+  announcement.op = spec.op;
+  announcement.prescale = spec.prescale;
+  announcement.postscale = spec.postscale;
+  announcement.wire_dtype = spec.wire_dtype;
+  announcement.facts = DescribePlan(spec);
+  announcement.plan_key = spec.key;
+  return announcement;
+}
+
 }  // namespace
 
-Engine::Engine(std::unique_ptr<FabricParts> parts, const Env& env, FailureCallback on_failure)
+Engine::Engine(std::unique_ptr<FabricParts> parts, const Env& env, const PlanRegistry& plans,
+               ZeroAllreduce zero_allreduce, FailureCallback on_failure)
     : parts_(std::move(parts)),
       env_(env),
+      registry_(plans),
+      zero_allreduce_(std::move(zero_allreduce)),
       on_failure_(std::move(on_failure)),
       backoff_(MakeBackoff(*parts_)),
-      coordinator_(parts_->fabric().topology, parts_->fabric().compute),
+      join_(parts_->fabric().topology.size()),
+      coordinator_(parts_->fabric().topology, parts_->fabric().compute, join_),
       plans_(
           parts_->fabric(),
           PlanOptions{env.bucket_bytes, env.gradient_order == "observed", env.autotune, env.autotune_log},
           [this](RunningTask task) { Run(std::move(task)); },
-          [this](const PlanOrder& order) { PostToOthers(Encode(order)); }, trace_) {}
+          [this](const PlanOrder& order) { PostToOthers(Encode(order)); }, trace_),
+      timeline_(parts_->fabric().topology, trace_,
+                [this](int to, std::string message) { Post(to, std::move(message)); }) {}
 
 void Engine::Start() {
   thread_ = std::thread([this] { Loop(); });
@@ -60,6 +85,7 @@ void Engine::Loop() {
     moved |= progress.ok() && *progress;
     moved |= ReadControl();
     moved |= StepTasks();
+    StepJoin();
     if (stopping) break;
     const int64_t now_ns = NowNs();
     if (now_ns - last_watch_ns_ > kWatchEveryNs) {
@@ -93,8 +119,21 @@ bool Engine::DrainInbox() {
 
 void Engine::SubmitNamed(NamedRequest request) {
   if (!failed_.ok()) return request.done(failed_);
-  trace_.Record("op_announced", request.announcement.name, 0);
+  if (join_.waiting()) {
+    auto shared = std::make_shared<NamedRequest>(std::move(request));
+    return Hold([this, shared] { SubmitNamed(std::move(*shared)); });
+  }
+  if (trace_.on())
+    trace_.Record("op_announced", request.announcement.name, 0, CapitalNameOf(request.announcement.kind));
   request.submitted_ns = NowNs();
+  request.announcement.round = join_.round();
+  if (request.announcement.kind != RequestKind::kPlan) {
+    ++own_named_;
+    request.done = [this, done = std::move(request.done)](const Status& status) {
+      --own_named_;
+      done(status);
+    };
+  }
   Announce(named_.Add(std::move(request)));
 }
 
@@ -124,15 +163,20 @@ void Engine::SendVerdict(const Verdict& verdict, const std::vector<int>& to) {
 }
 
 void Engine::OnVerdict(const Verdict& verdict) {
+  const auto& joined = verdict.joined;
+  if (std::find(joined.begin(), joined.end(), topology().rank()) != joined.end()) return OnVerdictOfOthers(verdict);
   NamedRequest request;
   if (!named_.Take(verdict.name, &request)) return;
-  if (!verdict.status.ok()) return request.done(verdict.status);
+  if (!verdict.status.ok()) {
+    trace_.Record("op_failed", verdict.name, 0);
+    return request.done(verdict.status);
+  }
   Result<TaskPtr> task = request.begin(verdict);
   if (!task.ok()) {
     request.done(task.status());
     return Fail(task.status(), /*tell_others=*/true);  // the other ranks have begun
   }
-  trace_.Record("op_start", verdict.name, 0);
+  if (trace_.on()) trace_.Record("op_start", verdict.name, 0, CapitalNameOf(request.announcement.kind));
   RunningTask running;
   running.task = std::move(*task);
   running.keep = std::move(request.keep);
@@ -147,19 +191,26 @@ void Engine::OnVerdict(const Verdict& verdict) {
 }
 
 void Engine::Run(RunningTask task) {
+  if (tasks_.empty()) trace_.Record("cycle_start", task.name, 0);
   task.since_ns = NowNs();
   tasks_.push_back(std::move(task));
 }
 
 // --- Planned reductions ---
 
-void Engine::AddPlan(int id, const PlanSpec& spec) {
-  if (!failed_.ok() || !plans_.Add(id, spec).ok()) return;
-  NamedRequest request;
-  request.announcement.kind = RequestKind::kPlan;
+void Engine::AddPlan(int id) {
+  if (!failed_.ok() || plans_.knows(id)) return;
+  if (join_.waiting()) return Hold([this, id] { AddPlan(id); });
+  const std::shared_ptr<const PlanSpec> found = registry_.Find(id);
+  if (found == nullptr || plans_.Claim(id, *found)) return;
+  const PlanSpec& spec = *found;
   // Matched by key and by how many plans of that key came before: what one rank traces besides does not matter.
-  request.announcement.name = "plan '" + spec.key + "', version " + std::to_string(++plan_versions_[spec.key]);
-  request.announcement.facts = DescribePlan(spec);
+  const std::string name = "plan '" + spec.key + "', version " + std::to_string(plan_versions_[spec.key] + 1);
+  if (!plans_.Add(id, name, spec).ok()) return;
+  ++plan_versions_[spec.key];
+  NamedRequest request;
+  request.announcement = Describe(spec);
+  request.announcement.name = name;
   request.begin = [this, id](const Verdict& verdict) -> Result<TaskPtr> {
     if (verdict.operation >= kMaxPlans) return TooManyPlans();
     plans_.SetNumber(id, static_cast<int>(verdict.operation));
@@ -171,7 +222,16 @@ void Engine::AddPlan(int id, const PlanSpec& spec) {
 
 void Engine::ReducePlanned(int id, int index, const TensorRef& tensor, DoneCallback done) {
   if (!failed_.ok()) return done(failed_);
+  if (join_.waiting()) {
+    return Hold([this, id, index, tensor, done = std::move(done)]() mutable {
+      ReducePlanned(id, index, tensor, std::move(done));
+    });
+  }
+  AddPlan(id);  // unless its graph was traced in an earlier session it is there
+  const bool tell = join_.anyone();
+  const int64_t steps = tell ? plans_.StepsOf(id) : 0;
   const Status status = plans_.Arrive(id, index, tensor, std::move(done));
+  if (tell && plans_.StepsOf(id) > steps) TellStep(id);
   if (!status.ok()) Fail(status, /*tell_others=*/true);  // its bucket would wait for ever, everywhere
 }
 
@@ -179,6 +239,11 @@ void Engine::Cancel(const std::string& name) {
   if (!failed_.ok()) return;
   Log(LogLevel::kDebug, "the step that holds '" + name + "' was cancelled");
   cancelled_.emplace_back(name, NowNs());
+}
+
+Status Engine::StartTimeline(const std::string& path, bool mark_cycles) {
+  if (!failed_.ok()) return failed_;
+  return timeline_.Start(path, mark_cycles);
 }
 
 bool Engine::StepTasks() {
@@ -235,6 +300,8 @@ Status Engine::OnControl(const Message& message) {
   Announcement announcement;
   Verdict verdict;
   PlanOrder order;
+  JoinNotice notice;
+  JoinOver over;
   Status why;
   bool clean = false;
   const bool known = TypeOf(message.bytes, &type);
@@ -244,8 +311,15 @@ Status Engine::OnControl(const Message& message) {
     if (failed_.ok()) OnVerdict(verdict);
   } else if (known && type == ControlType::kPlanOrder && Decode(message.bytes, &order)) {
     if (failed_.ok()) return plans_.Adopt(order);
+  } else if (known && type == ControlType::kJoinNotice && Decode(message.bytes, &notice)) {
+    if (failed_.ok()) OnJoinNotice(message.from, notice);
+  } else if (known && type == ControlType::kJoinOver && Decode(message.bytes, &over)) {
+    if (failed_.ok()) OnJoinOver(over);
   } else if (known && type == ControlType::kGoodbye && DecodeGoodbye(message.bytes, &clean)) {
     OnGoodbye(message.from, clean);
+  } else if (known && type == ControlType::kTimeline &&
+             (!failed_.ok() || timeline_.OnMessage(message.from, message.bytes))) {
+    return Status::Ok();
   } else if (known && type == ControlType::kAbort && DecodeAbort(message.bytes, &why)) {
     Fail(why, /*tell_others=*/false);
   } else {
@@ -273,6 +347,9 @@ void Engine::Fail(const Status& why, bool tell_others) {
   }
   named_.FailAll(why);
   plans_.FailAll(why);
+  join_.End(why);
+  ReleaseHeld();
+  timeline_.OnFailure();
   if (on_failure_) on_failure_(why);
 }
 
@@ -280,7 +357,7 @@ void Engine::Leave() {
   inbox_.Close();
   DrainInbox();
   if (failed_.ok()) {
-    const bool clean = tasks_.empty() && !named_.waiting() && !plans_.waiting();
+    const bool clean = tasks_.empty() && !named_.waiting() && !plans_.waiting() && !join_.waiting();
     PostToOthers(EncodeGoodbye(clean));
     if (!clean) {
       Fail(Status(Code::kAborted,

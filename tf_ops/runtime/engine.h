@@ -20,17 +20,26 @@
 #include "runtime/backoff.h"
 #include "runtime/coordinator.h"
 #include "runtime/fabric_parts.h"
+#include "runtime/join_table.h"
 #include "runtime/named_table.h"
+#include "runtime/plan_registry.h"
 #include "runtime/plan_table.h"
+#include "runtime/timeline_group.h"
 #include "runtime/trace.h"
+#include "runtime/zero_memory.h"
 
 namespace smddp {
 
+// Makes this rank's part in an allreduce that others asked for: zeros. What the task refers to goes into `*keep`.
+using ZeroAllreduce = std::function<Result<TaskPtr>(const Announcement& request, uint32_t operation, ZeroMemory& zeros,
+                                                    std::shared_ptr<void>* keep)>;
+
 class Engine {
  public:
-  // `on_failure` is told, on the engine thread, why the session failed.
+  // `plans` outlives it. `on_failure` is told, on the engine thread, why the session failed.
   using FailureCallback = std::function<void(const Status&)>;
-  Engine(std::unique_ptr<FabricParts> parts, const Env& env, FailureCallback on_failure = nullptr);
+  Engine(std::unique_ptr<FabricParts> parts, const Env& env, const PlanRegistry& plans, ZeroAllreduce zero_allreduce,
+         FailureCallback on_failure = nullptr);
   ~Engine() { Stop(); }
 
   void Start();
@@ -42,9 +51,13 @@ class Engine {
 
   // --- engine thread only, from submitted work ---
   void SubmitNamed(NamedRequest request);
-  void AddPlan(int id, const PlanSpec& spec);
+  // Announces a plan of the registry, unless it is known already.
+  void AddPlan(int id);
   void ReducePlanned(int id, int index, const TensorRef& tensor, DoneCallback done);
   void Cancel(const std::string& name);
+  void Join(int* last, DoneCallback done);
+  Status StartTimeline(const std::string& path, bool mark_cycles);
+  TimelineGroup& timeline() { return timeline_; }
   void Fail(const Status& why, bool tell_others);
 
   const Fabric& fabric() const { return parts_->fabric(); }
@@ -66,14 +79,27 @@ class Engine {
   void PostToOthers(const std::string& message);
   void Run(RunningTask task);
   bool StepTasks();
+  void Hold(std::function<void()> work);
+  void ReleaseHeld();
+  bool Drained() const;
+  void OnJoinNotice(int from, const JoinNotice& notice);
+  void TellStepsBeyond(const StepCounts& known, int to);
+  void TellStep(int id);
+  void BringZeros(const StepCounts& counts);
+  void OnVerdictOfOthers(const Verdict& verdict);
+  void AddForeignPlan(const Verdict& verdict);
+  void OnJoinOver(const JoinOver& over);
+  void StepJoin();
   void WatchStalls();
   void WatchDepartures();
   void WatchCancelled();
   void Leave();
-  bool expecting() const { return !tasks_.empty() || named_.waiting() || parts_->world().busy(); }
+  bool expecting() const { return !tasks_.empty() || named_.waiting() || join_.waiting() || parts_->world().busy(); }
 
   const std::unique_ptr<FabricParts> parts_;
   const Env env_;
+  const PlanRegistry& registry_;
+  const ZeroAllreduce zero_allreduce_;
   const FailureCallback on_failure_;
   Trace trace_;
   InboxQueue<std::function<void()>> inbox_;
@@ -82,14 +108,21 @@ class Engine {
 
   // Engine thread only.
   Backoff backoff_;
+  JoinTable join_;
   Coordinator coordinator_;
   NamedTable named_;
   PlanTable plans_;
+  TimelineGroup timeline_;
   std::list<RunningTask> tasks_;
   Status failed_;
   std::map<int, int64_t> departed_;                         // rank -> when its goodbye came
   std::map<std::string, int> plan_versions_;                // key -> plans so far
   std::vector<std::pair<std::string, int64_t>> cancelled_;  // request, when its step was cancelled
+  ZeroMemory zeros_;
+  std::vector<std::function<void()>> held_;  // until the round of hvd.join is over
+  StepCounts wanted_;                        // of plans whose verdict has not come
+  int64_t own_named_ = 0;                    // requests of this rank without an answer, but for plans
+  int64_t lent_ = 0, zero_tasks_ = 0;        // tensors of plans, named requests: zeros under way
   int idle_rounds_ = 0;
   int64_t last_moved_ns_ = 0, last_watch_ns_ = 0;
 

@@ -1,10 +1,14 @@
 #include "runtime/engine_session.h"
 
+#include <chrono>
 #include <cstring>
+#include <future>
+#include <utility>
 
 #include "collectives/p2p/allgather.h"
 #include "collectives/p2p/alltoall.h"
 #include "collectives/p2p/broadcast.h"
+#include "core/log.h"
 #include "core/shape.h"
 #include "runtime/carried.h"
 #include "runtime/operation_id.h"
@@ -12,6 +16,9 @@
 
 namespace smddp {
 namespace {
+
+// Without a piece of another rank's timeline for so long, none will come.
+constexpr std::chrono::seconds kTimelinePatience(10);
 
 Announcement Announce(RequestKind kind, const std::string& name, const std::vector<TensorRef>& tensors) {
   Announcement announcement;
@@ -33,6 +40,25 @@ TaskPtr BeginBroadcast(const Fabric& fabric, const BroadcastRequest& request, ui
     buffers.emplace_back(tensor.output, tensor.bytes());
   }
   return TreeBroadcast(fabric, operation, root, std::move(buffers));
+}
+
+// The part of a rank that has joined.
+Result<TaskPtr> BeginAllreduceOfZeros(const Fabric& fabric, const Announcement& asked, uint32_t operation,
+                                      ZeroMemory& zeros, std::shared_ptr<void>* keep) {
+  struct Kept {
+    std::shared_ptr<ReduceJob> job;
+    std::vector<std::shared_ptr<void>> memory;
+  };
+  auto kept = std::make_shared<Kept>();
+  AllreduceRequest request = {asked.name, {}, asked.op, asked.prescale, asked.postscale, asked.wire_dtype};
+  for (size_t i = 0; i < asked.dtypes.size(); ++i) {
+    SMDDP_ASSIGN_OR_RETURN(TensorRef tensor,
+                           zeros.Tensor(asked.dtypes[i], asked.shapes[i], &kept->memory.emplace_back()));
+    request.tensors.push_back(std::move(tensor));
+  }
+  kept->job = MakeReduceJob(fabric, request, /*only_my_rows=*/false);
+  *keep = kept;
+  return BeginReduce(fabric, *kept->job, operation);
 }
 
 // Rings one after the other; all results are allocated first, so that memory that lacks is known before anything moves.
@@ -78,9 +104,15 @@ size_t TensorRef::row_bytes() const {
   return static_cast<size_t>(ElementCount({shape.begin() + 1, shape.end()})) * SizeOf(dtype);
 }
 
-EngineSession::EngineSession(std::unique_ptr<FabricParts> parts, const Env& env, int number,
+EngineSession::EngineSession(std::unique_ptr<FabricParts> parts, const Env& env, PlanRegistry& plans,
                              Engine::FailureCallback on_failure)
-    : first_plan_(number * kMaxPlans), engine_(std::move(parts), env, std::move(on_failure)) {
+    : plans_(plans),
+      engine_(
+          std::move(parts), env, plans,
+          [this](const Announcement& asked, uint32_t operation, ZeroMemory& zeros, std::shared_ptr<void>* keep) {
+            return BeginAllreduceOfZeros(engine_.fabric(), asked, operation, zeros, keep);
+          },
+          std::move(on_failure)) {
   engine_.Start();
 }
 
@@ -92,25 +124,28 @@ Result<int> EngineSession::RegisterPlan(const PlanSpec& spec) {
   if (spec.op == ReduceOp::kAdasum) {
     return Status(Code::kInvalidArgument, "Adasum has no plans: tensors of it are matched by name.");
   }
-  std::string description;
-  for (const std::string& line : DescribePlan(spec)) description += line + "\n";
-  std::lock_guard<std::mutex> lock(plans_mutex_);
-  const auto [at, is_new] = plans_.try_emplace(description, static_cast<int>(plans_.size()));
-  const int id = at->second;
-  if (id >= kMaxPlans) return TooManyPlans();
-  if (is_new && !engine_.Submit([this, id, spec] { engine_.AddPlan(id, spec); })) return NotInitialized();
-  return first_plan_ + id;
+  const int id = plans_.NumberOf(spec);
+  std::lock_guard<std::mutex> lock(mutex_);
+  if (registered_.count(id) != 0) return id;
+  if (static_cast<int>(registered_.size()) >= kMaxPlans) return TooManyPlans();
+  registered_.insert(id);
+  if (!engine_.Submit([this, id] { engine_.AddPlan(id); })) return NotInitialized();
+  return id;
 }
 
 void EngineSession::ReducePlanned(int plan, int index, const TensorRef& tensor, DoneCallback done) {
   auto work = [this, plan, index, tensor, done]() mutable {
-    engine_.ReducePlanned(plan - first_plan_, index, tensor, std::move(done));
+    engine_.ReducePlanned(plan, index, tensor, std::move(done));
   };
   if (!engine_.Submit(std::move(work))) done(NotInitialized());
 }
 
 void EngineSession::Cancel(const std::string& name) {
   engine_.Submit([this, name] { engine_.Cancel(name); });
+}
+
+void EngineSession::Join(int* last, DoneCallback done) {
+  if (!engine_.Submit([this, last, done] { engine_.Join(last, done); })) done(NotInitialized());
 }
 
 void EngineSession::SubmitNamed(NamedRequest request) {
@@ -184,6 +219,60 @@ void EngineSession::Barrier(BarrierRequest request, DoneCallback done) {
   named.begin = [](const Verdict&) -> Result<TaskPtr> { return TaskPtr(); };  // that all have come is all there is
   named.done = std::move(done);
   SubmitNamed(std::move(named));
+}
+
+// --- Timeline ---
+
+Status EngineSession::StartTimeline(const std::string& path, bool mark_cycles) {
+  std::lock_guard<std::mutex> lock(timeline_mutex_);
+  if (timeline_asked_) {
+    return Status(Code::kInvalidArgument,
+                  "A timeline has been started already (by hvd.start_timeline or SMDDP_TIMELINE). Call "
+                  "hvd.stop_timeline() first. Received: '" +
+                      path + "'.");
+  }
+  auto started = std::make_shared<std::promise<Status>>();
+  auto answer = started->get_future();  // at once: the engine asks no other rank
+  auto work = [this, started, path, mark_cycles] { started->set_value(engine_.StartTimeline(path, mark_cycles)); };
+  if (!engine_.Submit(std::move(work))) return NotInitialized();
+  const Status status = answer.get();
+  timeline_asked_ = status.ok();
+  return status;
+}
+
+Status EngineSession::StopTimeline() {
+  std::lock_guard<std::mutex> lock(timeline_mutex_);
+  timeline_asked_ = false;
+  FinishTimeline(/*leaving=*/false);
+  return Status::Ok();
+}
+
+void EngineSession::Stop() {
+  {
+    std::lock_guard<std::mutex> lock(timeline_mutex_);
+    FinishTimeline(/*leaving=*/true);
+  }
+  engine_.Stop();
+}
+
+void EngineSession::FinishTimeline(bool leaving) {
+  auto finished = std::make_shared<std::promise<void>>();
+  auto answer = finished->get_future();
+  const bool asked = engine_.Submit([this, finished, leaving] {
+    const auto done = [finished] { finished->set_value(); };
+    leaving ? engine_.timeline().Leave(done) : engine_.timeline().Stop(done);
+  });
+  if (!asked) return;
+  int64_t moved = engine_.timeline().parts_moved();
+  while (answer.wait_for(kTimelinePatience) != std::future_status::ready) {
+    const int64_t moved_before = std::exchange(moved, engine_.timeline().parts_moved());
+    if (moved != moved_before) continue;
+    engine_.Submit([this] {
+      for (const int rank : engine_.timeline().GiveUp()) {
+        Log(LogLevel::kWarning, "The timeline is without rank " + std::to_string(rank) + ", which does not answer.");
+      }
+    });
+  }
 }
 
 }  // namespace smddp

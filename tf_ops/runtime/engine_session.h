@@ -4,6 +4,7 @@
 #include <map>
 #include <memory>
 #include <mutex>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -14,11 +15,10 @@ namespace smddp {
 
 class EngineSession : public Session {
  public:
-  // `number` counts the sessions of this process, so that a graph traced in an earlier one is recognised.
-  // `on_failure` is told, on the engine thread, why the session failed.
-  EngineSession(std::unique_ptr<FabricParts> parts, const Env& env, int number,
+  // `plans` outlives it. `on_failure` is told, on the engine thread, why the session failed.
+  EngineSession(std::unique_ptr<FabricParts> parts, const Env& env, PlanRegistry& plans,
                 Engine::FailureCallback on_failure = nullptr);
-  void Stop() { engine_.Stop(); }
+  void Stop();
   // Ends it with an error, here and on its other ranks. Any thread.
   void Fail(const Status& why);
   const RailChoice& rail() const { return engine_.fabric().rail; }
@@ -32,6 +32,7 @@ class EngineSession : public Session {
   void Alltoall(AlltoallRequest request, DoneCallback done) override;
   void Reducescatter(AllreduceRequest request, DoneCallback done) override;
   void Barrier(BarrierRequest request, DoneCallback done) override;
+  void Join(int* last, DoneCallback done) override;
   void Cancel(const std::string& name) override;
   SessionStats Stats() const override { return engine_.Stats(); }
   std::string RailAlgorithm(int64_t elements, DType dtype) const override {
@@ -39,15 +40,20 @@ class EngineSession : public Session {
   }
   void TraceStart() override { engine_.trace().Start(); }
   std::vector<TraceEvent> TraceStop() override { return engine_.trace().Stop(); }
+  Status StartTimeline(const std::string& path, bool mark_cycles) override;
+  Status StopTimeline() override;
 
  private:
   void SubmitNamed(NamedRequest request);
   void SubmitReduction(RequestKind kind, const AllreduceRequest& request, DoneCallback done);
+  void FinishTimeline(bool leaving);
 
-  const int first_plan_;
+  PlanRegistry& plans_;
   Engine engine_;
-  std::mutex plans_mutex_;
-  std::map<std::string, int> plans_;  // description -> number
+  std::mutex mutex_;
+  std::set<int> registered_;     // plans, by their number
+  std::mutex timeline_mutex_;    // held while one is started or ended
+  bool timeline_asked_ = false;  // on this rank
 };
 
 }  // namespace smddp

@@ -60,6 +60,7 @@ void Engine::WatchStalls() {
 void Engine::OnGoodbye(int from, bool clean) {
   departed_[from] = NowNs();
   parts_->world().Forget(from);
+  timeline_.OnDeparture(from);
   if (clean) return;
   Fail(Status(Code::kUnavailable, "Rank " + std::to_string(topology().global_rank(from)) +
                                       " ended its session (hvd.shutdown, an exception or the end of its program) "
@@ -77,6 +78,10 @@ void Engine::WatchDepartures() {
     for (const auto& expired : coordinator_.ExpireWaitingFor(rank, who))
       SendVerdict(expired.verdict, expired.announced);
     named_.FailCoordinatedBy(rank, topology().size(), who);
+    if (join_.waiting() && !join_.ending() && !join_.has_joined(rank)) {
+      return Fail(Status(Code::kUnavailable, who + " while hvd.join waited for it. Every rank must call hvd.join."),
+                  /*tell_others=*/true);
+    }
     if (!tasks_.empty() && now_ns - last_moved_ns_ > kDepartureGraceNs) {
       return Fail(Status(Code::kUnavailable, who + " while " + tasks_.front().name +
                                                  " needed it. Do all ranks run "
@@ -92,6 +97,7 @@ void Engine::WatchCancelled() {
   if (!failed_.ok() || cancelled_.empty()) return;
   int64_t oldest_ns = std::min(named_.OldestNs(), plans_.OldestNs());
   for (const RunningTask& running : tasks_) oldest_ns = std::min(oldest_ns, running.submitted_ns);
+  if (join_.waiting()) oldest_ns = std::min(oldest_ns, join_.since_ns());
   // What is under way came after the cancelled step: that one has ended, well or with its own error.
   const auto over = [&](const auto& cancelled) { return oldest_ns > cancelled.second; };
   cancelled_.erase(std::remove_if(cancelled_.begin(), cancelled_.end(), over), cancelled_.end());

@@ -20,6 +20,7 @@ class Cluster : public InprocCluster {
 
   int size() const override { return static_cast<int>(sessions_.size()); }
   Session& session(int rank) override { return *sessions_[rank]; }
+  void Stop(int rank) override { sessions_[rank]->Stop(); }
 
   Status Start(const ClusterOptions& options) {
     Env env;
@@ -51,9 +52,10 @@ class Cluster : public InprocCluster {
     auto parts = std::make_unique<FabricParts>(std::move(topology), env, rail, std::move(segments), memory_,
                                                std::make_unique<InprocTransport>(hub_, rank));
     hub_.SetDoorbell(rank, &parts->node().doorbell());
-    sessions_.push_back(std::make_unique<EngineSession>(std::move(parts), env, /*number=*/0));
+    sessions_.push_back(std::make_unique<EngineSession>(std::move(parts), env, plans_));
   }
 
+  PlanRegistry plans_;
   InprocHub hub_;
   std::shared_ptr<std::vector<Segment>> memory_ = std::make_shared<std::vector<Segment>>();
   std::vector<std::unique_ptr<EngineSession>> sessions_;

@@ -15,6 +15,8 @@ class InprocCluster {
   virtual ~InprocCluster() = default;
   virtual int size() const = 0;
   virtual Session& session(int rank) = 0;
+  // Ends the session of one rank, as at the end of its program.
+  virtual void Stop(int rank) = 0;
 };
 
 struct ClusterOptions {

@@ -1,5 +1,7 @@
 #include "runtime/plan_table.h"
 
+#include <algorithm>
+
 #include "collectives/hierarchical.h"
 #include "core/clock.h"
 #include "runtime/operation_id.h"
@@ -12,8 +14,9 @@ FusionLimits PlanTable::LimitsFor(const PlanSpec& spec) const {
   return {BucketBytesFor(spec, fabric_.topology.node_count())};
 }
 
-Status PlanTable::Add(int id, const PlanSpec& spec) {
+Status PlanTable::Add(int id, const std::string& name, const PlanSpec& spec) {
   Plan& plan = plans_[id];
+  plan.name = name;
   plan.spec = spec;
   plan.came.resize(spec.tensors.size());
   const int64_t tensors = static_cast<int64_t>(spec.tensors.size());
@@ -48,9 +51,8 @@ Status PlanTable::CheckArrival(int id, int index, const TensorRef& tensor) const
   if (at == plans_.end() || index < 0 || index >= static_cast<int>(at->second.spec.tensors.size())) {
     return Status(Code::kFailedPrecondition,
                   "Gradient " + std::to_string(index) +
-                      " belongs to a plan that this session does not know: its "
-                      "tf.function was traced before hvd.shutdown(). Make the tf.function (or compile the model) "
-                      "again after hvd.init().");
+                      " belongs to a plan that this process does not know: its graph was traced by another one. Trace "
+                      "the tf.function (or compile the model) here.");
   }
   const PlanSpec& spec = at->second.spec;
   const TensorSpec& expected = spec.tensors[index];
@@ -72,9 +74,11 @@ Status PlanTable::Arrive(int id, int index, const TensorRef& tensor, DoneCallbac
     done(plan.verdict);
     return Status::Ok();
   }
-  trace_.Record("tensor_ready", plan.spec.key, index);
+  if (trace_.on()) trace_.Record("tensor_ready", plan.spec.key, index, NameOf(plan.spec, index));
   ++waiting_tensors_;
+  ++unfinished_;
   const int64_t number = plan.came[index]++;
+  plan.steps = std::max(plan.steps, number + 1);
   Put(&plan, index, number, {tensor, std::move(done)}, NowNs());
   if (number == 0) {
     plan.first_step.push_back(index);
@@ -97,7 +101,11 @@ void PlanTable::Put(Plan* plan, int index, int64_t number, Arrival arrival, int6
     return;
   }
   if (plan->tuner != nullptr && epoch->start > 0) plan->tuner->TensorCame(number - epoch->start, since_ns);
-  TryStart(plan, epoch, &epoch->layout.Put(index, std::move(arrival)));
+  PlannedBucket& bucket = epoch->layout.Put(index, std::move(arrival));
+  if (bucket.generations.back().arrived == static_cast<int>(bucket.bucket.slots.size())) {
+    trace_.Record("bucket_complete", plan->spec.key, bucket.index);
+  }
+  TryStart(plan, epoch, &bucket);
 }
 
 // --- Buckets ---
@@ -119,19 +127,42 @@ void PlanTable::TryStart(Plan* plan, Epoch* epoch, PlannedBucket* bucket) {
       ScalingsFor(plan->spec.op, plan->spec.prescale, plan->spec.postscale, fabric_.topology.size());
   auto view = std::make_shared<FusedView>(bucket->bucket.dtype, bucket->bucket.wire_dtype, pieces, scalings.before,
                                           scalings.after, fabric_.compute);
-  const FusedCall call = {PlannedOperation(plan->number, bucket->operation), view.get(), scalings.op};
+  const auto times = trace_.on() ? std::make_shared<StageTimes>() : nullptr;
+  const FusedCall call = {PlannedOperation(plan->number, bucket->operation), view.get(), scalings.op, times.get()};
 
   trace_.Record("bucket_start", plan->spec.key, bucket->index);
+  RecordTensors("tensor_start", *plan, *bucket);
   RunningTask running;
   const Chunking chunking = {epoch->settings.chunk_bytes, epoch->settings.chunks_in_flight};
   running.task = HierarchicalAllreduce(fabric_, RailFor(*plan, *epoch, *view), call, chunking);
   running.keep = view;
   running.submitted_ns = submitted_ns;
   running.name = "gradient bucket " + std::to_string(bucket->index) + " of '" + plan->spec.key + "'";
-  running.done = [this, plan, epoch, bucket, arrivals](const Status& status) {
+  running.done = [this, plan, epoch, bucket, arrivals, times](const Status& status) {
+    RecordDone(*plan, *bucket, times.get());
     Finish(plan, epoch, bucket, std::move(*arrivals), status);
   };
   run_(std::move(running));
+}
+
+// --- For the diary ---
+
+void PlanTable::RecordTensors(const char* what, const Plan& plan, const PlannedBucket& bucket) {
+  if (!trace_.on()) return;
+  for (const BucketSlot& slot : bucket.bucket.slots) {
+    trace_.Record(what, plan.spec.key, slot.tensor, NameOf(plan.spec, slot.tensor));
+  }
+}
+
+void PlanTable::RecordDone(const Plan& plan, const PlannedBucket& bucket, const StageTimes* times) {
+  for (int stage = 0; times != nullptr && trace_.on() && stage < StageTimes::kStages; ++stage) {
+    if (times->first_ns[stage] == 0) continue;
+    const char* name = StageTimes::NameOf(stage);
+    trace_.RecordAt(times->first_ns[stage], "stage_begin", plan.spec.key, bucket.index, name);
+    trace_.RecordAt(times->last_ns[stage], "stage_end", plan.spec.key, bucket.index, name);
+  }
+  trace_.Record("bucket_done", plan.spec.key, bucket.index);
+  RecordTensors("tensor_done", plan, bucket);
 }
 
 const AllreduceAlgorithm& PlanTable::RailFor(const Plan& plan, const Epoch& epoch, const FusedView& view) const {
@@ -143,9 +174,9 @@ const AllreduceAlgorithm& PlanTable::RailFor(const Plan& plan, const Epoch& epoc
 
 void PlanTable::Finish(Plan* plan, Epoch* epoch, PlannedBucket* bucket, std::vector<Arrival> arrivals,
                        const Status& status) {
-  trace_.Record("bucket_done", plan->spec.key, bucket->index);
   plan->busy.erase(bucket->operation);
   if (status.ok()) ++buckets_done_;
+  unfinished_ -= static_cast<int64_t>(arrivals.size());
   for (Arrival& arrival : arrivals) arrival.done(status);
   if (!status.ok()) return;
   for (Epoch& other : plan->epochs) {
@@ -180,6 +211,7 @@ void PlanTable::FailWaiting(Plan* plan, const Status& why) {
   for (Held& held : plan->held) waiting.push_back(std::move(held.arrival));
   plan->held.clear();
   waiting_tensors_ -= static_cast<int64_t>(waiting.size());
+  unfinished_ -= static_cast<int64_t>(waiting.size());
   for (const Arrival& arrival : waiting) arrival.done(why);
 }
 

@@ -29,6 +29,7 @@
 
 #include "collectives/algorithm.h"
 #include "collectives/fabric.h"
+#include "collectives/stage_times.h"
 #include "compute/fused_view.h"
 #include "core/env.h"
 #include "fusion/plan.h"
@@ -55,8 +56,9 @@ class PlanTable {
   PlanTable(const Fabric& fabric, PlanOptions options, TaskRunner run, TellOthers tell_others, Trace& trace)
       : fabric_(fabric), options_(options), run_(std::move(run)), tell_others_(std::move(tell_others)), trace_(trace) {}
 
-  // A plan that the ranks have yet to agree on; its buckets wait. An error when it cannot be numbered.
-  Status Add(int id, const PlanSpec& spec);
+  // A plan that the ranks have yet to agree on, under `name`; its buckets wait. An error when it cannot be numbered.
+  Status Add(int id, const std::string& name, const PlanSpec& spec);
+  bool knows(int id) const { return plans_.count(id) != 0; }
   // The number that all ranks use for it; before Decide.
   void SetNumber(int id, int number) { plans_.at(id).number = number; }
   // The ranks' verdict on it.
@@ -66,6 +68,20 @@ class PlanTable {
   // A tensor is ready. Not OK: it is not what the plan says, and the bucket can never complete on any rank.
   Status Arrive(int id, int index, const TensorRef& tensor, DoneCallback done);
   void FailAll(const Status& why);
+
+  // hvd.join (plan_join.cc). How many reductions of the plans' tensors have begun here; of one that has not, nothing.
+  StepCounts Steps() const;
+  int64_t StepsOf(int id) const;
+  const std::string& NameOfPlan(int id) const { return plans_.at(id).name; }
+  // A plan of the other ranks, agreed on while this one had joined. Of no number here until somebody claims it.
+  void AddForeign(const std::string& name, const PlanSpec& spec, std::vector<std::string> facts, int number);
+  bool Claim(int id, const PlanSpec& spec);
+  // Begins, with what `lend` gives for each tensor, the reductions up to number `steps` that have not begun here.
+  // False: there is no such plan. When `lend` gives no callback the tensor is left out.
+  using Lender = std::function<Arrival(const TensorSpec&)>;
+  bool BringZeros(const std::string& name, int64_t steps, const Lender& lend);
+  // Tensors that came and whose callbacks have not been called.
+  int64_t unfinished() const { return unfinished_; }
 
   bool waiting() const { return waiting_tensors_ > 0; }
   // When the oldest tensor that waits came; INT64_MAX when there is none.
@@ -92,9 +108,12 @@ class PlanTable {
     int64_t since_ns = 0;
   };
   struct Plan {
+    std::string name;  // the ranks match by it
     PlanSpec spec;
+    std::vector<std::string> facts;         // of a foreign one: DescribePlan there
     std::deque<Epoch> epochs;               // those that are not over; the last one that was told is never missing
     std::vector<int64_t> came;              // how often, by tensor
+    int64_t steps = 0;                      // the most of them
     std::vector<int> first_step;            // the tensors in the order of their first arrival
     std::vector<Held> held;                 // in the order of arrival
     std::set<int> busy;                     // operations under way
@@ -126,6 +145,8 @@ class PlanTable {
   const AllreduceAlgorithm& RailFor(const Plan& plan, const Epoch& epoch, const FusedView& view) const;
   void Finish(Plan* plan, Epoch* epoch, PlannedBucket* bucket, std::vector<Arrival> arrivals, const Status& status);
   void Count(Plan* plan, Epoch* epoch, PlannedBucket* bucket);
+  void RecordTensors(const char* what, const Plan& plan, const PlannedBucket& bucket);
+  void RecordDone(const Plan& plan, const PlannedBucket& bucket, const StageTimes* times);
   void FailWaiting(Plan* plan, const Status& why);
   static std::string DescribeMissing(const Plan& plan, const PlannedBucket& bucket, int64_t now_ns);
   std::string DescribeHeld(const Plan& plan, int64_t now_ns) const;
@@ -136,8 +157,9 @@ class PlanTable {
   const TellOthers tell_others_;
   Trace& trace_;
   std::unique_ptr<TuneLog> tune_log_;  // rank 0, once a plan is tuned
-  std::map<int, Plan> plans_;
-  int64_t waiting_tensors_ = 0;
+  std::map<int, Plan> plans_;          // foreign ones below 0
+  int last_foreign_ = 0;
+  int64_t waiting_tensors_ = 0, unfinished_ = 0;
   std::atomic<int64_t> buckets_done_{0};
 };
 

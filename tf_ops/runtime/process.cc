@@ -1,5 +1,4 @@
 // The process's one world, and the only global state of the engine.
-#include <atomic>
 #include <cstdlib>
 #include <mutex>
 
@@ -12,8 +11,8 @@ namespace {
 
 std::mutex g_starting;  // one StartSession at a time
 std::mutex g_mutex;     // of g_world; held for moments only
+PlanRegistry g_plans;   // outlives the world
 std::shared_ptr<World> g_world;
-std::atomic<int> g_sessions{0};
 
 std::shared_ptr<World> CurrentWorld() {
   std::lock_guard<std::mutex> lock(g_mutex);
@@ -25,7 +24,7 @@ std::shared_ptr<World> CurrentWorld() {
 Status StartSession(const StartOptions& options) {
   std::lock_guard<std::mutex> starting(g_starting);
   if (CurrentWorld() != nullptr) return Status::Ok();
-  SMDDP_ASSIGN_OR_RETURN(auto world, World::Start(options, g_sessions));
+  SMDDP_ASSIGN_OR_RETURN(auto world, World::Start(options, g_plans));
   {
     std::lock_guard<std::mutex> lock(g_mutex);
     g_world = std::move(world);

@@ -80,11 +80,14 @@ struct BarrierRequest {
 // One line of the engine's diary, for tests and benchmarks that must see when things happened.
 struct TraceEvent {
   // "tensor_ready", "plan_order", "bucket_start", "bucket_done", "op_start", "op_done"; and, with autotune, what an
-  // epoch is reduced with: "tuned_bucket_bytes", "_chunk_bytes", "_in_flight", "_algorithm", "_steps"
+  // epoch is reduced with: "tuned_bucket_bytes", "_chunk_bytes", "_in_flight", "_algorithm", "_steps". For the timeline
+  // also "op_announced", "op_failed", "tensor_start", "tensor_done", "bucket_complete", "stage_begin", "stage_end",
+  // "cycle_start" (something is begun, and nothing was under way).
   std::string what;
   std::string name;     // plan key, or the request's name
   int index = 0;        // tensor or bucket number, or the value
   int64_t time_ns = 0;  // CLOCK_MONOTONIC
+  std::string detail;   // of "op_*": the kind, in capitals; of "tensor_*": the tensor's name; of "stage_*": the stage
 };
 
 struct SessionStats {
@@ -117,6 +120,11 @@ class Session {
   virtual void Reducescatter(AllreduceRequest request, DoneCallback done) = 0;
   virtual void Barrier(BarrierRequest request, DoneCallback done) = 0;
 
+  // This rank has no more data: until all ranks have called it, it brings zeros to the allreduces and plans of the
+  // others, whatever their names. Then `*last`, the same on all ranks, is the last one that came, and `done` is called.
+  // Requests that are made in between wait until then.
+  virtual void Join(int* last, DoneCallback done) = 0;
+
   // The framework gave up the step that holds the request `name` (another op of it failed on this rank). The request
   // still ends as usual when the other ranks bring what it needs; when nothing moves any more, the session ends with an
   // error on every rank.
@@ -127,6 +135,12 @@ class Session {
   virtual std::string RailAlgorithm(int64_t elements, DType dtype) const = 0;
   virtual void TraceStart() = 0;
   virtual std::vector<TraceEvent> TraceStop() = 0;
+
+  // Writes what all ranks do into one file of rank 0, until StopTimeline or the end of the session. Rank 0's calls
+  // count; those of other ranks may be left out. Unlike the rest StopTimeline waits: for the other ranks' parts, as
+  // long as some come.
+  virtual Status StartTimeline(const std::string& path, bool mark_cycles) = 0;
+  virtual Status StopTimeline() = 0;
 };
 
 // --- The process's session: the one place where the engine has global state (process.cc). ---

@@ -1,7 +1,9 @@
-// The engine's diary: who did what when. Off unless a test or a benchmark asks for it.
+// The engine's diary: who did what when. One set of recording points for two readers: tests and benchmarks, who want
+// all of it at the end, and the timeline, which takes it away while it is written. Off unless somebody reads.
 #pragma once
 
 #include <atomic>
+#include <cstdint>
 #include <mutex>
 #include <string>
 #include <vector>
@@ -14,26 +16,63 @@ namespace smddp {
 // Threads: any. Costs one relaxed load when off.
 class Trace {
  public:
+  bool on() const { return readers_.load(std::memory_order_relaxed) != 0; }
+
   void Start() {
     std::lock_guard<std::mutex> lock(mutex_);
     events_.clear();
-    on_ = true;
+    readers_ |= kDiary;
   }
   std::vector<TraceEvent> Stop() {
     std::lock_guard<std::mutex> lock(mutex_);
-    on_ = false;
+    readers_ &= ~kDiary;
     return std::move(events_);
   }
-  void Record(const char* what, const std::string& name, int index) {
-    if (!on_.load(std::memory_order_relaxed)) return;
+
+  // What comes from now on waits for TakeStream; what does not fit is counted and lost.
+  void StartStream() {
     std::lock_guard<std::mutex> lock(mutex_);
-    events_.push_back({what, name, index, NowNs()});
+    stream_.clear();
+    dropped_ = 0;
+    readers_ |= kStream;
+  }
+  void StopStream() {
+    std::lock_guard<std::mutex> lock(mutex_);
+    readers_ &= ~kStream;
+  }
+  // Returns how many events were lost since the last time.
+  int64_t TakeStream(std::vector<TraceEvent>* events) {
+    events->clear();
+    std::lock_guard<std::mutex> lock(mutex_);
+    events->swap(stream_);
+    const int64_t dropped = dropped_;
+    dropped_ = 0;
+    return dropped;
+  }
+
+  void Record(const char* what, const std::string& name, int index, const std::string& detail = kNone) {
+    if (on()) RecordAt(NowNs(), what, name, index, detail);
+  }
+  void RecordAt(int64_t time_ns, const char* what, const std::string& name, int index, const std::string& detail) {
+    std::lock_guard<std::mutex> lock(mutex_);
+    if ((readers_ & kDiary) != 0) events_.push_back({what, name, index, time_ns, detail});
+    if ((readers_ & kStream) == 0) return;
+    if (stream_.size() < kMostInStream) {
+      stream_.push_back({what, name, index, time_ns, detail});
+    } else {
+      ++dropped_;
+    }
   }
 
  private:
-  std::atomic<bool> on_{false};
+  enum : int { kDiary = 1, kStream = 2 };
+  static constexpr size_t kMostInStream = 1 << 18;
+  inline static const std::string kNone;
+
+  std::atomic<int> readers_{0};  // written under the mutex
   std::mutex mutex_;
-  std::vector<TraceEvent> events_;
+  std::vector<TraceEvent> events_, stream_;
+  int64_t dropped_ = 0;
 };
 
 }  // namespace smddp

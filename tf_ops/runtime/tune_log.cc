@@ -11,6 +11,7 @@
 
 #include "collectives/algorithm.h"
 #include "core/log.h"
+#include "core/plain_file.h"
 
 namespace smddp {
 namespace {
@@ -39,26 +40,12 @@ std::string Microseconds(double us) {
   return text;
 }
 
-// Appends to a plain file and follows no link: the path may lie in a folder that others can write to.
-int OpenPlainFile(const std::string& path, std::string* why) {
-  const int file = open(path.c_str(), O_WRONLY | O_CREAT | O_APPEND | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC, 0644);
-  if (file < 0) {
-    *why = errno == ELOOP ? "it is a symbolic link" : std::strerror(errno);
-    return -1;
-  }
-  struct stat found = {};
-  if (fstat(file, &found) == 0 && S_ISREG(found.st_mode) && found.st_nlink == 1) return file;
-  *why = "it is not a plain file, or has a second name";
-  close(file);
-  return -1;
-}
-
 }  // namespace
 
 TuneLog::TuneLog(const std::string& path) : path_(path) {
   if (path.empty()) return;
   std::string why;
-  file_ = OpenPlainFile(path, &why);
+  file_ = OpenPlainFile(path, O_WRONLY | O_APPEND, 0644, &why);
   if (file_ < 0) {
     Log(LogLevel::kWarning, "SMDDP_AUTOTUNE_LOG: cannot write '" + path + "': " + why + ". Tuning goes on without it.");
     return;

@@ -1,5 +1,6 @@
 // The checks behind a verdict. The first words of each message are Horovod's: scripts and tests look for them.
 #include <algorithm>
+#include <cctype>
 
 #include "core/shape.h"
 #include "runtime/coordinator.h"
@@ -179,9 +180,9 @@ Status Validate(const std::map<int, Announcement>& by_rank) {
   for (const auto& [rank, other] : by_rank) {
     if (other.duplicate) return DuplicateName(other, rank);
     const Pair pair = {first, other, first_rank, rank};
+    SMDDP_RETURN_IF_ERROR(SamePlan(pair));  // first: its words say more of a plan
     SMDDP_RETURN_IF_ERROR(SameCall(pair));
     SMDDP_RETURN_IF_ERROR(SameTensors(pair));
-    SMDDP_RETURN_IF_ERROR(SamePlan(pair));
   }
   if (first.kind == RequestKind::kBroadcast) SMDDP_RETURN_IF_ERROR(RootExists(by_rank, first.root));
   SMDDP_RETURN_IF_ERROR(Possible(first));
@@ -189,6 +190,24 @@ Status Validate(const std::map<int, Announcement>& by_rank) {
     if (request.kind == RequestKind::kAlltoall) SMDDP_RETURN_IF_ERROR(CheckSplits(request, rank, size));
   }
   return Status::Ok();
+}
+
+// The first words are Horovod's.
+Status PossibleWithJoined(const Announcement& request, const std::vector<int>& joined) {
+  const bool neutral = request.op != ReduceOp::kMin && request.op != ReduceOp::kMax && request.op != ReduceOp::kProduct;
+  if (request.kind == RequestKind::kPlan || (request.kind == RequestKind::kAllreduce && neutral)) return Status::Ok();
+  std::string what = NameOf(request.kind);
+  what[0] = static_cast<char>(std::toupper(what[0]));
+  if (request.kind == RequestKind::kAllreduce) what += std::string(" with op=") + NameOf(request.op);
+  std::string ranks;
+  for (const int rank : joined) ranks += (ranks.empty() ? "" : ", ") + std::to_string(rank);
+  std::string advice = " Call it before hvd.join or after it.";
+  if (request.kind == RequestKind::kAllgather) {
+    advice += " Gradients that are tf.IndexedSlices are gathered; sparse_as_dense=True makes them dense.";
+  }
+  return Status(Code::kFailedPrecondition, what + " is not supported with Join at this time: rank " + ranks +
+                                               " called hvd.join and has nothing to bring to '" + request.name +
+                                               "'. Average and Sum are, where zeros do no harm." + advice);
 }
 
 }  // namespace smddp

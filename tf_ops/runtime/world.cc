@@ -38,10 +38,10 @@ Exchange ExchangeAlone() {
 
 }  // namespace
 
-Result<std::shared_ptr<World>> World::Start(const StartOptions& options, std::atomic<int>& sessions) {
+Result<std::shared_ptr<World>> World::Start(const StartOptions& options, PlanRegistry& plans) {
   SMDDP_ASSIGN_OR_RETURN(Env env, ReadEnv());
   env.dynamic_process_sets |= options.dynamic_process_sets;
-  std::shared_ptr<World> world(new World(env, sessions));
+  std::shared_ptr<World> world(new World(env, plans));
   SMDDP_RETURN_IF_ERROR(world->Open(options));
   return world;
 }
@@ -60,8 +60,11 @@ Status World::Open(const StartOptions& options) {
         parts, Bootstrap(mpi_->rank(), env_, ExchangeOver(*mpi_, deadline), mpi_->NewTransport(), deadline));
   }
   SetLog(level, parts->fabric().topology.rank());
-  session_ = std::make_shared<EngineSession>(std::move(parts), env_, sessions_++,
-                                             [this](const Status& why) { OnFailure(why); });
+  session_ =
+      std::make_shared<EngineSession>(std::move(parts), env_, plans_, [this](const Status& why) { OnFailure(why); });
+  if (env_.timeline.empty()) return Status::Ok();
+  const Status started = session_->StartTimeline(env_.timeline, env_.timeline_cycles);
+  if (!started.ok()) Log(LogLevel::kWarning, "SMDDP_TIMELINE: " + started.message() + " The job goes on without it.");
   return Status::Ok();
 }
 
@@ -185,7 +188,7 @@ Result<World::Set> World::Make(const NewSet& wanted) {
   const RailChoice& rail = session_->rail();
   SMDDP_ASSIGN_OR_RETURN(auto parts,
                          Bootstrap(set.mpi->rank(), env_, exchange, set.mpi->NewTransport(), deadline, &rail));
-  set.session = std::make_shared<EngineSession>(std::move(parts), env_, sessions_++);
+  set.session = std::make_shared<EngineSession>(std::move(parts), env_, plans_);
   return set;
 }
 

@@ -8,7 +8,6 @@
 // Errors:    when the session of all ranks fails, those of the sets fail with it.
 #pragma once
 
-#include <atomic>
 #include <map>
 #include <memory>
 #include <mutex>
@@ -25,8 +24,8 @@ namespace smddp {
 
 class World {
  public:
-  // `sessions` counts the sessions of the process. It outlives the world.
-  static Result<std::shared_ptr<World>> Start(const StartOptions& options, std::atomic<int>& sessions);
+  // `plans` outlives the world.
+  static Result<std::shared_ptr<World>> Start(const StartOptions& options, PlanRegistry& plans);
   ~World() { Stop(); }
   // Ends all sessions. May be called twice.
   void Stop();
@@ -45,7 +44,7 @@ class World {
     std::shared_ptr<EngineSession> session;
   };
 
-  World(const Env& env, std::atomic<int>& sessions) : env_(env), sessions_(sessions) {}
+  World(const Env& env, PlanRegistry& plans) : env_(env), plans_(plans) {}
   Status Open(const StartOptions& options);
   void OnFailure(const Status& why);
   Status MayChange(bool at_start) const;
@@ -57,7 +56,7 @@ class World {
   int rank() const { return session_->topology().rank(); }
 
   const Env env_;
-  std::atomic<int>& sessions_;
+  PlanRegistry& plans_;
   std::unique_ptr<MpiWorld> mpi_;  // null: alone; outlives the session
   std::shared_ptr<EngineSession> session_;
 

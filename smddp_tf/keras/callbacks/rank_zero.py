@@ -8,6 +8,7 @@ from smddp_tf.basics import rank
 from smddp_tf.functions import allgather_object
 from smddp_tf.keras._backend import keras
 from smddp_tf.keras.callbacks.broadcast_global_variables import BroadcastGlobalVariablesCallback
+from smddp_tf.keras.local_variables import local_of
 
 __all__ = ["on_rank_zero"]
 
@@ -111,7 +112,7 @@ class _RestoredOnAllRanks(keras.callbacks.Callback):
         return None, epoch
 
     def _share(self, epoch):
-        sender = BroadcastGlobalVariablesCallback(0)
+        sender = BroadcastGlobalVariablesCallback(0, local_variables=local_of(self.model))
         sender.set_model(self.model)
         sender.on_train_begin()
         self.model._initial_epoch = epoch

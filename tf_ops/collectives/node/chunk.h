@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "collectives/fabric.h"
+#include "collectives/stage_times.h"
 #include "compute/fused_view.h"
 
 namespace smddp {
@@ -15,6 +16,7 @@ struct FusedCall {
   uint32_t operation = 0;
   const FusedView* view = nullptr;
   ReduceOp op = ReduceOp::kSum;
+  StageTimes* times = nullptr;  // outlives the task
 };
 
 struct Chunk {

@@ -1,0 +1,15 @@
+"""Every example in a docstring runs, on one rank; what it shows as its result is what comes out."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+from tests.launch.mpirun import SCRIPTS, launch
+
+
+def test_examples_run(tmp_path: Path) -> None:
+    finished = launch([SCRIPTS / "docstrings.py", tmp_path], None, timeout=400).check()
+    counted = re.search(r"DOCSTRINGS (\d+) EXAMPLES (\d+) FAILED 0", finished.output)
+    assert counted, finished.output
+    assert int(counted[1]) > 20, finished.output

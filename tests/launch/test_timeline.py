@@ -1,0 +1,61 @@
+"""What a job that crashes leaves of its timeline, and how it is put together."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.launch.mpirun import SCRIPTS, launch
+from tests.timelines import lane, read
+
+
+def merge(*arguments: str | Path) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, "-m", "smddp_tf.timeline", "merge", *map(str, arguments)]
+    return subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+
+
+def test_a_killed_rank_leaves_valid_parts(tmp_path: Path) -> None:
+    path = tmp_path / "steps.json"
+    finished = launch([SCRIPTS / "timeline_crash.py", path], 2, timeout=120)
+    assert finished.returncode != 0
+    assert not finished.timed_out
+    part = tmp_path / "steps.json.rank1.part"
+    for each, rank in ((path, 0), (part, 1)):
+        assert {event["pid"] for event in json.loads(each.read_text())} == {rank}
+    assert part.stat().st_mode & 0o077 == 0
+    done = merge(path)
+    assert (done.returncode, done.stderr) == (0, "")
+    assert list(tmp_path.iterdir()) == [path]
+    ranks = read(path)
+    assert sorted(ranks) == [0, 1]
+    assert all(lane(lanes, "step 2").spans for lanes in ranks.values())
+
+
+def event(rank: int, phase: str, ts: float, name: str = "ALLREDUCE") -> str:
+    return json.dumps({"name": name, "ph": phase, "pid": rank, "tid": 1, "ts": ts})
+
+
+def test_merge_closes_and_skips(tmp_path: Path) -> None:
+    path, part = tmp_path / "t.json", tmp_path / "t.json.rank10.part"
+    path.write_text(f"[\n{event(0, 'B', 1)},\n{event(0, 'E', 2)},\n{event(10, 'B', 3)}\n]\n")
+    part.write_text(f'[\n{event(10, "B", 3)},\n{event(10, "E", 4)},\n{event(10, "B", 5, "X")},\n{{"name": "cut of')
+    (tmp_path / "t.json.rank1.part").write_text("[\n]\n")
+    done = merge(path, "--keep")
+    assert done.returncode == 0
+    assert "1 line(s)" in done.stderr
+    assert part.exists()
+    ranks = read(path)
+    assert [span[0] for span in ranks[0][1].spans] == ["ALLREDUCE"]
+    assert [(span[0], span[3]) for span in ranks[10][1].spans] == [("ALLREDUCE", 4), ("X", 5)]
+
+
+@pytest.mark.parametrize("kind", ["nothing there", "no folder"])
+def test_merge_without_files(tmp_path: Path, kind: str) -> None:
+    done = merge(tmp_path / ("t.json" if kind == "nothing there" else "no/t.json"))
+    assert done.returncode == 1
+    assert "Traceback" not in done.stderr
+    assert str(tmp_path) in done.stderr

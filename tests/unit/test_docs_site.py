@@ -1,0 +1,65 @@
+"""The site builds: no link leads nowhere, and every public name is in the reference."""
+
+from __future__ import annotations
+
+import ast
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[2]
+
+
+@pytest.fixture(scope="module")
+def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    pytest.importorskip("mkdocstrings", reason="the extra `docs` is not installed")
+    pytest.importorskip("material", reason="the extra `docs` is not installed")
+    folder = tmp_path_factory.mktemp("site")
+    done = subprocess.run(
+        [sys.executable, "-m", "mkdocs", "build", "--quiet", "--site-dir", str(folder)],
+        cwd=ROOT,
+        # Nothing can be fetched while it is built.
+        env=os.environ | {"NO_MKDOCS_2_WARNING": "1", "https_proxy": "http://127.0.0.1:9", "NO_PROXY": ""},
+        capture_output=True,
+        text=True,
+        timeout=500,
+        check=False,
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    return folder
+
+
+def public_names(module: str) -> list[str]:
+    tree = ast.parse((ROOT / module / "__init__.py").read_text(encoding="utf-8"))
+    for node in tree.body:
+        if isinstance(node, ast.Assign) and getattr(node.targets[0], "id", "") == "__all__":
+            return ast.literal_eval(node.value)
+    raise AssertionError(f"{module} has no __all__")
+
+
+@pytest.mark.parametrize(
+    ("page", "module"),
+    [
+        ("smddp_tf", "smddp_tf"),
+        ("keras", "smddp_tf/keras"),
+        ("callbacks", "smddp_tf/keras/callbacks"),
+        ("sdp", "smddp_tf/sdp"),
+        ("elastic", "smddp_tf/elastic"),
+    ],
+)
+def test_public_names_are_in_the_reference(site: Path, page: str, module: str) -> None:
+    text = (site / "reference" / f"{page}.html").read_text(encoding="utf-8")
+    described = {found.rpartition(".")[2] for found in re.findall(r'<h[2-4] id="(smddp_tf\.[\w.]+)"', text)}
+    modules = {"callbacks", "data", "elastic", "keras"}  # pages of their own
+    missing = set(public_names(module)) - described - modules
+    assert not missing, sorted(missing)
+
+
+def test_the_site_needs_no_other_site(site: Path) -> None:
+    for page in site.rglob("*.html"):
+        text = page.read_text(encoding="utf-8")
+        assert not re.findall(r'<(?:script|link|img)[^>]+(?:src|href)="(?:https?:)?//', text), page

@@ -1,0 +1,29 @@
+// SmddpJoin: this rank has no more data. Done when no rank has; tells who came last.
+#include <cstdint>
+#include <utility>
+
+#include "ops/collective_kernel.h"
+#include "ops/tensor_adapter.h"
+#include "tensorflow/core/framework/op_kernel.h"
+#include "tensorflow/core/framework/tensor_shape.h"
+
+namespace smddp::ops {
+namespace {
+
+class JoinKernel final : public CollectiveKernel {
+ public:
+  using CollectiveKernel::CollectiveKernel;
+
+ protected:
+  void Start(Session& session, tensorflow::OpKernelContext* context, smddp::DoneCallback done) override {
+    tensorflow::Tensor* last = nullptr;
+    const absl::Status allocated = context->allocate_output(0, tensorflow::TensorShape(), &last);
+    if (!allocated.ok()) return done(FromTensorFlow(allocated));
+    session.Join(&last->scalar<int32_t>()(), std::move(done));
+  }
+};
+
+REGISTER_KERNEL_BUILDER(Name("SmddpJoin").Device(tensorflow::DEVICE_CPU), JoinKernel);
+
+}  // namespace
+}  // namespace smddp::ops

@@ -1,0 +1,57 @@
+// Plans and hvd.join: how far each has come, and the steps that a rank without data takes part in.
+#include <algorithm>
+
+#include "runtime/plan_table.h"
+
+namespace smddp {
+
+StepCounts PlanTable::Steps() const {
+  StepCounts steps;
+  for (const auto& [id, plan] : plans_) {
+    if (plan.steps > 0) steps[plan.name] = plan.steps;
+  }
+  return steps;
+}
+
+int64_t PlanTable::StepsOf(int id) const {
+  const auto at = plans_.find(id);
+  return at == plans_.end() ? 0 : at->second.steps;
+}
+
+void PlanTable::AddForeign(const std::string& name, const PlanSpec& spec, std::vector<std::string> facts, int number) {
+  const int id = --last_foreign_;
+  if (!Add(id, name, spec).ok()) return;
+  plans_.at(id).facts = std::move(facts);
+  SetNumber(id, number);
+  Decide(id, Status::Ok());
+}
+
+bool PlanTable::Claim(int id, const PlanSpec& spec) {
+  const std::vector<std::string> facts = DescribePlan(spec);
+  for (auto at = plans_.begin(); at != plans_.end() && at->first < 0; ++at) {
+    if (at->second.facts != facts) continue;
+    auto node = plans_.extract(at);  // what refers to the plan stays valid
+    node.key() = id;
+    plans_.insert(std::move(node));
+    return true;
+  }
+  return false;
+}
+
+bool PlanTable::BringZeros(const std::string& name, int64_t steps, const Lender& lend) {
+  const auto at =
+      std::find_if(plans_.begin(), plans_.end(), [&](const auto& each) { return each.second.name == name; });
+  if (at == plans_.end()) return false;
+  const int id = at->first;
+  const Plan& plan = at->second;
+  for (int64_t step = *std::min_element(plan.came.begin(), plan.came.end()); step < steps; ++step) {
+    for (size_t index = 0; index < plan.came.size(); ++index) {
+      if (plan.came[index] != step) continue;
+      Arrival zeros = lend(plan.spec.tensors[index]);
+      if (zeros.done) (void)Arrive(id, static_cast<int>(index), zeros.tensor, std::move(zeros.done));
+    }
+  }
+  return true;
+}
+
+}  // namespace smddp
