@@ -53,7 +53,7 @@ def given(module) -> dict[str, object]:
     sdp = importlib.import_module("smddp_tf.sdp")
     names = {"dataset": dataset, "test_data": dataset, "my_py_dataset": Batches(x, y), "images": x, "labels": y}
     names |= {"grads": [tf.ones([4, 1]), tf.ones([1])], "settings": {"rate": 0.1}, "batches": iter([0, 1]), "sdp": sdp}
-    names |= {"train_step": lambda batch: None, "batches_per_epoch": 2}
+    names |= {"train_step": lambda batch: None, "batches_per_epoch": 2, "my_part_of_the_data": [x]}
     numbers = {
         "epoch": 0,
         "epochs": 1,
