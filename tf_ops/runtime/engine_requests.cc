@@ -1,0 +1,151 @@
+// What enters the engine: requests matched by name, and tensors of plans.
+#include <algorithm>
+
+#include "core/clock.h"
+#include "core/log.h"
+#include "runtime/engine.h"
+#include "runtime/operation_id.h"
+
+namespace smddp {
+namespace {
+
+// All that a rank that has joined needs in order to take part.
+Announcement Describe(const PlanSpec& spec) {
+  Announcement announcement;
+  announcement.kind = RequestKind::kPlan;
+  for (const TensorSpec& tensor : spec.tensors) {
+    announcement.dtypes.push_back(tensor.dtype);
+    announcement.shapes.push_back(tensor.shape);
+  }
+  announcement.op = spec.op;
+  announcement.prescale = spec.prescale;
+  announcement.postscale = spec.postscale;
+  announcement.wire_dtype = spec.wire_dtype;
+  announcement.facts = DescribePlan(spec);
+  announcement.plan_key = spec.key;
+  return announcement;
+}
+
+}  // namespace
+
+// --- Named requests ---
+
+void Engine::SubmitNamed(NamedRequest request) {
+  if (!failed_.ok()) return request.done(failed_);
+  if (join_.waiting()) {
+    auto shared = std::make_shared<NamedRequest>(std::move(request));
+    return Hold([this, shared] { SubmitNamed(std::move(*shared)); });
+  }
+  if (trace_.on())
+    trace_.Record("op_announced", request.announcement.name, 0, CapitalNameOf(request.announcement.kind));
+  request.submitted_ns = NowNs();
+  request.announcement.round = join_.round();
+  if (request.announcement.kind != RequestKind::kPlan) {
+    ++own_named_;
+    request.done = [this, done = std::move(request.done)](const Status& status) {
+      --own_named_;
+      done(status);
+    };
+  }
+  Announce(named_.Add(std::move(request)));
+}
+
+// By value: a verdict may come, and take the request away, while it is sent.
+void Engine::Announce(Announcement announcement) {
+  const int coordinator = CoordinatorOf(announcement, topology().size());
+  if (coordinator == topology().rank()) return OnAnnouncement(coordinator, std::move(announcement));
+  Post(coordinator, Encode(announcement));
+}
+
+void Engine::OnAnnouncement(int from, Announcement announcement) {
+  const auto verdict = coordinator_.Add(from, std::move(announcement), NowNs());
+  if (verdict) SendVerdict(*verdict, topology().world().world_ranks());
+}
+
+void Engine::SendVerdict(const Verdict& verdict, const std::vector<int>& to) {
+  const std::string message = Encode(verdict);
+  bool to_me = false;
+  for (int rank : to) {
+    if (rank == topology().rank()) {
+      to_me = true;
+    } else {
+      Post(rank, message);
+    }
+  }
+  if (to_me) OnVerdict(verdict);
+}
+
+void Engine::OnVerdict(const Verdict& verdict) {
+  const auto& joined = verdict.joined;
+  if (std::find(joined.begin(), joined.end(), topology().rank()) != joined.end()) return OnVerdictOfOthers(verdict);
+  NamedRequest request;
+  if (!named_.Take(verdict.name, &request)) return;
+  if (!verdict.status.ok()) {
+    trace_.Record("op_failed", verdict.name, 0);
+    return request.done(verdict.status);
+  }
+  Result<TaskPtr> task = request.begin(verdict);
+  if (!task.ok()) {
+    request.done(task.status());
+    return Fail(task.status(), /*tell_others=*/true);  // the other ranks have begun
+  }
+  if (trace_.on()) trace_.Record("op_start", verdict.name, 0, CapitalNameOf(request.announcement.kind));
+  RunningTask running;
+  running.task = std::move(*task);
+  running.keep = std::move(request.keep);
+  running.submitted_ns = request.submitted_ns;
+  running.name = std::string(NameOf(request.announcement.kind)) + " '" + verdict.name + "'";
+  running.done = [this, name = verdict.name, done = std::move(request.done)](const Status& status) {
+    trace_.Record("op_done", name, 0);
+    if (status.ok()) named_done_.fetch_add(1, std::memory_order_relaxed);
+    done(status);
+  };
+  Run(std::move(running));
+}
+
+// --- Planned reductions ---
+
+void Engine::AddPlan(int id) {
+  if (!failed_.ok() || plans_.knows(id)) return;
+  if (join_.waiting()) return Hold([this, id] { AddPlan(id); });
+  const std::shared_ptr<const PlanSpec> found = registry_.Find(id);
+  if (found == nullptr || plans_.Claim(id, *found)) return;
+  const PlanSpec& spec = *found;
+  // Matched by key and by how many plans of that key came before: what one rank traces besides does not matter.
+  const std::string name = "plan '" + spec.key + "', version " + std::to_string(plan_versions_[spec.key] + 1);
+  if (!plans_.Add(id, name, spec).ok()) return;
+  ++plan_versions_[spec.key];
+  NamedRequest request;
+  request.announcement = Describe(spec);
+  request.announcement.name = name;
+  request.begin = [this, id](const Verdict& verdict) -> Result<TaskPtr> {
+    if (verdict.operation >= kMaxPlans) return TooManyPlans();
+    plans_.SetNumber(id, static_cast<int>(verdict.operation));
+    return TaskPtr();
+  };
+  request.done = [this, id](const Status& status) { plans_.Decide(id, status); };
+  SubmitNamed(std::move(request));
+}
+
+void Engine::ReducePlanned(int id, int index, const TensorRef& tensor, DoneCallback done) {
+  if (!failed_.ok()) return done(failed_);
+  if (join_.waiting()) {
+    return Hold([this, id, index, tensor, done = std::move(done)]() mutable {
+      ReducePlanned(id, index, tensor, std::move(done));
+    });
+  }
+  AddPlan(id);  // unless its graph was traced in an earlier session it is there
+  const bool tell = join_.anyone();
+  const int64_t steps = tell ? plans_.StepsOf(id) : 0;
+  const Status status = plans_.Arrive(id, index, tensor, std::move(done));
+  if (tell && plans_.StepsOf(id) > steps) TellStep(id);
+  if (!status.ok()) Fail(status, /*tell_others=*/true);  // its bucket would wait for ever, everywhere
+}
+
+void Engine::Cancel(const std::string& name) {
+  if (!failed_.ok()) return;
+  Log(LogLevel::kDebug, "the step that holds '" + name + "' was cancelled");
+  cancelled_.emplace_back(name, NowNs());
+}
+
+}  // namespace smddp
