@@ -81,7 +81,7 @@ class GradientReducer:
             variables: what they are the gradients of; tells shapes that the gradients themselves do not know.
         """
         number = process_sets.id_of(self._process_set)
-        if not self._process_set.included():
+        if not process_sets.is_process_set_included(number):  # an error before init
             return list(grads)
         with process_sets.scope(number):
             return self._reduced(grads, variables)
