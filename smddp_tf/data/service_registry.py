@@ -114,6 +114,9 @@ class ComputeClient:
         manager: Any = Client((address[0], address[1]), key)
         manager.connect()
         self._registry = manager.registry()
+        # At the end of a process a proxy tells the server that it goes, and waits for the answer: for ever when the
+        # server's own process is already ending. Nothing is kept for it there, so it may go without a word.
+        self._registry._close.cancel()
         self._timeout = timeout
 
     def register_dispatcher(self, dispatcher: int, address: str) -> None:
