@@ -276,7 +276,7 @@ def test_callbacks_in_fit(hvd, rank, size):
 
         train(state)
         assert (state.epoch, state.batch) == (3, 0)
-        return float(model.weight), notes
+        return float(model.weight.numpy()), notes
 
     expected, notes = fit(None)
     assert notes == [(epoch, batch) for epoch in range(3) for batch in range(3)]
