@@ -21,7 +21,7 @@ _NARROW = (tf.float16, tf.bfloat16)  # summed in float32
 
 def innermost(optimizer: Any) -> Any:
     """The optimizer that updates the weights: what a `LossScaleOptimizer` is around, or `optimizer` itself."""
-    while isinstance(optimizer, keras.optimizers.LossScaleOptimizer):
+    while hasattr(optimizer, "inner_optimizer"):  # of Keras 2 and 3 alike
         optimizer = optimizer.inner_optimizer
     return optimizer
 

@@ -14,6 +14,7 @@ from typing import Any
 import tensorflow as tf
 
 from smddp_tf.keras._backend import build_optimizer, keras
+from smddp_tf.keras.accumulation import innermost
 from smddp_tf.keras.reducing import Reduction, ReductionSettings
 from smddp_tf.keras.wrapping import advice, hang, reduction_on, refuse_wrapped, wrapped_class
 
@@ -35,9 +36,7 @@ def distribute(optimizer: Any, settings: ReductionSettings) -> Any:
     """
     _check(optimizer)
     refuse_wrapped(optimizer)
-    inner = optimizer
-    while hasattr(inner, "inner_optimizer"):
-        inner = inner.inner_optimizer
+    inner = innermost(optimizer)
     if settings.backward_passes_per_step > 1 and inner is not optimizer:
         raise NotImplementedError(
             "With TF_USE_LEGACY_KERAS=1 a LossScaleOptimizer updates in every call. Received: "

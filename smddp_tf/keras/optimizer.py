@@ -230,10 +230,7 @@ def PartialDistributedOptimizer(
         process_set=process_set,
         scale_local_gradients=scale_local_gradients,
     )
-    inner = wrapped
-    while hasattr(inner, "inner_optimizer"):
-        inner = inner.inner_optimizer
-    reduction_on(inner).local.add_layers(layers)
+    reduction_on(innermost(wrapped)).local.add_layers(layers)
     return wrapped
 
 

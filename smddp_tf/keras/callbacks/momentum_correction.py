@@ -20,6 +20,7 @@ from __future__ import annotations
 import tensorflow as tf
 
 from smddp_tf.keras._backend import LEGACY, keras
+from smddp_tf.keras.accumulation import innermost
 
 
 def scale_momentum(optimizer, old_rate, new_rate):
@@ -36,8 +37,7 @@ def _buffers_holding_rate(optimizer):
 
     Adam, Lion, Muon and others keep averages of gradients, as in (9), and need no correction.
     """
-    while hasattr(optimizer, "inner_optimizer"):  # LossScaleOptimizer
-        optimizer = optimizer.inner_optimizer
+    optimizer = innermost(optimizer)
     if LEGACY and isinstance(optimizer, (keras.optimizers.legacy.SGD, keras.optimizers.legacy.RMSprop)):
         return [slots["momentum"] for slots in optimizer._slots.values() if "momentum" in slots]
     if isinstance(optimizer, keras.optimizers.SGD):
