@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib
 import os
 import runpy
 import shutil
@@ -11,13 +10,12 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import NoReturn
 
+from smddp_tf import aliases
 from smddp_tf.run.channel import ADDRESS
 from smddp_tf.run.errors import LaunchError
 from smddp_tf.run.placement import find_placement, variables_of
 
-__all__ = ["ALIASES", "alias_variables", "as_program", "is_script", "run_here"]
-
-ALIASES = ("horovod", "smdistributed")
+__all__ = ["alias_variables", "as_program", "is_script", "run_here"]
 
 
 def run_here(command: Sequence[str], alias: str | None = None) -> NoReturn:
@@ -60,7 +58,7 @@ def as_program(command: Sequence[str]) -> list[str]:
 
 def alias_variables(alias: str | None) -> Mapping[str, str]:
     """The variables with which a Python that is started takes imports of `alias` to smddp_tf."""
-    return _aliases().environment(alias) if alias else {}
+    return aliases.environment(alias) if alias else {}
 
 
 def _run_script(command: Sequence[str], alias: str | None) -> NoReturn:
@@ -69,7 +67,7 @@ def _run_script(command: Sequence[str], alias: str | None) -> NoReturn:
         raise LaunchError(f"There is no script {command[0]!r} in {os.getcwd()}.")
     if alias:
         os.environ.update(alias_variables(alias))  # for processes that the script starts
-        _aliases().install(alias)
+        aliases.install(alias)
     sys.argv = list(command)
     # `python script.py` puts the script's folder first; what -m put there, the current folder, goes.
     if sys.path and sys.path[0] in ("", os.getcwd()):
@@ -77,7 +75,3 @@ def _run_script(command: Sequence[str], alias: str | None) -> NoReturn:
     sys.path.insert(0, str(script.resolve().parent))
     runpy.run_path(str(script), run_name="__main__")
     sys.exit(0)
-
-
-def _aliases():  # type: ignore[no-untyped-def]
-    return importlib.import_module("smddp_tf.aliases")

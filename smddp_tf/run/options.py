@@ -7,7 +7,7 @@ from typing import Any
 
 import click
 
-from smddp_tf.run.here import ALIASES
+from smddp_tf.aliases import FAMILIES
 from smddp_tf.run.knobs import KNOBS
 
 __all__ = ["with_options"]
@@ -36,7 +36,7 @@ _OPTIONS = [
     click.option("-cb", "--check-build", "check_build", help="Print what is built.", **_FLAG),
     click.option("-H", "--hosts", "hosts", help="Hosts with slots: host1:4,host2:4."),
     click.option("--hostfile", "-hostfile", "--host-file", "hostfile", help="File with a `host slots=N` in each line."),
-    click.option("--as", "alias", type=click.Choice(ALIASES), help="Imports of this library resolve to smddp_tf."),
+    click.option("--as", "alias", type=click.Choice(FAMILIES), help="Imports of this library resolve to smddp_tf."),
     click.option("-m", "module", help="COMMAND is a Python module, as with `python -m`.", **_FLAG),
     click.option("--dry-run", help="Print mpirun's line and start nothing.", **_FLAG),
     click.option("--mpirun", help="The launcher to use. Defaults to the one of the MPI that smddp_tf is built with."),
