@@ -18,14 +18,7 @@ class ReductionKernel : public CollectiveKernel {
 
  protected:
   AllreduceRequest MakeRequest(std::vector<TensorRef> tensors) const {
-    AllreduceRequest request;
-    request.name = tensor_name();
-    request.tensors = std::move(tensors);
-    request.op = reduction_.op;
-    request.prescale = reduction_.prescale;
-    request.postscale = reduction_.postscale;
-    request.wire_dtype = reduction_.wire_dtype;
-    return request;
+    return RequestFor(tensor_name(), std::move(tensors), reduction_);
   }
 
  private:

@@ -103,4 +103,9 @@ ReductionAttributes ReadReductionAttributes(tensorflow::OpKernelConstruction* co
   return attributes;
 }
 
+AllreduceRequest RequestFor(const std::string& name, std::vector<TensorRef> tensors,
+                            const ReductionAttributes& reduction) {
+  return {name, std::move(tensors), reduction.op, reduction.prescale, reduction.postscale, reduction.wire_dtype};
+}
+
 }  // namespace smddp::ops

@@ -4,6 +4,7 @@
 
 #include <memory>
 #include <string>
+#include <vector>
 
 #include "core/dtype.h"
 #include "runtime/session.h"
@@ -56,5 +57,8 @@ struct ReductionAttributes {
 };
 // Reads them; on a bad value `construction` carries the error afterwards.
 ReductionAttributes ReadReductionAttributes(tensorflow::OpKernelConstruction* construction);
+// The request for `tensors`, which are matched as `name`.
+AllreduceRequest RequestFor(const std::string& name, std::vector<TensorRef> tensors,
+                            const ReductionAttributes& reduction);
 
 }  // namespace smddp::ops

@@ -120,16 +120,8 @@ void StartCompiledCall(Session& session, const CompiledCall& call, std::vector<T
   switch (call.kind) {
     case CompiledKind::kReduceGradients:
       return ReduceGradients(session, call, tensors, std::move(done));
-    case CompiledKind::kAllreduce: {
-      AllreduceRequest request;
-      request.name = call.name;
-      request.tensors = std::move(tensors);
-      request.op = call.reduction.op;
-      request.prescale = call.reduction.prescale;
-      request.postscale = call.reduction.postscale;
-      request.wire_dtype = call.reduction.wire_dtype;
-      return session.Allreduce(std::move(request), std::move(done));
-    }
+    case CompiledKind::kAllreduce:
+      return session.Allreduce(RequestFor(call.name, std::move(tensors), call.reduction), std::move(done));
     case CompiledKind::kBroadcast: {
       BroadcastRequest request;
       request.name = call.name;
