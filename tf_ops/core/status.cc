@@ -22,6 +22,8 @@ const char* CodeName(Code code) {
       return "unimplemented";
     case Code::kInternal:
       return "internal error";
+    case Code::kDataLoss:
+      return "data loss";
   }
   return "unknown";
 }

@@ -20,6 +20,7 @@ enum class Code {
   kResourceExhausted,   // no memory, no shared memory, no tag
   kUnimplemented,
   kInternal,
+  kDataLoss,  // bytes are not what was sent or computed
 };
 
 const char* CodeName(Code code);

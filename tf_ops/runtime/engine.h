@@ -26,13 +26,14 @@
 #include "runtime/plan_table.h"
 #include "runtime/timeline_group.h"
 #include "runtime/trace.h"
+#include "runtime/verify.h"
 #include "runtime/zero_memory.h"
 
 namespace smddp {
 
 // Makes this rank's part in an allreduce that others asked for: zeros. What the task refers to goes into `*keep`.
-using ZeroAllreduce = std::function<Result<TaskPtr>(const Announcement& request, uint32_t operation, ZeroMemory& zeros,
-                                                    std::shared_ptr<void>* keep)>;
+using ZeroAllreduce =
+    std::function<Result<TaskPtr>(const Verdict& verdict, ZeroMemory& zeros, std::shared_ptr<void>* keep)>;
 
 class Engine {
  public:
@@ -63,6 +64,7 @@ class Engine {
   const Fabric& fabric() const { return parts_->fabric(); }
   const Topology& topology() const { return fabric().topology; }
   Trace& trace() { return trace_; }
+  Verifier& verifier() { return verifier_; }
   SessionStats Stats() const;
 
  private:
@@ -108,6 +110,7 @@ class Engine {
 
   // Engine thread only.
   Backoff backoff_;
+  Verifier verifier_;
   JoinTable join_;
   Coordinator coordinator_;
   NamedTable named_;
@@ -118,7 +121,7 @@ class Engine {
   std::map<int, int64_t> departed_;                         // rank -> when its goodbye came
   std::map<std::string, int> plan_versions_;                // key -> plans so far
   std::vector<std::pair<std::string, int64_t>> cancelled_;  // request, when its step was cancelled
-  ZeroMemory zeros_;
+  ZeroMemory zeros_{/*shared=*/!env_.verify};
   std::vector<std::function<void()>> held_;  // until the round of hvd.join is over
   StepCounts wanted_;                        // of plans whose verdict has not come
   int64_t own_named_ = 0;                    // requests of this rank without an answer, but for plans
