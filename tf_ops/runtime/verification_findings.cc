@@ -1,4 +1,5 @@
 // What the records of all ranks say, and how to say it.
+#include <cmath>
 #include <cstdio>
 #include <map>
 
@@ -9,6 +10,7 @@ namespace smddp {
 namespace {
 
 std::string Number(double value) {
+  if (std::isnan(value)) return "NaN";
   char text[40];
   std::snprintf(text, sizeof(text), "%.9g", value);
   return text;

@@ -50,9 +50,16 @@ struct Narrowing {
   }
 };
 
+// When the call has so many bits.
+void FlipOnce(Verification* verification, FlippedBit* flip) {
+  if (!flip->wanted() || !verification->Flip(*flip)) return;
+  Log(LogLevel::kWarning, "SMDDP_TEST_FLIP_BIT: one bit of " + verification->name() + " has been changed.");
+  *flip = FlippedBit();
+}
+
 class VerifiedTask : public Task {
  public:
-  VerifiedTask(VerificationPtr verification, uint32_t operation, TaskPtr task, const FlippedBit& flip)
+  VerifiedTask(VerificationPtr verification, uint32_t operation, TaskPtr task, FlippedBit* flip)
       : verification_(std::move(verification)), operation_(operation), running_(std::move(task)), flip_(flip) {}
 
   Result<Progress> Step() override {
@@ -84,7 +91,7 @@ class VerifiedTask : public Task {
   }
 
   Result<Progress> AfterOperation() {
-    if (flip_.wanted()) (void)verification_->Flip(flip_);
+    if (flip_ != nullptr && flip_->output) FlipOnce(verification_.get(), flip_);
     verification_->SampleOutputs();
     Exchange(Phase::kRecords, verification_->record_words());
     verification_->WriteRecord(exchange_->mine());
@@ -158,8 +165,8 @@ class VerifiedTask : public Task {
     }
     return "element " + std::to_string(range_.begin) + " of " + Where() + " is " + ElementText(first, dtype, compute) +
            " in " + First() + " and " + ElementText(other, dtype, compute) + " in " + Other() +
-           "; it is the first that differs. Ranks that do not have the former: " + others + " of " +
-           std::to_string(verification_->fabric().topology.size());
+           ", the first that differs. Unlike " + First() + ": rank " + others + " (of " +
+           std::to_string(verification_->fabric().topology.size()) + " ranks)";
   }
 
   std::string Where() const {
@@ -185,7 +192,7 @@ class VerifiedTask : public Task {
   const uint32_t operation_;
   std::unique_ptr<WordExchange> exchange_;  // before what refers to it
   TaskPtr running_;                         // null: nothing to wait for
-  const FlippedBit flip_;
+  FlippedBit* const flip_;                  // may be null
   Phase phase_ = Phase::kOperation;
   Narrowing range_;
 };
@@ -195,17 +202,10 @@ class VerifiedTask : public Task {
 Result<TaskPtr> Verifier::Begin(VerificationPtr verification, uint32_t operation,
                                 const std::function<Result<TaskPtr>()>& begin) {
   if (verification == nullptr) return begin();
-  FlippedBit flip;
-  const int me = fabric_.topology.global_rank(fabric_.topology.rank());
-  if (flip_.rank == me && verification->name().find(flip_.name) != std::string::npos) {
-    std::swap(flip, flip_);
-    Log(LogLevel::kWarning, "SMDDP_TEST_FLIP_BIT: one bit of " + verification->name() + " is changed.");
-  }
   verification->SampleInputs();
-  if (flip.wanted() && !flip.output) {
-    (void)verification->Flip(flip);
-    flip = FlippedBit();
-  }
+  const bool named = verification->name().find(flip_.name) != std::string::npos;
+  FlippedBit* const flip = flip_.wanted() && named ? &flip_ : nullptr;
+  if (flip != nullptr && !flip->output) FlipOnce(verification.get(), flip);
   SMDDP_ASSIGN_OR_RETURN(TaskPtr task, begin());
   return TaskPtr(std::make_unique<VerifiedTask>(std::move(verification), operation, std::move(task), flip));
 }

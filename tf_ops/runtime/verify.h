@@ -27,7 +27,9 @@ using VerificationPtr = std::shared_ptr<Verification>;
 class Verifier {
  public:
   // `fabric` outlives it.
-  Verifier(const Fabric& fabric, const Env& env) : fabric_(fabric), on_(env.verify), flip_(env.flipped_bit) {}
+  Verifier(const Fabric& fabric, const Env& env) : fabric_(fabric), on_(env.verify) {
+    if (env.flipped_bit.rank == fabric.topology.global_rank(fabric.topology.rank())) flip_ = env.flipped_bit;
+  }
 
   bool on() const { return on_; }
   // Of a call that the ranks agree on; null of null.
@@ -42,7 +44,7 @@ class Verifier {
  private:
   const Fabric& fabric_;
   const bool on_;
-  FlippedBit flip_;  // for tests; once
+  FlippedBit flip_;  // for tests; until it has been done
 };
 
 }  // namespace smddp
