@@ -24,6 +24,8 @@ const char* CodeName(Code code) {
       return "internal error";
     case Code::kDataLoss:
       return "data loss";
+    case Code::kPeerLost:
+      return "peer lost";
   }
   return "unknown";
 }
