@@ -263,6 +263,7 @@ void Engine::AwaitDepartures() {
     turns_.fetch_add(1, std::memory_order_relaxed);
     const Result<bool> progress = parts_->world().Progress();
     if (!progress.ok()) return Fail(progress.status(), /*tell_others=*/true);
+    if (!parts_->LetMpiMove().ok()) return;
     if (ReadControl() || *progress) continue;
     WatchPeers();
     backoff_.Wait(seen, /*expecting=*/false, kWatchEveryNs);

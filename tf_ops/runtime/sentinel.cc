@@ -3,6 +3,7 @@
 #include <unistd.h>
 
 #include <chrono>
+#include <csignal>
 #include <cstdlib>
 
 #include "core/log.h"
@@ -37,6 +38,24 @@ void Sentinel::Watch(std::function<int64_t()> turns, double limit_s) {
   changed_.notify_one();
 }
 
+void Sentinel::WatchParent(double seconds) {
+  std::lock_guard<std::mutex> lock(mutex_);
+  if (parent_ == 0) parent_ = getppid();
+  parent_grace_s_ = seconds;
+}
+
+void Sentinel::LookForParent() {
+  if (parent_ <= 1 || getppid() == parent_) return;
+  Log(LogLevel::kError, "The launcher, process " + std::to_string(parent_) +
+                            ", has died. This process is sent SIGTERM, as the launcher would have done.");
+  parent_ = 1;
+  if (parent_grace_s_ > 0 && !deadline_) {
+    deadline_ = Deadline::After(parent_grace_s_);
+    why_ = "The program has not ended after SIGTERM; it ends now.";
+  }
+  kill(getpid(), SIGTERM);
+}
+
 // Counted in ticks of this thread, not in time: while the whole process is stopped, nobody stands still.
 void Sentinel::CountStill() {
   const int64_t turns = turns_();
@@ -47,6 +66,7 @@ void Sentinel::CountStill() {
 std::optional<std::string> Sentinel::Verdict() {
   if (deadline_ && deadline_->passed()) return why_;
   if (!turns_) return std::nullopt;
+  LookForParent();
   CountStill();
   if (still_ticks_ * kTickNs < limit_s_ * 1e9) return std::nullopt;
   return "The engine's thread has not come back from a call (of MPI, probably) for " +
