@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import os
 import re
 import sys
 import time
@@ -40,7 +41,10 @@ def main() -> int:
         print("\n".join(f"{case.name} ({case.world}): {case.promise}" for case in chosen))
         return 0
     console = Console(width=200 if not sys.stdout.isatty() else None)
-    rows = [Row(case) for case in chosen if not case.nodes]
+    here = [case for case in chosen if not case.nodes]
+    if unable := [case.name for case in here if case.needs_root and os.geteuid() != 0]:
+        console.print(f"left out: {', '.join(unable)}: needs root, for a small disk of its own")
+    rows = [Row(case) for case in here if case.name not in unable]
     with ThreadPoolExecutor(options.jobs) as pool:
         list(pool.map(lambda row: _repeat(row, options, console, None), rows))
     rows += _in_lab([case for case in chosen if case.nodes], options, console)

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import re
 import signal
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
 from tests.faults.faults import Fault
 from tests.faults.places import MPIRUN, Launcher
+from tests.faults.running import Running
 
 __all__ = ["ENDED_SECONDS", "NOTICED_SECONDS", "Case", "Found", "judge"]
 
@@ -35,6 +36,9 @@ class Case:
         ended: seconds until every survivor has ended.
         message: pattern that each survivor's error, or else the output, must have.
         codes: exit codes of survivors that are right; None: any but 0.
+        victim_survives: whether what happens to it is no end.
+        check: looks further; returns what is not as promised.
+        needs_root: whether it needs a disk of its own.
         repeat: how often it runs.
     """
 
@@ -56,6 +60,8 @@ class Case:
     victim_survives: bool = False
     environment: Mapping[str, str] = field(default_factory=dict)
     start_seconds: float = 90.0
+    check: Callable[[Running], list[str]] | None = None
+    needs_root: bool = False
     repeat: int = 1
 
     @property

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import collections
 import contextlib
 import dataclasses
 import os
@@ -10,7 +11,7 @@ import sys
 import tempfile
 import time
 import uuid
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 from benchmarks.lab import Lab
@@ -59,9 +60,7 @@ def _start(case: Case, place: Place, folder: Path) -> Running:
     if case.pretended:
         share = case.ranks // case.pretended
         command += [sys.executable, "-I", "-S", str(FOLDER / "pretend.py"), str(share)]
-    command += [sys.executable, str(FOLDER / script), str(folder), *words]
-    if script == "worker.py" and len(words) == 1:
-        command.append(str(case.victim))
+    command += [sys.executable, str(FOLDER / script), str(folder), *words, str(case.victim)]
     line = place.words(case.launcher, case.ranks, command)
     return start(place, line, environment(variables), folder, mark, case.ranks, case.victim)
 
@@ -70,7 +69,7 @@ def _see(case: Case, running: Running, place: Place) -> Found:
     try:
         running.wait_until_ready(case.start_seconds)
     except TimeoutError as error:
-        return Found(wrong=[f"did not start: {error}"], output=_output(running))
+        return Found(wrong=[f"did not start: {error}"], output=running.output)
     begin, begin_wall = time.monotonic(), time.time()
     lost = case.fault(running)
     survivors = set(range(case.ranks)) - (set() if case.victim_survives else lost)
@@ -93,7 +92,7 @@ def _found(case: Case, running: Running, place: Place, survivors: set[int], begi
         for node in range(place.nodes):
             place.heal(node)
     running.thaw()
-    found.left = [f"process {words}" for words in running.sweep(_QUIET_SECONDS)]
+    found.left = _counted(_program(words) for words in running.sweep(_QUIET_SECONDS))
     ends = running.notes("end")
     found.codes = {rank: ends[rank]["code"] if rank in ends else "killed" for rank in range(case.ranks)}
     left = [f"shared memory {name}" for name in place.shared_memory()]
@@ -101,11 +100,12 @@ def _found(case: Case, running: Running, place: Place, survivors: set[int], begi
     if any("smddp" in what for what in left):
         left = _after_next_start(case, place, running.folder)
     found.left += [what for what in left if "smddp" in what]
-    found.left_by_others = sorted({_without_numbers(what) for what in left if "smddp" not in what})
-    found.output = _output(running)
+    found.left_by_others = _counted(_without_numbers(what) for what in left if "smddp" not in what)
+    found.output = running.output
     sayings = {rank: said[rank]["text"] for rank in sorted(said) if rank in survivors}
     found.message = _first_line(sayings, found.output)
     found.wrong = judge(case, found, survivors, sayings)
+    found.wrong += case.check(running) if case.check else []
     found.wrong += [f"rank {rank} had a wrong sum" for rank in running.notes("wrong")]
     return found
 
@@ -125,8 +125,20 @@ def _after_next_start(case: Case, place: Place, before: Path) -> list[str]:
     return [f"shared memory {name}" for name in place.shared_memory()]
 
 
+def _program(words: str) -> str:
+    """Our script's name, or the program's."""
+    ours = re.findall(r"(smddp_tf\.run[.\w]*|\w+\.py)\b", words)
+    return f"process {ours[-1] if ours and 'prte' not in words.split()[0] else Path(words.split()[0]).name}"
+
+
 def _without_numbers(text: str) -> str:
-    return re.sub(r"\d{2,}", "N", text)
+    """The kind of a file of Open MPI's: its folder, or its name up to the first dot."""
+    kind, name = text.rsplit(" ", 1)
+    return f"{kind} {re.split('[./]', name.split(':')[-1])[0]}..."
+
+
+def _counted(texts: Iterable[str]) -> list[str]:
+    return [f"{count} {text}" for text, count in sorted(collections.Counter(texts).items())]
 
 
 def _first_line(sayings: dict[int, str], output: str) -> str:
@@ -140,7 +152,3 @@ def _first_line(sayings: dict[int, str], output: str) -> str:
 
 def _files(folder: Path) -> list[str]:
     return sorted(os.path.relpath(os.path.join(at, name), folder) for at, _, names in os.walk(folder) for name in names)
-
-
-def _output(running: Running) -> str:
-    return (running.folder / "output").read_text(errors="replace")

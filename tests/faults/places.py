@@ -31,15 +31,11 @@ class Launcher:
 
 
 _FREE = ("--oversubscribe", "--bind-to", "none")
-# mpirun's own line to a host that falls silent is given up after 10 s instead of 8 minutes.
-_PATIENCE = tuple(
-    word
-    for name, value in (("time", 4), ("intvl", 2), ("probes", 3))
-    for word in ("--prtemca", f"oob_tcp_keepalive_{name}", str(value))
-)
-MPIRUN = Launcher("mpirun", (find_mpirun(),), _FREE, ("--bind-to", "none", *_PATIENCE))
+MPIRUN = Launcher("mpirun", (find_mpirun(),), _FREE, ("--bind-to", "none"))
 # A launcher that leaves the other ranks alone when one has died, as srun does by default.
-MPIRUN_ALONE = Launcher("mpirun, continuous", (find_mpirun(), "--runtime-options", "continuous"), _FREE)
+MPIRUN_ALONE = Launcher(
+    "mpirun, continuous", (find_mpirun(), "--runtime-options", "continuous"), _FREE, ("--bind-to", "none")
+)
 SMDDPRUN = Launcher("smddprun", (sys.executable, "-m", "smddp_tf.run"))
 
 _IN_FOLDER = 'cd "$1"; shift; exec "$@"'
@@ -75,6 +71,12 @@ class Here:
         if self._holder is not None:
             self._holder.kill()
             self._holder.wait()
+
+    @property
+    def disk(self) -> Path:
+        """The folder that can be filled."""
+        assert self._holder is not None
+        return Path(f"/proc/{self._holder.pid}/root{self.folder}/disk")
 
     def environment(self) -> dict[str, str]:
         return {}

@@ -45,6 +45,11 @@ class Running:
         assert isinstance(self.place, InLab)
         return self.place
 
+    @property
+    def here(self) -> Here:
+        assert isinstance(self.place, Here)
+        return self.place
+
     def rank(self, rank: int) -> Process:
         return self._ranks[rank]
 
@@ -60,6 +65,11 @@ class Running:
         for path in self.folder.glob(f"*.{name}"):
             found[int(path.stem)] = json.loads(path.read_text(encoding="utf-8"))
         return found
+
+    @property
+    def output(self) -> str:
+        """What the job has printed."""
+        return (self.folder / "output").read_text(errors="replace")
 
     def wait_for(self, name: str, ranks: Collection[int], seconds: float) -> None:
         """Until these ranks have such a note.

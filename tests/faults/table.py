@@ -93,7 +93,7 @@ def save(rows: list[Row], path: Path) -> None:
     when = time.strftime("%Y-%m-%d %H:%M", time.gmtime())
     text = json.dumps({"when": when, "machine": machine(), "cases": described}, indent=1)
     path.with_name(path.name + ".json").write_text(text + "\n", encoding="utf-8")
-    head = f"Measured {when} UTC on {os.cpu_count()} cores. Seconds after the failure; of repetitions median (largest).\n\n"
+    head = f"Measured {when} UTC on {os.cpu_count()} cores. Seconds after the failure: median (largest).\n\n"
     path.with_name(path.name + ".md").write_text(head + as_markdown(rows), encoding="utf-8")
 
 

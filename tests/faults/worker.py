@@ -9,7 +9,6 @@ When FOLDER/stop is there, all ranks agree to end well.
 from __future__ import annotations
 
 import ctypes
-import json
 import os
 import sys
 import time
@@ -18,6 +17,7 @@ import numpy as np
 
 import smddp_tf as hvd
 from smddp_tf._loader import core
+from tests.faults.notes import Notes
 
 ELEMENTS = 50_000
 READY_AFTER = 3
@@ -27,27 +27,20 @@ PAUSE_SECONDS = 0.02
 FOR_EVER = 3600
 
 
-def note(name: str, value: object) -> None:
-    path = f"{folder}/{hvd_rank}.{name}"
-    with open(f"{path}.part", "w", encoding="utf-8") as file:
-        json.dump(value, file)
-    os.rename(f"{path}.part", path)
-
-
 def hold(seconds: int) -> None:
     """Sleeps in C code without giving Python's lock away."""
     ctypes.PyDLL(None).sleep(seconds)
 
 
 def act() -> None:
-    if manner == "busy" and hvd_rank != chosen:
+    if manner == "busy" and rank != chosen:
         note("ready", time.time())
         hold(FOR_EVER)
-    if hvd_rank != chosen:
+    if rank != chosen:
         return
     note("acted", time.time())
     if manner == "raise":
-        raise ValueError(f"rank {hvd_rank} has a bug")
+        raise ValueError(f"rank {rank} has a bug")
     if manner == "exit":
         sys.exit(0)
     if manner == "skip":
@@ -58,14 +51,14 @@ def act() -> None:
 
 def step(number: int) -> bool:
     """One allreduce, checked. Returns whether a rank has seen the file that ends the job."""
-    array = np.arange(ELEMENTS, dtype=np.float64) + number + hvd_rank
+    array = np.arange(ELEMENTS, dtype=np.float64) + number + rank
     array[0] = float(os.path.exists(f"{folder}/stop"))
     core().allreduce([array], "float64", "step", int(hvd.Sum))
     ranks = hvd.size()
     expected = np.arange(ELEMENTS, dtype=np.float64) * ranks + number * ranks + ranks * (ranks - 1) // 2
     if not np.array_equal(array[1:], expected[1:]):
         note("wrong", number)
-        sys.exit(f"rank {hvd_rank}: step {number} has a wrong sum")
+        sys.exit(f"rank {rank}: step {number} has a wrong sum")
     return array[0] > 0
 
 
@@ -84,7 +77,7 @@ def steps() -> None:
 folder, manner = sys.argv[1:3]
 chosen = int(sys.argv[3]) if len(sys.argv) > 3 else -1
 hvd.init()
-hvd_rank = hvd.rank()
+rank, note = hvd.rank(), Notes(folder, hvd.rank()).write
 try:
     steps()
 except Exception as error:
