@@ -92,7 +92,8 @@ enum class ControlType : uint8_t {
   kPlanOrder = 5,
   kJoinNotice = 6,
   kJoinOver = 7,
-  kTimeline = 32
+  kTimeline = 32,
+  kLastWords = 33,
 };
 
 std::string Encode(const Announcement& announcement);

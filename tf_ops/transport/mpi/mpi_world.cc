@@ -4,6 +4,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <atomic>
 #include <condition_variable>
 #include <cstdlib>
 #include <mutex>
@@ -17,11 +18,17 @@
 namespace smddp {
 namespace {
 
+constexpr useconds_t kEndLastMicroseconds = 1000 * 1000;
+
+std::atomic<bool> g_leave_unfinished{false}, g_end_last{false};
+
 // Finalises MPI when the process ends, if it was we who initialised it and nobody else has done so.
 void FinalizeAtExit() {
+  if (g_leave_unfinished) return;
   int finalized = 0;
   MPI_Finalized(&finalized);
   if (!finalized) MPI_Finalize();
+  if (g_end_last) usleep(kEndLastMicroseconds);
 }
 
 std::string TooLate(const char* what) {
@@ -264,6 +271,9 @@ bool MpiIsInitialized() {
   MPI_Initialized(&initialized);
   return initialized != 0;
 }
+
+void MpiLeaveUnfinished() { g_leave_unfinished = true; }
+void MpiEndLast() { g_end_last = true; }
 
 bool MpiHasThreadMultiple() {
   int level = MPI_THREAD_SINGLE;

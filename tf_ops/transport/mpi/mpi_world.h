@@ -44,6 +44,10 @@ class MpiWorld {
 };
 
 bool MpiIsInitialized();
+// MPI_Finalize waits for the other ranks; this process will end without it.
+void MpiLeaveUnfinished();
+// This process ends a moment after the others have finalised MPI: the first one that goes gives the job its exit code.
+void MpiEndLast();
 bool MpiHasThreadMultiple();
 const char* MpiVersionText();
 
