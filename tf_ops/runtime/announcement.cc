@@ -242,7 +242,8 @@ bool DecodeAbort(std::string_view message, Status* why) {
 bool TypeOf(std::string_view message, ControlType* type) {
   if (message.empty()) return false;
   *type = static_cast<ControlType>(message[0]);
-  return (*type >= ControlType::kAnnouncement && *type <= ControlType::kBeat) || *type == ControlType::kTimeline;
+  return (*type >= ControlType::kAnnouncement && *type <= ControlType::kBeat) || *type == ControlType::kTimeline ||
+         *type == ControlType::kLastWords;
 }
 
 }  // namespace smddp

@@ -40,7 +40,10 @@ Engine::Engine(std::unique_ptr<FabricParts> parts, const Env& env, const PlanReg
           [this](RunningTask task) { Run(std::move(task)); },
           [this](const PlanOrder& order) { PostToOthers(Encode(order)); }, trace_),
       timeline_(parts_->fabric().topology, trace_,
-                [this](int to, std::string message) { Post(to, std::move(message)); }) {}
+                [this](int to, std::string message) { Post(to, std::move(message)); }),
+      last_words_(
+          parts_->fabric().topology, [this](int to, std::string message) { Post(to, std::move(message)); },
+          [this](const Status& why) { Fail(why, /*tell_others=*/false); }) {}
 
 void Engine::Start() {
   thread_ = std::thread([this] { Loop(); });
@@ -199,6 +202,8 @@ Status Engine::OnControl(const Message& message) {
     OnGoodbye(message.from, goodbye);
   } else if (known && type == ControlType::kTimeline &&
              (!failed_.ok() || timeline_.OnMessage(message.from, message.bytes))) {
+    return Status::Ok();
+  } else if (known && type == ControlType::kLastWords && last_words_.OnMessage(message.from, message.bytes)) {
     return Status::Ok();
   } else if (known && type == ControlType::kAbort && DecodeAbort(message.bytes, &why)) {
     Fail(why, /*tell_others=*/false);

@@ -23,6 +23,7 @@
 #include "runtime/fabric_parts.h"
 #include "runtime/heartbeat.h"
 #include "runtime/join_table.h"
+#include "runtime/last_words.h"
 #include "runtime/named_table.h"
 #include "runtime/plan_registry.h"
 #include "runtime/plan_table.h"
@@ -61,6 +62,8 @@ class Engine {
   void Join(int* last, DoneCallback done);
   Status StartTimeline(const std::string& path, bool mark_cycles);
   TimelineGroup& timeline() { return timeline_; }
+  LastWords& last_words() { return last_words_; }
+  const LastWords& last_words() const { return last_words_; }
   void Fail(const Status& why, bool tell_others);
 
   const Fabric& fabric() const { return parts_->fabric(); }
@@ -124,6 +127,7 @@ class Engine {
   NamedTable named_;
   PlanTable plans_;
   TimelineGroup timeline_;
+  LastWords last_words_;
   std::list<RunningTask> tasks_;
   Status failed_;
   std::map<int, int64_t> departed_;                         // rank -> when its goodbye came

@@ -144,6 +144,14 @@ void EngineSession::Cancel(const std::string& name) {
   engine_.Submit([this, name] { engine_.Cancel(name); });
 }
 
+void EngineSession::Raise(const std::string& exception) {
+  engine_.Submit([this, exception] { engine_.last_words().Raise(exception); });
+}
+
+void EngineSession::TellShown() {
+  engine_.Submit([this] { engine_.last_words().Shown(); });
+}
+
 void EngineSession::Join(int* last, DoneCallback done) {
   if (!engine_.Submit([this, last, done] { engine_.Join(last, done); })) done(NotInitialized());
 }

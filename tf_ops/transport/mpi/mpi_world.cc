@@ -19,7 +19,9 @@
 namespace smddp {
 namespace {
 
-std::atomic<bool> g_abandoned{false};
+constexpr useconds_t kEndLastMicroseconds = 1000 * 1000;
+
+std::atomic<bool> g_abandoned{false}, g_end_last{false};
 
 // Finalises MPI when the process ends, if it was we who initialised it and nobody else has done so.
 void FinalizeAtExit(int exit_code, void*) {
@@ -30,6 +32,7 @@ void FinalizeAtExit(int exit_code, void*) {
   int finalized = 0;
   MPI_Finalized(&finalized);
   if (!finalized) MPI_Finalize();
+  if (g_end_last) usleep(kEndLastMicroseconds);
 }
 
 std::string TooLate(const char* what) {
@@ -277,6 +280,8 @@ bool MpiIsInitialized() {
   MPI_Initialized(&initialized);
   return initialized != 0;
 }
+
+void MpiEndLast() { g_end_last = true; }
 
 bool MpiHasThreadMultiple() {
   int level = MPI_THREAD_SINGLE;
