@@ -32,13 +32,14 @@ Engine::Engine(std::unique_ptr<FabricParts> parts, const Env& env, const PlanReg
       on_failure_(std::move(on_failure)),
       backoff_(MakeBackoff(*parts_)),
       heartbeat_(parts_->fabric().topology, env.heartbeat_timeout_s),
+      verifier_(parts_->fabric(), env),
       join_(parts_->fabric().topology.size()),
       coordinator_(parts_->fabric().topology, parts_->fabric().compute, join_),
       plans_(
           parts_->fabric(),
           PlanOptions{env.bucket_bytes, env.gradient_order == "observed", env.autotune, env.autotune_log},
           [this](RunningTask task) { Run(std::move(task)); },
-          [this](const PlanOrder& order) { PostToOthers(Encode(order)); }, trace_),
+          [this](const PlanOrder& order) { PostToOthers(Encode(order)); }, trace_, verifier_),
       timeline_(parts_->fabric().topology, trace_,
                 [this](int to, std::string message) { Post(to, std::move(message)); }),
       last_words_(

@@ -29,13 +29,14 @@
 #include "runtime/plan_table.h"
 #include "runtime/timeline_group.h"
 #include "runtime/trace.h"
+#include "runtime/verify.h"
 #include "runtime/zero_memory.h"
 
 namespace smddp {
 
 // Makes this rank's part in an allreduce that others asked for: zeros. What the task refers to goes into `*keep`.
-using ZeroAllreduce = std::function<Result<TaskPtr>(const Announcement& request, uint32_t operation, ZeroMemory& zeros,
-                                                    std::shared_ptr<void>* keep)>;
+using ZeroAllreduce =
+    std::function<Result<TaskPtr>(const Verdict& verdict, ZeroMemory& zeros, std::shared_ptr<void>* keep)>;
 
 class Engine {
  public:
@@ -69,6 +70,7 @@ class Engine {
   const Fabric& fabric() const { return parts_->fabric(); }
   const Topology& topology() const { return fabric().topology; }
   Trace& trace() { return trace_; }
+  Verifier& verifier() { return verifier_; }
   SessionStats Stats() const;
   // Any thread. Grows as long as the engine is not stuck in a call.
   int64_t turns() const { return turns_.load(std::memory_order_relaxed); }
@@ -122,6 +124,7 @@ class Engine {
   // Engine thread only.
   Backoff backoff_;
   Heartbeat heartbeat_;
+  Verifier verifier_;
   JoinTable join_;
   Coordinator coordinator_;
   NamedTable named_;
@@ -134,7 +137,7 @@ class Engine {
   std::set<int> listening_;                                 // of these: who still reads
   std::map<std::string, int> plan_versions_;                // key -> plans so far
   std::vector<std::pair<std::string, int64_t>> cancelled_;  // request, when its step was cancelled
-  ZeroMemory zeros_;
+  ZeroMemory zeros_{/*shared=*/!env_.verify};
   std::vector<std::function<void()>> held_;  // until the round of hvd.join is over
   StepCounts wanted_;                        // of plans whose verdict has not come
   int64_t own_named_ = 0;                    // requests of this rank without an answer, but for plans

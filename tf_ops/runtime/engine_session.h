@@ -51,6 +51,9 @@ class EngineSession : public Session {
 
  private:
   void SubmitNamed(NamedRequest request);
+  // What there is to check of a call; null without SMDDP_VERIFY.
+  std::shared_ptr<const VerifiedCall> Described(const Announcement& announcement,
+                                                const std::vector<TensorRef>& tensors);
   void SubmitReduction(RequestKind kind, const AllreduceRequest& request, DoneCallback done);
   void FinishTimeline(bool leaving);
 
