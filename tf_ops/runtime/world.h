@@ -46,6 +46,7 @@ class World {
 
   World(const Env& env, PlanRegistry& plans) : env_(env), plans_(plans) {}
   Status Open(const StartOptions& options);
+  Result<std::unique_ptr<FabricParts>> Meet(const StartOptions& options, const Deadline& deadline);
   void OnFailure(const Status& why);
   Status MayChange(bool at_start) const;
   Result<SetProposal::Entry> EntryOf(const ProcessSetSpec& spec) const;
