@@ -14,9 +14,11 @@ NodeLayout FabricParts::LayoutFor(const Topology& topology, const Env& env) {
 }
 
 FabricParts::FabricParts(Topology topology, const Env& env, const RailChoice& rail, std::vector<std::byte*> segments,
-                         std::shared_ptr<void> memory, std::unique_ptr<Transport> far)
+                         std::shared_ptr<void> memory, std::unique_ptr<Transport> far,
+                         std::function<bool(int member)> lives)
     : topology_(std::move(topology)),
       memory_(std::move(memory)),
+      lives_(std::move(lives)),
       layout_(LayoutFor(topology_, env)),
       node_(topology_.local_rank(), layout_, std::move(segments)),
       near_(NearTransport(topology_, node_)),

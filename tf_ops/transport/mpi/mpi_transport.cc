@@ -18,7 +18,7 @@ Status MpiTransport::Check(int code, const char* call) {
   if (code == MPI_SUCCESS || !MeansLoss(code)) return MpiStatus(code, call);
   for (const int peer : TakeLosses(comm_)) {
     if (!lost_.insert(peer).second) continue;
-    return Status(Code::kUnavailable, "MPI reports that rank " + std::to_string(peer) + " has died.");
+    return Status(Code::kPeerLost, "MPI reports that rank " + std::to_string(peer) + " has died.");
   }
   return MpiStatus(code, call);
 }

@@ -4,7 +4,9 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <atomic>
 #include <condition_variable>
+#include <cstdio>
 #include <cstdlib>
 #include <map>
 #include <mutex>
@@ -19,11 +21,16 @@
 namespace smddp {
 namespace {
 
+std::atomic<bool> g_abandoned{false};
+
 // Finalises MPI when the process ends, if it was we who initialised it and nobody else has done so. Not where MPI
 // survives losses: MPI_Finalize (Open MPI 5.0.11) then often waits for the dead, or for its own detector, for ever.
 // Without it mpirun takes the exit codes, and other ranks count this one as dead.
-void FinalizeAtExit() {
-  if (SurvivesLosses()) return;
+void FinalizeAtExit(int exit_code, void*) {
+  if (g_abandoned || SurvivesLosses()) {
+    std::fflush(nullptr);
+    _exit(exit_code == 0 && g_abandoned ? EXIT_FAILURE : exit_code);
+  }
   int finalized = 0;
   MPI_Finalized(&finalized);
   if (!finalized) MPI_Finalize();
@@ -69,7 +76,7 @@ Status InitializeMpi(const Deadline& deadline) {
   if (SurvivesLosses()) AskMpiToDetectLosses();
   int provided = 0;
   SMDDP_MPI(MPI_Init_thread(nullptr, nullptr, MPI_THREAD_MULTIPLE, &provided));
-  std::atexit(FinalizeAtExit);
+  on_exit(FinalizeAtExit, nullptr);
   if (SurvivesLosses()) SMDDP_MPI(MPI_Comm_set_errhandler(MPI_COMM_WORLD, MPI_ERRORS_RETURN));
   if (provided < MPI_THREAD_SERIALIZED) {
     return Status(Code::kFailedPrecondition,
@@ -216,6 +223,7 @@ Result<std::unique_ptr<MpiWorld>> MpiWorld::Open(const void* communicator, const
   SMDDP_MPI(MPI_Comm_set_errhandler(world->handle_->comm, MPI_ERRORS_RETURN));
   SMDDP_MPI(MPI_Comm_rank(world->handle_->comm, &world->rank_));
   SMDDP_MPI(MPI_Comm_size(world->handle_->comm, &world->size_));
+  g_abandoned = false;
   return world;
 }
 
@@ -306,6 +314,10 @@ Result<std::vector<std::string>> MpiWorld::Exchange(const std::string& mine, con
 }
 
 std::unique_ptr<Transport> MpiWorld::NewTransport() { return std::make_unique<MpiTransport>(handle_->comm); }
+
+void AbandonMpi() { g_abandoned = true; }
+
+bool MpiIsAbandoned() { return g_abandoned; }
 
 bool MpiIsInitialized() {
   int initialized = 0;
