@@ -236,6 +236,11 @@ bool StartedByLauncher() {
   return false;
 }
 
+bool LauncherSurvivesLosses() {
+  const char* text = Get("OMPI_MCA_mpi_ft_enable");
+  return text != nullptr && std::strcmp(text, "0") != 0 && std::strcmp(text, "false") != 0;
+}
+
 int LauncherRank() {
   for (const char* name : {"OMPI_COMM_WORLD_RANK", "PMIX_RANK", "PMI_RANK"}) {
     if (const char* text = Get(name)) return std::atoi(text);

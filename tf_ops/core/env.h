@@ -67,6 +67,8 @@ Result<bool> ReadKerasCompat();
 bool StartedByLauncher();
 // The rank the launcher gave, or -1: for messages printed before there is a session.
 int LauncherRank();
+// True when Open MPI was asked to go on after the loss of a process (mpirun --with-ft ulfm).
+bool LauncherSurvivesLosses();
 // The launcher's name for this job, or "": ranks of one job have the same.
 std::string LauncherJob();
 // Puts `name=value` into the environment unless the user has set it. Only before MPI is initialised.

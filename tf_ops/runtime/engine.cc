@@ -70,7 +70,7 @@ void Engine::Loop() {
     turns_.fetch_add(1, std::memory_order_relaxed);
     bool moved = DrainInbox();
     const Result<bool> progress = parts_->world().Progress();
-    if (!progress.ok()) Fail(progress.status(), /*tell_others=*/true);
+    if (!progress.ok()) Fail(OfTransport(progress.status()), /*tell_others=*/true);
     moved |= progress.ok() && *progress;
     moved |= ReadControl();
     moved |= StepTasks();
@@ -119,7 +119,7 @@ bool Engine::StepTasks() {
   for (auto at = tasks_.begin(); at != tasks_.end();) {
     const Result<Progress> progress = at->task != nullptr ? at->task->Step() : Progress::kDone;
     if (!progress.ok()) {
-      Fail(progress.status(), /*tell_others=*/true);
+      Fail(OfTransport(progress.status()), /*tell_others=*/true);
       return true;
     }
     moved |= *progress != Progress::kWaiting;
@@ -268,7 +268,7 @@ void Engine::AwaitDepartures() {
     const uint32_t seen = parts_->node().doorbell().rings.load(std::memory_order_seq_cst);
     turns_.fetch_add(1, std::memory_order_relaxed);
     const Result<bool> progress = parts_->world().Progress();
-    if (!progress.ok()) return Fail(progress.status(), /*tell_others=*/true);
+    if (!progress.ok()) return Fail(OfTransport(progress.status()), /*tell_others=*/true);
     if (!parts_->LetMpiMove().ok()) return;
     if (ReadControl() || *progress) continue;
     WatchPeers();

@@ -104,6 +104,7 @@ class Engine {
   void StepJoin();
   void WatchPeers();
   std::string DescribeWaiting() const;
+  Status OfTransport(const Status& error) const;
   void WatchStalls();
   void WatchDepartures();
   void WatchCancelled();
