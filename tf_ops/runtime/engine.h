@@ -67,6 +67,7 @@ class Engine {
 
  private:
   void Loop();
+  bool MayEvacuate(int64_t now_ns);
   bool DrainInbox();
   bool ReadControl();
   Status OnControl(const Message& message);
@@ -94,6 +95,7 @@ class Engine {
   void WatchDepartures();
   void WatchCancelled();
   void Leave();
+  void ForgetDeparted();
   bool expecting() const { return !tasks_.empty() || named_.waiting() || join_.waiting() || parts_->world().busy(); }
 
   const std::unique_ptr<FabricParts> parts_;

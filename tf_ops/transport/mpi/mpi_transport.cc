@@ -17,7 +17,7 @@ Result<Ticket> MpiTransport::Send(int peer, Tag tag, BufferView bytes) {
   SMDDP_MPI(MPI_Isend(bytes.data, static_cast<int>(bytes.size), MPI_BYTE, peer, static_cast<int>(PackTag(tag)), comm_,
                       &request));
   bytes_sent_ += static_cast<int64_t>(bytes.size);
-  requests_.emplace(next_ticket_, request);
+  requests_.emplace(next_ticket_, Transfer{request, kSending});
   return next_ticket_++;
 }
 
@@ -25,17 +25,25 @@ Result<Ticket> MpiTransport::Recv(int peer, Tag tag, BufferView bytes) {
   MPI_Request request;
   SMDDP_MPI(MPI_Irecv(bytes.data, static_cast<int>(bytes.size), MPI_BYTE, peer, static_cast<int>(PackTag(tag)), comm_,
                       &request));
-  requests_.emplace(next_ticket_, request);
+  requests_.emplace(next_ticket_, Transfer{request, static_cast<int>(bytes.size)});
   return next_ticket_++;
 }
 
 Result<bool> MpiTransport::Test(Ticket ticket) {
   const auto at = requests_.find(ticket);
   if (at == requests_.end()) return Status(Code::kInternal, "Unknown transfer.");
-  int done = 0;
-  SMDDP_MPI(MPI_Test(&at->second, &done, MPI_STATUS_IGNORE));
-  if (done) requests_.erase(at);
-  return done != 0;
+  int done = 0, came = 0;
+  MPI_Status status;
+  Transfer& transfer = at->second;
+  SMDDP_MPI(MPI_Test(&transfer.request, &done, &status));
+  if (!done) return false;
+  // A longer message is MPI's error; a shorter one is none to it.
+  if (transfer.expected != kSending) SMDDP_MPI(MPI_Get_count(&status, MPI_BYTE, &came));
+  const int expected = transfer.expected;
+  requests_.erase(at);
+  if (expected == kSending || came == expected) return true;
+  return Status(Code::kInternal, "Expected a message of " + std::to_string(expected) + " bytes from rank " +
+                                     std::to_string(status.MPI_SOURCE) + ", received " + std::to_string(came) + ".");
 }
 
 Status MpiTransport::Post(int peer, std::string message) {
@@ -103,12 +111,12 @@ Status MpiTransport::FinishReceiving(bool* moved) {
 bool MpiTransport::Abort() {
   // A receive that stays posted could write into memory its owner has freed: cancel, and wait a moment for MPI to say
   // so (one whose data are on their way cannot be cancelled). Control messages get the same moment to leave.
-  for (auto& [ticket, request] : requests_) MPI_Cancel(&request);
+  for (auto& [ticket, transfer] : requests_) MPI_Cancel(&transfer.request);
   const Deadline deadline = Deadline::After(kCancelSeconds);
   while ((!requests_.empty() || !posts_.empty()) && !deadline.passed()) {
     int done = 0;
     if (!requests_.empty()) {
-      MPI_Test(&requests_.begin()->second, &done, MPI_STATUS_IGNORE);
+      MPI_Test(&requests_.begin()->second.request, &done, MPI_STATUS_IGNORE);
       if (done) requests_.erase(requests_.begin());
     } else {
       MPI_Test(&posts_.front().request, &done, MPI_STATUS_IGNORE);
