@@ -93,8 +93,8 @@ def init(
         warnings.warn(reason, RuntimeWarning, stacklevel=2)
     _communicator = comm if address else None
     _began_with = began_with
-    atexit.unregister(shutdown)
-    atexit.register(shutdown)
+    atexit.unregister(_leave)
+    atexit.register(_leave)
     try:
         sets.use_at_start(first_sets)
     except Exception:
@@ -111,6 +111,11 @@ def shutdown() -> None:
     _loader.core().shutdown()
     sets.forget_all()
     _communicator = None
+
+
+def _leave() -> None:
+    """`shutdown` at the end of the program: waits, as MPI would, until the other ranks have left or one is lost."""
+    _loader.core().shutdown(at_exit=True)
 
 
 def restart() -> None:

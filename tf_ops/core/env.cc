@@ -111,10 +111,16 @@ const std::vector<EnvVariable>& EnvVariables() {
       {"SMDDP_DYNAMIC_PROCESS_SETS", "HOROVOD_DYNAMIC_PROCESS_SETS", "0",
        "1: `hvd.add_process_set` and `hvd.remove_process_set` work, as after `init(process_sets=\"dynamic\")`. 0: only "
        "the sets given to `init`. Must agree on all ranks."},
+      {"SMDDP_FAILURE_GRACE", "", "10",
+       "Seconds from the loss of a rank until this process is ended by force, unless it has called hvd.shutdown() by "
+       "then (docs/reliability.md). 0: never."},
       {"SMDDP_GRADIENT_ORDER", "", "observed",
        "How the gradients of a step are put into fusion buckets: observed (from the second step on in the order in "
        "which "
        "they came to rank 0 in the first) or listed (in the order of the variables). Rank 0's value counts."},
+      {"SMDDP_HEARTBEAT_TIMEOUT", "", "15",
+       "Seconds within which a rank that is silent (stopped, its host or link gone) is noticed by the others, whatever "
+       "its Python program does. 0: never."},
       {"SMDDP_HOST_ID", "", "",
        "Text that replaces the host's identity: ranks with equal text form a node. Lets one machine pretend to be "
        "several, or splits ranks that cannot share memory. Empty: host name, boot id and the shared-memory device."},
@@ -173,6 +179,8 @@ Result<Env> ReadEnv() {
   env.rail_bytes_per_s *= 1e6 / 8;
   SMDDP_RETURN_IF_ERROR(ReadSeconds("SMDDP_STALL_WARN_SECONDS", &env.stall_warn_s));
   SMDDP_RETURN_IF_ERROR(ReadSeconds("SMDDP_STALL_ERROR_SECONDS", &env.stall_error_s));
+  SMDDP_RETURN_IF_ERROR(ReadSeconds("SMDDP_HEARTBEAT_TIMEOUT", &env.heartbeat_timeout_s));
+  SMDDP_RETURN_IF_ERROR(ReadSeconds("SMDDP_FAILURE_GRACE", &env.failure_grace_s));
   SMDDP_RETURN_IF_ERROR(ReadSeconds("SMDDP_START_TIMEOUT", &env.start_timeout_s));
   env.timeline = Find("SMDDP_TIMELINE").text;
   if (env.timeline == "DYNAMIC") env.timeline.clear();
@@ -205,6 +213,13 @@ int LauncherRank() {
     if (const char* text = Get(name)) return std::atoi(text);
   }
   return -1;
+}
+
+std::string LauncherJob() {
+  for (const char* name : {"PMIX_NAMESPACE", "PMI_JOBID", "SLURM_JOB_ID"}) {
+    if (const char* text = Get(name)) return text;
+  }
+  return "";
 }
 
 void SetDefault(const char* name, const char* value) { setenv(name, value, /*overwrite=*/0); }

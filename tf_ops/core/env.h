@@ -25,6 +25,8 @@ struct Env {
   std::string log_level;              // SMDDP_LOG_LEVEL, HOROVOD_LOG_LEVEL
   double stall_warn_s = 0;            // SMDDP_STALL_WARN_SECONDS, HOROVOD_STALL_CHECK_TIME_SECONDS
   double stall_error_s = 0;           // SMDDP_STALL_ERROR_SECONDS, HOROVOD_STALL_SHUTDOWN_TIME_SECONDS
+  double heartbeat_timeout_s = 0;     // SMDDP_HEARTBEAT_TIMEOUT
+  double failure_grace_s = 0;         // SMDDP_FAILURE_GRACE
   double start_timeout_s = 0;         // SMDDP_START_TIMEOUT, HOROVOD_START_TIMEOUT
   std::string timeline;               // SMDDP_TIMELINE, HOROVOD_TIMELINE: a file; "" for none or DYNAMIC
   bool timeline_cycles = false;       // SMDDP_TIMELINE_MARK_CYCLES, HOROVOD_TIMELINE_MARK_CYCLES
@@ -53,6 +55,8 @@ Result<bool> ReadKerasCompat();
 bool StartedByLauncher();
 // The rank the launcher gave, or -1: for messages printed before there is a session.
 int LauncherRank();
+// The launcher's name for this job, or "": ranks of one job have the same.
+std::string LauncherJob();
 // Puts `name=value` into the environment unless the user has set it. Only before MPI is initialised.
 void SetDefault(const char* name, const char* value);
 

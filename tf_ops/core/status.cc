@@ -22,6 +22,8 @@ const char* CodeName(Code code) {
       return "unimplemented";
     case Code::kInternal:
       return "internal error";
+    case Code::kPeerLost:
+      return "peer lost";
   }
   return "unknown";
 }

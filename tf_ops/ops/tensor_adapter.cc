@@ -19,6 +19,7 @@ absl::StatusCode ToTensorFlowCode(Code code) {
     case Code::kFailedPrecondition:
       return absl::StatusCode::kFailedPrecondition;
     case Code::kUnavailable:
+    case Code::kPeerLost:
       return absl::StatusCode::kUnavailable;
     case Code::kDeadlineExceeded:
       return absl::StatusCode::kDeadlineExceeded;

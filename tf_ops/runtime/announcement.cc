@@ -30,7 +30,7 @@ void PutStatus(WireWriter* writer, const Status& status) {
 Status GetStatus(WireReader* reader) {
   const uint8_t code = reader->Get<uint8_t>();
   std::string message = reader->GetText();
-  return Status(code <= static_cast<uint8_t>(Code::kInternal) ? static_cast<Code>(code) : Code::kInternal,
+  return Status(code <= static_cast<uint8_t>(Code::kPeerLost) ? static_cast<Code>(code) : Code::kInternal,
                 std::move(message));
 }
 
@@ -242,16 +242,18 @@ bool Decode(std::string_view message, JoinOver* over) {
   return reader.at_end() && over->last >= 0;
 }
 
-std::string EncodeGoodbye(bool clean) {
+std::string Encode(const Goodbye& goodbye) {
   WireWriter writer = Begin(ControlType::kGoodbye);
-  writer.Put(static_cast<uint8_t>(clean));
+  writer.Put(static_cast<uint8_t>(goodbye.clean));
+  writer.Put(static_cast<uint8_t>(goodbye.listens));
   return writer.Take();
 }
 
-bool DecodeGoodbye(std::string_view message, bool* clean) {
+bool Decode(std::string_view message, Goodbye* goodbye) {
   WireReader reader(message);
   if (!IsType(&reader, ControlType::kGoodbye)) return false;
-  *clean = reader.GetBool();
+  goodbye->clean = reader.GetBool();
+  goodbye->listens = reader.GetBool();
   return reader.at_end();
 }
 
@@ -260,6 +262,8 @@ std::string EncodeAbort(const Status& why) {
   PutStatus(&writer, why);
   return writer.Take();
 }
+
+std::string EncodeBeat() { return Begin(ControlType::kBeat).Take(); }
 
 bool DecodeAbort(std::string_view message, Status* why) {
   WireReader reader(message);
@@ -271,7 +275,7 @@ bool DecodeAbort(std::string_view message, Status* why) {
 bool TypeOf(std::string_view message, ControlType* type) {
   if (message.empty()) return false;
   *type = static_cast<ControlType>(message[0]);
-  return (*type >= ControlType::kAnnouncement && *type <= ControlType::kJoinOver) || *type == ControlType::kTimeline;
+  return (*type >= ControlType::kAnnouncement && *type <= ControlType::kBeat) || *type == ControlType::kTimeline;
 }
 
 }  // namespace smddp

@@ -11,6 +11,7 @@
 #include <list>
 #include <map>
 #include <memory>
+#include <set>
 #include <string>
 #include <thread>
 #include <vector>
@@ -20,6 +21,7 @@
 #include "runtime/backoff.h"
 #include "runtime/coordinator.h"
 #include "runtime/fabric_parts.h"
+#include "runtime/heartbeat.h"
 #include "runtime/join_table.h"
 #include "runtime/named_table.h"
 #include "runtime/plan_registry.h"
@@ -43,8 +45,9 @@ class Engine {
   ~Engine() { Stop(); }
 
   void Start();
-  // Ends what is under way with an error, tells the other ranks, joins the thread. May be called twice.
-  void Stop();
+  // Ends what is under way with an error, tells the other ranks, joins the thread. May be called twice. `at_exit`: and
+  // waits until the other ranks have ended their sessions, or one of them is lost.
+  void Stop(bool at_exit = false);
 
   // Runs `work` on the engine thread, in order; false after Stop.
   bool Submit(std::function<void()> work);
@@ -64,6 +67,8 @@ class Engine {
   const Topology& topology() const { return fabric().topology; }
   Trace& trace() { return trace_; }
   SessionStats Stats() const;
+  // Any thread. Grows as long as the engine is not stuck in a call.
+  int64_t turns() const { return turns_.load(std::memory_order_relaxed); }
 
  private:
   void Loop();
@@ -73,11 +78,13 @@ class Engine {
   Status OnControl(const Message& message);
   void OnAnnouncement(int from, Announcement announcement);
   void OnVerdict(const Verdict& verdict);
-  void OnGoodbye(int from, bool clean);
+  void OnGoodbye(int from, const Goodbye& goodbye);
   void Announce(Announcement announcement);
   void SendVerdict(const Verdict& verdict, const std::vector<int>& to);
   void Post(int to, std::string message);
   void PostToOthers(const std::string& message);
+  // Also to those who have left and listen.
+  void PostLastWords(const std::string& message);
   void Run(RunningTask task);
   bool StepTasks();
   void Hold(std::function<void()> work);
@@ -91,10 +98,13 @@ class Engine {
   void AddForeignPlan(const Verdict& verdict);
   void OnJoinOver(const JoinOver& over);
   void StepJoin();
+  void WatchPeers();
+  std::string DescribeWaiting() const;
   void WatchStalls();
   void WatchDepartures();
   void WatchCancelled();
   void Leave();
+  void AwaitDepartures();
   void ForgetDeparted();
   bool expecting() const { return !tasks_.empty() || named_.waiting() || join_.waiting() || parts_->world().busy(); }
 
@@ -106,10 +116,11 @@ class Engine {
   Trace trace_;
   InboxQueue<std::function<void()>> inbox_;
   std::thread thread_;
-  std::atomic<bool> stopping_{false};
+  std::atomic<bool> stopping_{false}, at_exit_{false};
 
   // Engine thread only.
   Backoff backoff_;
+  Heartbeat heartbeat_;
   JoinTable join_;
   Coordinator coordinator_;
   NamedTable named_;
@@ -118,6 +129,7 @@ class Engine {
   std::list<RunningTask> tasks_;
   Status failed_;
   std::map<int, int64_t> departed_;                         // rank -> when its goodbye came
+  std::set<int> listening_;                                 // of these: who still reads
   std::map<std::string, int> plan_versions_;                // key -> plans so far
   std::vector<std::pair<std::string, int64_t>> cancelled_;  // request, when its step was cancelled
   ZeroMemory zeros_;
@@ -126,9 +138,10 @@ class Engine {
   int64_t own_named_ = 0;                    // requests of this rank without an answer, but for plans
   int64_t lent_ = 0, zero_tasks_ = 0;        // tensors of plans, named requests: zeros under way
   int idle_rounds_ = 0;
-  int64_t last_moved_ns_ = 0, last_watch_ns_ = 0;
+  bool leaving_ = false;
+  int64_t last_moved_ns_ = 0, last_watch_ns_ = 0, last_look_ns_ = 0;
 
-  std::atomic<int64_t> named_done_{0}, wakeups_{0}, node_bytes_{0}, rail_bytes_{0};
+  std::atomic<int64_t> named_done_{0}, wakeups_{0}, turns_{0}, node_bytes_{0}, rail_bytes_{0};
 };
 
 }  // namespace smddp

@@ -264,12 +264,12 @@ Status EngineSession::StopTimeline() {
   return Status::Ok();
 }
 
-void EngineSession::Stop() {
+void EngineSession::Stop(bool at_exit) {
   {
     std::lock_guard<std::mutex> lock(timeline_mutex_);
     FinishTimeline(/*leaving=*/true);
   }
-  engine_.Stop();
+  engine_.Stop(at_exit);
 }
 
 void EngineSession::FinishTimeline(bool leaving) {

@@ -4,7 +4,9 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <atomic>
 #include <condition_variable>
+#include <cstdio>
 #include <cstdlib>
 #include <mutex>
 #include <thread>
@@ -17,8 +19,14 @@
 namespace smddp {
 namespace {
 
+std::atomic<bool> g_abandoned{false};
+
 // Finalises MPI when the process ends, if it was we who initialised it and nobody else has done so.
-void FinalizeAtExit() {
+void FinalizeAtExit(int exit_code, void*) {
+  if (g_abandoned) {
+    std::fflush(nullptr);
+    _exit(exit_code != 0 ? exit_code : EXIT_FAILURE);
+  }
   int finalized = 0;
   MPI_Finalized(&finalized);
   if (!finalized) MPI_Finalize();
@@ -63,7 +71,7 @@ Status InitializeMpi(const Deadline& deadline) {
   SetDefault("OMPI_MCA_btl_tcp_flags", "1");
   int provided = 0;
   SMDDP_MPI(MPI_Init_thread(nullptr, nullptr, MPI_THREAD_MULTIPLE, &provided));
-  std::atexit(FinalizeAtExit);
+  on_exit(FinalizeAtExit, nullptr);
   if (provided < MPI_THREAD_SERIALIZED) {
     return Status(Code::kFailedPrecondition,
                   "This MPI library offers no thread support (MPI_THREAD_SERIALIZED at least). Use Open MPI >= 4.1 or "
@@ -181,6 +189,7 @@ Result<std::unique_ptr<MpiWorld>> MpiWorld::Open(const void* communicator, const
   SMDDP_MPI(MPI_Comm_set_errhandler(world->handle_->comm, MPI_ERRORS_RETURN));
   SMDDP_MPI(MPI_Comm_rank(world->handle_->comm, &world->rank_));
   SMDDP_MPI(MPI_Comm_size(world->handle_->comm, &world->size_));
+  g_abandoned = false;
   return world;
 }
 
@@ -268,6 +277,10 @@ Result<std::vector<std::string>> MpiWorld::Exchange(const std::string& mine, con
 }
 
 std::unique_ptr<Transport> MpiWorld::NewTransport() { return std::make_unique<MpiTransport>(handle_->comm); }
+
+void AbandonMpi() { g_abandoned = true; }
+
+bool MpiIsAbandoned() { return g_abandoned; }
 
 bool MpiIsInitialized() {
   int initialized = 0;

@@ -43,6 +43,10 @@ class MpiWorld {
   int rank_ = 0, size_ = 1;
 };
 
+// A rank is lost, so MPI_Finalize would not return: the process ends without it, and not with 0. Undone by Open.
+void AbandonMpi();
+bool MpiIsAbandoned();
+
 bool MpiIsInitialized();
 bool MpiHasThreadMultiple();
 const char* MpiVersionText();
