@@ -91,8 +91,4 @@ bool MpiInitialized() { return MpiIsInitialized(); }
 bool MpiThreadMultiple() { return MpiHasThreadMultiple(); }
 const char* MpiLibraryVersion() { return MpiVersionText(); }
 
-Status NotInitialized() {
-  return Status(Code::kFailedPrecondition, "Horovod has not been initialized; use hvd.init().");
-}
-
 }  // namespace smddp
