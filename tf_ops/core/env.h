@@ -25,6 +25,7 @@ struct Env {
   std::string log_level;              // SMDDP_LOG_LEVEL, HOROVOD_LOG_LEVEL
   double stall_warn_s = 0;            // SMDDP_STALL_WARN_SECONDS, HOROVOD_STALL_CHECK_TIME_SECONDS
   double stall_error_s = 0;           // SMDDP_STALL_ERROR_SECONDS, HOROVOD_STALL_SHUTDOWN_TIME_SECONDS
+  bool stall_stacks = false;          // SMDDP_STALL_STACKS
   double start_timeout_s = 0;         // SMDDP_START_TIMEOUT, HOROVOD_START_TIMEOUT
   std::string timeline;               // SMDDP_TIMELINE, HOROVOD_TIMELINE: a file; "" for none or DYNAMIC
   bool timeline_cycles = false;       // SMDDP_TIMELINE_MARK_CYCLES, HOROVOD_TIMELINE_MARK_CYCLES
@@ -48,6 +49,9 @@ const std::vector<EnvVariable>& EnvVariables();
 Result<Env> ReadEnv();
 // SMDDP_KERAS_COMPAT, which counts before there is a session. Same errors.
 Result<bool> ReadKerasCompat();
+
+// SMDDP_STALL_STACKS, which counts before there is a session as well. Same errors.
+Result<bool> ReadStallStacks();
 
 // True when a launcher (mpirun, mpiexec.hydra, srun with PMI or PMIx) started this process.
 bool StartedByLauncher();

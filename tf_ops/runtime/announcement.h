@@ -83,6 +83,11 @@ struct JoinOver {
   StepCounts steps;  // how far the furthest is
 };
 
+class WireWriter;
+class WireReader;
+void PutSteps(WireWriter* writer, const StepCounts& steps);
+StepCounts GetSteps(WireReader* reader);
+
 // Every control message begins with one of these.
 enum class ControlType : uint8_t {
   kAnnouncement = 1,
@@ -94,6 +99,7 @@ enum class ControlType : uint8_t {
   kJoinOver = 7,
   kTimeline = 32,
   kLastWords = 33,
+  kStall = 34,
 };
 
 std::string Encode(const Announcement& announcement);

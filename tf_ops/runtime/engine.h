@@ -11,10 +11,12 @@
 #include <list>
 #include <map>
 #include <memory>
+#include <set>
 #include <string>
 #include <thread>
 #include <vector>
 
+#include "core/clock.h"
 #include "core/env.h"
 #include "core/queue.h"
 #include "runtime/backoff.h"
@@ -25,6 +27,7 @@
 #include "runtime/named_table.h"
 #include "runtime/plan_registry.h"
 #include "runtime/plan_table.h"
+#include "runtime/stall_report.h"
 #include "runtime/timeline_group.h"
 #include "runtime/trace.h"
 #include "runtime/zero_memory.h"
@@ -94,6 +97,11 @@ class Engine {
   void OnJoinOver(const JoinOver& over);
   void StepJoin();
   void WatchStalls();
+  std::set<int> LateRanks(int64_t now_ns) const;
+  void WarnOfStalls(int64_t now_ns);
+  void EndStalls(int64_t now_ns);
+  std::set<int> OtherRanks() const;
+  Whereabouts Here();
   void WatchDepartures();
   void WatchCancelled();
   void Leave();
@@ -117,6 +125,7 @@ class Engine {
   PlanTable plans_;
   TimelineGroup timeline_;
   LastWords last_words_;
+  StallReport stalls_;
   std::list<RunningTask> tasks_;
   Status failed_;
   std::map<int, int64_t> departed_;                         // rank -> when its goodbye came
@@ -128,6 +137,8 @@ class Engine {
   int64_t own_named_ = 0;                    // requests of this rank without an answer, but for plans
   int64_t lent_ = 0, zero_tasks_ = 0;        // tensors of plans, named requests: zeros under way
   int idle_rounds_ = 0;
+  std::string last_done_;  // what ended last, and when; at first when the session began
+  int64_t last_done_ns_ = NowNs();
   int64_t last_moved_ns_ = 0, last_watch_ns_ = 0;
 
   std::atomic<int64_t> named_done_{0}, wakeups_{0}, node_bytes_{0}, rail_bytes_{0};

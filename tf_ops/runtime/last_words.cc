@@ -1,9 +1,8 @@
 #include "runtime/last_words.h"
 
-#include <unistd.h>
-
 #include "core/wire.h"
 #include "runtime/announcement.h"
+#include "runtime/stall_report.h"
 
 namespace smddp {
 namespace {
@@ -18,19 +17,13 @@ std::string Encode(Word word, const std::string& text = "") {
   return writer.Take();
 }
 
-std::string HostName() {
-  char host[256] = {};
-  gethostname(host, sizeof(host) - 1);
-  return host;
-}
-
 }  // namespace
 
 void LastWords::Raise(const std::string& exception) {
   if (raised_) return;
   raised_ = true;
-  const Status why(Code::kUnavailable, "Rank " + std::to_string(topology_.global_rank(topology_.rank())) + " (host " +
-                                           HostName() + ") has ended its session, because nobody caught " + exception +
+  const Status why(Code::kUnavailable, NamedWithHost(topology_.global_rank(topology_.rank())) +
+                                           " has ended its session, because nobody caught " + exception +
                                            ". Its traceback is in its own output.");
   for (int rank : topology_.world().world_ranks()) {
     if (rank != topology_.rank()) post_(rank, Encode(Word::kRaised, why.message()));
