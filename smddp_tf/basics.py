@@ -95,8 +95,8 @@ def init(
     _communicator = comm if address else None
     _began_with = began_with
     uncaught.watch()
-    atexit.unregister(shutdown)
-    atexit.register(shutdown)
+    atexit.unregister(_leave)
+    atexit.register(_leave)
     try:
         sets.use_at_start(first_sets)
     except Exception:
@@ -113,6 +113,11 @@ def shutdown() -> None:
     _loader.core().shutdown()
     sets.forget_all()
     _communicator = None
+
+
+def _leave() -> None:
+    """`shutdown` at the end of the program: waits, as MPI would, until the other ranks have left or one is lost."""
+    _loader.core().shutdown(at_exit=True)
 
 
 def restart() -> None:

@@ -34,4 +34,4 @@ def _registered() -> tuple[int, int]:
 @functools.cache
 def _file() -> Any:
     """Without a name; the handler has it open for as long as the process lives."""
-    return tempfile.TemporaryFile()  # noqa: SIM115
+    return tempfile.TemporaryFile()

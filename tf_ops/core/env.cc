@@ -2,6 +2,7 @@
 
 #include <cctype>
 #include <cerrno>
+#include <cstdio>
 #include <cstdlib>
 #include <cstring>
 
@@ -83,6 +84,24 @@ Status ReadSwitch(const std::string& name, bool* value) {
   return Unreadable(found, "1, true, 0 or false");
 }
 
+// RANK:WHAT:BIT:NAME
+Status ReadFlippedBit(FlippedBit* flipped) {
+  const Found found = Find("SMDDP_TEST_FLIP_BIT");
+  if (found.text.empty()) return Status::Ok();
+  char what[8] = {};
+  long long bit = 0;
+  int rank = -1, end = 0;
+  const bool read = std::sscanf(found.text.c_str(), "%d:%7[a-z]:%lld:%n", &rank, what, &bit, &end) == 3 && end > 0;
+  flipped->output = std::strcmp(what, "output") == 0;
+  if (!read || rank < 0 || bit < 0 || (!flipped->output && std::strcmp(what, "input") != 0)) {
+    return Unreadable(found, "RANK:input:BIT:NAME or RANK:output:BIT:NAME");
+  }
+  flipped->rank = rank;
+  flipped->bit = bit;
+  flipped->name = found.text.substr(end);
+  return Status::Ok();
+}
+
 bool IsTrue(const char* text) {
   return text != nullptr && std::strcmp(text, "0") != 0 && std::strcmp(text, "false") != 0;
 }
@@ -111,10 +130,16 @@ const std::vector<EnvVariable>& EnvVariables() {
       {"SMDDP_DYNAMIC_PROCESS_SETS", "HOROVOD_DYNAMIC_PROCESS_SETS", "0",
        "1: `hvd.add_process_set` and `hvd.remove_process_set` work, as after `init(process_sets=\"dynamic\")`. 0: only "
        "the sets given to `init`. Must agree on all ranks."},
+      {"SMDDP_FAILURE_GRACE", "", "10",
+       "Seconds from the loss of a rank until this process is ended by force, unless it has called hvd.shutdown() by "
+       "then (docs/reliability.md). 0: never."},
       {"SMDDP_GRADIENT_ORDER", "", "observed",
        "How the gradients of a step are put into fusion buckets: observed (from the second step on in the order in "
        "which "
        "they came to rank 0 in the first) or listed (in the order of the variables). Rank 0's value counts."},
+      {"SMDDP_HEARTBEAT_TIMEOUT", "", "15",
+       "Seconds within which a rank that is silent (stopped, its host or link gone) is noticed by the others, whatever "
+       "its Python program does. 0: never."},
       {"SMDDP_HOST_ID", "", "",
        "Text that replaces the host's identity: ranks with equal text form a node. Lets one machine pretend to be "
        "several, or splits ranks that cannot share memory. Empty: host name, boot id and the shared-memory device."},
@@ -144,12 +169,19 @@ const std::vector<EnvVariable>& EnvVariables() {
        "After so many seconds without the missing ranks a warning names them and says where they are. 0: never."},
       {"SMDDP_START_TIMEOUT", "HOROVOD_START_TIMEOUT", "300",
        "Seconds that init() waits for the other ranks before it gives up with an error."},
+      {"SMDDP_TEST_FLIP_BIT", "", "",
+       "For tests of SMDDP_VERIFY, RANK:WHAT:BIT:NAME: that rank changes one bit of the `input` or the `output` of its "
+       "first collective whose name contains NAME. Empty: none."},
       {"SMDDP_TIMELINE", "HOROVOD_TIMELINE", "",
        "File into which rank 0 writes what all ranks do, from init() to shutdown(), for chrome://tracing or Perfetto "
        "(docs/timeline.md). DYNAMIC or empty: none until hvd.start_timeline(). Rank 0's value counts."},
       {"SMDDP_TIMELINE_MARK_CYCLES", "HOROVOD_TIMELINE_MARK_CYCLES", "0",
        "1: the timeline that SMDDP_TIMELINE names has a mark CYCLE_START wherever the engine begins to move data after "
        "it had nothing to do. 0: no."},
+      {"SMDDP_VERIFY", "", "0",
+       "1: every collective is checked before its result is handed out: checksums of what the ranks brought and got "
+       "are "
+       "compared (docs/reliability.md). 0: no. Must agree on all ranks."},
   };
   return variables;
 }
@@ -176,11 +208,15 @@ Result<Env> ReadEnv() {
   env.rail_bytes_per_s *= 1e6 / 8;
   SMDDP_RETURN_IF_ERROR(ReadSeconds("SMDDP_STALL_WARN_SECONDS", &env.stall_warn_s));
   SMDDP_RETURN_IF_ERROR(ReadSeconds("SMDDP_STALL_ERROR_SECONDS", &env.stall_error_s));
+  SMDDP_RETURN_IF_ERROR(ReadSeconds("SMDDP_HEARTBEAT_TIMEOUT", &env.heartbeat_timeout_s));
+  SMDDP_RETURN_IF_ERROR(ReadSeconds("SMDDP_FAILURE_GRACE", &env.failure_grace_s));
   SMDDP_RETURN_IF_ERROR(ReadSwitch("SMDDP_STALL_STACKS", &env.stall_stacks));
   SMDDP_RETURN_IF_ERROR(ReadSeconds("SMDDP_START_TIMEOUT", &env.start_timeout_s));
   env.timeline = Find("SMDDP_TIMELINE").text;
   if (env.timeline == "DYNAMIC") env.timeline.clear();
   SMDDP_RETURN_IF_ERROR(ReadSwitch("SMDDP_TIMELINE_MARK_CYCLES", &env.timeline_cycles));
+  SMDDP_RETURN_IF_ERROR(ReadSwitch("SMDDP_VERIFY", &env.verify));
+  SMDDP_RETURN_IF_ERROR(ReadFlippedBit(&env.flipped_bit));
   if (env.mpi != "auto" && env.mpi != "on" && env.mpi != "off") {
     return Unreadable(Find("SMDDP_MPI"), "auto, on or off");
   }
@@ -210,11 +246,23 @@ bool StartedByLauncher() {
   return false;
 }
 
+bool LauncherSurvivesLosses() {
+  const char* text = Get("OMPI_MCA_mpi_ft_enable");
+  return text != nullptr && std::strcmp(text, "0") != 0 && std::strcmp(text, "false") != 0;
+}
+
 int LauncherRank() {
   for (const char* name : {"OMPI_COMM_WORLD_RANK", "PMIX_RANK", "PMI_RANK"}) {
     if (const char* text = Get(name)) return std::atoi(text);
   }
   return -1;
+}
+
+std::string LauncherJob() {
+  for (const char* name : {"PMIX_NAMESPACE", "PMI_JOBID", "SLURM_JOB_ID"}) {
+    if (const char* text = Get(name)) return text;
+  }
+  return "";
 }
 
 void SetDefault(const char* name, const char* value) { setenv(name, value, /*overwrite=*/0); }

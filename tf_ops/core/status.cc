@@ -22,6 +22,10 @@ const char* CodeName(Code code) {
       return "unimplemented";
     case Code::kInternal:
       return "internal error";
+    case Code::kPeerLost:
+      return "peer lost";
+    case Code::kDataLoss:
+      return "data loss";
   }
   return "unknown";
 }

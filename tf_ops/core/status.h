@@ -14,12 +14,14 @@ enum class Code {
   kOk,
   kInvalidArgument,     // the caller passed something that cannot work
   kFailedPrecondition,  // the ranks disagree, or the session is not in the right state
-  kUnavailable,         // a peer has gone
+  kUnavailable,         // a peer has left
   kDeadlineExceeded,    // a wait reached its deadline
   kAborted,             // the session was stopped while the operation was under way
   kResourceExhausted,   // no memory, no shared memory, no tag
   kUnimplemented,
   kInternal,
+  kPeerLost,  // a peer died or is silent: kUnavailable to users
+  kDataLoss,  // bytes are not what was sent or computed
 };
 
 const char* CodeName(Code code);

@@ -19,6 +19,7 @@ absl::StatusCode ToTensorFlowCode(Code code) {
     case Code::kFailedPrecondition:
       return absl::StatusCode::kFailedPrecondition;
     case Code::kUnavailable:
+    case Code::kPeerLost:
       return absl::StatusCode::kUnavailable;
     case Code::kDeadlineExceeded:
       return absl::StatusCode::kDeadlineExceeded;
@@ -30,6 +31,8 @@ absl::StatusCode ToTensorFlowCode(Code code) {
       return absl::StatusCode::kUnimplemented;
     case Code::kInternal:
       return absl::StatusCode::kInternal;
+    case Code::kDataLoss:
+      return absl::StatusCode::kDataLoss;
   }
   return absl::StatusCode::kUnknown;
 }

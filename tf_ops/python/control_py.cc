@@ -35,13 +35,20 @@ void Init(const std::vector<int>& ranks, uintptr_t comm_address, bool dynamic_pr
   ThrowIfError(status);
 }
 
-void Shutdown() {
+void Shutdown(bool at_exit) {
   Status status;
   {
     nb::gil_scoped_release release;
-    status = StopSession();
+    status = StopSession(at_exit);
   }
   ThrowIfError(status);
+}
+
+// The kind and the text of why the session has failed, or None.
+nb::object FailureOfSession() {
+  const Status failure = SessionFailure();
+  if (failure.ok()) return nb::none();
+  return nb::make_tuple(CodeName(failure.code()), failure.message());
 }
 
 // Each set as its ranks and the address of an MPI_Comm, one of which is empty (0).
@@ -186,7 +193,8 @@ auto FromTopology(Read read) {
 
 void BindControl(nb::module_& m) {
   m.def("init", &Init, nb::arg("ranks"), nb::arg("comm_address"), nb::arg("dynamic_process_sets") = false);
-  m.def("shutdown", &Shutdown);
+  m.def("shutdown", &Shutdown, nb::arg("at_exit") = false);
+  m.def("session_failure", &FailureOfSession);
   m.def("is_initialized", [] { return CurrentSession() != nullptr; });
   m.def("rank", FromTopology([](const Topology& t) { return t.rank(); }));
   m.def("size", FromTopology([](const Topology& t) { return t.size(); }));

@@ -10,6 +10,7 @@ NB_MODULE(_core, m) {
   smddp::BindCollectives(m);
   smddp::BindCompute(m);
   smddp::BindTopology(m);
+  smddp::BindHeartbeat(m);
   smddp::BindPlan(m);
   smddp::BindRail(m);
   smddp::BindCluster(m);

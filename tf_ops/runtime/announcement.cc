@@ -26,7 +26,7 @@ void PutStatus(WireWriter* writer, const Status& status) {
 Status GetStatus(WireReader* reader) {
   const uint8_t code = reader->Get<uint8_t>();
   std::string message = reader->GetText();
-  return Status(code <= static_cast<uint8_t>(Code::kInternal) ? static_cast<Code>(code) : Code::kInternal,
+  return Status(code <= static_cast<uint8_t>(Code::kDataLoss) ? static_cast<Code>(code) : Code::kInternal,
                 std::move(message));
 }
 
@@ -209,16 +209,18 @@ bool Decode(std::string_view message, JoinOver* over) {
   return reader.at_end();
 }
 
-std::string EncodeGoodbye(bool clean) {
+std::string Encode(const Goodbye& goodbye) {
   WireWriter writer = Begin(ControlType::kGoodbye);
-  writer.Put(static_cast<uint8_t>(clean));
+  writer.Put(static_cast<uint8_t>(goodbye.clean));
+  writer.Put(static_cast<uint8_t>(goodbye.listens));
   return writer.Take();
 }
 
-bool DecodeGoodbye(std::string_view message, bool* clean) {
+bool Decode(std::string_view message, Goodbye* goodbye) {
   WireReader reader(message);
   if (!IsType(&reader, ControlType::kGoodbye)) return false;
-  *clean = reader.Get<uint8_t>() != 0;
+  goodbye->clean = reader.Get<uint8_t>() != 0;
+  goodbye->listens = reader.Get<uint8_t>() != 0;
   return reader.at_end();
 }
 
@@ -227,6 +229,8 @@ std::string EncodeAbort(const Status& why) {
   PutStatus(&writer, why);
   return writer.Take();
 }
+
+std::string EncodeBeat() { return Begin(ControlType::kBeat).Take(); }
 
 bool DecodeAbort(std::string_view message, Status* why) {
   WireReader reader(message);
@@ -238,7 +242,7 @@ bool DecodeAbort(std::string_view message, Status* why) {
 bool TypeOf(std::string_view message, ControlType* type) {
   if (message.empty()) return false;
   *type = static_cast<ControlType>(message[0]);
-  return (*type >= ControlType::kAnnouncement && *type <= ControlType::kJoinOver) ||
+  return (*type >= ControlType::kAnnouncement && *type <= ControlType::kBeat) ||
          (*type >= ControlType::kTimeline && *type <= ControlType::kStall);
 }
 

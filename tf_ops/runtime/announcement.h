@@ -97,6 +97,7 @@ enum class ControlType : uint8_t {
   kPlanOrder = 5,
   kJoinNotice = 6,
   kJoinOver = 7,
+  kBeat = 8,  // a rank of another node lives; nothing follows
   kTimeline = 32,
   kLastWords = 33,
   kStall = 34,
@@ -107,8 +108,13 @@ std::string Encode(const Verdict& verdict);
 std::string Encode(const PlanOrder& order);
 std::string Encode(const JoinNotice& notice);
 std::string Encode(const JoinOver& over);
-std::string EncodeGoodbye(bool clean);
+// `clean`: the sender had nothing under way; `listens`: it reads what comes until all have left.
+struct Goodbye {
+  bool clean = false, listens = false;
+};
+std::string Encode(const Goodbye& goodbye);
 std::string EncodeAbort(const Status& why);
+std::string EncodeBeat();
 
 // Decoding takes the whole message. False: it is not well formed.
 bool TypeOf(std::string_view message, ControlType* type);
@@ -117,7 +123,7 @@ bool Decode(std::string_view message, Verdict* verdict);
 bool Decode(std::string_view message, PlanOrder* order);
 bool Decode(std::string_view message, JoinNotice* notice);
 bool Decode(std::string_view message, JoinOver* over);
-bool DecodeGoodbye(std::string_view message, bool* clean);
+bool Decode(std::string_view message, Goodbye* goodbye);
 bool DecodeAbort(std::string_view message, Status* why);
 
 }  // namespace smddp

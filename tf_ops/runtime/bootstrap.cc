@@ -116,6 +116,7 @@ Status OpenPeers(const Topology& topology, const std::vector<std::string>& names
 Result<std::shared_ptr<NodeMemory>> ShareMemory(const Topology& topology, size_t bytes, const Exchange& exchange) {
   auto memory = std::make_shared<NodeMemory>();
   memory->segments.resize(topology.local_size());
+  if (topology.local_size() > 1 && topology.local_rank() == 0) Segment::RemoveStale();
   Segment& mine = memory->segments[topology.local_rank()];
   auto created = topology.local_size() > 1 ? Segment::Create(bytes) : Segment::Private(bytes);
   SMDDP_RETURN_IF_ERROR(AllOk(created.status(), exchange));
@@ -191,8 +192,9 @@ Result<std::unique_ptr<FabricParts>> Bootstrap(int rank, const Env& env, const E
   const size_t bytes = FabricParts::LayoutFor(topology, env).total_bytes;
   SMDDP_ASSIGN_OR_RETURN(auto memory, ShareMemory(topology, bytes, exchange));
   auto addresses = memory->addresses();
-  return std::make_unique<FabricParts>(std::move(topology), env, *rail, std::move(addresses), std::move(memory),
-                                       std::move(far));
+  auto lives = [memory](int member) { return memory->segments[member].OwnerLives(); };
+  return std::make_unique<FabricParts>(std::move(topology), env, *rail, std::move(addresses), memory, std::move(far),
+                                       std::move(lives));
 }
 
 }  // namespace smddp

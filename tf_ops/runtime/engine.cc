@@ -9,6 +9,8 @@ namespace smddp {
 namespace {
 
 constexpr int64_t kWatchEveryNs = 200 * 1000000LL;
+// While somebody waits, a death must be seen before the launcher ends the survivors.
+constexpr int64_t kLookEveryNs = 5 * 1000000LL;
 // Rounds without progress after which slots that others wait for are copied out of their way.
 constexpr int kEvacuateAfterRounds = 64;
 constexpr double kFlushSeconds = 5.0;
@@ -29,13 +31,15 @@ Engine::Engine(std::unique_ptr<FabricParts> parts, const Env& env, const PlanReg
       zero_allreduce_(std::move(zero_allreduce)),
       on_failure_(std::move(on_failure)),
       backoff_(MakeBackoff(*parts_)),
+      heartbeat_(parts_->fabric().topology, env.heartbeat_timeout_s),
+      verifier_(parts_->fabric(), env),
       join_(parts_->fabric().topology.size()),
       coordinator_(parts_->fabric().topology, parts_->fabric().compute, join_),
       plans_(
           parts_->fabric(),
           PlanOptions{env.bucket_bytes, env.gradient_order == "observed", env.autotune, env.autotune_log},
           [this](RunningTask task) { Run(std::move(task)); },
-          [this](const PlanOrder& order) { PostToOthers(Encode(order)); }, trace_),
+          [this](const PlanOrder& order) { PostToOthers(Encode(order)); }, trace_, verifier_),
       timeline_(parts_->fabric().topology, trace_,
                 [this](int to, std::string message) { Post(to, std::move(message)); }),
       last_words_(
@@ -49,7 +53,8 @@ void Engine::Start() {
   thread_ = std::thread([this] { Loop(); });
 }
 
-void Engine::Stop() {
+void Engine::Stop(bool at_exit) {
+  at_exit_ = at_exit;
   stopping_ = true;
   parts_->node().doorbell().Ring();
   if (thread_.joinable()) thread_.join();
@@ -65,17 +70,20 @@ void Engine::Loop() {
   while (true) {
     const uint32_t seen = parts_->node().doorbell().rings.load(std::memory_order_seq_cst);
     const bool stopping = stopping_;
+    turns_.fetch_add(1, std::memory_order_relaxed);
     bool moved = DrainInbox();
     const Result<bool> progress = parts_->world().Progress();
-    if (!progress.ok()) Fail(progress.status(), /*tell_others=*/true);
+    if (!progress.ok()) Fail(OfTransport(progress.status()), /*tell_others=*/true);
     moved |= progress.ok() && *progress;
     moved |= ReadControl();
     moved |= StepTasks();
     StepJoin();
     if (stopping) break;
     const int64_t now_ns = NowNs();
+    if (expecting() && now_ns - last_look_ns_ > kLookEveryNs) WatchPeers();
     if (now_ns - last_watch_ns_ > kWatchEveryNs) {
       last_watch_ns_ = now_ns;
+      WatchPeers();
       WatchStalls();
       WatchDepartures();
       WatchCancelled();
@@ -114,7 +122,7 @@ bool Engine::StepTasks() {
   for (auto at = tasks_.begin(); at != tasks_.end();) {
     const Result<Progress> progress = at->task != nullptr ? at->task->Step() : Progress::kDone;
     if (!progress.ok()) {
-      Fail(progress.status(), /*tell_others=*/true);
+      Fail(OfTransport(progress.status()), /*tell_others=*/true);
       return true;
     }
     moved |= *progress != Progress::kWaiting;
@@ -156,6 +164,14 @@ void Engine::PostToOthers(const std::string& message) {
   }
 }
 
+void Engine::PostLastWords(const std::string& message) {
+  PostToOthers(message);
+  for (int rank : listening_) {
+    const Status status = parts_->world().Post(rank, message);
+    if (!status.ok()) return Fail(status, /*tell_others=*/false);
+  }
+}
+
 bool Engine::ReadControl() {
   Message message;
   bool moved = false;
@@ -175,8 +191,11 @@ Status Engine::OnControl(const Message& message) {
   JoinNotice notice;
   JoinOver over;
   Status why;
-  bool clean = false;
+  Goodbye goodbye;
   const bool known = TypeOf(message.bytes, &type);
+  heartbeat_.Heard(message.from, NowNs());
+  if (leaving_ && known && type != ControlType::kGoodbye && type != ControlType::kAbort) return Status::Ok();
+  if (known && type == ControlType::kBeat) return Status::Ok();
   if (known && type == ControlType::kAnnouncement && Decode(message.bytes, &announcement)) {
     if (failed_.ok()) OnAnnouncement(message.from, std::move(announcement));
   } else if (known && type == ControlType::kVerdict && Decode(message.bytes, &verdict)) {
@@ -187,8 +206,8 @@ Status Engine::OnControl(const Message& message) {
     if (failed_.ok()) OnJoinNotice(message.from, notice);
   } else if (known && type == ControlType::kJoinOver && Decode(message.bytes, &over)) {
     if (failed_.ok()) OnJoinOver(over);
-  } else if (known && type == ControlType::kGoodbye && DecodeGoodbye(message.bytes, &clean)) {
-    OnGoodbye(message.from, clean);
+  } else if (known && type == ControlType::kGoodbye && Decode(message.bytes, &goodbye)) {
+    OnGoodbye(message.from, goodbye);
   } else if (known && type == ControlType::kTimeline &&
              (!failed_.ok() || timeline_.OnMessage(message.from, message.bytes))) {
     return Status::Ok();
@@ -212,7 +231,8 @@ void Engine::Fail(const Status& why, bool tell_others) {
   if (!failed_.ok()) return;
   failed_ = why;
   Log(LogLevel::kError, why.message());
-  if (tell_others) PostToOthers(EncodeAbort(why));
+  if (on_failure_) on_failure_(why);  // before a caller can ask
+  if (tell_others) PostLastWords(EncodeAbort(why));
   const bool quiet = parts_->world().Abort();
   std::list<RunningTask> tasks = std::move(tasks_);
   tasks_.clear();
@@ -226,15 +246,15 @@ void Engine::Fail(const Status& why, bool tell_others) {
   join_.End(why);
   ReleaseHeld();
   timeline_.OnFailure();
-  if (on_failure_) on_failure_(why);
 }
 
 void Engine::Leave() {
+  leaving_ = true;
   inbox_.Close();
   DrainInbox();
   if (failed_.ok()) {
     const bool clean = tasks_.empty() && !named_.waiting() && !plans_.waiting() && !join_.waiting();
-    PostToOthers(EncodeGoodbye(clean));
+    PostLastWords(Encode(Goodbye{clean, at_exit_}));
     if (!clean) {
       Fail(Status(Code::kAborted,
                   "The session was shut down (hvd.shutdown or the end of the program) while the operation was under "
@@ -242,10 +262,26 @@ void Engine::Leave() {
            /*tell_others=*/false);
     }
   }
+  if (at_exit_) AwaitDepartures();
   const Deadline deadline = Deadline::After(kFlushSeconds);
   while (parts_->world().busy() && !deadline.passed()) {
+    turns_.fetch_add(1, std::memory_order_relaxed);
     if (!parts_->world().Progress().ok()) break;
     usleep(50);
+  }
+}
+
+// MPI_Finalize waits for all ranks, deaf and without a deadline: what happens to them meanwhile is seen here.
+void Engine::AwaitDepartures() {
+  while (failed_.ok() && static_cast<int>(departed_.size()) < topology().size() - 1) {
+    const uint32_t seen = parts_->node().doorbell().rings.load(std::memory_order_seq_cst);
+    turns_.fetch_add(1, std::memory_order_relaxed);
+    const Result<bool> progress = parts_->world().Progress();
+    if (!progress.ok()) return Fail(OfTransport(progress.status()), /*tell_others=*/true);
+    if (!parts_->LetMpiMove().ok()) return;
+    if (ReadControl() || *progress) continue;
+    WatchPeers();
+    backoff_.Wait(seen, /*expecting=*/false, kWatchEveryNs);
   }
 }
 

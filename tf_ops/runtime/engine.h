@@ -22,6 +22,7 @@
 #include "runtime/backoff.h"
 #include "runtime/coordinator.h"
 #include "runtime/fabric_parts.h"
+#include "runtime/heartbeat.h"
 #include "runtime/join_table.h"
 #include "runtime/last_words.h"
 #include "runtime/named_table.h"
@@ -30,13 +31,14 @@
 #include "runtime/stall_report.h"
 #include "runtime/timeline_group.h"
 #include "runtime/trace.h"
+#include "runtime/verify.h"
 #include "runtime/zero_memory.h"
 
 namespace smddp {
 
 // Makes this rank's part in an allreduce that others asked for: zeros. What the task refers to goes into `*keep`.
-using ZeroAllreduce = std::function<Result<TaskPtr>(const Announcement& request, uint32_t operation, ZeroMemory& zeros,
-                                                    std::shared_ptr<void>* keep)>;
+using ZeroAllreduce =
+    std::function<Result<TaskPtr>(const Verdict& verdict, ZeroMemory& zeros, std::shared_ptr<void>* keep)>;
 
 class Engine {
  public:
@@ -47,8 +49,9 @@ class Engine {
   ~Engine() { Stop(); }
 
   void Start();
-  // Ends what is under way with an error, tells the other ranks, joins the thread. May be called twice.
-  void Stop();
+  // Ends what is under way with an error, tells the other ranks, joins the thread. May be called twice. `at_exit`: and
+  // waits until the other ranks have ended their sessions, or one of them is lost.
+  void Stop(bool at_exit = false);
 
   // Runs `work` on the engine thread, in order; false after Stop.
   bool Submit(std::function<void()> work);
@@ -69,7 +72,10 @@ class Engine {
   const Fabric& fabric() const { return parts_->fabric(); }
   const Topology& topology() const { return fabric().topology; }
   Trace& trace() { return trace_; }
+  Verifier& verifier() { return verifier_; }
   SessionStats Stats() const;
+  // Any thread. Grows as long as the engine is not stuck in a call.
+  int64_t turns() const { return turns_.load(std::memory_order_relaxed); }
 
  private:
   void Loop();
@@ -78,11 +84,13 @@ class Engine {
   Status OnControl(const Message& message);
   void OnAnnouncement(int from, Announcement announcement);
   void OnVerdict(const Verdict& verdict);
-  void OnGoodbye(int from, bool clean);
+  void OnGoodbye(int from, const Goodbye& goodbye);
   void Announce(Announcement announcement);
   void SendVerdict(const Verdict& verdict, const std::vector<int>& to);
   void Post(int to, std::string message);
   void PostToOthers(const std::string& message);
+  // Also to those who have left and listen.
+  void PostLastWords(const std::string& message);
   void Run(RunningTask task);
   bool StepTasks();
   void Hold(std::function<void()> work);
@@ -96,6 +104,9 @@ class Engine {
   void AddForeignPlan(const Verdict& verdict);
   void OnJoinOver(const JoinOver& over);
   void StepJoin();
+  void WatchPeers();
+  std::string DescribeWaiting() const;
+  Status OfTransport(const Status& error) const;
   void WatchStalls();
   std::set<int> LateRanks(int64_t now_ns) const;
   void WarnOfStalls(int64_t now_ns);
@@ -105,6 +116,7 @@ class Engine {
   void WatchDepartures();
   void WatchCancelled();
   void Leave();
+  void AwaitDepartures();
   bool expecting() const { return !tasks_.empty() || named_.waiting() || join_.waiting() || parts_->world().busy(); }
 
   const std::unique_ptr<FabricParts> parts_;
@@ -115,10 +127,12 @@ class Engine {
   Trace trace_;
   InboxQueue<std::function<void()>> inbox_;
   std::thread thread_;
-  std::atomic<bool> stopping_{false};
+  std::atomic<bool> stopping_{false}, at_exit_{false};
 
   // Engine thread only.
   Backoff backoff_;
+  Heartbeat heartbeat_;
+  Verifier verifier_;
   JoinTable join_;
   Coordinator coordinator_;
   NamedTable named_;
@@ -129,9 +143,10 @@ class Engine {
   std::list<RunningTask> tasks_;
   Status failed_;
   std::map<int, int64_t> departed_;                         // rank -> when its goodbye came
+  std::set<int> listening_;                                 // of these: who still reads
   std::map<std::string, int> plan_versions_;                // key -> plans so far
   std::vector<std::pair<std::string, int64_t>> cancelled_;  // request, when its step was cancelled
-  ZeroMemory zeros_;
+  ZeroMemory zeros_{/*shared=*/!env_.verify};
   std::vector<std::function<void()>> held_;  // until the round of hvd.join is over
   StepCounts wanted_;                        // of plans whose verdict has not come
   int64_t own_named_ = 0;                    // requests of this rank without an answer, but for plans
@@ -139,9 +154,10 @@ class Engine {
   int idle_rounds_ = 0;
   std::string last_done_;  // what ended last, and when; at first when the session began
   int64_t last_done_ns_ = NowNs();
-  int64_t last_moved_ns_ = 0, last_watch_ns_ = 0;
+  bool leaving_ = false;
+  int64_t last_moved_ns_ = 0, last_watch_ns_ = 0, last_look_ns_ = 0;
 
-  std::atomic<int64_t> named_done_{0}, wakeups_{0}, node_bytes_{0}, rail_bytes_{0};
+  std::atomic<int64_t> named_done_{0}, wakeups_{0}, turns_{0}, node_bytes_{0}, rail_bytes_{0};
 };
 
 }  // namespace smddp

@@ -18,7 +18,8 @@ class EngineSession : public Session {
   // `plans` outlives it. `on_failure` is told, on the engine thread, why the session failed.
   EngineSession(std::unique_ptr<FabricParts> parts, const Env& env, PlanRegistry& plans,
                 Engine::FailureCallback on_failure = nullptr);
-  void Stop();
+  void Stop(bool at_exit = false);  // as Engine::Stop
+  int64_t turns() const { return engine_.turns(); }
   // Ends it with an error, here and on its other ranks. Any thread.
   void Fail(const Status& why);
   const RailChoice& rail() const { return engine_.fabric().rail; }
@@ -50,6 +51,9 @@ class EngineSession : public Session {
 
  private:
   void SubmitNamed(NamedRequest request);
+  // What there is to check of a call; null without SMDDP_VERIFY.
+  std::shared_ptr<const VerifiedCall> Described(const Announcement& announcement,
+                                                const std::vector<TensorRef>& tensors);
   void SubmitReduction(RequestKind kind, const AllreduceRequest& request, DoneCallback done);
   void FinishTimeline(bool leaving);
 

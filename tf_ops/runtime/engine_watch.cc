@@ -13,6 +13,7 @@ namespace {
 constexpr int64_t kCancelGraceNs = 5000 * 1000000LL;
 // What a rank sent before it left may still be on its way; after this long it is not.
 constexpr int64_t kDepartureGraceNs = 1000 * 1000000LL;
+constexpr size_t kMostNames = 6;
 
 // Tasks count ranks inside their process set.
 std::string CountedIn(const Topology& topology) {
@@ -25,6 +26,39 @@ std::string CountedIn(const Topology& topology) {
 }
 
 }  // namespace
+
+// What this rank has under way, for the sentence about a rank that is lost.
+std::string Engine::DescribeWaiting() const {
+  std::vector<std::string> what = named_.Waiting();
+  for (const RunningTask& running : tasks_) what.push_back(running.name);
+  if (plans_.waiting()) what.emplace_back("gradients of a training step");
+  if (join_.waiting()) what.emplace_back("hvd.join");
+  if (what.empty()) return "";
+  std::string text = " Under way on rank " + std::to_string(topology().global_rank(topology().rank())) + ": ";
+  for (size_t i = 0; i < std::min(what.size(), kMostNames); ++i) text += (i == 0 ? "" : ", ") + what[i];
+  if (what.size() > kMostNames) text += " and " + std::to_string(what.size() - kMostNames) + " more";
+  return text + ".";
+}
+
+// The session of all ranks watches; those of process sets fail with it.
+void Engine::WatchPeers() {
+  if (!failed_.ok() || topology().size() == 1 || topology().is_process_set()) return;
+  const int64_t now_ns = NowNs();
+  last_look_ns_ = now_ns;
+  heartbeat_.Tick(now_ns);
+  parts_->node().Beat(now_ns);
+  for (int rank : heartbeat_.Due(now_ns)) Post(rank, EncodeBeat());
+  const auto lost = heartbeat_.FindLost(
+      now_ns, [this](int member) { return LifeSigns{parts_->node().BeatOf(member), !parts_->Lives(member)}; });
+  if (lost) Fail(Status(Code::kPeerLost, *lost + DescribeWaiting()), /*tell_others=*/true);
+}
+
+// MPI may know of a death before the watch does; it does not know who that is to the user.
+Status Engine::OfTransport(const Status& error) const {
+  const std::vector<int> lost = parts_->world().lost();
+  if (lost.empty() || error.code() != Code::kPeerLost) return error;
+  return Status(Code::kPeerLost, heartbeat_.Died(lost) + DescribeWaiting());
+}
 
 // The ranks whose whereabouts matter now: those missing where a name waits for too long; with reductions under way or
 // plans, where nobody is known to be missing, all others.
@@ -107,7 +141,7 @@ Whereabouts Engine::Here() {
   here.in_task = !tasks_.empty();
   here.steps = plans_.Steps();
   if (env_.stall_stacks) here.stacks = DumpStacks();
-  std::string& text = here.sentence = NamedWithHost(topology().global_rank(topology().rank()));
+  std::string& text = here.sentence = NamedWithHost(topology(), topology().rank());
   if (!failed_.ok()) {
     text += " has lost its session: " + failed_.message();
   } else if (const NamedRequest* oldest = named_.Oldest()) {
@@ -129,11 +163,13 @@ Whereabouts Engine::Here() {
   return here;
 }
 
-void Engine::OnGoodbye(int from, bool clean) {
+void Engine::OnGoodbye(int from, const Goodbye& goodbye) {
   departed_[from] = NowNs();
-  parts_->world().Forget(from);
+  heartbeat_.Left(from);
+  if (goodbye.listens) listening_.insert(from);
+  if (!goodbye.listens) parts_->world().Forget(from);
   timeline_.OnDeparture(from);
-  if (clean) return;
+  if (goodbye.clean) return;
   Fail(Status(Code::kUnavailable, "Rank " + std::to_string(topology().global_rank(from)) +
                                       " ended its session (hvd.shutdown, an exception or the end of its program) "
                                       "while operations were under way. Its own output says why."),

@@ -14,15 +14,17 @@ NodeLayout FabricParts::LayoutFor(const Topology& topology, const Env& env) {
 }
 
 FabricParts::FabricParts(Topology topology, const Env& env, const RailChoice& rail, std::vector<std::byte*> segments,
-                         std::shared_ptr<void> memory, std::unique_ptr<Transport> far)
+                         std::shared_ptr<void> memory, std::unique_ptr<Transport> far,
+                         std::function<bool(int member)> lives)
     : topology_(std::move(topology)),
       memory_(std::move(memory)),
+      lives_(std::move(lives)),
       layout_(LayoutFor(topology_, env)),
       node_(topology_.local_rank(), layout_, std::move(segments)),
       near_(NearTransport(topology_, node_)),
-      far_(topology_.node_count() > 1 ? std::move(far) : nullptr),
+      far_(std::move(far)),
       sent_before_(far_ != nullptr ? far_->bytes_sent() : 0),
-      world_(topology_, near_.get(), far_.get()),
+      world_(topology_, near_.get(), topology_.node_count() > 1 ? far_.get() : nullptr),
       fabric_{topology_, node_, world_, CpuCompute(env.cpu_isa.c_str()), env.chunk_bytes, rail} {}
 
 }  // namespace smddp

@@ -22,7 +22,7 @@ std::string Encode(Word word, const std::string& text = "") {
 void LastWords::Raise(const std::string& exception) {
   if (raised_) return;
   raised_ = true;
-  const Status why(Code::kUnavailable, NamedWithHost(topology_.global_rank(topology_.rank())) +
+  const Status why(Code::kUnavailable, NamedWithHost(topology_, topology_.rank()) +
                                            " has ended its session, because nobody caught " + exception +
                                            ". Its traceback is in its own output.");
   for (int rank : topology_.world().world_ranks()) {

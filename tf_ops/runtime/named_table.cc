@@ -29,6 +29,15 @@ bool NamedTable::waiting() const {
                      [](const auto& entry) { return entry.second.front().announcement.kind != RequestKind::kPlan; });
 }
 
+std::vector<std::string> NamedTable::Waiting() const {
+  std::vector<std::string> names;
+  for (const auto& [name, requests] : waiting_) {
+    const RequestKind kind = requests.front().announcement.kind;
+    if (kind != RequestKind::kPlan) names.push_back(std::string(NameOf(kind)) + " '" + name + "'");
+  }
+  return names;
+}
+
 const NamedRequest* NamedTable::Oldest() const {
   const NamedRequest* oldest = nullptr;
   for (const auto& [name, requests] : waiting_) {

@@ -2,6 +2,7 @@
 #include <cstdlib>
 #include <mutex>
 
+#include "runtime/sentinel.h"
 #include "runtime/session.h"
 #include "runtime/world.h"
 #include "transport/mpi/mpi_world.h"
@@ -14,6 +15,12 @@ std::mutex g_mutex;     // of g_world; held for moments only
 PlanRegistry g_plans;   // outlives the world
 std::shared_ptr<World> g_world;
 
+// Lives as long as the process, its end included; made when the first session begins.
+Sentinel& TheSentinel() {
+  static Sentinel* const sentinel = new Sentinel();
+  return *sentinel;
+}
+
 std::shared_ptr<World> CurrentWorld() {
   std::lock_guard<std::mutex> lock(g_mutex);
   return g_world;
@@ -24,30 +31,35 @@ std::shared_ptr<World> CurrentWorld() {
 Status StartSession(const StartOptions& options) {
   std::lock_guard<std::mutex> starting(g_starting);
   if (CurrentWorld() != nullptr) return Status::Ok();
-  SMDDP_ASSIGN_OR_RETURN(auto world, World::Start(options, g_plans));
+  SMDDP_ASSIGN_OR_RETURN(auto world, World::Start(options, g_plans, TheSentinel()));
   {
     std::lock_guard<std::mutex> lock(g_mutex);
     g_world = std::move(world);
   }
   // Registered after MPI's own, so it runs before it: the engine must be quiet when MPI is finalised.
-  static const int registered = std::atexit([] { (void)StopSession(); });
+  static const int registered = std::atexit([] { (void)StopSession(/*at_exit=*/true); });
   (void)registered;
   return Status::Ok();
 }
 
-Status StopSession() {
+Status StopSession(bool at_exit) {
   std::shared_ptr<World> leaving;
   {
     std::lock_guard<std::mutex> lock(g_mutex);
     std::swap(leaving, g_world);
   }
-  if (leaving != nullptr) leaving->Stop();
+  if (leaving != nullptr) leaving->Stop(at_exit);
   return Status::Ok();
 }
 
 std::shared_ptr<Session> CurrentSession() {
   const std::shared_ptr<World> world = CurrentWorld();
   return world != nullptr ? world->session() : nullptr;
+}
+
+Status SessionFailure() {
+  const std::shared_ptr<World> world = CurrentWorld();
+  return world != nullptr ? world->failure() : Status::Ok();
 }
 
 Result<std::shared_ptr<Session>> SessionOf(int process_set) {
@@ -73,7 +85,7 @@ std::map<int, std::vector<int>> ProcessSets() {
   return world != nullptr ? world->sets() : std::map<int, std::vector<int>>();
 }
 
-void LeaveMpiUnfinished() { MpiLeaveUnfinished(); }
+void LeaveMpiUnfinished() { AbandonMpi(); }
 void EndLast() { MpiEndLast(); }
 bool MpiInitialized() { return MpiIsInitialized(); }
 bool MpiThreadMultiple() { return MpiHasThreadMultiple(); }

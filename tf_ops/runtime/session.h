@@ -166,7 +166,11 @@ struct StartOptions {
 // Starts the process's session; does nothing when it runs. Waits for the other ranks.
 Status StartSession(const StartOptions& options);
 // Tells the other ranks, ends pending requests with an error, stops the engine thread. StartSession may follow.
-Status StopSession();
+// `at_exit`: the program ends; waits for the other ranks to end their sessions, as MPI_Finalize would, but not for one
+// that is lost.
+Status StopSession(bool at_exit = false);
+// Why the running session has failed, and with it every request: OK when it has not, or nothing runs.
+Status SessionFailure();
 // The running session of all ranks, or null. Keep the pointer only for the length of a call.
 std::shared_ptr<Session> CurrentSession();
 
@@ -189,7 +193,7 @@ Result<bool> RemoveProcessSet(int process_set);
 // The ranks of every set there is, by number.
 std::map<int, std::vector<int>> ProcessSets();
 
-// MPI_Finalize waits for the other ranks; this process will end without it.
+// MPI_Finalize waits for the other ranks; this process will end without it, and not with 0.
 void LeaveMpiUnfinished();
 // This process ends a moment after the others: the first one that goes gives the job its exit code.
 void EndLast();

@@ -1,8 +1,7 @@
 #include "runtime/stall_report.h"
 
-#include <unistd.h>
-
 #include "core/wire.h"
+#include "runtime/heartbeat.h"
 
 namespace smddp {
 namespace {
@@ -78,8 +77,8 @@ bool StallReport::OnMessage(int from, std::string_view message, int64_t now_ns) 
 
 std::string StallReport::Line(int rank, const Asked& asked, const StepCounts& mine, bool with_stacks) const {
   if (asked.silent()) {
-    return "Rank " + std::to_string(topology_.global_rank(rank)) + " does not answer: its process or host is frozen, " +
-           "or the link to it is cut.";
+    return NamedWithHost(topology_, rank) +
+           " does not answer: its process or host is frozen, or the link to it is cut.";
   }
   std::string line = asked.answer.sentence;
   for (const auto& [plan, steps] : mine) {
@@ -116,10 +115,8 @@ std::set<int> StallReport::Suspects(const std::set<int>& ranks) const {
   return suspects;
 }
 
-std::string NamedWithHost(int global_rank) {
-  char host[256] = {};
-  gethostname(host, sizeof(host) - 1);
-  return "Rank " + std::to_string(global_rank) + " (host " + host + ")";
+std::string NamedWithHost(const Topology& topology, int rank) {
+  return "Rank " + std::to_string(topology.global_rank(rank)) + " (host " + HostName(topology.host_of(rank)) + ")";
 }
 
 }  // namespace smddp

@@ -57,7 +57,7 @@ class StallReport {
   std::map<int, Asked> asked_;
 };
 
-// Both of this process, for sentences such as "Rank 2 (host node1) ...".
-std::string NamedWithHost(int global_rank);
+// "Rank 2 (host node1)"
+std::string NamedWithHost(const Topology& topology, int rank);
 
 }  // namespace smddp

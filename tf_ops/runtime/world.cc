@@ -9,6 +9,18 @@
 namespace smddp {
 namespace {
 
+// How much longer than its peers wait for it an engine may be stuck in a call.
+constexpr double kEngineMarginSeconds = 5;
+// What the end of the program may take when a rank is lost.
+constexpr double kExitSeconds = 5;
+
+std::string Short(double seconds) {
+  std::string text = std::to_string(seconds);
+  text.erase(text.find_last_not_of('0') + 1);
+  if (text.back() == '.') text.pop_back();
+  return text;
+}
+
 bool WantsMpi(const Env& env, const StartOptions& options) {
   if (options.has_communicator || env.mpi == "on") return true;
   if (env.mpi == "off") return false;
@@ -38,12 +50,22 @@ Exchange ExchangeAlone() {
 
 }  // namespace
 
-Result<std::shared_ptr<World>> World::Start(const StartOptions& options, PlanRegistry& plans) {
+Result<std::shared_ptr<World>> World::Start(const StartOptions& options, PlanRegistry& plans, Sentinel& sentinel) {
   SMDDP_ASSIGN_OR_RETURN(Env env, ReadEnv());
   env.dynamic_process_sets |= options.dynamic_process_sets;
-  std::shared_ptr<World> world(new World(env, plans));
+  std::shared_ptr<World> world(new World(env, plans, sentinel));
   SMDDP_RETURN_IF_ERROR(world->Open(options));
   return world;
+}
+
+// The start-up with the other ranks; again without those that were lost on the way, where MPI survives that.
+Result<std::unique_ptr<FabricParts>> World::Meet(const StartOptions& options, const Deadline& deadline) {
+  while (true) {
+    SMDDP_ASSIGN_OR_RETURN(mpi_, MpiWorld::Open(options.communicator, options.ranks, deadline));
+    auto parts = Bootstrap(mpi_->rank(), env_, ExchangeOver(*mpi_, deadline), mpi_->NewTransport(), deadline);
+    SMDDP_ASSIGN_OR_RETURN(const bool complete, mpi_->Conclude(parts.status(), deadline));
+    if (complete) return parts;
+  }
 }
 
 Status World::Open(const StartOptions& options) {
@@ -55,20 +77,23 @@ Status World::Open(const StartOptions& options) {
     SMDDP_RETURN_IF_ERROR(CheckAlone(options));
     SMDDP_ASSIGN_OR_RETURN(parts, Bootstrap(0, env_, ExchangeAlone(), nullptr, deadline));
   } else {
-    SMDDP_ASSIGN_OR_RETURN(mpi_, MpiWorld::Open(options.communicator, options.ranks, deadline));
-    SMDDP_ASSIGN_OR_RETURN(
-        parts, Bootstrap(mpi_->rank(), env_, ExchangeOver(*mpi_, deadline), mpi_->NewTransport(), deadline));
+    SMDDP_ASSIGN_OR_RETURN(parts, Meet(options, deadline));
   }
   SetLog(level, parts->fabric().topology.rank());
   session_ =
       std::make_shared<EngineSession>(std::move(parts), env_, plans_, [this](const Status& why) { OnFailure(why); });
+  if (session_->topology().size() > 1 && env_.heartbeat_timeout_s > 0) {
+    sentinel_.Watch([session = session_] { return session->turns(); }, env_.heartbeat_timeout_s + kEngineMarginSeconds);
+    if (StartedByLauncher()) sentinel_.WatchLauncher(env_.failure_grace_s);
+  }
   if (env_.timeline.empty()) return Status::Ok();
   const Status started = session_->StartTimeline(env_.timeline, env_.timeline_cycles);
   if (!started.ok()) Log(LogLevel::kWarning, "SMDDP_TIMELINE: " + started.message() + " The job goes on without it.");
   return Status::Ok();
 }
 
-void World::Stop() {
+void World::Stop(bool at_exit) {
+  if (stopped_.exchange(true)) return;
   std::map<int, Set> sets;
   {
     std::lock_guard<std::mutex> lock(mutex_);
@@ -78,11 +103,28 @@ void World::Stop() {
   for (auto& [number, set] : sets) {
     if (set.session != nullptr) set.session->Stop();
   }
-  if (session_ != nullptr) session_->Stop();
+  if (session_ != nullptr) session_->Stop(at_exit);
+  sentinel_.Watch(nullptr, 0);
+  sentinel_.Disarm();
+  if (at_exit && MpiIsAbandoned())
+    sentinel_.Arm(kExitSeconds, "The program has ended, but its MPI does not: a rank is lost.");
+}
+
+Status World::failure() const {
+  std::lock_guard<std::mutex> lock(mutex_);
+  return failure_;
 }
 
 void World::OnFailure(const Status& why) {
   std::lock_guard<std::mutex> lock(mutex_);
+  failure_ = why;
+  if (why.code() == Code::kPeerLost) {
+    AbandonMpi();
+    if (env_.failure_grace_s > 0) {
+      sentinel_.Arm(env_.failure_grace_s, "The program did not end within " + Short(env_.failure_grace_s) +
+                                              " s of the loss of a rank (SMDDP_FAILURE_GRACE); it ends now.");
+    }
+  }
   const Status with_it(why.code(), "The session of all ranks failed, and this process set with it: " + why.message());
   if (ended_.ok()) ended_ = with_it;
   for (auto& [number, set] : sets_) {

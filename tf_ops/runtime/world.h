@@ -8,6 +8,7 @@
 // Errors:    when the session of all ranks fails, those of the sets fail with it.
 #pragma once
 
+#include <atomic>
 #include <map>
 #include <memory>
 #include <mutex>
@@ -16,6 +17,7 @@
 
 #include "core/env.h"
 #include "runtime/engine_session.h"
+#include "runtime/sentinel.h"
 #include "runtime/session.h"
 #include "runtime/set_proposal.h"
 #include "transport/mpi/mpi_world.h"
@@ -24,11 +26,13 @@ namespace smddp {
 
 class World {
  public:
-  // `plans` outlives the world.
-  static Result<std::shared_ptr<World>> Start(const StartOptions& options, PlanRegistry& plans);
+  // Both outlive the world. `sentinel` is told when a rank is lost, and watches the engine.
+  static Result<std::shared_ptr<World>> Start(const StartOptions& options, PlanRegistry& plans, Sentinel& sentinel);
   ~World() { Stop(); }
-  // Ends all sessions. May be called twice.
-  void Stop();
+  // Ends all sessions. May be called twice. `at_exit`: as Engine::Stop.
+  void Stop(bool at_exit = false);
+  // Why the session of all ranks has failed.
+  Status failure() const;
 
   // What session.h says of the functions of these names.
   const std::shared_ptr<EngineSession>& session() const { return session_; }
@@ -44,8 +48,9 @@ class World {
     std::shared_ptr<EngineSession> session;
   };
 
-  World(const Env& env, PlanRegistry& plans) : env_(env), plans_(plans) {}
+  World(const Env& env, PlanRegistry& plans, Sentinel& sentinel) : env_(env), plans_(plans), sentinel_(sentinel) {}
   Status Open(const StartOptions& options);
+  Result<std::unique_ptr<FabricParts>> Meet(const StartOptions& options, const Deadline& deadline);
   void OnFailure(const Status& why);
   Status MayChange(bool at_start) const;
   Result<SetProposal::Entry> EntryOf(const ProcessSetSpec& spec) const;
@@ -57,13 +62,16 @@ class World {
 
   const Env env_;
   PlanRegistry& plans_;
+  Sentinel& sentinel_;
   std::unique_ptr<MpiWorld> mpi_;  // null: alone; outlives the session
   std::shared_ptr<EngineSession> session_;
 
+  std::atomic<bool> stopped_{false};
   std::mutex changing_;       // one Add or Remove at a time
   mutable std::mutex mutex_;  // of what follows
   std::map<int, Set> sets_;   // by number
   int next_number_ = 1;
+  Status failure_;
   Status ended_;  // not OK: why there can be no sets any more
 };
 

@@ -44,6 +44,9 @@ class NodeChannel {
   int position() const { return position_; }
   int size() const { return layout_.members; }
   Doorbell& doorbell() { return *layout_.doorbell(segments_[position_]); }
+  // Shows the node that this rank lives; when member `peer` last did (node_layout.h beat).
+  void Beat(int64_t now_ns) { layout_.beat(segments_[position_])->store(now_ns, std::memory_order_relaxed); }
+  int64_t BeatOf(int peer) const { return layout_.beat(segments_[peer])->load(std::memory_order_relaxed); }
   int64_t bytes_published() const { return bytes_published_; }
 
   bool Reserve(Pool pool, Slot* slot);

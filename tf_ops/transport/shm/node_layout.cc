@@ -19,7 +19,8 @@ NodeLayout::NodeLayout(int members_in, int reducers, size_t chunk_bytes) : membe
   slot_bytes[static_cast<int>(Pool::kCopy)] = members > 1 ? kCopyBytes : 0;
   slot_bytes[static_cast<int>(Pool::kControl)] = members > 1 ? kControlBytes : 0;
 
-  rings_at_ = RoundUp(sizeof(Doorbell), 64);
+  beat_at_ = RoundUp(sizeof(Doorbell), 64);
+  rings_at_ = beat_at_ + 64;
   readers_at_ = RoundUp(rings_at_ + members * sizeof(NoteRing), 64);
   size_t at = RoundUp(readers_at_ + kSlots * 64, kPage);  // a cache line per count: readers of different slots
   for (int pool = 0; pool < kPoolCount; ++pool) {

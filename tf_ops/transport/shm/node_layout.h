@@ -1,6 +1,6 @@
 // Where everything lies in the shared memory of one rank. Pure arithmetic: all ranks of a node compute the same.
 //
-//   [doorbell] [one inbox ring per sender of the node] [reader counts] [stage] [result] [copy] [control slots]
+//   [doorbell] [beat] [one inbox ring per sender of the node] [reader counts] [stage] [result] [copy] [control slots]
 #pragma once
 
 #include <atomic>
@@ -49,6 +49,10 @@ struct NodeLayout {
   size_t total_bytes = 0;
 
   Doorbell* doorbell(std::byte* segment) const { return reinterpret_cast<Doorbell*>(segment); }
+  // When the owner last showed that it lives: CLOCK_MONOTONIC, in nanoseconds; 0: not yet.
+  std::atomic<int64_t>* beat(std::byte* segment) const {
+    return reinterpret_cast<std::atomic<int64_t>*>(segment + beat_at_);
+  }
   NoteRing* inbox(std::byte* segment, int sender) const;
   std::atomic<uint32_t>* readers(std::byte* segment, int slot) const;
   std::byte* slot(std::byte* segment, int slot) const;
@@ -56,7 +60,7 @@ struct NodeLayout {
   size_t capacity_of(int slot) const { return slot_bytes[slot / kSlotsPerPool]; }
 
  private:
-  size_t rings_at_ = 0, readers_at_ = 0, pool_at_[kPoolCount] = {};
+  size_t beat_at_ = 0, rings_at_ = 0, readers_at_ = 0, pool_at_[kPoolCount] = {};
 };
 
 }  // namespace smddp
