@@ -49,6 +49,18 @@ WireDType GetWireDType(WireReader* reader) {
   return number == kNoWireDType ? WireDType() : WireDType(static_cast<DType>(number));
 }
 
+bool Sane(const Announcement& announcement) {
+  if (static_cast<int>(announcement.kind) >= kKinds || announcement.dtypes.size() != announcement.shapes.size()) {
+    return false;
+  }
+  for (DType dtype : announcement.dtypes) {
+    if (static_cast<int>(dtype) >= kDTypeCount) return false;
+  }
+  return !announcement.wire_dtype || static_cast<int>(*announcement.wire_dtype) < kDTypeCount;
+}
+
+}  // namespace
+
 void PutSteps(WireWriter* writer, const StepCounts& steps) {
   writer->Put(static_cast<uint32_t>(steps.size()));
   for (const auto& [plan, count] : steps) {
@@ -275,8 +287,8 @@ bool DecodeAbort(std::string_view message, Status* why) {
 bool TypeOf(std::string_view message, ControlType* type) {
   if (message.empty()) return false;
   *type = static_cast<ControlType>(message[0]);
-  return (*type >= ControlType::kAnnouncement && *type <= ControlType::kBeat) || *type == ControlType::kTimeline ||
-         *type == ControlType::kLastWords;
+  return (*type >= ControlType::kAnnouncement && *type <= ControlType::kBeat) ||
+         (*type >= ControlType::kTimeline && *type <= ControlType::kStall);
 }
 
 }  // namespace smddp

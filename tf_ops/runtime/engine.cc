@@ -46,7 +46,10 @@ Engine::Engine(std::unique_ptr<FabricParts> parts, const Env& env, const PlanReg
                 [this](int to, std::string message) { Post(to, std::move(message)); }),
       last_words_(
           parts_->fabric().topology, [this](int to, std::string message) { Post(to, std::move(message)); },
-          [this](const Status& why) { Fail(why, /*tell_others=*/false); }) {}
+          [this](const Status& why) { Fail(why, /*tell_others=*/false); }),
+      stalls_(
+          parts_->fabric().topology, [this](int to, std::string message) { Post(to, std::move(message)); },
+          [this] { return Here(); }) {}
 
 void Engine::Start() {
   thread_ = std::thread([this] { Loop(); });
@@ -137,6 +140,10 @@ bool Engine::StepTasks() {
     RunningTask finished = std::move(*at);
     at = tasks_.erase(at);
     finished.task.reset();
+    if (!finished.is_plan) {
+      last_done_ = std::move(finished.name);
+      last_done_ns_ = NowNs();
+    }
     node_bytes_ = parts_->node().bytes_published();  // before the caller can ask
     rail_bytes_ = parts_->rail_bytes();
     finished.done(Status::Ok());
@@ -222,6 +229,8 @@ Status Engine::OnControl(const Message& message) {
              (!failed_.ok() || timeline_.OnMessage(message.from, message.bytes))) {
     return Status::Ok();
   } else if (known && type == ControlType::kLastWords && last_words_.OnMessage(message.from, message.bytes)) {
+    return Status::Ok();
+  } else if (known && type == ControlType::kStall && stalls_.OnMessage(message.from, message.bytes, NowNs())) {
     return Status::Ok();
   } else if (known && type == ControlType::kAbort && DecodeAbort(message.bytes, &why)) {
     Fail(why, /*tell_others=*/false);
