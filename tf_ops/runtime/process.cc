@@ -87,6 +87,7 @@ std::map<int, std::vector<int>> ProcessSets() {
 
 bool MpiInitialized() { return MpiIsInitialized(); }
 bool MpiThreadMultiple() { return MpiHasThreadMultiple(); }
+bool MpiSurvivesLosses() { return MpiGoesOnAfterLosses(); }
 const char* MpiLibraryVersion() { return MpiVersionText(); }
 
 Status NotInitialized() {
