@@ -23,7 +23,8 @@ from smddp_tf.run.rank import end_with_parent
 __all__ = ["Job", "Outcome"]
 
 _TERM_SECONDS = 10.0  # from SIGTERM to SIGKILL
-_OTHERS_SECONDS = 30.0  # for mpirun to end the other ranks after one has failed
+_OTHERS_SECONDS = 8.0  # for mpirun to end the other ranks after one has failed: it waits for ever for a silent host
+_LOST_TERM_SECONDS = 3.0  # from SIGTERM to SIGKILL then
 _LAST_WORDS_SECONDS = 3.0  # for what ranks still have to say after mpirun has ended
 _MPIRUN = {100: 0, 101: 1}  # pipes of mpirun: kind of frame to stream
 
@@ -189,7 +190,7 @@ class Job:
         if process.poll() is None:
             _signal_group(process, signal.SIGTERM)
             try:
-                process.wait(_TERM_SECONDS)
+                process.wait(_TERM_SECONDS if self._outcome.failed_rank is None else _LOST_TERM_SECONDS)
             except subprocess.TimeoutExpired:
                 _signal_group(process, signal.SIGKILL)
                 process.wait()
@@ -215,6 +216,8 @@ class Job:
             outcome.code = 128 - outcome.code if outcome.code < 0 else outcome.code
         elif mpirun_code:
             outcome.code = 128 - mpirun_code if mpirun_code < 0 else mpirun_code
+        elif len(self._ended) < len(self._hosts):  # Open MPI 5's mpirun ends with 0 when a host is lost
+            outcome.code = 1
         return outcome
 
     def _lost_hosts(self) -> frozenset[str]:

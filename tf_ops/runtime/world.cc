@@ -85,6 +85,7 @@ Status World::Open(const StartOptions& options) {
       std::make_shared<EngineSession>(std::move(parts), env_, plans_, [this](const Status& why) { OnFailure(why); });
   if (session_->topology().size() > 1 && env_.heartbeat_timeout_s > 0) {
     sentinel_.Watch([session = session_] { return session->turns(); }, env_.heartbeat_timeout_s + kEngineMarginSeconds);
+    if (StartedByLauncher()) sentinel_.WatchLauncher(env_.failure_grace_s);
   }
   if (env_.timeline.empty()) return Status::Ok();
   const Status started = session_->StartTimeline(env_.timeline, env_.timeline_cycles);

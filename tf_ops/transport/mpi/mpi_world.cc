@@ -21,7 +21,9 @@
 namespace smddp {
 namespace {
 
-std::atomic<bool> g_abandoned{false};
+constexpr useconds_t kEndLastMicroseconds = 1000 * 1000;
+
+std::atomic<bool> g_abandoned{false}, g_end_last{false};
 
 // Finalises MPI when the process ends, if it was we who initialised it and nobody else has done so. Not where MPI
 // survives losses: MPI_Finalize (Open MPI 5.0.11) then often waits for the dead, or for its own detector, for ever.
@@ -34,6 +36,7 @@ void FinalizeAtExit(int exit_code, void*) {
   int finalized = 0;
   MPI_Finalized(&finalized);
   if (!finalized) MPI_Finalize();
+  if (g_end_last) usleep(kEndLastMicroseconds);
 }
 
 std::string TooLate(const char* what) {
@@ -326,6 +329,8 @@ bool MpiIsInitialized() {
 }
 
 bool MpiGoesOnAfterLosses() { return SurvivesLosses(); }
+
+void MpiEndLast() { g_end_last = true; }
 
 bool MpiHasThreadMultiple() {
   int level = MPI_THREAD_SINGLE;

@@ -48,11 +48,13 @@ class MpiWorld {
   int rank_ = 0, size_ = 1;
 };
 
-// A rank is lost, so MPI_Finalize would not return: the process ends without it, and not with 0. Undone by Open.
+// A rank is lost or ends by itself, so MPI_Finalize would not return: the process ends without it, and not with 0. Undone by Open.
 void AbandonMpi();
 bool MpiIsAbandoned();
 
 bool MpiIsInitialized();
+// This process ends a moment after the others have finalised MPI: the first one that goes gives the job its exit code.
+void MpiEndLast();
 bool MpiHasThreadMultiple();
 bool MpiGoesOnAfterLosses();
 const char* MpiVersionText();
