@@ -89,6 +89,7 @@ void LeaveMpiUnfinished() { AbandonMpi(); }
 void EndLast() { MpiEndLast(); }
 bool MpiInitialized() { return MpiIsInitialized(); }
 bool MpiThreadMultiple() { return MpiHasThreadMultiple(); }
+bool MpiSurvivesLosses() { return MpiGoesOnAfterLosses(); }
 const char* MpiLibraryVersion() { return MpiVersionText(); }
 
 }  // namespace smddp

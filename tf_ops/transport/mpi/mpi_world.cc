@@ -72,11 +72,11 @@ class StartWatchdog {
   std::thread thread_;  // last: it uses the others
 };
 
-Status InitializeMpi(const Deadline& deadline) {
+Status InitializeMpi(double silence_s, const Deadline& deadline) {
   const StartWatchdog watchdog(deadline, "MPI_Init");
   // Open MPI's protocol for large messages over TCP leaves links half-duplex (docs/decisions/0003): plain sends do not.
   SetDefault("OMPI_MCA_btl_tcp_flags", "1");
-  if (SurvivesLosses()) AskMpiToDetectLosses();
+  if (SurvivesLosses() && silence_s > 0) AskMpiToDetectLosses(silence_s);
   int provided = 0;
   SMDDP_MPI(MPI_Init_thread(nullptr, nullptr, MPI_THREAD_MULTIPLE, &provided));
   on_exit(FinalizeAtExit, nullptr);
@@ -211,8 +211,8 @@ Result<MPI_Comm> Listed(MPI_Comm parent, const std::vector<int>& ranks, const De
 }  // namespace
 
 Result<std::unique_ptr<MpiWorld>> MpiWorld::Open(const void* communicator, const std::vector<int>& ranks,
-                                                 const Deadline& deadline) {
-  SMDDP_RETURN_IF_ERROR(MpiIsInitialized() ? CheckThreadLevel() : InitializeMpi(deadline));
+                                                 double silence_s, const Deadline& deadline) {
+  SMDDP_RETURN_IF_ERROR(MpiIsInitialized() ? CheckThreadLevel() : InitializeMpi(silence_s, deadline));
   const MPI_Comm parent = communicator != nullptr ? *static_cast<const MPI_Comm*>(communicator) : MPI_COMM_WORLD;
   MPI_Comm chosen = parent;
   if (!ranks.empty()) {
@@ -337,6 +337,8 @@ bool MpiIsInitialized() {
   MPI_Initialized(&initialized);
   return initialized != 0;
 }
+
+bool MpiGoesOnAfterLosses() { return SurvivesLosses(); }
 
 void MpiEndLast() { g_end_last = true; }
 
