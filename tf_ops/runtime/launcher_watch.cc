@@ -68,7 +68,7 @@ void LauncherWatch::Wait(int process, std::string name) {
   }
   if (events[1].revents != 0) return;
   on_gone_("The launcher of this job (" + name + ", process " + std::to_string(process) +
-           ") has died, so nobody ends its ranks or shows what they print. Start the job again.");
+           ") has ended, so nobody ends its ranks or shows what they print. Start the job again.");
 }
 
 }  // namespace smddp

@@ -77,6 +77,10 @@ Status World::Open(const StartOptions& options) {
   if (session_->topology().size() > 1 && env_.heartbeat_timeout_s > 0) {
     sentinel_.Watch([session = session_] { return session->turns(); }, env_.heartbeat_timeout_s + kEngineMarginSeconds);
   }
+  if (session_->topology().size() > 1) {
+    launcher_ = std::make_unique<LauncherWatch>(
+        [this](const std::string& why) { session_->Fail(Status(Code::kPeerLost, why)); });
+  }
   if (env_.timeline.empty()) return Status::Ok();
   const Status started = session_->StartTimeline(env_.timeline, env_.timeline_cycles);
   if (!started.ok()) Log(LogLevel::kWarning, "SMDDP_TIMELINE: " + started.message() + " The job goes on without it.");
@@ -85,6 +89,7 @@ Status World::Open(const StartOptions& options) {
 
 void World::Stop(bool at_exit) {
   if (stopped_.exchange(true)) return;
+  launcher_.reset();
   std::map<int, Set> sets;
   {
     std::lock_guard<std::mutex> lock(mutex_);

@@ -17,6 +17,7 @@
 
 #include "core/env.h"
 #include "runtime/engine_session.h"
+#include "runtime/launcher_watch.h"
 #include "runtime/sentinel.h"
 #include "runtime/session.h"
 #include "runtime/set_proposal.h"
@@ -64,6 +65,7 @@ class World {
   Sentinel& sentinel_;
   std::unique_ptr<MpiWorld> mpi_;  // null: alone; outlives the session
   std::shared_ptr<EngineSession> session_;
+  std::unique_ptr<LauncherWatch> launcher_;
 
   std::atomic<bool> stopped_{false};
   std::mutex changing_;       // one Add or Remove at a time
