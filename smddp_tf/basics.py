@@ -13,7 +13,7 @@ import warnings
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
-from smddp_tf import _loader, compat
+from smddp_tf import _loader, compat, uncaught
 from smddp_tf import process_sets as sets
 from smddp_tf.run.placement import why_alone
 
@@ -93,6 +93,7 @@ def init(
         warnings.warn(reason, RuntimeWarning, stacklevel=2)
     _communicator = comm if address else None
     _began_with = began_with
+    uncaught.watch()
     atexit.unregister(_leave)
     atexit.register(_leave)
     try:

@@ -16,6 +16,8 @@ __all__ = ["is_lost_session", "run", "run_fn"]
 # on nothing but a kind of error, which others use too, and a text.
 _LOST = (
     "ended its session",
+    "has died",
+    "Nothing has been heard of",
     "The session was shut down",
     "gave up a step",
     "did not finish within",

@@ -126,6 +126,20 @@ nb::list TraceStop() {
   return events;
 }
 
+// What an uncaught exception asks of the session, which may have ended in the meantime: smddp_tf/uncaught.py.
+template <class Ask>
+auto OfSession(Ask ask) {
+  return [ask] {
+    const auto session = CurrentSession();
+    return session != nullptr ? ask(*session) : decltype(ask(*session))();
+  };
+}
+
+void RaiseException(const std::string& text) {
+  LeaveMpiUnfinished();
+  if (const auto session = CurrentSession()) session->Raise(text);
+}
+
 void StartTimeline(const std::string& path, bool mark_cycles) {
   const auto session = SessionOrThrow();
   Status status;
@@ -201,6 +215,13 @@ void BindControl(nb::module_& m) {
     return ProcessSets();
   });
   m.def("stats", &StatsDict, nb::arg("process_set") = 0);
+  m.def("raise_exception", &RaiseException, nb::arg("text"));
+  m.def("others_heard", OfSession([](const Session& session) { return session.OthersHeard(); }));
+  m.def("tell_shown", OfSession([](Session& session) { session.TellShown(); }));
+  m.def("raised_elsewhere", OfSession([](const Session& session) { return session.RaisedElsewhere(); }));
+  m.def("shown_elsewhere", OfSession([](const Session& session) { return session.ShownElsewhere(); }));
+  m.def("leave_mpi_unfinished", &LeaveMpiUnfinished);
+  m.def("end_last", &EndLast);
   m.def("trace_start", [] { SessionOrThrow()->TraceStart(); });
   m.def("trace_stop", &TraceStop);
   m.def("start_timeline", &StartTimeline, nb::arg("path"), nb::arg("mark_cycles"));

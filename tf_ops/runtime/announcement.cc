@@ -26,7 +26,7 @@ void PutStatus(WireWriter* writer, const Status& status) {
 Status GetStatus(WireReader* reader) {
   const uint8_t code = reader->Get<uint8_t>();
   std::string message = reader->GetText();
-  return Status(code <= static_cast<uint8_t>(Code::kPeerLost) ? static_cast<Code>(code) : Code::kInternal,
+  return Status(code <= static_cast<uint8_t>(Code::kDataLoss) ? static_cast<Code>(code) : Code::kInternal,
                 std::move(message));
 }
 
@@ -242,7 +242,8 @@ bool DecodeAbort(std::string_view message, Status* why) {
 bool TypeOf(std::string_view message, ControlType* type) {
   if (message.empty()) return false;
   *type = static_cast<ControlType>(message[0]);
-  return (*type >= ControlType::kAnnouncement && *type <= ControlType::kBeat) || *type == ControlType::kTimeline;
+  return (*type >= ControlType::kAnnouncement && *type <= ControlType::kBeat) || *type == ControlType::kTimeline ||
+         *type == ControlType::kLastWords;
 }
 
 }  // namespace smddp

@@ -93,7 +93,8 @@ enum class ControlType : uint8_t {
   kJoinNotice = 6,
   kJoinOver = 7,
   kBeat = 8,  // a rank of another node lives; nothing follows
-  kTimeline = 32
+  kTimeline = 32,
+  kLastWords = 33,
 };
 
 std::string Encode(const Announcement& announcement);

@@ -52,6 +52,13 @@ void Engine::WatchPeers() {
   if (lost) Fail(Status(Code::kPeerLost, *lost + DescribeWaiting()), /*tell_others=*/true);
 }
 
+// MPI may know of a death before the watch does; it does not know who that is to the user.
+Status Engine::OfTransport(const Status& error) const {
+  const std::vector<int> lost = parts_->world().lost();
+  if (lost.empty() || error.code() != Code::kPeerLost) return error;
+  return Status(Code::kPeerLost, heartbeat_.Died(lost) + DescribeWaiting());
+}
+
 void Engine::WatchStalls() {
   if (!failed_.ok()) return;
   const int64_t now_ns = NowNs();

@@ -85,6 +85,8 @@ std::map<int, std::vector<int>> ProcessSets() {
   return world != nullptr ? world->sets() : std::map<int, std::vector<int>>();
 }
 
+void LeaveMpiUnfinished() { AbandonMpi(); }
+void EndLast() { MpiEndLast(); }
 bool MpiInitialized() { return MpiIsInitialized(); }
 bool MpiThreadMultiple() { return MpiHasThreadMultiple(); }
 const char* MpiLibraryVersion() { return MpiVersionText(); }

@@ -17,7 +17,6 @@
 
 #include "core/env.h"
 #include "runtime/engine_session.h"
-#include "runtime/launcher_watch.h"
 #include "runtime/sentinel.h"
 #include "runtime/session.h"
 #include "runtime/set_proposal.h"
@@ -51,6 +50,7 @@ class World {
 
   World(const Env& env, PlanRegistry& plans, Sentinel& sentinel) : env_(env), plans_(plans), sentinel_(sentinel) {}
   Status Open(const StartOptions& options);
+  Result<std::unique_ptr<FabricParts>> Meet(const StartOptions& options, const Deadline& deadline);
   void OnFailure(const Status& why);
   Status MayChange(bool at_start) const;
   Result<SetProposal::Entry> EntryOf(const ProcessSetSpec& spec) const;
@@ -65,7 +65,6 @@ class World {
   Sentinel& sentinel_;
   std::unique_ptr<MpiWorld> mpi_;  // null: alone; outlives the session
   std::shared_ptr<EngineSession> session_;
-  std::unique_ptr<LauncherWatch> launcher_;
 
   std::atomic<bool> stopped_{false};
   std::mutex changing_;       // one Add or Remove at a time
