@@ -22,10 +22,10 @@ const char* CodeName(Code code) {
       return "unimplemented";
     case Code::kInternal:
       return "internal error";
-    case Code::kDataLoss:
-      return "data loss";
     case Code::kPeerLost:
       return "peer lost";
+    case Code::kDataLoss:
+      return "data loss";
   }
   return "unknown";
 }

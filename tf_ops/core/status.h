@@ -20,8 +20,8 @@ enum class Code {
   kResourceExhausted,   // no memory, no shared memory, no tag
   kUnimplemented,
   kInternal,
-  kDataLoss,  // bytes are not what was sent or computed
   kPeerLost,  // a peer died or is silent: kUnavailable to users
+  kDataLoss,  // bytes are not what was sent or computed
 };
 
 const char* CodeName(Code code);

@@ -32,8 +32,8 @@ std::string Encode(const Hello& hello) {
   writer.PutText(hello.rail_algorithm);
   writer.Put(hello.rail_latency_s);
   writer.Put(hello.rail_bytes_per_s);
-  writer.Put(hello.dynamic_process_sets);
-  writer.Put(hello.verify);
+  writer.Put(static_cast<uint8_t>(hello.dynamic_process_sets));
+  writer.Put(static_cast<uint8_t>(hello.verify));
   return writer.Take();
 }
 
@@ -47,8 +47,8 @@ Result<Hello> Decode(const std::string& bytes, int rank) {
   hello.rail_algorithm = reader.GetText();
   hello.rail_latency_s = reader.Get<double>();
   hello.rail_bytes_per_s = reader.Get<double>();
-  hello.dynamic_process_sets = reader.Get<bool>();
-  hello.verify = reader.Get<bool>();
+  hello.dynamic_process_sets = reader.GetBool();
+  hello.verify = reader.GetBool();
   if (reader.at_end()) return hello;
   return Status(Code::kFailedPrecondition,
                 "Rank " + std::to_string(rank) + " runs another version of smddp_tf. Install the same one everywhere.");

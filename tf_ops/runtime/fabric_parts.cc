@@ -22,9 +22,9 @@ FabricParts::FabricParts(Topology topology, const Env& env, const RailChoice& ra
       layout_(LayoutFor(topology_, env)),
       node_(topology_.local_rank(), layout_, std::move(segments)),
       near_(NearTransport(topology_, node_)),
-      far_(topology_.node_count() > 1 ? std::move(far) : nullptr),
+      far_(std::move(far)),
       sent_before_(far_ != nullptr ? far_->bytes_sent() : 0),
-      world_(topology_, near_.get(), far_.get()),
+      world_(topology_, near_.get(), topology_.node_count() > 1 ? far_.get() : nullptr),
       fabric_{topology_, node_, world_, CpuCompute(env.cpu_isa.c_str()), env.chunk_bytes, rail} {}
 
 }  // namespace smddp

@@ -29,6 +29,8 @@ class FabricParts {
   Transport& world() { return world_; }
   // Data handed to ranks of other nodes so far.
   int64_t rail_bytes() const { return far_ != nullptr ? far_->bytes_sent() - sent_before_ : 0; }
+  // Lets MPI move what the program itself may have left to it, where the engine has no use for MPI.
+  Status LetMpiMove() { return far_ != nullptr ? far_->Progress().status() : Status::Ok(); }
   bool Lives(int member) const { return !lives_ || lives_(member); }
   size_t arena_bytes() const { return layout_.total_bytes; }
 

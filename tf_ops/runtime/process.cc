@@ -85,12 +85,11 @@ std::map<int, std::vector<int>> ProcessSets() {
   return world != nullptr ? world->sets() : std::map<int, std::vector<int>>();
 }
 
+void LeaveMpiUnfinished() { AbandonMpi(); }
+void EndLast() { MpiEndLast(); }
 bool MpiInitialized() { return MpiIsInitialized(); }
 bool MpiThreadMultiple() { return MpiHasThreadMultiple(); }
+bool MpiSurvivesLosses() { return MpiGoesOnAfterLosses(); }
 const char* MpiLibraryVersion() { return MpiVersionText(); }
-
-Status NotInitialized() {
-  return Status(Code::kFailedPrecondition, "Horovod has not been initialized; use hvd.init().");
-}
 
 }  // namespace smddp

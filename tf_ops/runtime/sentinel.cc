@@ -3,8 +3,10 @@
 #include <unistd.h>
 
 #include <chrono>
+#include <csignal>
 #include <cstdlib>
 
+#include "core/launcher.h"
 #include "core/log.h"
 
 namespace smddp {
@@ -37,6 +39,27 @@ void Sentinel::Watch(std::function<int64_t()> turns, double limit_s) {
   changed_.notify_one();
 }
 
+void Sentinel::WatchLauncher(double seconds) {
+  std::lock_guard<std::mutex> lock(mutex_);
+  if (launcher_ == 0) {
+    parent_ = getppid();
+    launcher_ = LauncherProcess();
+  }
+  launcher_grace_s_ = seconds;
+}
+
+void Sentinel::LookForLauncher() {
+  if (launcher_ <= 1 || (getppid() == parent_ && ProcessLives(launcher_))) return;
+  Log(LogLevel::kError, "The launcher of this job, process " + std::to_string(launcher_) +
+                            ", has died. This process is sent SIGTERM, as the launcher would have done.");
+  launcher_ = 1;
+  if (launcher_grace_s_ > 0 && !deadline_) {
+    deadline_ = Deadline::After(launcher_grace_s_);
+    why_ = "The program has not ended after SIGTERM; it ends now.";
+  }
+  kill(getpid(), SIGTERM);
+}
+
 // Counted in ticks of this thread, not in time: while the whole process is stopped, nobody stands still.
 void Sentinel::CountStill() {
   const int64_t turns = turns_();
@@ -47,6 +70,7 @@ void Sentinel::CountStill() {
 std::optional<std::string> Sentinel::Verdict() {
   if (deadline_ && deadline_->passed()) return why_;
   if (!turns_) return std::nullopt;
+  LookForLauncher();
   CountStill();
   if (still_ticks_ * kTickNs < limit_s_ * 1e9) return std::nullopt;
   return "The engine's thread has not come back from a call (of MPI, probably) for " +

@@ -5,6 +5,7 @@
 
 #include <deque>
 #include <list>
+#include <set>
 #include <string>
 #include <unordered_map>
 
@@ -34,9 +35,16 @@ class MpiTransport : public Transport {
   bool busy() const override { return !requests_.empty() || !posts_.empty() || !incoming_.empty(); }
   bool rings_doorbell() const override { return false; }
   int64_t bytes_sent() const override { return bytes_sent_; }
+  std::vector<int> lost() const override { return {lost_.begin(), lost_.end()}; }
   bool Abort() override;
 
  private:
+  static constexpr int kSending = -1;
+  struct Transfer {
+    MPI_Request request;
+    int expected;  // bytes to receive, or kSending
+  };
+
   struct Posted {  // a control message on its way
     std::string bytes;
     MPI_Request request;
@@ -47,16 +55,19 @@ class MpiTransport : public Transport {
     MPI_Request request;
   };
 
+  Status Check(int code, const char* call);
+  Status TestPosts(bool* moved);
   Status StartReceiving(bool* moved);
   Status FinishReceiving(bool* moved);
 
   MPI_Comm comm_;
   Ticket next_ticket_ = 1;
   int64_t bytes_sent_ = 0;
-  std::unordered_map<Ticket, MPI_Request> requests_;
+  std::unordered_map<Ticket, Transfer> requests_;
   std::list<Posted> posts_;
   std::list<Incoming> incoming_;  // in the order of arrival, which is kept for each sender
   std::deque<Message> control_inbox_;
+  std::set<int> lost_;  // peers that have died
 };
 
 }  // namespace smddp
