@@ -21,7 +21,7 @@ SCRIPTS = Path(__file__).resolve().parent / "scripts"
 # What a launcher or a user's shell may have left behind and a test must not inherit.
 _FOREIGN = ("OMPI_", "PMIX_", "PMI_", "PRTE_", "SMDDP_", "HOROVOD_", "SLURM_")
 _MARK = "SMDDP_TEST_JOB"
-_KEPT = ("SMDDP_TEST_FULL",)
+_KEPT = ("SMDDP_TEST_FULL", "SMDDP_VERIFY")
 
 
 @dataclass(frozen=True)
