@@ -89,10 +89,7 @@ void LeaveMpiUnfinished() { AbandonMpi(); }
 void EndLast() { MpiEndLast(); }
 bool MpiInitialized() { return MpiIsInitialized(); }
 bool MpiThreadMultiple() { return MpiHasThreadMultiple(); }
+bool MpiSurvivesLosses() { return MpiGoesOnAfterLosses(); }
 const char* MpiLibraryVersion() { return MpiVersionText(); }
-
-Status NotInitialized() {
-  return Status(Code::kFailedPrecondition, "Horovod has not been initialized; use hvd.init().");
-}
 
 }  // namespace smddp
