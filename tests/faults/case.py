@@ -119,7 +119,9 @@ def judge(case: Case, found: Found, survivors: set[int], sayings: Mapping[int, s
         wrong.append(f"{case.launcher.name} had not ended after {case.launcher_ended:g} s")
     if case.goes_on:
         bad = {rank: found.codes.get(rank) for rank in survivors if found.codes.get(rank) != 0}
-        return wrong + ([f"not all ended well: {bad}"] if bad else []) + _left(found)
+        wrong += [f"not all ended well: {bad}"] if bad else []
+        wrong += [f"{case.launcher.name} ended with {found.launcher_code}"] if found.launcher_code else []
+        return wrong + _left(found)
     if case.noticed is not None:
         for rank, seconds in sorted(found.noticed.items()):
             if seconds > case.noticed:
