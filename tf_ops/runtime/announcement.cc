@@ -49,16 +49,6 @@ WireDType GetWireDType(WireReader* reader) {
   return number == kNoWireDType ? WireDType() : WireDType(static_cast<DType>(number));
 }
 
-bool Sane(const Announcement& announcement) {
-  if (static_cast<int>(announcement.kind) >= kKinds || announcement.dtypes.size() != announcement.shapes.size()) {
-    return false;
-  }
-  for (DType dtype : announcement.dtypes) {
-    if (static_cast<int>(dtype) >= kDTypeCount) return false;
-  }
-  return !announcement.wire_dtype || static_cast<int>(*announcement.wire_dtype) < kDTypeCount;
-}
-
 }  // namespace
 
 void PutSteps(WireWriter* writer, const StepCounts& steps) {
@@ -78,6 +68,8 @@ StepCounts GetSteps(WireReader* reader) {
   }
   return steps;
 }
+
+namespace {
 
 bool Exists(DType dtype) { return static_cast<int>(dtype) < kDTypeCount; }
 
