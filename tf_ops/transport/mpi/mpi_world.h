@@ -48,7 +48,8 @@ class MpiWorld {
   int rank_ = 0, size_ = 1;
 };
 
-// A rank is lost or ends by itself, so MPI_Finalize would not return: the process ends without it, and not with 0. Undone by Open.
+// A rank is lost or ends by itself, so MPI_Finalize would not return: the process ends without it, and not with 0.
+// Undone by Open.
 void AbandonMpi();
 bool MpiIsAbandoned();
 
