@@ -77,6 +77,7 @@ def _says(error: BaseException | None, words: str) -> bool:
 
 def _in_one_line(kind: type[BaseException], error: BaseException) -> str:
     text = " ".join("".join(traceback.format_exception_only(kind, error)).split())
+    text = text.rstrip(".")
     return text if len(text) <= _MOST_CHARACTERS else text[:_MOST_CHARACTERS] + "..."
 
 

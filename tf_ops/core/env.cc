@@ -167,8 +167,11 @@ const std::vector<EnvVariable>& EnvVariables() {
        "ranks."},
       {"SMDDP_STALL_ERROR_SECONDS", "HOROVOD_STALL_SHUTDOWN_TIME_SECONDS", "1800",
        "After so many seconds without the missing ranks a waiting operation becomes an error on all ranks. 0: never."},
+      {"SMDDP_STALL_STACKS", "", "0",
+       "1: a warning about missing ranks also shows where their Python threads are (the stacks that `faulthandler` "
+       "writes). Each rank's value says whether it sends its own. Takes one real-time signal. 0: no."},
       {"SMDDP_STALL_WARN_SECONDS", "HOROVOD_STALL_CHECK_TIME_SECONDS", "60",
-       "After so many seconds without the missing ranks a warning names them. 0: never."},
+       "After so many seconds without the missing ranks a warning names them and says where they are. 0: never."},
       {"SMDDP_START_TIMEOUT", "HOROVOD_START_TIMEOUT", "300",
        "Seconds that init() waits for the other ranks before it gives up with an error."},
       {"SMDDP_TEST_FLIP_BIT", "", "",
@@ -212,6 +215,7 @@ Result<Env> ReadEnv() {
   SMDDP_RETURN_IF_ERROR(ReadSeconds("SMDDP_STALL_ERROR_SECONDS", &env.stall_error_s));
   SMDDP_RETURN_IF_ERROR(ReadSeconds("SMDDP_HEARTBEAT_TIMEOUT", &env.heartbeat_timeout_s));
   SMDDP_RETURN_IF_ERROR(ReadSeconds("SMDDP_FAILURE_GRACE", &env.failure_grace_s));
+  SMDDP_RETURN_IF_ERROR(ReadSwitch("SMDDP_STALL_STACKS", &env.stall_stacks));
   SMDDP_RETURN_IF_ERROR(ReadSeconds("SMDDP_START_TIMEOUT", &env.start_timeout_s));
   env.timeline = Find("SMDDP_TIMELINE").text;
   if (env.timeline == "DYNAMIC") env.timeline.clear();
@@ -231,6 +235,12 @@ Result<Env> ReadEnv() {
 Result<bool> ReadKerasCompat() {
   bool wanted = false;
   SMDDP_RETURN_IF_ERROR(ReadSwitch("SMDDP_KERAS_COMPAT", &wanted));
+  return wanted;
+}
+
+Result<bool> ReadStallStacks() {
+  bool wanted = false;
+  SMDDP_RETURN_IF_ERROR(ReadSwitch("SMDDP_STALL_STACKS", &wanted));
   return wanted;
 }
 

@@ -37,6 +37,7 @@ struct Env {
   double stall_error_s = 0;           // SMDDP_STALL_ERROR_SECONDS, HOROVOD_STALL_SHUTDOWN_TIME_SECONDS
   double heartbeat_timeout_s = 0;     // SMDDP_HEARTBEAT_TIMEOUT
   double failure_grace_s = 0;         // SMDDP_FAILURE_GRACE
+  bool stall_stacks = false;          // SMDDP_STALL_STACKS
   double start_timeout_s = 0;         // SMDDP_START_TIMEOUT, HOROVOD_START_TIMEOUT
   FlippedBit flipped_bit;             // SMDDP_TEST_FLIP_BIT
   std::string timeline;               // SMDDP_TIMELINE, HOROVOD_TIMELINE: a file; "" for none or DYNAMIC
@@ -62,6 +63,9 @@ const std::vector<EnvVariable>& EnvVariables();
 Result<Env> ReadEnv();
 // SMDDP_KERAS_COMPAT, which counts before there is a session. Same errors.
 Result<bool> ReadKerasCompat();
+
+// SMDDP_STALL_STACKS, which counts before there is a session as well. Same errors.
+Result<bool> ReadStallStacks();
 
 // True when a launcher (mpirun, mpiexec.hydra, srun with PMI or PMIx) started this process.
 bool StartedByLauncher();

@@ -14,6 +14,7 @@
 #include "python/bindings.h"
 #include "python/waiter.h"
 #include "runtime/session.h"
+#include "runtime/stack_dump.h"
 
 namespace nb = nanobind;
 
@@ -221,6 +222,8 @@ void BindControl(nb::module_& m) {
   m.def("tell_shown", OfSession([](Session& session) { session.TellShown(); }));
   m.def("raised_elsewhere", OfSession([](const Session& session) { return session.RaisedElsewhere(); }));
   m.def("shown_elsewhere", OfSession([](const Session& session) { return session.ShownElsewhere(); }));
+  m.def("stall_stacks", [] { return ValueOrThrow(ReadStallStacks()); });
+  m.def("set_stack_dump", &SetStackDump, nb::arg("signal"), nb::arg("file"));
   m.def("leave_mpi_unfinished", &LeaveMpiUnfinished);
   m.def("end_last", &EndLast);
   m.def("trace_start", [] { SessionOrThrow()->TraceStart(); });

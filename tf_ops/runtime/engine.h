@@ -16,6 +16,7 @@
 #include <thread>
 #include <vector>
 
+#include "core/clock.h"
 #include "core/env.h"
 #include "core/queue.h"
 #include "runtime/backoff.h"
@@ -27,6 +28,7 @@
 #include "runtime/named_table.h"
 #include "runtime/plan_registry.h"
 #include "runtime/plan_table.h"
+#include "runtime/stall_report.h"
 #include "runtime/timeline_group.h"
 #include "runtime/trace.h"
 #include "runtime/verify.h"
@@ -77,6 +79,7 @@ class Engine {
 
  private:
   void Loop();
+  bool MayEvacuate(int64_t now_ns);
   bool DrainInbox();
   bool ReadControl();
   Status OnControl(const Message& message);
@@ -106,10 +109,16 @@ class Engine {
   std::string DescribeWaiting() const;
   Status OfTransport(const Status& error) const;
   void WatchStalls();
+  std::set<int> LateRanks(int64_t now_ns) const;
+  void WarnOfStalls(int64_t now_ns);
+  void EndStalls(int64_t now_ns);
+  std::set<int> OtherRanks() const;
+  Whereabouts Here();
   void WatchDepartures();
   void WatchCancelled();
   void Leave();
   void AwaitDepartures();
+  void ForgetDeparted();
   bool expecting() const { return !tasks_.empty() || named_.waiting() || join_.waiting() || parts_->world().busy(); }
 
   const std::unique_ptr<FabricParts> parts_;
@@ -132,6 +141,7 @@ class Engine {
   PlanTable plans_;
   TimelineGroup timeline_;
   LastWords last_words_;
+  StallReport stalls_;
   std::list<RunningTask> tasks_;
   Status failed_;
   std::map<int, int64_t> departed_;                         // rank -> when its goodbye came
@@ -144,6 +154,8 @@ class Engine {
   int64_t own_named_ = 0;                    // requests of this rank without an answer, but for plans
   int64_t lent_ = 0, zero_tasks_ = 0;        // tensors of plans, named requests: zeros under way
   int idle_rounds_ = 0;
+  std::string last_done_;  // what ended last, and when; at first when the session began
+  int64_t last_done_ns_ = NowNs();
   bool leaving_ = false;
   int64_t last_moved_ns_ = 0, last_watch_ns_ = 0, last_look_ns_ = 0;
 

@@ -2,7 +2,7 @@
 
 #include "core/wire.h"
 #include "runtime/announcement.h"
-#include "runtime/heartbeat.h"
+#include "runtime/stall_report.h"
 
 namespace smddp {
 namespace {
@@ -22,9 +22,8 @@ std::string Encode(Word word, const std::string& text = "") {
 void LastWords::Raise(const std::string& exception) {
   if (raised_) return;
   raised_ = true;
-  const Status why(Code::kUnavailable, "Rank " + std::to_string(topology_.global_rank(topology_.rank())) + " (host " +
-                                           HostName(topology_.host_of(topology_.rank())) +
-                                           ") has ended its session, because nobody caught " + exception +
+  const Status why(Code::kUnavailable, NamedWithHost(topology_, topology_.rank()) +
+                                           " has ended its session, because nobody caught " + exception +
                                            ". Its traceback is in its own output.");
   for (int rank : topology_.world().world_ranks()) {
     if (rank != topology_.rank()) post_(rank, Encode(Word::kRaised, why.message()));

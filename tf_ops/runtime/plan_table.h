@@ -94,6 +94,8 @@ class PlanTable {
   // When the oldest tensor that waits came; INT64_MAX when there is none.
   int64_t OldestNs() const;
   int64_t buckets_done() const { return buckets_done_; }  // any thread
+  // Will Stalled have something to say?
+  bool IsStalled(int64_t now_ns, double seconds) const;
   // Buckets of which some tensors have waited longer than `seconds` for the others, each reported once.
   std::vector<std::string> Stalled(int64_t now_ns, double seconds);
   // One that has waited longer than `seconds`, in a sentence; "" when there is none.
@@ -142,6 +144,7 @@ class PlanTable {
   void TryTellNext(Plan* plan);
   void Tell(Plan* plan, PlanOrder told);
   TuneChoices ChoicesFor(const Plan& plan) const;
+  FusionLimits LimitsOf(const Plan& plan, const TuneSettings& settings) const;
   bool Possible(const Plan& plan, const PlanOrder& told) const;
   void Apply(Plan* plan, const PlanOrder& told);
   void Begin(Plan* plan, const PlanOrder& told);

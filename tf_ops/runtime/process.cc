@@ -92,8 +92,4 @@ bool MpiThreadMultiple() { return MpiHasThreadMultiple(); }
 bool MpiSurvivesLosses() { return MpiGoesOnAfterLosses(); }
 const char* MpiLibraryVersion() { return MpiVersionText(); }
 
-Status NotInitialized() {
-  return Status(Code::kFailedPrecondition, "Horovod has not been initialized; use hvd.init().");
-}
-
 }  // namespace smddp

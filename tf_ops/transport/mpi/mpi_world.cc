@@ -276,6 +276,8 @@ MpiWorld::~MpiWorld() = default;
 
 namespace {
 
+constexpr int kMostExchangedBytes = 1 << 30;  // of all ranks together
+
 // What the two steps of an exchange write to. On the heap, because after a timeout MPI still does.
 struct Gathering {
   std::string mine, all;
@@ -287,10 +289,18 @@ Status Gather(MPI_Comm comm, Gathering* gathering, const Deadline& deadline) {
   MPI_Request request;
   SMDDP_MPI(MPI_Iallgather(&gathering->length, 1, MPI_INT, gathering->lengths.data(), 1, MPI_INT, comm, &request));
   SMDDP_RETURN_IF_ERROR(Await(&request, deadline, "the start-up exchange"));
-  for (size_t rank = 1; rank < gathering->starts.size(); ++rank) {
-    gathering->starts[rank] = gathering->starts[rank - 1] + gathering->lengths[rank - 1];
+  int total = 0;
+  for (size_t rank = 0; rank < gathering->starts.size(); ++rank) {
+    const int length = gathering->lengths[rank];
+    if (length < 0 || length > kMostExchangedBytes - total) {
+      return Status(Code::kInternal, "Rank " + std::to_string(rank) + " wants to send " + std::to_string(length) +
+                                         " bytes in the start-up exchange. Do all ranks run the same version of "
+                                         "smddp_tf?");
+    }
+    gathering->starts[rank] = total;
+    total += length;
   }
-  gathering->all.resize(gathering->starts.back() + gathering->lengths.back());
+  gathering->all.resize(total);
   SMDDP_MPI(MPI_Iallgatherv(gathering->mine.data(), gathering->length, MPI_BYTE, gathering->all.data(),
                             gathering->lengths.data(), gathering->starts.data(), MPI_BYTE, comm, &request));
   return Await(&request, deadline, "the start-up exchange");
