@@ -203,6 +203,7 @@ bool MpiInitialized();
 bool MpiThreadMultiple();
 const char* MpiLibraryVersion();  // "" before MPI is initialised
 
+// Or that this process is a fork of one that was.
 // "Horovod has not been initialized; use hvd.init()." kept in Horovod's words: scripts grep for it.
 Status NotInitialized();
 
