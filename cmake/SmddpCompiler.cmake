@@ -14,8 +14,12 @@ add_compile_options(
   "-ffile-prefix-map=${CMAKE_SOURCE_DIR}/tf_ops/=" "-ffile-prefix-map=${CMAKE_SOURCE_DIR}/=")
 
 if(SMDDP_SANITIZE)
-  add_compile_options(-fsanitize=${SMDDP_SANITIZE} -fno-omit-frame-pointer)
+  add_compile_options(-fsanitize=${SMDDP_SANITIZE} -fno-sanitize-recover=all -fno-omit-frame-pointer -g1)
   add_link_options(-fsanitize=${SMDDP_SANITIZE})
+endif()
+
+if(SMDDP_DELAYS)
+  add_compile_definitions(SMDDP_DELAYS)
 endif()
 
 # Everything the package needs ends up here; setup.py copies the whole folder.

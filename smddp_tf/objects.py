@@ -19,6 +19,7 @@ from smddp_tf.process_sets import ProcessSet, current, global_process_set, scope
 __all__ = ["allgather_object", "broadcast_object", "broadcast_object_fn"]
 
 _OBJECT, _ERROR = 0, 1
+_MOST_BYTES = 1 << 40
 
 
 @scoped
@@ -50,7 +51,7 @@ def broadcast_object(
     length = np.array([payload.size], np.int64)
     _loader.core().broadcast([length], "int64", root_rank, f"{name}.length", current())
     if not is_root:
-        payload = np.empty(length[0], np.uint8)
+        payload = np.empty(_checked(int(length[0]), root_rank), np.uint8)
     _loader.core().broadcast([payload], "uint8", root_rank, f"{name}.data", current())
     return obj if is_root and payload[0] == _OBJECT else _unpacked(payload, root_rank)
 
@@ -102,6 +103,13 @@ def allgather_object(
     return [_unpacked(payload, rank) for rank, payload in enumerate(payloads)]
 
 
+def _checked(length: int, rank: int) -> int:
+    """The length of a payload that rank `rank` has announced, if one can have it."""
+    if 1 <= length <= _MOST_BYTES:
+        return length
+    raise RuntimeError(f"Rank {rank} announced an object of {length} bytes. Expected: from 1 to {_MOST_BYTES}.")
+
+
 def _packed(obj: Any) -> np.ndarray:
     try:
         kind, data = _OBJECT, cloudpickle.dumps(obj, protocol=pickle.HIGHEST_PROTOCOL)
@@ -114,7 +122,10 @@ def _packed(obj: Any) -> np.ndarray:
 
 
 def _unpacked(payload: np.ndarray, rank: int) -> Any:
+    _checked(payload.size, rank)
     data = payload[1:].data
     if payload[0] == _ERROR:
-        raise RuntimeError(f"Rank {rank} could not pickle its object: {bytes(data).decode()}")
+        raise RuntimeError(f"Rank {rank} could not pickle its object: {bytes(data).decode(errors='replace')}")
+    if payload[0] != _OBJECT:
+        raise RuntimeError(f"Rank {rank} sent an object of unknown kind {payload[0]}. Do all run the same smddp_tf?")
     return pickle.loads(data)

@@ -24,6 +24,7 @@ from tests.launch.mpirun import environment
 __all__ = ["conduct"]
 
 FOLDER = Path(__file__).resolve().parent
+_MPIRUNS = ("prterun", "prted", "sh")  # mpirun, its daemons, and what stands in for ssh
 _MORE_SECONDS = 30.0  # beyond a promise, to see how late it is
 _QUIET_SECONDS = 5.0  # for the last processes after the launcher has ended
 
@@ -92,7 +93,10 @@ def _found(case: Case, running: Running, place: Place, survivors: set[int], begi
         for node in range(place.nodes):
             place.heal(node)
     running.thaw()
-    found.left = _counted(_program(words) for words in running.sweep(_QUIET_SECONDS))
+    processes = [_program(words) for words in running.sweep(_QUIET_SECONDS)]
+    hung = processes if case.launcher_ended is None else []
+    theirs = [what for what in hung if what.split()[1] in _MPIRUNS]
+    found.left = _counted(what for what in processes if what not in theirs)
     ends = running.notes("end")
     found.codes = {rank: ends[rank]["code"] if rank in ends else "killed" for rank in range(case.ranks)}
     left = [f"shared memory {name}" for name in place.shared_memory()]
@@ -100,7 +104,7 @@ def _found(case: Case, running: Running, place: Place, survivors: set[int], begi
     if any("smddp" in what for what in left):
         left = _after_next_start(case, place, running.folder)
     found.left += [what for what in left if "smddp" in what]
-    found.left_by_others = _counted(_without_numbers(what) for what in left if "smddp" not in what)
+    found.left_by_others = _counted(theirs) + _counted(_without_numbers(what) for what in left if "smddp" not in what)
     found.output = running.output
     sayings = {rank: said[rank]["text"] for rank in sorted(said) if rank in survivors}
     found.message = _first_line(sayings, found.output)

@@ -97,5 +97,10 @@ def lose_host(running: Running) -> set[int]:
     node = running.node_of(running.victim)
     running.in_lab.cut(node)
     time.sleep(0.5)  # or the kernel says goodbye for them
-    send(running.in_lab.processes_of(node), signal.SIGKILL)
+    processes = running.in_lab.processes_of(node)
+    agents = [
+        process for process in processes if process.parent == running.launcher.number
+    ]  # ssh, on the launcher's host
+    send(agents, signal.SIGSTOP)
+    send([process for process in processes if process not in agents], signal.SIGKILL)
     return running.ranks_on(node)

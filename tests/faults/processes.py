@@ -27,8 +27,12 @@ class Process:
     @property
     def alive(self) -> bool:
         """Whether it runs or is stopped: one that has ended and was not collected does neither."""
-        state, started = _stat(self.number)
+        state, started, _ = _stat(self.number)
         return state not in "ZX" and started == self.started
+
+    @property
+    def parent(self) -> int:
+        return _stat(self.number)[2]
 
     @property
     def words(self) -> str:
@@ -61,10 +65,10 @@ def marked(mark: str) -> list[Process]:
     return [process for process in found if process.alive]
 
 
-def _stat(number: int) -> tuple[str, int]:
-    """State and start time; ("X", 0) when it is gone."""
+def _stat(number: int) -> tuple[str, int, int]:
+    """State, start time and parent; ("X", 0, 0) when it is gone."""
     try:
         fields = Path(f"/proc/{number}/stat").read_text(encoding="utf-8", errors="replace").rsplit(")", 1)[1].split()
     except (OSError, IndexError):
-        return "X", 0
-    return fields[0], int(fields[19])
+        return "X", 0, 0
+    return fields[0], int(fields[19]), int(fields[1])

@@ -66,7 +66,7 @@ def steps() -> None:
     number = 0
     while not step(number):
         number += 1
-        if number == READY_AFTER:
+        if number == READY_AFTER and (manner != "busy" or rank == chosen):
             note("ready", time.time())
         if number == ACT_AT:
             act()

@@ -5,6 +5,8 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "core/hand_over.h"
+
 namespace smddp {
 namespace {
 
@@ -15,13 +17,17 @@ long Futex(std::atomic<uint32_t>* word, int operation, uint32_t value, const tim
 }  // namespace
 
 void Doorbell::Ring() {
+  HandOver();
   rings.fetch_add(1, std::memory_order_seq_cst);
+  HandOver();
   if (sleeping.load(std::memory_order_seq_cst) != 0) Futex(&rings, FUTEX_WAKE, 1, nullptr);
 }
 
 void Doorbell::Sleep(uint32_t seen, int64_t microseconds) {
   const timespec timeout = {microseconds / 1000000, (microseconds % 1000000) * 1000};
+  HandOver();
   sleeping.store(1, std::memory_order_seq_cst);
+  HandOver();
   if (rings.load(std::memory_order_seq_cst) == seen) Futex(&rings, FUTEX_WAIT, seen, &timeout);
   sleeping.store(0, std::memory_order_seq_cst);
 }

@@ -5,6 +5,8 @@
 #include <utility>
 #include <vector>
 
+#include "core/hand_over.h"
+
 namespace smddp {
 
 // Threads: Push from any, TakeAll from the one consumer. Push after Close returns false and leaves the item alone.
@@ -12,6 +14,7 @@ template <class T>
 class InboxQueue {
  public:
   bool Push(T&& item) {
+    HandOver();
     std::lock_guard<std::mutex> lock(mutex_);
     if (closed_) return false;
     items_.push_back(std::move(item));
@@ -19,6 +22,7 @@ class InboxQueue {
   }
   // Appends what has come to `into`, in order; true when there was something.
   bool TakeAll(std::vector<T>* into) {
+    HandOver();
     std::lock_guard<std::mutex> lock(mutex_);
     if (items_.empty()) return false;
     for (T& item : items_) into->push_back(std::move(item));
@@ -26,6 +30,7 @@ class InboxQueue {
     return true;
   }
   void Close() {
+    HandOver();
     std::lock_guard<std::mutex> lock(mutex_);
     closed_ = true;
   }

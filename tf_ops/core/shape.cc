@@ -8,6 +8,15 @@ int64_t ElementCount(const std::vector<int64_t>& shape) {
   return count;
 }
 
+bool IsPossible(const std::vector<int64_t>& shape) {
+  int64_t count = 1;  // of the extents but those of 0, which must not hide others
+  for (const int64_t extent : shape) {
+    if (extent < 0 || extent > kMostElements / count) return false;
+    if (extent > 0) count *= extent;
+  }
+  return true;
+}
+
 std::string ShapeText(const std::vector<int64_t>& shape) {
   std::string text = "[";
   for (size_t i = 0; i < shape.size(); ++i) text += (i == 0 ? "" : ", ") + std::to_string(shape[i]);

@@ -41,12 +41,15 @@ class WireReader {
   template <class T>
   T Get() {
     static_assert(std::is_trivially_copyable_v<T>);
+    // A bool or a pointer has values that are no value; read a number and judge it.
+    static_assert(!std::is_same_v<T, bool> && !std::is_pointer_v<T>);
     T value{};
     if (!Has(sizeof(T))) return value;
     std::memcpy(&value, rest_.data(), sizeof(T));
     rest_.remove_prefix(sizeof(T));
     return value;
   }
+  bool GetBool() { return Get<uint8_t>() != 0; }
   std::string GetText() {
     const uint32_t length = Get<uint32_t>();
     if (!Has(length)) return {};

@@ -195,6 +195,7 @@ void BindControl(nb::module_& m) {
   m.def("init", &Init, nb::arg("ranks"), nb::arg("comm_address"), nb::arg("dynamic_process_sets") = false);
   m.def("shutdown", &Shutdown, nb::arg("at_exit") = false);
   m.def("session_failure", &FailureOfSession);
+  m.def("survives_losses", &MpiSurvivesLosses);
   m.def("is_initialized", [] { return CurrentSession() != nullptr; });
   m.def("rank", FromTopology([](const Topology& t) { return t.rank(); }));
   m.def("size", FromTopology([](const Topology& t) { return t.size(); }));

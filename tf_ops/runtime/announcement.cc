@@ -1,6 +1,10 @@
 #include "runtime/announcement.h"
 
+#include <algorithm>
+
+#include "core/shape.h"
 #include "core/wire.h"
+#include "runtime/carried.h"
 #include "transport/transport.h"
 
 namespace smddp {
@@ -45,14 +49,43 @@ WireDType GetWireDType(WireReader* reader) {
   return number == kNoWireDType ? WireDType() : WireDType(static_cast<DType>(number));
 }
 
+bool Exists(DType dtype) { return static_cast<int>(dtype) < kDTypeCount; }
+
+bool AllReducible(const Announcement& announcement) {
+  const bool adasum = announcement.op == ReduceOp::kAdasum;
+  return std::all_of(announcement.dtypes.begin(), announcement.dtypes.end(),
+                     [adasum](DType dtype) { return adasum ? IsFloating(dtype) : IsReducible(dtype); });
+}
+
+// What a small reduction brings is summed before anything else looks at it.
+bool DataIsSane(const Announcement& announcement) {
+  if (announcement.data.empty()) return true;
+  const bool reduces = announcement.kind == RequestKind::kAllreduce || announcement.kind == RequestKind::kReducescatter;
+  return reduces && announcement.data.size() <= kMostCarriedBytes && announcement.op != ReduceOp::kAdasum &&
+         AllReducible(announcement);
+}
+
 bool Sane(const Announcement& announcement) {
-  if (static_cast<int>(announcement.kind) >= kKinds || announcement.dtypes.size() != announcement.shapes.size()) {
-    return false;
-  }
-  for (DType dtype : announcement.dtypes) {
-    if (static_cast<int>(dtype) >= kDTypeCount) return false;
-  }
-  return !announcement.wire_dtype || static_cast<int>(*announcement.wire_dtype) < kDTypeCount;
+  return static_cast<int>(announcement.kind) < kKinds && announcement.op <= ReduceOp::kProduct &&
+         announcement.dtypes.size() == announcement.shapes.size() &&
+         std::all_of(announcement.dtypes.begin(), announcement.dtypes.end(), Exists) &&
+         std::all_of(announcement.shapes.begin(), announcement.shapes.end(), IsPossible) &&
+         (!announcement.wire_dtype || (Exists(*announcement.wire_dtype) && IsFloating(*announcement.wire_dtype))) &&
+         DataIsSane(announcement);
+}
+
+// A rank that has joined does what `request` says without having been asked by anybody on its side.
+bool SaneForJoined(const Announcement& request) {
+  const bool plan = request.kind == RequestKind::kPlan;
+  return (plan || request.kind == RequestKind::kAllreduce) && AllReducible(request) &&
+         !(plan && request.op == ReduceOp::kAdasum);
+}
+
+bool Sane(const Verdict& verdict) {
+  const auto possible = [](int64_t rows) { return rows >= 0 && rows <= kMostElements; };
+  if (verdict.operation >= kMaxOperation) return false;  // the last one is nobody's
+  if (!std::all_of(verdict.dim0_of_rank.begin(), verdict.dim0_of_rank.end(), possible)) return false;
+  return verdict.joined.empty() || !verdict.status.ok() || SaneForJoined(verdict.request);
 }
 
 }  // namespace
@@ -114,13 +147,13 @@ bool Decode(std::string_view message, Announcement* announcement) {
   announcement->prescale = reader.Get<double>();
   announcement->postscale = reader.Get<double>();
   announcement->wire_dtype = GetWireDType(&reader);
-  announcement->even_split = reader.Get<uint8_t>() != 0;
+  announcement->even_split = reader.GetBool();
   announcement->splits = reader.GetList<int64_t>();
   const uint32_t facts = reader.Get<uint32_t>();
   for (uint32_t i = 0; i < facts && reader.ok(); ++i) announcement->facts.push_back(reader.GetText());
   announcement->plan_key = reader.GetText();
   announcement->data = reader.GetText();
-  announcement->duplicate = reader.Get<uint8_t>() != 0;
+  announcement->duplicate = reader.GetBool();
   announcement->round = reader.Get<uint32_t>();
   return reader.at_end() && Sane(*announcement);
 }
@@ -147,7 +180,7 @@ bool Decode(std::string_view message, Verdict* verdict) {
   verdict->data = reader.GetText();
   verdict->joined = reader.GetList<int>();
   if (!verdict->joined.empty() && !Decode(reader.GetText(), &verdict->request)) return false;
-  return reader.at_end() && verdict->operation <= kMaxOperation;
+  return reader.at_end() && Sane(*verdict);
 }
 
 std::string Encode(const PlanOrder& order) {
@@ -188,8 +221,8 @@ bool Decode(std::string_view message, JoinNotice* notice) {
   WireReader reader(message);
   if (!IsType(&reader, ControlType::kJoinNotice)) return false;
   notice->round = reader.Get<uint32_t>();
-  notice->joins = reader.Get<uint8_t>() != 0;
-  notice->drained = reader.Get<uint8_t>() != 0;
+  notice->joins = reader.GetBool();
+  notice->drained = reader.GetBool();
   notice->steps = GetSteps(&reader);
   return reader.at_end();
 }
@@ -206,7 +239,7 @@ bool Decode(std::string_view message, JoinOver* over) {
   if (!IsType(&reader, ControlType::kJoinOver)) return false;
   over->last = reader.Get<int32_t>();
   over->steps = GetSteps(&reader);
-  return reader.at_end();
+  return reader.at_end() && over->last >= 0;
 }
 
 std::string Encode(const Goodbye& goodbye) {
@@ -219,8 +252,8 @@ std::string Encode(const Goodbye& goodbye) {
 bool Decode(std::string_view message, Goodbye* goodbye) {
   WireReader reader(message);
   if (!IsType(&reader, ControlType::kGoodbye)) return false;
-  goodbye->clean = reader.Get<uint8_t>() != 0;
-  goodbye->listens = reader.Get<uint8_t>() != 0;
+  goodbye->clean = reader.GetBool();
+  goodbye->listens = reader.GetBool();
   return reader.at_end();
 }
 

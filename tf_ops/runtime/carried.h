@@ -17,7 +17,6 @@ constexpr int64_t kMostCarriedBytes = 1024;
 
 using FusedViews = std::vector<std::unique_ptr<FusedView>>;
 
-int64_t WireBytes(const FusedViews& views);
 // Not for requests without elements, where there is nothing to carry, nor with dtypes that the verdict will refuse; and
 // not for Adasum, whose order is a tree.
 bool FitsInMessage(const FusedViews& views, ReduceOp op);

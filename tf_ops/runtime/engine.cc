@@ -3,6 +3,7 @@
 #include <unistd.h>
 
 #include "core/clock.h"
+#include "core/hand_over.h"
 #include "core/log.h"
 
 namespace smddp {
@@ -13,6 +14,7 @@ constexpr int64_t kWatchEveryNs = 200 * 1000000LL;
 constexpr int64_t kLookEveryNs = 5 * 1000000LL;
 // Rounds without progress after which slots that others wait for are copied out of their way.
 constexpr int kEvacuateAfterRounds = 64;
+constexpr int64_t kEvacuateAfterNs = 1000000;  // rounds are long where cores are few
 constexpr double kFlushSeconds = 5.0;
 
 Backoff MakeBackoff(FabricParts& parts) {
@@ -69,6 +71,7 @@ bool Engine::Submit(std::function<void()> work) {
 void Engine::Loop() {
   while (true) {
     const uint32_t seen = parts_->node().doorbell().rings.load(std::memory_order_seq_cst);
+    HandOver();
     const bool stopping = stopping_;
     turns_.fetch_add(1, std::memory_order_relaxed);
     bool moved = DrainInbox();
@@ -92,7 +95,7 @@ void Engine::Loop() {
       last_moved_ns_ = now_ns;
       idle_rounds_ = 0;
       backoff_.Reset();
-    } else if ((!expecting() || ++idle_rounds_ % kEvacuateAfterRounds == 0) && parts_->node().Evacuate()) {
+    } else if (MayEvacuate(now_ns) && parts_->node().Evacuate()) {
       backoff_.Reset();
     } else {
       wakeups_.fetch_add(1, std::memory_order_relaxed);
@@ -100,6 +103,10 @@ void Engine::Loop() {
     }
   }
   Leave();
+}
+
+bool Engine::MayEvacuate(int64_t now_ns) {
+  return !expecting() || ++idle_rounds_ % kEvacuateAfterRounds == 0 || now_ns - last_moved_ns_ > kEvacuateAfterNs;
 }
 
 bool Engine::DrainInbox() {
@@ -183,6 +190,15 @@ bool Engine::ReadControl() {
   return moved;
 }
 
+namespace {
+
+Status OnlyRank0(const char* what, int from) {
+  return Status(Code::kInternal, std::string("Rank ") + std::to_string(from) + " sent an " + what +
+                                     " that cannot be. Do all ranks run the same version of smddp_tf?");
+}
+
+}  // namespace
+
 Status Engine::OnControl(const Message& message) {
   ControlType type;
   Announcement announcement;
@@ -201,10 +217,11 @@ Status Engine::OnControl(const Message& message) {
   } else if (known && type == ControlType::kVerdict && Decode(message.bytes, &verdict)) {
     if (failed_.ok()) OnVerdict(verdict);
   } else if (known && type == ControlType::kPlanOrder && Decode(message.bytes, &order)) {
-    if (failed_.ok()) return plans_.Adopt(order);
+    if (failed_.ok()) return message.from == 0 ? plans_.Adopt(order) : OnlyRank0("order of gradients", message.from);
   } else if (known && type == ControlType::kJoinNotice && Decode(message.bytes, &notice)) {
     if (failed_.ok()) OnJoinNotice(message.from, notice);
   } else if (known && type == ControlType::kJoinOver && Decode(message.bytes, &over)) {
+    if (message.from != 0 || over.last >= topology().size()) return OnlyRank0("end of hvd.join", message.from);
     if (failed_.ok()) OnJoinOver(over);
   } else if (known && type == ControlType::kGoodbye && Decode(message.bytes, &goodbye)) {
     OnGoodbye(message.from, goodbye);
@@ -267,6 +284,7 @@ void Engine::Leave() {
   while (parts_->world().busy() && !deadline.passed()) {
     turns_.fetch_add(1, std::memory_order_relaxed);
     if (!parts_->world().Progress().ok()) break;
+    ForgetDeparted();
     usleep(50);
   }
 }
@@ -282,6 +300,15 @@ void Engine::AwaitDepartures() {
     if (ReadControl() || *progress) continue;
     WatchPeers();
     backoff_.Wait(seen, /*expecting=*/false, kWatchEveryNs);
+  }
+}
+
+// Nothing need reach those who have said goodbye, and they would never take it.
+void Engine::ForgetDeparted() {
+  Message message;
+  Goodbye goodbye;
+  while (parts_->world().Poll(&message)) {
+    if (Decode(message.bytes, &goodbye)) parts_->world().Forget(message.from);
   }
 }
 

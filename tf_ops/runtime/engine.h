@@ -79,6 +79,7 @@ class Engine {
 
  private:
   void Loop();
+  bool MayEvacuate(int64_t now_ns);
   bool DrainInbox();
   bool ReadControl();
   Status OnControl(const Message& message);
@@ -117,6 +118,7 @@ class Engine {
   void WatchCancelled();
   void Leave();
   void AwaitDepartures();
+  void ForgetDeparted();
   bool expecting() const { return !tasks_.empty() || named_.waiting() || join_.waiting() || parts_->world().busy(); }
 
   const std::unique_ptr<FabricParts> parts_;

@@ -1,5 +1,6 @@
 #include "runtime/engine_session.h"
 
+#include <algorithm>
 #include <chrono>
 #include <cstring>
 #include <future>
@@ -87,9 +88,25 @@ Result<TaskPtr> BeginAllreduceOfZeros(const Fabric& fabric, Verifier& verifier, 
   return verifier.Begin(verifier.Watch(&call), verdict.operation, begin);
 }
 
+// The verdict's rows decide what is copied and received.
+Status CheckRows(const Fabric& fabric, const AllgatherRequest& request, const Verdict& verdict) {
+  const size_t size = static_cast<size_t>(fabric.topology.size());
+  bool fits = verdict.dim0_of_rank.size() == request.tensors.size() * size;
+  for (size_t i = 0; fits && i < verdict.dim0_of_rank.size(); ++i) {
+    const TensorRef& tensor = request.tensors[i / size];
+    const bool mine = static_cast<int>(i % size) == fabric.topology.rank();
+    const int64_t most = kMostElements / std::max<int64_t>(1, static_cast<int64_t>(tensor.row_bytes()));
+    fits = mine ? verdict.dim0_of_rank[i] == tensor.shape[0] : verdict.dim0_of_rank[i] <= most;
+  }
+  if (fits) return Status::Ok();
+  return Status(Code::kInternal, "The rows of the ranks for allgather '" + request.name +
+                                     "' do not fit the request. Do all ranks run the same version of smddp_tf?");
+}
+
 // Rings one after the other; all results are allocated first, so that memory that lacks is known before anything moves.
 Result<TaskPtr> BeginAllgather(const Fabric& fabric, const AllgatherRequest& request, const Verdict& verdict,
                                Verification* watched) {
+  SMDDP_RETURN_IF_ERROR(CheckRows(fabric, request, verdict));
   std::vector<TaskFactory> rings;
   auto dim0 = verdict.dim0_of_rank.begin();
   for (size_t i = 0; i < request.tensors.size(); ++i, dim0 += fabric.topology.size()) {

@@ -38,7 +38,8 @@ class Cluster : public InprocCluster {
     SMDDP_ASSIGN_OR_RETURN(rail.by_name, RailAlgorithmNamed(options.rail_algorithm));
     std::vector<Topology> topologies;
     for (size_t rank = 0; rank < options.host_of_rank.size(); ++rank) {
-      SMDDP_ASSIGN_OR_RETURN(Topology topology, Topology::Build(static_cast<int>(rank), options.host_of_rank));
+      SMDDP_ASSIGN_OR_RETURN(Topology topology,
+                             Topology::Build(static_cast<int>(rank), options.host_of_rank, options.global_ranks));
       SMDDP_ASSIGN_OR_RETURN(Segment segment, Segment::Private(FabricParts::LayoutFor(topology, env).total_bytes));
       memory_->push_back(std::move(segment));
       topologies.push_back(std::move(topology));

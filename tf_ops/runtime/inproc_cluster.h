@@ -21,6 +21,7 @@ class InprocCluster {
 
 struct ClusterOptions {
   std::vector<std::string> host_of_rank;
+  std::vector<int> global_ranks;  // as those of a process set (topology.h); empty: all ranks there are
   int64_t chunk_bytes = 256 << 10;
   int64_t bucket_bytes = 25 << 20;
   std::string cpu_isa = "auto";

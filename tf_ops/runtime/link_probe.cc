@@ -113,6 +113,14 @@ Result<double> Bandwidth(Neighbours* neighbours, double first_guess) {
   return best;
 }
 
+// From other ranks; times and rates are divided by.
+bool IsPossible(const LinkSpeed& speed) {
+  for (const double value : {speed.latency_s, speed.message_s, speed.bytes_per_s}) {
+    if (!(value > 0 && value < 1e18)) return false;  // false for NaN too
+  }
+  return true;
+}
+
 // The worst of all ranks that measured.
 Result<LinkSpeed> Worst(bool measured, const LinkSpeed& mine, const Exchange& exchange) {
   WireWriter writer;
@@ -123,6 +131,11 @@ Result<LinkSpeed> Worst(bool measured, const LinkSpeed& mine, const Exchange& ex
     WireReader reader(text);
     const LinkSpeed other = reader.Get<LinkSpeed>();
     if (!reader.at_end()) continue;
+    if (!IsPossible(other)) {
+      return Status(Code::kInternal,
+                    "A rank sent a speed of the link between nodes that cannot be. Do all ranks run "
+                    "the same version of smddp_tf?");
+    }
     worst.latency_s = std::max(worst.latency_s, other.latency_s);
     worst.message_s = std::max(worst.message_s, other.message_s);
     worst.bytes_per_s = std::min(worst.bytes_per_s, other.bytes_per_s);

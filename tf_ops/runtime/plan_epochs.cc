@@ -17,6 +17,11 @@ int64_t LargestOf(const std::vector<Bucket>& buckets) {
   return largest;
 }
 
+// The listed buckets go on for good.
+bool IsAsBefore(const PlanOrder& told) {
+  return told.order.empty() && told.settings == TuneSettings() && told.steps == 0;
+}
+
 bool AnyNotHalf(const std::vector<Bucket>& buckets) {
   return std::any_of(buckets.begin(), buckets.end(), [](const Bucket& bucket) { return !IsHalf(bucket.wire_dtype); });
 }
@@ -35,7 +40,8 @@ void PlanTable::TryTellOrder(Plan* plan) {
   }
   PlanOrder told;
   told.order = plan->order;
-  if (options_.autotune && fabric_.topology.size() > 1) {
+  const bool numbers_suffice = !plan->order.empty() || 2 * plan->listed_buckets <= kMaxBuckets;
+  if (options_.autotune && fabric_.topology.size() > 1 && numbers_suffice) {
     if (tune_log_ == nullptr) tune_log_ = std::make_unique<TuneLog>(options_.autotune_log);
     auto tuner = std::make_unique<PlanTuner>(plan->spec.key, ChoicesFor(*plan), tune_log_.get());
     if (!tuner->over()) {
@@ -102,11 +108,19 @@ TuneChoices PlanTable::ChoicesFor(const Plan& plan) const {
 
 // --- All ranks ---
 
+FusionLimits PlanTable::LimitsOf(const Plan& plan, const TuneSettings& settings) const {
+  return settings.bucket_bytes == kAutoBytes ? LimitsFor(plan.spec) : FusionLimits{settings.bucket_bytes};
+}
+
 bool PlanTable::Possible(const Plan& plan, const PlanOrder& told) const {
   const TuneSettings& settings = told.settings;
   const bool permutation = told.order.empty() || IsPermutation(told.order, plan.spec.tensors.size());
-  return permutation && told.steps >= 0 && told.steps <= kMostStepsPerEpoch &&  //
-         (settings.bucket_bytes >= 0 || settings.bucket_bytes == kAutoBytes) && settings.chunk_bytes >= 0 &&
+  if (!permutation || (settings.bucket_bytes < 0 && settings.bucket_bytes != kAutoBytes)) return false;
+  if (IsAsBefore(told)) return true;
+  const size_t buckets = PlanBuckets(plan.spec, LimitsOf(plan, settings), told.order).size();
+  return plan.listed_buckets + buckets <= static_cast<size_t>(kMaxBuckets) && told.steps >= 0 &&
+         told.steps <= kMostStepsPerEpoch &&  //
+         (settings.chunk_bytes == 0 || settings.chunk_bytes >= std::min(kLeastChunkBytes, fabric_.chunk_bytes)) &&
          settings.chunk_bytes <= fabric_.chunk_bytes &&  // what a slot holds
          settings.chunks_in_flight >= 0 && settings.chunks_in_flight <= kMaxStepsInFlight &&
          settings.algorithm >= kAutoAlgorithm && settings.algorithm < static_cast<int>(Algorithms().size());
@@ -114,7 +128,7 @@ bool PlanTable::Possible(const Plan& plan, const PlanOrder& told) const {
 
 Status PlanTable::Adopt(const PlanOrder& told) {
   for (auto& [id, plan] : plans_) {
-    if (plan.number != told.plan || plan.epochs.back().left < 0) continue;
+    if (plan.number != told.plan || told.plan < 0 || plan.epochs.back().left < 0) continue;
     if (!Possible(plan, told)) break;
     Apply(&plan, told);
     return Status::Ok();
@@ -125,8 +139,7 @@ Status PlanTable::Adopt(const PlanOrder& told) {
 
 void PlanTable::Apply(Plan* plan, const PlanOrder& told) {
   plan->ordered = true;
-  const bool as_before = told.order.empty() && told.settings == TuneSettings() && told.steps == 0;
-  if (as_before) {
+  if (IsAsBefore(told)) {
     plan->epochs.back().end = kForever;
     plan->epochs.back().left = -1;
   } else {
@@ -140,8 +153,7 @@ void PlanTable::Apply(Plan* plan, const PlanOrder& told) {
 
 void PlanTable::Begin(Plan* plan, const PlanOrder& told) {
   const size_t tensors = plan->spec.tensors.size();
-  const FusionLimits limits =
-      told.settings.bucket_bytes == kAutoBytes ? LimitsFor(plan->spec) : FusionLimits{told.settings.bucket_bytes};
+  const FusionLimits limits = LimitsOf(*plan, told.settings);
   PlanLayout layout(PlanBuckets(plan->spec, limits, told.order), tensors, /*first_operation=*/plan->listed_buckets);
   const int buckets = static_cast<int>(layout.buckets().size());
   const int64_t start = plan->epochs.back().end;

@@ -4,6 +4,13 @@
 #include "runtime/plan_table.h"
 
 namespace smddp {
+namespace {
+
+// Nobody is further ahead: a step needs the zeros of all who have joined. What another rank says must not keep this one
+// busy for ever.
+constexpr int64_t kMostStepsAhead = 1 << 20;
+
+}  // namespace
 
 StepCounts PlanTable::Steps() const {
   StepCounts steps;
@@ -44,6 +51,9 @@ bool PlanTable::BringZeros(const std::string& name, int64_t steps, const Lender&
   if (at == plans_.end()) return false;
   const int id = at->first;
   const Plan& plan = at->second;
+  if (plan.came.empty()) return true;
+  const int64_t furthest = *std::max_element(plan.came.begin(), plan.came.end()) + kMostStepsAhead;
+  steps = std::min(steps, furthest);
   for (int64_t step = *std::min_element(plan.came.begin(), plan.came.end()); step < steps; ++step) {
     for (size_t index = 0; index < plan.came.size(); ++index) {
       if (plan.came[index] != step) continue;

@@ -144,6 +144,7 @@ class PlanTable {
   void TryTellNext(Plan* plan);
   void Tell(Plan* plan, PlanOrder told);
   TuneChoices ChoicesFor(const Plan& plan) const;
+  FusionLimits LimitsOf(const Plan& plan, const TuneSettings& settings) const;
   bool Possible(const Plan& plan, const PlanOrder& told) const;
   void Apply(Plan* plan, const PlanOrder& told);
   void Begin(Plan* plan, const PlanOrder& told);

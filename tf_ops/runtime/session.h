@@ -201,6 +201,8 @@ void EndLast();
 // True when this process has initialised MPI (a run without a launcher does not).
 bool MpiInitialized();
 bool MpiThreadMultiple();
+// True where a new session may begin without the ranks that have died (mpirun --with-ft ulfm).
+bool MpiSurvivesLosses();
 const char* MpiLibraryVersion();  // "" before MPI is initialised
 
 // Or that this process is a fork of one that was.

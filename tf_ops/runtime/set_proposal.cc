@@ -7,6 +7,8 @@
 namespace smddp {
 namespace {
 
+constexpr int kMostSets = 1 << 30;  // ever made
+
 std::vector<int> Sorted(std::vector<int> ranks) {
   std::sort(ranks.begin(), ranks.end());
   return ranks;
@@ -98,7 +100,7 @@ std::string Encode(const SetProposal& proposal) {
   writer.Put(proposal.removes);
   writer.Put(proposal.next_number);
   for (const SetProposal::Entry& entry : proposal.entries) {
-    writer.Put(entry.own);
+    writer.Put(static_cast<uint8_t>(entry.own));
     writer.PutList(entry.ranks);
   }
   return writer.Take();
@@ -110,10 +112,11 @@ Result<SetProposal> DecodeProposal(const std::string& bytes, int rank) {
   proposal.removes = reader.Get<int>();
   proposal.next_number = reader.Get<int>();
   while (reader.ok() && !reader.at_end()) {
-    const bool own = reader.Get<bool>();
+    const bool own = reader.GetBool();
     proposal.entries.push_back({reader.GetList<int>(), own});
   }
-  if (reader.ok()) return proposal;
+  const bool numbers = proposal.removes >= 0 && proposal.next_number >= 1 && proposal.next_number <= kMostSets;
+  if (reader.ok() && numbers) return proposal;
   return Status(Code::kInternal, "What rank " + std::to_string(rank) + " sent about process sets cannot be read.");
 }
 

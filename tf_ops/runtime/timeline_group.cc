@@ -16,6 +16,9 @@ constexpr int kTimesAsked = 8;
 constexpr size_t kPieceBytes = 64 << 10;
 constexpr unsigned kFileMode = 0666, kPartMode = 0600;  // less the umask
 
+// A time on some rank's clock, in nanoseconds: differences of three stay in range.
+bool IsPossible(int64_t time_ns) { return time_ns >= 0 && time_ns < int64_t{1} << 61; }
+
 enum class Kind : uint8_t { kStart = 1, kAskTime, kTime, kStop, kPart, kTaken };
 
 }  // namespace
@@ -51,7 +54,7 @@ bool TimelineGroup::OnMessage(int from, std::string_view bytes) {
   message.b = reader.Get<int64_t>();
   message.flag = reader.Get<uint8_t>();
   message.text = reader.GetText();
-  if (!reader.at_end()) return false;
+  if (!reader.at_end() || !IsPossible(message.a) || !IsPossible(message.b)) return false;
   const bool to_rank_0 = message.kind == Kind::kAskTime || message.kind == Kind::kPart;
   if (to_rank_0 != (topology_.rank() == 0) || (!to_rank_0 && from != 0)) return false;
   switch (message.kind) {
@@ -72,7 +75,7 @@ bool TimelineGroup::OnMessage(int from, std::string_view bytes) {
       return false;
   }
   if (message.generation != generation_) return true;  // of one that is over here
-  if (message.kind == Kind::kTime) OnTime(message);
+  if (message.kind == Kind::kTime && asked_ > 0 && mine_.file() == nullptr) OnTime(message);
   if (message.kind == Kind::kStop) FinishPart();
   if (message.kind == Kind::kTaken && sending_) {
     if (message.flag == 0) {

@@ -61,7 +61,8 @@ Result<std::shared_ptr<World>> World::Start(const StartOptions& options, PlanReg
 // The start-up with the other ranks; again without those that were lost on the way, where MPI survives that.
 Result<std::unique_ptr<FabricParts>> World::Meet(const StartOptions& options, const Deadline& deadline) {
   while (true) {
-    SMDDP_ASSIGN_OR_RETURN(mpi_, MpiWorld::Open(options.communicator, options.ranks, deadline));
+    SMDDP_ASSIGN_OR_RETURN(mpi_,
+                           MpiWorld::Open(options.communicator, options.ranks, env_.heartbeat_timeout_s, deadline));
     auto parts = Bootstrap(mpi_->rank(), env_, ExchangeOver(*mpi_, deadline), mpi_->NewTransport(), deadline);
     SMDDP_ASSIGN_OR_RETURN(const bool complete, mpi_->Conclude(parts.status(), deadline));
     if (complete) return parts;

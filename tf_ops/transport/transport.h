@@ -31,6 +31,9 @@ inline uint32_t PackTag(const Tag& tag) {
 
 using Ticket = uint64_t;
 
+// No control message is longer; the longest describe plans of very many tensors.
+constexpr size_t kMostControlBytes = size_t{256} << 20;
+
 // A control message: small, matched by nothing, delivered in order per sender.
 struct Message {
   int from = -1;

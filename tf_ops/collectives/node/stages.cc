@@ -10,6 +10,16 @@ namespace {
 
 constexpr int64_t kBlockBytes = 16 << 10;
 
+// A published piece is read as far as this rank's own arithmetic says, so it must be as long.
+Status CheckLength(const Chunk& chunk, const Loan& loan, Range expected) {
+  const size_t bytes = static_cast<size_t>(expected.size()) * chunk.element_size();
+  if (loan.memory.size == bytes) return Status::Ok();
+  return Status(Code::kInternal, "Rank " + std::to_string(chunk.fabric.topology.node().world_rank(loan.peer)) +
+                                     " showed " + std::to_string(loan.memory.size) + " bytes of piece " +
+                                     std::to_string(chunk.index) + " instead of " + std::to_string(bytes) +
+                                     ". Do all ranks run the same version of smddp_tf?");
+}
+
 class StageTask : public Task {
  public:
   explicit StageTask(std::shared_ptr<Chunk> chunk) : chunk_(std::move(chunk)), reducers_(chunk_->other_reducers()) {}
@@ -45,7 +55,8 @@ class SumTask : public Task {
         sources_(loans_.size()) {}
 
   Result<Progress> Step() override {
-    if (!AllHere()) return Progress::kWaiting;
+    SMDDP_ASSIGN_OR_RETURN(const bool all_here, AllHere());
+    if (!all_here) return Progress::kWaiting;
     if (!Room()) return Progress::kWaiting;
     Sum();
     return Progress::kDone;
@@ -58,7 +69,7 @@ class SumTask : public Task {
  private:
   NodeChannel& node() const { return chunk_->fabric.node; }
 
-  bool AllHere() {
+  Result<bool> AllHere() {
     const Tag tag = chunk_->tag(kNodeReduceScatterStage);
     // All or nothing: a contribution that was taken could not be evacuated while the others are waited for.
     for (int member : others_) {
@@ -67,7 +78,9 @@ class SumTask : public Task {
       return false;
     }
     for (int member : others_) {
-      if (loans_[member].peer < 0) node().Take(member, tag, &loans_[member]);
+      if (loans_[member].peer >= 0) continue;
+      node().Take(member, tag, &loans_[member]);
+      SMDDP_RETURN_IF_ERROR(CheckLength(*chunk_, loans_[member], chunk_->range));
     }
     return true;
   }
@@ -159,6 +172,7 @@ class CollectTask : public Task {
         ++reducer;
         continue;
       }
+      SMDDP_RETURN_IF_ERROR(CheckLength(*chunk_, loan, chunk_->shard_of(*reducer)));
       chunk_->call.view->Unpack(chunk_->shard_of(*reducer), loan.memory.data);
       chunk_->fabric.node.Return(loan);
       reducer = missing_.erase(reducer);

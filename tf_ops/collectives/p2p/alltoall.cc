@@ -1,9 +1,11 @@
 #include "collectives/p2p/alltoall.h"
 
+#include <algorithm>
 #include <cstring>
 #include <utility>
 
 #include "collectives/transfers.h"
+#include "core/shape.h"
 
 namespace smddp {
 namespace {
@@ -72,6 +74,7 @@ class AlltoallTask : public Task {
     SMDDP_ASSIGN_OR_RETURN(const Progress progress, running_->Step());
     if (progress != Progress::kDone || rows_follow_) return progress;
     rows_follow_ = true;
+    SMDDP_RETURN_IF_ERROR(CheckReceived());
     SMDDP_ASSIGN_OR_RETURN(void* result, call_.allocate(received_));
     running_ = Exchange(fabric_, {call_.operation, kRowsStage, 0}, Blocks(call_.input, call_.splits, call_.row_bytes),
                         Blocks(result, received_, call_.row_bytes));
@@ -80,6 +83,17 @@ class AlltoallTask : public Task {
   std::string Describe() const override { return running_->Describe(); }
 
  private:
+  Status CheckReceived() const {
+    const int64_t most = kMostElements / std::max<int64_t>(1, static_cast<int64_t>(call_.row_bytes));
+    for (size_t rank = 0; rank < received_.size(); ++rank) {
+      if (received_[rank] >= 0 && received_[rank] <= most) continue;
+      return Status(Code::kInternal, "Rank " + std::to_string(fabric_.topology.global_rank(static_cast<int>(rank))) +
+                                         " wants to send " + std::to_string(received_[rank]) +
+                                         " rows in an alltoall. Do all ranks run the same version of smddp_tf?");
+    }
+    return Status::Ok();
+  }
+
   const Fabric& fabric_;
   const AlltoallCall call_;
   std::vector<int64_t> received_;  // rows that come from each rank

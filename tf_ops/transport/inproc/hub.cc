@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <cstring>
 
+#include "core/hand_over.h"
+
 namespace smddp {
 
 void InprocHub::SetDoorbell(int rank, Doorbell* doorbell) {
@@ -11,12 +13,14 @@ void InprocHub::SetDoorbell(int rank, Doorbell* doorbell) {
 }
 
 void InprocHub::Deliver(int to, Mail mail) {
+  HandOver();
   std::lock_guard<std::mutex> lock(mutex_);
   boxes_[to].mail.push_back(std::move(mail));
   if (boxes_[to].doorbell != nullptr) boxes_[to].doorbell->Ring();
 }
 
 std::vector<InprocHub::Mail> InprocHub::Collect(int rank) {
+  HandOver();
   std::vector<Mail> mail;
   std::lock_guard<std::mutex> lock(mutex_);
   mail.swap(boxes_[rank].mail);

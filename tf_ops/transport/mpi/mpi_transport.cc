@@ -28,7 +28,7 @@ Result<Ticket> MpiTransport::Send(int peer, Tag tag, BufferView bytes) {
   SMDDP_CHECKED(MPI_Isend(bytes.data, static_cast<int>(bytes.size), MPI_BYTE, peer, static_cast<int>(PackTag(tag)),
                           comm_, &request));
   bytes_sent_ += static_cast<int64_t>(bytes.size);
-  requests_.emplace(next_ticket_, request);
+  requests_.emplace(next_ticket_, Transfer{request, kSending});
   return next_ticket_++;
 }
 
@@ -36,18 +36,25 @@ Result<Ticket> MpiTransport::Recv(int peer, Tag tag, BufferView bytes) {
   MPI_Request request;
   SMDDP_CHECKED(MPI_Irecv(bytes.data, static_cast<int>(bytes.size), MPI_BYTE, peer, static_cast<int>(PackTag(tag)),
                           comm_, &request));
-  requests_.emplace(next_ticket_, request);
+  requests_.emplace(next_ticket_, Transfer{request, static_cast<int>(bytes.size)});
   return next_ticket_++;
 }
 
 Result<bool> MpiTransport::Test(Ticket ticket) {
   const auto at = requests_.find(ticket);
   if (at == requests_.end()) return Status(Code::kInternal, "Unknown transfer.");
-  int done = 0;
-  const int code = MPI_Test(&at->second, &done, MPI_STATUS_IGNORE);
+  int done = 0, came = 0;
+  MPI_Status status;
+  const int expected = at->second.expected;
+  const int code = MPI_Test(&at->second.request, &done, &status);
   if (done || code != MPI_SUCCESS) requests_.erase(at);
   SMDDP_RETURN_IF_ERROR(Check(code, "MPI_Test"));
-  return done != 0;
+  if (!done || expected == kSending) return done != 0;
+  // A longer message is MPI's error; a shorter one is none to it.
+  SMDDP_CHECKED(MPI_Get_count(&status, MPI_BYTE, &came));
+  if (came == expected) return true;
+  return Status(Code::kInternal, "Expected a message of " + std::to_string(expected) + " bytes from rank " +
+                                     std::to_string(status.MPI_SOURCE) + ", received " + std::to_string(came) + ".");
 }
 
 Status MpiTransport::Post(int peer, std::string message) {
@@ -130,12 +137,12 @@ Status MpiTransport::FinishReceiving(bool* moved) {
 bool MpiTransport::Abort() {
   // A receive that stays posted could write into memory its owner has freed: cancel, and wait a moment for MPI to say
   // so (one whose data are on their way cannot be cancelled). Control messages get the same moment to leave.
-  for (auto& [ticket, request] : requests_) MPI_Cancel(&request);
+  for (auto& [ticket, transfer] : requests_) MPI_Cancel(&transfer.request);
   const Deadline deadline = Deadline::After(kCancelSeconds);
   while ((!requests_.empty() || !posts_.empty()) && !deadline.passed()) {
     int done = 0;  // or over, with an error
     if (!requests_.empty()) {
-      const int code = MPI_Test(&requests_.begin()->second, &done, MPI_STATUS_IGNORE);
+      const int code = MPI_Test(&requests_.begin()->second.request, &done, MPI_STATUS_IGNORE);
       if (done || code != MPI_SUCCESS) requests_.erase(requests_.begin());
     } else {
       const int code = MPI_Test(&posts_.front().request, &done, MPI_STATUS_IGNORE);

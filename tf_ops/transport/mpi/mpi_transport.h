@@ -39,6 +39,12 @@ class MpiTransport : public Transport {
   bool Abort() override;
 
  private:
+  static constexpr int kSending = -1;
+  struct Transfer {
+    MPI_Request request;
+    int expected;  // bytes to receive, or kSending
+  };
+
   struct Posted {  // a control message on its way
     std::string bytes;
     MPI_Request request;
@@ -57,7 +63,7 @@ class MpiTransport : public Transport {
   MPI_Comm comm_;
   Ticket next_ticket_ = 1;
   int64_t bytes_sent_ = 0;
-  std::unordered_map<Ticket, MPI_Request> requests_;
+  std::unordered_map<Ticket, Transfer> requests_;
   std::list<Posted> posts_;
   std::list<Incoming> incoming_;  // in the order of arrival, which is kept for each sender
   std::deque<Message> control_inbox_;

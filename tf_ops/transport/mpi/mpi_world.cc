@@ -74,11 +74,11 @@ class StartWatchdog {
   std::thread thread_;  // last: it uses the others
 };
 
-Status InitializeMpi(const Deadline& deadline) {
+Status InitializeMpi(double silence_s, const Deadline& deadline) {
   const StartWatchdog watchdog(deadline, "MPI_Init");
   // Open MPI's protocol for large messages over TCP leaves links half-duplex (docs/decisions/0003): plain sends do not.
   SetDefault("OMPI_MCA_btl_tcp_flags", "1");
-  if (SurvivesLosses()) AskMpiToDetectLosses();
+  if (SurvivesLosses() && silence_s > 0) AskMpiToDetectLosses(silence_s);
   int provided = 0;
   SMDDP_MPI(MPI_Init_thread(nullptr, nullptr, MPI_THREAD_MULTIPLE, &provided));
   on_exit(FinalizeAtExit, nullptr);
@@ -213,8 +213,8 @@ Result<MPI_Comm> Listed(MPI_Comm parent, const std::vector<int>& ranks, const De
 }  // namespace
 
 Result<std::unique_ptr<MpiWorld>> MpiWorld::Open(const void* communicator, const std::vector<int>& ranks,
-                                                 const Deadline& deadline) {
-  SMDDP_RETURN_IF_ERROR(MpiIsInitialized() ? CheckThreadLevel() : InitializeMpi(deadline));
+                                                 double silence_s, const Deadline& deadline) {
+  SMDDP_RETURN_IF_ERROR(MpiIsInitialized() ? CheckThreadLevel() : InitializeMpi(silence_s, deadline));
   const MPI_Comm parent = communicator != nullptr ? *static_cast<const MPI_Comm*>(communicator) : MPI_COMM_WORLD;
   MPI_Comm chosen = parent;
   if (!ranks.empty()) {
@@ -278,6 +278,8 @@ MpiWorld::~MpiWorld() = default;
 
 namespace {
 
+constexpr int kMostExchangedBytes = 1 << 30;  // of all ranks together
+
 // What the two steps of an exchange write to. On the heap, because after a timeout MPI still does.
 struct Gathering {
   std::string mine, all;
@@ -289,10 +291,18 @@ Status Gather(MPI_Comm comm, Gathering* gathering, const Deadline& deadline) {
   MPI_Request request;
   SMDDP_MPI(MPI_Iallgather(&gathering->length, 1, MPI_INT, gathering->lengths.data(), 1, MPI_INT, comm, &request));
   SMDDP_RETURN_IF_ERROR(Await(&request, deadline, "the start-up exchange"));
-  for (size_t rank = 1; rank < gathering->starts.size(); ++rank) {
-    gathering->starts[rank] = gathering->starts[rank - 1] + gathering->lengths[rank - 1];
+  int total = 0;
+  for (size_t rank = 0; rank < gathering->starts.size(); ++rank) {
+    const int length = gathering->lengths[rank];
+    if (length < 0 || length > kMostExchangedBytes - total) {
+      return Status(Code::kInternal, "Rank " + std::to_string(rank) + " wants to send " + std::to_string(length) +
+                                         " bytes in the start-up exchange. Do all ranks run the same version of "
+                                         "smddp_tf?");
+    }
+    gathering->starts[rank] = total;
+    total += length;
   }
-  gathering->all.resize(gathering->starts.back() + gathering->lengths.back());
+  gathering->all.resize(total);
   SMDDP_MPI(MPI_Iallgatherv(gathering->mine.data(), gathering->length, MPI_BYTE, gathering->all.data(),
                             gathering->lengths.data(), gathering->starts.data(), MPI_BYTE, comm, &request));
   return Await(&request, deadline, "the start-up exchange");
@@ -329,6 +339,8 @@ bool MpiIsInitialized() {
   MPI_Initialized(&initialized);
   return initialized != 0;
 }
+
+bool MpiGoesOnAfterLosses() { return SurvivesLosses(); }
 
 void MpiEndLast() { g_end_last = true; }
 

@@ -16,9 +16,10 @@ class MpiWorld {
  public:
   // Initialises MPI when nobody has. `communicator` points to an MPI_Comm of the caller or is null; `ranks` picks
   // world ranks (empty: all). Collective over the ranks that take part. Where MPI survives losses, over those of them
-  // that are alive; then they, and the order of the rest, are numbered anew.
+  // that are alive, which are numbered anew in their order; MPI then looks for ranks that are silent for
+  // `silence_s` itself (0: it does not).
   static Result<std::unique_ptr<MpiWorld>> Open(const void* communicator, const std::vector<int>& ranks,
-                                                const Deadline& deadline);
+                                                double silence_s, const Deadline& deadline);
   // The end of the start-up that Open began, of which `mine` is this rank's part. False: somebody died meanwhile, begin
   // again with Open, on every rank. Where MPI does not survive losses nothing is asked: true, or `mine`. Collective.
   Result<bool> Conclude(const Status& mine, const Deadline& deadline);
@@ -55,6 +56,7 @@ bool MpiIsInitialized();
 // This process ends a moment after the others have finalised MPI: the first one that goes gives the job its exit code.
 void MpiEndLast();
 bool MpiHasThreadMultiple();
+bool MpiGoesOnAfterLosses();
 const char* MpiVersionText();
 
 }  // namespace smddp

@@ -2,6 +2,8 @@
 
 #include <dlfcn.h>
 
+#include <string>
+
 #include "core/env.h"
 #include "transport/mpi/mpi_status.h"
 
@@ -13,6 +15,8 @@ constexpr int kProcessFailed = MPI_ERR_PROC_FAILED, kRevoked = MPI_ERR_REVOKED;
 #else
 constexpr int kProcessFailed = -1, kRevoked = -1;
 #endif
+
+constexpr double kBeatsInSilence = 10;  // more than 3, says Open MPI
 
 struct Calls {
   int (*revoke)(MPI_Comm);
@@ -56,11 +60,11 @@ bool SurvivesLosses() {
   return survives;
 }
 
-void AskMpiToDetectLosses() {
+void AskMpiToDetectLosses(double silence_s) {
   SetDefault("OMPI_MCA_mpi_ft_detector", "1");
   SetDefault("OMPI_MCA_mpi_ft_detector_thread", "1");
-  SetDefault("OMPI_MCA_mpi_ft_detector_period", "1");
-  SetDefault("OMPI_MCA_mpi_ft_detector_timeout", "15");
+  SetDefault("OMPI_MCA_mpi_ft_detector_period", std::to_string(silence_s / kBeatsInSilence).c_str());
+  SetDefault("OMPI_MCA_mpi_ft_detector_timeout", std::to_string(silence_s).c_str());
 }
 
 bool MeansLoss(int code) {

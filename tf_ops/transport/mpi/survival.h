@@ -13,8 +13,9 @@
 namespace smddp {
 
 bool SurvivesLosses();
-// Before MPI_Init: MPI looks for dead processes by itself, not only where the launcher tells of one.
-void AskMpiToDetectLosses();
+// Before MPI_Init: MPI finds by itself who is silent for so long. The launcher tells of processes that a signal ended,
+// but neither of those that ended with a code other than 0, nor of hosts that are gone.
+void AskMpiToDetectLosses(double silence_s);
 
 // An error of a call that means: a process has died, or another rank has revoked the communicator.
 bool MeansLoss(int code);

@@ -4,11 +4,17 @@
 #include <cstring>
 
 #include "core/check.h"
+#include "core/hand_over.h"
 
 namespace smddp {
 
 NodeChannel::NodeChannel(int position, const NodeLayout& layout, std::vector<std::byte*> segments)
-    : position_(position), layout_(layout), segments_(std::move(segments)), half_read_(layout.members) {
+    : position_(position),
+      layout_(layout),
+      segments_(std::move(segments)),
+      written_(layout.members),
+      read_(layout.members),
+      half_read_(layout.members) {
   SMDDP_CHECK_OP(static_cast<int>(segments_.size()), ==, layout.members);
 }
 
@@ -20,6 +26,7 @@ bool NodeChannel::Reserve(Pool pool, Slot* slot) {
     std::atomic<uint32_t>& readers = *layout_.readers(segments_[position_], index);
     if (readers.load(std::memory_order_acquire) != 0) continue;
     readers.store(1, std::memory_order_relaxed);  // held by me
+    HandOver();
     next = (index - first + 1) % NodeLayout::kSlotsPerPool;
     slot->index = index;
     slot->memory = {layout_.slot(segments_[position_], index), layout_.capacity_of(index)};
@@ -41,14 +48,19 @@ void NodeChannel::Publish(const Slot& slot, const Tag& tag, size_t bytes, const 
 
 void NodeChannel::Announce(int reader, const SlotNote& note) {
   NoteRing& ring = *layout_.inbox(segments_[reader], position_);
-  const uint32_t at = ring.written.load(std::memory_order_relaxed);
-  SMDDP_CHECK_OP(at - ring.read.load(std::memory_order_acquire), <, NoteRing::kPlaces);
+  uint32_t& at = written_[reader];
+  if (at - ring.read.load(std::memory_order_acquire) >= NoteRing::kPlaces) {
+    if (damaged_.ok()) damaged_ = Damaged(reader, "it has read notes that were never written");
+    return;
+  }
   ring.notes[at % NoteRing::kPlaces] = note;
-  ring.written.store(at + 1, std::memory_order_release);
+  HandOver();
+  ring.written.store(++at, std::memory_order_release);
   layout_.doorbell(segments_[reader])->Ring();
 }
 
 void NodeChannel::Release(Slot* slot) {
+  HandOver();
   layout_.readers(segments_[position_], slot->index)->fetch_sub(1, std::memory_order_release);
   *slot = Slot();
 }
@@ -81,6 +93,7 @@ bool NodeChannel::Evacuate() {
 
 void NodeChannel::Return(const Loan& loan) {
   if (loan.copy != nullptr) return;  // went back when it was evacuated
+  HandOver();
   const uint32_t before = layout_.readers(segments_[loan.peer], loan.index)->fetch_sub(1, std::memory_order_release);
   // Its owner may sleep for want of a free slot.
   if (before == 1) layout_.doorbell(segments_[loan.peer])->Ring();
@@ -114,10 +127,17 @@ int NodeChannel::ControlInFlight(int peer) const {
   return count;
 }
 
-bool NodeChannel::Progress() {
+Result<bool> NodeChannel::Progress() {
   bool moved = SendControl();
-  for (int sender = 0; sender < size(); ++sender) moved |= DrainInbox(sender);
+  for (int sender = 0; sender < size(); ++sender) SMDDP_RETURN_IF_ERROR(DrainInbox(sender, &moved));
+  SMDDP_RETURN_IF_ERROR(damaged_);
   return moved;
+}
+
+Status NodeChannel::Damaged(int member, const std::string& what) const {
+  return Status(Code::kInternal, "The shared memory of local rank " + std::to_string(member) + " and local rank " +
+                                     std::to_string(position_) + " is damaged: " + what +
+                                     ". Do all ranks run the same version of smddp_tf?");
 }
 
 bool NodeChannel::SendControl() {
@@ -150,31 +170,41 @@ bool NodeChannel::SendPiece(Outgoing* message, Slot* slot) {
   return last;
 }
 
-bool NodeChannel::DrainInbox(int sender) {
+Status NodeChannel::DrainInbox(int sender, bool* moved) {
   NoteRing& ring = *layout_.inbox(segments_[position_], sender);
-  uint32_t at = ring.read.load(std::memory_order_relaxed);
+  uint32_t& at = read_[sender];
+  HandOver();
   const uint32_t written = ring.written.load(std::memory_order_acquire);
-  if (at == written) return false;
-  for (; at != written; ++at) Accept(sender, ring.notes[at % NoteRing::kPlaces]);
+  if (at == written) return Status::Ok();
+  if (written - at > NoteRing::kPlaces) return Damaged(sender, "more notes than there are places");
+  for (; at != written; ++at) {
+    const SlotNote note = ring.notes[at % NoteRing::kPlaces];  // a copy: what was checked must not change
+    SMDDP_RETURN_IF_ERROR(Accept(sender, note));
+  }
   ring.read.store(at, std::memory_order_release);
-  return true;
+  *moved = true;
+  return Status::Ok();
 }
 
-void NodeChannel::Accept(int sender, const SlotNote& note) {
-  // The segment is shared with other processes: check before use.
-  SMDDP_CHECK_OP(static_cast<int>(note.slot), <, NodeLayout::kSlots);
-  SMDDP_CHECK_OP(note.bytes, <=, layout_.capacity_of(note.slot));
+Status NodeChannel::Accept(int sender, const SlotNote& note) {
+  if (note.slot >= NodeLayout::kSlots || note.bytes > layout_.capacity_of(note.slot)) {
+    return Damaged(sender, "a note of " + std::to_string(note.bytes) + " bytes in slot " + std::to_string(note.slot));
+  }
   if (note.control == 0) {
     arrived_[Key(sender, note.tag)].push_back({note, nullptr});
-    return;
+    return Status::Ok();
+  }
+  if (half_read_[sender].size() + note.bytes > kMostControlBytes) {
+    return Damaged(sender, "a control message without end");
   }
   const Loan loan = {
       sender, note.slot, {layout_.slot(segments_[sender], note.slot), note.bytes}, note.last != 0, nullptr};
   half_read_[sender].append(reinterpret_cast<const char*>(loan.memory.data), loan.memory.size);
   Return(loan);
-  if (!loan.last) return;
+  if (!loan.last) return Status::Ok();
   control_inbox_.push_back({sender, std::move(half_read_[sender])});
   half_read_[sender].clear();
+  return Status::Ok();
 }
 
 }  // namespace smddp

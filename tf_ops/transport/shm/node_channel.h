@@ -69,8 +69,9 @@ class NodeChannel {
   // A peer that has left drains nothing any more: drops what was to be sent to it.
   void Forget(int peer);
 
-  // Reads the inbox rings and sends waiting control messages; true when something moved.
-  bool Progress();
+  // Reads the inbox rings and sends waiting control messages; true when something moved. An error when what another
+  // rank wrote cannot be: the segments are its memory as well, so that nothing in them is taken for granted.
+  Result<bool> Progress();
   bool busy() const { return !outgoing_control_.empty(); }
 
  private:
@@ -84,11 +85,12 @@ class NodeChannel {
   };
 
   void Announce(int reader, const SlotNote& note);
-  bool DrainInbox(int sender);
+  Status DrainInbox(int sender, bool* moved);
+  Status Damaged(int member, const std::string& what) const;
   bool SendControl();
   bool SendPiece(Outgoing* message, Slot* slot);  // true: that was the last one
   int ControlInFlight(int peer) const;
-  void Accept(int sender, const SlotNote& note);
+  Status Accept(int sender, const SlotNote& note);
   static uint64_t Key(int peer, uint32_t tag) { return (uint64_t(peer) << 32) | tag; }
 
   const int position_;
@@ -96,6 +98,9 @@ class NodeChannel {
   const std::vector<std::byte*> segments_;
   int64_t bytes_published_ = 0;
   int next_slot_[kPoolCount] = {};  // where Reserve looks first
+  std::vector<uint32_t> written_;   // by reader: the notes that it was sent; kept here, because there it can be changed
+  std::vector<uint32_t> read_;      // by sender: the notes that were read
+  Status damaged_;                  // not OK: what Publish found
   struct Arrived {
     SlotNote note;
     std::shared_ptr<std::byte[]> copy;

@@ -66,7 +66,7 @@ Result<bool> NodeTransport::StepReceive(Transfer* receive, bool* moved) {
 }
 
 Result<bool> NodeTransport::Progress() {
-  bool moved = channel_.Progress();
+  SMDDP_ASSIGN_OR_RETURN(bool moved, channel_.Progress());
   for (auto at = sends_.begin(); at != sends_.end();) {
     const bool complete = StepSend(&*at, &moved);
     if (!complete) break;  // no slot is free: later sends would overtake

@@ -1,0 +1,39 @@
+"""The stress program under each sanitizer: python -m tests.stress [--seconds S] [--seed N] [--only thread]."""
+
+from __future__ import annotations
+
+import argparse
+import subprocess
+import sys
+import time
+
+from tests import native_programs
+
+# ThreadSanitizer goes with nothing else; LeakSanitizer comes with AddressSanitizer.
+BUILDS = {"thread": "thread", "address": "address,undefined"}
+
+
+def main() -> None:
+    """Builds and runs; ends with 1 when a sanitizer or the program itself has found something."""
+    parser = argparse.ArgumentParser(prog="make sanitize", description=__doc__)
+    parser.add_argument("--seconds", type=float, default=60, help="for each sanitizer (60)")
+    parser.add_argument("--first", type=int, default=1, help="the first seed (1)")
+    parser.add_argument("--seed", type=int, help="this seed alone, as a failure has printed it")
+    parser.add_argument("--only", choices=BUILDS, help="one sanitizer instead of all")
+    asked = parser.parse_args()
+    which = ["--seed", str(asked.seed)] if asked.seed is not None else ["--first", str(asked.first)]
+    failed = False
+    for name in [asked.only] if asked.only else BUILDS:
+        settings = {"SMDDP_SANITIZE": BUILDS[name], "SMDDP_DELAYS": "ON"}
+        program = native_programs.build(f"stress-{name}", "tests/stress", settings) / "stress"
+        start = time.monotonic()
+        command = [str(program), "--seconds", str(asked.seconds), *which]
+        done = subprocess.run(command, env=native_programs.environment(), check=False)
+        ended = "clean" if done.returncode == 0 else f"ended with {done.returncode}"
+        print(f"{BUILDS[name]}: {ended} after {time.monotonic() - start:.0f} s", flush=True)
+        failed |= done.returncode != 0
+    sys.exit(failed)
+
+
+if __name__ == "__main__":
+    main()
