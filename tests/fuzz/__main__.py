@@ -22,6 +22,7 @@ def main() -> None:
     parser.add_argument("--seconds", type=int, default=10, help="for each target (10)")
     parser.add_argument("--only", choices=TARGETS, help="one target instead of all")
     parser.add_argument("--keep", action="store_true", help="merge what was found to be new into tests/fuzz/corpus")
+    parser.add_argument("--seeds", action="store_true", help="write the first inputs of tests/fuzz/corpus anew")
     asked = parser.parse_args()
     compiler = shutil.which("clang++")
     if compiler is None:
@@ -32,6 +33,10 @@ def main() -> None:
         "SMDDP_SANITIZE": "address,undefined",
     }
     programs = native_programs.build("fuzz", "tests/fuzz", settings)
+    for name in TARGETS:
+        (CORPUS / name).mkdir(parents=True, exist_ok=True)
+    if asked.seeds:
+        subprocess.run([str(programs / "seeds"), str(CORPUS)], check=True)
     failed = [name for name in TARGETS if asked.only in (None, name) and not run(programs, name, asked)]
     if failed:
         raise SystemExit(f"fuzz: {', '.join(failed)} found something; the input lies in build/fuzz/found.")
@@ -40,7 +45,6 @@ def main() -> None:
 def run(programs: Path, name: str, asked: argparse.Namespace) -> bool:
     """Runs one target from its corpus; True when nothing was found."""
     corpus, found = CORPUS / name, programs.parents[1] / "found"
-    corpus.mkdir(parents=True, exist_ok=True)
     found.mkdir(exist_ok=True)
     with tempfile.TemporaryDirectory() as fresh:
         command = [

@@ -2,6 +2,7 @@
 #include <atomic>
 #include <memory>
 #include <numeric>
+#include <thread>
 
 #include "core/check.h"
 #include "core/log.h"
@@ -121,7 +122,15 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
     }
     if ((kind & 8) != 0) Settle(session);
   }
-  Settle(session);
+  const std::string goodbye = Encode(smddp::Goodbye{true, false});  // else it waits until its own has been taken
+  same_host ? mate->PostControl(rank, goodbye) : hub.Deliver(rank, {other, true, 0, 0, goodbye});
+  // The mate takes what the engine sends, as long as that lives.
+  std::atomic<bool> over{false};
+  std::thread taking([&] {
+    while (same_host && !over && mate->Progress().ok()) sched_yield();
+  });
   session.Stop();
+  over = true;
+  taking.join();
   return 0;
 }

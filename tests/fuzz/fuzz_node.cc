@@ -1,10 +1,11 @@
 // Shared memory that a mate writes into as it likes: notes, counters, slots.
-#include <memory>
+#include <algorithm>
 
 #include "fuzz/input.h"
 #include "topology/topology.h"
 #include "transport/shm/node_channel.h"
 #include "transport/shm/node_transport.h"
+#include "transport/shm/segment.h"
 
 namespace {
 
@@ -26,17 +27,24 @@ void WriteNote(fuzz::Input* input, const smddp::NodeLayout& layout, std::byte* s
   layout.readers(segment, 0)->fetch_add(1);
 }
 
+// Kept for the next input.
+std::vector<std::byte*> Segments(const smddp::NodeLayout& layout) {
+  std::vector<std::byte*> segments;
+  for (int member = 0; member < kMembers; ++member) {
+    static auto* kept = new std::vector<smddp::Segment>;
+    kept->push_back(std::move(*smddp::Segment::Private(layout.total_bytes)));
+    segments.push_back(kept->back().data());
+  }
+  return segments;
+}
+
 }  // namespace
 
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   fuzz::Input input(data, size);
   const smddp::NodeLayout layout(kMembers, kMembers, 4096);
-  std::vector<std::unique_ptr<std::byte[]>> memory;
-  std::vector<std::byte*> segments;
-  for (int member = 0; member < kMembers; ++member) {
-    memory.emplace_back(new (std::align_val_t(64)) std::byte[layout.total_bytes]());
-    segments.push_back(memory.back().get());
-  }
+  static const std::vector<std::byte*> segments = Segments(layout);
+  for (std::byte* segment : segments) std::fill(segment, layout.slot(segment, 0), std::byte{0});
   const smddp::Topology topology = *smddp::Topology::Build(0, {"a", "a"});
   smddp::NodeChannel channel(0, layout, segments);
   smddp::NodeTransport transport(topology.node(), channel);
@@ -56,6 +64,5 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
     if (channel.Take(1, {1, 0, 0}, &loan)) channel.Return(loan);
     if (then % 8 == 7) (void)channel.Evacuate();
   }
-  for (auto& each : memory) operator delete[](each.release(), std::align_val_t(64));
   return 0;
 }
