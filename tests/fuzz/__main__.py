@@ -26,7 +26,7 @@ def main() -> None:
     asked = parser.parse_args()
     compiler = shutil.which("clang++")
     if compiler is None:
-        raise SystemExit("Fuzzing needs clang++ with libFuzzer: apt-get install clang, or dnf install clang compiler-rt.")
+        raise SystemExit("Fuzzing needs clang++ and libFuzzer: apt-get install clang, dnf install clang compiler-rt.")
     settings = {
         "CMAKE_CXX_COMPILER": compiler,
         "CMAKE_CXX_FLAGS": FLAGS,
