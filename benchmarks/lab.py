@@ -106,6 +106,10 @@ class Lab:
         """Runs a command on one node; returns its exit code and what it printed."""
         return self._ask("exec", node, *command)
 
+    def control(self, *words: Any) -> None:
+        """`cut 2`, `heal 2`, `delay 1000`, ...: see the lab's README."""
+        self._call(*words)
+
     def _call(self, *arguments: Any) -> None:
         code, output = self._ask(*arguments)
         if code != 0:

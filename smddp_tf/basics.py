@@ -13,7 +13,7 @@ import warnings
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
-from smddp_tf import _loader, compat
+from smddp_tf import _loader, compat, stacks, uncaught
 from smddp_tf import process_sets as sets
 from smddp_tf.run.placement import why_alone
 
@@ -88,11 +88,13 @@ def init(
     if is_initialized():
         return
     compat.install_by_default()
+    stacks.offer()
     _loader.core().init(ranks, address, _dynamic)
     if comm is None and size() == 1 and (reason := why_alone(os.environ)):
         warnings.warn(reason, RuntimeWarning, stacklevel=2)
     _communicator = comm if address else None
     _began_with = began_with
+    uncaught.watch()
     atexit.unregister(_leave)
     atexit.register(_leave)
     try:

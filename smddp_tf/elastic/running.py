@@ -3,25 +3,22 @@
 from __future__ import annotations
 
 import functools
+import os
 import sys
 from collections.abc import Callable
 from typing import Any
 
 from smddp_tf import _loader, basics
 from smddp_tf.exceptions import HorovodInternalError, HostsUpdatedInterrupt
+from smddp_tf.run.restarts import min_ranks_of
 
 __all__ = ["is_lost_session", "run", "run_fn"]
 
-# How the engine says that a session, or a request, cannot go on because of other ranks. Words, because TensorFlow hands
-# on nothing but a kind of error, which others use too, and a text.
-_LOST = (
-    "ended its session",
-    "The session was shut down",
-    "gave up a step",
-    "did not finish within",
-    "missing on rank",
-    "MPI failed",
-)
+# How the engine says that a request cannot go on because of other ranks, while the session still can. Words, because
+# TensorFlow hands on nothing but a kind of error, which others use too, and a text.
+_LOST = ("has ended its session", "missing on rank", "The session was shut down")
+# Kinds of failure of a session: one that no new session mends, and one that only survivors of it mend.
+_BROKEN, _PEER_LOST = "internal error", "peer lost"
 _KINDS = ("UnavailableError", "AbortedError", "DeadlineExceededError", "InternalError", "UnknownError")
 
 
@@ -39,7 +36,9 @@ def run(func: Callable[..., Any]) -> Callable[..., Any]:
     and a new session begins (`hvd.shutdown()`, `hvd.init()`), `state.on_reset()` calls the reset callbacks, and the
     function is called again. All other exceptions pass. Nothing in front of the call of `func` may talk to other ranks.
 
-    Under a plain `mpirun` the processes stay the same: a process that dies ends the job.
+    Under `mpirun --with-ft ulfm` (Open MPI 5) a process that dies is left out of the new session: ranks, sizes and
+    shards are those of the survivors. Under a plain `mpirun` it ends the job, and `smddprun --elastic` starts the job
+    again; the state then begins with its last commit on disk (`State.commit_to`).
 
     Example:
 
@@ -75,6 +74,7 @@ def run_fn(func: Callable[..., Any], reset: Callable[[], Any]) -> Callable[..., 
         skip_sync = False
         while True:
             try:
+                _resume(state)
                 if not skip_sync:
                     state.sync()
                 return func(state, *args, **kwargs)
@@ -87,14 +87,39 @@ def run_fn(func: Callable[..., Any], reset: Callable[[], Any]) -> Callable[..., 
                 state.restore()
                 skip_sync = False
             reset()
+            _check_ranks_left()
             state.on_reset()
 
     return wrapper
 
 
 def is_lost_session(error: BaseException) -> bool:
-    """True for errors of the engine that a new session can mend; false for wrong calls and for all other errors."""
-    return _comes_from_engine(error) and any(words in str(error) for words in _LOST)
+    """True for errors of the engine that a new session can mend; false for wrong calls and for all other errors.
+
+    A rank that has died or is silent is such an error only where MPI goes on without it (`mpirun --with-ft ulfm`):
+    elsewhere a new session would wait for it, so the job ends, and can be started again.
+    """
+    if not _comes_from_engine(error):
+        return False
+    failure = _loader.core().session_failure()
+    if failure is not None:
+        return failure[0] != _BROKEN and (failure[0] != _PEER_LOST or _loader.core().survives_losses())
+    return any(words in str(error) for words in _LOST)
+
+
+def _resume(state: Any) -> None:
+    resume = getattr(state, "resume", None)  # states of one's own may have none
+    if resume is not None:
+        resume()
+
+
+def _check_ranks_left() -> None:
+    least = min_ranks_of(os.environ)
+    if basics.is_initialized() and basics.size() < least:
+        raise RuntimeError(
+            f"{basics.size()} ranks are left; the job needs {least} (SMDDP_MIN_NP, smddprun --min-np). Under smddprun "
+            "--elastic it starts again from its last commit."
+        )
 
 
 def _comes_from_engine(error: BaseException) -> bool:

@@ -2,12 +2,18 @@
 
 from __future__ import annotations
 
+import os
 import queue
+import sys
 from collections.abc import Callable, Iterable
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from smddp_tf import basics
 from smddp_tf.exceptions import HostsUpdatedInterrupt
+from smddp_tf.run.restarts import commit_dir_of
+
+if TYPE_CHECKING:
+    from smddp_tf.elastic.disk import CommitFolder
 
 __all__ = ["HostUpdateResult", "ObjectState", "State"]
 
@@ -44,6 +50,24 @@ class State:
         self._host_messages: queue.Queue[tuple[float, int]] = queue.Queue()
         self._last_updated_timestamp: float = 0
         self._reset_callbacks: list[Callable[[], Any]] = []
+        self._folder: CommitFolder | None = None
+        self._has_resumed = False
+        if folder := commit_dir_of(os.environ):
+            self.commit_to(folder)
+
+    def commit_to(self, folder: str | os.PathLike[str], keep: int = 2) -> None:
+        """From now on every `commit` is also written to a folder, and `elastic.run` begins with the newest one there.
+
+        Rank 0 writes, and whichever process is rank 0 after a restart reads: the folder must be the same one on all
+        hosts. `SMDDP_COMMIT_DIR`, which `smddprun --elastic` sets, does this for every state. Call it before `run`.
+
+        Args:
+            folder: where; made, for this user alone, when it is not there.
+            keep: how many commits stay. Defaults to 2.
+        """
+        from smddp_tf.elastic.disk import CommitFolder  # which needs cloudpickle
+
+        self._folder = CommitFolder(folder, keep)
 
     def register_reset_callbacks(self, callbacks: Iterable[Callable[[], Any]]) -> None:
         """Adds functions that are called, without arguments, after each reset: where a learning rate is scaled anew."""
@@ -68,11 +92,14 @@ class State:
     def commit(self) -> None:
         """Saves, and looks whether hosts have changed. All ranks call it at the same step.
 
+        With a folder (`commit_to`) it is on the disk when `commit` returns, on any rank.
+
         Raises:
             HostsUpdatedInterrupt: They have. What was saved is kept.
+            OSError: Rank 0 could not write to the folder. Raised on every rank; the commits before are still there.
         """
         self.save()
-        self.check_host_updates()
+        self._check_host_updates(self._write() if self._folder is not None and self._rank() == 0 else "")
 
     def check_host_updates(self) -> None:
         """Asks rank 0 whether hosts have changed, so that all ranks act at the same step.
@@ -80,15 +107,68 @@ class State:
         Raises:
             HostsUpdatedInterrupt: They have; with `skip_sync` when hosts have only gone.
         """
+        self._check_host_updates("")
+
+    def _check_host_updates(self, problem: str) -> None:
         before = latest = self._last_updated_timestamp
         update = HostUpdateResult.no_update
         while not self._host_messages.empty():
             timestamp, what = self._host_messages.get()
             if timestamp > latest:
                 latest, update = timestamp, update | what
-        before, self._last_updated_timestamp, update = self._bcast_object((before, latest, update))
+        before, self._last_updated_timestamp, update, problem = self._bcast_object((before, latest, update, problem))
+        if problem:
+            raise OSError(problem)
         if self._last_updated_timestamp > before:
             raise HostsUpdatedInterrupt(update == HostUpdateResult.removed)
+
+    def _write(self) -> str:
+        """Writes what was saved; returns what went wrong."""
+        assert self._folder is not None
+        try:
+            self._folder.write(self.to_disk())
+        except Exception as error:  # the others wait for this rank
+            return f"Rank 0 could not write a commit to {self._folder.path}: {type(error).__name__}: {error}"
+        return ""
+
+    def resume(self) -> None:
+        """Takes over the newest commit of the folder, once in the life of a process; `run` calls it, before `sync`.
+
+        Raises:
+            OSError: Rank 0 could not read it, or does not see a commit that another rank sees. Raised on every rank
+                that knows.
+        """
+        if self._folder is None or self._has_resumed:
+            return
+        number, problem = self._bcast_object(self._read() if self._rank() == 0 else None)
+        if problem:
+            raise OSError(problem)
+        if (seen := self._folder.newest()) > number:
+            raise OSError(
+                f"Rank 0 sees commits up to {number} in {self._folder.path}, rank {self._rank()} up to {seen}. The "
+                "folder must be the same one on all hosts, for example on a shared file system."
+            )
+        self._has_resumed = True
+
+    def _read(self) -> tuple[int, str]:
+        """Takes over the newest commit, if there is one; returns the newest number there, and what went wrong."""
+        assert self._folder is not None
+        try:
+            number, content = self._folder.read()
+            if number:
+                self.from_disk(content)
+                print(f"smddp_tf.elastic: goes on from commit {number} of {self._folder.path}", file=sys.stderr)
+            return self._folder.newest(), ""
+        except Exception as error:  # the others wait for this rank
+            return 0, f"Rank 0 could not take over a commit of {self._folder.path}: {type(error).__name__}: {error}"
+
+    def to_disk(self) -> Any:
+        """What `save` kept last, as `cloudpickle` can pickle it. For states of one's own."""
+        raise NotImplementedError("A state whose commits are written to disk must define to_disk() and from_disk().")
+
+    def from_disk(self, content: Any) -> None:
+        """Makes `content`, which `to_disk` gave, what `save` kept last, and restores it."""
+        raise NotImplementedError("A state whose commits are written to disk must define to_disk() and from_disk().")
 
     def save(self) -> None:
         """Keeps the present values in memory."""
@@ -149,6 +229,15 @@ class ObjectState(State):
         if self._saved_state:
             self._saved_state = self._bcast_object(self._saved_state)
             self._set_attrs()
+
+    def to_disk(self) -> Any:
+        """The saved attributes, by name."""
+        return dict(self._saved_state)
+
+    def from_disk(self, content: Any) -> None:
+        """Takes over saved attributes. Those that the program no longer has are dropped, new ones stay."""
+        self._saved_state = {name: content.get(name, value) for name, value in self._saved_state.items()}
+        self._set_attrs()
 
     def _set_attrs(self) -> None:
         for name, value in self._saved_state.items():

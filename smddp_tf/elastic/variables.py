@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import Any
 
+import numpy as np
 import tensorflow as tf
 
 from smddp_tf.elastic.state import ObjectState
@@ -55,6 +56,17 @@ class TensorFlowState(ObjectState):
                 _assign(variable, value, self.session)
         self._save_model()
         super().sync()
+
+    def to_disk(self) -> Any:
+        """The saved values and attributes."""
+        return {"values": _arrays(self._values), "attributes": super().to_disk()}
+
+    def from_disk(self, content: Any) -> None:
+        """Takes over values and attributes. Raises ValueError when they are of other variables."""
+        _check_fit(self.variables, content["values"])
+        self._values = content["values"]
+        super().from_disk(content["attributes"])
+        self.restore()
 
     def _save_model(self) -> None:
         self._values = _copies(self.variables) if self.session is None else self.session.run(self.variables)
@@ -119,6 +131,19 @@ class TensorFlowKerasState(ObjectState):
         self._save_model()
         super().sync()
 
+    def to_disk(self) -> Any:
+        """The saved values and attributes; not what `backward_passes_per_step` has added up."""
+        return {"values": _arrays([value for _, value in self._saved]), "attributes": super().to_disk()}
+
+    def from_disk(self, content: Any) -> None:
+        """Takes over values and attributes. Raises ValueError when they are of another model."""
+        variables = self._variables()
+        _check_fit(variables, content["values"])
+        self._saved = list(zip(variables, content["values"]))
+        self._saved_sums.clear()
+        super().from_disk(content["attributes"])
+        self.restore()
+
     def _save_model(self) -> None:
         variables, sums = self._variables(), self._sums()
         self._saved = list(zip(variables, _copies(variables)))
@@ -158,6 +183,22 @@ class KerasState(TensorFlowKerasState):
 def _copies(variables: Sequence[Any]) -> list[tf.Tensor]:
     """The values, which later assignments do not change; on the devices where they are."""
     return [tf.identity(tf.convert_to_tensor(variable)) for variable in variables]
+
+
+def _arrays(values: Iterable[Any]) -> list[np.ndarray]:
+    return [np.asarray(value) for value in values]
+
+
+def _check_fit(variables: Sequence[Any], values: Sequence[np.ndarray]) -> None:
+    have = [tuple(variable.shape) for variable in variables]
+    came = [value.shape for value in values]
+    if have == came:
+        return
+    first = next((i for i, (a, b) in enumerate(zip(have, came)) if a != b), min(len(have), len(came)))
+    raise ValueError(
+        f"The commit is of another model or optimizer: {len(came)} variables instead of {len(have)}; the first that "
+        f"differs is number {first}, {came[first : first + 1]} instead of {have[first : first + 1]}."
+    )
 
 
 def _assign(variable: Any, value: Any, session: Any) -> None:

@@ -82,7 +82,7 @@ def run(
         network_interfaces: interfaces or networks to use, `"eth0,eth1"` or a list (`network_interface`: older name).
         executable: the ranks' Python. Defaults to this one.
         min_num_proc, max_num_proc, reset_limit, cooldown_range, host_discovery_script, min_np, max_np: for jobs whose
-            number of ranks changes, which do not exist yet.
+            number of ranks changes, which this function does not start (`smddprun --elastic` starts a job again).
         disable_cache, use_mpi: nothing; `use_gloo` is an error.
 
     Returns:
@@ -108,7 +108,7 @@ def run(
     ranks = num_proc if np is None else np
     check_elastic(
         ranks, min_num_proc if min_num_proc is not None else min_np,
-        max_num_proc if max_num_proc is not None else max_np, host_discovery_script,
+        max_num_proc if max_num_proc is not None else max_np, host_discovery_script, can_restart=False,
     )  # fmt: skip
     placed = hosts_and_ranks(ranks, hosts, hostfile, slots, os.environ if hosts or hostfile else {})
     assert placed is not None

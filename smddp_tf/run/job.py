@@ -15,14 +15,16 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from smddp_tf.run.channel import ADDRESS, END, HELLO, KEY, PAYLOAD, RESULT, STDERR, STDOUT, TASK, Frame, Switchboard
-from smddp_tf.run.errors import LaunchError
+from smddp_tf.run.errors import LaunchError, NotStarted
+from smddp_tf.run.hosts import is_this_host
 from smddp_tf.run.output import Output
 from smddp_tf.run.rank import end_with_parent
 
 __all__ = ["Job", "Outcome"]
 
 _TERM_SECONDS = 10.0  # from SIGTERM to SIGKILL
-_OTHERS_SECONDS = 30.0  # for mpirun to end the other ranks after one has failed
+_OTHERS_SECONDS = 8.0  # for mpirun to end the other ranks after one has failed: it waits for ever for a silent host
+_LOST_TERM_SECONDS = 3.0  # from SIGTERM to SIGKILL then
 _LAST_WORDS_SECONDS = 3.0  # for what ranks still have to say after mpirun has ended
 _MPIRUN = {100: 0, 101: 1}  # pipes of mpirun: kind of frame to stream
 
@@ -36,12 +38,16 @@ class Outcome:
         failed_rank: that rank, or None.
         failed_host: its host.
         results: what ranks sent back, by rank, in the order in which it came.
+        interrupted: a signal to the launcher ended it.
+        lost_hosts: of whose ranks nobody said how it ended, while ranks of others did.
     """
 
     code: int = 0
     failed_rank: int | None = None
     failed_host: str = ""
     results: dict[int, bytes] = field(default_factory=dict)
+    interrupted: bool = False
+    lost_hosts: frozenset[str] = frozenset()
 
 
 class Job:
@@ -138,7 +144,7 @@ class Job:
                     return
                 continue
             if len(self._started) < len(self._hosts) and time.monotonic() > start_until:
-                raise LaunchError(self._too_late())
+                raise NotStarted(self._too_late(), self._silent_hosts())
             self._stop_if_asked(process)
 
     def _stop_if_asked(self, process: subprocess.Popen[bytes]) -> None:
@@ -184,7 +190,7 @@ class Job:
         if process.poll() is None:
             _signal_group(process, signal.SIGTERM)
             try:
-                process.wait(_TERM_SECONDS)
+                process.wait(_TERM_SECONDS if self._outcome.failed_rank is None else _LOST_TERM_SECONDS)
             except subprocess.TimeoutExpired:
                 _signal_group(process, signal.SIGKILL)
                 process.wait()
@@ -203,18 +209,29 @@ class Job:
 
     def _concluded(self, mpirun_code: int) -> Outcome:
         outcome = self._outcome
+        outcome.interrupted, outcome.lost_hosts = bool(self._signal), self._lost_hosts()
         if self._signal:
             outcome.code, outcome.failed_rank = 128 + self._signal, None
         elif outcome.failed_rank is not None:
             outcome.code = 128 - outcome.code if outcome.code < 0 else outcome.code
         elif mpirun_code:
             outcome.code = 128 - mpirun_code if mpirun_code < 0 else mpirun_code
+        elif len(self._ended) < len(self._hosts):  # Open MPI 5's mpirun ends with 0 when a host is lost
+            outcome.code = 1
         return outcome
+
+    def _lost_hosts(self) -> frozenset[str]:
+        heard = {self._hosts[rank] for rank in self._ended}
+        return frozenset(host for host in self._hosts if heard and host not in heard and not is_this_host(host))
+
+    def _silent_hosts(self) -> tuple[str, ...]:
+        heard = {self._hosts[rank] for rank in self._started}
+        return tuple(dict.fromkeys(host for host in self._hosts if host not in heard))
 
     def _too_late(self) -> str:
         missing = [rank for rank in range(len(self._hosts)) if rank not in self._started]
         hosts = list(dict.fromkeys(self._hosts[rank] for rank in missing))
-        silent = [host for host in hosts if not any(self._hosts[rank] == host for rank in self._started)]
+        silent = self._silent_hosts()
         advice = (
             f"see that `ssh {hosts[0]} true` works from here without a question, that the same Python is at "
             f"{sys.executable} there, and that the hosts reach each other (--network-interfaces)."

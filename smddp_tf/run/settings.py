@@ -106,19 +106,25 @@ def hosts_and_ranks(
 
 
 def check_elastic(
-    ranks: int | None, least: int | None, most: int | None, discovery_script: str | None
+    ranks: int | None, least: int | None, most: int | None, discovery_script: str | None, can_restart: bool = True
 ) -> None:  # fmt: skip
-    """Raises LaunchError where elastic flags ask for what does not exist yet; a fixed number of ranks is fine."""
+    """Raises LaunchError where elastic flags ask for what does not exist: jobs that grow, or hosts that come.
+
+    Args:
+        ranks, least, most, discovery_script: as given.
+        can_restart: the job may start again with fewer ranks, so that `least` may be below `ranks`.
+    """
     given = {"--host-discovery-script": discovery_script}
-    if least is not None and least != ranks:
+    if least is not None and least != ranks and not (can_restart and least >= 1 and (ranks is None or least < ranks)):
         given["--min-np"] = str(least)
     if most is not None and most != ranks:
         given["--max-np"] = str(most)
     asked = [f"{flag} {value}" for flag, value in given.items() if value]
     if asked:
         raise LaunchError(
-            f"Jobs whose number of ranks changes do not exist yet. Received: {', '.join(asked)} with -np {ranks}. Use "
-            "a fixed number (-np N -H host:slots,...): scripts written with hvd.elastic run unchanged in such a job."
+            f"Jobs that grow, or look for hosts, do not exist. Received: {', '.join(asked)} with -np {ranks}. Give the "
+            "largest number of ranks (-np N -H host:slots,...); smddprun --elastic --min-np M starts the job again "
+            "after a failure, with M ranks at least. Scripts written with hvd.elastic run unchanged."
         )
 
 

@@ -2,6 +2,7 @@
 
 #include <cctype>
 #include <cerrno>
+#include <cstdio>
 #include <cstdlib>
 #include <cstring>
 
@@ -83,6 +84,24 @@ Status ReadSwitch(const std::string& name, bool* value) {
   return Unreadable(found, "1, true, 0 or false");
 }
 
+// RANK:WHAT:BIT:NAME
+Status ReadFlippedBit(FlippedBit* flipped) {
+  const Found found = Find("SMDDP_TEST_FLIP_BIT");
+  if (found.text.empty()) return Status::Ok();
+  char what[8] = {};
+  long long bit = 0;
+  int rank = -1, end = 0;
+  const bool read = std::sscanf(found.text.c_str(), "%d:%7[a-z]:%lld:%n", &rank, what, &bit, &end) == 3 && end > 0;
+  flipped->output = std::strcmp(what, "output") == 0;
+  if (!read || rank < 0 || bit < 0 || (!flipped->output && std::strcmp(what, "input") != 0)) {
+    return Unreadable(found, "RANK:input:BIT:NAME or RANK:output:BIT:NAME");
+  }
+  flipped->rank = rank;
+  flipped->bit = bit;
+  flipped->name = found.text.substr(end);
+  return Status::Ok();
+}
+
 bool IsTrue(const char* text) {
   return text != nullptr && std::strcmp(text, "0") != 0 && std::strcmp(text, "false") != 0;
 }
@@ -143,16 +162,26 @@ const std::vector<EnvVariable>& EnvVariables() {
        "ranks."},
       {"SMDDP_STALL_ERROR_SECONDS", "HOROVOD_STALL_SHUTDOWN_TIME_SECONDS", "1800",
        "After so many seconds without the missing ranks a waiting operation becomes an error on all ranks. 0: never."},
+      {"SMDDP_STALL_STACKS", "", "0",
+       "1: a warning about missing ranks also shows where their Python threads are (the stacks that `faulthandler` "
+       "writes). Each rank's value says whether it sends its own. Takes one real-time signal. 0: no."},
       {"SMDDP_STALL_WARN_SECONDS", "HOROVOD_STALL_CHECK_TIME_SECONDS", "60",
-       "After so many seconds without the missing ranks a warning names them. 0: never."},
+       "After so many seconds without the missing ranks a warning names them and says where they are. 0: never."},
       {"SMDDP_START_TIMEOUT", "HOROVOD_START_TIMEOUT", "300",
        "Seconds that init() waits for the other ranks before it gives up with an error."},
+      {"SMDDP_TEST_FLIP_BIT", "", "",
+       "For tests of SMDDP_VERIFY, RANK:WHAT:BIT:NAME: that rank changes one bit of the `input` or the `output` of its "
+       "first collective whose name contains NAME. Empty: none."},
       {"SMDDP_TIMELINE", "HOROVOD_TIMELINE", "",
        "File into which rank 0 writes what all ranks do, from init() to shutdown(), for chrome://tracing or Perfetto "
        "(docs/timeline.md). DYNAMIC or empty: none until hvd.start_timeline(). Rank 0's value counts."},
       {"SMDDP_TIMELINE_MARK_CYCLES", "HOROVOD_TIMELINE_MARK_CYCLES", "0",
        "1: the timeline that SMDDP_TIMELINE names has a mark CYCLE_START wherever the engine begins to move data after "
        "it had nothing to do. 0: no."},
+      {"SMDDP_VERIFY", "", "0",
+       "1: every collective is checked before its result is handed out: checksums of what the ranks brought and got "
+       "are "
+       "compared (docs/reliability.md). 0: no. Must agree on all ranks."},
   };
   return variables;
 }
@@ -181,10 +210,13 @@ Result<Env> ReadEnv() {
   SMDDP_RETURN_IF_ERROR(ReadSeconds("SMDDP_STALL_ERROR_SECONDS", &env.stall_error_s));
   SMDDP_RETURN_IF_ERROR(ReadSeconds("SMDDP_HEARTBEAT_TIMEOUT", &env.heartbeat_timeout_s));
   SMDDP_RETURN_IF_ERROR(ReadSeconds("SMDDP_FAILURE_GRACE", &env.failure_grace_s));
+  SMDDP_RETURN_IF_ERROR(ReadSwitch("SMDDP_STALL_STACKS", &env.stall_stacks));
   SMDDP_RETURN_IF_ERROR(ReadSeconds("SMDDP_START_TIMEOUT", &env.start_timeout_s));
   env.timeline = Find("SMDDP_TIMELINE").text;
   if (env.timeline == "DYNAMIC") env.timeline.clear();
   SMDDP_RETURN_IF_ERROR(ReadSwitch("SMDDP_TIMELINE_MARK_CYCLES", &env.timeline_cycles));
+  SMDDP_RETURN_IF_ERROR(ReadSwitch("SMDDP_VERIFY", &env.verify));
+  SMDDP_RETURN_IF_ERROR(ReadFlippedBit(&env.flipped_bit));
   if (env.mpi != "auto" && env.mpi != "on" && env.mpi != "off") {
     return Unreadable(Find("SMDDP_MPI"), "auto, on or off");
   }
@@ -201,11 +233,22 @@ Result<bool> ReadKerasCompat() {
   return wanted;
 }
 
+Result<bool> ReadStallStacks() {
+  bool wanted = false;
+  SMDDP_RETURN_IF_ERROR(ReadSwitch("SMDDP_STALL_STACKS", &wanted));
+  return wanted;
+}
+
 bool StartedByLauncher() {
   for (const char* name : {"OMPI_COMM_WORLD_SIZE", "PMIX_RANK", "PMI_RANK", "PMI_SIZE", "MPI_LOCALNRANKS"}) {
     if (Get(name) != nullptr) return true;
   }
   return false;
+}
+
+bool LauncherSurvivesLosses() {
+  const char* text = Get("OMPI_MCA_mpi_ft_enable");
+  return text != nullptr && std::strcmp(text, "0") != 0 && std::strcmp(text, "false") != 0;
 }
 
 int LauncherRank() {

@@ -12,6 +12,16 @@ namespace smddp {
 
 constexpr int64_t kAutoBytes = -1;  // left to the library
 
+// For tests of SMDDP_VERIFY: what rank `rank` does to its first collective whose name contains `name`.
+struct FlippedBit {
+  int rank = -1;        // below 0: nobody
+  bool output = false;  // else of the input, after it has been looked at
+  int64_t bit = 0;      // counted through all tensors
+  std::string name;
+
+  bool wanted() const { return rank >= 0; }
+};
+
 // What the variables say, read once when the session starts.
 struct Env {
   std::string host_id;                // SMDDP_HOST_ID
@@ -27,13 +37,16 @@ struct Env {
   double stall_error_s = 0;           // SMDDP_STALL_ERROR_SECONDS, HOROVOD_STALL_SHUTDOWN_TIME_SECONDS
   double heartbeat_timeout_s = 0;     // SMDDP_HEARTBEAT_TIMEOUT
   double failure_grace_s = 0;         // SMDDP_FAILURE_GRACE
+  bool stall_stacks = false;          // SMDDP_STALL_STACKS
   double start_timeout_s = 0;         // SMDDP_START_TIMEOUT, HOROVOD_START_TIMEOUT
+  FlippedBit flipped_bit;             // SMDDP_TEST_FLIP_BIT
   std::string timeline;               // SMDDP_TIMELINE, HOROVOD_TIMELINE: a file; "" for none or DYNAMIC
   bool timeline_cycles = false;       // SMDDP_TIMELINE_MARK_CYCLES, HOROVOD_TIMELINE_MARK_CYCLES
   std::string mpi;                    // SMDDP_MPI: auto, on, off
   std::string rail_algorithm;         // SMDDP_RAIL_ALGORITHM: auto, or a name
   double rail_latency_s = 0;          // SMDDP_RAIL_LATENCY_US; 0: measured
   double rail_bytes_per_s = 0;        // SMDDP_RAIL_BANDWIDTH_MBPS; 0: measured
+  bool verify = false;                // SMDDP_VERIFY
 };
 
 // One row of the list.
@@ -51,10 +64,15 @@ Result<Env> ReadEnv();
 // SMDDP_KERAS_COMPAT, which counts before there is a session. Same errors.
 Result<bool> ReadKerasCompat();
 
+// SMDDP_STALL_STACKS, which counts before there is a session as well. Same errors.
+Result<bool> ReadStallStacks();
+
 // True when a launcher (mpirun, mpiexec.hydra, srun with PMI or PMIx) started this process.
 bool StartedByLauncher();
 // The rank the launcher gave, or -1: for messages printed before there is a session.
 int LauncherRank();
+// True when Open MPI was asked to go on after the loss of a process (mpirun --with-ft ulfm).
+bool LauncherSurvivesLosses();
 // The launcher's name for this job, or "": ranks of one job have the same.
 std::string LauncherJob();
 // Puts `name=value` into the environment unless the user has set it. Only before MPI is initialised.

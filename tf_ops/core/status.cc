@@ -24,6 +24,8 @@ const char* CodeName(Code code) {
       return "internal error";
     case Code::kPeerLost:
       return "peer lost";
+    case Code::kDataLoss:
+      return "data loss";
   }
   return "unknown";
 }

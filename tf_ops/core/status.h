@@ -21,6 +21,7 @@ enum class Code {
   kUnimplemented,
   kInternal,
   kPeerLost,  // a peer died or is silent: kUnavailable to users
+  kDataLoss,  // bytes are not what was sent or computed
 };
 
 const char* CodeName(Code code);

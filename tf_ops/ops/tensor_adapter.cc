@@ -31,6 +31,8 @@ absl::StatusCode ToTensorFlowCode(Code code) {
       return absl::StatusCode::kUnimplemented;
     case Code::kInternal:
       return absl::StatusCode::kInternal;
+    case Code::kDataLoss:
+      return absl::StatusCode::kDataLoss;
   }
   return absl::StatusCode::kUnknown;
 }

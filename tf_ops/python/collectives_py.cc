@@ -54,6 +54,13 @@ void AllreduceArrays(const std::vector<Array>& arrays, const std::string& dtype,
   ThrowIfError(waiter.Wait());
 }
 
+// In place: a gradient of a plan (register_plan).
+void ReducePlannedArray(int plan, int index, const Array& array, const std::string& dtype, int process_set) {
+  Waiter waiter;
+  SessionOrThrow(process_set)->ReducePlanned(plan, index, RefTo(array, dtype), waiter.callback());
+  ThrowIfError(waiter.Wait());
+}
+
 void BroadcastArrays(const std::vector<Array>& arrays, const std::string& dtype, int root, const std::string& name,
                      int process_set) {
   Waiter waiter;
@@ -135,6 +142,8 @@ int Join(int process_set) {
 void BindCollectives(nb::module_& m) {
   m.def("allreduce", &AllreduceArrays, nb::arg("arrays"), nb::arg("dtype"), nb::arg("name"), nb::arg("op"),
         nb::arg("prescale") = 1.0, nb::arg("postscale") = 1.0, nb::arg("wire_dtype") = "", nb::arg("process_set") = 0);
+  m.def("reduce_planned", &ReducePlannedArray, nb::arg("plan"), nb::arg("index"), nb::arg("array"), nb::arg("dtype"),
+        nb::arg("process_set") = 0);
   m.def("broadcast", &BroadcastArrays, nb::arg("arrays"), nb::arg("dtype"), nb::arg("root"), nb::arg("name"),
         nb::arg("process_set") = 0);
   m.def("allgather", &AllgatherArray, nb::arg("array"), nb::arg("dtype"), nb::arg("name"), nb::arg("process_set") = 0);

@@ -14,6 +14,7 @@
 #include "python/bindings.h"
 #include "python/waiter.h"
 #include "runtime/session.h"
+#include "runtime/stack_dump.h"
 
 namespace nb = nanobind;
 
@@ -126,6 +127,20 @@ nb::list TraceStop() {
   return events;
 }
 
+// What an uncaught exception asks of the session, which may have ended in the meantime: smddp_tf/uncaught.py.
+template <class Ask>
+auto OfSession(Ask ask) {
+  return [ask] {
+    const auto session = CurrentSession();
+    return session != nullptr ? ask(*session) : decltype(ask(*session))();
+  };
+}
+
+void RaiseException(const std::string& text) {
+  LeaveMpiUnfinished();
+  if (const auto session = CurrentSession()) session->Raise(text);
+}
+
 void StartTimeline(const std::string& path, bool mark_cycles) {
   const auto session = SessionOrThrow();
   Status status;
@@ -180,6 +195,7 @@ void BindControl(nb::module_& m) {
   m.def("init", &Init, nb::arg("ranks"), nb::arg("comm_address"), nb::arg("dynamic_process_sets") = false);
   m.def("shutdown", &Shutdown, nb::arg("at_exit") = false);
   m.def("session_failure", &FailureOfSession);
+  m.def("survives_losses", &MpiSurvivesLosses);
   m.def("is_initialized", [] { return CurrentSession() != nullptr; });
   m.def("rank", FromTopology([](const Topology& t) { return t.rank(); }));
   m.def("size", FromTopology([](const Topology& t) { return t.size(); }));
@@ -201,6 +217,15 @@ void BindControl(nb::module_& m) {
     return ProcessSets();
   });
   m.def("stats", &StatsDict, nb::arg("process_set") = 0);
+  m.def("raise_exception", &RaiseException, nb::arg("text"));
+  m.def("others_heard", OfSession([](const Session& session) { return session.OthersHeard(); }));
+  m.def("tell_shown", OfSession([](Session& session) { session.TellShown(); }));
+  m.def("raised_elsewhere", OfSession([](const Session& session) { return session.RaisedElsewhere(); }));
+  m.def("shown_elsewhere", OfSession([](const Session& session) { return session.ShownElsewhere(); }));
+  m.def("stall_stacks", [] { return ValueOrThrow(ReadStallStacks()); });
+  m.def("set_stack_dump", &SetStackDump, nb::arg("signal"), nb::arg("file"));
+  m.def("leave_mpi_unfinished", &LeaveMpiUnfinished);
+  m.def("end_last", &EndLast);
   m.def("trace_start", [] { SessionOrThrow()->TraceStart(); });
   m.def("trace_stop", &TraceStop);
   m.def("start_timeline", &StartTimeline, nb::arg("path"), nb::arg("mark_cycles"));

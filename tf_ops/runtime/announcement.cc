@@ -30,7 +30,7 @@ void PutStatus(WireWriter* writer, const Status& status) {
 Status GetStatus(WireReader* reader) {
   const uint8_t code = reader->Get<uint8_t>();
   std::string message = reader->GetText();
-  return Status(code <= static_cast<uint8_t>(Code::kPeerLost) ? static_cast<Code>(code) : Code::kInternal,
+  return Status(code <= static_cast<uint8_t>(Code::kDataLoss) ? static_cast<Code>(code) : Code::kInternal,
                 std::move(message));
 }
 
@@ -49,6 +49,8 @@ WireDType GetWireDType(WireReader* reader) {
   return number == kNoWireDType ? WireDType() : WireDType(static_cast<DType>(number));
 }
 
+}  // namespace
+
 void PutSteps(WireWriter* writer, const StepCounts& steps) {
   writer->Put(static_cast<uint32_t>(steps.size()));
   for (const auto& [plan, count] : steps) {
@@ -66,6 +68,8 @@ StepCounts GetSteps(WireReader* reader) {
   }
   return steps;
 }
+
+namespace {
 
 bool Exists(DType dtype) { return static_cast<int>(dtype) < kDTypeCount; }
 
@@ -275,7 +279,8 @@ bool DecodeAbort(std::string_view message, Status* why) {
 bool TypeOf(std::string_view message, ControlType* type) {
   if (message.empty()) return false;
   *type = static_cast<ControlType>(message[0]);
-  return (*type >= ControlType::kAnnouncement && *type <= ControlType::kBeat) || *type == ControlType::kTimeline;
+  return (*type >= ControlType::kAnnouncement && *type <= ControlType::kBeat) ||
+         (*type >= ControlType::kTimeline && *type <= ControlType::kStall);
 }
 
 }  // namespace smddp

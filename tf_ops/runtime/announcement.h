@@ -83,6 +83,11 @@ struct JoinOver {
   StepCounts steps;  // how far the furthest is
 };
 
+class WireWriter;
+class WireReader;
+void PutSteps(WireWriter* writer, const StepCounts& steps);
+StepCounts GetSteps(WireReader* reader);
+
 // Every control message begins with one of these.
 enum class ControlType : uint8_t {
   kAnnouncement = 1,
@@ -93,7 +98,9 @@ enum class ControlType : uint8_t {
   kJoinNotice = 6,
   kJoinOver = 7,
   kBeat = 8,  // a rank of another node lives; nothing follows
-  kTimeline = 32
+  kTimeline = 32,
+  kLastWords = 33,
+  kStall = 34,
 };
 
 std::string Encode(const Announcement& announcement);

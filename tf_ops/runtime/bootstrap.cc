@@ -20,7 +20,7 @@ struct Hello {
   int64_t bucket_bytes = 0, chunk_bytes = 0;
   std::string rail_algorithm;
   double rail_latency_s = 0, rail_bytes_per_s = 0;
-  bool dynamic_process_sets = false;
+  bool dynamic_process_sets = false, verify = false;
 };
 
 std::string Encode(const Hello& hello) {
@@ -33,6 +33,7 @@ std::string Encode(const Hello& hello) {
   writer.Put(hello.rail_latency_s);
   writer.Put(hello.rail_bytes_per_s);
   writer.Put(static_cast<uint8_t>(hello.dynamic_process_sets));
+  writer.Put(static_cast<uint8_t>(hello.verify));
   return writer.Take();
 }
 
@@ -47,6 +48,7 @@ Result<Hello> Decode(const std::string& bytes, int rank) {
   hello.rail_latency_s = reader.Get<double>();
   hello.rail_bytes_per_s = reader.Get<double>();
   hello.dynamic_process_sets = reader.GetBool();
+  hello.verify = reader.GetBool();
   if (reader.at_end()) return hello;
   return Status(Code::kFailedPrecondition,
                 "Rank " + std::to_string(rank) + " runs another version of smddp_tf. Install the same one everywhere.");
@@ -87,6 +89,9 @@ Status SameEverywhere(const std::vector<Hello>& hellos) {
       const auto text = [](bool dynamic) { return dynamic ? "dynamic ones" : "none"; };
       return Disagree("init(process_sets=\"dynamic\") or HOROVOD_DYNAMIC_PROCESS_SETS",
                       text(first.dynamic_process_sets), rank, text(other.dynamic_process_sets));
+    }
+    if (other.verify != first.verify) {
+      return Disagree("SMDDP_VERIFY", first.verify ? "1" : "0", rank, other.verify ? "1" : "0");
     }
     if (other.chunk_bytes != first.chunk_bytes) {
       return Disagree("SMDDP_CHUNK_BYTES", std::to_string(first.chunk_bytes), rank, std::to_string(other.chunk_bytes));
@@ -175,7 +180,8 @@ Result<std::unique_ptr<FabricParts>> Bootstrap(int rank, const Env& env, const E
                                                std::unique_ptr<Transport> far, const Deadline& deadline,
                                                const RailChoice* known_rail) {
   const Hello mine = {Version(),          HostId(env),        env.bucket_bytes,     env.chunk_bytes,
-                      env.rail_algorithm, env.rail_latency_s, env.rail_bytes_per_s, env.dynamic_process_sets};
+                      env.rail_algorithm, env.rail_latency_s, env.rail_bytes_per_s, env.dynamic_process_sets,
+                      env.verify};
   SMDDP_ASSIGN_OR_RETURN(const auto texts, exchange(Encode(mine)));
   std::vector<Hello> hellos;
   std::vector<std::string> hosts;

@@ -31,6 +31,14 @@ bool Coordinator::complete(const Entry& entry) const {
   return true;
 }
 
+std::set<int> Coordinator::MissingIn(const Entry& entry) const {
+  std::set<int> missing;
+  for (int rank = 0; rank < topology_.size(); ++rank) {
+    if (!Has(entry, rank)) missing.insert(rank);
+  }
+  return missing;
+}
+
 std::optional<Verdict> Coordinator::Add(int rank, Announcement announcement, int64_t now_ns) {
   const std::string name = announcement.name;
   const uint32_t round = announcement.kind == RequestKind::kPlan ? 0 : announcement.round;
@@ -105,8 +113,7 @@ uint32_t Coordinator::NextOperation(RequestKind kind) {
 
 std::string Coordinator::DescribeWaiting(const std::string& name, const Entry& entry, int64_t now_ns) const {
   std::string missing;
-  for (int rank = 0; rank < topology_.size(); ++rank) {
-    if (Has(entry, rank)) continue;
+  for (const int rank : MissingIn(entry)) {
     missing += (missing.empty() ? "" : ", ") + std::to_string(topology_.global_rank(rank));
   }
   const int64_t seconds = (now_ns - entry.since_ns) / 1000000000;
@@ -114,6 +121,17 @@ std::string Coordinator::DescribeWaiting(const std::string& name, const Entry& e
          std::to_string(seconds) + " s: submitted by " + std::to_string(entry.by_rank.size()) + " of " +
          std::to_string(topology_.size()) + " ranks, missing on rank " + missing +
          ". Do all ranks run the same steps in the same order?";
+}
+
+std::set<int> Coordinator::Missing(int64_t now_ns, double seconds, bool unreported) const {
+  std::set<int> missing;
+  for (const auto& [name, entries] : waiting_) {
+    for (const Entry& entry : entries) {
+      if (entry.is_plan() || (unreported && entry.reported) || now_ns - entry.since_ns < seconds * 1e9) continue;
+      missing.merge(MissingIn(entry));
+    }
+  }
+  return missing;
 }
 
 std::vector<std::string> Coordinator::Stalled(int64_t now_ns, double seconds) {
@@ -149,11 +167,12 @@ std::vector<Coordinator::Expired> Coordinator::ExpelIf(Doomed doomed, Why why) {
   return expired;
 }
 
-std::vector<Coordinator::Expired> Coordinator::Expire(int64_t now_ns, double seconds) {
+std::vector<Coordinator::Expired> Coordinator::Expire(int64_t now_ns, double seconds, const About& about) {
   return ExpelIf([&](const Entry& entry) { return !entry.is_plan() && now_ns - entry.since_ns >= seconds * 1e9; },
                  [&](const std::string& name, const Entry& entry) {
-                   return Status(Code::kDeadlineExceeded,
-                                 DescribeWaiting(name, entry, now_ns) + " Given up after SMDDP_STALL_ERROR_SECONDS.");
+                   return Status(Code::kDeadlineExceeded, DescribeWaiting(name, entry, now_ns) +
+                                                              " Given up after SMDDP_STALL_ERROR_SECONDS." +
+                                                              about(MissingIn(entry)));
                  });
 }
 

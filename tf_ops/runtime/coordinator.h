@@ -6,8 +6,10 @@
 #pragma once
 
 #include <deque>
+#include <functional>
 #include <map>
 #include <optional>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -33,6 +35,9 @@ class Coordinator {
   std::vector<Verdict> RankJoined();
 
   // A plan that nobody uses yet may wait for ever (one rank traced more than the others): the next two leave plans out.
+  // The ranks that are missing where names wait longer than `seconds`; `unreported`: of names that Stalled did not
+  // tell.
+  std::set<int> Missing(int64_t now_ns, double seconds, bool unreported) const;
   // Names that wait longer than `seconds` and for which this was not asked before: sentences naming who is missing.
   std::vector<std::string> Stalled(int64_t now_ns, double seconds);
   // Names that wait longer than `seconds`, as errors for the ranks that have announced; they are forgotten here.
@@ -40,7 +45,9 @@ class Coordinator {
     Verdict verdict;
     std::vector<int> announced;
   };
-  std::vector<Expired> Expire(int64_t now_ns, double seconds);
+  // `about` says more of the ranks that are missing.
+  using About = std::function<std::string(const std::set<int>& missing)>;
+  std::vector<Expired> Expire(int64_t now_ns, double seconds, const About& about);
   // The same for everything that waits for `rank`, which has left.
   std::vector<Expired> ExpireWaitingFor(int rank, const std::string& who);
 
@@ -58,6 +65,7 @@ class Coordinator {
            (entry.is_plan() ? join_.has_joined(rank) : join_.has_joined(rank, entry.round));
   }
   bool complete(const Entry& entry) const;
+  std::set<int> MissingIn(const Entry& entry) const;
   Verdict VerdictOn(const std::string& name, const Entry& entry);
   std::string DescribeWaiting(const std::string& name, const Entry& entry, int64_t now_ns) const;
   Entry& EntryFor(const std::string& name, int rank, uint32_t round, int64_t now_ns);

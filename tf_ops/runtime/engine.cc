@@ -34,15 +34,22 @@ Engine::Engine(std::unique_ptr<FabricParts> parts, const Env& env, const PlanReg
       on_failure_(std::move(on_failure)),
       backoff_(MakeBackoff(*parts_)),
       heartbeat_(parts_->fabric().topology, env.heartbeat_timeout_s),
+      verifier_(parts_->fabric(), env),
       join_(parts_->fabric().topology.size()),
       coordinator_(parts_->fabric().topology, parts_->fabric().compute, join_),
       plans_(
           parts_->fabric(),
           PlanOptions{env.bucket_bytes, env.gradient_order == "observed", env.autotune, env.autotune_log},
           [this](RunningTask task) { Run(std::move(task)); },
-          [this](const PlanOrder& order) { PostToOthers(Encode(order)); }, trace_),
+          [this](const PlanOrder& order) { PostToOthers(Encode(order)); }, trace_, verifier_),
       timeline_(parts_->fabric().topology, trace_,
-                [this](int to, std::string message) { Post(to, std::move(message)); }) {}
+                [this](int to, std::string message) { Post(to, std::move(message)); }),
+      last_words_(
+          parts_->fabric().topology, [this](int to, std::string message) { Post(to, std::move(message)); },
+          [this](const Status& why) { Fail(why, /*tell_others=*/false); }),
+      stalls_(
+          parts_->fabric().topology, [this](int to, std::string message) { Post(to, std::move(message)); },
+          [this] { return Here(); }) {}
 
 void Engine::Start() {
   thread_ = std::thread([this] { Loop(); });
@@ -69,7 +76,7 @@ void Engine::Loop() {
     turns_.fetch_add(1, std::memory_order_relaxed);
     bool moved = DrainInbox();
     const Result<bool> progress = parts_->world().Progress();
-    if (!progress.ok()) Fail(progress.status(), /*tell_others=*/true);
+    if (!progress.ok()) Fail(OfTransport(progress.status()), /*tell_others=*/true);
     moved |= progress.ok() && *progress;
     moved |= ReadControl();
     moved |= StepTasks();
@@ -122,7 +129,7 @@ bool Engine::StepTasks() {
   for (auto at = tasks_.begin(); at != tasks_.end();) {
     const Result<Progress> progress = at->task != nullptr ? at->task->Step() : Progress::kDone;
     if (!progress.ok()) {
-      Fail(progress.status(), /*tell_others=*/true);
+      Fail(OfTransport(progress.status()), /*tell_others=*/true);
       return true;
     }
     moved |= *progress != Progress::kWaiting;
@@ -133,6 +140,10 @@ bool Engine::StepTasks() {
     RunningTask finished = std::move(*at);
     at = tasks_.erase(at);
     finished.task.reset();
+    if (!finished.is_plan) {
+      last_done_ = std::move(finished.name);
+      last_done_ns_ = NowNs();
+    }
     node_bytes_ = parts_->node().bytes_published();  // before the caller can ask
     rail_bytes_ = parts_->rail_bytes();
     finished.done(Status::Ok());
@@ -217,6 +228,10 @@ Status Engine::OnControl(const Message& message) {
   } else if (known && type == ControlType::kTimeline &&
              (!failed_.ok() || timeline_.OnMessage(message.from, message.bytes))) {
     return Status::Ok();
+  } else if (known && type == ControlType::kLastWords && last_words_.OnMessage(message.from, message.bytes)) {
+    return Status::Ok();
+  } else if (known && type == ControlType::kStall && stalls_.OnMessage(message.from, message.bytes, NowNs())) {
+    return Status::Ok();
   } else if (known && type == ControlType::kAbort && DecodeAbort(message.bytes, &why)) {
     Fail(why, /*tell_others=*/false);
   } else {
@@ -280,7 +295,7 @@ void Engine::AwaitDepartures() {
     const uint32_t seen = parts_->node().doorbell().rings.load(std::memory_order_seq_cst);
     turns_.fetch_add(1, std::memory_order_relaxed);
     const Result<bool> progress = parts_->world().Progress();
-    if (!progress.ok()) return Fail(progress.status(), /*tell_others=*/true);
+    if (!progress.ok()) return Fail(OfTransport(progress.status()), /*tell_others=*/true);
     if (!parts_->LetMpiMove().ok()) return;
     if (ReadControl() || *progress) continue;
     WatchPeers();

@@ -16,6 +16,7 @@
 #include <thread>
 #include <vector>
 
+#include "core/clock.h"
 #include "core/env.h"
 #include "core/queue.h"
 #include "runtime/backoff.h"
@@ -23,18 +24,21 @@
 #include "runtime/fabric_parts.h"
 #include "runtime/heartbeat.h"
 #include "runtime/join_table.h"
+#include "runtime/last_words.h"
 #include "runtime/named_table.h"
 #include "runtime/plan_registry.h"
 #include "runtime/plan_table.h"
+#include "runtime/stall_report.h"
 #include "runtime/timeline_group.h"
 #include "runtime/trace.h"
+#include "runtime/verify.h"
 #include "runtime/zero_memory.h"
 
 namespace smddp {
 
 // Makes this rank's part in an allreduce that others asked for: zeros. What the task refers to goes into `*keep`.
-using ZeroAllreduce = std::function<Result<TaskPtr>(const Announcement& request, uint32_t operation, ZeroMemory& zeros,
-                                                    std::shared_ptr<void>* keep)>;
+using ZeroAllreduce =
+    std::function<Result<TaskPtr>(const Verdict& verdict, ZeroMemory& zeros, std::shared_ptr<void>* keep)>;
 
 class Engine {
  public:
@@ -61,11 +65,14 @@ class Engine {
   void Join(int* last, DoneCallback done);
   Status StartTimeline(const std::string& path, bool mark_cycles);
   TimelineGroup& timeline() { return timeline_; }
+  LastWords& last_words() { return last_words_; }
+  const LastWords& last_words() const { return last_words_; }
   void Fail(const Status& why, bool tell_others);
 
   const Fabric& fabric() const { return parts_->fabric(); }
   const Topology& topology() const { return fabric().topology; }
   Trace& trace() { return trace_; }
+  Verifier& verifier() { return verifier_; }
   SessionStats Stats() const;
   // Any thread. Grows as long as the engine is not stuck in a call.
   int64_t turns() const { return turns_.load(std::memory_order_relaxed); }
@@ -100,7 +107,13 @@ class Engine {
   void StepJoin();
   void WatchPeers();
   std::string DescribeWaiting() const;
+  Status OfTransport(const Status& error) const;
   void WatchStalls();
+  std::set<int> LateRanks(int64_t now_ns) const;
+  void WarnOfStalls(int64_t now_ns);
+  void EndStalls(int64_t now_ns);
+  std::set<int> OtherRanks() const;
+  Whereabouts Here();
   void WatchDepartures();
   void WatchCancelled();
   void Leave();
@@ -121,23 +134,28 @@ class Engine {
   // Engine thread only.
   Backoff backoff_;
   Heartbeat heartbeat_;
+  Verifier verifier_;
   JoinTable join_;
   Coordinator coordinator_;
   NamedTable named_;
   PlanTable plans_;
   TimelineGroup timeline_;
+  LastWords last_words_;
+  StallReport stalls_;
   std::list<RunningTask> tasks_;
   Status failed_;
   std::map<int, int64_t> departed_;                         // rank -> when its goodbye came
   std::set<int> listening_;                                 // of these: who still reads
   std::map<std::string, int> plan_versions_;                // key -> plans so far
   std::vector<std::pair<std::string, int64_t>> cancelled_;  // request, when its step was cancelled
-  ZeroMemory zeros_;
+  ZeroMemory zeros_{/*shared=*/!env_.verify};
   std::vector<std::function<void()>> held_;  // until the round of hvd.join is over
   StepCounts wanted_;                        // of plans whose verdict has not come
   int64_t own_named_ = 0;                    // requests of this rank without an answer, but for plans
   int64_t lent_ = 0, zero_tasks_ = 0;        // tensors of plans, named requests: zeros under way
   int idle_rounds_ = 0;
+  std::string last_done_;  // what ended last, and when; at first when the session began
+  int64_t last_done_ns_ = NowNs();
   bool leaving_ = false;
   int64_t last_moved_ns_ = 0, last_watch_ns_ = 0, last_look_ns_ = 0;
 

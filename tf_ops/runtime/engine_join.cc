@@ -92,9 +92,9 @@ void Engine::BringZeros(const StepCounts& counts) {
 void Engine::OnVerdictOfOthers(const Verdict& verdict) {
   if (!verdict.status.ok()) return;
   if (verdict.request.kind == RequestKind::kPlan) return AddForeignPlan(verdict);
-  if (!verdict.data.empty()) return;  // small: the coordinator has it all
+  if (!verdict.data.empty() && !verifier_.on()) return;  // small: the coordinator has it all
   RunningTask running;
-  Result<TaskPtr> task = zero_allreduce_(verdict.request, verdict.operation, zeros_, &running.keep);
+  Result<TaskPtr> task = zero_allreduce_(verdict, zeros_, &running.keep);
   if (!task.ok()) return Fail(task.status(), /*tell_others=*/true);
   running.task = std::move(*task);
   running.submitted_ns = NowNs();

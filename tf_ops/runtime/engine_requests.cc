@@ -94,6 +94,7 @@ void Engine::OnVerdict(const Verdict& verdict) {
   running.task = std::move(*task);
   running.keep = std::move(request.keep);
   running.submitted_ns = request.submitted_ns;
+  running.is_plan = request.announcement.kind == RequestKind::kPlan;
   running.name = std::string(NameOf(request.announcement.kind)) + " '" + verdict.name + "'";
   running.done = [this, name = verdict.name, done = std::move(request.done)](const Status& status) {
     trace_.Record("op_done", name, 0);

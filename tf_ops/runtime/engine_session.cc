@@ -43,9 +43,32 @@ TaskPtr BeginBroadcast(const Fabric& fabric, const BroadcastRequest& request, ui
   return TreeBroadcast(fabric, operation, root, std::move(buffers));
 }
 
+// What `announcement` says in brief.
+VerifiedCall Describe(const Fabric& fabric, const Announcement& announcement, const std::vector<TensorRef>& tensors) {
+  VerifiedCall call;
+  call.kind = announcement.kind;
+  call.name = std::string(NameOf(announcement.kind)) + " '" + announcement.name + "'";
+  call.tensors = tensors;
+  call.op = announcement.op;
+  call.prescale = announcement.prescale;
+  call.postscale = announcement.postscale;
+  call.wire_dtype = announcement.wire_dtype;
+  call.splits = announcement.splits;
+  if (announcement.kind == RequestKind::kBroadcast) call.root = fabric.topology.rank_of_global(announcement.root);
+  return call;
+}
+
+// `job` is what the request was made of.
+Result<TaskPtr> BeginReduction(const Fabric& fabric, const ReduceJob& job, const Verdict& verdict) {
+  if (verdict.data.empty()) return BeginReduce(fabric, job, verdict.operation);
+  SMDDP_RETURN_IF_ERROR(UnpackAll(job.views, verdict.data));
+  return TaskPtr();
+}
+
 // The part of a rank that has joined.
-Result<TaskPtr> BeginAllreduceOfZeros(const Fabric& fabric, const Announcement& asked, uint32_t operation,
+Result<TaskPtr> BeginAllreduceOfZeros(const Fabric& fabric, Verifier& verifier, const Verdict& verdict,
                                       ZeroMemory& zeros, std::shared_ptr<void>* keep) {
+  const Announcement& asked = verdict.request;
   struct Kept {
     std::shared_ptr<ReduceJob> job;
     std::vector<std::shared_ptr<void>> memory;
@@ -59,7 +82,10 @@ Result<TaskPtr> BeginAllreduceOfZeros(const Fabric& fabric, const Announcement& 
   }
   kept->job = MakeReduceJob(fabric, request, /*only_my_rows=*/false);
   *keep = kept;
-  return BeginReduce(fabric, *kept->job, operation);
+  const auto begin = [&] { return BeginReduction(fabric, *kept->job, verdict); };
+  if (!verifier.on()) return begin();
+  const VerifiedCall call = Describe(fabric, asked, request.tensors);
+  return verifier.Begin(verifier.Watch(&call), verdict.operation, begin);
 }
 
 // The verdict's rows decide what is copied and received.
@@ -78,7 +104,8 @@ Status CheckRows(const Fabric& fabric, const AllgatherRequest& request, const Ve
 }
 
 // Rings one after the other; all results are allocated first, so that memory that lacks is known before anything moves.
-Result<TaskPtr> BeginAllgather(const Fabric& fabric, const AllgatherRequest& request, const Verdict& verdict) {
+Result<TaskPtr> BeginAllgather(const Fabric& fabric, const AllgatherRequest& request, const Verdict& verdict,
+                               Verification* watched) {
   SMDDP_RETURN_IF_ERROR(CheckRows(fabric, request, verdict));
   std::vector<TaskFactory> rings;
   auto dim0 = verdict.dim0_of_rank.begin();
@@ -86,6 +113,7 @@ Result<TaskPtr> BeginAllgather(const Fabric& fabric, const AllgatherRequest& req
     const TensorRef& tensor = request.tensors[i];
     const std::vector<int64_t> dim0_of_rank(dim0, dim0 + fabric.topology.size());
     SMDDP_ASSIGN_OR_RETURN(void* result, request.allocate(static_cast<int>(i), dim0_of_rank));
+    if (watched != nullptr) watched->SetResult(static_cast<int>(i), result, dim0_of_rank);
     std::vector<BufferView> blocks;
     std::byte* at = static_cast<std::byte*>(result);
     for (int64_t rows : dim0_of_rank) {
@@ -101,14 +129,19 @@ Result<TaskPtr> BeginAllgather(const Fabric& fabric, const AllgatherRequest& req
   return Sequence(std::move(rings));
 }
 
-TaskPtr BeginAlltoall(const Fabric& fabric, const AlltoallRequest& request, const Verdict& verdict) {
+TaskPtr BeginAlltoall(const Fabric& fabric, const AlltoallRequest& request, const Verdict& verdict,
+                      const VerificationPtr& watched) {
   AlltoallCall call;
   call.operation = verdict.operation;
   call.input = request.tensor.input;
   call.row_bytes = request.tensor.row_bytes();
   const int size = fabric.topology.size();
   call.splits = request.even_split ? std::vector<int64_t>(size, request.tensor.shape[0] / size) : request.splits;
-  call.allocate = request.allocate;
+  call.allocate = [watched, allocate = request.allocate](const std::vector<int64_t>& received) -> Result<void*> {
+    SMDDP_ASSIGN_OR_RETURN(void* result, allocate(received));
+    if (watched != nullptr) watched->SetResult(0, result, received);
+    return result;
+  };
   return PairwiseAlltoall(fabric, std::move(call));
 }
 
@@ -126,8 +159,8 @@ EngineSession::EngineSession(std::unique_ptr<FabricParts> parts, const Env& env,
     : plans_(plans),
       engine_(
           std::move(parts), env, plans,
-          [this](const Announcement& asked, uint32_t operation, ZeroMemory& zeros, std::shared_ptr<void>* keep) {
-            return BeginAllreduceOfZeros(engine_.fabric(), asked, operation, zeros, keep);
+          [this](const Verdict& verdict, ZeroMemory& zeros, std::shared_ptr<void>* keep) {
+            return BeginAllreduceOfZeros(engine_.fabric(), engine_.verifier(), verdict, zeros, keep);
           },
           std::move(on_failure)) {
   engine_.Start();
@@ -161,6 +194,14 @@ void EngineSession::Cancel(const std::string& name) {
   engine_.Submit([this, name] { engine_.Cancel(name); });
 }
 
+void EngineSession::Raise(const std::string& exception) {
+  engine_.Submit([this, exception] { engine_.last_words().Raise(exception); });
+}
+
+void EngineSession::TellShown() {
+  engine_.Submit([this] { engine_.last_words().Shown(); });
+}
+
 void EngineSession::Join(int* last, DoneCallback done) {
   if (!engine_.Submit([this, last, done] { engine_.Join(last, done); })) done(NotInitialized());
 }
@@ -168,6 +209,12 @@ void EngineSession::Join(int* last, DoneCallback done) {
 void EngineSession::SubmitNamed(NamedRequest request) {
   auto shared = std::make_shared<NamedRequest>(std::move(request));
   if (!engine_.Submit([this, shared] { engine_.SubmitNamed(std::move(*shared)); })) shared->done(NotInitialized());
+}
+
+std::shared_ptr<const VerifiedCall> EngineSession::Described(const Announcement& announcement,
+                                                             const std::vector<TensorRef>& tensors) {
+  if (!engine_.verifier().on()) return nullptr;
+  return std::make_shared<VerifiedCall>(Describe(engine_.fabric(), announcement, tensors));
 }
 
 void EngineSession::Allreduce(AllreduceRequest request, DoneCallback done) {
@@ -187,10 +234,10 @@ void EngineSession::SubmitReduction(RequestKind kind, const AllreduceRequest& re
   named.announcement.wire_dtype = request.wire_dtype;
   const auto job = MakeReduceJob(engine_.fabric(), request, /*only_my_rows=*/kind == RequestKind::kReducescatter);
   if (FitsInMessage(job->views, job->op)) named.announcement.data = PackAll(job->views);
-  named.begin = [this, job](const Verdict& verdict) -> Result<TaskPtr> {
-    if (verdict.data.empty()) return BeginReduce(engine_.fabric(), *job, verdict.operation);
-    SMDDP_RETURN_IF_ERROR(UnpackAll(job->views, verdict.data));
-    return TaskPtr();
+  named.begin = [this, job, call = Described(named.announcement, request.tensors)](const Verdict& verdict) {
+    Verifier& verifier = engine_.verifier();
+    return verifier.Begin(verifier.Watch(call.get()), verdict.operation,
+                          [&] { return BeginReduction(engine_.fabric(), *job, verdict); });
   };
   named.keep = job;
   named.done = std::move(done);
@@ -201,8 +248,12 @@ void EngineSession::Broadcast(BroadcastRequest request, DoneCallback done) {
   NamedRequest named;
   named.announcement = Announce(RequestKind::kBroadcast, request.name, request.tensors);
   named.announcement.root = request.root;
-  named.begin = [this, request = std::move(request)](const Verdict& verdict) -> Result<TaskPtr> {
-    return BeginBroadcast(engine_.fabric(), request, verdict.operation);
+  const auto call = Described(named.announcement, request.tensors);
+  named.begin = [this, call, request = std::move(request)](const Verdict& verdict) {
+    Verifier& verifier = engine_.verifier();
+    return verifier.Begin(verifier.Watch(call.get()), verdict.operation, [&]() -> Result<TaskPtr> {
+      return BeginBroadcast(engine_.fabric(), request, verdict.operation);
+    });
   };
   named.done = std::move(done);
   SubmitNamed(std::move(named));
@@ -211,8 +262,11 @@ void EngineSession::Broadcast(BroadcastRequest request, DoneCallback done) {
 void EngineSession::Allgather(AllgatherRequest request, DoneCallback done) {
   NamedRequest named;
   named.announcement = Announce(RequestKind::kAllgather, request.name, request.tensors);
-  named.begin = [this, request = std::move(request)](const Verdict& verdict) {
-    return BeginAllgather(engine_.fabric(), request, verdict);
+  const auto call = Described(named.announcement, request.tensors);
+  named.begin = [this, call, request = std::move(request)](const Verdict& verdict) {
+    const VerificationPtr watched = engine_.verifier().Watch(call.get());
+    return engine_.verifier().Begin(watched, verdict.operation,
+                                    [&] { return BeginAllgather(engine_.fabric(), request, verdict, watched.get()); });
   };
   named.done = std::move(done);
   SubmitNamed(std::move(named));
@@ -223,8 +277,12 @@ void EngineSession::Alltoall(AlltoallRequest request, DoneCallback done) {
   named.announcement = Announce(RequestKind::kAlltoall, request.name, {request.tensor});
   named.announcement.even_split = request.even_split;
   named.announcement.splits = request.splits;
-  named.begin = [this, request = std::move(request)](const Verdict& verdict) -> Result<TaskPtr> {
-    return BeginAlltoall(engine_.fabric(), request, verdict);
+  const auto call = Described(named.announcement, {request.tensor});
+  named.begin = [this, call, request = std::move(request)](const Verdict& verdict) {
+    const VerificationPtr watched = engine_.verifier().Watch(call.get());
+    return engine_.verifier().Begin(watched, verdict.operation, [&]() -> Result<TaskPtr> {
+      return BeginAlltoall(engine_.fabric(), request, verdict, watched);
+    });
   };
   named.done = std::move(done);
   SubmitNamed(std::move(named));

@@ -35,6 +35,11 @@ class EngineSession : public Session {
   void Barrier(BarrierRequest request, DoneCallback done) override;
   void Join(int* last, DoneCallback done) override;
   void Cancel(const std::string& name) override;
+  void Raise(const std::string& exception) override;
+  bool OthersHeard() const override { return engine_.last_words().heard() >= topology().size() - 1; }
+  void TellShown() override;
+  std::string RaisedElsewhere() const override { return engine_.last_words().raised_elsewhere(); }
+  bool ShownElsewhere() const override { return engine_.last_words().shown_elsewhere(); }
   SessionStats Stats() const override { return engine_.Stats(); }
   std::string RailAlgorithm(int64_t elements, DType dtype) const override {
     return RailAlgorithmFor(engine_.fabric(), elements, dtype, /*places_vary=*/false).info().name;
@@ -46,6 +51,9 @@ class EngineSession : public Session {
 
  private:
   void SubmitNamed(NamedRequest request);
+  // What there is to check of a call; null without SMDDP_VERIFY.
+  std::shared_ptr<const VerifiedCall> Described(const Announcement& announcement,
+                                                const std::vector<TensorRef>& tensors);
   void SubmitReduction(RequestKind kind, const AllreduceRequest& request, DoneCallback done);
   void FinishTimeline(bool leaving);
 

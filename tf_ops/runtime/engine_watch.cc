@@ -4,6 +4,7 @@
 #include "core/clock.h"
 #include "core/log.h"
 #include "runtime/engine.h"
+#include "runtime/stack_dump.h"
 
 namespace smddp {
 namespace {
@@ -52,36 +53,114 @@ void Engine::WatchPeers() {
   if (lost) Fail(Status(Code::kPeerLost, *lost + DescribeWaiting()), /*tell_others=*/true);
 }
 
+// MPI may know of a death before the watch does; it does not know who that is to the user.
+Status Engine::OfTransport(const Status& error) const {
+  const std::vector<int> lost = parts_->world().lost();
+  if (lost.empty() || error.code() != Code::kPeerLost) return error;
+  return Status(Code::kPeerLost, heartbeat_.Died(lost) + DescribeWaiting());
+}
+
+// The ranks whose whereabouts matter now: those missing where a name waits for too long; with reductions under way or
+// plans, where nobody is known to be missing, all others.
+std::set<int> Engine::LateRanks(int64_t now_ns) const {
+  std::set<int> late;
+  const double warn_s = env_.stall_warn_s, error_s = env_.stall_error_s;
+  if (warn_s > 0) late.merge(coordinator_.Missing(now_ns, warn_s, /*unreported=*/true));
+  if (error_s > 0) late.merge(coordinator_.Missing(now_ns, error_s, /*unreported=*/false));
+  bool all =
+      (warn_s > 0 && plans_.IsStalled(now_ns, warn_s)) || (error_s > 0 && !plans_.StuckFor(now_ns, error_s).empty());
+  for (const RunningTask& running : tasks_) {
+    const double seconds = static_cast<double>(now_ns - running.since_ns) * 1e-9;
+    all |= (warn_s > 0 && !running.reported && seconds >= warn_s) || (error_s > 0 && seconds >= error_s);
+  }
+  if (all) late = OtherRanks();
+  return late;
+}
+
 void Engine::WatchStalls() {
   if (!failed_.ok()) return;
   const int64_t now_ns = NowNs();
-  if (env_.stall_warn_s > 0) {
-    for (const std::string& sentence : coordinator_.Stalled(now_ns, env_.stall_warn_s)) {
-      Log(LogLevel::kWarning, sentence);
-    }
-    for (const std::string& sentence : plans_.Stalled(now_ns, env_.stall_warn_s)) Log(LogLevel::kWarning, sentence);
-    for (RunningTask& running : tasks_) {
-      if (running.reported || now_ns - running.since_ns < env_.stall_warn_s * 1e9) continue;
-      running.reported = true;
-      Log(LogLevel::kWarning, running.name + " has been under way for " +
-                                  std::to_string((now_ns - running.since_ns) / 1000000000) +
-                                  " s: " + running.task->Describe() + CountedIn(topology()));
+  const std::set<int> late = LateRanks(now_ns);
+  if (late.empty() || !stalls_.Ask(late, now_ns)) return;
+  if (env_.stall_warn_s > 0) WarnOfStalls(now_ns);
+  if (env_.stall_error_s > 0) EndStalls(now_ns);
+}
+
+void Engine::WarnOfStalls(int64_t now_ns) {
+  const std::set<int> missing = coordinator_.Missing(now_ns, env_.stall_warn_s, /*unreported=*/true);
+  std::vector<std::string> sentences = coordinator_.Stalled(now_ns, env_.stall_warn_s);
+  for (std::string& sentence : stalls_.Lines(missing, {}, /*with_stacks=*/true)) {
+    sentences.push_back(std::move(sentence));
+  }
+  std::vector<std::string> own = plans_.Stalled(now_ns, env_.stall_warn_s);
+  for (RunningTask& running : tasks_) {
+    if (running.reported || now_ns - running.since_ns < env_.stall_warn_s * 1e9) continue;
+    running.reported = true;
+    own.push_back(running.name + " has been under way for " + std::to_string((now_ns - running.since_ns) / 1000000000) +
+                  " s: " + running.task->Describe() + CountedIn(topology()));
+  }
+  if (!own.empty()) {
+    for (std::string& sentence : stalls_.Lines(stalls_.Suspects(OtherRanks()), plans_.Steps(), /*with_stacks=*/true)) {
+      own.push_back(std::move(sentence));
     }
   }
-  if (env_.stall_error_s <= 0) return;
-  for (const auto& expired : coordinator_.Expire(now_ns, env_.stall_error_s)) {
+  for (const std::string& sentence : sentences) Log(LogLevel::kWarning, sentence);
+  for (const std::string& sentence : own) Log(LogLevel::kWarning, sentence);
+}
+
+void Engine::EndStalls(int64_t now_ns) {
+  const auto about = [&](const std::set<int>& ranks) {
+    std::string text;
+    for (const std::string& line : stalls_.Lines(ranks, plans_.Steps(), /*with_stacks=*/false)) text += " " + line;
+    return text;
+  };
+  for (const auto& expired : coordinator_.Expire(now_ns, env_.stall_error_s, about)) {
     SendVerdict(expired.verdict, expired.announced);
   }
-  const std::string stuck = plans_.StuckFor(now_ns, env_.stall_error_s);
-  if (!stuck.empty()) return Fail(Status(Code::kDeadlineExceeded, stuck), /*tell_others=*/true);
+  std::string stuck = plans_.StuckFor(now_ns, env_.stall_error_s);
   for (const RunningTask& running : tasks_) {
-    if (now_ns - running.since_ns < env_.stall_error_s * 1e9) continue;
-    return Fail(
-        Status(Code::kDeadlineExceeded,
-               running.name + " did not finish within " + std::to_string(static_cast<int64_t>(env_.stall_error_s)) +
-                   " s (SMDDP_STALL_ERROR_SECONDS): " + running.task->Describe() + CountedIn(topology())),
-        /*tell_others=*/true);
+    if (!stuck.empty() || now_ns - running.since_ns < env_.stall_error_s * 1e9) continue;
+    stuck = running.name + " did not finish within " + std::to_string(static_cast<int64_t>(env_.stall_error_s)) +
+            " s (SMDDP_STALL_ERROR_SECONDS): " + running.task->Describe() + CountedIn(topology()) + ".";
   }
+  if (stuck.empty()) return;
+  Fail(Status(Code::kDeadlineExceeded, stuck + about(stalls_.Suspects(OtherRanks()))), /*tell_others=*/true);
+}
+
+std::set<int> Engine::OtherRanks() const {
+  std::set<int> others(topology().world().world_ranks().begin(), topology().world().world_ranks().end());
+  others.erase(topology().rank());
+  return others;
+}
+
+// For the other ranks, which wait.
+Whereabouts Engine::Here() {
+  const int64_t now_ns = NowNs();
+  const auto since = [now_ns](int64_t then_ns) { return std::to_string((now_ns - then_ns) / 1000000000) + " s"; };
+  Whereabouts here;
+  here.in_task = !tasks_.empty();
+  here.steps = plans_.Steps();
+  if (env_.stall_stacks) here.stacks = DumpStacks();
+  std::string& text = here.sentence = NamedWithHost(topology(), topology().rank());
+  if (!failed_.ok()) {
+    text += " has lost its session: " + failed_.message();
+  } else if (const NamedRequest* oldest = named_.Oldest()) {
+    text += std::string(" has waited in ") + NameOf(oldest->announcement.kind) + " '" + oldest->announcement.name +
+            "' for " + since(oldest->submitted_ns) + ".";
+  } else if (!tasks_.empty()) {
+    const RunningTask& oldest = tasks_.front();
+    text += " has been in " + oldest.name + " for " + since(oldest.since_ns) + ".";
+  } else if (plans_.waiting()) {
+    text += " has brought some gradients of a fusion bucket and not the rest, for " + since(plans_.OldestNs()) + ".";
+  } else if (join_.waiting()) {
+    text += " has called hvd.join, and waited for " + since(join_.since_ns()) + ".";
+  } else if (last_done_.empty()) {
+    text += " is in its own program and has called no collective, " + since(last_done_ns_) + " after it began.";
+  } else {
+    text += " is in its own program and in no collective; the last one, " + last_done_ + ", ended there " +
+            since(last_done_ns_) + " ago.";
+  }
+  return here;
 }
 
 void Engine::OnGoodbye(int from, const Goodbye& goodbye) {

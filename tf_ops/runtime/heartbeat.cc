@@ -74,6 +74,10 @@ std::optional<std::string> Heartbeat::FindDead(const std::function<LifeSigns(int
   }
   suspects_ = without_lock;
   if (dead.empty()) return std::nullopt;
+  return Died(dead);
+}
+
+std::string Heartbeat::Died(const std::vector<int>& dead) const {
   return "R" + Ranks(dead).substr(1) + " (host " + HostName(topology_.host_of(dead.front())) +
          (dead.size() == 1 ? ") has died: its process" : ") have died: their processes") +
          " ended without hvd.shutdown(), by a signal or a crash.";

@@ -38,6 +38,8 @@ class Heartbeat {
   std::vector<int> Due(int64_t now_ns);
   // A sentence about those that are lost; nothing when all live. `signs_of` reads those of a member of my node.
   std::optional<std::string> FindLost(int64_t now_ns, const std::function<LifeSigns(int member)>& signs_of);
+  // The sentence about ranks whose processes have ended.
+  std::string Died(const std::vector<int>& dead) const;
 
  private:
   int SpeakerOf(int node) const;  // -1: all have left

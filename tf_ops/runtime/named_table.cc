@@ -38,14 +38,19 @@ std::vector<std::string> NamedTable::Waiting() const {
   return names;
 }
 
-int64_t NamedTable::OldestNs() const {
-  int64_t oldest = std::numeric_limits<int64_t>::max();
+const NamedRequest* NamedTable::Oldest() const {
+  const NamedRequest* oldest = nullptr;
   for (const auto& [name, requests] : waiting_) {
-    if (requests.front().announcement.kind != RequestKind::kPlan) {
-      oldest = std::min(oldest, requests.front().submitted_ns);
-    }
+    const NamedRequest& first = requests.front();
+    if (first.announcement.kind == RequestKind::kPlan) continue;
+    if (oldest == nullptr || first.submitted_ns < oldest->submitted_ns) oldest = &first;
   }
   return oldest;
+}
+
+int64_t NamedTable::OldestNs() const {
+  const NamedRequest* oldest = Oldest();
+  return oldest != nullptr ? oldest->submitted_ns : std::numeric_limits<int64_t>::max();
 }
 
 void NamedTable::FailAll(const Status& why) {

@@ -37,7 +37,9 @@ class NamedTable {
   std::vector<std::string> Waiting() const;
   // Does anybody wait for an answer? (Plans that wait to be agreed on keep nobody waiting by themselves.)
   bool waiting() const;
-  // When the oldest of those came; INT64_MAX when there is none.
+  // The oldest of those; null when there is none.
+  const NamedRequest* Oldest() const;
+  // When it came; INT64_MAX when there is none.
   int64_t OldestNs() const;
 
  private:

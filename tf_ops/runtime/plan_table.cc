@@ -134,7 +134,10 @@ void PlanTable::TryStart(Plan* plan, Epoch* epoch, PlannedBucket* bucket) {
   RecordTensors("tensor_start", *plan, *bucket);
   RunningTask running;
   const Chunking chunking = {epoch->settings.chunk_bytes, epoch->settings.chunks_in_flight};
-  running.task = HierarchicalAllreduce(fabric_, RailFor(*plan, *epoch, *view), call, chunking);
+  // Making the task cannot fail.
+  running.task = std::move(*verifier_.Begin(Watched(*plan, *bucket, *arrivals), call.operation, [&] {
+    return Result<TaskPtr>(HierarchicalAllreduce(fabric_, RailFor(*plan, *epoch, *view), call, chunking));
+  }));
   running.keep = view;
   running.submitted_ns = submitted_ns;
   running.name = "gradient bucket " + std::to_string(bucket->index) + " of '" + plan->spec.key + "'";
@@ -143,6 +146,23 @@ void PlanTable::TryStart(Plan* plan, Epoch* epoch, PlannedBucket* bucket) {
     Finish(plan, epoch, bucket, std::move(*arrivals), status);
   };
   run_(std::move(running));
+}
+
+VerificationPtr PlanTable::Watched(const Plan& plan, const PlannedBucket& bucket,
+                                   const std::vector<Arrival>& arrivals) const {
+  if (!verifier_.on()) return nullptr;
+  VerifiedCall call;
+  call.kind = RequestKind::kAllreduce;
+  call.name = "gradient bucket " + std::to_string(bucket.index) + " of '" + plan.spec.key + "'";
+  for (size_t i = 0; i < arrivals.size(); ++i) {
+    call.tensors.push_back(arrivals[i].tensor);
+    call.tensor_names.push_back(NameOf(plan.spec, bucket.bucket.slots[i].tensor));
+  }
+  call.op = plan.spec.op;
+  call.prescale = plan.spec.prescale;
+  call.postscale = plan.spec.postscale;
+  call.wire_dtype = plan.spec.wire_dtype;
+  return verifier_.Watch(&call);
 }
 
 // --- For the diary ---

@@ -39,6 +39,7 @@
 #include "runtime/running_task.h"
 #include "runtime/session.h"
 #include "runtime/trace.h"
+#include "runtime/verify.h"
 
 namespace smddp {
 
@@ -53,8 +54,14 @@ class PlanTable {
  public:
   // `tell_others` posts rank 0's order to all other ranks.
   using TellOthers = std::function<void(const PlanOrder&)>;
-  PlanTable(const Fabric& fabric, PlanOptions options, TaskRunner run, TellOthers tell_others, Trace& trace)
-      : fabric_(fabric), options_(options), run_(std::move(run)), tell_others_(std::move(tell_others)), trace_(trace) {}
+  PlanTable(const Fabric& fabric, PlanOptions options, TaskRunner run, TellOthers tell_others, Trace& trace,
+            Verifier& verifier)
+      : fabric_(fabric),
+        options_(options),
+        run_(std::move(run)),
+        tell_others_(std::move(tell_others)),
+        trace_(trace),
+        verifier_(verifier) {}
 
   // A plan that the ranks have yet to agree on, under `name`; its buckets wait. An error when it cannot be numbered.
   Status Add(int id, const std::string& name, const PlanSpec& spec);
@@ -87,6 +94,8 @@ class PlanTable {
   // When the oldest tensor that waits came; INT64_MAX when there is none.
   int64_t OldestNs() const;
   int64_t buckets_done() const { return buckets_done_; }  // any thread
+  // Will Stalled have something to say?
+  bool IsStalled(int64_t now_ns, double seconds) const;
   // Buckets of which some tensors have waited longer than `seconds` for the others, each reported once.
   std::vector<std::string> Stalled(int64_t now_ns, double seconds);
   // One that has waited longer than `seconds`, in a sentence; "" when there is none.
@@ -144,6 +153,7 @@ class PlanTable {
 
   void TryStart(Plan* plan, Epoch* epoch, PlannedBucket* bucket);
   const AllreduceAlgorithm& RailFor(const Plan& plan, const Epoch& epoch, const FusedView& view) const;
+  VerificationPtr Watched(const Plan& plan, const PlannedBucket& bucket, const std::vector<Arrival>& arrivals) const;
   void Finish(Plan* plan, Epoch* epoch, PlannedBucket* bucket, std::vector<Arrival> arrivals, const Status& status);
   void Count(Plan* plan, Epoch* epoch, PlannedBucket* bucket);
   void RecordTensors(const char* what, const Plan& plan, const PlannedBucket& bucket);
@@ -157,6 +167,7 @@ class PlanTable {
   const TaskRunner run_;
   const TellOthers tell_others_;
   Trace& trace_;
+  Verifier& verifier_;
   std::unique_ptr<TuneLog> tune_log_;  // rank 0, once a plan is tuned
   std::map<int, Plan> plans_;          // foreign ones below 0
   int last_foreign_ = 0;

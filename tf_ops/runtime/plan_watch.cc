@@ -57,6 +57,18 @@ std::string PlanTable::DescribeHeld(const Plan& plan, int64_t now_ns) const {
          (plan.ordered ? " to end the trial of autotune before them." : " to have them all for the first time.");
 }
 
+bool PlanTable::IsStalled(int64_t now_ns, double seconds) const {
+  bool stalled = false;
+  const auto due = [&](int64_t since_ns, bool reported) { return !reported && now_ns - since_ns >= seconds * 1e9; };
+  for (const auto& [id, plan] : plans_) {
+    ForEachWaiting(plan, [&](const PlannedBucket& bucket) {
+      stalled |= due(bucket.generations.front().since_ns, bucket.generations.front().reported);
+    });
+    stalled |= !plan.held.empty() && due(plan.held.front().since_ns, plan.held_reported);
+  }
+  return stalled;
+}
+
 std::vector<std::string> PlanTable::Stalled(int64_t now_ns, double seconds) {
   std::vector<std::string> sentences;
   const auto due = [&](int64_t since_ns, bool* reported) {

@@ -85,8 +85,11 @@ std::map<int, std::vector<int>> ProcessSets() {
   return world != nullptr ? world->sets() : std::map<int, std::vector<int>>();
 }
 
+void LeaveMpiUnfinished() { AbandonMpi(); }
+void EndLast() { MpiEndLast(); }
 bool MpiInitialized() { return MpiIsInitialized(); }
 bool MpiThreadMultiple() { return MpiHasThreadMultiple(); }
+bool MpiSurvivesLosses() { return MpiGoesOnAfterLosses(); }
 const char* MpiLibraryVersion() { return MpiVersionText(); }
 
 }  // namespace smddp

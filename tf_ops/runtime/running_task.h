@@ -18,6 +18,7 @@ struct RunningTask {
   int64_t since_ns = 0;      // when the task started
   int64_t submitted_ns = 0;  // when the caller came
   bool reported = false;     // by the stall watch
+  bool is_plan = false;      // the ranks agree on one; nothing that the program asked for
 };
 
 // Hands a task to the engine. Engine thread only.

@@ -6,6 +6,7 @@
 #include <csignal>
 #include <cstdlib>
 
+#include "core/launcher.h"
 #include "core/log.h"
 
 namespace smddp {
@@ -38,19 +39,22 @@ void Sentinel::Watch(std::function<int64_t()> turns, double limit_s) {
   changed_.notify_one();
 }
 
-void Sentinel::WatchParent(double seconds) {
+void Sentinel::WatchLauncher(double seconds) {
   std::lock_guard<std::mutex> lock(mutex_);
-  if (parent_ == 0) parent_ = getppid();
-  parent_grace_s_ = seconds;
+  if (launcher_ == 0) {
+    parent_ = getppid();
+    launcher_ = LauncherProcess();
+  }
+  launcher_grace_s_ = seconds;
 }
 
-void Sentinel::LookForParent() {
-  if (parent_ <= 1 || getppid() == parent_) return;
-  Log(LogLevel::kError, "The launcher, process " + std::to_string(parent_) +
+void Sentinel::LookForLauncher() {
+  if (launcher_ <= 1 || (getppid() == parent_ && ProcessLives(launcher_))) return;
+  Log(LogLevel::kError, "The launcher of this job, process " + std::to_string(launcher_) +
                             ", has died. This process is sent SIGTERM, as the launcher would have done.");
-  parent_ = 1;
-  if (parent_grace_s_ > 0 && !deadline_) {
-    deadline_ = Deadline::After(parent_grace_s_);
+  launcher_ = 1;
+  if (launcher_grace_s_ > 0 && !deadline_) {
+    deadline_ = Deadline::After(launcher_grace_s_);
     why_ = "The program has not ended after SIGTERM; it ends now.";
   }
   kill(getpid(), SIGTERM);
@@ -66,7 +70,7 @@ void Sentinel::CountStill() {
 std::optional<std::string> Sentinel::Verdict() {
   if (deadline_ && deadline_->passed()) return why_;
   if (!turns_) return std::nullopt;
-  LookForParent();
+  LookForLauncher();
   CountStill();
   if (still_ticks_ * kTickNs < limit_s_ * 1e9) return std::nullopt;
   return "The engine's thread has not come back from a call (of MPI, probably) for " +

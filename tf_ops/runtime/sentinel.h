@@ -25,9 +25,9 @@ class Sentinel {
   void Arm(double seconds, const std::string& why);
   void Disarm();
 
-  // When the process that started this one (the launcher, or its daemon on this host) ends first, SIGTERM is sent to
-  // this process, so that a program may save what it has; `seconds` later it ends. 0: that alone.
-  void WatchParent(double seconds);
+  // When the launcher (or its daemon on this host) ends first, SIGTERM is sent to this process, so that a program may
+  // save what it has; `seconds` later it ends. 0: that alone.
+  void WatchLauncher(double seconds);
 
   // `turns` counts what the engine does; when it stands still for `limit_s`, the process ends. Null: nothing is
   // watched.
@@ -38,7 +38,7 @@ class Sentinel {
   // Why to end now; with the lock held.
   std::optional<std::string> Verdict();
   void CountStill();
-  void LookForParent();
+  void LookForLauncher();
 
   std::mutex mutex_;
   std::condition_variable changed_;
@@ -46,8 +46,8 @@ class Sentinel {
   std::string why_;
   std::function<int64_t()> turns_;
   double limit_s_ = 0;
-  pid_t parent_ = 0;  // 0: not watched
-  double parent_grace_s_ = 0;
+  pid_t parent_ = 0, launcher_ = 0;  // 0: not watched
+  double launcher_grace_s_ = 0;
   int64_t last_turns_ = 0, still_ticks_ = 0;
   std::thread thread_;  // last: it uses the others
 };

@@ -130,6 +130,17 @@ class Session {
   // error on every rank.
   virtual void Cancel(const std::string& name) = 0;
 
+  // This rank's program ends with an exception that nobody caught ("ValueError: ..."): the session fails on all ranks,
+  // in words that name it. Runs once; see runtime/last_words.h.
+  virtual void Raise(const std::string& exception) = 0;
+  // All other ranks have printed these words, and print no more.
+  virtual bool OthersHeard() const = 0;
+  // The traceback has been printed: the others may end.
+  virtual void TellShown() = 0;
+  // What another rank said so; "" when none did. And whether it has printed its traceback.
+  virtual std::string RaisedElsewhere() const = 0;
+  virtual bool ShownElsewhere() const = 0;
+
   virtual SessionStats Stats() const = 0;
   // How an allreduce of so many elements is summed between nodes: "direct".
   virtual std::string RailAlgorithm(int64_t elements, DType dtype) const = 0;
@@ -182,9 +193,16 @@ Result<bool> RemoveProcessSet(int process_set);
 // The ranks of every set there is, by number.
 std::map<int, std::vector<int>> ProcessSets();
 
+// MPI_Finalize waits for the other ranks; this process will end without it, and not with 0.
+void LeaveMpiUnfinished();
+// This process ends a moment after the others: the first one that goes gives the job its exit code.
+void EndLast();
+
 // True when this process has initialised MPI (a run without a launcher does not).
 bool MpiInitialized();
 bool MpiThreadMultiple();
+// True where a new session may begin without the ranks that have died (mpirun --with-ft ulfm).
+bool MpiSurvivesLosses();
 const char* MpiLibraryVersion();  // "" before MPI is initialised
 
 // "Horovod has not been initialized; use hvd.init()." kept in Horovod's words: scripts grep for it.

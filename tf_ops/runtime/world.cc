@@ -58,6 +58,17 @@ Result<std::shared_ptr<World>> World::Start(const StartOptions& options, PlanReg
   return world;
 }
 
+// The start-up with the other ranks; again without those that were lost on the way, where MPI survives that.
+Result<std::unique_ptr<FabricParts>> World::Meet(const StartOptions& options, const Deadline& deadline) {
+  while (true) {
+    SMDDP_ASSIGN_OR_RETURN(mpi_,
+                           MpiWorld::Open(options.communicator, options.ranks, env_.heartbeat_timeout_s, deadline));
+    auto parts = Bootstrap(mpi_->rank(), env_, ExchangeOver(*mpi_, deadline), mpi_->NewTransport(), deadline);
+    SMDDP_ASSIGN_OR_RETURN(const bool complete, mpi_->Conclude(parts.status(), deadline));
+    if (complete) return parts;
+  }
+}
+
 Status World::Open(const StartOptions& options) {
   const LogLevel level = LogLevelFromName(env_.log_level, LogLevel::kWarning);
   SetLog(level, LauncherRank());
@@ -67,16 +78,14 @@ Status World::Open(const StartOptions& options) {
     SMDDP_RETURN_IF_ERROR(CheckAlone(options));
     SMDDP_ASSIGN_OR_RETURN(parts, Bootstrap(0, env_, ExchangeAlone(), nullptr, deadline));
   } else {
-    SMDDP_ASSIGN_OR_RETURN(mpi_, MpiWorld::Open(options.communicator, options.ranks, deadline));
-    SMDDP_ASSIGN_OR_RETURN(
-        parts, Bootstrap(mpi_->rank(), env_, ExchangeOver(*mpi_, deadline), mpi_->NewTransport(), deadline));
+    SMDDP_ASSIGN_OR_RETURN(parts, Meet(options, deadline));
   }
   SetLog(level, parts->fabric().topology.rank());
   session_ =
       std::make_shared<EngineSession>(std::move(parts), env_, plans_, [this](const Status& why) { OnFailure(why); });
   if (session_->topology().size() > 1 && env_.heartbeat_timeout_s > 0) {
     sentinel_.Watch([session = session_] { return session->turns(); }, env_.heartbeat_timeout_s + kEngineMarginSeconds);
-    if (StartedByLauncher()) sentinel_.WatchParent(env_.failure_grace_s);
+    if (StartedByLauncher()) sentinel_.WatchLauncher(env_.failure_grace_s);
   }
   if (env_.timeline.empty()) return Status::Ok();
   const Status started = session_->StartTimeline(env_.timeline, env_.timeline_cycles);

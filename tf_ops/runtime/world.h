@@ -50,6 +50,7 @@ class World {
 
   World(const Env& env, PlanRegistry& plans, Sentinel& sentinel) : env_(env), plans_(plans), sentinel_(sentinel) {}
   Status Open(const StartOptions& options);
+  Result<std::unique_ptr<FabricParts>> Meet(const StartOptions& options, const Deadline& deadline);
   void OnFailure(const Status& why);
   Status MayChange(bool at_start) const;
   Result<SetProposal::Entry> EntryOf(const ProcessSetSpec& spec) const;

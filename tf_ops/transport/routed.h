@@ -26,6 +26,7 @@ class RoutedTransport : public Transport {
   bool busy() const override;
   bool rings_doorbell() const override;
   int64_t bytes_sent() const override;
+  std::vector<int> lost() const override { return far_ != nullptr ? far_->lost() : std::vector<int>(); }
   bool Abort() override;
 
  private:

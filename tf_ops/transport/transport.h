@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <string>
 #include <utility>
+#include <vector>
 
 #include "core/buffer.h"
 #include "core/status.h"
@@ -66,6 +67,8 @@ class Transport {
   virtual bool rings_doorbell() const = 0;
   // Data handed to other ranks so far, without control messages.
   virtual int64_t bytes_sent() const = 0;
+  // Peers that have died, as far as the transport was told; it was an error of Progress or Test when it was.
+  virtual std::vector<int> lost() const { return {}; }
   // Gives up every transfer. True: from now on the transport touches no caller's memory. False: MPI would not let go of
   // some of it, so that what the transfers refer to must be kept. Only Post, Poll, Progress
   // and the destructor may follow.

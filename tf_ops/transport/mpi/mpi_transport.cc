@@ -1,9 +1,8 @@
 #include "transport/mpi/mpi_transport.h"
 
-#include <set>
-
 #include "core/clock.h"
 #include "transport/mpi/mpi_status.h"
+#include "transport/mpi/survival.h"
 
 namespace smddp {
 namespace {
@@ -12,10 +11,22 @@ constexpr double kCancelSeconds = 1.0;
 
 }  // namespace
 
+#define SMDDP_CHECKED(call) SMDDP_RETURN_IF_ERROR(Check((call), #call))
+
+// Where MPI survives losses, the first error of each names who has died, and calls that concern others work again.
+Status MpiTransport::Check(int code, const char* call) {
+  if (code == MPI_SUCCESS || !MeansLoss(code)) return MpiStatus(code, call);
+  for (const int peer : TakeLosses(comm_)) {
+    if (!lost_.insert(peer).second) continue;
+    return Status(Code::kPeerLost, "MPI reports that rank " + std::to_string(peer) + " has died.");
+  }
+  return MpiStatus(code, call);
+}
+
 Result<Ticket> MpiTransport::Send(int peer, Tag tag, BufferView bytes) {
   MPI_Request request;
-  SMDDP_MPI(MPI_Isend(bytes.data, static_cast<int>(bytes.size), MPI_BYTE, peer, static_cast<int>(PackTag(tag)), comm_,
-                      &request));
+  SMDDP_CHECKED(MPI_Isend(bytes.data, static_cast<int>(bytes.size), MPI_BYTE, peer, static_cast<int>(PackTag(tag)),
+                          comm_, &request));
   bytes_sent_ += static_cast<int64_t>(bytes.size);
   requests_.emplace(next_ticket_, Transfer{request, kSending});
   return next_ticket_++;
@@ -23,8 +34,8 @@ Result<Ticket> MpiTransport::Send(int peer, Tag tag, BufferView bytes) {
 
 Result<Ticket> MpiTransport::Recv(int peer, Tag tag, BufferView bytes) {
   MPI_Request request;
-  SMDDP_MPI(MPI_Irecv(bytes.data, static_cast<int>(bytes.size), MPI_BYTE, peer, static_cast<int>(PackTag(tag)), comm_,
-                      &request));
+  SMDDP_CHECKED(MPI_Irecv(bytes.data, static_cast<int>(bytes.size), MPI_BYTE, peer, static_cast<int>(PackTag(tag)),
+                          comm_, &request));
   requests_.emplace(next_ticket_, Transfer{request, static_cast<int>(bytes.size)});
   return next_ticket_++;
 }
@@ -34,24 +45,26 @@ Result<bool> MpiTransport::Test(Ticket ticket) {
   if (at == requests_.end()) return Status(Code::kInternal, "Unknown transfer.");
   int done = 0, came = 0;
   MPI_Status status;
-  Transfer& transfer = at->second;
-  SMDDP_MPI(MPI_Test(&transfer.request, &done, &status));
-  if (!done) return false;
+  const int expected = at->second.expected;
+  const int code = MPI_Test(&at->second.request, &done, &status);
+  if (done || code != MPI_SUCCESS) requests_.erase(at);
+  SMDDP_RETURN_IF_ERROR(Check(code, "MPI_Test"));
+  if (!done || expected == kSending) return done != 0;
   // A longer message is MPI's error; a shorter one is none to it.
-  if (transfer.expected != kSending) SMDDP_MPI(MPI_Get_count(&status, MPI_BYTE, &came));
-  const int expected = transfer.expected;
-  requests_.erase(at);
-  if (expected == kSending || came == expected) return true;
+  SMDDP_CHECKED(MPI_Get_count(&status, MPI_BYTE, &came));
+  if (came == expected) return true;
   return Status(Code::kInternal, "Expected a message of " + std::to_string(expected) + " bytes from rank " +
                                      std::to_string(status.MPI_SOURCE) + ", received " + std::to_string(came) + ".");
 }
 
 Status MpiTransport::Post(int peer, std::string message) {
+  if (lost_.count(peer) != 0) return Status::Ok();
   posts_.push_back({std::move(message), MPI_REQUEST_NULL});
   Posted& post = posts_.back();
-  SMDDP_MPI(MPI_Isend(post.bytes.data(), static_cast<int>(post.bytes.size()), MPI_BYTE, peer, kLargestTag, comm_,
-                      &post.request));
-  return Status::Ok();
+  const int code = MPI_Isend(post.bytes.data(), static_cast<int>(post.bytes.size()), MPI_BYTE, peer, kLargestTag, comm_,
+                             &post.request);
+  if (code != MPI_SUCCESS) posts_.pop_back();
+  return Check(code, "MPI_Isend");
 }
 
 bool MpiTransport::Poll(Message* message) {
@@ -63,15 +76,22 @@ bool MpiTransport::Poll(Message* message) {
 
 Result<bool> MpiTransport::Progress() {
   bool moved = false;
-  for (auto post = posts_.begin(); post != posts_.end();) {
-    int done = 0;
-    SMDDP_MPI(MPI_Test(&post->request, &done, MPI_STATUS_IGNORE));
-    post = done ? posts_.erase(post) : std::next(post);
-    moved |= done != 0;
-  }
+  SMDDP_RETURN_IF_ERROR(TestPosts(&moved));
   SMDDP_RETURN_IF_ERROR(StartReceiving(&moved));
   SMDDP_RETURN_IF_ERROR(FinishReceiving(&moved));
   return moved;
+}
+
+Status MpiTransport::TestPosts(bool* moved) {
+  for (auto post = posts_.begin(); post != posts_.end();) {
+    int done = 0;
+    const int code = MPI_Test(&post->request, &done, MPI_STATUS_IGNORE);
+    const bool over = done || code != MPI_SUCCESS;
+    post = over ? posts_.erase(post) : std::next(post);
+    *moved |= over;
+    SMDDP_RETURN_IF_ERROR(Check(code, "MPI_Test"));
+  }
+  return Status::Ok();
 }
 
 Status MpiTransport::StartReceiving(bool* moved) {
@@ -79,13 +99,13 @@ Status MpiTransport::StartReceiving(bool* moved) {
     int waiting = 0;
     MPI_Message handle;
     MPI_Status status;
-    SMDDP_MPI(MPI_Improbe(MPI_ANY_SOURCE, kLargestTag, comm_, &waiting, &handle, &status));
+    SMDDP_CHECKED(MPI_Improbe(MPI_ANY_SOURCE, kLargestTag, comm_, &waiting, &handle, &status));
     if (!waiting) return Status::Ok();
     int bytes = 0;
-    SMDDP_MPI(MPI_Get_count(&status, MPI_BYTE, &bytes));
+    SMDDP_CHECKED(MPI_Get_count(&status, MPI_BYTE, &bytes));
     Incoming& incoming = incoming_.emplace_back();
     incoming.message = {status.MPI_SOURCE, std::string(bytes, '\0')};
-    SMDDP_MPI(MPI_Imrecv(incoming.message.bytes.data(), bytes, MPI_BYTE, &handle, &incoming.request));
+    SMDDP_CHECKED(MPI_Imrecv(incoming.message.bytes.data(), bytes, MPI_BYTE, &handle, &incoming.request));
     *moved = true;
   }
 }
@@ -95,7 +115,13 @@ Status MpiTransport::FinishReceiving(bool* moved) {
   for (auto incoming = incoming_.begin(); incoming != incoming_.end();) {
     int done = 0;
     const int from = incoming->message.from;
-    if (behind.count(from) == 0) SMDDP_MPI(MPI_Test(&incoming->request, &done, MPI_STATUS_IGNORE));
+    if (behind.count(from) == 0) {
+      const int code = MPI_Test(&incoming->request, &done, MPI_STATUS_IGNORE);
+      if (code != MPI_SUCCESS) {
+        incoming_.erase(incoming);
+        return Check(code, "MPI_Test");
+      }
+    }
     if (!done) {
       behind.insert(from);
       ++incoming;
@@ -114,13 +140,13 @@ bool MpiTransport::Abort() {
   for (auto& [ticket, transfer] : requests_) MPI_Cancel(&transfer.request);
   const Deadline deadline = Deadline::After(kCancelSeconds);
   while ((!requests_.empty() || !posts_.empty()) && !deadline.passed()) {
-    int done = 0;
+    int done = 0;  // or over, with an error
     if (!requests_.empty()) {
-      MPI_Test(&requests_.begin()->second.request, &done, MPI_STATUS_IGNORE);
-      if (done) requests_.erase(requests_.begin());
+      const int code = MPI_Test(&requests_.begin()->second.request, &done, MPI_STATUS_IGNORE);
+      if (done || code != MPI_SUCCESS) requests_.erase(requests_.begin());
     } else {
-      MPI_Test(&posts_.front().request, &done, MPI_STATUS_IGNORE);
-      if (done) posts_.pop_front();
+      const int code = MPI_Test(&posts_.front().request, &done, MPI_STATUS_IGNORE);
+      if (done || code != MPI_SUCCESS) posts_.pop_front();
     }
   }
   const bool quiet = requests_.empty();
@@ -132,5 +158,7 @@ bool MpiTransport::Abort() {
   incoming_.clear();
   return quiet;
 }
+
+#undef SMDDP_CHECKED
 
 }  // namespace smddp

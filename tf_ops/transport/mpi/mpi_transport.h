@@ -5,6 +5,7 @@
 
 #include <deque>
 #include <list>
+#include <set>
 #include <string>
 #include <unordered_map>
 
@@ -34,6 +35,7 @@ class MpiTransport : public Transport {
   bool busy() const override { return !requests_.empty() || !posts_.empty() || !incoming_.empty(); }
   bool rings_doorbell() const override { return false; }
   int64_t bytes_sent() const override { return bytes_sent_; }
+  std::vector<int> lost() const override { return {lost_.begin(), lost_.end()}; }
   bool Abort() override;
 
  private:
@@ -53,6 +55,8 @@ class MpiTransport : public Transport {
     MPI_Request request;
   };
 
+  Status Check(int code, const char* call);
+  Status TestPosts(bool* moved);
   Status StartReceiving(bool* moved);
   Status FinishReceiving(bool* moved);
 
@@ -63,6 +67,7 @@ class MpiTransport : public Transport {
   std::list<Posted> posts_;
   std::list<Incoming> incoming_;  // in the order of arrival, which is kept for each sender
   std::deque<Message> control_inbox_;
+  std::set<int> lost_;  // peers that have died
 };
 
 }  // namespace smddp

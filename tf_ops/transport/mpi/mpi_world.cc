@@ -8,6 +8,7 @@
 #include <condition_variable>
 #include <cstdio>
 #include <cstdlib>
+#include <map>
 #include <mutex>
 #include <thread>
 
@@ -15,21 +16,27 @@
 #include "core/log.h"
 #include "transport/mpi/mpi_status.h"
 #include "transport/mpi/mpi_transport.h"
+#include "transport/mpi/survival.h"
 
 namespace smddp {
 namespace {
 
-std::atomic<bool> g_abandoned{false};
+constexpr useconds_t kEndLastMicroseconds = 1000 * 1000;
 
-// Finalises MPI when the process ends, if it was we who initialised it and nobody else has done so.
+std::atomic<bool> g_abandoned{false}, g_end_last{false};
+
+// Finalises MPI when the process ends, if it was we who initialised it and nobody else has done so. Not where MPI
+// survives losses: MPI_Finalize (Open MPI 5.0.11) then often waits for the dead, or for its own detector, for ever.
+// Without it mpirun takes the exit codes, and other ranks count this one as dead.
 void FinalizeAtExit(int exit_code, void*) {
-  if (g_abandoned) {
+  if (g_abandoned || SurvivesLosses()) {
     std::fflush(nullptr);
-    _exit(exit_code != 0 ? exit_code : EXIT_FAILURE);
+    _exit(exit_code == 0 && g_abandoned ? EXIT_FAILURE : exit_code);
   }
   int finalized = 0;
   MPI_Finalized(&finalized);
   if (!finalized) MPI_Finalize();
+  if (g_end_last) usleep(kEndLastMicroseconds);
 }
 
 std::string TooLate(const char* what) {
@@ -65,13 +72,15 @@ class StartWatchdog {
   std::thread thread_;  // last: it uses the others
 };
 
-Status InitializeMpi(const Deadline& deadline) {
+Status InitializeMpi(double silence_s, const Deadline& deadline) {
   const StartWatchdog watchdog(deadline, "MPI_Init");
   // Open MPI's protocol for large messages over TCP leaves links half-duplex (docs/decisions/0003): plain sends do not.
   SetDefault("OMPI_MCA_btl_tcp_flags", "1");
+  if (SurvivesLosses() && silence_s > 0) AskMpiToDetectLosses(silence_s);
   int provided = 0;
   SMDDP_MPI(MPI_Init_thread(nullptr, nullptr, MPI_THREAD_MULTIPLE, &provided));
   on_exit(FinalizeAtExit, nullptr);
+  if (SurvivesLosses()) SMDDP_MPI(MPI_Comm_set_errhandler(MPI_COMM_WORLD, MPI_ERRORS_RETURN));
   if (provided < MPI_THREAD_SERIALIZED) {
     return Status(Code::kFailedPrecondition,
                   "This MPI library offers no thread support (MPI_THREAD_SERIALIZED at least). Use Open MPI >= 4.1 or "
@@ -168,29 +177,70 @@ struct MpiWorld::Handle {
 
 MpiWorld::MpiWorld() : handle_(std::make_unique<Handle>()) {}
 
+namespace {
+
+// A communicator like `parent`, for one session.
+Result<MPI_Comm> Duplicate(MPI_Comm parent, const Deadline& deadline) {
+  auto copy = std::make_unique<MPI_Comm>(MPI_COMM_NULL);
+  MPI_Request request;
+  SMDDP_MPI(MPI_Comm_idup(parent, copy.get(), &request));
+  const Status all_came = Await(&request, deadline, "init()");
+  if (all_came.ok()) return *copy;
+  (void)copy.release();  // MPI still writes there
+  return all_came;
+}
+
+// The same of those that are alive.
+Result<MPI_Comm> DuplicateOfSurvivors(MPI_Comm parent, const Deadline& deadline) {
+  const StartWatchdog watchdog(deadline, "init()");
+  return Survivors(parent);
+}
+
+// The communicator of init(comm=[...]). Where MPI survives losses it is kept: a list with dead ranks makes no new one.
+Result<MPI_Comm> Listed(MPI_Comm parent, const std::vector<int>& ranks, const Deadline& deadline) {
+  static std::map<std::vector<int>, MPI_Comm> kept;
+  if (!SurvivesLosses()) return Select(parent, ranks, deadline);
+  const auto at = kept.find(ranks);
+  if (at != kept.end()) return at->second;
+  SMDDP_ASSIGN_OR_RETURN(const MPI_Comm chosen, Select(parent, ranks, deadline));
+  SMDDP_MPI(MPI_Comm_set_errhandler(chosen, MPI_ERRORS_RETURN));
+  kept[ranks] = chosen;
+  return chosen;
+}
+
+}  // namespace
+
 Result<std::unique_ptr<MpiWorld>> MpiWorld::Open(const void* communicator, const std::vector<int>& ranks,
-                                                 const Deadline& deadline) {
-  SMDDP_RETURN_IF_ERROR(MpiIsInitialized() ? CheckThreadLevel() : InitializeMpi(deadline));
+                                                 double silence_s, const Deadline& deadline) {
+  SMDDP_RETURN_IF_ERROR(MpiIsInitialized() ? CheckThreadLevel() : InitializeMpi(silence_s, deadline));
   const MPI_Comm parent = communicator != nullptr ? *static_cast<const MPI_Comm*>(communicator) : MPI_COMM_WORLD;
   MPI_Comm chosen = parent;
   if (!ranks.empty()) {
-    SMDDP_ASSIGN_OR_RETURN(chosen, Select(parent, ranks, deadline));
+    SMDDP_ASSIGN_OR_RETURN(chosen, Listed(parent, ranks, deadline));
   }
   std::unique_ptr<MpiWorld> world(new MpiWorld());
-  MPI_Request request;
-  SMDDP_MPI(MPI_Comm_idup(chosen, &world->handle_->comm, &request));
-  const Status all_came = Await(&request, deadline, "init()");
-  if (!all_came.ok()) {
-    (void)world->handle_.release();  // MPI still writes there
-    return all_came;
-  }
+  SMDDP_ASSIGN_OR_RETURN(world->handle_->comm,
+                         SurvivesLosses() ? DuplicateOfSurvivors(chosen, deadline) : Duplicate(chosen, deadline));
   SMDDP_RETURN_IF_ERROR(CheckTagSpace());
-  if (chosen != parent) MPI_Comm_free(&chosen);
+  if (chosen != parent && !SurvivesLosses()) MPI_Comm_free(&chosen);
   SMDDP_MPI(MPI_Comm_set_errhandler(world->handle_->comm, MPI_ERRORS_RETURN));
   SMDDP_MPI(MPI_Comm_rank(world->handle_->comm, &world->rank_));
   SMDDP_MPI(MPI_Comm_size(world->handle_->comm, &world->size_));
   g_abandoned = false;
   return world;
+}
+
+Result<bool> MpiWorld::Conclude(const Status& mine, const Deadline& deadline) {
+  constexpr int kOk = 1, kNoLoss = 2;
+  if (!SurvivesLosses()) return mine.ok() ? Result<bool>(true) : mine;
+  const StartWatchdog watchdog(deadline, "the end of the start-up exchange");
+  const MPI_Comm comm = handle_->comm;
+  const bool saw_loss = !TakeLosses(comm).empty();
+  if (saw_loss) Revoke(comm);  // those who still wait in the exchange
+  bool lost = false;
+  SMDDP_ASSIGN_OR_RETURN(const int all, Agree(comm, (mine.ok() ? kOk : 0) | (saw_loss ? 0 : kNoLoss), &lost));
+  if (lost || (all & kNoLoss) == 0) return false;
+  return mine.ok() ? Result<bool>(true) : mine;
 }
 
 Result<std::unique_ptr<MpiWorld>> MpiWorld::Subset(const std::vector<int>& ranks, const char* what,
@@ -287,6 +337,10 @@ bool MpiIsInitialized() {
   MPI_Initialized(&initialized);
   return initialized != 0;
 }
+
+bool MpiGoesOnAfterLosses() { return SurvivesLosses(); }
+
+void MpiEndLast() { g_end_last = true; }
 
 bool MpiHasThreadMultiple() {
   int level = MPI_THREAD_SINGLE;

@@ -15,9 +15,14 @@ namespace smddp {
 class MpiWorld {
  public:
   // Initialises MPI when nobody has. `communicator` points to an MPI_Comm of the caller or is null; `ranks` picks
-  // world ranks (empty: all). Collective over the ranks that take part.
+  // world ranks (empty: all). Collective over the ranks that take part. Where MPI survives losses, over those of them
+  // that are alive, which are numbered anew in their order; MPI then looks for ranks that are silent for
+  // `silence_s` itself (0: it does not).
   static Result<std::unique_ptr<MpiWorld>> Open(const void* communicator, const std::vector<int>& ranks,
-                                                const Deadline& deadline);
+                                                double silence_s, const Deadline& deadline);
+  // The end of the start-up that Open began, of which `mine` is this rank's part. False: somebody died meanwhile, begin
+  // again with Open, on every rank. Where MPI does not survive losses nothing is asked: true, or `mine`. Collective.
+  Result<bool> Conclude(const Status& mine, const Deadline& deadline);
   // A communicator of some of my ranks, in the order given. Collective over these alone, so everybody must know that
   // they all come; `what` makes it, for messages.
   Result<std::unique_ptr<MpiWorld>> Subset(const std::vector<int>& ranks, const char* what,
@@ -43,12 +48,16 @@ class MpiWorld {
   int rank_ = 0, size_ = 1;
 };
 
-// A rank is lost, so MPI_Finalize would not return: the process ends without it, and not with 0. Undone by Open.
+// A rank is lost or ends by itself, so MPI_Finalize would not return: the process ends without it, and not with 0.
+// Undone by Open.
 void AbandonMpi();
 bool MpiIsAbandoned();
 
 bool MpiIsInitialized();
+// This process ends a moment after the others have finalised MPI: the first one that goes gives the job its exit code.
+void MpiEndLast();
 bool MpiHasThreadMultiple();
+bool MpiGoesOnAfterLosses();
 const char* MpiVersionText();
 
 }  // namespace smddp

@@ -78,7 +78,7 @@ bool IsLocked(int file) {
 bool IsStale(int folder, const char* name) {
   struct stat found = {};
   if (fstatat(folder, name, &found, AT_SYMLINK_NOFOLLOW) != 0 || !S_ISREG(found.st_mode)) return false;
-  if (found.st_uid != geteuid() || time(nullptr) - found.st_ctime < kStaleSeconds) return false;
+  if (found.st_uid != geteuid() || time(nullptr) - found.st_mtime < kStaleSeconds) return false;
   const int file = openat(folder, name, O_RDWR | O_NOFOLLOW | O_CLOEXEC);
   if (file < 0) return false;
   const bool stale = !IsLocked(file);

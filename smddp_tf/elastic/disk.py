@@ -1,0 +1,163 @@
+"""Commits on disk: a file that is there is whole, and the newest whole one is found. Needs no TensorFlow.
+
+A commit is written under another name, forced to the disk, and renamed. It begins with a digest of the rest. No file is
+ever opened through a symbolic link, and what is read must belong to this user (or root) and to no one else's pen,
+because it is unpickled.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import pickle
+import re
+import stat
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import IO, Any
+
+import cloudpickle
+
+__all__ = ["CommitFolder"]
+
+_MAGIC = b"smddp_tf commit 1\n"
+_DIGEST_BYTES = 32
+_HEADER_BYTES = len(_MAGIC) + _DIGEST_BYTES
+_NAME = re.compile(r"commit-(\d{12})")
+_UNFINISHED = ".commit-unfinished"
+_FOLDER_FLAGS = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
+_OTHERS_WRITE = stat.S_IWGRP | stat.S_IWOTH
+
+
+class CommitFolder:
+    """The commits of one job in one folder. One process writes, any may read.
+
+    Args:
+        path: of the folder; it is made, for this user alone, when the first commit is written.
+        keep: how many commits stay. Defaults to 2.
+    """
+
+    def __init__(self, path: str | os.PathLike[str], keep: int = 2) -> None:
+        if keep < 1:
+            raise ValueError(f"`keep` must be 1 or more. Received: {keep}.")
+        self.path = os.path.abspath(os.fspath(path))
+        self.keep = keep
+
+    def newest(self) -> int:
+        """The number of the newest commit, whole or not; 0 when there is none."""
+        return max(self._numbers(), default=0)
+
+    def write(self, content: Any) -> int:
+        """Writes the next commit and removes those that are not kept. Returns its number once it is on the disk.
+
+        Args:
+            content: what `cloudpickle` can pickle.
+
+        Raises:
+            OSError: it could not be written; the commits before are untouched.
+        """
+        os.makedirs(self.path, mode=0o700, exist_ok=True)
+        with self._folder() as folder:
+            number = max(_numbers(folder), default=0) + 1
+            self._write_unfinished(folder, content)
+            os.rename(_UNFINISHED, _name(number), src_dir_fd=folder, dst_dir_fd=folder)
+            os.fsync(folder)
+            for old in sorted(_numbers(folder))[: -self.keep]:
+                os.unlink(_name(old), dir_fd=folder)
+        return number
+
+    def read(self) -> tuple[int, Any]:
+        """The number and the content of the newest commit that is whole; (0, None) when there is none.
+
+        Raises:
+            PermissionError: somebody else could have written it.
+        """
+        for number in sorted(self._numbers(), reverse=True):
+            with self._folder() as folder, _opened(folder, _name(number)) as file:
+                _check_owner(file, os.path.join(self.path, _name(number)))
+                if _is_whole(file):
+                    file.seek(_HEADER_BYTES)
+                    return number, pickle.load(file)
+            print(f"smddp_tf.elastic: {self.path}/{_name(number)} is damaged; the one before is used", file=sys.stderr)
+        return 0, None
+
+    def _numbers(self) -> list[int]:
+        try:
+            with self._folder() as folder:
+                return _numbers(folder)
+        except FileNotFoundError:
+            return []
+
+    @contextmanager
+    def _folder(self) -> Iterator[int]:
+        folder = os.open(self.path, _FOLDER_FLAGS)
+        try:
+            yield folder
+        finally:
+            os.close(folder)
+
+    def _write_unfinished(self, folder: int, content: Any) -> None:
+        _remove(folder, _UNFINISHED)  # of a process that was killed
+        flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
+        try:
+            with open(os.open(_UNFINISHED, flags, 0o600, dir_fd=folder), "wb") as file:
+                file.write(_MAGIC + bytes(_DIGEST_BYTES))
+                writer = _Digesting(file)
+                cloudpickle.dump(content, writer, protocol=pickle.HIGHEST_PROTOCOL)
+                file.seek(len(_MAGIC))
+                file.write(writer.digest.digest())
+                file.flush()
+                os.fsync(file.fileno())
+        except BaseException:
+            _remove(folder, _UNFINISHED)
+            raise
+
+
+class _Digesting:
+    """A file to pickle into, which keeps the digest of what it is given."""
+
+    def __init__(self, file: IO[bytes]) -> None:
+        self._file, self.digest = file, hashlib.sha256()
+
+    def write(self, data: Any) -> int:
+        self.digest.update(data)
+        return self._file.write(data)
+
+
+def _name(number: int) -> str:
+    return f"commit-{number:012d}"
+
+
+def _numbers(folder: int) -> list[int]:
+    return [int(match[1]) for name in os.listdir(folder) if (match := _NAME.fullmatch(name))]
+
+
+def _remove(folder: int, name: str) -> None:
+    try:
+        os.unlink(name, dir_fd=folder)
+    except FileNotFoundError:
+        pass
+
+
+def _opened(folder: int, name: str) -> IO[bytes]:
+    flags = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
+    return open(os.open(name, flags, dir_fd=folder), "rb")
+
+
+def _check_owner(file: IO[bytes], path: str) -> None:
+    found = os.fstat(file.fileno())
+    if stat.S_ISREG(found.st_mode) and found.st_uid in (os.geteuid(), 0) and not found.st_mode & _OTHERS_WRITE:
+        return
+    raise PermissionError(
+        f"{path} is not used: a commit must be a plain file that belongs to this user and that nobody else may write, "
+        f"because reading it runs what is in it. Found: mode {stat.filemode(found.st_mode)}, user {found.st_uid}."
+    )
+
+
+def _is_whole(file: IO[bytes]) -> bool:
+    header = file.read(_HEADER_BYTES)
+    digest = hashlib.sha256()
+    while chunk := file.read(1 << 20):
+        digest.update(chunk)
+    return header == _MAGIC + digest.digest()

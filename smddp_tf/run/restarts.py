@@ -1,0 +1,135 @@
+"""Jobs that start again after a failure: `smddprun --elastic`. Each start goes on from the last commit on disk."""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import time
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass, replace
+
+from smddp_tf.run.errors import LaunchError, NotStarted
+from smddp_tf.run.hosts import Host, total_slots
+from smddp_tf.run.job import Outcome
+from smddp_tf.run.settings import Settings
+
+__all__ = ["COMMIT_DIR", "MIN_RANKS", "Policy", "commit_dir_of", "hosts_left", "min_ranks_of", "run_elastic"]
+
+COMMIT_DIR, MIN_RANKS = "SMDDP_COMMIT_DIR", "SMDDP_MIN_NP"
+_COMMIT = re.compile(r"commit-(\d+)")
+# So many starts in a row without a new commit, and the job is given up: what fails it is not chance.
+_FRUITLESS_STARTS = 3
+_PAUSE_SECONDS = 1.0
+
+
+def commit_dir_of(environment: Mapping[str, str]) -> str:
+    """The folder for commits, or ""."""
+    return environment.get(COMMIT_DIR, "")
+
+
+def min_ranks_of(environment: Mapping[str, str]) -> int:
+    """How many ranks must be left for a job to go on; 1 unless it was set.
+
+    Raises:
+        LaunchError: the variable is not a number.
+    """
+    text = environment.get(MIN_RANKS, "") or "1"
+    if not text.isdecimal() or int(text) < 1:
+        raise LaunchError(f"Environment variable {MIN_RANKS} must be a number of ranks, 1 or more. Received: '{text}'.")
+    return int(text)
+
+
+@dataclass(frozen=True)
+class Policy:
+    """When a job starts again.
+
+    Attributes:
+        least: with fewer slots left it does not.
+        folder: of the commits. "" makes one in the current folder, and removes it when the job has succeeded.
+        limit: how often it starts again; None: as long as there are new commits.
+    """
+
+    least: int
+    folder: str = ""
+    limit: int | None = None
+
+
+def hosts_left(hosts: Sequence[Host], lost: Collection[str]) -> tuple[Host, ...]:
+    """The hosts without those of these names."""
+    return tuple(host for host in hosts if host.name not in lost)
+
+
+def run_elastic(
+    settings: Settings, policy: Policy, launch: Callable[[Settings], Outcome], say: Callable[[str], None]
+) -> Outcome:
+    """Runs a job to its end, however many starts that takes.
+
+    Args:
+        settings: the job. Later starts may have fewer ranks, on the hosts that are left.
+        policy: see there.
+        launch: runs the job once.
+        say: prints a line.
+
+    Returns:
+        How the last start ended.
+    """
+    folder = policy.folder or os.path.abspath(f"smddp-commits-{time.strftime('%Y%m%d-%H%M%S')}-{os.getpid()}")
+    variables = {**settings.variables, COMMIT_DIR: folder, MIN_RANKS: str(policy.least)}
+    settings = replace(settings, variables=variables)
+    wanted, starts, fruitless, newest = settings.ranks, 0, 0, _newest(folder)
+    output = settings.output_filename
+    while True:
+        outcome = _one_start(settings, launch, first=starts == 0)
+        starts += 1
+        if outcome.code == 0:
+            if not policy.folder:
+                shutil.rmtree(folder, ignore_errors=True)
+            return outcome
+        before, newest = newest, _newest(folder)
+        fruitless = 0 if newest > before else fruitless + 1
+        hosts = hosts_left(settings.hosts, outcome.lost_hosts)
+        ranks = min(wanted, total_slots(hosts))
+        if reason := _why_not_again(policy, outcome, starts, fruitless, ranks):
+            say(f"the job is given up: {reason}. {_advice(folder, newest)}")
+            return outcome
+        without = f", without {', '.join(sorted(outcome.lost_hosts))}" if outcome.lost_hosts else ""
+        where = f"commit {newest} in {folder}" if newest else "the beginning, there is no commit yet"
+        say(f"starts again with {ranks} ranks{without}, from {where}")
+        more_output = os.path.join(output, f"start.{starts + 1}") if output else ""
+        settings = replace(settings, hosts=hosts, ranks=ranks, output_filename=more_output)
+        time.sleep(_PAUSE_SECONDS)
+
+
+def _one_start(settings: Settings, launch: Callable[[Settings], Outcome], first: bool) -> Outcome:
+    """A later start without a host is no error of the caller: the host went meanwhile."""
+    try:
+        return launch(settings)
+    except NotStarted as error:
+        if first or not error.hosts:
+            raise
+        return Outcome(code=1, lost_hosts=frozenset(error.hosts))
+
+
+def _why_not_again(policy: Policy, outcome: Outcome, starts: int, fruitless: int, ranks: int) -> str:
+    if outcome.interrupted:
+        return "smddprun was told to end"
+    if policy.limit is not None and starts > policy.limit:
+        return f"it has started again {policy.limit} times (--reset-limit)"
+    if fruitless >= _FRUITLESS_STARTS:
+        return f"{fruitless} starts in a row have not brought it to a new commit"
+    if ranks < policy.least:
+        return f"the hosts that are left have {ranks} slots, --min-np asks for {policy.least}"
+    return ""
+
+
+def _advice(folder: str, newest: int) -> str:
+    return f"To go on later: smddprun --elastic --commit-dir {folder} ..." if newest else "There is no commit."
+
+
+def _newest(folder: str) -> int:
+    try:
+        names = os.listdir(folder)
+    except OSError:
+        return 0
+    return max((int(match[1]) for name in names if (match := _COMMIT.fullmatch(name))), default=0)

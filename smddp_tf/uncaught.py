@@ -1,0 +1,87 @@
+"""An exception that nobody catches on one rank ends the job at once, and its traceback is what is read last.
+
+The other ranks are told what it was and name it in one line. What it makes them fail with there has no traceback of its
+own: it would bury the one that matters. The order in which the ranks print: tf_ops/runtime/last_words.h.
+"""
+
+from __future__ import annotations
+
+import sys
+import time
+import traceback
+from collections.abc import Callable
+from types import TracebackType
+from typing import Any
+
+from smddp_tf import _loader
+
+__all__ = ["watch"]
+
+# The longest wait for the other ranks' lines, and for another rank's traceback. They come within milliseconds, unless
+# a rank hangs.
+_OTHERS_SECONDS = 2.0
+_TRACEBACK_SECONDS = 5.0
+# For what the other ranks have printed to pass through the launcher.
+_SETTLE_SECONDS = 0.2
+_MOST_CHARACTERS = 500
+# Another rank has left; why, it says itself, and its exit code is the job's.
+_ENDED = "ended its session"
+
+Hook = Callable[[type[BaseException], BaseException, "TracebackType | None"], Any]
+_installed: Hook | None = None
+
+
+def watch() -> None:
+    """Puts our hook before the one in `sys.excepthook`. Does nothing while ours is in place."""
+    global _installed
+    if sys.excepthook is not _installed:
+        _installed = _hook_before(sys.excepthook)
+        sys.excepthook = _installed
+
+
+def _hook_before(show: Hook) -> Hook:
+    def hook(kind: type[BaseException], error: BaseException, where: TracebackType | None) -> None:
+        core = _loader.core()
+        if not core.is_initialized() or core.size() == 1:
+            show(kind, error, where)
+        elif (told := core.raised_elsewhere()) and _says(error, told):
+            core.leave_mpi_unfinished()  # the rank that raised will not come to it
+            _wait(core.shown_elsewhere, _TRACEBACK_SECONDS)
+        elif _says(error, _ENDED):
+            core.end_last()
+            show(kind, error, where)
+        else:
+            sys.stdout.flush()
+            core.raise_exception(_in_one_line(kind, error))
+            _wait(core.others_heard, _OTHERS_SECONDS)
+            time.sleep(_SETTLE_SECONDS)
+            try:
+                show(kind, error, where)
+                sys.stderr.flush()
+            finally:
+                core.tell_shown()
+
+    return hook
+
+
+def _says(error: BaseException | None, words: str) -> bool:
+    """Is `error`, or what it came of, an error of the engine in these words?"""
+    seen: set[int] = set()
+    while error is not None and id(error) not in seen:
+        if words in str(error):
+            return True
+        seen.add(id(error))
+        error = error.__cause__ or error.__context__
+    return False
+
+
+def _in_one_line(kind: type[BaseException], error: BaseException) -> str:
+    text = " ".join("".join(traceback.format_exception_only(kind, error)).split())
+    text = text.rstrip(".")
+    return text if len(text) <= _MOST_CHARACTERS else text[:_MOST_CHARACTERS] + "..."
+
+
+def _wait(until: Callable[[], bool], seconds: float) -> None:
+    give_up_at = time.monotonic() + seconds
+    while not until() and time.monotonic() < give_up_at:
+        time.sleep(0.01)

@@ -1,0 +1,139 @@
+"""The list of cases."""
+
+from __future__ import annotations
+
+import signal
+import zipfile
+from typing import Any
+
+from tests.faults import faults
+from tests.faults.case import Case
+from tests.faults.places import MPIRUN_ALONE, SMDDPRUN
+from tests.faults.running import Running
+
+__all__ = ["CASES"]
+
+_KILL = faults.signal_rank(signal.SIGKILL)
+_STOP = faults.signal_rank(signal.SIGSTOP)
+_ENDS = "survivors name rank {} within 15 s; all ended, not with 0, within 30 s"
+_STALL = {"SMDDP_STALL_WARN_SECONDS": "2", "SMDDP_STALL_ERROR_SECONDS": "8"}
+
+
+def _names(rank: int) -> str:
+    return rf"[Rr]ank {rank} .*has died|heard of rank {rank} "
+
+
+def _traceback_is_there(running: Running) -> list[str]:
+    return [] if "has a bug" in running.output else ["the exception is not in the output"]
+
+
+def _checkpoints_are_whole(running: Running) -> list[str]:
+    wrong = [] if "No space left on device" in running.output else ["the output does not say that the disk is full"]
+    whole = [path for path in running.here.disk.glob("epoch-*.keras") if zipfile.is_zipfile(path)]
+    return wrong + ([] if len(whole) > 1 else [f"only {len(whole)} checkpoint is left"])
+
+
+_KILLED = (
+    Case(
+        "kill -9 a rank", "all ended, not with 0, within 30 s; mpirun says so", _KILL,
+        noticed=None, repeat=20,
+    ),
+    Case(
+        "kill -9 a rank, launcher looks on", _ENDS.format(2), _KILL, launcher=MPIRUN_ALONE, message=_names(2),
+        repeat=20,
+    ),
+    Case(
+        "kill -9 a rank of another node, launcher looks on", _ENDS.format(2), _KILL, launcher=MPIRUN_ALONE,
+        pretended=2, message=_names(2), repeat=20,
+    ),
+    Case(
+        "kill -9 a rank, the others in C code, launcher looks on", "all ended, not with 0, within 30 s", _KILL,
+        ("worker.py", "busy"), launcher=MPIRUN_ALONE, noticed=None,
+    ),
+    Case(
+        "kill -9 the launcher", "all ended within 30 s", faults.kill_launcher, launcher_ended=None, noticed=None,
+        repeat=20,
+    ),
+    Case(
+        "kill -9 smddprun", "all ended within 30 s", faults.kill_launcher, launcher=SMDDPRUN, launcher_ended=None,
+        noticed=None,
+    ),
+)  # fmt: skip
+
+_FROZEN = (
+    Case("SIGSTOP a rank", _ENDS.format(2), _STOP, message=_names(2)),
+    Case("SIGSTOP a rank of another node", _ENDS.format(2), _STOP, pretended=2, message=_names(2)),
+    Case("SIGSTOP a rank, launcher looks on", _ENDS.format(2), _STOP, launcher=MPIRUN_ALONE, message=_names(2)),
+    Case(
+        "SIGSTOP a rank, the others in C code", "all ended, not with 0, within 30 s", _STOP, ("worker.py", "busy"),
+        noticed=None,
+    ),
+    Case(
+        "a rank in C code for 25 s, Python's lock held", "no false alarm: all end well, right sums", faults.by_itself,
+        ("worker.py", "hold"), goes_on=True, ended=60, launcher_ended=60, victim_survives=True,
+    ),
+)  # fmt: skip
+
+_ONE_RANK = (
+    Case(
+        "exception in one rank", "all ended, not with 0, within 30 s; its traceback in the output", faults.by_itself,
+        ("worker.py", "raise"), noticed=None, message="ValueError: rank 2 has a bug|[Rr]ank 2 .*ended",
+    ),
+    Case(
+        "one rank never calls", "named after the set 8 s, all ended, not with 0, within 30 s", faults.by_itself,
+        ("worker.py", "skip"), environment=_STALL, message="missing on rank 2|missing on rank\\(s\\) 2|[Rr]ank 2",
+    ),
+    Case(
+        "one rank exits early", "survivors name rank 2 within 15 s; all ended, not with 0, within 30 s",
+        faults.by_itself, ("worker.py", "exit"), message="[Rr]ank 2 .*ended its session",
+    ),
+    Case("SIGTERM to all", "all ended within 30 s", faults.terminate_all, noticed=None),
+    Case("SIGTERM to mpirun", "all ended within 30 s", faults.terminate_launcher, noticed=None),
+    Case("SIGTERM to smddprun", "all ended within 30 s", faults.terminate_launcher, launcher=SMDDPRUN, noticed=None),
+)  # fmt: skip
+
+_FIT: dict[str, Any] = {"program": ("fit_worker.py", "fit"), "ranks": 2, "victim": 1}
+_IN_FIT = (
+    Case("kill -9 a rank in model.fit, launcher looks on", _ENDS.format(1), _KILL, launcher=MPIRUN_ALONE,
+         message=_names(1), **_FIT),
+    Case("SIGSTOP a rank in model.fit", _ENDS.format(1), _STOP, message=_names(1), **_FIT),
+    Case(
+        "exception in a callback of model.fit", "all ended, not with 0, within 30 s; its traceback in the output",
+        faults.on_signal_of_ours, noticed=None, check=_traceback_is_there,
+        **{**_FIT, "program": ("fit_worker.py", "raise")},
+    ),
+    Case(
+        "disk full on checkpoint", "all ended, not with 0, within 30 s; rank 0 says so; older checkpoints are whole",
+        faults.fill_disk, noticed=None, check=_checkpoints_are_whole, needs_root=True,
+        **{**_FIT, "program": ("fit_worker.py", "save")},
+    ),
+)  # fmt: skip
+
+_HOSTS: dict[str, Any] = {"nodes": 4, "message": _names(2)}
+_SMDDPRUN: dict[str, Any] = {**_HOSTS, "launcher": SMDDPRUN}
+_CUT: dict[str, Any] = {"message": "heard of|has died"}  # either side may name the other
+# A launcher cannot tell a silent host from a slow one, and Open MPI's waits for its daemon there.
+_MPIRUN_HANGS: dict[str, Any] = {"launcher_ended": None}
+
+_LAB = (
+    Case(
+        "link cut 5 s and healed", "nothing is lost: all end well, right sums", faults.cut_and_heal(5.0), nodes=4,
+        goes_on=True, ended=60, launcher_ended=60,
+    ),
+    Case("link cut for good", _ENDS.format(2), faults.cut, **{**_HOSTS, **_CUT, **_MPIRUN_HANGS}),
+    Case("link cut for good, smddprun", _ENDS.format(2), faults.cut, **{**_SMDDPRUN, **_CUT}),
+    Case("node frozen and cut", _ENDS.format(2), faults.silence_host, **_HOSTS, **_MPIRUN_HANGS),
+    Case("node frozen and cut, smddprun", _ENDS.format(2), faults.silence_host, **_SMDDPRUN),
+    Case("host lost", _ENDS.format(2), faults.lose_host, **_HOSTS, **_MPIRUN_HANGS),
+    Case("host lost, smddprun", _ENDS.format(2), faults.lose_host, **_SMDDPRUN),
+    Case("kill -9 a rank on another host", "all ended, not with 0, within 30 s", _KILL, nodes=4, noticed=None),
+    Case("kill -9 a rank on another host, launcher looks on", _ENDS.format(2), _KILL,
+         **{**_HOSTS, "launcher": MPIRUN_ALONE}),
+    Case("SIGSTOP a rank on another host", _ENDS.format(2), _STOP, **_HOSTS),
+    Case(
+        "kill -9 the launcher of 4 hosts", "all ended within 30 s", faults.kill_launcher, nodes=4, launcher_ended=None,
+        noticed=None,
+    ),
+)  # fmt: skip
+
+CASES = (*_KILLED, *_FROZEN, *_ONE_RANK, *_IN_FIT, *_LAB)

@@ -1,0 +1,52 @@
+"""A rank that does not come: who is missing, in what, where it is, and in the end an error."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+
+from tests.launch.mpirun import SCRIPTS, launch
+from tests.launch.scripts.recorder import read_records
+
+RANKS = 2
+# Horovod's names.
+LIMITS = {"HOROVOD_STALL_CHECK_TIME_SECONDS": "0.5", "HOROVOD_STALL_SHUTDOWN_TIME_SECONDS": "1.5"}
+
+
+@pytest.fixture(scope="module")
+def stalled(tmp_path_factory: pytest.TempPathFactory) -> tuple[str, dict[str, dict[str, str]]]:
+    """What the job printed, and what rank 0 recorded."""
+    folder: Path = tmp_path_factory.mktemp("stalled")
+    finished = launch([SCRIPTS / "stalled.py", folder], RANKS, timeout=120, env={**LIMITS, "SMDDP_STALL_STACKS": "1"})
+    assert not finished.timed_out, finished.output
+    return finished.output, read_records(folder, RANKS)[0]
+
+
+def test_named_operation(stalled: tuple[str, dict[str, dict[str, str]]]) -> None:
+    output, records = stalled
+    waits = r"warning: allreduce 'the second one' has waited for \d+ s: submitted by 1 of 2 ranks, missing on rank 1\."
+    assert re.search(waits, output), output
+    where = r"Rank 1 \(host \S+\) is in its own program and in no collective; the last one, allreduce 'the first one',"
+    assert re.search(f"warning: {where}", output), output
+    assert "missing on rank 1" in records["named"]["message"]
+    assert re.search(where, records["named"]["message"]), records
+
+
+def test_planned_operation(stalled: tuple[str, dict[str, dict[str, str]]]) -> None:
+    output, records = stalled
+    assert re.search(r"warning: gradient bucket 0 of 'train' has been under way for \d+ s: .*for rank 1\n", output), (
+        output
+    )
+    behind = r"Rank 1 \(host \S+\) .* It has begun 1 of the 2 reductions of plan 'train', version 1 that rank 0 has\."
+    assert re.search(f"warning: {behind}", output), output
+    assert "did not finish within" in records["planned"]["message"]
+    assert re.search(behind, records["planned"]["message"]), records
+
+
+@pytest.mark.parametrize("function", ["looks_for_a_file", "counts_for_ever"])
+def test_stacks(stalled: tuple[str, dict[str, dict[str, str]]], function: str) -> None:
+    output, records = stalled
+    assert re.search(rf'Its Python threads:\n(.+\n)*?  File ".*stalled.py", line \d+ in {function}\n', output), output
+    assert function not in str(records)

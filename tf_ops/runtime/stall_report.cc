@@ -1,0 +1,122 @@
+#include "runtime/stall_report.h"
+
+#include "core/wire.h"
+#include "runtime/heartbeat.h"
+
+namespace smddp {
+namespace {
+
+// An engine answers in milliseconds; one that has not in this time is no better than silent.
+constexpr int64_t kPatienceNs = 1000 * 1000000LL;
+// How long an answer stays true enough.
+constexpr int64_t kFreshNs = 1500 * 1000000LL;
+constexpr int kMostRanks = 8;
+
+enum class Kind : uint8_t { kAsk, kAnswer };
+
+WireWriter Begin(Kind kind) {
+  WireWriter writer;
+  writer.Put(ControlType::kStall);
+  writer.Put(kind);
+  return writer;
+}
+
+std::string Encode(const Whereabouts& here) {
+  WireWriter writer = Begin(Kind::kAnswer);
+  writer.PutText(here.sentence);
+  writer.Put(static_cast<uint8_t>(here.in_task));
+  PutSteps(&writer, here.steps);
+  writer.PutText(here.stacks);
+  return writer.Take();
+}
+
+}  // namespace
+
+bool StallReport::Ask(const std::set<int>& ranks, int64_t now_ns) {
+  bool known = true;
+  for (const int rank : ranks) {
+    Asked& asked = asked_[rank];
+    const bool silent = asked.silent();
+    const bool known_silent = silent && now_ns - asked.silent_since_ns >= kPatienceNs;
+    if (asked.asked_ns != 0 && now_ns - asked.asked_ns < kFreshNs) {
+      known &= !silent || known_silent;
+      continue;
+    }
+    if (!silent) asked.silent_since_ns = now_ns;
+    asked.asked_ns = now_ns;
+    if (rank == topology_.rank()) {
+      asked.answer = here_();
+      asked.answered_ns = now_ns;
+    } else {
+      post_(rank, Begin(Kind::kAsk).Take());
+      known &= known_silent;
+    }
+  }
+  return known;
+}
+
+bool StallReport::OnMessage(int from, std::string_view message, int64_t now_ns) {
+  WireReader reader(message);
+  (void)reader.Get<ControlType>();
+  const Kind kind = reader.Get<Kind>();
+  if (kind == Kind::kAsk) {
+    if (!reader.at_end()) return false;
+    post_(from, Encode(here_()));
+    return true;
+  }
+  Whereabouts answer;
+  answer.sentence = reader.GetText();
+  answer.in_task = reader.Get<uint8_t>() != 0;
+  answer.steps = GetSteps(&reader);
+  answer.stacks = reader.GetText();
+  if (kind != Kind::kAnswer || !reader.at_end()) return false;
+  asked_[from].answer = std::move(answer);
+  asked_[from].answered_ns = now_ns;
+  return true;
+}
+
+std::string StallReport::Line(int rank, const Asked& asked, const StepCounts& mine, bool with_stacks) const {
+  if (asked.silent()) {
+    return NamedWithHost(topology_, rank) +
+           " does not answer: its process or host is frozen, or the link to it is cut.";
+  }
+  std::string line = asked.answer.sentence;
+  for (const auto& [plan, steps] : mine) {
+    const auto theirs = asked.answer.steps.find(plan);
+    const int64_t begun = theirs == asked.answer.steps.end() ? 0 : theirs->second;
+    if (begun >= steps) continue;
+    line += " It has begun " + std::to_string(begun) + " of the " + std::to_string(steps) + " reductions of " + plan +
+            " that rank " + std::to_string(topology_.global_rank(topology_.rank())) + " has.";
+  }
+  if (with_stacks && !asked.answer.stacks.empty()) line += " Its Python threads:\n" + asked.answer.stacks;
+  return line;
+}
+
+std::vector<std::string> StallReport::Lines(const std::set<int>& ranks, const StepCounts& mine,
+                                            bool with_stacks) const {
+  std::vector<std::string> lines;
+  for (const int rank : ranks) {
+    if (lines.size() == kMostRanks) {
+      lines.push_back("And " + std::to_string(ranks.size() - kMostRanks) + " more ranks.");
+      break;
+    }
+    const auto asked = asked_.find(rank);
+    if (asked != asked_.end()) lines.push_back(Line(rank, asked->second, mine, with_stacks));
+  }
+  return lines;
+}
+
+std::set<int> StallReport::Suspects(const std::set<int>& ranks) const {
+  std::set<int> suspects;
+  for (const int rank : ranks) {
+    const auto asked = asked_.find(rank);
+    if (asked != asked_.end() && (asked->second.silent() || !asked->second.answer.in_task)) suspects.insert(rank);
+  }
+  return suspects;
+}
+
+std::string NamedWithHost(const Topology& topology, int rank) {
+  return "Rank " + std::to_string(topology.global_rank(rank)) + " (host " + HostName(topology.host_of(rank)) + ")";
+}
+
+}  // namespace smddp

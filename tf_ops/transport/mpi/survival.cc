@@ -1,0 +1,104 @@
+#include "transport/mpi/survival.h"
+
+#include <dlfcn.h>
+
+#include <string>
+
+#include "core/env.h"
+#include "transport/mpi/mpi_status.h"
+
+namespace smddp {
+namespace {
+
+#ifdef MPI_ERR_PROC_FAILED
+constexpr int kProcessFailed = MPI_ERR_PROC_FAILED, kRevoked = MPI_ERR_REVOKED;
+#else
+constexpr int kProcessFailed = -1, kRevoked = -1;
+#endif
+
+constexpr double kBeatsInSilence = 10;  // more than 3, says Open MPI
+
+struct Calls {
+  int (*revoke)(MPI_Comm);
+  int (*shrink)(MPI_Comm, MPI_Comm*);
+  int (*agree)(MPI_Comm, int*);
+  int (*acknowledge)(MPI_Comm);
+  int (*failed)(MPI_Comm, MPI_Group*);
+
+  template <class Call>
+  void Find(const char* name, Call* call) {
+    *call = reinterpret_cast<Call>(dlsym(RTLD_DEFAULT, name));
+    complete &= *call != nullptr;
+  }
+
+  Calls() {
+    Find("MPIX_Comm_revoke", &revoke);
+    Find("MPIX_Comm_shrink", &shrink);
+    Find("MPIX_Comm_agree", &agree);
+    Find("MPIX_Comm_failure_ack", &acknowledge);
+    Find("MPIX_Comm_failure_get_acked", &failed);
+  }
+
+  bool complete = kProcessFailed >= 0;
+};
+
+const Calls& Mpix() {
+  static const Calls calls;
+  return calls;
+}
+
+int ClassOf(int code) {
+  int error_class = MPI_SUCCESS;
+  if (code != MPI_SUCCESS) MPI_Error_class(code, &error_class);
+  return error_class;
+}
+
+}  // namespace
+
+bool SurvivesLosses() {
+  static const bool survives = LauncherSurvivesLosses() && Mpix().complete;
+  return survives;
+}
+
+void AskMpiToDetectLosses(double silence_s) {
+  SetDefault("OMPI_MCA_mpi_ft_detector", "1");
+  SetDefault("OMPI_MCA_mpi_ft_detector_thread", "1");
+  SetDefault("OMPI_MCA_mpi_ft_detector_period", std::to_string(silence_s / kBeatsInSilence).c_str());
+  SetDefault("OMPI_MCA_mpi_ft_detector_timeout", std::to_string(silence_s).c_str());
+}
+
+bool MeansLoss(int code) {
+  const int error_class = SurvivesLosses() ? ClassOf(code) : MPI_SUCCESS;
+  return error_class != MPI_SUCCESS && (error_class == kProcessFailed || error_class == kRevoked);
+}
+
+std::vector<int> TakeLosses(MPI_Comm comm) {
+  MPI_Group members, failed;
+  int count = 0;
+  if (Mpix().acknowledge(comm) != MPI_SUCCESS || Mpix().failed(comm, &failed) != MPI_SUCCESS) return {};
+  MPI_Comm_group(comm, &members);
+  MPI_Group_size(failed, &count);
+  std::vector<int> places(count), ranks(count);
+  for (int place = 0; place < count; ++place) places[place] = place;
+  MPI_Group_translate_ranks(failed, count, places.data(), members, ranks.data());
+  MPI_Group_free(&failed);
+  MPI_Group_free(&members);
+  return ranks;
+}
+
+Result<MPI_Comm> Survivors(MPI_Comm comm) {
+  MPI_Comm survivors = MPI_COMM_NULL;
+  SMDDP_MPI(Mpix().shrink(comm, &survivors));
+  return survivors;
+}
+
+void Revoke(MPI_Comm comm) { Mpix().revoke(comm); }
+
+Result<int> Agree(MPI_Comm comm, int mine, bool* lost) {
+  const int code = Mpix().agree(comm, &mine);
+  *lost = ClassOf(code) == kProcessFailed;
+  if (!*lost) SMDDP_RETURN_IF_ERROR(MpiStatus(code, "MPIX_Comm_agree"));
+  return mine;
+}
+
+}  // namespace smddp
