@@ -17,9 +17,9 @@ MPIRUN := $(BIN)/mpirun $(if $(filter 0,$(shell id -u)),--allow-run-as-root) --o
 export TF_CPP_MIN_LOG_LEVEL ?= 2
 export TF_ENABLE_ONEDNN_OPTS ?= 0
 
-CXX_FILES = $(shell find tf_ops -name '*.cc' -o -name '*.h' -o -name '*.inc')
+CXX_FILES = $(shell find tf_ops tests -name '*.cc' -o -name '*.h' -o -name '*.inc')
 
-.PHONY: help setup build demo docs test test-full test-lab test-faults test-recovery test-matrix test-mpich bench bench-lab bench-peers bench-horovod lint format clean
+.PHONY: help setup build demo docs test test-full test-lab test-faults test-recovery test-matrix test-mpich fuzz sanitize soak bench bench-lab bench-peers bench-horovod lint format clean
 
 help:  ## This list
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-14s %s\n", $$1, $$2}'
@@ -61,6 +61,15 @@ test-matrix:  ## Build and test on every supported TensorFlow (about 30 minutes;
 
 test-mpich:  ## Build and test on MPICH in an environment of its own, .matrix/mpich (about 10 minutes)
 	@$(PYTHON) tools/test_matrix.py --mpi mpich $(ARGS)
+
+fuzz: setup  ## Feed hostile bytes to what reads from other ranks (clang; ARGS="--seconds 600 --only engine")
+	@$(BIN)/python -m tests.fuzz $(ARGS)
+
+sanitize: setup  ## Ranks as threads with random delays under Thread-, Address- and UBSanitizer (ARGS="--seconds 600")
+	@$(BIN)/python -m tests.stress $(ARGS)
+
+soak: build  ## 100,000 collectives, 1,000 starts, 10,000 tensors, 3 GiB, 16 ranks: minutes each (ARGS="--only large")
+	@$(BIN)/python -m tests.soak $(ARGS)
 
 bench: build $(VENV)/.smddp-bench  ## Measure everything against its peers, print the targets (ARGS=--quick)
 	@$(BIN)/python -m benchmarks --plots $(ARGS)
