@@ -146,6 +146,8 @@ class Job:
             if len(self._started) < len(self._hosts) and time.monotonic() > start_until:
                 raise NotStarted(self._too_late(), self._silent_hosts())
             self._stop_if_asked(process)
+            if self._killed:
+                return
 
     def _stop_if_asked(self, process: subprocess.Popen[bytes]) -> None:
         now = time.monotonic()

@@ -15,6 +15,7 @@ __all__ = ["ENDED_SECONDS", "NOTICED_SECONDS", "Case", "Found", "judge"]
 
 NOTICED_SECONDS = 15.0
 ENDED_SECONDS = 30.0
+_MPI_ABORT = 14  # Open MPI, when a connection ends
 _NEVER = float("inf")
 
 
@@ -118,13 +119,17 @@ def judge(case: Case, found: Found, survivors: set[int], sayings: Mapping[int, s
         wrong.append(f"{case.launcher.name} had not ended after {case.launcher_ended:g} s")
     if case.goes_on:
         bad = {rank: found.codes.get(rank) for rank in survivors if found.codes.get(rank) != 0}
-        return wrong + ([f"not all ended well: {bad}"] if bad else []) + _left(found)
+        wrong += [f"not all ended well: {bad}"] if bad else []
+        wrong += [f"{case.launcher.name} ended with {found.launcher_code}"] if found.launcher_code else []
+        return wrong + _left(found)
     if case.noticed is not None:
         for rank, seconds in sorted(found.noticed.items()):
             if seconds > case.noticed:
                 wrong.append(f"rank {rank} noticed after {seconds:.1f} s")
         if not found.noticed:
             wrong.append("no survivor got an error")
+        if aborted := [rank for rank in survivors if found.codes.get(rank) == _MPI_ABORT and rank not in found.noticed]:
+            wrong.append(f"MPI ended rank(s) {aborted} before they could report anything")
     wrong += _wrong_codes(case, found, survivors) + _wrong_words(case, found, sayings)
     return wrong + _left(found)
 

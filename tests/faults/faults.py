@@ -98,9 +98,8 @@ def lose_host(running: Running) -> set[int]:
     running.in_lab.cut(node)
     time.sleep(0.5)  # or the kernel says goodbye for them
     processes = running.in_lab.processes_of(node)
-    agents = [
-        process for process in processes if process.parent == running.launcher.number
-    ]  # ssh, on the launcher's host
+    on_first = {process.number for process in running.in_lab.processes_of(0)}
+    agents = [process for process in processes if process.parent in on_first]  # in place of ssh, which lives there
     send(agents, signal.SIGSTOP)
     send([process for process in processes if process not in agents], signal.SIGKILL)
     return running.ranks_on(node)

@@ -7,7 +7,7 @@ namespace smddp {
 namespace {
 
 // Parts of the timeout. The mates of a silent rank come first, because they can name it.
-constexpr double kMateShare = 0.85, kNodeShare = 0.95, kBeatShare = 1.0 / 15, kPauseShare = 0.15;
+constexpr double kMateShare = 0.82, kNodeShare = 0.9, kBeatShare = 1.0 / 15, kPauseShare = 0.15;
 
 std::string Seconds(double seconds) {
   char text[32];

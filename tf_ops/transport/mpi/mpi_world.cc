@@ -13,6 +13,7 @@
 #include <thread>
 
 #include "core/env.h"
+#include "core/forked.h"
 #include "core/log.h"
 #include "transport/mpi/mpi_status.h"
 #include "transport/mpi/mpi_transport.h"
@@ -29,6 +30,7 @@ std::atomic<bool> g_abandoned{false}, g_end_last{false};
 // survives losses: MPI_Finalize (Open MPI 5.0.11) then often waits for the dead, or for its own detector, for ever.
 // Without it mpirun takes the exit codes, and other ranks count this one as dead.
 void FinalizeAtExit(int exit_code, void*) {
+  if (IsFork()) return;
   if (g_abandoned || SurvivesLosses()) {
     std::fflush(nullptr);
     _exit(exit_code == 0 && g_abandoned ? EXIT_FAILURE : exit_code);
@@ -76,6 +78,7 @@ Status InitializeMpi(double silence_s, const Deadline& deadline) {
   const StartWatchdog watchdog(deadline, "MPI_Init");
   // Open MPI's protocol for large messages over TCP leaves links half-duplex (docs/decisions/0003): plain sends do not.
   SetDefault("OMPI_MCA_btl_tcp_flags", "1");
+  AskMpiToReportLosses();
   if (SurvivesLosses() && silence_s > 0) AskMpiToDetectLosses(silence_s);
   int provided = 0;
   SMDDP_MPI(MPI_Init_thread(nullptr, nullptr, MPI_THREAD_MULTIPLE, &provided));

@@ -60,6 +60,11 @@ bool SurvivesLosses() {
   return survives;
 }
 
+void AskMpiToReportLosses() {
+  SurvivesLosses();  // asks what the launcher has set
+  if (Mpix().complete) SetDefault("OMPI_MCA_mpi_ft_enable", "1");
+}
+
 void AskMpiToDetectLosses(double silence_s) {
   SetDefault("OMPI_MCA_mpi_ft_detector", "1");
   SetDefault("OMPI_MCA_mpi_ft_detector_thread", "1");
@@ -68,7 +73,7 @@ void AskMpiToDetectLosses(double silence_s) {
 }
 
 bool MeansLoss(int code) {
-  const int error_class = SurvivesLosses() ? ClassOf(code) : MPI_SUCCESS;
+  const int error_class = Mpix().complete ? ClassOf(code) : MPI_SUCCESS;
   return error_class != MPI_SUCCESS && (error_class == kProcessFailed || error_class == kRevoked);
 }
 

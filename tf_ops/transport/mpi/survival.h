@@ -13,11 +13,14 @@
 namespace smddp {
 
 bool SurvivesLosses();
+// Before MPI_Init: where MPI can, the end of a connection is an error of the calls that need it. Without this Open MPI
+// 5 ends the process at once (exit code 14), before it can say who has died. The launcher still ends the job.
+void AskMpiToReportLosses();
 // Before MPI_Init: MPI finds by itself who is silent for so long. The launcher tells of processes that a signal ended,
 // but neither of those that ended with a code other than 0, nor of hosts that are gone.
 void AskMpiToDetectLosses(double silence_s);
 
-// An error of a call that means: a process has died, or another rank has revoked the communicator.
+// An error of a call that means, where MPI reports losses: a process has died, or another rank has revoked the communicator.
 bool MeansLoss(int code);
 // The members of `comm` whose death is known here, by their ranks. From now on calls that concern anybody of `comm`
 // (a probe of any source) work again.
