@@ -28,7 +28,7 @@ void Announce(fuzz::Input input) {
     if (verdict) (void)smddp::Decode(Encode(*verdict), &again);
     (void)coordinator.Stalled(now_ns, 1e-9);
   }
-  (void)coordinator.Expire(now_ns, 1e-9);
+  (void)coordinator.Expire(now_ns, 1e-9, [](const auto&) { return std::string(); });
 }
 
 void Propose(fuzz::Input input) {
