@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import os
+import random
 import re
 import sys
 import time
@@ -71,10 +72,11 @@ def _in_lab(cases: list[Case], options: argparse.Namespace, console: Console) ->
 
 
 def _repeat(row: Row, options: argparse.Namespace, console: Console, lab: Lab | None) -> None:
+    moments = random.Random(row.case.name)  # the same in every run of this program
     for number in range(1 if options.once else row.case.repeat):
         begin = time.monotonic()
         try:
-            found = conduct(row.case, lab)
+            found = conduct(row.case.again(number + 1), lab, moment=moments.random())
         except Exception as error:  # the table must come, whatever a case does
             found = Found(wrong=[f"the case itself failed: {type(error).__name__}: {error}"])
         row.found.append(found)
