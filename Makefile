@@ -17,9 +17,9 @@ MPIRUN := $(BIN)/mpirun $(if $(filter 0,$(shell id -u)),--allow-run-as-root) --o
 export TF_CPP_MIN_LOG_LEVEL ?= 2
 export TF_ENABLE_ONEDNN_OPTS ?= 0
 
-CXX_FILES = $(shell find tf_ops -name '*.cc' -o -name '*.h' -o -name '*.inc')
+CXX_FILES = $(shell find tf_ops tests -name '*.cc' -o -name '*.h' -o -name '*.inc')
 
-.PHONY: help setup build demo docs test test-full test-lab test-faults test-matrix test-mpich bench bench-lab bench-peers bench-horovod lint format clean
+.PHONY: help setup build demo docs test test-full test-lab test-faults test-recovery test-matrix test-mpich fuzz sanitize soak bench bench-lab bench-peers bench-horovod lint format clean
 
 help:  ## This list
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-14s %s\n", $$1, $$2}'
@@ -62,6 +62,15 @@ test-matrix:  ## Build and test on every supported TensorFlow (about 30 minutes;
 test-mpich:  ## Build and test on MPICH in an environment of its own, .matrix/mpich (about 10 minutes)
 	@$(PYTHON) tools/test_matrix.py --mpi mpich $(ARGS)
 
+fuzz: setup  ## Feed hostile bytes to what reads from other ranks (clang; ARGS="--seconds 600 --only engine")
+	@$(BIN)/python -m tests.fuzz $(ARGS)
+
+sanitize: setup  ## Ranks as threads with random delays under Thread-, Address- and UBSanitizer (ARGS="--seconds 600")
+	@$(BIN)/python -m tests.stress $(ARGS)
+
+soak: build  ## 100,000 collectives, 1,000 starts, 10,000 tensors, 3 GiB, 16 ranks: minutes each (ARGS="--only large")
+	@$(BIN)/python -m tests.soak $(ARGS)
+
 bench: build $(VENV)/.smddp-bench  ## Measure everything against its peers, print the targets (ARGS=--quick)
 	@$(BIN)/python -m benchmarks --plots $(ARGS)
 
@@ -70,6 +79,9 @@ bench-lab: build $(VENV)/.smddp-bench  ## Measure between nodes of the lab (root
 
 test-lab: build  ## Launch over two hosts: network namespaces of the lab (root and TUN)
 	@$(BIN)/python -m pytest tests/lab $(ARGS)
+
+test-recovery: build  ## Kill 50 random ranks of elastic jobs (about 5 minutes; SMDDP_TEST_KILLS=5, SMDDP_TEST_SEED=...)
+	@$(BIN)/python -m pytest tests/recovery -s -q $(ARGS)
 
 test-faults: build  ## Failures with real processes, and the table of promises (about 15 minutes; ARGS="-k SIGSTOP --once")
 	@$(BIN)/python -m tests.faults $(ARGS)

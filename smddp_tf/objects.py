@@ -2,6 +2,9 @@
 
 A payload begins with one byte that says whether an object or the text of an error follows: a rank that cannot pickle
 its object must not leave the others waiting.
+
+Unpickling runs what the sender has put in: these functions trust the other ranks. All else that arrives from another
+rank is data, which is checked and never run.
 """
 
 from __future__ import annotations
@@ -34,6 +37,9 @@ def broadcast_object(
 
     The others get a copy; the root gets its own object back. All ranks must run the same versions of the classes in it.
 
+    Warning: the object travels as a pickle, and unpickling can run any code. Every rank must trust the root as it
+    trusts its own program, and a root that hands on what it got from elsewhere must trust that.
+
     Args:
         obj: anything `cloudpickle` can pickle. Its value matters on the root only.
         root_rank: the rank whose object everybody gets, among all ranks. Defaults to 0.
@@ -64,7 +70,8 @@ def broadcast_object_fn(
 ) -> Callable[[Any], Any]:
     """Returns the function of one argument `broadcast_object(obj, root_rank, session, name, process_set)`.
 
-    Horovod builds a graph for it once; here it is only shorter to write. It may be called as often as one likes.
+    Horovod builds a graph for it once; here it is only shorter to write. It may be called as often as one likes. The
+    warning of `broadcast_object` holds: unpickling can run any code of the root's.
 
     Example:
     >>> broadcast = hvd.broadcast_object_fn(root_rank=0, name="settings")
@@ -87,6 +94,9 @@ def allgather_object(
     process_set: ProcessSet = global_process_set,
 ) -> list[Any]:
     """Returns the objects of all ranks, in rank order.
+
+    Warning: objects travel as pickles, and unpickling can run any code. Every rank must trust all others as it trusts
+    its own program.
 
     Args:
         obj: anything `cloudpickle` can pickle.

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 import subprocess
 import sys
 from collections.abc import Mapping
@@ -42,16 +43,26 @@ def build(name: str, folder: str, settings: Mapping[str, str]) -> Path:
         **settings,
     }
     into = ROOT / "build" / name
-    configure = ["cmake", "-G", "Ninja", "-S", str(ROOT), "-B", str(into)]
+    cmake, ninja = _tool("cmake"), _tool("ninja")
+    definitions["CMAKE_MAKE_PROGRAM"] = ninja
+    configure = [cmake, "-G", "Ninja", "-S", str(ROOT), "-B", str(into)]
     _run([*configure, *(f"-D{key}={value}" for key, value in definitions.items())])
     jobs = os.environ.get("CMAKE_BUILD_PARALLEL_LEVEL") or str(len(os.sched_getaffinity(0)))
-    _run(["cmake", "--build", str(into), "-j", jobs])
+    _run([cmake, "--build", str(into), "-j", jobs])
     return into / folder
 
 
 def environment() -> dict[str, str]:
     """This process's, with the sanitizers' settings."""
     return {**os.environ, **{name: os.environ.get(name, value) for name, value in SANITIZERS.items()}}
+
+
+def _tool(name: str) -> str:
+    beside_python = Path(sys.executable).parent / name
+    found = str(beside_python) if beside_python.exists() else shutil.which(name)
+    if found is None:
+        raise SystemExit(f"{name} is missing: pip install {name}")
+    return found
 
 
 def _run(command: list[str]) -> None:

@@ -19,6 +19,7 @@ import contextlib
 import dataclasses
 import json
 import os
+import tempfile
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -78,10 +79,15 @@ class TfDataServiceConfig:
 
     def write(self, filename: str | Path) -> None:
         """Writes a file that only the user may read. It appears complete or not at all."""
-        unfinished = Path(f"{filename}.{os.getpid()}")
-        with open(os.open(unfinished, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "w") as file:
-            json.dump(self.to_dict(), file)
-        unfinished.replace(filename)
+        path = Path(filename)
+        handle, unfinished = tempfile.mkstemp(prefix=path.name + ".", dir=path.parent)  # mode 0600
+        try:
+            with os.fdopen(handle, "w", encoding="utf-8") as file:
+                json.dump(self.to_dict(), file)
+            os.replace(unfinished, path)
+        except BaseException:
+            os.unlink(unfinished)
+            raise
 
     @staticmethod
     def read(filename: str | Path, wait_for_file_creation: bool = False) -> TfDataServiceConfig:

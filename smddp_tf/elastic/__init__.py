@@ -4,7 +4,8 @@
 >>> @hvd.elastic.run
 ... def train(state): ...
 
-The processes are those that `mpirun` started: they stay the same, and a process that dies ends the job.
+A process that dies is left out under `mpirun --with-ft ulfm`; elsewhere it ends the job, which `smddprun --elastic`
+starts again from the last commit on disk.
 """
 
 from __future__ import annotations

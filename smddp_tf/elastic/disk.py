@@ -82,6 +82,13 @@ class CommitFolder:
             print(f"smddp_tf.elastic: {self.path}/{_name(number)} is damaged; the one before is used", file=sys.stderr)
         return 0, None
 
+    def clear(self) -> None:
+        """Removes all commits. The folder stays."""
+        if self._numbers():
+            with self._folder() as folder:
+                for number in _numbers(folder):
+                    _remove(folder, _name(number))
+
     def _numbers(self) -> list[int]:
         try:
             with self._folder() as folder:

@@ -14,9 +14,15 @@ from smddp_tf.run.restarts import min_ranks_of
 
 __all__ = ["is_lost_session", "run", "run_fn"]
 
-# How the engine says that a request cannot go on because of other ranks, while the session still can. Words, because
-# TensorFlow hands on nothing but a kind of error, which others use too, and a text.
-_LOST = ("has ended its session", "missing on rank", "The session was shut down")
+# How the engine says that a request cannot go on because of other ranks, where the session has not failed (or is over).
+# Words, because TensorFlow hands on nothing but a kind of error, which others use too, and a text.
+_LOST = (
+    "has ended its session",
+    "The session was shut down",
+    "gave up a step",
+    "missing on rank",
+    "MPI failed",
+)
 # Kinds of failure of a session: one that no new session mends, and one that only survivors of it mend.
 _BROKEN, _PEER_LOST = "internal error", "peer lost"
 _KINDS = ("UnavailableError", "AbortedError", "DeadlineExceededError", "InternalError", "UnknownError")
@@ -97,13 +103,14 @@ def is_lost_session(error: BaseException) -> bool:
     """True for errors of the engine that a new session can mend; false for wrong calls and for all other errors.
 
     A rank that has died or is silent is such an error only where MPI goes on without it (`mpirun --with-ft ulfm`):
-    elsewhere a new session would wait for it, so the job ends, and can be started again.
+    elsewhere a new session would wait for it, so the job ends, and can be started again. An exception that nobody
+    caught on another rank ends the job as well.
     """
-    if not _comes_from_engine(error):
+    core = _loader.core()
+    if not _comes_from_engine(error) or (core.is_initialized() and core.raised_elsewhere()):
         return False
-    failure = _loader.core().session_failure()
-    if failure is not None:
-        return failure[0] != _BROKEN and (failure[0] != _PEER_LOST or _loader.core().survives_losses())
+    if failure := core.session_failure():
+        return failure[0] != _BROKEN and (failure[0] != _PEER_LOST or core.survives_losses())
     return any(words in str(error) for words in _LOST)
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 import time
 from collections import deque
@@ -40,7 +41,7 @@ class Output:
             of_rank = Path(folder) / f"rank.{rank:0{digits}}"
             of_rank.mkdir(parents=True, exist_ok=True)
             for stream, name in enumerate(_STREAMS):
-                self._files[rank, stream] = open(of_rank / name, "wb", buffering=0)  # noqa: SIM115
+                self._files[rank, stream] = _plain_file(of_rank / name)
 
     def __enter__(self) -> Output:
         return self
@@ -53,8 +54,7 @@ class Output:
 
     def write(self, rank: int, stream: int, chunk: bytes) -> None:
         """Prints the complete lines of what a rank has printed so far; `stream` is 0 for stdout, 1 for stderr."""
-        if file := self._files.get((rank, stream)):
-            file.write(chunk)
+        self._copy(rank, stream, chunk)
         *lines, rest = (self._partial.pop((rank, stream), b"") + chunk).split(b"\n")
         if rest:
             self._partial[rank, stream] = rest
@@ -77,6 +77,17 @@ class Output:
         kept = self._kept.get(rank, ())
         return last_words([text for stream, text in kept if stream]) or [text for _, text in kept][-_SHOWN_LINES:]
 
+    def _copy(self, rank: int, stream: int, chunk: bytes) -> None:
+        """A full disk ends the copy, not the job."""
+        if file := self._files.get((rank, stream)):
+            try:
+                while chunk:
+                    chunk = chunk[file.write(chunk) :]
+            except OSError as error:
+                del self._files[rank, stream]
+                file.close()
+                print(f"smddprun: {file.name}: {error.strerror}. This file ends here.", file=sys.stderr)
+
     def _print(self, rank: int, stream: int, line: bytes) -> None:
         # Of a line that draws over itself, as progress bars do, the last state.
         text = line.decode(errors="replace").rstrip("\r").rsplit("\r", 1)[-1]
@@ -98,6 +109,12 @@ class Output:
         colour = _COLOURS[rank % len(_COLOURS)]
         prefix = Text(f"{stamp}[{rank}]", style=f"bold {'red' if stream else colour}")
         self._consoles[stream].print(prefix, Text.from_ansi(text), soft_wrap=True)
+
+
+def _plain_file(path: Path) -> IO[bytes]:
+    """Opens `path` for writing, empty. Follows no link: the folder may be one that others can write to."""
+    flags = os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW | os.O_CLOEXEC
+    return open(path, "wb", buffering=0, opener=lambda name, _: os.open(name, flags, 0o666))
 
 
 def last_words(lines: list[str]) -> list[str]:

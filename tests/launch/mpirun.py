@@ -21,7 +21,7 @@ SCRIPTS = Path(__file__).resolve().parent / "scripts"
 # What a launcher or a user's shell may have left behind and a test must not inherit.
 _FOREIGN = ("OMPI_", "PMIX_", "PMI_", "PRTE_", "SMDDP_", "HOROVOD_", "SLURM_")
 _MARK = "SMDDP_TEST_JOB"
-_KEPT = ("SMDDP_TEST_FULL",)
+_KEPT = ("SMDDP_TEST_FULL", "SMDDP_VERIFY")
 
 
 @dataclass(frozen=True)
@@ -81,15 +81,18 @@ def launch(
     ranks: int | None,
     timeout: float,
     env: Mapping[str, str] | None = None,
+    flags: Sequence[str] = (),
 ) -> Finished:
     """Runs `python arguments...` on `ranks` ranks, or without a launcher when `ranks` is None, and waits for the end.
+
+    `flags` are more words for mpirun.
 
     When `timeout` seconds pass, every process of the job is sent SIGTERM and, a little later, SIGKILL.
     """
     command = [sys.executable, *map(str, arguments)]
     if ranks is not None:
         mpirun = find_mpirun()
-        command = [mpirun, "-np", str(ranks), *mpirun_flags(mpirun), *command]
+        command = [mpirun, "-np", str(ranks), *mpirun_flags(mpirun), *flags, *command]
     mark = uuid.uuid4().hex
     begin = time.monotonic()
     with tempfile.TemporaryFile() as output:

@@ -63,3 +63,17 @@ def test_what_does_not_come_is_an_error(hvd, rank, size):
         with pytest.raises(ValueError, match=next(iter(wrong))):
             TfDataServiceConfig.from_dict({**config.to_dict(), **wrong})
     service.close()
+
+
+def test_a_configuration_is_written_whole_and_follows_no_link(tmp_path):
+    config = TfDataServiceConfig(1, 2, "training", ("localhost", 1), b"key", timeout=1)
+    other = tmp_path / "other"
+    other.write_text("of somebody else")
+    (tmp_path / "config").symlink_to(other)
+    config.write(tmp_path / "config")
+    assert other.read_text() == "of somebody else"
+    assert TfDataServiceConfig.read(tmp_path / "config") == config
+    (tmp_path / "folder").mkdir()
+    with pytest.raises(OSError, match="directory"):
+        config.write(tmp_path / "folder")
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["config", "folder", "other"]

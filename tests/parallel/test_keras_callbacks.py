@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import resource
+
 import keras
 import numpy as np
 import pytest
@@ -213,6 +215,43 @@ def test_the_checkpoint_in_fit(hvd, rank, size, mpi, tmp_path):
     assert (tmp_path / "best.keras").exists() == (rank == 0)
     if rank == 0:
         assert checkpoint.best == min(history["loss"])
+
+
+def test_a_full_disk_leaves_the_best_model_as_it_was(hvd, rank, tmp_path):
+    """A limit on the size of files stands for the disk."""
+    model = model_of_rank(rank)
+    checkpoint = callbacks.BestModelCheckpoint(filepath=tmp_path / "best.keras")
+    run_epochs(checkpoint, model, [1.0])
+    before = flat_weights(model)
+    model.set_weights([weight + 1 for weight in model.get_weights()])
+    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (1000, hard))
+    try:
+        if rank == 0:
+            with pytest.raises(OSError, match=r"could not be saved to '.*best.keras': .*too large.* is unchanged"):
+                checkpoint.on_epoch_end(1, {"val_loss": 0.5})
+        else:
+            checkpoint.on_epoch_end(1, {"val_loss": 0.5})
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
+    assert [path.name for path in tmp_path.iterdir()] == (["best.keras"] if rank == 0 else [])
+    if rank == 0:
+        np.testing.assert_array_equal(flat_weights(keras.models.load_model(tmp_path / "best.keras")), before)
+    assert checkpoint.model is model
+
+
+def test_the_best_model_is_not_written_through_links(hvd, rank, tmp_path):
+    other = tmp_path / "other"
+    other.mkdir()
+    (other / "file").write_text("of somebody else")
+    (tmp_path / "best.keras").symlink_to(other / "file")
+    (tmp_path / ".unfinished-best.keras").mkdir()  # of a process that was killed
+    (tmp_path / ".unfinished-best.keras" / "link").symlink_to(other)
+    run_epochs(callbacks.BestModelCheckpoint(filepath=tmp_path / "best.keras"), model_of_rank(rank), [1.0])
+    assert (other / "file").read_text() == "of somebody else"
+    if rank == 0:
+        assert not (tmp_path / "best.keras").is_symlink()
+        assert sorted(path.name for path in tmp_path.iterdir()) == ["best.keras", "other"]
 
 
 def test_weights_only_and_a_path_that_comes_later(hvd, rank, tmp_path):

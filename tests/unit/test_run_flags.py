@@ -132,7 +132,7 @@ def test_config_file(dry_run: DryRun, tmp_path) -> None:
         ("- 1", "keys and values"),
         ("params: 3", "section"),
         ("a: [", "not YAML"),
-        ("elastic: {min_np: 1}\nnp: 2", "do not exist yet"),
+        ("elastic: {max_np: 3}\nnp: 2", "do not exist"),
         ("controller: gloo", "no Gloo"),
     ],
 )
@@ -147,9 +147,10 @@ def test_config_file_that_is_wrong(capsys, tmp_path, content: str, words: str) -
     [
         ("-np 2 --gloo t", "no Gloo"),
         ("-np 2 --jsrun t", "jsrun"),
-        ("-np 2 --min-np 1 t", "--min-np 1"),
+        ("-np 2 --min-np 3 t", "--min-np 3"),
+        ("-np 2 --min-np 0 t", "--min-np 0"),
         ("-np 2 --max-num-proc 4 t", "--max-np 4"),
-        ("-np 2 --host-discovery-script ./d.sh t", "do not exist yet"),
+        ("-np 2 --host-discovery-script ./d.sh t", "do not exist"),
         ("-np 0 t", "1 or more"),
         ("-np 3 -H a:1,b:1 t", "3 slots"),
         ("-H a:x t", "a:x"),

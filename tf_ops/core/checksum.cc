@@ -21,18 +21,23 @@ void Checksum::Update(const void* data, size_t bytes) {
   SMDDP_CHECK_OP(length_ % kBlock, ==, uint64_t{0});
   length_ += bytes;
   const auto* at = static_cast<const unsigned char*>(data);
-  uint64_t lanes[4], words[4];
-  std::memcpy(lanes, lanes_, sizeof(lanes));
+  uint64_t a = lanes_[0], b = lanes_[1], c = lanes_[2], d = lanes_[3], words[4];
+  const auto mix = [&] {
+    a = Mix(a, words[0]);
+    b = Mix(b, words[1]);
+    c = Mix(c, words[2]);
+    d = Mix(d, words[3]);
+  };
   for (; bytes >= kBlock; at += kBlock, bytes -= kBlock) {
     std::memcpy(words, at, kBlock);
-    for (int lane = 0; lane < 4; ++lane) lanes[lane] = Mix(lanes[lane], words[lane]);
+    mix();
   }
   if (bytes > 0) {
     std::memset(words, 0, kBlock);
     std::memcpy(words, at, bytes);
-    for (int lane = 0; lane < 4; ++lane) lanes[lane] = Mix(lanes[lane], words[lane]);
+    mix();
   }
-  std::memcpy(lanes_, lanes, sizeof(lanes));
+  lanes_[0] = a, lanes_[1] = b, lanes_[2] = c, lanes_[3] = d;
 }
 
 uint64_t Checksum::Value() const {

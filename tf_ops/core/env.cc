@@ -124,6 +124,9 @@ const std::vector<EnvVariable>& EnvVariables() {
       {"SMDDP_CHUNK_BYTES", "", "256KB",
        "Size of the pieces in which a bucket passes through shared memory. Smaller stays in cache, larger costs fewer "
        "messages. At least 4096. Must agree on all ranks."},
+      {"SMDDP_COMMIT_DIR", "", "",
+       "Folder to which every state of hvd.elastic writes its commits, and from which it goes on when the job is "
+       "started again; the same one on all hosts (docs/elastic.md). smddprun --elastic sets it. Empty: none."},
       {"SMDDP_CPU_ISA", "", "auto",
        "Instruction set of the CPU kernels: auto, generic, avx2 or avx512. One the CPU lacks falls back to the best it "
        "has."},
@@ -149,6 +152,8 @@ const std::vector<EnvVariable>& EnvVariables() {
        "library meets Keras for the first time."},
       {"SMDDP_LOG_LEVEL", "HOROVOD_LOG_LEVEL", "warning",
        "Least severe message that is printed: trace, debug, info, warning, error or off."},
+      {"SMDDP_MIN_NP", "", "1",
+       "hvd.elastic.run ends the job when fewer ranks are left after a loss. smddprun --min-np sets it."},
       {"SMDDP_MPI", "", "auto",
        "Whether init() uses MPI: auto (when a launcher started the process, or MPI is initialised already), on, off."},
       {"SMDDP_RAIL_ALGORITHM", "", "auto",

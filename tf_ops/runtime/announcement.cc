@@ -49,28 +49,6 @@ WireDType GetWireDType(WireReader* reader) {
   return number == kNoWireDType ? WireDType() : WireDType(static_cast<DType>(number));
 }
 
-}  // namespace
-
-void PutSteps(WireWriter* writer, const StepCounts& steps) {
-  writer->Put(static_cast<uint32_t>(steps.size()));
-  for (const auto& [plan, count] : steps) {
-    writer->PutText(plan);
-    writer->Put(count);
-  }
-}
-
-StepCounts GetSteps(WireReader* reader) {
-  StepCounts steps;
-  const uint32_t plans = reader->Get<uint32_t>();
-  for (uint32_t i = 0; i < plans && reader->ok(); ++i) {
-    const std::string plan = reader->GetText();
-    steps[plan] = reader->Get<int64_t>();
-  }
-  return steps;
-}
-
-namespace {
-
 bool Exists(DType dtype) { return static_cast<int>(dtype) < kDTypeCount; }
 
 bool AllReducible(const Announcement& announcement) {
@@ -111,6 +89,24 @@ bool Sane(const Verdict& verdict) {
 }
 
 }  // namespace
+
+void PutSteps(WireWriter* writer, const StepCounts& steps) {
+  writer->Put(static_cast<uint32_t>(steps.size()));
+  for (const auto& [plan, count] : steps) {
+    writer->PutText(plan);
+    writer->Put(count);
+  }
+}
+
+StepCounts GetSteps(WireReader* reader) {
+  StepCounts steps;
+  const uint32_t plans = reader->Get<uint32_t>();
+  for (uint32_t i = 0; i < plans && reader->ok(); ++i) {
+    const std::string plan = reader->GetText();
+    steps[plan] = reader->Get<int64_t>();
+  }
+  return steps;
+}
 
 const char* NameOf(RequestKind kind) { return kNames[static_cast<int>(kind)]; }
 const char* CapitalNameOf(RequestKind kind) { return kCapitalNames[static_cast<int>(kind)]; }

@@ -81,8 +81,10 @@ void Engine::BringZeros(const StepCounts& counts) {
     return arrival;
   };
   for (const auto& [plan, steps] : counts) {
+    const Result<bool> known = plans_.BringZeros(plan, steps, lend);
+    if (!known.ok()) return Fail(known.status(), /*tell_others=*/true);
     // Not known here: the verdict on it is on its way from rank 0.
-    if (!plans_.BringZeros(plan, steps, lend)) wanted_[plan] = std::max(wanted_[plan], steps);
+    if (!*known) wanted_[plan] = std::max(wanted_[plan], steps);
   }
 }
 

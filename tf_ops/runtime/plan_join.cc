@@ -8,7 +8,7 @@ namespace {
 
 // Nobody is further ahead: a step needs the zeros of all who have joined. What another rank says must not keep this one
 // busy for ever.
-constexpr int64_t kMostStepsAhead = 1 << 20;
+constexpr int64_t kMostStepsAhead = 1 << 13;
 
 }  // namespace
 
@@ -45,15 +45,18 @@ bool PlanTable::Claim(int id, const PlanSpec& spec) {
   return false;
 }
 
-bool PlanTable::BringZeros(const std::string& name, int64_t steps, const Lender& lend) {
+Result<bool> PlanTable::BringZeros(const std::string& name, int64_t steps, const Lender& lend) {
   const auto at =
       std::find_if(plans_.begin(), plans_.end(), [&](const auto& each) { return each.second.name == name; });
   if (at == plans_.end()) return false;
   const int id = at->first;
   const Plan& plan = at->second;
   if (plan.came.empty()) return true;
-  const int64_t furthest = *std::max_element(plan.came.begin(), plan.came.end()) + kMostStepsAhead;
-  steps = std::min(steps, furthest);
+  if (steps > plan.steps + kMostStepsAhead) {
+    return Status(Code::kInternal, "Another rank says that it has begun step " + std::to_string(steps) + " of " + name +
+                                       ", which is step " + std::to_string(plan.steps) +
+                                       " here. Do all ranks run the same version of smddp_tf?");
+  }
   for (int64_t step = *std::min_element(plan.came.begin(), plan.came.end()); step < steps; ++step) {
     for (size_t index = 0; index < plan.came.size(); ++index) {
       if (plan.came[index] != step) continue;

@@ -2,6 +2,7 @@
 #include <cstdlib>
 #include <mutex>
 
+#include "core/forked.h"
 #include "runtime/sentinel.h"
 #include "runtime/session.h"
 #include "runtime/world.h"
@@ -13,7 +14,8 @@ namespace {
 std::mutex g_starting;  // one StartSession at a time
 std::mutex g_mutex;     // of g_world; held for moments only
 PlanRegistry g_plans;   // outlives the world
-std::shared_ptr<World> g_world;
+// Never destroyed: a fork must not end what it sees of it.
+std::shared_ptr<World>& g_world = *new std::shared_ptr<World>();
 
 // Lives as long as the process, its end included; made when the first session begins.
 Sentinel& TheSentinel() {
@@ -21,7 +23,9 @@ Sentinel& TheSentinel() {
   return *sentinel;
 }
 
+// Null in a fork, without a look at the lock, which another thread may have held when the process was forked.
 std::shared_ptr<World> CurrentWorld() {
+  if (IsFork()) return nullptr;
   std::lock_guard<std::mutex> lock(g_mutex);
   return g_world;
 }
@@ -29,6 +33,8 @@ std::shared_ptr<World> CurrentWorld() {
 }  // namespace
 
 Status StartSession(const StartOptions& options) {
+  if (IsFork()) return NotInitialized();
+  WatchForks();
   std::lock_guard<std::mutex> starting(g_starting);
   if (CurrentWorld() != nullptr) return Status::Ok();
   SMDDP_ASSIGN_OR_RETURN(auto world, World::Start(options, g_plans, TheSentinel()));
@@ -43,6 +49,7 @@ Status StartSession(const StartOptions& options) {
 }
 
 Status StopSession(bool at_exit) {
+  if (IsFork()) return Status::Ok();
   std::shared_ptr<World> leaving;
   {
     std::lock_guard<std::mutex> lock(g_mutex);

@@ -205,6 +205,7 @@ bool MpiThreadMultiple();
 bool MpiSurvivesLosses();
 const char* MpiLibraryVersion();  // "" before MPI is initialised
 
+// Or that this process is a fork of one that was.
 // "Horovod has not been initialized; use hvd.init()." kept in Horovod's words: scripts grep for it.
 Status NotInitialized();
 

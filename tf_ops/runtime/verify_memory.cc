@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cstdio>
 #include <cstring>
+#include <limits>
 
 #include "core/checksum.h"
 
@@ -11,21 +12,31 @@ namespace {
 
 constexpr size_t kBlockBytes = 4096;
 
+// Without the sign, and as the signed number that it then is, a NaN is above the infinity.
 template <class Bits>
 bool IsNaN(Bits bits, Bits infinity) {
-  return (bits & static_cast<Bits>(~(Bits{1} << (8 * sizeof(Bits) - 1)))) > infinity;
+  return (bits & std::numeric_limits<Bits>::max()) > infinity;
 }
 
-// `infinity`: its bits in this dtype; above them are the NaNs.
+template <class Bits>
+bool AnyNaN(const Bits* block, Bits infinity) {
+  Bits any = 0;
+  for (size_t i = 0; i < kBlockBytes / sizeof(Bits); ++i) any |= IsNaN(block[i], infinity);
+  return any != 0;
+}
+
+// `infinity`: its bits in this dtype.
 template <class Bits>
 uint64_t ChecksumOfReals(const Cell& cell, Bits infinity) {
   Checksum checksum;
   Bits block[kBlockBytes / sizeof(Bits)];
   for (size_t at = 0; at < cell.bytes; at += kBlockBytes) {
     const size_t bytes = std::min(kBlockBytes, cell.bytes - at);
+    const bool whole = bytes == kBlockBytes;
     std::memcpy(block, cell.data + at, bytes);
-    for (size_t i = 0; i < bytes / sizeof(Bits); ++i) {
-      block[i] = IsNaN(block[i], infinity) ? static_cast<Bits>(infinity + 1) : block[i];
+    if (!whole || AnyNaN(block, infinity)) {
+      const Bits nan = infinity + 1;
+      for (size_t i = 0; i < bytes / sizeof(Bits); ++i) block[i] = IsNaN(block[i], infinity) ? nan : block[i];
     }
     checksum.Update(block, bytes);
   }
@@ -94,13 +105,13 @@ uint64_t ChecksumOf(const Cell& cell, DType dtype, bool nans_are_equal) {
   if (!nans_are_equal) return ChecksumOf(cell.data, cell.bytes);
   switch (dtype) {
     case DType::kFloat16:
-      return ChecksumOfReals<uint16_t>(cell, 0x7c00);
+      return ChecksumOfReals<int16_t>(cell, 0x7c00);
     case DType::kBFloat16:
-      return ChecksumOfReals<uint16_t>(cell, 0x7f80);
+      return ChecksumOfReals<int16_t>(cell, 0x7f80);
     case DType::kFloat32:
-      return ChecksumOfReals<uint32_t>(cell, 0x7f800000);
+      return ChecksumOfReals<int32_t>(cell, 0x7f800000);
     case DType::kFloat64:
-      return ChecksumOfReals<uint64_t>(cell, 0x7ff0000000000000);
+      return ChecksumOfReals<int64_t>(cell, 0x7ff0000000000000);
     default:
       return ChecksumOf(cell.data, cell.bytes);
   }

@@ -23,22 +23,30 @@ double Folded(Fold fold, double a, double b) {
   return fold == Fold::kMin ? std::min(a, b) : std::max(a, b);
 }
 
-void AddReals(const double* values, int64_t count, double* lanes, double* magnitudes) {
+struct Lanes {
+  double values[kLanes] = {}, magnitudes[kLanes] = {};
+};
+
+// Lanes of my own while it runs: those of the caller could be anywhere, to the compiler.
+void AddReals(const double* values, int64_t count, Lanes* sums) {
+  Lanes mine = *sums;
   int64_t i = 0;
   for (; i + kLanes <= count; i += kLanes) {
     for (int lane = 0; lane < kLanes; ++lane) {
-      lanes[lane] += values[i + lane];
-      magnitudes[lane] += std::fabs(values[i + lane]);
+      mine.values[lane] += values[i + lane];
+      mine.magnitudes[lane] += std::fabs(values[i + lane]);
     }
   }
   for (; i < count; ++i) {
-    lanes[0] += values[i];
-    magnitudes[0] += std::fabs(values[i]);
+    mine.values[0] += values[i];
+    mine.magnitudes[0] += std::fabs(values[i]);
   }
+  *sums = mine;
 }
 
 PartSum OfReals(const void* data, DType dtype, int64_t elements, Fold fold, const Compute& compute) {
-  double block[kBlock], lanes[kLanes] = {}, magnitudes[kLanes] = {};
+  double block[kBlock];
+  Lanes lanes;
   PartSum sum;
   sum.value = Neutral(fold);
   for (int64_t at = 0; at < elements; at += kBlock) {
@@ -46,15 +54,15 @@ PartSum OfReals(const void* data, DType dtype, int64_t elements, Fold fold, cons
     const auto* from = static_cast<const std::byte*>(data) + static_cast<size_t>(at) * SizeOf(dtype);
     compute.Cast(block, DType::kFloat64, from, dtype, count, Scaling());
     if (fold == Fold::kSum) {
-      AddReals(block, count, lanes, magnitudes);
+      AddReals(block, count, &lanes);
     } else {
       for (int64_t i = 0; i < count; ++i) sum.value = Folded(fold, sum.value, block[i]);
     }
   }
   if (fold != Fold::kSum) return sum;
   for (int lane = 0; lane < kLanes; ++lane) {
-    sum.value += lanes[lane];
-    sum.magnitude += magnitudes[lane];
+    sum.value += lanes.values[lane];
+    sum.magnitude += lanes.magnitudes[lane];
   }
   return sum;
 }

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from smddp_tf.basics import rank
 from smddp_tf.keras._backend import keras
+from smddp_tf.keras.whole_files import saving_whole_files
 
 _EXTENSIONS = (".keras", ".h5")
 
@@ -14,6 +15,9 @@ class BestModelCheckpoint(keras.callbacks.ModelCheckpoint):
     `keras.callbacks.ModelCheckpoint` with `save_best_only=True`, safe to give to `fit` on every rank. Put
     `MetricAverageCallback` before it: rank 0 then judges by the mean over all ranks and not by its own part of the
     data. Saving needs no other rank, and the file loads in plain Keras.
+
+    A file is replaced when the new one is whole and on the disk, so there must be room for both; when it cannot be
+    saved, the old one stays. A symbolic link in its place is replaced, not followed.
 
     Example:
 
@@ -34,6 +38,7 @@ class BestModelCheckpoint(keras.callbacks.ModelCheckpoint):
 
     Raises:
         ValueError: If `filepath` has the wrong ending, or is still missing in `fit`.
+        OSError: On rank 0, if the model could not be saved; the other ranks are told when the job ends of it.
     """
 
     def __init__(
@@ -85,11 +90,13 @@ class BestModelCheckpoint(keras.callbacks.ModelCheckpoint):
 
     def on_train_batch_end(self, batch, logs=None):
         if rank() == 0:
-            super().on_train_batch_end(batch, logs)
+            with saving_whole_files(self, self.model):
+                super().on_train_batch_end(batch, logs)
 
     def on_epoch_end(self, epoch, logs=None):
         if rank() == 0:
-            super().on_epoch_end(epoch, logs)
+            with saving_whole_files(self, self.model):
+                super().on_epoch_end(epoch, logs)
 
     def _check_ending(self, filepath):
         """On every rank, although one saves: a bad name must not stop rank 0 alone while the others wait for it."""

@@ -1,13 +1,15 @@
-"""Training without TensorFlow that may be killed at any time.  python elastic_ranks.py FOLDER BATCHES [SECONDS]
+"""Training without TensorFlow that may be killed at any time.  python elastic_ranks.py FOLDER BATCHES [SECONDS [DEATH]]
 
 Every batch has ROWS rows of small whole numbers, which the ranks share out. So the sum is exact, and the weights at the
 end are those of `undisturbed`, however many ranks there were at each batch. What happens is written to FOLDER/log.PID,
-a line at a time; ranks that have begun are FOLDER/rank.PID.
+a line at a time, and with the time to FOLDER/order; ranks that have begun are FOLDER/rank.PID. With DEATH the last rank
+kills itself after that batch, the first time.
 """
 
 from __future__ import annotations
 
 import os
+import signal
 import sys
 import time
 from pathlib import Path
@@ -26,25 +28,35 @@ def undisturbed(batches: int) -> np.ndarray:
     return np.sum([rows_of(batch).sum(axis=0) for batch in range(batches)], axis=0)
 
 
-def main(folder: Path, batches: int, seconds: float) -> None:
+def die_once(folder: Path) -> None:
+    try:
+        os.close(os.open(folder / "died", os.O_CREAT | os.O_EXCL))
+    except FileExistsError:
+        return
+    os.kill(os.getpid(), signal.SIGKILL)
+
+
+def main(folder: Path, batches: int, seconds: float = 0.0, death: float = -1) -> None:
     import smddp_tf as hvd
     from smddp_tf._loader import core
     from smddp_tf.elastic import ObjectState, run
 
     log = os.open(folder / f"log.{os.getpid()}", os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
 
+    order = os.open(folder / "order", os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
+
     def note(*words: object) -> None:
         os.write(log, (" ".join(map(str, words)) + "\n").encode())
+        os.write(order, f"{time.monotonic_ns():020} {words[0]} {words[1]}\n".encode())
 
-    if os.environ.get("HOST_OF_RANK"):  # each rank on a host of its own
-        os.environ["SMDDP_HOST_ID"] = "host" + os.environ["OMPI_COMM_WORLD_RANK"]
     hvd.init()
-    state = ObjectState(batch=0, weights=np.zeros(WIDTH), scale=hvd.size())
-    state.register_reset_callbacks([lambda: setattr(state, "scale", hvd.size())])
+    state = ObjectState(batch=0, weights=np.zeros(WIDTH))
+    sizes = [hvd.size()]
+    state.register_reset_callbacks([lambda: sizes.append(hvd.size())])
 
     @run
     def train(state: ObjectState) -> None:
-        note("begin", state.batch, hvd.rank(), hvd.size(), hvd.local_rank(), state.scale)
+        note("begin", state.batch, hvd.rank(), hvd.size(), hvd.local_rank(), sizes[-1])
         (folder / f"rank.{os.getpid()}").touch()
         while state.batch < batches:
             total = rows_of(state.batch)[hvd.rank() :: hvd.size()].sum(axis=0)
@@ -54,6 +66,8 @@ def main(folder: Path, batches: int, seconds: float) -> None:
             if state.batch % COMMIT_EVERY == 0:
                 state.commit()
                 note("commit", state.batch)
+            if state.batch == death and hvd.rank() == hvd.size() - 1:
+                die_once(folder)
             time.sleep(seconds)
 
     train(state)
@@ -63,4 +77,4 @@ def main(folder: Path, batches: int, seconds: float) -> None:
 
 
 if __name__ == "__main__":
-    main(Path(sys.argv[1]), int(sys.argv[2]), float(sys.argv[3]) if len(sys.argv) > 3 else 0.0)
+    main(Path(sys.argv[1]), int(sys.argv[2]), *map(float, sys.argv[3:]))

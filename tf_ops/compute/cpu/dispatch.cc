@@ -1,6 +1,10 @@
 // Chooses the kernels for the processor this process runs on.
 #include <cstring>
 
+#if defined(__x86_64__)
+#include <cpuid.h>
+#endif
+
 #include "compute/cpu/cpu_compute.h"
 
 namespace smddp {
@@ -10,10 +14,16 @@ enum Isa { kGeneric = 0, kAvx2 = 1, kAvx512 = 2 };  // each includes the ones be
 
 #if defined(__x86_64__)
 
+// Clang knows it by no name before version 16.
+bool HasF16c() {
+  unsigned a = 0, b = 0, c = 0, d = 0;
+  return __get_cpuid(1, &a, &b, &c, &d) != 0 && (c & bit_F16C) != 0;
+}
+
 // __builtin_cpu_supports also asks whether the operating system saves the wide registers.
 Isa BestIsa() {
   __builtin_cpu_init();
-  if (!__builtin_cpu_supports("avx2") || !__builtin_cpu_supports("f16c")) return kGeneric;
+  if (!__builtin_cpu_supports("avx2") || !HasF16c()) return kGeneric;
   const bool avx512 = __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
                       __builtin_cpu_supports("avx512vl") && __builtin_cpu_supports("avx512dq");
   return avx512 ? kAvx512 : kAvx2;

@@ -13,6 +13,7 @@
 #include <thread>
 
 #include "core/env.h"
+#include "core/forked.h"
 #include "core/log.h"
 #include "transport/mpi/mpi_status.h"
 #include "transport/mpi/mpi_transport.h"
@@ -29,6 +30,7 @@ std::atomic<bool> g_abandoned{false}, g_end_last{false};
 // survives losses: MPI_Finalize (Open MPI 5.0.11) then often waits for the dead, or for its own detector, for ever.
 // Without it mpirun takes the exit codes, and other ranks count this one as dead.
 void FinalizeAtExit(int exit_code, void*) {
+  if (IsFork()) return;
   if (g_abandoned || SurvivesLosses()) {
     std::fflush(nullptr);
     _exit(exit_code == 0 && g_abandoned ? EXIT_FAILURE : exit_code);

@@ -1,0 +1,159 @@
+"""PreemptionCheckpoint: a job that is told to end saves once and ends; started again, it goes on."""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+import threading
+
+import tensorflow as tf
+
+from smddp_tf import ops
+from smddp_tf.basics import rank, size
+from smddp_tf.elastic.disk import CommitFolder
+from smddp_tf.elastic.variables import TensorFlowKerasState
+from smddp_tf.keras._backend import keras, needs_keras_3
+from smddp_tf.objects import broadcast_object
+from smddp_tf.reduce_op import Max
+
+__all__ = ["EXIT_CODE", "PreemptionCheckpoint"]
+
+# 128 + SIGTERM: what a shell, Kubernetes and Slurm show of a process that SIGTERM has ended.
+EXIT_CODE = 143
+
+
+class PreemptionCheckpoint(keras.callbacks.Callback):
+    """Saves the training when a scheduler takes the machine away (SIGTERM), and goes on from there the next time.
+
+    The signal may reach any one rank, or several. At the end of the next batch all ranks agree to stop; rank 0 writes
+    model, optimizer and epoch into `directory`, and every rank ends with `exit_code`. What is there is always whole: it
+    is written under another name, forced to the disk and renamed. When the script is started again, `fit` takes it over
+    on all ranks, from rank 0, and goes on at the epoch that was interrupted, with the weights that it had reached; that
+    epoch begins again with its first batch. A training that comes to its end removes what was saved.
+
+    Launchers differ in how long they wait between SIGTERM and SIGKILL: docs/keras.md. A second signal ends the process
+    at once. Agreeing costs one very small allreduce in each batch. Give the callback to `fit` on every rank, with a
+    model that is built and whose optimizer is wrapped by `hvd.DistributedOptimizer`. Variables that are local to a rank
+    are taken over from rank 0 as well.
+
+    Example:
+
+    >>> callbacks = [
+    ...     hvd.callbacks.BroadcastGlobalVariablesCallback(0),
+    ...     hvd.callbacks.PreemptionCheckpoint("/shared/preempted"),
+    ... ]
+    >>> model.fit(dataset, epochs=epochs, callbacks=callbacks)
+
+    Args:
+        directory: String or path of a folder for this alone, which whichever process is rank 0 the next time can read.
+            It is made, for this user only, when it is not there.
+        signals: The signals to look for. Defaults to `(signal.SIGTERM,)`.
+        exit_code: Integer, with which the program ends (`SystemExit`) after saving. `None` lets `fit` return instead,
+            after the validation and the callbacks of the epoch, with `preempted` set. Defaults to 143.
+
+    Attributes:
+        preempted: True once the training was saved and stopped.
+
+    Raises:
+        ValueError: If `fit` runs outside of Python's main thread, where there are no signals, or with a model that is
+            not built.
+        OSError: On every rank, if rank 0 could not save, or could not read what was saved.
+        NotImplementedError: With the legacy Keras 2.
+    """
+
+    def __init__(self, directory, signals=(signal.SIGTERM,), exit_code=EXIT_CODE):
+        super().__init__()
+        needs_keras_3("PreemptionCheckpoint")
+        self.directory = os.path.abspath(os.fspath(directory))
+        self.preempted = False
+        self._signals = tuple(signals)
+        self._exit_code = exit_code
+        self._asked = False
+        self._epoch = 0
+        self._handlers_before = {}
+
+    def on_train_begin(self, logs=None):
+        if threading.current_thread() is not threading.main_thread():
+            raise ValueError(
+                "PreemptionCheckpoint needs signals, which Python gives to its main thread only. Received: a `fit` in "
+                f"{threading.current_thread().name}. Call `fit` in the main thread."
+            )
+        self.preempted = self._asked = False
+        self._take_over()
+        for number in self._signals:
+            self._handlers_before[number] = signal.signal(number, self._on_signal)
+
+    def on_epoch_begin(self, epoch, logs=None):
+        self._epoch = epoch
+
+    def on_train_batch_end(self, batch, logs=None):
+        self._stop_if_asked(self._epoch)
+
+    def on_epoch_end(self, epoch, logs=None):
+        """Also here: a signal may have come during validation."""
+        self._stop_if_asked(epoch + 1)
+
+    def on_train_end(self, logs=None):
+        self._release_signals()
+        if not self.preempted and rank() == 0:
+            CommitFolder(self.directory).clear()
+
+    def _on_signal(self, number, frame):
+        if self._asked:
+            self._release_signals()
+            signal.raise_signal(number)
+            return
+        self._asked = True
+        text = f"smddp_tf [rank {rank()}]: {signal.Signals(number).name}: training is saved at the end of the batch.\n"
+        os.write(sys.stderr.fileno(), text.encode())  # print may be under way
+
+    def _release_signals(self):
+        for number, handler in self._handlers_before.items():
+            signal.signal(number, handler)
+        self._handlers_before = {}
+
+    def _stop_if_asked(self, epoch):
+        if self.preempted or not _on_any_rank("asked", self._asked):
+            return
+        state = self._state()
+        state.epoch, state.preempted = epoch, True
+        state.commit()
+        self.preempted = True
+        if self._exit_code is None:
+            self.model.stop_training = True
+            return
+        self._release_signals()
+        raise SystemExit(self._exit_code)
+
+    def _take_over(self):
+        found, problem = broadcast_object(self._look() if rank() == 0 else None)
+        if problem:
+            raise OSError(problem)
+        if not found:
+            return
+        state = self._state()
+        state.resume()
+        state.sync()
+        if state.preempted:
+            self.model._initial_epoch = state.epoch
+
+    def _look(self):
+        """On rank 0: is there something to take over? And what went wrong, for all ranks."""
+        try:
+            return CommitFolder(self.directory).newest() > 0, ""
+        except OSError as error:
+            return False, f"Rank 0 could not look into {self.directory}: {error.strerror}"
+
+    def _state(self):
+        """Holds a copy of all variables: made when it is needed, and not kept."""
+        state = TensorFlowKerasState(self.model, epoch=0, preempted=False)
+        state.commit_to(self.directory, keep=1)
+        return state
+
+
+def _on_any_rank(question, answer):
+    if size() == 1:
+        return bool(answer)
+    flag = tf.constant(int(answer), tf.int32)
+    return bool(ops.allreduce(flag, op=Max, name=f"smddp_tf.keras.preemption.{question}"))

@@ -1,0 +1,235 @@
+// Writes inputs to begin with, one message of every kind:  seeds CORPUS
+#include <cstdint>
+#include <fstream>
+#include <string>
+#include <vector>
+
+#include "core/wire.h"
+#include "runtime/announcement.h"
+#include "runtime/set_proposal.h"
+#include "transport/transport.h"
+
+namespace {
+
+using smddp::DType;
+using smddp::RequestKind;
+
+std::vector<std::string> Announcements() {
+  std::vector<std::string> all;
+  const char* names[] = {"a", "b", "c", "d", "e"};
+  const RequestKind kinds[] = {RequestKind::kAllreduce, RequestKind::kAllreduce, RequestKind::kBroadcast,
+                               RequestKind::kAllgather, RequestKind::kAlltoall};
+  for (int i = 0; i < 5; ++i) {
+    smddp::Announcement one;
+    one.kind = kinds[i];
+    one.name = names[i];
+    one.dtypes = {DType::kFloat32};
+    one.shapes = {i == 0 || i > 2 ? std::vector<int64_t>{4, 2} : std::vector<int64_t>{1000, 3}};
+    one.root = i == 2 ? 1 : 0;
+    if (i == 0) one.data = std::string(32, 'x');
+    if (i == 4) one.splits = {2, 2};
+    all.push_back(Encode(one));
+  }
+  smddp::PlanSpec spec;
+  spec.key = "p";
+  spec.tensors = {{DType::kFloat32, {1000, 3}}, {DType::kFloat32, {4, 2}}};
+  spec.op = smddp::ReduceOp::kSum;
+  smddp::Announcement plan;
+  plan.kind = RequestKind::kPlan;
+  plan.name = "plan 'p', version 1";
+  for (const auto& tensor : spec.tensors) {
+    plan.dtypes.push_back(tensor.dtype);
+    plan.shapes.push_back(tensor.shape);
+  }
+  plan.facts = DescribePlan(spec);
+  plan.plan_key = "p";
+  all.push_back(Encode(plan));
+  return all;
+}
+
+std::vector<std::string> Answers() {
+  std::vector<std::string> all;
+  for (const char* name : {"a", "b", "c", "d", "e", "plan 'p', version 1"}) {
+    smddp::Verdict verdict;
+    verdict.name = name;
+    verdict.operation = 1;
+    if (name[0] == 'a') verdict.data = std::string(32, 'y');
+    if (name[0] == 'd') verdict.dim0_of_rank = {4, 4};
+    all.push_back(Encode(verdict));
+    verdict.joined = {0, 1};
+    verdict.request.kind = name[0] == 'p' ? RequestKind::kPlan : RequestKind::kAllreduce;
+    verdict.request.dtypes = {DType::kFloat32};
+    verdict.request.shapes = {{1000, 3}};
+    all.push_back(Encode(verdict));
+  }
+  smddp::PlanOrder order;
+  order.plan = 1;
+  order.order = {1, 0};
+  order.settings.chunk_bytes = 2048;
+  order.steps = 2;
+  all.push_back(Encode(order));
+  all.push_back(Encode(smddp::JoinNotice{0, true, true, {{"plan 'p', version 1", 3}}}));
+  all.push_back(Encode(smddp::JoinOver{1, {{"plan 'p', version 1", 3}}}));
+  all.push_back(Encode(smddp::Goodbye{false, true}));
+  all.push_back(smddp::EncodeAbort(smddp::Status(smddp::Code::kInternal, "why")));
+  for (uint8_t kind = 1; kind <= 6; ++kind) {  // runtime/timeline_group.cc
+    smddp::WireWriter writer;
+    writer.Put(smddp::ControlType::kTimeline);
+    writer.Put(kind);
+    writer.Put<uint32_t>(1);
+    writer.Put<int64_t>(5);
+    writer.Put<int64_t>(7);
+    writer.Put<uint8_t>(1);
+    writer.PutText(kind == 1 ? "/nonexistent/folder/timeline" : "{}\n");
+    all.push_back(writer.Take());
+  }
+  return all;
+}
+
+// One for each check in the engine; without it the engine reads or writes where it must not, stops, or never ends.
+std::vector<std::pair<std::string, std::string>> Hostile() {
+  std::vector<std::pair<std::string, std::string>> all;
+  const auto verdict = [&](const std::string& what, const std::string& name, auto change) {
+    smddp::Verdict one;
+    one.name = name;
+    one.operation = 1;
+    change(&one);
+    all.emplace_back(what, Encode(one));
+  };
+  const auto announcement = [&](const std::string& what, auto change) {
+    smddp::Announcement one;
+    one.kind = RequestKind::kAllreduce;
+    one.name = "b";
+    one.dtypes = {DType::kFloat32};
+    one.shapes = {{1000, 3}};
+    change(&one);
+    all.emplace_back(what, Encode(one));
+    // The same as what a rank that has joined is told to take part in.
+    verdict(what + "-joined", "z", [&](smddp::Verdict* told) {
+      told->joined = {0, 1};
+      told->request = one;
+    });
+  };
+  using Verdict = smddp::Verdict;
+  using Announcement = smddp::Announcement;
+  verdict("rows-missing", "d", [](Verdict*) {});
+  verdict("rows-too-many", "d", [](Verdict* one) { one->dim0_of_rank = {int64_t{1} << 62, int64_t{1} << 62}; });
+  verdict("rows-not-mine", "d", [](Verdict* one) { one->dim0_of_rank = {40000, 40000}; });
+  verdict("rows-negative", "d", [](Verdict* one) { one->dim0_of_rank = {4, -4}; });
+  verdict("data-too-short", "a", [](Verdict* one) { one->data = "x"; });
+  verdict("control-tag", "b", [](Verdict* one) { one->operation = smddp::kMaxOperation; });
+  announcement("shape-negative", [](Announcement* one) { one->shapes = {{-1000, 3}}; });
+  announcement("shape-too-large", [](Announcement* one) { one->shapes = {{int64_t{1} << 62, 1 << 20}}; });
+  announcement("operator", [](Announcement* one) { one->op = static_cast<smddp::ReduceOp>(77); });
+  announcement("dtype", [](Announcement* one) { one->dtypes = {static_cast<DType>(99)}; });
+  announcement("dtype-without-arithmetic", [](Announcement* one) { one->dtypes = {DType::kComplex64}; });
+  announcement("wire-dtype", [](Announcement* one) { one->wire_dtype = DType::kUInt8; });
+  announcement("kind", [](Announcement* one) { one->kind = RequestKind::kBroadcast; });
+  announcement("adasum-plan", [](Announcement* one) {
+    one->kind = RequestKind::kPlan;
+    one->op = smddp::ReduceOp::kAdasum;
+  });
+  announcement("empty-plan", [](Announcement* one) {
+    one->kind = RequestKind::kPlan;
+    one->dtypes = {};
+    one->shapes = {};
+  });
+  smddp::PlanOrder order;
+  order.plan = -1;
+  all.emplace_back("order-of-no-plan", Encode(order));
+  order.plan = 1;
+  order.settings.chunk_bytes = 1;
+  all.emplace_back("order-of-tiny-chunks", Encode(order));
+  order.settings.chunk_bytes = -1;
+  all.emplace_back("order-of-negative-chunks", Encode(order));
+  order = smddp::PlanOrder();
+  order.order = {0, 0};
+  all.emplace_back("order-that-is-none", Encode(order));
+  const int64_t ever = INT64_MAX;
+  all.emplace_back("steps-without-end", Encode(smddp::JoinNotice{0, true, true, {{"plan 'p', version 1", ever}}}));
+  all.emplace_back("last-of-nobody", Encode(smddp::JoinOver{1000000, {}}));
+  for (const uint8_t kind : {1, 2, 3}) {  // runtime/timeline_group.cc
+    smddp::WireWriter writer;
+    writer.Put(smddp::ControlType::kTimeline);
+    writer.Put(kind);
+    writer.Put<uint32_t>(1);
+    writer.Put<int64_t>(INT64_MIN);
+    writer.Put<int64_t>(INT64_MAX);
+    writer.Put<uint8_t>(1);
+    writer.PutText("/nonexistent/folder/timeline");
+    all.emplace_back("time-" + std::to_string(kind), writer.Take());
+  }
+  return all;
+}
+
+// As input.h takes it.
+std::string Text(const std::string& bytes) {
+  smddp::WireWriter writer;
+  writer.Put(static_cast<uint16_t>(bytes.size()));
+  return writer.Take() + bytes;
+}
+
+void Write(const std::string& folder, const std::string& name, const std::string& bytes) {
+  std::ofstream(folder + "/" + name, std::ios::binary) << bytes;
+}
+
+}  // namespace
+
+int main(int, char** arguments) {
+  const std::string corpus = arguments[1];
+  std::vector<std::string> messages = Announcements();
+  std::string together(1, '\1');
+  for (const std::string& message : messages) {
+    for (const char rank : {'\0', '\1', '\2'}) together += std::string({rank, '\1'}) + Text(message);
+  }
+  Write(corpus + "/coordinator", "announcements", together);
+  smddp::SetProposal proposal;
+  proposal.entries = {{{0, 1}, false}, {{1, 2}, true}};
+  std::string proposals(1, '\0');
+  for (int rank = 0; rank < 3; ++rank) proposals += Text(Encode(proposal));
+  Write(corpus + "/coordinator", "proposals", proposals);
+  const std::vector<std::string> answers = Answers();
+  messages.insert(messages.end(), answers.begin(), answers.end());
+  for (int kind = 0; kind < 16; ++kind) {
+    std::string all(1, static_cast<char>(kind));
+    for (const std::string& message : messages) all += std::string(1, '\0') + Text(message);
+    Write(corpus + "/engine", "all-" + std::to_string(kind), all);
+  }
+  for (size_t i = 0; i < messages.size(); ++i) {
+    Write(corpus + "/messages", std::to_string(i), messages[i]);
+    Write(corpus + "/engine", "one-" + std::to_string(i),
+          std::string(1, static_cast<char>(i % 16)) + '\0' + Text(messages[i]));
+  }
+  const std::string plan_agreed = answers[10];
+  for (const auto& [what, message] : Hostile()) {
+    for (int kind = 0; kind < 8; ++kind) {
+      const std::string input = std::string(1, static_cast<char>(8 + kind)) + '\0' + Text(messages[5]) + '\0' +
+                                Text(plan_agreed) + '\0' + Text(message);
+      Write(corpus + "/engine", "hostile-" + what + "-" + std::to_string(kind), input);
+    }
+    Write(corpus + "/messages", "hostile-" + what, message);
+  }
+  // An alltoall that is agreed on, then row counts; an allreduce, then pieces that are too short.
+  const auto then = [&](const std::string& name, const std::string& data) {
+    smddp::Verdict verdict;
+    verdict.name = name;
+    verdict.operation = 1;
+    for (int kind = 0; kind < 4; ++kind) {
+      std::string input = std::string(1, static_cast<char>(8 + kind)) + '\0' + Text(Encode(verdict));
+      for (const uint32_t stage : {0u, 1u, 3u}) {
+        smddp::WireWriter tag;
+        tag.Put<uint8_t>(1);
+        tag.Put(smddp::PackTag({1, static_cast<uint8_t>(stage), 0}));
+        input += tag.Take() + Text(data);
+      }
+      Write(corpus + "/engine", "hostile-data-" + name + "-" + std::to_string(kind), input);
+    }
+  };
+  then("e", std::string(7, '\xff') + '\xff');
+  then("e", std::string(7, '\0') + '\x30');
+  then("b", "short");
+  then("c", "short");
+  std::string notes;
+  for (int i = 0; i < 200; ++i) notes += static_cast<char>(i * 37);
+  Write(corpus + "/node", "notes", notes);
+}

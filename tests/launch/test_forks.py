@@ -1,0 +1,37 @@
+"""A fork of a process with a session gets a clear error, and neither its work nor its end touches the session."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from tests.launch.mpirun import SCRIPTS, Finished, launch
+from tests.launch.scripts.recorder import read_records
+
+RANKS = 2
+MANNERS = ("exit", "raises", "multiprocessing")
+
+
+@pytest.fixture(scope="module")
+def job(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Finished]:
+    folder = tmp_path_factory.mktemp("forks")
+    return folder, launch([SCRIPTS / "forks.py", folder], RANKS, timeout=120)
+
+
+def test_parents_go_on(job: tuple[Path, Finished]) -> None:
+    output = job[1].check().output
+    for rank in range(RANKS):
+        assert f"rank {rank} has reduced after all" in output
+    assert "has ended its session" not in output
+    assert output.count("ValueError: of a fork") == RANKS
+    assert output.count("not initialized") == RANKS * len(MANNERS)
+
+
+@pytest.mark.parametrize("manner", MANNERS)
+def test_forks_are_told(job: tuple[Path, Finished], manner: str) -> None:
+    folder, _ = job
+    for records in read_records(folder / manner, RANKS):
+        for call in ("rank", "reduce", "init"):
+            assert records[call]["message"].startswith("This process was forked from one that"), records
+        assert records["shutdown"]["error"] == records["is_initialized"]["error"] == ""

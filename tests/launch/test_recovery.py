@@ -1,0 +1,41 @@
+"""A rank is killed, and training goes on: without it under ULFM, or from the last commit in a new start of the job."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from smddp_tf.run.mpi import OPEN_MPI, find_mpi
+from tests.launch.mpirun import SCRIPTS, launch
+
+RANKS = SCRIPTS / "elastic_ranks.py"
+BATCHES, DEATH = 12, 8  # the commit before is that of batch 6
+
+
+def lines_of(folder: Path, word: str) -> list[list[str]]:
+    """What the ranks have written that begins with `word`, sorted."""
+    lines = [line.split() for log in folder.glob("log.*") for line in log.read_text().splitlines()]
+    return sorted(line[1:] for line in lines if line[0] == word)
+
+
+def test_survivors_go_on_without_a_killed_rank(tmp_path: Path) -> None:
+    if find_mpi().kind != OPEN_MPI or find_mpi().major < 5:
+        pytest.skip("only Open MPI 5 goes on after a loss")
+    done = launch([RANKS, tmp_path, BATCHES, 0, DEATH], 3, timeout=90, flags=("--with-ft", "ulfm")).check()
+    begun = lines_of(tmp_path, "begin")  # batch, rank, size, local rank, size that the reset callbacks saw
+    assert begun == [["0", str(rank), "3", str(rank), "3"] for rank in range(3)] + [
+        ["6", str(rank), "2", str(rank), "2"] for rank in range(2)
+    ]
+    assert lines_of(tmp_path, "end") == [["12", "2", "equal"]] * 2
+    assert "Rank 2 (host " in done.output
+    assert "has died" in done.output
+
+
+def test_job_starts_again_from_its_last_commit(tmp_path: Path) -> None:
+    arguments = ["--elastic", "-np", 2, "--commit-dir", tmp_path / "commits", RANKS, tmp_path, BATCHES, 0, DEATH]
+    done = launch(["-m", "smddp_tf.run", *arguments], ranks=None, timeout=120).check()
+    begun = lines_of(tmp_path, "begin")
+    assert begun == [[str(batch), str(rank), "2", str(rank), "2"] for batch in (0, 6) for rank in range(2)]
+    assert lines_of(tmp_path, "end") == [["12", "2", "equal"]] * 2
+    assert "starts again with 2 ranks, from commit 2 in" in done.output

@@ -1,0 +1,129 @@
+"""Random ranks are killed, fifty times all told: nothing committed is lost, and the weights at the end are right.
+
+`make test-recovery` (about 5 minutes). The script's sums are exact, so the weights must be those of an undisturbed run
+to the last bit, however many ranks were left. SMDDP_TEST_SEED repeats a run's choices; SMDDP_TEST_KILLS changes 50.
+"""
+
+from __future__ import annotations
+
+import os
+import random
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from smddp_tf.run.mpi import OPEN_MPI, find_mpi
+from tests.launch.mpirun import ROOT, SCRIPTS, environment, find_mpirun, mpirun_flags
+
+SCRIPT = SCRIPTS / "elastic_ranks.py"
+SEED = int(os.environ.get("SMDDP_TEST_SEED", "0")) or random.randrange(1, 1 << 30)
+KILLS = int(os.environ.get("SMDDP_TEST_KILLS", "50"))
+UNDER_ULFM = KILLS // 2
+BATCH_SECONDS = 0.02
+PATIENCE = 180.0
+
+
+class Job:
+    """A job under attack; a context manager."""
+
+    def __init__(self, folder: Path, words: list[str], batches: int) -> None:
+        self.folder, self.batches, self.killed = folder, batches, 0
+        self._output = open(folder / "output", "wb")  # noqa: SIM115
+        self.process = subprocess.Popen(
+            [*words, sys.executable, str(SCRIPT), str(folder), str(batches), str(BATCH_SECONDS)],
+            cwd=ROOT, env=environment(), stdin=subprocess.DEVNULL, stdout=self._output, stderr=subprocess.STDOUT,
+            start_new_session=True,
+        )  # fmt: skip
+
+    def __enter__(self) -> Job:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        for pid in [self.process.pid, *self.ranks()]:
+            _kill(pid, signal.SIGKILL)
+        self.process.wait()
+        self._output.close()
+
+    def ranks(self) -> list[int]:
+        """The processes that train now."""
+        return sorted(pid for path in self.folder.glob("rank.*") if _lives(pid := int(path.suffix[1:])))
+
+    def kill(self, chance: random.Random, at_least: int) -> bool:
+        """Kills one of the ranks when `at_least` train; False when the job has ended first."""
+        give_up_at = time.monotonic() + PATIENCE
+        while len(ranks := self.ranks()) < at_least:
+            assert time.monotonic() < give_up_at, f"{ranks} train, of {at_least}\n{self.output()}"
+            if self.process.poll() is not None:
+                return False
+            time.sleep(0.02)
+        time.sleep(chance.random() * 0.6)  # from the first batch on, or in the middle of the start after a kill
+        _kill(chance.choice(ranks), signal.SIGKILL)
+        self.killed += 1
+        return True
+
+    def output(self) -> str:
+        return (self.folder / "output").read_text(errors="replace")[-6000:]
+
+    def check(self) -> None:
+        """It has ended well, and no commit that any rank knew of was lost on the way."""
+        assert self.process.wait(PATIENCE) == 0, self.output()
+        ends = [line.split() for log in self.folder.glob("log.*") for line in log.read_text().splitlines()]
+        assert {tuple(line[1:4:2]) for line in ends if line[0] == "end"} == {(str(self.batches), "equal")}
+        stamped = sorted(line.split() for line in (self.folder / "order").read_text().splitlines())
+        committed = 0
+        for _, word, batch in stamped:
+            if word == "begin":
+                assert int(batch) >= committed, f"commit {committed} was lost (seed {SEED})\n{self.output()}"
+            committed = max(committed, int(batch)) if word == "commit" else committed
+
+
+def _lives(pid: int) -> bool:
+    try:
+        return str(SCRIPT).encode() in Path(f"/proc/{pid}/cmdline").read_bytes()
+    except OSError:
+        return False
+
+
+def _kill(pid: int, sign: int) -> None:
+    try:
+        os.kill(pid, sign)
+    except ProcessLookupError:
+        pass
+
+
+@pytest.fixture(autouse=True)
+def show_seed() -> None:
+    print(f"SMDDP_TEST_SEED={SEED}")
+
+
+def test_killed_ranks_are_left_out(tmp_path: Path) -> None:
+    if find_mpi().kind != OPEN_MPI or find_mpi().major < 5:
+        pytest.skip("only Open MPI 5 goes on after a loss")
+    chance = random.Random(SEED)
+    mpirun = find_mpirun()
+    killed, jobs, ranks = 0, 0, 6
+    while killed < UNDER_ULFM:
+        jobs += 1
+        folder = tmp_path / str(jobs)
+        folder.mkdir()
+        with Job(folder, [mpirun, "--with-ft", "ulfm", "-np", str(ranks), *mpirun_flags(mpirun)], 300) as job:
+            for left in range(ranks, 1, -1):
+                if killed + job.killed < UNDER_ULFM and not job.kill(chance, left):
+                    break
+            job.check()
+            killed += job.killed
+    print(f"{killed} ranks killed in {jobs} jobs of {ranks} ranks")
+
+
+def test_killed_jobs_start_again(tmp_path: Path) -> None:
+    chance = random.Random(SEED + 1)
+    words = [sys.executable, "-m", "smddp_tf.run", "--elastic", "-np", "3", "--commit-dir", str(tmp_path / "commits")]
+    with Job(tmp_path, words, 20 * (KILLS - UNDER_ULFM) + 50) as job:
+        while job.killed < KILLS - UNDER_ULFM:
+            assert job.kill(chance, 3), f"the job has ended after {job.killed} kills\n{job.output()}"
+        job.check()
+    print(f"{job.killed} ranks killed in one job of 3 ranks")

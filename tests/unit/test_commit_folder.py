@@ -1,0 +1,134 @@
+"""Commits on disk: whole or not there, the newest whole one wins, nothing goes through links."""
+
+from __future__ import annotations
+
+import errno
+import os
+import stat
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from smddp_tf.elastic import ObjectState
+from smddp_tf.elastic.disk import CommitFolder
+
+
+def names(folder: Path) -> list[str]:
+    return sorted(entry.name for entry in folder.iterdir())
+
+
+def test_newest_is_read_and_old_ones_go(tmp_path: Path) -> None:
+    folder = CommitFolder(tmp_path / "new" / "commits", keep=2)
+    assert (folder.newest(), folder.read()) == (0, (0, None))
+    for number in range(1, 5):
+        assert folder.write({"batch": number, "rows": np.arange(number)}) == number
+    assert names(tmp_path / "new" / "commits") == ["commit-000000000003", "commit-000000000004"]
+    number, content = CommitFolder(folder.path).read()
+    assert (number, content["batch"], content["rows"].tolist()) == (4, 4, [0, 1, 2, 3])
+    modes = [stat.S_IMODE(os.stat(path).st_mode) for path in (folder.path, f"{folder.path}/commit-000000000004")]
+    assert modes == [0o700, 0o600]
+
+
+@pytest.mark.parametrize("damage", ["cut short", "one byte", "empty"])
+def test_damaged_commit_is_passed_over(tmp_path: Path, capsys, damage: str) -> None:
+    folder = CommitFolder(tmp_path)
+    folder.write("first")
+    folder.write("second")
+    newest = tmp_path / "commit-000000000002"
+    content = newest.read_bytes()
+    flipped = content[:-3] + bytes([content[-3] ^ 1]) + content[-2:]
+    newest.write_bytes({"cut short": content[:-1], "one byte": flipped, "empty": b""}[damage])
+    assert folder.read() == (1, "first")
+    assert "commit-000000000002 is damaged" in capsys.readouterr().err
+    assert folder.write("third") == 3  # a number is never used twice
+    assert folder.read() == (3, "third")
+
+
+def test_process_killed_while_writing_leaves_the_commit_before(tmp_path: Path, monkeypatch) -> None:
+    folder = CommitFolder(tmp_path)
+    folder.write("first")
+    child = os.fork()
+    if child == 0:
+        monkeypatch.setattr(os, "rename", lambda *_, **__: os._exit(9))
+        folder.write("second")
+    os.waitpid(child, 0)
+    assert len(names(tmp_path)) == 2  # the unfinished one
+    assert folder.read() == (1, "first")
+    assert folder.write("second") == 2
+    assert names(tmp_path) == ["commit-000000000001", "commit-000000000002"]
+
+
+def test_failed_write_leaves_the_commit_before(tmp_path: Path, monkeypatch) -> None:
+    folder = CommitFolder(tmp_path)
+    folder.write("first")
+
+    def full(_: int) -> None:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "fsync", full)
+        with pytest.raises(OSError, match="No space left"):
+            folder.write("second")
+    assert names(tmp_path) == ["commit-000000000001"]
+    assert folder.read() == (1, "first")
+
+
+def test_links_are_not_followed(tmp_path: Path) -> None:
+    victim = tmp_path / "victim"
+    victim.write_text("mine")
+    real = tmp_path / "real"
+    CommitFolder(real).write("first")
+    (real / ".commit-unfinished").symlink_to(victim)
+    CommitFolder(real).write("second")
+    assert victim.read_text() == "mine"
+    (tmp_path / "link").symlink_to(real)
+    with pytest.raises(OSError, match="link"):
+        CommitFolder(tmp_path / "link").write("third")
+    (real / "commit-000000000007").symlink_to(real / "commit-000000000002")
+    with pytest.raises(OSError, match="commit-000000000007"):
+        CommitFolder(real).read()
+
+
+def test_commit_that_others_may_write_is_refused(tmp_path: Path) -> None:
+    CommitFolder(tmp_path).write("first")
+    (tmp_path / "commit-000000000001").chmod(0o620)
+    with pytest.raises(PermissionError, match="nobody else may write"):
+        CommitFolder(tmp_path).read()
+
+
+def state_of_rank_0(**kwargs) -> ObjectState:
+    return ObjectState(bcast_object=lambda obj: obj, get_rank=lambda: 0, **kwargs)
+
+
+def test_state_goes_on_from_the_disk(tmp_path: Path) -> None:
+    state = state_of_rank_0(batch=0, weights=[0.0])
+    state.commit_to(tmp_path)
+    state.batch, state.weights = 5, [1.5]
+    state.commit()
+    state.batch = 6  # not committed
+
+    later = state_of_rank_0(batch=0, weights=[0.0], new="kept")
+    later.commit_to(tmp_path)
+    later.resume()
+    assert (later.batch, later.weights, later.new) == (5, [1.5], "kept")
+    state.batch = 9
+    state.commit()
+    later.resume()  # once in a process: what it has in memory is newer
+    assert later.batch == 5
+
+
+def test_state_names_what_went_wrong(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    state = state_of_rank_0(batch=0)
+    state.commit_to(tmp_path / "file")
+    with pytest.raises(OSError, match="Rank 0 could not write a commit to .*file"):
+        state.commit()
+
+
+def test_folder_must_be_the_same_everywhere(tmp_path: Path) -> None:
+    CommitFolder(tmp_path).write("seen here")
+    state = ObjectState(bcast_object=lambda obj: (0, ""), get_rank=lambda: 1, batch=0)
+    state.commit_to(tmp_path)
+    with pytest.raises(OSError, match="Rank 0 sees commits up to 0 in .*, rank 1 up to 1"):
+        state.resume()
