@@ -33,6 +33,11 @@ def _checkpoints_are_whole(running: Running) -> list[str]:
     return wrong + ([] if len(whole) > 1 else [f"only {len(whole)} checkpoint is left"])
 
 
+def _saved_once(running: Running) -> list[str]:
+    commits = [path.name for path in (running.folder / "preempted").glob("*")]
+    return [] if commits == ["commit-000000000001"] else [f"saved: {commits}"]
+
+
 _KILLED = (
     Case(
         "kill -9 a rank", "all ended, not with 0, within 30 s; mpirun says so", _KILL,
@@ -101,6 +106,14 @@ _IN_FIT = (
         "exception in a callback of model.fit", "all ended, not with 0, within 30 s; its traceback in the output",
         faults.on_signal_of_ours, noticed=None, check=_traceback_is_there,
         **{**_FIT, "program": ("fit_worker.py", "raise")},
+    ),
+    Case(
+        "SIGTERM to all, PreemptionCheckpoint", "saved once; all ended, not with 0, within 30 s", faults.terminate_all,
+        noticed=None, check=_saved_once, **{**_FIT, "program": ("fit_worker.py", "preempt")},
+    ),
+    Case(
+        "SIGTERM to one rank, PreemptionCheckpoint", "saved once; all ended, not with 0, within 30 s",
+        faults.terminate_rank, noticed=None, check=_saved_once, **{**_FIT, "program": ("fit_worker.py", "preempt")},
     ),
     Case(
         "disk full on checkpoint", "all ended, not with 0, within 30 s; rank 0 says so; older checkpoints are whole",

@@ -150,12 +150,12 @@ def _counted(texts: Iterable[str]) -> list[str]:
 
 
 def _first_line(sayings: dict[int, str], output: str) -> str:
+    """What a survivor's error says, without TensorFlow's frame around it; else our first line in the output."""
     for text in sayings.values():
-        return text.strip().splitlines()[0]
-    for line in output.splitlines():
-        if "smddp_tf" in line and "Traceback" not in line:
-            return line.strip()
-    return ""
+        lines = [re.sub(r"^.*\{\{.*?\}\} ", "", line) for line in text.strip().splitlines()]
+        return next((line for line in lines if re.search(r"\b[Rr]anks? \d", line)), lines[0])
+    lines = [line.strip() for line in output.splitlines() if "smddp_tf [rank" in line]
+    return next((line for line in lines if "error:" in line), lines[0] if lines else "")
 
 
 def _files(folder: Path) -> list[str]:
