@@ -135,6 +135,7 @@ _LAB = (
     ),
     Case("link cut for good", _ENDS, faults.cut, **{**_HOSTS, **_CUT, **_MPIRUN_HANGS}),
     Case("link cut for good, smddprun", _ENDS, faults.cut, **{**_SMDDPRUN, **_CUT}),
+    Case("link of smddprun's own host cut for good", _ENDS, faults.cut, **{**_SMDDPRUN, **_CUT, "victim": 0}),
     Case("node frozen and cut", _ENDS, faults.silence_host, **_HOSTS, **_MPIRUN_HANGS),
     Case("node frozen and cut, smddprun", _ENDS, faults.silence_host, **_SMDDPRUN),
     Case("host lost", _ENDS, faults.lose_host, **_HOSTS, **_MPIRUN_HANGS),
