@@ -20,7 +20,7 @@ void AskMpiToReportLosses();
 // but neither of those that ended with a code other than 0, nor of hosts that are gone.
 void AskMpiToDetectLosses(double silence_s);
 
-// An error of a call that means, where MPI reports losses: a process has died, or another rank has revoked the communicator.
+// An error of a call that means, where MPI reports losses: a process has died, or a rank has revoked the communicator.
 bool MeansLoss(int code);
 // The members of `comm` whose death is known here, by their ranks. From now on calls that concern anybody of `comm`
 // (a probe of any source) work again.
