@@ -1,4 +1,4 @@
-"""Settings and versions that must agree: else `init` is an error on every rank, in the same words; it may be repeated."""
+"""What must agree: else `init` is an error on every rank, in the same words, and may be called again."""
 
 from __future__ import annotations
 
