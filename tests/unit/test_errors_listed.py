@@ -24,11 +24,6 @@ INTERNAL = (
     " Given up after SMDDP_STALL_ERROR_SECONDS.",  # after "... has waited for ... s"
     ". Every rank must make the same call with the same arguments.",  # "Mismatched ", whatever
     "smddp_tf._core",  # what Python would say
-    # Bugs of ours, which nothing from outside can bring about:
-    "XLA passed other operands than were compiled",
-    "Expected one index for each gradient of",
-    "Unknown kind of collective",
-    " bytes of shared memory in ",
 )
 SHORTEST = 9  # fragments below it are in every sentence
 

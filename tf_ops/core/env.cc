@@ -145,7 +145,7 @@ const std::vector<EnvVariable>& EnvVariables() {
        "they came to rank 0 in the first) or listed (in the order of the variables). Rank 0's value counts."},
       {"SMDDP_HEARTBEAT_TIMEOUT", "", "15",
        "Seconds within which a rank that is silent (stopped, its host or link gone) is noticed by the others, whatever "
-       "its Python program does. 0: never."},
+       "its Python program does. 0: never. Must agree on all ranks."},
       {"SMDDP_HOST_ID", "", "",
        "Text that replaces the host's identity: ranks with equal text form a node. Lets one machine pretend to be "
        "several, or splits ranks that cannot share memory. Empty: host name, boot id and the shared-memory device."},
@@ -231,6 +231,9 @@ Result<Env> ReadEnv() {
   if (env.gradient_order != "observed" && env.gradient_order != "listed") {
     return Unreadable(Find("SMDDP_GRADIENT_ORDER"), "observed or listed");
   }
+  const char* const given = Get("TF_USE_LEGACY_KERAS");
+  const std::string legacy_keras = given != nullptr ? given : "";
+  env.legacy_keras = legacy_keras == "1" || legacy_keras == "true" || legacy_keras == "True";  // as TensorFlow reads it
   if (IsTrue(Get("HOROVOD_STALL_CHECK_DISABLE"))) env.stall_warn_s = env.stall_error_s = 0;
   return env;
 }

@@ -48,6 +48,7 @@ struct Env {
   double rail_latency_s = 0;          // SMDDP_RAIL_LATENCY_US; 0: measured
   double rail_bytes_per_s = 0;        // SMDDP_RAIL_BANDWIDTH_MBPS; 0: measured
   bool verify = false;                // SMDDP_VERIFY
+  bool legacy_keras = false;          // TF_USE_LEGACY_KERAS, which is TensorFlow's
 };
 
 // One row of the list.
