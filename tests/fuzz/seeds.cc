@@ -167,6 +167,15 @@ std::vector<std::pair<std::string, std::string>> Hostile() {
   const int64_t ever = INT64_MAX;
   all.emplace_back("steps-without-end", Encode(smddp::JoinNotice{0, true, true, {{"plan 'p', version 1", ever}}}));
   all.emplace_back("last-of-nobody", Encode(smddp::JoinOver{1000000, {}}));
+  for (const auto type : {smddp::ControlType::kLastWords, smddp::ControlType::kStall}) {
+    for (const uint8_t kind : {0, 1, 2, 3}) {  // runtime/last_words.cc, stall_report.cc
+      smddp::WireWriter writer;
+      writer.Put(type);
+      writer.Put(kind);
+      if (kind > 0) writer.PutText("words");
+      all.emplace_back("words-" + std::to_string(static_cast<int>(type)) + "-" + std::to_string(kind), writer.Take());
+    }
+  }
   for (const uint8_t kind : {1, 2, 3}) {  // runtime/timeline_group.cc
     smddp::WireWriter writer;
     writer.Put(smddp::ControlType::kTimeline);

@@ -192,9 +192,9 @@ bool Engine::ReadControl() {
 
 namespace {
 
-Status OnlyRank0(const char* what, int from) {
-  return Status(Code::kInternal, std::string("Rank ") + std::to_string(from) + " sent an " + what +
-                                     " that cannot be. Do all ranks run the same version of smddp_tf?");
+Status Refused(int rank, const char* what) {
+  return Status(Code::kInternal,
+                "Rank " + std::to_string(rank) + " " + what + ". Do all ranks run the same version of smddp_tf?");
 }
 
 }  // namespace
@@ -209,6 +209,7 @@ Status Engine::OnControl(const Message& message) {
   Status why;
   Goodbye goodbye;
   const bool known = TypeOf(message.bytes, &type);
+  const int known_as = topology().global_rank(message.from);
   heartbeat_.Heard(message.from, NowNs());
   if (leaving_ && known && type != ControlType::kGoodbye && type != ControlType::kAbort) return Status::Ok();
   if (known && type == ControlType::kBeat) return Status::Ok();
@@ -217,11 +218,14 @@ Status Engine::OnControl(const Message& message) {
   } else if (known && type == ControlType::kVerdict && Decode(message.bytes, &verdict)) {
     if (failed_.ok()) OnVerdict(verdict);
   } else if (known && type == ControlType::kPlanOrder && Decode(message.bytes, &order)) {
-    if (failed_.ok()) return message.from == 0 ? plans_.Adopt(order) : OnlyRank0("order of gradients", message.from);
+    if (message.from != 0) return Refused(known_as, "sent an order of gradients that cannot be");
+    if (failed_.ok()) return plans_.Adopt(order);
   } else if (known && type == ControlType::kJoinNotice && Decode(message.bytes, &notice)) {
     if (failed_.ok()) OnJoinNotice(message.from, notice);
   } else if (known && type == ControlType::kJoinOver && Decode(message.bytes, &over)) {
-    if (message.from != 0 || over.last >= topology().size()) return OnlyRank0("end of hvd.join", message.from);
+    if (message.from != 0 || over.last >= topology().size()) {
+      return Refused(known_as, "sent an end of hvd.join that cannot be");
+    }
     if (failed_.ok()) OnJoinOver(over);
   } else if (known && type == ControlType::kGoodbye && Decode(message.bytes, &goodbye)) {
     OnGoodbye(message.from, goodbye);
@@ -235,9 +239,7 @@ Status Engine::OnControl(const Message& message) {
   } else if (known && type == ControlType::kAbort && DecodeAbort(message.bytes, &why)) {
     Fail(why, /*tell_others=*/false);
   } else {
-    return Status(Code::kInternal, "Rank " + std::to_string(topology().global_rank(message.from)) +
-                                       " sent a control message that cannot be read. Do all ranks run the same "
-                                       "version of smddp_tf?");
+    return Refused(known_as, "sent a control message that cannot be read");
   }
   return Status::Ok();
 }

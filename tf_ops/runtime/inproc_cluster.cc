@@ -31,6 +31,7 @@ class Cluster : public InprocCluster {
     env.autotune = options.autotune;
     env.autotune_log = options.autotune_log;
     env.stall_error_s = kDeadlineSeconds;
+    env.heartbeat_timeout_s = kDeadlineSeconds;
     SMDDP_ASSIGN_OR_RETURN(const Env around, ReadEnv());  // so that any test can be run with SMDDP_VERIFY=1
     env.verify = around.verify;
     env.flipped_bit = around.flipped_bit;
