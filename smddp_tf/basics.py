@@ -13,7 +13,7 @@ import warnings
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
-from smddp_tf import _loader, compat, stacks, uncaught
+from smddp_tf import _loader, compat, stacks, uncaught, versions
 from smddp_tf import process_sets as sets
 from smddp_tf.run.placement import why_alone
 
@@ -89,7 +89,7 @@ def init(
         return
     compat.install_by_default()
     stacks.offer()
-    _loader.core().init(ranks, address, _dynamic)
+    _loader.core().init(ranks, address, _dynamic, versions.facts())
     if comm is None and size() == 1 and (reason := why_alone(os.environ)):
         warnings.warn(reason, RuntimeWarning, stacklevel=2)
     _communicator = comm if address else None

@@ -23,8 +23,8 @@ _LOST = (
     "missing on rank",
     "MPI failed",
 )
-# Kinds of failure of a session: one that no new session mends, and one that only survivors of it mend.
-_BROKEN, _PEER_LOST = "internal error", "peer lost"
+# Kinds of failure of a session: those that no new session mends, and one that only survivors of it mend.
+_BROKEN, _PEER_LOST = ("internal error", "data loss"), "peer lost"
 _KINDS = ("UnavailableError", "AbortedError", "DeadlineExceededError", "InternalError", "UnknownError")
 
 
@@ -110,7 +110,7 @@ def is_lost_session(error: BaseException) -> bool:
     if not _comes_from_engine(error) or (core.is_initialized() and core.raised_elsewhere()):
         return False
     if failure := core.session_failure():
-        return failure[0] != _BROKEN and (failure[0] != _PEER_LOST or core.survives_losses())
+        return failure[0] not in _BROKEN and (failure[0] != _PEER_LOST or core.survives_losses())
     return any(words in str(error) for words in _LOST)
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import fnmatch
+import math
 import re
 import shlex
 from collections.abc import Mapping, Sequence
@@ -28,6 +29,9 @@ _PRTE = {
     "oob_tcp_if_include": "prte_if_include",
     "oob_tcp_if_exclude": "prte_if_exclude",
 }
+# Parameters that 5 has kept, as its run-time system's.
+_RUNTIME = ("plm_", "oob_")
+_PROBES = 4
 
 
 @dataclass(frozen=True)
@@ -91,14 +95,16 @@ def _open_mpi_line(
         line += [] if _sets(given, "map-by") else ["--map-by", "slot"]
     crowded = max(host.slots for host in settings.hosts) > cores
     line += ["--oversubscribe"] if crowded and not _sets(given, "map-by") else []
-    for name, value in _open_mpi_parameters(settings, mpi, choice, crowded):
+    for name, value in _open_mpi_parameters(settings, mpi, choice, environment, crowded):
         if not _sets_parameter(given, name) and not _is_set(environment, name):
             line += [_dialect(mpi, name), _translated(mpi, name), value]
     line += _open_mpi_variables(settings, environment)
     return Line((*line, *given))
 
 
-def _open_mpi_parameters(settings: Settings, mpi: Mpi, choice: Choice, crowded: bool) -> list[tuple[str, str]]:
+def _open_mpi_parameters(
+    settings: Settings, mpi: Mpi, choice: Choice, environment: Mapping[str, str], crowded: bool
+) -> list[tuple[str, str]]:
     parameters = [("pml", "ob1")]  # the engine needs its tags (docs/errors.md)
     if settings.tcp:
         parameters.append(("btl", "self,vader,tcp" if mpi.major < 5 else "self,sm,tcp"))
@@ -113,11 +119,31 @@ def _open_mpi_parameters(settings: Settings, mpi: Mpi, choice: Choice, crowded: 
             parameters.append(("oob_tcp_if_include", ",".join(choice.include)))
         if ssh := _ssh_words(settings):
             parameters.append(("plm_rsh_args", shlex.join(ssh)))
+        parameters += _keepalive({**environment, **settings.variables})
     if crowded:
         parameters.append(("mpi_yield_when_idle", "1"))
     if settings.verbose > 1:
         parameters.append(("plm_base_verbose", "5"))
     return parameters
+
+
+def _keepalive(environment: Mapping[str, str]) -> list[tuple[str, str]]:
+    """Has mpirun's daemons end when they have lost mpirun: after our ranks have noticed the loss, which can name it.
+
+    By themselves they wait for 8 minutes.
+    """
+    try:
+        heartbeat = float(environment.get("SMDDP_HEARTBEAT_TIMEOUT", "15"))
+    except ValueError:
+        return []  # the ranks say what is wrong with it
+    if heartbeat <= 0:
+        return []
+    interval = math.ceil(heartbeat / 3)  # four of them take a third longer than the ranks do
+    return [
+        ("oob_tcp_keepalive_time", str(2 * interval)),
+        ("oob_tcp_keepalive_intvl", str(interval)),
+        ("oob_tcp_keepalive_probes", str(_PROBES)),
+    ]
 
 
 def _open_mpi_variables(settings: Settings, environment: Mapping[str, str]) -> list[str]:
@@ -161,7 +187,7 @@ def _ssh_words(settings: Settings) -> list[str]:
 
 
 def _dialect(mpi: Mpi, name: str) -> str:
-    return "--prtemca" if mpi.major >= 5 and (name in _PRTE or name.startswith("plm_")) else "--mca"
+    return "--prtemca" if mpi.major >= 5 and (name in _PRTE or name.startswith(_RUNTIME)) else "--mca"
 
 
 def _translated(mpi: Mpi, name: str) -> str:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import os
+import random
 import re
 import sys
 import time
@@ -17,7 +18,7 @@ from tests.faults.case import Case, Found
 from tests.faults.cases import CASES
 from tests.faults.conduct import conduct
 from tests.faults.places import lab_is_missing
-from tests.faults.table import Row, as_table, save
+from tests.faults.table import Row, as_table, save, update_page
 from tests.launch.mpirun import ROOT
 
 _LAB_RATE = 200
@@ -34,6 +35,7 @@ def main() -> int:
     parser.add_argument(
         "--output", type=Path, help="write PATH.json and PATH.md (default benchmarks/results/DATE-faults)"
     )
+    parser.add_argument("--update-page", action="store_true", help="write the table into docs/reliability.md")
     parser.add_argument("--keep-output", action="store_true", help="show what the jobs of broken promises printed")
     options = parser.parse_args()
     chosen = [case for case in CASES if re.search(options.k, case.name)]
@@ -53,6 +55,8 @@ def main() -> int:
         path = options.output or ROOT / "benchmarks" / "results" / time.strftime("%Y-%m-%d-%H%M-faults", time.gmtime())
         save(rows, path)
         console.print(f"written to {path}.json and .md")
+    if options.update_page:
+        update_page(rows)
     return int(any(row.wrong for row in rows))
 
 
@@ -71,10 +75,11 @@ def _in_lab(cases: list[Case], options: argparse.Namespace, console: Console) ->
 
 
 def _repeat(row: Row, options: argparse.Namespace, console: Console, lab: Lab | None) -> None:
+    moments = random.Random(row.case.name)  # the same in every run of this program
     for number in range(1 if options.once else row.case.repeat):
         begin = time.monotonic()
         try:
-            found = conduct(row.case, lab)
+            found = conduct(row.case.again(number + 1), lab, moment=moments.random())
         except Exception as error:  # the table must come, whatever a case does
             found = Found(wrong=[f"the case itself failed: {type(error).__name__}: {error}"])
         row.found.append(found)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import re
 import signal
 from collections.abc import Callable, Mapping
@@ -35,12 +36,12 @@ class Case:
         goes_on: whether nothing is lost: all ranks end well, with right results.
         noticed: seconds until every survivor has the error in Python; None where Python is not asked, or is killed.
         ended: seconds until every survivor has ended.
-        message: pattern that each survivor's error, or else the output, must have.
+        message: pattern that each survivor's error, or else the output, must have; {0} is the victim.
         codes: exit codes of survivors that are right; None: any but 0.
         victim_survives: whether what happens to it is no end.
         check: looks further; returns what is not as promised.
         needs_root: whether it needs a disk of its own.
-        repeat: how often it runs.
+        repeat: how often it runs, each time with another victim and at another moment.
     """
 
     name: str
@@ -70,6 +71,10 @@ class Case:
         if self.nodes:
             return f"{self.nodes} nodes x {self.ranks // self.nodes}"
         return f"{self.ranks} ranks" + (f", {self.pretended} pretended nodes" if self.pretended else "")
+
+    def again(self, number: int) -> Case:
+        """Repetition `number`, from 1: with another victim."""
+        return dataclasses.replace(self, victim=(self.victim + number - 1) % self.ranks) if self.repeat > 1 else self
 
 
 @dataclass
@@ -149,11 +154,12 @@ def _wrong_codes(case: Case, found: Found, survivors: set[int]) -> list[str]:
 def _wrong_words(case: Case, found: Found, sayings: Mapping[int, str]) -> list[str]:
     if not case.message:
         return []
-    bad = [rank for rank, text in sayings.items() if not re.search(case.message, text)]
+    wanted = case.message.format(case.victim)
+    bad = [rank for rank, text in sayings.items() if not re.search(wanted, text)]
     if bad:
-        return [f"rank {bad[0]} says {sayings[bad[0]]!r}, expected {case.message!r}"]
-    if not sayings and not re.search(case.message, found.output):
-        return [f"{case.message!r} is not in the output"]
+        return [f"rank {bad[0]} says {sayings[bad[0]]!r}, expected {wanted!r}"]
+    if not sayings and not re.search(wanted, found.output):
+        return [f"{wanted!r} is not in the output"]
     return []
 
 

@@ -15,12 +15,12 @@ __all__ = ["CASES"]
 
 _KILL = faults.signal_rank(signal.SIGKILL)
 _STOP = faults.signal_rank(signal.SIGSTOP)
-_ENDS = "survivors name rank {} within 15 s; all ended, not with 0, within 30 s"
+_ENDS = "survivors name the rank within 15 s; all ended, not with 0, within 30 s"
 _STALL = {"SMDDP_STALL_WARN_SECONDS": "2", "SMDDP_STALL_ERROR_SECONDS": "8"}
 
 
-def _names(rank: int) -> str:
-    return rf"[Rr]ank {rank} .*has died|heard of rank {rank} "
+# {0}: the victim.
+_NAMED = r"[Rr]ank {0} .*has died|heard of rank {0} "
 
 
 def _traceback_is_there(running: Running) -> list[str]:
@@ -33,18 +33,23 @@ def _checkpoints_are_whole(running: Running) -> list[str]:
     return wrong + ([] if len(whole) > 1 else [f"only {len(whole)} checkpoint is left"])
 
 
+def _saved_once(running: Running) -> list[str]:
+    commits = [path.name for path in (running.folder / "preempted").glob("*")]
+    return [] if commits == ["commit-000000000001"] else [f"saved: {commits}"]
+
+
 _KILLED = (
     Case(
         "kill -9 a rank", "all ended, not with 0, within 30 s; mpirun says so", _KILL,
         noticed=None, repeat=20,
     ),
     Case(
-        "kill -9 a rank, launcher looks on", _ENDS.format(2), _KILL, launcher=MPIRUN_ALONE, message=_names(2),
+        "kill -9 a rank, launcher looks on", _ENDS, _KILL, launcher=MPIRUN_ALONE, message=_NAMED,
         repeat=20,
     ),
     Case(
-        "kill -9 a rank of another node, launcher looks on", _ENDS.format(2), _KILL, launcher=MPIRUN_ALONE,
-        pretended=2, message=_names(2), repeat=20,
+        "kill -9 a rank of another node, launcher looks on", _ENDS, _KILL, launcher=MPIRUN_ALONE,
+        pretended=2, message=_NAMED, repeat=20,
     ),
     Case(
         "kill -9 a rank, the others in C code, launcher looks on", "all ended, not with 0, within 30 s", _KILL,
@@ -61,9 +66,9 @@ _KILLED = (
 )  # fmt: skip
 
 _FROZEN = (
-    Case("SIGSTOP a rank", _ENDS.format(2), _STOP, message=_names(2)),
-    Case("SIGSTOP a rank of another node", _ENDS.format(2), _STOP, pretended=2, message=_names(2)),
-    Case("SIGSTOP a rank, launcher looks on", _ENDS.format(2), _STOP, launcher=MPIRUN_ALONE, message=_names(2)),
+    Case("SIGSTOP a rank", _ENDS, _STOP, message=_NAMED),
+    Case("SIGSTOP a rank of another node", _ENDS, _STOP, pretended=2, message=_NAMED),
+    Case("SIGSTOP a rank, launcher looks on", _ENDS, _STOP, launcher=MPIRUN_ALONE, message=_NAMED),
     Case(
         "SIGSTOP a rank, the others in C code", "all ended, not with 0, within 30 s", _STOP, ("worker.py", "busy"),
         noticed=None,
@@ -77,15 +82,15 @@ _FROZEN = (
 _ONE_RANK = (
     Case(
         "exception in one rank", "all ended, not with 0, within 30 s; its traceback in the output", faults.by_itself,
-        ("worker.py", "raise"), noticed=None, message="ValueError: rank 2 has a bug|[Rr]ank 2 .*ended",
+        ("worker.py", "raise"), noticed=None, message=r"ValueError: rank {0} has a bug|[Rr]ank {0} .*ended",
     ),
     Case(
         "one rank never calls", "named after the set 8 s, all ended, not with 0, within 30 s", faults.by_itself,
-        ("worker.py", "skip"), environment=_STALL, message="missing on rank 2|missing on rank\\(s\\) 2|[Rr]ank 2",
+        ("worker.py", "skip"), environment=_STALL, message=r"missing on rank {0}|[Rr]ank {0} ",
     ),
     Case(
-        "one rank exits early", "survivors name rank 2 within 15 s; all ended, not with 0, within 30 s",
-        faults.by_itself, ("worker.py", "exit"), message="[Rr]ank 2 .*ended its session",
+        "one rank exits early", "survivors name the rank within 15 s; all ended, not with 0, within 30 s",
+        faults.by_itself, ("worker.py", "exit"), message=r"[Rr]ank {0} .*ended its session",
     ),
     Case("SIGTERM to all", "all ended within 30 s", faults.terminate_all, noticed=None),
     Case("SIGTERM to mpirun", "all ended within 30 s", faults.terminate_launcher, noticed=None),
@@ -94,13 +99,21 @@ _ONE_RANK = (
 
 _FIT: dict[str, Any] = {"program": ("fit_worker.py", "fit"), "ranks": 2, "victim": 1}
 _IN_FIT = (
-    Case("kill -9 a rank in model.fit, launcher looks on", _ENDS.format(1), _KILL, launcher=MPIRUN_ALONE,
-         message=_names(1), **_FIT),
-    Case("SIGSTOP a rank in model.fit", _ENDS.format(1), _STOP, message=_names(1), **_FIT),
+    Case("kill -9 a rank in model.fit, launcher looks on", _ENDS, _KILL, launcher=MPIRUN_ALONE,
+         message=_NAMED, **_FIT),
+    Case("SIGSTOP a rank in model.fit", _ENDS, _STOP, message=_NAMED, **_FIT),
     Case(
         "exception in a callback of model.fit", "all ended, not with 0, within 30 s; its traceback in the output",
         faults.on_signal_of_ours, noticed=None, check=_traceback_is_there,
         **{**_FIT, "program": ("fit_worker.py", "raise")},
+    ),
+    Case(
+        "SIGTERM to all, PreemptionCheckpoint", "saved once; all ended, not with 0, within 30 s", faults.terminate_all,
+        noticed=None, check=_saved_once, **{**_FIT, "program": ("fit_worker.py", "preempt")},
+    ),
+    Case(
+        "SIGTERM to one rank, PreemptionCheckpoint", "saved once; all ended, not with 0, within 30 s",
+        faults.terminate_rank, noticed=None, check=_saved_once, **{**_FIT, "program": ("fit_worker.py", "preempt")},
     ),
     Case(
         "disk full on checkpoint", "all ended, not with 0, within 30 s; rank 0 says so; older checkpoints are whole",
@@ -109,7 +122,7 @@ _IN_FIT = (
     ),
 )  # fmt: skip
 
-_HOSTS: dict[str, Any] = {"nodes": 4, "message": _names(2)}
+_HOSTS: dict[str, Any] = {"nodes": 4, "message": _NAMED}
 _SMDDPRUN: dict[str, Any] = {**_HOSTS, "launcher": SMDDPRUN}
 _CUT: dict[str, Any] = {"message": "heard of|has died"}  # either side may name the other
 # A launcher cannot tell a silent host from a slow one, and Open MPI's waits for its daemon there.
@@ -120,16 +133,19 @@ _LAB = (
         "link cut 5 s and healed", "nothing is lost: all end well, right sums", faults.cut_and_heal(5.0), nodes=4,
         goes_on=True, ended=60, launcher_ended=60,
     ),
-    Case("link cut for good", _ENDS.format(2), faults.cut, **{**_HOSTS, **_CUT, **_MPIRUN_HANGS}),
-    Case("link cut for good, smddprun", _ENDS.format(2), faults.cut, **{**_SMDDPRUN, **_CUT}),
-    Case("node frozen and cut", _ENDS.format(2), faults.silence_host, **_HOSTS, **_MPIRUN_HANGS),
-    Case("node frozen and cut, smddprun", _ENDS.format(2), faults.silence_host, **_SMDDPRUN),
-    Case("host lost", _ENDS.format(2), faults.lose_host, **_HOSTS, **_MPIRUN_HANGS),
-    Case("host lost, smddprun", _ENDS.format(2), faults.lose_host, **_SMDDPRUN),
+    Case("link cut for good", _ENDS, faults.cut, **{**_HOSTS, **_CUT, **_MPIRUN_HANGS}),
+    Case("link cut for good, smddprun", _ENDS, faults.cut, **{**_SMDDPRUN, **_CUT}),
+    Case("link of smddprun's own host cut for good", _ENDS, faults.cut, **{**_SMDDPRUN, **_CUT, "victim": 0}),
+    Case("node frozen and cut", _ENDS, faults.silence_host, **_HOSTS, **_MPIRUN_HANGS),
+    Case("node frozen and cut, smddprun", _ENDS, faults.silence_host, **_SMDDPRUN),
+    Case("host lost", _ENDS, faults.lose_host, **_HOSTS, **_MPIRUN_HANGS),
+    Case("host lost, smddprun", _ENDS, faults.lose_host, **_SMDDPRUN),
     Case("kill -9 a rank on another host", "all ended, not with 0, within 30 s", _KILL, nodes=4, noticed=None),
-    Case("kill -9 a rank on another host, launcher looks on", _ENDS.format(2), _KILL,
-         **{**_HOSTS, "launcher": MPIRUN_ALONE}),
-    Case("SIGSTOP a rank on another host", _ENDS.format(2), _STOP, **_HOSTS),
+    Case(
+        "kill -9 a rank on another host, launcher looks on", _ENDS, _KILL, repeat=20,
+        **{**_HOSTS, "launcher": MPIRUN_ALONE},
+    ),
+    Case("SIGSTOP a rank on another host", _ENDS, _STOP, **_HOSTS),
     Case(
         "kill -9 the launcher of 4 hosts", "all ended within 30 s", faults.kill_launcher, nodes=4, launcher_ended=None,
         noticed=None,

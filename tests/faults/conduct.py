@@ -29,15 +29,18 @@ _MORE_SECONDS = 30.0  # beyond a promise, to see how late it is
 _QUIET_SECONDS = 5.0  # for the last processes after the launcher has ended
 
 
-def conduct(case: Case, lab: Lab | None = None) -> Found:
-    """Runs the case in a folder of its own, with the lab's nodes where it wants them."""
+def conduct(case: Case, lab: Lab | None = None, moment: float = 0.0) -> Found:
+    """Runs the case in a folder of its own, with the lab's nodes where it wants them.
+
+    The fault comes `moment` seconds after all ranks are at work.
+    """
     with tempfile.TemporaryDirectory(prefix="smddp_faults_") as path:
         folder = Path(path)
         (folder / "tmp").mkdir()
         with _place(case, folder, lab) as place:
             running = _start(case, place, folder)
             try:
-                return _see(case, running, place)
+                return _see(case, running, place, moment)
             finally:
                 running.end()
 
@@ -66,11 +69,12 @@ def _start(case: Case, place: Place, folder: Path) -> Running:
     return start(place, line, environment(variables), folder, mark, case.ranks, case.victim)
 
 
-def _see(case: Case, running: Running, place: Place) -> Found:
+def _see(case: Case, running: Running, place: Place, moment: float) -> Found:
     try:
         running.wait_until_ready(case.start_seconds)
     except TimeoutError as error:
         return Found(wrong=[f"did not start: {error}"], output=running.output)
+    time.sleep(moment)
     begin, begin_wall = time.monotonic(), time.time()
     lost = case.fault(running)
     survivors = set(range(case.ranks)) - (set() if case.victim_survives else lost)
@@ -78,7 +82,7 @@ def _see(case: Case, running: Running, place: Place) -> Found:
         time.sleep(1.0)
         (running.folder / "stop").touch()
     longest = max(case.ended, case.launcher_ended or 0.0) + _MORE_SECONDS
-    running.watch_until_ended(survivors, begin + longest)
+    running.watch_until_ended(survivors, begin + longest, case.launcher_ended is not None)
     return _found(case, running, place, survivors, begin, begin_wall)
 
 
@@ -146,12 +150,12 @@ def _counted(texts: Iterable[str]) -> list[str]:
 
 
 def _first_line(sayings: dict[int, str], output: str) -> str:
+    """What a survivor's error says, without TensorFlow's frame around it; else our first line in the output."""
     for text in sayings.values():
-        return text.strip().splitlines()[0]
-    for line in output.splitlines():
-        if "smddp_tf" in line and "Traceback" not in line:
-            return line.strip()
-    return ""
+        lines = [re.sub(r"^.*\{\{.*?\}\} ", "", line) for line in text.strip().splitlines()]
+        return next((line for line in lines if re.search(r"\b[Rr]anks? \d", line)), lines[0])
+    lines = [line.strip() for line in output.splitlines() if "smddp_tf [rank" in line]
+    return next((line for line in lines if "error:" in line), lines[0] if lines else "")
 
 
 def _files(folder: Path) -> list[str]:

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from tests.faults.running import Running
 
 __all__ = ["Fault", "by_itself", "cut", "cut_and_heal", "fill_disk", "kill_launcher", "lose_host", "on_signal_of_ours",
-           "signal_rank", "silence_host", "terminate_all", "terminate_launcher"]  # fmt: skip
+           "signal_rank", "silence_host", "terminate_all", "terminate_launcher", "terminate_rank"]  # fmt: skip
 
 # Does it, and returns the ranks that are no survivors.
 Fault = Callable[["Running"], "set[int]"]
@@ -28,6 +28,12 @@ def signal_rank(sign: signal.Signals) -> Fault:
         return {running.victim}
 
     return fault
+
+
+def terminate_rank(running: Running) -> set[int]:
+    """One rank is asked to end, in the way of a scheduler: it is a survivor too."""
+    send([running.rank(running.victim)], signal.SIGTERM)
+    return set()
 
 
 def kill_launcher(running: Running) -> set[int]:

@@ -1,7 +1,7 @@
 """A rank of a `model.fit` that goes on until something happens.  python fit_worker.py FOLDER MANNER [RANK]
 
 Manners: fit; raise (rank RANK in a callback, once FOLDER/go is there); save (rank 0 saves the model after every epoch
-into FOLDER/disk).
+into FOLDER/disk); preempt (PreemptionCheckpoint into FOLDER/preempted).
 """
 
 from __future__ import annotations
@@ -46,6 +46,8 @@ def callbacks() -> list[keras.callbacks.Callback]:
     if manner == "save":
         path = f"{folder}/disk/epoch-{{epoch}}.keras"
         listed.append(hvd.callbacks.on_rank_zero(keras.callbacks.ModelCheckpoint(path)))
+    if manner == "preempt":
+        listed.append(hvd.callbacks.PreemptionCheckpoint(f"{folder}/preempted"))
     return [*listed, Reporter()]
 
 

@@ -15,6 +15,7 @@ from tests.faults.processes import Process, marked, send
 
 __all__ = ["Place", "Running"]
 
+_LAUNCHER_SECONDS = 3.0
 Place = Union[Here, InLab]
 
 
@@ -90,8 +91,11 @@ class Running:
         self.wait_for("process", everybody, 10)
         self._ranks = {rank: Process.of(number) for rank, number in self.notes("process").items()}
 
-    def watch_until_ended(self, survivors: Collection[int], until: float) -> None:
-        """Notes when each survivor and the launcher end; returns when all have, or at `until` (monotonic seconds)."""
+    def watch_until_ended(self, survivors: Collection[int], until: float, launcher_too: bool) -> None:
+        """Notes when each survivor and the launcher end; returns when all have, or at `until` (monotonic seconds).
+
+        A launcher that may stay gets a few seconds more than the survivors.
+        """
         while time.monotonic() < until:
             now = time.monotonic()
             for rank, process in self._ranks.items():
@@ -99,8 +103,10 @@ class Running:
                     self.ended_at[rank] = now
             if self.launcher_ended_at is None and self.process.poll() is not None:
                 self.launcher_ended_at = now
-            if self.launcher_ended_at is not None and set(survivors) <= self.ended_at.keys():
-                return
+            if set(survivors) <= self.ended_at.keys():
+                if self.launcher_ended_at is not None:
+                    return
+                until = until if launcher_too else min(until, now + _LAUNCHER_SECONDS)
             time.sleep(0.02)
 
     def sweep(self, seconds: float) -> list[str]:

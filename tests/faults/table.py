@@ -14,8 +14,12 @@ from rich.table import Table
 
 from benchmarks.findings import machine
 from tests.faults.case import Case, Found
+from tests.launch.mpirun import ROOT
 
-__all__ = ["Row", "as_markdown", "as_table", "save"]
+__all__ = ["Row", "as_markdown", "as_table", "save", "update_page"]
+
+_PAGE = ROOT / "docs" / "reliability.md"
+_BEGIN, _END = "<!-- faults: begin -->\n", "<!-- faults: end -->\n"
 
 _HEADINGS = (
     "case",
@@ -76,6 +80,13 @@ def as_markdown(rows: list[Row]) -> str:
     return "\n".join(lines) + "\n"
 
 
+def update_page(rows: list[Row]) -> None:
+    """Writes the table into docs/reliability.md, between its marks."""
+    before, rest = _PAGE.read_text(encoding="utf-8").split(_BEGIN)
+    after = rest.split(_END)[1]
+    _PAGE.write_text(f"{before}{_BEGIN}{_head()}{as_markdown(rows)}{_END}{after}", encoding="utf-8")
+
+
 def save(rows: list[Row], path: Path) -> None:
     """Writes `path`.json and `path`.md."""
     described = [
@@ -93,8 +104,14 @@ def save(rows: list[Row], path: Path) -> None:
     when = time.strftime("%Y-%m-%d %H:%M", time.gmtime())
     text = json.dumps({"when": when, "machine": machine(), "cases": described}, indent=1)
     path.with_name(path.name + ".json").write_text(text + "\n", encoding="utf-8")
-    head = f"Measured {when} UTC on {os.cpu_count()} cores. Seconds after the failure: median (largest).\n\n"
-    path.with_name(path.name + ".md").write_text(head + as_markdown(rows), encoding="utf-8")
+    path.with_name(path.name + ".md").write_text(_head() + as_markdown(rows), encoding="utf-8")
+
+
+def _head() -> str:
+    when = time.strftime("%Y-%m-%d", time.gmtime())
+    return (
+        f"Measured on {when}, {os.cpu_count()} cores. Seconds after the failure, of repetitions median (largest).\n\n"
+    )
 
 
 def _seconds(values: list[float]) -> str:
@@ -110,4 +127,4 @@ def _one(value: float) -> str:
 
 
 def _short(text: str) -> str:
-    return text if len(text) <= 160 else text[:157] + "..."
+    return text if len(text) <= 120 else text[:117] + "..."

@@ -85,6 +85,7 @@ def scattered() -> None:
         ("1:input:100:", broadcasted, "was not the same in what rank 1 brought and in the result of rank 0"),
         ("0:output:293:", gathered, "element 0 of the block of rank 2 in tensor 0 .* in the result of rank 0"),
         ("2:input:100:", gathered, "the block of rank 2 in tensor 0 .* was not the same in what rank 2 brought"),
+        ("2:record:3:", reduced(), "the checksums of rank 2 did not come as they were sent"),
         ("1:output:101:", exchanged, "element 0 of the block of rank 1 in tensor 0 .* in the result of rank 1"),
     ],
 )
@@ -128,5 +129,5 @@ def test_integers_that_wrap_are_no_finding(dtype: str) -> None:
 @pytest.mark.parametrize("text", ["1", "x:output:3:", "1:both:3:", "-1:input:3:", "1:output:-3:"])
 def test_a_flip_that_cannot_be_read(monkeypatch: pytest.MonkeyPatch, text: str) -> None:
     monkeypatch.setenv("SMDDP_TEST_FLIP_BIT", text)
-    with pytest.raises(ValueError, match="SMDDP_TEST_FLIP_BIT must be RANK:input:BIT:NAME or RANK:output:BIT:NAME"):
+    with pytest.raises(ValueError, match="SMDDP_TEST_FLIP_BIT must be RANK:WHAT:BIT:NAME, where WHAT is"):
         gathered()

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import shutil
+import tempfile
+
 import keras
 import numpy as np
 import pytest
@@ -328,3 +331,55 @@ def test_commits_and_batches_are_counted(hvd):
     epochs.on_epoch_begin(7)
     epochs.on_epoch_end(7)
     assert state.epoch == 8
+
+
+@pytest.mark.deadline(240)
+def test_training_goes_on_from_a_commit_on_disk(hvd, rank, size):
+    """A second model, with other weights at first, as in a job that is started again."""
+    folder = hvd.broadcast_object(tempfile.mkdtemp() if rank == 0 else None, name="elastic.folder")
+    x, y = (tf.constant(part_of(array, rank, size)) for array in dense_data(size, STEPS))
+
+    def train_to(end: int, seed: int) -> tuple[keras.Model, keras.Optimizer, int]:
+        model = model_with_dropout()
+        for variable in model.trainable_variables:
+            variable.assign_add(tf.fill(variable.shape, float(seed)))
+        optimizer = hvd_keras.DistributedOptimizer(keras.optimizers.Adam(0.01))
+        state = elastic.TensorFlowKerasState(model, optimizer, batch=0)
+        state.commit_to(folder)
+        begun = []
+
+        @elastic.run
+        def loop(state):
+            begun.append(state.batch)
+            while state.batch < end:
+                first = state.batch * ROWS_PER_RANK
+                with tf.GradientTape() as tape:
+                    out = model(x[first : first + ROWS_PER_RANK], training=True)
+                    loss = tf.reduce_mean(tf.square(out - y[first : first + ROWS_PER_RANK]))
+                optimizer.apply(tape.gradient(loss, model.trainable_variables), model.trainable_variables)
+                state.batch += 1
+                if state.batch % COMMIT_EVERY == 0:
+                    state.commit()
+
+        loop(state)
+        return model, optimizer, begun[0]
+
+    try:
+        *_, begun = train_to(5, seed=0)  # the last commit is that of batch 3
+        assert begun == 0
+        *again, begun = train_to(STEPS, seed=1)
+        assert begun == 3
+        shutil.rmtree(folder) if rank == 0 else None
+        hvd.barrier()
+        *expected, begun = train_to(STEPS, seed=0)
+        assert begun == 0
+        for got, want in zip(everything(*again), everything(*expected)):
+            np.testing.assert_array_equal(got, want)
+        hvd.barrier()
+        other = elastic.TensorFlowState([tf.Variable([1.0, 2.0])], batch=0)
+        other.commit_to(folder)
+        with pytest.raises(OSError, match="The commit is of another model"):
+            other.resume()
+    finally:
+        if rank == 0:
+            shutil.rmtree(folder, ignore_errors=True)

@@ -37,10 +37,12 @@ def test_one_host(dry_run: DryRun, mpi, expected: str) -> None:
     [
         (OPEN_MPI_5, "/opt/bin/mpirun -np 4 -H h1:2,h2:2 --bind-to none --map-by slot --mca pml ob1 --mca "
                      "btl_tcp_if_include 10.0.0.0/24 --prtemca prte_if_include 10.0.0.0/24 --prtemca plm_ssh_args "
-                     "-p!22!-i!/key -x PYTHONUNBUFFERED=1 -x DATA -x PATH train"),
+                     "-p!22!-i!/key --prtemca oob_tcp_keepalive_time 10 --prtemca oob_tcp_keepalive_intvl 5 --prtemca "
+                     "oob_tcp_keepalive_probes 4 -x PYTHONUNBUFFERED=1 -x DATA -x PATH train"),
         (OPEN_MPI_4, "/opt/bin/mpirun -np 4 -H h1:2,h2:2 --bind-to none --map-by slot --mca pml ob1 --mca btl ^openib "
                      "--mca btl_tcp_if_include 10.0.0.0/24 --mca oob_tcp_if_include 10.0.0.0/24 --mca plm_rsh_args "
-                     "-p!22!-i!/key -x PYTHONUNBUFFERED=1 -x DATA -x PATH train"),
+                     "-p!22!-i!/key --mca oob_tcp_keepalive_time 10 --mca oob_tcp_keepalive_intvl 5 --mca "
+                     "oob_tcp_keepalive_probes 4 -x PYTHONUNBUFFERED=1 -x DATA -x PATH train"),
         (HYDRA, "HYDRA_LAUNCHER_EXTRA_ARGS=-p!22!-i!/key /opt/bin/mpiexec.hydra -n 4 -hosts h1,h2 -ppn 2 -bind-to none "
                 "-iface eth0 -genv PYTHONUNBUFFERED 1 train"),
     ],
@@ -51,6 +53,15 @@ def test_two_hosts(dry_run: DryRun, mpi, expected: str) -> None:
     env = {"PATH": "/bin", "DATA": "d", "HOSTNAME": "h1", "SLURM_X": "", "BASH_FUNC_a%%": "() { :; }"}
     words = dry_run("-H", "h1:2,h2:2", "-p", "22", "-i", "/key", "train", env=env)
     assert words == [word.replace("!", " ") for word in expected.split()]
+
+
+def test_daemons_outwait_the_heartbeat(dry_run: DryRun) -> None:
+    def given(env: dict[str, str]) -> list[str]:
+        return values_of(dry_run("-H", "h1:1,h2:1", "t", env={"PATH": "/bin", **env}), "--prtemca", 2)
+
+    assert "oob_tcp_keepalive_intvl 40" in given({"SMDDP_HEARTBEAT_TIMEOUT": "120"})
+    for unusable in ("0", "soon"):
+        assert not any("keepalive" in pair for pair in given({"SMDDP_HEARTBEAT_TIMEOUT": unusable}))
 
 
 def test_uneven_hosts(dry_run: DryRun) -> None:

@@ -5,6 +5,7 @@
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
+#include <map>
 
 namespace smddp {
 namespace {
@@ -92,10 +93,12 @@ Status ReadFlippedBit(FlippedBit* flipped) {
   long long bit = 0;
   int rank = -1, end = 0;
   const bool read = std::sscanf(found.text.c_str(), "%d:%7[a-z]:%lld:%n", &rank, what, &bit, &end) == 3 && end > 0;
-  flipped->output = std::strcmp(what, "output") == 0;
-  if (!read || rank < 0 || bit < 0 || (!flipped->output && std::strcmp(what, "input") != 0)) {
-    return Unreadable(found, "RANK:input:BIT:NAME or RANK:output:BIT:NAME");
+  const std::map<std::string, FlippedBit::Of> all = {
+      {"input", FlippedBit::Of::kInput}, {"output", FlippedBit::Of::kOutput}, {"record", FlippedBit::Of::kRecord}};
+  if (!read || rank < 0 || bit < 0 || all.count(what) == 0) {
+    return Unreadable(found, "RANK:WHAT:BIT:NAME, where WHAT is input, output or record");
   }
+  flipped->of = all.at(what);
   flipped->rank = rank;
   flipped->bit = bit;
   flipped->name = found.text.substr(end);
@@ -142,7 +145,7 @@ const std::vector<EnvVariable>& EnvVariables() {
        "they came to rank 0 in the first) or listed (in the order of the variables). Rank 0's value counts."},
       {"SMDDP_HEARTBEAT_TIMEOUT", "", "15",
        "Seconds within which a rank that is silent (stopped, its host or link gone) is noticed by the others, whatever "
-       "its Python program does. 0: never."},
+       "its Python program does. 0: never. Must agree on all ranks."},
       {"SMDDP_HOST_ID", "", "",
        "Text that replaces the host's identity: ranks with equal text form a node. Lets one machine pretend to be "
        "several, or splits ranks that cannot share memory. Empty: host name, boot id and the shared-memory device."},
@@ -175,8 +178,8 @@ const std::vector<EnvVariable>& EnvVariables() {
       {"SMDDP_START_TIMEOUT", "HOROVOD_START_TIMEOUT", "300",
        "Seconds that init() waits for the other ranks before it gives up with an error."},
       {"SMDDP_TEST_FLIP_BIT", "", "",
-       "For tests of SMDDP_VERIFY, RANK:WHAT:BIT:NAME: that rank changes one bit of the `input` or the `output` of its "
-       "first collective whose name contains NAME. Empty: none."},
+       "For tests of SMDDP_VERIFY, RANK:WHAT:BIT:NAME: that rank changes one bit of the `input`, the `output` or the "
+       "`record` (what is compared) of its first collective whose name contains NAME. Empty: none."},
       {"SMDDP_TIMELINE", "HOROVOD_TIMELINE", "",
        "File into which rank 0 writes what all ranks do, from init() to shutdown(), for chrome://tracing or Perfetto "
        "(docs/timeline.md). DYNAMIC or empty: none until hvd.start_timeline(). Rank 0's value counts."},
@@ -228,6 +231,9 @@ Result<Env> ReadEnv() {
   if (env.gradient_order != "observed" && env.gradient_order != "listed") {
     return Unreadable(Find("SMDDP_GRADIENT_ORDER"), "observed or listed");
   }
+  const char* const given = Get("TF_USE_LEGACY_KERAS");
+  const std::string legacy_keras = given != nullptr ? given : "";
+  env.legacy_keras = legacy_keras == "1" || legacy_keras == "true" || legacy_keras == "True";  // as TensorFlow reads it
   if (IsTrue(Get("HOROVOD_STALL_CHECK_DISABLE"))) env.stall_warn_s = env.stall_error_s = 0;
   return env;
 }

@@ -14,9 +14,10 @@ constexpr int64_t kAutoBytes = -1;  // left to the library
 
 // For tests of SMDDP_VERIFY: what rank `rank` does to its first collective whose name contains `name`.
 struct FlippedBit {
-  int rank = -1;        // below 0: nobody
-  bool output = false;  // else of the input, after it has been looked at
-  int64_t bit = 0;      // counted through all tensors
+  enum class Of { kInput, kOutput, kRecord };  // the input after it has been looked at; what is sent to compare
+  int rank = -1;                               // below 0: nobody
+  Of of = Of::kInput;
+  int64_t bit = 0;  // counted through all tensors
   std::string name;
 
   bool wanted() const { return rank >= 0; }
@@ -47,6 +48,7 @@ struct Env {
   double rail_latency_s = 0;          // SMDDP_RAIL_LATENCY_US; 0: measured
   double rail_bytes_per_s = 0;        // SMDDP_RAIL_BANDWIDTH_MBPS; 0: measured
   bool verify = false;                // SMDDP_VERIFY
+  bool legacy_keras = false;          // TF_USE_LEGACY_KERAS, which is TensorFlow's
 };
 
 // One row of the list.

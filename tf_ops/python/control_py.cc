@@ -21,8 +21,10 @@ namespace nb = nanobind;
 namespace smddp {
 namespace {
 
-void Init(const std::vector<int>& ranks, uintptr_t comm_address, bool dynamic_process_sets) {
+void Init(const std::vector<int>& ranks, uintptr_t comm_address, bool dynamic_process_sets,
+          const std::vector<std::pair<std::string, std::string>>& facts) {
   StartOptions options;
+  options.facts = facts;
   options.dynamic_process_sets = dynamic_process_sets;
   options.ranks = ranks;
   options.has_communicator = comm_address != 0;
@@ -192,7 +194,8 @@ auto FromTopology(Read read) {
 }  // namespace
 
 void BindControl(nb::module_& m) {
-  m.def("init", &Init, nb::arg("ranks"), nb::arg("comm_address"), nb::arg("dynamic_process_sets") = false);
+  m.def("init", &Init, nb::arg("ranks"), nb::arg("comm_address"), nb::arg("dynamic_process_sets") = false,
+        nb::arg("facts") = std::vector<std::pair<std::string, std::string>>());
   m.def("shutdown", &Shutdown, nb::arg("at_exit") = false);
   m.def("session_failure", &FailureOfSession);
   m.def("survives_losses", &MpiSurvivesLosses);

@@ -7,98 +7,13 @@
 
 #include "core/log.h"
 #include "core/version.h"
-#include "core/wire.h"
 #include "runtime/link_probe.h"
 #include "transport/shm/segment.h"
 
 namespace smddp {
 namespace {
 
-// What a rank tells the others first. All but the host must be equal everywhere.
-struct Hello {
-  std::string version, host;
-  int64_t bucket_bytes = 0, chunk_bytes = 0;
-  std::string rail_algorithm;
-  double rail_latency_s = 0, rail_bytes_per_s = 0;
-  bool dynamic_process_sets = false, verify = false;
-};
-
-std::string Encode(const Hello& hello) {
-  WireWriter writer;
-  writer.PutText(hello.version);
-  writer.PutText(hello.host);
-  writer.Put(hello.bucket_bytes);
-  writer.Put(hello.chunk_bytes);
-  writer.PutText(hello.rail_algorithm);
-  writer.Put(hello.rail_latency_s);
-  writer.Put(hello.rail_bytes_per_s);
-  writer.Put(static_cast<uint8_t>(hello.dynamic_process_sets));
-  writer.Put(static_cast<uint8_t>(hello.verify));
-  return writer.Take();
-}
-
-Result<Hello> Decode(const std::string& bytes, int rank) {
-  WireReader reader(bytes);
-  Hello hello;
-  hello.version = reader.GetText();
-  hello.host = reader.GetText();
-  hello.bucket_bytes = reader.Get<int64_t>();
-  hello.chunk_bytes = reader.Get<int64_t>();
-  hello.rail_algorithm = reader.GetText();
-  hello.rail_latency_s = reader.Get<double>();
-  hello.rail_bytes_per_s = reader.Get<double>();
-  hello.dynamic_process_sets = reader.GetBool();
-  hello.verify = reader.GetBool();
-  if (reader.at_end()) return hello;
-  return Status(Code::kFailedPrecondition,
-                "Rank " + std::to_string(rank) + " runs another version of smddp_tf. Install the same one everywhere.");
-}
-
-Status Disagree(const std::string& what, const std::string& first, int rank, const std::string& other) {
-  return Status(Code::kFailedPrecondition, what + " must be the same on all ranks: rank 0 has " + first + ", rank " +
-                                               std::to_string(rank) + " has " + other + ".");
-}
-
-std::string BytesText(int64_t bytes) { return bytes == kAutoBytes ? "auto" : std::to_string(bytes); }
 std::string RateText(double rate) { return rate == 0 ? "auto" : std::to_string(rate); }
-
-Status SameEverywhere(const std::vector<Hello>& hellos) {
-  const Hello& first = hellos.front();
-  for (size_t i = 1; i < hellos.size(); ++i) {
-    const Hello& other = hellos[i];
-    const int rank = static_cast<int>(i);
-    if (other.version != first.version) {
-      return Disagree("The version of smddp_tf", first.version, rank, other.version);
-    }
-    if (other.bucket_bytes != first.bucket_bytes) {
-      return Disagree("SMDDP_BUCKET_BYTES (or HOROVOD_FUSION_THRESHOLD)", BytesText(first.bucket_bytes), rank,
-                      BytesText(other.bucket_bytes));
-    }
-    if (other.rail_algorithm != first.rail_algorithm) {
-      return Disagree("SMDDP_RAIL_ALGORITHM", first.rail_algorithm, rank, other.rail_algorithm);
-    }
-    if (other.rail_latency_s != first.rail_latency_s) {
-      return Disagree("SMDDP_RAIL_LATENCY_US", RateText(first.rail_latency_s * 1e6), rank,
-                      RateText(other.rail_latency_s * 1e6));
-    }
-    if (other.rail_bytes_per_s != first.rail_bytes_per_s) {
-      return Disagree("SMDDP_RAIL_BANDWIDTH_MBPS", RateText(first.rail_bytes_per_s * 8e-6), rank,
-                      RateText(other.rail_bytes_per_s * 8e-6));
-    }
-    if (other.dynamic_process_sets != first.dynamic_process_sets) {
-      const auto text = [](bool dynamic) { return dynamic ? "dynamic ones" : "none"; };
-      return Disagree("init(process_sets=\"dynamic\") or HOROVOD_DYNAMIC_PROCESS_SETS",
-                      text(first.dynamic_process_sets), rank, text(other.dynamic_process_sets));
-    }
-    if (other.verify != first.verify) {
-      return Disagree("SMDDP_VERIFY", first.verify ? "1" : "0", rank, other.verify ? "1" : "0");
-    }
-    if (other.chunk_bytes != first.chunk_bytes) {
-      return Disagree("SMDDP_CHUNK_BYTES", std::to_string(first.chunk_bytes), rank, std::to_string(other.chunk_bytes));
-    }
-  }
-  return Status::Ok();
-}
 
 // The node's segments, by local rank.
 struct NodeMemory {
@@ -178,19 +93,13 @@ Result<RailChoice> ChooseRail(const Topology& topology, const Env& env, Transpor
 
 Result<std::unique_ptr<FabricParts>> Bootstrap(int rank, const Env& env, const Exchange& exchange,
                                                std::unique_ptr<Transport> far, const Deadline& deadline,
-                                               const RailChoice* known_rail) {
-  const Hello mine = {Version(),          HostId(env),        env.bucket_bytes,     env.chunk_bytes,
-                      env.rail_algorithm, env.rail_latency_s, env.rail_bytes_per_s, env.dynamic_process_sets,
-                      env.verify};
-  SMDDP_ASSIGN_OR_RETURN(const auto texts, exchange(Encode(mine)));
-  std::vector<Hello> hellos;
+                                               const RailChoice* known_rail, const Facts& more_facts) {
+  Facts facts = FactsOf(env);
+  facts.insert(facts.end(), more_facts.begin(), more_facts.end());
+  SMDDP_ASSIGN_OR_RETURN(const auto texts, exchange(Encode(Hello{Version(), HostId(env), std::move(facts)})));
+  SMDDP_ASSIGN_OR_RETURN(const auto hellos, DecodeHellos(texts));
   std::vector<std::string> hosts;
-  for (size_t i = 0; i < texts.size(); ++i) {
-    SMDDP_ASSIGN_OR_RETURN(Hello hello, Decode(texts[i], static_cast<int>(i)));
-    hosts.push_back(hello.host);
-    hellos.push_back(std::move(hello));
-  }
-  SMDDP_RETURN_IF_ERROR(SameEverywhere(hellos));
+  for (const Hello& hello : hellos) hosts.push_back(hello.host);
   SMDDP_ASSIGN_OR_RETURN(Topology topology, Topology::Build(rank, hosts, exchange.global_ranks));
   Result<RailChoice> rail =
       known_rail != nullptr ? *known_rail : ChooseRail(topology, env, far.get(), exchange, deadline);

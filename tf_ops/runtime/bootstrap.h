@@ -7,6 +7,7 @@
 #include "core/env.h"
 #include "runtime/exchange.h"
 #include "runtime/fabric_parts.h"
+#include "runtime/hello.h"
 #include "transport/transport.h"
 
 namespace smddp {
@@ -18,9 +19,9 @@ std::string HostId(const Env& env);
 Result<const AllreduceAlgorithm*> RailAlgorithmNamed(const std::string& name);
 
 // Collective: every rank returns OK, or every rank returns an error. `known_rail` spares the measurement of the link;
-// null: measured.
+// null: measured. `more_facts`: what else must be the same on all ranks.
 Result<std::unique_ptr<FabricParts>> Bootstrap(int rank, const Env& env, const Exchange& exchange,
                                                std::unique_ptr<Transport> far, const Deadline& deadline,
-                                               const RailChoice* known_rail = nullptr);
+                                               const RailChoice* known_rail = nullptr, const Facts& more_facts = {});
 
 }  // namespace smddp

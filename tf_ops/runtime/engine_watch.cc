@@ -154,11 +154,11 @@ Whereabouts Engine::Here() {
     text += " has brought some gradients of a fusion bucket and not the rest, for " + since(plans_.OldestNs()) + ".";
   } else if (join_.waiting()) {
     text += " has called hvd.join, and waited for " + since(join_.since_ns()) + ".";
-  } else if (last_done_.empty()) {
-    text += " is in its own program and has called no collective, " + since(last_done_ns_) + " after it began.";
   } else {
-    text += " is in its own program and in no collective; the last one, " + last_done_ + ", ended there " +
-            since(last_done_ns_) + " ago.";
+    const std::string in_set = topology().is_process_set() ? " of this process set" : "";
+    text += " is in its own program and in no collective" + in_set;
+    text += last_done_.empty() ? ": it has called none in " + since(last_done_ns_) + "."
+                               : "; the last one, " + last_done_ + ", ended there " + since(last_done_ns_) + " ago.";
   }
   return here;
 }

@@ -12,6 +12,7 @@
 #include <map>
 #include <memory>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "core/dtype.h"
@@ -161,6 +162,8 @@ struct StartOptions {
   bool dynamic_process_sets = false;  // as SMDDP_DYNAMIC_PROCESS_SETS
   bool has_communicator = false;      // then `communicator` points to an MPI_Comm that the caller keeps
   const void* communicator = nullptr;
+  // What else must be the same on all ranks, and what this one has: {"The version of TensorFlow", "2.21.0"}.
+  std::vector<std::pair<std::string, std::string>> facts;
 };
 
 // Starts the process's session; does nothing when it runs. Waits for the other ranks.

@@ -177,7 +177,7 @@ std::vector<Cell> Verification::AllMemory(bool outputs) const {
 
 bool Verification::Flip(const FlippedBit& bit) {
   int64_t byte = bit.bit / 8;
-  for (const Cell& memory : AllMemory(bit.output)) {
+  for (const Cell& memory : AllMemory(bit.of == FlippedBit::Of::kOutput)) {
     if (byte < static_cast<int64_t>(memory.bytes)) {
       memory.data[byte] ^= static_cast<std::byte>(1 << (bit.bit % 8));
       return true;

@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "collectives/p2p/allgather.h"
+#include "core/checksum.h"
 #include "core/log.h"
 
 namespace smddp {
@@ -15,15 +16,30 @@ constexpr uint64_t kFan = 16;        // pieces that are looked at in one exchang
 constexpr size_t kElementWords = 2;  // the largest element has 16 bytes
 constexpr size_t kNarrowWords = 2 * (kFan + kElementWords);
 
-// Words of equal number from every rank to every rank.
+// Words of equal number from every rank to every rank, and a checksum of them. What damages tensors may damage these,
+// and ranks that conclude differently would wait for one another.
 class WordExchange {
  public:
-  WordExchange(const Fabric& fabric, size_t words) : fabric_(fabric), each_(words) {
-    words_.resize(words * fabric.topology.size());
+  WordExchange(const Fabric& fabric, size_t words) : fabric_(fabric), each_(words + 1) {
+    words_.resize(each_ * fabric.topology.size());
   }
   uint64_t* mine() { return &words_[each_ * fabric_.topology.rank()]; }
-  const std::vector<uint64_t>& all() const { return words_; }
   const uint64_t* of(int rank) const { return &words_[each_ * rank]; }
+  // Those of all ranks, without the checksums.
+  std::vector<uint64_t> All() const {
+    std::vector<uint64_t> all;
+    all.reserve(words_.size());
+    for (int rank = 0; rank < fabric_.topology.size(); ++rank) all.insert(all.end(), of(rank), of(rank) + each_ - 1);
+    return all;
+  }
+  void Seal() { mine()[each_ - 1] = SumOf(mine()); }
+  // A rank whose words did not come as it sent them; -1: none.
+  int Damaged() const {
+    for (int rank = 0; rank < fabric_.topology.size(); ++rank) {
+      if (of(rank)[each_ - 1] != SumOf(of(rank))) return rank;
+    }
+    return -1;
+  }
   TaskPtr Begin(uint32_t operation) {
     std::vector<BufferView> blocks;
     for (int rank = 0; rank < fabric_.topology.size(); ++rank) {
@@ -33,6 +49,8 @@ class WordExchange {
   }
 
  private:
+  uint64_t SumOf(const uint64_t* words) const { return ChecksumOf(words, (each_ - 1) * sizeof(uint64_t)); }
+
   const Fabric& fabric_;
   const size_t each_;
   std::vector<uint64_t> words_;
@@ -67,6 +85,11 @@ class VerifiedTask : public Task {
       SMDDP_ASSIGN_OR_RETURN(const Progress progress, running_->Step());
       if (progress != Progress::kDone) return progress;
       running_.reset();
+      const int damaged = exchange_ != nullptr ? exchange_->Damaged() : -1;
+      if (damaged >= 0) {
+        return Failure("the checksums of rank " + std::to_string(verification_->KnownAs(damaged)) +
+                       " did not come as they were sent");
+      }
     }
     switch (phase_) {
       case Phase::kOperation:
@@ -91,18 +114,24 @@ class VerifiedTask : public Task {
   }
 
   Result<Progress> AfterOperation() {
-    if (flip_ != nullptr && flip_->output) FlipOnce(verification_.get(), flip_);
+    if (flip_ != nullptr && flip_->of == FlippedBit::Of::kOutput) FlipOnce(verification_.get(), flip_);
     verification_->SampleOutputs();
     Exchange(Phase::kRecords, verification_->record_words());
     verification_->WriteRecord(exchange_->mine());
+    exchange_->Seal();
+    if (flip_ != nullptr && flip_->of == FlippedBit::Of::kRecord) {
+      *exchange_->mine() ^= uint64_t{1} << (flip_->bit % 64);
+      *flip_ = FlippedBit();
+    }
     running_ = exchange_->Begin(operation_);
     return Progress::kMoved;
   }
 
   Result<Progress> AfterRecords() {
-    std::optional<Difference> found = verification_->FindDifference(exchange_->all());
+    const std::vector<uint64_t> records = exchange_->All();
+    std::optional<Difference> found = verification_->FindDifference(records);
     if (found) return BeginNarrowing(std::move(*found));
-    const std::string wrong = verification_->FindWrongSum(exchange_->all());
+    const std::string wrong = verification_->FindWrongSum(records);
     if (wrong.empty()) return Progress::kDone;
     return Failure(wrong);
   }
@@ -126,16 +155,18 @@ class VerifiedTask : public Task {
     uint64_t* words = exchange_->mine();
     if (me == difference.first_rank) Look(difference.first_cell, words);
     if (me == difference.other_rank) Look(difference.other_cell, words + kFan + kElementWords);
+    exchange_->Seal();
     running_ = exchange_->Begin(operation_);
   }
 
-  // At a cell of mine.
+  // At a cell of mine. The range comes from the records.
   void Look(int cell, uint64_t* words) const {
+    const size_t element = SizeOf(verification_->dtype_of(range_.difference));
+    if (range_.end * element > verification_->cell(cell).bytes || range_.begin >= range_.end) return;
     for (uint64_t i = 0; i < kFan; ++i) {
       const Range piece = range_.piece(i);
       words[i] = piece.empty() ? 0 : verification_->ChecksumOfRange(cell, piece.begin, piece.end);
     }
-    const size_t element = SizeOf(verification_->dtype_of(range_.difference));
     std::memcpy(words + kFan, verification_->cell(cell).data + range_.begin * element, element);
   }
 
@@ -205,7 +236,7 @@ Result<TaskPtr> Verifier::Begin(VerificationPtr verification, uint32_t operation
   verification->SampleInputs();
   const bool named = verification->name().find(flip_.name) != std::string::npos;
   FlippedBit* const flip = flip_.wanted() && named ? &flip_ : nullptr;
-  if (flip != nullptr && !flip->output) FlipOnce(verification.get(), flip);
+  if (flip != nullptr && flip->of == FlippedBit::Of::kInput) FlipOnce(verification.get(), flip);
   SMDDP_ASSIGN_OR_RETURN(TaskPtr task, begin());
   return TaskPtr(std::make_unique<VerifiedTask>(std::move(verification), operation, std::move(task), flip));
 }

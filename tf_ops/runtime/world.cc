@@ -63,7 +63,8 @@ Result<std::unique_ptr<FabricParts>> World::Meet(const StartOptions& options, co
   while (true) {
     SMDDP_ASSIGN_OR_RETURN(mpi_,
                            MpiWorld::Open(options.communicator, options.ranks, env_.heartbeat_timeout_s, deadline));
-    auto parts = Bootstrap(mpi_->rank(), env_, ExchangeOver(*mpi_, deadline), mpi_->NewTransport(), deadline);
+    auto parts = Bootstrap(mpi_->rank(), env_, ExchangeOver(*mpi_, deadline), mpi_->NewTransport(), deadline,
+                           /*known_rail=*/nullptr, options.facts);
     SMDDP_ASSIGN_OR_RETURN(const bool complete, mpi_->Conclude(parts.status(), deadline));
     if (complete) return parts;
   }

@@ -7,6 +7,7 @@ import numpy as np
 
 import smddp_tf as hvd
 from smddp_tf._loader import core
+from smddp_tf.elastic.running import is_lost_session
 from tests.launch.scripts.recorder import Recorder
 
 hvd.init()  # who am I?
@@ -22,6 +23,9 @@ def session(flip="", verify="1", body=None):
     try:
         hvd.init(process_sets=[some])
         body(some)
+    except core().EngineError as error:
+        assert not is_lost_session(error), "a wrong result must not be tried again"
+        raise
     finally:
         hvd.shutdown()
 

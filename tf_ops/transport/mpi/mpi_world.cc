@@ -84,6 +84,7 @@ Status InitializeMpi(double silence_s, const Deadline& deadline) {
   SMDDP_MPI(MPI_Init_thread(nullptr, nullptr, MPI_THREAD_MULTIPLE, &provided));
   on_exit(FinalizeAtExit, nullptr);
   if (SurvivesLosses()) SMDDP_MPI(MPI_Comm_set_errhandler(MPI_COMM_WORLD, MPI_ERRORS_RETURN));
+  if (SurvivesLosses() && silence_s > 0 && provided == MPI_THREAD_MULTIPLE) ShowMpiLife(silence_s);
   if (provided < MPI_THREAD_SERIALIZED) {
     return Status(Code::kFailedPrecondition,
                   "This MPI library offers no thread support (MPI_THREAD_SERIALIZED at least). Use Open MPI >= 4.1 or "

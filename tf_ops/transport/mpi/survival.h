@@ -19,8 +19,12 @@ void AskMpiToReportLosses();
 // Before MPI_Init: MPI finds by itself who is silent for so long. The launcher tells of processes that a signal ended,
 // but neither of those that ended with a code other than 0, nor of hosts that are gone.
 void AskMpiToDetectLosses(double silence_s);
+// After MPI_Init: a thread that lives as long as the process, and in which MPI shows the others that this one lives,
+// also while nobody here calls it. (Open MPI 5.0.11 can have a thread of its own for that, but then MPI_Init crashes
+// now and then: it speaks to ranks that are not ready to listen.)
+void ShowMpiLife(double silence_s);
 
-// An error of a call that means, where MPI reports losses: a process has died, or another rank has revoked the communicator.
+// An error of a call that means, where MPI reports losses: a process has died, or a rank has revoked the communicator.
 bool MeansLoss(int code);
 // The members of `comm` whose death is known here, by their ranks. From now on calls that concern anybody of `comm`
 // (a probe of any source) work again.

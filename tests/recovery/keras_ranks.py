@@ -1,0 +1,57 @@
+"""A Keras model under elastic.run.  python keras_ranks.py FOLDER [DEATH]: the last rank kills itself after that batch.
+
+Every rank writes what it ends with to FOLDER/end.RANK.npz.
+"""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+import keras
+import numpy as np
+import tensorflow as tf
+
+import smddp_tf.keras as hvd
+from smddp_tf import elastic
+from tests.launch.scripts.elastic_ranks import die_once
+
+BATCHES, COMMIT_EVERY, ROWS, RATE = 12, 3, 12, 0.01
+
+
+def main(folder: Path, death: int = -1) -> None:
+    hvd.init()
+    keras.utils.set_random_seed(3)
+    layers = [
+        keras.Input((4,)),
+        keras.layers.Dense(8, "tanh"),
+        keras.layers.Dropout(0.2, seed=1),
+        keras.layers.Dense(1),
+    ]
+    model = keras.Sequential(layers)
+    optimizer = hvd.DistributedOptimizer(keras.optimizers.Adam(RATE * hvd.size()))
+    state = elastic.TensorFlowKerasState(model, optimizer, batch=0)
+    state.register_reset_callbacks([lambda: optimizer.learning_rate.assign(RATE * hvd.size())])
+    begun = []
+
+    @elastic.run
+    def train(state: elastic.TensorFlowKerasState) -> None:
+        begun.append((state.batch, hvd.rank(), hvd.size()))
+        while state.batch < BATCHES:
+            x = np.random.default_rng(state.batch).normal(size=(ROWS, 4)).astype(np.float32)[hvd.rank() :: hvd.size()]
+            with tf.GradientTape() as tape:
+                loss = tf.reduce_mean(tf.square(model(x, training=True) - x.sum(axis=1, keepdims=True)))
+            optimizer.apply(tape.gradient(loss, model.trainable_variables), model.trainable_variables)
+            state.batch += 1
+            if state.batch % COMMIT_EVERY == 0:
+                state.commit()
+            if state.batch == death and hvd.rank() == hvd.size() - 1:
+                die_once(folder)
+
+    train(state)
+    ends = [np.asarray(variable) for variable in (*model.variables, *optimizer.variables)]
+    np.savez(folder / f"end.{hvd.rank()}.npz", *ends, begun=begun, rate=float(optimizer.learning_rate))
+
+
+if __name__ == "__main__":
+    main(Path(sys.argv[1]), *map(int, sys.argv[2:]))

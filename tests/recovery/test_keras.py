@@ -1,0 +1,43 @@
+"""A Keras model whose rank is killed: smaller and with a new learning rate, or again, to the same bits."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from smddp_tf.run.mpi import OPEN_MPI, find_mpi
+from tests.launch.mpirun import launch
+
+SCRIPT = Path(__file__).with_name("keras_ranks.py")
+DEATH = 8  # the commit before is that of batch 6
+
+
+def ends(folder: Path, ranks: int) -> list[dict[str, np.ndarray]]:
+    return [dict(np.load(folder / f"end.{rank}.npz")) for rank in range(ranks)]
+
+
+def test_survivors_go_on_with_a_rescaled_learning_rate(tmp_path: Path) -> None:
+    if find_mpi().kind != OPEN_MPI or find_mpi().major < 5:
+        pytest.skip("only Open MPI 5 goes on after a loss")
+    launch([SCRIPT, tmp_path, DEATH], 3, timeout=200, flags=("--with-ft", "ulfm")).check()
+    first, second = ends(tmp_path, 2)
+    for rank, end in enumerate((first, second)):
+        assert end["begun"].tolist() == [[0, rank, 3], [6, rank, 2]]
+        assert end["rate"] == pytest.approx(0.02)
+    for name in set(first) - {"begun"}:
+        np.testing.assert_array_equal(first[name], second[name])
+
+
+def test_restarted_job_ends_with_the_same_bits(tmp_path: Path) -> None:
+    (tmp_path / "killed").mkdir()
+    launch([SCRIPT, tmp_path], 2, timeout=200).check()
+    words = ["-m", "smddp_tf.run", "--elastic", "-np", 2, "--commit-dir", tmp_path / "commits"]
+    launch([*words, SCRIPT, tmp_path / "killed", DEATH], ranks=None, timeout=300).check()
+    for want, got in zip(ends(tmp_path, 2), ends(tmp_path / "killed", 2)):
+        assert got.pop("begun").tolist()[0][0] == 6
+        want.pop("begun")
+        assert want.keys() == got.keys()
+        for name in want:
+            np.testing.assert_array_equal(got[name], want[name], err_msg=name)
