@@ -2,10 +2,10 @@
 
 #include <algorithm>
 #include <chrono>
-#include <cstring>
 #include <future>
 #include <utility>
 
+#include "collectives/copy.h"
 #include "collectives/p2p/allgather.h"
 #include "collectives/p2p/alltoall.h"
 #include "collectives/p2p/broadcast.h"
@@ -35,12 +35,16 @@ Announcement Announce(RequestKind kind, const std::string& name, const std::vect
 TaskPtr BeginBroadcast(const Fabric& fabric, const BroadcastRequest& request, uint32_t operation) {
   const int root = fabric.topology.rank_of_global(request.root);
   std::vector<BufferView> buffers;
+  std::vector<TaskFactory> stages;
   for (const TensorRef& tensor : request.tensors) {
-    const bool copy = fabric.topology.rank() == root && tensor.input != tensor.output && tensor.bytes() > 0;
-    if (copy) std::memcpy(tensor.output, tensor.input, tensor.bytes());
-    buffers.emplace_back(tensor.output, tensor.bytes());
+    const BufferView output = {tensor.output, tensor.bytes()};
+    if (fabric.topology.rank() == root) stages.push_back([output, from = tensor.input] { return Copy(output, from); });
+    buffers.push_back(output);
   }
-  return TreeBroadcast(fabric, operation, root, std::move(buffers));
+  stages.push_back([&fabric, operation, root, buffers = std::move(buffers)] {
+    return TreeBroadcast(fabric, operation, root, buffers);
+  });
+  return Sequence(std::move(stages));
 }
 
 // What `announcement` says in brief.
@@ -120,8 +124,8 @@ Result<TaskPtr> BeginAllgather(const Fabric& fabric, const AllgatherRequest& req
       blocks.emplace_back(at, static_cast<size_t>(rows) * tensor.row_bytes());
       at += blocks.back().size;
     }
-    const BufferView& mine = blocks[fabric.topology.rank()];
-    if (mine.size > 0) std::memcpy(mine.data, tensor.input, mine.size);
+    const BufferView mine = blocks[fabric.topology.rank()];
+    rings.push_back([mine, from = tensor.input] { return Copy(mine, from); });
     rings.push_back([&fabric, operation = verdict.operation, blocks = std::move(blocks)] {
       return RingAllgather(fabric, operation, blocks);
     });

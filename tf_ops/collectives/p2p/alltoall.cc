@@ -1,9 +1,9 @@
 #include "collectives/p2p/alltoall.h"
 
 #include <algorithm>
-#include <cstring>
 #include <utility>
 
+#include "collectives/copy.h"
 #include "collectives/transfers.h"
 #include "core/shape.h"
 
@@ -41,12 +41,16 @@ class RoundTask : public Task {
 // Block r of `out` goes to rank r, block r of `in` comes from there. My own is copied.
 TaskPtr Exchange(const Fabric& fabric, Tag tag, std::vector<BufferView> out, std::vector<BufferView> in) {
   const int size = fabric.topology.size(), me = fabric.topology.rank();
-  if (in[me].size > 0) std::memcpy(in[me].data, out[me].data, in[me].size);
-  return Pipeline(size - 1, kRoundsInFlight,
-                  [&fabric, tag, size, me, out = std::move(out), in = std::move(in)](int index) -> TaskPtr {
-                    const int to = (me + index + 1) % size, from = (me + size - index - 1) % size;
-                    return std::make_unique<RoundTask>(fabric.world, tag, to, out[to], from, in[from]);
-                  });
+  TaskPtr mine = Copy(in[me], out[me].data);
+  TaskPtr others = Pipeline(size - 1, kRoundsInFlight,
+                            [&fabric, tag, size, me, out = std::move(out), in = std::move(in)](int index) -> TaskPtr {
+                              const int to = (me + index + 1) % size, from = (me + size - index - 1) % size;
+                              return std::make_unique<RoundTask>(fabric.world, tag, to, out[to], from, in[from]);
+                            });
+  std::vector<TaskPtr> both;
+  if (mine != nullptr) both.push_back(std::move(mine));
+  both.push_back(std::move(others));
+  return Parallel(std::move(both));
 }
 
 // Consecutive blocks of `rows[r]` rows.

@@ -29,10 +29,11 @@ bool NodeTransport::Poll(Message* message) {
   return true;
 }
 
-// True when the whole message has been published.
+// True when the whole message has been published. At most one round of the slots: while a mate empties them as fast as
+// they are filled, the rest of the engine must have its turn.
 bool NodeTransport::StepSend(Transfer* send, bool* moved) {
   Slot slot;
-  while (channel_.Reserve(Pool::kCopy, &slot)) {
+  for (int piece = 0; piece < NodeLayout::kSlotsPerPool && channel_.Reserve(Pool::kCopy, &slot); ++piece) {
     const size_t bytes = std::min(send->bytes.size - send->moved, slot.memory.size);
     std::memcpy(slot.memory.data, send->bytes.data + send->moved, bytes);
     send->moved += bytes;
