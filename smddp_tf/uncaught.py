@@ -50,6 +50,9 @@ def _hook_before(show: Hook) -> Hook:
         elif _says(error, _ENDED):
             core.end_last()
             show(kind, error, where)
+        elif (failure := core.session_failure()) and _says(error, failure[1]):
+            core.leave_mpi_unfinished()  # all ranks know, as far as they live; one may hang
+            show(kind, error, where)
         else:
             sys.stdout.flush()
             core.raise_exception(_in_one_line(kind, error))

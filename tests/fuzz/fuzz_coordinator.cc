@@ -28,7 +28,8 @@ void Announce(fuzz::Input input) {
     if (verdict) (void)smddp::Decode(Encode(*verdict), &again);
     (void)coordinator.Stalled(now_ns, 1e-9);
   }
-  (void)coordinator.Expire(now_ns, 1e-9, [](const auto&) { return std::string(); });
+  (void)coordinator.Missing(now_ns, 1e-9, /*unreported=*/false);
+  (void)coordinator.Expire(now_ns, 1e-9, [](const std::set<int>& missing) { return std::to_string(missing.size()); });
 }
 
 void Propose(fuzz::Input input) {

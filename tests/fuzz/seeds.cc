@@ -83,6 +83,25 @@ std::vector<std::string> Answers() {
     writer.PutText(kind == 1 ? "/nonexistent/folder/timeline" : "{}\n");
     all.push_back(writer.Take());
   }
+  for (uint8_t word = 0; word < 3; ++word) {  // runtime/last_words.cc
+    smddp::WireWriter writer;
+    writer.Put(smddp::ControlType::kLastWords);
+    writer.Put(word);
+    writer.PutText(word == 0 ? "nobody caught it" : "");
+    all.push_back(writer.Take());
+  }
+  for (uint8_t kind = 0; kind < 2; ++kind) {  // runtime/stall_report.cc
+    smddp::WireWriter writer;
+    writer.Put(smddp::ControlType::kStall);
+    writer.Put(kind);
+    if (kind == 1) {
+      writer.PutText("Rank 1 is somewhere.");
+      writer.Put<uint8_t>(1);
+      smddp::PutSteps(&writer, {{"plan 'p', version 1", 3}});
+      writer.PutText("Thread 1");
+    }
+    all.push_back(writer.Take());
+  }
   return all;
 }
 

@@ -84,7 +84,8 @@ class PlanTable {
   void AddForeign(const std::string& name, const PlanSpec& spec, std::vector<std::string> facts, int number);
   bool Claim(int id, const PlanSpec& spec);
   // Begins, with what `lend` gives for each tensor, the reductions up to number `steps` that have not begun here.
-  // False: there is no such plan; an error: no rank can be so far. When `lend` gives no callback the tensor is left out.
+  // False: there is no such plan; an error: no rank can be so far. When `lend` gives no callback the tensor is left
+  // out.
   using Lender = std::function<Arrival(const TensorSpec&)>;
   Result<bool> BringZeros(const std::string& name, int64_t steps, const Lender& lend);
   // Tensors that came and whose callbacks have not been called.

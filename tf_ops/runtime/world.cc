@@ -120,6 +120,8 @@ Status World::failure() const {
 void World::OnFailure(const Status& why) {
   std::lock_guard<std::mutex> lock(mutex_);
   failure_ = why;
+  // One that does not come to a collective does not come to MPI_Finalize either.
+  if (why.code() == Code::kDeadlineExceeded) AbandonMpi();
   if (why.code() == Code::kPeerLost) {
     AbandonMpi();
     if (env_.failure_grace_s > 0) {

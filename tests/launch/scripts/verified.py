@@ -24,7 +24,8 @@ def session(flip="", verify="1", body=None):
         hvd.init(process_sets=[some])
         body(some)
     except core().EngineError as error:
-        assert not is_lost_session(error), "a wrong result must not be tried again"
+        if is_lost_session(error):
+            raise RuntimeError("a wrong result must not be tried again") from error
         raise
     finally:
         hvd.shutdown()
