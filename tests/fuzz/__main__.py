@@ -59,6 +59,7 @@ def run(programs: Path, name: str, asked: argparse.Namespace) -> bool:
         done = subprocess.run(
             [*command, fresh, str(corpus)],
             env=native_programs.environment(),
+            cwd=fresh,
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
             text=True,

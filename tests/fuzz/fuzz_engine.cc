@@ -64,6 +64,12 @@ class Requests {
   std::atomic<int> open_{0};
 };
 
+// Rank 0 says where the parts of a timeline go: not to files of this machine.
+bool NamesAFile(const std::string& bytes) {
+  const bool start = bytes.size() > 1 && bytes[0] == static_cast<char>(smddp::ControlType::kTimeline) && bytes[1] == 1;
+  return start && bytes.find("/nonexistent/folder") != 27;
+}
+
 // Lets the engine work on what it was given.
 void Settle(smddp::EngineSession& session) {
   for (int64_t before = -1, wakeups = session.Stats().engine_wakeups; before != wakeups;) {
@@ -107,6 +113,7 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   while (!input.empty()) {
     const uint32_t tag = input.Take<uint8_t>() % 2 == 0 ? 0 : input.Take<uint32_t>();
     std::string bytes = input.TakeText();
+    if (NamesAFile(bytes)) continue;
     if (!same_host) {
       hub.Deliver(rank, {other, tag == 0, tag, 0, std::move(bytes)});
     } else if (tag == 0) {
