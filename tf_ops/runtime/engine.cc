@@ -1,7 +1,5 @@
 #include "runtime/engine.h"
 
-#include <unistd.h>
-
 #include "core/clock.h"
 #include "core/hand_over.h"
 #include "core/log.h"
@@ -15,7 +13,6 @@ constexpr int64_t kLookEveryNs = 5 * 1000000LL;
 // Rounds without progress after which slots that others wait for are copied out of their way.
 constexpr int kEvacuateAfterRounds = 64;
 constexpr int64_t kEvacuateAfterNs = 1000000;  // rounds are long where cores are few
-constexpr double kFlushSeconds = 5.0;
 
 Backoff MakeBackoff(FabricParts& parts) {
   const int cores = static_cast<int>(std::thread::hardware_concurrency());
@@ -171,14 +168,6 @@ void Engine::PostToOthers(const std::string& message) {
   }
 }
 
-void Engine::PostLastWords(const std::string& message) {
-  PostToOthers(message);
-  for (int rank : listening_) {
-    const Status status = parts_->world().Post(rank, message);
-    if (!status.ok()) return Fail(status, /*tell_others=*/false);
-  }
-}
-
 bool Engine::ReadControl() {
   Message message;
   bool moved = false;
@@ -242,76 +231,6 @@ Status Engine::OnControl(const Message& message) {
     return Refused(known_as, "sent a control message that cannot be read");
   }
   return Status::Ok();
-}
-
-// --- Endings ---
-
-void Engine::Fail(const Status& why, bool tell_others) {
-  if (!failed_.ok()) return;
-  failed_ = why;
-  Log(LogLevel::kError, why.message());
-  if (on_failure_) on_failure_(why);  // before a caller can ask
-  if (tell_others) PostLastWords(EncodeAbort(why));
-  const bool quiet = parts_->world().Abort();
-  std::list<RunningTask> tasks = std::move(tasks_);
-  tasks_.clear();
-  for (RunningTask& running : tasks) {
-    if (!quiet) (void)running.task.release();  // MPI may still write into its memory: lost on purpose
-    running.task.reset();
-    running.done(why);
-  }
-  named_.FailAll(why);
-  plans_.FailAll(why);
-  join_.End(why);
-  ReleaseHeld();
-  timeline_.OnFailure();
-}
-
-void Engine::Leave() {
-  leaving_ = true;
-  inbox_.Close();
-  DrainInbox();
-  if (failed_.ok()) {
-    const bool clean = tasks_.empty() && !named_.waiting() && !plans_.waiting() && !join_.waiting();
-    PostLastWords(Encode(Goodbye{clean, at_exit_}));
-    if (!clean) {
-      Fail(Status(Code::kAborted,
-                  "The session was shut down (hvd.shutdown or the end of the program) while the operation was under "
-                  "way."),
-           /*tell_others=*/false);
-    }
-  }
-  if (at_exit_) AwaitDepartures();
-  const Deadline deadline = Deadline::After(kFlushSeconds);
-  while (parts_->world().busy() && !deadline.passed()) {
-    turns_.fetch_add(1, std::memory_order_relaxed);
-    if (!parts_->world().Progress().ok()) break;
-    ForgetDeparted();
-    usleep(50);
-  }
-}
-
-// MPI_Finalize waits for all ranks, deaf and without a deadline: what happens to them meanwhile is seen here.
-void Engine::AwaitDepartures() {
-  while (failed_.ok() && static_cast<int>(departed_.size()) < topology().size() - 1) {
-    const uint32_t seen = parts_->node().doorbell().rings.load(std::memory_order_seq_cst);
-    turns_.fetch_add(1, std::memory_order_relaxed);
-    const Result<bool> progress = parts_->world().Progress();
-    if (!progress.ok()) return Fail(OfTransport(progress.status()), /*tell_others=*/true);
-    if (!parts_->LetMpiMove().ok()) return;
-    if (ReadControl() || *progress) continue;
-    WatchPeers();
-    backoff_.Wait(seen, /*expecting=*/false, kWatchEveryNs);
-  }
-}
-
-// Nothing need reach those who have said goodbye, and they would never take it.
-void Engine::ForgetDeparted() {
-  Message message;
-  Goodbye goodbye;
-  while (parts_->world().Poll(&message)) {
-    if (Decode(message.bytes, &goodbye)) parts_->world().Forget(message.from);
-  }
 }
 
 SessionStats Engine::Stats() const {

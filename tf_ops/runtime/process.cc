@@ -6,7 +6,7 @@
 #include "runtime/sentinel.h"
 #include "runtime/session.h"
 #include "runtime/world.h"
-#include "transport/mpi/mpi_world.h"
+#include "transport/mpi/mpi_life.h"
 
 namespace smddp {
 namespace {

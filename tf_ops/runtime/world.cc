@@ -5,6 +5,7 @@
 
 #include "core/log.h"
 #include "runtime/bootstrap.h"
+#include "transport/mpi/mpi_life.h"
 
 namespace smddp {
 namespace {

