@@ -72,6 +72,7 @@ def test_exports():
         "LearningRateScheduleCallback",
         "LearningRateWarmupCallback",
         "MetricAverageCallback",
+        "PreemptionCheckpoint",
         "UnevenBatchesCallback",
         "on_rank_zero",
     ]

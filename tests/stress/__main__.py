@@ -1,4 +1,4 @@
-"""The stress program under each sanitizer: python -m tests.stress [--seconds S] [--seed N] [--only thread]."""
+"""The stress program, and tests/native, under sanitizers: python -m tests.stress [--seconds S] [--only thread]."""
 
 from __future__ import annotations
 
@@ -8,9 +8,11 @@ import sys
 import time
 
 from tests import native_programs
+from tests.stress import under_python
 
 # ThreadSanitizer goes with nothing else; LeakSanitizer comes with AddressSanitizer.
 BUILDS = {"thread": "thread", "address": "address,undefined"}
+NATIVE = "native"  # tests/native, with the second
 
 
 def main() -> None:
@@ -19,11 +21,14 @@ def main() -> None:
     parser.add_argument("--seconds", type=float, default=60, help="for each sanitizer (60)")
     parser.add_argument("--first", type=int, default=1, help="the first seed (1)")
     parser.add_argument("--seed", type=int, help="this seed alone, as a failure has printed it")
-    parser.add_argument("--only", choices=BUILDS, help="one sanitizer instead of all")
+    parser.add_argument("--only", choices=[*BUILDS, NATIVE], help="one sanitizer instead of all")
     asked = parser.parse_args()
     which = ["--seed", str(asked.seed)] if asked.seed is not None else ["--first", str(asked.first)]
+    programs = [name for name in BUILDS if asked.only in (None, name)]
     failed = False
-    for name in [asked.only] if asked.only else BUILDS:
+    if asked.only in (None, NATIVE) and asked.seed is None:
+        failed = not under_python.run(BUILDS["address"])
+    for name in programs:
         settings = {"SMDDP_SANITIZE": BUILDS[name], "SMDDP_DELAYS": "ON"}
         program = native_programs.build(f"stress-{name}", "tests/stress", settings) / "stress"
         start = time.monotonic()

@@ -4,7 +4,7 @@
 #include <nanobind/stl/string.h>
 #include <nanobind/stl/vector.h>
 
-#include <cstring>
+#include <algorithm>
 #include <functional>
 #include <list>
 #include <memory>
@@ -123,7 +123,7 @@ nb::list AsArrays(const std::vector<std::vector<uint8_t>>& results) {
   nb::list arrays;
   for (const auto& result : results) {
     auto* copy = new uint8_t[result.size() + 1];
-    std::memcpy(copy, result.data(), result.size());
+    std::copy(result.begin(), result.end(), copy);
     nb::capsule owner(copy, [](void* memory) noexcept { delete[] static_cast<uint8_t*>(memory); });
     arrays.append(nb::ndarray<nb::numpy, uint8_t, nb::ndim<1>>(copy, {result.size()}, owner));
   }

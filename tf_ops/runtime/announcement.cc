@@ -279,4 +279,10 @@ bool TypeOf(std::string_view message, ControlType* type) {
          (*type >= ControlType::kTimeline && *type <= ControlType::kStall);
 }
 
+bool BelongsToWork(std::string_view message) {
+  ControlType type;
+  if (!TypeOf(message, &type)) return true;
+  return type != ControlType::kBeat && type != ControlType::kTimeline && type != ControlType::kStall;
+}
+
 }  // namespace smddp

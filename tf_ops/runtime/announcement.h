@@ -118,6 +118,8 @@ std::string EncodeBeat();
 
 // Decoding takes the whole message. False: it is not well formed.
 bool TypeOf(std::string_view message, ControlType* type);
+// False of what ranks tell one another also while all operations stand still: beats, timelines, reports of stalls.
+bool BelongsToWork(std::string_view message);
 bool Decode(std::string_view message, Announcement* announcement);
 bool Decode(std::string_view message, Verdict* verdict);
 bool Decode(std::string_view message, PlanOrder* order);

@@ -75,7 +75,7 @@ void Engine::Loop() {
     const Result<bool> progress = parts_->world().Progress();
     if (!progress.ok()) Fail(OfTransport(progress.status()), /*tell_others=*/true);
     moved |= progress.ok() && *progress;
-    moved |= ReadControl();
+    const bool heard = ReadControl(&moved);
     moved |= StepTasks();
     StepJoin();
     if (stopping) break;
@@ -88,8 +88,8 @@ void Engine::Loop() {
       WatchDepartures();
       WatchCancelled();
     }
-    if (moved) {
-      last_moved_ns_ = now_ns;
+    if (moved) last_moved_ns_ = now_ns;
+    if (moved || heard) {
       idle_rounds_ = 0;
       backoff_.Reset();
     } else if (MayEvacuate(now_ns) && parts_->node().Evacuate()) {
@@ -168,15 +168,16 @@ void Engine::PostToOthers(const std::string& message) {
   }
 }
 
-bool Engine::ReadControl() {
+bool Engine::ReadControl(bool* moved) {
   Message message;
-  bool moved = false;
+  bool heard = false;
   while (parts_->world().Poll(&message)) {
-    moved = true;
+    heard = true;
+    *moved |= BelongsToWork(message.bytes);
     const Status status = OnControl(message);
     if (!status.ok()) Fail(status, /*tell_others=*/true);
   }
-  return moved;
+  return heard;
 }
 
 namespace {

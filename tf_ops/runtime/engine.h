@@ -81,7 +81,8 @@ class Engine {
   void Loop();
   bool MayEvacuate(int64_t now_ns);
   bool DrainInbox();
-  bool ReadControl();
+  // True when there were messages; `*moved` when some of them were more than signs of life.
+  bool ReadControl(bool* moved);
   Status OnControl(const Message& message);
   void OnAnnouncement(int from, Announcement announcement);
   void OnVerdict(const Verdict& verdict);

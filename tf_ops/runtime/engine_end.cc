@@ -75,7 +75,8 @@ void Engine::AwaitDepartures() {
     const Result<bool> progress = parts_->world().Progress();
     if (!progress.ok()) return Fail(OfTransport(progress.status()), /*tell_others=*/true);
     if (!parts_->LetMpiMove().ok()) return;
-    if (ReadControl() || *progress) continue;
+    bool moved = *progress;
+    if (ReadControl(&moved) || moved) continue;
     WatchPeers();
     backoff_.Wait(seen, /*expecting=*/false, kLongIdleNs);
   }

@@ -59,7 +59,7 @@ class Transport {
   // `peer` has left: it reads nothing any more, so nothing may wait for it to.
   virtual void Forget(int peer) = 0;
 
-  // True when something moved.
+  // True when data moved. Control messages are seen by Poll.
   virtual Result<bool> Progress() = 0;
   // Are transfers or posts under way that only Progress can finish?
   virtual bool busy() const = 0;

@@ -64,7 +64,7 @@ bool InprocTransport::Poll(Message* message) {
 Result<bool> InprocTransport::Progress() {
   bool moved = false;
   for (InprocHub::Mail& mail : hub_.Collect(rank_)) {
-    moved = true;
+    moved |= !mail.control;
     if (mail.control) {
       control_.push_back({mail.from, std::move(mail.bytes)});
     } else {

@@ -75,26 +75,24 @@ bool MpiTransport::Poll(Message* message) {
 }
 
 Result<bool> MpiTransport::Progress() {
-  bool moved = false;
-  SMDDP_RETURN_IF_ERROR(TestPosts(&moved));
-  SMDDP_RETURN_IF_ERROR(StartReceiving(&moved));
-  SMDDP_RETURN_IF_ERROR(FinishReceiving(&moved));
-  return moved;
+  SMDDP_RETURN_IF_ERROR(TestPosts());
+  SMDDP_RETURN_IF_ERROR(StartReceiving());
+  SMDDP_RETURN_IF_ERROR(FinishReceiving());
+  return false;  // data that moved is seen by Test
 }
 
-Status MpiTransport::TestPosts(bool* moved) {
+Status MpiTransport::TestPosts() {
   for (auto post = posts_.begin(); post != posts_.end();) {
     int done = 0;
     const int code = MPI_Test(&post->request, &done, MPI_STATUS_IGNORE);
     const bool over = done || code != MPI_SUCCESS;
     post = over ? posts_.erase(post) : std::next(post);
-    *moved |= over;
     SMDDP_RETURN_IF_ERROR(Check(code, "MPI_Test"));
   }
   return Status::Ok();
 }
 
-Status MpiTransport::StartReceiving(bool* moved) {
+Status MpiTransport::StartReceiving() {
   while (true) {
     int waiting = 0;
     MPI_Message handle;
@@ -106,11 +104,10 @@ Status MpiTransport::StartReceiving(bool* moved) {
     Incoming& incoming = incoming_.emplace_back();
     incoming.message = {status.MPI_SOURCE, std::string(bytes, '\0')};
     SMDDP_CHECKED(MPI_Imrecv(incoming.message.bytes.data(), bytes, MPI_BYTE, &handle, &incoming.request));
-    *moved = true;
   }
 }
 
-Status MpiTransport::FinishReceiving(bool* moved) {
+Status MpiTransport::FinishReceiving() {
   std::set<int> behind;  // senders with an older message that is still arriving
   for (auto incoming = incoming_.begin(); incoming != incoming_.end();) {
     int done = 0;
@@ -129,7 +126,6 @@ Status MpiTransport::FinishReceiving(bool* moved) {
     }
     control_inbox_.push_back(std::move(incoming->message));
     incoming = incoming_.erase(incoming);
-    *moved = true;
   }
   return Status::Ok();
 }

@@ -56,9 +56,9 @@ class MpiTransport : public Transport {
   };
 
   Status Check(int code, const char* call);
-  Status TestPosts(bool* moved);
-  Status StartReceiving(bool* moved);
-  Status FinishReceiving(bool* moved);
+  Status TestPosts();
+  Status StartReceiving();
+  Status FinishReceiving();
 
   MPI_Comm comm_;
   Ticket next_ticket_ = 1;

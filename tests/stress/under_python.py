@@ -1,0 +1,57 @@
+"""tests/native with AddressSanitizer and UBSan: the native module built with them, in a copy of the package.
+
+Python itself keeps memory until it ends, so leaks are looked for in the stress program alone.
+"""
+
+from __future__ import annotations
+
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import nanobind
+
+from tests import native_programs
+from tests.native_programs import ROOT, build_env
+
+__all__ = ["run"]
+
+_NOT_COPIED = shutil.ignore_patterns("*.so", "_build_info.py", "__pycache__", ".*")
+
+
+def run(sanitizers: str) -> bool:
+    """Builds, and runs the tests; true when all passed and nothing was found."""
+    site = _package_with(sanitizers)
+    command = [sys.executable, "-m", "pytest", "-q", "--capture=sys", "-p", "no:cacheprovider", "tests/native"]
+    options = native_programs.environment()
+    options["ASAN_OPTIONS"] = options["ASAN_OPTIONS"].replace("detect_leaks=1", "detect_leaks=0")
+    options["LD_PRELOAD"] = _library("libasan.so")
+    options.pop("PYTHONPATH", None)
+    return subprocess.run(command, cwd=site, env=options, check=False).returncode == 0
+
+
+def _package_with(sanitizers: str) -> Path:
+    mpi = build_env.find_mpi()
+    settings = {
+        "SMDDP_SANITIZE": sanitizers,
+        "SMDDP_MPI_RUNTIME_LIBRARY": mpi.runtime_library,
+        "Python_EXECUTABLE": sys.executable,
+        "nanobind_DIR": nanobind.cmake_dir(),
+    }
+    built = native_programs.build("native-address", "", settings)
+    site = built / "site"
+    shutil.rmtree(site, ignore_errors=True)
+    for folder in ("smddp_tf", "tests"):
+        shutil.copytree(ROOT / folder, site / folder, ignore=_NOT_COPIED)
+    shutil.copy2(ROOT / "pyproject.toml", site)
+    for file in (built / "package").iterdir():
+        shutil.copy2(file, site / "smddp_tf")
+    return site
+
+
+def _library(name: str) -> str:
+    compiler = build_env.find_compiler()
+    return subprocess.run(
+        [compiler, f"-print-file-name={name}"], capture_output=True, text=True, check=True
+    ).stdout.strip()
