@@ -26,7 +26,8 @@ def run(sanitizers: str) -> bool:
     command = [sys.executable, "-m", "pytest", "-q", "--capture=sys", "-p", "no:cacheprovider", "tests/native"]
     options = native_programs.environment()
     options["ASAN_OPTIONS"] = options["ASAN_OPTIONS"].replace("detect_leaks=1", "detect_leaks=0")
-    options["LD_PRELOAD"] = _library("libasan.so")
+    # The second, because the first looks for what throws exceptions when the process starts.
+    options["LD_PRELOAD"] = f"{_library('libasan.so')} {_library('libstdc++.so')}"
     options.pop("PYTHONPATH", None)
     return subprocess.run(command, cwd=site, env=options, check=False).returncode == 0
 
