@@ -80,10 +80,11 @@ void Engine::Loop() {
     StepJoin();
     if (stopping) break;
     const int64_t now_ns = NowNs();
-    if (expecting() && now_ns - last_look_ns_ > kLookEveryNs) WatchPeers();
-    if (now_ns - last_watch_ns_ > kWatchEveryNs) {
+    const bool watch = now_ns - last_watch_ns_ > kWatchEveryNs;
+    // At most once between two looks at the control messages: who is suspected may have said goodbye.
+    if (watch || (expecting() && now_ns - last_look_ns_ > kLookEveryNs)) WatchPeers();
+    if (watch) {
       last_watch_ns_ = now_ns;
-      WatchPeers();
       WatchStalls();
       WatchDepartures();
       WatchCancelled();
