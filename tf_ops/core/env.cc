@@ -257,10 +257,7 @@ bool StartedByLauncher() {
   return false;
 }
 
-bool LauncherSurvivesLosses() {
-  const char* text = Get("OMPI_MCA_mpi_ft_enable");
-  return text != nullptr && std::strcmp(text, "0") != 0 && std::strcmp(text, "false") != 0;
-}
+bool LauncherSurvivesLosses() { return IsTrue(Get("OMPI_MCA_mpi_ft_enable")); }
 
 int LauncherRank() {
   for (const char* name : {"OMPI_COMM_WORLD_RANK", "PMIX_RANK", "PMI_RANK"}) {

@@ -13,8 +13,6 @@
 namespace smddp {
 namespace {
 
-std::string RateText(double rate) { return rate == 0 ? "auto" : std::to_string(rate); }
-
 // The node's segments, by local rank.
 struct NodeMemory {
   std::vector<Segment> segments;

@@ -1,5 +1,7 @@
 #include "runtime/hello.h"
 
+#include <algorithm>
+
 #include "core/wire.h"
 
 namespace smddp {
@@ -11,7 +13,6 @@ Status Disagree(const std::string& what, const std::string& first, int rank, con
 }
 
 std::string BytesText(int64_t bytes) { return bytes == kAutoBytes ? "auto" : std::to_string(bytes); }
-std::string RateText(double rate) { return rate == 0 ? "auto" : std::to_string(rate); }
 std::string SwitchText(bool on) { return on ? "1" : "0"; }
 
 bool Decode(const std::string& bytes, Hello* hello) {
@@ -40,6 +41,8 @@ Status SameFacts(const Hello& first, int rank, const Hello& other) {
 }
 
 }  // namespace
+
+std::string RateText(double rate) { return rate == 0 ? "auto" : std::to_string(rate); }
 
 Facts FactsOf(const Env& env) {
   return {

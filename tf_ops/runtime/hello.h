@@ -18,6 +18,9 @@ struct Hello {
   Facts facts;
 };
 
+// Of a rate or a time; 0 is "auto".
+std::string RateText(double rate);
+
 // Everything the engine itself needs to agree on.
 Facts FactsOf(const Env& env);
 
