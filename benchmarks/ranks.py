@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+import argparse
 import json
 import os
 import subprocess
 import tempfile
+from collections.abc import Callable
 from pathlib import Path
 from typing import IO, Any
 
 from benchmarks.peers import CANDIDATES, ROOT
 
-__all__ = ["answers_of_ranks"]
+__all__ = ["answers_of_ranks", "measure_on_ranks"]
 
 
 def answers_of_ranks(
@@ -35,3 +37,32 @@ def answers_of_ranks(
         subprocess.run(command, env=variables, stdout=log, stderr=log, timeout=seconds, check=True)
         files = [Path(folder) / f"{rank}.json" for rank in range(ranks)]
         return [json.loads(file.read_text(encoding="utf-8")) for file in files]
+
+
+def measure_on_ranks(
+    module: str,
+    description: str,
+    seconds: float,
+    work: Callable[[Path], None],
+    show: Callable[[list[Any]], int],
+) -> None:
+    """The program of a benchmark and of its ranks: starts these, each runs `work(folder)`, and shows their answers.
+
+    Args:
+        module: the benchmark, for `python -m`.
+        description: for `--help`.
+        seconds: the most that the ranks may take.
+        work: writes folder/RANK.json.
+        show: prints the answers of all ranks, by rank; returns the number of wrong elements.
+
+    Raises:
+        SystemExit: with 1 when elements were wrong, else with 0.
+    """
+    parser = argparse.ArgumentParser(prog=f"python -m {module}", description=description)
+    parser.add_argument("--ranks", type=int, default=2)
+    parser.add_argument("--folder", type=Path, help=argparse.SUPPRESS)
+    arguments = parser.parse_args()
+    if arguments.folder:
+        work(arguments.folder)
+        return
+    raise SystemExit(1 if show(answers_of_ranks(module, arguments.ranks, seconds, "--folder", "{folder}")) else 0)

@@ -8,7 +8,6 @@ one rank receives: the others' unique rows and indices, or 2 (P-1)/P of the tabl
 
 from __future__ import annotations
 
-import argparse
 import json
 import time
 from collections.abc import Callable
@@ -18,7 +17,7 @@ from typing import Any
 import numpy as np
 
 from benchmarks.measure import Timing, duration_text, slowest_rank
-from benchmarks.ranks import answers_of_ranks
+from benchmarks.ranks import measure_on_ranks
 
 __all__ = ["main"]
 
@@ -104,15 +103,7 @@ def show(of_ranks: list[list[dict[str, Any]]]) -> int:
 
 def main() -> None:
     """Starts the ranks and shows what they measured; is itself the program of a rank."""
-    parser = argparse.ArgumentParser(prog="python -m benchmarks.sparse", description=__doc__.splitlines()[0])
-    parser.add_argument("--ranks", type=int, default=2)
-    parser.add_argument("--folder", type=Path, help=argparse.SUPPRESS)
-    arguments = parser.parse_args()
-    if arguments.folder:
-        work(arguments.folder)
-        return
-    answers = answers_of_ranks("benchmarks.sparse", arguments.ranks, RUN_SECONDS, "--folder", "{folder}")
-    raise SystemExit(1 if show(answers) else 0)
+    measure_on_ranks("benchmarks.sparse", __doc__.splitlines()[0], RUN_SECONDS, work, show)
 
 
 if __name__ == "__main__":
