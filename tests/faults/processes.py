@@ -8,6 +8,8 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
+from tests.launch.mpirun import pids_with
+
 __all__ = ["MARK", "Process", "marked", "send"]
 
 MARK = "SMDDP_FAULTS_JOB"  # in the environment of all that a job starts
@@ -53,15 +55,7 @@ def send(processes: Iterable[Process], sign: signal.Signals) -> None:
 
 def marked(mark: str) -> list[Process]:
     """The living processes whose environment has the mark."""
-    wanted = f"{MARK}={mark}".encode()
-    found = []
-    for folder in Path("/proc").iterdir():
-        if folder.name.isdigit():
-            try:
-                if wanted in (folder / "environ").read_bytes().split(b"\0"):
-                    found.append(Process.of(int(folder.name)))
-            except OSError:  # it has ended, or is somebody else's
-                pass
+    found = [Process.of(pid) for pid in pids_with(MARK, mark)]
     return [process for process in found if process.alive]
 
 

@@ -121,19 +121,20 @@ def _end(process: subprocess.Popen, mark: str) -> None:
     """Ends what is left of the job. The ranks are in process groups of their own: find them by their mark."""
     for sign, patience in ((signal.SIGTERM, 5.0), (signal.SIGKILL, 5.0)):
         give_up_at = time.monotonic() + patience
-        for pid in _marked(mark):
+        for pid in pids_with(_MARK, mark):
             try:
                 os.kill(pid, sign)
             except ProcessLookupError:
                 pass
-        while _marked(mark) and time.monotonic() < give_up_at:
+        while pids_with(_MARK, mark) and time.monotonic() < give_up_at:
             process.poll()
             time.sleep(0.05)
     process.wait()
 
 
-def _marked(mark: str) -> list[int]:
-    wanted = f"{_MARK}={mark}".encode()
+def pids_with(variable: str, value: str) -> list[int]:
+    """The processes whose environment has the variable with this value."""
+    wanted = f"{variable}={value}".encode()
     found = []
     for folder in Path("/proc").iterdir():
         if folder.name.isdigit():
