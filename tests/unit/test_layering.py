@@ -12,10 +12,12 @@ import pytest
 
 ROOT = Path(__file__).resolve().parents[2]
 NATIVE = ROOT / "tf_ops"
-ENGINE = ("core", "topology", "transport", "compute", "collectives", "fusion", "runtime")
+ENGINE = ("core", "topology", "transport", "compute", "device", "collectives", "fusion", "runtime")
 
 # Which headers may be included, by the including file; the first pattern that matches it decides. `*` stops at `/`.
-_BELOW_COLLECTIVES = ("core/*", "topology/*", "transport/*", "compute/*", "collectives/*", "collectives/patterns/*")
+_BELOW_COLLECTIVES = (
+    *("core/*", "topology/*", "transport/*", "compute/*", "device/*", "collectives/*", "collectives/patterns/*"),
+)
 RULES = {
     "core/*": ("core/*",),
     "topology/*": ("core/*", "topology/*"),
@@ -25,6 +27,11 @@ RULES = {
     "transport/mpi/*": ("core/*", "topology/*", "transport/*", "transport/mpi/*"),
     "compute/*": ("core/*", "compute/*"),
     "compute/cpu/*": ("core/*", "compute/*", "compute/cpu/*"),
+    "device/*": ("core/*", "compute/*", "device/*"),
+    # Implements what device/ asks for.
+    "cuda/*": ("core/*", "compute/*", "device/*", "cuda/*"),
+    "cuda/*/*": ("core/*", "compute/*", "device/*", "cuda/*", "cuda/*/*"),
+    "collectives/device/*": (*_BELOW_COLLECTIVES, "collectives/device/*"),
     # Index arithmetic only.
     "collectives/patterns/*": ("core/*", "collectives/patterns/*"),
     # An algorithm over messages knows no other algorithm and no way of carrying messages.

@@ -26,7 +26,12 @@ class FusedView {
   int64_t elements() const { return starts_.back(); }
   // Where the pieces that are not empty begin, and the end of the last.
   const std::vector<int64_t>& starts() const { return starts_; }
+  // The pieces that are not empty, in order.
+  const std::vector<Piece>& pieces() const { return pieces_; }
+  DType dtype() const { return dtype_; }
   DType wire() const { return wire_; }
+  const Scaling& before() const { return before_; }
+  const Scaling& after() const { return after_; }
   const Compute& compute() const { return compute_; }
 
   // Where the range could be read as it will travel, without packing; null when it must be packed.

@@ -139,6 +139,13 @@ const std::vector<EnvVariable>& EnvVariables() {
       {"SMDDP_FAILURE_GRACE", "", "10",
        "Seconds from the loss of a rank until this process is ended by force, unless it has called hvd.shutdown() by "
        "then (docs/reliability.md). 0: never."},
+      {"SMDDP_GPU_LIBRARY", "", "",
+       "Library through which GPUs are reached, instead of the package's libsmddp_cuda.so. For tests on machines "
+       "without a GPU (tests/fake_gpu)."},
+      {"SMDDP_GPU_STAGE", "", "auto",
+       "How gradients on GPUs are reduced inside a node (docs/gpu.md): nccl, ipc (CUDA IPC, for ranks that share one "
+       "GPU), host (through host memory), or auto, which takes the first that works on all ranks. Must agree on all "
+       "ranks."},
       {"SMDDP_GRADIENT_ORDER", "", "observed",
        "How the gradients of a step are put into fusion buckets: observed (from the second step on in the order in "
        "which "
@@ -159,6 +166,9 @@ const std::vector<EnvVariable>& EnvVariables() {
        "hvd.elastic.run ends the job when fewer ranks are left after a loss. smddprun --min-np sets it."},
       {"SMDDP_MPI", "", "auto",
        "Whether init() uses MPI: auto (when a launcher started the process, or MPI is initialised already), on, off."},
+      {"SMDDP_NCCL_LIBRARY", "", "",
+       "The NCCL to use between the GPUs of a node. Empty: the one of the nvidia-nccl wheel beside TensorFlow, else "
+       "libnccl.so.2 where the dynamic linker finds it."},
       {"SMDDP_RAIL_ALGORITHM", "", "auto",
        "How equal shards are summed between nodes: direct, ring, recursive_doubling, halving_doubling, or auto, which "
        "chooses for each operation (docs/algorithms.md). Must agree on all ranks."},
@@ -201,6 +211,7 @@ Result<Env> ReadEnv() {
   SMDDP_RETURN_IF_ERROR(ReadSwitch("SMDDP_AUTOTUNE", &env.autotune));
   SMDDP_RETURN_IF_ERROR(ReadSwitch("SMDDP_DYNAMIC_PROCESS_SETS", &env.dynamic_process_sets));
   env.cpu_isa = Find("SMDDP_CPU_ISA").text;
+  env.gpu_stage = Find("SMDDP_GPU_STAGE").text;
   env.gradient_order = Find("SMDDP_GRADIENT_ORDER").text;
   env.log_level = Find("SMDDP_LOG_LEVEL").text;
   env.mpi = Find("SMDDP_MPI").text;
@@ -228,6 +239,10 @@ Result<Env> ReadEnv() {
   if (env.mpi != "auto" && env.mpi != "on" && env.mpi != "off") {
     return Unreadable(Find("SMDDP_MPI"), "auto, on or off");
   }
+  const std::string& stage = env.gpu_stage;
+  if (stage != "auto" && stage != "nccl" && stage != "ipc" && stage != "host") {
+    return Unreadable(Find("SMDDP_GPU_STAGE"), "auto, nccl, ipc or host");
+  }
   if (env.gradient_order != "observed" && env.gradient_order != "listed") {
     return Unreadable(Find("SMDDP_GRADIENT_ORDER"), "observed or listed");
   }
@@ -237,6 +252,8 @@ Result<Env> ReadEnv() {
   if (IsTrue(Get("HOROVOD_STALL_CHECK_DISABLE"))) env.stall_warn_s = env.stall_error_s = 0;
   return env;
 }
+
+DeviceLibraries ReadDeviceLibraries() { return {Find("SMDDP_GPU_LIBRARY").text, Find("SMDDP_NCCL_LIBRARY").text}; }
 
 Result<bool> ReadKerasCompat() {
   bool wanted = false;

@@ -32,6 +32,7 @@ struct Env {
   int64_t chunk_bytes = 0;            // SMDDP_CHUNK_BYTES
   bool dynamic_process_sets = false;  // SMDDP_DYNAMIC_PROCESS_SETS, HOROVOD_DYNAMIC_PROCESS_SETS
   std::string cpu_isa;                // SMDDP_CPU_ISA
+  std::string gpu_stage;              // SMDDP_GPU_STAGE: auto, nccl, ipc, host
   std::string gradient_order;         // SMDDP_GRADIENT_ORDER: observed, listed
   std::string log_level;              // SMDDP_LOG_LEVEL, HOROVOD_LOG_LEVEL
   double stall_warn_s = 0;            // SMDDP_STALL_WARN_SECONDS, HOROVOD_STALL_CHECK_TIME_SECONDS
@@ -63,6 +64,12 @@ const std::vector<EnvVariable>& EnvVariables();
 // Reads the environment. A value that cannot be read is an error that names the variable, what was expected and what
 // came.
 Result<Env> ReadEnv();
+// SMDDP_GPU_LIBRARY and SMDDP_NCCL_LIBRARY, for which no session is needed.
+struct DeviceLibraries {
+  std::string gpu, nccl;
+};
+DeviceLibraries ReadDeviceLibraries();
+
 // SMDDP_KERAS_COMPAT, which counts before there is a session. Same errors.
 Result<bool> ReadKerasCompat();
 

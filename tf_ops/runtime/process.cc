@@ -3,6 +3,7 @@
 #include <mutex>
 
 #include "core/forked.h"
+#include "runtime/devices.h"
 #include "runtime/sentinel.h"
 #include "runtime/session.h"
 #include "runtime/world.h"
@@ -91,6 +92,19 @@ std::map<int, std::vector<int>> ProcessSets() {
   const std::shared_ptr<World> world = CurrentWorld();
   return world != nullptr ? world->sets() : std::map<int, std::vector<int>>();
 }
+
+// Never destroyed: frameworks may give back tensors when the process ends.
+Devices& TheDevices() {
+  static Devices* const devices = new Devices();
+  return *devices;
+}
+
+Result<std::shared_ptr<const DeviceWork>> WorkOnDevice(const void* memory, void* stream) {
+  SMDDP_ASSIGN_OR_RETURN(Device* device, TheDevices().At(memory));
+  return DeviceWork::Begin(*device, stream);
+}
+
+DeviceSupport FindDevices() { return TheDevices().Find(); }
 
 void LeaveMpiUnfinished() { AbandonMpi(); }
 void EndLast() { MpiEndLast(); }

@@ -24,12 +24,17 @@ namespace smddp {
 
 using DoneCallback = std::function<void(const Status&)>;
 
+class DeviceWork;
+
 // What the runtime knows of a framework tensor. `output` may equal `input` (in place).
 struct TensorRef {
   DType dtype = DType::kFloat32;
   std::vector<int64_t> shape;
   const void* input = nullptr;
   void* output = nullptr;
+  // Both are on a GPU, in this order with the framework's work (WorkOnDevice); `done` comes when the framework's stream
+  // waits for the result, not when the result is there. Null: both are in host memory.
+  std::shared_ptr<const DeviceWork> device;
 
   int64_t elements() const;
   size_t row_bytes() const;  // of one step along the first dimension
@@ -200,6 +205,22 @@ std::map<int, std::vector<int>> ProcessSets();
 void LeaveMpiUnfinished();
 // This process ends a moment after the others: the first one that goes gives the job its exit code.
 void EndLast();
+
+// --- Tensors on a GPU ---
+
+// TensorRef::device of tensors that lie where `memory` does: the engine's work comes after what the framework's
+// `stream` (a cudaStream_t) holds by now. Does not wait. kFailedPrecondition: this build, or this machine, has no GPU.
+Result<std::shared_ptr<const DeviceWork>> WorkOnDevice(const void* memory, void* stream);
+
+struct DeviceSupport {
+  std::string platform;  // "CUDA 13.0"; "" when this build has none
+  int count = 0;         // devices that this process sees
+  std::string why_none;  // where there are none
+  int nccl_version = 0;  // 0: it cannot be used
+  std::string why_no_nccl;
+};
+// Loads what there is to load; makes no context on any device.
+DeviceSupport FindDevices();
 
 // True when this process has initialised MPI (a run without a launcher does not).
 bool MpiInitialized();

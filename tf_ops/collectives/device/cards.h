@@ -1,0 +1,45 @@
+// Which way gradients on GPUs take is decided once in a session, from what every rank says of its own GPU. Pure.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "core/status.h"
+#include "device/device.h"
+#include "topology/topology.h"
+
+namespace smddp {
+
+// How the ranks of a node reduce what lies on their GPUs.
+enum class DeviceStage {
+  kHost,   // copied to host memory, reduced there as if it had been there, and copied back
+  kPeer,   // every rank sums its shard from the others' GPU memory (CUDA IPC); the ranks of a node share one GPU
+  kGroup,  // NCCL; every rank of a node has a GPU of its own
+};
+// "host", "ipc", "nccl"
+const char* NameOf(DeviceStage stage);
+
+// What one rank says of itself to the others.
+struct DeviceCard {
+  bool has_device = false;
+  DeviceInfo device;      // if it has one
+  std::string wanted;     // SMDDP_GPU_STAGE of this rank
+  int group_version = 0;  // of NCCL; 0: it cannot be used
+  std::string why_no_group;
+  std::string group_id;  // of the first rank of a node: what NCCL's members need (DeviceGroupLibrary::MakeId)
+};
+std::string Encode(const DeviceCard& card);
+bool Decode(const std::string& text, DeviceCard* card);
+
+struct DeviceDecision {
+  DeviceStage stage = DeviceStage::kHost;
+  // For people, from rank 0: two ranks of a node with one GPU that has others beside it, ...
+  std::vector<std::string> warnings;
+};
+// `cards` by rank of the topology; ranks that sent none have `has_device` false. The same on all ranks. An error: what
+// the user wanted cannot be done, and why; the same on all ranks.
+//   auto: nccl where all ranks have it and a GPU of their own; ipc where the ranks of each node share one that can
+//   export; host otherwise.
+Result<DeviceDecision> Decide(const Topology& topology, const std::vector<DeviceCard>& cards);
+
+}  // namespace smddp

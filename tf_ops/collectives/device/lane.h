@@ -1,0 +1,51 @@
+// What allreduces of tensors on a GPU run on: a session's streams and buffers there, and its way to the other GPUs.
+#pragma once
+
+#include <memory>
+#include <vector>
+
+#include "collectives/device/cards.h"
+#include "collectives/fabric.h"
+#include "collectives/hierarchical.h"
+#include "device/device.h"
+#include "device/group.h"
+#include "device/work.h"
+
+namespace smddp {
+
+// Threads:   the engine's.
+// Ownership: the engine's; `fabric`, the device and the library outlive it, and it outlives its tasks.
+class DeviceLane {
+ public:
+  virtual ~DeviceLane() = default;
+  virtual Device& device() const = 0;
+  virtual DeviceStage stage() const = 0;
+
+  // Begins what `stage` needs; poll Ready. Every rank of the session makes the same call with the same cards, by rank.
+  // `groups` may be null unless the stage is kGroup. A lane begins as kHost and needs no Open for that.
+  virtual Status Open(DeviceStage stage, const std::vector<DeviceCard>& cards, DeviceGroupLibrary* groups) = 0;
+  virtual Result<bool> Ready() = 0;
+  // Gives up what is under way on the GPU and between GPUs: the session has failed or ends. Tasks are gone before.
+  virtual void Abort() = 0;
+};
+// Makes streams; buffers come with the first use and stay.
+Result<std::unique_ptr<DeviceLane>> MakeDeviceLane(const Fabric& fabric, Device& device);
+
+// A fused allreduce of tensors of which some or all lie on the lane's device.
+struct DeviceCall {
+  FusedCall call;
+  // For each piece of the view: its order with the framework; null: input and output of this piece are in host memory.
+  std::vector<std::shared_ptr<const DeviceWork>> works;
+  Chunking chunking;
+};
+
+// Does the lane's way between GPUs take this call? The same on all ranks: dtypes and operation decide. Otherwise, and
+// with kHost, the call goes through host memory, where other ranks may have brought it from the start.
+bool TakesDevicePath(const DeviceLane& lane, const FusedCall& call);
+
+// The task is done when the frameworks' streams wait for the results (and those in host memory are there). Every rank
+// makes the same call; with TakesDevicePath also those whose pieces are all in host memory (a rank that has joined).
+// Different calls of one session run side by side, begun in any order.
+TaskPtr DeviceAllreduce(DeviceLane& lane, const AllreduceAlgorithm& rail, const DeviceCall& call);
+
+}  // namespace smddp

@@ -1,0 +1,38 @@
+// The GPUs of a platform, in a library of its own that is loaded when it is there (libsmddp_cuda.so): one wheel works
+// with and without.
+//
+// Threads: any. Ownership: the plug-in, and all it returns, lives as long as the process.
+#pragma once
+
+#include <string>
+
+#include "core/status.h"
+#include "device/device.h"
+#include "device/group.h"
+
+namespace smddp {
+
+class DevicePlugin {
+ public:
+  virtual ~DevicePlugin() = default;
+  // "CUDA 13.0"
+  virtual std::string platform() const = 0;
+  // How many devices this process sees. Makes no context on any of them. An error says why there are none: no driver,
+  // one that is too old, none visible.
+  virtual Result<int> Count() = 0;
+  // Makes a context there on the first call, unless the framework has.
+  virtual Result<Device*> Open(int index) = 0;
+  // Where the memory lies: a device's index, or -1 for host memory.
+  virtual Result<int> DeviceOf(const void* memory) = 0;
+  // NCCL, loaded on the first call; an error says why it cannot be used.
+  virtual Result<DeviceGroupLibrary*> Groups() = 0;
+};
+
+// Changes whenever an interface in this folder does. A plug-in of another version returns null.
+constexpr int kDevicePluginVersion = 1;
+// What the library exports, under this name. `nccl`: where NCCL lies; "" looks beside TensorFlow's and then in the
+// dynamic linker's places.
+using MakeDevicePlugin = DevicePlugin*(int version, const char* nccl);
+constexpr char kMakeDevicePlugin[] = "smddp_make_device_plugin";
+
+}  // namespace smddp

@@ -1,0 +1,38 @@
+// How the engine's work on a framework's tensors is ordered with the framework's own.
+#pragma once
+
+#include <memory>
+
+#include "device/device.h"
+
+namespace smddp {
+
+// What the framework has put on its stream so far comes before the engine's work; what it puts there later comes after
+// it, once HandBack was called. The host waits for neither.
+//
+// Threads:   any, one at a time.
+// Ownership: the framework's stream outlives it.
+class DeviceWork {
+ public:
+  // `stream` is the framework's.
+  static Result<std::shared_ptr<const DeviceWork>> Begin(Device& device, DeviceStream stream);
+  ~DeviceWork();
+  DeviceWork(const DeviceWork&) = delete;
+  DeviceWork& operator=(const DeviceWork&) = delete;
+
+  Device& device() const { return device_; }
+  // What `stream`, one of the engine's, gets from now on comes after the framework's.
+  Status MakeWait(DeviceStream stream) const { return device_.Wait(stream, ready_); }
+  // What the framework's stream gets from now on comes after `event`.
+  Status HandBack(DeviceEvent event) const { return device_.Wait(stream_, event); }
+
+ private:
+  DeviceWork(Device& device, DeviceStream stream, DeviceEvent ready)
+      : device_(device), stream_(stream), ready_(ready) {}
+
+  Device& device_;
+  const DeviceStream stream_;
+  const DeviceEvent ready_;
+};
+
+}  // namespace smddp
