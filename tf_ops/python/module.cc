@@ -16,4 +16,6 @@ NB_MODULE(_core, m) {
   smddp::BindCluster(m);
   smddp::BindSteps(m);
   smddp::BindRanks(m);
+  smddp::BindDevice(m);
+  smddp::BindDeviceCluster(m);
 }
