@@ -18,4 +18,5 @@ NB_MODULE(_core, m) {
   smddp::BindRanks(m);
   smddp::BindDevice(m);
   smddp::BindDeviceCluster(m);
+  smddp::BindDeviceKernels(m);
 }
