@@ -46,6 +46,7 @@ Result<std::string> SessionDevices::CardFor(const std::vector<TensorRef>& tensor
   if (work == nullptr) return Encode(card);
   SMDDP_RETURN_IF_ERROR(LaneFor(tensors).status());
   card.has_device = true;
+  card.visible = devices_.Count();
   card.device = work->device().info();
   Status why;
   DeviceGroupLibrary* const groups = wanted_ == "ipc" ? nullptr : devices_.groups(&why);
