@@ -27,12 +27,16 @@ import build_env  # noqa: E402
 _FLAGS = ("-std=c++17", "-O1", "-fPIC", "-fvisibility=hidden", "-Wall", "-Wextra", "-pthread")
 _ENGINE = (
     "core/dtype.cc",
+    "core/log.cc",
     "core/status.cc",
     "compute/fused_view.cc",
     "compute/cpu/cpu_compute.cc",
     "compute/cpu/kernels_generic.cc",
+    "cuda/nccl_errors.cc",
+    "cuda/nccl_group.cc",
+    "cuda/nccl_library.cc",
 )
-_OWN = ("c_api.cc", "device.cc", "kernels.cc", "memory.cc", "settings.cc", "stream.cc")
+_OWN = ("c_api.cc", "device.cc", "group_c_api.cc", "groups.cc", "kernels.cc", "memory.cc", "settings.cc", "stream.cc")
 
 
 def build() -> Path:
@@ -42,6 +46,15 @@ def build() -> Path:
         RuntimeError: the compiler failed; its words are in the message.
     """
     return compile_library("libfake_gpu.so", [*(NATIVE / name for name in _ENGINE), *(HERE / name for name in _OWN)])
+
+
+def build_nccl() -> Path:
+    """Compiles the fake NCCL (fake_nccl.cc) unless that was done before; for SMDDP_NCCL_LIBRARY.
+
+    Raises:
+        RuntimeError: the compiler failed; its words are in the message.
+    """
+    return compile_library("libfake_nccl.so", [HERE / "fake_nccl.cc"])
 
 
 def compile_library(name: str, sources: Sequence[Path]) -> Path:

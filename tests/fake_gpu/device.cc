@@ -6,9 +6,11 @@
 #include <map>
 #include <memory>
 #include <mutex>
+#include <optional>
 #include <vector>
 
 #include "device/plugin.h"
+#include "groups.h"
 #include "kernels.h"
 #include "memory.h"
 #include "settings.h"
@@ -162,13 +164,16 @@ class FakePlugin final : public DevicePlugin {
   }
   Result<DeviceGroupLibrary*> Groups() override {
     SMDDP_RETURN_IF_ERROR(Call("groups"));
-    return Status(Code::kFailedPrecondition, "fake GPU: there is no NCCL yet. " + nccl_);
+    const std::lock_guard<std::mutex> lock(mutex_);
+    if (!groups_.has_value()) groups_ = LoadGroups(nccl_);
+    return *groups_;
   }
 
  private:
   const std::string nccl_;
   std::mutex mutex_;
   std::map<int, std::unique_ptr<Device>> devices_;
+  std::optional<Result<DeviceGroupLibrary*>> groups_;
 };
 
 }  // namespace

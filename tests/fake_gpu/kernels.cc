@@ -128,4 +128,8 @@ std::function<void()> SumWork(int device, void* into, const void* const* sources
   };
 }
 
+void SumHere(void* into, const void* const* sources, int count, int64_t elements, DType dtype) {
+  OnHost().Reduce(into, sources, count, elements, dtype, ReduceOp::kSum);
+}
+
 }  // namespace smddp::fake

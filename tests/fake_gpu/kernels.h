@@ -12,4 +12,7 @@ std::function<void()> UnpackWork(int device, const FusedView& view, Range range,
 std::function<void()> SumWork(int device, void* into, const void* const* sources, int count, int64_t elements,
                               DType dtype, uint64_t* non_finite);
 
+// At once, in memory that the host can touch.
+void SumHere(void* into, const void* const* sources, int count, int64_t elements, DType dtype);
+
 }  // namespace smddp::fake
