@@ -132,9 +132,9 @@ class FakeDevice final : public Device {
     SMDDP_RETURN_IF_ERROR(Broken(info_.index));
     return Call(kind);
   }
-  static Status Launch(Stream& on, std::function<void()> work) {
-    on.Put(std::move(work));
-    return Status::Ok();
+  static Status Launch(Stream& on, Result<Work> work) {
+    if (work.ok()) on.Put(std::move(*work));
+    return work.status();
   }
 
   DeviceInfo info_;
