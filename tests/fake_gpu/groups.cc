@@ -18,12 +18,11 @@ namespace {
 thread_local int current = -1;  // as good as none: who joins must have chosen one
 
 // For the time of a call.
-Status OnFakeDevice(int index, const std::function<void()>& call) {
+void OnFakeDevice(Device& device, const std::function<void()>& call) {
   const int before = current;
-  current = index;
+  current = device.info().index;
   call();
   current = before;
-  return Status::Ok();
 }
 
 const char* Uuid(int device) {

@@ -8,7 +8,7 @@
 
 namespace smddp::fake {
 
-// Every call loads anew. A fake NCCL gets the fake GPU's functions.
+// A fake NCCL gets the fake GPU's functions.
 Result<DeviceGroupLibrary*> LoadGroups(const std::string& path);
 
 }  // namespace smddp::fake

@@ -6,7 +6,9 @@
 
 #include <algorithm>
 #include <cstring>
+#include <map>
 #include <memory>
+#include <mutex>
 #include <utility>
 #include <vector>
 
@@ -65,7 +67,7 @@ class NcclLibrary final : public DeviceGroupLibrary {
     }
     auto group = std::make_unique<NcclGroup>(api_, size, member);
     Status joined;
-    SMDDP_RETURN_IF_ERROR(on_device_(device.info().index, [&] { joined = group->Join(unique); }));
+    on_device_(device, [&] { joined = group->Join(unique); });
     SMDDP_RETURN_IF_ERROR(joined);
     return std::unique_ptr<DeviceGroup>(std::move(group));
   }
@@ -126,29 +128,15 @@ std::string Words(int version) {
          std::to_string(version % 100);
 }
 
-}  // namespace
-
-Result<DeviceGroupLibrary*> LoadNccl(const std::string& path, OnDevice on_device) {
-  const std::string from = path.empty() ? Find() : path;
-  void* const library = dlopen(from.c_str(), RTLD_NOW | RTLD_LOCAL);
-  if (library == nullptr) {
-    return Status(Code::kFailedPrecondition, "NCCL cannot be loaded: " + std::string(dlerror()) +
-                                                 ". Install the wheel for TensorFlow's CUDA (pip install "
-                                                 "nvidia-nccl-cu12 or nvidia-nccl-cu13), or set SMDDP_NCCL_LIBRARY "
-                                                 "to the path of libnccl.so.2.");
-  }
-  std::string missing;
-  int version = 0;
+// The calls of a library, or why they cannot be used.
+Result<std::unique_ptr<nccl::Api>> LookUp(void* library, const std::string& path, int* version) {
   auto api = std::make_unique<nccl::Api>();
+  std::string missing;
   // Versions up to 2.8 count otherwise: 2806.
   if (!Look(library, "ncclGetVersion", &api->GetVersion, &missing) ||
-      api->GetVersion(&version) != nccl::Result::kSuccess || version < nccl::kOldestVersion) {
-    dlclose(library);
+      api->GetVersion(version) != nccl::Result::kSuccess || *version < nccl::kOldestVersion) {
     return Status(Code::kFailedPrecondition,
-                  from + " is NCCL " +
-                      (version == 0      ? "of no known version"
-                       : version < 10000 ? "2.8 or older"
-                                         : Words(version)) +
+                  path + " is NCCL of version " + (*version < 10000 ? std::to_string(*version) : Words(*version)) +
                       ", and smddp_tf needs 2.14 or newer: pip install -U nvidia-nccl-cu12 (or nvidia-nccl-cu13).");
   }
   Look(library, "ncclGetUniqueId", &api->GetUniqueId, &missing);
@@ -161,12 +149,32 @@ Result<DeviceGroupLibrary*> LoadNccl(const std::string& path, OnDevice on_device
   Look(library, "ncclAllGather", &api->AllGather, &missing);
   Look(library, "ncclGetErrorString", &api->GetErrorString, &missing);
   Look(library, "ncclGetLastError", &api->GetLastError, &missing);
-  if (!missing.empty()) {
-    dlclose(library);
-    return Status(Code::kFailedPrecondition, from + " is no complete NCCL: it has no " + missing + ".");
+  if (missing.empty()) return api;
+  return Status(Code::kFailedPrecondition, path + " is not all of NCCL: it lacks " + missing + ".");
+}
+
+}  // namespace
+
+Result<DeviceGroupLibrary*> LoadNccl(const std::string& path, OnDevice on_device) {
+  static std::mutex mutex;
+  static auto* const loaded = new std::map<std::string, DeviceGroupLibrary*>;  // as long as the process
+  const std::lock_guard<std::mutex> lock(mutex);
+  const std::string from = path.empty() ? Find() : path;
+  if (const auto found = loaded->find(from); found != loaded->end()) return found->second;
+  void* const library = dlopen(from.c_str(), RTLD_NOW | RTLD_LOCAL);
+  if (library == nullptr) {
+    return Status(Code::kFailedPrecondition, "NCCL cannot be loaded: " + std::string(dlerror()) +
+                                                 ". Install the wheel for TensorFlow's CUDA (pip install "
+                                                 "nvidia-nccl-cu12 or nvidia-nccl-cu13), or set SMDDP_NCCL_LIBRARY "
+                                                 "to the path of libnccl.so.2.");
   }
-  // All of it stays: whoever has joined uses it until the process ends.
-  return new NcclLibrary(*api.release(), version, std::move(on_device));
+  int version = 0;
+  Result<std::unique_ptr<nccl::Api>> api = LookUp(library, from, &version);
+  if (!api.ok()) {
+    dlclose(library);
+    return api.status();
+  }
+  return (*loaded)[from] = new NcclLibrary(*api->release(), version, std::move(on_device));
 }
 
 }  // namespace smddp

@@ -8,13 +8,12 @@
 
 namespace smddp {
 
-// Runs `call` on this thread while the device with this index is the current one (cudaSetDevice), as NCCL wants it of
-// who joins. An error is one of making it current.
-using OnDevice = std::function<Status(int index, const std::function<void()>& call)>;
+// Runs `call` on this thread while the device is its current one, as NCCL wants it of who joins.
+using OnDevice = std::function<void(Device& device, const std::function<void()>& call)>;
 
 // Loads NCCL from `path`; with "", from the PyPI wheel (nvidia/nccl in the folder of packages that this library or
 // another loaded one lies in: TensorFlow's own), else as the dynamic linker finds libnccl.so.2. The library lives as
-// long as the process; every call loads anew.
+// long as the process; what was loaded is found again, with the `on_device` it had then.
 Result<DeviceGroupLibrary*> LoadNccl(const std::string& path, OnDevice on_device);
 
 }  // namespace smddp
