@@ -132,11 +132,11 @@ std::string Words(int version) {
 Result<std::unique_ptr<nccl::Api>> LookUp(void* library, const std::string& path, int* version) {
   auto api = std::make_unique<nccl::Api>();
   std::string missing;
-  // Versions up to 2.8 count otherwise: 2806.
-  if (!Look(library, "ncclGetVersion", &api->GetVersion, &missing) ||
-      api->GetVersion(version) != nccl::Result::kSuccess || *version < nccl::kOldestVersion) {
+  if (Look(library, "ncclGetVersion", &api->GetVersion, &missing) &&
+      (api->GetVersion(version) != nccl::Result::kSuccess || *version < nccl::kOldestVersion)) {
+    // Versions up to 2.8 count otherwise: 2806.
     return Status(Code::kFailedPrecondition,
-                  path + " is NCCL of version " + (*version < 10000 ? std::to_string(*version) : Words(*version)) +
+                  path + " is NCCL " + (*version < 10000 ? "2.8 or older" : Words(*version)) +
                       ", and smddp_tf needs 2.14 or newer: pip install -U nvidia-nccl-cu12 (or nvidia-nccl-cu13).");
   }
   Look(library, "ncclGetUniqueId", &api->GetUniqueId, &missing);
@@ -150,7 +150,7 @@ Result<std::unique_ptr<nccl::Api>> LookUp(void* library, const std::string& path
   Look(library, "ncclGetErrorString", &api->GetErrorString, &missing);
   Look(library, "ncclGetLastError", &api->GetLastError, &missing);
   if (missing.empty()) return api;
-  return Status(Code::kFailedPrecondition, path + " is not all of NCCL: it lacks " + missing + ".");
+  return Status(Code::kFailedPrecondition, path + " is not NCCL, or not all of it: it lacks " + missing + ".");
 }
 
 }  // namespace
