@@ -14,6 +14,7 @@ void BindCollectives(nanobind::module_& m);  // allreduce, broadcast, allgather,
 void BindCompute(nanobind::module_& m);      // test access to the kernels
 void BindTopology(nanobind::module_& m);     // test access to the pure functions
 void BindHeartbeat(nanobind::module_& m);    // test access to the watch over the other ranks
+void BindDeviceKernels(nanobind::module_& m);
 void BindPlan(nanobind::module_& m);
 void BindRail(nanobind::module_& m);     // the algorithms between nodes, and how one is chosen
 void BindCluster(nanobind::module_& m);  // ranks as threads

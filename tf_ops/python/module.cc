@@ -16,4 +16,5 @@ NB_MODULE(_core, m) {
   smddp::BindCluster(m);
   smddp::BindSteps(m);
   smddp::BindRanks(m);
+  smddp::BindDeviceKernels(m);
 }

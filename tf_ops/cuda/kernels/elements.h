@@ -1,0 +1,158 @@
+// One element: how it is moved, converted, scaled and summed. The CPU's own code (compute/cpu/elements.inc) compiled
+// for GPU and host alike, so that both give the same bits; where the GPU has an instruction it is used, and NaN treated
+// as there. What an operation on NaNs gives is some NaN.
+//
+// Nothing in here is shared between source files: the names live in an unnamed namespace, as the file included says.
+#pragma once
+
+#include <cstdint>
+#include <cstring>
+#include <type_traits>
+
+#if defined(__CUDACC__)
+#define SMDDP_HOST_DEVICE __host__ __device__
+#define SMDDP_UNROLL _Pragma("unroll")
+#else
+#define SMDDP_HOST_DEVICE
+#define SMDDP_UNROLL
+#endif
+
+#define SMDDP_ELEMENT_CODE SMDDP_HOST_DEVICE
+#include "compute/cpu/elements.inc"
+
+namespace smddp {
+
+namespace {
+
+template <class T>
+constexpr bool kIsFloating = kIsHalf<T> || std::is_floating_point<T>::value;
+
+#if defined(__CUDA_ARCH__)
+
+__device__ inline float WidenHalf(Half value) {
+  float wide;
+  asm("cvt.f32.f16 %0, %1;" : "=f"(wide) : "h"(value.bits));
+  const uint32_t bits = value.bits;
+  const uint32_t nan = (bits & 0x8000u) << 16 | 0x7fc00000u | (bits & 0x03ffu) << 13;
+  return (bits & 0x7fffu) > 0x7c00u ? FloatOf(nan) : wide;
+}
+__device__ inline Half NarrowHalf(float value) {
+  uint16_t half;
+  asm("cvt.rn.f16.f32 %0, %1;" : "=h"(half) : "f"(value));
+  const uint32_t bits = BitsOf(value);
+  const uint32_t nan = (bits >> 16 & 0x8000u) | 0x7e00u | (bits >> 13 & 0x03ffu);
+  return Half{value != value ? static_cast<uint16_t>(nan) : half};
+}
+
+#else
+
+inline float WidenHalf(Half value) { return HalfToFloat(value); }
+inline Half NarrowHalf(float value) { return FloatToHalf(value); }
+
+#endif
+
+template <class T>
+SMDDP_HOST_DEVICE inline Wide<T> Widened(T value) {
+  if constexpr (std::is_same<T, Half>::value) {
+    return WidenHalf(value);
+  } else {
+    return Widen(value);
+  }
+}
+
+template <class To, class From>
+SMDDP_HOST_DEVICE inline To Narrowed(From value) {
+  if constexpr (kIsHalf<To> && std::is_same<From, double>::value) {
+    return Narrowed<To>(RoundToOdd(value));
+  } else if constexpr (std::is_same<To, Half>::value) {
+    return NarrowHalf(value);
+  } else {
+    return Narrow<To>(value);
+  }
+}
+
+// 1 for NaN and the infinities.
+SMDDP_HOST_DEVICE inline uint32_t IsNonFinite(Half value) { return (value.bits & 0x7c00u) == 0x7c00u; }
+SMDDP_HOST_DEVICE inline uint32_t IsNonFinite(BFloat16 value) { return (value.bits & 0x7f80u) == 0x7f80u; }
+SMDDP_HOST_DEVICE inline uint32_t IsNonFinite(float value) { return (BitsOf(value) & 0x7f800000u) == 0x7f800000u; }
+SMDDP_HOST_DEVICE inline uint32_t IsNonFinite(double value) {
+  uint64_t bits;
+  std::memcpy(&bits, &value, sizeof(bits));
+  return static_cast<uint32_t>(bits >> 32 & 0x7ff00000u) == 0x7ff00000u;
+}
+
+// Compute::Cast of one element.
+template <class To, class From>
+struct Conversion {
+  bool scaled;
+  Wide<From> multiplier;
+
+  SMDDP_HOST_DEVICE To operator()(From value) const {
+    if constexpr (std::is_same<To, From>::value) {
+      if (!scaled) return value;  // every bit, of a NaN too
+    }
+    if constexpr (kIsFloating<To>) {
+      const auto wide = Widened(value);
+      return Narrowed<To>(scaled ? wide * multiplier : wide);
+    } else {
+      return value;
+    }
+  }
+};
+
+// --- 16 bytes at once ---
+
+struct alignas(16) Quad {
+  uint32_t words[4];
+};
+
+// kCount elements that lie together: one, or 16 bytes of them or more at an address that is a multiple of 16.
+template <class T, int kCount>
+struct Vector {
+  static constexpr int kQuads = kCount * sizeof(T) / sizeof(Quad);
+  static_assert(kCount == 1 || kQuads * sizeof(Quad) == kCount * sizeof(T));
+  T at[kCount];
+
+  SMDDP_HOST_DEVICE void Load(const T* from) {
+    if constexpr (kCount == 1) {
+      at[0] = *from;
+    } else {
+      Quad quads[kQuads];
+      CopyQuads(quads, from);
+      std::memcpy(at, quads, sizeof(quads));
+    }
+  }
+  SMDDP_HOST_DEVICE void Store(T* into) const {
+    if constexpr (kCount == 1) {
+      *into = at[0];
+    } else {
+      Quad quads[kQuads];
+      std::memcpy(quads, at, sizeof(quads));
+      CopyQuads(into, quads);
+    }
+  }
+
+ private:
+  // The GPU's compiler makes 16-byte accesses of whole Quads, but none of a memcpy; the host's takes the type of what
+  // lies there seriously.
+  SMDDP_HOST_DEVICE static void CopyQuads(void* to, const void* from) {
+#if defined(__CUDA_ARCH__)
+    SMDDP_UNROLL
+    for (int i = 0; i < kQuads; ++i) static_cast<Quad*>(to)[i] = static_cast<const Quad*>(from)[i];
+#else
+    std::memcpy(to, from, kQuads * sizeof(Quad));
+#endif
+  }
+};
+
+SMDDP_HOST_DEVICE inline bool IsAligned(const void* address) {
+  return (reinterpret_cast<uintptr_t>(address) & 15) == 0;
+}
+// Elements from `address` to the next multiple of 16 bytes.
+template <class T>
+SMDDP_HOST_DEVICE inline uint32_t ToAligned(const T* address) {
+  return static_cast<uint32_t>(-reinterpret_cast<uintptr_t>(address) & 15) / sizeof(T);
+}
+
+}  // namespace
+}  // namespace smddp

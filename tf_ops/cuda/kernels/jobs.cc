@@ -1,0 +1,131 @@
+#include "cuda/kernels/jobs.h"
+
+#include <algorithm>
+#include <string>
+
+namespace smddp {
+namespace {
+
+Element ElementOf(DType dtype) {
+  switch (dtype) {
+    case DType::kFloat16:
+      return Element::kHalf;
+    case DType::kBFloat16:
+      return Element::kBFloat16;
+    case DType::kFloat32:
+      return Element::kFloat;
+    case DType::kFloat64:
+      return Element::kDouble;
+    default:
+      break;
+  }
+  switch (SizeOf(dtype)) {
+    case 1:
+      return Element::kBytes1;
+    case 2:
+      return Element::kBytes2;
+    case 4:
+      return Element::kBytes4;
+    default:
+      return Element::kBytes8;  // of 16 bytes: two
+  }
+}
+
+// How the elements of `dtype` are counted in a job.
+int64_t UnitsPerElement(DType dtype) { return SizeOf(dtype) == 16 ? 2 : 1; }
+
+struct Way {
+  DType to, from;
+  Scaling scaling;
+  bool packs;
+  uint64_t* non_finite;
+};
+
+Status CheckWay(const Way& way) {
+  if (IsFloating(way.to) && IsFloating(way.from)) return Status::Ok();
+  if (way.to == way.from && (way.scaling.identity() || way.to == DType::kBool)) return Status::Ok();
+  return Status(Code::kInvalidArgument,
+                std::string("GPUs copy ") + NameOf(way.from) +
+                    " as it is; converting or scaling it takes host memory. Wanted: " + NameOf(way.to) + ".");
+}
+
+MoveJob BeginJob(const Way& way, void* packed) {
+  MoveJob job;
+  job.packed = packed;
+  job.non_finite = IsFloating(way.to) ? way.non_finite : nullptr;
+  job.scaled = IsFloating(way.to) && !way.scaling.identity();
+  job.multiplier = way.scaling.factor / static_cast<double>(way.scaling.divisor);
+  job.count = 0;
+  job.to = ElementOf(way.to);
+  job.from = ElementOf(way.from);
+  job.packs = way.packs;
+  job.starts[0] = 0;
+  return job;
+}
+
+std::byte* At(const void* base, int64_t element, DType dtype) {
+  return static_cast<std::byte*>(const_cast<void*>(base)) + element * static_cast<int64_t>(SizeOf(dtype));
+}
+
+// Cuts a range into jobs. `memory_of` names the side of a piece that takes part.
+template <class MemoryOf>
+std::vector<MoveJob> Cut(const FusedView& view, Range range, const Way& way, const void* packed, MemoryOf memory_of) {
+  const DType packed_dtype = way.packs ? way.to : way.from, piece_dtype = way.packs ? way.from : way.to;
+  const int64_t units = UnitsPerElement(piece_dtype);
+  const std::vector<int64_t>& starts = view.starts();
+  std::vector<MoveJob> jobs;
+  if (range.empty()) return jobs;
+  size_t i = std::upper_bound(starts.begin(), starts.end(), range.begin) - starts.begin() - 1;
+  for (int64_t at = range.begin; at < range.end;) {
+    if (jobs.empty() || jobs.back().count == MoveJob::kMostPieces ||
+        jobs.back().starts[jobs.back().count] == MoveJob::kMostElements) {
+      jobs.push_back(BeginJob(way, At(packed, at - range.begin, packed_dtype)));
+    }
+    MoveJob& job = jobs.back();
+    const int64_t room = (MoveJob::kMostElements - job.starts[job.count]) / units;
+    const int64_t end = std::min({range.end, starts[i + 1], at + room});
+    const void* const memory = memory_of(view.pieces()[i]);
+    job.pieces[job.count] = memory == nullptr ? nullptr : At(memory, at - starts[i], piece_dtype);
+    job.starts[job.count + 1] = job.starts[job.count] + static_cast<uint32_t>((end - at) * units);
+    ++job.count;
+    at = end;
+    if (at == starts[i + 1]) ++i;
+  }
+  return jobs;
+}
+
+}  // namespace
+
+Result<std::vector<MoveJob>> PlanPack(const FusedView& view, Range range, void* into, uint64_t* non_finite) {
+  const Way way{view.wire(), view.dtype(), view.before(), true, non_finite};
+  SMDDP_RETURN_IF_ERROR(CheckWay(way));
+  return Cut(view, range, way, into, [](const Piece& piece) { return piece.input; });
+}
+
+Result<std::vector<MoveJob>> PlanUnpack(const FusedView& view, Range range, const void* from) {
+  const Way way{view.dtype(), view.wire(), view.after(), false, nullptr};
+  SMDDP_RETURN_IF_ERROR(CheckWay(way));
+  return Cut(view, range, way, from, [](const Piece& piece) { return piece.output; });
+}
+
+Result<SumPlan> PlanSum(void* into, const void* const* sources, int count, int64_t elements, DType dtype,
+                        uint64_t* non_finite) {
+  if (!IsFloating(dtype) || count < 1 || count > SumJob::kMostSources) {
+    return Status(Code::kInvalidArgument, "GPUs sum 1 to " + std::to_string(SumJob::kMostSources) +
+                                              " arrays of floating numbers. Received: " + std::to_string(count) +
+                                              " of " + NameOf(dtype) + ".");
+  }
+  SumPlan plan;
+  if (elements <= 0) return plan;
+  if (count == 1) {
+    const FusedView view(dtype, dtype, {{sources[0], nullptr, elements}}, {}, {}, CpuCompute());
+    SMDDP_ASSIGN_OR_RETURN(plan.moves, PlanPack(view, {0, elements}, into, non_finite));
+    return plan;
+  }
+  SumJob job{into, non_finite, elements, count, ElementOf(dtype), {}};
+  std::copy(sources, sources + count, job.sources);
+  plan.sums.push_back(job);
+  return plan;
+}
+
+}  // namespace smddp

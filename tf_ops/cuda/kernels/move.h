@@ -1,0 +1,187 @@
+// Which elements a thread moves, and how: pack, unpack, cast, scale, copy. One function for GPU and host.
+//
+// The packed array is cut into tiles; block b takes tiles b, b + blocks, ... A tile that lies in few pieces is moved
+// piece by piece, 16 bytes at once where both sides allow it. In one with many crumbs every thread looks up where its
+// elements belong.
+#pragma once
+
+#include "cuda/kernels/elements.h"
+#include "cuda/kernels/job_tables.h"
+
+namespace smddp {
+namespace {
+
+constexpr uint32_t kBlockThreads = 256;
+constexpr uint32_t kCrumbs = 4;  // pieces in a tile from which on they are looked up one by one
+
+template <class To, class From>
+struct MoveShape {
+  static constexpr uint32_t kNarrow = sizeof(To) < sizeof(From) ? sizeof(To) : sizeof(From);
+  static constexpr uint32_t kWide = sizeof(To) < sizeof(From) ? sizeof(From) : sizeof(To);
+  static constexpr uint32_t kVector = 16 / kNarrow;  // elements moved at once, 16 bytes on the narrow side
+  static constexpr uint32_t kLoads = kVector * sizeof(From) / 16;   // to read them
+  static constexpr uint32_t kAtOnce = kLoads < 4 ? 4 / kLoads : 1;  // vectors read before the first is written
+  static constexpr uint32_t kSingles = 8;                           // the same, element by element
+  static constexpr uint32_t kTile = kBlockThreads * kVector * kAtOnce;
+};
+
+// The threads of a block, and what one of them has counted.
+struct Worker {
+  uint32_t thread, threads;
+  uint32_t non_finite;
+};
+
+template <class To, class From>
+struct Mover {
+  using Shape = MoveShape<To, From>;
+  Conversion<To, From> convert;
+  bool counts;
+
+  SMDDP_HOST_DEVICE void Count(To value, Worker& worker) const {
+    if constexpr (kIsFloating<To>) {
+      if (counts) worker.non_finite += IsNonFinite(value);
+    }
+  }
+
+  SMDDP_HOST_DEVICE void One(To* to, const From* from, Worker& worker) const {
+    const To value = convert(*from);
+    Count(value, worker);
+    *to = value;
+  }
+
+  SMDDP_HOST_DEVICE void Singles(To* to, const From* from, uint32_t n, Worker& worker) const {
+    for (uint32_t i = worker.thread; i < n; i += worker.threads * Shape::kSingles) {
+      From read[Shape::kSingles];
+      SMDDP_UNROLL
+      for (uint32_t k = 0; k < Shape::kSingles; ++k) {
+        const uint32_t at = i + k * worker.threads;
+        if (at < n) read[k] = from[at];
+      }
+      SMDDP_UNROLL
+      for (uint32_t k = 0; k < Shape::kSingles; ++k) {
+        const uint32_t at = i + k * worker.threads;
+        if (at < n) One(to + at, read + k, worker);
+      }
+    }
+  }
+
+  SMDDP_HOST_DEVICE void StoreVector(To* to, const Vector<From, Shape::kVector>& read, Worker& worker) const {
+    Vector<To, Shape::kVector> write;
+    SMDDP_UNROLL
+    for (uint32_t j = 0; j < Shape::kVector; ++j) {
+      write.at[j] = convert(read.at[j]);
+      Count(write.at[j], worker);
+    }
+    write.Store(to);
+  }
+
+  // `n` vectors.
+  SMDDP_HOST_DEVICE void Vectors(To* to, const From* from, uint32_t n, Worker& worker) const {
+    for (uint32_t i = worker.thread; i < n; i += worker.threads * Shape::kAtOnce) {
+      Vector<From, Shape::kVector> read[Shape::kAtOnce];
+      SMDDP_UNROLL
+      for (uint32_t k = 0; k < Shape::kAtOnce; ++k) {
+        const uint32_t at = i + k * worker.threads;
+        if (at < n) read[k].Load(from + at * Shape::kVector);
+      }
+      SMDDP_UNROLL
+      for (uint32_t k = 0; k < Shape::kAtOnce; ++k) {
+        const uint32_t at = i + k * worker.threads;
+        if (at < n) StoreVector(to + at * Shape::kVector, read[k], worker);
+      }
+    }
+  }
+
+  // All threads of a block together, each element by one of them.
+  SMDDP_HOST_DEVICE void Run(To* to, const From* from, uint32_t n, Worker& worker) const {
+    const uint32_t head = sizeof(To) < sizeof(From) ? ToAligned(to) : ToAligned(from);
+    if (n < head + Shape::kVector || !IsAligned(to + head) || !IsAligned(from + head)) {
+      return Singles(to, from, n, worker);
+    }
+    const uint32_t vectors = (n - head) / Shape::kVector;
+    const uint32_t body = vectors * Shape::kVector;
+    Vectors(to + head, from + head, vectors, worker);
+    for (uint32_t i = worker.thread; i < n - body; i += worker.threads) {
+      const uint32_t at = i < head ? i : i + body;
+      One(to + at, from + at, worker);
+    }
+  }
+};
+
+// The piece that element `at` belongs to.
+SMDDP_HOST_DEVICE inline uint32_t PieceAt(const MoveJob& job, uint32_t at) {
+  uint32_t low = 0, high = job.count;  // the answer is in [low, high)
+  while (high - low > 1) {
+    const uint32_t middle = (low + high) / 2;
+    if (job.starts[middle] <= at) {
+      low = middle;
+    } else {
+      high = middle;
+    }
+  }
+  return low;
+}
+
+// Calls visit(to, from) with the addresses of element `at` of the packed array, which is in piece i.
+template <class To, class From, class Visit>
+SMDDP_HOST_DEVICE inline void WithAddresses(const MoveJob& job, uint32_t i, uint32_t at, Visit visit) {
+  void* const piece = job.pieces[i];
+  if (piece == nullptr) return;
+  const uint32_t inside = at - job.starts[i];
+  if (job.packs) {
+    visit(static_cast<To*>(job.packed) + at, static_cast<const From*>(piece) + inside);
+  } else {
+    visit(static_cast<To*>(piece) + inside, static_cast<const From*>(job.packed) + at);
+  }
+}
+
+template <class To, class From>
+SMDDP_HOST_DEVICE inline void MoveTile(const MoveJob& job, const Mover<To, From>& mover, uint32_t begin, uint32_t end,
+                                       Worker& worker) {
+  const uint32_t first = PieceAt(job, begin), last = PieceAt(job, end - 1);
+  if (last - first >= kCrumbs) {
+    for (uint32_t at = begin + worker.thread; at < end; at += worker.threads) {
+      WithAddresses<To, From>(job, PieceAt(job, at), at,
+                              [&](To* to, const From* from) { mover.One(to, from, worker); });
+    }
+    return;
+  }
+  for (uint32_t i = first; i <= last; ++i) {
+    const uint32_t from_here = job.starts[i] > begin ? job.starts[i] : begin;
+    const uint32_t to_here = job.starts[i + 1] < end ? job.starts[i + 1] : end;
+    WithAddresses<To, From>(job, i, from_here,
+                            [&](To* to, const From* from) { mover.Run(to, from, to_here - from_here, worker); });
+  }
+}
+
+// Tiles end where a 128-byte line of the packed array does; the first is shorter for that.
+template <class To, class From>
+SMDDP_HOST_DEVICE inline uint32_t TileSkew(const MoveJob& job) {
+  const uint32_t offset = static_cast<uint32_t>(reinterpret_cast<uintptr_t>(job.packed) & 127);
+  return offset / static_cast<uint32_t>(job.packs ? sizeof(To) : sizeof(From));
+}
+
+template <class To, class From>
+SMDDP_HOST_DEVICE inline uint32_t TilesOf(const MoveJob& job) {
+  constexpr uint32_t kTile = MoveShape<To, From>::kTile;
+  return (job.starts[job.count] + TileSkew<To, From>(job) + kTile - 1) / kTile;
+}
+
+// What thread `thread` of block `block` does. Returns what it has counted.
+template <class To, class From>
+SMDDP_HOST_DEVICE inline uint32_t MoveThread(const MoveJob& job, uint32_t block, uint32_t blocks, uint32_t thread,
+                                             uint32_t threads) {
+  constexpr uint32_t kTile = MoveShape<To, From>::kTile;
+  const Mover<To, From> mover{{job.scaled, static_cast<Wide<From>>(job.multiplier)}, job.non_finite != nullptr};
+  const uint32_t skew = TileSkew<To, From>(job), tiles = TilesOf<To, From>(job), elements = job.starts[job.count];
+  Worker worker{thread, threads, 0};
+  for (uint32_t tile = block; tile < tiles; tile += blocks) {
+    const uint32_t begin = tile == 0 ? 0 : tile * kTile - skew;
+    const uint32_t end = (tile + 1) * kTile - skew;
+    MoveTile<To, From>(job, mover, begin, end < elements ? end : elements, worker);
+  }
+  return worker.non_finite;
+}
+
+}  // namespace
+}  // namespace smddp
