@@ -15,6 +15,7 @@ void BindCompute(nanobind::module_& m);      // test access to the kernels
 void BindTopology(nanobind::module_& m);     // test access to the pure functions
 void BindHeartbeat(nanobind::module_& m);    // test access to the watch over the other ranks
 void BindDeviceKernels(nanobind::module_& m);
+void BindDeviceTasks(nanobind::module_& m);  // buckets on GPUs, without sessions
 void BindPlan(nanobind::module_& m);
 void BindRail(nanobind::module_& m);     // the algorithms between nodes, and how one is chosen
 void BindCluster(nanobind::module_& m);  // ranks as threads

@@ -17,4 +17,5 @@ NB_MODULE(_core, m) {
   smddp::BindSteps(m);
   smddp::BindRanks(m);
   smddp::BindDeviceKernels(m);
+  smddp::BindDeviceTasks(m);
 }
