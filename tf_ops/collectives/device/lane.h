@@ -40,14 +40,15 @@ struct DeviceCall {
   // are in host memory.
   std::vector<std::shared_ptr<const DeviceWork>> works;
   Chunking chunking;
+  bool through_host = true;  // also on a lane that goes from GPU to GPU: the plan's ranks agreed on it
 };
 
-// Does the lane's way between GPUs take this call? The same on all ranks: dtypes and operation decide. Otherwise, and
-// with kHost, the call goes through host memory, where other ranks may have brought it from the start.
+// Can the lane's way between GPUs take this call? The same on all ranks: dtypes and operation decide. Otherwise, and
+// with `through_host`, it goes through host memory, where other ranks may have brought it from the start.
 bool TakesDevicePath(const DeviceLane& lane, const FusedCall& call);
 
 // The task is done when the frameworks' streams wait for the results (and those in host memory are there). Every rank
-// makes the same call; with TakesDevicePath also those whose pieces are all in host memory (a rank that has joined).
+// makes the same call; without `through_host` also those whose pieces are all in host memory (a rank that has joined).
 // Different calls of one session run side by side, begun in any order.
 TaskPtr DeviceAllreduce(DeviceLane& lane, const AllreduceAlgorithm& rail, const DeviceCall& call);
 
