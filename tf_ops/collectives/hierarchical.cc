@@ -87,7 +87,10 @@ TaskPtr HierarchicalAllreduce(const Fabric& fabric, const AllreduceAlgorithm& ra
   const int window = chunking.in_flight > 0 ? chunking.in_flight : DefaultChunksInFlight(fabric.topology);
   return Pipeline(chunks, window, [&fabric, &rail, call, total, each](int index) {
     const Range range = {index * each, std::min(total, (index + 1) * each)};
-    return AllreduceChunk(fabric, rail, std::make_shared<Chunk>(fabric, call, index, range));
+    const auto begin = [&fabric, &rail, call, index, range] {
+      return AllreduceChunk(fabric, rail, std::make_shared<Chunk>(fabric, call, index, range));
+    };
+    return call.gate != nullptr ? Gated(*call.gate, range, begin) : begin();
   });
 }
 

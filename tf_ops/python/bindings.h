@@ -15,10 +15,13 @@ void BindCompute(nanobind::module_& m);      // test access to the kernels
 void BindTopology(nanobind::module_& m);     // test access to the pure functions
 void BindHeartbeat(nanobind::module_& m);    // test access to the watch over the other ranks
 void BindPlan(nanobind::module_& m);
-void BindRail(nanobind::module_& m);     // the algorithms between nodes, and how one is chosen
-void BindCluster(nanobind::module_& m);  // ranks as threads
-void BindSteps(nanobind::module_& m);    // training steps of such ranks
-void BindRanks(nanobind::module_& m);    // such ranks, each driven by a Python thread
+void BindRail(nanobind::module_& m);           // the algorithms between nodes, and how one is chosen
+void BindCluster(nanobind::module_& m);        // ranks as threads
+void BindSteps(nanobind::module_& m);          // training steps of such ranks
+void BindRanks(nanobind::module_& m);          // such ranks, each driven by a Python thread
+void BindDevice(nanobind::module_& m);         // GPUs
+void BindDeviceKernels(nanobind::module_& m);  // test access to one and its kernels
+void BindDeviceCluster(nanobind::module_& m);  // ranks as threads, with tensors on GPUs
 
 // Becomes smddp_tf._core.EngineError, a RuntimeError.
 class EngineError : public std::runtime_error {

@@ -16,4 +16,7 @@ NB_MODULE(_core, m) {
   smddp::BindCluster(m);
   smddp::BindSteps(m);
   smddp::BindRanks(m);
+  smddp::BindDevice(m);
+  smddp::BindDeviceCluster(m);
+  smddp::BindDeviceKernels(m);
 }

@@ -10,11 +10,13 @@
 namespace smddp {
 namespace {
 
-constexpr const char* kNames[] = {"allreduce", "broadcast", "allgather",    "barrier",
-                                  "plan",      "alltoall",  "reducescatter"};
-constexpr const char* kCapitalNames[] = {"ALLREDUCE", "BROADCAST", "ALLGATHER",    "BARRIER",
-                                         "PLAN",      "ALLTOALL",  "REDUCESCATTER"};
-constexpr int kKinds = 7;
+constexpr const char* kNames[] = {"allreduce", "broadcast", "allgather",     "barrier",
+                                  "plan",      "alltoall",  "reducescatter", "agreement on"};
+constexpr const char* kCapitalNames[] = {"ALLREDUCE", "BROADCAST", "ALLGATHER",     "BARRIER",
+                                         "PLAN",      "ALLTOALL",  "REDUCESCATTER", "DEVICES"};
+constexpr int kKinds = 8;
+// A card names a GPU and says why NCCL cannot be used.
+constexpr size_t kMostCardBytes = 4096;
 
 WireWriter Begin(ControlType type) {
   WireWriter writer;
@@ -60,6 +62,8 @@ bool AllReducible(const Announcement& announcement) {
 // What a small reduction brings is summed before anything else looks at it.
 bool DataIsSane(const Announcement& announcement) {
   if (announcement.data.empty()) return true;
+  if (announcement.kind == RequestKind::kPlan) return announcement.data == kHasDevices;
+  if (announcement.kind == RequestKind::kDevices) return announcement.data.size() <= kMostCardBytes;
   const bool reduces = announcement.kind == RequestKind::kAllreduce || announcement.kind == RequestKind::kReducescatter;
   return reduces && announcement.data.size() <= kMostCarriedBytes && announcement.op != ReduceOp::kAdasum &&
          AllReducible(announcement);
@@ -76,6 +80,7 @@ bool Sane(const Announcement& announcement) {
 
 // A rank that has joined does what `request` says without having been asked by anybody on its side.
 bool SaneForJoined(const Announcement& request) {
+  if (request.kind == RequestKind::kDevices) return true;
   const bool plan = request.kind == RequestKind::kPlan;
   return (plan || request.kind == RequestKind::kAllreduce) && AllReducible(request) &&
          !(plan && request.op == ReduceOp::kAdasum);
@@ -283,6 +288,24 @@ bool BelongsToWork(std::string_view message) {
   ControlType type;
   if (!TypeOf(message, &type)) return true;
   return type != ControlType::kBeat && type != ControlType::kTimeline && type != ControlType::kStall;
+}
+
+std::string EncodeCards(const std::map<int, Announcement>& by_rank, int size) {
+  WireWriter writer;
+  for (int rank = 0; rank < size; ++rank) {
+    const auto at = by_rank.find(rank);
+    writer.PutText(at == by_rank.end() ? std::string() : at->second.data);
+  }
+  return writer.Take();
+}
+
+Result<std::vector<std::string>> DecodeCards(const std::string& text, int size) {
+  WireReader reader(text);
+  std::vector<std::string> cards;
+  for (int rank = 0; rank < size && reader.ok(); ++rank) cards.push_back(reader.GetText());
+  if (reader.at_end()) return cards;
+  return Status(Code::kInternal,
+                "Rank 0 sent descriptions of GPUs that cannot be read. Do all ranks run the same version of smddp_tf?");
 }
 
 }  // namespace smddp

@@ -22,11 +22,18 @@ enum class RequestKind : uint8_t {
   kPlan = 4,
   kAlltoall = 5,
   kReducescatter = 6,
+  kDevices = 7,  // what GPU each rank uses for a plan: `data` holds its card, and that of the verdict all of them
 };
+
+// Also asked of ranks that have joined, once in a session, so that no round of hvd.join counts. Rank 0 answers.
+inline bool OutlivesRounds(RequestKind kind) { return kind == RequestKind::kPlan || kind == RequestKind::kDevices; }
 
 // "allreduce", ...; and in Horovod's capitals for the texts that scripts grep for.
 const char* NameOf(RequestKind kind);
 const char* CapitalNameOf(RequestKind kind);
+
+// Announcement::data of a plan.
+constexpr char kHasDevices[] = "GPU";
 
 struct Announcement {
   RequestKind kind = RequestKind::kBarrier;
@@ -42,7 +49,8 @@ struct Announcement {
   std::vector<int64_t> splits;     // kAlltoall: rows for each rank
   std::vector<std::string> facts;  // kPlan: fusion/plan.h DescribePlan
   std::string plan_key;            // kPlan
-  std::string data;                // of a reduction: what a small one brings (runtime/carried.h)
+  std::string data;                // of a reduction: what a small one brings (runtime/carried.h). kPlan: not empty
+                                   // where a GPU is at hand
   bool duplicate = false;          // this rank had another request of that name waiting
   uint32_t round = 0;              // of hvd.join, in which it was made
 };
@@ -127,5 +135,9 @@ bool Decode(std::string_view message, JoinNotice* notice);
 bool Decode(std::string_view message, JoinOver* over);
 bool Decode(std::string_view message, Goodbye* goodbye);
 bool DecodeAbort(std::string_view message, Status* why);
+
+// The cards of all ranks, as rank 0 sends them: by rank, "" of those that have joined.
+std::string EncodeCards(const std::map<int, Announcement>& by_rank, int size);
+Result<std::vector<std::string>> DecodeCards(const std::string& text, int size);
 
 }  // namespace smddp

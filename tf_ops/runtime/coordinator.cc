@@ -6,7 +6,7 @@
 namespace smddp {
 
 int CoordinatorOf(const Announcement& announcement, int size) {
-  if (announcement.kind == RequestKind::kPlan) return 0;
+  if (OutlivesRounds(announcement.kind)) return 0;
   uint64_t hash = 1469598103934665603ull;  // FNV-1a: the same on every rank and every machine
   for (const unsigned char byte : announcement.name) hash = (hash ^ byte) * 1099511628211ull;
   return static_cast<int>(hash % static_cast<uint64_t>(size));
@@ -41,7 +41,7 @@ std::set<int> Coordinator::MissingIn(const Entry& entry) const {
 
 std::optional<Verdict> Coordinator::Add(int rank, Announcement announcement, int64_t now_ns) {
   const std::string name = announcement.name;
-  const uint32_t round = announcement.kind == RequestKind::kPlan ? 0 : announcement.round;
+  const uint32_t round = OutlivesRounds(announcement.kind) ? 0 : announcement.round;
   EntryFor(name, rank, round, now_ns).by_rank[rank] = std::move(announcement);
   std::deque<Entry>& entries = waiting_[name];
   if (!complete(entries.front())) return std::nullopt;  // the only one that can be
@@ -99,7 +99,11 @@ void Coordinator::Complete(const std::map<int, Announcement>& by_rank, Verdict* 
       for (const auto& [rank, request] : by_rank) verdict->dim0_of_rank.push_back(request.shapes[tensor][0]);
     }
   }
-  if (!first.data.empty()) {
+  if (first.kind == RequestKind::kDevices) {
+    verdict->data = EncodeCards(by_rank, topology_.size());
+  } else if (first.kind == RequestKind::kPlan) {
+    for (const auto& [rank, request] : by_rank) verdict->data = std::max(verdict->data, request.data);
+  } else if (!first.data.empty()) {
     Result<std::string> reduced = ReduceCarried(by_rank, compute_);
     verdict->status = reduced.status();
     if (reduced.ok()) verdict->data = std::move(*reduced);

@@ -62,7 +62,8 @@ class Coordinator {
   // Does `entry` need nothing of `rank` that has not come? A plan outlives the round in which it was announced.
   bool Has(const Entry& entry, int rank) const {
     return entry.by_rank.count(rank) != 0 ||
-           (entry.is_plan() ? join_.has_joined(rank) : join_.has_joined(rank, entry.round));
+           (OutlivesRounds(entry.by_rank.begin()->second.kind) ? join_.has_joined(rank)
+                                                               : join_.has_joined(rank, entry.round));
   }
   bool complete(const Entry& entry) const;
   std::set<int> MissingIn(const Entry& entry) const;

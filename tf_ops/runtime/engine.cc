@@ -34,11 +34,13 @@ Engine::Engine(std::unique_ptr<FabricParts> parts, const Env& env, const PlanReg
       verifier_(parts_->fabric(), env),
       join_(parts_->fabric().topology.size()),
       coordinator_(parts_->fabric().topology, parts_->fabric().compute, join_),
+      devices_(parts_->fabric(), TheDevices(), env.gpu_stage),
       plans_(
           parts_->fabric(),
           PlanOptions{env.bucket_bytes, env.gradient_order == "observed", env.autotune, env.autotune_log},
           [this](RunningTask task) { Run(std::move(task)); },
-          [this](const PlanOrder& order) { PostToOthers(Encode(order)); }, trace_, verifier_),
+          [this](const PlanOrder& order) { PostToOthers(Encode(order)); }, trace_, verifier_, devices_,
+          [this](const std::string& name, const Result<std::string>& card) { AskForCards(name, card); }),
       timeline_(parts_->fabric().topology, trace_,
                 [this](int to, std::string message) { Post(to, std::move(message)); }),
       last_words_(
@@ -77,6 +79,7 @@ void Engine::Loop() {
     moved |= progress.ok() && *progress;
     const bool heard = ReadControl(&moved);
     moved |= StepTasks();
+    StepDevices();
     StepJoin();
     if (stopping) break;
     const int64_t now_ns = NowNs();
@@ -148,6 +151,12 @@ bool Engine::StepTasks() {
     if (!failed_.ok()) return true;  // what it told the other ranks could not be sent: the tasks are gone
   }
   return moved;
+}
+
+void Engine::StepDevices() {
+  if (!devices_.opening()) return;
+  const Status status = plans_.StepDevices();
+  if (!status.ok()) Fail(status, /*tell_others=*/true);
 }
 
 Status Engine::StartTimeline(const std::string& path, bool mark_cycles) {

@@ -21,6 +21,7 @@
 #include "core/queue.h"
 #include "runtime/backoff.h"
 #include "runtime/coordinator.h"
+#include "runtime/device_staging.h"
 #include "runtime/fabric_parts.h"
 #include "runtime/heartbeat.h"
 #include "runtime/join_table.h"
@@ -28,6 +29,7 @@
 #include "runtime/named_table.h"
 #include "runtime/plan_registry.h"
 #include "runtime/plan_table.h"
+#include "runtime/session_devices.h"
 #include "runtime/stall_report.h"
 #include "runtime/timeline_group.h"
 #include "runtime/trace.h"
@@ -65,6 +67,7 @@ class Engine {
   void Join(int* last, DoneCallback done);
   Status StartTimeline(const std::string& path, bool mark_cycles);
   TimelineGroup& timeline() { return timeline_; }
+  DeviceStaging& staging() { return staging_; }
   LastWords& last_words() { return last_words_; }
   const LastWords& last_words() const { return last_words_; }
   void Fail(const Status& why, bool tell_others);
@@ -87,6 +90,7 @@ class Engine {
   void OnAnnouncement(int from, Announcement announcement);
   void OnVerdict(const Verdict& verdict);
   void OnGoodbye(int from, const Goodbye& goodbye);
+  void AskForCards(const std::string& name, const Result<std::string>& card);
   void Announce(Announcement announcement);
   void SendVerdict(const Verdict& verdict, const std::vector<int>& to);
   void Post(int to, std::string message);
@@ -95,6 +99,7 @@ class Engine {
   void PostLastWords(const std::string& message);
   void Run(RunningTask task);
   bool StepTasks();
+  void StepDevices();
   void Hold(std::function<void()> work);
   void ReleaseHeld();
   bool Drained() const;
@@ -120,7 +125,9 @@ class Engine {
   void Leave();
   void AwaitDepartures();
   void ForgetDeparted();
-  bool expecting() const { return !tasks_.empty() || named_.waiting() || join_.waiting() || parts_->world().busy(); }
+  bool expecting() const {
+    return !tasks_.empty() || named_.waiting() || join_.waiting() || devices_.opening() || parts_->world().busy();
+  }
 
   const std::unique_ptr<FabricParts> parts_;
   const Env env_;
@@ -139,6 +146,8 @@ class Engine {
   JoinTable join_;
   Coordinator coordinator_;
   NamedTable named_;
+  SessionDevices devices_;
+  DeviceStaging staging_{[this](RunningTask task) { Run(std::move(task)); }};
   PlanTable plans_;
   TimelineGroup timeline_;
   LastWords last_words_;

@@ -36,6 +36,7 @@ void Engine::Fail(const Status& why, bool tell_others) {
     running.task.reset();
     running.done(why);
   }
+  devices_.Abort();
   named_.FailAll(why);
   plans_.FailAll(why);
   join_.End(why);

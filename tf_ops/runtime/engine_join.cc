@@ -92,6 +92,7 @@ void Engine::BringZeros(const StepCounts& counts) {
 void Engine::OnVerdictOfOthers(const Verdict& verdict) {
   if (!verdict.status.ok()) return;
   if (verdict.request.kind == RequestKind::kPlan) return AddForeignPlan(verdict);
+  if (verdict.request.kind == RequestKind::kDevices) return;  // of a plan that is not known here
   if (!verdict.data.empty() && !verifier_.on()) return;  // small: the coordinator has it all
   RunningTask running;
   Result<TaskPtr> task = zero_allreduce_(verdict, zeros_, &running.keep);
@@ -115,7 +116,7 @@ void Engine::AddForeignPlan(const Verdict& verdict) {
   spec.wire_dtype = asked.wire_dtype;
   ++plan_versions_[spec.key];
   if (verdict.operation >= kMaxPlans) return;  // nobody will use it
-  plans_.AddForeign(verdict.name, spec, asked.facts, static_cast<int>(verdict.operation));
+  plans_.AddForeign(verdict.name, spec, asked.facts, static_cast<int>(verdict.operation), !verdict.data.empty());
   const auto wanted = wanted_.extract(verdict.name);
   if (!wanted.empty()) BringZeros({{verdict.name, wanted.mapped()}});
 }

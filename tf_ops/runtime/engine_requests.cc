@@ -76,6 +76,9 @@ void Engine::SendVerdict(const Verdict& verdict, const std::vector<int>& to) {
 }
 
 void Engine::OnVerdict(const Verdict& verdict) {
+  const Result<bool> cards = plans_.OnCards(verdict);
+  if (!cards.ok()) return Fail(cards.status(), /*tell_others=*/true);
+  if (cards.value()) return;
   const auto& joined = verdict.joined;
   if (std::find(joined.begin(), joined.end(), topology().rank()) != joined.end()) return OnVerdictOfOthers(verdict);
   NamedRequest request;
@@ -119,9 +122,11 @@ void Engine::AddPlan(int id) {
   NamedRequest request;
   request.announcement = Describe(spec);
   request.announcement.name = name;
+  if (devices_.Possible()) request.announcement.data = kHasDevices;
   request.begin = [this, id](const Verdict& verdict) -> Result<TaskPtr> {
     if (verdict.operation >= kMaxPlans) return TooManyPlans();
     plans_.SetNumber(id, static_cast<int>(verdict.operation));
+    if (!verdict.data.empty()) plans_.SetDevicesPossible(id);
     return TaskPtr();
   };
   request.done = [this, id](const Status& status) { plans_.Decide(id, status); };
@@ -141,6 +146,16 @@ void Engine::ReducePlanned(int id, int index, const TensorRef& tensor, DoneCallb
   const Status status = plans_.Arrive(id, index, tensor, std::move(done));
   if (tell && plans_.StepsOf(id) > steps) TellStep(id);
   if (!status.ok()) Fail(status, /*tell_others=*/true);  // its bucket would wait for ever, everywhere
+}
+
+// Not a named request: nobody but the plans waits for the answer, and a rank that has joined answers too.
+void Engine::AskForCards(const std::string& name, const Result<std::string>& card) {
+  if (!card.ok()) return Fail(card.status(), /*tell_others=*/true);
+  Announcement announcement;
+  announcement.kind = RequestKind::kDevices;
+  announcement.name = name;
+  announcement.data = card.value();
+  Announce(std::move(announcement));
 }
 
 void Engine::Cancel(const std::string& name) {

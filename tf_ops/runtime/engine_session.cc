@@ -7,6 +7,7 @@
 
 #include "core/log.h"
 #include "core/shape.h"
+#include "core/shard.h"
 #include "runtime/carried.h"
 #include "runtime/operation_id.h"
 #include "runtime/reduce_job.h"
@@ -109,7 +110,28 @@ void EngineSession::Reducescatter(AllreduceRequest request, DoneCallback done) {
   SubmitReduction(RequestKind::kReducescatter, request, std::move(done));
 }
 
+void EngineSession::StageReduction(RequestKind kind, const AllreduceRequest& request, DoneCallback done) {
+  DeviceStaging::Tensors what;
+  what.tensors = request.tensors;
+  for (const TensorRef& tensor : request.tensors) {
+    const bool mine = kind == RequestKind::kReducescatter && !tensor.shape.empty();
+    const int64_t rows = mine ? RowsOf(tensor.shape[0], topology().size(), topology().rank()).size() : 0;
+    what.result_bytes.push_back(mine ? static_cast<size_t>(rows) * tensor.row_bytes() : tensor.bytes());
+  }
+  auto on_host = [this, kind, request = AllreduceRequest(request)](std::vector<TensorRef> tensors,
+                                                                   DoneCallback reduced) mutable {
+    request.tensors = std::move(tensors);
+    SubmitReduction(kind, request, std::move(reduced));
+  };
+  auto work = [this, name = request.name, what, on_host, done] { engine_.staging().Begin(name, what, on_host, done); };
+  if (!engine_.Submit(std::move(work))) done(NotInitialized());
+}
+
 void EngineSession::SubmitReduction(RequestKind kind, const AllreduceRequest& request, DoneCallback done) {
+  const auto on_gpu = [](const TensorRef& tensor) { return tensor.device != nullptr; };
+  if (std::any_of(request.tensors.begin(), request.tensors.end(), on_gpu)) {
+    return StageReduction(kind, request, std::move(done));
+  }
   NamedRequest named;
   named.announcement = Announce(kind, request.name, request.tensors);
   named.announcement.op = request.op;

@@ -55,6 +55,8 @@ class EngineSession : public Session {
   std::shared_ptr<const VerifiedCall> Described(const Announcement& announcement,
                                                 const std::vector<TensorRef>& tensors);
   void SubmitReduction(RequestKind kind, const AllreduceRequest& request, DoneCallback done);
+  // The same of tensors on a GPU, through host memory.
+  void StageReduction(RequestKind kind, const AllreduceRequest& request, DoneCallback done);
   void FinishTimeline(bool leaving);
 
   PlanRegistry& plans_;

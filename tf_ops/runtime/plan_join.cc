@@ -25,11 +25,14 @@ int64_t PlanTable::StepsOf(int id) const {
   return at == plans_.end() ? 0 : at->second.steps;
 }
 
-void PlanTable::AddForeign(const std::string& name, const PlanSpec& spec, std::vector<std::string> facts, int number) {
+void PlanTable::AddForeign(const std::string& name, const PlanSpec& spec, std::vector<std::string> facts, int number,
+                           bool devices_possible) {
   const int id = --last_foreign_;
   if (!Add(id, name, spec).ok()) return;
   plans_.at(id).facts = std::move(facts);
   SetNumber(id, number);
+  // This rank has joined: what the others agree on reaches it, and it brings no card.
+  if (devices_possible) plans_.at(id).way = Way::kAsked;
   Decide(id, Status::Ok());
 }
 
@@ -39,6 +42,7 @@ bool PlanTable::Claim(int id, const PlanSpec& spec) {
     if (at->second.facts != facts) continue;
     auto node = plans_.extract(at);  // what refers to the plan stays valid
     node.key() = id;
+    if (node.mapped().way == Way::kAsked) node.mapped().way = Way::kUnknown;  // by the others; now also by this rank
     plans_.insert(std::move(node));
     return true;
   }

@@ -2,7 +2,6 @@
 
 #include <algorithm>
 
-#include "collectives/hierarchical.h"
 #include "core/clock.h"
 #include "runtime/operation_id.h"
 #include "runtime/scalings.h"
@@ -40,10 +39,14 @@ void PlanTable::Decide(int id, const Status& verdict) {
   plan.decided = true;
   plan.verdict = verdict;
   if (!verdict.ok()) return FailWaiting(&plan, verdict);
-  for (Epoch& epoch : plan.epochs) {
-    for (PlannedBucket& bucket : epoch.layout.buckets()) TryStart(&plan, &epoch, &bucket);
-  }
+  TryStartAll(&plan);
   TryTellOrder(&plan);
+}
+
+void PlanTable::TryStartAll(Plan* plan) {
+  for (Epoch& epoch : plan->epochs) {
+    for (PlannedBucket& bucket : epoch.layout.buckets()) TryStart(plan, &epoch, &bucket);
+  }
 }
 
 Status PlanTable::CheckArrival(int id, int index, const TensorRef& tensor) const {
@@ -111,7 +114,7 @@ void PlanTable::Put(Plan* plan, int index, int64_t number, Arrival arrival, int6
 // --- Buckets ---
 
 void PlanTable::TryStart(Plan* plan, Epoch* epoch, PlannedBucket* bucket) {
-  if (!plan->decided || !plan->verdict.ok() || !bucket->complete()) return;
+  if (!plan->decided || !plan->verdict.ok() || !bucket->complete() || !KnowsWay(plan, *bucket)) return;
   if (!plan->busy.insert(bucket->operation).second) return;
 
   auto arrivals = std::make_shared<std::vector<Arrival>>(std::move(bucket->generations.front().arrivals));
@@ -133,10 +136,9 @@ void PlanTable::TryStart(Plan* plan, Epoch* epoch, PlannedBucket* bucket) {
   trace_.Record("bucket_start", plan->spec.key, bucket->index);
   RecordTensors("tensor_start", *plan, *bucket);
   RunningTask running;
-  const Chunking chunking = {epoch->settings.chunk_bytes, epoch->settings.chunks_in_flight};
   // Making the task cannot fail.
   running.task = std::move(*verifier_.Begin(Watched(*plan, *bucket, *arrivals), call.operation, [&] {
-    return Result<TaskPtr>(HierarchicalAllreduce(fabric_, RailFor(*plan, *epoch, *view), call, chunking));
+    return Result<TaskPtr>(BeginBucket(*plan, *epoch, call, *arrivals));
   }));
   running.keep = view;
   running.submitted_ns = submitted_ns;
@@ -150,7 +152,8 @@ void PlanTable::TryStart(Plan* plan, Epoch* epoch, PlannedBucket* bucket) {
 
 VerificationPtr PlanTable::Watched(const Plan& plan, const PlannedBucket& bucket,
                                    const std::vector<Arrival>& arrivals) const {
-  if (!verifier_.on()) return nullptr;
+  const auto on_gpu = [](const Arrival& arrival) { return arrival.tensor.device != nullptr; };
+  if (!verifier_.on() || std::any_of(arrivals.begin(), arrivals.end(), on_gpu)) return nullptr;  // docs/reliability.md
   VerifiedCall call;
   call.kind = RequestKind::kAllreduce;
   call.name = "gradient bucket " + std::to_string(bucket.index) + " of '" + plan.spec.key + "'";

@@ -38,6 +38,7 @@
 #include "runtime/plan_tuner.h"
 #include "runtime/running_task.h"
 #include "runtime/session.h"
+#include "runtime/session_devices.h"
 #include "runtime/trace.h"
 #include "runtime/verify.h"
 
@@ -54,14 +55,18 @@ class PlanTable {
  public:
   // `tell_others` posts rank 0's order to all other ranks.
   using TellOthers = std::function<void(const PlanOrder&)>;
+  // `ask_for_cards` announces this rank's card under a name, or fails the session when there is none.
+  using AskForCards = std::function<void(const std::string& name, const Result<std::string>& card)>;
   PlanTable(const Fabric& fabric, PlanOptions options, TaskRunner run, TellOthers tell_others, Trace& trace,
-            Verifier& verifier)
+            Verifier& verifier, SessionDevices& devices, AskForCards ask_for_cards)
       : fabric_(fabric),
         options_(options),
         run_(std::move(run)),
         tell_others_(std::move(tell_others)),
         trace_(trace),
-        verifier_(verifier) {}
+        verifier_(verifier),
+        devices_(devices),
+        ask_(std::move(ask_for_cards)) {}
 
   // A plan that the ranks have yet to agree on, under `name`; its buckets wait. An error when it cannot be numbered.
   Status Add(int id, const std::string& name, const PlanSpec& spec);
@@ -70,6 +75,12 @@ class PlanTable {
   void SetNumber(int id, int number) { plans_.at(id).number = number; }
   // The ranks' verdict on it.
   void Decide(int id, const Status& verdict);
+  // Some rank has a GPU, on which the tensors of the plan may lie; before Decide (plan_devices.cc).
+  void SetDevicesPossible(int id);
+  // The cards of all ranks for one of the plans; false: the verdict is on something else.
+  Result<bool> OnCards(const Verdict& verdict);
+  // Begins what waited for the way between GPUs, when it is open.
+  Status StepDevices();
   // Rank 0 has spoken. Not OK: that cannot be the order of any plan here.
   Status Adopt(const PlanOrder& order);
   // A tensor is ready. Not OK: it is not what the plan says, and the bucket can never complete on any rank.
@@ -81,7 +92,8 @@ class PlanTable {
   int64_t StepsOf(int id) const;
   const std::string& NameOfPlan(int id) const { return plans_.at(id).name; }
   // A plan of the other ranks, agreed on while this one had joined. Of no number here until somebody claims it.
-  void AddForeign(const std::string& name, const PlanSpec& spec, std::vector<std::string> facts, int number);
+  void AddForeign(const std::string& name, const PlanSpec& spec, std::vector<std::string> facts, int number,
+                  bool devices_possible);
   bool Claim(int id, const PlanSpec& spec);
   // Begins, with what `lend` gives for each tensor, the reductions up to number `steps` that have not begun here.
   // False: there is no such plan; an error: no rank can be so far. When `lend` gives no callback the tensor is left
@@ -117,7 +129,10 @@ class PlanTable {
     Arrival arrival;
     int64_t since_ns = 0;
   };
+  // What its tensors on GPUs go through: not known, asked, agreed on and not open yet; or known.
+  enum class Way { kUnknown, kAsked, kOpening, kHost, kDevice };
   struct Plan {
+    Way way = Way::kHost;
     std::string name;  // the ranks match by it
     PlanSpec spec;
     std::vector<std::string> facts;         // of a foreign one: DescribePlan there
@@ -153,6 +168,10 @@ class PlanTable {
   static Epoch* EpochOf(Plan* plan, int64_t number);
 
   void TryStart(Plan* plan, Epoch* epoch, PlannedBucket* bucket);
+  void TryStartAll(Plan* plan);
+  bool KnowsWay(Plan* plan, const PlannedBucket& bucket);
+  TaskPtr BeginBucket(const Plan& plan, const Epoch& epoch, const FusedCall& call,
+                      const std::vector<Arrival>& arrivals);
   const AllreduceAlgorithm& RailFor(const Plan& plan, const Epoch& epoch, const FusedView& view) const;
   VerificationPtr Watched(const Plan& plan, const PlannedBucket& bucket, const std::vector<Arrival>& arrivals) const;
   void Finish(Plan* plan, Epoch* epoch, PlannedBucket* bucket, std::vector<Arrival> arrivals, const Status& status);
@@ -169,6 +188,8 @@ class PlanTable {
   const TellOthers tell_others_;
   Trace& trace_;
   Verifier& verifier_;
+  SessionDevices& devices_;
+  const AskForCards ask_;
   std::unique_ptr<TuneLog> tune_log_;  // rank 0, once a plan is tuned
   std::map<int, Plan> plans_;          // foreign ones below 0
   int last_foreign_ = 0;

@@ -195,7 +195,7 @@ Status Validate(const std::map<int, Announcement>& by_rank) {
 // The first words are Horovod's.
 Status PossibleWithJoined(const Announcement& request, const std::vector<int>& joined) {
   const bool neutral = request.op != ReduceOp::kMin && request.op != ReduceOp::kMax && request.op != ReduceOp::kProduct;
-  if (request.kind == RequestKind::kPlan || (request.kind == RequestKind::kAllreduce && neutral)) return Status::Ok();
+  if (OutlivesRounds(request.kind) || (request.kind == RequestKind::kAllreduce && neutral)) return Status::Ok();
   std::string what = NameOf(request.kind);
   what[0] = static_cast<char>(std::toupper(what[0]));
   if (request.kind == RequestKind::kAllreduce) what += std::string(" with op=") + NameOf(request.op);

@@ -23,6 +23,7 @@ const char* NameOf(DeviceStage stage);
 struct DeviceCard {
   bool has_device = false;
   DeviceInfo device;      // if it has one
+  int visible = 0;        // devices that the process sees
   std::string wanted;     // SMDDP_GPU_STAGE of this rank
   int group_version = 0;  // of NCCL; 0: it cannot be used
   std::string why_no_group;

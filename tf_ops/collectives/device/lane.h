@@ -25,7 +25,9 @@ class DeviceLane {
   // `groups` may be null unless the stage is kGroup. A lane begins as kHost and needs no Open for that.
   virtual Status Open(DeviceStage stage, const std::vector<DeviceCard>& cards, DeviceGroupLibrary* groups) = 0;
   virtual Result<bool> Ready() = 0;
-  // Gives up what is under way on the GPU and between GPUs: the session has failed or ends. Tasks are gone before.
+  // Gives up what is under way on the GPU and between GPUs, and what others lent: the session has failed or ends. Tasks
+  // are gone before. Destroy the lane when the other ranks of the node have come here too (have said goodbye), if they
+  // can: they read its memory. The destructor waits for the lane's own streams.
   virtual void Abort() = 0;
 };
 // Makes streams; buffers come with the first use and stay.
@@ -34,17 +36,19 @@ Result<std::unique_ptr<DeviceLane>> MakeDeviceLane(const Fabric& fabric, Device&
 // A fused allreduce of tensors of which some or all lie on the lane's device.
 struct DeviceCall {
   FusedCall call;
-  // For each piece of the view: its order with the framework; null: input and output of this piece are in host memory.
+  // For each of view.pieces(), which are not empty: its order with the framework; null: input and output of this piece
+  // are in host memory.
   std::vector<std::shared_ptr<const DeviceWork>> works;
   Chunking chunking;
+  bool through_host = true;  // also on a lane that goes from GPU to GPU: the plan's ranks agreed on it
 };
 
-// Does the lane's way between GPUs take this call? The same on all ranks: dtypes and operation decide. Otherwise, and
-// with kHost, the call goes through host memory, where other ranks may have brought it from the start.
+// Can the lane's way between GPUs take this call? The same on all ranks: dtypes and operation decide. Otherwise, and
+// with `through_host`, it goes through host memory, where other ranks may have brought it from the start.
 bool TakesDevicePath(const DeviceLane& lane, const FusedCall& call);
 
 // The task is done when the frameworks' streams wait for the results (and those in host memory are there). Every rank
-// makes the same call; with TakesDevicePath also those whose pieces are all in host memory (a rank that has joined).
+// makes the same call; without `through_host` also those whose pieces are all in host memory (a rank that has joined).
 // Different calls of one session run side by side, begun in any order.
 TaskPtr DeviceAllreduce(DeviceLane& lane, const AllreduceAlgorithm& rail, const DeviceCall& call);
 

@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "collectives/fabric.h"
+#include "collectives/gate.h"
 #include "collectives/stage_times.h"
 #include "compute/fused_view.h"
 
@@ -17,6 +18,7 @@ struct FusedCall {
   const FusedView* view = nullptr;
   ReduceOp op = ReduceOp::kSum;
   StageTimes* times = nullptr;  // outlives the task
+  ChunkGate* gate = nullptr;    // outlives the task; null: all data are there
 };
 
 struct Chunk {

@@ -1,0 +1,120 @@
+// What tests and the fake NCCL use of the fake GPU, beyond the engine's interface. Functions that can fail return null
+// or a number below 0, and fake_gpu_error says why.
+#include <chrono>
+#include <cstring>
+#include <string>
+#include <thread>
+
+#include "device/plugin.h"
+#include "memory.h"
+#include "settings.h"
+#include "stream.h"
+
+#define SMDDP_EXPORT extern "C" __attribute__((visibility("default")))
+
+using smddp::Device;
+using smddp::Result;
+using smddp::Status;
+namespace fake = smddp::fake;
+
+SMDDP_EXPORT smddp::DevicePlugin* smddp_make_device_plugin(int version, const char* nccl);
+
+namespace {
+
+thread_local std::string last_error;
+
+int Noted(const Status& status) {
+  last_error = status.ToString();
+  return status.ok() ? 0 : -1;
+}
+
+template <class T>
+T Noted(const Result<T>& result, T otherwise) {
+  last_error = result.status().ToString();
+  return result.ok() ? result.value() : otherwise;
+}
+
+// The plug-in was made by the engine, or is made here.
+smddp::DevicePlugin& ThePlugin() { return *smddp_make_device_plugin(smddp::kDevicePluginVersion, ""); }
+Device& At(int index) {
+  const Result<Device*> device = ThePlugin().Open(index);
+  if (!device.ok()) fake::Fatal(device.status().message());
+  return *device.value();
+}
+
+}  // namespace
+
+SMDDP_EXPORT const char* fake_gpu_error() { return last_error.c_str(); }
+SMDDP_EXPORT void fake_gpu_reload() { fake::Reload(); }
+// Alive: allocations imports pinned streams events, allocated_bytes imported_bytes pinned_bytes. Calls so far: the
+// kinds of settings.h. waits_of_host: copies for which the host waited.
+SMDDP_EXPORT long long fake_gpu_count(const char* what) {
+  const int64_t calls = fake::Calls(what);
+  return calls >= 0 ? calls : fake::CountOf(what);
+}
+SMDDP_EXPORT void* fake_gpu_device(int index) { return &At(index); }
+
+SMDDP_EXPORT void* fake_gpu_allocate(int device, size_t bytes) {
+  return Noted(At(device).Allocate(bytes), static_cast<void*>(nullptr));
+}
+SMDDP_EXPORT void fake_gpu_free(int device, void* memory) { At(device).Free(memory); }
+SMDDP_EXPORT void* fake_gpu_allocate_pinned(int device, size_t bytes) {
+  return Noted(At(device).AllocatePinned(bytes), static_cast<void*>(nullptr));
+}
+SMDDP_EXPORT void fake_gpu_free_pinned(int device, void* memory) { At(device).FreePinned(memory); }
+// At once and on no stream, whatever FAKE_GPU_FAIL says: for the tests' own needs.
+SMDDP_EXPORT void fake_gpu_read(void* into, const void* from, size_t bytes) {
+  std::memcpy(into, fake::Touch(from, bytes, "fake_gpu_read").data(), bytes);
+}
+SMDDP_EXPORT void fake_gpu_write(void* into, const void* from, size_t bytes) {
+  std::memcpy(fake::Touch(into, bytes, "fake_gpu_write").data(), from, bytes);
+}
+// Writes the text, with its end, into `into`; -1: an error, or more than `room` bytes.
+SMDDP_EXPORT int fake_gpu_export(int device, void* allocated, char* into, size_t room) {
+  Result<std::string> exported = At(device).Export(allocated);
+  if (!exported.ok() || exported->size() >= room) return Noted(exported.status()), -1;
+  std::memcpy(into, exported->c_str(), exported->size() + 1);
+  return 0;
+}
+SMDDP_EXPORT void* fake_gpu_import(int device, const char* exported) {
+  return Noted(At(device).Import(exported), static_cast<void*>(nullptr));
+}
+SMDDP_EXPORT void fake_gpu_unimport(int device, void* imported) { At(device).Unimport(imported); }
+
+SMDDP_EXPORT void* fake_gpu_make_stream(int device) {
+  return Noted(At(device).MakeStream(), static_cast<void*>(nullptr));
+}
+SMDDP_EXPORT void fake_gpu_destroy_stream(int device, void* stream) { At(device).DestroyStream(stream); }
+SMDDP_EXPORT void* fake_gpu_make_event(int device) {
+  return Noted(At(device).MakeEvent(), static_cast<void*>(nullptr));
+}
+SMDDP_EXPORT void fake_gpu_destroy_event(int device, void* event) { At(device).DestroyEvent(event); }
+SMDDP_EXPORT int fake_gpu_record(int device, void* event, void* stream) {
+  return Noted(At(device).Record(event, stream));
+}
+SMDDP_EXPORT int fake_gpu_wait(int device, void* stream, void* event) { return Noted(At(device).Wait(stream, event)); }
+SMDDP_EXPORT int fake_gpu_done(int device, void* event) {
+  const Result<bool> done = At(device).Done(event);
+  return done.ok() ? done.value() : Noted(done.status());
+}
+SMDDP_EXPORT int fake_gpu_copy(int device, void* to, const void* from, size_t bytes, void* stream) {
+  return Noted(At(device).Copy(to, from, bytes, stream));
+}
+SMDDP_EXPORT int fake_gpu_zero(int device, void* memory, size_t bytes, void* stream) {
+  return Noted(At(device).Zero(memory, bytes, stream));
+}
+// Waits until the stream has run what it holds by now. 0: it has not within the seconds.
+SMDDP_EXPORT int fake_gpu_synchronize(int device, void* stream, double seconds) {
+  const std::shared_ptr<fake::Moment> moment = fake::StreamOf(device, stream, "fake_gpu_synchronize")->Now();
+  const auto end = std::chrono::steady_clock::now() + std::chrono::duration<double>(seconds);
+  while (!moment->has_come()) {
+    if (std::chrono::steady_clock::now() > end) return 0;
+    std::this_thread::sleep_for(std::chrono::microseconds(20));
+  }
+  return 1;
+}
+
+// Work of others, in the order of the stream.
+SMDDP_EXPORT void fake_gpu_enqueue(int device, void* stream, void (*work)(void*), void* argument) {
+  fake::StreamOf(device, stream, "fake_gpu_enqueue")->Put([=] { work(argument); });
+}

@@ -1,0 +1,91 @@
+"""Plans and named requests whose tensors lie on GPUs, with ranks as threads."""
+
+import numpy as np
+import pytest
+
+from smddp_tf import _loader
+
+core = _loader.core()
+
+SUM = 1
+AVERAGE = 0
+ONE_NODE = ["a", "a", "a"]
+TWO_NODES = ["a", "a", "b", "b"]
+UNEVEN = ["a", "a", "b"]
+SIZES = (3000, 1, 0, 4097, 12345, 17, 8000)
+
+
+def gradients(ranks, sizes=SIZES, dtype=np.float32, seed=0):
+    random = np.random.default_rng(seed)
+    return [[random.standard_normal(size).astype(dtype) for size in sizes] for _ in range(ranks)]
+
+
+def steps(hosts, arrays, dtype="float32", on_host=None, device_of_rank=None, **options):
+    """What the ranks were told; `arrays` are reduced in place."""
+    none = [[False] * len(of_rank) for of_rank in arrays]
+    return core.cluster_gpu_steps(
+        hosts=hosts,
+        arrays=[[array.view(np.uint8) for array in of_rank] for of_rank in arrays],
+        on_host=none if on_host is None else on_host,
+        device_of_rank=[0] * len(hosts) if device_of_rank is None else device_of_rank,
+        dtype=dtype,
+        **options,
+    )
+
+
+def sums(arrays, prescale=1.0, postscale=1.0):
+    return [np.sum(np.stack(of_tensor).astype(np.float64) * prescale, axis=0) * postscale for of_tensor in zip(*arrays)]
+
+
+def check(arrays, expected, tolerance=1e-5):
+    for rank, of_rank in enumerate(arrays):
+        for index, (array, sum_) in enumerate(zip(of_rank, expected)):
+            np.testing.assert_allclose(
+                array, sum_, rtol=tolerance, atol=tolerance, err_msg=f"rank {rank}, tensor {index}"
+            )
+
+
+@pytest.mark.parametrize("stage", ["host", "ipc", "auto"])
+@pytest.mark.parametrize("hosts", [ONE_NODE, TWO_NODES, UNEVEN], ids=["3 ranks", "2x2", "2+1"])
+def test_plans_of_tensors_on_one_gpu(hosts, stage):
+    arrays = gradients(len(hosts))
+    expected = sums(arrays, prescale=0.5, postscale=2.0)
+    assert steps(hosts, arrays, stage=stage, prescale=0.5, postscale=2.0) == [""] * len(hosts)
+    check(arrays, expected)
+
+
+def test_many_steps():
+    arrays = gradients(3)
+    expected = [sum_ * 3**4 for sum_ in sums(arrays)]
+    assert steps(ONE_NODE, arrays, stage="auto", steps=5) == [""] * 3
+    check(arrays, expected)
+
+
+def test_some_tensors_lie_in_host_memory():
+    arrays = gradients(3)
+    expected = sums(arrays)
+    on_host = [[(index + rank) % 3 == 0 for index in range(len(SIZES))] for rank in range(3)]
+    assert steps(ONE_NODE, arrays, on_host=on_host) == [""] * 3
+    check(arrays, expected)
+
+
+def test_a_rank_without_a_gpu_brings_all_through_host_memory():
+    arrays = gradients(3)
+    expected = sums(arrays)
+    on_host = [[rank == 1] * len(SIZES) for rank in range(3)]
+    assert steps(ONE_NODE, arrays, on_host=on_host, steps=1) == [""] * 3
+    check(arrays, expected)
+
+
+def test_named_requests_go_through_host_memory():
+    arrays = gradients(3)
+    expected = [sum_ / 3 for sum_ in sums(arrays)]
+    assert steps(ONE_NODE, arrays, op=AVERAGE, planned=False, steps=1) == [""] * 3
+    check(arrays, expected)
+
+
+def test_a_wanted_way_that_cannot_be_is_an_error_on_all_ranks():
+    arrays = gradients(2)
+    told = steps(["a", "a"], arrays, device_of_rank=[0, 1], stage="ipc")
+    assert told[0] == told[1]
+    assert "SMDDP_GPU_STAGE=ipc" in told[0]

@@ -1,0 +1,77 @@
+// Memory that buckets use in turn: allocated in the first steps, never given up before the end.
+//
+// A block comes free when the work on it has been put on streams, not when it has run: the next user's stream waits for
+// what is left. There are as many blocks of a size as were in use at once.
+#pragma once
+
+#include <cstddef>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "collectives/device/moments.h"
+
+namespace smddp {
+
+// A block in use. One that is not given back is never used again: its work was broken off, nobody knows how far it
+// came.
+class Memory {
+ public:
+  Memory() = default;
+  Memory(Memory&& other) noexcept { *this = std::move(other); }
+  Memory& operator=(Memory&& other) noexcept;
+  Memory(const Memory&) = delete;
+  Memory& operator=(const Memory&) = delete;
+  ~Memory() = default;
+
+  bool held() const { return block_ != nullptr; }
+  std::byte* data() const;
+  // Tells the block apart from the others of its kind, for good.
+  uint32_t number() const;
+  // As Device::Export; asked for once in a block's life.
+  Result<std::string> Export();
+  // What was put on streams until `until` is the last that touches it.
+  void GiveBack(MomentPtr until);
+
+ private:
+  friend class Blocks;
+  struct Block;
+  explicit Memory(class Blocks* home, Block* block) : home_(home), block_(block) {}
+
+  class Blocks* home_ = nullptr;
+  Block* block_ = nullptr;
+};
+
+// Threads:   the engine's.
+// Ownership: outlives the memory that is in use; frees all of it when nothing uses it any more.
+class Blocks {
+ public:
+  enum class Kind { kDevice, kPinned };
+  Blocks(Device& device, Kind kind);
+  ~Blocks();
+  Blocks(const Blocks&) = delete;
+  Blocks& operator=(const Blocks&) = delete;
+
+  // Whatever touches it first does so in the order of `stream`, or later.
+  Result<Memory> Take(size_t bytes, DeviceStream stream);
+  // The host may touch it at once.
+  Result<Memory> TakeForHost(size_t bytes);
+
+  int64_t allocations() const { return static_cast<int64_t>(blocks_.size()); }
+  // Leaves the memory to the process's end: work that could not be ended may use it.
+  void Leak();
+
+ private:
+  friend class Memory;
+  using Block = Memory::Block;
+
+  Block* Fitting(size_t bytes, bool for_host);
+  Result<Block*> Add(size_t bytes);
+
+  Device& device_;
+  const Kind kind_;
+  std::vector<std::unique_ptr<Block>> blocks_;
+  std::vector<Block*> free_;  // the one that is free for longest first
+};
+
+}  // namespace smddp

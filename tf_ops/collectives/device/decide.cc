@@ -1,0 +1,179 @@
+// Each way between GPUs has its obstacles; the first one that is found, by rank, is what the user is told.
+#include <algorithm>
+#include <map>
+
+#include "collectives/device/cards.h"
+
+namespace smddp {
+namespace {
+
+constexpr char kAuto[] = "auto";
+
+class Decider {
+ public:
+  Decider(const Topology& topology, const std::vector<DeviceCard>& cards) : topology_(topology), cards_(cards) {}
+
+  Result<DeviceDecision> Decide() const {
+    std::string wanted;
+    SMDDP_RETURN_IF_ERROR(FindWanted(&wanted));
+    DeviceDecision decision;
+    SMDDP_ASSIGN_OR_RETURN(decision.stage, StageFor(wanted));
+    decision.warnings = Warnings();
+    return decision;
+  }
+
+ private:
+  std::string Rank(int rank) const { return "rank " + std::to_string(topology_.global_rank(rank)); }
+  std::string Host(int rank) const { return "host " + topology_.host_of(rank); }
+
+  // Ranks that sent no card want what the others want.
+  Status FindWanted(std::string* wanted) const {
+    int first = -1;
+    for (int rank = 0; rank < static_cast<int>(cards_.size()); ++rank) {
+      if (cards_[rank].wanted.empty()) continue;
+      if (first < 0) first = rank;
+      if (cards_[rank].wanted == cards_[first].wanted) continue;
+      return Status(Code::kFailedPrecondition, "SMDDP_GPU_STAGE is " + cards_[first].wanted + " on " + Rank(first) +
+                                                   " and " + cards_[rank].wanted + " on " + Rank(rank) +
+                                                   ". Set it to the same on all ranks (mpirun -x SMDDP_GPU_STAGE).");
+    }
+    *wanted = first < 0 ? kAuto : cards_[first].wanted;
+    return Status::Ok();
+  }
+
+  Result<DeviceStage> StageFor(const std::string& wanted) const {
+    if (wanted == NameOf(DeviceStage::kHost)) return DeviceStage::kHost;
+    for (const DeviceStage stage : {DeviceStage::kGroup, DeviceStage::kPeer}) {
+      if (wanted != kAuto && wanted != NameOf(stage)) continue;
+      const std::string obstacle = stage == DeviceStage::kGroup ? ObstacleToGroup() : ObstacleToPeer();
+      if (obstacle.empty()) return stage;
+      if (wanted != kAuto) {
+        return Status(Code::kFailedPrecondition, "SMDDP_GPU_STAGE=" + wanted + ", but " + obstacle +
+                                                     ". SMDDP_GPU_STAGE=auto takes the best way there is.");
+      }
+    }
+    if (wanted == kAuto) return DeviceStage::kHost;
+    return Status(Code::kInvalidArgument,
+                  "SMDDP_GPU_STAGE is auto, nccl, ipc or host. Received: " + wanted + " from a rank.");
+  }
+
+  // "": none.
+  std::string ObstacleToAll() const {
+    for (int rank = 0; rank < topology_.size(); ++rank) {
+      if (!cards_[rank].has_device) return Rank(rank) + " (" + Host(rank) + ") has no gradients on a GPU";
+    }
+    return "";
+  }
+
+  std::string ObstacleToGroup() const {
+    if (std::string obstacle = ObstacleToAll(); !obstacle.empty()) return obstacle;
+    for (int rank = 0; rank < topology_.size(); ++rank) {
+      if (cards_[rank].group_version == 0) return Rank(rank) + " cannot use NCCL: " + cards_[rank].why_no_group;
+    }
+    for (const Group& node : topology_.nodes()) {
+      if (std::string obstacle = ObstacleToGroup(node); !obstacle.empty()) return obstacle;
+    }
+    return "";
+  }
+
+  std::string ObstacleToGroup(const Group& node) const {
+    if (node.size() == 1) return "";
+    const int first = node.world_rank(0);
+    if (cards_[first].group_id.empty()) return Rank(first) + " could not make what NCCL's members meet by";
+    for (const int rank : node.world_ranks()) {
+      if (cards_[rank].group_version != cards_[first].group_version) {
+        return Rank(first) + " has NCCL " + std::to_string(cards_[first].group_version) + " and " + Rank(rank) +
+               " (the same host, " + topology_.host_of(rank) + ") has NCCL " +
+               std::to_string(cards_[rank].group_version);
+      }
+    }
+    for (const auto& [uuid, ranks] : Users(node)) {
+      if (ranks.size() < 2) continue;
+      return Rank(ranks[0]) + " and " + Rank(ranks[1]) + " (" + Host(ranks[0]) + ") use the same GPU, " +
+             cards_[ranks[0]].device.name + " " + uuid + ": NCCL needs one for each rank";
+    }
+    return "";
+  }
+
+  std::string ObstacleToPeer() const {
+    if (std::string obstacle = ObstacleToAll(); !obstacle.empty()) return obstacle;
+    for (const Group& node : topology_.nodes()) {
+      if (std::string obstacle = ObstacleToPeer(node); !obstacle.empty()) return obstacle;
+    }
+    return "";
+  }
+
+  std::string ObstacleToPeer(const Group& node) const {
+    if (node.size() == 1) return "";
+    const int first = node.world_rank(0);
+    if (node.size() > Device::kMostSources) {
+      return Host(first) + " has " + std::to_string(node.size()) + " ranks: at most " +
+             std::to_string(Device::kMostSources) + " can share a GPU";
+    }
+    for (const int rank : node.world_ranks()) {
+      if (!cards_[rank].device.can_export) {
+        return "the GPU of " + Rank(rank) + " (" + Host(rank) +
+               ") cannot show its memory to other processes (CUDA IPC)";
+      }
+      if (cards_[rank].device.uuid != cards_[first].device.uuid) {
+        return Rank(first) + " and " + Rank(rank) + " (" + Host(first) +
+               ") use different GPUs: ipc is for ranks that share one";
+      }
+    }
+    return "";
+  }
+
+  // The ranks of a node by the device that they use.
+  std::map<std::string, std::vector<int>> Users(const Group& node) const {
+    std::map<std::string, std::vector<int>> users;
+    for (const int rank : node.world_ranks()) {
+      if (cards_[rank].has_device) users[cards_[rank].device.uuid].push_back(rank);
+    }
+    return users;
+  }
+
+  // Two ranks on one GPU that has others beside it: most likely nobody told TensorFlow which to take.
+  std::vector<std::string> Warnings() const {
+    std::vector<std::string> warnings;
+    for (const Group& node : topology_.nodes()) {
+      const auto users = Users(node);
+      const auto sees_more = [this](int rank) { return cards_[rank].visible > 1 || cards_[rank].device.index > 0; };
+      const bool others =
+          users.size() > 1 || std::any_of(node.world_ranks().begin(), node.world_ranks().end(), sees_more);
+      for (const auto& [uuid, ranks] : users) {
+        if (ranks.size() < 2 || !others) continue;
+        const DeviceInfo& device = cards_[ranks[0]].device;
+        warnings.push_back("Ranks " + Listed(ranks) + " (" + Host(ranks[0]) + ") use the same GPU (" + device.name +
+                           ", " + device.bus_id +
+                           "), and it is not the only one there: pin one GPU per rank before TensorFlow uses it: "
+                           "tf.config.set_visible_devices(gpus[hvd.local_rank()], 'GPU').");
+      }
+    }
+    return warnings;
+  }
+
+  // "0, 1 and 5"
+  std::string Listed(const std::vector<int>& ranks) const {
+    std::string text;
+    for (size_t i = 0; i < ranks.size(); ++i) {
+      if (i > 0) text += i + 1 == ranks.size() ? " and " : ", ";
+      text += std::to_string(topology_.global_rank(ranks[i]));
+    }
+    return text;
+  }
+
+  const Topology& topology_;
+  const std::vector<DeviceCard>& cards_;
+};
+
+}  // namespace
+
+Result<DeviceDecision> Decide(const Topology& topology, const std::vector<DeviceCard>& cards) {
+  if (static_cast<int>(cards.size()) != topology.size()) {
+    return Status(Code::kInternal, "Expected what each of " + std::to_string(topology.size()) +
+                                       " ranks says of its GPU; received " + std::to_string(cards.size()) + " cards.");
+  }
+  return Decider(topology, cards).Decide();
+}
+
+}  // namespace smddp

@@ -1,0 +1,66 @@
+#include "collectives/device/staging.h"
+
+#include <algorithm>
+
+namespace smddp {
+
+Staging::Staging(Lane& lane, void* device, int64_t elements, DType dtype)
+    : lane_(lane),
+      device_(static_cast<std::byte*>(device)),
+      elements_(elements),
+      dtype_(dtype),
+      each_(static_cast<int64_t>(kPartBytes / SizeOf(dtype))) {}
+
+Status Staging::Start(const Moment& there) {
+  const DeviceStream down = lane_.streams().down();
+  SMDDP_ASSIGN_OR_RETURN(host_, lane_.pinned_blocks().Take(Bytes(elements_), down));
+  SMDDP_RETURN_IF_ERROR(there.MakeWait(down));
+  for (int64_t begin = 0; begin < elements_; begin += each_) {
+    const Range range = {begin, std::min(elements_, begin + each_)};
+    SMDDP_RETURN_IF_ERROR(lane_.While(
+        "copying gradients to the host",
+        lane_.device().Copy(host_.data() + Bytes(begin), device_ + Bytes(begin), Bytes(range.size()), down)));
+    SMDDP_ASSIGN_OR_RETURN(MomentPtr copied, lane_.Mark(down));
+    parts_.push_back({range, std::move(copied), range.size()});
+  }
+  return Status::Ok();
+}
+
+template <class Visit>
+Status Staging::ForEachPart(Range range, Visit visit) {
+  for (size_t i = range.begin / each_; i < parts_.size() && parts_[i].range.begin < range.end; ++i) {
+    SMDDP_RETURN_IF_ERROR(visit(parts_[i]));
+  }
+  return Status::Ok();
+}
+
+Result<bool> Staging::Ready(Range range) {
+  bool ready = true;
+  SMDDP_RETURN_IF_ERROR(ForEachPart(range, [&](Part& part) -> Status {
+    if (!ready || part.down == nullptr) return Status::Ok();
+    const Result<bool> passed = part.down->Passed();
+    SMDDP_RETURN_IF_ERROR(lane_.While("copying gradients to the host", passed.status()));
+    ready = *passed;
+    if (ready) part.down = nullptr;
+    return Status::Ok();
+  }));
+  return ready;
+}
+
+Status Staging::Done(Range range) {
+  return ForEachPart(range, [&](Part& part) -> Status {
+    part.left -= std::min(range.end, part.range.end) - std::max(range.begin, part.range.begin);
+    if (part.left > 0) return Status::Ok();
+    const size_t offset = Bytes(part.range.begin);
+    return lane_.While("copying sums to the GPU", lane_.device().Copy(device_ + offset, host_.data() + offset,
+                                                                      Bytes(part.range.size()), lane_.streams().up()));
+  });
+}
+
+Result<MomentPtr> Staging::Finish() {
+  SMDDP_ASSIGN_OR_RETURN(MomentPtr up, lane_.Mark(lane_.streams().up()));
+  host_.GiveBack(up);
+  return up;
+}
+
+}  // namespace smddp
