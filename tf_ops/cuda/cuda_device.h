@@ -4,6 +4,7 @@
 #include <cuda.h>
 #include <cuda_runtime_api.h>
 
+#include <functional>
 #include <memory>
 #include <string>
 #include <vector>
@@ -20,6 +21,11 @@ class CudaDevice : public Device {
   static Result<std::unique_ptr<CudaDevice>> Open(int index);
 
   const DeviceInfo& info() const override { return info_; }
+  // Runs `call` while this device is the calling thread's.
+  void RunCurrent(const std::function<void()>& call) const {
+    const Current current(*this);
+    call();
+  }
 
   Result<void*> Allocate(size_t bytes) override;
   void Free(void* memory) override;

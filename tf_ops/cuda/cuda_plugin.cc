@@ -48,7 +48,11 @@ Result<int> CudaPlugin::DeviceOf(const void* memory) {
                                      std::to_string(found) + ").");
 }
 
-Result<DeviceGroupLibrary*> CudaPlugin::Groups() { return LoadNccl(nccl_); }
+Result<DeviceGroupLibrary*> CudaPlugin::Groups() {
+  return LoadNccl(nccl_, [](Device& device, const std::function<void()>& call) {
+    static_cast<CudaDevice&>(device).RunCurrent(call);
+  });
+}
 
 }  // namespace smddp
 
