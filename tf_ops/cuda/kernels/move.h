@@ -49,18 +49,24 @@ struct Mover {
     *to = value;
   }
 
+  // Several elements of a thread at once: all are read before the first is written. What does not exist is converted
+  // too, so that the GPU need not branch.
   SMDDP_HOST_DEVICE void Singles(To* to, const From* from, uint32_t n, Worker& worker) const {
     for (uint32_t i = worker.thread; i < n; i += worker.threads * Shape::kSingles) {
-      From read[Shape::kSingles];
+      const From* const source = from + i;
+      To* const target = to + i;
+      From read[Shape::kSingles] = {};
       SMDDP_UNROLL
       for (uint32_t k = 0; k < Shape::kSingles; ++k) {
-        const uint32_t at = i + k * worker.threads;
-        if (at < n) read[k] = from[at];
+        if (i + k * worker.threads < n) read[k] = source[k * worker.threads];
       }
       SMDDP_UNROLL
       for (uint32_t k = 0; k < Shape::kSingles; ++k) {
-        const uint32_t at = i + k * worker.threads;
-        if (at < n) One(to + at, read + k, worker);
+        const To value = convert(read[k]);
+        if (i + k * worker.threads < n) {
+          target[k * worker.threads] = value;
+          Count(value, worker);
+        }
       }
     }
   }
@@ -77,17 +83,18 @@ struct Mover {
 
   // `n` vectors.
   SMDDP_HOST_DEVICE void Vectors(To* to, const From* from, uint32_t n, Worker& worker) const {
+    const uint32_t stride = worker.threads * Shape::kVector;
     for (uint32_t i = worker.thread; i < n; i += worker.threads * Shape::kAtOnce) {
+      const From* const source = from + i * Shape::kVector;
+      To* const target = to + i * Shape::kVector;
       Vector<From, Shape::kVector> read[Shape::kAtOnce];
       SMDDP_UNROLL
       for (uint32_t k = 0; k < Shape::kAtOnce; ++k) {
-        const uint32_t at = i + k * worker.threads;
-        if (at < n) read[k].Load(from + at * Shape::kVector);
+        if (i + k * worker.threads < n) read[k].Load(source + k * stride);
       }
       SMDDP_UNROLL
       for (uint32_t k = 0; k < Shape::kAtOnce; ++k) {
-        const uint32_t at = i + k * worker.threads;
-        if (at < n) StoreVector(to + at * Shape::kVector, read[k], worker);
+        if (i + k * worker.threads < n) StoreVector(target + k * stride, read[k], worker);
       }
     }
   }
@@ -129,12 +136,12 @@ struct Place {
   const From* from;
 
   SMDDP_HOST_DEVICE Place(const MoveJob& job, uint32_t i, uint32_t at) {
-    char* const packed = static_cast<char*>(job.packed);
-    char* const piece = static_cast<char*>(job.pieces[i]);
-    const uint64_t inside = at - job.starts[i];
-    to = reinterpret_cast<To*>(job.packs ? packed + uint64_t{at} * sizeof(To) : piece + inside * sizeof(To));
-    from =
-        reinterpret_cast<const From*>(job.packs ? piece + inside * sizeof(From) : packed + uint64_t{at} * sizeof(From));
+    const uint32_t packed_size = job.packs ? sizeof(To) : sizeof(From);
+    const uint32_t piece_size = job.packs ? sizeof(From) : sizeof(To);
+    char* const packed = static_cast<char*>(job.packed) + uint64_t{at} * packed_size;
+    char* const piece = static_cast<char*>(job.pieces[i]) + uint64_t{at - job.starts[i]} * piece_size;
+    to = reinterpret_cast<To*>(job.packs ? packed : piece);
+    from = reinterpret_cast<const From*>(job.packs ? piece : packed);
   }
 };
 

@@ -69,7 +69,7 @@ struct Summer {
       SMDDP_UNROLL
       for (uint32_t g = 0; g < Shape::kAtOnce; ++g) {
         SMDDP_UNROLL
-        for (uint32_t j = 0; j < kWidth; ++j) sum[g][j] = sum[g][j] + Widened(read[k][g].at[j]);
+        for (uint32_t j = 0; j < kWidth; ++j) sum[g][j] = sum[g][j] + WidenedTerm(read[k][g].at[j]);
       }
     }
   }
