@@ -24,7 +24,7 @@ sys.path.insert(0, str(ROOT / "tools"))
 
 import build_env  # noqa: E402
 
-_FLAGS = ("-std=c++17", "-fPIC", "-fvisibility=hidden", "-Wall", "-Wextra", "-pthread")
+_FLAGS = ("-std=c++17", "-fPIC", "-fvisibility=hidden", "-ffp-contract=off", "-Wall", "-Wextra", "-pthread")
 _ENGINE = (
     "core/dtype.cc",
     "core/log.cc",
@@ -40,6 +40,7 @@ _OWN = (
     *("c_api.cc", "device.cc", "group_c_api.cc", "groups.cc", "kernels.cc"),
     *("memory.cc", "settings.cc", "stream.cc"),
 )
+_KERNELS = "native/cuda_kernels.cc"  # for tests of the kernels alone
 _FAST = ("on_host",)  # what moves every byte; the others are compiled sooner without optimisation
 
 
@@ -49,7 +50,8 @@ def build() -> Path:
     Raises:
         RuntimeError: the compiler failed; its words are in the message.
     """
-    return compile_library("libfake_gpu.so", [*(NATIVE / name for name in _ENGINE), *(HERE / name for name in _OWN)])
+    sources = [*(NATIVE / name for name in _ENGINE), *(HERE / name for name in _OWN), ROOT / "tests" / _KERNELS]
+    return compile_library("libfake_gpu.so", sources)
 
 
 def build_nccl() -> Path:
@@ -118,7 +120,7 @@ def load() -> ctypes.CDLL:
 def _state(name: str, sources: Sequence[Path]) -> str:
     seen = hashlib.sha256(repr((name, _FLAGS, [str(source) for source in sources])).encode())
     folders = [HERE, *(NATIVE / folder for folder in ("core", "compute", "device", "cuda"))]
-    headers = [file for folder in folders for file in folder.rglob("*.h")]
+    headers = [file for folder in folders for file in folder.rglob("*") if file.suffix in (".h", ".inc")]
     for file in [*sources, *sorted(headers)]:
         seen.update(file.read_bytes())
     return seen.hexdigest()[:16]
@@ -130,7 +132,9 @@ def _compile(library: Path, sources: Sequence[Path]) -> None:
 
     def one(source: Path) -> str:
         made = library.with_name(f"{library.name}.{source.stem}.o")
-        _run([compiler, *_FLAGS, "-O1" if source.stem in _FAST else "-O0", *include, "-c", str(source), "-o", str(made)])
+        _run(
+            [compiler, *_FLAGS, "-O1" if source.stem in _FAST else "-O0", *include, "-c", str(source), "-o", str(made)]
+        )
         return str(made)
 
     with ThreadPoolExecutor(len(os.sched_getaffinity(0))) as pool:
