@@ -7,7 +7,6 @@ Compiled by the tests, once for each state of its sources, into build/fake_gpu.
 
 from __future__ import annotations
 
-import ctypes
 import fcntl
 import hashlib
 import os
@@ -81,40 +80,6 @@ def compile_library(name: str, sources: Sequence[Path]) -> Path:
     return library
 
 
-def load() -> ctypes.CDLL:
-    """The fake GPU's own functions (c_api.cc), typed. The engine in this process uses the same GPU."""
-    library = ctypes.CDLL(str(build()))
-    handle, number, size, text = ctypes.c_void_p, ctypes.c_int, ctypes.c_size_t, ctypes.c_char_p
-    for name, result, arguments in (
-        ("error", text, ()),
-        ("reload", None, ()),
-        ("count", ctypes.c_longlong, (text,)),
-        ("device", handle, (number,)),
-        ("allocate", handle, (number, size)),
-        ("free", None, (number, handle)),
-        ("allocate_pinned", handle, (number, size)),
-        ("free_pinned", None, (number, handle)),
-        ("read", None, (handle, handle, size)),
-        ("write", None, (handle, handle, size)),
-        ("export", number, (number, handle, text, size)),
-        ("import", handle, (number, text)),
-        ("unimport", None, (number, handle)),
-        ("make_stream", handle, (number,)),
-        ("destroy_stream", None, (number, handle)),
-        ("make_event", handle, (number,)),
-        ("destroy_event", None, (number, handle)),
-        ("record", number, (number, handle, handle)),
-        ("wait", number, (number, handle, handle)),
-        ("done", number, (number, handle)),
-        ("copy", number, (number, handle, handle, size, handle)),
-        ("zero", number, (number, handle, size, handle)),
-        ("synchronize", number, (number, handle, ctypes.c_double)),
-    ):
-        function = getattr(library, f"fake_gpu_{name}")
-        function.restype, function.argtypes = result, arguments
-    return library
-
-
 def _state(name: str, sources: Sequence[Path]) -> str:
     seen = hashlib.sha256(repr((name, _FLAGS, [str(source) for source in sources])).encode())
     folders = [HERE, *(NATIVE / folder for folder in ("core", "compute", "device", "cuda"))]
@@ -130,7 +95,9 @@ def _compile(library: Path, sources: Sequence[Path]) -> None:
 
     def one(source: Path) -> str:
         made = library.with_name(f"{library.name}.{source.stem}.o")
-        _run([compiler, *_FLAGS, "-O1" if source.stem in _FAST else "-O0", *include, "-c", str(source), "-o", str(made)])
+        _run(
+            [compiler, *_FLAGS, "-O1" if source.stem in _FAST else "-O0", *include, "-c", str(source), "-o", str(made)]
+        )
         return str(made)
 
     with ThreadPoolExecutor(len(os.sched_getaffinity(0))) as pool:
