@@ -40,9 +40,9 @@ Status NcclStatus(const nccl::Api& api, const char* call, nccl::Result result, n
   if (last != nullptr && *last != '\0') words += std::string(": ") + last;
   while (!words.empty() && (words.back() == '\n' || words.back() == '.')) words.pop_back();
   const bool lost = result == nccl::Result::kRemoteError || result == nccl::Result::kTimeout;
-  return Status(lost ? Code::kPeerLost : Code::kInternal, "NCCL has failed in " + std::string(call) + ": " + words +
-                                                              ". " + UsualCause(result, words) +
-                                                              " NCCL_DEBUG=INFO shows more.");
+  const char* const more = words.find("NCCL_DEBUG") == std::string::npos ? " NCCL_DEBUG=INFO shows more." : "";
+  return Status(lost ? Code::kPeerLost : Code::kInternal,
+                "NCCL has failed in " + std::string(call) + ": " + words + ". " + UsualCause(result, words) + more);
 }
 
 }  // namespace smddp
