@@ -22,9 +22,8 @@ const char* UsualCause(nccl::Result result, const std::string& words) {
       return "Usual cause: the process of another rank has ended, or cannot be reached any more.";
     case nccl::Result::kInvalidUsage:
     case nccl::Result::kInvalidArgument:
-      return "Usual cause: two ranks of a node on the same GPU (set SMDDP_GPU_STAGE=ipc, or give each one of its own "
-             "by "
-             "local_rank), or ranks with different versions of NCCL.";
+      return "Usual cause: two ranks of a node on the same GPU (set SMDDP_GPU_STAGE=ipc, or give each one of its "
+             "own by local_rank), or ranks with different versions of NCCL.";
     default:
       return "Usual cause: an error before this one, or ranks with different versions of NCCL.";
   }
