@@ -148,7 +148,7 @@ def build(runner: Runner, options: argparse.Namespace) -> bool:
     variables["SMDDP_CUDA"] = os.environ.get("SMDDP_CUDA", "auto" if options.dry_run else "on")
     begin = time.monotonic()
     log = runner.log("build")
-    code = run_logged(command, log, min(300.0, runner.left()), place.environment(**variables), ROOT)
+    code = run_logged(command, log, 0.6 * runner.left(), place.environment(**variables), ROOT)
     seconds = time.monotonic() - begin
     if code == 0:
         made = ", ".join(file.name for file in sorted((place.site / "smddp_tf").glob("*.so")))
