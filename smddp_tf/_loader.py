@@ -2,7 +2,8 @@
 
 Order matters. libmpi is loaded first and with global symbols: Open MPI's plug-ins look its symbols up in the process,
 and our libraries carry no path to it. Then `_core` with the engine; then, when an op is first used, TensorFlow and the
-op library, which must have been built for this minor version of TensorFlow.
+op library, which must have been built for this minor version of TensorFlow. The engine loads its GPU part by itself,
+when something first asks for it.
 
 Importing this module loads nothing.
 """
@@ -16,7 +17,8 @@ import importlib.metadata
 import importlib.util
 import os
 import sys
-from collections.abc import Iterable
+import warnings
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -24,9 +26,7 @@ from typing import Any
 _PACKAGE = Path(__file__).resolve().parent
 _OP_LIBRARY = _PACKAGE / "libsmddp_tf_ops.so"
 _XLA_LIBRARY = _PACKAGE / "libsmddp_tf_xla.so"
-
-# Measured: an op library built for one of these loads into the other. All other pairs of minors fail.
-_INTERCHANGEABLE = frozenset({"2.16", "2.18"})
+_GPU_LIBRARY = _PACKAGE / "libsmddp_cuda.so"
 
 
 @functools.cache
@@ -42,9 +42,12 @@ def core() -> ModuleType:
         )
     _preload_mpi(_build_info().MPI_LIBRARY)
     try:
-        return importlib.import_module("smddp_tf._core")
+        module = importlib.import_module("smddp_tf._core")
     except ImportError as error:
         raise ImportError(broken_message("smddp_tf._core", error, install_command())) from error
+    if _GPU_LIBRARY.exists() and (nccl := nccl_library(_folders_of("nvidia"))):
+        module.suggest_nccl(nccl)
+    return module
 
 
 @functools.cache
@@ -62,9 +65,11 @@ def op_library() -> Any:
     if not fits(built_for, tf.__version__):
         raise ImportError(wrong_tensorflow_message(built_for, tf.__version__, install_command()))
     try:
-        return tf.load_op_library(str(_OP_LIBRARY))
+        library = tf.load_op_library(str(_OP_LIBRARY))
     except (OSError, RuntimeError, tf.errors.OpError) as error:
         raise ImportError(broken_message(_OP_LIBRARY.name, error, install_command())) from error
+    _register_gpu_kernels(_engine_reaches_gpus(tf))
+    return library
 
 
 @functools.cache
@@ -90,8 +95,7 @@ def xla_library() -> Any:
 
 def fits(built_for: str, found: str) -> bool:
     """True when ops built for one TensorFlow load into the other: patch versions may differ, minors may not."""
-    minors = {minor_of(built_for), minor_of(found)}
-    return len(minors) == 1 or minors <= _INTERCHANGEABLE
+    return minor_of(built_for) == minor_of(found)
 
 
 def minor_of(version: str) -> str:
@@ -113,6 +117,48 @@ def mpi_candidates(recorded: str, prefix: str, wheel_folders: Iterable[str] = ()
     name = os.path.basename(recorded)
     paths = [os.path.join(prefix, recorded), *(os.path.join(folder, name) for folder in wheel_folders)]
     return list(dict.fromkeys([*paths, name]))
+
+
+def nccl_library(folders: Iterable[str]) -> str:
+    """The NCCL of the wheel `nvidia-nccl-cu12` (or -cu13), from the folders that make up the package `nvidia`; "" else.
+
+    The engine itself looks only in the site-packages it lies in, which an editable installation does not.
+    """
+    paths = (Path(folder) / "nccl" / "lib" / "libnccl.so.2" for folder in folders)
+    return next((str(path) for path in paths if path.is_file()), "")
+
+
+def gpu_notice(tensorflow_cuda: str, our_cuda: str, found: Mapping[str, Any]) -> str:
+    """What to warn of where TensorFlow sees a GPU; "" where all is well.
+
+    Args:
+        tensorflow_cuda: the CUDA that TensorFlow was built with, as `cuda_of` says.
+        our_cuda: the same of this build.
+        found: `_core.build_info()`.
+    """
+    if not tensorflow_cuda or not found["gpus"]:
+        why = found["why_no_gpu"] if tensorflow_cuda else "It is no CUDA device."
+        return (
+            "TensorFlow uses a GPU that smddp_tf cannot reach, so TensorFlow copies to host memory what the ranks "
+            f"reduce. {why}"
+        )
+    if not our_cuda or tensorflow_cuda == "?" or major_of(our_cuda) == major_of(tensorflow_cuda):
+        return ""
+    return (
+        f"TensorFlow was built with CUDA {tensorflow_cuda}, smddp_tf with CUDA {our_cuda}. The driver serves both, so "
+        "gradients are reduced on the GPU all the same. If that fails, build smddp_tf again with nvcc "
+        f"{major_of(tensorflow_cuda)}, or with SMDDP_CUDA=off (then TensorFlow copies them to host memory)."
+    )
+
+
+def cuda_of(tensorflow_build: Mapping[str, Any]) -> str:
+    """The CUDA of `tf.sysconfig.get_build_info()`: "12.5"; "?" where it does not say, "" for a build without CUDA."""
+    return str(tensorflow_build.get("cuda_version") or "?") if tensorflow_build.get("is_cuda_build") else ""
+
+
+def major_of(version: str) -> str:
+    """`12` of `12.5.1`."""
+    return version.split(".")[0]
 
 
 def not_built_message(what: str, python: str, command: str) -> str:
@@ -205,6 +251,26 @@ def _wheel_folders(name: str) -> list[str]:
             continue
         folders += [str(Path(file.locate()).resolve().parent) for file in files if file.name == name]
     return folders
+
+
+def _engine_reaches_gpus(tf: Any) -> bool:
+    """Whether kernels for GPUs may take tensors where they lie. True where TensorFlow has no GPU: nobody will ask."""
+    if not tf.config.list_physical_devices("GPU"):
+        return True
+    found, cuda = core().build_info(), cuda_of(tf.sysconfig.get_build_info())
+    if notice := gpu_notice(cuda, getattr(_build_info(), "CUDA_VERSION", ""), found):
+        warnings.warn(notice, RuntimeWarning, stacklevel=3)
+    return bool(cuda and found["gpus"])
+
+
+def _register_gpu_kernels(engine_reaches_gpus: bool) -> None:
+    ctypes.CDLL(str(_OP_LIBRARY)).smddp_register_gpu_kernels(int(engine_reaches_gpus))
+
+
+def _folders_of(package: str) -> list[str]:
+    """Where a (namespace) package lies, without importing it."""
+    spec = importlib.util.find_spec(package)
+    return list(spec.submodule_search_locations or []) if spec is not None else []
 
 
 def _import_tensorflow(built_for: str) -> Any:

@@ -220,12 +220,15 @@ def mpi_built() -> bool:
 
 
 def nccl_built() -> int:
-    """The version number of the NCCL compiled in, or 0 where there is none."""
+    """The version number of the NCCL between the GPUs of a node (22703 is 2.27.3), or 0 where there is none.
+
+    NCCL is not compiled in but loaded: the one of the wheel `nvidia-nccl-cu12`, which TensorFlow's GPU wheel uses too.
+    """
     return int(_loader.core().build_info().get("nccl_version", 0))
 
 
 def cuda_built() -> bool:
-    """True when CUDA is compiled in."""
+    """True when CUDA is compiled in and its part of this library loads. Whether there is a GPU is another question."""
     return bool(_loader.core().build_info().get("cuda", False))
 
 

@@ -1,4 +1,4 @@
-"""Finds what the native build needs: a C++ compiler, MPI, TensorFlow.
+"""Finds what the native build needs: a C++ compiler, MPI, TensorFlow, and CUDA where there is one.
 
 Used by setup.py. Nothing is imported from TensorFlow: in pip's isolated build it lies in the environment of the running
 interpreter but cannot be imported. Whatever is missing is reported as `BuildEnvError`, whose text names the thing and
@@ -212,6 +212,124 @@ def check_tensorflow_version(version: str) -> None:
             INSTALL_TENSORFLOW,
         )
     )
+
+
+# --- CUDA ---
+
+CUDA_MAJORS = (12, 13)
+# Machine code is made for these, as far as nvcc knows them, and PTX of the last one for GPUs to come.
+CUDA_ARCHITECTURES = ("80", "90", "100")
+INSTALL_CUDA = (
+    "apt-get install cuda-toolkit-13-0        (with NVIDIA's package source; 12 serves as well)",
+    "SMDDP_CUDA_HOME=/path/to/cuda pip install .        (a toolkit elsewhere)",
+    "SMDDP_CUDA=off pip install .        (without CUDA)",
+)
+
+
+@dataclass(frozen=True)
+class Cuda:
+    """One CUDA toolkit. Without one all fields but `why_none` are empty."""
+
+    nvcc: str = ""
+    version: str = ""
+    include_dir: str = ""
+    runtime: str = ""
+    architectures: tuple[str, ...] = ()
+    why_none: str = ""
+
+
+def find_cuda(compiler: str) -> Cuda:
+    """The CUDA toolkit to build the GPU part with, or none.
+
+    That of SMDDP_CUDA_HOME, else the first that is complete among CUDA_HOME, the `nvcc` on PATH, /usr/local/cuda and the
+    PyPI wheels in this environment. SMDDP_CUDA=off looks for none, SMDDP_CUDA=on raises when there is none.
+
+    Args:
+        compiler: the C++ compiler, which nvcc must get on with.
+
+    Raises:
+        BuildEnvError: SMDDP_CUDA is on, or SMDDP_CUDA_HOME is set, and there is no toolkit that can be used.
+    """
+    switch, home = os.environ.get("SMDDP_CUDA") or "auto", os.environ.get("SMDDP_CUDA_HOME")
+    if switch not in ("auto", "on", "off"):
+        raise BuildEnvError(message(f"SMDDP_CUDA is {switch!r}; expected auto, on or off."))
+    if switch == "off":
+        return Cuda(why_none="SMDDP_CUDA=off")
+    problems = []
+    for nvcc in [f"{home}/bin/nvcc"] if home else _nvccs():
+        found = _toolkit_of(nvcc, compiler)
+        if isinstance(found, Cuda):
+            return found
+        problems.append(found)
+    why = "; ".join(dict.fromkeys(problems)) or "there is no nvcc"
+    if home or switch == "on":
+        raise BuildEnvError(message(f"CUDA cannot be used: {why}.", *INSTALL_CUDA))
+    return Cuda(why_none=why)
+
+
+def _nvccs() -> list[str]:
+    """Where an nvcc may be; those that exist."""
+    homes = [os.environ.get("CUDA_HOME"), *_wheel_cudas()]
+    on_path, usual = shutil.which("nvcc"), "/usr/local/cuda/bin/nvcc"
+    candidates = [homes[0] and f"{homes[0]}/bin/nvcc", on_path, usual, *(f"{home}/bin/nvcc" for home in homes[1:])]
+    return [path for path in candidates if path and os.access(path, os.X_OK)]
+
+
+def _wheel_cudas() -> list[str]:
+    """nvidia/cu13 of the wheels nvidia-cuda-nvcc, -crt, -runtime and nvidia-nvvm. (Those of CUDA 12 hold no nvcc.)"""
+    return [str(path) for path in sorted(Path(sysconfig.get_path("purelib"), "nvidia").glob("cu1[0-9]"))]
+
+
+def _toolkit_of(nvcc: str, compiler: str) -> Cuda | str:
+    """The toolkit around `nvcc`, or what is wrong with it."""
+    version = parse_nvcc_version(_output_of(nvcc, "--version"))
+    if not version:
+        return f"{nvcc} does not run"
+    if int(version.split(".")[0]) not in CUDA_MAJORS:
+        return f"{nvcc} is CUDA {version}, and {' or '.join(map(str, CUDA_MAJORS))} is supported"
+    home = nvcc_home(nvcc, _output_of(nvcc, "--dryrun", "-E", "-x", "cu", "/dev/null"))
+    folders = [home, *home.glob("targets/*-linux")]
+    include = _first_with("cuda_runtime_api.h", [folder / "include" for folder in folders])
+    libraries = [library for folder in folders for library in _library_dirs(folder)]
+    runtime = _first_with("libcudart_static.a", libraries)
+    if not include or not runtime:
+        return f"{nvcc} has no {'libcudart_static.a' if include else 'cuda_runtime_api.h'} beside it"
+    if why := _refusal_of(nvcc, compiler):
+        return why
+    known = set(re.findall(r"\bsm_(\d+)\b", _output_of(nvcc, "--list-gpu-code")))
+    architectures = tuple(name for name in CUDA_ARCHITECTURES if name in known)
+    return Cuda(nvcc, version, str(include), str(runtime / "libcudart_static.a"), architectures)
+
+
+def parse_nvcc_version(text: str) -> str:
+    """ "13.0" from what `nvcc --version` prints, "" when it is not that."""
+    found = re.search(r"\brelease (\d+\.\d+)", text)
+    return found[1] if found else ""
+
+
+def nvcc_home(nvcc: str, dry_run: str) -> Path:
+    """The toolkit's folder: as `nvcc --dryrun` says, since `nvcc` may be a script; else two above the file."""
+    found = re.search(r"^#\$ _HERE_=(.+)$", dry_run, re.MULTILINE)
+    return (Path(found[1].strip()) if found else Path(nvcc).resolve().parent).parent
+
+
+def _refusal_of(nvcc: str, compiler: str) -> str:
+    """Why nvcc cannot be used with this C++ compiler, "" when it can: CUDA's headers know up to which version."""
+    done = subprocess.run(
+        [nvcc, "-ccbin", compiler, "-E", "-x", "cu", "/dev/null"], capture_output=True, text=True, check=False
+    )
+    if done.returncode == 0:
+        return ""
+    error = re.search(r"\berror\b:?\s*(.+)", done.stderr)
+    return f"{nvcc} does not get on with {compiler}" + (f" ({error[1].strip()})" if error else "")
+
+
+def _output_of(*command: str) -> str:
+    try:
+        done = subprocess.run(command, capture_output=True, text=True, check=False)
+    except OSError:
+        return ""
+    return done.stdout + done.stderr if done.returncode == 0 else ""
 
 
 if __name__ == "__main__":  # for the Makefile: the minor version of the TensorFlow in this environment

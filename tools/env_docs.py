@@ -34,6 +34,16 @@ BUILD_VARIABLES = (
         "Package folder `.../site-packages/tensorflow` to build for, when it is not in this environment. `none`: the "
         "engine is built without TensorFlow ops.",
     ),
+    (
+        "SMDDP_CUDA",
+        "`auto` (unset): the GPU part is built when there is a CUDA toolkit. `on`: the build fails without one. `off`: it "
+        "is not built.",
+    ),
+    (
+        "SMDDP_CUDA_HOME",
+        "CUDA toolkit (12 or 13) to build with. Unset: `CUDA_HOME`, the `nvcc` on `PATH`, `/usr/local/cuda`, or the "
+        "wheels in this environment.",
+    ),
     ("SMDDP_BUILD_TYPE", "CMake's build type. Unset: `Release`."),
     ("SMDDP_BUILD_DIR", "Folder for CMake's files. Unset: one below `build/` for each Python version."),
     ("SMDDP_SANITIZE", "Sanitizers to build with: `address`, `undefined`, `thread`, or a comma list."),

@@ -1,11 +1,13 @@
-"""`smddprun --check-build`, in horovodrun's layout. Loads neither TensorFlow nor the native code."""
+"""`smddprun --check-build`, in horovodrun's layout. Does not load TensorFlow."""
 
 from __future__ import annotations
 
 import importlib
 import importlib.metadata
 from pathlib import Path
+from typing import Any
 
+from smddp_tf import _loader
 from smddp_tf.run.mpi import kind_of_library
 
 __all__ = ["build_report", "version"]
@@ -22,7 +24,7 @@ def version() -> str:
 
 
 def build_report() -> str:
-    """What is built, as a list of checkboxes."""
+    """What is built, as a list of checkboxes; and why GPUs and NCCL cannot be used, where that is so."""
     info = _build_info()
     tensorflow = getattr(info, "TENSORFLOW_VERSION", "")
     library = getattr(info, "MPI_LIBRARY", "")
@@ -30,18 +32,45 @@ def build_report() -> str:
     built = bool(library) and any(_PACKAGE.glob("_core.*.so"))
     with_ops = bool(tensorflow) and (_PACKAGE / "libsmddp_tf_ops.so").exists()
     with_xla = with_ops and (_PACKAGE / "libsmddp_tf_xla.so").exists()
+    found = _found(built)
     sections = {
         "Available Frameworks": [(f"TensorFlow {tensorflow}".strip(), with_ops), ("PyTorch", False), ("MXNet", False)],
         "Available Controllers": [(mpi, built), ("Gloo", False)],
         "Available Tensor Operations": [
-            ("CUDA", False), ("NCCL", False), ("DDL", False), ("CCL", False), ("MPI", built), ("Gloo", False),
-            ("shared memory", built), ("XLA", with_xla),
+            (_cuda(found), found["cuda"]), (_nccl(found), bool(found["nccl_version"])), ("DDL", False),
+            ("CCL", False), ("MPI", built), ("Gloo", False), ("shared memory", built), ("XLA", with_xla),
         ],
     }  # fmt: skip
     lines = [f"smddp_tf v{version()}:"]
     for title, entries in sections.items():
         lines += ["", f"{title}:", *(f"    [{'X' if there else ' '}] {name}" for name, there in entries)]
+    reasons = {"GPU": found["why_no_gpu"], "NCCL": found["why_no_nccl"] if found["cuda"] else ""}
+    lines += [line for what, why in reasons.items() if why for line in ("", f"No {what}: {why}")]
     return "\n".join(lines)
+
+
+def _found(built: bool) -> dict[str, Any]:
+    """What the engine says of GPUs and NCCL on this machine (`_core.build_info`)."""
+    try:
+        if built:
+            return _loader.core().build_info()
+        why = "smddp_tf is not built."
+    except ImportError as error:
+        why = str(error)
+    return {"cuda": False, "gpus": 0, "nccl_version": 0, "why_no_gpu": why, "why_no_nccl": ""}
+
+
+def _cuda(found: dict[str, Any]) -> str:
+    """`CUDA 13.0 (2 GPUs)`"""
+    if not found["cuda"]:
+        return "CUDA"
+    return f"{found['cuda_platform']} ({found['gpus']} GPU{'s' if found['gpus'] != 1 else ''})"
+
+
+def _nccl(found: dict[str, Any]) -> str:
+    """`NCCL 2.27.3`"""
+    number = found["nccl_version"]
+    return f"NCCL {number // 10000}.{number // 100 % 100}.{number % 100}" if number else "NCCL"
 
 
 def _build_info() -> object:

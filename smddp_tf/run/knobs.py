@@ -106,7 +106,7 @@ KNOBS = (
     Knob("mpi-threads-disable", bool, "HOROVOD_MPI_THREADS_DISABLE", "library_options", "mpi_threads_disable",
          _NONE + "MPI is always used with threads.", "", _as_switch),
     Knob("num-nccl-streams", int, "HOROVOD_NUM_NCCL_STREAMS", "library_options", "num_nccl_streams",
-         _NONE + "there is no NCCL."),
+         _NONE + "NCCL's work has one stream of its own."),
     Knob("thread-affinity", int, "HOROVOD_THREAD_AFFINITY", "library_options", "thread_affinity",
          _NONE + "the engine's thread is not bound."),
     Knob("gloo-timeout-seconds", int, "HOROVOD_GLOO_TIMEOUT_SECONDS", "library_options", "gloo_timeout_seconds",

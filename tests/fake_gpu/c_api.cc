@@ -1,16 +1,15 @@
 // What tests and the fake NCCL use of the fake GPU, beyond the engine's interface. Functions that can fail return null
 // or a number below 0, and fake_gpu_error says why.
+#include "c_api.h"
+
 #include <chrono>
 #include <cstring>
 #include <string>
 #include <thread>
 
-#include "device/plugin.h"
 #include "memory.h"
 #include "settings.h"
 #include "stream.h"
-
-#define SMDDP_EXPORT extern "C" __attribute__((visibility("default")))
 
 using smddp::Device;
 using smddp::Result;
@@ -19,30 +18,29 @@ namespace fake = smddp::fake;
 
 SMDDP_EXPORT smddp::DevicePlugin* smddp_make_device_plugin(int version, const char* nccl);
 
-namespace {
+smddp::DevicePlugin& fake::ThePlugin() { return *smddp_make_device_plugin(smddp::kDevicePluginVersion, ""); }
 
+namespace {
 thread_local std::string last_error;
+}
 
 int Noted(const Status& status) {
   last_error = status.ToString();
   return status.ok() ? 0 : -1;
 }
 
-template <class T>
-T Noted(const Result<T>& result, T otherwise) {
-  last_error = result.status().ToString();
-  return result.ok() ? result.value() : otherwise;
+int Text(const Result<std::string>& text, char* into, size_t room) {
+  if (!text.ok()) return Noted(text.status());
+  if (text.value().size() >= room) return -1;
+  std::memcpy(into, text.value().c_str(), text.value().size() + 1);
+  return 0;
 }
 
-// The plug-in was made by the engine, or is made here.
-smddp::DevicePlugin& ThePlugin() { return *smddp_make_device_plugin(smddp::kDevicePluginVersion, ""); }
 Device& At(int index) {
-  const Result<Device*> device = ThePlugin().Open(index);
+  const Result<Device*> device = fake::ThePlugin().Open(index);
   if (!device.ok()) fake::Fatal(device.status().message());
   return *device.value();
 }
-
-}  // namespace
 
 SMDDP_EXPORT const char* fake_gpu_error() { return last_error.c_str(); }
 SMDDP_EXPORT void fake_gpu_reload() { fake::Reload(); }
@@ -69,12 +67,8 @@ SMDDP_EXPORT void fake_gpu_read(void* into, const void* from, size_t bytes) {
 SMDDP_EXPORT void fake_gpu_write(void* into, const void* from, size_t bytes) {
   std::memcpy(fake::Touch(into, bytes, "fake_gpu_write").data(), from, bytes);
 }
-// Writes the text, with its end, into `into`; -1: an error, or more than `room` bytes.
 SMDDP_EXPORT int fake_gpu_export(int device, void* allocated, char* into, size_t room) {
-  Result<std::string> exported = At(device).Export(allocated);
-  if (!exported.ok() || exported->size() >= room) return Noted(exported.status()), -1;
-  std::memcpy(into, exported->c_str(), exported->size() + 1);
-  return 0;
+  return Text(At(device).Export(allocated), into, room);
 }
 SMDDP_EXPORT void* fake_gpu_import(int device, const char* exported) {
   return Noted(At(device).Import(exported), static_cast<void*>(nullptr));

@@ -6,9 +6,11 @@
 #include <map>
 #include <memory>
 #include <mutex>
+#include <optional>
 #include <vector>
 
 #include "device/plugin.h"
+#include "groups.h"
 #include "kernels.h"
 #include "memory.h"
 #include "settings.h"
@@ -130,9 +132,9 @@ class FakeDevice final : public Device {
     SMDDP_RETURN_IF_ERROR(Broken(info_.index));
     return Call(kind);
   }
-  static Status Launch(Stream& on, std::function<void()> work) {
-    on.Put(std::move(work));
-    return Status::Ok();
+  static Status Launch(Stream& on, Result<Work> work) {
+    if (work.ok()) on.Put(std::move(*work));
+    return work.status();
   }
 
   DeviceInfo info_;
@@ -162,13 +164,16 @@ class FakePlugin final : public DevicePlugin {
   }
   Result<DeviceGroupLibrary*> Groups() override {
     SMDDP_RETURN_IF_ERROR(Call("groups"));
-    return Status(Code::kFailedPrecondition, "fake GPU: there is no NCCL yet. " + nccl_);
+    const std::lock_guard<std::mutex> lock(mutex_);
+    if (!groups_.has_value()) groups_ = LoadGroups(nccl_);
+    return *groups_;
   }
 
  private:
   const std::string nccl_;
   std::mutex mutex_;
   std::map<int, std::unique_ptr<Device>> devices_;
+  std::optional<Result<DeviceGroupLibrary*>> groups_;
 };
 
 }  // namespace

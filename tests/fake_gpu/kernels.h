@@ -1,4 +1,5 @@
-// The arithmetic of the fake GPU, as work for a stream: everything that the caller need not keep is copied here.
+// The kernels of tf_ops/cuda, run by the processor, as work for a stream. Everything that the caller need not keep is
+// copied here.
 #pragma once
 
 #include <functional>
@@ -7,9 +8,13 @@
 
 namespace smddp::fake {
 
-std::function<void()> PackWork(int device, const FusedView& view, Range range, void* into, uint64_t* non_finite);
-std::function<void()> UnpackWork(int device, const FusedView& view, Range range, const void* from);
-std::function<void()> SumWork(int device, void* into, const void* const* sources, int count, int64_t elements,
-                              DType dtype, uint64_t* non_finite);
+using Work = std::function<void()>;
+
+Result<Work> PackWork(int device, const FusedView& view, Range range, void* into, uint64_t* non_finite);
+Result<Work> UnpackWork(int device, const FusedView& view, Range range, const void* from);
+Result<Work> SumWork(int device, void* into, const void* const* sources, int count, int64_t elements, DType dtype,
+                     uint64_t* non_finite);
+// At once, in memory that the host can touch.
+void SumHere(void* into, const void* const* sources, int count, int64_t elements, DType dtype);
 
 }  // namespace smddp::fake

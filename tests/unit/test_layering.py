@@ -46,7 +46,10 @@ RULES = {
     "runtime/*": (*_BELOW_COLLECTIVES, "collectives/*/*", "transport/*/*", "fusion/*", "runtime/*"),
     "ops/*": ("core/*", "topology/topology.h", "fusion/plan.h", "runtime/session.h", "ops/*"),
     # Of the other kernels XLA's knows what they share.
-    "ops/xla/*": ("core/*", "runtime/session.h", "ops/compiled_call.h", "ops/tensor_adapter.h", "ops/xla/*"),
+    "ops/xla/*": (
+        *("core/*", "runtime/session.h", "ops/xla/*"),
+        *("ops/compiled_call.h", "ops/device_tensors.h", "ops/gpu_kernels.h", "ops/tensor_adapter.h"),
+    ),
     "python/*": (
         *(f"{folder}/*" for folder in ENGINE),
         "collectives/*/*",

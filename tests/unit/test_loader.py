@@ -1,9 +1,13 @@
 """What a user reads when the native parts, MPI or TensorFlow are missing or do not fit."""
 
+import importlib
+import os
+import re
 import shutil
 import subprocess
 import sys
 import types
+import warnings
 from pathlib import Path
 
 import pytest
@@ -20,9 +24,7 @@ COMMAND = "python -m pip install --no-deps -e ."
         ("2.21.0", "2.21.0", True),
         ("2.21.0", "2.21.1", True),
         ("2.21.0rc1", "2.21.0", True),
-        ("2.16.2", "2.18.1", True),
-        ("2.18.0", "2.16.1", True),
-        ("2.16.2", "2.17.0", False),
+        ("2.16.2", "2.18.1", False),
         ("2.20.0", "2.21.0", False),
         ("2.2.0", "2.21.0", False),
     ],
@@ -71,8 +73,11 @@ def test_the_install_command_builds_this_checkout_again():
 class FakeTensorFlow(types.ModuleType):
     """As much of TensorFlow as the loader touches."""
 
-    def __init__(self, version: str, load_error: Exception | None = None) -> None:
+    def __init__(self, version: str, load_error: Exception | None = None, gpus: int = 0, cuda: str = "") -> None:
         super().__init__("tensorflow")
+        self.config = types.SimpleNamespace(list_physical_devices=lambda kind: [kind] * gpus)
+        build = {"is_cuda_build": True, "cuda_version": cuda} if cuda else {"is_cuda_build": False}
+        self.sysconfig = types.SimpleNamespace(get_build_info=lambda: build)
         self.__version__ = version
         self.errors = types.SimpleNamespace(OpError=KeyError)
         self.loaded: list[str] = []
@@ -94,6 +99,8 @@ def op_library(monkeypatch, tmp_path):
     monkeypatch.setattr(_loader, "core", lambda: None)
     monkeypatch.setattr(_loader, "_OP_LIBRARY", library)
     monkeypatch.setattr(_loader, "_build_info", lambda: built)
+    monkeypatch.setattr(_loader, "_register_gpu_kernels", lambda reaches: registered.append(reaches))
+    registered: list[bool] = []
 
     def load(tensorflow, **build):
         vars(built).update(build)
@@ -101,6 +108,7 @@ def op_library(monkeypatch, tmp_path):
         return _loader.op_library.__wrapped__()
 
     load.library = library
+    load.registered = registered
     return load
 
 
@@ -108,6 +116,7 @@ def test_ops_load_into_the_tensorflow_they_were_built_for(op_library):
     tensorflow = FakeTensorFlow("2.21.3")
     assert op_library(tensorflow) == "the ops"
     assert tensorflow.loaded == [str(op_library.library)]
+    assert op_library.registered == [True]
 
 
 def test_another_minor_is_refused_before_the_linker_sees_it(op_library):
@@ -169,3 +178,89 @@ def test_a_build_without_xla_says_what_to_use_instead(monkeypatch, tmp_path):
     monkeypatch.setattr(_loader, "_XLA_LIBRARY", tmp_path / "libsmddp_tf_xla.so")
     with pytest.raises(ImportError, match="inside functions compiled by XLA(.|\n)*Use jit_compile=False"):
         _loader.xla_library.__wrapped__()
+
+
+# --- GPUs ---
+
+NO_DRIVER = "The driver (535.1) knows CUDA 12.2."
+
+
+def found(gpus: int, why: str = "") -> dict[str, object]:
+    """What `_core.build_info` says."""
+    return {"gpus": gpus, "why_no_gpu": why}
+
+
+@pytest.mark.parametrize(
+    ("build", "cuda"),
+    [
+        ({"is_cuda_build": True, "cuda_version": "12.5.1"}, "12.5.1"),
+        ({"is_cuda_build": True}, "?"),
+        ({"is_cuda_build": False}, ""),
+        ({"is_cuda_build": False, "is_rocm_build": True, "rocm_version": "6"}, ""),
+    ],
+)
+def test_the_cuda_of_a_tensorflow(build, cuda):
+    assert _loader.cuda_of(build) == cuda
+
+
+@pytest.mark.parametrize(
+    ("tensorflows", "ours", "what_is_found", "words"),
+    [
+        ("12.5.1", "12.8", found(1), ""),
+        ("?", "13.0", found(1), ""),
+        ("12.5.1", "", found(1), ""),  # a library that the tests brought
+        ("12.5.1", "13.0", found(1), "TensorFlow was built with CUDA 12.5.1, smddp_tf with CUDA 13.0.*with nvcc 12,"),
+        ("12.5.1", "13.0", found(0, NO_DRIVER), r"copies to host memory.*The driver \(535.1\) knows CUDA 12.2."),
+        ("", "13.0", found(0, "irrelevant"), "copies to host memory what the ranks reduce. It is no CUDA device."),
+        ("", "13.0", found(1), "copies to host memory what the ranks reduce. It is no CUDA device."),
+    ],
+)
+def test_what_is_said_where_tensorflow_has_a_gpu(tensorflows, ours, what_is_found, words):
+    notice = _loader.gpu_notice(tensorflows, ours, what_is_found)
+    assert re.search(words, notice) if words else not notice
+
+
+@pytest.mark.parametrize(
+    ("cuda", "gpus", "reaches"),
+    [("12.5", 1, True), ("12.5", 0, False), ("", 1, False)],
+)
+def test_without_a_way_to_the_gpu_tensorflow_copies(op_library, monkeypatch, cuda, gpus, reaches):
+    core = types.SimpleNamespace(build_info=lambda: found(gpus, "no way"))
+    monkeypatch.setattr(_loader, "core", lambda: core)
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        op_library(FakeTensorFlow("2.21.0", gpus=1, cuda=cuda), CUDA_VERSION="12.9")
+    assert op_library.registered == [reaches]
+    assert [each.category for each in caught] == ([] if reaches else [RuntimeWarning])
+
+
+def test_the_nccl_of_the_wheel_is_found_in_any_site_packages(tmp_path, monkeypatch):
+    """Two folders make up the namespace package; the first holds other wheels of the vendor's only."""
+    (tmp_path / "user" / "nvidia" / "cudnn" / "lib").mkdir(parents=True)
+    library = tmp_path / "venv" / "nvidia" / "nccl" / "lib" / "libnccl.so.2"
+    monkeypatch.syspath_prepend(tmp_path / "venv")
+    monkeypatch.syspath_prepend(tmp_path / "user")
+    assert _loader.nccl_library(_loader._folders_of("nvidia")) == ""
+    library.parent.mkdir(parents=True)
+    library.touch()
+    importlib.invalidate_caches()
+    assert _loader.nccl_library(_loader._folders_of("nvidia")) == str(library)
+    assert _loader._folders_of("no_such_package_at_all") == []
+    assert "nvidia" not in sys.modules
+
+
+def test_the_nccl_found_is_a_default_only():
+    """In a process of its own: the environment of this one is not to change."""
+    program = (
+        "from smddp_tf import _loader; from pathlib import Path; import ctypes\n"
+        "_loader._GPU_LIBRARY = Path('/')  # anything that is there\n"
+        "_loader.nccl_library = lambda folders: '/wheel/libnccl.so.2'\n"
+        "_loader.core(); get = ctypes.CDLL(None).getenv; get.restype = ctypes.c_char_p\n"
+        "print(get(b'SMDDP_NCCL_LIBRARY').decode())"
+    )
+    for own in ("", "/mine/libnccl.so.2"):
+        environment = {**os.environ, **({"SMDDP_NCCL_LIBRARY": own} if own else {})}
+        done = subprocess.run(
+            [sys.executable, "-c", program], cwd=ROOT, env=environment, capture_output=True, text=True, timeout=60
+        )
+        assert done.stdout.strip() == (own or "/wheel/libnccl.so.2"), done.stderr

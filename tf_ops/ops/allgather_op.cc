@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "ops/collective_kernel.h"
+#include "ops/gpu_kernels.h"
 #include "ops/tensor_adapter.h"
 #include "tensorflow/core/framework/op_kernel.h"
 
@@ -30,6 +31,7 @@ class AllgatherKernel final : public CollectiveKernel {
 };
 
 REGISTER_KERNEL_BUILDER(Name("SmddpAllgather").Device(tensorflow::DEVICE_CPU), AllgatherKernel);
+[[maybe_unused]] const bool on_gpu = OnGpu<AllgatherKernel>("SmddpAllgather", {}, {"tensors", "gathered"});
 
 }  // namespace
 }  // namespace smddp::ops

@@ -5,6 +5,7 @@
 
 #include "core/shard.h"
 #include "ops/collective_kernel.h"
+#include "ops/gpu_kernels.h"
 #include "ops/tensor_adapter.h"
 #include "tensorflow/core/framework/op_kernel.h"
 
@@ -59,6 +60,8 @@ class ReducescatterKernel final : public ReductionKernel {
 
 REGISTER_KERNEL_BUILDER(Name("SmddpAllreduce").Device(tensorflow::DEVICE_CPU), AllreduceKernel);
 REGISTER_KERNEL_BUILDER(Name("SmddpReducescatter").Device(tensorflow::DEVICE_CPU), ReducescatterKernel);
+[[maybe_unused]] const bool on_gpu = OnGpu<AllreduceKernel>("SmddpAllreduce", {"tensors", "reduced"}, {}) &&
+                                     OnGpu<ReducescatterKernel>("SmddpReducescatter", {"tensors", "reduced"}, {});
 
 }  // namespace
 }  // namespace smddp::ops

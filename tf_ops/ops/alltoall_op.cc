@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "ops/collective_kernel.h"
+#include "ops/gpu_kernels.h"
 #include "ops/tensor_adapter.h"
 #include "tensorflow/core/framework/op_kernel.h"
 #include "tensorflow/core/framework/op_requires.h"
@@ -52,6 +53,8 @@ class AlltoallKernel final : public CollectiveKernel {
 };
 
 REGISTER_KERNEL_BUILDER(Name("SmddpAlltoall").Device(tensorflow::DEVICE_CPU), AlltoallKernel);
+[[maybe_unused]] const bool on_gpu =
+    OnGpu<AlltoallKernel>("SmddpAlltoall", {}, {"tensor", "splits", "received", "received_splits"});
 
 }  // namespace
 }  // namespace smddp::ops

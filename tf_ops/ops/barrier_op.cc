@@ -2,6 +2,7 @@
 #include <utility>
 
 #include "ops/collective_kernel.h"
+#include "ops/gpu_kernels.h"
 #include "tensorflow/core/framework/op_kernel.h"
 
 namespace smddp::ops {
@@ -18,6 +19,7 @@ class BarrierKernel final : public CollectiveKernel {
 };
 
 REGISTER_KERNEL_BUILDER(Name("SmddpBarrier").Device(tensorflow::DEVICE_CPU), BarrierKernel);
+[[maybe_unused]] const bool on_gpu = OnGpu<BarrierKernel>("SmddpBarrier", {}, {});
 
 }  // namespace
 }  // namespace smddp::ops

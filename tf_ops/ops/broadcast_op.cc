@@ -4,6 +4,7 @@
 #include <vector>
 
 #include "ops/collective_kernel.h"
+#include "ops/gpu_kernels.h"
 #include "ops/tensor_adapter.h"
 #include "tensorflow/core/framework/op_kernel.h"
 #include "tensorflow/core/framework/op_requires.h"
@@ -40,6 +41,7 @@ class BroadcastKernel final : public CollectiveKernel {
 };
 
 REGISTER_KERNEL_BUILDER(Name("SmddpBroadcast").Device(tensorflow::DEVICE_CPU), BroadcastKernel);
+[[maybe_unused]] const bool on_gpu = OnGpu<BroadcastKernel>("SmddpBroadcast", {}, {"tensors", "received"});
 
 }  // namespace
 }  // namespace smddp::ops

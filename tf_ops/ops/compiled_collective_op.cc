@@ -4,6 +4,7 @@
 
 #include "ops/collective_kernel.h"
 #include "ops/compiled_call.h"
+#include "ops/gpu_kernels.h"
 #include "ops/tensor_adapter.h"
 #include "tensorflow/core/framework/op_kernel.h"
 #include "tensorflow/core/framework/op_requires.h"
@@ -49,6 +50,8 @@ class CompiledCollectiveKernel final : public CollectiveKernel {
 };
 
 REGISTER_KERNEL_BUILDER(Name("SmddpCompiledCollective").Device(tensorflow::DEVICE_CPU), CompiledCollectiveKernel);
+[[maybe_unused]] const bool on_gpu =
+    OnGpu<CompiledCollectiveKernel>("SmddpCompiledCollective", {}, {"tensors", "after", "results", "token"});
 
 }  // namespace
 }  // namespace smddp::ops

@@ -3,6 +3,7 @@
 #include <utility>
 
 #include "ops/collective_kernel.h"
+#include "ops/gpu_kernels.h"
 #include "ops/tensor_adapter.h"
 #include "tensorflow/core/framework/op_kernel.h"
 #include "tensorflow/core/framework/tensor_shape.h"
@@ -24,6 +25,7 @@ class JoinKernel final : public CollectiveKernel {
 };
 
 REGISTER_KERNEL_BUILDER(Name("SmddpJoin").Device(tensorflow::DEVICE_CPU), JoinKernel);
+[[maybe_unused]] const bool on_gpu = OnGpu<JoinKernel>("SmddpJoin", {}, {"last"});
 
 }  // namespace
 }  // namespace smddp::ops

@@ -1,8 +1,10 @@
 // SmddpReduceGradient: one gradient of a plan. There is one op per gradient, so that the reduction of the first
 // bucket runs while the backward pass is still computing the rest.
 #include <utility>
+#include <vector>
 
 #include "ops/collective_kernel.h"
+#include "ops/gpu_kernels.h"
 #include "ops/tensor_adapter.h"
 #include "tensorflow/core/framework/op_kernel.h"
 #include "tensorflow/core/framework/op_requires.h"
@@ -19,9 +21,9 @@ class ReduceGradientKernel final : public CollectiveKernel {
 
  protected:
   void Start(Session& session, tensorflow::OpKernelContext* context, smddp::DoneCallback done) override {
-    Result<TensorRef> tensor = InPlaceOrNewOutput(context, 0);
-    if (!tensor.ok()) return done(tensor.status());
-    session.ReducePlanned(plan_, index_, *tensor, std::move(done));
+    Result<std::vector<TensorRef>> tensors = MakeTensorRefs(context, InPlaceOrNewOutput);
+    if (!tensors.ok()) return done(tensors.status());
+    session.ReducePlanned(plan_, index_, tensors->front(), std::move(done));
   }
 
  private:
@@ -30,6 +32,7 @@ class ReduceGradientKernel final : public CollectiveKernel {
 };
 
 REGISTER_KERNEL_BUILDER(Name("SmddpReduceGradient").Device(tensorflow::DEVICE_CPU), ReduceGradientKernel);
+[[maybe_unused]] const bool on_gpu = OnGpu<ReduceGradientKernel>("SmddpReduceGradient", {"gradient", "reduced"}, {});
 
 }  // namespace
 }  // namespace smddp::ops

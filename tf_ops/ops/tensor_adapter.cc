@@ -3,6 +3,7 @@
 #include <utility>
 
 #include "absl/strings/string_view.h"
+#include "ops/device_tensors.h"
 #include "ops/result_memory.h"
 #include "tensorflow/core/framework/tensor_shape.h"
 #include "tensorflow/core/framework/types.h"
@@ -99,7 +100,7 @@ Result<TensorRef> MakeTensorRef(const tensorflow::Tensor& input, tensorflow::Ten
 Result<TensorRef> InPlaceOrNewOutput(tensorflow::OpKernelContext* context, int index) {
   tensorflow::Tensor* output = nullptr;
   const tensorflow::Tensor& input = context->input(index);
-  if (input.TotalBytes() >= kLargeResultBytes) {
+  if (input.TotalBytes() >= kLargeResultBytes && !IsOnDevice(context, index)) {
     if (!context->forward_input_to_output_with_shape(index, index, input.shape(), &output)) {
       tensorflow::Tensor large(ResultMemory(), input.dtype(), input.shape());
       if (!large.IsInitialized()) {
@@ -136,6 +137,7 @@ Result<std::vector<TensorRef>> MakeTensorRefs(tensorflow::OpKernelContext* conte
     if (!ref.ok()) return ref.status();
     refs.push_back(std::move(*ref));
   }
+  SMDDP_RETURN_IF_ERROR(PutInOrder(context, &refs));
   return refs;
 }
 

@@ -36,7 +36,8 @@ Result<TensorRef> InputAlone(tensorflow::OpKernelContext* context, int index);
 // Output `index`, of the shape of input `index` but with `rows` rows.
 Result<void*> AllocateRows(tensorflow::OpKernelContext* context, int index, int64_t rows);
 
-// References to all inputs of `context`, made by `make` (context, index); stops at the first error.
+// References to all inputs of `context`, made by `make` (context, index); stops at the first error. Inputs on a GPU are
+// put in order with TensorFlow's stream.
 using MakeRef = std::function<Result<TensorRef>(tensorflow::OpKernelContext*, int)>;
 Result<std::vector<TensorRef>> MakeTensorRefs(tensorflow::OpKernelContext* context, const MakeRef& make);
 

@@ -5,6 +5,7 @@
 #include <string>
 #include <vector>
 
+#include "ops/gpu_kernels.h"
 #include "ops/tensor_adapter.h"
 #include "runtime/session.h"
 #include "tensorflow/core/framework/op_kernel.h"
@@ -60,6 +61,7 @@ class TopologyValueKernel final : public tensorflow::OpKernel {
 };
 
 REGISTER_KERNEL_BUILDER(Name("SmddpTopologyValue").Device(tensorflow::DEVICE_CPU), TopologyValueKernel);
+[[maybe_unused]] const bool on_gpu = OnGpu<TopologyValueKernel>("SmddpTopologyValue", {}, {"value"});
 
 }  // namespace
 }  // namespace smddp::ops

@@ -181,8 +181,17 @@ nb::dict BuildInfo() {
   nb::dict info;
   info["version"] = Version();
   info["compiler"] = __VERSION__;
-  info["cuda"] = false;
-  info["nccl_version"] = 0;
+  DeviceSupport found;
+  {
+    nb::gil_scoped_release release;  // loads libraries
+    found = FindDevices();
+  }
+  info["cuda"] = !found.platform.empty();
+  info["cuda_platform"] = found.platform;
+  info["gpus"] = found.count;
+  info["why_no_gpu"] = found.why_none;
+  info["nccl_version"] = found.nccl_version;
+  info["why_no_nccl"] = found.why_no_nccl;
   return info;
 }
 
@@ -239,6 +248,8 @@ void BindControl(nb::module_& m) {
   m.def("started_by_launcher", &StartedByLauncher);
   m.def("launcher_rank", &LauncherRank);
   m.def("build_info", &BuildInfo);
+  m.def(
+      "suggest_nccl", [](const std::string& path) { SetDefault("SMDDP_NCCL_LIBRARY", path.c_str()); }, nb::arg("path"));
 }
 
 }  // namespace smddp

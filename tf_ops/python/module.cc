@@ -19,4 +19,5 @@ NB_MODULE(_core, m) {
   smddp::BindDevice(m);
   smddp::BindDeviceCluster(m);
   smddp::BindDeviceKernels(m);
+  smddp::BindDeviceTasks(m);
 }

@@ -19,6 +19,9 @@ struct Tag {
   uint16_t step = 0;       // which message of that part; transports may keep only its low 3 bits
 };
 constexpr uint32_t kMaxOperation = (1u << 24) - 1;
+// Belongs to no operation: the order of NCCL's calls inside a node (collectives/device/turns.h). Stage 0 only: the last
+// tag is MPI's control tag.
+constexpr uint32_t kTurnsOperation = kMaxOperation;
 constexpr uint8_t kMaxStage = 3;
 constexpr int kStepBits = 3;
 // A task keeps at most this many consecutive steps of one stage in flight to one peer, so that the bits suffice.

@@ -63,7 +63,7 @@ class HostStageTask : public Task {
   Status Finish() {
     reduction_ = nullptr;
     SMDDP_ASSIGN_OR_RETURN(const MomentPtr sums, staging_->Finish());
-    SMDDP_RETURN_IF_ERROR(tensors_.Unpack({0, call_.call.view->elements()}, packed_.data(), *sums));
+    SMDDP_RETURN_IF_ERROR(tensors_.Unpack({0, call_.call.view->elements()}, packed_.data(), sums.get()));
     SMDDP_ASSIGN_OR_RETURN(MomentPtr end, tensors_.HandBack());
     packed_.GiveBack(std::move(end));
     return Status::Ok();

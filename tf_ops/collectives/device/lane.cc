@@ -11,26 +11,28 @@
 namespace smddp {
 namespace {
 
-// For what is left on the streams when a lane ends.
-constexpr double kDrainSeconds = 10;
-constexpr std::chrono::microseconds kDrainLook(200);
+// For what is left on the streams when a lane ends; and before it gives up what others lent.
+constexpr double kDrainSeconds = 10, kAbortSeconds = 2;
+constexpr std::chrono::microseconds kDrainLook(100);
+constexpr int64_t kCheckEveryNs = 100 * 1000000LL;
 
 }  // namespace
 
 Lane::~Lane() {
   Abort();
-  if (Drain()) return;
+  if (Drain(kDrainSeconds)) return;
   Log(LogLevel::kWarning, "GPU " + std::to_string(device_.info().index) + " (" + device_.info().name +
                               ") did not finish its work on gradients within " +
                               std::to_string(static_cast<int>(kDrainSeconds)) +
                               " s; its buffers are left to the end of the process.");
   device_blocks_.Leak();
   pinned_blocks_.Leak();
+  peers_.Leak();
 }
 
 // True: nothing runs on the lane's streams any more.
-bool Lane::Drain() {
-  const Deadline deadline = Deadline::After(kDrainSeconds);
+bool Lane::Drain(double seconds) {
+  const Deadline deadline = Deadline::After(seconds);
   for (int i = 0; i < Streams::kCount; ++i) {
     if (streams_.at(i) == nullptr) continue;
     const Result<MomentPtr> last = Mark(streams_.at(i));
@@ -53,14 +55,38 @@ Status Lane::While(const char* doing, const Status& status) const {
                                    doing + ": " + status.message());
 }
 
-Status Lane::Open(DeviceStage stage, const std::vector<DeviceCard>&, DeviceGroupLibrary*) {
-  if (stage == DeviceStage::kHost) return Status::Ok();
-  return Status(Code::kUnimplemented, "This way between GPUs does not exist yet.");
+Status Lane::Open(DeviceStage stage, const std::vector<DeviceCard>& cards, DeviceGroupLibrary* groups) {
+  stage_ = stage;
+  const Topology& topology = fabric_.topology;
+  if (stage != DeviceStage::kGroup || topology.local_size() == 1) return Status::Ok();
+  if (groups == nullptr) return Status(Code::kInternal, "A lane for NCCL was opened without NCCL.");
+  const std::string& id = cards[topology.node().world_rank(0)].group_id;
+  Result<std::unique_ptr<DeviceGroup>> group = groups->Join(id, topology.local_size(), topology.local_rank(), device_);
+  SMDDP_RETURN_IF_ERROR(While("joining the node's other GPUs", group.status()));
+  group_ = std::move(*group);
+  return Status::Ok();
 }
 
-Result<bool> Lane::Ready() { return true; }
+Result<bool> Lane::Ready() {
+  if (group_ == nullptr) return true;
+  SMDDP_RETURN_IF_ERROR(CheckGroup());
+  Result<bool> ready = group_->Ready();
+  if (!ready.ok()) return While("joining the node's other GPUs", ready.status());
+  return ready;
+}
 
-void Lane::Abort() {}
+Status Lane::CheckGroup() {
+  const int64_t now_ns = NowNs();
+  if (group_ == nullptr || now_ns - checked_ns_ < kCheckEveryNs) return Status::Ok();
+  checked_ns_ = now_ns;
+  return While("NCCL", group_->Health());
+}
+
+void Lane::Abort() {
+  if (group_ != nullptr) group_->Abort();
+  group_ = nullptr;
+  if (Drain(kAbortSeconds)) peers_.Close();
+}
 
 Result<std::unique_ptr<DeviceLane>> MakeDeviceLane(const Fabric& fabric, Device& device) {
   auto lane = std::make_unique<Lane>(fabric, device);
@@ -75,13 +101,18 @@ bool TakesDevicePath(const DeviceLane& lane, const FusedCall& call) {
 
 TaskPtr DeviceAllreduce(DeviceLane& any_lane, const AllreduceAlgorithm& rail, const DeviceCall& call) {
   Lane& lane = static_cast<Lane&>(any_lane);
+  const Topology& topology = lane.fabric().topology;
+  const bool floating = IsFloating(call.call.view->dtype());
   bool on_device = false;
   for (const auto& work : call.works) on_device |= work != nullptr;
-  const bool nothing_on_device = !TakesDevicePath(lane, call.call) && !on_device;
-  if (nothing_on_device || call.call.view->elements() == 0) {
+  const bool takes_device_path = TakesDevicePath(lane, call.call);
+  if ((!takes_device_path && !on_device) || call.call.view->elements() == 0) {
     return HierarchicalAllreduce(lane.fabric(), rail, call.call, call.chunking);
   }
-  return HostStage(lane, rail, call);
+  if (topology.size() == 1 && floating) return AloneStage(lane, rail, call);
+  if (!takes_device_path) return HostStage(lane, rail, call);
+  if (topology.local_size() == 1) return AloneStage(lane, rail, call);
+  return lane.stage() == DeviceStage::kPeer ? PeerStage(lane, rail, call) : GroupStage(lane, rail, call);
 }
 
 }  // namespace smddp

@@ -3,11 +3,14 @@
 
 #include <memory>
 #include <string>
+#include <vector>
 
 #include "collectives/device/blocks.h"
 #include "collectives/device/lane.h"
 #include "collectives/device/moments.h"
+#include "collectives/device/peers.h"
 #include "collectives/device/streams.h"
+#include "collectives/device/turns.h"
 
 namespace smddp {
 
@@ -19,7 +22,9 @@ class Lane : public DeviceLane {
         streams_(device),
         moments_(device),
         device_blocks_(device, Blocks::Kind::kDevice),
-        pinned_blocks_(device, Blocks::Kind::kPinned) {}
+        pinned_blocks_(device, Blocks::Kind::kPinned),
+        peers_(device),
+        turns_(fabric) {}
   ~Lane() override;
   Status Make();
 
@@ -35,11 +40,17 @@ class Lane : public DeviceLane {
   Blocks& pinned_blocks() { return pinned_blocks_; }
   Result<MomentPtr> Mark(DeviceStream stream) { return moments_.Mark(stream); }
 
+  Peers& peers() { return peers_; }
+  DeviceGroup& group() { return *group_; }
+  Turns& turns() { return turns_; }
+  // An error of the group, looked for from time to time.
+  Status CheckGroup();
+
   // The status, with what was being done on which GPU.
   Status While(const char* doing, const Status& status) const;
 
  private:
-  bool Drain();
+  bool Drain(double seconds);
 
   const Fabric& fabric_;
   Device& device_;
@@ -47,6 +58,10 @@ class Lane : public DeviceLane {
   Streams streams_;
   Moments moments_;
   Blocks device_blocks_, pinned_blocks_;
+  Peers peers_;
+  Turns turns_;
+  std::unique_ptr<DeviceGroup> group_;  // kGroup, where the node has several ranks
+  int64_t checked_ns_ = 0;
 };
 
 }  // namespace smddp

@@ -78,8 +78,8 @@ Result<MomentPtr> DeviceTensors::Pack(void* into) {
   return lane_.Mark(lane_.streams().pack());
 }
 
-Status DeviceTensors::Unpack(Range range, const void* from, const Moment& sums) {
-  SMDDP_RETURN_IF_ERROR(sums.MakeWait(lane_.streams().unpack()));
+Status DeviceTensors::Unpack(Range range, const void* from, const Moment* sums) {
+  if (sums != nullptr) SMDDP_RETURN_IF_ERROR(sums->MakeWait(lane_.streams().unpack()));
   return lane_.While("unpacking gradients", lane_.device().Unpack(*all_, range, from, lane_.streams().unpack()));
 }
 

@@ -20,8 +20,8 @@ class DeviceTensors {
 
   // Packs all of the bucket, after what the framework did. `into` was taken for the stream of packing.
   Result<MomentPtr> Pack(void* into);
-  // Unpacks a part of the bucket, after `sums`.
-  Status Unpack(Range range, const void* from, const Moment& sums);
+  // Unpacks a part of the bucket, after `sums`; null: they are there.
+  Status Unpack(Range range, const void* from, const Moment* sums);
   // All parts were unpacked: what the framework does next comes after that. Returns when that is.
   Result<MomentPtr> HandBack();
   // After HandBack: are the results of pieces in host memory there?

@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "ops/compiled_call.h"
+#include "ops/gpu_kernels.h"
 #include "ops/tensor_adapter.h"
 #include "ops/xla/custom_call.h"
 #include "tensorflow/compiler/tf2xla/type_util.h"
@@ -28,12 +29,9 @@ class CompiledCollectiveXlaKernel final : public tensorflow::XlaOpKernel {
   explicit CompiledCollectiveXlaKernel(tensorflow::OpKernelConstruction* construction)
       : tensorflow::XlaOpKernel(construction), call_(ReadCompiledCall(construction)) {
     OP_REQUIRES_OK(construction, construction->GetAttr("gathered_ranks", &gathered_ranks_));
-    OP_REQUIRES(construction, construction->device_type() != tensorflow::DeviceType(kGpu),
-                absl::UnimplementedError(
-                    "smddp_tf cannot reduce on a GPU inside a function compiled by XLA yet. Compile the model with "
-                    "jit_compile=False (model.compile(..., jit_compile=False)), or remove jit_compile=True from the "
-                    "tf.function that holds '" +
-                    call_.name + "'."));
+    if (construction->device_type() == tensorflow::DeviceType(kGpu)) {
+      OP_REQUIRES_OK(construction, ToTensorFlow(CheckForGpu()));
+    }
   }
 
   void Compile(tensorflow::XlaOpKernelContext* context) override {
@@ -57,7 +55,8 @@ class CompiledCollectiveXlaKernel final : public tensorflow::XlaOpKernel {
     }
     result_shapes.push_back(xla::ShapeUtil::MakeShapeWithDescendingLayout(xla::S32, {}));
 
-    const std::string config = xla_calls::BackendConfig(xla_calls::Remember(std::move(description)), count);
+    const std::string config =
+        xla_calls::BackendConfig(xla_calls::Remember(std::move(description)), count, operands.size());
     const xla::XlaOp results = xla::CustomCallWithLayout(
         context->builder(), xla_calls::kTargetName, operands, xla::ShapeUtil::MakeTupleShape(result_shapes),
         operand_shapes, config, /*has_side_effect=*/true, InPlace(count), /*literal=*/nullptr,
@@ -66,6 +65,23 @@ class CompiledCollectiveXlaKernel final : public tensorflow::XlaOpKernel {
   }
 
  private:
+  Status CheckForGpu() const {
+    if (!EngineReachesGpus()) {
+      return Status(Code::kUnimplemented,
+                    "smddp_tf does not reach this GPU, so it cannot reduce in a function compiled by XLA for it. "
+                    "`smddprun --check-build` says why. Use jit_compile=False, in model.compile or in the tf.function "
+                    "that holds '" +
+                        call_.name + "'.");
+    }
+    if (call_.kind == CompiledKind::kBroadcast || call_.kind == CompiledKind::kAllgather) {
+      return Status(Code::kUnimplemented,
+                    "hvd.broadcast and hvd.allgather have no place in a function that XLA compiles for a GPU; "
+                    "hvd.allreduce, the tape and the optimizer have. Call '" +
+                        call_.name + "' before or after the compiled function.");
+    }
+    return Status::Ok();
+  }
+
   static Status Describe(tensorflow::DataType dtype, const xla::Shape& shape, xla_calls::Description* description) {
     TensorRef tensor;
     SMDDP_ASSIGN_OR_RETURN(tensor.dtype, ToEngine(dtype));

@@ -2,9 +2,12 @@
 
 #include <chrono>
 #include <deque>
+#include <future>
 #include <memory>
 #include <mutex>
 #include <utility>
+
+#include "ops/device_tensors.h"
 
 namespace smddp::ops::xla_calls {
 namespace {
@@ -26,6 +29,44 @@ const Description* Find(int64_t number) {
   return &g_descriptions[index];
 }
 
+struct Call {
+  const CompiledCall* collective = nullptr;
+  std::vector<TensorRef> tensors;
+};
+
+Result<Call> ReadCall(int64_t number, const Inputs& inputs, const Outputs& outputs) {
+  const Description* const description = Find(number);
+  if (description == nullptr) {
+    return Status(Code::kFailedPrecondition,
+                  "This compiled function was made by another process. Collectives cannot be kept in XLA's "
+                  "persistent cache; switch it off.");
+  }
+  Call call{&description->call, description->tensors};
+  if (inputs.size() < call.tensors.size() || outputs.size() != call.tensors.size() + 1) {
+    return Status(Code::kInternal, "XLA passed other operands than were compiled.");
+  }
+  for (size_t i = 0; i < call.tensors.size(); ++i) {
+    call.tensors[i].input = inputs[i];
+    call.tensors[i].output = outputs[i];
+  }
+  return call;
+}
+
+void Start(Call call, DoneCallback done) {
+  const Result<std::shared_ptr<Session>> session = SessionOf(call.collective->process_set);
+  if (!session.ok()) return done(session.status());
+  StartCompiledCall(*session.value(), *call.collective, std::move(call.tensors), std::move(done));
+}
+
+template <class Begin>
+Status Wait(Begin begin) {
+  // Shared: the engine may still be inside set_value when this function returns.
+  const auto promise = std::make_shared<std::promise<Status>>();
+  std::future<Status> future = promise->get_future();
+  begin([promise](const Status& ended) { promise->set_value(ended); });
+  return future.get();
+}
+
 }  // namespace
 
 int64_t Remember(Description description) {
@@ -35,24 +76,20 @@ int64_t Remember(Description description) {
 }
 
 void Run(int64_t number, const Inputs& inputs, const Outputs& outputs, DoneCallback done) {
-  const Description* const description = Find(number);
-  if (description == nullptr) {
-    return done(Status(Code::kFailedPrecondition,
-                       "This compiled function was made by another process. Collectives cannot be kept in XLA's "
-                       "persistent cache; switch it off."));
-  }
-  std::vector<TensorRef> tensors = description->tensors;
-  if (inputs.size() < tensors.size() || outputs.size() != tensors.size() + 1) {
-    return done(Status(Code::kInternal, "XLA passed other operands than were compiled."));
-  }
-  for (size_t i = 0; i < tensors.size(); ++i) {
-    tensors[i].input = inputs[i];
-    tensors[i].output = outputs[i];
-  }
+  Result<Call> call = ReadCall(number, inputs, outputs);
+  if (!call.ok()) return done(call.status());
   *static_cast<int32_t*>(outputs.back()) = 0;
-  const Result<std::shared_ptr<Session>> session = SessionOf(description->call.process_set);
-  if (!session.ok()) return done(session.status());
-  StartCompiledCall(*session.value(), description->call, std::move(tensors), std::move(done));
+  Start(std::move(*call), std::move(done));
+}
+
+Status RunAndWait(int64_t number, const Inputs& inputs, const Outputs& outputs) {
+  return Wait([&](DoneCallback done) { Run(number, inputs, outputs, std::move(done)); });
+}
+
+Status RunOnStream(int64_t number, const Inputs& inputs, const Outputs& outputs, void* stream) {
+  SMDDP_ASSIGN_OR_RETURN(Call call, ReadCall(number, inputs, outputs));
+  SMDDP_RETURN_IF_ERROR(PutInOrder(stream, &call.tensors));
+  return Wait([&](DoneCallback done) { Start(std::move(call), std::move(done)); });
 }
 
 }  // namespace smddp::ops::xla_calls

@@ -24,7 +24,7 @@ struct Description {
 // whatever comes before it; its results are the tensors and a token of type int32.
 inline constexpr char kTargetName[] = "smddp_collective";
 int ApiVersion();
-std::string BackendConfig(int64_t number, size_t tensors);
+std::string BackendConfig(int64_t number, size_t tensors, size_t operands);
 
 // Keeps a description for the rest of the process and returns its number. Threads: any.
 int64_t Remember(Description description);
@@ -33,5 +33,11 @@ int64_t Remember(Description description);
 using Inputs = std::vector<const void*>;
 using Outputs = std::vector<void*>;
 void Run(int64_t number, const Inputs& inputs, const Outputs& outputs, DoneCallback done);
+// The same, and waits for `done`. It occupies the thread.
+Status RunAndWait(int64_t number, const Inputs& inputs, const Outputs& outputs);
+
+// The same for operands on a GPU: waits until `stream`, XLA's, waits for the results. Not for the GPU, but for the
+// other ranks. The token is not written.
+Status RunOnStream(int64_t number, const Inputs& inputs, const Outputs& outputs, void* stream);
 
 }  // namespace smddp::ops::xla_calls

@@ -1,4 +1,6 @@
-// The custom call of TensorFlow 2.20 and later: it returns at once, and XLA goes on with what does not need the result.
+// The custom calls of TensorFlow 2.20 and later. On a CPU it returns at once, and XLA goes on with what does not need
+// the result; on a GPU, where XLA runs one call after the other, it waits until the result is in order with XLA's
+// stream.
 #include <cstdint>
 #include <string>
 #include <utility>
@@ -64,11 +66,26 @@ ffi::Future CustomCall(ffi::RemainingArgs operands, ffi::RemainingRets results, 
 XLA_FFI_DEFINE_HANDLER(kHandler, CustomCall, ffi::Ffi::Bind().RemainingArgs().RemainingRets().Attr<int64_t>("number"));
 XLA_FFI_REGISTER_HANDLER(ffi::GetXlaFfiApi(), kTargetName, "Host", kHandler);
 
+// A cudaStream_t, for which XLA takes any pointer.
+ffi::Error CustomCallOnCuda(void* stream, ffi::RemainingArgs operands, ffi::RemainingRets results, int64_t number) {
+  Inputs inputs;
+  Outputs outputs;
+  Status status = AddressesOf(operands, &inputs);
+  if (status.ok()) status = AddressesOf(results, &outputs);
+  if (status.ok()) status = RunOnStream(number, inputs, outputs, stream);
+  return status.ok() ? ffi::Error::Success() : ToFfi(status);
+}
+
+XLA_FFI_DEFINE_HANDLER(
+    kCudaHandler, CustomCallOnCuda,
+    ffi::Ffi::Bind().Ctx<ffi::PlatformStream<void*>>().RemainingArgs().RemainingRets().Attr<int64_t>("number"));
+XLA_FFI_REGISTER_HANDLER(ffi::GetXlaFfiApi(), kTargetName, "CUDA", kCudaHandler);
+
 }  // namespace
 
 int ApiVersion() { return 4; }  // xla::API_VERSION_TYPED_FFI
 
-std::string BackendConfig(int64_t number, size_t /*tensors*/) {
+std::string BackendConfig(int64_t number, size_t /*tensors*/, size_t /*operands*/) {
   return "{number = " + std::to_string(number) + " : i64}";
 }
 

@@ -1,8 +1,6 @@
-// The custom call of TensorFlow before 2.20: it returns when the collective is done, and occupies one of XLA's threads
+// The custom calls of TensorFlow before 2.20: they return when the collective is done, and occupy one of XLA's threads
 // until then.
 #include <cstdlib>
-#include <future>
-#include <memory>
 #include <string>
 
 #include "ops/xla/custom_call.h"
@@ -12,32 +10,52 @@
 namespace smddp::ops::xla_calls {
 namespace {
 
-// The number of tensors comes with the call, because XLA passes bare arrays.
-void CustomCall(void* result, const void** operands, const char* config, size_t config_size,
-                XlaCustomCallStatus* status) {
-  const std::string text(config, config_size);
-  char* rest = nullptr;
-  const int64_t number = std::strtoll(text.c_str(), &rest, 10);
-  const int64_t tensors = std::strtoll(rest, nullptr, 10);
-  void** const results = static_cast<void**>(result);
-  // Shared: the engine may still be inside set_value when this function returns.
-  const auto promise = std::make_shared<std::promise<Status>>();
-  std::future<Status> future = promise->get_future();
-  Run(number, Inputs(operands, operands + tensors), Outputs(results, results + tensors + 1),
-      [promise](const Status& ended) { promise->set_value(ended); });
-  const Status ended = future.get();
-  // What XlaCustomCallStatusSetFailure does; TensorFlow does not export it.
+// What comes with the call, because XLA passes bare arrays: the collective's number, how many tensors it has and how
+// many operands that makes.
+struct Config {
+  Config(const char* config, size_t size) {
+    const std::string text(config, size);
+    char* rest = nullptr;
+    number = std::strtoll(text.c_str(), &rest, 10);
+    tensors = std::strtoll(rest, &rest, 10);
+    operands = std::strtoll(rest, nullptr, 10);
+  }
+  int64_t number = 0, tensors = 0, operands = 0;
+};
+
+// What XlaCustomCallStatusSetFailure does; TensorFlow does not export it.
+void Report(const Status& ended, XlaCustomCallStatus* status) {
   if (!ended.ok()) status->message = ended.message();
 }
 
+void CustomCall(void* result, const void** operands, const char* config, size_t config_size,
+                XlaCustomCallStatus* status) {
+  const Config call(config, config_size);
+  void** const results = static_cast<void**>(result);
+  Report(
+      RunAndWait(call.number, Inputs(operands, operands + call.tensors), Outputs(results, results + call.tensors + 1)),
+      status);
+}
+
+// `buffers`: of the operands, then of the results.
+void CustomCallOnCuda(void* stream, void** buffers, const char* config, size_t config_size,
+                      XlaCustomCallStatus* status) {
+  const Config call(config, config_size);
+  void** const results = buffers + call.operands;
+  Report(RunOnStream(call.number, Inputs(buffers, buffers + call.tensors), Outputs(results, results + call.tensors + 1),
+                     stream),
+         status);
+}
+
 const xla::RegisterCustomCallTarget registered(kTargetName, reinterpret_cast<void*>(CustomCall), "Host");
+const xla::RegisterCustomCallTarget on_cuda(kTargetName, reinterpret_cast<void*>(CustomCallOnCuda), "CUDA");
 
 }  // namespace
 
 int ApiVersion() { return 3; }  // xla::API_VERSION_STATUS_RETURNING_UNIFIED
 
-std::string BackendConfig(int64_t number, size_t tensors) {
-  return std::to_string(number) + " " + std::to_string(tensors);
+std::string BackendConfig(int64_t number, size_t tensors, size_t operands) {
+  return std::to_string(number) + " " + std::to_string(tensors) + " " + std::to_string(operands);
 }
 
 }  // namespace smddp::ops::xla_calls

@@ -1,0 +1,44 @@
+// DeviceGroup for tests, as C functions. What they return is 0 or more, or not null, unless there was an error;
+// fake_gpu_error says which.
+#include <cstring>
+#include <string>
+
+#include "c_api.h"
+#include "device/group.h"
+#include "groups.h"
+
+using smddp::DeviceGroup;
+using smddp::DeviceGroupLibrary;
+using smddp::DType;
+using smddp::Result;
+
+// Null path: what SMDDP_NCCL_LIBRARY was when the plug-in was made.
+SMDDP_EXPORT void* fake_gpu_load_groups(const char* path) {
+  const Result<DeviceGroupLibrary*> library =
+      path != nullptr ? smddp::fake::LoadGroups(path) : smddp::fake::ThePlugin().Groups();
+  return Noted(library, static_cast<DeviceGroupLibrary*>(nullptr));
+}
+SMDDP_EXPORT int fake_gpu_group_version(void* library) { return static_cast<DeviceGroupLibrary*>(library)->version(); }
+SMDDP_EXPORT int fake_gpu_group_id(void* library, char* into, size_t room) {
+  return Text(static_cast<DeviceGroupLibrary*>(library)->MakeId(), into, room);
+}
+SMDDP_EXPORT void* fake_gpu_join(void* library, const char* id, int size, int member, int device) {
+  Result<std::unique_ptr<DeviceGroup>> joined =
+      static_cast<DeviceGroupLibrary*>(library)->Join(id, size, member, At(device));
+  return joined.ok() ? joined->release() : (Noted(joined.status()), nullptr);
+}
+SMDDP_EXPORT int fake_gpu_group_ready(void* group) {
+  const Result<bool> ready = static_cast<DeviceGroup*>(group)->Ready();
+  return ready.ok() ? ready.value() : Noted(ready.status());
+}
+SMDDP_EXPORT int fake_gpu_group_health(void* group) { return Noted(static_cast<DeviceGroup*>(group)->Health()); }
+SMDDP_EXPORT int fake_gpu_reduce_scatter(void* group, void* into, const void* from, long long each, int dtype,
+                                         void* stream) {
+  return Noted(static_cast<DeviceGroup*>(group)->ReduceScatter(into, from, each, static_cast<DType>(dtype), stream));
+}
+SMDDP_EXPORT int fake_gpu_allgather(void* group, void* into, const void* from, long long each, int dtype,
+                                    void* stream) {
+  return Noted(static_cast<DeviceGroup*>(group)->Allgather(into, from, each, static_cast<DType>(dtype), stream));
+}
+SMDDP_EXPORT void fake_gpu_group_abort(void* group) { static_cast<DeviceGroup*>(group)->Abort(); }
+SMDDP_EXPORT void fake_gpu_leave(void* group) { delete static_cast<DeviceGroup*>(group); }

@@ -1,0 +1,50 @@
+// What the stages between GPUs have in common: the packed bucket in GPU memory, the rail, and the way back.
+#pragma once
+
+#include <optional>
+
+#include "collectives/device/shard_rail.h"
+#include "collectives/device/tensors.h"
+
+namespace smddp {
+
+// Threads:   the engine's.
+// Ownership: a task's.
+class DeviceBucket {
+ public:
+  DeviceBucket(Lane& lane, const AllreduceAlgorithm& rail, const DeviceCall& call)
+      : lane_(lane), rail_(rail), call_(call), tensors_(lane, call_) {}
+
+  // Packs into memory of at least `elements`.
+  Status Start(int64_t elements);
+  Memory& memory() { return memory_; }
+  std::byte* at(int64_t element) const { return memory_.data() + element * SizeOf(wire()); }
+  const MomentPtr& packed() const { return packed_; }
+  int64_t elements() const { return call_.call.view->elements(); }
+  DType wire() const { return call_.call.view->wire(); }
+  uint32_t operation() const { return call_.call.operation; }
+  // Of the bucket, by the local rank that sums it; empty for those that are no reducers.
+  Range shard_of(int member) const;
+  Range my_shard() const { return shard_of(lane_.fabric().topology.local_rank()); }
+
+  // Sums my shard with those of the other nodes, after `there`; end() when Rail says kDone. Nothing to do: at once.
+  Result<Progress> Rail(const MomentPtr& there);
+  const MomentPtr& sums() const { return sums_; }
+
+  DeviceTensors& tensors() { return tensors_; }
+  void Mark(StageTimes::Stage stage) const {
+    if (call_.call.times != nullptr) call_.call.times->Mark(stage);
+  }
+  std::string Describe() const { return rail_stage_ ? rail_stage_->Describe() : "waiting for the GPU"; }
+
+ private:
+  Lane& lane_;
+  const AllreduceAlgorithm& rail_;
+  const DeviceCall call_;
+  DeviceTensors tensors_;
+  Memory memory_;
+  MomentPtr packed_, sums_;
+  std::optional<ShardRail> rail_stage_;
+};
+
+}  // namespace smddp

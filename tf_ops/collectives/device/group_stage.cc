@@ -1,0 +1,147 @@
+// Every rank of a node has a GPU of its own: NCCL's reduce-scatter, the rail for my shard, NCCL's allgather. In one
+// node nothing waits for the GPU: the task is done when all is on its stream.
+//
+// The buffer holds one part of equal length for each member. A node with more ranks than there are rails has members
+// that reduce nothing: their parts lie behind the bucket, and what is summed there is never looked at.
+#include "collectives/device/device_bucket.h"
+#include "collectives/device/stages.h"
+#include "collectives/device/turns.h"
+
+namespace smddp {
+namespace {
+
+class GroupStageTask : public Task {
+ public:
+  GroupStageTask(Lane& lane, const AllreduceAlgorithm& rail, const DeviceCall& call)
+      : lane_(lane),
+        topology_(lane.fabric().topology),
+        bucket_(lane, rail, call),
+        each_(bucket_.shard_of(0).size()),
+        scatter_(Turns::KeyOf(bucket_.operation(), 0)),
+        gather_(crosses_nodes() ? Turns::KeyOf(bucket_.operation(), 1) : scatter_) {}
+
+  // One call after another; each returns false as long as it cannot be passed.
+  Result<Progress> Step() override {
+    SMDDP_RETURN_IF_ERROR(lane_.CheckGroup());
+    const Phase before = phase_;
+    bool moved = false;
+    while (phase_ != Phase::kDone) {
+      SMDDP_ASSIGN_OR_RETURN(const Progress progress, Pass());
+      moved |= progress != Progress::kWaiting;
+      if (progress != Progress::kDone) break;
+      phase_ = static_cast<Phase>(static_cast<int>(phase_) + 1);
+    }
+    if (phase_ == Phase::kDone) return Progress::kDone;
+    return moved || phase_ != before ? Progress::kMoved : Progress::kWaiting;
+  }
+
+  std::string Describe() const override {
+    switch (phase_) {
+      case Phase::kScatterTurn:
+      case Phase::kGatherTurn:
+        return "waiting for " + lane_.turns().Describe();
+      case Phase::kScatter:
+      case Phase::kGather:
+        return "waiting for NCCL";
+      default:
+        return bucket_.Describe();
+    }
+  }
+
+ private:
+  enum class Phase { kStart, kScatterTurn, kScatter, kRail, kGatherTurn, kGather, kHostPieces, kDone };
+
+  bool crosses_nodes() const { return topology_.node_count() > 1; }
+  std::byte* part(int member) const { return bucket_.at(each_ * member); }
+  DeviceStream stream() const { return lane_.streams().reduce(); }
+
+  // kDone: on to the next phase.
+  Result<Progress> Pass() {
+    switch (phase_) {
+      case Phase::kStart:
+        return Go(Start());
+      case Phase::kScatterTurn:
+        return GoIf(lane_.turns().Has(scatter_), [this] { return Scatter(); });
+      case Phase::kScatter:
+        return GoIf(lane_.group().Ready(), [this] { return EndScatter(); });
+      case Phase::kRail:
+        return Rail();
+      case Phase::kGatherTurn:
+        return GoIf(lane_.turns().Has(gather_), [this] { return Gather(); });
+      case Phase::kGather:
+        return GoIf(lane_.group().Ready(), [this] { return EndGather(); });
+      case Phase::kHostPieces:
+      case Phase::kDone:
+        break;
+    }
+    return GoIf(bucket_.tensors().HostPiecesDone(), [] { return Status::Ok(); });
+  }
+
+  static Result<Progress> Go(const Status& status) {
+    if (!status.ok()) return status;
+    return Progress::kDone;
+  }
+  template <class Next>
+  static Result<Progress> GoIf(const Result<bool>& may, Next next) {
+    if (!may.ok()) return may.status();
+    return *may ? Go(next()) : Result<Progress>(Progress::kWaiting);
+  }
+
+  Status Start() {
+    SMDDP_RETURN_IF_ERROR(bucket_.Start(each_ * topology_.local_size()));
+    bucket_.Mark(StageTimes::kNodeReduceScatter);
+    return lane_.turns().Want(scatter_);
+  }
+
+  Status Scatter() {
+    SMDDP_RETURN_IF_ERROR(bucket_.packed()->MakeWait(stream()));
+    return lane_.While("NCCL's reduce-scatter", lane_.group().ReduceScatter(part(topology_.local_rank()), part(0),
+                                                                            each_, bucket_.wire(), stream()));
+  }
+
+  Status EndScatter() {
+    SMDDP_ASSIGN_OR_RETURN(node_sum_, lane_.Mark(stream()));
+    bucket_.Mark(StageTimes::kNodeReduceScatter);
+    if (crosses_nodes()) lane_.turns().Finish(scatter_);  // else the turn goes on
+    return Status::Ok();
+  }
+
+  Result<Progress> Rail() {
+    SMDDP_ASSIGN_OR_RETURN(const Progress progress, bucket_.Rail(node_sum_));
+    if (progress == Progress::kDone && crosses_nodes()) SMDDP_RETURN_IF_ERROR(lane_.turns().Want(gather_));
+    return progress;
+  }
+
+  Status Gather() {
+    bucket_.Mark(StageTimes::kNodeAllgather);
+    SMDDP_RETURN_IF_ERROR(bucket_.sums()->MakeWait(stream()));
+    return lane_.While("NCCL's allgather",
+                       lane_.group().Allgather(part(0), part(topology_.local_rank()), each_, bucket_.wire(), stream()));
+  }
+
+  Status EndGather() {
+    lane_.turns().Finish(gather_);
+    SMDDP_ASSIGN_OR_RETURN(const MomentPtr gathered, lane_.Mark(stream()));
+    SMDDP_RETURN_IF_ERROR(bucket_.tensors().Unpack({0, bucket_.elements()}, part(0), gathered.get()));
+    SMDDP_ASSIGN_OR_RETURN(MomentPtr end, bucket_.tensors().HandBack());
+    bucket_.memory().GiveBack(std::move(end));
+    bucket_.Mark(StageTimes::kNodeAllgather);
+    return Status::Ok();
+  }
+
+  Lane& lane_;
+  const Topology& topology_;
+  DeviceBucket bucket_;
+  const int64_t each_;  // elements of a part
+  const Turns::Key scatter_, gather_;
+  Phase phase_ = Phase::kStart;
+  MomentPtr node_sum_;
+};
+
+}  // namespace
+
+TaskPtr GroupStage(Lane& lane, const AllreduceAlgorithm& rail, const DeviceCall& call) {
+  return std::make_unique<GroupStageTask>(lane, rail, call);
+}
+
+}  // namespace smddp

@@ -1,0 +1,65 @@
+#include "cuda/cuda_plugin.h"
+
+#include <cstdint>
+
+#include "cuda/cuda_status.h"
+#include "cuda/nccl_library.h"
+
+namespace smddp {
+
+std::string CudaPlugin::platform() const {
+  return "CUDA " + std::to_string(CUDART_VERSION / 1000) + "." + std::to_string(CUDART_VERSION % 1000 / 10);
+}
+
+Result<int> CudaPlugin::Count() {
+  SMDDP_RETURN_IF_ERROR(TheDriver().status());
+  int count = 0;
+  const Status status = CudaStatus(cudaGetDeviceCount(&count), "cudaGetDeviceCount");
+  if (!status.ok()) return Status(Code::kFailedPrecondition, status.message());
+  return count;
+}
+
+Result<Device*> CudaPlugin::Open(int index) {
+  SMDDP_ASSIGN_OR_RETURN(const int count, Count());
+  if (index < 0 || index >= count) {
+    return Status(Code::kInvalidArgument, "There is no GPU " + std::to_string(index) + ": this process sees " +
+                                              std::to_string(count) + " (CUDA_VISIBLE_DEVICES).");
+  }
+  const std::lock_guard<std::mutex> lock(mutex_);
+  devices_.resize(count);
+  std::unique_ptr<CudaDevice>& device = devices_[index];
+  if (device == nullptr) {
+    SMDDP_ASSIGN_OR_RETURN(device, CudaDevice::Open(index));
+  }
+  return static_cast<Device*>(device.get());
+}
+
+// Asks the driver: the runtime would make a context on the thread's current device first.
+Result<int> CudaPlugin::DeviceOf(const void* memory) {
+  SMDDP_ASSIGN_OR_RETURN(const Driver* driver, TheDriver());
+  const CUdeviceptr address = reinterpret_cast<uintptr_t>(memory);
+  unsigned kind = 0;
+  const CUresult known = driver->pointer_attribute(&kind, CU_POINTER_ATTRIBUTE_MEMORY_TYPE, address);
+  if (known != CUDA_SUCCESS || kind == CU_MEMORYTYPE_HOST) return -1;
+  int index = -1;
+  const CUresult found = driver->pointer_attribute(&index, CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL, address);
+  if (found == CUDA_SUCCESS) return index;
+  return Status(Code::kInternal, "CUDA does not tell on which GPU a tensor lies (cuPointerGetAttribute, error " +
+                                     std::to_string(found) + ").");
+}
+
+Result<DeviceGroupLibrary*> CudaPlugin::Groups() {
+  return LoadNccl(nccl_, [](Device& device, const std::function<void()>& call) {
+    static_cast<CudaDevice&>(device).RunCurrent(call);
+  });
+}
+
+}  // namespace smddp
+
+// The one name that the library shows.
+extern "C" __attribute__((visibility("default"))) smddp::DevicePlugin* smddp_make_device_plugin(int version,
+                                                                                                const char* nccl) {
+  if (version != smddp::kDevicePluginVersion) return nullptr;
+  static smddp::CudaPlugin* const plugin = new smddp::CudaPlugin(nccl);
+  return plugin;
+}

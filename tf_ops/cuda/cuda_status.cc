@@ -1,0 +1,59 @@
+#include "cuda/cuda_status.h"
+
+#include <string>
+
+namespace smddp {
+namespace {
+
+// The usual cause, "" where none stands out.
+const char* HintFor(cudaError_t error) {
+  switch (error) {
+    case cudaErrorNoDevice:
+      return "The driver shows this process no GPU: CUDA_VISIBLE_DEVICES hides them, or the container was started "
+             "without them.";
+    case cudaErrorInsufficientDriver:
+    case cudaErrorCallRequiresNewerDriver:
+      return "The NVIDIA driver is older than the CUDA that smddp_tf was built with: update the driver, or build with "
+             "an older toolkit (SMDDP_CUDA_HOME).";
+    case cudaErrorSystemDriverMismatch:
+      return "The driver's library and its kernel module differ: restart the machine after an update of the driver.";
+    case cudaErrorSystemNotReady:
+      return "A service that the GPUs need is not running, such as nvidia-fabricmanager.";
+    case cudaErrorMemoryAllocation:
+      return "The GPU's memory is taken: TensorFlow takes nearly all of it at its start unless told otherwise, by "
+             "tf.config.experimental.set_memory_growth or TF_FORCE_GPU_ALLOW_GROWTH=true; see who else uses the GPU "
+             "with nvidia-smi.";
+    case cudaErrorDevicesUnavailable:
+      return "Another process has the GPU for itself (compute mode exclusive), or it is broken; see nvidia-smi.";
+    case cudaErrorNoKernelImageForDevice:
+    case cudaErrorUnsupportedPtxVersion:
+      return "smddp_tf was not built for this GPU, or the driver is too old for its code: build it on this machine.";
+    case cudaErrorIllegalAddress:
+    case cudaErrorMisalignedAddress:
+    case cudaErrorLaunchFailure:
+    case cudaErrorAssert:
+      return "Some kernel of this process, not necessarily one of smddp_tf, has failed, and the GPU can no longer be "
+             "used by it; CUDA_LAUNCH_BLOCKING=1 or compute-sanitizer shows which.";
+    case cudaErrorECCUncorrectable:
+    case cudaErrorHardwareStackError:
+    case cudaErrorNvlinkUncorrectable:
+      return "The hardware is at fault; nvidia-smi -q and dmesg tell more.";
+    default:
+      return "";
+  }
+}
+
+}  // namespace
+
+Status CudaStatus(cudaError_t error, const char* call) {
+  if (error == cudaSuccess) return Status::Ok();
+  cudaGetLastError();
+  const Code code = error == cudaErrorMemoryAllocation ? Code::kResourceExhausted : Code::kInternal;
+  std::string text =
+      std::string("CUDA failed in ") + call + ": " + cudaGetErrorString(error) + " (" + cudaGetErrorName(error) + ").";
+  const char* const hint = HintFor(error);
+  if (*hint != '\0') text += std::string(" ") + hint;
+  return Status(code, text);
+}
+
+}  // namespace smddp

@@ -1,0 +1,23 @@
+// Tensors that lie on a GPU: the engine's work on them is put in order with TensorFlow's, without waiting for either.
+#pragma once
+
+#include <vector>
+
+#include "core/status.h"
+#include "runtime/session.h"
+#include "tensorflow/core/framework/op_kernel.h"
+
+namespace smddp::ops {
+
+// Does input `index` lie on a GPU? Not where the kernel asks for it in host memory.
+bool IsOnDevice(tensorflow::OpKernelContext* context, int index);
+
+// Sets `device` of tensors on a GPU whose outputs have been allocated: one mark on `stream` (a cudaStream_t) stands for
+// all. A tensor without elements has no memory anywhere, and stays without.
+Status PutInOrder(void* stream, std::vector<TensorRef>* tensors);
+
+// The same with TensorFlow's stream for the tensors that are the first inputs of `context`, which must be all on the
+// GPU or all in host memory; does nothing with the latter. kUnimplemented: a GPU of another maker.
+Status PutInOrder(tensorflow::OpKernelContext* context, std::vector<TensorRef>* tensors);
+
+}  // namespace smddp::ops
