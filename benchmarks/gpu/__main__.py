@@ -66,7 +66,7 @@ def parts_of(options: argparse.Namespace, place: Place, has_tf: bool) -> list[Pa
         ranks(2, "host"),
         Part("bandwidth", 90, program("bandwidth")),
         *(sanitizer(tool, place, options.dry_run) for tool in ("memcheck", "racecheck")),
-        ranks(1, "nccl"),
+        Part("nccl group of 1", 45, program("nccl")),
         ranks(4, "ipc"),
         ranks(4, "host"),
         Part("torch copies", 45, program("torch_copies")),
