@@ -160,10 +160,14 @@ def build(runner: Runner, options: argparse.Namespace) -> bool:
 
 
 def use_fake(place: Place) -> None:
-    """A GPU made of host memory (tests/fake_gpu)."""
+    """A GPU made of host memory (tests/fake_gpu), and an NCCL for it."""
     from tests import fake_gpu
 
-    place.variables.update(SMDDP_GPU_LIBRARY=str(fake_gpu.build()), FAKE_GPU_MEMORY=str(4 << 30))
+    place.variables.update(
+        SMDDP_GPU_LIBRARY=str(fake_gpu.build()),
+        SMDDP_NCCL_LIBRARY=str(fake_gpu.build_nccl()),
+        FAKE_GPU_MEMORY=str(4 << 30),
+    )
 
 
 def commit() -> str:

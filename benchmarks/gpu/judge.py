@@ -84,7 +84,15 @@ def _correct(report: Report) -> Iterator[Verdict]:
         expected = report["parts"][part].get("expected_ranks")
         rows = [row for answer in answers for row in answer.get("rows", [])]
         whole = len(answers) == expected and rows and not any("error" in answer for answer in answers)
-        yield Verdict(f"{part}: wrong elements", 0, True, sum(row["wrong"] for row in rows) if whole else None, "")
+        way = report["parts"][part].get("way")
+        yield Verdict(
+            f"{part}: wrong elements",
+            0,
+            True,
+            sum(row["wrong"] for row in rows) if whole else None,
+            "",
+            f"the ranks agreed on {way}" if way else "",
+        )
     for part in [part for part in report["parts"] if part.startswith("sanitizer")]:
         yield Verdict(f"{part}: errors", 0, True, answer_of(report, part).get("errors"), "")
 
