@@ -13,7 +13,6 @@
 //       async   after the n-th collective was launched; it never ends by itself
 //   FAKE_NCCL_SILENT=1       nobody is told that a member has gone; collectives with it wait until they are aborted
 #include <fcntl.h>
-#include <signal.h>
 #include <sys/mman.h>
 #include <unistd.h>
 
@@ -38,6 +37,7 @@
 
 #include "cuda/nccl_abi.h"
 #include "gpu_table.h"
+#include "processes.h"
 
 #define NCCL_EXPORT extern "C" __attribute__((visibility("default")))
 
@@ -179,7 +179,7 @@ int Gone(const State& state) {
   for (int m = 0; m < state.size; ++m) {
     const Member& member = state.meeting().members[m];
     const int pid = member.pid.load();
-    if (m != state.member && pid != 0 && (member.gone != 0 || kill(pid, 0) != 0)) return m;
+    if (m != state.member && pid != 0 && (member.gone != 0 || !IsAlive(pid))) return m;
   }
   return -1;
 }
@@ -193,13 +193,14 @@ bool Meet(State& state) {
     ++meeting.round;
     return !state.aborted;
   }
-  while (meeting.round == round) {
+  for (int look = 1; meeting.round == round; ++look) {
     if (state.aborted) return false;
+    std::this_thread::sleep_for(kPause);
+    if (look % 64 != 0) continue;
     const int gone = Gone(state);
     if (gone >= 0 && meeting.round == round && Variable("FAKE_NCCL_SILENT", "0") != "1") {
       state.Fail(Result::kRemoteError, "member " + std::to_string(gone) + " has gone");
     }
-    std::this_thread::sleep_for(kPause);
   }
   return !state.aborted;
 }
@@ -450,7 +451,6 @@ NCCL_EXPORT Result ncclCommInitRankConfig(void** comm, int size, UniqueId id, in
 NCCL_EXPORT Result ncclCommGetAsyncError(void* comm, Result* error) {
   const StatePtr state = Find(comm, "ncclCommGetAsyncError");
   const std::lock_guard<std::mutex> lock(state->mutex);
-  last_error = state->error;
   const bool wait = ++state->polls < std::atoi(Variable("FAKE_NCCL_POLLS", "2").c_str());
   if (state->result == Result::kInProgress && !wait) {
     if (state->finalizing) {
@@ -463,6 +463,7 @@ NCCL_EXPORT Result ncclCommGetAsyncError(void* comm, Result* error) {
     }
   }
   *error = state->result;
+  last_error = state->error;
   return Result::kSuccess;
 }
 
