@@ -334,7 +334,7 @@ class DeviceRank {
 std::vector<std::string> RunAll(const Job& job, const std::vector<std::string>& hosts, const std::vector<Bytes>& data) {
   const int size = static_cast<int>(hosts.size());
   Env env;
-  env.chunk_bytes = 4096;
+  env.chunk_bytes = job.chunking.bytes;
   env.cpu_isa = "auto";
   InprocHub hub(size);
   const auto memory = std::make_shared<std::vector<Segment>>();
