@@ -23,7 +23,7 @@ sys.path.insert(0, str(ROOT / "tools"))
 
 import build_env  # noqa: E402
 
-_FLAGS = ("-std=c++17", "-fPIC", "-fvisibility=hidden", "-Wall", "-Wextra", "-pthread")
+_FLAGS = ("-std=c++17", "-fPIC", "-fvisibility=hidden", "-ffp-contract=off", "-Wall", "-Wextra", "-pthread")
 _ENGINE = (
     "core/dtype.cc",
     "core/log.cc",
@@ -73,7 +73,9 @@ def compile_library(name: str, sources: Sequence[Path]) -> Path:
     """
     into = ROOT / "build" / "fake_gpu"
     into.mkdir(parents=True, exist_ok=True)
-    headers = _state(sorted(file for folder in _INCLUDED for file in folder.rglob("*.h")))
+    headers = _state(
+        sorted(file for folder in _INCLUDED for file in folder.rglob("*") if file.suffix in (".h", ".inc"))
+    )
     objects = {into / f"{source.stem}-{_state([source], headers)}.o": source for source in sources}
     library = into / f"{name}-{_state([], *(made.name for made in objects))}.so"
     with open(into / f"{name}.lock", "w") as lock:
