@@ -98,4 +98,5 @@ def main():
         hvd.shutdown()
 
 
-main()
+if __name__ == "__main__":
+    main()
