@@ -11,6 +11,7 @@
 //       init    joining
 //       call    the n-th collective, when it is called
 //       async   after the n-th collective was launched; it never ends by itself
+//   FAKE_NCCL_HANG=1         ncclCommAbort never returns
 //   FAKE_NCCL_SILENT=1       nobody is told that a member has gone; collectives with it wait until they are aborted
 #include <fcntl.h>
 #include <sys/mman.h>
@@ -485,6 +486,7 @@ NCCL_EXPORT Result ncclCommDestroy(void* comm) {
 }
 
 NCCL_EXPORT Result ncclCommAbort(void* comm) {
+  while (Variable("FAKE_NCCL_HANG", "0") == "1") std::this_thread::sleep_for(std::chrono::milliseconds(10));
   const StatePtr state = Find(comm, "ncclCommAbort", true);
   state->aborted = true;
   {
