@@ -55,12 +55,12 @@ def build() -> Path:
 
 
 def build_nccl() -> Path:
-    """Compiles the fake NCCL (fake_nccl.cc) unless that was done before; for SMDDP_NCCL_LIBRARY.
+    """Compiles the fake NCCL (see fake_nccl.cc) unless that was done before; for SMDDP_NCCL_LIBRARY.
 
     Raises:
         RuntimeError: the compiler failed; its words are in the message.
     """
-    return compile_library("libfake_nccl", [HERE / "fake_nccl.cc"])
+    return compile_library("libfake_nccl", [HERE / name for name in ("fake_nccl.cc", "nccl_collectives.cc", "nccl_members.cc")])
 
 
 def compile_library(name: str, sources: Sequence[Path]) -> Path:
