@@ -8,8 +8,10 @@ Compiled by the tests, once for each state of its sources, into build/fake_gpu.
 from __future__ import annotations
 
 import fcntl
+import functools
 import hashlib
 import os
+import shutil
 import subprocess
 import sys
 from collections.abc import Sequence
@@ -55,12 +57,13 @@ def build() -> Path:
 
 
 def build_nccl() -> Path:
-    """Compiles the fake NCCL (fake_nccl.cc) unless that was done before; for SMDDP_NCCL_LIBRARY.
+    """Compiles the fake NCCL (see fake_nccl.cc) unless that was done before; for SMDDP_NCCL_LIBRARY.
 
     Raises:
         RuntimeError: the compiler failed; its words are in the message.
     """
-    return compile_library("libfake_nccl", [HERE / "fake_nccl.cc"])
+    sources = ("fake_nccl.cc", "nccl_collectives.cc", "nccl_members.cc")
+    return compile_library("libfake_nccl", [HERE / name for name in sources])
 
 
 def compile_library(name: str, sources: Sequence[Path]) -> Path:
@@ -82,7 +85,8 @@ def compile_library(name: str, sources: Sequence[Path]) -> Path:
         fcntl.flock(lock, fcntl.LOCK_EX)
         if not library.exists():
             with ThreadPoolExecutor(len(os.sched_getaffinity(0))) as pool:
-                list(pool.map(_compile, objects.values(), objects))
+                compile_one = functools.partial(_compile, _common(into))
+                list(pool.map(compile_one, objects.values(), objects))
             _run(
                 [build_env.find_compiler(), "-shared", "-pthread", "-Wl,--no-undefined", *map(str, objects), "-ldl"],
                 library,
@@ -104,11 +108,22 @@ def _others(made: Path) -> str:
     return made.name[: -len("0123456789abcdef.o")] + "?" * 16 + ".o"
 
 
-def _compile(source: Path, made: Path) -> None:
+def _common(into: Path) -> Path:
+    """A copy of std.h with g++'s precompiled form beside it; other compilers read the copy."""
+    header = HERE / "std.h"
+    copy = into / f"std-{_state([header])}.h"
+    compiled = copy.with_name(f"{copy.name}.gch")
+    if not compiled.exists():
+        shutil.copy(header, copy)
+        _run([build_env.find_compiler(), *_FLAGS, "-O0", "-x", "c++-header", str(copy)], compiled)
+    return copy
+
+
+def _compile(common: Path, source: Path, made: Path) -> None:
     if not made.exists():
-        level = "-O1" if source.stem in _FAST else "-O0"
+        level = ["-O1"] if source.stem in _FAST else ["-O0", "-include", str(common)]
         include = [f"-I{NATIVE}", f"-I{HERE}"]
-        _run([build_env.find_compiler(), *_FLAGS, level, *include, "-c", str(source)], made)
+        _run([build_env.find_compiler(), *_FLAGS, *level, *include, "-c", str(source)], made)
 
 
 def _run(command: list[str], made: Path) -> None:
