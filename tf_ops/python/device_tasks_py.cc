@@ -151,7 +151,7 @@ class DeviceRank {
     if (!status.ok()) meeting_.failed = true;
     parts_->world().Abort();
     tasks_.clear();
-    if (lane_ != nullptr) lane_->Abort();
+    if (lane_ != nullptr) lane_->End(/*failed=*/!status.ok());
     meeting_.Wait();
     lane_ = nullptr;
     meeting_.Wait();

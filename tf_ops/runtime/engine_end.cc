@@ -41,7 +41,7 @@ void Engine::Fail(const Status& why, bool tell_others) {
     running.task.reset();
     running.done(why);
   }
-  devices_.Abort();
+  devices_.End(/*failed=*/true);
   named_.FailAll(why);
   plans_.FailAll(why);
   join_.End(why);
@@ -54,7 +54,8 @@ void Engine::Leave() {
   inbox_.Close();
   DrainInbox();
   if (failed_.ok()) {
-    if (tasks_.empty()) devices_.Abort();  // so that my goodbye says that I have given up what others lent
+    if (tasks_.empty())
+      devices_.End(/*failed=*/false);  // so that my goodbye says that I have given up what others lent
     const bool clean = tasks_.empty() && !named_.waiting() && !plans_.waiting() && !join_.waiting();
     PostLastWords(Encode(Goodbye{clean, at_exit_}));
     if (!clean) {

@@ -19,8 +19,12 @@ constexpr int64_t kCheckEveryNs = 100 * 1000000LL;
 }  // namespace
 
 Lane::~Lane() {
-  Abort();
-  if (Drain(kDrainSeconds)) return;
+  End(/*failed=*/false);
+  if (spoil_ != nullptr) device_.DestroyStream(spoil_);
+  if (Drain(kDrainSeconds)) {
+    if (spoiled_ != nullptr) device_.Free(spoiled_);
+    return;
+  }
   Log(LogLevel::kWarning, "GPU " + std::to_string(device_.info().index) + " (" + device_.info().name +
                               ") did not finish its work on gradients within " +
                               std::to_string(static_cast<int>(kDrainSeconds)) +
@@ -69,7 +73,7 @@ Status Lane::Open(DeviceStage stage, const std::vector<DeviceCard>& cards, Devic
   Result<std::unique_ptr<DeviceGroup>> group = groups->Join(id, topology.local_size(), topology.local_rank(), device_);
   SMDDP_RETURN_IF_ERROR(While("joining the node's other GPUs", group.status()));
   group_ = std::move(*group);
-  return Status::Ok();
+  return While("preparing for NCCL", PrepareToSpoil());
 }
 
 Result<bool> Lane::Ready() {
@@ -87,8 +91,30 @@ Status Lane::CheckGroup() {
   return While("NCCL", group_->Health());
 }
 
-void Lane::Abort() {
-  if (group_ != nullptr) group_->Abort();
+// NCCL's kernels that are broken off leave anything behind, and the frameworks' streams go on with it.
+Status Lane::PrepareToSpoil() {
+  SMDDP_ASSIGN_OR_RETURN(spoil_, device_.MakeStream());
+  SMDDP_ASSIGN_OR_RETURN(spoiled_, device_.Allocate(sizeof(uint32_t)));
+  return device_.Zero(spoiled_, sizeof(uint32_t), streams_.unpack());
+}
+
+void Lane::Spoil() {
+  const uint32_t yes = 1;
+  if (!device_.Copy(spoiled_, &yes, sizeof(yes), spoil_).ok()) return;
+  const Result<MomentPtr> there = Mark(spoil_);
+  const Deadline deadline = Deadline::After(kAbortSeconds);
+  while (there.ok() && !deadline.passed()) {
+    const Result<bool> passed = (*there)->Passed();
+    if (!passed.ok() || *passed) return;
+    std::this_thread::sleep_for(kDrainLook);
+  }
+}
+
+void Lane::End(bool failed) {
+  if (group_ != nullptr) {
+    if (failed || !Drain(kDrainSeconds)) Spoil();
+    group_->Abort();
+  }
   group_ = nullptr;
   if (Drain(kAbortSeconds)) peers_.Close();
 }

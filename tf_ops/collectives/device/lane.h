@@ -29,10 +29,11 @@ class DeviceLane {
   // waited for, the memory is left to the end of the process.
   virtual bool lends() const = 0;
   virtual void KeepMemory() = 0;
-  // Gives up what is under way on the GPU and between GPUs, and what others lent: the session has failed or ends. Tasks
-  // are gone before. Destroy the lane when the other ranks of the node have come here too (have said goodbye), if they
-  // can: they read its memory. The destructor waits for the lane's own streams.
-  virtual void Abort() = 0;
+  // The session ends: waits for what is under way on the GPU, a while, then gives up NCCL and what others lent.
+  // `failed`: does not wait; what NCCL has not summed becomes NaN, so that nobody takes it for a gradient. Tasks are
+  // gone before. May be called again. Destroy the lane when the other ranks of the node have come here too (have said
+  // goodbye), if they can: they read its memory. The destructor waits for the lane's own streams.
+  virtual void End(bool failed) = 0;
 };
 // Makes streams; buffers come with the first use and stay.
 Result<std::unique_ptr<DeviceLane>> MakeDeviceLane(const Fabric& fabric, Device& device);
