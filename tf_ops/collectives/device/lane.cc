@@ -60,7 +60,12 @@ Status Lane::Open(DeviceStage stage, const std::vector<DeviceCard>& cards, Devic
   const Topology& topology = fabric_.topology;
   if (stage != DeviceStage::kGroup || topology.local_size() == 1) return Status::Ok();
   if (groups == nullptr) return Status(Code::kInternal, "A lane for NCCL was opened without NCCL.");
-  const std::string& id = cards[topology.node().world_rank(0)].group_id;
+  const int first = topology.node().world_rank(0);
+  const std::string& id = cards[first].group_id;
+  if (id.empty()) {
+    return Status(Code::kInternal,
+                  "Rank " + std::to_string(topology.global_rank(first)) + " did not say by what NCCL's members meet.");
+  }
   Result<std::unique_ptr<DeviceGroup>> group = groups->Join(id, topology.local_size(), topology.local_rank(), device_);
   SMDDP_RETURN_IF_ERROR(While("joining the node's other GPUs", group.status()));
   group_ = std::move(*group);
@@ -105,7 +110,7 @@ TaskPtr DeviceAllreduce(DeviceLane& any_lane, const AllreduceAlgorithm& rail, co
   const bool floating = IsFloating(call.call.view->dtype());
   bool on_device = false;
   for (const auto& work : call.works) on_device |= work != nullptr;
-  const bool takes_device_path = TakesDevicePath(lane, call.call);
+  const bool takes_device_path = !call.through_host && TakesDevicePath(lane, call.call);
   if ((!takes_device_path && !on_device) || call.call.view->elements() == 0) {
     return HierarchicalAllreduce(lane.fabric(), rail, call.call, call.chunking);
   }

@@ -33,6 +33,8 @@ class Lane : public DeviceLane {
   Status Open(DeviceStage stage, const std::vector<DeviceCard>& cards, DeviceGroupLibrary* groups) override;
   Result<bool> Ready() override;
   void Abort() override;
+  bool lends() const override { return stage_ == DeviceStage::kPeer && fabric_.topology.local_size() > 1; }
+  void KeepMemory() override { device_blocks_.Leak(); }
 
   const Fabric& fabric() const { return fabric_; }
   const Streams& streams() const { return streams_; }
