@@ -61,7 +61,7 @@ def parts_of(options: argparse.Namespace, place: Place, has_tf: bool) -> list[Pa
         return Part(f"training {number}", 120, ("-m", "benchmarks.gpu.training", *anywhere), ranks=number)
 
     parts = [
-        Part("kernels", 90, program("kernels")),
+        Part("kernels", 110, program("kernels")),
         ranks(2, "ipc"),
         ranks(2, "host"),
         Part("bandwidth", 90, program("bandwidth")),
