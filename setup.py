@@ -128,6 +128,14 @@ def copy_changed(source, target):
         print(f"smddp_tf: {os.path.relpath(to, ROOT)}", flush=True)
 
 
+def remove_stale(source, target):
+    """Removes from `target` what an earlier build with CUDA left there: it would be loaded."""
+    library = target / "libsmddp_cuda.so"
+    if library.exists() and not (source / library.name).exists():
+        library.unlink()
+        print(f"smddp_tf: {os.path.relpath(library, ROOT)} removed", flush=True)
+
+
 class CleanBuild(build):
     """Starts from an empty build/lib: what an earlier build left there would become part of the wheel."""
 
@@ -149,6 +157,7 @@ class CMakeBuild(build_ext):
         except build_env.BuildEnvError as error:
             raise SystemExit(str(error)) from None
         copy_changed(self._package, self._target())
+        remove_stale(self._package, self._target())
 
     def _target(self):
         in_place = self.inplace or getattr(self, "editable_mode", False)

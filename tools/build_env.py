@@ -219,6 +219,7 @@ def check_tensorflow_version(version: str) -> None:
 CUDA_MAJORS = (12, 13)
 # Machine code is made for these, as far as nvcc knows them, and PTX of the last one for GPUs to come.
 CUDA_ARCHITECTURES = ("80", "90", "100")
+USUAL_CUDA = "/usr/local/cuda"
 INSTALL_CUDA = (
     "apt-get install cuda-toolkit-13-0        (with NVIDIA's package source; 12 serves as well)",
     "SMDDP_CUDA_HOME=/path/to/cuda pip install .        (a toolkit elsewhere)",
@@ -241,8 +242,8 @@ class Cuda:
 def find_cuda(compiler: str) -> Cuda:
     """The CUDA toolkit to build the GPU part with, or none.
 
-    That of SMDDP_CUDA_HOME, else the first that is complete among CUDA_HOME, the `nvcc` on PATH, /usr/local/cuda and the
-    PyPI wheels in this environment. SMDDP_CUDA=off looks for none, SMDDP_CUDA=on raises when there is none.
+    That of SMDDP_CUDA_HOME, else the first that is complete among CUDA_HOME, the `nvcc` on PATH, /usr/local/cuda and
+    the PyPI wheels in this environment. SMDDP_CUDA=off looks for none, SMDDP_CUDA=on raises when there is none.
 
     Args:
         compiler: the C++ compiler, which nvcc must get on with.
@@ -269,15 +270,12 @@ def find_cuda(compiler: str) -> Cuda:
 
 def _nvccs() -> list[str]:
     """Where an nvcc may be; those that exist."""
-    homes = [os.environ.get("CUDA_HOME"), *_wheel_cudas()]
-    on_path, usual = shutil.which("nvcc"), "/usr/local/cuda/bin/nvcc"
-    candidates = [homes[0] and f"{homes[0]}/bin/nvcc", on_path, usual, *(f"{home}/bin/nvcc" for home in homes[1:])]
-    return [path for path in candidates if path and os.access(path, os.X_OK)]
-
-
-def _wheel_cudas() -> list[str]:
-    """nvidia/cu13 of the wheels nvidia-cuda-nvcc, -crt, -runtime and nvidia-nvvm. (Those of CUDA 12 hold no nvcc.)"""
-    return [str(path) for path in sorted(Path(sysconfig.get_path("purelib"), "nvidia").glob("cu1[0-9]"))]
+    # The wheels nvidia-cuda-nvcc, -crt, -runtime and nvidia-nvvm. (Those of CUDA 12 hold no nvcc.)
+    wheels = sorted(Path(sysconfig.get_path("purelib"), "nvidia").glob("cu1[0-9]"))
+    homes = [os.environ.get("CUDA_HOME"), USUAL_CUDA, *map(str, wheels)]
+    candidates = [f"{home}/bin/nvcc" for home in homes if home]
+    candidates.insert(1 if homes[0] else 0, shutil.which("nvcc") or "")
+    return [path for path in candidates if os.access(path, os.X_OK)]
 
 
 def _toolkit_of(nvcc: str, compiler: str) -> Cuda | str:
@@ -302,7 +300,7 @@ def _toolkit_of(nvcc: str, compiler: str) -> Cuda | str:
 
 
 def parse_nvcc_version(text: str) -> str:
-    """ "13.0" from what `nvcc --version` prints, "" when it is not that."""
+    """The release in what `nvcc --version` prints, such as 13.0; "" when it is not that."""
     found = re.search(r"\brelease (\d+\.\d+)", text)
     return found[1] if found else ""
 

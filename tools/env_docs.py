@@ -36,8 +36,8 @@ BUILD_VARIABLES = (
     ),
     (
         "SMDDP_CUDA",
-        "`auto` (unset): the GPU part is built when there is a CUDA toolkit. `on`: the build fails without one. `off`: it "
-        "is not built.",
+        "`auto` (unset): the GPU part is built when there is a CUDA toolkit. `on`: the build fails without one. `off`: "
+        "it is not built.",
     ),
     (
         "SMDDP_CUDA_HOME",

@@ -84,7 +84,12 @@ def list_rows(bench: TorchBench, gradients: GradientList, wire: str) -> None:
         tensors = [torch.randn(elements, device=bench.device) for elements in gradients.elements]
         bucket = torch.full((total,), float("nan"), dtype=kind, device=bench.device)
         sets.append((tensors, bucket, list(torch.split(bucket, list(gradients.elements)))))
-    facts = {"list": gradients.name, "tensors": len(gradients.elements), "dtype": "float32", "wire": wire}
+    facts: dict[str, Any] = {
+        "list": gradients.name,
+        "tensors": len(gradients.elements),
+        "dtype": "float32",
+        "wire": wire,
+    }
     label = f"{gradients.name} float32 as {wire}"
     pieces: list[Work] = [lambda v=v, t=t: torch._foreach_copy_(v, t) for t, _, v in sets]
     bench.row(f"pack {label}", "torch._foreach_copy_", moved, pieces, **facts)

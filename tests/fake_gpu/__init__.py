@@ -8,8 +8,10 @@ Compiled by the tests, once for each state of its sources, into build/fake_gpu.
 from __future__ import annotations
 
 import fcntl
+import functools
 import hashlib
 import os
+import shutil
 import subprocess
 import sys
 from collections.abc import Sequence
@@ -23,7 +25,7 @@ sys.path.insert(0, str(ROOT / "tools"))
 
 import build_env  # noqa: E402
 
-_FLAGS = ("-std=c++17", "-fPIC", "-fvisibility=hidden", "-Wall", "-Wextra", "-pthread")
+_FLAGS = ("-std=c++17", "-fPIC", "-fvisibility=hidden", "-ffp-contract=off", "-Wall", "-Wextra", "-pthread")
 _ENGINE = (
     "core/dtype.cc",
     "core/log.cc",
@@ -39,6 +41,7 @@ _OWN = (
     *("c_api.cc", "device.cc", "group_c_api.cc", "groups.cc", "kernels.cc"),
     *("memory.cc", "settings.cc", "stream.cc"),
 )
+_KERNELS = "native/cuda_kernels.cc"  # for tests of the kernels alone
 _INCLUDED = (HERE, *(NATIVE / folder for folder in ("core", "compute", "device", "cuda")))
 _FAST = ("on_host",)  # what moves every byte; the others are compiled sooner without optimisation
 
@@ -49,16 +52,18 @@ def build() -> Path:
     Raises:
         RuntimeError: the compiler failed; its words are in the message.
     """
-    return compile_library("libfake_gpu", [*(NATIVE / name for name in _ENGINE), *(HERE / name for name in _OWN)])
+    sources = [*(NATIVE / name for name in _ENGINE), *(HERE / name for name in _OWN), ROOT / "tests" / _KERNELS]
+    return compile_library("libfake_gpu", sources)
 
 
 def build_nccl() -> Path:
-    """Compiles the fake NCCL (fake_nccl.cc) unless that was done before; for SMDDP_NCCL_LIBRARY.
+    """Compiles the fake NCCL (see fake_nccl.cc) unless that was done before; for SMDDP_NCCL_LIBRARY.
 
     Raises:
         RuntimeError: the compiler failed; its words are in the message.
     """
-    return compile_library("libfake_nccl", [HERE / "fake_nccl.cc"])
+    sources = ("fake_nccl.cc", "nccl_collectives.cc", "nccl_members.cc")
+    return compile_library("libfake_nccl", [HERE / name for name in sources])
 
 
 def compile_library(name: str, sources: Sequence[Path]) -> Path:
@@ -71,14 +76,17 @@ def compile_library(name: str, sources: Sequence[Path]) -> Path:
     """
     into = ROOT / "build" / "fake_gpu"
     into.mkdir(parents=True, exist_ok=True)
-    headers = _state(sorted(file for folder in _INCLUDED for file in folder.rglob("*.h")))
+    headers = _state(
+        sorted(file for folder in _INCLUDED for file in folder.rglob("*") if file.suffix in (".h", ".inc"))
+    )
     objects = {into / f"{source.stem}-{_state([source], headers)}.o": source for source in sources}
     library = into / f"{name}-{_state([], *(made.name for made in objects))}.so"
     with open(into / f"{name}.lock", "w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
         if not library.exists():
             with ThreadPoolExecutor(len(os.sched_getaffinity(0))) as pool:
-                list(pool.map(_compile, objects.values(), objects))
+                compile_one = functools.partial(_compile, _common(into))
+                list(pool.map(compile_one, objects.values(), objects))
             _run(
                 [build_env.find_compiler(), "-shared", "-pthread", "-Wl,--no-undefined", *map(str, objects), "-ldl"],
                 library,
@@ -100,11 +108,22 @@ def _others(made: Path) -> str:
     return made.name[: -len("0123456789abcdef.o")] + "?" * 16 + ".o"
 
 
-def _compile(source: Path, made: Path) -> None:
+def _common(into: Path) -> Path:
+    """A copy of std.h with g++'s precompiled form beside it; other compilers read the copy."""
+    header = HERE / "std.h"
+    copy = into / f"std-{_state([header])}.h"
+    compiled = copy.with_name(f"{copy.name}.gch")
+    if not compiled.exists():
+        shutil.copy(header, copy)
+        _run([build_env.find_compiler(), *_FLAGS, "-O0", "-x", "c++-header", str(copy)], compiled)
+    return copy
+
+
+def _compile(common: Path, source: Path, made: Path) -> None:
     if not made.exists():
-        level = "-O1" if source.stem in _FAST else "-O0"
+        level = ["-O1"] if source.stem in _FAST else ["-O0", "-include", str(common)]
         include = [f"-I{NATIVE}", f"-I{HERE}"]
-        _run([build_env.find_compiler(), *_FLAGS, level, *include, "-c", str(source)], made)
+        _run([build_env.find_compiler(), *_FLAGS, *level, *include, "-c", str(source)], made)
 
 
 def _run(command: list[str], made: Path) -> None:

@@ -47,13 +47,31 @@ def fake_tensorflow(site: Path, name: str, version: str) -> Path:
     return site / "tensorflow"
 
 
+def fake_cuda(home: Path, version: str = "13.0", codes: str = "80 86 90 100 120", refusal: str = "") -> Path:
+    """A complete toolkit in `home`. `refusal`: what its headers say of the compiler."""
+    listed = " ".join(f"sm_{code}" for code in codes.split())
+    says = f"""case "$*" in
+    --version) echo 'Cuda compilation tools, release {version}, V{version}.88' ;;
+    --list-gpu-code) printf '%s\\n' {listed} ;;
+    --dryrun*) echo '#$ _HERE_={home}/bin' >&2 ;;
+    *) echo 'host_config.h:44:2: error: {refusal}' >&2; {"exit 1" if refusal else "exit 0"} ;;
+    esac
+    """
+    executable(home / "bin" / "nvcc", says)
+    for file in ("targets/x86_64-linux/include/cuda_runtime_api.h", "targets/x86_64-linux/lib/libcudart_static.a"):
+        (home / file).parent.mkdir(parents=True, exist_ok=True)
+        (home / file).touch()
+    return home
+
+
 @pytest.fixture(autouse=True)
 def bare_machine(monkeypatch, tmp_path):
-    """No compiler, MPI or TensorFlow anywhere."""
-    for name in ("CXX", "SMDDP_MPI_HOME", "SMDDP_TENSORFLOW_DIR"):
+    """No compiler, MPI, TensorFlow or CUDA anywhere."""
+    for name in ("CXX", "SMDDP_MPI_HOME", "SMDDP_TENSORFLOW_DIR", "SMDDP_CUDA", "SMDDP_CUDA_HOME", "CUDA_HOME"):
         monkeypatch.delenv(name, raising=False)
     monkeypatch.setenv("PATH", str(tmp_path / "empty"))
     monkeypatch.setattr(sys, "prefix", str(tmp_path / "env"))
+    monkeypatch.setattr(build_env, "USUAL_CUDA", str(tmp_path / "usual"))
     monkeypatch.setattr(build_env.sysconfig, "get_path", lambda kind: str(tmp_path / "env" / kind))
 
 
@@ -177,3 +195,81 @@ def test_other_versions_are_refused(version):
 def test_a_tensorflow_that_hides_its_version():
     with pytest.raises(build_env.BuildEnvError, match="does not tell its version"):
         build_env.check_tensorflow_version("")
+
+
+def test_no_cuda(monkeypatch):
+    assert build_env.find_cuda("c++") == build_env.Cuda(why_none="there is no nvcc")
+    monkeypatch.setenv("SMDDP_CUDA", "on")
+    with pytest.raises(build_env.BuildEnvError, match=r"(?s)CUDA cannot be used: there is no nvcc\..*SMDDP_CUDA=off"):
+        build_env.find_cuda("c++")
+
+
+def test_cuda_of_the_usual_place(tmp_path):
+    home = fake_cuda(tmp_path / "usual")
+    assert build_env.find_cuda("c++") == build_env.Cuda(
+        nvcc=str(home / "bin/nvcc"),
+        version="13.0",
+        include_dir=str(home / "targets/x86_64-linux/include"),
+        runtime=str(home / "targets/x86_64-linux/lib/libcudart_static.a"),
+        architectures=("80", "90", "100"),
+    )
+
+
+def test_an_nvcc_on_path_may_be_a_script_of_a_toolkit_elsewhere(monkeypatch, tmp_path):
+    home = fake_cuda(tmp_path / "toolkit", "12.4", codes="80 90")
+    script = executable(tmp_path / "scripts" / "nvcc", f'exec {home}/bin/nvcc "$@"\n')
+    monkeypatch.setenv("PATH", f"{script.parent}:/bin")
+    found = build_env.find_cuda("c++")
+    assert (found.nvcc, found.version, found.architectures) == (str(script), "12.4", ("80", "90"))
+    assert found.include_dir == str(home / "targets/x86_64-linux/include")
+
+
+def test_which_cuda_comes_first(monkeypatch, tmp_path):
+    fake_cuda(tmp_path / "env/purelib/nvidia/cu13")
+    for name in ("cuda-home", "path", "usual"):
+        fake_cuda(tmp_path / name)
+    found, names = [], ("cuda-home", "path", "usual", "env/purelib/nvidia/cu13")
+    monkeypatch.setenv("CUDA_HOME", str(tmp_path / "cuda-home"))
+    monkeypatch.setenv("PATH", f"{tmp_path}/path/bin:/bin")
+    for name in names:
+        found.append(build_env.find_cuda("c++").nvcc)
+        (tmp_path / name / "bin/nvcc").unlink()
+    assert found == [
+        f"{tmp_path}/{name}/bin/nvcc" for name in ("cuda-home", "path", "usual", "env/purelib/nvidia/cu13")
+    ]
+
+
+def test_a_toolkit_that_is_not_complete_is_passed_over(monkeypatch, tmp_path):
+    (fake_cuda(tmp_path / "usual") / "targets/x86_64-linux/lib/libcudart_static.a").unlink()
+    wheels = fake_cuda(tmp_path / "env/purelib/nvidia/cu13")
+    assert build_env.find_cuda("c++").nvcc == str(wheels / "bin/nvcc")
+    monkeypatch.setenv("SMDDP_CUDA_HOME", str(tmp_path / "usual"))  # named, so it has to be good
+    with pytest.raises(build_env.BuildEnvError, match=r"usual/bin/nvcc has no libcudart_static\.a beside it"):
+        build_env.find_cuda("c++")
+
+
+@pytest.mark.parametrize(
+    ("version", "refusal", "why"),
+    [
+        ("11.8", "", "is CUDA 11.8, and 12 or 13 is supported"),
+        ("14.0", "", "is CUDA 14.0, and 12 or 13 is supported"),
+        ("12.0", "-- unsupported GNU version!", "does not get on with c++ (-- unsupported GNU version!)"),
+    ],
+)
+def test_a_cuda_that_does_not_fit(monkeypatch, tmp_path, version, refusal, why):
+    fake_cuda(tmp_path / "usual", version, refusal=refusal)
+    found = build_env.find_cuda("c++")
+    assert (found.nvcc, found.version) == ("", "")
+    assert why in found.why_none
+    monkeypatch.setenv("SMDDP_CUDA", "on")
+    with pytest.raises(build_env.BuildEnvError, match="CUDA cannot be used"):
+        build_env.find_cuda("c++")
+
+
+def test_cuda_switched_off(monkeypatch, tmp_path):
+    fake_cuda(tmp_path / "usual")
+    monkeypatch.setenv("SMDDP_CUDA", "off")
+    assert build_env.find_cuda("c++") == build_env.Cuda(why_none="SMDDP_CUDA=off")
+    monkeypatch.setenv("SMDDP_CUDA", "yes")
+    with pytest.raises(build_env.BuildEnvError, match="SMDDP_CUDA is 'yes'; expected auto, on or off"):
+        build_env.find_cuda("c++")

@@ -29,8 +29,10 @@ RULES = {
     "compute/cpu/*": ("core/*", "compute/*", "compute/cpu/*"),
     "device/*": ("core/*", "compute/*", "device/*"),
     # Implements what device/ asks for.
-    "cuda/*": ("core/*", "compute/*", "device/*", "cuda/*"),
-    "cuda/*/*": ("core/*", "compute/*", "device/*", "cuda/*", "cuda/*/*"),
+    "cuda/*": ("core/*", "compute/*", "device/*", "cuda/*", "cuda/kernels/*"),
+    # The CPU's own code for one element.
+    "cuda/kernels/elements.h": ("compute/cpu/elements.inc",),
+    "cuda/kernels/*": ("core/*", "compute/*", "cuda/kernels/*"),
     "collectives/device/*": (*_BELOW_COLLECTIVES, "collectives/device/*"),
     # Index arithmetic only.
     "collectives/patterns/*": ("core/*", "collectives/patterns/*"),
@@ -62,6 +64,7 @@ RULES = {
 FOREIGN = {
     "transport/mpi/": re.compile(r"mpi(-ext)?\.h$"),
     "ops/": re.compile(r"(tensorflow|tsl|xla|absl|Eigen|unsupported)/"),
+    "cuda/": re.compile(r"(cuda\w*\.h$|nccl\w*\.h$|nv\w+\.h$|driver_types\.h$|cub/|thrust/|cooperative_groups)"),
     "python/": re.compile(r"(nanobind/|Python\.h$)"),
 }
 DEVICE_CONDITION = re.compile(r"CUDA|NCCL|HIP|ROCM|GPU|XLA|TENSORFLOW")
@@ -110,7 +113,7 @@ def lines_with(pattern: str, file: Path) -> list[str]:
     ]
 
 
-@pytest.mark.parametrize("folder", [*ENGINE, "ops", "python"])
+@pytest.mark.parametrize("folder", [*ENGINE, "cuda", "ops", "python"])
 def test_includes_follow_the_drawing(folder):
     files = files_of(folder)
     assert files, f"tf_ops/{folder} holds no sources; has it been renamed?"
@@ -139,6 +142,14 @@ def test_includes_follow_the_drawing(folder):
         ("ops/kernel.cc", '"ops/xla/custom_call.h"', False),
         ("ops/xla/kernel.cc", '"ops/compiled_call.h"', True),
         ("ops/xla/kernel.cc", '"ops/result_memory.h"', False),
+        ("cuda/cuda_device.cc", "<cuda_runtime_api.h>", True),
+        ("cuda/cuda_device.cc", '"cuda/kernels/launch.h"', True),
+        ("cuda/cuda_device.cc", '"compute/cpu/elements.inc"', False),
+        ("cuda/cuda_device.cc", '"collectives/task.h"', False),
+        ("cuda/kernels/move.h", '"device/device.h"', False),
+        ("runtime/devices.cc", "<cuda.h>", False),
+        ("runtime/devices.cc", '"cuda/cuda_plugin.h"', False),
+        ("device/work.cc", "<nccl.h>", False),
         ("python/module.cc", '"tensorflow/core/framework/op.h"', False),
         ("core/env.cc", "<nanobind/nanobind.h>", False),
         ("new_folder/file.cc", '"core/status.h"', False),
@@ -161,7 +172,7 @@ def test_no_conditional_compilation_for_devices_outside_cuda():
 
 
 def test_no_exception_leaves_the_engine_or_an_op():
-    assert not [hit for file in files_of(*ENGINE, "ops") for hit in lines_with(r"\bthrow\b", file)]
+    assert not [hit for file in files_of(*ENGINE, "cuda", "ops") for hit in lines_with(r"\bthrow\b", file)]
 
 
 def python_modules_without_tensorflow() -> list[str]:

@@ -32,7 +32,10 @@ class Lane : public DeviceLane {
   DeviceStage stage() const override { return stage_; }
   Status Open(DeviceStage stage, const std::vector<DeviceCard>& cards, DeviceGroupLibrary* groups) override;
   Result<bool> Ready() override;
+  bool busy() const override { return tasks_ > 0; }
   void Abort() override;
+  bool lends() const override { return stage_ == DeviceStage::kPeer && fabric_.topology.local_size() > 1; }
+  void KeepMemory() override { device_blocks_.Leak(); }
 
   const Fabric& fabric() const { return fabric_; }
   const Streams& streams() const { return streams_; }
@@ -43,6 +46,9 @@ class Lane : public DeviceLane {
   Peers& peers() { return peers_; }
   DeviceGroup& group() { return *group_; }
   Turns& turns() { return turns_; }
+  // A task begins, a task has ended.
+  void Enter() { ++tasks_; }
+  void Leave() { --tasks_; }
   // An error of the group, looked for from time to time.
   Status CheckGroup();
 
@@ -62,6 +68,7 @@ class Lane : public DeviceLane {
   Turns turns_;
   std::unique_ptr<DeviceGroup> group_;  // kGroup, where the node has several ranks
   int64_t checked_ns_ = 0;
+  int tasks_ = 0;
 };
 
 }  // namespace smddp

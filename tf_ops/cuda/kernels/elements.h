@@ -29,12 +29,15 @@ constexpr bool kIsFloating = kIsHalf<T> || std::is_floating_point<T>::value;
 
 #if defined(__CUDA_ARCH__)
 
-__device__ inline float WidenHalf(Half value) {
+__device__ inline float WidenAnyHalf(Half value) {
   float wide;
   asm("cvt.f32.f16 %0, %1;" : "=f"(wide) : "h"(value.bits));
+  return wide;
+}
+__device__ inline float WidenHalf(Half value) {
   const uint32_t bits = value.bits;
   const uint32_t nan = (bits & 0x8000u) << 16 | 0x7fc00000u | (bits & 0x03ffu) << 13;
-  return (bits & 0x7fffu) > 0x7c00u ? FloatOf(nan) : wide;
+  return (bits & 0x7fffu) > 0x7c00u ? FloatOf(nan) : WidenAnyHalf(value);
 }
 __device__ inline Half NarrowHalf(float value) {
   uint16_t half;
@@ -50,6 +53,15 @@ inline float WidenHalf(Half value) { return HalfToFloat(value); }
 inline Half NarrowHalf(float value) { return FloatToHalf(value); }
 
 #endif
+
+// For sums, in which a NaN may turn into any other.
+template <class T>
+SMDDP_HOST_DEVICE inline Wide<T> WidenedTerm(T value) {
+#if defined(__CUDA_ARCH__)
+  if constexpr (std::is_same<T, Half>::value) return WidenAnyHalf(value);
+#endif
+  return Widen(value);
+}
 
 template <class T>
 SMDDP_HOST_DEVICE inline Wide<T> Widened(T value) {
@@ -106,6 +118,25 @@ struct alignas(16) Quad {
   uint32_t words[4];
 };
 
+#if defined(__CUDA_ARCH__)
+
+// Written out: the compiler takes some copies of 16 aligned bytes apart.
+__device__ inline void LoadQuad(Quad* into, const void* from) {
+  uint32_t (&w)[4] = into->words;
+  asm volatile("ld.global.v4.u32 {%0, %1, %2, %3}, [%4];" : "=r"(w[0]), "=r"(w[1]), "=r"(w[2]), "=r"(w[3]) : "l"(from));
+}
+__device__ inline void StoreQuad(void* into, const Quad& quad) {
+  const uint32_t (&w)[4] = quad.words;
+  asm volatile("st.global.v4.u32 [%0], {%1, %2, %3, %4};" ::"l"(into), "r"(w[0]), "r"(w[1]), "r"(w[2]), "r"(w[3]));
+}
+
+#else
+
+inline void LoadQuad(Quad* into, const void* from) { std::memcpy(into, from, sizeof(Quad)); }
+inline void StoreQuad(void* into, const Quad& quad) { std::memcpy(into, &quad, sizeof(Quad)); }
+
+#endif
+
 // kCount elements that lie together: one, or 16 bytes of them or more at an address that is a multiple of 16.
 template <class T, int kCount>
 struct Vector {
@@ -118,7 +149,8 @@ struct Vector {
       at[0] = *from;
     } else {
       Quad quads[kQuads];
-      CopyQuads(quads, from);
+      SMDDP_UNROLL
+      for (int i = 0; i < kQuads; ++i) LoadQuad(quads + i, reinterpret_cast<const char*>(from) + i * sizeof(Quad));
       std::memcpy(at, quads, sizeof(quads));
     }
   }
@@ -128,20 +160,9 @@ struct Vector {
     } else {
       Quad quads[kQuads];
       std::memcpy(quads, at, sizeof(quads));
-      CopyQuads(into, quads);
+      SMDDP_UNROLL
+      for (int i = 0; i < kQuads; ++i) StoreQuad(reinterpret_cast<char*>(into) + i * sizeof(Quad), quads[i]);
     }
-  }
-
- private:
-  // The GPU's compiler makes 16-byte accesses of whole Quads, but none of a memcpy; the host's takes the type of what
-  // lies there seriously.
-  SMDDP_HOST_DEVICE static void CopyQuads(void* to, const void* from) {
-#if defined(__CUDA_ARCH__)
-    SMDDP_UNROLL
-    for (int i = 0; i < kQuads; ++i) static_cast<Quad*>(to)[i] = static_cast<const Quad*>(from)[i];
-#else
-    std::memcpy(to, from, kQuads * sizeof(Quad));
-#endif
   }
 };
 

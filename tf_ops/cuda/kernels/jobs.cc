@@ -63,28 +63,31 @@ MoveJob BeginJob(const Way& way, void* packed) {
   return job;
 }
 
+bool IsFull(const MoveJob& job) {
+  return job.count == MoveJob::kMostPieces || job.starts[job.count] == MoveJob::kMostElements;
+}
+
 std::byte* At(const void* base, int64_t element, DType dtype) {
   return static_cast<std::byte*>(const_cast<void*>(base)) + element * static_cast<int64_t>(SizeOf(dtype));
 }
 
-// Cuts a range into jobs. `memory_of` names the side of a piece that takes part.
+// Cuts a range into jobs. Piece i holds elements starts[i] to starts[i + 1]; memory_of(i) is its side that takes part.
 template <class MemoryOf>
-std::vector<MoveJob> Cut(const FusedView& view, Range range, const Way& way, const void* packed, MemoryOf memory_of) {
+std::vector<MoveJob> Cut(const std::vector<int64_t>& starts, Range range, const Way& way, const void* packed,
+                         MemoryOf memory_of) {
   const DType packed_dtype = way.packs ? way.to : way.from, piece_dtype = way.packs ? way.from : way.to;
   const int64_t units = UnitsPerElement(piece_dtype);
-  const std::vector<int64_t>& starts = view.starts();
   std::vector<MoveJob> jobs;
   if (range.empty()) return jobs;
   size_t i = std::upper_bound(starts.begin(), starts.end(), range.begin) - starts.begin() - 1;
   for (int64_t at = range.begin; at < range.end;) {
-    if (jobs.empty() || jobs.back().count == MoveJob::kMostPieces ||
-        jobs.back().starts[jobs.back().count] == MoveJob::kMostElements) {
+    if (jobs.empty() || IsFull(jobs.back())) {
       jobs.push_back(BeginJob(way, At(packed, at - range.begin, packed_dtype)));
     }
     MoveJob& job = jobs.back();
     const int64_t room = (MoveJob::kMostElements - job.starts[job.count]) / units;
     const int64_t end = std::min({range.end, starts[i + 1], at + room});
-    const void* const memory = memory_of(view.pieces()[i]);
+    const void* const memory = memory_of(i);
     job.pieces[job.count] = memory == nullptr ? nullptr : At(memory, at - starts[i], piece_dtype);
     job.starts[job.count + 1] = job.starts[job.count] + static_cast<uint32_t>((end - at) * units);
     ++job.count;
@@ -99,13 +102,13 @@ std::vector<MoveJob> Cut(const FusedView& view, Range range, const Way& way, con
 Result<std::vector<MoveJob>> PlanPack(const FusedView& view, Range range, void* into, uint64_t* non_finite) {
   const Way way{view.wire(), view.dtype(), view.before(), true, non_finite};
   SMDDP_RETURN_IF_ERROR(CheckWay(way));
-  return Cut(view, range, way, into, [](const Piece& piece) { return piece.input; });
+  return Cut(view.starts(), range, way, into, [&](size_t i) { return view.pieces()[i].input; });
 }
 
 Result<std::vector<MoveJob>> PlanUnpack(const FusedView& view, Range range, const void* from) {
   const Way way{view.dtype(), view.wire(), view.after(), false, nullptr};
   SMDDP_RETURN_IF_ERROR(CheckWay(way));
-  return Cut(view, range, way, from, [](const Piece& piece) { return piece.output; });
+  return Cut(view.starts(), range, way, from, [&](size_t i) { return view.pieces()[i].output; });
 }
 
 Result<SumPlan> PlanSum(void* into, const void* const* sources, int count, int64_t elements, DType dtype,
@@ -118,8 +121,8 @@ Result<SumPlan> PlanSum(void* into, const void* const* sources, int count, int64
   SumPlan plan;
   if (elements <= 0) return plan;
   if (count == 1) {
-    const FusedView view(dtype, dtype, {{sources[0], nullptr, elements}}, {}, {}, CpuCompute());
-    SMDDP_ASSIGN_OR_RETURN(plan.moves, PlanPack(view, {0, elements}, into, non_finite));
+    const Way way{dtype, dtype, {}, true, non_finite};
+    plan.moves = Cut({0, elements}, {0, elements}, way, into, [&](size_t) { return sources[0]; });
     return plan;
   }
   SumJob job{into, non_finite, elements, count, ElementOf(dtype), {}};

@@ -21,7 +21,7 @@ struct MoveShape {
   static constexpr uint32_t kVector = 16 / kNarrow;  // elements moved at once, 16 bytes on the narrow side
   static constexpr uint32_t kLoads = kVector * sizeof(From) / 16;   // to read them
   static constexpr uint32_t kAtOnce = kLoads < 4 ? 4 / kLoads : 1;  // vectors read before the first is written
-  static constexpr uint32_t kSingles = 8;                           // the same, element by element
+  static constexpr uint32_t kSingles = kWide < 8 ? 8 : 4;           // the same, element by element
   static constexpr uint32_t kTile = kBlockThreads * kVector * kAtOnce;
 };
 
@@ -49,18 +49,24 @@ struct Mover {
     *to = value;
   }
 
+  // Several elements of a thread at once: all are read before the first is written. What does not exist is converted
+  // too, so that the GPU need not branch.
   SMDDP_HOST_DEVICE void Singles(To* to, const From* from, uint32_t n, Worker& worker) const {
     for (uint32_t i = worker.thread; i < n; i += worker.threads * Shape::kSingles) {
-      From read[Shape::kSingles];
+      const From* const source = from + i;
+      To* const target = to + i;
+      From read[Shape::kSingles] = {};
       SMDDP_UNROLL
       for (uint32_t k = 0; k < Shape::kSingles; ++k) {
-        const uint32_t at = i + k * worker.threads;
-        if (at < n) read[k] = from[at];
+        if (i + k * worker.threads < n) read[k] = source[k * worker.threads];
       }
       SMDDP_UNROLL
       for (uint32_t k = 0; k < Shape::kSingles; ++k) {
-        const uint32_t at = i + k * worker.threads;
-        if (at < n) One(to + at, read + k, worker);
+        const To value = convert(read[k]);
+        if (i + k * worker.threads < n) {
+          target[k * worker.threads] = value;
+          Count(value, worker);
+        }
       }
     }
   }
@@ -77,17 +83,18 @@ struct Mover {
 
   // `n` vectors.
   SMDDP_HOST_DEVICE void Vectors(To* to, const From* from, uint32_t n, Worker& worker) const {
+    const uint32_t stride = worker.threads * Shape::kVector;
     for (uint32_t i = worker.thread; i < n; i += worker.threads * Shape::kAtOnce) {
+      const From* const source = from + i * Shape::kVector;
+      To* const target = to + i * Shape::kVector;
       Vector<From, Shape::kVector> read[Shape::kAtOnce];
       SMDDP_UNROLL
       for (uint32_t k = 0; k < Shape::kAtOnce; ++k) {
-        const uint32_t at = i + k * worker.threads;
-        if (at < n) read[k].Load(from + at * Shape::kVector);
+        if (i + k * worker.threads < n) read[k].Load(source + k * stride);
       }
       SMDDP_UNROLL
       for (uint32_t k = 0; k < Shape::kAtOnce; ++k) {
-        const uint32_t at = i + k * worker.threads;
-        if (at < n) StoreVector(to + at * Shape::kVector, read[k], worker);
+        if (i + k * worker.threads < n) StoreVector(target + k * stride, read[k], worker);
       }
     }
   }
@@ -122,18 +129,21 @@ SMDDP_HOST_DEVICE inline uint32_t PieceAt(const MoveJob& job, uint32_t at) {
   return low;
 }
 
-// Calls visit(to, from) with the addresses of element `at` of the packed array, which is in piece i.
-template <class To, class From, class Visit>
-SMDDP_HOST_DEVICE inline void WithAddresses(const MoveJob& job, uint32_t i, uint32_t at, Visit visit) {
-  void* const piece = job.pieces[i];
-  if (piece == nullptr) return;
-  const uint32_t inside = at - job.starts[i];
-  if (job.packs) {
-    visit(static_cast<To*>(job.packed) + at, static_cast<const From*>(piece) + inside);
-  } else {
-    visit(static_cast<To*>(piece) + inside, static_cast<const From*>(job.packed) + at);
+// Where element `at` of the packed array, which is in piece i, goes and comes from.
+template <class To, class From>
+struct Place {
+  To* to;
+  const From* from;
+
+  SMDDP_HOST_DEVICE Place(const MoveJob& job, uint32_t i, uint32_t at) {
+    const uint32_t packed_size = job.packs ? sizeof(To) : sizeof(From);
+    const uint32_t piece_size = job.packs ? sizeof(From) : sizeof(To);
+    char* const packed = static_cast<char*>(job.packed) + uint64_t{at} * packed_size;
+    char* const piece = static_cast<char*>(job.pieces[i]) + uint64_t{at - job.starts[i]} * piece_size;
+    to = reinterpret_cast<To*>(job.packs ? packed : piece);
+    from = reinterpret_cast<const From*>(job.packs ? piece : packed);
   }
-}
+};
 
 template <class To, class From>
 SMDDP_HOST_DEVICE inline void MoveTile(const MoveJob& job, const Mover<To, From>& mover, uint32_t begin, uint32_t end,
@@ -141,16 +151,19 @@ SMDDP_HOST_DEVICE inline void MoveTile(const MoveJob& job, const Mover<To, From>
   const uint32_t first = PieceAt(job, begin), last = PieceAt(job, end - 1);
   if (last - first >= kCrumbs) {
     for (uint32_t at = begin + worker.thread; at < end; at += worker.threads) {
-      WithAddresses<To, From>(job, PieceAt(job, at), at,
-                              [&](To* to, const From* from) { mover.One(to, from, worker); });
+      const uint32_t i = PieceAt(job, at);
+      if (job.pieces[i] == nullptr) continue;
+      const Place<To, From> place(job, i, at);
+      mover.One(place.to, place.from, worker);
     }
     return;
   }
   for (uint32_t i = first; i <= last; ++i) {
+    if (job.pieces[i] == nullptr) continue;
     const uint32_t from_here = job.starts[i] > begin ? job.starts[i] : begin;
     const uint32_t to_here = job.starts[i + 1] < end ? job.starts[i + 1] : end;
-    WithAddresses<To, From>(job, i, from_here,
-                            [&](To* to, const From* from) { mover.Run(to, from, to_here - from_here, worker); });
+    const Place<To, From> place(job, i, from_here);
+    mover.Run(place.to, place.from, to_here - from_here, worker);
   }
 }
 

@@ -14,56 +14,53 @@ namespace {
 template <class T>
 struct SumShape {
   static constexpr uint32_t kVector = 16 / sizeof(T);
-  static constexpr uint32_t kAtOnce = 2;  // vectors, or elements where vectors are not possible
-  static constexpr int kSources = 4;      // read before the first is added
+  static constexpr uint32_t kAtOnce =
+      2;                              // vectors that a thread sums side by side, or elements where vectors cannot be
+  static constexpr int kSources = 4;  // read before the first is added
   static constexpr int64_t kTile = kBlockThreads * kVector * kAtOnce;
 };
 
-// Goes by kWidth elements: as many as 16 bytes hold, or one.
+// A part of a tile: `count` units of `width` elements. The first `head` begin at the tile's start, the others at
+// `rest`.
+struct Units {
+  uint32_t count, head, rest;
+
+  SMDDP_HOST_DEVICE uint32_t At(uint32_t unit, uint32_t width) const {
+    return unit < head ? unit * width : rest + (unit - head) * width;
+  }
+};
+
+// Works on a tile, whose first element is `base`, in units of kWidth elements: what 16 bytes hold, or one.
 template <class T>
 struct Summer {
   using Shape = SumShape<T>;
+  static constexpr uint32_t kNone = ~0u;
   const SumJob& job;
+  const int64_t base;
 
   template <uint32_t kWidth>
-  SMDDP_HOST_DEVICE void Write(const Wide<T> (&sum)[kWidth], int64_t at, Worker& worker) const {
+  SMDDP_HOST_DEVICE void Write(const Wide<T> (&sum)[kWidth], uint32_t at, Worker& worker) const {
     Vector<T, kWidth> write;
     SMDDP_UNROLL
     for (uint32_t j = 0; j < kWidth; ++j) {
       write.at[j] = Narrowed<T>(sum[j]);
       if (job.non_finite != nullptr) worker.non_finite += IsNonFinite(write.at[j]);
     }
-    write.Store(static_cast<T*>(job.into) + at);
-  }
-
-  // kAtOnce groups of kWidth elements, `stride` apart; those from `end` on do not exist.
-  template <uint32_t kWidth>
-  SMDDP_HOST_DEVICE void Groups(int64_t at, int64_t stride, int64_t end, Worker& worker) const {
-    Wide<T> sum[Shape::kAtOnce][kWidth];
-    SMDDP_UNROLL
-    for (uint32_t g = 0; g < Shape::kAtOnce; ++g) {
-      SMDDP_UNROLL
-      for (uint32_t j = 0; j < kWidth; ++j) sum[g][j] = -Wide<T>{0};  // -0 + x is x, for x = -0 too
-    }
-    for (int first = 0; first < job.count; first += Shape::kSources) Add<kWidth>(sum, first, at, stride, end);
-    SMDDP_UNROLL
-    for (uint32_t g = 0; g < Shape::kAtOnce; ++g) {
-      if (at + g * stride < end) Write<kWidth>(sum[g], at + g * stride, worker);
-    }
+    write.Store(static_cast<T*>(job.into) + base + at);
   }
 
   // kSources sources from `first` on, as far as there are.
   template <uint32_t kWidth>
-  SMDDP_HOST_DEVICE void Add(Wide<T> (&sum)[Shape::kAtOnce][kWidth], int first, int64_t at, int64_t stride,
-                             int64_t end) const {
+  SMDDP_HOST_DEVICE void Add(Wide<T> (&sum)[Shape::kAtOnce][kWidth], int first,
+                             const uint32_t (&at)[Shape::kAtOnce]) const {
     Vector<T, kWidth> read[Shape::kSources][Shape::kAtOnce];
     SMDDP_UNROLL
     for (int k = 0; k < Shape::kSources; ++k) {
       if (first + k >= job.count) break;
-      const T* const source = static_cast<const T*>(job.sources[first + k]) + at;
+      const T* const source = static_cast<const T*>(job.sources[first + k]) + base;
       SMDDP_UNROLL
       for (uint32_t g = 0; g < Shape::kAtOnce; ++g) {
-        if (at + g * stride < end) read[k][g].Load(source + g * stride);
+        if (at[g] != kNone) read[k][g].Load(source + at[g]);
       }
     }
     SMDDP_UNROLL
@@ -72,17 +69,29 @@ struct Summer {
       SMDDP_UNROLL
       for (uint32_t g = 0; g < Shape::kAtOnce; ++g) {
         SMDDP_UNROLL
-        for (uint32_t j = 0; j < kWidth; ++j) sum[g][j] = sum[g][j] + Widened(read[k][g].at[j]);
+        for (uint32_t j = 0; j < kWidth; ++j) sum[g][j] = sum[g][j] + WidenedTerm(read[k][g].at[j]);
       }
     }
   }
 
-  // Elements [begin, end), by all threads of a block.
+  // By all threads of a block.
   template <uint32_t kWidth>
-  SMDDP_HOST_DEVICE void Run(int64_t begin, int64_t end, Worker& worker) const {
-    const int64_t stride = static_cast<int64_t>(worker.threads) * kWidth;
-    for (int64_t at = begin + static_cast<int64_t>(worker.thread) * kWidth; at < end; at += stride * Shape::kAtOnce) {
-      Groups<kWidth>(at, stride, end, worker);
+  SMDDP_HOST_DEVICE void Run(const Units& units, Worker& worker) const {
+    for (uint32_t unit = worker.thread; unit < units.count; unit += worker.threads * Shape::kAtOnce) {
+      uint32_t at[Shape::kAtOnce];
+      Wide<T> sum[Shape::kAtOnce][kWidth];
+      SMDDP_UNROLL
+      for (uint32_t g = 0; g < Shape::kAtOnce; ++g) {
+        const uint32_t mine = unit + g * worker.threads;
+        at[g] = mine < units.count ? units.At(mine, kWidth) : kNone;
+        SMDDP_UNROLL
+        for (uint32_t j = 0; j < kWidth; ++j) sum[g][j] = -Wide<T>{0};  // -0 + x is x, for x = -0 too
+      }
+      for (int first = 0; first < job.count; first += Shape::kSources) Add<kWidth>(sum, first, at);
+      SMDDP_UNROLL
+      for (uint32_t g = 0; g < Shape::kAtOnce; ++g) {
+        if (at[g] != kNone) Write<kWidth>(sum[g], at[g], worker);
+      }
     }
   }
 };
@@ -97,7 +106,7 @@ SMDDP_HOST_DEVICE inline bool AllAlike(const SumJob& job) {
 
 template <class T>
 SMDDP_HOST_DEVICE inline int64_t TilesOf(const SumJob& job) {
-  return job.elements / SumShape<T>::kTile + 1;
+  return (job.elements + SumShape<T>::kTile - 1) / SumShape<T>::kTile;
 }
 
 // What thread `thread` of block `block` does. Returns what it has counted.
@@ -106,22 +115,17 @@ SMDDP_HOST_DEVICE inline uint32_t SumThread(const SumJob& job, uint32_t block, u
                                             uint32_t threads) {
   constexpr int64_t kTile = SumShape<T>::kTile;
   constexpr uint32_t kVector = SumShape<T>::kVector;
-  const Summer<T> summer{job};
   Worker worker{thread, threads, 0};
   const bool alike = AllAlike(job);
-  const int64_t skew = alike ? ToAligned(static_cast<const T*>(job.into)) : 0;  // before the first whole tile
   for (int64_t tile = block; tile * kTile < job.elements; tile += blocks) {
-    const int64_t begin = tile == 0 ? 0 : tile * kTile + skew, next = (tile + 1) * kTile + skew;
-    const int64_t end = next < job.elements ? next : job.elements;
-    if (!alike) {
-      summer.template Run<1>(begin, end, worker);
-      continue;
-    }
-    const int64_t head = tile == 0 ? (skew < end ? skew : end) : begin;
-    const int64_t body = head + (end - head) / kVector * kVector;
-    summer.template Run<1>(begin, head, worker);
-    summer.template Run<kVector>(head, body, worker);
-    summer.template Run<1>(body, end, worker);
+    const int64_t base = tile * kTile, left = job.elements - base;
+    const uint32_t length = static_cast<uint32_t>(left < kTile ? left : kTile);
+    const uint32_t to_aligned = ToAligned(static_cast<const T*>(job.into));  // the same for all tiles
+    const uint32_t head = alike && to_aligned < length ? to_aligned : length;
+    const uint32_t vectors = (length - head) / kVector, tail = length - head - vectors * kVector;
+    const Summer<T> summer{job, base};
+    summer.template Run<kVector>({vectors, 0, head}, worker);
+    summer.template Run<1>({head + tail, head, length - tail}, worker);
   }
   return worker.non_finite;
 }

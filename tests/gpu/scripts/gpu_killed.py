@@ -1,0 +1,28 @@
+"""Ranks that reduce gradients on GPUs until rank 1 kills itself between two steps; the others say what they were told."""
+
+import os
+import signal
+
+from gpu_ranks import Framework, check, plan_of
+
+import smddp_tf as hvd
+from smddp_tf._loader import core
+
+
+def main():
+    framework = Framework()
+    hvd.init()
+    plan = plan_of()
+    try:
+        for step in range(1000):
+            framework.compute([step, hvd.rank()])
+            if step == 5 and hvd.rank() == 1:
+                os.kill(os.getpid(), signal.SIGKILL)
+            framework.reduce(plan)
+            check(framework, step, range(hvd.size()))
+    except core().EngineError as error:
+        print(f"rank {hvd.rank()} was told after step {step}: {error}", flush=True)
+        hvd.shutdown()
+
+
+main()

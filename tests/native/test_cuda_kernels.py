@@ -1,0 +1,296 @@
+"""What the GPU kernels do to every element: their code, compiled for the processor, against the CPU's own kernels.
+
+Which thread touches what, and how, is one function for both (tf_ops/cuda/kernels/move.h, sum.h); only the launch is the
+GPU's alone, and how the threads of a block bring together what they have counted.
+"""
+
+import ctypes
+
+import numpy as np
+import pytest
+
+from tests import fake_gpu
+from tests.native.compute_oracle import (
+    FLOATS,
+    INTEGERS,
+    MOVED,
+    SUM,
+    as_bytes,
+    core,
+    numpy_dtype,
+    random_bits,
+    random_values,
+    reduce,
+    same,
+)
+
+GRIDS = ((1, 1), (3, 32), (7, 5), (2, 256))
+POISON = 0xA5
+MOST_PIECES = 320  # of one launch
+SIZES = (0, 1, 2, 3, 7, 8, 15, 16, 33, 64, 100, 1000, 4096, 5003, 9000)
+
+
+class Call(ctypes.Structure):
+    _fields_ = [
+        ("dtype", ctypes.c_char_p),
+        ("wire", ctypes.c_char_p),
+        ("count", ctypes.c_int64),
+        ("inputs", ctypes.c_void_p),
+        ("outputs", ctypes.c_void_p),
+        ("elements", ctypes.c_void_p),
+        ("factor", ctypes.c_double),
+        ("divisor", ctypes.c_int64),
+        ("begin", ctypes.c_int64),
+        ("end", ctypes.c_int64),
+        ("packed", ctypes.c_void_p),
+        ("non_finite", ctypes.c_void_p),
+        ("packs", ctypes.c_int32),
+        ("blocks", ctypes.c_int32),
+        ("threads", ctypes.c_int32),
+    ]
+
+
+@pytest.fixture(scope="module")
+def kernels():
+    library = ctypes.CDLL(str(fake_gpu.build()))
+    library.kernels_error.restype = ctypes.c_char_p
+    return library
+
+
+def guarded(length, name, offset, value=None):
+    """An array that starts `offset` elements after a multiple of 16 bytes, and the bytes around it; poisoned."""
+    size = numpy_dtype(name).itemsize
+    room = np.full(length * size + 512, POISON, np.uint8)
+    start = 64 - room.ctypes.data % 16 + offset * size
+    array = room[start : start + length * size].view(numpy_dtype(name))
+    if value is not None:
+        array[...] = value
+    return array, room
+
+
+def untouched(array, room):
+    start = array.ctypes.data - room.ctypes.data
+    return (room[:start] == POISON).all() and (room[start + array.nbytes :] == POISON).all()
+
+
+def addresses(arrays):
+    return np.array([0 if array is None else array.ctypes.data for array in arrays], np.uintp)
+
+
+def move(kernels, packs, pieces, packed, dtype, wire, begin, end, scaling, grid, counts=False, sizes=None):
+    """Packs the pieces into `packed` or the other way; launches and the count."""
+    inputs = addresses(pieces)
+    elements = np.array([len(piece) for piece in pieces] if sizes is None else sizes, np.int64)
+    found = np.zeros(1, np.uint64)
+    call = Call(
+        *(dtype.encode(), wire.encode(), len(pieces), inputs.ctypes.data, inputs.ctypes.data, elements.ctypes.data),
+        *(*scaling, begin, end, packed.ctypes.data, found.ctypes.data if counts else None, packs, *grid),
+    )
+    launches = kernels.kernels_move(ctypes.byref(call))
+    assert launches >= 0, kernels.kernels_error().decode()
+    return launches, int(found[0])
+
+
+def cpu_cast(to, source, name, scaling):
+    into = np.zeros(len(source), numpy_dtype(to))
+    plain = np.ascontiguousarray(source)
+    core.compute_cast("auto", as_bytes(into), to, as_bytes(plain), name, len(into), *scaling)
+    return into
+
+
+def values(name, length, seed):
+    """Half of them of every kind there is, half of them ordinary."""
+    mixed = random_values(name, length, seed)
+    mixed[::2] = random_bits(name, length, seed + 1)[::2]
+    return mixed
+
+
+def layout(rng, aligned):
+    """Sizes and offsets of pieces, and a range of them."""
+    count = int(rng.integers(1, 14))
+    sizes = [int(size) for size in rng.choice(SIZES, count)]
+    offsets = [0 if aligned else int(offset) for offset in rng.integers(0, 16, count)]
+    if aligned:
+        sizes = [size // 16 * 16 for size in sizes]
+    total = sum(sizes)
+    begin, end = (0, total) if aligned else sorted(int(at) for at in rng.integers(0, total + 1, 2))
+    return sizes, offsets, begin, end
+
+
+SCALINGS = ((1.0, 1), (0.375, 1), (1.0, 49), (3.7, 6), (1e6, 1), (1e-9, 3))
+PAIRS = [(to, name) for to in FLOATS for name in FLOATS]
+
+
+@np.errstate(invalid="ignore")
+@pytest.mark.parametrize(("to", "name"), PAIRS)
+def test_packing_is_what_the_cpu_does(kernels, to, name):
+    for trial in range(8):
+        rng = np.random.default_rng([trial, FLOATS.index(to), FLOATS.index(name)])
+        sizes, offsets, begin, end = layout(rng, aligned=trial % 4 == 0)
+        scaling, grid = SCALINGS[trial % len(SCALINGS)], GRIDS[trial % len(GRIDS)]
+        pieces = [guarded(n, name, o, values(name, n, trial))[0] for n, o in zip(sizes, offsets)]
+        packed, room = guarded(end - begin, to, 0 if trial % 4 == 0 else int(rng.integers(0, 16)))
+        _, found = move(kernels, True, pieces, packed, name, to, begin, end, scaling, grid, counts=trial % 2 == 0)
+        expected = cpu_cast(to, np.concatenate(pieces)[begin:end], name, scaling)
+        same(packed, expected)
+        assert untouched(packed, room)
+        assert found == (np.count_nonzero(~np.isfinite(expected)) if trial % 2 == 0 else 0)
+
+
+@np.errstate(invalid="ignore")
+@pytest.mark.parametrize(("to", "name"), PAIRS)
+def test_unpacking_is_what_the_cpu_does(kernels, to, name):
+    for trial in range(8):
+        rng = np.random.default_rng([trial, FLOATS.index(to), FLOATS.index(name), 1])
+        sizes, offsets, begin, end = layout(rng, aligned=trial % 4 == 0)
+        scaling, grid = SCALINGS[trial % len(SCALINGS)], GRIDS[trial % len(GRIDS)]
+        rooms = [guarded(n, to, o) for n, o in zip(sizes, offsets)]
+        wanted = [array if rng.random() < 0.8 else None for array, _ in rooms]  # nobody wants the others
+        packed = guarded(end - begin, name, int(rng.integers(0, 16)), values(name, end - begin, trial))[0]
+        move(kernels, False, wanted, packed, to, name, begin, end, scaling, grid, sizes=sizes)
+        expected = cpu_cast(to, packed, name, scaling)
+        start = 0
+        for size, piece, (array, room) in zip(sizes, wanted, rooms):
+            low, high = (min(max(at - start, 0), size) for at in (begin, end))
+            if piece is None:
+                assert (room == POISON).all()
+            else:
+                same(array[low:high], expected[start + low - begin : start + high - begin] if low < high else array[:0])
+                assert untouched(array[low:high], room)
+            start += size
+
+
+@pytest.mark.parametrize("name", [*FLOATS, *INTEGERS, *MOVED, "bool"])
+def test_copies_keep_every_bit(kernels, name):
+    for trial in range(4):
+        rng = np.random.default_rng(trial)
+        sizes, offsets, begin, end = layout(rng, aligned=trial == 0)
+        pieces = [guarded(n, name, o, random_bits(name, n, n))[0] for n, o in zip(sizes, offsets)]
+        packed, room = guarded(end - begin, name, trial)
+        move(kernels, True, pieces, packed, name, name, begin, end, (1.0, 1), GRIDS[trial])
+        same(packed, np.concatenate(pieces)[begin:end], nan_bits=True)
+        assert untouched(packed, room)
+        back = [guarded(n, name, o + 1) for n, o in zip(sizes, offsets)]
+        move(kernels, False, [array for array, _ in back], packed, name, name, begin, end, (1.0, 1), GRIDS[-trial])
+        whole = np.concatenate([array for array, _ in back])
+        same(whole[begin:end], packed, nan_bits=True)
+        outside = np.concatenate([as_bytes(whole[:begin]), as_bytes(whole[end:])])
+        assert (outside == POISON).all()
+
+
+@pytest.mark.parametrize(("to", "name"), [("float32", "float32"), ("bfloat16", "float32"), ("float64", "float16")])
+def test_every_element_is_written_by_one_thread(kernels, to, name):
+    """Nothing but NaN: the count is of elements written."""
+    for trial, grid in enumerate(GRIDS):
+        rng = np.random.default_rng(trial)
+        sizes, offsets, begin, end = layout(rng, aligned=trial == 1)
+        pieces = [guarded(n, name, o, np.nan)[0] for n, o in zip(sizes, offsets)]
+        packed, _ = guarded(end - begin, to, trial)
+        _, found = move(kernels, True, pieces, packed, name, to, begin, end, (1.0, 1), grid, counts=True)
+        assert found == end - begin
+        assert np.isnan(packed.astype(np.float32)).all()
+
+
+def test_the_count_grows(kernels):
+    array = guarded(100, "float32", 0, np.inf)[0]
+    sources = addresses([array, array])
+    found = np.array([5], np.uint64)
+    for _ in range(2):
+        kernels.kernels_sum(
+            *(array.ctypes.data_as(ctypes.c_void_p), sources.ctypes.data_as(ctypes.c_void_p), 2, ctypes.c_int64(100)),
+            *(b"float32", found.ctypes.data_as(ctypes.c_void_p), 1, 32),
+        )
+    assert found[0] == 205
+
+
+@pytest.mark.parametrize("tail", [0, 20000])
+def test_more_pieces_than_a_launch_takes(kernels, tail):
+    rng = np.random.default_rng(3)
+    sizes = [*(int(size) for size in rng.integers(0, 9, 3 * MOST_PIECES)), tail]
+    pieces = [guarded(n, "float32", i % 5, random_values("float32", n, i))[0] for i, n in enumerate(sizes)]
+    packed, room = guarded(sum(sizes), "bfloat16", 3)
+    launches, _ = move(kernels, True, pieces, packed, "float32", "bfloat16", 0, sum(sizes), (0.5, 1), (2, 32))
+    assert launches == -(-np.count_nonzero(sizes) // MOST_PIECES)
+    same(packed, cpu_cast("bfloat16", np.concatenate(pieces), "float32", (0.5, 1)))
+    assert untouched(packed, room)
+
+
+@pytest.mark.parametrize(("name", "units"), [("uint8", 1), ("complex128", 2)])
+def test_more_elements_than_a_launch_takes(kernels, name, units):
+    """Only the tables: nothing lies at these addresses."""
+    most, size = 1 << 30, numpy_dtype(name).itemsize
+    sizes = np.array([10, 3 * most // units, 7], np.int64)
+    pieces = np.array([1 << 45, 1 << 46, 1 << 47], np.uintp)
+    begin, end = 5, int(sizes.sum())
+    call = Call(
+        *(name.encode(), name.encode(), 3, pieces.ctypes.data, pieces.ctypes.data, sizes.ctypes.data),
+        *(1.0, 1, begin, end, 1 << 44, None, 1, 1, 1),
+    )
+    into, first, elements = np.zeros(8, np.uintp), np.zeros(8, np.uintp), np.zeros(8, np.int64)
+    tables = [array.ctypes.data_as(ctypes.c_void_p) for array in (into, first, elements)]
+    launches = kernels.kernels_plan(ctypes.byref(call), *tables, 8)
+    assert elements[:launches].tolist() == [most] * 3 + [(5 + 7) * units]
+    at = begin
+    for i in range(launches):
+        assert into[i] == (1 << 44) + (at - begin) * size
+        piece = np.searchsorted(np.cumsum(sizes), at, side="right")
+        assert first[i] == int(pieces[piece]) + (at - int(sizes[:piece].sum())) * size
+        at += int(elements[i]) // units
+    assert at == end
+
+
+@np.errstate(invalid="ignore")
+@pytest.mark.parametrize("name", FLOATS)
+@pytest.mark.parametrize("count", [1, 2, 3, 4, 5, 8, 9, 64])
+def test_sums_are_what_the_cpu_does(kernels, count, name):
+    for trial, length in enumerate((0, 1, 17, 2048, 9001)):
+        offset = trial % 3
+        sources = [guarded(length, name, offset, values(name, length, 100 * count + i))[0] for i in range(count)]
+        if trial % 2:
+            sources[count // 2] = guarded(length, name, offset + 1, sources[count // 2])[0]  # not aligned as the others
+        expected = reduce("auto", name, SUM, sources) if length else sources[0]
+        into, room = guarded(length, name, offset)
+        found = np.zeros(1, np.uint64)
+        self_sum = trial == 3  # in place of the last source
+        target = sources[-1] if self_sum else into
+        pointers = addresses(sources)
+        launches = kernels.kernels_sum(
+            *(target.ctypes.data_as(ctypes.c_void_p), pointers.ctypes.data_as(ctypes.c_void_p), count),
+            *(ctypes.c_int64(length), name.encode(), found.ctypes.data_as(ctypes.c_void_p), *GRIDS[trial % 4]),
+        )
+        assert launches == (1 if length else 0)
+        same(target, expected, nan_bits=count == 1)
+        assert untouched(into, room)
+        assert found[0] == np.count_nonzero(~np.isfinite(expected))
+
+
+def test_a_sum_of_negative_zeros(kernels):
+    for name in FLOATS:
+        arrays = [guarded(40, name, 1, -0.0)[0] for _ in range(3)]
+        into, _ = guarded(40, name, 1)
+        pointers = addresses(arrays)
+        kernels.kernels_sum(
+            *(into.ctypes.data_as(ctypes.c_void_p), pointers.ctypes.data_as(ctypes.c_void_p), 3, ctypes.c_int64(40)),
+            *(name.encode(), None, 2, 8),
+        )
+        same(into, arrays[0])
+
+
+@pytest.mark.parametrize(
+    ("dtype", "wire", "scaling"),
+    [("int32", "int32", (0.5, 1)), ("int64", "int64", (1.0, 2)), ("int32", "float32", (1.0, 1))],
+)
+def test_integers_are_copied_or_refused(kernels, dtype, wire, scaling):
+    array = np.ones(4, dtype)
+    with pytest.raises(AssertionError, match=f"GPUs copy {dtype} as it is"):
+        move(kernels, True, [array], np.ones(4, wire), dtype, wire, 0, 4, scaling, (1, 1))
+
+
+def test_sums_that_are_refused(kernels):
+    pointers = np.zeros(65, np.uintp)
+    for name, count in ((b"int32", 2), (b"float32", 65), (b"float32", 0)):
+        refused = kernels.kernels_sum(
+            *(None, pointers.ctypes.data_as(ctypes.c_void_p), count, ctypes.c_int64(4), name, None, 1, 1)
+        )
+        assert refused == -1
+        assert b"GPUs sum 1 to 64 arrays of floating numbers" in kernels.kernels_error()
