@@ -204,7 +204,7 @@ def test_pieces_in_host_memory(stage):
 @pytest.mark.parametrize("layout", [hosts(2), hosts(1, 1)], ids=["2", "1+1"])
 def test_copies_of_several_parts(layout, stage):
     """More than the copy engines are given at once (staging.h)."""
-    job = Job(layout, stage, buckets=((700_001,), (300_000, 5)), chunk_bytes=1 << 17, pause_us=0)
+    job = Job(layout, stage, buckets=((300_001,), (30_000, 5)), chunk_bytes=1 << 17, pause_us=0)
     assert_sums(job, job.results())
 
 

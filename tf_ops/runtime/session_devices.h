@@ -40,6 +40,7 @@ class SessionDevices {
   // was made. An error: they lie on several GPUs.
   Result<DeviceLane*> LaneFor(const std::vector<TensorRef>& tensors);
   void End(bool failed);
+  bool busy() const { return lane_ != nullptr && lane_->busy(); }
   // As those of the lane.
   bool lends() const { return lane_ != nullptr && lane_->lends(); }
   void KeepMemory() { lane_->KeepMemory(); }

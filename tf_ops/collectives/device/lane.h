@@ -25,6 +25,8 @@ class DeviceLane {
   // `groups` may be null unless the stage is kGroup. A lane begins as kHost and needs no Open for that.
   virtual Status Open(DeviceStage stage, const std::vector<DeviceCard>& cards, DeviceGroupLibrary* groups) = 0;
   virtual Result<bool> Ready() = 0;
+  // Are tasks under way? A GPU rings no bell: look often.
+  virtual bool busy() const = 0;
   // Has it shown memory to other ranks? Then they must have aborted theirs before it is destroyed; where that cannot be
   // waited for, the memory is left to the end of the process.
   virtual bool lends() const = 0;

@@ -33,6 +33,7 @@ class Lane : public DeviceLane {
   Status Open(DeviceStage stage, const std::vector<DeviceCard>& cards, DeviceGroupLibrary* groups) override;
   Result<bool> Ready() override;
   void End(bool failed) override;
+  bool busy() const override { return tasks_ > 0; }
   bool lends() const override { return stage_ == DeviceStage::kPeer && fabric_.topology.local_size() > 1; }
   void KeepMemory() override { device_blocks_.Leak(); }
 
@@ -47,6 +48,9 @@ class Lane : public DeviceLane {
   Turns& turns() { return turns_; }
   // As of Device::Unpack; null where nothing can be spoiled.
   const uint32_t* spoiled() const { return static_cast<const uint32_t*>(spoiled_); }
+  // A task begins, a task has ended.
+  void Enter() { ++tasks_; }
+  void Leave() { --tasks_; }
   // An error of the group, looked for from time to time.
   Status CheckGroup();
 
@@ -70,6 +74,7 @@ class Lane : public DeviceLane {
   void* spoiled_ = nullptr;             // where there is a group: a word on the device
   DeviceStream spoil_ = nullptr;        // which waits for nothing
   int64_t checked_ns_ = 0;
+  int tasks_ = 0;
 };
 
 }  // namespace smddp

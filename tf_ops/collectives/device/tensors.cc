@@ -12,9 +12,12 @@ constexpr size_t kPieceAlignment = 256;
 }  // namespace
 
 DeviceTensors::DeviceTensors(Lane& lane, const DeviceCall& call)
-    : lane_(lane), view_(*call.call.view), works_(call.works) {}
+    : lane_(lane), view_(*call.call.view), works_(call.works) {
+  lane_.Enter();
+}
 
 DeviceTensors::~DeviceTensors() {
+  lane_.Leave();
   if (!begun_ || handed_back_) return;
   for (const DeviceStream stream : {lane_.streams().pack(), lane_.streams().unpack()}) {
     const Result<MomentPtr> last = lane_.Mark(stream);
