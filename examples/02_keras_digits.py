@@ -67,6 +67,7 @@ def parse_arguments():
 def main():
     arguments = parse_arguments()
     hvd.init()  # (1)
+    digits.use_one_gpu(hvd.local_rank())
     keras.utils.set_random_seed(hvd.rank())  # every rank starts elsewhere; the broadcast (4) makes them equal
     (x, y), (test_x, test_y) = digits.load()
     batches = digits.training_batches(x, y, arguments.batch_size)  # (2) each rank trains on its own share

@@ -40,6 +40,7 @@ def make_train_step(model, optimizer, loss_of):
 def main():
     arguments = parse_arguments()
     hvd.init()  # (1)
+    digits.use_one_gpu(hvd.local_rank())
     keras.utils.set_random_seed(hvd.rank())
     (x, y), (test_x, test_y) = digits.load()
     batches = digits.training_batches(x, y, arguments.batch_size)  # (2) each rank trains on its own share

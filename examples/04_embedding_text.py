@@ -84,6 +84,7 @@ def main():
     arguments = parser.parse_args()
 
     hvd.init()
+    digits.use_one_gpu(hvd.local_rank())
     keras.utils.set_random_seed(hvd.rank())
     batches = training_batches(load_text(), arguments.batch_size).repeat().take(arguments.steps)
     model = build_model()

@@ -50,6 +50,7 @@ def check_equal_scales(optimizer):
 def main():
     arguments = parse_arguments()
     hvd.init()  # (1)
+    digits.use_one_gpu(hvd.local_rank())
     keras.utils.set_random_seed(hvd.rank())
     (x, y), (test_x, test_y) = digits.load()
     batches = digits.training_batches(x, y, arguments.batch_size)  # (2) each rank trains on its own share

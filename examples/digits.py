@@ -1,4 +1,4 @@
-"""What examples 2 and 3 share: the data, a rank's share of it, the model, and the check of the weights."""
+"""What the examples share: a rank's GPU, the data, a rank's share of it, the model, the check of the weights."""
 
 import hashlib
 
@@ -9,6 +9,15 @@ from sklearn.datasets import load_digits
 from sklearn.model_selection import train_test_split
 
 import smddp_tf as hvd
+
+
+def use_one_gpu(local_rank):
+    """One GPU for each rank of a machine, before TensorFlow touches any. Without GPUs nothing happens."""
+    gpus = tf.config.list_physical_devices("GPU")
+    for gpu in gpus:
+        tf.config.experimental.set_memory_growth(gpu, True)
+    if gpus:
+        tf.config.set_visible_devices(gpus[local_rank % len(gpus)], "GPU")
 
 
 def load():

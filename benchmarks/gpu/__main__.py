@@ -61,12 +61,12 @@ def parts_of(options: argparse.Namespace, place: Place, has_tf: bool) -> list[Pa
         return Part(f"training {number}", 120, ("-m", "benchmarks.gpu.training", *anywhere), ranks=number)
 
     parts = [
-        Part("kernels", 90, program("kernels")),
+        Part("kernels", 110, program("kernels")),
         ranks(2, "ipc"),
         ranks(2, "host"),
         Part("bandwidth", 90, program("bandwidth")),
         *(sanitizer(tool, place, options.dry_run) for tool in ("memcheck", "racecheck")),
-        ranks(1, "nccl"),
+        Part("nccl group of 1", 45, program("nccl")),
         ranks(4, "ipc"),
         ranks(4, "host"),
         Part("torch copies", 45, program("torch_copies")),
@@ -148,7 +148,7 @@ def build(runner: Runner, options: argparse.Namespace) -> bool:
     variables["SMDDP_CUDA"] = os.environ.get("SMDDP_CUDA", "auto" if options.dry_run else "on")
     begin = time.monotonic()
     log = runner.log("build")
-    code = run_logged(command, log, min(300.0, runner.left()), place.environment(**variables), ROOT)
+    code = run_logged(command, log, 0.6 * runner.left(), place.environment(**variables), ROOT)
     seconds = time.monotonic() - begin
     if code == 0:
         made = ", ".join(file.name for file in sorted((place.site / "smddp_tf").glob("*.so")))
@@ -160,10 +160,14 @@ def build(runner: Runner, options: argparse.Namespace) -> bool:
 
 
 def use_fake(place: Place) -> None:
-    """A GPU made of host memory (tests/fake_gpu)."""
+    """A GPU made of host memory (tests/fake_gpu), and an NCCL for it."""
     from tests import fake_gpu
 
-    place.variables.update(SMDDP_GPU_LIBRARY=str(fake_gpu.build()), FAKE_GPU_MEMORY=str(4 << 30))
+    place.variables.update(
+        SMDDP_GPU_LIBRARY=str(fake_gpu.build()),
+        SMDDP_NCCL_LIBRARY=str(fake_gpu.build_nccl()),
+        FAKE_GPU_MEMORY=str(4 << 30),
+    )
 
 
 def commit() -> str:

@@ -166,7 +166,7 @@ class ListSets:
 
 def list_rows(bench: Bench, gradients: GradientList, dtype: str, wire: str) -> None:
     sets = ListSets(bench, gradients, dtype, wire)
-    facts = {"list": gradients.name, "tensors": len(gradients.elements), "dtype": dtype, "wire": wire}
+    facts: dict[str, Any] = {"list": gradients.name, "tensors": len(gradients.elements), "dtype": dtype, "wire": wire}
     label = f"{gradients.name} {dtype} as {wire}"
     sets.poison()
     bench.row(f"pack {label}", "smddp_tf", sets.moved, sets.packs(), **facts)

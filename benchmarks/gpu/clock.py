@@ -119,6 +119,6 @@ def choose_clock(machine: Machine, work: Work) -> tuple[Clock, str]:
         found = min(events.times([work] * 3, work))
     except (OSError, RuntimeError) as error:
         return host, str(error)
-    if 0.3 * seen < found < 1.2 * seen:
+    if 0.3 * seen < found < 1.5 * seen:
         return events, ""
     return host, f"events said {found:.6f} s of what took {seen:.6f} s on the host's clock"

@@ -76,12 +76,23 @@ def _correct(report: Report) -> Iterator[Verdict]:
     detail = f"{kernels.get('cases', 0)} comparisons"
     yield Verdict("kernels: elements unlike the CPU's", 0, True, kernels.get("wrong"), "", detail)
     yield Verdict("timed pack and sum: wrong elements", 0, True, answer_of(report, "bandwidth").get("wrong"), "")
+    if group := answer_of(report, "nccl group of 1"):
+        detail = f"NCCL {group.get('version', 'absent')}"
+        yield Verdict("nccl group of 1: wrong elements", 0, True, group.get("wrong"), "", detail)
     for part in [part for part in report["parts"] if part.startswith("ranks")]:
         answers = answer_of(report, part).get("ranks") or []
         expected = report["parts"][part].get("expected_ranks")
         rows = [row for answer in answers for row in answer.get("rows", [])]
         whole = len(answers) == expected and rows and not any("error" in answer for answer in answers)
-        yield Verdict(f"{part}: wrong elements", 0, True, sum(row["wrong"] for row in rows) if whole else None, "")
+        way = report["parts"][part].get("way")
+        yield Verdict(
+            f"{part}: wrong elements",
+            0,
+            True,
+            sum(row["wrong"] for row in rows) if whole else None,
+            "",
+            f"the ranks agreed on {way}" if way else "",
+        )
     for part in [part for part in report["parts"] if part.startswith("sanitizer")]:
         yield Verdict(f"{part}: errors", 0, True, answer_of(report, part).get("errors"), "")
 

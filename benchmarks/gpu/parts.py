@@ -78,7 +78,7 @@ class Runner:
         entry = self.report["parts"][part.name]
         entry["answer"] = answer
         if part.ranks:
-            entry.update(expected_ranks=part.ranks, stage=part.stage)
+            entry.update(expected_ranks=part.ranks, stage=part.stage, way=way_taken(self.log(part.name)))
         self.save()
         return state == "ok"
 
@@ -91,7 +91,7 @@ class Runner:
         options = ["--answer", str(answer), "--seconds", f"{max(3.0, 0.8 * limit - 3.0):.0f}"]
         launcher = self.place.launcher(part.ranks) if part.ranks else []
         command = [*launcher, *part.before, self.place.python, *part.arguments, *options]
-        stage = {"SMDDP_GPU_STAGE": part.stage} if part.stage else {}
+        stage = {"SMDDP_GPU_STAGE": part.stage, "SMDDP_LOG_LEVEL": "info"} if part.stage else {}
         log = self.log(part.name)
         code = run_logged(command, log, limit, self.place.environment(**stage), self.place.site)
         if code == 0:
@@ -153,6 +153,13 @@ def end_group(process: subprocess.Popen[bytes]) -> None:
             process.wait(3.0)
         except subprocess.TimeoutExpired:
             continue
+
+
+def way_taken(log: Path) -> str:
+    """The stage that the ranks say they agreed on; "" when they had nothing to agree on (`host`)."""
+    text = log.read_text(encoding="utf-8", errors="replace") if log.exists() else ""
+    found = re.search(r"gradients on GPUs take the way '(\w+)'", text)
+    return found[1] if found else ""
 
 
 def tail(log: Path) -> str:

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from benchmarks.gpu.answers import Answer, worker
+from benchmarks.gpu.clock import batches
 from benchmarks.gpu.lists import GradientList, model_list, small_list
 from benchmarks.measure import Timing
 
@@ -34,7 +35,9 @@ class TorchBench:
             piece()
         handing_over = (time.perf_counter() - began) / len(pieces)
         rounds = [pieces[i % len(pieces)] for i in range(self.repeats)]
-        found = self.by_events(rounds, handing_over) if self.cuda else self.by_host(rounds)
+        found = []
+        for batch in batches(rounds, more.get("tensors", 1)):  # perhaps a launch for each tensor
+            found += self.by_events(batch, handing_over) if self.cuda else self.by_host(batch)
         timing = Timing.of(found)
         self.answer["rows"].append(
             {
@@ -51,7 +54,7 @@ class TorchBench:
         )
         self.answer.save()
 
-    def by_events(self, rounds: list[Work], handing_over: float) -> list[float]:
+    def by_events(self, rounds: Sequence[Work], handing_over: float) -> list[float]:
         cuda = self.torch.cuda
         events = [cuda.Event(enable_timing=True) for _ in range(len(rounds) + 1)]
         cuda.synchronize()
@@ -65,7 +68,7 @@ class TorchBench:
         cuda.synchronize()
         return [a.elapsed_time(b) / 1e3 for a, b in zip(events, events[1:])]
 
-    def by_host(self, rounds: list[Work]) -> list[float]:
+    def by_host(self, rounds: Sequence[Work]) -> list[float]:
         found = []
         for piece in rounds:
             begin = time.perf_counter()
@@ -84,7 +87,12 @@ def list_rows(bench: TorchBench, gradients: GradientList, wire: str) -> None:
         tensors = [torch.randn(elements, device=bench.device) for elements in gradients.elements]
         bucket = torch.full((total,), float("nan"), dtype=kind, device=bench.device)
         sets.append((tensors, bucket, list(torch.split(bucket, list(gradients.elements)))))
-    facts = {"list": gradients.name, "tensors": len(gradients.elements), "dtype": "float32", "wire": wire}
+    facts: dict[str, Any] = {
+        "list": gradients.name,
+        "tensors": len(gradients.elements),
+        "dtype": "float32",
+        "wire": wire,
+    }
     label = f"{gradients.name} float32 as {wire}"
     pieces: list[Work] = [lambda v=v, t=t: torch._foreach_copy_(v, t) for t, _, v in sets]
     bench.row(f"pack {label}", "torch._foreach_copy_", moved, pieces, **facts)

@@ -7,10 +7,11 @@ Compiled by the tests, once for each state of its sources, into build/fake_gpu.
 
 from __future__ import annotations
 
-import ctypes
 import fcntl
+import functools
 import hashlib
 import os
+import shutil
 import subprocess
 import sys
 from collections.abc import Sequence
@@ -41,6 +42,7 @@ _OWN = (
     *("memory.cc", "settings.cc", "stream.cc"),
 )
 _KERNELS = "native/cuda_kernels.cc"  # for tests of the kernels alone
+_INCLUDED = (HERE, *(NATIVE / folder for folder in ("core", "compute", "device", "cuda")))
 _FAST = ("on_host",)  # what moves every byte; the others are compiled sooner without optimisation
 
 
@@ -51,16 +53,17 @@ def build() -> Path:
         RuntimeError: the compiler failed; its words are in the message.
     """
     sources = [*(NATIVE / name for name in _ENGINE), *(HERE / name for name in _OWN), ROOT / "tests" / _KERNELS]
-    return compile_library("libfake_gpu.so", sources)
+    return compile_library("libfake_gpu", sources)
 
 
 def build_nccl() -> Path:
-    """Compiles the fake NCCL (fake_nccl.cc) unless that was done before; for SMDDP_NCCL_LIBRARY.
+    """Compiles the fake NCCL (see fake_nccl.cc) unless that was done before; for SMDDP_NCCL_LIBRARY.
 
     Raises:
         RuntimeError: the compiler failed; its words are in the message.
     """
-    return compile_library("libfake_nccl.so", [HERE / "fake_nccl.cc"])
+    sources = ("fake_nccl.cc", "nccl_collectives.cc", "nccl_members.cc")
+    return compile_library("libfake_nccl", [HERE / name for name in sources])
 
 
 def compile_library(name: str, sources: Sequence[Path]) -> Path:
@@ -73,80 +76,60 @@ def compile_library(name: str, sources: Sequence[Path]) -> Path:
     """
     into = ROOT / "build" / "fake_gpu"
     into.mkdir(parents=True, exist_ok=True)
-    library = into / f"{_state(name, sources)}-{name}"
+    headers = _state(
+        sorted(file for folder in _INCLUDED for file in folder.rglob("*") if file.suffix in (".h", ".inc"))
+    )
+    objects = {into / f"{source.stem}-{_state([source], headers)}.o": source for source in sources}
+    library = into / f"{name}-{_state([], *(made.name for made in objects))}.so"
     with open(into / f"{name}.lock", "w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
         if not library.exists():
-            for old in into.glob(f"*-{name}"):
-                old.unlink()
-            _compile(library, sources)
+            with ThreadPoolExecutor(len(os.sched_getaffinity(0))) as pool:
+                compile_one = functools.partial(_compile, _common(into))
+                list(pool.map(compile_one, objects.values(), objects))
+            _run(
+                [build_env.find_compiler(), "-shared", "-pthread", "-Wl,--no-undefined", *map(str, objects), "-ldl"],
+                library,
+            )
+            for old in [*into.glob(f"{name}-*.so"), *(old for made in objects for old in into.glob(_others(made)))]:
+                if old not in (library, *objects):
+                    old.unlink()
     return library
 
 
-def load() -> ctypes.CDLL:
-    """The fake GPU's own functions (c_api.cc), typed. The engine in this process uses the same GPU."""
-    library = ctypes.CDLL(str(build()))
-    handle, number, size, text = ctypes.c_void_p, ctypes.c_int, ctypes.c_size_t, ctypes.c_char_p
-    for name, result, arguments in (
-        ("error", text, ()),
-        ("reload", None, ()),
-        ("count", ctypes.c_longlong, (text,)),
-        ("device", handle, (number,)),
-        ("allocate", handle, (number, size)),
-        ("free", None, (number, handle)),
-        ("allocate_pinned", handle, (number, size)),
-        ("free_pinned", None, (number, handle)),
-        ("read", None, (handle, handle, size)),
-        ("write", None, (handle, handle, size)),
-        ("export", number, (number, handle, text, size)),
-        ("import", handle, (number, text)),
-        ("unimport", None, (number, handle)),
-        ("make_stream", handle, (number,)),
-        ("destroy_stream", None, (number, handle)),
-        ("make_event", handle, (number,)),
-        ("destroy_event", None, (number, handle)),
-        ("record", number, (number, handle, handle)),
-        ("wait", number, (number, handle, handle)),
-        ("done", number, (number, handle)),
-        ("copy", number, (number, handle, handle, size, handle)),
-        ("zero", number, (number, handle, size, handle)),
-        ("synchronize", number, (number, handle, ctypes.c_double)),
-    ):
-        function = getattr(library, f"fake_gpu_{name}")
-        function.restype, function.argtypes = result, arguments
-    return library
-
-
-def _state(name: str, sources: Sequence[Path]) -> str:
-    seen = hashlib.sha256(repr((name, _FLAGS, [str(source) for source in sources])).encode())
-    folders = [HERE, *(NATIVE / folder for folder in ("core", "compute", "device", "cuda"))]
-    headers = [file for folder in folders for file in folder.rglob("*") if file.suffix in (".h", ".inc")]
-    for file in [*sources, *sorted(headers)]:
+def _state(files: Sequence[Path], *more: str) -> str:
+    seen = hashlib.sha256(repr((_FLAGS, more)).encode())
+    for file in files:
         seen.update(file.read_bytes())
     return seen.hexdigest()[:16]
 
 
-def _compile(library: Path, sources: Sequence[Path]) -> None:
-    compiler = build_env.find_compiler()
-    include = [f"-I{NATIVE}", f"-I{HERE}"]
-
-    def one(source: Path) -> str:
-        made = library.with_name(f"{library.name}.{source.stem}.o")
-        _run(
-            [compiler, *_FLAGS, "-O1" if source.stem in _FAST else "-O0", *include, "-c", str(source), "-o", str(made)]
-        )
-        return str(made)
-
-    with ThreadPoolExecutor(len(os.sched_getaffinity(0))) as pool:
-        objects = list(pool.map(one, sources))
-    made = library.with_name(f".{library.name}.new")
-    _run([compiler, "-shared", "-pthread", "-Wl,--no-undefined", *objects, "-ldl", "-o", str(made)])
-    made.replace(library)
-    for each in objects:
-        os.unlink(each)
+def _others(made: Path) -> str:
+    return made.name[: -len("0123456789abcdef.o")] + "?" * 16 + ".o"
 
 
-def _run(command: list[str]) -> None:
-    done = subprocess.run(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, check=False)
+def _common(into: Path) -> Path:
+    """A copy of std.h with g++'s precompiled form beside it; other compilers read the copy."""
+    header = HERE / "std.h"
+    copy = into / f"std-{_state([header])}.h"
+    compiled = copy.with_name(f"{copy.name}.gch")
+    if not compiled.exists():
+        shutil.copy(header, copy)
+        _run([build_env.find_compiler(), *_FLAGS, "-O0", "-x", "c++-header", str(copy)], compiled)
+    return copy
+
+
+def _compile(common: Path, source: Path, made: Path) -> None:
+    if not made.exists():
+        level = ["-O1"] if source.stem in _FAST else ["-O0", "-include", str(common)]
+        include = [f"-I{NATIVE}", f"-I{HERE}"]
+        _run([build_env.find_compiler(), *_FLAGS, *level, *include, "-c", str(source)], made)
+
+
+def _run(command: list[str], made: Path) -> None:
+    """Runs a compiler that makes a file; half of one is never seen."""
+    half = made.with_name(f".{made.name}.half")
+    done = subprocess.run([*command, "-o", str(half)], stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
     if done.returncode:
         raise RuntimeError(f"{' '.join(command)}\n{done.stdout}")
+    half.replace(made)

@@ -13,6 +13,7 @@
 #include <mutex>
 #include <thread>
 
+#include "processes.h"
 #include "settings.h"
 
 namespace smddp::fake {
@@ -137,7 +138,7 @@ void CheckEnd(const Block& block) {
 void CheckImporters(const Block& block) {
   for (const std::atomic<int>& importer : HeaderOf(block).importers) {
     const int pid = importer.load();
-    if (pid == 0 || kill(pid, 0) != 0) continue;
+    if (pid == 0 || !IsAlive(pid)) continue;
     const std::string words = block.Words() + " was freed while process " + std::to_string(pid) + " imports it.";
     if (!Read().lenient) Fatal(words);
     std::fprintf(stderr, "fake GPU: %s\n", words.c_str());

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import re
-
 import numpy as np
 import pytest
 import tensorflow as tf
@@ -28,8 +26,7 @@ ON_HOST = {
 
 
 def test_every_op_has_a_kernel_for_gpus(hvd):
-    ops = {name.replace("_", "") for name in dir(_loader.op_library()) if re.fullmatch(r"smddp(_[a-z]+)+", name)}
-    assert ops == {op.lower() for op in ON_HOST}
+    assert {name for name in dir(_loader.op_library()) if name.startswith("Smddp")} == set(ON_HOST)
     for op, on_host in ON_HOST.items():
         of_op = {kernel.device_type: kernel for kernel in kernels.get_registered_kernels_for_op(op).kernel}
         assert {"CPU", "GPU"} <= set(of_op)

@@ -22,9 +22,8 @@ const char* UsualCause(nccl::Result result, const std::string& words) {
       return "Usual cause: the process of another rank has ended, or cannot be reached any more.";
     case nccl::Result::kInvalidUsage:
     case nccl::Result::kInvalidArgument:
-      return "Usual cause: two ranks of a node on the same GPU (set SMDDP_GPU_STAGE=ipc, or give each one of its own "
-             "by "
-             "local_rank), or ranks with different versions of NCCL.";
+      return "Usual cause: two ranks of a node on the same GPU (set SMDDP_GPU_STAGE=ipc, or give each one of its "
+             "own by local_rank), or ranks with different versions of NCCL.";
     default:
       return "Usual cause: an error before this one, or ranks with different versions of NCCL.";
   }
@@ -40,9 +39,9 @@ Status NcclStatus(const nccl::Api& api, const char* call, nccl::Result result, n
   if (last != nullptr && *last != '\0') words += std::string(": ") + last;
   while (!words.empty() && (words.back() == '\n' || words.back() == '.')) words.pop_back();
   const bool lost = result == nccl::Result::kRemoteError || result == nccl::Result::kTimeout;
-  return Status(lost ? Code::kPeerLost : Code::kInternal, "NCCL has failed in " + std::string(call) + ": " + words +
-                                                              ". " + UsualCause(result, words) +
-                                                              " NCCL_DEBUG=INFO shows more.");
+  const char* const more = words.find("NCCL_DEBUG") == std::string::npos ? " NCCL_DEBUG=INFO shows more." : "";
+  return Status(lost ? Code::kPeerLost : Code::kInternal,
+                "NCCL has failed in " + std::string(call) + ": " + words + ". " + UsualCause(result, words) + more);
 }
 
 }  // namespace smddp

@@ -31,13 +31,11 @@ Status PutInOrder(void* stream, std::vector<TensorRef>* tensors) {
   for (TensorRef& tensor : *tensors) {
     if (tensor.elements() == 0) {
       tensor.input = tensor.output = nullptr;
-      continue;
-    }
-    if (work == nullptr) {
+    } else if (work == nullptr) {
       SMDDP_ASSIGN_OR_RETURN(work, WorkOnDevice(tensor.input, stream));
     }
-    tensor.device = work;
   }
+  for (TensorRef& tensor : *tensors) tensor.device = work;
   return Status::Ok();
 }
 

@@ -13,7 +13,7 @@ namespace smddp::ops {
 bool IsOnDevice(tensorflow::OpKernelContext* context, int index);
 
 // Sets `device` of tensors on a GPU whose outputs have been allocated: one mark on `stream` (a cudaStream_t) stands for
-// all. A tensor without elements has no memory anywhere, and stays without.
+// all. Those without elements get null addresses; when there are no others, nothing is on a GPU.
 Status PutInOrder(void* stream, std::vector<TensorRef>* tensors);
 
 // The same with TensorFlow's stream for the tensors that are the first inputs of `context`, which must be all on the

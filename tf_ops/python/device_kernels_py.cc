@@ -7,6 +7,7 @@
 
 #include <cstdint>
 #include <list>
+#include <memory>
 #include <string>
 #include <vector>
 
@@ -73,6 +74,8 @@ class Gpu {
     event_ = ValueOrThrow(device_->MakeEvent());
   }
 
+  Device& device() { return *device_; }
+
   nb::dict Info() const {
     const DeviceInfo& info = device_->info();
     nb::dict facts;
@@ -114,7 +117,7 @@ class Gpu {
     ThrowIfError(device_->Pack(view.view(), range, At(into), CounterAt(non_finite), At(stream)));
   }
   void Unpack(const GpuView& view, Address from, Address stream, int64_t begin, int64_t end) {
-    ThrowIfError(device_->Unpack(view.view(), view.Checked(begin, end), At(from), At(stream)));
+    ThrowIfError(device_->Unpack(view.view(), view.Checked(begin, end), At(from), nullptr, At(stream)));
   }
   void Sum(Address into, const Addresses& sources, int64_t elements, const std::string& dtype, Address stream,
            Address non_finite) {
@@ -153,9 +156,41 @@ class Gpu {
     return Status(Code::kInternal, "The GPU did not finish in time.");
   }
 
-  Device* device_ = nullptr;
+  Device* device_ = nullptr;  // the plug-in's
   DeviceEvent event_ = nullptr;
 };
+
+// One member of a group (device/group.h), NCCL's: that the library can be loaded and called.
+class GpuGroup {
+ public:
+  GpuGroup(Gpu& gpu, const nb::bytes& id, int size, int member)
+      : group_(ValueOrThrow(Library().Join({id.c_str(), id.size()}, size, member, gpu.device()))) {}
+
+  static DeviceGroupLibrary& Library() {
+    Status why;
+    DeviceGroupLibrary* const library = TheDevices().groups(&why);
+    ThrowIfError(why);
+    return *library;
+  }
+
+  bool Ready() { return ValueOrThrow(group_->Ready()); }
+  void Health() { ThrowIfError(group_->Health()); }
+  void ReduceScatter(Address into, Address from, int64_t each, const std::string& dtype, Address stream) {
+    ThrowIfError(group_->ReduceScatter(At(into), At(from), each, ParseDType(dtype), At(stream)));
+  }
+  void Allgather(Address into, Address from, int64_t each, const std::string& dtype, Address stream) {
+    ThrowIfError(group_->Allgather(At(into), At(from), each, ParseDType(dtype), At(stream)));
+  }
+  void Abort() { group_->Abort(); }
+
+ private:
+  const std::unique_ptr<DeviceGroup> group_;
+};
+
+nb::bytes MakeGroupId() {
+  const std::string id = ValueOrThrow(GpuGroup::Library().MakeId());
+  return nb::bytes(id.data(), id.size());
+}
 
 // The gradients of a plan, on the device and in place, after what `stream` holds. Returns when they have been handed
 // back: the stream then waits for the results.
@@ -205,6 +240,18 @@ void BindDeviceKernels(nb::module_& m) {
       .def("sum", &Gpu::Sum, nb::arg("into"), nb::arg("sources"), nb::arg("elements"), nb::arg("dtype"),
            nb::arg("stream"), nb::arg("non_finite") = 0)
       .def("synchronize", &Gpu::Synchronize, nb::arg("stream"), nb::arg("seconds") = 60.0);
+  nb::class_<GpuGroup>(m, "GpuGroup")
+      .def(nb::init<Gpu&, const nb::bytes&, int, int>(), nb::arg("gpu"), nb::arg("id"), nb::arg("size"),
+           nb::arg("member"), nb::keep_alive<1, 2>())
+      .def("ready", &GpuGroup::Ready)
+      .def("health", &GpuGroup::Health)
+      .def("reduce_scatter", &GpuGroup::ReduceScatter, nb::arg("into"), nb::arg("source"), nb::arg("each"),
+           nb::arg("dtype"), nb::arg("stream"))
+      .def("allgather", &GpuGroup::Allgather, nb::arg("into"), nb::arg("source"), nb::arg("each"), nb::arg("dtype"),
+           nb::arg("stream"))
+      .def("abort", &GpuGroup::Abort);
+  m.def("gpu_group_id", &MakeGroupId);
+  m.def("gpu_group_version", [] { return GpuGroup::Library().version(); });
   m.def("gpu_reduce_planned", &ReducePlannedOnDevice, nb::arg("plan"), nb::arg("gradients"), nb::arg("elements"),
         nb::arg("dtype"), nb::arg("stream"), nb::arg("process_set") = 0);
 }

@@ -151,7 +151,7 @@ class DeviceRank {
     if (!status.ok()) meeting_.failed = true;
     parts_->world().Abort();
     tasks_.clear();
-    if (lane_ != nullptr) lane_->Abort();
+    if (lane_ != nullptr) lane_->End(/*failed=*/!status.ok());
     meeting_.Wait();
     lane_ = nullptr;
     meeting_.Wait();
@@ -298,6 +298,7 @@ class DeviceRank {
         std::make_unique<FusedView>(job_.dtype, job_.wire, pieces, job_.before, job_.after, parts_->fabric().compute);
     call.call = {static_cast<uint32_t>(bucket), view.get(), job_.op};
     call.chunking = job_.chunking;
+    call.through_host = job_.stage == DeviceStage::kHost;
     tasks_.push_back({DeviceAllreduce(*lane_, *job_.rail, call), std::move(view)});
     return Status::Ok();
   }
@@ -333,7 +334,7 @@ class DeviceRank {
 std::vector<std::string> RunAll(const Job& job, const std::vector<std::string>& hosts, const std::vector<Bytes>& data) {
   const int size = static_cast<int>(hosts.size());
   Env env;
-  env.chunk_bytes = 4096;
+  env.chunk_bytes = job.chunking.bytes;
   env.cpu_isa = "auto";
   InprocHub hub(size);
   const auto memory = std::make_shared<std::vector<Segment>>();

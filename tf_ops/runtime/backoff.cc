@@ -33,13 +33,14 @@ Backoff::Backoff(Doorbell& doorbell, Cores cores, bool polled)
       longest_expecting_us_(polled ? 500 : 5000),
       longest_idle_us_(polled ? 5000 : 100000) {}
 
-void Backoff::Wait(uint32_t seen, bool expecting, int64_t idle_ns) {
+void Backoff::Wait(uint32_t seen, bool expecting, int64_t idle_ns, bool soundless) {
   if (expecting && rounds_++ < spins_) return Pause();
   if (idle_ns < (expecting ? kYieldExpectingNs : kYieldIdleNs)) {
     sched_yield();
     return;
   }
   if (!expecting) return doorbell_.Sleep(seen, longest_idle_us_);
+  if (soundless) return doorbell_.Sleep(seen, kFirstSleepUs);
   doorbell_.Sleep(seen, std::min(kFirstSleepUs << sleeps_, longest_expecting_us_));
   sleeps_ = std::min(sleeps_ + 1, kMostDoublings);
 }

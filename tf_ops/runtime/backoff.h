@@ -27,8 +27,9 @@ class Backoff {
 
   void Reset() { rounds_ = sleeps_ = 0; }
   // Nothing has moved for `idle_ns`. `seen` is the doorbell's count from before the last look for work; `expecting`:
-  // something is under way. Returns after a while, at once when the bell was rung since.
-  void Wait(uint32_t seen, bool expecting, int64_t idle_ns);
+  // something is under way; `soundless`: and what comes next rings no bell (a GPU's work), so that every sleep is
+  // short. Returns after a while, at once when the bell was rung since.
+  void Wait(uint32_t seen, bool expecting, int64_t idle_ns, bool soundless = false);
 
  private:
   Doorbell& doorbell_;

@@ -100,7 +100,7 @@ void Engine::Loop() {
       backoff_.Reset();
     } else {
       wakeups_.fetch_add(1, std::memory_order_relaxed);
-      backoff_.Wait(seen, expecting(), now_ns - last_moved_ns_);
+      backoff_.Wait(seen, expecting(), now_ns - last_moved_ns_, devices_.busy());
     }
   }
   Leave();

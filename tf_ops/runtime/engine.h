@@ -124,6 +124,7 @@ class Engine {
   void WatchCancelled();
   void Leave();
   void AwaitDepartures();
+  void AwaitReaders();
   void ForgetDeparted();
   bool expecting() const {
     return !tasks_.empty() || named_.waiting() || join_.waiting() || devices_.opening() || parts_->world().busy();

@@ -1,6 +1,9 @@
 // How a session ends: by a failure, by shutdown, or with the program.
 #include <unistd.h>
 
+#include <algorithm>
+#include <vector>
+
 #include "core/clock.h"
 #include "core/log.h"
 #include "runtime/engine.h"
@@ -9,6 +12,8 @@ namespace smddp {
 namespace {
 
 constexpr double kFlushSeconds = 5.0;
+// For the other ranks of the node to end their sessions too, which they mostly do at the same time.
+constexpr double kReadersSeconds = 2.0;
 // To the backoff: as if nothing had moved for so long.
 constexpr int64_t kLongIdleNs = 200 * 1000000LL;
 
@@ -36,7 +41,7 @@ void Engine::Fail(const Status& why, bool tell_others) {
     running.task.reset();
     running.done(why);
   }
-  devices_.Abort();
+  devices_.End(/*failed=*/true);
   named_.FailAll(why);
   plans_.FailAll(why);
   join_.End(why);
@@ -49,6 +54,8 @@ void Engine::Leave() {
   inbox_.Close();
   DrainInbox();
   if (failed_.ok()) {
+    if (tasks_.empty())
+      devices_.End(/*failed=*/false);  // so that my goodbye says that I have given up what others lent
     const bool clean = tasks_.empty() && !named_.waiting() && !plans_.waiting() && !join_.waiting();
     PostLastWords(Encode(Goodbye{clean, at_exit_}));
     if (!clean) {
@@ -59,6 +66,7 @@ void Engine::Leave() {
     }
   }
   if (at_exit_) AwaitDepartures();
+  AwaitReaders();
   const Deadline deadline = Deadline::After(kFlushSeconds);
   while (parts_->world().busy() && !deadline.passed()) {
     turns_.fetch_add(1, std::memory_order_relaxed);
@@ -81,6 +89,25 @@ void Engine::AwaitDepartures() {
     WatchPeers();
     backoff_.Wait(seen, /*expecting=*/false, kLongIdleNs);
   }
+}
+
+// The ranks of my node may have imported memory of my GPU. Their goodbye says that they have given it up; nobody who
+// failed says one.
+void Engine::AwaitReaders() {
+  if (!devices_.lends()) return;
+  const auto gone = [this] {
+    const std::vector<int> mates = topology().node().world_ranks();
+    return std::all_of(mates.begin(), mates.end(),
+                       [this](int rank) { return rank == topology().rank() || departed_.count(rank) != 0; });
+  };
+  const Deadline deadline = Deadline::After(kReadersSeconds);
+  while (failed_.ok() && !gone() && !deadline.passed()) {
+    turns_.fetch_add(1, std::memory_order_relaxed);
+    if (!parts_->world().Progress().ok()) break;
+    bool moved = false;
+    if (!ReadControl(&moved)) usleep(100);
+  }
+  if (!gone()) devices_.KeepMemory();
 }
 
 // Nothing need reach those who have said goodbye, and they would never take it.

@@ -18,7 +18,7 @@ const DeviceWork* FirstWork(const std::vector<TensorRef>& tensors) {
 
 Status SessionDevices::MakeLane(Device& device) {
   if (lane_ != nullptr) return Status::Ok();
-  if (aborted_) return Status(Code::kAborted, "The session has ended.");
+  if (ended_) return Status(Code::kAborted, "The session has ended.");
   SMDDP_ASSIGN_OR_RETURN(lane_, MakeDeviceLane(fabric_, device));
   return Status::Ok();
 }
@@ -89,10 +89,10 @@ Result<bool> SessionDevices::Open() {
   return ready;
 }
 
-void SessionDevices::Abort() {
-  aborted_ = true;
+void SessionDevices::End(bool failed) {
+  ended_ = true;
   opening_ = false;
-  if (lane_ != nullptr) lane_->Abort();
+  if (lane_ != nullptr) lane_->End(failed);
 }
 
 }  // namespace smddp

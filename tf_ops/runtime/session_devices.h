@@ -39,7 +39,11 @@ class SessionDevices {
   // The lane of the GPU on which `tensors` lie, made when it is first needed. Null: all are in host memory, and no lane
   // was made. An error: they lie on several GPUs.
   Result<DeviceLane*> LaneFor(const std::vector<TensorRef>& tensors);
-  void Abort();
+  void End(bool failed);
+  bool busy() const { return lane_ != nullptr && lane_->busy(); }
+  // As those of the lane.
+  bool lends() const { return lane_ != nullptr && lane_->lends(); }
+  void KeepMemory() { lane_->KeepMemory(); }
 
  private:
   Status MakeLane(Device& device);
@@ -48,7 +52,7 @@ class SessionDevices {
   Devices& devices_;
   const std::string wanted_;
   std::unique_ptr<DeviceLane> lane_;
-  bool opening_ = false, aborted_ = false;
+  bool opening_ = false, ended_ = false;
 };
 
 }  // namespace smddp

@@ -1,5 +1,9 @@
-"""Ranks whose gradients lie on a GPU, without TensorFlow: plans, process sets, hvd.join, a second session."""
+"""Ranks whose gradients lie on a GPU, without TensorFlow: plans, process sets, hvd.join, a second session.
 
+python gpu_ranks.py HOST_OF_RANK, such as aab
+"""
+
+import os
 import sys
 
 import numpy as np
@@ -7,6 +11,7 @@ import numpy as np
 import smddp_tf as hvd
 from smddp_tf._loader import core
 
+RANK = int(next(os.environ[name] for name in ("OMPI_COMM_WORLD_RANK", "PMI_RANK") if name in os.environ))
 SIZES = (3000, 1, 4097, 12345, 17, 8000)
 
 
@@ -14,7 +19,7 @@ class Framework:
     """What a framework would do on its GPU."""
 
     def __init__(self):
-        self.gpu = core().Gpu(int(sys.argv[1]) if len(sys.argv) > 1 else 0)
+        self.gpu = core().Gpu(0)
         self.stream = self.gpu.stream()
         self.memory = [self.gpu.allocate(4 * size) for size in SIZES]
 
@@ -65,6 +70,7 @@ def train(framework, plan, steps, ranks, process_set=0):
 
 
 def main():
+    os.environ["SMDDP_HOST_ID"] = sys.argv[1][RANK]
     framework = Framework()
     for session in range(2):
         evens = hvd.ProcessSet([0, 2])
@@ -92,4 +98,5 @@ def main():
         hvd.shutdown()
 
 
-main()
+if __name__ == "__main__":
+    main()

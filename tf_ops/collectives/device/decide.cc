@@ -79,7 +79,6 @@ class Decider {
   std::string ObstacleToGroup(const Group& node) const {
     if (node.size() == 1) return "";
     const int first = node.world_rank(0);
-    if (cards_[first].group_id.empty()) return Rank(first) + " could not make what NCCL's members meet by";
     for (const int rank : node.world_ranks()) {
       if (cards_[rank].group_version != cards_[first].group_version) {
         return Rank(first) + " has NCCL " + std::to_string(cards_[first].group_version) + " and " + Rank(rank) +

@@ -19,8 +19,12 @@ constexpr int64_t kCheckEveryNs = 100 * 1000000LL;
 }  // namespace
 
 Lane::~Lane() {
-  Abort();
-  if (Drain(kDrainSeconds)) return;
+  End(/*failed=*/false);
+  if (spoil_ != nullptr) device_.DestroyStream(spoil_);
+  if (Drain(kDrainSeconds)) {
+    if (spoiled_ != nullptr) device_.Free(spoiled_);
+    return;
+  }
   Log(LogLevel::kWarning, "GPU " + std::to_string(device_.info().index) + " (" + device_.info().name +
                               ") did not finish its work on gradients within " +
                               std::to_string(static_cast<int>(kDrainSeconds)) +
@@ -60,11 +64,16 @@ Status Lane::Open(DeviceStage stage, const std::vector<DeviceCard>& cards, Devic
   const Topology& topology = fabric_.topology;
   if (stage != DeviceStage::kGroup || topology.local_size() == 1) return Status::Ok();
   if (groups == nullptr) return Status(Code::kInternal, "A lane for NCCL was opened without NCCL.");
-  const std::string& id = cards[topology.node().world_rank(0)].group_id;
+  const int first = topology.node().world_rank(0);
+  const std::string& id = cards[first].group_id;
+  if (id.empty()) {
+    return Status(Code::kInternal,
+                  "Rank " + std::to_string(topology.global_rank(first)) + " did not say by what NCCL's members meet.");
+  }
   Result<std::unique_ptr<DeviceGroup>> group = groups->Join(id, topology.local_size(), topology.local_rank(), device_);
   SMDDP_RETURN_IF_ERROR(While("joining the node's other GPUs", group.status()));
   group_ = std::move(*group);
-  return Status::Ok();
+  return While("preparing for NCCL", PrepareToSpoil());
 }
 
 Result<bool> Lane::Ready() {
@@ -82,8 +91,30 @@ Status Lane::CheckGroup() {
   return While("NCCL", group_->Health());
 }
 
-void Lane::Abort() {
-  if (group_ != nullptr) group_->Abort();
+// NCCL's kernels that are broken off leave anything behind, and the frameworks' streams go on with it.
+Status Lane::PrepareToSpoil() {
+  SMDDP_ASSIGN_OR_RETURN(spoil_, device_.MakeStream());
+  SMDDP_ASSIGN_OR_RETURN(spoiled_, device_.Allocate(sizeof(uint32_t)));
+  return device_.Zero(spoiled_, sizeof(uint32_t), streams_.unpack());
+}
+
+void Lane::Spoil() {
+  const uint32_t yes = 1;
+  if (!device_.Copy(spoiled_, &yes, sizeof(yes), spoil_).ok()) return;
+  const Result<MomentPtr> there = Mark(spoil_);
+  const Deadline deadline = Deadline::After(kAbortSeconds);
+  while (there.ok() && !deadline.passed()) {
+    const Result<bool> passed = (*there)->Passed();
+    if (!passed.ok() || *passed) return;
+    std::this_thread::sleep_for(kDrainLook);
+  }
+}
+
+void Lane::End(bool failed) {
+  if (group_ != nullptr) {
+    if (failed || !Drain(kDrainSeconds)) Spoil();
+    group_->Abort();
+  }
   group_ = nullptr;
   if (Drain(kAbortSeconds)) peers_.Close();
 }
@@ -105,7 +136,7 @@ TaskPtr DeviceAllreduce(DeviceLane& any_lane, const AllreduceAlgorithm& rail, co
   const bool floating = IsFloating(call.call.view->dtype());
   bool on_device = false;
   for (const auto& work : call.works) on_device |= work != nullptr;
-  const bool takes_device_path = TakesDevicePath(lane, call.call);
+  const bool takes_device_path = !call.through_host && TakesDevicePath(lane, call.call);
   if ((!takes_device_path && !on_device) || call.call.view->elements() == 0) {
     return HierarchicalAllreduce(lane.fabric(), rail, call.call, call.chunking);
   }

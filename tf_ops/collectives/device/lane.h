@@ -25,10 +25,17 @@ class DeviceLane {
   // `groups` may be null unless the stage is kGroup. A lane begins as kHost and needs no Open for that.
   virtual Status Open(DeviceStage stage, const std::vector<DeviceCard>& cards, DeviceGroupLibrary* groups) = 0;
   virtual Result<bool> Ready() = 0;
-  // Gives up what is under way on the GPU and between GPUs, and what others lent: the session has failed or ends. Tasks
-  // are gone before. Destroy the lane when the other ranks of the node have come here too (have said goodbye), if they
-  // can: they read its memory. The destructor waits for the lane's own streams.
-  virtual void Abort() = 0;
+  // Are tasks under way? A GPU rings no bell: look often.
+  virtual bool busy() const = 0;
+  // Has it shown memory to other ranks? Then they must have aborted theirs before it is destroyed; where that cannot be
+  // waited for, the memory is left to the end of the process.
+  virtual bool lends() const = 0;
+  virtual void KeepMemory() = 0;
+  // The session ends: waits for what is under way on the GPU, a while, then gives up NCCL and what others lent.
+  // `failed`: does not wait; what NCCL has not summed becomes NaN, so that nobody takes it for a gradient. Tasks are
+  // gone before. May be called again. Destroy the lane when the other ranks of the node have come here too (have said
+  // goodbye), if they can: they read its memory. The destructor waits for the lane's own streams.
+  virtual void End(bool failed) = 0;
 };
 // Makes streams; buffers come with the first use and stay.
 Result<std::unique_ptr<DeviceLane>> MakeDeviceLane(const Fabric& fabric, Device& device);

@@ -32,7 +32,10 @@ class Lane : public DeviceLane {
   DeviceStage stage() const override { return stage_; }
   Status Open(DeviceStage stage, const std::vector<DeviceCard>& cards, DeviceGroupLibrary* groups) override;
   Result<bool> Ready() override;
-  void Abort() override;
+  void End(bool failed) override;
+  bool busy() const override { return tasks_ > 0; }
+  bool lends() const override { return stage_ == DeviceStage::kPeer && fabric_.topology.local_size() > 1; }
+  void KeepMemory() override { device_blocks_.Leak(); }
 
   const Fabric& fabric() const { return fabric_; }
   const Streams& streams() const { return streams_; }
@@ -43,6 +46,11 @@ class Lane : public DeviceLane {
   Peers& peers() { return peers_; }
   DeviceGroup& group() { return *group_; }
   Turns& turns() { return turns_; }
+  // As of Device::Unpack; null where nothing can be spoiled.
+  const uint32_t* spoiled() const { return static_cast<const uint32_t*>(spoiled_); }
+  // A task begins, a task has ended.
+  void Enter() { ++tasks_; }
+  void Leave() { --tasks_; }
   // An error of the group, looked for from time to time.
   Status CheckGroup();
 
@@ -51,6 +59,8 @@ class Lane : public DeviceLane {
 
  private:
   bool Drain(double seconds);
+  Status PrepareToSpoil();
+  void Spoil();
 
   const Fabric& fabric_;
   Device& device_;
@@ -61,7 +71,10 @@ class Lane : public DeviceLane {
   Peers peers_;
   Turns turns_;
   std::unique_ptr<DeviceGroup> group_;  // kGroup, where the node has several ranks
+  void* spoiled_ = nullptr;             // where there is a group: a word on the device
+  DeviceStream spoil_ = nullptr;        // which waits for nothing
   int64_t checked_ns_ = 0;
+  int tasks_ = 0;
 };
 
 }  // namespace smddp

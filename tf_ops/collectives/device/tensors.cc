@@ -12,9 +12,12 @@ constexpr size_t kPieceAlignment = 256;
 }  // namespace
 
 DeviceTensors::DeviceTensors(Lane& lane, const DeviceCall& call)
-    : lane_(lane), view_(*call.call.view), works_(call.works) {}
+    : lane_(lane), view_(*call.call.view), works_(call.works) {
+  lane_.Enter();
+}
 
 DeviceTensors::~DeviceTensors() {
+  lane_.Leave();
   if (!begun_ || handed_back_) return;
   for (const DeviceStream stream : {lane_.streams().pack(), lane_.streams().unpack()}) {
     const Result<MomentPtr> last = lane_.Mark(stream);
@@ -80,7 +83,8 @@ Result<MomentPtr> DeviceTensors::Pack(void* into) {
 
 Status DeviceTensors::Unpack(Range range, const void* from, const Moment* sums) {
   if (sums != nullptr) SMDDP_RETURN_IF_ERROR(sums->MakeWait(lane_.streams().unpack()));
-  return lane_.While("unpacking gradients", lane_.device().Unpack(*all_, range, from, lane_.streams().unpack()));
+  return lane_.While("unpacking gradients",
+                     lane_.device().Unpack(*all_, range, from, lane_.spoiled(), lane_.streams().unpack()));
 }
 
 Result<MomentPtr> DeviceTensors::HandBack() {

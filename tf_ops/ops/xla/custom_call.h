@@ -1,8 +1,8 @@
 // The border between XLA and the engine. A compiled collective is described once, when XLA compiles it; the machine
 // code carries the description's number and brings the addresses.
 //
-// There are two implementations, of which the build takes one: custom_call_ffi.cc, which does not occupy a thread while
-// it waits (TensorFlow 2.20 and later), and custom_call_status.cc, which does.
+// There are two implementations, of which the build takes one: custom_call_ffi.cc, which on a CPU does not occupy a
+// thread while it waits (TensorFlow 2.20 and later), and custom_call_status.cc, which does. Both have a call for CUDA.
 #pragma once
 
 #include <cstdint>

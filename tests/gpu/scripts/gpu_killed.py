@@ -1,0 +1,32 @@
+"""Ranks that reduce gradients on GPUs until rank 1 kills itself before a step; the others say what came of it."""
+
+import os
+import signal
+
+import numpy as np
+from gpu_ranks import Framework, check, plan_of
+
+import smddp_tf as hvd
+from smddp_tf._loader import core
+
+
+def main():
+    framework = Framework()
+    hvd.init()
+    plan = plan_of()
+    try:
+        for step in range(7):
+            framework.compute([step, hvd.rank()])
+            if step == 5 and hvd.rank() == 1:
+                os.kill(os.getpid(), signal.SIGKILL)
+            framework.reduce(plan)
+            if step < 5:
+                check(framework, step, range(hvd.size()))
+            elif np.isnan(np.concatenate(framework.results())).all():  # NCCL's part was under way when it was given up
+                print(f"rank {hvd.rank()} has no sums of step {step}", flush=True)
+    except core().EngineError as error:
+        print(f"rank {hvd.rank()} was told in step {step}: {error}", flush=True)
+        hvd.shutdown()
+
+
+main()

@@ -1,0 +1,266 @@
+"""Buckets of gradients on GPUs (tf_ops/collectives/device): every way between them, ranks as threads, no sessions.
+
+The oracle is the CPU path, which gives the same bits where the arithmetic is ours, and NumPy.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+
+import ml_dtypes
+import numpy as np
+import pytest
+
+from smddp_tf import _loader
+from tests.fake_gpu.gpu import count, functions
+from tests.native.layouts import hosts
+
+_core = _loader.core()
+
+SUM, MIN, MAX = 1, 3, 4
+STAGES = ("host", "ipc", "nccl")
+LAYOUTS = {
+    "1": hosts(1),
+    "2": hosts(2),
+    "4": hosts(4),
+    "1+1": hosts(1, 1),
+    "2+2": hosts(2, 2),
+    "2+1": hosts(2, 1),
+    "1+4+2": hosts(1, 4, 2),
+}
+# Elements of the pieces: none, few, more than a chunk of 4096 bytes, odd.
+BUCKETS = ((5000, 0, 1, 1023), (7,), (0, 0), (33, 2049, 4096), (31, 1, 2, 3))
+ALIVE = ("allocations", "imports", "pinned", "streams", "events", "communicators")
+
+over_layouts = pytest.mark.parametrize("layout", LAYOUTS.values(), ids=LAYOUTS.keys())
+over_stages = pytest.mark.parametrize("stage", STAGES)
+
+
+@pytest.fixture(autouse=True)
+def gpus(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """Sixteen devices, work that comes late, and nothing left behind."""
+    monkeypatch.setenv("FAKE_GPU_DEVICES", "16")
+    monkeypatch.setenv("FAKE_GPU_DELAY_US", "100")
+    functions().fake_gpu_reload()
+    before = [count(what) for what in ALIVE]
+    yield
+    monkeypatch.undo()
+    functions().fake_gpu_reload()
+    assert dict(zip(ALIVE, [count(what) for what in ALIVE])) == dict(zip(ALIVE, before))
+
+
+def numpy_dtype(name: str) -> np.dtype:
+    return np.dtype(getattr(ml_dtypes, name, None) or name)
+
+
+@dataclass
+class Job:
+    layout: list[str]
+    stage: str
+    dtype: str = "float32"
+    wire: str = "float32"
+    op: int = SUM
+    prescale: float = 1.0
+    postscale: float = 1.0
+    divisor: int = 1
+    buckets: Sequence[Sequence[int]] = BUCKETS
+    in_host_memory: dict[int, list[int]] = field(default_factory=dict)  # rank -> pieces
+    chunk_bytes: int = 4096
+    steps: int = 2
+    pause_us: int = 200
+    seconds: float = 30
+    first_device: int = 0
+
+    @property
+    def pieces(self) -> int:
+        return sum(len(bucket) for bucket in self.buckets)
+
+    def brought(self) -> list[np.ndarray]:
+        elements = sum(map(sum, self.buckets))
+        random = [np.random.default_rng([rank, elements]) for rank in range(len(self.layout))]
+        return [(each.standard_normal(elements) * 9).astype(numpy_dtype(self.dtype)) for each in random]
+
+    def run(self) -> tuple[list[str], list[np.ndarray]]:
+        """Every rank's error ("" without one) and results."""
+        data = self.brought()
+        ranks = range(len(self.layout))
+        order = [[int(i) for i in np.random.default_rng(rank).permutation(len(self.buckets))] for rank in ranks]
+        errors = _core.device_run(
+            hosts=self.layout,
+            stage=self.stage,
+            dtype=self.dtype,
+            wire=self.wire,
+            op=self.op,
+            prescale=self.prescale,
+            postscale=self.postscale,
+            divisor=self.divisor,
+            buckets=[list(bucket) for bucket in self.buckets],
+            data=[array.view(np.uint8) for array in data],
+            orders=order,
+            in_host_memory=[self.in_host_memory.get(rank, []) for rank in ranks],
+            devices=[self.first_device + (rank if self.stage == "nccl" else 0) for rank in ranks],
+            chunk_bytes=self.chunk_bytes,
+            steps=self.steps,
+            pause_us=self.pause_us,
+            seconds=self.seconds,
+        )
+        return errors, data
+
+    def results(self) -> list[np.ndarray]:
+        errors, data = self.run()
+        assert errors == [""] * len(self.layout)
+        return data
+
+    def on_cpu(self) -> Job:
+        """The same, all of it in host memory: the CPU path."""
+        everything = {rank: list(range(self.pieces)) for rank in range(len(self.layout))}
+        return Job(**{**vars(self), "stage": "host", "in_host_memory": everything})
+
+
+def assert_equal_bits(results: list[np.ndarray], expected: list[np.ndarray]) -> None:
+    for rank, (got, want) in enumerate(zip(results, expected)):
+        wrong = np.flatnonzero(got.view(np.uint8) != want.view(np.uint8))
+        assert not wrong.size, f"rank {rank}: {wrong.size} wrong bytes, the first at {wrong[0]}"
+
+
+def assert_sums(job: Job, results: list[np.ndarray]) -> None:
+    """NumPy's answer, but for what the wire dtype rounds."""
+    inputs = [array.astype(np.float64) for array in job.brought()]
+    expected = sum(inputs) * job.prescale * job.postscale / job.divisor
+    scale = sum(abs(each) for each in inputs) * abs(job.prescale * job.postscale) / job.divisor
+    precision = max(float(ml_dtypes.finfo(numpy_dtype(name)).eps) for name in (job.dtype, job.wire))
+    for rank, result in enumerate(results):
+        wrong = np.flatnonzero(abs(result.astype(np.float64) - expected) > 4 * precision * (scale + 1e-6))
+        assert not wrong.size, f"rank {rank}: {wrong.size} wrong elements, the first at {wrong[0]}"
+
+
+def test_the_cpu_path_is_an_oracle():
+    job = Job(hosts(2, 1), "host").on_cpu()
+    packs = count("pack")
+    assert_sums(job, job.results())
+    assert count("pack") == packs
+
+
+@over_layouts
+@over_stages
+def test_every_way_sums_in_every_layout(layout, stage):
+    job = Job(layout, stage)
+    results = job.results()
+    assert_sums(job, results)
+    if stage != "nccl":  # which sums in an order of its own
+        assert_equal_bits(results, job.on_cpu().results())
+
+
+@over_stages
+@pytest.mark.parametrize(
+    ("dtype", "wire"),
+    [
+        ("float32", "float16"),
+        ("float32", "bfloat16"),
+        ("float64", "float64"),
+        ("float16", "float16"),
+        ("bfloat16", "bfloat16"),
+    ],
+)
+@pytest.mark.parametrize("layout", [hosts(3), hosts(2, 2)], ids=["3", "2+2"])
+def test_dtypes_and_scalings(layout, stage, dtype, wire):
+    job = Job(layout, stage, dtype, wire, prescale=0.5, postscale=3.0, divisor=len(layout), steps=1)
+    results = job.results()
+    assert_sums(job, results)
+    if stage != "nccl":
+        assert_equal_bits(results, job.on_cpu().results())
+
+
+@pytest.mark.parametrize(
+    ("dtype", "op", "divisor"), [("int32", SUM, 3), ("int64", MAX, 1), ("float32", MIN, 1), ("uint8", SUM, 1)]
+)
+def test_what_gpus_do_not_sum_goes_through_host_memory(dtype, op, divisor):
+    job = Job(hosts(2, 1), "host", dtype, dtype, op, divisor=divisor)
+    assert_equal_bits(job.results(), job.on_cpu().results())
+
+
+@pytest.mark.parametrize("layout", [hosts(2), hosts(2, 2)], ids=["2", "2+2"])
+def test_ranks_with_gpus_and_without_reduce_together(layout):
+    """A rank whose tensors are in host memory does not notice that another's are not."""
+    job = Job(layout, "host", wire="bfloat16", prescale=2.0)
+    job.in_host_memory = {1: list(range(job.pieces))}
+    assert_equal_bits(job.results(), job.on_cpu().results())
+
+
+@over_stages
+def test_pieces_in_host_memory(stage):
+    """A gradient that was computed on the CPU; all of a rank that has joined."""
+    job = Job(hosts(2, 1), stage)
+    job.in_host_memory = {0: [0, 9], 1: list(range(job.pieces)), 2: [4, 7, 8]}
+    results = job.results()
+    assert_sums(job, results)
+    if stage != "nccl":
+        assert_equal_bits(results, job.on_cpu().results())
+
+
+@over_stages
+@pytest.mark.parametrize("layout", [hosts(2), hosts(1, 1)], ids=["2", "1+1"])
+def test_copies_of_several_parts(layout, stage):
+    """More than the copy engines are given at once (staging.h)."""
+    job = Job(layout, stage, buckets=((300_001,), (30_000, 5)), chunk_bytes=1 << 17, pause_us=0)
+    assert_sums(job, job.results())
+
+
+@over_stages
+def test_buffers_are_made_in_the_first_steps_only(stage):
+    job = Job(hosts(2, 2), stage, steps=12, pause_us=50)
+    before = {what: count(what) for what in ("allocate", "pin", "export", "stream")}
+    assert_sums(job, job.results())
+    made = {what: count(what) - calls for what, calls in before.items()}
+    full = sum(any(bucket) for bucket in job.buckets)  # those with elements
+    ranks = len(job.layout)
+    # Two more: the harness's tensors, and the word that says that NCCL was given up.
+    assert made["allocate"] <= ranks * (full + 2)
+    assert made["pin"] <= ranks * (full + 1)
+    assert made["export"] <= (ranks * full if stage == "ipc" else 0)
+    assert made["stream"] <= ranks * 6
+
+
+FAILURES = {
+    "host": ("pack:2", "unpack:2", "copy:9", "record:20", "wait:9", "done:12", "allocate:6", "pin:6", "work:40"),
+    "ipc": ("pack:2", "unpack:2", "sum:3", "copy:9", "record:20", "done:12", "allocate:6", "export:3", "work:40"),
+    "nccl": ("pack:2", "unpack:2", "copy:9", "record:20", "wait:9", "done:12", "allocate:6", "event:12", "work:40"),
+}
+
+
+@pytest.mark.parametrize(("stage", "failure"), [(stage, each) for stage in STAGES for each in FAILURES[stage]])
+def test_errors_of_the_gpu_end_it_everywhere(stage, failure, monkeypatch):
+    monkeypatch.setenv("FAKE_GPU_FAIL", failure)
+    functions().fake_gpu_reload()
+    kind = failure.split(":")[0]
+    # Where work has failed nothing works any more: devices that no other test uses.
+    first = {"host": 8, "ipc": 9, "nccl": 10}[stage] if kind == "work" else 0
+    errors, _ = Job(hosts(2, 2), stage, steps=5, seconds=20, first_device=first).run()
+    assert all(errors)
+    assert any("fake GPU" in error for error in errors), errors
+    assert not any("Stands still" in error for error in errors), errors
+    if kind in ("pack", "unpack", "sum", "copy"):
+        assert any(error.startswith("GPU ") for error in errors), errors  # which one, doing what
+
+
+@pytest.mark.parametrize("failure", ["call:6:3@1", "async:6:3@0", "init:6@1"])
+def test_errors_of_nccl_end_it_everywhere(failure, monkeypatch):
+    monkeypatch.setenv("FAKE_NCCL_FAIL", failure)
+    errors, _ = Job(hosts(3), "nccl", steps=50, seconds=20).run()
+    assert all(errors)
+    assert any("NCCL" in error for error in errors), errors
+    assert not any("Stands still" in error for error in errors), errors
+
+
+if os.environ.get("SMDDP_TEST_FULL"):
+
+    @pytest.mark.parametrize("seed", range(20))
+    @over_stages
+    def test_many_steps(stage, seed, monkeypatch):
+        monkeypatch.setenv("FAKE_GPU_SEED", str(seed))
+        monkeypatch.setenv("FAKE_GPU_DELAY_US", "1000")
+        functions().fake_gpu_reload()
+        job = Job(hosts(3, 2), stage, steps=10)
+        assert_sums(job, job.results())
