@@ -27,7 +27,8 @@ const char* HintFor(cudaError_t error) {
       return "Another process has the GPU for itself (compute mode exclusive), or it is broken; see nvidia-smi.";
     case cudaErrorNoKernelImageForDevice:
     case cudaErrorUnsupportedPtxVersion:
-      return "smddp_tf was not built for this GPU, or the driver is too old for its code: build it on this machine.";
+      return "smddp_tf has code for GPUs of compute capability 8.0 and newer (A100, H100, B200, RTX 30 and later). For "
+             "a newer one the driver must be as new as the CUDA it was built with.";
     case cudaErrorIllegalAddress:
     case cudaErrorMisalignedAddress:
     case cudaErrorLaunchFailure:
