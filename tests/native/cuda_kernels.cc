@@ -65,6 +65,8 @@ using namespace smddp;
 
 KERNELS_EXPORT const char* kernels_error() { return error.c_str(); }
 
+KERNELS_EXPORT uint64_t kernels_quads() { return QuadsOnHost(); }
+
 // Launches, or -1.
 KERNELS_EXPORT int kernels_move(const Call* call) {
   Result<std::vector<MoveJob>> jobs = JobsOf(*call);

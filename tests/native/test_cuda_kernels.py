@@ -54,6 +54,7 @@ class Call(ctypes.Structure):
 def kernels():
     library = ctypes.CDLL(str(fake_gpu.build()))
     library.kernels_error.restype = ctypes.c_char_p
+    library.kernels_quads.restype = ctypes.c_uint64
     return library
 
 
@@ -189,6 +190,22 @@ def test_every_element_is_written_by_one_thread(kernels, to, name):
         _, found = move(kernels, True, pieces, packed, name, to, begin, end, (1.0, 1), grid, counts=True)
         assert found == end - begin
         assert np.isnan(packed.astype(np.float32)).all()
+
+
+@pytest.mark.parametrize(("to", "name"), [("float32", "float32"), ("bfloat16", "float32"), ("uint8", "uint8")])
+def test_all_goes_by_16_bytes_where_both_sides_allow_it(kernels, to, name):
+    """Ends of pieces, and pieces that lie otherwise than their place, go element by element."""
+    to_size, size = numpy_dtype(to).itemsize, numpy_dtype(name).itemsize
+    vector = 16 // min(to_size, size)  # elements
+    for offset, odd, alike in ((0, 0, True), (vector // 2, 0, True), (0, 1, False)):
+        sizes = [512 + odd, 4096, 20000]
+        pieces = [guarded(n, name, offset, random_values(name, n, n))[0] for n in sizes]
+        packed, _ = guarded(sum(sizes), to, offset)
+        before = kernels.kernels_quads()
+        move(kernels, True, pieces, packed, name, to, 0, len(packed), (1.0, 1), (3, 32))
+        quads = kernels.kernels_quads() - before
+        moved = (len(packed) if alike else sizes[0] - odd) * (to_size + size) // 16
+        assert moved - 2 * (to_size + size) * len(sizes) <= quads <= moved
 
 
 def test_the_count_grows(kernels):

@@ -1,9 +1,12 @@
 #include "cuda/cuda_status.h"
 
+#include <cstring>
 #include <string>
 
 namespace smddp {
 namespace {
+
+constexpr char kIpc[] = "cudaIpc";
 
 // The usual cause, "" where none stands out.
 const char* HintFor(cudaError_t error) {
@@ -27,7 +30,8 @@ const char* HintFor(cudaError_t error) {
       return "Another process has the GPU for itself (compute mode exclusive), or it is broken; see nvidia-smi.";
     case cudaErrorNoKernelImageForDevice:
     case cudaErrorUnsupportedPtxVersion:
-      return "smddp_tf was not built for this GPU, or the driver is too old for its code: build it on this machine.";
+      return "smddp_tf has code for GPUs of compute capability 8.0 and newer (A100, H100, B200, RTX 30 and later). For "
+             "a newer one the driver must be as new as the CUDA it was built with.";
     case cudaErrorIllegalAddress:
     case cudaErrorMisalignedAddress:
     case cudaErrorLaunchFailure:
@@ -51,7 +55,12 @@ Status CudaStatus(cudaError_t error, const char* call) {
   const Code code = error == cudaErrorMemoryAllocation ? Code::kResourceExhausted : Code::kInternal;
   std::string text =
       std::string("CUDA failed in ") + call + ": " + cudaGetErrorString(error) + " (" + cudaGetErrorName(error) + ").";
-  const char* const hint = HintFor(error);
+  const char* hint = HintFor(error);
+  if (*hint == '\0' && std::strncmp(call, kIpc, std::strlen(kIpc)) == 0) {
+    hint =
+        "Ranks in containers of their own reach each other's GPU memory only with --ipc=host and --pid=host. "
+        "SMDDP_GPU_STAGE=host does without.";
+  }
   if (*hint != '\0') text += std::string(" ") + hint;
   return Status(code, text);
 }

@@ -99,8 +99,8 @@ Status Lane::PrepareToSpoil() {
 }
 
 void Lane::Spoil() {
-  const uint32_t yes = 1;
-  if (!device_.Copy(spoiled_, &yes, sizeof(yes), spoil_).ok()) return;
+  static constexpr uint32_t kYes = 1;
+  if (spoiled_ == nullptr || !device_.Copy(spoiled_, &kYes, sizeof(kYes), spoil_).ok()) return;
   const Result<MomentPtr> there = Mark(spoil_);
   const Deadline deadline = Deadline::After(kAbortSeconds);
   while (there.ok() && !deadline.passed()) {

@@ -22,6 +22,9 @@
 
 namespace smddp {
 
+// 16-byte accesses that this thread of the processor has made.
+inline thread_local uint64_t quads_of_thread = 0;
+
 namespace {
 
 template <class T>
@@ -118,6 +121,10 @@ struct alignas(16) Quad {
   uint32_t words[4];
 };
 
+SMDDP_HOST_DEVICE inline bool IsAligned(const void* address) {
+  return (reinterpret_cast<uintptr_t>(address) & 15) == 0;
+}
+
 #if defined(__CUDA_ARCH__)
 
 // Written out: the compiler takes some copies of 16 aligned bytes apart.
@@ -132,8 +139,19 @@ __device__ inline void StoreQuad(void* into, const Quad& quad) {
 
 #else
 
-inline void LoadQuad(Quad* into, const void* from) { std::memcpy(into, from, sizeof(Quad)); }
-inline void StoreQuad(void* into, const Quad& quad) { std::memcpy(into, &quad, sizeof(Quad)); }
+// Ends the program where a GPU would have failed.
+inline void CheckQuad(const void* address) {
+  if (!IsAligned(address)) __builtin_trap();
+  ++quads_of_thread;
+}
+inline void LoadQuad(Quad* into, const void* from) {
+  CheckQuad(from);
+  std::memcpy(into, from, sizeof(Quad));
+}
+inline void StoreQuad(void* into, const Quad& quad) {
+  CheckQuad(into);
+  std::memcpy(into, &quad, sizeof(Quad));
+}
 
 #endif
 
@@ -166,9 +184,6 @@ struct Vector {
   }
 };
 
-SMDDP_HOST_DEVICE inline bool IsAligned(const void* address) {
-  return (reinterpret_cast<uintptr_t>(address) & 15) == 0;
-}
 // Elements from `address` to the next multiple of 16 bytes.
 template <class T>
 SMDDP_HOST_DEVICE inline uint32_t ToAligned(const T* address) {

@@ -36,4 +36,6 @@ void RunOnHost(const SumJob& job, uint32_t blocks, uint32_t threads) {
   });
 }
 
+uint64_t QuadsOnHost() { return quads_of_thread; }
+
 }  // namespace smddp

@@ -11,5 +11,8 @@ namespace smddp {
 // As a launch of `blocks` with `threads` each; any numbers from 1 give the same result.
 void RunOnHost(const MoveJob& job, uint32_t blocks, uint32_t threads);
 void RunOnHost(const SumJob& job, uint32_t blocks, uint32_t threads);
+// How many 16-byte accesses these runs have made on the calling thread so far. One that is not aligned ends the
+// program.
+uint64_t QuadsOnHost();
 
 }  // namespace smddp
