@@ -222,6 +222,7 @@ CUDA_ARCHITECTURES = ("80", "90", "100")
 USUAL_CUDA = "/usr/local/cuda"
 INSTALL_CUDA = (
     "apt-get install cuda-toolkit-13-0        (with NVIDIA's package source; 12 serves as well)",
+    f"{_PIP} nvidia-cuda-nvcc nvidia-cuda-crt nvidia-nvvm nvidia-cuda-runtime nvidia-cuda-cccl        (CUDA 13)",
     "SMDDP_CUDA_HOME=/path/to/cuda pip install .        (a toolkit elsewhere)",
     "SMDDP_CUDA=off pip install .        (without CUDA)",
 )

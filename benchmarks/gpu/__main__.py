@@ -7,6 +7,7 @@ runs every part but measures nothing.
 from __future__ import annotations
 
 import argparse
+import ctypes
 import json
 import os
 import shutil
@@ -16,7 +17,7 @@ import time
 from pathlib import Path
 from typing import Any
 
-from benchmarks.gpu.facts import facts
+from benchmarks.gpu.facts import facts, find_tool
 from benchmarks.gpu.parts import Part, Runner, run_logged, tail
 from benchmarks.gpu.place import ROOT, Place, bring_up_loopback, has_tensorflow
 from benchmarks.gpu.table import markdown
@@ -25,6 +26,7 @@ __all__ = ["main"]
 
 RESULTS = ROOT / "benchmarks" / "results"
 SECONDS = 525.0
+MISSING = "compute-sanitizer, which is neither on PATH nor in a toolkit"
 
 
 def parse(arguments: list[str] | None = None) -> argparse.Namespace:
@@ -82,7 +84,7 @@ def parts_of(options: argparse.Namespace, place: Place, has_tf: bool) -> list[Pa
 def sanitizer(tool: str, place: Place, dry_run: bool) -> Part:
     """The kernels' check on small lists under a tool of compute-sanitizer."""
     log = str(place.logs / f"{tool}.txt")
-    watch = ("compute-sanitizer", "--tool", tool, "--error-exitcode", "86", "--log-file", log)
+    watch = (find_tool("compute-sanitizer") or MISSING, "--tool", tool, "--error-exitcode", "86", "--log-file", log)
     program = ("-m", "benchmarks.gpu.kernels", "--small")
     return Part(f"sanitizer {tool}", 60, program, before=() if dry_run else watch, log_of_tool=log)
 
@@ -90,6 +92,8 @@ def sanitizer(tool: str, place: Place, dry_run: bool) -> Part:
 def main() -> None:
     """Ends with exit code 1 when something was wrong or failed; a target missed or a part left out is no failure."""
     options = parse()
+    if not options.dry_run and (why := why_no_gpu()):
+        raise SystemExit(f"There is no GPU to check: {why}. Without one: --dry-run (docs/gpu.md).")
     until = time.monotonic() + options.seconds
     when = time.strftime("%Y-%m-%d-%H%M", time.gmtime())
     place = Place((options.folder or ROOT / "build" / ("gpu-dry-run" if options.dry_run else "gpu-check")).resolve())
@@ -112,19 +116,20 @@ def main() -> None:
     runner = Runner(place, report, until, save)
     if options.dry_run:
         use_fake(place)
-    runner.note("mpi", "ok", f"{place.find_mpi(options.wheels)}; loopback {bring_up_loopback()}")
+    wheels = place.folder if options.in_place else options.wheels  # a build that is there has its own MPI
+    runner.note("mpi", "ok", f"{place.find_mpi(wheels)}; loopback {bring_up_loopback()}")
     built = options.in_place or build(runner, options)
     package = (ROOT if options.in_place else place.site) / "smddp_tf"
-    try:
-        report["facts"] = facts(package)
-    except Exception as error:
-        report["facts"] = {"error": f"{type(error).__name__}: {error}"}
+    report["facts"] = facts(package)
     if built:
         has_tf = has_tensorflow(place.python) and options.tensorflow != "none"
         if not has_tf:
             runner.note("training", "left out", "there is no TensorFlow in this Python")
         for part in parts_of(options, place, has_tf):
-            runner.run(part)
+            if MISSING in part.before:
+                runner.note(part.name, "left out", f"there is no {MISSING}")
+            else:
+                runner.run(part)
     save()
     print(markdown(report))
     print(f"written to {output} and {output.with_suffix('.md')}")
@@ -168,6 +173,15 @@ def use_fake(place: Place) -> None:
         SMDDP_NCCL_LIBRARY=str(fake_gpu.build_nccl()),
         FAKE_GPU_MEMORY=str(4 << 30),
     )
+
+
+def why_no_gpu() -> str:
+    """Why NVIDIA's driver, which everything needs, cannot be loaded; "" when it can."""
+    try:
+        ctypes.CDLL("libcuda.so.1")
+    except OSError as error:
+        return str(error)
+    return ""
 
 
 def commit() -> str:

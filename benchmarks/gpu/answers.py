@@ -14,11 +14,14 @@ __all__ = ["Answer", "worker"]
 
 
 class Answer(dict):
-    """Goes to a file whenever it is saved, so that what was found out stays when the program is ended."""
+    """Goes to a file whenever it is saved, so that what was found out stays when the program is ended.
+
+    A folder stands for its file RANK.json.
+    """
 
     def __init__(self, path: Path | None) -> None:
         super().__init__()
-        self.path = path
+        self.path = path / f"{launched_rank()}.json" if path is not None and path.is_dir() else path
 
     def save(self) -> None:
         if self.path is None:
@@ -26,6 +29,11 @@ class Answer(dict):
         beside = self.path.with_name(self.path.name + ".new")
         beside.write_text(json.dumps(self), encoding="utf-8")
         os.replace(beside, self.path)
+
+
+def launched_rank() -> int:
+    """What the launcher says: Open MPI's or Hydra's."""
+    return int(os.environ.get("OMPI_COMM_WORLD_RANK") or os.environ.get("PMI_RANK") or 0)
 
 
 @contextlib.contextmanager
@@ -38,7 +46,7 @@ def worker(description: str | None, *switches: str, **texts: str) -> Iterator[tu
         texts: options with one, and its default.
     """
     parser = argparse.ArgumentParser(description=description)
-    parser.add_argument("--answer", type=Path, help="file for the answer, JSON")
+    parser.add_argument("--answer", type=Path, help="file for the answer, JSON, or a folder for RANK.json")
     parser.add_argument("--seconds", type=float, default=60.0, help="begin nothing more after that")
     for switch in switches:
         parser.add_argument(f"--{switch}", action="store_true")

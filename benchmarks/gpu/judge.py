@@ -72,10 +72,13 @@ def verdicts(report: Report) -> list[Verdict]:
 
 
 def _correct(report: Report) -> Iterator[Verdict]:
-    kernels = answer_of(report, "kernels")
-    detail = f"{kernels.get('cases', 0)} comparisons"
-    yield Verdict("kernels: elements unlike the CPU's", 0, True, kernels.get("wrong"), "", detail)
-    yield Verdict("timed pack and sum: wrong elements", 0, True, answer_of(report, "bandwidth").get("wrong"), "")
+    if "kernels" in report["parts"]:
+        kernels = answer_of(report, "kernels")
+        detail = f"{kernels.get('cases', 0)} comparisons"
+        yield Verdict("kernels: elements unlike the CPU's", 0, True, kernels.get("wrong"), "", detail)
+    if "bandwidth" in report["parts"]:
+        wrong = answer_of(report, "bandwidth").get("wrong")
+        yield Verdict("timed pack and sum: wrong elements", 0, True, wrong, "")
     if group := answer_of(report, "nccl group of 1"):
         detail = f"NCCL {group.get('version', 'absent')}"
         yield Verdict("nccl group of 1: wrong elements", 0, True, group.get("wrong"), "", detail)
@@ -93,6 +96,10 @@ def _correct(report: Report) -> Iterator[Verdict]:
             "",
             f"the ranks agreed on {way}" if way else "",
         )
+    for part in [part for part in report["parts"] if part.startswith("training ")]:
+        runs = [run for answer in answer_of(report, part).get("ranks") or [] for run in answer.get("runs", [])]
+        bad = sum(not run["same_weights"] or run["losses"][-1] >= run["losses"][0] for run in runs)
+        yield Verdict(f"{part}: runs whose loss or weights are wrong", 0, True, bad if runs else None, "")
     for part in [part for part in report["parts"] if part.startswith("sanitizer")]:
         yield Verdict(f"{part}: errors", 0, True, answer_of(report, part).get("errors"), "")
 

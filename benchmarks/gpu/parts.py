@@ -72,8 +72,9 @@ class Runner:
         except Exception as error:  # a part costs nothing but itself
             state, note = "failed", f"{type(error).__name__}: {error}"
         answer = self._answer(part)
-        if state == "ok" and answer.get("absent"):
-            state = "left out"
+        absent = [one["absent"] for one in [answer, *answer.get("ranks", [])] if one.get("absent")]
+        if state == "ok" and absent:
+            state, note = "left out", absent[0]
         self.note(part.name, state, note, time.monotonic() - begin)
         entry = self.report["parts"][part.name]
         entry["answer"] = answer

@@ -1,4 +1,4 @@
-"""A rank that reduces gradients on the GPU: `mpirun -np 2 python -m benchmarks.gpu.ranks --answer {rank}.json`.
+"""A rank that reduces gradients on the GPU: `mpirun -np 2 python -m benchmarks.gpu.ranks --answer FOLDER`.
 
 All ranks use the first GPU they see. The arrays are CuPy's or PyTorch's where these are installed, else the engine's
 own memory; only their address is used (`__cuda_array_interface__`).
@@ -117,8 +117,6 @@ def check_and_time(machine: Machine, answer: Answer, gradients: GradientList, ki
 def main() -> None:
     with worker(__doc__, "small") as (options, answer):
         hvd.init()
-        if options.answer:  # a folder
-            answer.path = options.answer / f"{hvd.rank()}.json"
         machine = Machine()
         answer.update(rank=hvd.rank(), size=hvd.size(), device=machine.info, rows=[])
         of = (lambda model: small_list(model, 500)) if options.small else model_list

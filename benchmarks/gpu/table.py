@@ -97,12 +97,8 @@ def _run(report: dict[str, Any]) -> str:
 
 def _line(part: dict[str, Any]) -> str:
     answer = part.get("answer") or {}
-    notes = [
-        last_words(part.get("note", "")),
-        answer.get("absent", ""),
-        answer.get("error", ""),
-        answer.get("clock_note", ""),
-    ]
+    errors = [one["error"] for one in [answer, *answer.get("ranks", [])] if one.get("error")]
+    notes = [errors[0] if errors else last_words(part.get("note", "")), answer.get("clock_note", "")]
     if left_out := answer.get("left_out"):
         notes.append(f"no time for {len(left_out)}: {left_out[0]} ...")
     notes += [f"wrong: {failure}" for failure in answer.get("failures", [])[:3]]

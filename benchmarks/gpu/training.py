@@ -58,8 +58,6 @@ def main() -> None:
         hvd.init()
         if gpus:
             tf.config.set_visible_devices(gpus[hvd.local_rank() % len(gpus)], "GPU")
-        if options.answer:
-            answer.path = options.answer / f"{hvd.rank()}.json"
         answer.update(tensorflow=tf.__version__, runs=[])
         for jit_compile in (False, True):
             train(answer, jit_compile)

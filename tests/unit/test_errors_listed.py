@@ -26,6 +26,7 @@ INTERNAL = (
     "smddp_tf._core",  # what Python would say
     *(
         "The GPU did not finish in time.",
+        "The session has ended.",
         "There is no GPU library.",
         "Another rank has failed.",
         "Stands still: ",

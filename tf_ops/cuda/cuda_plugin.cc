@@ -39,13 +39,17 @@ Result<int> CudaPlugin::DeviceOf(const void* memory) {
   SMDDP_ASSIGN_OR_RETURN(const Driver* driver, TheDriver());
   const CUdeviceptr address = reinterpret_cast<uintptr_t>(memory);
   unsigned kind = 0;
-  const CUresult known = driver->pointer_attribute(&kind, CU_POINTER_ATTRIBUTE_MEMORY_TYPE, address);
-  if (known != CUDA_SUCCESS || kind == CU_MEMORYTYPE_HOST) return -1;
   int index = -1;
-  const CUresult found = driver->pointer_attribute(&index, CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL, address);
-  if (found == CUDA_SUCCESS) return index;
+  CUresult said = driver->pointer_attribute(&kind, CU_POINTER_ATTRIBUTE_MEMORY_TYPE, address);
+  // Of memory that is not CUDA's, and before anybody in this process has used CUDA.
+  if (said == CUDA_ERROR_INVALID_VALUE || said == CUDA_ERROR_NOT_INITIALIZED) return -1;
+  if (said == CUDA_SUCCESS) {
+    if (kind == CU_MEMORYTYPE_HOST) return -1;
+    said = driver->pointer_attribute(&index, CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL, address);
+  }
+  if (said == CUDA_SUCCESS) return index;
   return Status(Code::kInternal, "CUDA does not tell on which GPU a tensor lies (cuPointerGetAttribute, error " +
-                                     std::to_string(found) + ").");
+                                     std::to_string(said) + ").");
 }
 
 Result<DeviceGroupLibrary*> CudaPlugin::Groups() {

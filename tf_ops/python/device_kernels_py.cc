@@ -9,6 +9,7 @@
 #include <list>
 #include <memory>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "compute/compute.h"
@@ -130,12 +131,12 @@ class Gpu {
   // Waits, by looking again and again, until `stream` has done what it holds by now.
   void Synchronize(Address stream, double seconds) {
     ThrowIfError(device_->Record(event_, At(stream)));
-    Status status;
+    Result<bool> done = false;
     {
       nb::gil_scoped_release release;
-      status = WaitForEvent(NowNs() + static_cast<int64_t>(seconds * 1e9));
+      done = WaitForEvent(NowNs() + static_cast<int64_t>(seconds * 1e9));
     }
-    ThrowIfError(status);
+    if (!ValueOrThrow(std::move(done))) throw EngineError("The GPU did not finish in time.");
   }
 
  private:
@@ -146,14 +147,15 @@ class Gpu {
     ThrowIfError(status);
   }
 
-  Status WaitForEvent(int64_t deadline_ns) {
+  // False: not by then.
+  Result<bool> WaitForEvent(int64_t deadline_ns) {
     while (NowNs() < deadline_ns) {
       SMDDP_ASSIGN_OR_RETURN(const bool done, device_->Done(event_));
-      if (done) return {};
+      if (done) return true;
       const timespec pause = {0, 20 * 1000};
       nanosleep(&pause, nullptr);
     }
-    return Status(Code::kInternal, "The GPU did not finish in time.");
+    return false;
   }
 
   Device* device_ = nullptr;  // the plug-in's

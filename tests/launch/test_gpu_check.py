@@ -1,0 +1,34 @@
+"""`make gpu-check` runs, on a GPU made of host memory: a real one may be at hand for minutes only."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[2]
+PARTS = ("kernels", "bandwidth", "ranks 2 ipc")
+
+
+def test_the_program_runs_and_finds_nothing_wrong(tmp_path):
+    command = [sys.executable, "-m", "benchmarks.gpu", "--dry-run", "--in-place", "--tensorflow", "none"]
+    command += ["--only", ",".join(PARTS), "--folder", str(tmp_path)]
+    clean = {name: value for name, value in os.environ.items() if not name.startswith(("SMDDP_", "OMPI_", "PMIX_"))}
+    clean.update(OUT=str(tmp_path / "out"))
+    (tmp_path / "out").mkdir()
+    done = subprocess.run(command, cwd=ROOT, env=clean, capture_output=True, text=True, timeout=300, check=False)
+    assert done.returncode == 0, done.stdout + done.stderr
+    (results,) = (tmp_path / "out").glob("*-gpu.json")
+    report = json.loads(results.read_text(encoding="utf-8"))
+    assert report["fake"]
+    assert {name: report["parts"][name]["state"] for name in PARTS} == dict.fromkeys(PARTS, "ok")
+    answers = [report["parts"][name]["answer"] for name in PARTS]
+    assert answers[0]["cases"] > 1000
+    assert [answer.get("wrong") for answer in answers[:2]] == [0, 0]
+    assert [row["wrong"] for rank in answers[2]["ranks"] for row in rank["rows"]] == [0] * 4
+    assert report["parts"]["ranks 2 ipc"]["way"] == "ipc"
+    table = results.with_suffix(".md").read_text(encoding="utf-8")
+    assert "**MISS**" not in table
+    assert "not measured" not in table
