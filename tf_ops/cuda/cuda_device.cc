@@ -10,6 +10,10 @@
 namespace smddp {
 namespace {
 
+// cudaMalloc cuts smaller allocations out of blocks of this size, and IPC shows the whole block: who imports two of
+// them would map one block twice (CUDA's guide on interprocess communication).
+constexpr size_t kBlockBytes = size_t{2} << 20;
+
 cudaStream_t Native(DeviceStream stream) { return static_cast<cudaStream_t>(stream); }
 cudaEvent_t NativeEvent(DeviceEvent event) { return static_cast<cudaEvent_t>(event); }
 
@@ -84,8 +88,9 @@ Result<std::unique_ptr<CudaDevice>> CudaDevice::Open(int index) {
 
 Result<void*> CudaDevice::Allocate(size_t bytes) {
   const Current current(*this);
+  const size_t blocks = std::max<size_t>(1, (bytes + kBlockBytes - 1) / kBlockBytes);
   void* memory = nullptr;
-  SMDDP_CUDA(cudaMalloc, &memory, std::max<size_t>(bytes, 1));
+  SMDDP_CUDA(cudaMalloc, &memory, blocks * kBlockBytes);
   return memory;
 }
 
