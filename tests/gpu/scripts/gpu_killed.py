@@ -3,7 +3,6 @@
 import os
 import signal
 
-import numpy as np
 from gpu_ranks import Framework, check, plan_of
 
 import smddp_tf as hvd
