@@ -19,7 +19,7 @@ export TF_ENABLE_ONEDNN_OPTS ?= 0
 
 CXX_FILES = $(shell find tf_ops tests -name '*.cc' -o -name '*.h' -o -name '*.inc' -o -name '*.cu')
 
-.PHONY: help setup build demo docs test test-full test-lab test-faults test-recovery test-matrix test-mpich fuzz sanitize soak bench bench-lab bench-peers bench-horovod gpu-check gpu-dry-run lint format clean
+.PHONY: help setup build demo docs test test-full test-lab test-faults test-recovery test-matrix test-mpich fuzz sanitize soak bench bench-lab bench-peers bench-horovod gpu-check gpu-dry-run test-gpu-ops lint format clean
 
 help:  ## This list
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-14s %s\n", $$1, $$2}'
@@ -79,6 +79,9 @@ bench-lab: build $(VENV)/.smddp-bench  ## Measure between nodes of the lab (root
 
 test-lab: build  ## Launch over two hosts: network namespaces of the lab (root and TUN)
 	@$(BIN)/python -m pytest tests/lab $(ARGS)
+
+test-gpu-ops: build  ## TensorFlow's kernels for GPUs on a GPU in host memory (TensorFlow 2.21; 3 minutes)
+	@$(BIN)/python -m pytest tests/gpu_ops $(ARGS)
 
 test-recovery: build  ## Kill 50 random ranks of elastic jobs (about 5 minutes; SMDDP_TEST_KILLS=5, SMDDP_TEST_SEED=...)
 	@$(BIN)/python -m pytest tests/recovery -s -q $(ARGS)

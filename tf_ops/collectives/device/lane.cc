@@ -12,7 +12,7 @@ namespace smddp {
 namespace {
 
 // For what is left on the streams when a lane ends; and before it gives up what others lent.
-constexpr double kDrainSeconds = 10, kAbortSeconds = 2;
+constexpr double kDrainSeconds = 10, kEndSeconds = 5, kAbortSeconds = 2;
 constexpr std::chrono::microseconds kDrainLook(100);
 constexpr int64_t kCheckEveryNs = 100 * 1000000LL;
 constexpr int64_t kWatchNs = 500 * 1000000LL;
@@ -125,11 +125,11 @@ void Lane::Spoil() {
 }
 
 void Lane::End(bool failed) {
-  if (group_ != nullptr) {
-    if (failed || !Drain(kDrainSeconds)) Spoil();
+  if (group_ != nullptr && (failed || !Drain(kEndSeconds))) {
+    Spoil();
     group_->Abort();
   }
-  group_ = nullptr;
+  group_ = nullptr;  // else in peace: other ranks may still read what this one has sent
   if (Drain(kAbortSeconds)) peers_.Close();
 }
 
