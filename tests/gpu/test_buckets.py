@@ -109,8 +109,10 @@ class Job:
         return errors, data
 
     def results(self) -> list[np.ndarray]:
+        waits = count("waits_of_host")
         errors, data = self.run()
         assert errors == [""] * len(self.layout)
+        assert count("waits_of_host") == waits  # for copies from and to memory that is not pinned
         return data
 
     def on_cpu(self) -> Job:

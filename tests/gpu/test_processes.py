@@ -42,3 +42,15 @@ def test_a_rank_that_dies_is_named_and_its_step_reaches_nobody(stage):
         told = [line for line in job.output.splitlines() if line.startswith(f"rank {rank} was told in step 5: ")]
         assert len(told) == 1, job.output
         assert "Rank 1" in told[0]
+
+
+def test_a_rank_that_brings_no_gradients_is_noticed():
+    """NCCL's kernels wait for it, with nobody on the host who does."""
+    job = launch(
+        [SCRIPTS / "gpu_late.py"], 2, timeout=120, env={**environment("nccl"), "SMDDP_STALL_ERROR_SECONDS": "1"}
+    )
+    assert not job.timed_out
+    told = [line for line in job.output.splitlines() if line.startswith("rank 0 was told in step 2: ")]
+    assert len(told) == 1, job.output
+    assert "gradient bucket" in told[0]
+    assert "did not finish within 1 s" in told[0]
