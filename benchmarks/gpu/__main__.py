@@ -44,7 +44,7 @@ def parse(arguments: list[str] | None = None) -> argparse.Namespace:
     return parser.parse_args(arguments)
 
 
-def parts_of(options: argparse.Namespace, place: Place, has_tf: bool) -> list[Part]:
+def parts_of(options: argparse.Namespace, place: Place, has_tf: bool, gpus: int) -> list[Part]:
     """What is most worth knowing first: at the end of the time parts are left out."""
     small = ("--small",) if options.dry_run else ()
 
@@ -53,6 +53,10 @@ def parts_of(options: argparse.Namespace, place: Place, has_tf: bool) -> list[Pa
 
     def ranks(number: int, stage: str) -> Part:
         return Part(f"ranks {number} {stage}", 60, program("ranks"), ranks=number, stage=stage)
+
+    def own_gpus(number: int) -> Part:
+        apart = (("FAKE_GPU_SHARED", "0"),)
+        return Part(f"ranks {number} nccl", 60, program("ranks", "--own"), number, "nccl", variables=apart)
 
     def torch_ranks(backend: str, number: int) -> Part:
         arguments = ("--ranks", str(number), "--backend", backend)
@@ -69,6 +73,7 @@ def parts_of(options: argparse.Namespace, place: Place, has_tf: bool) -> list[Pa
         Part("bandwidth", 90, program("bandwidth")),
         *(sanitizer(tool, place, options.dry_run) for tool in ("memcheck", "racecheck")),
         Part("nccl group of 1", 45, program("nccl")),
+        *(own_gpus(number) for number in (2, 4, 8) if number <= gpus),
         ranks(4, "ipc"),
         ranks(4, "host"),
         Part("torch copies", 45, program("torch_copies")),
@@ -84,7 +89,9 @@ def parts_of(options: argparse.Namespace, place: Place, has_tf: bool) -> list[Pa
 def sanitizer(tool: str, place: Place, dry_run: bool) -> Part:
     """The kernels' check on small lists under a tool of compute-sanitizer."""
     log = str(place.logs / f"{tool}.txt")
-    watch = (find_tool("compute-sanitizer") or MISSING, "--tool", tool, "--error-exitcode", "86", "--log-file", log)
+    # Calls that fail are errors of the program itself; to ask for an event that has not passed is none.
+    watch = (find_tool("compute-sanitizer") or MISSING, "--tool", tool, "--report-api-errors", "no")
+    watch += ("--target-processes", "all", "--launch-timeout", "0", "--error-exitcode", "86", "--log-file", log)
     program = ("-m", "benchmarks.gpu.kernels", "--small")
     return Part(f"sanitizer {tool}", 60, program, before=() if dry_run else watch, log_of_tool=log)
 
@@ -123,9 +130,11 @@ def main() -> None:
     report["facts"] = facts(package)
     if built:
         has_tf = has_tensorflow(place.python) and options.tensorflow != "none"
+        # The GPUs made of host memory are as many as are wanted.
+        gpus = 2 if options.dry_run else len(report["facts"].get("gpus", []))
         if not has_tf:
             runner.note("training", "left out", "there is no TensorFlow in this Python")
-        for part in parts_of(options, place, has_tf):
+        for part in parts_of(options, place, has_tf, gpus):
             if MISSING in part.before:
                 runner.note(part.name, "left out", f"there is no {MISSING}")
             else:

@@ -53,9 +53,11 @@ def median_of_ranks(answers: list[Report], name: str) -> float | None:
 def bound_of_ranks(report: Report, stage: str, ranks: int, size: int) -> float | None:
     """Seconds that an allreduce of `size` bytes on each of `ranks` ranks of one GPU takes at the least.
 
-    "host": every rank's bytes cross the bus once in each direction, which may happen at the same time. Else: every
-    rank's bytes are read and written once, in one memory.
+    "host": every rank's bytes cross the bus once in each direction, which may happen at the same time. "ipc": every
+    rank's bytes are read and written once, in one memory. "nccl" with GPUs that are not known: none.
     """
+    if stage == "nccl":
+        return None
     if stage != "host":
         rate = copy_rate(report)
         return 2 * ranks * size / rate if rate else None

@@ -35,6 +35,7 @@ class Part:
         stage: SMDDP_GPU_STAGE of the ranks.
         before: words in front of Python, such as a tool that watches it.
         log_of_tool: file in which that tool counts errors.
+        variables: more of the environment.
     """
 
     name: str
@@ -44,6 +45,7 @@ class Part:
     stage: str = ""
     before: tuple[str, ...] = ()
     log_of_tool: str = ""
+    variables: tuple[tuple[str, str], ...] = ()
 
 
 class Runner:
@@ -94,7 +96,7 @@ class Runner:
         command = [*launcher, *part.before, self.place.python, *part.arguments, *options]
         stage = {"SMDDP_GPU_STAGE": part.stage, "SMDDP_LOG_LEVEL": "info"} if part.stage else {}
         log = self.log(part.name)
-        code = run_logged(command, log, limit, self.place.environment(**stage), self.place.site)
+        code = run_logged(command, log, limit, self.place.environment(**stage, **dict(part.variables)), self.place.site)
         if code == 0:
             return "ok", ""
         state = "out of time" if code is None else f"failed with {code}"

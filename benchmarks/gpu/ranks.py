@@ -1,11 +1,12 @@
 """A rank that reduces gradients on the GPU: `mpirun -np 2 python -m benchmarks.gpu.ranks --answer FOLDER`.
 
-All ranks use the first GPU they see. The arrays are CuPy's or PyTorch's where these are installed, else the engine's
-own memory; only their address is used (`__cuda_array_interface__`).
+All ranks use the first GPU they see, with --own each the one of its local rank. The arrays are CuPy's or PyTorch's
+where these are installed, else the engine's own memory; only their address is used (`__cuda_array_interface__`).
 """
 
 from __future__ import annotations
 
+import os
 import time
 from typing import Any
 
@@ -83,13 +84,15 @@ def allocate(machine: Machine, gradients: GradientList, kind: str) -> tuple[list
         if kind == "cupy" and not machine.fake:
             import cupy
 
+            cupy.cuda.Device(machine.info["index"]).use()
             return [cupy.empty(elements, cupy.float32) for elements in gradients.elements], "cupy"
         if kind == "torch" and not machine.fake:
             import torch
 
-            arrays = [torch.empty(elements, dtype=torch.float32, device="cuda:0") for elements in gradients.elements]
-            torch.cuda.synchronize()
-            return arrays, "torch"
+            place = f"cuda:{machine.info['index']}"
+            return [
+                torch.empty(elements, dtype=torch.float32, device=place) for elements in gradients.elements
+            ], "torch"
     except Exception as error:  # whatever such a library may raise at its first use
         print(f"{kind}: {type(error).__name__}: {error}", flush=True)
     return [OwnArray(machine, elements) for elements in gradients.elements], "own"
@@ -115,9 +118,10 @@ def check_and_time(machine: Machine, answer: Answer, gradients: GradientList, ki
 
 
 def main() -> None:
-    with worker(__doc__, "small") as (options, answer):
+    with worker(__doc__, "small", "own") as (options, answer):
         hvd.init()
-        machine = Machine()
+        fake = bool(os.environ.get("SMDDP_GPU_LIBRARY"))  # then every process has a first GPU of its own, or shares it
+        machine = Machine(hvd.local_rank() if options.own and not fake else 0)
         answer.update(rank=hvd.rank(), size=hvd.size(), device=machine.info, rows=[])
         of = (lambda model: small_list(model, 500)) if options.small else model_list
         steps = SMALL_STEPS if options.small else STEPS

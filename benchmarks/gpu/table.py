@@ -84,8 +84,9 @@ def _ranks(report: dict[str, Any]) -> str:
         return ""
     columns = ("ranks", "gradients", "arrays of", "step", "algorithm GB/s", "bound, step / bound", "wrong")
     note = (
-        "All ranks on one GPU. A step is the whole list, handed over at once, of the slowest rank. Bound of `host`: "
-        "every rank's bytes cross the bus once each way; of the others: every rank's bytes are read and written once."
+        "All ranks on one GPU (but for `nccl`). A step: the whole list at once, of the slowest rank. Bound "
+        "of `host`: every rank's bytes cross the bus once each way; of `ipc`: every rank's bytes are read and written "
+        "once."
     )
     return f"## Allreduce\n\n{note}\n\n" + _table(columns, rows)
 

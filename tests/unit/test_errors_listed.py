@@ -25,7 +25,6 @@ INTERNAL = (
     ". Every rank must make the same call with the same arguments.",  # "Mismatched ", whatever
     "smddp_tf._core",  # what Python would say
     *(
-        "The GPU did not finish in time.",
         "The session has ended.",
         "There is no GPU library.",
         "Another rank has failed.",

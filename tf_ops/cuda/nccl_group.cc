@@ -50,15 +50,17 @@ bool EndInPeace(const nccl::Api& api, nccl::Comm comm) {
 }
 
 // NCCL can hang in any of these calls, so a thread of its own makes them. One that does not come back is left behind.
-void End(const nccl::Api& api, nccl::Comm comm, bool in_peace) {
+void End(const nccl::Api& api, nccl::Comm comm, bool in_peace, const NcclGroup::OnDevice& on_device) {
   struct Progress {
     std::mutex mutex;
     std::condition_variable changed;
     bool done = false;
   };
   const auto progress = std::make_shared<Progress>();
-  std::thread thread([progress, &api, comm, in_peace] {
-    if (!in_peace || !EndInPeace(api, comm)) api.CommAbort(comm);
+  std::thread thread([progress, &api, comm, in_peace, on_device] {
+    on_device([&] {
+      if (!in_peace || !EndInPeace(api, comm)) api.CommAbort(comm);
+    });
     const std::lock_guard<std::mutex> lock(progress->mutex);
     progress->done = true;
     progress->changed.notify_all();
@@ -76,12 +78,14 @@ void End(const nccl::Api& api, nccl::Comm comm, bool in_peace) {
 }  // namespace
 
 NcclGroup::~NcclGroup() {
-  if (comm_ != nullptr) End(api_, comm_, state_ == State::kReady);
+  if (comm_ != nullptr) End(api_, comm_, state_ == State::kReady, on_device_);
 }
 
 Status NcclGroup::Join(const nccl::UniqueId& id) {
   nccl::Config config;
-  return Called(call_, api_.CommInitRankConfig(&comm_, size_, id, member_, &config));
+  nccl::Result result = nccl::Result::kSuccess;
+  on_device_([&] { result = api_.CommInitRankConfig(&comm_, size_, id, member_, &config); });
+  return Called(call_, result);
 }
 
 Result<bool> NcclGroup::Ready() {
@@ -98,18 +102,22 @@ Status NcclGroup::ReduceScatter(void* into, const void* from, int64_t each, DTyp
   SMDDP_RETURN_IF_ERROR(CheckReady());
   if (each == 0) return Status::Ok();
   const auto count = static_cast<size_t>(each);
-  return Called("ncclReduceScatter", api_.ReduceScatter(from, into, count, type, nccl::Op::kSum, comm_, stream));
+  nccl::Result result = nccl::Result::kSuccess;
+  on_device_([&] { result = api_.ReduceScatter(from, into, count, type, nccl::Op::kSum, comm_, stream); });
+  return Called("ncclReduceScatter", result);
 }
 
 Status NcclGroup::Allgather(void* into, const void* from, int64_t each, DType dtype, DeviceStream stream) {
   SMDDP_RETURN_IF_ERROR(CheckReady());
   if (each == 0) return Status::Ok();
   const size_t bytes = static_cast<size_t>(each) * SizeOf(dtype);
-  return Called("ncclAllGather", api_.AllGather(from, into, bytes, nccl::Type::kUInt8, comm_, stream));
+  nccl::Result result = nccl::Result::kSuccess;
+  on_device_([&] { result = api_.AllGather(from, into, bytes, nccl::Type::kUInt8, comm_, stream); });
+  return Called("ncclAllGather", result);
 }
 
 void NcclGroup::Abort() {
-  if (comm_ != nullptr) End(api_, comm_, false);
+  if (comm_ != nullptr) End(api_, comm_, false, on_device_);
   comm_ = nullptr;
   state_ = State::kEnded;
 }

@@ -2,6 +2,8 @@
 // Ready asks how far they are.
 #pragma once
 
+#include <functional>
+
 #include "cuda/nccl_abi.h"
 #include "device/group.h"
 
@@ -9,14 +11,18 @@ namespace smddp {
 
 class NcclGroup final : public DeviceGroup {
  public:
+  // Runs `call` while the member's device is the thread's: NCCL puts threads back on the device that they had, and
+  // where that is none of theirs, makes a context there.
+  using OnDevice = std::function<void(const std::function<void()>& call)>;
   // `api` lives as long as the process.
-  NcclGroup(const nccl::Api& api, int size, int member) : api_(api), size_(size), member_(member) {}
+  NcclGroup(const nccl::Api& api, int size, int member, OnDevice on_device)
+      : api_(api), size_(size), member_(member), on_device_(std::move(on_device)) {}
   // In peace lets NCCL finish what is under way; otherwise as Abort. Waits for either, but not for ever.
   ~NcclGroup() override;
   NcclGroup(const NcclGroup&) = delete;
   NcclGroup& operator=(const NcclGroup&) = delete;
 
-  // Once, with the device current on this thread.
+  // Once.
   Status Join(const nccl::UniqueId& id);
 
   Result<bool> Ready() override;
@@ -41,6 +47,7 @@ class NcclGroup final : public DeviceGroup {
 
   const nccl::Api& api_;
   const int size_, member_;
+  const OnDevice on_device_;
   nccl::Comm comm_ = nullptr;
   State state_ = State::kBusy;
   const char* call_ = "ncclCommInitRankConfig";  // the last

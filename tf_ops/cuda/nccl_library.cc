@@ -65,10 +65,9 @@ class NcclLibrary final : public DeviceGroupLibrary {
       return Status(Code::kInvalidArgument, "NCCL cannot join as member " + std::to_string(member) + " of " +
                                                 std::to_string(size) + " with this id. Received: " + id);
     }
-    auto group = std::make_unique<NcclGroup>(api_, size, member);
-    Status joined;
-    on_device_(device, [&] { joined = group->Join(unique); });
-    SMDDP_RETURN_IF_ERROR(joined);
+    auto on_device = [this, &device](const std::function<void()>& call) { on_device_(device, call); };
+    auto group = std::make_unique<NcclGroup>(api_, size, member, std::move(on_device));
+    SMDDP_RETURN_IF_ERROR(group->Join(unique));
     return std::unique_ptr<DeviceGroup>(std::move(group));
   }
 

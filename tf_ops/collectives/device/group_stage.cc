@@ -1,5 +1,7 @@
 // Every rank of a node has a GPU of its own: NCCL's reduce-scatter, the rail for my shard, NCCL's allgather. In one
-// node nothing waits for the GPU: the task is done when all is on its stream.
+// node all of it is put on streams at once and the frameworks' streams wait for it. The task still ends only when the
+// GPU has passed it: a rank that does not come holds NCCL's kernels for ever, and only what is under way is watched;
+// and should a rank die, the program hears of it before it goes on with what an aborted NCCL leaves.
 //
 // The buffer holds one part of equal length for each member. A node with more ranks than there are rails has members
 // that reduce nothing: their parts lie behind the bucket, and what is summed there is never looked at.
@@ -49,7 +51,7 @@ class GroupStageTask : public Task {
   }
 
  private:
-  enum class Phase { kStart, kScatterTurn, kScatter, kRail, kGatherTurn, kGather, kHostPieces, kDone };
+  enum class Phase { kStart, kScatterTurn, kScatter, kRail, kGatherTurn, kGather, kOnGpu, kHostPieces, kDone };
 
   bool crosses_nodes() const { return topology_.node_count() > 1; }
   std::byte* part(int member) const { return bucket_.at(each_ * member); }
@@ -63,13 +65,18 @@ class GroupStageTask : public Task {
       case Phase::kScatterTurn:
         return GoIf(lane_.turns().Has(scatter_), [this] { return Scatter(); });
       case Phase::kScatter:
-        return GoIf(lane_.group().Ready(), [this] { return EndScatter(); });
+        return GoIf(lane_.GroupReady(), [this] { return EndScatter(); });
       case Phase::kRail:
         return Rail();
       case Phase::kGatherTurn:
         return GoIf(lane_.turns().Has(gather_), [this] { return Gather(); });
       case Phase::kGather:
-        return GoIf(lane_.group().Ready(), [this] { return EndGather(); });
+        return GoIf(lane_.GroupReady(), [this] { return EndGather(); });
+      case Phase::kOnGpu:
+        return GoIf(Ended(), [this] {
+          bucket_.Mark(StageTimes::kNodeAllgather);
+          return Status::Ok();
+        });
       case Phase::kHostPieces:
       case Phase::kDone:
         break;
@@ -123,10 +130,15 @@ class GroupStageTask : public Task {
     lane_.turns().Finish(gather_);
     SMDDP_ASSIGN_OR_RETURN(const MomentPtr gathered, lane_.Mark(stream()));
     SMDDP_RETURN_IF_ERROR(bucket_.tensors().Unpack({0, bucket_.elements()}, part(0), gathered.get()));
-    SMDDP_ASSIGN_OR_RETURN(MomentPtr end, bucket_.tensors().HandBack());
-    bucket_.memory().GiveBack(std::move(end));
-    bucket_.Mark(StageTimes::kNodeAllgather);
+    SMDDP_ASSIGN_OR_RETURN(end_, bucket_.tensors().HandBack());
+    bucket_.memory().GiveBack(end_);
     return Status::Ok();
+  }
+
+  // The GPU has passed it; were it for an error, NCCL would say so.
+  Result<bool> Ended() const {
+    SMDDP_ASSIGN_OR_RETURN(const bool passed, end_->Passed());
+    return passed ? lane_.GroupHealthy() : Result<bool>(false);
   }
 
   Lane& lane_;
@@ -135,7 +147,7 @@ class GroupStageTask : public Task {
   const int64_t each_;  // elements of a part
   const Turns::Key scatter_, gather_;
   Phase phase_ = Phase::kStart;
-  MomentPtr node_sum_;
+  MomentPtr node_sum_, end_;
 };
 
 }  // namespace

@@ -12,9 +12,10 @@ namespace smddp {
 namespace {
 
 // For what is left on the streams when a lane ends; and before it gives up what others lent.
-constexpr double kDrainSeconds = 10, kAbortSeconds = 2;
+constexpr double kDrainSeconds = 10, kEndSeconds = 5, kAbortSeconds = 2;
 constexpr std::chrono::microseconds kDrainLook(100);
 constexpr int64_t kCheckEveryNs = 100 * 1000000LL;
+constexpr int64_t kWatchNs = 500 * 1000000LL;
 
 }  // namespace
 
@@ -79,16 +80,29 @@ Status Lane::Open(DeviceStage stage, const std::vector<DeviceCard>& cards, Devic
 Result<bool> Lane::Ready() {
   if (group_ == nullptr) return true;
   SMDDP_RETURN_IF_ERROR(CheckGroup());
-  Result<bool> ready = group_->Ready();
-  if (!ready.ok()) return While("joining the node's other GPUs", ready.status());
-  return ready;
+  return GroupReady();
+}
+
+Result<bool> Lane::OfGroup(const Result<bool>& answer) {
+  if (answer.ok()) return answer;
+  const int64_t now_ns = NowNs();
+  if (lost_ns_ == 0) lost_ns_ = now_ns;
+  if (answer.status().code() == Code::kPeerLost && now_ns - lost_ns_ < kWatchNs) return false;
+  return While("NCCL", answer.status());
+}
+
+Result<bool> Lane::GroupReady() { return OfGroup(group_->Ready()); }
+
+Result<bool> Lane::GroupHealthy() {
+  const Status health = group_->Health();
+  return OfGroup(health.ok() ? Result<bool>(true) : Result<bool>(health));
 }
 
 Status Lane::CheckGroup() {
   const int64_t now_ns = NowNs();
   if (group_ == nullptr || now_ns - checked_ns_ < kCheckEveryNs) return Status::Ok();
   checked_ns_ = now_ns;
-  return While("NCCL", group_->Health());
+  return GroupHealthy().status();
 }
 
 // NCCL's kernels that are broken off leave anything behind, and the frameworks' streams go on with it.
@@ -111,11 +125,11 @@ void Lane::Spoil() {
 }
 
 void Lane::End(bool failed) {
-  if (group_ != nullptr) {
-    if (failed || !Drain(kDrainSeconds)) Spoil();
+  if (group_ != nullptr && (failed || !Drain(kEndSeconds))) {
+    Spoil();
     group_->Abort();
   }
-  group_ = nullptr;
+  group_ = nullptr;  // else in peace: other ranks may still read what this one has sent
   if (Drain(kAbortSeconds)) peers_.Close();
 }
 

@@ -54,9 +54,10 @@ struct DeviceCall {
 // with `through_host`, it goes through host memory, where other ranks may have brought it from the start.
 bool TakesDevicePath(const DeviceLane& lane, const FusedCall& call);
 
-// The task is done when the frameworks' streams wait for the results (and those in host memory are there). Every rank
-// makes the same call; without `through_host` also those whose pieces are all in host memory (a rank that has joined).
-// Different calls of one session run side by side, begun in any order.
+// The task is done when the frameworks' streams wait for the results (and those in host memory are there), and all that
+// needs other ranks has happened on the GPU too. Every rank makes the same call; without `through_host` also those
+// whose pieces are all in host memory (a rank that has joined). Different calls of one session run side by side, begun
+// in any order.
 TaskPtr DeviceAllreduce(DeviceLane& lane, const AllreduceAlgorithm& rail, const DeviceCall& call);
 
 }  // namespace smddp

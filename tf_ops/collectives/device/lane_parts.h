@@ -51,6 +51,9 @@ class Lane : public DeviceLane {
   // A task begins, a task has ended.
   void Enter() { ++tasks_; }
   void Leave() { --tasks_; }
+  // As those of the group. A peer's end is nothing yet for a moment: the session's own watch can say whose it was.
+  Result<bool> GroupReady();
+  Result<bool> GroupHealthy();
   // An error of the group, looked for from time to time.
   Status CheckGroup();
 
@@ -58,6 +61,7 @@ class Lane : public DeviceLane {
   Status While(const char* doing, const Status& status) const;
 
  private:
+  Result<bool> OfGroup(const Result<bool>& answer);
   bool Drain(double seconds);
   Status PrepareToSpoil();
   void Spoil();
@@ -73,7 +77,7 @@ class Lane : public DeviceLane {
   std::unique_ptr<DeviceGroup> group_;  // kGroup, where the node has several ranks
   void* spoiled_ = nullptr;             // where there is a group: a word on the device
   DeviceStream spoil_ = nullptr;        // which waits for nothing
-  int64_t checked_ns_ = 0;
+  int64_t checked_ns_ = 0, lost_ns_ = 0;
   int tasks_ = 0;
 };
 
