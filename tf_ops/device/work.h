@@ -21,6 +21,7 @@ class DeviceWork {
   DeviceWork& operator=(const DeviceWork&) = delete;
 
   Device& device() const { return device_; }
+  DeviceStream stream() const { return stream_; }
   // What `stream`, one of the engine's, gets from now on comes after the framework's.
   Status MakeWait(DeviceStream stream) const { return device_.Wait(stream, ready_); }
   // What the framework's stream gets from now on comes after `event`.

@@ -22,7 +22,7 @@ DeviceTensors::~DeviceTensors() {
   for (const DeviceStream stream : {lane_.streams().pack(), lane_.streams().unpack()}) {
     const Result<MomentPtr> last = lane_.Mark(stream);
     if (!last.ok()) continue;
-    ForEachWork([&](const DeviceWork& work) { (void)work.HandBack((*last)->event()); });
+    (void)HandBackAfter(**last);
   }
 }
 
@@ -83,8 +83,17 @@ Result<MomentPtr> DeviceTensors::Pack(void* into) {
 
 Status DeviceTensors::Unpack(Range range, const void* from, const Moment* sums) {
   if (sums != nullptr) SMDDP_RETURN_IF_ERROR(sums->MakeWait(lane_.streams().unpack()));
-  return lane_.While("unpacking gradients",
-                     lane_.device().Unpack(*all_, range, from, lane_.spoiled(), lane_.streams().unpack()));
+  return lane_.While("unpacking gradients", lane_.device().Unpack(*all_, range, from, lane_.streams().unpack()));
+}
+
+// Once for each of the framework's streams.
+Status DeviceTensors::HandBackAfter(const Moment& moment) const {
+  std::set<DeviceStream> streams;
+  Status handed;
+  ForEachWork([&](const DeviceWork& work) {
+    if (handed.ok() && streams.insert(work.stream()).second) handed = work.HandBack(moment.event());
+  });
+  return handed;
 }
 
 Result<MomentPtr> DeviceTensors::HandBack() {
@@ -96,11 +105,7 @@ Result<MomentPtr> DeviceTensors::HandBack() {
         lane_.device().Copy(host_.data() + piece.offset, scratch_.data() + piece.offset, piece.bytes, stream)));
   }
   SMDDP_ASSIGN_OR_RETURN(end_, lane_.Mark(stream));
-  Status handed;
-  ForEachWork([&](const DeviceWork& work) {
-    if (handed.ok()) handed = work.HandBack(end_->event());
-  });
-  SMDDP_RETURN_IF_ERROR(lane_.While("handing gradients back", handed));
+  SMDDP_RETURN_IF_ERROR(lane_.While("handing gradients back", HandBackAfter(*end_)));
   handed_back_ = true;
   if (scratch_.held()) scratch_.GiveBack(end_);
   return end_;

@@ -34,6 +34,7 @@ class DeviceTensors {
   };
 
   Status FindHostPieces(std::vector<Piece>* pieces);
+  Status HandBackAfter(const Moment& moment) const;
   void ForEachWork(const std::function<void(const DeviceWork&)>& visit) const;
 
   Lane& lane_;

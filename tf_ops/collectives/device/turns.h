@@ -7,6 +7,10 @@
 // rank that joins, a second plan), and an order that no rank is ready in costs far more than a message through shared
 // memory, which is on its way while the bucket is packed. No rank asks for what the first one has not begun: all begin
 // the same operations. So every turn comes.
+//
+// A process set has turns of its own, as it has members of its own for NCCL. Its kernels and those of all ranks may
+// then start in another order on another GPU, which NCCL allows as long as both have room on a GPU at once; they are
+// few blocks each.
 #pragma once
 
 #include <cstdint>
