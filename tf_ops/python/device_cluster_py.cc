@@ -153,10 +153,10 @@ std::vector<std::string> Steps(const std::vector<std::string>& hosts, const std:
 }  // namespace
 
 void BindDeviceCluster(nb::module_& m) {
-  m.def("cluster_gpu_steps", &Steps, nb::arg("hosts"), nb::arg("arrays"), nb::arg("on_host"),
-        nb::arg("device_of_rank"), nb::arg("dtype"), nb::arg("wire_dtype") = "", nb::arg("op") = 1,
-        nb::arg("prescale") = 1.0, nb::arg("postscale") = 1.0, nb::arg("chunk_bytes") = 4096,
-        nb::arg("bucket_bytes") = 16384, nb::arg("stage") = "auto", nb::arg("steps") = 1, nb::arg("planned") = true);
+  m.def("cluster_gpu_steps", &Steps, nb::arg("hosts"), nb::arg("arrays"), nb::arg("on_host"), nb::arg("device_of_rank"),
+        nb::arg("dtype"), nb::arg("wire_dtype") = "", nb::arg("op") = 1, nb::arg("prescale") = 1.0,
+        nb::arg("postscale") = 1.0, nb::arg("chunk_bytes") = 4096, nb::arg("bucket_bytes") = 16384,
+        nb::arg("stage") = "auto", nb::arg("steps") = 1, nb::arg("planned") = true);
 }
 
 }  // namespace smddp
