@@ -44,11 +44,20 @@ class Bench:
     def copy_large(self) -> None:
         self.machine.gpu.copy(self.large[1].address, self.large[0].address, self.large[0].bytes, self.machine.stream)
 
-    def row(self, what: str, how: str, size: int, pieces: Sequence[Work], launches: int = 1, **more: Any) -> None:
-        """Times `pieces` in turn; `size` is the bytes that each reads and writes, `launches` it puts on the stream."""
+    def row(self, what: str, how: str, size: int, pieces: Sequence[Work], launches: int = 1, **more: Any) -> bool:
+        """Times `pieces` in turn; false when no time is left for that.
+
+        Args:
+            what: is done.
+            how: by whom, for what several can do.
+            size: bytes that each piece reads and writes.
+            pieces: run in turn.
+            launches: of each piece.
+            more: goes into the row.
+        """
         if time.monotonic() > self.until:
             self.answer["left_out"].append(f"{what}, {how}")
-            return
+            return False
         rounds = [pieces[i % len(pieces)] for i in range(self.repeats)]
         began = time.perf_counter()
         for piece in pieces:  # warm, and how long the host takes
@@ -73,6 +82,7 @@ class Bench:
             }
         )
         self.answer.save()
+        return True
 
     def plug(self, seconds: float) -> Work:
         """Copies that keep the stream busy for twice the time that the host needs."""
@@ -169,13 +179,14 @@ def list_rows(bench: Bench, gradients: GradientList, dtype: str, wire: str) -> N
     facts: dict[str, Any] = {"list": gradients.name, "tensors": len(gradients.elements), "dtype": dtype, "wire": wire}
     label = f"{gradients.name} {dtype} as {wire}"
     sets.poison()
-    bench.row(f"pack {label}", "smddp_tf", sets.moved, sets.packs(), **facts)
-    bench.wrong(sets.check_packed())
-    bench.row(f"unpack {label}", "smddp_tf", sets.moved, sets.unpacks(), **facts)
+    if bench.row(f"pack {label}", "smddp_tf", sets.moved, sets.packs(), **facts):
+        bench.wrong(sets.check_packed())
+        bench.row(f"unpack {label}", "smddp_tf", sets.moved, sets.unpacks(), **facts)
     if dtype == wire:
         sets.poison()
-        bench.row(f"pack {label}", "cudaMemcpyAsync each", sets.moved, sets.copies(), len(sets.item_bytes), **facts)
-        bench.wrong(sets.check_packed())
+        launches = len(sets.item_bytes)
+        if bench.row(f"pack {label}", "cudaMemcpyAsync each", sets.moved, sets.copies(), launches, **facts):
+            bench.wrong(sets.check_packed())
     sets.free()
 
 
@@ -194,9 +205,9 @@ def sum_rows(bench: Bench, dtype: str, count: int, elements: int) -> None:
         return lambda: machine.gpu.sum(target.address, at, elements, dtype, machine.stream)
 
     pieces = [add(target, sources) for target, sources in zip(into, sets)]
-    bench.row(f"sum of {count} {dtype}", "smddp_tf", moved, pieces, dtype=dtype, sources=count)
-    expected = oracle.sum_of(values, dtype, elements)
-    bench.wrong(sum(oracle.differing(block.download(), expected, dtype) for block in into))
+    if bench.row(f"sum of {count} {dtype}", "smddp_tf", moved, pieces, dtype=dtype, sources=count):
+        expected = oracle.sum_of(values, dtype, elements)
+        bench.wrong(sum(oracle.differing(block.download(), expected, dtype) for block in into))
     for block in [*into, *(block for blocks in sets for block in blocks)]:
         block.free()
 

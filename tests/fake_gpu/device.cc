@@ -115,11 +115,10 @@ class FakeDevice final : public Device {
     SMDDP_RETURN_IF_ERROR(Begin("pack"));
     return Launch(*on, PackWork(info_.index, view, range, into, non_finite));
   }
-  Status Unpack(const FusedView& view, Range range, const void* from, const uint32_t* spoiled,
-                DeviceStream stream) override {
+  Status Unpack(const FusedView& view, Range range, const void* from, DeviceStream stream) override {
     const std::shared_ptr<Stream> on = StreamOf(info_.index, stream, "Unpack");
     SMDDP_RETURN_IF_ERROR(Begin("unpack"));
-    return Launch(*on, UnpackWork(info_.index, view, range, from, spoiled));
+    return Launch(*on, UnpackWork(info_.index, view, range, from));
   }
   Status Sum(void* into, const void* const* sources, int count, int64_t elements, DType dtype, uint64_t* non_finite,
              DeviceStream stream) override {

@@ -99,13 +99,11 @@ Result<Work> PackWork(int device, const FusedView& view, Range range, void* into
   return held.Until([jobs] { RunAll(jobs); });
 }
 
-Result<Work> UnpackWork(int device, const FusedView& view, Range range, const void* from, const uint32_t* spoiled) {
+Result<Work> UnpackWork(int device, const FusedView& view, Range range, const void* from) {
   Held held(device, "Unpack");
   const FusedView local = LocalView(view, range, false, held);
   const void* const source = held.Hold(from, local.elements() * SizeOf(view.wire()));
-  const auto* const word =
-      spoiled == nullptr ? nullptr : static_cast<const uint32_t*>(held.Hold(spoiled, sizeof(*spoiled)));
-  SMDDP_ASSIGN_OR_RETURN(const std::vector<MoveJob> jobs, PlanUnpack(local, {0, local.elements()}, source, word));
+  SMDDP_ASSIGN_OR_RETURN(const std::vector<MoveJob> jobs, PlanUnpack(local, {0, local.elements()}, source));
   return held.Until([jobs] { RunAll(jobs); });
 }
 

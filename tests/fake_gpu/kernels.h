@@ -11,7 +11,7 @@ namespace smddp::fake {
 using Work = std::function<void()>;
 
 Result<Work> PackWork(int device, const FusedView& view, Range range, void* into, uint64_t* non_finite);
-Result<Work> UnpackWork(int device, const FusedView& view, Range range, const void* from, const uint32_t* spoiled);
+Result<Work> UnpackWork(int device, const FusedView& view, Range range, const void* from);
 Result<Work> SumWork(int device, void* into, const void* const* sources, int count, int64_t elements, DType dtype,
                      uint64_t* non_finite);
 // At once, in memory that the host can touch.

@@ -64,6 +64,12 @@ def test_daemons_outwait_the_heartbeat(dry_run: DryRun) -> None:
         assert not any("keepalive" in pair for pair in given({"SMDDP_HEARTBEAT_TIMEOUT": unusable}))
 
 
+def test_what_nccl_and_cuda_read_reaches_ranks_on_other_hosts(dry_run: DryRun) -> None:
+    env = {"PATH": "/bin", "NCCL_DEBUG": "VERSION", "NCCL_SOCKET_IFNAME": "eth0", "CUDA_VISIBLE_DEVICES": "0,1"}
+    forwarded = values_of(dry_run("-H", "h1:1,h2:1", "t", env=env), "-x")
+    assert {"NCCL_DEBUG", "NCCL_SOCKET_IFNAME", "CUDA_VISIBLE_DEVICES"} <= set(forwarded)
+
+
 def test_uneven_hosts(dry_run: DryRun) -> None:
     assert values_of(dry_run("-np", "3", "-H", "h1:2,h2:4,far:1", "t"), "-H") == ["h1:2,h2:4"]
     dry_run.mpi = HYDRA

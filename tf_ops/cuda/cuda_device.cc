@@ -215,9 +215,8 @@ Status CudaDevice::Pack(const FusedView& view, Range range, void* into, uint64_t
   return LaunchAll(jobs, stream);
 }
 
-Status CudaDevice::Unpack(const FusedView& view, Range range, const void* from, const uint32_t* spoiled,
-                          DeviceStream stream) {
-  SMDDP_ASSIGN_OR_RETURN(const std::vector<MoveJob> jobs, PlanUnpack(view, range, from, spoiled));
+Status CudaDevice::Unpack(const FusedView& view, Range range, const void* from, DeviceStream stream) {
+  SMDDP_ASSIGN_OR_RETURN(const std::vector<MoveJob> jobs, PlanUnpack(view, range, from));
   return LaunchAll(jobs, stream);
 }
 

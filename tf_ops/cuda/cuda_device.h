@@ -46,8 +46,7 @@ class CudaDevice : public Device {
   Status Copy(void* to, const void* from, size_t bytes, DeviceStream stream) override;
   Status Zero(void* memory, size_t bytes, DeviceStream stream) override;
   Status Pack(const FusedView& view, Range range, void* into, uint64_t* non_finite, DeviceStream stream) override;
-  Status Unpack(const FusedView& view, Range range, const void* from, const uint32_t* spoiled,
-                DeviceStream stream) override;
+  Status Unpack(const FusedView& view, Range range, const void* from, DeviceStream stream) override;
   Status Sum(void* into, const void* const* sources, int count, int64_t elements, DType dtype, uint64_t* non_finite,
              DeviceStream stream) override;
 

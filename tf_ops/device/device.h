@@ -69,10 +69,7 @@ class Device {
   // bit. Float dtypes with any conversion, other dtypes as plain copies. The view need not outlive the call.
   // `non_finite`: null, or a counter in device memory that grows by the packed elements that are NaN or infinite.
   virtual Status Pack(const FusedView& view, Range range, void* into, uint64_t* non_finite, DeviceStream stream) = 0;
-  // `spoiled`: null, or a word in device memory. Where it is not 0 when the kernel runs, floating results are NaN: what
-  // `from` holds then is not what was promised.
-  virtual Status Unpack(const FusedView& view, Range range, const void* from, const uint32_t* spoiled,
-                        DeviceStream stream) = 0;
+  virtual Status Unpack(const FusedView& view, Range range, const void* from, DeviceStream stream) = 0;
   // into[i] = sources[0][i] + sources[1][i] + ... in this order, for float16, bfloat16, float32, float64; the half
   // types are summed in float32 and rounded once: the bits of Compute::Reduce. `into` may be one of the sources. At
   // most kMostSources. `non_finite` as above, of the sums.

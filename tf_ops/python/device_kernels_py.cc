@@ -118,7 +118,7 @@ class Gpu {
     ThrowIfError(device_->Pack(view.view(), range, At(into), CounterAt(non_finite), At(stream)));
   }
   void Unpack(const GpuView& view, Address from, Address stream, int64_t begin, int64_t end) {
-    ThrowIfError(device_->Unpack(view.view(), view.Checked(begin, end), At(from), nullptr, At(stream)));
+    ThrowIfError(device_->Unpack(view.view(), view.Checked(begin, end), At(from), At(stream)));
   }
   void Sum(Address into, const Addresses& sources, int64_t elements, const std::string& dtype, Address stream,
            Address non_finite) {

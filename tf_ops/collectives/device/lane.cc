@@ -21,11 +21,7 @@ constexpr int64_t kWatchNs = 500 * 1000000LL;
 
 Lane::~Lane() {
   End(/*failed=*/false);
-  if (spoil_ != nullptr) device_.DestroyStream(spoil_);
-  if (Drain(kDrainSeconds)) {
-    if (spoiled_ != nullptr) device_.Free(spoiled_);
-    return;
-  }
+  if (Drain(kDrainSeconds)) return;
   Log(LogLevel::kWarning, "GPU " + std::to_string(device_.info().index) + " (" + device_.info().name +
                               ") did not finish its work on gradients within " +
                               std::to_string(static_cast<int>(kDrainSeconds)) +
@@ -74,7 +70,7 @@ Status Lane::Open(DeviceStage stage, const std::vector<DeviceCard>& cards, Devic
   Result<std::unique_ptr<DeviceGroup>> group = groups->Join(id, topology.local_size(), topology.local_rank(), device_);
   SMDDP_RETURN_IF_ERROR(While("joining the node's other GPUs", group.status()));
   group_ = std::move(*group);
-  return While("preparing for NCCL", PrepareToSpoil());
+  return Status::Ok();
 }
 
 Result<bool> Lane::Ready() {
@@ -105,30 +101,8 @@ Status Lane::CheckGroup() {
   return GroupHealthy().status();
 }
 
-// NCCL's kernels that are broken off leave anything behind, and the frameworks' streams go on with it.
-Status Lane::PrepareToSpoil() {
-  SMDDP_ASSIGN_OR_RETURN(spoil_, device_.MakeStream());
-  SMDDP_ASSIGN_OR_RETURN(spoiled_, device_.Allocate(sizeof(uint32_t)));
-  return device_.Zero(spoiled_, sizeof(uint32_t), streams_.unpack());
-}
-
-void Lane::Spoil() {
-  static constexpr uint32_t kYes = 1;
-  if (spoiled_ == nullptr || !device_.Copy(spoiled_, &kYes, sizeof(kYes), spoil_).ok()) return;
-  const Result<MomentPtr> there = Mark(spoil_);
-  const Deadline deadline = Deadline::After(kAbortSeconds);
-  while (there.ok() && !deadline.passed()) {
-    const Result<bool> passed = (*there)->Passed();
-    if (!passed.ok() || *passed) return;
-    std::this_thread::sleep_for(kDrainLook);
-  }
-}
-
 void Lane::End(bool failed) {
-  if (group_ != nullptr && (failed || !Drain(kEndSeconds))) {
-    Spoil();
-    group_->Abort();
-  }
+  if (group_ != nullptr && (failed || !Drain(kEndSeconds))) group_->Abort();
   group_ = nullptr;  // else in peace: other ranks may still read what this one has sent
   if (Drain(kAbortSeconds)) peers_.Close();
 }

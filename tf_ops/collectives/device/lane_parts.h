@@ -46,8 +46,6 @@ class Lane : public DeviceLane {
   Peers& peers() { return peers_; }
   DeviceGroup& group() { return *group_; }
   Turns& turns() { return turns_; }
-  // As of Device::Unpack; null where nothing can be spoiled.
-  const uint32_t* spoiled() const { return static_cast<const uint32_t*>(spoiled_); }
   // A task begins, a task has ended.
   void Enter() { ++tasks_; }
   void Leave() { --tasks_; }
@@ -63,8 +61,6 @@ class Lane : public DeviceLane {
  private:
   Result<bool> OfGroup(const Result<bool>& answer);
   bool Drain(double seconds);
-  Status PrepareToSpoil();
-  void Spoil();
 
   const Fabric& fabric_;
   Device& device_;
@@ -75,8 +71,6 @@ class Lane : public DeviceLane {
   Peers peers_;
   Turns turns_;
   std::unique_ptr<DeviceGroup> group_;  // kGroup, where the node has several ranks
-  void* spoiled_ = nullptr;             // where there is a group: a word on the device
-  DeviceStream spoil_ = nullptr;        // which waits for nothing
   int64_t checked_ns_ = 0, lost_ns_ = 0;
   int tasks_ = 0;
 };

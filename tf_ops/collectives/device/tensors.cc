@@ -83,8 +83,7 @@ Result<MomentPtr> DeviceTensors::Pack(void* into) {
 
 Status DeviceTensors::Unpack(Range range, const void* from, const Moment* sums) {
   if (sums != nullptr) SMDDP_RETURN_IF_ERROR(sums->MakeWait(lane_.streams().unpack()));
-  return lane_.While("unpacking gradients",
-                     lane_.device().Unpack(*all_, range, from, lane_.spoiled(), lane_.streams().unpack()));
+  return lane_.While("unpacking gradients", lane_.device().Unpack(*all_, range, from, lane_.streams().unpack()));
 }
 
 // Once for each of the framework's streams.

@@ -16,10 +16,9 @@ struct MoveJob {
   static constexpr int64_t kMostElements = int64_t{1} << 30;
 
   void* packed;
-  uint64_t* non_finite;     // grows by the NaN and infinities written; null: not counted
-  const uint32_t* spoiled;  // where it is not 0, NaN is written; null: never
-  double multiplier;        // looked at only if scaled
-  uint32_t count;           // of pieces
+  uint64_t* non_finite;  // grows by the NaN and infinities written; null: not counted
+  double multiplier;     // looked at only if scaled
+  uint32_t count;        // of pieces
   Element to, from;
   bool scaled;
   bool packs;  // from the pieces to `packed`, else the other way

@@ -52,7 +52,6 @@ Status CheckWay(const Way& way) {
 MoveJob BeginJob(const Way& way, void* packed) {
   MoveJob job;
   job.packed = packed;
-  job.spoiled = nullptr;
   job.non_finite = IsFloating(way.to) ? way.non_finite : nullptr;
   job.scaled = IsFloating(way.to) && !way.scaling.identity();
   job.multiplier = way.scaling.factor / static_cast<double>(way.scaling.divisor);
@@ -106,12 +105,10 @@ Result<std::vector<MoveJob>> PlanPack(const FusedView& view, Range range, void* 
   return Cut(view.starts(), range, way, into, [&](size_t i) { return view.pieces()[i].input; });
 }
 
-Result<std::vector<MoveJob>> PlanUnpack(const FusedView& view, Range range, const void* from, const uint32_t* spoiled) {
+Result<std::vector<MoveJob>> PlanUnpack(const FusedView& view, Range range, const void* from) {
   const Way way{view.dtype(), view.wire(), view.after(), false, nullptr};
   SMDDP_RETURN_IF_ERROR(CheckWay(way));
-  std::vector<MoveJob> jobs = Cut(view.starts(), range, way, from, [&](size_t i) { return view.pieces()[i].output; });
-  for (MoveJob& job : jobs) job.spoiled = IsFloating(way.to) ? spoiled : nullptr;
-  return jobs;
+  return Cut(view.starts(), range, way, from, [&](size_t i) { return view.pieces()[i].output; });
 }
 
 Result<SumPlan> PlanSum(void* into, const void* const* sources, int count, int64_t elements, DType dtype,

@@ -13,8 +13,7 @@ namespace smddp {
 // FusedView::Pack and Unpack as launches, in any order. `non_finite` may be null. kInvalidArgument: elements that are
 // no floating numbers would have to be converted or scaled.
 Result<std::vector<MoveJob>> PlanPack(const FusedView& view, Range range, void* into, uint64_t* non_finite);
-Result<std::vector<MoveJob>> PlanUnpack(const FusedView& view, Range range, const void* from,
-                                        const uint32_t* spoiled = nullptr);
+Result<std::vector<MoveJob>> PlanUnpack(const FusedView& view, Range range, const void* from);
 
 // Device::Sum: moves where there is one source, else one sum. Empty where there is nothing to do.
 struct SumPlan {

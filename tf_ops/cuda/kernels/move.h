@@ -5,8 +5,6 @@
 // elements belong.
 #pragma once
 
-#include <cmath>
-
 #include "cuda/kernels/elements.h"
 #include "cuda/kernels/job_tables.h"
 
@@ -187,9 +185,7 @@ template <class To, class From>
 SMDDP_HOST_DEVICE inline uint32_t MoveThread(const MoveJob& job, uint32_t block, uint32_t blocks, uint32_t thread,
                                              uint32_t threads) {
   constexpr uint32_t kTile = MoveShape<To, From>::kTile;
-  const bool spoiled = job.spoiled != nullptr && *job.spoiled != 0;
-  const double multiplier = spoiled ? nan("") : job.multiplier;
-  const Mover<To, From> mover{{job.scaled || spoiled, static_cast<Wide<From>>(multiplier)}, job.non_finite != nullptr};
+  const Mover<To, From> mover{{job.scaled, static_cast<Wide<From>>(job.multiplier)}, job.non_finite != nullptr};
   const uint32_t skew = TileSkew<To, From>(job), tiles = TilesOf<To, From>(job), elements = job.starts[job.count];
   Worker worker{thread, threads, 0};
   for (uint32_t tile = block; tile < tiles; tile += blocks) {
