@@ -107,10 +107,11 @@ def main() -> None:
     place.logs.mkdir(parents=True, exist_ok=True)
     place.site.mkdir(parents=True, exist_ok=True)
     # What a fake GPU says never lies among the results.
-    output = options.output or (place.folder if options.dry_run else RESULTS) / f"{when}-gpu.json"
+    fake = options.dry_run or bool(os.environ.get("SMDDP_GPU_LIBRARY"))
+    output = options.output or (place.folder if fake else RESULTS) / f"{when}-gpu.json"
     report: dict[str, Any] = {
         "when": time.strftime("%Y-%m-%d %H:%M UTC", time.gmtime()),
-        "fake": options.dry_run,
+        "fake": fake,
         "commit": commit(),
         "seconds": options.seconds,
         "facts": {},
@@ -133,7 +134,7 @@ def main() -> None:
         # The GPUs made of host memory are as many as are wanted.
         gpus = 2 if options.dry_run else len(report["facts"].get("gpus", []))
         if not has_tf:
-            runner.note("training", "left out", "there is no TensorFlow in this Python")
+            runner.note("training", "left out", "this Python has no TensorFlow, or --tensorflow none")
         for part in parts_of(options, place, has_tf, gpus):
             if MISSING in part.before:
                 runner.note(part.name, "left out", f"there is no {MISSING}")

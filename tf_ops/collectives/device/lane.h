@@ -32,8 +32,9 @@ class DeviceLane {
   virtual bool lends() const = 0;
   virtual void KeepMemory() = 0;
   // The session ends: waits for what is under way on the GPU, a while, then gives up NCCL and what others lent.
-  // `failed`: does not wait. Tasks are gone before. May be called again. Destroy the lane when the other ranks of the node have come here too (have said
-  // goodbye), if they can: they read its memory. The destructor waits for the lane's own streams.
+  // `failed`: does not wait. Tasks are gone before. May be called again. Destroy the lane when the other ranks of the
+  // node have come here too (have said goodbye), if they can: they read its memory. The destructor waits for the lane's
+  // own streams.
   virtual void End(bool failed) = 0;
 };
 // Makes streams; buffers come with the first use and stay.
