@@ -21,6 +21,7 @@ void BindSteps(nanobind::module_& m);          // training steps of such ranks
 void BindRanks(nanobind::module_& m);          // such ranks, each driven by a Python thread
 void BindDevice(nanobind::module_& m);         // GPUs
 void BindDeviceKernels(nanobind::module_& m);  // test access to one and its kernels
+void BindDeviceCards(nanobind::module_& m);    // which way gradients on GPUs take
 void BindDeviceTasks(nanobind::module_& m);    // their buckets, ranks as threads without sessions
 void BindDeviceCluster(nanobind::module_& m);  // ranks as threads, with tensors on GPUs
 

@@ -19,5 +19,6 @@ NB_MODULE(_core, m) {
   smddp::BindDevice(m);
   smddp::BindDeviceCluster(m);
   smddp::BindDeviceKernels(m);
+  smddp::BindDeviceCards(m);
   smddp::BindDeviceTasks(m);
 }
