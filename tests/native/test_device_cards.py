@@ -115,6 +115,11 @@ def test_ranks_on_one_gpu_of_several_are_warned_of(layout, those, warned):
         assert "tf.config.set_visible_devices(gpus[hvd.local_rank()]" in warning
 
 
+@pytest.mark.parametrize("wanted", ["auto", "nccl", "ipc"])
+def test_gradients_on_no_gpu_stay_where_they_are(wanted):
+    assert stage(hosts(2), [card(wanted=wanted), card(wanted=wanted)]) == "host"
+
+
 def test_every_rank_needs_a_card():
     with pytest.raises(_core.EngineError, match="2 ranks"):
         _core.device_decide(hosts(2), cards("a"))

@@ -106,16 +106,14 @@ class DeviceStaging::Copies {
       const TensorRef& tensor = what_.tensors[i];
       SMDDP_RETURN_IF_ERROR(tensor.device->MakeWait(stream_));
       if (!what_.reads || tensor.bytes() == 0) continue;
-      SMDDP_RETURN_IF_ERROR(
-          device_.Copy(const_cast<void*>(host_[i].input), tensor.input, tensor.bytes(), stream_));
+      SMDDP_RETURN_IF_ERROR(device_.Copy(const_cast<void*>(host_[i].input), tensor.input, tensor.bytes(), stream_));
     }
     return device_.Record(event(), stream_);
   }
   Status Up() {
     for (size_t i = 0; what_.writes && i < host_.size(); ++i) {
       if (what_.result_bytes[i] == 0) continue;
-      SMDDP_RETURN_IF_ERROR(
-          device_.Copy(what_.tensors[i].output, host_[i].output, what_.result_bytes[i], stream_));
+      SMDDP_RETURN_IF_ERROR(device_.Copy(what_.tensors[i].output, host_[i].output, what_.result_bytes[i], stream_));
     }
     SMDDP_RETURN_IF_ERROR(device_.Record(event(), stream_));
     for (const TensorRef& tensor : what_.tensors) SMDDP_RETURN_IF_ERROR(tensor.device->HandBack(event()));

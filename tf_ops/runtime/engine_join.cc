@@ -93,7 +93,7 @@ void Engine::OnVerdictOfOthers(const Verdict& verdict) {
   if (!verdict.status.ok()) return;
   if (verdict.request.kind == RequestKind::kPlan) return AddForeignPlan(verdict);
   if (verdict.request.kind == RequestKind::kDevices) return;  // of a plan that is not known here
-  if (!verdict.data.empty() && !verifier_.on()) return;  // small: the coordinator has it all
+  if (!verdict.data.empty() && !verifier_.on()) return;       // small: the coordinator has it all
   RunningTask running;
   Result<TaskPtr> task = zero_allreduce_(verdict, zeros_, &running.keep);
   if (!task.ok()) return Fail(task.status(), /*tell_others=*/true);

@@ -100,7 +100,7 @@ Devices& TheDevices() {
 }
 
 Result<std::shared_ptr<const DeviceWork>> WorkOnDevice(const void* memory, void* stream) {
-  SMDDP_ASSIGN_OR_RETURN(Device* device, TheDevices().At(memory));
+  SMDDP_ASSIGN_OR_RETURN(Device * device, TheDevices().At(memory));
   return DeviceWork::Begin(*device, stream);
 }
 

@@ -42,7 +42,9 @@ class Decider {
   }
 
   Result<DeviceStage> StageFor(const std::string& wanted) const {
-    if (wanted == NameOf(DeviceStage::kHost)) return DeviceStage::kHost;
+    const auto has_device = [](const DeviceCard& card) { return card.has_device; };
+    const bool on_gpus = std::any_of(cards_.begin(), cards_.end(), has_device);  // or a model of the CPU's beside one
+    if (wanted == NameOf(DeviceStage::kHost) || !on_gpus) return DeviceStage::kHost;
     for (const DeviceStage stage : {DeviceStage::kGroup, DeviceStage::kPeer}) {
       if (wanted != kAuto && wanted != NameOf(stage)) continue;
       const std::string obstacle = stage == DeviceStage::kGroup ? ObstacleToGroup() : ObstacleToPeer();
