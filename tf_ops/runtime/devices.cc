@@ -104,4 +104,10 @@ DeviceSupport Devices::Find() {
   return support;
 }
 
+// Never destroyed: frameworks may give back tensors when the process ends.
+Devices& TheDevices() {
+  static Devices* const devices = new Devices();
+  return *devices;
+}
+
 }  // namespace smddp

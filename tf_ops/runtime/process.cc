@@ -93,12 +93,6 @@ std::map<int, std::vector<int>> ProcessSets() {
   return world != nullptr ? world->sets() : std::map<int, std::vector<int>>();
 }
 
-// Never destroyed: frameworks may give back tensors when the process ends.
-Devices& TheDevices() {
-  static Devices* const devices = new Devices();
-  return *devices;
-}
-
 Result<std::shared_ptr<const DeviceWork>> WorkOnDevice(const void* memory, void* stream) {
   SMDDP_ASSIGN_OR_RETURN(Device * device, TheDevices().At(memory));
   return DeviceWork::Begin(*device, stream);
