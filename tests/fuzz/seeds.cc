@@ -4,6 +4,7 @@
 #include <string>
 #include <vector>
 
+#include "collectives/device/cards.h"
 #include "core/wire.h"
 #include "runtime/announcement.h"
 #include "runtime/set_proposal.h"
@@ -190,6 +191,24 @@ std::vector<std::pair<std::string, std::string>> Hostile() {
   return all;
 }
 
+// Four ranks with a GPU, or a card that says less.
+std::string Cards(const std::vector<const char*>& uuids, int group_version) {
+  smddp::WireWriter writer;
+  for (const char* const uuid : uuids) {
+    smddp::DeviceCard card;
+    card.wanted = "auto";
+    card.has_device = *uuid != 0;
+    card.device.name = "GPU";
+    card.device.uuid = uuid;
+    card.device.can_export = true;
+    card.visible = 2;
+    card.group_version = group_version;
+    card.group_id = "id";
+    writer.PutText(Encode(card));
+  }
+  return writer.Take();
+}
+
 // As input.h takes it.
 std::string Text(const std::string& bytes) {
   smddp::WireWriter writer;
@@ -211,6 +230,9 @@ int main(int, char** arguments) {
     for (const char rank : {'\0', '\1', '\2'}) together += std::string({rank, '\1'}) + Text(message);
   }
   Write(corpus + "/coordinator", "announcements", together);
+  Write(corpus + "/cards", "nccl", Cards({"a", "b", "a", "b"}, 22703));
+  Write(corpus + "/cards", "ipc", Cards({"a", "a", "b", "b"}, 0));
+  Write(corpus + "/cards", "host", Cards({"a", "a", "", "b"}, 0));
   smddp::SetProposal proposal;
   proposal.entries = {{{0, 1}, false}, {{1, 2}, true}};
   std::string proposals(1, '\0');

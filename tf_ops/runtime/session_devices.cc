@@ -74,6 +74,9 @@ Result<DeviceStage> SessionDevices::Decide(const std::vector<std::string>& texts
   if (fabric_.topology.rank() == 0) {
     for (const std::string& warning : decision.warnings) Log(LogLevel::kWarning, warning);
   }
+  if (decision.stage != DeviceStage::kHost && lane_ == nullptr) {
+    return Status(Code::kInternal, "Rank 0 says that this rank has gradients on a GPU, which it has not.");
+  }
   Log(LogLevel::kInfo, std::string("gradients on GPUs take the way '") + NameOf(decision.stage) + "'");
   if (decision.stage == DeviceStage::kHost || lane_->stage() == decision.stage) return decision.stage;
   DeviceGroupLibrary* const groups = decision.stage == DeviceStage::kGroup ? devices_.groups() : nullptr;
