@@ -1,4 +1,5 @@
-"""tests/native with AddressSanitizer and UBSan: the native module built with them, in a copy of the package.
+"""tests/native and tests/gpu with AddressSanitizer and UBSan: the native module, the GPU in host memory and with it the
+GPU kernels' code built with them, in a copy of the package.
 
 Python itself keeps memory until it ends, so leaks are looked for in the stress program alone.
 """
@@ -23,13 +24,21 @@ _NOT_COPIED = shutil.ignore_patterns("*.so", "_build_info.py", "__pycache__", ".
 def run(sanitizers: str) -> bool:
     """Builds, and runs the tests; true when all passed and nothing was found."""
     site = _package_with(sanitizers)
-    command = [sys.executable, "-m", "pytest", "-q", "--capture=sys", "-p", "no:cacheprovider", "tests/native"]
+    command = [sys.executable, "-m", "pytest", "-q", "--capture=sys", "-p", "no:cacheprovider"]
     options = native_programs.environment()
     options["ASAN_OPTIONS"] = options["ASAN_OPTIONS"].replace("detect_leaks=1", "detect_leaks=0")
     # The second, because the first looks for what throws exceptions when the process starts.
     options["LD_PRELOAD"] = f"{_library('libasan.so')} {_library('libstdc++.so')}"
+    options["FAKE_GPU_FLAGS"] = f"-fsanitize={sanitizers} -fno-sanitize-recover=all -fno-omit-frame-pointer -g1"
     options.pop("PYTHONPATH", None)
-    return subprocess.run(command, cwd=site, env=options, check=False).returncode == 0
+    # It expects a signal; AddressSanitizer ends the process itself.
+    command += ["--deselect=tests/native/test_fake_gpu.py::test_misuse_ends_the_process"]
+    # In processes of their own: one looks for its GPUs once. mpirun's ranks load what does not get on with sanitizers.
+    ended = [
+        subprocess.run([*command, *tests], cwd=site, env=options, check=False).returncode
+        for tests in (["tests/native"], ["tests/gpu", "--ignore=tests/gpu/test_processes.py"])
+    ]
+    return not any(ended)
 
 
 def _package_with(sanitizers: str) -> Path:
@@ -45,6 +54,8 @@ def _package_with(sanitizers: str) -> Path:
     shutil.rmtree(site, ignore_errors=True)
     for folder in ("smddp_tf", "tests"):
         shutil.copytree(ROOT / folder, site / folder, ignore=_NOT_COPIED)
+    for folder in ("tools", "tf_ops"):  # what compiles the GPU in host memory, and its sources
+        (site / folder).symlink_to(ROOT / folder)
     shutil.copy2(ROOT / "pyproject.toml", site)
     for file in (built / "package").iterdir():
         shutil.copy2(file, site / "smddp_tf")
