@@ -11,7 +11,7 @@
 #include <memory>
 
 #include "collectives/fabric.h"
-#include "collectives/patterns/doubling.h"
+#include "collectives/patterns/folded_sum.h"
 #include "collectives/transfers.h"
 #include "core/shard.h"
 
@@ -78,30 +78,14 @@ class DirectExchangeTask : public Task {
       if (IsHalf(call_.dtype)) {
         compute_.Reduce(mine.data, terms.data(), group_.size(), shard.size(), call_.dtype, call_.op);
       } else {
-        FoldedSum(std::move(terms), mine.data, shard.size());
+        (void)FoldedSum(terms, mine.data, [&](void* into, const void* first, const void* second) {
+          const void* sources[] = {first, second};
+          compute_.Reduce(into, sources, 2, shard.size(), call_.dtype, call_.op);
+          return Status::Ok();
+        });
       }
     }
     received_.reset();
-  }
-
-  // The sum of all terms, in the order of recursive doubling. The terms' memory is used up on the way.
-  void FoldedSum(std::vector<void*> terms, void* into, int64_t elements) {
-    const Folding folding(group_.size());
-    std::vector<void*> leaves(folding.places());
-    for (int place = 0; place < folding.places(); ++place) {
-      const int member = folding.member_at(place);
-      leaves[place] = terms[member];
-      if (place < folding.pairs()) Add(leaves[place], terms[member - 1], terms[member], elements);
-    }
-    for (int distance = folding.places() / 2; distance > 0; distance /= 2) {
-      for (int place = 0; place < distance; ++place) {
-        Add(distance == 1 ? into : leaves[place], leaves[place], leaves[place + distance], elements);
-      }
-    }
-  }
-  void Add(void* into, const void* first, const void* second, int64_t elements) const {
-    const void* sources[] = {first, second};
-    compute_.Reduce(into, sources, 2, elements, call_.dtype, call_.op);
   }
 
   Status StartGather() {

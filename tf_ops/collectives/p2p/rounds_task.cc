@@ -51,7 +51,7 @@ class RoundsTask : public Task {
  private:
   static bool adds(const Round& round) { return round.then != Round::Then::kKeep; }
 
-  BufferView BytesOf(Blocks blocks) const {
+  BufferView BytesOf(BlockSpan blocks) const {
     const size_t each = SizeOf(call_.dtype);
     const int64_t begin = ShardOf(call_.elements, each, rounds_.blocks, blocks.first).begin;
     const int64_t end = ShardOf(call_.elements, each, rounds_.blocks, blocks.first + blocks.count - 1).end;

@@ -5,8 +5,8 @@
 // part have places 0 ... Q - 1. In a step of distance d the place p meets p ^ d, distances falling from Q / 2 to 1.
 //
 // So every element is summed in one tree, whichever way it travels: leaf p is a pair's sum or a single member's value;
-// with each distance sum(p) = sum(p) + sum(p ^ d), the lower place first. FoldedSum in p2p/direct_exchange.cc follows
-// it too: these algorithms give the same bits.
+// with each distance sum(p) = sum(p) + sum(p ^ d), the lower place first. FoldedSum (folded_sum.h) follows it too:
+// these algorithms give the same bits.
 #pragma once
 
 #include "collectives/patterns/rounds.h"
@@ -39,7 +39,7 @@ class Folding {
 };
 
 // The block group of `distance` blocks that holds block `place`.
-inline Blocks AlignedBlocks(int place, int distance) { return {place & ~(distance - 1), distance}; }
+inline BlockSpan AlignedBlocks(int place, int distance) { return {place & ~(distance - 1), distance}; }
 
 // Puts the fold before, and the way back after, the rounds that `between` makes for my place.
 template <class Between>
@@ -47,7 +47,7 @@ Rounds Folded(int members, int me, int blocks, Between between) {
   const Folding folding(members);
   Rounds rounds;
   rounds.blocks = blocks;
-  const Blocks all = {0, blocks};
+  const BlockSpan all = {0, blocks};
   const int place = folding.place_of(me);
   if (place < 0) {
     Round give, get;

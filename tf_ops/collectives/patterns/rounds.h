@@ -6,7 +6,7 @@
 namespace smddp {
 
 // Consecutive blocks of the data, first ... first + count - 1.
-struct Blocks {
+struct BlockSpan {
   int first = 0;
   int count = 0;
 };
@@ -20,9 +20,9 @@ struct Round {
   };
 
   int send_to = -1;  // position in the group; -1: nothing is sent
-  Blocks send;
+  BlockSpan send;
   int recv_from = -1;
-  Blocks recv;
+  BlockSpan recv;
   Then then = Then::kKeep;
 };
 
