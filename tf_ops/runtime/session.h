@@ -34,7 +34,7 @@ struct TensorRef {
   void* output = nullptr;
   // Both are on a GPU, in this order with the framework's work (WorkOnDevice); `done` comes when the framework's stream
   // waits for the result, not when the result is there. Null: both are in host memory.
-  std::shared_ptr<const DeviceWork> device;
+  std::shared_ptr<const DeviceWork> device = nullptr;
 
   int64_t elements() const;
   size_t row_bytes() const;  // of one step along the first dimension
