@@ -120,6 +120,7 @@ class FakeDevice final : public Device {
     SMDDP_RETURN_IF_ERROR(Begin("unpack"));
     return Launch(*on, UnpackWork(info_.index, view, range, from));
   }
+  Status MakeCurrent() override { return Call("current"); }
   Status Sum(void* into, const void* const* sources, int count, int64_t elements, DType dtype, uint64_t* non_finite,
              DeviceStream stream) override {
     const std::shared_ptr<Stream> on = StreamOf(info_.index, stream, "Sum");

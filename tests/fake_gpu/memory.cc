@@ -103,6 +103,10 @@ Status MapFile(Block& block) {
   block.file_bytes = kPage + inner;
   void* const file = mmap(nullptr, block.file_bytes, PROT_READ | PROT_WRITE, MAP_SHARED, block.descriptor, 0);
   if (file == MAP_FAILED) return Lacking("mmap");
+  if (Read().open && mmap(block.room + kPage, inner, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_FIXED, block.descriptor,
+                          static_cast<off_t>(kPage)) == MAP_FAILED) {
+    return Lacking("mmap");
+  }
   block.file = static_cast<char*>(file);
   block.data = block.file + (block.address - block.room);
   return Status::Ok();

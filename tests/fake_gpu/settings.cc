@@ -34,6 +34,7 @@ struct Book {
     settings.delay_us = Number("FAKE_GPU_DELAY_US", 0);
     settings.seed = static_cast<uint64_t>(Number("FAKE_GPU_SEED", 1));
     settings.pageable_waits = Text("FAKE_GPU_PAGEABLE") != "later";
+    settings.open = Number("FAKE_GPU_OPEN", 0) != 0;
     settings.lenient = Number("FAKE_GPU_LENIENT", 0) != 0;
     fail.clear();
     std::istringstream all(Text("FAKE_GPU_FAIL"));

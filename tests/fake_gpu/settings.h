@@ -9,6 +9,7 @@
 //   FAKE_GPU_DELAY_US=n    every piece of work comes up to n microseconds late, at random; FAKE_GPU_SEED chooses how
 //   FAKE_GPU_PAGEABLE      wait: copies from and to pageable memory are done when the call returns, as with CUDA.
 //                          later: they are done in the order of the stream, and read and write when they run
+//   FAKE_GPU_OPEN=1        the host can touch memory of a device, as a CUDA-aware MPI can
 //   FAKE_GPU_LENIENT=1     memory that others still import can be freed; a line says so
 //
 // Threads: any.
@@ -29,6 +30,7 @@ struct Settings {
   int64_t delay_us = 0;
   uint64_t seed = 1;
   bool pageable_waits = true;
+  bool open = false;
   bool lenient = false;
 };
 Settings Read();
@@ -36,7 +38,7 @@ Settings Read();
 void Reload();
 
 // Counts a call. An error if FAKE_GPU_FAIL says that this one fails. Kinds: count open allocate pin export import
-// stream event record wait done copy zero pack unpack sum work groups.
+// stream event record wait done copy zero pack unpack sum work groups current.
 Status Call(const std::string& kind, bool memory_lacks = false);
 // How often, since the process began; -1: no such kind so far.
 int64_t Calls(const std::string& kind);

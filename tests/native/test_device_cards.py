@@ -120,13 +120,33 @@ def test_gradients_on_no_gpu_stay_where_they_are(wanted):
     assert stage(hosts(2), [card(wanted=wanted), card(wanted=wanted)]) == "host"
 
 
+@pytest.mark.parametrize(
+    ("layout", "uuids", "which", "expected"),
+    [
+        (hosts(2, 2), "aabb", "1111", True),
+        (hosts(1, 1), "aa", "11", True),
+        (hosts(2, 2), "abab", "1111", True),  # nccl
+        (hosts(2, 2), "aabb", "1101", False),  # one whose MPI cannot
+        (hosts(2), "aa", "11", False),  # with nobody to talk to
+        (hosts(2, 2), "abcc", "1111", False),  # host
+        (hosts(*[1] * 64), "a" * 64, "1" * 64, True),
+        (hosts(*[1] * 65), "a" * 65, "1" * 65, False),  # halves are summed in one go
+    ],
+)
+def test_gpu_direct_needs_all_ranks(layout, uuids, which, expected):
+    those = [card(uuid, direct=one == "1") for uuid, one in zip(uuids, which)]
+    assert _core.device_decide(layout, those)[2] is expected
+
+
 def test_every_rank_needs_a_card():
     with pytest.raises(_core.EngineError, match="2 ranks"):
         _core.device_decide(hosts(2), cards("a"))
 
 
 def test_cards_travel():
-    full = card("GPU-1", index=3, visible=8, wanted="ipc", group_id="id\0with anything", why_no_group="because")
+    full = card(
+        "GPU-1", direct=True, index=3, visible=8, wanted="ipc", group_id="id\0with anything", why_no_group="because"
+    )
     assert _core.device_card_decode(_core.device_card_encode(full)) == full
     assert "uuid" not in _core.device_card_decode(_core.device_card_encode(card()))
 

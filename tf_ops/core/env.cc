@@ -139,6 +139,10 @@ const std::vector<EnvVariable>& EnvVariables() {
       {"SMDDP_FAILURE_GRACE", "", "10",
        "Seconds from the loss of a rank until this process is ended by force, unless it has called hvd.shutdown() by "
        "then (docs/reliability.md). 0: never."},
+      {"SMDDP_GPU_DIRECT", "", "auto",
+       "Whether gradients on GPUs go from node to node straight from GPU memory (GPU-direct, docs/gpu.md): auto (where "
+       "MPI says that it is CUDA-aware), on (whatever MPI says), off (by way of pinned host memory). Must agree on all "
+       "ranks."},
       {"SMDDP_GPU_LIBRARY", "", "",
        "Library through which GPUs are reached, instead of the package's libsmddp_cuda.so. For tests on machines "
        "without a GPU (tests/fake_gpu)."},
@@ -211,6 +215,7 @@ Result<Env> ReadEnv() {
   SMDDP_RETURN_IF_ERROR(ReadSwitch("SMDDP_AUTOTUNE", &env.autotune));
   SMDDP_RETURN_IF_ERROR(ReadSwitch("SMDDP_DYNAMIC_PROCESS_SETS", &env.dynamic_process_sets));
   env.cpu_isa = Find("SMDDP_CPU_ISA").text;
+  env.gpu_direct = Find("SMDDP_GPU_DIRECT").text;
   env.gpu_stage = Find("SMDDP_GPU_STAGE").text;
   env.gradient_order = Find("SMDDP_GRADIENT_ORDER").text;
   env.log_level = Find("SMDDP_LOG_LEVEL").text;
@@ -238,6 +243,9 @@ Result<Env> ReadEnv() {
   SMDDP_RETURN_IF_ERROR(ReadFlippedBit(&env.flipped_bit));
   if (env.mpi != "auto" && env.mpi != "on" && env.mpi != "off") {
     return Unreadable(Find("SMDDP_MPI"), "auto, on or off");
+  }
+  if (env.gpu_direct != "auto" && env.gpu_direct != "on" && env.gpu_direct != "off") {
+    return Unreadable(Find("SMDDP_GPU_DIRECT"), "auto, on or off");
   }
   const std::string& stage = env.gpu_stage;
   if (stage != "auto" && stage != "nccl" && stage != "ipc" && stage != "host") {

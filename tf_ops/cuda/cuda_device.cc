@@ -84,6 +84,11 @@ Result<std::unique_ptr<CudaDevice>> CudaDevice::Open(int index) {
   return std::unique_ptr<CudaDevice>(new CudaDevice(std::move(info), *driver, context, greatest));
 }
 
+Status CudaDevice::MakeCurrent() {
+  SMDDP_CUDA(cudaSetDevice, info_.index);
+  return Status::Ok();
+}
+
 // --- Memory ---
 
 Result<void*> CudaDevice::Allocate(size_t bytes) {

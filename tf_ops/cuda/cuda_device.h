@@ -21,6 +21,7 @@ class CudaDevice : public Device {
   static Result<std::unique_ptr<CudaDevice>> Open(int index);
 
   const DeviceInfo& info() const override { return info_; }
+  Status MakeCurrent() override;
   // Runs `call` while this device is the calling thread's.
   void RunCurrent(const std::function<void()>& call) const {
     const Current current(*this);

@@ -35,6 +35,8 @@ class Device {
  public:
   virtual ~Device() = default;
   virtual const DeviceInfo& info() const = 0;
+  // Others who call the platform on this thread from now on (MPI) find this device to be the current one.
+  virtual Status MakeCurrent() = 0;
 
   // --- Memory. Aligned to 256 bytes. ---
   virtual Result<void*> Allocate(size_t bytes) = 0;

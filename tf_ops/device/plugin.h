@@ -29,7 +29,7 @@ class DevicePlugin {
 };
 
 // Changes whenever an interface in this folder does. A plug-in of another version returns null.
-constexpr int kDevicePluginVersion = 1;
+constexpr int kDevicePluginVersion = 2;
 // What the library exports, under this name. `nccl`: where NCCL lies; "" looks beside TensorFlow's and then in the
 // dynamic linker's places.
 using MakeDevicePlugin = DevicePlugin*(int version, const char* nccl);

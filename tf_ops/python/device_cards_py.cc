@@ -32,6 +32,7 @@ DeviceCard CardOf(const nb::dict& fields) {
   number("group_version", &card.group_version);
   text("why_no_group", &card.why_no_group);
   text("group_id", &card.group_id);
+  if (fields.contains("direct")) card.direct = nb::cast<bool>(fields["direct"]);
   if (fields.contains("can_export")) card.device.can_export = nb::cast<bool>(fields["can_export"]);
   return card;
 }
@@ -47,6 +48,7 @@ nb::dict FieldsOf(const DeviceCard& card) {
   fields["group_version"] = card.group_version;
   fields["why_no_group"] = card.why_no_group;
   fields["group_id"] = card.group_id;
+  fields["direct"] = card.direct;
   fields["can_export"] = card.device.can_export;
   return fields;
 }
@@ -56,7 +58,7 @@ nb::tuple DecideFor(const std::vector<std::string>& hosts, const nb::list& cards
   for (const nb::handle card : cards) decoded.push_back(CardOf(nb::cast<nb::dict>(card)));
   const Topology topology = ValueOrThrow(Topology::Build(0, hosts));
   const DeviceDecision decision = ValueOrThrow(Decide(topology, decoded));
-  return nb::make_tuple(NameOf(decision.stage), decision.warnings);
+  return nb::make_tuple(NameOf(decision.stage), decision.warnings, decision.direct);
 }
 
 nb::bytes Encoded(const nb::dict& card) {

@@ -21,6 +21,7 @@ namespace smddp {
 
 struct DeviceJob {
   DeviceStage stage = DeviceStage::kHost;
+  bool direct = false;
   DType dtype = DType::kFloat32, wire = DType::kFloat32;
   ReduceOp op = ReduceOp::kSum;
   Scaling before, after;
@@ -98,7 +99,10 @@ class DeviceRank {
     if (plugin == nullptr) return Status(Code::kFailedPrecondition, "There is no GPU library.");
     SMDDP_ASSIGN_OR_RETURN(device_, plugin->Open(job_.devices[rank_]));
     SMDDP_ASSIGN_OR_RETURN(lane_, MakeDeviceLane(parts_->fabric(), *device_));
-    SMDDP_RETURN_IF_ERROR(lane_->Open(job_.stage, cards, TheDevices().groups(nullptr)));
+    DeviceDecision decision;
+    decision.stage = job_.stage;
+    decision.direct = job_.direct;
+    SMDDP_RETURN_IF_ERROR(lane_->Open(decision, cards, TheDevices().groups(nullptr)));
     SMDDP_RETURN_IF_ERROR(Until([this] { return lane_->Ready(); }));
     SMDDP_ASSIGN_OR_RETURN(stream_, device_->MakeStream());
     SMDDP_ASSIGN_OR_RETURN(event_, device_->MakeEvent());

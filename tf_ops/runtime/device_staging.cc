@@ -32,7 +32,7 @@ class AwaitTask : public Task {
 DeviceStaging::~DeviceStaging() {
   for (Block& block : blocks_) {
     block.device->DestroyEvent(block.last_use);
-    block.device->FreePinned(block.memory);
+    if (!keep_memory_) block.device->FreePinned(block.memory);
   }
   if (device_ != nullptr) device_->DestroyStream(stream_);
 }

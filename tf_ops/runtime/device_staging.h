@@ -32,6 +32,8 @@ class DeviceStaging {
   using OnHost = std::function<void(std::vector<TensorRef> tensors, DoneCallback done)>;
   // `done` comes when the framework's stream waits for the outputs.
   void Begin(const std::string& name, Tensors what, OnHost on_host, DoneCallback done);
+  // Leaves the memory to the end of the process: MPI may write into it.
+  void KeepMemory() { keep_memory_ = true; }
 
  private:
   class Copies;
@@ -49,6 +51,7 @@ class DeviceStaging {
   const TaskRunner run_;
   Device* device_ = nullptr;
   DeviceStream stream_ = nullptr;
+  bool keep_memory_ = false;
   std::list<Block> blocks_;
 };
 

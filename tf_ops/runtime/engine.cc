@@ -34,7 +34,7 @@ Engine::Engine(std::unique_ptr<FabricParts> parts, const Env& env, const PlanReg
       verifier_(parts_->fabric(), env),
       join_(parts_->fabric().topology.size()),
       coordinator_(parts_->fabric().topology, parts_->fabric().compute, join_),
-      devices_(parts_->fabric(), TheDevices(), env.gpu_stage),
+      devices_(parts_->fabric(), TheDevices(), env.gpu_stage, env.gpu_direct),
       plans_(
           parts_->fabric(),
           PlanOptions{env.bucket_bytes, env.gradient_order == "observed", env.autotune, env.autotune_log},

@@ -34,6 +34,10 @@ void Engine::Fail(const Status& why, bool tell_others) {
   if (on_failure_) on_failure_(why);  // before a caller can ask
   if (tell_others) PostLastWords(EncodeAbort(why));
   const bool quiet = parts_->world().Abort();
+  if (!quiet) {
+    devices_.KeepMemory();
+    staging_.KeepMemory();
+  }
   std::list<RunningTask> tasks = std::move(tasks_);
   tasks_.clear();
   for (RunningTask& running : tasks) {

@@ -32,6 +32,7 @@ class Cluster : public InprocCluster {
     env.bucket_bytes = options.bucket_bytes;
     env.cpu_isa = options.cpu_isa;
     env.gradient_order = options.gradient_order;
+    env.gpu_direct = options.gpu_direct;
     env.gpu_stage = options.gpu_stage;
     env.autotune = options.autotune;
     env.autotune_log = options.autotune_log;

@@ -27,6 +27,7 @@ struct ClusterOptions {
   std::string cpu_isa = "auto";
   std::string gradient_order = "observed";
   std::string rail_algorithm = "auto";
+  std::string gpu_direct = "auto";
   std::string gpu_stage = "auto";
   bool autotune = false;
   std::string autotune_log;

@@ -48,6 +48,7 @@ Result<std::string> SessionDevices::CardFor(const std::vector<TensorRef>& tensor
   card.has_device = true;
   card.visible = devices_.Count();
   card.device = work->device().info();
+  card.direct = MayBeDirect();
   Status why;
   DeviceGroupLibrary* const groups = wanted_ == "ipc" ? nullptr : devices_.groups(&why);
   if (groups == nullptr) {
@@ -59,6 +60,15 @@ Result<std::string> SessionDevices::CardFor(const std::vector<TensorRef>& tensor
     SMDDP_ASSIGN_OR_RETURN(card.group_id, groups->MakeId());
   }
   return Encode(card);
+}
+
+bool SessionDevices::MayBeDirect() const {
+  const bool mpi_can = fabric_.world.takes_device_memory();
+  if (direct_ == "on" && !mpi_can && fabric_.topology.node_count() > 1 && fabric_.topology.rank() == 0) {
+    Log(LogLevel::kWarning,
+        "SMDDP_GPU_DIRECT=on, but MPI does not say that it is CUDA-aware. If it is not, the ranks will crash in MPI.");
+  }
+  return direct_ == "on" || (direct_ == "auto" && mpi_can);
 }
 
 Result<DeviceStage> SessionDevices::Decide(const std::vector<std::string>& texts) {
@@ -77,10 +87,11 @@ Result<DeviceStage> SessionDevices::Decide(const std::vector<std::string>& texts
   if (decision.stage != DeviceStage::kHost && lane_ == nullptr) {
     return Status(Code::kInternal, "Rank 0 says that this rank has gradients on a GPU, which it has not.");
   }
-  Log(LogLevel::kInfo, std::string("gradients on GPUs take the way '") + NameOf(decision.stage) + "'");
+  Log(LogLevel::kInfo, std::string("gradients on GPUs take the way '") + NameOf(decision.stage) + "'" +
+                           (decision.direct ? ", and between nodes from GPU to GPU" : ""));
   if (decision.stage == DeviceStage::kHost || lane_->stage() == decision.stage) return decision.stage;
   DeviceGroupLibrary* const groups = decision.stage == DeviceStage::kGroup ? devices_.groups() : nullptr;
-  SMDDP_RETURN_IF_ERROR(lane_->Open(decision.stage, cards, groups));
+  SMDDP_RETURN_IF_ERROR(lane_->Open(decision, cards, groups));
   opening_ = true;
   return decision.stage;
 }

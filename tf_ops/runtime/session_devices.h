@@ -22,9 +22,9 @@ namespace smddp {
 
 class SessionDevices {
  public:
-  // Both outlive it. `wanted` is SMDDP_GPU_STAGE.
-  SessionDevices(const Fabric& fabric, Devices& devices, std::string wanted)
-      : fabric_(fabric), devices_(devices), wanted_(std::move(wanted)) {}
+  // Both outlive it. `wanted` is SMDDP_GPU_STAGE, `direct` SMDDP_GPU_DIRECT.
+  SessionDevices(const Fabric& fabric, Devices& devices, std::string wanted, std::string direct)
+      : fabric_(fabric), devices_(devices), wanted_(std::move(wanted)), direct_(std::move(direct)) {}
 
   // Could tensors of this rank lie on a GPU, and is there anything to agree on?
   bool Possible() { return wanted_ != "host" && fabric_.topology.size() > 1 && devices_.Count() > 0; }
@@ -43,14 +43,17 @@ class SessionDevices {
   bool busy() const { return lane_ != nullptr && lane_->busy(); }
   // As those of the lane.
   bool lends() const { return lane_ != nullptr && lane_->lends(); }
-  void KeepMemory() { lane_->KeepMemory(); }
+  void KeepMemory() {
+    if (lane_ != nullptr) lane_->KeepMemory();
+  }
 
  private:
   Status MakeLane(Device& device);
+  bool MayBeDirect() const;
 
   const Fabric& fabric_;
   Devices& devices_;
-  const std::string wanted_;
+  const std::string wanted_, direct_;
   std::unique_ptr<DeviceLane> lane_;
   bool opening_ = false, ended_ = false;
 };

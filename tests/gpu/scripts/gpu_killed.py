@@ -1,15 +1,21 @@
-"""Ranks that reduce gradients on GPUs until rank 1 kills itself before a step; the others say what came of it."""
+"""Ranks that reduce gradients on GPUs until rank 1 kills itself before a step; the others say what came of it.
+
+python gpu_killed.py [HOST_OF_RANK], such as aab
+"""
 
 import os
 import signal
+import sys
 
-from gpu_ranks import Framework, check, plan_of
+from gpu_ranks import RANK, Framework, check, plan_of
 
 import smddp_tf as hvd
 from smddp_tf._loader import core
 
 
 def main():
+    if len(sys.argv) > 1:
+        os.environ["SMDDP_HOST_ID"] = sys.argv[1][RANK]
     framework = Framework()
     hvd.init()
     plan = plan_of()

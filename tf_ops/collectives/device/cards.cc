@@ -24,6 +24,7 @@ std::string Encode(const DeviceCard& card) {
   writer.Put<int32_t>(card.group_version);
   writer.PutText(card.why_no_group);
   writer.PutText(card.group_id);
+  writer.Put<uint8_t>(card.direct ? 1 : 0);
   return writer.Take();
 }
 
@@ -42,6 +43,7 @@ bool Decode(const std::string& text, DeviceCard* card) {
   card->group_version = reader.Get<int32_t>();
   card->why_no_group = reader.GetText();
   card->group_id = reader.GetText();
+  card->direct = reader.GetBool();
   return reader.at_end();
 }
 

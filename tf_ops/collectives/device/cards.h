@@ -28,12 +28,15 @@ struct DeviceCard {
   int group_version = 0;  // of NCCL; 0: it cannot be used
   std::string why_no_group;
   std::string group_id;  // of the first rank of a node: what NCCL's members need (DeviceGroupLibrary::MakeId)
+  bool direct = false;   // may messages between nodes lie in GPU memory?
 };
 std::string Encode(const DeviceCard& card);
 bool Decode(const std::string& text, DeviceCard* card);
 
 struct DeviceDecision {
   DeviceStage stage = DeviceStage::kHost;
+  // Between nodes messages go from GPU memory to GPU memory (GPU-direct), not by way of pinned memory.
+  bool direct = false;
   // For people, from rank 0: two ranks of a node with one GPU that has others beside it, ...
   std::vector<std::string> warnings;
 };

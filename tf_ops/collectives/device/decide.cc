@@ -18,6 +18,7 @@ class Decider {
     SMDDP_RETURN_IF_ERROR(FindWanted(&wanted));
     DeviceDecision decision;
     SMDDP_ASSIGN_OR_RETURN(decision.stage, StageFor(wanted));
+    decision.direct = decision.stage != DeviceStage::kHost && Direct();
     decision.warnings = Warnings();
     return decision;
   }
@@ -57,6 +58,12 @@ class Decider {
     if (wanted == kAuto) return DeviceStage::kHost;
     return Status(Code::kInvalidArgument,
                   "SMDDP_GPU_STAGE is auto, nccl, ipc or host. Received: " + wanted + " from a rank.");
+  }
+
+  // Halves are summed in one go.
+  bool Direct() const {
+    if (topology_.node_count() == 1 || topology_.node_count() > Device::kMostSources) return false;
+    return std::all_of(cards_.begin(), cards_.end(), [](const DeviceCard& card) { return card.direct; });
   }
 
   // "": none.

@@ -24,8 +24,9 @@ Result<Progress> DeviceBucket::Rail(const MomentPtr& there) {
       sums_ = there;
       return Progress::kDone;
     }
-    rail_stage_.emplace(lane_, rail_, call_, at(mine.begin), mine.size());
-    SMDDP_RETURN_IF_ERROR(rail_stage_->Start(*there));
+    const ShardCall shard = {call_, at(mine.begin), mine.size()};
+    rail_stage_ = lane_.direct() ? DirectRail(lane_, shard) : PinnedRail(lane_, rail_, shard);
+    SMDDP_RETURN_IF_ERROR(rail_stage_->Start(there));
   }
   SMDDP_ASSIGN_OR_RETURN(const Progress progress, rail_stage_->Step());
   if (progress == Progress::kDone) {

@@ -1,8 +1,6 @@
 // What the stages between GPUs have in common: the packed bucket in GPU memory, the rail, and the way back.
 #pragma once
 
-#include <optional>
-
 #include "collectives/device/shard_rail.h"
 #include "collectives/device/tensors.h"
 
@@ -44,7 +42,7 @@ class DeviceBucket {
   DeviceTensors tensors_;
   Memory memory_;
   MomentPtr packed_, sums_;
-  std::optional<ShardRail> rail_stage_;
+  std::unique_ptr<ShardRail> rail_stage_;
 };
 
 }  // namespace smddp

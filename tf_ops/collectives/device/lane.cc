@@ -26,8 +26,7 @@ Lane::~Lane() {
                               ") did not finish its work on gradients within " +
                               std::to_string(static_cast<int>(kDrainSeconds)) +
                               " s; its buffers are left to the end of the process.");
-  device_blocks_.Leak();
-  pinned_blocks_.Leak();
+  KeepMemory();
   peers_.Leak();
 }
 
@@ -56,10 +55,17 @@ Status Lane::While(const char* doing, const Status& status) const {
                                    doing + ": " + status.message());
 }
 
-Status Lane::Open(DeviceStage stage, const std::vector<DeviceCard>& cards, DeviceGroupLibrary* groups) {
-  stage_ = stage;
+void Lane::KeepMemory() {
+  device_blocks_.Leak();
+  pinned_blocks_.Leak();
+}
+
+Status Lane::Open(const DeviceDecision& decision, const std::vector<DeviceCard>& cards, DeviceGroupLibrary* groups) {
+  stage_ = decision.stage;
+  direct_ = decision.direct;
+  if (direct_) SMDDP_RETURN_IF_ERROR(While("making it MPI's", device_.MakeCurrent()));
   const Topology& topology = fabric_.topology;
-  if (stage != DeviceStage::kGroup || topology.local_size() == 1) return Status::Ok();
+  if (stage_ != DeviceStage::kGroup || topology.local_size() == 1) return Status::Ok();
   if (groups == nullptr) return Status(Code::kInternal, "A lane for NCCL was opened without NCCL.");
   const int first = topology.node().world_rank(0);
   const std::string& id = cards[first].group_id;

@@ -21,15 +21,16 @@ class DeviceLane {
   virtual Device& device() const = 0;
   virtual DeviceStage stage() const = 0;
 
-  // Begins what `stage` needs; poll Ready. Every rank of the session makes the same call with the same cards, by rank.
+  // Begins what was decided from the cards, by rank; poll Ready. Every rank of the session makes the same call.
   // `groups` may be null unless the stage is kGroup. A lane begins as kHost and needs no Open for that.
-  virtual Status Open(DeviceStage stage, const std::vector<DeviceCard>& cards, DeviceGroupLibrary* groups) = 0;
+  virtual Status Open(const DeviceDecision& decision, const std::vector<DeviceCard>& cards,
+                      DeviceGroupLibrary* groups) = 0;
   virtual Result<bool> Ready() = 0;
   // Are tasks under way? A GPU rings no bell: look often.
   virtual bool busy() const = 0;
-  // Has it shown memory to other ranks? Then they must have aborted theirs before it is destroyed; where that cannot be
-  // waited for, the memory is left to the end of the process.
+  // Has it shown memory to other ranks? Then they must have aborted theirs before it is destroyed.
   virtual bool lends() const = 0;
+  // Leaves the memory to the end of the process: other ranks may read it, or MPI may write into it.
   virtual void KeepMemory() = 0;
   // The session ends: waits for what is under way on the GPU, a while, then gives up NCCL and what others lent.
   // `failed`: does not wait. Tasks are gone before. May be called again. Destroy the lane when the other ranks of the

@@ -30,12 +30,13 @@ class Lane : public DeviceLane {
 
   Device& device() const override { return device_; }
   DeviceStage stage() const override { return stage_; }
-  Status Open(DeviceStage stage, const std::vector<DeviceCard>& cards, DeviceGroupLibrary* groups) override;
+  Status Open(const DeviceDecision& decision, const std::vector<DeviceCard>& cards,
+              DeviceGroupLibrary* groups) override;
   Result<bool> Ready() override;
   void End(bool failed) override;
   bool busy() const override { return tasks_ > 0; }
   bool lends() const override { return stage_ == DeviceStage::kPeer && fabric_.topology.local_size() > 1; }
-  void KeepMemory() override { device_blocks_.Leak(); }
+  void KeepMemory() override;
 
   const Fabric& fabric() const { return fabric_; }
   const Streams& streams() const { return streams_; }
@@ -43,6 +44,8 @@ class Lane : public DeviceLane {
   Blocks& pinned_blocks() { return pinned_blocks_; }
   Result<MomentPtr> Mark(DeviceStream stream) { return moments_.Mark(stream); }
 
+  // Is the shard exchanged between nodes from GPU memory?
+  bool direct() const { return direct_; }
   Peers& peers() { return peers_; }
   DeviceGroup& group() { return *group_; }
   Turns& turns() { return turns_; }
@@ -65,6 +68,7 @@ class Lane : public DeviceLane {
   const Fabric& fabric_;
   Device& device_;
   DeviceStage stage_ = DeviceStage::kHost;
+  bool direct_ = false;
   Streams streams_;
   Moments moments_;
   Blocks device_blocks_, pinned_blocks_;

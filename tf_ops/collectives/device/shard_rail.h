@@ -1,8 +1,11 @@
-// The stage between the nodes for a shard in GPU memory: chunk by chunk to pinned memory, summed with the same local
-// rank of the other nodes, and back.
+// The stage between the nodes for a shard in GPU memory: summed in place with those of the same local rank of the
+// other nodes.
 #pragma once
 
-#include "collectives/device/staging.h"
+#include <memory>
+#include <string>
+
+#include "collectives/device/lane_parts.h"
 
 namespace smddp {
 
@@ -10,27 +13,36 @@ namespace smddp {
 // Ownership: a task's; the shard is the caller's.
 class ShardRail {
  public:
-  // `shard` is a part of the call's bucket as it travels.
-  ShardRail(Lane& lane, const AllreduceAlgorithm& rail, const DeviceCall& call, void* shard, int64_t elements);
-
+  virtual ~ShardRail() = default;
   // Begins after `there`.
-  Status Start(const Moment& there);
+  virtual Status Start(const MomentPtr& there) = 0;
   // True: end() stands for the sums in GPU memory.
-  Result<Progress> Step();
+  virtual Result<Progress> Step() = 0;
+  virtual std::string Describe() const = 0;
   const MomentPtr& end() const { return end_; }
-  std::string Describe() const { return chunks_ != nullptr ? chunks_->Describe() : "waiting for the GPU"; }
 
- private:
-  TaskPtr Chunk(int index, Range range);
-
-  Lane& lane_;
-  const AllreduceAlgorithm& rail_;
-  const DeviceCall& call_;
-  const int64_t elements_;
-  const DType dtype_;
-  Staging staging_;
-  TaskPtr chunks_;
+ protected:
   MomentPtr end_;
 };
+
+// `shard` is a part of the call's bucket as it travels.
+struct ShardCall {
+  const DeviceCall& call;
+  void* shard = nullptr;
+  int64_t elements = 0;
+
+  DType dtype() const { return call.call.view->wire(); }
+  int64_t bytes_of(int64_t count) const { return count * static_cast<int64_t>(SizeOf(dtype())); }
+  // Side by side as far as the call's chunking goes: `chunk` makes the task for a part of the shard.
+  TaskPtr InChunks(const Fabric& fabric, const std::function<TaskPtr(int index, Range range)>& chunk) const;
+  void Mark() const {
+    if (call.call.times != nullptr) call.call.times->Mark(StageTimes::kRailAllreduce);
+  }
+};
+
+// Chunk by chunk to pinned memory, summed there by `rail`, and back.
+std::unique_ptr<ShardRail> PinnedRail(Lane& lane, const AllreduceAlgorithm& rail, const ShardCall& shard);
+// GPU-direct: messages from and to GPU memory, through an MPI that takes it; sums on the GPU.
+std::unique_ptr<ShardRail> DirectRail(Lane& lane, const ShardCall& shard);
 
 }  // namespace smddp

@@ -28,8 +28,9 @@ class Streams {
   DeviceStream reduce() const { return streams_[2]; }  // sums among GPUs
   DeviceStream up() const { return streams_[3]; }      // copies from the host
   DeviceStream unpack() const { return streams_[4]; }  // the framework waits for it
+  DeviceStream rail() const { return streams_[5]; }    // sums between nodes
 
-  static constexpr int kCount = 5;
+  static constexpr int kCount = 6;
   DeviceStream at(int index) const { return streams_[index]; }
 
  private:

@@ -4,6 +4,9 @@
 #include "transport/mpi/mpi_status.h"
 #include "transport/mpi/survival.h"
 
+// Of Open MPI (mpi-ext.h), MPICH and those made from them; null where MPI has none.
+extern "C" __attribute__((weak)) int MPIX_Query_cuda_support(void);
+
 namespace smddp {
 namespace {
 
@@ -21,6 +24,10 @@ Status MpiTransport::Check(int code, const char* call) {
     return Status(Code::kPeerLost, "MPI reports that rank " + std::to_string(peer) + " has died.");
   }
   return MpiStatus(code, call);
+}
+
+bool MpiTransport::takes_device_memory() const {
+  return MPIX_Query_cuda_support != nullptr && MPIX_Query_cuda_support() != 0;
 }
 
 Result<Ticket> MpiTransport::Send(int peer, Tag tag, BufferView bytes) {

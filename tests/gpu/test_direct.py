@@ -1,0 +1,116 @@
+"""GPU-direct between nodes: messages lie in GPU memory, which this GPU lets the host touch, as a CUDA-aware MPI can.
+
+The oracles are the way through pinned memory, which gives the same bits, and NumPy.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+
+from tests.fake_gpu.gpu import count, functions
+from tests.gpu.test_buckets import ALIVE, Job, assert_equal_bits, assert_sums
+from tests.gpu.test_sessions import SIZES, TWO_NODES, UNEVEN, check, gradients, steps, sums
+from tests.native.layouts import hosts
+
+LAYOUTS = {
+    "1+1": hosts(1, 1),
+    "1+1+1": hosts(1, 1, 1),
+    "2+2": hosts(2, 2),
+    "2+1": hosts(2, 1),
+    "1+4+2": hosts(1, 4, 2),
+    "5x1": hosts(1, 1, 1, 1, 1),
+}
+over_layouts = pytest.mark.parametrize("layout", LAYOUTS.values(), ids=LAYOUTS.keys())
+over_stages = pytest.mark.parametrize("stage", ["ipc", "nccl"])
+
+
+@pytest.fixture(autouse=True)
+def gpus(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """Sixteen devices, work that comes late, and nothing left behind."""
+    monkeypatch.setenv("FAKE_GPU_DEVICES", "16")
+    monkeypatch.setenv("FAKE_GPU_DELAY_US", "100")
+    monkeypatch.setenv("FAKE_GPU_OPEN", "1")
+    functions().fake_gpu_reload()
+    before = [count(what) for what in ALIVE]
+    yield
+    monkeypatch.undo()
+    functions().fake_gpu_reload()
+    assert dict(zip(ALIVE, [count(what) for what in ALIVE])) == dict(zip(ALIVE, before))
+
+
+def through_pinned_memory(job: Job) -> Job:
+    return Job(**{**vars(job), "direct": False})
+
+
+@over_layouts
+@over_stages
+def test_sums_have_the_bits_of_the_way_through_the_host(layout, stage):
+    job = Job(layout, stage, direct=True)
+    pins, current = count("pin"), max(count("current"), 0)
+    results = job.results()
+    assert count("current") - current == len(layout)  # which GPU MPI is to think of
+    assert count("pin") - pins == len(layout)  # the harness's own: nothing goes by way of the host
+    assert_sums(job, results)
+    assert_equal_bits(results, through_pinned_memory(job).results())
+
+
+@over_stages
+@pytest.mark.parametrize("wire", ["float16", "bfloat16", "float64"])
+@pytest.mark.parametrize("layout", [hosts(1, 1, 1), hosts(2, 2), hosts(1, 1, 1, 1, 1)], ids=["1+1+1", "2+2", "5x1"])
+def test_dtypes(layout, stage, wire):
+    dtype = "float64" if wire == "float64" else "float32"
+    job = Job(layout, stage, dtype, wire, prescale=0.5, postscale=3.0, divisor=len(layout), steps=1, direct=True)
+    results = job.results()
+    assert_sums(job, results)
+    assert_equal_bits(results, through_pinned_memory(job).results())
+
+
+@over_stages
+def test_buffers_are_made_in_the_first_steps_only(stage):
+    job = Job(hosts(2, 2), stage, steps=2, pause_us=50, direct=True)
+    job.results()
+    few = count("allocate")
+    job.results()
+    made = count("allocate") - few
+    few = count("allocate")
+    Job(**{**vars(job), "steps": 20}).results()
+    # Which buckets meet is chance: some more, never some with each step.
+    assert count("allocate") - few <= 2 * made
+
+
+@pytest.mark.parametrize("failure", ["sum:3", "record:20", "done:25", "allocate:14", "work:40"])
+def test_errors_of_the_gpu_end_it_everywhere(failure, monkeypatch):
+    monkeypatch.setenv("FAKE_GPU_FAIL", failure)
+    functions().fake_gpu_reload()
+    first = 11 if failure.startswith("work") else 0  # where work has failed nothing works any more
+    errors, _ = Job(hosts(2, 2), "ipc", steps=5, seconds=20, first_device=first, direct=True).run()
+    assert all(errors)
+    assert any("fake GPU" in error for error in errors), errors
+    assert not any("Stands still" in error for error in errors), errors
+
+
+@pytest.mark.parametrize("layout", [TWO_NODES, UNEVEN, ["a", "b", "c"]], ids=["2x2", "2+1", "3x1"])
+def test_plans(layout):
+    arrays = gradients(len(layout))
+    expected = sums(arrays, prescale=0.5, postscale=2.0)
+    pins = count("pin")
+    assert steps(layout, arrays, stage="ipc", direct="on", prescale=0.5, postscale=2.0) == [""] * len(layout)
+    assert count("pin") == pins
+    check(arrays, expected)
+
+
+def test_a_plan_with_tensors_in_host_memory():
+    arrays = gradients(4)
+    expected = sums(arrays)
+    on_host = [[rank == 1 and index == 2 for index in range(len(SIZES))] for rank in range(4)]
+    assert steps(TWO_NODES, arrays, on_host=on_host, direct="on") == [""] * 4
+    check(arrays, expected)
+
+
+def test_mail_between_threads_does_not_say_that_it_takes_gpu_memory():
+    arrays = gradients(2)
+    pins = count("pin")
+    assert steps(["a", "b"], arrays) == [""] * 2
+    assert count("pin") > pins
