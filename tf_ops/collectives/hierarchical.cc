@@ -78,20 +78,26 @@ int DefaultChunksInFlight(const Topology& topology) {
   return topology.node_count() > 1 ? kChunksInFlightAcrossNodes : kChunksInFlight;
 }
 
+TaskPtr InChunks(const Fabric& fabric, const Chunking& chunking, int64_t elements, DType wire,
+                 std::function<TaskPtr(int index, Range range)> chunk) {
+  const int64_t bytes = chunking.bytes > 0 ? chunking.bytes : fabric.chunk_bytes;
+  const int64_t each = std::max<int64_t>(1, bytes / static_cast<int64_t>(SizeOf(wire)));
+  const int chunks = static_cast<int>((elements + each - 1) / each);
+  const int window = chunking.in_flight > 0 ? chunking.in_flight : DefaultChunksInFlight(fabric.topology);
+  return Pipeline(chunks, window, [chunk = std::move(chunk), elements, each](int index) {
+    return chunk(index, {index * each, std::min(elements, (index + 1) * each)});
+  });
+}
+
 TaskPtr HierarchicalAllreduce(const Fabric& fabric, const AllreduceAlgorithm& rail, const FusedCall& call,
                               const Chunking& chunking) {
-  const int64_t total = call.view->elements();
-  const int64_t chunk_bytes = chunking.bytes > 0 ? chunking.bytes : fabric.chunk_bytes;
-  const int64_t each = std::max<int64_t>(1, chunk_bytes / static_cast<int64_t>(SizeOf(call.view->wire())));
-  const int chunks = static_cast<int>((total + each - 1) / each);
-  const int window = chunking.in_flight > 0 ? chunking.in_flight : DefaultChunksInFlight(fabric.topology);
-  return Pipeline(chunks, window, [&fabric, &rail, call, total, each](int index) {
-    const Range range = {index * each, std::min(total, (index + 1) * each)};
+  const auto chunk = [&fabric, &rail, call](int index, Range range) {
     const auto begin = [&fabric, &rail, call, index, range] {
       return AllreduceChunk(fabric, rail, std::make_shared<Chunk>(fabric, call, index, range));
     };
     return call.gate != nullptr ? Gated(*call.gate, range, begin) : begin();
-  });
+  };
+  return InChunks(fabric, chunking, call.view->elements(), call.view->wire(), chunk);
 }
 
 }  // namespace smddp

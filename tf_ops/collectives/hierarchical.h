@@ -17,6 +17,9 @@ struct Chunking {
   int in_flight = 0;  // at most kMaxStepsInFlight; 0: DefaultChunksInFlight
 };
 int DefaultChunksInFlight(const Topology& topology);
+// One after another as far as `chunking` allows side by side. `chunk` makes the task for a part of the elements.
+TaskPtr InChunks(const Fabric& fabric, const Chunking& chunking, int64_t elements, DType wire,
+                 std::function<TaskPtr(int index, Range range)> chunk);
 
 // Every rank makes the same call (views may be cut into pieces differently). `fabric` and the view outlive the task.
 TaskPtr HierarchicalAllreduce(const Fabric& fabric, const AllreduceAlgorithm& rail, const FusedCall& call,

@@ -55,6 +55,12 @@ Status Lane::While(const char* doing, const Status& status) const {
                                    doing + ": " + status.message());
 }
 
+Result<bool> Lane::Passed(const Moment& moment, const char* doing) const {
+  Result<bool> passed = moment.Passed();
+  if (!passed.ok()) return While(doing, passed.status());
+  return passed;
+}
+
 void Lane::KeepMemory() {
   device_blocks_.Leak();
   pinned_blocks_.Leak();

@@ -60,6 +60,7 @@ class Lane : public DeviceLane {
 
   // The status, with what was being done on which GPU.
   Status While(const char* doing, const Status& status) const;
+  Result<bool> Passed(const Moment& moment, const char* doing) const;
 
  private:
   Result<bool> OfGroup(const Result<bool>& answer);

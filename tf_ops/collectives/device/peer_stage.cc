@@ -73,15 +73,9 @@ class PeerStageTask : public Task {
     });
   }
 
-  Result<bool> Passed(const MomentPtr& moment, const char* what) const {
-    Result<bool> passed = moment->Passed();
-    if (!passed.ok()) return lane_.While(what, passed.status());
-    return passed;
-  }
-
   Status TellPacked(bool* moved) {
     if (told_packed_) return Status::Ok();
-    SMDDP_ASSIGN_OR_RETURN(told_packed_, Passed(bucket_.packed(), "packing gradients"));
+    SMDDP_ASSIGN_OR_RETURN(told_packed_, lane_.Passed(*bucket_.packed(), "packing gradients"));
     if (!told_packed_) return Status::Ok();
     *moved = true;
     return ForEachOther([this](int member) { return reduces(member) ? packed_.Send(member, note_) : Status::Ok(); });
@@ -129,7 +123,7 @@ class PeerStageTask : public Task {
 
   Status TellSummed(bool* moved) {
     if (told_summed_ || !bucket_.sums()) return Status::Ok();
-    SMDDP_ASSIGN_OR_RETURN(told_summed_, Passed(bucket_.sums(), "summing gradients"));
+    SMDDP_ASSIGN_OR_RETURN(told_summed_, lane_.Passed(*bucket_.sums(), "summing gradients"));
     if (!told_summed_) return Status::Ok();
     *moved = true;
     return ForEachOther([this](int member) { return summed_.Send(member, note_); });
@@ -152,7 +146,7 @@ class PeerStageTask : public Task {
   Result<bool> Release(bool* moved) {
     if (!end_) return false;
     if (!told_released_) {
-      SMDDP_ASSIGN_OR_RETURN(told_released_, Passed(end_, "unpacking gradients"));
+      SMDDP_ASSIGN_OR_RETURN(told_released_, lane_.Passed(*end_, "unpacking gradients"));
       if (!told_released_) return false;
       bucket_.Mark(StageTimes::kNodeAllgather);
       *moved = true;

@@ -1,5 +1,3 @@
-#include <algorithm>
-
 #include "collectives/device/shard_rail.h"
 #include "collectives/device/staging.h"
 
@@ -29,18 +27,10 @@ class PinnedShardRail : public ShardRail {
     return Progress::kDone;
   }
 
-  std::string Describe() const override { return chunks_ != nullptr ? chunks_->Describe() : "waiting for the GPU"; }
-
  private:
   TaskPtr Chunk(int index, Range range) {
     const Fabric& fabric = lane_.fabric();
-    RailCall call;
-    call.operation = shard_.call.call.operation;
-    call.step = static_cast<uint16_t>(index);
-    call.data = {staging_.host() + shard_.bytes_of(range.begin), static_cast<size_t>(shard_.bytes_of(range.size()))};
-    call.elements = range.size();
-    call.dtype = shard_.dtype();
-    call.op = shard_.call.call.op;
+    const RailCall call = shard_.Chunk(index, range, staging_.host());
     return rail_.Begin(fabric.topology.rail(), fabric.topology.rank(), fabric.world, fabric.compute, call);
   }
 
@@ -48,20 +38,9 @@ class PinnedShardRail : public ShardRail {
   const AllreduceAlgorithm& rail_;
   const ShardCall shard_;
   Staging staging_;
-  TaskPtr chunks_;
 };
 
 }  // namespace
-
-TaskPtr ShardCall::InChunks(const Fabric& fabric, const std::function<TaskPtr(int index, Range range)>& chunk) const {
-  const int64_t bytes = call.chunking.bytes > 0 ? call.chunking.bytes : fabric.chunk_bytes;
-  const int64_t each = std::max<int64_t>(1, bytes / bytes_of(1));
-  const int chunks = static_cast<int>((elements + each - 1) / each);
-  const int window = call.chunking.in_flight > 0 ? call.chunking.in_flight : DefaultChunksInFlight(fabric.topology);
-  return Pipeline(chunks, window, [chunk, each, count = elements](int index) {
-    return chunk(index, {index * each, std::min(count, (index + 1) * each)});
-  });
-}
 
 std::unique_ptr<ShardRail> PinnedRail(Lane& lane, const AllreduceAlgorithm& rail, const ShardCall& shard) {
   return std::make_unique<PinnedShardRail>(lane, rail, shard);

@@ -18,10 +18,11 @@ class ShardRail {
   virtual Status Start(const MomentPtr& there) = 0;
   // True: end() stands for the sums in GPU memory.
   virtual Result<Progress> Step() = 0;
-  virtual std::string Describe() const = 0;
+  std::string Describe() const { return chunks_ != nullptr ? chunks_->Describe() : "waiting for the GPU"; }
   const MomentPtr& end() const { return end_; }
 
  protected:
+  TaskPtr chunks_;
   MomentPtr end_;
 };
 
@@ -32,9 +33,11 @@ struct ShardCall {
   int64_t elements = 0;
 
   DType dtype() const { return call.call.view->wire(); }
-  int64_t bytes_of(int64_t count) const { return count * static_cast<int64_t>(SizeOf(dtype())); }
-  // Side by side as far as the call's chunking goes: `chunk` makes the task for a part of the shard.
-  TaskPtr InChunks(const Fabric& fabric, const std::function<TaskPtr(int index, Range range)>& chunk) const;
+  TaskPtr InChunks(const Fabric& fabric, std::function<TaskPtr(int index, Range range)> chunk) const {
+    return smddp::InChunks(fabric, call.chunking, elements, dtype(), std::move(chunk));
+  }
+  // A chunk of it, where all of it lies at `data`.
+  RailCall Chunk(int index, Range range, std::byte* data) const;
   void Mark() const {
     if (call.call.times != nullptr) call.call.times->Mark(StageTimes::kRailAllreduce);
   }

@@ -38,9 +38,7 @@ Result<bool> Staging::Ready(Range range) {
   bool ready = true;
   SMDDP_RETURN_IF_ERROR(ForEachPart(range, [&](Part& part) -> Status {
     if (!ready || part.down == nullptr) return Status::Ok();
-    const Result<bool> passed = part.down->Passed();
-    SMDDP_RETURN_IF_ERROR(lane_.While("copying gradients to the host", passed.status()));
-    ready = *passed;
+    SMDDP_ASSIGN_OR_RETURN(ready, lane_.Passed(*part.down, "copying gradients to the host"));
     if (ready) part.down = nullptr;
     return Status::Ok();
   }));

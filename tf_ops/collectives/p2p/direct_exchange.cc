@@ -4,16 +4,12 @@
 //   2. sum my shard, in a fixed order (patterns/doubling.h), so that a repeated run gives the same bits, also when it
 //      chooses another algorithm that sums in this order
 //   3. gather:  send my sum to everybody, receive the others'
-//
-// Peers are served starting at my right neighbour, so that no member is everybody's first target.
 #include "collectives/p2p/direct_exchange.h"
 
 #include <memory>
 
-#include "collectives/fabric.h"
+#include "collectives/p2p/shard_exchange.h"
 #include "collectives/patterns/folded_sum.h"
-#include "collectives/transfers.h"
-#include "core/shard.h"
 
 namespace smddp {
 namespace {
@@ -22,85 +18,42 @@ class DirectExchangeTask : public Task {
  public:
   DirectExchangeTask(const Group& group, int my_rank, Transport& transport, const Compute& compute,
                      const RailCall& call)
-      : group_(group), me_(group.position_of(my_rank)), compute_(compute), call_(call), transfers_(transport) {}
+      : compute_(compute), call_(call), exchange_(group, my_rank, transport, call) {}
 
   Result<Progress> Step() override {
     if (phase_ == Phase::kStart) {
-      SMDDP_RETURN_IF_ERROR(StartScatter());
+      received_.reset(new std::byte[exchange_.received_bytes()]);
+      SMDDP_RETURN_IF_ERROR(exchange_.Scatter(received_.get()));
       phase_ = Phase::kScatter;
     }
-    SMDDP_ASSIGN_OR_RETURN(const bool arrived, transfers_.AllDone());
+    SMDDP_ASSIGN_OR_RETURN(const bool arrived, exchange_.AllDone());
     if (!arrived) return Progress::kWaiting;
     if (phase_ == Phase::kGather) return Progress::kDone;
     Sum();
-    SMDDP_RETURN_IF_ERROR(StartGather());
+    SMDDP_RETURN_IF_ERROR(exchange_.Gather());
     phase_ = Phase::kGather;
     return Progress::kMoved;
   }
 
-  std::string Describe() const override { return "direct exchange between nodes, " + transfers_.Describe(); }
+  std::string Describe() const override { return "direct exchange between nodes, " + exchange_.Describe(); }
 
  private:
   enum class Phase { kStart, kScatter, kGather };
 
-  Range Shard(int member) const { return ShardOf(call_.elements, SizeOf(call_.dtype), group_.size(), member); }
-  BufferView Bytes(Range range) const {
-    const size_t each = SizeOf(call_.dtype);
-    return call_.data.Slice(range.begin * each, range.size() * each);
-  }
-  Tag StageTag(uint8_t stage) const { return {call_.operation, stage, call_.step}; }
-  template <class Visit>
-  Status ForEachPeer(Visit visit) {
-    for (int round = 1; round < group_.size(); ++round) {
-      SMDDP_RETURN_IF_ERROR(visit((me_ + round) % group_.size()));
-    }
-    return Status::Ok();
-  }
-
-  Status StartScatter() {
-    const size_t mine = Bytes(Shard(me_)).size;
-    received_.reset(new std::byte[mine * group_.size()]);
-    return ForEachPeer([&](int peer) {
-      const Tag tag = StageTag(kRailReduceScatterStage);
-      SMDDP_RETURN_IF_ERROR(transfers_.Recv(group_.world_rank(peer), tag, {received_.get() + mine * peer, mine}));
-      return transfers_.Send(group_.world_rank(peer), tag, Bytes(Shard(peer)));
-    });
-  }
-
   void Sum() {
-    const Range shard = Shard(me_);
-    const BufferView mine = Bytes(shard);
-    std::vector<void*> terms(group_.size());
-    for (int member = 0; member < group_.size(); ++member) {
-      terms[member] = member == me_ ? mine.data : received_.get() + mine.size * member;
-    }
-    if (!shard.empty()) {
-      if (IsHalf(call_.dtype)) {
-        compute_.Reduce(mine.data, terms.data(), group_.size(), shard.size(), call_.dtype, call_.op);
-      } else {
-        (void)FoldedSum(terms, mine.data, [&](void* into, const void* first, const void* second) {
-          const void* sources[] = {first, second};
-          compute_.Reduce(into, sources, 2, shard.size(), call_.dtype, call_.op);
-          return Status::Ok();
-        });
-      }
+    const auto reduce = [&](void* into, const void* const* sources, int count) {
+      compute_.Reduce(into, sources, count, exchange_.elements(), call_.dtype, call_.op);
+      return Status::Ok();
+    };
+    if (exchange_.elements() > 0) {
+      (void)SumTerms(exchange_.Terms(received_.get()), exchange_.mine().data, call_.dtype, reduce);
     }
     received_.reset();
   }
 
-  Status StartGather() {
-    return ForEachPeer([&](int peer) {
-      const Tag tag = StageTag(kRailAllgatherStage);
-      SMDDP_RETURN_IF_ERROR(transfers_.Recv(group_.world_rank(peer), tag, Bytes(Shard(peer))));
-      return transfers_.Send(group_.world_rank(peer), tag, Bytes(Shard(me_)));
-    });
-  }
-
-  const Group& group_;
-  const int me_;
   const Compute& compute_;
   const RailCall call_;
-  Transfers transfers_;
+  ShardExchange exchange_;
   Phase phase_ = Phase::kStart;
   std::unique_ptr<std::byte[]> received_;  // everybody's copy of my shard, by member
 };

@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "collectives/patterns/doubling.h"
+#include "core/dtype.h"
 #include "core/status.h"
 
 namespace smddp {
@@ -26,6 +27,17 @@ Status FoldedSum(const std::vector<void*>& terms, void* into, Add add) {
     }
   }
   return Status::Ok();
+}
+
+// The sum of a direct exchange: half types all at once, in the order of the members, rounded once; others folded.
+// `reduce(into, sources, count)` returns a Status.
+template <class Reduce>
+Status SumTerms(const std::vector<void*>& terms, void* into, DType dtype, Reduce reduce) {
+  if (IsHalf(dtype)) return reduce(into, terms.data(), static_cast<int>(terms.size()));
+  return FoldedSum(terms, into, [&](void* to, const void* first, const void* second) {
+    const void* const sources[] = {first, second};
+    return reduce(to, sources, 2);
+  });
 }
 
 }  // namespace smddp

@@ -1,0 +1,46 @@
+// The messages of a direct exchange: shard j of the data goes to member j, and its sum comes back from there. Who calls
+// sums in between (patterns/folded_sum.h), in host memory or on a GPU.
+#pragma once
+
+#include <vector>
+
+#include "collectives/algorithm.h"
+#include "collectives/transfers.h"
+
+namespace smddp {
+
+// Threads:   the engine's.
+// Ownership: a task's; the group and the memory are the caller's.
+class ShardExchange {
+ public:
+  ShardExchange(const Group& group, int my_rank, Transport& transport, const RailCall& call);
+
+  // Elements that I sum, and where they lie in the data.
+  int64_t elements() const { return Shard(me_).size(); }
+  BufferView mine() const { return Bytes(Shard(me_)); }
+  // For everybody's copies of mine.
+  size_t received_bytes() const { return mine().size * group_.size(); }
+  // Sends everybody its shard and receives mine; `received` may be null when it needs no bytes.
+  Status Scatter(std::byte* received);
+  // The copies of my shard by member, my own where it lies.
+  std::vector<void*> Terms(std::byte* received) const;
+  // Sends everybody my sum, which lies at mine(), and receives the others'.
+  Status Gather();
+  // Has all that was begun arrived?
+  Result<bool> AllDone() { return transfers_.AllDone(); }
+  std::string Describe() const { return transfers_.Describe(); }
+
+ private:
+  Range Shard(int member) const;
+  BufferView Bytes(Range range) const;
+  Tag StageTag(uint8_t stage) const { return {call_.operation, stage, call_.step}; }
+  template <class Visit>
+  Status ForEachPeer(Visit visit);
+
+  const Group& group_;
+  const int me_;
+  const RailCall call_;
+  Transfers transfers_;
+};
+
+}  // namespace smddp
