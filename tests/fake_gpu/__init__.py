@@ -26,9 +26,10 @@ sys.path.insert(0, str(ROOT / "tools"))
 
 import build_env  # noqa: E402
 
-_FLAGS = ("-std=c++17", "-fPIC", "-fvisibility=hidden", "-ffp-contract=off", "-Wall", "-Wextra", "-pthread")
-_MORE_FLAGS = tuple(os.environ.get("FAKE_GPU_FLAGS", "").split())
-_LINK = ("-shared", "-pthread", "-Wl,--no-undefined")
+_FLAGS = (
+    *("-std=c++17", "-fPIC", "-fvisibility=hidden", "-ffp-contract=off", "-Wall", "-Wextra", "-pthread"),
+    *os.environ.get("FAKE_GPU_FLAGS", "").split(),
+)
 _ENGINE = (
     "core/dtype.cc",
     "core/log.cc",
@@ -91,7 +92,7 @@ def compile_library(name: str, sources: Sequence[Path]) -> Path:
                 compile_one = functools.partial(_compile, _common(into))
                 list(pool.map(compile_one, objects.values(), objects))
             _run(
-                [build_env.find_compiler(), *_MORE_FLAGS, *_LINK, *map(str, objects), "-ldl"],
+                [build_env.find_compiler(), *_FLAGS, "-shared", "-Wl,--no-undefined", *map(str, objects), "-ldl"],
                 library,
             )
             for old in [*into.glob(f"{name}-*.so"), *(old for made in objects for old in into.glob(_others(made)))]:
@@ -101,7 +102,7 @@ def compile_library(name: str, sources: Sequence[Path]) -> Path:
 
 
 def _state(files: Sequence[Path], *more: str) -> str:
-    seen = hashlib.sha256(repr((_FLAGS, _MORE_FLAGS, more)).encode())
+    seen = hashlib.sha256(repr((_FLAGS, more)).encode())
     for file in files:
         seen.update(file.read_bytes())
     return seen.hexdigest()[:16]
@@ -118,7 +119,7 @@ def _common(into: Path) -> Path:
     compiled = copy.with_name(f"{copy.name}.gch")
     if not compiled.exists():
         shutil.copy(header, copy)
-        _run([build_env.find_compiler(), *_FLAGS, *_MORE_FLAGS, "-O0", "-x", "c++-header", str(copy)], compiled)
+        _run([build_env.find_compiler(), *_FLAGS, "-O0", "-x", "c++-header", str(copy)], compiled)
     return copy
 
 
@@ -126,7 +127,7 @@ def _compile(common: Path, source: Path, made: Path) -> None:
     if not made.exists():
         level = ["-O1"] if source.stem in _FAST else ["-O0", "-include", str(common)]
         include = [f"-I{NATIVE}", f"-I{HERE}"]
-        _run([build_env.find_compiler(), *_FLAGS, *_MORE_FLAGS, *level, *include, "-c", str(source)], made)
+        _run([build_env.find_compiler(), *_FLAGS, *level, *include, "-c", str(source)], made)
 
 
 def _run(command: list[str], made: Path) -> None:

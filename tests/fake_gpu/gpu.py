@@ -5,11 +5,12 @@ from __future__ import annotations
 import ctypes
 import functools
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
 import numpy as np
+import pytest
 
 from tests import fake_gpu
 
@@ -90,6 +91,19 @@ def text(name: str, *arguments: Any) -> str:
 def count(what: str) -> int:
     """Calls so far, or what is alive (c_api.cc)."""
     return int(functions().fake_gpu_count(what.encode()))
+
+
+@contextmanager
+def left_clean(alive: Sequence[str], **settings: str) -> Iterator[None]:
+    """The fake GPU with these variables for the time of a block, of which nothing in `alive` may be left behind."""
+    with pytest.MonkeyPatch.context() as environment:
+        for name, value in settings.items():
+            environment.setenv(f"FAKE_GPU_{name}", value)
+        functions().fake_gpu_reload()
+        before = {what: count(what) for what in alive}
+        yield
+    functions().fake_gpu_reload()
+    assert {what: count(what) for what in alive} == before
 
 
 def put(array: np.ndarray, device: int = 0) -> int:

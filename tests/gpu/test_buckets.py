@@ -7,14 +7,14 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import ml_dtypes
 import numpy as np
 import pytest
 
 from smddp_tf import _loader
-from tests.fake_gpu.gpu import count, functions
+from tests.fake_gpu.gpu import count, functions, left_clean
 from tests.native.layouts import hosts
 
 _core = _loader.core()
@@ -39,16 +39,10 @@ over_stages = pytest.mark.parametrize("stage", STAGES)
 
 
 @pytest.fixture(autouse=True)
-def gpus(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+def gpus() -> Iterator[None]:
     """Sixteen devices, work that comes late, and nothing left behind."""
-    monkeypatch.setenv("FAKE_GPU_DEVICES", "16")
-    monkeypatch.setenv("FAKE_GPU_DELAY_US", "100")
-    functions().fake_gpu_reload()
-    before = [count(what) for what in ALIVE]
-    yield
-    monkeypatch.undo()
-    functions().fake_gpu_reload()
-    assert dict(zip(ALIVE, [count(what) for what in ALIVE])) == dict(zip(ALIVE, before))
+    with left_clean(ALIVE, DEVICES="16", DELAY_US="100"):
+        yield
 
 
 def numpy_dtype(name: str) -> np.dtype:
@@ -120,7 +114,7 @@ class Job:
     def on_cpu(self) -> Job:
         """The same, all of it in host memory: the CPU path."""
         everything = {rank: list(range(self.pieces)) for rank in range(len(self.layout))}
-        return Job(**{**vars(self), "stage": "host", "in_host_memory": everything})
+        return replace(self, stage="host", in_host_memory=everything)
 
 
 def assert_equal_bits(results: list[np.ndarray], expected: list[np.ndarray]) -> None:

@@ -6,10 +6,11 @@ The oracles are the way through pinned memory, which gives the same bits, and Nu
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 
 import pytest
 
-from tests.fake_gpu.gpu import count, functions
+from tests.fake_gpu.gpu import count, functions, left_clean
 from tests.gpu.test_buckets import ALIVE, Job, assert_equal_bits, assert_sums
 from tests.gpu.test_sessions import SIZES, TWO_NODES, UNEVEN, check, gradients, steps, sums
 from tests.native.layouts import hosts
@@ -27,21 +28,10 @@ over_stages = pytest.mark.parametrize("stage", ["ipc", "nccl"])
 
 
 @pytest.fixture(autouse=True)
-def gpus(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+def gpus() -> Iterator[None]:
     """Sixteen devices, work that comes late, and nothing left behind."""
-    monkeypatch.setenv("FAKE_GPU_DEVICES", "16")
-    monkeypatch.setenv("FAKE_GPU_DELAY_US", "100")
-    monkeypatch.setenv("FAKE_GPU_OPEN", "1")
-    functions().fake_gpu_reload()
-    before = [count(what) for what in ALIVE]
-    yield
-    monkeypatch.undo()
-    functions().fake_gpu_reload()
-    assert dict(zip(ALIVE, [count(what) for what in ALIVE])) == dict(zip(ALIVE, before))
-
-
-def through_pinned_memory(job: Job) -> Job:
-    return Job(**{**vars(job), "direct": False})
+    with left_clean(ALIVE, DEVICES="16", DELAY_US="100", OPEN="1"):
+        yield
 
 
 @over_layouts
@@ -53,7 +43,7 @@ def test_sums_have_the_bits_of_the_way_through_the_host(layout, stage):
     assert count("current") - current == len(layout)  # which GPU MPI is to think of
     assert count("pin") - pins == len(layout)  # the harness's own: nothing goes by way of the host
     assert_sums(job, results)
-    assert_equal_bits(results, through_pinned_memory(job).results())
+    assert_equal_bits(results, replace(job, direct=False).results())
 
 
 @over_stages
@@ -64,7 +54,7 @@ def test_dtypes(layout, stage, wire):
     job = Job(layout, stage, dtype, wire, prescale=0.5, postscale=3.0, divisor=len(layout), steps=1, direct=True)
     results = job.results()
     assert_sums(job, results)
-    assert_equal_bits(results, through_pinned_memory(job).results())
+    assert_equal_bits(results, replace(job, direct=False).results())
 
 
 @over_stages
@@ -75,7 +65,7 @@ def test_buffers_are_made_in_the_first_steps_only(stage):
     job.results()
     made = count("allocate") - few
     few = count("allocate")
-    Job(**{**vars(job), "steps": 20}).results()
+    replace(job, steps=20).results()
     # Which buckets meet is chance: some more, never some with each step.
     assert count("allocate") - few <= 2 * made
 

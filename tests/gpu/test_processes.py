@@ -24,6 +24,13 @@ def environment(stage):
     }
 
 
+def told(job, rank, step):
+    """The one line in which a rank says how its step ended."""
+    lines = [line for line in job.output.splitlines() if line.startswith(f"rank {rank} was told in step {step}: ")]
+    assert len(lines) == 1, job.output
+    return lines[0]
+
+
 @pytest.mark.parametrize(
     ("stage", "hosts"), [("host", "aaa"), ("ipc", "aab"), ("nccl", "aabb")], ids=["host", "ipc", "nccl"]
 )
@@ -73,9 +80,8 @@ def test_a_rank_of_another_node_that_dies_in_a_direct_exchange():
     assert not job.timed_out
     assert "from GPU to GPU" in job.output
     for rank in (0, 2):
-        told = [line for line in job.output.splitlines() if line.startswith(f"rank {rank} was told in step 5: ")]
-        assert len(told) == 1, job.output
-        assert "Rank 1" in told[0] or "rank 1" in told[0]
+        words = told(job, rank, step=5)
+        assert "Rank 1" in words or "rank 1" in words
 
 
 @pytest.mark.parametrize("stage", ["ipc", "nccl"])
@@ -84,9 +90,7 @@ def test_a_rank_that_dies_is_named_and_its_step_reaches_nobody(stage):
     job = launch([SCRIPTS / "gpu_killed.py"], 3, timeout=120, env=environment(stage), flags=flags)
     assert not job.timed_out
     for rank in (0, 2):
-        told = [line for line in job.output.splitlines() if line.startswith(f"rank {rank} was told in step 5: ")]
-        assert len(told) == 1, job.output
-        assert "Rank 1" in told[0]
+        assert "Rank 1" in told(job, rank, step=5)
 
 
 def test_a_rank_that_brings_no_gradients_is_noticed():
@@ -95,7 +99,6 @@ def test_a_rank_that_brings_no_gradients_is_noticed():
         [SCRIPTS / "gpu_late.py"], 2, timeout=120, env={**environment("nccl"), "SMDDP_STALL_ERROR_SECONDS": "1"}
     )
     assert not job.timed_out
-    told = [line for line in job.output.splitlines() if line.startswith("rank 0 was told in step 2: ")]
-    assert len(told) == 1, job.output
-    assert "gradient bucket" in told[0]
-    assert "did not finish within 1 s" in told[0]
+    words = told(job, 0, step=2)
+    assert "gradient bucket" in words
+    assert "did not finish within 1 s" in words

@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 from tests import fake_gpu
-from tests.fake_gpu.gpu import DTYPES, GpuError, call, count, finish, functions, get, put, text
+from tests.fake_gpu.gpu import DTYPES, GpuError, call, finish, get, left_clean, put, text
 
 ROOT = Path(__file__).resolve().parents[2]
 PATIENCE = 30  # seconds
@@ -42,17 +42,10 @@ def nccl():
 
 
 @pytest.fixture(autouse=True)
-def gpus(monkeypatch):
+def gpus():
     """Four devices, work that comes late, and nothing left behind."""
-    names = ("allocations", "imports", "streams", "communicators")
-    monkeypatch.setenv("FAKE_GPU_DEVICES", "4")
-    monkeypatch.setenv("FAKE_GPU_DELAY_US", "300")
-    functions().fake_gpu_reload()
-    before = [count(name) for name in names]
-    yield
-    monkeypatch.undo()
-    functions().fake_gpu_reload()
-    assert [count(name) for name in names] == before
+    with left_clean(("allocations", "imports", "streams", "communicators"), DEVICES="4", DELAY_US="300"):
+        yield
 
 
 class Group:
