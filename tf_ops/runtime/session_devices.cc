@@ -48,7 +48,7 @@ Result<std::string> SessionDevices::CardFor(const std::vector<TensorRef>& tensor
   card.has_device = true;
   card.visible = devices_.Count();
   card.device = work->device().info();
-  card.direct = MayBeDirect();
+  card.direct = direct_ == "on" || (direct_ == "auto" && fabric_.world.takes_device_memory());
   Status why;
   DeviceGroupLibrary* const groups = wanted_ == "ipc" ? nullptr : devices_.groups(&why);
   if (groups == nullptr) {
@@ -60,15 +60,6 @@ Result<std::string> SessionDevices::CardFor(const std::vector<TensorRef>& tensor
     SMDDP_ASSIGN_OR_RETURN(card.group_id, groups->MakeId());
   }
   return Encode(card);
-}
-
-bool SessionDevices::MayBeDirect() const {
-  const bool mpi_can = fabric_.world.takes_device_memory();
-  if (direct_ == "on" && !mpi_can && fabric_.topology.node_count() > 1 && fabric_.topology.rank() == 0) {
-    Log(LogLevel::kWarning,
-        "SMDDP_GPU_DIRECT=on, but MPI does not say that it is CUDA-aware. If it is not, the ranks will crash in MPI.");
-  }
-  return direct_ == "on" || (direct_ == "auto" && mpi_can);
 }
 
 Result<DeviceStage> SessionDevices::Decide(const std::vector<std::string>& texts) {
@@ -90,6 +81,10 @@ Result<DeviceStage> SessionDevices::Decide(const std::vector<std::string>& texts
   Log(LogLevel::kInfo, std::string("gradients on GPUs take the way '") + NameOf(decision.stage) + "'" +
                            (decision.direct ? ", and between nodes from GPU to GPU" : ""));
   if (decision.stage == DeviceStage::kHost || lane_->stage() == decision.stage) return decision.stage;
+  if (decision.direct && !fabric_.world.takes_device_memory() && fabric_.topology.rank() == 0) {
+    Log(LogLevel::kWarning,
+        "SMDDP_GPU_DIRECT=on, but MPI does not say that it is CUDA-aware. If it is not, the ranks will crash in MPI.");
+  }
   DeviceGroupLibrary* const groups = decision.stage == DeviceStage::kGroup ? devices_.groups() : nullptr;
   SMDDP_RETURN_IF_ERROR(lane_->Open(decision, cards, groups));
   opening_ = true;

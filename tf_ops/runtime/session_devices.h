@@ -49,7 +49,6 @@ class SessionDevices {
 
  private:
   Status MakeLane(Device& device);
-  bool MayBeDirect() const;
 
   const Fabric& fabric_;
   Devices& devices_;

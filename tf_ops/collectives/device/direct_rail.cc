@@ -61,7 +61,7 @@ class DirectTask : public Task {
 
   Status Sum() {
     if (!received_.held()) return Status::Ok();
-    const DeviceStream stream = lane_.streams().rail();
+    const DeviceStream stream = lane_.streams().up();
     const auto reduce = [&](void* into, const void* const* sources, int count) {
       return lane_.device().Sum(into, sources, count, exchange_.elements(), dtype_, /*non_finite=*/nullptr, stream);
     };

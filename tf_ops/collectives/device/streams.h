@@ -26,11 +26,10 @@ class Streams {
   DeviceStream pack() const { return streams_[0]; }    // waits for the framework
   DeviceStream down() const { return streams_[1]; }    // copies to the host
   DeviceStream reduce() const { return streams_[2]; }  // sums among GPUs
-  DeviceStream up() const { return streams_[3]; }      // copies from the host
+  DeviceStream up() const { return streams_[3]; }      // what comes from other nodes: copies, sums; waits for nothing
   DeviceStream unpack() const { return streams_[4]; }  // the framework waits for it
-  DeviceStream rail() const { return streams_[5]; }    // sums between nodes
 
-  static constexpr int kCount = 6;
+  static constexpr int kCount = 5;
   DeviceStream at(int index) const { return streams_[index]; }
 
  private:
