@@ -2,8 +2,8 @@
 // sums an equal part of each chunk. What MPI is to send must be there, so the host looks at events before it sends;
 // what MPI has received is there for all that is put on streams afterwards.
 #include "collectives/device/shard_rail.h"
-#include "collectives/p2p/shard_exchange.h"
 #include "collectives/patterns/folded_sum.h"
+#include "collectives/shard_exchange.h"
 
 namespace smddp {
 namespace {

@@ -8,8 +8,8 @@
 
 #include <memory>
 
-#include "collectives/p2p/shard_exchange.h"
 #include "collectives/patterns/folded_sum.h"
+#include "collectives/shard_exchange.h"
 
 namespace smddp {
 namespace {

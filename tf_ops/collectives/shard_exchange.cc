@@ -1,4 +1,4 @@
-#include "collectives/p2p/shard_exchange.h"
+#include "collectives/shard_exchange.h"
 
 #include "collectives/fabric.h"
 #include "core/shard.h"
