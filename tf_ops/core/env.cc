@@ -85,6 +85,17 @@ Status ReadSwitch(const std::string& name, bool* value) {
   return Unreadable(found, "1, true, 0 or false");
 }
 
+Status ReadChoice(const std::string& name, const std::vector<std::string>& choices, std::string* value) {
+  const Found found = Find(name);
+  *value = found.text;
+  std::string expected;
+  for (const std::string& choice : choices) {
+    if (choice == found.text) return Status::Ok();
+    expected += (expected.empty() ? "" : &choice == &choices.back() ? " or " : ", ") + choice;
+  }
+  return Unreadable(found, expected.c_str());
+}
+
 // RANK:WHAT:BIT:NAME
 Status ReadFlippedBit(FlippedBit* flipped) {
   const Found found = Find("SMDDP_TEST_FLIP_BIT");
@@ -215,11 +226,11 @@ Result<Env> ReadEnv() {
   SMDDP_RETURN_IF_ERROR(ReadSwitch("SMDDP_AUTOTUNE", &env.autotune));
   SMDDP_RETURN_IF_ERROR(ReadSwitch("SMDDP_DYNAMIC_PROCESS_SETS", &env.dynamic_process_sets));
   env.cpu_isa = Find("SMDDP_CPU_ISA").text;
-  env.gpu_direct = Find("SMDDP_GPU_DIRECT").text;
-  env.gpu_stage = Find("SMDDP_GPU_STAGE").text;
-  env.gradient_order = Find("SMDDP_GRADIENT_ORDER").text;
+  SMDDP_RETURN_IF_ERROR(ReadChoice("SMDDP_GPU_DIRECT", {"auto", "on", "off"}, &env.gpu_direct));
+  SMDDP_RETURN_IF_ERROR(ReadChoice("SMDDP_GPU_STAGE", {"auto", "nccl", "ipc", "host"}, &env.gpu_stage));
+  SMDDP_RETURN_IF_ERROR(ReadChoice("SMDDP_GRADIENT_ORDER", {"observed", "listed"}, &env.gradient_order));
   env.log_level = Find("SMDDP_LOG_LEVEL").text;
-  env.mpi = Find("SMDDP_MPI").text;
+  SMDDP_RETURN_IF_ERROR(ReadChoice("SMDDP_MPI", {"auto", "on", "off"}, &env.mpi));
   env.rail_algorithm = Find("SMDDP_RAIL_ALGORITHM").text;
   env.bucket_bytes = kAutoBytes;
   if (Find("SMDDP_BUCKET_BYTES").text != "auto") {
@@ -241,19 +252,6 @@ Result<Env> ReadEnv() {
   SMDDP_RETURN_IF_ERROR(ReadSwitch("SMDDP_TIMELINE_MARK_CYCLES", &env.timeline_cycles));
   SMDDP_RETURN_IF_ERROR(ReadSwitch("SMDDP_VERIFY", &env.verify));
   SMDDP_RETURN_IF_ERROR(ReadFlippedBit(&env.flipped_bit));
-  if (env.mpi != "auto" && env.mpi != "on" && env.mpi != "off") {
-    return Unreadable(Find("SMDDP_MPI"), "auto, on or off");
-  }
-  if (env.gpu_direct != "auto" && env.gpu_direct != "on" && env.gpu_direct != "off") {
-    return Unreadable(Find("SMDDP_GPU_DIRECT"), "auto, on or off");
-  }
-  const std::string& stage = env.gpu_stage;
-  if (stage != "auto" && stage != "nccl" && stage != "ipc" && stage != "host") {
-    return Unreadable(Find("SMDDP_GPU_STAGE"), "auto, nccl, ipc or host");
-  }
-  if (env.gradient_order != "observed" && env.gradient_order != "listed") {
-    return Unreadable(Find("SMDDP_GRADIENT_ORDER"), "observed or listed");
-  }
   const char* const given = Get("TF_USE_LEGACY_KERAS");
   const std::string legacy_keras = given != nullptr ? given : "";
   env.legacy_keras = legacy_keras == "1" || legacy_keras == "true" || legacy_keras == "True";  // as TensorFlow reads it
