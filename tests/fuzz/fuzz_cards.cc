@@ -1,7 +1,7 @@
 // What rank 0 hands on of the ranks' GPUs: read, written again, and decided upon.
 #include "collectives/device/cards.h"
 #include "core/check.h"
-#include "fuzz/input.h"
+#include "fuzz/there_and_back.h"
 #include "runtime/announcement.h"
 
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
@@ -11,10 +11,7 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   if (!texts.ok()) return 0;
   std::vector<smddp::DeviceCard> cards(texts.value().size());
   for (size_t rank = 0; rank < cards.size(); ++rank) {
-    smddp::DeviceCard again;
-    if (!smddp::Decode(texts.value()[rank], &cards[rank])) return 0;
-    SMDDP_CHECK(smddp::Decode(Encode(cards[rank]), &again));
-    SMDDP_CHECK(Encode(again) == Encode(cards[rank]));
+    if (!fuzz::ThereAndBack(texts.value()[rank], &cards[rank])) return 0;
   }
   const auto decision = smddp::Decide(topology.value(), cards);
   if (!decision.ok() || decision.value().stage == smddp::DeviceStage::kHost) return 0;
