@@ -4,6 +4,8 @@ import numpy as np
 import pytest
 
 from smddp_tf import _loader
+from tests.fake_gpu.gpu import count, left_clean
+from tests.gpu.test_buckets import ALIVE
 
 core = _loader.core()
 
@@ -82,6 +84,23 @@ def test_named_requests_go_through_host_memory():
     expected = [sum_ / 3 for sum_ in sums(arrays)]
     assert steps(ONE_NODE, arrays, op=AVERAGE, planned=False, steps=1) == [""] * 3
     check(arrays, expected)
+
+
+def test_named_requests_use_their_pinned_memory_again():
+    arrays = gradients(3)
+    expected = [sum_ / 3 for sum_ in sums(arrays)]
+    with left_clean(ALIVE):
+        pins = count("pin")
+        assert steps(ONE_NODE, arrays, op=AVERAGE, planned=False, steps=8) == [""] * 3
+        assert count("pin") - pins <= 3 * len(SIZES)  # at most one for each tensor that is under way
+    check(arrays, expected)
+
+
+def test_named_requests_of_different_sizes_are_an_error_on_all_ranks():
+    arrays = gradients(2) + gradients(1, (*SIZES[:-1], SIZES[-1] + 1))
+    with left_clean(ALIVE):
+        told = steps(ONE_NODE, arrays, planned=False, steps=1)
+    assert all("8001" in words and "8000" in words for words in told), told
 
 
 def test_a_wanted_way_that_cannot_be_is_an_error_on_all_ranks():

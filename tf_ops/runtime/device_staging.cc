@@ -1,6 +1,5 @@
 #include "runtime/device_staging.h"
 
-#include <algorithm>
 #include <utility>
 
 #include "core/clock.h"
@@ -12,124 +11,110 @@ constexpr size_t kAlignment = 256;
 
 size_t Aligned(size_t bytes) { return (bytes + kAlignment - 1) / kAlignment * kAlignment; }
 
-// Done when the GPU has passed the event.
+// Done when the GPU has come to the moment.
 class AwaitTask : public Task {
  public:
-  AwaitTask(Device& device, DeviceEvent event) : device_(device), event_(event) {}
+  explicit AwaitTask(MomentPtr moment) : moment_(std::move(moment)) {}
   Result<Progress> Step() override {
-    SMDDP_ASSIGN_OR_RETURN(const bool done, device_.Done(event_));
-    return done ? Progress::kDone : Progress::kWaiting;
+    SMDDP_ASSIGN_OR_RETURN(const bool passed, moment_->Passed());
+    return passed ? Progress::kDone : Progress::kWaiting;
   }
   std::string Describe() const override { return "copying from the GPU"; }
 
  private:
-  Device& device_;
-  const DeviceEvent event_;
+  const MomentPtr moment_;
 };
 
 }  // namespace
 
-DeviceStaging::~DeviceStaging() {
-  for (Block& block : blocks_) {
-    block.device->DestroyEvent(block.last_use);
-    if (!keep_memory_) block.device->FreePinned(block.memory);
-  }
-  if (device_ != nullptr) device_->DestroyStream(stream_);
-}
+// Ownership: shared with the requests under way.
+struct DeviceStaging::Gpu {
+  Gpu(Device& device, DeviceStream stream)
+      : device(device), stream(stream), moments(device), pinned(device, Blocks::Kind::kPinned) {}
+  ~Gpu() { device.DestroyStream(stream); }
 
-Result<DeviceStream> DeviceStaging::StreamOf(Device& device) {
-  if (device_ == nullptr) {
-    SMDDP_ASSIGN_OR_RETURN(stream_, device.MakeStream());
-    device_ = &device;
+  Device& device;
+  const DeviceStream stream;
+  Moments moments;
+  Blocks pinned;
+};
+
+Result<std::shared_ptr<DeviceStaging::Gpu>> DeviceStaging::Of(Device& device) {
+  if (gpu_ == nullptr) {
+    SMDDP_ASSIGN_OR_RETURN(const DeviceStream stream, device.MakeStream());
+    gpu_ = std::make_shared<Gpu>(device, stream);
   }
-  if (device_ == &device) return stream_;
+  if (&gpu_->device == &device) return gpu_;
   return Status(Code::kInvalidArgument,
                 "A tensor lies on GPU " + std::to_string(device.info().index) + ", those before on GPU " +
-                    std::to_string(device_->info().index) +
+                    std::to_string(gpu_->device.info().index) +
                     ". A rank uses one GPU: tf.config.set_visible_devices(gpus[hvd.local_rank()], 'GPU').");
 }
 
-Result<DeviceStaging::Block*> DeviceStaging::Take(Device& device, size_t bytes) {
-  for (Block& block : blocks_) {
-    if (block.taken || block.bytes < bytes || block.bytes > 2 * bytes + (1 << 16)) continue;
-    SMDDP_ASSIGN_OR_RETURN(const bool free, device.Done(block.last_use));
-    if (!free) continue;
-    block.taken = true;
-    return &block;
-  }
-  Block block;
-  block.device = &device;
-  block.bytes = bytes;
-  SMDDP_ASSIGN_OR_RETURN(block.last_use, device.MakeEvent());
-  Result<void*> memory = device.AllocatePinned(bytes);
-  if (!memory.ok()) {
-    device.DestroyEvent(block.last_use);
-    return memory.status();
-  }
-  block.memory = *memory;
-  block.taken = true;
-  blocks_.push_back(block);
-  return &blocks_.back();
+void DeviceStaging::KeepMemory() {
+  if (gpu_ != nullptr) gpu_->pinned.Leak();
 }
 
-// One request on its way: where its tensors lie in the block, in both directions.
+// One request on its way: where its tensors lie in pinned memory, in both directions.
 class DeviceStaging::Copies {
  public:
-  Copies(Tensors what, Device& device, DeviceStream stream)
-      : what_(std::move(what)), device_(device), stream_(stream) {}
-
-  size_t bytes() const {
-    size_t total = 0;
-    for (size_t i = 0; i < what_.tensors.size(); ++i) total += Room(i);
-    return std::max<size_t>(total, 1);
-  }
-  void Use(Block* block) {
-    block_ = block;
-    size_t offset = 0;
-    for (size_t i = 0; i < what_.tensors.size(); ++i) {
-      TensorRef tensor = what_.tensors[i];
-      tensor.device = nullptr;
-      tensor.input = tensor.output = static_cast<std::byte*>(block->memory) + offset;
-      if (what_.result_bytes[i] != tensor.bytes()) {  // a result of another shape has a place of its own
-        tensor.output = static_cast<std::byte*>(block->memory) + offset + Aligned(tensor.bytes());
-      }
-      offset += Room(i);
-      host_.push_back(std::move(tensor));
-    }
-  }
-  void Free() { block_->taken = false; }
-  DeviceEvent event() const { return block_->last_use; }
-  const std::vector<TensorRef>& host() const { return host_; }
+  Copies(std::shared_ptr<Gpu> gpu, Tensors what) : gpu_(std::move(gpu)), what_(std::move(what)) {}
 
   Status Down() {
+    SMDDP_RETURN_IF_ERROR(FindPlaces());
     for (size_t i = 0; i < host_.size(); ++i) {
       const TensorRef& tensor = what_.tensors[i];
-      SMDDP_RETURN_IF_ERROR(tensor.device->MakeWait(stream_));
+      SMDDP_RETURN_IF_ERROR(tensor.device->MakeWait(gpu_->stream));
       if (!what_.reads || tensor.bytes() == 0) continue;
-      SMDDP_RETURN_IF_ERROR(device_.Copy(const_cast<void*>(host_[i].input), tensor.input, tensor.bytes(), stream_));
+      SMDDP_RETURN_IF_ERROR(Copy(const_cast<void*>(host_[i].input), tensor.input, tensor.bytes()));
     }
-    return device_.Record(event(), stream_);
+    SMDDP_ASSIGN_OR_RETURN(down_, gpu_->moments.Mark(gpu_->stream));
+    return Status::Ok();
   }
-  Status Up() {
+  const MomentPtr& down() const { return down_; }
+  const std::vector<TensorRef>& host() const { return host_; }
+  // Once down() has passed: the results, when there are any, and the end.
+  Status Up(const Status& reduced) {
+    if (!reduced.ok()) {
+      memory_.GiveBack(down_);
+      return reduced;
+    }
     for (size_t i = 0; what_.writes && i < host_.size(); ++i) {
       if (what_.result_bytes[i] == 0) continue;
-      SMDDP_RETURN_IF_ERROR(device_.Copy(what_.tensors[i].output, host_[i].output, what_.result_bytes[i], stream_));
+      SMDDP_RETURN_IF_ERROR(Copy(what_.tensors[i].output, host_[i].output, what_.result_bytes[i]));
     }
-    SMDDP_RETURN_IF_ERROR(device_.Record(event(), stream_));
-    for (const TensorRef& tensor : what_.tensors) SMDDP_RETURN_IF_ERROR(tensor.device->HandBack(event()));
+    SMDDP_ASSIGN_OR_RETURN(const MomentPtr up, gpu_->moments.Mark(gpu_->stream));
+    memory_.GiveBack(up);
+    for (const TensorRef& tensor : what_.tensors) SMDDP_RETURN_IF_ERROR(tensor.device->HandBack(up->event()));
     return Status::Ok();
   }
 
  private:
+  // A result of another shape than its tensor's has a place of its own.
+  bool in_place(size_t i) const { return what_.result_bytes[i] == what_.tensors[i].bytes(); }
   size_t Room(size_t i) const {
-    const size_t bytes = what_.tensors[i].bytes(), result = what_.result_bytes[i];
-    return Aligned(bytes) + (result == bytes ? 0 : Aligned(result));
+    return Aligned(what_.tensors[i].bytes()) + (in_place(i) ? 0 : Aligned(what_.result_bytes[i]));
   }
+  Status FindPlaces() {
+    size_t bytes = 0;
+    for (size_t i = 0; i < what_.tensors.size(); ++i) bytes += Room(i);
+    SMDDP_ASSIGN_OR_RETURN(memory_, gpu_->pinned.TakeForHost(bytes));
+    std::byte* place = memory_.data();
+    for (size_t i = 0; i < what_.tensors.size(); place += Room(i++)) {
+      TensorRef tensor = what_.tensors[i];
+      tensor.device = nullptr;
+      tensor.input = place;
+      tensor.output = place + (in_place(i) ? 0 : Aligned(tensor.bytes()));
+      host_.push_back(std::move(tensor));
+    }
+    return Status::Ok();
+  }
+  Status Copy(void* to, const void* from, size_t bytes) { return gpu_->device.Copy(to, from, bytes, gpu_->stream); }
 
+  const std::shared_ptr<Gpu> gpu_;
   const Tensors what_;
-  Device& device_;
-  const DeviceStream stream_;
-  Block* block_ = nullptr;
+  Memory memory_;
+  MomentPtr down_;
   std::vector<TensorRef> host_;
 };
 
@@ -140,27 +125,19 @@ void DeviceStaging::Begin(const std::string& name, Tensors what, OnHost on_host,
                                                    "' holds tensors in host memory beside tensors on a GPU. Put all "
                                                    "of them into one place (tf.device)."));
   }
-  Device& device = what.tensors.front().device->device();
-  const Result<DeviceStream> stream = StreamOf(device);
-  if (!stream.ok()) return done(stream.status());
-  const auto copies = std::make_shared<Copies>(std::move(what), device, stream.value());
-  const Result<Block*> block = Take(device, copies->bytes());
-  if (!block.ok()) return done(block.status());
-  copies->Use(block.value());
+  Result<std::shared_ptr<Gpu>> gpu = Of(what.tensors.front().device->device());
+  if (!gpu.ok()) return done(gpu.status());
+  const auto copies = std::make_shared<Copies>(std::move(*gpu), std::move(what));
   const Status down = copies->Down();
   if (!down.ok()) return done(down);
 
   RunningTask running;
-  running.task = std::make_unique<AwaitTask>(device, copies->event());
+  running.task = std::make_unique<AwaitTask>(copies->down());
   running.submitted_ns = NowNs();
   running.name = "'" + name + "', from the GPU";
   running.done = [copies, on_host = std::move(on_host), done = std::move(done)](const Status& here) {
     if (!here.ok()) return done(here);
-    on_host(copies->host(), [copies, done](const Status& reduced) {
-      const Status up = reduced.ok() ? copies->Up() : reduced;
-      copies->Free();
-      done(up);
-    });
+    on_host(copies->host(), [copies, done](const Status& reduced) { done(copies->Up(reduced)); });
   };
   run_(std::move(running));
 }

@@ -6,11 +6,11 @@
 #pragma once
 
 #include <functional>
-#include <list>
 #include <memory>
 #include <string>
 #include <vector>
 
+#include "collectives/device/blocks.h"
 #include "device/work.h"
 #include "runtime/running_task.h"
 #include "runtime/session.h"
@@ -20,7 +20,6 @@ namespace smddp {
 class DeviceStaging {
  public:
   explicit DeviceStaging(TaskRunner run) : run_(std::move(run)) {}
-  ~DeviceStaging();
 
   struct Tensors {
     std::vector<TensorRef> tensors;    // all on one GPU
@@ -33,26 +32,15 @@ class DeviceStaging {
   // `done` comes when the framework's stream waits for the outputs.
   void Begin(const std::string& name, Tensors what, OnHost on_host, DoneCallback done);
   // Leaves the memory to the end of the process: MPI may write into it.
-  void KeepMemory() { keep_memory_ = true; }
+  void KeepMemory();
 
  private:
+  struct Gpu;
   class Copies;
-  // Pinned memory; kept for the next request of its size.
-  struct Block {
-    Device* device = nullptr;
-    void* memory = nullptr;
-    size_t bytes = 0;
-    DeviceEvent last_use = nullptr;  // the copy up; free when it is done
-    bool taken = false;
-  };
-  Result<Block*> Take(Device& device, size_t bytes);
-  Result<DeviceStream> StreamOf(Device& device);
+  Result<std::shared_ptr<Gpu>> Of(Device& device);
 
   const TaskRunner run_;
-  Device* device_ = nullptr;
-  DeviceStream stream_ = nullptr;
-  bool keep_memory_ = false;
-  std::list<Block> blocks_;
+  std::shared_ptr<Gpu> gpu_;  // of all that was brought
 };
 
 }  // namespace smddp

@@ -51,6 +51,7 @@ void Memory::GiveBack(MomentPtr until) {
 Blocks::Blocks(Device& device, Kind kind) : device_(device), kind_(kind) {}
 
 Blocks::~Blocks() {
+  if (leaked_) return;
   for (const auto& block : blocks_) {
     if (kind_ == Kind::kDevice) {
       device_.Free(block->data);
@@ -58,11 +59,6 @@ Blocks::~Blocks() {
       device_.FreePinned(block->data);
     }
   }
-}
-
-void Blocks::Leak() {
-  blocks_.clear();
-  free_.clear();
 }
 
 Result<Memory> Blocks::Take(size_t bytes, DeviceStream stream) {

@@ -59,7 +59,7 @@ class Blocks {
 
   int64_t allocations() const { return static_cast<int64_t>(blocks_.size()); }
   // Leaves the memory to the process's end: work that could not be ended may use it.
-  void Leak();
+  void Leak() { leaked_ = true; }
 
  private:
   friend class Memory;
@@ -70,6 +70,7 @@ class Blocks {
 
   Device& device_;
   const Kind kind_;
+  bool leaked_ = false;
   std::vector<std::unique_ptr<Block>> blocks_;
   std::vector<Block*> free_;  // the one that is free for longest first
 };
