@@ -37,7 +37,7 @@ ARRANGEMENTS = {
     "1 rank": (1, None, ("compiled", "keras_callbacks", "keras_optimizer", "sdp")),
     "2 ranks": (2, None, PYTHON_ALONE),
     "3 ranks": (3, None, ("keras_optimizer", "keras_uneven")),
-    "4 ranks on 2 pretended nodes": (4, "2,2", ("compiled", "elastic", "keras_accumulation", "keras_uneven")),
+    "4 ranks on 2 pretended nodes": (4, "2,2", ("compiled", "elastic", "keras_uneven")),
     "3 ranks on 2 uneven nodes": (3, "2,1", ()),
 }
 
