@@ -28,7 +28,7 @@ std::string Encode(const DeviceCard& card) {
   return writer.Take();
 }
 
-bool Decode(const std::string& text, DeviceCard* card) {
+bool Decode(std::string_view text, DeviceCard* card) {
   WireReader reader(text);
   card->has_device = reader.GetBool();
   card->device.index = reader.Get<int32_t>();

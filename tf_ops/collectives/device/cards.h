@@ -2,6 +2,7 @@
 #pragma once
 
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "core/status.h"
@@ -31,7 +32,7 @@ struct DeviceCard {
   bool direct = false;   // may messages between nodes lie in GPU memory?
 };
 std::string Encode(const DeviceCard& card);
-bool Decode(const std::string& text, DeviceCard* card);
+bool Decode(std::string_view text, DeviceCard* card);
 
 struct DeviceDecision {
   DeviceStage stage = DeviceStage::kHost;
