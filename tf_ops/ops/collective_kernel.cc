@@ -1,5 +1,6 @@
 #include "ops/collective_kernel.h"
 
+#include <atomic>
 #include <cstdint>
 #include <cstring>
 #include <memory>
@@ -8,6 +9,7 @@
 
 #include "absl/status/status.h"
 #include "ops/tensor_adapter.h"
+#include "tensorflow/core/framework/cancellation.h"
 #include "tensorflow/core/framework/op_requires.h"
 
 namespace smddp::ops {
@@ -43,6 +45,31 @@ WireDType ReadWireDType(tensorflow::OpKernelConstruction* construction) {
   return {};
 }
 
+// TensorFlow cancels a step when one of its ops fails, before, while or after a request is made. The session is told
+// once both have happened, and decides whether this rank's requests can still end well: told before the request, it
+// would take that for one of a later step, and wait.
+//
+// Threads: any; both things happen at most once.
+class Cancellation {
+ public:
+  Cancellation(std::shared_ptr<Session> session, std::string name)
+      : session_(std::move(session)), name_(std::move(name)) {}
+
+  void StepIsCancelled() { Happened(kCancelled); }
+  void RequestIsMade() { Happened(kMade); }
+
+ private:
+  static constexpr int kCancelled = 1, kMade = 2;
+
+  void Happened(int what) {
+    if ((happened_.fetch_or(what) | what) == (kCancelled | kMade)) session_->Cancel(name_);
+  }
+
+  const std::shared_ptr<Session> session_;
+  const std::string name_;
+  std::atomic<int> happened_{0};
+};
+
 }  // namespace
 
 CollectiveKernel::CollectiveKernel(tensorflow::OpKernelConstruction* construction)
@@ -53,31 +80,26 @@ CollectiveKernel::CollectiveKernel(tensorflow::OpKernelConstruction* constructio
 
 void CollectiveKernel::ComputeAsync(tensorflow::OpKernelContext* context, DoneCallback done) {
   const Result<std::shared_ptr<Session>> found = SessionOf(process_set_);
-  const std::shared_ptr<Session> session = found.ok() ? found.value() : nullptr;
-  const Watch watch = session != nullptr ? WatchForCancellation(context, session) : Watch();
-  smddp::DoneCallback finish = [context, watch, done = std::move(done)](const Status& status) {
+  if (!found.ok()) {
+    context->SetStatus(ToTensorFlow(found.status()));
+    return done();
+  }
+  const auto cancellation = std::make_shared<Cancellation>(found.value(), tensor_name_);
+  tensorflow::CancellationManager* const manager = context->cancellation_manager();
+  const tensorflow::CancellationToken token = manager != nullptr ? manager->get_cancellation_token() : 0;
+  const bool cancelled =
+      manager != nullptr && !manager->RegisterCallback(token, [cancellation] { cancellation->StepIsCancelled(); });
+  Start(*found.value(), context, [context, manager, token, done = std::move(done)](const Status& status) {
     // Not DeregisterCallback, which waits for a cancellation in progress: this may be the engine thread. The callback
     // touches nothing of ours, so it may still run afterwards.
-    if (watch.manager != nullptr) watch.manager->TryDeregisterCallback(watch.token);
+    if (manager != nullptr) manager->TryDeregisterCallback(token);
     if (!status.ok()) context->SetStatus(ToTensorFlow(status));
     done();
-  };
-  if (session == nullptr) return finish(found.status());
-  const std::string name = tensor_name_;  // `this` may be gone once the request is through
-  Start(*session, context, std::move(finish));
-  // The step was cancelled before: the request is made all the same, because other ranks count on it. The session
-  // learns of it afterwards, so that it does not take the request for one of a later step.
-  if (watch.cancelled) session->Cancel(name);
-}
-
-CollectiveKernel::Watch CollectiveKernel::WatchForCancellation(tensorflow::OpKernelContext* context,
-                                                               const std::shared_ptr<Session>& session) const {
-  tensorflow::CancellationManager* manager = context->cancellation_manager();
-  if (manager == nullptr) return Watch();
-  const tensorflow::CancellationToken token = manager->get_cancellation_token();
-  const auto cancel = [session, name = tensor_name_] { session->Cancel(name); };
-  if (manager->RegisterCallback(token, cancel)) return Watch{manager, token, false};
-  return Watch{nullptr, 0, /*cancelled=*/true};
+  });
+  // `this`, `context` and `manager` may be gone now. A step that was cancelled before makes its request all the same,
+  // because other ranks count on it.
+  if (cancelled) cancellation->StepIsCancelled();
+  cancellation->RequestIsMade();
 }
 
 ReductionAttributes ReadReductionAttributes(tensorflow::OpKernelConstruction* construction) {

@@ -8,7 +8,6 @@
 
 #include "core/dtype.h"
 #include "runtime/session.h"
-#include "tensorflow/core/framework/cancellation.h"
 #include "tensorflow/core/framework/op_kernel.h"
 
 namespace smddp::ops {
@@ -34,15 +33,6 @@ class CollectiveKernel : public tensorflow::AsyncOpKernel {
   int process_set() const { return process_set_; }
 
  private:
-  // TensorFlow cancels a step when one of its ops fails. The session is told, and decides whether this rank's requests
-  // can still end well.
-  struct Watch {
-    tensorflow::CancellationManager* manager = nullptr;  // null: nothing to take back
-    tensorflow::CancellationToken token = 0;
-    bool cancelled = false;  // before the kernel ran
-  };
-  Watch WatchForCancellation(tensorflow::OpKernelContext* context, const std::shared_ptr<Session>& session) const;
-
   std::string tensor_name_;
   int process_set_ = 0;
 };

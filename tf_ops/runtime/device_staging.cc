@@ -118,7 +118,12 @@ class DeviceStaging::Copies {
   std::vector<TensorRef> host_;
 };
 
-void DeviceStaging::Begin(const std::string& name, Tensors what, OnHost on_host, DoneCallback done) {
+void DeviceStaging::Begin(const std::string& name, Tensors what, OnHost on_host, DoneCallback told) {
+  const int64_t now_ns = NowNs();
+  const auto done = [this, begun = begun_ns_.insert(now_ns), told = std::move(told)](const Status& status) {
+    begun_ns_.erase(begun);
+    told(status);
+  };
   for (const TensorRef& tensor : what.tensors) {
     if (tensor.device != nullptr) continue;
     return done(Status(Code::kInvalidArgument, "'" + name +
@@ -133,9 +138,9 @@ void DeviceStaging::Begin(const std::string& name, Tensors what, OnHost on_host,
 
   RunningTask running;
   running.task = std::make_unique<AwaitTask>(copies->down());
-  running.submitted_ns = NowNs();
+  running.submitted_ns = now_ns;
   running.name = "'" + name + "', from the GPU";
-  running.done = [copies, on_host = std::move(on_host), done = std::move(done)](const Status& here) {
+  running.done = [copies, on_host = std::move(on_host), done](const Status& here) {
     if (!here.ok()) return done(here);
     on_host(copies->host(), [copies, done](const Status& reduced) { done(copies->Up(reduced)); });
   };

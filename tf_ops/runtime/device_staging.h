@@ -5,8 +5,11 @@
 // Threads: the engine's.
 #pragma once
 
+#include <cstdint>
 #include <functional>
+#include <limits>
 #include <memory>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -31,6 +34,8 @@ class DeviceStaging {
   using OnHost = std::function<void(std::vector<TensorRef> tensors, DoneCallback done)>;
   // `done` comes when the framework's stream waits for the outputs.
   void Begin(const std::string& name, Tensors what, OnHost on_host, DoneCallback done);
+  // When the oldest request began that is not through; the largest number without any.
+  int64_t OldestNs() const { return begun_ns_.empty() ? std::numeric_limits<int64_t>::max() : *begun_ns_.begin(); }
   // Leaves the memory to the end of the process: MPI may write into it.
   void KeepMemory();
 
@@ -40,7 +45,8 @@ class DeviceStaging {
   Result<std::shared_ptr<Gpu>> Of(Device& device);
 
   const TaskRunner run_;
-  std::shared_ptr<Gpu> gpu_;  // of all that was brought
+  std::shared_ptr<Gpu> gpu_;         // of all that was brought
+  std::multiset<int64_t> begun_ns_;  // of the requests under way
 };
 
 }  // namespace smddp

@@ -203,7 +203,7 @@ void Engine::WatchDepartures() {
 // Only one that stands still is lost, on all ranks.
 void Engine::WatchCancelled() {
   if (!failed_.ok() || cancelled_.empty()) return;
-  int64_t oldest_ns = std::min(named_.OldestNs(), plans_.OldestNs());
+  int64_t oldest_ns = std::min({named_.OldestNs(), plans_.OldestNs(), staging_.OldestNs()});
   for (const RunningTask& running : tasks_) oldest_ns = std::min(oldest_ns, running.submitted_ns);
   if (join_.waiting()) oldest_ns = std::min(oldest_ns, join_.since_ns());
   // What is under way came after the cancelled step: that one has ended, well or with its own error.

@@ -1,0 +1,42 @@
+"""One rank's step fails while a gradient of it is being handed over.
+
+The memory of its result takes a second to come (test_cancelled.py puts a slow madvise in front of the system's); half a
+second after the step began another op of it fails.
+"""
+
+import time
+
+import tensorflow as tf
+
+import smddp_tf as hvd
+from smddp_tf.reduction import GradientReducer
+
+hvd.init()
+# More than 4 MiB, so that the result's memory is the library's own (tf_ops/ops/result_memory.h).
+variables = [tf.Variable(tf.ones([(5 << 20) // 4])), tf.Variable([1.0, 2.0])]
+reducer = GradientReducer("test.cancelled")
+
+
+def after_a_while(fail):
+    time.sleep(0.5)
+    return fail
+
+
+@tf.function
+def step(fail):
+    late_fail = tf.ensure_shape(tf.numpy_function(after_a_while, [fail], tf.bool), [])
+    with tf.control_dependencies([tf.debugging.Assert(tf.logical_not(late_fail), ["deliberate"])]):
+        late = tf.identity(variables[1])
+    gradient = variables[0] * (hvd.rank() + 1.0)
+    return reducer(
+        [gradient, late], variables
+    ), gradient  # with another reader, so that the result cannot take its place
+
+
+held = step(tf.constant(False))  # the next result needs memory of its own
+try:
+    step(tf.constant(hvd.rank() == 0))
+    words = "no error"
+except tf.errors.OpError as error:
+    words = error.message.replace("\n", " ")
+print(f"rank {hvd.rank()} was told: {words}", flush=True)
