@@ -37,6 +37,12 @@ def test_a_gpu_of_another_maker_is_refused(libraries):
     assert "refused" in run(libraries, "tf_ranks.py", "pluggable", ranks=None, FAKE_TF_PLUGGABLE="1")
 
 
+def test_a_step_that_fails_while_its_tensor_is_copied_to_the_host(libraries):
+    output = run(libraries, "tf_cancelled.py", FAKE_GPU_DELAY_US="2000000")
+    assert "deliberate" in output.split("rank 0 was told ")[1]
+    assert "gave up a step" in output.split("rank 1 was told ")[1]
+
+
 @pytest.mark.parametrize("stage", ["host", "ipc"])
 def test_the_custom_call_of_xla(libraries, stage):
     assert run(libraries, "xla_ranks.py", SMDDP_GPU_STAGE=stage).count("is through") == 2
