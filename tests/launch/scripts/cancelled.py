@@ -28,9 +28,8 @@ def step(fail):
     with tf.control_dependencies([tf.debugging.Assert(tf.logical_not(late_fail), ["deliberate"])]):
         late = tf.identity(variables[1])
     gradient = variables[0] * (hvd.rank() + 1.0)
-    return reducer(
-        [gradient, late], variables
-    ), gradient  # with another reader, so that the result cannot take its place
+    reduced = reducer([gradient, late], variables)
+    return reduced, gradient  # with another reader, so that the result cannot take its place
 
 
 held = step(tf.constant(False))  # the next result needs memory of its own
