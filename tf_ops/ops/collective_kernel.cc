@@ -87,8 +87,9 @@ void CollectiveKernel::ComputeAsync(tensorflow::OpKernelContext* context, DoneCa
   const auto cancellation = std::make_shared<Cancellation>(found.value(), tensor_name_);
   tensorflow::CancellationManager* const manager = context->cancellation_manager();
   const tensorflow::CancellationToken token = manager != nullptr ? manager->get_cancellation_token() : 0;
-  const bool cancelled =
-      manager != nullptr && !manager->RegisterCallback(token, [cancellation] { cancellation->StepIsCancelled(); });
+  if (manager != nullptr && !manager->RegisterCallback(token, [cancellation] { cancellation->StepIsCancelled(); })) {
+    cancellation->StepIsCancelled();  // before; the request is made all the same, because other ranks count on it
+  }
   Start(*found.value(), context, [context, manager, token, done = std::move(done)](const Status& status) {
     // Not DeregisterCallback, which waits for a cancellation in progress: this may be the engine thread. The callback
     // touches nothing of ours, so it may still run afterwards.
@@ -96,10 +97,7 @@ void CollectiveKernel::ComputeAsync(tensorflow::OpKernelContext* context, DoneCa
     if (!status.ok()) context->SetStatus(ToTensorFlow(status));
     done();
   });
-  // `this`, `context` and `manager` may be gone now. A step that was cancelled before makes its request all the same,
-  // because other ranks count on it.
-  if (cancelled) cancellation->StepIsCancelled();
-  cancellation->RequestIsMade();
+  cancellation->RequestIsMade();  // `this`, `context` and `manager` may be gone now
 }
 
 ReductionAttributes ReadReductionAttributes(tensorflow::OpKernelConstruction* construction) {

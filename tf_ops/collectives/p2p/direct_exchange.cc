@@ -1,7 +1,7 @@
 // Direct exchange: every member is the reducer for an equal shard of the data.
 //
 //   1. scatter: send shard j to member j, for every j; receive everybody's copy of mine
-//   2. sum my shard, in a fixed order (patterns/doubling.h), so that a repeated run gives the same bits, also when it
+//   2. sum my shard, in a fixed order (patterns/folded_sum.h), so that a repeated run gives the same bits, also when it
 //      chooses another algorithm that sums in this order
 //   3. gather:  send my sum to everybody, receive the others'
 #include "collectives/p2p/direct_exchange.h"
