@@ -53,13 +53,14 @@ def allreduce_list(
     return outputs
 
 
-def reduce_gradient(tensor: tf.Tensor, plan: int, index: int, reduction: Reduction, name: str) -> tf.Tensor:
+def reduce_gradient(tensor: tf.Tensor, plan: int, index: int, reduction: Reduction, key: str, name: str) -> tf.Tensor:
     """Emits one SmddpReduceGradient. Not for eager mode: it waits for the other tensors of its bucket.
 
-    `reduction` is what the plan was registered with; the op keeps it for its own gradient. `name` is for messages only.
+    `reduction` and `key` are what the plan was registered with; the op keeps the first for its own gradient. `name` is
+    for messages only.
     """
     output = _loader.op_library().smddp_reduce_gradient(
-        gradient=tensor, **_addressed(name), plan=plan, index=index, **_attributes_of(reduction)
+        gradient=tensor, **_addressed(name), plan=plan, index=index, plan_key=key, **_attributes_of(reduction)
     )
     _graph.run_independently([output])
     return output

@@ -27,7 +27,8 @@ class GradientReducer:
     Every rank must call it with the same list: the same gradients present, of the same dtypes and shapes.
 
     Args:
-        key: the name of the plan, the same on all ranks; unique among the reducers that run at the same time.
+        key: the name of the plan, the same on all ranks. Reducers of one key are told apart by their gradients, and by
+            their places in the graph.
         op: one of `ops`. Defaults to `Average`.
         ops: what `op` may be. Adasum has no plans: each gradient is then matched by its name. Defaults to Average and
             Sum.
@@ -176,7 +177,7 @@ class GradientReducer:
             outputs = _native.reduce_plan_compiled(list(tensors.values()), plan, self._reduction, use)
         else:
             outputs = [
-                _native.reduce_gradient(tensor, plan, place, self._reduction, f"{use}.{index}")
+                _native.reduce_gradient(tensor, plan, place, self._reduction, use, f"{use}.{index}")
                 for place, (index, tensor) in enumerate(tensors.items())
             ]
         return dict(zip(tensors, outputs))

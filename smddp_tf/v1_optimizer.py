@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import itertools
-from collections import defaultdict
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import tensorflow as tf
@@ -16,9 +14,6 @@ from smddp_tf.reduction import GradientReducer
 from smddp_tf.sparse import densified
 
 __all__ = ["DistributedV1Optimizer"]
-
-# Tells the plans of several optimizers apart, in each process set for itself.
-_numbers: defaultdict[int | None, Iterator[int]] = defaultdict(itertools.count)
 
 
 class DistributedV1Optimizer(tf.compat.v1.train.Optimizer):
@@ -61,8 +56,7 @@ class DistributedV1Optimizer(tf.compat.v1.train.Optimizer):
             )
         self._optimizer = optimizer
         self._local = LocalSources(scale_local_gradients, reduction["process_set"])
-        number = next(_numbers[reduction["process_set"].process_set_id])
-        self._reducer = GradientReducer(f"{name}.{number}", ops=(Average, Sum, Adasum), **reduction)
+        self._reducer = GradientReducer(name, ops=(Average, Sum, Adasum), **reduction)
         self._sparse_as_dense = reduction["sparse_as_dense"]
         self._passes = _Passes(passes, average) if passes > 1 else None
 

@@ -4,10 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import functools
-import itertools
 import math
-from collections import defaultdict
-from collections.abc import Iterator
 from typing import Any, NamedTuple
 
 import tensorflow as tf
@@ -23,11 +20,6 @@ from smddp_tf.process_sets import ProcessSet, global_process_set
 from smddp_tf.reduce_op import Average
 from smddp_tf.reduction import GradientReducer
 from smddp_tf.sparse import densified
-
-# Tells the plans of several optimizers apart (a GAN has two). An optimizer is numbered when it first reduces, which
-# happens in the same order on all ranks; one that only rank 0 makes, to look into a checkpoint, takes no number.
-# Every process set counts for itself.
-_numbers: defaultdict[int | None, Iterator[int]] = defaultdict(itertools.count)
 
 
 class ReductionSettings(NamedTuple):
@@ -70,8 +62,7 @@ class Reduction:
         if self._paused:
             return grads
         if self._reducer is None:
-            key = f"{self.settings.name or 'optimizer'}.{next(_numbers[self.settings.process_set.process_set_id])}"
-            self._reducer = self._new_reducer(key, **self._range_of_float16(variables))
+            self._reducer = self._new_reducer(self.settings.name or "optimizer", **self._range_of_float16(variables))
         feeder = feeding.current()
         if feeder is not None and self._window is None and self.local.places(variables):
             grads = feeder.masked(grads)

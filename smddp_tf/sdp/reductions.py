@@ -24,11 +24,6 @@ __all__ = [
 ]
 
 
-# A session has 1,024 plans. Half of them are for gradients one by one; what comes after goes by name.
-_MOST_PLANS = 512
-_planned: set[tuple[str, str, tuple[int, ...], Reduction]] = set()
-
-
 class ReduceOp:
     """How the values of all ranks become one. The same objects as `hvd.Average`, `hvd.Sum`, `hvd.Min`, `hvd.Max`."""
 
@@ -97,19 +92,20 @@ def _reduced(tensor: tf.Tensor, reduction: Reduction, name: str) -> tf.Tensor:
     plan = None if tf.executing_eagerly() or _xla.compiling() else _plan_of(tensor, reduction, name)
     if plan is None:
         return _native.allreduce_list([tensor], reduction, _graph.tensor_name("sdp.allreduce", name))[0]
-    return _native.reduce_gradient(tensor, plan, 0, reduction, name)
+    number, key = plan
+    return _native.reduce_gradient(tensor, number, 0, reduction, key, name)
 
 
-def _plan_of(tensor: tf.Tensor, reduction: Reduction, name: str) -> int | None:
-    """The plan that is this gradient alone, or None where there can be none: the same answer on all ranks."""
+def _plan_of(tensor: tf.Tensor, reduction: Reduction, name: str) -> tuple[int, str] | None:
+    """The plan that is this gradient alone, and its key; None where there can be none: the same on all ranks."""
     if not _native.is_plannable(tensor) or reduction.op not in (Average, Sum) or basics.size() == 1:
         return None
-    spec = (_graph.unique_name(name, "#"), tensor.dtype.name, tuple(tensor.shape), reduction)
-    if spec not in _planned and len(_planned) >= _MOST_PLANS:
-        return None
-    _planned.add(spec)
-    key, dtype, shape, (op, prescale, postscale, wire_dtype) = spec
-    return _loader.core().register_plan(key, [dtype], [list(shape)], int(op), prescale, postscale, wire_dtype, [])
+    key = _graph.unique_name(name, "#")
+    op, prescale, postscale, wire_dtype = reduction
+    number = _loader.core().register_plan(
+        key, [tensor.dtype.name], [list(tensor.shape)], int(op), prescale, postscale, wire_dtype, []
+    )
+    return number, key
 
 
 @_graph.as_it_is

@@ -50,8 +50,8 @@ class Requests {
     spec.tensors = {{smddp::DType::kFloat32, {1000, 3}}, {smddp::DType::kFloat32, {4, 2}}};
     spec.op = smddp::ReduceOp::kSum;
     const int plan = *session.RegisterPlan(spec);
-    session.ReducePlanned(plan, 0, large, done());
-    session.ReducePlanned(plan, 1, small, done());
+    session.ReducePlanned({plan, 0}, large, done());
+    session.ReducePlanned({plan, 1}, small, done());
   }
   void Join(smddp::EngineSession& session) { session.Join(&memory_.last, done()); }
 

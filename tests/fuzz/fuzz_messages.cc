@@ -23,6 +23,7 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   TryAs<smddp::PlanOrder>(bytes);
   TryAs<smddp::JoinNotice>(bytes);
   TryAs<smddp::JoinOver>(bytes);
+  TryAs<smddp::StepGivenUp>(bytes);
   TryAs<smddp::Goodbye>(bytes);
   smddp::Status why;
   (void)smddp::DecodeAbort(bytes, &why);

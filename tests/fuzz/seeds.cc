@@ -15,6 +15,17 @@ namespace {
 using smddp::DType;
 using smddp::RequestKind;
 
+// As in fuzz_engine.cc.
+smddp::PlanSpec Plan() {
+  smddp::PlanSpec spec;
+  spec.key = "p";
+  spec.tensors = {{DType::kFloat32, {1000, 3}}, {DType::kFloat32, {4, 2}}};
+  spec.op = smddp::ReduceOp::kSum;
+  return spec;
+}
+
+const std::string kPlan = PlanName(Plan(), 0);
+
 std::vector<std::string> Announcements() {
   std::vector<std::string> all;
   const char* names[] = {"a", "b", "c", "d", "e"};
@@ -31,13 +42,10 @@ std::vector<std::string> Announcements() {
     if (i == 4) one.splits = {2, 2};
     all.push_back(Encode(one));
   }
-  smddp::PlanSpec spec;
-  spec.key = "p";
-  spec.tensors = {{DType::kFloat32, {1000, 3}}, {DType::kFloat32, {4, 2}}};
-  spec.op = smddp::ReduceOp::kSum;
+  const smddp::PlanSpec spec = Plan();
   smddp::Announcement plan;
   plan.kind = RequestKind::kPlan;
-  plan.name = "plan 'p', version 1";
+  plan.name = kPlan;
   for (const auto& tensor : spec.tensors) {
     plan.dtypes.push_back(tensor.dtype);
     plan.shapes.push_back(tensor.shape);
@@ -50,7 +58,7 @@ std::vector<std::string> Announcements() {
 
 std::vector<std::string> Answers() {
   std::vector<std::string> all;
-  for (const char* name : {"a", "b", "c", "d", "e", "plan 'p', version 1"}) {
+  for (const std::string& name : std::vector<std::string>{"a", "b", "c", "d", "e", kPlan}) {
     smddp::Verdict verdict;
     verdict.name = name;
     verdict.operation = 1;
@@ -69,8 +77,18 @@ std::vector<std::string> Answers() {
   order.settings.chunk_bytes = 2048;
   order.steps = 2;
   all.push_back(Encode(order));
-  all.push_back(Encode(smddp::JoinNotice{0, true, true, {{"plan 'p', version 1", 3}}}));
-  all.push_back(Encode(smddp::JoinOver{1, {{"plan 'p', version 1", 3}}}));
+  all.push_back(Encode(smddp::JoinNotice{0, true, true, {{kPlan, 3}}}));
+  all.push_back(Encode(smddp::JoinOver{1, {{kPlan, 3}}}));
+  all.push_back(Encode(smddp::StepGivenUp{kPlan, 1, false}));
+  all.push_back(Encode(smddp::StepGivenUp{kPlan, 1, true}));
+  for (uint8_t kind = 0; kind <= 4; ++kind) {  // runtime/plan_retirement.cc
+    smddp::WireWriter writer;
+    writer.Put(smddp::ControlType::kPlanRetirement);
+    writer.Put(kind);
+    writer.Put<int32_t>(1);
+    writer.Put<int64_t>(1);
+    all.push_back(writer.Take());
+  }
   all.push_back(Encode(smddp::Goodbye{false, true}));
   all.push_back(smddp::EncodeAbort(smddp::Status(smddp::Code::kInternal, "why")));
   for (uint8_t kind = 1; kind <= 6; ++kind) {  // runtime/timeline_group.cc
@@ -98,7 +116,7 @@ std::vector<std::string> Answers() {
     if (kind == 1) {
       writer.PutText("Rank 1 is somewhere.");
       writer.Put<uint8_t>(1);
-      smddp::PutSteps(&writer, {{"plan 'p', version 1", 3}});
+      smddp::PutSteps(&writer, {{kPlan, 3}});
       writer.PutText("Thread 1");
     }
     all.push_back(writer.Take());
@@ -166,7 +184,7 @@ std::vector<std::pair<std::string, std::string>> Hostile() {
   order.order = {0, 0};
   all.emplace_back("order-that-is-none", Encode(order));
   const int64_t ever = INT64_MAX;
-  all.emplace_back("steps-without-end", Encode(smddp::JoinNotice{0, true, true, {{"plan 'p', version 1", ever}}}));
+  all.emplace_back("steps-without-end", Encode(smddp::JoinNotice{0, true, true, {{kPlan, ever}}}));
   all.emplace_back("last-of-nobody", Encode(smddp::JoinOver{1000000, {}}));
   for (const auto type : {smddp::ControlType::kLastWords, smddp::ControlType::kStall}) {
     for (const uint8_t kind : {0, 1, 2, 3}) {  // runtime/last_words.cc, stall_report.cc

@@ -76,19 +76,6 @@ def test_sums_while_it_tunes(layout: str) -> None:
         assert len({len(of_rank) for of_rank in started}) == 1, "all ranks reduced as many buckets"
 
 
-@over_layouts
-def test_tensors_that_are_steps_apart(layout: str) -> None:
-    """Nobody waits: a tensor may come for the last time before another has come at all, on every rank differently."""
-    ranks = len(LAYOUTS[layout])
-    for seed in range(2):
-        rng = np.random.default_rng(seed)
-        data = whole_numbers(ranks)
-        sequences = [rng.permutation(np.repeat(np.arange(TENSORS), STEPS)).tolist() for _ in range(ranks)]
-        result, diaries = run(layout, data, sequences, wait_every=0, seed=seed)
-        check_sums(result, data)
-        check_epochs(diaries)
-
-
 @pytest.mark.parametrize("layout", ["2", "2+2"])
 @pytest.mark.parametrize("gradient_order", ["observed", "listed"])
 def test_several_plans(layout: str, gradient_order: str) -> None:

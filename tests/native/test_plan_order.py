@@ -81,17 +81,6 @@ def test_sums_when_every_rank_has_another_order_in_every_step(layout: str, gradi
 
 
 @over_layouts
-def test_sums_when_tensors_are_steps_apart(layout: str) -> None:
-    """Nobody waits: one tensor may come for the last time before another has come at all, on every rank differently."""
-    ranks = len(LAYOUTS[layout])
-    for seed in range(5):
-        rng = np.random.default_rng(seed)
-        data = whole_numbers(ranks, plans=1)
-        sequences = [rng.permutation(np.repeat(np.arange(TENSORS), STEPS)).tolist() for _ in range(ranks)]
-        check_sums(run(layout, data, sequences, pause_us=50 * (seed % 2), seed=seed), data)
-
-
-@over_layouts
 def test_several_plans_at_once(layout: str) -> None:
     ranks, plans = len(LAYOUTS[layout]), 3
     for wait_every in (0, plans * TENSORS):

@@ -106,7 +106,11 @@ void Rank::Run(const Round& round) {
 }
 
 void Rank::Begin(const Round& round, int ops) {
-  for (int i = 0; i < ops; ++i) Submit(round, round.ops[i], false);
+  bool stepped = false;
+  for (int i = 0; i < ops; ++i) {
+    const bool is_step = round.ops[i].kind == RequestKind::kPlan;
+    if (!is_step || !std::exchange(stepped, true)) Submit(round, round.ops[i], false);
+  }
 }
 
 void Rank::AskTheDead() {
@@ -114,7 +118,7 @@ void Rank::AskTheDead() {
     if (status.ok()) Fail("a session that has ended said OK");
   };
   session_.Barrier({"too late"}, answers_.Expect("barrier of a dead session", refused));
-  session_.ReducePlanned(plan_, 0, TensorRef(), answers_.Expect("tensor of a dead session", refused));
+  session_.ReducePlanned({plan_, 0}, TensorRef(), answers_.Expect("tensor of a dead session", refused));
   int last = 0;
   session_.Join(&last, answers_.Expect("join of a dead session", refused));
   session_.Cancel("too late");
@@ -205,11 +209,20 @@ void Rank::SubmitStep(const Round& round, const Op& op, bool check) {
   std::iota(order.begin(), order.end(), 0);
   Random random(script_.seed * 131 + rank_ * 7 + op.step);
   std::shuffle(order.begin(), order.end(), random);
+  if (check) step_.WaitAll();  // a step begins when the last one is over
+  smddp::PlannedTensor where = {plan_};
+  where.run = ++run_;
   for (const int t : order) {
     const auto look = [this, &memory, &op, t, ranks = script_.Bringing(round, op)] {
       CheckReduced(op, ranks, script_.plan[t].dtype, 0, memory.inputs[t], op.step + t);
     };
-    session_.ReducePlanned(plan_, t, tensors[t], Expect(op, check, look));
+    where.index = t;
+    session_.ReducePlanned(
+        where, tensors[t],
+        [answered = Expect(op, check, look), over = step_.Expect(Where(op), nullptr)](const Status& s) {
+          answered(s);
+          over(s);
+        });
   }
 }
 

@@ -38,7 +38,8 @@ class Rank {
 
   // Does a round and waits for it. Threads are its own.
   void Run(const Round& round);
-  // Submits the first `ops` of a round and returns; their answers may be anything, once.
+  // Submits the first `ops` of a round, but one step of the plan at most, and returns; their answers may be anything,
+  // once.
   void Begin(const Round& round, int ops);
   void WaitAll() { answers_.WaitAll(); }
   // What is asked of a session that has ended is answered, with an error.
@@ -69,6 +70,8 @@ class Rank {
   std::mutex mutex_;
   std::deque<Memory> memory_;  // kept until all is over
   int plan_ = -1;
+  uint64_t run_ = 0;  // of the plan
+  Answers step_;      // of its last one
 };
 
 }  // namespace stress

@@ -4,6 +4,7 @@
 #include <array>
 #include <cstdio>
 
+#include "core/hash.h"
 #include "core/shape.h"
 
 namespace smddp {
@@ -113,6 +114,22 @@ std::vector<std::string> DescribePlan(const PlanSpec& spec) {
   for (size_t i = 0; i < spec.tensors.size(); ++i) lines.push_back(DescribeTensor(spec, static_cast<int>(i)));
   lines.insert(lines.end(), spec.notes.begin(), spec.notes.end());
   return lines;
+}
+
+std::string PlanDigest(const PlanSpec& spec) {
+  uint64_t hash = kFnvStart;
+  for (const std::string& line : DescribePlan(spec)) hash = Fnv1a("\n", Fnv1a(line, hash));
+  char text[17];
+  std::snprintf(text, sizeof(text), "%016llx", static_cast<unsigned long long>(hash));
+  return text;
+}
+
+std::string KeyAt(const PlanSpec& spec, int site) {
+  return site == 0 ? spec.key : spec.key + "@" + std::to_string(site + 1);
+}
+
+std::string PlanName(const PlanSpec& spec, int site) {
+  return "plan '" + KeyAt(spec, site) + "' (" + PlanDigest(spec) + ")";
 }
 
 }  // namespace smddp

@@ -29,8 +29,8 @@ struct TensorSpec {
   int64_t elements() const;
 };
 
-// Everything the ranks must agree on about one plan. `key` names the reducer that made it ("optimizer.0"), so that
-// two models with equal lists do not share tags.
+// Everything the ranks must agree on about one plan. `key` names the reducer that made it ("optimizer"), and which one
+// of several in the same graph ("tape#2").
 struct PlanSpec {
   std::string key;
   std::vector<TensorSpec> tensors;
@@ -93,5 +93,13 @@ std::string DescribeTensor(const PlanSpec& spec, int index);
 
 // One line per fact, in order, so that two ranks' texts can be compared and the first difference shown.
 std::vector<std::string> DescribePlan(const PlanSpec& spec);
+
+// A hash of that description, as 16 hexadecimal digits.
+std::string PlanDigest(const PlanSpec& spec);
+
+// The key, and the number of the plan's place where a graph holds several (runtime/session.h PlannedTensor): "tape@2".
+std::string KeyAt(const PlanSpec& spec, int site);
+// By which the ranks match the plan: its key, place and content.
+std::string PlanName(const PlanSpec& spec, int site);
 
 }  // namespace smddp

@@ -52,8 +52,8 @@ WireDType ReadWireDType(tensorflow::OpKernelConstruction* construction) {
 // Threads: any; both things happen at most once.
 class Cancellation {
  public:
-  Cancellation(std::shared_ptr<Session> session, std::string name)
-      : session_(std::move(session)), name_(std::move(name)) {}
+  Cancellation(std::shared_ptr<Session> session, std::function<void(Session&)> tell)
+      : session_(std::move(session)), tell_(std::move(tell)) {}
 
   void StepIsCancelled() { Happened(kCancelled); }
   void RequestIsMade() { Happened(kMade); }
@@ -62,11 +62,11 @@ class Cancellation {
   static constexpr int kCancelled = 1, kMade = 2;
 
   void Happened(int what) {
-    if ((happened_.fetch_or(what) | what) == (kCancelled | kMade)) session_->Cancel(name_);
+    if ((happened_.fetch_or(what) | what) == (kCancelled | kMade)) tell_(*session_);
   }
 
   const std::shared_ptr<Session> session_;
-  const std::string name_;
+  const std::function<void(Session&)> tell_;
   std::atomic<int> happened_{0};
 };
 
@@ -76,6 +76,12 @@ CollectiveKernel::CollectiveKernel(tensorflow::OpKernelConstruction* constructio
     : tensorflow::AsyncOpKernel(construction) {
   OP_REQUIRES_OK(construction, construction->GetAttr("tensor_name", &tensor_name_));
   OP_REQUIRES_OK(construction, construction->GetAttr("process_set", &process_set_));
+  OP_REQUIRES_OK(construction, construction->GetAttr("site", &site_));
+  tensor_name_ = NameAt(tensor_name_, site_);
+}
+
+CollectiveKernel::Canceller CollectiveKernel::OnCancel(tensorflow::OpKernelContext* /*context*/) const {
+  return [name = tensor_name_](Session& session) { session.Cancel(name); };
 }
 
 void CollectiveKernel::ComputeAsync(tensorflow::OpKernelContext* context, DoneCallback done) {
@@ -84,7 +90,7 @@ void CollectiveKernel::ComputeAsync(tensorflow::OpKernelContext* context, DoneCa
     context->SetStatus(ToTensorFlow(found.status()));
     return done();
   }
-  const auto cancellation = std::make_shared<Cancellation>(found.value(), tensor_name_);
+  const auto cancellation = std::make_shared<Cancellation>(found.value(), OnCancel(context));
   tensorflow::CancellationManager* const manager = context->cancellation_manager();
   const tensorflow::CancellationToken token = manager != nullptr ? manager->get_cancellation_token() : 0;
   if (manager != nullptr && !manager->RegisterCallback(token, [cancellation] { cancellation->StepIsCancelled(); })) {
@@ -98,6 +104,19 @@ void CollectiveKernel::ComputeAsync(tensorflow::OpKernelContext* context, DoneCa
     done();
   });
   cancellation->RequestIsMade();  // `this`, `context` and `manager` may be gone now
+}
+
+// TensorFlow gives every execution of a graph a number of its own, and within it every iteration of a loop. Even, as
+// those of compiled functions are not (compiled_call.cc), and never 0.
+uint64_t RunOf(tensorflow::OpKernelContext* context) {
+  uint64_t run = static_cast<uint64_t>(context->step_id());
+  run = (run ^ context->frame_iter().frame_id) * 1099511628211ull;
+  run = (run ^ static_cast<uint64_t>(context->frame_iter().iter_id)) * 1099511628211ull;
+  return (run | 2) & ~uint64_t{1};
+}
+
+std::string NameAt(const std::string& name, int site) {
+  return site == 0 ? name : name + "@" + std::to_string(site + 1);
 }
 
 ReductionAttributes ReadReductionAttributes(tensorflow::OpKernelConstruction* construction) {

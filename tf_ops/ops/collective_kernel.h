@@ -2,6 +2,8 @@
 // waiting.
 #pragma once
 
+#include <cstdint>
+#include <functional>
 #include <memory>
 #include <string>
 #include <vector>
@@ -28,14 +30,25 @@ class CollectiveKernel : public tensorflow::AsyncOpKernel {
  protected:
   // Makes the request and passes `done` on with it, or calls `done` with the reason why there is none.
   virtual void Start(Session& session, tensorflow::OpKernelContext* context, smddp::DoneCallback done) = 0;
+  // Tells the session that TensorFlow has given up the step that holds the request. It may outlive the kernel.
+  using Canceller = std::function<void(Session&)>;
+  virtual Canceller OnCancel(tensorflow::OpKernelContext* context) const;
 
+  // By which the ranks match requests; with the number of the place, where a graph holds several of that name.
   const std::string& tensor_name() const { return tensor_name_; }
+  int site() const { return site_; }
   int process_set() const { return process_set_; }
 
  private:
   std::string tensor_name_;
+  int site_ = 0;
   int process_set_ = 0;
 };
+
+// The number of the execution of the graph, and of its loop's iteration, in which a kernel runs (PlannedTensor::run).
+uint64_t RunOf(tensorflow::OpKernelContext* context);
+// `name` at place `site` (registrations.cc).
+std::string NameAt(const std::string& name, int site);
 
 // The attributes of a reduction. The scales are attributes of type int that hold the bits of a float64, because an
 // attribute of type float has only 32 bits.

@@ -1,5 +1,6 @@
 #include "ops/compiled_call.h"
 
+#include <atomic>
 #include <cstdint>
 #include <memory>
 #include <mutex>
@@ -40,14 +41,26 @@ DoneCallback AfterAll(size_t requests, DoneCallback done) {
   };
 }
 
+// Every call hands over a whole step. Odd, as those of graphs are not (ops/call_site.h).
+uint64_t NextRun() {
+  static std::atomic<uint64_t> calls{0};
+  return calls.fetch_add(2) + 1;
+}
+
 void ReduceGradients(Session& session, const CompiledCall& call, const std::vector<TensorRef>& tensors,
                      DoneCallback done) {
   if (tensors.size() != call.indices.size()) {
     return done(Status(Code::kInternal, "Expected one index for each gradient of '" + call.name + "'."));
   }
+  PlannedTensor where;
+  where.plan = call.plan;
+  where.site = call.site;
+  where.alone = call.alone;
+  where.run = NextRun();
   const DoneCallback one_done = AfterAll(tensors.size(), std::move(done));
   for (size_t i = 0; i < tensors.size(); ++i) {
-    session.ReducePlanned(call.plan, call.indices[i], tensors[i], one_done);
+    where.index = call.indices[i];
+    session.ReducePlanned(where, tensors[i], one_done);
   }
 }
 
@@ -109,6 +122,9 @@ CompiledCall ReadCompiledCall(tensorflow::OpKernelConstruction* construction) {
   }
   read("tensor_name", &call.name);
   read("plan", &call.plan);
+  read("site", &call.site);
+  read("alone", &call.alone);
+  call.name = NameAt(call.name, call.site);
   read("indices", &call.indices);
   read("root_rank", &call.root);
   read("process_set", &call.process_set);

@@ -18,7 +18,9 @@ struct CompiledCall {
   CompiledKind kind = CompiledKind::kAllreduce;
   std::string name;
   ReductionAttributes reduction;
-  int plan = 0;              // kReduceGradients
+  int plan = 0;  // kReduceGradients, like `site` and `alone`: session.h PlannedTensor
+  int site = 0;
+  bool alone = false;
   std::vector<int> indices;  // kReduceGradients: the place of each tensor in the plan
   int root = 0;              // kBroadcast
   int process_set = 0;

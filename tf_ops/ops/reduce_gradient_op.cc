@@ -15,20 +15,30 @@ namespace {
 class ReduceGradientKernel final : public CollectiveKernel {
  public:
   explicit ReduceGradientKernel(tensorflow::OpKernelConstruction* construction) : CollectiveKernel(construction) {
-    OP_REQUIRES_OK(construction, construction->GetAttr("plan", &plan_));
-    OP_REQUIRES_OK(construction, construction->GetAttr("index", &index_));
+    OP_REQUIRES_OK(construction, construction->GetAttr("plan", &where_.plan));
+    OP_REQUIRES_OK(construction, construction->GetAttr("index", &where_.index));
+    OP_REQUIRES_OK(construction, construction->GetAttr("alone", &where_.alone));
+    where_.site = site();
   }
 
  protected:
   void Start(Session& session, tensorflow::OpKernelContext* context, smddp::DoneCallback done) override {
     Result<std::vector<TensorRef>> tensors = MakeTensorRefs(context, InPlaceOrNewOutput);
     if (!tensors.ok()) return done(tensors.status());
-    session.ReducePlanned(plan_, index_, tensors->front(), std::move(done));
+    session.ReducePlanned(WhereIn(context), tensors->front(), std::move(done));
+  }
+  Canceller OnCancel(tensorflow::OpKernelContext* context) const override {
+    return [where = WhereIn(context)](Session& session) { session.CancelPlanned(where); };
   }
 
  private:
-  int plan_ = 0;
-  int index_ = 0;
+  PlannedTensor WhereIn(tensorflow::OpKernelContext* context) const {
+    PlannedTensor where = where_;
+    where.run = RunOf(context);
+    return where;
+  }
+
+  PlannedTensor where_;
 };
 
 REGISTER_KERNEL_BUILDER(Name("SmddpReduceGradient").Device(tensorflow::DEVICE_CPU), ReduceGradientKernel);

@@ -77,7 +77,7 @@ void PlannedAllreduce(InprocCluster& cluster, const std::vector<std::vector<Tens
     const int plan = ValueOrThrow(cluster.session(rank).RegisterPlan(spec));
     for (size_t i = 0; i < pieces[rank].size(); ++i) {
       const size_t index = (i + rank) % pieces[rank].size();  // another order on every rank
-      cluster.session(rank).ReducePlanned(plan, static_cast<int>(index), pieces[rank][index], waiters.callback());
+      cluster.session(rank).ReducePlanned({plan, static_cast<int>(index)}, pieces[rank][index], waiters.callback());
     }
   }
   waiters.WaitAll();

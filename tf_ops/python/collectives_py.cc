@@ -57,7 +57,7 @@ void AllreduceArrays(const std::vector<Array>& arrays, const std::string& dtype,
 // In place: a gradient of a plan (register_plan).
 void ReducePlannedArray(int plan, int index, const Array& array, const std::string& dtype, int process_set) {
   Waiter waiter;
-  SessionOrThrow(process_set)->ReducePlanned(plan, index, RefTo(array, dtype), waiter.callback());
+  SessionOrThrow(process_set)->ReducePlanned({plan, index}, RefTo(array, dtype), waiter.callback());
   ThrowIfError(waiter.Wait());
 }
 

@@ -107,6 +107,7 @@ nb::dict StatsDict(int process_set) {
   nb::dict result;
   result["planned_buckets"] = stats.planned_buckets;
   result["named_requests"] = stats.named_requests;
+  result["plans"] = stats.plans;
   result["node_bytes_sent"] = stats.node_bytes_sent;
   result["rail_bytes_sent"] = stats.rail_bytes_sent;
   result["engine_wakeups"] = stats.engine_wakeups;

@@ -122,7 +122,7 @@ std::vector<std::string> Steps(const std::vector<std::string>& hosts, const std:
       for (size_t i = 0; i < spec.tensors.size(); ++i) {
         const size_t index = (i + rank + step) % spec.tensors.size();
         if (planned) {
-          cluster->session(rank).ReducePlanned(plans[rank], static_cast<int>(index), framework.Tensor(index),
+          cluster->session(rank).ReducePlanned({plans[rank], static_cast<int>(index)}, framework.Tensor(index),
                                                waiters[rank].emplace_back().callback());
         } else {
           tensors.push_back(framework.Tensor(i));

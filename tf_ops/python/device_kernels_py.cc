@@ -208,7 +208,7 @@ void ReducePlannedOnDevice(int plan, const Addresses& gradients, const std::vect
     tensor.shape = {elements[i]};
     tensor.input = tensor.output = At(gradients[i]);
     tensor.device = ValueOrThrow(WorkOnDevice(tensor.input, At(stream)));
-    session->ReducePlanned(plan, static_cast<int>(i), tensor, waiters.emplace_back().callback());
+    session->ReducePlanned({plan, static_cast<int>(i)}, tensor, waiters.emplace_back().callback());
   }
   std::vector<Status> statuses;
   for (Waiter& waiter : waiters) statuses.push_back(waiter.Wait());

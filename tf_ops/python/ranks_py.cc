@@ -89,10 +89,15 @@ class Ranks {
     return ValueOrThrow(session(rank).RegisterPlan(spec));
   }
 
-  Pending Gradient(int rank, int plan, int index, const Floats& array) {
+  Pending Gradient(int rank, int plan, int index, const Floats& array, uint64_t run, int site, bool alone) {
     Pending pending;
-    session(rank).ReducePlanned(plan, index, InPlace(array), pending.callback());
+    session(rank).ReducePlanned({plan, index, site, alone, run}, InPlace(array), pending.callback());
     return pending;
+  }
+
+  // What a framework does when another operation of the step fails.
+  void Cancel(int rank, int plan, int index, uint64_t run, int site) {
+    session(rank).CancelPlanned({plan, index, site, false, run});
   }
 
   Pending Join(int rank) {
@@ -100,6 +105,8 @@ class Ranks {
     session(rank).Join(pending.last(), pending.callback());
     return pending;
   }
+
+  int64_t Plans(int rank) { return session(rank).Stats().plans; }
 
   void Stop(int rank) {
     nb::gil_scoped_release release;
@@ -122,8 +129,12 @@ void BindRanks(nb::module_& m) {
       .def("allreduce", &Ranks::Allreduce, nb::arg("rank"), nb::arg("arrays"), nb::arg("name"), nb::arg("op"))
       .def("other", &Ranks::Other, nb::arg("rank"), nb::arg("kind"), nb::arg("array"), nb::arg("name"))
       .def("plan", &Ranks::Plan, nb::arg("rank"), nb::arg("key"), nb::arg("elements"), nb::arg("op"))
-      .def("gradient", &Ranks::Gradient, nb::arg("rank"), nb::arg("plan"), nb::arg("index"), nb::arg("array"))
+      .def("gradient", &Ranks::Gradient, nb::arg("rank"), nb::arg("plan"), nb::arg("index"), nb::arg("array"),
+           nb::arg("run") = 0, nb::arg("site") = 0, nb::arg("alone") = true)
+      .def("cancel", &Ranks::Cancel, nb::arg("rank"), nb::arg("plan"), nb::arg("index"), nb::arg("run"),
+           nb::arg("site") = 0)
       .def("join", &Ranks::Join, nb::arg("rank"))
+      .def("plans", &Ranks::Plans, nb::arg("rank"))
       .def("stop", &Ranks::Stop, nb::arg("rank"));
 }
 

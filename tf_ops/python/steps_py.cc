@@ -10,6 +10,7 @@
 #include <random>
 #include <string>
 #include <thread>
+#include <utility>
 #include <vector>
 
 #include "python/bindings.h"
@@ -24,11 +25,11 @@ using Floats = nb::ndarray<float, nb::ndim<1>, nb::c_contig, nb::device::cpu>;
 
 // Every rank has `plans` equal plans of tensors with these many elements. A rank's data is one array by step, plan and
 // tensor, reduced in place. `sequence` names tensors (plan * tensors + tensor) as they become ready; the n-th time a
-// tensor comes belongs to step n.
+// tensor comes belongs to step n. A step of a plan begins when its last one is reduced.
 struct Steps {
   std::vector<int64_t> elements;
   int plans = 1;
-  int wait_every = 0;  // after so many tensors the rank waits for all of its own; 0: at the end only
+  int wait_every = 0;  // after so many tensors the rank waits for all of its own, of all plans; 0: at the end only
   int pause_us = 0;    // at most, before each tensor
 
   int64_t elements_of_step() const {
@@ -61,22 +62,30 @@ class RankOfSteps {
     }
     const int tensors = static_cast<int>(steps_.elements.size());
     std::vector<int> times(steps_.plans * tensors, 0);
-    std::vector<std::future<Status>> waiting;
+    std::vector<std::vector<std::future<Status>>> waiting(steps_.plans);
+    std::vector<int> begun(steps_.plans, 0);
     int submitted = 0;
     for (const int item : sequence_) {
       Pause();
-      float* data = data_ + times[item]++ * steps_.elements_of_step() + steps_.OffsetOf(item);
+      const int step = times[item]++, plan = item / tensors;
+      if (step > std::exchange(begun[plan], step)) SMDDP_RETURN_IF_ERROR(WaitFor(&waiting[plan]));
+      float* data = data_ + step * steps_.elements_of_step() + steps_.OffsetOf(item);
       const TensorRef tensor = {DType::kFloat32, {steps_.elements[item % tensors]}, data, data};
       auto done = std::make_shared<std::promise<Status>>();
-      waiting.push_back(done->get_future());
-      session_.ReducePlanned(plans[item / tensors], item % tensors, tensor,
-                             [done](const Status& status) { done->set_value(status); });
-      if (steps_.wait_every > 0 && ++submitted % steps_.wait_every == 0) SMDDP_RETURN_IF_ERROR(WaitFor(&waiting));
+      waiting[plan].push_back(done->get_future());
+      PlannedTensor where = {plans[plan], item % tensors};
+      where.run = static_cast<uint64_t>(step) + 1;
+      session_.ReducePlanned(where, tensor, [done](const Status& status) { done->set_value(status); });
+      if (steps_.wait_every > 0 && ++submitted % steps_.wait_every == 0) SMDDP_RETURN_IF_ERROR(WaitForAll(&waiting));
     }
-    return WaitFor(&waiting);
+    return WaitForAll(&waiting);
   }
 
  private:
+  static Status WaitForAll(std::vector<std::vector<std::future<Status>>>* waiting) {
+    for (auto& of_plan : *waiting) SMDDP_RETURN_IF_ERROR(WaitFor(&of_plan));
+    return Status::Ok();
+  }
   // The cluster's stall error ends every wait.
   static Status WaitFor(std::vector<std::future<Status>>* waiting) {
     Status first;

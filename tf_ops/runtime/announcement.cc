@@ -133,6 +133,7 @@ std::string Encode(const Announcement& announcement) {
   writer.Put(static_cast<uint32_t>(announcement.facts.size()));
   for (const std::string& fact : announcement.facts) writer.PutText(fact);
   writer.PutText(announcement.plan_key);
+  writer.Put(static_cast<uint8_t>(announcement.alone));
   writer.PutText(announcement.data);
   writer.Put(static_cast<uint8_t>(announcement.duplicate));
   writer.Put(announcement.round);
@@ -157,6 +158,7 @@ bool Decode(std::string_view message, Announcement* announcement) {
   const uint32_t facts = reader.Get<uint32_t>();
   for (uint32_t i = 0; i < facts && reader.ok(); ++i) announcement->facts.push_back(reader.GetText());
   announcement->plan_key = reader.GetText();
+  announcement->alone = reader.GetBool();
   announcement->data = reader.GetText();
   announcement->duplicate = reader.GetBool();
   announcement->round = reader.Get<uint32_t>();
@@ -247,6 +249,23 @@ bool Decode(std::string_view message, JoinOver* over) {
   return reader.at_end() && over->last >= 0;
 }
 
+std::string Encode(const StepGivenUp& given_up) {
+  WireWriter writer = Begin(ControlType::kStepGivenUp);
+  writer.PutText(given_up.plan);
+  writer.Put(given_up.step);
+  writer.Put(static_cast<uint8_t>(given_up.known));
+  return writer.Take();
+}
+
+bool Decode(std::string_view message, StepGivenUp* given_up) {
+  WireReader reader(message);
+  if (!IsType(&reader, ControlType::kStepGivenUp)) return false;
+  given_up->plan = reader.GetText();
+  given_up->step = reader.Get<int64_t>();
+  given_up->known = reader.GetBool();
+  return reader.at_end() && given_up->step > 0;
+}
+
 std::string Encode(const Goodbye& goodbye) {
   WireWriter writer = Begin(ControlType::kGoodbye);
   writer.Put(static_cast<uint8_t>(goodbye.clean));
@@ -280,14 +299,15 @@ bool DecodeAbort(std::string_view message, Status* why) {
 bool TypeOf(std::string_view message, ControlType* type) {
   if (message.empty()) return false;
   *type = static_cast<ControlType>(message[0]);
-  return (*type >= ControlType::kAnnouncement && *type <= ControlType::kBeat) ||
+  return (*type >= ControlType::kAnnouncement && *type <= ControlType::kPlanRetirement) ||
          (*type >= ControlType::kTimeline && *type <= ControlType::kStall);
 }
 
 bool BelongsToWork(std::string_view message) {
   ControlType type;
   if (!TypeOf(message, &type)) return true;
-  return type != ControlType::kBeat && type != ControlType::kTimeline && type != ControlType::kStall;
+  return type != ControlType::kBeat && type != ControlType::kTimeline && type != ControlType::kStall &&
+         type != ControlType::kPlanRetirement;
 }
 
 std::string EncodeCards(const std::map<int, Announcement>& by_rank, int size) {

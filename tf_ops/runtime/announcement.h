@@ -48,7 +48,8 @@ struct Announcement {
   bool even_split = false;         // kAlltoall: as many rows for every rank; then there are no splits
   std::vector<int64_t> splits;     // kAlltoall: rows for each rank
   std::vector<std::string> facts;  // kPlan: fusion/plan.h DescribePlan
-  std::string plan_key;            // kPlan
+  std::string plan_key;            // kPlan: and the number of its place, where there are several
+  bool alone = true;               // kPlan: session.h PlannedTensor::alone
   std::string data;                // of a reduction: what a small one brings (runtime/carried.h). kPlan: not empty
                                    // where a GPU is at hand
   bool duplicate = false;          // this rank had another request of that name waiting
@@ -85,6 +86,13 @@ struct JoinNotice {
   StepCounts steps;      // how far it is
 };
 
+// A rank gave up a step of a plan, to all others; and their answer, that they know.
+struct StepGivenUp {
+  std::string plan;  // its name
+  int64_t step = 0;  // counted from 1
+  bool known = false;
+};
+
 // From rank 0: all have joined.
 struct JoinOver {
   int32_t last = 0;
@@ -106,6 +114,8 @@ enum class ControlType : uint8_t {
   kJoinNotice = 6,
   kJoinOver = 7,
   kBeat = 8,  // a rank of another node lives; nothing follows
+  kStepGivenUp = 9,
+  kPlanRetirement = 10,
   kTimeline = 32,
   kLastWords = 33,
   kStall = 34,
@@ -116,6 +126,7 @@ std::string Encode(const Verdict& verdict);
 std::string Encode(const PlanOrder& order);
 std::string Encode(const JoinNotice& notice);
 std::string Encode(const JoinOver& over);
+std::string Encode(const StepGivenUp& given_up);
 // `clean`: the sender had nothing under way; `listens`: it reads what comes until all have left.
 struct Goodbye {
   bool clean = false, listens = false;
@@ -126,13 +137,15 @@ std::string EncodeBeat();
 
 // Decoding takes the whole message. False: it is not well formed.
 bool TypeOf(std::string_view message, ControlType* type);
-// False of what ranks tell one another also while all operations stand still: beats, timelines, reports of stalls.
+// False of what ranks tell one another also while all operations stand still: beats, timelines, reports of stalls,
+// plans that nobody uses.
 bool BelongsToWork(std::string_view message);
 bool Decode(std::string_view message, Announcement* announcement);
 bool Decode(std::string_view message, Verdict* verdict);
 bool Decode(std::string_view message, PlanOrder* order);
 bool Decode(std::string_view message, JoinNotice* notice);
 bool Decode(std::string_view message, JoinOver* over);
+bool Decode(std::string_view message, StepGivenUp* given_up);
 bool Decode(std::string_view message, Goodbye* goodbye);
 bool DecodeAbort(std::string_view message, Status* why);
 

@@ -1,5 +1,8 @@
 #include "runtime/coordinator.h"
 
+#include <algorithm>
+
+#include "core/hash.h"
 #include "runtime/carried.h"
 #include "runtime/operation_id.h"
 
@@ -7,9 +10,7 @@ namespace smddp {
 
 int CoordinatorOf(const Announcement& announcement, int size) {
   if (OutlivesRounds(announcement.kind)) return 0;
-  uint64_t hash = 1469598103934665603ull;  // FNV-1a: the same on every rank and every machine
-  for (const unsigned char byte : announcement.name) hash = (hash ^ byte) * 1099511628211ull;
-  return static_cast<int>(hash % static_cast<uint64_t>(size));
+  return static_cast<int>(Fnv1a(announcement.name) % static_cast<uint64_t>(size));
 }
 
 Coordinator::Entry& Coordinator::EntryFor(const std::string& name, int rank, uint32_t round, int64_t now_ns) {
@@ -110,8 +111,32 @@ void Coordinator::Complete(const std::map<int, Announcement>& by_rank, Verdict* 
   }
 }
 
+std::vector<Coordinator::Expired> Coordinator::Disagreeing(const std::string& plan_key) {
+  const auto concerned = [&](const Entry& entry) {
+    return entry.is_plan() && entry.by_rank.begin()->second.plan_key == plan_key &&
+           std::all_of(entry.by_rank.begin(), entry.by_rank.end(), [](const auto& each) { return each.second.alone; });
+  };
+  Entry all;
+  for (const auto& [name, entries] : waiting_) {
+    for (const Entry& entry : entries) {
+      if (concerned(entry)) all.by_rank.insert(entry.by_rank.begin(), entry.by_rank.end());
+    }
+  }
+  if (all.by_rank.empty() || !complete(all)) return {};
+  const Status why = Check(all.by_rank);
+  return ExpelIf(concerned, [&](const std::string&, const Entry&) { return why; });
+}
+
+// The smallest that is free; those from kMaxPlans on stand for none.
+uint32_t Coordinator::NextPlanNumber() {
+  uint32_t number = 0;
+  while (plan_numbers_.count(number) != 0) ++number;
+  if (number < static_cast<uint32_t>(kMaxPlans)) plan_numbers_.insert(number);
+  return number;
+}
+
 uint32_t Coordinator::NextOperation(RequestKind kind) {
-  if (kind == RequestKind::kPlan) return plan_count_++;
+  if (kind == RequestKind::kPlan) return NextPlanNumber();
   return NamedOperation(topology_.rank(), topology_.size(), count_++);
 }
 

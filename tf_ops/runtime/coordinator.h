@@ -34,18 +34,24 @@ class Coordinator {
   // A rank has joined: verdicts on what waited for it alone.
   std::vector<Verdict> RankJoined();
 
-  // A plan that nobody uses yet may wait for ever (one rank traced more than the others): the next two leave plans out.
+  // Names that are given up, as errors for the ranks that have announced; they are forgotten here.
+  struct Expired {
+    Verdict verdict;
+    std::vector<int> announced;
+  };
+  // Plans of that key, when every rank waits for one, they differ, and no rank will bring another one before.
+  std::vector<Expired> Disagreeing(const std::string& plan_key);
+  // No rank uses the plan of that number any more.
+  void FreePlanNumber(uint32_t number) { plan_numbers_.erase(number); }
+  size_t plan_numbers() const { return plan_numbers_.size(); }
+
+  // The next two leave plans out, which the plan table reports.
   // The ranks that are missing where names wait longer than `seconds`; `unreported`: of names that Stalled did not
   // tell.
   std::set<int> Missing(int64_t now_ns, double seconds, bool unreported) const;
   // Names that wait longer than `seconds` and for which this was not asked before: sentences naming who is missing.
   std::vector<std::string> Stalled(int64_t now_ns, double seconds);
-  // Names that wait longer than `seconds`, as errors for the ranks that have announced; they are forgotten here.
-  struct Expired {
-    Verdict verdict;
-    std::vector<int> announced;
-  };
-  // `about` says more of the ranks that are missing.
+  // Names that wait longer than `seconds`. `about` says more of the ranks that are missing.
   using About = std::function<std::string(const std::set<int>& missing)>;
   std::vector<Expired> Expire(int64_t now_ns, double seconds, const About& about);
   // The same for everything that waits for `rank`, which has left.
@@ -75,6 +81,7 @@ class Coordinator {
   // What the verdict of ranks that agree carries.
   void Complete(const std::map<int, Announcement>& by_rank, Verdict* verdict) const;
   uint32_t NextOperation(RequestKind kind);
+  uint32_t NextPlanNumber();
   // Takes out the entries that `doomed` picks, as errors in the words of `why`.
   template <class Doomed, class Why>
   std::vector<Expired> ExpelIf(Doomed doomed, Why why);
@@ -85,7 +92,8 @@ class Coordinator {
   // By name, the oldest of the earliest round first: a rank's second announcement of a name belongs to the second
   // entry.
   std::map<std::string, std::deque<Entry>> waiting_;
-  uint32_t count_ = 0, plan_count_ = 0;
+  uint32_t count_ = 0;
+  std::set<uint32_t> plan_numbers_;  // in use
 };
 
 // OK, or the first disagreement between the announcements of all ranks, by the number that users know each by

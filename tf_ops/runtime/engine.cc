@@ -41,6 +41,10 @@ Engine::Engine(std::unique_ptr<FabricParts> parts, const Env& env, const PlanReg
           [this](RunningTask task) { Run(std::move(task)); },
           [this](const PlanOrder& order) { PostToOthers(Encode(order)); }, trace_, verifier_, devices_,
           [this](const std::string& name, const Result<std::string>& card) { AskForCards(name, card); }),
+      retirement_(
+          parts_->fabric().topology, plans_, coordinator_,
+          [this](int to, std::string message) { Post(to, std::move(message)); },
+          [this](PlanTable::Kept kept) { ReducePlanned(kept.where, kept.tensor, std::move(kept.done)); }),
       timeline_(parts_->fabric().topology, trace_,
                 [this](int to, std::string message) { Post(to, std::move(message)); }),
       last_words_(
@@ -90,6 +94,7 @@ void Engine::Loop() {
       last_watch_ns_ = now_ns;
       WatchStalls();
       WatchDepartures();
+      GiveUpBrokenSteps(now_ns);
       WatchCancelled();
     }
     if (moved) last_moved_ns_ = now_ns;
@@ -208,6 +213,7 @@ Status Engine::OnControl(const Message& message) {
   JoinOver over;
   Status why;
   Goodbye goodbye;
+  StepGivenUp given_up;
   const bool known = TypeOf(message.bytes, &type);
   const int known_as = topology().global_rank(message.from);
   heartbeat_.Heard(message.from, NowNs());
@@ -227,6 +233,11 @@ Status Engine::OnControl(const Message& message) {
       return Refused(known_as, "sent an end of hvd.join that cannot be");
     }
     if (failed_.ok()) OnJoinOver(over);
+  } else if (known && type == ControlType::kStepGivenUp && Decode(message.bytes, &given_up)) {
+    if (failed_.ok()) OnStepGivenUp(message.from, given_up);
+  } else if (known && type == ControlType::kPlanRetirement &&
+             (!failed_.ok() || retirement_.OnMessage(message.from, message.bytes, !join_.anyone()))) {
+    return Status::Ok();
   } else if (known && type == ControlType::kGoodbye && Decode(message.bytes, &goodbye)) {
     OnGoodbye(message.from, goodbye);
   } else if (known && type == ControlType::kTimeline &&
@@ -248,6 +259,7 @@ SessionStats Engine::Stats() const {
   SessionStats stats;
   stats.planned_buckets = plans_.buckets_done();
   stats.named_requests = named_done_;
+  stats.plans = plans_.known();
   stats.node_bytes_sent = node_bytes_;
   stats.rail_bytes_sent = rail_bytes_;
   stats.engine_wakeups = wakeups_;

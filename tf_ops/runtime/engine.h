@@ -28,6 +28,7 @@
 #include "runtime/last_words.h"
 #include "runtime/named_table.h"
 #include "runtime/plan_registry.h"
+#include "runtime/plan_retirement.h"
 #include "runtime/plan_table.h"
 #include "runtime/session_devices.h"
 #include "runtime/stall_report.h"
@@ -60,10 +61,9 @@ class Engine {
 
   // --- engine thread only, from submitted work ---
   void SubmitNamed(NamedRequest request);
-  // Announces a plan of the registry, unless it is known already.
-  void AddPlan(int id);
-  void ReducePlanned(int id, int index, const TensorRef& tensor, DoneCallback done);
+  void ReducePlanned(const PlannedTensor& where, const TensorRef& tensor, DoneCallback done);
   void Cancel(const std::string& name);
+  void CancelPlanned(const PlannedTensor& where);
   void Join(int* last, DoneCallback done);
   Status StartTimeline(const std::string& path, bool mark_cycles);
   TimelineGroup& timeline() { return timeline_; }
@@ -92,6 +92,8 @@ class Engine {
   void OnGoodbye(int from, const Goodbye& goodbye);
   void AskForCards(const std::string& name, const Result<std::string>& card);
   void Announce(Announcement announcement);
+  // Announces the plan of `where`, unless it is known already.
+  void AddPlan(const PlannedTensor& where);
   void SendVerdict(const Verdict& verdict, const std::vector<int>& to);
   void Post(int to, std::string message);
   void PostToOthers(const std::string& message);
@@ -105,10 +107,15 @@ class Engine {
   bool Drained() const;
   void OnJoinNotice(int from, const JoinNotice& notice);
   void TellStepsBeyond(const StepCounts& known, int to);
-  void TellStep(int id);
+  void TellStep(const PlannedTensor& where);
   void BringZeros(const StepCounts& counts);
+  PlanTable::Lender Zeros();
   void OnVerdictOfOthers(const Verdict& verdict);
   void AddForeignPlan(const Verdict& verdict);
+  void GiveUpStep(const PlannedTensor& where);
+  void OnStepGivenUp(int from, const StepGivenUp& given_up);
+  void FillGivenUp();
+  void GiveUpBrokenSteps(int64_t now_ns);
   void OnJoinOver(const JoinOver& over);
   void StepJoin();
   void WatchPeers();
@@ -150,6 +157,7 @@ class Engine {
   SessionDevices devices_;
   DeviceStaging staging_{[this](RunningTask task) { Run(std::move(task)); }};
   PlanTable plans_;
+  PlanRetirement retirement_;
   TimelineGroup timeline_;
   LastWords last_words_;
   StallReport stalls_;
@@ -157,8 +165,10 @@ class Engine {
   Status failed_;
   std::map<int, int64_t> departed_;                         // rank -> when its goodbye came
   std::set<int> listening_;                                 // of these: who still reads
-  std::map<std::string, int> plan_versions_;                // key -> plans so far
   std::vector<std::pair<std::string, int64_t>> cancelled_;  // request, when its step was cancelled
+  std::vector<std::pair<PlannedTensor, int64_t>> broken_;   // the same of steps of plans that may lack tensors
+  // Steps that this rank has given up: who does not know yet.
+  std::map<std::pair<std::string, int64_t>, std::set<int>> given_up_;
   ZeroMemory zeros_{/*shared=*/!env_.verify};
   std::vector<std::function<void()>> held_;  // until the round of hvd.join is over
   StepCounts wanted_;                        // of plans whose verdict has not come

@@ -56,18 +56,18 @@ void Engine::TellStepsBeyond(const StepCounts& known, int to) {
 }
 
 // A step has begun here: those who have joined take part in it.
-void Engine::TellStep(int id) {
+void Engine::TellStep(const PlannedTensor& where) {
   JoinNotice notice;
   notice.round = join_.round();
-  notice.steps[plans_.NameOfPlan(id)] = plans_.StepsOf(id);
+  notice.steps[plans_.NameOfPlan(where)] = plans_.StepsOf(where);
   const std::string message = Encode(notice);
   for (int rank = 0; rank < topology().size(); ++rank) {
     if (rank != topology().rank() && join_.has_joined(rank)) Post(rank, message);
   }
 }
 
-void Engine::BringZeros(const StepCounts& counts) {
-  const auto lend = [this](const TensorSpec& spec) {
+PlanTable::Lender Engine::Zeros() {
+  return [this](const TensorSpec& spec) {
     Arrival arrival;
     std::shared_ptr<void> keep;
     Result<TensorRef> tensor = zeros_.Tensor(spec.dtype, spec.shape, &keep);
@@ -80,8 +80,11 @@ void Engine::BringZeros(const StepCounts& counts) {
     arrival.done = [this, keep](const Status&) { --lent_; };
     return arrival;
   };
+}
+
+void Engine::BringZeros(const StepCounts& counts) {
   for (const auto& [plan, steps] : counts) {
-    const Result<bool> known = plans_.BringZeros(plan, steps, lend);
+    const Result<bool> known = plans_.BringZeros(plan, steps, Zeros());
     if (!known.ok()) return Fail(known.status(), /*tell_others=*/true);
     // Not known here: the verdict on it is on its way from rank 0.
     if (!*known) wanted_[plan] = std::max(wanted_[plan], steps);
@@ -114,9 +117,8 @@ void Engine::AddForeignPlan(const Verdict& verdict) {
   spec.prescale = asked.prescale;
   spec.postscale = asked.postscale;
   spec.wire_dtype = asked.wire_dtype;
-  ++plan_versions_[spec.key];
   if (verdict.operation >= kMaxPlans) return;  // nobody will use it
-  plans_.AddForeign(verdict.name, spec, asked.facts, static_cast<int>(verdict.operation), !verdict.data.empty());
+  plans_.AddForeign(verdict.name, spec, static_cast<int>(verdict.operation), !verdict.data.empty());
   const auto wanted = wanted_.extract(verdict.name);
   if (!wanted.empty()) BringZeros({{verdict.name, wanted.mapped()}});
 }

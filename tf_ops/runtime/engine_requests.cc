@@ -58,8 +58,12 @@ void Engine::Announce(Announcement announcement) {
 }
 
 void Engine::OnAnnouncement(int from, Announcement announcement) {
+  const std::string plan_key = announcement.plan_key;
   const auto verdict = coordinator_.Add(from, std::move(announcement), NowNs());
   if (verdict) SendVerdict(*verdict, topology().world().world_ranks());
+  if (plan_key.empty() || !failed_.ok()) return;
+  if (verdict) return retirement_.Tick(!join_.anyone());
+  for (const auto& refused : coordinator_.Disagreeing(plan_key)) SendVerdict(refused.verdict, refused.announced);
 }
 
 void Engine::SendVerdict(const Verdict& verdict, const std::vector<int>& to) {
@@ -109,42 +113,41 @@ void Engine::OnVerdict(const Verdict& verdict) {
 
 // --- Planned reductions ---
 
-void Engine::AddPlan(int id) {
-  if (!failed_.ok() || plans_.knows(id)) return;
-  if (join_.waiting()) return Hold([this, id] { AddPlan(id); });
-  const std::shared_ptr<const PlanSpec> found = registry_.Find(id);
-  if (found == nullptr || plans_.Claim(id, *found)) return;
-  const PlanSpec& spec = *found;
-  // Matched by key and by how many plans of that key came before: what one rank traces besides does not matter.
-  const std::string name = "plan '" + spec.key + "', version " + std::to_string(plan_versions_[spec.key] + 1);
-  if (!plans_.Add(id, name, spec).ok()) return;
-  ++plan_versions_[spec.key];
+void Engine::AddPlan(const PlannedTensor& where) {
+  if (plans_.Knows(where)) return;
+  const std::shared_ptr<const PlanSpec> found = registry_.Find(where.plan);
+  if (found == nullptr) return;
+  // Matched by what it is: what one rank traces besides, and when, does not matter.
+  const std::string name = PlanName(*found, where.site);
+  if (!plans_.Add(where, name, *found) || !plans_.VerdictOn(name).ok()) return;
   NamedRequest request;
-  request.announcement = Describe(spec);
+  request.announcement = Describe(*found);
   request.announcement.name = name;
+  request.announcement.plan_key = KeyAt(*found, where.site);
+  request.announcement.alone = where.alone || registry_.IsOnly(found->key);
   if (devices_.Possible()) request.announcement.data = kHasDevices;
-  request.begin = [this, id](const Verdict& verdict) -> Result<TaskPtr> {
+  request.begin = [this, name](const Verdict& verdict) -> Result<TaskPtr> {
     if (verdict.operation >= kMaxPlans) return TooManyPlans();
-    plans_.SetNumber(id, static_cast<int>(verdict.operation));
-    if (!verdict.data.empty()) plans_.SetDevicesPossible(id);
+    plans_.SetNumber(name, static_cast<int>(verdict.operation));
+    if (!verdict.data.empty()) plans_.SetDevicesPossible(name);
     return TaskPtr();
   };
-  request.done = [this, id](const Status& status) { plans_.Decide(id, status); };
+  request.done = [this, name](const Status& status) { plans_.Decide(name, status); };
   SubmitNamed(std::move(request));
 }
 
-void Engine::ReducePlanned(int id, int index, const TensorRef& tensor, DoneCallback done) {
+void Engine::ReducePlanned(const PlannedTensor& where, const TensorRef& tensor, DoneCallback done) {
   if (!failed_.ok()) return done(failed_);
   if (join_.waiting()) {
-    return Hold([this, id, index, tensor, done = std::move(done)]() mutable {
-      ReducePlanned(id, index, tensor, std::move(done));
-    });
+    return Hold(
+        [this, where, tensor, done = std::move(done)]() mutable { ReducePlanned(where, tensor, std::move(done)); });
   }
-  AddPlan(id);  // unless its graph was traced in an earlier session it is there
+  AddPlan(where);
+  if (plans_.BreaksOff(where)) GiveUpStep(where);
   const bool tell = join_.anyone();
-  const int64_t steps = tell ? plans_.StepsOf(id) : 0;
-  const Status status = plans_.Arrive(id, index, tensor, std::move(done));
-  if (tell && plans_.StepsOf(id) > steps) TellStep(id);
+  const int64_t steps = tell ? plans_.StepsOf(where) : 0;
+  const Status status = plans_.Arrive(where, tensor, std::move(done));
+  if (tell && plans_.StepsOf(where) > steps) TellStep(where);
   if (!status.ok()) Fail(status, /*tell_others=*/true);  // its bucket would wait for ever, everywhere
 }
 

@@ -59,24 +59,20 @@ Result<int> EngineSession::RegisterPlan(const PlanSpec& spec) {
   if (spec.op == ReduceOp::kAdasum) {
     return Status(Code::kInvalidArgument, "Adasum has no plans: tensors of it are matched by name.");
   }
-  const int id = plans_.NumberOf(spec);
-  std::lock_guard<std::mutex> lock(mutex_);
-  if (registered_.count(id) != 0) return id;
-  if (static_cast<int>(registered_.size()) >= kMaxPlans) return TooManyPlans();
-  registered_.insert(id);
-  if (!engine_.Submit([this, id] { engine_.AddPlan(id); })) return NotInitialized();
-  return id;
+  return plans_.NumberOf(spec);
 }
 
-void EngineSession::ReducePlanned(int plan, int index, const TensorRef& tensor, DoneCallback done) {
-  auto work = [this, plan, index, tensor, done]() mutable {
-    engine_.ReducePlanned(plan, index, tensor, std::move(done));
-  };
+void EngineSession::ReducePlanned(const PlannedTensor& where, const TensorRef& tensor, DoneCallback done) {
+  auto work = [this, where, tensor, done]() mutable { engine_.ReducePlanned(where, tensor, std::move(done)); };
   if (!engine_.Submit(std::move(work))) done(NotInitialized());
 }
 
 void EngineSession::Cancel(const std::string& name) {
   engine_.Submit([this, name] { engine_.Cancel(name); });
+}
+
+void EngineSession::CancelPlanned(const PlannedTensor& where) {
+  engine_.Submit([this, where] { engine_.CancelPlanned(where); });
 }
 
 void EngineSession::Raise(const std::string& exception) {

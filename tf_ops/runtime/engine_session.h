@@ -4,7 +4,6 @@
 #include <map>
 #include <memory>
 #include <mutex>
-#include <set>
 #include <string>
 #include <vector>
 
@@ -26,7 +25,7 @@ class EngineSession : public Session {
 
   const Topology& topology() const override { return engine_.topology(); }
   Result<int> RegisterPlan(const PlanSpec& spec) override;
-  void ReducePlanned(int plan, int index, const TensorRef& tensor, DoneCallback done) override;
+  void ReducePlanned(const PlannedTensor& where, const TensorRef& tensor, DoneCallback done) override;
   void Allreduce(AllreduceRequest request, DoneCallback done) override;
   void Broadcast(BroadcastRequest request, DoneCallback done) override;
   void Allgather(AllgatherRequest request, DoneCallback done) override;
@@ -35,6 +34,7 @@ class EngineSession : public Session {
   void Barrier(BarrierRequest request, DoneCallback done) override;
   void Join(int* last, DoneCallback done) override;
   void Cancel(const std::string& name) override;
+  void CancelPlanned(const PlannedTensor& where) override;
   void Raise(const std::string& exception) override;
   bool OthersHeard() const override { return engine_.last_words().heard() >= topology().size() - 1; }
   void TellShown() override;
@@ -61,8 +61,6 @@ class EngineSession : public Session {
 
   PlanRegistry& plans_;
   Engine engine_;
-  std::mutex mutex_;
-  std::set<int> registered_;     // plans, by their number
   std::mutex timeline_mutex_;    // held while one is started or ended
   bool timeline_asked_ = false;  // on this rank
 };

@@ -169,6 +169,7 @@ void Engine::OnGoodbye(int from, const Goodbye& goodbye) {
   if (goodbye.listens) listening_.insert(from);
   if (!goodbye.listens) parts_->world().Forget(from);
   timeline_.OnDeparture(from);
+  if (failed_.ok()) retirement_.OnDeparture(from);
   if (goodbye.clean) return;
   Fail(Status(Code::kUnavailable, "Rank " + std::to_string(topology().global_rank(from)) +
                                       " ended its session (hvd.shutdown, an exception or the end of its program) "

@@ -27,7 +27,7 @@ std::vector<TensorRef> TensorsOf(const std::vector<Arrival>& arrivals) {
 
 }  // namespace
 
-void PlanTable::SetDevicesPossible(int id) { plans_.at(id).way = Way::kUnknown; }
+void PlanTable::SetDevicesPossible(const std::string& name) { plans_.at(name).way = Way::kUnknown; }
 
 bool PlanTable::KnowsWay(Plan* plan, const PlannedBucket& bucket) {
   if (plan->way == Way::kUnknown) {

@@ -148,15 +148,16 @@ void PlanTable::Apply(Plan* plan, const PlanOrder& told) {
   std::vector<Held> held = std::move(plan->held);
   plan->held.clear();
   plan->held_reported = false;
-  for (Held& each : held) Put(plan, each.index, each.number, std::move(each.arrival), each.since_ns);
+  for (Held& each : held) Put(plan, std::move(each.arrival), each.since_ns);
 }
 
 void PlanTable::Begin(Plan* plan, const PlanOrder& told) {
   const size_t tensors = plan->spec.tensors.size();
   const FusionLimits limits = LimitsOf(*plan, told.settings);
-  PlanLayout layout(PlanBuckets(plan->spec, limits, told.order), tensors, /*first_operation=*/plan->listed_buckets);
-  const int buckets = static_cast<int>(layout.buckets().size());
   const int64_t start = plan->epochs.back().end;
+  PlanLayout layout(PlanBuckets(plan->spec, limits, told.order), tensors, /*first_operation=*/plan->listed_buckets,
+                    start);
+  const int buckets = static_cast<int>(layout.buckets().size());
   const int64_t end = told.steps > 0 ? start + told.steps : kForever;
   const int64_t left = told.steps > 0 ? told.steps * static_cast<int64_t>(tensors) : -1;
   plan->epochs.push_back({std::move(layout), told.settings, start, end, left});

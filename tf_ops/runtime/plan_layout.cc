@@ -5,11 +5,12 @@
 namespace smddp {
 namespace {
 
-Generation& GenerationFor(PlannedBucket* bucket, int slot) {
-  for (Generation& generation : bucket->generations) {
-    if (!generation.arrivals[slot].done) return generation;
-  }
-  Generation& added = bucket->generations.emplace_back();
+Generation& GenerationFor(PlannedBucket* bucket, int64_t step) {
+  auto at = bucket->generations.begin();
+  while (at != bucket->generations.end() && at->step < step) ++at;
+  if (at != bucket->generations.end() && at->step == step) return *at;
+  Generation& added = *bucket->generations.emplace(at);
+  added.step = step;
   added.arrivals.resize(bucket->bucket.slots.size());
   added.since_ns = NowNs();
   return added;
@@ -17,7 +18,7 @@ Generation& GenerationFor(PlannedBucket* bucket, int slot) {
 
 }  // namespace
 
-PlanLayout::PlanLayout(std::vector<Bucket> buckets, size_t tensors, int first_operation)
+PlanLayout::PlanLayout(std::vector<Bucket> buckets, size_t tensors, int first_operation, int64_t first_step)
     : first_operation_(first_operation), place_of_tensor_(tensors) {
   for (Bucket& bucket : buckets) {
     const int number = static_cast<int>(buckets_.size());
@@ -28,15 +29,17 @@ PlanLayout::PlanLayout(std::vector<Bucket> buckets, size_t tensors, int first_op
     added.bucket = std::move(bucket);
     added.index = number;
     added.operation = first_operation + number;
+    added.next_step = first_step;
   }
 }
 
-PlannedBucket& PlanLayout::Put(int tensor, Arrival arrival) {
-  const auto [number, slot] = place_of_tensor_[tensor];
+PlannedBucket& PlanLayout::Put(Arrival arrival, bool* completes) {
+  const auto [number, slot] = place_of_tensor_[arrival.index];
   PlannedBucket& bucket = buckets_[number];
-  Generation& generation = GenerationFor(&bucket, slot);
+  Generation& generation = GenerationFor(&bucket, arrival.step);
   generation.arrivals[slot] = std::move(arrival);
   ++generation.arrived;
+  *completes = bucket.complete(generation);
   return bucket;
 }
 

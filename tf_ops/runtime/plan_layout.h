@@ -15,11 +15,15 @@ namespace smddp {
 
 struct Arrival {
   TensorRef tensor;
-  DoneCallback done;  // null: it has not come
+  DoneCallback done;   // null: it has not come
+  int index = 0;       // of the tensor in the plan
+  int64_t step = 0;    // counted from 0
+  bool zeros = false;  // in the place of a tensor that this rank does not bring
 };
 
 // One reduction of a bucket.
 struct Generation {
+  int64_t step = 0;
   std::vector<Arrival> arrivals;  // by slot
   int arrived = 0;
   int64_t since_ns = 0;
@@ -30,23 +34,29 @@ struct PlannedBucket {
   Bucket bucket;
   int index = 0;                       // in its layout
   int operation = 0;                   // among all buckets of the plan, for its tags
-  std::deque<Generation> generations;  // oldest first; a tensor that comes again belongs to the next one
+  std::deque<Generation> generations;  // of steps of which something has come, oldest first
+  int64_t next_step = 0;               // the one to reduce next, whether something of it has come or not
   int64_t finished = 0;                // reductions
 
+  // Has all of the next step come?
   bool complete() const {
-    return !generations.empty() && generations.front().arrived == static_cast<int>(bucket.slots.size());
+    return !generations.empty() && generations.front().step == next_step && complete(generations.front());
+  }
+  bool complete(const Generation& generation) const {
+    return generation.arrived == static_cast<int>(bucket.slots.size());
   }
 };
 
 class PlanLayout {
  public:
-  // `first_operation`: the number of the first bucket's operation.
-  PlanLayout(std::vector<Bucket> buckets, size_t tensors, int first_operation);
+  // `first_operation`: the number of the first bucket's operation. `first_step`: from which on it is in use.
+  PlanLayout(std::vector<Bucket> buckets, size_t tensors, int first_operation, int64_t first_step);
 
   std::vector<PlannedBucket>& buckets() { return buckets_; }
   const std::vector<PlannedBucket>& buckets() const { return buckets_; }
-  // Puts a tensor into its place and returns its bucket, which lives as long as the layout.
-  PlannedBucket& Put(int tensor, Arrival arrival);
+  // Puts a tensor into its place and returns its bucket, which lives as long as the layout. `*completes`: it was the
+  // last one that its step of the bucket lacked.
+  PlannedBucket& Put(Arrival arrival, bool* completes);
   // The bucket of that operation number, or null.
   PlannedBucket* WithOperation(int operation);
 

@@ -4,9 +4,18 @@ namespace smddp {
 
 int PlanRegistry::NumberOf(const PlanSpec& spec) {
   std::lock_guard<std::mutex> lock(mutex_);
-  const auto [at, is_new] = numbers_.try_emplace(DescribePlan(spec), static_cast<int>(specs_.size()));
-  if (is_new) specs_.push_back(std::make_shared<const PlanSpec>(spec));
+  const auto [at, is_new] = numbers_.try_emplace(PlanDigest(spec), static_cast<int>(specs_.size()));
+  if (is_new) {
+    specs_.push_back(std::make_shared<const PlanSpec>(spec));
+    ++of_key_[spec.key];
+  }
   return at->second;
+}
+
+bool PlanRegistry::IsOnly(const std::string& key) const {
+  std::lock_guard<std::mutex> lock(mutex_);
+  const auto at = of_key_.find(key);
+  return at == of_key_.end() || at->second == 1;
 }
 
 std::shared_ptr<const PlanSpec> PlanRegistry::Find(int number) const {

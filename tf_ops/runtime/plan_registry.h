@@ -18,12 +18,15 @@ class PlanRegistry {
  public:
   // The same spec again has the same number.
   int NumberOf(const PlanSpec& spec);
+  // Is there no more than one plan of that key?
+  bool IsOnly(const std::string& key) const;
   // Null for a number that was not given out here (a graph of another process).
   std::shared_ptr<const PlanSpec> Find(int number) const;
 
  private:
   mutable std::mutex mutex_;
-  std::map<std::vector<std::string>, int> numbers_;  // by description
+  std::map<std::string, int> numbers_;  // by PlanDigest
+  std::map<std::string, int> of_key_;   // how many
   std::vector<std::shared_ptr<const PlanSpec>> specs_;
 };
 

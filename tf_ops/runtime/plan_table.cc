@@ -13,13 +13,42 @@ FusionLimits PlanTable::LimitsFor(const PlanSpec& spec) const {
   return {BucketBytesFor(spec, fabric_.topology.node_count())};
 }
 
-Status PlanTable::Add(int id, const std::string& name, const PlanSpec& spec) {
-  Plan& plan = plans_[id];
+PlanTable::Plan* PlanTable::PlanOf(const PlannedTensor& where) const {
+  const auto at = local_.find({where.plan, where.site});
+  return at == local_.end() ? nullptr : at->second;
+}
+
+bool PlanTable::Knows(const PlannedTensor& where) const {
+  const Plan* const plan = PlanOf(where);
+  return plan != nullptr && (plan->verdict.ok() || where.run == 0 || where.run == plan->steps.run());
+}
+
+bool PlanTable::Add(const PlannedTensor& where, const std::string& name, const PlanSpec& spec) {
+  const auto at = plans_.find(name);
+  const bool known = at != plans_.end() && at->second.verdict.ok();
+  if (at != plans_.end() && !known) plans_.erase(at);  // refused earlier: it has never reduced anything
+  Plan& plan = plans_[name];
+  local_[{where.plan, where.site}] = &plan;
+  if (known) {
+    if (plan.way == Way::kAsked) plan.way = Way::kUnknown;  // by the others; now also by this rank
+  } else {
+    Make(&plan, name, spec);
+  }
+  return !known;
+}
+
+void PlanTable::Make(Plan* made, const std::string& name, const PlanSpec& spec) {
+  Plan& plan = *made;
   plan.name = name;
   plan.spec = spec;
-  plan.came.resize(spec.tensors.size());
+  plan.steps = PlanSteps(spec.tensors.size());
+  known_ = static_cast<int64_t>(plans_.size());
+  const auto given_up = void_.extract(name);
+  if (!given_up.empty()) {
+    for (const auto& [step, why] : given_up.mapped()) plan.steps.Void(step, why);
+  }
   const int64_t tensors = static_cast<int64_t>(spec.tensors.size());
-  PlanLayout listed(PlanBuckets(spec, LimitsFor(spec)), spec.tensors.size(), /*first_operation=*/0);
+  PlanLayout listed(PlanBuckets(spec, LimitsFor(spec)), spec.tensors.size(), /*first_operation=*/0, /*first_step=*/0);
   const size_t buckets = listed.buckets().size();
   plan.listed_buckets = static_cast<int>(buckets);
   plan.epochs.push_back({std::move(listed), TuneSettings(), /*start=*/0, /*end=*/1, /*left=*/tensors});
@@ -31,11 +60,10 @@ Status PlanTable::Add(int id, const std::string& name, const PlanSpec& spec) {
                                              " are possible. Set a larger SMDDP_BUCKET_BYTES (or "
                                              "HOROVOD_FUSION_THRESHOLD).");
   }
-  return plan.verdict;
 }
 
-void PlanTable::Decide(int id, const Status& verdict) {
-  Plan& plan = plans_.at(id);
+void PlanTable::Decide(const std::string& name, const Status& verdict) {
+  Plan& plan = plans_.at(name);
   plan.decided = true;
   plan.verdict = verdict;
   if (!verdict.ok()) return FailWaiting(&plan, verdict);
@@ -49,15 +77,16 @@ void PlanTable::TryStartAll(Plan* plan) {
   }
 }
 
-Status PlanTable::CheckArrival(int id, int index, const TensorRef& tensor) const {
-  const auto at = plans_.find(id);
-  if (at == plans_.end() || index < 0 || index >= static_cast<int>(at->second.spec.tensors.size())) {
+Status PlanTable::CheckArrival(const PlannedTensor& where, const TensorRef& tensor) const {
+  const Plan* const plan = PlanOf(where);
+  const int index = where.index;
+  if (plan == nullptr || index < 0 || index >= static_cast<int>(plan->spec.tensors.size())) {
     return Status(Code::kFailedPrecondition,
                   "Gradient " + std::to_string(index) +
                       " belongs to a plan that this process does not know: its graph was traced by another one. Trace "
                       "the tf.function (or compile the model) here.");
   }
-  const PlanSpec& spec = at->second.spec;
+  const PlanSpec& spec = plan->spec;
   const TensorSpec& expected = spec.tensors[index];
   if (tensor.dtype == expected.dtype && tensor.elements() == expected.elements()) return Status::Ok();
   return Status(Code::kInvalidArgument, "Gradient " + std::to_string(index) + " of '" + spec.key + "' was planned as " +
@@ -66,28 +95,61 @@ Status PlanTable::CheckArrival(int id, int index, const TensorRef& tensor) const
                                             ".");
 }
 
-Status PlanTable::Arrive(int id, int index, const TensorRef& tensor, DoneCallback done) {
-  const Status fits = CheckArrival(id, index, tensor);
+Status PlanTable::Arrive(const PlannedTensor& where, const TensorRef& tensor, DoneCallback done) {
+  Status fits = CheckArrival(where, tensor);
+  Plan* const plan = PlanOf(where);
+  if (fits.ok() && plan->decided && !plan->verdict.ok()) {
+    done(plan->verdict);
+    return Status::Ok();
+  }
+  if (fits.ok() && plan->keeping) {
+    plan->waiting.push_back({where, tensor, std::move(done)});
+    ++waiting_tensors_;
+    ++unfinished_;
+    return Status::Ok();
+  }
+  if (fits.ok()) {
+    plan->last_use = ++uses_;
+    switch (plan->steps.Take(where.index, where.run)) {
+      case PlanSteps::Arrival::kTaken:
+        break;
+      case PlanSteps::Arrival::kTooLate:
+        done(plan->steps.VoidStatus(plan->steps.begun()));
+        return Status::Ok();
+      case PlanSteps::Arrival::kOverlaps:
+        fits = Overlaps(*plan, where.index);
+    }
+  }
   if (!fits.ok()) {
     done(fits);
     return fits;
   }
-  Plan& plan = plans_.at(id);
-  if (plan.decided && !plan.verdict.ok()) {
-    done(plan.verdict);
-    return Status::Ok();
-  }
-  if (trace_.on()) trace_.Record("tensor_ready", plan.spec.key, index, NameOf(plan.spec, index));
+  if (trace_.on()) trace_.Record("tensor_ready", plan->spec.key, where.index, NameOf(plan->spec, where.index));
+  Place(plan, {tensor, std::move(done), where.index, plan->steps.Of(where.index) - 1, /*zeros=*/false});
+  return Status::Ok();
+}
+
+Status PlanTable::Overlaps(const Plan& plan, int index) {
+  const std::string name = NameOf(plan.spec, index);
+  return Status(Code::kFailedPrecondition,
+                "Gradient " + std::to_string(index) + (name.empty() ? "" : " (" + name + ")") + " of '" +
+                    plan.spec.key +
+                    "' came again while its last reduction was under way: two runs of one training step, or of two "
+                    "with equal gradients, overlap (in two threads?), and the ranks cannot tell which gradients belong "
+                    "together. Run them one after the other, or both from one tf.function.");
+}
+
+// A tensor that has its step, or zeros in its place.
+void PlanTable::Place(Plan* plan, Arrival arrival) {
   ++waiting_tensors_;
   ++unfinished_;
-  const int64_t number = plan.came[index]++;
-  plan.steps = std::max(plan.steps, number + 1);
-  Put(&plan, index, number, {tensor, std::move(done)}, NowNs());
-  if (number == 0) {
-    plan.first_step.push_back(index);
-    TryTellOrder(&plan);
-  }
-  return Status::Ok();
+  ++plan->open;
+  const bool first = arrival.step == 0;
+  const int index = arrival.index;
+  Put(plan, std::move(arrival), NowNs());
+  if (!first) return;
+  plan->first_step.push_back(index);
+  TryTellOrder(plan);
 }
 
 PlanTable::Epoch* PlanTable::EpochOf(Plan* plan, int64_t number) {
@@ -97,17 +159,16 @@ PlanTable::Epoch* PlanTable::EpochOf(Plan* plan, int64_t number) {
   return nullptr;
 }
 
-void PlanTable::Put(Plan* plan, int index, int64_t number, Arrival arrival, int64_t since_ns) {
-  Epoch* epoch = EpochOf(plan, number);
+void PlanTable::Put(Plan* plan, Arrival arrival, int64_t since_ns) {
+  Epoch* epoch = EpochOf(plan, arrival.step);
   if (epoch == nullptr) {
-    plan->held.push_back({index, number, std::move(arrival), since_ns});
+    plan->held.push_back({std::move(arrival), since_ns});
     return;
   }
-  if (plan->tuner != nullptr && epoch->start > 0) plan->tuner->TensorCame(number - epoch->start, since_ns);
-  PlannedBucket& bucket = epoch->layout.Put(index, std::move(arrival));
-  if (bucket.generations.back().arrived == static_cast<int>(bucket.bucket.slots.size())) {
-    trace_.Record("bucket_complete", plan->spec.key, bucket.index);
-  }
+  if (plan->tuner != nullptr && epoch->start > 0) plan->tuner->TensorCame(arrival.step - epoch->start, since_ns);
+  bool completes = false;
+  PlannedBucket& bucket = epoch->layout.Put(std::move(arrival), &completes);
+  if (completes) trace_.Record("bucket_complete", plan->spec.key, bucket.index);
   TryStart(plan, epoch, &bucket);
 }
 
@@ -120,6 +181,7 @@ void PlanTable::TryStart(Plan* plan, Epoch* epoch, PlannedBucket* bucket) {
   auto arrivals = std::make_shared<std::vector<Arrival>>(std::move(bucket->generations.front().arrivals));
   const int64_t submitted_ns = bucket->generations.front().since_ns;
   bucket->generations.pop_front();
+  ++bucket->next_step;
   waiting_tensors_ -= static_cast<int64_t>(arrivals->size());
 
   std::vector<Piece> pieces;
@@ -200,7 +262,7 @@ void PlanTable::Finish(Plan* plan, Epoch* epoch, PlannedBucket* bucket, std::vec
   plan->busy.erase(bucket->operation);
   if (status.ok()) ++buckets_done_;
   unfinished_ -= static_cast<int64_t>(arrivals.size());
-  for (Arrival& arrival : arrivals) arrival.done(status);
+  Answer(plan, arrivals, status);
   if (!status.ok()) return;
   for (Epoch& other : plan->epochs) {
     PlannedBucket* next = other.layout.WithOperation(bucket->operation);
@@ -219,6 +281,16 @@ void PlanTable::Count(Plan* plan, Epoch* epoch, PlannedBucket* bucket) {
   TryTellNext(plan);
 }
 
+// What belongs to one step.
+void PlanTable::Answer(Plan* plan, const std::vector<Arrival>& arrivals, const Status& status) {
+  const Status given_up = plan->steps.VoidStatus(arrivals.empty() ? 0 : arrivals.front().step + 1);
+  plan->open -= static_cast<int64_t>(arrivals.size());
+  for (const Arrival& arrival : arrivals) {
+    if (!arrival.zeros) plan->steps.Finish(arrival.index);
+    arrival.done(status.ok() ? given_up : status);
+  }
+}
+
 void PlanTable::FailWaiting(Plan* plan, const Status& why) {
   std::vector<Arrival> waiting;
   for (Epoch& epoch : plan->epochs) {
@@ -235,7 +307,8 @@ void PlanTable::FailWaiting(Plan* plan, const Status& why) {
   plan->held.clear();
   waiting_tensors_ -= static_cast<int64_t>(waiting.size());
   unfinished_ -= static_cast<int64_t>(waiting.size());
-  for (const Arrival& arrival : waiting) arrival.done(why);
+  Answer(plan, waiting, why);
+  for (const Kept& kept : TakeKept(plan)) kept.done(why);
 }
 
 void PlanTable::FailAll(const Status& why) {

@@ -23,8 +23,10 @@
 #include <limits>
 #include <map>
 #include <memory>
+#include <optional>
 #include <set>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "collectives/algorithm.h"
@@ -35,6 +37,7 @@
 #include "fusion/plan.h"
 #include "runtime/announcement.h"
 #include "runtime/plan_layout.h"
+#include "runtime/plan_steps.h"
 #include "runtime/plan_tuner.h"
 #include "runtime/running_task.h"
 #include "runtime/session.h"
@@ -68,38 +71,68 @@ class PlanTable {
         devices_(devices),
         ask_(std::move(ask_for_cards)) {}
 
-  // A plan that the ranks have yet to agree on, under `name`; its buckets wait. An error when it cannot be numbered.
-  Status Add(int id, const std::string& name, const PlanSpec& spec);
-  bool knows(int id) const { return plans_.count(id) != 0; }
+  // Is there a plan for `where`, and not one that the ranks refused in an earlier run?
+  bool Knows(const PlannedTensor& where) const;
+  // The tensors of `where` go to the plan of that name from now on. False: there is one already, of the other ranks
+  // (AddForeign). Else it is made; the ranks have yet to agree on it, and its buckets wait.
+  bool Add(const PlannedTensor& where, const std::string& name, const PlanSpec& spec);
+  // Not OK: it has so many buckets that it cannot be numbered; there is no need to ask the other ranks.
+  const Status& VerdictOn(const std::string& name) const { return plans_.at(name).verdict; }
   // The number that all ranks use for it; before Decide.
-  void SetNumber(int id, int number) { plans_.at(id).number = number; }
+  void SetNumber(const std::string& name, int number) { plans_.at(name).number = number; }
   // The ranks' verdict on it.
-  void Decide(int id, const Status& verdict);
+  void Decide(const std::string& name, const Status& verdict);
   // Some rank has a GPU, on which the tensors of the plan may lie; before Decide (plan_devices.cc).
-  void SetDevicesPossible(int id);
+  void SetDevicesPossible(const std::string& name);
   // The cards of all ranks for one of the plans; false: the verdict is on something else.
   Result<bool> OnCards(const Verdict& verdict);
   // Begins what waited for the way between GPUs, when it is open.
   Status StepDevices();
   // Rank 0 has spoken. Not OK: that cannot be the order of any plan here.
   Status Adopt(const PlanOrder& order);
-  // A tensor is ready. Not OK: it is not what the plan says, and the bucket can never complete on any rank.
-  Status Arrive(int id, int index, const TensorRef& tensor, DoneCallback done);
+  // A tensor is ready. Not OK: it is not what the plan says, or two runs overlap: what belongs together is not known,
+  // and the bucket can never complete on any rank.
+  Status Arrive(const PlannedTensor& where, const TensorRef& tensor, DoneCallback done);
   void FailAll(const Status& why);
 
   // hvd.join (plan_join.cc). How many reductions of the plans' tensors have begun here; of one that has not, nothing.
   StepCounts Steps() const;
-  int64_t StepsOf(int id) const;
-  const std::string& NameOfPlan(int id) const { return plans_.at(id).name; }
-  // A plan of the other ranks, agreed on while this one had joined. Of no number here until somebody claims it.
-  void AddForeign(const std::string& name, const PlanSpec& spec, std::vector<std::string> facts, int number,
-                  bool devices_possible);
-  bool Claim(int id, const PlanSpec& spec);
+  int64_t StepsOf(const PlannedTensor& where) const;
+  // Of one that is known.
+  const std::string& NameOfPlan(const PlannedTensor& where) const { return local_.at({where.plan, where.site})->name; }
+  // A plan of the other ranks, agreed on while this one had joined.
+  void AddForeign(const std::string& name, const PlanSpec& spec, int number, bool devices_possible);
   // Begins, with what `lend` gives for each tensor, the reductions up to number `steps` that have not begun here.
   // False: there is no such plan; an error: no rank can be so far. When `lend` gives no callback the tensor is left
   // out.
   using Lender = std::function<Arrival(const TensorSpec&)>;
   Result<bool> BringZeros(const std::string& name, int64_t steps, const Lender& lend);
+
+  // Steps that are given up (plan_void.cc). Would the arrival of `where` show that the run before it was broken off,
+  // and some tensors of its step never came?
+  bool BreaksOff(const PlannedTensor& where) const;
+  // Is `where` of the last step, of which some tensors have not come?
+  bool LacksTensors(const PlannedTensor& where) const;
+  // Step `step`, counted from 1, of the plan of that name: what ends from now on ends with `why`.
+  void Void(const std::string& name, int64_t step, const Status& why);
+  // Keeps the places of tensors that did not come in the last step of `where`; Fill puts zeros there.
+  void KeepPlaces(const PlannedTensor& where);
+  void Fill(const std::string& name, int64_t step, const Lender& lend);
+
+  // Plans that nobody uses any more (runtime/plan_retirement.h). The number of the one that has not been used for
+  // longest; -1: there is none.
+  int LeastRecentlyUsed() const;
+  // Keeps what comes for a plan from now on, and says how many steps of it have begun. Nothing: something of it is
+  // under way, or there is none of that number.
+  std::optional<int64_t> Keep(int number);
+  struct Kept {
+    PlannedTensor where;
+    TensorRef tensor;
+    DoneCallback done;
+  };
+  // What was kept, to be handed over once more. `forget`: there is no such plan any more.
+  std::vector<Kept> EndKeeping(int number, bool forget);
+
   // Tensors that came and whose callbacks have not been called.
   int64_t unfinished() const { return unfinished_; }
 
@@ -107,6 +140,7 @@ class PlanTable {
   // When the oldest tensor that waits came; INT64_MAX when there is none.
   int64_t OldestNs() const;
   int64_t buckets_done() const { return buckets_done_; }  // any thread
+  int64_t known() const { return known_; }                // any thread
   // Will Stalled have something to say?
   bool IsStalled(int64_t now_ns, double seconds) const;
   // Buckets of which some tensors have waited longer than `seconds` for the others, each reported once.
@@ -124,8 +158,6 @@ class PlanTable {
   };
   // Came before its epoch was told.
   struct Held {
-    int index = 0;
-    int64_t number = 0;
     Arrival arrival;
     int64_t since_ns = 0;
   };
@@ -135,15 +167,18 @@ class PlanTable {
     Way way = Way::kHost;
     std::string name;  // the ranks match by it
     PlanSpec spec;
-    std::vector<std::string> facts;         // of a foreign one: DescribePlan there
-    std::deque<Epoch> epochs;               // those that are not over; the last one that was told is never missing
-    std::vector<int64_t> came;              // how often, by tensor
-    int64_t steps = 0;                      // the most of them
-    std::vector<int> first_step;            // the tensors in the order of their first arrival
-    std::vector<Held> held;                 // in the order of arrival
-    std::set<int> busy;                     // operations under way
-    int listed_buckets = 0;                 // of epoch 0
-    int number = -1;                        // on the wire
+    std::deque<Epoch> epochs;                  // those that are not over; the last one that was told is never missing
+    PlanSteps steps{0};                        // what has come
+    std::vector<int> first_step;               // the tensors in the order of their first arrival
+    std::vector<Held> held;                    // in the order of arrival
+    std::set<int> busy;                        // operations under way
+    std::map<int64_t, std::vector<int>> kept;  // by step, counted from 1: tensors that never came
+    int listed_buckets = 0;                    // of epoch 0
+    int number = -1;                           // on the wire
+    int64_t open = 0;                          // arrivals without an answer, zeros among them
+    int64_t last_use = 0;                      // by the order of uses
+    bool keeping = false;
+    std::vector<Kept> waiting;              // while keeping
     bool decided = false, ordered = false;  // has the verdict, the order come?
     bool held_reported = false;
     Status verdict;
@@ -153,7 +188,15 @@ class PlanTable {
   static constexpr int64_t kForever = std::numeric_limits<int64_t>::max();
 
   FusionLimits LimitsFor(const PlanSpec& spec) const;
-  Status CheckArrival(int id, int index, const TensorRef& tensor) const;
+  Plan* PlanOf(const PlannedTensor& where) const;
+  Plan* Numbered(int number);
+  static bool IsIdle(const Plan& plan);
+  std::vector<Kept> TakeKept(Plan* plan);
+  void Make(Plan* plan, const std::string& name, const PlanSpec& spec);
+  static Status Overlaps(const Plan& plan, int index);
+  Status CheckArrival(const PlannedTensor& where, const TensorRef& tensor) const;
+  void Place(Plan* plan, Arrival arrival);
+  void PlaceZeros(Plan* plan, int index, int64_t step, const Lender& lend);
   // Rank 0: tells epoch 1 as soon as it is known.
   void TryTellOrder(Plan* plan);
   // Rank 0: tells the next epoch when the last one is over.
@@ -164,7 +207,7 @@ class PlanTable {
   bool Possible(const Plan& plan, const PlanOrder& told) const;
   void Apply(Plan* plan, const PlanOrder& told);
   void Begin(Plan* plan, const PlanOrder& told);
-  void Put(Plan* plan, int index, int64_t number, Arrival arrival, int64_t since_ns);
+  void Put(Plan* plan, Arrival arrival, int64_t since_ns);
   static Epoch* EpochOf(Plan* plan, int64_t number);
 
   void TryStart(Plan* plan, Epoch* epoch, PlannedBucket* bucket);
@@ -175,6 +218,7 @@ class PlanTable {
   const AllreduceAlgorithm& RailFor(const Plan& plan, const Epoch& epoch, const FusedView& view) const;
   VerificationPtr Watched(const Plan& plan, const PlannedBucket& bucket, const std::vector<Arrival>& arrivals) const;
   void Finish(Plan* plan, Epoch* epoch, PlannedBucket* bucket, std::vector<Arrival> arrivals, const Status& status);
+  static void Answer(Plan* plan, const std::vector<Arrival>& arrivals, const Status& status);
   void Count(Plan* plan, Epoch* epoch, PlannedBucket* bucket);
   void RecordTensors(const char* what, const Plan& plan, const PlannedBucket& bucket);
   void RecordDone(const Plan& plan, const PlannedBucket& bucket, const StageTimes* times);
@@ -190,11 +234,12 @@ class PlanTable {
   Verifier& verifier_;
   SessionDevices& devices_;
   const AskForCards ask_;
-  std::unique_ptr<TuneLog> tune_log_;  // rank 0, once a plan is tuned
-  std::map<int, Plan> plans_;          // foreign ones below 0
-  int last_foreign_ = 0;
-  int64_t waiting_tensors_ = 0, unfinished_ = 0;
-  std::atomic<int64_t> buckets_done_{0};
+  std::unique_ptr<TuneLog> tune_log_;                      // rank 0, once a plan is tuned
+  std::map<std::string, Plan> plans_;                      // by name
+  std::map<std::pair<int, int>, Plan*> local_;             // by plan and site: those that this rank uses
+  std::map<std::string, std::map<int64_t, Status>> void_;  // of plans that are not known here, by step
+  int64_t waiting_tensors_ = 0, unfinished_ = 0, uses_ = 0;
+  std::atomic<int64_t> buckets_done_{0}, known_{0};
 };
 
 }  // namespace smddp

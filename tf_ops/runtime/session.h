@@ -83,6 +83,21 @@ struct BarrierRequest {
   std::string name;
 };
 
+// A gradient that is ready: tensor `index` of a plan.
+struct PlannedTensor {
+  int plan = 0;
+  int index = 0;
+  // Which of the plan's places in the graph that runs: a traced function that is called twice reduces by one plan in
+  // two places, which run at the same time. Numbered from 0, alike on all ranks.
+  int site = 0;
+  // Is it known that the graph that runs holds no other plan of the same key? Until this step is over the rank then
+  // brings none.
+  bool alone = false;
+  // The execution that brings it, the same number for all tensors of a step and another one for each step; 0: not
+  // known.
+  uint64_t run = 0;
+};
+
 // One line of the engine's diary, for tests and benchmarks that must see when things happened.
 struct TraceEvent {
   // "tensor_ready", "plan_order", "bucket_start", "bucket_done", "op_start", "op_done"; and, with autotune, what an
@@ -99,6 +114,7 @@ struct TraceEvent {
 struct SessionStats {
   int64_t planned_buckets = 0;  // reduced so far
   int64_t named_requests = 0;   // finished so far
+  int64_t plans = 0;            // known now
   int64_t node_bytes_sent = 0;  // published to ranks of my node
   int64_t rail_bytes_sent = 0;  // handed to MPI for ranks of other nodes
   int64_t engine_wakeups = 0;
@@ -113,11 +129,12 @@ class Session {
 
   virtual const Topology& topology() const = 0;
 
-  // Announces a plan and returns its number at once; the ranks' agreement is checked in the background, and a
-  // disagreement is the error of every tensor of the plan. The same spec again gives the same number.
+  // The number of a plan; the same spec again gives the same number. Other ranks hear of it when it is first used: the
+  // ranks whose plans have equal specs and sites reduce together. A rank that uses another spec of the same key at the
+  // same time is an error of every tensor of the plan.
   virtual Result<int> RegisterPlan(const PlanSpec& spec) = 0;
-  // Tensor `index` of `plan` is ready. Its bucket starts when its last tensor has come.
-  virtual void ReducePlanned(int plan, int index, const TensorRef& tensor, DoneCallback done) = 0;
+  // A tensor is ready. Its bucket starts when the bucket's last tensor has come.
+  virtual void ReducePlanned(const PlannedTensor& where, const TensorRef& tensor, DoneCallback done) = 0;
 
   virtual void Allreduce(AllreduceRequest request, DoneCallback done) = 0;
   virtual void Broadcast(BroadcastRequest request, DoneCallback done) = 0;
@@ -135,6 +152,9 @@ class Session {
   // still ends as usual when the other ranks bring what it needs; when nothing moves any more, the session ends with an
   // error on every rank.
   virtual void Cancel(const std::string& name) = 0;
+  // The same for a step of a plan. When tensors of it have not come, they never will: the step ends with an error on
+  // every rank, and the session goes on.
+  virtual void CancelPlanned(const PlannedTensor& where) = 0;
 
   // This rank's program ends with an exception that nobody caught ("ValueError: ..."): the session fails on all ranks,
   // in words that name it. Runs once; see runtime/last_words.h.

@@ -1,0 +1,78 @@
+#include "ops/call_sites.h"
+
+#include <algorithm>
+#include <cctype>
+#include <set>
+
+namespace smddp::ops {
+namespace {
+
+bool IsDigit(char c) { return std::isdigit(static_cast<unsigned char>(c)) != 0; }
+
+// The run of digits at `at`, without leading zeros.
+std::string NumberAt(const std::string& text, size_t* at) {
+  const size_t begin = *at;
+  while (*at < text.size() && IsDigit(text[*at])) ++*at;
+  const size_t first = std::min(text.find_first_not_of('0', begin), *at);
+  return text.substr(first, *at - first);
+}
+
+struct Natural {
+  bool operator()(const std::string& a, const std::string& b) const { return NaturalLess(a, b); }
+};
+
+}  // namespace
+
+bool NaturalLess(const std::string& a, const std::string& b) {
+  size_t i = 0, j = 0;
+  while (i < a.size() && j < b.size()) {
+    if (IsDigit(a[i]) && IsDigit(b[j])) {
+      const std::string left = NumberAt(a, &i), right = NumberAt(b, &j);
+      if (left.size() != right.size()) return left.size() < right.size();
+      if (left != right) return left < right;
+    } else {
+      if (a[i] != b[j]) return a[i] < b[j];
+      ++i, ++j;
+    }
+  }
+  if (i < a.size() || j < b.size()) return j < b.size();
+  return a < b;  // "x1" and "x01"
+}
+
+std::string PlaceOf(const std::string& node_name) {
+  const size_t slash = node_name.rfind('/');
+  return slash == std::string::npos ? "" : node_name.substr(0, slash);
+}
+
+std::vector<int> NumberPlaces(const std::vector<std::string>& places) {
+  const std::set<std::string, Natural> different(places.begin(), places.end());
+  std::vector<int> numbers;
+  for (const std::string& place : places) {
+    numbers.push_back(static_cast<int>(std::distance(different.begin(), different.find(place))));
+  }
+  return numbers;
+}
+
+std::vector<int> StableOrder(const std::vector<std::string>& names, const std::vector<std::vector<bool>>& before) {
+  const int count = static_cast<int>(names.size());
+  std::vector<int> order;
+  std::vector<bool> placed(count, false);
+  const auto is_free = [&](int item) {
+    for (int other = 0; other < count; ++other) {
+      if (other != item && !placed[other] && before[other][item]) return false;
+    }
+    return !placed[item];
+  };
+  while (static_cast<int>(order.size()) < count) {
+    int next = -1;
+    for (int item = 0; item < count; ++item) {
+      if (is_free(item) && (next < 0 || NaturalLess(names[item], names[next]))) next = item;
+    }
+    if (next < 0) return {};
+    placed[next] = true;
+    order.push_back(next);
+  }
+  return order;
+}
+
+}  // namespace smddp::ops

@@ -1,0 +1,81 @@
+// Steps of plans that fail on some rank before it has brought all their tensors.
+//
+// Such a step cannot be completed by any rank, and the tensors that came wait for those that never will. The rank on
+// which it failed tells the others that the step is given up, and brings zeros in the place of what is missing: so
+// every reduction of the step ends on every rank, as an error, and all ranks count the same steps afterwards.
+#include <utility>
+
+#include "core/clock.h"
+#include "core/log.h"
+#include "runtime/engine.h"
+
+namespace smddp {
+namespace {
+
+// Ops that TensorFlow had begun to run when the step was cancelled may still hand over.
+constexpr int64_t kSettleNs = 200 * 1000000LL;
+
+Status GivenUpBy(int rank) {
+  return Status(Code::kAborted, "Rank " + std::to_string(rank) +
+                                    " gave up a step: another operation of it failed there (that rank's own error says "
+                                    "which) before all of its gradients had come. The step has failed on all ranks; "
+                                    "the session goes on with the next one.");
+}
+
+}  // namespace
+
+void Engine::CancelPlanned(const PlannedTensor& where) {
+  if (!failed_.ok()) return;
+  Cancel("gradient " + std::to_string(where.index));
+  const auto same = [&](const PlannedTensor& other) {
+    return other.plan == where.plan && other.site == where.site && other.run == where.run;
+  };
+  if (broken_.empty() || !same(broken_.back().first)) broken_.emplace_back(where, NowNs());
+}
+
+void Engine::GiveUpBrokenSteps(int64_t now_ns) {
+  if (broken_.empty() || !failed_.ok()) return;
+  std::vector<PlannedTensor> due;
+  while (!broken_.empty() && now_ns - broken_.front().second >= kSettleNs) {
+    due.push_back(broken_.front().first);
+    broken_.erase(broken_.begin());
+  }
+  for (const PlannedTensor& where : due) {
+    if (plans_.LacksTensors(where)) GiveUpStep(where);
+  }
+}
+
+// The last step of the plan that has begun here.
+void Engine::GiveUpStep(const PlannedTensor& where) {
+  const StepGivenUp given_up = {plans_.NameOfPlan(where), plans_.StepsOf(where)};
+  Log(LogLevel::kDebug, "step " + std::to_string(given_up.step) + " of " + given_up.plan + " is given up here");
+  plans_.Void(given_up.plan, given_up.step, GivenUpBy(topology().global_rank(topology().rank())));
+  plans_.KeepPlaces(where);
+  given_up_[{given_up.plan, given_up.step}] = OtherRanks();
+  PostToOthers(Encode(given_up));
+  FillGivenUp();
+}
+
+void Engine::OnStepGivenUp(int from, const StepGivenUp& given_up) {
+  if (!given_up.known) {
+    plans_.Void(given_up.plan, given_up.step, GivenUpBy(topology().global_rank(from)));
+    return Post(from, Encode(StepGivenUp{given_up.plan, given_up.step, /*known=*/true}));
+  }
+  const auto at = given_up_.find({given_up.plan, given_up.step});
+  if (at != given_up_.end()) at->second.erase(from);
+  FillGivenUp();
+}
+
+// Not before all ranks know: one that did not would take the sum with zeros for a good one.
+void Engine::FillGivenUp() {
+  for (auto at = given_up_.begin(); at != given_up_.end();) {
+    if (!at->second.empty()) {
+      ++at;
+      continue;
+    }
+    const auto given_up = given_up_.extract(at++);
+    plans_.Fill(given_up.key().first, given_up.key().second, Zeros());
+  }
+}
+
+}  // namespace smddp
