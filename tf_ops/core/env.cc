@@ -193,13 +193,15 @@ const std::vector<EnvVariable>& EnvVariables() {
       {"SMDDP_RAIL_LATENCY_US", "", "auto",
        "Microseconds from one node to another that the cost model assumes. auto: measured by init(). Must agree on all "
        "ranks."},
-      {"SMDDP_STALL_ERROR_SECONDS", "HOROVOD_STALL_SHUTDOWN_TIME_SECONDS", "1800",
-       "After so many seconds without the missing ranks a waiting operation becomes an error on all ranks. 0: never."},
+      {"SMDDP_STALL_ERROR_SECONDS", "HOROVOD_STALL_SHUTDOWN_TIME_SECONDS", "0",
+       "After so many seconds without the missing ranks a waiting operation becomes an error on all ranks. 0: never, "
+       "however long a rank evaluates or saves; one that is lost is found by SMDDP_HEARTBEAT_TIMEOUT."},
       {"SMDDP_STALL_STACKS", "", "0",
        "1: a warning about missing ranks also shows where their Python threads are (the stacks that `faulthandler` "
        "writes). Each rank's value says whether it sends its own. Takes one real-time signal. 0: no."},
       {"SMDDP_STALL_WARN_SECONDS", "HOROVOD_STALL_CHECK_TIME_SECONDS", "60",
-       "After so many seconds without the missing ranks a warning names them and says where they are. 0: never."},
+       "After so many seconds without the missing ranks a warning names them and says where they are, and again each "
+       "time that the wait has lasted twice as long. 0: never."},
       {"SMDDP_START_TIMEOUT", "HOROVOD_START_TIMEOUT", "300",
        "Seconds that init() waits for the other ranks before it gives up with an error."},
       {"SMDDP_TEST_FLIP_BIT", "", "",

@@ -16,6 +16,7 @@
 #include "compute/compute.h"
 #include "runtime/announcement.h"
 #include "runtime/join_table.h"
+#include "runtime/reminder.h"
 #include "topology/topology.h"
 
 namespace smddp {
@@ -35,10 +36,9 @@ class Coordinator {
   std::vector<Verdict> RankJoined();
 
   // A plan that nobody uses yet may wait for ever (one rank traced more than the others): the next two leave plans out.
-  // The ranks that are missing where names wait longer than `seconds`; `unreported`: of names that Stalled did not
-  // tell.
-  std::set<int> Missing(int64_t now_ns, double seconds, bool unreported) const;
-  // Names that wait longer than `seconds` and for which this was not asked before: sentences naming who is missing.
+  // The ranks that are missing where names wait longer than `seconds`; `untold`: of names that Stalled would tell now.
+  std::set<int> Missing(int64_t now_ns, double seconds, bool untold) const;
+  // Names that wait longer than `seconds` and are due by their Reminder: sentences naming who is missing.
   std::vector<std::string> Stalled(int64_t now_ns, double seconds);
   // Names that wait longer than `seconds`, as errors for the ranks that have announced; they are forgotten here.
   struct Expired {
@@ -56,7 +56,7 @@ class Coordinator {
     std::map<int, Announcement> by_rank;
     uint32_t round = 0;  // of hvd.join
     int64_t since_ns = 0;
-    bool reported = false;
+    Reminder reminder;
     bool is_plan() const { return by_rank.begin()->second.kind == RequestKind::kPlan; }
   };
   // Does `entry` need nothing of `rank` that has not come? A plan outlives the round in which it was announced.

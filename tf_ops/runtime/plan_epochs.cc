@@ -147,7 +147,7 @@ void PlanTable::Apply(Plan* plan, const PlanOrder& told) {
   }
   std::vector<Held> held = std::move(plan->held);
   plan->held.clear();
-  plan->held_reported = false;
+  plan->held_reminder = {};
   for (Held& each : held) Put(plan, each.index, each.number, std::move(each.arrival), each.since_ns);
 }
 

@@ -104,12 +104,14 @@ class PlanTable {
   int64_t unfinished() const { return unfinished_; }
 
   bool waiting() const { return waiting_tensors_ > 0; }
+  // Some gradients of a step have come and others not: the program still computes.
+  bool InPart() const;
   // When the oldest tensor that waits came; INT64_MAX when there is none.
   int64_t OldestNs() const;
   int64_t buckets_done() const { return buckets_done_; }  // any thread
   // Will Stalled have something to say?
   bool IsStalled(int64_t now_ns, double seconds) const;
-  // Buckets of which some tensors have waited longer than `seconds` for the others, each reported once.
+  // Buckets of which some tensors have waited longer than `seconds` for the others, each told by its Reminder.
   std::vector<std::string> Stalled(int64_t now_ns, double seconds);
   // One that has waited longer than `seconds`, in a sentence; "" when there is none.
   std::string StuckFor(int64_t now_ns, double seconds) const;
@@ -145,7 +147,7 @@ class PlanTable {
     int listed_buckets = 0;                 // of epoch 0
     int number = -1;                        // on the wire
     bool decided = false, ordered = false;  // has the verdict, the order come?
-    bool held_reported = false;
+    Reminder held_reminder;
     Status verdict;
     std::vector<int> order;            // rank 0: what it told
     std::unique_ptr<PlanTuner> tuner;  // rank 0, while it tunes
