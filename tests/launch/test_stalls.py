@@ -70,3 +70,4 @@ def test_healthy_job_goes_on() -> None:
         assert 2 <= len(told) <= 5, finished.output
         assert sorted(told) == told
     assert "a deadlock" not in finished.output
+    assert "in no collective; the last one, allgather 'hvd.init', ended there" in finished.output

@@ -1,5 +1,7 @@
 #include "core/env.h"
 
+#include <unistd.h>
+
 #include <cctype>
 #include <cerrno>
 #include <cstdio>
@@ -96,6 +98,18 @@ Status ReadChoice(const std::string& name, const std::vector<std::string>& choic
   return Unreadable(found, expected.c_str());
 }
 
+Status ReadLogLevel(LogLevel* level) {
+  const Found found = Find("SMDDP_LOG_LEVEL");
+  if (LogLevelFromName(found.text, level)) return Status::Ok();
+  return Unreadable(found, "trace, debug, info, warning, error, fatal or off");
+}
+
+Status ReadLogTimestamp(bool* wanted) {
+  SMDDP_RETURN_IF_ERROR(ReadSwitch("SMDDP_LOG_TIMESTAMP", wanted));
+  if (Find("SMDDP_LOG_TIMESTAMP").name == "HOROVOD_LOG_HIDE_TIME") *wanted = !*wanted;
+  return Status::Ok();
+}
+
 // RANK:WHAT:BIT:NAME
 Status ReadFlippedBit(FlippedBit* flipped) {
   const Found found = Find("SMDDP_TEST_FLIP_BIT");
@@ -176,7 +190,11 @@ const std::vector<EnvVariable>& EnvVariables() {
        "compile(experimental_run_tf_function=...)), each with a warning. 0: Keras is left as it is. Read when this "
        "library meets Keras for the first time."},
       {"SMDDP_LOG_LEVEL", "HOROVOD_LOG_LEVEL", "warning",
-       "Least severe message that is printed: trace, debug, info, warning, error or off."},
+       "Least severe message of the engine that is printed: trace (every request and gradient), debug, info, warning, "
+       "error (or fatal, Horovod's word for it) or off, in small letters or capitals."},
+      {"SMDDP_LOG_TIMESTAMP", "HOROVOD_LOG_HIDE_TIME", "0",
+       "1: the engine's lines begin with the date and the time. 0: they do not. Horovod's name says the opposite: "
+       "HOROVOD_LOG_HIDE_TIME=0 shows the time, 1 hides it."},
       {"SMDDP_MIN_NP", "", "1",
        "hvd.elastic.run ends the job when fewer ranks are left after a loss. smddprun --min-np sets it."},
       {"SMDDP_MPI", "", "auto",
@@ -221,6 +239,24 @@ const std::vector<EnvVariable>& EnvVariables() {
   return variables;
 }
 
+const std::vector<std::string>& OtherNames() {
+  static const std::vector<std::string> names = {
+      "SMDDP_AG_",  // of AWS's library, whose initials these are
+      "SMDDP_AS",          "SMDDP_BENCH_",     "SMDDP_BUILD_DIR", "SMDDP_BUILD_TYPE",     "SMDDP_CUDA",
+      "SMDDP_CUDA_HOME",   "SMDDP_FAULTS_JOB", "SMDDP_LAB",       "SMDDP_MPIRUN",         "SMDDP_MPI_HOME",
+      "SMDDP_RUN_ADDRESS", "SMDDP_RUN_KEY",    "SMDDP_SANITIZE",  "SMDDP_TENSORFLOW_DIR", "SMDDP_TEST_",
+  };
+  return names;
+}
+
+std::vector<std::string> NamesInEnvironment() {
+  std::vector<std::string> names;
+  for (char** entry = environ; *entry != nullptr; ++entry) {
+    if (std::strncmp(*entry, "SMDDP_", 6) == 0) names.emplace_back(*entry, std::strcspn(*entry, "="));
+  }
+  return names;
+}
+
 Result<Env> ReadEnv() {
   Env env;
   env.host_id = Find("SMDDP_HOST_ID").text;
@@ -231,7 +267,8 @@ Result<Env> ReadEnv() {
   SMDDP_RETURN_IF_ERROR(ReadChoice("SMDDP_GPU_DIRECT", {"auto", "on", "off"}, &env.gpu_direct));
   SMDDP_RETURN_IF_ERROR(ReadChoice("SMDDP_GPU_STAGE", {"auto", "nccl", "ipc", "host"}, &env.gpu_stage));
   SMDDP_RETURN_IF_ERROR(ReadChoice("SMDDP_GRADIENT_ORDER", {"observed", "listed"}, &env.gradient_order));
-  env.log_level = Find("SMDDP_LOG_LEVEL").text;
+  SMDDP_RETURN_IF_ERROR(ReadLogLevel(&env.log_level));
+  SMDDP_RETURN_IF_ERROR(ReadLogTimestamp(&env.log_timestamp));
   SMDDP_RETURN_IF_ERROR(ReadChoice("SMDDP_MPI", {"auto", "on", "off"}, &env.mpi));
   env.rail_algorithm = Find("SMDDP_RAIL_ALGORITHM").text;
   env.bucket_bytes = kAutoBytes;
@@ -296,6 +333,11 @@ std::string LauncherJob() {
     if (const char* text = Get(name)) return text;
   }
   return "";
+}
+
+std::string LauncherNetwork() {
+  const char* text = Get("OMPI_MCA_btl_tcp_if_include");
+  return text != nullptr ? text : "";
 }
 
 void SetDefault(const char* name, const char* value) { setenv(name, value, /*overwrite=*/0); }

@@ -192,6 +192,9 @@ Whereabouts Engine::Here() {
 
 void Engine::OnGoodbye(int from, const Goodbye& goodbye) {
   departed_[from] = NowNs();
+  Log(LogLevel::kDebug, NamedWithHost(topology(), from) + " has ended its session" +
+                            (topology().is_process_set() ? " of a process set" : "") +
+                            (goodbye.clean ? "" : " with operations under way"));
   heartbeat_.Left(from);
   if (goodbye.listens) listening_.insert(from);
   if (!goodbye.listens) parts_->world().Forget(from);

@@ -174,7 +174,9 @@ class PlanTable {
   bool KnowsWay(Plan* plan, const PlannedBucket& bucket);
   TaskPtr BeginBucket(const Plan& plan, const Epoch& epoch, const FusedCall& call,
                       const std::vector<Arrival>& arrivals);
-  const AllreduceAlgorithm& RailFor(const Plan& plan, const Epoch& epoch, const FusedView& view) const;
+  const AllreduceAlgorithm& RailFor(const Plan& plan, const Epoch& epoch, int64_t elements, DType wire) const;
+  // The buckets of its last epoch, in the log.
+  void LogAgreed(const Plan& plan) const;
   VerificationPtr Watched(const Plan& plan, const PlannedBucket& bucket, const std::vector<Arrival>& arrivals) const;
   void Finish(Plan* plan, Epoch* epoch, PlannedBucket* bucket, std::vector<Arrival> arrivals, const Status& status);
   void Count(Plan* plan, Epoch* epoch, PlannedBucket* bucket);

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "core/log.h"
 #include "core/wire.h"
 #include "runtime/heartbeat.h"
 
@@ -52,6 +53,8 @@ bool StallReport::Ask(const std::set<int>& ranks, int64_t now_ns) {
       asked.answer = here_();
       asked.answered_ns = now_ns;
     } else {
+      Log(LogLevel::kDebug,
+          "something waits for too long: asks rank " + std::to_string(topology_.global_rank(rank)) + " where it is");
       post_(rank, Begin(Kind::kAsk).Take());
       known &= known_silent;
     }
