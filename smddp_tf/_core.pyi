@@ -81,6 +81,9 @@ def stop_timeline() -> None:
 def env_variables() -> list[dict[str, str]]:
     """Every environment variable that is read: dicts of name, alias, default, meaning."""
 
+def unknown_variables(names: Sequence[str]) -> list[tuple[str, str]]:
+    """Those that begin with SMDDP_ and that nobody reads, each with a name that may have been meant, or ""."""
+
 def algorithms() -> list[dict[str, str]]:
     """The allreduce algorithms: dicts of name, summary, steps, traffic."""
 

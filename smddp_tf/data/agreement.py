@@ -45,7 +45,7 @@ def agree(who: World, what: dict[str, Any], shuffled: bool, seed: int | None) ->
     if shuffled and seed is None:
         seed = random.SystemRandom().getrandbits(32)  # not the generator that the user may have seeded
     if who.is_real and who.size > 1:
-        of_ranks = allgather_object((what, seed), name="smddp_tf.data.shard")
+        of_ranks = allgather_object((what, seed), name="data.shard")
         _check_same([theirs for theirs, _ in of_ranks], who.rank)
         seed = of_ranks[0][1]
     return seed if shuffled else None

@@ -30,7 +30,7 @@ class HostUpdateResult:
 def _broadcast_object(obj: Any) -> Any:
     from smddp_tf.objects import broadcast_object  # which needs cloudpickle
 
-    return broadcast_object(obj, name="elastic.state")
+    return broadcast_object(obj, name="hvd.elastic (state)")
 
 
 class State:

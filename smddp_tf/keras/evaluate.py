@@ -17,7 +17,7 @@ from smddp_tf.keras.packed import number_or_array, reduce_packed
 from smddp_tf.keras.step_hooks import hooks_of
 from smddp_tf.reduce_op import Sum
 
-_NAME = "smddp_tf.keras.evaluate"
+_NAME = "hvd.evaluate"
 
 
 def evaluate(model, x=None, y=None, *, return_dict=False, **options):
@@ -59,7 +59,7 @@ def evaluate(model, x=None, y=None, *, return_dict=False, **options):
     try:
         part.evaluate(x, y, options)
     except Exception as error:
-        allgather_object({"error": f"{type(error).__name__}: {error}"}, name=f"{_NAME}.begin")
+        allgather_object({"error": f"{type(error).__name__}: {error}"}, name=f"{_NAME} (which metrics)")
         raise
     _check_same_metrics(part)
     part.merge()
@@ -114,7 +114,7 @@ class _Part:
         values = [keras.ops.convert_to_numpy(self.logs[key]) for key in keys]
         # What a rank without samples has to say may be NaN.
         weighted = [value * self.samples if self.samples else np.zeros_like(value) for value in values]
-        *sums, samples = reduce_packed([*weighted, np.array(self.samples)], Sum, f"{_NAME}.means")
+        *sums, samples = reduce_packed([*weighted, np.array(self.samples)], Sum, f"{_NAME} (means)")
         means = {key: number_or_array(total / max(samples, 1.0)) for key, total in zip(keys, sums)}
         return {key: means[key] for key in self.logs}
 
@@ -138,7 +138,7 @@ def _counting(model):
 def _check_same_metrics(part):
     states = [(metric.name, [tuple(variable.shape) for variable in metric.variables]) for metric in part.additive()]
     mine = {"results": sorted(part.logs), "states": states}
-    everybody = allgather_object(mine, name=f"{_NAME}.begin")
+    everybody = allgather_object(mine, name=f"{_NAME} (which metrics)")
     for other, theirs in enumerate(everybody):
         if "error" in theirs:
             raise RuntimeError(f"`evaluate` failed on rank {other}: {theirs['error']}")
@@ -154,7 +154,7 @@ def _add_up(variables):
     """Replaces each variable by its sum over the ranks; all travel as one tensor."""
     if not variables:
         return
-    totals = reduce_packed([variable.numpy() for variable in variables], Sum, f"{_NAME}.states")
+    totals = reduce_packed([variable.numpy() for variable in variables], Sum, f"{_NAME} (states of metrics)")
     for variable, total in zip(variables, totals):
         variable.assign(tf.cast(total, variable.dtype))
 

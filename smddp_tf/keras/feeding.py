@@ -39,7 +39,7 @@ class Feeding:
 
     def agree_on_pass(self):
         """Counts the ranks that feed in a step that may reduce nothing, because its update needs further passes."""
-        self.count.assign(ops.allreduce(tf.convert_to_tensor(self.flag), op=Sum))
+        self.count.assign(ops.allreduce(tf.convert_to_tensor(self.flag), op=Sum, name="model.fit (who has data)"))
 
     def masked(self, grads):
         """Returns the gradients, or zeros while this rank does not feed."""

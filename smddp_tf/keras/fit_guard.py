@@ -27,7 +27,7 @@ from smddp_tf.keras.step_hooks import hooks_of
 from smddp_tf.keras.uneven import JOIN, OFF, UnevenEpochs, plan_for, supply_of
 from smddp_tf.reduce_op import Max
 
-_NAME = "smddp_tf.keras.fit"
+_NAME = "model.fit"  # what users see of these requests when a rank does not come
 
 
 class Guard:
@@ -93,11 +93,11 @@ class Guard:
         if not self._agreed:
             self._agreed = True
             text = "".join(traceback.format_exception_only(type(error), error)).strip()
-            allgather_object({"error": text}, name=f"{_NAME}.begin")
+            allgather_object({"error": text}, name=f"{_NAME} (before the first batch)")
 
     @staticmethod
     def _exchange(facts):
-        everybody = allgather_object(facts, name=f"{_NAME}.begin")
+        everybody = allgather_object(facts, name=f"{_NAME} (before the first batch)")
         for other, theirs in enumerate(everybody):
             if "error" in theirs:
                 raise RuntimeError(f"`fit` could not begin, because it failed on rank {other}: {theirs['error']}")
@@ -154,7 +154,7 @@ class Guard:
 
     def begin_epoch(self, epoch):
         if self._epochs_begun == 0:
-            epochs = ops.allgather(tf.constant([epoch], tf.int64), name=f"{_NAME}.epoch").numpy()
+            epochs = ops.allgather(tf.constant([epoch], tf.int64), name=f"{_NAME} (which epoch is the first)").numpy()
             if (epochs != epochs[0]).any():
                 raise ValueError(
                     "All ranks must begin with the same epoch. "
@@ -176,7 +176,7 @@ class Guard:
     def agree_on_stop(self):
         """`stop_training` of one rank becomes that of all."""
         flag = tf.constant(int(bool(self.model.stop_training)), tf.int32)
-        if int(ops.allreduce(flag, op=Max, name=f"{_NAME}.stop")):
+        if int(ops.allreduce(flag, op=Max, name=f"{_NAME} (stop_training)")):
             self.model.stop_training = True
 
     def end_batch(self):
@@ -189,7 +189,7 @@ class Guard:
             same_batches.warn_if_same()
         rates = self._rates()
         mine = np.array([float(bool(self.model.stop_training)), *rates], np.float64)
-        everybody = ops.allgather(tf.constant(mine[None]), name=f"{_NAME}.end_epoch").numpy()
+        everybody = ops.allgather(tf.constant(mine[None]), name=f"{_NAME} (end of an epoch)").numpy()
         if everybody[:, 0].any():
             self.model.stop_training = True
         if (everybody[:, 1:] != everybody[0, 1:]).any():

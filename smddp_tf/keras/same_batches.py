@@ -80,7 +80,7 @@ def warn_if_same():
     if size() == 1:
         return
     fingerprint = _fingerprint()
-    of_ranks = allgather(tf.reshape(fingerprint.value, [1]), name="smddp_tf.keras.same_batches").numpy()
+    of_ranks = allgather(tf.reshape(fingerprint.value, [1]), name="model.fit (do the batches differ)").numpy()
     fingerprint.value.assign(0)
     if (of_ranks != of_ranks[0]).any() or of_ranks[0] == 0 or fingerprint.has_warned:
         return

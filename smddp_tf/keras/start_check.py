@@ -31,7 +31,7 @@ def first_difference(model):
     variables = [*model.trainable_variables, *(optimizer.variables if optimizer is not None else [])]
     variables = [variable for variable in variables if id(variable) not in own]
     mine = [(variable.path, _checksum(variable)) for variable in variables]
-    everybody = allgather_object(mine, name="smddp_tf.keras.fit.checksums")
+    everybody = allgather_object(mine, name="model.fit (are the weights equal)")
     for other, theirs in enumerate(everybody):
         for ours, other_s in zip(everybody[0], theirs):
             if ours[1] != other_s[1]:

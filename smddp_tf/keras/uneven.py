@@ -214,7 +214,7 @@ class UnevenEpochs:
     def _look_for_end(self, valid_before):
         count = float(feeding.process_wide().count)
         if self._mode == ERROR and 0 < count < size():
-            fed = allgather_object(int(self._hooks.fed) + self._own_void_step(), name="smddp_tf.keras.fit.fed")
+            fed = allgather_object(int(self._hooks.fed) + self._own_void_step(), name="model.fit (batches by rank)")
             raise ValueError(uneven_message([f"rank {i}: {steps} batches" for i, steps in enumerate(fed)]))
         if count >= self._plan.needed:
             return

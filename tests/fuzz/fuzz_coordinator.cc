@@ -28,7 +28,7 @@ void Announce(fuzz::Input input) {
     if (verdict) (void)smddp::Decode(Encode(*verdict), &again);
     (void)coordinator.Stalled(now_ns, 1e-9);
   }
-  (void)coordinator.Missing(now_ns, 1e-9, /*unreported=*/false);
+  (void)coordinator.Missing(now_ns, 1e-9, /*untold=*/false);
   (void)coordinator.Expire(now_ns, 1e-9, [](const std::set<int>& missing) { return std::to_string(missing.size()); });
 }
 

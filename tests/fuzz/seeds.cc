@@ -116,6 +116,8 @@ std::vector<std::string> Answers() {
     if (kind == 1) {
       writer.PutText("Rank 1 is somewhere.");
       writer.Put<uint8_t>(1);
+      writer.Put<uint8_t>(2);
+      writer.Put<int64_t>(1000);
       smddp::PutSteps(&writer, {{kPlan, 3}});
       writer.PutText("Thread 1");
     }

@@ -17,7 +17,7 @@ LIMITS = {"HOROVOD_STALL_CHECK_TIME_SECONDS": "0.5", "HOROVOD_STALL_SHUTDOWN_TIM
 
 @pytest.fixture(scope="module")
 def stalled(tmp_path_factory: pytest.TempPathFactory) -> tuple[str, dict[str, dict[str, str]]]:
-    """What the job printed, and what rank 0 recorded."""
+    """What the job printed, and what rank 0 recorded. The limit was set: it ends what waits."""
     folder: Path = tmp_path_factory.mktemp("stalled")
     finished = launch([SCRIPTS / "stalled.py", folder], RANKS, timeout=120, env={**LIMITS, "SMDDP_STALL_STACKS": "1"})
     assert not finished.timed_out, finished.output
@@ -50,3 +50,24 @@ def test_stacks(stalled: tuple[str, dict[str, dict[str, str]]], function: str) -
     output, records = stalled
     assert re.search(rf'Its Python threads:\n(.+\n)*?  File ".*stalled.py", line \d+ in {function}\n', output), output
     assert function not in str(records)
+
+
+def test_deadlock_is_named(stalled: tuple[str, dict[str, dict[str, str]]]) -> None:
+    output, records = stalled
+    named = r"All 2 ranks wait in collectives, each for a call that another rank has not made: a deadlock, unless"
+    assert re.search(f"warning: {named}", output), output
+    where = r"Rank 1 \(host \S+\) has waited in allreduce 'of rank 1 only' for \d+ s\."
+    assert re.search(f"warning: {where}", output), output
+    assert "missing on rank 1" in records["crossed"]["message"]
+
+
+def test_healthy_job_goes_on() -> None:
+    """Without a limit a wait is told again each time that it has lasted twice as long, and nothing ends."""
+    finished = launch([SCRIPTS / "late.py"], RANKS, timeout=120, env={"SMDDP_STALL_WARN_SECONDS": "0.25"}).check()
+    assert finished.output.count("all came") == RANKS
+    for name in ("after its own program", "after a part of a step"):
+        told = re.findall(rf"warning: allreduce '{name}' has waited for (\d+) s", finished.output)
+        assert 2 <= len(told) <= 5, finished.output
+        assert sorted(told) == told
+    assert "a deadlock" not in finished.output
+    assert "in no collective; the last one, allgather 'hvd.init', ended there" in finished.output

@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 
 from tests.native.compute_oracle import (
     FLOATS,
+    INTEGERS,
     LENGTHS,
     MAX,
     MIN,
@@ -41,6 +42,17 @@ def test_reduce(name, op, count, isa):
             same(reduce(isa, name, OPS[op], sources, placed(np.zeros_like(expected), offset)), expected)
             for source, value in zip(sources, values):
                 same(source, value)
+
+
+@every_isa
+@pytest.mark.parametrize("count", [2, 3, 7])
+@pytest.mark.parametrize("op", ["Sum", "Product"])
+@pytest.mark.parametrize("name", INTEGERS)
+def test_integers_wrap_around(name, op, count, isa):
+    info = np.iinfo(name)
+    ends = np.array([info.min, info.min + 1, info.max // 2, info.max - 1, info.max], name)
+    sources = [placed(np.roll(np.tile(ends, 21), k * (k + 1) // 2)) for k in range(count)]
+    same(reduce(isa, name, OPS[op], sources), expected_reduce(name, OPS[op], sources))
 
 
 @every_isa

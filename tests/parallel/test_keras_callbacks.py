@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 import smddp_tf.keras as hvk
+from smddp_tf._loader import core
 from tests.parallel.keras_training import flat_weights, same_on_all_ranks
 
 callbacks = hvk.callbacks
@@ -271,3 +272,28 @@ def test_wrong_paths_are_refused_on_every_rank(hvd, rank):
         checkpoint.filepath = "best.txt"
     with pytest.raises(ValueError, match="needs a file to save to"):
         run_epochs(checkpoint, model_of_rank(rank), [1.0])
+
+
+# --- what users see of all this when a rank does not come ---
+
+
+def test_requests_are_named_after_what_the_script_calls(hvd, rank, size, tmp_path):
+    core().trace_start()
+    model = model_of_rank(rank)
+    model.compile(hvk.DistributedOptimizer(keras.optimizers.SGD(0.01)), loss="mse", metrics=["mae"])
+    uneven = np.zeros((2 * (rank + 1), 3), np.float32), np.zeros((2 * (rank + 1), 2), np.float32)
+    chosen = [
+        callbacks.BroadcastGlobalVariablesCallback(0),
+        callbacks.MetricAverageCallback(),
+        callbacks.PreemptionCheckpoint(tmp_path / "saved"),
+        callbacks.on_rank_zero(keras.callbacks.BackupAndRestore(tmp_path / "backup")),
+        keras.callbacks.TerminateOnNaN(),
+    ]
+    model.fit(*uneven, batch_size=2, epochs=2, verbose=0, callbacks=chosen)
+    hvk.evaluate(model, *uneven, verbose=0)
+    events = core().trace_stop()
+    names = {event["name"] for event in events if event["what"] == "op_announced"}
+    assert not [name for name in names if "smddp" in name]
+    if size > 1:
+        for call in ("model.fit", "hvd.evaluate", "MetricAverageCallback", "BroadcastGlobalVariablesCallback"):
+            assert [name for name in names if name.startswith(f"{call} (")], names

@@ -1,5 +1,7 @@
 #include "core/env.h"
 
+#include <unistd.h>
+
 #include <cctype>
 #include <cerrno>
 #include <cstdio>
@@ -96,6 +98,18 @@ Status ReadChoice(const std::string& name, const std::vector<std::string>& choic
   return Unreadable(found, expected.c_str());
 }
 
+Status ReadLogLevel(LogLevel* level) {
+  const Found found = Find("SMDDP_LOG_LEVEL");
+  if (LogLevelFromName(found.text, level)) return Status::Ok();
+  return Unreadable(found, "trace, debug, info, warning, error, fatal or off");
+}
+
+Status ReadLogTimestamp(bool* wanted) {
+  SMDDP_RETURN_IF_ERROR(ReadSwitch("SMDDP_LOG_TIMESTAMP", wanted));
+  if (Find("SMDDP_LOG_TIMESTAMP").name == "HOROVOD_LOG_HIDE_TIME") *wanted = !*wanted;
+  return Status::Ok();
+}
+
 // RANK:WHAT:BIT:NAME
 Status ReadFlippedBit(FlippedBit* flipped) {
   const Found found = Find("SMDDP_TEST_FLIP_BIT");
@@ -176,7 +190,11 @@ const std::vector<EnvVariable>& EnvVariables() {
        "compile(experimental_run_tf_function=...)), each with a warning. 0: Keras is left as it is. Read when this "
        "library meets Keras for the first time."},
       {"SMDDP_LOG_LEVEL", "HOROVOD_LOG_LEVEL", "warning",
-       "Least severe message that is printed: trace, debug, info, warning, error or off."},
+       "Least severe message of the engine that is printed: trace (every request and gradient), debug, info, warning, "
+       "error (or fatal, Horovod's word for it) or off, in small letters or capitals."},
+      {"SMDDP_LOG_TIMESTAMP", "HOROVOD_LOG_HIDE_TIME", "0",
+       "1: the engine's lines begin with the date and the time. 0: they do not. Horovod's name says the opposite: "
+       "HOROVOD_LOG_HIDE_TIME=0 shows the time, 1 hides it."},
       {"SMDDP_MIN_NP", "", "1",
        "hvd.elastic.run ends the job when fewer ranks are left after a loss. smddprun --min-np sets it."},
       {"SMDDP_MPI", "", "auto",
@@ -193,13 +211,15 @@ const std::vector<EnvVariable>& EnvVariables() {
       {"SMDDP_RAIL_LATENCY_US", "", "auto",
        "Microseconds from one node to another that the cost model assumes. auto: measured by init(). Must agree on all "
        "ranks."},
-      {"SMDDP_STALL_ERROR_SECONDS", "HOROVOD_STALL_SHUTDOWN_TIME_SECONDS", "1800",
-       "After so many seconds without the missing ranks a waiting operation becomes an error on all ranks. 0: never."},
+      {"SMDDP_STALL_ERROR_SECONDS", "HOROVOD_STALL_SHUTDOWN_TIME_SECONDS", "0",
+       "After so many seconds without the missing ranks a waiting operation becomes an error on all ranks. 0: never, "
+       "however long a rank evaluates or saves; one that is lost is found by SMDDP_HEARTBEAT_TIMEOUT."},
       {"SMDDP_STALL_STACKS", "", "0",
        "1: a warning about missing ranks also shows where their Python threads are (the stacks that `faulthandler` "
        "writes). Each rank's value says whether it sends its own. Takes one real-time signal. 0: no."},
       {"SMDDP_STALL_WARN_SECONDS", "HOROVOD_STALL_CHECK_TIME_SECONDS", "60",
-       "After so many seconds without the missing ranks a warning names them and says where they are. 0: never."},
+       "After so many seconds without the missing ranks a warning names them and says where they are, and again each "
+       "time that the wait has lasted twice as long. 0: never."},
       {"SMDDP_START_TIMEOUT", "HOROVOD_START_TIMEOUT", "300",
        "Seconds that init() waits for the other ranks before it gives up with an error."},
       {"SMDDP_TEST_FLIP_BIT", "", "",
@@ -219,6 +239,24 @@ const std::vector<EnvVariable>& EnvVariables() {
   return variables;
 }
 
+const std::vector<std::string>& OtherNames() {
+  static const std::vector<std::string> names = {
+      "SMDDP_AG_",  // of AWS's library, whose initials these are
+      "SMDDP_AS",          "SMDDP_BENCH_",     "SMDDP_BUILD_DIR", "SMDDP_BUILD_TYPE",     "SMDDP_CUDA",
+      "SMDDP_CUDA_HOME",   "SMDDP_FAULTS_JOB", "SMDDP_LAB",       "SMDDP_MPIRUN",         "SMDDP_MPI_HOME",
+      "SMDDP_RUN_ADDRESS", "SMDDP_RUN_KEY",    "SMDDP_SANITIZE",  "SMDDP_TENSORFLOW_DIR", "SMDDP_TEST_",
+  };
+  return names;
+}
+
+std::vector<std::string> NamesInEnvironment() {
+  std::vector<std::string> names;
+  for (char** entry = environ; *entry != nullptr; ++entry) {
+    if (std::strncmp(*entry, "SMDDP_", 6) == 0) names.emplace_back(*entry, std::strcspn(*entry, "="));
+  }
+  return names;
+}
+
 Result<Env> ReadEnv() {
   Env env;
   env.host_id = Find("SMDDP_HOST_ID").text;
@@ -229,7 +267,8 @@ Result<Env> ReadEnv() {
   SMDDP_RETURN_IF_ERROR(ReadChoice("SMDDP_GPU_DIRECT", {"auto", "on", "off"}, &env.gpu_direct));
   SMDDP_RETURN_IF_ERROR(ReadChoice("SMDDP_GPU_STAGE", {"auto", "nccl", "ipc", "host"}, &env.gpu_stage));
   SMDDP_RETURN_IF_ERROR(ReadChoice("SMDDP_GRADIENT_ORDER", {"observed", "listed"}, &env.gradient_order));
-  env.log_level = Find("SMDDP_LOG_LEVEL").text;
+  SMDDP_RETURN_IF_ERROR(ReadLogLevel(&env.log_level));
+  SMDDP_RETURN_IF_ERROR(ReadLogTimestamp(&env.log_timestamp));
   SMDDP_RETURN_IF_ERROR(ReadChoice("SMDDP_MPI", {"auto", "on", "off"}, &env.mpi));
   env.rail_algorithm = Find("SMDDP_RAIL_ALGORITHM").text;
   env.bucket_bytes = kAutoBytes;
@@ -294,6 +333,11 @@ std::string LauncherJob() {
     if (const char* text = Get(name)) return text;
   }
   return "";
+}
+
+std::string LauncherNetwork() {
+  const char* text = Get("OMPI_MCA_btl_tcp_if_include");
+  return text != nullptr ? text : "";
 }
 
 void SetDefault(const char* name, const char* value) { setenv(name, value, /*overwrite=*/0); }

@@ -6,6 +6,7 @@
 #include <string>
 #include <vector>
 
+#include "core/log.h"
 #include "core/status.h"
 
 namespace smddp {
@@ -25,32 +26,33 @@ struct FlippedBit {
 
 // What the variables say, read once when the session starts.
 struct Env {
-  std::string host_id;                // SMDDP_HOST_ID
-  bool autotune = false;              // SMDDP_AUTOTUNE, HOROVOD_AUTOTUNE
-  std::string autotune_log;           // SMDDP_AUTOTUNE_LOG, HOROVOD_AUTOTUNE_LOG
-  int64_t bucket_bytes = 0;           // SMDDP_BUCKET_BYTES, HOROVOD_FUSION_THRESHOLD; kAutoBytes: auto
-  int64_t chunk_bytes = 0;            // SMDDP_CHUNK_BYTES
-  bool dynamic_process_sets = false;  // SMDDP_DYNAMIC_PROCESS_SETS, HOROVOD_DYNAMIC_PROCESS_SETS
-  std::string cpu_isa;                // SMDDP_CPU_ISA
-  std::string gpu_direct;             // SMDDP_GPU_DIRECT: auto, on, off
-  std::string gpu_stage;              // SMDDP_GPU_STAGE: auto, nccl, ipc, host
-  std::string gradient_order;         // SMDDP_GRADIENT_ORDER: observed, listed
-  std::string log_level;              // SMDDP_LOG_LEVEL, HOROVOD_LOG_LEVEL
-  double stall_warn_s = 0;            // SMDDP_STALL_WARN_SECONDS, HOROVOD_STALL_CHECK_TIME_SECONDS
-  double stall_error_s = 0;           // SMDDP_STALL_ERROR_SECONDS, HOROVOD_STALL_SHUTDOWN_TIME_SECONDS
-  double heartbeat_timeout_s = 0;     // SMDDP_HEARTBEAT_TIMEOUT
-  double failure_grace_s = 0;         // SMDDP_FAILURE_GRACE
-  bool stall_stacks = false;          // SMDDP_STALL_STACKS
-  double start_timeout_s = 0;         // SMDDP_START_TIMEOUT, HOROVOD_START_TIMEOUT
-  FlippedBit flipped_bit;             // SMDDP_TEST_FLIP_BIT
-  std::string timeline;               // SMDDP_TIMELINE, HOROVOD_TIMELINE: a file; "" for none or DYNAMIC
-  bool timeline_cycles = false;       // SMDDP_TIMELINE_MARK_CYCLES, HOROVOD_TIMELINE_MARK_CYCLES
-  std::string mpi;                    // SMDDP_MPI: auto, on, off
-  std::string rail_algorithm;         // SMDDP_RAIL_ALGORITHM: auto, or a name
-  double rail_latency_s = 0;          // SMDDP_RAIL_LATENCY_US; 0: measured
-  double rail_bytes_per_s = 0;        // SMDDP_RAIL_BANDWIDTH_MBPS; 0: measured
-  bool verify = false;                // SMDDP_VERIFY
-  bool legacy_keras = false;          // TF_USE_LEGACY_KERAS, which is TensorFlow's
+  std::string host_id;                      // SMDDP_HOST_ID
+  bool autotune = false;                    // SMDDP_AUTOTUNE, HOROVOD_AUTOTUNE
+  std::string autotune_log;                 // SMDDP_AUTOTUNE_LOG, HOROVOD_AUTOTUNE_LOG
+  int64_t bucket_bytes = 0;                 // SMDDP_BUCKET_BYTES, HOROVOD_FUSION_THRESHOLD; kAutoBytes: auto
+  int64_t chunk_bytes = 0;                  // SMDDP_CHUNK_BYTES
+  bool dynamic_process_sets = false;        // SMDDP_DYNAMIC_PROCESS_SETS, HOROVOD_DYNAMIC_PROCESS_SETS
+  std::string cpu_isa;                      // SMDDP_CPU_ISA
+  std::string gpu_direct;                   // SMDDP_GPU_DIRECT: auto, on, off
+  std::string gpu_stage;                    // SMDDP_GPU_STAGE: auto, nccl, ipc, host
+  std::string gradient_order;               // SMDDP_GRADIENT_ORDER: observed, listed
+  LogLevel log_level = LogLevel::kWarning;  // SMDDP_LOG_LEVEL, HOROVOD_LOG_LEVEL
+  bool log_timestamp = false;               // SMDDP_LOG_TIMESTAMP; HOROVOD_LOG_HIDE_TIME says the opposite
+  double stall_warn_s = 0;                  // SMDDP_STALL_WARN_SECONDS, HOROVOD_STALL_CHECK_TIME_SECONDS
+  double stall_error_s = 0;                 // SMDDP_STALL_ERROR_SECONDS, HOROVOD_STALL_SHUTDOWN_TIME_SECONDS
+  double heartbeat_timeout_s = 0;           // SMDDP_HEARTBEAT_TIMEOUT
+  double failure_grace_s = 0;               // SMDDP_FAILURE_GRACE
+  bool stall_stacks = false;                // SMDDP_STALL_STACKS
+  double start_timeout_s = 0;               // SMDDP_START_TIMEOUT, HOROVOD_START_TIMEOUT
+  FlippedBit flipped_bit;                   // SMDDP_TEST_FLIP_BIT
+  std::string timeline;                     // SMDDP_TIMELINE, HOROVOD_TIMELINE: a file; "" for none or DYNAMIC
+  bool timeline_cycles = false;             // SMDDP_TIMELINE_MARK_CYCLES, HOROVOD_TIMELINE_MARK_CYCLES
+  std::string mpi;                          // SMDDP_MPI: auto, on, off
+  std::string rail_algorithm;               // SMDDP_RAIL_ALGORITHM: auto, or a name
+  double rail_latency_s = 0;                // SMDDP_RAIL_LATENCY_US; 0: measured
+  double rail_bytes_per_s = 0;              // SMDDP_RAIL_BANDWIDTH_MBPS; 0: measured
+  bool verify = false;                      // SMDDP_VERIFY
+  bool legacy_keras = false;                // TF_USE_LEGACY_KERAS, which is TensorFlow's
 };
 
 // One row of the list.
@@ -61,6 +63,11 @@ struct EnvVariable {
   std::string meaning;
 };
 const std::vector<EnvVariable>& EnvVariables();
+// Names that begin with SMDDP_ and that are read elsewhere: by the build, smddprun, tests, benchmarks. One that ends
+// with an underscore stands for all names that begin with it.
+const std::vector<std::string>& OtherNames();
+// The names in this process's environment that begin with SMDDP_.
+std::vector<std::string> NamesInEnvironment();
 
 // Reads the environment. A value that cannot be read is an error that names the variable, what was expected and what
 // came.
@@ -85,6 +92,8 @@ int LauncherRank();
 bool LauncherSurvivesLosses();
 // The launcher's name for this job, or "": ranks of one job have the same.
 std::string LauncherJob();
+// The network interfaces for MPI's messages, as the launcher was told ("eth0"), or "".
+std::string LauncherNetwork();
 // Puts `name=value` into the environment unless the user has set it. Only before MPI is initialised.
 void SetDefault(const char* name, const char* value);
 

@@ -10,6 +10,7 @@
 
 #include "collectives/algorithm.h"
 #include "core/env.h"
+#include "core/env_names.h"
 #include "core/version.h"
 #include "python/bindings.h"
 #include "python/waiter.h"
@@ -99,6 +100,12 @@ nb::list EnvironmentList() {
     row["meaning"] = variable.meaning;
     rows.append(row);
   }
+  return rows;
+}
+
+nb::list UnknownVariables(const std::vector<std::string>& names) {
+  nb::list rows;
+  for (const UnknownName& unknown : UnknownNames(names)) rows.append(nb::make_tuple(unknown.name, unknown.closest));
   return rows;
 }
 
@@ -244,6 +251,7 @@ void BindControl(nb::module_& m) {
   m.def("start_timeline", &StartTimeline, nb::arg("path"), nb::arg("mark_cycles"));
   m.def("stop_timeline", &StopTimeline);
   m.def("env_variables", &EnvironmentList);
+  m.def("unknown_variables", &UnknownVariables, nb::arg("names"));
   m.def("keras_compat", [] { return ValueOrThrow(ReadKerasCompat()); });
   m.def("algorithms", &AlgorithmList);
   m.def("started_by_launcher", &StartedByLauncher);

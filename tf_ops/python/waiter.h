@@ -15,7 +15,7 @@
 
 namespace smddp {
 
-// The engine's stall watch bounds the wait: every request is answered (SMDDP_STALL_ERROR_SECONDS).
+// Every request is answered, at the latest when its session ends (runtime/session.h).
 class Waiter {
  public:
   DoneCallback callback() {

@@ -152,11 +152,12 @@ std::string Coordinator::DescribeWaiting(const std::string& name, const Entry& e
          ". Do all ranks run the same steps in the same order?";
 }
 
-std::set<int> Coordinator::Missing(int64_t now_ns, double seconds, bool unreported) const {
+std::set<int> Coordinator::Missing(int64_t now_ns, double seconds, bool untold) const {
   std::set<int> missing;
   for (const auto& [name, entries] : waiting_) {
     for (const Entry& entry : entries) {
-      if (entry.is_plan() || (unreported && entry.reported) || now_ns - entry.since_ns < seconds * 1e9) continue;
+      if (entry.is_plan() || now_ns - entry.since_ns < seconds * 1e9) continue;
+      if (untold && !entry.reminder.Due(entry.since_ns, now_ns, seconds)) continue;
       missing.merge(MissingIn(entry));
     }
   }
@@ -167,8 +168,7 @@ std::vector<std::string> Coordinator::Stalled(int64_t now_ns, double seconds) {
   std::vector<std::string> sentences;
   for (auto& [name, entries] : waiting_) {
     for (Entry& entry : entries) {
-      if (entry.is_plan() || entry.reported || now_ns - entry.since_ns < seconds * 1e9) continue;
-      entry.reported = true;
+      if (entry.is_plan() || !entry.reminder.Take(entry.since_ns, now_ns, seconds)) continue;
       sentences.push_back(DescribeWaiting(name, entry, now_ns));
     }
   }

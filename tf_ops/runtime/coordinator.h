@@ -16,6 +16,7 @@
 #include "compute/compute.h"
 #include "runtime/announcement.h"
 #include "runtime/join_table.h"
+#include "runtime/reminder.h"
 #include "topology/topology.h"
 
 namespace smddp {
@@ -46,10 +47,9 @@ class Coordinator {
   size_t plan_numbers() const { return plan_numbers_.size(); }
 
   // The next two leave plans out, which the plan table reports.
-  // The ranks that are missing where names wait longer than `seconds`; `unreported`: of names that Stalled did not
-  // tell.
-  std::set<int> Missing(int64_t now_ns, double seconds, bool unreported) const;
-  // Names that wait longer than `seconds` and for which this was not asked before: sentences naming who is missing.
+  // The ranks that are missing where names wait longer than `seconds`; `untold`: of names that Stalled would tell now.
+  std::set<int> Missing(int64_t now_ns, double seconds, bool untold) const;
+  // Names that wait longer than `seconds` and are due by their Reminder: sentences naming who is missing.
   std::vector<std::string> Stalled(int64_t now_ns, double seconds);
   // Names that wait longer than `seconds`. `about` says more of the ranks that are missing.
   using About = std::function<std::string(const std::set<int>& missing)>;
@@ -62,7 +62,7 @@ class Coordinator {
     std::map<int, Announcement> by_rank;
     uint32_t round = 0;  // of hvd.join
     int64_t since_ns = 0;
-    bool reported = false;
+    Reminder reminder;
     bool is_plan() const { return by_rank.begin()->second.kind == RequestKind::kPlan; }
   };
   // Does `entry` need nothing of `rank` that has not come? A plan outlives the round in which it was announced.

@@ -122,11 +122,14 @@ class Engine {
   std::string DescribeWaiting() const;
   Status OfTransport(const Status& error) const;
   void WatchStalls();
-  std::set<int> LateRanks(int64_t now_ns) const;
+  bool IsStalled(int64_t now_ns) const;
   void WarnOfStalls(int64_t now_ns);
+  std::vector<std::string> OwnStalls(int64_t now_ns);
+  std::string Deadlock() const;
   void EndStalls(int64_t now_ns);
   std::set<int> OtherRanks() const;
   Whereabouts Here();
+  WaitsFor WaitingFor() const;
   void WatchDepartures();
   void WatchCancelled();
   void Leave();

@@ -55,6 +55,11 @@ void Engine::Fail(const Status& why, bool tell_others) {
 
 void Engine::Leave() {
   leaving_ = true;
+  Log(LogLevel::kDebug, std::string("the session") + (topology().is_process_set() ? " of a process set" : "") +
+                            " ends: " + std::to_string(named_done_) + " requests, " +
+                            std::to_string(plans_.buckets_done()) + " gradient buckets, " +
+                            std::to_string(node_bytes_) + " bytes to ranks of this node and " +
+                            std::to_string(rail_bytes_) + " to other nodes");
   inbox_.Close();
   DrainInbox();
   if (failed_.ok()) {

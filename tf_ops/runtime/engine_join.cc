@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "core/clock.h"
+#include "core/log.h"
 #include "runtime/engine.h"
 #include "runtime/operation_id.h"
 
@@ -12,6 +13,7 @@ void Engine::Join(int* last, DoneCallback done) {
   if (!failed_.ok()) return done(failed_);
   if (join_.waiting()) return Hold([this, last, done = std::move(done)]() mutable { Join(last, std::move(done)); });
   trace_.Record("join", "", static_cast<int>(join_.round()));
+  Log(LogLevel::kDebug, "hvd.join: this rank has no more data");
   join_.Begin(last, std::move(done), NowNs());
   JoinNotice notice;
   notice.round = join_.round();
@@ -133,6 +135,7 @@ void Engine::OnJoinOver(const JoinOver& over) {
   BringZeros(over.steps);  // from here on all ranks count the same steps
   wanted_.clear();
   join_.Over(topology().global_rank(over.last));
+  Log(LogLevel::kDebug, "hvd.join is over: rank " + std::to_string(topology().global_rank(over.last)) + " came last");
   StepJoin();
 }
 

@@ -1,5 +1,6 @@
 // The engine's watch: who is waited for too long, and who has left.
 #include <algorithm>
+#include <iterator>
 
 #include "core/clock.h"
 #include "core/log.h"
@@ -60,52 +61,70 @@ Status Engine::OfTransport(const Status& error) const {
   return Status(Code::kPeerLost, heartbeat_.Died(lost) + DescribeWaiting());
 }
 
-// The ranks whose whereabouts matter now: those missing where a name waits for too long; with reductions under way or
-// plans, where nobody is known to be missing, all others.
-std::set<int> Engine::LateRanks(int64_t now_ns) const {
-  std::set<int> late;
+// Does anything wait for too long, so that a warning or an error is due?
+bool Engine::IsStalled(int64_t now_ns) const {
   const double warn_s = env_.stall_warn_s, error_s = env_.stall_error_s;
-  if (warn_s > 0) late.merge(coordinator_.Missing(now_ns, warn_s, /*unreported=*/true));
-  if (error_s > 0) late.merge(coordinator_.Missing(now_ns, error_s, /*unreported=*/false));
-  bool all =
-      (warn_s > 0 && plans_.IsStalled(now_ns, warn_s)) || (error_s > 0 && !plans_.StuckFor(now_ns, error_s).empty());
-  for (const RunningTask& running : tasks_) {
-    const double seconds = static_cast<double>(now_ns - running.since_ns) * 1e-9;
-    all |= (warn_s > 0 && !running.reported && seconds >= warn_s) || (error_s > 0 && seconds >= error_s);
-  }
-  if (all) late = OtherRanks();
-  return late;
+  const auto too_long = [&](const RunningTask& running) {
+    return (warn_s > 0 && running.reminder.Due(running.since_ns, now_ns, warn_s)) ||
+           (error_s > 0 && now_ns - running.since_ns >= error_s * 1e9);
+  };
+  if (std::any_of(tasks_.begin(), tasks_.end(), too_long)) return true;
+  if (warn_s > 0 && plans_.IsStalled(now_ns, warn_s)) return true;
+  if (warn_s > 0 && !coordinator_.Missing(now_ns, warn_s, /*untold=*/true).empty()) return true;
+  return error_s > 0 && (!coordinator_.Missing(now_ns, error_s, /*untold=*/false).empty() ||
+                         !plans_.StuckFor(now_ns, error_s).empty());
 }
 
+// All ranks are asked where they are: those that are missing, and the others, because it may be a deadlock.
 void Engine::WatchStalls() {
   if (!failed_.ok()) return;
   const int64_t now_ns = NowNs();
-  const std::set<int> late = LateRanks(now_ns);
-  if (late.empty() || !stalls_.Ask(late, now_ns)) return;
+  const std::vector<int> ranks = topology().world().world_ranks();
+  if (!IsStalled(now_ns) || !stalls_.Ask({ranks.begin(), ranks.end()}, now_ns)) return;
   if (env_.stall_warn_s > 0) WarnOfStalls(now_ns);
   if (env_.stall_error_s > 0) EndStalls(now_ns);
 }
 
 void Engine::WarnOfStalls(int64_t now_ns) {
-  const std::set<int> missing = coordinator_.Missing(now_ns, env_.stall_warn_s, /*unreported=*/true);
+  const std::set<int> missing = coordinator_.Missing(now_ns, env_.stall_warn_s, /*untold=*/true);
   std::vector<std::string> sentences = coordinator_.Stalled(now_ns, env_.stall_warn_s);
-  for (std::string& sentence : stalls_.Lines(missing, {}, /*with_stacks=*/true)) {
-    sentences.push_back(std::move(sentence));
-  }
+  const auto add = [&sentences](std::vector<std::string> more) {
+    sentences.insert(sentences.end(), std::make_move_iterator(more.begin()), std::make_move_iterator(more.end()));
+  };
+  add(stalls_.Lines(missing, {}, /*with_stacks=*/true));
+  const std::vector<std::string> own = OwnStalls(now_ns);
+  add(own);
+  if (!own.empty()) add(stalls_.Lines(stalls_.Suspects(OtherRanks()), plans_.Steps(), /*with_stacks=*/true));
+  if (sentences.empty()) return;
+  const std::string deadlock = Deadlock();
+  if (!deadlock.empty()) sentences.push_back(deadlock);
+  for (const std::string& sentence : sentences) Log(LogLevel::kWarning, sentence);
+}
+
+// What has been under way on this rank for too long; the first few.
+std::vector<std::string> Engine::OwnStalls(int64_t now_ns) {
   std::vector<std::string> own = plans_.Stalled(now_ns, env_.stall_warn_s);
   for (RunningTask& running : tasks_) {
-    if (running.reported || now_ns - running.since_ns < env_.stall_warn_s * 1e9) continue;
-    running.reported = true;
+    if (!running.reminder.Take(running.since_ns, now_ns, env_.stall_warn_s)) continue;
     own.push_back(running.name + " has been under way for " + std::to_string((now_ns - running.since_ns) / 1000000000) +
                   " s: " + running.task->Describe() + CountedIn(topology()));
   }
-  if (!own.empty()) {
-    for (std::string& sentence : stalls_.Lines(stalls_.Suspects(OtherRanks()), plans_.Steps(), /*with_stacks=*/true)) {
-      own.push_back(std::move(sentence));
-    }
-  }
-  for (const std::string& sentence : sentences) Log(LogLevel::kWarning, sentence);
-  for (const std::string& sentence : own) Log(LogLevel::kWarning, sentence);
+  if (own.size() <= kMostNames) return own;
+  const size_t more = own.size() - kMostNames;
+  own.resize(kMostNames);
+  own.push_back("And " + std::to_string(more) + " more operations.");
+  return own;
+}
+
+// In a sentence, or "" when there is none. It is never the reason to end a session: a program may have a thread that
+// comes to the missing call in an hour, and no engine can know that it will not.
+std::string Engine::Deadlock() const {
+  if (!stalls_.Deadlocked(static_cast<int64_t>(env_.stall_warn_s * 1e9) / 2)) return "";
+  return "All " + std::to_string(topology().size()) + " ranks" +
+         (topology().is_process_set() ? " of this process set" : "") +
+         " wait in collectives, each for a call that another rank has not made: a deadlock, unless a thread that they "
+         "do not wait in makes one of these calls. Every rank must make the same calls in the same order; look for a "
+         "call, or a callback that makes one, that only some ranks have.";
 }
 
 void Engine::EndStalls(int64_t now_ns) {
@@ -133,12 +152,20 @@ std::set<int> Engine::OtherRanks() const {
   return others;
 }
 
+WaitsFor Engine::WaitingFor() const {
+  if (plans_.InPart()) return WaitsFor::kNothing;
+  if (named_.waiting() || join_.waiting()) return WaitsFor::kCall;
+  return tasks_.empty() && !plans_.waiting() ? WaitsFor::kNothing : WaitsFor::kData;
+}
+
 // For the other ranks, which wait.
 Whereabouts Engine::Here() {
   const int64_t now_ns = NowNs();
   const auto since = [now_ns](int64_t then_ns) { return std::to_string((now_ns - then_ns) / 1000000000) + " s"; };
   Whereabouts here;
   here.in_task = !tasks_.empty();
+  here.waits_for = WaitingFor();
+  here.still_ns = now_ns - last_moved_ns_;
   here.steps = plans_.Steps();
   if (env_.stall_stacks) here.stacks = DumpStacks();
   std::string& text = here.sentence = NamedWithHost(topology(), topology().rank());
@@ -165,6 +192,9 @@ Whereabouts Engine::Here() {
 
 void Engine::OnGoodbye(int from, const Goodbye& goodbye) {
   departed_[from] = NowNs();
+  Log(LogLevel::kDebug, NamedWithHost(topology(), from) + " has ended its session" +
+                            (topology().is_process_set() ? " of a process set" : "") +
+                            (goodbye.clean ? "" : " with operations under way"));
   heartbeat_.Left(from);
   if (goodbye.listens) listening_.insert(from);
   if (!goodbye.listens) parts_->world().Forget(from);

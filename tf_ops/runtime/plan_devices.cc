@@ -68,7 +68,7 @@ Status PlanTable::StepDevices() {
 
 TaskPtr PlanTable::BeginBucket(const Plan& plan, const Epoch& epoch, const FusedCall& call,
                                const std::vector<Arrival>& arrivals) {
-  const AllreduceAlgorithm& rail = RailFor(plan, epoch, *call.view);
+  const AllreduceAlgorithm& rail = RailFor(plan, epoch, call.view->elements(), call.view->wire());
   const Chunking chunking = {epoch.settings.chunk_bytes, epoch.settings.chunks_in_flight};
   const Result<DeviceLane*> lane = devices_.LaneFor(TensorsOf(arrivals));
   if (!lane.ok()) return std::make_unique<FailingTask>(lane.status());

@@ -147,7 +147,7 @@ void PlanTable::Apply(Plan* plan, const PlanOrder& told) {
   }
   std::vector<Held> held = std::move(plan->held);
   plan->held.clear();
-  plan->held_reported = false;
+  plan->held_reminder = {};
   for (Held& each : held) Put(plan, std::move(each.arrival), each.since_ns);
 }
 
@@ -163,6 +163,7 @@ void PlanTable::Begin(Plan* plan, const PlanOrder& told) {
   plan->epochs.push_back({std::move(layout), told.settings, start, end, left});
   while (plan->epochs.size() > 1 && plan->epochs.front().left == 0) plan->epochs.pop_front();
 
+  LogAgreed(*plan);
   for (const int index : told.order) trace_.Record("plan_order", plan->spec.key, index);
   if (!(told.settings == TuneSettings())) {
     trace_.Record("tuned_bucket_bytes", plan->spec.key, static_cast<int>(limits.bucket_bytes));

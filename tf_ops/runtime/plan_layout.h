@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "fusion/plan.h"
+#include "runtime/reminder.h"
 #include "runtime/session.h"
 
 namespace smddp {
@@ -27,7 +28,7 @@ struct Generation {
   std::vector<Arrival> arrivals;  // by slot
   int arrived = 0;
   int64_t since_ns = 0;
-  bool reported = false;
+  Reminder reminder;
 };
 
 struct PlannedBucket {

@@ -67,6 +67,7 @@ void PlanTable::Decide(const std::string& name, const Status& verdict) {
   plan.decided = true;
   plan.verdict = verdict;
   if (!verdict.ok()) return FailWaiting(&plan, verdict);
+  LogAgreed(plan);
   TryStartAll(&plan);
   TryTellOrder(&plan);
 }
@@ -250,11 +251,11 @@ void PlanTable::RecordDone(const Plan& plan, const PlannedBucket& bucket, const 
   RecordTensors("tensor_done", plan, bucket);
 }
 
-const AllreduceAlgorithm& PlanTable::RailFor(const Plan& plan, const Epoch& epoch, const FusedView& view) const {
-  const bool tuned = epoch.settings.algorithm != kAutoAlgorithm && !IsHalf(view.wire());
+const AllreduceAlgorithm& PlanTable::RailFor(const Plan& plan, const Epoch& epoch, int64_t elements, DType wire) const {
+  const bool tuned = epoch.settings.algorithm != kAutoAlgorithm && !IsHalf(wire);
   if (tuned) return *Algorithms()[epoch.settings.algorithm];
   const bool places_vary = plan.listed_buckets > 1;  // on every rank alike, told or not
-  return RailAlgorithmFor(fabric_, view.elements(), view.wire(), places_vary);
+  return RailAlgorithmFor(fabric_, elements, wire, places_vary);
 }
 
 void PlanTable::Finish(Plan* plan, Epoch* epoch, PlannedBucket* bucket, std::vector<Arrival> arrivals,

@@ -137,13 +137,15 @@ class PlanTable {
   int64_t unfinished() const { return unfinished_; }
 
   bool waiting() const { return waiting_tensors_ > 0; }
+  // Some gradients of a step have come and others not: the program still computes.
+  bool InPart() const;
   // When the oldest tensor that waits came; INT64_MAX when there is none.
   int64_t OldestNs() const;
   int64_t buckets_done() const { return buckets_done_; }  // any thread
   int64_t known() const { return known_; }                // any thread
   // Will Stalled have something to say?
   bool IsStalled(int64_t now_ns, double seconds) const;
-  // Buckets of which some tensors have waited longer than `seconds` for the others, each reported once.
+  // Buckets of which some tensors have waited longer than `seconds` for the others, each told by its Reminder.
   std::vector<std::string> Stalled(int64_t now_ns, double seconds);
   // One that has waited longer than `seconds`, in a sentence; "" when there is none.
   std::string StuckFor(int64_t now_ns, double seconds) const;
@@ -180,7 +182,7 @@ class PlanTable {
     bool keeping = false;
     std::vector<Kept> waiting;              // while keeping
     bool decided = false, ordered = false;  // has the verdict, the order come?
-    bool held_reported = false;
+    Reminder held_reminder;
     Status verdict;
     std::vector<int> order;            // rank 0: what it told
     std::unique_ptr<PlanTuner> tuner;  // rank 0, while it tunes
@@ -215,7 +217,9 @@ class PlanTable {
   bool KnowsWay(Plan* plan, const PlannedBucket& bucket);
   TaskPtr BeginBucket(const Plan& plan, const Epoch& epoch, const FusedCall& call,
                       const std::vector<Arrival>& arrivals);
-  const AllreduceAlgorithm& RailFor(const Plan& plan, const Epoch& epoch, const FusedView& view) const;
+  const AllreduceAlgorithm& RailFor(const Plan& plan, const Epoch& epoch, int64_t elements, DType wire) const;
+  // The buckets of its last epoch, in the log.
+  void LogAgreed(const Plan& plan) const;
   VerificationPtr Watched(const Plan& plan, const PlannedBucket& bucket, const std::vector<Arrival>& arrivals) const;
   void Finish(Plan* plan, Epoch* epoch, PlannedBucket* bucket, std::vector<Arrival> arrivals, const Status& status);
   static void Answer(Plan* plan, const std::vector<Arrival>& arrivals, const Status& status);

@@ -38,6 +38,12 @@ int64_t PlanTable::OldestNs() const {
   return oldest;
 }
 
+bool PlanTable::InPart() const {
+  return std::any_of(plans_.begin(), plans_.end(), [](const auto& named) {
+    return named.second.verdict.ok() && !named.second.steps.complete();
+  });
+}
+
 std::string PlanTable::DescribeMissing(const Plan& plan, const PlannedBucket& bucket, int64_t now_ns) {
   const Generation& generation = bucket.generations.front();
   std::string missing;
@@ -59,28 +65,26 @@ std::string PlanTable::DescribeHeld(const Plan& plan, int64_t now_ns) const {
 
 bool PlanTable::IsStalled(int64_t now_ns, double seconds) const {
   bool stalled = false;
-  const auto due = [&](int64_t since_ns, bool reported) { return !reported && now_ns - since_ns >= seconds * 1e9; };
   for (const auto& [id, plan] : plans_) {
     ForEachWaiting(plan, [&](const PlannedBucket& bucket) {
-      stalled |= due(bucket.generations.front().since_ns, bucket.generations.front().reported);
+      const Generation& generation = bucket.generations.front();
+      stalled |= generation.reminder.Due(generation.since_ns, now_ns, seconds);
     });
-    stalled |= !plan.held.empty() && due(plan.held.front().since_ns, plan.held_reported);
+    stalled |= !plan.held.empty() && plan.held_reminder.Due(plan.held.front().since_ns, now_ns, seconds);
   }
   return stalled;
 }
 
 std::vector<std::string> PlanTable::Stalled(int64_t now_ns, double seconds) {
   std::vector<std::string> sentences;
-  const auto due = [&](int64_t since_ns, bool* reported) {
-    if (*reported || now_ns - since_ns < seconds * 1e9) return false;
-    return *reported = true;
-  };
   for (auto& [id, plan] : plans_) {
     ForEachWaiting(plan, [&, &plan = plan](PlannedBucket& bucket) {
       Generation& generation = bucket.generations.front();
-      if (due(generation.since_ns, &generation.reported)) sentences.push_back(DescribeMissing(plan, bucket, now_ns));
+      if (generation.reminder.Take(generation.since_ns, now_ns, seconds)) {
+        sentences.push_back(DescribeMissing(plan, bucket, now_ns));
+      }
     });
-    if (!plan.held.empty() && due(plan.held.front().since_ns, &plan.held_reported)) {
+    if (!plan.held.empty() && plan.held_reminder.Take(plan.held.front().since_ns, now_ns, seconds)) {
       sentences.push_back(DescribeHeld(plan, now_ns));
     }
   }

@@ -6,6 +6,7 @@
 #include <string>
 
 #include "collectives/task.h"
+#include "runtime/reminder.h"
 #include "runtime/session.h"
 
 namespace smddp {
@@ -17,7 +18,7 @@ struct RunningTask {
   std::string name;
   int64_t since_ns = 0;      // when the task started
   int64_t submitted_ns = 0;  // when the caller came
-  bool reported = false;     // by the stall watch
+  Reminder reminder;         // of the stall watch
   bool is_plan = false;      // the ranks agree on one; nothing that the program asked for
 };
 

@@ -1,5 +1,8 @@
 #include "runtime/stall_report.h"
 
+#include <algorithm>
+
+#include "core/log.h"
 #include "core/wire.h"
 #include "runtime/heartbeat.h"
 
@@ -25,6 +28,8 @@ std::string Encode(const Whereabouts& here) {
   WireWriter writer = Begin(Kind::kAnswer);
   writer.PutText(here.sentence);
   writer.Put(static_cast<uint8_t>(here.in_task));
+  writer.Put(here.waits_for);
+  writer.Put(here.still_ns);
   PutSteps(&writer, here.steps);
   writer.PutText(here.stacks);
   return writer.Take();
@@ -48,6 +53,8 @@ bool StallReport::Ask(const std::set<int>& ranks, int64_t now_ns) {
       asked.answer = here_();
       asked.answered_ns = now_ns;
     } else {
+      Log(LogLevel::kDebug,
+          "something waits for too long: asks rank " + std::to_string(topology_.global_rank(rank)) + " where it is");
       post_(rank, Begin(Kind::kAsk).Take());
       known &= known_silent;
     }
@@ -66,10 +73,12 @@ bool StallReport::OnMessage(int from, std::string_view message, int64_t now_ns) 
   }
   Whereabouts answer;
   answer.sentence = reader.GetText();
-  answer.in_task = reader.Get<uint8_t>() != 0;
+  answer.in_task = reader.GetBool();
+  answer.waits_for = reader.Get<WaitsFor>();
+  answer.still_ns = reader.Get<int64_t>();
   answer.steps = GetSteps(&reader);
   answer.stacks = reader.GetText();
-  if (kind != Kind::kAnswer || !reader.at_end()) return false;
+  if (kind != Kind::kAnswer || !reader.at_end() || answer.waits_for > WaitsFor::kCall) return false;
   asked_[from].answer = std::move(answer);
   asked_[from].answered_ns = now_ns;
   return true;
@@ -113,6 +122,31 @@ std::set<int> StallReport::Suspects(const std::set<int>& ranks) const {
     if (asked != asked_.end() && (asked->second.silent() || !asked->second.answer.in_task)) suspects.insert(rank);
   }
   return suspects;
+}
+
+bool StallReport::Deadlocked(int64_t still_ns) const {
+  std::vector<const Whereabouts*> all;
+  for (int rank = 0; rank < topology_.size(); ++rank) {
+    const auto asked = asked_.find(rank);
+    if (asked == asked_.end() || asked->second.silent()) return false;
+    all.push_back(&asked->second.answer);
+  }
+  const auto steps_of = [](const Whereabouts& where, const std::string& plan) {
+    const auto at = where.steps.find(plan);
+    return at == where.steps.end() ? 0 : at->second;
+  };
+  const auto is_ahead = [&](const Whereabouts& where) {
+    for (const auto& [plan, steps] : where.steps) {
+      for (const Whereabouts* other : all) {
+        if (steps_of(*other, plan) < steps) return true;
+      }
+    }
+    return false;
+  };
+  return std::all_of(all.begin(), all.end(), [&](const Whereabouts* where) {
+    if (where->waits_for == WaitsFor::kNothing || where->still_ns < still_ns) return false;
+    return where->waits_for == WaitsFor::kCall || is_ahead(*where);
+  });
 }
 
 std::string NamedWithHost(const Topology& topology, int rank) {

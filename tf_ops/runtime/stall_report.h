@@ -17,9 +17,18 @@
 
 namespace smddp {
 
+// What a rank waits for, as far as its engine sees.
+enum class WaitsFor : uint8_t {
+  kNothing,  // its program goes on: it is in no collective, or computes the rest of a step
+  kData,     // of collectives that have begun here
+  kCall,     // that some rank makes the call that this one has made
+};
+
 struct Whereabouts {
   std::string sentence;  // "Rank 2 (host node1) waits in ..."
   bool in_task = false;  // it moves data, or waits for others to
+  WaitsFor waits_for = WaitsFor::kNothing;
+  int64_t still_ns = 0;  // since when nothing has moved there, and nothing was asked for
   StepCounts steps;      // of plans
   std::string stacks;    // of its Python threads, or ""
 };
@@ -41,6 +50,9 @@ class StallReport {
   std::vector<std::string> Lines(const std::set<int>& ranks, const StepCounts& mine, bool with_stacks) const;
   // The ranks for which others may be waiting: all but those that are inside a collective themselves.
   std::set<int> Suspects(const std::set<int>& ranks) const;
+  // All ranks of the session said that for `still_ns` they have waited, each for a call that another has not made. What
+  // no engine sees is another thread of a program that is on its way to such a call.
+  bool Deadlocked(int64_t still_ns) const;
 
  private:
   struct Asked {

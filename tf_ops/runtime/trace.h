@@ -1,5 +1,6 @@
-// The engine's diary: who did what when. One set of recording points for two readers: tests and benchmarks, who want
-// all of it at the end, and the timeline, which takes it away while it is written. Off unless somebody reads.
+// The engine's diary: who did what when. One set of recording points for three readers: tests and benchmarks, who want
+// all of it at the end, the timeline, which takes it away while it is written, and the log at level trace. Off unless
+// somebody reads.
 #pragma once
 
 #include <atomic>
@@ -9,6 +10,7 @@
 #include <vector>
 
 #include "core/clock.h"
+#include "core/log.h"
 #include "runtime/session.h"
 
 namespace smddp {
@@ -55,6 +57,10 @@ class Trace {
   }
   void RecordAt(int64_t time_ns, const char* what, const std::string& name, int index, const std::string& detail) {
     std::lock_guard<std::mutex> lock(mutex_);
+    if ((readers_ & kLog) != 0) {
+      Log(LogLevel::kTrace,
+          std::string(what) + " '" + name + "' " + std::to_string(index) + (detail.empty() ? "" : " " + detail));
+    }
     if ((readers_ & kDiary) != 0) events_.push_back({what, name, index, time_ns, detail});
     if ((readers_ & kStream) == 0) return;
     if (stream_.size() < kMostInStream) {
@@ -65,11 +71,11 @@ class Trace {
   }
 
  private:
-  enum : int { kDiary = 1, kStream = 2 };
+  enum : int { kDiary = 1, kStream = 2, kLog = 4 };
   static constexpr size_t kMostInStream = 1 << 18;
   inline static const std::string kNone;
 
-  std::atomic<int> readers_{0};  // written under the mutex
+  std::atomic<int> readers_{Logs(LogLevel::kTrace) ? kLog : 0};  // written under the mutex
   std::mutex mutex_;
   std::vector<TraceEvent> events_, stream_;
   int64_t dropped_ = 0;

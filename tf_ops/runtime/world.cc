@@ -5,6 +5,7 @@
 
 #include "core/log.h"
 #include "runtime/bootstrap.h"
+#include "runtime/session_log.h"
 #include "transport/mpi/mpi_life.h"
 
 namespace smddp {
@@ -72,8 +73,7 @@ Result<std::unique_ptr<FabricParts>> World::Meet(const StartOptions& options, co
 }
 
 Status World::Open(const StartOptions& options) {
-  const LogLevel level = LogLevelFromName(env_.log_level, LogLevel::kWarning);
-  SetLog(level, LauncherRank());
+  SetLog(env_.log_level, LauncherRank(), env_.log_timestamp);
   const Deadline deadline = Deadline::After(env_.start_timeout_s);
   std::unique_ptr<FabricParts> parts;
   if (!WantsMpi(env_, options)) {
@@ -82,7 +82,9 @@ Status World::Open(const StartOptions& options) {
   } else {
     SMDDP_ASSIGN_OR_RETURN(parts, Meet(options, deadline));
   }
-  SetLog(level, parts->fabric().topology.rank());
+  const Topology& topology = parts->fabric().topology;
+  SetLog(env_.log_level, topology.rank(), env_.log_timestamp);
+  LogStart(topology, parts->fabric().compute.name(), options);
   session_ =
       std::make_shared<EngineSession>(std::move(parts), env_, plans_, [this](const Status& why) { OnFailure(why); });
   if (session_->topology().size() > 1 && env_.heartbeat_timeout_s > 0) {
@@ -185,9 +187,9 @@ Result<SetProposal::Entry> World::EntryOf(const ProcessSetSpec& spec) const {
 }
 
 // Every rank's text. A named request like any other: the stall watch says who does not come.
-Result<std::vector<std::string>> World::Ask(const std::string& mine) {
+Result<std::vector<std::string>> World::Ask(const std::string& mine, bool at_start) {
   AllgatherRequest request;
-  request.name = "hvd.add_process_set or hvd.remove_process_set";
+  request.name = at_start ? "hvd.init" : "hvd.add_process_set or hvd.remove_process_set";
   TensorRef& tensor = request.tensors.emplace_back();
   tensor.dtype = DType::kUInt8;
   tensor.shape = {static_cast<int64_t>(mine.size())};
@@ -213,8 +215,8 @@ Result<std::vector<std::string>> World::Ask(const std::string& mine) {
   return texts;
 }
 
-Result<std::vector<SetProposal>> World::Propose(const SetProposal& mine) {
-  SMDDP_ASSIGN_OR_RETURN(const auto texts, Ask(Encode(mine)));
+Result<std::vector<SetProposal>> World::Propose(const SetProposal& mine, bool at_start) {
+  SMDDP_ASSIGN_OR_RETURN(const auto texts, Ask(Encode(mine), at_start));
   std::vector<SetProposal> by_rank;
   for (const std::string& text : texts) {
     SMDDP_ASSIGN_OR_RETURN(SetProposal proposal, DecodeProposal(text, static_cast<int>(by_rank.size())));
@@ -243,6 +245,7 @@ Status World::Keep(int number, Set set) {
   std::lock_guard<std::mutex> lock(mutex_);
   SMDDP_RETURN_IF_ERROR(ended_);
   next_number_ = std::max(next_number_, number + 1);
+  Log(LogLevel::kDebug, "process set " + std::to_string(number) + " begins: ranks " + RanksText(set.ranks));
   sets_[number] = std::move(set);
   return Status::Ok();
 }
@@ -257,7 +260,7 @@ Result<std::vector<int>> World::Add(const std::vector<ProcessSetSpec>& specs, bo
     SMDDP_ASSIGN_OR_RETURN(SetProposal::Entry entry, EntryOf(spec));
     mine.entries.push_back(std::move(entry));
   }
-  SMDDP_ASSIGN_OR_RETURN(const auto by_rank, Propose(mine));
+  SMDDP_ASSIGN_OR_RETURN(const auto by_rank, Propose(mine, at_start));
   SMDDP_ASSIGN_OR_RETURN(const auto wanted, SetsToMake(by_rank, sets()));
   if (wanted.empty()) return std::vector<int>(specs.size(), 0);
 
@@ -269,7 +272,7 @@ Result<std::vector<int>> World::Add(const std::vector<ProcessSetSpec>& specs, bo
     if (!one.ok() && error.empty()) error = one.status().message();
     made.push_back(one.ok() ? std::move(*one) : Set());
   }
-  SMDDP_ASSIGN_OR_RETURN(const auto errors, Ask(error));  // and from here on every member is there
+  SMDDP_ASSIGN_OR_RETURN(const auto errors, Ask(error, at_start));  // and from here on every member is there
   for (size_t other = 0; other < errors.size(); ++other) {
     if (errors[other].empty()) continue;
     return Status(Code::kResourceExhausted,
@@ -293,7 +296,7 @@ Result<bool> World::Remove(int process_set) {
   std::lock_guard<std::mutex> changing(changing_);
   SetProposal mine;
   mine.removes = process_set;
-  SMDDP_ASSIGN_OR_RETURN(const auto by_rank, Propose(mine));
+  SMDDP_ASSIGN_OR_RETURN(const auto by_rank, Propose(mine, /*at_start=*/false));
   SMDDP_RETURN_IF_ERROR(CheckRemoval(by_rank));
   Set leaving;
   {
@@ -304,6 +307,7 @@ Result<bool> World::Remove(int process_set) {
     sets_.erase(at);
   }
   if (leaving.session != nullptr) leaving.session->Stop();
+  Log(LogLevel::kDebug, "process set " + std::to_string(process_set) + " has been removed");
   return true;
 }
 

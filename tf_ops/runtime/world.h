@@ -54,8 +54,8 @@ class World {
   void OnFailure(const Status& why);
   Status MayChange(bool at_start) const;
   Result<SetProposal::Entry> EntryOf(const ProcessSetSpec& spec) const;
-  Result<std::vector<std::string>> Ask(const std::string& mine);
-  Result<std::vector<SetProposal>> Propose(const SetProposal& mine);
+  Result<std::vector<std::string>> Ask(const std::string& mine, bool at_start);
+  Result<std::vector<SetProposal>> Propose(const SetProposal& mine, bool at_start);
   Result<Set> Make(const NewSet& wanted);
   Status Keep(int number, Set set);
   int rank() const { return session_->topology().rank(); }

@@ -50,7 +50,7 @@ class BroadcastGlobalVariablesCallback(keras.callbacks.Callback):
         self._sent = []
         self._settled = False
         ready = _build_optimizer_of(self.model)
-        if _over_ranks("built", ready, Min):
+        if _over_ranks("is the model built", ready, Min):
             self._send()
 
     def on_train_batch_end(self, batch, logs=None):
@@ -60,7 +60,7 @@ class BroadcastGlobalVariablesCallback(keras.callbacks.Callback):
         self._settled = True
         sent = {id(variable) for variable in self._sent}
         missing = any(id(variable) not in sent for variable in self._variables())
-        if _over_ranks("missing", missing, Max):
+        if _over_ranks("are variables missing", missing, Max):
             self._send()
 
     def _send(self):
@@ -94,4 +94,4 @@ def _build_optimizer_of(model):
 def _over_ranks(question, answer, op):
     """Min: does every rank say yes? Max: does any?"""
     flag = tf.constant(int(answer), tf.int32)
-    return bool(ops.allreduce(flag, op=op, name=f"smddp_tf.keras.broadcast.{question}"))
+    return bool(ops.allreduce(flag, op=op, name=f"BroadcastGlobalVariablesCallback ({question})"))

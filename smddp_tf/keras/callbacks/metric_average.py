@@ -16,7 +16,7 @@ from smddp_tf.keras.packed import number_or_array, reduce_packed
 from smddp_tf.keras.step_hooks import hooks_of
 from smddp_tf.reduce_op import Average, Sum
 
-_NAME = "smddp_tf.keras.metrics"
+_NAME = "MetricAverageCallback"
 
 
 class MetricAverageCallback(keras.callbacks.Callback):
@@ -60,7 +60,7 @@ class MetricAverageCallback(keras.callbacks.Callback):
         if self.counts_samples:
             means = _weighted_means(list(values.values()), [self._samples(key) for key in values])
         else:
-            means = reduce_packed(list(values.values()), Average, _NAME)
+            means = reduce_packed(list(values.values()), Average, f"{_NAME} (means)")
         logs.update({key: number_or_array(mean) for key, mean in zip(values, means)})
 
     def _samples(self, key):
@@ -70,7 +70,7 @@ class MetricAverageCallback(keras.callbacks.Callback):
 def _weighted_means(values, samples):
     # What a rank without samples has to say may be NaN.
     weighted = [value * count if count else np.zeros_like(value) for value, count in zip(values, samples)]
-    *sums, counts = reduce_packed([*weighted, np.array(samples)], Sum, f"{_NAME}.weighted")
+    *sums, counts = reduce_packed([*weighted, np.array(samples)], Sum, f"{_NAME} (weighted means)")
     return [total / max(count, 1.0) for total, count in zip(sums, counts)]
 
 
@@ -88,10 +88,10 @@ def _check_same_on_all_ranks(values):
     """Raises the same error on every rank where ranks bring different metrics, instead of mixing them up."""
     names = [f"{key}{list(value.shape)}" if value.ndim else key for key, value in values.items()]
     checksum = zlib.crc32("\n".join(names).encode())
-    checksums = ops.allgather(tf.constant([checksum], tf.int64), name=f"{_NAME}.names").numpy()
+    checksums = ops.allgather(tf.constant([checksum], tf.int64), name=f"{_NAME} (which metrics)").numpy()
     if (checksums == checksums[0]).all():
         return
-    names_of_rank = allgather_object(names, name=f"{_NAME}.differ")
+    names_of_rank = allgather_object(names, name=f"{_NAME} (metrics that differ)")
     other = next(i for i, theirs in enumerate(names_of_rank) if theirs != names_of_rank[0])
     raise ValueError(
         "MetricAverageCallback needs the same metrics on all ranks. "

@@ -114,7 +114,7 @@ class PreemptionCheckpoint(keras.callbacks.Callback):
         self._handlers_before = {}
 
     def _stop_if_asked(self, epoch):
-        if self.preempted or not _on_any_rank("asked", self._asked):
+        if self.preempted or not _on_any_rank(self._asked):
             return
         state = self._state()
         state.epoch, state.preempted = epoch, True
@@ -152,8 +152,8 @@ class PreemptionCheckpoint(keras.callbacks.Callback):
         return state
 
 
-def _on_any_rank(question, answer):
+def _on_any_rank(answer):
     if size() == 1:
         return bool(answer)
     flag = tf.constant(int(answer), tf.int32)
-    return bool(ops.allreduce(flag, op=Max, name=f"smddp_tf.keras.preemption.{question}"))
+    return bool(ops.allreduce(flag, op=Max, name="PreemptionCheckpoint (did a signal come)"))

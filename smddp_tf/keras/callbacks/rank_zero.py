@@ -81,7 +81,8 @@ class _RestoredOnAllRanks(keras.callbacks.Callback):
         if rank() == 0:
             error, epoch = self._restore(logs)
         of_ranks = allgather_object(
-            (error and f"{type(error).__name__}: {error}", epoch, self.model.built), name="smddp_tf.keras.restored"
+            (error and f"{type(error).__name__}: {error}", epoch, self.model.built),
+            name="on_rank_zero (restored)",
         )
         text, epoch, _ = of_ranks[0]
         if error is not None:

@@ -1,4 +1,5 @@
-"""Rank 1 does not come: first to a named allreduce, then to a planned one, in which it holds the interpreter's lock.
+"""Rank 1 does not come: first to a named allreduce, while it calls another one, and then to a planned one, in which it
+holds the interpreter's lock.
 
 python stalled.py FOLDER
 """
@@ -42,6 +43,7 @@ if hvd.rank() == 1:
 else:
     recorder.call("named", lambda: reduce("the second one"))
     file.touch()
+recorder.call("crossed", lambda: reduce(f"of rank {hvd.rank()} only"))
 reduce_planned()
 if hvd.rank() == 1:
     counts_for_ever()

@@ -1,0 +1,27 @@
+// When the stall watch tells of a wait: after the time that is set, and again each time that the wait has lasted twice
+// as long, so that a wait of days takes a dozen warnings.
+#pragma once
+
+#include <algorithm>
+#include <cstdint>
+
+namespace smddp {
+
+class Reminder {
+ public:
+  bool Due(int64_t since_ns, int64_t now_ns, double seconds) const {
+    return now_ns - since_ns >= std::max(static_cast<int64_t>(seconds * 1e9), next_ns_);
+  }
+  // Due, and then not before the next doubling of `seconds`.
+  bool Take(int64_t since_ns, int64_t now_ns, double seconds) {
+    if (!Due(since_ns, now_ns, seconds)) return false;
+    next_ns_ = std::max({int64_t{1}, next_ns_, static_cast<int64_t>(seconds * 1e9)});
+    while (next_ns_ <= now_ns - since_ns) next_ns_ *= 2;
+    return true;
+  }
+
+ private:
+  int64_t next_ns_ = 0;  // 0: not told yet
+};
+
+}  // namespace smddp
