@@ -10,7 +10,7 @@ from typing import Any, TypeVar
 
 import tensorflow as tf
 
-from smddp_tf import process_sets
+from smddp_tf import _threads, process_sets
 
 __all__ = [
     "CALLS",
@@ -19,6 +19,7 @@ __all__ = [
     "device_scope",
     "is_for_session",
     "let_wait_for",
+    "of_thread",
     "run_independently",
     "tensor_name",
     "unique_name",
@@ -51,12 +52,18 @@ def tensor_name(kind: str, name: str | None) -> str:
     """The name by which the ranks match one operation.
 
     In a graph: the user's `name`, or "<function>/<kind>", made unique inside that graph in the order of tracing, which
-    is the same on all ranks. Two graphs may repeat a name: TensorFlow runs the functions they belong to one after the
-    other. Eager operations block, so there the kind is name enough.
+    is the same on all ranks. Two graphs may repeat a name: where TensorFlow puts both into one, a number tells them
+    apart (tf_ops/ops/call_sites_pass.cc). Eager operations block, so there the kind is name enough.
     """
-    if tf.executing_eagerly():
-        return name or f"eager.{kind}"
-    return unique_name(name or f"{_graph_name()}/{kind}")
+    if name:
+        return unique_name(name)
+    return unique_name(of_thread(f"eager.{kind}" if tf.executing_eagerly() else f"{_graph_name()}/{kind}"))
+
+
+def of_thread(name: str) -> str:
+    """A name that the library has made, and the name of the thread, where several threads may use it at once."""
+    label = _threads.label()
+    return f"{name} [{label}]" if label else name
 
 
 def unique_name(wanted: str, separator: str = "_") -> str:

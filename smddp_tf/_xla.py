@@ -1,9 +1,9 @@
 """Our ops inside functions that XLA compiles (`jit_compile=True`): when that is the case, and in which order they run.
 
 XLA drops control dependencies and runs independent calls in an order of its own, which may differ between ranks, while
-each call waits for its like on the other ranks. So every op here takes something of the one before it as an input:
-inside one graph its token, inside a branch or a loop body the token of the graph around it, and after a branch, a loop
-or a call of another function a result of that.
+each call waits for its like on the other ranks. So every op here reads a variable before it runs and assigns its token
+to it afterwards. Variables are what TensorFlow orders everywhere: between calls of functions, compiled or not, in
+branches and in loops; and for XLA their values are ordinary data.
 """
 
 from __future__ import annotations
@@ -12,16 +12,15 @@ from collections.abc import Sequence
 from typing import Any
 
 import tensorflow as tf
-from tensorflow.python.ops import control_flow_util, control_flow_v2_func_graphs
+from tensorflow.python.ops import control_flow_util
 
-from smddp_tf import _graph, _loader, process_sets
+from smddp_tf import _loader, _threads, process_sets
 
 __all__ = ["OP_TYPE", "collective", "compiling"]
 
 OP_TYPE = "SmddpCompiledCollective"
 
-_OPAQUE = (tf.resource, tf.variant, tf.string)
-_CHAIN = "_smddp_chain"
+_order: dict[tuple[str, str], tf.Variable] = {}  # by device, and thread
 
 
 def compiling() -> bool:
@@ -39,31 +38,26 @@ def collective(kind: str, tensors: Sequence[tf.Tensor], name: str, **attributes:
             not.
         attributes: of the op.
     """
-    graph = tf.compat.v1.get_default_graph()
+    order = _order_variable(tensors[0].device)
     results, token = _loader.xla_library().smddp_compiled_collective(
         tensors=list(tensors),
-        after=_before(graph),
+        after=[order.read_value()],
         kind=kind,
         tensor_name=name,
         process_set=process_sets.current(),
         **attributes,
     )
-    setattr(graph, _CHAIN, (token, len(graph.get_operations())))
+    order.assign(tf.cast(token, order.dtype), read_value=False)
     return list(results)
 
 
-def _before(graph: Any) -> list[tf.Tensor]:
-    """Tensors that are there when all ops of ours that were emitted before are through."""
-    token, seen = getattr(graph, _CHAIN, (None, 0))
-    before = [token] if token is not None else _around(graph)
-    for op in graph.get_operations()[seen:]:
-        if op.type in _graph.CALLS:
-            before += [output for output in op.outputs if output.dtype not in _OPAQUE][:1]
-    return before
+def _order_variable(device: str) -> tf.Variable:
+    """The one that ops on `device` pass on; threads whose collectives are apart have one each. Its value means nothing.
 
-
-def _around(graph: Any) -> list[tf.Tensor]:
-    """The same of the graph around a branch or a loop body; not of a function, traced once for many callers."""
-    if isinstance(graph, control_flow_v2_func_graphs.ControlFlowFuncGraph):
-        return _before(graph.outer_graph)
-    return []
+    A float, because TensorFlow keeps integers in host memory, where no function for a GPU may use them.
+    """
+    key = (device, _threads.label())
+    if key not in _order:
+        with tf.init_scope(), tf.device(device):
+            _order[key] = tf.Variable(0.0, trainable=False, name="smddp_order")
+    return _order[key]

@@ -97,7 +97,7 @@ class GradientReducer:
         if process_sets.current_size() == 1:
             return [self._alone(grad) for grad in results]
         slices_of = {index: grad for index, grad in enumerate(grads) if isinstance(grad, tf.IndexedSlices)}
-        use = _graph.unique_name(self._key, "#")
+        use = _graph.unique_name(_graph.of_thread(self._key), "#")
         dense = {i: g for i, g in enumerate(results) if g is not None and not isinstance(g, tf.IndexedSlices)}
         notes = _notes_on_the_rest(results, variables)
         with _graph.device_scope(self._device_dense):

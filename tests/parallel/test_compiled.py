@@ -24,7 +24,7 @@ def of_all(size: int, shape: tuple[int, ...], dtype=np.float32) -> np.ndarray:
     return np.stack([numbers(rank, shape, dtype) for rank in range(size)])
 
 
-def chained_ops(function) -> list[tf.Operation]:
+def compiled_ops(function) -> list[tf.Operation]:
     ops = function.get_concrete_function().graph.get_operations()
     return [op for op in ops if op.type == _xla.OP_TYPE]
 
@@ -132,7 +132,7 @@ def check_gradients(grads, factor, size):
 def test_tape_makes_one_op_of_all_gradients(hvd, rank, size):
     step = tf.function(make_step(hvd, rank), jit_compile=True, input_signature=[tf.TensorSpec([])])
     check_gradients(step(3.0), 3.0, size)
-    ops = chained_ops(step)
+    ops = compiled_ops(step)
     assert [op.get_attr("kind") for op in ops] == ([b"reduce_gradients"] if size > 1 else [])
     assert all(list(op.get_attr("indices")) == [0, 1, 2] for op in ops)
 
@@ -191,8 +191,8 @@ def test_independent_ops_that_become_ready_in_another_order_on_each_rank(hvd, ra
         assert [float(y) for y in results] == [total + size * i for i in range(10)]
 
 
-def test_every_op_takes_something_of_the_one_before(hvd, size):
-    """XLA keeps no other order. In branches too, and after them."""
+def test_every_op_reads_what_the_one_before_has_assigned(hvd, size):
+    """XLA keeps no other order. In branches too, which take the variable in and hand it on."""
 
     @compiled
     def step():
@@ -203,13 +203,23 @@ def test_every_op_takes_something_of_the_one_before(hvd, size):
         third = hvd.allreduce(x, name="third")
         return first, second, branch, third
 
-    first, second, third = chained_ops(step)
-    assert list(first.inputs) == [first.inputs[0]]
-    assert second.inputs[1] is first.outputs[-1]
+    first, second, third = compiled_ops(step)
     [branch] = [op for op in first.graph.get_operations() if op.type == "If"]
-    assert second.outputs[-1].ref() in {tensor.ref() for tensor in branch.inputs}
-    assert third.inputs[1].ref() in {second.outputs[-1].ref()}
-    assert third.inputs[2].op is branch
+    reads = [read_in_front_of(op) for op in (first, second, third)]
+    variable = reads[0].inputs[0]
+    assert all(read.inputs[0] is variable for read in reads)
+    assert variable.ref() in {tensor.ref() for tensor in branch.inputs}
+    assigned = [op for op in first.graph.get_operations() if op.type == "AssignVariableOp"]
+    assert [assign.inputs[1].op.inputs[0].op for assign in assigned] == [first, second, third]
+    assert assigned[0] in reads[1].control_inputs
+    assert assigned[1] in branch.control_inputs
+    assert branch in reads[2].control_inputs
+
+
+def read_in_front_of(op: tf.Operation) -> tf.Operation:
+    """The op that reads the variable whose value is the last input of `op`."""
+    read = op.inputs[-1].op
+    return read if read.type == "ReadVariableOp" else read_in_front_of(read)
 
 
 def test_branches_and_loops(hvd, rank, size):

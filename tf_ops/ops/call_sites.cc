@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cctype>
+#include <iterator>
 #include <set>
 
 namespace smddp::ops {
@@ -51,28 +52,6 @@ std::vector<int> NumberPlaces(const std::vector<std::string>& places) {
     numbers.push_back(static_cast<int>(std::distance(different.begin(), different.find(place))));
   }
   return numbers;
-}
-
-std::vector<int> StableOrder(const std::vector<std::string>& names, const std::vector<std::vector<bool>>& before) {
-  const int count = static_cast<int>(names.size());
-  std::vector<int> order;
-  std::vector<bool> placed(count, false);
-  const auto is_free = [&](int item) {
-    for (int other = 0; other < count; ++other) {
-      if (other != item && !placed[other] && before[other][item]) return false;
-    }
-    return !placed[item];
-  };
-  while (static_cast<int>(order.size()) < count) {
-    int next = -1;
-    for (int item = 0; item < count; ++item) {
-      if (is_free(item) && (next < 0 || NaturalLess(names[item], names[next]))) next = item;
-    }
-    if (next < 0) return {};
-    placed[next] = true;
-    order.push_back(next);
-  }
-  return order;
 }
 
 }  // namespace smddp::ops

@@ -21,9 +21,4 @@ std::string PlaceOf(const std::string& node_name);
 // For each place its number among the different ones, in natural order.
 std::vector<int> NumberPlaces(const std::vector<std::string>& places);
 
-// An order of things that must run one after the other, the same on all ranks: what follows from `before` (does the
-// first have to run before the second anyway? transitive), and otherwise the natural order of the names. Empty where
-// `before` has a circle.
-std::vector<int> StableOrder(const std::vector<std::string>& names, const std::vector<std::vector<bool>>& before);
-
 }  // namespace smddp::ops
