@@ -296,6 +296,11 @@ std::string LauncherJob() {
   return "";
 }
 
+std::string LauncherNotes() {
+  const char* const text = Get("SMDDP_RUN_NOTES");
+  return text != nullptr ? text : "";
+}
+
 void SetDefault(const char* name, const char* value) { setenv(name, value, /*overwrite=*/0); }
 
 }  // namespace smddp

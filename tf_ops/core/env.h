@@ -85,6 +85,8 @@ int LauncherRank();
 bool LauncherSurvivesLosses();
 // The launcher's name for this job, or "": ranks of one job have the same.
 std::string LauncherJob();
+// SMDDP_RUN_NOTES, where smddprun wants to hear how this rank ends (core/launcher.h); "" where it did not start it.
+std::string LauncherNotes();
 // Puts `name=value` into the environment unless the user has set it. Only before MPI is initialised.
 void SetDefault(const char* name, const char* value);
 
