@@ -49,7 +49,8 @@ def _hook_before(show: Hook) -> Hook:
     def hook(kind: type[BaseException], error: BaseException, where: TracebackType | None) -> None:
         core = _loader.core()
         if not core.is_initialized() or core.size() == 1:
-            core.tell_launcher(True, in_one_line(kind, error))
+            if not any(isinstance(each, core.EngineError) for each in _chain(error)):  # a session that failed is over
+                core.tell_launcher(True, in_one_line(kind, error))
             show(kind, error, where)
         elif (told := core.raised_elsewhere()) and _says(error, told):
             core.tell_launcher(False, told)
@@ -79,15 +80,18 @@ def _hook_before(show: Hook) -> Hook:
     return hook
 
 
-def _says(error: BaseException | None, words: str) -> bool:
+def _says(error: BaseException, words: str) -> bool:
     """Is `error`, or what it came of, an error of the engine in these words?"""
-    seen: set[int] = set()
-    while error is not None and id(error) not in seen:
-        if words in str(error):
-            return True
-        seen.add(id(error))
+    return any(words in str(each) for each in _chain(error))
+
+
+def _chain(error: BaseException | None) -> list[BaseException]:
+    """The error and what it came of."""
+    found: list[BaseException] = []
+    while error is not None and not any(error is each for each in found):
+        found.append(error)
         error = error.__cause__ or error.__context__
-    return False
+    return found
 
 
 def in_one_line(kind: type[BaseException], error: BaseException) -> str:

@@ -24,9 +24,9 @@ class Launcher {
   std::string started_;  // as the kernel counts
 };
 
-// Whether this rank ends by itself or because another one has: smddprun's rank.py reads it where it started the rank,
-// to name the rank that was the cause. Does nothing elsewhere.
-enum class EndNote : char { kRaised = 'R', kBecauseOfOther = 'B' };
+// Whether this rank ends by itself, because another one ends, or because one is lost: smddprun's rank.py reads it where
+// it started the rank, to name the rank that was the cause. Does nothing elsewhere.
+enum class EndNote : char { kRaised = 'R', kBecauseOfOther = 'B', kBecauseOfLost = 'L' };
 void TellLauncher(EndNote note, const std::string& text);
 
 }  // namespace smddp

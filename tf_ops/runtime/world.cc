@@ -123,7 +123,7 @@ void World::OnFailure(const Status& why) {
   std::lock_guard<std::mutex> lock(mutex_);
   failure_ = why;
   // The rank that raised has said so before.
-  TellLauncher(EndNote::kBecauseOfOther, why.message());
+  TellLauncher(why.code() == Code::kPeerLost ? EndNote::kBecauseOfLost : EndNote::kBecauseOfOther, why.message());
   // One that does not come to a collective does not come to MPI_Finalize either.
   if (why.code() == Code::kDeadlineExceeded) AbandonMpi();
   if (why.code() == Code::kPeerLost) {
