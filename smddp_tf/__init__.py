@@ -11,6 +11,7 @@ from __future__ import annotations
 import importlib
 from typing import TYPE_CHECKING, Any
 
+from smddp_tf._tensorflow import import_with_tensorflow
 from smddp_tf.basics import (
     ccl_built,
     cross_rank,
@@ -187,10 +188,10 @@ def __getattr__(name: str) -> Any:
     if name == "__version__":
         value: Any = importlib.import_module("importlib.metadata").version("smddp-tf")
     elif name in _MODULES:
-        value = importlib.import_module(f"smddp_tf.{name}")
+        value = import_with_tensorflow(f"smddp_tf.{name}")
     elif name in _LAZY:
         module, attribute = _LAZY[name]
-        value = getattr(importlib.import_module(module), attribute)
+        value = getattr(import_with_tensorflow(module), attribute)
         importlib.import_module("smddp_tf.compat").install_by_default()
     else:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

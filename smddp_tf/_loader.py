@@ -15,13 +15,18 @@ import functools
 import importlib
 import importlib.metadata
 import importlib.util
+import json
 import os
+import shlex
 import sys
+import urllib.parse
 import warnings
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 from types import ModuleType
 from typing import Any
+
+from smddp_tf import _tensorflow
 
 _PACKAGE = Path(__file__).resolve().parent
 _OP_LIBRARY = _PACKAGE / "libsmddp_tf_ops.so"
@@ -181,7 +186,7 @@ def wrong_tensorflow_message(built_for: str, found: str, command: str) -> str:
     return (
         f"smddp_tf was built for TensorFlow {minor_of(built_for)} ({built_for}), but TensorFlow {found} is installed. "
         f"Build it again for this TensorFlow:\n    {command}\n"
-        f"or install the TensorFlow it was built for:\n    {_install_tensorflow(built_for)}"
+        f"or install the TensorFlow it was built for:\n    {_tensorflow.install_command(built_for)}"
     )
 
 
@@ -207,16 +212,25 @@ def broken_message(what: str, error: BaseException, command: str) -> str:
 
 
 def install_command() -> str:
-    """The command that builds this installation anew: from the checkout it runs in, else from the package index."""
+    """The command that builds this installation anew: from the checkout it runs in, or it was installed from."""
     pip = f"{sys.executable} -m pip install --no-deps"
-    checkout = _PACKAGE.parent
-    if (checkout / "CMakeLists.txt").exists():
-        return f"{pip} -e {checkout}"
-    return f"{pip} --force-reinstall --no-cache-dir smddp-tf"
+    if (_PACKAGE.parent / "CMakeLists.txt").exists():
+        return f"{pip} -e {_PACKAGE.parent}"
+    # smddp_tf is in no package index: its name there would be somebody else's.
+    return f"{pip} --force-reinstall --no-cache-dir {shlex.quote(_installed_from() or 'path/to/smddp_tf')}"
 
 
-def _install_tensorflow(version: str) -> str:
-    return f"{sys.executable} -m pip install 'tensorflow=={minor_of(version)}.*'"
+def _installed_from() -> str:
+    """The folder or the address that pip has installed this package from (PEP 610); "" where it does not say."""
+    try:
+        text = importlib.metadata.distribution("smddp-tf").read_text("direct_url.json") or "{}"
+    except importlib.metadata.PackageNotFoundError:
+        return ""
+    found = json.loads(text)
+    url = str(found.get("url", ""))
+    if commit := found.get("vcs_info", {}).get("commit_id"):
+        return f"git+{url}@{commit}"
+    return urllib.parse.unquote(url[len("file://") :]) if url.startswith("file://") else url
 
 
 def _build_info() -> Any:
@@ -274,9 +288,5 @@ def _folders_of(package: str) -> list[str]:
 
 
 def _import_tensorflow(built_for: str) -> Any:
-    if importlib.util.find_spec("tensorflow") is None:
-        raise ImportError(
-            f"TensorFlow is not installed; this build of smddp_tf needs {minor_of(built_for)}. Install it with:\n"
-            f"    {_install_tensorflow(built_for)}"
-        )
+    _tensorflow.need_tensorflow(built_for)
     return importlib.import_module("tensorflow")

@@ -8,6 +8,9 @@ from __future__ import annotations
 
 from typing import Any
 
+from smddp_tf import _needs_tensorflow  # noqa: F401
+
+# isort: split
 import tensorflow as tf
 
 __all__ = ["BF16Compressor", "Compression", "Compressor", "FP16Compressor", "NoneCompressor", "narrow", "split"]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from smddp_tf import basics
+from smddp_tf import _needs_tensorflow, basics  # noqa: F401
 from smddp_tf.basics import *  # noqa: F403
 from smddp_tf.functions import broadcast_
 from smddp_tf.incidental import (

@@ -1,21 +1,22 @@
 """An exception that nobody catches on one rank ends the job at once, and its traceback is what is read last.
 
 The other ranks are told what it was and name it in one line. What it makes them fail with there has no traceback of its
-own: it would bury the one that matters. The order in which the ranks print: tf_ops/runtime/last_words.h.
+own: it would bury the one that matters. The order in which the ranks print: tf_ops/runtime/last_words.h. Each rank
+tells smddprun whether the exception was its own (tf_ops/core/launcher.h).
 """
 
 from __future__ import annotations
 
+import re
 import sys
 import time
-import traceback
 from collections.abc import Callable
 from types import TracebackType
 from typing import Any
 
 from smddp_tf import _loader
 
-__all__ = ["watch"]
+__all__ = ["in_one_line", "watch"]
 
 # The longest wait for the other ranks' lines, and for another rank's traceback. They come within milliseconds, unless
 # a rank hangs.
@@ -23,7 +24,12 @@ _OTHERS_SECONDS = 2.0
 _TRACEBACK_SECONDS = 5.0
 # For what the other ranks have printed to pass through the launcher.
 _SETTLE_SECONDS = 0.2
-_MOST_CHARACTERS = 500
+_MOST_CHARACTERS = 2000
+# What TensorFlow puts before the text of an error in a graph: where the graph was made.
+_FRAME = re.compile(r'(\s*)File ".*", line \d+')
+_HEADING = re.compile(
+    r"Graph execution error:|in user code:|Detected at node .* defined at |<stack traces unavailable>"
+)
 # Another rank has left; why, it says itself, and its exit code is the job's.
 _ENDED = "ended its session"
 
@@ -43,19 +49,26 @@ def _hook_before(show: Hook) -> Hook:
     def hook(kind: type[BaseException], error: BaseException, where: TracebackType | None) -> None:
         core = _loader.core()
         if not core.is_initialized() or core.size() == 1:
+            if not any(isinstance(each, core.EngineError) for each in _chain(error)):  # a session that failed is over
+                core.tell_launcher(True, in_one_line(kind, error))
             show(kind, error, where)
         elif (told := core.raised_elsewhere()) and _says(error, told):
+            core.tell_launcher(False, told)
             core.leave_mpi_unfinished()  # the rank that raised will not come to it
             _wait(core.shown_elsewhere, _TRACEBACK_SECONDS)
         elif _says(error, _ENDED):
+            core.tell_launcher(False, in_one_line(kind, error))
             core.end_last()
             show(kind, error, where)
         elif (failure := core.session_failure()) and _says(error, failure[1]):
+            core.tell_launcher(False, failure[1])
             core.leave_mpi_unfinished()  # all ranks know, as far as they live; one may hang
             show(kind, error, where)
         else:
             sys.stdout.flush()
-            core.raise_exception(_in_one_line(kind, error))
+            line = in_one_line(kind, error)
+            core.tell_launcher(True, line)
+            core.raise_exception(line)
             _wait(core.others_heard, _OTHERS_SECONDS)
             time.sleep(_SETTLE_SECONDS)
             try:
@@ -67,21 +80,41 @@ def _hook_before(show: Hook) -> Hook:
     return hook
 
 
-def _says(error: BaseException | None, words: str) -> bool:
+def _says(error: BaseException, words: str) -> bool:
     """Is `error`, or what it came of, an error of the engine in these words?"""
-    seen: set[int] = set()
-    while error is not None and id(error) not in seen:
-        if words in str(error):
-            return True
-        seen.add(id(error))
+    return any(words in str(each) for each in _chain(error))
+
+
+def _chain(error: BaseException | None) -> list[BaseException]:
+    """The error and what it came of."""
+    found: list[BaseException] = []
+    while error is not None and not any(error is each for each in found):
+        found.append(error)
         error = error.__cause__ or error.__context__
-    return False
+    return found
 
 
-def _in_one_line(kind: type[BaseException], error: BaseException) -> str:
-    text = " ".join("".join(traceback.format_exception_only(kind, error)).split())
-    text = text.rstrip(".")
-    return text if len(text) <= _MOST_CHARACTERS else text[:_MOST_CHARACTERS] + "..."
+def in_one_line(kind: type[BaseException], error: BaseException) -> str:
+    """What the exception says, without the places in a graph that TensorFlow names first."""
+    text = " ".join(_without_frames(str(error))) or " ".join(str(error).split())
+    text = f"{kind.__name__}: {text}".rstrip(": .")
+    if len(text) <= _MOST_CHARACTERS:
+        return text
+    half = _MOST_CHARACTERS // 2
+    return f"{text[:half]} ... {text[-half:]}"
+
+
+def _without_frames(text: str) -> list[str]:
+    """The words that are left: of a frame goes its line, and the lines below it that are indented more."""
+    words: list[str] = []
+    deeper = ""  # how the lines that belong to a frame begin
+    for line in text.splitlines():
+        if frame := _FRAME.match(line):
+            deeper = frame[1] + " "
+        elif not deeper or not line.startswith(deeper):
+            deeper = ""
+            words += [] if _HEADING.match(line) else line.split()
+    return words
 
 
 def _wait(until: Callable[[], bool], seconds: float) -> None:

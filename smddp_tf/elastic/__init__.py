@@ -10,9 +10,9 @@ starts again from the last commit on disk.
 
 from __future__ import annotations
 
-import importlib
 from typing import TYPE_CHECKING, Any
 
+from smddp_tf._tensorflow import import_with_tensorflow
 from smddp_tf.elastic.running import run, run_fn
 from smddp_tf.elastic.state import HostUpdateResult, ObjectState, State
 from smddp_tf.exceptions import HorovodInternalError, HostsUpdatedInterrupt
@@ -51,7 +51,7 @@ _LAZY = {
 def __getattr__(name: str) -> Any:
     if name not in _LAZY:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    value = globals()[name] = getattr(importlib.import_module(_LAZY[name]), name)
+    value = globals()[name] = getattr(import_with_tensorflow(_LAZY[name]), name)
     return value
 
 

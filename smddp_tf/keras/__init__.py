@@ -10,6 +10,9 @@ Example:
 
 from __future__ import annotations
 
+from smddp_tf import _needs_tensorflow  # noqa: F401
+
+# isort: split
 from smddp_tf import compat as _compat
 from smddp_tf import data
 from smddp_tf.basics import (

@@ -2,7 +2,7 @@
 
 mpirun forwards what ranks print in pieces that may begin and end anywhere, each MPI in its own way, and tells little of
 how they end. So every rank connects to the launcher itself, as mpirun's daemons do. Both sides prove that they know the
-job's key before anything else is said; frames are a byte of kind, eight bytes of length, and the body.
+job's key before anything else is said, and sign all that follows: records.py. The ranks' side is caller.py.
 """
 
 from __future__ import annotations
@@ -12,12 +12,11 @@ import os
 import secrets
 import selectors
 import socket
-import struct
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-from smddp_tf.run.errors import LaunchError
+from smddp_tf.run.records import NONCE, PROOF, Forged, Keys, Reader, Writer
 
 __all__ = [
     "ADDRESS",
@@ -25,11 +24,11 @@ __all__ = [
     "HELLO",
     "KEY",
     "PAYLOAD",
+    "RAISED",
     "RESULT",
     "STDERR",
     "STDOUT",
     "TASK",
-    "Caller",
     "Frame",
     "Switchboard",
 ]
@@ -39,16 +38,13 @@ ADDRESS, KEY = "SMDDP_RUN_ADDRESS", "SMDDP_RUN_KEY"
 HELLO, STDOUT, STDERR, END, TASK, RESULT = range(6)
 # To a function's process: its work.
 PAYLOAD = 6
+# From a rank: an exception of its own ends it; the traceback comes.
+RAISED = 7
 
-_HEAD = struct.Struct("!BQ")
-_NONCE = 16
-_PROOF = 32
-_CONNECT_SECONDS = 10.0
 _SEND_SECONDS = 120.0
-
-
-def _proof(key: bytes, side: bytes, nonce: bytes) -> bytes:
-    return hmac.digest(key, side + nonce, "sha256")
+_STRANGER_SECONDS = 10.0
+_MORE_STRANGERS = 64  # than there are ranks
+_ACCEPT_AT_ONCE = 64
 
 
 @dataclass(frozen=True)
@@ -63,20 +59,26 @@ class Frame:
 class _Peer:
     def __init__(self, link: socket.socket, number: int):
         self.link, self.number = link, number
-        self.nonce = secrets.token_bytes(_NONCE)
-        self.trusted = False
-        self.received = bytearray()
+        self.nonce = secrets.token_bytes(NONCE)
+        self.received = bytearray()  # of the proof
+        self.since = time.monotonic()
+        self.reader: Reader | None = None  # both: once it is trusted
+        self.writer: Writer | None = None
 
 
 class Switchboard:
     """The launcher's side: accepts ranks and yields what they say. Owns its sockets; a context manager.
 
+    Who has not proved within seconds that it knows the job's key is hung up on; of more than a number of such
+    strangers at once, the oldest. None of them is given memory for more than its proof.
+
     Args:
         addresses: of this host, under which ranks may find it; the first is tried first. 127.0.0.1 alone: only from
             this host.
+        ranks: how many are expected.
     """
 
-    def __init__(self, addresses: Sequence[str]):
+    def __init__(self, addresses: Sequence[str], ranks: int = 1):
         self.key = secrets.token_hex(32)
         self._selector = selectors.DefaultSelector()
         self._listener = socket.create_server(("127.0.0.1" if list(addresses) == ["127.0.0.1"] else "", 0), backlog=512)
@@ -85,6 +87,8 @@ class Switchboard:
         port = self._listener.getsockname()[1]
         self.addresses = ",".join(f"{address}:{port}" for address in addresses)
         self._peers: dict[int, _Peer] = {}
+        self._strangers: dict[int, _Peer] = {}  # the oldest first
+        self._most_strangers = ranks + _MORE_STRANGERS
         self._next = 0
 
     def __enter__(self) -> Switchboard:
@@ -95,15 +99,24 @@ class Switchboard:
 
     def close(self) -> None:
         """Hangs up on everybody; ranks that still run then end."""
-        for peer in list(self._peers.values()):
+        for peer in [*self._peers.values(), *self._strangers.values()]:
             self._drop(peer)
         if self._listener.fileno() >= 0:
             self._selector.unregister(self._listener)
             self._listener.close()
             self._selector.close()
 
+    def hang_up(self) -> None:
+        """Ranks that still run then end; what they have said before is still heard."""
+        for peer in self._peers.values():
+            try:
+                peer.link.shutdown(socket.SHUT_WR)
+            except OSError:
+                pass
+
     @property
     def connected(self) -> int:
+        """How many have proved that they belong to the job."""
         return len(self._peers)
 
     def listen_to(self, pipe: int, name: int) -> None:
@@ -112,6 +125,7 @@ class Switchboard:
 
     def frames(self, timeout: float) -> Iterator[Frame]:
         """What has come within `timeout` seconds; returns as soon as there was something."""
+        self._hang_up_on_strangers()
         for key, _ in self._selector.select(timeout):
             if key.data is None:
                 self._accept()
@@ -125,128 +139,81 @@ class Switchboard:
 
     def send(self, peer: int, kind: int, body: bytes) -> None:
         """Says something to a peer; does nothing when it is gone."""
-        if found := self._peers.get(peer):
-            found.link.settimeout(_SEND_SECONDS)
-            try:
-                found.link.sendall(_HEAD.pack(kind, len(body)) + body)
-                found.link.setblocking(False)
-            except OSError:
-                self._drop(found)
+        found = self._peers.get(peer)
+        if found is None or found.writer is None:
+            return
+        found.link.settimeout(_SEND_SECONDS)
+        try:
+            for record in found.writer.records(kind, body):
+                found.link.sendall(record)
+            found.link.setblocking(False)
+        except OSError:
+            self._drop(found)
 
     def _accept(self) -> None:
+        for _ in range(_ACCEPT_AT_ONCE):
+            try:
+                link, _ = self._listener.accept()
+            except OSError:
+                return
+            link.setblocking(False)
+            peer = _Peer(link, self._next)
+            self._next += 1
+            self._strangers[peer.number] = peer
+            self._selector.register(link, selectors.EVENT_READ, peer)
+            self._say(peer, peer.nonce)
+            self._hang_up_on_strangers()
+
+    def _hang_up_on_strangers(self) -> None:
+        late = time.monotonic() - _STRANGER_SECONDS
+        for peer in list(self._strangers.values()):
+            if peer.since > late and len(self._strangers) <= self._most_strangers:
+                return
+            self._drop(peer)
+
+    def _say(self, peer: _Peer, words: bytes) -> None:
+        """A few bytes, for which a new connection has room."""
         try:
-            link, _ = self._listener.accept()
+            peer.link.sendall(words)
         except OSError:
-            return
-        link.setblocking(False)
-        peer = _Peer(link, self._next)
-        self._next += 1
-        self._peers[peer.number] = peer
-        self._selector.register(link, selectors.EVENT_READ, peer)
-        link.send(peer.nonce)
+            self._drop(peer)
 
     def _drop(self, peer: _Peer) -> None:
-        if self._peers.pop(peer.number, None):
+        if self._peers.pop(peer.number, None) or self._strangers.pop(peer.number, None):
             self._selector.unregister(peer.link)
             peer.link.close()
 
     def _read(self, peer: _Peer) -> Iterator[Frame]:
+        if peer.link.fileno() < 0:  # hung up on since it was found to be readable
+            return
+        missing = NONCE + PROOF - len(peer.received)
         try:
-            chunk = peer.link.recv(1 << 18)
+            chunk = peer.link.recv(1 << 18 if peer.reader else missing)
         except BlockingIOError:
             return
         except OSError:
             chunk = b""
+        if peer.reader is None:
+            self._admit(peer, chunk)
+            return
+        try:
+            for kind, body in peer.reader.frames(chunk):
+                yield Frame(peer.number, kind, body)
+        except Forged:
+            chunk = b""
         if not chunk:
             self._drop(peer)
-            if peer.trusted:
-                yield Frame(peer.number, END, b"")
-            return
+            yield Frame(peer.number, END, b"")
+
+    def _admit(self, peer: _Peer, chunk: bytes) -> None:
         peer.received += chunk
-        if not peer.trusted and not self._admit(peer):
+        if chunk and len(peer.received) < NONCE + PROOF:
             return
-        while len(peer.received) >= _HEAD.size:
-            kind, length = _HEAD.unpack_from(peer.received)
-            if len(peer.received) < _HEAD.size + length:
-                return
-            body = bytes(peer.received[_HEAD.size : _HEAD.size + length])
-            del peer.received[: _HEAD.size + length]
-            yield Frame(peer.number, kind, body)
-
-    def _admit(self, peer: _Peer) -> bool:
-        if len(peer.received) < _NONCE + _PROOF:
-            return False
-        nonce, proof = bytes(peer.received[:_NONCE]), bytes(peer.received[_NONCE : _NONCE + _PROOF])
-        del peer.received[: _NONCE + _PROOF]
-        key = self.key.encode()
-        if not hmac.compare_digest(proof, _proof(key, b"rank", peer.nonce)):
+        nonce, proof = bytes(peer.received[:NONCE]), bytes(peer.received[NONCE:])
+        keys = Keys(self.key.encode(), peer.nonce, nonce)
+        if not chunk or not hmac.compare_digest(proof, keys.proof_of_rank):
             self._drop(peer)
-            return False
-        peer.link.send(_proof(key, b"launcher", nonce))
-        peer.trusted = True
-        return True
-
-
-class Caller:
-    """A rank's side: connected from the start. Owns its socket.
-
-    Raises:
-        LaunchError: the launcher cannot be reached, or is not ours.
-    """
-
-    def __init__(self, environment: Mapping[str, str] = os.environ):
-        self._link = _connect(environment[ADDRESS].split(","))
-        key = environment[KEY].encode()
-        nonce = secrets.token_bytes(_NONCE)
-        theirs = self._exactly(_NONCE)
-        self._link.sendall(nonce + _proof(key, b"rank", theirs))
-        if not hmac.compare_digest(self._exactly(_PROOF), _proof(key, b"launcher", nonce)):
-            raise LaunchError(f"What listens at {environment[ADDRESS]} is not this job's launcher.")
-        self._link.settimeout(None)
-
-    def fileno(self) -> int:
-        return self._link.fileno()
-
-    def send(self, kind: int, body: bytes) -> None:
-        """Raises OSError when the launcher is gone."""
-        self._link.sendall(_HEAD.pack(kind, len(body)) + body)
-
-    def receive(self, timeout: float) -> bytes:
-        """The body of the next frame."""
-        self._link.settimeout(timeout)
-        _, length = _HEAD.unpack(self._exactly(_HEAD.size))
-        body = self._exactly(length)
-        self._link.settimeout(None)
-        return body
-
-    def close(self) -> None:
-        self._link.close()
-
-    def _exactly(self, count: int) -> bytes:
-        parts = bytearray()
-        while len(parts) < count:
-            chunk = self._link.recv(min(1 << 20, count - len(parts)))
-            if not chunk:
-                raise LaunchError("The launcher hung up.")
-            parts += chunk
-        return bytes(parts)
-
-
-def _connect(addresses: Sequence[str]) -> socket.socket:
-    """The first of `host:port` that answers."""
-    reasons = []
-    give_up_at = time.monotonic() + _CONNECT_SECONDS
-    while True:
-        for address in addresses:
-            host, _, port = address.rpartition(":")
-            try:
-                return socket.create_connection((host, int(port)), timeout=_CONNECT_SECONDS)
-            except OSError as error:
-                reasons.append(f"{address}: {error.strerror or error}")
-        if time.monotonic() > give_up_at:
-            raise LaunchError(
-                f"This rank on {socket.gethostname()} cannot reach smddprun ({'; '.join(dict.fromkeys(reasons))}). The "
-                "host that starts the job must accept connections from the others; name the network that joins them: "
-                "--network-interfaces."
-            )
-        time.sleep(0.2)
+            return
+        peer.reader, peer.writer = Reader(keys.to_launcher), Writer(keys.to_rank)
+        self._peers[peer.number] = self._strangers.pop(peer.number)
+        self._say(peer, keys.proof_of_launcher)

@@ -180,7 +180,7 @@ def _sagemaker(options: Mapping[str, Any], command: Sequence[str]) -> int:
     if options["dry_run"]:
         from smddp_tf.run.sagemaker_line import training_line
 
-        click.echo(training_line(training, command, variables).shown)
+        click.echo(training_line(training, command, variables, os.environ).shown)
         return 0
     from smddp_tf.run.sagemaker_hosts import run_training
 

@@ -14,7 +14,21 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from smddp_tf.run.channel import ADDRESS, END, HELLO, KEY, PAYLOAD, RESULT, STDERR, STDOUT, TASK, Frame, Switchboard
+from smddp_tf.run.channel import (
+    ADDRESS,
+    END,
+    HELLO,
+    KEY,
+    PAYLOAD,
+    RAISED,
+    RESULT,
+    STDERR,
+    STDOUT,
+    TASK,
+    Frame,
+    Switchboard,
+)
+from smddp_tf.run.ends import End, Ends
 from smddp_tf.run.errors import LaunchError, NotStarted
 from smddp_tf.run.hosts import is_this_host
 from smddp_tf.run.output import Output
@@ -25,7 +39,8 @@ __all__ = ["Job", "Outcome"]
 _TERM_SECONDS = 10.0  # from SIGTERM to SIGKILL
 _OTHERS_SECONDS = 8.0  # for mpirun to end the other ranks after one has failed: it waits for ever for a silent host
 _LOST_TERM_SECONDS = 3.0  # from SIGTERM to SIGKILL then
-_LAST_WORDS_SECONDS = 3.0  # for what ranks still have to say after mpirun has ended
+_LAST_WORDS_SECONDS = 3.0  # without a word from any rank after mpirun has ended
+_LOST_WORDS_SECONDS = 0.5  # the same where it had to be told to
 _MPIRUN = {100: 0, 101: 1}  # pipes of mpirun: kind of frame to stream
 
 
@@ -34,9 +49,10 @@ class Outcome:
     """How a job ended.
 
     Attributes:
-        code: for the shell: that of the first rank that failed.
+        code: for the shell: that of the rank of which the job has ended.
         failed_rank: that rank, or None.
         failed_host: its host.
+        end: what is known of its end.
         results: what ranks sent back, by rank, in the order in which it came.
         interrupted: a signal to the launcher ended it.
         lost_hosts: of whose ranks nobody said how it ended, while ranks of others did.
@@ -45,6 +61,7 @@ class Outcome:
     code: int = 0
     failed_rank: int | None = None
     failed_host: str = ""
+    end: End = field(default_factory=lambda: End(0))
     results: dict[int, bytes] = field(default_factory=dict)
     interrupted: bool = False
     lost_hosts: frozenset[str] = frozenset()
@@ -79,11 +96,11 @@ class Job:
         self._rank_of: dict[int, int] = {}  # by peer: attendants
         self._task_of: dict[int, int] = {}  # by peer: processes that run a function
         self._started: dict[int, tuple[str, int]] = {}  # by rank: host, process
-        self._ended: set[int] = set()
+        self._ends = Ends()
         self._outcome = Outcome()
         self._signal = 0
         self._kill_at = float("inf")
-        self._killed = False
+        self._patient = True  # mpirun has been sent no signal
 
     def run(self) -> Outcome:
         """Waits for the end.
@@ -112,14 +129,16 @@ class Job:
         return {sign: signal.signal(sign, self._on_signal) for sign in wanted}
 
     def _on_signal(self, sign: int, _: Any) -> None:
-        self._kill_at = 0.0 if self._signal else self._kill_at  # the second one is meant
+        self._kill_at = 0.0 if self._signal and not self._patient else self._kill_at  # the second one is meant
         self._signal = sign
 
     def _start(self) -> subprocess.Popen[bytes]:
+        launcher = os.getpid()
         try:
             process = subprocess.Popen(
                 self._words, env=self._environment, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
-                stderr=subprocess.PIPE, start_new_session=True, preexec_fn=lambda: end_with_parent(signal.SIGTERM),
+                stderr=subprocess.PIPE, start_new_session=True,
+                preexec_fn=lambda: end_with_parent(signal.SIGTERM, launcher),
             )  # fmt: skip
         except OSError as error:
             raise LaunchError(f"{self._words[0]} cannot be started: {error.strerror}.") from None
@@ -130,35 +149,38 @@ class Job:
         return process
 
     def _listen(self, process: subprocess.Popen[bytes]) -> None:
-        """Returns when mpirun has ended and the ranks have no more to say."""
+        """Returns when mpirun has ended and the ranks have no more to say, however long that takes to print."""
         start_until = time.monotonic() + self._start_timeout
-        silent_until = float("inf")
-        while time.monotonic() < silent_until:
+        silent_until = None  # once mpirun has ended
+        while True:
             heard = False
             for frame in self._board.frames(0.1):
                 self._hear(frame)
                 heard = True
-            if process.poll() is not None:
-                silent_until = min(silent_until, time.monotonic() + _LAST_WORDS_SECONDS)
-                if not self._board.connected and not heard:
-                    return
-                continue
-            if len(self._started) < len(self._hosts) and time.monotonic() > start_until:
-                raise NotStarted(self._too_late(), self._silent_hosts())
-            self._stop_if_asked(process)
-            if self._killed:
+            self._output.look_around()
+            if silent_until is None:
+                self._stop_if_asked(process)
+                if process.poll() is None:
+                    if len(self._started) < len(self._hosts) and time.monotonic() > start_until:
+                        raise NotStarted(self._too_late(), self._silent_hosts())
+                    continue
+                self._board.hang_up()
+            elif not heard and (not self._board.connected or self._signal or time.monotonic() > silent_until):
                 return
+            if heard or silent_until is None:
+                silent_until = time.monotonic() + (_LAST_WORDS_SECONDS if self._patient else _LOST_WORDS_SECONDS)
 
     def _stop_if_asked(self, process: subprocess.Popen[bytes]) -> None:
+        """Sends mpirun its signals: at once when the launcher was sent one, late when it does not end of a failure."""
         now = time.monotonic()
-        if self._signal and self._kill_at == float("inf"):
+        if self._patient and (self._signal or now > self._kill_at):
             _signal_group(process, signal.SIGTERM)
-            self._kill_at = now + _TERM_SECONDS
-        elif self._outcome.failed_rank is not None and self._kill_at == float("inf"):
+            self._patient = False
+            self._kill_at = now + (_TERM_SECONDS if self._signal else _LOST_TERM_SECONDS)
+        elif now > self._kill_at:
+            _signal_group(process, signal.SIGKILL)
+        elif self._ends.first_failed() and self._kill_at == float("inf"):
             self._kill_at = now + _OTHERS_SECONDS
-        elif now > self._kill_at and not self._killed:
-            self._killed = True
-            self._end(process)
 
     def _hear(self, frame: Frame) -> None:
         if frame.kind in _MPIRUN:
@@ -178,21 +200,18 @@ class Job:
     def _hear_rank(self, rank: int, frame: Frame) -> None:
         if frame.kind in (STDOUT, STDERR):
             self._output.write(rank, frame.kind - STDOUT, frame.body)
-        elif frame.kind == END and frame.body and rank not in self._ended:
-            self._ended.add(rank)
-            for stream in (0, 1):
-                self._output.end_of(rank, stream)
-            code = int(frame.body)
-            if code != 0 and self._outcome.failed_rank is None:
-                self._outcome.code, self._outcome.failed_rank = code, rank
-                self._outcome.failed_host = self._started[rank][0]
+        elif frame.kind == RAISED:
+            self._output.raises(rank)
+        elif frame.kind == END and frame.body and rank not in self._ends:
+            is_cause = self._ends.add(rank, End.decode(frame.body))
+            self._output.end_of_rank(rank, last=is_cause)
 
     def _end(self, process: subprocess.Popen[bytes]) -> None:
         """Ends mpirun and, by hanging up on them, the ranks; then kills those of this host that are still there."""
         if process.poll() is None:
             _signal_group(process, signal.SIGTERM)
             try:
-                process.wait(_TERM_SECONDS if self._outcome.failed_rank is None else _LOST_TERM_SECONDS)
+                process.wait(_LOST_TERM_SECONDS if self._ends.first_failed() else _TERM_SECONDS)
             except subprocess.TimeoutExpired:
                 _signal_group(process, signal.SIGKILL)
                 process.wait()
@@ -213,17 +232,18 @@ class Job:
         outcome = self._outcome
         outcome.interrupted, outcome.lost_hosts = bool(self._signal), self._lost_hosts()
         if self._signal:
-            outcome.code, outcome.failed_rank = 128 + self._signal, None
-        elif outcome.failed_rank is not None:
-            outcome.code = 128 - outcome.code if outcome.code < 0 else outcome.code
+            outcome.code = 128 + self._signal
+        elif failed := self._ends.first_failed():
+            outcome.failed_rank, outcome.end = failed
+            outcome.failed_host, outcome.code = self._started[failed[0]][0], failed[1].shell_code
         elif mpirun_code:
             outcome.code = 128 - mpirun_code if mpirun_code < 0 else mpirun_code
-        elif len(self._ended) < len(self._hosts):  # Open MPI 5's mpirun ends with 0 when a host is lost
+        elif len(self._ends) < len(self._hosts):  # Open MPI 5's mpirun ends with 0 when a host is lost
             outcome.code = 1
         return outcome
 
     def _lost_hosts(self) -> frozenset[str]:
-        heard = {self._hosts[rank] for rank in self._ended}
+        heard = {self._hosts[rank] for rank in self._ends}
         return frozenset(host for host in self._hosts if heard and host not in heard and not is_this_host(host))
 
     def _silent_hosts(self) -> tuple[str, ...]:

@@ -134,6 +134,7 @@ def variables_of_knobs(values: Mapping[str, Any]) -> dict[str, str]:
         variables["HOROVOD_STALL_CHECK_DISABLE"] = _as_switch(not values["stall_check"])
     if values.get("log_with_timestamp") is not None:
         variables["HOROVOD_LOG_HIDE_TIME"] = _as_switch(not values["log_with_timestamp"])
+        variables["SMDDP_LOG_TIMESTAMP"] = _as_switch(values["log_with_timestamp"])
     return variables
 
 

@@ -9,6 +9,7 @@ from collections.abc import Mapping, Sequence
 from smddp_tf.run import line as lines
 from smddp_tf.run.channel import ADDRESS, KEY, Switchboard
 from smddp_tf.run.job import Job, Outcome
+from smddp_tf.run.last_words import starts_traceback
 from smddp_tf.run.line import Line
 from smddp_tf.run.mpi import find_mpi
 from smddp_tf.run.network import Choice, choose, local_interfaces, resolve
@@ -54,7 +55,8 @@ def run_line(
         say(line.shown(command))
     attendant = [sys.executable, "-m", "smddp_tf.run.rank"]
     local_only = not settings.remote_hosts
-    with Switchboard(["127.0.0.1"] if local_only else _addresses(choice)) as board, Output(
+    addresses = ["127.0.0.1"] if local_only else _addresses(choice)
+    with Switchboard(addresses, settings.ranks) as board, Output(
         settings.ranks, settings.output_filename, settings.prefix_timestamp
     ) as output:  # fmt: skip
         words = [*line.words, *([] if local_only or line.forwards_all else _KEYS), *attendant, *command]
@@ -78,9 +80,17 @@ def _addresses(choice: Choice) -> list[str]:
 
 
 def _tell(outcome: Outcome, output: Output) -> None:
-    sys.stdout.flush()
-    how = f"was killed by signal {outcome.code - 128}" if outcome.code > 128 else f"ended with exit code {outcome.code}"
-    say(f"rank {outcome.failed_rank} on {outcome.failed_host} {how}, before any other failed. Its last words:")
-    for text in output.last_words_of(outcome.failed_rank or 0):
+    """Which rank the job has ended of, why, and what it printed last."""
+    end, lines = outcome.end, output.last_words_of(outcome.failed_rank or 0)
+    how = f"was killed by signal {-end.code}" if end.code < 0 else f"ended with exit code {end.code}"
+    how = f"rank {outcome.failed_rank} on {outcome.failed_host} {how}"
+    if not end.is_cause:
+        say(f"{how}; it says that it was not the cause: {end.because}")
+        return
+    what = "Its last lines:" if lines else "It printed nothing."
+    if lines and starts_traceback(lines[0]):
+        what = "Its traceback:"
+    say(f"{how}, and the job with it{f': {end.raised}' if end.raised else ''}. {what}")
+    for text in lines:
         print(text, file=sys.stderr)
     sys.stderr.flush()

@@ -14,7 +14,7 @@ from smddp_tf.run.mpi import OPEN_MPI, Mpi
 from smddp_tf.run.network import Choice
 from smddp_tf.run.settings import Settings
 
-__all__ = ["Line", "build_line", "forwarded_names"]
+__all__ = ["Line", "build_line", "forwarded_names", "new_variables"]
 
 # Variables that belong to this host or this shell. All others travel to the ranks on other hosts, as with horovodrun.
 _STAY = (
@@ -39,8 +39,8 @@ class Line:
     """The words up to the ranks' command.
 
     Attributes:
-        words: mpirun and its arguments.
-        environment: variables for mpirun itself.
+        words: mpirun and its arguments. No value of a variable: everybody on this host can read them.
+        environment: variables for mpirun itself, and through it for the ranks.
         forwards_all: whether every variable of mpirun's environment travels to ranks on other hosts.
     """
 
@@ -82,6 +82,11 @@ def forwarded_names(environment: Mapping[str, str], except_for: Sequence[str] = 
     )
 
 
+def new_variables(variables: Mapping[str, str], environment: Mapping[str, str]) -> dict[str, str]:
+    """Those that the launcher's environment does not have already, by name: what is there need not be shown."""
+    return {name: value for name, value in sorted(variables.items()) if environment.get(name) != value}
+
+
 def _open_mpi_line(
     settings: Settings, mpi: Mpi, choice: Choice, environment: Mapping[str, str], cores: int, root: bool
 ) -> Line:
@@ -99,7 +104,7 @@ def _open_mpi_line(
         if not _sets_parameter(given, name) and not _is_set(environment, name):
             line += [_dialect(mpi, name), _translated(mpi, name), value]
     line += _open_mpi_variables(settings, environment)
-    return Line((*line, *given))
+    return Line((*line, *given), new_variables(settings.variables, environment))
 
 
 def _open_mpi_parameters(
@@ -147,29 +152,25 @@ def _keepalive(environment: Mapping[str, str]) -> list[tuple[str, str]]:
 
 
 def _open_mpi_variables(settings: Settings, environment: Mapping[str, str]) -> list[str]:
-    line = []
-    for name, value in sorted(settings.variables.items()):
-        line += ["-x", f"{name}={value}"]
+    names = sorted(settings.variables)
     if settings.remote_hosts:
-        for name in forwarded_names(environment, tuple(settings.variables)):
-            line += ["-x", name]
-    return line
+        names += forwarded_names(environment, names)
+    return [word for name in names for word in ("-x", name)]
 
 
 def _hydra_line(
     settings: Settings, mpi: Mpi, choice: Choice, environment: Mapping[str, str], cores: int, root: bool
 ) -> Line:
-    del environment, cores, root  # hydra forwards every variable, and asks neither for cores nor for users
+    del cores, root  # hydra asks neither for cores nor for users, and forwards every variable
     line = [mpi.mpirun, "-n", str(settings.ranks), *_hydra_hosts(settings)]
     if settings.binding or not _sets(settings.mpi_args, "bind-to"):
         line += settings.binding or ["-bind-to", "none"]
     if settings.remote_hosts and choice.name and not _sets(settings.mpi_args, "iface"):
         line += ["-iface", choice.name]
     line += ["-verbose"] if settings.verbose > 1 else []
-    for name, value in sorted(settings.variables.items()):
-        line += ["-genv", name, value]
     extra = {"HYDRA_LAUNCHER_EXTRA_ARGS": shlex.join(ssh)} if (ssh := _ssh_words(settings)) else {}
-    return Line((*line, *settings.mpi_args), extra, forwards_all=True)
+    variables = new_variables(settings.variables, environment)
+    return Line((*line, *settings.mpi_args), {**variables, **extra}, forwards_all=True)
 
 
 def _hydra_hosts(settings: Settings) -> list[str]:

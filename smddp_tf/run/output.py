@@ -1,28 +1,40 @@
-"""What ranks print: lines with the rank before them, coloured on a terminal, and copies in files."""
+"""What ranks print: shown by lines, with copies in files; and what a rank that fails has printed last."""
 
 from __future__ import annotations
 
 import os
 import sys
 import time
-from collections import deque
 from pathlib import Path
-from typing import IO, Any
+from typing import IO
 
-__all__ = ["Output", "last_words"]
+from smddp_tf.run.console import MPIRUN, STREAMS, Console
+from smddp_tf.run.last_words import LastWords, starts_traceback
+from smddp_tf.run.pieces import Piece, Pieces
 
-_COLOURS = ("cyan", "green", "yellow", "magenta", "blue", "bright_cyan", "bright_green", "bright_yellow")
-_STREAMS = ("stdout", "stderr")
-_KEPT_LINES = 500
-_SHOWN_LINES = 20
-_CHAINED = (
-    "During handling of the above exception, another exception occurred:",
-    "The above exception was the direct cause of the following exception:",
-)
+__all__ = ["Output"]
+
+_IDLE_SECONDS = 0.5  # then a line is shown as far as it has come
+_HOLD_SECONDS = 3.0  # for a rank to end of the exception whose traceback it has printed
+_RAISES_SECONDS = 30.0  # the same, once it has said that it ends of it
+_HELD_CHARACTERS = 1 << 18
+
+
+class _Held:
+    """A traceback and what follows it on stderr. It is shown last if the job ends of it, else in its turn."""
+
+    def __init__(self, seconds: float) -> None:
+        self.pieces: list[Piece] = []
+        self.characters = 0
+        self.until = time.monotonic() + seconds
+
+    def add(self, piece: Piece) -> None:
+        self.pieces.append(piece)
+        self.characters += len(piece.text) + 1
 
 
 class Output:
-    """Prints the ranks' lines. Owns its files; a context manager.
+    """Prints what the ranks print. Owns its files; a context manager. What it keeps of a rank is bounded.
 
     Args:
         ranks: how many.
@@ -31,16 +43,18 @@ class Output:
     """
 
     def __init__(self, ranks: int, folder: str = "", timestamps: bool = False):
-        self._timestamps = timestamps
-        self._partial: dict[tuple[int, int], bytes] = {}
-        self._kept: dict[int, deque[tuple[int, str]]] = {rank: deque(maxlen=_KEPT_LINES) for rank in range(ranks)}
+        self._console = Console(timestamps)
+        self._partial: dict[tuple[int, int], Pieces] = {}
+        self._since: dict[tuple[int, int], float] = {}  # when the last piece of an unfinished line came
+        self._words = {rank: LastWords() for rank in range(ranks)}
+        self._held: dict[int, _Held] = {}
+        self._raising: set[int] = set()
         self._files: dict[tuple[int, int], IO[bytes]] = {}
-        self._consoles: dict[int, Any] = {}
         digits = len(str(ranks - 1))
         for rank in range(ranks) if folder else ():
             of_rank = Path(folder) / f"rank.{rank:0{digits}}"
             of_rank.mkdir(parents=True, exist_ok=True)
-            for stream, name in enumerate(_STREAMS):
+            for stream, name in enumerate(STREAMS):
                 self._files[rank, stream] = _plain_file(of_rank / name)
 
     def __enter__(self) -> Output:
@@ -49,33 +63,93 @@ class Output:
     def __exit__(self, *_: object) -> None:
         for rank, stream in list(self._partial):
             self.end_of(rank, stream)
+        for rank in list(self._held):
+            self._release(rank)
+        self._console.finish_line()
         for file in self._files.values():
             file.close()
 
     def write(self, rank: int, stream: int, chunk: bytes) -> None:
-        """Prints the complete lines of what a rank has printed so far; `stream` is 0 for stdout, 1 for stderr."""
+        """Prints what is complete of what a rank has printed so far; `stream` is 0 for stdout, 1 for stderr."""
         self._copy(rank, stream, chunk)
-        *lines, rest = (self._partial.pop((rank, stream), b"") + chunk).split(b"\n")
-        if rest:
-            self._partial[rank, stream] = rest
-        for line in lines:
-            self._print(rank, stream, line)
-
-    def end_of(self, rank: int, stream: int) -> None:
-        """Prints what the rank left without an end of line."""
-        if rest := self._partial.pop((rank, stream), b""):
-            self._print(rank, stream, rest)
+        pieces = self._partial.setdefault((rank, stream), Pieces())
+        for piece in pieces.feed(chunk):
+            self._show(rank, stream, piece)
+        if pieces:
+            self._since[rank, stream] = time.monotonic()
+        else:
+            self._since.pop((rank, stream), None)
+        self._console.flush()
 
     def pass_on(self, stream: int, chunk: bytes) -> None:
         """Prints mpirun's own words as they are."""
-        file = sys.stderr if stream else sys.stdout
-        file.write(chunk.decode(errors="replace"))
-        file.flush()
+        self.write(MPIRUN, stream, chunk)
+
+    def look_around(self) -> None:
+        """Shows what has waited: call it several times in a second."""
+        now = time.monotonic()
+        for (rank, stream), since in list(self._since.items()):
+            if now - since > _IDLE_SECONDS:
+                del self._since[rank, stream]
+                self._show(rank, stream, self._partial[rank, stream].unfinished())
+        for rank, held in list(self._held.items()):
+            if now > held.until:
+                self._release(rank)
+        self._console.flush()
+
+    def end_of(self, rank: int, stream: int) -> None:
+        """Prints what the rank left without an end of line."""
+        self._since.pop((rank, stream), None)
+        pieces = self._partial.pop((rank, stream), None)
+        if pieces is not None:
+            left = [*pieces.feed(b"", final=True), pieces.unfinished()]
+            for piece in left:
+                if piece.text:
+                    self._show(rank, stream, Piece(piece.text, "\n"))
+            self._console.flush()
+
+    def raises(self, rank: int) -> None:
+        """The rank has said that it ends of an exception: its traceback comes, if it has not come yet."""
+        self._raising.add(rank)
+        if rank in self._held:
+            self._held[rank].until = self._new_hold(rank).until
+
+    def end_of_rank(self, rank: int, last: bool = False) -> None:
+        """The rank has ended. With `last` its traceback waits for `last_words_of`."""
+        for stream in range(len(STREAMS)):
+            self.end_of(rank, stream)
+        if last and rank in self._held:
+            self._held[rank].until = float("inf")
+        else:
+            self._release(rank)
 
     def last_words_of(self, rank: int) -> list[str]:
-        """The rank's last traceback, else the end of what it printed."""
-        kept = self._kept.get(rank, ())
-        return last_words([text for stream, text in kept if stream]) or [text for _, text in kept][-_SHOWN_LINES:]
+        """The rank's last traceback with all that came after, else the end of what it printed. Ends the line here."""
+        held = self._held.pop(rank, None)
+        self._console.finish_line()
+        if held:
+            return [piece.text for piece in held.pieces]
+        return self._words[rank].lines() if rank in self._words else []
+
+    def _show(self, rank: int, stream: int, piece: Piece) -> None:
+        if rank in self._words:
+            self._words[rank].add(stream, piece.text, piece.end)
+            if stream and (rank in self._held or starts_traceback(piece.text)):
+                held = self._held.setdefault(rank, self._new_hold(rank))
+                held.add(piece)
+                if held.characters > _HELD_CHARACTERS:
+                    self._release(rank)
+                return
+        self._console.show(rank, stream, piece)
+
+    def _new_hold(self, rank: int) -> _Held:
+        return _Held(_RAISES_SECONDS if rank in self._raising else _HOLD_SECONDS)
+
+    def _release(self, rank: int) -> None:
+        if held := self._held.pop(rank, None):
+            for piece in held.pieces:
+                self._console.show(rank, 1, piece)
+            self._console.flush()
 
     def _copy(self, rank: int, stream: int, chunk: bytes) -> None:
         """A full disk ends the copy, not the job."""
@@ -88,45 +162,8 @@ class Output:
                 file.close()
                 print(f"smddprun: {file.name}: {error.strerror}. This file ends here.", file=sys.stderr)
 
-    def _print(self, rank: int, stream: int, line: bytes) -> None:
-        # Of a line that draws over itself, as progress bars do, the last state.
-        text = line.decode(errors="replace").rstrip("\r").rsplit("\r", 1)[-1]
-        self._kept.setdefault(rank, deque(maxlen=_KEPT_LINES)).append((stream, text))
-        stamp = time.strftime("%Y-%m-%d %H:%M:%S ") if self._timestamps else ""
-        file = sys.stderr if stream else sys.stdout
-        if file.isatty():
-            self._print_colours(rank, stream, stamp, text)
-        else:
-            file.write(f"{stamp}[{rank}]<{_STREAMS[stream]}>: {text}\n")
-            file.flush()
-
-    def _print_colours(self, rank: int, stream: int, stamp: str, text: str) -> None:
-        from rich.console import Console
-        from rich.text import Text
-
-        if stream not in self._consoles:
-            self._consoles[stream] = Console(stderr=bool(stream), highlight=False, markup=False, soft_wrap=True)
-        colour = _COLOURS[rank % len(_COLOURS)]
-        prefix = Text(f"{stamp}[{rank}]", style=f"bold {'red' if stream else colour}")
-        self._consoles[stream].print(prefix, Text.from_ansi(text), soft_wrap=True)
-
 
 def _plain_file(path: Path) -> IO[bytes]:
     """Opens `path` for writing, empty. Follows no link: the folder may be one that others can write to."""
     flags = os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW | os.O_CLOEXEC
     return open(path, "wb", buffering=0, opener=lambda name, _: os.open(name, flags, 0o666))
-
-
-def last_words(lines: list[str]) -> list[str]:
-    """The last Python traceback among the lines of stderr, with those it is chained to; [] when there is none."""
-    starts = [number for number, line in enumerate(lines) if line.startswith("Traceback (most recent call last)")]
-    if not starts:
-        return []
-    first = len(starts) - 1
-    while first > 0 and any(line in _CHAINED for line in lines[starts[first - 1] : starts[first]]):
-        first -= 1
-    end = starts[-1] + 1
-    while end < len(lines) and (lines[end].startswith((" ", "\t")) or not lines[end]):
-        end += 1
-    # The exception's own line, and the lines its text goes on with, up to something that is not part of it.
-    return lines[starts[first] : max(end + 1, min(len(lines), end + _SHOWN_LINES))]

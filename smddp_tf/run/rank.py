@@ -1,7 +1,8 @@
 """One rank's attendant: `python -m smddp_tf.run.rank COMMAND...`, started by mpirun, starts the command.
 
-It tells the launcher that the rank has started, what it prints, and how it ended. Whichever of the launcher, mpirun and
-this process goes first, the command goes too.
+It tells the launcher that the rank has started, what it prints, and how and why it ended; the rank itself says why,
+through a pipe (tf_ops/core/launcher.h). Whichever of the launcher, mpirun and this process goes first, the command goes
+too. What started the launcher may end.
 """
 
 from __future__ import annotations
@@ -9,16 +10,21 @@ from __future__ import annotations
 import ctypes
 import json
 import os
+import select
 import selectors
 import signal
 import socket
 import subprocess
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from typing import Any
 
-from smddp_tf.run.channel import ADDRESS, END, HELLO, KEY, STDERR, STDOUT, Caller
+from smddp_tf.run.caller import Caller
+from smddp_tf.run.channel import ADDRESS, END, HELLO, KEY, RAISED, STDERR, STDOUT
+from smddp_tf.run.ends import End
 from smddp_tf.run.errors import LaunchError
+from smddp_tf.run.handed_on import take_over
 from smddp_tf.run.placement import find_placement, variables_of
 
 __all__ = ["attend", "end_with_parent", "main"]
@@ -26,7 +32,9 @@ __all__ = ["attend", "end_with_parent", "main"]
 _PR_SET_PDEATHSIG = 1
 _DRAIN_SECONDS = 2.0
 _KILL_AFTER_SECONDS = 5.0
-EXIT_NOT_STARTED = 72
+_AFTER_OTHERS_SECONDS = 3.0  # mpirun blames the first that ends: one that ended because of another waits for that one
+_NOTES = "SMDDP_RUN_NOTES"
+_RAISED, _BECAUSE, _LOST = b"R", b"B", b"L"
 
 
 def main() -> None:
@@ -36,9 +44,11 @@ def main() -> None:
         sys.exit(f"smddprun: {error}")
 
 
-def end_with_parent(sign: int) -> None:
-    """Has the kernel send this process `sign` when its parent is gone."""
+def end_with_parent(sign: int, parent: int = 0) -> None:
+    """Has the kernel send this process `sign` when its parent is gone; at once, when that is not `parent` any more."""
     ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, sign, 0, 0, 0)
+    if parent and os.getppid() != parent:
+        os.kill(os.getpid(), sign)
 
 
 def attend(command: Sequence[str]) -> int:
@@ -53,42 +63,101 @@ def attend(command: Sequence[str]) -> int:
         raise LaunchError("smddp_tf.run.rank must be started by mpirun.")
     caller = Caller()
     caller.send(HELLO, json.dumps([placement.rank, socket.gethostname(), os.getpid()]).encode())
-    environment = {name: value for name, value in os.environ.items() if name not in (ADDRESS, KEY) or _is_task(command)}
-    environment.update(variables_of(placement))
+    notes = _Notes()
     try:
-        child = subprocess.Popen(
-            command, env=environment, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
-            close_fds=False,  # hydra's ranks talk to it through an inherited one
-            preexec_fn=lambda: end_with_parent(signal.SIGKILL),
-        )  # fmt: skip
+        child = _start(command, {**variables_of(placement), _NOTES: notes.address})
     except OSError as error:
         caller.send(STDERR, f"smddprun: {command[0]!r} cannot be started: {error.strerror}.\n".encode())
-        caller.send(END, str(127).encode())
+        caller.send(END, End(127).encode())
         return 127
-    # mpirun ends a job with SIGTERM to the whole group; the command decides what it does, and this process reports it.
+    told = _pass_on_signals(child)
+    _relay(child, caller, notes)
+    end = notes.end_of(_exit_code(child), told)
+    _report(caller, end)
+    if end.failed and not end.is_cause and not notes.rank_is_lost:
+        _wait_for_others(caller, told)
+    return end.shell_code
+
+
+def _start(command: Sequence[str], variables: Mapping[str, str]) -> subprocess.Popen[bytes]:
+    environment = {**take_over(os.environ), **variables}
+    if "smddp_tf.run.task" not in command:  # only the process of a function talks to the launcher itself
+        for name in (ADDRESS, KEY):
+            environment.pop(name, None)
+    parent = os.getpid()
+    return subprocess.Popen(
+        command, env=environment, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
+        close_fds=False,  # hydra's ranks talk to it through an inherited one
+        preexec_fn=lambda: end_with_parent(signal.SIGKILL, parent),
+    )  # fmt: skip
+
+
+def _pass_on_signals(child: subprocess.Popen[bytes]) -> list[int]:
+    """A list of the signals that will have come.
+
+    mpirun ends a job with SIGTERM to the whole group; the command decides what it does, and this process reports it.
+    """
+    told: list[int] = []
+
+    def pass_on(number: int, _: Any) -> None:
+        told.append(number)
+        if child.poll() is None:
+            child.send_signal(number)
+
     for sign in (signal.SIGTERM, signal.SIGINT):
-        signal.signal(sign, lambda number, _: _pass_on(child, number))
-    _relay(child, caller)
-    code = _exit_code(child)
+        signal.signal(sign, pass_on)
+    return told
+
+
+class _Notes:
+    """The pipe through which the command says why it ends, and what it has said."""
+
+    def __init__(self) -> None:
+        self._pipe, write = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
+        os.set_inheritable(write, True)
+        # A process that has closed it, and got something else under this number, must not write there.
+        self.address = f"{write}:{os.fstat(write).st_ino}"
+        self._said: dict[bytes, str] = {}
+
+    def fileno(self) -> int:
+        return self._pipe
+
+    @property
+    def rank_is_lost(self) -> bool:
+        return _LOST in self._said
+
+    def read(self) -> bool:
+        """True when the command has said that it raised an exception."""
+        try:
+            text = os.read(self._pipe, 1 << 16)
+        except BlockingIOError:
+            return False
+        for note in text.split(b"\0"):
+            self._said.setdefault(note[:1], note[1:].decode(errors="replace"))
+        return _RAISED in self._said
+
+    def end_of(self, code: int, told: Sequence[int]) -> End:
+        self.read()
+        by_signal = f"it was sent signal {told[0]}" if told else ""
+        because = self._said.get(_LOST) or self._said.get(_BECAUSE) or by_signal
+        return End(code, self._said.get(_RAISED, ""), because)
+
+
+def _report(caller: Caller, end: End) -> None:
     try:
-        caller.send(END, str(code).encode())
-        caller.close()
+        caller.send(END, end.encode())
     except OSError:
         pass
-    return 128 - code if code < 0 else code
 
 
-def _is_task(command: Sequence[str]) -> bool:
-    """Only the process of a function talks to the launcher itself."""
-    return "smddp_tf.run.task" in command
+def _wait_for_others(caller: Caller, told: Sequence[int]) -> None:
+    """Until the launcher hangs up or mpirun sends its signal, as it does when another rank has ended; not for long."""
+    give_up_at = time.monotonic() + _AFTER_OTHERS_SECONDS
+    while not told and time.monotonic() < give_up_at and not select.select([caller], [], [], 0.1)[0]:
+        pass
 
 
-def _pass_on(child: subprocess.Popen[bytes], sign: int) -> None:
-    if child.poll() is None:
-        child.send_signal(sign)
-
-
-def _relay(child: subprocess.Popen[bytes], caller: Caller) -> None:
+def _relay(child: subprocess.Popen[bytes], caller: Caller, notes: _Notes) -> None:
     """Sends on what the command prints, until it has ended, or the launcher has."""
     assert child.stdout
     assert child.stderr
@@ -96,6 +165,7 @@ def _relay(child: subprocess.Popen[bytes], caller: Caller) -> None:
     selector.register(child.stdout, selectors.EVENT_READ, STDOUT)
     selector.register(child.stderr, selectors.EVENT_READ, STDERR)
     selector.register(caller, selectors.EVENT_READ, None)
+    selector.register(notes, selectors.EVENT_READ, RAISED)
     open_pipes, drain_until = 2, None
     while open_pipes:
         if child.poll() is not None:  # a process it left behind may hold the pipes: not for long
@@ -105,13 +175,15 @@ def _relay(child: subprocess.Popen[bytes], caller: Caller) -> None:
         for key, _ in selector.select(0.1 if drain_until else 0.5):
             if key.data is None:
                 return _end(child)  # the launcher never says anything here: it has hung up
-            chunk = os.read(key.fd, 1 << 16)
-            if not chunk:
+            if key.data == RAISED:
+                chunk = b"" if notes.read() else None
+            elif not (chunk := os.read(key.fd, 1 << 16)):
                 selector.unregister(key.fileobj)
                 open_pipes -= 1
                 continue
             try:
-                caller.send(key.data, chunk)
+                if chunk is not None:
+                    caller.send(key.data, chunk)
             except OSError:
                 return _end(child)
     return None

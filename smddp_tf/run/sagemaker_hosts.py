@@ -11,6 +11,7 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
 from smddp_tf.run.errors import LaunchError
+from smddp_tf.run.handed_on import FILE, hand_on, path_for
 from smddp_tf.run.sagemaker import Training
 
 __all__ = ["Hosts", "run_training"]
@@ -24,7 +25,8 @@ _TELL_TRIES = 5
 _SSH_SECONDS = 30.0
 _DAEMONS = ("orted", "prted")
 _SSHD = "/usr/sbin/sshd"
-_STAY = ("HOSTNAME", "PWD", "OLDPWD", "SHLVL", "_")
+_FOR_ALL = "/etc/environment"
+_TO_START = ("PATH", "LD_LIBRARY_PATH", "PYTHONPATH", "PYTHONHOME")  # mpirun's daemon and Python
 
 
 class Hosts:
@@ -63,11 +65,15 @@ class Hosts:
         return False
 
     def publish_environment(self, environment: Mapping[str, str]) -> None:
-        """Gives what ssh starts here the environment of the container."""
-        with open("/etc/environment", "a", encoding="utf-8") as file:
-            for name, value in sorted(environment.items()):
-                if name not in _STAY and "\n" not in value:
-                    file.write(f"{name}={value}\n")
+        """Gives what ssh starts here the environment of the container.
+
+        What programs need to start by a file that everybody reads, the rest by one of this user's own.
+        """
+        hand_on(environment, path_for(os.geteuid()))
+        with open(_FOR_ALL, "a", encoding="utf-8", opener=_private) as file:
+            for name in _TO_START:
+                if "\n" not in environment.get(name, "\n"):
+                    file.write(f"{name}={environment[name]}\n")
 
     def exit_code_in(self, path: str) -> int | None:
         """What the leader has left in the file; None while there is none."""
@@ -130,16 +136,20 @@ def follow(training: Training, hosts: Hosts) -> int:
 
 def _run_mpirun(training: Training, command: Sequence[str], variables: Mapping[str, str]) -> int:
     from smddp_tf.run.launch import run_line
-    from smddp_tf.run.line import Line
     from smddp_tf.run.network import choose, local_interfaces
     from smddp_tf.run.placement import without_rank_variables
     from smddp_tf.run.sagemaker_line import training_line
     from smddp_tf.run.settings import UNBUFFERED
 
-    line = training_line(training, command, {**UNBUFFERED, **variables})
-    choice = choose(local_interfaces(), [], [training.interface])
+    variables = {**UNBUFFERED, **variables, FILE: path_for(os.geteuid())}
     environment = without_rank_variables(os.environ)
-    return run_line(line.settings, Line(line.words), choice, line.command, environment).code
+    made = training_line(training, command, variables, environment)
+    choice = choose(local_interfaces(), [], [training.interface])
+    return run_line(made.settings, made.line, choice, made.command, environment).code
+
+
+def _private(path: str, flags: int) -> int:
+    return os.open(path, flags, 0o600)
 
 
 def _tell(training: Training, host: str, code: int, hosts: Hosts) -> None:

@@ -13,6 +13,7 @@ from pathlib import Path
 from smddp_tf.run.errors import LaunchError
 from smddp_tf.run.here import is_script
 from smddp_tf.run.hosts import Host
+from smddp_tf.run.line import Line, new_variables
 from smddp_tf.run.mpi import OPEN_MPI, Mpi, find_mpi
 from smddp_tf.run.sagemaker import Training
 from smddp_tf.run.settings import Settings
@@ -37,19 +38,23 @@ _IN_FIVE = {
 
 @dataclass(frozen=True)
 class TrainingLine:
-    """mpirun's words, the inner command, and the settings that the launcher needs besides."""
+    """mpirun's line, the inner command, and the settings that the launcher needs besides."""
 
-    words: tuple[str, ...]
+    line: Line
     command: tuple[str, ...]
     settings: Settings
 
     @property
     def shown(self) -> str:
-        return shlex.join([*self.words, "smddprun", *self.command])
+        return self.line.shown(["smddprun", *self.command])
 
 
 def training_line(
-    training: Training, command: Sequence[str], variables: Mapping[str, str], mpi: Mpi | None = None
+    training: Training,
+    command: Sequence[str],
+    variables: Mapping[str, str],
+    environment: Mapping[str, str],
+    mpi: Mpi | None = None,
 ) -> TrainingLine:
     """The line for a job.
 
@@ -58,6 +63,7 @@ def training_line(
         command: what the user wants to run; empty: the job's entry point. Without arguments of its own it gets the
             hyperparameters.
         variables: for the ranks, from the launcher's flags.
+        environment: of the launcher.
         mpi: whose line; None: the one that is found.
 
     Raises:
@@ -76,10 +82,10 @@ def training_line(
     line += _exports(training, nccl_debug, several)
     line += custom
     line += _exports_of_instance(training, several)
-    for name, value in sorted(variables.items()):
-        line += ["-x", f"{name}={value}"]
+    line += _with_x(sorted(variables))
     settings = Settings(training.ranks, tuple(Host(host, training.per_host) for host in training.hosts))
-    return TrainingLine(tuple(line), tuple(_inner_command(training, command)), settings)
+    made = Line(tuple(line), new_variables(variables, environment))
+    return TrainingLine(made, tuple(_inner_command(training, command)), settings)
 
 
 def _parameters(training: Training) -> list[tuple[str, str]]:

@@ -8,7 +8,8 @@ import traceback
 
 import cloudpickle
 
-from smddp_tf.run.channel import RESULT, TASK, Caller
+from smddp_tf.run.caller import Caller
+from smddp_tf.run.channel import ADDRESS, KEY, RESULT, TASK
 from smddp_tf.run.placement import find_placement
 
 __all__ = ["main"]
@@ -18,33 +19,44 @@ _PAYLOAD_SECONDS = 120.0
 
 def main() -> None:
     caller = Caller()
+    for name in (ADDRESS, KEY):  # not for what the function starts
+        del os.environ[name]
     placement = find_placement(os.environ)
     assert placement is not None
     caller.send(TASK, str(placement.rank).encode())
-    answer = _answer(caller.receive(_PAYLOAD_SECONDS))
+    payload = caller.receive(_PAYLOAD_SECONDS)
+    try:
+        answer, failed = b"+" + cloudpickle.dumps(_call(payload)), None
+    except (Exception, SystemExit) as error:
+        answer, failed = b"-" + _pickled(error), error
     caller.send(RESULT, answer)
     caller.close()
-    sys.exit(0 if answer[:1] == b"+" else 1)
+    if failed is not None:
+        sys.excepthook(type(failed), failed, failed.__traceback__)
+        sys.exit(1)
 
 
-def _answer(payload: bytes) -> bytes:
-    """`+` and the pickled result, or `-` and the pickled (exception, its traceback as text)."""
+def _call(payload: bytes) -> object:
+    path, pickled = cloudpickle.loads(payload)
+    sys.path += [folder for folder in path if folder not in sys.path]
+    function, args, kwargs = cloudpickle.loads(pickled)
     try:
-        path, pickled = cloudpickle.loads(payload)
-        sys.path += [folder for folder in path if folder not in sys.path]
-        function, args, kwargs = cloudpickle.loads(pickled)
-        return b"+" + cloudpickle.dumps(function(*args, **kwargs))
-    except (Exception, SystemExit) as error:
-        if isinstance(error, SystemExit) and error.code in (None, 0):
-            return b"+" + cloudpickle.dumps(None)
-        text = traceback.format_exc()
-        print(text, file=sys.stderr, end="", flush=True)
-        try:
-            pickled = cloudpickle.dumps((error.with_traceback(None), text))
-            cloudpickle.loads(pickled)
-            return b"-" + pickled
-        except Exception:
-            return b"-" + cloudpickle.dumps((RuntimeError(f"{type(error).__name__}: {error}"), text))
+        return function(*args, **kwargs)
+    except SystemExit as error:
+        if error.code in (None, 0):
+            return None
+        raise
+
+
+def _pickled(error: BaseException) -> bytes:
+    """The exception, or what can be told of one that no other process can unpickle; and its traceback as text."""
+    text = "".join(traceback.format_exception(type(error), error, error.__traceback__))
+    try:
+        pickled = cloudpickle.dumps((error, text))
+        cloudpickle.loads(pickled)
+        return pickled
+    except Exception:
+        return cloudpickle.dumps((RuntimeError(f"{type(error).__name__}: {error}"), text))
 
 
 if __name__ == "__main__":

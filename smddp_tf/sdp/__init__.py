@@ -11,6 +11,7 @@ from __future__ import annotations
 import importlib
 from typing import TYPE_CHECKING, Any
 
+from smddp_tf._tensorflow import import_with_tensorflow
 from smddp_tf.basics import is_initialized, local_rank, local_size, rank, size
 from smddp_tf.sdp.profiler import start_profiler, stop_profiler
 from smddp_tf.sdp.world import get_worker_comm, init, shutdown
@@ -70,9 +71,9 @@ _LAZY = {
 
 def __getattr__(name: str) -> Any:
     if name == "keras":
-        value: Any = importlib.import_module("smddp_tf.sdp.keras")
+        value: Any = import_with_tensorflow("smddp_tf.sdp.keras")
     elif name in _LAZY:
-        value = getattr(importlib.import_module(_LAZY[name]), name)
+        value = getattr(import_with_tensorflow(_LAZY[name]), name)
         importlib.import_module("smddp_tf.compat").install_by_default()
     else:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

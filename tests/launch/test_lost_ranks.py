@@ -66,6 +66,12 @@ def test_ranks_end_when_their_launcher_is_killed(tmp_path: Path) -> None:
             os.kill(pid, signal.SIGKILL)
 
 
+def test_a_wrapper_may_end_before_the_rank() -> None:
+    """The job lives as long as the launcher, whatever becomes of the processes between the two."""
+    job = lose("wrapped").check()
+    assert sorted(re.findall(r"rank (\d) has outlived its parent", job.output)) == ["0", "1", "2"], job.output
+
+
 def is_running(pid: int) -> bool:
     try:
         os.kill(pid, 0)

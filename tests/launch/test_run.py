@@ -42,11 +42,33 @@ def test_first_failing_rank_gives_the_exit_code_and_the_last_words() -> None:
     assert not done.timed_out
     assert done.returncode == 7, done.output
     assert "[0]<stdout>: begun" in done.output
-    last = done.output.rstrip().splitlines()
-    start = max(number for number, line in enumerate(last) if line.startswith("smddprun: rank 1 on "))
-    assert "exit code 7" in last[start]
+    check_last_words(done.output, "exit code 7, and the job with it.")
+
+
+def check_last_words(output: str, words: str) -> None:
+    """Rank 1 is named, its traceback comes last, and nowhere else."""
+    last = output.rstrip().splitlines()
+    [start] = [number for number, line in enumerate(last) if line.startswith("smddprun: rank ")]
+    assert re.match("smddprun: rank 1 on .*" + re.escape(words), last[start]), output
     assert last[start + 1] == "Traceback (most recent call last):"
     assert last[-1] == "ValueError: rank 1 is broken"
+    assert output.count("Traceback") == 1, output
+
+
+def test_the_rank_that_raised_is_named_and_not_those_that_end_of_it() -> None:
+    done = smddprun("-np", "4", RANKS, "raise")
+    assert done.returncode == 1, done.output
+    check_last_words(done.output, "exit code 1, and the job with it: ValueError: rank 1 is broken. Its traceback:")
+    assert done.output.count("because nobody caught ValueError: rank 1 is broken") == 4, done.output
+
+
+def test_the_rank_that_left_is_named_and_not_those_that_waited_for_it() -> None:
+    done = smddprun("-np", "3", RANKS, "leave")
+    assert done.returncode == 3, done.output
+    [line] = [line for line in done.output.splitlines() if line.startswith("smddprun: ")]
+    assert re.fullmatch(
+        r"smddprun: rank 1 on \S+ ended with exit code 3, and the job with it. It printed nothing.", line
+    )
 
 
 @pytest.mark.parametrize("sign", [signal.SIGTERM, signal.SIGKILL])
@@ -65,6 +87,29 @@ def test_nothing_is_left_after_a_signal(sign: signal.Signals) -> None:
         process.kill()
         process.communicate()
     assert code == (-signal.SIGKILL if sign == signal.SIGKILL else 128 + sign)
+
+
+AGENT = """#!/bin/sh
+echo "$@" >> "$0.lines"
+shift  # the host
+exec /bin/sh -c "$*"
+"""
+
+
+@pytest.mark.parametrize("hosts", ["localhost:2", "localhost:1,elsewhere:1"])
+def test_values_are_on_no_command_line(tmp_path: Path, hosts: str) -> None:
+    """Neither on mpirun's nor on the one that goes to another host, for which something stands in for ssh."""
+    if find_mpi().kind == MPICH and "elsewhere" in hosts:
+        pytest.skip("the agent is Open MPI's")
+    agent = tmp_path / "agent"
+    agent.write_text(AGENT)
+    agent.chmod(0o755)
+    key = "plm_ssh_agent" if find_mpi().major >= 5 else "plm_rsh_agent"
+    through = f"--{'prtemca' if find_mpi().major >= 5 else 'mca'} {key} {agent}" if "elsewhere" in hosts else ""
+    done = smddprun("-H", hosts, "--mpi-args", through, "-x", "GIVEN", RANKS, "look", GIVEN="s3cret").check()
+    assert done.output.count("s3cret is on 0 command lines []; []") == 2, done.output
+    if through:
+        assert "s3cret" not in Path(f"{agent}.lines").read_text()
 
 
 def wait_until(condition: Callable[[], bool], what: str) -> None:
@@ -182,6 +227,26 @@ def test_run_raises_what_a_rank_raised(monkeypatch, capfd) -> None:
     assert "on rank 1" in str(raised.value.__cause__)
     with pytest.raises(LaunchError, match="Gloo"):
         run(work, use_gloo=True)
+
+
+def test_run_raises_what_one_rank_raised_and_not_what_came_of_it_elsewhere(monkeypatch) -> None:
+    clean(monkeypatch)
+
+    def work() -> None:
+        import numpy as np
+
+        import smddp_tf as hvd
+        from smddp_tf._loader import core
+
+        hvd.init()
+        for name in ("first", "second"):
+            core().allreduce([np.ones(3, np.float32)], "float32", name, int(hvd.Sum))
+            if hvd.rank() == 1:
+                raise KeyError("mine")
+
+    with pytest.raises(KeyError, match="mine") as raised:
+        run(work, num_proc=3)
+    assert "on rank 1" in str(raised.value.__cause__)
 
 
 def clean(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import os
 import shlex
 from collections.abc import Mapping
@@ -55,6 +56,14 @@ class DryRun:
 def values_of(words: list[str], flag: str, count: int = 1) -> list[str]:
     """What follows every `flag`, joined by a blank."""
     return [" ".join(words[at + 1 : at + 1 + count]) for at, word in enumerate(words) if word == flag]
+
+
+def exports_of(words: list[str]) -> dict[str, str]:
+    """The variables that reach the ranks by name, with their values, which stand before mpirun."""
+    values = dict(word.split("=", 1) for word in itertools.takewhile(lambda word: "=" in word, words))
+    names = values_of(words, "-x")
+    assert not [name for name in names if "=" in name], "a value on mpirun's command line"
+    return {name: values[name] for name in names if name in values}
 
 
 def error_of(capsys: pytest.CaptureFixture[str], *arguments: str) -> str:

@@ -147,6 +147,57 @@ def test_no_tensorflow_names_the_one_to_install(monkeypatch):
         _loader._import_tensorflow("2.21.0")
 
 
+NEED_TENSORFLOW = (
+    "import smddp_tf.keras",
+    "import smddp_tf.keras.callbacks",
+    "import smddp_tf as hvd; hvd.Compression",
+    "import smddp_tf as hvd; hvd.allreduce",
+    "import smddp_tf as hvd; hvd.mpi_ops",
+    "import smddp_tf.mpi_ops",
+    "from smddp_tf.compression import Compression",
+    "from smddp_tf.elastic import TensorFlowKerasState",
+    "import smddp_tf.sdp as sdp; sdp.allreduce",
+    "import smddp_tf.sdp as sdp; sdp.keras",
+    "import smddp_tf.as_horovod; import horovod.tensorflow.keras",
+    "import smddp_tf.as_horovod; import horovod.tensorflow as hvd; hvd.Compression",
+)
+
+
+def test_what_needs_tensorflow_names_the_command_where_there_is_none():
+    """In a Python that has nothing but its standard library."""
+    program = (
+        f"import sys; sys.path.insert(0, {str(ROOT)!r})\n"
+        "import smddp_tf, smddp_tf.elastic, smddp_tf.sdp\n"  # these do without
+        f"for statement in {NEED_TENSORFLOW}:\n"
+        "    try: exec(statement)\n"
+        "    except ImportError as error: print(type(error).__name__, str(error).replace('\\n', ' '))\n"
+        "    else: print('no error')\n"
+    )
+    done = subprocess.run([sys.executable, "-I", "-S", "-c", program], capture_output=True, text=True, timeout=60)
+    assert done.returncode == 0, done.stderr
+    wanted = re.compile(r"ImportError TensorFlow is not installed; .* -m pip install 'tensorflow")
+    lines = done.stdout.splitlines()
+    assert len(lines) == len(NEED_TENSORFLOW)
+    assert not [(statement, line) for statement, line in zip(NEED_TENSORFLOW, lines) if not wanted.match(line)]
+
+
+def test_what_is_installed_names_where_it_came_from(monkeypatch, tmp_path):
+    """smddp_tf is in no package index, so its bare name would install nothing, or something of somebody else's."""
+    recorded: dict[str, str | None] = {}
+    monkeypatch.setattr(_loader, "_PACKAGE", tmp_path / "site-packages" / "smddp_tf")
+    monkeypatch.setattr(
+        _loader.importlib.metadata, "distribution", lambda name: types.SimpleNamespace(read_text=recorded.get)
+    )
+    for text, words in (
+        ('{"dir_info": {}, "url": "file:///home/me/my%20code/smddp_tf"}', "'/home/me/my code/smddp_tf'"),
+        ('{"url": "https://host/smddp_tf.git", "vcs_info": {"vcs": "git", "commit_id": "abc"}}',
+         "git+https://host/smddp_tf.git@abc"),
+        (None, "path/to/smddp_tf"),
+    ):  # fmt: skip
+        recorded["direct_url.json"] = text
+        assert _loader.install_command().endswith(f"--no-cache-dir {words}")
+
+
 def test_a_checkout_that_is_not_built_names_the_command(tmp_path):
     """A real import, in a copy of the package's Python files without any shared object."""
     package = tmp_path / "smddp_tf"

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from smddp_tf.run.knobs import KNOBS
-from tests.unit.run_dry import DryRun, error_of, values_of
+from tests.unit.run_dry import DryRun, error_of, exports_of, values_of
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -19,8 +19,7 @@ def dry_run(monkeypatch, capsys) -> DryRun:
 
 
 def exports(dry_run: DryRun, *arguments: str, **more) -> dict[str, str]:
-    words = dry_run("-np", "2", *arguments, "t", **more)
-    return dict(value.split("=", 1) for value in values_of(words, "-x") if "=" in value)
+    return exports_of(dry_run("-np", "2", *arguments, "t", **more))
 
 
 FLAGS = {
@@ -58,7 +57,8 @@ FLAGS = {
     "--gloo-timeout-seconds 3": {"HOROVOD_GLOO_TIMEOUT_SECONDS": "3"},
     "--log-level DEBUG": {"HOROVOD_LOG_LEVEL": "debug", "SMDDP_LOG_LEVEL": "debug"},
     "--log-level FATAL": {"HOROVOD_LOG_LEVEL": "fatal", "SMDDP_LOG_LEVEL": "error"},
-    "--log-without-timestamp": {"HOROVOD_LOG_HIDE_TIME": "1"},
+    "--log-without-timestamp": {"HOROVOD_LOG_HIDE_TIME": "1", "SMDDP_LOG_TIMESTAMP": "0"},
+    "--log-with-timestamp": {"HOROVOD_LOG_HIDE_TIME": "0", "SMDDP_LOG_TIMESTAMP": "1"},
     "--start-timeout 7": {"HOROVOD_START_TIMEOUT": "7", "SMDDP_START_TIMEOUT": "7"},
     "-x NAME=a=b": {"NAME": "a=b"},
 }
@@ -106,7 +106,7 @@ def test_config_file(dry_run: DryRun, tmp_path) -> None:
     file.write_text(CONFIG)
     words = dry_run("--config-file", str(file), "--fusion-threshold-mb", "1", "t")
     assert values_of(words, "-np") == ["3"]
-    found = dict(value.split("=", 1) for value in values_of(words, "-x"))
+    found = exports_of(words)
     expected = {
         "HOROVOD_FUSION_THRESHOLD": str(1 << 20),  # the command line wins
         "HOROVOD_CACHE_CAPACITY": "5",

@@ -73,7 +73,7 @@ def test_node_lists_that_are_wrong(text: str) -> None:
 )
 def test_allocation(dry_run: DryRun, env: dict[str, str], hosts: str) -> None:
     words = dry_run("train", env=env)  # salloc: no -np, no -H
-    assert (words[0], values_of(words, "-H")) == (OPEN_MPI_5.mpirun, [hosts])
+    assert (words[1], values_of(words, "-H")) == (OPEN_MPI_5.mpirun, [hosts])
     ranks = sum(int(host.partition(":")[2]) for host in hosts.split(","))
     assert values_of(words, "-np") == [str(ranks)]
     assert not [name for name in values_of(words, "-x") if name.startswith("SLURM")]

@@ -19,17 +19,16 @@ def dry_run(monkeypatch, capsys) -> DryRun:
     ("mpi", "expected"),
     [
         (OPEN_MPI_5, "/opt/bin/mpirun -np 2 -H localhost:2 --bind-to none --map-by slot --mca pml ob1 "
-                     "--mca btl_tcp_if_include lo -x PYTHONUNBUFFERED=1 train --lr 1"),
+                     "--mca btl_tcp_if_include lo -x PYTHONUNBUFFERED train --lr 1"),
         (OPEN_MPI_4, "/opt/bin/mpirun -np 2 -H localhost:2 --bind-to none --map-by slot --mca pml ob1 "
-                     "--mca btl ^openib --mca btl_tcp_if_include lo -x PYTHONUNBUFFERED=1 train --lr 1"),
-        (HYDRA, "/opt/bin/mpiexec.hydra -n 2 -hosts localhost -ppn 2 -bind-to none "
-                "-genv PYTHONUNBUFFERED 1 train --lr 1"),
+                     "--mca btl ^openib --mca btl_tcp_if_include lo -x PYTHONUNBUFFERED train --lr 1"),
+        (HYDRA, "/opt/bin/mpiexec.hydra -n 2 -hosts localhost -ppn 2 -bind-to none train --lr 1"),
     ],
     ids=["Open MPI 5", "Open MPI 4", "MPICH"],
 )  # fmt: skip
 def test_one_host(dry_run: DryRun, mpi, expected: str) -> None:
     dry_run.mpi = mpi
-    assert dry_run("-np", "2", "train", "--lr", "1") == expected.split()
+    assert dry_run("-np", "2", "train", "--lr", "1") == ["PYTHONUNBUFFERED=1", *expected.split()]
 
 
 @pytest.mark.parametrize(
@@ -38,13 +37,13 @@ def test_one_host(dry_run: DryRun, mpi, expected: str) -> None:
         (OPEN_MPI_5, "/opt/bin/mpirun -np 4 -H h1:2,h2:2 --bind-to none --map-by slot --mca pml ob1 --mca "
                      "btl_tcp_if_include 10.0.0.0/24 --prtemca prte_if_include 10.0.0.0/24 --prtemca plm_ssh_args "
                      "-p!22!-i!/key --prtemca oob_tcp_keepalive_time 10 --prtemca oob_tcp_keepalive_intvl 5 --prtemca "
-                     "oob_tcp_keepalive_probes 4 -x PYTHONUNBUFFERED=1 -x DATA -x PATH train"),
+                     "oob_tcp_keepalive_probes 4 -x PYTHONUNBUFFERED -x DATA -x PATH train"),
         (OPEN_MPI_4, "/opt/bin/mpirun -np 4 -H h1:2,h2:2 --bind-to none --map-by slot --mca pml ob1 --mca btl ^openib "
                      "--mca btl_tcp_if_include 10.0.0.0/24 --mca oob_tcp_if_include 10.0.0.0/24 --mca plm_rsh_args "
                      "-p!22!-i!/key --mca oob_tcp_keepalive_time 10 --mca oob_tcp_keepalive_intvl 5 --mca "
-                     "oob_tcp_keepalive_probes 4 -x PYTHONUNBUFFERED=1 -x DATA -x PATH train"),
-        (HYDRA, "HYDRA_LAUNCHER_EXTRA_ARGS=-p!22!-i!/key /opt/bin/mpiexec.hydra -n 4 -hosts h1,h2 -ppn 2 -bind-to none "
-                "-iface eth0 -genv PYTHONUNBUFFERED 1 train"),
+                     "oob_tcp_keepalive_probes 4 -x PYTHONUNBUFFERED -x DATA -x PATH train"),
+        (HYDRA, "HYDRA_LAUNCHER_EXTRA_ARGS=-p!22!-i!/key /opt/bin/mpiexec.hydra -n 4 -hosts h1,h2 "
+                "-ppn 2 -bind-to none -iface eth0 train"),
     ],
     ids=["Open MPI 5", "Open MPI 4", "MPICH"],
 )  # fmt: skip
@@ -52,7 +51,23 @@ def test_two_hosts(dry_run: DryRun, mpi, expected: str) -> None:
     dry_run.mpi = mpi
     env = {"PATH": "/bin", "DATA": "d", "HOSTNAME": "h1", "SLURM_X": "", "BASH_FUNC_a%%": "() { :; }"}
     words = dry_run("-H", "h1:2,h2:2", "-p", "22", "-i", "/key", "train", env=env)
-    assert words == [word.replace("!", " ") for word in expected.split()]
+    assert words == ["PYTHONUNBUFFERED=1", *(word.replace("!", " ") for word in expected.split())]
+
+
+@pytest.mark.parametrize("mpi", [OPEN_MPI_5, OPEN_MPI_4, HYDRA], ids=["Open MPI 5", "Open MPI 4", "MPICH"])
+@pytest.mark.parametrize("hosts", ["h1:2", "h1:1,h2:1"])
+def test_values_of_variables_are_on_no_command_line(mpi, hosts: str) -> None:
+    from smddp_tf.run import line, settings
+    from smddp_tf.run.hosts import parse_hosts
+
+    job = settings.Settings(2, tuple(parse_hosts(hosts)), {"TOKEN": "s3cret", "KEPT": "own", "A": "new"})
+    environment = {"PATH": "/bin", "OTHER": "hidden", "KEPT": "own", "A": "old"}
+    made = line.build_line(job, mpi, choose([LO, ETH0], ["10.0.0.2"]), environment, 8, False)
+    assert not [word for word in made.words if any(value in word for value in ("s3cret", "hidden", "own", "new"))]
+    assert {"TOKEN": "s3cret", "A": "new"}.items() <= made.environment.items()
+    assert "KEPT" not in made.environment  # it is there already, and nobody need see it with --dry-run
+    if mpi is not HYDRA:
+        assert {"TOKEN", "KEPT", "A"} <= set(values_of(list(made.words), "-x"))
 
 
 def test_daemons_outwait_the_heartbeat(dry_run: DryRun) -> None:

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import json
+import os
+import stat
 import sys
 
 import pytest
 
-from smddp_tf.run import sagemaker, sagemaker_line
+from smddp_tf.run import handed_on, sagemaker, sagemaker_hosts, sagemaker_line
 from smddp_tf.run.errors import LaunchError
 from smddp_tf.run.sagemaker import Training, flags_of, parameters_of_distribution, read_training
 from smddp_tf.run.sagemaker_hosts import DAEMON_WITHIN_SECONDS, REACHED_WITHIN_SECONDS, Hosts, follow, lead
@@ -68,7 +70,11 @@ def test_one_host(dry_run: DryRun) -> None:
 
 
 def test_flags_of_the_launcher_travel_too(dry_run: DryRun) -> None:
-    assert "HOROVOD_AUTOTUNE=1" in values_of(dry_run("--autotune", env=TWO_HOSTS), "-x")
+    words = dry_run("--autotune", "-x", "TOKEN=s3cret", env=TWO_HOSTS)
+    at = words.index("/opt/bin/mpirun")
+    assert {"HOROVOD_AUTOTUNE=1", "TOKEN=s3cret"} <= set(words[:at])
+    assert {"HOROVOD_AUTOTUNE", "TOKEN"} <= set(values_of(words[at:], "-x"))
+    assert not [word for word in words[at:] if "s3cret" in word]
 
 
 def test_open_mpi_5(dry_run: DryRun) -> None:
@@ -80,9 +86,9 @@ def test_open_mpi_5(dry_run: DryRun) -> None:
     ]  # fmt: skip
     training = Training(("a",), "a", 1, program="t.py")
     with pytest.raises(LaunchError, match="Open MPI"):
-        sagemaker_line.training_line(training, [], {}, HYDRA)
+        sagemaker_line.training_line(training, [], {}, {}, HYDRA)
     with pytest.raises(LaunchError, match="nothing to run"):
-        sagemaker_line.training_line(Training(("a",), "a", 1), [], {}, OPEN_MPI_4)
+        sagemaker_line.training_line(Training(("a",), "a", 1), [], {}, {}, OPEN_MPI_4)
 
 
 def test_other_entry_points(dry_run: DryRun) -> None:
@@ -192,6 +198,47 @@ def test_the_leader_tells_also_when_the_job_cannot_start() -> None:
     with pytest.raises(LaunchError, match="no mpirun"):
         lead(TRAINING, job, world)
     assert world.calls[-1] == "c: echo 1 > /tmp/done.a"
+
+
+def test_what_a_follower_publishes_is_nobody_elses(tmp_path, monkeypatch) -> None:
+    """Programs find what they need to start; all else, credentials too, is in a file of this user's alone."""
+    everybodys, own = tmp_path / "environment", tmp_path / "private" / "environment"
+    monkeypatch.setattr(sagemaker_hosts, "_FOR_ALL", str(everybodys))
+    monkeypatch.setattr(sagemaker_hosts, "path_for", lambda user: str(own))
+    container = {
+        "PATH": "/opt/bin", "LD_LIBRARY_PATH": "/opt/lib", "AWS_SECRET_ACCESS_KEY": "s3cret", "SM_MODEL_DIR": "/m",
+        "HOSTNAME": "algo-2", "LINES": "one\ntwo",
+    }  # fmt: skip
+    old = os.umask(0)
+    try:
+        Hosts().publish_environment(container)
+    finally:
+        os.umask(old)
+    assert everybodys.read_text() == "PATH=/opt/bin\nLD_LIBRARY_PATH=/opt/lib\n"
+    modes = [stat.S_IMODE(path.stat().st_mode) for path in (everybodys, own, own.parent)]
+    assert modes == [0o600, 0o600, 0o700]
+    rank = {"PATH": "/bin", "PMIX_RANK": "3", handed_on.FILE: str(own)}
+    assert handed_on.take_over(rank) == {
+        **{name: value for name, value in container.items() if name != "HOSTNAME"}, "PATH": "/bin", "PMIX_RANK": "3",
+    }  # fmt: skip
+    assert handed_on.take_over({handed_on.FILE: str(tmp_path / "none")}) == {}  # the leader's ranks have all of it
+    assert handed_on.take_over({"A": "1"}) == {"A": "1"}
+
+
+def test_what_others_could_have_made_is_not_used(tmp_path) -> None:
+    folder = tmp_path / "private"
+    folder.mkdir(mode=0o777)
+    folder.chmod(0o777)
+    with pytest.raises(LaunchError, match="mode 700"):
+        handed_on.hand_on({}, str(folder / "environment"))
+    (tmp_path / "link").symlink_to(tmp_path)
+    with pytest.raises(LaunchError, match="mode 700"):
+        handed_on.hand_on({}, str(tmp_path / "link" / "environment"))
+    file = tmp_path / "environment"
+    file.write_text("{}")
+    file.chmod(0o644)
+    with pytest.raises(LaunchError, match="other users"):
+        handed_on.take_over({handed_on.FILE: str(file)})
 
 
 def test_a_follower_waits_for_daemon_and_end() -> None:

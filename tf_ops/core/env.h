@@ -94,6 +94,8 @@ bool LauncherSurvivesLosses();
 std::string LauncherJob();
 // The network interfaces for MPI's messages, as the launcher was told ("eth0"), or "".
 std::string LauncherNetwork();
+// SMDDP_RUN_NOTES, where smddprun wants to hear how this rank ends (core/launcher.h); "" where it did not start it.
+std::string LauncherNotes();
 // Puts `name=value` into the environment unless the user has set it. Only before MPI is initialised.
 void SetDefault(const char* name, const char* value);
 

@@ -11,6 +11,7 @@
 #include "collectives/algorithm.h"
 #include "core/env.h"
 #include "core/env_names.h"
+#include "core/launcher.h"
 #include "core/version.h"
 #include "python/bindings.h"
 #include "python/waiter.h"
@@ -238,6 +239,12 @@ void BindControl(nb::module_& m) {
   });
   m.def("stats", &StatsDict, nb::arg("process_set") = 0);
   m.def("raise_exception", &RaiseException, nb::arg("text"));
+  m.def(
+      "tell_launcher",
+      [](bool raised, const std::string& text) {
+        TellLauncher(raised ? EndNote::kRaised : EndNote::kBecauseOfOther, text);
+      },
+      nb::arg("raised"), nb::arg("text"));
   m.def("others_heard", OfSession([](const Session& session) { return session.OthersHeard(); }));
   m.def("tell_shown", OfSession([](Session& session) { session.TellShown(); }));
   m.def("raised_elsewhere", OfSession([](const Session& session) { return session.RaisedElsewhere(); }));

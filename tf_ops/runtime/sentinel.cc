@@ -6,7 +6,6 @@
 #include <csignal>
 #include <cstdlib>
 
-#include "core/launcher.h"
 #include "core/log.h"
 
 namespace smddp {
@@ -41,18 +40,19 @@ void Sentinel::Watch(std::function<int64_t()> turns, double limit_s) {
 
 void Sentinel::WatchLauncher(double seconds) {
   std::lock_guard<std::mutex> lock(mutex_);
-  if (launcher_ == 0) {
-    parent_ = getppid();
-    launcher_ = LauncherProcess();
+  if (!launcher_found_) {
+    const Launcher found = Launcher::Find();
+    if (found.process() != 0) launcher_ = found;
+    launcher_found_ = true;
   }
   launcher_grace_s_ = seconds;
 }
 
 void Sentinel::LookForLauncher() {
-  if (launcher_ <= 1 || (getppid() == parent_ && ProcessLives(launcher_))) return;
-  Log(LogLevel::kError, "The launcher of this job, process " + std::to_string(launcher_) +
+  if (!launcher_ || launcher_->lives()) return;
+  Log(LogLevel::kError, "The launcher of this job, process " + std::to_string(launcher_->process()) +
                             ", has died. This process is sent SIGTERM, as the launcher would have done.");
-  launcher_ = 1;
+  launcher_.reset();
   if (launcher_grace_s_ > 0 && !deadline_) {
     deadline_ = Deadline::After(launcher_grace_s_);
     why_ = "The program has not ended after SIGTERM; it ends now.";

@@ -3,8 +3,6 @@
 // Threads: any may call it. It is never destroyed: its thread lives as long as the process.
 #pragma once
 
-#include <sys/types.h>
-
 #include <condition_variable>
 #include <functional>
 #include <mutex>
@@ -13,6 +11,7 @@
 #include <thread>
 
 #include "core/clock.h"
+#include "core/launcher.h"
 
 namespace smddp {
 
@@ -26,7 +25,7 @@ class Sentinel {
   void Disarm();
 
   // When the launcher (or its daemon on this host) ends first, SIGTERM is sent to this process, so that a program may
-  // save what it has; `seconds` later it ends. 0: that alone.
+  // save what it has; `seconds` later it ends. 0: that alone. What is between the two, such as a shell, may end.
   void WatchLauncher(double seconds);
 
   // `turns` counts what the engine does; when it stands still for `limit_s`, the process ends. Null: nothing is
@@ -46,7 +45,8 @@ class Sentinel {
   std::string why_;
   std::function<int64_t()> turns_;
   double limit_s_ = 0;
-  pid_t parent_ = 0, launcher_ = 0;  // 0: not watched
+  std::optional<Launcher> launcher_;  // that is watched
+  bool launcher_found_ = false;
   double launcher_grace_s_ = 0;
   int64_t last_turns_ = 0, still_ticks_ = 0;
   std::thread thread_;  // last: it uses the others

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <future>
 
+#include "core/launcher.h"
 #include "core/log.h"
 #include "runtime/bootstrap.h"
 #include "runtime/session_log.h"
@@ -123,6 +124,8 @@ Status World::failure() const {
 void World::OnFailure(const Status& why) {
   std::lock_guard<std::mutex> lock(mutex_);
   failure_ = why;
+  // The rank that raised has said so before.
+  TellLauncher(why.code() == Code::kPeerLost ? EndNote::kBecauseOfLost : EndNote::kBecauseOfOther, why.message());
   // One that does not come to a collective does not come to MPI_Finalize either.
   if (why.code() == Code::kDeadlineExceeded) AbandonMpi();
   if (why.code() == Code::kPeerLost) {

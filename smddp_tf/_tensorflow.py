@@ -1,0 +1,51 @@
+"""Says in words that TensorFlow is missing, before something of ours that needs it is imported."""
+
+from __future__ import annotations
+
+import importlib
+import importlib.util
+import sys
+from typing import Any
+
+__all__ = ["import_with_tensorflow", "install_command", "need_tensorflow"]
+
+
+def need_tensorflow(built_for: str | None = None) -> None:
+    """Does nothing where there is a TensorFlow.
+
+    Args:
+        built_for: the version that our ops are built for; None: look.
+
+    Raises:
+        ImportError: there is none. Says which one to install, and how.
+    """
+    if importlib.util.find_spec("tensorflow") is None:
+        version = _version_of_build() if built_for is None else built_for
+        which = f"this build of smddp_tf needs {_minor_of(version)}" if version else "smddp_tf needs 2.16 or newer"
+        raise ImportError(f"TensorFlow is not installed; {which}. Install it with:\n    {install_command(version)}")
+
+
+def import_with_tensorflow(module: str) -> Any:
+    """Imports one of our modules, which may import TensorFlow. Raises the same ImportError."""
+    try:
+        return importlib.import_module(module)
+    except ModuleNotFoundError:
+        need_tensorflow()
+        raise
+
+
+def install_command(version: str) -> str:
+    """What installs a TensorFlow of this minor version; of any, where `version` is ""."""
+    wanted = f"=={_minor_of(version)}.*" if version else ">=2.16"
+    return f"{sys.executable} -m pip install 'tensorflow{wanted}'"
+
+
+def _minor_of(version: str) -> str:
+    return ".".join(version.split(".")[:2])
+
+
+def _version_of_build() -> str:
+    try:
+        return str(importlib.import_module("smddp_tf._build_info").TENSORFLOW_VERSION)
+    except ImportError:
+        return ""

@@ -1,0 +1,62 @@
+"""What a rank printed last, for the end of the job."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Sequence
+
+__all__ = ["LastWords", "last_words", "starts_traceback"]
+
+_KEPT_CHARACTERS = 1 << 16
+_SHOWN_LINES = 20
+_TRACEBACK = "Traceback (most recent call last)"
+_CHAINED = (
+    "During handling of the above exception, another exception occurred:",
+    "The above exception was the direct cause of the following exception:",
+)
+
+
+class LastWords:
+    """The end of what a rank has printed: bounded, and of a line that draws over itself only its last state."""
+
+    def __init__(self) -> None:
+        self._kept: deque[tuple[int, str]] = deque()
+        self._characters = 0
+        self._drawn = False  # the next line takes the place of the last
+
+    def add(self, stream: int, text: str, end: str) -> None:
+        """`stream` is 0 for stdout, 1 for stderr; `end` as in a Piece."""
+        if self._drawn and self._kept and self._kept[-1][0] == stream:
+            self._characters -= len(self._kept.pop()[1])
+        self._drawn = end == "\r"
+        self._kept.append((stream, text))
+        self._characters += len(text)
+        while self._characters > _KEPT_CHARACTERS and len(self._kept) > 1:
+            self._characters -= len(self._kept.popleft()[1])
+
+    def lines(self) -> list[str]:
+        """The last traceback, else the last lines; [] when nothing was printed."""
+        return (
+            last_words([text for stream, text in self._kept if stream])
+            or [text for _, text in self._kept if text.strip()][-_SHOWN_LINES:]
+        )
+
+
+def starts_traceback(line: str) -> bool:
+    """True for the first line of a Python traceback."""
+    return line.startswith(_TRACEBACK)
+
+
+def last_words(lines: Sequence[str]) -> list[str]:
+    """The last Python traceback among the lines of stderr, with those it is chained to; [] when there is none."""
+    starts = [number for number, line in enumerate(lines) if starts_traceback(line)]
+    if not starts:
+        return []
+    first = len(starts) - 1
+    while first > 0 and any(line in _CHAINED for line in lines[starts[first - 1] : starts[first]]):
+        first -= 1
+    end = starts[-1] + 1
+    while end < len(lines) and (lines[end].startswith((" ", "\t")) or not lines[end]):
+        end += 1
+    # The exception's own line, and the lines its text goes on with, up to something that is not part of it.
+    return list(lines[starts[first] : max(end + 1, min(len(lines), end + _SHOWN_LINES))])
