@@ -24,6 +24,7 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   TryAs<smddp::JoinNotice>(bytes);
   TryAs<smddp::JoinOver>(bytes);
   TryAs<smddp::StepGivenUp>(bytes);
+  TryAs<smddp::RequestGivenUp>(bytes);
   TryAs<smddp::Goodbye>(bytes);
   smddp::Status why;
   (void)smddp::DecodeAbort(bytes, &why);

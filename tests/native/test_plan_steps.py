@@ -225,3 +225,40 @@ def test_a_plan_is_kept_while_a_rank_uses_it() -> None:
     waiting.add([0, 2])
     for each in (begun, waiting):
         each.check(range(2))
+
+
+@pytest.mark.parametrize("name", ["a", "b", "c"])  # coordinated by different ranks
+@over_layouts
+def test_a_request_that_was_given_up_does_not_meet_the_next_step(layout: str, name: str) -> None:
+    """Rank 0 asks for it, and its step fails; on the others the step fails before. Then all go on."""
+    job = Job(layout)
+
+    def ask(rank: int, step: int) -> tuple[np.ndarray, Any]:
+        array = values(5000, rank, step)
+        return array, job.ranks.allreduce(rank, [array], name, SUM)
+
+    _, given_up = ask(0, step=1)
+    job.ranks.cancel_named(0, name)
+    with pytest.raises(_core.EngineError, match="Rank 0 gave up a step"):
+        given_up.wait()
+    for rank in range(1, job.size):
+        _, refused = ask(rank, step=2)
+        if rank < job.size - 1:
+            continue
+        with pytest.raises(_core.EngineError, match="Rank 0 gave up a step"):
+            refused.wait()
+    for step in (3, 4):
+        asked = [ask(rank, step) for rank in range(job.size)]
+        for array, pending in asked:
+            pending.wait()
+            np.testing.assert_array_equal(array, sum(values(5000, rank, step) for rank in range(job.size)))
+
+
+def test_a_request_that_is_given_up_when_all_have_come_ends_well() -> None:
+    job = Job("2")
+    arrays = [values(5000, rank) for rank in range(2)]
+    pending = [job.ranks.allreduce(rank, [arrays[rank]], "late", SUM) for rank in range(2)]
+    job.ranks.cancel_named(0, "late")
+    for each in pending:
+        each.wait()
+    np.testing.assert_array_equal(arrays[0], values(5000, 0) + values(5000, 1))

@@ -106,6 +106,8 @@ class Ranks {
     return pending;
   }
 
+  void CancelNamed(int rank, const std::string& name) { session(rank).Cancel(name); }
+
   int64_t Plans(int rank) { return session(rank).Stats().plans; }
 
   void Stop(int rank) {
@@ -134,6 +136,7 @@ void BindRanks(nb::module_& m) {
       .def("cancel", &Ranks::Cancel, nb::arg("rank"), nb::arg("plan"), nb::arg("index"), nb::arg("run"),
            nb::arg("site") = 0)
       .def("join", &Ranks::Join, nb::arg("rank"))
+      .def("cancel_named", &Ranks::CancelNamed, nb::arg("rank"), nb::arg("name"))
       .def("plans", &Ranks::Plans, nb::arg("rank"))
       .def("stop", &Ranks::Stop, nb::arg("rank"));
 }

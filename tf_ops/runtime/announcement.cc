@@ -266,6 +266,19 @@ bool Decode(std::string_view message, StepGivenUp* given_up) {
   return reader.at_end() && given_up->step > 0;
 }
 
+std::string Encode(const RequestGivenUp& given_up) {
+  WireWriter writer = Begin(ControlType::kRequestGivenUp);
+  writer.PutText(given_up.name);
+  return writer.Take();
+}
+
+bool Decode(std::string_view message, RequestGivenUp* given_up) {
+  WireReader reader(message);
+  if (!IsType(&reader, ControlType::kRequestGivenUp)) return false;
+  given_up->name = reader.GetText();
+  return reader.at_end();
+}
+
 std::string Encode(const Goodbye& goodbye) {
   WireWriter writer = Begin(ControlType::kGoodbye);
   writer.Put(static_cast<uint8_t>(goodbye.clean));
@@ -299,7 +312,7 @@ bool DecodeAbort(std::string_view message, Status* why) {
 bool TypeOf(std::string_view message, ControlType* type) {
   if (message.empty()) return false;
   *type = static_cast<ControlType>(message[0]);
-  return (*type >= ControlType::kAnnouncement && *type <= ControlType::kPlanRetirement) ||
+  return (*type >= ControlType::kAnnouncement && *type <= ControlType::kRequestGivenUp) ||
          (*type >= ControlType::kTimeline && *type <= ControlType::kStall);
 }
 

@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <map>
+#include <set>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -64,6 +65,7 @@ struct Verdict {
   std::string data;                   // of a reduction: what a small one gives
   std::vector<int> joined;            // ranks that did not ask for it: they have joined, and bring zeros
   Announcement request;               // where there are such ranks: what they take part in
+  std::set<int> answered;             // not sent: ranks that have had an answer already
 };
 
 // From rank 0: how the next reductions of a plan's tensors are put into buckets, and how those are reduced. One message
@@ -93,6 +95,11 @@ struct StepGivenUp {
   bool known = false;
 };
 
+// A rank gave up the step that holds its request of that name, to the name's coordinator.
+struct RequestGivenUp {
+  std::string name;
+};
+
 // From rank 0: all have joined.
 struct JoinOver {
   int32_t last = 0;
@@ -116,6 +123,7 @@ enum class ControlType : uint8_t {
   kBeat = 8,  // a rank of another node lives; nothing follows
   kStepGivenUp = 9,
   kPlanRetirement = 10,
+  kRequestGivenUp = 11,
   kTimeline = 32,
   kLastWords = 33,
   kStall = 34,
@@ -127,6 +135,7 @@ std::string Encode(const PlanOrder& order);
 std::string Encode(const JoinNotice& notice);
 std::string Encode(const JoinOver& over);
 std::string Encode(const StepGivenUp& given_up);
+std::string Encode(const RequestGivenUp& given_up);
 // `clean`: the sender had nothing under way; `listens`: it reads what comes until all have left.
 struct Goodbye {
   bool clean = false, listens = false;
@@ -146,6 +155,7 @@ bool Decode(std::string_view message, PlanOrder* order);
 bool Decode(std::string_view message, JoinNotice* notice);
 bool Decode(std::string_view message, JoinOver* over);
 bool Decode(std::string_view message, StepGivenUp* given_up);
+bool Decode(std::string_view message, RequestGivenUp* given_up);
 bool Decode(std::string_view message, Goodbye* goodbye);
 bool DecodeAbort(std::string_view message, Status* why);
 

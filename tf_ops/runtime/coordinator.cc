@@ -4,6 +4,7 @@
 
 #include "core/hash.h"
 #include "runtime/carried.h"
+#include "runtime/given_up.h"
 #include "runtime/operation_id.h"
 
 namespace smddp {
@@ -80,6 +81,8 @@ Verdict Coordinator::VerdictOn(const std::string& name, const Entry& entry) {
     verdict.request.data.clear();
     verdict.status = PossibleWithJoined(first, known_as);
   }
+  verdict.answered = entry.given_up;
+  if (!entry.given_up.empty()) verdict.status = GivenUpBy(topology_.global_rank(*entry.given_up.begin()));
   if (verdict.status.ok()) verdict.status = Check(entry.by_rank);
   if (verdict.status.ok()) Complete(entry.by_rank, &verdict);
   return verdict;
@@ -109,6 +112,19 @@ void Coordinator::Complete(const std::map<int, Announcement>& by_rank, Verdict* 
     verdict->status = reduced.status();
     if (reduced.ok()) verdict->data = std::move(*reduced);
   }
+}
+
+std::optional<Verdict> Coordinator::GiveUp(int rank, const std::string& name) {
+  const auto at = waiting_.find(name);
+  if (at == waiting_.end()) return std::nullopt;
+  for (Entry& entry : at->second) {
+    if (entry.by_rank.count(rank) == 0 || !entry.given_up.insert(rank).second) continue;
+    Verdict verdict;
+    verdict.name = name;
+    verdict.status = GivenUpBy(topology_.global_rank(rank));
+    return verdict;
+  }
+  return std::nullopt;
 }
 
 std::vector<Coordinator::Expired> Coordinator::Disagreeing(const std::string& plan_key) {
@@ -156,7 +172,7 @@ std::set<int> Coordinator::Missing(int64_t now_ns, double seconds, bool untold) 
   std::set<int> missing;
   for (const auto& [name, entries] : waiting_) {
     for (const Entry& entry : entries) {
-      if (entry.is_plan() || now_ns - entry.since_ns < seconds * 1e9) continue;
+      if (entry.is_plan() || !entry.is_waited_for() || now_ns - entry.since_ns < seconds * 1e9) continue;
       if (untold && !entry.reminder.Due(entry.since_ns, now_ns, seconds)) continue;
       missing.merge(MissingIn(entry));
     }
@@ -168,7 +184,7 @@ std::vector<std::string> Coordinator::Stalled(int64_t now_ns, double seconds) {
   std::vector<std::string> sentences;
   for (auto& [name, entries] : waiting_) {
     for (Entry& entry : entries) {
-      if (entry.is_plan() || !entry.reminder.Take(entry.since_ns, now_ns, seconds)) continue;
+      if (entry.is_plan() || !entry.is_waited_for() || !entry.reminder.Take(entry.since_ns, now_ns, seconds)) continue;
       sentences.push_back(DescribeWaiting(name, entry, now_ns));
     }
   }
@@ -188,7 +204,9 @@ std::vector<Coordinator::Expired> Coordinator::ExpelIf(Doomed doomed, Why why) {
       Expired& last = expired.emplace_back();
       last.verdict.name = at->first;
       last.verdict.status = why(at->first, *entry);
-      for (const auto& [rank, request] : entry->by_rank) last.announced.push_back(rank);
+      for (const auto& [rank, request] : entry->by_rank) {
+        if (entry->given_up.count(rank) == 0) last.announced.push_back(rank);
+      }
       entry = entries.erase(entry);
     }
     at = entries.empty() ? waiting_.erase(at) : std::next(at);
@@ -197,12 +215,15 @@ std::vector<Coordinator::Expired> Coordinator::ExpelIf(Doomed doomed, Why why) {
 }
 
 std::vector<Coordinator::Expired> Coordinator::Expire(int64_t now_ns, double seconds, const About& about) {
-  return ExpelIf([&](const Entry& entry) { return !entry.is_plan() && now_ns - entry.since_ns >= seconds * 1e9; },
-                 [&](const std::string& name, const Entry& entry) {
-                   return Status(Code::kDeadlineExceeded, DescribeWaiting(name, entry, now_ns) +
-                                                              " Given up after SMDDP_STALL_ERROR_SECONDS." +
-                                                              about(MissingIn(entry)));
-                 });
+  return ExpelIf(
+      [&](const Entry& entry) {
+        return !entry.is_plan() && entry.is_waited_for() && now_ns - entry.since_ns >= seconds * 1e9;
+      },
+      [&](const std::string& name, const Entry& entry) {
+        return Status(Code::kDeadlineExceeded, DescribeWaiting(name, entry, now_ns) +
+                                                   " Given up after SMDDP_STALL_ERROR_SECONDS." +
+                                                   about(MissingIn(entry)));
+      });
 }
 
 std::vector<Coordinator::Expired> Coordinator::ExpireWaitingFor(int rank, const std::string& who) {

@@ -40,6 +40,9 @@ class Coordinator {
     Verdict verdict;
     std::vector<int> announced;
   };
+  // A rank has given up the step that holds its request of that name. Set: its answer, when there is no verdict yet.
+  // The others get an error when they come: what they would reduce with is of a step that failed.
+  std::optional<Verdict> GiveUp(int rank, const std::string& name);
   // Plans of that key, when every rank waits for one, they differ, and no rank will bring another one before.
   std::vector<Expired> Disagreeing(const std::string& plan_key);
   // No rank uses the plan of that number any more.
@@ -63,6 +66,8 @@ class Coordinator {
     uint32_t round = 0;  // of hvd.join
     int64_t since_ns = 0;
     Reminder reminder;
+    std::set<int> given_up;  // ranks that have
+    bool is_waited_for() const { return given_up.size() < by_rank.size(); }
     bool is_plan() const { return by_rank.begin()->second.kind == RequestKind::kPlan; }
   };
   // Does `entry` need nothing of `rank` that has not come? A plan outlives the round in which it was announced.

@@ -95,6 +95,7 @@ void Engine::Loop() {
       WatchStalls();
       WatchDepartures();
       GiveUpBrokenSteps(now_ns);
+      if (failed_.ok()) GiveUpRequests(now_ns);
       WatchCancelled();
     }
     if (moved) last_moved_ns_ = now_ns;
@@ -214,6 +215,7 @@ Status Engine::OnControl(const Message& message) {
   Status why;
   Goodbye goodbye;
   StepGivenUp given_up;
+  RequestGivenUp request_given_up;
   const bool known = TypeOf(message.bytes, &type);
   const int known_as = topology().global_rank(message.from);
   heartbeat_.Heard(message.from, NowNs());
@@ -235,6 +237,8 @@ Status Engine::OnControl(const Message& message) {
     if (failed_.ok()) OnJoinOver(over);
   } else if (known && type == ControlType::kStepGivenUp && Decode(message.bytes, &given_up)) {
     if (failed_.ok()) OnStepGivenUp(message.from, given_up);
+  } else if (known && type == ControlType::kRequestGivenUp && Decode(message.bytes, &request_given_up)) {
+    if (failed_.ok()) OnRequestGivenUp(message.from, request_given_up);
   } else if (known && type == ControlType::kPlanRetirement &&
              (!failed_.ok() || retirement_.OnMessage(message.from, message.bytes, !join_.anyone()))) {
     return Status::Ok();

@@ -116,6 +116,8 @@ class Engine {
   void OnStepGivenUp(int from, const StepGivenUp& given_up);
   void FillGivenUp();
   void GiveUpBrokenSteps(int64_t now_ns);
+  void GiveUpRequests(int64_t now_ns);
+  void OnRequestGivenUp(int from, const RequestGivenUp& given_up);
   void OnJoinOver(const JoinOver& over);
   void StepJoin();
   void WatchPeers();
@@ -166,10 +168,15 @@ class Engine {
   StallReport stalls_;
   std::list<RunningTask> tasks_;
   Status failed_;
-  std::map<int, int64_t> departed_;                         // rank -> when its goodbye came
-  std::set<int> listening_;                                 // of these: who still reads
-  std::vector<std::pair<std::string, int64_t>> cancelled_;  // request, when its step was cancelled
-  std::vector<std::pair<PlannedTensor, int64_t>> broken_;   // the same of steps of plans that may lack tensors
+  std::map<int, int64_t> departed_;  // rank -> when its goodbye came
+  std::set<int> listening_;          // of these: who still reads
+  struct Cancelled {
+    std::string name;
+    int64_t when_ns = 0;
+    bool told = false;  // to its coordinator
+  };
+  std::vector<Cancelled> cancelled_;                       // requests whose step was cancelled
+  std::vector<std::pair<PlannedTensor, int64_t>> broken_;  // the same of steps of plans that may lack tensors
   // Steps that this rank has given up: who does not know yet.
   std::map<std::pair<std::string, int64_t>, std::set<int>> given_up_;
   ZeroMemory zeros_{/*shared=*/!env_.verify};

@@ -1,13 +1,17 @@
-// Steps of plans that fail on some rank before it has brought all their tensors.
+// Steps that fail on some rank before they are reduced.
 //
-// Such a step cannot be completed by any rank, and the tensors that came wait for those that never will. The rank on
-// which it failed tells the others that the step is given up, and brings zeros in the place of what is missing: so
-// every reduction of the step ends on every rank, as an error, and all ranks count the same steps afterwards.
+// A step of a plan of which some tensors never come cannot be completed by any rank. The rank on which it failed tells
+// the others that the step is given up, and brings zeros in the place of what is missing: so every reduction of the
+// step ends on every rank, as an error, and all ranks count the same steps afterwards.
+//
+// A request by name for which the other ranks have not come yet is answered at once; they get an error when they come.
+// Otherwise it would be reduced with what they bring in their next step.
 #include <utility>
 
 #include "core/clock.h"
 #include "core/log.h"
 #include "runtime/engine.h"
+#include "runtime/given_up.h"
 
 namespace smddp {
 namespace {
@@ -15,14 +19,13 @@ namespace {
 // Ops that TensorFlow had begun to run when the step was cancelled may still hand over.
 constexpr int64_t kSettleNs = 200 * 1000000LL;
 
-Status GivenUpBy(int rank) {
-  return Status(Code::kAborted, "Rank " + std::to_string(rank) +
-                                    " gave up a step: another operation of it failed there (that rank's own error says "
-                                    "which) before all of its gradients had come. The step has failed on all ranks; "
-                                    "the session goes on with the next one.");
-}
-
 }  // namespace
+
+void Engine::Cancel(const std::string& name) {
+  if (!failed_.ok()) return;
+  Log(LogLevel::kDebug, "the step that holds '" + name + "' was cancelled");
+  cancelled_.push_back({name, NowNs()});
+}
 
 void Engine::CancelPlanned(const PlannedTensor& where) {
   if (!failed_.ok()) return;
@@ -43,6 +46,27 @@ void Engine::GiveUpBrokenSteps(int64_t now_ns) {
   for (const PlannedTensor& where : due) {
     if (plans_.LacksTensors(where)) GiveUpStep(where);
   }
+}
+
+// Requests that still wait for other ranks.
+void Engine::GiveUpRequests(int64_t now_ns) {
+  for (Cancelled& each : cancelled_) {
+    if (each.told || now_ns - each.when_ns < kSettleNs) continue;
+    each.told = true;
+    const Announcement* const waiting = named_.Waiting(each.name);
+    if (waiting == nullptr) continue;
+    const int coordinator = CoordinatorOf(*waiting, topology().size());
+    if (coordinator == topology().rank()) {
+      OnRequestGivenUp(coordinator, {each.name});
+    } else {
+      Post(coordinator, Encode(RequestGivenUp{each.name}));
+    }
+  }
+}
+
+void Engine::OnRequestGivenUp(int from, const RequestGivenUp& given_up) {
+  const std::optional<Verdict> answer = coordinator_.GiveUp(from, given_up.name);
+  if (answer) SendVerdict(*answer, {from});
 }
 
 // The last step of the plan that has begun here.

@@ -70,6 +70,7 @@ void Engine::SendVerdict(const Verdict& verdict, const std::vector<int>& to) {
   const std::string message = Encode(verdict);
   bool to_me = false;
   for (int rank : to) {
+    if (verdict.answered.count(rank) != 0) continue;
     if (rank == topology().rank()) {
       to_me = true;
     } else {
@@ -159,12 +160,6 @@ void Engine::AskForCards(const std::string& name, const Result<std::string>& car
   announcement.name = name;
   announcement.data = card.value();
   Announce(std::move(announcement));
-}
-
-void Engine::Cancel(const std::string& name) {
-  if (!failed_.ok()) return;
-  Log(LogLevel::kDebug, "the step that holds '" + name + "' was cancelled");
-  cancelled_.emplace_back(name, NowNs());
 }
 
 }  // namespace smddp

@@ -238,11 +238,11 @@ void Engine::WatchCancelled() {
   for (const RunningTask& running : tasks_) oldest_ns = std::min(oldest_ns, running.submitted_ns);
   if (join_.waiting()) oldest_ns = std::min(oldest_ns, join_.since_ns());
   // What is under way came after the cancelled step: that one has ended, well or with its own error.
-  const auto over = [&](const auto& cancelled) { return oldest_ns > cancelled.second; };
+  const auto over = [&](const auto& cancelled) { return oldest_ns > cancelled.when_ns; };
   cancelled_.erase(std::remove_if(cancelled_.begin(), cancelled_.end(), over), cancelled_.end());
   if (cancelled_.empty()) return;
   const int64_t now_ns = NowNs();
-  const auto& [name, when_ns] = cancelled_.front();
+  const auto& [name, when_ns, told] = cancelled_.front();
   if (now_ns - when_ns < kCancelGraceNs || now_ns - last_moved_ns_ < kCancelGraceNs) return;
   Fail(Status(Code::kAborted, "Rank " + std::to_string(topology().global_rank(topology().rank())) +
                                   " gave up a step: another operation of it failed there (that rank's own error says "

@@ -29,6 +29,11 @@ bool NamedTable::waiting() const {
                      [](const auto& entry) { return entry.second.front().announcement.kind != RequestKind::kPlan; });
 }
 
+const Announcement* NamedTable::Waiting(const std::string& name) const {
+  const auto at = waiting_.find(name);
+  return at == waiting_.end() ? nullptr : &at->second.front().announcement;
+}
+
 std::vector<std::string> NamedTable::Waiting() const {
   std::vector<std::string> names;
   for (const auto& [name, requests] : waiting_) {

@@ -39,9 +39,8 @@ int64_t PlanTable::OldestNs() const {
 }
 
 bool PlanTable::InPart() const {
-  return std::any_of(plans_.begin(), plans_.end(), [](const auto& named) {
-    return named.second.verdict.ok() && !named.second.steps.complete();
-  });
+  return std::any_of(plans_.begin(), plans_.end(),
+                     [](const auto& named) { return named.second.verdict.ok() && !named.second.steps.complete(); });
 }
 
 std::string PlanTable::DescribeMissing(const Plan& plan, const PlannedBucket& bucket, int64_t now_ns) {
