@@ -20,8 +20,8 @@ constexpr int kMaxBuckets = 1 << 13;
 
 inline Status TooManyPlans() {
   return Status(Code::kResourceExhausted, "More than " + std::to_string(kMaxPlans) +
-                                              " different lists of gradients in one session. Wrap the optimizer or the "
-                                              "tape once, outside the training loop.");
+                                              " different lists of gradients at one time. Use fewer optimizers or tapes "
+                                              "in one graph.");
 }
 
 inline uint32_t PlannedOperation(int plan, int bucket) {
