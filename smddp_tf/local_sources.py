@@ -9,7 +9,7 @@ import tensorflow as tf
 
 from smddp_tf.process_sets import ProcessSet, global_process_set
 
-__all__ = ["LocalSources", "layers_in"]
+__all__ = ["LocalSources", "layers_in", "reduce_all_but"]
 
 
 class LocalSources:
@@ -53,13 +53,13 @@ class LocalSources:
         """Returns `reduce(grads, sources)` for the sources that are not local, and the local gradients, scaled.
 
         Args:
-            reduce: gets None in the places of local gradients.
+            reduce: gets the gradients and the sources that are not local.
             grads: tensors, `tf.IndexedSlices` or None.
             sources: what they are the gradients of.
         """
         local = self.places(sources)
-        reduced = reduce([None if place in local else grad for place, grad in enumerate(grads)], sources)
-        return [self._kept(grads[place]) if place in local else grad for place, grad in enumerate(reduced)]
+        reduced = reduce_all_but(local, reduce, grads, sources)
+        return [self._kept(grad) if place in local else grad for place, grad in enumerate(reduced)]
 
     def _kept(self, grad: Any) -> Any:
         if grad is None or not self._scale or self.ranks() == 1:
@@ -67,6 +67,23 @@ class LocalSources:
         if isinstance(grad, tf.IndexedSlices):
             return tf.IndexedSlices(self._kept(grad.values), grad.indices, grad.dense_shape)
         return grad / tf.cast(self.ranks(), grad.dtype)
+
+
+def reduce_all_but(
+    kept: set[int],
+    reduce: Callable[[list[Any], Sequence[Any]], list[Any]],
+    grads: Sequence[Any],
+    sources: Sequence[Any],
+) -> list[Any]:
+    """Returns `grads`, of which those that are not at the places `kept` have been through `reduce`.
+
+    `reduce` gets lists without the others: ranks may keep different numbers of gradients, and compare their lists.
+    """
+    shared = [place for place in range(len(grads)) if place not in kept]
+    results = list(grads)
+    for place, grad in zip(shared, reduce([grads[i] for i in shared], [sources[i] for i in shared])):
+        results[place] = grad
+    return results
 
 
 def layers_in(local_layers: Any) -> list[Any]:

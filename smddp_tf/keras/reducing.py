@@ -18,7 +18,7 @@ from smddp_tf.keras._backend import keras
 from smddp_tf.keras.accumulation import Passes, innermost, stays_local
 from smddp_tf.keras.applying import apply_reduced
 from smddp_tf.keras.wrapping import hang, reduction_on, wrapped_class
-from smddp_tf.local_sources import LocalSources
+from smddp_tf.local_sources import LocalSources, reduce_all_but
 from smddp_tf.process_sets import ProcessSet, global_process_set
 from smddp_tf.reduce_op import Average
 from smddp_tf.reduction import GradientReducer
@@ -75,20 +75,20 @@ class Reduction:
         feeder = feeding.current()
         if feeder is not None and self._window is None and self.local.places(variables):
             grads = feeder.masked(grads)
-        return self.local.reduce_others(self._reduce_shared, grads, variables)
+        return self.local.reduce_others(self._reduce_all_but_scales, grads, variables)
+
+    def _reduce_all_but_scales(self, grads, variables):
+        """Float8 layers pass new scales off as gradients; they describe this rank's own numbers and stay here."""
+        scales = {i for i, variable in enumerate(variables) if stays_local(variable)}
+        return reduce_all_but(scales, self._reduce_shared, grads, variables)
 
     def _reduce_shared(self, grads, variables):
-        # Float8 layers pass new scales off as gradients; they describe this rank's own numbers and stay here.
-        scales = {i for i, variable in enumerate(variables) if stays_local(variable)}
-        shared = [None if i in scales else grad for i, grad in enumerate(grads)]
         if same_batches.is_watching():
-            same_batches.note(shared)
+            same_batches.note(grads)
         feeder = feeding.current()
         if feeder is None:
-            reduced = self._reducer(shared, variables)
-        else:
-            reduced = feeder.reduced(self._reducer, shared, variables, self.settings.op, self._window)
-        return [grads[i] if i in scales else grad for i, grad in enumerate(reduced)]
+            return self._reducer(grads, variables)
+        return feeder.reduced(self._reducer, grads, variables, self.settings.op, self._window)
 
     def keeps(self, variables):
         """The places of the variables whose gradients stay on this rank, for whatever reason."""
