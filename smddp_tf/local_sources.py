@@ -7,6 +7,7 @@ from typing import Any
 
 import tensorflow as tf
 
+from smddp_tf import _native, process_sets, run_time_values
 from smddp_tf.process_sets import ProcessSet, global_process_set
 
 __all__ = ["LocalSources", "layers_in", "reduce_all_but"]
@@ -58,15 +59,19 @@ class LocalSources:
             sources: what they are the gradients of.
         """
         local = self.places(sources)
-        reduced = reduce_all_but(local, reduce, grads, sources)
-        return [self._kept(grad) if place in local else grad for place, grad in enumerate(reduced)]
+        results = reduce_all_but(local, reduce, grads, sources)
+        if local and self._scale and self._process_set.included():
+            with process_sets.scope(process_sets.id_of(self._process_set)):
+                ranks = 1 if run_time_values.is_alone() else run_time_values.size()
+            for place in local:
+                results[place] = _divided(results[place], ranks)
+        return results
 
-    def _kept(self, grad: Any) -> Any:
-        if grad is None or not self._scale or self.ranks() == 1:
-            return grad
-        if isinstance(grad, tf.IndexedSlices):
-            return tf.IndexedSlices(self._kept(grad.values), grad.indices, grad.dense_shape)
-        return grad / tf.cast(self.ranks(), grad.dtype)
+
+def _divided(grad: Any, ranks: Any) -> Any:
+    if isinstance(grad, tf.IndexedSlices):
+        return tf.IndexedSlices(_divided(grad.values, ranks), grad.indices, grad.dense_shape)
+    return None if grad is None else _native.divided(grad, ranks)
 
 
 def reduce_all_but(

@@ -189,7 +189,7 @@ def is_process_set_included(process_set_id: int = 0) -> bool:
     Raises:
         ValueError: there is no such set.
     """
-    return _loader.core().rank() in _ranks_of(process_set_id)
+    return _loader.core().rank() in ranks_of(process_set_id)
 
 
 # --- for the rest of the package: the set that an operation is about ---
@@ -256,18 +256,19 @@ def current() -> int:
 
 def current_size() -> int:
     """How many ranks it has; raises ValueError before `init`, or when it has been removed."""
-    return len(_ranks_of(current()))
+    return len(ranks_of(current()))
 
 
 def current_rank() -> int:
     """My number in it; raises ValueError when I am not a member."""
-    me, ranks = _loader.core().rank(), _ranks_of(current())
+    me, ranks = _loader.core().rank(), ranks_of(current())
     if me not in ranks:
         raise ValueError(_not_a_member(me, current(), ranks))
     return ranks.index(me)
 
 
-def _ranks_of(process_set_id: int) -> Sequence[int]:
+def ranks_of(process_set_id: int) -> Sequence[int]:
+    """The ranks of a set; raises ValueError before `init`, or when there is no such set."""
     if process_set_id == 0:
         return range(_loader.core().size())
     sets = get_process_set_ids_and_ranks()
@@ -295,6 +296,10 @@ def forget_all() -> None:
     _in_use.clear()
 
 
+# Called after `init` and whenever sets have been added.
+after_change: list[Callable[[], None]] = []
+
+
 def _add(process_sets: Sequence[ProcessSet], at_start: bool) -> None:
     for process_set in process_sets:
         if process_set.process_set_id is not None:
@@ -305,6 +310,8 @@ def _add(process_sets: Sequence[ProcessSet], at_start: bool) -> None:
     for process_set, number in zip(process_sets, numbers):
         if number > 0:
             process_set._use_as(number, list(sets[number]))
+    for callback in after_change:
+        callback()
 
 
 def _members(process_set: ProcessSet) -> tuple[list[int], int]:

@@ -63,15 +63,14 @@ class Reduction:
         self.passes = Passes(count, settings.average_aggregated_gradients) if count > 1 else None
         self._paused = False
         self._window = None
+        self._key: str | None = None
         self._reducer: Any = None
+        self._factor = 1.0
         self._new_reducer("unused")  # refuses wrong settings now, not when training begins
 
     def __call__(self, grads, variables):
         if self._paused:
             return grads
-        if self._reducer is None:
-            key = f"{self.settings.name or 'optimizer'}.{next(_numbers[self.settings.process_set.process_set_id])}"
-            self._reducer = self._new_reducer(key, **self._range_of_float16(variables))
         feeder = feeding.current()
         if feeder is not None and self._window is None and self.local.places(variables):
             grads = feeder.masked(grads)
@@ -85,10 +84,19 @@ class Reduction:
     def _reduce_shared(self, grads, variables):
         if same_batches.is_watching():
             same_batches.note(grads)
-        feeder = feeding.current()
+        feeder, reducer = feeding.current(), self._reducer_for(variables)
         if feeder is None:
-            return self._reducer(grads, variables)
-        return feeder.reduced(self._reducer, grads, variables, self.settings.op, self._window)
+            return reducer(grads, variables)
+        return feeder.reduced(reducer, grads, variables, self.settings.op, self.settings.process_set, self._window)
+
+    def _reducer_for(self, variables):
+        if self._key is None:
+            number = next(_numbers[self.settings.process_set.process_set_id])
+            self._key = f"{self.settings.name or 'optimizer'}.{number}"
+        factor = self._range_of_float16(variables)
+        if self._reducer is None or factor != self._factor:  # the number of ranks may have changed
+            self._reducer, self._factor = self._new_reducer(self._key, gradient_predivide_factor=factor), factor
+        return self._reducer
 
     def keeps(self, variables):
         """The places of the variables whose gradients stay on this rank, for whatever reason."""
@@ -101,15 +109,15 @@ class Reduction:
         return GradientReducer(key, **arguments)
 
     def _range_of_float16(self, variables):
-        """Divides before the sum where gradients are float16: the sum of several could overflow, their mean cannot.
+        """Returns what to divide by before the sum: where gradients are float16, the sum of several could overflow.
 
-        By a power of two, which costs float32 gradients of the same optimizer no accuracy. Not for a float16 *wire*
+        It is a power of two, which costs float32 gradients of the same optimizer no accuracy. Not for a float16 *wire*
         (`Compression.fp16`), where small float32 gradients would be lost.
         """
         narrow = any(tf.as_dtype(variable.dtype) == tf.float16 for variable in variables)
         if not narrow or self.settings.op != Average or self.settings.gradient_predivide_factor != 1.0:
-            return {}
-        return {"gradient_predivide_factor": float(2 ** math.ceil(math.log2(self.local.ranks())))}
+            return self.settings.gradient_predivide_factor
+        return float(2 ** math.ceil(math.log2(self.local.ranks())))
 
     def dense(self, grads, variables):
         """Returns `grads` as dense tensors, which is what can be added up over several passes.

@@ -102,7 +102,7 @@ def _reduced(tensor: tf.Tensor, reduction: Reduction, name: str) -> tf.Tensor:
 
 def _plan_of(tensor: tf.Tensor, reduction: Reduction, name: str) -> int | None:
     """The plan that is this gradient alone, or None where there can be none: the same answer on all ranks."""
-    if not _native.is_plannable(tensor) or reduction.op not in (Average, Sum) or basics.size() == 1:
+    if not _native.is_plannable(tensor) or reduction.op not in (Average, Sum):
         return None
     spec = (_graph.unique_name(name, "#"), tensor.dtype.name, tuple(tensor.shape), reduction)
     if spec not in _planned and len(_planned) >= _MOST_PLANS:

@@ -147,3 +147,12 @@ def test_fit_with_uneven_data(hvd, rank, size, passes):
     after = [weight for layer in private for weight in layer.get_weights()]
     assert not any(np.allclose(old, new) for old, new in zip(before, after))
     assert int(optimizer.iterations.numpy()) == 2 * len(batches_of(size - 1))
+
+
+def test_local_variables_of_another_dtype(hvd, rank, size):
+    """Gradients of float16 are divided before they are added up: not because of one that stays on rank 0."""
+    common, local = keras.Variable([1.0]), keras.Variable([1.0], dtype="float16" if rank == 0 else "float32")
+    optimizer = hvk.DistributedOptimizer(keras.optimizers.SGD(1.0))
+    optimizer.register_local_var(local)
+    tf.function(lambda: optimizer.apply([tf.constant([rank + 1.0]), tf.ones([1], local.dtype)], [common, local]))()
+    np.testing.assert_allclose(common, [1.0 - (size + 1) / 2])
