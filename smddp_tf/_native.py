@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import operator
 import struct
 from collections.abc import Sequence
 from typing import Any
@@ -11,6 +10,7 @@ import tensorflow as tf
 
 from smddp_tf import _graph, _loader, _xla, process_sets
 from smddp_tf.reduce_op import Adasum, Average, ReduceOp, Reduction
+from smddp_tf.root_ranks import checked_root
 
 __all__ = [
     "allgather_list",
@@ -150,10 +150,10 @@ def alltoall_tensor(tensor: tf.Tensor, splits: tf.Tensor | None, name: str) -> t
     return outputs.received, outputs.received_splits
 
 
-def broadcast_list(tensors: Sequence[tf.Tensor], root_rank: int, name: str) -> list[tf.Tensor]:
+def broadcast_list(tensors: Sequence[tf.Tensor], root_rank: Any, name: str) -> list[tf.Tensor]:
     """Emits one SmddpBroadcast for all `tensors`."""
     _check_dtypes("broadcast", tensors, _MOVABLE)
-    root_rank = operator.index(root_rank)
+    root_rank = checked_root(root_rank)
     if _xla.compiling():
         return _xla.collective("broadcast", tensors, name, root_rank=root_rank)
     outputs = _loader.op_library().smddp_broadcast(tensors=list(tensors), **_addressed(name), root_rank=root_rank)

@@ -25,7 +25,7 @@ class LocalSources:
     """
 
     def __init__(self, scale: bool = True, process_set: ProcessSet = global_process_set) -> None:
-        self._process_set = process_set
+        self._process_set = process_sets.checked(process_set)
         self._layers: list[Any] = []
         self._scale = scale
         self._registered: dict[int, Any] = {}  # by id of what is kept alive with it

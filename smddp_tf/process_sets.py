@@ -200,18 +200,28 @@ _scope: contextvars.ContextVar[int] = contextvars.ContextVar("smddp_tf.process_s
 Function = TypeVar("Function", bound=Callable[..., Any])
 
 
+def checked(process_set: Any) -> ProcessSet:
+    """`process_set` itself; a TypeError when it is something else."""
+    if isinstance(process_set, ProcessSet):
+        return process_set
+    raise TypeError(
+        "`process_set` must be an `hvd.ProcessSet`. "
+        f"Received: process_set={process_set!r} (of type {type(process_set).__name__})."
+    )
+
+
 def id_of(process_set: Any) -> int:
-    """The number of a set in use, for an op. That this process is in it is checked when the op runs."""
-    if not isinstance(process_set, ProcessSet):
-        raise TypeError(
-            "`process_set` must be an `hvd.ProcessSet`. "
-            f"Received: process_set={process_set!r} (of type {type(process_set).__name__})."
-        )
-    if process_set.process_set_id is None:
+    """The number of a set in use, for an op. That this process is in it is checked when the op runs.
+
+    Raises ValueError for a set that is not in use, or no longer, or not in this session.
+    """
+    if checked(process_set).process_set_id is None:
         raise ValueError(
             f"`process_set` is not in use: {process_set}. Give it to `hvd.init(process_sets=[...])` or "
             "`hvd.add_process_set` first; `hvd.shutdown` and `hvd.remove_process_set` end it."
         )
+    if process_set.process_set_id != 0:
+        ranks_of(process_set.process_set_id)  # a copy of a set keeps the number of one that was removed
     return process_set.process_set_id
 
 

@@ -80,13 +80,13 @@ def allreduce(
             "`param_index` counts the gradients from 0 to `num_params` - 1. "
             f"Received: param_index={param_index}, num_params={num_params}."
         )
+    codec, wire_dtype = split(compression)
     basics.size()
     if tensor is None:
         return None
     name = f"sdp.allreduce.{index}/{count}"
     if isinstance(tensor, tf.IndexedSlices):
         return ops.allreduce(tensor, op=op, name=name)
-    codec, wire_dtype = split(compression)
     reduction = Reduction(as_reduce_op(op), 1.0, 1.0, wire_dtype)
     compressed, ctx = codec.compress(tf.convert_to_tensor(tensor))
     return codec.decompress(_reduced(compressed, reduction, name), ctx)

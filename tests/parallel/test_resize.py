@@ -117,6 +117,15 @@ def test_slices_and_gradients_of_collectives(hvd, rank, size, each):
         np.testing.assert_allclose(reduced, expected, rtol=1e-6)
 
 
+def test_a_root_that_is_gone(hvd, rank, size, sessions):
+    step = once(lambda: hvd.broadcast(tf.constant(rank), size - 1))
+    sessions.begin("all")
+    assert int(step()) == size - 1
+    sessions.begin("alone")
+    with pytest.raises(tf.errors.InvalidArgumentError, match="`root_rank` must be from 0 to 0"):
+        step()
+
+
 def test_compiled_by_xla(hvd, rank, size, each):
     """What depends on the ranks is read at run time; only shapes are fixed, and then there is an error."""
     skip_jit(True, size)

@@ -9,6 +9,7 @@ from smddp_tf.functions import broadcast_variables
 from smddp_tf.keras._backend import build_optimizer, keras, optimizer_variables
 from smddp_tf.keras.local_variables import slots_of
 from smddp_tf.reduce_op import Max, Min
+from smddp_tf.root_ranks import checked_root
 
 
 class BroadcastGlobalVariablesCallback(keras.callbacks.Callback):
@@ -36,7 +37,7 @@ class BroadcastGlobalVariablesCallback(keras.callbacks.Callback):
     def __init__(self, root_rank, device="", local_variables=None):
         super().__init__()
         del device
-        self.root_rank = root_rank
+        self.root_rank = checked_root(root_rank)
         self._kept_local = list(local_variables or [])
         self._sent = []
         self._settled = False
