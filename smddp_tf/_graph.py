@@ -44,7 +44,7 @@ def as_it_is(function: Function) -> Function:
 
     There is nothing of ours to rewrite, and to find that out took AutoGraph seconds when a step was first traced.
     """
-    return tf.autograph.experimental.do_not_convert(function)
+    return process_sets.with_defaults_of(function, tf.autograph.experimental.do_not_convert(function))
 
 
 def tensor_name(kind: str, name: str | None) -> str:

@@ -235,6 +235,13 @@ def scope(process_set_id: int) -> Iterator[None]:
         _scope.reset(token)
 
 
+def with_defaults_of(function: Callable[..., Any], wrapper: Function) -> Function:
+    """`wrapper`, which shows the defaults of `function`, where programs look for them."""
+    wrapper.__defaults__ = function.__defaults__  # type: ignore[attr-defined]
+    wrapper.__kwdefaults__ = function.__kwdefaults__  # type: ignore[attr-defined]
+    return wrapper
+
+
 def scoped(function: Function) -> Function:
     """Runs `function` in the scope of its argument `process_set`: all a new collective needs to know of sets."""
     place = list(inspect.signature(function).parameters).index("process_set")
@@ -245,7 +252,7 @@ def scoped(function: Function) -> Function:
         with scope(id_of(given)):
             return function(*args, **kwargs)
 
-    return cast(Function, call)
+    return cast(Function, with_defaults_of(function, call))
 
 
 def scoped_as_op(gradient: Function) -> Function:
