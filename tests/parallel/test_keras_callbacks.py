@@ -143,7 +143,7 @@ def test_variables_registered_when_the_first_batch_ends(hvd, rank, size, mpi, ho
         callback.on_batch_end = types.MethodType(on_batch_end, callback)
     fit(model, rank, callback)
     np.testing.assert_array_equal(after[0][0], before[0])
-    assert mpi.allreduce(int(np.ptp(mpi.allgather(before[0][0])) > 0)) == size, "nothing was different"
+    assert size == 1 or np.ptp(mpi.allgather(before[0][0])) > 0, "nothing was different"
     for values in after:
         assert same_on_all_ranks(mpi, values[1:])
 

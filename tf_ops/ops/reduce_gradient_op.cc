@@ -23,7 +23,7 @@ class ReduceGradientKernel final : public CollectiveKernel {
 
  protected:
   void Start(Session& session, tensorflow::OpKernelContext* context, smddp::DoneCallback done) override {
-    if (session.topology().size() == 1 && !changes_alone_) {
+    if (session.topology().size() == 1 && !changes_alone_) {  // nothing travels, so nothing is narrowed either
       context->set_output(0, context->input(0));
       return done(Status::Ok());
     }
