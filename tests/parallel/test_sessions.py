@@ -155,3 +155,12 @@ def test_gradients_of_collectives(hvd, rank, size, root):
         for result, gradient in zip(results, expected):
             got = session.run(tf.gradients(result, x)[0], {x: [rank + 1.0, 2.0]})
             np.testing.assert_allclose(got, gradient, rtol=1e-6)
+
+
+def test_gradients_of_a_rank_without_rows(hvd, rank, size):
+    """Its own gradients are empty, which is known beforehand; the others' are not."""
+    with tf.Graph().as_default(), v1.Session() as session:
+        x = tf.fill([rank, 3], rank + 1.0)
+        moved, _ = hvd.alltoall(x, splits=[rank] + [0] * (size - 1))
+        for result in (hvd.allgather(x) * 2.0, moved * 2.0):
+            np.testing.assert_array_equal(session.run(tf.gradients(result, x)[0]), np.full([rank, 3], 2.0))
