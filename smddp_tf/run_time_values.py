@@ -81,14 +81,15 @@ def _for_xla(process_set: int) -> Any:
         if not tf.executing_eagerly():  # a session of TensorFlow 1 would have to initialise the variable
             return _numbers(process_set)
     if process_set not in _variables:
-        if not _variables:
-            process_sets.after_change.append(_set_variables)
         with _eagerly():
-            _variables[process_set] = tf.Variable(_numbers(process_set), trainable=False, dtype=tf.int64)
+            made = tf.Variable(_numbers(process_set), trainable=False, dtype=tf.int64)
+        _variables.setdefault(process_set, made)  # another thread may have been faster
     return _variables[process_set]
 
 
 def _set_variables() -> None:
+    if not _variables:
+        return  # `init` leaves TensorFlow alone, whose devices may still be configured
     existing = process_sets.process_set_ids()
     with _eagerly():
         for number, variable in _variables.items():
@@ -109,3 +110,6 @@ def _eagerly() -> Iterator[None]:
 def _numbers(process_set: int) -> list[int]:
     ranks, me = process_sets.ranks_of(process_set), _loader.core().rank()
     return [len(ranks), ranks.index(me) if me in ranks else -1]
+
+
+process_sets.after_change.append(_set_variables)
