@@ -5,10 +5,11 @@ from __future__ import annotations
 import contextlib
 import re
 import weakref
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any, TypeVar
 
 import tensorflow as tf
+from tensorflow.python.eager import context
 
 from smddp_tf import _threads, process_sets
 
@@ -17,7 +18,9 @@ __all__ = [
     "as_it_is",
     "collectives_so_far",
     "device_scope",
+    "eagerly",
     "is_for_session",
+    "is_inside_session",
     "let_wait_for",
     "of_thread",
     "run_independently",
@@ -45,7 +48,7 @@ def as_it_is(function: Function) -> Function:
 
     There is nothing of ours to rewrite, and to find that out took AutoGraph seconds when a step was first traced.
     """
-    return tf.autograph.experimental.do_not_convert(function)
+    return process_sets.with_defaults_of(function, tf.autograph.experimental.do_not_convert(function))
 
 
 def tensor_name(kind: str, name: str | None) -> str:
@@ -111,6 +114,22 @@ def let_wait_for(tensor: tf.Tensor) -> None:
     """What `run_independently` is asked about from now on in this function runs after the op behind `tensor`."""
     if not tf.executing_eagerly() and not is_for_session():
         setattr(tensor.graph, _FIRST, tensor.op)
+
+
+@contextlib.contextmanager
+def eagerly() -> Iterator[None]:
+    """Eager mode whatever is being traced, to make a variable.
+
+    `tf.init_scope` does not leave a graph of TensorFlow 1, and has a function traced again that makes a variable.
+    """
+    with tf.Graph().as_default(), context.eager_mode():
+        yield
+
+
+def is_inside_session() -> bool:
+    """True inside a graph of TensorFlow 1, and in functions that are traced for one."""
+    with tf.init_scope():
+        return not tf.executing_eagerly()
 
 
 def is_for_session() -> bool:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import operator
 import struct
 from collections.abc import Sequence
 from typing import Any
@@ -10,7 +9,8 @@ from typing import Any
 import tensorflow as tf
 
 from smddp_tf import _graph, _loader, _xla, process_sets
-from smddp_tf.reduce_op import Adasum, Average, ReduceOp, Reduction, Sum
+from smddp_tf.reduce_op import Adasum, Average, ReduceOp, Reduction
+from smddp_tf.root_ranks import checked_root
 
 __all__ = [
     "allgather_list",
@@ -19,12 +19,12 @@ __all__ = [
     "alltoall_tensor",
     "barrier",
     "broadcast_list",
-    "check_slices",
+    "check_average",
+    "divided",
     "is_plannable",
     "join",
     "reduce_gradient",
     "reduce_plan_compiled",
-    "reduce_slices",
     "reducescatter_list",
     "reduction_of",
     "scaled",
@@ -89,8 +89,9 @@ def reducescatter_list(tensors: Sequence[tf.Tensor], reduction: Reduction, name:
 def _reducescatter_compiled(tensors: Sequence[tf.Tensor], reduction: Reduction, name: str) -> list[tf.Tensor]:
     size, rank = process_sets.current_size(), process_sets.current_rank()
     tensors = [_with_gradient_times(tensor, size) for tensor in tensors]  # as op_gradients.py has it
+    fixed = {"gathered_ranks": size, "traced_rank": rank}  # an error in a later session with other ranks
     results = []
-    for tensor in allreduce_list(tensors, reduction, name):
+    for tensor in _xla.collective("allreduce", tensors, name, **fixed, **_attributes_of(reduction)):
         even, more = divmod(tensor.shape[0], size)
         begin = even * rank + min(rank, more)
         results.append(tensor[begin : begin + even + (rank < more)])
@@ -150,10 +151,10 @@ def alltoall_tensor(tensor: tf.Tensor, splits: tf.Tensor | None, name: str) -> t
     return outputs.received, outputs.received_splits
 
 
-def broadcast_list(tensors: Sequence[tf.Tensor], root_rank: int, name: str) -> list[tf.Tensor]:
+def broadcast_list(tensors: Sequence[tf.Tensor], root_rank: Any, name: str) -> list[tf.Tensor]:
     """Emits one SmddpBroadcast for all `tensors`."""
     _check_dtypes("broadcast", tensors, _MOVABLE)
-    root_rank = operator.index(root_rank)
+    root_rank = checked_root(root_rank)
     if _xla.compiling():
         return _xla.collective("broadcast", tensors, name, root_rank=root_rank)
     outputs = _loader.op_library().smddp_broadcast(tensors=list(tensors), **_addressed(name), root_rank=root_rank)
@@ -185,33 +186,6 @@ def join(name: str) -> tf.Tensor:
     return last
 
 
-def check_slices(reduction: Reduction) -> None:
-    """Raises NotImplementedError for what is not defined on tf.IndexedSlices."""
-    if reduction.op not in (Average, Sum):
-        raise NotImplementedError(
-            "tf.IndexedSlices can be reduced with hvd.Average and hvd.Sum only. "
-            f"Received: op=hvd.{reduction.op.name}. Convert them first: tf.convert_to_tensor(slices)."
-        )
-    if reduction.prescale != 1.0 or reduction.postscale != 1.0:
-        raise NotImplementedError(
-            "`prescale_factor` and `postscale_factor` are not defined for tf.IndexedSlices. "
-            f"Received: {reduction.prescale} and {reduction.postscale}. Multiply the values instead."
-        )
-
-
-def reduce_slices(slices: Sequence[tf.IndexedSlices], reduction: Reduction, name: str) -> list[tf.IndexedSlices]:
-    """Collects everybody's rows. Adding them up is left to whoever applies them, as for repeated indices anyway."""
-    check_slices(reduction)
-    gathered = allgather_list([one.values for one in slices] + [one.indices for one in slices], name)
-    results = []
-    for values, indices, one in zip(gathered, gathered[len(slices) :], slices):
-        if reduction.op == Average:
-            size = tf.cast(process_sets.current_size(), values.dtype)
-            values = values / size if values.dtype.is_floating else values // size
-        results.append(tf.IndexedSlices(values, indices, dense_shape=one.dense_shape))
-    return results
-
-
 def scaled(tensor: tf.Tensor, factor: float) -> tf.Tensor:
     """`tensor * factor` in the tensor's dtype."""
     if factor == 1.0:
@@ -219,6 +193,18 @@ def scaled(tensor: tf.Tensor, factor: float) -> tf.Tensor:
     if tensor.dtype.is_integer:
         return tf.cast(tf.cast(tensor, tf.float64) * factor, tensor.dtype)
     return tensor * tf.cast(factor, tensor.dtype)
+
+
+def divided(tensor: tf.Tensor, by: Any) -> tf.Tensor:
+    """`tensor / by` in the tensor's dtype; integers are rounded toward zero, as in the engine.
+
+    `by` is what `run_time_values.size` returns.
+    """
+    if isinstance(by, int) and by == 1:
+        return tensor
+    wide = tf.int64 if tensor.dtype.is_integer else tf.float32 if tensor.dtype.size == 2 else tensor.dtype
+    divide = tf.truncatediv if tensor.dtype.is_integer else tf.divide
+    return tf.cast(divide(tf.cast(tensor, wide), tf.cast(by, wide)), tensor.dtype)
 
 
 def is_plannable(tensor: tf.Tensor) -> bool:
@@ -261,6 +247,11 @@ def _float64_from_bits(bits: int) -> float:
 
 def _check_reduction(what: str, tensors: Sequence[tf.Tensor], reduction: Reduction, name: str) -> None:
     _check_dtypes(what, tensors, _PLANNABLE if reduction.op == Adasum else _REDUCIBLE)
+    check_average(tensors, reduction, name)
+
+
+def check_average(tensors: Sequence[tf.Tensor], reduction: Reduction, name: str) -> None:
+    """Raises TypeError for an average of what has none."""
     if reduction.op == Average and any(tensor.dtype == tf.bool for tensor in tensors):
         raise TypeError(
             "bool tensors have no average. Expected: op=hvd.Max (true on any rank) or hvd.Min (true on all ranks), "

@@ -14,7 +14,7 @@ from typing import Any
 import tensorflow as tf
 from tensorflow.python.ops import control_flow_util
 
-from smddp_tf import _loader, _threads, process_sets
+from smddp_tf import _graph, _loader, _threads, process_sets
 
 __all__ = ["OP_TYPE", "collective", "compiling"]
 
@@ -41,23 +41,28 @@ def collective(kind: str, tensors: Sequence[tf.Tensor], name: str, **attributes:
     order = _order_variable(tensors[0].device)
     results, token = _loader.xla_library().smddp_compiled_collective(
         tensors=list(tensors),
-        after=[order.read_value()],
+        after=[] if order is None else [order.read_value()],
         kind=kind,
         tensor_name=name,
         process_set=process_sets.current(),
         **attributes,
     )
-    order.assign(tf.cast(token, order.dtype), read_value=False)
+    if order is not None:
+        order.assign(tf.cast(token, order.dtype), read_value=False)
     return list(results)
 
 
-def _order_variable(device: str) -> tf.Variable:
+def _order_variable(device: str) -> tf.Variable | None:
     """The one that ops on `device` pass on; threads whose collectives are apart have one each. Its value means nothing.
 
-    A float, because TensorFlow keeps integers in host memory, where no function for a GPU may use them.
+    A float, because TensorFlow keeps integers in host memory, where no function for a GPU may use them. None in a
+    session of TensorFlow 1, which would have to initialise it.
     """
+    if _graph.is_inside_session():
+        return None
     key = (device, _threads.label())
     if key not in _order:
-        with tf.init_scope(), tf.device(device):
-            _order[key] = tf.Variable(0.0, trainable=False, name="smddp_order")
+        with _graph.eagerly(), tf.device(device):
+            made = tf.Variable(0.0, trainable=False, name="smddp_order")
+        _order.setdefault(key, made)  # another thread may have been faster
     return _order[key]

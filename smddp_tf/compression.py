@@ -70,19 +70,37 @@ class BF16Compressor(Compressor):
 
 
 class Compression:
-    """The compressors to choose from; a class of your own with the same two functions works too."""
+    """The compressors to choose from, also by name: "none", "fp16", "bf16".
+
+    A class of your own with the same two functions works too.
+    """
 
     none = NoneCompressor
     fp16 = FP16Compressor
     bf16 = BF16Compressor
 
 
+_BUILT_IN = {"none": (NoneCompressor, ""), "fp16": (FP16Compressor, "float16"), "bf16": (BF16Compressor, "bfloat16")}
+
+
 def split(compression: Any) -> tuple[Any, str]:
-    """What is left to do in TensorFlow (a compressor), and the wire dtype for the engine ("" for none)."""
-    for built_in, wire_dtype in ((NoneCompressor, ""), (FP16Compressor, "float16"), (BF16Compressor, "bfloat16")):
-        if compression is built_in:
+    """What is left to do in TensorFlow (a compressor), and the wire dtype for the engine ("" for none).
+
+    Args:
+        compression: a compressor, or the name of one of `Compression`.
+
+    Raises:
+        ValueError: it is neither.
+    """
+    for name, (built_in, wire_dtype) in _BUILT_IN.items():
+        if compression is built_in or (isinstance(compression, str) and compression == name):
             return NoneCompressor, wire_dtype
-    return compression, ""
+    if callable(getattr(compression, "compress", None)) and callable(getattr(compression, "decompress", None)):
+        return compression, ""
+    raise ValueError(
+        '`compression` must be hvd.Compression.none, .fp16, .bf16, one of "none", "fp16", "bf16", or a class with '
+        f"`compress` and `decompress`. Received: compression={compression!r} (of type {type(compression).__name__})."
+    )
 
 
 def narrow(tensor: tf.Tensor, dtype: tf.DType) -> tuple[tf.Tensor, tf.DType | None]:

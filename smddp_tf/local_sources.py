@@ -7,9 +7,10 @@ from typing import Any
 
 import tensorflow as tf
 
+from smddp_tf import _native, process_sets, run_time_values
 from smddp_tf.process_sets import ProcessSet, global_process_set
 
-__all__ = ["LocalSources", "layers_in"]
+__all__ = ["LocalSources", "layers_in", "reduce_all_but"]
 
 
 class LocalSources:
@@ -24,7 +25,7 @@ class LocalSources:
     """
 
     def __init__(self, scale: bool = True, process_set: ProcessSet = global_process_set) -> None:
-        self._process_set = process_set
+        self._process_set = process_sets.checked(process_set)
         self._layers: list[Any] = []
         self._scale = scale
         self._registered: dict[int, Any] = {}  # by id of what is kept alive with it
@@ -53,20 +54,41 @@ class LocalSources:
         """Returns `reduce(grads, sources)` for the sources that are not local, and the local gradients, scaled.
 
         Args:
-            reduce: gets None in the places of local gradients.
+            reduce: gets the gradients and the sources that are not local.
             grads: tensors, `tf.IndexedSlices` or None.
             sources: what they are the gradients of.
         """
         local = self.places(sources)
-        reduced = reduce([None if place in local else grad for place, grad in enumerate(grads)], sources)
-        return [self._kept(grads[place]) if place in local else grad for place, grad in enumerate(reduced)]
+        results = reduce_all_but(local, reduce, grads, sources)
+        if local and self._scale and self._process_set.included():
+            with process_sets.scope(process_sets.id_of(self._process_set)):
+                ranks = 1 if run_time_values.is_alone() else run_time_values.size()
+            for place in local:
+                results[place] = _divided(results[place], ranks)
+        return results
 
-    def _kept(self, grad: Any) -> Any:
-        if grad is None or not self._scale or self.ranks() == 1:
-            return grad
-        if isinstance(grad, tf.IndexedSlices):
-            return tf.IndexedSlices(self._kept(grad.values), grad.indices, grad.dense_shape)
-        return grad / tf.cast(self.ranks(), grad.dtype)
+
+def _divided(grad: Any, ranks: Any) -> Any:
+    if isinstance(grad, tf.IndexedSlices):
+        return tf.IndexedSlices(_divided(grad.values, ranks), grad.indices, grad.dense_shape)
+    return None if grad is None else _native.divided(grad, ranks)
+
+
+def reduce_all_but(
+    kept: set[int],
+    reduce: Callable[[list[Any], Sequence[Any]], list[Any]],
+    grads: Sequence[Any],
+    sources: Sequence[Any],
+) -> list[Any]:
+    """Returns `grads`, of which those that are not at the places `kept` have been through `reduce`.
+
+    `reduce` gets lists without the others: ranks may keep different numbers of gradients, and compare their lists.
+    """
+    shared = [place for place in range(len(grads)) if place not in kept]
+    results = list(grads)
+    for place, grad in zip(shared, reduce([grads[i] for i in shared], [sources[i] for i in shared])):
+        results[place] = grad
+    return results
 
 
 def layers_in(local_layers: Any) -> list[Any]:

@@ -18,6 +18,7 @@ import numpy as np
 
 from smddp_tf import _loader, basics
 from smddp_tf.process_sets import ProcessSet, current, global_process_set, scoped
+from smddp_tf.root_ranks import checked_root
 
 __all__ = ["allgather_object", "broadcast_object", "broadcast_object_fn"]
 
@@ -48,10 +49,12 @@ def broadcast_object(
         process_set: the ranks that take part. Defaults to all.
 
     Raises:
+        ValueError: `root_rank` is no rank of the process set.
         RuntimeError: the root could not pickle its object. Raised on every rank.
     """
     del session
     name = name or "broadcast_object"
+    root_rank = checked_root(root_rank)
     is_root = basics.rank() == root_rank
     payload = _packed(obj) if is_root else np.empty(0, np.uint8)
     length = np.array([payload.size], np.int64)

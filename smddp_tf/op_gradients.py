@@ -11,7 +11,7 @@ from typing import Any
 
 import tensorflow as tf
 
-from smddp_tf import _graph, _native, _xla, basics, process_sets
+from smddp_tf import _graph, _native, _xla, process_sets, run_time_values
 from smddp_tf.reduce_op import Adasum, Average, Reduction, Sum
 
 __all__: list[str] = []
@@ -37,10 +37,7 @@ def _reduce_gradient_gradient(op: Any, grad: Any) -> tf.Tensor | None:
 @process_sets.scoped_as_op
 def _broadcast_gradient(op: Any, *grads: Any) -> list[tf.Tensor | None]:
     """The mean over the ranks on the root, whose value was used everywhere; zero elsewhere."""
-    reduced = _reduce_present(grads, Reduction(Average), _name_of_gradient(op))
-    if basics.rank() == op.get_attr("root_rank"):
-        return reduced
-    return [None if grad is None else tf.zeros_like(grad) for grad in reduced]
+    return _on_root(_reduce_present(grads, Reduction(Average), _name_of_gradient(op)), op)
 
 
 @tf.RegisterGradient("SmddpAllgather")
@@ -51,7 +48,7 @@ def _allgather_gradient(op: Any, *grads: Any) -> list[tf.Tensor | None]:
     reduced = _reduce_present(grads, Reduction(Average), name)
     rows = tf.stack([tf.shape(tensor, out_type=tf.int64)[0] for tensor in op.inputs])
     rows_of_rank = _native.allgather_tensor(rows[tf.newaxis], f"{name}.rows")
-    begin = tf.reduce_sum(rows_of_rank[: process_sets.current_rank()], axis=0)
+    begin = tf.reduce_sum(rows_of_rank[: run_time_values.rank()], axis=0)
     return [
         None if grad is None else tf.ensure_shape(grad[begin[i] : begin[i] + rows[i]], tensor.shape)
         for i, (grad, tensor) in enumerate(zip(reduced, op.inputs))
@@ -71,11 +68,13 @@ def _alltoall_gradient(op: Any, grad: Any, _: Any) -> list[tf.Tensor | None]:
 def _reducescatter_gradient(op: Any, *grads: Any) -> list[tf.Tensor | None]:
     """The rows of all ranks' gradients, scaled as the tensor was; of a sum they count once for every rank."""
     reduction = _native.reduction_of(op)
-    factor = reduction.prescale * reduction.postscale * (process_sets.current_size() if reduction.op == Sum else 1)
+    factor = reduction.prescale * reduction.postscale
     present = [index for index, grad in enumerate(grads) if grad is not None]
     gathered: list[tf.Tensor | None] = [None] * len(grads)
     if present:
         tensors = [_native.scaled(tf.convert_to_tensor(grads[index]), factor) for index in present]
+        if reduction.op == Sum:
+            tensors = [tensor * tf.cast(run_time_values.size(), tensor.dtype) for tensor in tensors]
         for index, rows in zip(present, _native.allgather_list(tensors, _name_of_gradient(op))):
             gathered[index] = tf.ensure_shape(rows, op.inputs[index].shape)
     return gathered
@@ -92,16 +91,27 @@ def _compiled_gradient(op: Any, *grads: Any) -> list[tf.Tensor | None]:
         reduced = _reduce_present(grads, _reduction_of_gradient(op), name, compiled=True)
     else:
         reduced = _reduce_present(grads, Reduction(Average), name, compiled=True)
-    if kind == "broadcast" and basics.rank() != op.get_attr("root_rank"):
-        reduced = [None if grad is None else tf.zeros_like(grad) for grad in reduced]
+    if kind == "broadcast":
+        reduced = _on_root(reduced, op, compiled=True)
     if kind == "allgather":
-        reduced = [None if grad is None else _rows_from_here(grad, tensors[0]) for grad in reduced]
+        ranks = op.get_attr("gathered_ranks")
+        reduced = [None if grad is None else _rows_from_here(grad, tensors[0], ranks) for grad in reduced]
     return [*reduced, *[None] * (len(op.inputs) - len(tensors))]
 
 
-def _rows_from_here(gathered: tf.Tensor, mine: tf.Tensor) -> tf.Tensor:
-    rows, rank = tf.shape(mine)[0], process_sets.current_rank()
-    return tf.ensure_shape(gathered[rank * rows : (rank + 1) * rows], mine.shape)
+def _on_root(grads: Sequence[tf.Tensor | None], op: Any, compiled: bool = False) -> list[tf.Tensor | None]:
+    """The gradients on the root of a broadcast, zeros elsewhere.
+
+    These are computed from the gradients on every rank: in a graph of TensorFlow 1 a rank runs only what its result
+    needs, and a rank that left the reduction out would keep the others waiting.
+    """
+    is_root = tf.equal(tf.cast(run_time_values.global_rank(compiled), tf.int64), op.get_attr("root_rank"))
+    return [None if grad is None else tf.where(is_root, grad, tf.zeros([], grad.dtype)) for grad in grads]
+
+
+def _rows_from_here(gathered: tf.Tensor, mine: tf.Tensor, ranks: int) -> tf.Tensor:
+    of_ranks = tf.reshape(gathered, tf.concat([[ranks], tf.shape(mine)], 0))
+    return tf.ensure_shape(tf.gather(of_ranks, run_time_values.rank(compiled=True)), mine.shape)
 
 
 def _reduce_present(

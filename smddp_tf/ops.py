@@ -7,7 +7,7 @@ from typing import Any
 
 import tensorflow as tf
 
-from smddp_tf import _graph, _native, basics
+from smddp_tf import _graph, _native, basics, sparse
 from smddp_tf import op_gradients as op_gradients  # registers the gradients
 from smddp_tf.compression import Compression, split
 from smddp_tf.process_sets import ProcessSet, global_process_set, scoped
@@ -58,7 +58,8 @@ def allreduce(
 
     Args:
         tensor: a `tf.Tensor`, variable, or anything `tf.convert_to_tensor` takes; or `tf.IndexedSlices`, whose rows are
-            collected from all ranks (repeated indices stay).
+            collected from all ranks (repeated indices stay, but in an average of integers, where the rows of an index
+            are added up and the sum is divided once).
         average: deprecated; `True` is `op=hvd.Average` and `False` is `op=hvd.Sum`.
         device_dense: device for the op on a dense tensor. Defaults to TensorFlow's choice.
         device_sparse: the same for `tf.IndexedSlices`.
@@ -83,7 +84,7 @@ def allreduce(
     name = _graph.tensor_name("allreduce", name)
     if isinstance(tensor, tf.IndexedSlices):
         with _graph.device_scope(device_sparse):
-            return _native.reduce_slices([tensor], reduction, name)[0]
+            return sparse.gather_slices([tensor], reduction, name)[0]
     with _graph.device_scope(device_dense):
         compressed, ctx = codec.compress(tf.convert_to_tensor(tensor))
         return codec.decompress(_native.allreduce_list([compressed], reduction, name)[0], ctx)
@@ -127,20 +128,20 @@ def grouped_allreduce(
     basics.size()
     name = _graph.tensor_name("grouped_allreduce", name)
     results = list(tensors)
-    sparse = [index for index, tensor in enumerate(results) if isinstance(tensor, tf.IndexedSlices)]
-    dense = [index for index in range(len(results)) if index not in sparse]
-    if sparse:
-        _native.check_slices(reduction)
+    rows = [index for index, tensor in enumerate(results) if isinstance(tensor, tf.IndexedSlices)]
+    dense = [index for index in range(len(results)) if index not in rows]
+    if rows:
+        sparse.check_slices(reduction)
     if dense:
         with _graph.device_scope(device_dense):
             pairs = [codec.compress(tf.convert_to_tensor(results[index])) for index in dense]
             reduced = _native.allreduce_list([compressed for compressed, _ in pairs], reduction, name)
             for index, tensor, (_, ctx) in zip(dense, reduced, pairs):
                 results[index] = codec.decompress(tensor, ctx)
-    if sparse:
+    if rows:
         with _graph.device_scope(device_sparse):
-            slices = _native.reduce_slices([results[index] for index in sparse], reduction, f"{name}.slices")
-            for index, one in zip(sparse, slices):
+            slices = sparse.gather_slices([results[index] for index in rows], reduction, f"{name}.slices")
+            for index, one in zip(rows, slices):
                 results[index] = one
     return results
 

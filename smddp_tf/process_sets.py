@@ -189,7 +189,7 @@ def is_process_set_included(process_set_id: int = 0) -> bool:
     Raises:
         ValueError: there is no such set.
     """
-    return _loader.core().rank() in _ranks_of(process_set_id)
+    return _loader.core().rank() in ranks_of(process_set_id)
 
 
 # --- for the rest of the package: the set that an operation is about ---
@@ -200,18 +200,28 @@ _scope: contextvars.ContextVar[int] = contextvars.ContextVar("smddp_tf.process_s
 Function = TypeVar("Function", bound=Callable[..., Any])
 
 
+def checked(process_set: Any) -> ProcessSet:
+    """`process_set` itself; a TypeError when it is something else."""
+    if isinstance(process_set, ProcessSet):
+        return process_set
+    raise TypeError(
+        "`process_set` must be an `hvd.ProcessSet`. "
+        f"Received: process_set={process_set!r} (of type {type(process_set).__name__})."
+    )
+
+
 def id_of(process_set: Any) -> int:
-    """The number of a set in use, for an op. That this process is in it is checked when the op runs."""
-    if not isinstance(process_set, ProcessSet):
-        raise TypeError(
-            "`process_set` must be an `hvd.ProcessSet`. "
-            f"Received: process_set={process_set!r} (of type {type(process_set).__name__})."
-        )
-    if process_set.process_set_id is None:
+    """The number of a set in use, for an op. That this process is in it is checked when the op runs.
+
+    Raises ValueError for a set that is not in use, or no longer, or not in this session.
+    """
+    if checked(process_set).process_set_id is None:
         raise ValueError(
             f"`process_set` is not in use: {process_set}. Give it to `hvd.init(process_sets=[...])` or "
             "`hvd.add_process_set` first; `hvd.shutdown` and `hvd.remove_process_set` end it."
         )
+    if process_set.process_set_id != 0:
+        ranks_of(process_set.process_set_id)  # a copy of a set keeps the number of one that was removed
     return process_set.process_set_id
 
 
@@ -225,6 +235,13 @@ def scope(process_set_id: int) -> Iterator[None]:
         _scope.reset(token)
 
 
+def with_defaults_of(function: Callable[..., Any], wrapper: Function) -> Function:
+    """`wrapper`, which shows the defaults of `function`, where programs look for them."""
+    wrapper.__defaults__ = function.__defaults__  # type: ignore[attr-defined]
+    wrapper.__kwdefaults__ = function.__kwdefaults__  # type: ignore[attr-defined]
+    return wrapper
+
+
 def scoped(function: Function) -> Function:
     """Runs `function` in the scope of its argument `process_set`: all a new collective needs to know of sets."""
     place = list(inspect.signature(function).parameters).index("process_set")
@@ -235,7 +252,7 @@ def scoped(function: Function) -> Function:
         with scope(id_of(given)):
             return function(*args, **kwargs)
 
-    return cast(Function, call)
+    return cast(Function, with_defaults_of(function, call))
 
 
 def scoped_as_op(gradient: Function) -> Function:
@@ -256,18 +273,19 @@ def current() -> int:
 
 def current_size() -> int:
     """How many ranks it has; raises ValueError before `init`, or when it has been removed."""
-    return len(_ranks_of(current()))
+    return len(ranks_of(current()))
 
 
 def current_rank() -> int:
     """My number in it; raises ValueError when I am not a member."""
-    me, ranks = _loader.core().rank(), _ranks_of(current())
+    me, ranks = _loader.core().rank(), ranks_of(current())
     if me not in ranks:
         raise ValueError(_not_a_member(me, current(), ranks))
     return ranks.index(me)
 
 
-def _ranks_of(process_set_id: int) -> Sequence[int]:
+def ranks_of(process_set_id: int) -> Sequence[int]:
+    """The ranks of a set; raises ValueError before `init`, or when there is no such set."""
     if process_set_id == 0:
         return range(_loader.core().size())
     sets = get_process_set_ids_and_ranks()
@@ -295,6 +313,10 @@ def forget_all() -> None:
     _in_use.clear()
 
 
+# Called after `init` and whenever sets have been added.
+after_change: list[Callable[[], None]] = []
+
+
 def _add(process_sets: Sequence[ProcessSet], at_start: bool) -> None:
     for process_set in process_sets:
         if process_set.process_set_id is not None:
@@ -305,6 +327,8 @@ def _add(process_sets: Sequence[ProcessSet], at_start: bool) -> None:
     for process_set, number in zip(process_sets, numbers):
         if number > 0:
             process_set._use_as(number, list(sets[number]))
+    for callback in after_change:
+        callback()
 
 
 def _members(process_set: ProcessSet) -> tuple[list[int], int]:

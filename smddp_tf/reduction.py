@@ -7,8 +7,8 @@ from typing import Any
 
 import tensorflow as tf
 
-from smddp_tf import _graph, _loader, _native, _xla, process_sets, sparse
-from smddp_tf.compression import Compression, split
+from smddp_tf import _graph, _loader, _native, _xla, process_sets, run_time_values, sparse
+from smddp_tf.compression import Compression, NoneCompressor, split
 from smddp_tf.process_sets import ProcessSet, global_process_set
 from smddp_tf.reduce_op import Adasum, Average, ReduceOp, Reduction, Sum, as_reduce_op
 
@@ -73,6 +73,11 @@ class GradientReducer:
         self._process_set = process_set
         self._names: list[str] = []  # of the variables of the list that is being traced, for the timeline
 
+    @property
+    def keeps_float32(self) -> bool:
+        """True where a float32 scalar among the gradients has its sum or mean, up to one rounding of float32."""
+        return self._codec is NoneCompressor and not self._reduction.wire_dtype and self._reduction.op != Adasum
+
     @_graph.as_it_is
     def __call__(self, grads: Sequence[Any], variables: Sequence[Any]) -> list[Any]:
         """Returns the reduced gradients in the same order. A None stays a None.
@@ -83,7 +88,7 @@ class GradientReducer:
         """
         number = process_sets.id_of(self._process_set)
         if not process_sets.is_process_set_included(number):  # an error before init
-            return list(grads)
+            return run_time_values.while_outside(number, list(grads))
         with process_sets.scope(number):
             return self._reduced(grads, variables)
 
@@ -91,10 +96,10 @@ class GradientReducer:
         if self._reduction.op == Adasum and not self._sparse_as_dense:
             for grad in grads:
                 if isinstance(grad, tf.IndexedSlices):
-                    _native.check_slices(self._reduction)
+                    sparse.check_slices(self._reduction)
         results = self._inputs(grads, variables)
         self._names = [_name_of(variable) for variable in variables]
-        if process_sets.current_size() == 1:
+        if run_time_values.is_alone():
             return [self._alone(grad) for grad in results]
         slices_of = {index: grad for index, grad in enumerate(grads) if isinstance(grad, tf.IndexedSlices)}
         use = _graph.unique_name(_graph.of_thread(self._key), "#")
@@ -121,7 +126,7 @@ class GradientReducer:
         if grad is None:
             return None
         if isinstance(grad, tf.IndexedSlices):
-            small = process_sets.current_size() > 1 and sparse.is_small(grad, shape)
+            small = not run_time_values.is_alone() and sparse.is_small(grad, shape)
             return sparse.densified(grad, shape) if self._sparse_as_dense or _xla.compiling() or small else grad
         grad = tf.convert_to_tensor(grad)
         if shape.is_fully_defined() and not grad.shape.is_fully_defined():

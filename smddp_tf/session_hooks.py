@@ -8,6 +8,7 @@ import tensorflow as tf
 
 from smddp_tf import _graph
 from smddp_tf.functions import broadcast_global_variables
+from smddp_tf.root_ranks import checked_root
 
 __all__ = ["BroadcastGlobalVariablesHook"]
 
@@ -29,7 +30,7 @@ class BroadcastGlobalVariablesHook(tf.compat.v1.train.SessionRunHook):
 
     def __init__(self, root_rank: int, device: str = "") -> None:
         super().__init__()
-        self.root_rank = root_rank
+        self.root_rank = checked_root(root_rank)
         self.device = device
         self.bcast_op: Any = None
 

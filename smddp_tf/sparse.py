@@ -10,19 +10,64 @@ would be more than the whole table, an allreduce of the table.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import tensorflow as tf
 
-from smddp_tf import _native, process_sets
+from smddp_tf import _native, run_time_values
 from smddp_tf.compression import narrow
 from smddp_tf.reduce_op import Average, Reduction, Sum
 
-__all__ = ["all_rows", "densified", "is_small", "reduce_rows", "with_unique_indices"]
+__all__ = [
+    "all_rows",
+    "check_slices",
+    "densified",
+    "gather_slices",
+    "is_small",
+    "reduce_rows",
+    "with_unique_indices",
+]
 
 # A table of at most so many bytes travels as a whole, without asking how many rows there are.
 SMALL_TABLE_BYTES = 64 << 10
 # Gathering is chosen while the rows of all ranks are at most this part of the table. A gathered byte costs more than
 # a reduced one: it is sorted out and added up in TensorFlow, by one thread. Measured with `benchmarks.sparse`.
 GATHER_AT_MOST = 0.75
+
+
+def check_slices(reduction: Reduction) -> None:
+    """Raises NotImplementedError for what is not defined on tf.IndexedSlices."""
+    if reduction.op not in (Average, Sum):
+        raise NotImplementedError(
+            "tf.IndexedSlices can be reduced with hvd.Average and hvd.Sum only. "
+            f"Received: op=hvd.{reduction.op.name}. Convert them first: tf.convert_to_tensor(slices)."
+        )
+    if reduction.prescale != 1.0 or reduction.postscale != 1.0:
+        raise NotImplementedError(
+            "`prescale_factor` and `postscale_factor` are not defined for tf.IndexedSlices. "
+            f"Received: {reduction.prescale} and {reduction.postscale}. Multiply the values instead."
+        )
+
+
+def gather_slices(slices: Sequence[tf.IndexedSlices], reduction: Reduction, name: str) -> list[tf.IndexedSlices]:
+    """The rows of all ranks, for `hvd.allreduce`. Repeated indices stay, but in an average of integers.
+
+    There each row would be rounded: 7 and 7 of two ranks are 7, not 3 + 3. So rows of an index are added up first.
+    """
+    check_slices(reduction)
+    _native.check_average([one.values for one in slices], reduction, name)
+    gathered = _native.allgather_list([one.values for one in slices] + [one.indices for one in slices], name)
+    results = []
+    for values, indices, one in zip(gathered, gathered[len(slices) :], slices):
+        result = tf.IndexedSlices(values, indices, dense_shape=one.dense_shape)
+        if reduction.op == Average and values.dtype.is_integer:
+            result = with_unique_indices(result)
+        results.append(_averaged(result) if reduction.op == Average else result)
+    return results
+
+
+def _averaged(total: tf.IndexedSlices) -> tf.IndexedSlices:
+    return tf.IndexedSlices(_native.divided(total.values, run_time_values.size()), total.indices, total.dense_shape)
 
 
 def is_small(slices: tf.IndexedSlices, shape: tf.TensorShape) -> bool:
@@ -105,11 +150,9 @@ def _gathered(slices: tf.IndexedSlices, reduction: Reduction, name: str) -> tf.I
         slices.dense_shape,
     )
     total = with_unique_indices(everything)
-    values = total.values
     if reduction.op == Average:
-        size = tf.cast(process_sets.current_size(), dtype)
-        values = values / size if dtype.is_floating else values // size
-    return tf.IndexedSlices(_native.scaled(values, reduction.postscale), total.indices, total.dense_shape)
+        total = _averaged(total)
+    return tf.IndexedSlices(_native.scaled(total.values, reduction.postscale), total.indices, total.dense_shape)
 
 
 def _most_rows_to_gather(slices: tf.IndexedSlices, shape: tf.TensorShape) -> int:

@@ -54,9 +54,6 @@ class DistributedGradientTape(tf.GradientTape):
         ValueError: it reduces already, or another argument is none of the above.
     """
 
-    # The instance dictionary is the wrapped tape's, so what is ours alone needs slots.
-    __slots__ = ("_local_sources", "_reducer", "_wrapped")
-
     def __init__(
         self,
         gradtape: tf.GradientTape,
@@ -74,8 +71,7 @@ class DistributedGradientTape(tf.GradientTape):
         _check_tape(gradtape)
         check_groups(groups, num_groups)
         # Not super().__init__(): recording, watched variables and the tape itself are the wrapped tape's.
-        self.__dict__ = gradtape.__dict__  # type: ignore[misc]
-        self._wrapped = gradtape
+        object.__setattr__(self, "_wrapped", gradtape)
         self._local_sources = LocalSources(scale_local_gradients, process_set)
         self._reducer = GradientReducer(
             "tape",
@@ -88,6 +84,17 @@ class DistributedGradientTape(tf.GradientTape):
             device_sparse=device_sparse,
             process_set=process_set,
         )
+
+    def __getattr__(self, name: str) -> Any:
+        """The state of the wrapped tape, and what a class of the user's has beyond tf.GradientTape."""
+        if "_wrapped" not in vars(self):
+            raise AttributeError(name)
+        return getattr(self._wrapped, name)
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        """Sets the state of the wrapped tape; what replaces a method, or is new, is this tape's alone."""
+        is_state = name in vars(self._wrapped) and not hasattr(type(self), name)
+        setattr(self._wrapped, name, value) if is_state else super().__setattr__(name, value)
 
     def register_local_source(self, source: Any) -> None:
         """Keeps the gradient of a variable on this rank. Call it before `gradient`.

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import tensorflow as tf
 
-from smddp_tf import _loader, _xla
+from smddp_tf import _loader, _xla, process_sets
 
 __all__ = ["local_rank_op", "local_size_op", "process_set_included_op", "rank_op", "size_op"]
 
@@ -18,8 +18,13 @@ def size_op(process_set_id: int = 0, name: str | None = None) -> tf.Tensor:
 
     Returns:
         An int32 scalar. To run the op raises `tf.errors.FailedPreconditionError` before `init` and
-        `tf.errors.InvalidArgumentError` when there is no such set.
+        `tf.errors.InvalidArgumentError` when there is no such set any more.
+
+    Raises:
+        ValueError: there is no such set.
     """
+    if process_set_id != 0 and _loader.core().is_initialized():
+        process_sets.ranks_of(process_set_id)
     return _value("size", process_set_id, name)
 
 

@@ -14,7 +14,7 @@ import threading
 
 import tensorflow as tf
 
-from smddp_tf import _xla, basics, ops
+from smddp_tf import _xla, ops, process_sets, run_time_values
 from smddp_tf.reduce_op import Average, Sum
 
 _tracing = threading.local()
@@ -46,25 +46,31 @@ class Feeding:
         feeds = tf.convert_to_tensor(self.flag) > 0.5
         return [self._masked(feeds, grad) for grad in grads]
 
-    def reduced(self, reducer, grads, variables, op, window=None):
+    def reduced(self, reducer, grads, variables, op, process_set, window=None):
         """Returns the gradients reduced over the ranks that feed: `reducer(grads, variables)`, corrected.
 
         Exact where the others are concerned: zeros add nothing to a sum, and a mean over all ranks times
         `size / count` is the mean over `count` ranks, up to one rounding.
 
         Args:
+            process_set: the ranks over which `reducer` reduces.
             window: the `Window` in which `grads` were added up, masked pass by pass; None for those of one step.
         """
         if window is None:
             grads, fed, passes = self.masked(grads), tf.convert_to_tensor(self.flag), 1.0
         else:
             fed, passes = window.close()
-        *reduced, share = reducer([*grads, fed], [*variables, fed])
-        size = float(basics.size())
-        # Whatever the wire rounds: the number of ranks, or of their passes, is a whole one.
-        count = tf.round(share * size if op == Average else share)
+        if reducer.keeps_float32:  # it costs nothing among the gradients
+            *reduced, share = reducer([*grads, fed], [*variables, fed])
+            size = _size_of(process_set)
+            count = tf.round(share * size if op == Average else share)
+        else:
+            size = _size_of(process_set)
+            count = ops.allreduce(fed, op=Sum, process_set=process_set) if process_set.included() else fed
+            reduced = reducer(grads, variables)
         if window is None:
-            self.count.assign(count)
+            # Of a process set as many of all ranks; of all ranks the number itself, which is times 1.0.
+            self.count.assign(count * (tf.cast(run_time_values.size(), tf.float32) / size))
         if op != Average:
             return reduced
         factor = tf.math.divide_no_nan(size * passes, count)
@@ -143,6 +149,14 @@ def unless_void(optimizer, trainable_variables, update):
 
     tf.cond(feeding.is_valid(), run, lambda: True)
     return optimizer.iterations
+
+
+def _size_of(process_set):
+    """The number of ranks of the set, as float32; 1 outside of it, where nothing is reduced."""
+    if not process_set.included():
+        return 1.0
+    with process_sets.scope(process_sets.id_of(process_set)):
+        return tf.cast(run_time_values.size(), tf.float32)
 
 
 def _zero_unless(condition, tensor):

@@ -15,7 +15,7 @@ from smddp_tf.keras._backend import keras
 from smddp_tf.keras.accumulation import Passes, innermost, stays_local
 from smddp_tf.keras.applying import apply_reduced
 from smddp_tf.keras.wrapping import hang, reduction_on, wrapped_class
-from smddp_tf.local_sources import LocalSources
+from smddp_tf.local_sources import LocalSources, reduce_all_but
 from smddp_tf.process_sets import ProcessSet, global_process_set
 from smddp_tf.reduce_op import Average
 from smddp_tf.reduction import GradientReducer
@@ -55,52 +55,50 @@ class Reduction:
         self.passes = Passes(count, settings.average_aggregated_gradients) if count > 1 else None
         self._paused = False
         self._window = None
-        self._reducer: Any = None
-        self._new_reducer("unused")  # refuses wrong settings now, not when training begins
+        self._new_reducer()  # refuses wrong settings now, not when training begins
 
     def __call__(self, grads, variables):
         if self._paused:
             return grads
-        if self._reducer is None:
-            self._reducer = self._new_reducer(self.settings.name or "optimizer", **self._range_of_float16(variables))
         feeder = feeding.current()
         if feeder is not None and self._window is None and self.local.places(variables):
             grads = feeder.masked(grads)
-        return self.local.reduce_others(self._reduce_shared, grads, variables)
+        return self.local.reduce_others(self._reduce_all_but_scales, grads, variables)
+
+    def _reduce_all_but_scales(self, grads, variables):
+        """Float8 layers pass new scales off as gradients; they describe this rank's own numbers and stay here."""
+        scales = {i for i, variable in enumerate(variables) if stays_local(variable)}
+        return reduce_all_but(scales, self._reduce_shared, grads, variables)
 
     def _reduce_shared(self, grads, variables):
-        # Float8 layers pass new scales off as gradients; they describe this rank's own numbers and stay here.
-        scales = {i for i, variable in enumerate(variables) if stays_local(variable)}
-        shared = [None if i in scales else grad for i, grad in enumerate(grads)]
         if same_batches.is_watching():
-            same_batches.note(shared)
+            same_batches.note(grads)
         feeder = feeding.current()
+        reducer = self._new_reducer(gradient_predivide_factor=self._range_of_float16(variables))
         if feeder is None:
-            reduced = self._reducer(shared, variables)
-        else:
-            reduced = feeder.reduced(self._reducer, shared, variables, self.settings.op, self._window)
-        return [grads[i] if i in scales else grad for i, grad in enumerate(reduced)]
+            return reducer(grads, variables)
+        return feeder.reduced(reducer, grads, variables, self.settings.op, self.settings.process_set, self._window)
 
     def keeps(self, variables):
         """The places of the variables whose gradients stay on this rank, for whatever reason."""
         return self.local.places(variables) | {i for i, variable in enumerate(variables) if stays_local(variable)}
 
-    def _new_reducer(self, key, **changed):
+    def _new_reducer(self, **changed):
         arguments = {**self.settings._asdict(), **changed}
         for ours in ("name", "backward_passes_per_step", "average_aggregated_gradients", "scale_local_gradients"):
             del arguments[ours]
-        return GradientReducer(key, **arguments)
+        return GradientReducer(self.settings.name or "optimizer", **arguments)
 
     def _range_of_float16(self, variables):
-        """Divides before the sum where gradients are float16: the sum of several could overflow, their mean cannot.
+        """Returns what to divide by before the sum: where gradients are float16, the sum of several could overflow.
 
-        By a power of two, which costs float32 gradients of the same optimizer no accuracy. Not for a float16 *wire*
+        It is a power of two, which costs float32 gradients of the same optimizer no accuracy. Not for a float16 *wire*
         (`Compression.fp16`), where small float32 gradients would be lost.
         """
         narrow = any(tf.as_dtype(variable.dtype) == tf.float16 for variable in variables)
         if not narrow or self.settings.op != Average or self.settings.gradient_predivide_factor != 1.0:
-            return {}
-        return {"gradient_predivide_factor": float(2 ** math.ceil(math.log2(self.local.ranks())))}
+            return self.settings.gradient_predivide_factor
+        return float(2 ** math.ceil(math.log2(self.local.ranks())))
 
     def dense(self, grads, variables):
         """Returns `grads` as dense tensors, which is what can be added up over several passes.

@@ -6,7 +6,7 @@ import importlib
 import warnings
 from typing import Any
 
-from smddp_tf.compression import Compression
+from smddp_tf.compression import Compression, split
 from smddp_tf.keras._backend import LEGACY, keras
 from smddp_tf.keras.optimizer import DistributedOptimizer
 
@@ -46,6 +46,7 @@ def load_model(
         The model. One saved without `compile` has no optimizer and comes back as it is.
     """
     del legacy_opts
+    split(compression)  # refuses a wrong one before the file is read
     known = {optimizer.__name__: optimizer for optimizer in custom_optimizers or ()}
     known.update(custom_objects or {})
     model = keras.models.load_model(filepath, custom_objects=known)

@@ -6,7 +6,7 @@ from typing import Any
 
 import tensorflow as tf
 
-from smddp_tf import _graph, _native, basics
+from smddp_tf import _graph, _native, run_time_values
 from smddp_tf.keras import feeding
 from smddp_tf.keras._backend import keras, needs_keras_3
 from smddp_tf.reduce_op import Reduction, Sum
@@ -58,7 +58,7 @@ class SyncBatchNormalization(keras.layers.BatchNormalization):
 
     def _moments(self, inputs, mask):
         """Mean and variance of each channel over all ranks. The one thing in which `BatchNormalization` changes."""
-        if basics.size() == 1:
+        if run_time_values.is_alone():
             return super()._moments(inputs, mask)
         totals = _local_totals(inputs, mask, self._reduction_axes)
         feeder = feeding.current()

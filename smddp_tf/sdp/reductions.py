@@ -75,13 +75,13 @@ def allreduce(
             "`param_index` counts the gradients from 0 to `num_params` - 1. "
             f"Received: param_index={param_index}, num_params={num_params}."
         )
+    codec, wire_dtype = split(compression)
     basics.size()
     if tensor is None:
         return None
     name = f"sdp.allreduce.{index}/{count}"
     if isinstance(tensor, tf.IndexedSlices):
         return ops.allreduce(tensor, op=op, name=name)
-    codec, wire_dtype = split(compression)
     reduction = Reduction(as_reduce_op(op), 1.0, 1.0, wire_dtype)
     compressed, ctx = codec.compress(tf.convert_to_tensor(tensor))
     return codec.decompress(_reduced(compressed, reduction, name), ctx)
@@ -98,7 +98,7 @@ def _reduced(tensor: tf.Tensor, reduction: Reduction, name: str) -> tf.Tensor:
 
 def _plan_of(tensor: tf.Tensor, reduction: Reduction, name: str) -> tuple[int, str] | None:
     """The plan that is this gradient alone, and its key; None where there can be none: the same on all ranks."""
-    if not _native.is_plannable(tensor) or reduction.op not in (Average, Sum) or basics.size() == 1:
+    if not _native.is_plannable(tensor) or reduction.op not in (Average, Sum):
         return None
     key = _graph.unique_name(name, "#")
     op, prescale, postscale, wire_dtype = reduction

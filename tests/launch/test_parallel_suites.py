@@ -25,6 +25,8 @@ PYTHON_ALONE = (
     "data_shard",
     "elastic",
     "keras_",
+    "local_sources",
+    "resize",
     "sdp",
     "sessions",
     "signatures",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import resource
+import types
 
 import keras
 import numpy as np
@@ -110,6 +111,55 @@ def test_variables_that_stay_local(hvd, rank, size, mpi):
     np.testing.assert_array_equal(recorder.seen[position], [float(rank)] * 4)
     del recorder.seen[position]
     assert same_on_all_ranks(mpi, recorder.seen)
+
+
+@pytest.mark.parametrize("how", ["subclass", "instance"])
+def test_variables_registered_when_the_first_batch_ends(hvd, rank, size, mpi, how):
+    """As distributed-embeddings does it: with Horovod nothing has been sent by then."""
+    model = model_of_rank(rank)
+    mean = model.layers[1].moving_mean
+    model.compile(hvk.DistributedOptimizer(keras.optimizers.SGD(0.1)), loss="mse")
+
+    class Registers(callbacks.BroadcastGlobalVariablesCallback):
+        def on_batch_end(self, batch, logs=None):
+            if batch == 0:
+                before.append(mean.numpy())
+                self.register_local_var(mean)
+            super().on_batch_end(batch, logs)
+            after.append([mean.numpy(), *(variable.numpy() for variable in self.model.trainable_variables)])
+
+    before, after = [], []
+    callback = Registers(0)
+    if how == "instance":
+        callback = callbacks.BroadcastGlobalVariablesCallback(0)
+        callback.raw_on_batch_end = callback.on_batch_end
+
+        def on_batch_end(self, batch, logs=None):
+            if batch == 0:
+                before.append(mean.numpy())
+                self.register_local_var(mean)
+            self.raw_on_batch_end(batch, logs)
+            after.append([mean.numpy(), *(variable.numpy() for variable in self.model.trainable_variables)])
+
+        callback.on_batch_end = types.MethodType(on_batch_end, callback)
+    fit(model, rank, callback)
+    np.testing.assert_array_equal(after[0][0], before[0])
+    assert size == 1 or np.ptp(mpi.allgather(before[0][0])) > 0, "nothing was different"
+    for values in after:
+        assert same_on_all_ranks(mpi, values[1:])
+
+
+def test_a_variable_registered_too_late(hvd, rank, size):
+    """What has been sent cannot be taken back."""
+    model = model_of_rank(rank)
+    model.compile(hvk.DistributedOptimizer(keras.optimizers.SGD(0.1)), loss="mse")
+    callback = callbacks.BroadcastGlobalVariablesCallback(0)
+    late = keras.callbacks.LambdaCallback(
+        on_epoch_end=lambda epoch, logs: callback.register_local_var(model.layers[1].moving_mean)
+    )
+    with pytest.warns(UserWarning, match="has been sent already.*before `fit`"):
+        fit(model, rank, callback, late)
+    fit(model, rank, callback)  # and from now on it stays
 
 
 def test_every_fit_broadcasts_anew(hvd, rank, size, mpi):

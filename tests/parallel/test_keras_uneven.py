@@ -326,3 +326,28 @@ def test_a_rank_that_cannot_begin(hvd, rank, size):
 def test_unknown_modes_are_refused(hvd):
     with pytest.raises(ValueError, match="`mode` must be one of 'join', .*Received: mode='wait'"):
         hvk.callbacks.UnevenBatchesCallback("wait")
+
+
+@pytest.mark.parametrize("ranks", [257, 513, 5001])
+@pytest.mark.parametrize("wire", [tf.bfloat16, tf.float16, tf.float32])
+def test_the_count_of_many_ranks_is_exact(hvd, size, monkeypatch, ranks, wire):
+    """All ranks but one feed. Simulated: what goes into the plan comes back rounded as by its wire."""
+    from smddp_tf import ops, run_time_values
+    from smddp_tf.keras import feeding
+    from smddp_tf.keras.reducing import Reduction, ReductionSettings
+
+    fed = ranks - 1
+    reduction = Reduction(ReductionSettings())
+
+    def reduce(grads, variables):
+        return [tf.cast(tf.cast(grad * (fed / ranks), wire), tf.float32) for grad in grads]
+
+    reduce.keeps_float32 = wire == tf.float32
+    monkeypatch.setattr(reduction, "_new_reducer", lambda *args, **kwargs: reduce)
+    monkeypatch.setattr(ops, "allreduce", lambda tensor, **kwargs: tensor * fed)
+    monkeypatch.setattr(run_time_values, "size", lambda: ranks)
+    feeder = feeding.Feeding()
+    with feeding.stepping(feeder):
+        [grad] = reduction([tf.constant([2.0])], [tf.Variable([1.0])])
+    assert float(feeder.count) == fed
+    np.testing.assert_allclose(grad, [2.0], rtol=2**-8)

@@ -258,7 +258,7 @@ def test_messages_speak_of_global_ranks(hvd, rank, size, sets):
     high = sets["high"]
     if not high.included():
         return
-    with pytest.raises(tf.errors.InvalidArgumentError, match="a rank of the process set|from 0 to"):
+    with pytest.raises(ValueError, match="a rank of the process set"):
         hvd.broadcast(tf.ones(2), 0, process_set=high)
     if high.size() > 1:
         last = size - 1
@@ -463,7 +463,7 @@ def test_values_when_a_graph_runs(hvd, rank, size, sets):
     expected = [size, low.size(), rank, hvd.local_size(), hvd.local_rank(), 1, int(low.included()), -3]
     assert [int(value) for value in values()] == expected
     assert all(value.dtype == tf.int32 for value in values())
-    with pytest.raises(tf.errors.InvalidArgumentError, match="There is no process set 999"):
+    with pytest.raises(ValueError, match="There is no process set 999"):
         hvd.size_op(999)
     with pytest.raises(NotImplementedError, match="jit_compile"):
         tf.function(hvd.rank_op, jit_compile=True)()

@@ -133,3 +133,34 @@ def test_eager_and_functions(hvd, rank, size):
         hvd.DistributedOptimizer(v1.train.AdamOptimizer(), op=hvd.Sum, gradient_predivide_factor=2.0)
     with pytest.raises(RuntimeError, match="does not support eager execution"):
         hvd.broadcast_global_variables(0)
+
+
+@pytest.mark.parametrize("root", ["first", "last"])
+def test_gradients_of_collectives(hvd, rank, size, root):
+    """A session runs what a rank fetches and no more: each rank's result must need the reduction."""
+    root = 0 if root == "first" else size - 1
+    with tf.Graph().as_default(), v1.Session() as session:
+        x = v1.placeholder(tf.float32, [2])
+        rows = hvd.allgather(x) * tf.range(1.0, 2.0 * size + 1.0)
+        sums = hvd.reducescatter(tf.tile(x, [size]), op=hvd.Sum)
+        moved, _ = hvd.alltoall(tf.tile(x, [size]), splits=[2] * size)
+        results = [hvd.broadcast(x, root), hvd.allreduce(x), rows, sums, moved * (rank + 1.0)]
+        expected = [
+            [float(rank == root)] * 2,
+            [1.0, 1.0],
+            [2.0 * rank + 1.0, 2.0 * rank + 2.0],
+            [float(size * size)] * 2,
+            [size * mean_weight(size)] * 2,
+        ]
+        for result, gradient in zip(results, expected):
+            got = session.run(tf.gradients(result, x)[0], {x: [rank + 1.0, 2.0]})
+            np.testing.assert_allclose(got, gradient, rtol=1e-6)
+
+
+def test_gradients_of_a_rank_without_rows(hvd, rank, size):
+    """Its own gradients are empty, which is known beforehand; the others' are not."""
+    with tf.Graph().as_default(), v1.Session() as session:
+        x = tf.fill([rank, 3], rank + 1.0)
+        moved, _ = hvd.alltoall(x, splits=[rank] + [0] * (size - 1))
+        for result in (hvd.allgather(x) * 2.0, moved * 2.0):
+            np.testing.assert_array_equal(session.run(tf.gradients(result, x)[0]), np.full([rank, 3], 2.0))

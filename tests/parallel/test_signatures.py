@@ -5,9 +5,11 @@ The table was written from Horovod 0.28.1's documented interface, not from our c
 
 from __future__ import annotations
 
+import importlib
 import inspect
 
 import pytest
+import tensorflow as tf
 
 EMPTY = inspect.Parameter.empty
 GLOBAL = "global_process_set"  # stands for the object
@@ -73,3 +75,31 @@ def test_numbers_of_the_reductions(hvd):
     """Scripts print and compare them."""
     numbers = [hvd.Average, hvd.Sum, hvd.Adasum, hvd.Min, hvd.Max, hvd.Product]
     assert [int(number) for number in numbers] == [0, 1, 2, 3, 4, 5]
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        *SIGNATURES,
+        *("allgather_object", "barrier", "broadcast_", "broadcast_object", "broadcast_variables", "join"),
+        *("sdp.allreduce", "sdp.oob_allreduce", "DistributedGradientTape.gradient"),
+    ],
+)
+def test_defaults_are_those_of_the_function(hvd, name):
+    """Programs look at them, and change them: distributed-embeddings does so with `hvd.broadcast.__defaults__`."""
+    function = hvd
+    for part in name.split("."):
+        function = importlib.import_module("smddp_tf.sdp") if part == "sdp" else getattr(function, part)
+    parameters = inspect.signature(function).parameters.values()
+    by_name = {p.name: p.default for p in parameters if p.kind is p.KEYWORD_ONLY}
+    by_place = [p.default for p in parameters if p.default is not EMPTY and p.name not in by_name]
+    assert list(function.__defaults__ or ()) == by_place
+    assert (function.__kwdefaults__ or {}) == by_name
+
+
+def test_defaults_can_be_changed(hvd, monkeypatch):
+    changed = list(hvd.broadcast.__defaults__)
+    changed[1] = True
+    monkeypatch.setattr(hvd.broadcast, "__defaults__", tuple(changed))
+    assert float(hvd.broadcast(tf.constant(2.0), 0)) == 2.0
+    assert float(tf.function(hvd.broadcast)(tf.constant(2.0), 0)) == 2.0

@@ -105,6 +105,14 @@ def test_dtypes(hvd, rank, size, way, dtype):
     check(result, sum_of([slices_of_rank(r) for r in range(size)]))
 
 
+@pytest.mark.parametrize("dtype", ["int32", "bfloat16"])
+def test_averages_of_other_dtypes(hvd, rank, size, run, dtype):
+    """Integers are rounded toward zero, as those of a dense gradient are."""
+    expected = sum_of([slices_of_rank(r) for r in range(size)]) / size
+    result = reduced(run, slices_of_rank(rank, dtype=dtype), dtype)
+    check(result, np.trunc(expected) if dtype == "int32" else expected, rtol=0.02)
+
+
 def test_factors(hvd, rank, size, way):
     expected = sum_of([slices_of_rank(r) for r in range(size)])
     check(reduced(lambda f: f(), slices_of_rank(rank), gradient_predivide_factor=4.0), expected / size)

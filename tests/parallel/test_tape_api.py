@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import copy
+import types
 import warnings
 
 import numpy as np
@@ -145,6 +147,51 @@ def test_the_rest_of_the_interface_is_the_wrapped_tapes(hvd, rank, size):
         w = x * 7.0 * (rank + 1.0)
     np.testing.assert_allclose(tape.gradient(w, x), [7.0 * mean_weight(size)] * 2)
     assert [v.ref() for v in tape.watched_variables()] == [x.ref()]
+
+
+def test_methods_may_be_replaced(hvd, rank, size):
+    """On our tape, on the wrapped one before, and by a class of the user's: each replacement is called once."""
+    x = tf.Variable([1.0, 2.0])
+    calls = []
+
+    class Own(tf.GradientTape):
+        def __init__(self, label):
+            super().__init__(persistent=True)
+            self.label = label
+
+        def gradient(self, *args, **kwargs):
+            calls.append(self.label)
+            return super().gradient(*args, **kwargs)
+
+        def named(self):
+            return f"{self.label} of {rank}"
+
+    def counted(call, label):
+        def method(self, *args, **kwargs):
+            calls.append(label)
+            return call(*args, **kwargs)
+
+        return method
+
+    with Own("class") as inner:
+        y = x * x * (rank + 1.0)
+    inner.gradient = types.MethodType(counted(inner.gradient, "wrapped"), inner)
+    tape = hvd.DistributedGradientTape(inner)
+    tape.raw_gradient = tape.gradient
+    tape.gradient = types.MethodType(counted(tape.raw_gradient, "ours"), tape)
+    np.testing.assert_allclose(tape.gradient(y, x), [2.0 * mean_weight(size), 4.0 * mean_weight(size)])
+    assert calls == ["ours", "wrapped", "class"]
+    assert not hasattr(inner, "raw_gradient")
+    np.testing.assert_allclose(inner.gradient(y, x), [2.0 * (rank + 1), 4.0 * (rank + 1)])
+    assert (tape.label, tape.named()) == ("class", f"class of {rank}")
+    tape.label = "changed"
+    assert inner.label == "changed"
+    del tape.gradient
+    np.testing.assert_allclose(tape.gradient(y, x), [2.0 * mean_weight(size), 4.0 * mean_weight(size)])
+    with pytest.raises(AttributeError, match="nothing"):
+        _ = tape.nothing
+    with pytest.raises(AttributeError):
+        _ = copy.copy(hvd.DistributedGradientTape.__new__(hvd.DistributedGradientTape)).label
 
 
 def test_own_compressor_class_and_instance(hvd, rank, size):

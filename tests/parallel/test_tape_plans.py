@@ -49,9 +49,9 @@ def test_one_op_per_gradient_free_of_control_dependencies(hvd, size):
     variables = make_variables()
     concrete = tf.function(lambda: gradients_by(hvd, variables, 1.0)).get_concrete_function()
     ops = [op for op in concrete.graph.get_operations() if op.type.startswith("Smddp")]
-    assert [op.type for op in ops] == ["SmddpReduceGradient"] * (len(variables) if size > 1 else 0)
+    assert [op.type for op in ops] == ["SmddpReduceGradient"] * len(variables)
     assert [op.get_attr("index") for op in ops] == list(range(len(ops)))
-    assert len({op.get_attr("plan") for op in ops}) <= 1
+    assert len({op.get_attr("plan") for op in ops}) == 1
     assert all(not op.control_inputs for op in ops)
 
 
@@ -63,7 +63,7 @@ def test_retracing_keeps_the_plan(hvd, size):
         function(weight)
         graph = function.get_concrete_function(weight).graph
         plans |= {op.get_attr("plan") for op in graph.get_operations() if op.type == "SmddpReduceGradient"}
-    assert len(plans) == (1 if size > 1 else 0)
+    assert len(plans) == 1
 
 
 def test_in_a_loop_inside_the_function(hvd, rank, size):

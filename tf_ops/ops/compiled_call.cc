@@ -104,6 +104,20 @@ void Allgather(Session& session, const CompiledCall& call, TensorRef tensor, Don
   });
 }
 
+// XLA fixes the shapes of all results, so it cannot follow a change of ranks; a buffer would be too small.
+Status CheckRanks(const Topology& topology, const CompiledCall& call) {
+  const bool fits = (call.size == 0 || call.size == topology.size()) && (call.rank < 0 || call.rank == topology.rank());
+  if (fits) return Status::Ok();
+  const auto words = [&call](int size, int rank) {
+    return std::to_string(size) + " ranks" + (call.rank < 0 ? "" : ", as rank " + std::to_string(rank));
+  };
+  return Status(Code::kFailedPrecondition,
+                "The shapes of '" + call.name + "' were compiled by XLA for " + words(call.size, call.rank) +
+                    ". Received: a call with " + words(topology.size(), topology.rank()) +
+                    ". After a change of ranks make the tf.function anew (or compile the model again), or call "
+                    "hvd.allgather and hvd.reducescatter outside of it.");
+}
+
 }  // namespace
 
 CompiledCall ReadCompiledCall(tensorflow::OpKernelConstruction* construction) {
@@ -128,11 +142,14 @@ CompiledCall ReadCompiledCall(tensorflow::OpKernelConstruction* construction) {
   read("indices", &call.indices);
   read("root_rank", &call.root);
   read("process_set", &call.process_set);
+  read("gathered_ranks", &call.size);
+  read("traced_rank", &call.rank);
   call.reduction = ReadReductionAttributes(construction);
   return call;
 }
 
 void StartCompiledCall(Session& session, const CompiledCall& call, std::vector<TensorRef> tensors, DoneCallback done) {
+  if (const Status status = CheckRanks(session.topology(), call); !status.ok()) return done(status);
   switch (call.kind) {
     case CompiledKind::kReduceGradients:
       return ReduceGradients(session, call, tensors, std::move(done));

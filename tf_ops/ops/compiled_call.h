@@ -24,13 +24,16 @@ struct CompiledCall {
   std::vector<int> indices;  // kReduceGradients: the place of each tensor in the plan
   int root = 0;              // kBroadcast
   int process_set = 0;
+  int size = 0;   // the number of ranks for which shapes were compiled; 0: any
+  int rank = -1;  // likewise the rank in the set; -1: any
 };
 
 // Reads them; on a bad value `construction` carries the error afterwards.
 CompiledCall ReadCompiledCall(tensorflow::OpKernelConstruction* construction);
 
 // Makes the request. `tensors` have an output each, of the input's shape; that of an allgather holds one such block for
-// every rank, so there all ranks must bring the same shape.
+// every rank, so there all ranks must bring the same shape. Fails where shapes were compiled for another number of
+// ranks (elastic training).
 //
 // Threads: any; does not wait. `done` is called exactly once, from the engine thread or from here; until then the
 //          memory behind `tensors` must live.

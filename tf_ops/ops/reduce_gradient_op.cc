@@ -19,10 +19,16 @@ class ReduceGradientKernel final : public CollectiveKernel {
     OP_REQUIRES_OK(construction, construction->GetAttr("index", &where_.index));
     OP_REQUIRES_OK(construction, construction->GetAttr("alone", &where_.alone));
     where_.site = site();
+    const ReductionAttributes reduction = ReadReductionAttributes(construction);
+    changes_alone_ = reduction.prescale * reduction.postscale != 1.0;
   }
 
  protected:
   void Start(Session& session, tensorflow::OpKernelContext* context, smddp::DoneCallback done) override {
+    if (session.topology().size() == 1 && !changes_alone_) {  // nothing travels, so nothing is narrowed either
+      context->set_output(0, context->input(0));
+      return done(Status::Ok());
+    }
     Result<std::vector<TensorRef>> tensors = MakeTensorRefs(context, InPlaceOrNewOutput);
     if (!tensors.ok()) return done(tensors.status());
     session.ReducePlanned(WhereIn(context), tensors->front(), std::move(done));
@@ -39,6 +45,7 @@ class ReduceGradientKernel final : public CollectiveKernel {
   }
 
   PlannedTensor where_;
+  bool changes_alone_ = false;  // is the result of one rank another than its gradient?
 };
 
 REGISTER_KERNEL_BUILDER(Name("SmddpReduceGradient").Device(tensorflow::DEVICE_CPU), ReduceGradientKernel);

@@ -199,7 +199,7 @@ REGISTER_OP("SmddpJoin")
 
 REGISTER_OP("SmddpTopologyValue")
     .Output("value: int32")
-    .Attr("what: {'size', 'rank', 'local_size', 'local_rank', 'included'}")
+    .Attr("what: {'size', 'rank', 'rank_in_set', 'local_size', 'local_rank', 'included'}")
     .Attr("process_set: int = 0")
     .SetIsStateful()
     .SetShapeFn(tensorflow::shape_inference::ScalarShape)
@@ -227,13 +227,15 @@ REGISTER_OP("SmddpCompiledCollective")
     .Attr("postscale_bits: int = 0")
     .Attr("wire_dtype: {'', 'float16', 'bfloat16'} = ''")
     .Attr("root_rank: int = 0")
-    .Attr("gathered_ranks: int >= 1 = 1")
+    .Attr("gathered_ranks: int >= 0 = 0")
+    .Attr("traced_rank: int >= -1 = -1")
     .SetIsStateful()
     .SetIsDistributedCommunication()
     .SetShapeFn(CompiledShapes)
     .Doc(
         "Any of the above inside a function that XLA compiles. XLA runs independent ops in an order of its own, so "
         "each "
-        "takes something of the one before it as `after` and gives a `token`; neither holds a value that matters.");
+        "takes something of the one before it as `after` and gives a `token`; neither holds a value that matters. "
+        "Shapes are right for `gathered_ranks` ranks (0: any number) and for `traced_rank` (-1: any rank).");
 
 }  // namespace smddp::ops

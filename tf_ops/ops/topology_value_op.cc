@@ -1,5 +1,6 @@
 // SmddpTopologyValue: what hvd.size() and its like say when the op runs. A graph may outlive the session it was traced
 // in (elastic training), so this must not be a constant.
+#include <algorithm>
 #include <map>
 #include <memory>
 #include <string>
@@ -44,16 +45,19 @@ class TopologyValueKernel final : public tensorflow::OpKernel {
     if (what_ == "local_size") return topology.local_size();
     const std::map<int, std::vector<int>> sets = ProcessSets();
     const auto set = sets.find(process_set_);
-    if (what_ == "included") return set == sets.end() ? kUnknownSet : Includes(set->second, topology.rank());
-    if (set == sets.end()) return SessionOf(process_set_).status();
-    return static_cast<int>(set->second.size());
+    const bool exists = set != sets.end();
+    if (what_ == "included") return exists ? static_cast<int>(Place(set->second, topology.rank()) >= 0) : kUnknownSet;
+    if (!exists) return SessionOf(process_set_).status();
+    if (what_ == "size") return static_cast<int>(set->second.size());
+    const int place = Place(set->second, topology.rank());
+    if (place < 0) return SessionOf(process_set_).status();
+    return place;
   }
 
-  static int Includes(const std::vector<int>& ranks, int rank) {
-    for (const int member : ranks) {
-      if (member == rank) return 1;
-    }
-    return 0;
+  // -1: not among them.
+  static int Place(const std::vector<int>& ranks, int rank) {
+    const auto found = std::find(ranks.begin(), ranks.end(), rank);
+    return found == ranks.end() ? -1 : static_cast<int>(found - ranks.begin());
   }
 
   std::string what_;

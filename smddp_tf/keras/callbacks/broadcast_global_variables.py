@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import warnings
+
 import tensorflow as tf
 
 from smddp_tf import ops
@@ -9,6 +11,7 @@ from smddp_tf.functions import broadcast_variables
 from smddp_tf.keras._backend import build_optimizer, keras, optimizer_variables
 from smddp_tf.keras.local_variables import slots_of
 from smddp_tf.reduce_op import Max, Min
+from smddp_tf.root_ranks import checked_root
 
 
 class BroadcastGlobalVariablesCallback(keras.callbacks.Callback):
@@ -36,24 +39,42 @@ class BroadcastGlobalVariablesCallback(keras.callbacks.Callback):
     def __init__(self, root_rank, device="", local_variables=None):
         super().__init__()
         del device
-        self.root_rank = root_rank
+        self.root_rank = checked_root(root_rank)
         self._kept_local = list(local_variables or [])
         self._sent = []
         self._settled = False
 
     def register_local_var(self, var):
-        """Adds a variable to `local_variables`. Call it before `fit`."""
+        """Adds a variable to `local_variables`. Call it before `fit`, or in an `on_batch_end` that replaces ours."""
+        if any(var is sent for sent in self._sent):
+            warnings.warn(
+                f"The variable {getattr(var, 'path', var.name)!r} has been sent already, so all ranks have begun this "
+                "`fit` with the same value. Call `register_local_var` before `fit`.",
+                stacklevel=2,
+            )
         self._kept_local.append(var)
 
     def on_train_begin(self, logs=None):
         """Sends what exists. Every rank asks first whether all ranks have it, so all make the same calls."""
         self._sent = []
         self._settled = False
-        ready = _build_optimizer_of(self.model)
+        ready = _build_optimizer_of(self.model) and not self._is_extended()
         if _over_ranks("is the model built", ready, Min):
             self._send()
 
-    def on_train_batch_end(self, batch, logs=None):
+    def on_train_end(self, logs=None):
+        """Forgets what was sent: the next `fit` sends anew."""
+        self._sent = []
+
+    def _is_extended(self):
+        """Does somebody do something else when the first batch ends? Then nothing is sent before, as with Horovod."""
+        plain = BroadcastGlobalVariablesCallback
+        return any(
+            getattr(getattr(self, hook), "__func__", None) is not getattr(plain, hook)
+            for hook in ("on_batch_end", "on_train_batch_end")
+        )
+
+    def on_batch_end(self, batch, logs=None):
         """After the first batch, sends everything if any rank has variables that were not sent."""
         if self._settled:
             return

@@ -26,6 +26,23 @@ with tf.GradientTape() as tape:
 [gradient] = hvd.DistributedGradientTape(tape).gradient(loss, [weight])
 np.testing.assert_array_equal(gradient, [6.0])
 
+table, local = tf.Variable(tf.ones([4, 2])), tf.Variable(1.0)
+
+
+@tf.function
+def step():
+    with tf.GradientTape() as tape:
+        loss = tf.reduce_sum(weight) + tf.reduce_sum(tf.gather(table, [1, 1])) + local
+    tape = hvd.DistributedGradientTape(tape)
+    tape.register_local_source(local)
+    return [tf.convert_to_tensor(grad) for grad in tape.gradient(loss, [weight, table, local])]
+
+
+for gradient, expected in zip(step(), ([1.0], [[0, 0], [2, 2], [0, 0], [0, 0]], 1.0)):
+    np.testing.assert_array_equal(gradient, expected)
+emitted = [op.type for op in step.get_concrete_function().graph.get_operations() if op.type.startswith("Smddp")]
+assert not emitted, f"a step of one rank pays for {emitted}"
+
 hvd.shutdown()
 assert not hvd.is_initialized()
 hvd.init()
