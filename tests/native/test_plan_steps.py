@@ -241,10 +241,7 @@ def test_a_request_that_was_given_up_does_not_meet_the_next_step(layout: str, na
     job.ranks.cancel_named(0, name)
     with pytest.raises(_core.EngineError, match="Rank 0 gave up a step"):
         given_up.wait()
-    for rank in range(1, job.size):
-        _, refused = ask(rank, step=2)
-        if rank < job.size - 1:
-            continue
+    for _, refused in [ask(rank, step=2) for rank in range(1, job.size)]:
         with pytest.raises(_core.EngineError, match="Rank 0 gave up a step"):
             refused.wait()
     for step in (3, 4):

@@ -20,7 +20,7 @@ PlanTable::Plan* PlanTable::PlanOf(const PlannedTensor& where) const {
 
 bool PlanTable::Knows(const PlannedTensor& where) const {
   const Plan* const plan = PlanOf(where);
-  return plan != nullptr && (plan->verdict.ok() || where.run == 0 || where.run == plan->steps.run());
+  return plan != nullptr && (plan->verdict.ok() || where.run == 0 || where.run == plan->asked_by);
 }
 
 bool PlanTable::Add(const PlannedTensor& where, const std::string& name, const PlanSpec& spec) {
@@ -29,6 +29,7 @@ bool PlanTable::Add(const PlannedTensor& where, const std::string& name, const P
   if (at != plans_.end() && !known) plans_.erase(at);  // refused earlier: it has never reduced anything
   Plan& plan = plans_[name];
   local_[{where.plan, where.site}] = &plan;
+  plan.asked_by = where.run;
   if (known) {
     if (plan.way == Way::kAsked) plan.way = Way::kUnknown;  // by the others; now also by this rank
   } else {

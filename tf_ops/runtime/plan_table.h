@@ -177,6 +177,7 @@ class PlanTable {
     std::map<int64_t, std::vector<int>> kept;  // by step, counted from 1: tensors that never came
     int listed_buckets = 0;                    // of epoch 0
     int number = -1;                           // on the wire
+    uint64_t asked_by = 0;                     // the run that announced it
     int64_t open = 0;                          // arrivals without an answer, zeros among them
     int64_t last_use = 0;                      // by the order of uses
     bool keeping = false;
