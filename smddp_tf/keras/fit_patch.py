@@ -1,37 +1,43 @@
 """Puts a guard into `Model.fit` when the first optimizer is wrapped, with no user code; see `fit_guard.py`.
 
 Only `fit` of a model that reduces gradients, on several ranks, is concerned. All others go through unchanged.
+
+Other libraries replace `fit` too (autologging, tests), with and without `functools.wraps`, and may have taken hold of
+Keras's function before we came. So no attribute is replaced here: that function object itself gets another body.
 """
 
 from __future__ import annotations
 
 import contextlib
 import functools
+import gc
 import inspect
 import sys
 import threading
+import types
 
 from smddp_tf.basics import is_initialized, size
 from smddp_tf.keras import same_batches
 from smddp_tf.keras._backend import keras, needs_keras_3
 from smddp_tf.keras.fit_guard import Guard, counts_samples, flat, reduces
 
-_MARK = "_smddp_guards_fit"
 _expecting = threading.local()
 _guarded: set[int] = set()  # ids of models that are inside of a guarded `fit`
 
 
+@functools.cache
 def guard_fit():
-    """Replaces `fit` of Keras's trainer; does nothing the second time.
+    """Guards `fit` of Keras's trainer; does nothing the second time.
 
     Raises:
         NotImplementedError: With the legacy Keras 2, whose `fit` is another.
+        RuntimeError: This Keras has no such function.
     """
     needs_keras_3("Looking after the data of `fit`")
-    trainer = next(base for base in keras.Model.__mro__ if "fit" in vars(base))
-    plain_fit = trainer.fit
-    if getattr(plain_fit, _MARK, False):
-        return
+    trainer = next(base for base in keras.Model.__mro__ if "make_train_function" in vars(base))
+    module = sys.modules[trainer.__module__]
+    _watch_iterators(module.TFEpochIterator)
+    plain_fit = _take_over(_function_of_keras(trainer, module, "fit"))
     signature = inspect.signature(plain_fit)
 
     @functools.wraps(plain_fit)
@@ -44,9 +50,46 @@ def guard_fit():
             return plain_fit(self, *args, **kwargs)
         return _guarded_fit(plain_fit, bound)
 
-    setattr(fit, _MARK, True)
-    trainer.fit = fit
-    _watch_iterators(sys.modules[trainer.__module__].TFEpochIterator)
+    trainer._smddp_fit = fit
+
+
+def _function_of_keras(trainer, module, name):
+    """The function that Keras defines as `trainer.name`, also where something else has that name by now."""
+
+    def is_it(candidate):
+        return (
+            isinstance(candidate, types.FunctionType)
+            and candidate.__globals__ is vars(module)
+            and candidate.__code__.co_name == name
+            and candidate.__qualname__ == f"{trainer.__name__}.{name}"
+        )
+
+    named = inspect.unwrap(vars(trainer)[name])
+    if is_it(named):
+        return named
+    for candidate in gc.get_referrers(vars(module)):  # functions refer to what is global in their module
+        if is_it(candidate):
+            return candidate
+    raise RuntimeError(
+        f"smddp_tf does not find the function `{trainer.__name__}.{name}` of Keras {keras.__version__}. "
+        "Import smddp_tf.keras and wrap the optimizer before something replaces `Model.fit`."
+    )
+
+
+def _take_over(function):
+    """Makes `function` call the method `_smddp_fit` of its first argument; returns what it was, as another function."""
+    plain = types.FunctionType(function.__code__, function.__globals__, function.__name__, function.__defaults__)
+    plain.__kwdefaults__ = function.__kwdefaults__
+    plain.__qualname__ = function.__qualname__
+    function.__signature__ = inspect.signature(plain)
+    function.__defaults__ = function.__kwdefaults__ = None
+    function.__code__ = _call_of_ours.__code__
+    return plain
+
+
+def _call_of_ours(self, *args, **kwargs):
+    # Runs with the globals of Keras's module: may use nothing but its arguments.
+    return self._smddp_fit(*args, **kwargs)
 
 
 def _watch_iterators(iterator_class):
