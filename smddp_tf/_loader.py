@@ -17,11 +17,12 @@ import importlib.metadata
 import importlib.util
 import os
 import sys
-import warnings
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 from types import ModuleType
 from typing import Any
+
+from smddp_tf._warn import warn
 
 _PACKAGE = Path(__file__).resolve().parent
 _OP_LIBRARY = _PACKAGE / "libsmddp_tf_ops.so"
@@ -259,7 +260,7 @@ def _engine_reaches_gpus(tf: Any) -> bool:
         return True
     found, cuda = core().build_info(), cuda_of(tf.sysconfig.get_build_info())
     if notice := gpu_notice(cuda, getattr(_build_info(), "CUDA_VERSION", ""), found):
-        warnings.warn(notice, RuntimeWarning, stacklevel=3)
+        warn(notice, RuntimeWarning)
     return bool(cuda and found["gpus"])
 
 

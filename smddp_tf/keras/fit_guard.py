@@ -11,13 +11,13 @@ They
 from __future__ import annotations
 
 import traceback
-import warnings
 from typing import Any
 
 import numpy as np
 import tensorflow as tf
 
 from smddp_tf import ops
+from smddp_tf._warn import warn
 from smddp_tf.basics import rank
 from smddp_tf.functions import allgather_object, broadcast_variables
 from smddp_tf.keras import same_batches, start_check, wrapping
@@ -194,11 +194,10 @@ class Guard:
             self.model.stop_training = True
         if (everybody[:, 1:] != everybody[0, 1:]).any():
             if rank() == 0:
-                warnings.warn(
+                warn(
                     "The ranks ended an epoch with different learning rates; all go on with rank 0's. "
                     f"Received: {everybody[:, 1:].tolist()}, by rank. Put hvd.callbacks.MetricAverageCallback() before "
                     "callbacks that read metrics, such as ReduceLROnPlateau, so that they decide the same everywhere.",
-                    stacklevel=2,
                 )
             for optimizer, rate in zip(self._optimizers(), everybody[0, 1:]):
                 optimizer.learning_rate = rate
@@ -216,10 +215,9 @@ class Guard:
         """EarlyStopping may have restored the weights of another epoch on each rank."""
         if self._restores_weights and start_check.first_difference(self.model) is not None:
             if rank() == 0:
-                warnings.warn(
+                warn(
                     "A callback restored different weights on different ranks; rank 0's are taken. Put "
                     "hvd.callbacks.MetricAverageCallback() before EarlyStopping, so that it decides the same on all.",
-                    stacklevel=2,
                 )
             own = {id(variable) for variable in local_of(self.model)}
             broadcast_variables([v for v in self.model.variables if id(v) not in own], root_rank=0)
