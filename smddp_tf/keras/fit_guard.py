@@ -24,8 +24,8 @@ from smddp_tf.keras import same_batches, start_check, wrapping
 from smddp_tf.keras._backend import keras
 from smddp_tf.keras.local_variables import local_of
 from smddp_tf.keras.step_hooks import hooks_of
+from smddp_tf.keras.stopping import Stopping, looks_at_batches
 from smddp_tf.keras.uneven import JOIN, OFF, UnevenEpochs, plan_for, supply_of
-from smddp_tf.reduce_op import Max
 
 _NAME = "smddp_tf.keras.fit"
 
@@ -44,13 +44,12 @@ class Guard:
         self._counts_samples = any(counts_samples(each) for each in callbacks)
         self._broadcasts = any(_broadcasts(each) for each in callbacks)
         self._restores_weights = any(getattr(each, "restore_best_weights", False) for each in callbacks)
-        self.may_stop_at_batch = any(_may_stop_at_batch(each) for each in callbacks)
+        self._stopping = Stopping(model, callbacks)
         # After all callbacks, where any of them may itself talk to the other ranks: all must do so in one order.
-        self.votes_last = self.may_stop_at_batch or any(_waits_for_batches(each) for each in callbacks)
+        self.votes_last = self._stopping.interval > 0 or any(_waits_for_batches(each) for each in callbacks)
         self._agreed = False
         self._checked_start = False
         self._epochs_begun = 0
-        self._agree_at_batches = False
         self._uneven: Any = None  # `UnevenEpochs` where the ranks may differ
         self._installed: list[Any] = []
         self._function: Any = None
@@ -71,7 +70,7 @@ class Guard:
             "counts_samples": self._counts_samples,
             "broadcasts": self._broadcasts,
             "restores_weights": self._restores_weights,
-            "may_stop_at_batch": self.may_stop_at_batch,
+            "stopping": self._stopping.interval,
         }
         self._agreed = True
         everybody = self._exchange(facts)
@@ -79,7 +78,7 @@ class Guard:
         self._check_equal(everybody, "mode", "the same UnevenBatchesCallback, or none,")
         for wish in ("counts_samples", "broadcasts", "restores_weights"):
             setattr(self, f"_{wish}", any(facts[wish] for facts in everybody))
-        self._agree_at_batches = any(facts["may_stop_at_batch"] for facts in everybody)
+        self._stopping.agree_on_interval(facts["stopping"] for facts in everybody)
         plan = plan_for(self._mode, [facts["supply"] for facts in everybody])
         self._install_steps(plan)
         if plan is not None:
@@ -143,13 +142,13 @@ class Guard:
         return self._uneven is not None and self._uneven.watched
 
     def _votes_alone(self):
-        return self._agree_at_batches and not self.votes_last
+        return self._stopping.interval > 0 and not self.votes_last
 
     def run(self, iterator):
         """What Keras calls as the train function."""
         logs = self._uneven(iterator) if self._watched() else self._function(iterator)
         if self._votes_alone():
-            self.agree_on_stop()  # has no callback that could object, hence none to wait for
+            self._stopping.end_batch()  # has no callback that could object, hence none to wait for
         return logs
 
     def begin_epoch(self, epoch):
@@ -173,22 +172,15 @@ class Guard:
         if not self._broadcasts:
             start_check.warn_if_different(self.model)
 
-    def agree_on_stop(self):
-        """`stop_training` of one rank becomes that of all."""
-        flag = tf.constant(int(bool(self.model.stop_training)), tf.int32)
-        if int(ops.allreduce(flag, op=Max, name=f"{_NAME}.stop")):
-            self.model.stop_training = True
-
     def end_batch(self):
-        if self._agree_at_batches:
-            self.agree_on_stop()
+        self._stopping.end_batch()
 
     def end_epoch(self):
         self.check_start()
         if self._epochs_begun == 1:
             same_batches.warn_if_same()
         rates = self._rates()
-        mine = np.array([float(bool(self.model.stop_training)), *rates], np.float64)
+        mine = np.array([float(self._stopping.wanted()), *rates], np.float64)
         everybody = ops.allgather(tf.constant(mine[None]), name=f"{_NAME}.end_epoch").numpy()
         if everybody[:, 0].any():
             self.model.stop_training = True
@@ -264,29 +256,9 @@ class _LastWithBatches(_Last):
         self._guard.end_batch()
 
 
-_BATCH_HOOKS = ("on_batch_begin", "on_batch_end", "on_train_batch_begin", "on_train_batch_end")
-# Those of Keras that can stop training in the middle of an epoch; LambdaCallback runs functions of the user's.
-_MAY_STOP = (keras.callbacks.TerminateOnNaN, keras.callbacks.LambdaCallback)
-
-
-def _may_stop_at_batch(callback):
-    origin = type(callback).__module__.split(".")[0]
-    if origin in ("keras", "smddp_tf") and not isinstance(callback, _MAY_STOP):
-        return False
-    return _looks_at_batches(callback)
-
-
 def _waits_for_batches(callback):
     """Does it make Keras wait for each batch's metrics? What does not, in later versions, is marked as `async_safe`."""
-    return _looks_at_batches(callback) and not getattr(callback, "async_safe", False)
-
-
-def _looks_at_batches(callback):
-    base = keras.callbacks.Callback
-    return any(
-        hook in vars(callback) or getattr(type(callback), hook, None) is not getattr(base, hook)
-        for hook in _BATCH_HOOKS
-    )
+    return looks_at_batches(callback) and not getattr(callback, "async_safe", False)
 
 
 def _broadcasts(callback):

@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 import smddp_tf.keras as hvk
+from smddp_tf import _loader
 from tests.parallel.keras_training import dense_model, same_on_all_ranks
 from tests.parallel.uneven_data import BATCH, batches_of, data_of
 
@@ -72,6 +73,56 @@ def test_one_rank_alone_has_the_callback(hvd, rank, size, mpi):
     assert int(model.optimizer.iterations.numpy()) == 4
     assert model.stop_training
     assert same_on_all_ranks(mpi, model)
+
+
+class Silent(keras.callbacks.Callback):
+    """Sees every batch; its code does not tell that it may stop training."""
+
+    def __init__(self, batch=None, name="stop"):
+        super().__init__()
+        self.batch, self.name = batch, f"{name}_training"
+
+    def on_train_batch_end(self, batch, logs=None):
+        if batch == self.batch:
+            setattr(self.model, self.name, True)
+
+
+class ByInheritance(keras.callbacks.TerminateOnNaN):
+    def on_train_batch_end(self, batch, logs=None):
+        super().on_train_batch_end(batch, {"loss": np.nan if batch == 3 else 1.0})
+
+
+LONG = 41
+
+
+@pytest.mark.parametrize(
+    ("callback", "steps", "most_requests"),
+    [
+        (lambda: Silent(), 2 * LONG, 12),
+        (lambda: Silent(17), 32, 12),
+        (lambda: Silent(LONG - 2), LONG, 12),
+        (lambda: ByInheritance(), 4, 16),
+        (lambda: keras.callbacks.LambdaCallback(on_train_batch_end=lambda batch, logs: None), 2 * LONG, 12),
+    ],
+    ids=["never", "between two questions", "at the end", "by what it inherits", "lambda"],
+)
+def test_ranks_ask_as_often_as_needed(hvd, rank, size, mpi, callback, steps, most_requests):
+    """A callback of rank 0 alone; whatever it does, the ranks stop at the same step."""
+    model = compiled()
+    counts = []
+
+    class Requests(keras.callbacks.Callback):
+        def on_epoch_begin(self, epoch, logs=None):
+            counts.append(_loader.core().stats()["named_requests"])
+
+        on_epoch_end = on_epoch_begin
+
+    own = [callback()] if rank == 0 else []
+    fit(model, rank, Requests(), *own, epochs=2, data=data_of(rank, LONG * BATCH))
+    assert mpi.allgather(int(model.optimizer.iterations.numpy())) == [steps] * size
+    assert model.stop_training == (steps < 2 * LONG)
+    assert same_on_all_ranks(mpi, model)
+    assert counts[1] - counts[0] <= most_requests
 
 
 @pytest.mark.parametrize("alone", [0, -1])
