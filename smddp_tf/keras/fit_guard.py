@@ -44,6 +44,7 @@ class Guard:
         self._counts_samples = any(counts_samples(each) for each in callbacks)
         self._broadcasts = any(_broadcasts(each) for each in callbacks)
         self._restores_weights = any(getattr(each, "restore_best_weights", False) for each in callbacks)
+        self._for_all_ranks = [_name_of(each) for each in callbacks if getattr(each, "for_all_ranks", False)]
         self._stopping = Stopping(model, callbacks)
         # After all callbacks, where any of them may itself talk to the other ranks: all must do so in one order.
         self.votes_last = self._stopping.interval > 0 or any(_waits_for_batches(each) for each in callbacks)
@@ -71,9 +72,11 @@ class Guard:
             "broadcasts": self._broadcasts,
             "restores_weights": self._restores_weights,
             "stopping": self._stopping.interval,
+            "callbacks": self._for_all_ranks,
         }
         self._agreed = True
         everybody = self._exchange(facts)
+        _check_callbacks([facts["callbacks"] for facts in everybody])
         self._check_equal(everybody, "epochs", "the same `initial_epoch` and `epochs` in `fit`")
         self._check_equal(everybody, "mode", "the same UnevenBatchesCallback, or none,")
         for wish in ("counts_samples", "broadcasts", "restores_weights"):
@@ -259,6 +262,24 @@ class _LastWithBatches(_Last):
 def _waits_for_batches(callback):
     """Does it make Keras wait for each batch's metrics? What does not, in later versions, is marked as `async_safe`."""
     return looks_at_batches(callback) and not getattr(callback, "async_safe", False)
+
+
+def _name_of(callback):
+    """Of what `on_rank_zero` has wrapped, if it has."""
+    return type(getattr(callback, "callback", callback)).__name__
+
+
+def _check_callbacks(of_ranks):
+    """Those that talk to the other ranks, or that change what ranks must have alike, run on all ranks or on none."""
+    for name in sorted({name for names in of_ranks for name in names}):
+        counts = [names.count(name) for names in of_ranks]
+        if min(counts) < max(counts):
+            holders = [other for other, count in enumerate(counts) if count == max(counts)]
+            raise ValueError(
+                f"`fit` needs {name} on all ranks or on none. Received: it on rank(s) {holders} only "
+                f"(this is rank {rank()}). Put it into the list of callbacks without asking for the rank. "
+                "On rank 0 only belong callbacks that write files or print."
+            )
 
 
 def _broadcasts(callback):

@@ -33,6 +33,8 @@ class BroadcastGlobalVariablesCallback(keras.callbacks.Callback):
             that shall differ between ranks (`[layer.seed_generator.state]`). Defaults to none.
     """
 
+    for_all_ranks = True
+
     def __init__(self, root_rank, device="", local_variables=None):
         super().__init__()
         del device

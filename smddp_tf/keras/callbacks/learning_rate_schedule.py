@@ -39,6 +39,8 @@ class LearningRateScheduleCallback(keras.callbacks.Callback):
             learning rate cannot be set.
     """
 
+    for_all_ranks = True
+
     def __init__(
         self,
         initial_lr=None,

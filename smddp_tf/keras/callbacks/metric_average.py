@@ -41,6 +41,8 @@ class MetricAverageCallback(keras.callbacks.Callback):
         weighted: Boolean, whether samples count instead of ranks. Defaults to `False`.
     """
 
+    for_all_ranks = True
+
     def __init__(self, device="", *, weighted=False):
         super().__init__()
         del device
