@@ -12,6 +12,7 @@ from typing import Any, NamedTuple
 
 import tensorflow as tf
 
+from smddp_tf import reduced_once
 from smddp_tf.compression import Compression
 from smddp_tf.keras import feeding, same_batches
 from smddp_tf.keras._backend import keras
@@ -76,6 +77,12 @@ class Reduction:
         if feeder is not None and self._window is None and self.local.places(variables):
             grads = feeder.masked(grads)
         return self.local.reduce_others(self._reduce_shared, grads, variables)
+
+    def refuse_reduced(self, grads, variables):
+        """Raises a ValueError where gradients that would be reduced here come from `hvd.DistributedGradientTape`."""
+        kept = self.keeps(variables)
+        shared = [None if place in kept else grad for place, grad in enumerate(grads)]
+        reduced_once.refuse(shared, variables, self.settings.process_set)
 
     def _reduce_shared(self, grads, variables):
         # Float8 layers pass new scales off as gradients; they describe this rank's own numbers and stay here.
