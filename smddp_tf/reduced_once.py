@@ -12,15 +12,18 @@ import tensorflow as tf
 from smddp_tf import _graph, basics
 from smddp_tf.process_sets import ProcessSet
 
-__all__ = ["note", "refuse"]
+__all__ = ["count", "note", "refuse"]
 
 # The tensors that tapes have reduced, with their process sets: by name in each graph that is alive, and eager ones.
 _in_graph: weakref.WeakKeyDictionary[Any, dict[str, int | None]] = weakref.WeakKeyDictionary()
 _eager = threading.local()
+_count = 0
 
 
 def note(grads: Iterable[Any], process_set: ProcessSet) -> None:
     """Remembers the results of a tape: tensors, `tf.IndexedSlices` or None."""
+    global _count
+    _count += 1
     if basics.size() == 1:  # nothing is lost by reducing twice
         return
     number = process_set.process_set_id
@@ -31,6 +34,11 @@ def note(grads: Iterable[Any], process_set: ProcessSet) -> None:
         else:
             _in_graph.setdefault(tensor.graph, {})[tensor.name] = number
     _eager.noted = alive
+
+
+def count() -> int:
+    """How often a tape was asked to reduce: in eager mode in each step, in a graph when that is traced."""
+    return _count
 
 
 def refuse(grads: Sequence[Any], variables: Sequence[Any], process_set: ProcessSet) -> None:

@@ -265,8 +265,7 @@ def _waits_for_batches(callback):
 
 
 def _name_of(callback):
-    """Of what `on_rank_zero` has wrapped, if it has."""
-    return type(getattr(callback, "callback", callback)).__name__
+    return getattr(callback, "name_of_wrapped", type(callback).__name__)
 
 
 def _check_callbacks(of_ranks):
@@ -287,19 +286,8 @@ def _broadcasts(callback):
 
 
 def reduces(model):
-    """Does an optimizer of the model reduce gradients over all ranks, so that they must stay in step?
-
-    A GAN has several, in attributes of its own or in a list.
-    """
-    candidates = [getattr(model, "optimizer", None)]
-    for value in vars(model).values():
-        candidates += list(value) if isinstance(value, (list, tuple)) else [value]
-        candidates += list(value.values()) if isinstance(value, dict) else []
-    return any(
-        wrapping.reduces(each) and _concerns_all_ranks(each)
-        for each in candidates
-        if isinstance(each, keras.optimizers.Optimizer)
-    )
+    """Does an optimizer of the model reduce gradients over all ranks, so that they must stay in step?"""
+    return any(wrapping.reduces(each) and _concerns_all_ranks(each) for each in wrapping.optimizers_of(model))
 
 
 def _concerns_all_ranks(optimizer):

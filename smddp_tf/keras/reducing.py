@@ -173,9 +173,6 @@ def attach(optimizer, settings):
 
     With a `LossScaleOptimizer` the one inside shares the reduction, because clipping and accumulation happen there.
     """
-    from smddp_tf.keras.fit_patch import guard_fit  # which asks this module which optimizers are wrapped
-
-    guard_fit()
     reduction = Reduction(settings)
     for each in {id(o): o for o in (optimizer, innermost(optimizer))}.values():
         hang(each, wrap_class(type(each)), reduction)

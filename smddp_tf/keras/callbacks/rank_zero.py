@@ -68,6 +68,7 @@ class _RestoredOnAllRanks(keras.callbacks.Callback):
 
     def __init__(self, callback):
         super().__init__()
+        self.name_of_wrapped = type(callback).__name__
         self.callback = callback if rank() == 0 else keras.callbacks.Callback()
 
     def set_params(self, params):
