@@ -84,6 +84,9 @@ def env_variables() -> list[dict[str, str]]:
 def algorithms() -> list[dict[str, str]]:
     """The allreduce algorithms: dicts of name, summary, steps, traffic."""
 
+def data_autotune() -> bool:
+    """What SMDDP_DATA_AUTOTUNE says, read now; ValueError when it cannot be read."""
+
 def keras_compat() -> bool:
     """What SMDDP_KERAS_COMPAT says, read now; ValueError when it cannot be read."""
 

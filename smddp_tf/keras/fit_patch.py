@@ -17,7 +17,10 @@ import sys
 import threading
 import types
 
+import tensorflow as tf
+
 from smddp_tf.basics import is_initialized, size
+from smddp_tf.data.tuning import without_autotune
 from smddp_tf.keras import same_batches
 from smddp_tf.keras._backend import keras
 from smddp_tf.keras.fit_guard import Guard, counts_samples, flat, reduces
@@ -98,12 +101,14 @@ def _call_of_ours(self, *args, **kwargs):
 
 
 def _watch_iterators(iterator_class):
-    """Lets a guarded `fit` see the iterator over its training data: the first that Keras makes there."""
+    """Lets a guarded `fit` see the iterator over its training data, the first that Keras makes there; none is tuned."""
     plain_init = iterator_class.__init__
 
     @functools.wraps(plain_init)
     def __init__(self, *args, **kwargs):
         plain_init(self, *args, **kwargs)
+        if is_initialized() and size() > 1 and isinstance(self._distributed_dataset, tf.data.Dataset):
+            self._distributed_dataset = without_autotune(self._distributed_dataset)
         owner, _expecting.owner = getattr(_expecting, "owner", None), None
         if owner is not None:
             owner.epoch_iterator = self

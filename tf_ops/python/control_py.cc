@@ -243,6 +243,7 @@ void BindControl(nb::module_& m) {
   m.def("start_timeline", &StartTimeline, nb::arg("path"), nb::arg("mark_cycles"));
   m.def("stop_timeline", &StopTimeline);
   m.def("env_variables", &EnvironmentList);
+  m.def("data_autotune", [] { return ValueOrThrow(ReadDataAutotune()); });
   m.def("keras_compat", [] { return ValueOrThrow(ReadKerasCompat()); });
   m.def("algorithms", &AlgorithmList);
   m.def("started_by_launcher", &StartedByLauncher);
