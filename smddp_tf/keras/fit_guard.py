@@ -22,6 +22,7 @@ from smddp_tf.basics import rank
 from smddp_tf.functions import allgather_object, broadcast_variables
 from smddp_tf.keras import same_batches, start_check, wrapping
 from smddp_tf.keras._backend import keras
+from smddp_tf.keras.callback_facts import agreed, facts_of, flat, name_learning_rate
 from smddp_tf.keras.local_variables import local_of
 from smddp_tf.keras.step_hooks import hooks_of
 from smddp_tf.keras.stopping import Stopping, looks_at_batches
@@ -41,10 +42,8 @@ class Guard:
         self._epochs_asked = (arguments["initial_epoch"], arguments["epochs"])
         # A step that reduces in ways of its own, such as a tape, cannot tell who feeds.
         self._mode = (chosen[-1].uneven_mode if chosen else JOIN) if reduces(model) else OFF
-        self._counts_samples = any(counts_samples(each) for each in callbacks)
-        self._broadcasts = any(_broadcasts(each) for each in callbacks)
-        self._restores_weights = any(getattr(each, "restore_best_weights", False) for each in callbacks)
-        self._for_all_ranks = [_name_of(each) for each in callbacks if getattr(each, "for_all_ranks", False)]
+        self._callbacks = callbacks
+        self._facts = facts_of(callbacks)  # after `agree`: of all ranks
         self._stopping = Stopping(model, callbacks)
         # After all callbacks, where any of them may itself talk to the other ranks: all must do so in one order.
         self.votes_last = self._stopping.interval > 0 or any(_waits_for_batches(each) for each in callbacks)
@@ -68,19 +67,15 @@ class Guard:
             "supply": supply,
             "epochs": self._epochs_asked,
             "mode": self._mode,
-            "counts_samples": self._counts_samples,
-            "broadcasts": self._broadcasts,
-            "restores_weights": self._restores_weights,
             "stopping": self._stopping.interval,
-            "callbacks": self._for_all_ranks,
+            "callbacks": self._facts,
         }
         self._agreed = True
         everybody = self._exchange(facts)
-        _check_callbacks([facts["callbacks"] for facts in everybody])
+        self._facts = agreed([facts["callbacks"] for facts in everybody])
         self._check_equal(everybody, "epochs", "the same `initial_epoch` and `epochs` in `fit`")
         self._check_equal(everybody, "mode", "the same UnevenBatchesCallback, or none,")
-        for wish in ("counts_samples", "broadcasts", "restores_weights"):
-            setattr(self, f"_{wish}", any(facts[wish] for facts in everybody))
+        name_learning_rate(self._callbacks, self._facts.write_rate)
         self._stopping.agree_on_interval(facts["stopping"] for facts in everybody)
         plan = plan_for(self._mode, [facts["supply"] for facts in everybody])
         self._install_steps(plan)
@@ -116,7 +111,7 @@ class Guard:
         for kind in ("train", "test"):
             hooks = hooks_of(self.model, kind)
             hooks.reset()
-            if self._counts_samples or (watched and kind == "train"):
+            if self._facts.counts_samples or (watched and kind == "train"):
                 hooks.install(self.model, uneven=watched and kind == "train")
                 self._installed.append(hooks)
 
@@ -172,7 +167,7 @@ class Guard:
         if self._checked_start:
             return
         self._checked_start = True
-        if not self._broadcasts:
+        if not self._facts.broadcasts:
             start_check.warn_if_different(self.model)
 
     def end_batch(self):
@@ -208,7 +203,7 @@ class Guard:
 
     def end_training(self):
         """EarlyStopping may have restored the weights of another epoch on each rank."""
-        if self._restores_weights and start_check.first_difference(self.model) is not None:
+        if self._facts.restores_weights and start_check.first_difference(self.model) is not None:
             if rank() == 0:
                 warn(
                     "A callback restored different weights on different ranks; rank 0's are taken. Put "
@@ -264,27 +259,6 @@ def _waits_for_batches(callback):
     return looks_at_batches(callback) and not getattr(callback, "async_safe", False)
 
 
-def _name_of(callback):
-    return getattr(callback, "name_of_wrapped", type(callback).__name__)
-
-
-def _check_callbacks(of_ranks):
-    """Those that talk to the other ranks, or that change what ranks must have alike, run on all ranks or on none."""
-    for name in sorted({name for names in of_ranks for name in names}):
-        counts = [names.count(name) for names in of_ranks]
-        if min(counts) < max(counts):
-            holders = [other for other, count in enumerate(counts) if count == max(counts)]
-            raise ValueError(
-                f"`fit` needs {name} on all ranks or on none. Received: it on rank(s) {holders} only "
-                f"(this is rank {rank()}). Put it into the list of callbacks without asking for the rank. "
-                "On rank 0 only belong callbacks that write files or print."
-            )
-
-
-def _broadcasts(callback):
-    return "Broadcast" in type(callback).__name__
-
-
 def reduces(model):
     """Does an optimizer of the model reduce gradients over all ranks, so that they must stay in step?"""
     return any(wrapping.reduces(each) and _concerns_all_ranks(each) for each in wrapping.optimizers_of(model))
@@ -293,13 +267,3 @@ def reduces(model):
 def _concerns_all_ranks(optimizer):
     reduction = wrapping.reduction_on(optimizer)
     return reduction is None or reduction.settings.process_set.process_set_id == 0
-
-
-def counts_samples(callback):
-    return getattr(callback, "counts_samples", False)
-
-
-def flat(callbacks):
-    if isinstance(callbacks, keras.callbacks.CallbackList):
-        return list(callbacks.callbacks)
-    return keras.tree.flatten(callbacks or [])

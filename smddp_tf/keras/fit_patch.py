@@ -23,7 +23,8 @@ from smddp_tf.basics import is_initialized, size
 from smddp_tf.data.tuning import without_autotune
 from smddp_tf.keras import same_batches
 from smddp_tf.keras._backend import keras
-from smddp_tf.keras.fit_guard import Guard, counts_samples, flat, reduces
+from smddp_tf.keras.callback_facts import counts_samples, facts_of, flat, name_learning_rate
+from smddp_tf.keras.fit_guard import Guard, reduces
 from smddp_tf.keras.forgotten import FirstStep, is_meant_for_all_ranks
 
 _expecting = threading.local()
@@ -45,13 +46,20 @@ def guard_fit():
 
     @functools.wraps(plain_fit)
     def fit(self, *args, **kwargs):
-        if not is_initialized() or size() == 1 or id(self) in _guarded:
-            return plain_fit(self, *args, **kwargs)
-        bound = signature.bind(self, *args, **kwargs)
+        try:
+            bound = signature.bind(self, *args, **kwargs)
+        except TypeError:
+            return plain_fit(self, *args, **kwargs)  # says it in its own words
         bound.apply_defaults()
         callbacks = flat(bound.arguments["callbacks"])
+        if not is_initialized() or size() == 1 or id(self) in _guarded:
+            name_learning_rate(callbacks, facts_of(callbacks).write_rate)
+            return plain_fit(self, *args, **kwargs)
         if reduces(self):
             return _guarded_fit(plain_fit, bound)
+        # TensorBoard may be on one rank only, and the ranks do not tell each other here.
+        on_all = [callback for callback in callbacks if not isinstance(callback, keras.callbacks.TensorBoard)]
+        name_learning_rate(callbacks, facts_of(on_all).write_rate)
         watch = [FirstStep()] if is_meant_for_all_ranks(self, callbacks) else []
         with _callbacks_around(bound.arguments, [], watch):
             if any(counts_samples(callback) for callback in callbacks):
