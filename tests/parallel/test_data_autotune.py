@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import sys
+
 import keras
 import numpy as np
 import pytest
@@ -32,14 +34,14 @@ def enabled_in(method, monkeypatch, data) -> list[bool | None]:
     found = []
     model = keras.Sequential([keras.Input((1,)), keras.layers.Dense(1)])
     model.compile(hvk.DistributedOptimizer(keras.optimizers.SGD(0.01)), loss="mse")
-    module = __import__(keras.Model.fit.__module__, fromlist=["TFEpochIterator"])
-    reset = module.TFEpochIterator.reset
+    iterator_class = sys.modules[keras.Model.fit.__module__].TFEpochIterator
+    init = iterator_class.__init__
 
-    def spy(self):
+    def spy(self, *args, **kwargs):
+        init(self, *args, **kwargs)
         found.append(self._distributed_dataset.options().autotune.enabled)
-        reset(self)
 
-    monkeypatch.setattr(module.TFEpochIterator, "reset", spy)
+    monkeypatch.setattr(iterator_class, "__init__", spy)
     getattr(model, method)(*data, batch_size=None if len(data) == 1 else 2, verbose=0)
     return found
 
