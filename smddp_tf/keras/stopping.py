@@ -35,7 +35,9 @@ class Stopping:
     """
 
     def __init__(self, model: Any, callbacks: Iterable[Any]) -> None:
+        callbacks = list(callbacks)
         self._model = model
+        self._agreeing = [callback for callback in callbacks if hasattr(callback, "preempted")]
         self.interval = _shortest(_interval_for(callback) for callback in callbacks)
         self._batches = 0
         self._wanted = False
@@ -46,6 +48,8 @@ class Stopping:
 
     def end_batch(self) -> None:
         """All ranks call it after each batch; `stop_training` is set when all of them stop here."""
+        if any(callback.preempted for callback in self._agreeing):
+            return  # a PreemptionCheckpoint has stopped all of them
         self._batches += 1
         if self.interval and self._batches % self.interval == 0:
             flag = tf.constant(int(self.wanted()), tf.int32)
