@@ -88,6 +88,9 @@ def unknown_variables(names: Sequence[str]) -> list[tuple[str, str]]:
 def algorithms() -> list[dict[str, str]]:
     """The allreduce algorithms: dicts of name, summary, steps, traffic."""
 
+def data_autotune() -> bool:
+    """What SMDDP_DATA_AUTOTUNE says, read now; ValueError when it cannot be read."""
+
 def keras_compat() -> bool:
     """What SMDDP_KERAS_COMPAT says, read now; ValueError when it cannot be read."""
 

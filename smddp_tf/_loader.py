@@ -20,13 +20,13 @@ import os
 import shlex
 import sys
 import urllib.parse
-import warnings
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 from types import ModuleType
 from typing import Any
 
 from smddp_tf import _tensorflow
+from smddp_tf._warn import warn
 
 _PACKAGE = Path(__file__).resolve().parent
 _OP_LIBRARY = _PACKAGE / "libsmddp_tf_ops.so"
@@ -273,7 +273,7 @@ def _engine_reaches_gpus(tf: Any) -> bool:
         return True
     found, cuda = core().build_info(), cuda_of(tf.sysconfig.get_build_info())
     if notice := gpu_notice(cuda, getattr(_build_info(), "CUDA_VERSION", ""), found):
-        warnings.warn(notice, RuntimeWarning, stacklevel=3)
+        warn(notice, RuntimeWarning)
     return bool(cuda and found["gpus"])
 
 

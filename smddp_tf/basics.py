@@ -9,12 +9,12 @@ import atexit
 import operator
 import os
 import sys
-import warnings
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from smddp_tf import _loader, compat, stacks, uncaught, versions
 from smddp_tf import process_sets as sets
+from smddp_tf._warn import warn
 from smddp_tf.run.placement import why_alone
 
 if TYPE_CHECKING:
@@ -91,7 +91,7 @@ def init(
     stacks.offer()
     _loader.core().init(ranks, address, _dynamic, versions.facts())
     if comm is None and size() == 1 and (reason := why_alone(os.environ)):
-        warnings.warn(reason, RuntimeWarning, stacklevel=2)
+        warn(reason, RuntimeWarning)
     _communicator = comm if address else None
     _began_with = began_with
     uncaught.watch()

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-import warnings
+import weakref
 from collections.abc import Iterable, Sequence
 from typing import Any
 
 import tensorflow as tf
 
 from smddp_tf import _graph, _native, _strings, basics
+from smddp_tf._warn import warn
+from smddp_tf.local_sources import identity
 from smddp_tf.objects import allgather_object, broadcast_object, broadcast_object_fn
 from smddp_tf.process_sets import ProcessSet, global_process_set, scoped
 
@@ -21,6 +23,8 @@ __all__ = [
     "broadcast_variables",
 ]
 
+# By id. `fit` asks whether a model's weights have been broadcast, and so whether it is meant for all ranks.
+_broadcast: weakref.WeakValueDictionary[int, Any] = weakref.WeakValueDictionary()
 _CANNOT_TRAVEL = (tf.resource, tf.variant)
 
 
@@ -137,6 +141,11 @@ def _is_reference(variable: Any) -> bool:
     return isinstance(variable, tf.compat.v1.Variable) and bool(getattr(variable.dtype, "_is_ref_dtype", False))
 
 
+def were_broadcast(variables: Iterable[Any]) -> bool:
+    """Has this rank given one of these to `broadcast_variables`?"""
+    return any(_broadcast.get(id(own)) is own for own in map(identity, variables))
+
+
 def _checked(variables: Any) -> list[Any]:
     if hasattr(variables, "assign"):
         raise TypeError(f"`variables` must be a list of variables. Received: one variable. Pass [{variables.name}].")
@@ -147,6 +156,7 @@ def _checked(variables: Any) -> list[Any]:
                 "`variables` must hold tf.Variables or Keras variables. "
                 f"Received: an object of type {type(variable).__name__}. For tensors use hvd.broadcast."
             )
+    _broadcast.update({id(own): own for own in map(identity, variables) if isinstance(own, tf.Variable)})
     return variables
 
 
@@ -154,9 +164,8 @@ def _that_can_travel(variables: list[Any]) -> list[Any]:
     skipped = [v for v in variables if tf.as_dtype(v.dtype) in _CANNOT_TRAVEL]
     if skipped:
         names = ", ".join(f"{getattr(v, 'path', v.name)} ({tf.as_dtype(v.dtype).name})" for v in skipped)
-        warnings.warn(
+        warn(
             f"broadcast_variables left {len(skipped)} variables as they are, because their dtype cannot travel: "
             f"{names}. Give them the same value on every rank yourself, for example with hvd.broadcast_object.",
-            stacklevel=4,
         )
     return [v for v in variables if not any(v is other for other in skipped)]

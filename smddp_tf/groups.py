@@ -7,9 +7,10 @@ buckets follow from the list of gradients alone, and are the same in every run a
 from __future__ import annotations
 
 import operator
-import warnings
 from collections.abc import Sequence
 from typing import Any
+
+from smddp_tf._warn import warn
 
 __all__ = ["check_groups"]
 
@@ -25,7 +26,7 @@ def check_groups(groups: Any, num_groups: int = 0) -> None:
         ValueError: `groups` is none of these.
     """
     if num_groups != 0:
-        warnings.warn("`num_groups` is deprecated: write `groups`.", DeprecationWarning, stacklevel=3)
+        warn("`num_groups` is deprecated: write `groups`.", DeprecationWarning)
         groups = num_groups if groups is None else groups
     if groups is None or _is_positive_number(groups) or _is_list_of_lists_of_variables(groups):
         return

@@ -10,7 +10,7 @@ import tensorflow as tf
 from smddp_tf import _native, process_sets, run_time_values
 from smddp_tf.process_sets import ProcessSet, global_process_set
 
-__all__ = ["LocalSources", "layers_in", "reduce_all_but"]
+__all__ = ["LocalSources", "identity", "layers_in", "reduce_all_but"]
 
 
 class LocalSources:
@@ -32,7 +32,7 @@ class LocalSources:
 
     def add(self, source: Any) -> None:
         """Makes a variable local."""
-        self._registered[id(_identity(source))] = source
+        self._registered[id(identity(source))] = source
 
     def add_layers(self, layers: Iterable[Any]) -> None:
         """Makes all trainable weights of Keras layers local, also those that they make later."""
@@ -41,8 +41,8 @@ class LocalSources:
     def places(self, sources: Sequence[Any]) -> set[int]:
         """Which of `sources` are local, by their places in the list."""
         local = set(self._registered)
-        local.update(id(_identity(weight)) for layer in self._layers for weight in layer.trainable_weights)
-        return {place for place, source in enumerate(sources) if id(_identity(source)) in local} if local else set()
+        local.update(id(identity(weight)) for layer in self._layers for weight in layer.trainable_weights)
+        return {place for place, source in enumerate(sources) if id(identity(source)) in local} if local else set()
 
     def ranks(self) -> int:
         """How many ranks share gradients with this one, itself included."""
@@ -117,6 +117,6 @@ def _is_layer(candidate: Any) -> bool:
     return all(hasattr(candidate, name) for name in ("trainable_weights", "call", "get_config"))
 
 
-def _identity(source: Any) -> Any:
+def identity(source: Any) -> Any:
     """What a Keras variable and the TensorFlow variable inside of it have in common."""
     return source if isinstance(source, (tf.Variable, tf.Tensor)) else getattr(source, "_value", source)

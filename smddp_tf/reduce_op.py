@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import enum
-import warnings
 from typing import NamedTuple
+
+from smddp_tf._warn import warn
 
 __all__ = [
     "Adasum",
@@ -78,5 +79,5 @@ def resolve_average(op: int | None, average: bool | None) -> ReduceOp:
             f"Received: op={op!r}, average={average!r}. Remove `average`, which is deprecated."
         )
     chosen = Average if average else Sum
-    warnings.warn(f"`average={average}` is deprecated: write `op=hvd.{chosen.name}`.", DeprecationWarning, stacklevel=4)
+    warn(f"`average={average}` is deprecated: write `op=hvd.{chosen.name}`.", DeprecationWarning)
     return chosen

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import tensorflow as tf
 
-from smddp_tf import _graph
+from smddp_tf import _graph, reduced_once
 from smddp_tf.compression import Compression
 from smddp_tf.groups import check_groups
 from smddp_tf.local_sources import LocalSources, layers_in
@@ -72,6 +73,7 @@ class DistributedGradientTape(tf.GradientTape):
         check_groups(groups, num_groups)
         # Not super().__init__(): recording, watched variables and the tape itself are the wrapped tape's.
         object.__setattr__(self, "_wrapped", gradtape)
+        self._process_set = process_set
         self._local_sources = LocalSources(scale_local_gradients, process_set)
         self._reducer = GradientReducer(
             "tape",
@@ -128,8 +130,13 @@ class DistributedGradientTape(tf.GradientTape):
             unconnected_gradients = tf.UnconnectedGradients.NONE
         grads = self._wrapped.gradient(target, sources, output_gradients, unconnected_gradients)
         flat_grads, flat_sources = tf.nest.flatten(grads), tf.nest.flatten(sources)
-        reduced = self._local_sources.reduce_others(self._reducer, flat_grads, flat_sources)
+        reduced = self._local_sources.reduce_others(self._reduced, flat_grads, flat_sources)
         return tf.nest.pack_sequence_as(grads, reduced)
+
+    def _reduced(self, grads: list[Any], sources: Sequence[Any]) -> list[Any]:
+        reduced = self._reducer(grads, sources)
+        reduced_once.note(reduced, self._process_set)
+        return reduced
 
     # Those of TensorFlow call `gradient`, once for each element of the target.
     def jacobian(self, *args: Any, **kwargs: Any) -> Any:

@@ -58,7 +58,8 @@ def shard(
         size: the number of parts. Defaults to the number of ranks.
 
     Returns:
-        A `tf.data.Dataset`, arrays in the structure given, or a `keras.utils.PyDataset`.
+        A `tf.data.Dataset` (without autotuning, unless `dataset` sets `options.autotune.enabled`), arrays in the
+        structure given, or a `keras.utils.PyDataset`.
 
     Raises:
         TypeError: `dataset` is none of these.

@@ -9,6 +9,7 @@ from typing import Any
 import tensorflow as tf
 
 from smddp_tf.data.partition import total_length
+from smddp_tf.data.tuning import without_autotune
 
 __all__ = ["known_length", "part_of"]
 
@@ -44,8 +45,8 @@ def part_of(
     if total is not None and length is not None and total < length:
         dataset = dataset.take(total)
     if length is None and even is not None and size > 1:
-        return _part_by_groups(dataset, rank, size, even)
-    return dataset.shard(size, rank)
+        return without_autotune(_part_by_groups(dataset, rank, size, even))
+    return without_autotune(dataset.shard(size, rank))
 
 
 def _shuffled(dataset: tf.data.Dataset, buffer_size: int, seed: int) -> tf.data.Dataset:

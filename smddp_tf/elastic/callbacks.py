@@ -21,6 +21,8 @@ class CommitStateCallback(keras.callbacks.Callback):
         batches_per_commit: integer, counted from the beginning of `fit`, over the ends of epochs. Defaults to 1.
     """
 
+    for_all_ranks = True
+
     def __init__(self, state: Any, batches_per_commit: int = 1) -> None:
         super().__init__()
         self.state = state

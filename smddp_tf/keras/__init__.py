@@ -41,7 +41,9 @@ from smddp_tf.basics import (
 from smddp_tf.compression import Compression
 from smddp_tf.functions import broadcast_global_variables
 from smddp_tf.keras import callbacks, elastic
+from smddp_tf.keras._backend import LEGACY as _LEGACY
 from smddp_tf.keras.evaluate import evaluate
+from smddp_tf.keras.fit_patch import guard_fit as _guard_fit
 from smddp_tf.keras.optimizer import DistributedOptimizer, PartialDistributedOptimizer
 from smddp_tf.keras.saving import load_model
 from smddp_tf.keras.sync_batch_normalization import SyncBatchNormalization
@@ -50,6 +52,8 @@ from smddp_tf.process_sets import ProcessSet, add_process_set, global_process_se
 from smddp_tf.reduce_op import Average, Sum
 
 _compat.install_by_default()
+if not _LEGACY:
+    _guard_fit()
 
 __all__ = [
     "Average",

@@ -32,6 +32,7 @@ def apply_reduced(optimizer: Any, reduction: Any, apply: Callable[..., Any], gra
     variables = _variables_of(optimizer, grads, given)
     if variables is None or reduction.is_paused:
         return apply(grads, given)  # what Keras refuses is left to its own error
+    reduction.refuse_reduced(grads, variables)
     feeder = feeding.current()
     if feeder is None or not _has_passes(optimizer, reduction):
         return _apply(optimizer, reduction, apply, grads, given, variables)

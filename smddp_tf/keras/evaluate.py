@@ -11,7 +11,7 @@ import tensorflow as tf
 from smddp_tf.basics import size
 from smddp_tf.functions import allgather_object
 from smddp_tf.keras._backend import keras, needs_keras_3
-from smddp_tf.keras.fit_patch import guard_fit, iterator_goes_to
+from smddp_tf.keras.fit_patch import iterator_goes_to
 from smddp_tf.keras.ghosts import zeros_of
 from smddp_tf.keras.packed import number_or_array, reduce_packed
 from smddp_tf.keras.step_hooks import hooks_of
@@ -76,7 +76,6 @@ class _Part:
     """
 
     def __init__(self, model):
-        guard_fit()  # which lets us see the iterator
         self._model = model
         self.logs: dict[str, Any] = {}
         self.samples = 0.0

@@ -11,21 +11,22 @@ They
 from __future__ import annotations
 
 import traceback
-import warnings
 from typing import Any
 
 import numpy as np
 import tensorflow as tf
 
 from smddp_tf import ops
+from smddp_tf._warn import warn
 from smddp_tf.basics import rank
 from smddp_tf.functions import allgather_object, broadcast_variables
 from smddp_tf.keras import same_batches, start_check, wrapping
 from smddp_tf.keras._backend import keras
+from smddp_tf.keras.callback_facts import agreed, facts_of, flat, name_learning_rate
 from smddp_tf.keras.local_variables import local_of
 from smddp_tf.keras.step_hooks import hooks_of
+from smddp_tf.keras.stopping import Stopping, looks_at_batches
 from smddp_tf.keras.uneven import JOIN, OFF, UnevenEpochs, plan_for, supply_of
-from smddp_tf.reduce_op import Max
 
 _NAME = "model.fit"  # what users see of these requests when a rank does not come
 
@@ -41,16 +42,14 @@ class Guard:
         self._epochs_asked = (arguments["initial_epoch"], arguments["epochs"])
         # A step that reduces in ways of its own, such as a tape, cannot tell who feeds.
         self._mode = (chosen[-1].uneven_mode if chosen else JOIN) if reduces(model) else OFF
-        self._counts_samples = any(counts_samples(each) for each in callbacks)
-        self._broadcasts = any(_broadcasts(each) for each in callbacks)
-        self._restores_weights = any(getattr(each, "restore_best_weights", False) for each in callbacks)
-        self.may_stop_at_batch = any(_may_stop_at_batch(each) for each in callbacks)
+        self._callbacks = callbacks
+        self._facts = facts_of(callbacks)  # after `agree`: of all ranks
+        self._stopping = Stopping(model, callbacks)
         # After all callbacks, where any of them may itself talk to the other ranks: all must do so in one order.
-        self.votes_last = self.may_stop_at_batch or any(_waits_for_batches(each) for each in callbacks)
+        self.votes_last = self._stopping.interval > 0 or any(_waits_for_batches(each) for each in callbacks)
         self._agreed = False
         self._checked_start = False
         self._epochs_begun = 0
-        self._agree_at_batches = False
         self._uneven: Any = None  # `UnevenEpochs` where the ranks may differ
         self._installed: list[Any] = []
         self._function: Any = None
@@ -68,18 +67,16 @@ class Guard:
             "supply": supply,
             "epochs": self._epochs_asked,
             "mode": self._mode,
-            "counts_samples": self._counts_samples,
-            "broadcasts": self._broadcasts,
-            "restores_weights": self._restores_weights,
-            "may_stop_at_batch": self.may_stop_at_batch,
+            "stopping": self._stopping.interval,
+            "callbacks": self._facts,
         }
         self._agreed = True
         everybody = self._exchange(facts)
+        self._facts = agreed([facts["callbacks"] for facts in everybody])
         self._check_equal(everybody, "epochs", "the same `initial_epoch` and `epochs` in `fit`")
         self._check_equal(everybody, "mode", "the same UnevenBatchesCallback, or none,")
-        for wish in ("counts_samples", "broadcasts", "restores_weights"):
-            setattr(self, f"_{wish}", any(facts[wish] for facts in everybody))
-        self._agree_at_batches = any(facts["may_stop_at_batch"] for facts in everybody)
+        name_learning_rate(self._callbacks, self._facts.write_rate)
+        self._stopping.agree_on_interval(facts["stopping"] for facts in everybody)
         plan = plan_for(self._mode, [facts["supply"] for facts in everybody])
         self._install_steps(plan)
         if plan is not None:
@@ -114,7 +111,7 @@ class Guard:
         for kind in ("train", "test"):
             hooks = hooks_of(self.model, kind)
             hooks.reset()
-            if self._counts_samples or (watched and kind == "train"):
+            if self._facts.counts_samples or (watched and kind == "train"):
                 hooks.install(self.model, uneven=watched and kind == "train")
                 self._installed.append(hooks)
 
@@ -143,13 +140,13 @@ class Guard:
         return self._uneven is not None and self._uneven.watched
 
     def _votes_alone(self):
-        return self._agree_at_batches and not self.votes_last
+        return self._stopping.interval > 0 and not self.votes_last
 
     def run(self, iterator):
         """What Keras calls as the train function."""
         logs = self._uneven(iterator) if self._watched() else self._function(iterator)
         if self._votes_alone():
-            self.agree_on_stop()  # has no callback that could object, hence none to wait for
+            self._stopping.end_batch()  # has no callback that could object, hence none to wait for
         return logs
 
     def begin_epoch(self, epoch):
@@ -170,35 +167,27 @@ class Guard:
         if self._checked_start:
             return
         self._checked_start = True
-        if not self._broadcasts:
+        if not self._facts.broadcasts:
             start_check.warn_if_different(self.model)
 
-    def agree_on_stop(self):
-        """`stop_training` of one rank becomes that of all."""
-        flag = tf.constant(int(bool(self.model.stop_training)), tf.int32)
-        if int(ops.allreduce(flag, op=Max, name=f"{_NAME} (stop_training)")):
-            self.model.stop_training = True
-
     def end_batch(self):
-        if self._agree_at_batches:
-            self.agree_on_stop()
+        self._stopping.end_batch()
 
     def end_epoch(self):
         self.check_start()
         if self._epochs_begun == 1:
             same_batches.warn_if_same()
         rates = self._rates()
-        mine = np.array([float(bool(self.model.stop_training)), *rates], np.float64)
+        mine = np.array([float(self._stopping.wanted()), *rates], np.float64)
         everybody = ops.allgather(tf.constant(mine[None]), name=f"{_NAME} (end of an epoch)").numpy()
         if everybody[:, 0].any():
             self.model.stop_training = True
         if (everybody[:, 1:] != everybody[0, 1:]).any():
             if rank() == 0:
-                warnings.warn(
+                warn(
                     "The ranks ended an epoch with different learning rates; all go on with rank 0's. "
                     f"Received: {everybody[:, 1:].tolist()}, by rank. Put hvd.callbacks.MetricAverageCallback() before "
                     "callbacks that read metrics, such as ReduceLROnPlateau, so that they decide the same everywhere.",
-                    stacklevel=2,
                 )
             for optimizer, rate in zip(self._optimizers(), everybody[0, 1:]):
                 optimizer.learning_rate = rate
@@ -214,12 +203,11 @@ class Guard:
 
     def end_training(self):
         """EarlyStopping may have restored the weights of another epoch on each rank."""
-        if self._restores_weights and start_check.first_difference(self.model) is not None:
+        if self._facts.restores_weights and start_check.first_difference(self.model) is not None:
             if rank() == 0:
-                warnings.warn(
+                warn(
                     "A callback restored different weights on different ranks; rank 0's are taken. Put "
                     "hvd.callbacks.MetricAverageCallback() before EarlyStopping, so that it decides the same on all.",
-                    stacklevel=2,
                 )
             own = {id(variable) for variable in local_of(self.model)}
             broadcast_variables([v for v in self.model.variables if id(v) not in own], root_rank=0)
@@ -266,61 +254,16 @@ class _LastWithBatches(_Last):
         self._guard.end_batch()
 
 
-_BATCH_HOOKS = ("on_batch_begin", "on_batch_end", "on_train_batch_begin", "on_train_batch_end")
-# Those of Keras that can stop training in the middle of an epoch; LambdaCallback runs functions of the user's.
-_MAY_STOP = (keras.callbacks.TerminateOnNaN, keras.callbacks.LambdaCallback)
-
-
-def _may_stop_at_batch(callback):
-    origin = type(callback).__module__.split(".")[0]
-    if origin in ("keras", "smddp_tf") and not isinstance(callback, _MAY_STOP):
-        return False
-    return _looks_at_batches(callback)
-
-
 def _waits_for_batches(callback):
     """Does it make Keras wait for each batch's metrics? What does not, in later versions, is marked as `async_safe`."""
-    return _looks_at_batches(callback) and not getattr(callback, "async_safe", False)
-
-
-def _looks_at_batches(callback):
-    base = keras.callbacks.Callback
-    return any(
-        hook in vars(callback) or getattr(type(callback), hook, None) is not getattr(base, hook)
-        for hook in _BATCH_HOOKS
-    )
-
-
-def _broadcasts(callback):
-    return "Broadcast" in type(callback).__name__
+    return looks_at_batches(callback) and not getattr(callback, "async_safe", False)
 
 
 def reduces(model):
-    """Does an optimizer of the model reduce gradients over all ranks, so that they must stay in step?
-
-    A GAN has several, in attributes of its own or in a list.
-    """
-    candidates = [getattr(model, "optimizer", None)]
-    for value in vars(model).values():
-        candidates += list(value) if isinstance(value, (list, tuple)) else [value]
-        candidates += list(value.values()) if isinstance(value, dict) else []
-    return any(
-        wrapping.reduces(each) and _concerns_all_ranks(each)
-        for each in candidates
-        if isinstance(each, keras.optimizers.Optimizer)
-    )
+    """Does an optimizer of the model reduce gradients over all ranks, so that they must stay in step?"""
+    return any(wrapping.reduces(each) and _concerns_all_ranks(each) for each in wrapping.optimizers_of(model))
 
 
 def _concerns_all_ranks(optimizer):
     reduction = wrapping.reduction_on(optimizer)
     return reduction is None or reduction.settings.process_set.process_set_id == 0
-
-
-def counts_samples(callback):
-    return getattr(callback, "counts_samples", False)
-
-
-def flat(callbacks):
-    if isinstance(callbacks, keras.callbacks.CallbackList):
-        return list(callbacks.callbacks)
-    return keras.tree.flatten(callbacks or [])

@@ -1,61 +1,122 @@
-"""Puts a guard into `Model.fit` when the first optimizer is wrapped, with no user code; see `fit_guard.py`.
+"""Puts a guard into `Model.fit` when `smddp_tf.keras` is imported, with no user code; see `fit_guard.py`.
 
-Only `fit` of a model that reduces gradients, on several ranks, is concerned. All others go through unchanged.
+Only `fit` of a model that reduces gradients, on several ranks, is concerned. Where a model looks as if it should reduce
+them, its first step is watched (see `forgotten.py`). All others go through unchanged.
+
+Other libraries replace `fit` too (autologging, tests), with and without `functools.wraps`, and may have taken hold of
+Keras's function before we came. So no attribute is replaced here: that function object itself gets another body.
 """
 
 from __future__ import annotations
 
 import contextlib
 import functools
+import gc
 import inspect
 import sys
 import threading
+import types
+
+import tensorflow as tf
 
 from smddp_tf.basics import is_initialized, size
+from smddp_tf.data.tuning import without_autotune
 from smddp_tf.keras import same_batches
-from smddp_tf.keras._backend import keras, needs_keras_3
-from smddp_tf.keras.fit_guard import Guard, counts_samples, flat, reduces
+from smddp_tf.keras._backend import keras
+from smddp_tf.keras.callback_facts import counts_samples, facts_of, flat, name_learning_rate
+from smddp_tf.keras.fit_guard import Guard, reduces
+from smddp_tf.keras.forgotten import FirstStep, is_meant_for_all_ranks
 
-_MARK = "_smddp_guards_fit"
 _expecting = threading.local()
 _guarded: set[int] = set()  # ids of models that are inside of a guarded `fit`
 
 
+@functools.cache
 def guard_fit():
-    """Replaces `fit` of Keras's trainer; does nothing the second time.
+    """Guards `fit` of Keras's trainer; does nothing the second time.
 
     Raises:
-        NotImplementedError: With the legacy Keras 2, whose `fit` is another.
+        RuntimeError: This Keras has no such function.
     """
-    needs_keras_3("Looking after the data of `fit`")
-    trainer = next(base for base in keras.Model.__mro__ if "fit" in vars(base))
-    plain_fit = trainer.fit
-    if getattr(plain_fit, _MARK, False):
-        return
+    trainer = next(base for base in keras.Model.__mro__ if "make_train_function" in vars(base))
+    module = sys.modules[trainer.__module__]
+    _watch_iterators(module.TFEpochIterator)
+    plain_fit = _take_over(_function_of_keras(trainer, module, "fit"))
     signature = inspect.signature(plain_fit)
 
     @functools.wraps(plain_fit)
     def fit(self, *args, **kwargs):
+        try:
+            bound = signature.bind(self, *args, **kwargs)
+        except TypeError:
+            return plain_fit(self, *args, **kwargs)  # says it in its own words
+        bound.apply_defaults()
+        callbacks = flat(bound.arguments["callbacks"])
         if not is_initialized() or size() == 1 or id(self) in _guarded:
+            name_learning_rate(callbacks, facts_of(callbacks).write_rate)
             return plain_fit(self, *args, **kwargs)
-        bound = signature.bind(self, *args, **kwargs)
-        callbacks = flat(bound.arguments.get("callbacks"))
-        if not reduces(self) and not any(counts_samples(callback) for callback in callbacks):
-            return plain_fit(self, *args, **kwargs)
-        return _guarded_fit(plain_fit, bound)
+        if reduces(self):
+            return _guarded_fit(plain_fit, bound)
+        # TensorBoard may be on one rank only, and the ranks do not tell each other here.
+        on_all = [callback for callback in callbacks if not isinstance(callback, keras.callbacks.TensorBoard)]
+        name_learning_rate(callbacks, facts_of(on_all).write_rate)
+        watch = [FirstStep()] if is_meant_for_all_ranks(self, callbacks) else []
+        with _callbacks_around(bound.arguments, [], watch):
+            if any(counts_samples(callback) for callback in callbacks):
+                return _guarded_fit(plain_fit, bound)
+            return plain_fit(*bound.args, **bound.kwargs)
 
-    setattr(fit, _MARK, True)
-    trainer.fit = fit
-    _watch_iterators(sys.modules[trainer.__module__].TFEpochIterator)
+    trainer._smddp_fit = fit
+
+
+def _function_of_keras(trainer, module, name):
+    """The function that Keras defines as `trainer.name`, also where something else has that name by now."""
+
+    def is_it(candidate):
+        return (
+            isinstance(candidate, types.FunctionType)
+            and candidate.__globals__ is vars(module)
+            and candidate.__code__.co_name == name
+            and candidate.__qualname__ == f"{trainer.__name__}.{name}"
+        )
+
+    named = inspect.unwrap(vars(trainer)[name])
+    if is_it(named):
+        return named
+    for candidate in gc.get_referrers(vars(module)):  # functions refer to what is global in their module
+        if is_it(candidate):
+            return candidate
+    raise RuntimeError(
+        f"smddp_tf does not find the function `{trainer.__name__}.{name}` of Keras {keras.__version__}. "
+        "Import smddp_tf.keras before something replaces `Model.fit`."
+    )
+
+
+def _take_over(function):
+    """Makes `function` call the method `_smddp_fit` of its first argument; returns what it was, as another function."""
+    plain = types.FunctionType(function.__code__, function.__globals__, function.__name__, function.__defaults__)
+    plain.__kwdefaults__ = function.__kwdefaults__
+    plain.__qualname__ = function.__qualname__
+    function.__signature__ = inspect.signature(plain)
+    function.__defaults__ = function.__kwdefaults__ = None
+    function.__code__ = _call_of_ours.__code__
+    return plain
+
+
+def _call_of_ours(self, *args, **kwargs):
+    # Runs with the globals of Keras's module: may use nothing but its arguments.
+    return self._smddp_fit(*args, **kwargs)
 
 
 def _watch_iterators(iterator_class):
-    """Lets a guarded `fit` see the iterator over its training data: the first that Keras makes there."""
+    """Lets a guarded `fit` see the iterator over its training data, the first that Keras makes there; none is tuned."""
     plain_init = iterator_class.__init__
 
     @functools.wraps(plain_init)
     def __init__(self, *args, **kwargs):
         plain_init(self, *args, **kwargs)
+        if is_initialized() and size() > 1 and isinstance(self._distributed_dataset, tf.data.Dataset):
+            self._distributed_dataset = without_autotune(self._distributed_dataset)
         owner, _expecting.owner = getattr(_expecting, "owner", None), None
         if owner is not None:
             owner.epoch_iterator = self
@@ -74,19 +135,12 @@ def iterator_goes_to(owner):
 
 
 def _guarded_fit(plain_fit, bound):
-    bound.apply_defaults()
-    arguments = bound.arguments
-    model = arguments["self"]
-    guard = Guard(model, arguments)
-    given = arguments["callbacks"]
-    if isinstance(given, keras.callbacks.CallbackList):
-        restore = _insert(given, guard)
-    else:
-        restore = None
-        arguments["callbacks"] = [guard.first, *flat(given), guard.last]
+    model = bound.arguments["self"]
+    guard = Guard(model, bound.arguments)
+    with_ours = _callbacks_around(bound.arguments, [guard.first], [guard.last], waiting=guard.votes_last)
     _guarded.add(id(model))
     try:
-        with iterator_goes_to(guard), same_batches.watching():
+        with with_ours, iterator_goes_to(guard), same_batches.watching():
             return plain_fit(*bound.args, **bound.kwargs)
     except Exception as error:
         guard.report(error)
@@ -94,24 +148,30 @@ def _guarded_fit(plain_fit, bound):
     finally:
         _guarded.discard(id(model))
         guard.close()
-        if restore is not None:
-            restore()
 
 
-def _insert(callback_list, guard):
-    """Puts the guard into a list that the user made; returns what takes it out."""
-    before = list(callback_list.callbacks)
-    was_async = getattr(callback_list, "_async_train", None)
-    for callback in (guard.first, guard.last):
-        callback.set_model(guard.model)
-        callback.set_params(getattr(callback_list, "params", None))
-    callback_list.callbacks = [guard.first, *before, guard.last]
-    if was_async and guard.votes_last:
-        callback_list._async_train = False
+@contextlib.contextmanager
+def _callbacks_around(arguments, before, after, waiting=False):
+    """Inside, callbacks of ours stand around the user's in the arguments of a `fit`.
 
-    def restore():
-        callback_list.callbacks = before
+    Args:
+        waiting: whether ours need each batch to be over, as Keras otherwise finds out when it makes the list itself.
+    """
+    given = arguments["callbacks"]
+    if not isinstance(given, keras.callbacks.CallbackList):
+        arguments["callbacks"] = [*before, *flat(given), *after]
+        yield
+        return
+    users, was_async = given.callbacks, getattr(given, "_async_train", None)
+    for callback in (*before, *after):
+        callback.set_model(arguments["self"])
+        callback.set_params(getattr(given, "params", None))
+    given.callbacks = [*before, *users, *after]
+    if was_async and waiting:
+        given._async_train = False
+    try:
+        yield
+    finally:
+        given.callbacks = users
         if was_async is not None:
-            callback_list._async_train = was_async
-
-    return restore
+            given._async_train = was_async

@@ -64,8 +64,10 @@ def _members_for(optimizer_class: Any) -> dict[str, Any]:
     def aggregate(self, grads_and_vars):
         """The (gradient, variable) pairs with the gradients reduced over all ranks."""
         grads_and_vars = list(grads_and_vars)
-        variables = [variable for _, variable in grads_and_vars]
-        reduced = _reduction_of(self)([grad for grad, _ in grads_and_vars], variables)
+        grads, variables = [grad for grad, _ in grads_and_vars], [variable for _, variable in grads_and_vars]
+        reduction = _reduction_of(self)
+        reduction.refuse_reduced(grads, variables)
+        reduced = reduction(grads, variables)
         return list(zip(reduced, variables))
 
     def apply_gradients(self, grads_and_vars, *args, **kwargs):
@@ -75,11 +77,12 @@ def _members_for(optimizer_class: Any) -> dict[str, Any]:
         if reduction.passes is None:
             return plain(grads_and_vars, *args, **kwargs)
         grads_and_vars = list(grads_and_vars)
-        variables = [variable for _, variable in grads_and_vars]
+        grads, variables = [grad for grad, _ in grads_and_vars], [variable for _, variable in grads_and_vars]
+        reduction.refuse_reduced(grads, variables)
         with tf.init_scope():  # a branch of a graph cannot create variables
             build_optimizer(self, variables)
         reduction.passes.apply(
-            reduction.dense([grad for grad, _ in grads_and_vars], variables),
+            reduction.dense(grads, variables),
             variables,
             lambda sums: plain(list(zip(sums, variables)), *args, **kwargs),
             lambda: self.iterations.assign_add(1),

@@ -20,15 +20,13 @@ from smddp_tf.keras.reducing import reduction_of
 from smddp_tf.keras.wrapping import is_wrapped
 from smddp_tf.reduce_op import Min
 
-_MARK = "_smddp_reduces_first"
 
-
+@functools.cache
 def reduce_before_finite_check():
     """Installs the replacements; does nothing the second time."""
     loss_scale_class = keras.optimizers.LossScaleOptimizer
-    if not hasattr(loss_scale_class.apply, _MARK):
-        loss_scale_class.apply = _reducing(loss_scale_class.apply)
-        loss_scale_class.check_finite = _agreeing(loss_scale_class.check_finite, loss_scale_class.apply)
+    loss_scale_class.apply = _reducing(loss_scale_class.apply)
+    loss_scale_class.check_finite = _agreeing(loss_scale_class.check_finite, loss_scale_class.apply)
 
 
 def _reducing(plain_apply):
@@ -41,7 +39,6 @@ def _reducing(plain_apply):
         reduction = reduction_of(self.inner_optimizer)
         return apply_reduced(self, reduction, functools.partial(plain_apply, self), grads, trainable_variables)
 
-    setattr(apply, _MARK, True)
     return apply
 
 

@@ -90,7 +90,8 @@ def DistributedOptimizer(
 
     Raises:
         ValueError: If `optimizer` is not a Keras 3 optimizer or is wrapped already, or the arguments contradict each
-            other. Later, in `apply`, if `backward_passes_per_step` meets `tf.IndexedSlices` without `sparse_as_dense`.
+            other. Later, in `apply`, if `backward_passes_per_step` meets `tf.IndexedSlices` without `sparse_as_dense`,
+            or if `hvd.DistributedGradientTape` has reduced the gradients already.
     """
     check_groups(groups, num_groups)
     passes = _checked_passes(backward_passes_per_step)

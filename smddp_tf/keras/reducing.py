@@ -9,6 +9,7 @@ from typing import Any, NamedTuple
 
 import tensorflow as tf
 
+from smddp_tf import reduced_once
 from smddp_tf.compression import Compression
 from smddp_tf.keras import feeding, same_batches
 from smddp_tf.keras._backend import keras
@@ -69,6 +70,12 @@ class Reduction:
         """Float8 layers pass new scales off as gradients; they describe this rank's own numbers and stay here."""
         scales = {i for i, variable in enumerate(variables) if stays_local(variable)}
         return reduce_all_but(scales, self._reduce_shared, grads, variables)
+
+    def refuse_reduced(self, grads, variables):
+        """Raises a ValueError where gradients that would be reduced here come from `hvd.DistributedGradientTape`."""
+        kept = self.keeps(variables)
+        shared = [None if place in kept else grad for place, grad in enumerate(grads)]
+        reduced_once.refuse(shared, variables, self.settings.process_set)
 
     def _reduce_shared(self, grads, variables):
         if same_batches.is_watching():
@@ -155,9 +162,6 @@ def attach(optimizer, settings):
 
     With a `LossScaleOptimizer` the one inside shares the reduction, because clipping and accumulation happen there.
     """
-    from smddp_tf.keras.fit_patch import guard_fit  # which asks this module which optimizers are wrapped
-
-    guard_fit()
     reduction = Reduction(settings)
     for each in {id(o): o for o in (optimizer, innermost(optimizer))}.values():
         hang(each, wrap_class(type(each)), reduction)

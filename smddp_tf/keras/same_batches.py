@@ -10,10 +10,10 @@ from __future__ import annotations
 import contextlib
 import functools
 import threading
-import warnings
 
 import tensorflow as tf
 
+from smddp_tf._warn import warn
 from smddp_tf.basics import rank, size
 from smddp_tf.ops import allgather
 
@@ -86,11 +86,10 @@ def warn_if_same():
         return
     fingerprint.has_warned = True
     if rank() == 0:
-        warnings.warn(
+        warn(
             "All ranks seem to train on the same batches: their gradients were equal, bit for bit, through an epoch. "
             f"Then {size()} ranks do the work of one. Give each rank its part of the data, for example "
             "model.fit(smddp_tf.data.shard(dataset).batch(...)).",
-            stacklevel=2,
         )
 
 

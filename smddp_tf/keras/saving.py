@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import importlib
-import warnings
 from typing import Any
 
+from smddp_tf._warn import warn
 from smddp_tf.compression import Compression, split
 from smddp_tf.keras._backend import LEGACY, keras
 from smddp_tf.keras.optimizer import DistributedOptimizer
@@ -74,11 +74,10 @@ def _restore_optimizer(model: Any, filepath: Any) -> None:
     _build_again(model.optimizer, model.trainable_variables)
     variables = model.optimizer.variables
     if [tuple(variable.shape) for variable in variables] != [value.shape for value in saved]:
-        warnings.warn(
+        warn(
             f"The optimizer's state in {filepath} does not fit the optimizer ({type(model.optimizer).__name__}): "
             f"expected {len(variables)} variables, found {len(saved)}, or other shapes. Training goes on without "
             "it. Save in the .keras format to keep it.",
-            stacklevel=3,
         )
         return
     for variable, value in zip(variables, saved):

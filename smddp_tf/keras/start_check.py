@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import warnings
 import zlib
 
 import numpy as np
 import tensorflow as tf
 
+from smddp_tf._warn import warn
 from smddp_tf.basics import rank
 from smddp_tf.functions import allgather_object
 from smddp_tf.keras.accumulation import innermost
@@ -50,11 +50,10 @@ def warn_if_different(model):
     _warned_models.add(id(model))
     if rank() == 0:
         path, other = difference
-        warnings.warn(
+        warn(
             "The ranks do not train the same model: they began with different weights, and averaging gradients keeps "
             f"them apart. The first variable that differs is '{path}', between rank 0 and rank {other}. Pass "
             "hvd.callbacks.BroadcastGlobalVariablesCallback(0) to `fit`, or call hvd.broadcast_variables before.",
-            stacklevel=2,
         )
 
 

@@ -10,7 +10,16 @@ import tensorflow as tf
 
 from smddp_tf.keras._backend import keras
 
-__all__ = ["advice", "hang", "is_wrapped", "reduces", "reduction_on", "refuse_wrapped", "wrapped_class"]
+__all__ = [
+    "advice",
+    "hang",
+    "is_wrapped",
+    "optimizers_of",
+    "reduces",
+    "reduction_on",
+    "refuse_wrapped",
+    "wrapped_class",
+]
 
 _WRAPS = "_smddp_wraps"  # the attribute of a wrapped class that holds the user's class
 _REDUCTION = "_smddp_reduction"  # the attribute of a wrapped optimizer that holds its `Reduction`
@@ -79,6 +88,15 @@ def is_wrapped(optimizer: Any) -> bool:
 def reduces(optimizer: Any) -> bool:
     """True for a wrapped optimizer, and for a `LossScaleOptimizer` around one."""
     return is_wrapped(optimizer) or is_wrapped(getattr(optimizer, "inner_optimizer", None))
+
+
+def optimizers_of(model: Any) -> list[Any]:
+    """A model's optimizers: the compiled one first, then those in attributes of its own; a GAN has several."""
+    candidates = [getattr(model, "optimizer", None)]
+    for value in vars(model).values():
+        candidates += list(value) if isinstance(value, (list, tuple)) else [value]
+        candidates += list(value.values()) if isinstance(value, dict) else []
+    return [each for each in candidates if isinstance(each, keras.optimizers.Optimizer)]
 
 
 def refuse_wrapped(optimizer: Any) -> None:

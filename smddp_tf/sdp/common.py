@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import os
-import warnings
 
 from smddp_tf import basics
+from smddp_tf._warn import warn
 
 __all__ = ["checked_bucket_bytes", "setBucketSize"]
 
@@ -26,10 +26,9 @@ def setBucketSize(bucket_size: int) -> None:
     """
     size = checked_bucket_bytes(bucket_size, "`bucket_size`", bucket_size)
     if basics.is_initialized():
-        warnings.warn(
+        warn(
             "The session runs already and keeps its bucket size. "
             f"Set it before `init`, or start the job with SMDDP_BUCKET_BYTES={size}.",
-            stacklevel=2,
         )
     else:
         os.environ["SMDDP_BUCKET_BYTES"] = str(size)

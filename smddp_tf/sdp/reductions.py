@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import operator
-import warnings
 from collections.abc import Sequence
 from typing import Any
 
 import tensorflow as tf
 
 from smddp_tf import _graph, _loader, _native, _xla, basics, functions, ops
+from smddp_tf._warn import warn
 from smddp_tf.compression import Compression, split
 from smddp_tf.reduce_op import Average, Max, Min, Reduction, Sum, as_reduce_op
 
@@ -183,8 +183,7 @@ def warn_of_devices(**devices: str) -> None:
     given = {name: device for name, device in devices.items() if device}
     if given:
         listed = ", ".join(f"{name}={device!r}" for name, device in given.items())
-        warnings.warn(
+        warn(
             f"SMDDP does not support devices for its operations, and they are ignored here. Received: {listed}. "
             "Leave them out.",
-            stacklevel=3,
         )

@@ -104,6 +104,8 @@ def test_several_passes_for_one_update(ranks, name: str) -> None:
         ("weighted", "NotImplementedError: MetricAverageCallback(weighted=True) needs Keras 3"),
         ("uneven", "NotImplementedError: UnevenBatchesCallback needs Keras 3"),
         ("sync batch norm", "NotImplementedError: SyncBatchNormalization needs Keras 3"),
+        ("twice", "would be reduced again"),
+        ("twice, passes", "would be reduced again"),
     ],
 )
 def test_what_is_refused(ranks, what: str, words: str) -> None:

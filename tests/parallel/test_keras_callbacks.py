@@ -172,6 +172,31 @@ def test_every_fit_broadcasts_anew(hvd, rank, size, mpi):
     assert same_on_all_ranks(mpi, recorder.seen)
 
 
+# --- callbacks that some ranks lack ---
+
+
+@pytest.mark.parametrize(
+    ("make", "name", "lonely"),
+    [
+        (lambda: callbacks.BroadcastGlobalVariablesCallback(0), "BroadcastGlobalVariablesCallback", -1),
+        (lambda: callbacks.MetricAverageCallback(), "MetricAverageCallback", 0),
+        (lambda: callbacks.LearningRateWarmupCallback(0.1), "LearningRateWarmupCallback", -1),
+        (lambda: callbacks.PreemptionCheckpoint("/nowhere"), "PreemptionCheckpoint", 0),
+        (lambda: callbacks.on_rank_zero(keras.callbacks.BackupAndRestore("/nowhere")), "BackupAndRestore", 0),
+        (lambda: hvk.elastic.CommitStateCallback(None), "CommitStateCallback", 0),
+    ],
+)
+def test_a_callback_for_all_ranks_on_one_of_them(hvd, rank, size, make, name, lonely):
+    if size == 1:
+        pytest.skip("one rank has no other")
+    model = model_of_rank(0)
+    model.compile(hvk.DistributedOptimizer(keras.optimizers.SGD(0.1)), loss="mse")
+    lonely %= size
+    with pytest.raises(ValueError, match=rf"`fit` needs {name} on all ranks.*rank\(s\) \[{lonely}\] only"):
+        fit(model, rank, LogsSeen(), *([make()] if rank == lonely else []))
+    fit(model, rank, *([LogsSeen()] if rank == lonely else []))  # one that is not ours may be
+
+
 # --- MetricAverageCallback ---
 
 

@@ -57,6 +57,21 @@ def test_warmup_is_a_line_from_one_rank_s_rate_to_the_full_one(hvd, size, rank, 
     assert printed == (rank == 0)
 
 
+@pytest.mark.parametrize("order", ["before", "after"])
+@pytest.mark.parametrize("wrapped", [True, False])
+def test_the_rate_has_one_name_in_the_logs(hvd, rank, order, wrapped):
+    """That of Keras 3, on all ranks, where a callback of Keras writes it; if only on one rank, with our optimizer."""
+
+    def names(*callbacks):
+        optimizer = keras.optimizers.SGD(0.08)
+        return sorted(fit(hvk.DistributedOptimizer(optimizer) if wrapped else optimizer, *callbacks)[1])
+
+    ours = [hvk.callbacks.LearningRateWarmupCallback(0.08, 1), hvk.callbacks.MetricAverageCallback()]
+    of_keras = [keras.callbacks.LearningRateScheduler(lambda epoch, rate: rate)] if rank == 0 or not wrapped else []
+    assert names(*(ours + of_keras if order == "before" else of_keras + ours)) == ["learning_rate", "loss"]
+    assert names(*ours) == ["loss", "lr"]
+
+
 def test_warmup_without_initial_lr_takes_the_optimizer_s(hvd, size):
     rates, _, _ = fit(keras.optimizers.SGD(0.08), hvk.callbacks.LearningRateWarmupCallback(warmup_epochs=2), epochs=2)
     np.testing.assert_allclose(rates, warmup_rates(size, 0.08, 2, 2), rtol=1e-6)

@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 import smddp_tf.keras as hvk
+from smddp_tf import _loader
 from tests.parallel.keras_training import dense_model, same_on_all_ranks
 from tests.parallel.uneven_data import BATCH, batches_of, data_of
 
@@ -74,6 +75,56 @@ def test_one_rank_alone_has_the_callback(hvd, rank, size, mpi):
     assert same_on_all_ranks(mpi, model)
 
 
+class Silent(keras.callbacks.Callback):
+    """Sees every batch; its code does not tell that it may stop training."""
+
+    def __init__(self, batch=None, name="stop"):
+        super().__init__()
+        self.batch, self.name = batch, f"{name}_training"
+
+    def on_train_batch_end(self, batch, logs=None):
+        if batch == self.batch:
+            setattr(self.model, self.name, True)
+
+
+class ByInheritance(keras.callbacks.TerminateOnNaN):
+    def on_train_batch_end(self, batch, logs=None):
+        super().on_train_batch_end(batch, {"loss": np.nan if batch == 3 else 1.0})
+
+
+LONG = 41
+
+
+@pytest.mark.parametrize(
+    ("callback", "steps", "most_requests"),
+    [
+        (lambda: Silent(), 2 * LONG, 12),
+        (lambda: Silent(17), 32, 12),
+        (lambda: Silent(LONG - 2), LONG, 12),
+        (lambda: ByInheritance(), 4, 16),
+        (lambda: keras.callbacks.LambdaCallback(on_train_batch_end=lambda batch, logs: None), 2 * LONG, 12),
+    ],
+    ids=["never", "between two questions", "at the end", "by what it inherits", "lambda"],
+)
+def test_ranks_ask_as_often_as_needed(hvd, rank, size, mpi, callback, steps, most_requests):
+    """A callback of rank 0 alone; whatever it does, the ranks stop at the same step."""
+    model = compiled()
+    counts = []
+
+    class Requests(keras.callbacks.Callback):
+        def on_epoch_begin(self, epoch, logs=None):
+            counts.append(_loader.core().stats()["named_requests"])
+
+        on_epoch_end = on_epoch_begin
+
+    own = [callback()] if rank == 0 else []
+    fit(model, rank, Requests(), *own, epochs=2, data=data_of(rank, LONG * BATCH))
+    assert mpi.allgather(int(model.optimizer.iterations.numpy())) == [steps] * size
+    assert model.stop_training == (steps < 2 * LONG)
+    assert same_on_all_ranks(mpi, model)
+    assert counts[1] - counts[0] <= most_requests
+
+
 @pytest.mark.parametrize("alone", [0, -1])
 def test_callbacks_that_talk_to_the_other_ranks_come_before_the_agreement(hvd, rank, size, mpi, alone):
     """One rank prints after each batch, say; all ranks have a callback with collectives of its own at batches."""
@@ -124,8 +175,8 @@ def test_learning_rates_of_one_ranks_metrics_are_repaired(hvd, rank, size, mpi):
         fit(model, rank, Lower(), epochs=2)
     assert float(model.optimizer.learning_rate.numpy()) == pytest.approx(0.005)
     assert same_on_all_ranks(mpi, model)
-    told = [str(warning.message) for warning in caught if "different learning rates" in str(warning.message)]
-    assert len(told) == (2 if rank == 0 else 0)
+    told = [warning.filename for warning in caught if "different learning rates" in str(warning.message)]
+    assert told == ([__file__] * 2 if rank == 0 else [])  # the line that called `fit`
 
 
 def test_restored_weights_are_the_same_everywhere(hvd, rank, size, mpi):

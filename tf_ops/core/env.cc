@@ -158,6 +158,10 @@ const std::vector<EnvVariable>& EnvVariables() {
       {"SMDDP_CPU_ISA", "", "auto",
        "Instruction set of the CPU kernels: auto, generic, avx2 or avx512. One the CPU lacks falls back to the best it "
        "has."},
+      {"SMDDP_DATA_AUTOTUNE", "", "0",
+       "0: `fit`, `evaluate` and `predict` of Keras 3 on several ranks, and `hvd.data.shard`, switch the autotuning of "
+       "tf.data off for datasets that do not set `options.autotune.enabled` themselves: it delays the beginning of "
+       "epochs (docs/performance.md). 1: they leave it on."},
       {"SMDDP_DYNAMIC_PROCESS_SETS", "HOROVOD_DYNAMIC_PROCESS_SETS", "0",
        "1: `hvd.add_process_set` and `hvd.remove_process_set` work, as after `init(process_sets=\"dynamic\")`. 0: only "
        "the sets given to `init`. Must agree on all ranks."},
@@ -314,6 +318,12 @@ DeviceLibraries ReadDeviceLibraries() { return {Find("SMDDP_GPU_LIBRARY").text, 
 Result<bool> ReadKerasCompat() {
   bool wanted = false;
   SMDDP_RETURN_IF_ERROR(ReadSwitch("SMDDP_KERAS_COMPAT", &wanted));
+  return wanted;
+}
+
+Result<bool> ReadDataAutotune() {
+  bool wanted = false;
+  SMDDP_RETURN_IF_ERROR(ReadSwitch("SMDDP_DATA_AUTOTUNE", &wanted));
   return wanted;
 }
 

@@ -81,6 +81,9 @@ DeviceLibraries ReadDeviceLibraries();
 // SMDDP_KERAS_COMPAT, which counts before there is a session. Same errors.
 Result<bool> ReadKerasCompat();
 
+// SMDDP_DATA_AUTOTUNE, which counts before there is a session as well. Same errors.
+Result<bool> ReadDataAutotune();
+
 // SMDDP_STALL_STACKS, which counts before there is a session as well. Same errors.
 Result<bool> ReadStallStacks();
 

@@ -259,6 +259,7 @@ void BindControl(nb::module_& m) {
   m.def("stop_timeline", &StopTimeline);
   m.def("env_variables", &EnvironmentList);
   m.def("unknown_variables", &UnknownVariables, nb::arg("names"));
+  m.def("data_autotune", [] { return ValueOrThrow(ReadDataAutotune()); });
   m.def("keras_compat", [] { return ValueOrThrow(ReadKerasCompat()); });
   m.def("algorithms", &AlgorithmList);
   m.def("started_by_launcher", &StartedByLauncher);

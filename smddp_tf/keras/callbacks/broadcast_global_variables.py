@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import warnings
-
 import tensorflow as tf
 
 from smddp_tf import ops
+from smddp_tf._warn import warn
 from smddp_tf.functions import broadcast_variables
 from smddp_tf.keras._backend import build_optimizer, keras, optimizer_variables
 from smddp_tf.keras.local_variables import slots_of
@@ -36,6 +35,8 @@ class BroadcastGlobalVariablesCallback(keras.callbacks.Callback):
             that shall differ between ranks (`[layer.seed_generator.state]`). Defaults to none.
     """
 
+    for_all_ranks = True
+
     def __init__(self, root_rank, device="", local_variables=None):
         super().__init__()
         del device
@@ -47,10 +48,9 @@ class BroadcastGlobalVariablesCallback(keras.callbacks.Callback):
     def register_local_var(self, var):
         """Adds a variable to `local_variables`. Call it before `fit`, or in an `on_batch_end` that replaces ours."""
         if any(var is sent for sent in self._sent):
-            warnings.warn(
+            warn(
                 f"The variable {getattr(var, 'path', var.name)!r} has been sent already, so all ranks have begun this "
-                "`fit` with the same value. Call `register_local_var` before `fit`.",
-                stacklevel=2,
+                "`fit` with the same value. Call `register_local_var` before `fit`."
             )
         self._kept_local.append(var)
 

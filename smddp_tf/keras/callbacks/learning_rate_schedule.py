@@ -10,7 +10,8 @@ class LearningRateScheduleCallback(keras.callbacks.Callback):
     """Sets the learning rate to `initial_lr * multiplier(epoch)` from `start_epoch` up to, not including, `end_epoch`.
 
     Several of these, each with its own span of epochs, make a schedule. Outside of its span a callback leaves the
-    learning rate as it is. The rate in force at the end of an epoch is written to its logs as `lr`.
+    learning rate as it is. The rate in force at the end of an epoch is written to its logs as `lr`; as `learning_rate`
+    where a callback of Keras 3 (`ReduceLROnPlateau`, `LearningRateScheduler`, `TensorBoard`) writes it under that name.
 
     Example:
 
@@ -38,6 +39,9 @@ class LearningRateScheduleCallback(keras.callbacks.Callback):
         ValueError: If `multiplier` is missing; in `fit`, if the steps of an epoch are unknown or the optimizer's
             learning rate cannot be set.
     """
+
+    for_all_ranks = True
+    rate_name = "lr"  # `fit` changes it
 
     def __init__(
         self,
@@ -93,7 +97,7 @@ class LearningRateScheduleCallback(keras.callbacks.Callback):
 
     def on_epoch_end(self, epoch, logs=None):
         if logs is not None:
-            logs["lr"] = self._read_rate()
+            logs[self.rate_name] = self._read_rate()
 
     def _set_rate(self, epoch):
         old_rate = self._read_rate()

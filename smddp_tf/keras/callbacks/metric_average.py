@@ -11,7 +11,6 @@ from smddp_tf import ops
 from smddp_tf.basics import rank, size
 from smddp_tf.functions import allgather_object
 from smddp_tf.keras._backend import keras, needs_keras_3
-from smddp_tf.keras.fit_patch import guard_fit
 from smddp_tf.keras.packed import number_or_array, reduce_packed
 from smddp_tf.keras.step_hooks import hooks_of
 from smddp_tf.reduce_op import Average, Sum
@@ -41,13 +40,14 @@ class MetricAverageCallback(keras.callbacks.Callback):
         weighted: Boolean, whether samples count instead of ranks. Defaults to `False`.
     """
 
+    for_all_ranks = True
+
     def __init__(self, device="", *, weighted=False):
         super().__init__()
         del device
         self.counts_samples = weighted
         if weighted:
             needs_keras_3("MetricAverageCallback(weighted=True)")
-            guard_fit()
 
     def on_epoch_end(self, epoch, logs=None):
         """Averages `logs` in place; all numeric entries travel as one tensor, in the order of their sorted names."""

@@ -62,6 +62,8 @@ class PreemptionCheckpoint(keras.callbacks.Callback):
         NotImplementedError: With the legacy Keras 2.
     """
 
+    for_all_ranks = True
+
     def __init__(self, directory, signals=(signal.SIGTERM,), exit_code=EXIT_CODE):
         super().__init__()
         needs_keras_3("PreemptionCheckpoint")

@@ -64,8 +64,11 @@ def on_rank_zero(callback):
 class _RestoredOnAllRanks(keras.callbacks.Callback):
     """A `BackupAndRestore` of rank 0, whose restored state is sent to all ranks."""
 
+    for_all_ranks = True
+
     def __init__(self, callback):
         super().__init__()
+        self.name_of_wrapped = type(callback).__name__
         self.callback = callback if rank() == 0 else keras.callbacks.Callback()
 
     def set_params(self, params):

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from smddp_tf.keras._backend import keras, needs_keras_3
-from smddp_tf.keras.fit_patch import guard_fit
 from smddp_tf.keras.uneven import MODES
 
 
@@ -39,5 +38,4 @@ class UnevenBatchesCallback(keras.callbacks.Callback):
         needs_keras_3("UnevenBatchesCallback")
         if mode not in MODES:
             raise ValueError(f"`mode` must be one of {', '.join(map(repr, MODES))}. Received: mode={mode!r}.")
-        guard_fit()
         self.uneven_mode = mode

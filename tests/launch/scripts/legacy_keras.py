@@ -201,6 +201,7 @@ def refusals(found):
             found["refused"][name] = f"{type(error).__name__}: {error}"
 
     wrapped = hvd.DistributedOptimizer(optimizers.SGD(0.1))
+    several = hvd.DistributedOptimizer(optimizers.SGD(0.1), backward_passes_per_step=2)
     v1 = tf.compat.v1.train.GradientDescentOptimizer(0.1)
     note("wrapped", lambda: hvd.DistributedOptimizer(wrapped))
     note("scaled", lambda: hvd.DistributedOptimizer(tf_keras.mixed_precision.LossScaleOptimizer(wrapped)))
@@ -214,6 +215,8 @@ def refusals(found):
     note("sync batch norm", lambda: smddp_tf.SyncBatchNormalization())
     scaled = tf_keras.mixed_precision.LossScaleOptimizer(optimizers.SGD(0.1))
     note("passes", lambda: hvd.DistributedOptimizer(scaled, backward_passes_per_step=2))
+    for name, optimizer in (("twice", wrapped), ("twice, passes", several)):
+        note(name, lambda optimizer=optimizer: loop(model_from(), optimizer, "tape of ours", *map(mine, data()), ROWS))
 
 
 seen: dict = {"keras 3 imported": "keras.src.models" in sys.modules}

@@ -1,0 +1,25 @@
+"""`Model.fit` that other libraries have wrapped, in whatever way and order, is looked after all the same."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from tests.launch.mpirun import SCRIPTS, launch
+from tests.launch.scripts.recorder import read_records
+
+RANKS = 2
+
+
+@pytest.fixture(scope="module")
+def wrapped(tmp_path_factory: pytest.TempPathFactory) -> list[dict[str, dict[str, Any]]]:
+    folder = tmp_path_factory.mktemp("wrapped")
+    launch([SCRIPTS / "fit_wrapped.py", folder], RANKS, timeout=120).check()
+    return read_records(folder, RANKS)
+
+
+@pytest.mark.parametrize("case", ["before", "subclass", "after", "replaced"])
+def test_wrappers_of_fit(wrapped: list[dict[str, dict[str, Any]]], case: str) -> None:
+    for record in wrapped:
+        assert record[case]["error"] == "", record[case]

@@ -1,0 +1,125 @@
+"""A tape of ours and a wrapped optimizer in one step are told apart from both in one program."""
+
+from __future__ import annotations
+
+import keras
+import numpy as np
+import pytest
+import tensorflow as tf
+
+import smddp_tf.keras as hvk
+from smddp_tf import reduced_once
+from tests.parallel.keras_training import dense_model
+
+MESSAGE = "would be reduced again.*the variable '.*kernel'"
+
+
+@pytest.fixture(autouse=True)
+def _ranks(size):
+    if size == 1:
+        pytest.skip("reducing twice is harmless on one rank")
+
+
+def data(rank: int):
+    random = np.random.default_rng(rank)
+    return random.normal(size=(4, 6)).astype(np.float32), random.normal(size=(4, 3)).astype(np.float32)
+
+
+def gradients(hvd, model, x, y, of_ours: bool = True):
+    with tf.GradientTape() as tape:
+        loss = tf.reduce_mean(tf.square(model(x, training=True) - y))
+    tape = hvd.DistributedGradientTape(tape) if of_ours else tape
+    return tape.gradient(loss, model.trainable_variables)
+
+
+def clipped_one_by_one(grads):
+    return [tf.clip_by_norm(tf.cast(tf.cast(grad, tf.float64), tf.float32), 0.1) for grad in grads]
+
+
+ARITHMETIC = {
+    "as they are": lambda grads: grads,
+    "clip_by_norm": clipped_one_by_one,
+    "global norm": lambda grads: tf.clip_by_global_norm(grads, 0.1)[0],
+}
+
+
+@pytest.mark.parametrize(
+    ("kind", "arithmetic"),
+    [
+        *(("plain", each) for each in ARITHMETIC),
+        *((each, "clip_by_norm") for each in ("scaled", "accumulating", "xla")),
+    ],
+)
+def test_in_a_graph(hvd, rank, kind, arithmetic):
+    model = dense_model()
+    optimizer = keras.optimizers.SGD(0.1, gradient_accumulation_steps=2 if kind == "accumulating" else None)
+    optimizer = hvk.DistributedOptimizer(optimizer)
+    if kind == "scaled":
+        optimizer = keras.optimizers.LossScaleOptimizer(optimizer)
+
+    @tf.function(jit_compile=kind == "xla")
+    def step(x, y):
+        grads = ARITHMETIC[arithmetic](gradients(hvd, model, x, y))
+        optimizer.apply_gradients(zip(grads, model.trainable_variables))
+
+    with pytest.raises(ValueError, match=MESSAGE):
+        step(*data(rank))
+
+
+@pytest.mark.parametrize("kind", ["eager", "fit", "inner function"])
+def test_elsewhere(hvd, rank, kind):
+    class Model(keras.Sequential):
+        def train_step(self, batch):
+            grads = gradients(hvd, self, *batch)
+            self.optimizer.apply(grads, self.trainable_variables)
+            return {"loss": 0.0}
+
+    model = Model(dense_model().layers)
+    model.compile(hvk.DistributedOptimizer(keras.optimizers.SGD(0.1), backward_passes_per_step=2), run_eagerly=False)
+
+    @tf.function
+    def step(x, y):
+        grads = gradients(hvd, model, x, y)
+        tf.function(lambda: model.optimizer.apply(grads, model.trainable_variables))()
+
+    ways = {
+        "eager": lambda: model.train_step(data(rank)),
+        "fit": lambda: model.fit(*data(rank), verbose=0),
+        "inner function": lambda: step(*data(rank)),
+    }
+    with pytest.raises(ValueError, match=MESSAGE):
+        ways[kind]()
+
+
+@pytest.mark.parametrize("eagerly", [False, True], ids=["graph", "eager"])
+def test_both_in_one_program(hvd, rank, size, eagerly):
+    """A GAN with one network in each way; and a tape whose gradients only scale the others."""
+    critic, generator = dense_model(), dense_model()
+    plain = keras.optimizers.SGD(0.1)
+    wrapped = hvk.DistributedOptimizer(keras.optimizers.SGD(0.1))
+
+    def step(x, y):
+        plain.apply(gradients(hvd, critic, x, y), critic.trainable_variables)
+        wrapped.apply(gradients(hvd, generator, x, y, of_ours=False), generator.trainable_variables)
+
+    def looking(x, y):
+        norm = tf.linalg.global_norm(gradients(hvd, generator, x, y))
+        grads = [grad / norm for grad in gradients(hvd, generator, x, y, of_ours=False)]
+        wrapped.apply(grads, generator.trainable_variables)
+
+    for function in (step, looking):
+        function = function if eagerly else tf.function(function)
+        for _ in range(2):
+            function(*data(rank))
+
+
+def test_a_reduction_over_some_ranks_may_come_first(hvd, rank, size):
+    variable = tf.Variable([1.0, 2.0])
+    few, all_ranks = hvd.ProcessSet([0]), hvd.global_process_set
+    few.process_set_id = 77  # as if it were in use
+    grad = tf.constant([0.5, rank])
+    reduced_once.note([grad, None], few)
+    reduced_once.refuse([grad], [variable], all_ranks)
+    reduced_once.note([tf.IndexedSlices(grad, tf.constant([0, 1]))], all_ranks)
+    with pytest.raises(ValueError, match="would be reduced again"):
+        reduced_once.refuse([grad], [variable], all_ranks)
