@@ -46,6 +46,30 @@ def test_a_script_of_tensorflow_1(hvd, rank, size, resource):
         assert session.run(step) == 1
 
 
+@pytest.mark.parametrize("eager", [False, True])
+def test_an_optimizer_that_one_rank_makes_and_does_not_use(hvd, rank, size, eager):
+    """To look into a checkpoint, say: the others' optimizers are not mixed up by it."""
+
+    def wrap():
+        return hvd.DistributedOptimizer(v1.train.GradientDescentOptimizer(1.0))
+
+    if rank == 0:
+        wrap()
+    if eager:
+        w = tf.Variable([1.0, 2.0])
+        pairs = wrap().compute_gradients(lambda: tf.reduce_sum(w * (rank + 1.0)), [w])
+        np.testing.assert_allclose(pairs[0][0], [mean_weight(size)] * 2)
+        return
+    with tf.Graph().as_default(), v1.Session() as session:
+        w = v1.Variable([1.0, 2.0])
+        if rank == 0:
+            wrap()
+        for factor in (1.0, 10.0):
+            [(grad, _)] = wrap().compute_gradients(tf.reduce_sum(w * (rank + 1.0)) * factor, [w])
+            session.run(v1.global_variables_initializer())
+            np.testing.assert_allclose(session.run(grad), [mean_weight(size) * factor] * 2)
+
+
 @pytest.mark.parametrize("average", [False, True])
 def test_several_passes_for_one_update(hvd, rank, size, average):
     with tf.Graph().as_default(), v1.Session() as session:
