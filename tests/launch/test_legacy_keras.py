@@ -90,6 +90,12 @@ def test_several_passes_for_one_update(ranks, name: str) -> None:
         np.testing.assert_allclose(seen["passes"][name], expected, rtol=1e-6)
 
 
+def test_optimizers_made_anew_keep_their_settings(ranks) -> None:
+    for seen in ranks:
+        assert len(seen["anew"]) == 6
+        assert set(seen["anew"].values()) == {-3.0}
+
+
 @pytest.mark.parametrize(
     ("what", "words"),
     [

@@ -190,6 +190,25 @@ def several_passes(found):
         found["passes"][kind] = values
 
 
+def made_anew(found):
+    """What optimizers made from the configuration of one that sums apply; Keras 2 itself copies and pickles none."""
+    for kind, make in (("sgd", optimizers.SGD), ("legacy sgd", legacy.SGD)):
+        wrapped = hvd.DistributedOptimizer(make(1.0), op=hvd.Sum)
+        model = model_from()
+        model.compile(hvd.DistributedOptimizer(make(1.0), op=hvd.Sum), "mse")
+        clone = tf.keras.Sequential([tf.keras.layers.Dense(1)])
+        clone.compile_from_config(model.get_compile_config())
+        anew = {
+            "from_config": type(wrapped).from_config(wrapped.get_config()),
+            "deserialize": optimizers.deserialize(optimizers.serialize(wrapped)),
+            "compile_from_config": clone.optimizer,
+        }
+        for way, optimizer in anew.items():
+            variable = tf.Variable([0.0])
+            optimizer.apply_gradients([(tf.constant([hvd.rank() + 1.0]), variable)])
+            found["anew"][f"{kind}, {way}"] = float(variable[0])
+
+
 def refusals(found):
     import keras  # Keras 3
 
@@ -217,8 +236,8 @@ def refusals(found):
 
 
 seen: dict = {"keras 3 imported": "keras.src.models" in sys.modules}
-seen.update({name: {} for name in ("fit", "loop", "reductions", "callbacks", "resumed", "passes", "refused")})
+seen.update({name: {} for name in ("fit", "loop", "reductions", "callbacks", "resumed", "passes", "anew", "refused")})
 hvd.init()
-for part in (training, counting, callbacks, saving, several_passes, refusals):
+for part in (training, counting, callbacks, saving, several_passes, made_anew, refusals):
     part(seen)
 (FOLDER / f"rank-{hvd.rank()}.json").write_text(json.dumps(seen))
