@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Iterable, Sequence
 from typing import Any
 
 import tensorflow as tf
 
-from smddp_tf import _graph, _native, _strings, basics
+from smddp_tf import _graph, _native, _strings, basics, user_line
 from smddp_tf.objects import allgather_object, broadcast_object, broadcast_object_fn
 from smddp_tf.process_sets import ProcessSet, global_process_set, scoped
 
@@ -154,9 +153,8 @@ def _that_can_travel(variables: list[Any]) -> list[Any]:
     skipped = [v for v in variables if tf.as_dtype(v.dtype) in _CANNOT_TRAVEL]
     if skipped:
         names = ", ".join(f"{getattr(v, 'path', v.name)} ({tf.as_dtype(v.dtype).name})" for v in skipped)
-        warnings.warn(
+        user_line.warn(
             f"broadcast_variables left {len(skipped)} variables as they are, because their dtype cannot travel: "
-            f"{names}. Give them the same value on every rank yourself, for example with hvd.broadcast_object.",
-            stacklevel=4,
+            f"{names}. Give them the same value on every rank yourself, for example with hvd.broadcast_object."
         )
     return [v for v in variables if not any(v is other for other in skipped)]

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import warnings
-
-from smddp_tf import basics
+from smddp_tf import basics, user_line
 
 _said: set[str] = set()
 
@@ -21,9 +19,8 @@ def once(old: str, modern: str) -> None:
     _said.add(old)
     if basics.is_initialized() and basics.rank() != 0:
         return
-    warnings.warn(
+    user_line.warn(
         f"`{old}` is how Keras 2 did it; smddp_tf makes Keras 3 understand it. Write: {modern}. "
         "(SMDDP_KERAS_COMPAT=0 switches this off.)",
         FutureWarning,
-        stacklevel=3,
     )

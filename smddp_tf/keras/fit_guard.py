@@ -165,13 +165,21 @@ class Guard:
         if self._uneven is not None:
             self._uneven.begin_epoch()
 
-    def check_start(self):
-        """After the first batch: there all variables exist, and whoever broadcasts by himself has done so."""
-        if self._checked_start:
-            return
-        self._checked_start = True
-        if not self._broadcasts:
+    def check_start(self, goes_on=True):
+        """After the first batch: there all variables exist, and whoever broadcasts by himself has done so.
+
+        Args:
+            goes_on: whether another step follows.
+        """
+        if not self._checked_start:
+            self._checked_start = True
+            if not self._broadcasts:
+                start_check.look(self.model)
+        if goes_on:
             start_check.warn_if_different(self.model)
+
+    def has_trained_an_epoch(self):
+        return self._epochs_begun > 1
 
     def agree_on_stop(self):
         """`stop_training` of one rank becomes that of all."""
@@ -184,7 +192,7 @@ class Guard:
             self.agree_on_stop()
 
     def end_epoch(self):
-        self.check_start()
+        self.check_start(goes_on=self.model.steps_per_execution > 1)
         if self._epochs_begun == 1:
             same_batches.warn_if_same()
         rates = self._rates()
@@ -239,7 +247,7 @@ class _First(keras.callbacks.Callback):
         self._guard.begin_epoch(epoch)
 
     def on_train_batch_begin(self, batch, logs=None):
-        if batch > 0:
+        if batch > 0 or self._guard.has_trained_an_epoch():
             self._guard.check_start()
         self._guard.adopt_function()
 
