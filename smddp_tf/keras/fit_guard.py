@@ -19,6 +19,7 @@ import tensorflow as tf
 
 from smddp_tf import ops
 from smddp_tf.basics import rank
+from smddp_tf.data.epochs import EpochsOfFit
 from smddp_tf.functions import allgather_object, broadcast_variables
 from smddp_tf.keras import same_batches, start_check, wrapping
 from smddp_tf.keras._backend import keras
@@ -50,6 +51,7 @@ class Guard:
         self._agreed = False
         self._checked_start = False
         self._epochs_begun = 0
+        self._data = EpochsOfFit(arguments["x"])
         self._agree_at_batches = False
         self._uneven: Any = None  # `UnevenEpochs` where the ranks may differ
         self._installed: list[Any] = []
@@ -66,6 +68,7 @@ class Guard:
         supply = supply_of(self.epoch_iterator, self.model.steps_per_execution)
         facts = {
             "supply": supply,
+            "data": self._data.numbers(),
             "epochs": self._epochs_asked,
             "mode": self._mode,
             "counts_samples": self._counts_samples,
@@ -80,6 +83,8 @@ class Guard:
         for wish in ("counts_samples", "broadcasts", "restores_weights"):
             setattr(self, f"_{wish}", any(facts[wish] for facts in everybody))
         self._agree_at_batches = any(facts["may_stop_at_batch"] for facts in everybody)
+        if all(facts["supply"].steps_per_epoch is None for facts in everybody):
+            self._data.begin_fit(everybody[0]["data"])
         plan = plan_for(self._mode, [facts["supply"] for facts in everybody])
         self._install_steps(plan)
         if plan is not None:
@@ -125,6 +130,7 @@ class Guard:
         for hooks in self._installed:
             hooks.remove(self.model)
         self._installed = []
+        self._data.end_fit(self._epochs_begun)
         # Iterators shall end with `fit`, not when cycles are collected: the longer they live, the longer TensorFlow
         # takes to end the threads that tune them.
         self.epoch_iterator = self._uneven = None
@@ -160,6 +166,7 @@ class Guard:
                     "All ranks must begin with the same epoch. "
                     f"Received: epochs {epochs.tolist()}, by rank. Restore the same backup on all ranks."
                 )
+        self._data.begin_epoch(self._epochs_begun)
         self._epochs_begun += 1
         hooks_of(self.model, "train").samples.assign(0.0)
         if self._uneven is not None:
