@@ -52,6 +52,7 @@ def main():
 
     hvd.broadcast_variables([*model.variables, *optimizer.variables], root_rank=0)  # (4) all start from rank 0's values
     for epoch in range(arguments.epochs):
+        hvd.data.set_epoch(batches, epoch)  # shares out and orders the images anew
         losses = [train_step(batch_x, batch_y) for batch_x, batch_y in batches]
         mean = hvd.allreduce(tf.reduce_mean(tf.stack(losses)), name="loss of the epoch")
         if hvd.rank() == 0:

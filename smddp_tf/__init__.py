@@ -51,7 +51,11 @@ if TYPE_CHECKING:
     from smddp_tf import data, elastic
     from smddp_tf.compression import Compression
     from smddp_tf.functions import broadcast_, broadcast_global_variables, broadcast_variables
+    from smddp_tf.keras import callbacks
+    from smddp_tf.keras.evaluate import evaluate
     from smddp_tf.keras.optimizer import DistributedOptimizerTF as DistributedOptimizer
+    from smddp_tf.keras.optimizer import PartialDistributedOptimizer
+    from smddp_tf.keras.saving import load_model
     from smddp_tf.keras.sync_batch_normalization import SyncBatchNormalization
     from smddp_tf.objects import allgather_object, broadcast_object, broadcast_object_fn
     from smddp_tf.ops import (
@@ -80,6 +84,7 @@ __all__ = [
     "Max",
     "Min",
     "PartialDistributedGradientTape",
+    "PartialDistributedOptimizer",
     "ProcessSet",
     "Product",
     "Sum",
@@ -96,6 +101,7 @@ __all__ = [
     "broadcast_object",
     "broadcast_object_fn",
     "broadcast_variables",
+    "callbacks",
     "ccl_built",
     "cross_rank",
     "cross_size",
@@ -103,6 +109,7 @@ __all__ = [
     "data",
     "ddl_built",
     "elastic",
+    "evaluate",
     "get_process_set_ids_and_ranks",
     "global_process_set",
     "gloo_built",
@@ -115,6 +122,7 @@ __all__ = [
     "is_initialized",
     "is_process_set_included",
     "join",
+    "load_model",
     "local_rank",
     "local_rank_op",
     "local_size",
@@ -145,6 +153,7 @@ _LAZY = {
     "DistributedOptimizer": ("smddp_tf.keras.optimizer", "DistributedOptimizerTF"),
     "LocalGradientAggregationHelper": ("smddp_tf.incidental", "LocalGradientAggregationHelper"),
     "PartialDistributedGradientTape": ("smddp_tf.tape", "PartialDistributedGradientTape"),
+    "PartialDistributedOptimizer": ("smddp_tf.keras.optimizer", "PartialDistributedOptimizer"),
     "SyncBatchNormalization": ("smddp_tf.keras.sync_batch_normalization", "SyncBatchNormalization"),
     "_allreduce": ("smddp_tf.incidental", "_allreduce"),
     "_cache": ("smddp_tf.incidental", "_cache"),
@@ -162,13 +171,16 @@ _LAZY = {
     "broadcast_object": ("smddp_tf.objects", "broadcast_object"),
     "broadcast_object_fn": ("smddp_tf.objects", "broadcast_object_fn"),
     "broadcast_variables": ("smddp_tf.functions", "broadcast_variables"),
+    "callbacks": ("smddp_tf.keras", "callbacks"),
     "check_num_rank_power_of_2": ("smddp_tf.incidental", "check_num_rank_power_of_2"),
+    "evaluate": ("smddp_tf.keras.evaluate", "evaluate"),
     "gpu_available": ("smddp_tf.incidental", "gpu_available"),
     "grouped_allgather": ("smddp_tf.ops", "grouped_allgather"),
     "grouped_allreduce": ("smddp_tf.ops", "grouped_allreduce"),
     "grouped_reducescatter": ("smddp_tf.ops", "grouped_reducescatter"),
     "handle_average_backwards_compatibility": ("smddp_tf.incidental", "handle_average_backwards_compatibility"),
     "join": ("smddp_tf.ops", "join"),
+    "load_model": ("smddp_tf.keras.saving", "load_model"),
     "local_rank_op": ("smddp_tf.topology_ops", "local_rank_op"),
     "local_size_op": ("smddp_tf.topology_ops", "local_size_op"),
     "process_set_included_op": ("smddp_tf.topology_ops", "process_set_included_op"),

@@ -38,6 +38,11 @@ class LocalSources:
         """Makes all trainable weights of Keras layers local, also those that they make later."""
         self._layers.extend(layers)
 
+    def add_those_of(self, other: LocalSources) -> None:
+        """Makes local what is local to somebody else."""
+        self._registered.update(other._registered)
+        self._layers.extend(other._layers)
+
     def places(self, sources: Sequence[Any]) -> set[int]:
         """Which of `sources` are local, by their places in the list."""
         local = set(self._registered)

@@ -111,6 +111,13 @@ class Finder(importlib.abc.MetaPathFinder, importlib.abc.Loader):
         module.__file__ = importlib.import_module(targets[0] if targets else "smddp_tf").__file__
         module.__dict__.update(self._extra.get(name, {}))
 
+    def get_code(self, fullname: str) -> Any:
+        """For `python -m`: the code of our module, which then runs as the program."""
+        targets = self._modules[fullname]
+        spec = importlib.util.find_spec(targets[0]) if targets else None
+        loader: Any = None if spec is None else spec.loader
+        return None if loader is None else loader.get_code(targets[0])
+
     def find_distributions(self, context: Any = None) -> Iterator[importlib.metadata.Distribution]:
         """For `importlib.metadata.version("horovod")`."""
         name = getattr(context, "name", None)

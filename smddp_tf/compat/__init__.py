@@ -47,17 +47,21 @@ def uninstall() -> None:
 
 
 def install_by_default() -> None:
-    """`install`, once, where Keras 3 is imported and computes with TensorFlow, unless `SMDDP_KERAS_COMPAT=0`.
+    """What Keras 3 is given when it is used with this library, where it is imported and computes with TensorFlow.
+
+    That is `smddp_tf.rank_seeds`, and `install`, once, unless `SMDDP_KERAS_COMPAT=0`.
 
     Raises:
         ValueError: `SMDDP_KERAS_COMPAT` cannot be read.
     """
     global _done
-    if _done or "keras" not in sys.modules:
+    if "keras" not in sys.modules:
         return
-    _done = True
     keras = importlib.import_module("keras")
     if not keras.__version__.startswith("3.") or keras.config.backend() != "tensorflow":
         return
-    if _loader.core().keras_compat():
-        install()
+    importlib.import_module("smddp_tf.rank_seeds").install()
+    if not _done:
+        _done = True
+        if _loader.core().keras_compat():
+            install()

@@ -32,6 +32,7 @@ from smddp_tf.data.service_registry import ComputeClient, my_address
 __all__ = ["TfDataServiceConfig", "compute_worker_fn", "send_to_data_service", "tf_data_service"]
 
 _SIDES = ("compute", "training")
+_LONGEST_WAIT_FOR_FILE = 1800.0  # seconds; the compute job may be in a queue
 
 
 @dataclasses.dataclass(frozen=True)
@@ -63,9 +64,16 @@ class TfDataServiceConfig:
             if getattr(self, name) < 1:
                 raise ValueError(f"`{name}` must be at least 1. Received: {getattr(self, name)!r}.")
 
-    def compute_client(self) -> ComputeClient:
-        """Connects to the compute service."""
-        return ComputeClient(self.addresses, self.key, self.timeout)
+    def compute_client(self, verbose: int = 1) -> ComputeClient:
+        """Connects to the compute service.
+
+        Args:
+            verbose: taken for compatibility with Horovod; has no effect.
+
+        Raises:
+            ConnectionError: no compute service of this configuration answers.
+        """
+        return ComputeClient(self.addresses, self.key, verbose, self.timeout)
 
     def to_dict(self) -> dict[str, Any]:
         """What JSON can hold."""
@@ -90,14 +98,26 @@ class TfDataServiceConfig:
             raise
 
     @staticmethod
-    def read(filename: str | Path, wait_for_file_creation: bool = False) -> TfDataServiceConfig:
+    def read(
+        filename: str | Path, wait_for_file_creation: bool = False, timeout: float = _LONGEST_WAIT_FOR_FILE
+    ) -> TfDataServiceConfig:
         """Reads what `write` has written.
 
         Args:
             filename: the file.
-            wait_for_file_creation: bool, waits until the file is there, as long as it takes. Defaults to `False`.
+            wait_for_file_creation: bool, waits until the file is there. Defaults to `False`.
+            timeout: seconds to wait for the file. Defaults to 1800.
+
+        Raises:
+            TimeoutError: the file did not come.
         """
+        give_up_at = time.monotonic() + timeout
         while wait_for_file_creation and not Path(filename).exists():
+            if time.monotonic() > give_up_at:
+                raise TimeoutError(
+                    f"{filename} was not written within {timeout:.0f} s. Is the compute job running, does it write its "
+                    "configuration there, and do all hosts see the same file?"
+                )
             time.sleep(0.2)
         return TfDataServiceConfig.from_dict(json.loads(Path(filename).read_text()))
 
@@ -121,7 +141,7 @@ def tf_data_service(compute_config: TfDataServiceConfig, rank: int) -> Iterator[
         server = _start_dispatcher(client, rank)
     dispatcher = rank % compute_config.dispatchers
     address = client.wait_for_dispatcher_registration(dispatcher)
-    client.wait_for_dispatcher_worker_registration(dispatcher, compute_config.workers_per_dispatcher)
+    client.wait_for_dispatcher_worker_registration(dispatcher)
     try:
         yield f"grpc://{address}"
     finally:

@@ -3,41 +3,49 @@
 from __future__ import annotations
 
 import argparse
+import dataclasses
 import sys
 from collections.abc import Sequence
 
 __all__ = ["main"]
 
 
-def main(arguments: Sequence[str] | None = None) -> None:
-    """Rank 0 starts the compute service and writes the configuration; then every rank is a worker until `shutdown`."""
-    options = _parsed(arguments)
+def main(dispatchers: int, dispatcher_side: str, configfile: str, timeout: int) -> None:
+    """Rank 0 starts the compute service and writes the configuration; then every rank is a worker until `shutdown`.
+
+    Args:
+        dispatchers: number of dispatchers; the number of processes must be a multiple of it.
+        dispatcher_side: "compute" or "training", the job in which dispatchers run.
+        configfile: the file to write, where trainers can read it.
+        timeout: seconds to wait for others.
+
+    Raises:
+        ValueError: An argument is not possible. Raised on every rank.
+    """
     import smddp_tf
     from smddp_tf.data.compute_service import TfDataServiceConfig, compute_worker_fn
     from smddp_tf.data.service_registry import ComputeService
 
     smddp_tf.init()
-    if smddp_tf.size() % options.dispatchers:
-        sys.exit(
-            f"The number of workers must be a multiple of --dispatchers. Received: {smddp_tf.size()} processes and "
-            f"--dispatchers {options.dispatchers}."
+    if dispatchers < 1 or smddp_tf.size() % dispatchers:
+        raise ValueError(
+            "The number of processes must be a multiple of the number of dispatchers. "
+            f"Received: {smddp_tf.size()} processes and dispatchers={dispatchers}."
         )
-    config = None
-    if smddp_tf.rank() == 0:
-        service = ComputeService()
-        config = TfDataServiceConfig(
-            options.dispatchers,
-            smddp_tf.size() // options.dispatchers,
-            options.dispatcher_side,
-            service.address,
-            service.key,
-            options.timeout,
-        )
-        config.write(options.configfile)
-    compute_worker_fn(smddp_tf.broadcast_object(config, 0))
+    of_each = smddp_tf.size() // dispatchers
+    config = TfDataServiceConfig(dispatchers, of_each, dispatcher_side, ("", 0), b"", timeout)
+    service = ComputeService(dispatchers, of_each) if smddp_tf.rank() == 0 else None
+    try:
+        if service is not None:
+            config = dataclasses.replace(config, addresses=service.address, key=service.key)
+            config.write(configfile)
+        compute_worker_fn(smddp_tf.broadcast_object(config, 0))
+    finally:
+        if service is not None:
+            service.close()
 
 
-def _parsed(arguments: Sequence[str] | None) -> argparse.Namespace:
+def _parsed(arguments: Sequence[str]) -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="python -m smddp_tf.data.compute_worker", description=__doc__)
     parser.add_argument("configfile", metavar="CONFIG", help="file to write, where trainers can read it")
     parser.add_argument("--dispatchers", type=int, default=1, help="number of dispatchers (default: %(default)s)")
@@ -52,4 +60,5 @@ def _parsed(arguments: Sequence[str] | None) -> argparse.Namespace:
 
 
 if __name__ == "__main__":
-    main()
+    options = _parsed(sys.argv[1:])
+    main(options.dispatchers, options.dispatcher_side, options.configfile, options.timeout)

@@ -47,9 +47,12 @@ class AsyncDataLoaderMixin:
     Args:
         async_loader_queue_size: number of batches to hold; 0 loads without a thread. Defaults to 64.
         debug_data_loader: bool, prints when a thread begins and ends. Defaults to `False`.
+        args: further ones, and others by name, are those of the loader.
     """
 
-    def __init__(self, *args: Any, async_loader_queue_size: int = 64, debug_data_loader: bool = False, **kwargs: Any):
+    def __init__(
+        self, async_loader_queue_size: int = 64, debug_data_loader: bool = False, *args: Any, **kwargs: Any
+    ) -> None:
         self.async_loader_queue_size = async_loader_queue_size
         self.debug_data_loader = debug_data_loader
         self._epoch: _Epoch | None = None

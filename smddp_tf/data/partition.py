@@ -54,6 +54,14 @@ class Partition:
     def __len__(self) -> int:
         return part_length(self.count, self.rank, self.size, self.even)
 
-    def indices(self, epoch: int = 0) -> np.ndarray:
-        """This rank's items in an epoch, in order: int64 array of shape (len(self),)."""
-        return dealt(order_of_epoch(self.count, self.seed, epoch), self.rank, self.size, self.even)
+    def indices(self, epoch: int = 0, again: int = 0) -> np.ndarray:
+        """This rank's items in an epoch, in order: int64 array of shape (len(self),).
+
+        Args:
+            again: number of passes of this rank in the epoch before this one. The first one has the order of all ranks'
+                permutation; others have the same items in other orders.
+        """
+        mine = dealt(order_of_epoch(self.count, self.seed, epoch), self.rank, self.size, self.even)
+        if self.seed is None or again == 0:
+            return mine
+        return np.random.default_rng([self.seed, epoch, again, self.rank]).permutation(mine)

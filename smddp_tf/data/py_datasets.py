@@ -17,7 +17,9 @@ class _OnePart(keras.utils.PyDataset):
     """What the two have in common: the part, and the epoch.
 
     Attributes:
-        epoch: the epoch whose order holds, counted from 0. Set it (on all ranks) to resume in the middle.
+        epoch: the number of the epoch whose order holds, counted from 0. Set it (on all ranks) to resume in the middle;
+            `fit` sets it. Between two such moments it also counts this rank's passes over its part.
+        is_counted_by_fit: whether a `fit` over all ranks counts the epochs.
     """
 
     def __init__(self, partition: Partition, **settings: Any) -> None:
@@ -25,22 +27,32 @@ class _OnePart(keras.utils.PyDataset):
         self._partition = partition
         self._shuffles = partition.seed is not None
         self._counting_threads = {threading.get_ident(), threading.main_thread().ident}
+        self.is_counted_by_fit = False
         self.epoch = 0
 
     @property
     def epoch(self) -> int:
-        return self._epoch
+        return self._epoch + self._again
 
     @epoch.setter
     def epoch(self, value: int) -> None:
-        self._epoch = value
+        self._epoch, self._again = value, 0
         self._indices = self._partition.indices(value)
 
     def on_epoch_end(self) -> None:
         # Where Keras loads with several workers, a thread of its own may call this once more, or not, by chance of
-        # timing. Such calls must not count: all ranks have to be in the same epoch.
-        if self._shuffles and threading.get_ident() in self._counting_threads:
+        # timing. Such calls do not count.
+        if not self._shuffles or self.is_counted_by_fit or threading.get_ident() not in self._counting_threads:
+            return
+        if self._partition.size == 1:  # nobody to disagree with
             self.epoch += 1
+        else:  # perhaps an `evaluate` on this rank only
+            self._again += 1
+            self._indices = self._partition.indices(self._epoch, self._again)
+
+    @property
+    def _smddp_passes(self) -> _OnePart | None:
+        return self if self._shuffles else None
 
     def __getstate__(self) -> dict[str, Any]:  # worker processes count no epochs
         return {**self.__dict__, "_counting_threads": set()}

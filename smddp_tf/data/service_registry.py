@@ -6,28 +6,34 @@ Python's `multiprocessing`, whose connections are authenticated with a key.
 
 from __future__ import annotations
 
+import queue
 import secrets
 import socket
 import threading
 import time
+from collections.abc import Callable
+from multiprocessing import AuthenticationError
 from multiprocessing.managers import BaseManager
 from typing import Any
 
 __all__ = ["ComputeClient", "ComputeService", "my_address"]
 
 _PATIENCE_SECONDS = 1.0  # a client asks again after so long, so no connection waits for ever
+_ANSWER_SECONDS = 30.0  # a service that does not answer for so long is gone, with its host or the network to it
 
 
 class _Registry:
     """What is known so far. Every connection has a thread of its own, so waiting is allowed."""
 
-    def __init__(self) -> None:
+    def __init__(self, dispatchers: int, workers_per_dispatcher: int) -> None:
+        self._count, self._workers_per_dispatcher = dispatchers, workers_per_dispatcher
         self._changed = threading.Condition()
         self._dispatchers: dict[int, str] = {}
         self._workers: dict[int, set[int]] = {}
         self._over = False
 
     def add_dispatcher(self, dispatcher: int, address: str) -> None:
+        self._check(dispatcher)
         with self._changed:
             if self._dispatchers.setdefault(dispatcher, address) != address:
                 raise ValueError(
@@ -37,6 +43,7 @@ class _Registry:
             self._changed.notify_all()
 
     def add_worker(self, dispatcher: int, worker: int) -> None:
+        self._check(dispatcher)
         with self._changed:
             self._workers.setdefault(dispatcher, set()).add(worker)
             self._changed.notify_all()
@@ -47,29 +54,43 @@ class _Registry:
             self._changed.notify_all()
 
     def dispatcher(self, dispatcher: int) -> str | None:
+        self._check(dispatcher)
         with self._changed:
             self._changed.wait_for(lambda: dispatcher in self._dispatchers, _PATIENCE_SECONDS)
             return self._dispatchers.get(dispatcher)
 
-    def has_workers(self, dispatcher: int, count: int) -> bool:
+    def has_workers(self, dispatcher: int) -> bool:
+        self._check(dispatcher)
         with self._changed:
-            return self._changed.wait_for(lambda: len(self._workers.get(dispatcher, ())) >= count, _PATIENCE_SECONDS)
+            return self._changed.wait_for(
+                lambda: len(self._workers.get(dispatcher, ())) >= self._workers_per_dispatcher, _PATIENCE_SECONDS
+            )
 
     def is_over(self) -> bool:
         with self._changed:
             return self._changed.wait_for(lambda: self._over, _PATIENCE_SECONDS)
 
+    def _check(self, dispatcher: int) -> None:
+        if not 0 <= dispatcher < self._count:
+            raise ValueError(
+                f"The service has {self._count} dispatchers, counted from 0. Received: dispatcher {dispatcher}."
+            )
+
 
 class ComputeService:
     """The server. Ends with `close` or the process.
+
+    Args:
+        dispatchers: number of dispatchers.
+        workers_per_dispatcher: number of workers of each of them.
 
     Attributes:
         address: tuple of host and port.
         key: bytes, what clients must know.
     """
 
-    def __init__(self) -> None:
-        registry = _Registry()
+    def __init__(self, dispatchers: int, workers_per_dispatcher: int) -> None:
+        registry = _Registry(dispatchers, workers_per_dispatcher)
 
         class Server(BaseManager):
             pass
@@ -98,66 +119,106 @@ class ComputeClient:
     """Talks to a `ComputeService`.
 
     Args:
-        address: host and port of the service.
+        compute_addresses: host and port of the service.
         key: bytes, its key.
-        timeout: seconds that the waiting functions wait.
+        verbose: taken for compatibility with Horovod; has no effect.
+        timeout: seconds that the waiting functions wait unless they are told otherwise. Defaults to 60.
 
     Raises:
-        OSError: nobody answers there.
+        ConnectionError: nobody answers there, or somebody with another key.
+        TimeoutError: somebody there takes connections and does not answer.
     """
 
-    def __init__(self, address: tuple[str, int], key: bytes, timeout: float) -> None:
-        class Client(BaseManager):
-            pass
-
-        Client.register("registry")
-        manager: Any = Client((address[0], address[1]), key)
-        manager.connect()
-        self._registry = manager.registry()
-        # At the end of a process a proxy tells the server that it goes, and waits for the answer: for ever when the
-        # server's own process is already ending. Nothing is kept for it there, so it may go without a word.
-        self._registry._close.cancel()
+    def __init__(self, compute_addresses: tuple[str, int], key: bytes, verbose: int = 1, timeout: float = 60) -> None:
+        del verbose
+        host, port = self._address = (compute_addresses[0], compute_addresses[1])
         self._timeout = timeout
+        try:
+            self._registry = self._answer(lambda: _connect(host, port, key))
+        except TimeoutError:
+            raise
+        except (OSError, EOFError, AuthenticationError) as error:
+            raise ConnectionError(
+                f"No compute service with this key answers at {host}:{port} ({type(error).__name__}: {error}). Is the "
+                "compute job running? A configuration file of an earlier job must be removed before the jobs start."
+            ) from error
 
-    def register_dispatcher(self, dispatcher: int, address: str) -> None:
-        """Tells everybody that dispatcher number `dispatcher` can be reached at "host:port"."""
-        self._registry.add_dispatcher(dispatcher, address)
+    def register_dispatcher(self, dispatcher_id: int, dispatcher_address: str) -> None:
+        """Tells everybody that a dispatcher can be reached at "host:port"."""
+        self._answer(lambda: self._registry.add_dispatcher(dispatcher_id, dispatcher_address))
 
-    def wait_for_dispatcher_registration(self, dispatcher: int) -> str:
+    def wait_for_dispatcher_registration(self, dispatcher_id: int, timeout: float | None = None) -> str:
         """Returns the address of a dispatcher as soon as it is there; TimeoutError when it does not come."""
-        return self._wait(lambda: self._registry.dispatcher(dispatcher), f"Dispatcher {dispatcher} was not started")
+        failure = f"Dispatcher {dispatcher_id} was not started"
+        return self._wait(lambda: self._registry.dispatcher(dispatcher_id), failure, timeout)
 
-    def register_worker_for_dispatcher(self, dispatcher: int, worker: int) -> None:
-        """Tells everybody that worker number `worker` works for a dispatcher."""
-        self._registry.add_worker(dispatcher, worker)
+    def register_worker_for_dispatcher(self, dispatcher_id: int, worker_id: int) -> None:
+        """Tells everybody that a worker works for a dispatcher."""
+        self._answer(lambda: self._registry.add_worker(dispatcher_id, worker_id))
 
-    def wait_for_dispatcher_worker_registration(self, dispatcher: int, workers: int) -> None:
-        """Waits until a dispatcher has `workers` workers; TimeoutError when they do not come."""
-        self._wait(
-            lambda: self._registry.has_workers(dispatcher, workers),
-            f"Dispatcher {dispatcher} did not get its {workers} workers",
-        )
+    def wait_for_dispatcher_worker_registration(self, dispatcher_id: int, timeout: float | None = None) -> None:
+        """Waits until a dispatcher has all its workers; TimeoutError when they do not come."""
+        failure = f"Dispatcher {dispatcher_id} did not get all its workers"
+        self._wait(lambda: self._registry.has_workers(dispatcher_id), failure, timeout)
 
     def shutdown(self) -> None:
         """Lets all that wait in `wait_for_shutdown` go on."""
-        self._registry.end()
+        self._answer(lambda: self._registry.end())
 
     def wait_for_shutdown(self) -> None:
         """Waits for `shutdown`, as long as it takes, or until the service has gone."""
         try:
-            while not self._registry.is_over():
+            while not self._answer(lambda: self._registry.is_over()):
                 pass
         except (EOFError, OSError):
             pass
 
-    def _wait(self, ask: Any, failure: str) -> Any:
-        give_up_at = time.monotonic() + self._timeout
+    def _wait(self, ask: Callable[[], Any], failure: str, timeout: float | None) -> Any:
+        timeout = self._timeout if timeout is None else timeout
+        give_up_at = time.monotonic() + timeout
         while True:
-            answer = ask()
+            answer = self._answer(ask)
             if answer:
                 return answer
             if time.monotonic() > give_up_at:
-                raise TimeoutError(f"{failure} within {self._timeout} s. Is the compute job running?")
+                raise TimeoutError(f"{failure} within {timeout} s. Is the compute job running?")
+
+    def _answer(self, ask: Callable[[], Any]) -> Any:
+        """What the service answers; in a thread, because a connection to a host that has gone does not say so."""
+        answers: queue.Queue[tuple[Any, BaseException | None]] = queue.Queue()
+
+        def in_thread() -> None:
+            try:
+                answers.put((ask(), None))
+            except BaseException as error:
+                answers.put((None, error))
+
+        threading.Thread(target=in_thread, name="smddp-compute-client", daemon=True).start()
+        try:
+            answer, error = answers.get(timeout=_ANSWER_SECONDS)
+        except queue.Empty:
+            host, port = self._address
+            raise TimeoutError(
+                f"The compute service at {host}:{port} has not answered for {_ANSWER_SECONDS:.0f} s. Is the compute "
+                "job running, and its host within reach?"
+            ) from None
+        if error is not None:
+            raise error
+        return answer
+
+
+def _connect(host: str, port: int, key: bytes) -> Any:
+    class Client(BaseManager):
+        pass
+
+    Client.register("registry")
+    manager: Any = Client((host, port), key)
+    manager.connect()
+    registry = manager.registry()
+    # At the end of a process a proxy tells the server that it goes, and waits for the answer: for ever when the
+    # server's own process is already ending. Nothing is kept for it there, so it may go without a word.
+    registry._close.cancel()
+    return registry
 
 
 def my_address() -> str:

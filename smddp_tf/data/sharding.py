@@ -26,8 +26,12 @@ def shard(
 
     Item p goes to rank p mod size, so the n-th batches of all ranks are together the n-th batch of one process with a
     batch `size` times as large. By default every rank gets the same number of items, so that all make the same number
-    of steps. With `shuffle` all ranks draw from one permutation, a new one in each epoch: no item is seen twice or left
-    out, which shuffling on each rank before the data are cut would do.
+    of steps.
+
+    With `shuffle` all ranks draw from one permutation: no item is seen twice or left out, which shuffling on each rank
+    before the data are cut would do. In `fit` the permutation is a new one in each epoch. In loops of your own
+    `hvd.data.set_epoch` makes it so; without it each rank goes on with the items that it has, in another order in each
+    pass. So every epoch adds up, also if one rank looks at its part besides.
 
     All ranks must call it, with the same data and arguments: they compare them, and share rank 0's seed.
 
@@ -47,13 +51,14 @@ def shard(
             - arrays, alone or in tuples, lists and dicts, all with the same first dimension: rows are dealt out.
             - a `keras.utils.PyDataset`: batches are dealt out. The result has the same workers and queue.
         even: what to do when the items cannot be shared evenly. `"pad"`: some ranks get items from the start again.
-            `"drop"`: the last items are left out (in a shuffled epoch, other ones each time). `None`: some ranks get
-            one item more than others. Defaults to `"pad"`.
+            `"drop"`: the last items are left out (with `shuffle`, the last of the epoch's permutation). `None`: some
+            ranks get one item more than others. Defaults to `"pad"`.
         shuffle: bool, or for a `tf.data.Dataset` the number of elements to draw from (the buffer of
             `Dataset.shuffle`), where `True` means all. Defaults to `False`.
         seed: integer that decides the order. Defaults to a random one of rank 0.
         batch_size: for arrays only: makes the result a `keras.utils.PyDataset` of batches, whose order is drawn anew
-            in every epoch (its attribute `epoch` can be set to resume). Without it, arrays come back, shuffled once.
+            in every epoch (its attribute `epoch` tells and sets the number). Without it, arrays come back, shuffled
+            once.
         rank: take the part of this rank of `size` ranks, without asking anybody. Defaults to this process's rank.
         size: the number of parts. Defaults to the number of ranks.
 

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import tensorflow as tf
 
+from smddp_tf.data.epochs import PASSES
 from smddp_tf.data.partition import total_length
 from smddp_tf.data.tuning import without_autotune
 
@@ -36,23 +37,84 @@ def part_of(
     """
     length = known_length(dataset)
     total = length if length is None or length < 0 else total_length(length, size, even)
-    # Padding comes before the shuffle. After it, the shuffle would begin a second pass, and draw its seed, or not, by
-    # how far ahead a rank happens to read: the next epoch's orders would differ.
     if length and total is not None and total > length:
         dataset = dataset.repeat().take(total)
-    if seed is not None:
-        dataset = _shuffled(dataset, int(dataset.cardinality()) if buffer_size is None else buffer_size, seed)
-    if total is not None and length is not None and total < length:
-        dataset = dataset.take(total)
-    if length is None and even is not None and size > 1:
-        return without_autotune(_part_by_groups(dataset, rank, size, even))
-    return without_autotune(dataset.shard(size, rank))
+
+    def dealt(order: tf.data.Dataset) -> tf.data.Dataset:
+        if total is not None and length is not None and total < length:
+            order = order.take(total)
+        if length is None and even is not None and size > 1:
+            return _part_by_groups(order, rank, size, even)
+        return order.shard(size, rank)
+
+    if seed is None:
+        return without_autotune(dealt(dataset))
+    if buffer_size is None:
+        buffer_size = int(dataset.cardinality())
+    order = _Order(rank, size, seed, max(buffer_size, 1))
+    return without_autotune(_shuffled_part(dataset, dealt, order))
 
 
-def _shuffled(dataset: tf.data.Dataset, buffer_size: int, seed: int) -> tf.data.Dataset:
-    """Another order at each iteration, but the same on all ranks."""
+class _Order:
+    """The seeds of a rank's passes over its part.
+
+    The state is a variable, because a pass may begin inside of a pipeline (`repeat`), where no Python runs.
+
+    Attributes:
+        epoch: see `smddp_tf.data.set_epoch`; it also counts this rank's passes since it was set.
+    """
+
+    def __init__(self, rank: int, size: int, seed: int, buffer_size: int) -> None:
+        self._rank, self._size, self._seed, self._buffer_size = rank, size, seed % 2**31, buffer_size
+        with tf.init_scope(), tf.device("/CPU:0"):
+            self._state = tf.Variable([0, 0], dtype=tf.int64, trainable=False)  # the epoch, and the passes in it
+
+    @property
+    def epoch(self) -> int:
+        return int(tf.reduce_sum(self._state))
+
+    @epoch.setter
+    def epoch(self, value: int) -> None:
+        self._state.assign([value, 0])
+
+    def begin_pass(self) -> tuple[tf.Tensor, tf.Tensor]:
+        """Counts a pass; returns its epoch, and how many there were in it before."""
+        epoch, again = tf.unstack(tf.identity(self._state))
+        self._state.assign_add([0, 1])
+        return (epoch + again, tf.zeros_like(again)) if self._size == 1 else (epoch, again)
+
+    def of_all(self, dataset: tf.data.Dataset, epoch: tf.Tensor) -> tf.data.Dataset:
+        """All elements in the order of an epoch, the same on all ranks."""
+        return _shuffled(dataset, self._buffer_size, self._seed + 1_000_003 * epoch)
+
+    def of_mine(self, part: tf.data.Dataset, epoch: tf.Tensor, again: tf.Tensor) -> tf.data.Dataset:
+        """The elements of this rank: in the first pass of an epoch as they are, in others in orders of its own."""
+        buffer_size = tf.where(again > 0, tf.constant(-(-self._buffer_size // self._size), tf.int64), 1)
+        seed = self._seed + 1_000_003 * epoch + 7_919 * again + 104_729 * (self._rank + 1)
+        return _shuffled(part, buffer_size, seed)
+
+
+def _shuffled_part(
+    dataset: tf.data.Dataset, dealt: Callable[[tf.data.Dataset], tf.data.Dataset], order: _Order
+) -> tf.data.Dataset:
+    def one_pass(epoch: tf.Tensor, again: tf.Tensor) -> tf.data.Dataset:
+        return order.of_mine(dealt(order.of_all(dataset, epoch)), epoch, again)
+
+    options = tf.data.Options().merge(dataset.options())
+    if options.experimental_external_state_policy is None:  # an iterator in a checkpoint: what it needs is in it
+        options.experimental_external_state_policy = tf.data.experimental.ExternalStatePolicy.WARN
     with _no_global_seed():
-        return dataset.shuffle(max(buffer_size, 1), seed=seed, reshuffle_each_iteration=True)
+        passes = tf.data.Dataset.range(1).map(lambda _: order.begin_pass())
+        part = passes.flat_map(one_pass).with_options(options)
+    cardinality = dealt(dataset).cardinality()
+    if cardinality != tf.data.UNKNOWN_CARDINALITY:
+        part = part.apply(tf.data.experimental.assert_cardinality(cardinality))
+    setattr(part, PASSES, order)
+    return part
+
+
+def _shuffled(dataset: tf.data.Dataset, buffer_size: Any, seed: tf.Tensor) -> tf.data.Dataset:
+    return dataset.shuffle(buffer_size, seed=seed, reshuffle_each_iteration=False)
 
 
 def _part_by_groups(dataset: tf.data.Dataset, rank: int, size: int, even: str) -> tf.data.Dataset:

@@ -24,7 +24,7 @@ __all__ = ["CommitFolder"]
 _MAGIC = b"smddp_tf commit 1\n"
 _DIGEST_BYTES = 32
 _HEADER_BYTES = len(_MAGIC) + _DIGEST_BYTES
-_NAME = re.compile(r"commit-(\d{12})")
+_NAME = re.compile(r"(.*)commit-(\d{12})")
 _UNFINISHED = ".commit-unfinished"
 _FOLDER_FLAGS = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 _OTHERS_WRITE = stat.S_IWGRP | stat.S_IWOTH
@@ -36,13 +36,16 @@ class CommitFolder:
     Args:
         path: of the folder; it is made, for this user alone, when the first commit is written.
         keep: how many commits stay. Defaults to 2.
+        prefix: the beginning of the names of the files. Commits with other ones in the same folder are no concern of
+            this object. Defaults to none.
     """
 
-    def __init__(self, path: str | os.PathLike[str], keep: int = 2) -> None:
+    def __init__(self, path: str | os.PathLike[str], keep: int = 2, prefix: str = "") -> None:
         if keep < 1:
             raise ValueError(f"`keep` must be 1 or more. Received: {keep}.")
         self.path = os.path.abspath(os.fspath(path))
         self.keep = keep
+        self.prefix = prefix
 
     def newest(self) -> int:
         """The number of the newest commit, whole or not; 0 when there is none."""
@@ -59,12 +62,12 @@ class CommitFolder:
         """
         os.makedirs(self.path, mode=0o700, exist_ok=True)
         with self._folder() as folder:
-            number = max(_numbers(folder), default=0) + 1
+            number = max(self._numbers_in(folder), default=0) + 1
             self._write_unfinished(folder, content)
-            os.rename(_UNFINISHED, _name(number), src_dir_fd=folder, dst_dir_fd=folder)
+            os.rename(_UNFINISHED, self._name(number), src_dir_fd=folder, dst_dir_fd=folder)
             os.fsync(folder)
-            for old in sorted(_numbers(folder))[: -self.keep]:
-                os.unlink(_name(old), dir_fd=folder)
+            for old in sorted(self._numbers_in(folder))[: -self.keep]:
+                os.unlink(self._name(old), dir_fd=folder)
         return number
 
     def read(self) -> tuple[int, Any]:
@@ -74,27 +77,45 @@ class CommitFolder:
             PermissionError: somebody else could have written it.
         """
         for number in sorted(self._numbers(), reverse=True):
-            with self._folder() as folder, _opened(folder, _name(number)) as file:
-                _check_owner(file, os.path.join(self.path, _name(number)))
+            with self._folder() as folder, _opened(folder, self._name(number)) as file:
+                _check_owner(file, os.path.join(self.path, self._name(number)))
                 if _is_whole(file):
                     file.seek(_HEADER_BYTES)
                     return number, pickle.load(file)
-            print(f"smddp_tf.elastic: {self.path}/{_name(number)} is damaged; the one before is used", file=sys.stderr)
+            print(
+                f"smddp_tf.elastic: {self.path}/{self._name(number)} is damaged; the one before is used",
+                file=sys.stderr,
+            )
         return 0, None
 
     def clear(self) -> None:
         """Removes all commits. The folder stays."""
         if self._numbers():
             with self._folder() as folder:
-                for number in _numbers(folder):
-                    _remove(folder, _name(number))
+                for number in self._numbers_in(folder):
+                    _remove(folder, self._name(number))
+
+    def prefixes(self) -> list[str]:
+        """With which prefixes there are commits in the folder."""
+        try:
+            with self._folder() as folder:
+                return sorted({match[1] for name in os.listdir(folder) if (match := _NAME.fullmatch(name))})
+        except FileNotFoundError:
+            return []
+
+    def _name(self, number: int) -> str:
+        return f"{self.prefix}commit-{number:012d}"
 
     def _numbers(self) -> list[int]:
         try:
             with self._folder() as folder:
-                return _numbers(folder)
+                return self._numbers_in(folder)
         except FileNotFoundError:
             return []
+
+    def _numbers_in(self, folder: int) -> list[int]:
+        found = (_NAME.fullmatch(name) for name in os.listdir(folder))
+        return [int(match[2]) for match in found if match and match[1] == self.prefix]
 
     @contextmanager
     def _folder(self) -> Iterator[int]:
@@ -130,14 +151,6 @@ class _Digesting:
     def write(self, data: Any) -> int:
         self.digest.update(data)
         return self._file.write(data)
-
-
-def _name(number: int) -> str:
-    return f"commit-{number:012d}"
-
-
-def _numbers(folder: int) -> list[int]:
-    return [int(match[1]) for name in os.listdir(folder) if (match := _NAME.fullmatch(name))]
 
 
 def _remove(folder: int, name: str) -> None:

@@ -55,7 +55,7 @@ class State:
         if folder := commit_dir_of(os.environ):
             self.commit_to(folder)
 
-    def commit_to(self, folder: str | os.PathLike[str], keep: int = 2) -> None:
+    def commit_to(self, folder: str | os.PathLike[str], keep: int = 2, prefix: str = "") -> None:
         """From now on every `commit` is also written to a folder, and `elastic.run` begins with the newest one there.
 
         Rank 0 writes, and whichever process is rank 0 after a restart reads: the folder must be the same one on all
@@ -64,10 +64,11 @@ class State:
         Args:
             folder: where; made, for this user alone, when it is not there.
             keep: how many commits stay. Defaults to 2.
+            prefix: the beginning of the names of the files, for several states in one folder. Defaults to none.
         """
         from smddp_tf.elastic.disk import CommitFolder  # which needs cloudpickle
 
-        self._folder = CommitFolder(folder, keep)
+        self._folder = CommitFolder(folder, keep, prefix)
 
     def register_reset_callbacks(self, callbacks: Iterable[Callable[[], Any]]) -> None:
         """Adds functions that are called, without arguments, after each reset: where a learning rate is scaled anew."""

@@ -39,7 +39,7 @@ from smddp_tf.basics import (
     stop_timeline,
 )
 from smddp_tf.compression import Compression
-from smddp_tf.functions import broadcast_global_variables
+from smddp_tf.functions import allgather_object, broadcast_global_variables, broadcast_object, broadcast_variables
 from smddp_tf.keras import callbacks, elastic
 from smddp_tf.keras._backend import LEGACY as _LEGACY
 from smddp_tf.keras.evaluate import evaluate
@@ -48,8 +48,10 @@ from smddp_tf.keras.optimizer import DistributedOptimizer, PartialDistributedOpt
 from smddp_tf.keras.saving import load_model
 from smddp_tf.keras.sync_batch_normalization import SyncBatchNormalization
 from smddp_tf.keras.values import allgather, allreduce, broadcast, reducescatter
+from smddp_tf.ops import join
 from smddp_tf.process_sets import ProcessSet, add_process_set, global_process_set, remove_process_set
 from smddp_tf.reduce_op import Average, Sum
+from smddp_tf.tape import DistributedGradientTape, PartialDistributedGradientTape
 
 _compat.install_by_default()
 if not _LEGACY:
@@ -58,16 +60,21 @@ if not _LEGACY:
 __all__ = [
     "Average",
     "Compression",
+    "DistributedGradientTape",
     "DistributedOptimizer",
+    "PartialDistributedGradientTape",
     "PartialDistributedOptimizer",
     "ProcessSet",
     "Sum",
     "SyncBatchNormalization",
     "add_process_set",
     "allgather",
+    "allgather_object",
     "allreduce",
     "broadcast",
     "broadcast_global_variables",
+    "broadcast_object",
+    "broadcast_variables",
     "callbacks",
     "ccl_built",
     "cross_rank",
@@ -82,6 +89,7 @@ __all__ = [
     "gloo_enabled",
     "init",
     "is_initialized",
+    "join",
     "load_model",
     "local_rank",
     "local_size",

@@ -19,6 +19,7 @@ import tensorflow as tf
 from smddp_tf import ops
 from smddp_tf._warn import warn
 from smddp_tf.basics import rank
+from smddp_tf.data.epochs import EpochsOfFit
 from smddp_tf.functions import allgather_object, broadcast_variables
 from smddp_tf.keras import same_batches, start_check, wrapping
 from smddp_tf.keras._backend import keras
@@ -50,6 +51,7 @@ class Guard:
         self._agreed = False
         self._checked_start = False
         self._epochs_begun = 0
+        self._data = EpochsOfFit(arguments["x"])
         self._uneven: Any = None  # `UnevenEpochs` where the ranks may differ
         self._installed: list[Any] = []
         self._function: Any = None
@@ -65,6 +67,7 @@ class Guard:
         supply = supply_of(self.epoch_iterator, self.model.steps_per_execution)
         facts = {
             "supply": supply,
+            "data": self._data.numbers(),
             "epochs": self._epochs_asked,
             "mode": self._mode,
             "stopping": self._stopping.interval,
@@ -77,6 +80,8 @@ class Guard:
         self._check_equal(everybody, "mode", "the same UnevenBatchesCallback, or none,")
         name_learning_rate(self._callbacks, self._facts.write_rate)
         self._stopping.agree_on_interval(facts["stopping"] for facts in everybody)
+        if all(facts["supply"].steps_per_epoch is None for facts in everybody):
+            self._data.begin_fit(everybody[0]["data"])
         plan = plan_for(self._mode, [facts["supply"] for facts in everybody])
         self._install_steps(plan)
         if plan is not None:
@@ -122,6 +127,7 @@ class Guard:
         for hooks in self._installed:
             hooks.remove(self.model)
         self._installed = []
+        self._data.end_fit(self._epochs_begun)
         # Iterators shall end with `fit`, not when cycles are collected: the longer they live, the longer TensorFlow
         # takes to end the threads that tune them.
         self.epoch_iterator = self._uneven = None
@@ -157,24 +163,33 @@ class Guard:
                     "All ranks must begin with the same epoch. "
                     f"Received: epochs {epochs.tolist()}, by rank. Restore the same backup on all ranks."
                 )
+        self._data.begin_epoch(self._epochs_begun)
         self._epochs_begun += 1
         hooks_of(self.model, "train").samples.assign(0.0)
         if self._uneven is not None:
             self._uneven.begin_epoch()
 
-    def check_start(self):
-        """After the first batch: there all variables exist, and whoever broadcasts by himself has done so."""
-        if self._checked_start:
-            return
-        self._checked_start = True
-        if not self._facts.broadcasts:
+    def check_start(self, goes_on=True):
+        """After the first batch: there all variables exist, and whoever broadcasts by himself has done so.
+
+        Args:
+            goes_on: whether another step follows.
+        """
+        if not self._checked_start:
+            self._checked_start = True
+            if not self._facts.broadcasts:
+                start_check.look(self.model)
+        if goes_on:
             start_check.warn_if_different(self.model)
+
+    def has_trained_an_epoch(self):
+        return self._epochs_begun > 1
 
     def end_batch(self):
         self._stopping.end_batch()
 
     def end_epoch(self):
-        self.check_start()
+        self.check_start(goes_on=self.model.steps_per_execution > 1)
         if self._epochs_begun == 1:
             same_batches.warn_if_same()
         rates = self._rates()
@@ -227,7 +242,7 @@ class _First(keras.callbacks.Callback):
         self._guard.begin_epoch(epoch)
 
     def on_train_batch_begin(self, batch, logs=None):
-        if batch > 0:
+        if batch > 0 or self._guard.has_trained_an_epoch():
             self._guard.check_start()
         self._guard.adopt_function()
 

@@ -15,8 +15,9 @@ import tensorflow as tf
 
 from smddp_tf.keras._backend import build_optimizer, keras
 from smddp_tf.keras.accumulation import innermost
+from smddp_tf.keras.made_anew import configuration, notice_from_config
 from smddp_tf.keras.reducing import Reduction, ReductionSettings
-from smddp_tf.keras.wrapping import advice, hang, reduction_on, refuse_wrapped, wrapped_class
+from smddp_tf.keras.wrapping import advice, hang, reduction_on, refuse_wrapped, settings_of_class, wrapped_class
 
 _HOOKS = ("aggregate_gradients", "_aggregate_gradients")
 _API_NAMES = ("_keras_api_names", "_keras_api_names_v1", "_tf_api_names", "_tf_api_names_v1")
@@ -46,16 +47,19 @@ def distribute(optimizer: Any, settings: ReductionSettings) -> Any:
     return optimizer
 
 
-def _attach(optimizer: Any, settings: ReductionSettings) -> Reduction:
-    reduction = Reduction(settings)
-    hang(optimizer, wrapped_class(type(optimizer), _members_for), reduction)
+def _attach(optimizer: Any, settings: ReductionSettings | None = None, local: Any = None) -> Reduction:
+    reduction = Reduction(settings_of_class(optimizer) if settings is None else settings)
+    if local is not None:
+        reduction.local.add_those_of(local)
+    notice_from_config(type(optimizer), _attach)
+    hang(optimizer, wrapped_class(type(optimizer), _members_for, reduction.settings), reduction)
     return reduction
 
 
 def _reduction_of(optimizer: Any) -> Reduction:
-    """The optimizer's reduction; one made from a wrapped class by `from_config` reduces with default settings."""
+    """The optimizer's reduction; one made from a wrapped class gets it here, with the settings of the class."""
     reduction = reduction_on(optimizer)
-    return _attach(optimizer, ReductionSettings()) if reduction is None else reduction
+    return _attach(optimizer) if reduction is None else reduction
 
 
 def _members_for(optimizer_class: Any) -> dict[str, Any]:
@@ -93,8 +97,12 @@ def _members_for(optimizer_class: Any) -> dict[str, Any]:
         """Keeps the gradients of a variable on this rank. Call it before training."""
         _reduction_of(self).local.add(var)
 
+    def get_config(self):
+        return configuration(optimizer_class.get_config(self), _reduction_of(self))
+
     return {
         "__module__": optimizer_class.__module__,
+        "get_config": functools.update_wrapper(get_config, optimizer_class.get_config),
         "apply_gradients": functools.update_wrapper(apply_gradients, optimizer_class.apply_gradients),
         "register_local_var": register_local_var,
         hook: functools.update_wrapper(aggregate, getattr(optimizer_class, hook)),

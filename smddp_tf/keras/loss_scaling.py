@@ -3,8 +3,8 @@
 `model.compile` does so under the `mixed_float16` policy. A `LossScaleOptimizer` first asks whether the gradients are
 finite and calls the inner optimizer only if they are. Asked about local gradients, ranks would answer differently,
 take different steps and wait for each other for ever. The outer optimizer is made after the inner one was wrapped, by
-Keras, so there is no object of ours to put in its place: two methods of its class are replaced, once. They are the old
-ones wherever the inner optimizer is not ours.
+Keras, so there is no object of ours to put in its place: methods of its class are replaced, once. They do what the old
+ones do wherever the inner optimizer is not ours.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ import tensorflow as tf
 from smddp_tf import ops
 from smddp_tf.keras._backend import keras
 from smddp_tf.keras.applying import apply_reduced
-from smddp_tf.keras.reducing import reduction_of
+from smddp_tf.keras.reducing import attach, reduction_of
 from smddp_tf.keras.wrapping import is_wrapped
 from smddp_tf.reduce_op import Min
 
@@ -27,6 +27,9 @@ def reduce_before_finite_check():
     loss_scale_class = keras.optimizers.LossScaleOptimizer
     loss_scale_class.apply = _reducing(loss_scale_class.apply)
     loss_scale_class.check_finite = _agreeing(loss_scale_class.check_finite, loss_scale_class.apply)
+    plain_reduce = loss_scale_class.__reduce__
+    loss_scale_class.__reduce__ = _pickled(plain_reduce)
+    loss_scale_class.__copy__ = loss_scale_class.__deepcopy__ = _copied(plain_reduce)
 
 
 def _reducing(plain_apply):
@@ -57,3 +60,39 @@ def _agreeing(plain_check, our_apply):
         return tf.cast(ops.allreduce(tf.cast(finite, tf.int32), op=Min, name=name), tf.bool)
 
     return check_finite
+
+
+def _pickled(plain_reduce):
+    """`__reduce__`: Keras pickles a configuration, from which the inner optimizer would come back as a plain one."""
+
+    @functools.wraps(plain_reduce)
+    def __reduce__(self):
+        rebuild, arguments = plain_reduce(self)
+        if _is_around_ours(self):
+            return _rebuilt, (rebuild, arguments, reduction_of(self.inner_optimizer).settings)
+        return rebuild, arguments
+
+    return __reduce__
+
+
+def _copied(plain_reduce):
+    """`__copy__` and `__deepcopy__`: the same in one process, where local variables stay local."""
+
+    def __deepcopy__(self, memo=None):
+        rebuild, arguments = plain_reduce(self)
+        if not _is_around_ours(self):
+            return rebuild(*arguments)
+        reduction = reduction_of(self.inner_optimizer)
+        return _rebuilt(rebuild, arguments, reduction.settings, reduction.local)
+
+    return __deepcopy__
+
+
+def _is_around_ours(scaled):
+    return is_wrapped(scaled.inner_optimizer) and not is_wrapped(scaled)
+
+
+def _rebuilt(rebuild, arguments, settings, local=None):
+    optimizer = rebuild(*arguments)
+    attach(optimizer.inner_optimizer, settings, local)
+    return optimizer

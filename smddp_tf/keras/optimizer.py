@@ -11,7 +11,6 @@ from smddp_tf.groups import check_groups
 from smddp_tf.keras import legacy
 from smddp_tf.keras._backend import LEGACY, keras
 from smddp_tf.keras.accumulation import innermost
-from smddp_tf.keras.loss_scaling import reduce_before_finite_check
 from smddp_tf.keras.reducing import ReductionSettings, attach, wrap_class
 from smddp_tf.keras.wrapping import advice, reduction_on, refuse_wrapped
 from smddp_tf.local_sources import layers_in
@@ -58,8 +57,8 @@ def DistributedOptimizer(
 
     The optimizer is changed in place and returned: same object, same state, same class name. A model saved with it
     loads in plain Keras, without this library, and then has a plain optimizer; `hvd.load_model` wraps it again. The
-    same holds for a pickled model. An optimizer pickled or copied by itself stays wrapped with the same settings (Keras
-    pickles its configuration, not its slot variables).
+    same holds for a pickled model. An optimizer that is pickled or copied by itself, or made anew in this process from
+    its configuration, stays wrapped with the same settings (Keras pickles its configuration, not its slot variables).
 
     Args:
         optimizer: `keras.optimizers.Optimizer` to wrap. Its state is kept.
@@ -113,7 +112,6 @@ def DistributedOptimizer(
     _check_optimizer(optimizer)
     _check_accumulates_once(optimizer, passes)
     attach(optimizer, settings)
-    reduce_before_finite_check()
     return optimizer
 
 

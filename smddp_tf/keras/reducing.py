@@ -15,7 +15,8 @@ from smddp_tf.keras import feeding, same_batches
 from smddp_tf.keras._backend import keras
 from smddp_tf.keras.accumulation import Passes, innermost, stays_local
 from smddp_tf.keras.applying import apply_reduced
-from smddp_tf.keras.wrapping import hang, reduction_on, wrapped_class
+from smddp_tf.keras.made_anew import configuration, notice_from_config
+from smddp_tf.keras.wrapping import hang, reduction_on, settings_of_class, wrapped_class
 from smddp_tf.local_sources import LocalSources, reduce_all_but
 from smddp_tf.process_sets import ProcessSet, global_process_set
 from smddp_tf.reduce_op import Average
@@ -148,28 +149,36 @@ class Reduction:
 
 
 def reduction_of(optimizer):
-    """Returns the optimizer's `Reduction`.
-
-    An optimizer made from a wrapped class without `DistributedOptimizer` (`type(optimizer).from_config(...)`) gets one
-    with default settings here: to train without reducing, unnoticed, would be the worse answer.
-    """
+    """Returns the optimizer's `Reduction`. One made from a wrapped class gets it here, with the class's settings."""
     reduction = reduction_on(optimizer)
-    return attach(optimizer, ReductionSettings()) if reduction is None else reduction
+    return attach(optimizer) if reduction is None else reduction
 
 
-def attach(optimizer, settings):
-    """Makes `optimizer` reduce with `settings`: changes its class in place, which keeps its state.
+def attach(optimizer, settings=None, local=None):
+    """Makes `optimizer` reduce: changes its class in place, which keeps its state.
 
     With a `LossScaleOptimizer` the one inside shares the reduction, because clipping and accumulation happen there.
+
+    Args:
+        settings: how. Defaults to the settings of the optimizer's class, a wrapped one.
+        local: `LocalSources` of another optimizer, whose variables are local to this one too.
     """
-    reduction = Reduction(settings)
+    from smddp_tf.keras.loss_scaling import reduce_before_finite_check  # which asks this module
+
+    reduce_before_finite_check()
+    reduction = Reduction(settings_of_class(optimizer) if settings is None else settings)
+    if local is not None:
+        reduction.local.add_those_of(local)
     for each in {id(o): o for o in (optimizer, innermost(optimizer))}.values():
-        hang(each, wrap_class(type(each)), reduction)
+        notice_from_config(type(each), attach)
+        hang(each, wrap_class(type(each), reduction.settings), reduction)
     return reduction
 
 
-def wrap_class(optimizer_class):
+def wrap_class(optimizer_class, settings=None):
     """Returns the subclass of `optimizer_class` that reduces gradients; it saves under the name of `optimizer_class`.
+
+    A wrapped class is returned as it is, unless `settings` say how to reduce.
 
     Example:
 
@@ -178,7 +187,9 @@ def wrap_class(optimizer_class):
 
     which is `hvd.DistributedOptimizer(model.optimizer)` with default settings.
     """
-    return wrapped_class(optimizer_class, _members_for)
+    if settings is None and hasattr(optimizer_class, "_smddp_wraps"):
+        return optimizer_class
+    return wrapped_class(optimizer_class, _members_for, settings or ReductionSettings())
 
 
 def _members_for(optimizer_class):
@@ -203,11 +214,19 @@ def _members_for(optimizer_class):
             grads = optimizer_class._clip_gradients(self, reduction_of(self)(grads, trainable_variables))
         optimizer_class._backend_update_step(self, grads, trainable_variables, learning_rate)
 
+    def get_config(self):
+        return configuration(optimizer_class.get_config(self), reduction_of(self))
+
     def __reduce__(self):
         # Keras pickles an optimizer as a saved file plus a method of its class. Our class cannot be imported by name,
         # the wrapped one can.
         rebuild, arguments = optimizer_class.__reduce__(self)
         return _unpickle, (optimizer_class, rebuild.__name__, arguments, reduction_of(self).settings)
+
+    def __deepcopy__(self, memo=None):
+        rebuild, arguments = optimizer_class.__reduce__(self)
+        reduction = reduction_of(self)
+        return _unpickle(optimizer_class, rebuild.__name__, arguments, reduction.settings, reduction.local)
 
     def register_local_var(self, var):
         """Keeps the gradients of a variable on this rank. Call it before training."""
@@ -218,7 +237,10 @@ def _members_for(optimizer_class):
         "apply": functools.update_wrapper(apply, optimizer_class.apply),
         "_clip_gradients": _clip_gradients,
         "_backend_update_step": _backend_update_step,
+        "get_config": functools.update_wrapper(get_config, optimizer_class.get_config),
         "__reduce__": __reduce__,
+        "__copy__": __deepcopy__,
+        "__deepcopy__": __deepcopy__,
         "register_local_var": register_local_var,
     }
 
@@ -229,7 +251,7 @@ def _module_in_saved_files(optimizer_class):
     return "keras.optimizers" if is_built_in else optimizer_class.__module__
 
 
-def _unpickle(optimizer_class, rebuild, arguments, settings):
+def _unpickle(optimizer_class, rebuild, arguments, settings, local=None):
     optimizer = getattr(optimizer_class, rebuild)(*arguments)
-    attach(optimizer, settings)
+    attach(optimizer, settings, local)
     return optimizer

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import weakref
 import zlib
 
 import numpy as np
@@ -10,11 +11,13 @@ import tensorflow as tf
 from smddp_tf._warn import warn
 from smddp_tf.basics import rank
 from smddp_tf.functions import allgather_object
-from smddp_tf.keras.accumulation import innermost
+from smddp_tf.keras.accumulation import innermost, stays_local
 from smddp_tf.keras.local_variables import local_of
 
 _MOST_VALUES = 4096
-_warned_models: set[int] = set()
+# Models of which rank 0 has said it; and those of which it may have to: a first variable that differs, and a rank.
+_warned: weakref.WeakSet = weakref.WeakSet()
+_differ: weakref.WeakKeyDictionary = weakref.WeakKeyDictionary()
 
 
 def first_difference(model):
@@ -23,11 +26,13 @@ def first_difference(model):
     One exchange of a checksum for each variable, over a sample of its values.
 
     Compared are the variables that reductions keep equal: trainable ones and the optimizer's. Statistics, metrics,
-    random states, local variables and gradients that are still being accumulated are each rank's own.
+    random states, scales of float8 layers, local variables and gradients that are still being accumulated are each
+    rank's own.
     """
     optimizer = getattr(model, "optimizer", None)
     own = {id(variable) for variable in getattr(innermost(optimizer), "_accumulated_gradients", None) or ()}
     own |= {id(variable) for variable in local_of(model)}
+    own |= {id(variable) for variable in model.trainable_variables if stays_local(variable)}
     variables = [*model.trainable_variables, *(optimizer.variables if optimizer is not None else [])]
     variables = [variable for variable in variables if id(variable) not in own]
     mine = [(variable.path, _checksum(variable)) for variable in variables]
@@ -42,18 +47,33 @@ def first_difference(model):
     return None
 
 
-def warn_if_different(model):
-    """Warns on rank 0, once for each model."""
+def look(model):
+    """Compares the ranks' weights after the first step of a `fit`. The warning is left for the second step.
+
+    A `fit` of one step trains nothing yet: scripts, such as Horovod's elastic examples, use it to have variables made
+    which they then give all ranks. If the model still differs in another `fit`, the warning comes at once.
+    """
+    differed_before = model in _differ
     difference = first_difference(model)
-    if difference is None or id(model) in _warned_models:
+    _differ.pop(model, None)
+    if difference is not None:
+        _differ[model] = difference
+        if differed_before:
+            warn_if_different(model)
+
+
+def warn_if_different(model):
+    """Warns on rank 0 of what `look` has found, once for each model."""
+    difference = _differ.pop(model, None)
+    if difference is None or model in _warned:
         return
-    _warned_models.add(id(model))
+    _warned.add(model)
     if rank() == 0:
         path, other = difference
         warn(
             "The ranks do not train the same model: they began with different weights, and averaging gradients keeps "
             f"them apart. The first variable that differs is '{path}', between rank 0 and rank {other}. Pass "
-            "hvd.callbacks.BroadcastGlobalVariablesCallback(0) to `fit`, or call hvd.broadcast_variables before.",
+            "hvd.callbacks.BroadcastGlobalVariablesCallback(0) to `fit`, or call hvd.broadcast_variables before."
         )
 
 

@@ -8,7 +8,7 @@ import tensorflow as tf
 
 from smddp_tf import _graph, _native, run_time_values
 from smddp_tf.keras import feeding
-from smddp_tf.keras._backend import keras, needs_keras_3
+from smddp_tf.keras._backend import LEGACY, keras
 from smddp_tf.reduce_op import Reduction, Sum
 
 __all__ = ["SyncBatchNormalization"]
@@ -43,33 +43,47 @@ class SyncBatchNormalization(keras.layers.BatchNormalization):
     """
 
     def __init__(self, fused=False, **kwargs):
-        needs_keras_3("SyncBatchNormalization")
         if fused is not None and not isinstance(fused, bool):
             raise TypeError(
                 "The first argument of SyncBatchNormalization is `fused`, a Boolean, as in Horovod. "
                 f"Received: fused={fused!r}. Pass the arguments of BatchNormalization by name, for example axis=-1."
             )
-        super().__init__(**kwargs)
+        super().__init__(**kwargs, **({"fused": False} if LEGACY else {}))
 
     def build(self, input_shape):
         super().build(input_shape)
         for variable in self.non_trainable_variables:
             variable.smddp_agreed = True  # a step changes it alike on all ranks, also where a rank had no data
 
-    def _moments(self, inputs, mask):
-        """Mean and variance of each channel over all ranks. The one thing in which `BatchNormalization` changes."""
-        if run_time_values.is_alone():
-            return super()._moments(inputs, mask)
-        totals = _local_totals(inputs, mask, self._reduction_axes)
-        feeder = feeding.current()
-        if feeder is not None:  # a rank without data takes part with a batch of zeros, which must not count
-            totals *= tf.cast(feeder.flag, totals.dtype)
-        # Not the layer's name: Keras counts layers per process, and a model that only rank 0 makes would shift it.
-        name = _graph.tensor_name("sync_batch_normalization", None)
-        count, total, squares = tf.unstack(_native.allreduce_list([totals], Reduction(Sum), name)[0])
-        mean = tf.math.divide_no_nan(total, count)
-        variance = tf.maximum(tf.math.divide_no_nan(squares, count) - tf.square(mean), 0.0)
-        return tf.cast(mean, inputs.dtype), tf.cast(variance, inputs.dtype)
+    # How Keras finds the mean and the variance of each channel: the one thing in which `BatchNormalization` changes.
+    if LEGACY:
+
+        def _calculate_mean_and_var(self, inputs, reduction_axes, keep_dims, mask=None):
+            if run_time_values.is_alone():
+                return super()._calculate_mean_and_var(inputs, reduction_axes, keep_dims, mask=mask)
+            moments = _moments_of_all_ranks(inputs, mask, reduction_axes)
+            return [_along_channels(moment, reduction_axes) for moment in moments] if keep_dims else moments
+
+    else:
+
+        def _moments(self, inputs, mask):
+            if run_time_values.is_alone():
+                return super()._moments(inputs, mask)
+            return _moments_of_all_ranks(inputs, mask, self._reduction_axes)
+
+
+def _moments_of_all_ranks(inputs: tf.Tensor, mask: Any, axes: list[int]) -> list[tf.Tensor]:
+    """Mean and variance of each channel over all ranks."""
+    totals = _local_totals(inputs, mask, axes)
+    feeder = feeding.current()
+    if feeder is not None:  # a rank without data takes part with a batch of zeros, which must not count
+        totals *= tf.cast(feeder.flag, totals.dtype)
+    # Not the layer's name: Keras counts layers per process, and a model that only rank 0 makes would shift it.
+    name = _graph.tensor_name("sync_batch_normalization", None)
+    count, total, squares = tf.unstack(_native.allreduce_list([totals], Reduction(Sum), name)[0])
+    mean = tf.math.divide_no_nan(total, count)
+    variance = tf.maximum(tf.math.divide_no_nan(squares, count) - tf.square(mean), 0.0)
+    return [tf.cast(mean, inputs.dtype), tf.cast(variance, inputs.dtype)]
 
 
 def _local_totals(inputs: tf.Tensor, mask: Any, axes: list[int]) -> tf.Tensor:
@@ -87,7 +101,7 @@ def _local_totals(inputs: tf.Tensor, mask: Any, axes: list[int]) -> tf.Tensor:
     shift = tf.stop_gradient(tf.math.divide_no_nan(tf.cast(tf.reduce_sum(inputs, axes), tf.float64), count))
     narrow = tf.cast(shift, inputs.dtype)
     shift = tf.cast(narrow, tf.float64)
-    centred = inputs - _along_channels(narrow, inputs, axes)
+    centred = inputs - _along_channels(narrow, axes)
     if present is not None:
         centred = tf.where(present, centred, tf.zeros_like(centred))
     total = tf.cast(tf.reduce_sum(centred, axes), tf.float64) + count * shift
@@ -104,9 +118,11 @@ def _count(inputs: tf.Tensor, present: tf.Tensor | None, axes: list[int]) -> tf.
     return tf.fill(channels, tf.cast(tf.reduce_prod(tf.gather(shape, axes)), tf.float64))
 
 
-def _along_channels(vector: tf.Tensor, inputs: tf.Tensor, axes: list[int]) -> tf.Tensor:
-    """Brings a vector of channels into a shape that broadcasts against `inputs`."""
-    return tf.reshape(vector, [1 if axis in axes else -1 for axis in range(inputs.shape.rank)])
+def _along_channels(vector: tf.Tensor, axes: list[int]) -> tf.Tensor:
+    """Brings values of each channel into a shape that broadcasts against the inputs."""
+    for axis in sorted(axes):
+        vector = tf.expand_dims(vector, axis)
+    return vector
 
 
 def _save_as_batch_normalization(layer: type) -> None:

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import types
-from collections.abc import Callable
+import weakref
+from collections.abc import Callable, Hashable
 from typing import Any
 
 import tensorflow as tf
@@ -18,26 +19,41 @@ __all__ = [
     "reduces",
     "reduction_on",
     "refuse_wrapped",
+    "settings_of_class",
     "wrapped_class",
 ]
 
 _WRAPS = "_smddp_wraps"  # the attribute of a wrapped class that holds the user's class
+_SETTINGS = "_smddp_settings"  # ... and the one that holds how optimizers that are made from it reduce
 _REDUCTION = "_smddp_reduction"  # the attribute of a wrapped optimizer that holds its `Reduction`
-_wrapped_classes: dict[type, type] = {}
+_wrapped_classes: weakref.WeakValueDictionary[Any, type] = weakref.WeakValueDictionary()
 
 
-def wrapped_class(optimizer_class: Any, members_for: Callable[[Any], dict[str, Any]]) -> Any:
-    """Returns the subclass of `optimizer_class`, the same at every call; it saves under the name of `optimizer_class`.
+def wrapped_class(optimizer_class: Any, members_for: Callable[[Any], dict[str, Any]], settings: Any) -> Any:
+    """Returns a subclass of the user's class, the same at every call; it saves under the name of that class.
 
     Args:
-        optimizer_class: the user's class; a wrapped one is returned as it is.
+        optimizer_class: the user's class, or a wrapped one.
         members_for: gives what the subclass of a class overrides, and the `__module__` that files shall name.
+        settings: a `ReductionSettings`.
     """
-    if hasattr(optimizer_class, _WRAPS):
-        return optimizer_class
-    if optimizer_class not in _wrapped_classes:
-        _wrapped_classes[optimizer_class] = _subclass(optimizer_class, members_for(optimizer_class))
-    return _wrapped_classes[optimizer_class]
+    optimizer_class = getattr(optimizer_class, _WRAPS, optimizer_class)
+    key = (optimizer_class, tuple(map(_hashable, settings)))
+    wrapped = _wrapped_classes.get(key)
+    if wrapped is None:
+        wrapped = _subclass(optimizer_class, {**members_for(optimizer_class), _SETTINGS: settings})
+        _wrapped_classes[key] = wrapped
+    return wrapped
+
+
+def _hashable(setting: Any) -> Any:
+    """The setting, or its identity: what compresses may be an object of any class, which its class keeps alive."""
+    return setting if isinstance(setting, Hashable) else id(setting)
+
+
+def settings_of_class(optimizer: Any) -> Any:
+    """The settings of a wrapped optimizer's class."""
+    return getattr(type(optimizer), _SETTINGS)
 
 
 def _subclass(optimizer_class: Any, members: dict[str, Any]) -> type:

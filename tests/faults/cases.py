@@ -34,7 +34,7 @@ def _checkpoints_are_whole(running: Running) -> list[str]:
 
 
 def _saved_once(running: Running) -> list[str]:
-    commits = [path.name for path in (running.folder / "preempted").glob("*")]
+    commits = [path.name.rpartition(".")[2] for path in (running.folder / "preempted").glob("*")]
     return [] if commits == ["commit-000000000001"] else [f"saved: {commits}"]
 
 

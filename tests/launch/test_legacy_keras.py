@@ -90,6 +90,17 @@ def test_several_passes_for_one_update(ranks, name: str) -> None:
         np.testing.assert_allclose(seen["passes"][name], expected, rtol=1e-6)
 
 
+def test_optimizers_made_anew_keep_their_settings(ranks) -> None:
+    for seen in ranks:
+        assert len(seen["anew"]) == 6
+        assert set(seen["anew"].values()) == {-3.0}
+
+
+@pytest.mark.parametrize("axis", ["one axis", "two axes"])
+def test_sync_batch_normalization_equals_one_process(ranks, axis: str) -> None:
+    assert max(seen["normal"][axis] for seen in ranks) < 1e-5
+
+
 @pytest.mark.parametrize(
     ("what", "words"),
     [
@@ -103,7 +114,6 @@ def test_several_passes_for_one_update(ranks, name: str) -> None:
         ("evaluate", "NotImplementedError: hvd.evaluate needs Keras 3"),
         ("weighted", "NotImplementedError: MetricAverageCallback(weighted=True) needs Keras 3"),
         ("uneven", "NotImplementedError: UnevenBatchesCallback needs Keras 3"),
-        ("sync batch norm", "NotImplementedError: SyncBatchNormalization needs Keras 3"),
         ("twice", "would be reduced again"),
         ("twice, passes", "would be reduced again"),
     ],
@@ -133,6 +143,18 @@ def test_files_load_in_plain_keras_2(folder: Path) -> None:
     assert "FOUND tf_keras.src.optimizers.adam Adam 6\n" in output
     assert "FOUND tf_keras.src.optimizers.legacy.gradient_descent SGD 6\n" in output
     assert "OURS []" in output
+
+
+NORMAL = """
+import sys, tf_keras
+layers = tf_keras.models.load_model(sys.argv[1]).layers
+print("FOUND", [type(layer).__module__ for layer in layers if type(layer) is tf_keras.layers.BatchNormalization])
+"""
+
+
+def test_synchronized_layers_load_in_plain_keras_2(folder: Path) -> None:
+    output = launch(["-c", NORMAL, folder / "normal-one axis-0.keras"], None, timeout=120, env=LEGACY).check().output
+    assert "FOUND ['tf_keras.src.layers.normalization.batch_normalization']" in output
 
 
 def test_without_tf_keras_the_error_says_what_to_install() -> None:

@@ -89,6 +89,70 @@ def test_one_permutation_for_all_ranks(hvd, rank, size, mpi, known, even):
     assert len({tuple(order) for order in orders}) == 3
 
 
+def looks(part, how: str) -> None:
+    """What one rank does with its part besides."""
+    if how == "one element":
+        next(iter(part))
+    elif how == "some":
+        numbers(part.batch(2).take(2).unbatch())
+    else:
+        numbers(part)
+
+
+@pytest.mark.parametrize("even", ["pad", "drop", None])
+@pytest.mark.parametrize("how", ["one element", "some", "all"])
+def test_every_epoch_adds_up_whatever_one_rank_looks_at(hvd, rank, size, mpi, how, even):
+    part = hvd.data.shard(tf.data.Dataset.range(ITEMS), shuffle=True, even=even)
+    orders = []
+    for epoch in range(3):
+        if rank == epoch % size:
+            looks(part, how)
+        orders.append(dealt(mpi, numbers(part)))
+    for order in orders:
+        assert len(set(range(ITEMS)) - set(order)) == (ITEMS % size if even == "drop" else 0)
+        assert len(order) - len(set(order)) == (-ITEMS % size if even == "pad" else 0)
+    assert len({tuple(order) for order in orders}) == 3
+
+
+def test_passes_inside_of_a_pipeline_add_up(hvd, rank, size, mpi):
+    part = hvd.data.shard(tf.data.Dataset.range(2 * size), shuffle=True)
+    if rank == 0:
+        next(iter(part))
+    mine = numbers(part.repeat(3).prefetch(2))
+    for epoch in range(3):
+        assert sorted(dealt(mpi, mine[2 * epoch : 2 * epoch + 2])) == list(range(2 * size))
+
+
+def test_set_epoch_deals_out_anew(hvd, rank, size, mpi):
+    """The order of all ranks together is that of one process with the same seed, for each number."""
+    part = hvd.data.shard(tf.data.Dataset.range(ITEMS), shuffle=ITEMS, seed=4, even=None)
+    alone = hvd.data.shard(tf.data.Dataset.range(ITEMS), shuffle=ITEMS, seed=4, rank=0, size=1)
+    orders = []
+    for epoch in (0, 1, 5, 1):
+        looks(part, "all" if rank == 0 else "some")
+        hvd.data.set_epoch(part.batch(3).prefetch(1), epoch)
+        hvd.data.set_epoch(alone, epoch)
+        orders.append(numbers(alone))
+        assert dealt(mpi, numbers(part)) == orders[-1]
+    assert orders[1] == orders[3]
+    assert len({tuple(order) for order in orders}) == 3
+    for wrong in (tf.data.Dataset.range(3), hvd.data.shard(tf.data.Dataset.range(3)), np.arange(3)):
+        with pytest.raises(ValueError, match="`data` must be what hvd.data.shard"):
+            hvd.data.set_epoch(wrong, 1)
+
+
+def test_a_saved_iterator_goes_on(hvd, rank, size, tmp_path):
+    """tf.train.Checkpoint keeps the order of the pass that it is in."""
+    part = hvd.data.shard(tf.data.Dataset.range(ITEMS), shuffle=True).batch(2)
+    iterator = iter(part)
+    next(iterator)
+    path = tf.train.Checkpoint(iterator=iterator).write(str(tmp_path / "iterator"))
+    rest = [batch.numpy().tolist() for batch in iterator]
+    again = iter(part)
+    tf.train.Checkpoint(iterator=again).read(path)
+    assert [batch.numpy().tolist() for batch in again] == rest
+
+
 def test_a_seed_repeats_the_order(hvd, rank, mpi):
     first, second, other = (
         numbers(hvd.data.shard(tf.data.Dataset.range(ITEMS), shuffle=True, seed=seed)) for seed in (1, 1, 2)
@@ -143,11 +207,11 @@ class Epochs(keras.callbacks.Callback):
         self.model.seen.append([])
 
 
-def seen_in_fit(dataset, epochs: int = 3, **options) -> list[list[int]]:
+def seen_in_fit(dataset, *callbacks, epochs: int = 3, wrap=hvk.DistributedOptimizer, **options) -> list[list[int]]:
     keras.utils.set_random_seed(7)
     model = Probe([keras.Input((6,)), keras.layers.Dense(3)])
-    model.compile(keras.optimizers.SGD(0.0), loss="mse")
-    model.fit(dataset, epochs=epochs, verbose=0, shuffle=False, callbacks=[Epochs()], **options)
+    model.compile(wrap(keras.optimizers.SGD(0.0)), loss="mse")
+    model.fit(dataset, epochs=epochs, verbose=0, shuffle=False, callbacks=[Epochs(), *callbacks], **options)
     return model.seen
 
 
@@ -188,6 +252,55 @@ def test_batches_of_arrays_through_fit(hvd, size, mpi):
     orders = [dealt(mpi, epoch) for epoch in seen_in_fit(part)]
     assert all(set(order) == set(range(ITEMS)) for order in orders)
     assert len({tuple(order) for order in orders}) == 3
+
+
+class LooksInFit(keras.callbacks.Callback):
+    """On one rank only, in the middle of each epoch and at its end: goes through the training data."""
+
+    def __init__(self, part):
+        super().__init__()
+        self.part = part
+
+    def look(self):
+        keras.Sequential([keras.Input((6,)), keras.layers.Flatten()]).predict(self.part, verbose=0)
+
+    def on_train_batch_end(self, batch, logs=None):
+        if batch == 2:
+            self.look()
+
+    def on_epoch_end(self, epoch, logs=None):
+        self.look()
+
+
+def all_items() -> tuple[np.ndarray, np.ndarray]:
+    x = np.zeros((ITEMS, 6), np.float32)
+    return x, np.repeat(np.arange(ITEMS, dtype=np.float32)[:, np.newaxis], 3, axis=1)
+
+
+PARTS = {
+    "tf.data": lambda data, **who: data.shard(tf.data.Dataset.from_tensor_slices(all_items()), **who).batch(1),
+    "arrays": lambda data, **who: data.shard(all_items(), batch_size=1, **who),
+    "PyDataset": lambda data, **who: data.shard(Batches(), **who),
+}
+
+
+@pytest.mark.parametrize("kind", PARTS)
+def test_epochs_of_fit_add_up_whatever_one_rank_looks_at(hvd, rank, size, mpi, kind):
+    """Before, in and after a `fit`; the orders are those that one process has, epoch by epoch, over two fits."""
+    if ITEMS % size:
+        pytest.skip("more ranks prove nothing new")
+    part = PARTS[kind](hvd.data, shuffle=True, seed=5, even=None)
+    alone = PARTS[kind](hvd.data, shuffle=True, seed=5, rank=0, size=1)
+    expected = [order for epochs in (3, 2) for order in seen_in_fit(alone, epochs=epochs, wrap=lambda plain: plain)]
+    other_rank = rank == size - 1 and size > 1
+    callbacks = [LooksInFit(part)] if other_rank else []
+    orders = []
+    for epochs in (3, 2):
+        if other_rank:
+            LooksInFit(part).look()
+        orders += [dealt(mpi, epoch) for epoch in seen_in_fit(part, *callbacks, epochs=epochs)]
+    assert orders == expected
+    assert all(sorted(order) == list(range(ITEMS)) for order in orders)
 
 
 def test_training_matches_one_process(hvd, rank, size):

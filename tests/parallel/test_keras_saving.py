@@ -17,6 +17,7 @@ import pytest
 import tensorflow as tf
 
 import smddp_tf.keras as hvk
+from smddp_tf.keras.accumulation import innermost
 from smddp_tf.keras.optimizer import wrap_class
 from smddp_tf.keras.reducing import reduction_of
 from smddp_tf.keras.wrapping import is_wrapped
@@ -87,8 +88,8 @@ def test_the_configuration_is_that_of_the_plain_optimizer(optimizer_class):
 
 
 def test_loading_a_registered_class_gives_the_class_of_the_user():
-    config = keras.saving.serialize_keras_object(hvk.DistributedOptimizer(RegisteredSGD(0.01)))
-    assert type(keras.saving.deserialize_keras_object(config)) is RegisteredSGD
+    config = json.dumps(keras.saving.serialize_keras_object(hvk.DistributedOptimizer(RegisteredSGD(0.01))))
+    assert type(keras.saving.deserialize_keras_object(json.loads(config))) is RegisteredSGD
 
 
 HALF, ALL = 3, 6  # steps
@@ -256,9 +257,63 @@ def test_a_copied_optimizer_reduces_with_the_same_settings(hvd, rank, size, opti
     assert reduces(original, rank, size)
 
 
-def test_an_optimizer_made_from_the_configuration_reduces(hvd, rank, size):
-    original = hvk.DistributedOptimizer(keras.optimizers.SGD(1.0))
-    assert reduces(type(original).from_config(original.get_config()), rank, size)
+def through_compile(optimizer):
+    model = keras.Sequential([keras.layers.Dense(1)])  # not built: then Keras does not build the optimizer for it
+    model.compile(optimizer, "mse")
+    clone = keras.models.clone_model(model)
+    clone.compile_from_config(model.get_compile_config())
+    return clone.optimizer
+
+
+MADE_ANEW = {
+    "from_config": lambda o: type(o).from_config(o.get_config()),
+    "from_config of JSON": lambda o: type(o).from_config(json.loads(json.dumps(o.get_config()))),
+    "deserialize": lambda o: keras.optimizers.deserialize(keras.optimizers.serialize(o)),
+    "compile_from_config": through_compile,
+    "deepcopy": copy.deepcopy,
+    "copy": copy.copy,
+    "pickle": lambda o: pickle.loads(pickle.dumps(o)),
+}
+KINDS = {
+    "sgd": lambda **how: hvk.DistributedOptimizer(keras.optimizers.SGD(1.0), **how),
+    "user's class": lambda **how: hvk.DistributedOptimizer(RegisteredSGD(1.0), **how),
+    "scale inside": lambda **how: hvk.DistributedOptimizer(
+        keras.optimizers.LossScaleOptimizer(keras.optimizers.SGD(1.0), initial_scale=1.0), **how
+    ),
+    "scale outside": lambda **how: keras.optimizers.LossScaleOptimizer(
+        hvk.DistributedOptimizer(keras.optimizers.SGD(1.0), **how), initial_scale=1.0
+    ),
+}
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("way", MADE_ANEW)
+def test_an_optimizer_made_anew_keeps_its_settings(hvd, rank, size, way, kind):
+    """The sum over the ranks of two passes; a variable that is local stays so, where no file is in between."""
+    if way == "from_config of JSON" and kind == "scale outside":
+        pytest.skip("the configuration of the inner optimizer went through JSON, and its class is Keras's own")
+    original = KINDS[kind](op=hvk.Sum, backward_passes_per_step=2, average_aggregated_gradients=True)
+    shared, local = keras.Variable([0.0]), keras.Variable([0.0])
+    innermost(original).register_local_var(local)
+    anew = MADE_ANEW[way](original)
+    assert anew is not original
+    assert type(anew.name) is str
+    assert reduction_of(innermost(anew)).settings == reduction_of(innermost(original)).settings
+    for number in range(2):
+        gradient = tf.constant([rank + 1.0 + 10 * number])
+        anew.apply([gradient, gradient], [shared, local])
+    mean_of_passes = rank + 6.0
+    np.testing.assert_allclose(shared, [-sum(other + 6.0 for other in range(size))], rtol=1e-6)
+    if way not in ("pickle", "from_config of JSON"):
+        np.testing.assert_allclose(local, [-mean_of_passes / size], rtol=1e-6)
+
+
+def test_a_configuration_in_a_file_is_plain(hvd):
+    """What is made from JSON by its names is Keras's own class; so is what another process unpickles of it."""
+    config = keras.optimizers.serialize(hvk.DistributedOptimizer(keras.optimizers.SGD(1.0)))
+    assert not is_wrapped(keras.optimizers.deserialize(json.loads(json.dumps(config))))
+    assert b"smddp" not in pickle.dumps(config)
+    assert not is_wrapped(keras.optimizers.deserialize(pickle.loads(pickle.dumps(config))))
 
 
 def test_wrap_class_alone(hvd, rank, size):

@@ -250,7 +250,9 @@ def warned_of_start(fitted) -> list[str]:
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
         fitted()
-    return [str(warning.message) for warning in caught if "do not train the same model" in str(warning.message)]
+    ours = [warning for warning in caught if "do not train the same model" in str(warning.message)]
+    assert all(warning.filename == __file__ for warning in ours)
+    return [str(warning.message) for warning in ours]
 
 
 def test_different_weights_at_the_start_are_told_once(hvd, rank, size):
@@ -274,3 +276,18 @@ def test_no_warning_where_ranks_are_synchronised(hvd, rank, size, way):
 
     callbacks = {"callback": [hvk.callbacks.BroadcastGlobalVariablesCallback(0)], "by hand": [ByHand()]}
     assert warned_of_start(lambda: fit(model, rank, *callbacks.get(way, []), epochs=1)) == []
+
+
+@pytest.mark.parametrize("way", ["state.sync", "next epoch", "next fit"])
+def test_a_fit_of_one_step_is_no_training_yet(hvd, rank, size, way):
+    """Horovod's elastic examples make the variables with one, before `state.sync()`. Going on without is told."""
+    model = compiled(model=model_of_rank(rank))
+    one_step = {"steps_per_epoch": 1}
+    told = [len(warned_of_start(lambda: fit(model, rank, epochs=2 if way == "next epoch" else 1, **one_step)))]
+    if way == "state.sync":
+        hvk.elastic.KerasState(model, batch=0).sync()
+        told.append(len(warned_of_start(lambda: fit(model, rank, epochs=2))))
+    elif way == "next fit":
+        told.append(len(warned_of_start(lambda: fit(model, rank, epochs=1, **one_step))))
+    expected = {"state.sync": [0, 0], "next epoch": [1], "next fit": [0, 1]}
+    assert told == (expected[way] if rank == 0 else [0] * len(told))

@@ -2,12 +2,19 @@
 
 from __future__ import annotations
 
+import functools
+import re
+from pathlib import Path
+
 import keras
 import numpy as np
 import pytest
 import tensorflow as tf
 
+import smddp_tf
 import smddp_tf.keras as hvk
+
+ROOT = Path(__file__).resolve().parents[2]
 
 
 @pytest.mark.parametrize("make", [float, lambda r: [r, 2.0 * r], lambda r: np.full((2, 3), r, np.float64)])
@@ -60,11 +67,21 @@ def test_broadcast_of_values(hvd, rank, size):
     np.testing.assert_array_equal(hvk.broadcast([rank, 5], 0, "list"), [0, 5])
 
 
+def test_the_page_about_keras_is_true_of_both_modules():
+    """`hvd` is smddp_tf.keras or smddp_tf there. So it is in the messages of smddp_tf/keras."""
+    sources = [ROOT / "docs" / "keras.md", *(ROOT / "smddp_tf" / "keras").rglob("*.py")]
+    names = {name for file in sources for name in re.findall(r"\bhvd((?:\.[A-Za-z_]\w*)+)", file.read_text())}
+    assert len(names) > 20
+    for name in sorted(names):
+        for module in (smddp_tf, hvk):
+            assert functools.reduce(getattr, name[1:].split("."), module) is not None
+
+
 def test_exports():
-    """horovod.tensorflow.keras's names as far as this release has them, and ours for Keras; no others of Horovod's."""
+    """horovod.tensorflow.keras's names as far as this release has them, ours for Keras, and what its page speaks of."""
     for name in hvk.__all__:
         assert getattr(hvk, name) is not None
-    for name in ("broadcast_variables", "DistributedGradientTape", "Min", "join", "alltoall"):
+    for name in ("Min", "alltoall"):
         assert not hasattr(hvk, name)
     assert sorted(hvk.callbacks.__all__) == [
         "BestModelCheckpoint",

@@ -5,6 +5,7 @@ The sets overlap: all ranks but the last, all but the first, the even and the od
 
 from __future__ import annotations
 
+import copy
 import threading
 import time
 from collections.abc import Iterator
@@ -357,12 +358,16 @@ def test_tape_reduces_among_the_members_and_leaves_the_others_alone(hvd, rank, s
 def test_optimizer_reduces_among_the_members(hvd, rank, sets):
     import keras
 
+    from smddp_tf.keras.wrapping import reduction_on
+
     for process_set in sets.values():
-        variable = keras.Variable([1.0, 1.0])
-        optimizer = hvd.DistributedOptimizer(keras.optimizers.SGD(1.0), process_set=process_set)
-        optimizer.apply([tf.constant(value_of(rank, 2))], [variable])
-        ranks = process_set.ranks if process_set.included() else [rank]
-        np.testing.assert_allclose(variable, 1.0 - np.mean([value_of(r, 2) for r in ranks], 0), rtol=1e-6)
+        wrapped = hvd.DistributedOptimizer(keras.optimizers.SGD(1.0), process_set=process_set)
+        for optimizer in (wrapped, copy.deepcopy(wrapped), type(wrapped).from_config(wrapped.get_config())):
+            variable = keras.Variable([1.0, 1.0])
+            assert reduction_on(optimizer).settings.process_set is process_set
+            optimizer.apply([tf.constant(value_of(rank, 2))], [variable])
+            ranks = process_set.ranks if process_set.included() else [rank]
+            np.testing.assert_allclose(variable, 1.0 - np.mean([value_of(r, 2) for r in ranks], 0), rtol=1e-6)
 
 
 def test_local_gradients_and_sessions_among_the_members(hvd, rank, sets):

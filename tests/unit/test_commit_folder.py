@@ -30,6 +30,17 @@ def test_newest_is_read_and_old_ones_go(tmp_path: Path) -> None:
     assert modes == [0o700, 0o600]
 
 
+def test_prefixes_are_told_apart(tmp_path: Path) -> None:
+    assert CommitFolder(tmp_path / "none").prefixes() == []
+    plain, other = CommitFolder(tmp_path, keep=1), CommitFolder(tmp_path, keep=1, prefix="fold-1.")
+    assert [folder.write(f"{folder.prefix}{i}") for i in range(2) for folder in (plain, other)] == [1, 1, 2, 2]
+    assert names(tmp_path) == ["commit-000000000002", "fold-1.commit-000000000002"]
+    assert plain.prefixes() == ["", "fold-1."]
+    assert (plain.read(), other.read()) == ((2, "1"), (2, "fold-1.1"))
+    plain.clear()
+    assert (plain.newest(), other.newest()) == (0, 2)
+
+
 @pytest.mark.parametrize("damage", ["cut short", "one byte", "empty"])
 def test_damaged_commit_is_passed_over(tmp_path: Path, capsys, damage: str) -> None:
     folder = CommitFolder(tmp_path)

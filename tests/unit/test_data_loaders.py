@@ -36,7 +36,7 @@ def threads() -> list[str]:
 
 @pytest.mark.parametrize("size", [0, 1, 64])
 def test_epochs(size: int) -> None:
-    loader = AsyncNumbers(5, async_loader_queue_size=size)
+    loader = AsyncNumbers(count=5, async_loader_queue_size=size)
     assert len(loader) == 5
     for _ in range(2):
         assert list(loader) == list(Numbers(5)) == [0, 10, 20, 30, 40]
@@ -44,14 +44,14 @@ def test_epochs(size: int) -> None:
 
 
 def test_an_error_comes_out_where_the_batches_do() -> None:
-    batches = iter(AsyncNumbers(5, fail_at=2))
+    batches = iter(AsyncNumbers(count=5, fail_at=2))
     assert [next(batches), next(batches)] == [0, 10]
     with pytest.raises(RuntimeError, match="no more"):
         next(batches)
 
 
 def test_a_loader_that_is_given_up_ends_its_thread() -> None:
-    loader = AsyncNumbers(10_000, async_loader_queue_size=2)
+    loader = AsyncNumbers(2, False, 10_000)
     iterator = iter(loader)
     assert [next(iterator), next(iterator)] == [0, 10]
     assert threads() != []

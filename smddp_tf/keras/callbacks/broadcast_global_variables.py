@@ -17,8 +17,9 @@ class BroadcastGlobalVariablesCallback(keras.callbacks.Callback):
     """Copies the model's and the optimizer's variables from one rank to all others when training starts.
 
     Needed whenever ranks could differ at the start: random initial weights, or a checkpoint that only `root_rank` has
-    loaded. Sent are weights, statistics of layers such as `BatchNormalization`, states of seed generators, and the
-    optimizer's variables (slots, step counter, learning rate). Metrics are left alone.
+    loaded. Sent are weights, statistics of layers such as `BatchNormalization`, states of seed generators (from which
+    each rank draws numbers of its own), and the optimizer's variables (slots, step counter, learning rate). Metrics are
+    left alone.
 
     Variables that exist on all ranks when `fit` begins are sent before the first batch. A model that is built by its
     first batch has none then; its variables are sent after that batch. Prefer a model with an `Input`: its first batch
@@ -31,8 +32,8 @@ class BroadcastGlobalVariablesCallback(keras.callbacks.Callback):
     Args:
         root_rank: Integer, the rank to copy from.
         device: Taken for compatibility with Horovod; has no effect.
-        local_variables: List of variables that each rank keeps as its own, such as the seed generator of a `Dropout`
-            that shall differ between ranks (`[layer.seed_generator.state]`). Defaults to none.
+        local_variables: List of variables that each rank keeps as its own, such as its part of a table
+            (`part_of_table.trainable_weights`). Defaults to none.
     """
 
     for_all_ranks = True

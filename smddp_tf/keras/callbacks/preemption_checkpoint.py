@@ -2,18 +2,23 @@
 
 from __future__ import annotations
 
+import hashlib
 import os
+import re
 import signal
 import sys
 import threading
+from collections import Counter
 
 import tensorflow as tf
 
 from smddp_tf import ops
+from smddp_tf._warn import warn
 from smddp_tf.basics import rank, size
 from smddp_tf.elastic.disk import CommitFolder
 from smddp_tf.elastic.variables import TensorFlowKerasState
 from smddp_tf.keras._backend import keras, needs_keras_3
+from smddp_tf.keras.accumulation import innermost
 from smddp_tf.objects import broadcast_object
 from smddp_tf.reduce_op import Max
 
@@ -21,6 +26,9 @@ __all__ = ["EXIT_CODE", "PreemptionCheckpoint"]
 
 # 128 + SIGTERM: what a shell, Kubernetes and Slurm show of a process that SIGTERM has ended.
 EXIT_CODE = 143
+
+# How many trainings have come to their end in this process, by folder and identity of model and optimizer.
+_finished: Counter[tuple[str, str]] = Counter()
 
 
 class PreemptionCheckpoint(keras.callbacks.Callback):
@@ -31,6 +39,11 @@ class PreemptionCheckpoint(keras.callbacks.Callback):
     is written under another name, forced to the disk and renamed. When the script is started again, `fit` takes it over
     on all ranks, from rank 0, and goes on at the epoch that was interrupted, with the weights that it had reached; that
     epoch begins again with its first batch. A training that comes to its end removes what was saved.
+
+    One folder may serve several calls of `fit` in one program, of one model or of several: each call takes over only
+    what it saved itself. Calls are told apart by the shapes of the model's weights, the class of the optimizer, and the
+    number of trainings with the same ones that the process has finished before. When the program is started again, a
+    call that had come to its end trains again. A program that skips such calls must give each call a `name`.
 
     Launchers differ in how long they wait between SIGTERM and SIGKILL: docs/keras.md. A second signal ends the process
     at once. Agreeing costs one very small allreduce in each batch. Give the callback to `fit` on every rank, with a
@@ -51,22 +64,31 @@ class PreemptionCheckpoint(keras.callbacks.Callback):
         signals: The signals to look for. Defaults to `(signal.SIGTERM,)`.
         exit_code: Integer, with which the program ends (`SystemExit`) after saving. `None` lets `fit` return instead,
             after the validation and the callbacks of the epoch, with `preempted` set. Defaults to 143.
+        name: String that identifies the training in the folder, made of letters, digits, `_`, `-` and `.`. Defaults to
+            what is said above.
 
     Attributes:
         preempted: True once the training was saved and stopped.
 
     Raises:
         ValueError: If `fit` runs outside of Python's main thread, where there are no signals, or with a model that is
-            not built.
+            not built; or if `name` is none.
         OSError: On every rank, if rank 0 could not save, or could not read what was saved.
         NotImplementedError: With the legacy Keras 2.
     """
 
     for_all_ranks = True
 
-    def __init__(self, directory, signals=(signal.SIGTERM,), exit_code=EXIT_CODE):
+    def __init__(self, directory, signals=(signal.SIGTERM,), exit_code=EXIT_CODE, name=None):
         super().__init__()
         needs_keras_3("PreemptionCheckpoint")
+        if name is not None and not re.fullmatch(r"[\w.-]+", str(name)):
+            raise ValueError(
+                "`name` must be made of letters, digits, '_', '-' and '.', as it is part of a file's name. "
+                f"Received: name={name!r}."
+            )
+        self._name = name
+        self._identity = self._prefix = ""
         self.directory = os.path.abspath(os.fspath(directory))
         self.preempted = False
         self._signals = tuple(signals)
@@ -98,8 +120,10 @@ class PreemptionCheckpoint(keras.callbacks.Callback):
 
     def on_train_end(self, logs=None):
         self._release_signals()
-        if not self.preempted and rank() == 0:
-            CommitFolder(self.directory).clear()
+        if not self.preempted:
+            _finished[self.directory, self._identity] += 1
+            if rank() == 0:
+                self._folder().clear()
 
     def _on_signal(self, number, frame):
         if self._asked:
@@ -129,7 +153,8 @@ class PreemptionCheckpoint(keras.callbacks.Callback):
         raise SystemExit(self._exit_code)
 
     def _take_over(self):
-        found, problem = broadcast_object(self._look() if rank() == 0 else None)
+        self._identity = _identity_of(self.model)
+        self._prefix, found, problem = broadcast_object(self._look() if rank() == 0 else None)
         if problem:
             raise OSError(problem)
         if not found:
@@ -141,17 +166,35 @@ class PreemptionCheckpoint(keras.callbacks.Callback):
             self.model._initial_epoch = state.epoch
 
     def _look(self):
-        """On rank 0: is there something to take over? And what went wrong, for all ranks."""
+        """On rank 0: how the files of this training begin, whether there are any, and what went wrong."""
+        number = _finished[self.directory, self._identity]
+        self._prefix = f"{self._name or f'{self._identity}-{number}'}."
         try:
-            return CommitFolder(self.directory).newest() > 0, ""
+            found = self._folder().newest() > 0
+            if not found and (others := self._folder().prefixes()):
+                warn(
+                    f"PreemptionCheckpoint: {self.directory} holds what was saved of other trainings "
+                    f"({', '.join(others)}), and nothing of this one ({self._prefix}), which begins at its start."
+                )
+            return self._prefix, found, ""
         except OSError as error:
-            return False, f"Rank 0 could not look into {self.directory}: {error.strerror}"
+            return self._prefix, False, f"Rank 0 could not look into {self.directory}: {error.strerror}"
+
+    def _folder(self):
+        return CommitFolder(self.directory, keep=1, prefix=self._prefix)
 
     def _state(self):
         """Holds a copy of all variables: made when it is needed, and not kept."""
         state = TensorFlowKerasState(self.model, epoch=0, preempted=False)
-        state.commit_to(self.directory, keep=1)
+        state.commit_to(self.directory, keep=1, prefix=self._prefix)
         return state
+
+
+def _identity_of(model):
+    """The same for the same training in every process: no names, which depend on what else Keras has made before."""
+    weights = [(tuple(weight.shape), str(weight.dtype), weight.trainable) for weight in model.weights]
+    optimizers = [type(each).__name__ for each in (model.optimizer, innermost(model.optimizer))]
+    return hashlib.sha256(repr((weights, optimizers)).encode()).hexdigest()[:12]
 
 
 def _on_any_rank(answer):

@@ -190,6 +190,49 @@ def several_passes(found):
         found["passes"][kind] = values
 
 
+def made_anew(found):
+    """What optimizers made from the configuration of one that sums apply; Keras 2 itself copies and pickles none."""
+    for kind, make in (("sgd", optimizers.SGD), ("legacy sgd", legacy.SGD)):
+        wrapped = hvd.DistributedOptimizer(make(1.0), op=hvd.Sum)
+        model = model_from()
+        model.compile(hvd.DistributedOptimizer(make(1.0), op=hvd.Sum), "mse")
+        clone = tf.keras.Sequential([tf.keras.layers.Dense(1)])
+        clone.compile_from_config(model.get_compile_config())
+        anew = {
+            "from_config": type(wrapped).from_config(wrapped.get_config()),
+            "deserialize": optimizers.deserialize(optimizers.serialize(wrapped)),
+            "compile_from_config": clone.optimizer,
+        }
+        for way, optimizer in anew.items():
+            variable = tf.Variable([0.0])
+            optimizer.apply_gradients([(tf.constant([hvd.rank() + 1.0]), variable)])
+            found["anew"][f"{kind}, {way}"] = float(variable[0])
+
+
+def sync_batch_normalization(found):
+    """Training, and the moving statistics, against one process on the whole batch; images, and channels of two axes."""
+    for name, axis in (("one axis", -1), ("two axes", [1, 3])):
+        x = np.random.default_rng(5).normal(3.0, 2.0, (STEPS * hvd.size() * ROWS, 3, 2, 4)).astype("float32")
+        x += np.arange(len(x), dtype="float32").reshape(-1, 1, 1, 1) // ROWS % hvd.size()  # other means on each rank
+        y = np.tanh(x[:, 0, 0, :1] - x[:, 1, 1, 1:2])
+        ends = []
+        for layer in (tf.keras.layers.BatchNormalization, smddp_tf.SyncBatchNormalization):
+            tf.keras.utils.set_random_seed(7)
+            normal = layer(axis=axis, momentum=0.8, fused=False)  # the fused one moves another variance: n / (n - 1)
+            model = tf.keras.Sequential([tf.keras.Input((3, 2, 4)), normal, tf.keras.layers.Flatten()])
+            model.add(tf.keras.layers.Dense(1))
+            ours = layer is smddp_tf.SyncBatchNormalization
+            model.compile(hvd.DistributedOptimizer(optimizers.SGD(0.01)) if ours else optimizers.SGD(0.01), "mse")
+            if ours:
+                parts = (a.reshape(STEPS, hvd.size(), ROWS, *a.shape[1:])[:, hvd.rank()] for a in (x, y))
+                fit(model, *(part.reshape(STEPS * ROWS, *part.shape[2:]) for part in parts))
+                model.save(FOLDER / f"normal-{name}-{hvd.rank()}.keras")
+            else:
+                fit(model, x, y, ROWS * hvd.size())
+            ends.append(flat(model))
+        found["normal"][name] = distance(*ends[::-1])
+
+
 def refusals(found):
     import keras  # Keras 3
 
@@ -212,7 +255,6 @@ def refusals(found):
     note("evaluate", lambda: hvd.evaluate(model_from(), np.ones((2, 6)), np.ones((2, 3))))
     note("weighted", lambda: hvd.callbacks.MetricAverageCallback(weighted=True))
     note("uneven", lambda: hvd.callbacks.UnevenBatchesCallback("join"))
-    note("sync batch norm", lambda: smddp_tf.SyncBatchNormalization())
     scaled = tf_keras.mixed_precision.LossScaleOptimizer(optimizers.SGD(0.1))
     note("passes", lambda: hvd.DistributedOptimizer(scaled, backward_passes_per_step=2))
     for name, optimizer in (("twice", wrapped), ("twice, passes", several)):
@@ -220,8 +262,10 @@ def refusals(found):
 
 
 seen: dict = {"keras 3 imported": "keras.src.models" in sys.modules}
-seen.update({name: {} for name in ("fit", "loop", "reductions", "callbacks", "resumed", "passes", "refused")})
+seen.update(
+    {name: {} for name in ("fit", "loop", "reductions", "callbacks", "resumed", "passes", "anew", "normal", "refused")}
+)
 hvd.init()
-for part in (training, counting, callbacks, saving, several_passes, refusals):
+for part in (training, counting, callbacks, saving, several_passes, made_anew, sync_batch_normalization, refusals):
     part(seen)
 (FOLDER / f"rank-{hvd.rank()}.json").write_text(json.dumps(seen))
