@@ -19,9 +19,10 @@ constexpr int kMaxPlans = 1 << 10;
 constexpr int kMaxBuckets = 1 << 13;
 
 inline Status TooManyPlans() {
-  return Status(Code::kResourceExhausted, "More than " + std::to_string(kMaxPlans) +
-                                              " different lists of gradients at one time. Use fewer optimizers or tapes "
-                                              "in one graph.");
+  return Status(Code::kResourceExhausted,
+                "More than " + std::to_string(kMaxPlans) +
+                    " different lists of gradients at one time. Use fewer optimizers or tapes "
+                    "in one graph.");
 }
 
 inline uint32_t PlannedOperation(int plan, int bucket) {
