@@ -22,6 +22,8 @@ SCRIPTS = Path(__file__).resolve().parent / "scripts"
 _FOREIGN = ("OMPI_", "PMIX_", "PMI_", "PRTE_", "SMDDP_", "HOROVOD_", "SLURM_")
 _MARK = "SMDDP_TEST_JOB"
 _KEPT = ("SMDDP_TEST_FULL", "SMDDP_VERIFY")
+# Open MPI 5 says this now and then, before it starts any process of the job.
+_NOT_STARTED = "The PMIx server's listener thread failed to start"
 
 
 @dataclass(frozen=True)
@@ -87,12 +89,18 @@ def launch(
 
     `flags` are more words for mpirun.
 
-    When `timeout` seconds pass, every process of the job is sent SIGTERM and, a little later, SIGKILL.
+    When `timeout` seconds pass, every process of the job is sent SIGTERM and, a little later, SIGKILL. A job that
+    mpirun could not start is started once more.
     """
     command = [sys.executable, *map(str, arguments)]
     if ranks is not None:
         mpirun = find_mpirun()
         command = [mpirun, "-np", str(ranks), *mpirun_flags(mpirun), *flags, *command]
+    finished = _run(command, timeout, env)
+    return _run(command, timeout, env) if _NOT_STARTED in finished.output else finished
+
+
+def _run(command: Sequence[str], timeout: float, env: Mapping[str, str] | None) -> Finished:
     mark = uuid.uuid4().hex
     begin = time.monotonic()
     with tempfile.TemporaryFile() as output:

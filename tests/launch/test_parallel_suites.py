@@ -21,11 +21,14 @@ ROOT = Path(__file__).resolve().parents[2]
 # About Python alone: what names begin with.
 PYTHON_ALONE = (
     "compiled",
+    "data_autotune",
     "data_service",
     "data_shard",
     "elastic",
     "keras_",
     "local_sources",
+    "rank_seeds",
+    "reduced_once",
     "resize",
     "sdp",
     "sessions",

@@ -55,7 +55,7 @@ def on_whole_windows(clip: str, size: int, rate: float = 0.1, words: bool = Fals
 
 def reductions_of(events: list[dict]) -> int:
     """How often gradients were reduced: a small model's are one bucket, in eager mode one named request."""
-    return sum(e["what"] in ("bucket_start", "op_start") and e["name"].startswith("optimizer.") for e in events)
+    return sum(e["what"] in ("bucket_start", "op_start") and e["name"].startswith("optimizer") for e in events)
 
 
 def train(how: str, model, optimizer, x, y) -> np.ndarray:
