@@ -120,7 +120,9 @@ void Engine::AddForeignPlan(const Verdict& verdict) {
   spec.postscale = asked.postscale;
   spec.wire_dtype = asked.wire_dtype;
   if (verdict.operation >= kMaxPlans) return;  // nobody will use it
-  plans_.AddForeign(verdict.name, spec, static_cast<int>(verdict.operation), !verdict.data.empty());
+  const Status added =
+      plans_.AddForeign(verdict.name, spec, static_cast<int>(verdict.operation), !verdict.data.empty());
+  if (!added.ok()) return Fail(added, /*tell_others=*/true);
   const auto wanted = wanted_.extract(verdict.name);
   if (!wanted.empty()) BringZeros({{verdict.name, wanted.mapped()}});
 }

@@ -25,14 +25,20 @@ int64_t PlanTable::StepsOf(const PlannedTensor& where) const {
   return plan == nullptr ? 0 : plan->steps.begun();
 }
 
-void PlanTable::AddForeign(const std::string& name, const PlanSpec& spec, int number, bool devices_possible) {
+Status PlanTable::AddForeign(const std::string& name, const PlanSpec& spec, int number, bool devices_possible) {
   Plan& plan = plans_[name];
+  if (!plan.name.empty() && plan.verdict.ok()) {
+    return Status(Code::kInternal, "Rank 0 sent a verdict on " + name +
+                                       ", which this rank has asked for, as if it had called hvd.join before. Do all "
+                                       "ranks run the same version of smddp_tf?");
+  }
   Make(&plan, name, spec);
-  if (!plan.verdict.ok()) return;
+  if (!plan.verdict.ok()) return Status::Ok();
   plan.number = number;
   // This rank has joined: what the others agree on reaches it, and it brings no card.
   if (devices_possible) plan.way = Way::kAsked;
   Decide(name, Status::Ok());
+  return Status::Ok();
 }
 
 Result<bool> PlanTable::BringZeros(const std::string& name, int64_t steps, const Lender& lend) {

@@ -26,20 +26,20 @@ bool PlanTable::Knows(const PlannedTensor& where) const {
 bool PlanTable::Add(const PlannedTensor& where, const std::string& name, const PlanSpec& spec) {
   const auto at = plans_.find(name);
   const bool known = at != plans_.end() && at->second.verdict.ok();
-  if (at != plans_.end() && !known) plans_.erase(at);  // refused earlier: it has never reduced anything
   Plan& plan = plans_[name];
   local_[{where.plan, where.site}] = &plan;
-  plan.asked_by = where.run;
   if (known) {
     if (plan.way == Way::kAsked) plan.way = Way::kUnknown;  // by the others; now also by this rank
   } else {
     Make(&plan, name, spec);
   }
+  plan.asked_by = where.run;
   return !known;
 }
 
 void PlanTable::Make(Plan* made, const std::string& name, const PlanSpec& spec) {
   Plan& plan = *made;
+  plan = Plan();
   plan.name = name;
   plan.spec = spec;
   plan.steps = PlanSteps(spec.tensors.size());

@@ -100,8 +100,8 @@ class PlanTable {
   int64_t StepsOf(const PlannedTensor& where) const;
   // Of one that is known.
   const std::string& NameOfPlan(const PlannedTensor& where) const { return local_.at({where.plan, where.site})->name; }
-  // A plan of the other ranks, agreed on while this one had joined.
-  void AddForeign(const std::string& name, const PlanSpec& spec, int number, bool devices_possible);
+  // A plan of the other ranks, agreed on while this one had joined. Not OK: it is under way here.
+  Status AddForeign(const std::string& name, const PlanSpec& spec, int number, bool devices_possible);
   // Begins, with what `lend` gives for each tensor, the reductions up to number `steps` that have not begun here.
   // False: there is no such plan; an error: no rank can be so far. When `lend` gives no callback the tensor is left
   // out.
@@ -195,6 +195,7 @@ class PlanTable {
   Plan* Numbered(int number);
   static bool IsIdle(const Plan& plan);
   std::vector<Kept> TakeKept(Plan* plan);
+  // Also in the place of one that was refused: nothing of that is under way.
   void Make(Plan* plan, const std::string& name, const PlanSpec& spec);
   static Status Overlaps(const Plan& plan, int index);
   Status CheckArrival(const PlannedTensor& where, const TensorRef& tensor) const;
