@@ -63,6 +63,12 @@ smddp::DoneCallback Rank::Expect(const Op& op, bool check, std::function<void()>
       if (status.code() != smddp::Code::kFailedPrecondition) Fail(Where(op) + ": no mismatch: " + status.ToString());
       return;
     }
+    int other = 0;
+    const int code = 1 + static_cast<int>(status.code());
+    if (!op.ended->compare_exchange_strong(other, code) && other != code) {
+      Fail(Where(op) + " ended otherwise than on another rank: " + status.ToString());
+    }
+    if (op.cancelled >= 0 && status.code() == smddp::Code::kAborted) return;  // the others came too late
     if (!status.ok()) Fail(Where(op) + ": " + status.ToString());
     if (look) look();
   });
@@ -220,8 +226,8 @@ void Rank::SubmitStep(const Round& round, const Op& op, bool check) {
     session_.ReducePlanned(
         where, tensors[t],
         [answered = Expect(op, check, look), over = step_.Expect(Where(op), nullptr)](const Status& s) {
-          answered(s);
           over(s);
+          answered(s);  // last: this rank may go then
         });
   }
 }

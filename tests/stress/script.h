@@ -1,7 +1,9 @@
 // What a whole job does, drawn from one seed: who sits where, with which settings, and what every rank calls.
 #pragma once
 
+#include <atomic>
 #include <cstdint>
+#include <memory>
 #include <random>
 #include <string>
 #include <vector>
@@ -29,6 +31,8 @@ struct Op {
   int mismatch = -1;   // the rank that brings another shape; -1: nobody
   int cancelled = -1;  // the rank that gives up the step
   int step = 0;        // kPlan: which step of the round
+  // Shared by the ranks, who must agree on it: 0, or 1 + the code that it has ended with on some rank.
+  std::shared_ptr<std::atomic<int>> ended = std::make_shared<std::atomic<int>>(0);
 
   bool reduces() const {
     return kind == smddp::RequestKind::kAllreduce || kind == smddp::RequestKind::kReducescatter ||

@@ -16,7 +16,7 @@ enum class Code {
   kFailedPrecondition,  // the ranks disagree, or the session is not in the right state
   kUnavailable,         // a peer has left
   kDeadlineExceeded,    // a wait reached its deadline
-  kAborted,             // the session was stopped while the operation was under way
+  kAborted,             // the session was stopped, or the step given up, while the operation was under way
   kResourceExhausted,   // no memory, no shared memory, no tag
   kUnimplemented,
   kInternal,
