@@ -11,18 +11,19 @@ from typing import Any, TypeVar
 import tensorflow as tf
 from tensorflow.python.eager import context
 
-from smddp_tf import _threads, process_sets
+from smddp_tf import process_sets
+from smddp_tf._threads import of_thread
 
 __all__ = [
     "CALLS",
     "as_it_is",
     "collectives_so_far",
+    "count",
     "device_scope",
     "eagerly",
     "is_for_session",
     "is_inside_session",
     "let_wait_for",
-    "of_thread",
     "run_independently",
     "tensor_name",
     "unique_name",
@@ -36,8 +37,9 @@ _FIRST = "_smddp_first"
 # (an evaluation, say) shifts the numbers there, so they must not get into names that all ranks share.
 _GRAPH_NUMBER = re.compile(r"^(?:__inference_|__forward_|__backward_)?(?P<name>.*?)(?:_\d+)*_*$")
 
-# Names given out so far, for each graph that is alive.
+# Names given out so far, for each graph that is alive; and how many in all graphs.
 _names_of_graph: weakref.WeakKeyDictionary[Any, set[tuple[int, str]]] = weakref.WeakKeyDictionary()
+_count = 0
 
 
 Function = TypeVar("Function", bound=Callable[..., Any])
@@ -63,16 +65,12 @@ def tensor_name(kind: str, name: str | None) -> str:
     return unique_name(of_thread(f"eager.{kind}" if tf.executing_eagerly() else f"{_graph_name()}/{kind}"))
 
 
-def of_thread(name: str) -> str:
-    """A name that the library has made, and the name of the thread, where several threads may use it at once."""
-    label = _threads.label()
-    return f"{name} [{label}]" if label else name
-
-
 def unique_name(wanted: str, separator: str = "_") -> str:
     """`wanted`, or `wanted` with a number from the second use inside the current graph on. Eager: `wanted`."""
+    global _count
     if tf.executing_eagerly():
         return wanted
+    _count += 1
     taken = _names_of_graph.setdefault(tf.compat.v1.get_default_graph(), set())
     # Every process set counts for itself: ranks in different sets trace different operations.
     process_set = process_sets.current()
@@ -82,6 +80,11 @@ def unique_name(wanted: str, separator: str = "_") -> str:
         name = f"{wanted}{separator}{uses}"
     taken.add((process_set, name))
     return name
+
+
+def count() -> int:
+    """How many collectives were put into graphs so far."""
+    return _count
 
 
 def run_independently(outputs: Sequence[tf.Tensor]) -> None:

@@ -1,45 +1,48 @@
-"""Which of several Python threads a collective belongs to."""
+"""Which of several Python threads a collective belongs to. Needs no TensorFlow."""
 
 from __future__ import annotations
 
 import re
 import threading
+import weakref
 
-__all__ = ["label"]
+__all__ = ["label", "of_thread"]
 
-# What Python calls threads that nobody has named: the numbers count threads of the whole process.
-_UNNAMED = re.compile(r"(Thread|ThreadPoolExecutor|Dummy|asyncio)-\d+.*|asyncio_\d+|MainThread")
-_FOREIGN = "Dummy-"  # a thread that Python has not started, as one of TensorFlow's
+_FOREIGN = "Dummy-"  # a thread that Python has not started, as one of TensorFlow's: which one runs is chance
 
-# Kinds of threads of which several were alive: the last one that lives is no better known than the others were.
-_several: set[str] = set()
+# The threads that have asked for their label, by kind.
+_callers: dict[str, weakref.WeakSet[threading.Thread]] = {}
+_lock = threading.Lock()
 
 
 def label() -> str:
-    """What tells the calling thread from others that reduce at the same time; the same on all ranks, mostly "".
+    """What tells the calling thread from others that reduce at the same time: "" for the main thread.
 
-    Threads begin in another order on each rank, so ranks match those of several threads by the threads' names.
+    Threads begin in another order on each rank, and Python numbers those without a name as they begin. So the label is
+    made of the thread's name alone, without its numbers: the same on all ranks, whatever other threads live there.
 
     Raises:
-        ValueError: several threads of one kind are alive, and this one has no name.
+        ValueError: another thread that is alive has the same label.
     """
     me = threading.current_thread()
     if me is threading.main_thread() or me.name.startswith(_FOREIGN):
         return ""
-    others = [other for other in threading.enumerate() if other not in (me, threading.main_thread())]
-    if not _UNNAMED.fullmatch(me.name):
-        return me.name if any(not _UNNAMED.fullmatch(other.name) for other in others) else ""
-    kind = _kind_of(me.name)
-    if any(_kind_of(other.name) == kind for other in others):
-        _several.add(kind)
-    if kind in _several:
+    kind = re.sub(r"\d+", "#", me.name)
+    with _lock:
+        alive = weakref.WeakSet(caller for caller in _callers.get(kind, ()) if caller.is_alive())
+        alive.add(me)
+        _callers[kind] = alive
+    if len(alive) > 1:
         raise ValueError(
             "Threads that may reduce at the same time need names, because they begin in another order on each rank. "
-            f"Received: a call in '{me.name}', one of several threads of that kind. Give each the same name on all "
-            "ranks (threading.Thread(target=train, name='critic')), or do their work in one thread."
+            f"Received: calls in {len(alive)} living threads named like '{me.name}' (numbers do not count). Give each "
+            "a name that differs from the others' in more than digits and is the same on all ranks, such as "
+            "threading.Thread(target=train, name='actor'), or do their work in one thread."
         )
-    return ""
+    return kind
 
 
-def _kind_of(name: str) -> str:
-    return re.sub(r"\d+", "#", name)
+def of_thread(name: str) -> str:
+    """A name that the library has made, and that of the thread: requests of two threads do not meet each other."""
+    thread = label()
+    return f"{name} [{thread}]" if thread else name

@@ -9,6 +9,7 @@ from typing import Any
 import tensorflow as tf
 
 from smddp_tf import _graph, _native, _strings, basics
+from smddp_tf._threads import of_thread
 from smddp_tf._warn import warn
 from smddp_tf.local_sources import identity
 from smddp_tf.objects import allgather_object, broadcast_object, broadcast_object_fn
@@ -132,7 +133,7 @@ def _assigned(variables: list[Any], root_rank: int, name: str | None) -> list[An
         received = _native.broadcast_list(values, root_rank, unique)
         done += [variable.assign(value) for variable, value in zip(numbers, received)]
     for place, variable in enumerate(texts):
-        unique = _graph.tensor_name("broadcast_variables", f"{name or 'broadcast_variables'}.text.{place}")
+        unique = _graph.tensor_name("broadcast_variables", f"{name or of_thread('broadcast_variables')}.text.{place}")
         done.append(variable.assign(_strings.broadcast(tf.convert_to_tensor(variable), root_rank, unique)))
     return [each for each in done if each is not None]
 

@@ -17,6 +17,7 @@ import cloudpickle
 import numpy as np
 
 from smddp_tf import _loader, basics
+from smddp_tf._threads import of_thread
 from smddp_tf.process_sets import ProcessSet, current, global_process_set, scoped
 from smddp_tf.root_ranks import checked_root
 
@@ -53,7 +54,7 @@ def broadcast_object(
         RuntimeError: the root could not pickle its object. Raised on every rank.
     """
     del session
-    name = name or "broadcast_object"
+    name = name or of_thread("broadcast_object")
     root_rank = checked_root(root_rank)
     is_root = basics.rank() == root_rank
     payload = _packed(obj) if is_root else np.empty(0, np.uint8)
@@ -111,7 +112,8 @@ def allgather_object(
         RuntimeError: a rank could not pickle its object. Raised on every rank.
     """
     del session
-    gathered, lengths = _loader.core().allgather(_packed(obj), "uint8", name or "allgather_object", current())
+    name = name or of_thread("allgather_object")
+    gathered, lengths = _loader.core().allgather(_packed(obj), "uint8", name, current())
     payloads = np.split(gathered, np.cumsum(lengths)[:-1])
     return [_unpacked(payload, rank) for rank, payload in enumerate(payloads)]
 

@@ -9,7 +9,7 @@ from typing import Any
 
 import tensorflow as tf
 
-from smddp_tf import _graph, basics
+from smddp_tf import basics
 from smddp_tf.process_sets import ProcessSet
 
 __all__ = ["count", "note", "refuse"]
@@ -18,6 +18,12 @@ __all__ = ["count", "note", "refuse"]
 _in_graph: weakref.WeakKeyDictionary[Any, dict[str, int | None]] = weakref.WeakKeyDictionary()
 _eager = threading.local()
 _count = 0
+
+# What is done to a gradient that stays a gradient: copies, casts, and clipping and scaling by one number.
+_COPIES = frozenset({"Cast", "CheckNumerics", "EnsureShape", "Identity", "IdentityN", "Neg", "StopGradient"})
+_BY_ONE_NUMBER = frozenset(
+    {"Add", "AddV2", "ClipByValue", "DivNoNan", "Maximum", "Minimum", "Mul", "MulNoNan", "RealDiv", "SelectV2", "Sub"}
+)
 
 
 def note(grads: Iterable[Any], process_set: ProcessSet) -> None:
@@ -44,8 +50,8 @@ def count() -> int:
 def refuse(grads: Sequence[Any], variables: Sequence[Any], process_set: ProcessSet) -> None:
     """Raises a ValueError where a gradient is what a tape has reduced over the same ranks.
 
-    In a graph also where it was computed from that one element by element, as clipping does. Gradients that depend on a
-    reduced gradient in other ways (a loss weight that was made from its norm) are the user's own.
+    In a graph also where it is a copy of that one, clipped or scaled by one number. Gradients that depend on a reduced
+    gradient in other ways (through weights that it has updated, as in MAML, or its norm) are the user's own.
     """
     if basics.size() == 1 or (not _in_graph and not _noted_eagerly()):
         return
@@ -72,8 +78,8 @@ def _tensors(grads: Iterable[Any]) -> Iterator[Any]:
 
 
 def _sets_of(tensor: Any) -> Iterator[int | None]:
-    """The process sets over which `tensor`, or what it was computed from element by element, was reduced."""
-    shape, todo, seen = tensor.shape, [tensor], set()
+    """The process sets over which `tensor`, or what it is a copy of, clipped or scaled, was reduced."""
+    todo, seen = [tensor], set()
     while todo:
         tensor = todo.pop()
         if isinstance(tensor, tf.__internal__.EagerTensor):
@@ -85,12 +91,19 @@ def _sets_of(tensor: Any) -> Iterator[int | None]:
         seen.add(place)
         if tensor.name in _in_graph.get(tensor.graph, ()):
             yield _in_graph[tensor.graph][tensor.name]
-        elif shape.rank:  # a scalar may have been made from anything
-            todo += [source for source in _sources(tensor) if source.shape.rank and source.shape == shape]
+        else:
+            todo += _sources(tensor)
 
 
 def _sources(tensor: Any) -> list[Any]:
-    """The inputs of its op; of what an inner function captures the tensor outside."""
-    if tensor.op.type == "Placeholder" and tensor.graph.building_function:
+    """What it is a copy of, clipped or scaled; of what an inner function captures the tensor outside."""
+    op = tensor.op
+    if op.type == "Placeholder" and tensor.graph.building_function:
         return [outer for outer, inner in tensor.graph.captures if inner.name == tensor.name]
-    return [] if tensor.op.type in _graph.CALLS else list(tensor.op.inputs)
+    if op.type in _COPIES:
+        return [op.inputs[tensor.value_index]]
+    if op.type not in _BY_ONE_NUMBER or not tensor.shape.rank:  # a scalar may have been made from anything
+        return []
+    large = [each for each in op.inputs if each.shape == tensor.shape]
+    others = [each for each in op.inputs if each.shape != tensor.shape]
+    return large if len(large) == 1 and all(each.shape.num_elements() == 1 for each in others) else []

@@ -8,6 +8,7 @@ from typing import Any
 import tensorflow as tf
 
 from smddp_tf import _graph, _loader, _native, _xla, process_sets, run_time_values, sparse
+from smddp_tf._threads import of_thread
 from smddp_tf.compression import Compression, NoneCompressor, split
 from smddp_tf.process_sets import ProcessSet, global_process_set
 from smddp_tf.reduce_op import Adasum, Average, ReduceOp, Reduction, Sum, as_reduce_op
@@ -102,7 +103,7 @@ class GradientReducer:
         if run_time_values.is_alone():
             return [self._alone(grad) for grad in results]
         slices_of = {index: grad for index, grad in enumerate(grads) if isinstance(grad, tf.IndexedSlices)}
-        use = _graph.unique_name(_graph.of_thread(self._key), "#")
+        use = _graph.unique_name(of_thread(self._key), "#")
         dense = {i: g for i, g in enumerate(results) if g is not None and not isinstance(g, tf.IndexedSlices)}
         notes = _notes_on_the_rest(results, variables)
         with _graph.device_scope(self._device_dense):

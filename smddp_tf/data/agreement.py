@@ -6,6 +6,7 @@ import random
 from typing import Any, NamedTuple
 
 from smddp_tf import basics
+from smddp_tf._threads import of_thread
 from smddp_tf.objects import allgather_object
 
 __all__ = ["World", "agree", "world"]
@@ -45,7 +46,7 @@ def agree(who: World, what: dict[str, Any], shuffled: bool, seed: int | None) ->
     if shuffled and seed is None:
         seed = random.SystemRandom().getrandbits(32)  # not the generator that the user may have seeded
     if who.is_real and who.size > 1:
-        of_ranks = allgather_object((what, seed), name="data.shard")
+        of_ranks = allgather_object((what, seed), name=of_thread("data.shard"))
         _check_same([theirs for theirs, _ in of_ranks], who.rank)
         seed = of_ranks[0][1]
     return seed if shuffled else None

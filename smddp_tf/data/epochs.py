@@ -72,10 +72,15 @@ class EpochsOfFit:
         """What this rank would go on with."""
         return [part.epoch for part in self._parts]
 
+    def agreed_numbers(self) -> list[int]:
+        """What all ranks can go on with, without asking each other: where they last changed the numbers together."""
+        return [part.agreed_epoch for part in self._parts]
+
     def begin_fit(self, first: list[int]) -> None:
         """All ranks go on with the numbers `first`. Not where a pass does not begin with an epoch: then without it.
 
-        Until `end_fit` nothing else counts, such as an `evaluate` of a callback of this rank.
+        Until `end_fit` nothing else counts, such as an `evaluate` of a callback of this rank: a PyDataset does not, and
+        a `tf.data.Dataset` counts passes that `begin_reading` forgets.
         """
         if len(first) == len(self._parts):
             self._first = first
@@ -90,6 +95,11 @@ class EpochsOfFit:
         """
         for part, first in zip(self._parts, self._first):
             part.epoch = first + number
+
+    def begin_reading(self) -> None:
+        """After all that may look at the data as an epoch begins: the next pass is the first of the epoch."""
+        for part in self._parts if self._first else []:
+            part.epoch = part.agreed_epoch
 
     def end_fit(self, epochs: int) -> None:
         """After `epochs` epochs, or more or less of them."""

@@ -19,6 +19,7 @@ class _OnePart(keras.utils.PyDataset):
     Attributes:
         epoch: the number of the epoch whose order holds, counted from 0. Set it (on all ranks) to resume in the middle;
             `fit` sets it. Between two such moments it also counts this rank's passes over its part.
+        agreed_epoch: the number that was set, the same on all ranks.
         is_counted_by_fit: whether a `fit` over all ranks counts the epochs.
     """
 
@@ -38,6 +39,10 @@ class _OnePart(keras.utils.PyDataset):
     def epoch(self, value: int) -> None:
         self._epoch, self._again = value, 0
         self._indices = self._partition.indices(value)
+
+    @property
+    def agreed_epoch(self) -> int:
+        return self._epoch
 
     def on_epoch_end(self) -> None:
         # Where Keras loads with several workers, a thread of its own may call this once more, or not, by chance of

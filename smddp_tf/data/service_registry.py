@@ -166,12 +166,18 @@ class ComputeClient:
         self._answer(lambda: self._registry.end())
 
     def wait_for_shutdown(self) -> None:
-        """Waits for `shutdown`, as long as it takes, or until the service has gone."""
-        try:
-            while not self._answer(lambda: self._registry.is_over()):
+        """Waits for `shutdown`, as long as it takes, or until the service has gone: its host closes the connection.
+
+        A host that is silent may be busy, or the network down for a while: then it is asked again.
+        """
+        over = False
+        while not over:
+            try:
+                over = self._answer(lambda: self._registry.is_over())
+            except TimeoutError:
                 pass
-        except (EOFError, OSError):
-            pass
+            except (EOFError, ConnectionError):
+                over = True
 
     def _wait(self, ask: Callable[[], Any], failure: str, timeout: float | None) -> Any:
         timeout = self._timeout if timeout is None else timeout

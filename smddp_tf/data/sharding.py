@@ -29,9 +29,10 @@ def shard(
     of steps.
 
     With `shuffle` all ranks draw from one permutation: no item is seen twice or left out, which shuffling on each rank
-    before the data are cut would do. In `fit` the permutation is a new one in each epoch. In loops of your own
-    `hvd.data.set_epoch` makes it so; without it each rank goes on with the items that it has, in another order in each
-    pass. So every epoch adds up, also if one rank looks at its part besides.
+    before the data are cut would do. In `fit` the permutation is a new one in each epoch. In loops of your own, and in
+    the `fit` of legacy Keras (`TF_USE_LEGACY_KERAS=1`), `hvd.data.set_epoch` in each epoch makes it so; without it each
+    rank goes on with the items that it has, in another order in each pass: it never sees the others'. So every epoch
+    adds up, also if one rank looks at its part besides.
 
     All ranks must call it, with the same data and arguments: they compare them, and share rank 0's seed.
 
@@ -63,8 +64,8 @@ def shard(
         size: the number of parts. Defaults to the number of ranks.
 
     Returns:
-        A `tf.data.Dataset` (without autotuning, unless `dataset` sets `options.autotune.enabled`), arrays in the
-        structure given, or a `keras.utils.PyDataset`.
+        A `tf.data.Dataset` (without autotuning and with `.prefetch(2)`, unless `dataset` sets
+        `options.autotune.enabled`), arrays in the structure given, or a `keras.utils.PyDataset`.
 
     Raises:
         TypeError: `dataset` is none of these.

@@ -62,10 +62,13 @@ class _Order:
 
     Attributes:
         epoch: see `smddp_tf.data.set_epoch`; it also counts this rank's passes since it was set.
+        agreed_epoch: the number that was set, the same on all ranks.
+        is_counted_by_fit: nothing depends on it here; see `EpochsOfFit.begin_reading`.
     """
 
     def __init__(self, rank: int, size: int, seed: int, buffer_size: int) -> None:
         self._rank, self._size, self._seed, self._buffer_size = rank, size, seed % 2**31, buffer_size
+        self.is_counted_by_fit = False
         with tf.init_scope(), tf.device("/CPU:0"):
             self._state = tf.Variable([0, 0], dtype=tf.int64, trainable=False)  # the epoch, and the passes in it
 
@@ -76,6 +79,10 @@ class _Order:
     @epoch.setter
     def epoch(self, value: int) -> None:
         self._state.assign([value, 0])
+
+    @property
+    def agreed_epoch(self) -> int:
+        return self.epoch if self._size == 1 else int(self._state[0])
 
     def begin_pass(self) -> tuple[tf.Tensor, tf.Tensor]:
         """Counts a pass; returns its epoch, and how many there were in it before."""

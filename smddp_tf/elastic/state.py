@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Any
 
 from smddp_tf import basics
+from smddp_tf._threads import of_thread
 from smddp_tf.exceptions import HostsUpdatedInterrupt
 from smddp_tf.run.restarts import commit_dir_of
 
@@ -30,7 +31,7 @@ class HostUpdateResult:
 def _broadcast_object(obj: Any) -> Any:
     from smddp_tf.objects import broadcast_object  # which needs cloudpickle
 
-    return broadcast_object(obj, name="hvd.elastic (state)")
+    return broadcast_object(obj, name=of_thread("hvd.elastic (state)"))
 
 
 class State:

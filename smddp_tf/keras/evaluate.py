@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
+from smddp_tf._threads import of_thread
 from smddp_tf.basics import size
 from smddp_tf.functions import allgather_object
 from smddp_tf.keras._backend import keras, needs_keras_3
@@ -59,7 +60,7 @@ def evaluate(model, x=None, y=None, *, return_dict=False, **options):
     try:
         part.evaluate(x, y, options)
     except Exception as error:
-        allgather_object({"error": f"{type(error).__name__}: {error}"}, name=f"{_NAME} (which metrics)")
+        allgather_object({"error": f"{type(error).__name__}: {error}"}, name=of_thread(f"{_NAME} (which metrics)"))
         raise
     _check_same_metrics(part)
     part.merge()
@@ -137,7 +138,7 @@ def _counting(model):
 def _check_same_metrics(part):
     states = [(metric.name, [tuple(variable.shape) for variable in metric.variables]) for metric in part.additive()]
     mine = {"results": sorted(part.logs), "states": states}
-    everybody = allgather_object(mine, name=f"{_NAME} (which metrics)")
+    everybody = allgather_object(mine, name=of_thread(f"{_NAME} (which metrics)"))
     for other, theirs in enumerate(everybody):
         if "error" in theirs:
             raise RuntimeError(f"`evaluate` failed on rank {other}: {theirs['error']}")

@@ -15,6 +15,7 @@ import threading
 import tensorflow as tf
 
 from smddp_tf import _xla, ops, process_sets, run_time_values
+from smddp_tf._threads import of_thread
 from smddp_tf.reduce_op import Average, Sum
 
 _tracing = threading.local()
@@ -39,7 +40,8 @@ class Feeding:
 
     def agree_on_pass(self):
         """Counts the ranks that feed in a step that may reduce nothing, because its update needs further passes."""
-        self.count.assign(ops.allreduce(tf.convert_to_tensor(self.flag), op=Sum, name="model.fit (who has data)"))
+        name = of_thread("model.fit (who has data)")
+        self.count.assign(ops.allreduce(tf.convert_to_tensor(self.flag), op=Sum, name=name))
 
     def masked(self, grads):
         """Returns the gradients, or zeros while this rank does not feed."""

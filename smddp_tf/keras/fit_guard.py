@@ -17,6 +17,7 @@ import numpy as np
 import tensorflow as tf
 
 from smddp_tf import ops
+from smddp_tf._threads import of_thread
 from smddp_tf._warn import warn
 from smddp_tf.basics import rank
 from smddp_tf.data.epochs import EpochsOfFit
@@ -95,11 +96,11 @@ class Guard:
         if not self._agreed:
             self._agreed = True
             text = "".join(traceback.format_exception_only(type(error), error)).strip()
-            allgather_object({"error": text}, name=f"{_NAME} (before the first batch)")
+            allgather_object({"error": text}, name=of_thread(f"{_NAME} (before the first batch)"))
 
     @staticmethod
     def _exchange(facts):
-        everybody = allgather_object(facts, name=f"{_NAME} (before the first batch)")
+        everybody = allgather_object(facts, name=of_thread(f"{_NAME} (before the first batch)"))
         for other, theirs in enumerate(everybody):
             if "error" in theirs:
                 raise RuntimeError(f"`fit` could not begin, because it failed on rank {other}: {theirs['error']}")
@@ -157,7 +158,8 @@ class Guard:
 
     def begin_epoch(self, epoch):
         if self._epochs_begun == 0:
-            epochs = ops.allgather(tf.constant([epoch], tf.int64), name=f"{_NAME} (which epoch is the first)").numpy()
+            name = of_thread(f"{_NAME} (which epoch is the first)")
+            epochs = ops.allgather(tf.constant([epoch], tf.int64), name=name).numpy()
             if (epochs != epochs[0]).any():
                 raise ValueError(
                     "All ranks must begin with the same epoch. "
@@ -185,6 +187,9 @@ class Guard:
     def has_trained_an_epoch(self):
         return self._epochs_begun > 1
 
+    def begin_reading(self):
+        self._data.begin_reading()
+
     def end_batch(self):
         self._stopping.end_batch()
 
@@ -194,7 +199,7 @@ class Guard:
             same_batches.warn_if_same()
         rates = self._rates()
         mine = np.array([float(self._stopping.wanted()), *rates], np.float64)
-        everybody = ops.allgather(tf.constant(mine[None]), name=f"{_NAME} (end of an epoch)").numpy()
+        everybody = ops.allgather(tf.constant(mine[None]), name=of_thread(f"{_NAME} (end of an epoch)")).numpy()
         if everybody[:, 0].any():
             self.model.stop_training = True
         if (everybody[:, 1:] != everybody[0, 1:]).any():
@@ -256,6 +261,9 @@ class _Last(keras.callbacks.Callback):
     def __init__(self, guard):
         super().__init__()
         self._guard = guard
+
+    def on_epoch_begin(self, epoch, logs=None):
+        self._guard.begin_reading()
 
     def on_epoch_end(self, epoch, logs=None):
         self._guard.end_epoch()

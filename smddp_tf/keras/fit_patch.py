@@ -19,7 +19,9 @@ import types
 
 import tensorflow as tf
 
+from smddp_tf import _loader
 from smddp_tf.basics import is_initialized, size
+from smddp_tf.data.epochs import EpochsOfFit
 from smddp_tf.data.tuning import without_autotune
 from smddp_tf.keras import same_batches
 from smddp_tf.keras._backend import keras
@@ -64,7 +66,8 @@ def guard_fit():
         with _callbacks_around(bound.arguments, [], watch):
             if any(counts_samples(callback) for callback in callbacks):
                 return _guarded_fit(plain_fit, bound)
-            return plain_fit(*bound.args, **bound.kwargs)
+            with _counting_epochs(bound.arguments):
+                return plain_fit(*bound.args, **bound.kwargs)
 
     trainer._smddp_fit = fit
 
@@ -148,6 +151,73 @@ def _guarded_fit(plain_fit, bound):
     finally:
         _guarded.discard(id(model))
         guard.close()
+
+
+@contextlib.contextmanager
+def _counting_epochs(arguments):
+    """Inside, data of `shard` are dealt out anew in each epoch also without a guard, if the steps reduce something."""
+    data = EpochsOfFit(arguments["x"])
+    if not data.numbers() or arguments["steps_per_epoch"] is not None:
+        yield
+        return
+    counting = _Counting(data)
+    with _callbacks_around(arguments, [counting], [_Reading(data)]):
+        try:
+            yield
+        finally:
+            counting.end()
+
+
+class _Counting(keras.callbacks.Callback):
+    """Before the user's callbacks. A `fit` that reduces nothing may be this rank's alone, and changes no numbers."""
+
+    async_safe = True  # Keras need not wait for the metrics of each batch
+
+    def __init__(self, data):
+        super().__init__()
+        self._data = data
+        self._first = data.agreed_numbers()
+        self._requests = _requests()
+        self._begun = 0
+        self._counts = False
+
+    def on_epoch_begin(self, epoch, logs=None):
+        self._look()
+        if self._counts:
+            self._data.begin_epoch(self._begun)
+        self._begun += 1
+
+    def on_train_batch_begin(self, batch, logs=None):
+        if batch == 1:
+            self._look()
+
+    def end(self):
+        self._look()
+        if self._counts:
+            self._data.end_fit(self._begun)
+
+    def _look(self):
+        if not self._counts and _requests() > self._requests:
+            self._counts = True
+            self._data.begin_fit(self._first)
+
+
+class _Reading(keras.callbacks.Callback):
+    """After the user's callbacks, which may have looked at the data."""
+
+    async_safe = True
+
+    def __init__(self, data):
+        super().__init__()
+        self._data = data
+
+    def on_epoch_begin(self, epoch, logs=None):
+        self._data.begin_reading()
+
+
+def _requests():
+    stats = _loader.core().stats()
+    return stats["planned_buckets"] + stats["named_requests"]
 
 
 @contextlib.contextmanager

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import weakref
 from collections.abc import Iterable
 from typing import Any
 
-from smddp_tf import _loader, process_sets, reduced_once
+from smddp_tf import _graph, _loader, process_sets, reduced_once
 from smddp_tf._warn import warn
 from smddp_tf.basics import rank
 from smddp_tf.functions import were_broadcast
@@ -15,7 +16,7 @@ from smddp_tf.keras.wrapping import optimizers_of
 
 __all__ = ["FirstStep", "is_meant_for_all_ranks"]
 
-_warned_models: set[int] = set()
+_checked: weakref.WeakSet[Any] = weakref.WeakSet()
 
 
 def is_meant_for_all_ranks(model: Any, callbacks: Iterable[Any]) -> bool:
@@ -29,9 +30,11 @@ def is_meant_for_all_ranks(model: Any, callbacks: Iterable[Any]) -> bool:
 
 
 class FirstStep(keras.callbacks.Callback):
-    """Warns on rank 0, once for each model, if the first step of `fit` neither reduces anything nor has a tape do so.
+    """Warns on rank 0 if a model's first step in a `fit` reduces nothing, and has nothing traced that could reduce.
 
-    Costs the other steps nothing. A rank without data has no first step, and says nothing.
+    A step may reduce now and then only, so what counts is what is in its graph. Later `fit`s of the model may trace
+    nothing, and are not looked at. Costs the other steps nothing. A rank without data has no first step, and says
+    nothing.
     """
 
     async_safe = True  # Keras need not wait for the metrics of each batch
@@ -42,7 +45,8 @@ class FirstStep(keras.callbacks.Callback):
 
     def on_train_batch_begin(self, batch: int, logs: Any = None) -> None:
         """Stands in for the train function, for one call."""
-        if self._function is None:
+        if self._function is None and self.model not in _checked:
+            _checked.add(self.model)
             self._function = self.model.train_function
             self.model.train_function = self._first_call
 
@@ -55,16 +59,15 @@ class FirstStep(keras.callbacks.Callback):
         return logs
 
 
-def _reductions() -> tuple[int, int]:
-    """How much was reduced so far, and how often a tape was asked to (in a graph, when that is traced)."""
+def _reductions() -> tuple[int, int, int]:
+    """How much was reduced so far, how much was put into graphs, and how often a tape was asked (eagerly too)."""
     stats = _loader.core().stats()
-    return stats["planned_buckets"] + stats["named_requests"], reduced_once.count()
+    return stats["planned_buckets"] + stats["named_requests"], _graph.count(), reduced_once.count()
 
 
 def _warn_of(model: Any) -> None:
-    if rank() != 0 or id(model) in _warned_models:
+    if rank() != 0:
         return
-    _warned_models.add(id(model))
     found = next(iter(optimizers_of(model)), None)
     name = type(innermost(found)).__name__ if found is not None else "..."
     warn(

@@ -14,6 +14,7 @@ import functools
 import tensorflow as tf
 
 from smddp_tf import ops
+from smddp_tf._threads import of_thread
 from smddp_tf.keras._backend import keras
 from smddp_tf.keras.applying import apply_reduced
 from smddp_tf.keras.reducing import attach, reduction_of
@@ -56,7 +57,7 @@ def _agreeing(plain_check, our_apply):
         reduction = reduction_of(self.inner_optimizer)
         if reduction.is_paused:
             return finite
-        name = f"{reduction.settings.name or 'optimizer'}.finite"
+        name = of_thread(f"{reduction.settings.name or 'optimizer'}.finite")
         return tf.cast(ops.allreduce(tf.cast(finite, tf.int32), op=Min, name=name), tf.bool)
 
     return check_finite

@@ -8,6 +8,7 @@ import numpy as np
 import tensorflow as tf
 
 from smddp_tf import ops
+from smddp_tf._threads import of_thread
 
 __all__ = ["number_or_array", "reduce_packed"]
 
@@ -15,7 +16,7 @@ __all__ = ["number_or_array", "reduce_packed"]
 def reduce_packed(arrays: Sequence[np.ndarray], op: int, name: str) -> list[np.ndarray]:
     """Reduces the arrays over all ranks, in float64; shapes and their order are the same on all ranks."""
     flat = np.concatenate([np.ravel(array).astype(np.float64) for array in arrays])
-    reduced = ops.allreduce(tf.constant(flat), op=op, name=name).numpy()
+    reduced = ops.allreduce(tf.constant(flat), op=op, name=of_thread(name)).numpy()
     pieces = np.split(reduced, np.cumsum([np.size(array) for array in arrays])[:-1])
     return [piece.reshape(np.shape(array)) for piece, array in zip(pieces, arrays)]
 

@@ -44,7 +44,8 @@ class Reduction:
     """The reducer of one optimizer object, and whether its gradients are already reduced.
 
     `passes` adds up the gradients of several calls first; None where every call is an update. `local` holds the
-    variables whose gradients stay on this rank.
+    variables whose gradients stay on this rank. `names` and `is_inherited` are for `made_anew.py`: the names in
+    the configurations of its optimizers, and whether Keras made the optimizer from one of them, nobody wrapping it.
 
     It hangs on the optimizer as a plain Python attribute that neither Keras nor TensorFlow tracks: it is in no saved
     file and no checkpoint.
@@ -52,6 +53,8 @@ class Reduction:
 
     def __init__(self, settings):
         self.settings = settings
+        self.names: dict[str, str] = {}
+        self.is_inherited = False
         self.local = LocalSources(settings.scale_local_gradients, settings.process_set)
         count = settings.backward_passes_per_step
         self.passes = Passes(count, settings.average_aggregated_gradients) if count > 1 else None

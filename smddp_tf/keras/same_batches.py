@@ -13,6 +13,7 @@ import threading
 
 import tensorflow as tf
 
+from smddp_tf._threads import of_thread
 from smddp_tf._warn import warn
 from smddp_tf.basics import rank, size
 from smddp_tf.ops import allgather
@@ -80,7 +81,8 @@ def warn_if_same():
     if size() == 1:
         return
     fingerprint = _fingerprint()
-    of_ranks = allgather(tf.reshape(fingerprint.value, [1]), name="model.fit (do the batches differ)").numpy()
+    name = of_thread("model.fit (do the batches differ)")
+    of_ranks = allgather(tf.reshape(fingerprint.value, [1]), name=name).numpy()
     fingerprint.value.assign(0)
     if (of_ranks != of_ranks[0]).any() or of_ranks[0] == 0 or fingerprint.has_warned:
         return

@@ -8,6 +8,7 @@ import zlib
 import numpy as np
 import tensorflow as tf
 
+from smddp_tf._threads import of_thread
 from smddp_tf._warn import warn
 from smddp_tf.basics import rank
 from smddp_tf.functions import allgather_object
@@ -36,7 +37,7 @@ def first_difference(model):
     variables = [*model.trainable_variables, *(optimizer.variables if optimizer is not None else [])]
     variables = [variable for variable in variables if id(variable) not in own]
     mine = [(variable.path, _checksum(variable)) for variable in variables]
-    everybody = allgather_object(mine, name="model.fit (are the weights equal)")
+    everybody = allgather_object(mine, name=of_thread("model.fit (are the weights equal)"))
     for other, theirs in enumerate(everybody):
         for ours, other_s in zip(everybody[0], theirs):
             if ours[1] != other_s[1]:

@@ -10,6 +10,7 @@ from typing import Any
 import tensorflow as tf
 
 from smddp_tf import ops
+from smddp_tf._threads import of_thread
 from smddp_tf.keras._backend import keras
 from smddp_tf.reduce_op import Max
 
@@ -53,7 +54,8 @@ class Stopping:
         self._batches += 1
         if self.interval and self._batches % self.interval == 0:
             flag = tf.constant(int(self.wanted()), tf.int32)
-            self._model.stop_training = bool(ops.allreduce(flag, op=Max, name="model.fit (stop_training)"))
+            name = of_thread("model.fit (stop_training)")
+            self._model.stop_training = bool(ops.allreduce(flag, op=Max, name=name))
         else:
             self._wanted = self.wanted()
             self._model.stop_training = False

@@ -7,6 +7,7 @@ from typing import Any, NamedTuple
 
 import tensorflow as tf
 
+from smddp_tf._threads import of_thread
 from smddp_tf.basics import rank, size
 from smddp_tf.functions import allgather_object
 from smddp_tf.keras import feeding
@@ -214,7 +215,8 @@ class UnevenEpochs:
     def _look_for_end(self, valid_before):
         count = float(feeding.process_wide().count)
         if self._mode == ERROR and 0 < count < size():
-            fed = allgather_object(int(self._hooks.fed) + self._own_void_step(), name="model.fit (batches by rank)")
+            name = of_thread("model.fit (batches by rank)")
+            fed = allgather_object(int(self._hooks.fed) + self._own_void_step(), name=name)
             raise ValueError(uneven_message([f"rank {i}: {steps} batches" for i, steps in enumerate(fed)]))
         if count >= self._plan.needed:
             return

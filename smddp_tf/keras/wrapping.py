@@ -116,13 +116,17 @@ def optimizers_of(model: Any) -> list[Any]:
 
 
 def refuse_wrapped(optimizer: Any) -> None:
-    """Raises a ValueError for an optimizer that reduces already."""
-    if reduces(optimizer):
+    """Raises a ValueError for an optimizer that reduces already, unless it only inherited that: it may be replaced."""
+    if any(map(_was_wrapped_itself, (optimizer, getattr(optimizer, "inner_optimizer", None)))):
         raise ValueError(
             "`optimizer` must be an optimizer that is not wrapped yet; this one already reduces its gradients over "
             f"all ranks, and would do it twice. Received: optimizer={optimizer!r} ({type(optimizer).__name__}). "
             "Use it as it is."
         )
+
+
+def _was_wrapped_itself(optimizer: Any) -> bool:
+    return is_wrapped(optimizer) and not getattr(reduction_on(optimizer), "is_inherited", False)
 
 
 def advice(optimizer: Any, optimizers: str, family: Any, **of_package: str) -> str:

@@ -14,7 +14,7 @@ from smddp_tf.run.mpi import OPEN_MPI, Mpi
 from smddp_tf.run.network import Choice
 from smddp_tf.run.settings import Settings
 
-__all__ = ["Line", "build_line", "forwarded_names", "new_variables"]
+__all__ = ["Line", "build_line", "forwarded_names", "new_variables", "words_for_variables"]
 
 # Variables that belong to this host or this shell. All others travel to the ranks on other hosts, as with horovodrun.
 _STAY = (
@@ -32,6 +32,9 @@ _PRTE = {
 # Parameters that 5 has kept, as its run-time system's.
 _RUNTIME = ("plm_", "oob_")
 _PROBES = 4
+# In mpirun's own environment other values of these would change mpirun itself, ssh and the daemons. They are no
+# secrets, so they reach the ranks by mpirun's command line.
+_FOR_RANKS_ONLY = ("LD_*", "PATH", "TMPDIR")
 
 
 @dataclass(frozen=True)
@@ -39,7 +42,8 @@ class Line:
     """The words up to the ranks' command.
 
     Attributes:
-        words: mpirun and its arguments. No value of a variable: everybody on this host can read them.
+        words: mpirun and its arguments. No value of a variable, because everybody on this host can read them; but for
+            those of `_FOR_RANKS_ONLY`.
         environment: variables for mpirun itself, and through it for the ranks.
         forwards_all: whether every variable of mpirun's environment travels to ranks on other hosts.
     """
@@ -83,8 +87,31 @@ def forwarded_names(environment: Mapping[str, str], except_for: Sequence[str] = 
 
 
 def new_variables(variables: Mapping[str, str], environment: Mapping[str, str]) -> dict[str, str]:
-    """Those that the launcher's environment does not have already, by name: what is there need not be shown."""
-    return {name: value for name, value in sorted(variables.items()) if environment.get(name) != value}
+    """Those for mpirun's environment that the launcher's does not have already: what is there need not be shown."""
+    return {
+        name: value
+        for name, value in sorted(variables.items())
+        if environment.get(name) != value and not _is_for_ranks_only(name)
+    }
+
+
+def words_for_variables(variables: Mapping[str, str], environment: Mapping[str, str]) -> list[str]:
+    """Open MPI's words for variables of the ranks: names, whose values are in mpirun's environment."""
+    given = _on_the_line(variables, environment)
+    return [word for name in sorted(variables) for word in ("-x", f"{name}={given[name]}" if name in given else name)]
+
+
+def _on_the_line(variables: Mapping[str, str], environment: Mapping[str, str]) -> dict[str, str]:
+    """The variables whose values the ranks get by the command line."""
+    return {
+        name: value
+        for name, value in sorted(variables.items())
+        if environment.get(name) != value and _is_for_ranks_only(name)
+    }
+
+
+def _is_for_ranks_only(name: str) -> bool:
+    return any(fnmatch.fnmatchcase(name, pattern) for pattern in _FOR_RANKS_ONLY)
 
 
 def _open_mpi_line(
@@ -152,10 +179,9 @@ def _keepalive(environment: Mapping[str, str]) -> list[tuple[str, str]]:
 
 
 def _open_mpi_variables(settings: Settings, environment: Mapping[str, str]) -> list[str]:
-    names = sorted(settings.variables)
-    if settings.remote_hosts:
-        names += forwarded_names(environment, names)
-    return [word for name in names for word in ("-x", name)]
+    words = words_for_variables(settings.variables, environment)
+    names = forwarded_names(environment, list(settings.variables)) if settings.remote_hosts else []
+    return words + [word for name in names for word in ("-x", name)]
 
 
 def _hydra_line(
@@ -168,6 +194,8 @@ def _hydra_line(
     if settings.remote_hosts and choice.name and not _sets(settings.mpi_args, "iface"):
         line += ["-iface", choice.name]
     line += ["-verbose"] if settings.verbose > 1 else []
+    for name, value in _on_the_line(settings.variables, environment).items():
+        line += ["-genv", name, value]
     extra = {"HYDRA_LAUNCHER_EXTRA_ARGS": shlex.join(ssh)} if (ssh := _ssh_words(settings)) else {}
     variables = new_variables(settings.variables, environment)
     return Line((*line, *settings.mpi_args), {**variables, **extra}, forwards_all=True)

@@ -67,7 +67,8 @@ class Hosts:
     def publish_environment(self, environment: Mapping[str, str]) -> None:
         """Gives what ssh starts here the environment of the container.
 
-        What programs need to start by a file that everybody reads, the rest by one of this user's own.
+        What programs need to start by the file that sshd (as root) reads for everybody it lets in; where there is none,
+        it is made for its owner alone to read. The rest by a file of this user's own.
         """
         hand_on(environment, path_for(os.geteuid()))
         with open(_FOR_ALL, "a", encoding="utf-8", opener=_private) as file:

@@ -13,7 +13,7 @@ from pathlib import Path
 from smddp_tf.run.errors import LaunchError
 from smddp_tf.run.here import is_script
 from smddp_tf.run.hosts import Host
-from smddp_tf.run.line import Line, new_variables
+from smddp_tf.run.line import Line, new_variables, words_for_variables
 from smddp_tf.run.mpi import OPEN_MPI, Mpi, find_mpi
 from smddp_tf.run.sagemaker import Training
 from smddp_tf.run.settings import Settings
@@ -82,7 +82,7 @@ def training_line(
     line += _exports(training, nccl_debug, several)
     line += custom
     line += _exports_of_instance(training, several)
-    line += _with_x(sorted(variables))
+    line += words_for_variables(variables, environment)
     settings = Settings(training.ranks, tuple(Host(host, training.per_host) for host in training.hosts))
     made = Line(tuple(line), new_variables(variables, environment))
     return TrainingLine(made, tuple(_inner_command(training, command)), settings)

@@ -24,6 +24,10 @@ __all__ = [
 ]
 
 
+# A session keeps no more plans than these in use. The gradients that come after in a list go by name.
+_MOST_PLANS = 512
+
+
 class ReduceOp:
     """How the values of all ranks become one. The same objects as `hvd.Average`, `hvd.Sum`, `hvd.Min`, `hvd.Max`."""
 
@@ -46,9 +50,10 @@ def allreduce(
     """Reduces one gradient of a list over all ranks; every rank gets the result.
 
     In a `tf.function` the gradient is a plan of its own: its place in the list says which tensors of the ranks belong
-    together, they compare shapes once, and no names travel in the steps. All gradients of a step are under way at the
-    same time; call it for each of them before using the results. `DistributedGradientTape` packs small gradients
-    together, which this function cannot.
+    together, they compare shapes once, and no names travel in the steps. So for the first 512 of a list; those after
+    them are negotiated by name in each step. All gradients of a step are under way at the same time; call it for each
+    of them before using the results. `DistributedGradientTape` packs small gradients together, which this function
+    cannot.
 
     Example:
 
@@ -84,12 +89,13 @@ def allreduce(
         return ops.allreduce(tensor, op=op, name=name)
     reduction = Reduction(as_reduce_op(op), 1.0, 1.0, wire_dtype)
     compressed, ctx = codec.compress(tf.convert_to_tensor(tensor))
-    return codec.decompress(_reduced(compressed, reduction, name), ctx)
+    return codec.decompress(_reduced(compressed, reduction, name, by_name=index >= _MOST_PLANS), ctx)
 
 
-def _reduced(tensor: tf.Tensor, reduction: Reduction, name: str) -> tf.Tensor:
+def _reduced(tensor: tf.Tensor, reduction: Reduction, name: str, by_name: bool) -> tf.Tensor:
     """By plan where there can be one; by name in eager mode, where the call blocks anyway."""
-    plan = None if tf.executing_eagerly() or _xla.compiling() else _plan_of(tensor, reduction, name)
+    by_name = by_name or tf.executing_eagerly() or _xla.compiling()
+    plan = None if by_name else _plan_of(tensor, reduction, name)
     if plan is None:
         return _native.allreduce_list([tensor], reduction, _graph.tensor_name("sdp.allreduce", name))[0]
     number, key = plan

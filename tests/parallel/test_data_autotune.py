@@ -31,6 +31,10 @@ DATA = {
 
 def enabled_in(method, monkeypatch, data) -> list[bool | None]:
     """What the datasets say that Keras iterates over in `fit` or `evaluate`."""
+    return [each.options().autotune.enabled for each in iterated_in(method, monkeypatch, data)]
+
+
+def iterated_in(method, monkeypatch, data) -> list[tf.data.Dataset]:
     found = []
     model = keras.Sequential([keras.Input((1,)), keras.layers.Dense(1)])
     model.compile(hvk.DistributedOptimizer(keras.optimizers.SGD(0.01)), loss="mse")
@@ -39,7 +43,7 @@ def enabled_in(method, monkeypatch, data) -> list[bool | None]:
 
     def spy(self, *args, **kwargs):
         init(self, *args, **kwargs)
-        found.append(self._distributed_dataset.options().autotune.enabled)
+        found.append(self._distributed_dataset)
 
     monkeypatch.setattr(iterator_class, "__init__", spy)
     getattr(model, method)(*data, batch_size=None if len(data) == 1 else 2, verbose=0)
@@ -51,6 +55,23 @@ def enabled_in(method, monkeypatch, data) -> list[bool | None]:
 def test_what_keras_iterates_over(hvd, size, monkeypatch, method, kind):
     expected = {"on": True, "off": False}.get(kind, False if size > 1 else None)
     assert enabled_in(method, monkeypatch, DATA[kind]()) == [expected]
+
+
+def test_without_tuning_fit_prefetches_as_tensorflow_would(hvd, size, monkeypatch):
+    """Unless the user has decided; on what `shard` has made, too; the data are the same."""
+    if size == 1:
+        pytest.skip("there the tuning is on, and TensorFlow prefetches")
+    made: list[tf.data.Dataset] = []
+    for data in (dataset(), hvk.data.shard(dataset()), hvk.data.shard(dataset()).repeat(2), dataset(enabled=False)):
+        made.append(iterated_in("evaluate", monkeypatch, (data,))[0])
+        assert made[-1].element_spec == data.element_spec
+        assert int(made[-1].cardinality()) == int(data.cardinality())
+    assert [prefetches(each) for each in made] == [1, 1, 2, 0]
+    assert [prefetches(hvk.data.shard(dataset(enabled))) for enabled in (None, True, False)] == [1, 0, 0]
+
+
+def prefetches(data: tf.data.Dataset) -> int:
+    return ("Prefetch" in type(data).__name__) + sum(map(prefetches, data._inputs()))
 
 
 @pytest.mark.parametrize(("before", "after"), [(None, False), (True, True), (False, False)])

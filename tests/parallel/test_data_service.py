@@ -7,6 +7,8 @@ import inspect
 import json
 import socket
 import threading
+import time
+from unittest.mock import Mock
 
 import pytest
 import tensorflow as tf
@@ -79,6 +81,25 @@ def test_a_service_that_is_silent_is_an_error(hvd, rank, monkeypatch):
         config = TfDataServiceConfig(1, 1, "compute", server.getsockname()[:2], b"key")
         with pytest.raises(TimeoutError, match="has not answered for 0 s"):
             config.compute_client()
+
+
+def test_a_service_that_is_silent_for_a_while_has_not_ended(hvd, rank, monkeypatch):
+    if rank > 0:
+        return
+    service = ComputeService(1, 1)
+    client = ComputeClient(service.address, service.key)
+    silences = [0.6, 0.6, 0.0]
+    monkeypatch.setattr(service_registry, "_ANSWER_SECONDS", 0.3)
+    monkeypatch.setattr(service_registry._Registry, "is_over", lambda self: time.sleep(silences.pop(0)) or not silences)
+    client.wait_for_shutdown()
+    assert not silences
+    for gone in (EOFError(), ConnectionResetError()):
+        monkeypatch.setattr(client, "_answer", Mock(side_effect=[TimeoutError(), False, gone]))
+        client.wait_for_shutdown()
+    monkeypatch.setattr(client, "_answer", Mock(side_effect=OSError("no route to host")))
+    with pytest.raises(OSError, match="no route"):
+        client.wait_for_shutdown()
+    service.close()
 
 
 def test_a_file_that_does_not_come_is_an_error(hvd, tmp_path):

@@ -207,9 +207,11 @@ class Epochs(keras.callbacks.Callback):
         self.model.seen.append([])
 
 
-def seen_in_fit(dataset, *callbacks, epochs: int = 3, wrap=hvk.DistributedOptimizer, **options) -> list[list[int]]:
+def seen_in_fit(
+    dataset, *callbacks, epochs: int = 3, wrap=hvk.DistributedOptimizer, probe=Probe, **options
+) -> list[list[int]]:
     keras.utils.set_random_seed(7)
-    model = Probe([keras.Input((6,)), keras.layers.Dense(3)])
+    model = probe([keras.Input((6,)), keras.layers.Dense(3)])
     model.compile(wrap(keras.optimizers.SGD(0.0)), loss="mse")
     model.fit(dataset, epochs=epochs, verbose=0, shuffle=False, callbacks=[Epochs(), *callbacks], **options)
     return model.seen
@@ -301,6 +303,48 @@ def test_epochs_of_fit_add_up_whatever_one_rank_looks_at(hvd, rank, size, mpi, k
         orders += [dealt(mpi, epoch) for epoch in seen_in_fit(part, *callbacks, epochs=epochs)]
     assert orders == expected
     assert all(sorted(order) == list(range(ITEMS)) for order in orders)
+
+
+class TapeProbe(Probe):
+    """It reduces in a step of its own, so its optimizer is a plain one."""
+
+    def train_step(self, data):
+        x, y = data
+        self.add_seen(y[0, 0])
+        with hvk.DistributedGradientTape(tf.GradientTape()) as tape:
+            loss = self.compute_loss(x, y, self(x))
+        self.optimizer.apply(tape.gradient(loss, self.trainable_variables), self.trainable_variables)
+        return {"loss": loss}
+
+
+class LooksAsEpochsBegin(LooksInFit):
+    def on_epoch_begin(self, epoch, logs=None):
+        next(iter(self.part)) if isinstance(self.part, tf.data.Dataset) else self.look()
+
+
+@pytest.mark.parametrize("probe", [Probe, TapeProbe], ids=["optimizer", "tape"])
+@pytest.mark.parametrize("kind", PARTS)
+def test_fit_deals_out_anew_with_an_optimizer_or_a_tape(hvd, rank, size, mpi, kind, probe):
+    """The orders of one process, also where a rank has a look as an epoch begins, or a `fit` of its own before."""
+    if ITEMS % size:
+        pytest.skip("more ranks prove nothing new")
+    part = PARTS[kind](hvd.data, shuffle=True, seed=5, even=None)
+    alone = PARTS[kind](hvd.data, shuffle=True, seed=5, rank=0, size=1)
+    plain = {"wrap": lambda optimizer: optimizer}
+    expected = [order for epochs in (3, 2) for order in seen_in_fit(alone, epochs=epochs, **plain)]
+    callbacks = [LooksAsEpochsBegin(part)] if rank == size - 1 and size > 1 else []
+    orders = []
+    for epochs in (3, 2):
+        if rank == 0 and probe is TapeProbe:
+            seen_in_fit(part, epochs=2, **plain)
+        wrap = {} if probe is Probe else plain
+        orders += [dealt(mpi, epoch) for epoch in seen_in_fit(part, *callbacks, epochs=epochs, probe=probe, **wrap)]
+    assert all(sorted(order) == list(range(ITEMS)) for order in orders)
+    if probe is Probe:
+        assert orders == expected
+    elif kind == "tf.data":  # Keras ends an epoch of a PyDataset before the first one, too
+        assert [orders[epoch] for epoch in (1, 2, 4)] == [expected[epoch] for epoch in (1, 2, 4)]
+    assert len({tuple(order) for order in orders}) == 5
 
 
 def test_training_matches_one_process(hvd, rank, size):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import resource
 import types
+import warnings
 
 import keras
 import numpy as np
@@ -147,6 +148,25 @@ def test_variables_registered_when_the_first_batch_ends(hvd, rank, size, mpi, ho
     assert size == 1 or np.ptp(mpi.allgather(before[0][0])) > 0, "nothing was different"
     for values in after:
         assert same_on_all_ranks(mpi, values[1:])
+
+
+@pytest.mark.parametrize("built", [True, False], ids=["built", "unbuilt"])
+def test_a_hook_that_replaces_ours(hvd, rank, size, mpi, built):
+    """`on_train_batch_end` is not Horovod's place: what exists is sent before. What does not exist then never is."""
+
+    class Replaces(callbacks.BroadcastGlobalVariablesCallback):
+        def on_train_batch_end(self, batch, logs=None):
+            pass
+
+    model = model_of_rank(rank, built)
+    model.compile(hvk.DistributedOptimizer(keras.optimizers.SGD(0.1)), loss="mse")
+    recorder = AtFirstBatch()
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        fit(model, rank, Replaces(0), recorder)
+    told = [warning for warning in caught if "Replaces has sent no variables in this `fit`" in str(warning.message)]
+    assert len(told) == (not built and rank == 0 and size > 1)
+    assert not built or same_on_all_ranks(mpi, recorder.seen)
 
 
 def test_a_variable_registered_too_late(hvd, rank, size):

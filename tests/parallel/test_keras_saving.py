@@ -15,11 +15,12 @@ import keras
 import numpy as np
 import pytest
 import tensorflow as tf
+import yaml
 
 import smddp_tf.keras as hvk
 from smddp_tf.keras.accumulation import innermost
 from smddp_tf.keras.optimizer import wrap_class
-from smddp_tf.keras.reducing import reduction_of
+from smddp_tf.keras.reducing import ReductionSettings, reduction_of
 from smddp_tf.keras.wrapping import is_wrapped
 from tests.parallel.keras_training import (
     OPTIMIZERS,
@@ -314,6 +315,38 @@ def test_a_configuration_in_a_file_is_plain(hvd):
     assert not is_wrapped(keras.optimizers.deserialize(json.loads(json.dumps(config))))
     assert b"smddp" not in pickle.dumps(config)
     assert not is_wrapped(keras.optimizers.deserialize(pickle.loads(pickle.dumps(config))))
+
+
+FROM_CONFIG = {"adam": keras.optimizers.Adam, "one character": lambda: keras.optimizers.Adam(name="a")}
+
+
+@pytest.mark.parametrize("kind", FROM_CONFIG)
+def test_the_plain_class_makes_a_plain_optimizer(hvd, rank, size, kind):
+    """On one rank alone too; it may be wrapped, and its own configuration leads to nothing of ours."""
+    original = hvk.DistributedOptimizer(FROM_CONFIG[kind](), op=hvk.Sum)
+    config = original.get_config()
+    assert type(config["name"]) is str
+    if rank == 0:
+        probe = keras.optimizers.Adam.from_config(config)
+        probe.apply([tf.ones([1])], [keras.Variable([0.0])])
+        assert not is_wrapped(probe)
+    plain = keras.optimizers.Adam.from_config(copy.deepcopy(config))
+    assert not is_wrapped(keras.optimizers.deserialize(keras.optimizers.serialize(plain)))
+    assert reduction_of(hvk.DistributedOptimizer(plain)).settings.op == hvk.Average
+    assert yaml.safe_load(yaml.safe_dump({"name": config["name"]})) == {"name": original.name}
+
+
+@pytest.mark.parametrize("kind", ["sgd", "scale inside", "scale outside"])
+def test_what_an_optimizer_inherited_may_be_replaced(hvd, rank, size, kind):
+    original = KINDS[kind](op=hvk.Sum)
+    anew = keras.optimizers.deserialize(keras.optimizers.serialize(original))
+    assert reduction_of(innermost(anew)).settings.op == hvk.Sum
+    wrapped = hvk.DistributedOptimizer(anew, compression=hvk.Compression.bf16)
+    assert reduction_of(innermost(wrapped)).settings == ReductionSettings(compression=hvk.Compression.bf16)
+    for twice in (wrapped, original, copy.deepcopy(original), type(wrapped).from_config(wrapped.get_config())):
+        if kind != "scale outside" or twice is not original:
+            with pytest.raises(ValueError, match="not wrapped yet"):
+                hvk.DistributedOptimizer(twice)
 
 
 def test_wrap_class_alone(hvd, rank, size):

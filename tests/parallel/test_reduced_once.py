@@ -40,6 +40,8 @@ ARITHMETIC = {
     "as they are": lambda grads: grads,
     "clip_by_norm": clipped_one_by_one,
     "global norm": lambda grads: tf.clip_by_global_norm(grads, 0.1)[0],
+    "clip_by_value": lambda grads: [tf.clip_by_value(-grad / 3.0 + 1e-6, -0.1, 0.1) for grad in grads],
+    "where": lambda grads: [tf.where(tf.reduce_all(tf.math.is_finite(grad)), grad, 0.0) for grad in grads],
 }
 
 
@@ -111,6 +113,30 @@ def test_both_in_one_program(hvd, rank, size, eagerly):
         function = function if eagerly else tf.function(function)
         for _ in range(2):
             function(*data(rank))
+
+
+@pytest.mark.parametrize("eagerly", [False, True], ids=["graph", "eager"])
+def test_weights_that_were_made_from_reduced_gradients(hvd, eagerly):
+    """MAML: an inner step with the tape's gradients, and the wrapped optimizer for those of the outer loss."""
+    weights = [keras.Variable(np.ones(shape, np.float32), name="kernel") for shape in ((3, 2), (2,), (1,))]
+    optimizer = hvk.DistributedOptimizer(keras.optimizers.SGD(0.1))
+    optimizer.build(weights)
+
+    def loss_of(values):
+        return tf.add_n([tf.reduce_sum(value * value * value) for value in values])
+
+    def step():
+        with tf.GradientTape() as outer:
+            with tf.GradientTape() as inner:
+                loss = loss_of([weight + 0.0 for weight in weights])
+            grads = hvd.DistributedGradientTape(inner).gradient(loss, [weight.value for weight in weights])
+            loss = loss_of([weight - 0.1 * grad for weight, grad in zip(weights, grads)])
+        optimizer.apply(outer.gradient(loss, [weight.value for weight in weights]), weights)
+
+    (step if eagerly else tf.function(step))()
+    # The inner step goes to 1 - 0.3 = 0.7, with a derivative of 1 - 0.6 = 0.4.
+    for weight in weights:
+        np.testing.assert_allclose(weight.numpy(), 1.0 - 0.1 * 3 * 0.7**2 * 0.4, rtol=1e-5)
 
 
 def test_a_reduction_over_some_ranks_may_come_first(hvd, rank, size):

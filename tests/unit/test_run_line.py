@@ -70,6 +70,27 @@ def test_values_of_variables_are_on_no_command_line(mpi, hosts: str) -> None:
         assert {"TOKEN", "KEPT", "A"} <= set(values_of(list(made.words), "-x"))
 
 
+LOADING = {"LD_LIBRARY_PATH": "/new", "LD_PRELOAD": "/lib.so", "PATH": "/bin", "TMPDIR": "/t"}
+
+
+@pytest.mark.parametrize("mpi", [OPEN_MPI_5, OPEN_MPI_4, HYDRA], ids=["Open MPI 5", "Open MPI 4", "MPICH"])
+@pytest.mark.parametrize("hosts", ["h1:2", "h1:1,h2:1"])
+def test_what_would_change_mpirun_itself_reaches_the_ranks_only(dry_run: DryRun, mpi, hosts: str) -> None:
+    """Where the value is what mpirun has anyway, the name is enough."""
+    dry_run.mpi = mpi
+    given = [word for name, value in LOADING.items() for word in ("-x", f"{name}={value}")]
+    words = dry_run("-H", hosts, *given, "-x", "OWN_PATH=/own", "t", env={"PATH": "/bin", "LD_LIBRARY_PATH": "/old"})
+    before = words[: words.index(mpi.mpirun)]
+    assert [word for word in before if word.startswith(("LD_", "PATH", "TMPDIR"))] == []
+    assert "OWN_PATH=/own" in before
+    new = {name: value for name, value in LOADING.items() if name != "PATH"}
+    if mpi is HYDRA:
+        assert values_of(words, "-genv", 2) == [f"{name} {value}" for name, value in new.items()]
+    else:
+        expected = ["LD_LIBRARY_PATH=/new", "LD_PRELOAD=/lib.so", "OWN_PATH", "PATH", "PYTHONUNBUFFERED", "TMPDIR=/t"]
+        assert values_of(words, "-x") == expected
+
+
 def test_daemons_outwait_the_heartbeat(dry_run: DryRun) -> None:
     def given(env: dict[str, str]) -> list[str]:
         return values_of(dry_run("-H", "h1:1,h2:1", "t", env={"PATH": "/bin", **env}), "--prtemca", 2)

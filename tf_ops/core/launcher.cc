@@ -1,9 +1,11 @@
 #include "core/launcher.h"
 
+#include <signal.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
 #include <algorithm>
+#include <cerrno>
 #include <cstdio>
 #include <cstdlib>
 #include <fstream>
@@ -64,6 +66,7 @@ Launcher Launcher::Find() {
 
 bool Launcher::lives() const {
   const Description now = Describe(process_);
+  if (now.name.empty()) return kill(process_, 0) == 0 || errno != ESRCH;  // unreadable, as without a free descriptor
   return now.started == started_ && now.state != "Z" && now.state != "X";
 }
 

@@ -2,7 +2,8 @@
 //
 // It runs when TensorFlow has put the bodies of functions, loops and branches in the place of their calls. Functions
 // that XLA compiles stay calls, which cannot be told apart; they run one after the other (smddp_tf/_xla.py), and what
-// the graph itself holds gets other numbers than they have.
+// the graph itself holds gets other numbers than they have. Others that stay calls (`_noinline`) are refused where a
+// graph holds their collectives twice: nothing orders them.
 #include <map>
 #include <memory>
 #include <set>
@@ -106,6 +107,23 @@ std::set<std::string> InCalls(const Graph& graph, Library* library) {
   return found;
 }
 
+absl::Status CheckCalls(const Graph& graph, const Groups& groups, Library* library) {
+  std::set<std::string> called;
+  for (const Node* const node : graph.op_nodes()) {
+    bool compiled = false;
+    if (tensorflow::TryGetNodeAttr(node->attrs(), "_XlaMustCompile", &compiled) && compiled) continue;
+    for (const std::string& matched : library->CalledBy(node->type_string(), node->attrs())) {
+      if (groups.count(matched) == 0 && called.insert(matched).second) continue;
+      return absl::InvalidArgumentError(
+          "The function that '" + node->name() +
+          "' calls holds collectives of smddp_tf, is used in several places of one graph, "
+          "and is not inlined: the ranks could mix up the places. Remove `_noinline` "
+          "from its tf.function.");
+    }
+  }
+  return absl::OkStatus();
+}
+
 // The gradients of one reducer are in one place; what is matched by name is a place each. Number 0 is that of calls,
 // where there are such.
 void NumberSites(const Groups& groups, const std::set<std::string>& in_calls) {
@@ -143,8 +161,12 @@ class CallSitesPass : public tensorflow::GraphOptimizationPass {
     if (options.graph == nullptr || *options.graph == nullptr) return absl::OkStatus();
     Graph* const graph = options.graph->get();
     const Groups groups = CollectivesIn(*graph);
-    if (groups.empty()) return absl::OkStatus();
     Library library(options.flib_def);
+    if (options.is_function_graph) {
+      const absl::Status status = CheckCalls(*graph, groups, &library);
+      if (!status.ok()) return status;
+    }
+    if (groups.empty()) return absl::OkStatus();
     NumberSites(groups, InCalls(*graph, &library));
     MarkThoseAlone(groups);
     return absl::OkStatus();

@@ -127,6 +127,14 @@ std::optional<Verdict> Coordinator::GiveUp(int rank, const std::string& name) {
   return std::nullopt;
 }
 
+std::set<std::string> Coordinator::PlanKeys() const {
+  std::set<std::string> keys;
+  for (const auto& [name, entries] : waiting_) {
+    if (!entries.empty() && entries.front().is_plan()) keys.insert(entries.front().by_rank.begin()->second.plan_key);
+  }
+  return keys;
+}
+
 std::vector<Coordinator::Expired> Coordinator::Disagreeing(const std::string& plan_key) {
   const auto concerned = [&](const Entry& entry) {
     return entry.is_plan() && entry.by_rank.begin()->second.plan_key == plan_key &&

@@ -45,6 +45,8 @@ class Coordinator {
   std::optional<Verdict> GiveUp(int rank, const std::string& name);
   // Plans of that key, when every rank waits for one, they differ, and no rank will bring another one before.
   std::vector<Expired> Disagreeing(const std::string& plan_key);
+  // The keys of the plans that wait.
+  std::set<std::string> PlanKeys() const;
   // No rank uses the plan of that number any more.
   void FreePlanNumber(uint32_t number) { plan_numbers_.erase(number); }
   size_t plan_numbers() const { return plan_numbers_.size(); }

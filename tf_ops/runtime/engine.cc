@@ -77,12 +77,12 @@ void Engine::Loop() {
     HandOver();
     const bool stopping = stopping_;
     turns_.fetch_add(1, std::memory_order_relaxed);
-    bool moved = DrainInbox();
+    bool worked = DrainInbox();
     const Result<bool> progress = parts_->world().Progress();
     if (!progress.ok()) Fail(OfTransport(progress.status()), /*tell_others=*/true);
-    moved |= progress.ok() && *progress;
-    const bool heard = ReadControl(&moved);
-    moved |= StepTasks();
+    const bool heard = ReadControl(&worked);
+    worked |= StepTasks();
+    const bool moved = worked || (progress.ok() && *progress);
     StepDevices();
     StepJoin();
     if (stopping) break;
@@ -99,6 +99,7 @@ void Engine::Loop() {
       WatchCancelled();
     }
     if (moved) last_moved_ns_ = now_ns;
+    if (worked) last_worked_ns_ = now_ns;
     if (moved || heard) {
       idle_rounds_ = 0;
       backoff_.Reset();

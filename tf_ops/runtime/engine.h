@@ -112,7 +112,7 @@ class Engine {
   PlanTable::Lender Zeros();
   void OnVerdictOfOthers(const Verdict& verdict);
   void AddForeignPlan(const Verdict& verdict);
-  void GiveUpStep(const PlannedTensor& where);
+  void GiveUpStep(const std::string& plan);
   void OnStepGivenUp(int from, const StepGivenUp& given_up);
   void FillGivenUp();
   void GiveUpBrokenSteps(int64_t now_ns);
@@ -189,6 +189,7 @@ class Engine {
   int64_t last_done_ns_ = NowNs();
   bool leaving_ = false;
   int64_t last_moved_ns_ = 0, last_watch_ns_ = 0, last_look_ns_ = 0;
+  int64_t last_worked_ns_ = 0;  // the same, without what the engines say of themselves (BelongsToWork)
 
   std::atomic<int64_t> named_done_{0}, wakeups_{0}, turns_{0}, node_bytes_{0}, rail_bytes_{0};
 };

@@ -44,7 +44,7 @@ void Engine::GiveUpBrokenSteps(int64_t now_ns) {
     broken_.erase(broken_.begin());
   }
   for (const PlannedTensor& where : due) {
-    if (plans_.LacksTensors(where)) GiveUpStep(where);
+    if (plans_.LacksTensors(where)) GiveUpStep(plans_.NameOfPlan(where));
   }
 }
 
@@ -53,9 +53,9 @@ void Engine::GiveUpRequests(int64_t now_ns) {
   for (Cancelled& each : cancelled_) {
     if (each.told || now_ns - each.when_ns < kSettleNs) continue;
     each.told = true;
-    const Announcement* const waiting = named_.Waiting(each.name);
-    if (waiting == nullptr) continue;
-    const int coordinator = CoordinatorOf(*waiting, topology().size());
+    const NamedRequest* const waiting = named_.Waiting(each.name);
+    if (waiting == nullptr || waiting->submitted_ns > each.when_ns) continue;  // or of a later step
+    const int coordinator = CoordinatorOf(waiting->announcement, topology().size());
     if (coordinator == topology().rank()) {
       OnRequestGivenUp(coordinator, {each.name});
     } else {
@@ -70,11 +70,11 @@ void Engine::OnRequestGivenUp(int from, const RequestGivenUp& given_up) {
 }
 
 // The last step of the plan that has begun here.
-void Engine::GiveUpStep(const PlannedTensor& where) {
-  const StepGivenUp given_up = {plans_.NameOfPlan(where), plans_.StepsOf(where)};
+void Engine::GiveUpStep(const std::string& plan) {
+  const StepGivenUp given_up = {plan, plans_.StepsOf(plan)};
   Log(LogLevel::kDebug, "step " + std::to_string(given_up.step) + " of " + given_up.plan + " is given up here");
   plans_.Void(given_up.plan, given_up.step, GivenUpBy(topology().global_rank(topology().rank())));
-  plans_.KeepPlaces(where);
+  plans_.KeepPlaces(given_up.plan);
   given_up_[{given_up.plan, given_up.step}] = OtherRanks();
   PostToOthers(Encode(given_up));
   FillGivenUp();
@@ -83,7 +83,10 @@ void Engine::GiveUpStep(const PlannedTensor& where) {
 void Engine::OnStepGivenUp(int from, const StepGivenUp& given_up) {
   if (!given_up.known) {
     plans_.Void(given_up.plan, given_up.step, GivenUpBy(topology().global_rank(from)));
-    return Post(from, Encode(StepGivenUp{given_up.plan, given_up.step, /*known=*/true}));
+    Post(from, Encode(StepGivenUp{given_up.plan, given_up.step, /*known=*/true}));
+    // What this rank lacks of it may never come: it may have failed here too, with nothing under way that could tell.
+    if (failed_.ok() && plans_.LacksTensorsOf(given_up.plan, given_up.step)) GiveUpStep(given_up.plan);
+    return;
   }
   const auto at = given_up_.find({given_up.plan, given_up.step});
   if (at != given_up_.end()) at->second.erase(from);

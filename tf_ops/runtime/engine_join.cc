@@ -14,6 +14,9 @@ void Engine::Join(int* last, DoneCallback done) {
   if (join_.waiting()) return Hold([this, last, done = std::move(done)]() mutable { Join(last, std::move(done)); });
   trace_.Record("join", "", static_cast<int>(join_.round()));
   Log(LogLevel::kDebug, "hvd.join: this rank has no more data");
+  // What failed here is given up: with zeros in the place of the rest it would pass for a good step on the others.
+  for (const std::string& plan : plans_.BrokenOff()) GiveUpStep(plan);
+  if (!failed_.ok()) return done(failed_);
   join_.Begin(last, std::move(done), NowNs());
   JoinNotice notice;
   notice.round = join_.round();
@@ -35,6 +38,9 @@ void Engine::OnJoinNotice(int from, const JoinNotice& notice) {
   if (notice.joins) {
     join_.Add(from);
     for (const Verdict& verdict : coordinator_.RankJoined()) SendVerdict(verdict, topology().world().world_ranks());
+    for (const std::string& key : coordinator_.PlanKeys()) {
+      for (const auto& refused : coordinator_.Disagreeing(key)) SendVerdict(refused.verdict, refused.announced);
+    }
     if (from != topology().rank()) TellStepsBeyond(notice.steps, from);
   }
   // Also on my own: a step that was begun in part ends with zeros. Not on one of the next round, in which I am back.

@@ -144,7 +144,7 @@ void Engine::ReducePlanned(const PlannedTensor& where, const TensorRef& tensor, 
         [this, where, tensor, done = std::move(done)]() mutable { ReducePlanned(where, tensor, std::move(done)); });
   }
   AddPlan(where);
-  if (plans_.BreaksOff(where)) GiveUpStep(where);
+  if (plans_.BreaksOff(where)) GiveUpStep(plans_.NameOfPlan(where));
   const bool tell = join_.anyone();
   const int64_t steps = tell ? plans_.StepsOf(where) : 0;
   const Status status = plans_.Arrive(where, tensor, std::move(done));

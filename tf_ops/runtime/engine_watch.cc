@@ -153,7 +153,9 @@ std::set<int> Engine::OtherRanks() const {
 }
 
 WaitsFor Engine::WaitingFor() const {
-  if (plans_.InPart()) return WaitsFor::kNothing;
+  // Or it has failed in the middle of a step, and gone on to another call.
+  const bool may_have_failed = named_.waiting() && plans_.unfinished() == 0;
+  if (plans_.InPart() && !may_have_failed) return WaitsFor::kNothing;
   if (named_.waiting() || join_.waiting()) return WaitsFor::kCall;
   return tasks_.empty() && !plans_.waiting() ? WaitsFor::kNothing : WaitsFor::kData;
 }
@@ -165,7 +167,7 @@ Whereabouts Engine::Here() {
   Whereabouts here;
   here.in_task = !tasks_.empty();
   here.waits_for = WaitingFor();
-  here.still_ns = now_ns - last_moved_ns_;
+  here.still_ns = now_ns - last_worked_ns_;
   here.steps = plans_.Steps();
   if (env_.stall_stacks) here.stacks = DumpStacks();
   std::string& text = here.sentence = NamedWithHost(topology(), topology().rank());
@@ -230,8 +232,9 @@ void Engine::WatchDepartures() {
   }
 }
 
-// A cancelled step often ends well: the end of the data cancels a step whose gradients are on their way everywhere.
-// Only one that stands still is lost, on all ranks.
+// A cancelled step often ends well: the end of the data cancels a step whose gradients are on their way everywhere. Or
+// it is given up, and ends when the other ranks have come to it. Lost, on all ranks, is one that no rank can end any
+// more, because each waits for another.
 void Engine::WatchCancelled() {
   if (!failed_.ok() || cancelled_.empty()) return;
   int64_t oldest_ns = std::min({named_.OldestNs(), plans_.OldestNs(), staging_.OldestNs()});
@@ -243,7 +246,9 @@ void Engine::WatchCancelled() {
   if (cancelled_.empty()) return;
   const int64_t now_ns = NowNs();
   const auto& [name, when_ns, told] = cancelled_.front();
-  if (now_ns - when_ns < kCancelGraceNs || now_ns - last_moved_ns_ < kCancelGraceNs) return;
+  if (now_ns - when_ns < kCancelGraceNs || now_ns - last_worked_ns_ < kCancelGraceNs) return;
+  const std::vector<int> ranks = topology().world().world_ranks();
+  if (!stalls_.Ask({ranks.begin(), ranks.end()}, now_ns) || !stalls_.AllWait(kCancelGraceNs / 2)) return;
   Fail(Status(Code::kAborted, "Rank " + std::to_string(topology().global_rank(topology().rank())) +
                                   " gave up a step: another operation of it failed there (that rank's own error says "
                                   "which) while '" +

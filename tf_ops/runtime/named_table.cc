@@ -29,9 +29,9 @@ bool NamedTable::waiting() const {
                      [](const auto& entry) { return entry.second.front().announcement.kind != RequestKind::kPlan; });
 }
 
-const Announcement* NamedTable::Waiting(const std::string& name) const {
+const NamedRequest* NamedTable::Waiting(const std::string& name) const {
   const auto at = waiting_.find(name);
-  return at == waiting_.end() ? nullptr : &at->second.front().announcement;
+  return at == waiting_.end() ? nullptr : &at->second.front();
 }
 
 std::vector<std::string> NamedTable::Waiting() const {

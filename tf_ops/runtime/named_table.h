@@ -33,8 +33,8 @@ class NamedTable {
   void FailAll(const Status& why);
   // Fails what waits for a verdict of `rank`, which has left ("Rank 2 has ended ...").
   void FailCoordinatedBy(int rank, int size, const std::string& who);
-  // The announcement of the oldest request of that name, or null.
-  const Announcement* Waiting(const std::string& name) const;
+  // The oldest request of that name, or null.
+  const NamedRequest* Waiting(const std::string& name) const;
   // "allreduce 'x'" for each request that waits, but for plans.
   std::vector<std::string> Waiting() const;
   // Does anybody wait for an answer? (Plans that wait to be agreed on keep nobody waiting by themselves.)

@@ -1,6 +1,7 @@
 // What runtime/plan_retirement.h asks the plan table.
 #include <algorithm>
 
+#include "core/clock.h"
 #include "runtime/plan_table.h"
 
 namespace smddp {
@@ -17,10 +18,11 @@ bool PlanTable::IsIdle(const Plan& plan) {
          way_is_known && !plan.keeping;
 }
 
-int PlanTable::LeastRecentlyUsed() const {
+int PlanTable::LeastRecentlyUsed(int64_t before_ns) const {
   const Plan* least = nullptr;
   for (const auto& [name, plan] : plans_) {
-    if (plan.number >= 0 && IsIdle(plan) && (least == nullptr || plan.last_use < least->last_use)) least = &plan;
+    if (plan.number < 0 || plan.last_use_ns > before_ns || !IsIdle(plan)) continue;
+    if (least == nullptr || plan.last_use_ns < least->last_use_ns) least = &plan;
   }
   return least == nullptr ? -1 : least->number;
 }
@@ -29,7 +31,7 @@ std::optional<int64_t> PlanTable::Keep(int number) {
   Plan* const plan = Numbered(number);
   if (plan == nullptr || !IsIdle(*plan)) return std::nullopt;
   plan->keeping = true;
-  plan->last_use = ++uses_;  // who was asked about in vain is not the next one
+  plan->last_use_ns = NowNs();  // who was asked about in vain is not the next one
   return plan->steps.begun();
 }
 

@@ -2,11 +2,17 @@
 
 #include <optional>
 
+#include "core/clock.h"
 #include "core/log.h"
 #include "core/wire.h"
 
 namespace smddp {
 namespace {
+
+// A plan of a training that goes on is used more often.
+constexpr int64_t kIdleNs = 30 * 1000000000LL;
+// From here on also plans in use go: numbers are about to run out (kMaxPlans).
+constexpr size_t kMaxPlansInUse = 768;
 
 enum class Kind : uint8_t { kAsk, kIdle, kBusy, kForget, kKeep };
 
@@ -32,7 +38,8 @@ void PlanRetirement::Tick(bool quiet) {
   if (numbers <= kMaxIdlePlans || asked_ >= 0 || !quiet) return;
   if (refused_ && numbers == numbers_) return;  // all that could go was asked about
   numbers_ = numbers;
-  const int number = plans_.LeastRecentlyUsed();
+  const int64_t now_ns = NowNs();
+  const int number = plans_.LeastRecentlyUsed(numbers > kMaxPlansInUse ? now_ns : now_ns - kIdleNs);
   const std::optional<int64_t> steps = plans_.Keep(number);
   refused_ = !steps;
   if (!steps) return;
@@ -52,7 +59,9 @@ bool PlanRetirement::OnMessage(int from, std::string_view message, bool quiet) {
   const int64_t steps = reader.Get<int64_t>();
   if (!reader.at_end() || kind > Kind::kKeep) return false;
   if (topology_.rank() == 0) {
-    if ((kind != Kind::kIdle && kind != Kind::kBusy) || number != asked_) return false;
+    if (kind != Kind::kIdle && kind != Kind::kBusy) return false;
+    if (number != asked_) return true;  // decided already, when a rank left
+    alike_ = alike_ && quiet;
     OnAnswer(kind == Kind::kIdle, steps);
     if (asked_ < 0 && alike_) Tick(quiet);  // there may be more
     return true;

@@ -1,9 +1,10 @@
 // Gives back the numbers and the memory of plans that a program has stopped using, as of models it has thrown away.
 //
 // Rank 0 numbers plans. When more than kMaxIdlePlans have numbers, it asks all ranks about the one that it has used
-// least recently. A rank on which nothing of the plan is under way answers how many steps of it have begun there, and
-// from then on keeps what comes for it until rank 0 has decided. When all ranks answer alike, no message of the plan is
-// on its way: all forget it, and its number is free. A rank that uses it again announces it anew.
+// least recently, if that was a while ago. A rank on which nothing of the plan is under way answers how many steps of
+// it have begun there, and from then on keeps what comes for it until rank 0 has decided. When all ranks answer alike,
+// no message of the plan is on its way: all forget it, and its number is free. A rank that uses it again announces it
+// anew.
 //
 // Threads: the engine's.
 #pragma once

@@ -25,7 +25,7 @@ class PlanSteps {
   enum class Arrival {
     kTaken,     // it belongs to step Of(index) - 1, counted from 0
     kOverlaps,  // of a second run, or the second of its kind, while the first is under way
-    kTooLate,   // of a run whose step was given up, where this rank has filled its place already
+    kTooLate,   // this rank has filled its place already: the step was given up, or hvd.join came before it
   };
   // Tensor `index` has come. `run` 0: not known, and each tensor counts for itself.
   Arrival Take(int index, uint64_t run);

@@ -111,13 +111,15 @@ Status PlanTable::Arrive(const PlannedTensor& where, const TensorRef& tensor, Do
     return Status::Ok();
   }
   if (fits.ok()) {
-    plan->last_use = ++uses_;
+    plan->last_use_ns = NowNs();
     switch (plan->steps.Take(where.index, where.run)) {
       case PlanSteps::Arrival::kTaken:
         break;
-      case PlanSteps::Arrival::kTooLate:
-        done(plan->steps.VoidStatus(plan->steps.begun()));
+      case PlanSteps::Arrival::kTooLate: {
+        const Status given_up = plan->steps.VoidStatus(plan->steps.begun());
+        done(given_up.ok() ? JoinedBefore(*plan, where.index) : given_up);
         return Status::Ok();
+      }
       case PlanSteps::Arrival::kOverlaps:
         fits = Overlaps(*plan, where.index);
     }
@@ -129,6 +131,12 @@ Status PlanTable::Arrive(const PlannedTensor& where, const TensorRef& tensor, Do
   if (trace_.on()) trace_.Record("tensor_ready", plan->spec.key, where.index, NameOf(plan->spec, where.index));
   Place(plan, {tensor, std::move(done), where.index, plan->steps.Of(where.index) - 1, /*zeros=*/false});
   return Status::Ok();
+}
+
+Status PlanTable::JoinedBefore(const Plan& plan, int index) {
+  return Status(Code::kFailedPrecondition, "Gradient " + std::to_string(index) + " of '" + plan.spec.key +
+                                               "' came after hvd.join, which has put zeros in its place. Call hvd.join "
+                                               "when the last step has ended.");
 }
 
 Status PlanTable::Overlaps(const Plan& plan, int index) {

@@ -98,6 +98,8 @@ class PlanTable {
   // hvd.join (plan_join.cc). How many reductions of the plans' tensors have begun here; of one that has not, nothing.
   StepCounts Steps() const;
   int64_t StepsOf(const PlannedTensor& where) const;
+  // The same of a plan that is known.
+  int64_t StepsOf(const std::string& name) const { return plans_.at(name).steps.begun(); }
   // Of one that is known.
   const std::string& NameOfPlan(const PlannedTensor& where) const { return local_.at({where.plan, where.site})->name; }
   // A plan of the other ranks, agreed on while this one had joined. Not OK: it is under way here.
@@ -113,15 +115,19 @@ class PlanTable {
   bool BreaksOff(const PlannedTensor& where) const;
   // Is `where` of the last step, of which some tensors have not come?
   bool LacksTensors(const PlannedTensor& where) const;
+  // Has step `step` of that plan begun as the last one here, and some of its tensors have not come?
+  bool LacksTensorsOf(const std::string& name, int64_t step) const;
+  // Plans whose last run ended before all tensors came.
+  std::vector<std::string> BrokenOff() const;
   // Step `step`, counted from 1, of the plan of that name: what ends from now on ends with `why`.
   void Void(const std::string& name, int64_t step, const Status& why);
-  // Keeps the places of tensors that did not come in the last step of `where`; Fill puts zeros there.
-  void KeepPlaces(const PlannedTensor& where);
+  // Keeps the places of tensors that did not come in the last step of a plan; Fill puts zeros there.
+  void KeepPlaces(const std::string& name);
   void Fill(const std::string& name, int64_t step, const Lender& lend);
 
   // Plans that nobody uses any more (runtime/plan_retirement.h). The number of the one that has not been used for
-  // longest; -1: there is none.
-  int LeastRecentlyUsed() const;
+  // longest, and not since `before_ns`; -1: there is none.
+  int LeastRecentlyUsed(int64_t before_ns) const;
   // Keeps what comes for a plan from now on, and says how many steps of it have begun. Nothing: something of it is
   // under way, or there is none of that number.
   std::optional<int64_t> Keep(int number);
@@ -179,7 +185,7 @@ class PlanTable {
     int number = -1;                           // on the wire
     uint64_t asked_by = 0;                     // the run that announced it
     int64_t open = 0;                          // arrivals without an answer, zeros among them
-    int64_t last_use = 0;                      // by the order of uses
+    int64_t last_use_ns = 0;                   // when it was used, or asked about
     bool keeping = false;
     std::vector<Kept> waiting;              // while keeping
     bool decided = false, ordered = false;  // has the verdict, the order come?
@@ -198,6 +204,7 @@ class PlanTable {
   // Also in the place of one that was refused: nothing of that is under way.
   void Make(Plan* plan, const std::string& name, const PlanSpec& spec);
   static Status Overlaps(const Plan& plan, int index);
+  static Status JoinedBefore(const Plan& plan, int index);
   Status CheckArrival(const PlannedTensor& where, const TensorRef& tensor) const;
   void Place(Plan* plan, Arrival arrival);
   void PlaceZeros(Plan* plan, int index, int64_t step, const Lender& lend);
@@ -244,7 +251,7 @@ class PlanTable {
   std::map<std::string, Plan> plans_;                      // by name
   std::map<std::pair<int, int>, Plan*> local_;             // by plan and site: those that this rank uses
   std::map<std::string, std::map<int64_t, Status>> void_;  // of plans that are not known here, by step
-  int64_t waiting_tensors_ = 0, unfinished_ = 0, uses_ = 0;
+  int64_t waiting_tensors_ = 0, unfinished_ = 0;
   std::atomic<int64_t> buckets_done_{0}, known_{0};
 };
 

@@ -20,14 +20,31 @@ bool PlanTable::LacksTensors(const PlannedTensor& where) const {
          !plan->steps.complete();
 }
 
+bool PlanTable::LacksTensorsOf(const std::string& name, int64_t step) const {
+  const auto at = plans_.find(name);
+  if (at == plans_.end() || !at->second.verdict.ok()) return false;
+  const PlanSteps& steps = at->second.steps;
+  return steps.run() != 0 && steps.begun() == step && !steps.complete();
+}
+
+std::vector<std::string> PlanTable::BrokenOff() const {
+  std::vector<std::string> broken;
+  for (const auto& [name, plan] : plans_) {
+    const PlanSteps& steps = plan.steps;
+    if (plan.verdict.ok() && steps.run() != 0 && steps.finished() && !steps.complete()) broken.push_back(name);
+  }
+  return broken;
+}
+
+// A plan that was refused begins anew.
 void PlanTable::Void(const std::string& name, int64_t step, const Status& why) {
   const auto at = plans_.find(name);
-  if (at != plans_.end()) return at->second.steps.Void(step, why);
+  if (at != plans_.end() && at->second.verdict.ok()) return at->second.steps.Void(step, why);
   if (void_.size() < kMaxUnknown) void_[name].emplace(step, why);
 }
 
-void PlanTable::KeepPlaces(const PlannedTensor& where) {
-  Plan& plan = *PlanOf(where);
+void PlanTable::KeepPlaces(const std::string& name) {
+  Plan& plan = plans_.at(name);
   std::vector<int>& kept = plan.kept[plan.steps.begun()];
   for (int index = 0; index < static_cast<int>(plan.spec.tensors.size()); ++index) {
     if (plan.steps.Of(index) == plan.steps.begun()) continue;
@@ -38,7 +55,7 @@ void PlanTable::KeepPlaces(const PlannedTensor& where) {
 
 void PlanTable::Fill(const std::string& name, int64_t step, const Lender& lend) {
   const auto at = plans_.find(name);
-  if (at == plans_.end()) return;
+  if (at == plans_.end() || !at->second.verdict.ok()) return;
   const auto kept = at->second.kept.extract(step);
   if (kept.empty()) return;
   for (const int index : kept.mapped()) PlaceZeros(&at->second, index, step - 1, lend);

@@ -124,13 +124,20 @@ std::set<int> StallReport::Suspects(const std::set<int>& ranks) const {
   return suspects;
 }
 
-bool StallReport::Deadlocked(int64_t still_ns) const {
-  std::vector<const Whereabouts*> all;
+bool StallReport::AllWait(int64_t still_ns) const {
   for (int rank = 0; rank < topology_.size(); ++rank) {
     const auto asked = asked_.find(rank);
     if (asked == asked_.end() || asked->second.silent()) return false;
-    all.push_back(&asked->second.answer);
+    const Whereabouts& where = asked->second.answer;
+    if (where.waits_for == WaitsFor::kNothing || where.still_ns < still_ns) return false;
   }
+  return true;
+}
+
+bool StallReport::Deadlocked(int64_t still_ns) const {
+  if (!AllWait(still_ns)) return false;
+  std::vector<const Whereabouts*> all;
+  for (const auto& [rank, asked] : asked_) all.push_back(&asked.answer);
   const auto steps_of = [](const Whereabouts& where, const std::string& plan) {
     const auto at = where.steps.find(plan);
     return at == where.steps.end() ? 0 : at->second;
@@ -143,10 +150,8 @@ bool StallReport::Deadlocked(int64_t still_ns) const {
     }
     return false;
   };
-  return std::all_of(all.begin(), all.end(), [&](const Whereabouts* where) {
-    if (where->waits_for == WaitsFor::kNothing || where->still_ns < still_ns) return false;
-    return where->waits_for == WaitsFor::kCall || is_ahead(*where);
-  });
+  return std::all_of(all.begin(), all.end(),
+                     [&](const Whereabouts* where) { return where->waits_for == WaitsFor::kCall || is_ahead(*where); });
 }
 
 std::string NamedWithHost(const Topology& topology, int rank) {

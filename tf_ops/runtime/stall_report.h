@@ -50,6 +50,8 @@ class StallReport {
   std::vector<std::string> Lines(const std::set<int>& ranks, const StepCounts& mine, bool with_stacks) const;
   // The ranks for which others may be waiting: all but those that are inside a collective themselves.
   std::set<int> Suspects(const std::set<int>& ranks) const;
+  // All ranks of the session said that for `still_ns` they have waited in collectives, and nothing has moved.
+  bool AllWait(int64_t still_ns) const;
   // All ranks of the session said that for `still_ns` they have waited, each for a call that another has not made. What
   // no engine sees is another thread of a program that is on its way to such a call.
   bool Deadlocked(int64_t still_ns) const;

@@ -5,7 +5,9 @@ from __future__ import annotations
 import tensorflow as tf
 
 from smddp_tf import ops
+from smddp_tf._threads import of_thread
 from smddp_tf._warn import warn
+from smddp_tf.basics import rank, size
 from smddp_tf.functions import broadcast_variables
 from smddp_tf.keras._backend import build_optimizer, keras, optimizer_variables
 from smddp_tf.keras.local_variables import slots_of
@@ -44,6 +46,7 @@ class BroadcastGlobalVariablesCallback(keras.callbacks.Callback):
         self.root_rank = checked_root(root_rank)
         self._kept_local = list(local_variables or [])
         self._sent = []
+        self._has_batches = False
         self._settled = False
 
     def register_local_var(self, var):
@@ -58,22 +61,29 @@ class BroadcastGlobalVariablesCallback(keras.callbacks.Callback):
     def on_train_begin(self, logs=None):
         """Sends what exists. Every rank asks first whether all ranks have it, so all make the same calls."""
         self._sent = []
+        self._has_batches = False
         self._settled = False
         ready = _build_optimizer_of(self.model) and not self._is_extended()
         if _over_ranks("is the model built", ready, Min):
             self._send()
 
     def on_train_end(self, logs=None):
-        """Forgets what was sent: the next `fit` sends anew."""
+        """Forgets what was sent: the next `fit` sends anew. Warns on rank 0 if there was nothing to forget."""
+        if self._has_batches and not self._settled and not self._sent and size() > 1 and rank() == 0:
+            warn(
+                f"{type(self).__name__} has sent no variables in this `fit`: its `on_batch_end` was not called. An "
+                "`on_batch_end` or `on_train_batch_end` that replaces that of BroadcastGlobalVariablesCallback must "
+                "call it: super().on_batch_end(batch, logs)."
+            )
         self._sent = []
 
     def _is_extended(self):
-        """Does somebody do something else when the first batch ends? Then nothing is sent before, as with Horovod."""
-        plain = BroadcastGlobalVariablesCallback
-        return any(
-            getattr(getattr(self, hook), "__func__", None) is not getattr(plain, hook)
-            for hook in ("on_batch_end", "on_train_batch_end")
-        )
+        """Does somebody else's `on_batch_end` stand where ours is? Then nothing is sent before, as with Horovod."""
+        return getattr(self.on_batch_end, "__func__", None) is not BroadcastGlobalVariablesCallback.on_batch_end
+
+    def on_batch_begin(self, batch, logs=None):
+        """Notes that there are batches."""
+        self._has_batches = True
 
     def on_batch_end(self, batch, logs=None):
         """After the first batch, sends everything if any rank has variables that were not sent."""
@@ -116,4 +126,5 @@ def _build_optimizer_of(model):
 def _over_ranks(question, answer, op):
     """Min: does every rank say yes? Max: does any?"""
     flag = tf.constant(int(answer), tf.int32)
-    return bool(ops.allreduce(flag, op=op, name=f"BroadcastGlobalVariablesCallback ({question})"))
+    name = of_thread(f"BroadcastGlobalVariablesCallback ({question})")
+    return bool(ops.allreduce(flag, op=op, name=name))

@@ -8,6 +8,7 @@ import numpy as np
 import tensorflow as tf
 
 from smddp_tf import ops
+from smddp_tf._threads import of_thread
 from smddp_tf.basics import rank, size
 from smddp_tf.functions import allgather_object
 from smddp_tf.keras._backend import keras, needs_keras_3
@@ -88,10 +89,10 @@ def _check_same_on_all_ranks(values):
     """Raises the same error on every rank where ranks bring different metrics, instead of mixing them up."""
     names = [f"{key}{list(value.shape)}" if value.ndim else key for key, value in values.items()]
     checksum = zlib.crc32("\n".join(names).encode())
-    checksums = ops.allgather(tf.constant([checksum], tf.int64), name=f"{_NAME} (which metrics)").numpy()
+    checksums = ops.allgather(tf.constant([checksum], tf.int64), name=of_thread(f"{_NAME} (which metrics)")).numpy()
     if (checksums == checksums[0]).all():
         return
-    names_of_rank = allgather_object(names, name=f"{_NAME} (metrics that differ)")
+    names_of_rank = allgather_object(names, name=of_thread(f"{_NAME} (metrics that differ)"))
     other = next(i for i, theirs in enumerate(names_of_rank) if theirs != names_of_rank[0])
     raise ValueError(
         "MetricAverageCallback needs the same metrics on all ranks. "

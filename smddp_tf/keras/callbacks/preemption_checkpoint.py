@@ -13,6 +13,7 @@ from collections import Counter
 import tensorflow as tf
 
 from smddp_tf import ops
+from smddp_tf._threads import of_thread
 from smddp_tf._warn import warn
 from smddp_tf.basics import rank, size
 from smddp_tf.elastic.disk import CommitFolder
@@ -201,4 +202,4 @@ def _on_any_rank(answer):
     if size() == 1:
         return bool(answer)
     flag = tf.constant(int(answer), tf.int32)
-    return bool(ops.allreduce(flag, op=Max, name="PreemptionCheckpoint (did a signal come)"))
+    return bool(ops.allreduce(flag, op=Max, name=of_thread("PreemptionCheckpoint (did a signal come)")))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 
+from smddp_tf._threads import of_thread
 from smddp_tf.basics import rank
 from smddp_tf.functions import allgather_object
 from smddp_tf.keras._backend import keras
@@ -85,7 +86,7 @@ class _RestoredOnAllRanks(keras.callbacks.Callback):
             error, epoch = self._restore(logs)
         of_ranks = allgather_object(
             (error and f"{type(error).__name__}: {error}", epoch, self.model.built),
-            name="on_rank_zero (restored)",
+            name=of_thread("on_rank_zero (restored)"),
         )
         text, epoch, _ = of_ranks[0]
         if error is not None:
