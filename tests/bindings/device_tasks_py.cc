@@ -9,8 +9,8 @@
 #include <thread>
 #include <vector>
 
+#include "bindings/device_rank.h"
 #include "python/bindings.h"
-#include "python/device_rank.h"
 #include "runtime/devices.h"
 #include "transport/inproc/hub.h"
 #include "transport/shm/segment.h"
