@@ -2,7 +2,7 @@
 
 Two ranks run everything. Elsewhere what is about Python alone (Keras, the API's forms, other libraries' names) is left
 to a few files: one rank is about the program that was not launched, three about shares that do not divide, nodes about
-the ways between them. With SMDDP_TEST_FULL everything is run everywhere.
+the ways between them. With SMDDP_TEST_FULL everything is run everywhere, and also on three ranks of one node.
 """
 
 from __future__ import annotations
@@ -41,10 +41,12 @@ PYTHON_ALONE = (
 ARRANGEMENTS = {
     "1 rank": (1, None, ("compiled", "keras_callbacks", "keras_optimizer", "sdp")),
     "2 ranks": (2, None, PYTHON_ALONE),
-    "3 ranks": (3, None, ("keras_optimizer", "keras_uneven")),
     "4 ranks on 2 pretended nodes": (4, "2,2", ("compiled", "elastic", "keras_uneven")),
-    "3 ranks on 2 uneven nodes": (3, "2,1", ()),
+    "3 ranks on 2 uneven nodes": (3, "2,1", ("keras_optimizer", "keras_uneven")),
 }
+FULL = bool(os.environ.get("SMDDP_TEST_FULL"))
+if FULL:
+    ARRANGEMENTS["3 ranks"] = (3, None, ())
 
 
 @pytest.mark.parametrize(("ranks", "nodes", "python"), ARRANGEMENTS.values(), ids=ARRANGEMENTS.keys())
@@ -64,7 +66,7 @@ def test_parallel_suite(
 
 
 def _tests(python: tuple[str, ...]) -> list[str]:
-    if os.environ.get("SMDDP_TEST_FULL"):
+    if FULL:
         return ["tests/parallel"]
     names = {file.stem.removeprefix("test_"): file for file in sorted((ROOT / "tests/parallel").glob("test_*.py"))}
     chosen = [file for name, file in names.items() if name.startswith(python) or not name.startswith(PYTHON_ALONE)]

@@ -322,8 +322,11 @@ class LooksAsEpochsBegin(LooksInFit):
         next(iter(self.part)) if isinstance(self.part, tf.data.Dataset) else self.look()
 
 
-@pytest.mark.parametrize("probe", [Probe, TapeProbe], ids=["optimizer", "tape"])
-@pytest.mark.parametrize("kind", PARTS)
+@pytest.mark.parametrize(
+    ("kind", "probe"),
+    [("arrays", Probe), ("PyDataset", TapeProbe), ("tf.data", TapeProbe)],
+    ids=["arrays-optimizer", "PyDataset-tape", "tf.data-tape"],
+)
 def test_fit_deals_out_anew_with_an_optimizer_or_a_tape(hvd, rank, size, mpi, kind, probe):
     """The orders of one process, also where a rank has a look as an epoch begins, or a `fit` of its own before."""
     if ITEMS % size:
