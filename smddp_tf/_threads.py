@@ -10,8 +10,11 @@ __all__ = ["label", "of_thread"]
 
 _FOREIGN = "Dummy-"  # a thread that Python has not started, as one of TensorFlow's: which one runs is chance
 
-# The threads that have asked for their label, by kind.
+_UNNAMED = "Thread-#"
+
+# By kind: the threads that have asked for their label, and those that were alive beside one of them.
 _callers: dict[str, weakref.WeakSet[threading.Thread]] = {}
+_beside: dict[str, weakref.WeakSet[threading.Thread]] = {}
 _lock = threading.Lock()
 
 
@@ -22,20 +25,24 @@ def label() -> str:
     made of the thread's name alone, without its numbers: the same on all ranks, whatever other threads live there.
 
     Raises:
-        ValueError: another thread that is alive has the same label.
+        ValueError: another thread that lives at the same time asks for the same label; or may do so, being without a
+            name too.
     """
     me = threading.current_thread()
     if me is threading.main_thread() or me.name.startswith(_FOREIGN):
         return ""
-    kind = re.sub(r"\d+", "#", me.name)
+    kind = _kind_of(me)
+    others = [other for other in threading.enumerate() if other is not me and _kind_of(other) == kind]
     with _lock:
-        alive = weakref.WeakSet(caller for caller in _callers.get(kind, ()) if caller.is_alive())
-        alive.add(me)
-        _callers[kind] = alive
-    if len(alive) > 1:
+        callers, beside = _callers.setdefault(kind, weakref.WeakSet()), _beside.setdefault(kind, weakref.WeakSet())
+        callers.add(me)
+        beside.update(others)
+        # Unnamed threads are refused before one of them can meet another of the other ranks.
+        clash = me in beside or any(other in callers or kind.startswith(_UNNAMED) for other in others)
+    if clash:
         raise ValueError(
             "Threads that may reduce at the same time need names, because they begin in another order on each rank. "
-            f"Received: calls in {len(alive)} living threads named like '{me.name}' (numbers do not count). Give each "
+            f"Received: {len(others) + 1} living threads named like '{me.name}' (numbers do not count). Give each "
             "a name that differs from the others' in more than digits and is the same on all ranks, such as "
             "threading.Thread(target=train, name='actor'), or do their work in one thread."
         )
@@ -46,3 +53,7 @@ def of_thread(name: str) -> str:
     """A name that the library has made, and that of the thread: requests of two threads do not meet each other."""
     thread = label()
     return f"{name} [{thread}]" if thread else name
+
+
+def _kind_of(thread: threading.Thread) -> str:
+    return re.sub(r"\d+", "#", thread.name)
