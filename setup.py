@@ -1,6 +1,8 @@
 """Builds the native parts with CMake and puts them into the package. Metadata is in pyproject.toml.
 
-`pip install .`, `pip install -e .` and `make build` (= `setup.py build_ext --inplace`) all come here.
+`pip install .`, `pip install -e .` and `make build` (= `setup.py build_ext --inplace`) all come here. The last two also
+build the tests' access to the engine (tests/bindings) and put it into tests/; so does `setup.py build_tests`. No wheel
+has it.
 """
 
 import hashlib
@@ -11,7 +13,7 @@ import sys
 import sysconfig
 from pathlib import Path
 
-from setuptools import Extension, setup
+from setuptools import Command, Extension, setup
 from setuptools.command.build import build
 from setuptools.command.build_ext import build_ext
 
@@ -21,6 +23,7 @@ sys.path.insert(0, str(ROOT / "tools"))
 import build_env  # noqa: E402
 
 CACHE_TAG = sys.implementation.cache_tag or "python"
+TEST_ACCESS = "_smddp_test_core"  # a target of CMake, which makes it in tests-package
 INSTALL_TOOLS = f"{sys.executable} -m pip install cmake ninja nanobind"
 
 
@@ -98,21 +101,27 @@ def configure(folder):
     stamp.write_text(key)
 
 
-def compile_all(folder):
-    """Builds everything; says what it does, as ninja does."""
+def compile_targets(folder, targets):
+    """Builds them; says what it does, as ninja does."""
     jobs = os.environ.get("CMAKE_BUILD_PARALLEL_LEVEL") or str(len(os.sched_getaffinity(0)))
-    if subprocess.run([find_tool("ninja"), "-C", str(folder), "-j", jobs], check=False).returncode:
+    if subprocess.run([find_tool("ninja"), "-C", str(folder), "-j", jobs, *targets], check=False).returncode:
         raise SystemExit("smddp_tf cannot be built: the compiler failed, see above.")
 
 
-def build_native():
-    """Builds and returns the folder with the results. Keeps its objects, so that the next build is incremental."""
-    isolated = not nanobind_cmake_dir().startswith(sys.prefix)
-    name = f"{'isolated' if isolated else 'native'}-{CACHE_TAG}"
-    folder = Path(os.environ.get("SMDDP_BUILD_DIR") or ROOT / "build" / name)
-    configure(folder)
-    compile_all(folder)
-    return folder / "package"
+def build_native(*targets):
+    """Builds and returns CMake's folder, with the results in it. Objects stay, so the next build is incremental.
+
+    What is built is said by targets and not by CMake's options, so that wheels and developers share a folder.
+    """
+    try:
+        isolated = not nanobind_cmake_dir().startswith(sys.prefix)
+        name = f"{'isolated' if isolated else 'native'}-{CACHE_TAG}"
+        folder = Path(os.environ.get("SMDDP_BUILD_DIR") or ROOT / "build" / name)
+        configure(folder)
+    except build_env.BuildEnvError as error:
+        raise SystemExit(str(error)) from None
+    compile_targets(folder, targets)
+    return folder
 
 
 def copy_changed(source, target):
@@ -152,16 +161,18 @@ class CMakeBuild(build_ext):
     """Replaces the compilation of extensions by CMake."""
 
     def run(self):
-        try:
-            self._package = build_native()
-        except build_env.BuildEnvError as error:
-            raise SystemExit(str(error)) from None
+        built = build_native("all", *([TEST_ACCESS] if self._in_place() else []))
+        self._package = built / "package"
         copy_changed(self._package, self._target())
         remove_stale(self._package, self._target())
+        if self._in_place():
+            copy_changed(built / "tests-package", ROOT / "tests")
+
+    def _in_place(self):
+        return bool(self.inplace or getattr(self, "editable_mode", False))
 
     def _target(self):
-        in_place = self.inplace or getattr(self, "editable_mode", False)
-        return (ROOT if in_place else Path(self.build_lib)) / "smddp_tf"
+        return (ROOT if self._in_place() else Path(self.build_lib)) / "smddp_tf"
 
     def get_outputs(self):
         package = getattr(self, "_package", None)
@@ -171,8 +182,24 @@ class CMakeBuild(build_ext):
         return {}
 
 
+class BuildTests(Command):
+    """Builds the tests' access to the engine alone, for a package that was built or installed without it."""
+
+    description = "build the tests' access to the engine"
+    user_options = [("into=", None, "the folder whose tests/ gets it, beside the package; default: this one")]  # noqa: RUF012
+
+    def initialize_options(self):
+        self.into = str(ROOT)
+
+    def finalize_options(self):
+        pass
+
+    def run(self):
+        copy_changed(build_native(TEST_ACCESS) / "tests-package", Path(self.into) / "tests")
+
+
 setup(
     # Without sources: its presence makes the wheel a platform wheel.
     ext_modules=[Extension("smddp_tf._core", sources=[])],
-    cmdclass={"build": CleanBuild, "build_ext": CMakeBuild},
+    cmdclass={"build": CleanBuild, "build_ext": CMakeBuild, "build_tests": BuildTests},
 )

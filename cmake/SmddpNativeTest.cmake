@@ -1,10 +1,14 @@
-# Programs that test the engine from inside. They may include every folder's headers.
+# For tests of the engine from inside.
 #
-#   smddp_native_test(<name> <source>...)
+#   smddp_inside      link it to use the engine; may include every folder's headers, and those below tests/
+#   smddp_native_test(<name> <source>...)   a program, with ranks as threads (tests/inproc)
+
+add_library(smddp_inside INTERFACE)
+target_include_directories(smddp_inside INTERFACE ${CMAKE_SOURCE_DIR}/tests)
+target_link_libraries(smddp_inside INTERFACE
+  smddp_core runtime_session fusion collectives compute compute_cpu device transport transport_shm topology core)
 
 function(smddp_native_test name)
   add_executable(${name} ${ARGN})
-  target_include_directories(${name} PRIVATE ${CMAKE_SOURCE_DIR}/tests)
-  target_link_libraries(${name} PRIVATE
-    smddp_core runtime fusion collectives compute compute_cpu transport transport_inproc transport_shm topology core)
+  target_link_libraries(${name} PRIVATE smddp_inproc smddp_inside)
 endfunction()

@@ -6,7 +6,7 @@ import os
 import shutil
 import subprocess
 import sys
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -24,13 +24,14 @@ SANITIZERS = {
 }
 
 
-def build(name: str, folder: str, settings: Mapping[str, str]) -> Path:
+def build(name: str, folder: str, settings: Mapping[str, str], targets: Sequence[str] = ("all",)) -> Path:
     """Builds the programs of `folder` (below the repository) and returns the folder they are in.
 
     Args:
         name: of the build folder, build/NAME; what was compiled there before is used again.
         folder: with a CMakeLists.txt that calls smddp_native_test.
         settings: CMake's variables; CMAKE_CXX_COMPILER is the build's own unless given.
+        targets: what is built.
 
     Raises:
         SystemExit: CMake or the compiler failed. What they said has been printed.
@@ -50,7 +51,7 @@ def build(name: str, folder: str, settings: Mapping[str, str]) -> Path:
     configure = [cmake, "-G", "Ninja", "-S", str(ROOT), "-B", str(into)]
     _run([*configure, *(f"-D{key}={value}" for key, value in definitions.items())])
     jobs = os.environ.get("CMAKE_BUILD_PARALLEL_LEVEL") or str(len(os.sched_getaffinity(0)))
-    _run([cmake, "--build", str(into), "-j", jobs])
+    _run([cmake, "--build", str(into), "-j", jobs, "--target", *targets])
     return into / folder
 
 

@@ -11,11 +11,12 @@
 #include <string>
 #include <vector>
 
+#include "bindings/bind.h"
 #include "core/clock.h"
-#include "python/bindings.h"
+#include "inproc/cluster.h"
+#include "python/errors.h"
 #include "python/waiter.h"
-#include "runtime/devices.h"
-#include "runtime/inproc_cluster.h"
+#include "runtime/gpu/devices.h"
 
 namespace nb = nanobind;
 

@@ -12,14 +12,15 @@
 #include <utility>
 #include <vector>
 
+#include "bindings/bind.h"
 #include "compute/compute.h"
 #include "compute/fused_view.h"
 #include "core/clock.h"
 #include "core/dtype.h"
-#include "python/bindings.h"
+#include "python/errors.h"
 #include "python/waiter.h"
-#include "runtime/devices.h"
-#include "runtime/session.h"
+#include "runtime/api/session.h"
+#include "runtime/gpu/devices.h"
 
 namespace nb = nanobind;
 
@@ -136,7 +137,7 @@ class Gpu {
       nb::gil_scoped_release release;
       done = WaitForEvent(NowNs() + static_cast<int64_t>(seconds * 1e9));
     }
-    if (!ValueOrThrow(std::move(done))) throw EngineError("The GPU did not finish in time.");
+    if (!ValueOrThrow(std::move(done))) throw EngineError(Status(Reason::kTimedOut, "The GPU did not finish in time."));
   }
 
  private:

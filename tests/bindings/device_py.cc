@@ -9,9 +9,10 @@
 #include <tuple>
 #include <vector>
 
-#include "python/bindings.h"
+#include "bindings/bind.h"
+#include "python/errors.h"
 #include "python/waiter.h"
-#include "runtime/session.h"
+#include "runtime/api/session.h"
 
 namespace nb = nanobind;
 

@@ -12,15 +12,15 @@
 #include <thread>
 #include <vector>
 
-#include "collectives/device/lane.h"
+#include "collectives/device/device_context.h"
 #include "core/clock.h"
-#include "runtime/devices.h"
-#include "runtime/fabric_parts.h"
+#include "runtime/bootstrap/fabric_parts.h"
+#include "runtime/gpu/devices.h"
 
 namespace smddp {
 
 struct DeviceJob {
-  DeviceStage stage = DeviceStage::kHost;
+  DeviceMethod method = DeviceMethod::kHost;
   bool direct = false;
   DType dtype = DType::kFloat32, wire = DType::kFloat32;
   ReduceOp op = ReduceOp::kSum;
@@ -29,7 +29,7 @@ struct DeviceJob {
   std::vector<std::vector<int>> orders;          // of the buckets, by rank
   std::vector<std::vector<int>> in_host_memory;  // pieces, counted through the buckets, by rank
   std::vector<int> devices;                      // by rank
-  Chunking chunking;
+  int64_t chunk_bytes = 0;
   int steps = 1;
   int pause_us = 0;
   double seconds = 20;
@@ -72,17 +72,17 @@ class DeviceRank {
         random_(rank_ + 1) {}
 
   // Reduces `data` in place.
-  Status Run(const std::vector<DeviceCard>& cards) {
-    Status status = Prepare(cards);
+  Status Run(const std::vector<RankDeviceInfo>& infos) {
+    Status status = Prepare(infos);
     if (!status.ok()) meeting_.failed = true;
     meeting_.Wait();
     for (int step = 0; status.ok() && step < job_.steps; ++step) status = Step(step);
     if (!status.ok()) meeting_.failed = true;
-    parts_->world().Abort();
+    parts_->transport().Abort();
     tasks_.clear();
-    if (lane_ != nullptr) lane_->End(/*failed=*/!status.ok());
+    if (context_ != nullptr) context_->End(/*failed=*/!status.ok());
     meeting_.Wait();
-    lane_ = nullptr;
+    context_ = nullptr;
     meeting_.Wait();
     Clean();
     return status;
@@ -94,16 +94,16 @@ class DeviceRank {
     std::unique_ptr<FusedView> view;
   };
 
-  Status Prepare(const std::vector<DeviceCard>& cards) {
+  Status Prepare(const std::vector<RankDeviceInfo>& infos) {
     DevicePlugin* const plugin = TheDevices().plugin();
-    if (plugin == nullptr) return Status(Code::kFailedPrecondition, "There is no GPU library.");
+    if (plugin == nullptr) return Status(Reason::kBadState, "There is no GPU library.");
     SMDDP_ASSIGN_OR_RETURN(device_, plugin->Open(job_.devices[rank_]));
-    SMDDP_ASSIGN_OR_RETURN(lane_, MakeDeviceLane(parts_->fabric(), *device_));
+    SMDDP_ASSIGN_OR_RETURN(context_, MakeDeviceContext(parts_->fabric(), *device_));
     DeviceDecision decision;
-    decision.stage = job_.stage;
+    decision.method = job_.method;
     decision.direct = job_.direct;
-    SMDDP_RETURN_IF_ERROR(lane_->Open(decision, cards, TheDevices().groups(nullptr)));
-    SMDDP_RETURN_IF_ERROR(Until([this] { return lane_->Ready(); }));
+    SMDDP_RETURN_IF_ERROR(context_->Open(decision, infos, TheDevices().groups(nullptr)));
+    SMDDP_RETURN_IF_ERROR(Until([this] { return context_->Ready(); }));
     SMDDP_ASSIGN_OR_RETURN(stream_, device_->MakeStream());
     SMDDP_ASSIGN_OR_RETURN(event_, device_->MakeEvent());
     SMDDP_ASSIGN_OR_RETURN(void* const tensors, device_->Allocate(std::max<size_t>(bytes_, 1)));
@@ -126,12 +126,12 @@ class DeviceRank {
   Status Until(Done done) {
     const Deadline deadline = Deadline::After(job_.seconds);
     while (true) {
-      SMDDP_ASSIGN_OR_RETURN(bool moved, parts_->world().Progress());
+      SMDDP_ASSIGN_OR_RETURN(bool moved, parts_->transport().Progress());
       const Result<bool> is_done = done();
       SMDDP_RETURN_IF_ERROR(is_done.status());
       if (*is_done) return Status::Ok();
-      if (meeting_.failed) return Status(Code::kAborted, "Another rank has failed.");
-      if (deadline.passed()) return Status(Code::kDeadlineExceeded, "Stands still: " + Describe());
+      if (meeting_.failed) return Status(Reason::kShutDown, "Another rank has failed.");
+      if (deadline.passed()) return Status(Reason::kTimedOut, "Stands still: " + Describe());
       if (moved) continue;
       parts_->node().Evacuate();
       std::this_thread::sleep_for(std::chrono::microseconds(20));
@@ -173,7 +173,7 @@ class DeviceRank {
     });
     if (step == 0) first_.assign(pinned_, pinned_ + bytes_);
     if (std::memcmp(first_.data(), pinned_, bytes_) != 0) {
-      return Status(Code::kInternal, "Step " + std::to_string(step) + " gave other bits than step 0.");
+      return Status(Reason::kInternal, "Step " + std::to_string(step) + " gave other bits than step 0.");
     }
     if (step + 1 == job_.steps) std::memcpy(data_, pinned_, bytes_);
     return Status::Ok();
@@ -229,9 +229,8 @@ class DeviceRank {
     auto view =
         std::make_unique<FusedView>(job_.dtype, job_.wire, pieces, job_.before, job_.after, parts_->fabric().compute);
     call.call = {static_cast<uint32_t>(bucket), view.get(), job_.op};
-    call.chunking = job_.chunking;
-    call.through_host = job_.stage == DeviceStage::kHost;
-    tasks_.push_back({DeviceAllreduce(*lane_, *job_.rail, call), std::move(view)});
+    call.through_host = job_.method == DeviceMethod::kHost;
+    tasks_.push_back({DeviceAllreduce(*context_, *job_.rail, call), std::move(view)});
     return Status::Ok();
   }
 
@@ -254,7 +253,7 @@ class DeviceRank {
   const size_t bytes_;
   std::mt19937 random_;
   Device* device_ = nullptr;
-  std::unique_ptr<DeviceLane> lane_;
+  std::unique_ptr<DeviceContext> context_;
   DeviceStream stream_ = nullptr;  // the framework's
   DeviceEvent event_ = nullptr;
   std::byte *tensors_ = nullptr, *pinned_ = nullptr;

@@ -9,10 +9,11 @@
 #include <thread>
 #include <vector>
 
+#include "bindings/bind.h"
 #include "bindings/device_rank.h"
-#include "python/bindings.h"
-#include "runtime/devices.h"
-#include "transport/inproc/hub.h"
+#include "inproc/hub.h"
+#include "python/errors.h"
+#include "runtime/gpu/devices.h"
 #include "transport/shm/segment.h"
 
 namespace nb = nanobind;
@@ -27,7 +28,7 @@ std::vector<std::string> RunAll(const DeviceJob& job, const std::vector<std::str
                                 const std::vector<Bytes>& data) {
   const int size = static_cast<int>(hosts.size());
   Env env;
-  env.chunk_bytes = job.chunking.bytes;
+  env.chunk_bytes = job.chunk_bytes;
   env.cpu_isa = "auto";
   InprocHub hub(size);
   const auto memory = std::make_shared<std::vector<Segment>>();
@@ -36,10 +37,10 @@ std::vector<std::string> RunAll(const DeviceJob& job, const std::vector<std::str
     topologies.push_back(ValueOrThrow(Topology::Build(rank, hosts)));
     memory->push_back(ValueOrThrow(Segment::Private(FabricParts::LayoutFor(topologies[rank], env).total_bytes)));
   }
-  std::vector<DeviceCard> cards(size);
-  DeviceGroupLibrary* const groups = job.stage == DeviceStage::kGroup ? TheDevices().groups(nullptr) : nullptr;
+  std::vector<RankDeviceInfo> infos(size);
+  DeviceGroupLibrary* const groups = job.method == DeviceMethod::kGroup ? TheDevices().groups(nullptr) : nullptr;
   for (const Group& node : topologies[0].nodes()) {
-    if (groups != nullptr) cards[node.world_rank(0)].group_id = ValueOrThrow(groups->MakeId());
+    if (groups != nullptr) infos[node.world_rank(0)].group_id = ValueOrThrow(groups->MakeId());
   }
   DeviceMeeting meeting(size);
   std::vector<std::unique_ptr<DeviceRank>> ranks;
@@ -57,7 +58,7 @@ std::vector<std::string> RunAll(const DeviceJob& job, const std::vector<std::str
     std::vector<std::thread> threads;
     for (int rank = 0; rank < size; ++rank) {
       threads.emplace_back([&, rank] {
-        const Status status = ranks[rank]->Run(cards);
+        const Status status = ranks[rank]->Run(infos);
         if (!status.ok()) errors[rank] = status.message();
       });
     }
@@ -66,11 +67,11 @@ std::vector<std::string> RunAll(const DeviceJob& job, const std::vector<std::str
   return errors;
 }
 
-DeviceStage StageNamed(const std::string& name) {
-  for (const DeviceStage stage : {DeviceStage::kHost, DeviceStage::kPeer, DeviceStage::kGroup}) {
-    if (name == NameOf(stage)) return stage;
+DeviceMethod MethodNamed(const std::string& name) {
+  for (const DeviceMethod method : {DeviceMethod::kHost, DeviceMethod::kPeer, DeviceMethod::kGroup}) {
+    if (name == NameOf(method)) return method;
   }
-  throw nb::value_error(("There is no stage " + name).c_str());
+  throw nb::value_error(("There is no method " + name).c_str());
 }
 
 std::vector<std::string> Run(const std::vector<std::string>& hosts, const std::string& stage, const std::string& dtype,
@@ -80,7 +81,7 @@ std::vector<std::string> Run(const std::vector<std::string>& hosts, const std::s
                              const std::vector<std::vector<int>>& in_host_memory, const std::vector<int>& devices,
                              int64_t chunk_bytes, int steps, int pause_us, double seconds, bool direct) {
   DeviceJob job;
-  job.stage = StageNamed(stage);
+  job.method = MethodNamed(stage);
   job.direct = direct;
   job.dtype = ValueOrThrow(DTypeFromName(dtype));
   job.wire = ValueOrThrow(DTypeFromName(wire));
@@ -91,7 +92,7 @@ std::vector<std::string> Run(const std::vector<std::string>& hosts, const std::s
   job.orders = orders;
   job.in_host_memory = in_host_memory;
   job.devices = devices;
-  job.chunking = {chunk_bytes, 0};
+  job.chunk_bytes = chunk_bytes;
   job.steps = steps;
   job.pause_us = pause_us;
   job.seconds = seconds;

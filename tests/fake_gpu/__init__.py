@@ -32,18 +32,17 @@ _FLAGS = (
 )
 _ENGINE = (
     "core/dtype.cc",
-    "core/log.cc",
+    "core/process/log.cc",
     "core/status.cc",
     "compute/fused_view.cc",
     "cuda/kernels/jobs.cc",
-    "cuda/kernels/on_host.cc",
-    "cuda/nccl_errors.cc",
-    "cuda/nccl_group.cc",
-    "cuda/nccl_library.cc",
+    "cuda/nccl/nccl_errors.cc",
+    "cuda/nccl/nccl_group.cc",
+    "cuda/nccl/nccl_library.cc",
 )
 _OWN = (
     *("c_api.cc", "device.cc", "group_c_api.cc", "groups.cc", "kernels.cc"),
-    *("memory.cc", "settings.cc", "stream.cc"),
+    *("memory.cc", "on_host.cc", "settings.cc", "stream.cc"),
 )
 _KERNELS = "native/cuda_kernels.cc"  # for tests of the kernels alone
 _INCLUDED = (HERE, *(NATIVE / folder for folder in ("core", "compute", "device", "cuda")))

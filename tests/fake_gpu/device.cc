@@ -152,7 +152,7 @@ class FakePlugin final : public DevicePlugin {
   Result<Device*> Open(int index) override {
     SMDDP_RETURN_IF_ERROR(Call("open"));
     if (index < 0 || index >= Read().devices) {
-      return Status(Code::kInvalidArgument, "fake GPU: there is no device " + std::to_string(index) + ".");
+      return Status(Reason::kBadArgument, "fake GPU: there is no device " + std::to_string(index) + ".");
     }
     const std::lock_guard<std::mutex> lock(mutex_);
     std::unique_ptr<Device>& device = devices_[index];

@@ -2,7 +2,7 @@
 
 #include <dlfcn.h>
 
-#include "cuda/nccl_library.h"
+#include "cuda/nccl/nccl_library.h"
 #include "device/plugin.h"
 #include "gpu_table.h"
 #include "kernels.h"

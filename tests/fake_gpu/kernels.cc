@@ -5,9 +5,9 @@
 #include <vector>
 
 #include "cuda/kernels/jobs.h"
-#include "cuda/kernels/on_host.h"
 #include "device/device.h"
 #include "memory.h"
+#include "on_host.h"
 #include "settings.h"
 
 namespace smddp {

@@ -83,7 +83,7 @@ void CatchFaults() {
 }
 
 Status Lacking(const char* what) {
-  return Status(Code::kResourceExhausted, std::string("fake GPU: ") + what + ": " + std::strerror(errno) + ".");
+  return Status(Reason::kNoResources, std::string("fake GPU: ") + what + ": " + std::strerror(errno) + ".");
 }
 
 // Pages that nobody may touch, with place for `bytes` so that they end at one.
@@ -192,8 +192,8 @@ Result<void*> AllocateDevice(int device, size_t bytes) {
     size_t& in_use = registry.in_use[device];
     const size_t limit = Read().memory;
     if (bytes > limit - std::min(limit, in_use)) {
-      return Status(Code::kResourceExhausted, "fake GPU: out of memory: " + std::to_string(bytes) + " bytes wanted, " +
-                                                  std::to_string(in_use) + " of " + std::to_string(limit) + " in use.");
+      return Status(Reason::kNoResources, "fake GPU: out of memory: " + std::to_string(bytes) + " bytes wanted, " +
+                                              std::to_string(in_use) + " of " + std::to_string(limit) + " in use.");
     }
     in_use += bytes;
   }
@@ -237,7 +237,7 @@ Result<std::string> Export(int device, const std::string& uuid, void* allocated)
     Fatal("Export of " + Hex(allocated) + ", which is not what Allocate of device " + std::to_string(device) +
           " gave.");
   }
-  if (!Read().can_export) return Status(Code::kInternal, "fake GPU: memory cannot be exported (FAKE_GPU_EXPORT=0).");
+  if (!Read().can_export) return Status(Reason::kInternal, "fake GPU: memory cannot be exported (FAKE_GPU_EXPORT=0).");
   return std::to_string(getpid()) + ":" + std::to_string(block->descriptor) + ":" + std::to_string(block->bytes) + ":" +
          uuid;
 }
@@ -247,23 +247,24 @@ Result<void*> Import(int device, const std::string& uuid, const std::string& exp
   int pid = 0, descriptor = -1, words = 0;
   auto block = std::make_shared<Block>();
   if (std::sscanf(exported.c_str(), "%d:%d:%zu:%n", &pid, &descriptor, &block->bytes, &words) != 3 || words == 0) {
-    return Status(Code::kInternal, "fake GPU: this is not exported memory: " + exported);
+    return Status(Reason::kInternal, "fake GPU: this is not exported memory: " + exported);
   }
   if (exported.substr(words) != uuid) {
-    return Status(Code::kInternal, "fake GPU: memory of " + exported.substr(words) + " cannot be imported at " + uuid);
+    return Status(Reason::kInternal,
+                  "fake GPU: memory of " + exported.substr(words) + " cannot be imported at " + uuid);
   }
   block->kind = Kind::kImported;
   block->device = device;
   const std::string path = "/proc/" + std::to_string(pid) + "/fd/" + std::to_string(descriptor);
   block->descriptor = open(path.c_str(), O_RDWR | O_CLOEXEC);
   if (block->descriptor < 0) {
-    return Status(Code::kInternal, "fake GPU: " + path + " cannot be opened: " + std::strerror(errno) + ".");
+    return Status(Reason::kInternal, "fake GPU: " + path + " cannot be opened: " + std::strerror(errno) + ".");
   }
   SMDDP_RETURN_IF_ERROR(MakeRoom(*block));
   SMDDP_RETURN_IF_ERROR(MapFile(*block));
   Header& header = HeaderOf(*block);
   if (header.magic != kMagic || header.freed != 0) {
-    return Status(Code::kInternal, "fake GPU: what " + exported + " means was freed.");
+    return Status(Reason::kInternal, "fake GPU: what " + exported + " means was freed.");
   }
   bool noted = false;
   for (int i = 0; i < kImporters && !noted; ++i) {

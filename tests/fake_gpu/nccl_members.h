@@ -8,7 +8,7 @@
 #include <mutex>
 #include <string>
 
-#include "cuda/nccl_abi.h"
+#include "cuda/nccl/nccl_abi.h"
 #include "gpu_table.h"
 
 namespace fake_nccl {

@@ -75,7 +75,7 @@ Status Call(const std::string& kind, bool memory_lacks) {
   ++book.calls[kind];
   const auto found = book.fail.find(kind);
   if (found == book.fail.end() || --found->second != 0) return Status::Ok();
-  return Status(memory_lacks ? Code::kResourceExhausted : Code::kInternal,
+  return Status(memory_lacks ? Reason::kNoResources : Reason::kInternal,
                 "fake GPU: " + kind + " fails, as FAKE_GPU_FAIL says.");
 }
 

@@ -172,7 +172,7 @@ void Break(int device, const std::string& why) {
 Status Broken(int device) {
   const std::lock_guard<std::mutex> lock(TheState().mutex);
   const auto found = TheState().broken.find(device);
-  return found == TheState().broken.end() ? Status::Ok() : Status(Code::kInternal, found->second);
+  return found == TheState().broken.end() ? Status::Ok() : Status(Reason::kInternal, found->second);
 }
 
 }  // namespace smddp::fake

@@ -3,14 +3,14 @@
 
 #include "compute/compute.h"
 #include "fuzz/input.h"
-#include "runtime/coordinator.h"
-#include "runtime/set_proposal.h"
+#include "runtime/named/coordinator.h"
+#include "runtime/session/set_proposal.h"
 
 namespace {
 
 void Announce(fuzz::Input input) {
   static const smddp::Topology topology = *smddp::Topology::Build(0, {"a", "a", "b"});
-  smddp::JoinTable join(topology.size());
+  smddp::JoinRounds join(topology.size());
   smddp::Coordinator coordinator(topology, smddp::CpuCompute(), join);
   int64_t now_ns = 1;
   while (!input.empty()) {

@@ -5,11 +5,11 @@
 #include <thread>
 
 #include "core/check.h"
-#include "core/log.h"
+#include "core/process/log.h"
 #include "fuzz/input.h"
-#include "runtime/bootstrap.h"
-#include "runtime/engine_session.h"
-#include "transport/inproc/hub.h"
+#include "inproc/hub.h"
+#include "runtime/bootstrap/bootstrap.h"
+#include "runtime/session/engine_session.h"
 #include "transport/shm/segment.h"
 
 namespace {
@@ -33,7 +33,7 @@ class Requests {
     const TensorRef large = {smddp::DType::kFloat32, {1000, 3}, memory_.data, memory_.data};
     const auto into = [](std::vector<float>* result, const std::vector<int64_t>& rows) -> Result<void*> {
       const int64_t total = std::accumulate(rows.begin(), rows.end(), int64_t{0});
-      if (total > 100000) return Status(smddp::Code::kResourceExhausted, "too large");
+      if (total > 100000) return Status(smddp::Reason::kNoResources, "too large");
       result->resize(static_cast<size_t>(total) * 2);
       return static_cast<void*>(result->data());
     };
@@ -67,7 +67,7 @@ class Requests {
 // Rank 0 says where the parts of a timeline go: not to files of this machine.
 bool NamesAFile(const std::string& bytes) {
   const bool start = bytes.size() > 1 && bytes[0] == static_cast<char>(smddp::ControlType::kTimeline) && bytes[1] == 1;
-  return start && bytes.find("/nonexistent/folder") != 27;
+  return start && bytes.find("/nonexistent/folder") != 23;
 }
 
 // Lets the engine work on what it was given.

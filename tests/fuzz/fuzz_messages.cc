@@ -1,8 +1,9 @@
 // Every control message's decoder.
 #include "core/wire.h"
 #include "fuzz/there_and_back.h"
-#include "runtime/announcement.h"
-#include "runtime/set_proposal.h"
+#include "runtime/control/messages.h"
+#include "runtime/health/stall_report.h"
+#include "runtime/session/set_proposal.h"
 
 namespace {
 
@@ -26,7 +27,7 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   TryAs<smddp::StepGivenUp>(bytes);
   TryAs<smddp::RequestGivenUp>(bytes);
   TryAs<smddp::Goodbye>(bytes);
-  smddp::Status why;
-  (void)smddp::DecodeAbort(bytes, &why);
+  TryAs<smddp::Abort>(bytes);
+  TryAs<smddp::RankStatus>(bytes);
   return 0;
 }

@@ -1,10 +1,10 @@
 // The exchange at the start: the other ranks' hello, the names of their shared memory, their view of the link.
 #include <memory>
 
-#include "core/log.h"
+#include "core/process/log.h"
 #include "fuzz/input.h"
-#include "runtime/bootstrap.h"
-#include "transport/inproc/hub.h"
+#include "inproc/hub.h"
+#include "runtime/bootstrap/bootstrap.h"
 
 namespace {
 

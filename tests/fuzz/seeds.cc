@@ -4,10 +4,11 @@
 #include <string>
 #include <vector>
 
-#include "collectives/device/cards.h"
+#include "collectives/device/rank_device_info.h"
 #include "core/wire.h"
-#include "runtime/announcement.h"
-#include "runtime/set_proposal.h"
+#include "runtime/control/messages.h"
+#include "runtime/health/stall_report.h"
+#include "runtime/session/set_proposal.h"
 #include "transport/transport.h"
 
 namespace {
@@ -26,14 +27,17 @@ smddp::PlanSpec Plan() {
 
 const std::string kPlan = PlanName(Plan(), 0);
 
+constexpr RequestKind kKinds[] = {RequestKind::kAllreduce, RequestKind::kAllreduce, RequestKind::kBroadcast,
+                                  RequestKind::kAllgather, RequestKind::kAlltoall};  // of the names a to e
+
+RequestKind KindOf(const std::string& name) { return name == kPlan ? RequestKind::kPlan : kKinds[name[0] - 'a']; }
+
 std::vector<std::string> Announcements() {
   std::vector<std::string> all;
   const char* names[] = {"a", "b", "c", "d", "e"};
-  const RequestKind kinds[] = {RequestKind::kAllreduce, RequestKind::kAllreduce, RequestKind::kBroadcast,
-                               RequestKind::kAllgather, RequestKind::kAlltoall};
   for (int i = 0; i < 5; ++i) {
     smddp::Announcement one;
-    one.kind = kinds[i];
+    one.kind = kKinds[i];
     one.name = names[i];
     one.dtypes = {DType::kFloat32};
     one.shapes = {i == 0 || i > 2 ? std::vector<int64_t>{4, 2} : std::vector<int64_t>{1000, 3}};
@@ -60,13 +64,14 @@ std::vector<std::string> Answers() {
   std::vector<std::string> all;
   for (const std::string& name : std::vector<std::string>{"a", "b", "c", "d", "e", kPlan}) {
     smddp::Verdict verdict;
+    verdict.kind = KindOf(name);
     verdict.name = name;
     verdict.operation = 1;
     if (name[0] == 'a') verdict.data = std::string(32, 'y');
     if (name[0] == 'd') verdict.dim0_of_rank = {4, 4};
     all.push_back(Encode(verdict));
     verdict.joined = {0, 1};
-    verdict.request.kind = name[0] == 'p' ? RequestKind::kPlan : RequestKind::kAllreduce;
+    verdict.kind = verdict.request.kind = name == kPlan ? RequestKind::kPlan : RequestKind::kAllreduce;
     verdict.request.dtypes = {DType::kFloat32};
     verdict.request.shapes = {{1000, 3}};
     all.push_back(Encode(verdict));
@@ -74,15 +79,13 @@ std::vector<std::string> Answers() {
   smddp::PlanOrder order;
   order.plan = 1;
   order.order = {1, 0};
-  order.settings.chunk_bytes = 2048;
-  order.steps = 2;
   all.push_back(Encode(order));
   all.push_back(Encode(smddp::JoinNotice{0, true, true, {{kPlan, 3}}}));
   all.push_back(Encode(smddp::JoinOver{1, {{kPlan, 3}}}));
   all.push_back(Encode(smddp::StepGivenUp{kPlan, 1, false}));
   all.push_back(Encode(smddp::StepGivenUp{kPlan, 1, true}));
   all.push_back(Encode(smddp::RequestGivenUp{"a"}));
-  for (uint8_t kind = 0; kind <= 4; ++kind) {  // runtime/plan_retirement.cc
+  for (uint8_t kind = 0; kind <= 4; ++kind) {  // runtime/planned/plan_retirement.cc
     smddp::WireWriter writer;
     writer.Put(smddp::ControlType::kPlanRetirement);
     writer.Put(kind);
@@ -91,39 +94,29 @@ std::vector<std::string> Answers() {
     all.push_back(writer.Take());
   }
   all.push_back(Encode(smddp::Goodbye{false, true}));
-  all.push_back(smddp::EncodeAbort(smddp::Status(smddp::Code::kInternal, "why")));
-  for (uint8_t kind = 1; kind <= 6; ++kind) {  // runtime/timeline_group.cc
+  all.push_back(Encode(smddp::Abort{smddp::Status(smddp::Reason::kInternal, "why")}));
+  for (uint8_t kind = 1; kind <= 3; ++kind) {  // runtime/timeline/timeline_group.cc
     smddp::WireWriter writer;
     writer.Put(smddp::ControlType::kTimeline);
     writer.Put(kind);
-    writer.Put<uint32_t>(1);
     writer.Put<int64_t>(5);
     writer.Put<int64_t>(7);
     writer.Put<uint8_t>(1);
-    writer.PutText(kind == 1 ? "/nonexistent/folder/timeline" : "{}\n");
+    writer.PutText(kind == 1 ? "/nonexistent/folder/timeline" : "");
     all.push_back(writer.Take());
   }
-  for (uint8_t word = 0; word < 3; ++word) {  // runtime/last_words.cc
+  for (uint8_t kind = 0; kind < 3; ++kind) {  // runtime/health/exception_notice.cc
     smddp::WireWriter writer;
-    writer.Put(smddp::ControlType::kLastWords);
-    writer.Put(word);
-    writer.PutText(word == 0 ? "nobody caught it" : "");
-    all.push_back(writer.Take());
-  }
-  for (uint8_t kind = 0; kind < 2; ++kind) {  // runtime/stall_report.cc
-    smddp::WireWriter writer;
-    writer.Put(smddp::ControlType::kStall);
+    writer.Put(smddp::ControlType::kExceptionNotice);
     writer.Put(kind);
-    if (kind == 1) {
-      writer.PutText("Rank 1 is somewhere.");
-      writer.Put<uint8_t>(1);
-      writer.Put<uint8_t>(2);
-      writer.Put<int64_t>(1000);
-      smddp::PutSteps(&writer, {{kPlan, 3}});
-      writer.PutText("Thread 1");
-    }
+    writer.PutText(kind == 0 ? "nobody caught it" : "");
     all.push_back(writer.Take());
   }
+  smddp::RankStatus where;
+  where.asks = true;
+  all.push_back(Encode(where));
+  where = {false, "Rank 1 is somewhere.", true, smddp::WaitsFor::kCall, 1000, {{kPlan, 3}}, "Thread 1"};
+  all.push_back(Encode(where));
   return all;
 }
 
@@ -132,6 +125,7 @@ std::vector<std::pair<std::string, std::string>> Hostile() {
   std::vector<std::pair<std::string, std::string>> all;
   const auto verdict = [&](const std::string& what, const std::string& name, auto change) {
     smddp::Verdict one;
+    one.kind = name == "z" ? RequestKind::kAllreduce : KindOf(name);
     one.name = name;
     one.operation = 1;
     change(&one);
@@ -148,6 +142,7 @@ std::vector<std::pair<std::string, std::string>> Hostile() {
     // The same as what a rank that has joined is told to take part in.
     verdict(what + "-joined", "z", [&](smddp::Verdict* told) {
       told->joined = {0, 1};
+      told->kind = one.kind;
       told->request = one;
     });
   };
@@ -179,18 +174,13 @@ std::vector<std::pair<std::string, std::string>> Hostile() {
   order.plan = -1;
   all.emplace_back("order-of-no-plan", Encode(order));
   order.plan = 1;
-  order.settings.chunk_bytes = 1;
-  all.emplace_back("order-of-tiny-chunks", Encode(order));
-  order.settings.chunk_bytes = -1;
-  all.emplace_back("order-of-negative-chunks", Encode(order));
-  order = smddp::PlanOrder();
   order.order = {0, 0};
   all.emplace_back("order-that-is-none", Encode(order));
   const int64_t ever = INT64_MAX;
   all.emplace_back("steps-without-end", Encode(smddp::JoinNotice{0, true, true, {{kPlan, ever}}}));
   all.emplace_back("last-of-nobody", Encode(smddp::JoinOver{1000000, {}}));
-  for (const auto type : {smddp::ControlType::kLastWords, smddp::ControlType::kStall}) {
-    for (const uint8_t kind : {0, 1, 2, 3}) {  // runtime/last_words.cc, stall_report.cc
+  for (const auto type : {smddp::ControlType::kExceptionNotice, smddp::ControlType::kStall}) {
+    for (const uint8_t kind : {0, 1, 2, 3}) {  // runtime/health/exception_notice.cc, stall_report.cc
       smddp::WireWriter writer;
       writer.Put(type);
       writer.Put(kind);
@@ -198,11 +188,10 @@ std::vector<std::pair<std::string, std::string>> Hostile() {
       all.emplace_back("words-" + std::to_string(static_cast<int>(type)) + "-" + std::to_string(kind), writer.Take());
     }
   }
-  for (const uint8_t kind : {1, 2, 3}) {  // runtime/timeline_group.cc
+  for (const uint8_t kind : {1, 2, 3}) {  // runtime/timeline/timeline_group.cc
     smddp::WireWriter writer;
     writer.Put(smddp::ControlType::kTimeline);
     writer.Put(kind);
-    writer.Put<uint32_t>(1);
     writer.Put<int64_t>(INT64_MIN);
     writer.Put<int64_t>(INT64_MAX);
     writer.Put<uint8_t>(1);
@@ -212,20 +201,20 @@ std::vector<std::pair<std::string, std::string>> Hostile() {
   return all;
 }
 
-// Four ranks with a GPU, or a card that says less.
-std::string Cards(const std::vector<const char*>& uuids, int group_version) {
+// Four ranks with a GPU, or one that says less.
+std::string DeviceInfos(const std::vector<const char*>& uuids, int group_version) {
   smddp::WireWriter writer;
   for (const char* const uuid : uuids) {
-    smddp::DeviceCard card;
-    card.wanted = "auto";
-    card.has_device = *uuid != 0;
-    card.device.name = "GPU";
-    card.device.uuid = uuid;
-    card.device.can_export = true;
-    card.visible = 2;
-    card.group_version = group_version;
-    card.group_id = "id";
-    writer.PutText(Encode(card));
+    smddp::RankDeviceInfo info;
+    info.wanted = "auto";
+    info.has_device = *uuid != 0;
+    info.device.name = "GPU";
+    info.device.uuid = uuid;
+    info.device.can_export = true;
+    info.visible = 2;
+    info.group_version = group_version;
+    info.group_id = "id";
+    writer.PutText(Encode(info));
   }
   return writer.Take();
 }
@@ -251,9 +240,9 @@ int main(int, char** arguments) {
     for (const char rank : {'\0', '\1', '\2'}) together += std::string({rank, '\1'}) + Text(message);
   }
   Write(corpus + "/coordinator", "announcements", together);
-  Write(corpus + "/cards", "nccl", Cards({"a", "b", "a", "b"}, 22703));
-  Write(corpus + "/cards", "ipc", Cards({"a", "a", "b", "b"}, 0));
-  Write(corpus + "/cards", "host", Cards({"a", "a", "", "b"}, 0));
+  Write(corpus + "/device_infos", "nccl", DeviceInfos({"a", "b", "a", "b"}, 22703));
+  Write(corpus + "/device_infos", "ipc", DeviceInfos({"a", "a", "b", "b"}, 0));
+  Write(corpus + "/device_infos", "host", DeviceInfos({"a", "a", "", "b"}, 0));
   smddp::SetProposal proposal;
   proposal.entries = {{{0, 1}, false}, {{1, 2}, true}};
   std::string proposals(1, '\0');
@@ -283,6 +272,7 @@ int main(int, char** arguments) {
   // An alltoall that is agreed on, then row counts; an allreduce, then pieces that are too short.
   const auto then = [&](const std::string& name, const std::string& data) {
     smddp::Verdict verdict;
+    verdict.kind = KindOf(name);
     verdict.name = name;
     verdict.operation = 1;
     for (int kind = 0; kind < 4; ++kind) {

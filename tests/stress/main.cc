@@ -17,8 +17,8 @@
 #include <thread>
 
 #include "core/clock.h"
-#include "core/hand_over.h"
-#include "core/log.h"
+#include "core/process/log.h"
+#include "core/sync/test_delay.h"
 #include "stress/rank.h"
 
 namespace stress {
@@ -118,6 +118,9 @@ void RunScript(const Script& script) {
   if (script.timeline) {
     (void)(*cluster)->session(0).StopTimeline();
     unlink(path.c_str());
+    for (int rank = 1; rank < script.size(); ++rank) {
+      unlink((path + ".rank" + std::to_string(rank) + ".part").c_str());
+    }
   }
   if (script.ending != Ending::kAllDone) EndBadly(script, **cluster, ranks);
 }
@@ -125,7 +128,7 @@ void RunScript(const Script& script) {
 void RunSeed(uint64_t seed) {
   g_seed = seed;
 #ifdef SMDDP_DELAYS
-  smddp::SeedHandOvers(seed);
+  smddp::SeedTestDelays(seed);
 #endif
   const Watchdog watchdog;
   const Script script = DrawScript(seed);

@@ -6,9 +6,9 @@
 #include <thread>
 #include <utility>
 
-#include "core/hand_over.h"
 #include "core/shape.h"
 #include "core/shard.h"
+#include "core/sync/test_delay.h"
 
 namespace stress {
 
@@ -57,18 +57,18 @@ std::string Rank::Where(const Op& op) const {
 smddp::DoneCallback Rank::Expect(const Op& op, bool check, std::function<void()> look) {
   const bool refused = op.mismatch >= 0;
   return answers_.Expect(Where(op), [this, &op, check, refused, look = std::move(look)](const Status& status) {
-    smddp::HandOver();
+    smddp::InjectTestDelay();
     if (!check) return;
     if (refused) {
-      if (status.code() != smddp::Code::kFailedPrecondition) Fail(Where(op) + ": no mismatch: " + status.ToString());
+      if (status.reason() != smddp::Reason::kDisagreement) Fail(Where(op) + ": no mismatch: " + status.ToString());
       return;
     }
     int other = 0;
-    const int code = 1 + static_cast<int>(status.code());
+    const int code = 1 + static_cast<int>(status.reason());
     if (!op.ended->compare_exchange_strong(other, code) && other != code) {
       Fail(Where(op) + " ended otherwise than on another rank: " + status.ToString());
     }
-    if (op.cancelled >= 0 && status.code() == smddp::Code::kAborted) return;  // the others came too late
+    if (op.cancelled >= 0 && status.reason() == smddp::Reason::kStepGivenUp) return;  // the others came too late
     if (!status.ok()) Fail(Where(op) + ": " + status.ToString());
     if (look) look();
   });
@@ -94,7 +94,7 @@ void Rank::Run(const Round& round) {
         for (const Op* op : steps) Submit(round, *op, true);
       }
       for (size_t at = next++; at < mine.size(); at = next++) {
-        smddp::HandOver();
+        smddp::InjectTestDelay();
         Submit(round, *mine[at], true);
       }
     });

@@ -9,7 +9,7 @@
 #include <string>
 #include <vector>
 
-#include "runtime/session.h"
+#include "runtime/api/session.h"
 #include "stress/script.h"
 #include "stress/values.h"
 

@@ -2,6 +2,8 @@
 
 #include <algorithm>
 
+#include "core/env/env.h"
+
 namespace stress {
 
 using smddp::DType;
@@ -133,7 +135,6 @@ Script DrawScript(uint64_t seed) {
   options.gradient_order = Pick<std::string>(random, {"observed", "observed", "listed"});
   options.rail_algorithm =
       Pick<std::string>(random, {"auto", "auto", "direct", "ring", "recursive_doubling", "halving_doubling"});
-  options.autotune = Draw(random, 4) == 0;
   if (Draw(random, 4) == 0) {
     for (int rank = 0; rank < script.size(); ++rank) options.global_ranks.push_back(2 * rank + 1);
     std::shuffle(options.global_ranks.begin(), options.global_ranks.end(), random);

@@ -8,8 +8,8 @@
 #include <string>
 #include <vector>
 
-#include "runtime/announcement.h"
-#include "runtime/inproc_cluster.h"
+#include "inproc/cluster.h"
+#include "runtime/control/messages.h"
 
 namespace stress {
 

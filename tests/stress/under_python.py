@@ -1,5 +1,5 @@
-"""tests/native and tests/gpu with AddressSanitizer and UBSan: the native module, the GPU in host memory and with it the
-GPU kernels' code built with them, in a copy of the package.
+"""tests/native and tests/gpu with AddressSanitizer and UBSan: the native modules, the GPU in host memory and the GPU
+kernels' code are built with them, in a copy of the package.
 
 Python itself keeps memory until it ends, so leaks are looked for in the stress program alone.
 """
@@ -13,7 +13,7 @@ from pathlib import Path
 
 import nanobind
 
-from tests import native_programs
+from tests import native_module, native_programs
 from tests.native_programs import ROOT, build_env
 
 __all__ = ["run"]
@@ -49,7 +49,7 @@ def _package_with(sanitizers: str) -> Path:
         "Python_EXECUTABLE": sys.executable,
         "nanobind_DIR": nanobind.cmake_dir(),
     }
-    built = native_programs.build("native-address", "", settings)
+    built = native_programs.build("native-address", "", settings, ("all", native_module.NAME))
     site = built / "site"
     shutil.rmtree(site, ignore_errors=True)
     for folder in ("smddp_tf", "tests"):
@@ -57,8 +57,9 @@ def _package_with(sanitizers: str) -> Path:
     for folder in ("tools", "tf_ops"):  # what compiles the GPU in host memory, and its sources
         (site / folder).symlink_to(ROOT / folder)
     shutil.copy2(ROOT / "pyproject.toml", site)
-    for file in (built / "package").iterdir():
-        shutil.copy2(file, site / "smddp_tf")
+    for made, folder in (("package", "smddp_tf"), ("tests-package", "tests")):
+        for file in (built / made).iterdir():
+            shutil.copy2(file, site / folder)
     return site
 
 

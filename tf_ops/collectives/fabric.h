@@ -1,7 +1,7 @@
 // What collectives are run on: put together by the session, used by everybody in this folder.
 #pragma once
 
-#include "collectives/selector.h"
+#include "collectives/rail/selector.h"
 #include "compute/compute.h"
 #include "topology/topology.h"
 #include "transport/shm/node_channel.h"
@@ -12,8 +12,8 @@ namespace smddp {
 // Ownership: the engine's; all of it lives longer than any task.
 struct Fabric {
   const Topology& topology;
-  NodeChannel& node;  // the ranks of my node
-  Transport& world;   // everybody
+  NodeChannel& node;     // the ranks of my node
+  Transport& transport;  // to all ranks
   const Compute& compute;
   int64_t chunk_bytes;  // of the wire dtype; equal on all ranks
   RailChoice rail;

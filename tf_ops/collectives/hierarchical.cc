@@ -46,7 +46,7 @@ TaskPtr RailAllreduce(const Fabric& fabric, const AllreduceAlgorithm& rail, cons
   call.elements = chunk.my_shard().size();
   call.dtype = chunk.call.view->wire();
   call.op = chunk.call.op;
-  return rail.Begin(fabric.topology.rail(), fabric.topology.rank(), fabric.world, fabric.compute, call);
+  return rail.Begin(fabric.topology.rail(), fabric.topology.rank(), fabric.transport, fabric.compute, call);
 }
 
 TaskPtr ReduceMyShard(const Fabric& fabric, const AllreduceAlgorithm& rail, const std::shared_ptr<Chunk>& chunk) {
@@ -61,7 +61,7 @@ TaskPtr ReduceMyShard(const Fabric& fabric, const AllreduceAlgorithm& rail, cons
 
 TaskPtr AllreduceChunk(const Fabric& fabric, const AllreduceAlgorithm& rail, const std::shared_ptr<Chunk>& chunk) {
   return Sequence({
-      [chunk] { return Timed(*chunk, StageTimes::kNodeReduceScatter, StageContribution(chunk)); },
+      [chunk] { return Timed(*chunk, StageTimes::kNodeReduceScatter, PublishContribution(chunk)); },
       [&fabric, &rail, chunk] {
         std::vector<TaskPtr> branches;
         if (!chunk->my_shard().empty()) branches.push_back(ReduceMyShard(fabric, rail, chunk));
@@ -74,30 +74,24 @@ TaskPtr AllreduceChunk(const Fabric& fabric, const AllreduceAlgorithm& rail, con
 
 }  // namespace
 
-int DefaultChunksInFlight(const Topology& topology) {
-  return topology.node_count() > 1 ? kChunksInFlightAcrossNodes : kChunksInFlight;
-}
-
-TaskPtr InChunks(const Fabric& fabric, const Chunking& chunking, int64_t elements, DType wire,
+TaskPtr InChunks(const Fabric& fabric, int64_t elements, DType wire,
                  std::function<TaskPtr(int index, Range range)> chunk) {
-  const int64_t bytes = chunking.bytes > 0 ? chunking.bytes : fabric.chunk_bytes;
-  const int64_t each = std::max<int64_t>(1, bytes / static_cast<int64_t>(SizeOf(wire)));
+  const int64_t each = std::max<int64_t>(1, fabric.chunk_bytes / static_cast<int64_t>(SizeOf(wire)));
   const int chunks = static_cast<int>((elements + each - 1) / each);
-  const int window = chunking.in_flight > 0 ? chunking.in_flight : DefaultChunksInFlight(fabric.topology);
+  const int window = fabric.topology.node_count() > 1 ? kChunksInFlightAcrossNodes : kChunksInFlight;
   return Pipeline(chunks, window, [chunk = std::move(chunk), elements, each](int index) {
     return chunk(index, {index * each, std::min(elements, (index + 1) * each)});
   });
 }
 
-TaskPtr HierarchicalAllreduce(const Fabric& fabric, const AllreduceAlgorithm& rail, const FusedCall& call,
-                              const Chunking& chunking) {
+TaskPtr HierarchicalAllreduce(const Fabric& fabric, const AllreduceAlgorithm& rail, const FusedCall& call) {
   const auto chunk = [&fabric, &rail, call](int index, Range range) {
     const auto begin = [&fabric, &rail, call, index, range] {
       return AllreduceChunk(fabric, rail, std::make_shared<Chunk>(fabric, call, index, range));
     };
     return call.gate != nullptr ? Gated(*call.gate, range, begin) : begin();
   };
-  return InChunks(fabric, chunking, call.view->elements(), call.view->wire(), chunk);
+  return InChunks(fabric, call.view->elements(), call.view->wire(), chunk);
 }
 
 }  // namespace smddp

@@ -5,24 +5,18 @@
 // equal part of every chunk, so no link and no core has more to do than another.
 #pragma once
 
-#include "collectives/algorithm.h"
 #include "collectives/node/chunk.h"
+#include "collectives/rail/algorithm.h"
 #include "collectives/task.h"
 
 namespace smddp {
 
-// How a call is cut into chunks; the same on all ranks.
-struct Chunking {
-  int64_t bytes = 0;  // of the wire dtype, at most the fabric's; 0: the fabric's
-  int in_flight = 0;  // at most kMaxStepsInFlight; 0: DefaultChunksInFlight
-};
-int DefaultChunksInFlight(const Topology& topology);
-// One after another as far as `chunking` allows side by side. `chunk` makes the task for a part of the elements.
-TaskPtr InChunks(const Fabric& fabric, const Chunking& chunking, int64_t elements, DType wire,
+// Cuts a call into chunks of the fabric's size, some of which are under way at a time; the same on all ranks. `chunk`
+// makes the task for a part of the elements.
+TaskPtr InChunks(const Fabric& fabric, int64_t elements, DType wire,
                  std::function<TaskPtr(int index, Range range)> chunk);
 
 // Every rank makes the same call (views may be cut into pieces differently). `fabric` and the view outlive the task.
-TaskPtr HierarchicalAllreduce(const Fabric& fabric, const AllreduceAlgorithm& rail, const FusedCall& call,
-                              const Chunking& chunking = Chunking());
+TaskPtr HierarchicalAllreduce(const Fabric& fabric, const AllreduceAlgorithm& rail, const FusedCall& call);
 
 }  // namespace smddp

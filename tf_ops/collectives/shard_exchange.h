@@ -4,7 +4,7 @@
 
 #include <vector>
 
-#include "collectives/algorithm.h"
+#include "collectives/rail/algorithm.h"
 #include "collectives/transfers.h"
 
 namespace smddp {

@@ -37,7 +37,7 @@ class Compute {
 
   // into[i] = sources[0][i] op sources[1][i] op ... in exactly this order (so results repeat bit for bit).
   // float16 and bfloat16 accumulate in float32 and are rounded once at the end. kAverage and kAdasum are not accepted
-  // here: the session lowers the one to kSum with a divisor, and the other is collectives/p2p/adasum.cc. bool: Sum and
+  // here: the session lowers the one to kSum with a divisor, and the other is collectives/rail/adasum.cc. bool: Sum and
   // Max are "or", Product and Min are "and". NaN propagates through Min and Max as in NumPy. Needs IsReducible(dtype)
   // and count >= 1; sources may alias `into`.
   virtual void Reduce(void* into, const void* const* sources, int count, int64_t elements, DType dtype,

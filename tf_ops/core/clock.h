@@ -12,6 +12,12 @@ inline int64_t NowNs() {
       .count();
 }
 
+// CLOCK_REALTIME, in nanoseconds: comparable between machines as far as their clocks agree.
+inline int64_t EpochNs() {
+  return std::chrono::duration_cast<std::chrono::nanoseconds>(std::chrono::system_clock::now().time_since_epoch())
+      .count();
+}
+
 class Deadline {
  public:
   static Deadline After(double seconds) { return Deadline(NowNs() + static_cast<int64_t>(seconds * 1e9)); }

@@ -11,7 +11,7 @@ int64_t ElementCount(const std::vector<int64_t>& shape) {
 bool IsPossible(const std::vector<int64_t>& shape) {
   int64_t count = 1;  // of the extents but those of 0, which must not hide others
   for (const int64_t extent : shape) {
-    if (extent < 0 || extent > kMostElements / count) return false;
+    if (extent < 0 || extent > kMaxElements / count) return false;
     if (extent > 0) count *= extent;
   }
   return true;

@@ -9,7 +9,7 @@ namespace smddp {
 
 // What fits into any memory: as many elements in all and along each dimension, so that sums over ranks and products
 // with sizes of elements stay within int64_t.
-constexpr int64_t kMostElements = int64_t{1} << 44;
+constexpr int64_t kMaxElements = int64_t{1} << 44;
 // Is it a shape that some tensor could have? Of one that another rank sent, nobody else has asked.
 bool IsPossible(const std::vector<int64_t>& shape);
 

@@ -1,35 +1,17 @@
 #include "core/status.h"
 
 namespace smddp {
+namespace {
 
-const char* CodeName(Code code) {
-  switch (code) {
-    case Code::kOk:
-      return "ok";
-    case Code::kInvalidArgument:
-      return "invalid argument";
-    case Code::kFailedPrecondition:
-      return "failed precondition";
-    case Code::kUnavailable:
-      return "unavailable";
-    case Code::kDeadlineExceeded:
-      return "deadline exceeded";
-    case Code::kAborted:
-      return "aborted";
-    case Code::kResourceExhausted:
-      return "resource exhausted";
-    case Code::kUnimplemented:
-      return "unimplemented";
-    case Code::kInternal:
-      return "internal error";
-    case Code::kPeerLost:
-      return "peer lost";
-    case Code::kDataLoss:
-      return "data loss";
-  }
-  return "unknown";
-}
+constexpr const char* kNames[] = {"ok",          "bad_argument", "bad_state",        "disagreement", "peer_left",
+                                  "peer_raised", "peer_lost",    "transport_failed", "timed_out",    "step_given_up",
+                                  "shut_down",   "no_resources", "unsupported",      "data_loss",    "internal"};
+static_assert(sizeof(kNames) / sizeof(kNames[0]) == static_cast<size_t>(kLastReason) + 1);
 
-std::string Status::ToString() const { return ok() ? "ok" : std::string(CodeName(code_)) + ": " + message_; }
+}  // namespace
+
+const char* NameOf(Reason reason) { return kNames[static_cast<int>(reason)]; }
+
+std::string Status::ToString() const { return ok() ? "ok" : std::string(NameOf(reason_)) + ": " + message_; }
 
 }  // namespace smddp

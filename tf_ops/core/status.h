@@ -4,42 +4,50 @@
 // A broken promise of our own (a bug) is SMDDP_CHECK in core/check.h, which aborts with both values.
 #pragma once
 
+#include <cstdint>
 #include <string>
 #include <utility>
 #include <variant>
 
 namespace smddp {
 
-enum class Code {
+// Why something failed. Code decides by the reason; texts are for people only.
+enum class Reason : uint8_t {
   kOk,
-  kInvalidArgument,     // the caller passed something that cannot work
-  kFailedPrecondition,  // the ranks disagree, or the session is not in the right state
-  kUnavailable,         // a peer has left
-  kDeadlineExceeded,    // a wait reached its deadline
-  kAborted,             // the session was stopped, or the step given up, while the operation was under way
-  kResourceExhausted,   // no memory, no shared memory, no tag
-  kUnimplemented,
-  kInternal,
-  kPeerLost,  // a peer died or is silent: kUnavailable to users
+  kBadArgument,      // the caller passed something that cannot work
+  kBadState,         // the session is not in the right state
+  kDisagreement,     // the ranks brought what does not fit together
+  kPeerLeft,         // a peer has ended its session
+  kPeerRaised,       // a peer ended with an exception that nobody caught
+  kPeerLost,         // a peer died or is silent
+  kTransportFailed,  // MPI reported an error
+  kTimedOut,         // a wait reached its deadline
+  kStepGivenUp,      // another operation of the step failed on some rank
+  kShutDown,         // this rank ended the session while the operation was under way
+  kNoResources,      // no memory, no shared memory, no tag
+  kUnsupported,
   kDataLoss,  // bytes are not what was sent or computed
+  kInternal,
 };
+constexpr Reason kLastReason = Reason::kInternal;
 
-const char* CodeName(Code code);
+// "peer_left": what Python knows a reason by (smddp_tf/exceptions.py reason_of).
+const char* NameOf(Reason reason);
 
 class [[nodiscard]] Status {
  public:
   Status() = default;
-  Status(Code code, std::string message) : code_(code), message_(std::move(message)) {}
+  Status(Reason reason, std::string message) : reason_(reason), message_(std::move(message)) {}
 
   static Status Ok() { return Status(); }
 
-  bool ok() const { return code_ == Code::kOk; }
-  Code code() const { return code_; }
+  bool ok() const { return reason_ == Reason::kOk; }
+  Reason reason() const { return reason_; }
   const std::string& message() const { return message_; }
   std::string ToString() const;
 
  private:
-  Code code_ = Code::kOk;
+  Reason reason_ = Reason::kOk;
   std::string message_;
 };
 

@@ -127,12 +127,12 @@ Result<void*> CudaDevice::Import(const std::string& text) {
   ExportedMemory exported;
   SMDDP_RETURN_IF_ERROR(Decode(text, &exported));
   if (exported.process == ThisProcess()) {
-    return Status(Code::kInvalidArgument, "GPU memory that this process exported was to be imported by it too.");
+    return Status(Reason::kBadArgument, "GPU memory that this process exported was to be imported by it too.");
   }
   if (exported.uuid != info_.uuid) {
-    return Status(Code::kInvalidArgument, "GPU memory was to be imported from another GPU: expected one of " +
-                                              info_.uuid + " (" + info_.bus_id + "), received one of " + exported.uuid +
-                                              ".");
+    return Status(Reason::kBadArgument, "GPU memory was to be imported from another GPU: expected one of " +
+                                            info_.uuid + " (" + info_.bus_id + "), received one of " + exported.uuid +
+                                            ".");
   }
   const Current current(*this);
   void* memory = nullptr;

@@ -3,7 +3,7 @@
 #include <cstdint>
 
 #include "cuda/cuda_status.h"
-#include "cuda/nccl_library.h"
+#include "cuda/nccl/nccl_library.h"
 
 namespace smddp {
 
@@ -15,15 +15,15 @@ Result<int> CudaPlugin::Count() {
   SMDDP_RETURN_IF_ERROR(TheDriver().status());
   int count = 0;
   const Status status = CudaStatus(cudaGetDeviceCount(&count), "cudaGetDeviceCount");
-  if (!status.ok()) return Status(Code::kFailedPrecondition, status.message());
+  if (!status.ok()) return Status(Reason::kBadState, status.message());
   return count;
 }
 
 Result<Device*> CudaPlugin::Open(int index) {
   SMDDP_ASSIGN_OR_RETURN(const int count, Count());
   if (index < 0 || index >= count) {
-    return Status(Code::kInvalidArgument, "There is no GPU " + std::to_string(index) + ": this process sees " +
-                                              std::to_string(count) + " (CUDA_VISIBLE_DEVICES).");
+    return Status(Reason::kBadArgument, "There is no GPU " + std::to_string(index) + ": this process sees " +
+                                            std::to_string(count) + " (CUDA_VISIBLE_DEVICES).");
   }
   const std::lock_guard<std::mutex> lock(mutex_);
   devices_.resize(count);
@@ -48,8 +48,8 @@ Result<int> CudaPlugin::DeviceOf(const void* memory) {
     said = driver->pointer_attribute(&index, CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL, address);
   }
   if (said == CUDA_SUCCESS) return index;
-  return Status(Code::kInternal, "CUDA does not tell on which GPU a tensor lies (cuPointerGetAttribute, error " +
-                                     std::to_string(said) + ").");
+  return Status(Reason::kInternal, "CUDA does not tell on which GPU a tensor lies (cuPointerGetAttribute, error " +
+                                       std::to_string(said) + ").");
 }
 
 Result<DeviceGroupLibrary*> CudaPlugin::Groups() {

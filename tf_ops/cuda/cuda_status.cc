@@ -52,7 +52,7 @@ const char* HintFor(cudaError_t error) {
 Status CudaStatus(cudaError_t error, const char* call) {
   if (error == cudaSuccess) return Status::Ok();
   cudaGetLastError();
-  const Code code = error == cudaErrorMemoryAllocation ? Code::kResourceExhausted : Code::kInternal;
+  const Reason reason = error == cudaErrorMemoryAllocation ? Reason::kNoResources : Reason::kInternal;
   std::string text =
       std::string("CUDA failed in ") + call + ": " + cudaGetErrorString(error) + " (" + cudaGetErrorName(error) + ").";
   const char* hint = HintFor(error);
@@ -62,7 +62,7 @@ Status CudaStatus(cudaError_t error, const char* call) {
         "SMDDP_GPU_STAGE=host does without.";
   }
   if (*hint != '\0') text += std::string(" ") + hint;
-  return Status(code, text);
+  return Status(reason, text);
 }
 
 }  // namespace smddp

@@ -16,16 +16,16 @@ bool Find(void* library, const char* name, Function* function) {
 Result<const Driver*> Load() {
   void* const library = dlopen("libcuda.so.1", RTLD_NOW | RTLD_LOCAL);
   if (library == nullptr) {
-    return Status(Code::kFailedPrecondition, "This machine has no NVIDIA driver: libcuda.so.1 cannot be loaded (" +
-                                                 std::string(dlerror()) +
-                                                 "). In a container: start it with its GPUs (docker run --gpus all).");
+    return Status(Reason::kBadState, "This machine has no NVIDIA driver: libcuda.so.1 cannot be loaded (" +
+                                         std::string(dlerror()) +
+                                         "). In a container: start it with its GPUs (docker run --gpus all).");
   }
   static Driver driver;
   if (Find(library, "cuCtxGetCurrent", &driver.context_get) && Find(library, "cuCtxSetCurrent", &driver.context_set) &&
       Find(library, "cuPointerGetAttribute", &driver.pointer_attribute)) {
     return static_cast<const Driver*>(&driver);
   }
-  return Status(Code::kFailedPrecondition, "libcuda.so.1 is no NVIDIA driver: it lacks functions that all have.");
+  return Status(Reason::kBadState, "libcuda.so.1 is no NVIDIA driver: it lacks functions that all have.");
 }
 
 }  // namespace

@@ -22,7 +22,7 @@ Status Decode(const std::string& text, ExportedMemory* memory) {
   memory->uuid = reader.GetText();
   memory->handle = reader.Get<cudaIpcMemHandle_t>();
   if (reader.at_end()) return Status::Ok();
-  return Status(Code::kInvalidArgument,
+  return Status(Reason::kBadArgument,
                 "What another rank exported of its GPU memory is not in the form of this version of smddp_tf. Use one "
                 "version on all ranks.");
 }

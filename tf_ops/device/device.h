@@ -74,8 +74,8 @@ class Device {
   virtual Status Unpack(const FusedView& view, Range range, const void* from, DeviceStream stream) = 0;
   // into[i] = sources[0][i] + sources[1][i] + ... in this order, for float16, bfloat16, float32, float64; the half
   // types are summed in float32 and rounded once: the bits of Compute::Reduce. `into` may be one of the sources. At
-  // most kMostSources. `non_finite` as above, of the sums.
-  static constexpr int kMostSources = 64;
+  // most kMaxSources. `non_finite` as above, of the sums.
+  static constexpr int kMaxSources = 64;
   virtual Status Sum(void* into, const void* const* sources, int count, int64_t elements, DType dtype,
                      uint64_t* non_finite, DeviceStream stream) = 0;
 };

@@ -38,7 +38,7 @@ Result<WireDType> WireDTypeFromName(const std::string& name) {
   SMDDP_ASSIGN_OR_RETURN(const DType dtype, DTypeFromName(name));
   if (IsFloating(dtype)) return WireDType(dtype);
   return Status(
-      Code::kInvalidArgument,
+      Reason::kBadArgument,
       "A wire dtype must be float16, bfloat16, float32 or float64, or \"\" for none. Received: " + name + ".");
 }
 
@@ -49,17 +49,17 @@ DType Narrowed(DType dtype, const WireDType& wire) {
 }
 
 int64_t DefaultBucketBytes(int nodes) {
-  constexpr int64_t kLeast = 25 << 20;
-  return kLeast * std::clamp(nodes, 8, 64) / 8;
+  constexpr int64_t kMin = 25 << 20;
+  return kMin * std::clamp(nodes, 8, 64) / 8;
 }
 
 int64_t BucketBytesFor(const PlanSpec& spec, int nodes) {
-  constexpr int64_t kMostParts = 16;
-  const int64_t parts = nodes > 1 ? kMostParts : 4;
+  constexpr int64_t kMaxParts = 16;
+  const int64_t parts = nodes > 1 ? kMaxParts : 4;
   int64_t bytes = 0;
   for (const TensorSpec& tensor : spec.tensors) bytes += WireBytes(tensor, spec.wire_dtype);
   const int64_t most = DefaultBucketBytes(nodes);
-  return std::clamp(bytes / parts, most / kMostParts, most);
+  return std::clamp(bytes / parts, most / kMaxParts, most);
 }
 
 std::vector<Bucket> PlanBuckets(const PlanSpec& spec, const FusionLimits& limits, const std::vector<int>& order) {

@@ -97,7 +97,8 @@ std::vector<std::string> DescribePlan(const PlanSpec& spec);
 // A hash of that description, as 16 hexadecimal digits.
 std::string PlanDigest(const PlanSpec& spec);
 
-// The key, and the number of the plan's place where a graph holds several (runtime/session.h PlannedTensor): "tape@2".
+// The key, and the number of the plan's place where a graph holds several (runtime/api/session.h PlannedTensor):
+// "tape@2".
 std::string KeyAt(const PlanSpec& spec, int site);
 // By which the ranks match the plan: its key, place and content.
 std::string PlanName(const PlanSpec& spec, int site);

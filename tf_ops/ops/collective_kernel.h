@@ -9,7 +9,7 @@
 #include <vector>
 
 #include "core/dtype.h"
-#include "runtime/session.h"
+#include "runtime/api/session.h"
 #include "tensorflow/core/framework/op_kernel.h"
 
 namespace smddp::ops {

@@ -17,7 +17,7 @@ Result<CompiledKind> KindFromName(const std::string& name) {
   if (name == "allreduce") return CompiledKind::kAllreduce;
   if (name == "broadcast") return CompiledKind::kBroadcast;
   if (name == "allgather") return CompiledKind::kAllgather;
-  return Status(Code::kInvalidArgument, "Unknown kind of collective: '" + name + "'.");
+  return Status(Reason::kBadArgument, "Unknown kind of collective: '" + name + "'.");
 }
 
 // One callback for several requests: called after the last of them, with the first error.
@@ -50,7 +50,7 @@ uint64_t NextRun() {
 void ReduceGradients(Session& session, const CompiledCall& call, const std::vector<TensorRef>& tensors,
                      DoneCallback done) {
   if (tensors.size() != call.indices.size()) {
-    return done(Status(Code::kInternal, "Expected one index for each gradient of '" + call.name + "'."));
+    return done(Status(Reason::kInternal, "Expected one index for each gradient of '" + call.name + "'."));
   }
   PlannedTensor where;
   where.plan = call.plan;
@@ -68,7 +68,7 @@ Status CheckEqualRows(const Topology& topology, const std::string& name, const s
   for (size_t rank = 1; rank < dim0_of_rank.size(); ++rank) {
     if (dim0_of_rank[rank] == dim0_of_rank[0]) continue;
     return Status(
-        Code::kInvalidArgument,
+        Reason::kBadArgument,
         "hvd.allgather in a function compiled by XLA needs the same shape on all ranks, because XLA must know "
         "the shape of the result beforehand. Received for '" +
             name + "': " + std::to_string(dim0_of_rank[0]) + " rows on rank " +
@@ -111,7 +111,7 @@ Status CheckRanks(const Topology& topology, const CompiledCall& call) {
   const auto words = [&call](int size, int rank) {
     return std::to_string(size) + " ranks" + (call.rank < 0 ? "" : ", as rank " + std::to_string(rank));
   };
-  return Status(Code::kFailedPrecondition,
+  return Status(Reason::kBadState,
                 "The shapes of '" + call.name + "' were compiled by XLA for " + words(call.size, call.rank) +
                     ". Received: a call with " + words(topology.size(), topology.rank()) +
                     ". After a change of ranks make the tf.function anew (or compile the model again), or call "

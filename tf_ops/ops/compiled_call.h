@@ -6,7 +6,7 @@
 
 #include "core/status.h"
 #include "ops/collective_kernel.h"
-#include "runtime/session.h"
+#include "runtime/api/session.h"
 #include "tensorflow/core/framework/op_kernel.h"
 
 namespace smddp::ops {

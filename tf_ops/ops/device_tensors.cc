@@ -13,7 +13,7 @@ namespace {
 Result<void*> ComputeStream(tensorflow::OpKernelContext* context) {
   tensorflow::DeviceContext* const device = context->op_device_context();
   if (device == nullptr || device->stream() == nullptr || device->IsPluggableDevice()) {
-    return Status(Code::kUnimplemented, "smddp_tf reduces on CUDA GPUs and on the CPU; " + context->device()->name() +
+    return Status(Reason::kUnsupported, "smddp_tf reduces on CUDA GPUs and on the CPU; " + context->device()->name() +
                                             " is neither. Put the operation on the CPU: device_dense=\"/CPU:0\".");
   }
   return device->stream()->platform_specific_handle().stream;

@@ -4,7 +4,7 @@
 #include <vector>
 
 #include "core/status.h"
-#include "runtime/session.h"
+#include "runtime/api/session.h"
 #include "tensorflow/core/framework/op_kernel.h"
 
 namespace smddp::ops {

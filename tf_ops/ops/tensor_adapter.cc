@@ -11,29 +11,33 @@
 namespace smddp::ops {
 namespace {
 
-absl::StatusCode ToTensorFlowCode(Code code) {
-  switch (code) {
-    case Code::kOk:
+absl::StatusCode ToTensorFlowCode(Reason reason) {
+  switch (reason) {
+    case Reason::kOk:
       return absl::StatusCode::kOk;
-    case Code::kInvalidArgument:
+    case Reason::kBadArgument:
       return absl::StatusCode::kInvalidArgument;
-    case Code::kFailedPrecondition:
+    case Reason::kBadState:
+    case Reason::kDisagreement:
       return absl::StatusCode::kFailedPrecondition;
-    case Code::kUnavailable:
-    case Code::kPeerLost:
+    case Reason::kPeerLeft:
+    case Reason::kPeerRaised:
+    case Reason::kPeerLost:
+    case Reason::kTransportFailed:
       return absl::StatusCode::kUnavailable;
-    case Code::kDeadlineExceeded:
+    case Reason::kTimedOut:
       return absl::StatusCode::kDeadlineExceeded;
-    case Code::kAborted:
+    case Reason::kStepGivenUp:
+    case Reason::kShutDown:
       return absl::StatusCode::kAborted;
-    case Code::kResourceExhausted:
+    case Reason::kNoResources:
       return absl::StatusCode::kResourceExhausted;
-    case Code::kUnimplemented:
+    case Reason::kUnsupported:
       return absl::StatusCode::kUnimplemented;
-    case Code::kInternal:
-      return absl::StatusCode::kInternal;
-    case Code::kDataLoss:
+    case Reason::kDataLoss:
       return absl::StatusCode::kDataLoss;
+    case Reason::kInternal:
+      return absl::StatusCode::kInternal;
   }
   return absl::StatusCode::kUnknown;
 }
@@ -41,13 +45,15 @@ absl::StatusCode ToTensorFlowCode(Code code) {
 }  // namespace
 
 absl::Status ToTensorFlow(const Status& status) {
-  return absl::Status(ToTensorFlowCode(status.code()), status.message());
+  if (status.ok()) return absl::OkStatus();
+  const std::string tag = std::string(" [smddp:") + NameOf(status.reason()) + "]";
+  return absl::Status(ToTensorFlowCode(status.reason()), status.message() + tag);
 }
 
 Status FromTensorFlow(const absl::Status& status) {
   if (status.ok()) return Status::Ok();
-  const Code code = absl::IsResourceExhausted(status) ? Code::kResourceExhausted : Code::kInternal;
-  return Status(code, std::string(status.message()));
+  const Reason reason = absl::IsResourceExhausted(status) ? Reason::kNoResources : Reason::kInternal;
+  return Status(reason, std::string(status.message()));
 }
 
 Result<DType> ToEngine(tensorflow::DataType dtype) {
@@ -83,7 +89,7 @@ Result<DType> ToEngine(tensorflow::DataType dtype) {
     case tensorflow::DT_COMPLEX128:
       return DType::kComplex128;
     default:
-      return Status(Code::kUnimplemented,
+      return Status(Reason::kUnsupported,
                     "Tensors of dtype " + tensorflow::DataTypeString(dtype) + " cannot travel between ranks.");
   }
 }
@@ -104,7 +110,7 @@ Result<TensorRef> InPlaceOrNewOutput(tensorflow::OpKernelContext* context, int i
     if (!context->forward_input_to_output_with_shape(index, index, input.shape(), &output)) {
       tensorflow::Tensor large(ResultMemory(), input.dtype(), input.shape());
       if (!large.IsInitialized()) {
-        return Status(Code::kResourceExhausted, "No memory for a result of " + input.shape().DebugString() + ".");
+        return Status(Reason::kNoResources, "No memory for a result of " + input.shape().DebugString() + ".");
       }
       context->set_output(index, large);
       output = context->mutable_output(index);

@@ -8,14 +8,15 @@
 #include "absl/status/status.h"
 #include "core/dtype.h"
 #include "core/status.h"
-#include "runtime/session.h"
+#include "runtime/api/session.h"
 #include "tensorflow/core/framework/op_kernel.h"
 #include "tensorflow/core/framework/tensor.h"
 #include "tensorflow/core/framework/types.pb.h"
 
 namespace smddp::ops {
 
-// An error of the engine in TensorFlow's words; the message stays as it is.
+// An error of the engine as TensorFlow's. The message ends with the reason as a tag, " [smddp:peer_left]", because
+// TensorFlow hands on nothing else (smddp_tf/exceptions.py reason_of).
 absl::Status ToTensorFlow(const Status& status);
 // An error of TensorFlow (usually: no memory) for the engine.
 Status FromTensorFlow(const absl::Status& status);

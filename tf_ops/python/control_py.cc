@@ -1,3 +1,4 @@
+// The session's life and what belongs to it: plans, process sets, timeline, and what is said of errors.
 #include <nanobind/nanobind.h>
 #include <nanobind/stl/map.h>
 #include <nanobind/stl/pair.h>
@@ -5,18 +6,19 @@
 #include <nanobind/stl/vector.h>
 
 #include <cstdint>
+#include <map>
 #include <string>
+#include <utility>
 #include <vector>
 
-#include "collectives/algorithm.h"
-#include "core/env.h"
-#include "core/env_names.h"
-#include "core/launcher.h"
-#include "core/version.h"
+#include "core/env/env.h"
+#include "core/env/launcher.h"
+#include "core/process/version.h"
 #include "python/bindings.h"
+#include "python/errors.h"
 #include "python/waiter.h"
-#include "runtime/session.h"
-#include "runtime/stack_dump.h"
+#include "runtime/api/session.h"
+#include "runtime/health/stack_dump.h"
 
 namespace nb = nanobind;
 
@@ -52,7 +54,7 @@ void Shutdown(bool at_exit) {
 nb::object FailureOfSession() {
   const Status failure = SessionFailure();
   if (failure.ok()) return nb::none();
-  return nb::make_tuple(CodeName(failure.code()), failure.message());
+  return nb::make_tuple(NameOf(failure.reason()), failure.message());
 }
 
 // Each set as its ranks and the address of an MPI_Comm, one of which is empty (0).
@@ -91,25 +93,6 @@ int RegisterPlan(const std::string& key, const std::vector<std::string>& dtypes,
   return ValueOrThrow(SessionOrThrow(process_set)->RegisterPlan(spec));
 }
 
-nb::list EnvironmentList() {
-  nb::list rows;
-  for (const EnvVariable& variable : EnvVariables()) {
-    nb::dict row;
-    row["name"] = variable.name;
-    row["alias"] = variable.alias;
-    row["default"] = variable.default_value;
-    row["meaning"] = variable.meaning;
-    rows.append(row);
-  }
-  return rows;
-}
-
-nb::list UnknownVariables(const std::vector<std::string>& names) {
-  nb::list rows;
-  for (const UnknownName& unknown : UnknownNames(names)) rows.append(nb::make_tuple(unknown.name, unknown.closest));
-  return rows;
-}
-
 nb::dict StatsDict(int process_set) {
   const SessionStats stats = SessionOrThrow(process_set)->Stats();
   nb::dict result;
@@ -123,19 +106,6 @@ nb::dict StatsDict(int process_set) {
   result["rail_latency_us"] = stats.rail_latency_us;
   result["rail_bandwidth_mbps"] = stats.rail_bandwidth_mbps;
   return result;
-}
-
-nb::list TraceStop() {
-  nb::list events;
-  for (const TraceEvent& event : SessionOrThrow()->TraceStop()) {
-    nb::dict row;
-    row["what"] = event.what;
-    row["name"] = event.name;
-    row["index"] = event.index;
-    row["time_ns"] = event.time_ns;
-    events.append(row);
-  }
-  return events;
 }
 
 // What an uncaught exception asks of the session, which may have ended in the meantime: smddp_tf/uncaught.py.
@@ -162,28 +132,17 @@ void StartTimeline(const std::string& path, bool mark_cycles) {
   ThrowIfError(status);
 }
 
-void StopTimeline() {
+// Rank 0's file, and the hosts of the ranks that have written a part.
+std::pair<std::string, std::map<int, std::string>> StopTimeline() {
   const auto session = SessionOrThrow();
-  Status status;
+  TimelineParts parts;
   {
     nb::gil_scoped_release release;
-    status = session->StopTimeline();
+    parts = session->StopTimeline();
   }
-  ThrowIfError(status);
-}
-
-nb::list AlgorithmList() {
-  nb::list rows;
-  for (const AllreduceAlgorithm* algorithm : Algorithms()) {
-    nb::dict row;
-    row["name"] = algorithm->info().name;
-    row["summary"] = algorithm->info().summary;
-    row["steps"] = algorithm->info().steps;
-    row["messages"] = algorithm->info().messages;
-    row["traffic"] = algorithm->info().traffic;
-    rows.append(row);
-  }
-  return rows;
+  std::map<int, std::string> hosts;
+  for (const int rank : parts.ranks) hosts[rank] = session->topology().host_name(rank);
+  return {parts.path, hosts};
 }
 
 nb::dict BuildInfo() {
@@ -227,7 +186,6 @@ void BindControl(nb::module_& m) {
   m.def("is_homogeneous", FromTopology([](const Topology& t) { return t.uniform(); }));
   m.def("mpi_initialized", &MpiInitialized);
   m.def("mpi_threads_supported", &MpiThreadMultiple);
-  m.def("mpi_library_version", [] { return std::string(MpiLibraryVersion()); });
   m.def("register_plan", &RegisterPlan, nb::arg("key"), nb::arg("dtypes"), nb::arg("shapes"), nb::arg("op"),
         nb::arg("prescale"), nb::arg("postscale"), nb::arg("wire_dtype"), nb::arg("notes") = std::vector<std::string>(),
         nb::arg("process_set") = 0, nb::arg("names") = std::vector<std::string>());
@@ -245,25 +203,19 @@ void BindControl(nb::module_& m) {
         TellLauncher(raised ? EndNote::kRaised : EndNote::kBecauseOfOther, text);
       },
       nb::arg("raised"), nb::arg("text"));
-  m.def("others_heard", OfSession([](const Session& session) { return session.OthersHeard(); }));
-  m.def("tell_shown", OfSession([](Session& session) { session.TellShown(); }));
-  m.def("raised_elsewhere", OfSession([](const Session& session) { return session.RaisedElsewhere(); }));
-  m.def("shown_elsewhere", OfSession([](const Session& session) { return session.ShownElsewhere(); }));
+  m.def("others_acknowledged", OfSession([](const Session& session) { return session.Raised().others_acknowledged; }));
+  m.def("tell_traceback_printed", OfSession([](Session& session) { session.TellTracebackPrinted(); }));
+  m.def("raised_elsewhere", OfSession([](const Session& session) { return session.Raised().elsewhere; }));
+  m.def("traceback_printed_elsewhere",
+        OfSession([](const Session& session) { return session.Raised().shown_elsewhere; }));
   m.def("stall_stacks", [] { return ValueOrThrow(ReadStallStacks()); });
   m.def("set_stack_dump", &SetStackDump, nb::arg("signal"), nb::arg("file"));
   m.def("leave_mpi_unfinished", &LeaveMpiUnfinished);
   m.def("end_last", &EndLast);
-  m.def("trace_start", [] { SessionOrThrow()->TraceStart(); });
-  m.def("trace_stop", &TraceStop);
   m.def("start_timeline", &StartTimeline, nb::arg("path"), nb::arg("mark_cycles"));
   m.def("stop_timeline", &StopTimeline);
-  m.def("env_variables", &EnvironmentList);
-  m.def("unknown_variables", &UnknownVariables, nb::arg("names"));
   m.def("data_autotune", [] { return ValueOrThrow(ReadDataAutotune()); });
   m.def("keras_compat", [] { return ValueOrThrow(ReadKerasCompat()); });
-  m.def("algorithms", &AlgorithmList);
-  m.def("started_by_launcher", &StartedByLauncher);
-  m.def("launcher_rank", &LauncherRank);
   m.def("build_info", &BuildInfo);
   m.def(
       "suggest_nccl", [](const std::string& path) { SetDefault("SMDDP_NCCL_LIBRARY", path.c_str()); }, nb::arg("path"));

@@ -1,24 +1,30 @@
-// smddp_tf._core: what Python may ask of the engine without TensorFlow.
+// smddp_tf._core: what the Python package asks of the engine.
 #include <nanobind/nanobind.h>
 
 #include "python/bindings.h"
+#include "python/errors.h"
+
+namespace {
+
+// Puts the reason onto the exception. `type` is the exception's class, which outlives the module.
+void SetEngineError(const std::exception_ptr& error, void* type) {
+  try {
+    std::rethrow_exception(error);
+  } catch (const smddp::EngineError& engine_error) {
+    const nanobind::handle cls(static_cast<PyObject*>(type));
+    nanobind::object made = cls(engine_error.what());
+    made.attr("reason") = smddp::NameOf(engine_error.reason());
+    PyErr_SetObject(cls.ptr(), made.ptr());
+  }
+}
+
+}  // namespace
 
 NB_MODULE(_core, m) {
-  m.doc() = "The engine of smddp_tf: control, NumPy collectives, and the parts that tests drive directly.";
-  nanobind::exception<smddp::EngineError>(m, "EngineError", PyExc_RuntimeError);
+  m.doc() = "The engine of smddp_tf: sessions, plans, process sets, and NumPy arrays sent between ranks.";
+  nanobind::exception<smddp::EngineError> type(m, "EngineError", PyExc_RuntimeError);
+  type.attr("reason") = smddp::NameOf(smddp::Reason::kInternal);
+  nanobind::register_exception_translator(SetEngineError, type.ptr());
   smddp::BindControl(m);
-  smddp::BindCollectives(m);
-  smddp::BindCompute(m);
-  smddp::BindTopology(m);
-  smddp::BindHeartbeat(m);
-  smddp::BindPlan(m);
-  smddp::BindRail(m);
-  smddp::BindCluster(m);
-  smddp::BindSteps(m);
-  smddp::BindRanks(m);
-  smddp::BindDevice(m);
-  smddp::BindDeviceCluster(m);
-  smddp::BindDeviceKernels(m);
-  smddp::BindDeviceCards(m);
-  smddp::BindDeviceTasks(m);
+  smddp::BindArrays(m);
 }

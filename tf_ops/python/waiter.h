@@ -10,12 +10,12 @@
 #include <mutex>
 
 #include "core/clock.h"
-#include "python/bindings.h"
-#include "runtime/session.h"
+#include "python/errors.h"
+#include "runtime/api/session.h"
 
 namespace smddp {
 
-// Every request is answered, at the latest when its session ends (runtime/session.h).
+// Every request is answered, at the latest when its session ends (runtime/api/session.h).
 class Waiter {
  public:
   DoneCallback callback() {
@@ -27,7 +27,7 @@ class Waiter {
     };
   }
   // Without the GIL. Looks for the answer a moment before it sleeps: to wake a sleeper takes as long as a small request
-  // (runtime/backoff.h).
+  // (runtime/engine/backoff.h).
   Status Wait() {
     nanobind::gil_scoped_release release;
     for (const int64_t start_ns = NowNs(); !state_->done.load() && NowNs() - start_ns < kYieldNs;) sched_yield();

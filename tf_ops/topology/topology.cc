@@ -14,8 +14,8 @@ Result<Topology> Topology::Build(int my_rank, const std::vector<std::string>& ho
                                  const std::vector<int>& global_ranks) {
   const int size = static_cast<int>(host_of_rank.size());
   if (my_rank < 0 || my_rank >= size) {
-    return Status(Code::kInvalidArgument, "Expected a rank from 0 to " + std::to_string(size - 1) +
-                                              ". Received: " + std::to_string(my_rank) + ".");
+    return Status(Reason::kBadArgument, "Expected a rank from 0 to " + std::to_string(size - 1) +
+                                            ". Received: " + std::to_string(my_rank) + ".");
   }
   Topology topology;
   topology.rank_ = my_rank;
@@ -31,7 +31,7 @@ Result<Topology> Topology::Build(int my_rank, const std::vector<std::string>& ho
     topology.node_of_.push_back(at->second);
     everybody[rank] = rank;
   }
-  topology.world_ = Group(std::move(everybody));
+  topology.all_ = Group(std::move(everybody));
   topology.rail_count_ = size;
   for (const std::vector<int>& node : members) {
     topology.nodes_.emplace_back(node);
@@ -59,6 +59,15 @@ int Topology::rank_of_global(int global_rank) const {
 
 bool Topology::uniform() const {
   return std::all_of(nodes_.begin(), nodes_.end(), [this](const Group& node) { return node.size() == node_.size(); });
+}
+
+std::string Topology::host_name(int world_rank) const {
+  const std::string& host = hosts_[world_rank];
+  return host.substr(0, host.find(':'));
+}
+
+std::string NamedWithHost(const Topology& topology, int rank) {
+  return "Rank " + std::to_string(topology.global_rank(rank)) + " (host " + topology.host_name(rank) + ")";
 }
 
 }  // namespace smddp

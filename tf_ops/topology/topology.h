@@ -1,6 +1,6 @@
 // Who sits where. Pure data: built from one host id per rank, never changed, no I/O.
 //
-//   node:  every rank on my host              world: everybody
+//   node:  every rank on my host              all:   every rank
 //   rail:  the ranks with my local rank on every node that has one
 //
 // A node may have more ranks than another. Only the first `rail_count` ranks of a node (the smallest node's size)
@@ -37,7 +37,7 @@ class Topology {
                                 const std::vector<int>& global_ranks = {});
 
   int rank() const { return rank_; }
-  int size() const { return world_.size(); }
+  int size() const { return all_.size(); }
   int local_rank() const { return local_rank_; }
   int local_size() const { return node_.size(); }
   int node_index() const { return node_index_; }
@@ -49,7 +49,7 @@ class Topology {
   int global_rank(int rank) const { return is_process_set() ? global_.world_rank(rank) : rank; }
   int rank_of_global(int global_rank) const;  // -1 when it is not one of us
 
-  const Group& world() const { return world_; }
+  const Group& all() const { return all_; }
   const Group& node() const { return node_; }
   const std::vector<Group>& nodes() const { return nodes_; }
 
@@ -66,13 +66,18 @@ class Topology {
   // World rank -> node, and its place there.
   int node_of(int world_rank) const { return node_of_[world_rank]; }
   const std::string& host_of(int world_rank) const { return hosts_[world_rank]; }
+  // "node1": what stands before the first ":" of that.
+  std::string host_name(int world_rank) const;
 
  private:
   int rank_ = 0, local_rank_ = 0, node_index_ = 0, rail_count_ = 1, cross_rank_ = 0, cross_size_ = 1;
-  Group world_, node_, rail_, global_;
+  Group all_, node_, rail_, global_;
   std::vector<Group> nodes_;
   std::vector<int> node_of_;
   std::vector<std::string> hosts_;
 };
+
+// "Rank 2 (host node1)", by the number that users know.
+std::string NamedWithHost(const Topology& topology, int rank);
 
 }  // namespace smddp

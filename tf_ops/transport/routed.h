@@ -1,4 +1,4 @@
-// One transport for the whole world, made of two: `near` for the ranks of my node, `far` for the others.
+// One transport to all ranks, made of two: `near` for the ranks of my node, `far` for the others.
 #pragma once
 
 #include <memory>

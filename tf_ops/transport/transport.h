@@ -14,14 +14,14 @@ namespace smddp {
 // Tells apart the messages in flight between the same two ranks. Messages of one pair with equal tags are matched in
 // the order in which they were sent and received.
 struct Tag {
-  uint32_t operation = 0;  // which operation: see runtime/operation_id.h; at most kMaxOperation
+  uint32_t operation = 0;  // which operation: see runtime/control/operation_id.h; at most kMaxOperation
   uint8_t stage = 0;       // which part of it, at most kMaxStage
   uint16_t step = 0;       // which message of that part; transports may keep only its low 3 bits
 };
 constexpr uint32_t kMaxOperation = (1u << 24) - 1;
-// Belongs to no operation: the order of NCCL's calls inside a node (collectives/device/turns.h). Stage 0 only: the last
-// tag is MPI's control tag.
-constexpr uint32_t kTurnsOperation = kMaxOperation;
+// Belongs to no operation: the order of NCCL's calls inside a node (collectives/device/nccl_call_order.h). Stage 0
+// only: the last tag is MPI's control tag.
+constexpr uint32_t kNcclOrderOperation = kMaxOperation;
 constexpr uint8_t kMaxStage = 3;
 constexpr int kStepBits = 3;
 // A task keeps at most this many consecutive steps of one stage in flight to one peer, so that the bits suffice.
@@ -35,7 +35,7 @@ inline uint32_t PackTag(const Tag& tag) {
 using Ticket = uint64_t;
 
 // No control message is longer; the longest describe plans of very many tensors.
-constexpr size_t kMostControlBytes = size_t{256} << 20;
+constexpr size_t kMaxControlBytes = size_t{256} << 20;
 
 // A control message: small, matched by nothing, delivered in order per sender.
 struct Message {
@@ -70,7 +70,7 @@ class Transport {
   virtual bool busy() const = 0;
   // Do peers ring this process's doorbell when they send? If not, somebody must look from time to time.
   virtual bool rings_doorbell() const = 0;
-  // Data handed to other ranks so far, without control messages.
+  // Data handed to other ranks so far, without control messages. Any thread.
   virtual int64_t bytes_sent() const = 0;
   // Peers that have died, as far as the transport was told; it was an error of Progress or Test when it was.
   virtual std::vector<int> lost() const { return {}; }

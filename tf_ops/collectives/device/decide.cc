@@ -2,7 +2,7 @@
 #include <algorithm>
 #include <map>
 
-#include "collectives/device/cards.h"
+#include "collectives/device/rank_device_info.h"
 
 namespace smddp {
 namespace {
@@ -11,14 +11,14 @@ constexpr char kAuto[] = "auto";
 
 class Decider {
  public:
-  Decider(const Topology& topology, const std::vector<DeviceCard>& cards) : topology_(topology), cards_(cards) {}
+  Decider(const Topology& topology, const std::vector<RankDeviceInfo>& infos) : topology_(topology), infos_(infos) {}
 
   Result<DeviceDecision> Decide() const {
     std::string wanted;
     SMDDP_RETURN_IF_ERROR(FindWanted(&wanted));
     DeviceDecision decision;
-    SMDDP_ASSIGN_OR_RETURN(decision.stage, StageFor(wanted));
-    decision.direct = decision.stage != DeviceStage::kHost && Direct();
+    SMDDP_ASSIGN_OR_RETURN(decision.method, MethodFor(wanted));
+    decision.direct = decision.method != DeviceMethod::kHost && Direct();
     decision.warnings = Warnings();
     return decision;
   }
@@ -27,49 +27,49 @@ class Decider {
   std::string Rank(int rank) const { return "rank " + std::to_string(topology_.global_rank(rank)); }
   std::string Host(int rank) const { return "host " + topology_.host_of(rank); }
 
-  // Ranks that sent no card want what the others want.
+  // Ranks that sent no device info want what the others want.
   Status FindWanted(std::string* wanted) const {
     int first = -1;
-    for (int rank = 0; rank < static_cast<int>(cards_.size()); ++rank) {
-      if (cards_[rank].wanted.empty()) continue;
+    for (int rank = 0; rank < static_cast<int>(infos_.size()); ++rank) {
+      if (infos_[rank].wanted.empty()) continue;
       if (first < 0) first = rank;
-      if (cards_[rank].wanted == cards_[first].wanted) continue;
-      return Status(Code::kFailedPrecondition, "SMDDP_GPU_STAGE is " + cards_[first].wanted + " on " + Rank(first) +
-                                                   " and " + cards_[rank].wanted + " on " + Rank(rank) +
-                                                   ". Set it to the same on all ranks (mpirun -x SMDDP_GPU_STAGE).");
+      if (infos_[rank].wanted == infos_[first].wanted) continue;
+      return Status(Reason::kBadState, "SMDDP_GPU_STAGE is " + infos_[first].wanted + " on " + Rank(first) + " and " +
+                                           infos_[rank].wanted + " on " + Rank(rank) +
+                                           ". Set it to the same on all ranks (mpirun -x SMDDP_GPU_STAGE).");
     }
-    *wanted = first < 0 ? kAuto : cards_[first].wanted;
+    *wanted = first < 0 ? kAuto : infos_[first].wanted;
     return Status::Ok();
   }
 
-  Result<DeviceStage> StageFor(const std::string& wanted) const {
-    const auto has_device = [](const DeviceCard& card) { return card.has_device; };
-    const bool on_gpus = std::any_of(cards_.begin(), cards_.end(), has_device);  // or a model of the CPU's beside one
-    if (wanted == NameOf(DeviceStage::kHost) || !on_gpus) return DeviceStage::kHost;
-    for (const DeviceStage stage : {DeviceStage::kGroup, DeviceStage::kPeer}) {
-      if (wanted != kAuto && wanted != NameOf(stage)) continue;
-      const std::string obstacle = stage == DeviceStage::kGroup ? ObstacleToGroup() : ObstacleToPeer();
-      if (obstacle.empty()) return stage;
+  Result<DeviceMethod> MethodFor(const std::string& wanted) const {
+    const auto has_device = [](const RankDeviceInfo& info) { return info.has_device; };
+    const bool on_gpus = std::any_of(infos_.begin(), infos_.end(), has_device);  // or a model of the CPU's beside one
+    if (wanted == NameOf(DeviceMethod::kHost) || !on_gpus) return DeviceMethod::kHost;
+    for (const DeviceMethod method : {DeviceMethod::kGroup, DeviceMethod::kPeer}) {
+      if (wanted != kAuto && wanted != NameOf(method)) continue;
+      const std::string obstacle = method == DeviceMethod::kGroup ? ObstacleToGroup() : ObstacleToPeer();
+      if (obstacle.empty()) return method;
       if (wanted != kAuto) {
-        return Status(Code::kFailedPrecondition, "SMDDP_GPU_STAGE=" + wanted + ", but " + obstacle +
-                                                     ". SMDDP_GPU_STAGE=auto takes the best way there is.");
+        return Status(Reason::kBadState, "SMDDP_GPU_STAGE=" + wanted + ", but " + obstacle +
+                                             ". SMDDP_GPU_STAGE=auto takes the best way there is.");
       }
     }
-    if (wanted == kAuto) return DeviceStage::kHost;
-    return Status(Code::kInvalidArgument,
+    if (wanted == kAuto) return DeviceMethod::kHost;
+    return Status(Reason::kBadArgument,
                   "SMDDP_GPU_STAGE is auto, nccl, ipc or host. Received: " + wanted + " from a rank.");
   }
 
   // Halves are summed in one go.
   bool Direct() const {
-    if (topology_.node_count() == 1 || topology_.node_count() > Device::kMostSources) return false;
-    return std::all_of(cards_.begin(), cards_.end(), [](const DeviceCard& card) { return card.direct; });
+    if (topology_.node_count() == 1 || topology_.node_count() > Device::kMaxSources) return false;
+    return std::all_of(infos_.begin(), infos_.end(), [](const RankDeviceInfo& info) { return info.direct; });
   }
 
   // "": none.
   std::string ObstacleToAll() const {
     for (int rank = 0; rank < topology_.size(); ++rank) {
-      if (!cards_[rank].has_device) return Rank(rank) + " (" + Host(rank) + ") has no gradients on a GPU";
+      if (!infos_[rank].has_device) return Rank(rank) + " (" + Host(rank) + ") has no gradients on a GPU";
     }
     return "";
   }
@@ -77,7 +77,7 @@ class Decider {
   std::string ObstacleToGroup() const {
     if (std::string obstacle = ObstacleToAll(); !obstacle.empty()) return obstacle;
     for (int rank = 0; rank < topology_.size(); ++rank) {
-      if (cards_[rank].group_version == 0) return Rank(rank) + " cannot use NCCL: " + cards_[rank].why_no_group;
+      if (infos_[rank].group_version == 0) return Rank(rank) + " cannot use NCCL: " + infos_[rank].why_no_group;
     }
     for (const Group& node : topology_.nodes()) {
       if (std::string obstacle = ObstacleToGroup(node); !obstacle.empty()) return obstacle;
@@ -89,16 +89,16 @@ class Decider {
     if (node.size() == 1) return "";
     const int first = node.world_rank(0);
     for (const int rank : node.world_ranks()) {
-      if (cards_[rank].group_version != cards_[first].group_version) {
-        return Rank(first) + " has NCCL " + std::to_string(cards_[first].group_version) + " and " + Rank(rank) +
+      if (infos_[rank].group_version != infos_[first].group_version) {
+        return Rank(first) + " has NCCL " + std::to_string(infos_[first].group_version) + " and " + Rank(rank) +
                " (the same host, " + topology_.host_of(rank) + ") has NCCL " +
-               std::to_string(cards_[rank].group_version);
+               std::to_string(infos_[rank].group_version);
       }
     }
     for (const auto& [uuid, ranks] : Users(node)) {
       if (ranks.size() < 2) continue;
       return Rank(ranks[0]) + " and " + Rank(ranks[1]) + " (" + Host(ranks[0]) + ") use the same GPU, " +
-             cards_[ranks[0]].device.name + " " + uuid + ": NCCL needs one for each rank";
+             infos_[ranks[0]].device.name + " " + uuid + ": NCCL needs one for each rank";
     }
     return "";
   }
@@ -114,16 +114,16 @@ class Decider {
   std::string ObstacleToPeer(const Group& node) const {
     if (node.size() == 1) return "";
     const int first = node.world_rank(0);
-    if (node.size() > Device::kMostSources) {
+    if (node.size() > Device::kMaxSources) {
       return Host(first) + " has " + std::to_string(node.size()) + " ranks: at most " +
-             std::to_string(Device::kMostSources) + " can share a GPU";
+             std::to_string(Device::kMaxSources) + " can share a GPU";
     }
     for (const int rank : node.world_ranks()) {
-      if (!cards_[rank].device.can_export) {
+      if (!infos_[rank].device.can_export) {
         return "the GPU of " + Rank(rank) + " (" + Host(rank) +
                ") cannot show its memory to other processes (CUDA IPC)";
       }
-      if (cards_[rank].device.uuid != cards_[first].device.uuid) {
+      if (infos_[rank].device.uuid != infos_[first].device.uuid) {
         return Rank(first) + " and " + Rank(rank) + " (" + Host(first) +
                ") use different GPUs: ipc is for ranks that share one";
       }
@@ -135,7 +135,7 @@ class Decider {
   std::map<std::string, std::vector<int>> Users(const Group& node) const {
     std::map<std::string, std::vector<int>> users;
     for (const int rank : node.world_ranks()) {
-      if (cards_[rank].has_device) users[cards_[rank].device.uuid].push_back(rank);
+      if (infos_[rank].has_device) users[infos_[rank].device.uuid].push_back(rank);
     }
     return users;
   }
@@ -145,12 +145,12 @@ class Decider {
     std::vector<std::string> warnings;
     for (const Group& node : topology_.nodes()) {
       const auto users = Users(node);
-      const auto sees_more = [this](int rank) { return cards_[rank].visible > 1 || cards_[rank].device.index > 0; };
+      const auto sees_more = [this](int rank) { return infos_[rank].visible > 1 || infos_[rank].device.index > 0; };
       const bool others =
           users.size() > 1 || std::any_of(node.world_ranks().begin(), node.world_ranks().end(), sees_more);
       for (const auto& [uuid, ranks] : users) {
         if (ranks.size() < 2 || !others) continue;
-        const DeviceInfo& device = cards_[ranks[0]].device;
+        const DeviceInfo& device = infos_[ranks[0]].device;
         warnings.push_back("Ranks " + Listed(ranks) + " (" + Host(ranks[0]) + ") use the same GPU (" + device.name +
                            ", " + device.bus_id +
                            "), and it is not the only one there: pin one GPU per rank before TensorFlow uses it: "
@@ -171,17 +171,18 @@ class Decider {
   }
 
   const Topology& topology_;
-  const std::vector<DeviceCard>& cards_;
+  const std::vector<RankDeviceInfo>& infos_;
 };
 
 }  // namespace
 
-Result<DeviceDecision> Decide(const Topology& topology, const std::vector<DeviceCard>& cards) {
-  if (static_cast<int>(cards.size()) != topology.size()) {
-    return Status(Code::kInternal, "Expected what each of " + std::to_string(topology.size()) +
-                                       " ranks says of its GPU; received " + std::to_string(cards.size()) + " cards.");
+Result<DeviceDecision> Decide(const Topology& topology, const std::vector<RankDeviceInfo>& infos) {
+  if (static_cast<int>(infos.size()) != topology.size()) {
+    return Status(Reason::kInternal, "Expected what each of " + std::to_string(topology.size()) +
+                                         " ranks says of its GPU; received " + std::to_string(infos.size()) +
+                                         " device infos.");
   }
-  return Decider(topology, cards).Decide();
+  return Decider(topology, infos).Decide();
 }
 
 }  // namespace smddp

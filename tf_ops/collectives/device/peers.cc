@@ -17,22 +17,23 @@ uint64_t ThisProcess() {
 }
 
 Status Unreadable(int rank) {
-  return Status(Code::kInternal, "Rank " + std::to_string(rank) +
-                                     " sent a note on its GPU memory that cannot be. Do all ranks run the same version "
-                                     "of smddp_tf?");
+  return Status(Reason::kInternal,
+                "Rank " + std::to_string(rank) +
+                    " sent a note on its GPU memory that cannot be. Do all ranks run the same version "
+                    "of smddp_tf?");
 }
 
 BufferView BytesOf(PeerNote* note) { return {note, sizeof(PeerNote)}; }
 
 }  // namespace
 
-Result<PeerNote> Peers::NoteOf(Memory* memory) const {
+Result<PeerNote> Peers::NoteOf(BufferLease* memory) const {
   SMDDP_ASSIGN_OR_RETURN(const std::string exported, memory->Export());
   PeerNote note;
-  if (exported.size() > PeerNote::kMostExported) {
-    return Status(Code::kInternal, "What another process needs to reach GPU memory takes " +
-                                       std::to_string(exported.size()) + " bytes; expected at most " +
-                                       std::to_string(PeerNote::kMostExported) + ".");
+  if (exported.size() > PeerNote::kMaxExported) {
+    return Status(Reason::kInternal, "What another process needs to reach GPU memory takes " +
+                                         std::to_string(exported.size()) + " bytes; expected at most " +
+                                         std::to_string(PeerNote::kMaxExported) + ".");
   }
   note.process = ThisProcess();
   note.address = reinterpret_cast<uint64_t>(memory->data());
@@ -44,7 +45,7 @@ Result<PeerNote> Peers::NoteOf(Memory* memory) const {
 
 Result<std::byte*> Peers::Open(int rank, const PeerNote& note) {
   if (note.process == ThisProcess()) return reinterpret_cast<std::byte*>(note.address);
-  if (note.exported_bytes > PeerNote::kMostExported) return Unreadable(rank);
+  if (note.exported_bytes > PeerNote::kMaxExported) return Unreadable(rank);
   const std::string exported(note.exported, note.exported_bytes);
   const auto key = std::make_pair(rank, note.block);
   const auto at = imported_.find(key);
@@ -61,13 +62,13 @@ void Peers::Close() {
 }
 
 Status PeerNotes::Send(int member, const PeerNote& note) {
-  One& one = sent_.emplace_back(fabric_.world, member);
+  One& one = sent_.emplace_back(fabric_.transport, member);
   one.note = note;
   return one.transfers.Send(fabric_.topology.node().world_rank(member), tag_, BytesOf(&one.note));
 }
 
 Status PeerNotes::Expect(int member) {
-  One& one = expected_.emplace_back(fabric_.world, member);
+  One& one = expected_.emplace_back(fabric_.transport, member);
   return one.transfers.Recv(fabric_.topology.node().world_rank(member), tag_, BytesOf(&one.note));
 }
 

@@ -9,7 +9,7 @@
 #include <string>
 #include <utility>
 
-#include "collectives/device/blocks.h"
+#include "collectives/device/buffer_pool.h"
 #include "collectives/fabric.h"
 #include "collectives/transfers.h"
 #include "device/device.h"
@@ -18,13 +18,13 @@ namespace smddp {
 
 // "This block of mine may be read now." One length for all, so that the receiver knows it.
 struct PeerNote {
-  static constexpr size_t kMostExported = 232;
+  static constexpr size_t kMaxExported = 232;
 
   uint64_t process = 0;  // a number of the sender's process
   uint64_t address = 0;  // in that process
-  uint32_t block = 0;    // Memory::number
+  uint32_t block = 0;    // BufferLease::number
   uint32_t exported_bytes = 0;
-  char exported[kMostExported] = {};
+  char exported[kMaxExported] = {};
 };
 
 // Threads: the engine's.
@@ -36,7 +36,7 @@ class Peers {
   Peers& operator=(const Peers&) = delete;
 
   // What the others need to read `memory`.
-  Result<PeerNote> NoteOf(Memory* memory) const;
+  Result<PeerNote> NoteOf(BufferLease* memory) const;
   // The memory that `rank`'s note is about; imported once.
   Result<std::byte*> Open(int rank, const PeerNote& note);
   // Gives up all that was imported. No work on it is under way.

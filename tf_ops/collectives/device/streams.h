@@ -1,4 +1,4 @@
-// The streams of a lane. Each kind of work has one, so that none stands behind what waits for something else.
+// The streams of a device context. Each kind of work has one, so that none stands behind what waits for something else.
 #pragma once
 
 #include "device/device.h"

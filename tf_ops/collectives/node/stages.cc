@@ -14,21 +14,22 @@ constexpr int64_t kBlockBytes = 16 << 10;
 Status CheckLength(const Chunk& chunk, const Loan& loan, Range expected) {
   const size_t bytes = static_cast<size_t>(expected.size()) * chunk.element_size();
   if (loan.memory.size == bytes) return Status::Ok();
-  return Status(Code::kInternal, "Rank " + std::to_string(chunk.fabric.topology.node().world_rank(loan.peer)) +
-                                     " showed " + std::to_string(loan.memory.size) + " bytes of piece " +
-                                     std::to_string(chunk.index) + " instead of " + std::to_string(bytes) +
-                                     ". Do all ranks run the same version of smddp_tf?");
+  return Status(Reason::kInternal, "Rank " + std::to_string(chunk.fabric.topology.node().world_rank(loan.peer)) +
+                                       " showed " + std::to_string(loan.memory.size) + " bytes of piece " +
+                                       std::to_string(chunk.index) + " instead of " + std::to_string(bytes) +
+                                       ". Do all ranks run the same version of smddp_tf?");
 }
 
-class StageTask : public Task {
+class ContributeTask : public Task {
  public:
-  explicit StageTask(std::shared_ptr<Chunk> chunk) : chunk_(std::move(chunk)), reducers_(chunk_->other_reducers()) {}
+  explicit ContributeTask(std::shared_ptr<Chunk> chunk)
+      : chunk_(std::move(chunk)), reducers_(chunk_->other_reducers()) {}
 
   Result<Progress> Step() override {
     if (reducers_.empty()) return Progress::kDone;
     NodeChannel& node = chunk_->fabric.node;
     Slot slot;
-    if (!node.Reserve(Pool::kStage, &slot)) return Progress::kWaiting;
+    if (!node.Reserve(Pool::kContribution, &slot)) return Progress::kWaiting;
     for (int reducer : reducers_) {
       const Range shard = chunk_->shard_of(reducer);
       const size_t offset = (shard.begin - chunk_->range.begin) * chunk_->element_size();
@@ -193,7 +194,7 @@ class CollectTask : public Task {
 
 }  // namespace
 
-TaskPtr StageContribution(std::shared_ptr<Chunk> chunk) { return std::make_unique<StageTask>(std::move(chunk)); }
+TaskPtr PublishContribution(std::shared_ptr<Chunk> chunk) { return std::make_unique<ContributeTask>(std::move(chunk)); }
 TaskPtr SumMyShard(std::shared_ptr<Chunk> chunk) { return std::make_unique<SumTask>(std::move(chunk)); }
 TaskPtr PublishSum(std::shared_ptr<Chunk> chunk) { return std::make_unique<PublishTask>(std::move(chunk)); }
 TaskPtr CollectSums(std::shared_ptr<Chunk> chunk) { return std::make_unique<CollectTask>(std::move(chunk)); }

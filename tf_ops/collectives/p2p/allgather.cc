@@ -12,7 +12,7 @@ class RingAllgatherTask : public Task {
         size_(fabric.topology.size()),
         operation_(operation),
         blocks_(std::move(blocks)),
-        transfers_(fabric.world) {}
+        transfers_(fabric.transport) {}
 
   Result<Progress> Step() override {
     SMDDP_ASSIGN_OR_RETURN(const bool done, transfers_.AllDone());

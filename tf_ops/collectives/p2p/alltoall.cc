@@ -16,8 +16,8 @@ constexpr int kRoundsInFlight = 4;
 
 class RoundTask : public Task {
  public:
-  RoundTask(Transport& world, Tag tag, int to, BufferView out, int from, BufferView in)
-      : tag_(tag), to_(to), from_(from), out_(out), in_(in), transfers_(world) {}
+  RoundTask(Transport& transport, Tag tag, int to, BufferView out, int from, BufferView in)
+      : tag_(tag), to_(to), from_(from), out_(out), in_(in), transfers_(transport) {}
 
   Result<Progress> Step() override {
     if (!started_) {
@@ -45,7 +45,7 @@ TaskPtr Exchange(const Fabric& fabric, Tag tag, std::vector<BufferView> out, std
   TaskPtr others = Pipeline(size - 1, kRoundsInFlight,
                             [&fabric, tag, size, me, out = std::move(out), in = std::move(in)](int index) -> TaskPtr {
                               const int to = (me + index + 1) % size, from = (me + size - index - 1) % size;
-                              return std::make_unique<RoundTask>(fabric.world, tag, to, out[to], from, in[from]);
+                              return std::make_unique<RoundTask>(fabric.transport, tag, to, out[to], from, in[from]);
                             });
   std::vector<TaskPtr> both;
   if (mine != nullptr) both.push_back(std::move(mine));
@@ -88,12 +88,12 @@ class AlltoallTask : public Task {
 
  private:
   Status CheckReceived() const {
-    const int64_t most = kMostElements / std::max<int64_t>(1, static_cast<int64_t>(call_.row_bytes));
+    const int64_t most = kMaxElements / std::max<int64_t>(1, static_cast<int64_t>(call_.row_bytes));
     for (size_t rank = 0; rank < received_.size(); ++rank) {
       if (received_[rank] >= 0 && received_[rank] <= most) continue;
-      return Status(Code::kInternal, "Rank " + std::to_string(fabric_.topology.global_rank(static_cast<int>(rank))) +
-                                         " wants to send " + std::to_string(received_[rank]) +
-                                         " rows in an alltoall. Do all ranks run the same version of smddp_tf?");
+      return Status(Reason::kInternal, "Rank " + std::to_string(fabric_.topology.global_rank(static_cast<int>(rank))) +
+                                           " wants to send " + std::to_string(received_[rank]) +
+                                           " rows in an alltoall. Do all ranks run the same version of smddp_tf?");
     }
     return Status::Ok();
   }

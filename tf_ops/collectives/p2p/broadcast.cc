@@ -59,7 +59,7 @@ TaskPtr TreeBroadcast(const Fabric& fabric, uint32_t operation, int root, std::v
   const std::vector<BufferView> pieces = CutIntoPieces(buffers);
   return Pipeline(static_cast<int>(pieces.size()), kPiecesInFlight, [&fabric, operation, place, pieces](int index) {
     const Tag tag = {operation, 0, static_cast<uint16_t>(index)};
-    return std::make_unique<PieceTask>(fabric.world, place, tag, pieces[index]);
+    return std::make_unique<PieceTask>(fabric.transport, place, tag, pieces[index]);
   });
 }
 

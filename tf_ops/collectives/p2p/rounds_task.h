@@ -4,8 +4,8 @@
 #include <functional>
 #include <string>
 
-#include "collectives/algorithm.h"
 #include "collectives/patterns/rounds.h"
+#include "collectives/rail/algorithm.h"
 
 namespace smddp {
 

@@ -12,8 +12,8 @@ enum class Element : uint8_t { kHalf, kBFloat16, kFloat, kDouble, kBytes1, kByte
 // Elements between one packed array and many pieces. Piece i is packed from element starts[i] to starts[i + 1]; null
 // pieces are left out.
 struct MoveJob {
-  static constexpr int kMostPieces = 320;
-  static constexpr int64_t kMostElements = int64_t{1} << 30;
+  static constexpr int kMaxPieces = 320;
+  static constexpr int64_t kMaxElements = int64_t{1} << 30;
 
   void* packed;
   uint64_t* non_finite;  // grows by the NaN and infinities written; null: not counted
@@ -22,21 +22,21 @@ struct MoveJob {
   Element to, from;
   bool scaled;
   bool packs;  // from the pieces to `packed`, else the other way
-  void* pieces[kMostPieces];
-  uint32_t starts[kMostPieces + 1];
+  void* pieces[kMaxPieces];
+  uint32_t starts[kMaxPieces + 1];
 };
 static_assert(sizeof(MoveJob) <= 4096 - 64);
 
 // into[i] = sources[0][i] + sources[1][i] + ..., from two sources up. A floating element.
 struct SumJob {
-  static constexpr int kMostSources = 64;
+  static constexpr int kMaxSources = 64;
 
   void* into;
   uint64_t* non_finite;
   int64_t elements;
   int32_t count;  // of sources
   Element element;
-  const void* sources[kMostSources];
+  const void* sources[kMaxSources];
 };
 
 }  // namespace smddp

@@ -44,7 +44,7 @@ struct Way {
 Status CheckWay(const Way& way) {
   if (IsFloating(way.to) && IsFloating(way.from)) return Status::Ok();
   if (way.to == way.from && (way.scaling.identity() || way.to == DType::kBool)) return Status::Ok();
-  return Status(Code::kInvalidArgument,
+  return Status(Reason::kBadArgument,
                 std::string("GPUs copy ") + NameOf(way.from) +
                     " as it is; converting or scaling it takes host memory. Wanted: " + NameOf(way.to) + ".");
 }
@@ -64,7 +64,7 @@ MoveJob BeginJob(const Way& way, void* packed) {
 }
 
 bool IsFull(const MoveJob& job) {
-  return job.count == MoveJob::kMostPieces || job.starts[job.count] == MoveJob::kMostElements;
+  return job.count == MoveJob::kMaxPieces || job.starts[job.count] == MoveJob::kMaxElements;
 }
 
 std::byte* At(const void* base, int64_t element, DType dtype) {
@@ -85,7 +85,7 @@ std::vector<MoveJob> Cut(const std::vector<int64_t>& starts, Range range, const 
       jobs.push_back(BeginJob(way, At(packed, at - range.begin, packed_dtype)));
     }
     MoveJob& job = jobs.back();
-    const int64_t room = (MoveJob::kMostElements - job.starts[job.count]) / units;
+    const int64_t room = (MoveJob::kMaxElements - job.starts[job.count]) / units;
     const int64_t end = std::min({range.end, starts[i + 1], at + room});
     const void* const memory = memory_of(i);
     job.pieces[job.count] = memory == nullptr ? nullptr : At(memory, at - starts[i], piece_dtype);
@@ -113,10 +113,10 @@ Result<std::vector<MoveJob>> PlanUnpack(const FusedView& view, Range range, cons
 
 Result<SumPlan> PlanSum(void* into, const void* const* sources, int count, int64_t elements, DType dtype,
                         uint64_t* non_finite) {
-  if (!IsFloating(dtype) || count < 1 || count > SumJob::kMostSources) {
-    return Status(Code::kInvalidArgument, "GPUs sum 1 to " + std::to_string(SumJob::kMostSources) +
-                                              " arrays of floating numbers. Received: " + std::to_string(count) +
-                                              " of " + NameOf(dtype) + ".");
+  if (!IsFloating(dtype) || count < 1 || count > SumJob::kMaxSources) {
+    return Status(Reason::kBadArgument, "GPUs sum 1 to " + std::to_string(SumJob::kMaxSources) +
+                                            " arrays of floating numbers. Received: " + std::to_string(count) + " of " +
+                                            NameOf(dtype) + ".");
   }
   SumPlan plan;
   if (elements <= 0) return plan;

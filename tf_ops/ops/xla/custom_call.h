@@ -11,7 +11,7 @@
 
 #include "core/status.h"
 #include "ops/compiled_call.h"
-#include "runtime/session.h"
+#include "runtime/api/session.h"
 
 namespace smddp::ops::xla_calls {
 

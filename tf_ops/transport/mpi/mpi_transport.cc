@@ -21,7 +21,7 @@ Status MpiTransport::Check(int code, const char* call) {
   if (code == MPI_SUCCESS || !MeansLoss(code)) return MpiStatus(code, call);
   for (const int peer : TakeLosses(comm_)) {
     if (!lost_.insert(peer).second) continue;
-    return Status(Code::kPeerLost, "MPI reports that rank " + std::to_string(peer) + " has died.");
+    return Status(Reason::kPeerLost, "MPI reports that rank " + std::to_string(peer) + " has died.");
   }
   return MpiStatus(code, call);
 }
@@ -49,7 +49,7 @@ Result<Ticket> MpiTransport::Recv(int peer, Tag tag, BufferView bytes) {
 
 Result<bool> MpiTransport::Test(Ticket ticket) {
   const auto at = requests_.find(ticket);
-  if (at == requests_.end()) return Status(Code::kInternal, "Unknown transfer.");
+  if (at == requests_.end()) return Status(Reason::kInternal, "Unknown transfer.");
   int done = 0, came = 0;
   MPI_Status status;
   const int expected = at->second.expected;
@@ -60,8 +60,8 @@ Result<bool> MpiTransport::Test(Ticket ticket) {
   // A longer message is MPI's error; a shorter one is none to it.
   SMDDP_CHECKED(MPI_Get_count(&status, MPI_BYTE, &came));
   if (came == expected) return true;
-  return Status(Code::kInternal, "Expected a message of " + std::to_string(expected) + " bytes from rank " +
-                                     std::to_string(status.MPI_SOURCE) + ", received " + std::to_string(came) + ".");
+  return Status(Reason::kInternal, "Expected a message of " + std::to_string(expected) + " bytes from rank " +
+                                       std::to_string(status.MPI_SOURCE) + ", received " + std::to_string(came) + ".");
 }
 
 Status MpiTransport::Post(int peer, std::string message) {

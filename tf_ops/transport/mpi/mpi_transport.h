@@ -3,6 +3,7 @@
 
 #include <mpi.h>
 
+#include <atomic>
 #include <deque>
 #include <list>
 #include <set>
@@ -63,7 +64,7 @@ class MpiTransport : public Transport {
 
   MPI_Comm comm_;
   Ticket next_ticket_ = 1;
-  int64_t bytes_sent_ = 0;
+  std::atomic<int64_t> bytes_sent_{0};
   std::unordered_map<Ticket, Transfer> requests_;
   std::list<Posted> posts_;
   std::list<Incoming> incoming_;  // in the order of arrival, which is kept for each sender

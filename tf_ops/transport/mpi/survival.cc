@@ -6,7 +6,7 @@
 #include <string>
 #include <thread>
 
-#include "core/env.h"
+#include "core/env/env.h"
 #include "transport/mpi/mpi_status.h"
 
 namespace smddp {

@@ -5,7 +5,7 @@
 #include <cstdlib>
 #include <string>
 
-#include "core/log.h"
+#include "core/process/log.h"
 #include "transport/mpi/mpi_status.h"
 
 namespace smddp {
@@ -41,7 +41,7 @@ Status Await(MPI_Request* request, const Deadline& deadline, const char* what) {
     SMDDP_MPI(MPI_Test(request, &done, MPI_STATUS_IGNORE));
     if (done) return Status::Ok();
     if (deadline.passed()) {
-      return Status(Code::kDeadlineExceeded, TooLate(what));
+      return Status(Reason::kTimedOut, TooLate(what));
     }
     usleep(round < 1000 ? 50 : 1000);
   }

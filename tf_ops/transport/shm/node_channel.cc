@@ -4,7 +4,7 @@
 #include <cstring>
 
 #include "core/check.h"
-#include "core/hand_over.h"
+#include "core/sync/test_delay.h"
 
 namespace smddp {
 
@@ -26,7 +26,7 @@ bool NodeChannel::Reserve(Pool pool, Slot* slot) {
     std::atomic<uint32_t>& readers = *layout_.readers(segments_[position_], index);
     if (readers.load(std::memory_order_acquire) != 0) continue;
     readers.store(1, std::memory_order_relaxed);  // held by me
-    HandOver();
+    InjectTestDelay();
     next = (index - first + 1) % NodeLayout::kSlotsPerPool;
     slot->index = index;
     slot->memory = {layout_.slot(segments_[position_], index), layout_.capacity_of(index)};
@@ -54,13 +54,13 @@ void NodeChannel::Announce(int reader, const SlotNote& note) {
     return;
   }
   ring.notes[at % NoteRing::kPlaces] = note;
-  HandOver();
+  InjectTestDelay();
   ring.written.store(++at, std::memory_order_release);
   layout_.doorbell(segments_[reader])->Ring();
 }
 
 void NodeChannel::Release(Slot* slot) {
-  HandOver();
+  InjectTestDelay();
   layout_.readers(segments_[position_], slot->index)->fetch_sub(1, std::memory_order_release);
   *slot = Slot();
 }
@@ -93,7 +93,7 @@ bool NodeChannel::Evacuate() {
 
 void NodeChannel::Return(const Loan& loan) {
   if (loan.copy != nullptr) return;  // went back when it was evacuated
-  HandOver();
+  InjectTestDelay();
   const uint32_t before = layout_.readers(segments_[loan.peer], loan.index)->fetch_sub(1, std::memory_order_release);
   // Its owner may sleep for want of a free slot.
   if (before == 1) layout_.doorbell(segments_[loan.peer])->Ring();
@@ -135,9 +135,9 @@ Result<bool> NodeChannel::Progress() {
 }
 
 Status NodeChannel::Damaged(int member, const std::string& what) const {
-  return Status(Code::kInternal, "The shared memory of local rank " + std::to_string(member) + " and local rank " +
-                                     std::to_string(position_) + " is damaged: " + what +
-                                     ". Do all ranks run the same version of smddp_tf?");
+  return Status(Reason::kInternal, "The shared memory of local rank " + std::to_string(member) + " and local rank " +
+                                       std::to_string(position_) + " is damaged: " + what +
+                                       ". Do all ranks run the same version of smddp_tf?");
 }
 
 bool NodeChannel::SendControl() {
@@ -173,7 +173,7 @@ bool NodeChannel::SendPiece(Outgoing* message, Slot* slot) {
 Status NodeChannel::DrainInbox(int sender, bool* moved) {
   NoteRing& ring = *layout_.inbox(segments_[position_], sender);
   uint32_t& at = read_[sender];
-  HandOver();
+  InjectTestDelay();
   const uint32_t written = ring.written.load(std::memory_order_acquire);
   if (at == written) return Status::Ok();
   if (written - at > NoteRing::kPlaces) return Damaged(sender, "more notes than there are places");
@@ -194,7 +194,7 @@ Status NodeChannel::Accept(int sender, const SlotNote& note) {
     arrived_[Key(sender, note.tag)].push_back({note, nullptr});
     return Status::Ok();
   }
-  if (half_read_[sender].size() + note.bytes > kMostControlBytes) {
+  if (half_read_[sender].size() + note.bytes > kMaxControlBytes) {
     return Damaged(sender, "a control message without end");
   }
   const Loan loan = {

@@ -7,6 +7,7 @@
 // Threads: one, the engine's. Other processes (or threads, in tests) hold the other ends.
 #pragma once
 
+#include <atomic>
 #include <deque>
 #include <memory>
 #include <string>
@@ -47,7 +48,7 @@ class NodeChannel {
   // Shows the node that this rank lives; when member `peer` last did (node_layout.h beat).
   void Beat(int64_t now_ns) { layout_.beat(segments_[position_])->store(now_ns, std::memory_order_relaxed); }
   int64_t BeatOf(int peer) const { return layout_.beat(segments_[peer])->load(std::memory_order_relaxed); }
-  int64_t bytes_published() const { return bytes_published_; }
+  int64_t bytes_published() const { return bytes_published_.load(std::memory_order_relaxed); }  // any thread
 
   bool Reserve(Pool pool, Slot* slot);
   // May be called once per slot and reader. The writes to the slot are visible to whoever takes the note.
@@ -96,11 +97,11 @@ class NodeChannel {
   const int position_;
   const NodeLayout layout_;
   const std::vector<std::byte*> segments_;
-  int64_t bytes_published_ = 0;
-  int next_slot_[kPoolCount] = {};  // where Reserve looks first
-  std::vector<uint32_t> written_;   // by reader: the notes that it was sent; kept here, because there it can be changed
-  std::vector<uint32_t> read_;      // by sender: the notes that were read
-  Status damaged_;                  // not OK: what Publish found
+  std::atomic<int64_t> bytes_published_{0};  // read by any thread
+  int next_slot_[kPoolCount] = {};           // where Reserve looks first
+  std::vector<uint32_t> written_;  // by reader: the notes that it was sent; kept here, because there it can be changed
+  std::vector<uint32_t> read_;     // by sender: the notes that were read
+  Status damaged_;                 // not OK: what Publish found
   struct Arrived {
     SlotNote note;
     std::shared_ptr<std::byte[]> copy;

@@ -14,7 +14,7 @@ size_t RoundUp(size_t value, size_t unit) { return (value + unit - 1) / unit * u
 }  // namespace
 
 NodeLayout::NodeLayout(int members_in, int reducers, size_t chunk_bytes) : members(members_in) {
-  slot_bytes[static_cast<int>(Pool::kStage)] = members > 1 ? RoundUp(chunk_bytes, kPage) : 0;
+  slot_bytes[static_cast<int>(Pool::kContribution)] = members > 1 ? RoundUp(chunk_bytes, kPage) : 0;
   slot_bytes[static_cast<int>(Pool::kResult)] = RoundUp(chunk_bytes / reducers + 2 * kShardAlignment, kPage);
   slot_bytes[static_cast<int>(Pool::kCopy)] = members > 1 ? kCopyBytes : 0;
   slot_bytes[static_cast<int>(Pool::kControl)] = members > 1 ? kControlBytes : 0;

@@ -1,21 +1,22 @@
 // Where everything lies in the shared memory of one rank. Pure arithmetic: all ranks of a node compute the same.
 //
-//   [doorbell] [beat] [one inbox ring per sender of the node] [reader counts] [stage] [result] [copy] [control slots]
+//   [doorbell] [beat] [one inbox ring per sender of the node] [reader counts]
+//   [slots for contributions] [for results] [for copies] [for control messages]
 #pragma once
 
 #include <atomic>
 #include <cstddef>
 #include <cstdint>
 
-#include "core/doorbell.h"
+#include "core/sync/doorbell.h"
 
 namespace smddp {
 
 enum class Pool : int {
-  kStage = 0,    // one chunk: contributions that other ranks of the node will sum
-  kResult = 1,   // one shard of a chunk: sums on their way to the rail and back to the node
-  kCopy = 2,     // pieces of plain messages
-  kControl = 3,  // pieces of control messages: a pool of their own, so that data never holds them up
+  kContribution = 0,  // one chunk: contributions that other ranks of the node will sum
+  kResult = 1,        // one shard of a chunk: sums on their way to the rail and back to the node
+  kCopy = 2,          // pieces of plain messages
+  kControl = 3,       // pieces of control messages: a pool of their own, so that data never holds them up
 };
 constexpr int kPoolCount = 4;
 

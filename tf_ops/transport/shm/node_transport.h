@@ -2,6 +2,7 @@
 // worth reading in place (broadcast, allgather, control).
 #pragma once
 
+#include <atomic>
 #include <list>
 #include <unordered_set>
 #include <vector>
@@ -46,7 +47,7 @@ class NodeTransport : public Transport {
   Group node_;
   NodeChannel& channel_;
   Ticket next_ticket_ = 1;
-  int64_t bytes_sent_ = 0;
+  std::atomic<int64_t> bytes_sent_{0};
   std::list<Transfer> sends_, receives_;  // in order: equal tags are matched first come, first served
   std::unordered_set<Ticket> done_;
 };

@@ -1,0 +1,46 @@
+#include <nanobind/nanobind.h>
+#include <nanobind/stl/string.h>
+#include <nanobind/stl/vector.h>
+
+#include "bindings/bind.h"
+#include "fusion/plan.h"
+#include "python/errors.h"
+
+namespace nb = nanobind;
+
+namespace smddp {
+namespace {
+
+nb::list Buckets(const std::vector<std::string>& dtypes, const std::vector<std::vector<int64_t>>& shapes,
+                 const std::string& wire_dtype, int64_t bucket_bytes, const std::vector<int>& order) {
+  if (dtypes.size() != shapes.size()) throw nb::value_error("As many dtypes as shapes are needed.");
+  PlanSpec spec;
+  for (size_t i = 0; i < dtypes.size(); ++i) {
+    spec.tensors.push_back({ValueOrThrow(DTypeFromName(dtypes[i])), shapes[i]});
+  }
+  spec.wire_dtype = ValueOrThrow(WireDTypeFromName(wire_dtype));
+  if (!order.empty() && !IsPermutation(order, dtypes.size())) {
+    throw nb::value_error("`order` must hold the number of every tensor once.");
+  }
+  nb::list buckets;
+  for (const Bucket& bucket : PlanBuckets(spec, {bucket_bytes}, order)) {
+    nb::list slots;
+    for (const BucketSlot& slot : bucket.slots) slots.append(nb::make_tuple(slot.tensor, slot.offset, slot.elements));
+    nb::dict row;
+    row["dtype"] = NameOf(bucket.dtype);
+    row["wire_dtype"] = NameOf(bucket.wire_dtype);
+    row["elements"] = bucket.elements;
+    row["slots"] = slots;
+    buckets.append(row);
+  }
+  return buckets;
+}
+
+}  // namespace
+
+void BindPlan(nb::module_& m) {
+  m.def("plan_buckets", &Buckets, nb::arg("dtypes"), nb::arg("shapes"), nb::arg("wire_dtype"), nb::arg("bucket_bytes"),
+        nb::arg("order") = std::vector<int>());
+}
+
+}  // namespace smddp

@@ -1,0 +1,20 @@
+// What rank 0 hands on of the ranks' GPUs: read, written again, and decided upon.
+#include "collectives/device/rank_device_info.h"
+#include "core/check.h"
+#include "fuzz/there_and_back.h"
+#include "runtime/control/messages.h"
+
+extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
+  const auto topology = smddp::Topology::Build(0, {"a", "a", "b", "b"});
+  const auto texts =
+      smddp::DecodeDeviceInfos(std::string(reinterpret_cast<const char*>(data), size), topology.value().size());
+  if (!texts.ok()) return 0;
+  std::vector<smddp::RankDeviceInfo> infos(texts.value().size());
+  for (size_t rank = 0; rank < infos.size(); ++rank) {
+    if (!fuzz::ThereAndBack(texts.value()[rank], &infos[rank])) return 0;
+  }
+  const auto decision = smddp::Decide(topology.value(), infos);
+  if (!decision.ok() || decision.value().method == smddp::DeviceMethod::kHost) return 0;
+  for (const smddp::RankDeviceInfo& info : infos) SMDDP_CHECK(info.has_device);
+  return 0;
+}

@@ -1,0 +1,36 @@
+// A whole job inside one process, for tests: every rank is a session with an engine thread of its own; ranks of equal
+// host share memory, the others talk through a table of mailboxes. Everything above the transports is the real thing.
+#pragma once
+
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "runtime/api/session.h"
+
+namespace smddp {
+
+class InprocCluster {
+ public:
+  virtual ~InprocCluster() = default;
+  virtual int size() const = 0;
+  virtual Session& session(int rank) = 0;
+  // Ends the session of one rank, as at the end of its program.
+  virtual void Stop(int rank) = 0;
+};
+
+struct ClusterOptions {
+  std::vector<std::string> host_of_rank;
+  std::vector<int> global_ranks;  // as those of a process set (topology.h); empty: all ranks there are
+  int64_t chunk_bytes = 256 << 10;
+  int64_t bucket_bytes = 25 << 20;
+  std::string cpu_isa = "auto";
+  std::string gradient_order = "observed";
+  std::string rail_algorithm = "auto";
+  std::string gpu_direct = "auto";
+  std::string gpu_stage = "auto";
+};
+
+Result<std::unique_ptr<InprocCluster>> StartInprocCluster(const ClusterOptions& options);
+
+}  // namespace smddp

@@ -1,0 +1,121 @@
+#include "collectives/device/buffer_pool.h"
+
+#include <algorithm>
+
+namespace smddp {
+namespace {
+
+constexpr size_t kSmallStep = 64 << 10, kLargeStep = 1 << 20;
+// A block serves what is not smaller than this part of it.
+constexpr size_t kMaxWaste = 4;
+
+size_t RoundedUp(size_t bytes) {
+  const size_t step = bytes <= kLargeStep ? kSmallStep : kLargeStep;
+  return std::max(step, (bytes + step - 1) / step * step);
+}
+
+}  // namespace
+
+struct BufferLease::Block {
+  std::byte* data = nullptr;
+  size_t bytes = 0;
+  uint32_t number = 0;
+  std::string exported;
+  PooledEventPtr until;  // null: the work is over
+};
+
+BufferLease& BufferLease::operator=(BufferLease&& other) noexcept {
+  home_ = std::exchange(other.home_, nullptr);
+  block_ = std::exchange(other.block_, nullptr);
+  return *this;
+}
+
+std::byte* BufferLease::data() const { return block_->data; }
+
+uint32_t BufferLease::number() const { return block_->number; }
+
+Result<std::string> BufferLease::Export() {
+  if (block_->exported.empty()) {
+    SMDDP_ASSIGN_OR_RETURN(block_->exported, home_->device_.Export(block_->data));
+  }
+  return block_->exported;
+}
+
+void BufferLease::GiveBack(PooledEventPtr until) {
+  block_->until = std::move(until);
+  home_->free_.push_back(block_);
+  home_ = nullptr;
+  block_ = nullptr;
+}
+
+BufferPool::BufferPool(Device& device, Kind kind) : device_(device), kind_(kind) {}
+
+BufferPool::~BufferPool() {
+  if (leaked_) return;
+  for (const auto& block : blocks_) {
+    if (kind_ == Kind::kDevice) {
+      device_.Free(block->data);
+    } else {
+      device_.FreePinned(block->data);
+    }
+  }
+}
+
+Result<BufferLease> BufferPool::Take(size_t bytes, DeviceStream stream) {
+  Block* block = Fitting(bytes, /*for_host=*/false);
+  if (block == nullptr) {
+    SMDDP_ASSIGN_OR_RETURN(block, Add(bytes));
+  } else if (block->until != nullptr) {
+    SMDDP_RETURN_IF_ERROR(block->until->MakeWait(stream));
+    block->until = nullptr;
+  }
+  return BufferLease(this, block);
+}
+
+Result<BufferLease> BufferPool::TakeForHost(size_t bytes) {
+  Block* block = Fitting(bytes, /*for_host=*/true);
+  if (block == nullptr) {
+    SMDDP_ASSIGN_OR_RETURN(block, Add(bytes));
+  }
+  block->until = nullptr;
+  return BufferLease(this, block);
+}
+
+// The smallest that will do; of equal ones the one that is free for longest.
+BufferPool::Block* BufferPool::Fitting(size_t bytes, bool for_host) {
+  const size_t most = RoundedUp(bytes) * kMaxWaste;
+  auto best = free_.end();
+  for (auto at = free_.begin(); at != free_.end(); ++at) {
+    const Block& block = **at;
+    if (block.bytes < bytes || block.bytes > most) continue;
+    if (best != free_.end() && block.bytes >= (*best)->bytes) continue;
+    if (for_host && block.until != nullptr) {
+      const Result<bool> passed = block.until->Passed();
+      if (!passed.ok() || !*passed) continue;
+    }
+    best = at;
+  }
+  if (best == free_.end()) return nullptr;
+  Block* const block = *best;
+  free_.erase(best);
+  return block;
+}
+
+Result<BufferPool::Block*> BufferPool::Add(size_t bytes) {
+  auto block = std::make_unique<Block>();
+  block->bytes = RoundedUp(bytes);
+  block->number = static_cast<uint32_t>(blocks_.size());
+  Result<void*> memory = kind_ == Kind::kDevice ? device_.Allocate(block->bytes) : device_.AllocatePinned(block->bytes);
+  if (!memory.ok()) {
+    const char* const advice =
+        kind_ == Kind::kDevice ? " Fusion buffers need about as much GPU memory as the gradients: leave them some with "
+                                 "tf.config.experimental.set_memory_growth(gpu, True) or a memory limit for TensorFlow."
+                               : "";
+    return Status(memory.status().reason(), memory.status().message() + advice);
+  }
+  block->data = static_cast<std::byte*>(*memory);
+  blocks_.push_back(std::move(block));
+  return blocks_.back().get();
+}
+
+}  // namespace smddp

@@ -1,0 +1,83 @@
+// The device context, as the tasks of this folder see it.
+#pragma once
+
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "collectives/device/buffer_pool.h"
+#include "collectives/device/device_context.h"
+#include "collectives/device/event_pool.h"
+#include "collectives/device/nccl_call_order.h"
+#include "collectives/device/peers.h"
+#include "collectives/device/streams.h"
+
+namespace smddp {
+
+class DeviceContextImpl : public DeviceContext {
+ public:
+  DeviceContextImpl(const Fabric& fabric, Device& device)
+      : fabric_(fabric),
+        device_(device),
+        streams_(device),
+        events_(device),
+        device_buffers_(device, BufferPool::Kind::kDevice),
+        pinned_buffers_(device, BufferPool::Kind::kPinned),
+        peers_(device),
+        call_order_(fabric) {}
+  ~DeviceContextImpl() override;
+  Status Make();
+
+  Device& device() const override { return device_; }
+  DeviceMethod method() const override { return method_; }
+  Status Open(const DeviceDecision& decision, const std::vector<RankDeviceInfo>& infos,
+              DeviceGroupLibrary* groups) override;
+  Result<bool> Ready() override;
+  void End(bool failed) override;
+  bool busy() const override { return tasks_ > 0; }
+  bool lends() const override { return method_ == DeviceMethod::kPeer && fabric_.topology.local_size() > 1; }
+  void KeepMemory() override;
+
+  const Fabric& fabric() const { return fabric_; }
+  const Streams& streams() const { return streams_; }
+  BufferPool& device_buffers() { return device_buffers_; }
+  BufferPool& pinned_buffers() { return pinned_buffers_; }
+  Result<PooledEventPtr> Mark(DeviceStream stream) { return events_.Mark(stream); }
+
+  // Is the shard exchanged between nodes from GPU memory?
+  bool direct() const { return direct_; }
+  Peers& peers() { return peers_; }
+  DeviceGroup& group() { return *group_; }
+  NcclCallOrder& call_order() { return call_order_; }
+  // A task begins, a task has ended.
+  void Enter() { ++tasks_; }
+  void Leave() { --tasks_; }
+  // As those of the group. A peer's end is nothing yet for a moment: the session's own watch can say whose it was.
+  Result<bool> GroupReady();
+  Result<bool> GroupHealthy();
+  // An error of the group, looked for from time to time.
+  Status CheckGroup();
+
+  // The status, with what was being done on which GPU.
+  Status While(const char* doing, const Status& status) const;
+  Result<bool> Passed(const PooledEvent& event, const char* doing) const;
+
+ private:
+  Result<bool> OfGroup(const Result<bool>& answer);
+  bool Drain(double seconds);
+
+  const Fabric& fabric_;
+  Device& device_;
+  DeviceMethod method_ = DeviceMethod::kHost;
+  bool direct_ = false;
+  Streams streams_;
+  EventPool events_;
+  BufferPool device_buffers_, pinned_buffers_;
+  Peers peers_;
+  NcclCallOrder call_order_;
+  std::unique_ptr<DeviceGroup> group_;  // kGroup, where the node has several ranks
+  int64_t checked_ns_ = 0, lost_ns_ = 0;
+  int tasks_ = 0;
+};
+
+}  // namespace smddp

@@ -1,0 +1,48 @@
+// What the methods between GPUs have in common: the packed bucket in GPU memory, the rail, and the way back.
+#pragma once
+
+#include "collectives/device/methods/shard_rail.h"
+#include "collectives/device/methods/tensors.h"
+
+namespace smddp {
+
+// Threads:   the engine's.
+// Ownership: a task's.
+class DeviceBucket {
+ public:
+  DeviceBucket(DeviceContextImpl& context, const AllreduceAlgorithm& rail, const DeviceCall& call)
+      : context_(context), rail_(rail), call_(call), tensors_(context, call_) {}
+
+  // Packs into memory of at least `elements`.
+  Status Start(int64_t elements);
+  BufferLease& memory() { return memory_; }
+  std::byte* at(int64_t element) const { return memory_.data() + element * SizeOf(wire()); }
+  const PooledEventPtr& packed() const { return packed_; }
+  int64_t elements() const { return call_.call.view->elements(); }
+  DType wire() const { return call_.call.view->wire(); }
+  uint32_t operation() const { return call_.call.operation; }
+  // Of the bucket, by the local rank that sums it; empty for those that are no reducers.
+  Range shard_of(int member) const;
+  Range my_shard() const { return shard_of(context_.fabric().topology.local_rank()); }
+
+  // Sums my shard with those of the other nodes, after `there`; end() when Rail says kDone. Nothing to do: at once.
+  Result<Progress> Rail(const PooledEventPtr& there);
+  const PooledEventPtr& sums() const { return sums_; }
+
+  DeviceTensors& tensors() { return tensors_; }
+  void Mark(StageTimes::Stage stage) const {
+    if (call_.call.times != nullptr) call_.call.times->Mark(stage);
+  }
+  std::string Describe() const { return rail_stage_ ? rail_stage_->Describe() : "waiting for the GPU"; }
+
+ private:
+  DeviceContextImpl& context_;
+  const AllreduceAlgorithm& rail_;
+  const DeviceCall call_;
+  DeviceTensors tensors_;
+  BufferLease memory_;
+  PooledEventPtr packed_, sums_;
+  std::unique_ptr<ShardRail> rail_stage_;
+};
+
+}  // namespace smddp

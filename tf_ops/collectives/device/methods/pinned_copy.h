@@ -1,0 +1,48 @@
+// Device memory that is reduced on the host: copied to pinned memory part by part, each part for whoever asks as soon
+// as it is there, and copied back as soon as all of it is done. The copy engines do both beside the kernels.
+#pragma once
+
+#include <vector>
+
+#include "collectives/device/device_context_impl.h"
+#include "collectives/gate.h"
+
+namespace smddp {
+
+// Threads:   the engine's.
+// Ownership: a task's; the device memory is the caller's until the event of Finish.
+class PinnedCopy : public ChunkGate {
+ public:
+  PinnedCopy(DeviceContextImpl& context, void* device, int64_t elements, DType dtype);
+
+  // Begins to copy, after `there`.
+  Status Start(const PooledEvent& there);
+  std::byte* host() const { return host_.data(); }
+  Result<bool> Ready(Range range) override;
+  Status Done(Range range) override;
+  // All elements are done: when they are back on the device.
+  Result<PooledEventPtr> Finish();
+
+ private:
+  // Large enough for a copy engine's full speed, small against a bucket.
+  static constexpr size_t kPartBytes = 1 << 20;
+  struct Part {
+    Range range;
+    PooledEventPtr down;
+    int64_t left;  // elements that are not done
+  };
+
+  template <class Visit>
+  Status ForEachPart(Range range, Visit visit);
+  size_t Bytes(int64_t elements) const { return static_cast<size_t>(elements) * SizeOf(dtype_); }
+
+  DeviceContextImpl& context_;
+  std::byte* const device_;
+  const int64_t elements_;
+  const DType dtype_;
+  const int64_t each_;  // elements of a part
+  BufferLease host_;
+  std::vector<Part> parts_;
+};
+
+}  // namespace smddp

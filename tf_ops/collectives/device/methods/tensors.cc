@@ -1,0 +1,127 @@
+#include "collectives/device/methods/tensors.h"
+
+#include <cstring>
+#include <functional>
+#include <set>
+
+namespace smddp {
+namespace {
+
+constexpr size_t kPieceAlignment = 256;
+
+}  // namespace
+
+DeviceTensors::DeviceTensors(DeviceContextImpl& context, const DeviceCall& call)
+    : context_(context), view_(*call.call.view), works_(call.works) {
+  context_.Enter();
+}
+
+DeviceTensors::~DeviceTensors() {
+  context_.Leave();
+  if (!begun_ || handed_back_) return;
+  for (const DeviceStream stream : {context_.streams().pack(), context_.streams().unpack()}) {
+    const Result<PooledEventPtr> last = context_.Mark(stream);
+    if (!last.ok()) continue;
+    (void)HandBackAfter(**last);
+  }
+}
+
+void DeviceTensors::ForEachWork(const std::function<void(const DeviceWork&)>& visit) const {
+  std::set<const DeviceWork*> seen;
+  for (const auto& work : works_) {
+    if (work != nullptr && seen.insert(work.get()).second) visit(*work);
+  }
+}
+
+// Pieces in host memory get a place on the device.
+Status DeviceTensors::FindHostPieces(std::vector<Piece>* pieces) {
+  size_t bytes = 0;
+  for (size_t i = 0; i < pieces->size(); ++i) {
+    if (works_[i] != nullptr) continue;
+    const size_t here = static_cast<size_t>((*pieces)[i].elements) * SizeOf(view_.dtype());
+    host_pieces_.push_back({(*pieces)[i], bytes, here});
+    bytes += (here + kPieceAlignment - 1) / kPieceAlignment * kPieceAlignment;
+  }
+  if (host_pieces_.empty()) return Status::Ok();
+  SMDDP_ASSIGN_OR_RETURN(host_, context_.pinned_buffers().TakeForHost(bytes));
+  SMDDP_ASSIGN_OR_RETURN(scratch_, context_.device_buffers().Take(bytes, context_.streams().pack()));
+  auto next = host_pieces_.begin();
+  for (size_t i = 0; i < pieces->size(); ++i) {
+    if (works_[i] != nullptr) continue;
+    std::byte* const place = scratch_.data() + next->offset;
+    (*pieces)[i].input = place;
+    if ((*pieces)[i].output != nullptr) (*pieces)[i].output = place;
+    std::memcpy(host_.data() + next->offset, next->piece.input, next->bytes);
+    SMDDP_RETURN_IF_ERROR(
+        context_.device().Copy(place, host_.data() + next->offset, next->bytes, context_.streams().pack()));
+    ++next;
+  }
+  return Status::Ok();
+}
+
+Result<PooledEventPtr> DeviceTensors::Pack(void* into) {
+  if (works_.size() != view_.pieces().size()) {
+    return Status(Reason::kInternal, "Expected the order of " + std::to_string(view_.pieces().size()) +
+                                         " pieces; received " + std::to_string(works_.size()) + ".");
+  }
+  begun_ = true;
+  Status waits;
+  ForEachWork([&](const DeviceWork& work) {
+    if (waits.ok()) waits = work.MakeWait(context_.streams().pack());
+  });
+  SMDDP_RETURN_IF_ERROR(context_.While("waiting for gradients", waits));
+  std::vector<Piece> pieces = view_.pieces();
+  SMDDP_RETURN_IF_ERROR(context_.While("copying gradients from host memory", FindHostPieces(&pieces)));
+  // A GPU scales floats only; the rest is scaled on its way through host memory.
+  const bool scales = IsFloating(view_.dtype());
+  all_ = std::make_unique<FusedView>(view_.dtype(), view_.wire(), pieces, scales ? view_.before() : Scaling(),
+                                     scales ? view_.after() : Scaling(), view_.compute());
+  SMDDP_RETURN_IF_ERROR(context_.While(
+      "packing gradients",
+      context_.device().Pack(*all_, {0, all_->elements()}, into, /*non_finite=*/nullptr, context_.streams().pack())));
+  return context_.Mark(context_.streams().pack());
+}
+
+Status DeviceTensors::Unpack(Range range, const void* from, const PooledEvent* sums) {
+  if (sums != nullptr) SMDDP_RETURN_IF_ERROR(sums->MakeWait(context_.streams().unpack()));
+  return context_.While("unpacking gradients",
+                        context_.device().Unpack(*all_, range, from, context_.streams().unpack()));
+}
+
+// Once for each of the framework's streams.
+Status DeviceTensors::HandBackAfter(const PooledEvent& event) const {
+  std::set<DeviceStream> streams;
+  Status handed;
+  ForEachWork([&](const DeviceWork& work) {
+    if (handed.ok() && streams.insert(work.stream()).second) handed = work.HandBack(event.event());
+  });
+  return handed;
+}
+
+Result<PooledEventPtr> DeviceTensors::HandBack() {
+  const DeviceStream stream = context_.streams().unpack();
+  for (const HostPiece& piece : host_pieces_) {
+    if (piece.piece.output == nullptr) continue;
+    SMDDP_RETURN_IF_ERROR(context_.While(
+        "copying gradients to host memory",
+        context_.device().Copy(host_.data() + piece.offset, scratch_.data() + piece.offset, piece.bytes, stream)));
+  }
+  SMDDP_ASSIGN_OR_RETURN(end_, context_.Mark(stream));
+  SMDDP_RETURN_IF_ERROR(context_.While("handing gradients back", HandBackAfter(*end_)));
+  handed_back_ = true;
+  if (scratch_.held()) scratch_.GiveBack(end_);
+  return end_;
+}
+
+Result<bool> DeviceTensors::HostPiecesDone() {
+  if (!host_.held()) return true;
+  SMDDP_ASSIGN_OR_RETURN(const bool passed, end_->Passed());
+  if (!passed) return false;
+  for (const HostPiece& piece : host_pieces_) {
+    if (piece.piece.output != nullptr) std::memcpy(piece.piece.output, host_.data() + piece.offset, piece.bytes);
+  }
+  host_.GiveBack(nullptr);
+  return true;
+}
+
+}  // namespace smddp

@@ -1,9 +1,0 @@
-#pragma once
-
-#include "collectives/algorithm.h"
-
-namespace smddp {
-
-const AllreduceAlgorithm& DirectExchange();
-
-}  // namespace smddp

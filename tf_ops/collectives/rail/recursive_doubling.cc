@@ -1,0 +1,26 @@
+// Recursive doubling: log2 P steps in which members exchange all they have (patterns/doubling.h).
+#include "collectives/rail/recursive_doubling.h"
+
+#include "collectives/p2p/rounds_task.h"
+#include "collectives/patterns/doubling.h"
+
+namespace smddp {
+namespace {
+
+AlgorithmCost Cost(int members) {
+  const Folding folding(members);
+  const int fold = folding.pairs() > 0 ? 1 : 0;
+  return {folding.doublings() + 2 * fold, folding.doublings() + fold, static_cast<double>(folding.doublings() + fold)};
+}
+
+}  // namespace
+
+const AllreduceAlgorithm& RecursiveDoubling() {
+  static const RoundsAlgorithm algorithm(
+      {"recursive_doubling", "members exchange and sum everything with partners at distances P/2 ... 1",
+       "log2(Q) + 2*[P>Q]", "log2(Q) + [P>Q]", "S*(log2(Q) + [P>Q])", &Cost, SumOrder::kDoubling},
+      &RecursiveDoublingRounds);
+  return algorithm;
+}
+
+}  // namespace smddp

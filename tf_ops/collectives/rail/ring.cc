@@ -1,0 +1,25 @@
+// Ring: blocks go round from neighbour to neighbour, first to be summed, then as sums (patterns/ring.h).
+#include "collectives/rail/ring.h"
+
+#include "collectives/p2p/rounds_task.h"
+#include "collectives/patterns/ring.h"
+
+namespace smddp {
+namespace {
+
+AlgorithmCost Cost(int members) {
+  const int steps = 2 * (members - 1);
+  return {steps, steps, static_cast<double>(steps) / members};
+}
+
+}  // namespace
+
+const AllreduceAlgorithm& Ring() {
+  static const RoundsAlgorithm algorithm(
+      {"ring", "blocks go round from neighbour to neighbour, first to be summed, then as sums", "2*(P-1)", "2*(P-1)",
+       "2*S*(P-1)/P", &Cost, SumOrder::kRing},
+      &RingRounds);
+  return algorithm;
+}
+
+}  // namespace smddp

@@ -1,0 +1,54 @@
+#include "collectives/rail/selector.h"
+
+#include "collectives/fabric.h"
+
+namespace smddp {
+namespace {
+
+constexpr double kClearly = 0.9;            // of the default's time
+constexpr double kSlowNode = 3e9 / 8;       // bytes per second: between 1 and 10 Gbit/s
+constexpr int kFewNodes = 16;               // a ring has 2 (P - 1) steps
+constexpr int64_t kRingMessage = 16 << 10;  // shorter messages cost more than their bytes
+
+bool PrefersRing(const RailLoad& load, const LinkSpeed& link) {
+  return !load.places_vary && load.members > 2 && load.members <= kFewNodes &&
+         load.rails * link.bytes_per_s < kSlowNode && load.bytes >= load.members * kRingMessage;
+}
+
+}  // namespace
+
+double PredictSeconds(const AlgorithmInfo& info, int members, int64_t bytes, const LinkSpeed& link) {
+  const AlgorithmCost cost = info.cost(members);
+  return cost.steps * link.latency_s + cost.messages * link.message_s +
+         cost.traffic * static_cast<double>(bytes) / link.bytes_per_s;
+}
+
+const AllreduceAlgorithm& ChooseAlgorithm(const RailLoad& load, const LinkSpeed& link) {
+  const AllreduceAlgorithm* best = Algorithms().front();
+  if (IsHalf(load.dtype)) return *best;
+  if (PrefersRing(load, link)) return *AlgorithmByName("ring");
+  double least = kClearly * PredictSeconds(best->info(), load.members, load.bytes, link);
+  for (const AllreduceAlgorithm* other : Algorithms()) {
+    if (other->info().order != Algorithms().front()->info().order) continue;
+    const double seconds = PredictSeconds(other->info(), load.members, load.bytes, link);
+    if (seconds >= least) continue;
+    best = other;
+    least = seconds;
+  }
+  return *best;
+}
+
+const AllreduceAlgorithm& RailAlgorithmFor(const Fabric& fabric, int64_t elements, DType dtype, bool places_vary) {
+  if (fabric.rail.by_name != nullptr) return *fabric.rail.by_name;
+  const int rails = fabric.topology.rail_count();
+  const int64_t of_rail = (elements + rails - 1) / rails;
+  const int64_t bytes = of_rail * static_cast<int64_t>(SizeOf(dtype));
+  return ChooseAlgorithm({fabric.topology.node_count(), rails, bytes, dtype, places_vary}, fabric.rail.link);
+}
+
+bool SumsDependOnPlace(const Fabric& fabric) {
+  return fabric.rail.by_name != nullptr && fabric.rail.by_name->info().order == SumOrder::kRing &&
+         fabric.topology.node_count() > 2;
+}
+
+}  // namespace smddp

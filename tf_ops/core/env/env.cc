@@ -1,0 +1,354 @@
+#include "core/env/env.h"
+
+#include <unistd.h>
+
+#include <cctype>
+#include <cerrno>
+#include <cstdlib>
+#include <cstring>
+
+namespace smddp {
+namespace {
+
+const char* Get(const std::string& name) {
+  const char* value = name.empty() ? nullptr : std::getenv(name.c_str());
+  return value != nullptr && *value != '\0' ? value : nullptr;
+}
+
+// The variable's text, and under which name it was found (for the error message).
+struct Found {
+  std::string name;
+  std::string text;
+};
+
+Found Find(const std::string& name) {
+  for (const EnvVariable& variable : EnvVariables()) {
+    if (variable.name != name) continue;
+    if (const char* text = Get(variable.name)) return {variable.name, text};
+    if (const char* text = Get(variable.alias)) return {variable.alias, text};
+    return {name, variable.default_value};
+  }
+  return {name, ""};
+}
+
+Status Unreadable(const Found& found, const char* expected) {
+  return Status(Reason::kBadArgument, "Environment variable " + found.name + " must be " + expected + ". Received: '" +
+                                          found.text + "'. Correct or unset it on every rank.");
+}
+
+// Digits with an optional KB, MB or GB (powers of 1024).
+Status ReadBytes(const std::string& name, int64_t least, int64_t* value) {
+  const Found found = Find(name);
+  char* end = nullptr;
+  errno = 0;
+  const long long number = std::strtoll(found.text.c_str(), &end, 10);
+  int64_t unit = 1;
+  if (std::strcmp(end, "KB") == 0) unit = 1 << 10;
+  if (std::strcmp(end, "MB") == 0) unit = 1 << 20;
+  if (std::strcmp(end, "GB") == 0) unit = 1 << 30;
+  const bool clean = end != found.text.c_str() && (*end == '\0' || unit > 1) && errno == 0;
+  if (!clean || number < 0 || number > (int64_t{1} << 40) / unit || number * unit < least) {
+    return Unreadable(found, ("a number of bytes of at least " + std::to_string(least)).c_str());
+  }
+  *value = number * unit;
+  return Status::Ok();
+}
+
+Status ReadSeconds(const std::string& name, double* value) {
+  const Found found = Find(name);
+  char* end = nullptr;
+  const double number = std::strtod(found.text.c_str(), &end);
+  if (end == found.text.c_str() || *end != '\0' || !(number >= 0) || number > 1e9) {
+    return Unreadable(found, "a number of seconds, 0 or more");
+  }
+  *value = number;
+  return Status::Ok();
+}
+
+// A positive number, or auto, which gives 0.
+Status ReadRate(const std::string& name, double* value) {
+  const Found found = Find(name);
+  *value = 0;
+  if (found.text == "auto") return Status::Ok();
+  char* end = nullptr;
+  *value = std::strtod(found.text.c_str(), &end);
+  if (end == found.text.c_str() || *end != '\0' || !(*value > 0) || *value > 1e9) {
+    return Unreadable(found, "a positive number or auto");
+  }
+  return Status::Ok();
+}
+
+Status ReadSwitch(const std::string& name, bool* value) {
+  const Found found = Find(name);
+  *value = found.text == "1" || found.text == "true";
+  if (*value || found.text == "0" || found.text == "false") return Status::Ok();
+  return Unreadable(found, "1, true, 0 or false");
+}
+
+Status ReadChoice(const std::string& name, const std::vector<std::string>& choices, std::string* value) {
+  const Found found = Find(name);
+  *value = found.text;
+  std::string expected;
+  for (const std::string& choice : choices) {
+    if (choice == found.text) return Status::Ok();
+    expected += (expected.empty() ? "" : &choice == &choices.back() ? " or " : ", ") + choice;
+  }
+  return Unreadable(found, expected.c_str());
+}
+
+Status ReadLogLevel(LogLevel* level) {
+  const Found found = Find("SMDDP_LOG_LEVEL");
+  if (LogLevelFromName(found.text, level)) return Status::Ok();
+  return Unreadable(found, "trace, debug, info, warning, error, fatal or off");
+}
+
+Status ReadLogTimestamp(bool* wanted) {
+  SMDDP_RETURN_IF_ERROR(ReadSwitch("SMDDP_LOG_TIMESTAMP", wanted));
+  if (Find("SMDDP_LOG_TIMESTAMP").name == "HOROVOD_LOG_HIDE_TIME") *wanted = !*wanted;
+  return Status::Ok();
+}
+
+bool IsTrue(const char* text) {
+  return text != nullptr && std::strcmp(text, "0") != 0 && std::strcmp(text, "false") != 0;
+}
+
+}  // namespace
+
+const std::vector<EnvVariable>& EnvVariables() {
+  static const std::vector<EnvVariable> variables = {
+      {"SMDDP_AUTOTUNE", "HOROVOD_AUTOTUNE", "0",
+       "1: a warning that nothing is tuned while a job runs (docs/performance.md). SMDDP_BUCKET_BYTES sets what "
+       "matters."},
+      {"SMDDP_BUCKET_BYTES", "HOROVOD_FUSION_THRESHOLD", "auto",
+       "Size at which a fusion bucket of gradients is closed, in bytes of what travels (KB, MB, GB understood). 0 "
+       "gives every tensor a bucket of its own. auto: a sixteenth of the gradients (on one node a quarter), at most "
+       "25MB up to 8 nodes and in "
+       "proportion to the nodes above (docs/algorithms.md). Must agree on all ranks."},
+      {"SMDDP_CHUNK_BYTES", "", "256KB",
+       "Size of the pieces in which a bucket passes through shared memory. Smaller stays in cache, larger costs fewer "
+       "messages. At least 4096. Must agree on all ranks.",
+       /*for_developers=*/true},
+      {"SMDDP_COMMIT_DIR", "", "",
+       "Folder to which every state of hvd.elastic writes its commits, and from which it goes on when the job is "
+       "started again; the same one on all hosts (docs/elastic.md). smddprun --elastic sets it. Empty: none.",
+       /*for_developers=*/true},
+      {"SMDDP_CPU_ISA", "", "auto",
+       "Instruction set of the CPU kernels: auto, generic, avx2 or avx512. One the CPU lacks falls back to the best it "
+       "has.",
+       /*for_developers=*/true},
+      {"SMDDP_DATA_AUTOTUNE", "", "0",
+       "0: `fit`, `evaluate` and `predict` of Keras 3 on several ranks, and `hvd.data.shard`, switch the autotuning of "
+       "tf.data off for datasets that do not set `options.autotune.enabled` themselves: it delays the beginning of "
+       "epochs (docs/performance.md). 1: they leave it on."},
+      {"SMDDP_DYNAMIC_PROCESS_SETS", "HOROVOD_DYNAMIC_PROCESS_SETS", "0",
+       "1: `hvd.add_process_set` and `hvd.remove_process_set` work, as after `init(process_sets=\"dynamic\")`. 0: only "
+       "the sets given to `init`. Must agree on all ranks."},
+      {"SMDDP_FAILURE_GRACE", "", "10",
+       "Seconds from the loss of a rank until this process is ended by force, unless it has called hvd.shutdown() by "
+       "then (docs/reliability.md). 0: never."},
+      {"SMDDP_GPU_DIRECT", "", "auto",
+       "Whether gradients on GPUs go from node to node straight from GPU memory (GPU-direct, docs/gpu.md): auto (where "
+       "MPI says that it is CUDA-aware), on (whatever MPI says), off (by way of pinned host memory). Must agree on all "
+       "ranks."},
+      {"SMDDP_GPU_LIBRARY", "", "",
+       "Library through which GPUs are reached, instead of the package's libsmddp_cuda.so. For tests on machines "
+       "without a GPU (tests/fake_gpu).",
+       /*for_developers=*/true},
+      {"SMDDP_GPU_STAGE", "", "auto",
+       "How gradients on GPUs are reduced inside a node (docs/gpu.md): nccl, ipc (CUDA IPC, for ranks that share one "
+       "GPU), host (through host memory), or auto, which takes the first that works on all ranks. Must agree on all "
+       "ranks."},
+      {"SMDDP_GRADIENT_ORDER", "", "observed",
+       "How the gradients of a step are put into fusion buckets: observed (from the second step on in the order in "
+       "which "
+       "they came to rank 0 in the first) or listed (in the order of the variables). Rank 0's value counts.",
+       /*for_developers=*/true},
+      {"SMDDP_HEARTBEAT_TIMEOUT", "", "15",
+       "Seconds within which a rank that is silent (stopped, its host or link gone) is noticed by the others, whatever "
+       "its Python program does. 0: never. Must agree on all ranks."},
+      {"SMDDP_HOST_ID", "", "",
+       "Text that replaces the host's identity: ranks with equal text form a node. Lets one machine pretend to be "
+       "several, or splits ranks that cannot share memory. Empty: host name, boot id and the shared-memory device.",
+       /*for_developers=*/true},
+      {"SMDDP_KERAS_COMPAT", "", "1",
+       "1: Keras 3 is made to understand what older scripts write (optimizer.variables(), optimizer.lr, Adam(lr=...), "
+       "compile(experimental_run_tf_function=...)), each with a warning. 0: Keras is left as it is. Read when this "
+       "library meets Keras for the first time."},
+      {"SMDDP_LOG_LEVEL", "HOROVOD_LOG_LEVEL", "warning",
+       "Least severe message of the engine that is printed: trace (every request and gradient), debug, info, warning, "
+       "error (or fatal, Horovod's word for it) or off, in small letters or capitals."},
+      {"SMDDP_LOG_TIMESTAMP", "HOROVOD_LOG_HIDE_TIME", "0",
+       "1: the engine's lines begin with the date and the time. 0: they do not. Horovod's name says the opposite: "
+       "HOROVOD_LOG_HIDE_TIME=0 shows the time, 1 hides it."},
+      {"SMDDP_MIN_NP", "", "1",
+       "hvd.elastic.run ends the job when fewer ranks are left after a loss. smddprun --min-np sets it.",
+       /*for_developers=*/true},
+      {"SMDDP_MPI", "", "auto",
+       "Whether init() uses MPI: auto (when a launcher started the process, or MPI is initialised already), on, off.",
+       /*for_developers=*/true},
+      {"SMDDP_NCCL_LIBRARY", "", "",
+       "The NCCL to use between the GPUs of a node. Empty: the one of the nvidia-nccl wheel beside TensorFlow, else "
+       "libnccl.so.2 where the dynamic linker finds it.",
+       /*for_developers=*/true},
+      {"SMDDP_RAIL_ALGORITHM", "", "auto",
+       "How equal shards are summed between nodes: direct, ring, recursive_doubling, halving_doubling, or auto, which "
+       "chooses for each operation (docs/algorithms.md). Must agree on all ranks.",
+       /*for_developers=*/true},
+      {"SMDDP_RAIL_BANDWIDTH_MBPS", "", "auto",
+       "Megabits per second that the cost model assumes between two nodes for each local rank. auto: measured by "
+       "init(). Must agree on all ranks.",
+       /*for_developers=*/true},
+      {"SMDDP_RAIL_LATENCY_US", "", "auto",
+       "Microseconds from one node to another that the cost model assumes. auto: measured by init(). Must agree on all "
+       "ranks.",
+       /*for_developers=*/true},
+      {"SMDDP_STALL_ERROR_SECONDS", "HOROVOD_STALL_SHUTDOWN_TIME_SECONDS", "0",
+       "After so many seconds without the missing ranks a waiting operation becomes an error on all ranks. 0: never, "
+       "however long a rank evaluates or saves; one that is lost is found by SMDDP_HEARTBEAT_TIMEOUT."},
+      {"SMDDP_STALL_STACKS", "", "0",
+       "1: a warning about missing ranks also shows where their Python threads are (the stacks that `faulthandler` "
+       "writes). Each rank's value says whether it sends its own. Takes one real-time signal. 0: no.",
+       /*for_developers=*/true},
+      {"SMDDP_STALL_WARN_SECONDS", "HOROVOD_STALL_CHECK_TIME_SECONDS", "60",
+       "After so many seconds without the missing ranks a warning names them and says where they are, and again each "
+       "time that the wait has lasted twice as long. 0: never."},
+      {"SMDDP_START_TIMEOUT", "HOROVOD_START_TIMEOUT", "300",
+       "Seconds that init() waits for the other ranks before it gives up with an error."},
+      {"SMDDP_TIMELINE", "HOROVOD_TIMELINE", "",
+       "File into which rank 0 writes what all ranks do, from init() to shutdown(), for chrome://tracing or Perfetto "
+       "(docs/timeline.md). DYNAMIC or empty: none until hvd.start_timeline(). Rank 0's value counts."},
+      {"SMDDP_TIMELINE_MARK_CYCLES", "HOROVOD_TIMELINE_MARK_CYCLES", "0",
+       "1: the timeline that SMDDP_TIMELINE names has a mark CYCLE_START wherever the engine begins to move data after "
+       "it had nothing to do. 0: no."},
+      {"SMDDP_VERIFY", "", "0",
+       "1: every collective is checked before its result is handed out: checksums of what the ranks brought and got "
+       "are "
+       "compared (docs/reliability.md). 0: no. Must agree on all ranks."},
+  };
+  return variables;
+}
+
+const std::vector<std::string>& OtherNames() {
+  static const std::vector<std::string> names = {
+      "SMDDP_AG_",  // of AWS's library, whose initials these are
+      "SMDDP_AS",
+      "SMDDP_BENCH_",
+      "SMDDP_BUILD_DIR",
+      "SMDDP_BUILD_TYPE",
+      "SMDDP_CUDA",
+      "SMDDP_CUDA_HOME",
+      "SMDDP_FAULTS_JOB",
+      "SMDDP_LAB",
+      "SMDDP_MPIRUN",
+      "SMDDP_MPI_HOME",
+      "SMDDP_RUN_",
+      "SMDDP_SANITIZE",
+      "SMDDP_TENSORFLOW_DIR",
+      "SMDDP_TEST_",
+  };
+  return names;
+}
+
+std::vector<std::string> NamesInEnvironment() {
+  std::vector<std::string> names;
+  for (char** entry = environ; *entry != nullptr; ++entry) {
+    if (std::strncmp(*entry, "SMDDP_", 6) == 0) names.emplace_back(*entry, std::strcspn(*entry, "="));
+  }
+  return names;
+}
+
+Result<Env> ReadEnv() {
+  Env env;
+  env.host_id = Find("SMDDP_HOST_ID").text;
+  SMDDP_RETURN_IF_ERROR(ReadSwitch("SMDDP_AUTOTUNE", &env.autotune));
+  SMDDP_RETURN_IF_ERROR(ReadSwitch("SMDDP_DYNAMIC_PROCESS_SETS", &env.dynamic_process_sets));
+  env.cpu_isa = Find("SMDDP_CPU_ISA").text;
+  SMDDP_RETURN_IF_ERROR(ReadChoice("SMDDP_GPU_DIRECT", {"auto", "on", "off"}, &env.gpu_direct));
+  SMDDP_RETURN_IF_ERROR(ReadChoice("SMDDP_GPU_STAGE", {"auto", "nccl", "ipc", "host"}, &env.gpu_stage));
+  SMDDP_RETURN_IF_ERROR(ReadChoice("SMDDP_GRADIENT_ORDER", {"observed", "listed"}, &env.gradient_order));
+  SMDDP_RETURN_IF_ERROR(ReadLogLevel(&env.log_level));
+  SMDDP_RETURN_IF_ERROR(ReadLogTimestamp(&env.log_timestamp));
+  SMDDP_RETURN_IF_ERROR(ReadChoice("SMDDP_MPI", {"auto", "on", "off"}, &env.mpi));
+  env.rail_algorithm = Find("SMDDP_RAIL_ALGORITHM").text;
+  env.bucket_bytes = kAutoBytes;
+  if (Find("SMDDP_BUCKET_BYTES").text != "auto") {
+    SMDDP_RETURN_IF_ERROR(ReadBytes("SMDDP_BUCKET_BYTES", 0, &env.bucket_bytes));
+  }
+  SMDDP_RETURN_IF_ERROR(ReadBytes("SMDDP_CHUNK_BYTES", 4096, &env.chunk_bytes));
+  SMDDP_RETURN_IF_ERROR(ReadRate("SMDDP_RAIL_LATENCY_US", &env.rail_latency_s));
+  SMDDP_RETURN_IF_ERROR(ReadRate("SMDDP_RAIL_BANDWIDTH_MBPS", &env.rail_bytes_per_s));
+  env.rail_latency_s *= 1e-6;
+  env.rail_bytes_per_s *= 1e6 / 8;
+  SMDDP_RETURN_IF_ERROR(ReadSeconds("SMDDP_STALL_WARN_SECONDS", &env.stall_warn_s));
+  SMDDP_RETURN_IF_ERROR(ReadSeconds("SMDDP_STALL_ERROR_SECONDS", &env.stall_error_s));
+  SMDDP_RETURN_IF_ERROR(ReadSeconds("SMDDP_HEARTBEAT_TIMEOUT", &env.heartbeat_timeout_s));
+  SMDDP_RETURN_IF_ERROR(ReadSeconds("SMDDP_FAILURE_GRACE", &env.failure_grace_s));
+  SMDDP_RETURN_IF_ERROR(ReadSwitch("SMDDP_STALL_STACKS", &env.stall_stacks));
+  SMDDP_RETURN_IF_ERROR(ReadSeconds("SMDDP_START_TIMEOUT", &env.start_timeout_s));
+  env.timeline = Find("SMDDP_TIMELINE").text;
+  if (env.timeline == "DYNAMIC") env.timeline.clear();
+  SMDDP_RETURN_IF_ERROR(ReadSwitch("SMDDP_TIMELINE_MARK_CYCLES", &env.timeline_cycles));
+  SMDDP_RETURN_IF_ERROR(ReadSwitch("SMDDP_VERIFY", &env.verify));
+  const char* const given = Get("TF_USE_LEGACY_KERAS");
+  const std::string legacy_keras = given != nullptr ? given : "";
+  env.legacy_keras = legacy_keras == "1" || legacy_keras == "true" || legacy_keras == "True";  // as TensorFlow reads it
+  if (IsTrue(Get("HOROVOD_STALL_CHECK_DISABLE"))) env.stall_warn_s = env.stall_error_s = 0;
+  return env;
+}
+
+DeviceLibraries ReadDeviceLibraries() { return {Find("SMDDP_GPU_LIBRARY").text, Find("SMDDP_NCCL_LIBRARY").text}; }
+
+Result<bool> ReadKerasCompat() {
+  bool wanted = false;
+  SMDDP_RETURN_IF_ERROR(ReadSwitch("SMDDP_KERAS_COMPAT", &wanted));
+  return wanted;
+}
+
+Result<bool> ReadDataAutotune() {
+  bool wanted = false;
+  SMDDP_RETURN_IF_ERROR(ReadSwitch("SMDDP_DATA_AUTOTUNE", &wanted));
+  return wanted;
+}
+
+Result<bool> ReadStallStacks() {
+  bool wanted = false;
+  SMDDP_RETURN_IF_ERROR(ReadSwitch("SMDDP_STALL_STACKS", &wanted));
+  return wanted;
+}
+
+bool StartedByLauncher() {
+  for (const char* name : {"OMPI_COMM_WORLD_SIZE", "PMIX_RANK", "PMI_RANK", "PMI_SIZE", "MPI_LOCALNRANKS"}) {
+    if (Get(name) != nullptr) return true;
+  }
+  return false;
+}
+
+bool LauncherSurvivesLosses() { return IsTrue(Get("OMPI_MCA_mpi_ft_enable")); }
+
+int LauncherRank() {
+  for (const char* name : {"OMPI_COMM_WORLD_RANK", "PMIX_RANK", "PMI_RANK"}) {
+    if (const char* text = Get(name)) return std::atoi(text);
+  }
+  return -1;
+}
+
+std::string LauncherJob() {
+  for (const char* name : {"PMIX_NAMESPACE", "PMI_JOBID", "SLURM_JOB_ID"}) {
+    if (const char* text = Get(name)) return text;
+  }
+  return "";
+}
+
+std::string LauncherNetwork() {
+  const char* text = Get("OMPI_MCA_btl_tcp_if_include");
+  return text != nullptr ? text : "";
+}
+
+std::string LauncherNotes() {
+  const char* const text = Get("SMDDP_RUN_NOTES");
+  return text != nullptr ? text : "";
+}
+
+void SetDefault(const char* name, const char* value) { setenv(name, value, /*overwrite=*/0); }
+
+}  // namespace smddp

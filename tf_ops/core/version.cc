@@ -1,7 +1,0 @@
-#include "core/version.h"
-
-namespace smddp {
-
-const char* Version() { return SMDDP_VERSION; }
-
-}  // namespace smddp

@@ -1,0 +1,152 @@
+#include "cuda/nccl/nccl_group.h"
+
+#include <chrono>
+#include <condition_variable>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <thread>
+
+#include "core/process/log.h"
+#include "cuda/nccl/nccl_errors.h"
+
+namespace smddp {
+namespace {
+
+using std::chrono::steady_clock;
+constexpr auto kPeace = std::chrono::seconds(5);      // for what is under way
+constexpr auto kPatience = std::chrono::seconds(10);  // for all of it
+constexpr auto kPause = std::chrono::milliseconds(1);
+
+Result<nccl::Type> TypeOf(DType dtype) {
+  switch (dtype) {
+    case DType::kFloat16:
+      return nccl::Type::kFloat16;
+    case DType::kBFloat16:
+      return nccl::Type::kBFloat16;
+    case DType::kFloat32:
+      return nccl::Type::kFloat32;
+    case DType::kFloat64:
+      return nccl::Type::kFloat64;
+    default:
+      return Status(Reason::kBadArgument,
+                    std::string("NCCL sums floating dtypes here. Received: ") + NameOf(dtype) + ".");
+  }
+}
+
+// Finalize, then Destroy; with a deadline. False: not done.
+bool EndInPeace(const nccl::Api& api, nccl::Comm comm) {
+  const auto end = steady_clock::now() + kPeace;
+  nccl::Result result = api.CommFinalize(comm);
+  while (result == nccl::Result::kSuccess || result == nccl::Result::kInProgress) {
+    nccl::Result state = nccl::Result::kSuccess;
+    result = api.CommGetAsyncError(comm, &state);
+    if (result == nccl::Result::kSuccess) result = state;
+    if (result == nccl::Result::kSuccess) return api.CommDestroy(comm) == nccl::Result::kSuccess;
+    if (steady_clock::now() > end) return false;
+    std::this_thread::sleep_for(kPause);
+  }
+  return false;
+}
+
+// NCCL can hang in any of these calls, so a thread of its own makes them. One that does not come back is left behind.
+void End(const nccl::Api& api, nccl::Comm comm, bool in_peace, const NcclGroup::OnDevice& on_device) {
+  struct Progress {
+    std::mutex mutex;
+    std::condition_variable changed;
+    bool done = false;
+  };
+  const auto progress = std::make_shared<Progress>();
+  std::thread thread([progress, &api, comm, in_peace, on_device] {
+    on_device([&] {
+      if (!in_peace || !EndInPeace(api, comm)) api.CommAbort(comm);
+    });
+    const std::lock_guard<std::mutex> lock(progress->mutex);
+    progress->done = true;
+    progress->changed.notify_all();
+  });
+  std::unique_lock<std::mutex> lock(progress->mutex);
+  if (progress->changed.wait_for(lock, kPatience, [&] { return progress->done; })) {
+    lock.unlock();
+    thread.join();
+    return;
+  }
+  thread.detach();
+  Log(LogLevel::kWarning, "NCCL has not ended a communicator within 10 s; it is left behind.");
+}
+
+}  // namespace
+
+NcclGroup::~NcclGroup() {
+  if (comm_ != nullptr) End(api_, comm_, state_ == State::kReady, on_device_);
+}
+
+Status NcclGroup::Join(const nccl::UniqueId& id) {
+  nccl::Config config;
+  nccl::Result result = nccl::Result::kSuccess;
+  on_device_([&] { result = api_.CommInitRankConfig(&comm_, size_, id, member_, &config); });
+  return Called(call_, result);
+}
+
+Result<bool> NcclGroup::Ready() {
+  if (state_ == State::kBusy) SMDDP_RETURN_IF_ERROR(Look());
+  if (state_ == State::kBusy) return false;
+  SMDDP_RETURN_IF_ERROR(CheckReady());
+  return true;
+}
+
+Status NcclGroup::Health() { return state_ == State::kBusy || state_ == State::kReady ? Look() : CheckReady(); }
+
+Status NcclGroup::ReduceScatter(void* into, const void* from, int64_t each, DType dtype, DeviceStream stream) {
+  SMDDP_ASSIGN_OR_RETURN(const nccl::Type type, TypeOf(dtype));
+  SMDDP_RETURN_IF_ERROR(CheckReady());
+  if (each == 0) return Status::Ok();
+  const auto count = static_cast<size_t>(each);
+  nccl::Result result = nccl::Result::kSuccess;
+  on_device_([&] { result = api_.ReduceScatter(from, into, count, type, nccl::Op::kSum, comm_, stream); });
+  return Called("ncclReduceScatter", result);
+}
+
+Status NcclGroup::Allgather(void* into, const void* from, int64_t each, DType dtype, DeviceStream stream) {
+  SMDDP_RETURN_IF_ERROR(CheckReady());
+  if (each == 0) return Status::Ok();
+  const size_t bytes = static_cast<size_t>(each) * SizeOf(dtype);
+  nccl::Result result = nccl::Result::kSuccess;
+  on_device_([&] { result = api_.AllGather(from, into, bytes, nccl::Type::kUInt8, comm_, stream); });
+  return Called("ncclAllGather", result);
+}
+
+void NcclGroup::Abort() {
+  if (comm_ != nullptr) End(api_, comm_, false, on_device_);
+  comm_ = nullptr;
+  state_ = State::kEnded;
+}
+
+Status NcclGroup::CheckReady() {
+  switch (state_) {
+    case State::kReady:
+      return Status::Ok();
+    case State::kFailed:
+      return failure_;
+    case State::kEnded:
+      return Status(Reason::kBadState, "The group of NCCL was aborted.");
+    case State::kBusy:
+      break;
+  }
+  return Status(Reason::kBadState, "NCCL still works on " + std::string(call_) + ": wait for Ready.");
+}
+
+Status NcclGroup::Look() {
+  nccl::Result state = nccl::Result::kSuccess;
+  const nccl::Result asked = api_.CommGetAsyncError(comm_, &state);
+  return asked == nccl::Result::kSuccess ? Called(call_, state) : Called("ncclCommGetAsyncError", asked);
+}
+
+Status NcclGroup::Called(const char* call, nccl::Result result) {
+  failure_ = NcclStatus(api_, call, result, comm_);
+  call_ = call;
+  state_ = !failure_.ok() ? State::kFailed : result == nccl::Result::kInProgress ? State::kBusy : State::kReady;
+  return failure_;
+}
+
+}  // namespace smddp

@@ -1,0 +1,179 @@
+#include "cuda/nccl/nccl_library.h"
+
+#include <dlfcn.h>
+#include <link.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cstring>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <utility>
+#include <vector>
+
+#include "cuda/nccl/nccl_abi.h"
+#include "cuda/nccl/nccl_errors.h"
+#include "cuda/nccl/nccl_group.h"
+
+namespace smddp {
+namespace {
+
+constexpr char kName[] = "libnccl.so.2";
+
+std::string Hex(const nccl::UniqueId& id) {
+  constexpr char kDigits[] = "0123456789abcdef";
+  // What follows the last byte that is not zero goes without saying.
+  size_t used = sizeof id.bytes;
+  while (used > 0 && id.bytes[used - 1] == 0) --used;
+  std::string text;
+  for (size_t i = 0; i < used; ++i) {
+    const unsigned char byte = id.bytes[i];
+    text += {kDigits[byte >> 4], kDigits[byte & 15]};
+  }
+  return text;
+}
+
+bool FromHex(const std::string& text, nccl::UniqueId* id) {
+  const auto digit = [](char c) { return c >= '0' && c <= '9' ? c - '0' : c >= 'a' && c <= 'f' ? c - 'a' + 10 : -1; };
+  *id = {};
+  if (text.empty() || text.size() % 2 != 0 || text.size() > 2 * sizeof id->bytes) return false;
+  for (size_t i = 0; i < text.size(); i += 2) {
+    const int high = digit(text[i]), low = digit(text[i + 1]);
+    if (high < 0 || low < 0) return false;
+    id->bytes[i / 2] = static_cast<char>(high * 16 + low);
+  }
+  return true;
+}
+
+class NcclLibrary final : public DeviceGroupLibrary {
+ public:
+  NcclLibrary(const nccl::Api& api, int version, OnDevice on_device)
+      : api_(api), version_(version), on_device_(std::move(on_device)) {}
+
+  int version() const override { return version_; }
+
+  Result<std::string> MakeId() override {
+    nccl::UniqueId id = {};
+    SMDDP_RETURN_IF_ERROR(NcclStatus(api_, "ncclGetUniqueId", api_.GetUniqueId(&id), nullptr));
+    return Hex(id);
+  }
+
+  Result<std::unique_ptr<DeviceGroup>> Join(const std::string& id, int size, int member, Device& device) override {
+    nccl::UniqueId unique = {};
+    if (size < 1 || member < 0 || member >= size || !FromHex(id, &unique)) {
+      return Status(Reason::kBadArgument, "NCCL cannot join as member " + std::to_string(member) + " of " +
+                                              std::to_string(size) + " with this id. Received: " + id);
+    }
+    auto on_device = [this, &device](const std::function<void()>& call) { on_device_(device, call); };
+    auto group = std::make_unique<NcclGroup>(api_, size, member, std::move(on_device));
+    SMDDP_RETURN_IF_ERROR(group->Join(unique));
+    return std::unique_ptr<DeviceGroup>(std::move(group));
+  }
+
+ private:
+  const nccl::Api& api_;
+  const int version_;
+  const OnDevice on_device_;
+};
+
+// The folder of packages that a file lies in: ".../site-packages/", or "".
+std::string PackagesAround(const std::string& file) {
+  for (const char* const name : {"/site-packages/", "/dist-packages/"}) {
+    const size_t at = file.rfind(name);
+    if (at != std::string::npos) return file.substr(0, at + std::strlen(name));
+  }
+  return "";
+}
+
+// Where the wheel would be, nearest first.
+std::vector<std::string> WheelPlaces() {
+  std::vector<std::string> folders;
+  Dl_info here;
+  if (dladdr(reinterpret_cast<const void*>(&LoadNccl), &here) != 0 && here.dli_fname != nullptr) {
+    const std::string file = here.dli_fname;
+    folders.push_back(file.substr(0, file.rfind('/') + 1) + "../");
+  }
+  dl_iterate_phdr(
+      [](dl_phdr_info* info, size_t, void* into) {
+        auto& found = *static_cast<std::vector<std::string>*>(into);
+        const std::string packages = PackagesAround(info->dlpi_name != nullptr ? info->dlpi_name : "");
+        if (!packages.empty() && std::find(found.begin(), found.end(), packages) == found.end()) {
+          found.push_back(packages);
+        }
+        return 0;
+      },
+      &folders);
+  for (std::string& folder : folders) folder += std::string("nvidia/nccl/lib/") + kName;
+  return folders;
+}
+
+std::string Find() {
+  for (const std::string& place : WheelPlaces()) {
+    if (access(place.c_str(), R_OK) == 0) return place;
+  }
+  return kName;
+}
+
+template <class Function>
+bool Look(void* library, const char* name, Function* function, std::string* missing) {
+  *function = reinterpret_cast<Function>(dlsym(library, name));
+  if (*function == nullptr && missing->empty()) *missing = name;
+  return *function != nullptr;
+}
+
+std::string Words(int version) {
+  return std::to_string(version / 10000) + "." + std::to_string(version / 100 % 100) + "." +
+         std::to_string(version % 100);
+}
+
+// The calls of a library, or why they cannot be used.
+Result<std::unique_ptr<nccl::Api>> LookUp(void* library, const std::string& path, int* version) {
+  auto api = std::make_unique<nccl::Api>();
+  std::string missing;
+  if (Look(library, "ncclGetVersion", &api->GetVersion, &missing) &&
+      (api->GetVersion(version) != nccl::Result::kSuccess || *version < nccl::kOldestVersion)) {
+    // Versions up to 2.8 count otherwise: 2806.
+    return Status(Reason::kBadState,
+                  path + " is NCCL " + (*version < 10000 ? "2.8 or older" : Words(*version)) +
+                      ", and smddp_tf needs 2.14 or newer: pip install -U nvidia-nccl-cu12 (or nvidia-nccl-cu13).");
+  }
+  Look(library, "ncclGetUniqueId", &api->GetUniqueId, &missing);
+  Look(library, "ncclCommInitRankConfig", &api->CommInitRankConfig, &missing);
+  Look(library, "ncclCommGetAsyncError", &api->CommGetAsyncError, &missing);
+  Look(library, "ncclCommFinalize", &api->CommFinalize, &missing);
+  Look(library, "ncclCommDestroy", &api->CommDestroy, &missing);
+  Look(library, "ncclCommAbort", &api->CommAbort, &missing);
+  Look(library, "ncclReduceScatter", &api->ReduceScatter, &missing);
+  Look(library, "ncclAllGather", &api->AllGather, &missing);
+  Look(library, "ncclGetErrorString", &api->GetErrorString, &missing);
+  Look(library, "ncclGetLastError", &api->GetLastError, &missing);
+  if (missing.empty()) return api;
+  return Status(Reason::kBadState, path + " is not NCCL, or not all of it: it lacks " + missing + ".");
+}
+
+}  // namespace
+
+Result<DeviceGroupLibrary*> LoadNccl(const std::string& path, OnDevice on_device) {
+  static std::mutex mutex;
+  static auto* const loaded = new std::map<std::string, DeviceGroupLibrary*>;  // as long as the process
+  const std::lock_guard<std::mutex> lock(mutex);
+  const std::string from = path.empty() ? Find() : path;
+  if (const auto found = loaded->find(from); found != loaded->end()) return found->second;
+  void* const library = dlopen(from.c_str(), RTLD_NOW | RTLD_LOCAL);
+  if (library == nullptr) {
+    return Status(Reason::kBadState, "NCCL cannot be loaded: " + std::string(dlerror()) +
+                                         ". Install the wheel for TensorFlow's CUDA (pip install "
+                                         "nvidia-nccl-cu12 or nvidia-nccl-cu13), or set SMDDP_NCCL_LIBRARY "
+                                         "to the path of libnccl.so.2.");
+  }
+  int version = 0;
+  Result<std::unique_ptr<nccl::Api>> api = LookUp(library, from, &version);
+  if (!api.ok()) {
+    dlclose(library);
+    return api.status();
+  }
+  return (*loaded)[from] = new NcclLibrary(*api->release(), version, std::move(on_device));
+}
+
+}  // namespace smddp

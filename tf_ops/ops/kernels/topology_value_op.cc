@@ -1,0 +1,71 @@
+// SmddpTopologyValue: what hvd.size() and its like say when the op runs. A graph may outlive the session it was traced
+// in (elastic training), so this must not be a constant.
+#include <algorithm>
+#include <map>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "ops/gpu_kernels.h"
+#include "ops/tensor_adapter.h"
+#include "runtime/api/session.h"
+#include "tensorflow/core/framework/op_kernel.h"
+#include "tensorflow/core/framework/op_requires.h"
+#include "tensorflow/core/framework/tensor_shape.h"
+
+namespace smddp::ops {
+namespace {
+
+// Horovod's HOROVOD_PROCESS_SET_ERROR_UNKNOWN_SET.
+constexpr int kUnknownSet = -3;
+
+class TopologyValueKernel final : public tensorflow::OpKernel {
+ public:
+  explicit TopologyValueKernel(tensorflow::OpKernelConstruction* construction) : tensorflow::OpKernel(construction) {
+    OP_REQUIRES_OK(construction, construction->GetAttr("what", &what_));
+    OP_REQUIRES_OK(construction, construction->GetAttr("process_set", &process_set_));
+  }
+
+  void Compute(tensorflow::OpKernelContext* context) override {
+    const Result<int> value = Value();
+    OP_REQUIRES_OK(context, ToTensorFlow(value.status()));
+    tensorflow::Tensor* output = nullptr;
+    OP_REQUIRES_OK(context, context->allocate_output(0, tensorflow::TensorShape(), &output));
+    output->scalar<int>()() = value.value();
+  }
+  bool IsExpensive() final { return false; }
+
+ private:
+  Result<int> Value() const {
+    const std::shared_ptr<Session> session = CurrentSession();
+    if (session == nullptr) return NotInitialized();
+    const Topology& topology = session->topology();
+    if (what_ == "rank") return topology.rank();
+    if (what_ == "local_rank") return topology.local_rank();
+    if (what_ == "local_size") return topology.local_size();
+    const std::map<int, std::vector<int>> sets = ProcessSets();
+    const auto set = sets.find(process_set_);
+    const bool exists = set != sets.end();
+    if (what_ == "included") return exists ? static_cast<int>(Place(set->second, topology.rank()) >= 0) : kUnknownSet;
+    if (!exists) return SessionOf(process_set_).status();
+    if (what_ == "size") return static_cast<int>(set->second.size());
+    const int place = Place(set->second, topology.rank());
+    if (place < 0) return SessionOf(process_set_).status();
+    return place;
+  }
+
+  // -1: not among them.
+  static int Place(const std::vector<int>& ranks, int rank) {
+    const auto found = std::find(ranks.begin(), ranks.end(), rank);
+    return found == ranks.end() ? -1 : static_cast<int>(found - ranks.begin());
+  }
+
+  std::string what_;
+  int process_set_ = 0;
+};
+
+REGISTER_KERNEL_BUILDER(Name("SmddpTopologyValue").Device(tensorflow::DEVICE_CPU), TopologyValueKernel);
+[[maybe_unused]] const bool on_gpu = OnGpu<TopologyValueKernel>("SmddpTopologyValue", {}, {"value"});
+
+}  // namespace
+}  // namespace smddp::ops

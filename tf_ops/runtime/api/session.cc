@@ -1,0 +1,36 @@
+#include "runtime/api/session.h"
+
+#include <iterator>
+
+#include "core/process/forked.h"
+#include "core/shape.h"
+
+namespace smddp {
+
+int64_t TensorRef::elements() const { return ElementCount(shape); }
+
+size_t TensorRef::row_bytes() const {
+  if (shape.empty()) return SizeOf(dtype);
+  return static_cast<size_t>(ElementCount({shape.begin() + 1, shape.end()})) * SizeOf(dtype);
+}
+
+const char* NameOf(TraceWhat what) {
+  static constexpr const char* kNames[] = {"op_announced", "op_start",     "op_done",     "op_failed",
+                                           "tensor_ready", "tensor_start", "tensor_done", "bucket_complete",
+                                           "bucket_start", "bucket_done",  "stage_begin", "stage_end",
+                                           "cycle_start",  "plan_order",   "join"};
+  static_assert(std::size(kNames) == static_cast<size_t>(TraceWhat::kJoin) + 1, "one name for each");
+  return kNames[static_cast<size_t>(what)];
+}
+
+Status NotInitialized() {
+  if (IsFork()) {
+    return Status(Reason::kBadState,
+                  "This process was forked from one that had called hvd.init(). The session is its parent's, and here "
+                  "there can be none. Ask in the parent, before the fork, for what you need (hvd.rank()); or start "
+                  "the process anew: multiprocessing.get_context(\"spawn\").");
+  }
+  return Status(Reason::kBadState, "Horovod has not been initialized; use hvd.init().");
+}
+
+}  // namespace smddp

@@ -1,0 +1,113 @@
+#include "runtime/bootstrap/bootstrap.h"
+
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <fstream>
+
+#include "core/process/log.h"
+#include "core/process/version.h"
+#include "runtime/bootstrap/link_probe.h"
+#include "transport/shm/segment.h"
+
+namespace smddp {
+namespace {
+
+// The node's segments, by local rank.
+struct NodeMemory {
+  std::vector<Segment> segments;
+  std::vector<std::byte*> addresses() const {
+    std::vector<std::byte*> all;
+    for (const Segment& segment : segments) all.push_back(segment.data());
+    return all;
+  }
+};
+
+Status OpenPeers(const Topology& topology, const std::vector<std::string>& names, size_t bytes, NodeMemory* memory) {
+  for (int member = 0; member < topology.local_size(); ++member) {
+    if (member == topology.local_rank()) continue;
+    SMDDP_ASSIGN_OR_RETURN(memory->segments[member], Segment::Open(names[topology.node().world_rank(member)], bytes));
+  }
+  return Status::Ok();
+}
+
+Result<std::shared_ptr<NodeMemory>> ShareMemory(const Topology& topology, size_t bytes, const Exchange& exchange) {
+  auto memory = std::make_shared<NodeMemory>();
+  memory->segments.resize(topology.local_size());
+  if (topology.local_size() > 1 && topology.local_rank() == 0) Segment::RemoveStale();
+  Segment& mine = memory->segments[topology.local_rank()];
+  auto created = topology.local_size() > 1 ? Segment::Create(bytes) : Segment::Private(bytes);
+  SMDDP_RETURN_IF_ERROR(AllOk(created.status(), exchange));
+  mine = std::move(*created);
+  SMDDP_ASSIGN_OR_RETURN(const auto names, exchange(mine.name()));
+  const Status opened = OpenPeers(topology, names, bytes, memory.get());
+  SMDDP_RETURN_IF_ERROR(AllOk(opened, exchange));  // from here on everybody has everybody's
+  mine.Unlink();
+  return memory;
+}
+
+}  // namespace
+
+std::string HostId(const Env& env) {
+  if (!env.host_id.empty()) return env.host_id;
+  char host[256] = {};
+  gethostname(host, sizeof(host) - 1);
+  std::string boot;
+  std::ifstream("/proc/sys/kernel/random/boot_id") >> boot;
+  struct stat shm = {};
+  stat("/dev/shm", &shm);
+  return std::string(host) + ":" + boot + ":" + std::to_string(shm.st_dev);
+}
+
+Result<const AllreduceAlgorithm*> RailAlgorithmNamed(const std::string& name) {
+  if (name.empty() || name == "auto") return nullptr;
+  if (const AllreduceAlgorithm* algorithm = AlgorithmByName(name)) return algorithm;
+  std::string names = "auto";
+  for (const AllreduceAlgorithm* algorithm : Algorithms()) names += std::string(", ") + algorithm->info().name;
+  return Status(Reason::kBadArgument, "Environment variable SMDDP_RAIL_ALGORITHM must be one of " + names +
+                                          ". Received: '" + name + "'. Correct or unset it on every rank.");
+}
+
+namespace {
+
+// Collective.
+Result<RailChoice> ChooseRail(const Topology& topology, const Env& env, Transport* far, const Exchange& exchange,
+                              const Deadline& deadline) {
+  RailChoice rail;
+  SMDDP_ASSIGN_OR_RETURN(rail.by_name, RailAlgorithmNamed(env.rail_algorithm));
+  const bool given = env.rail_latency_s > 0 && env.rail_bytes_per_s > 0;
+  if (topology.node_count() > 1 && rail.by_name == nullptr && !given) {
+    SMDDP_ASSIGN_OR_RETURN(rail.link, MeasureLink(topology, *far, exchange, deadline));
+    Log(LogLevel::kDebug, "between nodes: latency " + RateText(rail.link.latency_s * 1e6) + " us, " +
+                              RateText(rail.link.bytes_per_s * 8e-6) + " Mbit/s for each local rank, " +
+                              RateText(rail.link.message_s * 1e6) + " us to send a message");
+  }
+  if (env.rail_latency_s > 0) rail.link.latency_s = env.rail_latency_s;
+  if (env.rail_bytes_per_s > 0) rail.link.bytes_per_s = env.rail_bytes_per_s;
+  return rail;
+}
+
+}  // namespace
+
+Result<std::unique_ptr<FabricParts>> Bootstrap(int rank, const Env& env, const Exchange& exchange,
+                                               std::unique_ptr<Transport> far, const Deadline& deadline,
+                                               const RailChoice* known_rail, const Facts& more_facts) {
+  Facts facts = FactsOf(env);
+  facts.insert(facts.end(), more_facts.begin(), more_facts.end());
+  SMDDP_ASSIGN_OR_RETURN(const auto texts, exchange(Encode(Hello{Version(), HostId(env), std::move(facts)})));
+  SMDDP_ASSIGN_OR_RETURN(const auto hellos, DecodeHellos(texts));
+  std::vector<std::string> hosts;
+  for (const Hello& hello : hellos) hosts.push_back(hello.host);
+  SMDDP_ASSIGN_OR_RETURN(Topology topology, Topology::Build(rank, hosts, exchange.global_ranks));
+  Result<RailChoice> rail =
+      known_rail != nullptr ? *known_rail : ChooseRail(topology, env, far.get(), exchange, deadline);
+  SMDDP_RETURN_IF_ERROR(rail.status());
+  const size_t bytes = FabricParts::LayoutFor(topology, env).total_bytes;
+  SMDDP_ASSIGN_OR_RETURN(auto memory, ShareMemory(topology, bytes, exchange));
+  auto addresses = memory->addresses();
+  auto lives = [memory](int member) { return memory->segments[member].OwnerLives(); };
+  return std::make_unique<FabricParts>(std::move(topology), env, *rail, std::move(addresses), memory, std::move(far),
+                                       std::move(lives));
+}
+
+}  // namespace smddp

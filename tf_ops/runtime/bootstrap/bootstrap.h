@@ -1,0 +1,27 @@
+// How the ranks find one another: who is where, whether they agree on what must agree, whose memory is whose.
+#pragma once
+
+#include <memory>
+#include <string>
+
+#include "core/env/env.h"
+#include "runtime/bootstrap/exchange.h"
+#include "runtime/bootstrap/fabric_parts.h"
+#include "runtime/bootstrap/hello.h"
+#include "transport/transport.h"
+
+namespace smddp {
+
+// The identity of the memory domain this process lives in: host, boot and /dev/shm, or SMDDP_HOST_ID.
+std::string HostId(const Env& env);
+
+// What SMDDP_RAIL_ALGORITHM says: null for auto; an error that lists the names for any other text.
+Result<const AllreduceAlgorithm*> RailAlgorithmNamed(const std::string& name);
+
+// Collective: every rank returns OK, or every rank returns an error. `known_rail` spares the measurement of the link;
+// null: measured. `more_facts`: what else must be the same on all ranks.
+Result<std::unique_ptr<FabricParts>> Bootstrap(int rank, const Env& env, const Exchange& exchange,
+                                               std::unique_ptr<Transport> far, const Deadline& deadline,
+                                               const RailChoice* known_rail = nullptr, const Facts& more_facts = {});
+
+}  // namespace smddp

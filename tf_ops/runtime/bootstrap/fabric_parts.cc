@@ -1,0 +1,30 @@
+#include "runtime/bootstrap/fabric_parts.h"
+
+namespace smddp {
+namespace {
+
+std::unique_ptr<Transport> NearTransport(const Topology& topology, NodeChannel& node) {
+  return topology.local_size() > 1 ? std::make_unique<NodeTransport>(topology.node(), node) : nullptr;
+}
+
+}  // namespace
+
+NodeLayout FabricParts::LayoutFor(const Topology& topology, const Env& env) {
+  return NodeLayout(topology.local_size(), topology.rail_count(), static_cast<size_t>(env.chunk_bytes));
+}
+
+FabricParts::FabricParts(Topology topology, const Env& env, const RailChoice& rail, std::vector<std::byte*> segments,
+                         std::shared_ptr<void> memory, std::unique_ptr<Transport> far,
+                         std::function<bool(int member)> lives)
+    : topology_(std::move(topology)),
+      memory_(std::move(memory)),
+      lives_(std::move(lives)),
+      layout_(LayoutFor(topology_, env)),
+      node_(topology_.local_rank(), layout_, std::move(segments)),
+      near_(NearTransport(topology_, node_)),
+      far_(std::move(far)),
+      sent_before_(far_ != nullptr ? far_->bytes_sent() : 0),
+      transport_(topology_, near_.get(), topology_.node_count() > 1 ? far_.get() : nullptr),
+      fabric_{topology_, node_, transport_, CpuCompute(env.cpu_isa.c_str()), env.chunk_bytes, rail} {}
+
+}  // namespace smddp

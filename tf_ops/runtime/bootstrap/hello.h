@@ -1,0 +1,31 @@
+// What a rank tells the others first: where it runs, and what must be the same everywhere.
+#pragma once
+
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "core/env/env.h"
+#include "core/status.h"
+
+namespace smddp {
+
+// What must agree, and what this rank has: {"SMDDP_CHUNK_BYTES", "262144"}.
+using Facts = std::vector<std::pair<std::string, std::string>>;
+
+struct Hello {
+  std::string version, host;
+  Facts facts;
+};
+
+// Of a rate or a time; 0 is "auto".
+std::string RateText(double rate);
+
+// Everything the engine itself needs to agree on.
+Facts FactsOf(const Env& env);
+
+std::string Encode(const Hello& hello);
+// By rank. An error when one cannot be read, or disagrees with rank 0; the same on every rank.
+Result<std::vector<Hello>> DecodeHellos(const std::vector<std::string>& texts);
+
+}  // namespace smddp

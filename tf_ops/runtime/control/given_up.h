@@ -1,0 +1,23 @@
+// Steps that some rank gave up (runtime/planned/given_up_steps.h).
+#pragma once
+
+#include <cstdint>
+#include <string>
+
+#include "core/status.h"
+
+namespace smddp {
+
+// A cancelled step is given up when it has been cancelled for so long: ops that TensorFlow had begun to run may still
+// bring what they have.
+constexpr int64_t kSettleNs = 200 * 1000000LL;
+
+inline Status GivenUpBy(int rank) {
+  return Status(Reason::kStepGivenUp,
+                "Rank " + std::to_string(rank) +
+                    " gave up a step: another operation of it failed there (that rank's own error says "
+                    "which) before the step was reduced. It has failed on all ranks; the session goes "
+                    "on with the next one.");
+}
+
+}  // namespace smddp

@@ -1,0 +1,32 @@
+// Which ranks have called hvd.join, in rounds: a round is over when all ranks have called it.
+//
+// Threads: the engine's.
+#pragma once
+
+#include <algorithm>
+#include <cstdint>
+#include <vector>
+
+namespace smddp {
+
+class JoinRounds {
+ public:
+  explicit JoinRounds(int size) : joins_(size, 0) {}
+
+  // Rounds that are over, as far as this rank has heard.
+  uint32_t round() const { return round_; }
+  bool has_joined(int rank, uint32_t round) const { return joins_[rank] > round; }
+  bool has_joined(int rank) const { return has_joined(rank, round_); }
+  // Has any rank joined the current round?
+  bool anyone() const {
+    return std::any_of(joins_.begin(), joins_.end(), [this](uint32_t joins) { return joins > round_; });
+  }
+  void Add(int rank) { ++joins_[rank]; }
+  void EndRound() { ++round_; }
+
+ private:
+  std::vector<uint32_t> joins_;  // by rank: how often it has called hvd.join
+  uint32_t round_ = 0;
+};
+
+}  // namespace smddp

@@ -1,0 +1,95 @@
+#include "runtime/control/messages.h"
+
+#include <algorithm>
+
+#include "core/shape.h"
+#include "core/wire.h"
+#include "transport/transport.h"
+
+namespace smddp {
+namespace {
+
+constexpr const char* kNames[] = {"allreduce", "broadcast", "allgather",     "barrier",
+                                  "plan",      "alltoall",  "reducescatter", "agreement on"};
+constexpr const char* kCapitalNames[] = {"ALLREDUCE", "BROADCAST", "ALLGATHER",     "BARRIER",
+                                         "PLAN",      "ALLTOALL",  "REDUCESCATTER", "DEVICES"};
+// A device info names a GPU and says why NCCL cannot be used.
+constexpr size_t kMaxDeviceInfoBytes = 4096;
+
+bool Exists(DType dtype) { return static_cast<int>(dtype) < kDTypeCount; }
+
+bool AllReducible(const Announcement& announcement) {
+  const bool adasum = announcement.op == ReduceOp::kAdasum;
+  return std::all_of(announcement.dtypes.begin(), announcement.dtypes.end(),
+                     [adasum](DType dtype) { return adasum ? IsFloating(dtype) : IsReducible(dtype); });
+}
+
+// What a small reduction brings is summed before anything else looks at it.
+bool DataIsPossible(const Announcement& announcement) {
+  if (announcement.data.empty()) return true;
+  if (announcement.kind == RequestKind::kPlan) return announcement.data == kHasDevices;
+  if (announcement.kind == RequestKind::kDevices) return announcement.data.size() <= kMaxDeviceInfoBytes;
+  const bool reduces = announcement.kind == RequestKind::kAllreduce || announcement.kind == RequestKind::kReducescatter;
+  return reduces && announcement.data.size() <= kMaxInlineBytes && announcement.op != ReduceOp::kAdasum &&
+         AllReducible(announcement);
+}
+
+// A rank that has joined does what `request` says without having been asked by anybody on its side.
+bool IsPossibleForJoined(const Announcement& request) {
+  if (request.kind == RequestKind::kDevices) return true;
+  const bool plan = request.kind == RequestKind::kPlan;
+  return (plan || request.kind == RequestKind::kAllreduce) && AllReducible(request) &&
+         !(plan && request.op == ReduceOp::kAdasum);
+}
+
+}  // namespace
+
+bool Announcement::IsWellFormed() const {
+  return static_cast<int>(kind) < kRequestKinds && op <= ReduceOp::kProduct && dtypes.size() == shapes.size() &&
+         std::all_of(dtypes.begin(), dtypes.end(), Exists) && std::all_of(shapes.begin(), shapes.end(), IsPossible) &&
+         (!wire_dtype || (Exists(*wire_dtype) && IsFloating(*wire_dtype))) && DataIsPossible(*this);
+}
+
+bool Verdict::IsWellFormed() const {
+  const auto possible = [](int64_t rows) { return rows >= 0 && rows <= kMaxElements; };
+  if (static_cast<int>(kind) >= kRequestKinds || operation >= kMaxOperation) return false;  // the last one is reserved
+  if (!std::all_of(dim0_of_rank.begin(), dim0_of_rank.end(), possible)) return false;
+  if (joined.empty()) return true;
+  return request.IsWellFormed() && request.kind == kind && (!status.ok() || IsPossibleForJoined(request));
+}
+
+const char* NameOf(RequestKind kind) { return kNames[static_cast<int>(kind)]; }
+const char* CapitalNameOf(RequestKind kind) { return kCapitalNames[static_cast<int>(kind)]; }
+
+bool TypeOf(std::string_view message, ControlType* type) {
+  if (message.empty()) return false;
+  *type = static_cast<ControlType>(message[0]);
+  return *type >= ControlType::kAnnouncement && *type <= ControlType::kStall;
+}
+
+bool BelongsToWork(std::string_view message) {
+  ControlType type;
+  if (!TypeOf(message, &type)) return true;
+  return type != ControlType::kHeartbeat && type != ControlType::kTimeline && type != ControlType::kStall &&
+         type != ControlType::kPlanRetirement;
+}
+
+std::string EncodeDeviceInfos(const std::map<int, Announcement>& by_rank, int size) {
+  WireWriter writer;
+  for (int rank = 0; rank < size; ++rank) {
+    const auto at = by_rank.find(rank);
+    writer.PutText(at == by_rank.end() ? std::string() : at->second.data);
+  }
+  return writer.Take();
+}
+
+Result<std::vector<std::string>> DecodeDeviceInfos(const std::string& text, int size) {
+  WireReader reader(text);
+  std::vector<std::string> infos;
+  for (int rank = 0; rank < size && reader.ok(); ++rank) infos.push_back(reader.GetText());
+  if (reader.at_end()) return infos;
+  return Status(Reason::kInternal,
+                "Rank 0 sent descriptions of GPUs that cannot be read. Do all ranks run the same version of smddp_tf?");
+}
+
+}  // namespace smddp

@@ -1,0 +1,228 @@
+// The control messages of a session: what ranks tell one another beside the data of collectives.
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <set>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "core/dtype.h"
+#include "core/status.h"
+#include "fusion/plan.h"
+#include "runtime/control/fields.h"
+
+namespace smddp {
+
+// Every control message begins with one of these.
+enum class ControlType : uint8_t {
+  kAnnouncement = 1,
+  kVerdict,
+  kGoodbye,
+  kAbort,
+  kPlanOrder,
+  kJoinNotice,
+  kJoinOver,
+  kHeartbeat,
+  kStepGivenUp,
+  kRequestGivenUp,
+  kPlanRetirement,
+  kTimeline,
+  kExceptionNotice,
+  kStall,
+};
+
+enum class RequestKind : uint8_t {
+  kAllreduce = 0,
+  kBroadcast = 1,
+  kAllgather = 2,
+  kBarrier = 3,
+  kPlan = 4,
+  kAlltoall = 5,
+  kReducescatter = 6,
+  kDevices = 7,  // what GPU each rank uses for a plan: `data` holds its device info, the verdict's all of them
+};
+
+// Also asked of ranks that have joined, once in a session, so that no round of hvd.join counts. Rank 0 answers.
+inline bool OutlivesRounds(RequestKind kind) { return kind == RequestKind::kPlan || kind == RequestKind::kDevices; }
+
+constexpr int kRequestKinds = 8;
+
+// "allreduce", ...; and in Horovod's capitals for the texts that scripts grep for.
+const char* NameOf(RequestKind kind);
+const char* CapitalNameOf(RequestKind kind);
+
+// Announcement::data of a small reduction: all its tensors together, as they travel. Above this the coordinator's share
+// of the work would show.
+constexpr int64_t kMaxInlineBytes = 1024;
+// Announcement::data of a plan.
+constexpr char kHasDevices[] = "GPU";
+
+// One rank's request of a name, to the name's coordinator.
+struct Announcement {
+  static constexpr ControlType kType = ControlType::kAnnouncement;
+  RequestKind kind = RequestKind::kBarrier;
+  std::string name;
+  std::vector<DType> dtypes;                 // one per tensor
+  std::vector<std::vector<int64_t>> shapes;  // one per tensor
+  ReduceOp op = ReduceOp::kSum;
+  int32_t root = 0;
+  double prescale = 1.0;
+  double postscale = 1.0;
+  WireDType wire_dtype;            // kAllreduce, kReducescatter
+  bool even_split = false;         // kAlltoall: as many rows for every rank; then there are no splits
+  std::vector<int64_t> splits;     // kAlltoall: rows for each rank
+  std::vector<std::string> facts;  // kPlan: fusion/plan.h DescribePlan
+  std::string plan_key;            // kPlan: and the number of its place, where there are several
+  bool alone = true;               // kPlan: api/session.h PlannedTensor::alone
+  // Of a small reduction: what this rank contributes (named/inline_reduction.h). kPlan: kHasDevices where a GPU is
+  // at hand. kDevices: this rank's description of its GPU.
+  std::string data;
+  bool duplicate = false;  // this rank had another request of that name waiting
+  uint32_t round = 0;      // of hvd.join, in which it was made
+
+  template <class Self, class Fields>
+  static void Visit(Self& self, Fields& fields) {
+    fields(self.kind, self.name, self.dtypes, self.shapes, self.op, self.root, self.prescale, self.postscale,
+           self.wire_dtype, self.even_split, self.splits, self.facts, self.plan_key, self.alone, self.data,
+           self.duplicate, self.round);
+  }
+  bool IsWellFormed() const;
+};
+
+// The coordinator's answer, the same for every rank.
+struct Verdict {
+  static constexpr ControlType kType = ControlType::kVerdict;
+  RequestKind kind = RequestKind::kBarrier;
+  std::string name;
+  Status status;  // not OK: the ranks disagree
+  uint32_t operation = 0;
+  std::vector<int64_t> dim0_of_rank;  // kAllgather: for each tensor, the rows of every rank
+  std::string data;                   // of a small reduction: its result. kPlan, kDevices: as in Announcement, of all
+  std::vector<int> joined;            // ranks that did not ask for it: they have joined, and contribute zeros
+  Announcement request;               // where there are such ranks: what they take part in
+  std::set<int> answered;             // not sent: ranks that have had an answer already
+
+  template <class Self, class Fields>
+  static void Visit(Self& self, Fields& fields) {
+    fields(self.kind, self.name, self.status, self.operation, self.dim0_of_rank, self.data, self.joined);
+    if (!self.joined.empty()) fields(self.request);
+  }
+  bool IsWellFormed() const;
+};
+
+// From rank 0: in which order the gradients of a plan are put into buckets from its second step on.
+struct PlanOrder {
+  static constexpr ControlType kType = ControlType::kPlanOrder;
+  int32_t plan = 0;        // its number on the wire
+  std::vector<int> order;  // empty: as listed
+
+  template <class Self, class Fields>
+  static void Visit(Self& self, Fields& fields) {
+    fields(self.plan, self.order);
+  }
+  bool IsWellFormed() const { return plan >= 0; }
+};
+
+// By the name of a plan: how many steps of it have begun.
+using StepCounts = std::map<std::string, int64_t>;
+
+// hvd.join, from one rank to others.
+struct JoinNotice {
+  static constexpr ControlType kType = ControlType::kJoinNotice;
+  uint32_t round = 0;    // the sender's
+  bool joins = false;    // it has no more data
+  bool drained = false;  // and none of its own requests is under way any more; to rank 0
+  StepCounts steps;      // how far it is
+
+  template <class Self, class Fields>
+  static void Visit(Self& self, Fields& fields) {
+    fields(self.round, self.joins, self.drained, self.steps);
+  }
+  bool IsWellFormed() const { return true; }
+};
+
+// From rank 0: all have joined.
+struct JoinOver {
+  static constexpr ControlType kType = ControlType::kJoinOver;
+  int32_t last = 0;
+  StepCounts steps;  // how far the furthest is
+
+  template <class Self, class Fields>
+  static void Visit(Self& self, Fields& fields) {
+    fields(self.last, self.steps);
+  }
+  bool IsWellFormed() const { return last >= 0; }
+};
+
+// A rank gave up a step of a plan, to all others; and their answer, that they know.
+struct StepGivenUp {
+  static constexpr ControlType kType = ControlType::kStepGivenUp;
+  std::string plan;  // its name
+  int64_t step = 0;  // counted from 1
+  bool known = false;
+
+  template <class Self, class Fields>
+  static void Visit(Self& self, Fields& fields) {
+    fields(self.plan, self.step, self.known);
+  }
+  bool IsWellFormed() const { return step > 0; }
+};
+
+// A rank gave up the step that holds its request of that name, to the name's coordinator.
+struct RequestGivenUp {
+  static constexpr ControlType kType = ControlType::kRequestGivenUp;
+  std::string name;
+
+  template <class Self, class Fields>
+  static void Visit(Self& self, Fields& fields) {
+    fields(self.name);
+  }
+  bool IsWellFormed() const { return true; }
+};
+
+// The sender's session has ended. `clean`: nothing was under way there; `listens`: it reads messages until all have
+// left.
+struct Goodbye {
+  static constexpr ControlType kType = ControlType::kGoodbye;
+  bool clean = false, listens = false;
+
+  template <class Self, class Fields>
+  static void Visit(Self& self, Fields& fields) {
+    fields(self.clean, self.listens);
+  }
+  bool IsWellFormed() const { return true; }
+};
+
+// The session has failed.
+struct Abort {
+  static constexpr ControlType kType = ControlType::kAbort;
+  Status why;
+
+  template <class Self, class Fields>
+  static void Visit(Self& self, Fields& fields) {
+    fields(self.why);
+  }
+  bool IsWellFormed() const { return !why.ok(); }
+};
+
+// The sender, a rank of another node, lives.
+struct HeartbeatMessage {
+  static constexpr ControlType kType = ControlType::kHeartbeat;
+  template <class Self, class Fields>
+  static void Visit(Self&, Fields&) {}
+  bool IsWellFormed() const { return true; }
+};
+
+// False: `message` begins with no type.
+bool TypeOf(std::string_view message, ControlType* type);
+// False of what ranks tell one another also while all operations stand still: heartbeats, timelines, reports of stalls,
+// plans that nobody uses.
+bool BelongsToWork(std::string_view message);
+
+// The device infos of all ranks, as rank 0 sends them: by rank, "" of those that have joined.
+std::string EncodeDeviceInfos(const std::map<int, Announcement>& by_rank, int size);
+Result<std::vector<std::string>> DecodeDeviceInfos(const std::string& text, int size);
+
+}  // namespace smddp

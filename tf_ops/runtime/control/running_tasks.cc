@@ -1,0 +1,53 @@
+#include "runtime/control/running_tasks.h"
+
+#include <algorithm>
+#include <limits>
+#include <utility>
+
+namespace smddp {
+
+void RunningTasks::Add(RunningTask task) {
+  task.since_ns = NowNs();
+  tasks_.push_back(std::move(task));
+}
+
+Result<bool> RunningTasks::Step() {
+  bool moved = false;
+  for (auto at = tasks_.begin(); at != tasks_.end();) {
+    SMDDP_ASSIGN_OR_RETURN(const Progress progress, at->task != nullptr ? at->task->Step() : Progress::kDone);
+    moved |= progress != Progress::kWaiting;
+    if (progress != Progress::kDone) {
+      ++at;
+      continue;
+    }
+    RunningTask finished = std::move(*at);
+    at = tasks_.erase(at);
+    finished.task.reset();
+    if (!finished.is_plan) {
+      last_done_ = std::move(finished.name);
+      last_done_ns_ = NowNs();
+    }
+    finished.done(Status::Ok());
+    if (failed_) return true;  // what it told the other ranks could not be sent: the tasks are gone
+  }
+  return moved;
+}
+
+void RunningTasks::FailAll(const Status& why, bool memory_in_use) {
+  failed_ = true;
+  std::list<RunningTask> tasks = std::move(tasks_);
+  tasks_.clear();
+  for (RunningTask& running : tasks) {
+    if (memory_in_use) (void)running.task.release();  // lost on purpose
+    running.task.reset();
+    running.done(why);
+  }
+}
+
+int64_t RunningTasks::OldestNs() const {
+  int64_t oldest = std::numeric_limits<int64_t>::max();
+  for (const RunningTask& running : tasks_) oldest = std::min(oldest, running.submitted_ns);
+  return oldest;
+}
+
+}  // namespace smddp

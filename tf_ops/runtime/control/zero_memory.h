@@ -1,0 +1,50 @@
+// Memory for reductions to which this rank brings zeros: something to read, and a place for results that nobody reads.
+// All of them share it, so it is as large as the largest tensor, not as all of them together; unless results are
+// checked (runtime/verify/verify.h), which several reductions at once would mix up.
+//
+// Threads: the engine's.
+#pragma once
+
+#include <algorithm>
+#include <cstdlib>
+#include <memory>
+
+#include "runtime/api/session.h"
+
+namespace smddp {
+
+class ZeroMemory {
+ public:
+  explicit ZeroMemory(bool shared) : shared_(shared) {}
+  // Whoever reduces the tensor keeps `*keep` until then.
+  Result<TensorRef> Tensor(DType dtype, std::vector<int64_t> shape, std::shared_ptr<void>* keep) {
+    TensorRef tensor;
+    tensor.dtype = dtype;
+    tensor.shape = std::move(shape);
+    const size_t bytes = std::max<size_t>(tensor.bytes(), 1);
+    if (!shared_ || block_ == nullptr || block_->bytes < bytes) block_ = std::make_shared<Block>(bytes);
+    if (block_->zeros == nullptr || block_->results == nullptr) {
+      block_.reset();
+      return Status(Reason::kNoResources, "No memory for " + std::to_string(bytes) +
+                                              " bytes of zeros, which this rank brings after hvd.join.");
+    }
+    tensor.input = block_->zeros.get();
+    tensor.output = block_->results.get();
+    *keep = block_;
+    return tensor;
+  }
+
+ private:
+  struct Free {
+    void operator()(void* memory) const { std::free(memory); }
+  };
+  struct Block {
+    explicit Block(size_t size) : bytes(size), zeros(std::calloc(size, 1)), results(std::malloc(size)) {}
+    const size_t bytes;
+    const std::unique_ptr<void, Free> zeros, results;
+  };
+  const bool shared_;
+  std::shared_ptr<Block> block_;  // earlier ones are kept by those who still use them
+};
+
+}  // namespace smddp

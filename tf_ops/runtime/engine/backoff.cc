@@ -1,0 +1,48 @@
+#include "runtime/engine/backoff.h"
+
+#include <sched.h>
+
+#include <algorithm>
+
+namespace smddp {
+namespace {
+
+constexpr int64_t kFirstSleepUs = 50;
+constexpr int kMaxDoublings = 10;
+constexpr int kSpins[] = {2000, 20, 5};  // by Cores
+constexpr int64_t kYieldExpectingNs = 300 * 1000, kYieldIdleNs = 100 * 1000;
+
+inline void Pause() {
+#if defined(__x86_64__)
+  __builtin_ia32_pause();
+#elif defined(__aarch64__)
+  asm volatile("yield");
+#endif
+}
+
+}  // namespace
+
+Cores CoresFor(int local_size, int cores) {
+  if (cores < local_size) return Cores::kCrowded;
+  return cores < 2 * local_size ? Cores::kShared : Cores::kPlenty;
+}
+
+Backoff::Backoff(Doorbell& doorbell, Cores cores, bool polled)
+    : doorbell_(doorbell),
+      spins_(kSpins[static_cast<int>(cores)]),
+      longest_expecting_us_(polled ? 500 : 5000),
+      longest_idle_us_(polled ? 5000 : 100000) {}
+
+void Backoff::Wait(uint32_t seen, bool expecting, int64_t idle_ns, bool soundless) {
+  if (expecting && rounds_++ < spins_) return Pause();
+  if (idle_ns < (expecting ? kYieldExpectingNs : kYieldIdleNs)) {
+    sched_yield();
+    return;
+  }
+  if (!expecting) return doorbell_.Sleep(seen, longest_idle_us_);
+  if (soundless) return doorbell_.Sleep(seen, kFirstSleepUs);
+  doorbell_.Sleep(seen, std::min(kFirstSleepUs << sleeps_, longest_expecting_us_));
+  sleeps_ = std::min(sleeps_ + 1, kMaxDoublings);
+}
+
+}  // namespace smddp

@@ -1,0 +1,41 @@
+// The ranks that have ended their sessions of this process set or of all ranks.
+//
+// Threads: the engine's.
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <string>
+#include <vector>
+
+#include "runtime/control/messages.h"
+#include "topology/topology.h"
+
+namespace smddp {
+
+class Departures {
+ public:
+  explicit Departures(const Topology& topology) : topology_(topology) {}
+
+  void Add(int rank, const Goodbye& goodbye, int64_t now_ns);
+  bool has(int rank) const { return ranks_.count(rank) != 0; }
+  // Has every other rank of the session left; every other rank of this node?
+  bool all_left() const { return static_cast<int>(ranks_.size()) >= topology_.size() - 1; }
+  bool node_left() const;
+  // Those that have left and still read messages, until all have left.
+  std::vector<int> Listeners() const;
+  // Those of which nothing can be on its way any more.
+  std::vector<int> Silent(int64_t now_ns) const;
+  // "Rank 2 has ended its session (...)"
+  std::string Sentence(int rank) const;
+
+ private:
+  struct Departure {
+    int64_t when_ns = 0;
+    bool listens = false;
+  };
+  const Topology& topology_;
+  std::map<int, Departure> ranks_;
+};
+
+}  // namespace smddp

@@ -1,0 +1,243 @@
+#include "runtime/engine/engine.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "core/clock.h"
+#include "core/process/log.h"
+#include "core/sync/test_delay.h"
+#include "runtime/engine/session_end.h"
+
+namespace smddp {
+namespace {
+
+// Nothing has moved for so long: nothing will, without the rank that has left.
+constexpr int64_t kStuckNs = 1000 * 1000000LL;
+
+Backoff MakeBackoff(FabricParts& parts) {
+  const int cores = static_cast<int>(std::thread::hardware_concurrency());
+  return Backoff(parts.node().doorbell(), CoresFor(parts.fabric().topology.local_size(), cores),
+                 /*polled=*/!parts.transport().rings_doorbell());
+}
+
+}  // namespace
+
+Engine::Engine(FabricParts& parts, RunningTasks& tasks, double heartbeat_timeout_s, FailureCallback on_failure)
+    : parts_(parts),
+      tasks_(tasks),
+      on_failure_(std::move(on_failure)),
+      pace_(MakeBackoff(parts)),
+      peers_(parts, heartbeat_timeout_s),
+      departures_(parts_.fabric().topology) {}
+
+void Engine::Start() {
+  thread_ = std::thread([this] { Loop(); });
+}
+
+void Engine::Stop(bool at_exit) {
+  order_ = at_exit ? Order::kStopAtExit : Order::kStop;
+  parts_.node().doorbell().Ring();
+  if (thread_.joinable()) thread_.join();
+}
+
+bool Engine::Submit(std::function<void()> work) {
+  if (!inbox_.Push(std::move(work))) return false;
+  parts_.node().doorbell().Ring();
+  return true;
+}
+
+void Engine::Loop() {
+  while (true) {
+    const uint32_t seen = parts_.node().doorbell().rings.load(std::memory_order_seq_cst);
+    InjectTestDelay();
+    const bool stopping = order_ != Order::kRun;
+    pace_.BeginRound();
+    bool worked = DrainInbox();
+    const Result<bool> progress = parts_.transport().Progress();
+    if (!progress.ok()) Fail(peers_.Explained(progress.status(), UnderWay()));
+    const bool heard = ReadControl(&worked);
+    const Result<bool> stepped = tasks_.Step();
+    if (!stepped.ok()) Fail(peers_.Explained(stepped.status(), UnderWay()));
+    worked |= !stepped.ok() || *stepped;
+    for (Component* component : components_.all()) component->Step();
+    if (stopping) break;
+    const bool moved = worked || (progress.ok() && *progress);
+    const int64_t now_ns = NowNs();
+    const bool tick = pace_.TickDue(now_ns);
+    // At most once between two looks at the control messages: who is suspected may have said goodbye.
+    if (tick || (expecting() && pace_.LookDue(now_ns))) LookAtPeers(now_ns);
+    if (tick) Tick(now_ns);
+    pace_.EndRound(moved, worked, heard, now_ns);
+    if (moved || heard) continue;
+    if (pace_.MayEvacuate(expecting(), now_ns) && parts_.node().Evacuate()) {
+      pace_.Evacuated();
+    } else {
+      pace_.Wait(seen, expecting(), components_.polls(), now_ns);
+    }
+  }
+  Leave();
+}
+
+bool Engine::DrainInbox() {
+  std::vector<std::function<void()>> work;
+  if (!inbox_.TakeAll(&work)) return false;
+  for (auto& item : work) item();
+  return true;
+}
+
+// --- Tasks ---
+
+void Engine::Run(RunningTask task) {
+  if (tasks_.empty()) trace_.Record(TraceWhat::kCycleStart, task.name, 0);
+  tasks_.Add(std::move(task));
+}
+
+// --- Control messages ---
+
+void Engine::Post(int to, std::string message) {
+  if (departures_.has(to)) return;
+  const Status status = parts_.transport().Post(to, std::move(message));
+  if (!status.ok()) Fail(status);  // once: End sets `failed_` before it posts
+}
+
+bool Engine::ReadControl(bool* worked) {
+  Message message;
+  bool heard = false;
+  while (parts_.transport().Poll(&message)) {
+    heard = true;
+    *worked |= BelongsToWork(message.bytes);
+    const Status status = Deliver(message);
+    if (!status.ok()) Fail(status);
+  }
+  return heard;
+}
+
+Status Engine::Deliver(const Message& message) {
+  ControlType type;
+  peers_.Heard(message.from, NowNs());
+  if (!TypeOf(message.bytes, &type)) return Refused(topology(), message.from);
+  if (type == ControlType::kHeartbeat) return Status::Ok();
+  if (type == ControlType::kGoodbye) return OnGoodbye(message);
+  if (type == ControlType::kAbort) {
+    Abort abort;
+    if (!Decode(message.bytes, &abort)) return Refused(topology(), message.from);
+    FailHere(abort.why);
+    return Status::Ok();
+  }
+  const ComponentTable::Reader reader = components_.ReaderOf(type);
+  if (reader.component == nullptr) return Refused(topology(), message.from);
+  const bool wanted = failed_.ok() || reader.delivery == ComponentTable::Delivery::kAlways;
+  return wanted && !leaving_ ? reader.component->OnMessage(message.from, message.bytes) : Status::Ok();
+}
+
+Status Engine::OnGoodbye(const Message& message) {
+  Goodbye goodbye;
+  if (!Decode(message.bytes, &goodbye)) return Refused(topology(), message.from);
+  departures_.Add(message.from, goodbye, NowNs());
+  peers_.Left(message.from);
+  if (!goodbye.listens) parts_.transport().Forget(message.from);
+  for (Component* component : components_.all()) component->OnDeparture(message.from);
+  if (goodbye.clean) return Status::Ok();
+  FailHere(Status(Reason::kPeerLeft, "Rank " + std::to_string(topology().global_rank(message.from)) +
+                                         " ended its session (hvd.shutdown, an exception or the end of its program) "
+                                         "while operations were under way. Its own output says why."));
+  return Status::Ok();
+}
+
+// --- The watch ---
+
+void Engine::Tick(int64_t now_ns) {
+  for (Component* component : components_.all()) {
+    if (failed_.ok()) component->Tick(now_ns);
+  }
+  for (const int rank : departures_.Silent(now_ns)) {
+    const std::string who = departures_.Sentence(rank);
+    for (Component* component : components_.all()) {
+      if (!failed_.ok()) return;
+      const Status status = component->AfterDeparture(rank, who);
+      if (!status.ok()) Fail(status);
+    }
+    if (!failed_.ok() || tasks_.empty() || now_ns - pace_.last_moved_ns() <= kStuckNs) continue;
+    Fail(Status(Reason::kPeerLeft, who + " while " + tasks_.all().front().name +
+                                       " needed it. Do all ranks run the same number of steps?"));
+  }
+}
+
+// The session of all ranks watches; those of process sets fail with it.
+void Engine::LookAtPeers(int64_t now_ns) {
+  if (!failed_.ok() || topology().size() == 1 || topology().is_process_set()) return;
+  for (const int rank : peers_.BeatsDue(now_ns)) Post(rank, Encode(HeartbeatMessage()));
+  const Status status = peers_.FindLost(now_ns, [this] { return UnderWay(); });
+  if (!status.ok()) Fail(status);
+}
+
+// What waits on this rank, for the sentence about a rank that is lost.
+std::string Engine::UnderWay() const {
+  constexpr size_t kMaxNames = 6;
+  std::vector<std::string> what;
+  for (const RunningTask& running : tasks_.all()) what.push_back(running.name);
+  for (const Component* component : components_.all()) component->Describe(&what);
+  if (what.empty()) return "";
+  std::string text = " Under way on rank " + std::to_string(topology().global_rank(topology().rank())) + ": ";
+  for (size_t i = 0; i < std::min(what.size(), kMaxNames); ++i) text += (i == 0 ? "" : ", ") + what[i];
+  if (what.size() > kMaxNames) text += " and " + std::to_string(what.size() - kMaxNames) + " more";
+  return text + ".";
+}
+
+// --- The end ---
+
+void Engine::End(const Status& why, bool tell_others) {
+  if (!failed_.ok()) return;
+  failed_ = why;
+  Log(LogLevel::kError, why.message());
+  if (on_failure_) on_failure_(why);  // before a caller can ask
+  if (tell_others) PostToAllWhoRead(Encode(Abort{why}));
+  const bool memory_in_use = !parts_.transport().Abort();
+  if (memory_in_use) {
+    for (Component* component : components_.all()) component->KeepMemory();
+  }
+  tasks_.FailAll(why, memory_in_use);
+  for (Component* component : components_.all()) component->OnFailure(why);
+}
+
+void Engine::PostToAllWhoRead(const std::string& message) {
+  PostToOthers(message);
+  for (const int rank : departures_.Listeners()) {
+    const Status status = parts_.transport().Post(rank, message);
+    if (!status.ok()) return FailHere(status);
+  }
+}
+
+void Engine::Leave() {
+  leaving_ = true;
+  const bool at_exit = order_ == Order::kStopAtExit;
+  inbox_.Close();
+  DrainInbox();
+  if (failed_.ok()) {
+    if (tasks_.empty()) {
+      // So that my goodbye says that I have given up what others lent.
+      for (Component* component : components_.all()) component->OnLeave();
+    }
+    const bool clean = tasks_.empty() && !components_.waiting();
+    PostToAllWhoRead(Encode(Goodbye{clean, at_exit}));
+    if (!clean) {
+      FailHere(Status(Reason::kShutDown,
+                      "The session was shut down (hvd.shutdown or the end of the program) while the operation was "
+                      "under way."));
+    }
+  }
+  SessionEnd end(parts_, departures_, pace_, [this](bool look, bool* moved) {
+    if (!ReadControl(moved) && look) LookAtPeers(NowNs());
+    return failed_.ok();
+  });
+  if (at_exit) {
+    const Status status = end.AwaitDepartures();
+    if (!status.ok()) Fail(peers_.Explained(status, UnderWay()));
+  }
+  if (components_.lends() && !end.AwaitReaders()) {
+    for (Component* component : components_.all()) component->KeepMemory();
+  }
+  end.Flush();
+}
+
+}  // namespace smddp

@@ -1,0 +1,96 @@
+// The engine: one thread that makes every MPI call, steps every task and passes every message to its component.
+//
+// What a session can do lies in its components (control/component.h). The engine has the loop, the inbox, the tasks
+// under way, the watch over the other ranks and the end of the session.
+//
+// Threads:   Submit, Stop and the counts from any; the rest on the engine thread, or before Start.
+// Ownership: components outlive the engine thread: Stop comes before their destructors.
+// Errors:    what concerns one request is that request's error. What leaves the ranks in different states (a peer left
+//            half-way, a transport failed) ends the session: every request, here and on the other ranks, now and later,
+//            gets the same error.
+#pragma once
+
+#include <algorithm>
+#include <atomic>
+#include <functional>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "core/sync/queue.h"
+#include "runtime/bootstrap/fabric_parts.h"
+#include "runtime/control/component.h"
+#include "runtime/control/running_tasks.h"
+#include "runtime/engine/component_table.h"
+#include "runtime/engine/departures.h"
+#include "runtime/engine/loop_pace.h"
+#include "runtime/health/peer_watch.h"
+
+namespace smddp {
+
+class Engine final : public ControlBus {
+ public:
+  // Is told, on the engine thread, why the session failed.
+  using FailureCallback = std::function<void(const Status&)>;
+  // `parts` and `tasks` outlive it.
+  Engine(FabricParts& parts, RunningTasks& tasks, double heartbeat_timeout_s, FailureCallback on_failure);
+  ~Engine() override { Stop(); }
+
+  void Add(Component* component, const std::vector<ControlType>& types = {},
+           ComponentTable::Delivery delivery = ComponentTable::Delivery::kUntilFailure) {
+    components_.Add(component, types, delivery);
+  }
+  void Start();
+  // Ends what is under way with an error, tells the other ranks, joins the thread. May be called twice. `at_exit`: and
+  // waits until the other ranks have ended their sessions, or one of them is lost.
+  void Stop(bool at_exit = false);
+  // Runs `work` on the engine thread, in order; false after Stop.
+  bool Submit(std::function<void()> work);
+
+  const Topology& topology() const override { return parts_.fabric().topology; }
+  Trace& trace() override { return trace_; }
+  const Status& failure() const override { return failed_; }
+  void Post(int to, std::string message) override;
+  void Run(RunningTask task) override;
+  void Fail(const Status& why) override { End(why, /*tell_others=*/true); }
+  void FailHere(const Status& why) override { End(why, /*tell_others=*/false); }
+
+  int64_t OldestNs() const override { return std::min(components_.OldestNs(), tasks_.OldestNs()); }
+  int64_t last_worked_ns() const override { return pace_.last_worked_ns(); }
+  const LoopPace& pace() const { return pace_; }
+
+ private:
+  void Loop();
+  bool DrainInbox();
+  // True when there were messages; `*worked` when some of them were more than signs of life.
+  bool ReadControl(bool* worked);
+  Status Deliver(const Message& message);
+  Status OnGoodbye(const Message& message);
+  bool expecting() const { return !tasks_.empty() || components_.expecting() || parts_.transport().busy(); }
+  void Tick(int64_t now_ns);
+  void LookAtPeers(int64_t now_ns);
+  std::string UnderWay() const;
+  void End(const Status& why, bool tell_others);
+  // Also to those that have left and still read.
+  void PostToAllWhoRead(const std::string& message);
+  void Leave();
+
+  FabricParts& parts_;
+  RunningTasks& tasks_;
+  const FailureCallback on_failure_;
+  Trace trace_;
+  InboxQueue<std::function<void()>> inbox_;
+  std::thread thread_;
+  enum class Order { kRun, kStop, kStopAtExit };
+  std::atomic<Order> order_{Order::kRun};
+
+  // Engine thread only, but for the counts in `pace_`.
+  LoopPace pace_;
+  PeerWatch peers_;
+  Departures departures_;
+  ComponentTable components_;
+  Status failed_;
+  bool leaving_ = false;
+};
+
+}  // namespace smddp

@@ -1,0 +1,58 @@
+#include "runtime/engine/session_end.h"
+
+#include <chrono>
+#include <thread>
+
+#include "core/clock.h"
+
+namespace smddp {
+namespace {
+
+constexpr double kFlushSeconds = 5.0;
+constexpr double kReadersSeconds = 2.0;  // ranks of a node mostly end at the same time
+constexpr std::chrono::microseconds kPause(50);
+
+}  // namespace
+
+Status SessionEnd::AwaitDepartures() {
+  bool well = true;
+  while (well && !departures_.all_left()) {
+    const uint32_t seen = parts_.node().doorbell().rings.load(std::memory_order_seq_cst);
+    pace_.BeginRound();
+    SMDDP_ASSIGN_OR_RETURN(bool moved, parts_.transport().Progress());
+    if (!parts_.LetMpiMove().ok()) break;
+    well = read_(/*look=*/true, &moved);
+    if (well && !moved) pace_.WaitLong(seen);
+  }
+  return Status::Ok();
+}
+
+bool SessionEnd::AwaitReaders() {
+  const Deadline deadline = Deadline::After(kReadersSeconds);
+  bool well = true;
+  while (well && !departures_.node_left() && !deadline.passed()) {
+    pace_.BeginRound();
+    if (!parts_.transport().Progress().ok()) break;
+    bool moved = false;
+    well = read_(/*look=*/false, &moved);
+    if (!moved) std::this_thread::sleep_for(kPause);
+  }
+  return departures_.node_left();
+}
+
+// Messages to ranks that have said goodbye are dropped: they would never take them.
+void SessionEnd::Flush() {
+  const Deadline deadline = Deadline::After(kFlushSeconds);
+  while (parts_.transport().busy() && !deadline.passed()) {
+    pace_.BeginRound();
+    if (!parts_.transport().Progress().ok()) break;
+    Message message;
+    Goodbye goodbye;
+    while (parts_.transport().Poll(&message)) {
+      if (Decode(message.bytes, &goodbye)) parts_.transport().Forget(message.from);
+    }
+    std::this_thread::sleep_for(kPause);
+  }
+}
+
+}  // namespace smddp

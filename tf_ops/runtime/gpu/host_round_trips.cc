@@ -1,0 +1,150 @@
+#include "runtime/gpu/host_round_trips.h"
+
+#include <utility>
+
+#include "core/clock.h"
+
+namespace smddp {
+namespace {
+
+constexpr size_t kAlignment = 256;
+
+size_t Aligned(size_t bytes) { return (bytes + kAlignment - 1) / kAlignment * kAlignment; }
+
+// Done when the GPU has passed the event.
+class AwaitTask : public Task {
+ public:
+  explicit AwaitTask(PooledEventPtr event) : event_(std::move(event)) {}
+  Result<Progress> Step() override {
+    SMDDP_ASSIGN_OR_RETURN(const bool passed, event_->Passed());
+    return passed ? Progress::kDone : Progress::kWaiting;
+  }
+  std::string Describe() const override { return "copying from the GPU"; }
+
+ private:
+  const PooledEventPtr event_;
+};
+
+}  // namespace
+
+// Ownership: shared with the requests under way.
+struct HostRoundTrips::Gpu {
+  Gpu(Device& device, DeviceStream stream)
+      : device(device), stream(stream), events(device), pinned(device, BufferPool::Kind::kPinned) {}
+  ~Gpu() { device.DestroyStream(stream); }
+
+  Device& device;
+  const DeviceStream stream;
+  EventPool events;
+  BufferPool pinned;
+};
+
+Result<std::shared_ptr<HostRoundTrips::Gpu>> HostRoundTrips::Of(Device& device) {
+  if (gpu_ == nullptr) {
+    SMDDP_ASSIGN_OR_RETURN(const DeviceStream stream, device.MakeStream());
+    gpu_ = std::make_shared<Gpu>(device, stream);
+  }
+  if (&gpu_->device == &device) return gpu_;
+  return Status(Reason::kBadArgument,
+                "A tensor lies on GPU " + std::to_string(device.info().index) + ", those before on GPU " +
+                    std::to_string(gpu_->device.info().index) +
+                    ". A rank uses one GPU: tf.config.set_visible_devices(gpus[hvd.local_rank()], 'GPU').");
+}
+
+void HostRoundTrips::KeepMemory() {
+  if (gpu_ != nullptr) gpu_->pinned.Leak();
+}
+
+// One request on its way: where its tensors lie in pinned memory, in both directions.
+class HostRoundTrips::Copies {
+ public:
+  Copies(std::shared_ptr<Gpu> gpu, Tensors what) : gpu_(std::move(gpu)), what_(std::move(what)) {}
+
+  Status Down() {
+    SMDDP_RETURN_IF_ERROR(FindPlaces());
+    for (size_t i = 0; i < host_.size(); ++i) {
+      const TensorRef& tensor = what_.tensors[i];
+      SMDDP_RETURN_IF_ERROR(tensor.device->MakeWait(gpu_->stream));
+      if (!what_.reads || tensor.bytes() == 0) continue;
+      SMDDP_RETURN_IF_ERROR(Copy(const_cast<void*>(host_[i].input), tensor.input, tensor.bytes()));
+    }
+    SMDDP_ASSIGN_OR_RETURN(down_, gpu_->events.Mark(gpu_->stream));
+    return Status::Ok();
+  }
+  const PooledEventPtr& down() const { return down_; }
+  const std::vector<TensorRef>& host() const { return host_; }
+  // Once down() has passed: the results, when there are any, and the end.
+  Status Up(const Status& reduced) {
+    if (!reduced.ok()) {
+      memory_.GiveBack(down_);
+      return reduced;
+    }
+    for (size_t i = 0; what_.writes && i < host_.size(); ++i) {
+      if (what_.result_bytes[i] == 0) continue;
+      SMDDP_RETURN_IF_ERROR(Copy(what_.tensors[i].output, host_[i].output, what_.result_bytes[i]));
+    }
+    SMDDP_ASSIGN_OR_RETURN(const PooledEventPtr up, gpu_->events.Mark(gpu_->stream));
+    memory_.GiveBack(up);
+    for (const TensorRef& tensor : what_.tensors) SMDDP_RETURN_IF_ERROR(tensor.device->HandBack(up->event()));
+    return Status::Ok();
+  }
+
+ private:
+  // A result of another shape than its tensor's has a place of its own.
+  bool in_place(size_t i) const { return what_.result_bytes[i] == what_.tensors[i].bytes(); }
+  size_t Room(size_t i) const {
+    return Aligned(what_.tensors[i].bytes()) + (in_place(i) ? 0 : Aligned(what_.result_bytes[i]));
+  }
+  Status FindPlaces() {
+    size_t bytes = 0;
+    for (size_t i = 0; i < what_.tensors.size(); ++i) bytes += Room(i);
+    SMDDP_ASSIGN_OR_RETURN(memory_, gpu_->pinned.TakeForHost(bytes));
+    std::byte* place = memory_.data();
+    for (size_t i = 0; i < what_.tensors.size(); place += Room(i++)) {
+      TensorRef tensor = what_.tensors[i];
+      tensor.device = nullptr;
+      tensor.input = place;
+      tensor.output = place + (in_place(i) ? 0 : Aligned(tensor.bytes()));
+      host_.push_back(std::move(tensor));
+    }
+    return Status::Ok();
+  }
+  Status Copy(void* to, const void* from, size_t bytes) { return gpu_->device.Copy(to, from, bytes, gpu_->stream); }
+
+  const std::shared_ptr<Gpu> gpu_;
+  const Tensors what_;
+  BufferLease memory_;
+  PooledEventPtr down_;
+  std::vector<TensorRef> host_;
+};
+
+void HostRoundTrips::Begin(const std::string& name, Tensors what, OnHost on_host, DoneCallback told) {
+  const int64_t now_ns = NowNs();
+  const auto done = [this, begun = begun_ns_.insert(now_ns), told = std::move(told)](const Status& status) {
+    begun_ns_.erase(begun);
+    told(status);
+  };
+  for (const TensorRef& tensor : what.tensors) {
+    if (tensor.device != nullptr) continue;
+    return done(Status(Reason::kBadArgument, "'" + name +
+                                                 "' holds tensors in host memory beside tensors on a GPU. Put all "
+                                                 "of them into one place (tf.device)."));
+  }
+  Result<std::shared_ptr<Gpu>> gpu = Of(what.tensors.front().device->device());
+  if (!gpu.ok()) return done(gpu.status());
+  const auto copies = std::make_shared<Copies>(std::move(*gpu), std::move(what));
+  const Status down = copies->Down();
+  if (!down.ok()) return done(down);
+
+  RunningTask running;
+  running.task = std::make_unique<AwaitTask>(copies->down());
+  running.submitted_ns = now_ns;
+  running.name = "'" + name + "', from the GPU";
+  running.done = [copies, on_host = std::move(on_host), done](const Status& here) {
+    if (!here.ok()) return done(here);
+    on_host(copies->host(), [copies, done](const Status& reduced) { done(copies->Up(reduced)); });
+  };
+  bus_.Run(std::move(running));
+}
+
+}  // namespace smddp

@@ -1,0 +1,50 @@
+// Requests matched by name whose tensors lie on a GPU: they go through host memory. Copied down, carried out there like
+// any other, copied up. (Gradients of plans have a better way, collectives/device; what is matched by name is small, or
+// happens once.)
+//
+// Threads: the engine's.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <set>
+#include <string>
+#include <vector>
+
+#include "collectives/device/buffer_pool.h"
+#include "device/work.h"
+#include "runtime/control/component.h"
+
+namespace smddp {
+
+class HostRoundTrips : public Component {
+ public:
+  explicit HostRoundTrips(ControlBus& bus) : bus_(bus) {}
+
+  struct Tensors {
+    std::vector<TensorRef> tensors;    // all on one GPU
+    std::vector<size_t> result_bytes;  // of each output
+    bool reads = true;                 // the inputs
+    bool writes = true;                // the outputs
+  };
+  // Makes the request on host tensors of the same shapes; its `done` must be called once, on this thread.
+  using OnHost = std::function<void(std::vector<TensorRef> tensors, DoneCallback done)>;
+  // `done` comes when the framework's stream waits for the outputs.
+  void Begin(const std::string& name, Tensors what, OnHost on_host, DoneCallback done);
+  // When the oldest request began that is not through; the largest number without any.
+  int64_t OldestNs() const override { return begun_ns_.empty() ? kNever : *begun_ns_.begin(); }
+  // Leaves the memory to the end of the process: MPI may write into it.
+  void KeepMemory() override;
+
+ private:
+  struct Gpu;
+  class Copies;
+  Result<std::shared_ptr<Gpu>> Of(Device& device);
+
+  ControlBus& bus_;
+  std::shared_ptr<Gpu> gpu_;         // of all that was brought
+  std::multiset<int64_t> begun_ns_;  // of the requests under way
+};
+
+}  // namespace smddp

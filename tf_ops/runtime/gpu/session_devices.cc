@@ -1,0 +1,107 @@
+#include "runtime/gpu/session_devices.h"
+
+#include <utility>
+
+#include "core/process/log.h"
+
+namespace smddp {
+namespace {
+
+const DeviceWork* FirstWork(const std::vector<TensorRef>& tensors) {
+  for (const TensorRef& tensor : tensors) {
+    if (tensor.device != nullptr) return tensor.device.get();
+  }
+  return nullptr;
+}
+
+}  // namespace
+
+Status SessionDevices::MakeContext(Device& device) {
+  if (context_ != nullptr) return Status::Ok();
+  if (ended_) return Status(Reason::kShutDown, "The session has ended.");
+  SMDDP_ASSIGN_OR_RETURN(context_, MakeDeviceContext(fabric_, device));
+  return Status::Ok();
+}
+
+Result<DeviceContext*> SessionDevices::ContextFor(const std::vector<TensorRef>& tensors) {
+  for (const TensorRef& tensor : tensors) {
+    if (tensor.device == nullptr) continue;
+    SMDDP_RETURN_IF_ERROR(MakeContext(tensor.device->device()));
+    const DeviceInfo& mine = context_->device().info();
+    const DeviceInfo& its = tensor.device->device().info();
+    if (its.index == mine.index) continue;
+    return Status(Reason::kBadArgument,
+                  "Rank " + std::to_string(fabric_.topology.global_rank(fabric_.topology.rank())) +
+                      " brings tensors from GPU " + std::to_string(its.index) + " and from GPU " +
+                      std::to_string(mine.index) +
+                      ". A rank uses one GPU: tf.config.set_visible_devices(gpus[hvd.local_rank()], 'GPU').");
+  }
+  return context_.get();
+}
+
+Result<std::string> SessionDevices::DeviceInfoFor(const std::vector<TensorRef>& tensors) {
+  RankDeviceInfo info;
+  info.wanted = wanted_;
+  const DeviceWork* const work = FirstWork(tensors);
+  if (work == nullptr) return Encode(info);
+  SMDDP_RETURN_IF_ERROR(ContextFor(tensors).status());
+  info.has_device = true;
+  info.visible = devices_.Count();
+  info.device = work->device().info();
+  info.direct = direct_ == "on" || (direct_ == "auto" && fabric_.transport.takes_device_memory());
+  Status why;
+  DeviceGroupLibrary* const groups = wanted_ == "ipc" ? nullptr : devices_.groups(&why);
+  if (groups == nullptr) {
+    info.why_no_group = why.message();
+    return Encode(info);
+  }
+  info.group_version = groups->version();
+  if (fabric_.topology.local_rank() == 0 && context_->method() == DeviceMethod::kHost) {
+    SMDDP_ASSIGN_OR_RETURN(info.group_id, groups->MakeId());
+  }
+  return Encode(info);
+}
+
+Result<DeviceMethod> SessionDevices::Decide(const std::vector<std::string>& texts) {
+  std::vector<RankDeviceInfo> infos(texts.size());
+  for (size_t rank = 0; rank < texts.size(); ++rank) {
+    infos[rank].wanted = wanted_;
+    if (texts[rank].empty() || Decode(texts[rank], &infos[rank])) continue;
+    return Status(Reason::kInternal, "Rank " + std::to_string(fabric_.topology.global_rank(static_cast<int>(rank))) +
+                                         " described its GPU in a way that cannot be read. Do all ranks run the same "
+                                         "version of smddp_tf?");
+  }
+  SMDDP_ASSIGN_OR_RETURN(const DeviceDecision decision, smddp::Decide(fabric_.topology, infos));
+  if (fabric_.topology.rank() == 0) {
+    for (const std::string& warning : decision.warnings) Log(LogLevel::kWarning, warning);
+  }
+  if (decision.method != DeviceMethod::kHost && context_ == nullptr) {
+    return Status(Reason::kInternal, "Rank 0 says that this rank has gradients on a GPU, which it has not.");
+  }
+  Log(LogLevel::kInfo, std::string("gradients on GPUs take the way '") + NameOf(decision.method) + "'" +
+                           (decision.direct ? ", and between nodes from GPU to GPU" : ""));
+  if (decision.method == DeviceMethod::kHost || context_->method() == decision.method) return decision.method;
+  if (decision.direct && !fabric_.transport.takes_device_memory() && fabric_.topology.rank() == 0) {
+    Log(LogLevel::kWarning,
+        "SMDDP_GPU_DIRECT=on, but MPI does not say that it is CUDA-aware. If it is not, the ranks will crash in MPI.");
+  }
+  DeviceGroupLibrary* const groups = decision.method == DeviceMethod::kGroup ? devices_.groups() : nullptr;
+  SMDDP_RETURN_IF_ERROR(context_->Open(decision, infos, groups));
+  opening_ = true;
+  return decision.method;
+}
+
+Result<bool> SessionDevices::Open() {
+  if (!opening_) return true;
+  SMDDP_ASSIGN_OR_RETURN(const bool ready, context_->Ready());
+  opening_ = !ready;
+  return ready;
+}
+
+void SessionDevices::End(bool failed) {
+  ended_ = true;
+  opening_ = false;
+  if (context_ != nullptr) context_->End(failed);
+}
+
+}  // namespace smddp

@@ -1,0 +1,64 @@
+// A session's GPU: how its plans come to agree on the way their gradients take, and the context they take it in.
+//
+// Which GPU a process uses is known when the first tensor on one comes, not when the session starts: until then the
+// program may still choose, and asking CUDA earlier would leave a context on a GPU that it does not choose. So
+// the ranks agree for each plan before its first bucket begins: every rank describes its GPU
+// (collectives/device/rank_device_info.h), rank 0 hands all descriptions to all, and all decide alike. The first plan
+// that goes from GPU to GPU opens the context for that. Rank 0's answers come to all ranks in one order, so it is the
+// same plan everywhere.
+//
+// Threads: the engine's, but for the constructor.
+#pragma once
+
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "collectives/device/device_context.h"
+#include "runtime/api/session.h"
+#include "runtime/control/component.h"
+#include "runtime/gpu/devices.h"
+
+namespace smddp {
+
+class SessionDevices : public Component {
+ public:
+  // Both outlive it. `wanted` is SMDDP_GPU_STAGE, `direct` SMDDP_GPU_DIRECT.
+  SessionDevices(const Fabric& fabric, Devices& devices, std::string wanted, std::string direct)
+      : fabric_(fabric), devices_(devices), wanted_(std::move(wanted)), direct_(std::move(direct)) {}
+
+  // Could tensors of this rank lie on a GPU, and is there anything to agree on?
+  bool Possible() { return wanted_ != "host" && fabric_.topology.size() > 1 && devices_.Count() > 0; }
+  // This rank's device info; `tensors` are those it has of the plan by now.
+  Result<std::string> DeviceInfoFor(const std::vector<TensorRef>& tensors);
+  // What the ranks' device infos come to; begins to open the context the first time it is used.
+  Result<DeviceMethod> Decide(const std::vector<std::string>& infos);
+  // True: the context is open, or has no need to be. Not to be asked after an error.
+  Result<bool> Open();
+  bool opening() const { return opening_; }
+
+  // The context of the GPU on which `tensors` lie, made when it is first needed. Null: all are in host memory, and no
+  // context was made. An error: they lie on several GPUs.
+  Result<DeviceContext*> ContextFor(const std::vector<TensorRef>& tensors);
+
+  void OnFailure(const Status&) override { End(/*failed=*/true); }
+  void OnLeave() override { End(/*failed=*/false); }
+  void KeepMemory() override {
+    if (context_ != nullptr) context_->KeepMemory();
+  }
+  bool expecting() const override { return opening_; }
+  bool polls() const override { return context_ != nullptr && context_->busy(); }
+  bool lends() const override { return context_ != nullptr && context_->lends(); }
+
+ private:
+  Status MakeContext(Device& device);
+  void End(bool failed);
+
+  const Fabric& fabric_;
+  Devices& devices_;
+  const std::string wanted_, direct_;
+  std::unique_ptr<DeviceContext> context_;
+  bool opening_ = false, ended_ = false;
+};
+
+}  // namespace smddp

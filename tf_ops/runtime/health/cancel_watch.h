@@ -1,0 +1,38 @@
+// Steps that the framework has cancelled.
+//
+// A cancelled step often ends well: the end of the data cancels a step whose gradients are on their way everywhere. Or
+// it is given up (planned/given_up_steps.h, named/named_matching.h), and ends when the other ranks have come to it.
+// Lost is one that no rank can end any more, because each waits for another: then the session ends on all ranks.
+//
+// Threads: the engine's.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "runtime/control/component.h"
+#include "runtime/health/stall_report.h"
+
+namespace smddp {
+
+class CancelWatch : public Component {
+ public:
+  // Both outlive it.
+  CancelWatch(ControlBus& bus, StallReport& report) : bus_(bus), report_(report) {}
+
+  // `what`: the request, or the gradient, whose step was cancelled.
+  void Add(const std::string& what);
+  void Tick(int64_t now_ns) override;
+
+ private:
+  struct Cancelled {
+    std::string what;
+    int64_t when_ns = 0;
+  };
+  ControlBus& bus_;
+  StallReport& report_;
+  std::vector<Cancelled> cancelled_;
+};
+
+}  // namespace smddp

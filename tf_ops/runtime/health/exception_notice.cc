@@ -1,0 +1,59 @@
+#include "runtime/health/exception_notice.h"
+
+#include "runtime/control/messages.h"
+
+namespace smddp {
+
+struct ExceptionNotice::Message {
+  static constexpr ControlType kType = ControlType::kExceptionNotice;
+  enum class Kind : uint8_t { kRaised, kAcknowledged, kPrintedTraceback };
+  Kind kind = Kind::kRaised;
+  std::string text;
+
+  template <class Self, class Fields>
+  static void Visit(Self& self, Fields& fields) {
+    fields(self.kind, self.text);
+  }
+  bool IsWellFormed() const { return kind <= Kind::kPrintedTraceback && text.empty() == (kind != Kind::kRaised); }
+};
+
+void ExceptionNotice::Raise(const std::string& exception) {
+  if (raised_) return;
+  raised_ = true;
+  const Status why(Reason::kPeerRaised, NamedWithHost(bus_.topology(), bus_.topology().rank()) +
+                                            " has ended its session, because nobody caught " + exception +
+                                            ". Its traceback is in its own output.");
+  bus_.PostToOthers(Encode(Message{Message::Kind::kRaised, why.message()}));
+  bus_.FailHere(why);
+}
+
+void ExceptionNotice::TracebackPrinted() { bus_.PostToOthers(Encode(Message{Message::Kind::kPrintedTraceback, ""})); }
+
+Status ExceptionNotice::OnMessage(int from, std::string_view bytes) {
+  Message message;
+  if (!Decode(bytes, &message)) return Refused(bus_.topology(), from);
+  switch (message.kind) {
+    case Message::Kind::kRaised: {
+      {
+        std::lock_guard<std::mutex> lock(mutex_);
+        if (raised_elsewhere_.empty()) raised_elsewhere_ = message.text;
+      }
+      bus_.FailHere(Status(Reason::kPeerRaised, message.text));
+      bus_.Post(from, Encode(Message{Message::Kind::kAcknowledged, ""}));
+      break;
+    }
+    case Message::Kind::kAcknowledged:
+      ++acknowledged_;
+      break;
+    case Message::Kind::kPrintedTraceback:
+      printed_elsewhere_ = true;
+  }
+  return Status::Ok();
+}
+
+std::string ExceptionNotice::raised_elsewhere() const {
+  std::lock_guard<std::mutex> lock(mutex_);
+  return raised_elsewhere_;
+}
+
+}  // namespace smddp

@@ -1,0 +1,120 @@
+#include "runtime/health/heartbeat.h"
+
+#include <algorithm>
+#include <cstdio>
+
+namespace smddp {
+namespace {
+
+// Parts of the timeout. The mates of a silent rank come first, because they can name it.
+constexpr double kMateShare = 0.82, kNodeShare = 0.9, kBeatShare = 1.0 / 15, kPauseShare = 0.15;
+
+std::string Seconds(double seconds) {
+  char text[32];
+  snprintf(text, sizeof(text), "%.1f s", seconds);
+  return text;
+}
+
+std::string Ranks(const std::vector<int>& ranks) {
+  std::string text = ranks.size() == 1 ? "rank " : "ranks ";
+  for (size_t i = 0; i < ranks.size(); ++i) text += (i == 0 ? "" : ", ") + std::to_string(ranks[i]);
+  return text;
+}
+
+}  // namespace
+
+Heartbeat::Heartbeat(const Topology& topology, double timeout_s)
+    : topology_(topology),
+      timeout_s_(timeout_s),
+      left_(topology.size(), false),
+      node_heard_ns_(topology.node_count(), 0) {}
+
+void Heartbeat::Tick(int64_t now_ns) {
+  if (ticked_ns_ == 0 || now_ns - ticked_ns_ > timeout_s_ * kPauseShare * 1e9) forgiven_ns_ = now_ns;
+  ticked_ns_ = now_ns;
+}
+
+void Heartbeat::Heard(int rank, int64_t now_ns) { node_heard_ns_[topology_.node_of(rank)] = now_ns; }
+
+int Heartbeat::SpeakerOf(int node) const {
+  for (int rank : topology_.nodes()[node].world_ranks()) {
+    if (!left_[rank]) return rank;
+  }
+  return -1;
+}
+
+std::vector<int> Heartbeat::Due(int64_t now_ns) {
+  std::vector<int> ranks;
+  if (timeout_s_ <= 0 || SpeakerOf(topology_.node_index()) != topology_.rank()) return ranks;
+  if (sent_ns_ != 0 && now_ns - sent_ns_ < timeout_s_ * kBeatShare * 1e9) return ranks;
+  sent_ns_ = now_ns;
+  for (int node = 0; node < topology_.node_count(); ++node) {
+    const int speaker = SpeakerOf(node);
+    if (node != topology_.node_index() && speaker >= 0) ranks.push_back(speaker);
+  }
+  return ranks;
+}
+
+std::optional<std::string> Heartbeat::FindLost(int64_t now_ns, const std::function<LifeSigns(int member)>& signs_of) {
+  if (auto dead = FindDead(signs_of)) return dead;
+  if (timeout_s_ <= 0) return std::nullopt;
+  if (auto silent = FindSilentMate(now_ns, signs_of)) return silent;
+  return FindSilentNode(now_ns);
+}
+
+std::optional<std::string> Heartbeat::FindDead(const std::function<LifeSigns(int member)>& signs_of) {
+  std::vector<int> without_lock, dead;
+  for (int member = 0; member < topology_.local_size(); ++member) {
+    const int rank = topology_.node().world_rank(member);
+    if (rank == topology_.rank() || left_[rank] || !signs_of(member).dead) continue;
+    without_lock.push_back(rank);
+    if (std::count(suspects_.begin(), suspects_.end(), rank) != 0) dead.push_back(rank);
+  }
+  suspects_ = without_lock;
+  if (dead.empty()) return std::nullopt;
+  return Died(dead);
+}
+
+std::string Heartbeat::Died(const std::vector<int>& dead) const {
+  return "R" + Ranks(dead).substr(1) + " (host " + topology_.host_name(dead.front()) +
+         (dead.size() == 1 ? ") has died: its process" : ") have died: their processes") +
+         " ended without hvd.shutdown(), by a signal or a crash.";
+}
+
+std::optional<std::string> Heartbeat::FindSilentMate(int64_t now_ns,
+                                                     const std::function<LifeSigns(int member)>& signs_of) const {
+  std::vector<int> silent;
+  int64_t last_ns = 0;
+  for (int member = 0; member < topology_.local_size(); ++member) {
+    const int rank = topology_.node().world_rank(member);
+    if (rank == topology_.rank() || left_[rank]) continue;
+    const int64_t seen_ns = std::max(signs_of(member).beat_ns, forgiven_ns_);
+    if (now_ns - seen_ns < timeout_s_ * kMateShare * 1e9) continue;
+    silent.push_back(rank);
+    last_ns = std::max(last_ns, seen_ns);
+  }
+  if (silent.empty()) return std::nullopt;
+  return "Nothing has been heard of " + Ranks(silent) + " (host " + topology_.host_name(silent.front()) + ") for " +
+         Seconds((now_ns - last_ns) * 1e-9) +
+         " (SMDDP_HEARTBEAT_TIMEOUT): " + (silent.size() == 1 ? "it is" : "they are") +
+         " stopped, or cannot run on that host.";
+}
+
+std::optional<std::string> Heartbeat::FindSilentNode(int64_t now_ns) const {
+  if (SpeakerOf(topology_.node_index()) != topology_.rank()) return std::nullopt;  // only speakers are spoken to
+  for (int node = 0; node < topology_.node_count(); ++node) {
+    if (node == topology_.node_index() || SpeakerOf(node) < 0) continue;
+    const int64_t seen_ns = std::max(node_heard_ns_[node], forgiven_ns_);
+    if (now_ns - seen_ns < timeout_s_ * kNodeShare * 1e9) continue;
+    std::vector<int> ranks;
+    for (int rank : topology_.nodes()[node].world_ranks()) {
+      if (!left_[rank]) ranks.push_back(rank);
+    }
+    return "Nothing has been heard of " + Ranks(ranks) + " (host " + topology_.host_name(ranks.front()) + ") for " +
+           Seconds((now_ns - seen_ns) * 1e-9) +
+           " (SMDDP_HEARTBEAT_TIMEOUT): that host is down or frozen, or the network to it is cut.";
+  }
+  return std::nullopt;
+}
+
+}  // namespace smddp

@@ -1,0 +1,128 @@
+#include "runtime/health/stall_report.h"
+
+#include <algorithm>
+
+#include "core/process/log.h"
+
+namespace smddp {
+namespace {
+
+// An engine answers in milliseconds; one that has not in this time is no better than silent.
+constexpr int64_t kPatienceNs = 1000 * 1000000LL;
+// How long an answer stays true enough.
+constexpr int64_t kFreshNs = 1500 * 1000000LL;
+constexpr int kMaxRanks = 8;
+
+}  // namespace
+
+bool StallReport::AskAll(int64_t now_ns) {
+  bool known = true;
+  for (const int rank : topology_.all().world_ranks()) {
+    Asked& asked = asked_[rank];
+    const bool silent = asked.silent();
+    const bool known_silent = silent && now_ns - asked.silent_since_ns >= kPatienceNs;
+    if (asked.asked_ns != 0 && now_ns - asked.asked_ns < kFreshNs) {
+      known &= !silent || known_silent;
+      continue;
+    }
+    if (!silent) asked.silent_since_ns = now_ns;
+    asked.asked_ns = now_ns;
+    if (rank == topology_.rank()) {
+      asked.answer = local_status_();
+      asked.answered_ns = now_ns;
+    } else {
+      Log(LogLevel::kDebug,
+          "something waits for too long: asks rank " + std::to_string(topology_.global_rank(rank)) + " where it is");
+      RankStatus question;
+      question.asks = true;
+      bus_.Post(rank, Encode(question));
+      known &= known_silent;
+    }
+  }
+  return known;
+}
+
+bool StallReport::OnMessage(int from, std::string_view message, int64_t now_ns) {
+  RankStatus answer;
+  if (!Decode(message, &answer)) return false;
+  if (answer.asks) {
+    bus_.Post(from, Encode(local_status_()));
+    return true;
+  }
+  asked_[from].answer = std::move(answer);
+  asked_[from].answered_ns = now_ns;
+  return true;
+}
+
+std::string StallReport::Line(int rank, const Asked& asked, const StepCounts& mine, bool with_stacks) const {
+  if (asked.silent()) {
+    return NamedWithHost(topology_, rank) +
+           " does not answer: its process or host is frozen, or the link to it is cut.";
+  }
+  std::string line = asked.answer.sentence;
+  for (const auto& [plan, steps] : mine) {
+    const auto theirs = asked.answer.steps.find(plan);
+    const int64_t begun = theirs == asked.answer.steps.end() ? 0 : theirs->second;
+    if (begun >= steps) continue;
+    line += " It has begun " + std::to_string(begun) + " of the " + std::to_string(steps) + " reductions of " + plan +
+            " that rank " + std::to_string(topology_.global_rank(topology_.rank())) + " has.";
+  }
+  if (with_stacks && !asked.answer.stacks.empty()) line += " Its Python threads:\n" + asked.answer.stacks;
+  return line;
+}
+
+std::vector<std::string> StallReport::Lines(const std::set<int>& ranks, const StepCounts& mine,
+                                            bool with_stacks) const {
+  std::vector<std::string> lines;
+  for (const int rank : ranks) {
+    if (lines.size() == kMaxRanks) {
+      lines.push_back("And " + std::to_string(ranks.size() - kMaxRanks) + " more ranks.");
+      break;
+    }
+    const auto asked = asked_.find(rank);
+    if (asked != asked_.end()) lines.push_back(Line(rank, asked->second, mine, with_stacks));
+  }
+  return lines;
+}
+
+std::set<int> StallReport::Suspects(const std::set<int>& ranks) const {
+  std::set<int> suspects;
+  for (const int rank : ranks) {
+    const auto asked = asked_.find(rank);
+    if (asked != asked_.end() && (asked->second.silent() || !asked->second.answer.in_task)) suspects.insert(rank);
+  }
+  return suspects;
+}
+
+bool StallReport::AllWait(int64_t still_ns) const {
+  for (int rank = 0; rank < topology_.size(); ++rank) {
+    const auto asked = asked_.find(rank);
+    if (asked == asked_.end() || asked->second.silent()) return false;
+    const RankStatus& status = asked->second.answer;
+    if (status.waits_for == WaitsFor::kNothing || status.still_ns < still_ns) return false;
+  }
+  return true;
+}
+
+bool StallReport::Deadlocked(int64_t still_ns) const {
+  if (!AllWait(still_ns)) return false;
+  std::vector<const RankStatus*> all;
+  for (const auto& [rank, asked] : asked_) all.push_back(&asked.answer);
+  const auto steps_of = [](const RankStatus& status, const std::string& plan) {
+    const auto at = status.steps.find(plan);
+    return at == status.steps.end() ? 0 : at->second;
+  };
+  const auto is_ahead = [&](const RankStatus& status) {
+    for (const auto& [plan, steps] : status.steps) {
+      for (const RankStatus* other : all) {
+        if (steps_of(*other, plan) < steps) return true;
+      }
+    }
+    return false;
+  };
+  return std::all_of(all.begin(), all.end(), [&](const RankStatus* status) {
+    return status->waits_for == WaitsFor::kCall || is_ahead(*status);
+  });
+}
+
+}  // namespace smddp

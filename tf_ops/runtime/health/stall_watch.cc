@@ -1,0 +1,175 @@
+#include "runtime/health/stall_watch.h"
+
+#include <algorithm>
+#include <iterator>
+
+#include "core/clock.h"
+#include "core/process/log.h"
+#include "runtime/health/stack_dump.h"
+
+namespace smddp {
+namespace {
+
+constexpr size_t kMaxOperations = 6;
+
+int64_t Seconds(int64_t since_ns, int64_t now_ns) { return (now_ns - since_ns) / 1000000000; }
+
+// Tasks count ranks inside their process set.
+std::string CountedIn(const Topology& topology) {
+  if (!topology.is_process_set()) return "";
+  std::string ranks;
+  for (int rank = 0; rank < topology.size(); ++rank) {
+    ranks += (rank == 0 ? "" : ", ") + std::to_string(topology.global_rank(rank));
+  }
+  return " (counted inside the process set of the ranks " + ranks + ")";
+}
+
+}  // namespace
+
+StallWatch::StallWatch(ControlBus& bus, const Env& env, RunningTasks& tasks, NamedMatching& named,
+                       const PlannedReductions& planned, const Component& join)
+    : bus_(bus),
+      warn_s_(env.stall_warn_s),
+      error_s_(env.stall_error_s),
+      with_stacks_(env.stall_stacks),
+      tasks_(tasks),
+      named_(named),
+      planned_(planned),
+      join_(join),
+      report_(bus, [this] { return LocalStatus(); }) {}
+
+Status StallWatch::OnMessage(int from, std::string_view message) {
+  return report_.OnMessage(from, message, NowNs()) ? Status::Ok() : Refused(bus_.topology(), from);
+}
+
+void StallWatch::Tick(int64_t now_ns) {
+  if (!IsStalled(now_ns) || !report_.AskAll(now_ns)) return;
+  if (warn_s_ > 0) Warn(now_ns);
+  if (error_s_ > 0) EndStalled(now_ns);
+}
+
+// Is a warning or an error due?
+bool StallWatch::IsStalled(int64_t now_ns) const {
+  const auto too_long = [&](const RunningTask& running) {
+    return (warn_s_ > 0 && running.reminder.Due(running.since_ns, now_ns, warn_s_)) ||
+           (error_s_ > 0 && now_ns - running.since_ns >= error_s_ * 1e9);
+  };
+  if (std::any_of(tasks_.all().begin(), tasks_.all().end(), too_long)) return true;
+  const Coordinator& coordinator = named_.coordinator();
+  if (warn_s_ > 0 && planned_.stalls().IsDue(now_ns, warn_s_)) return true;
+  if (warn_s_ > 0 && !coordinator.Missing(now_ns, warn_s_, /*untold=*/true).empty()) return true;
+  return error_s_ > 0 && (!coordinator.Missing(now_ns, error_s_, /*untold=*/false).empty() ||
+                          !planned_.stalls().StuckFor(now_ns, error_s_).empty());
+}
+
+// --- Warnings ---
+
+void StallWatch::Warn(int64_t now_ns) {
+  Coordinator& coordinator = named_.coordinator();
+  const std::set<int> missing = coordinator.Missing(now_ns, warn_s_, /*untold=*/true);
+  std::vector<std::string> sentences = coordinator.Stalled(now_ns, warn_s_);
+  const auto add = [&sentences](std::vector<std::string> more) {
+    sentences.insert(sentences.end(), std::make_move_iterator(more.begin()), std::make_move_iterator(more.end()));
+  };
+  add(report_.Lines(missing, {}, /*with_stacks=*/true));
+  const std::vector<std::string> own = OwnStalls(now_ns);
+  add(own);
+  if (!own.empty())
+    add(report_.Lines(report_.Suspects(OtherRanks(bus_.topology())), planned_.Steps(), /*with_stacks=*/true));
+  if (sentences.empty()) return;
+  const std::string deadlock = Deadlock();
+  if (!deadlock.empty()) sentences.push_back(deadlock);
+  for (const std::string& sentence : sentences) Log(LogLevel::kWarning, sentence);
+}
+
+// What has been under way on this rank for too long; the first few.
+std::vector<std::string> StallWatch::OwnStalls(int64_t now_ns) {
+  std::vector<std::string> own = planned_.stalls().Take(now_ns, warn_s_);
+  for (RunningTask& running : tasks_.all()) {
+    if (!running.reminder.Take(running.since_ns, now_ns, warn_s_)) continue;
+    own.push_back(running.name + " has been under way for " + std::to_string(Seconds(running.since_ns, now_ns)) +
+                  " s: " + running.task->Describe() + CountedIn(bus_.topology()));
+  }
+  if (own.size() <= kMaxOperations) return own;
+  const size_t more = own.size() - kMaxOperations;
+  own.resize(kMaxOperations);
+  own.push_back("And " + std::to_string(more) + " more operations.");
+  return own;
+}
+
+// In a sentence, or "" when there is none. It is never the reason to end a session: a program may have a thread that
+// comes to the missing call in an hour, and no engine can know that it will not.
+std::string StallWatch::Deadlock() const {
+  if (!report_.Deadlocked(static_cast<int64_t>(warn_s_ * 1e9) / 2)) return "";
+  return "All " + std::to_string(bus_.topology().size()) + " ranks" +
+         (bus_.topology().is_process_set() ? " of this process set" : "") +
+         " wait in collectives, each for a call that another rank has not made: a deadlock, unless a thread that they "
+         "do not wait in makes one of these calls. Every rank must make the same calls in the same order; look for a "
+         "call, or a callback that makes one, that only some ranks have.";
+}
+
+// --- Errors ---
+
+void StallWatch::EndStalled(int64_t now_ns) {
+  const auto about = [&](const std::set<int>& ranks) {
+    std::string text;
+    for (const std::string& line : report_.Lines(ranks, planned_.Steps(), /*with_stacks=*/false)) text += " " + line;
+    return text;
+  };
+  named_.Answer(named_.coordinator().Expire(now_ns, error_s_, about));
+  std::string stuck = planned_.stalls().StuckFor(now_ns, error_s_);
+  for (const RunningTask& running : tasks_.all()) {
+    if (!stuck.empty() || now_ns - running.since_ns < error_s_ * 1e9) continue;
+    stuck = running.name + " did not finish within " + std::to_string(static_cast<int64_t>(error_s_)) +
+            " s (SMDDP_STALL_ERROR_SECONDS): " + running.task->Describe() + CountedIn(bus_.topology()) + ".";
+  }
+  if (stuck.empty()) return;
+  bus_.Fail(Status(Reason::kTimedOut, stuck + about(report_.Suspects(OtherRanks(bus_.topology())))));
+}
+
+// --- Where this rank is ---
+
+WaitsFor StallWatch::WaitingFor() const {
+  // Or it has failed in the middle of a step, and gone on to another call.
+  const bool may_have_failed = named_.waiting() && !planned_.unfinished();
+  if (planned_.stalls().InPart() && !may_have_failed) return WaitsFor::kNothing;
+  if (named_.waiting() || join_.waiting()) return WaitsFor::kCall;
+  return tasks_.empty() && !planned_.waiting() ? WaitsFor::kNothing : WaitsFor::kData;
+}
+
+RankStatus StallWatch::LocalStatus() const {
+  const int64_t now_ns = NowNs();
+  RankStatus status;
+  status.sentence = Sentence(now_ns);
+  status.in_task = !tasks_.empty();
+  status.waits_for = WaitingFor();
+  status.still_ns = now_ns - bus_.last_worked_ns();
+  status.steps = planned_.Steps();
+  if (with_stacks_) status.stacks = DumpStacks();
+  return status;
+}
+
+std::string StallWatch::Sentence(int64_t now_ns) const {
+  const auto since = [now_ns](int64_t then_ns) { return std::to_string(Seconds(then_ns, now_ns)) + " s"; };
+  const std::string who = NamedWithHost(bus_.topology(), bus_.topology().rank());
+  if (!bus_.failure().ok()) return who + " has lost its session: " + bus_.failure().message();
+  if (const NamedRequest* oldest = named_.Oldest()) {
+    return who + " has waited in " + NameOf(oldest->announcement.kind) + " '" + oldest->announcement.name + "' for " +
+           since(oldest->submitted_ns) + ".";
+  }
+  if (!tasks_.empty()) {
+    const RunningTask& oldest = tasks_.all().front();
+    return who + " has been in " + oldest.name + " for " + since(oldest.since_ns) + ".";
+  }
+  if (planned_.waiting()) {
+    return who + " has brought some gradients of a fusion bucket and not the rest, for " + since(planned_.OldestNs()) +
+           ".";
+  }
+  if (join_.waiting()) return who + " has called hvd.join, and waited for " + since(join_.OldestNs()) + ".";
+  const std::string in_set = bus_.topology().is_process_set() ? " of this process set" : "";
+  const std::string idle = who + " is in its own program and in no collective" + in_set;
+  if (tasks_.last_done().empty()) return idle + ": it has called none in " + since(tasks_.last_done_ns()) + ".";
+  return idle + "; the last one, " + tasks_.last_done() + ", ended there " + since(tasks_.last_done_ns()) + " ago.";
+}
+
+}  // namespace smddp

@@ -1,0 +1,54 @@
+// Warns of operations that wait for too long, and ends them when an end is set. All ranks are asked where they are
+// (stall_report.h): those that are missing, and the others, because it may be a deadlock.
+//
+// Threads: the engine's.
+#pragma once
+
+#include <cstdint>
+#include <set>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "core/env/env.h"
+#include "runtime/control/component.h"
+#include "runtime/control/running_tasks.h"
+#include "runtime/health/stall_report.h"
+#include "runtime/named/named_matching.h"
+#include "runtime/planned/planned_reductions.h"
+
+namespace smddp {
+
+class StallWatch : public Component {
+ public:
+  // All outlive it. `join` is asked whether it waits, and since when.
+  StallWatch(ControlBus& bus, const Env& env, RunningTasks& tasks, NamedMatching& named,
+             const PlannedReductions& planned, const Component& join);
+
+  StallReport& report() { return report_; }
+
+  Status OnMessage(int from, std::string_view message) override;
+  void Tick(int64_t now_ns) override;
+
+ private:
+  bool IsStalled(int64_t now_ns) const;
+  void Warn(int64_t now_ns);
+  void EndStalled(int64_t now_ns);
+  std::vector<std::string> OwnStalls(int64_t now_ns);
+  std::string Deadlock() const;
+  // What the other ranks are told when they ask.
+  RankStatus LocalStatus() const;
+  WaitsFor WaitingFor() const;
+  std::string Sentence(int64_t now_ns) const;
+
+  ControlBus& bus_;
+  const double warn_s_, error_s_;  // 0: never
+  const bool with_stacks_;
+  RunningTasks& tasks_;
+  NamedMatching& named_;
+  const PlannedReductions& planned_;
+  const Component& join_;
+  StallReport report_;
+};
+
+}  // namespace smddp

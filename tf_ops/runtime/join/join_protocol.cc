@@ -1,0 +1,173 @@
+#include "runtime/join/join_protocol.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "core/clock.h"
+#include "core/process/log.h"
+
+namespace smddp {
+
+// --- This rank's call ---
+
+void JoinProtocol::Join(int* last, DoneCallback done) {
+  if (!bus_.failure().ok()) return done(bus_.failure());
+  bus_.trace().Record(TraceWhat::kJoin, "", static_cast<int>(rounds_.round()));
+  Log(LogLevel::kDebug, "hvd.join: this rank has no more data");
+  // What failed here is given up: with zeros in the place of the rest it would pass for a good step on the others.
+  given_up_.GiveUpBroken();
+  if (!bus_.failure().ok()) return done(bus_.failure());
+  last_ = last;
+  done_ = std::move(done);
+  since_ns_ = NowNs();
+  ending_ = false;
+  drained_ = Drained();
+  const JoinNotice notice = {rounds_.round(), /*joins=*/true, drained_, planned_.Steps()};
+  bus_.PostToOthers(Encode(notice));
+  OnNotice(bus_.topology().rank(), notice);
+}
+
+void JoinProtocol::End(const Status& status) {
+  ending_ = false;
+  const DoneCallback done = std::exchange(done_, nullptr);
+  if (done) done(status);
+  for (const std::function<void()>& request : std::exchange(held_, {})) request();
+}
+
+// --- Messages ---
+
+Status JoinProtocol::OnMessage(int from, std::string_view message) {
+  JoinNotice notice;
+  JoinOver over;
+  if (Decode(message, &notice)) {
+    OnNotice(from, notice);
+    return Status::Ok();
+  }
+  if (!Decode(message, &over)) return Refused(bus_.topology(), from);
+  if (from == 0 && over.last < bus_.topology().size()) return OnOver(over);
+  return Refused(bus_.topology(), from, "sent an end of hvd.join that cannot be");
+}
+
+void JoinProtocol::OnNotice(int from, const JoinNotice& notice) {
+  const int rank = bus_.topology().rank();
+  if (notice.joins) {
+    rounds_.Add(from);
+    named_.OnJoin();
+    if (from != rank) TellStepsBeyond(notice.steps, from);
+  }
+  // Also on my own: a step that was begun in part ends with zeros. Not on one of the next round, in which I am back.
+  if (done_ && notice.round == rounds_.round() && !ending_) ContributeZeros(notice.steps);
+  if (rank != 0 || !bus_.failure().ok()) return;
+  const std::optional<JoinOver> over = Decide(from, notice);
+  if (!over) return;
+  bus_.PostToOthers(Encode(*over));
+  const Status status = OnOver(*over);
+  if (!status.ok()) bus_.Fail(status);
+}
+
+std::optional<JoinOver> JoinProtocol::Decide(int from, const JoinNotice& notice) {
+  if (notice.joins) {
+    ++joined_ranks_;
+    next_.last = from;
+    for (const auto& [plan, steps] : notice.steps) next_.steps[plan] = std::max(next_.steps[plan], steps);
+  }
+  if (notice.drained) ++drained_ranks_;
+  const int size = bus_.topology().size();
+  if (joined_ranks_ < size || drained_ranks_ < size) return std::nullopt;
+  joined_ranks_ = drained_ranks_ = 0;
+  return std::exchange(next_, JoinOver());
+}
+
+Status JoinProtocol::OnOver(const JoinOver& over) {
+  if (!done_ || ending_) {
+    return Refused(bus_.topology(), 0, "ended a round of hvd.join in which this rank has not joined");
+  }
+  ContributeZeros(over.steps);  // from here on all ranks count the same steps
+  wanted_.clear();
+  *last_ = bus_.topology().global_rank(over.last);
+  rounds_.EndRound();
+  ending_ = true;
+  Log(LogLevel::kDebug, "hvd.join is over: rank " + std::to_string(*last_) + " came last");
+  Step();
+  return Status::Ok();
+}
+
+// A few comparisons when nobody joins.
+void JoinProtocol::Step() {
+  if (!done_ || !bus_.failure().ok()) return;
+  if (!drained_ && Drained()) {
+    drained_ = true;
+    const JoinNotice notice = {rounds_.round(), /*joins=*/false, /*drained=*/true, {}};
+    if (bus_.topology().rank() != 0) return bus_.Post(0, Encode(notice));
+    return OnNotice(0, notice);
+  }
+  if (ending_ && planned_.zeros().in_flight() == 0 && zero_tasks_ == 0) End(Status::Ok());
+}
+
+// --- Steps of plans ---
+
+// A rank that has just joined lacks the steps that are under way here.
+void JoinProtocol::TellStepsBeyond(const StepCounts& known, int to) {
+  JoinNotice notice;
+  notice.round = rounds_.round();
+  for (const auto& [plan, steps] : planned_.Steps()) {
+    const auto at = known.find(plan);
+    if (at == known.end() || at->second < steps) notice.steps[plan] = steps;
+  }
+  if (!notice.steps.empty()) bus_.Post(to, Encode(notice));
+}
+
+void JoinProtocol::OnStepBegun(const PlannedTensor& where) {
+  if (!rounds_.anyone()) return;
+  const Plan* const plan = planned_.plans().At(where);
+  const std::string message = Encode(JoinNotice{rounds_.round(), false, false, {{plan->name, plan->steps.begun()}}});
+  for (int rank = 0; rank < bus_.topology().size(); ++rank) {
+    if (rank != bus_.topology().rank() && rounds_.has_joined(rank)) bus_.Post(rank, message);
+  }
+}
+
+void JoinProtocol::ContributeZeros(const StepCounts& counts) {
+  for (const auto& [plan, steps] : counts) {
+    const Result<bool> known = planned_.ContributeZeros(plan, steps);
+    if (!known.ok()) return bus_.Fail(known.status());
+    // Not known here: the verdict on it is on its way from rank 0.
+    if (!*known) wanted_[plan] = std::max(wanted_[plan], steps);
+  }
+}
+
+// --- What the others asked for and this rank has not ---
+
+void JoinProtocol::OnVerdict(const Verdict& verdict) {
+  if (verdict.kind == RequestKind::kPlan) {
+    const Status added = planned_.AddForeign(verdict);
+    if (!added.ok()) return bus_.Fail(added);
+    const auto wanted = wanted_.extract(verdict.name);
+    if (!wanted.empty()) ContributeZeros({{verdict.name, wanted.mapped()}});
+    return;
+  }
+  RunningTask running;
+  Result<TaskPtr> task = zero_allreduce_(verdict, planned_.zeros().memory(), &running.keep);
+  if (!task.ok()) return bus_.Fail(task.status());
+  if (*task == nullptr) return;
+  running.task = std::move(*task);
+  running.submitted_ns = NowNs();
+  running.name = "allreduce '" + verdict.name + "' of the other ranks";
+  ++zero_tasks_;
+  running.done = [this](const Status&) { --zero_tasks_; };
+  bus_.Run(std::move(running));
+}
+
+// --- The session ---
+
+Status JoinProtocol::AfterDeparture(int rank, const std::string& who) {
+  if (!done_ || ending_ || rounds_.has_joined(rank)) return Status::Ok();
+  return Status(Reason::kPeerLeft, who + " while hvd.join waited for it. Every rank must call hvd.join.");
+}
+
+void JoinProtocol::OnFailure(const Status& why) { End(why); }
+
+void JoinProtocol::Describe(std::vector<std::string>* under_way) const {
+  if (done_) under_way->emplace_back("hvd.join");
+}
+
+}  // namespace smddp

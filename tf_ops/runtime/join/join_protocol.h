@@ -1,0 +1,90 @@
+// hvd.join (docs/decisions/0012-join.md): a rank that has joined contributes zeros to the reductions of the others
+// until all have joined. Rank 0 decides when a round is over: when all ranks have joined it and nothing that they asked
+// for before is under way.
+//
+// Threads: the engine's.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "runtime/control/component.h"
+#include "runtime/control/join_rounds.h"
+#include "runtime/control/messages.h"
+#include "runtime/named/named_matching.h"
+#include "runtime/planned/given_up_steps.h"
+#include "runtime/planned/planned_reductions.h"
+
+namespace smddp {
+
+class JoinProtocol : public Component, public VerdictReader {
+ public:
+  // Makes this rank's part in an allreduce that others asked for: zeros. What the task refers to goes into `*keep`.
+  using ZeroAllreduce =
+      std::function<Result<TaskPtr>(const Verdict& verdict, ZeroMemory& zeros, std::shared_ptr<void>* keep)>;
+  // All outlive it. `zero_allreduce` may return no task: then there is nothing to contribute.
+  JoinProtocol(ControlBus& bus, JoinRounds& rounds, NamedMatching& named, PlannedReductions& planned,
+               GivenUpSteps& given_up, ZeroAllreduce zero_allreduce)
+      : bus_(bus),
+        rounds_(rounds),
+        named_(named),
+        planned_(planned),
+        given_up_(given_up),
+        zero_allreduce_(std::move(zero_allreduce)) {}
+
+  // This rank has no more data. `done` is called when the round is over, after `*last` was set.
+  void Join(int* last, DoneCallback done);
+  // Requests that come while this rank waits for the end of the round belong to the next one.
+  bool holds_requests() const { return done_ != nullptr; }
+  void Hold(std::function<void()> request) { held_.push_back(std::move(request)); }
+  // A step of the plan of `where` has begun on this rank: those that have joined take part in it.
+  void OnStepBegun(const PlannedTensor& where);
+
+  void OnVerdict(const Verdict& verdict) override;
+  Status OnMessage(int from, std::string_view message) override;
+  void Step() override;
+  Status AfterDeparture(int rank, const std::string& who) override;
+  void OnFailure(const Status& why) override;
+  bool expecting() const override { return done_ != nullptr; }
+  bool waiting() const override { return done_ != nullptr; }
+  int64_t OldestNs() const override { return done_ != nullptr ? since_ns_ : kNever; }
+  void Describe(std::vector<std::string>* under_way) const override;
+
+ private:
+  void OnNotice(int from, const JoinNotice& notice);
+  std::optional<JoinOver> Decide(int from, const JoinNotice& notice);
+  Status OnOver(const JoinOver& over);
+  // Is nothing under way that this rank asked for before it joined?
+  bool Drained() const { return named_.own() == 0 && planned_.drained(); }
+  void TellStepsBeyond(const StepCounts& known, int to);
+  void ContributeZeros(const StepCounts& counts);
+  void End(const Status& status);
+
+  ControlBus& bus_;
+  JoinRounds& rounds_;
+  NamedMatching& named_;
+  PlannedReductions& planned_;
+  GivenUpSteps& given_up_;
+  const ZeroAllreduce zero_allreduce_;
+
+  // This rank's call.
+  DoneCallback done_;  // null: none
+  int* last_ = nullptr;
+  int64_t since_ns_ = 0;
+  bool ending_ = false;   // all ranks have joined; what they have under way goes on
+  bool drained_ = false;  // rank 0 has been told
+  std::vector<std::function<void()>> held_;
+  StepCounts wanted_;       // of plans whose verdict has not come
+  int64_t zero_tasks_ = 0;  // allreduces of the other ranks, with zeros from this one
+
+  // Rank 0: of the round under way.
+  JoinOver next_;
+  int joined_ranks_ = 0, drained_ranks_ = 0;
+};
+
+}  // namespace smddp

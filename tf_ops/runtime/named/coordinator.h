@@ -1,0 +1,112 @@
+// Collects what the ranks announce under one name and decides: go, or an error in the same words for everybody. What
+// small allreduces bring it sums itself. No rank is special: a name's coordinator is the rank that the name's hash
+// picks. Pure logic, no I/O.
+//
+// Threads: the engine's.
+#pragma once
+
+#include <deque>
+#include <functional>
+#include <map>
+#include <optional>
+#include <set>
+#include <string>
+#include <vector>
+
+#include "compute/compute.h"
+#include "runtime/control/join_rounds.h"
+#include "runtime/control/messages.h"
+#include "runtime/control/reminder.h"
+#include "topology/topology.h"
+
+namespace smddp {
+
+// Rank 0 for plans, which it also numbers; they are few, and compared once.
+int CoordinatorOf(const Announcement& announcement, int size);
+
+class Coordinator {
+ public:
+  // All outlive it.
+  Coordinator(const Topology& topology, const Compute& compute, const JoinRounds& join)
+      : topology_(topology), compute_(compute), join_(join) {}
+
+  // The verdict once the last rank has announced; `now_ns` starts the clock of the stall watch.
+  std::optional<Verdict> Add(int rank, Announcement announcement, int64_t now_ns);
+  // A rank has joined: verdicts on what waited for it alone.
+  std::vector<Verdict> RankJoined();
+
+  // Names that are given up, as errors for the ranks that have announced; they are forgotten here.
+  struct Expired {
+    Verdict verdict;
+    std::vector<int> announced;
+  };
+  // A rank has given up the step that holds its request of that name. Set: its answer, when there is no verdict yet.
+  // The others get an error when they come: what they would reduce with is of a step that failed.
+  std::optional<Verdict> GiveUp(int rank, const std::string& name);
+  // Plans of that key, when every rank waits for one, they differ, and no rank will bring another one before.
+  std::vector<Expired> Disagreeing(const std::string& plan_key);
+  // The keys of the plans that wait.
+  std::set<std::string> PlanKeys() const;
+  // No rank uses the plan of that number any more.
+  void FreePlanNumber(uint32_t number) { plan_numbers_.erase(number); }
+  size_t plan_numbers() const { return plan_numbers_.size(); }
+
+  // The next two leave plans out, which the plan table reports.
+  // The ranks that are missing where names wait longer than `seconds`; `untold`: of names that Stalled would tell now.
+  std::set<int> Missing(int64_t now_ns, double seconds, bool untold) const;
+  // Names that wait longer than `seconds` and are due by their Reminder: sentences naming who is missing.
+  std::vector<std::string> Stalled(int64_t now_ns, double seconds);
+  // Names that wait longer than `seconds`. `about` says more of the ranks that are missing.
+  using About = std::function<std::string(const std::set<int>& missing)>;
+  std::vector<Expired> Expire(int64_t now_ns, double seconds, const About& about);
+  // The same for everything that waits for `rank`, which has left.
+  std::vector<Expired> ExpireWaitingFor(int rank, const std::string& who);
+
+ private:
+  struct Entry {
+    std::map<int, Announcement> by_rank;
+    uint32_t round = 0;  // of hvd.join
+    int64_t since_ns = 0;
+    Reminder reminder;
+    std::set<int> given_up;  // ranks that have
+    bool is_waited_for() const { return given_up.size() < by_rank.size(); }
+    bool is_plan() const { return by_rank.begin()->second.kind == RequestKind::kPlan; }
+  };
+  // Does `entry` need nothing of `rank` that has not come? A plan outlives the round in which it was announced.
+  bool Has(const Entry& entry, int rank) const {
+    return entry.by_rank.count(rank) != 0 ||
+           (OutlivesRounds(entry.by_rank.begin()->second.kind) ? join_.has_joined(rank)
+                                                               : join_.has_joined(rank, entry.round));
+  }
+  bool complete(const Entry& entry) const;
+  std::set<int> MissingIn(const Entry& entry) const;
+  Verdict VerdictOn(const std::string& name, const Entry& entry);
+  std::string DescribeWaiting(const std::string& name, const Entry& entry, int64_t now_ns) const;
+  Entry& EntryFor(const std::string& name, int rank, uint32_t round, int64_t now_ns);
+
+  Status Check(const std::map<int, Announcement>& by_rank) const;
+  // What the verdict of ranks that agree carries.
+  void Complete(const std::map<int, Announcement>& by_rank, Verdict* verdict) const;
+  uint32_t NextOperation(RequestKind kind);
+  uint32_t NextPlanNumber();
+  // Takes out the entries that `doomed` picks, as errors in the words of `why`.
+  template <class Doomed, class Why>
+  std::vector<Expired> ExpelIf(Doomed doomed, Why why);
+
+  const Topology& topology_;
+  const Compute& compute_;
+  const JoinRounds& join_;
+  // By name, the oldest of the earliest round first: a rank's second announcement of a name belongs to the second
+  // entry.
+  std::map<std::string, std::deque<Entry>> waiting_;
+  uint32_t count_ = 0;
+  std::set<uint32_t> plan_numbers_;  // in use
+};
+
+// OK, or the first disagreement between the announcements of all ranks, by the number that users know each by
+// (FailedPrecondition), or a request that no rank could fulfil (InvalidArgument).
+Status Validate(const std::map<int, Announcement>& by_rank);
+// OK, or why the ranks that have joined, by the same numbers, cannot take part in it (FailedPrecondition).
+Status PossibleWithJoined(const Announcement& request, const std::vector<int>& joined);
+
+}  // namespace smddp

@@ -1,0 +1,86 @@
+#include "runtime/named/inline_reduction.h"
+
+#include <algorithm>
+
+#include "core/shape.h"
+
+namespace smddp {
+namespace {
+
+int64_t WireBytes(const FusedView& view) { return view.elements() * static_cast<int64_t>(SizeOf(view.wire())); }
+
+// Each run of equal dtypes begins where its elements are aligned: arithmetic needs that (compute/compute.h). Texts
+// themselves are aligned to 8 bytes.
+size_t AlignedFor(DType wire, size_t at) { return (at + SizeOf(wire) - 1) / SizeOf(wire) * SizeOf(wire); }
+
+size_t PackedBytes(const FusedViews& views) {
+  size_t bytes = 0;
+  for (const auto& view : views) bytes = AlignedFor(view->wire(), bytes) + static_cast<size_t>(WireBytes(*view));
+  return bytes;
+}
+
+Status WrongLength(const std::string& what, size_t expected, size_t came) {
+  return Status(Reason::kInternal, what + ": expected " + std::to_string(expected) + " bytes, received " +
+                                       std::to_string(came) + ". Do all ranks run the same version of smddp_tf?");
+}
+
+}  // namespace
+
+bool FitsInMessage(const FusedViews& views, ReduceOp op) {
+  if (op == ReduceOp::kAdasum) return false;
+  const int64_t bytes = static_cast<int64_t>(PackedBytes(views));
+  const auto reducible = [](const auto& view) { return IsReducible(view->wire()); };
+  return bytes > 0 && bytes <= kMaxInlineBytes && std::all_of(views.begin(), views.end(), reducible);
+}
+
+std::string PackAll(const FusedViews& views) {
+  std::string bytes(PackedBytes(views), '\0');
+  size_t at = 0;
+  for (const auto& view : views) {
+    at = AlignedFor(view->wire(), at);
+    view->Pack({0, view->elements()}, bytes.data() + at);
+    at += static_cast<size_t>(WireBytes(*view));
+  }
+  return bytes;
+}
+
+Status UnpackAll(const FusedViews& views, const std::string& bytes) {
+  const size_t expected = PackedBytes(views);
+  if (bytes.size() != expected) return WrongLength("The result of a small reduction", expected, bytes.size());
+  size_t at = 0;
+  for (const auto& view : views) {
+    at = AlignedFor(view->wire(), at);
+    view->Unpack({0, view->elements()}, bytes.data() + at);
+    at += static_cast<size_t>(WireBytes(*view));
+  }
+  return Status::Ok();
+}
+
+Result<std::string> ReduceInline(const std::map<int, Announcement>& by_rank, const Compute& compute) {
+  const Announcement& first = by_rank.begin()->second;
+  size_t expected = 0;
+  for (size_t i = 0; i < first.dtypes.size(); ++i) {
+    const DType wire = Narrowed(first.dtypes[i], first.wire_dtype);
+    expected = AlignedFor(wire, expected) + static_cast<size_t>(ElementCount(first.shapes[i])) * SizeOf(wire);
+    if (expected > kMaxInlineBytes) return WrongLength("'" + first.name + "'", kMaxInlineBytes, expected);
+  }
+  for (const auto& [rank, announcement] : by_rank) {
+    if (announcement.data.size() == expected) continue;
+    return WrongLength("'" + first.name + "' of rank " + std::to_string(rank), expected, announcement.data.size());
+  }
+  std::string result(expected, '\0');
+  const ReduceOp op = first.op == ReduceOp::kAverage ? ReduceOp::kSum : first.op;  // the ranks divide when unpacking
+  size_t at = 0;
+  for (size_t i = 0; i < first.dtypes.size(); ++i) {
+    const DType wire = Narrowed(first.dtypes[i], first.wire_dtype);
+    const int64_t elements = ElementCount(first.shapes[i]);
+    at = AlignedFor(wire, at);
+    std::vector<const void*> sources;
+    for (const auto& [rank, announcement] : by_rank) sources.push_back(announcement.data.data() + at);
+    compute.Reduce(result.data() + at, sources.data(), static_cast<int>(sources.size()), elements, wire, op);
+    at += static_cast<size_t>(elements) * SizeOf(wire);
+  }
+  return result;
+}
+
+}  // namespace smddp

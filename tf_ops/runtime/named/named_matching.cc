@@ -1,0 +1,165 @@
+#include "runtime/named/named_matching.h"
+
+#include <algorithm>
+#include <memory>
+#include <utility>
+
+#include "core/clock.h"
+#include "runtime/control/given_up.h"
+
+namespace smddp {
+
+void NamedMatching::SetReaders(VerdictReader* of_devices, VerdictReader* as_joined) {
+  of_devices_ = of_devices;
+  as_joined_ = as_joined;
+}
+
+// --- This rank's requests ---
+
+void NamedMatching::Submit(NamedRequest request) {
+  if (!bus_.failure().ok()) return request.done(bus_.failure());
+  const RequestKind kind = request.announcement.kind;
+  if (bus_.trace().on())
+    bus_.trace().Record(TraceWhat::kOpAnnounced, request.announcement.name, 0, CapitalNameOf(kind));
+  request.submitted_ns = NowNs();
+  request.announcement.round = rounds_.round();
+  if (kind != RequestKind::kPlan) {
+    ++own_;
+    request.done = [this, done = std::move(request.done)](const Status& status) {
+      --own_;
+      done(status);
+    };
+  }
+  Announce(table_.Add(std::move(request)));
+}
+
+// By value: a verdict may come, and take the request away, while it is sent.
+void NamedMatching::Announce(Announcement announcement) {
+  const int coordinator = CoordinatorOf(announcement, bus_.topology().size());
+  if (coordinator == bus_.topology().rank()) return OnAnnouncement(coordinator, std::move(announcement));
+  bus_.Post(coordinator, Encode(announcement));
+}
+
+void NamedMatching::OnVerdict(const Verdict& verdict) {
+  if (verdict.kind == RequestKind::kDevices) return of_devices_->OnVerdict(verdict);
+  const auto& joined = verdict.joined;
+  const bool as_joined = std::find(joined.begin(), joined.end(), bus_.topology().rank()) != joined.end();
+  if (as_joined) return verdict.status.ok() ? as_joined_->OnVerdict(verdict) : void();
+  NamedRequest request;
+  if (table_.Take(verdict.name, &request)) Begin(verdict, std::move(request));
+}
+
+void NamedMatching::Begin(const Verdict& verdict, NamedRequest request) {
+  Trace& trace = bus_.trace();
+  if (!verdict.status.ok()) {
+    trace.Record(TraceWhat::kOpFailed, verdict.name, 0);
+    return request.done(verdict.status);
+  }
+  Result<TaskPtr> task = request.begin(verdict);
+  if (!task.ok()) {
+    request.done(task.status());
+    return bus_.Fail(task.status());  // the other ranks have begun
+  }
+  const RequestKind kind = request.announcement.kind;
+  if (trace.on()) trace.Record(TraceWhat::kOpStart, verdict.name, 0, CapitalNameOf(kind));
+  RunningTask running;
+  running.task = std::move(*task);
+  running.keep = std::move(request.keep);
+  running.submitted_ns = request.submitted_ns;
+  running.is_plan = kind == RequestKind::kPlan;
+  running.name = std::string(NameOf(kind)) + " '" + verdict.name + "'";
+  running.done = [this, name = verdict.name, done = std::move(request.done)](const Status& status) {
+    bus_.trace().Record(TraceWhat::kOpDone, name, 0);
+    if (status.ok()) done_.fetch_add(1, std::memory_order_relaxed);
+    done(status);
+  };
+  bus_.Run(std::move(running));
+}
+
+void NamedMatching::Cancel(const std::string& name) { cancelled_.push_back({name, NowNs()}); }
+
+// Tells the coordinators of requests that still wait for other ranks.
+void NamedMatching::Tick(int64_t now_ns) {
+  while (!cancelled_.empty() && now_ns - cancelled_.front().when_ns >= kSettleNs) {
+    const auto [name, when_ns] = std::move(cancelled_.front());
+    cancelled_.erase(cancelled_.begin());
+    const NamedRequest* const waits = table_.Waiting(name);
+    if (waits == nullptr || waits->submitted_ns > when_ns) continue;  // or of a later step
+    const int coordinator = CoordinatorOf(waits->announcement, bus_.topology().size());
+    if (coordinator == bus_.topology().rank()) {
+      OnGivenUp(coordinator, {name});
+    } else {
+      bus_.Post(coordinator, Encode(RequestGivenUp{name}));
+    }
+  }
+}
+
+Status NamedMatching::AfterDeparture(int rank, const std::string& who) {
+  Answer(coordinator_.ExpireWaitingFor(rank, who));
+  table_.FailCoordinatedBy(rank, bus_.topology().size(), who);
+  return Status::Ok();
+}
+
+void NamedMatching::Describe(std::vector<std::string>* under_way) const {
+  for (std::string& name : table_.Waiting()) under_way->push_back(std::move(name));
+}
+
+// --- As a coordinator ---
+
+Status NamedMatching::OnMessage(int from, std::string_view message) {
+  ControlType type;
+  Announcement announcement;
+  Verdict verdict;
+  RequestGivenUp given_up;
+  if (!TypeOf(message, &type)) return Refused(bus_.topology(), from);
+  if (type == ControlType::kAnnouncement && Decode(message, &announcement)) {
+    OnAnnouncement(from, std::move(announcement));
+  } else if (type == ControlType::kVerdict && Decode(message, &verdict)) {
+    OnVerdict(verdict);
+  } else if (type == ControlType::kRequestGivenUp && Decode(message, &given_up)) {
+    OnGivenUp(from, given_up);
+  } else {
+    return Refused(bus_.topology(), from);
+  }
+  return Status::Ok();
+}
+
+void NamedMatching::OnAnnouncement(int from, Announcement announcement) {
+  const std::string plan_key = announcement.plan_key;
+  const auto verdict = coordinator_.Add(from, std::move(announcement), NowNs());
+  if (verdict) {
+    Send(*verdict, bus_.topology().all().world_ranks());
+  } else if (!plan_key.empty() && bus_.failure().ok()) {
+    Answer(coordinator_.Disagreeing(plan_key));
+  }
+}
+
+void NamedMatching::OnJoin() {
+  for (const Verdict& verdict : coordinator_.RankJoined()) Send(verdict, bus_.topology().all().world_ranks());
+  for (const std::string& key : coordinator_.PlanKeys()) Answer(coordinator_.Disagreeing(key));
+}
+
+void NamedMatching::OnGivenUp(int from, const RequestGivenUp& given_up) {
+  const std::optional<Verdict> answer = coordinator_.GiveUp(from, given_up.name);
+  if (answer) Send(*answer, {from});
+}
+
+void NamedMatching::Answer(const std::vector<Coordinator::Expired>& expired) {
+  for (const Coordinator::Expired& each : expired) Send(each.verdict, each.announced);
+}
+
+void NamedMatching::Send(const Verdict& verdict, const std::vector<int>& to) {
+  const std::string message = Encode(verdict);
+  bool to_me = false;
+  for (const int rank : to) {
+    if (verdict.answered.count(rank) != 0) continue;
+    if (rank == bus_.topology().rank()) {
+      to_me = true;
+    } else {
+      bus_.Post(rank, message);
+    }
+  }
+  if (to_me) OnVerdict(verdict);
+}
+
+}  // namespace smddp

@@ -1,0 +1,88 @@
+// Named matching: requests that all ranks make under one name. Each rank announces its request to the name's
+// coordinator (named/coordinator.h), whose verdict starts it on every rank.
+//
+// A request whose step is cancelled before the other ranks have come is answered at once; they get an error when they
+// come. Otherwise it would be reduced with what they bring in their next step.
+//
+// Threads: the engine's, but for `done`, any.
+#pragma once
+
+#include <atomic>
+#include <cstdint>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "runtime/control/component.h"
+#include "runtime/control/join_rounds.h"
+#include "runtime/control/messages.h"
+#include "runtime/named/coordinator.h"
+#include "runtime/named/named_table.h"
+
+namespace smddp {
+
+// Reads verdicts on what this rank has not asked for under a name.
+class VerdictReader {
+ public:
+  virtual ~VerdictReader() = default;
+  virtual void OnVerdict(const Verdict& verdict) = 0;
+};
+
+class NamedMatching : public Component {
+ public:
+  // All outlive it.
+  NamedMatching(ControlBus& bus, const Compute& compute, const JoinRounds& rounds)
+      : bus_(bus), rounds_(rounds), coordinator_(bus.topology(), compute, rounds) {}
+  // Before the engine starts: who reads the verdicts on kDevices, and those on what this rank takes part in because it
+  // has joined.
+  void SetReaders(VerdictReader* of_devices, VerdictReader* as_joined);
+
+  void Submit(NamedRequest request);
+  // Announces what is no request of the program; its verdict goes to a reader.
+  void Announce(Announcement announcement);
+  // The step that holds request `name` was cancelled.
+  void Cancel(const std::string& name);
+  // A rank has joined: answers what waited for it alone.
+  void OnJoin();
+
+  Coordinator& coordinator() { return coordinator_; }
+  // Sends the coordinator's errors to those that have announced.
+  void Answer(const std::vector<Coordinator::Expired>& expired);
+  // The oldest request that waits, but for plans; null without any.
+  const NamedRequest* Oldest() const { return table_.Oldest(); }
+  // Requests of this rank without an answer, but for plans.
+  int64_t own() const { return own_; }
+  int64_t done() const { return done_; }  // any thread
+
+  Status OnMessage(int from, std::string_view message) override;
+  void Tick(int64_t now_ns) override;
+  Status AfterDeparture(int rank, const std::string& who) override;
+  void OnFailure(const Status& why) override { table_.FailAll(why); }
+  bool expecting() const override { return table_.waiting(); }
+  bool waiting() const override { return table_.waiting(); }
+  int64_t OldestNs() const override { return table_.OldestNs(); }
+  void Describe(std::vector<std::string>* under_way) const override;
+
+ private:
+  void OnAnnouncement(int from, Announcement announcement);
+  void OnVerdict(const Verdict& verdict);
+  void Begin(const Verdict& verdict, NamedRequest request);
+  void OnGivenUp(int from, const RequestGivenUp& given_up);
+  void Send(const Verdict& verdict, const std::vector<int>& to);
+
+  ControlBus& bus_;
+  const JoinRounds& rounds_;
+  Coordinator coordinator_;
+  NamedTable table_;
+  VerdictReader* of_devices_ = nullptr;
+  VerdictReader* as_joined_ = nullptr;
+  struct Cancelled {
+    std::string name;
+    int64_t when_ns = 0;
+  };
+  std::vector<Cancelled> cancelled_;  // to be told to their coordinators
+  int64_t own_ = 0;
+  std::atomic<int64_t> done_{0};
+};
+
+}  // namespace smddp

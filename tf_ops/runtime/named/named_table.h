@@ -1,0 +1,51 @@
+// Named matching, this rank's side: requests that wait for the verdict of their name's coordinator.
+//
+// Threads: the engine's.
+#pragma once
+
+#include <deque>
+#include <functional>
+#include <map>
+#include <string>
+#include <vector>
+
+#include "runtime/control/messages.h"
+#include "runtime/control/running_task.h"
+
+namespace smddp {
+
+struct NamedRequest {
+  Announcement announcement;
+  // Makes the task once the ranks agree; null: there is nothing to move (barrier, plan).
+  std::function<Result<TaskPtr>(const Verdict&)> begin;
+  DoneCallback done;
+  std::shared_ptr<void> keep;
+  int64_t submitted_ns = 0;
+};
+
+class NamedTable {
+ public:
+  // Marks the announcement when another request of that name waits; the coordinator makes that an error on all ranks.
+  // Returns the announcement to send.
+  const Announcement& Add(NamedRequest request);
+  // Takes the oldest request of that name, which a verdict is about; false when there is none.
+  bool Take(const std::string& name, NamedRequest* request);
+  void FailAll(const Status& why);
+  // Fails what waits for a verdict of `rank`, which has left ("Rank 2 has ended ...").
+  void FailCoordinatedBy(int rank, int size, const std::string& who);
+  // The oldest request of that name, or null.
+  const NamedRequest* Waiting(const std::string& name) const;
+  // "allreduce 'x'" for each request that waits, but for plans.
+  std::vector<std::string> Waiting() const;
+  // Does anybody wait for an answer? (Plans that wait to be agreed on keep nobody waiting by themselves.)
+  bool waiting() const;
+  // The oldest of those; null when there is none.
+  const NamedRequest* Oldest() const;
+  // When it came; INT64_MAX when there is none.
+  int64_t OldestNs() const;
+
+ private:
+  std::map<std::string, std::deque<NamedRequest>> waiting_;  // oldest first
+};
+
+}  // namespace smddp

@@ -1,0 +1,68 @@
+#include "runtime/named/reduce_job.h"
+
+#include <utility>
+#include <vector>
+
+#include "collectives/hierarchical.h"
+#include "collectives/rail/adasum.h"
+#include "core/shape.h"
+#include "core/shard.h"
+#include "runtime/control/scalings.h"
+
+namespace smddp {
+namespace {
+
+// What comes before my rows, my rows, what comes after them.
+void AddPiecesByRows(const TensorRef& tensor, const Topology& topology, std::vector<Piece>* pieces) {
+  const int64_t rows = tensor.shape.empty() ? 0 : tensor.shape[0];
+  const Range mine = RowsOf(rows, topology.size(), topology.rank());
+  const auto add = [&](int64_t begin, int64_t end, void* output) {
+    const auto* from = static_cast<const std::byte*>(tensor.input) + static_cast<size_t>(begin) * tensor.row_bytes();
+    const int64_t elements =
+        (end - begin) * static_cast<int64_t>(tensor.row_bytes()) / static_cast<int64_t>(SizeOf(tensor.dtype));
+    pieces->push_back({from, output, elements});
+  };
+  add(0, mine.begin, nullptr);
+  add(mine.begin, mine.end, tensor.output);
+  add(mine.end, rows, nullptr);
+}
+
+}  // namespace
+
+std::shared_ptr<ReduceJob> MakeReduceJob(const Fabric& fabric, const AllreduceRequest& request, bool only_my_rows) {
+  auto job = std::make_shared<ReduceJob>();
+  const Scalings scalings = ScalingsFor(request.op, request.prescale, request.postscale, fabric.topology.size());
+  const std::vector<TensorRef>& tensors = request.tensors;
+  for (size_t at = 0; at < tensors.size();) {
+    const DType dtype = tensors[at].dtype;
+    const DType wire = Narrowed(dtype, request.wire_dtype);
+    std::vector<Piece> pieces;
+    for (; at < tensors.size() && tensors[at].dtype == dtype; ++at) {
+      if (only_my_rows) {
+        AddPiecesByRows(tensors[at], fabric.topology, &pieces);
+      } else {
+        pieces.push_back({tensors[at].input, tensors[at].output, tensors[at].elements()});
+      }
+    }
+    job->views.push_back(
+        std::make_unique<FusedView>(dtype, wire, pieces, scalings.before, scalings.after, fabric.compute));
+  }
+  job->op = scalings.op;
+  return job;
+}
+
+TaskPtr BeginReduce(const Fabric& fabric, const ReduceJob& job, uint32_t operation) {
+  std::vector<TaskFactory> stages;
+  for (const auto& view : job.views) {
+    if (job.op == ReduceOp::kAdasum) {
+      stages.push_back([&fabric, &view = *view, operation] { return AdasumAllreduce(fabric, operation, view); });
+      continue;
+    }
+    const FusedCall call = {operation, view.get(), job.op};
+    const AllreduceAlgorithm& rail = RailAlgorithmFor(fabric, view->elements(), view->wire(), /*places_vary=*/false);
+    stages.push_back([&fabric, &rail, call] { return HierarchicalAllreduce(fabric, rail, call); });
+  }
+  return Sequence(std::move(stages));
+}
+
+}  // namespace smddp

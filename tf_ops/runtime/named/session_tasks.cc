@@ -1,0 +1,133 @@
+#include "runtime/named/session_tasks.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "collectives/copy.h"
+#include "collectives/p2p/allgather.h"
+#include "collectives/p2p/alltoall.h"
+#include "collectives/p2p/broadcast.h"
+#include "core/shape.h"
+#include "runtime/named/inline_reduction.h"
+
+namespace smddp {
+
+TaskPtr BeginBroadcast(const Fabric& fabric, const BroadcastRequest& request, uint32_t operation) {
+  const int root = fabric.topology.rank_of_global(request.root);
+  std::vector<BufferView> buffers;
+  std::vector<TaskFactory> stages;
+  for (const TensorRef& tensor : request.tensors) {
+    const BufferView output = {tensor.output, tensor.bytes()};
+    if (fabric.topology.rank() == root) stages.push_back([output, from = tensor.input] { return Copy(output, from); });
+    buffers.push_back(output);
+  }
+  stages.push_back([&fabric, operation, root, buffers = std::move(buffers)] {
+    return TreeBroadcast(fabric, operation, root, buffers);
+  });
+  return Sequence(std::move(stages));
+}
+
+std::optional<VerifiedCall> Describe(const Fabric& fabric, const Verifier& verifier, const Announcement& announcement,
+                                     const std::vector<TensorRef>& tensors) {
+  if (!verifier.on()) return std::nullopt;
+  VerifiedCall call;
+  call.kind = announcement.kind;
+  call.name = std::string(NameOf(announcement.kind)) + " '" + announcement.name + "'";
+  call.tensors = tensors;
+  call.op = announcement.op;
+  call.prescale = announcement.prescale;
+  call.postscale = announcement.postscale;
+  call.wire_dtype = announcement.wire_dtype;
+  call.splits = announcement.splits;
+  if (announcement.kind == RequestKind::kBroadcast) call.root = fabric.topology.rank_of_global(announcement.root);
+  return call;
+}
+
+Result<TaskPtr> BeginReduction(const Fabric& fabric, const ReduceJob& job, const Verdict& verdict) {
+  if (verdict.data.empty()) return BeginReduce(fabric, job, verdict.operation);
+  SMDDP_RETURN_IF_ERROR(UnpackAll(job.views, verdict.data));
+  return TaskPtr();
+}
+
+Result<TaskPtr> BeginAllreduceOfZeros(const Fabric& fabric, const Verifier& verifier, const Verdict& verdict,
+                                      ZeroMemory& zeros, std::shared_ptr<void>* keep) {
+  const Announcement& asked = verdict.request;
+  struct Kept {
+    std::shared_ptr<ReduceJob> job;
+    std::vector<std::shared_ptr<void>> memory;
+  };
+  auto kept = std::make_shared<Kept>();
+  AllreduceRequest request = {asked.name, {}, asked.op, asked.prescale, asked.postscale, asked.wire_dtype};
+  for (size_t i = 0; i < asked.dtypes.size(); ++i) {
+    SMDDP_ASSIGN_OR_RETURN(TensorRef tensor,
+                           zeros.Tensor(asked.dtypes[i], asked.shapes[i], &kept->memory.emplace_back()));
+    request.tensors.push_back(std::move(tensor));
+  }
+  kept->job = MakeReduceJob(fabric, request, /*only_my_rows=*/false);
+  *keep = kept;
+  return verifier.Begin(Describe(fabric, verifier, asked, request.tensors), verdict.operation,
+                        [&](VerifiedCall*) { return BeginReduction(fabric, *kept->job, verdict); });
+}
+
+namespace {
+
+// The verdict's rows decide what is copied and received.
+Status CheckRows(const Fabric& fabric, const AllgatherRequest& request, const Verdict& verdict) {
+  const size_t size = static_cast<size_t>(fabric.topology.size());
+  bool fits = verdict.dim0_of_rank.size() == request.tensors.size() * size;
+  for (size_t i = 0; fits && i < verdict.dim0_of_rank.size(); ++i) {
+    const TensorRef& tensor = request.tensors[i / size];
+    const bool mine = static_cast<int>(i % size) == fabric.topology.rank();
+    const int64_t most = kMaxElements / std::max<int64_t>(1, static_cast<int64_t>(tensor.row_bytes()));
+    fits = mine ? verdict.dim0_of_rank[i] == tensor.shape[0] : verdict.dim0_of_rank[i] <= most;
+  }
+  if (fits) return Status::Ok();
+  return Status(Reason::kInternal, "The rows of the ranks for allgather '" + request.name +
+                                       "' do not fit the request. Do all ranks run the same version of smddp_tf?");
+}
+
+}  // namespace
+
+// Rings one after the other; all results are allocated first, so that memory that lacks is known before anything moves.
+Result<TaskPtr> BeginAllgather(const Fabric& fabric, const AllgatherRequest& request, const Verdict& verdict,
+                               VerifiedCall* verified) {
+  SMDDP_RETURN_IF_ERROR(CheckRows(fabric, request, verdict));
+  std::vector<TaskFactory> rings;
+  auto dim0 = verdict.dim0_of_rank.begin();
+  for (size_t i = 0; i < request.tensors.size(); ++i, dim0 += fabric.topology.size()) {
+    const TensorRef& tensor = request.tensors[i];
+    const std::vector<int64_t> dim0_of_rank(dim0, dim0 + fabric.topology.size());
+    SMDDP_ASSIGN_OR_RETURN(void* result, request.allocate(static_cast<int>(i), dim0_of_rank));
+    if (verified != nullptr) verified->SetResult(static_cast<int>(i), result, dim0_of_rank);
+    std::vector<BufferView> blocks;
+    std::byte* at = static_cast<std::byte*>(result);
+    for (int64_t rows : dim0_of_rank) {
+      blocks.emplace_back(at, static_cast<size_t>(rows) * tensor.row_bytes());
+      at += blocks.back().size;
+    }
+    const BufferView mine = blocks[fabric.topology.rank()];
+    rings.push_back([mine, from = tensor.input] { return Copy(mine, from); });
+    rings.push_back([&fabric, operation = verdict.operation, blocks = std::move(blocks)] {
+      return RingAllgather(fabric, operation, blocks);
+    });
+  }
+  return Sequence(std::move(rings));
+}
+
+TaskPtr BeginAlltoall(const Fabric& fabric, const AlltoallRequest& request, const Verdict& verdict,
+                      VerifiedCall* verified) {
+  AlltoallCall call;
+  call.operation = verdict.operation;
+  call.input = request.tensor.input;
+  call.row_bytes = request.tensor.row_bytes();
+  const int size = fabric.topology.size();
+  call.splits = request.even_split ? std::vector<int64_t>(size, request.tensor.shape[0] / size) : request.splits;
+  call.allocate = [verified, allocate = request.allocate](const std::vector<int64_t>& received) -> Result<void*> {
+    SMDDP_ASSIGN_OR_RETURN(void* result, allocate(received));
+    if (verified != nullptr) verified->SetResult(0, result, received);
+    return result;
+  };
+  return PairwiseAlltoall(fabric, std::move(call));
+}
+
+}  // namespace smddp

@@ -1,0 +1,213 @@
+// The checks behind a verdict. The first words of each message are Horovod's: scripts and tests look for them.
+#include <algorithm>
+#include <cctype>
+
+#include "core/shape.h"
+#include "runtime/named/coordinator.h"
+
+namespace smddp {
+namespace {
+
+// A request of one rank beside that of another.
+struct Pair {
+  const Announcement& first;
+  const Announcement& other;
+  int first_rank;
+  int other_rank;
+
+  Status Mismatch(const std::string& what, const std::string& first_value, const std::string& other_value) const {
+    return Status(Reason::kDisagreement, "Mismatched " + what + ": rank " + std::to_string(first_rank) + " has " +
+                                             first_value + ", rank " + std::to_string(other_rank) + " has " +
+                                             other_value + ", for '" + first.name +
+                                             "'. Every rank must make the same call with the same arguments.");
+  }
+};
+
+Status SameCall(const Pair& pair) {
+  if (pair.first.kind != pair.other.kind) {
+    return pair.Mismatch("operations", NameOf(pair.first.kind), NameOf(pair.other.kind));
+  }
+  if (pair.first.dtypes.size() != pair.other.dtypes.size()) {
+    return pair.Mismatch("number of tensors", std::to_string(pair.first.dtypes.size()),
+                         std::to_string(pair.other.dtypes.size()));
+  }
+  if (pair.first.op != pair.other.op) {
+    return pair.Mismatch("reduction operation", NameOf(pair.first.op), NameOf(pair.other.op));
+  }
+  if (pair.first.prescale != pair.other.prescale || pair.first.postscale != pair.other.postscale) {
+    const auto text = [](const Announcement& a) {
+      return std::to_string(a.prescale) + " and " + std::to_string(a.postscale);
+    };
+    return pair.Mismatch("prescale and/or postscale factors", text(pair.first), text(pair.other));
+  }
+  if (pair.first.wire_dtype != pair.other.wire_dtype) {
+    return pair.Mismatch("wire dtype (compression)", NameOf(pair.first.wire_dtype), NameOf(pair.other.wire_dtype));
+  }
+  if (pair.first.root != pair.other.root) {
+    return pair.Mismatch("BROADCAST root ranks", std::to_string(pair.first.root), std::to_string(pair.other.root));
+  }
+  return Status::Ok();
+}
+
+Status SameTensors(const Pair& pair) {
+  const bool ragged = pair.first.kind == RequestKind::kAllgather || pair.first.kind == RequestKind::kAlltoall;
+  for (size_t i = 0; i < pair.first.dtypes.size(); ++i) {
+    if (pair.first.dtypes[i] != pair.other.dtypes[i]) {
+      return pair.Mismatch("data types", NameOf(pair.first.dtypes[i]), NameOf(pair.other.dtypes[i]));
+    }
+    const auto& a = pair.first.shapes[i];
+    const auto& b = pair.other.shapes[i];
+    const bool same =
+        ragged && !a.empty() ? a.size() == b.size() && std::equal(a.begin() + 1, a.end(), b.begin() + 1) : a == b;
+    if (!same) {
+      return pair.Mismatch(std::string(CapitalNameOf(pair.first.kind)) + " tensor shapes", ShapeText(a), ShapeText(b));
+    }
+  }
+  return Status::Ok();
+}
+
+Status SamePlan(const Pair& pair) {
+  const auto& a = pair.first.facts;
+  const auto& b = pair.other.facts;
+  for (size_t i = 0; i < std::max(a.size(), b.size()); ++i) {
+    const std::string left = i < a.size() ? a[i] : "nothing more";
+    const std::string right = i < b.size() ? b[i] : "nothing more";
+    if (left != right) {
+      return pair.Mismatch("gradient plans", "'" + left + "'", "'" + right + "'");
+    }
+  }
+  return Status::Ok();
+}
+
+Status Impossible(const Announcement& request, const std::string& expected, const std::string& received) {
+  return Status(Reason::kBadArgument,
+                expected + ". Received: " + received + ", for " + NameOf(request.kind) + " '" + request.name + "'.");
+}
+
+bool CutsAlongRows(RequestKind kind) {
+  return kind == RequestKind::kAllgather || kind == RequestKind::kAlltoall || kind == RequestKind::kReducescatter;
+}
+
+// The rows that `rank` wants to send where.
+Status CheckSplits(const Announcement& request, int rank, int size) {
+  const int64_t rows = request.shapes[0][0];
+  const std::string of_rank = " on rank " + std::to_string(rank);
+  if (request.even_split) {
+    if (rows % size == 0) return Status::Ok();
+    return Impossible(
+        request,
+        "Without `splits`, the first dimension of the tensor must be a multiple of the number of ranks, " +
+            std::to_string(size),
+        std::to_string(rows) + " rows" + of_rank);
+  }
+  if (static_cast<int>(request.splits.size()) != size) {
+    return Impossible(request, "`splits` must have one entry for each of the " + std::to_string(size) + " ranks",
+                      std::to_string(request.splits.size()) + " entries" + of_rank);
+  }
+  int64_t sum = 0;
+  for (int64_t split : request.splits) {
+    // One by one: a sum of large ones could wrap round.
+    if (split < 0 || split > rows - sum) {
+      return Impossible(
+          request,
+          "Every entry of `splits` must be at least 0, and their sum the first dimension of the tensor, " +
+              std::to_string(rows) + of_rank,
+          "splits=" + ShapeText(request.splits));
+    }
+    sum += split;
+  }
+  if (sum == rows) return Status::Ok();
+  return Impossible(request,
+                    "The sum of `splits` must be the first dimension of the tensor, " + std::to_string(rows) + of_rank,
+                    "splits=" + ShapeText(request.splits));
+}
+
+// Is the reduction defined for that dtype?
+bool IsDefined(ReduceOp op, DType dtype) {
+  if (op == ReduceOp::kAdasum) return IsFloating(dtype);
+  return IsReducible(dtype) && !(dtype == DType::kBool && op == ReduceOp::kAverage);
+}
+
+// What every rank asks for alike and yet cannot be done.
+Status Possible(const Announcement& request) {
+  const std::string where = " for '" + request.name + "'";
+  for (const auto& shape : request.shapes) {
+    if (!shape.empty() || !CutsAlongRows(request.kind)) continue;
+    return Status(Reason::kBadArgument, std::string(NameOf(request.kind)) +
+                                            " needs a tensor with at least one dimension. Received a scalar" + where +
+                                            ". Use tf.expand_dims(tensor, 0).");
+  }
+  const bool scatters = request.kind == RequestKind::kReducescatter;
+  if (scatters && request.op != ReduceOp::kSum && request.op != ReduceOp::kAverage) {
+    return Impossible(request, "`op` must be Average or Sum", NameOf(request.op));
+  }
+  if (!scatters && request.kind != RequestKind::kAllreduce) return Status::Ok();
+  for (DType dtype : request.dtypes) {
+    if (!IsDefined(request.op, dtype)) {
+      return Status(Reason::kBadArgument, std::string(NameOf(request.kind)) + " with op=" + NameOf(request.op) +
+                                              " is not defined for " + NameOf(dtype) + where +
+                                              ". Cast the tensor first.");
+    }
+  }
+  return Status::Ok();
+}
+
+// In Horovod's words. An error on every rank, also where the first of the two was through already.
+Status DuplicateName(const Announcement& announcement, int rank) {
+  return Status(Reason::kBadArgument,
+                std::string("Requested to ") + NameOf(announcement.kind) +
+                    " a tensor with the same name as another tensor that is currently being processed: '" +
+                    announcement.name + "' on rank " + std::to_string(rank) + ". Give each its own `name`.");
+}
+
+Status RootExists(const std::map<int, Announcement>& by_rank, int root) {
+  if (by_rank.count(root) != 0) return Status::Ok();
+  const int last = static_cast<int>(by_rank.size()) - 1;
+  std::string ranks;
+  for (const auto& [rank, request] : by_rank) ranks += (ranks.empty() ? "" : ", ") + std::to_string(rank);
+  const std::string expected = by_rank.rbegin()->first == last
+                                   ? "`root_rank` must be from 0 to " + std::to_string(last)
+                                   : "`root_rank` must be a rank of the process set, " + ranks;
+  return Status(Reason::kBadArgument,
+                expected + ". Received: " + std::to_string(root) + " for '" + by_rank.begin()->second.name + "'.");
+}
+
+}  // namespace
+
+Status Validate(const std::map<int, Announcement>& by_rank) {
+  const int size = static_cast<int>(by_rank.size());
+  const auto& [first_rank, first] = *by_rank.begin();
+  for (const auto& [rank, other] : by_rank) {
+    if (other.duplicate) return DuplicateName(other, rank);
+    const Pair pair = {first, other, first_rank, rank};
+    SMDDP_RETURN_IF_ERROR(SamePlan(pair));  // first: its words say more of a plan
+    SMDDP_RETURN_IF_ERROR(SameCall(pair));
+    SMDDP_RETURN_IF_ERROR(SameTensors(pair));
+  }
+  if (first.kind == RequestKind::kBroadcast) SMDDP_RETURN_IF_ERROR(RootExists(by_rank, first.root));
+  SMDDP_RETURN_IF_ERROR(Possible(first));
+  for (const auto& [rank, request] : by_rank) {
+    if (request.kind == RequestKind::kAlltoall) SMDDP_RETURN_IF_ERROR(CheckSplits(request, rank, size));
+  }
+  return Status::Ok();
+}
+
+// The first words are Horovod's.
+Status PossibleWithJoined(const Announcement& request, const std::vector<int>& joined) {
+  const bool neutral = request.op != ReduceOp::kMin && request.op != ReduceOp::kMax && request.op != ReduceOp::kProduct;
+  if (OutlivesRounds(request.kind) || (request.kind == RequestKind::kAllreduce && neutral)) return Status::Ok();
+  std::string what = NameOf(request.kind);
+  what[0] = static_cast<char>(std::toupper(what[0]));
+  if (request.kind == RequestKind::kAllreduce) what += std::string(" with op=") + NameOf(request.op);
+  std::string ranks;
+  for (const int rank : joined) ranks += (ranks.empty() ? "" : ", ") + std::to_string(rank);
+  std::string advice = " Call it before hvd.join or after it.";
+  if (request.kind == RequestKind::kAllgather) {
+    advice += " Gradients that are tf.IndexedSlices are gathered; sparse_as_dense=True makes them dense.";
+  }
+  return Status(Reason::kDisagreement, what + " is not supported with Join at this time: rank " + ranks +
+                                           " called hvd.join and has nothing to bring to '" + request.name +
+                                           "'. Average and Sum are, where zeros do no harm." + advice);
+}
+
+}  // namespace smddp

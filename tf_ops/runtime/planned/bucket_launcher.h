@@ -1,0 +1,52 @@
+// From a complete bucket to the task that reduces it: the one place that knows whether its tensors lie in host memory
+// or on GPUs, and whether the result is checked.
+//
+// Threads: the engine's.
+#pragma once
+
+#include <functional>
+#include <memory>
+#include <optional>
+#include <vector>
+
+#include "collectives/fabric.h"
+#include "collectives/hierarchical.h"
+#include "collectives/rail/algorithm.h"
+#include "collectives/stage_times.h"
+#include "runtime/control/component.h"
+#include "runtime/gpu/device_paths.h"
+#include "runtime/plans/plan.h"
+#include "runtime/verify/verify.h"
+
+namespace smddp {
+
+class BucketLauncher {
+ public:
+  // All outlive it.
+  BucketLauncher(ControlBus& bus, const Fabric& fabric, const Verifier& verifier, DevicePaths& device_paths)
+      : bus_(bus), fabric_(fabric), verifier_(verifier), device_paths_(device_paths) {}
+
+  // Do the ranks agree on how this bucket is reduced? Asks them if need be; DevicePaths says when they do.
+  bool CanLaunch(const Plan& plan, const PlannedBucket& bucket);
+  // Runs the reduction of `arrivals`, one for each slot of the bucket, which wait since `since_ns`. `plan`, `bucket`
+  // and `arrivals` outlive it. `done` is called when all have their results.
+  void Launch(const Plan& plan, const PlannedBucket& bucket, std::shared_ptr<std::vector<Arrival>> arrivals,
+              int64_t since_ns, DoneCallback done);
+  // The algorithm between nodes.
+  const AllreduceAlgorithm& RailFor(const Plan& plan, int64_t elements, DType wire) const;
+
+ private:
+  TaskPtr Begin(const Plan& plan, const FusedCall& call, const std::vector<Arrival>& arrivals);
+  // What there is to check. Nothing without SMDDP_VERIFY, and of tensors on GPUs.
+  std::optional<VerifiedCall> Describe(const Plan& plan, const PlannedBucket& bucket,
+                                       const std::vector<Arrival>& arrivals) const;
+  void RecordTensors(TraceWhat what, const Plan& plan, const PlannedBucket& bucket);
+  void RecordDone(const Plan& plan, const PlannedBucket& bucket, const StageTimes* times);
+
+  ControlBus& bus_;
+  const Fabric& fabric_;
+  const Verifier& verifier_;
+  DevicePaths& device_paths_;
+};
+
+}  // namespace smddp

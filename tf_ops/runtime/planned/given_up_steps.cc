@@ -1,0 +1,95 @@
+#include "runtime/planned/given_up_steps.h"
+
+#include "core/clock.h"
+#include "core/process/log.h"
+#include "runtime/control/given_up.h"
+
+namespace smddp {
+namespace {
+
+// Is `step`, counted from 1, the last one of the plan that has begun, brought by a run, and lacks tensors?
+bool IsBroken(const Plan& plan, int64_t step) {
+  const PlanSteps& steps = plan.steps;
+  return !plan.refused() && steps.run() != 0 && steps.begun() == step && !steps.complete();
+}
+
+}  // namespace
+
+void GivenUpSteps::Cancel(const PlannedTensor& where) {
+  const auto same = [&](const PlannedTensor& other) {
+    return other.plan == where.plan && other.site == where.site && other.run == where.run;
+  };
+  if (cancelled_.empty() || !same(cancelled_.back().first)) cancelled_.emplace_back(where, NowNs());
+}
+
+void GivenUpSteps::Tick(int64_t now_ns) {
+  while (!cancelled_.empty() && now_ns - cancelled_.front().second >= kSettleNs) {
+    const PlannedTensor where = cancelled_.front().first;
+    cancelled_.erase(cancelled_.begin());
+    Plan* const plan = planned_.plans().At(where);
+    if (plan == nullptr || where.run == 0 || plan->steps.run() != where.run) continue;
+    if (IsBroken(*plan, plan->steps.begun())) GiveUp(plan);
+  }
+}
+
+void GivenUpSteps::BeforeArrival(const PlannedTensor& where) {
+  Plan* const plan = planned_.plans().At(where);
+  if (plan != nullptr && !plan->refused() && plan->steps.BreaksOff(where.run)) GiveUp(plan);
+}
+
+void GivenUpSteps::GiveUpBroken() {
+  for (auto& [name, plan] : planned_.plans().all()) {
+    if (plan.steps.finished() && IsBroken(plan, plan.steps.begun())) GiveUp(&plan);
+  }
+}
+
+// The last step of the plan that has begun here. The places of what did not come are kept until all ranks know: one
+// that did not would take the sum with zeros for a good one.
+void GivenUpSteps::GiveUp(Plan* plan) {
+  const int64_t step = plan->steps.begun();
+  Log(LogLevel::kDebug, "step " + std::to_string(step) + " of " + plan->name + " is given up here");
+  plan->steps.Void(step, GivenUpBy(bus_.topology().global_rank(bus_.topology().rank())));
+  std::vector<int>& missing = plan->never_came[step];
+  for (int index = 0; index < static_cast<int>(plan->spec.tensors.size()); ++index) {
+    if (plan->steps.Of(index) == step) continue;
+    plan->steps.Fill(index);
+    missing.push_back(index);
+  }
+  untold_[{plan->name, step}] = OtherRanks(bus_.topology());
+  bus_.PostToOthers(Encode(StepGivenUp{plan->name, step}));
+  FillAgreed();
+}
+
+Status GivenUpSteps::OnMessage(int from, std::string_view message) {
+  StepGivenUp given_up;
+  if (!Decode(message, &given_up)) return Refused(bus_.topology(), from);
+  if (given_up.known) {
+    const auto at = untold_.find({given_up.plan, given_up.step});
+    if (at != untold_.end()) at->second.erase(from);
+    FillAgreed();
+    return Status::Ok();
+  }
+  planned_.plans().Void(given_up.plan, given_up.step, GivenUpBy(bus_.topology().global_rank(from)));
+  bus_.Post(from, Encode(StepGivenUp{given_up.plan, given_up.step, /*known=*/true}));
+  // What this rank lacks of it may never come: it may have failed here too, with nothing under way that could tell.
+  Plan* const plan = planned_.plans().Named(given_up.plan);
+  if (plan != nullptr && bus_.failure().ok() && IsBroken(*plan, given_up.step)) GiveUp(plan);
+  return Status::Ok();
+}
+
+void GivenUpSteps::FillAgreed() {
+  for (auto at = untold_.begin(); at != untold_.end();) {
+    if (!at->second.empty()) {
+      ++at;
+      continue;
+    }
+    const auto agreed = untold_.extract(at++);
+    const auto& [name, step] = agreed.key();
+    Plan* const plan = planned_.plans().Named(name);
+    if (plan == nullptr || plan->refused()) continue;
+    const auto missing = plan->never_came.extract(step);
+    if (!missing.empty()) planned_.PlaceZeros(plan, missing.mapped(), step - 1);
+  }
+}
+
+}  // namespace smddp

@@ -1,0 +1,50 @@
+// Steps of plans that fail on some rank before they are reduced.
+//
+// A step of which some tensors never come cannot be completed by any rank. The rank on which it failed tells the others
+// that the step is given up, and contributes zeros in the place of what is missing: so every reduction of the step ends
+// on every rank, as an error, and all ranks count the same steps afterwards.
+//
+// Threads: the engine's.
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <set>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include "runtime/control/component.h"
+#include "runtime/control/messages.h"
+#include "runtime/planned/planned_reductions.h"
+
+namespace smddp {
+
+class GivenUpSteps : public Component {
+ public:
+  // Both outlive it.
+  GivenUpSteps(ControlBus& bus, PlannedReductions& planned) : bus_(bus), planned_(planned) {}
+
+  // The framework cancelled the step of `where`. Its tensors that have not come never will.
+  void Cancel(const PlannedTensor& where);
+  // To be called before a tensor arrives: it may show that the run before it ended without all tensors of its step.
+  void BeforeArrival(const PlannedTensor& where);
+  // Gives up the steps whose runs have ended without all their tensors.
+  void GiveUpBroken();
+
+  Status OnMessage(int from, std::string_view message) override;
+  void Tick(int64_t now_ns) override;
+
+ private:
+  void GiveUp(Plan* plan);
+  void FillAgreed();
+
+  ControlBus& bus_;
+  PlannedReductions& planned_;
+  std::vector<std::pair<PlannedTensor, int64_t>> cancelled_;  // and when
+  // By plan and step: the ranks that do not know yet that this rank has given it up.
+  std::map<std::pair<std::string, int64_t>, std::set<int>> untold_;
+};
+
+}  // namespace smddp

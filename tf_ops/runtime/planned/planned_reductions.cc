@@ -1,0 +1,213 @@
+#include "runtime/planned/planned_reductions.h"
+
+#include <set>
+#include <utility>
+
+#include "core/process/log.h"
+#include "runtime/control/operation_id.h"
+#include "runtime/plans/plan_agreement.h"
+
+namespace smddp {
+namespace {
+
+// Nobody is further ahead, because a step needs the zeros of all who have joined. A damaged count must not keep this
+// rank busy for ever.
+constexpr int64_t kMaxStepsAhead = 1 << 13;
+
+constexpr char kSameVersion[] = ". Do all ranks run the same version of smddp_tf?";
+
+}  // namespace
+
+PlannedReductions::PlannedReductions(ControlBus& bus, const Fabric& fabric, const Env& env,
+                                     const PlanRegistry& registry, NamedMatching& named, DevicePaths& device_paths,
+                                     const Verifier& verifier)
+    : bus_(bus),
+      fabric_(fabric),
+      registry_(registry),
+      named_(named),
+      device_paths_(device_paths),
+      plans_(env.bucket_bytes, fabric.topology.node_count()),
+      launcher_(bus, fabric, verifier, device_paths),
+      matcher_(bus.trace(), launcher_),
+      schedule_(fabric, plans_, env.gradient_order == "observed"),
+      zeros_(bus, /*shared=*/!env.verify),
+      stalls_(plans_, bus.topology()) {
+  device_paths.SetOnAgreed([this](const std::string& name) {
+    Plan* const plan = plans_.Named(name);
+    if (plan != nullptr) matcher_.LaunchComplete(plan);
+  });
+}
+
+bool PlannedReductions::Reduce(const PlannedTensor& where, const TensorRef& tensor, DoneCallback done) {
+  if (!bus_.failure().ok()) {
+    done(bus_.failure());
+    return false;
+  }
+  Announce(where);
+  Plan* const plan = plans_.At(where);
+  const int64_t steps = plan != nullptr ? plan->steps.begun() : 0;
+  const Status status = matcher_.Arrive(plan, where, tensor, std::move(done));
+  if (!status.ok()) bus_.Fail(status);  // its bucket would wait for ever, everywhere
+  if (plan == nullptr) return false;
+  TryTellOrder(plan);
+  return plan->steps.begun() > steps;
+}
+
+// --- The ranks agree on a plan ---
+
+// Unless it is known already, and was not refused in an earlier run.
+void PlannedReductions::Announce(const PlannedTensor& where) {
+  const Plan* const known = plans_.At(where);
+  if (known != nullptr && (!known->refused() || where.run == 0 || where.run == known->asked_by)) return;
+  const std::shared_ptr<const PlanSpec> spec = registry_.Find(where.plan);
+  if (spec == nullptr) return;
+  // Matched by what it is: what one rank traces besides, and when, does not matter.
+  const std::string name = PlanName(*spec, where.site);
+  bool made = false;
+  const Plan* const plan = plans_.Add(where, name, *spec, &made);
+  if (!made) device_paths_.AskAlso(name);  // of the other ranks before; now also of this one
+  if (!made || plan->refused()) return;
+  NamedRequest request;
+  request.announcement = AnnouncementOf(*spec);
+  request.announcement.name = name;
+  request.announcement.plan_key = KeyAt(*spec, where.site);
+  request.announcement.alone = where.alone || registry_.IsOnly(spec->key);
+  if (device_paths_.possible()) request.announcement.data = kHasDevices;
+  request.begin = [this, name](const Verdict& verdict) -> Result<TaskPtr> {
+    if (verdict.operation >= kMaxPlans) return TooManyPlans();
+    Adopt(plans_.Named(name), verdict, /*devices_asked=*/false);
+    return TaskPtr();
+  };
+  request.done = [this, name](const Status& status) { Decide(name, status); };
+  named_.Submit(std::move(request));
+}
+
+void PlannedReductions::Adopt(Plan* plan, const Verdict& verdict, bool devices_asked) {
+  plan->number = static_cast<int>(verdict.operation);
+  plan->devices_possible = !verdict.data.empty();
+  if (plan->devices_possible) device_paths_.Expect(plan->name, devices_asked);
+}
+
+void PlannedReductions::Decide(const std::string& name, const Status& verdict) {
+  Plan* const plan = plans_.Named(name);
+  plan->decided = true;
+  plan->verdict = verdict;
+  if (!verdict.ok()) return matcher_.FailWaiting(plan, verdict);
+  LogLayout(*plan);
+  matcher_.LaunchComplete(plan);
+  TryTellOrder(plan);
+}
+
+Status PlannedReductions::AddForeign(const Verdict& verdict) {
+  if (verdict.operation >= kMaxPlans) return Status::Ok();  // nobody will use it
+  Plan* const plan = plans_.AddForeign(verdict.name, SpecOf(verdict.request));
+  if (plan == nullptr) {
+    return Status(Reason::kInternal, "Rank 0 sent a verdict on " + verdict.name +
+                                         ", which this rank has asked for, as if it had called hvd.join before" +
+                                         kSameVersion);
+  }
+  if (plan->refused()) return Status::Ok();
+  // What the others agree on reaches this rank, and nobody waits for what it has to say.
+  Adopt(plan, verdict, /*devices_asked=*/true);
+  Decide(verdict.name, Status::Ok());
+  return Status::Ok();
+}
+
+// --- The order of the gradients ---
+
+void PlannedReductions::TryTellOrder(Plan* plan) {
+  const std::optional<PlanOrder> told = schedule_.OrderToTell(*plan);
+  if (!told) return;
+  bus_.PostToOthers(Encode(*told));
+  if (schedule_.Apply(plan, *told)) Apply(plan, *told);
+}
+
+Status PlannedReductions::OnMessage(int from, std::string_view message) {
+  PlanOrder told;
+  if (from != 0 || !Decode(message, &told)) {
+    return Refused(bus_.topology(), from, "sent an order of gradients that cannot be");
+  }
+  Plan* const plan = plans_.Numbered(told.plan);
+  if (plan == nullptr || !schedule_.Apply(plan, told)) {
+    return Refused(bus_.topology(), from, "sent an order of gradients that fits no plan");
+  }
+  Apply(plan, told);
+  return Status::Ok();
+}
+
+void PlannedReductions::Apply(Plan* plan, const PlanOrder& told) {
+  if (plan->observed) LogLayout(*plan);
+  for (const int index : told.order) bus_.trace().Record(TraceWhat::kPlanOrder, plan->spec.key, index);
+  matcher_.PlaceEarly(plan);
+}
+
+void PlannedReductions::LogLayout(const Plan& plan) const {
+  if (!Logs(LogLevel::kDebug)) return;
+  int64_t bytes = 0;
+  std::set<std::string> algorithms;
+  const PlanLayout& layout = plan.observed ? *plan.observed : plan.listed;
+  for (const PlannedBucket& bucket : layout.buckets()) {
+    bytes += bucket.bucket.wire_bytes();
+    if (fabric_.topology.node_count() == 1) continue;
+    algorithms.insert(launcher_.RailFor(plan, bucket.bucket.elements, bucket.bucket.wire_dtype).info().name);
+  }
+  std::string between;
+  for (const std::string& name : algorithms) between += (between.empty() ? "; between nodes " : ", ") + name;
+  Log(LogLevel::kDebug, plan.name + (plan.observed ? " goes on in the order that rank 0 has told" : " is agreed on") +
+                            ": " + std::to_string(plan.spec.tensors.size()) + " gradients of " + std::to_string(bytes) +
+                            " bytes, fusion buckets: " + std::to_string(layout.buckets().size()) + between);
+}
+
+// --- Steps ---
+
+StepCounts PlannedReductions::Steps() const {
+  StepCounts steps;
+  for (const auto& [name, plan] : plans_.all()) {
+    if (plan.steps.begun() > 0) steps[name] = plan.steps.begun();
+  }
+  return steps;
+}
+
+Result<bool> PlannedReductions::ContributeZeros(const std::string& name, int64_t steps) {
+  Plan* const plan = plans_.Named(name);
+  if (plan == nullptr) return false;
+  const int tensors = static_cast<int>(plan->spec.tensors.size());
+  if (tensors == 0 || plan->refused()) return true;
+  if (steps > plan->steps.begun() + kMaxStepsAhead) {
+    return Status(Reason::kInternal, "Another rank says that it has begun step " + std::to_string(steps) + " of " +
+                                         name + ", which is step " + std::to_string(plan->steps.begun()) + " here" +
+                                         kSameVersion);
+  }
+  for (int64_t step = plan->steps.fewest(); step < steps; ++step) {
+    std::vector<int> missing;
+    for (int index = 0; index < tensors; ++index) {
+      if (plan->steps.Of(index) != step) continue;
+      plan->steps.Fill(index);
+      missing.push_back(index);
+    }
+    PlaceZeros(plan, missing, step);
+  }
+  return true;
+}
+
+void PlannedReductions::PlaceZeros(Plan* plan, const std::vector<int>& tensors, int64_t step) {
+  for (const int index : tensors) matcher_.PlaceZeros(plan, index, step, zeros_);
+  TryTellOrder(plan);
+}
+
+void PlannedReductions::Forget(Plan* plan) {
+  device_paths_.Forget(plan->name);
+  plans_.Forget(plan);
+}
+
+// --- The session ---
+
+void PlannedReductions::OnFailure(const Status& why) {
+  for (auto& [name, plan] : plans_.all()) matcher_.FailWaiting(&plan, why);
+}
+
+void PlannedReductions::Describe(std::vector<std::string>* under_way) const {
+  if (waiting()) under_way->emplace_back("gradients of a training step");
+}
+
+}  // namespace smddp

@@ -1,0 +1,87 @@
+// Planned matching: gradients are known by (plan, index). The ranks agree on a plan once, when it is first used; from
+// then on a gradient needs no message before its bucket is reduced.
+//
+// Threads: the engine's, but for the counts.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "core/env/env.h"
+#include "runtime/control/component.h"
+#include "runtime/control/messages.h"
+#include "runtime/named/named_matching.h"
+#include "runtime/planned/bucket_launcher.h"
+#include "runtime/planned/bucket_matcher.h"
+#include "runtime/planned/plan_stalls.h"
+#include "runtime/planned/zero_tensors.h"
+#include "runtime/plans/layout_schedule.h"
+#include "runtime/plans/plan_registry.h"
+#include "runtime/plans/plan_table.h"
+
+namespace smddp {
+
+class PlannedReductions : public Component {
+ public:
+  // All outlive it.
+  PlannedReductions(ControlBus& bus, const Fabric& fabric, const Env& env, const PlanRegistry& registry,
+                    NamedMatching& named, DevicePaths& device_paths, const Verifier& verifier);
+
+  // A gradient is ready. True: with it, a step of its plan has begun on this rank.
+  bool Reduce(const PlannedTensor& where, const TensorRef& tensor, DoneCallback done);
+
+  PlanTable& plans() { return plans_; }
+  const PlanTable& plans() const { return plans_; }
+  ZeroTensors& zeros() { return zeros_; }
+  const PlanStalls& stalls() const { return stalls_; }
+  // By plan: how many steps have begun here; of a plan without any, nothing.
+  StepCounts Steps() const;
+  // Have all gradients been reduced that this rank's program has brought?
+  bool drained() const { return matcher_.unfinished() == zeros_.in_flight(); }
+  bool unfinished() const { return matcher_.unfinished() > 0; }
+  int64_t buckets_done() const { return matcher_.buckets_done(); }  // any thread
+
+  // hvd.join: begins with zeros the reductions of the plan's first `steps` steps that have not begun here. False: there
+  // is no such plan. An error: no rank can be so far.
+  Result<bool> ContributeZeros(const std::string& name, int64_t steps);
+  // A plan of the other ranks, agreed on while this one had joined. Not OK: it is in use here.
+  Status AddForeign(const Verdict& verdict);
+
+  // Puts zeros in the places of step `step` of the plan, counted from 0.
+  void PlaceZeros(Plan* plan, const std::vector<int>& tensors, int64_t step);
+  void Forget(Plan* plan);
+  // What came for the plan while it was kept, to be handed over once more.
+  std::vector<Plan::KeptArrival> TakeKept(Plan* plan) { return matcher_.TakeKept(plan); }
+
+  Status OnMessage(int from, std::string_view message) override;
+  void OnFailure(const Status& why) override;
+  bool waiting() const override { return matcher_.waiting() > 0; }
+  int64_t OldestNs() const override { return stalls_.OldestNs(); }
+  void Describe(std::vector<std::string>* under_way) const override;
+
+ private:
+  void Announce(const PlannedTensor& where);
+  // What the ranks' agreement says of the plan. `devices_asked`: as DevicePaths::Expect.
+  void Adopt(Plan* plan, const Verdict& verdict, bool devices_asked);
+  void Decide(const std::string& name, const Status& verdict);
+  void TryTellOrder(Plan* plan);
+  void Apply(Plan* plan, const PlanOrder& told);
+  void LogLayout(const Plan& plan) const;
+
+  ControlBus& bus_;
+  const Fabric& fabric_;
+  const PlanRegistry& registry_;
+  NamedMatching& named_;
+  DevicePaths& device_paths_;
+  PlanTable plans_;
+  BucketLauncher launcher_;
+  BucketMatcher matcher_;
+  LayoutSchedule schedule_;
+  ZeroTensors zeros_;
+  PlanStalls stalls_;
+};
+
+}  // namespace smddp

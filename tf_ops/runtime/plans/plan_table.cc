@@ -1,0 +1,80 @@
+#include "runtime/plans/plan_table.h"
+
+#include <algorithm>
+#include <iterator>
+
+#include "runtime/control/operation_id.h"
+
+namespace smddp {
+namespace {
+
+// What other ranks say of plans that this one does not know must not take any amount of memory.
+constexpr size_t kMaxUnknown = 1 << 12;
+
+}  // namespace
+
+FusionLimits PlanTable::LimitsFor(const PlanSpec& spec) const {
+  return {bucket_bytes_ != kAutoBytes ? bucket_bytes_ : BucketBytesFor(spec, nodes_)};
+}
+
+Plan* PlanTable::At(const PlannedTensor& where) const {
+  const auto at = local_.find({where.plan, where.site});
+  return at == local_.end() ? nullptr : at->second;
+}
+
+Plan* PlanTable::Named(const std::string& name) {
+  const auto at = plans_.find(name);
+  return at == plans_.end() ? nullptr : &at->second;
+}
+
+Plan* PlanTable::Numbered(int number) {
+  const auto at =
+      std::find_if(plans_.begin(), plans_.end(), [&](const auto& each) { return each.second.number == number; });
+  return number < 0 || at == plans_.end() ? nullptr : &at->second;
+}
+
+Plan* PlanTable::Add(const PlannedTensor& where, const std::string& name, const PlanSpec& spec, bool* made) {
+  Plan* const known = Named(name);
+  *made = known == nullptr || known->refused();
+  Plan* const plan = *made ? Make(name, spec) : known;
+  local_[{where.plan, where.site}] = plan;
+  plan->asked_by = where.run;
+  return plan;
+}
+
+Plan* PlanTable::AddForeign(const std::string& name, const PlanSpec& spec) {
+  const Plan* const known = Named(name);
+  return known != nullptr && !known->refused() ? nullptr : Make(name, spec);
+}
+
+// Also in the place of one that was refused: nothing of that is under way, and its places stay.
+Plan* PlanTable::Make(const std::string& name, const PlanSpec& spec) {
+  Plan& plan = plans_.insert_or_assign(name, Plan(name, spec, LimitsFor(spec))).first->second;
+  known_ = static_cast<int64_t>(plans_.size());
+  const auto given_up = void_.extract(name);
+  if (!given_up.empty()) {
+    for (const auto& [step, why] : given_up.mapped()) plan.steps.Void(step, why);
+  }
+  const size_t buckets = plan.listed.buckets().size();
+  if (buckets <= static_cast<size_t>(kMaxBuckets)) return &plan;
+  plan.decided = true;
+  plan.verdict =
+      Status(Reason::kNoResources, "The gradients of '" + spec.key + "' make " + std::to_string(buckets) +
+                                       " fusion buckets; at most " + std::to_string(kMaxBuckets) +
+                                       " are possible. Set a larger SMDDP_BUCKET_BYTES (or HOROVOD_FUSION_THRESHOLD).");
+  return &plan;
+}
+
+void PlanTable::Forget(Plan* plan) {
+  for (auto at = local_.begin(); at != local_.end();) at = at->second == plan ? local_.erase(at) : std::next(at);
+  plans_.erase(std::string(plan->name));
+  known_ = static_cast<int64_t>(plans_.size());
+}
+
+void PlanTable::Void(const std::string& name, int64_t step, const Status& why) {
+  Plan* const plan = Named(name);
+  if (plan != nullptr && !plan->refused()) return plan->steps.Void(step, why);  // one that was refused begins anew
+  if (void_.size() < kMaxUnknown) void_[name].emplace(step, why);
+}
+
+}  // namespace smddp

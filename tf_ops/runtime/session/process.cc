@@ -1,0 +1,110 @@
+// The process's one session manager, and the only global state of the engine.
+#include <cstdlib>
+#include <mutex>
+
+#include "core/process/forked.h"
+#include "runtime/api/session.h"
+#include "runtime/gpu/devices.h"
+#include "runtime/session/process_watchdog.h"
+#include "runtime/session/session_manager.h"
+#include "transport/mpi/mpi_life.h"
+
+namespace smddp {
+namespace {
+
+std::mutex g_starting;  // one StartSession at a time
+std::mutex g_mutex;     // of g_manager; held for moments only
+PlanRegistry g_plans;   // outlives the session manager
+// Never destroyed: a fork must not end what it sees of it.
+std::shared_ptr<SessionManager>& g_manager = *new std::shared_ptr<SessionManager>();
+
+// Lives as long as the process, its end included; made when the first session begins.
+ProcessWatchdog& TheWatchdog() {
+  static ProcessWatchdog* const watchdog = new ProcessWatchdog();
+  return *watchdog;
+}
+
+// Null in a fork, without a look at the lock, which another thread may have held when the process was forked.
+std::shared_ptr<SessionManager> CurrentManager() {
+  if (IsFork()) return nullptr;
+  std::lock_guard<std::mutex> lock(g_mutex);
+  return g_manager;
+}
+
+}  // namespace
+
+Status StartSession(const StartOptions& options) {
+  if (IsFork()) return NotInitialized();
+  WatchForks();
+  std::lock_guard<std::mutex> starting(g_starting);
+  if (CurrentManager() != nullptr) return Status::Ok();
+  SMDDP_ASSIGN_OR_RETURN(auto manager, SessionManager::Start(options, g_plans, TheWatchdog()));
+  {
+    std::lock_guard<std::mutex> lock(g_mutex);
+    g_manager = std::move(manager);
+  }
+  // Registered after MPI's own, so it runs before it: the engine must be quiet when MPI is finalised.
+  static const int registered = std::atexit([] { (void)StopSession(/*at_exit=*/true); });
+  (void)registered;
+  return Status::Ok();
+}
+
+Status StopSession(bool at_exit) {
+  if (IsFork()) return Status::Ok();
+  std::shared_ptr<SessionManager> leaving;
+  {
+    std::lock_guard<std::mutex> lock(g_mutex);
+    std::swap(leaving, g_manager);
+  }
+  if (leaving != nullptr) leaving->Stop(at_exit);
+  return Status::Ok();
+}
+
+std::shared_ptr<Session> CurrentSession() {
+  const std::shared_ptr<SessionManager> manager = CurrentManager();
+  return manager != nullptr ? manager->session() : nullptr;
+}
+
+Status SessionFailure() {
+  const std::shared_ptr<SessionManager> manager = CurrentManager();
+  return manager != nullptr ? manager->failure() : Status::Ok();
+}
+
+Result<std::shared_ptr<Session>> SessionOf(int process_set) {
+  const std::shared_ptr<SessionManager> manager = CurrentManager();
+  if (manager == nullptr) return NotInitialized();
+  return manager->SessionOf(process_set);
+}
+
+Result<std::vector<int>> AddProcessSets(const std::vector<ProcessSetSpec>& specs, bool at_start) {
+  const std::shared_ptr<SessionManager> manager = CurrentManager();
+  if (manager == nullptr) return NotInitialized();
+  return manager->Add(specs, at_start);
+}
+
+Result<bool> RemoveProcessSet(int process_set) {
+  const std::shared_ptr<SessionManager> manager = CurrentManager();
+  if (manager == nullptr) return NotInitialized();
+  return manager->Remove(process_set);
+}
+
+std::map<int, std::vector<int>> ProcessSets() {
+  const std::shared_ptr<SessionManager> manager = CurrentManager();
+  return manager != nullptr ? manager->sets() : std::map<int, std::vector<int>>();
+}
+
+Result<std::shared_ptr<const DeviceWork>> WorkOnDevice(const void* memory, void* stream) {
+  SMDDP_ASSIGN_OR_RETURN(Device * device, TheDevices().At(memory));
+  return DeviceWork::Begin(*device, stream);
+}
+
+DeviceSupport FindDevices() { return TheDevices().Find(); }
+
+void LeaveMpiUnfinished() { AbandonMpi(); }
+void EndLast() { MpiEndLast(); }
+bool MpiInitialized() { return MpiIsInitialized(); }
+bool MpiThreadMultiple() { return MpiHasThreadMultiple(); }
+bool MpiSurvivesLosses() { return MpiGoesOnAfterLosses(); }
+const char* MpiLibraryVersion() { return MpiVersionText(); }
+
+}  // namespace smddp

@@ -1,0 +1,87 @@
+#include "runtime/session/session_log.h"
+
+#include <unistd.h>
+
+#include <algorithm>
+
+#include "core/env/env.h"
+#include "core/env/env_names.h"
+#include "core/process/log.h"
+#include "core/process/version.h"
+#include "runtime/health/stall_report.h"
+
+namespace smddp {
+namespace {
+
+constexpr size_t kMaxNodes = 8;  // whose ranks are counted one by one
+
+std::string Counted(int count, const char* what) {
+  return std::to_string(count) + " " + what + (count == 1 ? "" : "s");
+}
+
+// "Open MPI v5.0.10", of the long text that MPI gives.
+std::string MpiText() {
+  if (!MpiInitialized()) return "no MPI";
+  const std::string text = MpiLibraryVersion();
+  return text.substr(0, text.find_first_of(",\n"));
+}
+
+// "Python 3.11, TensorFlow 2.21.0, Keras 3.15.0"
+std::string VersionsText(const StartOptions& options) {
+  const std::string prefix = "The version of ";
+  std::string text;
+  for (const auto& [what, value] : options.facts) {
+    const std::string of = what.rfind(prefix, 0) == 0 ? what.substr(prefix.size()) : what;
+    text += "; " + of + " " + value;
+  }
+  return text;
+}
+
+std::string DevicesText() {
+  const DeviceSupport found = FindDevices();
+  return found.count > 0 ? found.platform + " with " + Counted(found.count, "GPU") : "no GPU";
+}
+
+void WarnOfUnknownNames() {
+  std::string text;
+  for (const UnknownName& unknown : UnknownNames(NamesInEnvironment())) {
+    text += (text.empty() ? "" : ", ") + unknown.name;
+    if (!unknown.closest.empty()) text += " (" + unknown.closest + "?)";
+  }
+  if (text.empty()) return;
+  Log(LogLevel::kWarning,
+      "Environment variables that smddp_tf does not know, and that have no effect: " + text + ". Are they misspelt?");
+}
+
+}  // namespace
+
+std::string RanksAndNodes(const Topology& topology) {
+  std::string text = Counted(topology.size(), "rank") + " on " + Counted(topology.node_count(), "node");
+  if (topology.node_count() == 1) return text;
+  if (topology.nodes().size() > kMaxNodes) {
+    return text + (topology.uniform() ? " (" + std::to_string(topology.local_size()) + " on each)" : "");
+  }
+  std::string sizes;
+  for (const Group& node : topology.nodes()) sizes += (sizes.empty() ? "" : "+") + std::to_string(node.size());
+  return text + " (" + sizes + ")";
+}
+
+void LogStart(const Topology& topology, const Env& env, const std::string& kernels, const StartOptions& options) {
+  if (topology.rank() == 0) WarnOfUnknownNames();
+  if (topology.rank() == 0 && env.autotune) {
+    Log(LogLevel::kWarning,
+        "HOROVOD_AUTOTUNE (SMDDP_AUTOTUNE) has no effect: nothing is tuned while a job runs. Set SMDDP_BUCKET_BYTES "
+        "(docs/performance.md).");
+  }
+  if (topology.rank() == 0 && Logs(LogLevel::kInfo)) {
+    const std::string network = LauncherNetwork();
+    Log(LogLevel::kInfo, std::string("smddp_tf ") + Version() + ": " + RanksAndNodes(topology) + "; " + MpiText() +
+                             (network.empty() ? "" : "; network " + network) + VersionsText(options) +
+                             "; CPU kernels for " + kernels + "; " + DevicesText());
+  }
+  Log(LogLevel::kDebug, NamedWithHost(topology, topology.rank()) + " of " + std::to_string(topology.size()) +
+                            " begins its session, as local rank " + std::to_string(topology.local_rank()) + " of " +
+                            std::to_string(topology.local_size()) + ", process " + std::to_string(getpid()));
+}
+
+}  // namespace smddp

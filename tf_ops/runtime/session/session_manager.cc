@@ -1,0 +1,318 @@
+#include "runtime/session/session_manager.h"
+
+#include <algorithm>
+#include <future>
+
+#include "core/env/launcher.h"
+#include "core/process/log.h"
+#include "runtime/bootstrap/bootstrap.h"
+#include "runtime/session/session_log.h"
+#include "transport/mpi/mpi_life.h"
+
+namespace smddp {
+namespace {
+
+// How much longer than its peers wait for it an engine may be stuck in a call.
+constexpr double kEngineMarginSeconds = 5;
+// What the end of the program may take when a rank is lost.
+constexpr double kExitSeconds = 5;
+
+std::string Short(double seconds) {
+  std::string text = std::to_string(seconds);
+  text.erase(text.find_last_not_of('0') + 1);
+  if (text.back() == '.') text.pop_back();
+  return text;
+}
+
+bool WantsMpi(const Env& env, const StartOptions& options) {
+  if (options.has_communicator || env.mpi == "on") return true;
+  if (env.mpi == "off") return false;
+  return MpiIsInitialized() || StartedByLauncher();
+}
+
+Status CheckAlone(const StartOptions& options) {
+  for (int rank : options.ranks) {
+    if (rank == 0) continue;
+    return Status(Reason::kBadArgument, "`comm` lists rank " + std::to_string(rank) +
+                                            ", but this program runs alone. Start it with mpirun -np N.");
+  }
+  return Status::Ok();
+}
+
+Exchange ExchangeOver(MpiCommunicator& mpi, const Deadline& deadline) {
+  Exchange exchange;
+  exchange.gather = [&mpi, deadline](const std::string& mine) { return mpi.Exchange(mine, deadline); };
+  return exchange;
+}
+
+Exchange ExchangeAlone() {
+  Exchange exchange;
+  exchange.gather = [](const std::string& mine) { return Result<std::vector<std::string>>({mine}); };
+  return exchange;
+}
+
+}  // namespace
+
+Result<std::shared_ptr<SessionManager>> SessionManager::Start(const StartOptions& options, PlanRegistry& plans,
+                                                              ProcessWatchdog& watchdog) {
+  SMDDP_ASSIGN_OR_RETURN(Env env, ReadEnv());
+  env.dynamic_process_sets |= options.dynamic_process_sets;
+  std::shared_ptr<SessionManager> manager(new SessionManager(env, plans, watchdog));
+  SMDDP_RETURN_IF_ERROR(manager->Open(options));
+  return manager;
+}
+
+// The start-up with the other ranks; again without those that were lost on the way, where MPI survives that.
+Result<std::unique_ptr<FabricParts>> SessionManager::Meet(const StartOptions& options, const Deadline& deadline) {
+  while (true) {
+    SMDDP_ASSIGN_OR_RETURN(
+        mpi_, MpiCommunicator::Open(options.communicator, options.ranks, env_.heartbeat_timeout_s, deadline));
+    auto parts = Bootstrap(mpi_->rank(), env_, ExchangeOver(*mpi_, deadline), mpi_->NewTransport(), deadline,
+                           /*known_rail=*/nullptr, options.facts);
+    SMDDP_ASSIGN_OR_RETURN(const bool complete, mpi_->Conclude(parts.status(), deadline));
+    if (complete) return parts;
+  }
+}
+
+Status SessionManager::Open(const StartOptions& options) {
+  SetLog(env_.log_level, LauncherRank(), env_.log_timestamp);
+  const Deadline deadline = Deadline::After(env_.start_timeout_s);
+  std::unique_ptr<FabricParts> parts;
+  if (!WantsMpi(env_, options)) {
+    SMDDP_RETURN_IF_ERROR(CheckAlone(options));
+    SMDDP_ASSIGN_OR_RETURN(parts, Bootstrap(0, env_, ExchangeAlone(), nullptr, deadline));
+  } else {
+    SMDDP_ASSIGN_OR_RETURN(parts, Meet(options, deadline));
+  }
+  const Topology& topology = parts->fabric().topology;
+  SetLog(env_.log_level, topology.rank(), env_.log_timestamp);
+  LogStart(topology, env_, parts->fabric().compute.name(), options);
+  session_ =
+      std::make_shared<EngineSession>(std::move(parts), env_, plans_, [this](const Status& why) { OnFailure(why); });
+  if (session_->topology().size() > 1 && env_.heartbeat_timeout_s > 0) {
+    watchdog_.Watch([session = session_] { return session->turns(); }, env_.heartbeat_timeout_s + kEngineMarginSeconds);
+    if (StartedByLauncher()) watchdog_.WatchLauncher(env_.failure_grace_s);
+  }
+  if (env_.timeline.empty()) return Status::Ok();
+  const Status started = session_->StartTimeline(env_.timeline, env_.timeline_cycles);
+  if (!started.ok()) Log(LogLevel::kWarning, "SMDDP_TIMELINE: " + started.message() + " The job goes on without it.");
+  return Status::Ok();
+}
+
+void SessionManager::Stop(bool at_exit) {
+  if (stopped_.exchange(true)) return;
+  std::map<int, Set> sets;
+  {
+    std::lock_guard<std::mutex> lock(mutex_);
+    if (ended_.ok()) ended_ = NotInitialized();
+    std::swap(sets, sets_);
+  }
+  for (auto& [number, set] : sets) {
+    if (set.session != nullptr) set.session->Stop();
+  }
+  if (session_ != nullptr) session_->Stop(at_exit);
+  watchdog_.Watch(nullptr, 0);
+  watchdog_.Disarm();
+  if (at_exit && MpiIsAbandoned())
+    watchdog_.Arm(kExitSeconds, "The program has ended, but its MPI does not: a rank is lost.");
+}
+
+Status SessionManager::failure() const {
+  std::lock_guard<std::mutex> lock(mutex_);
+  return failure_;
+}
+
+void SessionManager::OnFailure(const Status& why) {
+  std::lock_guard<std::mutex> lock(mutex_);
+  failure_ = why;
+  // The rank that raised has said so before.
+  TellLauncher(why.reason() == Reason::kPeerLost ? EndNote::kBecauseOfLost : EndNote::kBecauseOfOther, why.message());
+  // One that does not come to a collective does not come to MPI_Finalize either.
+  if (why.reason() == Reason::kTimedOut) AbandonMpi();
+  if (why.reason() == Reason::kPeerLost) {
+    AbandonMpi();
+    if (env_.failure_grace_s > 0) {
+      watchdog_.Arm(env_.failure_grace_s, "The program did not end within " + Short(env_.failure_grace_s) +
+                                              " s of the loss of a rank (SMDDP_FAILURE_GRACE); it ends now.");
+    }
+  }
+  const Status with_it(why.reason(), "The session of all ranks failed, and this process set with it: " + why.message());
+  if (ended_.ok()) ended_ = with_it;
+  for (auto& [number, set] : sets_) {
+    if (set.session != nullptr) set.session->Fail(with_it);
+  }
+}
+
+RankLists SessionManager::sets() const {
+  RankLists lists;
+  lists[0] = session_->topology().all().world_ranks();
+  std::lock_guard<std::mutex> lock(mutex_);
+  for (const auto& [number, set] : sets_) lists[number] = set.ranks;
+  return lists;
+}
+
+Result<std::shared_ptr<Session>> SessionManager::SessionOf(int process_set) const {
+  if (process_set == 0) return std::shared_ptr<Session>(session_);
+  std::lock_guard<std::mutex> lock(mutex_);
+  const auto at = sets_.find(process_set);
+  if (at == sets_.end()) {
+    return Status(Reason::kBadArgument, "There is no process set " + std::to_string(process_set) +
+                                            " (any more). hvd.init(process_sets=[...]) and hvd.add_process_set make "
+                                            "sets; hvd.remove_process_set ends them.");
+  }
+  if (at->second.session != nullptr) return std::shared_ptr<Session>(at->second.session);
+  return Status(Reason::kBadArgument,
+                "Rank " + std::to_string(rank()) + " is not a member of the provided process set: process set " +
+                    std::to_string(process_set) + " has the ranks " + RanksText(at->second.ranks) + ".");
+}
+
+// --- Sets come and go ---
+
+Status SessionManager::MayChange(bool at_start) const {
+  if (!at_start && !env_.dynamic_process_sets) {
+    return Status(Reason::kBadArgument,
+                  "Process sets may not be added or removed now. Expected: hvd.init(process_sets=\"dynamic\"), or "
+                  "HOROVOD_DYNAMIC_PROCESS_SETS=1 on all ranks.");
+  }
+  if (mpi_ == nullptr || MpiHasThreadMultiple()) return Status::Ok();
+  return Status(
+      Reason::kBadState,
+      "Process sets need an MPI library with MPI_THREAD_MULTIPLE, because every set has a thread of its own.");
+}
+
+Result<SetProposal::Entry> SessionManager::EntryOf(const ProcessSetSpec& spec) const {
+  SetProposal::Entry entry{spec.ranks, spec.communicator != nullptr};
+  if (!entry.own) return entry;
+  if (mpi_ == nullptr) {
+    return Status(Reason::kBadArgument, "This program runs without MPI, so it has no communicators.");
+  }
+  SMDDP_ASSIGN_OR_RETURN(entry.ranks, mpi_->RanksOf(spec.communicator));
+  return entry;
+}
+
+// Every rank's text. A named request like any other: the stall watch says who does not come.
+Result<std::vector<std::string>> SessionManager::Ask(const std::string& mine, bool at_start) {
+  AllgatherRequest request;
+  request.name = at_start ? "hvd.init" : "hvd.add_process_set or hvd.remove_process_set";
+  TensorRef& tensor = request.tensors.emplace_back();
+  tensor.dtype = DType::kUInt8;
+  tensor.shape = {static_cast<int64_t>(mine.size())};
+  tensor.input = mine.data();
+  std::string all;
+  std::vector<int64_t> lengths;
+  request.allocate = [&](int, const std::vector<int64_t>& bytes_of_rank) -> Result<void*> {
+    lengths = bytes_of_rank;
+    int64_t total = 0;
+    for (int64_t bytes : lengths) total += bytes;
+    all.resize(static_cast<size_t>(total));
+    return static_cast<void*>(all.data());
+  };
+  const auto done = std::make_shared<std::promise<Status>>();
+  session_->Allgather(std::move(request), [done](const Status& status) { done->set_value(status); });
+  SMDDP_RETURN_IF_ERROR(done->get_future().get());
+  std::vector<std::string> texts;
+  size_t at = 0;
+  for (int64_t length : lengths) {
+    texts.push_back(all.substr(at, static_cast<size_t>(length)));
+    at += static_cast<size_t>(length);
+  }
+  return texts;
+}
+
+Result<std::vector<SetProposal>> SessionManager::Propose(const SetProposal& mine, bool at_start) {
+  SMDDP_ASSIGN_OR_RETURN(const auto texts, Ask(Encode(mine), at_start));
+  std::vector<SetProposal> by_rank;
+  for (const std::string& text : texts) {
+    SMDDP_ASSIGN_OR_RETURN(SetProposal proposal, DecodeProposal(text, static_cast<int>(by_rank.size())));
+    by_rank.push_back(std::move(proposal));
+  }
+  return by_rank;
+}
+
+Result<SessionManager::Set> SessionManager::Make(const NewSet& wanted) {
+  Set set;
+  set.ranks = wanted.ranks;
+  if (std::count(set.ranks.begin(), set.ranks.end(), rank()) == 0) return set;
+  const Deadline deadline = Deadline::After(env_.start_timeout_s);
+  SMDDP_ASSIGN_OR_RETURN(set.mpi, mpi_->Subset(set.ranks, "hvd.add_process_set()", deadline));
+  Exchange exchange = ExchangeOver(*set.mpi, deadline);
+  exchange.caller = "Process set " + std::to_string(wanted.number);
+  exchange.global_ranks = set.ranks;
+  const RailChoice& rail = session_->rail();
+  SMDDP_ASSIGN_OR_RETURN(auto parts,
+                         Bootstrap(set.mpi->rank(), env_, exchange, set.mpi->NewTransport(), deadline, &rail));
+  set.session = std::make_shared<EngineSession>(std::move(parts), env_, plans_);
+  return set;
+}
+
+Status SessionManager::Keep(int number, Set set) {
+  std::lock_guard<std::mutex> lock(mutex_);
+  SMDDP_RETURN_IF_ERROR(ended_);
+  next_number_ = std::max(next_number_, number + 1);
+  Log(LogLevel::kDebug, "process set " + std::to_string(number) + " begins: ranks " + RanksText(set.ranks));
+  sets_[number] = std::move(set);
+  return Status::Ok();
+}
+
+Result<std::vector<int>> SessionManager::Add(const std::vector<ProcessSetSpec>& specs, bool at_start) {
+  if (specs.empty() && session_->topology().size() == 1) return std::vector<int>();
+  if (!specs.empty()) SMDDP_RETURN_IF_ERROR(MayChange(at_start));
+  std::lock_guard<std::mutex> lock(changing_);
+  SetProposal mine;
+  mine.next_number = next_number_;
+  for (const ProcessSetSpec& spec : specs) {
+    SMDDP_ASSIGN_OR_RETURN(SetProposal::Entry entry, EntryOf(spec));
+    mine.entries.push_back(std::move(entry));
+  }
+  SMDDP_ASSIGN_OR_RETURN(const auto by_rank, Propose(mine, at_start));
+  SMDDP_ASSIGN_OR_RETURN(const auto wanted, SetsToMake(by_rank, sets()));
+  if (wanted.empty()) return std::vector<int>(specs.size(), 0);
+
+  // All are tried, because the members of the next one wait in MPI for this rank.
+  std::vector<Set> made;
+  std::string error;
+  for (const NewSet& set : wanted) {
+    Result<Set> one = Make(set);
+    if (!one.ok() && error.empty()) error = one.status().message();
+    made.push_back(one.ok() ? std::move(*one) : Set());
+  }
+  SMDDP_ASSIGN_OR_RETURN(const auto errors, Ask(error, at_start));  // and from here on every member is there
+  for (size_t other = 0; other < errors.size(); ++other) {
+    if (errors[other].empty()) continue;
+    return Status(Reason::kNoResources,
+                  "A process set could not be made on rank " + std::to_string(other) + ": " + errors[other]);
+  }
+
+  std::vector<int> numbers(specs.size(), 0);
+  for (size_t i = 0; i < wanted.size(); ++i) {
+    const size_t position = wanted[i].position;
+    const bool only_one = std::count_if(wanted.begin(), wanted.end(),
+                                        [&](const NewSet& other) { return other.position == position; }) == 1;
+    if (made[i].session != nullptr || only_one) numbers[position] = wanted[i].number;
+    SMDDP_RETURN_IF_ERROR(Keep(wanted[i].number, std::move(made[i])));
+  }
+  return numbers;
+}
+
+Result<bool> SessionManager::Remove(int process_set) {
+  if (process_set <= 0) return false;
+  SMDDP_RETURN_IF_ERROR(MayChange(/*at_start=*/false));
+  std::lock_guard<std::mutex> changing(changing_);
+  SetProposal mine;
+  mine.removes = process_set;
+  SMDDP_ASSIGN_OR_RETURN(const auto by_rank, Propose(mine, /*at_start=*/false));
+  SMDDP_RETURN_IF_ERROR(CheckRemoval(by_rank));
+  Set leaving;
+  {
+    std::lock_guard<std::mutex> lock(mutex_);
+    const auto at = sets_.find(process_set);
+    if (at == sets_.end()) return false;
+    leaving = std::move(at->second);
+    sets_.erase(at);
+  }
+  if (leaving.session != nullptr) leaving.session->Stop();
+  Log(LogLevel::kDebug, "process set " + std::to_string(process_set) + " has been removed");
+  return true;
+}
+
+}  // namespace smddp

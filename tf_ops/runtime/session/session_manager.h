@@ -1,0 +1,80 @@
+// The session of all ranks and those of its process sets.
+//
+// A process set is a session of its own: its own communicator, engine thread and shared memory, put together like those
+// of all ranks. So nothing above or below knows more of sets than "my ranks". Every rank knows every set; those outside
+// have no session for it.
+//
+// Threads:   any. Add and Remove wait for the other ranks, Stop does not.
+// Errors:    when the session of all ranks fails, those of the sets fail with it.
+#pragma once
+
+#include <atomic>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <vector>
+
+#include "core/env/env.h"
+#include "runtime/api/session.h"
+#include "runtime/session/engine_session.h"
+#include "runtime/session/process_watchdog.h"
+#include "runtime/session/set_proposal.h"
+#include "transport/mpi/mpi_communicator.h"
+
+namespace smddp {
+
+class SessionManager {
+ public:
+  // Both outlive it. `watchdog` is told when a rank is lost, and watches the engine.
+  static Result<std::shared_ptr<SessionManager>> Start(const StartOptions& options, PlanRegistry& plans,
+                                                       ProcessWatchdog& watchdog);
+  ~SessionManager() { Stop(); }
+  // Ends all sessions. May be called twice. `at_exit`: as Engine::Stop.
+  void Stop(bool at_exit = false);
+  // Why the session of all ranks has failed.
+  Status failure() const;
+
+  // What session.h says of the functions of these names.
+  const std::shared_ptr<EngineSession>& session() const { return session_; }
+  Result<std::shared_ptr<Session>> SessionOf(int process_set) const;
+  Result<std::vector<int>> Add(const std::vector<ProcessSetSpec>& specs, bool at_start);
+  Result<bool> Remove(int process_set);
+  RankLists sets() const;
+
+ private:
+  struct Set {
+    std::vector<int> ranks;
+    std::unique_ptr<MpiCommunicator> mpi;  // outlives the session, whose transport makes calls with it
+    std::shared_ptr<EngineSession> session;
+  };
+
+  SessionManager(const Env& env, PlanRegistry& plans, ProcessWatchdog& watchdog)
+      : env_(env), plans_(plans), watchdog_(watchdog) {}
+  Status Open(const StartOptions& options);
+  Result<std::unique_ptr<FabricParts>> Meet(const StartOptions& options, const Deadline& deadline);
+  void OnFailure(const Status& why);
+  Status MayChange(bool at_start) const;
+  Result<SetProposal::Entry> EntryOf(const ProcessSetSpec& spec) const;
+  Result<std::vector<std::string>> Ask(const std::string& mine, bool at_start);
+  Result<std::vector<SetProposal>> Propose(const SetProposal& mine, bool at_start);
+  Result<Set> Make(const NewSet& wanted);
+  Status Keep(int number, Set set);
+  int rank() const { return session_->topology().rank(); }
+
+  const Env env_;
+  PlanRegistry& plans_;
+  ProcessWatchdog& watchdog_;
+  std::unique_ptr<MpiCommunicator> mpi_;  // null: alone; outlives the session
+  std::shared_ptr<EngineSession> session_;
+
+  std::atomic<bool> stopped_{false};
+  std::mutex changing_;       // one Add or Remove at a time
+  mutable std::mutex mutex_;  // of what follows
+  std::map<int, Set> sets_;   // by number
+  int next_number_ = 1;
+  Status failure_;
+  Status ended_;  // not OK: why there can be no sets any more
+};
+
+}  // namespace smddp

@@ -1,0 +1,142 @@
+#include "runtime/session/set_proposal.h"
+
+#include <algorithm>
+
+#include "core/wire.h"
+
+namespace smddp {
+namespace {
+
+constexpr int kMaxSets = 1 << 30;  // ever made
+
+std::vector<int> Sorted(std::vector<int> ranks) {
+  std::sort(ranks.begin(), ranks.end());
+  return ranks;
+}
+
+std::string Describe(const SetProposal& proposal) {
+  if (proposal.removes > 0) return "to remove process set " + std::to_string(proposal.removes);
+  if (proposal.entries.empty()) return "no process sets";
+  std::string text;
+  for (const SetProposal::Entry& entry : proposal.entries) {
+    text += (text.empty() ? "" : " and ") + (entry.own ? "a communicator" : "ranks " + RanksText(entry.ranks));
+  }
+  return text;
+}
+
+Status Mismatch(const std::vector<SetProposal>& by_rank, size_t rank) {
+  return Status(Reason::kBadArgument, "Mismatched process sets: rank 0 has " + Describe(by_rank[0]) + ", rank " +
+                                          std::to_string(rank) + " has " + Describe(by_rank[rank]) +
+                                          ". All ranks must make the same call, also those outside of "
+                                          "the set.");
+}
+
+bool SameKind(const SetProposal& a, const SetProposal& b) {
+  if (a.removes != b.removes || a.entries.size() != b.entries.size()) return false;
+  for (size_t i = 0; i < a.entries.size(); ++i) {
+    if (a.entries[i].own != b.entries[i].own) return false;
+    if (!a.entries[i].own && a.entries[i].ranks != b.entries[i].ranks) return false;
+  }
+  return true;
+}
+
+Status CheckSameKind(const std::vector<SetProposal>& by_rank) {
+  for (size_t rank = 1; rank < by_rank.size(); ++rank) {
+    if (!SameKind(by_rank[0], by_rank[rank])) return Mismatch(by_rank, rank);
+  }
+  return Status::Ok();
+}
+
+// The different lists that the ranks bring at one place, by the first rank that brings each.
+std::vector<std::vector<int>> ListsAt(const std::vector<SetProposal>& by_rank, size_t position) {
+  std::vector<std::vector<int>> lists;
+  for (const SetProposal& proposal : by_rank) {
+    const std::vector<int>& ranks = proposal.entries[position].ranks;
+    const bool is_new = std::find(lists.begin(), lists.end(), ranks) == lists.end();
+    if (!ranks.empty() && is_new) lists.push_back(ranks);
+  }
+  return lists;
+}
+
+Status CheckRanks(const std::vector<int>& ranks, int size, const RankLists& there) {
+  const std::vector<int> sorted = Sorted(ranks);
+  for (size_t i = 0; i < sorted.size(); ++i) {
+    const bool twice = i > 0 && sorted[i] == sorted[i - 1];
+    if (!twice && sorted[i] >= 0 && sorted[i] < size) continue;
+    return Status(Reason::kBadArgument, "A process set must list different ranks from 0 to " +
+                                            std::to_string(size - 1) + ". Received: " + RanksText(ranks) + ".");
+  }
+  for (const auto& [number, other] : there) {
+    if (Sorted(other) != sorted) continue;
+    return Status(Reason::kBadArgument, "A process set with the ranks " + RanksText(ranks) +
+                                            " exists already: process set " + std::to_string(number) +
+                                            (number == 0 ? ", which is all ranks (hvd.global_process_set)." : "."));
+  }
+  return Status::Ok();
+}
+
+// Of communicators: every member must have brought the same one.
+Status CheckMembers(const std::vector<SetProposal>& by_rank, size_t position, const std::vector<int>& ranks) {
+  for (int member : ranks) {
+    const std::vector<int>& theirs = by_rank[member].entries[position].ranks;
+    if (theirs == ranks) continue;
+    return Status(Reason::kBadArgument, "Mismatched process sets: a communicator has the ranks " + RanksText(ranks) +
+                                            ", but rank " + std::to_string(member) + " brought one with the ranks " +
+                                            RanksText(theirs) + ".");
+  }
+  return Status::Ok();
+}
+
+}  // namespace
+
+std::string RanksText(const std::vector<int>& ranks) {
+  std::string text;
+  for (int rank : ranks) text += (text.empty() ? "" : ", ") + std::to_string(rank);
+  return "[" + text + "]";
+}
+
+std::string Encode(const SetProposal& proposal) {
+  WireWriter writer;
+  writer.Put(proposal.removes);
+  writer.Put(proposal.next_number);
+  for (const SetProposal::Entry& entry : proposal.entries) {
+    writer.Put(static_cast<uint8_t>(entry.own));
+    writer.PutList(entry.ranks);
+  }
+  return writer.Take();
+}
+
+Result<SetProposal> DecodeProposal(const std::string& bytes, int rank) {
+  WireReader reader(bytes);
+  SetProposal proposal;
+  proposal.removes = reader.Get<int>();
+  proposal.next_number = reader.Get<int>();
+  while (reader.ok() && !reader.at_end()) {
+    const bool own = reader.GetBool();
+    proposal.entries.push_back({reader.GetList<int>(), own});
+  }
+  const bool numbers = proposal.removes >= 0 && proposal.next_number >= 1 && proposal.next_number <= kMaxSets;
+  if (reader.ok() && numbers) return proposal;
+  return Status(Reason::kInternal, "What rank " + std::to_string(rank) + " sent about process sets cannot be read.");
+}
+
+Result<std::vector<NewSet>> SetsToMake(const std::vector<SetProposal>& by_rank, const RankLists& there) {
+  SMDDP_RETURN_IF_ERROR(CheckSameKind(by_rank));
+  RankLists known = there;
+  int number = 0;
+  for (const SetProposal& proposal : by_rank) number = std::max(number, proposal.next_number);
+  std::vector<NewSet> sets;
+  for (size_t position = 0; position < by_rank[0].entries.size(); ++position) {
+    for (const std::vector<int>& ranks : ListsAt(by_rank, position)) {
+      SMDDP_RETURN_IF_ERROR(CheckRanks(ranks, static_cast<int>(by_rank.size()), known));
+      SMDDP_RETURN_IF_ERROR(CheckMembers(by_rank, position, ranks));
+      known[number] = ranks;
+      sets.push_back({number++, position, ranks});
+    }
+  }
+  return sets;
+}
+
+Status CheckRemoval(const std::vector<SetProposal>& by_rank) { return CheckSameKind(by_rank); }
+
+}  // namespace smddp

@@ -1,0 +1,114 @@
+#include "runtime/timeline/timeline.h"
+
+#include <fcntl.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <chrono>
+#include <memory>
+
+#include "core/clock.h"
+#include "core/process/log.h"
+#include "core/process/plain_file.h"
+
+namespace smddp {
+namespace {
+
+constexpr std::chrono::milliseconds kWriteEvery(100);
+constexpr const char kEnd[] = "\n]\n";
+
+}  // namespace
+
+class Timeline::File {
+ public:
+  File(std::string path, int file) : path_(std::move(path)), file_(file) {}
+  ~File() { close(file_); }
+
+  bool Begin() { return ftruncate(file_, 0) == 0 && Write("["); }
+
+  // `lines`: whole lines, one JSON object each. False when they could not be kept.
+  bool Append(const std::string& lines) {
+    if (failed_) return false;
+    std::string text;
+    for (size_t at = 0; at < lines.size();) {
+      const size_t end = std::min(lines.find('\n', at), lines.size());
+      text += end_ + text.size() == 1 ? "\n" : ",\n";
+      text.append(lines, at, end - at);
+      at = end + 1;
+    }
+    if (text.empty() || Write(text)) return true;
+    failed_ = true;
+    Log(LogLevel::kWarning, "Writing the timeline '" + path_ + "' failed; it ends here. Is the disk full?");
+    // The space of what is there is not given back, so that it can be closed.
+    if (!Write("") || ftruncate(file_, end_ + sizeof(kEnd) - 1) != 0) {
+      Log(LogLevel::kWarning, "The timeline '" + path_ + "' is left open.");
+    }
+    return false;
+  }
+
+ private:
+  // Behind what is there; the end of the array comes behind it, and is overwritten by the next text.
+  bool Write(const std::string& text) {
+    const std::string all = text + kEnd;
+    if (pwrite(file_, all.data(), all.size(), end_) != static_cast<ssize_t>(all.size())) return false;
+    end_ += static_cast<int64_t>(text.size());
+    return true;
+  }
+
+  const std::string path_;
+  const int file_;
+  int64_t end_ = 0;  // of the last line, without its newline
+  bool failed_ = false;
+};
+
+void Timeline::Record() {
+  if (!recording_) trace_.StartStream();
+  recording_ = true;
+}
+
+Status Timeline::WriteTo(const std::string& path, unsigned mode, const TimelineStart& start) {
+  std::string why = "the disk may be full";
+  const int descriptor = OpenPlainFile(path, O_RDWR, mode, &why);
+  auto file = descriptor < 0 ? nullptr : std::make_unique<File>(path, descriptor);
+  if (file == nullptr || !file->Begin()) {
+    return Status(Reason::kBadArgument, "The timeline '" + path + "' cannot be written: " + why +
+                                            ". Expected: a plain file in a folder that exists.");
+  }
+  Record();
+  stopping_ = false;
+  writer_ = std::thread([this, start, file = std::move(file)]() mutable {
+    WriteLoop(*file, TimelineText(rank_, start));
+    file = nullptr;
+  });
+  return Status::Ok();
+}
+
+void Timeline::Stop() {
+  if (recording_) trace_.StopStream();
+  recording_ = false;
+  if (!writer_.joinable()) return;
+  {
+    std::lock_guard<std::mutex> lock(mutex_);
+    stopping_ = true;
+  }
+  wake_.notify_one();
+  writer_.join();
+}
+
+void Timeline::WriteLoop(File& file, TimelineText text) {
+  std::vector<TraceEvent> taken;
+  int64_t dropped = 0;
+  for (bool last = false; !last;) {
+    {
+      std::unique_lock<std::mutex> lock(mutex_);
+      last = wake_.wait_for(lock, kWriteEvery, [this] { return stopping_; });
+    }
+    dropped += trace_.TakeStream(&taken);
+    for (const TraceEvent& event : taken) text.Add(event);
+    if (!file.Append(text.Take())) dropped += static_cast<int64_t>(taken.size());
+  }
+  text.Close(NowNs(), dropped);
+  file.Append(text.Take());
+}
+
+}  // namespace smddp

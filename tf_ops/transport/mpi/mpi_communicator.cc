@@ -1,0 +1,220 @@
+#include "transport/mpi/mpi_communicator.h"
+
+#include <mpi.h>
+
+#include <algorithm>
+#include <map>
+
+#include "transport/mpi/mpi_life.h"
+#include "transport/mpi/mpi_status.h"
+#include "transport/mpi/mpi_transport.h"
+#include "transport/mpi/survival.h"
+#include "transport/mpi/waiting.h"
+
+namespace smddp {
+namespace {
+
+// Open MPI over UCX, for example, has 23 bits for tags; we need 29.
+Status CheckTagSpace() {
+  int* largest = nullptr;
+  int found = 0;
+  SMDDP_MPI(MPI_Comm_get_attr(MPI_COMM_WORLD, MPI_TAG_UB, &largest, &found));
+  if (found && *largest >= MpiTransport::kLargestTag) return Status::Ok();
+  return Status(Reason::kBadState, "This MPI allows message tags up to " + std::to_string(found ? *largest : 0) + "; " +
+                                       std::to_string(MpiTransport::kLargestTag) +
+                                       " are needed. Choose another messaging layer, for "
+                                       "example OMPI_MCA_pml=ob1 with Open MPI (mpirun --mca pml ob1).");
+}
+
+Result<MPI_Comm> CommunicatorOf(MPI_Comm parent, const std::vector<int>& ranks, const char* what,
+                                const Deadline& deadline) {
+  MPI_Group all, some;
+  SMDDP_MPI(MPI_Comm_group(parent, &all));
+  SMDDP_MPI(MPI_Group_incl(all, static_cast<int>(ranks.size()), ranks.data(), &some));
+  MPI_Comm chosen = MPI_COMM_NULL;
+  const StartWatchdog watchdog(deadline, what);
+  SMDDP_MPI(MPI_Comm_create_group(parent, some, /*tag=*/7771, &chosen));
+  MPI_Group_free(&all);
+  MPI_Group_free(&some);
+  return chosen;
+}
+
+Result<MPI_Comm> Select(MPI_Comm parent, const std::vector<int>& ranks, const Deadline& deadline) {
+  int rank = 0, size = 0;
+  SMDDP_MPI(MPI_Comm_rank(parent, &rank));
+  SMDDP_MPI(MPI_Comm_size(parent, &size));
+  for (int wanted : ranks) {
+    if (wanted < 0 || wanted >= size || std::count(ranks.begin(), ranks.end(), wanted) > 1) {
+      return Status(Reason::kBadArgument, "`comm` must list different ranks from 0 to " + std::to_string(size - 1) +
+                                              ". Received rank " + std::to_string(wanted) + ".");
+    }
+  }
+  if (std::find(ranks.begin(), ranks.end(), rank) == ranks.end()) {
+    return Status(Reason::kBadArgument, "`comm` does not list this process: its rank in MPI_COMM_WORLD is " +
+                                            std::to_string(rank) +
+                                            ". Call hvd.init(comm=[...]) only on the listed "
+                                            "ranks.");
+  }
+  return CommunicatorOf(parent, ranks, "init(comm=[...])", deadline);
+}
+
+}  // namespace
+
+struct MpiCommunicator::Handle {
+  MPI_Comm comm = MPI_COMM_NULL;
+};
+
+MpiCommunicator::MpiCommunicator() : handle_(std::make_unique<Handle>()) {}
+
+namespace {
+
+// A communicator like `parent`, for one session.
+Result<MPI_Comm> Duplicate(MPI_Comm parent, const Deadline& deadline) {
+  auto copy = std::make_unique<MPI_Comm>(MPI_COMM_NULL);
+  MPI_Request request;
+  SMDDP_MPI(MPI_Comm_idup(parent, copy.get(), &request));
+  const Status all_came = Await(&request, deadline, "init()");
+  if (all_came.ok()) return *copy;
+  (void)copy.release();  // MPI still writes there
+  return all_came;
+}
+
+// The same of those that are alive.
+Result<MPI_Comm> DuplicateOfSurvivors(MPI_Comm parent, const Deadline& deadline) {
+  const StartWatchdog watchdog(deadline, "init()");
+  return Survivors(parent);
+}
+
+// The communicator of init(comm=[...]). Where MPI survives losses it is kept: a list with dead ranks makes no new one.
+Result<MPI_Comm> Listed(MPI_Comm parent, const std::vector<int>& ranks, const Deadline& deadline) {
+  static std::map<std::vector<int>, MPI_Comm> kept;
+  if (!SurvivesLosses()) return Select(parent, ranks, deadline);
+  const auto at = kept.find(ranks);
+  if (at != kept.end()) return at->second;
+  SMDDP_ASSIGN_OR_RETURN(const MPI_Comm chosen, Select(parent, ranks, deadline));
+  SMDDP_MPI(MPI_Comm_set_errhandler(chosen, MPI_ERRORS_RETURN));
+  kept[ranks] = chosen;
+  return chosen;
+}
+
+}  // namespace
+
+Result<std::unique_ptr<MpiCommunicator>> MpiCommunicator::Open(const void* communicator, const std::vector<int>& ranks,
+                                                               double silence_s, const Deadline& deadline) {
+  SMDDP_RETURN_IF_ERROR(InitializeMpi(silence_s, deadline));
+  const MPI_Comm parent = communicator != nullptr ? *static_cast<const MPI_Comm*>(communicator) : MPI_COMM_WORLD;
+  MPI_Comm chosen = parent;
+  if (!ranks.empty()) {
+    SMDDP_ASSIGN_OR_RETURN(chosen, Listed(parent, ranks, deadline));
+  }
+  std::unique_ptr<MpiCommunicator> opened(new MpiCommunicator());
+  SMDDP_ASSIGN_OR_RETURN(opened->handle_->comm,
+                         SurvivesLosses() ? DuplicateOfSurvivors(chosen, deadline) : Duplicate(chosen, deadline));
+  SMDDP_RETURN_IF_ERROR(CheckTagSpace());
+  if (chosen != parent && !SurvivesLosses()) MPI_Comm_free(&chosen);
+  SMDDP_MPI(MPI_Comm_set_errhandler(opened->handle_->comm, MPI_ERRORS_RETURN));
+  SMDDP_MPI(MPI_Comm_rank(opened->handle_->comm, &opened->rank_));
+  SMDDP_MPI(MPI_Comm_size(opened->handle_->comm, &opened->size_));
+  ReturnToMpi();
+  return opened;
+}
+
+Result<bool> MpiCommunicator::Conclude(const Status& mine, const Deadline& deadline) {
+  constexpr int kOk = 1, kNoLoss = 2;
+  if (!SurvivesLosses()) return mine.ok() ? Result<bool>(true) : mine;
+  const StartWatchdog watchdog(deadline, "the end of the start-up exchange");
+  const MPI_Comm comm = handle_->comm;
+  const bool saw_loss = !TakeLosses(comm).empty();
+  if (saw_loss) Revoke(comm);  // those who still wait in the exchange
+  bool lost = false;
+  SMDDP_ASSIGN_OR_RETURN(const int all, Agree(comm, (mine.ok() ? kOk : 0) | (saw_loss ? 0 : kNoLoss), &lost));
+  if (lost || (all & kNoLoss) == 0) return false;
+  return mine.ok() ? Result<bool>(true) : mine;
+}
+
+Result<std::unique_ptr<MpiCommunicator>> MpiCommunicator::Subset(const std::vector<int>& ranks, const char* what,
+                                                                 const Deadline& deadline) const {
+  std::unique_ptr<MpiCommunicator> subset(new MpiCommunicator());
+  SMDDP_ASSIGN_OR_RETURN(subset->handle_->comm, CommunicatorOf(handle_->comm, ranks, what, deadline));
+  SMDDP_MPI(MPI_Comm_set_errhandler(subset->handle_->comm, MPI_ERRORS_RETURN));
+  SMDDP_MPI(MPI_Comm_rank(subset->handle_->comm, &subset->rank_));
+  SMDDP_MPI(MPI_Comm_size(subset->handle_->comm, &subset->size_));
+  return subset;
+}
+
+Result<std::vector<int>> MpiCommunicator::RanksOf(const void* communicator) const {
+  const MPI_Comm comm = *static_cast<const MPI_Comm*>(communicator);
+  if (comm == MPI_COMM_NULL) return std::vector<int>();
+  MPI_Group theirs, ours;
+  int size = 0;
+  SMDDP_MPI(MPI_Comm_group(comm, &theirs));
+  SMDDP_MPI(MPI_Comm_group(handle_->comm, &ours));
+  SMDDP_MPI(MPI_Group_size(theirs, &size));
+  std::vector<int> places(size), ranks(size);
+  for (int place = 0; place < size; ++place) places[place] = place;
+  SMDDP_MPI(MPI_Group_translate_ranks(theirs, size, places.data(), ours, ranks.data()));
+  MPI_Group_free(&theirs);
+  MPI_Group_free(&ours);
+  if (std::count(ranks.begin(), ranks.end(), MPI_UNDEFINED) == 0) return ranks;
+  return Status(Reason::kBadArgument,
+                "A process set's communicator has members that do not take part in hvd.init(). Expected: one whose "
+                "members are among the ranks of hvd.init().");
+}
+
+MpiCommunicator::~MpiCommunicator() = default;
+
+namespace {
+
+constexpr int kMaxExchangedBytes = 1 << 30;  // of all ranks together
+
+// What the two steps of an exchange write to. On the heap, because after a timeout MPI still does.
+struct Gathering {
+  std::string mine, all;
+  int length = 0;
+  std::vector<int> lengths, starts;
+};
+
+Status Gather(MPI_Comm comm, Gathering* gathering, const Deadline& deadline) {
+  MPI_Request request;
+  SMDDP_MPI(MPI_Iallgather(&gathering->length, 1, MPI_INT, gathering->lengths.data(), 1, MPI_INT, comm, &request));
+  SMDDP_RETURN_IF_ERROR(Await(&request, deadline, "the start-up exchange"));
+  int total = 0;
+  for (size_t rank = 0; rank < gathering->starts.size(); ++rank) {
+    const int length = gathering->lengths[rank];
+    if (length < 0 || length > kMaxExchangedBytes - total) {
+      return Status(Reason::kInternal, "Rank " + std::to_string(rank) + " wants to send " + std::to_string(length) +
+                                           " bytes in the start-up exchange. Do all ranks run the same version of "
+                                           "smddp_tf?");
+    }
+    gathering->starts[rank] = total;
+    total += length;
+  }
+  gathering->all.resize(total);
+  SMDDP_MPI(MPI_Iallgatherv(gathering->mine.data(), gathering->length, MPI_BYTE, gathering->all.data(),
+                            gathering->lengths.data(), gathering->starts.data(), MPI_BYTE, comm, &request));
+  return Await(&request, deadline, "the start-up exchange");
+}
+
+}  // namespace
+
+Result<std::vector<std::string>> MpiCommunicator::Exchange(const std::string& mine, const Deadline& deadline) {
+  auto gathering = std::make_unique<Gathering>();
+  gathering->mine = mine;
+  gathering->length = static_cast<int>(mine.size());
+  gathering->lengths.resize(size_);
+  gathering->starts.resize(size_);
+  const Status gathered = Gather(handle_->comm, gathering.get(), deadline);
+  if (!gathered.ok()) {
+    (void)gathering.release();
+    return gathered;
+  }
+  std::vector<std::string> texts;
+  for (int rank = 0; rank < size_; ++rank) {
+    texts.push_back(gathering->all.substr(gathering->starts[rank], gathering->lengths[rank]));
+  }
+  return texts;
+}
+
+std::unique_ptr<Transport> MpiCommunicator::NewTransport() { return std::make_unique<MpiTransport>(handle_->comm); }
+
+}  // namespace smddp
