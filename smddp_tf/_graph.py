@@ -16,7 +16,6 @@ from smddp_tf._threads import of_thread
 
 __all__ = [
     "CALLS",
-    "as_it_is",
     "collectives_so_far",
     "count",
     "device_scope",
@@ -24,6 +23,7 @@ __all__ = [
     "is_for_session",
     "is_inside_session",
     "let_wait_for",
+    "no_autograph",
     "run_independently",
     "tensor_name",
     "unique_name",
@@ -45,7 +45,7 @@ _count = 0
 Function = TypeVar("Function", bound=Callable[..., Any])
 
 
-def as_it_is(function: Function) -> Function:
+def no_autograph(function: Function) -> Function:
     """Keeps AutoGraph, which rewrites what a `tf.function` calls, out of `function` and of all that it calls.
 
     There is nothing of ours to rewrite, and to find that out took AutoGraph seconds when a step was first traced.

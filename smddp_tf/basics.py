@@ -6,6 +6,7 @@ Importing this module loads no native code; the first call does.
 from __future__ import annotations
 
 import atexit
+import importlib
 import operator
 import os
 import sys
@@ -110,14 +111,22 @@ def shutdown() -> None:
     Operations that are still under way end with an error on every rank.
     """
     global _communicator
-    _loader.core().shutdown()
+    _end_session(at_exit=False)
     sets.forget_all()
     _communicator = None
 
 
 def _leave() -> None:
     """`shutdown` at the end of the program: waits, as MPI would, until the other ranks have left or one is lost."""
-    _loader.core().shutdown(at_exit=True)
+    _end_session(at_exit=True)
+
+
+def _end_session(at_exit: bool) -> None:
+    try:
+        if is_initialized():
+            stop_timeline()
+    finally:
+        _loader.core().shutdown(at_exit=at_exit)
 
 
 def restart() -> None:
@@ -171,7 +180,8 @@ def start_timeline(file_path: str | os.PathLike[str], mark_cycles: bool = False)
 
     The file is rank 0's, and rank 0's call counts: on other ranks it may be made (their `file_path` is not used) or
     left out. It is valid JSON at any time; the other ranks' events are in it after `stop_timeline` or `shutdown`. What
-    a file shows, and what is left of a job that crashes: docs/timeline.md. `HOROVOD_TIMELINE=DYNAMIC` is not needed.
+    a file shows, several hosts, and what is left of a job that crashes: docs/timeline.md. `HOROVOD_TIMELINE=DYNAMIC` is
+    not needed.
 
     Example:
     >>> hvd.start_timeline("/tmp/steps.json")
@@ -191,12 +201,17 @@ def start_timeline(file_path: str | os.PathLike[str], mark_cycles: bool = False)
 def stop_timeline() -> None:
     """Ends the timeline; does nothing where none is being written.
 
-    On rank 0 it waits until the other ranks' parts are in the file, which they send without a call of their own.
+    On rank 0 it waits until the other ranks have closed their parts, which they do without a call of their own, and
+    merges them into the file. Of parts on hosts whose files rank 0 does not see it warns, with the command that merges
+    them once they have been copied.
 
     Raises:
         ValueError: before `init`.
     """
-    _loader.core().stop_timeline()
+    path, hosts = _loader.core().stop_timeline()
+    if path:
+        # Not at the top: `python -m smddp_tf.timeline` runs the module anew.
+        importlib.import_module("smddp_tf.timeline").finish(path, hosts)
 
 
 def mpi_threads_supported() -> bool:

@@ -2,12 +2,19 @@
 
 from __future__ import annotations
 
+import re
+
 __all__ = [
     "HorovodInternalError",
     "HorovodVersionMismatchError",
     "HostsUpdatedInterrupt",
     "get_version_mismatch_message",
+    "reason_of",
+    "without_reason",
 ]
+
+# TensorFlow hands on nothing of an engine's error but its kind, which others use too, and its text.
+_TAG = re.compile(r" ?\[smddp:(\w+)\]")
 
 
 class HorovodInternalError(RuntimeError):
@@ -49,3 +56,27 @@ def get_version_mismatch_message(name: str, version: str, installed_version: str
         f"{name} is of version {version}, but this library was built for version {installed_version}. Build it again "
         "for the version in use (pip install --no-cache-dir)."
     )
+
+
+def reason_of(error: BaseException) -> str | None:
+    """Why the engine refused or ended a request.
+
+    Args:
+        error: an exception of a collective, of NumPy arrays or of TensorFlow tensors.
+
+    Returns:
+        One of "bad_argument", "bad_state", "disagreement", "peer_left", "peer_raised", "peer_lost",
+        "transport_failed", "timed_out", "step_given_up", "shut_down", "no_resources", "unsupported", "data_loss" and
+        "internal" (docs/errors.md says what each means). `None`: the error is not one of the engine, or one of a wrong
+        argument that was found before any rank was asked.
+    """
+    reason = getattr(error, "reason", None)
+    if isinstance(reason, str) and type(error).__name__ == "EngineError":
+        return reason
+    tag = _TAG.search(str(error))
+    return tag[1] if tag else None
+
+
+def without_reason(text: str) -> str:
+    """The message of an error without the tag that says its reason."""
+    return _TAG.sub("", text)

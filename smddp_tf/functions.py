@@ -29,7 +29,7 @@ _broadcast: weakref.WeakValueDictionary[int, Any] = weakref.WeakValueDictionary(
 _CANNOT_TRAVEL = (tf.resource, tf.variant)
 
 
-@_graph.as_it_is
+@_graph.no_autograph
 @scoped
 def broadcast_variables(
     variables: Iterable[Any],
@@ -62,7 +62,7 @@ def broadcast_variables(
     return tf.group(*done) if _graph.is_for_session() else None
 
 
-@_graph.as_it_is
+@_graph.no_autograph
 @scoped
 def broadcast_(
     variables: Sequence[Any],
@@ -132,8 +132,8 @@ def _assigned(variables: list[Any], root_rank: int, name: str | None) -> list[An
         unique = _graph.tensor_name("broadcast_variables", name)
         received = _native.broadcast_list(values, root_rank, unique)
         done += [variable.assign(value) for variable, value in zip(numbers, received)]
-    for place, variable in enumerate(texts):
-        unique = _graph.tensor_name("broadcast_variables", f"{name or of_thread('broadcast_variables')}.text.{place}")
+    for index, variable in enumerate(texts):
+        unique = _graph.tensor_name("broadcast_variables", f"{name or of_thread('broadcast_variables')}.text.{index}")
         done.append(variable.assign(_strings.broadcast(tf.convert_to_tensor(variable), root_rank, unique)))
     return [each for each in done if each is not None]
 

@@ -43,11 +43,11 @@ class LocalSources:
         self._registered.update(other._registered)
         self._layers.extend(other._layers)
 
-    def places(self, sources: Sequence[Any]) -> set[int]:
-        """Which of `sources` are local, by their places in the list."""
+    def indices(self, sources: Sequence[Any]) -> set[int]:
+        """The indices of the `sources` that are local."""
         local = set(self._registered)
         local.update(id(identity(weight)) for layer in self._layers for weight in layer.trainable_weights)
-        return {place for place, source in enumerate(sources) if id(identity(source)) in local} if local else set()
+        return {index for index, source in enumerate(sources) if id(identity(source)) in local} if local else set()
 
     def ranks(self) -> int:
         """How many ranks share gradients with this one, itself included."""
@@ -63,13 +63,13 @@ class LocalSources:
             grads: tensors, `tf.IndexedSlices` or None.
             sources: what they are the gradients of.
         """
-        local = self.places(sources)
+        local = self.indices(sources)
         results = reduce_all_but(local, reduce, grads, sources)
         if local and self._scale and self._process_set.included():
             with process_sets.scope(process_sets.id_of(self._process_set)):
                 ranks = 1 if run_time_values.is_alone() else run_time_values.size()
-            for place in local:
-                results[place] = _divided(results[place], ranks)
+            for index in local:
+                results[index] = _divided(results[index], ranks)
         return results
 
 
@@ -85,14 +85,14 @@ def reduce_all_but(
     grads: Sequence[Any],
     sources: Sequence[Any],
 ) -> list[Any]:
-    """Returns `grads`, of which those that are not at the places `kept` have been through `reduce`.
+    """Returns `grads`, of which those whose index is not in `kept` have been through `reduce`.
 
     `reduce` gets lists without the others: ranks may keep different numbers of gradients, and compare their lists.
     """
-    shared = [place for place in range(len(grads)) if place not in kept]
+    shared = [index for index in range(len(grads)) if index not in kept]
     results = list(grads)
-    for place, grad in zip(shared, reduce([grads[i] for i in shared], [sources[i] for i in shared])):
-        results[place] = grad
+    for index, grad in zip(shared, reduce([grads[i] for i in shared], [sources[i] for i in shared])):
+        results[index] = grad
     return results
 
 

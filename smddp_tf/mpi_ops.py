@@ -5,7 +5,7 @@ from __future__ import annotations
 from smddp_tf import _needs_tensorflow, basics  # noqa: F401
 from smddp_tf.basics import *  # noqa: F403
 from smddp_tf.functions import broadcast_
-from smddp_tf.incidental import (
+from smddp_tf.horovod_internals import (
     _allreduce,
     check_num_rank_power_of_2,
     gpu_available,

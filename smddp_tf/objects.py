@@ -24,7 +24,7 @@ from smddp_tf.root_ranks import checked_root
 __all__ = ["allgather_object", "broadcast_object", "broadcast_object_fn"]
 
 _OBJECT, _ERROR = 0, 1
-_MOST_BYTES = 1 << 40
+_MAX_BYTES = 1 << 40
 
 
 @scoped
@@ -120,9 +120,9 @@ def allgather_object(
 
 def _checked(length: int, rank: int) -> int:
     """The length of a payload that rank `rank` has announced, if one can have it."""
-    if 1 <= length <= _MOST_BYTES:
+    if 1 <= length <= _MAX_BYTES:
         return length
-    raise RuntimeError(f"Rank {rank} announced an object of {length} bytes. Expected: from 1 to {_MOST_BYTES}.")
+    raise RuntimeError(f"Rank {rank} announced an object of {length} bytes. Expected: from 1 to {_MAX_BYTES}.")
 
 
 def _packed(obj: Any) -> np.ndarray:

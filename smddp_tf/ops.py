@@ -34,7 +34,7 @@ __all__ = [
 ]
 
 
-@_graph.as_it_is
+@_graph.no_autograph
 @scoped
 def allreduce(
     tensor: Any,
@@ -90,7 +90,7 @@ def allreduce(
         return codec.decompress(_native.allreduce_list([compressed], reduction, name)[0], ctx)
 
 
-@_graph.as_it_is
+@_graph.no_autograph
 @scoped
 def grouped_allreduce(
     tensors: Sequence[Any],
@@ -146,7 +146,7 @@ def grouped_allreduce(
     return results
 
 
-@_graph.as_it_is
+@_graph.no_autograph
 @scoped
 def allgather(
     tensor: Any,
@@ -172,7 +172,7 @@ def allgather(
     return _native.allgather_tensor(with_rows(tensor, "allgather"), _graph.tensor_name("allgather", name))
 
 
-@_graph.as_it_is
+@_graph.no_autograph
 @scoped
 def grouped_allgather(
     tensors: Sequence[Any],
@@ -197,7 +197,7 @@ def grouped_allgather(
     return list(_native.allgather_list(tensors, name)) if tensors else []
 
 
-@_graph.as_it_is
+@_graph.no_autograph
 @scoped
 def broadcast(
     tensor: Any,
@@ -225,7 +225,7 @@ def broadcast(
     return _native.broadcast_list([tf.convert_to_tensor(tensor)], root_rank, _graph.tensor_name("broadcast", name))[0]
 
 
-@_graph.as_it_is
+@_graph.no_autograph
 @scoped
 def barrier(*, name: str | None = None, process_set: ProcessSet = global_process_set) -> tf.Operation | None:
     """Waits until every rank has come here.
@@ -241,7 +241,7 @@ def barrier(*, name: str | None = None, process_set: ProcessSet = global_process
     return _native.barrier(_graph.tensor_name("barrier", name))
 
 
-@_graph.as_it_is
+@_graph.no_autograph
 @scoped
 def join(*, process_set: ProcessSet = global_process_set) -> tf.Tensor:
     """Tells the other ranks that this one has no more data, and waits until all ranks have said so.

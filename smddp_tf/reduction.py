@@ -79,7 +79,7 @@ class GradientReducer:
         """True where a float32 scalar among the gradients has its sum or mean, up to one rounding of float32."""
         return self._codec is NoneCompressor and not self._reduction.wire_dtype and self._reduction.op != Adasum
 
-    @_graph.as_it_is
+    @_graph.no_autograph
     def __call__(self, grads: Sequence[Any], variables: Sequence[Any]) -> list[Any]:
         """Returns the reduced gradients in the same order. A None stays a None.
 

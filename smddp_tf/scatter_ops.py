@@ -15,7 +15,7 @@ from smddp_tf.reduce_op import Average, Reduction, Sum, as_reduce_op
 __all__ = ["alltoall", "grouped_reducescatter", "reducescatter", "with_rows"]
 
 
-@_graph.as_it_is
+@_graph.no_autograph
 @scoped
 def alltoall(
     tensor: Any,
@@ -57,7 +57,7 @@ def alltoall(
     return received if splits is None else (received, received_splits)
 
 
-@_graph.as_it_is
+@_graph.no_autograph
 @scoped
 def reducescatter(
     tensor: Any,
@@ -98,7 +98,7 @@ def reducescatter(
     return _scatter([with_rows(tensor, "reducescatter")], device_dense, compression, reduction, name)[0]
 
 
-@_graph.as_it_is
+@_graph.no_autograph
 @scoped
 def grouped_reducescatter(
     tensors: Sequence[Any],

@@ -106,7 +106,7 @@ class DistributedGradientTape(tf.GradientTape):
         """
         self._local_sources.add(source)
 
-    @_graph.as_it_is
+    @_graph.no_autograph
     def gradient(
         self,
         target: Any,
@@ -122,8 +122,8 @@ class DistributedGradientTape(tf.GradientTape):
             sources: a variable, or any nest of variables.
             output_gradients: see `tf.GradientTape.gradient`.
             unconnected_gradients: the same. A bool is taken for Horovod's fourth argument, `use_generic_names`.
-            use_generic_names: for Horovod's scripts, without effect: gradients travel by their places in the list, so
-                the names of variables never matter.
+            use_generic_names: for Horovod's scripts, without effect: gradients travel by their positions in the list,
+                so the names of variables never matter.
         """
         del use_generic_names
         if isinstance(unconnected_gradients, bool):
@@ -163,8 +163,8 @@ class DistributedGradientTape(tf.GradientTape):
         grads = self.gradient(target, sources, output_gradients)
         flat = tf.nest.flatten(sources)
         pairs = list(zip(flat, tf.nest.flatten(grads)))
-        local = self._local_sources.places(flat)
-        return [pairs[place] for place in sorted(local)], [p for i, p in enumerate(pairs) if i not in local]
+        local = self._local_sources.indices(flat)
+        return [pairs[index] for index in sorted(local)], [p for i, p in enumerate(pairs) if i not in local]
 
 
 def PartialDistributedGradientTape(

@@ -1,8 +1,9 @@
 """An exception that nobody catches on one rank ends the job at once, and its traceback is what is read last.
 
 The other ranks are told what it was and name it in one line. What it makes them fail with there has no traceback of its
-own: it would bury the one that matters. The order in which the ranks print: tf_ops/runtime/last_words.h. Each rank
-tells smddprun whether the exception was its own (tf_ops/core/launcher.h).
+own: it would bury the one that matters. The order in which the ranks print: tf_ops/runtime/health/exception_notice.h.
+    Each rank
+tells smddprun whether the exception was its own (tf_ops/core/env/launcher.h).
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ from types import TracebackType
 from typing import Any
 
 from smddp_tf import _loader
+from smddp_tf.exceptions import reason_of, without_reason
 
 __all__ = ["in_one_line", "watch"]
 
@@ -24,14 +26,12 @@ _OTHERS_SECONDS = 2.0
 _TRACEBACK_SECONDS = 5.0
 # For what the other ranks have printed to pass through the launcher.
 _SETTLE_SECONDS = 0.2
-_MOST_CHARACTERS = 2000
+_MAX_CHARACTERS = 2000
 # What TensorFlow puts before the text of an error in a graph: where the graph was made.
 _FRAME = re.compile(r'(\s*)File ".*", line \d+')
 _HEADING = re.compile(
     r"Graph execution error:|in user code:|Detected at node .* defined at |<stack traces unavailable>"
 )
-# Another rank has left; why, it says itself, and its exit code is the job's.
-_ENDED = "ended its session"
 
 Hook = Callable[[type[BaseException], BaseException, "TracebackType | None"], Any]
 _installed: Hook | None = None
@@ -52,15 +52,15 @@ def _hook_before(show: Hook) -> Hook:
             if not any(isinstance(each, core.EngineError) for each in _chain(error)):  # a session that failed is over
                 core.tell_launcher(True, in_one_line(kind, error))
             show(kind, error, where)
-        elif (told := core.raised_elsewhere()) and _says(error, told):
-            core.tell_launcher(False, told)
+        elif (reason := _reason_in(error)) == "peer_raised":
+            core.tell_launcher(False, core.raised_elsewhere())
             core.leave_mpi_unfinished()  # the rank that raised will not come to it
-            _wait(core.shown_elsewhere, _TRACEBACK_SECONDS)
-        elif _says(error, _ENDED):
+            _wait(core.traceback_printed_elsewhere, _TRACEBACK_SECONDS)
+        elif reason == "peer_left":  # it says itself why, and its exit code is the job's
             core.tell_launcher(False, in_one_line(kind, error))
             core.end_last()
             show(kind, error, where)
-        elif (failure := core.session_failure()) and _says(error, failure[1]):
+        elif (failure := core.session_failure()) and reason == failure[0]:
             core.tell_launcher(False, failure[1])
             core.leave_mpi_unfinished()  # all ranks know, as far as they live; one may hang
             show(kind, error, where)
@@ -69,20 +69,20 @@ def _hook_before(show: Hook) -> Hook:
             line = in_one_line(kind, error)
             core.tell_launcher(True, line)
             core.raise_exception(line)
-            _wait(core.others_heard, _OTHERS_SECONDS)
+            _wait(core.others_acknowledged, _OTHERS_SECONDS)
             time.sleep(_SETTLE_SECONDS)
             try:
                 show(kind, error, where)
                 sys.stderr.flush()
             finally:
-                core.tell_shown()
+                core.tell_traceback_printed()
 
     return hook
 
 
-def _says(error: BaseException, words: str) -> bool:
-    """Is `error`, or what it came of, an error of the engine in these words?"""
-    return any(words in str(each) for each in _chain(error))
+def _reason_in(error: BaseException) -> str | None:
+    """The reason of the first error of the engine among `error` and what it came of."""
+    return next((reason for each in _chain(error) if (reason := reason_of(each))), None)
 
 
 def _chain(error: BaseException | None) -> list[BaseException]:
@@ -97,10 +97,11 @@ def _chain(error: BaseException | None) -> list[BaseException]:
 def in_one_line(kind: type[BaseException], error: BaseException) -> str:
     """What the exception says, without the places in a graph that TensorFlow names first."""
     text = " ".join(_without_frames(str(error))) or " ".join(str(error).split())
+    text = without_reason(text)
     text = f"{kind.__name__}: {text}".rstrip(": .")
-    if len(text) <= _MOST_CHARACTERS:
+    if len(text) <= _MAX_CHARACTERS:
         return text
-    half = _MOST_CHARACTERS // 2
+    half = _MAX_CHARACTERS // 2
     return f"{text[:half]} ... {text[-half:]}"
 
 

@@ -64,7 +64,7 @@ class DistributedV1Optimizer(tf.compat.v1.train.Optimizer):
         """Keeps the gradient of a variable on this rank. Call it before the gradients are computed."""
         self._local.add(var)
 
-    @_graph.as_it_is
+    @_graph.no_autograph
     def compute_gradients(self, *args: Any, **kwargs: Any) -> list[tuple[Any, Any]]:
         """As of the optimizer inside, then reduced over all ranks. A None stays a None."""
         pairs = list(self._optimizer.compute_gradients(*args, **kwargs))
@@ -74,7 +74,7 @@ class DistributedV1Optimizer(tf.compat.v1.train.Optimizer):
         dense = [self._dense(grad, variable) for grad, variable in pairs]
         return list(zip(self._passes.add(dense, lambda sums: self._reduced(sums, variables)), variables))
 
-    @_graph.as_it_is
+    @_graph.no_autograph
     def apply_gradients(self, grads_and_vars: Any, global_step: Any = None, name: str | None = None) -> Any:
         """As of the optimizer inside; with several passes for one update, in the last of them only.
 
@@ -128,27 +128,27 @@ class _Passes:
 
     def add(self, grads: Sequence[Any], reduce: Callable[[list[Any]], list[Any]]) -> list[Any]:
         """Returns the reduced sums in every `count`-th run, and in the others zeros that nobody may apply."""
-        present = [place for place, grad in enumerate(grads) if grad is not None]
-        sums = [_variable(tf.zeros(grads[place].shape, grads[place].dtype)) for place in present]
+        present = [index for index, grad in enumerate(grads) if grad is not None]
+        sums = [_variable(tf.zeros(grads[index].shape, grads[index].dtype)) for index in present]
         done = _variable(tf.zeros([], tf.int64))
-        added = [kept.assign_add(grads[place]) for kept, place in zip(sums, present)]
+        added = [kept.assign_add(grads[index]) for kept, index in zip(sums, present)]
         with tf.control_dependencies([*added, done.assign_add(1)]):
             self._complete = tf.equal(done.read_value() % self._count, 0)
 
         def finish() -> list[tf.Tensor]:
             totals: list[Any] = [None] * len(grads)
-            for place, kept in zip(present, sums):
-                totals[place] = kept.read_value() / self._count if self._average else kept.read_value()
+            for index, kept in zip(present, sums):
+                totals[index] = kept.read_value() / self._count if self._average else kept.read_value()
             reduced = [grad for grad in reduce(totals) if grad is not None]
             with tf.control_dependencies(reduced):
                 emptied = [kept.assign(tf.zeros_like(kept)) for kept in sums]
             with tf.control_dependencies(emptied):
                 return [tf.identity(grad) for grad in reduced]
 
-        results = tf.cond(self._complete, finish, lambda: [tf.zeros_like(grads[place]) for place in present])
+        results = tf.cond(self._complete, finish, lambda: [tf.zeros_like(grads[index]) for index in present])
         handed_on: list[Any] = [None] * len(grads)
-        for place, result in zip(present, results):
-            handed_on[place] = result
+        for index, result in zip(present, results):
+            handed_on[index] = result
         return handed_on
 
     def when_complete(self, update: Callable[[], Any], skip: Callable[[], Any]) -> Any:

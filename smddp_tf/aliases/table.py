@@ -15,7 +15,7 @@ HOROVOD: dict[str, tuple[str, ...]] = {
     "horovod.common.elastic": ("smddp_tf.elastic",),
     "horovod.common.exceptions": ("smddp_tf.exceptions",),
     "horovod.common.process_sets": ("smddp_tf.process_sets",),
-    "horovod.common.util": ("smddp_tf.aliases.horovod_util", "smddp_tf.exceptions", "smddp_tf.incidental"),
+    "horovod.common.util": ("smddp_tf.aliases.horovod_util", "smddp_tf.exceptions", "smddp_tf.horovod_internals"),
     "horovod.data": ("smddp_tf.data",),
     "horovod.data.data_loader_base": ("smddp_tf.data.loaders",),
     "horovod.keras": ("smddp_tf.horovod_keras", "smddp_tf.keras"),
@@ -30,13 +30,13 @@ HOROVOD: dict[str, tuple[str, ...]] = {
     "horovod.tensorflow.data.compute_worker": ("smddp_tf.data.compute_worker",),
     "horovod.tensorflow.elastic": ("smddp_tf.elastic",),
     "horovod.tensorflow.functions": ("smddp_tf.functions", "smddp_tf"),
-    "horovod.tensorflow.gradient_aggregation": ("smddp_tf.incidental",),
+    "horovod.tensorflow.gradient_aggregation": ("smddp_tf.horovod_internals",),
     "horovod.tensorflow.keras": ("smddp_tf.keras",),
     "horovod.tensorflow.keras.callbacks": ("smddp_tf.keras.callbacks",),
     "horovod.tensorflow.keras.elastic": ("smddp_tf.keras.elastic",),
     "horovod.tensorflow.mpi_ops": ("smddp_tf.mpi_ops", "smddp_tf.ops", "smddp_tf"),
     "horovod.tensorflow.sync_batch_norm": ("smddp_tf.keras.sync_batch_normalization",),
-    "horovod.tensorflow.util": ("smddp_tf.incidental", "smddp_tf"),
+    "horovod.tensorflow.util": ("smddp_tf.horovod_internals", "smddp_tf"),
 }
 
 # What a module has besides: attributes that are no attributes of ours.

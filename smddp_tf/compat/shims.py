@@ -11,7 +11,7 @@ import keras
 from smddp_tf import _graph
 from smddp_tf.compat import notice
 
-once = _graph.as_it_is(notice.once)
+once = _graph.no_autograph(notice.once)
 _ABSENT = object()
 _replaced: list[tuple[type, str, Any, Any]] = []  # class, attribute, what was there, what is there now
 

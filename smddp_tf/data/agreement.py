@@ -9,10 +9,10 @@ from smddp_tf import basics
 from smddp_tf._threads import of_thread
 from smddp_tf.objects import allgather_object
 
-__all__ = ["World", "agree", "world"]
+__all__ = ["RankAndSize", "agree", "rank_and_size"]
 
 
-class World(NamedTuple):
+class RankAndSize(NamedTuple):
     """This rank among all. `is_real`: the ranks of the job, which can be asked; else numbers from the caller."""
 
     rank: int
@@ -20,19 +20,19 @@ class World(NamedTuple):
     is_real: bool
 
 
-def world(rank: int | None, size: int | None) -> World:
+def rank_and_size(rank: int | None, size: int | None) -> RankAndSize:
     """The caller's numbers, or those of the job."""
     if rank is None and size is None:
-        return World(basics.rank(), basics.size(), True)
+        return RankAndSize(basics.rank(), basics.size(), True)
     if rank is None or size is None or not 0 <= rank < size:
         raise ValueError(
             "`rank` and `size` must be given together, with 0 <= rank < size. "
             f"Received: rank={rank!r}, size={size!r}. Leave both out to take the ranks of the job."
         )
-    return World(rank, size, False)
+    return RankAndSize(rank, size, False)
 
 
-def agree(who: World, what: dict[str, Any], shuffled: bool, seed: int | None) -> int | None:
+def agree(who: RankAndSize, what: dict[str, Any], shuffled: bool, seed: int | None) -> int | None:
     """Returns the seed that all ranks use, rank 0's; None without shuffling.
 
     Args:

@@ -6,7 +6,7 @@ import sys
 from typing import Any
 
 from smddp_tf.data import arrays
-from smddp_tf.data.agreement import World, agree, world
+from smddp_tf.data.agreement import RankAndSize, agree, rank_and_size
 from smddp_tf.data.partition import EVEN, Partition
 
 __all__ = ["shard"]
@@ -73,7 +73,7 @@ def shard(
             or arguments (raised on every rank).
     """
     _check(even, shuffle, batch_size)
-    who = world(rank, size)
+    who = rank_and_size(rank, size)
     how = _Request(who, even, shuffle, seed, batch_size)
     if _is_instance(dataset, "tensorflow", "data.Dataset"):
         return _shard_tf_dataset(dataset, how)
@@ -91,7 +91,9 @@ def shard(
 class _Request:
     """The arguments of `shard` apart from the data."""
 
-    def __init__(self, who: World, even: str | None, shuffle: bool | int, seed: int | None, batch_size: int | None):
+    def __init__(
+        self, who: RankAndSize, even: str | None, shuffle: bool | int, seed: int | None, batch_size: int | None
+    ):
         self.who = who
         self.even = even
         self.shuffle = shuffle

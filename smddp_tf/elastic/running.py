@@ -9,23 +9,15 @@ from collections.abc import Callable
 from typing import Any
 
 from smddp_tf import _loader, basics
-from smddp_tf.exceptions import HorovodInternalError, HostsUpdatedInterrupt
+from smddp_tf.exceptions import HorovodInternalError, HostsUpdatedInterrupt, reason_of
 from smddp_tf.run.restarts import min_ranks_of
 
 __all__ = ["is_lost_session", "run", "run_fn"]
 
-# How the engine says that a request cannot go on because of other ranks, where the session has not failed (or is over).
-# Words, because TensorFlow hands on nothing but a kind of error, which others use too, and a text.
-_LOST = (
-    "has ended its session",
-    "The session was shut down",
-    "gave up a step",
-    "missing on rank",
-    "MPI failed",
-)
-# Kinds of failure of a session: those that no new session mends, and one that only survivors of it mend.
-_BROKEN, _PEER_LOST = ("internal error", "data loss"), "peer lost"
-_KINDS = ("UnavailableError", "AbortedError", "DeadlineExceededError", "InternalError", "UnknownError")
+# Why a request could not go on because of other ranks, where the session has not failed or is over.
+_LOST = frozenset({"peer_left", "shut_down", "step_given_up", "timed_out", "transport_failed"})
+# Failures of a session that no new session mends.
+_BROKEN = frozenset({"internal", "data_loss"})
 
 
 def run(func: Callable[..., Any]) -> Callable[..., Any]:
@@ -107,11 +99,12 @@ def is_lost_session(error: BaseException) -> bool:
     caught on another rank ends the job as well.
     """
     core = _loader.core()
-    if not _comes_from_engine(error) or (core.is_initialized() and core.raised_elsewhere()):
+    reason = reason_of(error)
+    if reason is None or (core.is_initialized() and core.raised_elsewhere()):
         return False
     if failure := core.session_failure():
-        return failure[0] not in _BROKEN and (failure[0] != _PEER_LOST or core.survives_losses())
-    return any(words in str(error) for words in _LOST)
+        return failure[0] not in _BROKEN and (failure[0] != "peer_lost" or core.survives_losses())
+    return reason in _LOST
 
 
 def _resume(state: Any) -> None:
@@ -127,13 +120,6 @@ def _check_ranks_left() -> None:
             f"{basics.size()} ranks are left; the job needs {least} (SMDDP_MIN_NP, smddprun --min-np). Under smddprun "
             "--elastic it starts again from its last commit."
         )
-
-
-def _comes_from_engine(error: BaseException) -> bool:
-    if isinstance(error, _loader.core().EngineError):
-        return True
-    tf = sys.modules.get("tensorflow")
-    return tf is not None and isinstance(error, tuple(getattr(tf.errors, kind) for kind in _KINDS))
 
 
 def _in_short(error: BaseException) -> str:

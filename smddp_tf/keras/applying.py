@@ -11,7 +11,7 @@ from typing import Any
 
 import tensorflow as tf
 
-from smddp_tf.keras import feeding
+from smddp_tf.keras import active_ranks
 from smddp_tf.keras.accumulation import KerasWindow, innermost, iterations_of
 
 __all__ = ["apply_reduced"]
@@ -33,17 +33,17 @@ def apply_reduced(optimizer: Any, reduction: Any, apply: Callable[..., Any], gra
     if variables is None or reduction.is_paused:
         return apply(grads, given)  # what Keras refuses is left to its own error
     reduction.refuse_reduced(grads, variables)
-    feeder = feeding.current()
-    if feeder is None or not _has_passes(optimizer, reduction):
+    active = active_ranks.current()
+    if active is None or not _has_passes(optimizer, reduction):
         return _apply(optimizer, reduction, apply, grads, given, variables)
     window = reduction.open_window()
-    feeder.agree_on_pass()
+    active.agree_on_pass()
 
     def one_pass() -> Any:
-        window.add(feeder.flag)
-        return _apply(optimizer, reduction, apply, feeder.masked(grads), given, variables)
+        window.add(active.flag)
+        return _apply(optimizer, reduction, apply, active.masked(grads), given, variables)
 
-    return feeding.unless_void(optimizer, variables, one_pass)
+    return active_ranks.unless_skipped(optimizer, variables, one_pass)
 
 
 def _has_passes(optimizer: Any, reduction: Any) -> bool:
@@ -65,7 +65,7 @@ def _apply(optimizer: Any, reduction: Any, apply: Callable[..., Any], grads: Any
             with reduction.paused():
                 return apply(reduced, given)
 
-        return finish() if has_passes else feeding.unless_void(optimizer, variables, finish)
+        return finish() if has_passes else active_ranks.unless_skipped(optimizer, variables, finish)
 
     def accumulate(unscaled: Sequence[Any]) -> None:
         with reduction.paused():
@@ -95,16 +95,16 @@ def _marked(grads: Sequence[Any], kept: set[int]) -> list[Any]:
     A `LossScaleOptimizer` tests all of them. The others would not see what stays here, and would not skip the step.
 
     Args:
-        kept: the places of those that stay.
+        kept: the indices of those that stay.
     """
-    local = [grad for place, grad in enumerate(grads) if grad is not None and place in kept]
+    local = [grad for index, grad in enumerate(grads) if grad is not None and index in kept]
     if not local:
         return list(grads)
     values = [grad.values if isinstance(grad, tf.IndexedSlices) else grad for grad in local]
     finite = tf.reduce_all([tf.reduce_all(tf.math.is_finite(tf.cast(value, tf.float32))) for value in values])
     marked = list(grads)
-    for place, grad in enumerate(grads):
-        if grad is not None and place not in kept and not isinstance(grad, tf.IndexedSlices):
-            marked[place] = tf.where(finite, grad, tf.cast(float("nan"), grad.dtype))
+    for index, grad in enumerate(grads):
+        if grad is not None and index not in kept and not isinstance(grad, tf.IndexedSlices):
+            marked[index] = tf.where(finite, grad, tf.cast(float("nan"), grad.dtype))
             break
     return marked

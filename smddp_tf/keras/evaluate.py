@@ -13,8 +13,8 @@ from smddp_tf.basics import size
 from smddp_tf.functions import allgather_object
 from smddp_tf.keras._backend import keras, needs_keras_3
 from smddp_tf.keras.fit_patch import iterator_goes_to
-from smddp_tf.keras.ghosts import zeros_of
 from smddp_tf.keras.packed import number_or_array, reduce_packed
+from smddp_tf.keras.padding import zeros_of
 from smddp_tf.keras.step_hooks import hooks_of
 from smddp_tf.reduce_op import Sum
 

@@ -42,7 +42,7 @@ class Guard:
         self.model = model
         self.epoch_iterator: Any = None
         self._epochs_asked = (arguments["initial_epoch"], arguments["epochs"])
-        # A step that reduces in ways of its own, such as a tape, cannot tell who feeds.
+        # A step that reduces in ways of its own, such as a tape, cannot tell which ranks are active.
         self._mode = (chosen[-1].uneven_mode if chosen else JOIN) if reduces(model) else OFF
         self._callbacks = callbacks
         self._facts = facts_of(callbacks)  # after `agree`: of all ranks

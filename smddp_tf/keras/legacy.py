@@ -17,7 +17,14 @@ from smddp_tf.keras._backend import build_optimizer, keras
 from smddp_tf.keras.accumulation import innermost
 from smddp_tf.keras.made_anew import configuration, notice_from_config
 from smddp_tf.keras.reducing import Reduction, ReductionSettings
-from smddp_tf.keras.wrapping import advice, hang, reduction_on, refuse_wrapped, settings_of_class, wrapped_class
+from smddp_tf.keras.wrapping import (
+    advice,
+    attach_reduction,
+    reduction_on,
+    refuse_wrapped,
+    settings_of_class,
+    wrapped_class,
+)
 
 _HOOKS = ("aggregate_gradients", "_aggregate_gradients")
 _API_NAMES = ("_keras_api_names", "_keras_api_names_v1", "_tf_api_names", "_tf_api_names_v1")
@@ -52,7 +59,7 @@ def _attach(optimizer: Any, settings: ReductionSettings | None = None, local: An
     if local is not None:
         reduction.local.add_those_of(local)
     notice_from_config(type(optimizer), _attach)
-    hang(optimizer, wrapped_class(type(optimizer), _members_for, reduction.settings), reduction)
+    attach_reduction(optimizer, wrapped_class(type(optimizer), _members_for, reduction.settings), reduction)
     return reduction
 
 

@@ -19,7 +19,7 @@ def local_of(model: Any) -> list[Any]:
     if reduction is None:
         return []
     variables = list(model.trainable_variables)
-    local = [variables[place] for place in reduction.local.places(variables)]
+    local = [variables[index] for index in reduction.local.indices(variables)]
     return [*local, *slots_of(optimizer, local)]
 
 
@@ -30,6 +30,6 @@ def slots_of(optimizer: Any, variables: Iterable[Any]) -> list[Any]:
         return []
     inner = innermost(optimizer)
     trained = list(getattr(inner, "_trainable_variables", ()))
-    places = [place for place, variable in enumerate(trained) if id(variable) in wanted]
+    indices = [index for index, variable in enumerate(trained) if id(variable) in wanted]
     lists = [value for value in vars(inner).values() if isinstance(value, (list, tuple)) and len(value) == len(trained)]
-    return [value[place] for value in lists for place in places if value[place] is not None]
+    return [value[index] for value in lists for index in indices if value[index] is not None]

@@ -11,12 +11,12 @@ import tensorflow as tf
 
 from smddp_tf import reduced_once
 from smddp_tf.compression import Compression
-from smddp_tf.keras import feeding, same_batches
+from smddp_tf.keras import active_ranks, same_batches
 from smddp_tf.keras._backend import keras
 from smddp_tf.keras.accumulation import Passes, innermost, stays_local
 from smddp_tf.keras.applying import apply_reduced
 from smddp_tf.keras.made_anew import configuration, notice_from_config
-from smddp_tf.keras.wrapping import hang, reduction_on, settings_of_class, wrapped_class
+from smddp_tf.keras.wrapping import attach_reduction, reduction_on, settings_of_class, wrapped_class
 from smddp_tf.local_sources import LocalSources, reduce_all_but
 from smddp_tf.process_sets import ProcessSet, global_process_set
 from smddp_tf.reduce_op import Average
@@ -65,9 +65,9 @@ class Reduction:
     def __call__(self, grads, variables):
         if self._paused:
             return grads
-        feeder = feeding.current()
-        if feeder is not None and self._window is None and self.local.places(variables):
-            grads = feeder.masked(grads)
+        active = active_ranks.current()
+        if active is not None and self._window is None and self.local.indices(variables):
+            grads = active.masked(grads)
         return self.local.reduce_others(self._reduce_all_but_scales, grads, variables)
 
     def _reduce_all_but_scales(self, grads, variables):
@@ -78,21 +78,21 @@ class Reduction:
     def refuse_reduced(self, grads, variables):
         """Raises a ValueError where gradients that would be reduced here come from `hvd.DistributedGradientTape`."""
         kept = self.keeps(variables)
-        shared = [None if place in kept else grad for place, grad in enumerate(grads)]
+        shared = [None if index in kept else grad for index, grad in enumerate(grads)]
         reduced_once.refuse(shared, variables, self.settings.process_set)
 
     def _reduce_shared(self, grads, variables):
         if same_batches.is_watching():
             same_batches.note(grads)
-        feeder = feeding.current()
+        active = active_ranks.current()
         reducer = self._new_reducer(gradient_predivide_factor=self._range_of_float16(variables))
-        if feeder is None:
+        if active is None:
             return reducer(grads, variables)
-        return feeder.reduced(reducer, grads, variables, self.settings.op, self.settings.process_set, self._window)
+        return active.reduced(reducer, grads, variables, self.settings.op, self.settings.process_set, self._window)
 
     def keeps(self, variables):
-        """The places of the variables whose gradients stay on this rank, for whatever reason."""
-        return self.local.places(variables) | {i for i, variable in enumerate(variables) if stays_local(variable)}
+        """The indices of the variables whose gradients stay on this rank, for whatever reason."""
+        return self.local.indices(variables) | {i for i, variable in enumerate(variables) if stays_local(variable)}
 
     def _new_reducer(self, **changed):
         arguments = {**self.settings._asdict(), **changed}
@@ -131,9 +131,9 @@ class Reduction:
         ]
 
     def open_window(self):
-        """Returns what counts the passes that this rank feeds, for an optimizer with several passes per update."""
+        """Returns what counts the active passes of this rank, for an optimizer with several passes per update."""
         if self._window is None:
-            self._window = feeding.Window()
+            self._window = active_ranks.Window()
         return self._window
 
     @property
@@ -174,7 +174,7 @@ def attach(optimizer, settings=None, local=None):
         reduction.local.add_those_of(local)
     for each in {id(o): o for o in (optimizer, innermost(optimizer))}.values():
         notice_from_config(type(each), attach)
-        hang(each, wrap_class(type(each), reduction.settings), reduction)
+        attach_reduction(each, wrap_class(type(each), reduction.settings), reduction)
     return reduction
 
 

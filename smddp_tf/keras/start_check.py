@@ -15,7 +15,7 @@ from smddp_tf.functions import allgather_object
 from smddp_tf.keras.accumulation import innermost, stays_local
 from smddp_tf.keras.local_variables import local_of
 
-_MOST_VALUES = 4096
+_MAX_VALUES = 4096
 # Models of which rank 0 has said it; and those of which it may have to: a first variable that differs, and a rank.
 _warned: weakref.WeakSet = weakref.WeakSet()
 _differ: weakref.WeakKeyDictionary = weakref.WeakKeyDictionary()
@@ -81,5 +81,5 @@ def warn_if_different(model):
 def _checksum(variable):
     values = tf.reshape(tf.convert_to_tensor(variable), [-1])
     count = int(values.shape[0])
-    sample = values[:: max(1, count // _MOST_VALUES)].numpy() if count else np.empty(0)
+    sample = values[:: max(1, count // _MAX_VALUES)].numpy() if count else np.empty(0)
     return zlib.crc32(np.ascontiguousarray(sample).tobytes()), count

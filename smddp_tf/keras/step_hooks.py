@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import tensorflow as tf
 
-from smddp_tf.keras import feeding as feeding_of_step
+from smddp_tf.keras import active_ranks
 
 _ATTRIBUTE = "_smddp_step_hooks"
 
@@ -30,7 +30,7 @@ class StepHooks:
 
     Attributes:
         samples: float64 variable, the samples this rank has seen in valid steps since it was last set to zero.
-        fed: float32 variable, the valid steps of this rank with data of its own, likewise.
+        active_steps: float32 variable, the valid steps of this rank with data of its own, likewise.
         valid: float32 variable, the valid steps, likewise.
         installed: whether the model's steps go through here.
         incomplete: whether tracing a step made new variables: what a step without data does to those cannot be undone
@@ -41,7 +41,7 @@ class StepHooks:
         self._kind = kind
         with tf.init_scope():
             self.samples = tf.Variable(0.0, dtype=tf.float64, trainable=False)
-            self.fed = tf.Variable(0.0, trainable=False)
+            self.active_steps = tf.Variable(0.0, trainable=False)
             self.valid = tf.Variable(0.0, trainable=False)
         self.installed = False
         self.incomplete = False
@@ -49,7 +49,7 @@ class StepHooks:
         self._kept = {}
 
     def reset(self):
-        for counter in (self.samples, self.fed, self.valid):
+        for counter in (self.samples, self.active_steps, self.valid):
             counter.assign(0)
 
     def install(self, model, uneven):
@@ -93,24 +93,24 @@ class StepHooks:
         return step
 
     def _uneven_step(self, model, plain_step):
-        feeding = feeding_of_step.process_wide()
+        active = active_ranks.process_wide()
 
         def step(flagged):
             flag, data = flagged
-            feeding.begin_step(flag)
+            active.begin_step(flag)
             before = {id(variable): _copy(variable) for variable in _changed_by_data(model)}
-            with feeding_of_step.stepping(feeding):
+            with active_ranks.stepping(active):
                 logs = plain_step(data)
-            alive = tf.where(feeding.is_valid(), flag, 0.0)
+            alive = tf.where(active.is_valid(), flag, 0.0)
             for variable in _changed_by_data(model):
                 if id(variable) in before:
-                    stays = feeding.is_valid() if getattr(variable, "smddp_agreed", False) else alive > 0.5
+                    stays = active.is_valid() if getattr(variable, "smddp_agreed", False) else alive > 0.5
                     variable.assign(tf.where(stays, tf.convert_to_tensor(variable), before[id(variable)]))
                 else:
                     self.incomplete = True
             self.samples.assign_add(tf.cast(alive, tf.float64) * _rows(data))
-            self.fed.assign_add(alive)
-            self.valid.assign_add(tf.cast(feeding.is_valid(), tf.float32))
+            self.active_steps.assign_add(alive)
+            self.valid.assign_add(tf.cast(active.is_valid(), tf.float32))
             return self._logs_of_last_real_step(logs, alive)
 
         return step

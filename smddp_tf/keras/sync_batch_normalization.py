@@ -7,7 +7,7 @@ from typing import Any
 import tensorflow as tf
 
 from smddp_tf import _graph, _native, run_time_values
-from smddp_tf.keras import feeding
+from smddp_tf.keras import active_ranks
 from smddp_tf.keras._backend import LEGACY, keras
 from smddp_tf.reduce_op import Reduction, Sum
 
@@ -75,9 +75,9 @@ class SyncBatchNormalization(keras.layers.BatchNormalization):
 def _moments_of_all_ranks(inputs: tf.Tensor, mask: Any, axes: list[int]) -> list[tf.Tensor]:
     """Mean and variance of each channel over all ranks."""
     totals = _local_totals(inputs, mask, axes)
-    feeder = feeding.current()
-    if feeder is not None:  # a rank without data takes part with a batch of zeros, which must not count
-        totals *= tf.cast(feeder.flag, totals.dtype)
+    active = active_ranks.current()
+    if active is not None:  # a rank without data takes part with a batch of zeros, which must not count
+        totals *= tf.cast(active.flag, totals.dtype)
     # Not the layer's name: Keras counts layers per process, and a model that only rank 0 makes would shift it.
     name = _graph.tensor_name("sync_batch_normalization", None)
     count, total, squares = tf.unstack(_native.allreduce_list([totals], Reduction(Sum), name)[0])

@@ -10,8 +10,8 @@ import tensorflow as tf
 from smddp_tf._threads import of_thread
 from smddp_tf.basics import rank, size
 from smddp_tf.functions import allgather_object
-from smddp_tf.keras import feeding
-from smddp_tf.keras.ghosts import endless, ghosts_like, iterator_over_ghosts
+from smddp_tf.keras import active_ranks
+from smddp_tf.keras.padding import endless, padding_batches, padding_iterator
 
 JOIN, SHORTEST, ERROR, OFF = MODES = ("join", "shortest", "error", "off")
 
@@ -67,9 +67,10 @@ class Plan(NamedTuple):
 
     Attributes:
         limit: steps after which every rank ends an epoch at the latest, or `math.inf`.
-        watched: whether steps must tell which ranks feed: an epoch may end before the limit, or on some ranks only.
+        watched: whether steps must tell which ranks are active: an epoch may end before the limit, or on some ranks
+            only.
         exact: whether epochs have exactly `limit` steps, so that nobody needs to look for their end.
-        needed: the number of ranks that must feed in a step that counts.
+        needed: the number of ranks that must be active in a step that counts.
     """
 
     limit: float
@@ -79,7 +80,7 @@ class Plan(NamedTuple):
 
 
 def plan_for(mode, supplies):
-    """Returns the `Plan`, or None where nothing needs to be done: all ranks feed equally many batches."""
+    """Returns the `Plan`, or None where nothing needs to be done: all ranks have equally many batches."""
     first = supplies[0]
     if len({supply.steps_per_execution for supply in supplies}) > 1:
         raise ValueError(
@@ -143,8 +144,8 @@ class UnevenEpochs:
         self._hooks = hooks
         self._over = False
         self._calls = 0
-        self._fed_by_iterator = 0.0
-        self._ghosts: Any = None
+        self._active_steps_of_iterator = 0.0
+        self._padding: Any = None
         self.function: Any = None
         self.watched = plan.watched
         self._change_dataset()
@@ -154,7 +155,7 @@ class UnevenEpochs:
         if self._supply.steps_per_epoch is None and self._supply.batches not in (None, math.inf):
             dataset = dataset.take(int(self._supply.batches))
         if self._plan.watched:
-            self._ghosts = iterator_over_ghosts(ghosts_like(dataset))
+            self._padding = padding_iterator(padding_batches(dataset))
             dataset = endless(dataset)
         elif self._supply.steps_per_epoch is None:
             dataset = dataset.take(int(self._plan.limit))
@@ -164,7 +165,7 @@ class UnevenEpochs:
         """Before the first epoch: has the model's variables made, so that steps without data can spare them."""
         if not self._plan.watched:
             return
-        batch = next(self._ghosts)[1]
+        batch = next(self._padding)[1]
         try:
             self._model._symbolic_build(data_batch=batch)
         except Exception:  # a model that cannot be built from shapes alone; its first step builds it
@@ -174,14 +175,14 @@ class UnevenEpochs:
         """Gives Keras's iterator the agreed length, and data of this rank's own from where they should go on."""
         if not self._continues():
             self._iterator._current_iterator = None
-            self._fed_by_iterator = 0.0
+            self._active_steps_of_iterator = 0.0
         self._iterator._num_batches = None
         self._iterator.steps_per_epoch = 2**62 if self._plan.limit == math.inf else int(self._plan.limit)
         self._over = False
         self._calls = 0
         if self._plan.watched:
-            feeding.process_wide().needed.assign(float(self._plan.needed))
-            self._hooks.fed.assign(0.0)
+            active_ranks.process_wide().needed.assign(float(self._plan.needed))
+            self._hooks.active_steps.assign(0.0)
             self._hooks.valid.assign(0.0)
 
     def _continues(self):
@@ -191,16 +192,18 @@ class UnevenEpochs:
         if not self._plan.watched:
             return True
         expected = min(self._calls * self._supply.steps_per_execution, self._supply.limit())
-        fed = float(self._hooks.fed)
-        self._fed_by_iterator += fed
-        return fed == expected and not (self._supply.batches and self._fed_by_iterator >= self._supply.batches)
+        active_steps = float(self._hooks.active_steps)
+        self._active_steps_of_iterator += active_steps
+        return active_steps == expected and not (
+            self._supply.batches and self._active_steps_of_iterator >= self._supply.batches
+        )
 
     def __call__(self, iterator):
         """Runs the train function on a batch of this rank, or on zeros; says when the epoch is over for all ranks."""
         if self._over:
             raise self._end_of_data()
         if self._calls * self._supply.steps_per_execution >= self._supply.limit():
-            iterator = self._ghosts if self._supply.steps_per_epoch else iterator
+            iterator = self._padding if self._supply.steps_per_epoch else iterator
         valid_before = float(self._hooks.valid) if not self._plan.exact else 0.0
         logs = self.function(iterator)
         self._calls += 1
@@ -213,31 +216,31 @@ class UnevenEpochs:
         return logs
 
     def _look_for_end(self, valid_before):
-        count = float(feeding.process_wide().count)
+        count = float(active_ranks.process_wide().count)
         if self._mode == ERROR and 0 < count < size():
             name = of_thread("model.fit (batches by rank)")
-            fed = allgather_object(int(self._hooks.fed) + self._own_void_step(), name=name)
-            raise ValueError(uneven_message([f"rank {i}: {steps} batches" for i, steps in enumerate(fed)]))
+            counts = allgather_object(int(self._hooks.active_steps) + self._own_skipped_step(), name=name)
+            raise ValueError(uneven_message([f"rank {i}: {steps} batches" for i, steps in enumerate(counts)]))
         if count >= self._plan.needed:
             return
         self._over = True
         if float(self._hooks.valid) == valid_before:
             raise self._end_of_data()
 
-    def _own_void_step(self):
-        return int(feeding.process_wide().flag.numpy() > 0.5)
+    def _own_skipped_step(self):
+        return int(active_ranks.process_wide().flag.numpy() > 0.5)
 
     @staticmethod
     def _end_of_data():
         return tf.errors.OutOfRangeError(None, None, "the data of all ranks that count are used up")
 
     def _trace_again(self):
-        if float(self._hooks.fed) == 0.0:
+        if float(self._hooks.active_steps) == 0.0:
             self._model.reset_metrics()
         self._hooks.trace_again(self._model)
 
     def _check_step_reduces(self):
-        if float(feeding.process_wide().count) >= 0.0:
+        if float(active_ranks.process_wide().count) >= 0.0:
             return
         raise RuntimeError(
             "The training step of this model reduces nothing that tells which ranks have data left, but ranks may have "

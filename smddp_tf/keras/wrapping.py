@@ -13,7 +13,7 @@ from smddp_tf.keras._backend import keras
 
 __all__ = [
     "advice",
-    "hang",
+    "attach_reduction",
     "is_wrapped",
     "optimizers_of",
     "reduces",
@@ -84,7 +84,7 @@ def _register_alias(optimizer_class: type, wrapped: type) -> None:
         loadable[registered] = owner
 
 
-def hang(optimizer: Any, optimizer_class: type, reduction: Any) -> None:
+def attach_reduction(optimizer: Any, optimizer_class: type, reduction: Any) -> None:
     """Gives an optimizer object its wrapped class, which keeps its state, and its `Reduction`."""
     # `object.__setattr__` goes past Keras's and TensorFlow's tracking: the reduction is in no saved file.
     object.__setattr__(optimizer, "__class__", optimizer_class)
@@ -92,7 +92,7 @@ def hang(optimizer: Any, optimizer_class: type, reduction: Any) -> None:
 
 
 def reduction_on(optimizer: Any) -> Any:
-    """Returns what `hang` has put on the optimizer object, or None."""
+    """Returns what `attach_reduction` has put on the optimizer object, or None."""
     return vars(optimizer).get(_REDUCTION)
 
 

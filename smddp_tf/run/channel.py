@@ -1,219 +1,134 @@
-"""The line between the launcher and its ranks: what they print, how they end, results. Not through mpirun.
+"""What travels between the launcher and its ranks, over TCP connections of their own: signed messages.
 
-mpirun forwards what ranks print in pieces that may begin and end anywhere, each MPI in its own way, and tells little of
-how they end. So every rank connects to the launcher itself, as mpirun's daemons do. Both sides prove that they know the
-job's key before anything else is said, and sign all that follows: records.py. The ranks' side is caller.py.
+mpirun does not serve for this: it forwards output in arbitrary pieces and reports little of how a rank ended.
+The launcher's side is server.py, the ranks' side client.py.
 """
 
 from __future__ import annotations
 
 import hmac
-import os
 import secrets
-import selectors
-import socket
-import time
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+import struct
+from collections.abc import Iterator
+from enum import IntEnum
 
-from smddp_tf.run.records import NONCE, PROOF, Forged, Keys, Reader, Writer
-
-__all__ = [
-    "ADDRESS",
-    "END",
-    "HELLO",
-    "KEY",
-    "PAYLOAD",
-    "RAISED",
-    "RESULT",
-    "STDERR",
-    "STDOUT",
-    "TASK",
-    "Frame",
-    "Switchboard",
-]
+__all__ = ["ADDRESS", "KEY", "Channel", "Forged", "Kind"]
 
 ADDRESS, KEY = "SMDDP_RUN_ADDRESS", "SMDDP_RUN_KEY"
-# From a rank: it has started, it printed, it has ended. From a function's process: it wants its work; the result.
-HELLO, STDOUT, STDERR, END, TASK, RESULT = range(6)
-# To a function's process: its work.
-PAYLOAD = 6
-# From a rank: an exception of its own ends it; the traceback comes.
-RAISED = 7
 
-_SEND_SECONDS = 120.0
-_STRANGER_SECONDS = 10.0
-_MORE_STRANGERS = 64  # than there are ranks
-_ACCEPT_AT_ONCE = 64
+_NONCE, _SIGNATURE = 16, 32
+_HEAD = struct.Struct("!B?H")  # kind; whether the message goes on in the next record; bytes of the body
+_PART = (1 << 16) - 1  # most bytes of a body in one record
 
 
-@dataclass(frozen=True)
-class Frame:
-    """Something one peer said. `peer` is a number of the connection; END with an empty body: the line went dead."""
+class Kind(IntEnum):
+    """What a message says."""
 
-    peer: int
-    kind: int
-    body: bytes
-
-
-class _Peer:
-    def __init__(self, link: socket.socket, number: int):
-        self.link, self.number = link, number
-        self.nonce = secrets.token_bytes(NONCE)
-        self.received = bytearray()  # of the proof
-        self.since = time.monotonic()
-        self.reader: Reader | None = None  # both: once it is trusted
-        self.writer: Writer | None = None
+    NONCE = 0  # not sent as a message: the other side's nonce has come
+    PROOF = 1
+    HELLO = 2  # from a supervisor: its rank has started
+    STDOUT = 3
+    STDERR = 4
+    RAISED = 5  # an exception of the rank's own ends it, and the traceback comes
+    END = 6
+    TASK = 7  # from a function's process: it asks for its work
+    RESULT = 8
+    PAYLOAD = 9  # to a function's process: its work
+    CLOSED = 10  # never sent: the connection has ended
 
 
-class Switchboard:
-    """The launcher's side: accepts ranks and yields what they say. Owns its sockets; a context manager.
+class Forged(Exception):
+    """A record was not signed by the other side of this connection."""
 
-    Who has not proved within seconds that it knows the job's key is hung up on; of more than a number of such
-    strangers at once, the oldest. None of them is given memory for more than its proof.
+
+class Channel:
+    """One side of a connection: makes records of messages, and messages of what has come. Does no input or output.
+
+    Both sides first send their `nonce`. When `feed` has yielded NONCE, messages can be packed. The first one must be an
+    empty PROOF. The launcher sends its own when it has that of the rank.
+
+    A message is cut into records of at most 64 KiB. Each is signed (HMAC-SHA256) with a key for this connection and
+    direction, and with its number. So nobody without the job's key can add, change, repeat, reorder or send back a
+    record. Before the proof has come, no bytes are held but those of a proof; later at most those of one record, and
+    the verified ones of a message that is not complete. Nothing is encrypted.
 
     Args:
-        addresses: of this host, under which ranks may find it; the first is tried first. 127.0.0.1 alone: only from
-            this host.
-        ranks: how many are expected.
+        key: the job's.
+        is_launcher: on which side this is.
     """
 
-    def __init__(self, addresses: Sequence[str], ranks: int = 1):
-        self.key = secrets.token_hex(32)
-        self._selector = selectors.DefaultSelector()
-        self._listener = socket.create_server(("127.0.0.1" if list(addresses) == ["127.0.0.1"] else "", 0), backlog=512)
-        self._listener.setblocking(False)
-        self._selector.register(self._listener, selectors.EVENT_READ, None)
-        port = self._listener.getsockname()[1]
-        self.addresses = ",".join(f"{address}:{port}" for address in addresses)
-        self._peers: dict[int, _Peer] = {}
-        self._strangers: dict[int, _Peer] = {}  # the oldest first
-        self._most_strangers = ranks + _MORE_STRANGERS
-        self._next = 0
+    def __init__(self, key: str, is_launcher: bool):
+        self.nonce = secrets.token_bytes(_NONCE)
+        self._key, self._is_launcher = key.encode(), is_launcher
+        self._signers: tuple[_Signer, _Signer] | None = None  # of what is sent, of what comes
+        self._received, self._body = bytearray(), bytearray()
+        self._most = 0  # bytes of a record's body
 
-    def __enter__(self) -> Switchboard:
-        return self
+    def pack(self, kind: int, body: bytes) -> Iterator[bytes]:
+        """The message's records. All must be sent, in this order."""
+        assert self._signers
+        view = memoryview(body)
+        for begin in range(0, max(len(body), 1), _PART):
+            part = view[begin : begin + _PART]
+            record = _HEAD.pack(kind, begin + len(part) < len(body), len(part)) + part
+            yield record + self._signers[0].signature(record)
 
-    def __exit__(self, *_: object) -> None:
-        self.close()
+    def feed(self, chunk: bytes) -> Iterator[tuple[int, bytes]]:
+        """The messages that are complete with these bytes: their kinds and bodies.
 
-    def close(self) -> None:
-        """Hangs up on everybody; ranks that still run then end."""
-        for peer in [*self._peers.values(), *self._strangers.values()]:
-            self._drop(peer)
-        if self._listener.fileno() >= 0:
-            self._selector.unregister(self._listener)
-            self._listener.close()
-            self._selector.close()
-
-    def hang_up(self) -> None:
-        """Ranks that still run then end; what they have said before is still heard."""
-        for peer in self._peers.values():
-            try:
-                peer.link.shutdown(socket.SHUT_WR)
-            except OSError:
-                pass
-
-    @property
-    def connected(self) -> int:
-        """How many have proved that they belong to the job."""
-        return len(self._peers)
-
-    def listen_to(self, pipe: int, name: int) -> None:
-        """Also yields what comes from a pipe, as frames of peer -1 with `name` as their kind."""
-        self._selector.register(pipe, selectors.EVENT_READ, name)
-
-    def frames(self, timeout: float) -> Iterator[Frame]:
-        """What has come within `timeout` seconds; returns as soon as there was something."""
-        self._hang_up_on_strangers()
-        for key, _ in self._selector.select(timeout):
-            if key.data is None:
-                self._accept()
-            elif isinstance(key.data, _Peer):
-                yield from self._read(key.data)
-            else:
-                chunk = os.read(key.fd, 1 << 16)
-                if not chunk:
-                    self._selector.unregister(key.fd)
-                yield Frame(-1, key.data, chunk)
-
-    def send(self, peer: int, kind: int, body: bytes) -> None:
-        """Says something to a peer; does nothing when it is gone."""
-        found = self._peers.get(peer)
-        if found is None or found.writer is None:
-            return
-        found.link.settimeout(_SEND_SECONDS)
-        try:
-            for record in found.writer.records(kind, body):
-                found.link.sendall(record)
-            found.link.setblocking(False)
-        except OSError:
-            self._drop(found)
-
-    def _accept(self) -> None:
-        for _ in range(_ACCEPT_AT_ONCE):
-            try:
-                link, _ = self._listener.accept()
-            except OSError:
+        Raises:
+            Forged: nothing that comes can be trusted any more.
+        """
+        self._received += chunk
+        if self._signers is None:
+            if len(self._received) < _NONCE:
                 return
-            link.setblocking(False)
-            peer = _Peer(link, self._next)
-            self._next += 1
-            self._strangers[peer.number] = peer
-            self._selector.register(link, selectors.EVENT_READ, peer)
-            self._say(peer, peer.nonce)
-            self._hang_up_on_strangers()
+            self._derive_keys(self._take(_NONCE))
+            yield Kind.NONCE, b""
+        while record := self._next_record():
+            self._body += record[_HEAD.size :]
+            kind, goes_on, _ = _HEAD.unpack_from(record)
+            if not goes_on:
+                body, self._body = bytes(self._body), bytearray()
+                yield kind, body
 
-    def _hang_up_on_strangers(self) -> None:
-        late = time.monotonic() - _STRANGER_SECONDS
-        for peer in list(self._strangers.values()):
-            if peer.since > late and len(self._strangers) <= self._most_strangers:
-                return
-            self._drop(peer)
+    def _derive_keys(self, theirs: bytes) -> None:
+        nonces = self.nonce + theirs if self._is_launcher else theirs + self.nonce
+        to_rank, to_launcher = (
+            _Signer(hmac.digest(self._key, b"smddprun " + direction + b"\0" + nonces, "sha256"))
+            for direction in (b"to the rank", b"to the launcher")
+        )
+        self._signers = (to_rank, to_launcher) if self._is_launcher else (to_launcher, to_rank)
 
-    def _say(self, peer: _Peer, words: bytes) -> None:
-        """A few bytes, for which a new connection has room."""
-        try:
-            peer.link.sendall(words)
-        except OSError:
-            self._drop(peer)
+    def _next_record(self) -> bytes:
+        """The next record, verified; empty while it is not complete."""
+        assert self._signers
+        if len(self._received) < _HEAD.size:
+            return b""
+        _, _, length = _HEAD.unpack_from(self._received)
+        if length > self._most:
+            raise Forged
+        end = _HEAD.size + length
+        if len(self._received) < end + _SIGNATURE:
+            return b""
+        record, signature = self._take(end), self._take(_SIGNATURE)
+        if not hmac.compare_digest(signature, self._signers[1].signature(record)):
+            raise Forged
+        self._most = _PART
+        return record
 
-    def _drop(self, peer: _Peer) -> None:
-        if self._peers.pop(peer.number, None) or self._strangers.pop(peer.number, None):
-            self._selector.unregister(peer.link)
-            peer.link.close()
+    def _take(self, count: int) -> bytes:
+        taken = bytes(self._received[:count])
+        del self._received[:count]
+        return taken
 
-    def _read(self, peer: _Peer) -> Iterator[Frame]:
-        if peer.link.fileno() < 0:  # hung up on since it was found to be readable
-            return
-        missing = NONCE + PROOF - len(peer.received)
-        try:
-            chunk = peer.link.recv(1 << 18 if peer.reader else missing)
-        except BlockingIOError:
-            return
-        except OSError:
-            chunk = b""
-        if peer.reader is None:
-            self._admit(peer, chunk)
-            return
-        try:
-            for kind, body in peer.reader.frames(chunk):
-                yield Frame(peer.number, kind, body)
-        except Forged:
-            chunk = b""
-        if not chunk:
-            self._drop(peer)
-            yield Frame(peer.number, END, b"")
 
-    def _admit(self, peer: _Peer, chunk: bytes) -> None:
-        peer.received += chunk
-        if chunk and len(peer.received) < NONCE + PROOF:
-            return
-        nonce, proof = bytes(peer.received[:NONCE]), bytes(peer.received[NONCE:])
-        keys = Keys(self.key.encode(), peer.nonce, nonce)
-        if not chunk or not hmac.compare_digest(proof, keys.proof_of_rank):
-            self._drop(peer)
-            return
-        peer.reader, peer.writer = Reader(keys.to_launcher), Writer(keys.to_rank)
-        self._peers[peer.number] = self._strangers.pop(peer.number)
-        self._say(peer, keys.proof_of_launcher)
+class _Signer:
+    """Signs the records of one direction, in their order."""
+
+    def __init__(self, key: bytes):
+        self._key, self._number = key, 0
+
+    def signature(self, record: bytes) -> bytes:
+        self._number += 1
+        return hmac.digest(self._key, self._number.to_bytes(8, "big") + record, "sha256")

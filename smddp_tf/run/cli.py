@@ -14,7 +14,7 @@ from smddp_tf.run import sagemaker
 from smddp_tf.run.check_build import build_report, version
 from smddp_tf.run.config_file import read_config
 from smddp_tf.run.errors import LaunchError
-from smddp_tf.run.here import alias_variables, as_program, run_here
+from smddp_tf.run.in_process import alias_variables, as_program, run_in_process
 from smddp_tf.run.knobs import notes_for, variables_of_knobs
 from smddp_tf.run.options import with_options
 from smddp_tf.run.placement import find_placement, without_rank_variables
@@ -82,7 +82,7 @@ def _dispatch(options: dict[str, Any]) -> None:
         _need(command)
         if find_placement(os.environ) is not None:
             os.environ.update(_variables(options))
-            run_here(command, options["alias"])
+            run_in_process(command, options["alias"])
     _need(command)
     environment = without_rank_variables(os.environ)
     placed = hosts_and_ranks(
@@ -93,7 +93,7 @@ def _dispatch(options: dict[str, Any]) -> None:
         if options["dry_run"]:
             click.echo(shlex.join(as_program(command)))
             return
-        run_here(command, options["alias"])
+        run_in_process(command, options["alias"])
     sys.exit(_launch(options, _settings(options, *placed), as_program(command), environment))
 
 

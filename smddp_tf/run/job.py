@@ -14,33 +14,21 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from smddp_tf.run.channel import (
-    ADDRESS,
-    END,
-    HELLO,
-    KEY,
-    PAYLOAD,
-    RAISED,
-    RESULT,
-    STDERR,
-    STDOUT,
-    TASK,
-    Frame,
-    Switchboard,
-)
+from smddp_tf.run.channel import ADDRESS, KEY, Kind
 from smddp_tf.run.ends import End, Ends
 from smddp_tf.run.errors import LaunchError, NotStarted
 from smddp_tf.run.hosts import is_this_host
 from smddp_tf.run.output import Output
 from smddp_tf.run.rank import end_with_parent
+from smddp_tf.run.server import ControlServer, Frame
 
 __all__ = ["Job", "Outcome"]
 
 _TERM_SECONDS = 10.0  # from SIGTERM to SIGKILL
 _OTHERS_SECONDS = 8.0  # for mpirun to end the other ranks after one has failed: it waits for ever for a silent host
 _LOST_TERM_SECONDS = 3.0  # from SIGTERM to SIGKILL then
-_LAST_WORDS_SECONDS = 3.0  # without a word from any rank after mpirun has ended
-_LOST_WORDS_SECONDS = 0.5  # the same where it had to be told to
+_LAST_OUTPUT_SECONDS = 3.0  # without a word from any rank after mpirun has ended
+_LOST_OUTPUT_SECONDS = 0.5  # the same where it had to be told to
 _MPIRUN = {100: 0, 101: 1}  # pipes of mpirun: kind of frame to stream
 
 
@@ -74,9 +62,9 @@ class Job:
         words: mpirun's line, the ranks' command included.
         environment: of mpirun.
         hosts: the host of each rank.
-        board: where the ranks call.
+        server: to which the ranks connect.
         output: what prints their lines.
-        start_timeout: seconds within which all ranks must have called.
+        start_timeout: seconds within which all ranks must have connected.
         payload: what a process that asks for work gets.
     """
 
@@ -85,15 +73,15 @@ class Job:
         words: Sequence[str],
         environment: Mapping[str, str],
         hosts: Sequence[str],
-        board: Switchboard,
+        server: ControlServer,
         output: Output,
         start_timeout: float,
         payload: bytes = b"",
     ):
-        self._words, self._hosts, self._board, self._output = list(words), list(hosts), board, output
-        self._environment = {**environment, ADDRESS: board.addresses, KEY: board.key}
+        self._words, self._hosts, self._server, self._output = list(words), list(hosts), server, output
+        self._environment = {**environment, ADDRESS: server.addresses, KEY: server.key}
         self._start_timeout, self._payload = start_timeout, payload
-        self._rank_of: dict[int, int] = {}  # by peer: attendants
+        self._rank_of: dict[int, int] = {}  # by peer: supervisors
         self._task_of: dict[int, int] = {}  # by peer: processes that run a function
         self._started: dict[int, tuple[str, int]] = {}  # by rank: host, process
         self._ends = Ends()
@@ -144,8 +132,8 @@ class Job:
             raise LaunchError(f"{self._words[0]} cannot be started: {error.strerror}.") from None
         assert process.stdout
         assert process.stderr
-        self._board.listen_to(process.stdout.fileno(), 100)
-        self._board.listen_to(process.stderr.fileno(), 101)
+        self._server.listen_to(process.stdout.fileno(), 100)
+        self._server.listen_to(process.stderr.fileno(), 101)
         return process
 
     def _listen(self, process: subprocess.Popen[bytes]) -> None:
@@ -154,7 +142,7 @@ class Job:
         silent_until = None  # once mpirun has ended
         while True:
             heard = False
-            for frame in self._board.frames(0.1):
+            for frame in self._server.frames(0.1):
                 self._hear(frame)
                 heard = True
             self._output.look_around()
@@ -164,11 +152,11 @@ class Job:
                     if len(self._started) < len(self._hosts) and time.monotonic() > start_until:
                         raise NotStarted(self._too_late(), self._silent_hosts())
                     continue
-                self._board.hang_up()
-            elif not heard and (not self._board.connected or self._signal or time.monotonic() > silent_until):
+                self._server.end_ranks()
+            elif not heard and (not self._server.connected or self._signal or time.monotonic() > silent_until):
                 return
             if heard or silent_until is None:
-                silent_until = time.monotonic() + (_LAST_WORDS_SECONDS if self._patient else _LOST_WORDS_SECONDS)
+                silent_until = time.monotonic() + (_LAST_OUTPUT_SECONDS if self._patient else _LOST_OUTPUT_SECONDS)
 
     def _stop_if_asked(self, process: subprocess.Popen[bytes]) -> None:
         """Sends mpirun its signals: at once when the launcher was sent one, late when it does not end of a failure."""
@@ -185,29 +173,29 @@ class Job:
     def _hear(self, frame: Frame) -> None:
         if frame.kind in _MPIRUN:
             self._output.pass_on(_MPIRUN[frame.kind], frame.body)
-        elif frame.kind == HELLO:
+        elif frame.kind == Kind.HELLO:
             rank, host, process = json.loads(frame.body)
             self._rank_of[frame.peer] = rank
             self._started[rank] = (host, process)
-        elif frame.kind == TASK:
+        elif frame.kind == Kind.TASK:
             self._task_of[frame.peer] = int(frame.body)
-            self._board.send(frame.peer, PAYLOAD, self._payload)
-        elif frame.kind == RESULT:
+            self._server.send(frame.peer, Kind.PAYLOAD, self._payload)
+        elif frame.kind == Kind.RESULT:
             self._outcome.results[self._task_of[frame.peer]] = frame.body
         elif frame.peer in self._rank_of:
             self._hear_rank(self._rank_of[frame.peer], frame)
 
     def _hear_rank(self, rank: int, frame: Frame) -> None:
-        if frame.kind in (STDOUT, STDERR):
-            self._output.write(rank, frame.kind - STDOUT, frame.body)
-        elif frame.kind == RAISED:
+        if frame.kind in (Kind.STDOUT, Kind.STDERR):
+            self._output.write(rank, frame.kind - Kind.STDOUT, frame.body)
+        elif frame.kind == Kind.RAISED:
             self._output.raises(rank)
-        elif frame.kind == END and frame.body and rank not in self._ends:
+        elif frame.kind == Kind.END and rank not in self._ends:
             is_cause = self._ends.add(rank, End.decode(frame.body))
             self._output.end_of_rank(rank, last=is_cause)
 
     def _end(self, process: subprocess.Popen[bytes]) -> None:
-        """Ends mpirun and, by hanging up on them, the ranks; then kills those of this host that are still there."""
+        """Ends mpirun, closes the connections, which ends the ranks, and kills those of this host that are left."""
         if process.poll() is None:
             _signal_group(process, signal.SIGTERM)
             try:
@@ -215,12 +203,12 @@ class Job:
             except subprocess.TimeoutExpired:
                 _signal_group(process, signal.SIGKILL)
                 process.wait()
-        self._board.close()
+        self._server.close()
         here = socket.gethostname()
         left = [number for host, number in self._started.values() if host == here]
         give_up_at = time.monotonic() + _TERM_SECONDS
         while left and time.monotonic() < give_up_at:
-            left = [number for number in left if _is_attendant(number)]
+            left = [number for number in left if _is_supervisor(number)]
             time.sleep(0.02 if left else 0)
         for number in left:
             _kill(number)
@@ -277,7 +265,7 @@ def _signal_group(process: subprocess.Popen[bytes], sign: int) -> None:
         pass
 
 
-def _is_attendant(number: int) -> bool:
+def _is_supervisor(number: int) -> bool:
     try:
         with open(f"/proc/{number}/cmdline", "rb") as file:
             return b"smddp_tf.run" in file.read()

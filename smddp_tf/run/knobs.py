@@ -29,10 +29,10 @@ class Knob:
         kind: bool, int, float or str.
         variable: Horovod's environment variable, which scripts may read as well.
         section, key: where horovodrun's YAML file has it.
-        help: for --help; one that begins with "No meaning here" is accepted and leads to a note.
+        help: for --help.
         ours: the variable of the engine that wins over Horovod's, so it is set too.
         as_text: the variable's value; as_ours: that of `ours`, where it differs.
-        hidden: not in --help.
+        ignored: why the flag is accepted and has no effect, which leads to a note; "": it has one.
     """
 
     option: str
@@ -44,14 +44,15 @@ class Knob:
     ours: str = ""
     as_text: Callable[[Any], str] = _as_text
     as_ours: Callable[[Any], str] | None = None
+    ignored: str = ""
+
+    def __post_init__(self) -> None:
+        if self.ignored:
+            object.__setattr__(self, "help", f"Ignored: {self.ignored}")
 
     @property
     def name(self) -> str:
         return self.option.replace("-", "_")
-
-    @property
-    def has_meaning(self) -> bool:
-        return not self.help.startswith("No meaning here")
 
 
 def _megabytes(value: float) -> str:
@@ -68,32 +69,31 @@ def _full_path(value: str) -> str:
     return value if value == "DYNAMIC" else os.path.abspath(value)
 
 
-_NONE = "No meaning here: "
 KNOBS = (
     Knob("fusion-threshold-mb", float, "HOROVOD_FUSION_THRESHOLD", "params", "fusion_threshold_mb",
          "Close a fusion bucket at this size, in MiB; 0 gives every tensor its own.", "SMDDP_BUCKET_BYTES", _megabytes),
     Knob("cycle-time-ms", float, "HOROVOD_CYCLE_TIME", "params", "cycle_time_ms",
-         _NONE + "the engine has no cycle, a bucket starts when it is full."),
+         "", ignored="the engine has no cycle, a bucket starts when it is full."),
     Knob("cache-capacity", int, "HOROVOD_CACHE_CAPACITY", "params", "cache_capacity",
-         _NONE + "a plan needs no cache of responses."),
+         "", ignored="a plan needs no cache of responses."),
     Knob("hierarchical-allreduce", bool, "HOROVOD_HIERARCHICAL_ALLREDUCE", "params", "hierarchical_allreduce",
-         _NONE + "reductions are always hierarchical.", "", _as_switch),
+         "", as_text=_as_switch, ignored="reductions are always hierarchical."),
     Knob("hierarchical-allgather", bool, "HOROVOD_HIERARCHICAL_ALLGATHER", "params", "hierarchical_allgather",
-         _NONE + "the engine chooses.", "", _as_switch),
+         "", as_text=_as_switch, ignored="the engine chooses."),
     Knob("torus-allreduce", bool, "HOROVOD_TORUS_ALLREDUCE", "params", "torus_allreduce",
-         _NONE + "SMDDP_RAIL_ALGORITHM chooses between nodes.", "", _as_switch),
+         "", as_text=_as_switch, ignored="SMDDP_RAIL_ALGORITHM chooses between nodes."),
     Knob("autotune", bool, "HOROVOD_AUTOTUNE", "autotune", "enabled",
-         "Try bucket sizes and algorithms in the first steps, keep the fastest.", "SMDDP_AUTOTUNE", _as_switch),
+         "", "SMDDP_AUTOTUNE", _as_switch, ignored="set SMDDP_BUCKET_BYTES; nothing is tuned while a job runs."),
     Knob("autotune-log-file", str, "HOROVOD_AUTOTUNE_LOG", "autotune", "log_file",
-         "CSV file for what autotuning measured.", "SMDDP_AUTOTUNE_LOG", _full_path),
+         "", ignored="nothing is tuned."),
     Knob("autotune-warmup-samples", int, "HOROVOD_AUTOTUNE_WARMUP_SAMPLES", "autotune", "warmup_samples",
-         _NONE + "autotuning has its own schedule."),
+         "", ignored="nothing is tuned."),
     Knob("autotune-steps-per-sample", int, "HOROVOD_AUTOTUNE_STEPS_PER_SAMPLE", "autotune", "steps_per_sample",
-         _NONE + "autotuning has its own schedule."),
+         "", ignored="nothing is tuned."),
     Knob("autotune-bayes-opt-max-samples", int, "HOROVOD_AUTOTUNE_BAYES_OPT_MAX_SAMPLES", "autotune",
-         "bayes_opt_max_samples", _NONE + "autotuning is not Bayesian."),
+         "bayes_opt_max_samples", "", ignored="nothing is tuned."),
     Knob("autotune-gaussian-process-noise", float, "HOROVOD_AUTOTUNE_GAUSSIAN_PROCESS_NOISE", "autotune",
-         "gaussian_process_noise", _NONE + "autotuning is not Bayesian."),
+         "gaussian_process_noise", "", ignored="nothing is tuned."),
     Knob("timeline-filename", str, "HOROVOD_TIMELINE", "timeline", "filename",
          "Write a trace of all ranks to this file (or DYNAMIC).", "SMDDP_TIMELINE", _full_path),
     Knob("timeline-mark-cycles", bool, "HOROVOD_TIMELINE_MARK_CYCLES", "timeline", "mark_cycles",
@@ -104,13 +104,13 @@ KNOBS = (
          "shutdown_time_seconds", "Raise an error on all ranks when one has been missing so long; 0: never.",
          "SMDDP_STALL_ERROR_SECONDS"),
     Knob("mpi-threads-disable", bool, "HOROVOD_MPI_THREADS_DISABLE", "library_options", "mpi_threads_disable",
-         _NONE + "MPI is always used with threads.", "", _as_switch),
+         "", as_text=_as_switch, ignored="MPI is always used with threads."),
     Knob("num-nccl-streams", int, "HOROVOD_NUM_NCCL_STREAMS", "library_options", "num_nccl_streams",
-         _NONE + "NCCL's work has one stream of its own."),
+         "", ignored="NCCL's work has one stream of its own."),
     Knob("thread-affinity", int, "HOROVOD_THREAD_AFFINITY", "library_options", "thread_affinity",
-         _NONE + "the engine's thread is not bound."),
+         "", ignored="the engine's thread is not bound."),
     Knob("gloo-timeout-seconds", int, "HOROVOD_GLOO_TIMEOUT_SECONDS", "library_options", "gloo_timeout_seconds",
-         _NONE + "there is no Gloo."),
+         "", ignored="there is no Gloo."),
     Knob("log-level", str, "HOROVOD_LOG_LEVEL", "logging", "level",
          "Least severe message of the engine: trace, debug, info, warning, error or fatal.", "SMDDP_LOG_LEVEL",
          str.lower, _our_level),
@@ -140,5 +140,5 @@ def variables_of_knobs(values: Mapping[str, Any]) -> dict[str, str]:
 
 def notes_for(values: Mapping[str, Any]) -> list[str]:
     """A sentence for each flag that was given and does nothing."""
-    given = [knob for knob in KNOBS if not knob.has_meaning and values.get(knob.name)]
-    return [f"--{knob.option} has n{knob.help[1:]}" for knob in given]
+    given = [knob for knob in KNOBS if knob.ignored and values.get(knob.name)]
+    return [f"--{knob.option} is ignored: {knob.ignored}" for knob in given]

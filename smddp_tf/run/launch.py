@@ -1,4 +1,4 @@
-"""Puts a job together and runs it: line, channel, output, and the last words of the rank that failed."""
+"""Puts a job together and runs it: line, channel, output, and the last output of the rank that failed."""
 
 from __future__ import annotations
 
@@ -6,15 +6,15 @@ import os
 import sys
 from collections.abc import Mapping, Sequence
 
-from smddp_tf.run import line as lines
-from smddp_tf.run.channel import ADDRESS, KEY, Switchboard
+from smddp_tf.run.channel import ADDRESS, KEY
 from smddp_tf.run.job import Job, Outcome
-from smddp_tf.run.last_words import starts_traceback
-from smddp_tf.run.line import Line
 from smddp_tf.run.mpi import find_mpi
+from smddp_tf.run.mpirun_command import MpirunCommand, build_command
 from smddp_tf.run.network import Choice, choose, local_interfaces, resolve
 from smddp_tf.run.output import Output
+from smddp_tf.run.output_tail import starts_traceback
 from smddp_tf.run.placement import without_rank_variables
+from smddp_tf.run.server import ControlServer
 from smddp_tf.run.settings import Settings
 
 __all__ = ["launch", "line_of", "run_line", "say"]
@@ -23,12 +23,12 @@ __all__ = ["launch", "line_of", "run_line", "say"]
 _KEYS = ("-x", ADDRESS, "-x", KEY)
 
 
-def line_of(settings: Settings, environment: Mapping[str, str]) -> tuple[Line, Choice]:
+def line_of(settings: Settings, environment: Mapping[str, str]) -> tuple[MpirunCommand, Choice]:
     """Mpirun's line for a job started here, and the network it uses."""
     remote = settings.remote_hosts
     choice = choose(local_interfaces(), resolve(remote) if remote else None, settings.network_interfaces)
     mpi = find_mpi(settings.mpirun)
-    return lines.build_line(settings, mpi, choice, environment, len(os.sched_getaffinity(0)), os.geteuid() == 0), choice
+    return build_command(settings, mpi, choice, environment, len(os.sched_getaffinity(0)), os.geteuid() == 0), choice
 
 
 def launch(settings: Settings, command: Sequence[str], payload: bytes = b"") -> Outcome:
@@ -44,24 +44,24 @@ def launch(settings: Settings, command: Sequence[str], payload: bytes = b"") -> 
 
 def run_line(
     settings: Settings,
-    line: Line,
+    line: MpirunCommand,
     choice: Choice,
     command: Sequence[str],
     environment: Mapping[str, str],
     payload: bytes = b"",
 ) -> Outcome:
-    """The same with a line that is there already. Its ranks must get the attendant's variables from `environment`."""
+    """The same with a line that is there already. Its ranks must get the supervisor's variables from `environment`."""
     if settings.verbose:
         say(line.shown(command))
-    attendant = [sys.executable, "-m", "smddp_tf.run.rank"]
+    supervisor = [sys.executable, "-m", "smddp_tf.run.rank"]
     local_only = not settings.remote_hosts
     addresses = ["127.0.0.1"] if local_only else _addresses(choice)
-    with Switchboard(addresses, settings.ranks) as board, Output(
+    with ControlServer(addresses, settings.ranks) as server, Output(
         settings.ranks, settings.output_filename, settings.prefix_timestamp
     ) as output:  # fmt: skip
-        words = [*line.words, *([] if local_only or line.forwards_all else _KEYS), *attendant, *command]
+        words = [*line.words, *([] if local_only or line.forwards_all else _KEYS), *supervisor, *command]
         environment = {**environment, **line.environment}
-        job = Job(words, environment, settings.hosts_of_ranks, board, output, settings.start_timeout, payload)
+        job = Job(words, environment, settings.hosts_of_ranks, server, output, settings.start_timeout, payload)
         outcome = job.run()
         if outcome.failed_rank is not None:
             _tell(outcome, output)
@@ -81,7 +81,7 @@ def _addresses(choice: Choice) -> list[str]:
 
 def _tell(outcome: Outcome, output: Output) -> None:
     """Which rank the job has ended of, why, and what it printed last."""
-    end, lines = outcome.end, output.last_words_of(outcome.failed_rank or 0)
+    end, lines = outcome.end, output.tail_of(outcome.failed_rank or 0)
     how = f"was killed by signal {-end.code}" if end.code < 0 else f"ended with exit code {end.code}"
     how = f"rank {outcome.failed_rank} on {outcome.failed_host} {how}"
     if not end.is_cause:

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import IO
 
 from smddp_tf.run.console import MPIRUN, STREAMS, Console
-from smddp_tf.run.last_words import LastWords, starts_traceback
+from smddp_tf.run.output_tail import OutputTail, starts_traceback
 from smddp_tf.run.pieces import Piece, Pieces
 
 __all__ = ["Output"]
@@ -46,7 +46,7 @@ class Output:
         self._console = Console(timestamps)
         self._partial: dict[tuple[int, int], Pieces] = {}
         self._since: dict[tuple[int, int], float] = {}  # when the last piece of an unfinished line came
-        self._words = {rank: LastWords() for rank in range(ranks)}
+        self._tails = {rank: OutputTail() for rank in range(ranks)}
         self._held: dict[int, _Held] = {}
         self._raising: set[int] = set()
         self._files: dict[tuple[int, int], IO[bytes]] = {}
@@ -115,7 +115,7 @@ class Output:
             self._held[rank].until = self._new_hold(rank).until
 
     def end_of_rank(self, rank: int, last: bool = False) -> None:
-        """The rank has ended. With `last` its traceback waits for `last_words_of`."""
+        """The rank has ended. With `last` its traceback waits for `tail_of`."""
         for stream in range(len(STREAMS)):
             self.end_of(rank, stream)
         if last and rank in self._held:
@@ -123,17 +123,17 @@ class Output:
         else:
             self._release(rank)
 
-    def last_words_of(self, rank: int) -> list[str]:
+    def tail_of(self, rank: int) -> list[str]:
         """The rank's last traceback with all that came after, else the end of what it printed. Ends the line here."""
         held = self._held.pop(rank, None)
         self._console.finish_line()
         if held:
             return [piece.text for piece in held.pieces]
-        return self._words[rank].lines() if rank in self._words else []
+        return self._tails[rank].lines() if rank in self._tails else []
 
     def _show(self, rank: int, stream: int, piece: Piece) -> None:
-        if rank in self._words:
-            self._words[rank].add(stream, piece.text, piece.end)
+        if rank in self._tails:
+            self._tails[rank].add(stream, piece.text, piece.end)
             if stream and (rank in self._held or starts_traceback(piece.text)):
                 held = self._held.setdefault(rank, self._new_hold(rank))
                 held.add(piece)

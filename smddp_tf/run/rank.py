@@ -1,8 +1,8 @@
-"""One rank's attendant: `python -m smddp_tf.run.rank COMMAND...`, started by mpirun, starts the command.
+"""One rank's supervisor: `python -m smddp_tf.run.rank COMMAND...`, started by mpirun, starts the command.
 
 It tells the launcher that the rank has started, what it prints, and how and why it ended; the rank itself says why,
-through a pipe (tf_ops/core/launcher.h). Whichever of the launcher, mpirun and this process goes first, the command goes
-too. What started the launcher may end.
+through a pipe (tf_ops/core/env/launcher.h). Whichever of the launcher, mpirun and this process goes first, the command
+goes too. What started the launcher may end.
 """
 
 from __future__ import annotations
@@ -20,14 +20,14 @@ import time
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from smddp_tf.run.caller import Caller
-from smddp_tf.run.channel import ADDRESS, END, HELLO, KEY, RAISED, STDERR, STDOUT
+from smddp_tf.run.channel import ADDRESS, KEY, Kind
+from smddp_tf.run.client import ControlClient
 from smddp_tf.run.ends import End
 from smddp_tf.run.errors import LaunchError
 from smddp_tf.run.handed_on import take_over
 from smddp_tf.run.placement import find_placement, variables_of
 
-__all__ = ["attend", "end_with_parent", "main"]
+__all__ = ["end_with_parent", "main", "supervise"]
 
 _PR_SET_PDEATHSIG = 1
 _DRAIN_SECONDS = 2.0
@@ -39,7 +39,7 @@ _RAISED, _BECAUSE, _LOST = b"R", b"B", b"L"
 
 def main() -> None:
     try:
-        sys.exit(attend(sys.argv[1:]))
+        sys.exit(supervise(sys.argv[1:]))
     except LaunchError as error:
         sys.exit(f"smddprun: {error}")
 
@@ -51,7 +51,7 @@ def end_with_parent(sign: int, parent: int = 0) -> None:
         os.kill(os.getpid(), sign)
 
 
-def attend(command: Sequence[str]) -> int:
+def supervise(command: Sequence[str]) -> int:
     """Runs `command` to its end; returns an exit code, 128 + N after signal N.
 
     Raises:
@@ -61,21 +61,21 @@ def attend(command: Sequence[str]) -> int:
     placement = find_placement(os.environ)
     if placement is None:
         raise LaunchError("smddp_tf.run.rank must be started by mpirun.")
-    caller = Caller()
-    caller.send(HELLO, json.dumps([placement.rank, socket.gethostname(), os.getpid()]).encode())
+    client = ControlClient()
+    client.send(Kind.HELLO, json.dumps([placement.rank, socket.gethostname(), os.getpid()]).encode())
     notes = _Notes()
     try:
         child = _start(command, {**variables_of(placement), _NOTES: notes.address})
     except OSError as error:
-        caller.send(STDERR, f"smddprun: {command[0]!r} cannot be started: {error.strerror}.\n".encode())
-        caller.send(END, End(127).encode())
+        client.send(Kind.STDERR, f"smddprun: {command[0]!r} cannot be started: {error.strerror}.\n".encode())
+        client.send(Kind.END, End(127).encode())
         return 127
     told = _pass_on_signals(child)
-    _relay(child, caller, notes)
+    _relay(child, client, notes)
     end = notes.end_of(_exit_code(child), told)
-    _report(caller, end)
+    _report(client, end)
     if end.failed and not end.is_cause and not notes.rank_is_lost:
-        _wait_for_others(caller, told)
+        _wait_for_others(client, told)
     return end.shell_code
 
 
@@ -143,29 +143,29 @@ class _Notes:
         return End(code, self._said.get(_RAISED, ""), because)
 
 
-def _report(caller: Caller, end: End) -> None:
+def _report(client: ControlClient, end: End) -> None:
     try:
-        caller.send(END, end.encode())
+        client.send(Kind.END, end.encode())
     except OSError:
         pass
 
 
-def _wait_for_others(caller: Caller, told: Sequence[int]) -> None:
-    """Until the launcher hangs up or mpirun sends its signal, as it does when another rank has ended; not for long."""
+def _wait_for_others(client: ControlClient, told: Sequence[int]) -> None:
+    """Waits, not for long, for the end of another rank: the launcher closes the connection or mpirun sends a signal."""
     give_up_at = time.monotonic() + _AFTER_OTHERS_SECONDS
-    while not told and time.monotonic() < give_up_at and not select.select([caller], [], [], 0.1)[0]:
+    while not told and time.monotonic() < give_up_at and not select.select([client], [], [], 0.1)[0]:
         pass
 
 
-def _relay(child: subprocess.Popen[bytes], caller: Caller, notes: _Notes) -> None:
+def _relay(child: subprocess.Popen[bytes], client: ControlClient, notes: _Notes) -> None:
     """Sends on what the command prints, until it has ended, or the launcher has."""
     assert child.stdout
     assert child.stderr
     selector = selectors.DefaultSelector()
-    selector.register(child.stdout, selectors.EVENT_READ, STDOUT)
-    selector.register(child.stderr, selectors.EVENT_READ, STDERR)
-    selector.register(caller, selectors.EVENT_READ, None)
-    selector.register(notes, selectors.EVENT_READ, RAISED)
+    selector.register(child.stdout, selectors.EVENT_READ, Kind.STDOUT)
+    selector.register(child.stderr, selectors.EVENT_READ, Kind.STDERR)
+    selector.register(client, selectors.EVENT_READ, None)
+    selector.register(notes, selectors.EVENT_READ, Kind.RAISED)
     open_pipes, drain_until = 2, None
     while open_pipes:
         if child.poll() is not None:  # a process it left behind may hold the pipes: not for long
@@ -174,8 +174,8 @@ def _relay(child: subprocess.Popen[bytes], caller: Caller, notes: _Notes) -> Non
                 return
         for key, _ in selector.select(0.1 if drain_until else 0.5):
             if key.data is None:
-                return _end(child)  # the launcher never says anything here: it has hung up
-            if key.data == RAISED:
+                return _end(child)  # the launcher sends nothing here: it has closed the connection
+            if key.data == Kind.RAISED:
                 chunk = b"" if notes.read() else None
             elif not (chunk := os.read(key.fd, 1 << 16)):
                 selector.unregister(key.fileobj)
@@ -183,7 +183,7 @@ def _relay(child: subprocess.Popen[bytes], caller: Caller, notes: _Notes) -> Non
                 continue
             try:
                 if chunk is not None:
-                    caller.send(key.data, chunk)
+                    client.send(key.data, chunk)
             except OSError:
                 return _end(child)
     return None

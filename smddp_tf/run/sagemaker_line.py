@@ -11,10 +11,10 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from smddp_tf.run.errors import LaunchError
-from smddp_tf.run.here import is_script
 from smddp_tf.run.hosts import Host
-from smddp_tf.run.line import Line, new_variables, words_for_variables
+from smddp_tf.run.in_process import is_script
 from smddp_tf.run.mpi import OPEN_MPI, Mpi, find_mpi
+from smddp_tf.run.mpirun_command import MpirunCommand, new_variables, words_for_variables
 from smddp_tf.run.sagemaker import Training
 from smddp_tf.run.settings import Settings
 
@@ -40,7 +40,7 @@ _IN_FIVE = {
 class TrainingLine:
     """mpirun's line, the inner command, and the settings that the launcher needs besides."""
 
-    line: Line
+    line: MpirunCommand
     command: tuple[str, ...]
     settings: Settings
 
@@ -84,7 +84,7 @@ def training_line(
     line += _exports_of_instance(training, several)
     line += words_for_variables(variables, environment)
     settings = Settings(training.ranks, tuple(Host(host, training.per_host) for host in training.hosts))
-    made = Line(tuple(line), new_variables(variables, environment))
+    made = MpirunCommand(tuple(line), new_variables(variables, environment))
     return TrainingLine(made, tuple(_inner_command(training, command)), settings)
 
 

@@ -8,8 +8,8 @@ import traceback
 
 import cloudpickle
 
-from smddp_tf.run.caller import Caller
-from smddp_tf.run.channel import ADDRESS, KEY, RESULT, TASK
+from smddp_tf.run.channel import ADDRESS, KEY, Kind
+from smddp_tf.run.client import ControlClient
 from smddp_tf.run.placement import find_placement
 
 __all__ = ["main"]
@@ -18,19 +18,19 @@ _PAYLOAD_SECONDS = 120.0
 
 
 def main() -> None:
-    caller = Caller()
+    client = ControlClient()
     for name in (ADDRESS, KEY):  # not for what the function starts
         del os.environ[name]
     placement = find_placement(os.environ)
     assert placement is not None
-    caller.send(TASK, str(placement.rank).encode())
-    payload = caller.receive(_PAYLOAD_SECONDS)
+    client.send(Kind.TASK, str(placement.rank).encode())
+    payload = client.receive(_PAYLOAD_SECONDS)
     try:
         answer, failed = b"+" + cloudpickle.dumps(_call(payload)), None
     except (Exception, SystemExit) as error:
         answer, failed = b"-" + _pickled(error), error
-    caller.send(RESULT, answer)
-    caller.close()
+    client.send(Kind.RESULT, answer)
+    client.close()
     if failed is not None:
         sys.excepthook(type(failed), failed, failed.__traceback__)
         sys.exit(1)

@@ -25,7 +25,7 @@ __all__ = [
 
 
 # A session keeps no more plans than these in use. The gradients that come after in a list go by name.
-_MOST_PLANS = 512
+_MAX_PLANS = 512
 
 
 class ReduceOp:
@@ -37,7 +37,7 @@ class ReduceOp:
     MAX = Max
 
 
-@_graph.as_it_is
+@_graph.no_autograph
 def allreduce(
     tensor: Any = None,
     param_index: int = 0,
@@ -89,7 +89,7 @@ def allreduce(
         return ops.allreduce(tensor, op=op, name=name)
     reduction = Reduction(as_reduce_op(op), 1.0, 1.0, wire_dtype)
     compressed, ctx = codec.compress(tf.convert_to_tensor(tensor))
-    return codec.decompress(_reduced(compressed, reduction, name, by_name=index >= _MOST_PLANS), ctx)
+    return codec.decompress(_reduced(compressed, reduction, name, by_name=index >= _MAX_PLANS), ctx)
 
 
 def _reduced(tensor: tf.Tensor, reduction: Reduction, name: str, by_name: bool) -> tf.Tensor:
@@ -114,7 +114,7 @@ def _plan_of(tensor: tf.Tensor, reduction: Reduction, name: str) -> tuple[int, s
     return number, key
 
 
-@_graph.as_it_is
+@_graph.no_autograph
 def oob_allreduce(tensor: Any, compression: Any = Compression.none, op: int = ReduceOp.AVERAGE) -> Any:
     """Reduces values that are no gradients, such as losses and metrics; every rank gets the result.
 

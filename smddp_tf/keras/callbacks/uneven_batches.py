@@ -14,8 +14,8 @@ class UnevenBatchesCallback(keras.callbacks.Callback):
     known length) train as if nothing of this existed, whatever the mode. Pass the same callback on all ranks.
 
     - `"join"`: an epoch lasts as long as any rank has data. A rank that has run out takes part with gradients of zero,
-      and the mean is taken over the ranks that still feed. Its metrics and its layers' statistics stay as they are; its
-      callbacks see the steps of the longest rank, with its own last metrics.
+      and the mean is taken over the active ranks (those that still have data). Its metrics and its layers' statistics
+      stay as they are; its callbacks see the steps of the longest rank, with its own last metrics.
     - `"shortest"`: an epoch ends for all when the first rank runs out.
     - `"error"`: `ValueError` on every rank, before training if the numbers are known, else at the step where the first
       rank has run out.

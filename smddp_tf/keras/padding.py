@@ -5,7 +5,7 @@ from __future__ import annotations
 import tensorflow as tf
 
 
-def ghosts_like(dataset):
+def padding_batches(dataset):
     """Returns the endless dataset of pairs (0.0, batch of zeros) with the element types of `dataset`.
 
     Dimensions that the types leave open, such as a batch size, are 1.
@@ -14,17 +14,17 @@ def ghosts_like(dataset):
     return tf.data.Dataset.from_tensors(0.0).repeat().map(lambda flag: (flag, zeros_of(spec)))
 
 
-def iterator_over_ghosts(ghosts):
+def padding_iterator(padding):
     """Returns an iterator with no thread that tunes it: the end of such a thread can take TensorFlow seconds."""
     options = tf.data.Options()
     options.autotune.enabled = False
-    return iter(ghosts.with_options(options))
+    return iter(padding.with_options(options))
 
 
 def endless(dataset):
-    """Returns the pairs (1.0, batch) of `dataset`, followed by `ghosts_like(dataset)`."""
+    """Returns the pairs (1.0, batch) of `dataset`, followed by `padding_batches(dataset)`."""
     flags = tf.data.Dataset.from_tensors(1.0).repeat()
-    return tf.data.Dataset.zip((flags, dataset)).concatenate(ghosts_like(dataset))
+    return tf.data.Dataset.zip((flags, dataset)).concatenate(padding_batches(dataset))
 
 
 def zeros_of(spec):

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Sequence
 
-__all__ = ["LastWords", "last_words", "starts_traceback"]
+__all__ = ["OutputTail", "last_traceback", "starts_traceback"]
 
 _KEPT_CHARACTERS = 1 << 16
 _SHOWN_LINES = 20
@@ -16,7 +16,7 @@ _CHAINED = (
 )
 
 
-class LastWords:
+class OutputTail:
     """The end of what a rank has printed: bounded, and of a line that draws over itself only its last state."""
 
     def __init__(self) -> None:
@@ -37,7 +37,7 @@ class LastWords:
     def lines(self) -> list[str]:
         """The last traceback, else the last lines; [] when nothing was printed."""
         return (
-            last_words([text for stream, text in self._kept if stream])
+            last_traceback([text for stream, text in self._kept if stream])
             or [text for _, text in self._kept if text.strip()][-_SHOWN_LINES:]
         )
 
@@ -47,7 +47,7 @@ def starts_traceback(line: str) -> bool:
     return line.startswith(_TRACEBACK)
 
 
-def last_words(lines: Sequence[str]) -> list[str]:
+def last_traceback(lines: Sequence[str]) -> list[str]:
     """The last Python traceback among the lines of stderr, with those it is chained to; [] when there is none."""
     starts = [number for number, line in enumerate(lines) if starts_traceback(line)]
     if not starts:

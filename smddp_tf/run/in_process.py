@@ -15,10 +15,10 @@ from smddp_tf.run.channel import ADDRESS
 from smddp_tf.run.errors import LaunchError
 from smddp_tf.run.placement import find_placement, variables_of
 
-__all__ = ["alias_variables", "as_program", "is_script", "run_here"]
+__all__ = ["alias_variables", "as_program", "is_script", "run_in_process"]
 
 
-def run_here(command: Sequence[str], alias: str | None = None) -> NoReturn:
+def run_in_process(command: Sequence[str], alias: str | None = None) -> NoReturn:
     """Becomes the command: a Python script runs in this process, any other program replaces it.
 
     Args:
@@ -32,10 +32,10 @@ def run_here(command: Sequence[str], alias: str | None = None) -> NoReturn:
     if placement:
         os.environ.update(variables_of(placement))
         if os.environ.get(ADDRESS):  # a job of smddprun whose line names smddprun as the inner wrapper
-            from smddp_tf.run.rank import attend
+            from smddp_tf.run.rank import supervise
 
             os.environ.update(alias_variables(alias))
-            sys.exit(attend(as_program(command)))
+            sys.exit(supervise(as_program(command)))
     if is_script(command):
         _run_script(command, alias)
     os.environ.update(alias_variables(alias))

@@ -14,7 +14,7 @@ from smddp_tf.run.mpi import OPEN_MPI, Mpi
 from smddp_tf.run.network import Choice
 from smddp_tf.run.settings import Settings
 
-__all__ = ["Line", "build_line", "forwarded_names", "new_variables", "words_for_variables"]
+__all__ = ["MpirunCommand", "build_command", "forwarded_names", "new_variables", "words_for_variables"]
 
 # Variables that belong to this host or this shell. All others travel to the ranks on other hosts, as with horovodrun.
 _STAY = (
@@ -38,7 +38,7 @@ _FOR_RANKS_ONLY = ("LD_*", "PATH", "TMPDIR")
 
 
 @dataclass(frozen=True)
-class Line:
+class MpirunCommand:
     """The words up to the ranks' command.
 
     Attributes:
@@ -58,9 +58,9 @@ class Line:
         return " ".join([*before, shlex.join([*self.words, *command])])
 
 
-def build_line(
+def build_command(
     settings: Settings, mpi: Mpi, choice: Choice, environment: Mapping[str, str], cores: int, root: bool
-) -> Line:
+) -> MpirunCommand:
     """The line of a job.
 
     Args:
@@ -71,7 +71,7 @@ def build_line(
         cores: of this host; others are taken to be alike.
         root: who starts it.
     """
-    build = _open_mpi_line if mpi.kind == OPEN_MPI else _hydra_line
+    build = _open_mpi_command if mpi.kind == OPEN_MPI else _hydra_command
     return build(settings, mpi, choice, environment, cores, root)
 
 
@@ -114,9 +114,9 @@ def _is_for_ranks_only(name: str) -> bool:
     return any(fnmatch.fnmatchcase(name, pattern) for pattern in _FOR_RANKS_ONLY)
 
 
-def _open_mpi_line(
+def _open_mpi_command(
     settings: Settings, mpi: Mpi, choice: Choice, environment: Mapping[str, str], cores: int, root: bool
-) -> Line:
+) -> MpirunCommand:
     given = settings.mpi_args
     line = [mpi.mpirun, "-np", str(settings.ranks), "-H", ",".join(map(str, settings.hosts))]
     line += ["--allow-run-as-root"] if root else []
@@ -131,7 +131,7 @@ def _open_mpi_line(
         if not _sets_parameter(given, name) and not _is_set(environment, name):
             line += [_dialect(mpi, name), _translated(mpi, name), value]
     line += _open_mpi_variables(settings, environment)
-    return Line((*line, *given), new_variables(settings.variables, environment))
+    return MpirunCommand((*line, *given), new_variables(settings.variables, environment))
 
 
 def _open_mpi_parameters(
@@ -184,9 +184,9 @@ def _open_mpi_variables(settings: Settings, environment: Mapping[str, str]) -> l
     return words + [word for name in names for word in ("-x", name)]
 
 
-def _hydra_line(
+def _hydra_command(
     settings: Settings, mpi: Mpi, choice: Choice, environment: Mapping[str, str], cores: int, root: bool
-) -> Line:
+) -> MpirunCommand:
     del cores, root  # hydra asks neither for cores nor for users, and forwards every variable
     line = [mpi.mpirun, "-n", str(settings.ranks), *_hydra_hosts(settings)]
     if settings.binding or not _sets(settings.mpi_args, "bind-to"):
@@ -198,7 +198,7 @@ def _hydra_line(
         line += ["-genv", name, value]
     extra = {"HYDRA_LAUNCHER_EXTRA_ARGS": shlex.join(ssh)} if (ssh := _ssh_words(settings)) else {}
     variables = new_variables(settings.variables, environment)
-    return Line((*line, *settings.mpi_args), {**variables, **extra}, forwards_all=True)
+    return MpirunCommand((*line, *settings.mpi_args), {**variables, **extra}, forwards_all=True)
 
 
 def _hydra_hosts(settings: Settings) -> list[str]:

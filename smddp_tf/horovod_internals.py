@@ -1,4 +1,4 @@
-"""Helpers that are no API of Horovod's, but that scripts import from `horovod.tensorflow` all the same."""
+"""Helpers that are not in Horovod's API, but that scripts import from `horovod.tensorflow` all the same."""
 
 from __future__ import annotations
 
