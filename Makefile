@@ -127,5 +127,5 @@ format:  ## Let ruff and clang-format rewrite the sources
 	@$(BIN)/clang-format -i $(CXX_FILES)
 
 clean:  ## Remove everything that was built; .venv stays
-	@rm -rf build dist site .pytest_cache .mypy_cache .ruff_cache .hypothesis *.egg-info smddp_tf/*.so smddp_tf/_build_info.py
+	@rm -rf build dist site .pytest_cache .mypy_cache .ruff_cache .hypothesis *.egg-info smddp_tf/*.so smddp_tf/_build_info.py tests/*.so
 	@find . -name __pycache__ -not -path './$(VENV)/*' -prune -exec rm -rf {} +

@@ -66,7 +66,7 @@ def measure(name: str, batch: int) -> dict[str, Any]:
     import numpy as np
 
     from benchmarks.overlap import MODELS
-    from smddp_tf._loader import core
+    from tests.native_module import core
 
     steps, weights = {}, {}
     for jit in (False, True):

@@ -23,8 +23,8 @@ import numpy as np
 import tensorflow as tf
 
 import smddp_tf as hvd
-from smddp_tf._loader import core
 from smddp_tf.reduction import GradientReducer
+from tests.native_module import core
 
 __all__ = ["MODELS", "Step", "main"]
 

@@ -8,10 +8,10 @@ from dataclasses import dataclass
 
 from benchmarks.cases import Case
 from benchmarks.findings import NODE, Findings, Row
+from benchmarks.jobs import Job, JobError
 from benchmarks.measure import Timing
 from benchmarks.peers import CANDIDATES, Candidate
 from benchmarks.shapes import MODELS, model_bytes
-from benchmarks.worlds import World, WorldError
 
 __all__ = ["FULL", "QUICK", "Effort", "measure_cost", "measure_node"]
 
@@ -20,7 +20,7 @@ KIB, MIB = 1 << 10, 1 << 20
 
 @dataclass(frozen=True)
 class Effort:
-    """How long to measure: turns per case, seconds for each candidate of a case; which worlds, sizes and models."""
+    """How long to measure: turns per case, seconds for each candidate of a case; which jobs, sizes and models."""
 
     turns: int
     seconds: float
@@ -66,31 +66,29 @@ def measure_node(effort: Effort, names: Iterable[str], say: Callable[[str], None
 def measure_cost(say: Callable[[str], None], findings: Findings) -> None:
     """What our engine takes beside the user's arrays, see `Smddp.cost`."""
     say("cost: memory and idle CPU")
-    world = World(CANDIDATES["smddp_tf"], 2)
-    with contextlib.suppress(WorldError), world:
-        findings.cost = world.call("cost", sizes=[n * MIB for n in (64, 256, 1024)], idle_seconds=3.0)[0]
-    if world.failure:
-        findings.notes.append(world.failure)
+    job = Job(CANDIDATES["smddp_tf"], 2)
+    with contextlib.suppress(JobError), job:
+        findings.cost = job.call("cost", sizes=[n * MIB for n in (64, 256, 1024)], idle_seconds=3.0)[0]
+    if job.failure:
+        findings.notes.append(job.failure)
 
 
 def _measure_cases(
     cases: list[Case], candidates: list[Candidate], ranks: int, effort: Effort, findings: Findings
 ) -> None:
-    worlds = [World(candidate, ranks) for candidate in candidates]
+    jobs = [Job(candidate, ranks) for candidate in candidates]
     with contextlib.ExitStack() as stack:
-        for world in worlds:
-            with contextlib.suppress(WorldError):
-                stack.enter_context(world)
-                findings.about[world.candidate.name] = world.about
+        for job in jobs:
+            with contextlib.suppress(JobError):
+                stack.enter_context(job)
+                findings.about[job.candidate.name] = job.about
         for case in cases:
-            findings.rows += _measure_case(
-                case, [world for world in worlds if case.door in world.candidate.doors], effort
-            )
-    findings.notes += [world.failure for world in worlds if world.failure]
+            findings.rows += _measure_case(case, [job for job in jobs if case.door in job.candidate.doors], effort)
+    findings.notes += [job.failure for job in jobs if job.failure]
 
 
-def _measure_case(case: Case, worlds: list[World], effort: Effort) -> list[Row]:
-    turns = [_Turns(world) for world in worlds]
+def _measure_case(case: Case, jobs: list[Job], effort: Effort) -> list[Row]:
+    turns = [_Turns(job) for job in jobs]
     for turn in turns:
         turn.prepare(case, effort)
     for _ in range(effort.turns):
@@ -100,31 +98,31 @@ def _measure_case(case: Case, worlds: list[World], effort: Effort) -> list[Row]:
 
 
 class _Turns:
-    """One candidate's part in a case. A candidate that fails stays out from then on; its world knows why."""
+    """One candidate's part in a case. A candidate that fails stays out from then on; its job knows why."""
 
-    def __init__(self, world: World) -> None:
-        self._world = world
+    def __init__(self, job: Job) -> None:
+        self._job = job
         self._wrong = self._repetitions = 0
         self._seconds: list[float] = []
 
     def prepare(self, case: Case, effort: Effort) -> None:
-        with contextlib.suppress(WorldError):
-            answers = self._world.call("prepare", case=case.as_json())
+        with contextlib.suppress(JobError):
+            answers = self._job.call("prepare", case=case.as_json())
             self._wrong = sum(answer["wrong"] for answer in answers)
             once = max(max(answer["seconds"] for answer in answers), 1e-6)
             self._repetitions = max(1, min(200, int(effort.seconds / effort.turns / once)))
 
     def take(self) -> None:
-        with contextlib.suppress(WorldError):
-            self._seconds += self._world.time(self._repetitions)
+        with contextlib.suppress(JobError):
+            self._seconds += self._job.time(self._repetitions)
 
     def forget(self) -> bool:
         """Frees what was prepared. Returns whether there is a result."""
-        with contextlib.suppress(WorldError):
-            self._world.call("forget")
-        return not self._world.failure
+        with contextlib.suppress(JobError):
+            self._job.call("forget")
+        return not self._job.failure
 
     def row(self, case: Case) -> Row:
         timing = Timing.of(self._seconds)
-        name = self._world.candidate.name
-        return Row(NODE, self._world.ranks, name, case.door, case.bytes, case.model, self._wrong, **vars(timing))
+        name = self._job.candidate.name
+        return Row(NODE, self._job.ranks, name, case.door, case.bytes, case.model, self._wrong, **vars(timing))

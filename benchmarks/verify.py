@@ -46,7 +46,7 @@ def timed(run: Callable[[], Any]) -> list[float]:
 def array_case(size: int) -> dict[str, Any]:
     """Sums an array of `size` bytes of float32."""
     import smddp_tf as hvd
-    from smddp_tf._loader import core
+    from tests.native_module import core
 
     array = np.empty(size // 4, np.float32)
 

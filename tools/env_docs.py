@@ -1,4 +1,4 @@
-"""Writes docs/environment.md from the list in tf_ops/core/env.cc, which is the one place that reads the environment.
+"""Writes docs/environment.md from the list in tf_ops/core/env/env.cc, the one place that reads the environment.
 
 python tools/env_docs.py            writes the page
 python tools/env_docs.py --check    fails when the page is not what would be written
@@ -8,15 +8,16 @@ from __future__ import annotations
 
 import argparse
 import sys
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 PAGE = Path(__file__).resolve().parent.parent / "docs" / "environment.md"
 
 INTRODUCTION = """\
 # Environment variables
 
-<!-- Generated from tf_ops/core/env.cc by `python tools/env_docs.py`; change the text there. -->
+<!-- Generated from tf_ops/core/env/env.cc by `python tools/env_docs.py`; change the text there. -->
 
 Read once, when `init()` starts the session. Set them alike on all ranks: `mpirun -x NAME=value`. Where a Horovod name
 is given it is honoured too; ours wins when both are set. A value that cannot be read is an error that names the
@@ -57,17 +58,27 @@ def table(rows: Iterable[tuple[str, ...]], *head: str) -> str:
     return "\n".join("| " + " | ".join(cell.replace("|", "\\|") for cell in line) + " |" for line in lines)
 
 
-def page(variables: Iterable[Mapping[str, str]]) -> str:
+def page(variables: Sequence[Mapping[str, Any]]) -> str:
     """The text of docs/environment.md."""
 
     def code(text: str) -> str:
         return f"`{text}`" if text else ""
 
-    rows = [(code(v["name"]), code(v["alias"]), code(v["default"]), v["meaning"]) for v in variables]
+    def rows(for_developers: bool) -> str:
+        chosen = [v for v in variables if v["for_developers"] is for_developers]
+        cells = [(code(v["name"]), code(v["alias"]), code(v["default"]), v["meaning"]) for v in chosen]
+        return table(cells, "variable", "Horovod's name", "default", "meaning")
+
     return "\n".join(
         [
             INTRODUCTION,
-            table(rows, "variable", "Horovod's name", "default", "meaning"),
+            rows(for_developers=False),
+            "",
+            "## For developers",
+            "",
+            "For tests, measurements and launchers. A training job needs none of them.",
+            "",
+            rows(for_developers=True),
             "",
             "## While building",
             "",
@@ -83,9 +94,9 @@ def main() -> int:
     check = parser.parse_args().check
 
     sys.path.insert(0, str(PAGE.parent.parent))
-    from smddp_tf import _loader
+    from tests.native_module import core
 
-    text = page(_loader.core().env_variables())
+    text = page(core().env_variables())
     if not check:
         PAGE.write_text(text, encoding="utf-8")
     elif not PAGE.exists() or PAGE.read_text(encoding="utf-8") != text:

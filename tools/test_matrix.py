@@ -120,6 +120,8 @@ class Environment:
         copy_changed(ROOT, self.checkout)
         what = ["--no-deps", "."] if self.mpi == "mpich" else [".[test]"]
         self._pip("build", "--no-build-isolation", *what, SMDDP_BUILD_DIR=str(self.build))
+        access = [self.python, "-W", "ignore", "setup.py", "-q", "build_tests"]  # which no wheel has
+        self._run("build-tests", access, SMDDP_BUILD_DIR=str(self.build))
 
     def facts(self) -> dict[str, str]:
         """Returns the versions found, checks they are meant, and puts the installed package in place of the sources."""

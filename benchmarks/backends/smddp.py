@@ -10,7 +10,7 @@ import numpy as np
 import smddp_tf as hvd
 from benchmarks.backends import Prepared
 from benchmarks.cases import EXACT, EXACT_IN_BFLOAT16, Case, input_values, wrong_elements
-from smddp_tf._loader import core
+from tests.native_module import core
 
 __all__ = ["Smddp", "resident_bytes"]
 

@@ -14,7 +14,7 @@ from benchmarks.gpu.clock import Clock, batches, choose_clock
 from benchmarks.gpu.lists import ITEM_BYTES, GradientList, addresses, model_list, placed, small_list
 from benchmarks.gpu.memory import Block, Machine
 from benchmarks.measure import Timing
-from smddp_tf._loader import core
+from tests.native_module import core
 
 __all__ = ["Bench", "measure_all"]
 

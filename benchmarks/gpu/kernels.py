@@ -12,7 +12,7 @@ from benchmarks.gpu import oracle
 from benchmarks.gpu.answers import Answer, worker
 from benchmarks.gpu.lists import ITEM_BYTES, GradientList, addresses, model_list, placed, random_list, small_list
 from benchmarks.gpu.memory import POISON, Machine
-from smddp_tf._loader import core
+from tests.native_module import core
 
 __all__ = ["check_all"]
 

@@ -1,4 +1,4 @@
-"""A GPU as the checks use it, through `smddp_tf._core.Gpu`: the same for a real and for a fake one."""
+"""A GPU as the checks use it, through `tests.native_module`: the same for a real and for a fake one."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from smddp_tf._loader import core
+from tests.native_module import core
 
 __all__ = ["Block", "Machine", "numpy_dtype"]
 

@@ -12,7 +12,7 @@ import numpy as np
 
 from benchmarks.gpu.answers import Answer, worker
 from benchmarks.gpu.memory import Machine
-from smddp_tf._loader import core
+from tests.native_module import core
 
 __all__ = ["check"]
 

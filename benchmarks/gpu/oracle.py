@@ -6,7 +6,7 @@ import numpy as np
 
 from benchmarks.gpu.lists import ITEM_BYTES
 from benchmarks.gpu.memory import numpy_dtype
-from smddp_tf._loader import core
+from tests.native_module import core
 
 __all__ = ["cast", "differing", "non_finite", "random_bytes", "sum_of"]
 

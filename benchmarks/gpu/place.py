@@ -82,7 +82,7 @@ class Place:
         return [self.mpirun, *flags, "-np", str(ranks)]
 
     def build_command(self, tensorflow: str) -> tuple[list[str], dict[str, str]]:
-        """Copies the Python files of the package; the command for the native parts, and its variables.
+        """Copies the Python files of the package; the command for the native parts and test access, and its variables.
 
         Args:
             tensorflow: "auto" builds the TensorFlow ops if this Python has a TensorFlow, "none" leaves them out.
@@ -93,6 +93,7 @@ class Place:
             ROOT / "smddp_tf", package, ignore=shutil.ignore_patterns("*.so", "__pycache__", "_build_info.py")
         )
         command = [self.python, "-W", "ignore", "setup.py", "-q", "build_ext", "--build-lib", str(self.site)]
+        command += ["build_tests", "--into", str(self.site)]
         variables = {"SMDDP_BUILD_DIR": str(self.folder / "native"), "PYTHONPATH": os.environ.get("PYTHONPATH", "")}
         if tensorflow == "none" or not has_tensorflow(self.python):
             variables["SMDDP_TENSORFLOW_DIR"] = "none"

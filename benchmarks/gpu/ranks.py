@@ -17,7 +17,7 @@ from benchmarks.cases import expected_sum, input_values
 from benchmarks.gpu.answers import Answer, worker
 from benchmarks.gpu.lists import GradientList, model_list, small_list
 from benchmarks.gpu.memory import Machine
-from smddp_tf._loader import core
+from tests.native_module import core
 
 __all__ = ["Gradients"]
 

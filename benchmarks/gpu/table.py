@@ -99,14 +99,14 @@ def _run(report: dict[str, Any]) -> str:
 def _line(part: dict[str, Any]) -> str:
     answer = part.get("answer") or {}
     errors = [one["error"] for one in [answer, *answer.get("ranks", [])] if one.get("error")]
-    notes = [errors[0] if errors else last_words(part.get("note", "")), answer.get("clock_note", "")]
+    notes = [errors[0] if errors else telling_line(part.get("note", "")), answer.get("clock_note", "")]
     if left_out := answer.get("left_out"):
         notes.append(f"no time for {len(left_out)}: {left_out[0]} ...")
     notes += [f"wrong: {failure}" for failure in answer.get("failures", [])[:3]]
     return "; ".join(note for note in notes if note)
 
 
-def last_words(text: str) -> str:
+def telling_line(text: str) -> str:
     """The line of a program's output that most likely says what went wrong, shortened."""
     lines = [line.strip() for line in text.splitlines() if line.strip()]
     telling = [line for line in lines if re.search(r"(?i)error|killed|signal|not found|cannot", line)]

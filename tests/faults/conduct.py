@@ -60,7 +60,7 @@ def _start(case: Case, place: Place, folder: Path) -> Running:
     mark = uuid.uuid4().hex
     variables = {"TMPDIR": str(folder / "tmp"), MARK: mark, **place.environment(), **case.environment}
     script, *words = case.program
-    command = [sys.executable, "-I", "-S", str(FOLDER / "attendant.py"), str(folder)]
+    command = [sys.executable, "-I", "-S", str(FOLDER / "supervisor.py"), str(folder)]
     if case.pretended:
         share = case.ranks // case.pretended
         command += [sys.executable, "-I", "-S", str(FOLDER / "pretend.py"), str(share)]

@@ -16,8 +16,8 @@ import time
 import numpy as np
 
 import smddp_tf as hvd
-from smddp_tf._loader import core
 from tests.faults.notes import Notes
+from tests.native_module import core
 
 ELEMENTS = 50_000
 READY_AFTER = 3

@@ -13,11 +13,11 @@ import ml_dtypes
 import numpy as np
 import pytest
 
-from smddp_tf import _loader
+from tests import native_module
 from tests.fake_gpu.gpu import count, functions, left_clean
 from tests.native.layouts import hosts
 
-_core = _loader.core()
+_core = native_module.core()
 
 SUM, MIN, MAX = 1, 3, 4
 STAGES = ("host", "ipc", "nccl")
@@ -201,7 +201,7 @@ def test_pieces_in_host_memory(stage):
 @over_stages
 @pytest.mark.parametrize("layout", [hosts(2), hosts(1, 1)], ids=["2", "1+1"])
 def test_copies_of_several_parts(layout, stage):
-    """More than the copy engines are given at once (staging.h)."""
+    """More than the copy engines are given at once (pinned_copy.h)."""
     job = Job(layout, stage, buckets=((300_001,), (30_000, 5)), chunk_bytes=1 << 17, pause_us=0)
     assert_sums(job, job.results())
 

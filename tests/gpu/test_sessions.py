@@ -3,11 +3,11 @@
 import numpy as np
 import pytest
 
-from smddp_tf import _loader
+from tests import native_module
 from tests.fake_gpu.gpu import count, left_clean
 from tests.gpu.test_buckets import ALIVE
 
-core = _loader.core()
+core = native_module.core()
 
 SUM = 1
 AVERAGE = 0

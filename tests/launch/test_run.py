@@ -37,15 +37,15 @@ def test_ranks_find_each_other_and_their_lines_are_told_apart(tmp_path: Path) ->
         assert "threshold" in (tmp_path / f"rank.{rank}" / "stderr").read_text()
 
 
-def test_first_failing_rank_gives_the_exit_code_and_the_last_words() -> None:
+def test_first_failing_rank_gives_the_exit_code_and_the_tail() -> None:
     done = smddprun("-np", "2", RANKS, "fail")
     assert not done.timed_out
     assert done.returncode == 7, done.output
     assert "[0]<stdout>: begun" in done.output
-    check_last_words(done.output, "exit code 7, and the job with it.")
+    check_tail(done.output, "exit code 7, and the job with it.")
 
 
-def check_last_words(output: str, words: str) -> None:
+def check_tail(output: str, words: str) -> None:
     """Rank 1 is named, its traceback comes last, and nowhere else."""
     last = output.rstrip().splitlines()
     [start] = [number for number, line in enumerate(last) if line.startswith("smddprun: rank ")]
@@ -58,7 +58,7 @@ def check_last_words(output: str, words: str) -> None:
 def test_the_rank_that_raised_is_named_and_not_those_that_end_of_it() -> None:
     done = smddprun("-np", "4", RANKS, "raise")
     assert done.returncode == 1, done.output
-    check_last_words(done.output, "exit code 1, and the job with it: ValueError: rank 1 is broken. Its traceback:")
+    check_tail(done.output, "exit code 1, and the job with it: ValueError: rank 1 is broken. Its traceback:")
     assert done.output.count("because nobody caught ValueError: rank 1 is broken") == 4, done.output
 
 
@@ -236,7 +236,7 @@ def test_run_raises_what_one_rank_raised_and_not_what_came_of_it_elsewhere(monke
         import numpy as np
 
         import smddp_tf as hvd
-        from smddp_tf._loader import core
+        from tests.native_module import core
 
         hvd.init()
         for name in ("first", "second"):

@@ -1,4 +1,4 @@
-"""What a job that crashes leaves of its timeline, and how it is put together."""
+"""What whole jobs leave of a timeline: one that ends well, one on two hosts, one that crashes; and how it is merged."""
 
 from __future__ import annotations
 
@@ -10,12 +10,38 @@ from pathlib import Path
 import pytest
 
 from tests.launch.mpirun import SCRIPTS, launch
-from tests.timelines import lane, read
+from tests.timelines import read, track
 
 
 def merge(*arguments: str | Path) -> subprocess.CompletedProcess[str]:
     command = [sys.executable, "-m", "smddp_tf.timeline", "merge", *map(str, arguments)]
     return subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+
+
+@pytest.mark.parametrize("ranks", [None, 1, 3])
+def test_a_job_that_ends_leaves_one_file(tmp_path: Path, ranks: int | None) -> None:
+    path = tmp_path / "whole.json"
+    finished = launch([SCRIPTS / "timeline_whole_job.py"], ranks, timeout=120, env={"SMDDP_TIMELINE": str(path)})
+    assert "timeline" not in finished.check().output
+    assert list(tmp_path.iterdir()) == [path]
+    lanes_of = read(path)
+    assert sorted(lanes_of) == list(range(ranks or 1))
+    assert all(track(tracks, "seen").spans for tracks in lanes_of.values())
+
+
+def test_parts_on_another_host_are_named_and_merged_once_they_are_copied(tmp_path: Path) -> None:
+    path, elsewhere = tmp_path / "steps.json", tmp_path / "elsewhere"
+    elsewhere.mkdir()
+    script = [SCRIPTS / "on_pretended_nodes.py", "2", SCRIPTS / "timeline_two_hosts.py", path]
+    finished = launch(script, 2, timeout=120).check()
+    assert finished.output.count("is without rank 1 (pretended-node-1)") == 1
+    assert f"python -m smddp_tf.timeline merge {path}" in finished.output
+    assert sorted(read(path)) == [0]
+    copied = next(elsewhere.iterdir()).rename(tmp_path / "steps.json.rank1.part")
+    assert sorted(read(copied)) == [1]
+    assert merge(path).returncode == 0
+    assert sorted(read(path)) == [0, 1]
+    assert not copied.exists()
 
 
 def test_a_killed_rank_leaves_valid_parts(tmp_path: Path) -> None:
@@ -32,7 +58,7 @@ def test_a_killed_rank_leaves_valid_parts(tmp_path: Path) -> None:
     assert list(tmp_path.iterdir()) == [path]
     ranks = read(path)
     assert sorted(ranks) == [0, 1]
-    assert all(lane(lanes, "step 2").spans for lanes in ranks.values())
+    assert all(track(tracks, "step 2").spans for tracks in ranks.values())
 
 
 def event(rank: int, phase: str, ts: float, name: str = "ALLREDUCE") -> str:

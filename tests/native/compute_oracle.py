@@ -4,9 +4,9 @@ import ml_dtypes
 import numpy as np
 import pytest
 
-from smddp_tf import _loader
+from tests import native_module
 
-core = _loader.core()
+core = native_module.core()
 
 SUM, MIN, MAX, PRODUCT = 1, 3, 4, 5
 OPS = {"Sum": SUM, "Min": MIN, "Max": MAX, "Product": PRODUCT}

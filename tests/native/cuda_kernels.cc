@@ -4,7 +4,7 @@
 #include <vector>
 
 #include "cuda/kernels/jobs.h"
-#include "cuda/kernels/on_host.h"
+#include "on_host.h"
 
 namespace smddp {
 namespace {

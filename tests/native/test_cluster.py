@@ -13,10 +13,10 @@ import ml_dtypes
 import numpy as np
 import pytest
 
-from smddp_tf import _loader
+from tests import native_module
 from tests.native.layouts import LAYOUTS
 
-_core = _loader.core()
+_core = native_module.core()
 
 AVERAGE, SUM, MIN, MAX, PRODUCT = 0, 1, 3, 4, 5
 DTYPES = {

@@ -6,10 +6,10 @@ import ml_dtypes
 import numpy as np
 import pytest
 
-from smddp_tf import _loader
+from tests import native_module
 from tests.native.layouts import LAYOUTS
 
-_core = _loader.core()
+_core = native_module.core()
 
 SUM = 1
 ALGORITHMS = [row["name"] for row in _core.algorithms()]

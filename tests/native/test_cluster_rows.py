@@ -8,11 +8,11 @@ from typing import Any
 import numpy as np
 import pytest
 
-from smddp_tf import _loader
+from tests import native_module
 from tests.native.layouts import LAYOUTS
 from tests.native.test_cluster import CHUNK_BYTES, DTYPES, allreduce, brought
 
-_core = _loader.core()
+_core = native_module.core()
 
 AVERAGE, SUM, ADASUM = 0, 1, 2
 KINDS = {**DTYPES, "int16": np.dtype("int16"), "uint16": np.dtype("uint16")}

@@ -26,7 +26,7 @@ from tests.native.compute_oracle import (
 
 GRIDS = ((1, 1), (3, 32), (7, 5), (2, 256))
 POISON = 0xA5
-MOST_PIECES = 320  # of one launch
+MAX_PIECES = 320  # of one launch
 SIZES = (0, 1, 2, 3, 7, 8, 15, 16, 33, 64, 100, 1000, 4096, 5003, 9000)
 
 
@@ -223,11 +223,11 @@ def test_the_count_grows(kernels):
 @pytest.mark.parametrize("tail", [0, 20000])
 def test_more_pieces_than_a_launch_takes(kernels, tail):
     rng = np.random.default_rng(3)
-    sizes = [*(int(size) for size in rng.integers(0, 9, 3 * MOST_PIECES)), tail]
+    sizes = [*(int(size) for size in rng.integers(0, 9, 3 * MAX_PIECES)), tail]
     pieces = [guarded(n, "float32", i % 5, random_values("float32", n, i))[0] for i, n in enumerate(sizes)]
     packed, room = guarded(sum(sizes), "bfloat16", 3)
     launches, _ = move(kernels, True, pieces, packed, "float32", "bfloat16", 0, sum(sizes), (0.5, 1), (2, 32))
-    assert launches == -(-np.count_nonzero(sizes) // MOST_PIECES)
+    assert launches == -(-np.count_nonzero(sizes) // MAX_PIECES)
     same(packed, cpu_cast("bfloat16", np.concatenate(pieces), "float32", (0.5, 1)))
     assert untouched(packed, room)
 

@@ -170,7 +170,7 @@ def test_memory_of_another_gpu_is_not_imported(settings):
 def test_memory_ends(settings):
     settings(MEMORY=str(VALUES.nbytes))
     memory = put(VALUES)
-    with pytest.raises(GpuError, match="resource exhausted.*out of memory"):
+    with pytest.raises(GpuError, match="no_resources.*out of memory"):
         call("allocate", 0, 1)
     call("free", 0, memory)
     call("free", 0, call("allocate", 0, VALUES.nbytes))
@@ -180,10 +180,10 @@ def test_calls_fail_as_wanted(settings, memory):
     settings(FAIL="zero:2,pin:1")
     with stream_of() as stream:
         call("zero", 0, memory, 8, stream)
-        with pytest.raises(GpuError, match="internal error.*zero fails"):
+        with pytest.raises(GpuError, match="internal.*zero fails"):
             call("zero", 0, memory, 8, stream)
         call("zero", 0, memory, 8, stream)
-    with pytest.raises(GpuError, match="resource exhausted"):
+    with pytest.raises(GpuError, match="no_resources"):
         call("allocate_pinned", 0, 8)
 
 

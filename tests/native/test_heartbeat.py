@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from smddp_tf import _loader
+from tests import native_module
 
-_core = _loader.core()
+_core = native_module.core()
 HOSTS = ["a:boot:1", "a:boot:1", "b:boot:1", "b:boot:1", "c:boot:1"]
 TIMEOUT = 15.0
 

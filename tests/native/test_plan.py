@@ -10,9 +10,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from smddp_tf import _loader
+from tests import native_module
 
-_core = _loader.core()
+_core = native_module.core()
 
 SIZES = {"float16": 2, "bfloat16": 2, "float32": 4, "float64": 8, "int32": 4, "int64": 8, "uint8": 1}
 ALIGNMENT = 128  # kShardAlignment of core/shard.h

@@ -10,10 +10,10 @@ from typing import NamedTuple
 import numpy as np
 import pytest
 
-from smddp_tf import _loader
+from tests import native_module
 from tests.native.layouts import LAYOUTS
 
-_core = _loader.core()
+_core = native_module.core()
 
 ELEMENTS = [700, 1, 2500, 0, 300, 1200, 40, 1024]  # of the tensors of a plan
 TENSORS = len(ELEMENTS)
@@ -25,7 +25,7 @@ over_layouts = pytest.mark.parametrize("layout", ["1", "2", "4", "2+1", "2+2", "
 
 class Outcome(NamedTuple):
     data: np.ndarray  # by rank, step, and all elements of a step
-    diaries: list[list[tuple[str, str, int]]]  # by rank
+    event_logs: list[list[tuple[str, str, int]]]  # by rank
 
 
 def whole_numbers(ranks: int, plans: int) -> np.ndarray:
@@ -51,11 +51,11 @@ def run(
     rail_algorithm: str = "auto",
 ) -> Outcome:
     result = data.copy()
-    diaries = _core.cluster_steps(
+    event_logs = _core.cluster_steps(
         LAYOUTS[layout], ELEMENTS, plans, [of_rank.reshape(-1) for of_rank in result], sequences, BUCKET_BYTES,
         wait_every, pause_us, seed, gradient_order, rail_algorithm,
     )  # fmt: skip
-    return Outcome(result, diaries)
+    return Outcome(result, event_logs)
 
 
 def check_sums(outcome: Outcome, data: np.ndarray) -> None:
@@ -63,8 +63,8 @@ def check_sums(outcome: Outcome, data: np.ndarray) -> None:
         np.testing.assert_array_equal(of_rank, data.sum(axis=0), err_msg=f"rank {rank}")
 
 
-def rows(diary: list[tuple[str, str, int]], what: str, plan: int = 0) -> list[int]:
-    return [index for event, name, index in diary if (event, name) == (what, f"steps {plan}")]
+def rows(events: list[tuple[str, str, int]], what: str, plan: int = 0) -> list[int]:
+    return [index for event, name, index in events if (event, name) == (what, f"steps {plan}")]
 
 
 @over_layouts
@@ -91,7 +91,7 @@ def test_several_plans_at_once(layout: str) -> None:
         first = sequences[0][: plans * TENSORS]
         for plan in range(plans):
             expected = [item % TENSORS for item in first if item // TENSORS == plan]
-            assert all(rows(diary, "plan_order", plan) == expected for diary in outcome.diaries)
+            assert all(rows(events, "plan_order", plan) == expected for events in outcome.event_logs)
 
 
 @over_layouts
@@ -105,12 +105,12 @@ def test_all_ranks_adopt_the_order_of_rank_0(layout: str) -> None:
     observed = _core.plan_buckets(["float32"] * TENSORS, [[n] for n in ELEMENTS], "", BUCKET_BYTES, order)
     assert len(listed) > 1
     assert observed != listed
-    for rank, diary in enumerate(outcome.diaries):
-        assert rows(diary, "plan_order") == order
-        started = rows(diary, "bucket_start")
+    for rank, events in enumerate(outcome.event_logs):
+        assert rows(events, "plan_order") == order
+        started = rows(events, "bucket_start")
         assert len(started) == len(listed) + (STEPS - 1) * len(observed), f"rank {rank}"
     # On rank 0 the tensors keep coming in that order, so its buckets start one after the other.
-    assert rows(outcome.diaries[0], "bucket_start")[len(listed) :] == list(range(len(observed))) * (STEPS - 1)
+    assert rows(outcome.event_logs[0], "bucket_start")[len(listed) :] == list(range(len(observed))) * (STEPS - 1)
 
 
 @pytest.mark.parametrize("layout", ["2", "2+2"])
@@ -120,8 +120,8 @@ def test_the_listed_order_is_kept_when_asked_for_or_without_choice(layout: str) 
     listed = run(layout, whole_numbers(ranks, 1), sequences, wait_every=TENSORS, gradient_order="listed")
     in_list_order = [list(range(TENSORS)) * STEPS] * ranks
     observed = run(layout, whole_numbers(ranks, 1), in_list_order, wait_every=TENSORS)
-    for diary in (*listed.diaries, *observed.diaries):
-        assert not rows(diary, "plan_order")
+    for events in (*listed.event_logs, *observed.event_logs):
+        assert not rows(events, "plan_order")
 
 
 @pytest.mark.parametrize("rail_algorithm", ["direct", "ring", "recursive_doubling", "halving_doubling"])

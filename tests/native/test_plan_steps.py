@@ -8,10 +8,10 @@ from typing import Any
 import numpy as np
 import pytest
 
-from smddp_tf import _loader
+from tests import native_module
 from tests.native.layouts import LAYOUTS
 
-_core = _loader.core()
+_core = native_module.core()
 
 SUM = 1
 ELEMENTS = [700, 20, 3000]  # two buckets: of the first two, and of the last
@@ -181,10 +181,11 @@ def test_a_step_that_failed_unnoticed_on_one_rank_and_noticed_on_another(layout:
     begun = [job.begin(rank, plan[rank], 2, [0] if rank == 0 else [0, 1], sizes) for rank in range(job.size)]
     for each in begun:
         each.pending.pop(0).wait()
-    flag = job.ranks.allreduce(0, [values(10, 0)], "flag", SUM)
+    flags = [values(10, rank) for rank in range(job.size)]
+    flag = job.ranks.allreduce(0, [flags[0]], "flag", SUM)
     for each in begun[1:]:
         each.cancel().fails("gave up a step")
-    others = [job.ranks.allreduce(rank, [values(10, rank)], "flag", SUM) for rank in range(1, job.size)]
+    others = [job.ranks.allreduce(rank, [flags[rank]], "flag", SUM) for rank in range(1, job.size)]
     for pending in [flag, *others]:
         pending.wait()
     job.step(plan, 3, sizes)
@@ -199,7 +200,8 @@ def test_a_step_that_no_rank_can_end_any_more_ends_the_session() -> None:
     for each in begun:
         for place in (0, 1):
             each.pending.pop(place).wait()
-    flag = job.ranks.allreduce(0, [values(10, 0)], "flag", SUM)
+    array = values(10, 0)
+    flag = job.ranks.allreduce(0, [array], "flag", SUM)
     begun[1].cancel().fails("Rank 1 gave up a step")
     with pytest.raises(_core.EngineError, match="Rank 1 gave up a step"):
         flag.wait()

@@ -11,9 +11,9 @@ import ml_dtypes
 import numpy as np
 import pytest
 
-from smddp_tf import _loader
+from tests import native_module
 
-_core = _loader.core()
+_core = native_module.core()
 
 AVERAGE, SUM, MIN, MAX, PRODUCT = 0, 1, 3, 4, 5
 ALGORITHMS = [row["name"] for row in _core.algorithms()]

@@ -5,10 +5,10 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from smddp_tf import _loader
+from tests import native_module
 from tests.parallel.test_traffic import ELEMENT_BYTES, FORMULAS
 
-_core = _loader.core()
+_core = native_module.core()
 
 
 @pytest.mark.parametrize("members", [2, 3, 4, 6, 7, 8])

@@ -6,9 +6,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from smddp_tf import _loader
+from tests import native_module
 
-_core = _loader.core()
+_core = native_module.core()
 
 hosts_of_ranks = st.lists(st.sampled_from("abcd"), min_size=1, max_size=12)
 

@@ -9,7 +9,7 @@ import pytest
 from tests.native.layouts import LAYOUTS
 from tests.native.test_cluster import AVERAGE, DTYPES, MAX, SUM, allreduce, brought, check, reduced
 
-MOST_CARRIED_BYTES = 1024  # runtime/carried.h
+MAX_INLINE_BYTES = 1024  # runtime/named/inline_reduction.h
 WIRES = {"float16": np.dtype(np.float16), "bfloat16": np.dtype(ml_dtypes.bfloat16)}
 
 # On at most two nodes no algorithm between them rounds more than once.
@@ -42,7 +42,7 @@ def test_the_sum_rounded_at_every_hop(layout: str, dtype: str, wire: str, planne
     for length in (1, 1000, 5003):
         inputs = [values(rank, length).astype(dtype) for rank in range(len(hosts))]
         # What fits into a control message is summed by one rank, hence in one hop.
-        carried = not planned and length * WIRES[wire].itemsize <= MOST_CARRIED_BYTES
+        carried = not planned and length * WIRES[wire].itemsize <= MAX_INLINE_BYTES
         hops = ["one"] * len(hosts) if carried else hosts
         expected = summed_over_two_levels(inputs, hops, WIRES[wire]).astype(np.float64)
         assert length == 1 or np.any(expected != reduced(inputs, SUM)), "the test values must need rounding"

@@ -226,8 +226,12 @@ def test_other_errors_pass(hvd, rank, size):
         with pytest.raises(type(error)):
             wrong(state, error)
     assert len(calls) == len(passing)
-    assert elastic.running.is_lost_session(engine_error("... has waited for 60 s: missing on rank 1"))
-    assert elastic.running.is_lost_session(tf.errors.AbortedError(None, None, "Rank 1 gave up a step: ..."))
+    missing = engine_error("... has waited for 60 s: missing on rank 1")
+    assert not elastic.running.is_lost_session(missing)  # the text decides nothing
+    missing.reason = "timed_out"
+    assert elastic.running.is_lost_session(missing)
+    assert elastic.running.is_lost_session(tf.errors.AbortedError(None, None, "Rank 1 ... [smddp:step_given_up]"))
+    assert not elastic.running.is_lost_session(tf.errors.AbortedError(None, None, "Rank 1 gave up a step: ..."))
 
 
 def test_a_state_needs_a_built_model_and_an_optimizer(hvd):

@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from smddp_tf._loader import core
 from smddp_tf.reduction import GradientReducer
+from tests.native_module import core
 
 SHAPES = [(300, 40), (7,), (64, 65), (1,), (2000,)]
 DTYPES = ["float32", "float64", "float32", "float64", "float32"]

@@ -15,8 +15,8 @@ import pytest
 import tensorflow as tf
 
 import smddp_tf.keras as hvk
-from smddp_tf._loader import core
 from smddp_tf.keras.accumulation import iterations_of
+from tests.native_module import core
 from tests.parallel.keras_training import (
     ROWS_PER_RANK,
     dense_data,

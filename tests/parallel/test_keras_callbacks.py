@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 import smddp_tf.keras as hvk
-from smddp_tf._loader import core
+from tests.native_module import core
 from tests.parallel.keras_training import flat_weights, same_on_all_ranks
 
 callbacks = hvk.callbacks

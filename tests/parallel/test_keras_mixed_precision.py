@@ -10,7 +10,7 @@ import pytest
 import tensorflow as tf
 
 import smddp_tf.keras as hvk
-from smddp_tf._loader import core
+from tests.native_module import core
 from tests.parallel.keras_training import (
     FEATURES,
     ROWS_PER_RANK,

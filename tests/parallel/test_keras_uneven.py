@@ -145,7 +145,7 @@ def test_passes_count_where_they_were_fed(hvd, rank, size, mpi, kind):
 
 
 def test_steps_compiled_by_xla(hvd, rank, size, mpi):
-    """In calls of two steps, the last of which nobody feeds."""
+    """In calls of two steps, the last of which has no active rank."""
     model = compiled(dense_model(), adam(), jit_compile=True, steps_per_execution=2)
     model.fit(dataset_of(rank, known=False), verbose=0)
     ranks = [batches_of(other) for other in range(size)]
@@ -203,7 +203,7 @@ def test_two_optimizers_in_one_step(hvd, rank, size, mpi):
 
 
 def test_mixed_precision(hvd, rank, size, mpi):
-    """The finite check comes after the reduction, and a step nobody feeds changes nothing."""
+    """The finite check comes after the reduction, and a step without an active rank changes nothing."""
     keras.utils.set_random_seed(7)
     model = keras.Sequential(
         [keras.Input((FEATURES,)), keras.layers.Dense(8, dtype="mixed_float16"), keras.layers.Dense(3, dtype="float32")]
@@ -331,23 +331,23 @@ def test_unknown_modes_are_refused(hvd):
 @pytest.mark.parametrize("ranks", [257, 513, 5001])
 @pytest.mark.parametrize("wire", [tf.bfloat16, tf.float16, tf.float32])
 def test_the_count_of_many_ranks_is_exact(hvd, size, monkeypatch, ranks, wire):
-    """All ranks but one feed. Simulated: what goes into the plan comes back rounded as by its wire."""
+    """All ranks but one are active. Simulated: what goes into the plan comes back rounded as by its wire."""
     from smddp_tf import ops, run_time_values
-    from smddp_tf.keras import feeding
+    from smddp_tf.keras import active_ranks
     from smddp_tf.keras.reducing import Reduction, ReductionSettings
 
-    fed = ranks - 1
+    active_count = ranks - 1
     reduction = Reduction(ReductionSettings())
 
     def reduce(grads, variables):
-        return [tf.cast(tf.cast(grad * (fed / ranks), wire), tf.float32) for grad in grads]
+        return [tf.cast(tf.cast(grad * (active_count / ranks), wire), tf.float32) for grad in grads]
 
     reduce.keeps_float32 = wire == tf.float32
     monkeypatch.setattr(reduction, "_new_reducer", lambda *args, **kwargs: reduce)
-    monkeypatch.setattr(ops, "allreduce", lambda tensor, **kwargs: tensor * fed)
+    monkeypatch.setattr(ops, "allreduce", lambda tensor, **kwargs: tensor * active_count)
     monkeypatch.setattr(run_time_values, "size", lambda: ranks)
-    feeder = feeding.Feeding()
-    with feeding.stepping(feeder):
+    active = active_ranks.ActiveRanks()
+    with active_ranks.stepping(active):
         [grad] = reduction([tf.constant([2.0])], [tf.Variable([1.0])])
-    assert float(feeder.count) == fed
+    assert float(active.count) == active_count
     np.testing.assert_allclose(grad, [2.0], rtol=2**-8)

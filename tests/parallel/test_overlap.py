@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from smddp_tf._loader import core
 from smddp_tf.reduction import GradientReducer
+from tests.native_module import core
 
 LATE_SECONDS = 1.0
 

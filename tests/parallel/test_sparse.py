@@ -9,8 +9,8 @@ import tensorflow as tf
 
 import smddp_tf.keras as hvk
 from smddp_tf import sparse
-from smddp_tf._loader import core
 from smddp_tf.reduction import GradientReducer
+from tests.native_module import core
 from tests.parallel.keras_training import (
     OPTIMIZERS,
     ROWS_PER_RANK,

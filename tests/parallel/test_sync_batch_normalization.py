@@ -11,8 +11,8 @@ import pytest
 import tensorflow as tf
 
 import smddp_tf.keras as hvk
-from smddp_tf._loader import core
-from smddp_tf.keras import feeding
+from smddp_tf.keras import active_ranks
+from tests.native_module import core
 from tests.parallel.keras_training import distance, flat_weights
 
 plain = keras.layers.BatchNormalization
@@ -199,13 +199,13 @@ def test_one_collective_in_each_direction_and_none_in_inference(hvd, rank, size)
 def test_a_rank_that_feeds_nothing_counts_nothing(hvd, rank, size):
     """The last rank takes part with a batch that is none."""
     if size == 1:
-        pytest.skip("the only rank always feeds")
+        pytest.skip("the only rank is always active")
     x = values(size, (3,))
     x[-ROWS:] = 1e3
-    feeder = feeding.Feeding()
-    feeder.begin_step(float(rank < size - 1))
+    active = active_ranks.ActiveRanks()
+    active.begin_step(float(rank < size - 1))
     got = synced(momentum=0.0)
-    with feeding.stepping(feeder):
+    with active_ranks.stepping(active):
         tf.function(lambda: got(mine(x, rank, size), training=True))()
     np.testing.assert_allclose(got.moving_mean.numpy(), x[:-ROWS].mean(0), rtol=1e-5)
     np.testing.assert_allclose(got.moving_variance.numpy(), x[:-ROWS].var(0), rtol=1e-5)
@@ -213,7 +213,7 @@ def test_a_rank_that_feeds_nothing_counts_nothing(hvd, rank, size):
 
 def test_ranks_that_run_out_of_data_keep_the_statistics_of_all(hvd, rank, size, mpi):
     """Rank r has r + 1 batches. A rank without data takes part in the layer's collectives, and its moving statistics
-    follow those of the ranks that still feed."""
+    follow those of the ranks that are still active."""
     x, y = data(1)
     rows = ROWS * (rank + 1)
     optimizer = hvk.DistributedOptimizer(keras.optimizers.SGD(0.1))

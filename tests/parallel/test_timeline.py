@@ -4,22 +4,24 @@ from __future__ import annotations
 
 import os
 import tempfile
-import time
+import warnings
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
+from typing import NamedTuple
 
 import pytest
 import tensorflow as tf
 
 from smddp_tf.reduction import GradientReducer
-from tests.timelines import lane, read
+from tests.timelines import Track, read, track
 
 STEPS = 3
 MANY = 250
 
 
-@pytest.fixture
-def folder(hvd) -> Iterator[Path]:
+@contextmanager
+def shared_folder(hvd) -> Iterator[Path]:
     """One for all ranks, which are on one host."""
     path = hvd.broadcast_object(tempfile.mkdtemp() if hvd.rank() == 0 else None)
     yield Path(path)
@@ -28,6 +30,12 @@ def folder(hvd) -> Iterator[Path]:
         for left in Path(path).iterdir():
             left.unlink() if not left.is_dir() or left.is_symlink() else left.rmdir()
         Path(path).rmdir()
+
+
+@pytest.fixture
+def folder(hvd) -> Iterator[Path]:
+    with shared_folder(hvd) as path:
+        yield path
 
 
 def steps(key: str):
@@ -49,73 +57,112 @@ def steps(key: str):
     return step
 
 
-def test_every_rank_is_there_and_every_activity_ends(hvd, rank, size, folder):
-    path = folder / "all.json"
+class Recorded(NamedTuple):
+    """A timeline of steps and requests of several kinds."""
+
+    left: list[str]  # in the folder
+    mode: int  # of the file
+    ranks: dict[int, dict[int, Track]]
+
+
+@pytest.fixture(scope="module")
+def recorded(hvd, rank) -> Recorded:
     step = steps("timeline")
     step(tf.constant(1.0))
-    hvd.start_timeline(path, mark_cycles=True)
-    hvd.barrier(name="before")
-    for number in range(STEPS):
-        step(tf.constant(float(number)))
-        hvd.allreduce(tf.ones([3]), name='small "one" ü')
-    hvd.allreduce(tf.ones([100_000]), name="large")
-    hvd.broadcast(tf.ones([10]), 0, name="sent")
-    hvd.allgather(tf.ones([rank + 1]), name="gathered")
-    with pytest.raises(ValueError, match="started already"):
-        hvd.start_timeline(path)
-    hvd.barrier(name="after")
-    hvd.stop_timeline()
-    hvd.stop_timeline()  # harmless
-    hvd.barrier()
-    give_up_at = time.monotonic() + 30  # a rank removes its part when rank 0 has said that it has it
-    while len(list(folder.iterdir())) > 1 and time.monotonic() < give_up_at:
-        time.sleep(0.01)
-    assert sorted(p.name for p in folder.iterdir()) == ["all.json"]
-    ranks = read(path)
-    assert sorted(ranks) == list(range(size))
-    nodes_of_rail = hvd.allgather(tf.constant([hvd.cross_size()])).numpy()
-    for number, lanes in ranks.items():
-        small = lane(lanes, 'small "one" ü')
+    with shared_folder(hvd) as folder:
+        path = folder / "all.json"
+        hvd.start_timeline(path, mark_cycles=True)
+        hvd.barrier(name="before")
+        for number in range(STEPS):
+            step(tf.constant(float(number)))
+            hvd.allreduce(tf.ones([3]), name='small "one" ü')
+        hvd.allreduce(tf.ones([100_000]), name="large")
+        hvd.broadcast(tf.ones([10]), 0, name="sent")
+        hvd.allgather(tf.ones([rank + 1]), name="gathered")
+        hvd.barrier(name="after")
+        hvd.stop_timeline()
+        hvd.barrier()
+        return Recorded(sorted(p.name for p in folder.iterdir()), path.stat().st_mode & 0o777, read(path))
+
+
+def test_one_file_has_all_ranks_and_no_part_is_left(recorded, size):
+    assert recorded.left == ["all.json"]
+    assert sorted(recorded.ranks) == list(range(size))
+
+
+def test_the_file_is_as_readable_as_any_new_one(recorded):
+    umask = os.umask(0)
+    os.umask(umask)
+    assert recorded.mode == 0o666 & ~umask
+
+
+def test_requests_are_negotiated_and_then_run(recorded):
+    for tracks in recorded.ranks.values():
+        small = track(tracks, 'small "one" ü')
         assert small.activities() == {"NEGOTIATE_ALLREDUCE", "ALLREDUCE", "MPI_ALLREDUCE"}
         assert len(small.spans) == 3 * STEPS
-        assert lane(lanes, "sent").activities() == {"NEGOTIATE_BROADCAST", "BROADCAST", "MPI_BCAST"}
-        assert lane(lanes, "gathered").activities() == {"NEGOTIATE_ALLGATHER", "ALLGATHER", "MPI_ALLGATHER"}
-        inner = {name: (begin, end) for name, _, begin, end in lane(lanes, "large").spans}
+        assert track(tracks, "sent").activities() == {"NEGOTIATE_BROADCAST", "BROADCAST", "MPI_BCAST"}
+        assert track(tracks, "gathered").activities() == {"NEGOTIATE_ALLGATHER", "ALLGATHER", "MPI_ALLGATHER"}
+
+
+def test_the_transfer_lies_inside_of_its_request(recorded):
+    for tracks in recorded.ranks.values():
+        inner = {name: (begin, end) for name, _, begin, end in track(tracks, "large").spans}
         assert inner["ALLREDUCE"][0] <= inner["MPI_ALLREDUCE"][0] <= inner["MPI_ALLREDUCE"][1] <= inner["ALLREDUCE"][1]
-        assert "CYCLE_START" in lanes[0].activities()
-        if size == 1:
-            continue  # one rank reduces nothing
+
+
+def test_cycles_are_marked_where_asked_for(recorded):
+    assert all("CYCLE_START" in tracks[0].activities() for tracks in recorded.ranks.values())
+
+
+def test_every_gradient_waits_and_is_reduced(recorded, size):
+    if size == 1:
+        pytest.skip("one rank reduces nothing")
+    for tracks in recorded.ranks.values():
         for name in ("kernel:0", "bias:0", "table:0"):
-            gradient = [each for each in lanes.values() if each.name.split(" (")[0] == name]
+            gradient = [each for each in tracks.values() if each.name.split(" (")[0] == name]
             assert sum(len(each.spans) for each in gradient) == 2 * 3 * STEPS
             assert gradient[0].activities() == {"ALLREDUCE", "WAIT_FOR_OTHER_TENSOR_DATA", "MPI_ALLREDUCE"}
-        buckets = [each for each in lanes.values() if "bucket" in each.name]
+
+
+def test_buckets_have_lanes_of_their_own_and_their_stages_too(hvd, recorded, size):
+    if size == 1:
+        pytest.skip("one rank reduces nothing")
+    nodes_of_rail = hvd.allgather(tf.constant([hvd.cross_size()])).numpy()
+    for number, tracks in recorded.ranks.items():
+        buckets = [each for each in tracks.values() if "bucket" in each.name]
         assert {"ALLREDUCE", "QUEUE", "MPI_ALLREDUCE"} in [each.activities() for each in buckets]
         stages = {name for each in buckets for name in each.activities()}
         assert "NODE_REDUCE_SCATTER" in stages
         assert ("RAIL_ALLREDUCE" in stages) == (nodes_of_rail[number] > 1)
-    if size > 1:
-        # The clocks agree: nobody has the barrier's verdict before everybody has announced it.
-        announced = [spans_of(ranks[r], "after", "NEGOTIATE_BARRIER")[0][2] for r in ranks]
-        done = [spans_of(ranks[r], "after", "NEGOTIATE_BARRIER")[0][3] for r in ranks]
-        assert max(announced) < min(done) + 2000  # microseconds, for the clocks of pretended nodes
 
 
-def spans_of(lanes, name, activity):
-    return [span for span in lane(lanes, name).spans if span[0] == activity]
+def test_the_clocks_agree(recorded):
+    """Nobody has the barrier's verdict before everybody has announced it."""
+    barriers = [track(tracks, "after").spans for tracks in recorded.ranks.values()]
+    negotiations = [next(span for span in spans if span[0] == "NEGOTIATE_BARRIER") for spans in barriers]
+    announced, done = [span[2] for span in negotiations], [span[3] for span in negotiations]
+    assert max(announced) < min(done) + 2000  # microseconds, for the clocks of pretended nodes
+
+
+def test_a_second_start_is_refused_and_a_second_stop_is_harmless(hvd, folder):
+    hvd.start_timeline(folder / "once.json")
+    with pytest.raises(ValueError, match="started already"):
+        hvd.start_timeline(folder / "twice.json")
+    hvd.barrier()
+    hvd.stop_timeline()
+    hvd.stop_timeline()
 
 
 def test_rank_0_alone_may_start_and_stop_it(hvd, rank, size, folder):
-    """And where a part cannot be written it is kept in memory."""
     path = folder / "alone.json"
     if rank == 0:
-        (folder / "alone.json.rank1.part").mkdir()
         path.write_text("what was there before " * 100)
         hvd.start_timeline(str(path))
     for _ in range(5):  # rank 0's word may come to a rank behind what it has told another
         hvd.barrier()
     hvd.allreduce(tf.ones([3]), name="seen")
-    for number in range(MANY):  # more than one message holds
+    for number in range(MANY):
         hvd.barrier(name=f"many {number}")
     hvd.barrier()
     if rank == 0:
@@ -124,12 +171,49 @@ def test_rank_0_alone_may_start_and_stop_it(hvd, rank, size, folder):
     hvd.allreduce(tf.ones([3]), name="unseen")
     ranks = read(path)
     assert sorted(ranks) == list(range(size))
-    for lanes in ranks.values():
-        assert lane(lanes, "seen").spans
-        names = [each.name for each in lanes.values()]
+    for tracks in ranks.values():
+        assert track(tracks, "seen").spans
+        names = [each.name for each in tracks.values()]
         assert [name for name in names if name.startswith("many")] == [f"many {number}" for number in range(MANY)]
         assert "unseen" not in names
-        assert "CYCLE_START" not in lanes[0].activities()
+        assert "CYCLE_START" not in tracks[0].activities()
+
+
+def test_a_rank_whose_part_cannot_be_written_is_missing(hvd, rank, size, folder):
+    path = folder / "without.json"
+    if size == 1:
+        pytest.skip("rank 1's part is in the way")
+    if rank == 0:
+        (folder / "without.json.rank1.part").mkdir()
+        hvd.start_timeline(path)
+    for _ in range(5):
+        hvd.barrier()
+    hvd.allreduce(tf.ones([3]), name="seen")
+    if rank == 0:
+        with pytest.warns(UserWarning, match=r"without rank 1 \(.*merge .*without.json") as caught:
+            hvd.stop_timeline()
+        assert len(caught) == 1
+    hvd.barrier()
+    assert sorted(read(path)) == [number for number in range(size) if number != 1]
+
+
+def test_parts_that_another_job_has_left_stay(hvd, rank, size, folder):
+    """Of a rank that there is not, and in the place of this job's own."""
+    path = folder / "mine.json"
+    other = folder / f"mine.json.rank{size}.part"
+    if rank == 0:
+        other.write_text("[\n]\n")
+        (folder / "mine.json.rank1.part").write_text("[\n]\n" * 1000)
+    hvd.barrier()
+    hvd.start_timeline(path)
+    hvd.barrier()
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        hvd.stop_timeline()
+    hvd.barrier()
+    assert sorted(read(path)) == list(range(size))
+    assert other.exists()
+    hvd.barrier()
 
 
 def test_what_cannot_be_written(hvd, rank, folder):
@@ -169,7 +253,7 @@ def test_the_variable_of_the_environment(hvd, rank, size, folder):
     hvd.barrier()
     ranks = read(path)
     assert sorted(ranks) == list(range(size))
-    assert all(lane(lanes, "seen").spans and "CYCLE_START" in lanes[0].activities() for lanes in ranks.values())
+    assert all(track(tracks, "seen").spans and "CYCLE_START" in tracks[0].activities() for tracks in ranks.values())
     hvd.barrier()  # all have read it
     if rank == 0:
         hvd.start_timeline(path)

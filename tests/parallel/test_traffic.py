@@ -6,7 +6,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from smddp_tf._loader import core
+from tests.native_module import core
 
 CHUNK_BYTES = 256 << 10  # the default of SMDDP_CHUNK_BYTES
 ELEMENT_BYTES = 4

@@ -47,9 +47,9 @@ def train_jointly(
 
     for ranks in epochs:
         for step in range(max(map(len, ranks))):
-            fed = [gradients(*batches[step]) for batches in ranks if step < len(batches)]
-            divisor = 1 if add_up else len(fed)
-            optimizer.apply([_total(grads, divisor) for grads in zip(*fed)], model.trainable_variables)
+            active = [gradients(*batches[step]) for batches in ranks if step < len(batches)]
+            divisor = 1 if add_up else len(active)
+            optimizer.apply([_total(grads, divisor) for grads in zip(*active)], model.trainable_variables)
     return flat_weights(model)
 
 
@@ -61,7 +61,7 @@ def _total(grads, divisor: int):
 def train_in_windows(
     model: keras.Model, optimizer: keras.optimizers.Optimizer, epochs: list, passes: int
 ) -> np.ndarray:
-    """The same with one update for every `passes` steps: the mean over all batches that were fed in them."""
+    """The same with one update for every `passes` steps: the mean over all batches that they had."""
     steps = [
         [batches[step] for batches in ranks if step < len(batches)]
         for ranks in epochs

@@ -14,7 +14,7 @@ import numpy as np
 import numpy.typing as npt
 
 import smddp_tf as hvd
-from smddp_tf._loader import core
+from tests.native_module import core
 
 Array = npt.NDArray[np.generic]
 CHUNKS = 20

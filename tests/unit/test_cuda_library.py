@@ -16,6 +16,7 @@ import smddp_tf
 from smddp_tf import _build_info, _loader
 from tests.unit.test_build_env import build_env
 
+ROOT = Path(__file__).resolve().parents[2]
 LIBRARY = Path(smddp_tf.__file__).with_name("libsmddp_cuda.so")
 CUDA_VERSION = getattr(_build_info, "CUDA_VERSION", "")
 
@@ -88,9 +89,11 @@ def test_it_says_what_is_missing():
         pytest.skip("this machine has an NVIDIA driver")
     except OSError:
         pass
-    program = "import json; from smddp_tf import _loader; print(json.dumps(_loader.core().gpu_support()))"
+    program = "import json; from tests.native_module import core; print(json.dumps(core().gpu_support()))"
     environment = {name: value for name, value in os.environ.items() if name != "SMDDP_GPU_LIBRARY"}
-    done = subprocess.run([sys.executable, "-c", program], env=environment, capture_output=True, text=True, check=True)
+    done = subprocess.run(
+        [sys.executable, "-c", program], cwd=ROOT, env=environment, capture_output=True, text=True, check=True
+    )
     said = json.loads(done.stdout)
     assert (said["platform"], said["count"]) == (f"CUDA {CUDA_VERSION}", 0)
     assert said["why_none"].startswith("This machine has no NVIDIA driver: libcuda.so.1 cannot be loaded (")

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from smddp_tf.data import arrays
-from smddp_tf.data.agreement import agree, world
+from smddp_tf.data.agreement import agree, rank_and_size
 from smddp_tf.data.partition import EVEN, Partition, order_of_epoch, part_length, total_length
 from smddp_tf.data.sharding import shard
 
@@ -134,6 +134,6 @@ def test_wrong_data():
 
 
 def test_alone_nobody_has_to_agree():
-    assert agree(world(0, 1), {}, shuffled=False, seed=4) is None
-    assert agree(world(0, 1), {}, shuffled=True, seed=4) == 4
-    assert agree(world(0, 1), {}, shuffled=True, seed=None) is not None
+    assert agree(rank_and_size(0, 1), {}, shuffled=False, seed=4) is None
+    assert agree(rank_and_size(0, 1), {}, shuffled=True, seed=4) == 4
+    assert agree(rank_and_size(0, 1), {}, shuffled=True, seed=None) is not None

@@ -1,4 +1,4 @@
-"""The engine's code needs no MPI but in runtime/{process,world} and transport/mpi.
+"""The engine's code needs no MPI but in runtime/{process,session_manager} and transport/mpi.
 
 Programs that have ranks as threads (tests/stress, tests/fuzz) link the engine without MPI; they are built too seldom to
 tell.
@@ -14,8 +14,9 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).resolve().parents[2]
-OBJECTS = ROOT / "build" / f"native-{sys.implementation.cache_tag}" / "tf_ops"
-STARTS = ("engine_session.cc.o", "inproc_cluster.cc.o")  # what those programs are made from
+BUILD = ROOT / "build" / f"native-{sys.implementation.cache_tag}"
+OBJECTS = (BUILD / "tf_ops", BUILD / "tests" / "inproc")
+STARTS = ("engine_session.cc.o", "cluster.cc.o")  # what those programs are made from
 
 
 def symbols(of: Path) -> tuple[set[str], set[str]]:
@@ -26,10 +27,10 @@ def symbols(of: Path) -> tuple[set[str], set[str]]:
 
 
 def test_sessions_of_threads_reach_no_mpi() -> None:
-    if not OBJECTS.is_dir() or shutil.which("nm") is None:
-        pytest.skip(f"needs nm and the object files of a build in {OBJECTS}")
+    if not all(folder.is_dir() for folder in OBJECTS) or shutil.which("nm") is None:
+        pytest.skip(f"needs nm and the object files of a build in {BUILD}")
     above = {"ops", "python", "cuda"}
-    files = {file: symbols(file) for file in OBJECTS.rglob("*.o") if not above & set(file.parts)}
+    files = {file: symbols(file) for folder in OBJECTS for file in folder.rglob("*.o") if not above & set(file.parts)}
     home = {name: file for file, (has, _) in files.items() for name in has}
     reached = [file for file in files if file.name in STARTS]
     assert len(reached) == len(STARTS)

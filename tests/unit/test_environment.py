@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from smddp_tf._loader import core
+from tests.native_module import core
 
 ROOT = Path(__file__).resolve().parents[2]
 PARTS_OF_NAMES = {"SMDDP_", "SMDDP_RUN_"}
@@ -35,7 +35,7 @@ def settings_of_cmake() -> set[str]:
 
 
 def test_no_false_alarm() -> None:
-    """What this project sets for itself is in the lists of tf_ops/core/env.cc."""
+    """What this project sets for itself is in the lists of tf_ops/core/env/env.cc."""
     names = names_in_sources()
     assert {"SMDDP_HOST_ID", "SMDDP_RUN_KEY", "SMDDP_MPI_HOME", "SMDDP_TEST_FULL"} <= names
     unknown = {name for name, _ in core().unknown_variables(sorted(names - PARTS_OF_NAMES))}

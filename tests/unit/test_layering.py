@@ -14,52 +14,81 @@ ROOT = Path(__file__).resolve().parents[2]
 NATIVE = ROOT / "tf_ops"
 ENGINE = ("core", "topology", "transport", "compute", "device", "collectives", "fusion", "runtime")
 
+_CORE = ("core/*", "core/env/*", "core/process/*", "core/sync/*")
+# The parts of the session, lowest first, and the parts each may include besides itself (tf_ops/runtime/CMakeLists.txt).
+_RUNTIME = {
+    "api": (),
+    "control": ("api",),
+    "bootstrap": (),
+    "timeline": ("api", "control"),
+    "verify": ("api", "control"),
+    "named": ("api", "control", "verify"),
+    "gpu": ("api", "control", "named"),
+    "plans": ("api", "control"),
+    "planned": ("api", "control", "gpu", "named", "plans", "verify"),
+    "join": ("api", "control", "named", "planned", "plans"),
+    "health": ("api", "bootstrap", "control", "named", "planned", "plans"),
+    "engine": ("api", "bootstrap", "control", "health"),
+    "session": (
+        *("api", "bootstrap", "control", "engine", "gpu", "health", "join", "named", "planned", "plans"),
+        *("timeline", "verify"),
+    ),
+}
 # Which headers may be included, by the including file; the first pattern that matches it decides. `*` stops at `/`.
 _BELOW_COLLECTIVES = (
-    *("core/*", "topology/*", "transport/*", "compute/*", "device/*", "collectives/*", "collectives/patterns/*"),
+    *(*_CORE, "topology/*", "transport/*", "compute/*", "device/*", "collectives/*"),
+    *("collectives/patterns/*", "collectives/rail/algorithm.h", "collectives/rail/selector.h"),
 )
 RULES = {
-    "core/*": ("core/*",),
-    "topology/*": ("core/*", "topology/*"),
-    "transport/*": ("core/*", "topology/*", "transport/*"),
-    "transport/inproc/*": ("core/*", "topology/*", "transport/*", "transport/inproc/*"),
-    "transport/shm/*": ("core/*", "topology/*", "transport/*", "transport/shm/*"),
-    "transport/mpi/*": ("core/*", "topology/*", "transport/*", "transport/mpi/*"),
-    "compute/*": ("core/*", "compute/*"),
-    "compute/cpu/*": ("core/*", "compute/*", "compute/cpu/*"),
-    "device/*": ("core/*", "compute/*", "device/*"),
+    **dict.fromkeys(_CORE, _CORE),
+    "topology/*": (*_CORE, "topology/*"),
+    "transport/*": (*_CORE, "topology/*", "transport/*"),
+    "transport/shm/*": (*_CORE, "topology/*", "transport/*", "transport/shm/*"),
+    "transport/mpi/*": (*_CORE, "topology/*", "transport/*", "transport/mpi/*"),
+    "compute/*": (*_CORE, "compute/*"),
+    "compute/cpu/*": (*_CORE, "compute/*", "compute/cpu/*"),
+    "device/*": (*_CORE, "compute/*", "device/*"),
     # Implements what device/ asks for.
-    "cuda/*": ("core/*", "compute/*", "device/*", "cuda/*", "cuda/kernels/*"),
+    "cuda/*": (*_CORE, "compute/*", "device/*", "cuda/*", "cuda/kernels/*", "cuda/nccl/*"),
+    "cuda/nccl/*": (*_CORE, "device/*", "cuda/*", "cuda/nccl/*"),
     # The CPU's own code for one element.
     "cuda/kernels/elements.h": ("compute/cpu/elements.inc",),
-    "cuda/kernels/*": ("core/*", "compute/*", "cuda/kernels/*"),
-    "collectives/device/*": (*_BELOW_COLLECTIVES, "collectives/device/*"),
+    "cuda/kernels/*": (*_CORE, "compute/*", "cuda/kernels/*"),
+    "collectives/device/*": (*_BELOW_COLLECTIVES, "collectives/device/*", "collectives/device/methods/*"),
+    "collectives/device/methods/*": (*_BELOW_COLLECTIVES, "collectives/device/*", "collectives/device/methods/*"),
     # Index arithmetic only.
-    "collectives/patterns/*": ("core/*", "collectives/patterns/*"),
+    "collectives/patterns/*": (*_CORE, "collectives/patterns/*"),
     # An algorithm over messages knows no other algorithm and no way of carrying messages.
     "collectives/p2p/*": (*_BELOW_COLLECTIVES, "collectives/p2p/*"),
+    # The only file that names algorithms.
+    "collectives/rail/registry.cc": (*_BELOW_COLLECTIVES, "collectives/rail/*"),
+    "collectives/rail/*": (*_BELOW_COLLECTIVES, "collectives/rail/*", "collectives/p2p/rounds_task.h"),
     # The node stages read and write the slots of shared memory in place.
     "collectives/node/*": (*_BELOW_COLLECTIVES, "collectives/node/*", "transport/shm/node_channel.h"),
     "collectives/fabric.h": (*_BELOW_COLLECTIVES, "transport/shm/node_channel.h"),
-    # The only place that names algorithms.
-    "collectives/registry.cc": (*_BELOW_COLLECTIVES, "collectives/p2p/*"),
     "collectives/*": (*_BELOW_COLLECTIVES, "collectives/node/*"),
-    "fusion/*": ("core/*", "fusion/*"),
-    "runtime/*": (*_BELOW_COLLECTIVES, "collectives/*/*", "transport/*/*", "fusion/*", "runtime/*"),
-    "ops/*": ("core/*", "topology/topology.h", "fusion/plan.h", "runtime/session.h", "ops/*"),
+    "fusion/*": (*_CORE, "fusion/*"),
+    # What a framework sees of the session.
+    "runtime/api/*": (*_CORE, "topology/*", "fusion/*", "runtime/api/*"),
+    **{
+        f"runtime/{part}/*": (
+            *_BELOW_COLLECTIVES,
+            *("collectives/*/*", "transport/*/*", "fusion/*", f"runtime/{part}/*"),
+            *(f"runtime/{below}/*" for below in parts),
+        )
+        for part, parts in _RUNTIME.items()
+        if part != "api"
+    },
+    "ops/*": (*_CORE, "topology/topology.h", "fusion/plan.h", "runtime/api/session.h", "ops/*"),
+    "ops/kernels/*": (*_CORE, "topology/topology.h", "fusion/plan.h", "runtime/api/session.h", "ops/*"),
     # Of the other kernels XLA's knows what they share.
     "ops/xla/*": (
-        *("core/*", "runtime/session.h", "ops/xla/*"),
+        *(*_CORE, "runtime/api/session.h", "ops/xla/*"),
         *("ops/compiled_call.h", "ops/device_tensors.h", "ops/gpu_kernels.h", "ops/tensor_adapter.h"),
     ),
-    "python/*": (
-        *(f"{folder}/*" for folder in ENGINE),
-        "collectives/*/*",
-        "transport/inproc/*",
-        "transport/shm/*",
-        "python/*",
-    ),
+    "python/*": (*_CORE, "runtime/api/session.h", "runtime/health/stack_dump.h", "python/*"),
 }
+FILES_PER_FOLDER = 15
 # Headers of others, and the only folder that may include them.
 FOREIGN = {
     "transport/mpi/": re.compile(r"mpi(-ext)?\.h$"),
@@ -113,6 +142,19 @@ def lines_with(pattern: str, file: Path) -> list[str]:
     ]
 
 
+def test_no_part_of_the_session_includes_a_later_one():
+    order = list(_RUNTIME)
+    assert sorted(order) == sorted(path.name for path in (NATIVE / "runtime").iterdir() if path.is_dir())
+    for part, below in _RUNTIME.items():
+        assert all(order.index(each) < order.index(part) for each in below)
+
+
+def test_folders_stay_small():
+    """A newcomer sees what a folder holds."""
+    counts = {folder: sum(file.parent == folder for file in files_of(".")) for folder in NATIVE.rglob("*")}
+    assert {str(folder): count for folder, count in counts.items() if count > FILES_PER_FOLDER} == {}
+
+
 @pytest.mark.parametrize("folder", [*ENGINE, "cuda", "ops", "python"])
 def test_includes_follow_the_drawing(folder):
     files = files_of(folder)
@@ -127,18 +169,22 @@ def test_includes_follow_the_drawing(folder):
         ("core/status.h", '"core/dtype.h"', True),
         ("core/status.h", '"topology/topology.h"', False),
         ("core/status.h", "<mpi.h>", False),
-        ("transport/mpi/mpi_world.cc", "<mpi.h>", True),
-        ("runtime/process.cc", "<mpi.h>", False),
-        ("runtime/process.cc", '"transport/mpi/mpi_world.h"', True),
-        ("collectives/task.h", '"transport/mpi/mpi_world.h"', False),
+        ("transport/mpi/mpi_communicator.cc", "<mpi.h>", True),
+        ("runtime/session/process.cc", "<mpi.h>", False),
+        ("runtime/session/process.cc", '"transport/mpi/mpi_communicator.h"', True),
+        ("collectives/task.h", '"transport/mpi/mpi_communicator.h"', False),
         ("collectives/task.h", '"transport/shm/node_channel.h"', False),
         ("collectives/fabric.h", '"transport/shm/node_channel.h"', True),
-        ("collectives/hierarchical.cc", '"collectives/p2p/direct_exchange.h"', False),
+        ("collectives/hierarchical.cc", '"collectives/rail/direct_exchange.h"', False),
         ("collectives/patterns/ring.h", '"transport/transport.h"', False),
         ("fusion/plan.h", '"collectives/task.h"', False),
         ("ops/kernel.cc", '"tensorflow/core/framework/op.h"', True),
-        ("ops/kernel.cc", '"runtime/session.h"', True),
-        ("ops/kernel.cc", '"runtime/engine.h"', False),
+        ("ops/kernel.cc", '"runtime/api/session.h"', True),
+        ("ops/kernel.cc", '"runtime/engine/engine.h"', False),
+        ("runtime/engine/engine.cc", '"runtime/planned/planned_reductions.h"', False),
+        ("runtime/named/named_matching.cc", '"runtime/planned/planned_reductions.h"', False),
+        ("runtime/plans/plan_table.cc", '"runtime/gpu/device_paths.h"', False),
+        ("runtime/planned/bucket_launcher.cc", '"runtime/gpu/device_paths.h"', True),
         ("ops/kernel.cc", '"ops/xla/custom_call.h"', False),
         ("ops/xla/kernel.cc", '"ops/compiled_call.h"', True),
         ("ops/xla/kernel.cc", '"ops/result_memory.h"', False),
@@ -147,11 +193,12 @@ def test_includes_follow_the_drawing(folder):
         ("cuda/cuda_device.cc", '"compute/cpu/elements.inc"', False),
         ("cuda/cuda_device.cc", '"collectives/task.h"', False),
         ("cuda/kernels/move.h", '"device/device.h"', False),
-        ("runtime/devices.cc", "<cuda.h>", False),
-        ("runtime/devices.cc", '"cuda/cuda_plugin.h"', False),
+        ("runtime/gpu/devices.cc", "<cuda.h>", False),
+        ("runtime/gpu/devices.cc", '"cuda/cuda_plugin.h"', False),
         ("device/work.cc", "<nccl.h>", False),
         ("python/module.cc", '"tensorflow/core/framework/op.h"', False),
-        ("core/env.cc", "<nanobind/nanobind.h>", False),
+        ("python/module.cc", '"runtime/engine/engine.h"', False),
+        ("core/env/env.cc", "<nanobind/nanobind.h>", False),
         ("new_folder/file.cc", '"core/status.h"', False),
     ],
 )

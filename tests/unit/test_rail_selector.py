@@ -6,9 +6,9 @@ import itertools
 
 import pytest
 
-from smddp_tf import _loader
+from tests import native_module
 
-_core = _loader.core()
+_core = native_module.core()
 
 ALGORITHMS = [row["name"] for row in _core.algorithms()]
 MIB = 1 << 20

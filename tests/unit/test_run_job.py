@@ -11,11 +11,11 @@ import pytest
 
 from smddp_tf.run import job as job_module
 from smddp_tf.run import rank as rank_module
-from smddp_tf.run.channel import Switchboard
 from smddp_tf.run.ends import End, Ends
 from smddp_tf.run.job import Job, Outcome
 from smddp_tf.run.launch import _tell
 from smddp_tf.run.output import Output
+from smddp_tf.run.server import ControlServer
 
 ROOT = Path(__file__).resolve().parents[2]
 BYSTANDER = End(1, because="Rank 1 (host b) has ended its session")
@@ -63,14 +63,14 @@ def test_the_pipe_tells_how_a_rank_ended() -> None:
 
 RANK = """
 import sys, time
-from smddp_tf.run.channel import END, HELLO, STDOUT
-from smddp_tf.run.caller import Caller
+from smddp_tf.run.channel import Kind
+from smddp_tf.run.client import ControlClient
 from smddp_tf.run.ends import End
-caller = Caller()
-caller.send(HELLO, b'[0, "here", 1]')
+client = ControlClient()
+client.send(Kind.HELLO, b'[0, "here", 1]')
 for number in range(60):
-    caller.send(STDOUT, b"%d %s\\n" % (number, b"x" * 16000))
-caller.send(END, End(0).encode())
+    client.send(Kind.STDOUT, b"%d %s\\n" % (number, b"x" * 16000))
+client.send(Kind.END, End(0).encode())
 """
 
 
@@ -85,29 +85,29 @@ class Slow(Output):
 def run_job(program: str) -> Outcome:
     """A job of one rank, which is its own mpirun."""
     environment = {**os.environ, "PYTHONPATH": str(ROOT)}
-    with Switchboard(["127.0.0.1"]) as board, Slow(1) as output:
-        return Job([sys.executable, "-c", program], environment, ["localhost"], board, output, 60).run()
+    with ControlServer(["127.0.0.1"]) as server, Slow(1) as output:
+        return Job([sys.executable, "-c", program], environment, ["localhost"], server, output, 60).run()
 
 
 def test_a_job_has_ended_when_all_was_heard(monkeypatch: pytest.MonkeyPatch, capsys) -> None:
     """What the ranks have printed takes longer to show than the launcher waits without a word."""
-    monkeypatch.setattr(job_module, "_LAST_WORDS_SECONDS", 0.4)
+    monkeypatch.setattr(job_module, "_LAST_OUTPUT_SECONDS", 0.4)
     outcome = run_job(RANK)
     lines = capsys.readouterr().out.splitlines()
     assert [line.split()[1] for line in lines] == [str(number) for number in range(60)]
     assert (outcome.code, outcome.failed_rank) == (0, None)
 
 
-def test_ranks_that_mpirun_has_left_behind_are_hung_up_on(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(job_module, "_LAST_WORDS_SECONDS", 0.4)
+def test_ranks_that_mpirun_has_left_behind_are_told_to_end(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(job_module, "_LAST_OUTPUT_SECONDS", 0.4)
     begin = time.monotonic()
     outcome = run_job(
-        "import os\nfrom smddp_tf.run.caller import Caller\nfrom smddp_tf.run.channel import HELLO, STDOUT\n"
-        "caller = Caller()\n"
-        "caller.send(HELLO, b'[0, \"here\", 1]')\n"
+        "import os\nfrom smddp_tf.run.channel import Kind\nfrom smddp_tf.run.client import ControlClient\n"
+        "client = ControlClient()\n"
+        "client.send(Kind.HELLO, b'[0, \"here\", 1]')\n"
         "if os.fork(): os._exit(0)\n"
-        "caller._link.recv(1)\n"  # until the launcher has hung up
-        "caller.send(STDOUT, b'left behind')\nos._exit(0)\n"
+        "client._link.recv(1)\n"  # until the launcher has closed its direction
+        "client.send(Kind.STDOUT, b'left behind')\nos._exit(0)\n"
     )
     assert time.monotonic() - begin < 20
     assert outcome.code == 1  # nobody has said how rank 0 ended

@@ -1,4 +1,4 @@
-"""What ranks print: lines, progress bars, files, last words."""
+"""What ranks print: lines, progress bars, files, the tail."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ import sys
 import time
 
 from smddp_tf.run import output as output_module
-from smddp_tf.run.last_words import last_words
 from smddp_tf.run.output import Output
+from smddp_tf.run.output_tail import last_traceback
 from smddp_tf.run.pieces import Piece, Pieces
 
 CHAINED = [
@@ -63,13 +63,13 @@ def test_colours_on_a_terminal(capsys, monkeypatch) -> None:
     assert "stdout" not in out
 
 
-def test_last_words() -> None:
-    assert last_words([*CHAINED, ""]) == [*CHAINED[1:], ""]
-    assert last_words(["Traceback (most recent call last):", "  old", "E: 1", *CHAINED]) == CHAINED[1:]
-    assert last_words(["no", "traceback"]) == []
+def test_last_traceback() -> None:
+    assert last_traceback([*CHAINED, ""]) == [*CHAINED[1:], ""]
+    assert last_traceback(["Traceback (most recent call last):", "  old", "E: 1", *CHAINED]) == CHAINED[1:]
+    assert last_traceback(["no", "traceback"]) == []
     with Output(1) as output:
         output.write(0, 0, b"only\nthis\n")
-        assert output.last_words_of(0) == ["only", "this"]
+        assert output.tail_of(0) == ["only", "this"]
 
 
 # --- lines that draw over themselves ---
@@ -195,7 +195,7 @@ def test_a_day_of_updates_costs_what_its_bytes_cost(monkeypatch) -> None:
             assert sys.stdout.getvalue().count("x" * 99) == 100
             assert sum(map(len, output._partial.values())) < 1000
     assert seconds[1] < 20 * seconds[0] + 0.1
-    assert output.last_words_of(0) == ["x" * 99]  # of all of them only the last state
+    assert output.tail_of(0) == ["x" * 99]  # of all of them only the last state
 
 
 def test_a_console_that_cannot_encode_a_bar(monkeypatch) -> None:
@@ -206,7 +206,7 @@ def test_a_console_that_cannot_encode_a_bar(monkeypatch) -> None:
     assert console.buffer.getvalue() == b"[0]<stdout>: ? 1%\n"
 
 
-# --- last words ---
+# --- the tail ---
 
 
 def test_the_traceback_that_ends_the_job_is_shown_once_and_last(capsys) -> None:
@@ -216,7 +216,7 @@ def test_the_traceback_that_ends_the_job_is_shown_once_and_last(capsys) -> None:
         assert capsys.readouterr().err == "[1]<stderr>: begun\n[0]<stderr>: other\n"
         output.end_of_rank(1, last=True)
         output.end_of_rank(0)
-        assert output.last_words_of(1) == [*CHAINED[1:], "and more"]
+        assert output.tail_of(1) == [*CHAINED[1:], "and more"]
     assert capsys.readouterr().err == ""
 
 
@@ -235,7 +235,7 @@ def test_a_traceback_that_ends_nothing_is_shown_in_its_turn(capsys, monkeypatch)
         assert ("E: 1" in shown, "E: 3" in shown) == (True, False)
         output.end_of_rank(3, last=True)
         output.write(2, 1, b"goes on\n")
-        assert output.last_words_of(3) == ["Traceback (most recent call last):", "E: 3"]
+        assert output.tail_of(3) == ["Traceback (most recent call last):", "E: 3"]
     assert capsys.readouterr().err == "[2]<stderr>: goes on\n"
 
 
@@ -243,6 +243,6 @@ def test_what_is_kept_of_a_rank_is_bounded() -> None:
     with Output(1) as output:
         for number in range(3000):
             output.write(0, 0, f"{number} {'y' * 200}\n".encode())
-        kept = output._words[0]._kept
+        kept = output._tails[0]._kept
         assert sum(len(text) for _, text in kept) <= 1 << 16
-        assert output.last_words_of(0)[-1].startswith("2999 ")
+        assert output.tail_of(0)[-1].startswith("2999 ")

@@ -5,7 +5,7 @@ import time
 from gpu_ranks import Framework, check, plan_of
 
 import smddp_tf as hvd
-from smddp_tf._loader import core
+from tests.native_module import core
 
 
 def main():

@@ -9,7 +9,7 @@ import sys
 import numpy as np
 
 import smddp_tf as hvd
-from smddp_tf._loader import core
+from tests.native_module import core
 
 RANK = int(next(os.environ[name] for name in ("OMPI_COMM_WORLD_RANK", "PMI_RANK") if name in os.environ))
 SIZES = (3000, 1, 4097, 12345, 17, 8000)

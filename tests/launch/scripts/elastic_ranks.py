@@ -38,8 +38,8 @@ def die_once(folder: Path) -> None:
 
 def main(folder: Path, batches: int, seconds: float = 0.0, death: float = -1) -> None:
     import smddp_tf as hvd
-    from smddp_tf._loader import core
     from smddp_tf.elastic import ObjectState, run
+    from tests.native_module import core
 
     log = os.open(folder / f"log.{os.getpid()}", os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
 

@@ -9,7 +9,7 @@ from threading import Thread
 import numpy as np
 
 import smddp_tf as hvd
-from smddp_tf._loader import core
+from tests.native_module import core
 
 SECONDS = 2.5
 

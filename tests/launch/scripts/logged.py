@@ -6,7 +6,7 @@ python logged.py
 import numpy as np
 
 import smddp_tf as hvd
-from smddp_tf._loader import core
+from tests.native_module import core
 
 hvd.init(process_sets="dynamic")
 rank = hvd.rank()

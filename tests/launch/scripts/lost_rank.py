@@ -12,7 +12,7 @@ import time
 import numpy as np
 
 import smddp_tf as hvd
-from smddp_tf import _loader
+from tests import native_module
 
 manner = sys.argv[1]
 started, start = os.pipe()
@@ -26,7 +26,7 @@ if manner == "wrapped" and os.fork():
     os.read(started, 1)
     os._exit(0)
 hvd.init()
-core = _loader.core()
+core = native_module.core()
 rank = hvd.rank()
 for step in range(3):
     core.allreduce([np.full(1000, rank + step, np.float32)], "float32", "before", int(hvd.Sum))

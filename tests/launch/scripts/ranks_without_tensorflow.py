@@ -17,7 +17,7 @@ if manner in ("sum", "raise", "leave"):
     import numpy as np
 
     import smddp_tf as hvd
-    from smddp_tf._loader import core
+    from tests.native_module import core
 
     hvd.init()
 if manner == "sum":

@@ -11,8 +11,8 @@ from pathlib import Path
 import numpy as np
 
 import smddp_tf as hvd
-from smddp_tf._loader import core
 from tests.launch.scripts.recorder import Recorder
+from tests.native_module import core
 
 
 def reduce(name: str) -> None:

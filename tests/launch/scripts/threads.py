@@ -6,7 +6,7 @@ import threading
 import numpy as np
 
 import smddp_tf as hvd
-from smddp_tf._loader import core
+from tests.native_module import core
 
 THREADS, OPERATIONS = 6, 40
 errors: list[BaseException] = []

@@ -10,7 +10,7 @@ from pathlib import Path
 import numpy as np
 
 import smddp_tf as hvd
-from smddp_tf._loader import core
+from tests.native_module import core
 
 hvd.init()
 path = sys.argv[1]

@@ -1,6 +1,6 @@
 """Rank 1 of a job ends badly while rank 0 waits for it and rank 2 is busy; all print into one file.
 
-python last_words.py raise|exit FILE
+python exception_notice.py raise|exit FILE
 """
 
 import os
@@ -10,7 +10,7 @@ import time
 import numpy as np
 
 import smddp_tf as hvd
-from smddp_tf._loader import core
+from tests.native_module import core
 
 
 def reduce(name: str) -> None:

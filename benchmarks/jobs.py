@@ -17,23 +17,23 @@ from benchmarks.measure import slowest_rank
 from benchmarks.peers import ROOT, Candidate
 from benchmarks.reference import Group
 
-__all__ = ["World", "WorldError"]
+__all__ = ["Job", "JobError"]
 
 START_SECONDS = 120.0
 CALL_SECONDS = 180.0
 
 
-class WorldError(RuntimeError):
+class JobError(RuntimeError):
     """A candidate failed; the message says which and, as far as its output tells, why."""
 
 
-class World:
+class Job:
     """All ranks of one candidate. A context manager: on leaving, nothing of it is left running.
 
     Between calls its ranks are stopped (SIGSTOP), because some libraries keep threads that poll: Horovod's take a good
     part of a core, which whoever is measured meanwhile would miss.
 
-    `failure` says what went wrong; then every further call raises WorldError, and leaving does not ask it to end.
+    `failure` says what went wrong; then every further call raises JobError, and leaving does not ask it to end.
     """
 
     def __init__(self, candidate: Candidate, ranks: int) -> None:
@@ -47,7 +47,7 @@ class World:
         self._channels: list[Any] = []
         self._pids: list[int] = []
 
-    def __enter__(self) -> World:
+    def __enter__(self) -> Job:
         try:
             self._start()
         except BaseException:
@@ -57,14 +57,14 @@ class World:
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
         if kind is None and not self.failure:
-            with contextlib.suppress(WorldError):  # kept in `failure`
+            with contextlib.suppress(JobError):  # kept in `failure`
                 self.call("close")
         self._end()
 
     def call(self, what: str, **arguments: Any) -> list[Any]:
         """Runs a command of the worker on all ranks together. Returns what each answered, by rank."""
         if self.failure:
-            raise WorldError(self.failure)
+            raise JobError(self.failure)
         self._signal(signal.SIGCONT)
         try:
             self._say({"do": what, **arguments})
@@ -155,12 +155,12 @@ class World:
             raise self._error(f"rank {rank}: {reply['error']}")
         return reply
 
-    def _error(self, what: str) -> WorldError:
+    def _error(self, what: str) -> JobError:
         self._log.flush()
         self._log.seek(0)
         output = self._log.read().decode(errors="replace").strip()[-2000:]
         self.failure = f"{self.candidate.name}, {self.ranks} ranks: {what}\n{output}"
-        return WorldError(self.failure)
+        return JobError(self.failure)
 
     def _end(self) -> None:
         self._signal(signal.SIGCONT)

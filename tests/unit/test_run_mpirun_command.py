@@ -57,12 +57,12 @@ def test_two_hosts(dry_run: DryRun, mpi, expected: str) -> None:
 @pytest.mark.parametrize("mpi", [OPEN_MPI_5, OPEN_MPI_4, HYDRA], ids=["Open MPI 5", "Open MPI 4", "MPICH"])
 @pytest.mark.parametrize("hosts", ["h1:2", "h1:1,h2:1"])
 def test_values_of_variables_are_on_no_command_line(mpi, hosts: str) -> None:
-    from smddp_tf.run import line, settings
+    from smddp_tf.run import mpirun_command, settings
     from smddp_tf.run.hosts import parse_hosts
 
     job = settings.Settings(2, tuple(parse_hosts(hosts)), {"TOKEN": "s3cret", "KEPT": "own", "A": "new"})
     environment = {"PATH": "/bin", "OTHER": "hidden", "KEPT": "own", "A": "old"}
-    made = line.build_line(job, mpi, choose([LO, ETH0], ["10.0.0.2"]), environment, 8, False)
+    made = mpirun_command.build_command(job, mpi, choose([LO, ETH0], ["10.0.0.2"]), environment, 8, False)
     assert not [word for word in made.words if any(value in word for value in ("s3cret", "hidden", "own", "new"))]
     assert {"TOKEN": "s3cret", "A": "new"}.items() <= made.environment.items()
     assert "KEPT" not in made.environment  # it is there already, and nobody need see it with --dry-run
@@ -122,11 +122,11 @@ def test_more_ranks_than_cores_yield(dry_run: DryRun) -> None:
 
 def test_root_is_allowed_only_as_root(dry_run: DryRun, monkeypatch) -> None:
     assert "--allow-run-as-root" not in dry_run("-np", "2", "t")
-    from smddp_tf.run import line, settings
+    from smddp_tf.run import mpirun_command, settings
 
     job = settings.Settings(2, (line_host(2),))
-    assert "--allow-run-as-root" in line.build_line(job, OPEN_MPI_5, choose([LO], None), {}, 8, True).words
-    assert "--allow-run-as-root" not in line.build_line(job, HYDRA, choose([LO], None), {}, 8, True).words
+    assert "--allow-run-as-root" in mpirun_command.build_command(job, OPEN_MPI_5, choose([LO], None), {}, 8, True).words
+    assert "--allow-run-as-root" not in mpirun_command.build_command(job, HYDRA, choose([LO], None), {}, 8, True).words
 
 
 def line_host(slots: int):

@@ -13,7 +13,7 @@ SENTENCE = (
 
 
 def test_exception_of_one_rank(tmp_path: Path) -> None:
-    finished = launch([SCRIPTS / "last_words.py", "raise", tmp_path / "output"], RANKS, timeout=120)
+    finished = launch([SCRIPTS / "exception_notice.py", "raise", tmp_path / "output"], RANKS, timeout=120)
     output = (tmp_path / "output").read_text()
     assert finished.returncode == 1, output + finished.output
     assert not finished.timed_out, output
@@ -29,7 +29,7 @@ def test_exception_of_one_rank(tmp_path: Path) -> None:
 
 
 def test_exit_code_of_one_rank_is_the_jobs(tmp_path: Path) -> None:
-    finished = launch([SCRIPTS / "last_words.py", "exit", tmp_path / "output"], 2, timeout=120)
+    finished = launch([SCRIPTS / "exception_notice.py", "exit", tmp_path / "output"], 2, timeout=120)
     output = (tmp_path / "output").read_text()
     assert finished.returncode == 3, output + finished.output
     assert "Rank 1 has ended its session" in output, output
