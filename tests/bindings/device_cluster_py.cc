@@ -6,8 +6,10 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <deque>
 #include <list>
 #include <memory>
+#include <numeric>
 #include <string>
 #include <vector>
 
@@ -80,12 +82,13 @@ class FrameworkOfRank {
 
 // `steps` training steps of a plan: `arrays[rank][tensor]` is reduced in place, step after step, each rank bringing its
 // tensors in another order in every step. Tensors of `on_host[rank][tensor]` lie in host memory. Rank r uses GPU
-// `device_of_rank[r]`. Returns what each rank was told: "" for no error.
+// `device_of_rank[r]`. In the first step `last_rank` brings its first tensor after the others, and the rest when those wait
+// for it. Returns what each rank was told: "" for no error.
 std::vector<std::string> Steps(const std::vector<std::string>& hosts, const std::vector<std::vector<Bytes>>& arrays,
                                const std::vector<std::vector<bool>>& on_host, const std::vector<int>& device_of_rank,
                                const std::string& dtype_name, const std::string& wire_dtype, int op, double prescale,
                                double postscale, int64_t chunk_bytes, int64_t bucket_bytes, const std::string& stage,
-                               int steps, bool planned, const std::string& direct) {
+                               int steps, bool planned, const std::string& direct, int last_rank) {
   Status why;
   DevicePlugin* const plugin = TheDevices().plugin(&why);
   ThrowIfError(why);
@@ -98,8 +101,11 @@ std::vector<std::string> Steps(const std::vector<std::string>& hosts, const std:
   options.gpu_direct = direct;
   auto cluster = ValueOrThrow(StartInprocCluster(options));
   const int size = cluster->size();
-  std::list<FrameworkOfRank> frameworks;
+  std::deque<FrameworkOfRank> frameworks;
   std::vector<std::string> told(size);
+  std::vector<int> ranks(size);
+  std::iota(ranks.begin(), ranks.end(), 0);
+  if (last_rank >= 0) std::swap(ranks.at(last_rank), ranks.back());
   PlanSpec spec;
   spec.key = "on GPUs";
   for (const Bytes& array : arrays[0]) {
@@ -116,12 +122,13 @@ std::vector<std::string> Steps(const std::vector<std::string>& hosts, const std:
   }
   for (int step = 0; step < steps; ++step) {
     std::vector<std::list<Waiter>> waiters(size);
-    int rank = 0;
-    for (FrameworkOfRank& framework : frameworks) {
+    for (const int rank : ranks) {
+      FrameworkOfRank& framework = frameworks[rank];
       framework.Compute();
       std::vector<TensorRef> tensors;
       for (size_t i = 0; i < spec.tensors.size(); ++i) {
         const size_t index = (i + rank + step) % spec.tensors.size();
+        if (rank == last_rank && step == 0 && i == 1) usleep(100'000);
         if (planned) {
           cluster->session(rank).ReducePlanned({plans[rank], static_cast<int>(index)}, framework.Tensor(index),
                                                waiters[rank].emplace_back().callback());
@@ -133,16 +140,13 @@ std::vector<std::string> Steps(const std::vector<std::string>& hosts, const std:
         cluster->session(rank).Allreduce({"on GPUs", tensors, spec.op, prescale, postscale, spec.wire_dtype},
                                          waiters[rank].emplace_back().callback());
       }
-      ++rank;
     }
-    rank = 0;
-    for (FrameworkOfRank& framework : frameworks) {
+    for (const int rank : ranks) {
       for (Waiter& waiter : waiters[rank]) {
         const Status status = waiter.Wait();
         if (!status.ok()) told[rank] = status.message();
       }
-      if (told[rank].empty()) framework.Use();
-      ++rank;
+      if (told[rank].empty()) frameworks[rank].Use();
     }
     {
       nb::gil_scoped_release release;
@@ -158,7 +162,8 @@ void BindDeviceCluster(nb::module_& m) {
   m.def("cluster_gpu_steps", &Steps, nb::arg("hosts"), nb::arg("arrays"), nb::arg("on_host"), nb::arg("device_of_rank"),
         nb::arg("dtype"), nb::arg("wire_dtype") = "", nb::arg("op") = 1, nb::arg("prescale") = 1.0,
         nb::arg("postscale") = 1.0, nb::arg("chunk_bytes") = 4096, nb::arg("bucket_bytes") = 16384,
-        nb::arg("stage") = "auto", nb::arg("steps") = 1, nb::arg("planned") = true, nb::arg("direct") = "auto");
+        nb::arg("stage") = "auto", nb::arg("steps") = 1, nb::arg("planned") = true, nb::arg("direct") = "auto",
+        nb::arg("last_rank") = -1);
 }
 
 }  // namespace smddp

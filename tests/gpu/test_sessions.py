@@ -63,6 +63,16 @@ def test_many_steps():
     check(arrays, expected)
 
 
+@pytest.mark.parametrize("stage", ["host", "ipc"])
+@pytest.mark.parametrize("last_rank", [0, 1])
+def test_a_rank_asks_last_about_the_gpus(stage, last_rank):
+    """Where it is the coordinator, it is answered, and its bucket begun, before the call that asks returns."""
+    arrays = gradients(2)
+    expected = [sum_ * 2**3 for sum_ in sums(arrays)]
+    assert steps(["a", "a"], arrays, stage=stage, last_rank=last_rank, steps=4) == [""] * 2
+    check(arrays, expected)
+
+
 def test_some_tensors_lie_in_host_memory():
     arrays = gradients(3)
     expected = sums(arrays)

@@ -121,9 +121,9 @@ void BucketMatcher::LaunchComplete(Plan* plan) {
 }
 
 void BucketMatcher::TryLaunch(Plan* plan, PlannedBucket* bucket) {
-  const bool may_run = plan->decided && !plan->refused() && !bucket->running && bucket->complete();
-  if (!may_run || !launcher_.CanLaunch(*plan, *bucket)) return;
-  bucket->running = true;
+  if (!plan->decided || plan->refused() || !bucket->complete() || !launcher_.CanLaunch(*plan, *bucket)) return;
+  // Looked at last: CanLaunch may ask the ranks, be answered at once, and so have launched this very bucket.
+  if (std::exchange(bucket->running, true)) return;
   Generation& next = bucket->generations.front();
   auto arrivals = std::make_shared<std::vector<Arrival>>(std::move(next.arrivals));
   const int64_t since_ns = next.since_ns;
