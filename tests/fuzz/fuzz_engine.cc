@@ -129,7 +129,7 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
     }
     if ((kind & 8) != 0) Settle(session);
   }
-  const std::string goodbye = Encode(smddp::Goodbye{true, false});  // else it waits until its own has been taken
+  const std::string goodbye = Encode(smddp::Goodbye{true});  // else it waits until its own has been taken
   same_host ? mate->PostControl(rank, goodbye) : hub.Deliver(rank, {other, true, 0, 0, goodbye});
   // The mate takes what the engine sends, as long as that lives.
   std::atomic<bool> over{false};

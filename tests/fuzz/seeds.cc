@@ -93,7 +93,7 @@ std::vector<std::string> Answers() {
     writer.Put<int64_t>(1);
     all.push_back(writer.Take());
   }
-  all.push_back(Encode(smddp::Goodbye{false, true}));
+  all.push_back(Encode(smddp::Goodbye{false, smddp::Goodbye::Listens::kToAll}));
   all.push_back(Encode(smddp::Abort{smddp::Status(smddp::Reason::kInternal, "why")}));
   for (uint8_t kind = 1; kind <= 3; ++kind) {  // runtime/timeline/timeline_group.cc
     smddp::WireWriter writer;

@@ -182,17 +182,19 @@ struct RequestGivenUp {
   bool IsWellFormed() const { return true; }
 };
 
-// The sender's session has ended. `clean`: nothing was under way there; `listens`: it reads messages until all have
-// left.
+// The sender's session has ended. `clean`: nothing was under way there. It still reads messages of `listens` until
+// those have left.
 struct Goodbye {
   static constexpr ControlType kType = ControlType::kGoodbye;
-  bool clean = false, listens = false;
+  enum class Listens : uint8_t { kToNobody, kToNode, kToAll };
+  bool clean = false;
+  Listens listens = Listens::kToNobody;
 
   template <class Self, class Fields>
   static void Visit(Self& self, Fields& fields) {
     fields(self.clean, self.listens);
   }
-  bool IsWellFormed() const { return true; }
+  bool IsWellFormed() const { return listens <= Listens::kToAll; }
 };
 
 // The session has failed.

@@ -22,7 +22,8 @@ class Departures {
   // Has every other rank of the session left; every other rank of this node?
   bool all_left() const { return static_cast<int>(ranks_.size()) >= topology_.size() - 1; }
   bool node_left() const;
-  // Those that have left and still read messages, until all have left.
+  // Does that rank, which has left, still read messages of this one?
+  bool listens(int rank) const { return ranks_.at(rank).listens; }
   std::vector<int> Listeners() const;
   // Those of which nothing can be on its way any more.
   std::vector<int> Silent(int64_t now_ns) const;

@@ -135,7 +135,7 @@ Status Engine::OnGoodbye(const Message& message) {
   if (!Decode(message.bytes, &goodbye)) return Refused(topology(), message.from);
   departures_.Add(message.from, goodbye, NowNs());
   peers_.Left(message.from);
-  if (!goodbye.listens) parts_.transport().Forget(message.from);
+  if (!departures_.listens(message.from)) parts_.transport().Forget(message.from);
   for (Component* component : components_.all()) component->OnDeparture(message.from);
   if (goodbye.clean) return Status::Ok();
   FailHere(Status(Reason::kPeerLeft, "Rank " + std::to_string(topology().global_rank(message.from)) +
@@ -219,7 +219,10 @@ void Engine::Leave() {
       for (Component* component : components_.all()) component->OnLeave();
     }
     const bool clean = tasks_.empty() && !components_.waiting();
-    PostToAllWhoRead(Encode(Goodbye{clean, at_exit}));
+    const auto listens = at_exit               ? Goodbye::Listens::kToAll
+                         : components_.lends() ? Goodbye::Listens::kToNode
+                                               : Goodbye::Listens::kToNobody;
+    PostToAllWhoRead(Encode(Goodbye{clean, listens}));
     if (!clean) {
       FailHere(Status(Reason::kShutDown,
                       "The session was shut down (hvd.shutdown or the end of the program) while the operation was "
