@@ -23,7 +23,7 @@ import numpy as np
 import tensorflow as tf
 
 import smddp_tf as hvd
-from smddp_tf.reduction import GradientReducer
+from smddp_tf.gradients.reducer import GradientReducer
 from tests.native_module import core
 
 __all__ = ["MODELS", "Step", "main"]

@@ -43,8 +43,8 @@ def measure(words: str, lookups: int) -> dict[str, Any]:
     import tensorflow as tf
 
     import smddp_tf as hvd
-    from smddp_tf import sparse
-    from smddp_tf.reduction import GradientReducer
+    from smddp_tf.gradients import sparse
+    from smddp_tf.gradients.reducer import GradientReducer
 
     table = tf.Variable(tf.zeros([ROWS, WIDTH]))
     indices = words_of_rank(words, lookups, hvd.rank())

@@ -26,7 +26,7 @@ endif()
 set(SMDDP_OUTPUT_DIR ${CMAKE_BINARY_DIR}/package)
 
 # The shared objects find each other beside themselves. libmpi and TensorFlow are in the process before they are
-# loaded (smddp_tf/_loader.py), so there is no path to either.
+# loaded (smddp_tf/_native/loader.py), so there is no path to either.
 function(smddp_place_output target)
   set_target_properties(${target} PROPERTIES
     LIBRARY_OUTPUT_DIRECTORY ${SMDDP_OUTPUT_DIR}

@@ -1,5 +1,5 @@
 # smddp_tensorflow: the headers and flags of the installed TensorFlow. An op library built with it loads into that
-# TensorFlow minor only; the loader checks this (smddp_tf/_loader.py).
+# TensorFlow minor only; the loader checks this (smddp_tf/_native/loader.py).
 
 if(SMDDP_TENSORFLOW_DIR)
   add_library(smddp_tensorflow INTERFACE)

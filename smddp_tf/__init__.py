@@ -11,7 +11,7 @@ from __future__ import annotations
 import importlib
 from typing import TYPE_CHECKING, Any
 
-from smddp_tf._tensorflow import import_with_tensorflow
+from smddp_tf._native.tensorflow_import import import_with_tensorflow
 from smddp_tf.basics import (
     ccl_built,
     cross_rank,
@@ -49,13 +49,14 @@ from smddp_tf.reduce_op import Adasum, Average, Max, Min, Product, Sum
 
 if TYPE_CHECKING:
     from smddp_tf import data, elastic
+    from smddp_tf._native.topology_ops import local_rank_op, local_size_op, process_set_included_op, rank_op, size_op
     from smddp_tf.compression import Compression
     from smddp_tf.functions import broadcast_, broadcast_global_variables, broadcast_variables
     from smddp_tf.keras import callbacks
-    from smddp_tf.keras.evaluate import evaluate
-    from smddp_tf.keras.optimizer import DistributedOptimizerTF as DistributedOptimizer
-    from smddp_tf.keras.optimizer import PartialDistributedOptimizer
-    from smddp_tf.keras.saving import load_model
+    from smddp_tf.keras.fit.evaluate import evaluate
+    from smddp_tf.keras.optimizer.distributed import DistributedOptimizerTF as DistributedOptimizer
+    from smddp_tf.keras.optimizer.distributed import PartialDistributedOptimizer
+    from smddp_tf.keras.saving.loading import load_model
     from smddp_tf.keras.sync_batch_normalization import SyncBatchNormalization
     from smddp_tf.objects import allgather_object, broadcast_object, broadcast_object_fn
     from smddp_tf.ops import (
@@ -70,9 +71,8 @@ if TYPE_CHECKING:
         join,
         reducescatter,
     )
-    from smddp_tf.session_hooks import BroadcastGlobalVariablesHook
     from smddp_tf.tape import DistributedGradientTape, PartialDistributedGradientTape
-    from smddp_tf.topology_ops import local_rank_op, local_size_op, process_set_included_op, rank_op, size_op
+    from smddp_tf.tf1.session_hooks import BroadcastGlobalVariablesHook
 
 __all__ = [
     "Adasum",
@@ -147,19 +147,19 @@ __all__ = [
 
 # Names whose modules import TensorFlow (or cloudpickle): module and name there.
 _LAZY = {
-    "BroadcastGlobalVariablesHook": ("smddp_tf.session_hooks", "BroadcastGlobalVariablesHook"),
+    "BroadcastGlobalVariablesHook": ("smddp_tf.tf1.session_hooks", "BroadcastGlobalVariablesHook"),
     "Compression": ("smddp_tf.compression", "Compression"),
     "DistributedGradientTape": ("smddp_tf.tape", "DistributedGradientTape"),
-    "DistributedOptimizer": ("smddp_tf.keras.optimizer", "DistributedOptimizerTF"),
-    "LocalGradientAggregationHelper": ("smddp_tf.horovod_internals", "LocalGradientAggregationHelper"),
+    "DistributedOptimizer": ("smddp_tf.keras.optimizer.distributed", "DistributedOptimizerTF"),
+    "LocalGradientAggregationHelper": ("smddp_tf.horovod.internals", "LocalGradientAggregationHelper"),
     "PartialDistributedGradientTape": ("smddp_tf.tape", "PartialDistributedGradientTape"),
-    "PartialDistributedOptimizer": ("smddp_tf.keras.optimizer", "PartialDistributedOptimizer"),
+    "PartialDistributedOptimizer": ("smddp_tf.keras.optimizer.distributed", "PartialDistributedOptimizer"),
     "SyncBatchNormalization": ("smddp_tf.keras.sync_batch_normalization", "SyncBatchNormalization"),
-    "_allreduce": ("smddp_tf.horovod_internals", "_allreduce"),
-    "_cache": ("smddp_tf.horovod_internals", "_cache"),
-    "_executing_eagerly": ("smddp_tf.horovod_internals", "_executing_eagerly"),
-    "_make_allreduce_grads_fn": ("smddp_tf.horovod_internals", "_make_allreduce_grads_fn"),
-    "_make_subgraph": ("smddp_tf.horovod_internals", "_make_subgraph"),
+    "_allreduce": ("smddp_tf.horovod.internals", "_allreduce"),
+    "_cache": ("smddp_tf.horovod.internals", "_cache"),
+    "_executing_eagerly": ("smddp_tf.horovod.internals", "_executing_eagerly"),
+    "_make_allreduce_grads_fn": ("smddp_tf.horovod.internals", "_make_allreduce_grads_fn"),
+    "_make_subgraph": ("smddp_tf.horovod.internals", "_make_subgraph"),
     "allgather": ("smddp_tf.ops", "allgather"),
     "allgather_object": ("smddp_tf.objects", "allgather_object"),
     "allreduce": ("smddp_tf.ops", "allreduce"),
@@ -172,35 +172,40 @@ _LAZY = {
     "broadcast_object_fn": ("smddp_tf.objects", "broadcast_object_fn"),
     "broadcast_variables": ("smddp_tf.functions", "broadcast_variables"),
     "callbacks": ("smddp_tf.keras", "callbacks"),
-    "check_num_rank_power_of_2": ("smddp_tf.horovod_internals", "check_num_rank_power_of_2"),
-    "evaluate": ("smddp_tf.keras.evaluate", "evaluate"),
-    "gpu_available": ("smddp_tf.horovod_internals", "gpu_available"),
+    "check_num_rank_power_of_2": ("smddp_tf.horovod.internals", "check_num_rank_power_of_2"),
+    "evaluate": ("smddp_tf.keras.fit.evaluate", "evaluate"),
+    "gpu_available": ("smddp_tf.horovod.internals", "gpu_available"),
     "grouped_allgather": ("smddp_tf.ops", "grouped_allgather"),
     "grouped_allreduce": ("smddp_tf.ops", "grouped_allreduce"),
     "grouped_reducescatter": ("smddp_tf.ops", "grouped_reducescatter"),
-    "handle_average_backwards_compatibility": ("smddp_tf.horovod_internals", "handle_average_backwards_compatibility"),
+    "handle_average_backwards_compatibility": ("smddp_tf.horovod.internals", "handle_average_backwards_compatibility"),
     "join": ("smddp_tf.ops", "join"),
-    "load_model": ("smddp_tf.keras.saving", "load_model"),
-    "local_rank_op": ("smddp_tf.topology_ops", "local_rank_op"),
-    "local_size_op": ("smddp_tf.topology_ops", "local_size_op"),
-    "process_set_included_op": ("smddp_tf.topology_ops", "process_set_included_op"),
-    "rank_op": ("smddp_tf.topology_ops", "rank_op"),
+    "load_model": ("smddp_tf.keras.saving.loading", "load_model"),
+    "local_rank_op": ("smddp_tf._native.topology_ops", "local_rank_op"),
+    "local_size_op": ("smddp_tf._native.topology_ops", "local_size_op"),
+    "process_set_included_op": ("smddp_tf._native.topology_ops", "process_set_included_op"),
+    "rank_op": ("smddp_tf._native.topology_ops", "rank_op"),
     "reducescatter": ("smddp_tf.ops", "reducescatter"),
-    "refs_to_vars": ("smddp_tf.horovod_internals", "refs_to_vars"),
-    "size_op": ("smddp_tf.topology_ops", "size_op"),
-    "split_list": ("smddp_tf.horovod_internals", "split_list"),
-    "vars_to_refs": ("smddp_tf.horovod_internals", "vars_to_refs"),
+    "refs_to_vars": ("smddp_tf.horovod.internals", "refs_to_vars"),
+    "size_op": ("smddp_tf._native.topology_ops", "size_op"),
+    "split_list": ("smddp_tf.horovod.internals", "split_list"),
+    "vars_to_refs": ("smddp_tf.horovod.internals", "vars_to_refs"),
 }
 
 # Modules that scripts reach as attributes.
-_MODULES = frozenset({"compression", "data", "elastic", "mpi_ops"})
+_MODULES = {
+    "compression": "smddp_tf.compression",
+    "data": "smddp_tf.data",
+    "elastic": "smddp_tf.elastic",
+    "mpi_ops": "smddp_tf.horovod.mpi_ops",
+}
 
 
 def __getattr__(name: str) -> Any:
     if name == "__version__":
         value: Any = importlib.import_module("importlib.metadata").version("smddp-tf")
     elif name in _MODULES:
-        value = import_with_tensorflow(f"smddp_tf.{name}")
+        value = import_with_tensorflow(_MODULES[name])
     elif name in _LAZY:
         module, attribute = _LAZY[name]
         value = getattr(import_with_tensorflow(module), attribute)

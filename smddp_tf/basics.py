@@ -13,9 +13,11 @@ import sys
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
-from smddp_tf import _loader, compat, stacks, uncaught, versions
+from smddp_tf import compat
 from smddp_tf import process_sets as sets
+from smddp_tf._native import loader
 from smddp_tf._warn import warn
+from smddp_tf.lifecycle import stacks, uncaught, versions
 from smddp_tf.run.placement import why_alone
 
 if TYPE_CHECKING:
@@ -90,7 +92,7 @@ def init(
         return
     compat.install_by_default()
     stacks.offer()
-    _loader.core().init(ranks, address, _dynamic, versions.facts())
+    loader.core().init(ranks, address, _dynamic, versions.facts())
     if comm is None and size() == 1 and (reason := why_alone(os.environ)):
         warn(reason, RuntimeWarning)
     _communicator = comm if address else None
@@ -126,7 +128,7 @@ def _end_session(at_exit: bool) -> None:
         if is_initialized():
             stop_timeline()
     finally:
-        _loader.core().shutdown(at_exit=at_exit)
+        loader.core().shutdown(at_exit=at_exit)
 
 
 def restart() -> None:
@@ -137,42 +139,42 @@ def restart() -> None:
 
 def is_initialized() -> bool:
     """True between `init` and `shutdown`."""
-    return _loader.core().is_initialized()
+    return loader.core().is_initialized()
 
 
 def rank() -> int:
     """My number among all processes, from 0. Raises ValueError before `init`, as do the next seven functions."""
-    return _loader.core().rank()
+    return loader.core().rank()
 
 
 def size() -> int:
     """How many processes take part."""
-    return _loader.core().size()
+    return loader.core().size()
 
 
 def local_rank() -> int:
     """My number among the processes of my node, from 0. Use it to pick a GPU."""
-    return _loader.core().local_rank()
+    return loader.core().local_rank()
 
 
 def local_size() -> int:
     """How many processes run on my node."""
-    return _loader.core().local_size()
+    return loader.core().local_size()
 
 
 def cross_rank() -> int:
     """The number of my node among the nodes that have a process with my local rank."""
-    return _loader.core().cross_rank()
+    return loader.core().cross_rank()
 
 
 def cross_size() -> int:
     """How many nodes have a process with my local rank."""
-    return _loader.core().cross_size()
+    return loader.core().cross_size()
 
 
 def is_homogeneous() -> bool:
     """True when every node runs the same number of processes."""
-    return _loader.core().is_homogeneous()
+    return loader.core().is_homogeneous()
 
 
 def start_timeline(file_path: str | os.PathLike[str], mark_cycles: bool = False) -> None:
@@ -195,7 +197,7 @@ def start_timeline(file_path: str | os.PathLike[str], mark_cycles: bool = False)
     Raises:
         ValueError: before `init`, when a timeline is being written already, or when the file cannot be written.
     """
-    _loader.core().start_timeline(os.path.abspath(os.fspath(file_path)), bool(mark_cycles))
+    loader.core().start_timeline(os.path.abspath(os.fspath(file_path)), bool(mark_cycles))
 
 
 def stop_timeline() -> None:
@@ -208,7 +210,7 @@ def stop_timeline() -> None:
     Raises:
         ValueError: before `init`.
     """
-    path, hosts = _loader.core().stop_timeline()
+    path, hosts = loader.core().stop_timeline()
     if path:
         # Not at the top: `python -m smddp_tf.timeline` runs the module anew.
         importlib.import_module("smddp_tf.timeline").finish(path, hosts)
@@ -216,7 +218,7 @@ def stop_timeline() -> None:
 
 def mpi_threads_supported() -> bool:
     """True when MPI lets several threads call it. Raises ValueError where MPI is not in use."""
-    core = _loader.core()
+    core = loader.core()
     if not core.mpi_initialized():
         raise ValueError(
             "MPI is not in use, so there is no answer: call `hvd.init()` first, in a process started by mpirun."
@@ -226,7 +228,7 @@ def mpi_threads_supported() -> bool:
 
 def mpi_enabled() -> bool:
     """True once this process talks MPI: after `init` under a launcher."""
-    return _loader.core().mpi_initialized()
+    return loader.core().mpi_initialized()
 
 
 def mpi_built() -> bool:
@@ -239,12 +241,12 @@ def nccl_built() -> int:
 
     NCCL is not compiled in but loaded: the one of the wheel `nvidia-nccl-cu12`, which TensorFlow's GPU wheel uses too.
     """
-    return int(_loader.core().build_info().get("nccl_version", 0))
+    return int(loader.core().build_info().get("nccl_version", 0))
 
 
 def cuda_built() -> bool:
     """True when CUDA is compiled in and its part of this library loads. Whether there is a GPU is another question."""
-    return bool(_loader.core().build_info().get("cuda", False))
+    return bool(loader.core().build_info().get("cuda", False))
 
 
 def gloo_enabled() -> bool:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from smddp_tf import _needs_tensorflow  # noqa: F401
+from smddp_tf._native import needs_tensorflow  # noqa: F401
 
 # isort: split
 import tensorflow as tf

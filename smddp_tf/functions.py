@@ -8,10 +8,11 @@ from typing import Any
 
 import tensorflow as tf
 
-from smddp_tf import _graph, _native, _strings, basics
-from smddp_tf._threads import of_thread
+from smddp_tf import basics
+from smddp_tf._native import emit, graph, strings
+from smddp_tf._native.threads import of_thread
 from smddp_tf._warn import warn
-from smddp_tf.local_sources import identity
+from smddp_tf.gradients.local_sources import identity
 from smddp_tf.objects import allgather_object, broadcast_object, broadcast_object_fn
 from smddp_tf.process_sets import ProcessSet, global_process_set, scoped
 
@@ -29,7 +30,7 @@ _broadcast: weakref.WeakValueDictionary[int, Any] = weakref.WeakValueDictionary(
 _CANNOT_TRAVEL = (tf.resource, tf.variant)
 
 
-@_graph.no_autograph
+@graph.no_autograph
 @scoped
 def broadcast_variables(
     variables: Iterable[Any],
@@ -59,10 +60,10 @@ def broadcast_variables(
     """
     del inplace
     done = _assigned(_checked(variables), root_rank, None)
-    return tf.group(*done) if _graph.is_for_session() else None
+    return tf.group(*done) if graph.is_for_session() else None
 
 
-@_graph.no_autograph
+@graph.no_autograph
 @scoped
 def broadcast_(
     variables: Sequence[Any],
@@ -129,12 +130,12 @@ def _assigned(variables: list[Any], root_rank: int, name: str | None) -> list[An
     done = []
     if numbers:
         values = [tf.convert_to_tensor(variable) for variable in numbers]
-        unique = _graph.tensor_name("broadcast_variables", name)
-        received = _native.broadcast_list(values, root_rank, unique)
+        unique = graph.tensor_name("broadcast_variables", name)
+        received = emit.broadcast_list(values, root_rank, unique)
         done += [variable.assign(value) for variable, value in zip(numbers, received)]
     for index, variable in enumerate(texts):
-        unique = _graph.tensor_name("broadcast_variables", f"{name or of_thread('broadcast_variables')}.text.{index}")
-        done.append(variable.assign(_strings.broadcast(tf.convert_to_tensor(variable), root_rank, unique)))
+        unique = graph.tensor_name("broadcast_variables", f"{name or of_thread('broadcast_variables')}.text.{index}")
+        done.append(variable.assign(strings.broadcast(tf.convert_to_tensor(variable), root_rank, unique)))
     return [each for each in done if each is not None]
 
 

@@ -16,10 +16,11 @@ from typing import Any
 import cloudpickle
 import numpy as np
 
-from smddp_tf import _loader, basics
-from smddp_tf._threads import of_thread
+from smddp_tf import basics
+from smddp_tf._native import loader
+from smddp_tf._native.root_ranks import checked_root
+from smddp_tf._native.threads import of_thread
 from smddp_tf.process_sets import ProcessSet, current, global_process_set, scoped
-from smddp_tf.root_ranks import checked_root
 
 __all__ = ["allgather_object", "broadcast_object", "broadcast_object_fn"]
 
@@ -59,10 +60,10 @@ def broadcast_object(
     is_root = basics.rank() == root_rank
     payload = _packed(obj) if is_root else np.empty(0, np.uint8)
     length = np.array([payload.size], np.int64)
-    _loader.core().broadcast([length], "int64", root_rank, f"{name}.length", current())
+    loader.core().broadcast([length], "int64", root_rank, f"{name}.length", current())
     if not is_root:
         payload = np.empty(_checked(int(length[0]), root_rank), np.uint8)
-    _loader.core().broadcast([payload], "uint8", root_rank, f"{name}.data", current())
+    loader.core().broadcast([payload], "uint8", root_rank, f"{name}.data", current())
     return obj if is_root and payload[0] == _OBJECT else _unpacked(payload, root_rank)
 
 
@@ -113,7 +114,7 @@ def allgather_object(
     """
     del session
     name = name or of_thread("allgather_object")
-    gathered, lengths = _loader.core().allgather(_packed(obj), "uint8", name, current())
+    gathered, lengths = loader.core().allgather(_packed(obj), "uint8", name, current())
     payloads = np.split(gathered, np.cumsum(lengths)[:-1])
     return [_unpacked(payload, rank) for rank, payload in enumerate(payloads)]
 

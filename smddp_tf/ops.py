@@ -7,9 +7,11 @@ from typing import Any
 
 import tensorflow as tf
 
-from smddp_tf import _graph, _native, basics, sparse
-from smddp_tf import op_gradients as op_gradients  # registers the gradients
+from smddp_tf import basics
+from smddp_tf._native import emit, graph
+from smddp_tf._native import op_gradients as op_gradients  # registers the gradients
 from smddp_tf.compression import Compression, split
+from smddp_tf.gradients import sparse
 from smddp_tf.process_sets import ProcessSet, global_process_set, scoped
 from smddp_tf.reduce_op import Adasum, Average, Max, Min, Product, Reduction, Sum, resolve_average
 from smddp_tf.scatter_ops import alltoall, grouped_reducescatter, reducescatter, with_rows
@@ -34,7 +36,7 @@ __all__ = [
 ]
 
 
-@_graph.no_autograph
+@graph.no_autograph
 @scoped
 def allreduce(
     tensor: Any,
@@ -81,16 +83,16 @@ def allreduce(
     codec, wire_dtype = split(compression)
     reduction = Reduction(resolve_average(op, average), prescale_factor, postscale_factor, wire_dtype)
     basics.size()
-    name = _graph.tensor_name("allreduce", name)
+    name = graph.tensor_name("allreduce", name)
     if isinstance(tensor, tf.IndexedSlices):
-        with _graph.device_scope(device_sparse):
+        with graph.device_scope(device_sparse):
             return sparse.gather_slices([tensor], reduction, name)[0]
-    with _graph.device_scope(device_dense):
+    with graph.device_scope(device_dense):
         compressed, ctx = codec.compress(tf.convert_to_tensor(tensor))
-        return codec.decompress(_native.allreduce_list([compressed], reduction, name)[0], ctx)
+        return codec.decompress(emit.allreduce_list([compressed], reduction, name)[0], ctx)
 
 
-@_graph.no_autograph
+@graph.no_autograph
 @scoped
 def grouped_allreduce(
     tensors: Sequence[Any],
@@ -126,27 +128,27 @@ def grouped_allreduce(
     codec, wire_dtype = split(compression)
     reduction = Reduction(resolve_average(op, average), prescale_factor, postscale_factor, wire_dtype)
     basics.size()
-    name = _graph.tensor_name("grouped_allreduce", name)
+    name = graph.tensor_name("grouped_allreduce", name)
     results = list(tensors)
     rows = [index for index, tensor in enumerate(results) if isinstance(tensor, tf.IndexedSlices)]
     dense = [index for index in range(len(results)) if index not in rows]
     if rows:
         sparse.check_slices(reduction)
     if dense:
-        with _graph.device_scope(device_dense):
+        with graph.device_scope(device_dense):
             pairs = [codec.compress(tf.convert_to_tensor(results[index])) for index in dense]
-            reduced = _native.allreduce_list([compressed for compressed, _ in pairs], reduction, name)
+            reduced = emit.allreduce_list([compressed for compressed, _ in pairs], reduction, name)
             for index, tensor, (_, ctx) in zip(dense, reduced, pairs):
                 results[index] = codec.decompress(tensor, ctx)
     if rows:
-        with _graph.device_scope(device_sparse):
+        with graph.device_scope(device_sparse):
             slices = sparse.gather_slices([results[index] for index in rows], reduction, f"{name}.slices")
             for index, one in zip(rows, slices):
                 results[index] = one
     return results
 
 
-@_graph.no_autograph
+@graph.no_autograph
 @scoped
 def allgather(
     tensor: Any,
@@ -169,10 +171,10 @@ def allgather(
         A tensor whose first dimension is the sum over all ranks.
     """
     basics.size()
-    return _native.allgather_tensor(with_rows(tensor, "allgather"), _graph.tensor_name("allgather", name))
+    return emit.allgather_tensor(with_rows(tensor, "allgather"), graph.tensor_name("allgather", name))
 
 
-@_graph.no_autograph
+@graph.no_autograph
 @scoped
 def grouped_allgather(
     tensors: Sequence[Any],
@@ -192,12 +194,12 @@ def grouped_allgather(
         The list of gathered tensors, in the order given.
     """
     basics.size()
-    name = _graph.tensor_name("grouped_allgather", name)
+    name = graph.tensor_name("grouped_allgather", name)
     tensors = [with_rows(tensor, "grouped_allgather") for tensor in tensors]
-    return list(_native.allgather_list(tensors, name)) if tensors else []
+    return list(emit.allgather_list(tensors, name)) if tensors else []
 
 
-@_graph.no_autograph
+@graph.no_autograph
 @scoped
 def broadcast(
     tensor: Any,
@@ -222,10 +224,10 @@ def broadcast(
         A tensor like `tensor`.
     """
     basics.size()
-    return _native.broadcast_list([tf.convert_to_tensor(tensor)], root_rank, _graph.tensor_name("broadcast", name))[0]
+    return emit.broadcast_list([tf.convert_to_tensor(tensor)], root_rank, graph.tensor_name("broadcast", name))[0]
 
 
-@_graph.no_autograph
+@graph.no_autograph
 @scoped
 def barrier(*, name: str | None = None, process_set: ProcessSet = global_process_set) -> tf.Operation | None:
     """Waits until every rank has come here.
@@ -238,10 +240,10 @@ def barrier(*, name: str | None = None, process_set: ProcessSet = global_process
         process_set: the ranks that take part. Defaults to all.
     """
     basics.size()
-    return _native.barrier(_graph.tensor_name("barrier", name))
+    return emit.barrier(graph.tensor_name("barrier", name))
 
 
-@_graph.no_autograph
+@graph.no_autograph
 @scoped
 def join(*, process_set: ProcessSet = global_process_set) -> tf.Tensor:
     """Tells the other ranks that this one has no more data, and waits until all ranks have said so.
@@ -269,4 +271,4 @@ def join(*, process_set: ProcessSet = global_process_set) -> tf.Tensor:
         int32 scalar, the rank that came last: it has seen all updates. The same on all ranks.
     """
     basics.size()
-    return _native.join(_graph.tensor_name("join", None))
+    return emit.join(graph.tensor_name("join", None))

@@ -11,7 +11,7 @@ import sys
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any, TypeVar, Union, cast
 
-from smddp_tf import _loader
+from smddp_tf._native import loader
 
 if TYPE_CHECKING:
     from mpi4py import MPI
@@ -82,7 +82,7 @@ class ProcessSet:
     def ranks(self) -> list[int] | None:
         """The ranks of the set, in its order."""
         if self.process_set_id == 0:
-            return list(range(_loader.core().size())) if _loader.core().is_initialized() else []
+            return list(range(loader.core().size())) if loader.core().is_initialized() else []
         return self._ranks
 
     def size(self) -> int | None:
@@ -97,21 +97,21 @@ class ProcessSet:
         """
         if not self._in_use():
             return None
-        me, ranks = _loader.core().rank(), self.ranks or []
+        me, ranks = loader.core().rank(), self.ranks or []
         if me not in ranks:
             raise ValueError(_not_a_member(me, self.process_set_id, ranks))
         return ranks.index(me)
 
     def included(self) -> bool | None:
         """True when this process is in the set; None while it is not in use."""
-        return _loader.core().rank() in (self.ranks or []) if self._in_use() else None
+        return loader.core().rank() in (self.ranks or []) if self._in_use() else None
 
     def __deepcopy__(self, memo: Any) -> ProcessSet:
         """The set itself: a copy would not be in use, and would not learn of its end."""
         return self
 
     def _in_use(self) -> bool:
-        return self.process_set_id is not None and _loader.core().is_initialized()
+        return self.process_set_id is not None and loader.core().is_initialized()
 
     def _use_as(self, number: int | None, ranks: list[int] | None = None) -> None:
         self.process_set_id = number
@@ -169,7 +169,7 @@ def remove_process_set(process_set: ProcessSet) -> bool:
         True; False for `global_process_set` and for a set that is not in use.
     """
     number = process_set.process_set_id
-    if number is None or number == 0 or not _loader.core().remove_process_set(number):
+    if number is None or number == 0 or not loader.core().remove_process_set(number):
         return False
     for other in [one for one in _in_use if one.process_set_id == number]:
         other._use_as(None)
@@ -179,7 +179,7 @@ def remove_process_set(process_set: ProcessSet) -> bool:
 
 def get_process_set_ids_and_ranks() -> dict[int, list[int]]:
     """The ranks of every process set in use, by its number."""
-    return _loader.core().process_sets()
+    return loader.core().process_sets()
 
 
 def process_set_ids() -> list[int]:
@@ -193,7 +193,7 @@ def is_process_set_included(process_set_id: int = 0) -> bool:
     Raises:
         ValueError: there is no such set.
     """
-    return _loader.core().rank() in ranks_of(process_set_id)
+    return loader.core().rank() in ranks_of(process_set_id)
 
 
 # --- for the rest of the package: the set that an operation is about ---
@@ -282,7 +282,7 @@ def current_size() -> int:
 
 def current_rank() -> int:
     """My number in it; raises ValueError when I am not a member."""
-    me, ranks = _loader.core().rank(), ranks_of(current())
+    me, ranks = loader.core().rank(), ranks_of(current())
     if me not in ranks:
         raise ValueError(_not_a_member(me, current(), ranks))
     return ranks.index(me)
@@ -291,7 +291,7 @@ def current_rank() -> int:
 def ranks_of(process_set_id: int) -> Sequence[int]:
     """The ranks of a set; raises ValueError before `init`, or when there is no such set."""
     if process_set_id == 0:
-        return range(_loader.core().size())
+        return range(loader.core().size())
     sets = get_process_set_ids_and_ranks()
     if process_set_id not in sets:
         raise ValueError(f"There is no process set {process_set_id}. In use: {sorted(sets)}.")
@@ -326,7 +326,7 @@ def _add(process_sets: Sequence[ProcessSet], at_start: bool) -> None:
         if process_set.process_set_id is not None:
             raise ValueError(f"`process_set` is in use already: {process_set}.")
     members = [_members(process_set) for process_set in process_sets]
-    numbers = _loader.core().add_process_sets(members, at_start)
+    numbers = loader.core().add_process_sets(members, at_start)
     sets = get_process_set_ids_and_ranks()
     for process_set, number in zip(process_sets, numbers):
         if number > 0:

@@ -7,7 +7,8 @@ from typing import Any
 
 import tensorflow as tf
 
-from smddp_tf import _graph, _native, basics
+from smddp_tf import basics
+from smddp_tf._native import emit, graph
 from smddp_tf.compression import Compression, split
 from smddp_tf.process_sets import ProcessSet, global_process_set, scoped
 from smddp_tf.reduce_op import Average, Reduction, Sum, as_reduce_op
@@ -15,7 +16,7 @@ from smddp_tf.reduce_op import Average, Reduction, Sum, as_reduce_op
 __all__ = ["alltoall", "grouped_reducescatter", "reducescatter", "with_rows"]
 
 
-@_graph.no_autograph
+@graph.no_autograph
 @scoped
 def alltoall(
     tensor: Any,
@@ -53,11 +54,11 @@ def alltoall(
     """
     basics.size()
     tensor, sizes = with_rows(tensor, "alltoall"), None if splits is None else _as_splits(splits)
-    received, received_splits = _native.alltoall_tensor(tensor, sizes, _graph.tensor_name("alltoall", name))
+    received, received_splits = emit.alltoall_tensor(tensor, sizes, graph.tensor_name("alltoall", name))
     return received if splits is None else (received, received_splits)
 
 
-@_graph.no_autograph
+@graph.no_autograph
 @scoped
 def reducescatter(
     tensor: Any,
@@ -94,11 +95,11 @@ def reducescatter(
         A tensor like `tensor`, with this rank's rows.
     """
     reduction = _reduction(compression, op, prescale_factor, postscale_factor)
-    name = _graph.tensor_name("reducescatter", name)
+    name = graph.tensor_name("reducescatter", name)
     return _scatter([with_rows(tensor, "reducescatter")], device_dense, compression, reduction, name)[0]
 
 
-@_graph.no_autograph
+@graph.no_autograph
 @scoped
 def grouped_reducescatter(
     tensors: Sequence[Any],
@@ -124,7 +125,7 @@ def grouped_reducescatter(
         The list of results, in the order given.
     """
     reduction = _reduction(compression, op, prescale_factor, postscale_factor)
-    name = _graph.tensor_name("grouped_reducescatter", None)
+    name = graph.tensor_name("grouped_reducescatter", None)
     tensors = [with_rows(tensor, "grouped_reducescatter") for tensor in tensors]
     return _scatter(tensors, device_dense, compression, reduction, name) if tensors else []
 
@@ -151,9 +152,9 @@ def _scatter(
     tensors: Sequence[tf.Tensor], device_dense: str, compression: Any, reduction: Reduction, name: str
 ) -> list[Any]:
     codec, _ = split(compression)
-    with _graph.device_scope(device_dense):
+    with graph.device_scope(device_dense):
         pairs = [codec.compress(tensor) for tensor in tensors]
-        reduced = _native.reducescatter_list([compressed for compressed, _ in pairs], reduction, name)
+        reduced = emit.reducescatter_list([compressed for compressed, _ in pairs], reduction, name)
         return [codec.decompress(tensor, ctx) for tensor, (_, ctx) in zip(reduced, pairs)]
 
 

@@ -7,13 +7,14 @@ from typing import Any
 
 import tensorflow as tf
 
-from smddp_tf import _graph, reduced_once
+from smddp_tf._native import graph
 from smddp_tf.compression import Compression
-from smddp_tf.groups import check_groups
-from smddp_tf.local_sources import LocalSources, layers_in
+from smddp_tf.gradients import reduced_once
+from smddp_tf.gradients.groups import check_groups
+from smddp_tf.gradients.local_sources import LocalSources, layers_in
+from smddp_tf.gradients.reducer import GradientReducer
 from smddp_tf.process_sets import ProcessSet, global_process_set
 from smddp_tf.reduce_op import Adasum, Average, Sum
-from smddp_tf.reduction import GradientReducer
 
 __all__ = ["DistributedGradientTape", "PartialDistributedGradientTape"]
 
@@ -106,7 +107,7 @@ class DistributedGradientTape(tf.GradientTape):
         """
         self._local_sources.add(source)
 
-    @_graph.no_autograph
+    @graph.no_autograph
     def gradient(
         self,
         target: Any,

@@ -14,7 +14,7 @@ from pathlib import Path
 from types import ModuleType, SimpleNamespace
 
 import smddp_tf
-from smddp_tf import _loader
+from smddp_tf._native import loader
 
 NAME = "_smddp_test_core"
 
@@ -26,7 +26,7 @@ def core() -> SimpleNamespace:
     Raises:
         ImportError: smddp_tf is not built, or was built without the test access.
     """
-    shipped = _loader.core()  # first: it brings the engine into the process, and EngineError
+    shipped = loader.core()  # first: it brings the engine into the process, and EngineError
     modules = (shipped, _test_access())
     return SimpleNamespace(
         **{name: thing for module in modules for name, thing in vars(module).items() if not name.startswith("__")}

@@ -85,7 +85,7 @@ def _grouped(tensors: list[Any]) -> list[Any]:
 
 def _planned(case: Case):
     """As tape and optimizer do it: the list is a plan, each gradient an op."""
-    from smddp_tf.reduction import GradientReducer
+    from smddp_tf.gradients.reducer import GradientReducer
 
     reducer = GradientReducer(f"bench.{case.label}")
     return lambda tensors: reducer(tensors, tensors)

@@ -22,7 +22,7 @@ from __future__ import annotations
 import importlib
 import sys
 
-from smddp_tf import _loader
+from smddp_tf._native import loader
 
 __all__ = ["install", "install_by_default", "uninstall"]
 
@@ -49,7 +49,7 @@ def uninstall() -> None:
 def install_by_default() -> None:
     """What Keras 3 is given when it is used with this library, where it is imported and computes with TensorFlow.
 
-    That is `smddp_tf.rank_seeds`, and `install`, once, unless `SMDDP_KERAS_COMPAT=0`.
+    That is `smddp_tf.keras.rank_seeds`, and `install`, once, unless `SMDDP_KERAS_COMPAT=0`.
 
     Raises:
         ValueError: `SMDDP_KERAS_COMPAT` cannot be read.
@@ -60,8 +60,8 @@ def install_by_default() -> None:
     keras = importlib.import_module("keras")
     if not keras.__version__.startswith("3.") or keras.config.backend() != "tensorflow":
         return
-    importlib.import_module("smddp_tf.rank_seeds").install()
+    importlib.import_module("smddp_tf.keras.rank_seeds").install()
     if not _done:
         _done = True
-        if _loader.core().keras_compat():
+        if loader.core().keras_compat():
             install()

@@ -8,10 +8,10 @@ from typing import Any
 
 import keras
 
-from smddp_tf import _graph
+from smddp_tf._native import graph
 from smddp_tf.compat import notice
 
-once = _graph.no_autograph(notice.once)
+once = graph.no_autograph(notice.once)
 _ABSENT = object()
 _replaced: list[tuple[type, str, Any, Any]] = []  # class, attribute, what was there, what is there now
 

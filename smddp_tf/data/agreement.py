@@ -6,7 +6,7 @@ import random
 from typing import Any, NamedTuple
 
 from smddp_tf import basics
-from smddp_tf._threads import of_thread
+from smddp_tf._native.threads import of_thread
 from smddp_tf.objects import allgather_object
 
 __all__ = ["RankAndSize", "agree", "rank_and_size"]

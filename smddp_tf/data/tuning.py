@@ -6,7 +6,7 @@ from typing import Any
 
 import tensorflow as tf
 
-from smddp_tf import _loader
+from smddp_tf._native import loader
 
 __all__ = ["without_autotune"]
 
@@ -24,7 +24,7 @@ def without_autotune(dataset: tf.data.Dataset) -> tf.data.Dataset:
     TensorFlow prefetches at the end of a tuned pipeline, unasked, and of no other. A dataset that was made of what this
     function returned (`shard(...).batch(...)`) has its option already, and only gets another prefetch.
     """
-    if _loader.core().data_autotune():
+    if loader.core().data_autotune():
         return dataset
     if dataset.options().autotune.enabled is None:
         options = tf.data.Options()

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from smddp_tf._tensorflow import import_with_tensorflow
+from smddp_tf._native.tensorflow_import import import_with_tensorflow
 from smddp_tf.elastic.running import run, run_fn
 from smddp_tf.elastic.state import HostUpdateResult, ObjectState, State
 from smddp_tf.exceptions import HorovodInternalError, HostsUpdatedInterrupt

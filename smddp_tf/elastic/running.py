@@ -8,7 +8,8 @@ import sys
 from collections.abc import Callable
 from typing import Any
 
-from smddp_tf import _loader, basics
+from smddp_tf import basics
+from smddp_tf._native import loader
 from smddp_tf.exceptions import HorovodInternalError, HostsUpdatedInterrupt, reason_of
 from smddp_tf.run.restarts import min_ranks_of
 
@@ -98,7 +99,7 @@ def is_lost_session(error: BaseException) -> bool:
     elsewhere a new session would wait for it, so the job ends, and can be started again. An exception that nobody
     caught on another rank ends the job as well.
     """
-    core = _loader.core()
+    core = loader.core()
     reason = reason_of(error)
     if reason is None or (core.is_initialized() and core.raised_elsewhere()):
         return False

@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Any
 
 from smddp_tf import basics
-from smddp_tf._threads import of_thread
+from smddp_tf._native.threads import of_thread
 from smddp_tf.exceptions import HostsUpdatedInterrupt
 from smddp_tf.run.restarts import commit_dir_of
 

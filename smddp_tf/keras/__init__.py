@@ -10,7 +10,7 @@ Example:
 
 from __future__ import annotations
 
-from smddp_tf import _needs_tensorflow  # noqa: F401
+from smddp_tf._native import needs_tensorflow  # noqa: F401
 
 # isort: split
 from smddp_tf import compat as _compat
@@ -42,10 +42,10 @@ from smddp_tf.compression import Compression
 from smddp_tf.functions import allgather_object, broadcast_global_variables, broadcast_object, broadcast_variables
 from smddp_tf.keras import callbacks, elastic
 from smddp_tf.keras._backend import LEGACY as _LEGACY
-from smddp_tf.keras.evaluate import evaluate
-from smddp_tf.keras.fit_patch import guard_fit as _guard_fit
-from smddp_tf.keras.optimizer import DistributedOptimizer, PartialDistributedOptimizer
-from smddp_tf.keras.saving import load_model
+from smddp_tf.keras.fit.evaluate import evaluate
+from smddp_tf.keras.fit.patch import guard_fit as _guard_fit
+from smddp_tf.keras.optimizer.distributed import DistributedOptimizer, PartialDistributedOptimizer
+from smddp_tf.keras.saving.loading import load_model
 from smddp_tf.keras.sync_batch_normalization import SyncBatchNormalization
 from smddp_tf.keras.values import allgather, allreduce, broadcast, reducescatter
 from smddp_tf.ops import join

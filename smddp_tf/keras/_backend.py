@@ -11,14 +11,14 @@ from typing import Any
 
 import tensorflow as tf
 
-from smddp_tf import _loader
+from smddp_tf._native import loader
 
 
 def _is_legacy() -> bool:
     try:
         return tf.keras.optimizers.Optimizer.__module__.split(".")[0] == "tf_keras"
     except ImportError:
-        minor = _loader.minor_of(tf.__version__)
+        minor = loader.minor_of(tf.__version__)
         raise ImportError(
             "`tf.keras` cannot be imported. With TF_USE_LEGACY_KERAS=1 it is Keras 2, the package tf_keras, which "
             f"smddp_tf.keras needs then. Install it with: pip install --no-deps 'tf_keras=={minor}.*' (or unset "

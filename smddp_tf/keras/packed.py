@@ -8,7 +8,7 @@ import numpy as np
 import tensorflow as tf
 
 from smddp_tf import ops
-from smddp_tf._threads import of_thread
+from smddp_tf._native.threads import of_thread
 
 __all__ = ["number_or_array", "reduce_packed"]
 

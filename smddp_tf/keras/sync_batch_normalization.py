@@ -6,9 +6,9 @@ from typing import Any
 
 import tensorflow as tf
 
-from smddp_tf import _graph, _native, run_time_values
-from smddp_tf.keras import active_ranks
+from smddp_tf._native import emit, graph, run_time_values
 from smddp_tf.keras._backend import LEGACY, keras
+from smddp_tf.keras.fit import active_ranks
 from smddp_tf.reduce_op import Reduction, Sum
 
 __all__ = ["SyncBatchNormalization"]
@@ -79,8 +79,8 @@ def _moments_of_all_ranks(inputs: tf.Tensor, mask: Any, axes: list[int]) -> list
     if active is not None:  # a rank without data takes part with a batch of zeros, which must not count
         totals *= tf.cast(active.flag, totals.dtype)
     # Not the layer's name: Keras counts layers per process, and a model that only rank 0 makes would shift it.
-    name = _graph.tensor_name("sync_batch_normalization", None)
-    count, total, squares = tf.unstack(_native.allreduce_list([totals], Reduction(Sum), name)[0])
+    name = graph.tensor_name("sync_batch_normalization", None)
+    count, total, squares = tf.unstack(emit.allreduce_list([totals], Reduction(Sum), name)[0])
     mean = tf.math.divide_no_nan(total, count)
     variance = tf.maximum(tf.math.divide_no_nan(squares, count) - tf.square(mean), 0.0)
     return [tf.cast(mean, inputs.dtype), tf.cast(variance, inputs.dtype)]

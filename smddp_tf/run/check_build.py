@@ -7,7 +7,7 @@ import importlib.metadata
 from pathlib import Path
 from typing import Any
 
-from smddp_tf import _loader
+from smddp_tf._native import loader
 from smddp_tf.run.mpi import kind_of_library
 
 __all__ = ["build_report", "version"]
@@ -53,7 +53,7 @@ def _found(built: bool) -> dict[str, Any]:
     """What the engine says of GPUs and NCCL on this machine (`_core.build_info`)."""
     try:
         if built:
-            return _loader.core().build_info()
+            return loader.core().build_info()
         why = "smddp_tf is not built."
     except ImportError as error:
         why = str(error)

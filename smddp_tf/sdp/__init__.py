@@ -11,7 +11,7 @@ from __future__ import annotations
 import importlib
 from typing import TYPE_CHECKING, Any
 
-from smddp_tf._tensorflow import import_with_tensorflow
+from smddp_tf._native.tensorflow_import import import_with_tensorflow
 from smddp_tf.basics import is_initialized, local_rank, local_size, rank, size
 from smddp_tf.sdp.profiler import start_profiler, stop_profiler
 from smddp_tf.sdp.world import get_worker_comm, init, shutdown

@@ -8,7 +8,8 @@ from typing import Any
 
 import tensorflow as tf
 
-from smddp_tf import _graph, _loader, _native, _xla, basics, functions, ops
+from smddp_tf import basics, functions, ops
+from smddp_tf._native import emit, graph, loader, xla
 from smddp_tf._warn import warn
 from smddp_tf.compression import Compression, split
 from smddp_tf.reduce_op import Average, Max, Min, Reduction, Sum, as_reduce_op
@@ -37,7 +38,7 @@ class ReduceOp:
     MAX = Max
 
 
-@_graph.no_autograph
+@graph.no_autograph
 def allreduce(
     tensor: Any = None,
     param_index: int = 0,
@@ -94,27 +95,27 @@ def allreduce(
 
 def _reduced(tensor: tf.Tensor, reduction: Reduction, name: str, by_name: bool) -> tf.Tensor:
     """By plan where there can be one; by name in eager mode, where the call blocks anyway."""
-    by_name = by_name or tf.executing_eagerly() or _xla.compiling()
+    by_name = by_name or tf.executing_eagerly() or xla.compiling()
     plan = None if by_name else _plan_of(tensor, reduction, name)
     if plan is None:
-        return _native.allreduce_list([tensor], reduction, _graph.tensor_name("sdp.allreduce", name))[0]
+        return emit.allreduce_list([tensor], reduction, graph.tensor_name("sdp.allreduce", name))[0]
     number, key = plan
-    return _native.reduce_gradient(tensor, number, 0, reduction, key, name)
+    return emit.reduce_gradient(tensor, number, 0, reduction, key, name)
 
 
 def _plan_of(tensor: tf.Tensor, reduction: Reduction, name: str) -> tuple[int, str] | None:
     """The plan that is this gradient alone, and its key; None where there can be none: the same on all ranks."""
-    if not _native.is_plannable(tensor) or reduction.op not in (Average, Sum):
+    if not emit.is_plannable(tensor) or reduction.op not in (Average, Sum):
         return None
-    key = _graph.unique_name(name, "#")
+    key = graph.unique_name(name, "#")
     op, prescale, postscale, wire_dtype = reduction
-    number = _loader.core().register_plan(
+    number = loader.core().register_plan(
         key, [tensor.dtype.name], [list(tensor.shape)], int(op), prescale, postscale, wire_dtype, []
     )
     return number, key
 
 
-@_graph.no_autograph
+@graph.no_autograph
 def oob_allreduce(tensor: Any, compression: Any = Compression.none, op: int = ReduceOp.AVERAGE) -> Any:
     """Reduces values that are no gradients, such as losses and metrics; every rank gets the result.
 

@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from smddp_tf import _threads
+from smddp_tf._native import threads
 
 STEPS = 15
 
@@ -377,13 +377,13 @@ def test_threads_of_one_kind_are_refused(hvd):
 
     def work(i):
         if i == 0:
-            _threads.label()
+            threads.label()
         together.wait()
         try:
             if i == 1:
                 return hvd.allreduce(1.0)
             asked.wait(60)
-            return _threads.label()
+            return threads.label()
         finally:
             asked.set()
             together.wait()  # both are alive until then
@@ -391,7 +391,7 @@ def test_threads_of_one_kind_are_refused(hvd):
     for error in in_threads(["trainer-1", "trainer-2"], work).values():
         assert isinstance(error, ValueError)
         assert "Threads that may reduce at the same time need names" in str(error)
-    assert in_threads(["trainer-3"], lambda i: _threads.label()) == {0: "trainer-#"}  # the others are gone
+    assert in_threads(["trainer-3"], lambda i: threads.label()) == {0: "trainer-#"}  # the others are gone
 
 
 def test_idle_threads_need_no_names(models, rank, size):

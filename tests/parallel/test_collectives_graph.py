@@ -12,7 +12,7 @@ def smddp_ops(concrete) -> list[tf.Operation]:
 
 def test_ops_are_neither_folded_pruned_nor_merged(hvd):
     """Constant inputs, equal ops, unused outputs: each still runs once in every call."""
-    from smddp_tf import _loader
+    from smddp_tf._native import loader
 
     @tf.function
     def function():
@@ -21,10 +21,10 @@ def test_ops_are_neither_folded_pruned_nor_merged(hvd):
         return tf.constant(1.0)
 
     function()
-    before = _loader.core().stats()["named_requests"]
+    before = loader.core().stats()["named_requests"]
     for _ in range(4):
         function()
-    assert _loader.core().stats()["named_requests"] - before == 12
+    assert loader.core().stats()["named_requests"] - before == 12
 
 
 def test_ops_are_not_chained(hvd):

@@ -7,8 +7,8 @@ import pytest
 import tensorflow as tf
 from tensorflow.python.framework import kernels
 
-from smddp_tf import _xla
-from smddp_tf.reduction import GradientReducer
+from smddp_tf._native import xla
+from smddp_tf.gradients.reducer import GradientReducer
 
 
 def compiled(function):
@@ -26,7 +26,7 @@ def of_all(size: int, shape: tuple[int, ...], dtype=np.float32) -> np.ndarray:
 
 def compiled_ops(function) -> list[tf.Operation]:
     ops = function.get_concrete_function().graph.get_operations()
-    return [op for op in ops if op.type == _xla.OP_TYPE]
+    return [op for op in ops if op.type == xla.OP_TYPE]
 
 
 @pytest.mark.parametrize("dtype", ["float32", "float64", "float16", "bfloat16", "int64", "uint8"])
@@ -251,7 +251,7 @@ def test_xla_has_kernels_of_the_one_op_only(hvd):
         devices = {kernel.device_type for kernel in kernels.get_registered_kernels_for_op(op).kernel}
         assert "CPU" in devices
         assert not any("XLA" in device for device in devices)
-    devices = {kernel.device_type for kernel in kernels.get_registered_kernels_for_op(_xla.OP_TYPE).kernel}
+    devices = {kernel.device_type for kernel in kernels.get_registered_kernels_for_op(xla.OP_TYPE).kernel}
     assert devices >= {"CPU", "XLA_CPU_JIT", "XLA_GPU_JIT"}
 
 

@@ -11,7 +11,8 @@ import pytest
 import tensorflow as tf
 
 import smddp_tf.keras as hvd_keras
-from smddp_tf import _loader, elastic
+from smddp_tf import elastic
+from smddp_tf._native import loader
 from smddp_tf.elastic.state import HostUpdateResult
 from smddp_tf.exceptions import HorovodInternalError, HostsUpdatedInterrupt
 from tests.parallel.keras_training import FEATURES, ROWS_PER_RANK, dense_data, part_of
@@ -215,7 +216,7 @@ def test_other_errors_pass(hvd, rank, size):
         calls.append(error)
         raise error
 
-    engine_error = _loader.core().EngineError
+    engine_error = loader.core().EngineError
     passing = [
         ValueError("gave up a step"),
         engine_error("Mismatched ALLREDUCE tensor shapes"),

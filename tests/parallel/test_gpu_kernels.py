@@ -8,7 +8,7 @@ import tensorflow as tf
 from tensorflow.python.framework import kernels
 
 import smddp_tf
-from smddp_tf import _loader
+from smddp_tf._native import loader
 
 # Of each op: what its kernel for GPUs asks for in host memory.
 ON_HOST = {
@@ -26,7 +26,7 @@ ON_HOST = {
 
 
 def test_every_op_has_a_kernel_for_gpus(hvd):
-    assert {name for name in dir(_loader.op_library()) if name.startswith("Smddp")} == set(ON_HOST)
+    assert {name for name in dir(loader.op_library()) if name.startswith("Smddp")} == set(ON_HOST)
     for op, on_host in ON_HOST.items():
         of_op = {kernel.device_type: kernel for kernel in kernels.get_registered_kernels_for_op(op).kernel}
         assert {"CPU", "GPU"} <= set(of_op)
@@ -50,7 +50,7 @@ def test_a_wish_for_a_gpu_that_is_not_there(hvd, rank, size):
 
 
 def test_what_the_build_says_of_gpus_agrees_with_itself(hvd):
-    info = _loader.core().build_info()
+    info = loader.core().build_info()
     assert smddp_tf.cuda_built() == info["cuda"] == bool(info["cuda_platform"])
     assert bool(info["gpus"]) != bool(info["why_no_gpu"])
     assert bool(info["nccl_version"]) != bool(info["why_no_nccl"])

@@ -8,7 +8,7 @@ import pytest
 import tensorflow as tf
 
 import smddp_tf.keras as hvk
-from smddp_tf.keras.reducing import ReductionSettings, reduction_of
+from smddp_tf.keras.optimizer.reducing import ReductionSettings, reduction_of
 from tests.parallel.keras_training import (
     OPTIMIZERS,
     ROWS_PER_RANK,

@@ -18,10 +18,10 @@ import tensorflow as tf
 import yaml
 
 import smddp_tf.keras as hvk
-from smddp_tf.keras.accumulation import innermost
-from smddp_tf.keras.optimizer import wrap_class
-from smddp_tf.keras.reducing import ReductionSettings, reduction_of
-from smddp_tf.keras.wrapping import is_wrapped
+from smddp_tf.keras.optimizer.accumulation import innermost
+from smddp_tf.keras.optimizer.distributed import wrap_class
+from smddp_tf.keras.optimizer.reducing import ReductionSettings, reduction_of
+from smddp_tf.keras.optimizer.wrapping import is_wrapped
 from tests.parallel.keras_training import (
     OPTIMIZERS,
     ROWS_PER_RANK,

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 import smddp_tf.keras as hvk
-from smddp_tf import _loader
+from smddp_tf._native import loader
 from tests.parallel.keras_training import dense_model, same_on_all_ranks
 from tests.parallel.uneven_data import BATCH, batches_of, data_of
 
@@ -113,7 +113,7 @@ def test_ranks_ask_as_often_as_needed(hvd, rank, size, mpi, callback, steps, mos
 
     class Requests(keras.callbacks.Callback):
         def on_epoch_begin(self, epoch, logs=None):
-            counts.append(_loader.core().stats()["named_requests"])
+            counts.append(loader.core().stats()["named_requests"])
 
         on_epoch_end = on_epoch_begin
 

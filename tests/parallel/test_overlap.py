@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from smddp_tf.reduction import GradientReducer
+from smddp_tf.gradients.reducer import GradientReducer
 from tests.native_module import core
 
 LATE_SECONDS = 1.0

@@ -8,8 +8,8 @@ import pytest
 import tensorflow as tf
 
 import smddp_tf.keras as hvk
-from smddp_tf import rank_seeds
 from smddp_tf.elastic import TensorFlowKerasState
+from smddp_tf.keras import rank_seeds
 from tests.parallel.keras_training import flat_weights
 
 ROWS, FEATURES = 8, 16

@@ -8,7 +8,7 @@ import pytest
 import tensorflow as tf
 
 import smddp_tf.keras as hvk
-from smddp_tf import reduced_once
+from smddp_tf.gradients import reduced_once
 from tests.parallel.keras_training import dense_model
 
 MESSAGE = "would be reduced again.*the variable '.*kernel'"

@@ -12,7 +12,8 @@ import pytest
 import tensorflow as tf
 
 import smddp_tf.keras as hvk
-from smddp_tf import sdp, sparse
+from smddp_tf import sdp
+from smddp_tf.gradients import sparse
 from tests.parallel.keras_training import skip_jit
 
 v1 = tf.compat.v1

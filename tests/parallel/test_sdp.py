@@ -11,7 +11,8 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from smddp_tf import _loader, sdp
+from smddp_tf import sdp
+from smddp_tf._native import loader
 from smddp_tf.sdp import common
 from smddp_tf.sdp import keras as sdp_keras
 from smddp_tf.sdp.exceptions import SMDDPAlreadyInitializedError
@@ -71,10 +72,10 @@ def test_gradients_of_a_graph_are_not_negotiated_in_each_step(hvd, rank, size):
         return [sdp.allreduce(x * (i + 1.0), i, 3) for i in range(3)]
 
     step(tf.ones([4]))
-    before = _loader.core().stats()
+    before = loader.core().stats()
     for _ in range(5):
         grads = step(tf.fill([4], float(rank)))
-    after = _loader.core().stats()
+    after = loader.core().stats()
     assert after["named_requests"] == before["named_requests"]
     assert after["planned_buckets"] - before["planned_buckets"] == 15
     np.testing.assert_allclose(grads, [[(size - 1) / 2 * (i + 1)] * 4 for i in range(3)])
@@ -91,10 +92,10 @@ def test_a_long_list_of_gradients_goes_by_name_at_its_end(hvd, rank, size):
         return [sdp.allreduce(x * (i + 1.0), i, count) for i in places]
 
     step(tf.ones([4]))
-    before = _loader.core().stats()
+    before = loader.core().stats()
     for _ in range(3):
         grads = step(tf.fill([4], float(rank)))
-    after = _loader.core().stats()
+    after = loader.core().stats()
     assert after["named_requests"] - before["named_requests"] == 3 * 2
     assert after["planned_buckets"] - before["planned_buckets"] == 3 * 2
     np.testing.assert_allclose(grads, [[(size - 1) / 2 * (i + 1)] * 4 for i in places])

@@ -11,7 +11,8 @@ import pytest
 import tensorflow as tf
 
 import smddp_tf.keras as hvk
-from smddp_tf import horovod_keras, sdp
+from smddp_tf import sdp
+from smddp_tf.horovod import keras as horovod_keras
 from smddp_tf.sdp import keras as sdp_keras
 
 v1 = tf.compat.v1

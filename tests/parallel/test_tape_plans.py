@@ -102,7 +102,7 @@ def failing_step(hvd, rank, size):
     """A step of two gradients in one bucket, the second of which an op that may fail is in front of."""
     if size == 1:
         pytest.skip("nothing travels")
-    from smddp_tf.reduction import GradientReducer
+    from smddp_tf.gradients.reducer import GradientReducer
 
     variables = [tf.Variable([1.0, 2.0]), tf.Variable([1.0, 2.0])]
     reducer = GradientReducer("test.failing")
@@ -145,7 +145,7 @@ def test_a_step_that_fails_on_all_ranks_is_skipped(failing_step, size):
 def test_another_plan_on_one_rank_is_an_error_on_all(hvd, rank, size):
     if size == 1:
         pytest.skip("one rank cannot disagree")
-    from smddp_tf.reduction import GradientReducer
+    from smddp_tf.gradients.reducer import GradientReducer
 
     variable = tf.Variable(tf.ones([3 if rank == size - 1 else 2]))
     reducer = GradientReducer("test.disagreement")
@@ -162,7 +162,7 @@ def test_a_gradient_that_only_some_ranks_have_is_an_error_on_all(hvd, rank, size
     """Equal numbers of dense gradients must not be taken for the same gradients."""
     if size == 1:
         pytest.skip("one rank cannot disagree")
-    from smddp_tf.reduction import GradientReducer
+    from smddp_tf.gradients.reducer import GradientReducer
 
     variables = [tf.Variable([1.0, 2.0]), tf.Variable([1.0, 2.0]), tf.Variable([1.0, 2.0])]
     reducer = GradientReducer(f"test.positions.{sparse}")

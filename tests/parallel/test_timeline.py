@@ -13,7 +13,7 @@ from typing import NamedTuple
 import pytest
 import tensorflow as tf
 
-from smddp_tf.reduction import GradientReducer
+from smddp_tf.gradients.reducer import GradientReducer
 from tests.timelines import Track, read, track
 
 STEPS = 3

@@ -13,7 +13,8 @@ from pathlib import Path
 import pytest
 
 import smddp_tf
-from smddp_tf import _build_info, _loader
+from smddp_tf import _build_info
+from smddp_tf._native import loader
 from tests.unit.test_build_env import build_env
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -77,7 +78,7 @@ def test_it_shows_one_name():
 
 
 def test_another_version_of_the_interface_is_refused():
-    _loader.core()
+    loader.core()
     make = ctypes.CDLL(str(LIBRARY)).smddp_make_device_plugin
     make.restype, make.argtypes = ctypes.c_void_p, (ctypes.c_int, ctypes.c_char_p)
     assert make(0, b"") is None

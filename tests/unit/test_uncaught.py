@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from smddp_tf.uncaught import in_one_line
+from smddp_tf.lifecycle.uncaught import in_one_line
 
 # As TensorFlow 2.21 writes it.
 FRAMES = "".join(

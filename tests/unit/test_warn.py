@@ -28,7 +28,7 @@ def called_from(modules: list[str]) -> Callable[[], None]:
 @pytest.mark.parametrize(
     ("modules", "expected"),
     [
-        (["smddp_tf.keras.fit_guard", "keras.src.callbacks", "keras.src.trainer", "train"], "/train.py"),
+        (["smddp_tf.keras.fit.guard", "keras.src.callbacks", "keras.src.trainer", "train"], "/train.py"),
         (["smddp_tf.tape", "tensorflow.python.eager", "mlflow.keras", "keras.src.trainer"], "/mlflow.keras.py"),
         (["smddp_tf.tape", "contextlib", "functools", "keras_of_mine"], "/keras_of_mine.py"),
         (["smddp_tf", "tf_keras.callbacks"], __file__),

@@ -108,7 +108,7 @@ nb::dict StatsDict(int process_set) {
   return result;
 }
 
-// What an uncaught exception asks of the session, which may have ended in the meantime: smddp_tf/uncaught.py.
+// What an uncaught exception asks of the session, which may have ended in the meantime: smddp_tf/lifecycle/uncaught.py.
 template <class Ask>
 auto OfSession(Ask ask) {
   return [ask] {

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from smddp_tf.basics import rank
 from smddp_tf.keras._backend import keras
-from smddp_tf.keras.whole_files import saving_whole_files
+from smddp_tf.keras.saving.whole_files import saving_whole_files
 
 _EXTENSIONS = (".keras", ".h5")
 

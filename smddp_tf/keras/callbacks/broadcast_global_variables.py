@@ -5,14 +5,14 @@ from __future__ import annotations
 import tensorflow as tf
 
 from smddp_tf import ops
-from smddp_tf._threads import of_thread
+from smddp_tf._native.root_ranks import checked_root
+from smddp_tf._native.threads import of_thread
 from smddp_tf._warn import warn
 from smddp_tf.basics import rank, size
 from smddp_tf.functions import broadcast_variables
 from smddp_tf.keras._backend import build_optimizer, keras, optimizer_variables
-from smddp_tf.keras.local_variables import slots_of
+from smddp_tf.keras.optimizer.local_variables import slots_of
 from smddp_tf.reduce_op import Max, Min
-from smddp_tf.root_ranks import checked_root
 
 
 class BroadcastGlobalVariablesCallback(keras.callbacks.Callback):

@@ -20,7 +20,7 @@ from __future__ import annotations
 import tensorflow as tf
 
 from smddp_tf.keras._backend import LEGACY, keras
-from smddp_tf.keras.accumulation import innermost
+from smddp_tf.keras.optimizer.accumulation import innermost
 
 
 def scale_momentum(optimizer, old_rate, new_rate):

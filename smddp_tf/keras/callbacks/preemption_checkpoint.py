@@ -13,13 +13,13 @@ from collections import Counter
 import tensorflow as tf
 
 from smddp_tf import ops
-from smddp_tf._threads import of_thread
+from smddp_tf._native.threads import of_thread
 from smddp_tf._warn import warn
 from smddp_tf.basics import rank, size
 from smddp_tf.elastic.disk import CommitFolder
 from smddp_tf.elastic.variables import TensorFlowKerasState
 from smddp_tf.keras._backend import keras, needs_keras_3
-from smddp_tf.keras.accumulation import innermost
+from smddp_tf.keras.optimizer.accumulation import innermost
 from smddp_tf.objects import broadcast_object
 from smddp_tf.reduce_op import Max
 

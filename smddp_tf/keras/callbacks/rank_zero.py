@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import functools
 
-from smddp_tf._threads import of_thread
+from smddp_tf._native.threads import of_thread
 from smddp_tf.basics import rank
 from smddp_tf.functions import allgather_object
 from smddp_tf.keras._backend import keras
 from smddp_tf.keras.callbacks.broadcast_global_variables import BroadcastGlobalVariablesCallback
-from smddp_tf.keras.local_variables import local_of
+from smddp_tf.keras.optimizer.local_variables import local_of
 
 __all__ = ["on_rank_zero"]
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from smddp_tf.keras._backend import keras, needs_keras_3
-from smddp_tf.keras.uneven import MODES
+from smddp_tf.keras.fit.uneven import MODES
 
 
 class UnevenBatchesCallback(keras.callbacks.Callback):

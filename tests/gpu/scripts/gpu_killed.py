@@ -10,7 +10,7 @@ import sys
 from gpu_ranks import RANK, Framework, check, plan_of
 
 import smddp_tf as hvd
-from smddp_tf._loader import core
+from smddp_tf._native.loader import core
 
 
 def main():

@@ -8,9 +8,9 @@ import tensorflow as tf
 tf.load_library(os.environ["FAKE_TF_DEVICE"])
 
 import smddp_tf as hvd  # noqa: E402
-from smddp_tf import _loader  # noqa: E402
+from smddp_tf._native import loader  # noqa: E402
 
-_loader.cuda_of = lambda build: "12.5"  # this TensorFlow is one for CPUs
+loader.cuda_of = lambda build: "12.5"  # this TensorFlow is one for CPUs
 hvd.init()
 with tf.device("/GPU:0"):
     x = tf.identity(tf.constant([1.0, 2.0]))

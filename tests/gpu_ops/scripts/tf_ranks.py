@@ -15,8 +15,8 @@ tf.load_library(os.environ["FAKE_TF_DEVICE"])
 
 import smddp_tf as hvd  # noqa: E402
 import smddp_tf.keras as hvd_keras  # noqa: E402
-from smddp_tf import _loader  # noqa: E402
-from smddp_tf.reduction import GradientReducer  # noqa: E402
+from smddp_tf._native import loader  # noqa: E402
+from smddp_tf.gradients.reducer import GradientReducer  # noqa: E402
 
 SHAPES = [(3, 4), (1200, 1100), (0,), (17,), (1,), *((100, k) for k in range(1, 12))]
 
@@ -102,7 +102,7 @@ def main(case):
     hvd.init()
     rank, size = hvd.rank(), hvd.size()
     if case != "unreachable":
-        _loader.cuda_of = lambda build: "12.5"  # this TensorFlow is one for CPUs
+        loader.cuda_of = lambda build: "12.5"  # this TensorFlow is one for CPUs
     tf.config.set_soft_device_placement(True)
     if case == "pluggable":
         with pytest.raises(tf.errors.UnimplementedError, match="smddp_tf reduces on CUDA GPUs and on the CPU"):

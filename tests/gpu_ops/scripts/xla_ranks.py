@@ -8,15 +8,15 @@ import os
 import numpy as np
 
 import smddp_tf as hvd
-from smddp_tf import _loader
+from smddp_tf._native import loader
 
 SIZES = (5, 0, 400_000, 17, 3)
 POINTER = ctypes.c_void_p
 
 hvd.init()
 rank, size = hvd.rank(), hvd.size()
-_loader.xla_library()
-core = _loader.core()
+loader.xla_library()
+core = loader.core()
 gpu = ctypes.CDLL(os.environ["SMDDP_GPU_LIBRARY"])
 gpu.fake_gpu_allocate.restype = gpu.fake_gpu_make_stream.restype = POINTER
 gpu.fake_gpu_write.argtypes = gpu.fake_gpu_read.argtypes = [POINTER, POINTER, ctypes.c_size_t]

@@ -9,7 +9,7 @@ import time
 import tensorflow as tf
 
 import smddp_tf as hvd
-from smddp_tf.reduction import GradientReducer
+from smddp_tf.gradients.reducer import GradientReducer
 
 hvd.init()
 # More than 4 MiB, so that the result's memory is the library's own (tf_ops/ops/result_memory.h).

@@ -5,7 +5,7 @@ import os
 import sys
 
 import smddp_tf as hvd
-from smddp_tf import versions
+from smddp_tf.lifecycle import versions
 from tests.launch.scripts.recorder import Recorder
 
 SETTINGS = {

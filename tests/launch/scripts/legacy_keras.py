@@ -13,7 +13,7 @@ import tf_keras
 
 import smddp_tf
 import smddp_tf.keras as hvd
-from smddp_tf import _loader
+from smddp_tf._native import loader
 from smddp_tf.keras._backend import optimizer_variables
 from smddp_tf.keras.callbacks.momentum_correction import scale_momentum
 
@@ -79,9 +79,9 @@ def loop(model, optimizer, way, x, y, batch):
 
 
 def reductions_in(action):
-    before = _loader.core().stats()["planned_buckets"]
+    before = loader.core().stats()["planned_buckets"]
     action()
-    return _loader.core().stats()["planned_buckets"] - before
+    return loader.core().stats()["planned_buckets"] - before
 
 
 def training(found):

@@ -1,0 +1,151 @@
+"""How our ops sit in a TensorFlow graph: their names, and their freedom from automatic control dependencies."""
+
+from __future__ import annotations
+
+import contextlib
+import re
+import weakref
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any, TypeVar
+
+import tensorflow as tf
+from tensorflow.python.eager import context
+
+from smddp_tf import process_sets
+from smddp_tf._native.threads import of_thread
+
+__all__ = [
+    "CALLS",
+    "collectives_so_far",
+    "count",
+    "device_scope",
+    "eagerly",
+    "is_for_session",
+    "is_inside_session",
+    "let_wait_for",
+    "no_autograph",
+    "run_independently",
+    "tensor_name",
+    "unique_name",
+]
+
+# Ops that hold graphs of their own, and so perhaps ops of ours. Stateless kinds cannot: our ops are stateful.
+CALLS = frozenset({"Case", "If", "PartitionedCall", "StatefulPartitionedCall", "While"})
+_FIRST = "_smddp_first"
+
+# TensorFlow numbers the graphs of functions, branches and loop bodies over the whole process. One more trace on rank 0
+# (an evaluation, say) shifts the numbers there, so they must not get into names that all ranks share.
+_GRAPH_NUMBER = re.compile(r"^(?:__inference_|__forward_|__backward_)?(?P<name>.*?)(?:_\d+)*_*$")
+
+# Names given out so far, for each graph that is alive; and how many in all graphs.
+_names_of_graph: weakref.WeakKeyDictionary[Any, set[tuple[int, str]]] = weakref.WeakKeyDictionary()
+_count = 0
+
+
+Function = TypeVar("Function", bound=Callable[..., Any])
+
+
+def no_autograph(function: Function) -> Function:
+    """Keeps AutoGraph, which rewrites what a `tf.function` calls, out of `function` and of all that it calls.
+
+    There is nothing of ours to rewrite, and to find that out took AutoGraph seconds when a step was first traced.
+    """
+    return process_sets.with_defaults_of(function, tf.autograph.experimental.do_not_convert(function))
+
+
+def tensor_name(kind: str, name: str | None) -> str:
+    """The name by which the ranks match one operation.
+
+    In a graph: the user's `name`, or "<function>/<kind>", made unique inside that graph in the order of tracing, which
+    is the same on all ranks. Two graphs may repeat a name: where TensorFlow puts both into one, a number tells them
+    apart (tf_ops/ops/call_sites_pass.cc). Eager operations block, so there the kind is name enough.
+    """
+    if name:
+        return unique_name(name)
+    return unique_name(of_thread(f"eager.{kind}" if tf.executing_eagerly() else f"{_graph_name()}/{kind}"))
+
+
+def unique_name(wanted: str, separator: str = "_") -> str:
+    """`wanted`, or `wanted` with a number from the second use inside the current graph on. Eager: `wanted`."""
+    global _count
+    if tf.executing_eagerly():
+        return wanted
+    _count += 1
+    taken = _names_of_graph.setdefault(tf.compat.v1.get_default_graph(), set())
+    # Every process set counts for itself: ranks in different sets trace different operations.
+    process_set = process_sets.current()
+    name, uses = wanted, 1
+    while (process_set, name) in taken:
+        uses += 1
+        name = f"{wanted}{separator}{uses}"
+    taken.add((process_set, name))
+    return name
+
+
+def count() -> int:
+    """How many collectives were put into graphs so far."""
+    return _count
+
+
+def run_independently(outputs: Sequence[tf.Tensor]) -> None:
+    """Lets the op behind `outputs` run as soon as its inputs are there. It still always runs.
+
+    Our ops are stateful, so that TensorFlow neither folds, prunes nor merges them. Automatic control dependencies would
+    therefore chain them one after the other in the order of tracing, and a reduction could neither overlap the backward
+    pass nor wait for its neighbours.
+    """
+    if tf.executing_eagerly() or not outputs:
+        return
+    op = outputs[0].op
+    manager = getattr(op.graph, "experimental_acd_manager", None)
+    if manager is not None:
+        manager.run_independently(op)
+    first = getattr(op.graph, _FIRST, None)
+    if first is not None:
+        op._add_control_input(first)
+
+
+def collectives_so_far() -> list[tf.Operation]:
+    """The ops of the current function's graph that are ours, or may hold such."""
+    if tf.executing_eagerly() or is_for_session():
+        return []
+    operations = tf.compat.v1.get_default_graph().get_operations()
+    return [op for op in operations if op.type.startswith("Smddp") or op.type in CALLS]
+
+
+def let_wait_for(tensor: tf.Tensor) -> None:
+    """What `run_independently` is asked about from now on in this function runs after the op behind `tensor`."""
+    if not tf.executing_eagerly() and not is_for_session():
+        setattr(tensor.graph, _FIRST, tensor.op)
+
+
+@contextlib.contextmanager
+def eagerly() -> Iterator[None]:
+    """Eager mode whatever is being traced, to make a variable.
+
+    `tf.init_scope` does not leave a graph of TensorFlow 1, and has a function traced again that makes a variable.
+    """
+    with tf.Graph().as_default(), context.eager_mode():
+        yield
+
+
+def is_inside_session() -> bool:
+    """True inside a graph of TensorFlow 1, and in functions that are traced for one."""
+    with tf.init_scope():
+        return not tf.executing_eagerly()
+
+
+def is_for_session() -> bool:
+    """True inside a graph of TensorFlow 1: whoever has a session runs any part of it, and nothing orders its ops."""
+    return not tf.executing_eagerly() and not tf.compat.v1.get_default_graph().building_function
+
+
+def device_scope(device: str) -> contextlib.AbstractContextManager[Any]:
+    """`tf.device(device)`, or nothing for the empty string, which leaves the choice to TensorFlow."""
+    return tf.device(device) if device else contextlib.nullcontext()
+
+
+def _graph_name() -> str:
+    name = getattr(tf.compat.v1.get_default_graph(), "name", None) or "graph"
+    match = _GRAPH_NUMBER.match(name)
+    return (match.group("name") if match else "") or "graph"

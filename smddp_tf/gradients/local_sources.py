@@ -1,0 +1,128 @@
+"""Variables that belong to one rank: their gradients do not travel. For tables that are too large for every rank."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any
+
+import tensorflow as tf
+
+from smddp_tf import process_sets
+from smddp_tf._native import emit, run_time_values
+from smddp_tf.process_sets import ProcessSet, global_process_set
+
+__all__ = ["LocalSources", "identity", "layers_in", "reduce_all_but"]
+
+
+class LocalSources:
+    """Variables (or tensors) whose gradients stay on this rank, and what becomes of those gradients.
+
+    A mean over the ranks divides each rank's loss by their number. A gradient that stays must be divided too, or local
+    variables would learn faster than shared ones: `scale` does so.
+
+    Args:
+        scale: bool, divides local gradients by the number of ranks. Defaults to `True`.
+        process_set: the ranks that share the other gradients. Defaults to all.
+    """
+
+    def __init__(self, scale: bool = True, process_set: ProcessSet = global_process_set) -> None:
+        self._process_set = process_sets.checked(process_set)
+        self._layers: list[Any] = []
+        self._scale = scale
+        self._registered: dict[int, Any] = {}  # by id of what is kept alive with it
+
+    def add(self, source: Any) -> None:
+        """Makes a variable local."""
+        self._registered[id(identity(source))] = source
+
+    def add_layers(self, layers: Iterable[Any]) -> None:
+        """Makes all trainable weights of Keras layers local, also those that they make later."""
+        self._layers.extend(layers)
+
+    def add_those_of(self, other: LocalSources) -> None:
+        """Makes local what is local to somebody else."""
+        self._registered.update(other._registered)
+        self._layers.extend(other._layers)
+
+    def indices(self, sources: Sequence[Any]) -> set[int]:
+        """The indices of the `sources` that are local."""
+        local = set(self._registered)
+        local.update(id(identity(weight)) for layer in self._layers for weight in layer.trainable_weights)
+        return {index for index, source in enumerate(sources) if id(identity(source)) in local} if local else set()
+
+    def ranks(self) -> int:
+        """How many ranks share gradients with this one, itself included."""
+        return (self._process_set.size() or 1) if self._process_set.included() else 1
+
+    def reduce_others(
+        self, reduce: Callable[[list[Any], Sequence[Any]], list[Any]], grads: Sequence[Any], sources: Sequence[Any]
+    ) -> list[Any]:
+        """Returns `reduce(grads, sources)` for the sources that are not local, and the local gradients, scaled.
+
+        Args:
+            reduce: gets the gradients and the sources that are not local.
+            grads: tensors, `tf.IndexedSlices` or None.
+            sources: what they are the gradients of.
+        """
+        local = self.indices(sources)
+        results = reduce_all_but(local, reduce, grads, sources)
+        if local and self._scale and self._process_set.included():
+            with process_sets.scope(process_sets.id_of(self._process_set)):
+                ranks = 1 if run_time_values.is_alone() else run_time_values.size()
+            for index in local:
+                results[index] = _divided(results[index], ranks)
+        return results
+
+
+def _divided(grad: Any, ranks: Any) -> Any:
+    if isinstance(grad, tf.IndexedSlices):
+        return tf.IndexedSlices(_divided(grad.values, ranks), grad.indices, grad.dense_shape)
+    return None if grad is None else emit.divided(grad, ranks)
+
+
+def reduce_all_but(
+    kept: set[int],
+    reduce: Callable[[list[Any], Sequence[Any]], list[Any]],
+    grads: Sequence[Any],
+    sources: Sequence[Any],
+) -> list[Any]:
+    """Returns `grads`, of which those whose index is not in `kept` have been through `reduce`.
+
+    `reduce` gets lists without the others: ranks may keep different numbers of gradients, and compare their lists.
+    """
+    shared = [index for index in range(len(grads)) if index not in kept]
+    results = list(grads)
+    for index, grad in zip(shared, reduce([grads[i] for i in shared], [sources[i] for i in shared])):
+        results[index] = grad
+    return results
+
+
+def layers_in(local_layers: Any) -> list[Any]:
+    """The argument `local_layers` as a list.
+
+    Raises:
+        ValueError: it is neither a Keras layer, nor a list of them, nor None.
+    """
+    if local_layers is None:
+        return []
+    layers = [local_layers] if _is_layer(local_layers) else local_layers
+    if not isinstance(layers, Iterable) or isinstance(layers, (str, bytes)):
+        layers = [layers]
+    layers = list(layers)
+    for layer in layers:
+        if not _is_layer(layer):
+            raise ValueError(
+                "`local_layers` must be a Keras layer or a list of Keras layers. "
+                f"Received: {layer!r} (of type {type(layer).__name__})."
+            )
+    return layers
+
+
+def _is_layer(candidate: Any) -> bool:
+    """A layer or model of Keras 2 or 3: nothing else has all of these, and Keras need not be imported to ask."""
+    return all(hasattr(candidate, name) for name in ("trainable_weights", "call", "get_config"))
+
+
+def identity(source: Any) -> Any:
+    """What a Keras variable and the TensorFlow variable inside of it have in common."""
+    return source if isinstance(source, (tf.Variable, tf.Tensor)) else getattr(source, "_value", source)

@@ -1,0 +1,1 @@
+"""What `fit` and `evaluate` do to keep the ranks together."""

@@ -1,0 +1,175 @@
+"""Active ranks, those that still have data: the part of uneven data that lives inside a traced training step.
+
+A rank that has run out of data goes on with batches of zeros, so that every collective of the step finds its partner.
+Its gradients enter the reduction as zeros, one more number says how many ranks had real data, and the mean is taken
+over those. Where an update has several passes, the ranks agree on every pass, and passes take the place of ranks.
+Nothing of this is traced unless `fit` found that ranks may have different numbers of batches (see `uneven.py`).
+"""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import threading
+
+import tensorflow as tf
+
+from smddp_tf import ops, process_sets
+from smddp_tf._native import run_time_values, xla
+from smddp_tf._native.threads import of_thread
+from smddp_tf.reduce_op import Average, Sum
+
+_tracing = threading.local()
+
+
+class ActiveRanks:
+    """Is this rank active in the current step, and how many are? Both are variables: any nested function can read them.
+
+    Attributes:
+        flag: float32 variable, 1 while this rank is active, that is, has data in the current step, else 0.
+        count: float32 variable, the number of ranks that have. Known once the step has reduced something; -1 before.
+        needed: float32 variable. A step with fewer active ranks is skipped: no rank applies an update.
+    """
+
+    def __init__(self):
+        with tf.init_scope():
+            self.flag, self.count, self.needed = (tf.Variable(value, trainable=False) for value in (1.0, -1.0, 1.0))
+
+    def begin_step(self, flag):
+        self.flag.assign(flag)
+        self.count.assign(-1.0)
+
+    def agree_on_pass(self):
+        """Counts the active ranks in a step that may reduce nothing, because its update needs further passes."""
+        name = of_thread("model.fit (who has data)")
+        self.count.assign(ops.allreduce(tf.convert_to_tensor(self.flag), op=Sum, name=name))
+
+    def masked(self, grads):
+        """Returns the gradients, or zeros while this rank is not active."""
+        is_active = tf.convert_to_tensor(self.flag) > 0.5
+        return [self._masked(is_active, grad) for grad in grads]
+
+    def reduced(self, reducer, grads, variables, op, process_set, window=None):
+        """Returns the gradients reduced over the active ranks: `reducer(grads, variables)`, corrected.
+
+        Exact where the others are concerned: zeros add nothing to a sum, and a mean over all ranks times
+        `size / count` is the mean over `count` ranks, up to one rounding.
+
+        Args:
+            process_set: the ranks over which `reducer` reduces.
+            window: the `Window` in which `grads` were added up, masked pass by pass; None for those of one step.
+        """
+        if window is None:
+            grads, active, passes = self.masked(grads), tf.convert_to_tensor(self.flag), 1.0
+        else:
+            active, passes = window.close()
+        if reducer.keeps_float32:  # it costs nothing among the gradients
+            *reduced, share = reducer([*grads, active], [*variables, active])
+            size = _size_of(process_set)
+            count = tf.round(share * size if op == Average else share)
+        else:
+            size = _size_of(process_set)
+            count = ops.allreduce(active, op=Sum, process_set=process_set) if process_set.included() else active
+            reduced = reducer(grads, variables)
+        if window is None:
+            # Of a process set as many of all ranks; of all ranks the number itself, which is times 1.0.
+            self.count.assign(count * (tf.cast(run_time_values.size(), tf.float32) / size))
+        if op != Average:
+            return reduced
+        factor = tf.math.divide_no_nan(size * passes, count)
+        return [_scaled(grad, factor) for grad in reduced]
+
+    def _masked(self, is_active, grad):
+        if grad is None:
+            return None
+        if not isinstance(grad, tf.IndexedSlices):
+            return _zero_unless(is_active, grad)
+        values, indices = _zero_unless(is_active, grad.values), grad.indices
+        if not xla.compiling():  # where shapes must be known
+            # No rows at all: optimizers that update only the rows they get would touch those of the zeros.
+            kept = tf.where(is_active, tf.shape(indices)[0], 0)
+            values, indices = values[:kept], indices[:kept]
+        return tf.IndexedSlices(values, indices, grad.dense_shape)
+
+    def is_valid(self):
+        """Boolean scalar: enough ranks are active in this step."""
+        return tf.convert_to_tensor(self.count) >= tf.convert_to_tensor(self.needed)
+
+
+class Window:
+    """The passes of one update that is not complete yet, and in how many of them this rank was active."""
+
+    def __init__(self):
+        with tf.init_scope():
+            self._active, self._passes = (tf.Variable(0.0, trainable=False) for _ in range(2))
+
+    def add(self, flag):
+        self._active.assign_add(flag)
+        self._passes.assign_add(1.0)
+
+    def close(self):
+        """Returns (active passes, passes), float32 scalars, and begins the next window."""
+        active, passes = tf.identity(self._active), tf.identity(self._passes)
+        self._active.assign(0.0)
+        self._passes.assign(0.0)
+        return active, passes
+
+
+@functools.cache
+def process_wide():
+    """The one `ActiveRanks`: a step that was traced with it, in whatever function, stays right in a later `fit`."""
+    return ActiveRanks()
+
+
+def current():
+    """Returns the `ActiveRanks` of the training step that is being traced (or run eagerly), or None: all are active."""
+    return getattr(_tracing, "active", None)
+
+
+@contextlib.contextmanager
+def stepping(active):
+    """Inside, `current()` is `active`."""
+    before = current()
+    _tracing.active = active
+    try:
+        yield
+    finally:
+        _tracing.active = before
+
+
+def unless_skipped(optimizer, trainable_variables, update):
+    """Runs `update`, which applies reduced gradients, unless the step turned out to be one to skip."""
+    active = current()
+    if active is None:
+        return update()
+    if not optimizer.built and trainable_variables is not None:
+        with tf.init_scope():
+            optimizer.build(list(trainable_variables))
+
+    def run():
+        update()
+        return True
+
+    tf.cond(active.is_valid(), run, lambda: True)
+    return optimizer.iterations
+
+
+def _size_of(process_set):
+    """The number of ranks of the set, as float32; 1 outside of it, where nothing is reduced."""
+    if not process_set.included():
+        return 1.0
+    with process_sets.scope(process_sets.id_of(process_set)):
+        return tf.cast(run_time_values.size(), tf.float32)
+
+
+def _zero_unless(condition, tensor):
+    """Not a product: NaN times zero is NaN."""
+    return tf.where(condition, tensor, tf.zeros([], tensor.dtype))
+
+
+def _scaled(grad, factor):
+    if grad is None:
+        return None
+    if isinstance(grad, tf.IndexedSlices):
+        return tf.IndexedSlices(_scaled(grad.values, factor), grad.indices, grad.dense_shape)
+    return grad * tf.cast(factor, grad.dtype)

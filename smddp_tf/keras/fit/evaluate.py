@@ -1,0 +1,181 @@
+"""Distributed `Model.evaluate`: each rank brings a part of the data, every rank gets the result for all of them."""
+
+from __future__ import annotations
+
+import contextlib
+from typing import Any
+
+import numpy as np
+import tensorflow as tf
+
+from smddp_tf._native.threads import of_thread
+from smddp_tf.basics import size
+from smddp_tf.functions import allgather_object
+from smddp_tf.keras._backend import keras, needs_keras_3
+from smddp_tf.keras.fit.padding import zeros_of
+from smddp_tf.keras.fit.patch import iterator_goes_to
+from smddp_tf.keras.fit.step_hooks import hooks_of
+from smddp_tf.keras.packed import number_or_array, reduce_packed
+from smddp_tf.reduce_op import Sum
+
+_NAME = "hvd.evaluate"
+
+
+def evaluate(model, x=None, y=None, *, return_dict=False, **options):
+    """Evaluates the model on the data of all ranks together.
+
+    Each rank passes its own part; parts may differ in size, and may be empty. The states of the metrics are added up
+    over the ranks before results are computed from them, so the results are what one process would get for all the
+    data: also for metrics that no averaging of results can give, such as AUC, precision and recall.
+
+    Exact are the metrics of Keras and subclasses of those, whose states are sums. The result of a metric of your own,
+    derived from `keras.metrics.Metric` itself, becomes the mean over ranks weighted by their numbers of samples, unless
+    the metric says `additive_state = True`. The same holds for values that a `test_step` of your own returns beside the
+    model's metrics.
+
+    Example:
+
+    >>> results = hvd.evaluate(model, hvd.data.shard(test_data), return_dict=True)
+
+    Args:
+        model: Compiled `keras.Model`, with the same weights on all ranks.
+        x: This rank's part of the data, as for `keras.Model.evaluate`.
+        y: As for `keras.Model.evaluate`.
+        return_dict: Boolean. `True` returns a dictionary, `False` a list (a number, if there is only the loss), as
+            `keras.Model.evaluate`. Defaults to `False`.
+        options: `batch_size`, `verbose`, `sample_weight`, `steps`, `callbacks`, as for `keras.Model.evaluate`. What the
+            progress bar and the callbacks show is this rank's own.
+
+    Returns:
+        The results, equal on all ranks.
+
+    Raises:
+        RuntimeError: If the evaluation failed on another rank.
+        ValueError: If ranks have different metrics.
+    """
+    needs_keras_3("hvd.evaluate")
+    if size() == 1:
+        return model.evaluate(x, y, return_dict=return_dict, **options)
+    part = _Part(model)
+    try:
+        part.evaluate(x, y, options)
+    except Exception as error:
+        allgather_object({"error": f"{type(error).__name__}: {error}"}, name=of_thread(f"{_NAME} (which metrics)"))
+        raise
+    _check_same_metrics(part)
+    part.merge()
+    return part.logs if return_dict else model._flatten_metrics_in_order(part.logs)
+
+
+class _Part:
+    """This rank's part of an evaluation.
+
+    Attributes:
+        logs: dictionary of results.
+        samples: float, the number of samples.
+        epoch_iterator: Keras's iterator over the data.
+    """
+
+    def __init__(self, model):
+        self._model = model
+        self.logs: dict[str, Any] = {}
+        self.samples = 0.0
+        self.epoch_iterator: Any = None
+
+    def evaluate(self, x, y, options):
+        with _counting(self._model) as counter, iterator_goes_to(self):
+            self.logs = self._model.evaluate(x, y, return_dict=True, **options)
+            self.samples = float(counter)
+            if self.samples == 0:
+                self._make_metrics()
+
+    def _make_metrics(self):
+        """A rank without data has seen no batch, and metrics are made by the first: it gets one, and forgets it."""
+        batch = zeros_of(self.epoch_iterator._distributed_dataset.element_spec)
+        x, y, weight = keras.utils.unpack_x_y_sample_weight(batch)
+        self.logs = self._model.test_on_batch(x, y, weight, return_dict=True)
+        self._model.reset_metrics()
+
+    def additive(self):
+        return [metric for metric in _leaves(self._model.metrics) if _is_additive(metric)]
+
+    def merge(self):
+        """Turns the results of parts into those of the whole."""
+        self.logs = self._weighted_means()
+        _add_up([variable for metric in self.additive() for variable in metric.variables])
+        others = [metric.name for metric in _leaves(self._model.metrics) if not _is_additive(metric)]
+        for key, value in self._model.get_metrics_result().items():
+            is_other = any(key == name or key.endswith(f"_{name}") for name in others)
+            if key in self.logs and not is_other:
+                self.logs[key] = number_or_array(keras.ops.convert_to_numpy(value))
+
+    def _weighted_means(self):
+        keys = sorted(self.logs)  # the same order on all ranks
+        values = [keras.ops.convert_to_numpy(self.logs[key]) for key in keys]
+        # What a rank without samples has to say may be NaN.
+        weighted = [value * self.samples if self.samples else np.zeros_like(value) for value in values]
+        *sums, samples = reduce_packed([*weighted, np.array(self.samples)], Sum, f"{_NAME} (means)")
+        means = {key: number_or_array(total / max(samples, 1.0)) for key, total in zip(keys, sums)}
+        return {key: means[key] for key in self.logs}
+
+
+@contextlib.contextmanager
+def _counting(model):
+    """Inside, the variable it yields counts the samples; a `fit` that counts already goes on where it was."""
+    hooks = hooks_of(model, "test")
+    before, was_installed = float(hooks.samples), hooks.installed
+    if not was_installed:
+        hooks.install(model, uneven=False)
+    hooks.samples.assign(0.0)
+    try:
+        yield hooks.samples
+    finally:
+        hooks.samples.assign(before)
+        if not was_installed:
+            hooks.remove(model)
+
+
+def _check_same_metrics(part):
+    states = [(metric.name, [tuple(variable.shape) for variable in metric.variables]) for metric in part.additive()]
+    mine = {"results": sorted(part.logs), "states": states}
+    everybody = allgather_object(mine, name=of_thread(f"{_NAME} (which metrics)"))
+    for other, theirs in enumerate(everybody):
+        if "error" in theirs:
+            raise RuntimeError(f"`evaluate` failed on rank {other}: {theirs['error']}")
+    for other, theirs in enumerate(everybody):
+        if theirs != everybody[0]:
+            raise ValueError(
+                "`evaluate` needs a model with the same metrics on all ranks. "
+                f"Received: {everybody[0]} on rank 0 and {theirs} on rank {other}."
+            )
+
+
+def _add_up(variables):
+    """Replaces each variable by its sum over the ranks; all travel as one tensor."""
+    if not variables:
+        return
+    totals = reduce_packed([variable.numpy() for variable in variables], Sum, f"{_NAME} (states of metrics)")
+    for variable, total in zip(variables, totals):
+        variable.assign(tf.cast(total, variable.dtype))
+
+
+def _leaves(metrics):
+    """The single metrics: Keras keeps those given to `compile` inside of one that stands for all."""
+    leaves = {}
+    for metric in metrics:
+        inner = getattr(metric, "metrics", None)
+        for leaf in _leaves(inner) if inner is not None else [metric]:
+            leaves[id(leaf)] = leaf
+    return list(leaves.values())
+
+
+def _is_additive(metric):
+    """Are its states sums over samples? Those of Keras's metrics are; of others we cannot know."""
+    base = keras.metrics.Metric
+    declared = getattr(metric, "additive_state", None)
+    if declared is not None:
+        return bool(declared)
+    return any(
+        issubclass(each, base) and each is not base and each.__module__.split(".")[0] == "keras"
+        for each in type(metric).__mro__
+    )

@@ -1,0 +1,80 @@
+"""A forgotten `DistributedOptimizer`: `fit` is meant to train one model on all ranks, and its steps reduce nothing."""
+
+from __future__ import annotations
+
+import weakref
+from collections.abc import Iterable
+from typing import Any
+
+from smddp_tf import process_sets
+from smddp_tf._native import graph, loader
+from smddp_tf._warn import warn
+from smddp_tf.basics import rank
+from smddp_tf.functions import were_broadcast
+from smddp_tf.gradients import reduced_once
+from smddp_tf.keras._backend import keras
+from smddp_tf.keras.optimizer.accumulation import innermost
+from smddp_tf.keras.optimizer.wrapping import optimizers_of
+
+__all__ = ["FirstStep", "is_meant_for_all_ranks"]
+
+_checked: weakref.WeakSet[Any] = weakref.WeakSet()
+
+
+def is_meant_for_all_ranks(model: Any, callbacks: Iterable[Any]) -> bool:
+    """Has the user given callbacks that only make sense there, or broadcast the weights?
+
+    False where there are process sets: which ranks train together is then the user's to know.
+    """
+    if len(process_sets.process_set_ids()) > 1:
+        return False
+    return any(getattr(each, "for_all_ranks", False) for each in callbacks) or were_broadcast(model.trainable_variables)
+
+
+class FirstStep(keras.callbacks.Callback):
+    """Warns on rank 0 if a model's first step in a `fit` reduces nothing, and has nothing traced that could reduce.
+
+    A step may reduce now and then only, so what counts is what is in its graph. Later `fit`s of the model may trace
+    nothing, and are not looked at. Costs the other steps nothing. A rank without data has no first step, and says
+    nothing.
+    """
+
+    async_safe = True  # Keras need not wait for the metrics of each batch
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._function: Any = None
+
+    def on_train_batch_begin(self, batch: int, logs: Any = None) -> None:
+        """Stands in for the train function, for one call."""
+        if self._function is None and self.model not in _checked:
+            _checked.add(self.model)
+            self._function = self.model.train_function
+            self.model.train_function = self._first_call
+
+    def _first_call(self, iterator: Any) -> Any:
+        self.model.train_function = self._function
+        before = _reductions()
+        logs = self._function(iterator)
+        if _reductions() == before:
+            _warn_of(self.model)
+        return logs
+
+
+def _reductions() -> tuple[int, int, int]:
+    """How much was reduced so far, how much was put into graphs, and how often a tape was asked (eagerly too)."""
+    stats = loader.core().stats()
+    return stats["planned_buckets"] + stats["named_requests"], graph.count(), reduced_once.count()
+
+
+def _warn_of(model: Any) -> None:
+    if rank() != 0:
+        return
+    found = next(iter(optimizers_of(model)), None)
+    name = type(innermost(found)).__name__ if found is not None else "..."
+    warn(
+        "Every rank trains a model of its own: the first step of `fit` reduced no gradients, although its callbacks or "
+        "a broadcast of its weights are for training on all ranks. "
+        f"Received: an optimizer {name} that is not wrapped. Write: "
+        f"model.compile(hvd.DistributedOptimizer(keras.optimizers.{name}(...)), ...)"
+    )

@@ -1,0 +1,293 @@
+"""What one guarded `fit` does to keep the ranks together: its state, and the two callbacks around the user's.
+
+They
+
+- agree on what the ranks can know before the first batch, and let `uneven.py` run the epochs if data differ;
+- make `stop_training` on one rank stop all ranks, at the same step;
+- repair what callbacks that saw one rank's metrics did to the learning rate or the weights, with a warning;
+- warn if the ranks began with different weights.
+"""
+
+from __future__ import annotations
+
+import traceback
+from typing import Any
+
+import numpy as np
+import tensorflow as tf
+
+from smddp_tf import ops
+from smddp_tf._native.threads import of_thread
+from smddp_tf._warn import warn
+from smddp_tf.basics import rank
+from smddp_tf.data.epochs import EpochsOfFit
+from smddp_tf.functions import allgather_object, broadcast_variables
+from smddp_tf.keras._backend import keras
+from smddp_tf.keras.fit import same_batches, start_check
+from smddp_tf.keras.fit.callback_facts import agreed, facts_of, flat, name_learning_rate
+from smddp_tf.keras.fit.step_hooks import hooks_of
+from smddp_tf.keras.fit.stopping import Stopping, looks_at_batches
+from smddp_tf.keras.fit.uneven import JOIN, OFF, UnevenEpochs, plan_for, supply_of
+from smddp_tf.keras.optimizer import wrapping
+from smddp_tf.keras.optimizer.local_variables import local_of
+
+_NAME = "model.fit"  # what users see of these requests when a rank does not come
+
+
+class Guard:
+    """The state of one guarded `fit`, and its two callbacks."""
+
+    def __init__(self, model, arguments):
+        callbacks = flat(arguments["callbacks"])
+        chosen = [each for each in callbacks if hasattr(each, "uneven_mode")]
+        self.model = model
+        self.epoch_iterator: Any = None
+        self._epochs_asked = (arguments["initial_epoch"], arguments["epochs"])
+        # A step that reduces in ways of its own, such as a tape, cannot tell which ranks are active.
+        self._mode = (chosen[-1].uneven_mode if chosen else JOIN) if reduces(model) else OFF
+        self._callbacks = callbacks
+        self._facts = facts_of(callbacks)  # after `agree`: of all ranks
+        self._stopping = Stopping(model, callbacks)
+        # After all callbacks, where any of them may itself talk to the other ranks: all must do so in one order.
+        self.votes_last = self._stopping.interval > 0 or any(_waits_for_batches(each) for each in callbacks)
+        self._agreed = False
+        self._checked_start = False
+        self._epochs_begun = 0
+        self._data = EpochsOfFit(arguments["x"])
+        self._uneven: Any = None  # `UnevenEpochs` where the ranks may differ
+        self._installed: list[Any] = []
+        self._function: Any = None
+        self._run = self.run  # one object, to be recognised
+        self.first = _First(self)
+        # Only where it is needed: a callback at the end of each batch makes Keras wait for each batch's metrics.
+        self.last = (_LastWithBatches if self.votes_last else _Last)(self)
+
+    # --- before training ---
+
+    def agree(self):
+        """One exchange of what every rank knows, and everybody's conclusions from it."""
+        supply = supply_of(self.epoch_iterator, self.model.steps_per_execution)
+        facts = {
+            "supply": supply,
+            "data": self._data.numbers(),
+            "epochs": self._epochs_asked,
+            "mode": self._mode,
+            "stopping": self._stopping.interval,
+            "callbacks": self._facts,
+        }
+        self._agreed = True
+        everybody = self._exchange(facts)
+        self._facts = agreed([facts["callbacks"] for facts in everybody])
+        self._check_equal(everybody, "epochs", "the same `initial_epoch` and `epochs` in `fit`")
+        self._check_equal(everybody, "mode", "the same UnevenBatchesCallback, or none,")
+        name_learning_rate(self._callbacks, self._facts.write_rate)
+        self._stopping.agree_on_interval(facts["stopping"] for facts in everybody)
+        if all(facts["supply"].steps_per_epoch is None for facts in everybody):
+            self._data.begin_fit(everybody[0]["data"])
+        plan = plan_for(self._mode, [facts["supply"] for facts in everybody])
+        self._install_steps(plan)
+        if plan is not None:
+            hooks = hooks_of(self.model, "train")
+            self._uneven = UnevenEpochs(self.model, self.epoch_iterator, supply, plan, self._mode, hooks)
+            self._uneven.begin()
+        self.adopt_function()
+
+    def report(self, error):
+        """Tells ranks that wait in `agree` that this one will not come."""
+        if not self._agreed:
+            self._agreed = True
+            text = "".join(traceback.format_exception_only(type(error), error)).strip()
+            allgather_object({"error": text}, name=of_thread(f"{_NAME} (before the first batch)"))
+
+    @staticmethod
+    def _exchange(facts):
+        everybody = allgather_object(facts, name=of_thread(f"{_NAME} (before the first batch)"))
+        for other, theirs in enumerate(everybody):
+            if "error" in theirs:
+                raise RuntimeError(f"`fit` could not begin, because it failed on rank {other}: {theirs['error']}")
+        return everybody
+
+    @staticmethod
+    def _check_equal(everybody, fact, what):
+        values = [facts[fact] for facts in everybody]
+        if any(value != values[0] for value in values):
+            raise ValueError(f"All ranks need {what}. Received: {fact}={values}, by rank.")
+
+    def _install_steps(self, plan):
+        watched = plan is not None and plan.watched
+        for kind in ("train", "test"):
+            hooks = hooks_of(self.model, kind)
+            hooks.reset()
+            if self._facts.counts_samples or (watched and kind == "train"):
+                hooks.install(self.model, uneven=watched and kind == "train")
+                self._installed.append(hooks)
+
+    def close(self):
+        """Leaves the model as if nothing had been there."""
+        if self.model.train_function is self._run:
+            self.model.train_function = self._function
+        for hooks in self._installed:
+            hooks.remove(self.model)
+        self._installed = []
+        self._data.end_fit(self._epochs_begun)
+        # Iterators shall end with `fit`, not when cycles are collected: the longer they live, the longer TensorFlow
+        # takes to end the threads that tune them.
+        self.epoch_iterator = self._uneven = None
+
+    # --- during training ---
+
+    def adopt_function(self):
+        """Stands between Keras and the train function where that is needed, also after somebody has it made anew."""
+        if (self._watched() or self._votes_alone()) and self.model.train_function is not self._run:
+            self._function = self.model.train_function
+            if self._uneven is not None:
+                self._uneven.function = self._function
+            self.model.train_function = self._run
+
+    def _watched(self):
+        return self._uneven is not None and self._uneven.watched
+
+    def _votes_alone(self):
+        return self._stopping.interval > 0 and not self.votes_last
+
+    def run(self, iterator):
+        """What Keras calls as the train function."""
+        logs = self._uneven(iterator) if self._watched() else self._function(iterator)
+        if self._votes_alone():
+            self._stopping.end_batch()  # has no callback that could object, hence none to wait for
+        return logs
+
+    def begin_epoch(self, epoch):
+        if self._epochs_begun == 0:
+            name = of_thread(f"{_NAME} (which epoch is the first)")
+            epochs = ops.allgather(tf.constant([epoch], tf.int64), name=name).numpy()
+            if (epochs != epochs[0]).any():
+                raise ValueError(
+                    "All ranks must begin with the same epoch. "
+                    f"Received: epochs {epochs.tolist()}, by rank. Restore the same backup on all ranks."
+                )
+        self._data.begin_epoch(self._epochs_begun)
+        self._epochs_begun += 1
+        hooks_of(self.model, "train").samples.assign(0.0)
+        if self._uneven is not None:
+            self._uneven.begin_epoch()
+
+    def check_start(self, goes_on=True):
+        """After the first batch: there all variables exist, and whoever broadcasts by himself has done so.
+
+        Args:
+            goes_on: whether another step follows.
+        """
+        if not self._checked_start:
+            self._checked_start = True
+            if not self._facts.broadcasts:
+                start_check.look(self.model)
+        if goes_on:
+            start_check.warn_if_different(self.model)
+
+    def has_trained_an_epoch(self):
+        return self._epochs_begun > 1
+
+    def begin_reading(self):
+        self._data.begin_reading()
+
+    def end_batch(self):
+        self._stopping.end_batch()
+
+    def end_epoch(self):
+        self.check_start(goes_on=self.model.steps_per_execution > 1)
+        if self._epochs_begun == 1:
+            same_batches.warn_if_same()
+        rates = self._rates()
+        mine = np.array([float(self._stopping.wanted()), *rates], np.float64)
+        everybody = ops.allgather(tf.constant(mine[None]), name=of_thread(f"{_NAME} (end of an epoch)")).numpy()
+        if everybody[:, 0].any():
+            self.model.stop_training = True
+        if (everybody[:, 1:] != everybody[0, 1:]).any():
+            if rank() == 0:
+                warn(
+                    "The ranks ended an epoch with different learning rates; all go on with rank 0's. "
+                    f"Received: {everybody[:, 1:].tolist()}, by rank. Put hvd.callbacks.MetricAverageCallback() before "
+                    "callbacks that read metrics, such as ReduceLROnPlateau, so that they decide the same everywhere.",
+                )
+            for optimizer, rate in zip(self._optimizers(), everybody[0, 1:]):
+                optimizer.learning_rate = rate
+
+    def _optimizers(self):
+        optimizer = getattr(self.model, "optimizer", None)
+        optimizer = getattr(optimizer, "inner_optimizer", optimizer)
+        has_rate = optimizer is not None and hasattr(optimizer.learning_rate, "assign")
+        return [optimizer] if has_rate else []
+
+    def _rates(self):
+        return [float(optimizer.learning_rate.numpy()) for optimizer in self._optimizers()]
+
+    def end_training(self):
+        """EarlyStopping may have restored the weights of another epoch on each rank."""
+        if self._facts.restores_weights and start_check.first_difference(self.model) is not None:
+            if rank() == 0:
+                warn(
+                    "A callback restored different weights on different ranks; rank 0's are taken. Put "
+                    "hvd.callbacks.MetricAverageCallback() before EarlyStopping, so that it decides the same on all.",
+                )
+            own = {id(variable) for variable in local_of(self.model)}
+            broadcast_variables([v for v in self.model.variables if id(v) not in own], root_rank=0)
+
+
+class _First(keras.callbacks.Callback):
+    """Before the user's callbacks."""
+
+    def __init__(self, guard):
+        super().__init__()
+        self._guard = guard
+
+    def on_train_begin(self, logs=None):
+        self._guard.agree()
+
+    def on_epoch_begin(self, epoch, logs=None):
+        self._guard.begin_epoch(epoch)
+
+    def on_train_batch_begin(self, batch, logs=None):
+        if batch > 0 or self._guard.has_trained_an_epoch():
+            self._guard.check_start()
+        self._guard.adopt_function()
+
+    def on_test_begin(self, logs=None):
+        hooks_of(self._guard.model, "test").samples.assign(0.0)
+
+
+class _Last(keras.callbacks.Callback):
+    """After the user's callbacks."""
+
+    def __init__(self, guard):
+        super().__init__()
+        self._guard = guard
+
+    def on_epoch_begin(self, epoch, logs=None):
+        self._guard.begin_reading()
+
+    def on_epoch_end(self, epoch, logs=None):
+        self._guard.end_epoch()
+
+    def on_train_end(self, logs=None):
+        self._guard.end_training()
+
+
+class _LastWithBatches(_Last):
+    def on_train_batch_end(self, batch, logs=None):
+        self._guard.end_batch()
+
+
+def _waits_for_batches(callback):
+    """Does it make Keras wait for each batch's metrics? What does not, in later versions, is marked as `async_safe`."""
+    return looks_at_batches(callback) and not getattr(callback, "async_safe", False)
+
+
+def reduces(model):
+    """Does an optimizer of the model reduce gradients over all ranks, so that they must stay in step?"""
+    return any(wrapping.reduces(each) and _concerns_all_ranks(each) for each in wrapping.optimizers_of(model))
+
+
+def _concerns_all_ranks(optimizer):
+    reduction = wrapping.reduction_on(optimizer)
+    return reduction is None or reduction.settings.process_set.process_set_id == 0

@@ -1,0 +1,247 @@
+"""Puts a guard into `Model.fit` when `smddp_tf.keras` is imported, with no user code; see `guard.py`.
+
+Only `fit` of a model that reduces gradients, on several ranks, is concerned. Where a model looks as if it should reduce
+them, its first step is watched (see `forgotten.py`). All others go through unchanged.
+
+Other libraries replace `fit` too (autologging, tests), with and without `functools.wraps`, and may have taken hold of
+Keras's function before we came. So no attribute is replaced here: that function object itself gets another body.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import gc
+import inspect
+import sys
+import threading
+import types
+
+import tensorflow as tf
+
+from smddp_tf._native import loader
+from smddp_tf.basics import is_initialized, size
+from smddp_tf.data.epochs import EpochsOfFit
+from smddp_tf.data.tuning import without_autotune
+from smddp_tf.keras._backend import keras
+from smddp_tf.keras.fit import same_batches
+from smddp_tf.keras.fit.callback_facts import counts_samples, facts_of, flat, name_learning_rate
+from smddp_tf.keras.fit.forgotten import FirstStep, is_meant_for_all_ranks
+from smddp_tf.keras.fit.guard import Guard, reduces
+
+_expecting = threading.local()
+_guarded: set[int] = set()  # ids of models that are inside of a guarded `fit`
+
+
+@functools.cache
+def guard_fit():
+    """Guards `fit` of Keras's trainer; does nothing the second time.
+
+    Raises:
+        RuntimeError: This Keras has no such function.
+    """
+    trainer = next(base for base in keras.Model.__mro__ if "make_train_function" in vars(base))
+    module = sys.modules[trainer.__module__]
+    _watch_iterators(module.TFEpochIterator)
+    plain_fit = _take_over(_function_of_keras(trainer, module, "fit"))
+    signature = inspect.signature(plain_fit)
+
+    @functools.wraps(plain_fit)
+    def fit(self, *args, **kwargs):
+        try:
+            bound = signature.bind(self, *args, **kwargs)
+        except TypeError:
+            return plain_fit(self, *args, **kwargs)  # says it in its own words
+        bound.apply_defaults()
+        callbacks = flat(bound.arguments["callbacks"])
+        if not is_initialized() or size() == 1 or id(self) in _guarded:
+            name_learning_rate(callbacks, facts_of(callbacks).write_rate)
+            return plain_fit(self, *args, **kwargs)
+        if reduces(self):
+            return _guarded_fit(plain_fit, bound)
+        # TensorBoard may be on one rank only, and the ranks do not tell each other here.
+        on_all = [callback for callback in callbacks if not isinstance(callback, keras.callbacks.TensorBoard)]
+        name_learning_rate(callbacks, facts_of(on_all).write_rate)
+        watch = [FirstStep()] if is_meant_for_all_ranks(self, callbacks) else []
+        with _callbacks_around(bound.arguments, [], watch):
+            if any(counts_samples(callback) for callback in callbacks):
+                return _guarded_fit(plain_fit, bound)
+            with _counting_epochs(bound.arguments):
+                return plain_fit(*bound.args, **bound.kwargs)
+
+    trainer._smddp_fit = fit
+
+
+def _function_of_keras(trainer, module, name):
+    """The function that Keras defines as `trainer.name`, also where something else has that name by now."""
+
+    def is_it(candidate):
+        return (
+            isinstance(candidate, types.FunctionType)
+            and candidate.__globals__ is vars(module)
+            and candidate.__code__.co_name == name
+            and candidate.__qualname__ == f"{trainer.__name__}.{name}"
+        )
+
+    named = inspect.unwrap(vars(trainer)[name])
+    if is_it(named):
+        return named
+    for candidate in gc.get_referrers(vars(module)):  # functions refer to what is global in their module
+        if is_it(candidate):
+            return candidate
+    raise RuntimeError(
+        f"smddp_tf does not find the function `{trainer.__name__}.{name}` of Keras {keras.__version__}. "
+        "Import smddp_tf.keras before something replaces `Model.fit`."
+    )
+
+
+def _take_over(function):
+    """Makes `function` call the method `_smddp_fit` of its first argument; returns what it was, as another function."""
+    plain = types.FunctionType(function.__code__, function.__globals__, function.__name__, function.__defaults__)
+    plain.__kwdefaults__ = function.__kwdefaults__
+    plain.__qualname__ = function.__qualname__
+    function.__signature__ = inspect.signature(plain)
+    function.__defaults__ = function.__kwdefaults__ = None
+    function.__code__ = _call_of_ours.__code__
+    return plain
+
+
+def _call_of_ours(self, *args, **kwargs):
+    # Runs with the globals of Keras's module: may use nothing but its arguments.
+    return self._smddp_fit(*args, **kwargs)
+
+
+def _watch_iterators(iterator_class):
+    """Lets a guarded `fit` see the iterator over its training data, the first that Keras makes there; none is tuned."""
+    plain_init = iterator_class.__init__
+
+    @functools.wraps(plain_init)
+    def __init__(self, *args, **kwargs):
+        plain_init(self, *args, **kwargs)
+        if is_initialized() and size() > 1 and isinstance(self._distributed_dataset, tf.data.Dataset):
+            self._distributed_dataset = without_autotune(self._distributed_dataset)
+        owner, _expecting.owner = getattr(_expecting, "owner", None), None
+        if owner is not None:
+            owner.epoch_iterator = self
+
+    iterator_class.__init__ = __init__
+
+
+@contextlib.contextmanager
+def iterator_goes_to(owner):
+    """Inside, the next iterator over data that Keras makes is also stored as `owner.epoch_iterator`."""
+    _expecting.owner = owner
+    try:
+        yield
+    finally:
+        _expecting.owner = None
+
+
+def _guarded_fit(plain_fit, bound):
+    model = bound.arguments["self"]
+    guard = Guard(model, bound.arguments)
+    with_ours = _callbacks_around(bound.arguments, [guard.first], [guard.last], waiting=guard.votes_last)
+    _guarded.add(id(model))
+    try:
+        with with_ours, iterator_goes_to(guard), same_batches.watching():
+            return plain_fit(*bound.args, **bound.kwargs)
+    except Exception as error:
+        guard.report(error)
+        raise
+    finally:
+        _guarded.discard(id(model))
+        guard.close()
+
+
+@contextlib.contextmanager
+def _counting_epochs(arguments):
+    """Inside, data of `shard` are dealt out anew in each epoch also without a guard, if the steps reduce something."""
+    data = EpochsOfFit(arguments["x"])
+    if not data.numbers() or arguments["steps_per_epoch"] is not None:
+        yield
+        return
+    counting = _Counting(data)
+    with _callbacks_around(arguments, [counting], [_Reading(data)]):
+        try:
+            yield
+        finally:
+            counting.end()
+
+
+class _Counting(keras.callbacks.Callback):
+    """Before the user's callbacks. A `fit` that reduces nothing may be this rank's alone, and changes no numbers."""
+
+    async_safe = True  # Keras need not wait for the metrics of each batch
+
+    def __init__(self, data):
+        super().__init__()
+        self._data = data
+        self._first = data.agreed_numbers()
+        self._requests = _requests()
+        self._begun = 0
+        self._counts = False
+
+    def on_epoch_begin(self, epoch, logs=None):
+        self._look()
+        if self._counts:
+            self._data.begin_epoch(self._begun)
+        self._begun += 1
+
+    def on_train_batch_begin(self, batch, logs=None):
+        if batch == 1:
+            self._look()
+
+    def end(self):
+        self._look()
+        if self._counts:
+            self._data.end_fit(self._begun)
+
+    def _look(self):
+        if not self._counts and _requests() > self._requests:
+            self._counts = True
+            self._data.begin_fit(self._first)
+
+
+class _Reading(keras.callbacks.Callback):
+    """After the user's callbacks, which may have looked at the data."""
+
+    async_safe = True
+
+    def __init__(self, data):
+        super().__init__()
+        self._data = data
+
+    def on_epoch_begin(self, epoch, logs=None):
+        self._data.begin_reading()
+
+
+def _requests():
+    stats = loader.core().stats()
+    return stats["planned_buckets"] + stats["named_requests"]
+
+
+@contextlib.contextmanager
+def _callbacks_around(arguments, before, after, waiting=False):
+    """Inside, callbacks of ours stand around the user's in the arguments of a `fit`.
+
+    Args:
+        waiting: whether ours need each batch to be over, as Keras otherwise finds out when it makes the list itself.
+    """
+    given = arguments["callbacks"]
+    if not isinstance(given, keras.callbacks.CallbackList):
+        arguments["callbacks"] = [*before, *flat(given), *after]
+        yield
+        return
+    users, was_async = given.callbacks, getattr(given, "_async_train", None)
+    for callback in (*before, *after):
+        callback.set_model(arguments["self"])
+        callback.set_params(getattr(given, "params", None))
+    given.callbacks = [*before, *users, *after]
+    if was_async and waiting:
+        given._async_train = False
+    try:
+        yield
+    finally:
+        given.callbacks = users
+        if was_async is not None:
+            given._async_train = was_async

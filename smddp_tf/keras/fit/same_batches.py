@@ -1,0 +1,108 @@
+"""Finds out whether all ranks train on the same batches: forgotten sharding makes every rank do the same work.
+
+A callback does not see batches, but their gradients pass through here before they are reduced, and equal weights with
+different batches never give equal gradients, bit for bit, over a whole epoch. The reverse does not hold (dropout or an
+augmentation differ between ranks), so this misses some, and never blames wrongly.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import threading
+
+import tensorflow as tf
+
+from smddp_tf._native.threads import of_thread
+from smddp_tf._warn import warn
+from smddp_tf.basics import rank, size
+from smddp_tf.ops import allgather
+
+__all__ = ["is_watching", "note", "warn_if_same", "watching"]
+
+_watch = threading.local()
+
+# A few values of a few gradients do: one gradient alone may not depend on the data (the bias under a linear loss).
+_GRADIENTS, _VALUES = 4, 256
+_FACTOR = 1_000_003  # makes the order of steps count
+
+
+class _Fingerprint:
+    """Of all gradients noted since the last comparison. A variable, as steps are graphs; 0: nothing but zeros."""
+
+    def __init__(self):
+        with tf.init_scope():
+            self.value = tf.Variable(0, dtype=tf.int64, trainable=False, name="smddp_fingerprint")
+        self.has_warned = False
+
+
+@functools.cache
+def _fingerprint():
+    return _Fingerprint()
+
+
+@contextlib.contextmanager
+def watching():
+    """Inside, on this thread, steps that are run or traced note their gradients: somebody will compare them."""
+    before, _watch.on = is_watching(), True
+    try:
+        yield
+    finally:
+        _watch.on = before
+
+
+def is_watching():
+    return getattr(_watch, "on", False)
+
+
+def note(grads):
+    """Adds this rank's own gradients of one step, eagerly or in the graph that is being traced.
+
+    Costs some small ops in each step, on at most 4 x 256 values.
+
+    Args:
+        grads: list of `tf.Tensor`, `tf.IndexedSlices` or None, before they are reduced.
+    """
+    values = [grad.values if isinstance(grad, tf.IndexedSlices) else grad for grad in grads]
+    usable = [value for value in values if value is not None and value.dtype.is_floating]
+    if size() == 1 or not usable:
+        return
+    last = len(usable) - 1
+    chosen = sorted({last * i // (_GRADIENTS - 1) for i in range(_GRADIENTS)})
+    bits = tf.concat([_sample_bits(usable[index]) for index in chosen], 0)
+    # Positions count too, so that the same numbers elsewhere make another sum.
+    places = tf.range(1, tf.size(bits, tf.int64) + 1, dtype=tf.int64)
+    value = _fingerprint().value
+    value.assign(value * _FACTOR + tf.reduce_sum(bits * places))
+
+
+def warn_if_same():
+    """Compares the ranks once and begins anew; all ranks must call it. Warns on rank 0, once in a process."""
+    if size() == 1:
+        return
+    fingerprint = _fingerprint()
+    name = of_thread("model.fit (do the batches differ)")
+    of_ranks = allgather(tf.reshape(fingerprint.value, [1]), name=name).numpy()
+    fingerprint.value.assign(0)
+    if (of_ranks != of_ranks[0]).any() or of_ranks[0] == 0 or fingerprint.has_warned:
+        return
+    fingerprint.has_warned = True
+    if rank() == 0:
+        warn(
+            "All ranks seem to train on the same batches: their gradients were equal, bit for bit, through an epoch. "
+            f"Then {size()} ranks do the work of one. Give each rank its part of the data, for example "
+            "model.fit(smddp_tf.data.shard(dataset).batch(...)).",
+        )
+
+
+def _sample_bits(tensor):
+    """Some 256 values from all over the tensor, as the integers that their float32 bits are.
+
+    Those of zeros and of what is not finite are 0.
+    """
+    flat = tf.reshape(tensor, [-1])
+    count = tensor.shape.num_elements()
+    flat = flat[:: max(1, count // _VALUES)] if count is not None else flat[:_VALUES]
+    flat = tf.cast(flat, tf.float32)
+    flat = tf.where(tf.math.is_finite(flat) & (flat != 0.0), flat, tf.zeros_like(flat))  # -0 has another pattern
+    return tf.cast(tf.bitcast(flat, tf.int32), tf.int64)

@@ -1,0 +1,147 @@
+"""Puts our steps around a model's `train_step` and `test_step` for as long as one `fit` or `evaluate` lasts.
+
+Two things need to see every batch: uneven data (is it a real one?) and the counting of samples. Both sit in one
+wrapper, set on the instance and taken off again, and traced by Keras together with the model's own step. The traced
+functions are kept for the next time.
+"""
+
+from __future__ import annotations
+
+import tensorflow as tf
+
+from smddp_tf.keras.fit import active_ranks
+
+_ATTRIBUTE = "_smddp_step_hooks"
+
+
+def hooks_of(model, kind):
+    """Returns the `StepHooks` of the model's `kind` ("train" or "test") steps, the same object at every call."""
+    if _ATTRIBUTE not in vars(model):
+        # Goes past Keras's tracking of attributes: it must get into no saved file.
+        object.__setattr__(model, _ATTRIBUTE, {})
+    hooks = vars(model)[_ATTRIBUTE]
+    if kind not in hooks:
+        hooks[kind] = StepHooks(kind)
+    return hooks[kind]
+
+
+class StepHooks:
+    """What our steps count, and the functions traced with them.
+
+    Attributes:
+        samples: float64 variable, the samples this rank has seen in valid steps since it was last set to zero.
+        active_steps: float32 variable, the valid steps of this rank with data of its own, likewise.
+        valid: float32 variable, the valid steps, likewise.
+        installed: whether the model's steps go through here.
+        incomplete: whether tracing a step made new variables: what a step without data does to those cannot be undone
+            later on in that trace, so the step must be traced again.
+    """
+
+    def __init__(self, kind):
+        self._kind = kind
+        with tf.init_scope():
+            self.samples = tf.Variable(0.0, dtype=tf.float64, trainable=False)
+            self.active_steps = tf.Variable(0.0, trainable=False)
+            self.valid = tf.Variable(0.0, trainable=False)
+        self.installed = False
+        self.incomplete = False
+        self._last_logs = None
+        self._kept = {}
+
+    def reset(self):
+        for counter in (self.samples, self.active_steps, self.valid):
+            counter.assign(0)
+
+    def install(self, model, uneven):
+        """Swaps the step, and the function that Keras runs, until `remove`.
+
+        With `uneven` the data come as pairs (flag, data), and a step with flag 0 leaves no trace on this rank.
+        """
+        plain_step = getattr(model, f"{self._kind}_step")
+        plain = getattr(model, f"{self._kind}_function")
+        step = self._uneven_step(model, plain_step) if uneven else self._counting_step(plain_step)
+        object.__setattr__(model, f"{self._kind}_step", step)
+        self.installed = True
+        self._plain, self._uneven = plain, uneven
+        kept_beside, function = self._kept.get(uneven, (None, None))
+        if function is not None and kept_beside is plain:
+            setattr(model, f"{self._kind}_function", function)
+        else:
+            self.trace_again(model)
+
+    def trace_again(self, model):
+        self.incomplete = False
+        self._last_logs = None
+        getattr(model, f"make_{self._kind}_function")(force=True)
+
+    def remove(self, model):
+        """Puts the plain step and function back."""
+        self.installed = False
+        object.__delattr__(model, f"{self._kind}_step")
+        function = getattr(model, f"{self._kind}_function")
+        if function is None:  # compiled anew in the meantime
+            return
+        if self._plain is not None and not self.incomplete:
+            self._kept[self._uneven] = (self._plain, function)
+        setattr(model, f"{self._kind}_function", self._plain)
+
+    def _counting_step(self, plain_step):
+        def step(data):
+            self.samples.assign_add(_rows(data))
+            return plain_step(data)
+
+        return step
+
+    def _uneven_step(self, model, plain_step):
+        active = active_ranks.process_wide()
+
+        def step(flagged):
+            flag, data = flagged
+            active.begin_step(flag)
+            before = {id(variable): _copy(variable) for variable in _changed_by_data(model)}
+            with active_ranks.stepping(active):
+                logs = plain_step(data)
+            alive = tf.where(active.is_valid(), flag, 0.0)
+            for variable in _changed_by_data(model):
+                if id(variable) in before:
+                    stays = active.is_valid() if getattr(variable, "smddp_agreed", False) else alive > 0.5
+                    variable.assign(tf.where(stays, tf.convert_to_tensor(variable), before[id(variable)]))
+                else:
+                    self.incomplete = True
+            self.samples.assign_add(tf.cast(alive, tf.float64) * _rows(data))
+            self.active_steps.assign_add(alive)
+            self.valid.assign_add(tf.cast(active.is_valid(), tf.float32))
+            return self._logs_of_last_real_step(logs, alive)
+
+        return step
+
+    def _logs_of_last_real_step(self, logs, alive):
+        """What the callbacks see in a step without data: metrics of a batch of zeros mean nothing."""
+        values = [] if logs is None else [tf.convert_to_tensor(value) for value in tf.nest.flatten(logs)]
+        if not values or not all(value.shape.is_fully_defined() for value in values):
+            return logs
+        if self._last_logs is None:
+            with tf.init_scope():
+                self._last_logs = [tf.Variable(tf.zeros(value.shape, value.dtype), trainable=False) for value in values]
+        for last, value in zip(self._last_logs, values):
+            last.assign(tf.where(alive > 0.5, value, last))
+        return tf.nest.pack_sequence_as(logs, [tf.identity(last) for last in self._last_logs])
+
+
+def _changed_by_data(model):
+    """The variables that a step changes without asking the other ranks: metrics, statistics, random states."""
+    chosen = {id(variable): variable for variable in (*model.non_trainable_variables, *model.metrics_variables)}
+    return list(chosen.values())
+
+
+def _copy(variable):
+    return tf.identity(tf.convert_to_tensor(variable))
+
+
+def _rows(data):
+    """The number of samples: the rows of the first array of the inputs, as Keras counts them."""
+    inputs = data[0] if isinstance(data, (tuple, list)) and data else data
+    for leaf in tf.nest.flatten(inputs):
+        if leaf is not None:
+            return tf.cast(leaf.nrows() if isinstance(leaf, tf.RaggedTensor) else tf.shape(leaf)[0], tf.float64)
+    return tf.constant(0.0, tf.float64)

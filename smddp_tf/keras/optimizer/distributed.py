@@ -1,0 +1,267 @@
+"""DistributedOptimizer: makes a Keras 3 optimizer apply gradients that are reduced over all ranks."""
+
+from __future__ import annotations
+
+import operator
+
+import tensorflow as tf
+
+from smddp_tf.compression import Compression
+from smddp_tf.gradients.groups import check_groups
+from smddp_tf.gradients.local_sources import layers_in
+from smddp_tf.keras._backend import LEGACY, keras
+from smddp_tf.keras.optimizer import legacy
+from smddp_tf.keras.optimizer.accumulation import innermost
+from smddp_tf.keras.optimizer.reducing import ReductionSettings, attach, wrap_class
+from smddp_tf.keras.optimizer.wrapping import advice, reduction_on, refuse_wrapped
+from smddp_tf.process_sets import global_process_set
+from smddp_tf.reduce_op import Average
+from smddp_tf.tf1.optimizer import DistributedV1Optimizer
+
+__all__ = ["DistributedOptimizer", "DistributedOptimizerTF", "PartialDistributedOptimizer", "wrap_class"]
+
+
+def DistributedOptimizer(
+    optimizer,
+    name=None,
+    device_dense="",
+    device_sparse="",
+    compression=Compression.none,
+    sparse_as_dense=False,
+    gradient_predivide_factor=1.0,
+    op=Average,
+    backward_passes_per_step=1,
+    average_aggregated_gradients=False,
+    num_groups=0,
+    groups=None,
+    process_set=global_process_set,
+    scale_local_gradients=True,
+):
+    """Averages gradients over all ranks before `optimizer` applies them.
+
+    Wrap the optimizer you already use, on every rank. Each rank computes gradients on its own batch; they are replaced
+    by their mean over all ranks before anything else happens to them (clipping, weight decay, the finite check of a
+    `LossScaleOptimizer`), so every rank applies the same update. `Model.fit`, `apply_gradients` and `apply` all reduce;
+    in a loop of your own use either this or `hvd.DistributedGradientTape`, not both.
+
+    Where an update is made of several passes, each rank adds them up by itself and only the result is reduced: with
+    `gradient_accumulation_steps` of the Keras optimizer, or with `backward_passes_per_step` here.
+
+    Scale the learning rate yourself: the mean does not grow with the number of ranks.
+
+    Example:
+
+    >>> hvd.init()
+    >>> optimizer = hvd.DistributedOptimizer(keras.optimizers.SGD(0.01 * hvd.size()))
+    >>> model.compile(optimizer, loss="mse")
+
+    The optimizer is changed in place and returned: same object, same state, same class name. A model saved with it
+    loads in plain Keras, without this library, and then has a plain optimizer; `hvd.load_model` wraps it again. The
+    same holds for a pickled model. An optimizer that is pickled or copied by itself, or made anew in this process from
+    its configuration, stays wrapped with the same settings (Keras pickles its configuration, not its slot variables).
+
+    Args:
+        optimizer: `keras.optimizers.Optimizer` to wrap. Its state is kept.
+        name: String, used in error messages and traces about this optimizer's gradients. Defaults to `"optimizer"`.
+        device_dense: String, the device for the ops on dense gradients. Defaults to TensorFlow's choice.
+        device_sparse: String, the same for `tf.IndexedSlices`.
+        compression: What travels: `hvd.Compression.none`, `.fp16`, `.bf16`, or a class with static methods `compress`
+            and `decompress`. Defaults to `hvd.Compression.none`.
+        sparse_as_dense: Boolean. Turns `tf.IndexedSlices` (the gradients of an `Embedding`) into dense tensors before
+            they are reduced; otherwise their rows are gathered. Defaults to `False`.
+        gradient_predivide_factor: Float. Gradients are divided by it before they are summed and the sum by
+            `size / gradient_predivide_factor`. Only with `op=hvd.Average`. Defaults to `1.0`.
+        op: `hvd.Average` or `hvd.Sum`. Defaults to `hvd.Average`.
+        backward_passes_per_step: Integer. So many calls make one update: their gradients are added up on each rank, the
+            sum is reduced and applied in the last of them. `optimizer.iterations` counts every call, so learning rate
+            schedules and Adam's bias correction do too. Gradients must be dense: see `sparse_as_dense`. The sums are in
+            no saved file. Defaults to `1`.
+        average_aggregated_gradients: Boolean. Divides that sum by `backward_passes_per_step`. Defaults to `False`.
+        num_groups: Integer, the deprecated form of an integer for `groups`.
+        groups: Horovod's hint which gradients to reduce together: a positive integer or a list of lists of variables.
+            Checked, but without effect: buckets are the same in every run anyway. Defaults to `None`.
+        process_set: The ranks to reduce over; the others apply their own gradients. Defaults to all.
+        scale_local_gradients: Boolean. Divides the gradients of local variables (`optimizer.register_local_var(v)`),
+            which stay on their rank, by the number of ranks, as a mean divides the others. Defaults to `True`.
+
+    Returns:
+        `optimizer`, which from now on reduces.
+
+    Raises:
+        ValueError: If `optimizer` is not a Keras 3 optimizer or is wrapped already, or the arguments contradict each
+            other. Later, in `apply`, if `backward_passes_per_step` meets `tf.IndexedSlices` without `sparse_as_dense`,
+            or if `hvd.DistributedGradientTape` has reduced the gradients already.
+    """
+    check_groups(groups, num_groups)
+    passes = _checked_passes(backward_passes_per_step)
+    settings = ReductionSettings(
+        name,
+        device_dense,
+        device_sparse,
+        compression,
+        sparse_as_dense,
+        gradient_predivide_factor,
+        op,
+        passes,
+        bool(average_aggregated_gradients),
+        process_set,
+        bool(scale_local_gradients),
+    )
+    if LEGACY:
+        return legacy.distribute(optimizer, settings)
+    _check_optimizer(optimizer)
+    _check_accumulates_once(optimizer, passes)
+    attach(optimizer, settings)
+    return optimizer
+
+
+def DistributedOptimizerTF(
+    optimizer,
+    name=None,
+    use_locking=False,
+    device_dense="",
+    device_sparse="",
+    compression=Compression.none,
+    sparse_as_dense=False,
+    backward_passes_per_step=1,
+    op=Average,
+    gradient_predivide_factor=1.0,
+    average_aggregated_gradients=False,
+    num_groups=0,
+    groups=None,
+    process_set=global_process_set,
+    scale_local_gradients=True,
+):
+    """`DistributedOptimizer` with the argument order of `horovod.tensorflow`.
+
+    See `smddp_tf.keras.DistributedOptimizer`, which does the work for optimizers of Keras. An optimizer of TensorFlow 1
+    (`tf.compat.v1.train.*`) is wrapped in another one, which reduces in `compute_gradients`, and so in `minimize`.
+
+    Args:
+        use_locking: Of the optimizer that is returned around one of TensorFlow 1; for others without effect.
+
+    Raises:
+        ValueError: As there; for an optimizer of TensorFlow 1 also if `backward_passes_per_step` is more than 1 in
+            eager mode.
+    """
+    if isinstance(optimizer, tf.compat.v1.train.Optimizer):
+        check_groups(groups, num_groups)
+        return DistributedV1Optimizer(
+            optimizer,
+            name,
+            use_locking,
+            _checked_passes(backward_passes_per_step),
+            average_aggregated_gradients,
+            scale_local_gradients,
+            op=op,
+            compression=compression,
+            sparse_as_dense=sparse_as_dense,
+            gradient_predivide_factor=gradient_predivide_factor,
+            device_dense=device_dense,
+            device_sparse=device_sparse,
+            process_set=process_set,
+        )
+    return DistributedOptimizer(
+        optimizer,
+        name,
+        device_dense,
+        device_sparse,
+        compression,
+        sparse_as_dense,
+        gradient_predivide_factor,
+        op,
+        backward_passes_per_step,
+        average_aggregated_gradients,
+        num_groups,
+        groups,
+        process_set,
+        scale_local_gradients,
+    )
+
+
+def PartialDistributedOptimizer(
+    optimizer,
+    name=None,
+    device_dense="",
+    device_sparse="",
+    compression=Compression.none,
+    sparse_as_dense=False,
+    gradient_predivide_factor=1.0,
+    op=Average,
+    backward_passes_per_step=1,
+    average_aggregated_gradients=False,
+    groups=None,
+    process_set=global_process_set,
+    local_layers=None,
+    scale_local_gradients=True,
+):
+    """A `DistributedOptimizer` that keeps the gradients of some layers on each rank.
+
+    For layers that differ between the ranks, such as parts of an embedding that is too large for one process. With
+    `BroadcastGlobalVariablesCallback` pass their variables as `local_variables`. `global_clipnorm` would take the norm
+    of different gradients on each rank, and let the shared weights part: use `clipnorm` or `clipvalue`.
+
+    Example:
+
+    >>> optimizer = hvd.PartialDistributedOptimizer(keras.optimizers.Adam(), local_layers=[model.layers[0]])
+
+    Args:
+        local_layers: Keras layer or list of them; all their trainable weights are local. Defaults to none.
+
+    The others are those of `DistributedOptimizer`.
+
+    Raises:
+        ValueError: As there, and if `local_layers` holds something else than layers.
+    """
+    layers = layers_in(local_layers)
+    wrapped = DistributedOptimizer(
+        optimizer,
+        name,
+        device_dense,
+        device_sparse,
+        compression,
+        sparse_as_dense,
+        gradient_predivide_factor,
+        op,
+        backward_passes_per_step,
+        average_aggregated_gradients,
+        groups=groups,
+        process_set=process_set,
+        scale_local_gradients=scale_local_gradients,
+    )
+    reduction_on(innermost(wrapped)).local.add_layers(layers)
+    return wrapped
+
+
+def _checked_passes(passes):
+    if isinstance(passes, bool) or not hasattr(passes, "__index__") or passes < 1:
+        raise ValueError(
+            "`backward_passes_per_step` must be an integer of at least 1. "
+            f"Received: backward_passes_per_step={passes!r}."
+        )
+    return operator.index(passes)
+
+
+def _check_accumulates_once(optimizer, passes):
+    steps = innermost(optimizer).gradient_accumulation_steps
+    if passes > 1 and steps:
+        raise ValueError(
+            "Gradients can be accumulated by Keras or by hvd.DistributedOptimizer, not by both. Received: an optimizer "
+            f"with gradient_accumulation_steps={steps} and backward_passes_per_step={passes}. Leave one of them out."
+        )
+
+
+def _check_optimizer(optimizer):
+    if not isinstance(optimizer, keras.optimizers.Optimizer):
+        what_to_do = advice(
+            optimizer,
+            "keras.optimizers",
+            keras.optimizers.Optimizer,
+            tf_keras="This is a Keras 2 optimizer: set TF_USE_LEGACY_KERAS=1 before Python starts, or use "
+            "`keras.optimizers`.",
+        )
+        raise ValueError(
+            "`optimizer` must be a Keras 3 optimizer, an instance of `keras.optimizers.Optimizer`. "
+            f"Received: optimizer={optimizer!r} (of type {type(optimizer).__name__}). {what_to_do}"
+        )
+    refuse_wrapped(optimizer)

@@ -1,0 +1,35 @@
+"""Which variables of a model each rank keeps as its own, because their gradients do not travel."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+from smddp_tf.keras._backend import LEGACY
+from smddp_tf.keras.optimizer.accumulation import innermost
+from smddp_tf.keras.optimizer.wrapping import reduction_on
+
+__all__ = ["local_of", "slots_of"]
+
+
+def local_of(model: Any) -> list[Any]:
+    """Returns the local variables of a model's optimizer, and what the optimizer keeps for them."""
+    optimizer = getattr(model, "optimizer", None)
+    reduction = None if optimizer is None else reduction_on(innermost(optimizer))
+    if reduction is None:
+        return []
+    variables = list(model.trainable_variables)
+    local = [variables[index] for index in reduction.local.indices(variables)]
+    return [*local, *slots_of(optimizer, local)]
+
+
+def slots_of(optimizer: Any, variables: Iterable[Any]) -> list[Any]:
+    """Returns what a Keras 3 optimizer keeps for `variables`, such as momenta: each list has one for each variable."""
+    wanted = {id(variable) for variable in variables}
+    if LEGACY or optimizer is None or not wanted:
+        return []
+    inner = innermost(optimizer)
+    trained = list(getattr(inner, "_trainable_variables", ()))
+    indices = [index for index, variable in enumerate(trained) if id(variable) in wanted]
+    lists = [value for value in vars(inner).values() if isinstance(value, (list, tuple)) and len(value) == len(trained)]
+    return [value[index] for value in lists for index in indices if value[index] is not None]

@@ -1,0 +1,99 @@
+"""Reduces before the finite check when Keras puts a LossScaleOptimizer around a wrapped optimizer.
+
+`model.compile` does so under the `mixed_float16` policy. A `LossScaleOptimizer` first asks whether the gradients are
+finite and calls the inner optimizer only if they are. Asked about local gradients, ranks would answer differently,
+take different steps and wait for each other for ever. The outer optimizer is made after the inner one was wrapped, by
+Keras, so there is no object of ours to put in its place: methods of its class are replaced, once. They do what the old
+ones do wherever the inner optimizer is not ours.
+"""
+
+from __future__ import annotations
+
+import functools
+
+import tensorflow as tf
+
+from smddp_tf import ops
+from smddp_tf._native.threads import of_thread
+from smddp_tf.keras._backend import keras
+from smddp_tf.keras.optimizer.applying import apply_reduced
+from smddp_tf.keras.optimizer.reducing import attach, reduction_of
+from smddp_tf.keras.optimizer.wrapping import is_wrapped
+from smddp_tf.reduce_op import Min
+
+
+@functools.cache
+def reduce_before_finite_check():
+    """Installs the replacements; does nothing the second time."""
+    loss_scale_class = keras.optimizers.LossScaleOptimizer
+    loss_scale_class.apply = _reducing(loss_scale_class.apply)
+    loss_scale_class.check_finite = _agreeing(loss_scale_class.check_finite, loss_scale_class.apply)
+    plain_reduce = loss_scale_class.__reduce__
+    loss_scale_class.__reduce__ = _pickled(plain_reduce)
+    loss_scale_class.__copy__ = loss_scale_class.__deepcopy__ = _copied(plain_reduce)
+
+
+def _reducing(plain_apply):
+    """`apply` that reduces first. Where an outer optimizer has reduced, the reduction is paused: all goes through."""
+
+    @functools.wraps(plain_apply)
+    def apply(self, grads, trainable_variables=None):
+        if not is_wrapped(self.inner_optimizer):
+            return plain_apply(self, grads, trainable_variables)
+        reduction = reduction_of(self.inner_optimizer)
+        return apply_reduced(self, reduction, functools.partial(plain_apply, self), grads, trainable_variables)
+
+    return apply
+
+
+def _agreeing(plain_check, our_apply):
+    """`check_finite` that asks all ranks, for subclasses whose own `apply` looks before anything is reduced."""
+
+    @functools.wraps(plain_check)
+    def check_finite(self, grads):
+        finite = plain_check(self, grads)
+        if type(self).apply is our_apply or not is_wrapped(self.inner_optimizer):
+            return finite
+        reduction = reduction_of(self.inner_optimizer)
+        if reduction.is_paused:
+            return finite
+        name = of_thread(f"{reduction.settings.name or 'optimizer'}.finite")
+        return tf.cast(ops.allreduce(tf.cast(finite, tf.int32), op=Min, name=name), tf.bool)
+
+    return check_finite
+
+
+def _pickled(plain_reduce):
+    """`__reduce__`: Keras pickles a configuration, from which the inner optimizer would come back as a plain one."""
+
+    @functools.wraps(plain_reduce)
+    def __reduce__(self):
+        rebuild, arguments = plain_reduce(self)
+        if _is_around_ours(self):
+            return _rebuilt, (rebuild, arguments, reduction_of(self.inner_optimizer).settings)
+        return rebuild, arguments
+
+    return __reduce__
+
+
+def _copied(plain_reduce):
+    """`__copy__` and `__deepcopy__`: the same in one process, where local variables stay local."""
+
+    def __deepcopy__(self, memo=None):
+        rebuild, arguments = plain_reduce(self)
+        if not _is_around_ours(self):
+            return rebuild(*arguments)
+        reduction = reduction_of(self.inner_optimizer)
+        return _rebuilt(rebuild, arguments, reduction.settings, reduction.local)
+
+    return __deepcopy__
+
+
+def _is_around_ours(scaled):
+    return is_wrapped(scaled.inner_optimizer) and not is_wrapped(scaled)
+
+
+def _rebuilt(rebuild, arguments, settings, local=None):
+    optimizer = rebuild(*arguments)
+    attach(optimizer.inner_optimizer, settings, local)
+    return optimizer

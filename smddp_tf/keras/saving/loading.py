@@ -1,0 +1,98 @@
+"""load_model: a saved model with its optimizer wrapped again."""
+
+from __future__ import annotations
+
+import importlib
+from typing import Any
+
+from smddp_tf._warn import warn
+from smddp_tf.compression import Compression, split
+from smddp_tf.keras._backend import LEGACY, keras
+from smddp_tf.keras.optimizer.distributed import DistributedOptimizer
+
+_LEGACY_ENDINGS = (".h5", ".hdf5")
+
+
+def load_model(
+    filepath,
+    custom_optimizers=None,
+    custom_objects=None,
+    compression=Compression.none,
+    legacy_opts=False,
+    **distributed,
+):
+    """Loads a model and makes its optimizer reduce gradients, so that training goes on where it stopped.
+
+    The file may come from plain Keras or from a model trained with `hvd.DistributedOptimizer`: they are the same.
+    Weights and the optimizer's state are restored, from `.keras` and from legacy `.h5` files (after which a model that
+    plain Keras 3 has loaded cannot be trained). Either let every rank load the file, or let rank 0 load it and send
+    its variables with `BroadcastGlobalVariablesCallback(0)`.
+
+    Example:
+
+    >>> model = hvd.load_model("checkpoint.keras")
+    >>> model.fit(dataset, initial_epoch=epoch, epochs=epochs)
+
+    Args:
+        filepath: String or path, as for `keras.models.load_model`.
+        custom_optimizers: List of optimizer classes of yours that the file may name. Defaults to none.
+        custom_objects: Dictionary of names to classes or functions, as for `keras.models.load_model`.
+        compression: What travels; see `hvd.DistributedOptimizer`. Defaults to `hvd.Compression.none`.
+        legacy_opts: Taken for compatibility with Horovod; the file says which kind of optimizer it holds.
+        distributed: Further arguments of `hvd.DistributedOptimizer`, such as `backward_passes_per_step`: the file, one
+            of plain Keras, does not hold them.
+
+    Returns:
+        The model. One saved without `compile` has no optimizer and comes back as it is.
+    """
+    del legacy_opts
+    split(compression)  # refuses a wrong one before the file is read
+    known = {optimizer.__name__: optimizer for optimizer in custom_optimizers or ()}
+    known.update(custom_objects or {})
+    model = keras.models.load_model(filepath, custom_objects=known)
+    if getattr(model, "optimizer", None) is not None:
+        if not LEGACY and str(filepath).endswith(_LEGACY_ENDINGS):
+            _restore_optimizer(model, filepath)
+        DistributedOptimizer(model.optimizer, compression=compression, **distributed)
+    return model
+
+
+def _restore_optimizer(model: Any, filepath: Any) -> None:
+    """Gives the optimizer of a legacy file its state.
+
+    Keras 3 (3.3 to 3.15) builds it for an empty list of variables, and then fits what the file holds to nothing: the
+    first step of training fails. Built for the model's variables, it has exactly the variables that were saved.
+    """
+    if _variables_built_for(model.optimizer) == len(model.trainable_variables):
+        return
+    h5py = importlib.import_module("h5py")
+    with h5py.File(filepath, "r") as file:
+        if "optimizer_weights" not in file:
+            return
+        legacy_format = importlib.import_module("keras.src.legacy.saving.legacy_h5_format")
+        saved = [value[()] for value in legacy_format.load_optimizer_weights_from_hdf5_group(file)]
+    _build_again(model.optimizer, model.trainable_variables)
+    variables = model.optimizer.variables
+    if [tuple(variable.shape) for variable in variables] != [value.shape for value in saved]:
+        warn(
+            f"The optimizer's state in {filepath} does not fit the optimizer ({type(model.optimizer).__name__}): "
+            f"expected {len(variables)} variables, found {len(saved)}, or other shapes. Training goes on without "
+            "it. Save in the .keras format to keep it.",
+        )
+        return
+    for variable, value in zip(variables, saved):
+        variable.assign(value)
+
+
+def _variables_built_for(optimizer: Any) -> int:
+    return len(getattr(optimizer, "inner_optimizer", optimizer)._trainable_variables)
+
+
+def _build_again(optimizer: Any, variables: list[Any]) -> None:
+    inner = getattr(optimizer, "inner_optimizer", None)
+    if inner is None:
+        optimizer.built = False
+        optimizer.build(variables)
+        return
+    _build_again(inner, variables)
+    keras.optimizers.Optimizer.build(optimizer, variables)  # without the scale, which a LossScaleOptimizer has already

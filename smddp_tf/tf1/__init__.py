@@ -1,0 +1,1 @@
+"""TensorFlow 1 style training: graphs, sessions, `tf.compat.v1` optimizers and hooks."""
