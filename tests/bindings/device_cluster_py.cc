@@ -82,8 +82,8 @@ class FrameworkOfRank {
 
 // `steps` training steps of a plan: `arrays[rank][tensor]` is reduced in place, step after step, each rank bringing its
 // tensors in another order in every step. Tensors of `on_host[rank][tensor]` lie in host memory. Rank r uses GPU
-// `device_of_rank[r]`. In the first step `last_rank` brings its first tensor after the others, and the rest when those wait
-// for it. Returns what each rank was told: "" for no error.
+// `device_of_rank[r]`. In the first step `last_rank` brings its first tensor after the others, and the rest when those
+// wait for it. Returns what each rank was told: "" for no error.
 std::vector<std::string> Steps(const std::vector<std::string>& hosts, const std::vector<std::vector<Bytes>>& arrays,
                                const std::vector<std::vector<bool>>& on_host, const std::vector<int>& device_of_rank,
                                const std::string& dtype_name, const std::string& wire_dtype, int op, double prescale,

@@ -15,8 +15,8 @@ constexpr int64_t kGraceNs = 1000 * 1000000LL;
 void Departures::Add(int rank, const Goodbye& goodbye, int64_t now_ns) {
   const std::vector<int> mates = topology_.node().world_ranks();
   const bool of_my_node = std::find(mates.begin(), mates.end(), rank) != mates.end();
-  const bool listens = goodbye.listens == Goodbye::Listens::kToAll ||
-                       (goodbye.listens == Goodbye::Listens::kToNode && of_my_node);
+  const bool listens =
+      goodbye.listens == Goodbye::Listens::kToAll || (goodbye.listens == Goodbye::Listens::kToNode && of_my_node);
   ranks_[rank] = {now_ns, listens};
   Log(LogLevel::kDebug, NamedWithHost(topology_, rank) + " has ended its session" +
                             (topology_.is_process_set() ? " of a process set" : "") +
