@@ -1,9 +1,9 @@
 // Prepares a graph's collectives for execution: numbers those that a graph holds several times (ops/call_sites.h).
 //
 // It runs when TensorFlow has put the bodies of functions, loops and branches in the place of their calls. Functions
-// that XLA compiles stay calls, which cannot be told apart; they run one after the other (smddp_tf/_native/xla.py), and what
-// the graph itself holds gets other numbers than they have. Others that stay calls (`_noinline`) are refused where a
-// graph holds their collectives twice: nothing orders them.
+// that XLA compiles stay calls, which cannot be told apart; they run one after the other (smddp_tf/_native/xla.py), and
+// what the graph itself holds gets other numbers than they have. Others that stay calls (`_noinline`) are refused where
+// a graph holds their collectives twice: nothing orders them.
 #include <map>
 #include <memory>
 #include <set>

@@ -2,7 +2,8 @@
 // Elsewhere (a build without CUDA, a driver that is too old, a GPU of another maker) they ask for host memory, and
 // TensorFlow copies: everything works there as it would with kernels for the CPU only.
 //
-// Which it is is known once the library is loaded (smddp_tf/_native/loader.py), so these kernels register later than others.
+// Which it is is known once the library is loaded (smddp_tf/_native/loader.py), so these kernels register later than
+// others.
 #pragma once
 
 #include <utility>

@@ -1,6 +1,6 @@
 // The ops as a graph sees them: names, attributes, shapes. All are stateful, so that TensorFlow neither folds nor
-// prunes nor merges them; Python takes them out of automatic control dependencies (smddp_tf/_native/graph.py). All are marked
-// as communication, or TensorFlow would report a peer that has gone as an internal error.
+// prunes nor merges them; Python takes them out of automatic control dependencies (smddp_tf/_native/graph.py). All are
+// marked as communication, or TensorFlow would report a peer that has gone as an internal error.
 //
 // Attributes: tensor_name    the name the ranks match by; for SmddpReduceGradient only for messages
 //             process_set    number of the set whose ranks take part; 0 is all ranks
