@@ -28,7 +28,7 @@ from typing import Any
 from smddp_tf._native import tensorflow_import
 from smddp_tf._warn import warn
 
-_PACKAGE = Path(__file__).resolve().parent
+_PACKAGE = Path(__file__).resolve().parents[1]
 _OP_LIBRARY = _PACKAGE / "libsmddp_tf_ops.so"
 _XLA_LIBRARY = _PACKAGE / "libsmddp_tf_xla.so"
 _GPU_LIBRARY = _PACKAGE / "libsmddp_cuda.so"
