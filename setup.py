@@ -2,7 +2,7 @@
 
 `pip install .`, `pip install -e .` and `make build` (= `setup.py build_ext --inplace`) all come here. The last two also
 build the tests' access to the engine (tests/bindings) and put it into tests/; so does `setup.py build_tests`. No wheel
-has it.
+has it. SMDDP_BUILD_TARGETS names targets of CMake to build instead of all.
 """
 
 import hashlib
@@ -161,11 +161,12 @@ class CMakeBuild(build_ext):
     """Replaces the compilation of extensions by CMake."""
 
     def run(self):
-        built = build_native("all", *([TEST_ACCESS] if self._in_place() else []))
+        targets = os.environ.get("SMDDP_BUILD_TARGETS", "").split()
+        built = build_native(*(targets or ["all", *([TEST_ACCESS] if self._in_place() else [])]))
         self._package = built / "package"
         copy_changed(self._package, self._target())
         remove_stale(self._package, self._target())
-        if self._in_place():
+        if self._in_place() and (built / "tests-package").exists():
             copy_changed(built / "tests-package", ROOT / "tests")
 
     def _in_place(self):

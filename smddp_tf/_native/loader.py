@@ -175,9 +175,10 @@ def not_built_message(what: str, python: str, command: str) -> str:
 def no_xla_message(command: str) -> str:
     """For a collective in a function compiled by XLA, when the library for that is not there."""
     return (
-        "This build of smddp_tf cannot be used inside functions compiled by XLA: TensorFlow came without the headers "
-        "of its compiler when it was built. Use jit_compile=False, in `model.compile` or `tf.function`; or, with the "
-        f"TensorFlow wheel from PyPI, build it again:\n    {command}"
+        "This build of smddp_tf cannot be used inside functions compiled by XLA: that part was not built (`make demo` "
+        "alone leaves it out), or TensorFlow came without the headers of its compiler. Use jit_compile=False, in "
+        "`model.compile` or `tf.function`; or, with the TensorFlow wheel from PyPI, build smddp_tf again:\n"
+        f"    {command}"
     )
 
 
