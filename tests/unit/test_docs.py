@@ -55,3 +55,24 @@ def test_public_documents_speak_for_themselves() -> None:
         text = page.read_text(encoding="utf-8")
         assert "../shared" not in text, page
         assert not re.search(r"\bissue \d", text), page
+
+
+def paths_named_in(page: Path) -> set[str]:
+    """What stands in backticks and looks like a file or a folder of this checkout."""
+    folders = {path.name for path in ROOT.iterdir() if path.is_dir()}
+    spans = re.findall(r"`([\w.*/-]+)`", page.read_text(encoding="utf-8"))
+    return {span for span in spans if "/" in span and span.split("/")[0] in folders - {"build", "site", ".venv"}}
+
+
+@pytest.mark.parametrize(
+    "page",
+    [ROOT / "CONTRIBUTING.md", ROOT / "docs/architecture.md", *sorted((ROOT / "docs/decisions").glob("*.md"))],
+    ids=lambda page: page.stem,
+)
+def test_named_files_exist(page: Path) -> None:
+    """Of pages for developers. Native files may be named from tf_ops/ on."""
+    folders = sorted(path.name for path in (ROOT / "tf_ops").iterdir() if path.is_dir())
+    native = re.findall(rf"`((?:{'|'.join(folders)})/[\w./-]+)`", page.read_text(encoding="utf-8"))
+    missing = {name for name in paths_named_in(page) if not list(ROOT.glob(name))}
+    missing |= {name for name in native if not list((ROOT / "tf_ops").glob(f"{name.rstrip('/')}*"))}
+    assert not missing
