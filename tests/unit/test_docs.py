@@ -76,3 +76,17 @@ def test_named_files_exist(page: Path) -> None:
     missing = {name for name in paths_named_in(page) if not list(ROOT.glob(name))}
     missing |= {name for name in native if not list((ROOT / "tf_ops").glob(f"{name.rstrip('/')}*"))}
     assert not missing
+
+
+@pytest.mark.parametrize("page", sorted((ROOT / "docs/decisions").glob("0*.md")), ids=lambda page: page.stem)
+def test_decisions_have_one_form(page: Path) -> None:
+    text = page.read_text(encoding="utf-8")
+    headings = re.findall(r"^## (.*)", text, flags=re.MULTILINE)
+    assert headings[:4] == ["Context", "Options", "Decision", "Consequences"]
+    assert f"({page.name})" in (page.parent / "README.md").read_text(encoding="utf-8")
+
+
+def test_pages_for_developers_fit_a_screen() -> None:
+    pages = [ROOT / "CONTRIBUTING.md", ROOT / "docs/architecture.md", *(ROOT / "docs/decisions").glob("*.md")]
+    lines = [(page.name, line) for page in pages for line in page.read_text(encoding="utf-8").splitlines()]
+    assert not [each for each in lines if len(each[1]) > 120]
