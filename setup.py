@@ -13,7 +13,7 @@ import sys
 import sysconfig
 from pathlib import Path
 
-from setuptools import Command, Extension, setup
+from setuptools import Command, Extension, __version__, setup
 from setuptools.command.build import build
 from setuptools.command.build_ext import build_ext
 
@@ -25,6 +25,14 @@ import build_env  # noqa: E402
 CACHE_TAG = sys.implementation.cache_tag or "python"
 TEST_ACCESS = "_smddp_test_core"  # a target of CMake, which makes it in tests-package
 INSTALL_TOOLS = f"{sys.executable} -m pip install cmake ninja nanobind"
+SETUPTOOLS = 77  # as in pyproject.toml, which older ones cannot read
+
+
+def check_setuptools():
+    """An isolated build has what pyproject.toml asks for, any other one what is installed."""
+    if int(__version__.partition(".")[0]) < SETUPTOOLS:
+        remedy = f"{sys.executable} -m pip install 'setuptools>={SETUPTOOLS}'"
+        raise SystemExit(build_env.message(f"setuptools {__version__} is too old.", remedy))
 
 
 def find_tool(name):
@@ -199,6 +207,7 @@ class BuildTests(Command):
         copy_changed(build_native(TEST_ACCESS) / "tests-package", Path(self.into) / "tests")
 
 
+check_setuptools()
 setup(
     # Without sources: its presence makes the wheel a platform wheel.
     ext_modules=[Extension("smddp_tf._core", sources=[])],

@@ -18,7 +18,7 @@ from smddp_tf import process_sets as sets
 from smddp_tf._native import loader
 from smddp_tf._warn import warn
 from smddp_tf.lifecycle import stacks, uncaught, versions
-from smddp_tf.run.placement import why_alone
+from smddp_tf.lifecycle.placement import why_alone
 
 if TYPE_CHECKING:
     from mpi4py import MPI

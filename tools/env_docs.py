@@ -7,7 +7,9 @@ python tools/env_docs.py --check    fails when the page is not what would be wri
 from __future__ import annotations
 
 import argparse
+import re
 import sys
+import textwrap
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -19,10 +21,31 @@ INTRODUCTION = """\
 
 <!-- Generated from tf_ops/core/env/env.cc by `python tools/env_docs.py`; change the text there. -->
 
-Read once, when `init()` starts the session. Set them alike on all ranks: `mpirun -x NAME=value`. Where a Horovod name
-is given it is honoured too; ours wins when both are set. A value that cannot be read is an error that names the
-variable.
+A job runs without any of them. They are read once, when `init()` starts the session. Set them alike on all ranks:
+`mpirun -x NAME=value`. Where a Horovod name is given it is honoured too; ours wins when both are set. A value that
+cannot be read is an error that names the variable.
 """
+
+# What users set, by task; what is in no group comes after them.
+GROUPS = {
+    "See what a job does": (
+        "SMDDP_LOG_LEVEL",
+        "SMDDP_LOG_TIMESTAMP",
+        "SMDDP_TIMELINE",
+        "SMDDP_TIMELINE_MARK_CYCLES",
+    ),
+    "Ranks that wait, hang or are lost": (
+        "SMDDP_START_TIMEOUT",
+        "SMDDP_STALL_WARN_SECONDS",
+        "SMDDP_STALL_ERROR_SECONDS",
+        "SMDDP_HEARTBEAT_TIMEOUT",
+        "SMDDP_FAILURE_GRACE",
+    ),
+    "Look for wrong results": ("SMDDP_VERIFY",),
+    "Speed": ("SMDDP_BUCKET_BYTES", "SMDDP_DATA_AUTOTUNE"),
+    "GPUs": ("SMDDP_GPU_STAGE", "SMDDP_GPU_DIRECT"),
+}
+WIDTH = 120
 
 # Read by setup.py and tools/build_env.py, not by the library.
 BUILD_VARIABLES = (
@@ -52,40 +75,42 @@ BUILD_VARIABLES = (
 )
 
 
-def table(rows: Iterable[tuple[str, ...]], *head: str) -> str:
-    """A Markdown table."""
-    lines = [head, tuple("---" for _ in head), *rows]
-    return "\n".join("| " + " | ".join(cell.replace("|", "\\|") for cell in line) + " |" for line in lines)
+def item(head: str, text: str) -> str:
+    """An item of a list. Names of other pages become links."""
+    linked = re.sub(r"docs/([\w-]+)\.md", r"[\1](\1.md)", text)
+    wrap = textwrap.TextWrapper(WIDTH, initial_indent="- ", subsequent_indent="  ", break_on_hyphens=False)
+    return wrap.fill(f"{head}. {linked}")
+
+
+def described(variable: Mapping[str, Any]) -> str:
+    """One variable of the engine: name, default, Horovod's name, meaning."""
+    facts = [f"default `{variable['default']}`" if variable["default"] else "unset by default"]
+    if variable["alias"]:
+        facts.append(f"Horovod: `{variable['alias']}`")
+    return item(f"**`{variable['name']}`** ({', '.join(facts)})", variable["meaning"])
+
+
+def section(title: str, items: Iterable[str], introduction: str = "") -> str:
+    return "\n".join([f"## {title}", "", *([introduction, ""] if introduction else []), *items, ""])
 
 
 def page(variables: Sequence[Mapping[str, Any]]) -> str:
     """The text of docs/environment.md."""
-
-    def code(text: str) -> str:
-        return f"`{text}`" if text else ""
-
-    def rows(for_developers: bool) -> str:
-        chosen = [v for v in variables if v["for_developers"] is for_developers]
-        cells = [(code(v["name"]), code(v["alias"]), code(v["default"]), v["meaning"]) for v in chosen]
-        return table(cells, "variable", "Horovod's name", "default", "meaning")
-
-    return "\n".join(
-        [
-            INTRODUCTION,
-            rows(for_developers=False),
-            "",
-            "## For developers",
-            "",
+    known = {variable["name"]: variable for variable in variables}
+    grouped = {name for names in GROUPS.values() for name in names}
+    rest = [each for each in variables if not each["for_developers"] and each["name"] not in grouped]
+    for_developers = [each for each in variables if each["for_developers"]]
+    sections = [section(title, [described(known[name]) for name in names]) for title, names in GROUPS.items()]
+    sections += [
+        section("Other settings", map(described, rest)),
+        section(
+            "For developers",
+            map(described, for_developers),
             "For tests, measurements and launchers. A training job needs none of them.",
-            "",
-            rows(for_developers=True),
-            "",
-            "## While building",
-            "",
-            table([(code(name), meaning) for name, meaning in BUILD_VARIABLES], "variable", "meaning"),
-            "",
-        ]
-    )
+        ),
+        section("While building", [item(f"**`{name}`**", meaning) for name, meaning in BUILD_VARIABLES]),
+    ]
+    return "\n".join([INTRODUCTION, *sections])
 
 
 def main() -> int:

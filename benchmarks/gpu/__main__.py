@@ -10,7 +10,6 @@ import argparse
 import ctypes
 import json
 import os
-import shutil
 import subprocess
 import sys
 import time
@@ -40,7 +39,11 @@ def parse(arguments: list[str] | None = None) -> argparse.Namespace:
     )
     parser.add_argument("--tensorflow", choices=("auto", "none"), default="auto", help="none: build without its ops")
     parser.add_argument("--only", default="", help="parts whose names begin so, joined by commas")
-    parser.add_argument("--output", type=Path, help=f"the JSON file; default: a dated one in {RESULTS}, or the folder")
+    parser.add_argument(
+        "--output",
+        type=Path,
+        help=f"the JSON file, beside which lie .md and .log; default: a dated one in {RESULTS}, or the folder",
+    )
     return parser.parse_args(arguments)
 
 
@@ -204,17 +207,14 @@ def commit() -> str:
 
 
 def write(report: dict[str, Any], output: Path, place: Place) -> None:
-    """The results, and with $OUT (a machine that is only lent) copies there, and all that the parts printed."""
+    """The results as JSON and as a table, and beside them all that the parts printed."""
     output.parent.mkdir(parents=True, exist_ok=True)
     output.write_text(json.dumps(report, indent=1) + "\n", encoding="utf-8")
     output.with_suffix(".md").write_text(markdown(report), encoding="utf-8")
-    if out := os.environ.get("OUT"):
-        for file in (output, output.with_suffix(".md")):
-            shutil.copy(file, out)
-        with open(Path(out) / "gpu-check.log", "w", encoding="utf-8") as together:
-            for log in sorted(place.logs.iterdir()):
-                text = log.read_text(encoding="utf-8", errors="replace")
-                together.write(f"===== {log.name}\n{text[-200_000:]}\n")
+    with open(output.with_suffix(".log"), "w", encoding="utf-8") as together:
+        for log in sorted(place.logs.iterdir()):
+            text = log.read_text(encoding="utf-8", errors="replace")
+            together.write(f"===== {log.name}\n{text[-200_000:]}\n")
 
 
 if __name__ == "__main__":

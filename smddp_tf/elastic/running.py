@@ -11,7 +11,7 @@ from typing import Any
 from smddp_tf import basics
 from smddp_tf._native import loader
 from smddp_tf.exceptions import HorovodInternalError, HostsUpdatedInterrupt, reason_of
-from smddp_tf.run.restarts import min_ranks_of
+from smddp_tf.lifecycle.restart_settings import min_ranks_of
 
 __all__ = ["is_lost_session", "run", "run_fn"]
 

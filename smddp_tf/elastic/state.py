@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 from smddp_tf import basics
 from smddp_tf._native.threads import of_thread
 from smddp_tf.exceptions import HostsUpdatedInterrupt
-from smddp_tf.run.restarts import commit_dir_of
+from smddp_tf.lifecycle.restart_settings import commit_dir_of
 
 if TYPE_CHECKING:
     from smddp_tf.elastic.disk import CommitFolder

@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
+from smddp_tf.lifecycle.launch_error import LaunchError
+
 __all__ = ["LaunchError", "NotStarted"]
-
-
-class LaunchError(RuntimeError):
-    """A job cannot be started, or did not start. The text says why and what to do."""
 
 
 class NotStarted(LaunchError):

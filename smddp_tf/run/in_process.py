@@ -11,9 +11,10 @@ from pathlib import Path
 from typing import NoReturn
 
 from smddp_tf import aliases
+from smddp_tf.lifecycle.placement import find_placement
 from smddp_tf.run.channel import ADDRESS
 from smddp_tf.run.errors import LaunchError
-from smddp_tf.run.placement import find_placement, variables_of
+from smddp_tf.run.rank_variables import variables_of
 
 __all__ = ["alias_variables", "as_program", "is_script", "run_in_process"]
 

@@ -13,7 +13,7 @@ from smddp_tf.run.mpirun_command import MpirunCommand, build_command
 from smddp_tf.run.network import Choice, choose, local_interfaces, resolve
 from smddp_tf.run.output import Output
 from smddp_tf.run.output_tail import starts_traceback
-from smddp_tf.run.placement import without_rank_variables
+from smddp_tf.run.rank_variables import without_rank_variables
 from smddp_tf.run.server import ControlServer
 from smddp_tf.run.settings import Settings
 

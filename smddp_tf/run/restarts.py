@@ -6,38 +6,21 @@ import os
 import re
 import shutil
 import time
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, replace
 
-from smddp_tf.run.errors import LaunchError, NotStarted
+from smddp_tf.lifecycle.restart_settings import COMMIT_DIR, MIN_RANKS
+from smddp_tf.run.errors import NotStarted
 from smddp_tf.run.hosts import Host, total_slots
 from smddp_tf.run.job import Outcome
 from smddp_tf.run.settings import Settings
 
-__all__ = ["COMMIT_DIR", "MIN_RANKS", "Policy", "commit_dir_of", "hosts_left", "min_ranks_of", "run_elastic"]
+__all__ = ["Policy", "hosts_left", "run_elastic"]
 
-COMMIT_DIR, MIN_RANKS = "SMDDP_COMMIT_DIR", "SMDDP_MIN_NP"
 _COMMIT = re.compile(r"commit-(\d+)")
 # So many starts in a row without a new commit, and the job is given up: what fails it is not chance.
 _FRUITLESS_STARTS = 3
 _PAUSE_SECONDS = 1.0
-
-
-def commit_dir_of(environment: Mapping[str, str]) -> str:
-    """The folder for commits, or ""."""
-    return environment.get(COMMIT_DIR, "")
-
-
-def min_ranks_of(environment: Mapping[str, str]) -> int:
-    """How many ranks must be left for a job to go on; 1 unless it was set.
-
-    Raises:
-        LaunchError: the variable is not a number.
-    """
-    text = environment.get(MIN_RANKS, "") or "1"
-    if not text.isdecimal() or int(text) < 1:
-        raise LaunchError(f"Environment variable {MIN_RANKS} must be a number of ranks, 1 or more. Received: '{text}'.")
-    return int(text)
 
 
 @dataclass(frozen=True)

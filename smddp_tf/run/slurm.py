@@ -8,22 +8,14 @@ from collections.abc import Mapping
 from smddp_tf.run.errors import LaunchError
 from smddp_tf.run.hosts import Host
 
-__all__ = ["allocated_hosts", "expand_counts", "expand_nodelist", "in_rank_step", "inside_allocation"]
+__all__ = ["allocated_hosts", "expand_counts", "expand_nodelist", "inside_allocation"]
 
-# Step numbers from here on are Slurm's own: the batch script, the interactive shell of salloc.
-_FIRST_SPECIAL_STEP = 0xFFFFFFF0
 _NODES = ("SLURM_JOB_NODELIST", "SLURM_NODELIST")
 
 
 def inside_allocation(environment: Mapping[str, str]) -> bool:
     """True where Slurm has given nodes: in the shell of `salloc`, in the script of `sbatch`, in a step of `srun`."""
     return any(environment.get(name) for name in _NODES)
-
-
-def in_rank_step(environment: Mapping[str, str]) -> bool:
-    """True in a process that `srun` started, which is not the batch script or the shell of `salloc`."""
-    step = environment.get("SLURM_STEP_ID", environment.get("SLURM_STEPID", ""))
-    return step.isdigit() and int(step) < _FIRST_SPECIAL_STEP
 
 
 def allocated_hosts(environment: Mapping[str, str]) -> list[Host]:

@@ -8,9 +8,9 @@ import traceback
 
 import cloudpickle
 
+from smddp_tf.lifecycle.placement import find_placement
 from smddp_tf.run.channel import ADDRESS, KEY, Kind
 from smddp_tf.run.client import ControlClient
-from smddp_tf.run.placement import find_placement
 
 __all__ = ["main"]
 

@@ -55,3 +55,38 @@ def test_public_documents_speak_for_themselves() -> None:
         text = page.read_text(encoding="utf-8")
         assert "../shared" not in text, page
         assert not re.search(r"\bissue \d", text), page
+
+
+def paths_named_in(page: Path) -> set[str]:
+    """What stands in backticks and looks like a file or a folder of this checkout."""
+    folders = {path.name for path in ROOT.iterdir() if path.is_dir()}
+    spans = re.findall(r"`([\w.*/-]+)`", page.read_text(encoding="utf-8"))
+    return {span for span in spans if "/" in span and span.split("/")[0] in folders - {"build", "site", ".venv"}}
+
+
+@pytest.mark.parametrize(
+    "page",
+    [ROOT / "CONTRIBUTING.md", ROOT / "docs/architecture.md", *sorted((ROOT / "docs/decisions").glob("*.md"))],
+    ids=lambda page: page.stem,
+)
+def test_named_files_exist(page: Path) -> None:
+    """Of pages for developers. Native files may be named from tf_ops/ on."""
+    folders = sorted(path.name for path in (ROOT / "tf_ops").iterdir() if path.is_dir())
+    native = re.findall(rf"`((?:{'|'.join(folders)})/[\w./-]+)`", page.read_text(encoding="utf-8"))
+    missing = {name for name in paths_named_in(page) if not list(ROOT.glob(name))}
+    missing |= {name for name in native if not list((ROOT / "tf_ops").glob(f"{name.rstrip('/')}*"))}
+    assert not missing
+
+
+@pytest.mark.parametrize("page", sorted((ROOT / "docs/decisions").glob("0*.md")), ids=lambda page: page.stem)
+def test_decisions_have_one_form(page: Path) -> None:
+    text = page.read_text(encoding="utf-8")
+    headings = re.findall(r"^## (.*)", text, flags=re.MULTILINE)
+    assert headings[:4] == ["Context", "Options", "Decision", "Consequences"]
+    assert f"({page.name})" in (page.parent / "README.md").read_text(encoding="utf-8")
+
+
+def test_pages_for_developers_fit_a_screen() -> None:
+    pages = [ROOT / "CONTRIBUTING.md", ROOT / "docs/architecture.md", *(ROOT / "docs/decisions").glob("*.md")]
+    lines = [(page.name, line) for page in pages for line in page.read_text(encoding="utf-8").splitlines()]
+    assert not [each for each in lines if len(each[1]) > 120]

@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from tests.native_module import core
+from tools import env_docs
 
 ROOT = Path(__file__).resolve().parents[2]
 PARTS_OF_NAMES = {"SMDDP_", "SMDDP_RUN_"}
@@ -83,3 +84,15 @@ def test_words_of_horovod() -> None:
     assert line in init_with("HOROVOD_LOG_LEVEL=Info")
     assert line in init_with("HOROVOD_LOG_LEVEL=TRACE")
     assert init_with("HOROVOD_LOG_LEVEL=FATAL") == ""
+
+
+def test_the_page_has_every_variable_once() -> None:
+    """What users set and what developers set are apart; `make lint` checks that the page is up to date."""
+    rows = core().env_variables()
+    text = env_docs.page(rows)
+    before, developers = text.split("## For developers")
+    for row in rows:
+        assert (developers if row["for_developers"] else before).count(f"- **`{row['name']}`**") == 1, row["name"]
+        assert text.count(f"- **`{row['name']}`**") == 1
+    assert max(map(len, text.splitlines())) <= 120
+    assert not re.search(r"^  (\d+\.|[-+*]) ", text, flags=re.MULTILINE), "a line that looks like an item of a list"

@@ -18,7 +18,7 @@ KINDS = {
     " must define ": "a class without a method",
 }
 # These speak to whoever starts a job or installs aliases, at once and in full sentences; nothing runs yet.
-BEFORE_ANYTHING_RUNS = ("smddp_tf/run/", "smddp_tf/aliases/")
+BEFORE_ANYTHING_RUNS = ("smddp_tf/run/", "smddp_tf/aliases/", "smddp_tf/lifecycle/placement.py")
 # What the page has by other words, and what only tests can see. Words of each.
 INTERNAL = (
     " Given up after SMDDP_STALL_ERROR_SECONDS.",  # after "... has waited for ... s"

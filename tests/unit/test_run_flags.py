@@ -79,7 +79,7 @@ def test_flags_without_meaning_leave_a_note(dry_run: DryRun) -> None:
 
 def test_our_variables_are_the_ones_the_engine_reads() -> None:
     documented = (ROOT / "docs" / "environment.md").read_text(encoding="utf-8")
-    rows = dict(re.findall(r"^\| `(SMDDP_\w+)` \| `?(HOROVOD_\w+)?`? \|", documented, re.MULTILINE))
+    rows = dict(re.findall(r"^- \*\*`(SMDDP_\w+)`\*\* \([^)]*?(HOROVOD_\w+)?`?\)", documented, re.MULTILINE))
     for knob in KNOBS:
         if knob.ours:
             assert rows.get(knob.ours) == knob.variable

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import pytest
 
+from smddp_tf.lifecycle.placement import Placement, find_placement, why_alone
 from smddp_tf.run import slurm
 from smddp_tf.run.errors import LaunchError
 from smddp_tf.run.hosts import Host, hosts_of_ranks, is_this_host, parse_host_file, parse_hosts
-from smddp_tf.run.placement import Placement, find_placement, variables_of, why_alone, without_rank_variables
+from smddp_tf.run.rank_variables import variables_of, without_rank_variables
 from tests.unit.run_dry import OPEN_MPI_5, DryRun, values_of
 
 

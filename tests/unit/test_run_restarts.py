@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from smddp_tf.lifecycle.restart_settings import min_ranks_of
 from smddp_tf.run import LaunchError, restarts
 from smddp_tf.run.errors import NotStarted
 from smddp_tf.run.hosts import Host
@@ -104,7 +105,7 @@ def test_a_job_that_cannot_be_started_is_an_error(tmp_path: Path) -> None:
 
 
 def test_smallest_number_of_ranks_must_be_one() -> None:
-    assert (restarts.min_ranks_of({}), restarts.min_ranks_of({"SMDDP_MIN_NP": "3"})) == (1, 3)
+    assert (min_ranks_of({}), min_ranks_of({"SMDDP_MIN_NP": "3"})) == (1, 3)
     for wrong in ("0", "two", "-1"):
         with pytest.raises(LaunchError, match="SMDDP_MIN_NP must be a number of ranks"):
-            restarts.min_ranks_of({"SMDDP_MIN_NP": wrong})
+            min_ranks_of({"SMDDP_MIN_NP": wrong})

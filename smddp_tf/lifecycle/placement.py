@@ -5,10 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from smddp_tf.run import slurm
-from smddp_tf.run.errors import LaunchError
+from smddp_tf.lifecycle.launch_error import LaunchError
 
-__all__ = ["Placement", "find_placement", "variables_of", "why_alone", "without_rank_variables"]
+__all__ = ["Placement", "find_placement", "why_alone"]
 
 # PMIx gives the rank only; Slurm's own variables complete it. In the order in which they are believed.
 _RANK = ("OMPI_COMM_WORLD_RANK", "PMIX_RANK", "PMI_RANK", "PALS_RANKID")
@@ -16,16 +15,8 @@ _SIZE = ("OMPI_COMM_WORLD_SIZE", "PMI_SIZE", "PALS_SIZE")
 _LOCAL_RANK = ("OMPI_COMM_WORLD_LOCAL_RANK", "MPI_LOCALRANKID", "PMI_LOCAL_RANK", "PALS_LOCAL_RANKID")
 _LOCAL_SIZE = ("OMPI_COMM_WORLD_LOCAL_SIZE", "MPI_LOCALNRANKS", "PMI_LOCAL_SIZE", "PALS_LOCAL_SIZE")
 
-# What a launcher puts into the environment of a rank, and what a new job must not inherit.
-_OF_RANKS = ("OMPI_COMM_WORLD_", "OMPI_UNIVERSE_", "PMIX_", "PMI_", "PALS_", "MPI_LOCAL", "HYDI_", "SMDDP_RUN_")
-_OF_RANKS_EXACT = (
-    "OMPI_COMMAND", "OMPI_ARGV", "OMPI_APP_CTX_NUM_PROCS", "OMPI_FIRST_RANKS", "OMPI_FILE_LOCATION",
-    "OMPI_NUM_APP_CTX", "OMPI_MCA_ess", "OMPI_MCA_orte_hnp_uri", "OMPI_MCA_orte_local_daemon_uri",
-    "OMPI_MCA_orte_ess_num_procs", "OMPI_MCA_orte_jobid", "OMPI_MCA_ess_base_jobid", "OMPI_MCA_ess_base_vpid",
-    "OMPI_MCA_orte_launch", "OMPI_MCA_orte_app_num", "OMPI_MCA_orte_tmpdir_base", "OMPI_MCA_orte_top_session_dir",
-    "OMPI_MCA_orte_jobfam_session_dir", "OMPI_MCA_orte_num_nodes", "OMPI_MCA_orte_bound_at_launch",
-    "OMPI_MCA_shmem_RUNTIME_QUERY_hint", "OMPI_MCA_initial_wdir",
-)  # fmt: skip
+# Step numbers from here on are Slurm's own: the batch script, the interactive shell of salloc.
+_FIRST_SPECIAL_STEP = 0xFFFFFFF0
 
 
 @dataclass(frozen=True)
@@ -45,7 +36,7 @@ def find_placement(environment: Mapping[str, str]) -> Placement | None:
         LaunchError: `srun` started several tasks without PMI or PMIx, so that each would be a job of its own.
     """
     rank = _first(environment, _RANK)
-    in_step = slurm.in_rank_step(environment)
+    in_step = _in_rank_step(environment)
     if rank is not None:
         size = _first(environment, (*_SIZE, "SLURM_STEP_NUM_TASKS") if in_step else _SIZE)
         local_rank = _first(environment, (*_LOCAL_RANK, "SLURM_LOCALID") if in_step else _LOCAL_RANK)
@@ -77,25 +68,10 @@ def why_alone(environment: Mapping[str, str]) -> str:
     )
 
 
-def variables_of(placement: Placement) -> dict[str, str]:
-    """What Horovod's and SMDDP's launchers set in a rank's environment, as far as it is known."""
-    values = {
-        "HOROVOD_RANK": placement.rank,
-        "HOROVOD_SIZE": placement.size,
-        "HOROVOD_LOCAL_RANK": placement.local_rank,
-        "HOROVOD_LOCAL_SIZE": placement.local_size,
-        "SMDATAPARALLEL_LOCAL_RANK": placement.local_rank,
-    }
-    return {name: str(value) for name, value in values.items() if value is not None}
-
-
-def without_rank_variables(environment: Mapping[str, str]) -> dict[str, str]:
-    """The environment without what makes a process a rank: for a job that is started from inside another."""
-    return {
-        name: value
-        for name, value in environment.items()
-        if name not in _OF_RANKS_EXACT and not name.startswith(_OF_RANKS)
-    }
+def _in_rank_step(environment: Mapping[str, str]) -> bool:
+    """True in a process that `srun` started, which is not the batch script or the shell of `salloc`."""
+    step = environment.get("SLURM_STEP_ID", environment.get("SLURM_STEPID", ""))
+    return step.isdigit() and int(step) < _FIRST_SPECIAL_STEP
 
 
 def _first(environment: Mapping[str, str], names: tuple[str, ...]) -> int | None:

@@ -1,0 +1,28 @@
+"""What `smddprun --elastic` tells the ranks of a job that may start again."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from smddp_tf.lifecycle.launch_error import LaunchError
+
+__all__ = ["COMMIT_DIR", "MIN_RANKS", "commit_dir_of", "min_ranks_of"]
+
+COMMIT_DIR, MIN_RANKS = "SMDDP_COMMIT_DIR", "SMDDP_MIN_NP"
+
+
+def commit_dir_of(environment: Mapping[str, str]) -> str:
+    """The folder for commits, or ""."""
+    return environment.get(COMMIT_DIR, "")
+
+
+def min_ranks_of(environment: Mapping[str, str]) -> int:
+    """How many ranks must be left for a job to go on; 1 unless it was set.
+
+    Raises:
+        LaunchError: the variable is not a number.
+    """
+    text = environment.get(MIN_RANKS, "") or "1"
+    if not text.isdecimal() or int(text) < 1:
+        raise LaunchError(f"Environment variable {MIN_RANKS} must be a number of ranks, 1 or more. Received: '{text}'.")
+    return int(text)

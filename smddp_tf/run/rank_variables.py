@@ -1,0 +1,41 @@
+"""The variables that tell a process its place in a job: those that are set for it, and those it must not inherit."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from smddp_tf.lifecycle.placement import Placement
+
+__all__ = ["variables_of", "without_rank_variables"]
+
+# What a launcher puts into the environment of a rank, and what a new job must not inherit.
+_OF_RANKS = ("OMPI_COMM_WORLD_", "OMPI_UNIVERSE_", "PMIX_", "PMI_", "PALS_", "MPI_LOCAL", "HYDI_", "SMDDP_RUN_")
+_OF_RANKS_EXACT = (
+    "OMPI_COMMAND", "OMPI_ARGV", "OMPI_APP_CTX_NUM_PROCS", "OMPI_FIRST_RANKS", "OMPI_FILE_LOCATION",
+    "OMPI_NUM_APP_CTX", "OMPI_MCA_ess", "OMPI_MCA_orte_hnp_uri", "OMPI_MCA_orte_local_daemon_uri",
+    "OMPI_MCA_orte_ess_num_procs", "OMPI_MCA_orte_jobid", "OMPI_MCA_ess_base_jobid", "OMPI_MCA_ess_base_vpid",
+    "OMPI_MCA_orte_launch", "OMPI_MCA_orte_app_num", "OMPI_MCA_orte_tmpdir_base", "OMPI_MCA_orte_top_session_dir",
+    "OMPI_MCA_orte_jobfam_session_dir", "OMPI_MCA_orte_num_nodes", "OMPI_MCA_orte_bound_at_launch",
+    "OMPI_MCA_shmem_RUNTIME_QUERY_hint", "OMPI_MCA_initial_wdir",
+)  # fmt: skip
+
+
+def variables_of(placement: Placement) -> dict[str, str]:
+    """What Horovod's and SMDDP's launchers set in a rank's environment, as far as it is known."""
+    values = {
+        "HOROVOD_RANK": placement.rank,
+        "HOROVOD_SIZE": placement.size,
+        "HOROVOD_LOCAL_RANK": placement.local_rank,
+        "HOROVOD_LOCAL_SIZE": placement.local_size,
+        "SMDATAPARALLEL_LOCAL_RANK": placement.local_rank,
+    }
+    return {name: str(value) for name, value in values.items() if value is not None}
+
+
+def without_rank_variables(environment: Mapping[str, str]) -> dict[str, str]:
+    """The environment without what makes a process a rank: for a job that is started from inside another."""
+    return {
+        name: value
+        for name, value in environment.items()
+        if name not in _OF_RANKS_EXACT and not name.startswith(_OF_RANKS)
+    }
