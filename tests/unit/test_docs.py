@@ -24,12 +24,12 @@ def source_text() -> str:
 
 
 def documented_errors() -> list[str]:
-    """The fixed parts of the messages in the first column of the tables of docs/errors.md."""
+    """The fixed parts of the messages in docs/errors.md: of each item what stands before its `<br>`."""
     fragments = []
-    for line in (ROOT / "docs" / "errors.md").read_text(encoding="utf-8").splitlines():
-        if line.startswith("| `"):
-            for span in re.findall(r"(`+)(.+?)\1", line.split(" | ")[0]):
-                fragments += [part.strip() for part in re.split(r"\.\.\.", span[1])]
+    text = (ROOT / "docs" / "errors.md").read_text(encoding="utf-8")
+    for item in re.findall(r"^- (.*?)<br>", text, re.MULTILINE | re.DOTALL):
+        for span in re.findall(r"(`+)(.+?)\1", item):
+            fragments += [part.strip() for part in re.split(r"\.\.\.", span[1])]
     return [fragment for fragment in fragments if len(fragment) > 5]
 
 
