@@ -27,8 +27,9 @@ def documented_errors() -> list[str]:
     """The fixed parts of the messages in docs/errors.md: of each item what stands before its `<br>`."""
     fragments = []
     text = (ROOT / "docs" / "errors.md").read_text(encoding="utf-8")
-    for item in re.findall(r"^- (.*?)<br>", text, re.MULTILINE | re.DOTALL):
-        for span in re.findall(r"(`+)(.+?)\1", item):
+    for item in re.split(r"^- ", text, flags=re.MULTILINE):
+        messages, mark, _ = item.partition("<br>")
+        for span in re.findall(r"(`+)(.+?)\1", messages if mark else ""):
             fragments += [part.strip() for part in re.split(r"\.\.\.", span[1])]
     return [fragment for fragment in fragments if len(fragment) > 5]
 
