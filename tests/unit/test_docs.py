@@ -51,6 +51,16 @@ def test_documented_errors_exist() -> None:
     assert not missing, f"docs/errors.md lists messages that no source contains: {missing}"
 
 
+def test_messages_in_troubleshooting_exist() -> None:
+    """In the tables' first column a message stands in backticks, alone."""
+    page = (ROOT / "docs" / "troubleshooting.md").read_text(encoding="utf-8")
+    messages = re.findall(r"^\| `([^`]+)` \|", page, re.MULTILINE)
+    fragments = [part.strip() for message in messages for part in message.split("...") if len(part.strip()) > 5]
+    assert len(fragments) > 12
+    text = source_text()
+    assert not [fragment for fragment in fragments if fragment not in text]
+
+
 def test_public_documents_speak_for_themselves() -> None:
     for page in PAGES:
         text = page.read_text(encoding="utf-8")
