@@ -48,10 +48,12 @@ from smddp_tf.process_sets import (
 from smddp_tf.reduce_op import Adasum, Average, Max, Min, Product, Sum
 
 if TYPE_CHECKING:
+    from smddp_tf import compression as compression
     from smddp_tf import data, elastic
     from smddp_tf._native.topology_ops import local_rank_op, local_size_op, process_set_included_op, rank_op, size_op
     from smddp_tf.compression import Compression
     from smddp_tf.functions import broadcast_, broadcast_global_variables, broadcast_variables
+    from smddp_tf.horovod import mpi_ops as mpi_ops
     from smddp_tf.keras import callbacks
     from smddp_tf.keras.fit.evaluate import evaluate
     from smddp_tf.keras.optimizer.distributed import DistributedOptimizerTF as DistributedOptimizer
@@ -73,6 +75,8 @@ if TYPE_CHECKING:
     )
     from smddp_tf.tape import DistributedGradientTape, PartialDistributedGradientTape
     from smddp_tf.tf1.session_hooks import BroadcastGlobalVariablesHook
+
+    __version__: str
 
 __all__ = [
     "Adasum",
@@ -201,19 +205,21 @@ _MODULES = {
 }
 
 
-def __getattr__(name: str) -> Any:
-    if name == "__version__":
-        value: Any = importlib.import_module("importlib.metadata").version("smddp-tf")
-    elif name in _MODULES:
-        value = import_with_tensorflow(_MODULES[name])
-    elif name in _LAZY:
-        module, attribute = _LAZY[name]
-        value = getattr(import_with_tensorflow(module), attribute)
-        importlib.import_module("smddp_tf.compat").install_by_default()
-    else:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    globals()[name] = value
-    return value
+if not TYPE_CHECKING:  # a misspelt name is an error of a type checker
+
+    def __getattr__(name: str) -> Any:
+        if name == "__version__":
+            value: Any = importlib.import_module("importlib.metadata").version("smddp-tf")
+        elif name in _MODULES:
+            value = import_with_tensorflow(_MODULES[name])
+        elif name in _LAZY:
+            module, attribute = _LAZY[name]
+            value = getattr(import_with_tensorflow(module), attribute)
+            importlib.import_module("smddp_tf.compat").install_by_default()
+        else:
+            raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+        globals()[name] = value
+        return value
 
 
 def __dir__() -> list[str]:

@@ -48,11 +48,13 @@ _LAZY = {
 }
 
 
-def __getattr__(name: str) -> Any:
-    if name not in _LAZY:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    value = globals()[name] = getattr(import_with_tensorflow(_LAZY[name]), name)
-    return value
+if not TYPE_CHECKING:  # a misspelt name is an error of a type checker
+
+    def __getattr__(name: str) -> Any:
+        if name not in _LAZY:
+            raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+        value = globals()[name] = getattr(import_with_tensorflow(_LAZY[name]), name)
+        return value
 
 
 def __dir__() -> list[str]:

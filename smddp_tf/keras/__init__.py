@@ -6,6 +6,9 @@ Example:
 >>> hvd.init()
 >>> model.compile(hvd.DistributedOptimizer(keras.optimizers.SGD(0.01 * hvd.size())), loss="mse")
 >>> model.fit(x, y, callbacks=[hvd.callbacks.BroadcastGlobalVariablesCallback(0)])
+
+Every public name of `smddp_tf` for eager mode and `tf.function` is here as well. `allreduce`, `allgather`, `broadcast`,
+`reducescatter` and `DistributedOptimizer` have the arguments of `horovod.tensorflow.keras`.
 """
 
 from __future__ import annotations
@@ -15,6 +18,7 @@ from smddp_tf._native import needs_tensorflow  # noqa: F401
 # isort: split
 from smddp_tf import compat as _compat
 from smddp_tf import data
+from smddp_tf._native.topology_ops import local_rank_op, local_size_op, process_set_included_op, rank_op, size_op
 from smddp_tf.basics import (
     ccl_built,
     cross_rank,
@@ -24,6 +28,7 @@ from smddp_tf.basics import (
     gloo_built,
     gloo_enabled,
     init,
+    is_homogeneous,
     is_initialized,
     local_rank,
     local_size,
@@ -39,7 +44,7 @@ from smddp_tf.basics import (
     stop_timeline,
 )
 from smddp_tf.compression import Compression
-from smddp_tf.functions import allgather_object, broadcast_global_variables, broadcast_object, broadcast_variables
+from smddp_tf.functions import broadcast_, broadcast_global_variables, broadcast_variables
 from smddp_tf.keras import callbacks, elastic
 from smddp_tf.keras._backend import LEGACY as _LEGACY
 from smddp_tf.keras.fit.evaluate import evaluate
@@ -48,9 +53,18 @@ from smddp_tf.keras.optimizer.distributed import DistributedOptimizer, PartialDi
 from smddp_tf.keras.saving.loading import load_model
 from smddp_tf.keras.sync_batch_normalization import SyncBatchNormalization
 from smddp_tf.keras.values import allgather, allreduce, broadcast, reducescatter
-from smddp_tf.ops import join
-from smddp_tf.process_sets import ProcessSet, add_process_set, global_process_set, remove_process_set
-from smddp_tf.reduce_op import Average, Sum
+from smddp_tf.objects import allgather_object, broadcast_object, broadcast_object_fn
+from smddp_tf.ops import alltoall, barrier, grouped_allgather, grouped_allreduce, grouped_reducescatter, join
+from smddp_tf.process_sets import (
+    ProcessSet,
+    add_process_set,
+    get_process_set_ids_and_ranks,
+    global_process_set,
+    is_process_set_included,
+    process_set_ids,
+    remove_process_set,
+)
+from smddp_tf.reduce_op import Adasum, Average, Max, Min, Product, Sum
 from smddp_tf.tape import DistributedGradientTape, PartialDistributedGradientTape
 
 _compat.install_by_default()
@@ -58,22 +72,30 @@ if not _LEGACY:
     _guard_fit()
 
 __all__ = [
+    "Adasum",
     "Average",
     "Compression",
     "DistributedGradientTape",
     "DistributedOptimizer",
+    "Max",
+    "Min",
     "PartialDistributedGradientTape",
     "PartialDistributedOptimizer",
     "ProcessSet",
+    "Product",
     "Sum",
     "SyncBatchNormalization",
     "add_process_set",
     "allgather",
     "allgather_object",
     "allreduce",
+    "alltoall",
+    "barrier",
     "broadcast",
+    "broadcast_",
     "broadcast_global_variables",
     "broadcast_object",
+    "broadcast_object_fn",
     "broadcast_variables",
     "callbacks",
     "ccl_built",
@@ -84,25 +106,37 @@ __all__ = [
     "ddl_built",
     "elastic",
     "evaluate",
+    "get_process_set_ids_and_ranks",
     "global_process_set",
     "gloo_built",
     "gloo_enabled",
+    "grouped_allgather",
+    "grouped_allreduce",
+    "grouped_reducescatter",
     "init",
+    "is_homogeneous",
     "is_initialized",
+    "is_process_set_included",
     "join",
     "load_model",
     "local_rank",
+    "local_rank_op",
     "local_size",
+    "local_size_op",
     "mpi_built",
     "mpi_enabled",
     "mpi_threads_supported",
     "nccl_built",
+    "process_set_ids",
+    "process_set_included_op",
     "rank",
+    "rank_op",
     "reducescatter",
     "remove_process_set",
     "rocm_built",
     "shutdown",
     "size",
+    "size_op",
     "start_timeline",
     "stop_timeline",
 ]

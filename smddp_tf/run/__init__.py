@@ -17,9 +17,11 @@ __all__ = ["LaunchError", "run"]
 _LAZY = {"LaunchError": "smddp_tf.run.errors", "run": "smddp_tf.run.function"}
 
 
-def __getattr__(name: str) -> Any:
-    if name not in _LAZY:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    value = getattr(importlib.import_module(_LAZY[name]), name)
-    globals()[name] = value
-    return value
+if not TYPE_CHECKING:  # a misspelt name is an error of a type checker
+
+    def __getattr__(name: str) -> Any:
+        if name not in _LAZY:
+            raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+        value = getattr(importlib.import_module(_LAZY[name]), name)
+        globals()[name] = value
+        return value

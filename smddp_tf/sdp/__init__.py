@@ -69,16 +69,18 @@ _LAZY = {
 }
 
 
-def __getattr__(name: str) -> Any:
-    if name == "keras":
-        value: Any = import_with_tensorflow("smddp_tf.sdp.keras")
-    elif name in _LAZY:
-        value = getattr(import_with_tensorflow(_LAZY[name]), name)
-        importlib.import_module("smddp_tf.compat").install_by_default()
-    else:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    globals()[name] = value
-    return value
+if not TYPE_CHECKING:  # a misspelt name is an error of a type checker
+
+    def __getattr__(name: str) -> Any:
+        if name == "keras":
+            value: Any = import_with_tensorflow("smddp_tf.sdp.keras")
+        elif name in _LAZY:
+            value = getattr(import_with_tensorflow(_LAZY[name]), name)
+            importlib.import_module("smddp_tf.compat").install_by_default()
+        else:
+            raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+        globals()[name] = value
+        return value
 
 
 def __dir__() -> list[str]:

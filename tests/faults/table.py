@@ -32,6 +32,7 @@ _HEADINGS = (
     "left behind",
     "",
 )
+_ON_THE_PAGE = ("case", "noticed s", "all ended s", "left behind", "")
 
 
 @dataclass
@@ -74,17 +75,20 @@ def as_table(rows: list[Row]) -> Table:
     return table
 
 
-def as_markdown(rows: list[Row]) -> str:
-    lines = ["| " + " | ".join(_HEADINGS) + " |", "|" + " --- |" * len(_HEADINGS)]
-    lines += ["| " + " | ".join(cell.replace("|", r"\|") for cell in row.cells()) + " |" for row in rows]
+def as_markdown(rows: list[Row], headings: tuple[str, ...] = _HEADINGS) -> str:
+    columns = [_HEADINGS.index(heading) for heading in headings]
+    lines = ["| " + " | ".join(headings) + " |", "|" + " --- |" * len(headings)]
+    for row in rows:
+        cells = row.cells()
+        lines.append("| " + " | ".join(cells[column].replace("|", r"\|") for column in columns) + " |")
     return "\n".join(lines) + "\n"
 
 
 def update_page(rows: list[Row]) -> None:
-    """Writes the table into docs/reliability.md, between its marks."""
+    """Writes the columns that a reader of docs/reliability.md needs into it, between its marks."""
     before, rest = _PAGE.read_text(encoding="utf-8").split(_BEGIN)
     after = rest.split(_END)[1]
-    _PAGE.write_text(f"{before}{_BEGIN}{_head()}{as_markdown(rows)}{_END}{after}", encoding="utf-8")
+    _PAGE.write_text(f"{before}{_BEGIN}{_head()}{as_markdown(rows, _ON_THE_PAGE)}{_END}{after}", encoding="utf-8")
 
 
 def save(rows: list[Row], path: Path) -> None:

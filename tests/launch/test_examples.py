@@ -19,6 +19,9 @@ SHORT = {
     "05_mixed_precision_digits.py": ["--epochs", "5", "--min-accuracy", "0.93"],
 }
 
+# The example of the README, which takes no arguments, in the folder into which it writes.
+IN_A_FOLDER = "import os, runpy, sys; os.chdir(sys.argv[2]); runpy.run_path(sys.argv[1], run_name='__main__')"
+
 LOAD_IN_PLAIN_KERAS = """
 import sys, keras, numpy
 model = keras.models.load_model(sys.argv[1])
@@ -52,6 +55,24 @@ def test_example(example: str, ranks: int | None, tmp_path: Path) -> None:
         assert 0 < rows < looked_up
     if example.startswith("05"):
         assert "loss scale: " in output
+
+
+@pytest.mark.parametrize("ranks", [None, 2], ids=["alone", "2 ranks"])
+def test_the_script_of_the_readme(ranks: int | None, tmp_path: Path) -> None:
+    script = ROOT / "examples" / "train.py"
+    output = launch(["-c", IN_A_FOLDER, script, tmp_path], ranks, timeout=120).check().output
+    sums = re.findall(r"rank \d of (\d): sum of the weights (\S+)", output)
+    assert len(sums) == (ranks or 1)
+    assert len(set(sums)) == 1
+    losses = [float(loss) for loss in re.findall(r"loss: (\S+)", output)]
+    assert losses[-1] < 0.2 * losses[0]
+    assert (tmp_path / "model.keras").exists()
+
+
+def test_the_readme_shows_the_script() -> None:
+    assert (ROOT / "examples" / "train.py").read_text(encoding="utf-8") in (ROOT / "README.md").read_text(
+        encoding="utf-8"
+    )
 
 
 def test_bfloat16_needs_no_loss_scale(tmp_path: Path) -> None:

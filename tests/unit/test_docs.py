@@ -24,12 +24,13 @@ def source_text() -> str:
 
 
 def documented_errors() -> list[str]:
-    """The fixed parts of the messages in the first column of the tables of docs/errors.md."""
+    """The fixed parts of the messages in docs/errors.md: of each item what stands before its `<br>`."""
     fragments = []
-    for line in (ROOT / "docs" / "errors.md").read_text(encoding="utf-8").splitlines():
-        if line.startswith("| `"):
-            for span in re.findall(r"(`+)(.+?)\1", line.split(" | ")[0]):
-                fragments += [part.strip() for part in re.split(r"\.\.\.", span[1])]
+    text = (ROOT / "docs" / "errors.md").read_text(encoding="utf-8")
+    for item in re.split(r"^- ", text, flags=re.MULTILINE):
+        messages, mark, _ = item.partition("<br>")
+        for span in re.findall(r"(`+)(.+?)\1", messages if mark else ""):
+            fragments += [part.strip() for part in re.split(r"\.\.\.", span[1])]
     return [fragment for fragment in fragments if len(fragment) > 5]
 
 
@@ -48,6 +49,16 @@ def test_documented_errors_exist() -> None:
     assert len(fragments) > 40
     missing = [fragment for fragment in fragments if fragment not in text]
     assert not missing, f"docs/errors.md lists messages that no source contains: {missing}"
+
+
+def test_messages_in_troubleshooting_exist() -> None:
+    """In the tables' first column a message stands in backticks, alone."""
+    page = (ROOT / "docs" / "troubleshooting.md").read_text(encoding="utf-8")
+    messages = re.findall(r"^\| `([^`]+)` \|", page, re.MULTILINE)
+    fragments = [part.strip() for message in messages for part in message.split("...") if len(part.strip()) > 5]
+    assert len(fragments) > 12
+    text = source_text()
+    assert not [fragment for fragment in fragments if fragment not in text]
 
 
 def test_public_documents_speak_for_themselves() -> None:

@@ -46,10 +46,10 @@ class PreemptionCheckpoint(keras.callbacks.Callback):
     number of trainings with the same ones that the process has finished before. When the program is started again, a
     call that had come to its end trains again. A program that skips such calls must give each call a `name`.
 
-    Launchers differ in how long they wait between SIGTERM and SIGKILL: docs/keras.md. A second signal ends the process
-    at once. Agreeing costs one very small allreduce in each batch. Give the callback to `fit` on every rank, with a
-    model that is built and whose optimizer is wrapped by `hvd.DistributedOptimizer`. Variables that are local to a rank
-    are taken over from rank 0 as well.
+    Launchers differ in how long they wait between SIGTERM and SIGKILL: docs/keras-callbacks.md. A second signal ends
+    the process at once. Agreeing costs one very small allreduce in each batch. Give the callback to `fit` on every
+    rank, with a model that is built and whose optimizer is wrapped by `hvd.DistributedOptimizer`. Variables that are
+    local to a rank are taken over from rank 0 as well.
 
     Example:
 
