@@ -8,7 +8,7 @@ namespace {
 
 constexpr char kIpc[] = "cudaIpc";
 
-// The usual cause, "" where none stands out.
+// The usual cause, "" where there is no typical one.
 const char* HintFor(cudaError_t error) {
   switch (error) {
     case cudaErrorNoDevice:

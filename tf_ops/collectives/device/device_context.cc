@@ -11,7 +11,7 @@
 namespace smddp {
 namespace {
 
-// For what is left on the streams when a context ends; and before it gives up what others lent.
+// Time limits: for work left on the streams when a context ends, and before imported memory is released.
 constexpr double kDrainSeconds = 10, kEndSeconds = 5, kAbortSeconds = 2;
 constexpr std::chrono::microseconds kDrainLook(100);
 constexpr int64_t kCheckEveryNs = 100 * 1000000LL;
@@ -116,7 +116,7 @@ Status DeviceContextImpl::CheckGroup() {
 
 void DeviceContextImpl::End(bool failed) {
   if (group_ != nullptr && (failed || !Drain(kEndSeconds))) group_->Abort();
-  group_ = nullptr;  // else in peace: other ranks may still read what this one has sent
+  group_ = nullptr;  // else without Abort: other ranks may still read what this one has sent
   if (Drain(kAbortSeconds)) peers_.Close();
 }
 

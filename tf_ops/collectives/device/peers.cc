@@ -6,8 +6,8 @@
 namespace smddp {
 namespace {
 
-// Ranks may be threads of one process, whose memory needs no import (and cannot have one). Process ids do not tell
-// that: containers have their own.
+// Ranks may be threads of one process; memory of the own process needs no import and cannot be imported. Process ids
+// do not identify the process: containers have their own numbering.
 uint64_t ThisProcess() {
   static const uint64_t number = [] {
     std::random_device random;

@@ -14,8 +14,8 @@ namespace smddp {
 namespace {
 
 using std::chrono::steady_clock;
-constexpr auto kPeace = std::chrono::seconds(5);      // for what is under way
-constexpr auto kPatience = std::chrono::seconds(10);  // for all of it
+constexpr auto kPeace = std::chrono::seconds(5);      // for calls under way
+constexpr auto kPatience = std::chrono::seconds(10);  // for the whole shutdown
 constexpr auto kPause = std::chrono::milliseconds(1);
 
 Result<nccl::Type> TypeOf(DType dtype) {
@@ -34,7 +34,7 @@ Result<nccl::Type> TypeOf(DType dtype) {
   }
 }
 
-// Finalize, then Destroy; with a deadline. False: not done.
+// Finalize, then Destroy; with a deadline. False: not completed.
 bool EndInPeace(const nccl::Api& api, nccl::Comm comm) {
   const auto end = steady_clock::now() + kPeace;
   nccl::Result result = api.CommFinalize(comm);
@@ -49,7 +49,7 @@ bool EndInPeace(const nccl::Api& api, nccl::Comm comm) {
   return false;
 }
 
-// NCCL can hang in any of these calls, so a thread of its own makes them. One that does not come back is left behind.
+// NCCL can hang in any of these calls, so they run on their own thread. A thread that does not return is abandoned.
 void End(const nccl::Api& api, nccl::Comm comm, bool in_peace, const NcclGroup::OnDevice& on_device) {
   struct Progress {
     std::mutex mutex;

@@ -90,8 +90,8 @@ class CompiledCollectiveXlaKernel final : public tensorflow::XlaOpKernel {
     return Status::Ok();
   }
 
-  // Result i lies where operand i lay: fresh memory for every step costs more than the reduction. XLA copies an operand
-  // that somebody else needs.
+  // Result i uses the memory of operand i: allocating memory in every step costs more than the reduction. XLA copies
+  // an operand that is still needed.
   using Aliasing = std::vector<std::pair<xla::ShapeIndex, std::pair<int64_t, xla::ShapeIndex>>>;
   Aliasing InPlace(int count) const {
     Aliasing aliasing;
@@ -110,8 +110,8 @@ class CompiledCollectiveXlaKernel final : public tensorflow::XlaOpKernel {
   int gathered_ranks_ = 1;
 };
 
-// Not REGISTER_XLA_OP: TensorFlow hands on what that collects only once, at the first compilation in the process, and
-// this library may be loaded later.
+// Not REGISTER_XLA_OP: TensorFlow processes those registrations only once, at the first compilation in the process,
+// and this library may be loaded later.
 REGISTER_KERNEL_BUILDER(Name("SmddpCompiledCollective").Device(kCpu), CompiledCollectiveXlaKernel);
 REGISTER_KERNEL_BUILDER(Name("SmddpCompiledCollective").Device(kGpu), CompiledCollectiveXlaKernel);
 

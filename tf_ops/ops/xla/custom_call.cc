@@ -13,10 +13,10 @@ namespace smddp::ops::xla_calls {
 namespace {
 
 std::mutex g_mutex;
-std::deque<Description> g_descriptions;  // a deque: its elements stay where they are
+std::deque<Description> g_descriptions;  // a deque: its elements keep their addresses
 
-// Numbers start anywhere, so that an executable from another process (TensorFlow can keep them in files) is not taken
-// for one of ours.
+// Numbers start at a random value, so that an executable from another process (TensorFlow can store them in files) is
+// not mistaken for one of this process.
 int64_t FirstNumber() {
   static const int64_t first = std::chrono::system_clock::now().time_since_epoch().count() & 0x7fffffffffff0000;
   return first;

@@ -27,7 +27,7 @@ bool Decode(const std::string& bytes, Hello* hello) {
   return reader.at_end();
 }
 
-// Ranks of one version have the same facts; what the program adds may be missing.
+// Ranks of one version have the same facts; those that the program adds may be missing.
 Status SameFacts(const Hello& first, int rank, const Hello& other) {
   for (size_t i = 0; i < std::max(first.facts.size(), other.facts.size()); ++i) {
     const auto fact = [i](const Hello& hello) {

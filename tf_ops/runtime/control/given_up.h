@@ -8,8 +8,7 @@
 
 namespace smddp {
 
-// A cancelled step is given up when it has been cancelled for so long: ops that TensorFlow had begun to run may still
-// bring what they have.
+// A cancelled step is given up after this delay: ops that TensorFlow has started may still provide their tensors.
 constexpr int64_t kSettleNs = 200 * 1000000LL;
 
 inline Status GivenUpBy(int rank) {

@@ -24,7 +24,7 @@ bool AllReducible(const Announcement& announcement) {
                      [adasum](DType dtype) { return adasum ? IsFloating(dtype) : IsReducible(dtype); });
 }
 
-// What a small reduction brings is summed before anything else looks at it.
+// The data of a small reduction are summed before any other check.
 bool DataIsPossible(const Announcement& announcement) {
   if (announcement.data.empty()) return true;
   if (announcement.kind == RequestKind::kPlan) return announcement.data == kHasDevices;
@@ -34,7 +34,7 @@ bool DataIsPossible(const Announcement& announcement) {
          AllReducible(announcement);
 }
 
-// A rank that has joined does what `request` says without having been asked by anybody on its side.
+// A rank that has joined executes `request` although its own program has not asked for it.
 bool IsPossibleForJoined(const Announcement& request) {
   if (request.kind == RequestKind::kDevices) return true;
   const bool plan = request.kind == RequestKind::kPlan;

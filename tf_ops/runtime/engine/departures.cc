@@ -7,7 +7,7 @@
 namespace smddp {
 namespace {
 
-// What a rank sent before it left may still be on its way; after this long it is not.
+// Messages that a rank sent before it left arrive within this time.
 constexpr int64_t kGraceNs = 1000 * 1000000LL;
 
 }  // namespace

@@ -55,7 +55,7 @@ void HostRoundTrips::KeepMemory() {
   if (gpu_ != nullptr) gpu_->pinned.Leak();
 }
 
-// One request on its way: where its tensors lie in pinned memory, in both directions.
+// One request under way: the pinned memory of its tensors, in both directions.
 class HostRoundTrips::Copies {
  public:
   Copies(std::shared_ptr<Gpu> gpu, Tensors what) : gpu_(std::move(gpu)), what_(std::move(what)) {}
@@ -73,7 +73,7 @@ class HostRoundTrips::Copies {
   }
   const PooledEventPtr& down() const { return down_; }
   const std::vector<TensorRef>& host() const { return host_; }
-  // Once down() has passed: the results, when there are any, and the end.
+  // Call it once down() has passed: copies the results, if any, and ends the request.
   Status Up(const Status& reduced) {
     if (!reduced.ok()) {
       memory_.GiveBack(down_);
@@ -90,7 +90,7 @@ class HostRoundTrips::Copies {
   }
 
  private:
-  // A result of another shape than its tensor's has a place of its own.
+  // A result whose shape differs from its tensor's has its own memory.
   bool in_place(size_t i) const { return what_.result_bytes[i] == what_.tensors[i].bytes(); }
   size_t Room(size_t i) const {
     return Aligned(what_.tensors[i].bytes()) + (in_place(i) ? 0 : Aligned(what_.result_bytes[i]));

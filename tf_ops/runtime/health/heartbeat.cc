@@ -6,7 +6,7 @@
 namespace smddp {
 namespace {
 
-// Parts of the timeout. The mates of a silent rank come first, because they can name it.
+// Fractions of the timeout. The ranks of a silent rank's own node report first, because they can name it.
 constexpr double kMateShare = 0.82, kNodeShare = 0.9, kBeatShare = 1.0 / 15, kPauseShare = 0.15;
 
 std::string Seconds(double seconds) {
@@ -101,7 +101,8 @@ std::optional<std::string> Heartbeat::FindSilentMate(int64_t now_ns,
 }
 
 std::optional<std::string> Heartbeat::FindSilentNode(int64_t now_ns) const {
-  if (SpeakerOf(topology_.node_index()) != topology_.rank()) return std::nullopt;  // only speakers are spoken to
+  if (SpeakerOf(topology_.node_index()) != topology_.rank())
+    return std::nullopt;  // heartbeats are only sent to speakers
   for (int node = 0; node < topology_.node_count(); ++node) {
     if (node == topology_.node_index() || SpeakerOf(node) < 0) continue;
     const int64_t seen_ns = std::max(node_heard_ns_[node], forgiven_ns_);

@@ -14,7 +14,7 @@ constexpr size_t kMaxOperations = 6;
 
 int64_t Seconds(int64_t since_ns, int64_t now_ns) { return (now_ns - since_ns) / 1000000000; }
 
-// Tasks count ranks inside their process set.
+// Tasks use rank numbers inside their process set.
 std::string CountedIn(const Topology& topology) {
   if (!topology.is_process_set()) return "";
   std::string ranks;
@@ -97,8 +97,8 @@ std::vector<std::string> StallWatch::OwnStalls(int64_t now_ns) {
   return own;
 }
 
-// In a sentence, or "" when there is none. It is never the reason to end a session: a program may have a thread that
-// comes to the missing call in an hour, and no engine can know that it will not.
+// A sentence, or "" when there is no deadlock. A deadlock never ends a session by itself: a thread of the program may
+// make the missing call in an hour, and an engine cannot exclude that.
 std::string StallWatch::Deadlock() const {
   if (!report_.Deadlocked(static_cast<int64_t>(warn_s_ * 1e9) / 2)) return "";
   return "All " + std::to_string(bus_.topology().size()) + " ranks" +
@@ -130,7 +130,7 @@ void StallWatch::EndStalled(int64_t now_ns) {
 // --- Where this rank is ---
 
 WaitsFor StallWatch::WaitingFor() const {
-  // Or it has failed in the middle of a step, and gone on to another call.
+  // Or it has failed in the middle of a step, and reached another call.
   const bool may_have_failed = named_.waiting() && !planned_.unfinished();
   if (planned_.stalls().InPart() && !may_have_failed) return WaitsFor::kNothing;
   if (named_.waiting() || join_.waiting()) return WaitsFor::kCall;

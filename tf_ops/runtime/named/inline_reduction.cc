@@ -9,7 +9,7 @@ namespace {
 
 int64_t WireBytes(const FusedView& view) { return view.elements() * static_cast<int64_t>(SizeOf(view.wire())); }
 
-// Each run of equal dtypes begins where its elements are aligned: arithmetic needs that (compute/compute.h). Texts
+// Each run of equal dtypes is aligned to its elements, as arithmetic requires (compute/compute.h). The strings
 // themselves are aligned to 8 bytes.
 size_t AlignedFor(DType wire, size_t at) { return (at + SizeOf(wire) - 1) / SizeOf(wire) * SizeOf(wire); }
 

@@ -80,14 +80,14 @@ Status BucketMatcher::Arrive(Plan* plan, const PlannedTensor& where, const Tenso
 
 void BucketMatcher::PlaceZeros(Plan* plan, int index, int64_t step, ZeroTensors& zeros) {
   Arrival arrival = zeros.Make(plan->spec.tensors[index]);
-  if (!arrival.done) return;  // no memory: the session has failed
+  if (!arrival.done) return;  // out of memory: the session has failed
   arrival.index = index;
   arrival.step = step;
   arrival.zeros = true;
   Place(plan, std::move(arrival));
 }
 
-// A tensor that has its step, or zeros in its place.
+// A tensor whose step is known, or zeros in its place.
 void BucketMatcher::Place(Plan* plan, Arrival arrival) {
   ++waiting_;
   ++unfinished_;
@@ -122,7 +122,7 @@ void BucketMatcher::LaunchComplete(Plan* plan) {
 
 void BucketMatcher::TryLaunch(Plan* plan, PlannedBucket* bucket) {
   if (!plan->decided || plan->refused() || !bucket->complete() || !launcher_.CanLaunch(*plan, *bucket)) return;
-  // Looked at last: CanLaunch may ask the ranks, be answered at once, and so have launched this very bucket.
+  // Evaluated last: CanLaunch may start the agreement, be answered immediately, and thereby launch this bucket.
   if (std::exchange(bucket->running, true)) return;
   Generation& next = bucket->generations.front();
   auto arrivals = std::make_shared<std::vector<Arrival>>(std::move(next.arrivals));

@@ -7,7 +7,8 @@
 namespace smddp {
 namespace {
 
-// Is `step`, counted from 1, the last one of the plan that has begun, brought by a run, and lacks tensors?
+// Is `step`, counted from 1, the last step of the plan that has begun, does it have a run number, and does it lack
+// tensors?
 bool IsBroken(const Plan& plan, int64_t step) {
   const PlanSteps& steps = plan.steps;
   return !plan.refused() && steps.run() != 0 && steps.begun() == step && !steps.complete();
@@ -43,8 +44,8 @@ void GivenUpSteps::GiveUpBroken() {
   }
 }
 
-// The last step of the plan that has begun here. The places of what did not come are kept until all ranks know: one
-// that did not would take the sum with zeros for a good one.
+// Gives up the last step of the plan that has begun here. The missing tensors are remembered until all ranks know of
+// it: a rank that did not would take the sum with zeros for a valid result.
 void GivenUpSteps::GiveUp(Plan* plan) {
   const int64_t step = plan->steps.begun();
   Log(LogLevel::kDebug, "step " + std::to_string(step) + " of " + plan->name + " is given up here");
@@ -71,7 +72,8 @@ Status GivenUpSteps::OnMessage(int from, std::string_view message) {
   }
   planned_.plans().Void(given_up.plan, given_up.step, GivenUpBy(bus_.topology().global_rank(from)));
   bus_.Post(from, Encode(StepGivenUp{given_up.plan, given_up.step, /*known=*/true}));
-  // What this rank lacks of it may never come: it may have failed here too, with nothing under way that could tell.
+  // The tensors that this rank lacks may never arrive: the step may have failed here too, without a running operation
+  // that would report it.
   Plan* const plan = planned_.plans().Named(given_up.plan);
   if (plan != nullptr && bus_.failure().ok() && IsBroken(*plan, given_up.step)) GiveUp(plan);
   return Status::Ok();

@@ -20,7 +20,7 @@ void PlanStalls::ForEachWait(int64_t now_ns, Visit visit) const {
   for (auto& [name, each] : plans_.all()) {
     Plan& plan = each;
     plan.ForEachBucket([&](PlannedBucket* bucket) {
-      if (bucket->running || bucket->generations.empty()) return;  // one that runs is watched as a task
+      if (bucket->running || bucket->generations.empty()) return;  // the stall watch reports a running bucket as a task
       Generation& oldest = bucket->generations.front();
       visit(oldest.since_ns, &oldest.reminder, [&, bucket] { return DescribeMissing(plan, *bucket, now_ns); });
     });

@@ -10,8 +10,8 @@
 namespace smddp {
 namespace {
 
-// Nobody is further ahead, because a step needs the zeros of all who have joined. A damaged count must not keep this
-// rank busy for ever.
+// No rank can be further ahead, because a step needs the zeros of all ranks that have joined. The limit protects this
+// rank from a damaged count.
 constexpr int64_t kMaxStepsAhead = 1 << 13;
 
 constexpr char kSameVersion[] = ". Do all ranks run the same version of smddp_tf?";
@@ -47,7 +47,7 @@ bool PlannedReductions::Reduce(const PlannedTensor& where, const TensorRef& tens
   Plan* const plan = plans_.At(where);
   const int64_t steps = plan != nullptr ? plan->steps.begun() : 0;
   const Status status = matcher_.Arrive(plan, where, tensor, std::move(done));
-  if (!status.ok()) bus_.Fail(status);  // its bucket would wait for ever, everywhere
+  if (!status.ok()) bus_.Fail(status);  // otherwise its bucket would wait for ever on every rank
   if (plan == nullptr) return false;
   TryTellOrder(plan);
   return plan->steps.begun() > steps;
@@ -55,17 +55,17 @@ bool PlannedReductions::Reduce(const PlannedTensor& where, const TensorRef& tens
 
 // --- The ranks agree on a plan ---
 
-// Unless it is known already, and was not refused in an earlier run.
+// Unless it is known already and was not refused in an earlier run.
 void PlannedReductions::Announce(const PlannedTensor& where) {
   const Plan* const known = plans_.At(where);
   if (known != nullptr && (!known->refused() || where.run == 0 || where.run == known->asked_by)) return;
   const std::shared_ptr<const PlanSpec> spec = registry_.Find(where.plan);
   if (spec == nullptr) return;
-  // Matched by what it is: what one rank traces besides, and when, does not matter.
+  // Matched by content: other plans that a rank traces, and when, do not matter.
   const std::string name = PlanName(*spec, where.site);
   bool made = false;
   const Plan* const plan = plans_.Add(where, name, *spec, &made);
-  if (!made) device_paths_.AskAlso(name);  // of the other ranks before; now also of this one
+  if (!made) device_paths_.AskAlso(name);  // used so far by other ranks only, now also by this one
   if (!made || plan->refused()) return;
   NamedRequest request;
   request.announcement = AnnouncementOf(*spec);
@@ -99,7 +99,7 @@ void PlannedReductions::Decide(const std::string& name, const Status& verdict) {
 }
 
 Status PlannedReductions::AddForeign(const Verdict& verdict) {
-  if (verdict.operation >= kMaxPlans) return Status::Ok();  // nobody will use it
+  if (verdict.operation >= kMaxPlans) return Status::Ok();  // it cannot be used
   Plan* const plan = plans_.AddForeign(verdict.name, SpecOf(verdict.request));
   if (plan == nullptr) {
     return Status(Reason::kInternal, "Rank 0 sent a verdict on " + verdict.name +
@@ -107,7 +107,7 @@ Status PlannedReductions::AddForeign(const Verdict& verdict) {
                                          kSameVersion);
   }
   if (plan->refused()) return Status::Ok();
-  // What the others agree on reaches this rank, and nobody waits for what it has to say.
+  // The other ranks' agreement reaches this rank, which contributes nothing to it.
   Adopt(plan, verdict, /*devices_asked=*/true);
   Decide(verdict.name, Status::Ok());
   return Status::Ok();

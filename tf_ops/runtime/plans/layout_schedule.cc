@@ -12,7 +12,7 @@ std::optional<PlanOrder> LayoutSchedule::OrderToTell(const Plan& plan) const {
   PlanOrder told;
   told.plan = plan.number;
   const size_t listed = plan.listed.buckets().size();
-  // Where the sum of an element depends on its place in the bucket, no place may change.
+  // Where the sum of an element depends on its position in the bucket, positions must not change.
   if (!observe_ || listed <= 1 || SumsDependOnPlace(fabric_)) return told;
   if (plan.first_step.size() < plan.spec.tensors.size()) return std::nullopt;
   const FusionLimits limits = plans_.LimitsFor(plan.spec);

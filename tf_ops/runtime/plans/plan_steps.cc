@@ -43,7 +43,7 @@ Status PlanSteps::VoidStatus(int64_t step) const {
 
 void PlanSteps::Count(int index) { begun_ = std::max(begun_, ++tensors_[index].came); }
 
-// Those of earlier steps: nothing of them is under way here.
+// Drops given-up steps before the current one: nothing of them is under way here.
 void PlanSteps::ForgetVoid() { void_.erase(void_.begin(), void_.upper_bound(begun_)); }
 
 }  // namespace smddp

@@ -60,7 +60,7 @@ void ProcessWatchdog::LookForLauncher() {
   kill(getpid(), SIGTERM);
 }
 
-// Counted in ticks of this thread, not in time: while the whole process is stopped, nobody stands still.
+// Counts ticks of this thread, not time: while the whole process is stopped, the engine is not considered stuck.
 void ProcessWatchdog::CountStill() {
   const int64_t turns = turns_();
   still_ticks_ = turns == last_turns_ ? still_ticks_ + 1 : 0;

@@ -7,7 +7,7 @@
 namespace smddp {
 namespace {
 
-constexpr int kMaxSets = 1 << 30;  // ever made
+constexpr int kMaxSets = 1 << 30;  // limit of the sets ever made
 
 std::vector<int> Sorted(std::vector<int> ranks) {
   std::sort(ranks.begin(), ranks.end());
@@ -47,7 +47,7 @@ Status CheckSameKind(const std::vector<SetProposal>& by_rank) {
   return Status::Ok();
 }
 
-// The different lists that the ranks bring at one place, by the first rank that brings each.
+// The different lists that the ranks propose at one position, by the first rank that proposes each.
 std::vector<std::vector<int>> ListsAt(const std::vector<SetProposal>& by_rank, size_t position) {
   std::vector<std::vector<int>> lists;
   for (const SetProposal& proposal : by_rank) {
@@ -75,7 +75,7 @@ Status CheckRanks(const std::vector<int>& ranks, int size, const RankLists& ther
   return Status::Ok();
 }
 
-// Of communicators: every member must have brought the same one.
+// For communicators: every member must have passed the same one.
 Status CheckMembers(const std::vector<SetProposal>& by_rank, size_t position, const std::vector<int>& ranks) {
   for (int member : ranks) {
     const std::vector<int>& theirs = by_rank[member].entries[position].ranks;

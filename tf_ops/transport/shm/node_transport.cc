@@ -29,8 +29,8 @@ bool NodeTransport::Poll(Message* message) {
   return true;
 }
 
-// True when the whole message has been published. At most one round of the slots: while a mate empties them as fast as
-// they are filled, the rest of the engine must have its turn.
+// True when the whole message has been published. Uses each slot at most once per call: if a peer of the node empties
+// slots as fast as they are filled, the rest of the engine must still run.
 bool NodeTransport::StepSend(Transfer* send, bool* moved) {
   Slot slot;
   for (int piece = 0; piece < NodeLayout::kSlotsPerPool && channel_.Reserve(Pool::kCopy, &slot); ++piece) {

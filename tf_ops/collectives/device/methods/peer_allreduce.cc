@@ -1,9 +1,9 @@
-// The ranks of a node share one GPU: every reducer sums its shard straight from the others' fusion buffers, and
-// everybody unpacks the sums from where they were made. Notes say what may be read:
+// The ranks of a node share one GPU: every reducer sums its shard directly from the others' fusion buffers, and every
+// rank unpacks the sums from the buffers in which they were made. Notes say what may be read:
 //
 //   packed    to the reducers: my bucket is packed (the GPU has done it)
-//   summed    to all: the sum of my shard lies where my own part of it was, in my buffer; and I have read yours
-//   released  to the reducers whose sums I have unpacked: your buffer is yours again
+//   summed    to all: the sum of my shard lies in my buffer, where my own part of it was; and I have read yours
+//   released  to the reducers whose sums I have unpacked: your buffer may be reused
 //
 // Sums are taken in the order of the local ranks, as on the CPU.
 #include "collectives/device/methods/device_bucket.h"
@@ -171,7 +171,7 @@ class PeerAllreduceTask : public Task {
   DeviceBucket bucket_;
   PeerNotes packed_, summed_, released_;
   PeerNote note_;                     // of my buffer
-  std::vector<const void*> sources_;  // my shard in everybody's buffer, by local rank
+  std::vector<const void*> sources_;  // my shard in all members' buffers, by local rank
   PooledEventPtr node_sum_, end_;
   bool told_packed_ = false, sums_begun_ = false, told_summed_ = false, told_released_ = false;
 };
