@@ -127,12 +127,11 @@ Result<void*> CudaDevice::Import(const std::string& text) {
   ExportedMemory exported;
   SMDDP_RETURN_IF_ERROR(Decode(text, &exported));
   if (exported.process == ThisProcess()) {
-    return Status(Reason::kBadArgument, "GPU memory that this process exported was to be imported by it too.");
+    return Status(Reason::kBadArgument, "A process cannot import GPU memory that it exported itself.");
   }
   if (exported.uuid != info_.uuid) {
-    return Status(Reason::kBadArgument, "GPU memory was to be imported from another GPU: expected one of " +
-                                            info_.uuid + " (" + info_.bus_id + "), received one of " + exported.uuid +
-                                            ".");
+    return Status(Reason::kBadArgument, "GPU memory of another GPU cannot be imported: expected GPU " + info_.uuid +
+                                            " (" + info_.bus_id + "), received GPU " + exported.uuid + ".");
   }
   const Current current(*this);
   void* memory = nullptr;

@@ -48,7 +48,7 @@ Result<int> CudaPlugin::DeviceOf(const void* memory) {
     said = driver->pointer_attribute(&index, CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL, address);
   }
   if (said == CUDA_SUCCESS) return index;
-  return Status(Reason::kInternal, "CUDA does not tell on which GPU a tensor lies (cuPointerGetAttribute, error " +
+  return Status(Reason::kInternal, "CUDA does not report on which GPU a tensor is (cuPointerGetAttribute, error " +
                                        std::to_string(said) + ").");
 }
 

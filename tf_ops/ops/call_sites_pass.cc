@@ -118,7 +118,7 @@ absl::Status CheckCalls(const Graph& graph, const Groups& groups, Library* libra
       return absl::InvalidArgumentError(
           "The function that '" + node->name() +
           "' calls holds collectives of smddp_tf, is used in several places of one graph, "
-          "and is not inlined: the ranks could mix up the places. Remove `_noinline` "
+          "and is not inlined, so the ranks cannot tell its uses apart. Remove `_noinline` "
           "from its tf.function.");
     }
   }

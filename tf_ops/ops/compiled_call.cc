@@ -112,11 +112,12 @@ Status CheckRanks(const Topology& topology, const CompiledCall& call) {
   const auto words = [&call](int size, int rank) {
     return std::to_string(size) + " ranks" + (call.rank < 0 ? "" : ", as rank " + std::to_string(rank));
   };
-  return Status(Reason::kBadState,
-                "The shapes of '" + call.name + "' were compiled by XLA for " + words(call.size, call.rank) +
-                    ". Received: a call with " + words(topology.size(), topology.rank()) +
-                    ". After a change of ranks make the tf.function anew (or compile the model again), or call "
-                    "hvd.allgather and hvd.reducescatter outside of it.");
+  return Status(
+      Reason::kBadState,
+      "The shapes of '" + call.name + "' were compiled by XLA for " + words(call.size, call.rank) +
+          ". Received: a call with " + words(topology.size(), topology.rank()) +
+          ". After a change of the number of ranks re-create the tf.function (or compile the model again), or call "
+          "hvd.allgather and hvd.reducescatter outside of it.");
 }
 
 }  // namespace

@@ -53,7 +53,7 @@ class Decider {
       if (obstacle.empty()) return method;
       if (wanted != kAuto) {
         return Status(Reason::kBadState, "SMDDP_GPU_STAGE=" + wanted + ", but " + obstacle +
-                                             ". SMDDP_GPU_STAGE=auto takes the best way there is.");
+                                             ". SMDDP_GPU_STAGE=auto uses the best available method.");
       }
     }
     if (wanted == kAuto) return DeviceMethod::kHost;
@@ -99,7 +99,7 @@ class Decider {
     for (const auto& [uuid, ranks] : Users(node)) {
       if (ranks.size() < 2) continue;
       return Rank(ranks[0]) + " and " + Rank(ranks[1]) + " (" + Host(ranks[0]) + ") use the same GPU, " +
-             infos_[ranks[0]].device.name + " " + uuid + ": NCCL needs one for each rank";
+             infos_[ranks[0]].device.name + " " + uuid + ": NCCL needs one GPU per rank";
     }
     return "";
   }
@@ -122,7 +122,7 @@ class Decider {
     for (const int rank : node.world_ranks()) {
       if (!infos_[rank].device.can_export) {
         return "the GPU of " + Rank(rank) + " (" + Host(rank) +
-               ") cannot show its memory to other processes (CUDA IPC)";
+               ") cannot export its memory to other processes (CUDA IPC)";
       }
       if (infos_[rank].device.uuid != infos_[first].device.uuid) {
         return Rank(first) + " and " + Rank(rank) + " (" + Host(first) +
@@ -179,9 +179,8 @@ class Decider {
 
 Result<DeviceDecision> Decide(const Topology& topology, const std::vector<RankDeviceInfo>& infos) {
   if (static_cast<int>(infos.size()) != topology.size()) {
-    return Status(Reason::kInternal, "Expected what each of " + std::to_string(topology.size()) +
-                                         " ranks says of its GPU; received " + std::to_string(infos.size()) +
-                                         " device infos.");
+    return Status(Reason::kInternal, "Expected one GPU description from each of " + std::to_string(topology.size()) +
+                                         " ranks; received " + std::to_string(infos.size()) + " device infos.");
   }
   return Decider(topology, infos).Decide();
 }

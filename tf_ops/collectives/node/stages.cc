@@ -15,7 +15,7 @@ Status CheckLength(const Chunk& chunk, const Loan& loan, Range expected) {
   const size_t bytes = static_cast<size_t>(expected.size()) * chunk.element_size();
   if (loan.memory.size == bytes) return Status::Ok();
   return Status(Reason::kInternal, "Rank " + std::to_string(chunk.fabric.topology.node().world_rank(loan.peer)) +
-                                       " showed " + std::to_string(loan.memory.size) + " bytes of piece " +
+                                       " published " + std::to_string(loan.memory.size) + " bytes of chunk " +
                                        std::to_string(chunk.index) + " instead of " + std::to_string(bytes) +
                                        ". Do all ranks run the same version of smddp_tf?");
 }

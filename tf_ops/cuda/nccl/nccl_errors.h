@@ -6,7 +6,7 @@
 
 namespace smddp {
 
-// Also OK while NCCL still works on the call. `comm` may be null.
+// Also OK while NCCL has not completed the call. `comm` may be null.
 Status NcclStatus(const nccl::Api& api, const char* call, nccl::Result result, nccl::Comm comm);
 
 }  // namespace smddp

@@ -30,7 +30,7 @@ Result<nccl::Type> TypeOf(DType dtype) {
       return nccl::Type::kFloat64;
     default:
       return Status(Reason::kBadArgument,
-                    std::string("NCCL sums floating dtypes here. Received: ") + NameOf(dtype) + ".");
+                    std::string("NCCL is used for floating dtypes only. Received: ") + NameOf(dtype) + ".");
   }
 }
 
@@ -72,7 +72,7 @@ void End(const nccl::Api& api, nccl::Comm comm, bool in_peace, const NcclGroup::
     return;
   }
   thread.detach();
-  Log(LogLevel::kWarning, "NCCL has not ended a communicator within 10 s; it is left behind.");
+  Log(LogLevel::kWarning, "NCCL did not destroy a communicator within 10 s; the communicator is abandoned.");
 }
 
 }  // namespace
@@ -129,11 +129,11 @@ Status NcclGroup::CheckReady() {
     case State::kFailed:
       return failure_;
     case State::kEnded:
-      return Status(Reason::kBadState, "The group of NCCL was aborted.");
+      return Status(Reason::kBadState, "The NCCL communicator was aborted.");
     case State::kBusy:
       break;
   }
-  return Status(Reason::kBadState, "NCCL still works on " + std::string(call_) + ": wait for Ready.");
+  return Status(Reason::kBadState, "NCCL has not completed " + std::string(call_) + ": wait for Ready.");
 }
 
 Status NcclGroup::Look() {

@@ -33,7 +33,7 @@ class NcclGroup final : public DeviceGroup {
 
  private:
   enum class State {
-    kBusy,  // joining, or NCCL still works on the last call
+    kBusy,  // joining, or NCCL has not completed the last call
     kReady,
     kFailed,  // `failure_` says why
     kEnded,

@@ -149,7 +149,7 @@ Result<std::unique_ptr<nccl::Api>> LookUp(void* library, const std::string& path
   Look(library, "ncclGetErrorString", &api->GetErrorString, &missing);
   Look(library, "ncclGetLastError", &api->GetLastError, &missing);
   if (missing.empty()) return api;
-  return Status(Reason::kBadState, path + " is not NCCL, or not all of it: it lacks " + missing + ".");
+  return Status(Reason::kBadState, path + " is not a complete NCCL library: it lacks " + missing + ".");
 }
 
 }  // namespace

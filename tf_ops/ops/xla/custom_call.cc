@@ -38,12 +38,12 @@ Result<Call> ReadCall(int64_t number, const Inputs& inputs, const Outputs& outpu
   const Description* const description = Find(number);
   if (description == nullptr) {
     return Status(Reason::kBadState,
-                  "This compiled function was made by another process. Collectives cannot be kept in XLA's "
+                  "This compiled function was made by another process. Collectives cannot be stored in XLA's "
                   "persistent cache; switch it off.");
   }
   Call call{&description->call, description->tensors};
   if (inputs.size() < call.tensors.size() || outputs.size() != call.tensors.size() + 1) {
-    return Status(Reason::kInternal, "XLA passed other operands than were compiled.");
+    return Status(Reason::kInternal, "XLA passed operands that differ from the compiled ones.");
   }
   for (size_t i = 0; i < call.tensors.size(); ++i) {
     call.tensors[i].input = inputs[i];

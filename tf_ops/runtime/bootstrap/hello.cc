@@ -82,9 +82,9 @@ Result<std::vector<Hello>> DecodeHellos(const std::vector<std::string>& texts) {
       return Disagree("The version of smddp_tf", hellos[0].version, rank, hellos[i].version);
     }
     if (!readable) {
-      return Status(Reason::kDisagreement, "Rank " + std::to_string(rank) +
-                                               " runs another version of smddp_tf. Install the same one "
-                                               "everywhere.");
+      return Status(
+          Reason::kDisagreement,
+          "Rank " + std::to_string(rank) + " runs another version of smddp_tf. Install the same version on all hosts.");
     }
     SMDDP_RETURN_IF_ERROR(SameFacts(hellos[0], rank, hellos[i]));
   }

@@ -68,7 +68,7 @@ class Neighbours {
         continue;
       }
       if (deadline_.passed()) {
-        return Status(Reason::kTimedOut, "No message came from rank " + std::to_string(left_) +
+        return Status(Reason::kTimedOut, "No message arrived from rank " + std::to_string(left_) +
                                              " in time (SMDDP_START_TIMEOUT), or none could be sent to rank " +
                                              std::to_string(right_) + ".");
       }
@@ -133,7 +133,7 @@ Result<LinkSpeed> Worst(bool measured, const LinkSpeed& mine, const Exchange& ex
     if (!reader.at_end()) continue;
     if (!IsPossible(other)) {
       return Status(Reason::kInternal,
-                    "A rank sent a speed of the link between nodes that cannot be. Do all ranks run "
+                    "A rank sent an impossible speed of the link between nodes. Do all ranks run "
                     "the same version of smddp_tf?");
     }
     worst.latency_s = std::max(worst.latency_s, other.latency_s);

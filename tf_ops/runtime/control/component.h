@@ -82,6 +82,6 @@ class Component {
 // All ranks of the session but this one.
 std::set<int> OtherRanks(const Topology& topology);
 // The error that ends a session when an engine of this version cannot have sent a message.
-Status Refused(const Topology& topology, int from, const char* what = "sent a control message that cannot be read");
+Status Refused(const Topology& topology, int from, const char* what = "sent an invalid control message");
 
 }  // namespace smddp

@@ -89,7 +89,7 @@ Result<std::vector<std::string>> DecodeDeviceInfos(const std::string& text, int 
   for (int rank = 0; rank < size && reader.ok(); ++rank) infos.push_back(reader.GetText());
   if (reader.at_end()) return infos;
   return Status(Reason::kInternal,
-                "Rank 0 sent descriptions of GPUs that cannot be read. Do all ranks run the same version of smddp_tf?");
+                "Rank 0 sent unreadable descriptions of GPUs. Do all ranks run the same version of smddp_tf?");
 }
 
 }  // namespace smddp

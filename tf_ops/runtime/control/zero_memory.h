@@ -26,7 +26,7 @@ class ZeroMemory {
     if (block_->zeros == nullptr || block_->results == nullptr) {
       block_.reset();
       return Status(Reason::kNoResources, "No memory for " + std::to_string(bytes) +
-                                              " bytes of zeros, which this rank brings after hvd.join.");
+                                              " bytes of zeros, which this rank contributes after hvd.join.");
     }
     tensor.input = block_->zeros.get();
     tensor.output = block_->results.get();

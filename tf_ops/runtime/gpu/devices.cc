@@ -70,7 +70,7 @@ Result<Device*> Devices::At(const void* memory) {
   if (plugin(&why) == nullptr) return why;
   SMDDP_ASSIGN_OR_RETURN(const int index, plugin_->DeviceOf(memory));
   if (index < 0) {
-    return Status(Reason::kBadArgument, "A tensor that is said to be on a GPU lies in host memory.");
+    return Status(Reason::kBadArgument, "A tensor that was submitted as a GPU tensor is in host memory.");
   }
   return plugin_->Open(index);
 }

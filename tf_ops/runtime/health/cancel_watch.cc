@@ -29,10 +29,11 @@ void CancelWatch::Tick(int64_t now_ns) {
   if (now_ns - first.when_ns < kGraceNs || now_ns - bus_.last_worked_ns() < kGraceNs) return;
   const Topology& topology = bus_.topology();
   if (!report_.AskAll(now_ns) || !report_.AllWait(kGraceNs / 2)) return;
-  bus_.Fail(Status(Reason::kStepGivenUp, "Rank " + std::to_string(topology.global_rank(topology.rank())) +
-                                             " gave up a step: another operation of it failed there (that rank's own "
-                                             "error says which) while '" +
-                                             first.what + "' waited for the other ranks or for other gradients."));
+  bus_.Fail(
+      Status(Reason::kStepGivenUp,
+             "Rank " + std::to_string(topology.global_rank(topology.rank())) +
+                 " gave up a step: another operation of the step failed there (see that rank's own error) while '" +
+                 first.what + "' waited for the other ranks or for other gradients."));
 }
 
 }  // namespace smddp

@@ -94,7 +94,7 @@ std::optional<std::string> Heartbeat::FindSilentMate(int64_t now_ns,
     last_ns = std::max(last_ns, seen_ns);
   }
   if (silent.empty()) return std::nullopt;
-  return "Nothing has been heard of " + Ranks(silent) + " (host " + topology_.host_name(silent.front()) + ") for " +
+  return "No sign of life from " + Ranks(silent) + " (host " + topology_.host_name(silent.front()) + ") for " +
          Seconds((now_ns - last_ns) * 1e-9) +
          " (SMDDP_HEARTBEAT_TIMEOUT): " + (silent.size() == 1 ? "it is" : "they are") +
          " stopped, or cannot run on that host.";
@@ -111,7 +111,7 @@ std::optional<std::string> Heartbeat::FindSilentNode(int64_t now_ns) const {
     for (int rank : topology_.nodes()[node].world_ranks()) {
       if (!left_[rank]) ranks.push_back(rank);
     }
-    return "Nothing has been heard of " + Ranks(ranks) + " (host " + topology_.host_name(ranks.front()) + ") for " +
+    return "No sign of life from " + Ranks(ranks) + " (host " + topology_.host_name(ranks.front()) + ") for " +
            Seconds((now_ns - seen_ns) * 1e-9) +
            " (SMDDP_HEARTBEAT_TIMEOUT): that host is down or frozen, or the network to it is cut.";
   }

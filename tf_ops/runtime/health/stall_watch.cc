@@ -103,8 +103,8 @@ std::string StallWatch::Deadlock() const {
   if (!report_.Deadlocked(static_cast<int64_t>(warn_s_ * 1e9) / 2)) return "";
   return "All " + std::to_string(bus_.topology().size()) + " ranks" +
          (bus_.topology().is_process_set() ? " of this process set" : "") +
-         " wait in collectives, each for a call that another rank has not made: a deadlock, unless a thread that they "
-         "do not wait in makes one of these calls. Every rank must make the same calls in the same order; look for a "
+         " wait in collectives, each for a call that another rank has not made: a deadlock, unless another thread "
+         "makes one of these calls. Every rank must make the same calls in the same order; look for a "
          "call, or a callback that makes one, that only some ranks have.";
 }
 
@@ -162,10 +162,10 @@ std::string StallWatch::Sentence(int64_t now_ns) const {
     return who + " has been in " + oldest.name + " for " + since(oldest.since_ns) + ".";
   }
   if (planned_.waiting()) {
-    return who + " has brought some gradients of a fusion bucket and not the rest, for " + since(planned_.OldestNs()) +
-           ".";
+    return who + " has computed some gradients of a fusion bucket but not the others for " +
+           since(planned_.OldestNs()) + ".";
   }
-  if (join_.waiting()) return who + " has called hvd.join, and waited for " + since(join_.OldestNs()) + ".";
+  if (join_.waiting()) return who + " has called hvd.join and has waited for " + since(join_.OldestNs()) + ".";
   const std::string in_set = bus_.topology().is_process_set() ? " of this process set" : "";
   const std::string idle = who + " is in its own program and in no collective" + in_set;
   if (tasks_.last_done().empty()) return idle + ": it has called none in " + since(tasks_.last_done_ns()) + ".";

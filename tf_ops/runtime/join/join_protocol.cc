@@ -45,7 +45,7 @@ Status JoinProtocol::OnMessage(int from, std::string_view message) {
   }
   if (!Decode(message, &over)) return Refused(bus_.topology(), from);
   if (from == 0 && over.last < bus_.topology().size()) return OnOver(over);
-  return Refused(bus_.topology(), from, "sent an end of hvd.join that cannot be");
+  return Refused(bus_.topology(), from, "sent an invalid end of hvd.join");
 }
 
 void JoinProtocol::OnNotice(int from, const JoinNotice& notice) {
@@ -88,7 +88,7 @@ Status JoinProtocol::OnOver(const JoinOver& over) {
   *last_ = bus_.topology().global_rank(over.last);
   rounds_.EndRound();
   ending_ = true;
-  Log(LogLevel::kDebug, "hvd.join is over: rank " + std::to_string(*last_) + " came last");
+  Log(LogLevel::kDebug, "hvd.join is over: rank " + std::to_string(*last_) + " joined last");
   Step();
   return Status::Ok();
 }

@@ -83,7 +83,7 @@ Status CheckRows(const Fabric& fabric, const AllgatherRequest& request, const Ve
   }
   if (fits) return Status::Ok();
   return Status(Reason::kInternal, "The rows of the ranks for allgather '" + request.name +
-                                       "' do not fit the request. Do all ranks run the same version of smddp_tf?");
+                                       "' do not match the request. Do all ranks run the same version of smddp_tf?");
 }
 
 }  // namespace

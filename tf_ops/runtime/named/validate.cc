@@ -206,8 +206,9 @@ Status PossibleWithJoined(const Announcement& request, const std::vector<int>& j
     advice += " Gradients that are tf.IndexedSlices are gathered; sparse_as_dense=True makes them dense.";
   }
   return Status(Reason::kDisagreement, what + " is not supported with Join at this time: rank " + ranks +
-                                           " called hvd.join and has nothing to bring to '" + request.name +
-                                           "'. Average and Sum are, where zeros do no harm." + advice);
+                                           " called hvd.join and has nothing to contribute to '" + request.name +
+                                           "'. Average and Sum are supported, because zeros do not change a sum." +
+                                           advice);
 }
 
 }  // namespace smddp

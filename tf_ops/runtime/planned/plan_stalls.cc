@@ -84,7 +84,7 @@ std::string PlanStalls::DescribeMissing(const Plan& plan, const PlannedBucket& b
 
 std::string PlanStalls::DescribeEarly(const Plan& plan, int64_t now_ns) const {
   return Since(plan.spec.key, plan.early.front().since_ns, now_ns) + "for rank " +
-         std::to_string(topology_.global_rank(0)) + " to have them all for the first time.";
+         std::to_string(topology_.global_rank(0)) + " to compute all of them for the first time.";
 }
 
 }  // namespace smddp

@@ -103,7 +103,7 @@ Status PlannedReductions::AddForeign(const Verdict& verdict) {
   Plan* const plan = plans_.AddForeign(verdict.name, SpecOf(verdict.request));
   if (plan == nullptr) {
     return Status(Reason::kInternal, "Rank 0 sent a verdict on " + verdict.name +
-                                         ", which this rank has asked for, as if it had called hvd.join before" +
+                                         ", which this rank has requested itself, as if it had called hvd.join" +
                                          kSameVersion);
   }
   if (plan->refused()) return Status::Ok();
@@ -125,11 +125,11 @@ void PlannedReductions::TryTellOrder(Plan* plan) {
 Status PlannedReductions::OnMessage(int from, std::string_view message) {
   PlanOrder told;
   if (from != 0 || !Decode(message, &told)) {
-    return Refused(bus_.topology(), from, "sent an order of gradients that cannot be");
+    return Refused(bus_.topology(), from, "sent an invalid order of gradients");
   }
   Plan* const plan = plans_.Numbered(told.plan);
   if (plan == nullptr || !schedule_.Apply(plan, told)) {
-    return Refused(bus_.topology(), from, "sent an order of gradients that fits no plan");
+    return Refused(bus_.topology(), from, "sent an order of gradients that does not match any plan");
   }
   Apply(plan, told);
   return Status::Ok();
@@ -153,8 +153,8 @@ void PlannedReductions::LogLayout(const Plan& plan) const {
   }
   std::string between;
   for (const std::string& name : algorithms) between += (between.empty() ? "; between nodes " : ", ") + name;
-  Log(LogLevel::kDebug, plan.name + (plan.observed ? " goes on in the order that rank 0 has told" : " is agreed on") +
-                            ": " + std::to_string(plan.spec.tensors.size()) + " gradients of " + std::to_string(bytes) +
+  Log(LogLevel::kDebug, plan.name + (plan.observed ? " continues in rank 0's order" : " is agreed on") + ": " +
+                            std::to_string(plan.spec.tensors.size()) + " gradients of " + std::to_string(bytes) +
                             " bytes, fusion buckets: " + std::to_string(layout.buckets().size()) + between);
 }
 
@@ -174,7 +174,7 @@ Result<bool> PlannedReductions::ContributeZeros(const std::string& name, int64_t
   const int tensors = static_cast<int>(plan->spec.tensors.size());
   if (tensors == 0 || plan->refused()) return true;
   if (steps > plan->steps.begun() + kMaxStepsAhead) {
-    return Status(Reason::kInternal, "Another rank says that it has begun step " + std::to_string(steps) + " of " +
+    return Status(Reason::kInternal, "Another rank reports that it has begun step " + std::to_string(steps) + " of " +
                                          name + ", which is step " + std::to_string(plan->steps.begun()) + " here" +
                                          kSameVersion);
   }

@@ -88,7 +88,7 @@ SessionStats EngineSession::Stats() const {
 
 Result<int> EngineSession::RegisterPlan(const PlanSpec& spec) {
   if (spec.op == ReduceOp::kAdasum) {
-    return Status(Reason::kBadArgument, "Adasum has no plans: tensors of it are matched by name.");
+    return Status(Reason::kBadArgument, "Adasum cannot be used with plans: its tensors are matched by name.");
   }
   return registry_.NumberOf(spec);
 }

@@ -73,7 +73,7 @@ std::optional<std::string> ProcessWatchdog::Verdict() {
   LookForLauncher();
   CountStill();
   if (still_ticks_ * kTickNs < limit_s_ * 1e9) return std::nullopt;
-  return "The engine's thread has not come back from a call (of MPI, probably) for " +
+  return "The engine's thread has not returned from a call (probably of MPI) for " +
          std::to_string(static_cast<int>(limit_s_)) + " s; this process ends.";
 }
 

@@ -50,7 +50,7 @@ void WarnOfUnknownNames() {
   }
   if (text.empty()) return;
   Log(LogLevel::kWarning,
-      "Environment variables that smddp_tf does not know, and that have no effect: " + text + ". Are they misspelt?");
+      "Unknown SMDDP_ environment variables, which have no effect: " + text + ". Are they misspelt?");
 }
 
 }  // namespace

@@ -96,7 +96,8 @@ Status SessionManager::Open(const StartOptions& options) {
   }
   if (env_.timeline.empty()) return Status::Ok();
   const Status started = session_->StartTimeline(env_.timeline, env_.timeline_cycles);
-  if (!started.ok()) Log(LogLevel::kWarning, "SMDDP_TIMELINE: " + started.message() + " The job goes on without it.");
+  if (!started.ok())
+    Log(LogLevel::kWarning, "SMDDP_TIMELINE: " + started.message() + " The job continues without a timeline.");
   return Status::Ok();
 }
 
@@ -176,9 +177,8 @@ Status SessionManager::MayChange(bool at_start) const {
                   "HOROVOD_DYNAMIC_PROCESS_SETS=1 on all ranks.");
   }
   if (mpi_ == nullptr || MpiHasThreadMultiple()) return Status::Ok();
-  return Status(
-      Reason::kBadState,
-      "Process sets need an MPI library with MPI_THREAD_MULTIPLE, because every set has a thread of its own.");
+  return Status(Reason::kBadState,
+                "Process sets need an MPI library with MPI_THREAD_MULTIPLE, because every set has its own thread.");
 }
 
 Result<SetProposal::Entry> SessionManager::EntryOf(const ProcessSetSpec& spec) const {

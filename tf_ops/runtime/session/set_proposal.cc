@@ -27,8 +27,7 @@ std::string Describe(const SetProposal& proposal) {
 Status Mismatch(const std::vector<SetProposal>& by_rank, size_t rank) {
   return Status(Reason::kBadArgument, "Mismatched process sets: rank 0 has " + Describe(by_rank[0]) + ", rank " +
                                           std::to_string(rank) + " has " + Describe(by_rank[rank]) +
-                                          ". All ranks must make the same call, also those outside of "
-                                          "the set.");
+                                          ". All ranks must make the same call, including ranks outside of the set.");
 }
 
 bool SameKind(const SetProposal& a, const SetProposal& b) {
@@ -81,7 +80,7 @@ Status CheckMembers(const std::vector<SetProposal>& by_rank, size_t position, co
     const std::vector<int>& theirs = by_rank[member].entries[position].ranks;
     if (theirs == ranks) continue;
     return Status(Reason::kBadArgument, "Mismatched process sets: a communicator has the ranks " + RanksText(ranks) +
-                                            ", but rank " + std::to_string(member) + " brought one with the ranks " +
+                                            ", but rank " + std::to_string(member) + " passed one with the ranks " +
                                             RanksText(theirs) + ".");
   }
   return Status::Ok();
@@ -117,7 +116,8 @@ Result<SetProposal> DecodeProposal(const std::string& bytes, int rank) {
   }
   const bool numbers = proposal.removes >= 0 && proposal.next_number >= 1 && proposal.next_number <= kMaxSets;
   if (reader.ok() && numbers) return proposal;
-  return Status(Reason::kInternal, "What rank " + std::to_string(rank) + " sent about process sets cannot be read.");
+  return Status(Reason::kInternal,
+                "The proposal of rank " + std::to_string(rank) + " for process sets cannot be decoded.");
 }
 
 Result<std::vector<NewSet>> SetsToMake(const std::vector<SetProposal>& by_rank, const RankLists& there) {

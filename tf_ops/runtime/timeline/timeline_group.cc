@@ -90,7 +90,7 @@ void TimelineGroup::OnStart(const Message& message) {
   const Status status =
       mine_.WriteTo(part, kPartMode, {zero_ns, epoch_ns_, message.mark_cycles, topology_.host_name(topology_.rank())});
   if (status.ok()) return;
-  Log(LogLevel::kWarning, "The timeline will be without this rank. " + status.message());
+  Log(LogLevel::kWarning, "The timeline will not include this rank. " + status.message());
   mine_.Stop();
 }
 
@@ -120,7 +120,8 @@ void TimelineGroup::EndWhenAnswered(bool give_up) {
   for (int rank = 1; done_ && rank < topology_.size(); ++rank) {
     if (answered_.count(rank) != 0 || gone_.count(rank) != 0) continue;
     if (!give_up) return;
-    Log(LogLevel::kWarning, "The timeline is without " + NamedWithHost(topology_, rank) + ", which does not answer.");
+    Log(LogLevel::kWarning,
+        "The timeline does not include " + NamedWithHost(topology_, rank) + ", which does not answer.");
   }
   if (done_) End({path_, {answered_.begin(), answered_.end()}});
 }

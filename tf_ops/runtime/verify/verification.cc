@@ -216,12 +216,11 @@ Status Verification::Failure(const Piece& piece, const std::vector<int>& ranks, 
   where += "tensor " + std::to_string(piece.tensor) + (name.empty() ? "" : ", '" + name + "'") + " (" +
            NameOf(tensor.dtype) + " " + ShapeText(tensor.shape) + ") on " +
            (ranks.empty() ? "every rank" : NameOfRanks(ranks));
-  return Status(Reason::kDataLoss,
-                "SMDDP_VERIFY: " + call_.name + " gave a wrong result: " + where + " " + what + " (of " +
-                    std::to_string(size()) +
-                    " ranks). Memory, a processor or a link changed it, or smddp_tf has a bug. The result has not been "
-                    "handed out; what came before it was checked. Start again from the last checkpoint, and without a "
-                    "host that is named more than once.");
+  return Status(Reason::kDataLoss, "SMDDP_VERIFY: " + call_.name + " gave a wrong result: " + where + " " + what +
+                                       " (of " + std::to_string(size()) +
+                                       " ranks). Memory, a processor or a link changed it, or smddp_tf has a bug. The "
+                                       "result was not returned, and all earlier results were checked. Restart from "
+                                       "the last checkpoint, without any host that is named repeatedly.");
 }
 
 }  // namespace smddp

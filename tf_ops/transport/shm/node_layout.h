@@ -50,7 +50,7 @@ struct NodeLayout {
   size_t total_bytes = 0;
 
   Doorbell* doorbell(std::byte* segment) const { return reinterpret_cast<Doorbell*>(segment); }
-  // When the owner last showed that it is alive: CLOCK_MONOTONIC, in nanoseconds; 0: not yet.
+  // When the owner last published that it is alive: CLOCK_MONOTONIC, in nanoseconds; 0: not yet.
   std::atomic<int64_t>* beat(std::byte* segment) const {
     return reinterpret_cast<std::atomic<int64_t>*>(segment + beat_at_);
   }

@@ -58,7 +58,7 @@ Result<bool> NodeTransport::StepReceive(Transfer* receive, bool* moved) {
     channel_.Return(loan);
     if (!fits) {
       return Status(Reason::kInternal, "Expected " + std::to_string(receive->bytes.size) + " bytes from local rank " +
-                                           std::to_string(receive->peer) + ", another number came.");
+                                           std::to_string(receive->peer) + ", received a different number.");
     }
     receive->moved += bytes;
     if (loan.last) return true;
