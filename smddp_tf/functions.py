@@ -167,7 +167,7 @@ def _that_can_travel(variables: list[Any]) -> list[Any]:
     if skipped:
         names = ", ".join(f"{getattr(v, 'path', v.name)} ({tf.as_dtype(v.dtype).name})" for v in skipped)
         warn(
-            f"broadcast_variables left {len(skipped)} variables as they are, because their dtype cannot travel: "
+            f"broadcast_variables left {len(skipped)} variables as they are, because their dtype cannot be sent: "
             f"{names}. Give them the same value on every rank yourself, for example with hvd.broadcast_object.",
         )
     return [v for v in variables if not any(v is other for other in skipped)]

@@ -198,7 +198,7 @@ REGISTER_OP("SmddpJoin")
     .SetIsStateful()
     .SetIsDistributedCommunication()
     .SetShapeFn(tensorflow::shape_inference::ScalarShape)
-    .Doc("This rank has no more data. Waits until no rank has; `last` is the rank that came last.");
+    .Doc("This rank has no more data. Waits until all ranks have joined; `last` is the rank that joined last.");
 
 REGISTER_OP("SmddpTopologyValue")
     .Output("value: int32")

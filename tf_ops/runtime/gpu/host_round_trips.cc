@@ -118,11 +118,12 @@ class HostRoundTrips::Copies {
   std::vector<TensorRef> host_;
 };
 
-void HostRoundTrips::Begin(const std::string& name, Tensors what, OnHost on_host, DoneCallback told) {
+void HostRoundTrips::Begin(const std::string& name, Tensors what, OnHost on_host, DoneCallback caller_done) {
   const int64_t now_ns = NowNs();
-  const auto done = [this, begun = begun_ns_.insert(now_ns), told = std::move(told)](const Status& status) {
+  const auto done = [this, begun = begun_ns_.insert(now_ns),
+                     caller_done = std::move(caller_done)](const Status& status) {
     begun_ns_.erase(begun);
-    told(status);
+    caller_done(status);
   };
   for (const TensorRef& tensor : what.tensors) {
     if (tensor.device != nullptr) continue;

@@ -7,7 +7,7 @@ namespace smddp {
 namespace {
 
 // Fractions of the timeout. The ranks of a silent rank's own node report first, because they can name it.
-constexpr double kMateShare = 0.82, kNodeShare = 0.9, kBeatShare = 1.0 / 15, kPauseShare = 0.15;
+constexpr double kLocalShare = 0.82, kNodeShare = 0.9, kBeatShare = 1.0 / 15, kPauseShare = 0.15;
 
 std::string Seconds(double seconds) {
   char text[32];
@@ -89,7 +89,7 @@ std::optional<std::string> Heartbeat::FindSilentMate(int64_t now_ns,
     const int rank = topology_.node().world_rank(member);
     if (rank == topology_.rank() || left_[rank]) continue;
     const int64_t seen_ns = std::max(signs_of(member).beat_ns, forgiven_ns_);
-    if (now_ns - seen_ns < timeout_s_ * kMateShare * 1e9) continue;
+    if (now_ns - seen_ns < timeout_s_ * kLocalShare * 1e9) continue;
     silent.push_back(rank);
     last_ns = std::max(last_ns, seen_ns);
   }

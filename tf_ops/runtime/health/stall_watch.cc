@@ -57,8 +57,8 @@ bool StallWatch::IsStalled(int64_t now_ns) const {
   if (std::any_of(tasks_.all().begin(), tasks_.all().end(), too_long)) return true;
   const Coordinator& coordinator = named_.coordinator();
   if (warn_s_ > 0 && planned_.stalls().IsDue(now_ns, warn_s_)) return true;
-  if (warn_s_ > 0 && !coordinator.Missing(now_ns, warn_s_, /*untold=*/true).empty()) return true;
-  return error_s_ > 0 && (!coordinator.Missing(now_ns, error_s_, /*untold=*/false).empty() ||
+  if (warn_s_ > 0 && !coordinator.Missing(now_ns, warn_s_, /*due_only=*/true).empty()) return true;
+  return error_s_ > 0 && (!coordinator.Missing(now_ns, error_s_, /*due_only=*/false).empty() ||
                           !planned_.stalls().StuckFor(now_ns, error_s_).empty());
 }
 
@@ -66,7 +66,7 @@ bool StallWatch::IsStalled(int64_t now_ns) const {
 
 void StallWatch::Warn(int64_t now_ns) {
   Coordinator& coordinator = named_.coordinator();
-  const std::set<int> missing = coordinator.Missing(now_ns, warn_s_, /*untold=*/true);
+  const std::set<int> missing = coordinator.Missing(now_ns, warn_s_, /*due_only=*/true);
   std::vector<std::string> sentences = coordinator.Stalled(now_ns, warn_s_);
   const auto add = [&sentences](std::vector<std::string> more) {
     sentences.insert(sentences.end(), std::make_move_iterator(more.begin()), std::make_move_iterator(more.end()));

@@ -178,12 +178,12 @@ std::string Coordinator::DescribeWaiting(const std::string& name, const Entry& e
          ". Do all ranks run the same steps in the same order?";
 }
 
-std::set<int> Coordinator::Missing(int64_t now_ns, double seconds, bool untold) const {
+std::set<int> Coordinator::Missing(int64_t now_ns, double seconds, bool due_only) const {
   std::set<int> missing;
   for (const auto& [name, entries] : waiting_) {
     for (const Entry& entry : entries) {
       if (entry.is_plan() || !entry.is_waited_for() || now_ns - entry.since_ns < seconds * 1e9) continue;
-      if (untold && !entry.reminder.Due(entry.since_ns, now_ns, seconds)) continue;
+      if (due_only && !entry.reminder.Due(entry.since_ns, now_ns, seconds)) continue;
       missing.merge(MissingIn(entry));
     }
   }

@@ -53,8 +53,8 @@ class Coordinator {
   size_t plan_numbers() const { return plan_numbers_.size(); }
 
   // The next two skip plans, which the plan table reports. The missing ranks of names that wait longer than
-  // `seconds`; `untold`: only of names that Stalled would report now.
-  std::set<int> Missing(int64_t now_ns, double seconds, bool untold) const;
+  // `seconds`; `due_only`: only of names that Stalled would report now.
+  std::set<int> Missing(int64_t now_ns, double seconds, bool due_only) const;
   // Names that wait longer than `seconds` and are due by their Reminder: sentences that name the missing ranks.
   std::vector<std::string> Stalled(int64_t now_ns, double seconds);
   // Names that wait longer than `seconds`. `about` adds a description of the missing ranks.

@@ -19,9 +19,9 @@ size_t PackedBytes(const FusedViews& views) {
   return bytes;
 }
 
-Status WrongLength(const std::string& what, size_t expected, size_t came) {
+Status WrongLength(const std::string& what, size_t expected, size_t received) {
   return Status(Reason::kInternal, what + ": expected " + std::to_string(expected) + " bytes, received " +
-                                       std::to_string(came) + ". Do all ranks run the same version of smddp_tf?");
+                                       std::to_string(received) + ". Do all ranks run the same version of smddp_tf?");
 }
 
 }  // namespace

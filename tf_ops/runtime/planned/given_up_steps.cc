@@ -50,13 +50,13 @@ void GivenUpSteps::GiveUp(Plan* plan) {
   const int64_t step = plan->steps.begun();
   Log(LogLevel::kDebug, "step " + std::to_string(step) + " of " + plan->name + " is given up here");
   plan->steps.Void(step, GivenUpBy(bus_.topology().global_rank(bus_.topology().rank())));
-  std::vector<int>& missing = plan->never_came[step];
+  std::vector<int>& missing = plan->missing_tensors[step];
   for (int index = 0; index < static_cast<int>(plan->spec.tensors.size()); ++index) {
     if (plan->steps.Of(index) == step) continue;
     plan->steps.Fill(index);
     missing.push_back(index);
   }
-  untold_[{plan->name, step}] = OtherRanks(bus_.topology());
+  unacknowledged_[{plan->name, step}] = OtherRanks(bus_.topology());
   bus_.PostToOthers(Encode(StepGivenUp{plan->name, step}));
   FillAgreed();
 }
@@ -65,8 +65,8 @@ Status GivenUpSteps::OnMessage(int from, std::string_view message) {
   StepGivenUp given_up;
   if (!Decode(message, &given_up)) return Refused(bus_.topology(), from);
   if (given_up.known) {
-    const auto at = untold_.find({given_up.plan, given_up.step});
-    if (at != untold_.end()) at->second.erase(from);
+    const auto at = unacknowledged_.find({given_up.plan, given_up.step});
+    if (at != unacknowledged_.end()) at->second.erase(from);
     FillAgreed();
     return Status::Ok();
   }
@@ -80,16 +80,16 @@ Status GivenUpSteps::OnMessage(int from, std::string_view message) {
 }
 
 void GivenUpSteps::FillAgreed() {
-  for (auto at = untold_.begin(); at != untold_.end();) {
+  for (auto at = unacknowledged_.begin(); at != unacknowledged_.end();) {
     if (!at->second.empty()) {
       ++at;
       continue;
     }
-    const auto agreed = untold_.extract(at++);
+    const auto agreed = unacknowledged_.extract(at++);
     const auto& [name, step] = agreed.key();
     Plan* const plan = planned_.plans().Named(name);
     if (plan == nullptr || plan->refused()) continue;
-    const auto missing = plan->never_came.extract(step);
+    const auto missing = plan->missing_tensors.extract(step);
     if (!missing.empty()) planned_.PlaceZeros(plan, missing.mapped(), step - 1);
   }
 }

@@ -45,7 +45,7 @@ class GivenUpSteps : public Component {
   PlannedReductions& planned_;
   std::vector<std::pair<PlannedTensor, int64_t>> cancelled_;  // with the time of the cancellation
   // By plan and step: the ranks that do not know yet that this rank has given it up.
-  std::map<std::pair<std::string, int64_t>, std::set<int>> untold_;
+  std::map<std::pair<std::string, int64_t>, std::set<int>> unacknowledged_;
 };
 
 }  // namespace smddp

@@ -91,7 +91,7 @@ bool PlanRetirement::OnRequest(const Message& message) {
 }
 
 bool PlanRetirement::IsIdle(const Plan& plan) const {
-  return plan.decided && !plan.refused() && plan.open == 0 && plan.steps.complete() && plan.never_came.empty() &&
+  return plan.decided && !plan.refused() && plan.open == 0 && plan.steps.complete() && plan.missing_tensors.empty() &&
          !plan.keeping && (!plan.devices_possible || device_paths_.IsSettled(plan.name));
 }
 

@@ -49,7 +49,7 @@ bool PlannedReductions::Reduce(const PlannedTensor& where, const TensorRef& tens
   const Status status = matcher_.Arrive(plan, where, tensor, std::move(done));
   if (!status.ok()) bus_.Fail(status);  // otherwise its bucket would wait for ever on every rank
   if (plan == nullptr) return false;
-  TryTellOrder(plan);
+  TrySendOrder(plan);
   return plan->steps.begun() > steps;
 }
 
@@ -95,7 +95,7 @@ void PlannedReductions::Decide(const std::string& name, const Status& verdict) {
   if (!verdict.ok()) return matcher_.FailWaiting(plan, verdict);
   LogLayout(*plan);
   matcher_.LaunchComplete(plan);
-  TryTellOrder(plan);
+  TrySendOrder(plan);
 }
 
 Status PlannedReductions::AddForeign(const Verdict& verdict) {
@@ -115,29 +115,29 @@ Status PlannedReductions::AddForeign(const Verdict& verdict) {
 
 // --- The order of the gradients ---
 
-void PlannedReductions::TryTellOrder(Plan* plan) {
-  const std::optional<PlanOrder> told = schedule_.OrderToTell(*plan);
-  if (!told) return;
-  bus_.PostToOthers(Encode(*told));
-  if (schedule_.Apply(plan, *told)) Apply(plan, *told);
+void PlannedReductions::TrySendOrder(Plan* plan) {
+  const std::optional<PlanOrder> order = schedule_.OrderToSend(*plan);
+  if (!order) return;
+  bus_.PostToOthers(Encode(*order));
+  if (schedule_.Apply(plan, *order)) Apply(plan, *order);
 }
 
 Status PlannedReductions::OnMessage(int from, std::string_view message) {
-  PlanOrder told;
-  if (from != 0 || !Decode(message, &told)) {
+  PlanOrder order;
+  if (from != 0 || !Decode(message, &order)) {
     return Refused(bus_.topology(), from, "sent an invalid order of gradients");
   }
-  Plan* const plan = plans_.Numbered(told.plan);
-  if (plan == nullptr || !schedule_.Apply(plan, told)) {
+  Plan* const plan = plans_.Numbered(order.plan);
+  if (plan == nullptr || !schedule_.Apply(plan, order)) {
     return Refused(bus_.topology(), from, "sent an order of gradients that does not match any plan");
   }
-  Apply(plan, told);
+  Apply(plan, order);
   return Status::Ok();
 }
 
-void PlannedReductions::Apply(Plan* plan, const PlanOrder& told) {
+void PlannedReductions::Apply(Plan* plan, const PlanOrder& order) {
   if (plan->observed) LogLayout(*plan);
-  for (const int index : told.order) bus_.trace().Record(TraceWhat::kPlanOrder, plan->spec.key, index);
+  for (const int index : order.order) bus_.trace().Record(TraceWhat::kPlanOrder, plan->spec.key, index);
   matcher_.PlaceEarly(plan);
 }
 
@@ -192,7 +192,7 @@ Result<bool> PlannedReductions::ContributeZeros(const std::string& name, int64_t
 
 void PlannedReductions::PlaceZeros(Plan* plan, const std::vector<int>& tensors, int64_t step) {
   for (const int index : tensors) matcher_.PlaceZeros(plan, index, step, zeros_);
-  TryTellOrder(plan);
+  TrySendOrder(plan);
 }
 
 void PlannedReductions::Forget(Plan* plan) {

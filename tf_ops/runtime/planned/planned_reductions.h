@@ -67,8 +67,8 @@ class PlannedReductions : public Component {
   // Applies the ranks' agreement to the plan. `devices_asked`: as `asked` of DevicePaths::Expect.
   void Adopt(Plan* plan, const Verdict& verdict, bool devices_asked);
   void Decide(const std::string& name, const Status& verdict);
-  void TryTellOrder(Plan* plan);
-  void Apply(Plan* plan, const PlanOrder& told);
+  void TrySendOrder(Plan* plan);
+  void Apply(Plan* plan, const PlanOrder& order);
   void LogLayout(const Plan& plan) const;
 
   ControlBus& bus_;

@@ -22,9 +22,9 @@ class LayoutSchedule {
       : fabric_(fabric), plans_(plans), observe_(observe) {}
 
   // On rank 0: the order to send for the plan, once. Nothing: on other ranks, or while it is not known.
-  std::optional<PlanOrder> OrderToTell(const Plan& plan) const;
+  std::optional<PlanOrder> OrderToSend(const Plan& plan) const;
   // False: this cannot be an order of the plan, and nothing has changed.
-  bool Apply(Plan* plan, const PlanOrder& told) const;
+  bool Apply(Plan* plan, const PlanOrder& order) const;
 
  private:
   const Fabric& fabric_;

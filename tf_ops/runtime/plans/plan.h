@@ -81,8 +81,8 @@ struct Plan {
   std::vector<int> first_step;         // the tensors in the order of their first arrival
   std::vector<EarlyArrival> early;     // in the order of arrival
   Reminder early_reminder;
-  std::map<int64_t, std::vector<int>> never_came;  // by given-up step, counted from 1: the missing tensors
-  int64_t open = 0;                                // arrivals without an answer, including zeros
+  std::map<int64_t, std::vector<int>> missing_tensors;  // by given-up step, counted from 1: the missing tensors
+  int64_t open = 0;                                     // arrivals without an answer, including zeros
   bool keeping = false;
   std::vector<KeptArrival> kept;  // while the plan is kept
 };

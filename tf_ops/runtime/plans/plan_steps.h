@@ -37,7 +37,7 @@ class PlanSteps {
   // The steps that have begun, the steps for which all tensors have arrived, and those for which tensor `index` has.
   int64_t begun() const { return begun_; }
   int64_t fewest() const;
-  int64_t Of(int index) const { return tensors_[index].came; }
+  int64_t Of(int index) const { return tensors_[index].arrivals; }
   // Has every step that has begun all its tensors?
   bool complete() const { return fewest() == begun_; }
   // Would a tensor of `run` begin a new step while the last one lacks tensors, which can then never arrive?
@@ -53,7 +53,7 @@ class PlanSteps {
 
  private:
   struct Tensor {
-    int64_t came = 0;
+    int64_t arrivals = 0;
     uint64_t run = 0;        // the run of its last arrival
     bool under_way = false;  // arrived with a run number, and not finished
   };

@@ -152,25 +152,25 @@ Status Verification::Compare(const std::vector<Reading>& records) const {
       if (IsSum(records, output, piece.block)) continue;
       return Failure(piece, {piece.block}, "is not the sum of the inputs");
     }
-    // The ranks whose result differs from that of `giver`, or from the input of `giver`.
-    const auto unlike = [&](int giver) {
+    // The ranks whose result differs from that of `source`, or from the input of `source`.
+    const auto differing = [&](int source) {
       std::vector<int> ranks;
       for (int rank = 0; rank < size(); ++rank) {
         const size_t input = call_.kind == RequestKind::kAlltoall ? rank : piece.tensor;
-        if (checksum(rank, output) != checksum(giver, reduces() ? output : input)) ranks.push_back(rank);
+        if (checksum(rank, output) != checksum(source, reduces() ? output : input)) ranks.push_back(rank);
       }
       return ranks;
     };
-    int giver = call_.kind == RequestKind::kBroadcast ? call_.root : piece.block;
-    if (unlike(giver).empty()) {
-      if (!reduces() || IsSum(records, output, giver)) continue;
+    int source = call_.kind == RequestKind::kBroadcast ? call_.root : piece.block;
+    if (differing(source).empty()) {
+      if (!reduces() || IsSum(records, output, source)) continue;
       return Failure(piece, {}, "is not the sum of the inputs");
     }
-    if (!reduces()) return Failure(piece, unlike(giver), "is not what " + NameOfRanks({giver}) + " brought");
+    if (!reduces()) return Failure(piece, differing(source), "differs from the input of " + NameOfRanks({source}));
     // The result of most ranks counts as correct; of two equally frequent results, the one that is the sum.
-    const auto wrong = [&](int rank) { return 2 * unlike(rank).size() + (IsSum(records, output, rank) ? 0 : 1); };
-    for (int rank = 1; rank < size(); ++rank) giver = wrong(rank) < wrong(giver) ? rank : giver;
-    return Failure(piece, unlike(giver), "is not the result of " + NameOfRanks({giver}));
+    const auto wrong = [&](int rank) { return 2 * differing(rank).size() + (IsSum(records, output, rank) ? 0 : 1); };
+    for (int rank = 1; rank < size(); ++rank) source = wrong(rank) < wrong(source) ? rank : source;
+    return Failure(piece, differing(source), "is not the result of " + NameOfRanks({source}));
   }
   return Status::Ok();
 }

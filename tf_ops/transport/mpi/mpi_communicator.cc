@@ -73,10 +73,10 @@ Result<MPI_Comm> Duplicate(MPI_Comm parent, const Deadline& deadline) {
   auto copy = std::make_unique<MPI_Comm>(MPI_COMM_NULL);
   MPI_Request request;
   SMDDP_MPI(MPI_Comm_idup(parent, copy.get(), &request));
-  const Status all_came = Await(&request, deadline, "init()");
-  if (all_came.ok()) return *copy;
+  const Status all_arrived = Await(&request, deadline, "init()");
+  if (all_arrived.ok()) return *copy;
   (void)copy.release();  // MPI still writes there
-  return all_came;
+  return all_arrived;
 }
 
 // The same, of the surviving members.

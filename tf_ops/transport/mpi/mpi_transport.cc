@@ -51,7 +51,7 @@ Result<Ticket> MpiTransport::Recv(int peer, Tag tag, BufferView bytes) {
 Result<bool> MpiTransport::Test(Ticket ticket) {
   const auto at = requests_.find(ticket);
   if (at == requests_.end()) return Status(Reason::kInternal, "Unknown transfer.");
-  int done = 0, came = 0;
+  int done = 0, received = 0;
   MPI_Status status;
   const int expected = at->second.expected;
   const int code = MPI_Test(&at->second.request, &done, &status);
@@ -59,10 +59,11 @@ Result<bool> MpiTransport::Test(Ticket ticket) {
   SMDDP_RETURN_IF_ERROR(Check(code, "MPI_Test"));
   if (!done || expected == kSending) return done != 0;
   // MPI reports a longer message as an error, but not a shorter one.
-  SMDDP_CHECKED(MPI_Get_count(&status, MPI_BYTE, &came));
-  if (came == expected) return true;
+  SMDDP_CHECKED(MPI_Get_count(&status, MPI_BYTE, &received));
+  if (received == expected) return true;
   return Status(Reason::kInternal, "Expected a message of " + std::to_string(expected) + " bytes from rank " +
-                                       std::to_string(status.MPI_SOURCE) + ", received " + std::to_string(came) + ".");
+                                       std::to_string(status.MPI_SOURCE) + ", received " + std::to_string(received) +
+                                       ".");
 }
 
 Status MpiTransport::Post(int peer, std::string message) {
