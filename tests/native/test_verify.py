@@ -124,7 +124,11 @@ def test_where_as_many_have_the_one_as_the_other_the_sums_tell(layout: str, rank
             LAST,
             "the block of rank 1 in tensor 0 (uint8 [262144, 4]) on ranks 0, 1, 2 differs from the input of rank 1",
         ),
-        (exchanged(), LAST, "the block of rank 1 in tensor 0 (uint8 [262143, 4]) on rank 1 differs from the input of rank 1"),
+        (
+            exchanged(),
+            LAST,
+            "the block of rank 1 in tensor 0 (uint8 [262143, 4]) on rank 1 differs from the input of rank 1",
+        ),
     ],
 )
 def test_what_is_not_made_of_the_inputs_is_named(job: Job, byte: int, words: str) -> None:
