@@ -1,4 +1,4 @@
-"""Jobs that start again after a failure: `smddprun --elastic`. Each start goes on from the last commit on disk."""
+"""Jobs that start again after a failure: `smddprun --elastic`. Each start continues from the last commit on disk."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ __all__ = ["COMMIT_DIR", "MIN_RANKS", "Policy", "commit_dir_of", "hosts_left", "
 
 COMMIT_DIR, MIN_RANKS = "SMDDP_COMMIT_DIR", "SMDDP_MIN_NP"
 _COMMIT = re.compile(r"commit-(\d+)")
-# So many starts in a row without a new commit, and the job is given up: what fails it is not chance.
+# After this many starts in a row without a new commit the job is given up: the failure is not random.
 _FRUITLESS_STARTS = 3
 _PAUSE_SECONDS = 1.0
 
@@ -29,7 +29,7 @@ def commit_dir_of(environment: Mapping[str, str]) -> str:
 
 
 def min_ranks_of(environment: Mapping[str, str]) -> int:
-    """How many ranks must be left for a job to go on; 1 unless it was set.
+    """How many ranks must be left for a job to continue; 1 unless it was set.
 
     Raises:
         LaunchError: the variable is not a number.
@@ -102,7 +102,7 @@ def run_elastic(
 
 
 def _one_start(settings: Settings, launch: Callable[[Settings], Outcome], first: bool) -> Outcome:
-    """A later start without a host is no error of the caller: the host went meanwhile."""
+    """A later start without a host is not an error of the caller: the host was lost in the meantime."""
     try:
         return launch(settings)
     except NotStarted as error:

@@ -62,8 +62,9 @@ class Device {
   // Has the GPU passed it? True for an event that was never recorded.
   virtual Result<bool> Done(DeviceEvent event) = 0;
 
-  // --- Work, in the order of `stream`. --- Copies between any two of device, pinned and pageable memory; the host
-  // may wait where pageable memory is involved.
+  // --- Work, in the order of `stream`. ---
+
+  // Copies between any two of device, pinned and pageable memory; the host may wait where pageable memory is involved.
   virtual Status Copy(void* to, const void* from, size_t bytes, DeviceStream stream) = 0;
   virtual Status Zero(void* memory, size_t bytes, DeviceStream stream) = 0;
 
