@@ -54,8 +54,8 @@ def find_placement(environment: Mapping[str, str]) -> Placement | None:
     if tasks is not None and tasks > 1:
         raise LaunchError(
             f"srun started {tasks} tasks without PMI or PMIx, so they cannot find each other: each would be a "
-            "job of one rank. Use `srun --mpi=pmix` (or --mpi=pmi2 where smddp_tf was built for MPICH); `srun --mpi=list` "
-            "shows what this Slurm has."
+            "job of one rank. Use `srun --mpi=pmix` (or --mpi=pmi2 where smddp_tf was built for MPICH); `srun "
+            "--mpi=list` shows what this Slurm has."
         )
     return None
 
