@@ -123,8 +123,8 @@ def check_elastic(
     if asked:
         raise LaunchError(
             f"Jobs that grow, or discover hosts, are not supported. Received: {', '.join(asked)} with -np {ranks}. "
-            "Give the largest number of ranks (-np N -H host:slots,...); smddprun --elastic --min-np M restarts the job "
-            "after a failure, with M ranks at least. Scripts written with hvd.elastic run unchanged."
+            "Give the largest number of ranks (-np N -H host:slots,...); smddprun --elastic --min-np M restarts the "
+            "job after a failure, with M ranks at least. Scripts written with hvd.elastic run unchanged."
         )
 
 
