@@ -141,7 +141,7 @@ REGISTER_OP("SmddpAllgather")
     .SetIsStateful()
     .SetIsDistributedCommunication()
     .SetShapeFn(OtherRowsInAll)
-    .Doc("Concatenates everybody's tensors along the first dimension, which alone may differ between ranks.");
+    .Doc("Concatenates the tensors of all ranks along the first dimension, which alone may differ between ranks.");
 
 REGISTER_OP("SmddpAlltoall")
     .Input("tensor: T")
@@ -188,7 +188,7 @@ REGISTER_OP("SmddpBarrier")
     .SetIsStateful()
     .SetIsDistributedCommunication()
     .SetShapeFn(tensorflow::shape_inference::NoOutputs)
-    .Doc("Waits until every rank has come here.");
+    .Doc("Waits until every rank has reached it.");
 
 REGISTER_OP("SmddpJoin")
     .Output("last: int32")
