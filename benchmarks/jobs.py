@@ -1,4 +1,4 @@
-"""Starts the ranks of a candidate and tells them, over a socket each, what to do next. Every wait has a deadline."""
+"""Starts the ranks of a candidate and sends each one commands over a socket. Every wait has a deadline."""
 
 from __future__ import annotations
 

@@ -16,7 +16,7 @@ _MADE_BY_AUTOGRAPH = "__autograph_generated_file"
 
 
 def warn(message: str, category: type[Warning] = UserWarning) -> None:
-    """`warnings.warn`, as of the innermost line on the stack that is neither ours nor Keras's or TensorFlow's.
+    """`warnings.warn` with the innermost line on the stack that is not in this package, Keras or TensorFlow.
 
     Inside a `tf.function` that is the line as the user wrote it, not of what AutoGraph made of it.
 

@@ -1,4 +1,4 @@
-"""Start, stop, and who am I: all that needs neither TensorFlow nor a collective.
+"""Start, stop, rank and size: everything that needs neither TensorFlow nor a collective.
 
 Importing this module loads no native code; the first call does.
 """
@@ -64,7 +64,7 @@ def init(
 ) -> None:
     """Joins the other ranks. Call it once, before anything else of this library.
 
-    Waits until all ranks have come here. A later call does nothing. TensorFlow is not touched, so threads, memory
+    Waits until all ranks have called it. A later call does nothing. TensorFlow is not touched, so threads, memory
     growth and visible devices can still be configured afterwards.
 
     Example:
@@ -81,7 +81,7 @@ def init(
 
     Raises:
         ValueError: `comm` or `process_sets` is neither of these, or names a rank that does not exist.
-        EngineError: the ranks did not come together, for example within `SMDDP_START_TIMEOUT`.
+        EngineError: the ranks did not find each other, for example within `SMDDP_START_TIMEOUT`.
     """
     global _communicator, _began_with
     began_with = (comm, process_sets)
@@ -108,7 +108,7 @@ def init(
 
 
 def shutdown() -> None:
-    """Leaves the other ranks. Runs by itself when Python exits; `init` may follow.
+    """Ends this rank's session. Called automatically when Python exits; `init` may follow.
 
     Operations that are still under way end with an error on every rank.
     """
@@ -119,7 +119,7 @@ def shutdown() -> None:
 
 
 def _leave() -> None:
-    """`shutdown` at the end of the program: waits, as MPI would, until the other ranks have left or one is lost."""
+    """`shutdown` at the end of the program: waits, as MPI does, until the other ranks have left or one is lost."""
     _end_session(at_exit=True)
 
 
@@ -132,7 +132,7 @@ def _end_session(at_exit: bool) -> None:
 
 
 def restart() -> None:
-    """`shutdown`, and `init` with what it was given the last time: the same ranks in a new session."""
+    """`shutdown`, then `init` with the arguments of the last time: the same ranks in a new session."""
     shutdown()
     init(*_began_with)
 
@@ -191,8 +191,8 @@ def start_timeline(file_path: str | os.PathLike[str], mark_cycles: bool = False)
     >>> hvd.stop_timeline()
 
     Args:
-        file_path: where to write, a plain file or nothing yet. A symbolic link is refused.
-        mark_cycles: bool, marks where the engine begins to move data after it had nothing to do. Defaults to `False`.
+        file_path: where to write: a regular file, or a path that does not exist yet. A symbolic link is refused.
+        mark_cycles: bool, marks where the engine begins to move data after it was idle. Defaults to `False`.
 
     Raises:
         ValueError: before `init`, when a timeline is being written already, or when the file cannot be written.
@@ -204,15 +204,15 @@ def stop_timeline() -> None:
     """Ends the timeline; does nothing where none is being written.
 
     On rank 0 it waits until the other ranks have closed their parts, which they do without a call of their own, and
-    merges them into the file. Of parts on hosts whose files rank 0 does not see it warns, with the command that merges
-    them once they have been copied.
+    merges them into the file. It warns of parts on hosts whose files rank 0 cannot access, with the command that
+    merges them once they have been copied.
 
     Raises:
         ValueError: before `init`.
     """
     path, hosts = loader.core().stop_timeline()
     if path:
-        # Not at the top: `python -m smddp_tf.timeline` runs the module anew.
+        # Not at the top: `python -m smddp_tf.timeline` runs the module a second time.
         importlib.import_module("smddp_tf.timeline").finish(path, hosts)
 
 
@@ -227,7 +227,7 @@ def mpi_threads_supported() -> bool:
 
 
 def mpi_enabled() -> bool:
-    """True once this process talks MPI: after `init` under a launcher."""
+    """True once this process uses MPI: after `init` under a launcher."""
     return loader.core().mpi_initialized()
 
 
@@ -275,7 +275,7 @@ def rocm_built() -> bool:
 
 
 def _world_and_sets(comm: Any) -> tuple[Any, list[ProcessSet]]:
-    """Takes a list of communicators apart: the first is the world, the others are sets."""
+    """Splits a list of communicators: the first one is that of all ranks, the others are process sets."""
     mpi = sys.modules.get("mpi4py.MPI")
     if mpi is None or not isinstance(comm, Sequence) or not comm or not isinstance(comm[0], mpi.Comm):
         return comm, []
@@ -298,7 +298,7 @@ def _first_sets(process_sets: Any) -> list[ProcessSet]:
 
 
 def _participants(comm: Any) -> tuple[list[int], int]:
-    """What the engine is told about `comm`: world ranks (empty: all), and the address of an MPI_Comm (0: none)."""
+    """`comm` for the engine: world ranks (empty: all), and the address of an MPI_Comm (0: none)."""
     if comm is None:
         return [], 0
     if "mpi4py.MPI" in sys.modules:

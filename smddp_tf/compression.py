@@ -1,4 +1,4 @@
-"""What happens to a tensor on its way to the other ranks: nothing, or a narrower dtype.
+"""How a tensor is sent to the other ranks: unchanged, or in a narrower dtype.
 
 The engine itself narrows for the built-in compressors, while it copies, and sums in float32; their `compress` and
 `decompress` are for direct calls. A compressor of the user's is called around the reduction.

@@ -13,12 +13,12 @@ __all__ = [
     "without_reason",
 ]
 
-# TensorFlow hands on nothing of an engine's error but its kind, which others use too, and its text.
+# TensorFlow passes on only the kind of an engine's error, which others use too, and its text.
 _TAG = re.compile(r" ?\[smddp:(\w+)\]")
 
 
 class HorovodInternalError(RuntimeError):
-    """The ranks have lost each other. `elastic.run` goes back to the last commit and starts a new session."""
+    """The session is lost. `elastic.run` goes back to the last commit and starts a new session."""
 
 
 class HostsUpdatedInterrupt(RuntimeError):

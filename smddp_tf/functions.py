@@ -41,9 +41,9 @@ def broadcast_variables(
     """Gives every rank the values that the variables have on rank `root_rank`.
 
     Call it once at the start, so that all ranks train the same model: in eager mode, or inside the first `tf.function`
-    step, after the first update has created the optimizer's variables. All variables of numbers travel in one
-    operation. Variables of strings travel too, one by one; for other dtypes (tables) there is a warning, and they are
-    left as they are.
+    step, after the first update has created the optimizer's variables. All numeric variables are sent in one
+    operation, and variables of strings one by one. For other dtypes (tables) there is a warning, and they are not
+    changed.
 
     Example:
     >>> hvd.broadcast_variables(model.variables, root_rank=0)
@@ -122,7 +122,7 @@ def broadcast_global_variables(root_rank: int) -> tf.Operation | None:
 
 
 def _assigned(variables: list[Any], root_rank: int, name: str | None) -> list[Any]:
-    """Sends and assigns; returns what has happened then, for control dependencies."""
+    """Sends and assigns; returns the assignments, for control dependencies."""
     basics.size()
     variables = _that_can_travel(variables)
     texts = [variable for variable in variables if tf.as_dtype(variable.dtype) == tf.string]
@@ -167,7 +167,7 @@ def _that_can_travel(variables: list[Any]) -> list[Any]:
     if skipped:
         names = ", ".join(f"{getattr(v, 'path', v.name)} ({tf.as_dtype(v.dtype).name})" for v in skipped)
         warn(
-            f"broadcast_variables left {len(skipped)} variables as they are, because their dtype cannot travel: "
+            f"broadcast_variables left {len(skipped)} variables as they are, because their dtype cannot be sent: "
             f"{names}. Give them the same value on every rank yourself, for example with hvd.broadcast_object.",
         )
     return [v for v in variables if not any(v is other for other in skipped)]

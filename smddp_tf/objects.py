@@ -1,10 +1,10 @@
 """Sends any Python object to the other ranks, pickled by value. Needs no TensorFlow.
 
 A payload begins with one byte that says whether an object or the text of an error follows: a rank that cannot pickle
-its object must not leave the others waiting.
+its object must still answer the others.
 
-Unpickling runs what the sender has put in: these functions trust the other ranks. All else that arrives from another
-rank is data, which is checked and never run.
+Unpickling runs code chosen by the sender: these functions trust the other ranks. Everything else that arrives from
+another rank is data, which is checked and never executed.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ def broadcast_object(
         process_set: the ranks that take part. Defaults to all.
 
     Raises:
-        ValueError: `root_rank` is no rank of the process set.
+        ValueError: `root_rank` is not a rank of the process set.
         RuntimeError: the root could not pickle its object. Raised on every rank.
     """
     del session

@@ -1,4 +1,4 @@
-"""Collectives on tensors: in eager mode they block, in a `tf.function` they are ops that run beside the rest."""
+"""Collectives on tensors: in eager mode they block, in a `tf.function` they are ops that run in parallel."""
 
 from __future__ import annotations
 
@@ -65,8 +65,9 @@ def allreduce(
         average: deprecated; `True` is `op=hvd.Average` and `False` is `op=hvd.Sum`.
         device_dense: device for the op on a dense tensor. Defaults to TensorFlow's choice.
         device_sparse: the same for `tf.IndexedSlices`.
-        compression: how a dense tensor travels: `hvd.Compression.none`, `.fp16`, `.bf16` (the engine narrows on the
-            way and sums in float32), or a class with static methods `compress` and `decompress`. Defaults to `none`.
+        compression: how a dense tensor is sent: `hvd.Compression.none`, `.fp16`, `.bf16` (the engine narrows for
+            sending and sums in float32), or a class with static methods `compress` and `decompress`. Defaults to
+            `none`.
         op: `hvd.Average`, `Sum`, `Min`, `Max`, `Product`, or for floating dtypes `Adasum` (Maleki et al.,
             arXiv 2006.02924). Slices take only Average and Sum. Average of integers rounds toward zero. Defaults to
             Average.
@@ -75,7 +76,7 @@ def allreduce(
         postscale_factor: float. Multiplies the result, in the same way. Defaults to 1.
         name: the name by which the ranks match this operation. Defaults to one made from the place in the graph.
         process_set: the ranks that take part. Defaults to all.
-        ignore_name_scope: makes no difference: name scopes are never part of the name. Defaults to `False`.
+        ignore_name_scope: has no effect: name scopes are never part of the name. Defaults to `False`.
 
     Returns:
         A tensor like `tensor`, or `tf.IndexedSlices`.
@@ -114,7 +115,7 @@ def grouped_allreduce(
         average: see `allreduce`, like the arguments that follow; they hold for every tensor of the list.
         device_dense: device for the op on the dense tensors.
         device_sparse: device for the ops on `tf.IndexedSlices`.
-        compression: how the dense tensors travel.
+        compression: how the dense tensors are sent.
         op: the reduction. With Adasum each tensor is reduced by itself.
         prescale_factor: float, multiplies each tensor before it is reduced.
         postscale_factor: float, multiplies each result.
@@ -164,7 +165,7 @@ def allgather(
         tensor: tensor with at least one dimension. The first may differ between ranks (and may be 0), the others and
             the dtype must be the same.
         name: the name by which the ranks match this operation. Defaults to one made from the place in the graph.
-        ignore_name_scope: makes no difference: name scopes are never part of the name. Defaults to `False`.
+        ignore_name_scope: has no effect: name scopes are never part of the name. Defaults to `False`.
         process_set: the ranks that take part. Defaults to all.
 
     Returns:
@@ -217,7 +218,7 @@ def broadcast(
         tensor: a tensor; its value matters on the root only.
         root_rank: the rank whose value everybody gets. The same on all ranks.
         name: the name by which the ranks match this operation. Defaults to one made from the place in the graph.
-        ignore_name_scope: makes no difference: name scopes are never part of the name. Defaults to `False`.
+        ignore_name_scope: has no effect: name scopes are never part of the name. Defaults to `False`.
         process_set: the ranks that take part. Defaults to all.
 
     Returns:
@@ -230,7 +231,7 @@ def broadcast(
 @graph.no_autograph
 @scoped
 def barrier(*, name: str | None = None, process_set: ProcessSet = global_process_set) -> tf.Operation | None:
-    """Waits until every rank has come here.
+    """Waits until every rank has called it.
 
     In a graph it returns the op. What must come after it needs `tf.control_dependencies([op])`; what must come before
     it, `barrier` inside such a block.
@@ -268,7 +269,7 @@ def join(*, process_set: ProcessSet = global_process_set) -> tf.Tensor:
         process_set: the ranks that wait for one another. Defaults to all.
 
     Returns:
-        int32 scalar, the rank that came last: it has seen all updates. The same on all ranks.
+        int32 scalar, the rank that joined last: it has seen all updates. The same on all ranks.
     """
     basics.size()
     return emit.join(graph.tensor_name("join", None))

@@ -1,4 +1,4 @@
-"""Process sets: parts of the ranks whose collectives run beside those of the others."""
+"""Process sets: subsets of the ranks with their own collectives."""
 
 from __future__ import annotations
 
@@ -143,13 +143,13 @@ def add_process_set(process_set: ProcessSet | RanksOrComm) -> ProcessSet:
 
     Args:
         process_set: a `ProcessSet`, or what one is made of. The same ranks on all ranks; of communicators each rank
-            brings its own, and every different one becomes a set.
+            passes its own, and every different one becomes a set.
 
     Returns:
         The `ProcessSet`, with its number.
 
     Raises:
-        ValueError: there is such a set already; a rank that does not exist; sets may not be added; the ranks brought
+        ValueError: there is such a set already; a rank that does not exist; sets may not be added; the ranks passed
             different lists.
     """
     if not isinstance(process_set, ProcessSet):
@@ -336,7 +336,7 @@ def _add(process_sets: Sequence[ProcessSet], at_start: bool) -> None:
 
 
 def _members(process_set: ProcessSet) -> tuple[list[int], int]:
-    """What the engine is told about a set: its ranks, or the address of its MPI_Comm (else 0)."""
+    """A set for the engine: its ranks, or the address of its MPI_Comm (else 0)."""
     if process_set.mpi_comm is None:
         return process_set.ranks or [], 0
     return [], sys.modules["mpi4py.MPI"]._addressof(process_set.mpi_comm)

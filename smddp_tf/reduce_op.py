@@ -22,7 +22,7 @@ __all__ = [
 
 
 class ReduceOp(enum.IntEnum):
-    """How values of all ranks become one. The numbers are Horovod's."""
+    """How the values of all ranks are combined. The numbers are Horovod's."""
 
     Average = 0
     Sum = 1

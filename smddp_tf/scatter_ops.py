@@ -25,9 +25,9 @@ def alltoall(
     ignore_name_scope: bool = False,
     process_set: ProcessSet = global_process_set,
 ) -> Any:
-    """Sends consecutive rows of a tensor to each rank, and returns what came from each, in rank order.
+    """Sends consecutive rows of a tensor to each rank, and returns the rows received from each, in rank order.
 
-    Differentiable: each row of the gradient goes back to where its row came from.
+    Differentiable: each row of the gradient is sent back to the rank of its row.
 
     Example:
     >>> rows = tf.range(2 * hvd.size())
@@ -42,7 +42,7 @@ def alltoall(
             first dimension as their sum. `None`: as many to each, which the first dimension must allow. Defaults to
             `None`.
         name: the name by which the ranks match this operation. Defaults to one made from the place in the graph.
-        ignore_name_scope: makes no difference: name scopes are never part of the name. Defaults to `False`.
+        ignore_name_scope: has no effect: name scopes are never part of the name. Defaults to `False`.
         process_set: the ranks that take part. Defaults to all.
 
     Returns:
@@ -83,11 +83,11 @@ def reducescatter(
     Args:
         tensor: tensor with at least one dimension.
         device_dense: device for the op. Defaults to TensorFlow's choice.
-        compression: how the tensor travels; see `allreduce`. Defaults to `none`.
+        compression: how the tensor is sent; see `allreduce`. Defaults to `none`.
         op: `hvd.Average` or `hvd.Sum`. Defaults to Average.
         name: the name by which the ranks match this operation. Defaults to one made from the place in the graph.
         process_set: the ranks that take part. Defaults to all.
-        ignore_name_scope: makes no difference: name scopes are never part of the name. Defaults to `False`.
+        ignore_name_scope: has no effect: name scopes are never part of the name. Defaults to `False`.
         prescale_factor: float. Multiplies the tensor before it is reduced. Defaults to 1.
         postscale_factor: float. Multiplies the result. Defaults to 1.
 
@@ -110,12 +110,12 @@ def grouped_reducescatter(
     prescale_factor: float = 1.0,
     postscale_factor: float = 1.0,
 ) -> list[Any]:
-    """Reduces and scatters several tensors together: as `reducescatter` of each, but they travel together.
+    """Reduces and scatters several tensors together: as `reducescatter` of each, but they are reduced together.
 
     Args:
         tensors: list of tensors. The list must be the same on all ranks.
         device_dense: see `reducescatter`, like the arguments that follow; they hold for every tensor of the list.
-        compression: how the tensors travel.
+        compression: how the tensors are sent.
         op: `hvd.Average` or `hvd.Sum`.
         process_set: the ranks that take part. Defaults to all.
         prescale_factor: float, multiplies each tensor before it is reduced.

@@ -31,8 +31,8 @@ _START = "start_time_since_epoch_in_micros"
 def finish(path: str, hosts: Mapping[int, str]) -> None:
     """Merges the parts of a timeline that has ended into `path`; for rank 0. Never raises an `OSError`.
 
-    Warns of the parts that are not seen here, because they lie on other hosts, and of files that cannot be read or
-    written. These parts stay.
+    Warns of parts that are on other hosts and not accessible here, and of files that cannot be read or written. These
+    parts stay.
 
     Args:
         path: what rank 0 wrote.

@@ -53,7 +53,7 @@ class DriverClock:
 
     Raises:
         OSError: there is no libcuda.
-        RuntimeError: it refuses a call; the code is cuda.h's CUresult.
+        RuntimeError: a call fails; the code is cuda.h's CUresult.
     """
 
     name = "CUDA events"

@@ -161,7 +161,7 @@ def end_group(process: subprocess.Popen[bytes]) -> None:
 def way_taken(log: Path) -> str:
     """The stage that the ranks say they agreed on; "" when they had nothing to agree on (`host`)."""
     text = log.read_text(encoding="utf-8", errors="replace") if log.exists() else ""
-    found = re.search(r"gradients on GPUs take the way '(\w+)'", text)
+    found = re.search(r"gradients on GPUs use the method '(\w+)'", text)
     return found[1] if found else ""
 
 

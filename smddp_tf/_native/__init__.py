@@ -1,1 +1,1 @@
-"""The native parts seen from Python: loading them, emitting their ops into graphs, and what graphs need besides."""
+"""The native parts seen from Python: loads them and emits their ops into graphs."""

@@ -135,7 +135,7 @@ def alltoall_tensor(tensor: tf.Tensor, splits: tf.Tensor | None, name: str) -> t
     _check_dtypes("alltoall", [tensor], _MOVABLE)
     if xla.compiling():
         raise NotImplementedError(
-            "hvd.alltoall has no place in a function compiled by XLA, which must know the shapes of all results "
+            "hvd.alltoall is not supported in a function compiled by XLA, which must know the shapes of all results "
             f"beforehand. Received: hvd.alltoall '{name}' under jit_compile=True. Call it before or after the compiled "
             "function."
         )
@@ -165,7 +165,7 @@ def barrier(name: str) -> tf.Operation | None:
     """Emits one SmddpBarrier, in program order with the other stateful ops of a graph."""
     if xla.compiling():
         raise NotImplementedError(
-            "hvd.barrier has no place in a function compiled by XLA, which keeps no order between ops that pass no "
+            "hvd.barrier is not supported in a function compiled by XLA, which keeps no order between ops that pass no "
             f"tensors to each other. Received: hvd.barrier '{name}' under jit_compile=True. Call it before or after "
             "the compiled function."
         )
@@ -176,7 +176,7 @@ def join(name: str) -> tf.Tensor:
     """Emits one SmddpJoin, after what was traced before it and before what is traced after it."""
     if xla.compiling():
         raise NotImplementedError(
-            "hvd.join has no place in a function compiled by XLA, which would run it in an order of its own. "
+            "hvd.join is not supported in a function compiled by XLA, which would run it in an order of its own. "
             f"Received: hvd.join '{name}' under jit_compile=True. Call it after the compiled function."
         )
     with tf.control_dependencies(graph.collectives_so_far()):
@@ -207,7 +207,7 @@ def divided(tensor: tf.Tensor, by: Any) -> tf.Tensor:
 
 
 def is_plannable(tensor: tf.Tensor) -> bool:
-    """True when a tensor can have a place in a plan: a floating dtype, and a shape known before it runs."""
+    """True when a tensor can be part of a plan: a floating dtype, and a shape known before it runs."""
     return tensor.dtype in _PLANNABLE and tensor.shape.is_fully_defined()
 
 
@@ -222,7 +222,7 @@ def reduction_of(op: Any) -> Reduction:
 
 
 def _addressed(name: str) -> dict[str, Any]:
-    """What every op has: the name the ranks match by, and their process set."""
+    """The attributes of every op: the name by which the ranks match, and their process set."""
     return {"tensor_name": name, "process_set": process_sets.current()}
 
 
@@ -250,7 +250,7 @@ def _check_reduction(what: str, tensors: Sequence[tf.Tensor], reduction: Reducti
 
 
 def check_average(tensors: Sequence[tf.Tensor], reduction: Reduction, name: str) -> None:
-    """Raises TypeError for an average of what has none."""
+    """Raises TypeError for an average that is not defined."""
     if reduction.op == Average and any(tensor.dtype == tf.bool for tensor in tensors):
         raise TypeError(
             "bool tensors have no average. Expected: op=hvd.Max (true on any rank) or hvd.Min (true on all ranks), "

@@ -1,4 +1,4 @@
-"""How our ops sit in a TensorFlow graph: their names, and their freedom from automatic control dependencies."""
+"""Our ops in a TensorFlow graph: their names, and how they are kept out of automatic control dependencies."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ CALLS = frozenset({"Case", "If", "PartitionedCall", "StatefulPartitionedCall", "
 _FIRST = "_smddp_first"
 
 # TensorFlow numbers the graphs of functions, branches and loop bodies over the whole process. One more trace on rank 0
-# (an evaluation, say) shifts the numbers there, so they must not get into names that all ranks share.
+# (an evaluation, say) shifts the numbers there, so they must not be part of names that all ranks share.
 _GRAPH_NUMBER = re.compile(r"^(?:__inference_|__forward_|__backward_)?(?P<name>.*?)(?:_\d+)*_*$")
 
 # Names given out so far, for each graph that is alive; and how many in all graphs.
@@ -46,9 +46,9 @@ Function = TypeVar("Function", bound=Callable[..., Any])
 
 
 def no_autograph(function: Function) -> Function:
-    """Keeps AutoGraph, which rewrites what a `tf.function` calls, out of `function` and of all that it calls.
+    """Excludes `function`, and everything that it calls, from AutoGraph, which rewrites what a `tf.function` calls.
 
-    There is nothing of ours to rewrite, and to find that out took AutoGraph seconds when a step was first traced.
+    Our code needs no rewriting, and finding that out took AutoGraph seconds when a step was first traced.
     """
     return process_sets.with_defaults_of(function, tf.autograph.experimental.do_not_convert(function))
 
@@ -58,7 +58,7 @@ def tensor_name(kind: str, name: str | None) -> str:
 
     In a graph: the user's `name`, or "<function>/<kind>", made unique inside that graph in the order of tracing, which
     is the same on all ranks. Two graphs may repeat a name: where TensorFlow puts both into one, a number tells them
-    apart (tf_ops/ops/call_sites_pass.cc). Eager operations block, so there the kind is name enough.
+    apart (tf_ops/ops/call_sites_pass.cc). Eager operations block, so there the kind is a sufficient name.
     """
     if name:
         return unique_name(name)
@@ -106,7 +106,7 @@ def run_independently(outputs: Sequence[tf.Tensor]) -> None:
 
 
 def collectives_so_far() -> list[tf.Operation]:
-    """The ops of the current function's graph that are ours, or may hold such."""
+    """The ops of the current function's graph that are ours, or may contain ours."""
     if tf.executing_eagerly() or is_for_session():
         return []
     operations = tf.compat.v1.get_default_graph().get_operations()
@@ -114,7 +114,7 @@ def collectives_so_far() -> list[tf.Operation]:
 
 
 def let_wait_for(tensor: tf.Tensor) -> None:
-    """What `run_independently` is asked about from now on in this function runs after the op behind `tensor`."""
+    """Ops that are passed to `run_independently` from now on in this function run after the op behind `tensor`."""
     if not tf.executing_eagerly() and not is_for_session():
         setattr(tensor.graph, _FIRST, tensor.op)
 
@@ -136,7 +136,7 @@ def is_inside_session() -> bool:
 
 
 def is_for_session() -> bool:
-    """True inside a graph of TensorFlow 1: whoever has a session runs any part of it, and nothing orders its ops."""
+    """True inside a graph of TensorFlow 1: a session may run any part of it, and its ops have no defined order."""
     return not tf.executing_eagerly() and not tf.compat.v1.get_default_graph().building_function
 
 

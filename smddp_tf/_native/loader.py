@@ -1,4 +1,4 @@
-"""Loads the native parts, and says in words what is missing when that fails.
+"""Loads the native parts; when that fails, the error says what is missing.
 
 Order matters. libmpi is loaded first and with global symbols: Open MPI's plug-ins look its symbols up in the process,
 and our libraries carry no path to it. Then `_core` with the engine; then, when an op is first used, TensorFlow and the
@@ -82,7 +82,7 @@ def xla_library() -> Any:
     """The kernels with which XLA compiles our ops, loaded on the first call, after `op_library`.
 
     Raises:
-        ImportError: this build has none, because TensorFlow came without the headers. Says what to do.
+        ImportError: this build has none, because the headers were missing from TensorFlow. Says what to do.
     """
     library = op_library()
     if not _XLA_LIBRARY.exists():
@@ -134,7 +134,7 @@ def nccl_library(folders: Iterable[str]) -> str:
 
 
 def gpu_notice(tensorflow_cuda: str, our_cuda: str, found: Mapping[str, Any]) -> str:
-    """What to warn of where TensorFlow sees a GPU; "" where all is well.
+    """The warning for a process in which TensorFlow sees a GPU; "" where everything works.
 
     Args:
         tensorflow_cuda: the CUDA that TensorFlow was built with, as `cuda_of` says.
@@ -167,7 +167,7 @@ def major_of(version: str) -> str:
 
 
 def not_built_message(what: str, python: str, command: str) -> str:
-    """For a library that is not there."""
+    """For a library that is missing."""
     which = f" for this Python ({python})" if python else ""
     return f"{what} is not built{which}. Build it with:\n    {command}"
 
@@ -192,7 +192,7 @@ def wrong_tensorflow_message(built_for: str, found: str, command: str) -> str:
 
 
 def no_mpi_message(name: str, reasons: Iterable[str]) -> str:
-    """For a libmpi that cannot be opened anywhere."""
+    """For a libmpi that cannot be found."""
     tried = "".join(f"\n    {reason}" for reason in reasons)
     return (
         f"smddp_tf needs the MPI library {name}, which could not be loaded. Install it with:\n"
@@ -202,7 +202,7 @@ def no_mpi_message(name: str, reasons: Iterable[str]) -> str:
 
 
 def broken_message(what: str, error: BaseException, command: str) -> str:
-    """For a library that is there and does not load."""
+    """For a library that exists but does not load."""
     return (
         f"{what} could not be loaded; it does not match the libraries of this environment. "
         f"Build it again:\n    {command}\nThe dynamic linker says: {error}"
@@ -213,7 +213,7 @@ def broken_message(what: str, error: BaseException, command: str) -> str:
 
 
 def install_command() -> str:
-    """The command that builds this installation anew: from the checkout it runs in, or it was installed from."""
+    """The command that rebuilds this installation, from the checkout in which it runs or its installation source."""
     pip = f"{sys.executable} -m pip install --no-deps"
     if (_PACKAGE.parent / "CMakeLists.txt").exists():
         return f"{pip} -e {_PACKAGE.parent}"
@@ -269,7 +269,7 @@ def _wheel_folders(name: str) -> list[str]:
 
 
 def _engine_reaches_gpus(tf: Any) -> bool:
-    """Whether kernels for GPUs may take tensors where they lie. True where TensorFlow has no GPU: nobody will ask."""
+    """Whether kernels for GPUs may use tensors in place. True where TensorFlow has no GPU: it is not used then."""
     if not tf.config.list_physical_devices("GPU"):
         return True
     found, cuda = core().build_info(), cuda_of(tf.sysconfig.get_build_info())
@@ -283,7 +283,7 @@ def _register_gpu_kernels(engine_reaches_gpus: bool) -> None:
 
 
 def _folders_of(package: str) -> list[str]:
-    """Where a (namespace) package lies, without importing it."""
+    """The folders of a (namespace) package, without importing it."""
     spec = importlib.util.find_spec(package)
     return list(spec.submodule_search_locations or []) if spec is not None else []
 

@@ -1,4 +1,4 @@
-"""What the gradients of our ops are. Importing this module registers them with TensorFlow.
+"""The gradients of our ops. Importing this module registers them with TensorFlow.
 
 Reading guide: the ranks' losses are taken as parts of one loss, so the gradient of a collective is a collective too,
 and all ranks must ask for it together. The means follow Horovod.
@@ -21,9 +21,9 @@ __all__: list[str] = []
 @tf.RegisterGradient("SmddpAllreduce")
 @process_sets.scoped_as_op
 def _allreduce_gradient(op: Any, *grads: Any) -> list[tf.Tensor | None]:
-    """The same reduction of the gradients: a scaled sum is linear and treats all ranks alike.
+    """The same reduction of the gradients: a scaled sum is linear and symmetric in the ranks.
 
-    For Adasum, which is not linear, it is Horovod's choice.
+    For Adasum, which is not linear, this follows Horovod.
     """
     return _reduce_present(grads, _reduction_of_gradient(op), _name_of_gradient(op))
 
@@ -44,7 +44,7 @@ def _broadcast_gradient(op: Any, *grads: Any) -> list[tf.Tensor | None]:
 @tf.RegisterGradient("SmddpAllgather")
 @process_sets.scoped_as_op
 def _allgather_gradient(op: Any, *grads: Any) -> list[tf.Tensor | None]:
-    """The mean over the ranks of the rows that came from here."""
+    """The mean over the ranks of the rows that this rank contributed."""
     name = _name_of_gradient(op)
     reduced = _reduce_present(grads, Reduction(Average), name)
     rows = tf.stack([tf.shape(tensor, out_type=tf.int64)[0] for tensor in op.inputs])
@@ -59,7 +59,7 @@ def _allgather_gradient(op: Any, *grads: Any) -> list[tf.Tensor | None]:
 @tf.RegisterGradient("SmddpAlltoall")
 @process_sets.scoped_as_op
 def _alltoall_gradient(op: Any, grad: Any, _: Any) -> list[tf.Tensor | None]:
-    """Every row of the gradient goes back to where the row came from."""
+    """Every row of the gradient is sent back to the rank of the row."""
     returned, _ = emit.alltoall_tensor(tf.convert_to_tensor(grad), op.outputs[1], _name_of_gradient(op))
     return [tf.ensure_shape(returned, op.inputs[0].shape), None]
 
@@ -118,7 +118,7 @@ def _rows_from_here(gathered: tf.Tensor, mine: tf.Tensor, ranks: int) -> tf.Tens
 def _reduce_present(
     grads: Sequence[Any], reduction: Reduction, name: str, compiled: bool = False
 ) -> list[tf.Tensor | None]:
-    """Reduces the gradients that are there in one op; outputs of integer dtype have none."""
+    """Reduces the existing gradients in one op; outputs of integer dtype have none."""
     present = [index for index, grad in enumerate(grads) if grad is not None]
     reduced: list[tf.Tensor | None] = [None] * len(grads)
     if present:

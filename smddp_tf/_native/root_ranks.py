@@ -1,4 +1,4 @@
-"""The argument `root_rank`: checked where it is given, so that the error names it and nobody waits."""
+"""The argument `root_rank`: checked at the call, so that the error names it and no rank waits."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ def checked_root(root_rank: Any) -> int:
     Before `init` only its type can be checked.
 
     Raises:
-        ValueError: it is no such number.
+        ValueError: it is not such a number.
     """
     if isinstance(root_rank, bool) or not hasattr(root_rank, "__index__"):
         raise ValueError(_no_integer(root_rank))

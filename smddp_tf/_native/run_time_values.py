@@ -1,7 +1,7 @@
-"""How many ranks there are and which one this is, for what may be traced: right in each session in which it runs.
+"""The number of ranks and this process's rank, for code that may be traced: correct in each session in which it runs.
 
-A graph may outlive the session it was traced in (elastic training), so it must hold no number of ranks. It holds an
-op, and where XLA compiles it, a variable that every new session sets.
+A graph may outlive the session it was traced in (elastic training), so it must not contain the number of ranks. It
+contains an op, and where XLA compiles it, a variable that every new session sets.
 """
 
 from __future__ import annotations
@@ -22,9 +22,9 @@ _variables: dict[int, tf.Variable] = {}
 
 
 def is_alone() -> bool:
-    """True where what is run or traced here concerns this rank only.
+    """True where the code that is run or traced here concerns this rank only.
 
-    A graph may run with more ranks later, so there it takes a process that MPI does not know.
+    A graph may run with more ranks later, so inside a graph it is true only in a process without MPI.
     """
     if process_sets.current_size() > 1:
         return False
@@ -58,7 +58,7 @@ def while_outside(process_set: int, grads: list[Any]) -> list[Any]:
     included = loader.op_library().smddp_topology_value(what="included", process_set=process_set)
     message = (
         f"This graph was traced on a rank outside of process set {process_set}, so it reduces nothing; in this session "
-        "the rank is a member. Make the tf.function anew, or compile the model again."
+        "the rank is a member. Re-create the tf.function, or compile the model again."
     )
     with tf.control_dependencies([tf.debugging.assert_none_equal(included, 1, message=message)]):
         return [None if grad is None else tf.identity(grad) for grad in grads]

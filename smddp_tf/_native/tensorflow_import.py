@@ -1,4 +1,4 @@
-"""Says in words that TensorFlow is missing, before something of ours that needs it is imported."""
+"""Reports that TensorFlow is missing, before a module that needs it is imported."""
 
 from __future__ import annotations
 

@@ -19,10 +19,10 @@ _lock = threading.Lock()
 
 
 def label() -> str:
-    """What tells the calling thread from others that reduce at the same time: "" for the main thread.
+    """The label that distinguishes the calling thread from others that reduce at the same time: "" for the main thread.
 
     Threads begin in another order on each rank, and Python numbers those without a name as they begin. So the label is
-    made of the thread's name alone, without its numbers: the same on all ranks, whatever other threads live there.
+    made of the thread's name alone, without its numbers: the same on all ranks, whatever other threads exist there.
 
     Raises:
         ValueError: another thread that lives at the same time asks for the same label; or may do so, being without a
@@ -50,7 +50,7 @@ def label() -> str:
 
 
 def of_thread(name: str) -> str:
-    """A name that the library has made, and that of the thread: requests of two threads do not meet each other."""
+    """A name made by the library, extended by the thread's label: requests of two threads do not match."""
     thread = label()
     return f"{name} [{thread}]" if thread else name
 

@@ -1,4 +1,4 @@
-"""`size()` and its like as ops, evaluated when a graph runs: in elastic training a graph outlives its session."""
+"""`size()` and similar functions as ops, evaluated when a graph runs: a graph may outlive its session."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ def process_set_included_op(process_set_id: int = 0, name: str | None = None) ->
 def _value(what: str, process_set_id: int, name: str | None) -> tf.Tensor:
     if xla.compiling():
         raise NotImplementedError(
-            f"hvd.{what}_op has no place in a function compiled by XLA. Received: a call under jit_compile=True. Use "
-            f"hvd.{what}(), or call it outside and pass the value in."
+            f"hvd.{what}_op is not supported in a function compiled by XLA. Received: a call under jit_compile=True. "
+            f"Use hvd.{what}(), or call it outside and pass the value in."
         )
     return loader.op_library().smddp_topology_value(what=what, process_set=process_set_id, name=name)

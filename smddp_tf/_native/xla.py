@@ -1,9 +1,9 @@
 """Our ops inside functions that XLA compiles (`jit_compile=True`): when that is the case, and in which order they run.
 
 XLA drops control dependencies and runs independent calls in an order of its own, which may differ between ranks, while
-each call waits for its like on the other ranks. So every op here reads a variable before it runs and assigns its token
-to it afterwards. Variables are what TensorFlow orders everywhere: between calls of functions, compiled or not, in
-branches and in loops; and for XLA their values are ordinary data.
+each call waits for the same call on the other ranks. So every op here reads a variable before it runs and assigns its
+token to it afterwards. TensorFlow orders accesses to variables everywhere: between calls of functions, compiled or not,
+in branches and in loops; and for XLA their values are ordinary data.
 """
 
 from __future__ import annotations

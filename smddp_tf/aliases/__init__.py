@@ -4,7 +4,7 @@
     mpirun -np 4 python -m smddp_tf.aliases horovod script.py
     import smddp_tf.as_horovod  # in a script, before its other imports
 
-Without one of these nothing is changed, and an installed Horovod is what `import horovod` finds. Needs no TensorFlow.
+Without one of these nothing is changed, and `import horovod` finds an installed Horovod. Needs no TensorFlow.
 """
 
 from __future__ import annotations
@@ -65,7 +65,7 @@ def install(family: str) -> None:
 
 
 def uninstall(family: str) -> None:
-    """Takes back `install`. What was imported stays with whoever has imported it.
+    """Undoes `install`. Modules that were imported already stay valid.
 
     Args:
         family: as for `install`.
@@ -81,7 +81,7 @@ def uninstall(family: str) -> None:
 def environment(family: str, base: Mapping[str, str] | None = None) -> dict[str, str]:
     """The environment variables with which Python processes do `install(family)` when they start.
 
-    They put a `sitecustomize` of ours in front of `PYTHONPATH`; it runs the one that was there before too. A Python
+    They put a `sitecustomize` of ours in front of `PYTHONPATH`; it also runs the previous one. A Python
     without smddp_tf, and one started with `-E`, `-I` or `-S`, does not notice.
 
     Args:

@@ -58,7 +58,7 @@ class Finder(importlib.abc.MetaPathFinder, importlib.abc.Loader):
     Args:
         modules: for each module that exists, ours.
         extra: attributes of some modules that are not ours.
-        absent: modules that a script may ask for and we have not, each with an advice.
+        absent: modules that a script may import and that are not available here, each with advice.
         callables: modules that can be called like the function of the same name in them.
         distributions: names and versions for `importlib.metadata`.
     """
@@ -84,7 +84,7 @@ class Finder(importlib.abc.MetaPathFinder, importlib.abc.Loader):
         """Returns the spec of a module of the table, None for others.
 
         Raises:
-            ModuleNotFoundError: The module is one of those that are not here. Says what to do.
+            ModuleNotFoundError: The module is one of those that are not available. Says what to do.
         """
         if fullname.partition(".")[0] not in self.roots:
             return None
@@ -138,7 +138,7 @@ class _Distribution(importlib.metadata.Distribution):
         return self._text if filename == "METADATA" else None
 
     def locate_file(self, path: Any) -> Any:
-        raise FileNotFoundError(f"{path}: smddp_tf stands for this package, which has no files.")
+        raise FileNotFoundError(f"{path}: this package is replaced by smddp_tf and has no files.")
 
 
 def _exists(module: str) -> bool:

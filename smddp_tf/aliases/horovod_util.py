@@ -29,7 +29,7 @@ def extension_available(ext_base_name: str, verbose: bool = False) -> bool:
 
     Args:
         ext_base_name: such as "tensorflow" or "torch".
-        verbose: taken for compatibility with Horovod; has no effect.
+        verbose: accepted for compatibility with Horovod; has no effect.
     """
     del verbose
     return ext_base_name in ("tensorflow", "keras")

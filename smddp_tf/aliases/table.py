@@ -1,4 +1,4 @@
-"""Which module stands for which: the names of Horovod and of SMDDP, and where their contents are here.
+"""The alias table: module names of Horovod and SMDDP, and the modules of this package that replace them.
 
 An entry lists modules of ours; an attribute is looked up in them in that order. Names that are not listed do not exist.
 """
@@ -39,12 +39,12 @@ HOROVOD: dict[str, tuple[str, ...]] = {
     "horovod.tensorflow.util": ("smddp_tf.horovod.internals", "smddp_tf"),
 }
 
-# What a module has besides: attributes that are no attributes of ours.
+# Additional attributes of a module, which are not attributes of ours.
 HOROVOD_EXTRA: dict[str, dict[str, str]] = {
     "horovod": {"__version__": HOROVOD_VERSION},
 }
 
-# Parts of Horovod for something else than TensorFlow, and what to do without them.
+# Parts of Horovod for other frameworks, and what to use instead.
 HOROVOD_ABSENT: dict[str, str] = {
     "horovod.mxnet": "smddp_tf trains with TensorFlow and Keras only",
     "horovod.ray": "start the processes with `smddprun` or mpirun instead",

@@ -1,6 +1,6 @@
-"""Older scripts on Keras 3: forms that Keras 2 understood and that scripts written for Horovod use.
+"""Older scripts on Keras 3: forms of Keras 2 that scripts written for Horovod use.
 
-With the shims installed Keras 3 understands, besides its own forms:
+With the shims installed Keras 3 also accepts:
 
 | older form | modern form |
 |---|---|
@@ -30,7 +30,7 @@ _done = False
 
 
 def install() -> None:
-    """Makes Keras 3 understand the older forms; does nothing the second time.
+    """Makes Keras 3 accept the older forms; does nothing when called again.
 
     Raises:
         ImportError: there is no Keras 3, or it does not compute with TensorFlow.
@@ -39,7 +39,7 @@ def install() -> None:
 
 
 def uninstall() -> None:
-    """Gives Keras its own functions back. `install_by_default` does not install them again."""
+    """Restores Keras's own functions. `install_by_default` does not install them again."""
     global _done
     _done = True
     if "smddp_tf.compat.shims" in sys.modules:
@@ -52,7 +52,7 @@ def install_by_default() -> None:
     That is `smddp_tf.keras.rank_seeds`, and `install`, once, unless `SMDDP_KERAS_COMPAT=0`.
 
     Raises:
-        ValueError: `SMDDP_KERAS_COMPAT` cannot be read.
+        ValueError: `SMDDP_KERAS_COMPAT` has an invalid value.
     """
     global _done
     if "keras" not in sys.modules:

@@ -21,7 +21,7 @@ def once(old: str, modern: str) -> None:
     if basics.is_initialized() and basics.rank() != 0:
         return
     warn(
-        f"`{old}` is how Keras 2 did it; smddp_tf makes Keras 3 understand it. Write: {modern}. "
+        f"`{old}` is how Keras 2 did it; smddp_tf makes Keras 3 accept it. Write: {modern}. "
         "(SMDDP_KERAS_COMPAT=0 switches this off.)",
         FutureWarning,
     )

@@ -1,4 +1,4 @@
-"""What the ranks must agree on before they share data out: who they are, the same data, and one seed."""
+"""What the ranks must agree on before data are sharded: rank numbers, the same data, and one seed."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def agree(who: RankAndSize, what: dict[str, Any], shuffled: bool, seed: int | No
         ValueError: the ranks differ in `what`. Raised on every rank.
     """
     if not who.is_real and shuffled and seed is None and who.size > 1:
-        raise ValueError("Shuffling with `rank` and `size` given needs a `seed` too: there is nobody to agree with.")
+        raise ValueError("Shuffling with `rank` and `size` given needs a `seed` too, because the ranks are not asked.")
     if shuffled and seed is None:
         seed = random.SystemRandom().getrandbits(32)  # not the generator that the user may have seeded
     if who.is_real and who.size > 1:

@@ -44,7 +44,7 @@ class TfDataServiceConfig:
         workers_per_dispatcher: number of workers of each dispatcher.
         dispatcher_side: "compute" or "training": the job in which dispatchers run.
         addresses: tuple of host and port of the compute service.
-        key: bytes, its key. Who knows it can take part.
+        key: bytes, its key. Every process that knows it can take part.
         timeout: seconds to wait for what is being started. Defaults to 60.
     """
 
@@ -68,7 +68,7 @@ class TfDataServiceConfig:
         """Connects to the compute service.
 
         Args:
-            verbose: taken for compatibility with Horovod; has no effect.
+            verbose: accepted for compatibility with Horovod; has no effect.
 
         Raises:
             ConnectionError: no compute service of this configuration answers.
@@ -76,7 +76,7 @@ class TfDataServiceConfig:
         return ComputeClient(self.addresses, self.key, verbose, self.timeout)
 
     def to_dict(self) -> dict[str, Any]:
-        """What JSON can hold."""
+        """The configuration as values that JSON supports."""
         return {**dataclasses.asdict(self), "addresses": list(self.addresses), "key": self.key.hex()}
 
     @staticmethod
@@ -109,7 +109,7 @@ class TfDataServiceConfig:
             timeout: seconds to wait for the file. Defaults to 1800.
 
         Raises:
-            TimeoutError: the file did not come.
+            TimeoutError: the file was not written in time.
         """
         give_up_at = time.monotonic() + timeout
         while wait_for_file_creation and not Path(filename).exists():
@@ -124,7 +124,7 @@ class TfDataServiceConfig:
 
 @contextlib.contextmanager
 def tf_data_service(compute_config: TfDataServiceConfig, rank: int) -> Iterator[str]:
-    """Inside, the dispatcher of this trainer is there, with all its workers. Gives its address, "grpc://host:port".
+    """A context in which this trainer's dispatcher has all its workers; gives its address, "grpc://host:port".
 
     Where `dispatcher_side` is "training", the first `dispatchers` ranks start one each, which ends with the block.
 
@@ -133,7 +133,7 @@ def tf_data_service(compute_config: TfDataServiceConfig, rank: int) -> Iterator[
         rank: this trainer's rank.
 
     Raises:
-        TimeoutError: a dispatcher or a worker did not come.
+        TimeoutError: a dispatcher or a worker was not registered in time.
     """
     client = compute_config.compute_client()
     server = None

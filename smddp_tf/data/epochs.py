@@ -16,9 +16,9 @@ PASSES = "_smddp_passes"
 
 
 def set_epoch(data: Any, epoch: int) -> None:
-    """Deals out and orders shuffled data anew, for loops of one's own. All ranks call it with the same number.
+    """Reshards and reorders shuffled data, for custom training loops. All ranks call it with the same number.
 
-    `fit` does so by itself. Without it each rank goes on with the items that it has, in another order in each pass.
+    `fit` calls it automatically. Without it each rank keeps its items, in another order in each pass.
 
     Example:
     >>> data = hvd.data.shard(tf.data.Dataset.range(6), shuffle=True).batch(2)

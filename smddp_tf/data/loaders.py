@@ -29,7 +29,7 @@ class BaseDataLoader:
             yield self._process_batch(batch)
 
     def _process_batch(self, batch: Any) -> Any:
-        """What becomes of a batch before it is handed out: nothing, unless overridden."""
+        """Transforms a batch before it is returned: unchanged, unless overridden."""
         return batch
 
 
@@ -41,7 +41,8 @@ class _Failure:
 class AsyncDataLoaderMixin:
     """Loads batches ahead, in a thread. Put it before the loader: `class Mine(AsyncDataLoaderMixin, MyLoader)`.
 
-    What `_iterate` raises in the thread is raised to whoever iterates. Every epoch has a thread of its own, which ends
+    An exception of `_iterate` in the thread is raised to the caller that iterates. Every epoch has a thread of its
+    own, which ends
     with the epoch, with `close_async_loader`, or when iteration is given up.
 
     Args:

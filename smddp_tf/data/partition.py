@@ -1,6 +1,6 @@
-"""Who gets which items: index arithmetic only, no communication and no TensorFlow.
+"""Which rank gets which items: index arithmetic only, no communication and no TensorFlow.
 
-Items are dealt out like cards: the item at position p of an epoch's order goes to rank p mod size. So the n-th batches
+Items are assigned in turn: the item at position p of an epoch's order goes to rank p mod size. So the n-th batches
 of all ranks are together the n-th batch of one process with a batch `size` times as large.
 """
 
@@ -35,7 +35,7 @@ def order_of_epoch(count: int, seed: int | None, epoch: int) -> np.ndarray:
 
 
 def dealt(order: np.ndarray, rank: int, size: int, even: str | None) -> np.ndarray:
-    """The items of `rank`, in order. To pad, the order begins anew, as often as it takes."""
+    """The items of `rank`, in order. To pad, the order is repeated as often as necessary."""
     if len(order) == 0:
         return order
     return np.resize(order, total_length(len(order), size, even))[rank::size]

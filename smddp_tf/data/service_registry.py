@@ -23,7 +23,7 @@ _ANSWER_SECONDS = 30.0  # a service that does not answer for so long is gone, wi
 
 
 class _Registry:
-    """What is known so far. Every connection has a thread of its own, so waiting is allowed."""
+    """The registered servers. Every connection has a thread of its own, so waiting is allowed."""
 
     def __init__(self, dispatchers: int, workers_per_dispatcher: int) -> None:
         self._count, self._workers_per_dispatcher = dispatchers, workers_per_dispatcher
@@ -121,12 +121,12 @@ class ComputeClient:
     Args:
         compute_addresses: host and port of the service.
         key: bytes, its key.
-        verbose: taken for compatibility with Horovod; has no effect.
+        verbose: accepted for compatibility with Horovod; has no effect.
         timeout: seconds that the waiting functions wait unless they are told otherwise. Defaults to 60.
 
     Raises:
-        ConnectionError: nobody answers there, or somebody with another key.
-        TimeoutError: somebody there takes connections and does not answer.
+        ConnectionError: no server answers there, or one with another key.
+        TimeoutError: the server accepts connections and does not answer.
     """
 
     def __init__(self, compute_addresses: tuple[str, int], key: bytes, verbose: int = 1, timeout: float = 60) -> None:
@@ -144,25 +144,25 @@ class ComputeClient:
             ) from error
 
     def register_dispatcher(self, dispatcher_id: int, dispatcher_address: str) -> None:
-        """Tells everybody that a dispatcher can be reached at "host:port"."""
+        """Registers a dispatcher at "host:port"."""
         self._answer(lambda: self._registry.add_dispatcher(dispatcher_id, dispatcher_address))
 
     def wait_for_dispatcher_registration(self, dispatcher_id: int, timeout: float | None = None) -> str:
-        """Returns the address of a dispatcher as soon as it is there; TimeoutError when it does not come."""
+        """Returns the address of a dispatcher as soon as it is registered; TimeoutError when it is not."""
         failure = f"Dispatcher {dispatcher_id} was not started"
         return self._wait(lambda: self._registry.dispatcher(dispatcher_id), failure, timeout)
 
     def register_worker_for_dispatcher(self, dispatcher_id: int, worker_id: int) -> None:
-        """Tells everybody that a worker works for a dispatcher."""
+        """Registers a worker of a dispatcher."""
         self._answer(lambda: self._registry.add_worker(dispatcher_id, worker_id))
 
     def wait_for_dispatcher_worker_registration(self, dispatcher_id: int, timeout: float | None = None) -> None:
-        """Waits until a dispatcher has all its workers; TimeoutError when they do not come."""
+        """Waits until a dispatcher has all its workers; TimeoutError when some are missing."""
         failure = f"Dispatcher {dispatcher_id} did not get all its workers"
         self._wait(lambda: self._registry.has_workers(dispatcher_id), failure, timeout)
 
     def shutdown(self) -> None:
-        """Lets all that wait in `wait_for_shutdown` go on."""
+        """Releases all callers of `wait_for_shutdown`."""
         self._answer(lambda: self._registry.end())
 
     def wait_for_shutdown(self) -> None:

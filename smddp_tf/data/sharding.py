@@ -1,4 +1,4 @@
-"""shard: one rank's part of the data, whatever holds them."""
+"""shard: one rank's part of the data, for any container."""
 
 from __future__ import annotations
 
@@ -45,22 +45,22 @@ def shard(
     Args:
         dataset: what holds the data:
 
-            - a `tf.data.Dataset`: its elements are dealt out. Shard samples and batch them afterwards; of a batched
+            - a `tf.data.Dataset`: its elements are distributed. Shard samples and batch them afterwards; of a batched
               dataset each rank gets whole batches, among which the smaller last one may be. Where the number of
               elements is unknown, `even` applies to the last group of `size` elements. A dataset without end needs no
               `even`; give `steps_per_epoch` to `fit`.
-            - arrays, alone or in tuples, lists and dicts, all with the same first dimension: rows are dealt out.
-            - a `keras.utils.PyDataset`: batches are dealt out. The result has the same workers and queue.
+            - arrays, alone or in tuples, lists and dicts, all with the same first dimension: rows are distributed.
+            - a `keras.utils.PyDataset`: batches are distributed. The result has the same workers and queue.
         even: what to do when the items cannot be shared evenly. `"pad"`: some ranks get items from the start again.
             `"drop"`: the last items are left out (with `shuffle`, the last of the epoch's permutation). `None`: some
             ranks get one item more than others. Defaults to `"pad"`.
         shuffle: bool, or for a `tf.data.Dataset` the number of elements to draw from (the buffer of
             `Dataset.shuffle`), where `True` means all. Defaults to `False`.
         seed: integer that decides the order. Defaults to a random one of rank 0.
-        batch_size: for arrays only: makes the result a `keras.utils.PyDataset` of batches, whose order is drawn anew
+        batch_size: for arrays only: makes the result a `keras.utils.PyDataset` of batches, whose order is drawn again
             in every epoch (its attribute `epoch` tells and sets the number). Without it, arrays come back, shuffled
             once.
-        rank: take the part of this rank of `size` ranks, without asking anybody. Defaults to this process's rank.
+        rank: take the part of this rank of `size` ranks, without communication. Defaults to this process's rank.
         size: the number of parts. Defaults to the number of ranks.
 
     Returns:
@@ -120,7 +120,7 @@ def _shard_tf_dataset(dataset: Any, how: _Request) -> Any:
     length = tf_datasets.known_length(dataset)
     if how.shuffle is True and (length is None or length < 0):
         raise ValueError(
-            "shuffle=True draws from all elements, whose number this dataset does not tell. "
+            "shuffle=True draws from all elements, whose number this dataset does not report. "
             f"Received: a dataset {'without end' if length else 'of unknown length'}. "
             "Pass the number of elements to draw from, for example shuffle=10_000."
         )

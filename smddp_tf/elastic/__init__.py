@@ -1,4 +1,4 @@
-"""`smddp_tf.elastic`: training that goes on from its last commit. The drop-in for `horovod.tensorflow.elastic`.
+"""`smddp_tf.elastic`: training that continues from its last commit. The drop-in for `horovod.tensorflow.elastic`.
 
 >>> state = hvd.elastic.TensorFlowKerasState(model, optimizer, batch=0, epoch=0)
 >>> @hvd.elastic.run

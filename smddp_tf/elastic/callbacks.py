@@ -34,7 +34,7 @@ class CommitStateCallback(keras.callbacks.Callback):
         self.batches_remaining = self.batches_per_commit
 
     def on_batch_end(self, batch: int, logs: Any = None) -> None:
-        """Commits when it is time."""
+        """Commits when a commit is due."""
         self.batches_remaining -= 1
         if self.batches_remaining == 0:
             self.state.commit()
@@ -62,7 +62,7 @@ class UpdateBatchStateCallback(keras.callbacks.Callback):
         self.steps_per_epoch: int | None = None
 
     def on_train_begin(self, logs: Any = None) -> None:
-        """Reads the number of steps anew."""
+        """Reads the number of steps again."""
         self.steps_per_epoch = None
 
     def on_epoch_begin(self, epoch: int, logs: Any = None) -> None:

@@ -1,8 +1,8 @@
-"""Commits on disk: a file that is there is whole, and the newest whole one is found. Needs no TensorFlow.
+"""Commits on disk: every file is complete, and the newest complete one is found. Needs no TensorFlow.
 
 A commit is written under another name, forced to the disk, and renamed. It begins with a digest of the rest. No file is
-ever opened through a symbolic link, and what is read must belong to this user (or root) and to no one else's pen,
-because it is unpickled.
+ever opened through a symbolic link, and a file that is read must belong to this user (or root) and not be writable by
+others, because it is unpickled.
 """
 
 from __future__ import annotations

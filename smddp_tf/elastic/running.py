@@ -15,9 +15,9 @@ from smddp_tf.lifecycle.restart_settings import min_ranks_of
 
 __all__ = ["is_lost_session", "run", "run_fn"]
 
-# Why a request could not go on because of other ranks, where the session has not failed or is over.
+# Reasons why a request failed because of other ranks, while the session has not failed or is over.
 _LOST = frozenset({"peer_left", "shut_down", "step_given_up", "timed_out", "transport_failed"})
-# Failures of a session that no new session mends.
+# Failures of a session that a new session cannot fix.
 _BROKEN = frozenset({"internal", "data_loss"})
 
 
@@ -33,7 +33,8 @@ def run(func: Callable[..., Any]) -> Callable[..., Any]:
       left out if the interrupt says so;
 
     and a new session begins (`hvd.shutdown()`, `hvd.init()`), `state.on_reset()` calls the reset callbacks, and the
-    function is called again. All other exceptions pass. Nothing in front of the call of `func` may talk to other ranks.
+    function is called again. All other exceptions are re-raised. No code before the call of `func` may communicate
+    with other ranks.
 
     Under `mpirun --with-ft ulfm` (Open MPI 5) a process that dies is left out of the new session: ranks, sizes and
     shards are those of the survivors. Under a plain `mpirun` it ends the job, and `smddprun --elastic` starts the job
@@ -61,7 +62,7 @@ def run(func: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def run_fn(func: Callable[..., Any], reset: Callable[[], Any]) -> Callable[..., Any]:
-    """`run` with a way of one's own to begin a new session.
+    """`run` with a custom function that begins a new session.
 
     Args:
         func: called as `func(state, ...)`.
@@ -93,11 +94,11 @@ def run_fn(func: Callable[..., Any], reset: Callable[[], Any]) -> Callable[..., 
 
 
 def is_lost_session(error: BaseException) -> bool:
-    """True for errors of the engine that a new session can mend; false for wrong calls and for all other errors.
+    """True for errors of the engine that a new session can fix; false for wrong calls and for all other errors.
 
-    A rank that has died or is silent is such an error only where MPI goes on without it (`mpirun --with-ft ulfm`):
-    elsewhere a new session would wait for it, so the job ends, and can be started again. An exception that nobody
-    caught on another rank ends the job as well.
+    A rank that has died or is silent is such an error only where MPI continues without it (`mpirun --with-ft ulfm`):
+    elsewhere a new session would wait for it, so the job ends, and can be started again. An uncaught exception on
+    another rank ends the job as well.
     """
     core = loader.core()
     reason = reason_of(error)

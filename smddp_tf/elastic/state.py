@@ -72,7 +72,7 @@ class State:
         self._folder = CommitFolder(folder, keep, prefix)
 
     def register_reset_callbacks(self, callbacks: Iterable[Callable[[], Any]]) -> None:
-        """Adds functions that are called, without arguments, after each reset: where a learning rate is scaled anew."""
+        """Adds functions that are called, without arguments, after each reset, such as to rescale a learning rate."""
         self._reset_callbacks.extend(callbacks)
 
     def on_reset(self) -> None:
@@ -92,7 +92,7 @@ class State:
         self._host_messages.put((timestamp, update_res))
 
     def commit(self) -> None:
-        """Saves, and looks whether hosts have changed. All ranks call it at the same step.
+        """Saves, and checks whether hosts have changed. All ranks call it at the same step.
 
         With a folder (`commit_to`) it is on the disk when `commit` returns, on any rank.
 
@@ -159,13 +159,13 @@ class State:
             number, content = self._folder.read()
             if number:
                 self.from_disk(content)
-                print(f"smddp_tf.elastic: goes on from commit {number} of {self._folder.path}", file=sys.stderr)
+                print(f"smddp_tf.elastic: continues from commit {number} of {self._folder.path}", file=sys.stderr)
             return self._folder.newest(), ""
         except Exception as error:  # the others wait for this rank
             return 0, f"Rank 0 could not take over a commit of {self._folder.path}: {type(error).__name__}: {error}"
 
     def to_disk(self) -> Any:
-        """What `save` kept last, as `cloudpickle` can pickle it. For states of one's own."""
+        """The values of the last `save`, in a form that `cloudpickle` can pickle. For custom states."""
         raise NotImplementedError("A state whose commits are written to disk must define to_disk() and from_disk().")
 
     def from_disk(self, content: Any) -> None:

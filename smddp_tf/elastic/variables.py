@@ -86,7 +86,7 @@ class TensorFlowKerasState(ObjectState):
         model: Keras model. It must be built; its optimizer is built here if it is not.
         optimizer: Keras optimizer. Defaults to the one the model is compiled with, which is part of the state in any
             case.
-        backend: taken for compatibility with Horovod, where it concerns TensorFlow 1; has no effect.
+        backend: accepted for compatibility with Horovod, where it concerns TensorFlow 1; has no effect.
         kwargs: Python objects, which become attributes; see `ObjectState`.
 
     Raises:

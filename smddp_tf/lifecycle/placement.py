@@ -1,4 +1,4 @@
-"""Which rank this process is, as its launcher says: Open MPI, MPICH and Intel MPI (hydra), PALS, or Slurm."""
+"""This process's rank, from the variables of its launcher: Open MPI, MPICH and Intel MPI (hydra), PALS, or Slurm."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _FIRST_SPECIAL_STEP = 0xFFFFFFF0
 
 @dataclass(frozen=True)
 class Placement:
-    """This rank's numbers; None where the launcher does not say."""
+    """This rank's numbers; None where the launcher does not set them."""
 
     rank: int
     size: int | None = None
@@ -30,7 +30,7 @@ class Placement:
 
 
 def find_placement(environment: Mapping[str, str]) -> Placement | None:
-    """Where a launcher has put this process; None when none has.
+    """This process's placement by a launcher; None without a launcher.
 
     Raises:
         LaunchError: `srun` started several tasks without PMI or PMIx, so that each would be a job of its own.
@@ -44,15 +44,15 @@ def find_placement(environment: Mapping[str, str]) -> Placement | None:
     tasks = _first(environment, ("SLURM_STEP_NUM_TASKS",)) if in_step else None
     if tasks is not None and tasks > 1:
         raise LaunchError(
-            f"srun started {tasks} tasks without telling them how to find each other: each would be a job of one "
-            "rank. Use `srun --mpi=pmix` (or --mpi=pmi2 where smddp_tf was built for MPICH); `srun --mpi=list` shows "
-            "what this Slurm has."
+            f"srun started {tasks} tasks without PMI or PMIx, so they cannot find each other: each would be a "
+            "job of one rank. Use `srun --mpi=pmix` (or --mpi=pmi2 where smddp_tf was built for MPICH); `srun "
+            "--mpi=list` shows what this Slurm has."
         )
     return None
 
 
 def why_alone(environment: Mapping[str, str]) -> str:
-    """For a rank that MPI says is the only one: why that is not what was wanted; "" when all is well."""
+    """For a rank that is alone according to MPI: why that is wrong; "" when it is right."""
     if environment.get("SMDDP_MPI") == "off":
         return ""
     try:

@@ -1,4 +1,4 @@
-"""Where this rank's Python threads are, for the engine to tell ranks that wait (SMDDP_STALL_STACKS=1)."""
+"""The stacks of this rank's Python threads, which the engine sends to ranks that wait (SMDDP_STALL_STACKS=1)."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ def offer() -> None:
     """Lets the engine ask for the stacks, if the user wants them; before the session starts.
 
     The engine raises a signal in its own thread. The handler is faulthandler's: it needs no thread of Python's, so it
-    works while one of them holds the interpreter and does not give it back.
+    works while a thread holds the GIL and does not release it.
     """
     core = loader.core()
     if core.stall_stacks():

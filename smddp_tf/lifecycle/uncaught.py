@@ -1,7 +1,8 @@
-"""An exception that nobody catches on one rank ends the job at once, and its traceback is what is read last.
+"""An uncaught exception on one rank ends the job at once, and its traceback is printed last.
 
-The other ranks are told what it was and name it in one line. What it makes them fail with there has no traceback of its
-own: it would bury the one that matters. The order in which the ranks print: tf_ops/runtime/health/exception_notice.h.
+The other ranks are told what it was and name it in one line. The errors that follow on the other ranks are printed
+without tracebacks, which would hide the relevant one. The order in which the ranks print:
+tf_ops/runtime/health/exception_notice.h.
     Each rank
 tells smddprun whether the exception was its own (tf_ops/core/env/launcher.h).
 """
@@ -38,7 +39,7 @@ _installed: Hook | None = None
 
 
 def watch() -> None:
-    """Puts our hook before the one in `sys.excepthook`. Does nothing while ours is in place."""
+    """Installs our hook in front of the one in `sys.excepthook`. Does nothing while ours is in place."""
     global _installed
     if sys.excepthook is not _installed:
         _installed = _hook_before(sys.excepthook)
@@ -81,12 +82,12 @@ def _hook_before(show: Hook) -> Hook:
 
 
 def _reason_in(error: BaseException) -> str | None:
-    """The reason of the first error of the engine among `error` and what it came of."""
+    """The reason of the first error of the engine among `error` and its causes."""
     return next((reason for each in _chain(error) if (reason := reason_of(each))), None)
 
 
 def _chain(error: BaseException | None) -> list[BaseException]:
-    """The error and what it came of."""
+    """The error and its causes."""
     found: list[BaseException] = []
     while error is not None and not any(error is each for each in found):
         found.append(error)
@@ -95,7 +96,7 @@ def _chain(error: BaseException | None) -> list[BaseException]:
 
 
 def in_one_line(kind: type[BaseException], error: BaseException) -> str:
-    """What the exception says, without the places in a graph that TensorFlow names first."""
+    """The message of the exception, without the graph locations that TensorFlow puts first."""
     text = " ".join(_without_frames(str(error))) or " ".join(str(error).split())
     text = without_reason(text)
     text = f"{kind.__name__}: {text}".rstrip(": .")

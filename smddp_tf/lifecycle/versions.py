@@ -11,7 +11,7 @@ _DISTRIBUTIONS = {"TensorFlow": ("tensorflow", "tensorflow-cpu", "tf-nightly"), 
 
 
 def facts() -> list[tuple[str, str]]:
-    """What to compare, and what this rank has.
+    """What to compare, with this rank's values.
 
     Of Python the minor version counts: what ranks send each other is pickled. Of the others, all but what a builder
     has added to the version (`2.21.0+nv24`).

@@ -1,6 +1,6 @@
-"""What travels between the launcher and its ranks, over TCP connections of their own: signed messages.
+"""Signed messages between the launcher and its ranks, over separate TCP connections.
 
-mpirun does not serve for this: it forwards output in arbitrary pieces and reports little of how a rank ended.
+mpirun is not suitable for this: it forwards output in arbitrary pieces and reports little of how a rank ended.
 The launcher's side is server.py, the ranks' side client.py.
 """
 
@@ -22,7 +22,7 @@ _PART = (1 << 16) - 1  # most bytes of a body in one record
 
 
 class Kind(IntEnum):
-    """What a message says."""
+    """The kinds of messages."""
 
     NONCE = 0  # not sent as a message: the other side's nonce has come
     PROOF = 1
@@ -42,7 +42,7 @@ class Forged(Exception):
 
 
 class Channel:
-    """One side of a connection: makes records of messages, and messages of what has come. Does no input or output.
+    """One side of a connection: makes records of messages, and messages of the received bytes. Does no input or output.
 
     Both sides first send their `nonce`. When `feed` has yielded NONCE, messages can be packed. The first one must be an
     empty PROOF. The launcher sends its own when it has that of the rank.
@@ -77,7 +77,7 @@ class Channel:
         """The messages that are complete with these bytes: their kinds and bodies.
 
         Raises:
-            Forged: nothing that comes can be trusted any more.
+            Forged: the connection cannot be trusted any more.
         """
         self._received += chunk
         if self._signers is None:

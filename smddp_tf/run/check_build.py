@@ -50,7 +50,7 @@ def build_report() -> str:
 
 
 def _found(built: bool) -> dict[str, Any]:
-    """What the engine says of GPUs and NCCL on this machine (`_core.build_info`)."""
+    """The engine's report on GPUs and NCCL on this machine (`_core.build_info`)."""
     try:
         if built:
             return loader.core().build_info()

@@ -108,9 +108,9 @@ def _need(command: Sequence[str]) -> None:
 
 
 def _refuse(options: Mapping[str, Any]) -> None:
-    """Says what there is instead of that which horovodrun has and this has not."""
+    """Refuses options of horovodrun that are not supported, and names the alternative."""
     if options.get("use_gloo"):
-        raise LaunchError("There is no Gloo here: leave --gloo out, ranks are started with mpirun.")
+        raise LaunchError("Gloo is not supported: leave --gloo out, ranks are started with mpirun.")
     if options.get("use_jsrun"):
         raise LaunchError(
             "LSF's jsrun is not supported: leave --jsrun out and give the hosts, -np N -H host:slots,..., for mpirun."
@@ -119,7 +119,7 @@ def _refuse(options: Mapping[str, Any]) -> None:
 
 
 def _variables(options: Mapping[str, Any]) -> dict[str, str]:
-    """What the flags put into the ranks' environment."""
+    """The variables that the flags set in the ranks' environment."""
     variables = variables_of_knobs(options)
     if options["start_timeout"] is not None:
         variables["HOROVOD_START_TIMEOUT"] = variables["SMDDP_START_TIMEOUT"] = f"{options['start_timeout']:g}"

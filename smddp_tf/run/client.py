@@ -39,7 +39,7 @@ class ControlClient:
         return self._link.fileno()
 
     def send(self, kind: int, body: bytes) -> None:
-        """Sends a message; waits while the launcher takes nothing. OSError: the launcher has gone."""
+        """Sends a message; waits while the launcher does not read. OSError: the launcher has disconnected."""
         for record in self._channel.pack(kind, body):
             self._link.sendall(record)
 
@@ -48,7 +48,7 @@ class ControlClient:
 
         Raises:
             LaunchError: it is not signed by this job's launcher.
-            OSError: nothing came for `timeout` seconds, or the launcher has closed the connection.
+            OSError: nothing arrived for `timeout` seconds, or the launcher has closed the connection.
         """
         self._link.settimeout(timeout)
         body = self._next()
@@ -75,11 +75,13 @@ class ControlClient:
                 if not (chunk := self._link.recv(1 << 18)):
                     raise ConnectionError("the launcher closed the connection")
         except Forged:
-            raise LaunchError("What listens there is not this job's launcher: its signature is wrong.") from None
+            raise LaunchError(
+                "The process that listens there is not this job's launcher: its signature is wrong."
+            ) from None
 
 
 def _connect(addresses: Sequence[str]) -> socket.socket:
-    """Connects to the first of `host:port` that answers. It waits for everything at most 10 s."""
+    """Connects to the first of `host:port` that answers. It waits at most 10 s in total."""
     reasons = []
     give_up_at = time.monotonic() + _CONNECT_SECONDS
     while True:

@@ -32,7 +32,7 @@ def read_config(path: str) -> dict[str, Any]:
     """The options of a file, by the names of the command line's options (`num_proc`). Those given there win.
 
     Raises:
-        LaunchError: the file cannot be read, is not such YAML, or has a key that no option answers to.
+        LaunchError: the file cannot be read, is not such YAML, or has an unknown key.
     """
     import yaml
 

@@ -14,7 +14,7 @@ from smddp_tf.run.pieces import Piece
 __all__ = ["MPIRUN", "STREAMS", "Console"]
 
 STREAMS = ("stdout", "stderr")
-MPIRUN = -1  # in place of a rank: its lines are shown as they are
+MPIRUN = -1  # in place of a rank: its lines are shown unchanged
 _COLOURS = (36, 32, 33, 35, 34, 96, 92, 93)
 _RED, _BOLD, _PLAIN = 31, "\x1b[1;{}m", "\x1b[0m"
 _CLEAR = "\x1b[K"
@@ -57,12 +57,12 @@ class Console:
         (self._drawn.add if end == "\r" else self._drawn.discard)(owner)
 
     def finish_line(self) -> None:
-        """What is printed next begins on a line of its own."""
+        """The next output begins on a new line."""
         self._leave_line(None)
         self.flush()
 
     def flush(self) -> None:
-        """Writes what was shown."""
+        """Flushes the output."""
         for stream, parts in itertools.groupby(self._pending, key=lambda pending: pending[0]):
             _write(_file(stream), "".join(text for _, text in parts))
         self._pending.clear()

@@ -1,4 +1,4 @@
-"""How the ranks ended, and which of them the job has ended of."""
+"""How the ranks ended, and which of them caused the end of the job."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ class End:
     Attributes:
         code: exit code; -N: signal N.
         raised: the exception that ended it, in one line, where it was its own; "" where it said nothing.
-        because: what it says of the other rank because of which it ended; "" where there was none.
+        because: its message about the other rank that caused its end; "" where there was none.
     """
 
     code: int
@@ -36,7 +36,7 @@ class End:
 
     @property
     def is_cause(self) -> bool:
-        """It has failed, and by itself as far as it says."""
+        """It has failed, and reports no other rank as the cause."""
         return self.failed and (bool(self.raised) or not self.because)
 
     @property
@@ -45,7 +45,7 @@ class End:
 
 
 class Ends:
-    """Those that have come, in their order."""
+    """The ends reported so far, in their order."""
 
     def __init__(self) -> None:
         self._by_rank: dict[int, End] = {}
@@ -60,7 +60,7 @@ class Ends:
         return iter(self._by_rank)
 
     def add(self, rank: int, end: End) -> bool:
-        """True when this is the rank that the job ends of, as far as is known."""
+        """True when this is the rank that causes the end of the job, as far as is known."""
         self._by_rank.setdefault(rank, end)
         return end.is_cause and self.first_failed() == (rank, end)
 

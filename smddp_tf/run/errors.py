@@ -12,7 +12,7 @@ class NotStarted(LaunchError):
 
     Args:
         message: what to say.
-        hosts: those of which nothing was heard.
+        hosts: those that did not report.
     """
 
     def __init__(self, message: str, hosts: tuple[str, ...]) -> None:

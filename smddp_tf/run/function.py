@@ -104,7 +104,7 @@ def run(
     )  # fmt: skip
 
     if use_gloo:
-        raise LaunchError("There is no Gloo here: leave `use_gloo` out, ranks are started with mpirun.")
+        raise LaunchError("Gloo is not supported: leave `use_gloo` out, ranks are started with mpirun.")
     ranks = num_proc if np is None else np
     check_elastic(
         ranks, min_num_proc if min_num_proc is not None else min_np,
@@ -129,7 +129,7 @@ def run(
 
 
 def _payload(func: Callable[..., Any], args: Sequence[Any], kwargs: Mapping[str, Any]) -> bytes:
-    """The function in two shells: what it needs to be unpickled is on this program's path, which comes first."""
+    """The function, pickled twice: this program's path is unpickled first, because the function may need it."""
     import cloudpickle
 
     return cloudpickle.dumps((list(sys.path), cloudpickle.dumps((func, tuple(args), dict(kwargs)))))

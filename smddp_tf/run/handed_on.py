@@ -27,7 +27,7 @@ def hand_on(environment: Mapping[str, str], path: str) -> None:
     """Writes the file, in a folder that only this user can enter.
 
     Raises:
-        LaunchError: somebody else has made something of the folder's name.
+        LaunchError: the folder's name is taken by another user.
     """
     folder = os.path.dirname(path)
     try:
@@ -46,10 +46,10 @@ def hand_on(environment: Mapping[str, str], path: str) -> None:
 
 
 def take_over(environment: Mapping[str, str]) -> dict[str, str]:
-    """A rank's environment: this one, and what it has not of the file that FILE names, where there is one.
+    """A rank's environment: this one, completed by the file that FILE names, if there is one.
 
     Raises:
-        LaunchError: the file is not this user's alone.
+        LaunchError: other users can access the file.
     """
     own = {name: value for name, value in environment.items() if name != FILE}
     path = environment.get(FILE, "")
@@ -61,7 +61,7 @@ def take_over(environment: Mapping[str, str]) -> dict[str, str]:
         return own
     with open(file, encoding="utf-8") as text:
         if not _is_ours_alone(os.fstat(text.fileno())):
-            raise LaunchError(f"{path} can be reached by other users; it is not used.")
+            raise LaunchError(f"{path} is accessible to other users; it is not used.")
         return {**json.load(text), **own}
 
 

@@ -1,4 +1,4 @@
-"""A command without a launch: in this process, which is one rank, or the only one."""
+"""Runs a command without a launch: in this process, which is one rank, or the only one."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ __all__ = ["alias_variables", "as_program", "is_script", "run_in_process"]
 
 
 def run_in_process(command: Sequence[str], alias: str | None = None) -> NoReturn:
-    """Becomes the command: a Python script runs in this process, any other program replaces it.
+    """Runs the command: a Python script runs in this process, any other program replaces the process.
 
     Args:
         command: program or script with arguments.

@@ -1,4 +1,4 @@
-"""Runs a job: starts mpirun, listens to the ranks, and leaves nothing behind however it ends."""
+"""Runs a job: starts mpirun, listens to the ranks, and cleans up however the job ends."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ __all__ = ["Job", "Outcome"]
 _TERM_SECONDS = 10.0  # from SIGTERM to SIGKILL
 _OTHERS_SECONDS = 8.0  # for mpirun to end the other ranks after one has failed: it waits for ever for a silent host
 _LOST_TERM_SECONDS = 3.0  # from SIGTERM to SIGKILL then
-_LAST_OUTPUT_SECONDS = 3.0  # without a word from any rank after mpirun has ended
+_LAST_OUTPUT_SECONDS = 3.0  # without a message from any rank after mpirun has ended
 _LOST_OUTPUT_SECONDS = 0.5  # the same where it had to be told to
 _MPIRUN = {100: 0, 101: 1}  # pipes of mpirun: kind of frame to stream
 
@@ -37,13 +37,13 @@ class Outcome:
     """How a job ended.
 
     Attributes:
-        code: for the shell: that of the rank of which the job has ended.
+        code: for the shell: that of the rank that caused the end of the job.
         failed_rank: that rank, or None.
         failed_host: its host.
         end: what is known of its end.
         results: what ranks sent back, by rank, in the order in which it came.
         interrupted: a signal to the launcher ended it.
-        lost_hosts: of whose ranks nobody said how it ended, while ranks of others did.
+        lost_hosts: hosts none of whose ranks reported its end, while ranks of other hosts did.
     """
 
     code: int = 0
@@ -137,7 +137,7 @@ class Job:
         return process
 
     def _listen(self, process: subprocess.Popen[bytes]) -> None:
-        """Returns when mpirun has ended and the ranks have no more to say, however long that takes to print."""
+        """Returns when mpirun has ended and all messages of the ranks have been received and printed."""
         start_until = time.monotonic() + self._start_timeout
         silent_until = None  # once mpirun has ended
         while True:

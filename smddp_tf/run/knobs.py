@@ -121,7 +121,7 @@ def variables_of_knobs(values: Mapping[str, Any]) -> dict[str, str]:
     """The ranks' variables for flags by name (`fusion_threshold_mb`); those that are None are left alone.
 
     Raises:
-        LaunchError: a value makes no sense.
+        LaunchError: a value is invalid.
     """
     variables = {}
     for knob in KNOBS:
@@ -139,6 +139,6 @@ def variables_of_knobs(values: Mapping[str, Any]) -> dict[str, str]:
 
 
 def notes_for(values: Mapping[str, Any]) -> list[str]:
-    """A sentence for each flag that was given and does nothing."""
+    """A sentence for each given flag that has no effect."""
     given = [knob for knob in KNOBS if knob.ignored and values.get(knob.name)]
     return [f"--{knob.option} is ignored: {knob.ignored}" for knob in given]

@@ -1,4 +1,4 @@
-"""Puts a job together and runs it: line, channel, output, and the last output of the rank that failed."""
+"""Assembles a job and runs it: line, channel, output, and the last output of the rank that failed."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ def run_line(
     environment: Mapping[str, str],
     payload: bytes = b"",
 ) -> Outcome:
-    """The same with a line that is there already. Its ranks must get the supervisor's variables from `environment`."""
+    """The same with an existing line. Its ranks must get the supervisor's variables from `environment`."""
     if settings.verbose:
         say(line.shown(command))
     supervisor = [sys.executable, "-m", "smddp_tf.run.rank"]
@@ -69,7 +69,7 @@ def run_line(
 
 
 def say(text: str) -> None:
-    """A line of the launcher's own."""
+    """Prints a line of the launcher itself."""
     print(f"smddprun: {text}", file=sys.stderr, flush=True)
 
 
@@ -80,7 +80,7 @@ def _addresses(choice: Choice) -> list[str]:
 
 
 def _tell(outcome: Outcome, output: Output) -> None:
-    """Which rank the job has ended of, why, and what it printed last."""
+    """Prints which rank caused the end of the job, why, and its last output."""
     end, lines = outcome.end, output.tail_of(outcome.failed_rank or 0)
     how = f"was killed by signal {-end.code}" if end.code < 0 else f"ended with exit code {end.code}"
     how = f"rank {outcome.failed_rank} on {outcome.failed_host} {how}"

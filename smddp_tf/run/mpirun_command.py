@@ -23,7 +23,7 @@ _STAY = (
     "SLURM*", "SSH_*", "TERM*", "TMP", "TMPDIR", "TEMP", "UID", "USER", "XAUTHORITY", "XDG_*",
 )  # fmt: skip
 
-# Our words for Open MPI 4, and what became of the parameters in 5, whose run-time system has its own.
+# Our parameters for Open MPI 4, and their names in 5, whose run-time system has its own.
 _PRTE = {
     "plm_rsh_args": "plm_ssh_args",
     "oob_tcp_if_include": "prte_if_include",
@@ -160,9 +160,9 @@ def _open_mpi_parameters(
 
 
 def _keepalive(environment: Mapping[str, str]) -> list[tuple[str, str]]:
-    """Has mpirun's daemons end when they have lost mpirun: after our ranks have noticed the loss, which can name it.
+    """Makes mpirun's daemons end when they have lost mpirun, after our ranks have had time to name it.
 
-    By themselves they wait for 8 minutes.
+    By default they wait for 8 minutes.
     """
     try:
         heartbeat = float(environment.get("SMDDP_HEARTBEAT_TIMEOUT", "15"))
@@ -187,7 +187,7 @@ def _open_mpi_variables(settings: Settings, environment: Mapping[str, str]) -> l
 def _hydra_command(
     settings: Settings, mpi: Mpi, choice: Choice, environment: Mapping[str, str], cores: int, root: bool
 ) -> MpirunCommand:
-    del cores, root  # hydra asks neither for cores nor for users, and forwards every variable
+    del cores, root  # hydra checks neither cores nor users, and forwards every variable
     line = [mpi.mpirun, "-n", str(settings.ranks), *_hydra_hosts(settings)]
     if settings.binding or not _sets(settings.mpi_args, "bind-to"):
         line += settings.binding or ["-bind-to", "none"]

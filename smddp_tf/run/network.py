@@ -37,7 +37,7 @@ class Interface:
 
     @property
     def is_virtual(self) -> bool:
-        """Leads nowhere outside of this host, as far as the name tells."""
+        """True when, judging by its name, it does not lead outside of this host."""
         return self.name.startswith(_VIRTUAL)
 
 

@@ -1,4 +1,4 @@
-"""The command line's options: horovodrun's that mean something under MPI, and a few of our own."""
+"""The command line's options: those of horovodrun that apply to MPI, and a few of our own."""
 
 from __future__ import annotations
 

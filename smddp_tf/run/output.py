@@ -1,4 +1,4 @@
-"""What ranks print: shown by lines, with copies in files; and what a rank that fails has printed last."""
+"""The output of the ranks: shown line by line, with copies in files; and the last output of a rank that fails."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ from smddp_tf.run.pieces import Piece, Pieces
 
 __all__ = ["Output"]
 
-_IDLE_SECONDS = 0.5  # then a line is shown as far as it has come
+_IDLE_SECONDS = 0.5  # then an incomplete line is shown
 _HOLD_SECONDS = 3.0  # for a rank to end of the exception whose traceback it has printed
 _RAISES_SECONDS = 30.0  # the same, once it has said that it ends of it
 _HELD_CHARACTERS = 1 << 18
 
 
 class _Held:
-    """A traceback and what follows it on stderr. It is shown last if the job ends of it, else in its turn."""
+    """A traceback and what follows it on stderr. It is shown last if it caused the end of the job, else in order."""
 
     def __init__(self, seconds: float) -> None:
         self.pieces: list[Piece] = []
@@ -70,7 +70,7 @@ class Output:
             file.close()
 
     def write(self, rank: int, stream: int, chunk: bytes) -> None:
-        """Prints what is complete of what a rank has printed so far; `stream` is 0 for stdout, 1 for stderr."""
+        """Prints the complete lines of a rank's output so far; `stream` is 0 for stdout, 1 for stderr."""
         self._copy(rank, stream, chunk)
         pieces = self._partial.setdefault((rank, stream), Pieces())
         for piece in pieces.feed(chunk):
@@ -82,11 +82,11 @@ class Output:
         self._console.flush()
 
     def pass_on(self, stream: int, chunk: bytes) -> None:
-        """Prints mpirun's own words as they are."""
+        """Prints mpirun's own output unchanged."""
         self.write(MPIRUN, stream, chunk)
 
     def look_around(self) -> None:
-        """Shows what has waited: call it several times in a second."""
+        """Shows delayed output: call it several times a second."""
         now = time.monotonic()
         for (rank, stream), since in list(self._since.items()):
             if now - since > _IDLE_SECONDS:
@@ -98,7 +98,7 @@ class Output:
         self._console.flush()
 
     def end_of(self, rank: int, stream: int) -> None:
-        """Prints what the rank left without an end of line."""
+        """Prints an incomplete last line of the rank."""
         self._since.pop((rank, stream), None)
         pieces = self._partial.pop((rank, stream), None)
         if pieces is not None:
@@ -109,7 +109,7 @@ class Output:
             self._console.flush()
 
     def raises(self, rank: int) -> None:
-        """The rank has said that it ends of an exception: its traceback comes, if it has not come yet."""
+        """The rank has reported that an exception ends it: its traceback follows, if it has not arrived yet."""
         self._raising.add(rank)
         if rank in self._held:
             self._held[rank].until = self._new_hold(rank).until

@@ -1,4 +1,4 @@
-"""What a rank printed last, for the end of the job."""
+"""The last output of a rank, for the end of the job."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ class OutputTail:
     def __init__(self) -> None:
         self._kept: deque[tuple[int, str]] = deque()
         self._characters = 0
-        self._drawn = False  # the next line takes the place of the last
+        self._drawn = False  # the next line replaces the last
 
     def add(self, stream: int, text: str, end: str) -> None:
         """`stream` is 0 for stdout, 1 for stderr; `end` as in a Piece."""

@@ -13,7 +13,7 @@ _MOST = 1 << 14  # characters that are kept of a line that does not end
 
 
 class Piece(NamedTuple):
-    r"""Text, and what ends it: "\n"; "\r", after which the next piece takes its place; or "", when more may follow."""
+    r"""Text, and its end: "\n"; "\r", after which the next piece replaces it; or "", when more may follow."""
 
     text: str
     end: str
@@ -31,7 +31,7 @@ class Pieces:
         self._length = 0
 
     def __len__(self) -> int:
-        """Characters that wait for their end."""
+        """The number of characters of the incomplete line."""
         return self._length
 
     def feed(self, chunk: bytes, final: bool = False) -> list[Piece]:
@@ -46,7 +46,7 @@ class Pieces:
         return found
 
     def unfinished(self) -> Piece:
-        """Takes what waits for its end."""
+        """Returns and removes the incomplete line."""
         return Piece(self._taken(), "")
 
     def _keep(self, text: str) -> None:

@@ -1,8 +1,8 @@
 """One rank's supervisor: `python -m smddp_tf.run.rank COMMAND...`, started by mpirun, starts the command.
 
-It tells the launcher that the rank has started, what it prints, and how and why it ended; the rank itself says why,
-through a pipe (tf_ops/core/env/launcher.h). Whichever of the launcher, mpirun and this process goes first, the command
-goes too. What started the launcher may end.
+It reports to the launcher that the rank has started, its output, and how and why it ended; the rank itself reports why,
+through a pipe (tf_ops/core/env/launcher.h). When the launcher, mpirun or this process ends, the command ends too. The
+parent of the launcher may end.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ __all__ = ["end_with_parent", "main", "supervise"]
 _PR_SET_PDEATHSIG = 1
 _DRAIN_SECONDS = 2.0
 _KILL_AFTER_SECONDS = 5.0
-_AFTER_OTHERS_SECONDS = 3.0  # mpirun blames the first that ends: one that ended because of another waits for that one
+_AFTER_OTHERS_SECONDS = 3.0  # mpirun reports the first rank that ends, so one that is not the cause waits
 _NOTES = "SMDDP_RUN_NOTES"
 _RAISED, _BECAUSE, _LOST = b"R", b"B", b"L"
 
@@ -46,7 +46,7 @@ def main() -> None:
 
 
 def end_with_parent(sign: int, parent: int = 0) -> None:
-    """Has the kernel send this process `sign` when its parent is gone; at once, when that is not `parent` any more."""
+    """Makes the kernel send `sign` to this process when its parent ends; at once, if it is not `parent` now."""
     ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, sign, 0, 0, 0)
     if parent and os.getppid() != parent:
         os.kill(os.getpid(), sign)
@@ -128,7 +128,7 @@ class _Notes:
         return _LOST in self._said
 
     def read(self) -> bool:
-        """True when the command has said that it raised an exception."""
+        """True when the command has reported that it raised an exception."""
         try:
             text = os.read(self._pipe, 1 << 16)
         except BlockingIOError:
@@ -159,7 +159,7 @@ def _wait_for_others(client: ControlClient, told: Sequence[int]) -> None:
 
 
 def _relay(child: subprocess.Popen[bytes], client: ControlClient, notes: _Notes) -> None:
-    """Sends on what the command prints, until it has ended, or the launcher has."""
+    """Forwards the output of the command, until the command or the launcher has ended."""
     assert child.stdout
     assert child.stderr
     selector = selectors.DefaultSelector()

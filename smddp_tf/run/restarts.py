@@ -1,4 +1,4 @@
-"""Jobs that start again after a failure: `smddprun --elastic`. Each start goes on from the last commit on disk."""
+"""Jobs that start again after a failure: `smddprun --elastic`. Each start continues from the last commit on disk."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from smddp_tf.run.settings import Settings
 __all__ = ["Policy", "hosts_left", "run_elastic"]
 
 _COMMIT = re.compile(r"commit-(\d+)")
-# So many starts in a row without a new commit, and the job is given up: what fails it is not chance.
+# After this many starts in a row without a new commit the job is given up: the failure is not random.
 _FRUITLESS_STARTS = 3
 _PAUSE_SECONDS = 1.0
 
@@ -85,7 +85,7 @@ def run_elastic(
 
 
 def _one_start(settings: Settings, launch: Callable[[Settings], Outcome], first: bool) -> Outcome:
-    """A later start without a host is no error of the caller: the host went meanwhile."""
+    """A later start without a host is not an error of the caller: the host was lost in the meantime."""
     try:
         return launch(settings)
     except NotStarted as error:

@@ -68,7 +68,7 @@ def read_training(environment: Mapping[str, str], config: Path = CONFIG) -> Trai
     """Reads SM_* variables, and hyperparameters.json and resourceconfig.json in `config` where they are missing.
 
     Raises:
-        LaunchError: a variable is not what it should be.
+        LaunchError: a variable has an invalid value.
     """
     hyperparameters = _json(environment, "SM_HPS", config / "hyperparameters.json")
     parameters = {name: value for name, value in hyperparameters.items() if name.startswith(_OWN)}
@@ -144,7 +144,7 @@ def flags_of(hyperparameters: Mapping[str, Any]) -> list[str]:
 
 
 def _arguments(environment: Mapping[str, str], hyperparameters: Mapping[str, Any]) -> tuple[str, ...]:
-    """What the toolkit has made of them, else what we make of them."""
+    """The toolkit's arguments, else our own conversion."""
     if text := environment.get("SM_USER_ARGS"):
         try:
             given = json.loads(text)
@@ -201,7 +201,7 @@ def _json(environment: Mapping[str, str], name: str, file: Path | None = None) -
 
 
 def _decoded(value: Any) -> Any:
-    """Hyperparameters travel as JSON inside of strings; what is not JSON is itself."""
+    """Hyperparameters are passed as JSON inside of strings; a string that is not JSON is used unchanged."""
     if isinstance(value, str):
         try:
             return json.loads(value)

@@ -1,4 +1,4 @@
-"""The hosts of a SageMaker job wait for each other: the leader runs mpirun, the others lend it their processes."""
+"""The hosts of a SageMaker job wait for each other: the leader runs mpirun, which starts ranks on the others."""
 
 from __future__ import annotations
 
@@ -30,13 +30,13 @@ _TO_START = ("PATH", "LD_LIBRARY_PATH", "PYTHONPATH", "PYTHONHOME")  # mpirun's 
 
 
 class Hosts:
-    """What waiting needs of the world; tests stand in for it."""
+    """The system calls that waiting needs; tests replace it."""
 
     clock = staticmethod(time.monotonic)
     sleep = staticmethod(time.sleep)
 
     def start_sshd(self) -> None:
-        """Lets the leader in."""
+        """Starts sshd for the leader's connection."""
         if os.path.exists(_SSHD):
             subprocess.Popen([_SSHD, "-D"], stdin=subprocess.DEVNULL, start_new_session=True)
 
@@ -89,7 +89,7 @@ def run_training(training: Training, command: Sequence[str], variables: Mapping[
     """This host's part of the job, to its end. Returns the job's exit code.
 
     Raises:
-        LaunchError: the hosts do not find each other.
+        LaunchError: the hosts cannot reach each other.
     """
     hosts = Hosts()
     if training.is_leader:
@@ -98,7 +98,7 @@ def run_training(training: Training, command: Sequence[str], variables: Mapping[
 
 
 def lead(training: Training, job: Callable[[], int], hosts: Hosts) -> int:
-    """Waits for the other hosts, runs `job`, tells them that it has ended."""
+    """Waits for the other hosts, runs `job`, notifies them when it has ended."""
     others = [host for host in training.hosts if host != training.leader]
     if others:
         hosts.start_sshd()
@@ -130,7 +130,7 @@ def follow(training: Training, hosts: Hosts) -> int:
     give_up_at = hosts.clock() + DONE_WITHIN_SECONDS
     while (code := hosts.exit_code_in(done)) is None:
         if hosts.clock() > give_up_at or not hosts.ssh(leader, "true"):
-            raise LaunchError(f"The leader {leader} has gone without a word on how the job ended; its log says more.")
+            raise LaunchError(f"The leader {leader} has ended without reporting how the job ended; see its log.")
         hosts.sleep(DONE_POLL_SECONDS)
     return code
 

@@ -111,7 +111,7 @@ def _parameter(mpi: Mpi, name: str, value: str) -> list[str]:
 
 
 def _custom_options(text: str) -> tuple[str, list[str]]:
-    """NCCL_DEBUG, and all other words as they are."""
+    """NCCL_DEBUG, and all other words unchanged."""
     parser = argparse.ArgumentParser(add_help=False, allow_abbrev=False)
     parser.add_argument("--NCCL_DEBUG", default="INFO")
     known, others = parser.parse_known_args(text.split())

@@ -80,7 +80,7 @@ class ControlServer:
         self._selector.close()
 
     def end_ranks(self) -> None:
-        """Has ranks that still run end. What they send until then can still be received."""
+        """Makes ranks that still run end. Messages that they send until then can still be received."""
         for peer in self._peers.values():
             try:
                 peer.link.shutdown(socket.SHUT_WR)
@@ -97,7 +97,7 @@ class ControlServer:
         self._selector.register(pipe, selectors.EVENT_READ, kind)
 
     def frames(self, timeout: float) -> Iterator[Frame]:
-        """Yields what has come; waits at most `timeout` seconds for the first. CLOSED is the last one of a peer."""
+        """Yields what has arrived; waits at most `timeout` seconds for the first. CLOSED is the last one of a peer."""
         self._close_pending()
         for key, _ in self._selector.select(timeout):
             if key.data is None:
@@ -111,7 +111,7 @@ class ControlServer:
                 yield Frame(-1, key.data, chunk)
 
     def send(self, peer: int, kind: int, body: bytes) -> None:
-        """Sends a message. Nothing happens when the peer has gone. One that takes nothing is closed."""
+        """Sends a message. Nothing happens when the peer has disconnected. One that does not read is closed."""
         if peer in self._peers:
             self._write(self._peers[peer], self._peers[peer].channel.pack(kind, body))
 

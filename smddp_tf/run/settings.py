@@ -1,4 +1,4 @@
-"""What a job is, however it was asked for: on the command line, from Python, by SageMaker or Slurm."""
+"""The settings of a job, from the command line, Python, SageMaker or Slurm."""
 
 from __future__ import annotations
 
@@ -108,7 +108,7 @@ def hosts_and_ranks(
 def check_elastic(
     ranks: int | None, least: int | None, most: int | None, discovery_script: str | None, can_restart: bool = True
 ) -> None:  # fmt: skip
-    """Raises LaunchError where elastic flags ask for what does not exist: jobs that grow, or hosts that come.
+    """Raises LaunchError where elastic flags ask for unsupported features: jobs that grow, or hosts that are added.
 
     Args:
         ranks, least, most, discovery_script: as given.
@@ -122,9 +122,9 @@ def check_elastic(
     asked = [f"{flag} {value}" for flag, value in given.items() if value]
     if asked:
         raise LaunchError(
-            f"Jobs that grow, or look for hosts, do not exist. Received: {', '.join(asked)} with -np {ranks}. Give the "
-            "largest number of ranks (-np N -H host:slots,...); smddprun --elastic --min-np M starts the job again "
-            "after a failure, with M ranks at least. Scripts written with hvd.elastic run unchanged."
+            f"Jobs that grow, or discover hosts, are not supported. Received: {', '.join(asked)} with -np {ranks}. "
+            "Give the largest number of ranks (-np N -H host:slots,...); smddprun --elastic --min-np M restarts the "
+            "job after a failure, with M ranks at least. Scripts written with hvd.elastic run unchanged."
         )
 
 

@@ -24,7 +24,7 @@ def allocated_hosts(environment: Mapping[str, str]) -> list[Host]:
     Tasks come from SLURM_TASKS_PER_NODE, else SLURM_NTASKS_PER_NODE, else SLURM_NTASKS dealt out evenly, else 1.
 
     Raises:
-        LaunchError: a variable cannot be read, or they contradict each other.
+        LaunchError: a variable has an invalid value, or they contradict each other.
     """
     text = next(environment[name] for name in _NODES if environment.get(name))
     nodes = expand_nodelist(text)

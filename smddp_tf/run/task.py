@@ -49,7 +49,7 @@ def _call(payload: bytes) -> object:
 
 
 def _pickled(error: BaseException) -> bytes:
-    """The exception, or what can be told of one that no other process can unpickle; and its traceback as text."""
+    """The exception, or a description of one that other processes cannot unpickle; and its traceback as text."""
     text = "".join(traceback.format_exception(type(error), error, error.__traceback__))
     try:
         pickled = cloudpickle.dumps((error, text))

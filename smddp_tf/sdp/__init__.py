@@ -3,7 +3,7 @@
 >>> import smddp_tf.sdp as sdp
 >>> sdp.init()
 
-The functions are SMDDP's; what is under them is `smddp_tf`. Names that need TensorFlow load on first use.
+The functions are SMDDP's, implemented with `smddp_tf`. Names that need TensorFlow load on first use.
 """
 
 from __future__ import annotations

@@ -13,7 +13,7 @@ _MULTIPLE = 128
 
 
 def setBucketSize(bucket_size: int) -> None:
-    """Sets how many bytes of gradients travel together, for the session that `init` starts next.
+    """Sets the size of a gradient bucket in bytes, for the session that `init` starts next.
 
     A session that runs keeps its size, with a warning: the ranks have agreed on it. To change it call this before
     `init`, or start the job with `SMDDP_BUCKET_BYTES`. Results do not depend on it.
@@ -22,7 +22,7 @@ def setBucketSize(bucket_size: int) -> None:
         bucket_size: integer, bytes; a multiple of 128, and the same on all ranks.
 
     Raises:
-        ValueError: It is no positive multiple of 128.
+        ValueError: It is not a positive multiple of 128.
     """
     size = checked_bucket_bytes(bucket_size, "`bucket_size`", bucket_size)
     if basics.is_initialized():
@@ -35,7 +35,7 @@ def setBucketSize(bucket_size: int) -> None:
 
 
 def checked_bucket_bytes(size: float, what: str, given: object) -> int:
-    """`size` as an integer; a ValueError that names `what` and `given` where it is no positive multiple of 128."""
+    """`size` as an integer; a ValueError that names `what` and `given` where it is not a positive multiple of 128."""
     if not size > 0 or size % _MULTIPLE:
         raise ValueError(
             f"{what} must be a positive multiple of {_MULTIPLE} bytes. Received: {given!r}, which is {size:g} bytes."

@@ -30,7 +30,7 @@ _MAX_PLANS = 512
 
 
 class ReduceOp:
-    """How the values of all ranks become one. The same objects as `hvd.Average`, `hvd.Sum`, `hvd.Min`, `hvd.Max`."""
+    """How the values of all ranks are combined. The same objects as `hvd.Average`, `hvd.Sum`, `hvd.Min`, `hvd.Max`."""
 
     AVERAGE = Average
     SUM = Sum
@@ -104,7 +104,7 @@ def _reduced(tensor: tf.Tensor, reduction: Reduction, name: str, by_name: bool) 
 
 
 def _plan_of(tensor: tf.Tensor, reduction: Reduction, name: str) -> tuple[int, str] | None:
-    """The plan that is this gradient alone, and its key; None where there can be none: the same on all ranks."""
+    """The plan that is this gradient alone, and its key; None where a plan is not possible: the same on all ranks."""
     if not emit.is_plannable(tensor) or reduction.op not in (Average, Sum):
         return None
     key = graph.unique_name(name, "#")
@@ -117,7 +117,7 @@ def _plan_of(tensor: tf.Tensor, reduction: Reduction, name: str) -> tuple[int, s
 
 @graph.no_autograph
 def oob_allreduce(tensor: Any, compression: Any = Compression.none, op: int = ReduceOp.AVERAGE) -> Any:
-    """Reduces values that are no gradients, such as losses and metrics; every rank gets the result.
+    """Reduces values that are not gradients, such as losses and metrics; every rank gets the result.
 
     Example:
 
@@ -145,7 +145,7 @@ def _differ(values: Sequence[Any]) -> bool:
 
 
 def broadcast(tensor: Any, root_rank: int) -> tf.Tensor:
-    """Returns rank `root_rank`'s tensor on every rank, when all have come here. See `hvd.broadcast`.
+    """Returns rank `root_rank`'s tensor on every rank, when all ranks have called it. See `hvd.broadcast`.
 
     Args:
         tensor: tensor, number or array; shape and dtype are the same on all ranks.
@@ -177,7 +177,7 @@ def broadcast_global_variables(root_rank: int) -> Any:
 
 
 def overlap(tensor: Any) -> tf.Tensor:
-    """Returns the tensor. Gradients travel while others are computed without being asked, under XLA too.
+    """Returns the tensor. Gradients are always reduced while others are computed, under XLA too.
 
     Args:
         tensor: tensor.
@@ -186,7 +186,7 @@ def overlap(tensor: Any) -> tf.Tensor:
 
 
 def warn_of_devices(**devices: str) -> None:
-    """Warns that `device_dense` and `device_sparse` mean nothing here; SMDDP's documents say it refuses them."""
+    """Warns that `device_dense` and `device_sparse` have no effect here; SMDDP's documents say it refuses them."""
     given = {name: device for name, device in devices.items() if device}
     if given:
         listed = ", ".join(f"{name}={device!r}" for name, device in given.items())

@@ -31,7 +31,7 @@ class DistributedGradientTape(_Tape):
         sparse_as_dense: bool, turns `tf.IndexedSlices` into dense gradients first. Defaults to `True`, as in SMDDP
             since 1.2.1.
         op: `ReduceOp.AVERAGE`.
-        bucket_cap_mb: number, MiB of gradients that travel together; see `smddpcommon.setBucketSize`. Defaults to what
+        bucket_cap_mb: number, the bucket size in MiB; see `smddpcommon.setBucketSize`. Defaults to what
             the engine finds best.
     """
 
@@ -77,7 +77,7 @@ def DistributedOptimizer(
         sparse_as_dense: bool, turns `tf.IndexedSlices` into dense gradients first. Defaults to `True`, as in SMDDP
             since 1.2.1.
         op: `ReduceOp.AVERAGE`.
-        bucket_cap_mb: number, MiB of gradients that travel together; see `smddpcommon.setBucketSize`. Defaults to what
+        bucket_cap_mb: number, the bucket size in MiB; see `smddpcommon.setBucketSize`. Defaults to what
             the engine finds best.
 
     Raises:

@@ -37,7 +37,7 @@ def told(job, rank, step):
 def test_training_sets_join_and_a_second_session(stage, hosts):
     job = launch([SCRIPTS / "gpu_ranks.py", hosts], len(hosts), timeout=120, env=environment(stage)).check()
     assert job.output.count("all sums are right") == 2 * len(hosts)
-    assert (f"take the way '{stage}'" in job.output) is (stage != "host")  # there is nothing to agree on about that
+    assert (f"use the method '{stage}'" in job.output) is (stage != "host")  # there is nothing to agree on about that
 
 
 # What a CUDA-aware MPI can do: reach the memory of a GPU.
@@ -50,8 +50,8 @@ def test_gpu_direct_over_mpi(stage, hosts):
         [SCRIPTS / "gpu_ranks.py", hosts], len(hosts), timeout=120, env={**environment(stage), **DIRECT}
     ).check()
     assert job.output.count("all sums are right") == 2 * len(hosts)
-    assert f"take the way '{stage}', and between nodes from GPU to GPU" in job.output
-    assert "SMDDP_GPU_DIRECT=on, but MPI does not say that it is CUDA-aware" in job.output
+    assert f"use the method '{stage}', and between nodes from GPU to GPU" in job.output
+    assert "SMDDP_GPU_DIRECT=on, but MPI does not report that it is CUDA-aware" in job.output
 
 
 @pytest.mark.parametrize(("answer", "setting"), [("1", "auto"), ("0", "auto"), ("1", "off")])
@@ -60,7 +60,7 @@ def test_gpu_direct_where_mpi_says_that_it_can(answer, setting, tmp_path):
     says = fake_gpu.compile_library(f"libsays_{answer}", [write_answer(tmp_path, answer)])
     env = {**environment("ipc"), **DIRECT, "SMDDP_GPU_DIRECT": setting, "LD_PRELOAD": str(says)}
     job = launch([SCRIPTS / "gpu_ranks.py", "abb"], 3, timeout=120, env=env, flags=["-x", "LD_PRELOAD"]).check()
-    assert "take the way 'ipc'" in job.output, job.output
+    assert "use the method 'ipc'" in job.output, job.output
     assert ("from GPU to GPU" in job.output) is (answer == "1" and setting == "auto")
     assert "does not say that it is CUDA-aware" not in job.output
 

@@ -8,7 +8,8 @@ from tests.launch.mpirun import SCRIPTS, launch
 
 RANKS = 3
 SENTENCE = (
-    "has ended its session, because nobody caught ValueError: rank 1 has a bug. Its traceback is in its own output."
+    "has ended its session because of an uncaught exception: ValueError: rank 1 has a bug. "
+    "Its traceback is in its own output."
 )
 
 

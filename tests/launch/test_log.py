@@ -37,7 +37,7 @@ def lines() -> list[str]:
         ("012", r"debug: process set 1 begins: ranks \[0, 1\]"),
         ("012", r"debug: process set 1 has been removed"),
         ("012", r"debug: hvd\.join: this rank has no more data"),
-        ("012", r"debug: hvd\.join is over: rank \d came last"),
+        ("012", r"debug: hvd\.join is over: rank \d joined last"),
         ("012", r"debug: the session ends: \d+ requests, 2 gradient buckets"),
         ("012", r"trace: op_announced 'loss' 0 ALLREDUCE"),
         ("012", r"trace: bucket_start 'train' 0"),

@@ -36,7 +36,7 @@ def test_a_stopped_rank_ends_the_job_though_the_others_are_busy_elsewhere() -> N
     job = lose("stopped", {"SMDDP_HEARTBEAT_TIMEOUT": "8", "SMDDP_FAILURE_GRACE": "1"})
     assert not job.timed_out, job.output
     assert job.returncode != 0
-    assert re.search(r"\[rank [02]\] error: Nothing has been heard of rank 1 \(host \S+\) for \d+\.\d s", job.output), (
+    assert re.search(r"\[rank [02]\] error: No sign of life from rank 1 \(host \S+\) for \d+\.\d s", job.output), (
         job.output
     )
     assert "The program did not end within 1 s of the loss of a rank" in job.output

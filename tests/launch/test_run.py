@@ -59,7 +59,7 @@ def test_the_rank_that_raised_is_named_and_not_those_that_end_of_it() -> None:
     done = smddprun("-np", "4", RANKS, "raise")
     assert done.returncode == 1, done.output
     check_tail(done.output, "exit code 1, and the job with it: ValueError: rank 1 is broken. Its traceback:")
-    assert done.output.count("because nobody caught ValueError: rank 1 is broken") == 4, done.output
+    assert done.output.count("because of an uncaught exception: ValueError: rank 1 is broken") == 4, done.output
 
 
 def test_the_rank_that_left_is_named_and_not_those_that_waited_for_it() -> None:

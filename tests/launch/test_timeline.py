@@ -34,7 +34,7 @@ def test_parts_on_another_host_are_named_and_merged_once_they_are_copied(tmp_pat
     elsewhere.mkdir()
     script = [SCRIPTS / "on_pretended_nodes.py", "2", SCRIPTS / "timeline_two_hosts.py", path]
     finished = launch(script, 2, timeout=120).check()
-    assert finished.output.count("is without rank 1 (pretended-node-1)") == 1
+    assert finished.output.count("does not include rank 1 (pretended-node-1)") == 1
     assert f"python -m smddp_tf.timeline merge {path}" in finished.output
     assert sorted(read(path)) == [0]
     copied = next(elsewhere.iterdir()).rename(tmp_path / "steps.json.rank1.part")

@@ -28,10 +28,19 @@ def test_what_is_right_passes(records: Records, case: str) -> None:
 @pytest.mark.parametrize(
     ("case", "words"),
     [
-        ("received", "'sent' gave a wrong result: tensor 0 (float32 [1048576]) on rank 2 is not what rank 1 brought"),
-        ("brought", "the block of rank 0 in tensor 0 (float32 [1048576]) on ranks 0, 1, 2 is not what rank 0 brought"),
+        (
+            "received",
+            "'sent' gave a wrong result: tensor 0 (float32 [1048576]) on rank 2 differs from the input of rank 1",
+        ),
+        (
+            "brought",
+            "the block of rank 0 in tensor 0 (float32 [1048576]) on ranks 0, 1, 2 differs from the input of rank 0",
+        ),
         ("shared", "'in shared memory' gave a wrong result: tensor 0 (float32 [1048576]) on "),
-        ("set", "broadcast 'set' gave a wrong result: tensor 0 (float32 [1048576]) on rank 2 is not what rank 0"),
+        (
+            "set",
+            "'set' gave a wrong result: tensor 0 (float32 [1048576]) on rank 2 differs from the input of rank 0",
+        ),
     ],
 )
 def test_damage_is_named_on_every_rank(records: Records, case: str, words: str) -> None:

@@ -36,7 +36,7 @@ def test_a_silent_mate_is_named_before_the_timeout() -> None:
     heartbeat = watch(0, 60, heard=beats)
     assert heartbeat.find_lost(60.0, [(60.0, False), (60.0 - 12.2, False)]) is None
     said = heartbeat.find_lost(60.0, [(60.0, False), (60.0 - 12.7, False)])
-    assert said.startswith("Nothing has been heard of rank 1 (host a) for 12.7 s (SMDDP_HEARTBEAT_TIMEOUT)")
+    assert said.startswith("No sign of life from rank 1 (host a) for 12.7 s (SMDDP_HEARTBEAT_TIMEOUT)")
 
 
 def test_a_dead_mate_is_named_at_the_second_look() -> None:
@@ -65,7 +65,7 @@ def test_a_silent_node_is_named_by_the_speakers_of_others() -> None:
     heard = {2: every_second(20), 4: every_second(60)}
     mates = [(60.0, False), (60.0, False)]
     said = watch(0, 34.6, heard=heard).find_lost(34.6, mates)
-    assert said.startswith("Nothing has been heard of ranks 2, 3 (host b) for 14.")
+    assert said.startswith("No sign of life from ranks 2, 3 (host b) for 14.")
     assert watch(0, 33.4, heard=heard).find_lost(33.4, mates) is None
     assert watch(1, 34.6, heard=heard).find_lost(34.6, mates) is None  # nobody speaks to it
 

@@ -102,8 +102,8 @@ def test_a_second_run_while_the_first_is_under_way_is_refused(layout: str, secon
     job.step(plan, step=0)
     first = job.begin(0, plan[0], 1, places=[0, 1])
     other = job.begin(0, plan[0], 2, places=second)
-    first.fails("came again while its last reduction was under way")
-    other.fails("came again while its last reduction was under way")
+    first.fails("arrived again while its last reduction was under way")
+    other.fails("arrived again while its last reduction was under way")
 
 
 def test_a_tensor_that_comes_twice_without_a_run_is_refused() -> None:
@@ -111,7 +111,7 @@ def test_a_tensor_that_comes_twice_without_a_run_is_refused() -> None:
     plan = job.plan("tape")
     first, again = (job.begin(0, plan[0], step, places=[1], run=0) for step in (1, 2))
     for each in (first, again):
-        each.fails("came again while its last reduction was under way")
+        each.fails("arrived again while its last reduction was under way")
 
 
 @over_layouts
@@ -251,7 +251,7 @@ def test_a_gradient_that_comes_after_a_join_is_an_error() -> None:
     joins.append(job.ranks.join(1))
     for join in joins:
         join.wait()
-    late.fails("came after hvd.join")
+    late.fails("arrived after hvd.join")
     for each in (begun, other):
         for pending in each.pending.values():
             pending.wait()

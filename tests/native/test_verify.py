@@ -122,9 +122,13 @@ def test_where_as_many_have_the_one_as_the_other_the_sums_tell(layout: str, rank
         (
             gathered(),
             LAST,
-            "the block of rank 1 in tensor 0 (uint8 [262144, 4]) on ranks 0, 1, 2 is not what rank 1 brought",
+            "the block of rank 1 in tensor 0 (uint8 [262144, 4]) on ranks 0, 1, 2 differs from the input of rank 1",
         ),
-        (exchanged(), LAST, "the block of rank 1 in tensor 0 (uint8 [262143, 4]) on rank 1 is not what rank 1 brought"),
+        (
+            exchanged(),
+            LAST,
+            "the block of rank 1 in tensor 0 (uint8 [262143, 4]) on rank 1 differs from the input of rank 1",
+        ),
     ],
 )
 def test_what_is_not_made_of_the_inputs_is_named(job: Job, byte: int, words: str) -> None:
@@ -135,7 +139,7 @@ def test_what_is_not_made_of_the_inputs_is_named(job: Job, byte: int, words: str
     ("job", "rank", "byte", "words"),
     [
         (scattered(), 1, 50_003, "tensor 0 (float32 [262144, 1]) on rank 1 is not the sum of the inputs"),
-        (broadcasted(), 2, LAST, "tensor 0 (uint8 [1048576]) on rank 2 is not what rank 1 brought"),
+        (broadcasted(), 2, LAST, "tensor 0 (uint8 [1048576]) on rank 2 differs from the input of rank 1"),
     ],
 )
 def test_a_result_that_is_not_what_was_brought_is_named(job: Job, rank: int, byte: int, words: str) -> None:

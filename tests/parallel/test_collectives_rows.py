@@ -358,5 +358,5 @@ def test_in_functions_compiled_by_xla(hvd, rank, size):
     np.testing.assert_allclose(gradient, np.repeat(np.arange(size) + 1.0, 2)[:, None] * np.full([1, 2], float(size)))
     np.testing.assert_array_equal(head, total[::2])
     np.testing.assert_array_equal(rest, everybody(size, (rows, 2)).reshape(-1, 2))
-    with pytest.raises(NotImplementedError, match="hvd.alltoall has no place(.|\n)*Call it before or after"):
+    with pytest.raises(NotImplementedError, match="hvd.alltoall is not supported(.|\n)*Call it before or after"):
         tf.function(hvd.alltoall, jit_compile=True)(tf.ones([size]))

@@ -138,7 +138,7 @@ def test_what_cannot_be_joined_is_an_error_and_does_not_hang(hvd, rank, size):
 
 
 def test_compiled_join_is_refused(hvd):
-    with pytest.raises(NotImplementedError, match="hvd.join has no place(.|\n)*Call it after"):
+    with pytest.raises(NotImplementedError, match="hvd.join is not supported(.|\n)*Call it after"):
         tf.function(lambda: hvd.join(), jit_compile=True)()
 
 

@@ -132,8 +132,8 @@ def test_config_file(dry_run: DryRun, tmp_path) -> None:
         ("- 1", "keys and values"),
         ("params: 3", "section"),
         ("a: [", "not YAML"),
-        ("elastic: {max_np: 3}\nnp: 2", "do not exist"),
-        ("controller: gloo", "no Gloo"),
+        ("elastic: {max_np: 3}\nnp: 2", "are not supported"),
+        ("controller: gloo", "Gloo is not supported"),
     ],
 )
 def test_config_file_that_is_wrong(capsys, tmp_path, content: str, words: str) -> None:
@@ -145,12 +145,12 @@ def test_config_file_that_is_wrong(capsys, tmp_path, content: str, words: str) -
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [
-        ("-np 2 --gloo t", "no Gloo"),
+        ("-np 2 --gloo t", "Gloo is not supported"),
         ("-np 2 --jsrun t", "jsrun"),
         ("-np 2 --min-np 3 t", "--min-np 3"),
         ("-np 2 --min-np 0 t", "--min-np 0"),
         ("-np 2 --max-num-proc 4 t", "--max-np 4"),
-        ("-np 2 --host-discovery-script ./d.sh t", "do not exist"),
+        ("-np 2 --host-discovery-script ./d.sh t", "are not supported"),
         ("-np 0 t", "1 or more"),
         ("-np 3 -H a:1,b:1 t", "3 slots"),
         ("-H a:x t", "a:x"),

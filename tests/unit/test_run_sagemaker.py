@@ -254,7 +254,7 @@ def test_a_follower_waits_for_daemon_and_end() -> None:
         (Pretended(reachable_from=1e9), "leader", "b to answer to ssh", REACHED_WITHIN_SECONDS),
         (Pretended(reachable_from=1e9), "follower", "leader a to answer to ssh", REACHED_WITHIN_SECONDS),
         (Pretended(daemon=(1e9, 2e9), done_at=1e9), "follower", "start its daemon", DAEMON_WITHIN_SECONDS),
-        (Pretended(done_at=1e9), "follower", "without a word", 20),
+        (Pretended(done_at=1e9), "follower", "without reporting", 20),
     ],
 )
 def test_every_wait_has_an_end(world: Pretended, role: str, words: str, seconds: float) -> None:

@@ -1,5 +1,5 @@
-// A copy on this rank, as a task: a large one in one go would keep the engine from everything else for seconds, and
-// what watches it would take it for dead.
+// A local copy as a task. A large memcpy in one step would block the engine for seconds, and the watchdog would
+// report it as dead.
 #pragma once
 
 #include "collectives/task.h"
@@ -7,7 +7,7 @@
 
 namespace smddp {
 
-// `into.size` bytes from `from`, which both outlive the task. Null when there is nothing to copy.
+// Copies `into.size` bytes from `from`; both outlive the task. Null when there is nothing to copy.
 TaskPtr Copy(BufferView into, const void* from);
 
 }  // namespace smddp

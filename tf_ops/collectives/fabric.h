@@ -1,4 +1,4 @@
-// What collectives are run on: put together by the session, used by everybody in this folder.
+// What collectives run on. Assembled by the session, used by every collective.
 #pragma once
 
 #include "collectives/rail/selector.h"
@@ -9,7 +9,7 @@
 
 namespace smddp {
 
-// Ownership: the engine's; all of it lives longer than any task.
+// Ownership: the engine's; all of it outlives every task.
 struct Fabric {
   const Topology& topology;
   NodeChannel& node;     // the ranks of my node

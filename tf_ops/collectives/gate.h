@@ -1,4 +1,5 @@
-// Holds back the chunks of a fused allreduce until their data are there, and hears of those whose sums are.
+// Holds back the chunks of a fused allreduce until their data are available, and is notified when their sums are
+// complete.
 #pragma once
 
 #include "collectives/task.h"
@@ -12,11 +13,11 @@ class ChunkGate {
   virtual ~ChunkGate() = default;
   // May elements `range` of the packed data be read and written now?
   virtual Result<bool> Ready(Range range) = 0;
-  // Their sums are there.
+  // The sums of `range` are complete.
   virtual Status Done(Range range) = 0;
 };
 
-// `work` on `range`, from Ready to Done. The gate outlives it.
+// Runs `work` on `range` between Ready and Done. The gate outlives it.
 TaskPtr Gated(ChunkGate& gate, Range range, TaskFactory work);
 
 }  // namespace smddp

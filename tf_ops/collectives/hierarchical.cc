@@ -8,10 +8,10 @@ namespace smddp {
 namespace {
 
 constexpr int kChunksInFlight = 4;
-constexpr int kChunksInFlightAcrossNodes = 8;  // keep a link busy while chunks wait for one another
+constexpr int kChunksInFlightAcrossNodes = 8;  // keeps the link busy while chunks wait for one another
 static_assert(kChunksInFlightAcrossNodes <= kMaxStepsInFlight);
 
-// Notes when `task` ends, and when it begins.
+// Records when `task` begins and ends.
 class TimedTask : public Task {
  public:
   TimedTask(StageTimes* times, StageTimes::Stage stage, TaskPtr task)
@@ -65,7 +65,7 @@ TaskPtr AllreduceChunk(const Fabric& fabric, const AllreduceAlgorithm& rail, con
       [&fabric, &rail, chunk] {
         std::vector<TaskPtr> branches;
         if (!chunk->my_shard().empty()) branches.push_back(ReduceMyShard(fabric, rail, chunk));
-        // It waits from the start, but has not begun before there is a sum.
+        // The task waits from the start, but its stage begins with the first sum.
         branches.push_back(Timed(*chunk, StageTimes::kNodeAllgather, CollectSums(chunk), /*begins=*/false));
         return Parallel(std::move(branches));
       },

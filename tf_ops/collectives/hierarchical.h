@@ -1,8 +1,8 @@
-// The subject of the whole library: reduce inside the node, exchange equal shards between the nodes, gather inside the
-// node, chunk by chunk, so that every stage of one chunk runs beside another stage of its neighbours.
+// The central algorithm of this library: reduce inside the node, exchange equal shards between the nodes, gather
+// inside the node. It works chunk by chunk, so that different stages of neighbouring chunks overlap.
 //
 // After Herring (Thangakrishnan et al., SC20) and SMDDP's balanced fusion buffers: every rank is the reducer for an
-// equal part of every chunk, so no link and no core has more to do than another.
+// equal part of every chunk, so the load of links and cores is balanced.
 #pragma once
 
 #include "collectives/node/chunk.h"
@@ -11,8 +11,8 @@
 
 namespace smddp {
 
-// Cuts a call into chunks of the fabric's size, some of which are under way at a time; the same on all ranks. `chunk`
-// makes the task for a part of the elements.
+// Cuts a call into chunks of the fabric's size, the same on all ranks; a limited number is under way at a time.
+// `chunk` makes the task for a range of elements.
 TaskPtr InChunks(const Fabric& fabric, int64_t elements, DType wire,
                  std::function<TaskPtr(int index, Range range)> chunk);
 

@@ -17,7 +17,7 @@ BufferView ShardExchange::Bytes(Range range) const {
   return call_.data.Slice(range.begin * each, range.size() * each);
 }
 
-// Beginning with my right neighbour, so that no member is everybody's first target.
+// Starts with my right neighbour, so that members do not all send to the same one first.
 template <class Visit>
 Status ShardExchange::ForEachPeer(Visit visit) {
   for (int round = 1; round < group_.size(); ++round) {

@@ -1,5 +1,5 @@
-// The messages of a direct exchange: shard j of the data goes to member j, and its sum comes back from there. Who calls
-// sums in between (patterns/folded_sum.h), in host memory or on a GPU.
+// The messages of a direct exchange: shard j of the data goes to member j, which sends its sum back. The caller
+// computes the sum in between (patterns/folded_sum.h), in host memory or on a GPU.
 #pragma once
 
 #include <vector>
@@ -15,18 +15,18 @@ class ShardExchange {
  public:
   ShardExchange(const Group& group, int my_rank, Transport& transport, const RailCall& call);
 
-  // Elements that I sum, and where they lie in the data.
+  // The elements that I sum, and where they lie in the data.
   int64_t elements() const { return Shard(me_).size(); }
   BufferView mine() const { return Bytes(Shard(me_)); }
-  // For everybody's copies of mine.
+  // The size of the copies of my shard that the other members send.
   size_t received_bytes() const { return mine().size * group_.size(); }
-  // Sends everybody its shard and receives mine; `received` may be null when it needs no bytes.
+  // Sends each member its shard and receives mine; `received` may be null when it needs no bytes.
   Status Scatter(std::byte* received);
-  // The copies of my shard by member, my own where it lies.
+  // The copies of my shard by member, my own one in place.
   std::vector<void*> Terms(std::byte* received) const;
-  // Sends everybody my sum, which lies at mine(), and receives the others'.
+  // Sends my sum, at mine(), to all members and receives theirs.
   Status Gather();
-  // Has all that was begun arrived?
+  // Has everything that was started arrived?
   Result<bool> AllDone() { return transfers_.AllDone(); }
   std::string Describe() const { return transfers_.Describe(); }
 

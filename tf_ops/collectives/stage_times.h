@@ -1,4 +1,4 @@
-// When the stages of one fused allreduce ran, over all of its chunks. Filled only for who asks.
+// When the stages of one fused allreduce ran, over all of its chunks. Recorded on request only.
 #pragma once
 
 #include <cstdint>
@@ -14,7 +14,7 @@ struct StageTimes {
     return kNames[stage];
   }
 
-  // CLOCK_MONOTONIC; 0: it has not run.
+  // CLOCK_MONOTONIC; 0: the stage has not run.
   int64_t first_ns[kStages] = {}, last_ns[kStages] = {};
 
   void Mark(Stage stage) {

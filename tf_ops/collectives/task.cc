@@ -60,7 +60,7 @@ class PipelineTask : public Task {
     bool moved = false;
     for (; next_ < fragments_ && next_ - first_ < window_; ++next_) running_.push_back(fragment_(next_));
     for (TaskPtr& fragment : running_) {
-      if (fragment == nullptr) continue;  // done, behind one that is not
+      if (fragment == nullptr) continue;  // done, but an earlier one is not
       SMDDP_ASSIGN_OR_RETURN(const Progress progress, fragment->Step());
       moved |= progress != Progress::kWaiting;
       if (progress == Progress::kDone) fragment.reset();
@@ -77,7 +77,7 @@ class PipelineTask : public Task {
  private:
   const int fragments_, window_;
   const std::function<TaskPtr(int)> fragment_;
-  int first_ = 0, next_ = 0;     // the oldest that is not done, the next to start
+  int first_ = 0, next_ = 0;     // the oldest that is not done; the next to start
   std::deque<TaskPtr> running_;  // fragments first_ ... next_ - 1; null: done
 };
 

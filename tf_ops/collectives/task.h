@@ -17,24 +17,25 @@ enum class Progress {
 };
 
 // Threads:   one, the engine's. Steps of different tasks are interleaved.
-// Contract:  Step never blocks. After kDone or an error it is not called again. A task that is destroyed before kDone
+// Contract:  Step never blocks. It is not called again after kDone or an error. A task that is destroyed before kDone
 //            leaves no transfer behind only if its transport was aborted first.
 class Task {
  public:
   virtual ~Task() = default;
   virtual Result<Progress> Step() = 0;
-  // "direct exchange, waiting for rank 2", for the stall watch.
+  // Such as "direct exchange, waiting for rank 2"; for the stall watch.
   virtual std::string Describe() const = 0;
 };
 using TaskPtr = std::unique_ptr<Task>;
 using TaskFactory = std::function<TaskPtr()>;
 
-// One after another; a stage is made when the one before it is done. A factory may return null: nothing to do.
+// Runs stages one after another; a stage is made when the one before it is done. A factory may return null: nothing
+// to do.
 TaskPtr Sequence(std::vector<TaskFactory> stages);
-// Side by side; done when all are.
+// Runs all branches concurrently; done when all are.
 TaskPtr Parallel(std::vector<TaskPtr> branches);
-// Fragments 0, 1, 2, ... started in order; earlier ones step first. Fragment k + window starts only after fragment k is
-// done, however many between them are: tags keep only the low bits of k.
+// Starts fragments 0, 1, 2, ... in order; earlier ones step first. Fragment k + window starts only after fragment k
+// is done, however many of those between are done: tags keep only the low bits of k.
 TaskPtr Pipeline(int fragments, int window, std::function<TaskPtr(int)> fragment);
 
 }  // namespace smddp

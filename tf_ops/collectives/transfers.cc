@@ -5,11 +5,11 @@
 namespace smddp {
 namespace {
 
-constexpr size_t kMessageBytes = 64 << 20;  // MPI counts in int; shared memory cuts further by itself
+constexpr size_t kMessageBytes = 64 << 20;  // MPI counts in int; shared memory splits further by itself
 
 }  // namespace
 
-// Pieces bear the same tag: between two ranks they are matched in order.
+// All pieces have the same tag: between two ranks they are matched in order.
 template <class Start>
 Status Transfers::ForEachPiece(int peer, BufferView bytes, Start start) {
   for (size_t at = 0; at < bytes.size; at += kMessageBytes) {

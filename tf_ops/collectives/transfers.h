@@ -1,4 +1,4 @@
-// A handful of sends and receives that are waited for together.
+// A set of sends and receives that are awaited together.
 #pragma once
 
 #include <vector>
@@ -12,7 +12,7 @@ class Transfers {
  public:
   explicit Transfers(Transport& transport) : transport_(transport) {}
 
-  // Empty buffers are not sent, and large ones in pieces: both sides know the length.
+  // Empty buffers are not sent, and large ones are sent in pieces: both sides know the length.
   Status Send(int peer, Tag tag, BufferView bytes);
   Status Recv(int peer, Tag tag, BufferView bytes);
   // True when all that was started has finished.

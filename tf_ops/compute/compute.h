@@ -1,4 +1,4 @@
-// Arithmetic on local memory. One implementation per kind of processor; this one file is all the layers above know.
+// Arithmetic on local memory. One implementation per kind of processor; other folders include only this header.
 //
 // Threads:   stateless; any thread may call.
 // Memory:    nothing is allocated or kept. Pointers need only the alignment of their element type.
@@ -35,17 +35,17 @@ class Compute {
   virtual void Cast(void* into, DType to, const void* from, DType from_dtype, int64_t elements,
                     const Scaling& scaling) const = 0;
 
-  // into[i] = sources[0][i] op sources[1][i] op ... in exactly this order (so results repeat bit for bit).
+  // into[i] = sources[0][i] op sources[1][i] op ... in exactly this order, so results are reproducible bit for bit.
   // float16 and bfloat16 accumulate in float32 and are rounded once at the end. kAverage and kAdasum are not accepted
-  // here: the session lowers the one to kSum with a divisor, and the other is collectives/rail/adasum.cc. bool: Sum and
-  // Max are "or", Product and Min are "and". NaN propagates through Min and Max as in NumPy. Needs IsReducible(dtype)
-  // and count >= 1; sources may alias `into`.
+  // here: the session lowers kAverage to kSum with a divisor, and collectives/rail/adasum.cc computes kAdasum. bool:
+  // Sum and Max are "or", Product and Min are "and". NaN propagates through Min and Max as in NumPy. Needs
+  // IsReducible(dtype) and count >= 1; sources may alias `into`.
   virtual void Reduce(void* into, const void* const* sources, int count, int64_t elements, DType dtype,
                       ReduceOp op) const = 0;
 };
 
-// The implementation for this machine, chosen once by CPU feature detection (or by SMDDP_CPU_ISA through
-// `requested`: "auto", "generic", "avx2", "avx512"). Asking for one this CPU lacks gives the best one it has.
+// The implementation for this machine, chosen once by CPU feature detection (or by SMDDP_CPU_ISA through `requested`:
+// "auto", "generic", "avx2", "avx512"). When this CPU lacks the requested one, the best available one is returned.
 const Compute& CpuCompute(const char* requested = "auto");
 
 }  // namespace smddp

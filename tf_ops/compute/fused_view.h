@@ -1,5 +1,5 @@
-// Many pieces of memory seen as one array: the fusion buffer, without the buffer. Packing and unpacking convert and
-// scale on the way, so every byte is read and written once.
+// Many pieces of memory seen as one array: a fusion buffer without a copy of the data. Packing and unpacking also
+// convert and scale, so every byte is read and written once.
 #pragma once
 
 #include <vector>
@@ -11,7 +11,7 @@ namespace smddp {
 
 struct Piece {
   const void* input = nullptr;
-  void* output = nullptr;  // may equal `input`; null: nobody wants the result of this piece
+  void* output = nullptr;  // may equal `input`; null: the result of this piece is not needed
   int64_t elements = 0;
 };
 
@@ -24,7 +24,7 @@ class FusedView {
             const Compute& compute);
 
   int64_t elements() const { return starts_.back(); }
-  // Where the pieces that are not empty begin, and the end of the last.
+  // The start of each piece that is not empty, and the end of the last one.
   const std::vector<int64_t>& starts() const { return starts_; }
   // The pieces that are not empty, in order.
   const std::vector<Piece>& pieces() const { return pieces_; }
@@ -34,7 +34,7 @@ class FusedView {
   const Scaling& after() const { return after_; }
   const Compute& compute() const { return compute_; }
 
-  // Where the range could be read as it will travel, without packing; null when it must be packed.
+  // Where the range can be read in the wire format without packing; null when it must be packed.
   const void* Direct(Range range) const;
   void Pack(Range range, void* into) const;
   void Unpack(Range range, const void* from) const;

@@ -1,4 +1,4 @@
-// Views on memory somebody else owns.
+// Non-owning views of memory.
 #pragma once
 
 #include <cstddef>

@@ -1,7 +1,8 @@
-// A 64-bit checksum of bytes: any change of one word is found, any other change but for one in 2^64. For accidents, not
-// against people. The same on every machine of one byte order; nothing of it is kept.
+// A 64-bit checksum of bytes: any change of a single word is detected, any other change with a probability of 1 -
+// 2^-64. It protects against accidents, not against attackers. The result is the same on all machines with the same
+// byte order; checksums are not stored.
 //
-// Four lanes of multiply and rotate, as xxHash does it, because they run beside each other.
+// Four lanes of multiply and rotate, as in xxHash, because they run in parallel.
 #pragma once
 
 #include <cstddef>

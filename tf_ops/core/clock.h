@@ -1,4 +1,4 @@
-// Time and deadlines. Everything that waits takes a Deadline.
+// Time and deadlines. Every wait takes a Deadline.
 #pragma once
 
 #include <chrono>

@@ -9,7 +9,7 @@ int64_t ElementCount(const std::vector<int64_t>& shape) {
 }
 
 bool IsPossible(const std::vector<int64_t>& shape) {
-  int64_t count = 1;  // of the extents but those of 0, which must not hide others
+  int64_t count = 1;  // the product of the extents other than 0, which must not hide large ones
   for (const int64_t extent : shape) {
     if (extent < 0 || extent > kMaxElements / count) return false;
     if (extent > 0) count *= extent;

@@ -1,4 +1,4 @@
-// Shapes are lists of extents; these are the two things everybody needs of them.
+// Functions on shapes; a shape is a list of extents.
 #pragma once
 
 #include <cstdint>
@@ -7,10 +7,10 @@
 
 namespace smddp {
 
-// What fits into any memory: as many elements in all and along each dimension, so that sums over ranks and products
-// with sizes of elements stay within int64_t.
+// An upper limit, for the number of elements and for each dimension, that no real tensor reaches. It keeps sums over
+// ranks and products with element sizes within int64_t.
 constexpr int64_t kMaxElements = int64_t{1} << 44;
-// Is it a shape that some tensor could have? Of one that another rank sent, nobody else has asked.
+// Could a tensor have this shape? Shapes from other ranks must be checked.
 bool IsPossible(const std::vector<int64_t>& shape);
 
 int64_t ElementCount(const std::vector<int64_t>& shape);   // 1 for a scalar

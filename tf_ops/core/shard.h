@@ -1,4 +1,4 @@
-// ShardOf alone decides where shards begin and end: three stages on many ranks must agree to the byte.
+// The one definition of where shards begin and end: three stages on many ranks must agree to the byte.
 #pragma once
 
 #include <cstddef>
@@ -11,12 +11,12 @@ namespace smddp {
 constexpr size_t kShardAlignment = 128;  // bytes; a multiple of every element size and of the cache line
 
 // The part of `elements` elements of `element_size` bytes that shard `index` of `parts` owns. Every shard has the
-// same size, rounded up to kShardAlignment bytes, except that the last ones are cut off by the end (and may be
+// same size, rounded up to kShardAlignment bytes, except that the last ones are shortened by the end (and may be
 // empty). Shards are disjoint, in order, and cover everything.
 Range ShardOf(int64_t elements, size_t element_size, int parts, int index);
 
-// The rows that part `index` of `parts` gets of a reducescatter: as many as the others, one more for the first
-// rows % parts. Horovod's division.
+// The rows that part `index` of `parts` gets of a reducescatter: rows / parts, and one more for the first rows %
+// parts. Horovod's division.
 Range RowsOf(int64_t rows, int parts, int index);
 
 }  // namespace smddp

@@ -1,7 +1,7 @@
-// Status and Result: how every layer reports that something outside went wrong.
+// Status and Result: how every layer reports failures whose cause is outside.
 //
-// No layer of the engine throws. A function that can fail returns Status, or Result<T> when it also has a value.
-// A broken promise of our own (a bug) is SMDDP_CHECK in core/check.h, which aborts with both values.
+// No layer of the engine throws. A function that can fail returns Status, or Result<T> when it also has a value. A
+// violated invariant (a bug) is SMDDP_CHECK in core/check.h, which aborts with both values.
 #pragma once
 
 #include <cstdint>
@@ -11,14 +11,14 @@
 
 namespace smddp {
 
-// Why something failed. Code decides by the reason; texts are for people only.
+// Why something failed. Code decides by the reason; texts are for users only.
 enum class Reason : uint8_t {
   kOk,
   kBadArgument,      // the caller passed something that cannot work
   kBadState,         // the session is not in the right state
-  kDisagreement,     // the ranks brought what does not fit together
+  kDisagreement,     // the requests of the ranks do not match
   kPeerLeft,         // a peer has ended its session
-  kPeerRaised,       // a peer ended with an exception that nobody caught
+  kPeerRaised,       // a peer ended with an uncaught exception
   kPeerLost,         // a peer died or is silent
   kTransportFailed,  // MPI reported an error
   kTimedOut,         // a wait reached its deadline
@@ -26,12 +26,12 @@ enum class Reason : uint8_t {
   kShutDown,         // this rank ended the session while the operation was under way
   kNoResources,      // no memory, no shared memory, no tag
   kUnsupported,
-  kDataLoss,  // bytes are not what was sent or computed
+  kDataLoss,  // bytes differ from what was sent or computed
   kInternal,
 };
 constexpr Reason kLastReason = Reason::kInternal;
 
-// "peer_left": what Python knows a reason by (smddp_tf/exceptions.py reason_of).
+// Such as "peer_left"; Python code uses this name (smddp_tf/exceptions.py reason_of).
 const char* NameOf(Reason reason);
 
 class [[nodiscard]] Status {

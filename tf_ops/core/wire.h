@@ -1,5 +1,5 @@
-// Writing and reading small control messages. The reader checks every length before use: what arrives from another
-// rank is never trusted to be well formed.
+// Writing and reading small control messages. The reader checks every length before use: data from another rank are
+// never assumed to be well formed.
 #pragma once
 
 #include <cstdint>
@@ -33,7 +33,7 @@ class WireWriter {
   std::string bytes_;
 };
 
-// After any failed read `ok()` is false and every further read gives a zero value.
+// After a failed read `ok()` is false and all further reads return zero values.
 class WireReader {
  public:
   explicit WireReader(std::string_view bytes) : rest_(bytes) {}
@@ -41,7 +41,7 @@ class WireReader {
   template <class T>
   T Get() {
     static_assert(std::is_trivially_copyable_v<T>);
-    // A bool or a pointer has values that are no value; read a number and judge it.
+    // Not every bit pattern is a valid bool or pointer; read a number and check it.
     static_assert(!std::is_same_v<T, bool> && !std::is_pointer_v<T>);
     T value{};
     if (!Has(sizeof(T))) return value;

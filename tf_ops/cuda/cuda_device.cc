@@ -10,8 +10,8 @@
 namespace smddp {
 namespace {
 
-// cudaMalloc cuts smaller allocations out of blocks of this size, and IPC shows the whole block: who imports two of
-// them would map one block twice (CUDA's guide on interprocess communication).
+// cudaMalloc takes smaller allocations from blocks of this size, and IPC exposes the whole block: a process that
+// imports two of them would map one block twice (CUDA's guide on interprocess communication).
 constexpr size_t kBlockBytes = size_t{2} << 20;
 
 cudaStream_t Native(DeviceStream stream) { return static_cast<cudaStream_t>(stream); }
@@ -39,13 +39,13 @@ Result<DeviceInfo> Describe(int index) {
   info.bus_id = bus_id;
   info.bytes = properties.totalGlobalMem;
   info.processors = properties.multiProcessorCount;
-  // CUDA IPC of memory needs one address space of host and device, and is not there where the GPU has no memory of its
-  // own (Jetson). A device that one process has for itself has nobody to export to.
+  // CUDA IPC of memory needs one address space of host and device, and is not available where the GPU has no memory
+  // of its own (Jetson). A device in exclusive-process mode has no other process to export to.
   info.can_export = properties.unifiedAddressing != 0 && properties.integrated == 0;
   return info;
 }
 
-// Puts the thread back on what it was on before.
+// Restores the thread's context.
 class KeepContext {
  public:
   explicit KeepContext(const Driver& driver) : driver_(driver) { driver_.context_get(&before_); }
@@ -73,7 +73,7 @@ Result<std::unique_ptr<CudaDevice>> CudaDevice::Open(int index) {
   SMDDP_ASSIGN_OR_RETURN(const Driver* driver, TheDriver());
   const KeepContext keep(*driver);
   SMDDP_CUDA(cudaSetDevice, index);
-  SMDDP_CUDA(cudaFree, nullptr);  // before CUDA 12 the context is made by the first call that needs one
+  SMDDP_CUDA(cudaFree, nullptr);  // before CUDA 12 the first call that needs a context creates it
   CUcontext context = nullptr;
   driver->context_get(&context);
   SMDDP_ASSIGN_OR_RETURN(DeviceInfo info, Describe(index));
@@ -127,12 +127,11 @@ Result<void*> CudaDevice::Import(const std::string& text) {
   ExportedMemory exported;
   SMDDP_RETURN_IF_ERROR(Decode(text, &exported));
   if (exported.process == ThisProcess()) {
-    return Status(Reason::kBadArgument, "GPU memory that this process exported was to be imported by it too.");
+    return Status(Reason::kBadArgument, "A process cannot import GPU memory that it exported itself.");
   }
   if (exported.uuid != info_.uuid) {
-    return Status(Reason::kBadArgument, "GPU memory was to be imported from another GPU: expected one of " +
-                                            info_.uuid + " (" + info_.bus_id + "), received one of " + exported.uuid +
-                                            ".");
+    return Status(Reason::kBadArgument, "GPU memory of another GPU cannot be imported: expected GPU " + info_.uuid +
+                                            " (" + info_.bus_id + "), received GPU " + exported.uuid + ".");
   }
   const Current current(*this);
   void* memory = nullptr;
@@ -185,7 +184,7 @@ Result<bool> CudaDevice::Done(DeviceEvent event) {
   const Current current(*this);
   const cudaError_t error = cudaEventQuery(NativeEvent(event));
   if (error == cudaErrorNotReady) {
-    cudaGetLastError();  // it is remembered, though no error
+    cudaGetLastError();  // clears it: "not ready" is stored as the last error
     return false;
   }
   SMDDP_RETURN_IF_ERROR(CudaStatus(error, "cudaEventQuery"));

@@ -17,12 +17,12 @@ namespace smddp {
 
 class CudaDevice : public Device {
  public:
-  // Makes the device's primary context, unless the framework has; loads the kernels.
+  // Creates the device's primary context unless the framework has; loads the kernels.
   static Result<std::unique_ptr<CudaDevice>> Open(int index);
 
   const DeviceInfo& info() const override { return info_; }
   Status MakeCurrent() override;
-  // Runs `call` while this device is the calling thread's.
+  // Runs `call` with this device as the calling thread's current one.
   void RunCurrent(const std::function<void()>& call) const {
     const Current current(*this);
     call();
@@ -55,8 +55,8 @@ class CudaDevice : public Device {
   CudaDevice(DeviceInfo info, const Driver& driver, CUcontext context, int priority)
       : info_(std::move(info)), driver_(driver), context_(context), priority_(priority) {}
 
-  // Makes this device the calling thread's for as long as it lives, and then the one it had before. By contexts: to
-  // name a device again would make a context on it.
+  // Makes this device the calling thread's current one during the object's life, then restores the previous one. It
+  // uses contexts: selecting the previous device by number could create a context there.
   class Current {
    public:
     explicit Current(const CudaDevice& device);

@@ -34,21 +34,21 @@ Result<Device*> CudaPlugin::Open(int index) {
   return static_cast<Device*>(device.get());
 }
 
-// Asks the driver: the runtime would make a context on the thread's current device first.
+// Uses the driver API: the runtime would first create a context on the thread's current device.
 Result<int> CudaPlugin::DeviceOf(const void* memory) {
   SMDDP_ASSIGN_OR_RETURN(const Driver* driver, TheDriver());
   const CUdeviceptr address = reinterpret_cast<uintptr_t>(memory);
   unsigned kind = 0;
   int index = -1;
   CUresult said = driver->pointer_attribute(&kind, CU_POINTER_ATTRIBUTE_MEMORY_TYPE, address);
-  // Of memory that is not CUDA's, and before anybody in this process has used CUDA.
+  // The driver's answers for memory that is not CUDA's, and before this process has used CUDA.
   if (said == CUDA_ERROR_INVALID_VALUE || said == CUDA_ERROR_NOT_INITIALIZED) return -1;
   if (said == CUDA_SUCCESS) {
     if (kind == CU_MEMORYTYPE_HOST) return -1;
     said = driver->pointer_attribute(&index, CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL, address);
   }
   if (said == CUDA_SUCCESS) return index;
-  return Status(Reason::kInternal, "CUDA does not tell on which GPU a tensor lies (cuPointerGetAttribute, error " +
+  return Status(Reason::kInternal, "CUDA does not report on which GPU a tensor is (cuPointerGetAttribute, error " +
                                        std::to_string(said) + ").");
 }
 
@@ -60,7 +60,7 @@ Result<DeviceGroupLibrary*> CudaPlugin::Groups() {
 
 }  // namespace smddp
 
-// The one name that the library shows.
+// The only exported symbol of this library.
 extern "C" __attribute__((visibility("default"))) smddp::DevicePlugin* smddp_make_device_plugin(int version,
                                                                                                 const char* nccl) {
   if (version != smddp::kDevicePluginVersion) return nullptr;

@@ -1,4 +1,4 @@
-// The GPUs that CUDA shows.
+// The GPUs that are visible to CUDA.
 #pragma once
 
 #include <memory>

@@ -8,7 +8,7 @@ namespace {
 
 constexpr char kIpc[] = "cudaIpc";
 
-// The usual cause, "" where none stands out.
+// The usual cause, "" where there is no typical one.
 const char* HintFor(cudaError_t error) {
   switch (error) {
     case cudaErrorNoDevice:
@@ -41,7 +41,7 @@ const char* HintFor(cudaError_t error) {
     case cudaErrorECCUncorrectable:
     case cudaErrorHardwareStackError:
     case cudaErrorNvlinkUncorrectable:
-      return "The hardware is at fault; nvidia-smi -q and dmesg tell more.";
+      return "A hardware fault; nvidia-smi -q and dmesg show details.";
     default:
       return "";
   }
@@ -59,7 +59,7 @@ Status CudaStatus(cudaError_t error, const char* call) {
   if (*hint == '\0' && std::strncmp(call, kIpc, std::strlen(kIpc)) == 0) {
     hint =
         "Ranks in containers of their own reach each other's GPU memory only with --ipc=host and --pid=host. "
-        "SMDDP_GPU_STAGE=host does without.";
+        "SMDDP_GPU_STAGE=host avoids this.";
   }
   if (*hint != '\0') text += std::string(" ") + hint;
   return Status(reason, text);

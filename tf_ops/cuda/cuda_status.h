@@ -1,4 +1,4 @@
-// What CUDA says of itself, in the words of the engine.
+// From CUDA's error codes to Status.
 #pragma once
 
 #include <cuda_runtime_api.h>
@@ -7,11 +7,11 @@
 
 namespace smddp {
 
-// OK, or the name of the call, CUDA's words, and what usually causes them. Takes the error back from the thread, so
-// that no later call reports it once more.
+// OK, or the name of the call, CUDA's message, and the usual cause. Clears the thread's last error, so that no later
+// call reports it again.
 Status CudaStatus(cudaError_t error, const char* call);
 
 }  // namespace smddp
 
-// Returns from a function unless the call went well.
+// Returns from the enclosing function when the call fails.
 #define SMDDP_CUDA(function, ...) SMDDP_RETURN_IF_ERROR(::smddp::CudaStatus(function(__VA_ARGS__), #function))

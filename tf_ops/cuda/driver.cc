@@ -25,7 +25,8 @@ Result<const Driver*> Load() {
       Find(library, "cuPointerGetAttribute", &driver.pointer_attribute)) {
     return static_cast<const Driver*>(&driver);
   }
-  return Status(Reason::kBadState, "libcuda.so.1 is no NVIDIA driver: it lacks functions that all have.");
+  return Status(Reason::kBadState,
+                "libcuda.so.1 is not an NVIDIA driver: functions that every driver has are missing.");
 }
 
 }  // namespace

@@ -1,5 +1,6 @@
-// The few functions of the driver itself (libcuda.so.1) that the CUDA runtime has no harmless form of: its own make a
-// context on whatever device is current. The library is opened when first asked for, so nothing needs a driver to load.
+// The few functions of the driver (libcuda.so.1) for which the CUDA runtime has no equivalent without side effects:
+// the runtime's own create a context on the current device. The library is opened on first use, so nothing needs a
+// driver to load.
 #pragma once
 
 #include <cuda.h>
@@ -14,7 +15,7 @@ struct Driver {
   CUresult (*pointer_attribute)(void*, CUpointer_attribute, CUdeviceptr);
 };
 
-// Threads: any. kFailedPrecondition: this machine has no driver.
+// Threads: any. kBadState: this machine has no driver.
 Result<const Driver*> TheDriver();
 
 }  // namespace smddp

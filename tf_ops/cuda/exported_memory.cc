@@ -23,8 +23,8 @@ Status Decode(const std::string& text, ExportedMemory* memory) {
   memory->handle = reader.Get<cudaIpcMemHandle_t>();
   if (reader.at_end()) return Status::Ok();
   return Status(Reason::kBadArgument,
-                "What another rank exported of its GPU memory is not in the form of this version of smddp_tf. Use one "
-                "version on all ranks.");
+                "Another rank sent an unreadable export handle of its GPU memory. Install the same version of smddp_tf "
+                "on all ranks.");
 }
 
 const std::string& ThisProcess() {

@@ -1,4 +1,4 @@
-// What travels to another process that is to reach GPU memory of this one.
+// The description of exported GPU memory that another process needs to import it.
 #pragma once
 
 #include <cuda_runtime_api.h>
@@ -10,15 +10,15 @@
 namespace smddp {
 
 struct ExportedMemory {
-  std::string process;  // whose memory it is (ThisProcess)
+  std::string process;  // the process that owns the memory (ThisProcess)
   std::string uuid;     // of the GPU
   cudaIpcMemHandle_t handle;
 };
 std::string Encode(const ExportedMemory& memory);
-// kInvalidArgument: that text is no exported memory.
+// kBadArgument: the text does not describe exported memory.
 Status Decode(const std::string& text, ExportedMemory* memory);
 
-// Differs between processes, also of containers in which the numbers of processes repeat.
+// Unique per process, also across containers in which process numbers repeat.
 const std::string& ThisProcess();
 
 }  // namespace smddp

@@ -1,11 +1,11 @@
-// A GPU, as the engine uses one: memory, streams, events, copies, and arithmetic in the order of a stream. Implemented
+// A GPU as the engine uses it: memory, streams, events, copies, and arithmetic in the order of a stream. Implemented
 // in cuda/, and in host memory by the tests (tests/fake_gpu).
 //
-// Threads:   any, for all methods. Nothing waits for the GPU, except what makes and destroys memory, streams and
-//            events, which may; none of that happens inside of a training step once the first is over.
-// Errors:    kResourceExhausted where memory lacks; otherwise kInternal with the name of the call and the driver's
-//            words. An error that a kernel leaves behind comes out of a later call, mostly `Done`.
-// Ownership: who makes a thing gives it back to the same device. A device lives as long as the process.
+// Threads:   any, for all methods. No method waits for the GPU, except those that create and destroy memory, streams
+//            and events, which may; after the first training step these are not called any more.
+// Errors:    kNoResources where memory is insufficient; otherwise kInternal with the name of the call and the
+//            driver's message. An error of a kernel is reported by a later call, usually `Done`.
+// Ownership: what a device has made is given back to the same device. A device lives as long as the process.
 #pragma once
 
 #include <cstddef>
@@ -24,8 +24,8 @@ using DeviceEvent = void*;
 struct DeviceInfo {
   int index = 0;            // as this process counts
   std::string name;         // "NVIDIA H200"
-  std::string uuid;         // of the physical device, whatever process asks
-  std::string bus_id;       // "0000:3B:00.0", for people
+  std::string uuid;         // of the physical device, the same in all processes
+  std::string bus_id;       // "0000:3B:00.0", for users
   size_t bytes = 0;         // of its memory
   int processors = 0;       // streaming multiprocessors
   bool can_export = false;  // is Export possible?
@@ -35,41 +35,43 @@ class Device {
  public:
   virtual ~Device() = default;
   virtual const DeviceInfo& info() const = 0;
-  // Others who call the platform on this thread from now on (MPI) find this device to be the current one.
+  // Makes this device the current one of the calling thread, for other users of the platform on that thread (MPI).
   virtual Status MakeCurrent() = 0;
 
   // --- Memory. Aligned to 256 bytes. ---
   virtual Result<void*> Allocate(size_t bytes) = 0;
   virtual void Free(void* memory) = 0;
-  // Host memory that the copy engines reach without help of the processor.
+  // Host memory that the copy engines can access directly.
   virtual Result<void*> AllocatePinned(size_t bytes) = 0;
   virtual void FreePinned(void* memory) = 0;
-  // What another process on the same physical device needs to reach memory of Allocate (CUDA IPC). The other process
-  // gives up what it imported before the owner frees it. A process cannot import what it exported itself.
+  // What another process on the same physical device needs to access memory of Allocate (CUDA IPC). The other process
+  // releases the import before the owner frees the memory. A process cannot import its own exports.
   virtual Result<std::string> Export(void* allocated) = 0;
   virtual Result<void*> Import(const std::string& exported) = 0;
   virtual void Unimport(void* imported) = 0;
 
-  // --- Order. A stream runs what it holds one after the other; events tie streams together. ---
+  // --- Order. A stream executes its work in sequence; events order streams relative to each other. ---
   virtual Result<DeviceStream> MakeStream() = 0;
   virtual void DestroyStream(DeviceStream stream) = 0;
   virtual Result<DeviceEvent> MakeEvent() = 0;
   virtual void DestroyEvent(DeviceEvent event) = 0;
-  // `event` stands for all that `stream` holds by now.
+  // `event` marks everything that `stream` holds now.
   virtual Status Record(DeviceEvent event, DeviceStream stream) = 0;
-  // What `stream` gets from now on comes after `event` as it was last recorded. The host does not wait.
+  // Work put on `stream` from now on runs after the last recording of `event`. The host does not wait.
   virtual Status Wait(DeviceStream stream, DeviceEvent event) = 0;
-  // Has the GPU passed it? True of one never recorded.
+  // Has the GPU passed it? True for an event that was never recorded.
   virtual Result<bool> Done(DeviceEvent event) = 0;
 
   // --- Work, in the order of `stream`. ---
-  // Between any two of device, pinned and pageable memory; from or to the last it may wait.
+
+  // Copies between any two of device, pinned and pageable memory; the host may wait where pageable memory is involved.
   virtual Status Copy(void* to, const void* from, size_t bytes, DeviceStream stream) = 0;
   virtual Status Zero(void* memory, size_t bytes, DeviceStream stream) = 0;
 
-  // As FusedView::Pack and Unpack, for a view on device memory and a packed part in device (or pinned) memory, bit for
-  // bit. Float dtypes with any conversion, other dtypes as plain copies. The view need not outlive the call.
-  // `non_finite`: null, or a counter in device memory that grows by the packed elements that are NaN or infinite.
+  // As FusedView::Pack and Unpack, for a view on device memory and a packed part in device (or pinned) memory, bit
+  // for bit. Floating dtypes with any conversion, other dtypes as plain copies. The view need not outlive the call.
+  // `non_finite`: null, or a counter in device memory that is increased by the number of packed elements that are NaN
+  // or infinite.
   virtual Status Pack(const FusedView& view, Range range, void* into, uint64_t* non_finite, DeviceStream stream) = 0;
   virtual Status Unpack(const FusedView& view, Range range, const void* from, DeviceStream stream) = 0;
   // into[i] = sources[0][i] + sources[1][i] + ... in this order, for float16, bfloat16, float32, float64; the half

@@ -1,4 +1,4 @@
-// How the engine's work on a framework's tensors is ordered with the framework's own.
+// Orders the engine's work on a framework's tensors relative to the framework's own work.
 #pragma once
 
 #include <memory>
@@ -7,8 +7,8 @@
 
 namespace smddp {
 
-// What the framework has put on its stream so far comes before the engine's work; what it puts there later comes after
-// it, once HandBack was called. The host waits for neither.
+// What the framework has put on its stream so far runs before the engine's work; what it puts there after HandBack
+// runs after the engine's work. The host waits for neither.
 //
 // Threads:   any, one at a time.
 // Ownership: the framework's stream outlives it.
@@ -22,9 +22,9 @@ class DeviceWork {
 
   Device& device() const { return device_; }
   DeviceStream stream() const { return stream_; }
-  // What `stream`, one of the engine's, gets from now on comes after the framework's.
+  // Work put on `stream`, one of the engine's, from now on runs after the framework's.
   Status MakeWait(DeviceStream stream) const { return device_.Wait(stream, ready_); }
-  // What the framework's stream gets from now on comes after `event`.
+  // Work put on the framework's stream from now on runs after `event`.
   Status HandBack(DeviceEvent event) const { return device_.Wait(stream_, event); }
 
  private:

@@ -64,7 +64,7 @@ int64_t BucketBytesFor(const PlanSpec& spec, int nodes) {
 
 std::vector<Bucket> PlanBuckets(const PlanSpec& spec, const FusionLimits& limits, const std::vector<int>& order) {
   std::vector<Bucket> buckets;
-  std::array<int, kDTypeCount> open;  // by dtype: its bucket that still takes tensors
+  std::array<int, kDTypeCount> open;  // by dtype: the bucket that still accepts tensors
   open.fill(-1);
   for (size_t i = 0; i < spec.tensors.size(); ++i) {
     const int index = order.empty() ? static_cast<int>(i) : order[i];

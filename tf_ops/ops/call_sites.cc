@@ -37,7 +37,7 @@ bool NaturalLess(const std::string& a, const std::string& b) {
     }
   }
   if (i < a.size() || j < b.size()) return j < b.size();
-  return a < b;  // "x1" and "x01"
+  return a < b;  // equal numbers, such as "x1" and "x01"
 }
 
 std::string PlaceOf(const std::string& node_name) {

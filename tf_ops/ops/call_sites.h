@@ -1,10 +1,9 @@
-// Which of several uses of one collective in a graph is which. Pure: names and numbers, no TensorFlow.
+// Tells apart several uses of one collective in a graph. Pure: names and numbers, no TensorFlow.
 //
-// TensorFlow prepares a graph for execution by putting the bodies of functions, loops and branches in the place of the
-// calls. A collective of a function that is called twice is there twice then, with equal attributes; what tells the two
-// apart is the node's name, which begins with the names of the calls ("StatefulPartitionedCall_1/SmddpAllreduce"). The
-// names themselves may differ between ranks: another call on rank 0 alone shifts the numbers in them. Their order does
-// not.
+// TensorFlow prepares a graph for execution by replacing calls with the bodies of functions, loops and branches. A
+// collective of a function that is called twice is then in the graph twice, with equal attributes. Only the node's
+// name differs: it begins with the names of the calls ("StatefulPartitionedCall_1/SmddpAllreduce"). The names may
+// differ between ranks, because another call on rank 0 alone shifts the numbers in them. Their order does not differ.
 #pragma once
 
 #include <string>
@@ -12,13 +11,13 @@
 
 namespace smddp::ops {
 
-// Orders names as people do: "call_2" before "call_10".
+// Compares numbers in names by value: "call_2" before "call_10".
 bool NaturalLess(const std::string& a, const std::string& b);
 
 // The name without its last part: the calls and name scopes around a node.
 std::string PlaceOf(const std::string& node_name);
 
-// For each place its number among the different ones, in natural order.
+// For each place its index among the distinct ones, in natural order.
 std::vector<int> NumberPlaces(const std::vector<std::string>& places);
 
 }  // namespace smddp::ops

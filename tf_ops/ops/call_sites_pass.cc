@@ -1,9 +1,10 @@
-// Prepares a graph's collectives for execution: numbers those that a graph holds several times (ops/call_sites.h).
+// Prepares a graph's collectives for execution: numbers those that occur several times in the graph
+// (ops/call_sites.h).
 //
-// It runs when TensorFlow has put the bodies of functions, loops and branches in the place of their calls. Functions
-// that XLA compiles stay calls, which cannot be told apart; they run one after the other (smddp_tf/_native/xla.py), and
-// what the graph itself holds gets other numbers than they have. Others that stay calls (`_noinline`) are refused where
-// a graph holds their collectives twice: nothing orders them.
+// The pass runs after TensorFlow has inlined functions, loops and branches. Functions that XLA compiles remain calls,
+// whose collectives cannot be told apart. They run one after another (smddp_tf/_native/xla.py), and collectives of
+// the graph itself get different numbers. Other functions that remain calls (`_noinline`) are refused where a graph
+// holds their collectives twice: nothing defines their order.
 #include <map>
 #include <memory>
 #include <set>
@@ -43,7 +44,7 @@ int64_t NumberOf(const AttrSlice& attributes, const char* name) {
   return tensorflow::TryGetNodeAttr(attributes, name, &number) ? number : 0;
 }
 
-// What the ranks match a collective by: its plan or its name, in its process set; "" for other ops.
+// The key by which the ranks match a collective: its plan or its name, with its process set; "" for other ops.
 std::string MatchedBy(const std::string& type, const AttrSlice& attributes) {
   if (!IsOurs(type) || attributes.Find("tensor_name") == nullptr) return "";
   const std::string set = std::to_string(NumberOf(attributes, "process_set"));
@@ -57,7 +58,7 @@ class Library {
  public:
   explicit Library(const FunctionLibraryDefinition* functions) : functions_(functions) {}
 
-  // In all functions that a node calls, by what they are matched by.
+  // The keys of the collectives in all functions that a node calls.
   std::set<std::string> CalledBy(const std::string& type, const AttrSlice& attributes) {
     std::set<std::string> found = In(type);
     for (const auto& [name, value] : attributes) AddFrom(value, &found);
@@ -87,7 +88,7 @@ class Library {
   std::map<std::string, std::set<std::string>> known_;
 };
 
-using Groups = std::map<std::string, std::vector<Node*>>;  // nodes by what they are matched by
+using Groups = std::map<std::string, std::vector<Node*>>;  // nodes by key
 
 Groups CollectivesIn(const Graph& graph) {
   Groups groups;
@@ -98,7 +99,7 @@ Groups CollectivesIn(const Graph& graph) {
   return groups;
 }
 
-// What calls that stay calls are matched by.
+// The keys of collectives inside calls that are not inlined.
 std::set<std::string> InCalls(const Graph& graph, Library* library) {
   std::set<std::string> found;
   for (const Node* const node : graph.op_nodes()) {
@@ -117,15 +118,15 @@ absl::Status CheckCalls(const Graph& graph, const Groups& groups, Library* libra
       return absl::InvalidArgumentError(
           "The function that '" + node->name() +
           "' calls holds collectives of smddp_tf, is used in several places of one graph, "
-          "and is not inlined: the ranks could mix up the places. Remove `_noinline` "
+          "and is not inlined, so the ranks cannot tell its uses apart. Remove `_noinline` "
           "from its tf.function.");
     }
   }
   return absl::OkStatus();
 }
 
-// The gradients of one reducer are in one place; what is matched by name is a place each. Number 0 is that of calls,
-// where there are such.
+// The gradients of one reducer share one site; each collective that is matched by name has its own. Number 0 is that
+// of calls, where there are any.
 void NumberSites(const Groups& groups, const std::set<std::string>& in_calls) {
   for (const auto& [matched, nodes] : groups) {
     std::vector<std::string> places;

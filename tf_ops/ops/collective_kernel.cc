@@ -45,11 +45,11 @@ WireDType ReadWireDType(tensorflow::OpKernelConstruction* construction) {
   return {};
 }
 
-// TensorFlow cancels a step when one of its ops fails, before, while or after a request is made. The session is told
-// once both have happened, and decides whether this rank's requests can still end well: told before the request, it
-// would take that for one of a later step, and wait.
+// TensorFlow cancels a step when one of its ops fails: before, during or after the time a request is made. The
+// session is told when both events have happened, and decides whether this rank's requests can still complete. If it
+// were told before the request, it would take the request for one of a later step, and wait.
 //
-// Threads: any; both things happen at most once.
+// Threads: any; both events happen at most once.
 class Cancellation {
  public:
   Cancellation(std::shared_ptr<Session> session, std::function<void(Session&)> tell)
@@ -94,20 +94,21 @@ void CollectiveKernel::ComputeAsync(tensorflow::OpKernelContext* context, DoneCa
   tensorflow::CancellationManager* const manager = context->cancellation_manager();
   const tensorflow::CancellationToken token = manager != nullptr ? manager->get_cancellation_token() : 0;
   if (manager != nullptr && !manager->RegisterCallback(token, [cancellation] { cancellation->StepIsCancelled(); })) {
-    cancellation->StepIsCancelled();  // before; the request is made all the same, because other ranks count on it
+    cancellation
+        ->StepIsCancelled();  // cancelled before; the request is made all the same, because other ranks count on it
   }
   Start(*found.value(), context, [context, manager, token, done = std::move(done)](const Status& status) {
     // Not DeregisterCallback, which waits for a cancellation in progress: this may be the engine thread. The callback
-    // touches nothing of ours, so it may still run afterwards.
+    // uses only what it owns, so it may still run afterwards.
     if (manager != nullptr) manager->TryDeregisterCallback(token);
     if (!status.ok()) context->SetStatus(ToTensorFlow(status));
     done();
   });
-  cancellation->RequestIsMade();  // `this`, `context` and `manager` may be gone now
+  cancellation->RequestIsMade();  // `this`, `context` and `manager` may be destroyed by now
 }
 
-// TensorFlow gives every execution of a graph a number of its own, and within it every iteration of a loop. Even, as
-// those of compiled functions are not (compiled_call.cc), and never 0.
+// TensorFlow gives every execution of a graph its own number, and within it every iteration of a loop. The result is
+// even, unlike the numbers of compiled functions (compiled_call.cc), and never 0.
 uint64_t RunOf(tensorflow::OpKernelContext* context) {
   uint64_t run = static_cast<uint64_t>(context->step_id());
   run = (run ^ context->frame_iter().frame_id) * 1099511628211ull;

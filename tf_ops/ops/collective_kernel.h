@@ -1,4 +1,4 @@
-// What every kernel here shares: it finds the session of its process set, hands over one request, and returns without
+// Shared by all kernels: the kernel finds the session of its process set, submits one request, and returns without
 // waiting.
 #pragma once
 
@@ -24,17 +24,17 @@ class CollectiveKernel : public tensorflow::AsyncOpKernel {
   explicit CollectiveKernel(tensorflow::OpKernelConstruction* construction);
 
   void ComputeAsync(tensorflow::OpKernelContext* context, DoneCallback done) final;
-  // To hand over is cheap: TensorFlow need not wake another thread for it.
+  // Submitting is cheap: TensorFlow need not wake another thread for it.
   bool IsExpensive() final { return false; }
 
  protected:
-  // Makes the request and passes `done` on with it, or calls `done` with the reason why there is none.
+  // Makes the request and passes `done` on with it, or calls `done` with the error.
   virtual void Start(Session& session, tensorflow::OpKernelContext* context, smddp::DoneCallback done) = 0;
-  // Tells the session that TensorFlow has given up the step that holds the request. It may outlive the kernel.
+  // Notifies the session that TensorFlow has cancelled the step that holds the request. It may outlive the kernel.
   using Canceller = std::function<void(Session&)>;
   virtual Canceller OnCancel(tensorflow::OpKernelContext* context) const;
 
-  // By which the ranks match requests; with the number of the place, where a graph holds several of that name.
+  // The name by which the ranks match requests, with the site number where a graph holds several of that name.
   const std::string& tensor_name() const { return tensor_name_; }
   int site() const { return site_; }
   int process_set() const { return process_set_; }

@@ -41,7 +41,7 @@ DoneCallback AfterAll(size_t requests, DoneCallback done) {
   };
 }
 
-// Every call hands over a whole step. Odd, as those of graphs are not (ops/call_site.h).
+// Every call submits a whole step. The number is odd, unlike those of graphs (ops/collective_kernel.cc).
 uint64_t NextRun() {
   static std::atomic<uint64_t> calls{0};
   return calls.fetch_add(2) + 1;
@@ -80,8 +80,8 @@ Status CheckEqualRows(const Topology& topology, const std::string& name, const s
   return Status::Ok();
 }
 
-// Every rank sees the rows of all ranks, so all come to the same verdict. When it is bad the rows are collected into a
-// scratch memory and dropped: an error in the middle would end the session.
+// Every rank sees the rows of all ranks, so all reach the same verdict. When it is an error the rows are collected
+// into scratch memory and dropped: an error in the middle would end the session.
 void Allgather(Session& session, const CompiledCall& call, TensorRef tensor, DoneCallback done) {
   struct State {
     Status verdict;
@@ -104,18 +104,20 @@ void Allgather(Session& session, const CompiledCall& call, TensorRef tensor, Don
   });
 }
 
-// XLA fixes the shapes of all results, so it cannot follow a change of ranks; a buffer would be too small.
+// XLA fixes the shapes of all results when it compiles, so it cannot follow a change of the number of ranks; a buffer
+// would be too small.
 Status CheckRanks(const Topology& topology, const CompiledCall& call) {
   const bool fits = (call.size == 0 || call.size == topology.size()) && (call.rank < 0 || call.rank == topology.rank());
   if (fits) return Status::Ok();
   const auto words = [&call](int size, int rank) {
     return std::to_string(size) + " ranks" + (call.rank < 0 ? "" : ", as rank " + std::to_string(rank));
   };
-  return Status(Reason::kBadState,
-                "The shapes of '" + call.name + "' were compiled by XLA for " + words(call.size, call.rank) +
-                    ". Received: a call with " + words(topology.size(), topology.rank()) +
-                    ". After a change of ranks make the tf.function anew (or compile the model again), or call "
-                    "hvd.allgather and hvd.reducescatter outside of it.");
+  return Status(
+      Reason::kBadState,
+      "The shapes of '" + call.name + "' were compiled by XLA for " + words(call.size, call.rank) +
+          ". Received: a call with " + words(topology.size(), topology.rank()) +
+          ". After a change of the number of ranks re-create the tf.function (or compile the model again), or call "
+          "hvd.allgather and hvd.reducescatter outside of it.");
 }
 
 }  // namespace

@@ -1,4 +1,4 @@
-// What a collective inside a function compiled by XLA asks of the session. Graph kernel and custom call share it.
+// The request that a collective inside a function compiled by XLA makes. Shared by graph kernel and custom call.
 #pragma once
 
 #include <string>
@@ -21,7 +21,7 @@ struct CompiledCall {
   int plan = 0;  // kReduceGradients, like `site` and `alone`: session.h PlannedTensor
   int site = 0;
   bool alone = false;
-  std::vector<int> indices;  // kReduceGradients: the place of each tensor in the plan
+  std::vector<int> indices;  // kReduceGradients: the index of each tensor in the plan
   int root = 0;              // kBroadcast
   int process_set = 0;
   int size = 0;   // the number of ranks for which shapes were compiled; 0: any
@@ -31,12 +31,12 @@ struct CompiledCall {
 // Reads them; on a bad value `construction` carries the error afterwards.
 CompiledCall ReadCompiledCall(tensorflow::OpKernelConstruction* construction);
 
-// Makes the request. `tensors` have an output each, of the input's shape; that of an allgather holds one such block for
-// every rank, so there all ranks must bring the same shape. Fails where shapes were compiled for another number of
+// Makes the request. Each of `tensors` has an output of the input's shape; the output of an allgather holds one such
+// block for every rank, so all ranks must pass the same shape. Fails where shapes were compiled for another number of
 // ranks (elastic training).
 //
-// Threads: any; does not wait. `done` is called exactly once, from the engine thread or from here; until then the
-//          memory behind `tensors` must live.
+// Threads: any; does not wait. `done` is called exactly once, from the engine thread or from this call; the memory
+//          behind `tensors` must live until then.
 void StartCompiledCall(Session& session, const CompiledCall& call, std::vector<TensorRef> tensors, DoneCallback done);
 
 }  // namespace smddp::ops

@@ -9,7 +9,7 @@
 namespace smddp::ops {
 namespace {
 
-// On which TensorFlow puts the kernels of this GPU.
+// The stream on which TensorFlow puts the kernels of this GPU.
 Result<void*> ComputeStream(tensorflow::OpKernelContext* context) {
   tensorflow::DeviceContext* const device = context->op_device_context();
   if (device == nullptr || device->stream() == nullptr || device->IsPluggableDevice()) {

@@ -1,9 +1,9 @@
-// Kernels for GPUs. Where the engine reaches the memory of TensorFlow's GPUs they take the tensors where they lie.
-// Elsewhere (a build without CUDA, a driver that is too old, a GPU of another maker) they ask for host memory, and
-// TensorFlow copies: everything works there as it would with kernels for the CPU only.
+// Kernels for GPUs. Where the engine can access the memory of TensorFlow's GPUs, they use the tensors in place.
+// Elsewhere (a build without CUDA, a driver that is too old, a GPU of another vendor) they request host memory, and
+// TensorFlow copies: the behaviour is that of CPU kernels.
 //
-// Which it is is known once the library is loaded (smddp_tf/_native/loader.py), so these kernels register later than
-// others.
+// Which case applies is known only after the library is loaded (smddp_tf/_native/loader.py), so these kernels are
+// registered later than others.
 #pragma once
 
 #include <utility>
@@ -18,12 +18,12 @@ using Arguments = std::vector<const char*>;
 
 struct GpuKernel {
   const char* op = nullptr;
-  Arguments tensors;  // on the GPU, where the engine reaches it
+  Arguments tensors;  // on the GPU, where the engine can access it
   Arguments on_host;  // always in host memory
   tensorflow::OpKernel* (*create)(tensorflow::OpKernelConstruction*) = nullptr;
 };
 
-// Notes a kernel to be registered; for initialisers of variables at namespace scope. Returns true.
+// Stores a kernel for later registration; for initialisers of variables at namespace scope. Returns true.
 bool NoteGpuKernel(GpuKernel kernel);
 
 template <class Kernel>
@@ -34,10 +34,10 @@ bool OnGpu(const char* op, Arguments tensors, Arguments on_host) {
                         }});
 }
 
-// What smddp_register_gpu_kernels was told; false before.
+// The value passed to smddp_register_gpu_kernels; false before.
 bool EngineReachesGpus();
 
 }  // namespace smddp::ops
 
-// Registers the noted kernels; does nothing when called again. Threads: any.
+// Registers the stored kernels; does nothing when called again. Threads: any.
 extern "C" __attribute__((visibility("default"))) void smddp_register_gpu_kernels(int engine_reaches_gpus);

@@ -15,7 +15,7 @@ constexpr size_t kHugePage = 2 << 20;
 size_t RoundedUp(size_t bytes) { return (bytes + kHugePage - 1) / kHugePage * kHugePage; }
 
 void* Map(size_t bytes) {
-  // One huge page more than needed, so that the block can begin at the border of one.
+  // One huge page more than needed, so that the block can start on a huge-page boundary.
   void* mapped = mmap(nullptr, bytes + kHugePage, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
   if (mapped == MAP_FAILED) return nullptr;
   char* const begin = static_cast<char*>(mapped);
@@ -23,7 +23,7 @@ void* Map(size_t bytes) {
   if (block != begin) munmap(begin, block - begin);
   const size_t behind = begin + kHugePage - block;
   if (behind > 0) munmap(block + bytes, behind);
-  (void)madvise(block, bytes, MADV_HUGEPAGE);  // a wish; without huge pages it works all the same
+  (void)madvise(block, bytes, MADV_HUGEPAGE);  // optional: without huge pages it works as well
   return block;
 }
 
@@ -66,8 +66,8 @@ class Allocator final : public tensorflow::Allocator {
 
  private:
   std::mutex mutex_;
-  std::unordered_map<void*, size_t> sizes_;  // of all blocks, in use or kept
-  std::list<void*> kept_;                    // the last one freed first
+  std::unordered_map<void*, size_t> sizes_;  // of all blocks, in use or cached
+  std::list<void*> kept_;                    // the most recently freed first
   size_t kept_bytes_ = 0;
 };
 

@@ -1,5 +1,5 @@
-// Memory for large results that cannot take their input's place. TensorFlow gets such memory fresh from the system for
-// every step and gives it back after it; touching every page of it for the first time costs more than the reduction.
+// Memory for large results that cannot reuse their input's buffer. TensorFlow would allocate it from the system in
+// every step and free it afterwards; the page faults of the first access cost more than the reduction.
 #pragma once
 
 #include <cstddef>
@@ -8,13 +8,13 @@
 
 namespace smddp::ops {
 
-// Smaller ones are left to TensorFlow: malloc keeps them.
+// Smaller results use TensorFlow's allocator: malloc caches them.
 constexpr size_t kLargeResultBytes = 4 << 20;
-// What is kept for the next step at most; the longest unused is given back first.
+// The limit of the memory that is cached for the next step; the least recently used block is freed first.
 constexpr size_t kKeptResultBytes = 128 << 20;
 
-// The process's allocator for large results: huge pages where the system has them, kept when TensorFlow frees them.
-// Never destroyed, because tensors may outlive everything. Threads: any.
+// The process's allocator for large results: uses huge pages where available, and caches blocks that TensorFlow
+// frees. Never destroyed, because tensors may live until the process ends. Threads: any.
 tensorflow::Allocator* ResultMemory();
 
 }  // namespace smddp::ops

@@ -90,7 +90,7 @@ Result<DType> ToEngine(tensorflow::DataType dtype) {
       return DType::kComplex128;
     default:
       return Status(Reason::kUnsupported,
-                    "Tensors of dtype " + tensorflow::DataTypeString(dtype) + " cannot travel between ranks.");
+                    "Tensors of dtype " + tensorflow::DataTypeString(dtype) + " cannot be sent between ranks.");
   }
 }
 

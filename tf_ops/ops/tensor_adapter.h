@@ -1,4 +1,4 @@
-// The border between TensorFlow and the engine: tensors, dtypes and errors are translated here and nowhere else.
+// The boundary between TensorFlow and the engine: tensors, dtypes and errors are translated only here.
 #pragma once
 
 #include <functional>
@@ -16,23 +16,23 @@
 namespace smddp::ops {
 
 // An error of the engine as TensorFlow's. The message ends with the reason as a tag, " [smddp:peer_left]", because
-// TensorFlow hands on nothing else (smddp_tf/exceptions.py reason_of).
+// TensorFlow passes nothing else to Python (smddp_tf/exceptions.py reason_of).
 absl::Status ToTensorFlow(const Status& status);
-// An error of TensorFlow (usually: no memory) for the engine.
+// An error of TensorFlow (usually: out of memory) for the engine.
 Status FromTensorFlow(const absl::Status& status);
 
-// The engine's name for a dtype; kUnimplemented for one it can neither reduce nor move.
+// The engine's dtype; kUnsupported for one that it can neither reduce nor move.
 Result<DType> ToEngine(tensorflow::DataType dtype);
 
-// What the engine is told about a tensor. `output` is null for operations that allocate their result later. The
-// reference borrows both buffers: the kernel context owns them until `done`.
+// The engine's reference to a tensor. `output` is null for operations that allocate their result later. The reference
+// borrows both buffers: the kernel context owns them until `done`.
 Result<TensorRef> MakeTensorRef(const tensorflow::Tensor& input, tensorflow::Tensor* output);
 
-// Input `index` with an output of the same shape: the input's own buffer when nobody else reads it, a new one
+// Input `index` with an output of the same shape: the input's own buffer when nothing else reads it, a new one
 // otherwise.
 Result<TensorRef> InPlaceOrNewOutput(tensorflow::OpKernelContext* context, int index);
 
-// Input `index` alone: the result is allocated later.
+// Input `index` only: the result is allocated later.
 Result<TensorRef> InputAlone(tensorflow::OpKernelContext* context, int index);
 // Output `index`, of the shape of input `index` but with `rows` rows.
 Result<void*> AllocateRows(tensorflow::OpKernelContext* context, int index, int64_t rows);

@@ -16,10 +16,10 @@
 
 namespace smddp {
 
-// The dtype's name comes beside the array, because NumPy has no bfloat16 of its own: such arrays come as uint16.
+// The dtype's name is passed beside the array, because NumPy has no bfloat16: such arrays are passed as uint16.
 using Array = nanobind::ndarray<nanobind::c_contig, nanobind::device::cpu>;
 
-// In place. ValueError when the name and the array's element size do not belong together.
+// In place. ValueError when the array's element size does not match the name.
 inline TensorRef RefTo(const Array& array, const std::string& dtype_name) {
   TensorRef tensor;
   tensor.dtype = ValueOrThrow(DTypeFromName(dtype_name));
@@ -40,7 +40,7 @@ inline std::vector<TensorRef> RefsTo(const std::vector<Array>& arrays, const std
   return tensors;
 }
 
-// The rows that come from each rank, as bytes. Allocate runs on the engine thread, Take when the request has ended.
+// The rows received from each rank, as bytes. Allocate runs on the engine thread, Take when the request has ended.
 class RowsFromEach {
  public:
   explicit RowsFromEach(size_t row_bytes) : row_bytes_(row_bytes) {}

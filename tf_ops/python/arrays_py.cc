@@ -1,4 +1,4 @@
-// NumPy arrays sent between ranks: objects and metrics travel so, with TensorFlow and without it.
+// NumPy arrays sent between ranks: used for objects and metrics, with TensorFlow and without it.
 #include <nanobind/nanobind.h>
 #include <nanobind/stl/string.h>
 #include <nanobind/stl/vector.h>
@@ -22,7 +22,7 @@ void Broadcast(const std::vector<Array>& arrays, const std::string& dtype, int r
   ThrowIfError(waiter.Wait());
 }
 
-// Returns everybody's bytes, one after another, and the first dimension of every rank.
+// Returns the bytes of all ranks, concatenated, and the first dimension of every rank.
 nb::tuple Allgather(const Array& array, const std::string& dtype, const std::string& name, int process_set) {
   Waiter waiter;
   AllgatherRequest request;

@@ -5,7 +5,7 @@
 
 namespace smddp {
 
-void BindControl(nanobind::module_& m);  // the session's life, plans, process sets, what is said of errors
+void BindControl(nanobind::module_& m);  // the session's life, plans, process sets, errors
 void BindArrays(nanobind::module_& m);   // NumPy arrays sent between ranks
 
 }  // namespace smddp

@@ -1,4 +1,4 @@
-// The session's life and what belongs to it: plans, process sets, timeline, and what is said of errors.
+// The session's life and what belongs to it: plans, process sets, timeline, errors.
 #include <nanobind/nanobind.h>
 #include <nanobind/stl/map.h>
 #include <nanobind/stl/pair.h>
@@ -50,14 +50,14 @@ void Shutdown(bool at_exit) {
   ThrowIfError(status);
 }
 
-// The kind and the text of why the session has failed, or None.
+// The reason and the text of the session's failure, or None.
 nb::object FailureOfSession() {
   const Status failure = SessionFailure();
   if (failure.ok()) return nb::none();
   return nb::make_tuple(NameOf(failure.reason()), failure.message());
 }
 
-// Each set as its ranks and the address of an MPI_Comm, one of which is empty (0).
+// Each set as its ranks or as the address of an MPI_Comm; the other is empty (0).
 std::vector<int> AddSets(const std::vector<std::pair<std::vector<int>, uintptr_t>>& sets, bool at_start) {
   std::vector<ProcessSetSpec> specs;
   for (const auto& [ranks, comm_address] : sets) {
@@ -108,7 +108,7 @@ nb::dict StatsDict(int process_set) {
   return result;
 }
 
-// What an uncaught exception asks of the session, which may have ended in the meantime: smddp_tf/lifecycle/uncaught.py.
+// Calls `ask` for an uncaught exception; the session may have ended in the meantime: smddp_tf/lifecycle/uncaught.py.
 template <class Ask>
 auto OfSession(Ask ask) {
   return [ask] {

@@ -1,4 +1,4 @@
-// How errors of the engine reach Python: ValueError for what the caller passed, EngineError for the rest.
+// How errors of the engine reach Python: ValueError for invalid arguments, EngineError for the rest.
 #pragma once
 
 #include <nanobind/nanobind.h>
@@ -11,8 +11,8 @@
 
 namespace smddp {
 
-// Becomes smddp_tf._core.EngineError, a RuntimeError with the attribute `reason`; also when a module throws it that is
-// loaded after _core.
+// Becomes smddp_tf._core.EngineError, a RuntimeError with the attribute `reason`; also when thrown by a module that
+// is loaded after _core.
 class EngineError : public std::runtime_error {
  public:
   explicit EngineError(const Status& status) : std::runtime_error(status.message()), reason_(status.reason()) {}

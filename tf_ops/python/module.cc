@@ -1,4 +1,4 @@
-// smddp_tf._core: what the Python package asks of the engine.
+// smddp_tf._core: the engine's interface for the Python package.
 #include <nanobind/nanobind.h>
 
 #include "python/bindings.h"
@@ -6,7 +6,7 @@
 
 namespace {
 
-// Puts the reason onto the exception. `type` is the exception's class, which outlives the module.
+// Sets the reason on the exception. `type` is the exception's class, which outlives the module.
 void SetEngineError(const std::exception_ptr& error, void* type) {
   try {
     std::rethrow_exception(error);

@@ -26,7 +26,7 @@ class Waiter {
       state->changed.notify_one();
     };
   }
-  // Without the GIL. Looks for the answer a moment before it sleeps: to wake a sleeper takes as long as a small request
+  // Without the GIL. Polls for a moment before it sleeps: waking a thread takes as long as a small request
   // (runtime/engine/backoff.h).
   Status Wait() {
     nanobind::gil_scoped_release release;
@@ -48,7 +48,8 @@ class Waiter {
   std::shared_ptr<State> state_ = std::make_shared<State>();
 };
 
-// The running session of a process set; raises ValueError when there is none, in Horovod's words when nothing runs.
+// The running session of a process set; raises ValueError when there is none, with Horovod's text when not
+// initialised.
 inline std::shared_ptr<Session> SessionOrThrow(int process_set = 0) {
   Result<std::shared_ptr<Session>> session = SessionOf(process_set);
   if (!session.ok()) throw nanobind::value_error(session.status().message().c_str());

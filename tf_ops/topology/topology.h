@@ -1,9 +1,10 @@
-// Who sits where. Pure data: built from one host id per rank, never changed, no I/O.
+// The position of every rank. Pure data: built from one host id per rank, never changed, no I/O.
 //
-//   node:  every rank on my host              all:   every rank
+//   node:  every rank on my host
+//   all:   every rank
 //   rail:  the ranks with my local rank on every node that has one
 //
-// A node may have more ranks than another. Only the first `rail_count` ranks of a node (the smallest node's size)
+// Nodes may have different numbers of ranks. Only the first `rail_count` ranks of a node (the smallest node's size)
 // are reducers, so that every rail has one member on every node; the others contribute and receive.
 #pragma once
 
@@ -32,7 +33,7 @@ class Group {
 class Topology {
  public:
   // `host_of_rank[r]` is any text that is equal for ranks of the same node. Nodes are numbered by their first rank.
-  // `global_ranks[r]`: the number users know rank r by, where these ranks are a process set; empty: r.
+  // `global_ranks[r]`: the number by which users know rank r, where these ranks are a process set; empty: r.
   static Result<Topology> Build(int my_rank, const std::vector<std::string>& host_of_rank,
                                 const std::vector<int>& global_ranks = {});
 
@@ -44,10 +45,10 @@ class Topology {
   int node_count() const { return static_cast<int>(nodes_.size()); }
   bool uniform() const;  // the same number of ranks on every node
 
-  // What users are told, and tell us: a rank's number among all ranks.
+  // In process sets, ranks are reported to users, and accepted from them, by their number among all ranks.
   bool is_process_set() const { return global_.size() > 0; }
   int global_rank(int rank) const { return is_process_set() ? global_.world_rank(rank) : rank; }
-  int rank_of_global(int global_rank) const;  // -1 when it is not one of us
+  int rank_of_global(int global_rank) const;  // -1 when it is not a member
 
   const Group& all() const { return all_; }
   const Group& node() const { return node_; }
@@ -63,10 +64,10 @@ class Topology {
   int cross_rank() const { return cross_rank_; }
   int cross_size() const { return cross_size_; }
 
-  // World rank -> node, and its place there.
+  // The node of a world rank, and its index there.
   int node_of(int world_rank) const { return node_of_[world_rank]; }
   const std::string& host_of(int world_rank) const { return hosts_[world_rank]; }
-  // "node1": what stands before the first ":" of that.
+  // "node1": the part of the host id before the first ":".
   std::string host_name(int world_rank) const;
 
  private:

@@ -3,7 +3,7 @@
 namespace smddp {
 namespace {
 
-// The lowest bit of our tickets says which side issued them.
+// The lowest bit of a ticket says which side issued it.
 Result<Ticket> Mark(Result<Ticket> ticket, bool near) {
   if (ticket.ok()) *ticket = (*ticket << 1) | (near ? 1 : 0);
   return ticket;

@@ -1,4 +1,4 @@
-// Moves bytes between this process and its peers. Knows ranks and tags; knows nothing of tensors or reductions.
+// Moves bytes between this process and its peers. It has ranks and tags, but no notion of tensors or reductions.
 #pragma once
 
 #include <cstdint>
@@ -11,20 +11,21 @@
 
 namespace smddp {
 
-// Tells apart the messages in flight between the same two ranks. Messages of one pair with equal tags are matched in
-// the order in which they were sent and received.
+// Distinguishes the messages in flight between the same two ranks. Messages of one pair with equal tags are matched
+// in the order in which they were sent and received.
 struct Tag {
   uint32_t operation = 0;  // which operation: see runtime/control/operation_id.h; at most kMaxOperation
   uint8_t stage = 0;       // which part of it, at most kMaxStage
   uint16_t step = 0;       // which message of that part; transports may keep only its low 3 bits
 };
 constexpr uint32_t kMaxOperation = (1u << 24) - 1;
-// Belongs to no operation: the order of NCCL's calls inside a node (collectives/device/nccl_call_order.h). Stage 0
-// only: the last tag is MPI's control tag.
+// Not a collective: the order of NCCL's calls inside a node (collectives/device/nccl_call_order.h). Stage 0 only: the
+// last tag is MPI's control tag.
 constexpr uint32_t kNcclOrderOperation = kMaxOperation;
 constexpr uint8_t kMaxStage = 3;
 constexpr int kStepBits = 3;
-// A task keeps at most this many consecutive steps of one stage in flight to one peer, so that the bits suffice.
+// A task keeps at most this many consecutive steps of one stage in flight to one peer, so that the transmitted bits
+// identify them.
 constexpr int kMaxStepsInFlight = 1 << kStepBits;
 
 inline uint32_t PackTag(const Tag& tag) {
@@ -34,10 +35,10 @@ inline uint32_t PackTag(const Tag& tag) {
 
 using Ticket = uint64_t;
 
-// No control message is longer; the longest describe plans of very many tensors.
+// The maximum length of a control message; the longest describe plans of very many tensors.
 constexpr size_t kMaxControlBytes = size_t{256} << 20;
 
-// A control message: small, matched by nothing, delivered in order per sender.
+// A control message: small, without a tag, delivered in order per sender.
 struct Message {
   int from = -1;
   std::string bytes;
@@ -50,7 +51,7 @@ class Transport {
  public:
   virtual ~Transport() = default;
   virtual std::string name() const = 0;
-  // May `bytes` below lie in GPU memory (a CUDA-aware MPI)? Messages to ranks of other nodes only.
+  // Can `bytes` below be in GPU memory (a CUDA-aware MPI)? Messages to ranks of other nodes only.
   virtual bool takes_device_memory() const { return false; }
 
   virtual Result<Ticket> Send(int peer, Tag tag, BufferView bytes) = 0;
@@ -61,22 +62,22 @@ class Transport {
   virtual Status Post(int peer, std::string message) = 0;
   virtual bool Poll(Message* message) = 0;
 
-  // `peer` has left: it reads nothing any more, so nothing may wait for it to.
+  // `peer` has left and reads nothing any more, so nothing may wait for it.
   virtual void Forget(int peer) = 0;
 
   // True when data moved. Control messages are seen by Poll.
   virtual Result<bool> Progress() = 0;
-  // Are transfers or posts under way that only Progress can finish?
+  // Are transfers or messages under way that only Progress can complete?
   virtual bool busy() const = 0;
-  // Do peers ring this process's doorbell when they send? If not, somebody must look from time to time.
+  // Do peers ring this process's doorbell when they send? If not, this process must poll.
   virtual bool rings_doorbell() const = 0;
   // Data handed to other ranks so far, without control messages. Any thread.
   virtual int64_t bytes_sent() const = 0;
-  // Peers that have died, as far as the transport was told; it was an error of Progress or Test when it was.
+  // Peers that have died, as far as the transport knows; each death was reported as an error of Progress or Test.
   virtual std::vector<int> lost() const { return {}; }
-  // Gives up every transfer. True: from now on the transport touches no caller's memory. False: MPI would not let go of
-  // some of it, so that what the transfers refer to must be kept. Only Post, Poll, Progress
-  // and the destructor may follow.
+  // Cancels all transfers. True: from now on the transport accesses no memory of callers. False: MPI could not cancel
+  // some of them, so the memory of the transfers must be kept. Only Post, Poll, Progress and the destructor may
+  // follow.
   virtual bool Abort() = 0;
 };
 

@@ -6,7 +6,7 @@ namespace smddp {
 namespace {
 
 constexpr size_t kSmallStep = 64 << 10, kLargeStep = 1 << 20;
-// A block serves what is not smaller than this part of it.
+// A block serves requests down to 1 / kMaxWaste of its size.
 constexpr size_t kMaxWaste = 4;
 
 size_t RoundedUp(size_t bytes) {
@@ -21,7 +21,7 @@ struct BufferLease::Block {
   size_t bytes = 0;
   uint32_t number = 0;
   std::string exported;
-  PooledEventPtr until;  // null: the work is over
+  PooledEventPtr until;  // null: the work has finished
 };
 
 BufferLease& BufferLease::operator=(BufferLease&& other) noexcept {
@@ -81,7 +81,7 @@ Result<BufferLease> BufferPool::TakeForHost(size_t bytes) {
   return BufferLease(this, block);
 }
 
-// The smallest that will do; of equal ones the one that is free for longest.
+// The smallest block that is large enough; among equal sizes the one that has been free for longest.
 BufferPool::Block* BufferPool::Fitting(size_t bytes, bool for_host) {
   const size_t most = RoundedUp(bytes) * kMaxWaste;
   auto best = free_.end();

@@ -1,7 +1,7 @@
-// Memory that buckets use in turn: allocated in the first steps, never given up before the end.
+// Memory that buckets reuse. It is allocated in the first steps and freed only when the context ends.
 //
-// A block comes free when the work on it has been put on streams, not when it has run: the next user's stream waits for
-// what is left. There are as many blocks of a size as were in use at once.
+// A block becomes free when the work on it has been put on streams, not when the work has run: the next user's stream
+// waits for the rest. There are as many blocks of a size as were in use at the same time.
 #pragma once
 
 #include <cstddef>
@@ -13,8 +13,7 @@
 
 namespace smddp {
 
-// A block in use. One that is not given back is never used again: its work was broken off, nobody knows how far it
-// came.
+// A block in use. A block that is not given back is never reused: its work was interrupted, and its state is unknown.
 class BufferLease {
  public:
   BufferLease() = default;
@@ -26,11 +25,11 @@ class BufferLease {
 
   bool held() const { return block_ != nullptr; }
   std::byte* data() const;
-  // Tells the block apart from the others of its kind, for good.
+  // Identifies the block among those of its kind; never changes.
   uint32_t number() const;
-  // As Device::Export; asked for once in a block's life.
+  // As Device::Export; called once per block.
   Result<std::string> Export();
-  // What was put on streams until `until` is the last that touches it.
+  // `until` marks the last work that touches the block.
   void GiveBack(PooledEventPtr until);
 
  private:
@@ -43,7 +42,7 @@ class BufferLease {
 };
 
 // Threads:   the engine's.
-// Ownership: outlives the memory that is in use; frees all of it when nothing uses it any more.
+// Ownership: outlives the memory that is in use; frees it all when nothing uses it any more.
 class BufferPool {
  public:
   enum class Kind { kDevice, kPinned };
@@ -52,13 +51,13 @@ class BufferPool {
   BufferPool(const BufferPool&) = delete;
   BufferPool& operator=(const BufferPool&) = delete;
 
-  // Whatever touches it first does so in the order of `stream`, or later.
+  // The first access must be ordered after `stream`.
   Result<BufferLease> Take(size_t bytes, DeviceStream stream);
-  // The host may touch it at once.
+  // The host may access it immediately.
   Result<BufferLease> TakeForHost(size_t bytes);
 
   int64_t allocations() const { return static_cast<int64_t>(blocks_.size()); }
-  // Leaves the memory to the process's end: work that could not be ended may use it.
+  // Keeps the memory until the process ends: work that could not be ended may still use it.
   void Leak() { leaked_ = true; }
 
  private:

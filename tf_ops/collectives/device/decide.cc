@@ -1,4 +1,4 @@
-// Each way between GPUs has its obstacles; the first one that is found, by rank, is what the user is told.
+// Each method between GPUs has its requirements. The user is told the first one that is not met, by rank.
 #include <algorithm>
 #include <map>
 
@@ -27,7 +27,7 @@ class Decider {
   std::string Rank(int rank) const { return "rank " + std::to_string(topology_.global_rank(rank)); }
   std::string Host(int rank) const { return "host " + topology_.host_of(rank); }
 
-  // Ranks that sent no device info want what the others want.
+  // Ranks that sent no device info adopt the setting of the others.
   Status FindWanted(std::string* wanted) const {
     int first = -1;
     for (int rank = 0; rank < static_cast<int>(infos_.size()); ++rank) {
@@ -44,7 +44,8 @@ class Decider {
 
   Result<DeviceMethod> MethodFor(const std::string& wanted) const {
     const auto has_device = [](const RankDeviceInfo& info) { return info.has_device; };
-    const bool on_gpus = std::any_of(infos_.begin(), infos_.end(), has_device);  // or a model of the CPU's beside one
+    const bool on_gpus =
+        std::any_of(infos_.begin(), infos_.end(), has_device);  // or a CPU-only plan on a machine with a GPU
     if (wanted == NameOf(DeviceMethod::kHost) || !on_gpus) return DeviceMethod::kHost;
     for (const DeviceMethod method : {DeviceMethod::kGroup, DeviceMethod::kPeer}) {
       if (wanted != kAuto && wanted != NameOf(method)) continue;
@@ -52,7 +53,7 @@ class Decider {
       if (obstacle.empty()) return method;
       if (wanted != kAuto) {
         return Status(Reason::kBadState, "SMDDP_GPU_STAGE=" + wanted + ", but " + obstacle +
-                                             ". SMDDP_GPU_STAGE=auto takes the best way there is.");
+                                             ". SMDDP_GPU_STAGE=auto uses the best available method.");
       }
     }
     if (wanted == kAuto) return DeviceMethod::kHost;
@@ -60,13 +61,13 @@ class Decider {
                   "SMDDP_GPU_STAGE is auto, nccl, ipc or host. Received: " + wanted + " from a rank.");
   }
 
-  // Halves are summed in one go.
+  // Half types are summed in one call, which limits the number of nodes.
   bool Direct() const {
     if (topology_.node_count() == 1 || topology_.node_count() > Device::kMaxSources) return false;
     return std::all_of(infos_.begin(), infos_.end(), [](const RankDeviceInfo& info) { return info.direct; });
   }
 
-  // "": none.
+  // "" when there is none.
   std::string ObstacleToAll() const {
     for (int rank = 0; rank < topology_.size(); ++rank) {
       if (!infos_[rank].has_device) return Rank(rank) + " (" + Host(rank) + ") has no gradients on a GPU";
@@ -98,7 +99,7 @@ class Decider {
     for (const auto& [uuid, ranks] : Users(node)) {
       if (ranks.size() < 2) continue;
       return Rank(ranks[0]) + " and " + Rank(ranks[1]) + " (" + Host(ranks[0]) + ") use the same GPU, " +
-             infos_[ranks[0]].device.name + " " + uuid + ": NCCL needs one for each rank";
+             infos_[ranks[0]].device.name + " " + uuid + ": NCCL needs one GPU per rank";
     }
     return "";
   }
@@ -121,7 +122,7 @@ class Decider {
     for (const int rank : node.world_ranks()) {
       if (!infos_[rank].device.can_export) {
         return "the GPU of " + Rank(rank) + " (" + Host(rank) +
-               ") cannot show its memory to other processes (CUDA IPC)";
+               ") cannot export its memory to other processes (CUDA IPC)";
       }
       if (infos_[rank].device.uuid != infos_[first].device.uuid) {
         return Rank(first) + " and " + Rank(rank) + " (" + Host(first) +
@@ -140,7 +141,7 @@ class Decider {
     return users;
   }
 
-  // Two ranks on one GPU that has others beside it: most likely nobody told TensorFlow which to take.
+  // Two ranks share a GPU although the node has others: most likely TensorFlow was not told which one to use.
   std::vector<std::string> Warnings() const {
     std::vector<std::string> warnings;
     for (const Group& node : topology_.nodes()) {
@@ -178,9 +179,8 @@ class Decider {
 
 Result<DeviceDecision> Decide(const Topology& topology, const std::vector<RankDeviceInfo>& infos) {
   if (static_cast<int>(infos.size()) != topology.size()) {
-    return Status(Reason::kInternal, "Expected what each of " + std::to_string(topology.size()) +
-                                         " ranks says of its GPU; received " + std::to_string(infos.size()) +
-                                         " device infos.");
+    return Status(Reason::kInternal, "Expected one GPU description from each of " + std::to_string(topology.size()) +
+                                         " ranks; received " + std::to_string(infos.size()) + " device infos.");
   }
   return Decider(topology, infos).Decide();
 }

@@ -11,7 +11,7 @@
 namespace smddp {
 namespace {
 
-// For what is left on the streams when a context ends; and before it gives up what others lent.
+// Time limits: for work left on the streams when a context ends, and before imported memory is released.
 constexpr double kDrainSeconds = 10, kEndSeconds = 5, kAbortSeconds = 2;
 constexpr std::chrono::microseconds kDrainLook(100);
 constexpr int64_t kCheckEveryNs = 100 * 1000000LL;
@@ -25,7 +25,7 @@ DeviceContextImpl::~DeviceContextImpl() {
   Log(LogLevel::kWarning, "GPU " + std::to_string(device_.info().index) + " (" + device_.info().name +
                               ") did not finish its work on gradients within " +
                               std::to_string(static_cast<int>(kDrainSeconds)) +
-                              " s; its buffers are left to the end of the process.");
+                              " s; its buffers are kept until the process ends.");
   KeepMemory();
   peers_.Leak();
 }
@@ -77,8 +77,7 @@ Status DeviceContextImpl::Open(const DeviceDecision& decision, const std::vector
   const int first = topology.node().world_rank(0);
   const std::string& id = infos[first].group_id;
   if (id.empty()) {
-    return Status(Reason::kInternal,
-                  "Rank " + std::to_string(topology.global_rank(first)) + " did not say by what NCCL's members meet.");
+    return Status(Reason::kInternal, "Rank " + std::to_string(topology.global_rank(first)) + " sent no ncclUniqueId.");
   }
   Result<std::unique_ptr<DeviceGroup>> group = groups->Join(id, topology.local_size(), topology.local_rank(), device_);
   SMDDP_RETURN_IF_ERROR(While("joining the node's other GPUs", group.status()));
@@ -116,7 +115,7 @@ Status DeviceContextImpl::CheckGroup() {
 
 void DeviceContextImpl::End(bool failed) {
   if (group_ != nullptr && (failed || !Drain(kEndSeconds))) group_->Abort();
-  group_ = nullptr;  // else in peace: other ranks may still read what this one has sent
+  group_ = nullptr;  // else without Abort: other ranks may still read what this one has sent
   if (Drain(kAbortSeconds)) peers_.Close();
 }
 

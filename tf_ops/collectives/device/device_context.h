@@ -1,4 +1,5 @@
-// What allreduces of tensors on a GPU run on: a session's streams and buffers there, and its way to the other GPUs.
+// What allreduces of tensors on a GPU run on: the session's streams and buffers on that GPU, and its path to the
+// other GPUs.
 #pragma once
 
 #include <memory>
@@ -21,43 +22,44 @@ class DeviceContext {
   virtual Device& device() const = 0;
   virtual DeviceMethod method() const = 0;
 
-  // Begins what was decided from the device infos, by rank; poll Ready. Every rank of the session makes the same call.
-  // `groups` may be null unless the method is kGroup. A context begins as kHost and needs no Open for that.
+  // Starts the setup that was decided from the device infos (by rank); poll Ready. Every rank of the session makes
+  // the same call. `groups` may be null unless the method is kGroup. A new context uses kHost, which needs no Open.
   virtual Status Open(const DeviceDecision& decision, const std::vector<RankDeviceInfo>& infos,
                       DeviceGroupLibrary* groups) = 0;
   virtual Result<bool> Ready() = 0;
-  // Are tasks under way? A GPU rings no bell: look often.
+  // Are tasks under way? GPU completion does not ring the doorbell, so the engine must poll.
   virtual bool busy() const = 0;
-  // Has it shown memory to other ranks? Then they must have aborted theirs before it is destroyed.
+  // Has it exported memory to other ranks? Then they must have aborted their contexts before it is destroyed.
   virtual bool lends() const = 0;
-  // Leaves the memory to the end of the process: other ranks may read it, or MPI may write into it.
+  // Keeps the memory until the process ends: other ranks may read it, or MPI may write into it.
   virtual void KeepMemory() = 0;
-  // The session ends: waits for what is under way on the GPU, a while, then gives up NCCL and what others lent.
-  // `failed`: does not wait. Tasks are gone before. May be called again. Destroy the context when the other ranks of
-  // the node have come here too (have said goodbye), if they can: they read its memory. The destructor waits for the
-  // context's own streams.
+  // Ends the context with the session: waits for work under way on the GPU, up to a limit, then releases NCCL and
+  // imported memory. `failed`: does not wait. The tasks must be destroyed before. May be called again. Destroy the
+  // context after the other ranks of the node have said goodbye, if they can: they read its memory. The destructor
+  // waits for the context's own streams.
   virtual void End(bool failed) = 0;
 };
-// Makes streams; buffers come with the first use and stay.
+// Creates the streams; buffers are allocated on first use and kept.
 Result<std::unique_ptr<DeviceContext>> MakeDeviceContext(const Fabric& fabric, Device& device);
 
-// A fused allreduce of tensors of which some or all lie on the context's device.
+// A fused allreduce of tensors of which at least one lies on the context's device.
 struct DeviceCall {
   FusedCall call;
-  // For each of view.pieces(), which are not empty: its order with the framework; null: input and output of this piece
-  // are in host memory.
+  // One entry for each of view.pieces(), which are not empty: its order with the framework. Null: input and output of
+  // this piece are in host memory.
   std::vector<std::shared_ptr<const DeviceWork>> works;
-  bool through_host = true;  // also in a context that goes from GPU to GPU: the plan's ranks agreed on it
+  bool through_host = true;  // also in a context that uses a path between GPUs: the ranks agreed on it for this plan
 };
 
-// Can the context's way between GPUs take this call? The same on all ranks: dtypes and operation decide. Otherwise, and
-// with `through_host`, it goes through host memory, where other ranks may have brought it from the start.
+// Can the context's path between GPUs take this call? Decided by dtypes and operation, so the same on all ranks.
+// Otherwise, and with `through_host`, the call goes through host memory; other ranks may have their tensors there
+// already.
 bool TakesDevicePath(const DeviceContext& context, const FusedCall& call);
 
-// The task is done when the frameworks' streams wait for the results (and those in host memory are there), and all that
-// needs other ranks has happened on the GPU too. Every rank makes the same call; without `through_host` also those
-// whose pieces are all in host memory (a rank that has joined). Different calls of one session run side by side, begun
-// in any order.
+// The task is done when the frameworks' streams wait for the results, results in host memory are complete, and
+// everything that needs other ranks has also happened on the GPU. Every rank makes the same call; without
+// `through_host` also ranks whose pieces are all in host memory (a rank that has joined). Different calls of one
+// session run concurrently and may begin in any order.
 TaskPtr DeviceAllreduce(DeviceContext& context, const AllreduceAlgorithm& rail, const DeviceCall& call);
 
 }  // namespace smddp

@@ -1,4 +1,4 @@
-// The device context, as the tasks of this folder see it.
+// The device context as seen by the tasks of this folder.
 #pragma once
 
 #include <memory>
@@ -44,21 +44,22 @@ class DeviceContextImpl : public DeviceContext {
   BufferPool& pinned_buffers() { return pinned_buffers_; }
   Result<PooledEventPtr> Mark(DeviceStream stream) { return events_.Mark(stream); }
 
-  // Is the shard exchanged between nodes from GPU memory?
+  // Is the shard exchanged between nodes directly from GPU memory?
   bool direct() const { return direct_; }
   Peers& peers() { return peers_; }
   DeviceGroup& group() { return *group_; }
   NcclCallOrder& call_order() { return call_order_; }
-  // A task begins, a task has ended.
+  // Enter: a task begins. Leave: a task has ended.
   void Enter() { ++tasks_; }
   void Leave() { --tasks_; }
-  // As those of the group. A peer's end is nothing yet for a moment: the session's own watch can say whose it was.
+  // As those of the group. An error of a peer is not reported at once: the session's failure detector can name the
+  // lost rank.
   Result<bool> GroupReady();
   Result<bool> GroupHealthy();
-  // An error of the group, looked for from time to time.
+  // The group's error status, checked from time to time.
   Status CheckGroup();
 
-  // The status, with what was being done on which GPU.
+  // Adds to the status what was being done on which GPU.
   Status While(const char* doing, const Status& status) const;
   Result<bool> Passed(const PooledEvent& event, const char* doing) const;
 

@@ -19,7 +19,7 @@ EventPool::~EventPool() {
   for (const DeviceEvent event : free_) device_.DestroyEvent(event);
 }
 
-// An event that some stream still waits for may be recorded anew: the wait is for what it stood for then.
+// An event may be recorded again while a stream still waits for it: that wait refers to the earlier recording.
 Result<PooledEventPtr> EventPool::Mark(DeviceStream stream) {
   if (free_.empty()) {
     SMDDP_ASSIGN_OR_RETURN(const DeviceEvent made, device_.MakeEvent());

@@ -1,4 +1,4 @@
-// Events that mark points in the order of a stream, used again and again.
+// Reusable events that mark points in the order of a stream.
 #pragma once
 
 #include <memory>
@@ -10,7 +10,7 @@ namespace smddp {
 
 class EventPool;
 
-// All that a stream held when it was marked. Its event goes back when the last holder lets go of it.
+// Everything that a stream held when it was marked. The event returns to the pool when the last holder releases it.
 class PooledEvent {
  public:
   PooledEvent(EventPool& home, DeviceEvent event) : home_(home), event_(event) {}
@@ -19,9 +19,9 @@ class PooledEvent {
   PooledEvent& operator=(const PooledEvent&) = delete;
 
   Result<bool> Passed() const;
-  // What `stream` gets from now on comes after it.
+  // Work put on `stream` from now on runs after it.
   Status MakeWait(DeviceStream stream) const;
-  // The same for a framework: see DeviceWork::HandBack.
+  // For a framework's stream: see DeviceWork::HandBack.
   DeviceEvent event() const { return event_; }
 
  private:

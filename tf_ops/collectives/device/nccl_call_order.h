@@ -1,16 +1,15 @@
-// The order of calls on a group of GPUs. NCCL needs the same calls in the same order on all members, but buckets become
-// ready in another order on every rank, and which comes first changes from step to step. So whoever has a call to make
-// waits for its turn, and the first rank of the node gives the turns out: in the order in which operations became
-// ready there, sent to the others by one small message for each.
+// The order of calls on a group of GPUs. NCCL requires the same calls in the same order on all members, but buckets
+// become ready in different orders on different ranks, and the order changes from step to step. So each call waits
+// for its turn. The first rank of the node assigns turns in the order in which operations become ready there, and
+// sends each turn to the other ranks in one small message.
 //
-// Not an order that is agreed on once: what the first step's order fits best changes (a tensor that others wait for, a
-// rank that joins, a second plan), and an order that no rank is ready in costs far more than a message through shared
-// memory, which is on its way while the bucket is packed. No rank asks for what the first one has not begun: all begin
-// the same operations. So every turn comes.
+// The order is not agreed on once and reused. The best order changes (a tensor that others wait for, a rank that
+// joins, a second plan), and a bad order costs far more than a message through shared memory, which travels while the
+// bucket is packed. Every rank begins the same operations, so every turn comes.
 //
-// A process set has turns of its own, as it has members of its own for NCCL. Its kernels and those of all ranks may
-// then start in another order on another GPU, which NCCL allows as long as both have room on a GPU at once; they are
-// few blocks each.
+// A process set has its own turns, as it has its own NCCL communicator. Its kernels and those of all ranks may start
+// in a different order on another GPU. NCCL allows that as long as both fit on a GPU at the same time; they use few
+// blocks each.
 #pragma once
 
 #include <cstdint>
@@ -26,15 +25,15 @@ namespace smddp {
 // Threads: the engine's.
 class NcclCallOrder {
  public:
-  // An operation, and which of its calls; the same on all ranks.
+  // Identifies an operation and one of its calls; the same on all ranks.
   using Key = uint64_t;
   static Key KeyOf(uint32_t operation, int call) { return (Key{operation} << 8) | static_cast<Key>(call); }
 
   explicit NcclCallOrder(const Fabric& fabric) : fabric_(fabric), recv_(fabric.transport) {}
 
-  // `key` is ready here. Once until its turn is over.
+  // `key` is ready on this rank. Call it once per turn.
   Status Want(Key key);
-  // Is it its turn? Poll.
+  // Is it the turn of `key`? Poll.
   Result<bool> Has(Key key);
   // The calls of this turn have been made.
   void Finish(Key key);
@@ -55,11 +54,11 @@ class NcclCallOrder {
   bool AllPlaced() const;
 
   const Fabric& fabric_;
-  std::deque<Key> order_;    // turns that are not over; the front has it
+  std::deque<Key> order_;    // turns that are not over; the front is the current one
   std::vector<Key> wanted_;  // here
   std::list<Sent> sent_;     // by the first rank
   Key received_ = 0;         // the key that comes next
-  bool receiving_ = false;   // a receive is posted, only while somebody waits for it
+  bool receiving_ = false;   // a receive is posted, only while a call waits for its turn
   Transfers recv_;
 };
 

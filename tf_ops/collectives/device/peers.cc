@@ -6,8 +6,8 @@
 namespace smddp {
 namespace {
 
-// Ranks may be threads of one process, whose memory needs no import (and cannot have one). Process ids do not tell
-// that: containers have their own.
+// Ranks may be threads of one process; memory of the own process needs no import and cannot be imported. Process ids
+// do not identify the process: containers have their own numbering.
 uint64_t ThisProcess() {
   static const uint64_t number = [] {
     std::random_device random;
@@ -19,7 +19,7 @@ uint64_t ThisProcess() {
 Status Unreadable(int rank) {
   return Status(Reason::kInternal,
                 "Rank " + std::to_string(rank) +
-                    " sent a note on its GPU memory that cannot be. Do all ranks run the same version "
+                    " sent an invalid description of its GPU memory. Do all ranks run the same version "
                     "of smddp_tf?");
 }
 
@@ -31,9 +31,8 @@ Result<PeerNote> Peers::NoteOf(BufferLease* memory) const {
   SMDDP_ASSIGN_OR_RETURN(const std::string exported, memory->Export());
   PeerNote note;
   if (exported.size() > PeerNote::kMaxExported) {
-    return Status(Reason::kInternal, "What another process needs to reach GPU memory takes " +
-                                         std::to_string(exported.size()) + " bytes; expected at most " +
-                                         std::to_string(PeerNote::kMaxExported) + ".");
+    return Status(Reason::kInternal, "The export handle of GPU memory has " + std::to_string(exported.size()) +
+                                         " bytes; expected at most " + std::to_string(PeerNote::kMaxExported) + ".");
   }
   note.process = ThisProcess();
   note.address = reinterpret_cast<uint64_t>(memory->data());

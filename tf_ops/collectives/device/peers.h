@@ -1,4 +1,4 @@
-// The GPU memory of the other ranks of my node: how they tell me of it, and what I have imported.
+// The GPU memory of the other ranks of my node: the notes that describe it, and the imported blocks.
 #pragma once
 
 #include <cstddef>
@@ -16,7 +16,7 @@
 
 namespace smddp {
 
-// "This block of mine may be read now." One length for all, so that the receiver knows it.
+// "This block of mine may be read now." Fixed length, so that the receiver knows it.
 struct PeerNote {
   static constexpr size_t kMaxExported = 232;
 
@@ -35,13 +35,13 @@ class Peers {
   Peers(const Peers&) = delete;
   Peers& operator=(const Peers&) = delete;
 
-  // What the others need to read `memory`.
+  // What the other ranks need to read `memory`.
   Result<PeerNote> NoteOf(BufferLease* memory) const;
-  // The memory that `rank`'s note is about; imported once.
+  // The memory that `rank`'s note describes; each block is imported once.
   Result<std::byte*> Open(int rank, const PeerNote& note);
-  // Gives up all that was imported. No work on it is under way.
+  // Closes all imported memory. No work on it may be under way.
   void Close();
-  // Leaves it to the process's end.
+  // Keeps it until the process ends.
   void Leak() { imported_.clear(); }
 
  private:
@@ -61,10 +61,10 @@ class PeerNotes {
 
   Status Send(int member, const PeerNote& note);
   Status Expect(int member);
-  // Calls visit(member, note) for what has come since. True: something has.
+  // Calls visit(member, note) for each note that has arrived since the last call. True: there was one.
   Result<bool> ForEachNew(const std::function<Status(int member, const PeerNote& note)>& visit);
   bool all_here() const { return expected_.empty(); }
-  // All that was sent has left.
+  // Have all sends completed?
   Result<bool> Sent();
   // "waiting for rank 3"
   std::string Describe() const;

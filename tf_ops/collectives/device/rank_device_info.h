@@ -1,4 +1,4 @@
-// Which way gradients on GPUs take is decided once in a session, from what every rank says of its own GPU. Pure.
+// How gradients on GPUs are reduced is decided once per session, from every rank's description of its GPU. Pure.
 #pragma once
 
 #include <string>
@@ -13,14 +13,14 @@ namespace smddp {
 
 // How the ranks of a node reduce what lies on their GPUs.
 enum class DeviceMethod {
-  kHost,   // copied to host memory, reduced there as if it had been there, and copied back
+  kHost,   // copied to host memory, reduced there like any host tensor, and copied back
   kPeer,   // every rank sums its shard from the others' GPU memory (CUDA IPC); the ranks of a node share one GPU
   kGroup,  // NCCL; every rank of a node has a GPU of its own
 };
 // "host", "ipc", "nccl"
 const char* NameOf(DeviceMethod method);
 
-// What one rank says of itself to the others.
+// One rank's description of its GPU, for the other ranks.
 struct RankDeviceInfo {
   bool has_device = false;
   DeviceInfo device;      // if it has one
@@ -29,22 +29,22 @@ struct RankDeviceInfo {
   int group_version = 0;  // of NCCL; 0: it cannot be used
   std::string why_no_group;
   std::string group_id;  // of the first rank of a node: what NCCL's members need (DeviceGroupLibrary::MakeId)
-  bool direct = false;   // may messages between nodes lie in GPU memory?
+  bool direct = false;   // can messages between nodes use GPU memory?
 };
 std::string Encode(const RankDeviceInfo& info);
 bool Decode(std::string_view text, RankDeviceInfo* info);
 
 struct DeviceDecision {
   DeviceMethod method = DeviceMethod::kHost;
-  // Between nodes messages go from GPU memory to GPU memory (GPU-direct), not by way of pinned memory.
+  // Messages between nodes go from GPU memory to GPU memory (GPU-direct), not through pinned memory.
   bool direct = false;
-  // For people, from rank 0: two ranks of a node with one GPU that has others beside it, ...
+  // For users, reported by rank 0: for example two ranks of a node that share one of several GPUs.
   std::vector<std::string> warnings;
 };
-// `infos` by rank of the topology; ranks that sent none have `has_device` false. The same on all ranks. An error: what
-// the user wanted cannot be done, and why; the same on all ranks.
-//   auto: nccl where all ranks have it and a GPU of their own; ipc where the ranks of each node share one that can
-//   export; host otherwise.
+// `infos` by rank of the topology; ranks that sent none have `has_device` false. The result is the same on all ranks.
+// An error says why the user's setting is impossible; it is the same on all ranks too.
+//   auto: nccl where all ranks have it and their own GPU; ipc where the ranks of each node share one GPU that can
+//   export memory; host otherwise.
 Result<DeviceDecision> Decide(const Topology& topology, const std::vector<RankDeviceInfo>& infos);
 
 }  // namespace smddp

@@ -1,4 +1,5 @@
-// The streams of a device context. Each kind of work has one, so that none stands behind what waits for something else.
+// The streams of a device context. Each kind of work has its own, so that no work queues behind a wait of another
+// kind.
 #pragma once
 
 #include "device/device.h"
@@ -23,11 +24,11 @@ class Streams {
     return Status::Ok();
   }
 
-  DeviceStream pack() const { return streams_[0]; }    // waits for the framework
+  DeviceStream pack() const { return streams_[0]; }    // waits for the framework's work
   DeviceStream down() const { return streams_[1]; }    // copies to the host
   DeviceStream reduce() const { return streams_[2]; }  // sums among GPUs
-  DeviceStream up() const { return streams_[3]; }      // what comes from other nodes: copies, sums; waits for nothing
-  DeviceStream unpack() const { return streams_[4]; }  // the framework waits for it
+  DeviceStream up() const { return streams_[3]; }      // data from other nodes: copies, sums; waits for nothing
+  DeviceStream unpack() const { return streams_[4]; }  // the framework's stream waits for it
 
   static constexpr int kCount = 5;
   DeviceStream at(int index) const { return streams_[index]; }

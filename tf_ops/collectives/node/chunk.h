@@ -1,5 +1,5 @@
-// A piece of a fused allreduce on its way through the node: which part of the data it is, who reduces which shard of
-// it, and where the sum of my shard lies at the moment.
+// One chunk of a fused allreduce inside the node: its range of the data, who reduces which shard of it, and where the
+// sum of my shard is stored.
 #pragma once
 
 #include <memory>
@@ -18,7 +18,7 @@ struct FusedCall {
   const FusedView* view = nullptr;
   ReduceOp op = ReduceOp::kSum;
   StageTimes* times = nullptr;  // outlives the task
-  ChunkGate* gate = nullptr;    // outlives the task; null: all data are there
+  ChunkGate* gate = nullptr;    // outlives the task; null: all data are available
 };
 
 struct Chunk {
@@ -30,18 +30,18 @@ struct Chunk {
   const int index;
   const Range range;  // of the view
 
-  // The sum of my shard: in shared memory when nobody but my node needs it, else in private memory until the rail
-  // stage is done (a rank that waits for another node must not hold what its own node needs to go on).
+  // The sum of my shard. In shared memory when only my node needs it; else in private memory until the rail stage is
+  // done: a rank that waits for another node must not hold a slot that its own node needs to make progress.
   Slot slot;
   std::unique_ptr<std::byte[]> private_memory;
   BufferView sum;
 
   size_t element_size() const { return SizeOf(call.view->wire()); }
-  // Where element `at` of the view lies in a slot that holds the chunk.
+  // The offset of element `at` of the view in a slot that holds the chunk.
   size_t offset_of(int64_t at) const { return static_cast<size_t>(at - range.begin) * element_size(); }
   int me() const { return fabric.node.position(); }
   Tag tag(uint8_t stage) const { return {call.operation, stage, static_cast<uint16_t>(index)}; }
-  // The part of the view that `reducer` (a local rank) sums; empty for those that are not reducers.
+  // The part of the view that `reducer` (a local rank) sums; empty for ranks that are not reducers.
   Range shard_of(int reducer) const;
   Range my_shard() const { return shard_of(me()); }
   bool crosses_nodes() const { return fabric.topology.node_count() > 1; }

@@ -10,12 +10,12 @@ namespace {
 
 constexpr int64_t kBlockBytes = 16 << 10;
 
-// A published piece is read as far as this rank's own arithmetic says, so it must be as long.
+// This rank computes the length it reads itself, so the published length must match.
 Status CheckLength(const Chunk& chunk, const Loan& loan, Range expected) {
   const size_t bytes = static_cast<size_t>(expected.size()) * chunk.element_size();
   if (loan.memory.size == bytes) return Status::Ok();
   return Status(Reason::kInternal, "Rank " + std::to_string(chunk.fabric.topology.node().world_rank(loan.peer)) +
-                                       " showed " + std::to_string(loan.memory.size) + " bytes of piece " +
+                                       " published " + std::to_string(loan.memory.size) + " bytes of chunk " +
                                        std::to_string(chunk.index) + " instead of " + std::to_string(bytes) +
                                        ". Do all ranks run the same version of smddp_tf?");
 }
@@ -72,7 +72,8 @@ class SumTask : public Task {
 
   Result<bool> AllHere() {
     const Tag tag = chunk_->tag(kNodeReduceScatterStage);
-    // All or nothing: a contribution that was taken could not be evacuated while the others are waited for.
+    // Takes all contributions or none: one that was taken could not be evacuated while this rank waits for the
+    // others.
     for (int member : others_) {
       if (loans_[member].peer >= 0 || node().Has(member, tag)) continue;
       waiting_for_ = member;
@@ -98,7 +99,7 @@ class SumTask : public Task {
     return true;
   }
 
-  // Block by block, so that a sum goes on to my own output while it is in the L1 cache.
+  // Works in blocks, so that a sum is copied to my output while it is in the L1 cache.
   void Sum() {
     const int64_t each = kBlockBytes / static_cast<int64_t>(chunk_->element_size());
     for (int64_t at = shard_.begin; at < shard_.end; at += each) {
@@ -122,7 +123,7 @@ class SumTask : public Task {
     return chunk_->sum.data + (block.begin - shard_.begin) * chunk_->element_size();
   }
 
-  // My own contribution where it lies, or packed into the place of the sum when it has to be converted.
+  // My own contribution: in place, or packed to where the sum will be stored if it must be converted.
   const void* Mine(Range block) const {
     if (const void* direct = chunk_->call.view->Direct(block)) return direct;
     chunk_->call.view->Pack(block, SumOf(block));

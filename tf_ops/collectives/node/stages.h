@@ -1,14 +1,13 @@
-// The stages of one chunk inside the node, over shared memory. Nothing that is shared is copied twice: contributions
-// are packed straight into a slot, summed from there, and sums are unpacked from where they were made.
+// The stages of one chunk inside the node, over shared memory. Shared data are copied once: contributions are packed
+// directly into a slot and summed from there, and sums are unpacked from where they were computed.
 //
-//   Contribute  pack the shards that others sum into a slot, tell their reducers; my own shard is never copied
-//   Sum         when everybody's contribution to my shard is there: sum them in the order of the local ranks
-//   Publish     show the sum to the node and unpack it into my own output
-//   Collect     unpack the other reducers' sums as they come
+//   Contribute  packs the shards that others sum into a slot and notifies their reducers; my own shard is not copied
+//   Sum         when all contributions to my shard have arrived: sums them in the order of the local ranks
+//   Publish     publishes the sum to the node and unpacks it into my own output
+//   Collect     unpacks the other reducers' sums as they arrive
 //
-// Collect runs beside Sum and Publish, not after them, so that a published sum is read as soon as it is there. That
-// slots always come free, whatever the ranks are in the middle of, is NodeChannel::Evacuate's doing
-// (docs/decisions/0002).
+// Collect runs in parallel with Sum and Publish, so that a published sum is read as soon as it is available.
+// NodeChannel::Evacuate guarantees that slots become free whatever the ranks are doing (docs/decisions/0002).
 #pragma once
 
 #include <memory>

@@ -1,5 +1,5 @@
-// Ring: in step s everybody passes on the block it received in step s - 1. P - 1 steps; every byte is sent P - 1 times
-// in all, each time over the link to the right neighbour.
+// Ring: in step s every rank forwards the block that it received in step s - 1. P - 1 steps; every byte is sent P - 1
+// times in total, each time to the right neighbour.
 #pragma once
 
 #include <vector>
@@ -9,7 +9,8 @@
 
 namespace smddp {
 
-// `blocks[r]` is where rank r's bytes lie in the result; mine is filled already. Lengths may differ and may be 0.
+// `blocks[r]` is where rank r's bytes lie in the result; my own block is filled in already. Lengths may differ and
+// may be 0.
 TaskPtr RingAllgather(const Fabric& fabric, uint32_t operation, std::vector<BufferView> blocks);
 
 }  // namespace smddp

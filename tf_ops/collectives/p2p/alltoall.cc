@@ -38,7 +38,7 @@ class RoundTask : public Task {
   bool started_ = false;
 };
 
-// Block r of `out` goes to rank r, block r of `in` comes from there. My own is copied.
+// Block r of `out` goes to rank r; block r of `in` comes from rank r. My own block is copied.
 TaskPtr Exchange(const Fabric& fabric, Tag tag, std::vector<BufferView> out, std::vector<BufferView> in) {
   const int size = fabric.topology.size(), me = fabric.topology.rank();
   TaskPtr mine = Copy(in[me], out[me].data);
@@ -100,7 +100,7 @@ class AlltoallTask : public Task {
 
   const Fabric& fabric_;
   const AlltoallCall call_;
-  std::vector<int64_t> received_;  // rows that come from each rank
+  std::vector<int64_t> received_;  // rows received from each rank
   TaskPtr running_;
   bool rows_follow_ = false;
 };

@@ -1,5 +1,5 @@
-// Pairwise exchange: in round k everybody sends to the rank k places to the right and receives from the one k places to
-// the left, so nobody is everybody's target at once. P - 1 messages each way, a few at a time; every byte is sent once.
+// Pairwise exchange: in round k every rank sends to rank me + k and receives from rank me - k (modulo P), so no two
+// ranks send to the same rank at a time. P - 1 messages in each direction, a few at a time; every byte is sent once.
 #pragma once
 
 #include <functional>
@@ -15,11 +15,11 @@ struct AlltoallCall {
   const void* input = nullptr;
   size_t row_bytes = 0;         // equal on all ranks
   std::vector<int64_t> splits;  // consecutive rows of the input for each rank
-  // Called once it is known how many rows come from each rank; returns the memory for them.
+  // Called when it is known how many rows each rank sends; returns the memory for them.
   std::function<Result<void*>(const std::vector<int64_t>& received)> allocate;
 };
 
-// The ranks tell one another how many rows come, then the rows follow.
+// The ranks exchange the numbers of rows first, then the rows.
 TaskPtr PairwiseAlltoall(const Fabric& fabric, AlltoallCall call);
 
 }  // namespace smddp

@@ -12,7 +12,7 @@ constexpr size_t kPieceBytes = 1 << 20;
 constexpr int kPiecesInFlight = 4;
 static_assert(kPiecesInFlight <= kMaxStepsInFlight);
 
-// Receive one piece from the parent, pass it to the children.
+// Receives one piece from the parent and forwards it to the children.
 class PieceTask : public Task {
  public:
   PieceTask(Transport& transport, TreePlace place, Tag tag, BufferView bytes)

@@ -1,5 +1,5 @@
-// Binomial tree from the root, piece by piece, so that a rank passes a piece on while the next one arrives.
-// ceil(log2 P) hops; every rank receives each byte once.
+// Binomial tree from the root, piece by piece, so that a rank forwards a piece while the next one arrives. ceil(log2
+// P) hops; every rank receives each byte once.
 #pragma once
 
 #include <vector>

@@ -84,7 +84,7 @@ class RoundsTask : public Task {
   const Rounds rounds_;
   const Combine combine_;
   Transfers transfers_;
-  std::unique_ptr<std::byte[]> received_;  // what is yet to be added
+  std::unique_ptr<std::byte[]> received_;  // received data that is not yet added
   size_t next_ = 0;
   bool under_way_ = false;
 };

@@ -1,4 +1,4 @@
-// The algorithms that are a list of rounds (patterns/rounds.h): what differs is the list.
+// Runs algorithms that are defined by a list of rounds (patterns/rounds.h).
 #pragma once
 
 #include <functional>
@@ -12,8 +12,8 @@ namespace smddp {
 // into = first combined with second; `into` is one of them.
 using Combine = std::function<void(void* into, const void* first, const void* second, int64_t elements)>;
 
-// Does the rounds on the call's data; `name` is for messages. All messages bear the same tag: between two members they
-// are matched in order. Where a round "adds" it calls `combine`.
+// Executes the rounds on the call's data; `name` is for messages. All messages have the same tag: between two members
+// they are matched in order. Rounds that add use `combine`.
 TaskPtr RunRounds(std::string name, const Group& group, Transport& transport, const RailCall& call, Rounds rounds,
                   Combine combine);
 

@@ -7,7 +7,7 @@ namespace smddp {
 
 struct TreePlace {
   int parent = -1;            // -1: I am the root
-  std::vector<int> children;  // those with the largest subtrees first
+  std::vector<int> children;  // the children with the largest subtrees first
 };
 
 inline TreePlace BinomialTree(int size, int root, int me) {

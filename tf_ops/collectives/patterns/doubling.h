@@ -1,11 +1,12 @@
 // Index arithmetic of recursive doubling and halving over any number of members.
 //
 // Let Q be the largest power of two up to P and R = P - Q. The first 2R members form pairs: the left one of a pair
-// gives its data to the right one ("fold"), which takes part for both, and gets the result in the end. The Q that take
-// part have places 0 ... Q - 1. In a step of distance d the place p meets p ^ d, distances falling from Q / 2 to 1.
+// sends its data to the right one ("fold"), which takes part for both and sends the result back at the end. The Q
+// members that take part have positions 0 ... Q - 1. In a step of distance d, position p exchanges with p ^ d;
+// distances fall from Q / 2 to 1.
 //
-// So every element is summed in one tree, whichever way it travels: leaf p is a pair's sum or a single member's value;
-// with each distance sum(p) = sum(p) + sum(p ^ d), the lower place first. FoldedSum (folded_sum.h) follows it too:
+// So every element is summed in one tree, by either algorithm: leaf p is a pair's sum or a single member's value;
+// with each distance sum(p) = sum(p) + sum(p ^ d), the lower position first. FoldedSum (folded_sum.h) follows it too:
 // these algorithms give the same bits.
 #pragma once
 
@@ -26,7 +27,7 @@ class Folding {
     while ((1 << doublings) < places_) ++doublings;
     return doublings;
   }
-  // -1: the left member of a pair, which takes no part.
+  // -1: the left member of a pair, which does not take part.
   int place_of(int member) const {
     if (member >= 2 * pairs()) return member - pairs();
     return member % 2 == 1 ? member / 2 : -1;
@@ -38,10 +39,10 @@ class Folding {
   int places_ = 1;
 };
 
-// The block group of `distance` blocks that holds block `place`.
+// The group of `distance` blocks that holds block `place`.
 inline BlockSpan AlignedBlocks(int place, int distance) { return {place & ~(distance - 1), distance}; }
 
-// Puts the fold before, and the way back after, the rounds that `between` makes for my place.
+// Adds the fold before, and the return of the result after, the rounds that `between` makes for my position.
 template <class Between>
 Rounds Folded(int members, int me, int blocks, Between between) {
   const Folding folding(members);
@@ -78,7 +79,7 @@ inline Round::Then AddInOrder(int place, int peer_place) {
   return peer_place < place ? Round::Then::kAddBeforeMine : Round::Then::kAddAfterMine;
 }
 
-// The step in which the places at `distance` exchange everything.
+// The step in which positions `distance` apart exchange all data.
 inline Round ExchangeAll(const Folding& folding, int place, int distance) {
   Round round;
   round.send_to = round.recv_from = folding.member_at(place ^ distance);
@@ -87,7 +88,7 @@ inline Round ExchangeAll(const Folding& folding, int place, int distance) {
   return round;
 }
 
-// Everything is exchanged in every step: few messages, many bytes.
+// All data are exchanged in every step: few messages, many bytes.
 inline Rounds RecursiveDoublingRounds(int members, int me) {
   return Folded(members, me, /*blocks=*/1, [](const Folding& folding, int place) {
     std::vector<Round> list;
@@ -98,7 +99,8 @@ inline Rounds RecursiveDoublingRounds(int members, int me) {
   });
 }
 
-// The same in the order of a tree that joins neighbours first, for what is not associative: distances rise from 1.
+// The same in the order of a tree that joins neighbours first, for operations that are not associative: distances
+// rise from 1.
 inline Rounds NeighboursFirstRounds(int members, int me) {
   return Folded(members, me, /*blocks=*/1, [](const Folding& folding, int place) {
     std::vector<Round> list;
@@ -109,8 +111,8 @@ inline Rounds NeighboursFirstRounds(int members, int me) {
   });
 }
 
-// Halving: I give away the half of what I hold that the peer keeps, until I hold the sum of block `place` alone.
-// Doubling: the way back, with sums.
+// Halving: sends the half that the peer keeps, until only the sum of block `place` is left. Doubling: the reverse,
+// with sums.
 inline Rounds HalvingDoublingRounds(int members, int me) {
   return Folded(members, me, Folding(members).places(), [](const Folding& folding, int place) {
     std::vector<Round> list;

@@ -1,4 +1,4 @@
-// A sum of one term for each member, in the order of recursive doubling (patterns/doubling.h).
+// Sums one term per member, in the order of recursive doubling (patterns/doubling.h).
 #pragma once
 
 #include <utility>
@@ -10,7 +10,7 @@
 
 namespace smddp {
 
-// `add(into, first, second)` returns a Status. `into` may be one of the terms, whose memory is used up on the way.
+// `add(into, first, second)` returns a Status. `into` may be one of the terms, whose memory is overwritten.
 template <class Add>
 Status FoldedSum(const std::vector<void*>& terms, void* into, Add add) {
   const Folding folding(static_cast<int>(terms.size()));
@@ -29,8 +29,8 @@ Status FoldedSum(const std::vector<void*>& terms, void* into, Add add) {
   return Status::Ok();
 }
 
-// The sum of a direct exchange: half types all at once, in the order of the members, rounded once; others folded.
-// `reduce(into, sources, count)` returns a Status.
+// The sum of a direct exchange. Half types: all terms in one pass, in the order of the members, rounded once. Others:
+// folded. `reduce(into, sources, count)` returns a Status.
 template <class Reduce>
 Status SumTerms(const std::vector<void*>& terms, void* into, DType dtype, Reduce reduce) {
   if (IsHalf(dtype)) return reduce(into, terms.data(), static_cast<int>(terms.size()));

@@ -1,7 +1,8 @@
 // Index arithmetic of a ring over P members and P blocks.
 //
-// In step s of the first half member m passes block m - s to its right neighbour, which adds its own: after P - 1 steps
-// block b has gone round from member b and is complete at member b - 1. In the second half the sums go round once more.
+// In step s of the first half member m sends block m - s to its right neighbour, which adds its own: after P - 1
+// steps block b has passed all members, starting at member b, and is complete at member b - 1. In the second half the
+// sums pass all members once more.
 #pragma once
 
 #include "collectives/patterns/rounds.h"

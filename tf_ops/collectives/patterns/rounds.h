@@ -1,4 +1,4 @@
-// A collective as a list of rounds: what one member does, one after another. No communication here.
+// A collective as a list of rounds that one member executes in order. No communication here.
 #pragma once
 
 #include <vector>
@@ -11,10 +11,10 @@ struct BlockSpan {
   int count = 0;
 };
 
-// In a round a member sends blocks to one peer and receives blocks from one; the round is over when both are done.
+// In a round a member sends blocks to one peer and receives blocks from one peer; the round ends when both are done.
 struct Round {
   enum class Then {
-    kKeep,           // what was received replaces what lies there
+    kKeep,           // received data replace the existing data
     kAddAfterMine,   // mine + theirs
     kAddBeforeMine,  // theirs + mine
   };

@@ -12,12 +12,12 @@ namespace smddp {
 namespace {
 
 constexpr int64_t kBlock = 1024;
-constexpr int64_t kLanes = 8;  // sums side by side, so that the compiler can use vectors
-// Below it a squared length cannot be divided by; what is left of the vector then is added as it is.
+constexpr int64_t kLanes = 8;  // parallel sums, so that the compiler can vectorise
+// Division by a squared length below this is not safe; such a vector is added without scaling.
 constexpr double kSmallestSquare = 1.5e-154;  // sqrt of the smallest normal float64
 
-// Two vectors of one tensor, read block by block as float64. One order of operations in plain code: the same bits on
-// every processor.
+// Two vectors of one tensor, read block by block as float64. Plain code with a fixed order of operations: the same
+// bits on every processor.
 class Couple {
  public:
   Couple(const Compute& compute, DType dtype, const void* a, const void* b, int64_t elements)

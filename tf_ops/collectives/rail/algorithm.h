@@ -1,4 +1,4 @@
-// One way to allreduce over point-to-point messages; one file each in p2p/.
+// An allreduce algorithm over point-to-point messages; one file each in this folder.
 #pragma once
 
 #include <string>
@@ -21,22 +21,22 @@ struct RailCall {
   ReduceOp op = ReduceOp::kSum;
 };
 
-// Of the member that has most to do, for P members and S bytes of data.
+// Cost of the most loaded member, for P members and S bytes of data.
 struct AlgorithmCost {
   int steps = 0;       // messages one after another
   int messages = 0;    // sent by one member
-  double traffic = 0;  // bytes sent by one member, for one byte of data
+  double traffic = 0;  // bytes sent by one member per byte of data
 };
 
-// Algorithms of one order give the same bits (but for float16 and bfloat16, which some round once and some at every
-// hop).
+// Algorithms with the same order give the same bits (except for float16 and bfloat16, which some round once and some
+// at every hop).
 enum class SumOrder { kDoubling, kRing };
 
 struct AlgorithmInfo {
   const char* name;
   const char* summary;  // one line: what happens, in which order
-  // The same three figures for the reader, as formulas; and as a function. docs/algorithms.md has them too, and
-  // tests/native/test_rail_algorithms.py counts.
+  // The same three figures as formulas for users, and as a function. docs/algorithms.md lists them too, and
+  // tests/native/test_rail_algorithms.py checks them by counting.
   const char* steps;
   const char* messages;
   const char* traffic;
@@ -52,9 +52,9 @@ class AllreduceAlgorithm {
                         const RailCall& call) const = 0;
 };
 
-// All that exist, the default first.
+// All algorithms, the default first.
 const std::vector<const AllreduceAlgorithm*>& Algorithms();
-// Null when there is none of that name.
+// Null when there is none with that name.
 const AllreduceAlgorithm* AlgorithmByName(const std::string& name);
 
 }  // namespace smddp

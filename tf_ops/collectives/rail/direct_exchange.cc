@@ -55,7 +55,7 @@ class DirectExchangeTask : public Task {
   const RailCall call_;
   ShardExchange exchange_;
   Phase phase_ = Phase::kStart;
-  std::unique_ptr<std::byte[]> received_;  // everybody's copy of my shard, by member
+  std::unique_ptr<std::byte[]> received_;  // all members' copies of my shard, by member
 };
 
 class DirectExchangeAlgorithm : public AllreduceAlgorithm {

@@ -1,4 +1,4 @@
-// Recursive doubling: log2 P steps in which members exchange all they have (patterns/doubling.h).
+// Recursive doubling: log2 P steps in which members exchange all their data (patterns/doubling.h).
 #include "collectives/rail/recursive_doubling.h"
 
 #include "collectives/p2p/rounds_task.h"

@@ -1,4 +1,4 @@
-// Ring: blocks go round from neighbour to neighbour, first to be summed, then as sums (patterns/ring.h).
+// Ring: blocks pass from neighbour to neighbour, first to be summed, then as sums (patterns/ring.h).
 #include "collectives/rail/ring.h"
 
 #include "collectives/p2p/rounds_task.h"

@@ -5,10 +5,10 @@
 namespace smddp {
 namespace {
 
-constexpr double kClearly = 0.9;            // of the default's time
+constexpr double kClearly = 0.9;            // fraction of the default's time below which another algorithm is chosen
 constexpr double kSlowNode = 3e9 / 8;       // bytes per second: between 1 and 10 Gbit/s
 constexpr int kFewNodes = 16;               // a ring has 2 (P - 1) steps
-constexpr int64_t kRingMessage = 16 << 10;  // shorter messages cost more than their bytes
+constexpr int64_t kRingMessage = 16 << 10;  // for shorter messages the cost per message dominates
 
 bool PrefersRing(const RailLoad& load, const LinkSpeed& link) {
   return !load.places_vary && load.members > 2 && load.members <= kFewNodes &&

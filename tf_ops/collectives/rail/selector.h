@@ -1,15 +1,14 @@
-// Which algorithm the rail stage of an operation uses: by name, or chosen for it. Pure functions.
+// Which algorithm the rail stage of an operation uses: named by the user, or chosen. Pure functions.
 //
-//   1. Large sums of a few nodes on a slow network use the ring: one sender for each receiver at any time. The
-//      others make senders meet at a receiver, which cost 3 to 10 % on the links where it was measured
-//      (docs/decisions/0007).
+//   1. Large sums of a few nodes on a slow network use the ring: one sender per receiver at any time. With the others
+//      several senders share a receiver, which cost 3 to 10 % on the links where it was measured (docs/decisions/0007).
 //   2. Else the cheapest by
 //        seconds = steps * latency + messages * (time to send one) + traffic * bytes / bandwidth
 //
-// The figures of the link are measured when the session starts and are the worst of all ranks, so every rank chooses
-// alike. Sums should not depend on a measurement: step 2 chooses only among algorithms that give the same bits
-// (SumOrder), and the border of step 1 lies between the usual speeds of networks. float16 and bfloat16 are left to the
-// default, which rounds once.
+// The figures of the link are measured when the session starts; the worst of all ranks count, so every rank makes the
+// same choice. Sums should not depend on a measurement: step 2 chooses only among algorithms that give the same bits
+// (SumOrder), and the limit of step 1 lies between the usual network speeds. For float16 and bfloat16 the default is
+// chosen, which rounds once.
 #pragma once
 
 #include <cstdint>
@@ -32,14 +31,14 @@ struct RailChoice {
   LinkSpeed link;
 };
 
-// What one rail has to do.
+// The work of one rail.
 struct RailLoad {
   int members = 1;
   int rails = 1;      // that share a node's link
   int64_t bytes = 0;  // of data on each member
   DType dtype = DType::kFloat32;
-  // The same elements may lie elsewhere in the next run (gradients in the order in which they came). Then only
-  // algorithms that add alike at every place give the same bits again.
+  // The same elements may be at other positions in the next run (gradients in the order in which they became ready).
+  // Then only algorithms that add in the same order at every position are reproducible.
   bool places_vary = false;
 };
 
@@ -50,7 +49,7 @@ const AllreduceAlgorithm& ChooseAlgorithm(const RailLoad& load, const LinkSpeed&
 // For an operation of `elements` elements in all.
 const AllreduceAlgorithm& RailAlgorithmFor(const Fabric& fabric, int64_t elements, DType dtype, bool places_vary);
 
-// Does the order of a sum depend on where an element lies, with the algorithm that is named for everything?
+// Does the order of a sum depend on an element's position, with the algorithm that the user named?
 bool SumsDependOnPlace(const Fabric& fabric);
 
 }  // namespace smddp

@@ -16,7 +16,7 @@ static_assert(static_cast<int>(DType::kUInt16) == kReducibleTypes - 1);
 static_assert(static_cast<int>(DType::kInt16) == static_cast<int>(DType::kUInt16) - 1);
 
 int FloatingIndex(DType dtype) { return static_cast<int>(dtype) - kFirstFloatingType; }
-// -1: no integer type with arithmetic.
+// -1: not an integer type with arithmetic.
 int IntegerIndex(DType dtype) {
   const int number = static_cast<int>(dtype);
   if (number < kFirstFloatingType) return number;

@@ -14,7 +14,7 @@ enum Isa { kGeneric = 0, kAvx2 = 1, kAvx512 = 2 };  // each includes the ones be
 
 #if defined(__x86_64__)
 
-// Clang knows it by no name before version 16.
+// Clang before version 16 does not accept the name "f16c" in __builtin_cpu_supports.
 bool HasF16c() {
   unsigned a = 0, b = 0, c = 0, d = 0;
   return __get_cpuid(1, &a, &b, &c, &d) != 0 && (c & bit_F16C) != 0;
@@ -41,7 +41,7 @@ const KernelTable& TableFor(Isa) { return GenericKernels(); }
 
 #endif
 
-// "auto", and any name that is not known, asks for the best.
+// "auto" and unknown names select the best.
 Isa Requested(const char* name) {
   if (std::strcmp(name, "generic") == 0) return kGeneric;
   return std::strcmp(name, "avx2") == 0 ? kAvx2 : kAvx512;

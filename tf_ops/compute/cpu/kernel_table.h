@@ -20,11 +20,10 @@ constexpr int kReduceOps = 4;     // Sum, Min, Max, Product
 
 // Compute::Reduce for one dtype and operator; count >= 2.
 using ReduceKernel = void (*)(void* into, const void* const* sources, int count, int64_t elements);
-// Compute::Cast between two floating dtypes. `multiplier` is looked at only when `scaled`. In place (same address)
-// only when both dtypes have the same size.
+// Compute::Cast between two floating dtypes. `multiplier` is used only when `scaled`. In place (same address) only
+// when both dtypes have the same size.
 using CastKernel = void (*)(void* into, const void* from, int64_t elements, bool scaled, double multiplier);
-// Compute::Cast within one integer dtype; divisor >= 1. Products outside the dtype's range become its nearest end,
-// NaN becomes 0.
+// Compute::Cast within one integer dtype; divisor >= 1. Products outside the dtype's range saturate; NaN becomes 0.
 using ScaleKernel = void (*)(void* into, const void* from, int64_t elements, double factor, int64_t divisor);
 
 struct KernelTable {

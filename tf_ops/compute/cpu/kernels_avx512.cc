@@ -7,7 +7,7 @@
 namespace smddp {
 namespace {
 
-constexpr __mmask16 kAllLanes = 0xffff;  // GCC 12 takes the forms without a mask for a use of uninitialised memory
+constexpr __mmask16 kAllLanes = 0xffff;  // GCC 12 reports the forms without a mask as a use of uninitialised memory
 
 struct Lanes {
   static constexpr int kCount = 16;

@@ -120,21 +120,21 @@ const std::vector<EnvVariable>& EnvVariables() {
        "1: a warning that nothing is tuned while a job runs (docs/performance.md). SMDDP_BUCKET_BYTES sets what "
        "matters."},
       {"SMDDP_BUCKET_BYTES", "HOROVOD_FUSION_THRESHOLD", "auto",
-       "Size at which a fusion bucket of gradients is closed, in bytes of what travels (KB, MB, GB understood). 0 "
-       "gives every tensor a bucket of its own. auto: a sixteenth of the gradients (on one node a quarter), at most "
+       "Size at which a fusion bucket of gradients is closed, in bytes as sent (KB, MB, GB are accepted). 0 puts every "
+       "tensor into its own bucket. auto: a sixteenth of the gradients (on one node a quarter), at most "
        "25MB up to 8 nodes and in "
        "proportion to the nodes above (docs/algorithms.md). Must agree on all ranks."},
       {"SMDDP_CHUNK_BYTES", "", "256KB",
-       "Size of the pieces in which a bucket passes through shared memory. Smaller stays in cache, larger costs fewer "
-       "messages. At least 4096. Must agree on all ranks.",
+       "Size of the chunks in which a bucket is sent through shared memory. Smaller chunks stay in cache, larger ones "
+       "need fewer messages. At least 4096. Must agree on all ranks.",
        /*for_developers=*/true},
       {"SMDDP_COMMIT_DIR", "", "",
-       "Folder to which every state of hvd.elastic writes its commits, and from which it goes on when the job is "
-       "started again; the same one on all hosts (docs/elastic.md). smddprun --elastic sets it. Empty: none.",
+       "Folder to which every state of hvd.elastic writes its commits, and from which it continues when the job is "
+       "restarted; the same one on all hosts (docs/elastic.md). smddprun --elastic sets it. Empty: none.",
        /*for_developers=*/true},
       {"SMDDP_CPU_ISA", "", "auto",
-       "Instruction set of the CPU kernels: auto, generic, avx2 or avx512. One the CPU lacks falls back to the best it "
-       "has.",
+       "Instruction set of the CPU kernels: auto, generic, avx2 or avx512. If the CPU lacks it, the best available one "
+       "is used.",
        /*for_developers=*/true},
       {"SMDDP_DATA_AUTOTUNE", "", "0",
        "0: `fit`, `evaluate` and `predict` of Keras 3 on several ranks, and `hvd.data.shard`, switch the autotuning of "
@@ -147,38 +147,40 @@ const std::vector<EnvVariable>& EnvVariables() {
        "Seconds from the loss of a rank until this process is ended by force, unless it has called hvd.shutdown() by "
        "then (docs/reliability.md). 0: never."},
       {"SMDDP_GPU_DIRECT", "", "auto",
-       "Whether gradients on GPUs go from node to node straight from GPU memory (GPU-direct, docs/gpu.md): auto (where "
-       "MPI says that it is CUDA-aware), on (whatever MPI says), off (by way of pinned host memory). Must agree on all "
+       "Whether gradients on GPUs are sent to other nodes directly from GPU memory (GPU-direct, docs/gpu.md): auto "
+       "(where MPI reports that it is CUDA-aware), on (always), off (through pinned host memory). Must agree on all "
        "ranks."},
       {"SMDDP_GPU_LIBRARY", "", "",
-       "Library through which GPUs are reached, instead of the package's libsmddp_cuda.so. For tests on machines "
+       "Library that accesses GPUs, instead of the package's libsmddp_cuda.so. For tests on machines "
        "without a GPU (tests/fake_gpu).",
        /*for_developers=*/true},
       {"SMDDP_GPU_STAGE", "", "auto",
        "How gradients on GPUs are reduced inside a node (docs/gpu.md): nccl, ipc (CUDA IPC, for ranks that share one "
-       "GPU), host (through host memory), or auto, which takes the first that works on all ranks. Must agree on all "
+       "GPU), host (through host memory), or auto, the first of these that works on all ranks. Must agree on all "
        "ranks."},
       {"SMDDP_GRADIENT_ORDER", "", "observed",
        "How the gradients of a step are put into fusion buckets: observed (from the second step on in the order in "
-       "which "
-       "they came to rank 0 in the first) or listed (in the order of the variables). Rank 0's value counts.",
+       "which they became ready on rank 0 in the first) or listed (in the order of the variables). Rank 0's value "
+       "counts.",
        /*for_developers=*/true},
       {"SMDDP_HEARTBEAT_TIMEOUT", "", "15",
-       "Seconds within which a rank that is silent (stopped, its host or link gone) is noticed by the others, whatever "
-       "its Python program does. 0: never. Must agree on all ranks."},
+       "Seconds after which a silent rank (stopped, or its host or link is down) is reported as lost. Long-running "
+       "Python code does not count as silent. 0: never. Must agree on all ranks."},
       {"SMDDP_HOST_ID", "", "",
        "Text that replaces the host's identity: ranks with equal text form a node. Lets one machine pretend to be "
        "several, or splits ranks that cannot share memory. Empty: host name, boot id and the shared-memory device.",
        /*for_developers=*/true},
       {"SMDDP_KERAS_COMPAT", "", "1",
-       "1: Keras 3 is made to understand what older scripts write (optimizer.variables(), optimizer.lr, Adam(lr=...), "
+       "1: Keras 3 accepts the forms of older scripts (optimizer.variables(), optimizer.lr, Adam(lr=...), "
        "compile(experimental_run_tf_function=...)), each with a warning. 0: Keras is left as it is. Read when this "
-       "library meets Keras for the first time."},
+       "library first imports Keras."},
       {"SMDDP_LOG_LEVEL", "HOROVOD_LOG_LEVEL", "warning",
-       "Least severe message of the engine that is printed: trace (every request and gradient), debug, info, warning, "
+       "Lowest severity of the engine's messages that is printed: trace (every request and gradient), debug, info, "
+       "warning, "
        "error (or fatal, Horovod's word for it) or off, in small letters or capitals."},
       {"SMDDP_LOG_TIMESTAMP", "HOROVOD_LOG_HIDE_TIME", "0",
-       "1: the engine's lines begin with the date and the time. 0: they do not. Horovod's name says the opposite: "
+       "1: the engine's lines begin with the date and the time. 0: they do not. Horovod's variable has the opposite "
+       "meaning: "
        "HOROVOD_LOG_HIDE_TIME=0 shows the time, 1 hides it."},
       {"SMDDP_MIN_NP", "", "1",
        "hvd.elastic.run ends the job when fewer ranks are left after a loss. smddprun --min-np sets it.",
@@ -203,26 +205,26 @@ const std::vector<EnvVariable>& EnvVariables() {
        "ranks.",
        /*for_developers=*/true},
       {"SMDDP_STALL_ERROR_SECONDS", "HOROVOD_STALL_SHUTDOWN_TIME_SECONDS", "0",
-       "After so many seconds without the missing ranks a waiting operation becomes an error on all ranks. 0: never, "
-       "however long a rank evaluates or saves; one that is lost is found by SMDDP_HEARTBEAT_TIMEOUT."},
+       "Seconds after which an operation that waits for missing ranks fails on all ranks. 0: never, however long a "
+       "rank evaluates or saves; lost ranks are detected by SMDDP_HEARTBEAT_TIMEOUT."},
       {"SMDDP_STALL_STACKS", "", "0",
        "1: a warning about missing ranks also shows where their Python threads are (the stacks that `faulthandler` "
-       "writes). Each rank's value says whether it sends its own. Takes one real-time signal. 0: no.",
+       "writes). Each rank's value decides whether it sends its own. Uses one real-time signal. 0: no.",
        /*for_developers=*/true},
       {"SMDDP_STALL_WARN_SECONDS", "HOROVOD_STALL_CHECK_TIME_SECONDS", "60",
-       "After so many seconds without the missing ranks a warning names them and says where they are, and again each "
-       "time that the wait has lasted twice as long. 0: never."},
+       "Seconds after which a warning names the ranks that an operation waits for and what they are doing; repeated "
+       "each time the wait has doubled. 0: never."},
       {"SMDDP_START_TIMEOUT", "HOROVOD_START_TIMEOUT", "300",
-       "Seconds that init() waits for the other ranks before it gives up with an error."},
+       "Seconds that init() waits for the other ranks before it fails."},
       {"SMDDP_TIMELINE", "HOROVOD_TIMELINE", "",
-       "File into which rank 0 writes what all ranks do, from init() to shutdown(), for chrome://tracing or Perfetto "
+       "File for the timeline of all ranks, from init() to shutdown(), written by rank 0, for chrome://tracing or "
+       "Perfetto "
        "(docs/timeline.md). DYNAMIC or empty: none until hvd.start_timeline(). Rank 0's value counts."},
       {"SMDDP_TIMELINE_MARK_CYCLES", "HOROVOD_TIMELINE_MARK_CYCLES", "0",
-       "1: the timeline that SMDDP_TIMELINE names has a mark CYCLE_START wherever the engine begins to move data after "
-       "it had nothing to do. 0: no."},
+       "1: the timeline that SMDDP_TIMELINE names has a mark CYCLE_START where the engine begins to move data after it "
+       "was idle. 0: no."},
       {"SMDDP_VERIFY", "", "0",
-       "1: every collective is checked before its result is handed out: checksums of what the ranks brought and got "
-       "are "
+       "1: every collective is checked before its result is returned: checksums of the ranks' inputs and results are "
        "compared (docs/reliability.md). 0: no. Must agree on all ranks."},
   };
   return variables;

@@ -11,9 +11,9 @@
 
 namespace smddp {
 
-constexpr int64_t kAutoBytes = -1;  // left to the library
+constexpr int64_t kAutoBytes = -1;  // the library chooses
 
-// What the variables say, read once when the session starts.
+// The values of the variables, read once when the session starts.
 struct Env {
   std::string host_id;                      // SMDDP_HOST_ID
   bool autotune = false;                    // SMDDP_AUTOTUNE, HOROVOD_AUTOTUNE: only a warning
@@ -45,20 +45,20 @@ struct Env {
 // One row of the list.
 struct EnvVariable {
   std::string name;
-  std::string alias;  // the HOROVOD_* name that is honoured too; ours wins when both are set. "" for none
+  std::string alias;  // the HOROVOD_* name that is honoured too; the SMDDP_* one wins when both are set. "" for none
   std::string default_value;
   std::string meaning;
-  bool for_developers = false;  // users have no need of it
+  bool for_developers = false;  // not meant for users
 };
 const std::vector<EnvVariable>& EnvVariables();
-// Names that begin with SMDDP_ and that are read elsewhere: by the build, smddprun, tests, benchmarks. One that ends
-// with an underscore stands for all names that begin with it.
+// Names with the prefix SMDDP_ that are read elsewhere: by the build, smddprun, tests, benchmarks. A name that ends
+// with an underscore stands for all names with that prefix.
 const std::vector<std::string>& OtherNames();
 // The names in this process's environment that begin with SMDDP_.
 std::vector<std::string> NamesInEnvironment();
 
-// Reads the environment. A value that cannot be read is an error that names the variable, what was expected and what
-// came.
+// Reads the environment. An invalid value is an error that names the variable, what was expected and what was
+// received.
 Result<Env> ReadEnv();
 // SMDDP_GPU_LIBRARY and SMDDP_NCCL_LIBRARY, for which no session is needed.
 struct DeviceLibraries {
@@ -77,17 +77,17 @@ Result<bool> ReadStallStacks();
 
 // True when a launcher (mpirun, mpiexec.hydra, srun with PMI or PMIx) started this process.
 bool StartedByLauncher();
-// The rank the launcher gave, or -1: for messages printed before there is a session.
+// The rank that the launcher assigned, or -1: for messages printed before there is a session.
 int LauncherRank();
-// True when Open MPI was asked to go on after the loss of a process (mpirun --with-ft ulfm).
+// True when Open MPI was told to continue after the loss of a process (mpirun --with-ft ulfm).
 bool LauncherSurvivesLosses();
 // The launcher's name for this job, or "": ranks of one job have the same.
 std::string LauncherJob();
-// The network interfaces for MPI's messages, as the launcher was told ("eth0"), or "".
+// The network interfaces for MPI's messages that the user gave to the launcher ("eth0"), or "".
 std::string LauncherNetwork();
 // SMDDP_RUN_NOTES, where smddprun wants to hear how this rank ends (core/env/launcher.h); "" where it did not start it.
 std::string LauncherNotes();
-// Puts `name=value` into the environment unless the user has set it. Only before MPI is initialised.
+// Sets the variable `name` unless the user has set it. Only before MPI is initialised.
 void SetDefault(const char* name, const char* value);
 
 }  // namespace smddp

@@ -7,7 +7,7 @@
 namespace smddp {
 namespace {
 
-// How many letters must be added, left out or changed to make `b` of `a`.
+// The edit distance: how many letters must be added, left out or changed to turn `a` into `b`.
 size_t Distance(const std::string& a, const std::string& b) {
   std::vector<size_t> row(b.size() + 1);
   for (size_t j = 0; j <= b.size(); ++j) row[j] = j;
@@ -35,7 +35,7 @@ bool IsKnown(const std::string& name) {
 
 constexpr size_t kPrefix = 6;  // SMDDP_
 
-// One letter and a quarter of all may be wrong.
+// Allows one wrong letter plus a quarter of all.
 std::string ClosestTo(const std::string& name) {
   std::string closest;
   size_t least = 2 + (name.size() - kPrefix) / 4;

@@ -1,4 +1,4 @@
-// Variables that somebody has misspelt. Pure functions.
+// Detects misspelt variables. Pure functions.
 #pragma once
 
 #include <string>
@@ -8,10 +8,10 @@ namespace smddp {
 
 struct UnknownName {
   std::string name;
-  std::string closest;  // a name that is known and may have been meant; "" when none is near
+  std::string closest;  // a known name that may have been meant; "" when none is similar
 };
 
-// Those of `names`, each beginning with SMDDP_, that nobody reads (core/env/env.h).
+// Those of `names`, each beginning with SMDDP_, that are not read anywhere (core/env/env.h).
 std::vector<UnknownName> UnknownNames(const std::vector<std::string>& names);
 
 }  // namespace smddp

@@ -18,7 +18,7 @@
 namespace smddp {
 namespace {
 
-// As the kernel has them: at most 15 characters.
+// As the kernel stores them: at most 15 characters.
 constexpr const char* kLaunchers[] = {"mpirun",     "mpiexec",    "orterun",       "prterun",         "prte",
                                       "prted",      "orted",      "mpiexec.hydra", "hydra_pmi_proxy", "hydra_bstrap_pr",
                                       "slurmstepd", "flux-shell", "palsd"};
@@ -43,7 +43,7 @@ Description Describe(pid_t process) {
   found.name = text.substr(open + 1, close - open - 1);
   std::istringstream fields(text.substr(close + 2));
   fields >> found.state >> found.parent;
-  constexpr int kBeforeStarted = 17;  // the 22nd of all is when it started; 4 have been read
+  constexpr int kBeforeStarted = 17;  // the start time is field 22; 4 have been read
   for (int i = 0; i <= kBeforeStarted; ++i) fields >> found.started;
   return found;
 }
@@ -66,7 +66,8 @@ Launcher Launcher::Find() {
 
 bool Launcher::lives() const {
   const Description now = Describe(process_);
-  if (now.name.empty()) return kill(process_, 0) == 0 || errno != ESRCH;  // unreadable, as without a free descriptor
+  if (now.name.empty())
+    return kill(process_, 0) == 0 || errno != ESRCH;  // unreadable, for example because no descriptor is free
   return now.started == started_ && now.state != "Z" && now.state != "X";
 }
 
@@ -74,7 +75,7 @@ void TellLauncher(EndNote note, const std::string& text) {
   int file = -1;
   unsigned long long inode = 0;
   if (std::sscanf(LauncherNotes().c_str(), "%d:%llu", &file, &inode) != 2) return;
-  struct stat found = {};  // another file may have got the number, if the pipe was closed on the way here
+  struct stat found = {};  // if the pipe was closed in the meantime, its number may belong to another file
   if (fstat(file, &found) != 0 || !S_ISFIFO(found.st_mode) || found.st_ino != inode) return;
   const std::string message = static_cast<char>(note) + text.substr(0, kMaxNoteBytes) + '\0';
   [[maybe_unused]] const ssize_t written = write(file, message.data(), message.size());

@@ -1,4 +1,4 @@
-// The process that started this rank, and what a rank says to it of its own end.
+// The process that started this rank, and the note to it that says why this rank ends.
 #pragma once
 
 #include <sys/types.h>
@@ -7,25 +7,25 @@
 
 namespace smddp {
 
-// The nearest ancestor that is a launcher or its daemon on this host (mpirun, prted, hydra_pmi_proxy, slurmstepd, ...),
-// through shells and wrappers in between, whose ends mean nothing. None where no ancestor has such a name: in a
-// container of its own, or under a launcher that is not known here.
+// The nearest ancestor that is a launcher or its daemon on this host (mpirun, prted, hydra_pmi_proxy, slurmstepd,
+// ...). Shells and wrappers in between are skipped; their ends do not matter. None where no ancestor has such a name:
+// in a container with its own process namespace, or under an unknown launcher.
 class Launcher {
  public:
   static Launcher Find();
 
   // 0: none.
   pid_t process() const { return process_; }
-  // False once it has ended, also while nobody has waited for it (a zombie) and when its number has been used again.
+  // False once it has ended, also while it is a zombie and after its process number has been reused.
   bool lives() const;
 
  private:
   pid_t process_ = 0;
-  std::string started_;  // as the kernel counts
+  std::string started_;  // its start time, as in /proc
 };
 
-// Whether this rank ends by itself, because another one ends, or because one is lost: smddprun's rank.py reads it where
-// it started the rank, to name the rank that was the cause. Does nothing elsewhere.
+// Why this rank ends: by its own exception, because another rank ended, or because a rank is lost. smddprun's rank.py
+// reads the note where it started the rank, to name the rank that was the cause. Otherwise the note has no effect.
 enum class EndNote : char { kRaised = 'R', kBecauseOfOther = 'B', kBecauseOfLost = 'L' };
 void TellLauncher(EndNote note, const std::string& text);
 

@@ -1,10 +1,10 @@
-// A fork of a process with a session: it has none of the threads, and what it sees of the session is a copy that must
-// not be used, let alone ended.
+// Detects a fork of a process with a session. The fork has none of the threads, and its view of the session is a copy
+// that must be neither used nor ended.
 #pragma once
 
 namespace smddp {
 
-// From here on forks are told apart. Call it when a session starts.
+// Call it when a session starts; forks made afterwards are recognised.
 void WatchForks();
 // Was this process forked after WatchForks?
 bool IsFork();

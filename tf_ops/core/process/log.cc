@@ -10,7 +10,7 @@
 namespace smddp {
 namespace {
 
-// Process-wide by nature, like stderr itself.
+// Process-wide, like stderr itself.
 std::atomic<int> g_level{static_cast<int>(LogLevel::kWarning)};
 std::atomic<int> g_rank{-1};
 std::atomic<bool> g_with_time{false};
@@ -59,7 +59,7 @@ void Log(LogLevel level, const std::string& message) {
   if (!Logs(level)) return;
   const std::string line = (g_with_time ? TimeText() : "") + "smddp_tf [rank " + std::to_string(g_rank.load()) + "] " +
                            NameOf(level) + ": " + message + "\n";
-  std::fwrite(line.data(), 1, line.size(), stderr);  // one call, so that lines of several ranks do not mix
+  std::fwrite(line.data(), 1, line.size(), stderr);  // a single call, so that lines of several ranks do not mix
 }
 
 }  // namespace smddp

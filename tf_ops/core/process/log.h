@@ -1,5 +1,5 @@
-// One line to stderr per message, with the rank in front: "smddp_tf [rank 2] warning: ...".
-// Threads: any. How lines look is set once, when a session starts.
+// One line to stderr per message, with the rank in front: "smddp_tf [rank 2] warning: ...". Threads: any. The format
+// is set once, when a session starts.
 #pragma once
 
 #include <string>
@@ -8,12 +8,11 @@ namespace smddp {
 
 enum class LogLevel { kTrace, kDebug, kInfo, kWarning, kError, kOff };
 
-// Understands trace, debug, info, warning, error, fatal (which is Horovod's) and off, in capitals too. False: none of
-// these.
+// Accepts trace, debug, info, warning, error, fatal (Horovod's) and off, in any case. False: none of these.
 bool LogLevelFromName(const std::string& name, LogLevel* level);
 // `with_time`: lines begin with the date and the time of this host.
 void SetLog(LogLevel level, int rank, bool with_time = false);
-// Would Log print it? For messages that cost something to put together.
+// Would Log print it? For messages that are expensive to format.
 bool Logs(LogLevel level);
 void Log(LogLevel level, const std::string& message);
 

@@ -1,4 +1,4 @@
-// Opening a file that the user has named, and nothing else.
+// Opens a regular file that the user has named, and rejects everything else.
 #pragma once
 
 #include <sys/types.h>
@@ -7,8 +7,9 @@
 
 namespace smddp {
 
-// Opens or makes a plain file and follows no link: the path may lie in a folder that others can write to. `flags` are
-// open's besides O_CREAT. Returns the descriptor, which the caller closes, or -1 and says why.
+// Opens or creates a regular file and does not follow links: the path may be in a folder that others can write to.
+// `flags` are open's besides O_CREAT. Returns the descriptor, which the caller closes, or -1 with the reason in
+// `*why`.
 int OpenPlainFile(const std::string& path, int flags, mode_t mode, std::string* why);
 
 }  // namespace smddp

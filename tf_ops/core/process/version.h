@@ -2,7 +2,7 @@
 
 namespace smddp {
 
-// Of this library, from the file VERSION.
+// The version of this library, from the file VERSION.
 const char* Version();
 
 }  // namespace smddp

@@ -1,4 +1,4 @@
-// A queue from many threads to one.
+// A queue with many producer threads and one consumer.
 #pragma once
 
 #include <mutex>
@@ -9,7 +9,8 @@
 
 namespace smddp {
 
-// Threads: Push from any, TakeAll from the one consumer. Push after Close returns false and leaves the item alone.
+// Threads: Push from any, TakeAll from the one consumer. Push after Close returns false and does not move from the
+//          item.
 template <class T>
 class InboxQueue {
  public:
@@ -20,7 +21,7 @@ class InboxQueue {
     items_.push_back(std::move(item));
     return true;
   }
-  // Appends what has come to `into`, in order; true when there was something.
+  // Appends the queued items to `into`, in order; true when there were any.
   bool TakeAll(std::vector<T>* into) {
     InjectTestDelay();
     std::lock_guard<std::mutex> lock(mutex_);

@@ -1,5 +1,5 @@
-// Random delays where work passes from one thread or process to another, in builds with SMDDP_DELAYS only. The stress
-// program (tests/stress) is built so: a few seconds of it see schedules that a year of ordinary runs would not.
+// Random delays where work passes from one thread or process to another, only in builds with SMDDP_DELAYS. The stress
+// program (tests/stress) uses them to reach thread schedules that are rare in ordinary runs.
 #pragma once
 
 #include <cstdint>
@@ -7,7 +7,7 @@
 namespace smddp {
 
 #ifdef SMDDP_DELAYS
-// Threads: any. Returns at once, yields, or sleeps for up to a millisecond; mostly the first.
+// Threads: any. Returns immediately, yields, or sleeps for up to a millisecond; usually the first.
 void InjectTestDelay();
 // From now on every thread draws its delays from `seed`.
 void SeedTestDelays(uint64_t seed);

@@ -1,4 +1,4 @@
-// From the names of element types to the types.
+// From element types as values to C++ types.
 #pragma once
 
 #include "cuda/kernels/elements.h"
@@ -30,7 +30,7 @@ auto WithFloating(Element element, Call call) {
   }
 }
 
-// Calls call(to, from) for the pairs that PlanPack and PlanUnpack let through.
+// Calls call(to, from) for the pairs that PlanPack and PlanUnpack accept.
 template <class Call>
 auto WithPair(Element to, Element from, Call call) {
   switch (to) {

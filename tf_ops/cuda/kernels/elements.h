@@ -1,8 +1,9 @@
-// One element: how it is moved, converted, scaled and summed. The CPU's own code (compute/cpu/elements.inc) compiled
-// for GPU and host alike, so that both give the same bits; where the GPU has an instruction it is used, and NaN treated
-// as there. What an operation on NaNs gives is some NaN.
+// One element: how it is moved, converted, scaled and summed. The CPU's code (compute/cpu/elements.inc) is compiled
+// for GPU and host alike, so that both give the same bits. Where the GPU has an instruction it is used, with the CPU
+// code's treatment of NaN. An operation on NaNs gives an unspecified NaN.
 //
-// Nothing in here is shared between source files: the names live in an unnamed namespace, as the file included says.
+// Nothing in here is shared between source files: the names are in an unnamed namespace, for the reason given in the
+// included file.
 #pragma once
 
 #include <cstdint>
@@ -22,7 +23,7 @@
 
 namespace smddp {
 
-// 16-byte accesses that this thread of the processor has made.
+// The number of 16-byte accesses that this CPU thread has made.
 inline thread_local uint64_t quads_of_thread = 0;
 
 namespace {
@@ -57,7 +58,7 @@ inline Half NarrowHalf(float value) { return FloatToHalf(value); }
 
 #endif
 
-// For sums, in which a NaN may turn into any other.
+// For sums, where the payload of a NaN need not be kept.
 template <class T>
 SMDDP_HOST_DEVICE inline Wide<T> WidenedTerm(T value) {
 #if defined(__CUDA_ARCH__)
@@ -104,7 +105,7 @@ struct Conversion {
 
   SMDDP_HOST_DEVICE To operator()(From value) const {
     if constexpr (std::is_same<To, From>::value) {
-      if (!scaled) return value;  // every bit, of a NaN too
+      if (!scaled) return value;  // keeps all bits, also of a NaN
     }
     if constexpr (kIsFloating<To>) {
       const auto wide = Widened(value);
@@ -127,7 +128,7 @@ SMDDP_HOST_DEVICE inline bool IsAligned(const void* address) {
 
 #if defined(__CUDA_ARCH__)
 
-// Written out: the compiler takes some copies of 16 aligned bytes apart.
+// Written by hand: the compiler splits some copies of 16 aligned bytes.
 __device__ inline void LoadQuad(Quad* into, const void* from) {
   uint32_t (&w)[4] = into->words;
   asm volatile("ld.global.v4.u32 {%0, %1, %2, %3}, [%4];" : "=r"(w[0]), "=r"(w[1]), "=r"(w[2]), "=r"(w[3]) : "l"(from));
@@ -139,7 +140,7 @@ __device__ inline void StoreQuad(void* into, const Quad& quad) {
 
 #else
 
-// Ends the program where a GPU would have failed.
+// Aborts where a GPU would report a misaligned access.
 inline void CheckQuad(const void* address) {
   if (!IsAligned(address)) __builtin_trap();
   ++quads_of_thread;
@@ -155,7 +156,7 @@ inline void StoreQuad(void* into, const Quad& quad) {
 
 #endif
 
-// kCount elements that lie together: one, or 16 bytes of them or more at an address that is a multiple of 16.
+// kCount consecutive elements: one, or at least 16 bytes of them at an address that is a multiple of 16.
 template <class T, int kCount>
 struct Vector {
   static constexpr int kQuads = kCount * sizeof(T) / sizeof(Quad);

@@ -1,4 +1,4 @@
-// What the kernels share: their grid, and how the threads' counts come together.
+// Shared by the kernels: their grid, and how the threads' counts are added up.
 #pragma once
 
 #include <cuda_runtime_api.h>
@@ -8,7 +8,7 @@
 namespace smddp {
 namespace {
 
-// Few blocks that stay until the work is done.
+// A small number of blocks that loop until the work is done.
 inline unsigned GridFor(int64_t tiles, int processors, int blocks_per_processor) {
   const int64_t most = static_cast<int64_t>(processors) * blocks_per_processor;
   return static_cast<unsigned>(tiles < most ? tiles : most);
@@ -26,7 +26,8 @@ cudaError_t LoadKernel(void (*kernel)(Job)) {
   return cudaFuncGetAttributes(&attributes, reinterpret_cast<const void*>(kernel));
 }
 
-// Adds what the threads of a block have found, with at most one access to `total`. All of them call it, or none.
+// Adds the counts of a block's threads, with at most one access to `total`. Either all threads of the block call it
+// or none.
 __device__ inline void AddFound(uint64_t* total, uint32_t found) {
   __shared__ uint32_t of_block;
   if (__syncthreads_or(found != 0) == 0) return;

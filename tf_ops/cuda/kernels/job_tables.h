@@ -1,27 +1,27 @@
-// What one launch does, as a table that travels with the launch: nothing else has to live until the GPU is done. Less
-// than the 4 KiB of parameters that every driver takes.
+// The work of one launch, as a table that is passed as a kernel parameter: no other memory has to live until the GPU
+// is done. Smaller than 4 KiB, the parameter size that every driver accepts.
 #pragma once
 
 #include <cstdint>
 
 namespace smddp {
 
-// Those that are only copied are told by their size alone.
+// Elements that are only copied are identified by their size.
 enum class Element : uint8_t { kHalf, kBFloat16, kFloat, kDouble, kBytes1, kBytes2, kBytes4, kBytes8 };
 
 // Elements between one packed array and many pieces. Piece i is packed from element starts[i] to starts[i + 1]; null
-// pieces are left out.
+// pieces are skipped.
 struct MoveJob {
   static constexpr int kMaxPieces = 320;
   static constexpr int64_t kMaxElements = int64_t{1} << 30;
 
   void* packed;
   uint64_t* non_finite;  // grows by the NaN and infinities written; null: not counted
-  double multiplier;     // looked at only if scaled
+  double multiplier;     // used only if scaled
   uint32_t count;        // of pieces
   Element to, from;
   bool scaled;
-  bool packs;  // from the pieces to `packed`, else the other way
+  bool packs;  // from the pieces to `packed`, else in the other direction
   void* pieces[kMaxPieces];
   uint32_t starts[kMaxPieces + 1];
 };

@@ -45,8 +45,9 @@ Status CheckWay(const Way& way) {
   if (IsFloating(way.to) && IsFloating(way.from)) return Status::Ok();
   if (way.to == way.from && (way.scaling.identity() || way.to == DType::kBool)) return Status::Ok();
   return Status(Reason::kBadArgument,
-                std::string("GPUs copy ") + NameOf(way.from) +
-                    " as it is; converting or scaling it takes host memory. Wanted: " + NameOf(way.to) + ".");
+                std::string("On a GPU tensors of dtype ") + NameOf(way.from) +
+                    " are copied only; they are converted and scaled in host memory. Requested: " + NameOf(way.to) +
+                    ".");
 }
 
 MoveJob BeginJob(const Way& way, void* packed) {
@@ -115,7 +116,7 @@ Result<SumPlan> PlanSum(void* into, const void* const* sources, int count, int64
                         uint64_t* non_finite) {
   if (!IsFloating(dtype) || count < 1 || count > SumJob::kMaxSources) {
     return Status(Reason::kBadArgument, "GPUs sum 1 to " + std::to_string(SumJob::kMaxSources) +
-                                            " arrays of floating numbers. Received: " + std::to_string(count) + " of " +
+                                            " arrays of floating dtypes. Received: " + std::to_string(count) + " of " +
                                             NameOf(dtype) + ".");
   }
   SumPlan plan;

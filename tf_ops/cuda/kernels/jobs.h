@@ -1,4 +1,4 @@
-// From the engine's words to the kernels' tables. Host code, free of CUDA.
+// From the engine's requests to the kernels' tables. Host code, without CUDA.
 #pragma once
 
 #include <cstdint>
@@ -10,8 +10,8 @@
 
 namespace smddp {
 
-// FusedView::Pack and Unpack as launches, in any order. `non_finite` may be null. kInvalidArgument: elements that are
-// no floating numbers would have to be converted or scaled.
+// FusedView::Pack and Unpack as launches, in any order. `non_finite` may be null. kBadArgument: elements that are not
+// floating would have to be converted or scaled.
 Result<std::vector<MoveJob>> PlanPack(const FusedView& view, Range range, void* into, uint64_t* non_finite);
 Result<std::vector<MoveJob>> PlanUnpack(const FusedView& view, Range range, const void* from);
 

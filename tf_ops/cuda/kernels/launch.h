@@ -1,4 +1,4 @@
-// Puts jobs on a stream. All of it on the thread's current device.
+// Puts jobs on a stream of the thread's current device.
 #pragma once
 
 #include <cuda_runtime_api.h>
@@ -7,12 +7,13 @@
 
 namespace smddp {
 
-// `processors`: the device's. What a launch itself can say is returned; the rest comes out of later calls.
+// `processors`: the device's. Errors of the launch itself are returned; errors of the kernel are reported by later
+// calls.
 cudaError_t Launch(const MoveJob& job, int processors, cudaStream_t stream);
 cudaError_t Launch(const SumJob& job, int processors, cudaStream_t stream);
 
-// Brings all kernels to the device. Otherwise each is when it is first launched, which may wait for all that runs
-// there.
+// Loads all kernels onto the device. Otherwise each one is loaded at its first launch, which may wait for everything
+// that runs there.
 cudaError_t LoadMoveKernels();
 cudaError_t LoadSumKernels();
 

@@ -7,7 +7,7 @@
 namespace smddp {
 namespace {
 
-// As many as the registers allow: 4 blocks of 256 threads with 64 each.
+// The maximum that the registers allow: 4 blocks of 256 threads with 64 each.
 constexpr int kBlocksPerProcessor = 4;
 
 template <class To, class From>

@@ -1,8 +1,8 @@
 // Which elements a thread moves, and how: pack, unpack, cast, scale, copy. One function for GPU and host.
 //
-// The packed array is cut into tiles; block b takes tiles b, b + blocks, ... A tile that lies in few pieces is moved
-// piece by piece, 16 bytes at once where both sides allow it. In one with many crumbs every thread looks up where its
-// elements belong.
+// The packed array is divided into tiles; block b processes tiles b, b + blocks, ... A tile with few pieces is moved
+// piece by piece, 16 bytes at a time where both sides allow it. In a tile with many small pieces every thread looks
+// up the piece of each element.
 #pragma once
 
 #include "cuda/kernels/elements.h"
@@ -49,8 +49,8 @@ struct Mover {
     *to = value;
   }
 
-  // Several elements of a thread at once: all are read before the first is written. What does not exist is converted
-  // too, so that the GPU need not branch.
+  // Several elements of a thread at once: all are read before the first is written. Elements past the end are
+  // converted too (not stored), so that the GPU need not branch.
   SMDDP_HOST_DEVICE void Singles(To* to, const From* from, uint32_t n, Worker& worker) const {
     for (uint32_t i = worker.thread; i < n; i += worker.threads * Shape::kSingles) {
       const From* const source = from + i;
@@ -129,7 +129,7 @@ SMDDP_HOST_DEVICE inline uint32_t PieceAt(const MoveJob& job, uint32_t at) {
   return low;
 }
 
-// Where element `at` of the packed array, which is in piece i, goes and comes from.
+// Where element `at` of the packed array, which is in piece i, is stored and loaded.
 template <class To, class From>
 struct Place {
   To* to;
@@ -167,7 +167,7 @@ SMDDP_HOST_DEVICE inline void MoveTile(const MoveJob& job, const Mover<To, From>
   }
 }
 
-// Tiles end where a 128-byte line of the packed array does; the first is shorter for that.
+// Tiles end on 128-byte lines of the packed array; the first tile is shorter so that they do.
 template <class To, class From>
 SMDDP_HOST_DEVICE inline uint32_t TileSkew(const MoveJob& job) {
   const uint32_t offset = static_cast<uint32_t>(reinterpret_cast<uintptr_t>(job.packed) & 127);

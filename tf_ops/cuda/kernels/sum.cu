@@ -7,7 +7,7 @@
 namespace smddp {
 namespace {
 
-// As many as the registers allow: 3 blocks of 256 threads with up to 80 each.
+// The maximum that the registers allow: 3 blocks of 256 threads with up to 80 each.
 constexpr int kBlocksPerProcessor = 3;
 
 template <class T>

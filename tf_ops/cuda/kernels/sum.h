@@ -1,7 +1,7 @@
 // Which elements a thread sums, and how. One function for GPU and host.
 //
 // As in compute/: in the order of the sources, the half types in float32 and rounded once. `into` may be a source:
-// a thread writes what it alone has read before.
+// each thread writes only elements that it alone has read before.
 #pragma once
 
 #include "cuda/kernels/elements.h"
@@ -15,7 +15,7 @@ template <class T>
 struct SumShape {
   static constexpr uint32_t kVector = 16 / sizeof(T);
   static constexpr uint32_t kAtOnce =
-      2;                              // vectors that a thread sums side by side, or elements where vectors cannot be
+      2;  // vectors that a thread sums in parallel, or elements where vectors are not possible
   static constexpr int kSources = 4;  // read before the first is added
   static constexpr int64_t kTile = kBlockThreads * kVector * kAtOnce;
 };
@@ -96,7 +96,7 @@ struct Summer {
   }
 };
 
-// Are all arrays at the same distance from a multiple of 16 bytes?
+// Do all arrays have the same offset from a multiple of 16 bytes?
 SMDDP_HOST_DEVICE inline bool AllAlike(const SumJob& job) {
   const uintptr_t into = reinterpret_cast<uintptr_t>(job.into);
   uintptr_t difference = 0;

@@ -1,5 +1,5 @@
-// The part of NCCL's binary interface that is used, declared here so that nothing of NCCL is needed to build. It has
-// been the same since 2.14, the first version with communicators that do not block; newer versions add to it.
+// The part of NCCL's binary interface that is used, declared here so that the build needs no NCCL. It has not changed
+// since 2.14, the first version with nonblocking communicators; newer versions add to it.
 #pragma once
 
 #include <climits>
@@ -36,8 +36,8 @@ enum class Type : int { kUInt8 = 1, kFloat16 = 6, kFloat32 = 7, kFloat64 = 8, kB
 // ncclRedOp_t
 enum class Op : int { kSum = 0 };
 
-// ncclConfig_t as of 2.14. `version` tells newer ones to take their defaults for what came later, the first of which
-// lies where this struct is padded.
+// ncclConfig_t as of 2.14. `version` makes newer versions use defaults for later fields, the first of which lies
+// where this struct is padded.
 struct Config {
   size_t size = sizeof(Config);
   unsigned int magic = 0xcafebeef;

@@ -1,4 +1,4 @@
-// NCCL's results in words: the call, what NCCL said, and what usually causes it.
+// NCCL's results as messages: the call, NCCL's own text, and the usual cause.
 #pragma once
 
 #include "core/status.h"
@@ -6,7 +6,7 @@
 
 namespace smddp {
 
-// OK also while the library still works on the call. `comm` may be null.
+// Also OK while NCCL has not completed the call. `comm` may be null.
 Status NcclStatus(const nccl::Api& api, const char* call, nccl::Result result, nccl::Comm comm);
 
 }  // namespace smddp

@@ -14,8 +14,8 @@ namespace smddp {
 namespace {
 
 using std::chrono::steady_clock;
-constexpr auto kPeace = std::chrono::seconds(5);      // for what is under way
-constexpr auto kPatience = std::chrono::seconds(10);  // for all of it
+constexpr auto kPeace = std::chrono::seconds(5);      // for calls under way
+constexpr auto kPatience = std::chrono::seconds(10);  // for the whole shutdown
 constexpr auto kPause = std::chrono::milliseconds(1);
 
 Result<nccl::Type> TypeOf(DType dtype) {
@@ -30,11 +30,11 @@ Result<nccl::Type> TypeOf(DType dtype) {
       return nccl::Type::kFloat64;
     default:
       return Status(Reason::kBadArgument,
-                    std::string("NCCL sums floating dtypes here. Received: ") + NameOf(dtype) + ".");
+                    std::string("NCCL is used for floating dtypes only. Received: ") + NameOf(dtype) + ".");
   }
 }
 
-// Finalize, then Destroy; with a deadline. False: not done.
+// Finalize, then Destroy; with a deadline. False: not completed.
 bool EndInPeace(const nccl::Api& api, nccl::Comm comm) {
   const auto end = steady_clock::now() + kPeace;
   nccl::Result result = api.CommFinalize(comm);
@@ -49,7 +49,7 @@ bool EndInPeace(const nccl::Api& api, nccl::Comm comm) {
   return false;
 }
 
-// NCCL can hang in any of these calls, so a thread of its own makes them. One that does not come back is left behind.
+// NCCL can hang in any of these calls, so they run on their own thread. A thread that does not return is abandoned.
 void End(const nccl::Api& api, nccl::Comm comm, bool in_peace, const NcclGroup::OnDevice& on_device) {
   struct Progress {
     std::mutex mutex;
@@ -72,7 +72,7 @@ void End(const nccl::Api& api, nccl::Comm comm, bool in_peace, const NcclGroup::
     return;
   }
   thread.detach();
-  Log(LogLevel::kWarning, "NCCL has not ended a communicator within 10 s; it is left behind.");
+  Log(LogLevel::kWarning, "NCCL did not destroy a communicator within 10 s; the communicator is abandoned.");
 }
 
 }  // namespace
@@ -129,11 +129,11 @@ Status NcclGroup::CheckReady() {
     case State::kFailed:
       return failure_;
     case State::kEnded:
-      return Status(Reason::kBadState, "The group of NCCL was aborted.");
+      return Status(Reason::kBadState, "The NCCL communicator was aborted.");
     case State::kBusy:
       break;
   }
-  return Status(Reason::kBadState, "NCCL still works on " + std::string(call_) + ": wait for Ready.");
+  return Status(Reason::kBadState, "NCCL has not completed " + std::string(call_) + ": wait for Ready.");
 }
 
 Status NcclGroup::Look() {

@@ -1,5 +1,5 @@
-// A communicator of NCCL as a DeviceGroup. It is one that does not block: NCCL's own threads join and launch, and
-// Ready asks how far they are.
+// An NCCL communicator as a DeviceGroup. It is nonblocking: NCCL's own threads join and launch, and Ready polls their
+// progress.
 #pragma once
 
 #include <functional>
@@ -11,18 +11,18 @@ namespace smddp {
 
 class NcclGroup final : public DeviceGroup {
  public:
-  // Runs `call` while the member's device is the thread's: NCCL puts threads back on the device that they had, and
-  // where that is none of theirs, makes a context there.
+  // Runs `call` with the member's device as the thread's current one: NCCL restores the device that a thread had, and
+  // creates a context there if there was none.
   using OnDevice = std::function<void(const std::function<void()>& call)>;
   // `api` lives as long as the process.
   NcclGroup(const nccl::Api& api, int size, int member, OnDevice on_device)
       : api_(api), size_(size), member_(member), on_device_(std::move(on_device)) {}
-  // In peace lets NCCL finish what is under way; otherwise as Abort. Waits for either, but not for ever.
+  // After a normal end lets NCCL finish what is under way; otherwise as Abort. Waits for either, with a limit.
   ~NcclGroup() override;
   NcclGroup(const NcclGroup&) = delete;
   NcclGroup& operator=(const NcclGroup&) = delete;
 
-  // Once.
+  // Call it once.
   Status Join(const nccl::UniqueId& id);
 
   Result<bool> Ready() override;
@@ -33,16 +33,16 @@ class NcclGroup final : public DeviceGroup {
 
  private:
   enum class State {
-    kBusy,  // joining, or NCCL still works on the last call
+    kBusy,  // joining, or NCCL has not completed the last call
     kReady,
     kFailed,  // `failure_` says why
     kEnded,
   };
-  // May a call be made? An error says why not.
+  // OK when a call may be made; otherwise the reason.
   Status CheckReady();
-  // Asks NCCL how it is.
+  // Polls NCCL's asynchronous state.
   Status Look();
-  // Takes over what a call has returned.
+  // Records what a call has returned.
   Status Called(const char* call, nccl::Result result);
 
   const nccl::Api& api_;
@@ -50,7 +50,7 @@ class NcclGroup final : public DeviceGroup {
   const OnDevice on_device_;
   nccl::Comm comm_ = nullptr;
   State state_ = State::kBusy;
-  const char* call_ = "ncclCommInitRankConfig";  // the last
+  const char* call_ = "ncclCommInitRankConfig";  // the last call
   Status failure_;
 };
 

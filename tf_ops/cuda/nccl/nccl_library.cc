@@ -23,7 +23,7 @@ constexpr char kName[] = "libnccl.so.2";
 
 std::string Hex(const nccl::UniqueId& id) {
   constexpr char kDigits[] = "0123456789abcdef";
-  // What follows the last byte that is not zero goes without saying.
+  // Trailing zero bytes are not sent.
   size_t used = sizeof id.bytes;
   while (used > 0 && id.bytes[used - 1] == 0) --used;
   std::string text;
@@ -127,13 +127,13 @@ std::string Words(int version) {
          std::to_string(version % 100);
 }
 
-// The calls of a library, or why they cannot be used.
+// The functions of a library, or why they cannot be used.
 Result<std::unique_ptr<nccl::Api>> LookUp(void* library, const std::string& path, int* version) {
   auto api = std::make_unique<nccl::Api>();
   std::string missing;
   if (Look(library, "ncclGetVersion", &api->GetVersion, &missing) &&
       (api->GetVersion(version) != nccl::Result::kSuccess || *version < nccl::kOldestVersion)) {
-    // Versions up to 2.8 count otherwise: 2806.
+    // Versions up to 2.8 use another numbering: 2806.
     return Status(Reason::kBadState,
                   path + " is NCCL " + (*version < 10000 ? "2.8 or older" : Words(*version)) +
                       ", and smddp_tf needs 2.14 or newer: pip install -U nvidia-nccl-cu12 (or nvidia-nccl-cu13).");
@@ -149,14 +149,14 @@ Result<std::unique_ptr<nccl::Api>> LookUp(void* library, const std::string& path
   Look(library, "ncclGetErrorString", &api->GetErrorString, &missing);
   Look(library, "ncclGetLastError", &api->GetLastError, &missing);
   if (missing.empty()) return api;
-  return Status(Reason::kBadState, path + " is not NCCL, or not all of it: it lacks " + missing + ".");
+  return Status(Reason::kBadState, path + " is not a complete NCCL library: it lacks " + missing + ".");
 }
 
 }  // namespace
 
 Result<DeviceGroupLibrary*> LoadNccl(const std::string& path, OnDevice on_device) {
   static std::mutex mutex;
-  static auto* const loaded = new std::map<std::string, DeviceGroupLibrary*>;  // as long as the process
+  static auto* const loaded = new std::map<std::string, DeviceGroupLibrary*>;  // lives as long as the process
   const std::lock_guard<std::mutex> lock(mutex);
   const std::string from = path.empty() ? Find() : path;
   if (const auto found = loaded->find(from); found != loaded->end()) return found->second;

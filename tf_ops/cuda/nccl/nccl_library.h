@@ -8,12 +8,12 @@
 
 namespace smddp {
 
-// Runs `call` on this thread while the device is its current one, as NCCL wants it of who joins.
+// Runs `call` on this thread with the device as its current one; NCCL requires that when joining.
 using OnDevice = std::function<void(Device& device, const std::function<void()>& call)>;
 
-// Loads NCCL from `path`; with "", from the PyPI wheel (nvidia/nccl in the folder of packages that this library or
-// another loaded one lies in: TensorFlow's own), else as the dynamic linker finds libnccl.so.2. The library lives as
-// long as the process; what was loaded is found again, with the `on_device` it had then.
+// Loads NCCL from `path`. With "", it looks for the PyPI wheel (nvidia/nccl in the package folder of this library or
+// of another loaded one, such as TensorFlow's), then for libnccl.so.2 with the dynamic linker. The library lives as
+// long as the process. A second call for the same library returns it with the `on_device` of the first.
 Result<DeviceGroupLibrary*> LoadNccl(const std::string& path, OnDevice on_device);
 
 }  // namespace smddp

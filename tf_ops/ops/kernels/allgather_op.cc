@@ -1,4 +1,4 @@
-// SmddpAllgather: concatenates everybody's tensors along the first dimension, in rank order.
+// SmddpAllgather: concatenates the tensors of all ranks along the first dimension, in rank order.
 #include <cstdint>
 #include <numeric>
 #include <utility>

@@ -1,5 +1,5 @@
-// SmddpAllreduce: reduces a list of tensors over all ranks, matched by name. SmddpReducescatter: the same, of which
-// each rank keeps its rows.
+// SmddpAllreduce: reduces a list of tensors over all ranks, matched by name. SmddpReducescatter: the same, but each
+// rank keeps its rows only.
 #include <utility>
 #include <vector>
 
@@ -47,7 +47,7 @@ class ReducescatterKernel final : public ReductionKernel {
     const Topology& topology = session.topology();
     const auto with_my_rows = [&topology](tensorflow::OpKernelContext* of, int index) -> Result<TensorRef> {
       Result<TensorRef> tensor = InputAlone(of, index);
-      if (!tensor.ok() || tensor->shape.empty()) return tensor;  // a scalar the ranks refuse together
+      if (!tensor.ok() || tensor->shape.empty()) return tensor;  // a scalar: the ranks' verdict refuses it
       SMDDP_ASSIGN_OR_RETURN(
           tensor->output, AllocateRows(of, index, RowsOf(tensor->shape[0], topology.size(), topology.rank()).size()));
       return tensor;

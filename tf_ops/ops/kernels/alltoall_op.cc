@@ -14,7 +14,7 @@
 namespace smddp::ops {
 namespace {
 
-// Memory for both results. Called on the engine thread, once it is known what comes.
+// Memory for both results. Called on the engine thread when the received rows are known.
 Result<void*> AllocateResults(tensorflow::OpKernelContext* context, const std::vector<int64_t>& received) {
   tensorflow::Tensor* splits = nullptr;
   const tensorflow::TensorShape shape({static_cast<int64_t>(received.size())});

@@ -1,4 +1,4 @@
-// SmddpBarrier: done when every rank has come here.
+// SmddpBarrier: done when every rank has reached it.
 #include <utility>
 
 #include "ops/collective_kernel.h"

@@ -1,4 +1,4 @@
-// SmddpBroadcast: everybody gets the root's list of tensors.
+// SmddpBroadcast: copies the root's list of tensors to all ranks.
 #include <string>
 #include <utility>
 #include <vector>
@@ -12,7 +12,7 @@
 namespace smddp::ops {
 namespace {
 
-// On the root nothing is written, so its output is the input itself, without a copy.
+// The root's result is not written, so its output is the input itself, without a copy.
 Result<TensorRef> InputAsOutput(tensorflow::OpKernelContext* context, int index) {
   context->set_output(index, context->input(index));
   return MakeTensorRef(context->input(index), context->mutable_output(index));

@@ -1,4 +1,4 @@
-// SmddpCompiledCollective without XLA: what the op does when its function runs as a plain graph after all.
+// SmddpCompiledCollective without XLA: used when the function runs as a plain graph after all.
 #include <utility>
 #include <vector>
 

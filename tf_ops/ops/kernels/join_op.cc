@@ -1,4 +1,4 @@
-// SmddpJoin: this rank has no more data. Done when no rank has; tells who came last.
+// SmddpJoin: this rank has no more data. Done when all ranks have joined; returns the last rank that did.
 #include <cstdint>
 #include <utility>
 

@@ -25,7 +25,7 @@ class ReduceGradientKernel final : public CollectiveKernel {
 
  protected:
   void Start(Session& session, tensorflow::OpKernelContext* context, smddp::DoneCallback done) override {
-    if (session.topology().size() == 1 && !changes_alone_) {  // nothing travels, so nothing is narrowed either
+    if (session.topology().size() == 1 && !changes_alone_) {  // nothing is sent, so nothing is narrowed either
       context->set_output(0, context->input(0));
       return done(Status::Ok());
     }
@@ -45,7 +45,7 @@ class ReduceGradientKernel final : public CollectiveKernel {
   }
 
   PlannedTensor where_;
-  bool changes_alone_ = false;  // is the result of one rank another than its gradient?
+  bool changes_alone_ = false;  // does the result of a single rank differ from its gradient?
 };
 
 REGISTER_KERNEL_BUILDER(Name("SmddpReduceGradient").Device(tensorflow::DEVICE_CPU), ReduceGradientKernel);

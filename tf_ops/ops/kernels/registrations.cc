@@ -1,15 +1,17 @@
-// The ops as a graph sees them: names, attributes, shapes. All are stateful, so that TensorFlow neither folds nor
-// prunes nor merges them; Python takes them out of automatic control dependencies (smddp_tf/_native/graph.py). All are
-// marked as communication, or TensorFlow would report a peer that has gone as an internal error.
+// The ops as a graph sees them: names, attributes, shapes. All are stateful, so that TensorFlow does not fold, prune
+// or merge them; Python takes them out of automatic control dependencies (smddp_tf/_native/graph.py). All are marked
+// as communication; otherwise TensorFlow would report a departed peer as an internal error.
 //
-// Attributes: tensor_name    the name the ranks match by; for SmddpReduceGradient only for messages
-//             process_set    number of the set whose ranks take part; 0 is all ranks
-//             site           which of several ops of that name, or uses of that plan, in a graph that runs;
-//                            plan_key, alone: the key of the plan, and session.h PlannedTensor::alone. Set by
-//                            ops/call_sites_pass.cc when TensorFlow prepares the graph
-//             reduce_op      number of smddp::ReduceOp
-//             *_bits         bits of a float64 (ops/collective_kernel.h)
-//             wire_dtype     what wider floating tensors are cast to on their way; '' for none
+// Attributes:
+//   tensor_name    the name by which the ranks match; for SmddpReduceGradient only for messages
+//   process_set    number of the set whose ranks take part; 0 is all ranks
+//   site           index among the ops of that name, or the uses of that plan, in a graph that runs; set, like the
+//                  next two, by ops/call_sites_pass.cc when TensorFlow prepares the graph
+//   plan_key       the key of the plan
+//   alone          session.h PlannedTensor::alone
+//   reduce_op      number of smddp::ReduceOp
+//   *_bits         bits of a float64 (ops/collective_kernel.h)
+//   wire_dtype     the dtype to which wider floating tensors are cast between ranks; '' for none
 #include <string>
 
 #include "absl/status/status.h"
@@ -30,7 +32,7 @@ absl::Status SameShapes(InferenceContext* context) {
   return absl::OkStatus();
 }
 
-// The input's shape with an unknown first dimension. A scalar is refused.
+// The input's shape with an unknown first dimension. A scalar is an error.
 absl::Status OtherRows(InferenceContext* context, int index) {
   ShapeHandle shape;
   TF_RETURN_IF_ERROR(context->WithRankAtLeast(context->input(index), 1, &shape));
@@ -50,7 +52,8 @@ absl::Status AlltoallShapes(InferenceContext* context) {
   return OtherRows(context, 0);
 }
 
-// Output i has the shape of input i, of an allgather with one such block for every rank; the last output is the token.
+// Output i has the shape of input i; for an allgather it holds one such block for every rank. The last output is the
+// token.
 absl::Status CompiledShapes(InferenceContext* context) {
   std::string kind;
   int ranks = 1;
@@ -138,7 +141,7 @@ REGISTER_OP("SmddpAllgather")
     .SetIsStateful()
     .SetIsDistributedCommunication()
     .SetShapeFn(OtherRowsInAll)
-    .Doc("Concatenates everybody's tensors along the first dimension, which alone may differ between ranks.");
+    .Doc("Concatenates the tensors of all ranks along the first dimension, which alone may differ between ranks.");
 
 REGISTER_OP("SmddpAlltoall")
     .Input("tensor: T")
@@ -185,7 +188,7 @@ REGISTER_OP("SmddpBarrier")
     .SetIsStateful()
     .SetIsDistributedCommunication()
     .SetShapeFn(tensorflow::shape_inference::NoOutputs)
-    .Doc("Waits until every rank has come here.");
+    .Doc("Waits until every rank has reached it.");
 
 REGISTER_OP("SmddpJoin")
     .Output("last: int32")
@@ -195,7 +198,7 @@ REGISTER_OP("SmddpJoin")
     .SetIsStateful()
     .SetIsDistributedCommunication()
     .SetShapeFn(tensorflow::shape_inference::ScalarShape)
-    .Doc("This rank has no more data. Waits until no rank has; `last` is the rank that came last.");
+    .Doc("This rank has no more data. Waits until all ranks have joined; `last` is the rank that joined last.");
 
 REGISTER_OP("SmddpTopologyValue")
     .Output("value: int32")

@@ -1,5 +1,5 @@
-// SmddpTopologyValue: what hvd.size() and its like say when the op runs. A graph may outlive the session it was traced
-// in (elastic training), so this must not be a constant.
+// SmddpTopologyValue: the values of hvd.size() and similar functions when the op runs. A graph may outlive the
+// session in which it was traced (elastic training), so they must not be constants.
 #include <algorithm>
 #include <map>
 #include <memory>

@@ -67,16 +67,17 @@ class CompiledCollectiveXlaKernel final : public tensorflow::XlaOpKernel {
  private:
   Status CheckForGpu() const {
     if (!EngineReachesGpus()) {
-      return Status(Reason::kUnsupported,
-                    "smddp_tf does not reach this GPU, so it cannot reduce in a function compiled by XLA for it. "
-                    "`smddprun --check-build` says why. Use jit_compile=False, in model.compile or in the tf.function "
-                    "that holds '" +
-                        call_.name + "'.");
+      return Status(
+          Reason::kUnsupported,
+          "smddp_tf cannot access this GPU, so it cannot reduce in a function compiled by XLA for it. "
+          "`smddprun --check-build` shows the reason. Use jit_compile=False, in model.compile or in the tf.function "
+          "that holds '" +
+              call_.name + "'.");
     }
     if (call_.kind == CompiledKind::kBroadcast || call_.kind == CompiledKind::kAllgather) {
       return Status(Reason::kUnsupported,
-                    "hvd.broadcast and hvd.allgather have no place in a function that XLA compiles for a GPU; "
-                    "hvd.allreduce, the tape and the optimizer have. Call '" +
+                    "hvd.broadcast and hvd.allgather are not supported in a function that XLA compiles for a GPU; "
+                    "hvd.allreduce, the tape and the optimizer are. Call '" +
                         call_.name + "' before or after the compiled function.");
     }
     return Status::Ok();
@@ -90,8 +91,8 @@ class CompiledCollectiveXlaKernel final : public tensorflow::XlaOpKernel {
     return Status::Ok();
   }
 
-  // Result i lies where operand i lay: fresh memory for every step costs more than the reduction. XLA copies an operand
-  // that somebody else needs.
+  // Result i uses the memory of operand i: allocating memory in every step costs more than the reduction. XLA copies
+  // an operand that is still needed.
   using Aliasing = std::vector<std::pair<xla::ShapeIndex, std::pair<int64_t, xla::ShapeIndex>>>;
   Aliasing InPlace(int count) const {
     Aliasing aliasing;
@@ -110,8 +111,8 @@ class CompiledCollectiveXlaKernel final : public tensorflow::XlaOpKernel {
   int gathered_ranks_ = 1;
 };
 
-// Not REGISTER_XLA_OP: TensorFlow hands on what that collects only once, at the first compilation in the process, and
-// this library may be loaded later.
+// Not REGISTER_XLA_OP: TensorFlow processes those registrations only once, at the first compilation in the process,
+// and this library may be loaded later.
 REGISTER_KERNEL_BUILDER(Name("SmddpCompiledCollective").Device(kCpu), CompiledCollectiveXlaKernel);
 REGISTER_KERNEL_BUILDER(Name("SmddpCompiledCollective").Device(kGpu), CompiledCollectiveXlaKernel);
 

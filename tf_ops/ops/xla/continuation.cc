@@ -44,7 +44,7 @@ class Worker {
 }  // namespace
 
 void Continue(std::function<void()> work) {
-  static auto* const worker = new Worker;  // never destroyed: it may wait when the process ends
+  static auto* const worker = new Worker;  // never destroyed: its thread may be waiting when the process ends
   worker->Push(std::move(work));
 }
 

@@ -1,11 +1,11 @@
-// A thread on which XLA goes on after a collective, because the engine's must not compute.
+// A thread on which XLA continues after a collective, because the engine thread must not compute.
 #pragma once
 
 #include <functional>
 
 namespace smddp::ops::xla_calls {
 
-// Runs `work` soon, after what was handed over before it. The thread lives as long as the process. Threads: any.
+// Queues `work`; items run in order. The thread lives as long as the process. Threads: any.
 void Continue(std::function<void()> work);
 
 }  // namespace smddp::ops::xla_calls

@@ -13,10 +13,10 @@ namespace smddp::ops::xla_calls {
 namespace {
 
 std::mutex g_mutex;
-std::deque<Description> g_descriptions;  // a deque: its elements stay where they are
+std::deque<Description> g_descriptions;  // a deque: its elements keep their addresses
 
-// Numbers start anywhere, so that an executable from another process (TensorFlow can keep them in files) is not taken
-// for one of ours.
+// Numbers start at a random value, so that an executable from another process (TensorFlow can store them in files) is
+// not mistaken for one of this process.
 int64_t FirstNumber() {
   static const int64_t first = std::chrono::system_clock::now().time_since_epoch().count() & 0x7fffffffffff0000;
   return first;
@@ -38,12 +38,12 @@ Result<Call> ReadCall(int64_t number, const Inputs& inputs, const Outputs& outpu
   const Description* const description = Find(number);
   if (description == nullptr) {
     return Status(Reason::kBadState,
-                  "This compiled function was made by another process. Collectives cannot be kept in XLA's "
+                  "This compiled function was made by another process. Collectives cannot be stored in XLA's "
                   "persistent cache; switch it off.");
   }
   Call call{&description->call, description->tensors};
   if (inputs.size() < call.tensors.size() || outputs.size() != call.tensors.size() + 1) {
-    return Status(Reason::kInternal, "XLA passed other operands than were compiled.");
+    return Status(Reason::kInternal, "XLA passed operands that differ from the compiled ones.");
   }
   for (size_t i = 0; i < call.tensors.size(); ++i) {
     call.tensors[i].input = inputs[i];

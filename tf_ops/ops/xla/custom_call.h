@@ -1,8 +1,9 @@
-// The border between XLA and the engine. A compiled collective is described once, when XLA compiles it; the machine
-// code carries the description's number and brings the addresses.
+// The boundary between XLA and the engine. A compiled collective is described once, when XLA compiles it; the machine
+// code passes the description's number and the addresses.
 //
-// There are two implementations, of which the build takes one: custom_call_ffi.cc, which on a CPU does not occupy a
-// thread while it waits (TensorFlow 2.20 and later), and custom_call_status.cc, which does. Both have a call for CUDA.
+// There are two implementations, of which the build selects one: custom_call_ffi.cc (TensorFlow 2.20 and later),
+// which on a CPU does not occupy a thread while it waits, and custom_call_status.cc, which does. Both have a call for
+// CUDA.
 #pragma once
 
 #include <cstdint>
@@ -20,24 +21,24 @@ struct Description {
   std::vector<TensorRef> tensors;  // dtypes and shapes; the addresses are null
 };
 
-// The name of the custom call, and how it is made (xla::CustomCallApiVersion). Its operands are the tensors and then
-// whatever comes before it; its results are the tensors and a token of type int32.
+// The name of the custom call, and its API version (xla::CustomCallApiVersion). Its operands are the tensors and then
+// the tokens that it depends on; its results are the tensors and a token of type int32.
 inline constexpr char kTargetName[] = "smddp_collective";
 int ApiVersion();
 std::string BackendConfig(int64_t number, size_t tensors, size_t operands);
 
-// Keeps a description for the rest of the process and returns its number. Threads: any.
+// Stores a description for the rest of the process and returns its number. Threads: any.
 int64_t Remember(Description description);
 
-// What the custom call does: starts the collective that `number` stands for. `done` as in StartCompiledCall.
+// The body of the custom call: starts the collective that `number` describes. `done` as in StartCompiledCall.
 using Inputs = std::vector<const void*>;
 using Outputs = std::vector<void*>;
 void Run(int64_t number, const Inputs& inputs, const Outputs& outputs, DoneCallback done);
 // The same, and waits for `done`. It occupies the thread.
 Status RunAndWait(int64_t number, const Inputs& inputs, const Outputs& outputs);
 
-// The same for operands on a GPU: waits until `stream`, XLA's, waits for the results. Not for the GPU, but for the
-// other ranks. The token is not written.
+// The same for operands on a GPU: returns when `stream`, XLA's, waits for the results. It waits for the other ranks,
+// not for the GPU. The token is not written.
 Status RunOnStream(int64_t number, const Inputs& inputs, const Outputs& outputs, void* stream);
 
 }  // namespace smddp::ops::xla_calls

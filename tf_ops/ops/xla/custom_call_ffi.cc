@@ -1,6 +1,6 @@
-// The custom calls of TensorFlow 2.20 and later. On a CPU it returns at once, and XLA goes on with what does not need
-// the result; on a GPU, where XLA runs one call after the other, it waits until the result is in order with XLA's
-// stream.
+// The custom calls of TensorFlow 2.20 and later. On a CPU the call returns at once, and XLA continues with what does
+// not need the result. On a GPU, where XLA runs one call after another, it waits until the result is ordered with
+// XLA's stream.
 #include <cstdint>
 #include <string>
 #include <utility>
@@ -11,7 +11,7 @@
 #include "ops/xla/custom_call.h"
 #include "xla/ffi/api/ffi.h"
 
-// Exported by TensorFlow; the header that declares it needs those of LLVM.
+// Exported by TensorFlow; the header that declares it needs LLVM's headers.
 namespace xla::ffi {
 const XLA_FFI_Api* GetXlaFfiApi();
 }
@@ -42,7 +42,7 @@ ffi::Error ToFfi(const Status& status) {
 ffi::Future CustomCall(ffi::RemainingArgs operands, ffi::RemainingRets results, int64_t number) {
   ffi::Promise promise;
   ffi::Future future(promise);
-  // XLA goes on, on the thread that completes the promise, with what follows; that must not be the engine's.
+  // XLA continues on the thread that completes the promise, which must not be the engine's.
   DoneCallback done = [promise](const Status& status) mutable {
     Continue([promise, status]() mutable {
       if (status.ok()) {
@@ -67,7 +67,7 @@ ffi::Future CustomCall(ffi::RemainingArgs operands, ffi::RemainingRets results, 
 XLA_FFI_DEFINE_HANDLER(kHandler, CustomCall, ffi::Ffi::Bind().RemainingArgs().RemainingRets().Attr<int64_t>("number"));
 XLA_FFI_REGISTER_HANDLER(ffi::GetXlaFfiApi(), kTargetName, "Host", kHandler);
 
-// A cudaStream_t, for which XLA takes any pointer.
+// A cudaStream_t, for which XLA accepts any pointer.
 ffi::Error CustomCallOnCuda(void* stream, ffi::RemainingArgs operands, ffi::RemainingRets results, int64_t number) {
   Inputs inputs;
   Outputs outputs;

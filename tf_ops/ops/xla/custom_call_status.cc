@@ -1,5 +1,5 @@
-// The custom calls of TensorFlow before 2.20: they return when the collective is done, and occupy one of XLA's threads
-// until then.
+// The custom calls of TensorFlow before 2.20: they return when the collective is done, and occupy one of XLA's
+// threads until then.
 #include <cstdlib>
 #include <string>
 
@@ -10,8 +10,8 @@
 namespace smddp::ops::xla_calls {
 namespace {
 
-// What comes with the call, because XLA passes bare arrays: the collective's number, how many tensors it has and how
-// many operands that makes.
+// Data passed with the call, because XLA passes bare arrays: the collective's number, the number of tensors and the
+// number of operands.
 struct Config {
   Config(const char* config, size_t size) {
     const std::string text(config, size);
@@ -23,7 +23,7 @@ struct Config {
   int64_t number = 0, tensors = 0, operands = 0;
 };
 
-// What XlaCustomCallStatusSetFailure does; TensorFlow does not export it.
+// Equivalent to XlaCustomCallStatusSetFailure, which TensorFlow does not export.
 void Report(const Status& ended, XlaCustomCallStatus* status) {
   if (!ended.ok()) status->message = ended.message();
 }

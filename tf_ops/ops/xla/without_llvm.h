@@ -1,5 +1,6 @@
-// Included before everything else where CMake finds that TensorFlow's headers need one of LLVM that its wheel lacks
-// (2.19). It stands in for the header that asks for it: a class in the signature of a function that nobody here calls.
+// Included before all other headers where CMake finds that TensorFlow's headers need an LLVM header that its wheel
+// lacks (2.19). It replaces the header that includes it: a class in the signature of a function that is not called
+// here.
 #pragma once
 
 #define XLA_STREAM_EXECUTOR_GPU_TMA_METADATA_H_

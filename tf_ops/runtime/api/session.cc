@@ -26,9 +26,9 @@ const char* NameOf(TraceWhat what) {
 Status NotInitialized() {
   if (IsFork()) {
     return Status(Reason::kBadState,
-                  "This process was forked from one that had called hvd.init(). The session is its parent's, and here "
-                  "there can be none. Ask in the parent, before the fork, for what you need (hvd.rank()); or start "
-                  "the process anew: multiprocessing.get_context(\"spawn\").");
+                  "This process was forked from one that had called hvd.init(). The session belongs to the parent and "
+                  "cannot be used here. Get what you need, such as hvd.rank(), in the parent before the fork, or start "
+                  "the process with multiprocessing.get_context(\"spawn\").");
   }
   return Status(Reason::kBadState, "Horovod has not been initialized; use hvd.init().");
 }

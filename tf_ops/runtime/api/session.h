@@ -1,10 +1,10 @@
 // The session: everything a framework may ask of the engine. The only header that ops/ and python/ need.
 //
-// Threads:   every method may be called from any thread and none of them waits for another rank, except Start and
-//            Shutdown. `done` callbacks run on the engine thread and must be short: hand over, do not compute.
-// Ownership: the memory behind a request stays the caller's and must live until `done` was called. `done` is called
-//            exactly once for every request, also when it is refused or the session ends.
-// Errors:    what the ranks disagree about is reported to every rank that takes part, in the same words.
+// Threads:   every method may be called from any thread and does not wait for another rank, except Start and
+//            Shutdown. `done` callbacks run on the engine thread and must be short: hand work over, do not compute.
+// Ownership: the memory behind a request belongs to the caller and must live until `done` was called. `done` is
+//            called exactly once for every request, also when it is refused or the session ends.
+// Errors:    a disagreement between ranks is reported to every rank that takes part, with the same message.
 #pragma once
 
 #include <cstdint>
@@ -26,14 +26,14 @@ using DoneCallback = std::function<void(const Status&)>;
 
 class DeviceWork;
 
-// What the runtime knows of a framework tensor. `output` may equal `input` (in place).
+// The engine's description of a framework tensor. `output` may equal `input` (in place).
 struct TensorRef {
   DType dtype = DType::kFloat32;
   std::vector<int64_t> shape;
   const void* input = nullptr;
   void* output = nullptr;
-  // Both are on a GPU, in this order with the framework's work (WorkOnDevice); `done` comes when the framework's stream
-  // waits for the result, not when the result is there. Null: both are in host memory.
+  // Both are on a GPU, in this order with the framework's work (WorkOnDevice); `done` is called when the framework's
+  // stream waits for the result, which may not be complete yet. Null: both are in host memory.
   std::shared_ptr<const DeviceWork> device = nullptr;
 
   int64_t elements() const;
@@ -41,8 +41,8 @@ struct TensorRef {
   size_t bytes() const { return static_cast<size_t>(elements()) * SizeOf(dtype); }
 };
 
-// Reduces every tensor of the group over all ranks; they travel together. Shapes and dtypes must agree on all ranks.
-// For Reducescatter `output` has room for my rows (core/shard.h RowsOf), and is not `input`.
+// Reduces every tensor of the group over all ranks; they are reduced together. Shapes and dtypes must agree on all
+// ranks. For Reducescatter `output` has room for my rows (core/shard.h RowsOf), and is not `input`.
 struct AllreduceRequest {
   std::string name;  // unique among the requests in flight; the same on all ranks
   std::vector<TensorRef> tensors;
@@ -52,30 +52,30 @@ struct AllreduceRequest {
   WireDType wire_dtype = std::nullopt;
 };
 
-// Copies root's tensors to everybody. On the root input is read; elsewhere only output is written.
+// Copies root's tensors to all ranks. On the root input is read; elsewhere only output is written.
 struct BroadcastRequest {
   std::string name;
   std::vector<TensorRef> tensors;
-  int root = 0;  // as users count: in a process set too the number among all ranks
+  int root = 0;  // the number that users know: in a process set too the number among all ranks
 };
 
 // Concatenates along dimension 0 in rank order. Only the first dimension may differ between ranks.
 struct AllgatherRequest {
   std::string name;
   std::vector<TensorRef> tensors;  // `output` is not used
-  // Called on the engine thread once the sizes are known, for each tensor in turn, with the first dimension that every
-  // rank brought; returns the memory for the result, sum(dim0) * (bytes of one row).
+  // Called on the engine thread once the sizes are known, for each tensor in turn, with the first dimension of every
+  // rank's tensor; returns the memory for the result, sum(dim0) * (bytes of one row).
   std::function<Result<void*>(int tensor, const std::vector<int64_t>& dim0_of_rank)> allocate;
 };
 
-// Sends consecutive rows to each rank; the result is what comes from each rank, in rank order. Only the first dimension
-// may differ between ranks.
+// Sends consecutive rows to each rank; the result is the concatenation of the rows received from each rank, in rank
+// order. Only the first dimension may differ between ranks.
 struct AlltoallRequest {
   std::string name;
   TensorRef tensor;             // `output` is not used
-  bool even_split = false;      // as many rows for each rank; else:
+  bool even_split = false;      // the same number of rows for each rank; else:
   std::vector<int64_t> splits;  // rows for each rank
-  // Called on the engine thread with the rows that come from each rank; returns the memory for the result.
+  // Called on the engine thread with the rows that each rank sends; returns the memory for the result.
   std::function<Result<void*>(const std::vector<int64_t>& received)> allocate;
 };
 
@@ -87,14 +87,14 @@ struct BarrierRequest {
 struct PlannedTensor {
   int plan = 0;
   int index = 0;
-  // Which of the plan's places in the graph that runs: a traced function that is called twice reduces by one plan in
-  // two places, which run at the same time. Numbered from 0, alike on all ranks.
+  // The index of this use of the plan in the graph that runs: a traced function that is called twice reduces by one
+  // plan at two sites, which run at the same time. Numbered from 0, the same on all ranks.
   int site = 0;
-  // Is it known that the graph that runs holds no other plan of the same key? Until this step is over the rank then
-  // brings none.
+  // Is it known that the running graph holds no other plan of the same key? Then the rank uses no other one until
+  // this step is over.
   bool alone = false;
-  // The execution that brings it, the same number for all tensors of a step and another one for each step; 0: not
-  // known.
+  // The execution of the graph that provides the tensor: the same number for all tensors of a step, a different one
+  // for each step; 0: not known.
   uint64_t run = 0;
 };
 
@@ -111,7 +111,7 @@ enum class TraceWhat : uint8_t {
   kBucketDone,
   kStageBegin,  // of the reduction of a bucket
   kStageEnd,
-  kCycleStart,  // something is begun, and nothing was under way
+  kCycleStart,  // something begins, and nothing was under way
   kPlanOrder,
   kJoin,  // this rank has called hvd.join
 };
@@ -128,8 +128,8 @@ struct TraceEvent {
   std::string detail;   // of kOp*: the kind, in capitals; of kTensor*: the tensor's name; of kStage*: the stage
 };
 
-// The files of a timeline that has ended, closed: rank 0's, and beside it, each on its rank's host, PATH.rankN.part of
-// these ranks. An empty path: none has ended.
+// The files of a timeline that has ended, closed: rank 0's, and beside it PATH.rankN.part of these ranks, each on its
+// rank's host. An empty path: no timeline has ended.
 struct TimelineParts {
   std::string path;
   std::vector<int> ranks;
@@ -143,14 +143,14 @@ struct SessionStats {
   int64_t rail_bytes_sent = 0;  // handed to MPI for ranks of other nodes
   int64_t engine_wakeups = 0;
   int64_t arena_bytes = 0;  // shared memory this rank owns
-  // What the choice of the algorithm between nodes is based on; 0 on one node.
+  // The measurements on which the choice of the algorithm between nodes is based; 0 on one node.
   double rail_latency_us = 0, rail_bandwidth_mbps = 0;
 };
 
-// Of exceptions that nobody caught (Session::Raise).
+// The state of uncaught exceptions (Session::Raise).
 struct RaisedState {
-  bool others_acknowledged = false;  // all other ranks have said which rank raised, and print no more
-  std::string elsewhere;             // what another rank has said so; "": none has
+  bool others_acknowledged = false;  // all other ranks have printed which rank raised, and print nothing more
+  std::string elsewhere;             // the message of another rank that raised; "": none has
   bool shown_elsewhere = false;      // that rank has printed its traceback
 };
 
@@ -160,11 +160,11 @@ class Session {
 
   virtual const Topology& topology() const = 0;
 
-  // The number of a plan; the same spec again gives the same number. Other ranks hear of it when it is first used: the
-  // ranks whose plans have equal specs and sites reduce together. A rank that uses another spec of the same key at the
-  // same time is an error of every tensor of the plan.
+  // The number of a plan; an equal spec gives the same number. Other ranks learn of it when it is first used: ranks
+  // whose plans have equal specs and sites reduce together. If a rank uses another spec of the same key at the same
+  // time, every tensor of the plan ends with an error.
   virtual Result<int> RegisterPlan(const PlanSpec& spec) = 0;
-  // A tensor is ready. Its bucket starts when the bucket's last tensor has come.
+  // A tensor is ready. Its bucket starts when the bucket's last tensor is ready.
   virtual void ReducePlanned(const PlannedTensor& where, const TensorRef& tensor, DoneCallback done) = 0;
 
   virtual void Allreduce(AllreduceRequest request, DoneCallback done) = 0;
@@ -174,89 +174,89 @@ class Session {
   virtual void Reducescatter(AllreduceRequest request, DoneCallback done) = 0;
   virtual void Barrier(BarrierRequest request, DoneCallback done) = 0;
 
-  // This rank has no more data: until all ranks have called it, it brings zeros to the allreduces and plans of the
-  // others, whatever their names. Then `*last`, the same on all ranks, is the last one that came, and `done` is called.
-  // Requests that are made in between wait until then.
+  // This rank has no more data: until all ranks have called it, it contributes zeros to the allreduces and plans of
+  // the others, whatever their names. Then `*last` is set to the last rank that joined, the same on all ranks, and
+  // `done` is called. Requests that are made in between wait until then.
   virtual void Join(int* last, DoneCallback done) = 0;
 
-  // The framework gave up the step that holds the request `name` (another op of it failed on this rank). The request
-  // still ends as usual when the other ranks bring what it needs; when nothing moves any more, the session ends with an
-  // error on every rank.
+  // The framework cancelled the step that holds the request `name` (another op of it failed on this rank). The
+  // request still ends normally when the other ranks make theirs. When no rank makes progress any more, the session
+  // ends with an error on every rank.
   virtual void Cancel(const std::string& name) = 0;
-  // The same for a step of a plan. When tensors of it have not come, they never will: the step ends with an error on
-  // every rank, and the session goes on.
+  // The same for a step of a plan. Its tensors that are not ready yet never will be: the step ends with an error on
+  // every rank, and the session continues.
   virtual void CancelPlanned(const PlannedTensor& where) = 0;
 
-  // This rank's program ends with an exception that nobody caught ("ValueError: ..."): the session fails on all ranks,
-  // in words that name it. Runs once; see runtime/health/exception_notice.h.
+  // This rank's program ends with an uncaught exception ("ValueError: ..."): the session fails on all ranks, with a
+  // message that names this rank. Only the first call counts; see runtime/health/exception_notice.h.
   virtual void Raise(const std::string& exception) = 0;
-  // The traceback has been printed: the others may end.
+  // The traceback has been printed: the other ranks may end.
   virtual void TellTracebackPrinted() = 0;
   virtual RaisedState Raised() const = 0;
 
   virtual SessionStats Stats() const = 0;
-  // How an allreduce of so many elements is summed between nodes: "direct".
+  // The algorithm with which an allreduce of this size is summed between nodes: "direct".
   virtual std::string RailAlgorithm(int64_t elements, DType dtype) const = 0;
   virtual void TraceStart() = 0;
   virtual std::vector<TraceEvent> TraceStop() = 0;
 
-  // All ranks write what they do, each into a file of its own, until StopTimeline or the end of the session. Rank 0's
-  // calls count; those of other ranks may be left out. Unlike the rest StopTimeline waits: at most some seconds, for
-  // the other ranks to close their files. It says what there is to be merged; nothing on other ranks.
+  // All ranks write their events, each into its own file, until StopTimeline or the end of the session. Rank 0's
+  // calls count; those of other ranks may be omitted. Unlike the other methods StopTimeline waits, for at most some
+  // seconds, until the other ranks have closed their files. It returns the files to merge; on other ranks nothing.
   virtual Status StartTimeline(const std::string& path, bool mark_cycles) = 0;
   virtual TimelineParts StopTimeline() = 0;
 };
 
-// --- The process's session: the one place where the engine has global state (process.cc). ---
+// --- The process's session: the engine's only global state (process.cc). ---
 
 struct StartOptions {
   std::vector<int> ranks;             // world ranks that take part; empty means all
   bool dynamic_process_sets = false;  // as SMDDP_DYNAMIC_PROCESS_SETS
-  bool has_communicator = false;      // then `communicator` points to an MPI_Comm that the caller keeps
+  bool has_communicator = false;      // then `communicator` points to an MPI_Comm owned by the caller
   const void* communicator = nullptr;
-  // What else must be the same on all ranks, and what this one has: {"The version of TensorFlow", "2.21.0"}.
+  // Further facts that must be the same on all ranks, with this rank's values: {"The version of TensorFlow",
+  // "2.21.0"}.
   std::vector<std::pair<std::string, std::string>> facts;
 };
 
-// Starts the process's session; does nothing when it runs. Waits for the other ranks.
+// Starts the process's session; does nothing when one is running. Waits for the other ranks.
 Status StartSession(const StartOptions& options);
-// Tells the other ranks, ends pending requests with an error, stops the engine thread. StartSession may follow.
-// `at_exit`: the program ends; waits for the other ranks to end their sessions, as MPI_Finalize would, but not for one
-// that is lost.
+// Notifies the other ranks, ends pending requests with an error, stops the engine thread. StartSession may follow.
+// `at_exit`: the program ends; waits for the other ranks to end their sessions, as MPI_Finalize would, but not for a
+// lost rank.
 Status StopSession(bool at_exit = false);
-// Why the running session has failed, and with it every request: OK when it has not, or nothing runs.
+// Why the running session, and every request with it, has failed: OK when it has not, or when there is no session.
 Status SessionFailure();
-// The running session of all ranks, or null. Keep the pointer only for the length of a call.
+// The running session of all ranks, or null. Do not keep the pointer beyond a call.
 std::shared_ptr<Session> CurrentSession();
 
-// --- Process sets: a session of its own for each, of some of the ranks (docs/decisions/0011). Number 0 is all ranks.
+// --- Process sets: each has its own session, of some of the ranks (docs/decisions/0011). Number 0 is all ranks.
 
-// The session of a set. kFailedPrecondition: nothing runs; kInvalidArgument: there is no such set, or this process is
-// not in it.
+// The session of a set. kBadState: nothing runs; kBadArgument: there is no such set, or this process is not in it.
 Result<std::shared_ptr<Session>> SessionOf(int process_set);
 
 struct ProcessSetSpec {
   std::vector<int> ranks;
-  const void* communicator = nullptr;  // an MPI_Comm instead of `ranks`; each rank brings its own
+  const void* communicator = nullptr;  // an MPI_Comm instead of `ranks`; each rank passes its own
 };
-// Makes sets and returns their numbers, in the order given; 0 where this process brought MPI_COMM_NULL and several sets
-// came of it. Collective over all ranks, which must bring the same lists: what they disagree about is an error
-// everywhere, and then no set is made. `at_start`: the sets of init, which need no SMDDP_DYNAMIC_PROCESS_SETS.
+// Makes sets and returns their numbers, in the order given; 0 where this process passed MPI_COMM_NULL and several
+// sets resulted. Collective over all ranks, which must pass the same lists: a disagreement is an error on every rank,
+// and then no set is made. `at_start`: the sets of init, which do not need SMDDP_DYNAMIC_PROCESS_SETS.
 Result<std::vector<int>> AddProcessSets(const std::vector<ProcessSetSpec>& specs, bool at_start);
 // Ends a set. Collective over all ranks. False when there is no such set.
 Result<bool> RemoveProcessSet(int process_set);
-// The ranks of every set there is, by number.
+// The ranks of every existing set, by number.
 std::map<int, std::vector<int>> ProcessSets();
 
-// MPI_Finalize waits for the other ranks; this process will end without it, and not with 0.
+// MPI_Finalize would wait for the other ranks; this process will end without it, with an exit code other than 0.
 void LeaveMpiUnfinished();
-// This process ends a moment after the others: the first one that goes gives the job its exit code.
+// This process ends a moment after the others: the first process that ends determines the job's exit code.
 void EndLast();
 
 // --- Tensors on a GPU ---
 
-// TensorRef::device of tensors that lie where `memory` does: the engine's work comes after what the framework's
-// `stream` (a cudaStream_t) holds by now. Does not wait. kFailedPrecondition: this build, or this machine, has no GPU.
+// TensorRef::device of tensors in the same memory as `memory`: the engine's work runs after what the framework's
+// `stream` (a cudaStream_t) holds now. Does not wait. kBadState: this build, or this machine, has no GPU.
 Result<std::shared_ptr<const DeviceWork>> WorkOnDevice(const void* memory, void* stream);
 
 struct DeviceSupport {
@@ -266,7 +266,7 @@ struct DeviceSupport {
   int nccl_version = 0;  // 0: it cannot be used
   std::string why_no_nccl;
 };
-// Loads what there is to load; makes no context on any device.
+// Loads the libraries that are available; creates no context on any device.
 DeviceSupport FindDevices();
 
 // True when this process has initialised MPI (a run without a launcher does not).
@@ -276,8 +276,8 @@ bool MpiThreadMultiple();
 bool MpiSurvivesLosses();
 const char* MpiLibraryVersion();  // "" before MPI is initialised
 
-// Or that this process is a fork of one that was.
-// "Horovod has not been initialized; use hvd.init()." kept in Horovod's words: scripts grep for it.
+// The error of a call without a session, or in a fork of a process that has one. "Horovod has not been initialized;
+// use hvd.init()." is Horovod's text: scripts grep for it.
 Status NotInitialized();
 
 }  // namespace smddp

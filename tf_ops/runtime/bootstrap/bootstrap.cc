@@ -41,7 +41,7 @@ Result<std::shared_ptr<NodeMemory>> ShareMemory(const Topology& topology, size_t
   mine = std::move(*created);
   SMDDP_ASSIGN_OR_RETURN(const auto names, exchange(mine.name()));
   const Status opened = OpenPeers(topology, names, bytes, memory.get());
-  SMDDP_RETURN_IF_ERROR(AllOk(opened, exchange));  // from here on everybody has everybody's
+  SMDDP_RETURN_IF_ERROR(AllOk(opened, exchange));  // from here on all ranks have all segments
   mine.Unlink();
   return memory;
 }

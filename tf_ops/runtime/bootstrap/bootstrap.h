@@ -1,4 +1,4 @@
-// How the ranks find one another: who is where, whether they agree on what must agree, whose memory is whose.
+// How the ranks find one another: the topology, the settings that must agree, the shared memory.
 #pragma once
 
 #include <memory>
@@ -15,11 +15,11 @@ namespace smddp {
 // The identity of the memory domain this process lives in: host, boot and /dev/shm, or SMDDP_HOST_ID.
 std::string HostId(const Env& env);
 
-// What SMDDP_RAIL_ALGORITHM says: null for auto; an error that lists the names for any other text.
+// The algorithm that SMDDP_RAIL_ALGORITHM names: null for auto; an error that lists the names for any other text.
 Result<const AllreduceAlgorithm*> RailAlgorithmNamed(const std::string& name);
 
-// Collective: every rank returns OK, or every rank returns an error. `known_rail` spares the measurement of the link;
-// null: measured. `more_facts`: what else must be the same on all ranks.
+// Collective: every rank returns OK, or every rank returns an error. With `known_rail` the link is not measured;
+// null: measured. `more_facts`: further facts that must be the same on all ranks.
 Result<std::unique_ptr<FabricParts>> Bootstrap(int rank, const Env& env, const Exchange& exchange,
                                                std::unique_ptr<Transport> far, const Deadline& deadline,
                                                const RailChoice* known_rail = nullptr, const Facts& more_facts = {});

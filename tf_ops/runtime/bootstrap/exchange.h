@@ -1,4 +1,4 @@
-// How ranks tell one another something while the session starts.
+// The exchange of texts between ranks while the session starts.
 #pragma once
 
 #include <functional>
@@ -11,7 +11,7 @@
 namespace smddp {
 
 struct Exchange {
-  // Every rank's text, in rank order. Collective.
+  // The texts of all ranks, in rank order. Collective.
   std::function<Result<std::vector<std::string>>(const std::string&)> gather;
   std::string caller = "hvd.init()";  // what starts, for messages
   std::vector<int> global_ranks;      // of a process set (topology.h); else empty
@@ -20,7 +20,7 @@ struct Exchange {
   int global_rank(int rank) const { return global_ranks.empty() ? rank : global_ranks[rank]; }
 };
 
-// Spreads a local result: an error on one rank becomes the same error on all.
+// Shares a local result: an error on one rank becomes the same error on all.
 Status AllOk(const Status& mine, const Exchange& exchange);
 
 }  // namespace smddp

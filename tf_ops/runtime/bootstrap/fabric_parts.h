@@ -1,4 +1,4 @@
-// Puts together what collectives run on, and owns it.
+// Assembles and owns what collectives run on.
 #pragma once
 
 #include <functional>
@@ -17,7 +17,7 @@ namespace smddp {
 class FabricParts {
  public:
   // `segments[p]`: the memory of my node's member p, kept alive by `memory`. `far` reaches the ranks of other nodes
-  // and may be null when there are none. `lives` tells whether a member's process is there; null: it is.
+  // and may be null when there are none. `lives` returns whether a member's process is alive; null: always true.
   FabricParts(Topology topology, const Env& env, const RailChoice& rail, std::vector<std::byte*> segments,
               std::shared_ptr<void> memory, std::unique_ptr<Transport> far,
               std::function<bool(int member)> lives = nullptr);
@@ -29,7 +29,7 @@ class FabricParts {
   Transport& transport() { return transport_; }
   // Data handed to ranks of other nodes so far.
   int64_t rail_bytes() const { return far_ != nullptr ? far_->bytes_sent() - sent_before_ : 0; }
-  // Lets MPI move what the program itself may have left to it, where the engine has no use for MPI.
+  // Lets MPI make progress on the program's own messages, where the engine itself does not use MPI.
   Status LetMpiMove() { return far_ != nullptr ? far_->Progress().status() : Status::Ok(); }
   bool Lives(int member) const { return !lives_ || lives_(member); }
   size_t arena_bytes() const { return layout_.total_bytes; }
@@ -41,7 +41,7 @@ class FabricParts {
   const NodeLayout layout_;
   NodeChannel node_;
   std::unique_ptr<Transport> near_, far_;
-  const int64_t sent_before_;  // by `far`, to measure the link
+  const int64_t sent_before_;  // by `far`, while the link was measured
   RoutedTransport transport_;
   const Fabric fabric_;
 };

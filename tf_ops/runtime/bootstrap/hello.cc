@@ -27,7 +27,7 @@ bool Decode(const std::string& bytes, Hello* hello) {
   return reader.at_end();
 }
 
-// Ranks of one version have the same facts; what the program adds may be missing.
+// Ranks of one version have the same facts; those that the program adds may be missing.
 Status SameFacts(const Hello& first, int rank, const Hello& other) {
   for (size_t i = 0; i < std::max(first.facts.size(), other.facts.size()); ++i) {
     const auto fact = [i](const Hello& hello) {
@@ -82,9 +82,9 @@ Result<std::vector<Hello>> DecodeHellos(const std::vector<std::string>& texts) {
       return Disagree("The version of smddp_tf", hellos[0].version, rank, hellos[i].version);
     }
     if (!readable) {
-      return Status(Reason::kDisagreement, "Rank " + std::to_string(rank) +
-                                               " runs another version of smddp_tf. Install the same one "
-                                               "everywhere.");
+      return Status(
+          Reason::kDisagreement,
+          "Rank " + std::to_string(rank) + " runs another version of smddp_tf. Install the same version on all hosts.");
     }
     SMDDP_RETURN_IF_ERROR(SameFacts(hellos[0], rank, hellos[i]));
   }

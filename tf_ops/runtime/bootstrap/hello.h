@@ -1,4 +1,4 @@
-// What a rank tells the others first: where it runs, and what must be the same everywhere.
+// The first message of a rank: where it runs, and what must be the same everywhere.
 #pragma once
 
 #include <string>
@@ -10,7 +10,7 @@
 
 namespace smddp {
 
-// What must agree, and what this rank has: {"SMDDP_CHUNK_BYTES", "262144"}.
+// What must agree, with this rank's values: {"SMDDP_CHUNK_BYTES", "262144"}.
 using Facts = std::vector<std::pair<std::string, std::string>>;
 
 struct Hello {
@@ -25,7 +25,7 @@ std::string RateText(double rate);
 Facts FactsOf(const Env& env);
 
 std::string Encode(const Hello& hello);
-// By rank. An error when one cannot be read, or disagrees with rank 0; the same on every rank.
+// By rank. An error when one cannot be decoded, or differs from rank 0's; the same on every rank.
 Result<std::vector<Hello>> DecodeHellos(const std::vector<std::string>& texts);
 
 }  // namespace smddp

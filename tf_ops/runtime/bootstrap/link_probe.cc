@@ -16,10 +16,10 @@ constexpr int kLatencyRounds = 5;
 constexpr int kBandwidthRounds = 3;
 constexpr int kBurst = 16;
 constexpr int64_t kFirstBytes = 16 << 10;  // gives the order of magnitude of the bandwidth
-constexpr double kAimSeconds = 0.01;       // the second message should take about so long
+constexpr double kAimSeconds = 0.01;       // the target duration of the second message
 constexpr int64_t kMinBytes = 64 << 10, kMaxBytes = 4 << 20;
-constexpr double kTooSlowSeconds = 0.05;  // a link that needs so long for the first message is not measured further
-constexpr double kFloorSeconds = 1e-7;    // no clock is better
+constexpr double kTooSlowSeconds = 0.05;  // a link on which the first message takes this long is not measured further
+constexpr double kFloorSeconds = 1e-7;    // the resolution of clocks
 
 double SecondsSince(int64_t start_ns) {
   return std::max(kFloorSeconds, static_cast<double>(NowNs() - start_ns) * 1e-9);
@@ -39,7 +39,7 @@ class Neighbours {
   // Seconds until `messages` of `bytes` each have been sent and received.
   Result<double> Pass(int64_t bytes, int messages) {
     const int64_t start_ns = NowNs();
-    const Tag tag = {kMaxOperation, 0, 0};  // a number that no operation gets
+    const Tag tag = {kMaxOperation, 0, 0};  // a number that is not assigned to any operation
     std::vector<Ticket> tickets;
     for (int i = 0; i < messages; ++i) {
       SMDDP_ASSIGN_OR_RETURN(Ticket in, far_.Recv(left_, tag, {buffer_.data() + kMaxBytes + i * bytes, Size(bytes)}));
@@ -50,7 +50,7 @@ class Neighbours {
     return SecondsSince(start_ns);
   }
 
-  // After an error: what MPI may still write to is left to the process's end.
+  // After an error: memory that MPI may still write to is kept until the process ends.
   void GiveUp() {
     if (!far_.Abort()) new std::vector<std::byte>(std::move(buffer_));
   }
@@ -68,7 +68,7 @@ class Neighbours {
         continue;
       }
       if (deadline_.passed()) {
-        return Status(Reason::kTimedOut, "No message came from rank " + std::to_string(left_) +
+        return Status(Reason::kTimedOut, "No message arrived from rank " + std::to_string(left_) +
                                              " in time (SMDDP_START_TIMEOUT), or none could be sent to rank " +
                                              std::to_string(right_) + ".");
       }
@@ -113,7 +113,7 @@ Result<double> Bandwidth(Neighbours* neighbours, double first_guess) {
   return best;
 }
 
-// From other ranks; times and rates are divided by.
+// The values come from other ranks; times and rates are used as divisors.
 bool IsPossible(const LinkSpeed& speed) {
   for (const double value : {speed.latency_s, speed.message_s, speed.bytes_per_s}) {
     if (!(value > 0 && value < 1e18)) return false;  // false for NaN too
@@ -133,7 +133,7 @@ Result<LinkSpeed> Worst(bool measured, const LinkSpeed& mine, const Exchange& ex
     if (!reader.at_end()) continue;
     if (!IsPossible(other)) {
       return Status(Reason::kInternal,
-                    "A rank sent a speed of the link between nodes that cannot be. Do all ranks run "
+                    "A rank sent an impossible speed of the link between nodes. Do all ranks run "
                     "the same version of smddp_tf?");
     }
     worst.latency_s = std::max(worst.latency_s, other.latency_s);

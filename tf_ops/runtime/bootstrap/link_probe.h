@@ -1,5 +1,5 @@
-// How fast is the way to the next node? Asked once, when the session starts; it takes a few milliseconds on a fast link
-// and about a tenth of a second on a slow one.
+// Measures the link to the next node, once, when the session starts. It takes a few milliseconds on a fast link and
+// about a tenth of a second on a slow one.
 #pragma once
 
 #include "collectives/rail/selector.h"
@@ -9,9 +9,9 @@
 
 namespace smddp {
 
-// Every rail passes messages round its nodes, all rails at once, so that a rail is measured with the share of the link
-// that it will have. The worst of all ranks, the same on all. Collective: every rank returns OK, or every rank returns
-// an error.
+// Every rail passes messages around its nodes, all rails at once, so that a rail is measured with its share of the
+// link. Returns the worst values of all ranks, the same on all. Collective: every rank returns OK, or every rank
+// returns an error.
 Result<LinkSpeed> MeasureLink(const Topology& topology, Transport& far, const Exchange& exchange,
                               const Deadline& deadline);
 

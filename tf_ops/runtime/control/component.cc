@@ -14,7 +14,7 @@ std::set<int> OtherRanks(const Topology& topology) {
 }
 
 Status Component::OnMessage(int from, std::string_view) {
-  return Status(Reason::kInternal, "A message of rank " + std::to_string(from) + " has no reader.");
+  return Status(Reason::kInternal, "A message of rank " + std::to_string(from) + " has an unknown type.");
 }
 
 Status Refused(const Topology& topology, int from, const char* what) {

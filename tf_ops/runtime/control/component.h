@@ -1,6 +1,6 @@
-// A session is an engine and its components. Each component is one concern: it reads the control messages of its types,
-// is asked by the engine's loop, and reaches the other ranks through the bus. A component knows the ones it builds on
-// by their classes, the engine by this header alone.
+// A session is an engine and its components. Each component has one concern: it handles the control messages of its
+// types, is called by the engine's loop, and sends to other ranks through the bus. A component knows the components
+// it builds on by their classes, and the engine only by this header.
 //
 // Threads: the engine's, for every method of both classes.
 #pragma once
@@ -19,7 +19,7 @@
 
 namespace smddp {
 
-// What components may ask of the engine.
+// The engine's services for components.
 class ControlBus {
  public:
   virtual ~ControlBus() = default;
@@ -27,16 +27,17 @@ class ControlBus {
   virtual Trace& trace() = 0;
   // OK, or why the session has failed. Then no request may begin any more.
   virtual const Status& failure() const = 0;
-  // When the oldest request under way was made (Component::kNever without any), and when something moved last for one.
+  // When the oldest request under way was made (Component::kNever when there is none), and when a request last made
+  // progress.
   virtual int64_t OldestNs() const = 0;
   virtual int64_t last_worked_ns() const = 0;
   // Dropped when rank `to` has ended its session.
   virtual void Post(int to, std::string message) = 0;
   void PostToOthers(const std::string& message);
   virtual void Run(RunningTask task) = 0;
-  // Ends the session with an error: every request, now and later. The first error counts.
+  // Ends the session with an error: all requests, current and future. The first error counts.
   virtual void Fail(const Status& why) = 0;
-  // The same, where the other ranks know already.
+  // The same, when the other ranks have the error already.
   virtual void FailHere(const Status& why) = 0;
 };
 
@@ -45,26 +46,26 @@ class Component {
   static constexpr int64_t kNever = std::numeric_limits<int64_t>::max();
   virtual ~Component() = default;
 
-  // A message of one of its types. Not OK ends the session: `from` must not send that (Refused).
+  // A message of one of its types. An error ends the session: `from` must not send that (Refused).
   virtual Status OnMessage(int from, std::string_view message);
   // After every round of the loop; and five times a second while the session has not failed.
   virtual void Step() {}
   virtual void Tick(int64_t /*now_ns*/) {}
 
-  // `rank` has ended its session. What it sent before may still come.
+  // `rank` has ended its session. Messages that it sent before may still arrive.
   virtual void OnDeparture(int /*rank*/) {}
-  // All of that has come. Called at every tick from then on; `who` begins the sentence: "Rank 2 has ended ...". Not OK:
-  // something needs that rank, and the session ends.
+  // All messages of `rank` have arrived. Called at every tick from then on; `who` is the beginning of the sentence:
+  // "Rank 2 has ended ...". An error: something needs that rank, and the session ends.
   virtual Status AfterDeparture(int /*rank*/, const std::string& /*who*/) { return Status::Ok(); }
 
   // The session has failed: answers every caller with `why`.
   virtual void OnFailure(const Status& /*why*/) {}
   // The session ends, and no task is under way.
   virtual void OnLeave() {}
-  // Transfers could not be given up: the memory that they refer to stays until the process ends.
+  // Transfers could not be cancelled: the memory that they refer to must be kept until the process ends.
   virtual void KeepMemory() {}
 
-  // Does it wait for messages of other ranks, so that the engine should look for them all the time?
+  // Does it wait for messages of other ranks, so that the engine should poll without pause?
   virtual bool expecting() const { return false; }
   // Does a caller wait for an answer?
   virtual bool waiting() const { return false; }
@@ -72,15 +73,15 @@ class Component {
   virtual bool polls() const { return false; }
   // May ranks of this node read memory that this rank must not free before they have left?
   virtual bool lends() const { return false; }
-  // When the oldest request that waits was made, or kNever.
+  // When the oldest waiting request was made, or kNever.
   virtual int64_t OldestNs() const { return kNever; }
-  // Adds the names of what is under way: "allreduce 'loss'".
+  // Appends the names of what is under way: "allreduce 'loss'".
   virtual void Describe(std::vector<std::string>* /*under_way*/) const {}
 };
 
 // All ranks of the session but this one.
 std::set<int> OtherRanks(const Topology& topology);
-// The error that ends a session when a message cannot be what an engine of this version sends.
-Status Refused(const Topology& topology, int from, const char* what = "sent a control message that cannot be read");
+// The error that ends a session when an engine of this version cannot have sent a message.
+Status Refused(const Topology& topology, int from, const char* what = "sent an invalid control message");
 
 }  // namespace smddp

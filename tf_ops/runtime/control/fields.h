@@ -1,10 +1,10 @@
-// Messages from one list of fields. A message type has
+// Encodes and decodes messages from a list of fields. A message type has
 //
 //   static constexpr ControlType kType;
 //   template <class Self, class Fields> static void Visit(Self& self, Fields& fields) { fields(self.a, self.b); }
-//   bool IsWellFormed() const;   // values that only a damaged or hostile message has
+//   bool IsWellFormed() const;   // false for values that only a damaged or hostile message has
 //
-// and gets Encode and Decode here. Decode takes the whole message; false: it is not well formed.
+// and gets Encode and Decode here. Decode reads the whole message; false: it is not well formed.
 #pragma once
 
 #include <cstdint>
@@ -40,7 +40,7 @@ class FieldWriter {
     }
   }
   void Put(const std::string& text) { writer_.PutText(text); }
-  // One byte; no dtype has the number of "none".
+  // One byte; the number of "none" is not that of any dtype.
   void Put(const WireDType& wire) { writer_.Put(wire ? static_cast<uint8_t>(*wire) : uint8_t{kDTypeCount}); }
   void Put(const Status& status) { (*this)(status.reason(), status.message()); }
   template <class T>
@@ -78,7 +78,7 @@ class FieldReader {
     }
   }
   void Get(std::string* text) { *text = reader_.GetText(); }
-  // Numbers of no dtype are for IsWellFormed to refuse.
+  // IsWellFormed refuses numbers that are not those of a dtype.
   void Get(WireDType* wire) {
     const uint8_t number = reader_.Get<uint8_t>();
     *wire = number == kDTypeCount ? WireDType() : WireDType(static_cast<DType>(number));
@@ -90,7 +90,7 @@ class FieldReader {
   template <class T>
   void Get(std::vector<T>* values) {
     if constexpr (std::is_arithmetic_v<T> || std::is_enum_v<T>) {
-      *values = reader_.GetList<T>();  // checks the count before it takes memory
+      *values = reader_.GetList<T>();  // checks the count before it allocates
     } else {
       const uint32_t count = reader_.Get<uint32_t>();
       for (uint32_t i = 0; i < count && reader_.ok(); ++i) Get(&values->emplace_back());

@@ -8,16 +8,15 @@
 
 namespace smddp {
 
-// A cancelled step is given up when it has been cancelled for so long: ops that TensorFlow had begun to run may still
-// bring what they have.
+// A cancelled step is given up after this delay: ops that TensorFlow has started may still provide their tensors.
 constexpr int64_t kSettleNs = 200 * 1000000LL;
 
 inline Status GivenUpBy(int rank) {
-  return Status(Reason::kStepGivenUp,
-                "Rank " + std::to_string(rank) +
-                    " gave up a step: another operation of it failed there (that rank's own error says "
-                    "which) before the step was reduced. It has failed on all ranks; the session goes "
-                    "on with the next one.");
+  return Status(
+      Reason::kStepGivenUp,
+      "Rank " + std::to_string(rank) +
+          " gave up a step: another operation of the step failed there before the gradients were reduced (see that "
+          "rank's own error). The step has failed on all ranks; the session continues with the next one.");
 }
 
 }  // namespace smddp

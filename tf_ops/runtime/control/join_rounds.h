@@ -13,7 +13,7 @@ class JoinRounds {
  public:
   explicit JoinRounds(int size) : joins_(size, 0) {}
 
-  // Rounds that are over, as far as this rank has heard.
+  // The number of completed rounds, as far as this rank knows.
   uint32_t round() const { return round_; }
   bool has_joined(int rank, uint32_t round) const { return joins_[rank] > round; }
   bool has_joined(int rank) const { return has_joined(rank, round_); }

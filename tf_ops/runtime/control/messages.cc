@@ -24,7 +24,7 @@ bool AllReducible(const Announcement& announcement) {
                      [adasum](DType dtype) { return adasum ? IsFloating(dtype) : IsReducible(dtype); });
 }
 
-// What a small reduction brings is summed before anything else looks at it.
+// The data of a small reduction are summed before any other check.
 bool DataIsPossible(const Announcement& announcement) {
   if (announcement.data.empty()) return true;
   if (announcement.kind == RequestKind::kPlan) return announcement.data == kHasDevices;
@@ -34,7 +34,7 @@ bool DataIsPossible(const Announcement& announcement) {
          AllReducible(announcement);
 }
 
-// A rank that has joined does what `request` says without having been asked by anybody on its side.
+// A rank that has joined executes `request` although its own program has not asked for it.
 bool IsPossibleForJoined(const Announcement& request) {
   if (request.kind == RequestKind::kDevices) return true;
   const bool plan = request.kind == RequestKind::kPlan;
@@ -89,7 +89,7 @@ Result<std::vector<std::string>> DecodeDeviceInfos(const std::string& text, int 
   for (int rank = 0; rank < size && reader.ok(); ++rank) infos.push_back(reader.GetText());
   if (reader.at_end()) return infos;
   return Status(Reason::kInternal,
-                "Rank 0 sent descriptions of GPUs that cannot be read. Do all ranks run the same version of smddp_tf?");
+                "Rank 0 sent unreadable descriptions of GPUs. Do all ranks run the same version of smddp_tf?");
 }
 
 }  // namespace smddp

@@ -1,4 +1,4 @@
-// The control messages of a session: what ranks tell one another beside the data of collectives.
+// The control messages of a session: everything ranks send one another except the data of collectives.
 #pragma once
 
 #include <cstdint>
@@ -44,7 +44,7 @@ enum class RequestKind : uint8_t {
   kDevices = 7,  // what GPU each rank uses for a plan: `data` holds its device info, the verdict's all of them
 };
 
-// Also asked of ranks that have joined, once in a session, so that no round of hvd.join counts. Rank 0 answers.
+// Also asked of ranks that have joined, once per session, so the rounds of hvd.join do not apply. Rank 0 answers.
 inline bool OutlivesRounds(RequestKind kind) { return kind == RequestKind::kPlan || kind == RequestKind::kDevices; }
 
 constexpr int kRequestKinds = 8;
@@ -53,13 +53,13 @@ constexpr int kRequestKinds = 8;
 const char* NameOf(RequestKind kind);
 const char* CapitalNameOf(RequestKind kind);
 
-// Announcement::data of a small reduction: all its tensors together, as they travel. Above this the coordinator's share
-// of the work would show.
+// The limit of Announcement::data of a small reduction: all its tensors together, in the wire format. Above this size
+// the coordinator's part of the work would be noticeable.
 constexpr int64_t kMaxInlineBytes = 1024;
 // Announcement::data of a plan.
 constexpr char kHasDevices[] = "GPU";
 
-// One rank's request of a name, to the name's coordinator.
+// One rank's request under a name, to the name's coordinator.
 struct Announcement {
   static constexpr ControlType kType = ControlType::kAnnouncement;
   RequestKind kind = RequestKind::kBarrier;
@@ -71,16 +71,16 @@ struct Announcement {
   double prescale = 1.0;
   double postscale = 1.0;
   WireDType wire_dtype;            // kAllreduce, kReducescatter
-  bool even_split = false;         // kAlltoall: as many rows for every rank; then there are no splits
+  bool even_split = false;         // kAlltoall: the same number of rows for every rank; then there are no splits
   std::vector<int64_t> splits;     // kAlltoall: rows for each rank
   std::vector<std::string> facts;  // kPlan: fusion/plan.h DescribePlan
-  std::string plan_key;            // kPlan: and the number of its place, where there are several
+  std::string plan_key;            // kPlan: with the site number, where there are several
   bool alone = true;               // kPlan: api/session.h PlannedTensor::alone
-  // Of a small reduction: what this rank contributes (named/inline_reduction.h). kPlan: kHasDevices where a GPU is
-  // at hand. kDevices: this rank's description of its GPU.
+  // Of a small reduction: this rank's contribution (named/inline_reduction.h). kPlan: kHasDevices where a GPU is
+  // available. kDevices: this rank's description of its GPU.
   std::string data;
-  bool duplicate = false;  // this rank had another request of that name waiting
-  uint32_t round = 0;      // of hvd.join, in which it was made
+  bool duplicate = false;  // another request of that name was waiting on this rank
+  uint32_t round = 0;      // the round of hvd.join in which it was made
 
   template <class Self, class Fields>
   static void Visit(Self& self, Fields& fields) {
@@ -99,10 +99,10 @@ struct Verdict {
   Status status;  // not OK: the ranks disagree
   uint32_t operation = 0;
   std::vector<int64_t> dim0_of_rank;  // kAllgather: for each tensor, the rows of every rank
-  std::string data;                   // of a small reduction: its result. kPlan, kDevices: as in Announcement, of all
-  std::vector<int> joined;            // ranks that did not ask for it: they have joined, and contribute zeros
-  Announcement request;               // where there are such ranks: what they take part in
-  std::set<int> answered;             // not sent: ranks that have had an answer already
+  std::string data;         // of a small reduction: its result. kPlan, kDevices: as in Announcement, for all ranks
+  std::vector<int> joined;  // ranks that have not made the request: they have joined, and contribute zeros
+  Announcement request;     // the request, for those ranks
+  std::set<int> answered;   // not sent: ranks that have been answered already
 
   template <class Self, class Fields>
   static void Visit(Self& self, Fields& fields) {
@@ -112,7 +112,7 @@ struct Verdict {
   bool IsWellFormed() const;
 };
 
-// From rank 0: in which order the gradients of a plan are put into buckets from its second step on.
+// From rank 0: the order in which the gradients of a plan are put into buckets from its second step on.
 struct PlanOrder {
   static constexpr ControlType kType = ControlType::kPlanOrder;
   int32_t plan = 0;        // its number on the wire
@@ -125,7 +125,7 @@ struct PlanOrder {
   bool IsWellFormed() const { return plan >= 0; }
 };
 
-// By the name of a plan: how many steps of it have begun.
+// By the name of a plan: the number of its steps that have begun.
 using StepCounts = std::map<std::string, int64_t>;
 
 // hvd.join, from one rank to others.
@@ -133,8 +133,8 @@ struct JoinNotice {
   static constexpr ControlType kType = ControlType::kJoinNotice;
   uint32_t round = 0;    // the sender's
   bool joins = false;    // it has no more data
-  bool drained = false;  // and none of its own requests is under way any more; to rank 0
-  StepCounts steps;      // how far it is
+  bool drained = false;  // and none of its own requests is under way any more; for rank 0
+  StepCounts steps;      // the sender's steps
 
   template <class Self, class Fields>
   static void Visit(Self& self, Fields& fields) {
@@ -143,11 +143,11 @@ struct JoinNotice {
   bool IsWellFormed() const { return true; }
 };
 
-// From rank 0: all have joined.
+// From rank 0: all ranks have joined.
 struct JoinOver {
   static constexpr ControlType kType = ControlType::kJoinOver;
   int32_t last = 0;
-  StepCounts steps;  // how far the furthest is
+  StepCounts steps;  // the steps of the rank that is furthest ahead
 
   template <class Self, class Fields>
   static void Visit(Self& self, Fields& fields) {
@@ -156,7 +156,7 @@ struct JoinOver {
   bool IsWellFormed() const { return last >= 0; }
 };
 
-// A rank gave up a step of a plan, to all others; and their answer, that they know.
+// A rank gave up a step of a plan, for all other ranks; and their acknowledgement.
 struct StepGivenUp {
   static constexpr ControlType kType = ControlType::kStepGivenUp;
   std::string plan;  // its name
@@ -170,7 +170,7 @@ struct StepGivenUp {
   bool IsWellFormed() const { return step > 0; }
 };
 
-// A rank gave up the step that holds its request of that name, to the name's coordinator.
+// A rank gave up the step that holds its request of that name, for the name's coordinator.
 struct RequestGivenUp {
   static constexpr ControlType kType = ControlType::kRequestGivenUp;
   std::string name;
@@ -182,8 +182,8 @@ struct RequestGivenUp {
   bool IsWellFormed() const { return true; }
 };
 
-// The sender's session has ended. `clean`: nothing was under way there. It still reads messages of `listens` until
-// those have left.
+// The sender's session has ended. `clean`: nothing was under way there. It still reads messages of the ranks in
+// `listens` until those have left.
 struct Goodbye {
   static constexpr ControlType kType = ControlType::kGoodbye;
   enum class Listens : uint8_t { kToNobody, kToNode, kToAll };
@@ -209,7 +209,7 @@ struct Abort {
   bool IsWellFormed() const { return !why.ok(); }
 };
 
-// The sender, a rank of another node, lives.
+// The sender, a rank of another node, is alive.
 struct HeartbeatMessage {
   static constexpr ControlType kType = ControlType::kHeartbeat;
   template <class Self, class Fields>
@@ -217,13 +217,13 @@ struct HeartbeatMessage {
   bool IsWellFormed() const { return true; }
 };
 
-// False: `message` begins with no type.
+// False: `message` does not begin with a type.
 bool TypeOf(std::string_view message, ControlType* type);
-// False of what ranks tell one another also while all operations stand still: heartbeats, timelines, reports of stalls,
-// plans that nobody uses.
+// False for messages that ranks also send while no operation makes progress: heartbeats, timelines, stall reports,
+// unused plans.
 bool BelongsToWork(std::string_view message);
 
-// The device infos of all ranks, as rank 0 sends them: by rank, "" of those that have joined.
+// The device infos of all ranks, as rank 0 sends them: by rank, "" for those that have joined.
 std::string EncodeDeviceInfos(const std::map<int, Announcement>& by_rank, int size);
 Result<std::vector<std::string>> DecodeDeviceInfos(const std::string& text, int size);
 

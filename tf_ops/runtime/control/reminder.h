@@ -1,5 +1,5 @@
-// When the stall watch tells of a wait: after the time that is set, and again each time that the wait has lasted twice
-// as long, so that a wait of days takes a dozen warnings.
+// When the stall watch warns of a wait: after the configured time, and then each time the wait has doubled, so that a
+// wait of days gives about a dozen warnings.
 #pragma once
 
 #include <algorithm>
@@ -12,7 +12,7 @@ class Reminder {
   bool Due(int64_t since_ns, int64_t now_ns, double seconds) const {
     return now_ns - since_ns >= std::max(static_cast<int64_t>(seconds * 1e9), next_ns_);
   }
-  // Due, and then not before the next doubling of `seconds`.
+  // True when a warning is due; the next one is due when the wait has doubled.
   bool Take(int64_t since_ns, int64_t now_ns, double seconds) {
     if (!Due(since_ns, now_ns, seconds)) return false;
     next_ns_ = std::max({int64_t{1}, next_ns_, static_cast<int64_t>(seconds * 1e9)});
@@ -21,7 +21,7 @@ class Reminder {
   }
 
  private:
-  int64_t next_ns_ = 0;  // 0: not told yet
+  int64_t next_ns_ = 0;  // 0: no warning yet
 };
 
 }  // namespace smddp

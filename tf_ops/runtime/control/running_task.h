@@ -1,4 +1,4 @@
-// A collective under way, and what is owed to its caller.
+// A collective under way, with the callback of its caller.
 #pragma once
 
 #include <functional>
@@ -17,9 +17,9 @@ struct RunningTask {
   std::shared_ptr<void> keep;  // what the task refers to
   std::string name;
   int64_t since_ns = 0;      // when the task started
-  int64_t submitted_ns = 0;  // when the caller came
+  int64_t submitted_ns = 0;  // when the caller made the request
   Reminder reminder;         // of the stall watch
-  bool is_plan = false;      // the ranks agree on one; nothing that the program asked for
+  bool is_plan = false;      // an agreement on a plan, which the program did not ask for
 };
 
 }  // namespace smddp

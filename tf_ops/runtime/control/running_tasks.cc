@@ -28,7 +28,7 @@ Result<bool> RunningTasks::Step() {
       last_done_ns_ = NowNs();
     }
     finished.done(Status::Ok());
-    if (failed_) return true;  // what it told the other ranks could not be sent: the tasks are gone
+    if (failed_) return true;  // sending to the other ranks failed, and the tasks are gone
   }
   return moved;
 }
@@ -38,7 +38,7 @@ void RunningTasks::FailAll(const Status& why, bool memory_in_use) {
   std::list<RunningTask> tasks = std::move(tasks_);
   tasks_.clear();
   for (RunningTask& running : tasks) {
-    if (memory_in_use) (void)running.task.release();  // lost on purpose
+    if (memory_in_use) (void)running.task.release();  // leaked on purpose
     running.task.reset();
     running.done(why);
   }

@@ -17,7 +17,7 @@ class RunningTasks {
  public:
   void Add(RunningTask task);
   // Steps each task once, and answers the callers of those that are done. True: something moved. An error: a task has
-  // failed; it is still there.
+  // failed; it is still in the list.
   Result<bool> Step();
   // Answers all callers with `why`. `memory_in_use`: transfers may still write into the tasks' memory, which is then
   // kept until the process ends.
@@ -26,9 +26,9 @@ class RunningTasks {
   bool empty() const { return tasks_.empty(); }
   std::list<RunningTask>& all() { return tasks_; }
   const std::list<RunningTask>& all() const { return tasks_; }
-  // When the oldest of them was asked for; INT64_MAX without any.
+  // When the oldest of them was requested; INT64_MAX when there is none.
   int64_t OldestNs() const;
-  // What ended last, and when; at first "", and when the session began.
+  // The task that ended last, and when; at first "" and the start of the session.
   const std::string& last_done() const { return last_done_; }
   int64_t last_done_ns() const { return last_done_ns_; }
 

@@ -1,4 +1,4 @@
-// Average is a sum that is divided at the end; this is the one place that says so.
+// Average is a sum that is divided at the end; this is the only file that implements it.
 #pragma once
 
 #include "compute/compute.h"

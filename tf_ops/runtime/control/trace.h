@@ -1,6 +1,6 @@
-// The engine's event log: what happened when. Three readers share its recording points: tests and benchmarks, which
-// take all of it at the end, the timeline, which takes it away while it is written, and the text log at level trace.
-// Off unless somebody reads.
+// The engine's event log: what happened when. It has three readers: tests and benchmarks, which take all of it at the
+// end; the timeline, which takes events while they are written; and the text log at level trace. Off when there is no
+// reader.
 #pragma once
 
 #include <atomic>
@@ -31,7 +31,7 @@ class Trace {
     return std::move(events_);
   }
 
-  // What comes from now on waits for TakeStream; what does not fit is counted and lost.
+  // Events from now on are kept for TakeStream; those that do not fit are counted and dropped.
   void StartStream() {
     std::lock_guard<std::mutex> lock(mutex_);
     stream_.clear();
@@ -42,7 +42,7 @@ class Trace {
     std::lock_guard<std::mutex> lock(mutex_);
     readers_ &= ~kStream;
   }
-  // Returns how many events were lost since the last time.
+  // Returns how many events were dropped since the last call.
   int64_t TakeStream(std::vector<TraceEvent>* events) {
     events->clear();
     std::lock_guard<std::mutex> lock(mutex_);

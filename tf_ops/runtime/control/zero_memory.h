@@ -1,6 +1,6 @@
-// Memory for reductions to which this rank brings zeros: something to read, and a place for results that nobody reads.
-// All of them share it, so it is as large as the largest tensor, not as all of them together; unless results are
-// checked (runtime/verify/verify.h), which several reductions at once would mix up.
+// Memory for reductions to which this rank contributes zeros: an input, and an output that is not read. All of them
+// share it, so it is as large as the largest tensor, not as all of them together. Exception: when results are checked
+// (runtime/verify/verify.h), concurrent reductions need separate memory.
 //
 // Threads: the engine's.
 #pragma once
@@ -16,7 +16,7 @@ namespace smddp {
 class ZeroMemory {
  public:
   explicit ZeroMemory(bool shared) : shared_(shared) {}
-  // Whoever reduces the tensor keeps `*keep` until then.
+  // The caller holds `*keep` until the tensor has been reduced.
   Result<TensorRef> Tensor(DType dtype, std::vector<int64_t> shape, std::shared_ptr<void>* keep) {
     TensorRef tensor;
     tensor.dtype = dtype;
@@ -26,7 +26,7 @@ class ZeroMemory {
     if (block_->zeros == nullptr || block_->results == nullptr) {
       block_.reset();
       return Status(Reason::kNoResources, "No memory for " + std::to_string(bytes) +
-                                              " bytes of zeros, which this rank brings after hvd.join.");
+                                              " bytes of zeros, which this rank contributes after hvd.join.");
     }
     tensor.input = block_->zeros.get();
     tensor.output = block_->results.get();
@@ -44,7 +44,7 @@ class ZeroMemory {
     const std::unique_ptr<void, Free> zeros, results;
   };
   const bool shared_;
-  std::shared_ptr<Block> block_;  // earlier ones are kept by those who still use them
+  std::shared_ptr<Block> block_;  // earlier blocks are kept alive by their users
 };
 
 }  // namespace smddp

@@ -1,8 +1,8 @@
-// How the engine thread waits: it spins briefly while messages are on their way, then yields, then sleeps on its
-// doorbell, longer and longer.
+// How the engine thread waits: it spins briefly while messages are expected, then yields, then sleeps on its
+// doorbell, for increasing times.
 //
-// Falling asleep is put off for a moment even when nothing is under way: a core on which nobody runs stops, and to wake
-// it takes 50 us and more, as long as a small operation. Whoever needs the core meanwhile gets it with the next yield.
+// The thread keeps yielding for a moment even when nothing is under way: waking an idle core takes 50 us and more, as
+// long as a small operation. Other threads get the core at the next yield.
 #pragma once
 
 #include <cstdint>
@@ -11,8 +11,8 @@
 
 namespace smddp {
 
-// How many cores the ranks of a node have. Who spins on a core that another rank needs keeps it from answering; a
-// yield lets it run at once and costs less than falling asleep and being woken (measured: docs/decisions/0006).
+// How many cores the ranks of a node have. Spinning on a core that another rank needs delays that rank's answer; a
+// yield lets it run at once and costs less than sleeping and being woken (measured: docs/decisions/0006).
 enum class Cores {
   kPlenty,   // two or more for each rank
   kShared,   // at least one: the engine thread shares it with its caller
@@ -26,9 +26,9 @@ class Backoff {
   Backoff(Doorbell& doorbell, Cores cores, bool polled);
 
   void Reset() { rounds_ = sleeps_ = 0; }
-  // Nothing has moved for `idle_ns`. `seen` is the doorbell's count from before the last look for work; `expecting`:
-  // something is under way; `soundless`: and what comes next rings no bell (a GPU's work), so that every sleep is
-  // short. Returns after a while, at once when the bell was rung since.
+  // Nothing has moved for `idle_ns`. `seen` is the doorbell's count from before the last check for work. `expecting`:
+  // something is under way. `soundless`: the next event does not ring the doorbell (a GPU's work), so every sleep is
+  // short. Returns after a while, or at once when the bell was rung since `seen`.
   void Wait(uint32_t seen, bool expecting, int64_t idle_ns, bool soundless = false);
 
  private:

@@ -1,4 +1,4 @@
-// The components of one session, in the order in which the engine asks them.
+// The components of one session, in the order in which the engine calls them.
 //
 // Threads: the engine's; Add before the engine starts.
 #pragma once
@@ -15,7 +15,7 @@ namespace smddp {
 
 class ComponentTable {
  public:
-  // When a component gets its messages: not when the session has failed, or always.
+  // When a component receives its messages: until the session has failed, or always.
   enum class Delivery { kUntilFailure, kAlways };
   void Add(Component* component, const std::vector<ControlType>& types, Delivery delivery) {
     all_.push_back(component);
@@ -23,7 +23,7 @@ class ComponentTable {
   }
 
   struct Reader {
-    Component* component = nullptr;  // null: the engine reads these itself
+    Component* component = nullptr;  // null: the engine handles these itself
     Delivery delivery = Delivery::kAlways;
   };
   Reader ReaderOf(ControlType type) const {

@@ -7,14 +7,14 @@
 namespace smddp {
 namespace {
 
-// What a rank sent before it left may still be on its way; after this long it is not.
+// Messages that a rank sent before it left arrive within this time.
 constexpr int64_t kGraceNs = 1000 * 1000000LL;
 
 }  // namespace
 
 void Departures::Add(int rank, const Goodbye& goodbye, int64_t now_ns) {
-  const std::vector<int> mates = topology_.node().world_ranks();
-  const bool of_my_node = std::find(mates.begin(), mates.end(), rank) != mates.end();
+  const std::vector<int> local_ranks = topology_.node().world_ranks();
+  const bool of_my_node = std::find(local_ranks.begin(), local_ranks.end(), rank) != local_ranks.end();
   const bool listens =
       goodbye.listens == Goodbye::Listens::kToAll || (goodbye.listens == Goodbye::Listens::kToNode && of_my_node);
   ranks_[rank] = {now_ns, listens};
@@ -24,8 +24,9 @@ void Departures::Add(int rank, const Goodbye& goodbye, int64_t now_ns) {
 }
 
 bool Departures::node_left() const {
-  const std::vector<int> mates = topology_.node().world_ranks();
-  return std::all_of(mates.begin(), mates.end(), [this](int rank) { return rank == topology_.rank() || has(rank); });
+  const std::vector<int> local_ranks = topology_.node().world_ranks();
+  return std::all_of(local_ranks.begin(), local_ranks.end(),
+                     [this](int rank) { return rank == topology_.rank() || has(rank); });
 }
 
 std::vector<int> Departures::Listeners() const {

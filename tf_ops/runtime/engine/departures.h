@@ -19,13 +19,13 @@ class Departures {
 
   void Add(int rank, const Goodbye& goodbye, int64_t now_ns);
   bool has(int rank) const { return ranks_.count(rank) != 0; }
-  // Has every other rank of the session left; every other rank of this node?
+  // Has every other rank of the session left? Has every other rank of this node left?
   bool all_left() const { return static_cast<int>(ranks_.size()) >= topology_.size() - 1; }
   bool node_left() const;
   // Does that rank, which has left, still read messages of this one?
   bool listens(int rank) const { return ranks_.at(rank).listens; }
   std::vector<int> Listeners() const;
-  // Those of which nothing can be on its way any more.
+  // The ranks that have left and whose messages have all arrived.
   std::vector<int> Silent(int64_t now_ns) const;
   // "Rank 2 has ended its session (...)"
   std::string Sentence(int rank) const;

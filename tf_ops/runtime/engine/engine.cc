@@ -11,7 +11,7 @@
 namespace smddp {
 namespace {
 
-// Nothing has moved for so long: nothing will, without the rank that has left.
+// When nothing has moved for this long, the rank that has left was needed.
 constexpr int64_t kStuckNs = 1000 * 1000000LL;
 
 Backoff MakeBackoff(FabricParts& parts) {
@@ -64,7 +64,7 @@ void Engine::Loop() {
     const bool moved = worked || (progress.ok() && *progress);
     const int64_t now_ns = NowNs();
     const bool tick = pace_.TickDue(now_ns);
-    // At most once between two looks at the control messages: who is suspected may have said goodbye.
+    // At most once between two reads of the control messages: a suspected rank may have said goodbye.
     if (tick || (expecting() && pace_.LookDue(now_ns))) LookAtPeers(now_ns);
     if (tick) Tick(now_ns);
     pace_.EndRound(moved, worked, heard, now_ns);
@@ -163,7 +163,7 @@ void Engine::Tick(int64_t now_ns) {
   }
 }
 
-// The session of all ranks watches; those of process sets fail with it.
+// The session of all ranks detects lost ranks; those of process sets fail with it.
 void Engine::LookAtPeers(int64_t now_ns) {
   if (!failed_.ok() || topology().size() == 1 || topology().is_process_set()) return;
   for (const int rank : peers_.BeatsDue(now_ns)) Post(rank, Encode(HeartbeatMessage()));
@@ -171,7 +171,7 @@ void Engine::LookAtPeers(int64_t now_ns) {
   if (!status.ok()) Fail(status);
 }
 
-// What waits on this rank, for the sentence about a rank that is lost.
+// What this rank waits for, for the message about a lost rank.
 std::string Engine::UnderWay() const {
   constexpr size_t kMaxNames = 6;
   std::vector<std::string> what;
@@ -190,7 +190,7 @@ void Engine::End(const Status& why, bool tell_others) {
   if (!failed_.ok()) return;
   failed_ = why;
   Log(LogLevel::kError, why.message());
-  if (on_failure_) on_failure_(why);  // before a caller can ask
+  if (on_failure_) on_failure_(why);  // before a caller can ask for the failure
   if (tell_others) PostToAllWhoRead(Encode(Abort{why}));
   const bool memory_in_use = !parts_.transport().Abort();
   if (memory_in_use) {
@@ -215,7 +215,7 @@ void Engine::Leave() {
   DrainInbox();
   if (failed_.ok()) {
     if (tasks_.empty()) {
-      // So that my goodbye says that I have given up what others lent.
+      // So that my goodbye confirms that I have released the memory of other ranks.
       for (Component* component : components_.all()) component->OnLeave();
     }
     const bool clean = tasks_.empty() && !components_.waiting();

@@ -1,13 +1,13 @@
-// The engine: one thread that makes every MPI call, steps every task and passes every message to its component.
+// The engine: one thread that makes all MPI calls, steps all tasks and passes each message to its component.
 //
-// What a session can do lies in its components (control/component.h). The engine has the loop, the inbox, the tasks
-// under way, the watch over the other ranks and the end of the session.
+// The features of a session are in its components (control/component.h). The engine has the loop, the inbox, the
+// running tasks, the detection of lost ranks and the end of the session.
 //
-// Threads:   Submit, Stop and the counts from any; the rest on the engine thread, or before Start.
+// Threads:   Submit, Stop and the counters from any; the rest on the engine thread, or before Start.
 // Ownership: components outlive the engine thread: Stop comes before their destructors.
-// Errors:    what concerns one request is that request's error. What leaves the ranks in different states (a peer left
-//            half-way, a transport failed) ends the session: every request, here and on the other ranks, now and later,
-//            gets the same error.
+// Errors:    an error of one request is reported to that request. An error that leaves the ranks in different states
+//            (a peer left in the middle of an operation, a transport failed) ends the session: every request, here
+//            and on the other ranks, current and future, gets the same error.
 #pragma once
 
 #include <algorithm>
@@ -30,7 +30,7 @@ namespace smddp {
 
 class Engine final : public ControlBus {
  public:
-  // Is told, on the engine thread, why the session failed.
+  // Called on the engine thread with the reason why the session failed.
   using FailureCallback = std::function<void(const Status&)>;
   // `parts` and `tasks` outlive it.
   Engine(FabricParts& parts, RunningTasks& tasks, double heartbeat_timeout_s, FailureCallback on_failure);
@@ -41,8 +41,8 @@ class Engine final : public ControlBus {
     components_.Add(component, types, delivery);
   }
   void Start();
-  // Ends what is under way with an error, tells the other ranks, joins the thread. May be called twice. `at_exit`: and
-  // waits until the other ranks have ended their sessions, or one of them is lost.
+  // Ends what is under way with an error, notifies the other ranks, joins the thread. May be called twice. `at_exit`:
+  // also waits until the other ranks have ended their sessions, or one of them is lost.
   void Stop(bool at_exit = false);
   // Runs `work` on the engine thread, in order; false after Stop.
   bool Submit(std::function<void()> work);
@@ -62,7 +62,7 @@ class Engine final : public ControlBus {
  private:
   void Loop();
   bool DrainInbox();
-  // True when there were messages; `*worked` when some of them were more than signs of life.
+  // True when there were messages; `*worked` when at least one of them was not a sign of life.
   bool ReadControl(bool* worked);
   Status Deliver(const Message& message);
   Status OnGoodbye(const Message& message);
@@ -71,7 +71,7 @@ class Engine final : public ControlBus {
   void LookAtPeers(int64_t now_ns);
   std::string UnderWay() const;
   void End(const Status& why, bool tell_others);
-  // Also to those that have left and still read.
+  // Also to ranks that have left and still read.
   void PostToAllWhoRead(const std::string& message);
   void Leave();
 
@@ -84,7 +84,7 @@ class Engine final : public ControlBus {
   enum class Order { kRun, kStop, kStopAtExit };
   std::atomic<Order> order_{Order::kRun};
 
-  // Engine thread only, but for the counts in `pace_`.
+  // Engine thread only, except for its counters.
   LoopPace pace_;
   PeerWatch peers_;
   Departures departures_;

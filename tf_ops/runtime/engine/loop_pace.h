@@ -1,6 +1,6 @@
-// When something moved last, and how the engine waits until it does again.
+// Records when something last moved, and decides how the engine waits until it does again.
 //
-// Threads: the engine's; the counts may be read by any.
+// Threads: the engine's; the counters may be read by any.
 #pragma once
 
 #include <atomic>
@@ -16,8 +16,8 @@ class LoopPace {
   explicit LoopPace(Backoff backoff) : backoff_(backoff) {}
 
   void BeginRound() { rounds_.fetch_add(1, std::memory_order_relaxed); }
-  // What the round has brought: `moved` data or requests; `worked`: without what engines tell one another while all
-  // operations stand still (control/messages.h BelongsToWork); `heard`: any message.
+  // The result of the round. `moved`: data or requests; `worked`: the same without messages that engines also send
+  // while no operation makes progress (control/messages.h BelongsToWork); `heard`: any message.
   void EndRound(bool moved, bool worked, bool heard, int64_t now_ns) {
     if (moved) last_moved_ns_ = now_ns;
     if (worked) last_worked_ns_ = now_ns;
@@ -25,7 +25,7 @@ class LoopPace {
     idle_rounds_ = 0;
     backoff_.Reset();
   }
-  // Nothing has moved. Should slots that others wait for be copied out of their way?
+  // Nothing has moved. Should slots that others wait for be evacuated (copied to private memory)?
   bool MayEvacuate(bool expecting, int64_t now_ns) {
     return !expecting || ++idle_rounds_ % kEvacuateAfterRounds == 0 || now_ns - last_moved_ns_ > kEvacuateAfterNs;
   }
@@ -35,12 +35,12 @@ class LoopPace {
     wakeups_.fetch_add(1, std::memory_order_relaxed);
     backoff_.Wait(seen, expecting, now_ns - last_moved_ns_, soundless);
   }
-  // Sleeps as if nothing had moved for long.
+  // Sleeps as if nothing had moved for a long time.
   void WaitLong(uint32_t seen) { backoff_.Wait(seen, /*expecting=*/false, kLongIdleNs); }
 
   // Five times a second; the components' ticks.
   bool TickDue(int64_t now_ns) { return Due(&last_tick_ns_, kTickEveryNs, now_ns); }
-  // Often, while somebody waits: a death must be seen before the launcher ends the survivors.
+  // At short intervals while a request waits: a death must be detected before the launcher ends the survivors.
   bool LookDue(int64_t now_ns) { return Due(&last_look_ns_, kLookEveryNs, now_ns); }
 
   int64_t last_moved_ns() const { return last_moved_ns_; }
@@ -53,7 +53,7 @@ class LoopPace {
   static constexpr int64_t kLookEveryNs = 5 * 1000000LL;
   static constexpr int64_t kLongIdleNs = 200 * 1000000LL;
   static constexpr int kEvacuateAfterRounds = 64;
-  static constexpr int64_t kEvacuateAfterNs = 1000000;  // rounds are long where cores are few
+  static constexpr int64_t kEvacuateAfterNs = 1000000;  // a round takes long where there are few cores
 
   static bool Due(int64_t* last_ns, int64_t every_ns, int64_t now_ns) {
     if (now_ns - *last_ns <= every_ns) return false;

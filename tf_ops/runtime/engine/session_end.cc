@@ -9,7 +9,7 @@ namespace smddp {
 namespace {
 
 constexpr double kFlushSeconds = 5.0;
-constexpr double kReadersSeconds = 2.0;  // ranks of a node mostly end at the same time
+constexpr double kReadersSeconds = 2.0;  // ranks of a node usually end at the same time
 constexpr std::chrono::microseconds kPause(50);
 
 }  // namespace
@@ -40,7 +40,7 @@ bool SessionEnd::AwaitReaders() {
   return departures_.node_left();
 }
 
-// Messages to ranks that have said goodbye are dropped: they would never take them.
+// Messages to ranks that have said goodbye are dropped: they would never be read.
 void SessionEnd::Flush() {
   const Deadline deadline = Deadline::After(kFlushSeconds);
   while (parts_.transport().busy() && !deadline.passed()) {

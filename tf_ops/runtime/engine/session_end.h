@@ -1,4 +1,4 @@
-// The last moments of a session, when nothing can be asked of it any more: what is waited for, and how long.
+// The end of a session, after the last request: what is waited for, and how long.
 //
 // Threads: the engine's.
 #pragma once
@@ -13,20 +13,21 @@ namespace smddp {
 
 class SessionEnd {
  public:
-  // Reads control messages and, if there are none, looks for lost ranks. `*moved`: some were more than signs of life.
-  // False: the session has failed.
+  // Reads control messages and, if there are none, checks for lost ranks. `*moved`: at least one message was not a
+  // sign of life. False: the session has failed.
   using Read = std::function<bool(bool look, bool* moved)>;
   // All outlive it.
   SessionEnd(FabricParts& parts, const Departures& departures, LoopPace& pace, Read read)
       : parts_(parts), departures_(departures), pace_(pace), read_(std::move(read)) {}
 
-  // Until all ranks have ended their sessions, or this one has failed. MPI_Finalize waits for all ranks as well, but
-  // reads no message and has no deadline: what happens to them meanwhile is seen here. Not OK: the transport failed.
+  // Waits until all ranks have ended their sessions, or this one has failed. MPI_Finalize waits for all ranks as
+  // well, but reads no messages and has no deadline; here a rank lost in the meantime is detected. An error: the
+  // transport failed.
   Status AwaitDepartures();
-  // For the ranks of this node to give up memory of this one: they do so before their goodbyes. False: not all did in
-  // time.
+  // Waits for the ranks of this node to release memory of this one; they do so before their goodbyes. False: not all
+  // did in time.
   bool AwaitReaders();
-  // Until all messages are on their way.
+  // Waits until all messages have been sent.
   void Flush();
 
  private:

@@ -11,7 +11,7 @@ namespace {
 // Plans and what the ranks say about their GPUs are announced under different names.
 constexpr char kPrefix[] = "the GPUs of ";
 
-// Ends with an error when it is stepped, and with it the session.
+// Fails at its first step, which ends the session.
 class FailingTask : public Task {
  public:
   explicit FailingTask(Status why) : why_(std::move(why)) {}
@@ -59,7 +59,7 @@ bool DevicePaths::IsAgreed(const std::string& plan, const Tensors& tensors) {
 void DevicePaths::OnVerdict(const Verdict& verdict) {
   for (auto& [plan, state] : states_) {
     if (kPrefix + plan != verdict.name) continue;
-    if (state != State::kAsked && state != State::kUnknown) return;  // answered before
+    if (state != State::kAsked && state != State::kUnknown) return;  // answered already
     const std::string name = plan;
     const Status status = Decide(&state, verdict);
     return status.ok() ? on_agreed_(name) : bus_.Fail(status);
@@ -103,7 +103,7 @@ TaskPtr DevicePaths::BeginBucket(const std::string& plan, const AllreduceAlgorit
   DeviceCall device = {call, {}, /*through_host=*/!from_gpu_to_gpu};
   bool any = false;
   for (const TensorRef& tensor : tensors) {
-    if (tensor.elements() == 0) continue;  // as in the view
+    if (tensor.elements() == 0) continue;  // as in the view: no empty tensors
     device.works.push_back(tensor.device);
     any |= tensor.device != nullptr;
   }

@@ -12,7 +12,7 @@ namespace {
 
 constexpr char kLibrary[] = "libsmddp_cuda.so";
 
-// The library beside the one that holds this code.
+// The path of the library, in the folder of the library that holds this code.
 std::string BesideThisLibrary() {
   Dl_info found;
   if (dladdr(reinterpret_cast<const void*>(&TheDevices), &found) == 0 || found.dli_fname == nullptr) return kLibrary;
@@ -70,7 +70,7 @@ Result<Device*> Devices::At(const void* memory) {
   if (plugin(&why) == nullptr) return why;
   SMDDP_ASSIGN_OR_RETURN(const int index, plugin_->DeviceOf(memory));
   if (index < 0) {
-    return Status(Reason::kBadArgument, "A tensor that is said to be on a GPU lies in host memory.");
+    return Status(Reason::kBadArgument, "A tensor that was submitted as a GPU tensor is in host memory.");
   }
   return plugin_->Open(index);
 }
@@ -103,7 +103,7 @@ DeviceSupport Devices::Find() {
   return support;
 }
 
-// Never destroyed: frameworks may give back tensors when the process ends.
+// Never destroyed: frameworks may release tensors when the process ends.
 Devices& TheDevices() {
   static Devices* const devices = new Devices();
   return *devices;

@@ -13,13 +13,13 @@ namespace smddp {
 // Threads: any.
 class Devices {
  public:
-  // Null: this build has none, or it cannot be loaded; `*why` says so.
+  // Null when this build has none or it cannot be loaded; `*why` is the reason.
   DevicePlugin* plugin(Status* why = nullptr);
-  // Its devices; 0 without a plug-in.
+  // The number of devices; 0 without a plug-in.
   int Count();
-  // The device at which `memory` lies; kInvalidArgument for host memory.
+  // The device that holds `memory`; kBadArgument for host memory.
   Result<Device*> At(const void* memory);
-  // NCCL; null when it cannot be used, and `*why` says so.
+  // NCCL; null when it cannot be used, and `*why` is the reason.
   DeviceGroupLibrary* groups(Status* why = nullptr);
   DeviceSupport Find();
 
@@ -32,7 +32,7 @@ class Devices {
   int count_ = 0;
 };
 
-// The process's.
+// The process's devices.
 Devices& TheDevices();
 
 }  // namespace smddp

@@ -46,16 +46,16 @@ Result<std::shared_ptr<HostRoundTrips::Gpu>> HostRoundTrips::Of(Device& device) 
   }
   if (&gpu_->device == &device) return gpu_;
   return Status(Reason::kBadArgument,
-                "A tensor lies on GPU " + std::to_string(device.info().index) + ", those before on GPU " +
+                "A tensor is on GPU " + std::to_string(device.info().index) + ", earlier tensors are on GPU " +
                     std::to_string(gpu_->device.info().index) +
-                    ". A rank uses one GPU: tf.config.set_visible_devices(gpus[hvd.local_rank()], 'GPU').");
+                    ". A rank can use only one GPU: tf.config.set_visible_devices(gpus[hvd.local_rank()], 'GPU').");
 }
 
 void HostRoundTrips::KeepMemory() {
   if (gpu_ != nullptr) gpu_->pinned.Leak();
 }
 
-// One request on its way: where its tensors lie in pinned memory, in both directions.
+// One request under way: the pinned memory of its tensors, in both directions.
 class HostRoundTrips::Copies {
  public:
   Copies(std::shared_ptr<Gpu> gpu, Tensors what) : gpu_(std::move(gpu)), what_(std::move(what)) {}
@@ -73,7 +73,7 @@ class HostRoundTrips::Copies {
   }
   const PooledEventPtr& down() const { return down_; }
   const std::vector<TensorRef>& host() const { return host_; }
-  // Once down() has passed: the results, when there are any, and the end.
+  // Call it once down() has passed: copies the results, if any, and ends the request.
   Status Up(const Status& reduced) {
     if (!reduced.ok()) {
       memory_.GiveBack(down_);
@@ -90,7 +90,7 @@ class HostRoundTrips::Copies {
   }
 
  private:
-  // A result of another shape than its tensor's has a place of its own.
+  // A result whose shape differs from its tensor's has its own memory.
   bool in_place(size_t i) const { return what_.result_bytes[i] == what_.tensors[i].bytes(); }
   size_t Room(size_t i) const {
     return Aligned(what_.tensors[i].bytes()) + (in_place(i) ? 0 : Aligned(what_.result_bytes[i]));
@@ -118,17 +118,19 @@ class HostRoundTrips::Copies {
   std::vector<TensorRef> host_;
 };
 
-void HostRoundTrips::Begin(const std::string& name, Tensors what, OnHost on_host, DoneCallback told) {
+void HostRoundTrips::Begin(const std::string& name, Tensors what, OnHost on_host, DoneCallback caller_done) {
   const int64_t now_ns = NowNs();
-  const auto done = [this, begun = begun_ns_.insert(now_ns), told = std::move(told)](const Status& status) {
+  const auto done = [this, begun = begun_ns_.insert(now_ns),
+                     caller_done = std::move(caller_done)](const Status& status) {
     begun_ns_.erase(begun);
-    told(status);
+    caller_done(status);
   };
   for (const TensorRef& tensor : what.tensors) {
     if (tensor.device != nullptr) continue;
-    return done(Status(Reason::kBadArgument, "'" + name +
-                                                 "' holds tensors in host memory beside tensors on a GPU. Put all "
-                                                 "of them into one place (tf.device)."));
+    return done(Status(
+        Reason::kBadArgument,
+        "'" + name +
+            "' has some tensors in host memory and others on a GPU. Put all of them on one device (tf.device)."));
   }
   Result<std::shared_ptr<Gpu>> gpu = Of(what.tensors.front().device->device());
   if (!gpu.ok()) return done(gpu.status());

@@ -1,6 +1,6 @@
-// Requests matched by name whose tensors lie on a GPU: they go through host memory. Copied down, carried out there like
-// any other, copied up. (Gradients of plans have a better way, collectives/device; what is matched by name is small, or
-// happens once.)
+// Requests matched by name whose tensors lie on a GPU: copied to host memory, executed there like any other request,
+// and copied back. (Gradients of plans have a faster path, collectives/device; requests matched by name are small, or
+// rare.)
 //
 // Threads: the engine's.
 #pragma once
@@ -30,11 +30,11 @@ class HostRoundTrips : public Component {
   };
   // Makes the request on host tensors of the same shapes; its `done` must be called once, on this thread.
   using OnHost = std::function<void(std::vector<TensorRef> tensors, DoneCallback done)>;
-  // `done` comes when the framework's stream waits for the outputs.
+  // `done` is called when the framework's stream waits for the outputs.
   void Begin(const std::string& name, Tensors what, OnHost on_host, DoneCallback done);
-  // When the oldest request began that is not through; the largest number without any.
+  // When the oldest unfinished request began; kNever when there is none.
   int64_t OldestNs() const override { return begun_ns_.empty() ? kNever : *begun_ns_.begin(); }
-  // Leaves the memory to the end of the process: MPI may write into it.
+  // Keeps the memory until the process ends: MPI may write into it.
   void KeepMemory() override;
 
  private:
@@ -43,7 +43,7 @@ class HostRoundTrips : public Component {
   Result<std::shared_ptr<Gpu>> Of(Device& device);
 
   ControlBus& bus_;
-  std::shared_ptr<Gpu> gpu_;         // of all that was brought
+  std::shared_ptr<Gpu> gpu_;         // of all requests so far
   std::multiset<int64_t> begun_ns_;  // of the requests under way
 };
 

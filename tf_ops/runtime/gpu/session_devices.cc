@@ -32,9 +32,8 @@ Result<DeviceContext*> SessionDevices::ContextFor(const std::vector<TensorRef>& 
     if (its.index == mine.index) continue;
     return Status(Reason::kBadArgument,
                   "Rank " + std::to_string(fabric_.topology.global_rank(fabric_.topology.rank())) +
-                      " brings tensors from GPU " + std::to_string(its.index) + " and from GPU " +
-                      std::to_string(mine.index) +
-                      ". A rank uses one GPU: tf.config.set_visible_devices(gpus[hvd.local_rank()], 'GPU').");
+                      " has tensors on GPU " + std::to_string(its.index) + " and on GPU " + std::to_string(mine.index) +
+                      ". A rank can use only one GPU: tf.config.set_visible_devices(gpus[hvd.local_rank()], 'GPU').");
   }
   return context_.get();
 }
@@ -68,7 +67,7 @@ Result<DeviceMethod> SessionDevices::Decide(const std::vector<std::string>& text
     infos[rank].wanted = wanted_;
     if (texts[rank].empty() || Decode(texts[rank], &infos[rank])) continue;
     return Status(Reason::kInternal, "Rank " + std::to_string(fabric_.topology.global_rank(static_cast<int>(rank))) +
-                                         " described its GPU in a way that cannot be read. Do all ranks run the same "
+                                         " sent an unreadable description of its GPU. Do all ranks run the same "
                                          "version of smddp_tf?");
   }
   SMDDP_ASSIGN_OR_RETURN(const DeviceDecision decision, smddp::Decide(fabric_.topology, infos));
@@ -76,14 +75,15 @@ Result<DeviceMethod> SessionDevices::Decide(const std::vector<std::string>& text
     for (const std::string& warning : decision.warnings) Log(LogLevel::kWarning, warning);
   }
   if (decision.method != DeviceMethod::kHost && context_ == nullptr) {
-    return Status(Reason::kInternal, "Rank 0 says that this rank has gradients on a GPU, which it has not.");
+    return Status(Reason::kInternal, "Rank 0 expects gradients on a GPU, but this rank has none.");
   }
-  Log(LogLevel::kInfo, std::string("gradients on GPUs take the way '") + NameOf(decision.method) + "'" +
+  Log(LogLevel::kInfo, std::string("gradients on GPUs use the method '") + NameOf(decision.method) + "'" +
                            (decision.direct ? ", and between nodes from GPU to GPU" : ""));
   if (decision.method == DeviceMethod::kHost || context_->method() == decision.method) return decision.method;
   if (decision.direct && !fabric_.transport.takes_device_memory() && fabric_.topology.rank() == 0) {
     Log(LogLevel::kWarning,
-        "SMDDP_GPU_DIRECT=on, but MPI does not say that it is CUDA-aware. If it is not, the ranks will crash in MPI.");
+        "SMDDP_GPU_DIRECT=on, but MPI does not report that it is CUDA-aware. If it is not, the ranks will crash in "
+        "MPI.");
   }
   DeviceGroupLibrary* const groups = decision.method == DeviceMethod::kGroup ? devices_.groups() : nullptr;
   SMDDP_RETURN_IF_ERROR(context_->Open(decision, infos, groups));

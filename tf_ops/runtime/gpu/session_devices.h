@@ -1,13 +1,13 @@
-// A session's GPU: how its plans come to agree on the way their gradients take, and the context they take it in.
+// A session's GPU: the agreement on how the gradients of its plans are reduced, and the device context for that.
 //
-// Which GPU a process uses is known when the first tensor on one comes, not when the session starts: until then the
-// program may still choose, and asking CUDA earlier would leave a context on a GPU that it does not choose. So
-// the ranks agree for each plan before its first bucket begins: every rank describes its GPU
-// (collectives/device/rank_device_info.h), rank 0 hands all descriptions to all, and all decide alike. The first plan
-// that goes from GPU to GPU opens the context for that. Rank 0's answers come to all ranks in one order, so it is the
-// same plan everywhere.
+// Which GPU a process uses is known when the first tensor on one arrives, not when the session starts: until then the
+// program may still choose, and asking CUDA earlier would leave a context on a GPU that it does not choose. So the
+// ranks agree for each plan before its first bucket begins: every rank describes its GPU
+// (collectives/device/rank_device_info.h), rank 0 sends all descriptions to all, and all ranks make the same
+// decision. The first plan that uses the path between GPUs opens the context for it. Rank 0's answers reach all ranks
+// in one order, so it is the same plan everywhere.
 //
-// Threads: the engine's, but for the constructor.
+// Threads: the engine's, except for the constructor.
 #pragma once
 
 #include <memory>
@@ -27,18 +27,18 @@ class SessionDevices : public Component {
   SessionDevices(const Fabric& fabric, Devices& devices, std::string wanted, std::string direct)
       : fabric_(fabric), devices_(devices), wanted_(std::move(wanted)), direct_(std::move(direct)) {}
 
-  // Could tensors of this rank lie on a GPU, and is there anything to agree on?
+  // Can tensors of this rank lie on a GPU, and are there other ranks to agree with?
   bool Possible() { return wanted_ != "host" && fabric_.topology.size() > 1 && devices_.Count() > 0; }
-  // This rank's device info; `tensors` are those it has of the plan by now.
+  // This rank's device info; `tensors` are those of the plan that have arrived so far.
   Result<std::string> DeviceInfoFor(const std::vector<TensorRef>& tensors);
-  // What the ranks' device infos come to; begins to open the context the first time it is used.
+  // The decision from the ranks' device infos; the first time, begins to open the context.
   Result<DeviceMethod> Decide(const std::vector<std::string>& infos);
-  // True: the context is open, or has no need to be. Not to be asked after an error.
+  // True: the context is open, or need not be. Do not call it after an error.
   Result<bool> Open();
   bool opening() const { return opening_; }
 
   // The context of the GPU on which `tensors` lie, made when it is first needed. Null: all are in host memory, and no
-  // context was made. An error: they lie on several GPUs.
+  // context exists. An error: they lie on several GPUs.
   Result<DeviceContext*> ContextFor(const std::vector<TensorRef>& tensors);
 
   void OnFailure(const Status&) override { End(/*failed=*/true); }

@@ -8,7 +8,7 @@
 namespace smddp {
 namespace {
 
-// After a cancelled step has not moved for this long, it will not.
+// A cancelled step that has not moved for this long cannot complete.
 constexpr int64_t kGraceNs = 5000 * 1000000LL;
 
 }  // namespace
@@ -20,7 +20,7 @@ void CancelWatch::Add(const std::string& what) {
 
 void CancelWatch::Tick(int64_t now_ns) {
   if (cancelled_.empty()) return;
-  // What is under way came after the cancelled step: that one has ended, well or with its own error.
+  // Everything under way is newer than the cancelled step: that step has ended, successfully or with its own error.
   const int64_t oldest_ns = bus_.OldestNs();
   const auto over = [&](const Cancelled& each) { return oldest_ns > each.when_ns; };
   cancelled_.erase(std::remove_if(cancelled_.begin(), cancelled_.end(), over), cancelled_.end());
@@ -29,10 +29,11 @@ void CancelWatch::Tick(int64_t now_ns) {
   if (now_ns - first.when_ns < kGraceNs || now_ns - bus_.last_worked_ns() < kGraceNs) return;
   const Topology& topology = bus_.topology();
   if (!report_.AskAll(now_ns) || !report_.AllWait(kGraceNs / 2)) return;
-  bus_.Fail(Status(Reason::kStepGivenUp, "Rank " + std::to_string(topology.global_rank(topology.rank())) +
-                                             " gave up a step: another operation of it failed there (that rank's own "
-                                             "error says which) while '" +
-                                             first.what + "' waited for the other ranks or for other gradients."));
+  bus_.Fail(
+      Status(Reason::kStepGivenUp,
+             "Rank " + std::to_string(topology.global_rank(topology.rank())) +
+                 " gave up a step: another operation of the step failed there (see that rank's own error) while '" +
+                 first.what + "' waited for the other ranks or for other gradients."));
 }
 
 }  // namespace smddp

@@ -21,7 +21,7 @@ void ExceptionNotice::Raise(const std::string& exception) {
   if (raised_) return;
   raised_ = true;
   const Status why(Reason::kPeerRaised, NamedWithHost(bus_.topology(), bus_.topology().rank()) +
-                                            " has ended its session, because nobody caught " + exception +
+                                            " has ended its session because of an uncaught exception: " + exception +
                                             ". Its traceback is in its own output.");
   bus_.PostToOthers(Encode(Message{Message::Kind::kRaised, why.message()}));
   bus_.FailHere(why);

@@ -1,8 +1,8 @@
-// An exception that nobody caught on one rank ends the job, and its traceback is what is read last.
+// An uncaught exception on one rank ends the job, and its traceback should be the last output.
 //
-// The rank that raised tells the others. Each fails its session, prints one line and says so (kAcknowledged). Then the
-// first one prints its traceback and says so too (kPrintedTraceback): until then the others stay, because a launcher
-// ends the job when the first process of it has gone.
+// The rank that raised notifies the others. Each fails its session, prints one line and answers kAcknowledged. Then
+// the first rank prints its traceback and sends kPrintedTraceback. The others stay until then, because a launcher
+// ends the job when its first process has ended.
 //
 // Threads: Raise, Shown and OnMessage on the engine's; the rest from any.
 #pragma once
@@ -25,9 +25,9 @@ class ExceptionNotice : public Component {
   void TracebackPrinted();
   Status OnMessage(int from, std::string_view message) override;
 
-  // The ranks that have printed that this one raised.
+  // The number of ranks that have printed that this one raised.
   int acknowledged() const { return acknowledged_; }
-  // What another rank has said of its exception; "" when none has.
+  // The exception that another rank has reported; "" when there is none.
   std::string raised_elsewhere() const;
   // That rank has printed its traceback.
   bool printed_elsewhere() const { return printed_elsewhere_; }

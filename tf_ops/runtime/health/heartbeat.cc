@@ -6,8 +6,8 @@
 namespace smddp {
 namespace {
 
-// Parts of the timeout. The mates of a silent rank come first, because they can name it.
-constexpr double kMateShare = 0.82, kNodeShare = 0.9, kBeatShare = 1.0 / 15, kPauseShare = 0.15;
+// Fractions of the timeout. The ranks of a silent rank's own node report first, because they can name it.
+constexpr double kLocalShare = 0.82, kNodeShare = 0.9, kBeatShare = 1.0 / 15, kPauseShare = 0.15;
 
 std::string Seconds(double seconds) {
   char text[32];
@@ -89,19 +89,20 @@ std::optional<std::string> Heartbeat::FindSilentMate(int64_t now_ns,
     const int rank = topology_.node().world_rank(member);
     if (rank == topology_.rank() || left_[rank]) continue;
     const int64_t seen_ns = std::max(signs_of(member).beat_ns, forgiven_ns_);
-    if (now_ns - seen_ns < timeout_s_ * kMateShare * 1e9) continue;
+    if (now_ns - seen_ns < timeout_s_ * kLocalShare * 1e9) continue;
     silent.push_back(rank);
     last_ns = std::max(last_ns, seen_ns);
   }
   if (silent.empty()) return std::nullopt;
-  return "Nothing has been heard of " + Ranks(silent) + " (host " + topology_.host_name(silent.front()) + ") for " +
+  return "No sign of life from " + Ranks(silent) + " (host " + topology_.host_name(silent.front()) + ") for " +
          Seconds((now_ns - last_ns) * 1e-9) +
          " (SMDDP_HEARTBEAT_TIMEOUT): " + (silent.size() == 1 ? "it is" : "they are") +
          " stopped, or cannot run on that host.";
 }
 
 std::optional<std::string> Heartbeat::FindSilentNode(int64_t now_ns) const {
-  if (SpeakerOf(topology_.node_index()) != topology_.rank()) return std::nullopt;  // only speakers are spoken to
+  if (SpeakerOf(topology_.node_index()) != topology_.rank())
+    return std::nullopt;  // heartbeats are only sent to speakers
   for (int node = 0; node < topology_.node_count(); ++node) {
     if (node == topology_.node_index() || SpeakerOf(node) < 0) continue;
     const int64_t seen_ns = std::max(node_heard_ns_[node], forgiven_ns_);
@@ -110,7 +111,7 @@ std::optional<std::string> Heartbeat::FindSilentNode(int64_t now_ns) const {
     for (int rank : topology_.nodes()[node].world_ranks()) {
       if (!left_[rank]) ranks.push_back(rank);
     }
-    return "Nothing has been heard of " + Ranks(ranks) + " (host " + topology_.host_name(ranks.front()) + ") for " +
+    return "No sign of life from " + Ranks(ranks) + " (host " + topology_.host_name(ranks.front()) + ") for " +
            Seconds((now_ns - seen_ns) * 1e-9) +
            " (SMDDP_HEARTBEAT_TIMEOUT): that host is down or frozen, or the network to it is cut.";
   }

@@ -1,9 +1,10 @@
 // Failure detection from heartbeats. Pure logic: the clock is an argument, and the caller sends the messages.
 //
-// Inside a node every rank watches every other: what shows life is a time in shared memory, what shows death is the
-// lock that the kernel drops with a process. Between nodes the first rank of each node that has not left speaks for it:
-// it sends a beat to the speakers of all other nodes, and any message from a node shows that it lives. So a rank that
-// is silent is named by its own node, a node that is silent by the others, and messages grow with nodes, not ranks.
+// Inside a node every rank watches every other one. A timestamp in shared memory shows that a rank is alive; the file
+// lock that the kernel releases with the process shows that it is dead. Between nodes the speaker of each node, its
+// first rank that has not left, sends a heartbeat to the speakers of all other nodes, and any message from a node
+// shows that the node is alive. So a silent rank is named by its own node, a silent node by the others, and the
+// number of messages grows with nodes, not ranks.
 //
 // Threads: the engine's.
 #pragma once
@@ -17,7 +18,7 @@
 
 namespace smddp {
 
-// What a rank of my node shows.
+// The signs of life of a rank of my node.
 struct LifeSigns {
   int64_t beat_ns = 0;  // when it last moved
   bool dead = false;    // its process has ended
@@ -28,15 +29,15 @@ class Heartbeat {
   // A silent rank is found within `timeout_s`; 0: only dead ones are. `topology` outlives it.
   Heartbeat(const Topology& topology, double timeout_s);
 
-  // Call it a few times a second, before the other two. When it was not called for long, this process stood still:
-  // the others get that time back.
+  // Call it a few times a second, before the other two. After a long pause between calls this process itself was
+  // stopped: the other ranks' deadlines are extended by the pause.
   void Tick(int64_t now_ns);
   void Heard(int rank, int64_t now_ns);
   void Left(int rank) { left_[rank] = true; }
 
   // The ranks to which a beat is due now.
   std::vector<int> Due(int64_t now_ns);
-  // A sentence about those that are lost; nothing when all live. `signs_of` reads those of a member of my node.
+  // A sentence about the lost ranks; nothing when all are alive. `signs_of` returns those of a member of my node.
   std::optional<std::string> FindLost(int64_t now_ns, const std::function<LifeSigns(int member)>& signs_of);
   // The sentence about ranks whose processes have ended.
   std::string Died(const std::vector<int>& dead) const;
@@ -51,7 +52,7 @@ class Heartbeat {
   const double timeout_s_;
   std::vector<bool> left_;              // by rank
   std::vector<int64_t> node_heard_ns_;  // by node
-  std::vector<int> suspects_;           // without a lock at the last look: a goodbye may be on its way
+  std::vector<int> suspects_;           // lock released at the last check: a goodbye may still arrive
   int64_t ticked_ns_ = 0, forgiven_ns_ = 0, sent_ns_ = 0;
 };
 

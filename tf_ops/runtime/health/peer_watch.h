@@ -1,5 +1,5 @@
-// Which ranks of the session are lost: the heartbeats of runtime/health/heartbeat.h, taken from shared memory inside
-// the node and from messages between nodes.
+// Detects lost ranks of the session: the heartbeats of runtime/health/heartbeat.h, read from shared memory inside the
+// node and from messages between nodes.
 //
 // Threads: the engine's.
 #pragma once
@@ -22,11 +22,12 @@ class PeerWatch {
 
   void Heard(int rank, int64_t now_ns) { heartbeat_.Heard(rank, now_ns); }
   void Left(int rank) { heartbeat_.Left(rank); }
-  // Shows this node that this rank lives; returns the ranks to which a heartbeat is due.
+  // Shows this node that this rank is alive; returns the ranks to which a heartbeat is due.
   std::vector<int> BeatsDue(int64_t now_ns);
-  // After BeatsDue. Not OK: ranks are lost. `under_way` ends the sentence about them.
+  // Call it after BeatsDue. An error: ranks are lost; it ends with `under_way`.
   Status FindLost(int64_t now_ns, const std::function<std::string()>& under_way);
-  // An error of the transport: MPI may know of a death before the watch does, and then it is one about those ranks.
+  // Replaces an error of the transport by one that names the lost ranks, when there are any: MPI may detect a death
+  // before this class does.
   Status Explained(const Status& error, const std::string& under_way) const;
 
  private:

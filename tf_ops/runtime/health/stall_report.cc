@@ -7,9 +7,9 @@
 namespace smddp {
 namespace {
 
-// An engine answers in milliseconds; one that has not in this time is no better than silent.
+// An engine answers in milliseconds; after this time a rank without an answer counts as silent.
 constexpr int64_t kPatienceNs = 1000 * 1000000LL;
-// How long an answer stays true enough.
+// How long an answer is used before the rank is asked again.
 constexpr int64_t kFreshNs = 1500 * 1000000LL;
 constexpr int kMaxRanks = 8;
 
@@ -31,8 +31,8 @@ bool StallReport::AskAll(int64_t now_ns) {
       asked.answer = local_status_();
       asked.answered_ns = now_ns;
     } else {
-      Log(LogLevel::kDebug,
-          "something waits for too long: asks rank " + std::to_string(topology_.global_rank(rank)) + " where it is");
+      Log(LogLevel::kDebug, "an operation has waited for too long: asking rank " +
+                                std::to_string(topology_.global_rank(rank)) + " for its status");
       RankStatus question;
       question.asks = true;
       bus_.Post(rank, Encode(question));

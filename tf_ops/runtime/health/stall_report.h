@@ -1,5 +1,5 @@
-// What the ranks that others wait for are doing. Asked when something has waited for too long; told by their engines,
-// which answer whatever their programs do.
+// What the ranks that others wait for are doing. They are asked when an operation has waited for too long. Their
+// engines answer, whatever their programs do.
 //
 // Threads: the engine's.
 #pragma once
@@ -18,19 +18,19 @@
 
 namespace smddp {
 
-// What a rank waits for, as far as its engine sees.
+// What a rank waits for, as far as its engine knows.
 enum class WaitsFor : uint8_t {
-  kNothing,  // its program goes on: it is in no collective, or computes the rest of a step
+  kNothing,  // its program continues: it is in no collective, or computes the rest of a step
   kData,     // of collectives that have begun here
-  kCall,     // that some rank makes the call that this one has made
+  kCall,     // for some rank to make the call that this one has made
 };
 
 struct RankStatus {
   bool asks = false;     // a question: the rest is empty
   std::string sentence;  // "Rank 2 (host node1) waits in ..."
-  bool in_task = false;  // it moves data, or waits for others to
+  bool in_task = false;  // it moves data, or waits for the data of others
   WaitsFor waits_for = WaitsFor::kNothing;
-  int64_t still_ns = 0;  // since when nothing has moved there, and nothing was asked for
+  int64_t still_ns = 0;  // for how long nothing has moved there, and nothing was requested
   StepCounts steps;      // of plans
   std::string stacks;    // of its Python threads, or ""
 
@@ -45,30 +45,31 @@ struct RankStatus {
 class StallReport {
  public:
   using LocalStatus = std::function<RankStatus()>;
-  // The bus outlives it. `local_status` says where this rank is.
+  // The bus outlives it. `local_status` returns what this rank is doing.
   StallReport(ControlBus& bus, LocalStatus local_status)
       : bus_(bus), topology_(bus.topology()), local_status_(std::move(local_status)) {}
 
-  // Asks the ranks of the session that have not answered lately. True: all have, or had the time to.
+  // Asks the ranks of the session that have not answered recently. True: all have answered, or their time is up.
   bool AskAll(int64_t now_ns);
-  // False: it cannot be read.
+  // False: it cannot be decoded.
   bool OnMessage(int from, std::string_view message, int64_t now_ns);
 
-  // What each of `ranks` said, or that it is silent; the first few. `mine`: how far this rank is in its plans, to say
-  // who is behind. With the stacks of those that sent them, or in plain sentences only.
+  // What each of `ranks` answered, or that it is silent; limited to the first few. `mine`: the steps of this rank, to
+  // report which ranks are behind. With the stacks of those that sent them, or in plain sentences only.
   std::vector<std::string> Lines(const std::set<int>& ranks, const StepCounts& mine, bool with_stacks) const;
-  // The ranks for which others may be waiting: all but those that are inside a collective themselves.
+  // The ranks for which others may be waiting: all except those that are inside a collective themselves.
   std::set<int> Suspects(const std::set<int>& ranks) const;
-  // All ranks of the session said that for `still_ns` they have waited in collectives, and nothing has moved.
+  // All ranks of the session have reported that for `still_ns` they have waited in collectives, and nothing has
+  // moved.
   bool AllWait(int64_t still_ns) const;
-  // All ranks of the session said that for `still_ns` they have waited, each for a call that another has not made. What
-  // no engine sees is another thread of a program that is on its way to such a call.
+  // All ranks of the session have reported that for `still_ns` they have waited, each for a call that another one has
+  // not made. An engine cannot see whether another thread of a program is about to make such a call.
   bool Deadlocked(int64_t still_ns) const;
 
  private:
   struct Asked {
     int64_t asked_ns = 0, answered_ns = 0;
-    int64_t silent_since_ns = 0;  // the first time that it was asked since it answered
+    int64_t silent_since_ns = 0;  // when it was first asked after its last answer
     RankStatus answer;
     bool silent() const { return answered_ns < asked_ns; }
   };

@@ -14,7 +14,7 @@ constexpr size_t kMaxOperations = 6;
 
 int64_t Seconds(int64_t since_ns, int64_t now_ns) { return (now_ns - since_ns) / 1000000000; }
 
-// Tasks count ranks inside their process set.
+// Tasks use rank numbers inside their process set.
 std::string CountedIn(const Topology& topology) {
   if (!topology.is_process_set()) return "";
   std::string ranks;
@@ -57,8 +57,8 @@ bool StallWatch::IsStalled(int64_t now_ns) const {
   if (std::any_of(tasks_.all().begin(), tasks_.all().end(), too_long)) return true;
   const Coordinator& coordinator = named_.coordinator();
   if (warn_s_ > 0 && planned_.stalls().IsDue(now_ns, warn_s_)) return true;
-  if (warn_s_ > 0 && !coordinator.Missing(now_ns, warn_s_, /*untold=*/true).empty()) return true;
-  return error_s_ > 0 && (!coordinator.Missing(now_ns, error_s_, /*untold=*/false).empty() ||
+  if (warn_s_ > 0 && !coordinator.Missing(now_ns, warn_s_, /*due_only=*/true).empty()) return true;
+  return error_s_ > 0 && (!coordinator.Missing(now_ns, error_s_, /*due_only=*/false).empty() ||
                           !planned_.stalls().StuckFor(now_ns, error_s_).empty());
 }
 
@@ -66,7 +66,7 @@ bool StallWatch::IsStalled(int64_t now_ns) const {
 
 void StallWatch::Warn(int64_t now_ns) {
   Coordinator& coordinator = named_.coordinator();
-  const std::set<int> missing = coordinator.Missing(now_ns, warn_s_, /*untold=*/true);
+  const std::set<int> missing = coordinator.Missing(now_ns, warn_s_, /*due_only=*/true);
   std::vector<std::string> sentences = coordinator.Stalled(now_ns, warn_s_);
   const auto add = [&sentences](std::vector<std::string> more) {
     sentences.insert(sentences.end(), std::make_move_iterator(more.begin()), std::make_move_iterator(more.end()));
@@ -97,14 +97,14 @@ std::vector<std::string> StallWatch::OwnStalls(int64_t now_ns) {
   return own;
 }
 
-// In a sentence, or "" when there is none. It is never the reason to end a session: a program may have a thread that
-// comes to the missing call in an hour, and no engine can know that it will not.
+// A sentence, or "" when there is no deadlock. A deadlock never ends a session by itself: a thread of the program may
+// make the missing call in an hour, and an engine cannot exclude that.
 std::string StallWatch::Deadlock() const {
   if (!report_.Deadlocked(static_cast<int64_t>(warn_s_ * 1e9) / 2)) return "";
   return "All " + std::to_string(bus_.topology().size()) + " ranks" +
          (bus_.topology().is_process_set() ? " of this process set" : "") +
-         " wait in collectives, each for a call that another rank has not made: a deadlock, unless a thread that they "
-         "do not wait in makes one of these calls. Every rank must make the same calls in the same order; look for a "
+         " wait in collectives, each for a call that another rank has not made: a deadlock, unless another thread "
+         "makes one of these calls. Every rank must make the same calls in the same order; look for a "
          "call, or a callback that makes one, that only some ranks have.";
 }
 
@@ -130,7 +130,7 @@ void StallWatch::EndStalled(int64_t now_ns) {
 // --- Where this rank is ---
 
 WaitsFor StallWatch::WaitingFor() const {
-  // Or it has failed in the middle of a step, and gone on to another call.
+  // Or it has failed in the middle of a step, and reached another call.
   const bool may_have_failed = named_.waiting() && !planned_.unfinished();
   if (planned_.stalls().InPart() && !may_have_failed) return WaitsFor::kNothing;
   if (named_.waiting() || join_.waiting()) return WaitsFor::kCall;
@@ -162,10 +162,10 @@ std::string StallWatch::Sentence(int64_t now_ns) const {
     return who + " has been in " + oldest.name + " for " + since(oldest.since_ns) + ".";
   }
   if (planned_.waiting()) {
-    return who + " has brought some gradients of a fusion bucket and not the rest, for " + since(planned_.OldestNs()) +
-           ".";
+    return who + " has computed some gradients of a fusion bucket but not the others for " +
+           since(planned_.OldestNs()) + ".";
   }
-  if (join_.waiting()) return who + " has called hvd.join, and waited for " + since(join_.OldestNs()) + ".";
+  if (join_.waiting()) return who + " has called hvd.join and has waited for " + since(join_.OldestNs()) + ".";
   const std::string in_set = bus_.topology().is_process_set() ? " of this process set" : "";
   const std::string idle = who + " is in its own program and in no collective" + in_set;
   if (tasks_.last_done().empty()) return idle + ": it has called none in " + since(tasks_.last_done_ns()) + ".";

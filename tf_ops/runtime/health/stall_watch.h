@@ -1,5 +1,5 @@
-// Warns of operations that wait for too long, and ends them when an end is set. All ranks are asked where they are
-// (stall_report.h): those that are missing, and the others, because it may be a deadlock.
+// Warns of operations that wait for too long, and ends them when a limit is set. All ranks are asked for their status
+// (stall_report.h): the missing ones, and the others, because it may be a deadlock.
 //
 // Threads: the engine's.
 #pragma once
@@ -36,7 +36,7 @@ class StallWatch : public Component {
   void EndStalled(int64_t now_ns);
   std::vector<std::string> OwnStalls(int64_t now_ns);
   std::string Deadlock() const;
-  // What the other ranks are told when they ask.
+  // The answer to other ranks that ask.
   RankStatus LocalStatus() const;
   WaitsFor WaitingFor() const;
   std::string Sentence(int64_t now_ns) const;

@@ -14,7 +14,7 @@ void JoinProtocol::Join(int* last, DoneCallback done) {
   if (!bus_.failure().ok()) return done(bus_.failure());
   bus_.trace().Record(TraceWhat::kJoin, "", static_cast<int>(rounds_.round()));
   Log(LogLevel::kDebug, "hvd.join: this rank has no more data");
-  // What failed here is given up: with zeros in the place of the rest it would pass for a good step on the others.
+  // Steps that failed here are given up: completed with zeros, they would look successful on the other ranks.
   given_up_.GiveUpBroken();
   if (!bus_.failure().ok()) return done(bus_.failure());
   last_ = last;
@@ -45,7 +45,7 @@ Status JoinProtocol::OnMessage(int from, std::string_view message) {
   }
   if (!Decode(message, &over)) return Refused(bus_.topology(), from);
   if (from == 0 && over.last < bus_.topology().size()) return OnOver(over);
-  return Refused(bus_.topology(), from, "sent an end of hvd.join that cannot be");
+  return Refused(bus_.topology(), from, "sent an invalid end of hvd.join");
 }
 
 void JoinProtocol::OnNotice(int from, const JoinNotice& notice) {
@@ -55,7 +55,8 @@ void JoinProtocol::OnNotice(int from, const JoinNotice& notice) {
     named_.OnJoin();
     if (from != rank) TellStepsBeyond(notice.steps, from);
   }
-  // Also on my own: a step that was begun in part ends with zeros. Not on one of the next round, in which I am back.
+  // Also on this rank: a step that was begun in part is completed with zeros. Not in the next round, in which this
+  // rank is active again.
   if (done_ && notice.round == rounds_.round() && !ending_) ContributeZeros(notice.steps);
   if (rank != 0 || !bus_.failure().ok()) return;
   const std::optional<JoinOver> over = Decide(from, notice);
@@ -82,17 +83,17 @@ Status JoinProtocol::OnOver(const JoinOver& over) {
   if (!done_ || ending_) {
     return Refused(bus_.topology(), 0, "ended a round of hvd.join in which this rank has not joined");
   }
-  ContributeZeros(over.steps);  // from here on all ranks count the same steps
+  ContributeZeros(over.steps);  // from here on all ranks have the same step counts
   wanted_.clear();
   *last_ = bus_.topology().global_rank(over.last);
   rounds_.EndRound();
   ending_ = true;
-  Log(LogLevel::kDebug, "hvd.join is over: rank " + std::to_string(*last_) + " came last");
+  Log(LogLevel::kDebug, "hvd.join is over: rank " + std::to_string(*last_) + " joined last");
   Step();
   return Status::Ok();
 }
 
-// A few comparisons when nobody joins.
+// Costs a few comparisons when no rank joins.
 void JoinProtocol::Step() {
   if (!done_ || !bus_.failure().ok()) return;
   if (!drained_ && Drained()) {
@@ -130,12 +131,12 @@ void JoinProtocol::ContributeZeros(const StepCounts& counts) {
   for (const auto& [plan, steps] : counts) {
     const Result<bool> known = planned_.ContributeZeros(plan, steps);
     if (!known.ok()) return bus_.Fail(known.status());
-    // Not known here: the verdict on it is on its way from rank 0.
+    // Not known here: rank 0's verdict on it will arrive later.
     if (!*known) wanted_[plan] = std::max(wanted_[plan], steps);
   }
 }
 
-// --- What the others asked for and this rank has not ---
+// --- Requests of the others that this rank has not made ---
 
 void JoinProtocol::OnVerdict(const Verdict& verdict) {
   if (verdict.kind == RequestKind::kPlan) {

@@ -1,6 +1,6 @@
 // hvd.join (docs/decisions/0012-join.md): a rank that has joined contributes zeros to the reductions of the others
-// until all have joined. Rank 0 decides when a round is over: when all ranks have joined it and nothing that they asked
-// for before is under way.
+// until all have joined. Rank 0 decides when a round is over: when all ranks have joined it and none of their earlier
+// requests is under way.
 //
 // Threads: the engine's.
 #pragma once
@@ -24,7 +24,7 @@ namespace smddp {
 
 class JoinProtocol : public Component, public VerdictReader {
  public:
-  // Makes this rank's part in an allreduce that others asked for: zeros. What the task refers to goes into `*keep`.
+  // Makes this rank's part in an allreduce that others requested: zeros. What the task refers to is put into `*keep`.
   using ZeroAllreduce =
       std::function<Result<TaskPtr>(const Verdict& verdict, ZeroMemory& zeros, std::shared_ptr<void>* keep)>;
   // All outlive it. `zero_allreduce` may return no task: then there is nothing to contribute.
@@ -39,10 +39,10 @@ class JoinProtocol : public Component, public VerdictReader {
 
   // This rank has no more data. `done` is called when the round is over, after `*last` was set.
   void Join(int* last, DoneCallback done);
-  // Requests that come while this rank waits for the end of the round belong to the next one.
+  // Requests that are made while this rank waits for the end of the round belong to the next one.
   bool holds_requests() const { return done_ != nullptr; }
   void Hold(std::function<void()> request) { held_.push_back(std::move(request)); }
-  // A step of the plan of `where` has begun on this rank: those that have joined take part in it.
+  // A step of the plan of `where` has begun on this rank: ranks that have joined take part in it.
   void OnStepBegun(const PlannedTensor& where);
 
   void OnVerdict(const Verdict& verdict) override;
@@ -59,7 +59,7 @@ class JoinProtocol : public Component, public VerdictReader {
   void OnNotice(int from, const JoinNotice& notice);
   std::optional<JoinOver> Decide(int from, const JoinNotice& notice);
   Status OnOver(const JoinOver& over);
-  // Is nothing under way that this rank asked for before it joined?
+  // Is none of the requests that this rank made before it joined under way any more?
   bool Drained() const { return named_.own() == 0 && planned_.drained(); }
   void TellStepsBeyond(const StepCounts& known, int to);
   void ContributeZeros(const StepCounts& counts);
@@ -76,13 +76,13 @@ class JoinProtocol : public Component, public VerdictReader {
   DoneCallback done_;  // null: none
   int* last_ = nullptr;
   int64_t since_ns_ = 0;
-  bool ending_ = false;   // all ranks have joined; what they have under way goes on
-  bool drained_ = false;  // rank 0 has been told
+  bool ending_ = false;   // all ranks have joined; what they have under way continues
+  bool drained_ = false;  // rank 0 has been notified
   std::vector<std::function<void()>> held_;
-  StepCounts wanted_;       // of plans whose verdict has not come
+  StepCounts wanted_;       // of plans whose verdict has not arrived
   int64_t zero_tasks_ = 0;  // allreduces of the other ranks, with zeros from this one
 
-  // Rank 0: of the round under way.
+  // On rank 0: the end of the current round.
   JoinOver next_;
   int joined_ranks_ = 0, drained_ranks_ = 0;
 };

@@ -46,7 +46,7 @@ std::optional<Verdict> Coordinator::Add(int rank, Announcement announcement, int
   const uint32_t round = OutlivesRounds(announcement.kind) ? 0 : announcement.round;
   EntryFor(name, rank, round, now_ns).by_rank[rank] = std::move(announcement);
   std::deque<Entry>& entries = waiting_[name];
-  if (!complete(entries.front())) return std::nullopt;  // the only one that can be
+  if (!complete(entries.front())) return std::nullopt;  // no other entry of the name can be complete
   const Verdict verdict = VerdictOn(name, entries.front());
   entries.pop_front();
   if (entries.empty()) waiting_.erase(name);
@@ -89,7 +89,7 @@ Verdict Coordinator::VerdictOn(const std::string& name, const Entry& entry) {
   return verdict;
 }
 
-// In a process set the messages speak of the numbers that users know.
+// In a process set the messages use the rank numbers that users know.
 Status Coordinator::Check(const std::map<int, Announcement>& by_rank) const {
   if (!topology_.is_process_set()) return Validate(by_rank);
   std::map<int, Announcement> by_global_rank;
@@ -153,7 +153,7 @@ std::vector<Coordinator::Expired> Coordinator::Disagreeing(const std::string& pl
   return ExpelIf(concerned, [&](const std::string&, const Entry&) { return why; });
 }
 
-// The smallest that is free; those from kMaxPlans on stand for none.
+// The smallest free number; numbers from kMaxPlans on mean "none".
 uint32_t Coordinator::NextPlanNumber() {
   uint32_t number = 0;
   while (plan_numbers_.count(number) != 0) ++number;
@@ -178,12 +178,12 @@ std::string Coordinator::DescribeWaiting(const std::string& name, const Entry& e
          ". Do all ranks run the same steps in the same order?";
 }
 
-std::set<int> Coordinator::Missing(int64_t now_ns, double seconds, bool untold) const {
+std::set<int> Coordinator::Missing(int64_t now_ns, double seconds, bool due_only) const {
   std::set<int> missing;
   for (const auto& [name, entries] : waiting_) {
     for (const Entry& entry : entries) {
       if (entry.is_plan() || !entry.is_waited_for() || now_ns - entry.since_ns < seconds * 1e9) continue;
-      if (untold && !entry.reminder.Due(entry.since_ns, now_ns, seconds)) continue;
+      if (due_only && !entry.reminder.Due(entry.since_ns, now_ns, seconds)) continue;
       missing.merge(MissingIn(entry));
     }
   }

@@ -1,6 +1,6 @@
-// Collects what the ranks announce under one name and decides: go, or an error in the same words for everybody. What
-// small allreduces bring it sums itself. No rank is special: a name's coordinator is the rank that the name's hash
-// picks. Pure logic, no I/O.
+// Collects the ranks' announcements of a name and decides: start, or an error with the same message for all ranks.
+// The data of small allreduces it sums itself. No rank is special: the coordinator of a name is chosen by the name's
+// hash. Pure logic, no I/O.
 //
 // Threads: the engine's.
 #pragma once
@@ -21,7 +21,7 @@
 
 namespace smddp {
 
-// Rank 0 for plans, which it also numbers; they are few, and compared once.
+// For plans rank 0, which also numbers them; they are few, and compared once.
 int CoordinatorOf(const Announcement& announcement, int size);
 
 class Coordinator {
@@ -30,33 +30,34 @@ class Coordinator {
   Coordinator(const Topology& topology, const Compute& compute, const JoinRounds& join)
       : topology_(topology), compute_(compute), join_(join) {}
 
-  // The verdict once the last rank has announced; `now_ns` starts the clock of the stall watch.
+  // Returns the verdict once the last rank has announced; `now_ns` starts the clock of the stall watch.
   std::optional<Verdict> Add(int rank, Announcement announcement, int64_t now_ns);
-  // A rank has joined: verdicts on what waited for it alone.
+  // A rank has joined: verdicts on the names that waited only for it.
   std::vector<Verdict> RankJoined();
 
-  // Names that are given up, as errors for the ranks that have announced; they are forgotten here.
+  // Names that are given up, as errors for the ranks that have announced them; the coordinator forgets them.
   struct Expired {
     Verdict verdict;
     std::vector<int> announced;
   };
-  // A rank has given up the step that holds its request of that name. Set: its answer, when there is no verdict yet.
-  // The others get an error when they come: what they would reduce with is of a step that failed.
+  // A rank has given up the step that holds its request of that name. Returns the answer for that rank, if there is
+  // no verdict yet. The other ranks get an error when they announce: their data would be reduced with those of a
+  // failed step.
   std::optional<Verdict> GiveUp(int rank, const std::string& name);
-  // Plans of that key, when every rank waits for one, they differ, and no rank will bring another one before.
+  // Plans of that key, when every rank waits for one, they differ, and no rank will use another one before.
   std::vector<Expired> Disagreeing(const std::string& plan_key);
   // The keys of the plans that wait.
   std::set<std::string> PlanKeys() const;
-  // No rank uses the plan of that number any more.
+  // The plan of that number is not used by any rank any more.
   void FreePlanNumber(uint32_t number) { plan_numbers_.erase(number); }
   size_t plan_numbers() const { return plan_numbers_.size(); }
 
-  // The next two leave plans out, which the plan table reports.
-  // The ranks that are missing where names wait longer than `seconds`; `untold`: of names that Stalled would tell now.
-  std::set<int> Missing(int64_t now_ns, double seconds, bool untold) const;
-  // Names that wait longer than `seconds` and are due by their Reminder: sentences naming who is missing.
+  // The next two skip plans, which the plan table reports. The missing ranks of names that wait longer than
+  // `seconds`; `due_only`: only of names that Stalled would report now.
+  std::set<int> Missing(int64_t now_ns, double seconds, bool due_only) const;
+  // Names that wait longer than `seconds` and are due by their Reminder: sentences that name the missing ranks.
   std::vector<std::string> Stalled(int64_t now_ns, double seconds);
-  // Names that wait longer than `seconds`. `about` says more of the ranks that are missing.
+  // Names that wait longer than `seconds`. `about` adds a description of the missing ranks.
   using About = std::function<std::string(const std::set<int>& missing)>;
   std::vector<Expired> Expire(int64_t now_ns, double seconds, const About& about);
   // The same for everything that waits for `rank`, which has left.
@@ -68,11 +69,11 @@ class Coordinator {
     uint32_t round = 0;  // of hvd.join
     int64_t since_ns = 0;
     Reminder reminder;
-    std::set<int> given_up;  // ranks that have
+    std::set<int> given_up;  // ranks that have given it up
     bool is_waited_for() const { return given_up.size() < by_rank.size(); }
     bool is_plan() const { return by_rank.begin()->second.kind == RequestKind::kPlan; }
   };
-  // Does `entry` need nothing of `rank` that has not come? A plan outlives the round in which it was announced.
+  // Has everything that `entry` needs of `rank` arrived? A plan outlives the round in which it was announced.
   bool Has(const Entry& entry, int rank) const {
     return entry.by_rank.count(rank) != 0 ||
            (OutlivesRounds(entry.by_rank.begin()->second.kind) ? join_.has_joined(rank)
@@ -85,11 +86,11 @@ class Coordinator {
   Entry& EntryFor(const std::string& name, int rank, uint32_t round, int64_t now_ns);
 
   Status Check(const std::map<int, Announcement>& by_rank) const;
-  // What the verdict of ranks that agree carries.
+  // Fills in a verdict of ranks that agree.
   void Complete(const std::map<int, Announcement>& by_rank, Verdict* verdict) const;
   uint32_t NextOperation(RequestKind kind);
   uint32_t NextPlanNumber();
-  // Takes out the entries that `doomed` picks, as errors in the words of `why`.
+  // Removes the entries that `doomed` selects; returns them as errors with the message of `why`.
   template <class Doomed, class Why>
   std::vector<Expired> ExpelIf(Doomed doomed, Why why);
 
@@ -103,10 +104,10 @@ class Coordinator {
   std::set<uint32_t> plan_numbers_;  // in use
 };
 
-// OK, or the first disagreement between the announcements of all ranks, by the number that users know each by
-// (FailedPrecondition), or a request that no rank could fulfil (InvalidArgument).
+// OK, or the first disagreement between the announcements of all ranks, by the rank number that users know
+// (kDisagreement), or the error of a request that no rank can execute (kBadArgument).
 Status Validate(const std::map<int, Announcement>& by_rank);
-// OK, or why the ranks that have joined, by the same numbers, cannot take part in it (FailedPrecondition).
+// OK, or why the ranks that have joined, by the same numbers, cannot take part in it (kDisagreement).
 Status PossibleWithJoined(const Announcement& request, const std::vector<int>& joined);
 
 }  // namespace smddp

@@ -9,7 +9,7 @@ namespace {
 
 int64_t WireBytes(const FusedView& view) { return view.elements() * static_cast<int64_t>(SizeOf(view.wire())); }
 
-// Each run of equal dtypes begins where its elements are aligned: arithmetic needs that (compute/compute.h). Texts
+// Each run of equal dtypes is aligned to its elements, as arithmetic requires (compute/compute.h). The strings
 // themselves are aligned to 8 bytes.
 size_t AlignedFor(DType wire, size_t at) { return (at + SizeOf(wire) - 1) / SizeOf(wire) * SizeOf(wire); }
 
@@ -19,9 +19,9 @@ size_t PackedBytes(const FusedViews& views) {
   return bytes;
 }
 
-Status WrongLength(const std::string& what, size_t expected, size_t came) {
+Status WrongLength(const std::string& what, size_t expected, size_t received) {
   return Status(Reason::kInternal, what + ": expected " + std::to_string(expected) + " bytes, received " +
-                                       std::to_string(came) + ". Do all ranks run the same version of smddp_tf?");
+                                       std::to_string(received) + ". Do all ranks run the same version of smddp_tf?");
 }
 
 }  // namespace

@@ -33,7 +33,7 @@ void NamedMatching::Submit(NamedRequest request) {
   Announce(table_.Add(std::move(request)));
 }
 
-// By value: a verdict may come, and take the request away, while it is sent.
+// By value: while it is sent, a verdict may arrive and remove the request.
 void NamedMatching::Announce(Announcement announcement) {
   const int coordinator = CoordinatorOf(announcement, bus_.topology().size());
   if (coordinator == bus_.topology().rank()) return OnAnnouncement(coordinator, std::move(announcement));
@@ -78,13 +78,13 @@ void NamedMatching::Begin(const Verdict& verdict, NamedRequest request) {
 
 void NamedMatching::Cancel(const std::string& name) { cancelled_.push_back({name, NowNs()}); }
 
-// Tells the coordinators of requests that still wait for other ranks.
+// Notifies the coordinators of requests that still wait for other ranks.
 void NamedMatching::Tick(int64_t now_ns) {
   while (!cancelled_.empty() && now_ns - cancelled_.front().when_ns >= kSettleNs) {
     const auto [name, when_ns] = std::move(cancelled_.front());
     cancelled_.erase(cancelled_.begin());
     const NamedRequest* const waits = table_.Waiting(name);
-    if (waits == nullptr || waits->submitted_ns > when_ns) continue;  // or of a later step
+    if (waits == nullptr || waits->submitted_ns > when_ns) continue;  // or it belongs to a later step
     const int coordinator = CoordinatorOf(waits->announcement, bus_.topology().size());
     if (coordinator == bus_.topology().rank()) {
       OnGivenUp(coordinator, {name});

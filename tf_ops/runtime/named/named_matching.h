@@ -1,10 +1,10 @@
 // Named matching: requests that all ranks make under one name. Each rank announces its request to the name's
 // coordinator (named/coordinator.h), whose verdict starts it on every rank.
 //
-// A request whose step is cancelled before the other ranks have come is answered at once; they get an error when they
-// come. Otherwise it would be reduced with what they bring in their next step.
+// A request whose step is cancelled before the other ranks have announced theirs is answered at once; the other ranks
+// get an error when they do. Otherwise it would be reduced with the data of their next step.
 //
-// Threads: the engine's, but for `done`, any.
+// Threads: the engine's, except for `done`, any.
 #pragma once
 
 #include <atomic>
@@ -21,7 +21,7 @@
 
 namespace smddp {
 
-// Reads verdicts on what this rank has not asked for under a name.
+// Handles verdicts on requests that this rank's program has not made.
 class VerdictReader {
  public:
   virtual ~VerdictReader() = default;
@@ -33,24 +33,24 @@ class NamedMatching : public Component {
   // All outlive it.
   NamedMatching(ControlBus& bus, const Compute& compute, const JoinRounds& rounds)
       : bus_(bus), rounds_(rounds), coordinator_(bus.topology(), compute, rounds) {}
-  // Before the engine starts: who reads the verdicts on kDevices, and those on what this rank takes part in because it
-  // has joined.
+  // Call it before the engine starts. The readers handle verdicts on kDevices, and verdicts on requests in which this
+  // rank takes part because it has joined.
   void SetReaders(VerdictReader* of_devices, VerdictReader* as_joined);
 
   void Submit(NamedRequest request);
-  // Announces what is no request of the program; its verdict goes to a reader.
+  // Announces a request that the program has not made; its verdict goes to a reader.
   void Announce(Announcement announcement);
   // The step that holds request `name` was cancelled.
   void Cancel(const std::string& name);
-  // A rank has joined: answers what waited for it alone.
+  // A rank has joined: answers the requests that waited only for it.
   void OnJoin();
 
   Coordinator& coordinator() { return coordinator_; }
-  // Sends the coordinator's errors to those that have announced.
+  // Sends the coordinator's errors to the ranks that have announced.
   void Answer(const std::vector<Coordinator::Expired>& expired);
-  // The oldest request that waits, but for plans; null without any.
+  // The oldest waiting request, plans excluded; null when there is none.
   const NamedRequest* Oldest() const { return table_.Oldest(); }
-  // Requests of this rank without an answer, but for plans.
+  // This rank's requests without an answer, plans excluded.
   int64_t own() const { return own_; }
   int64_t done() const { return done_; }  // any thread
 
@@ -80,7 +80,7 @@ class NamedMatching : public Component {
     std::string name;
     int64_t when_ns = 0;
   };
-  std::vector<Cancelled> cancelled_;  // to be told to their coordinators
+  std::vector<Cancelled> cancelled_;  // to be reported to their coordinators
   int64_t own_ = 0;
   std::atomic<int64_t> done_{0};
 };

@@ -1,4 +1,4 @@
-// Named matching, this rank's side: requests that wait for the verdict of their name's coordinator.
+// Named matching, on the side of the requesting rank: requests that wait for their coordinator's verdict.
 //
 // Threads: the engine's.
 #pragma once
@@ -16,7 +16,7 @@ namespace smddp {
 
 struct NamedRequest {
   Announcement announcement;
-  // Makes the task once the ranks agree; null: there is nothing to move (barrier, plan).
+  // Makes the task once the ranks agree; null: there are no data to move (barrier, plan).
   std::function<Result<TaskPtr>(const Verdict&)> begin;
   DoneCallback done;
   std::shared_ptr<void> keep;
@@ -25,23 +25,23 @@ struct NamedRequest {
 
 class NamedTable {
  public:
-  // Marks the announcement when another request of that name waits; the coordinator makes that an error on all ranks.
-  // Returns the announcement to send.
+  // Marks the announcement when another request of that name is waiting; the coordinator turns that into an error on
+  // all ranks. Returns the announcement to send.
   const Announcement& Add(NamedRequest request);
-  // Takes the oldest request of that name, which a verdict is about; false when there is none.
+  // Removes the oldest request of that name, for its verdict; false when there is none.
   bool Take(const std::string& name, NamedRequest* request);
   void FailAll(const Status& why);
-  // Fails what waits for a verdict of `rank`, which has left ("Rank 2 has ended ...").
+  // Fails the requests that wait for a verdict of `rank`, which has left ("Rank 2 has ended ...").
   void FailCoordinatedBy(int rank, int size, const std::string& who);
   // The oldest request of that name, or null.
   const NamedRequest* Waiting(const std::string& name) const;
-  // "allreduce 'x'" for each request that waits, but for plans.
+  // "allreduce 'x'" for each waiting request, plans excluded.
   std::vector<std::string> Waiting() const;
-  // Does anybody wait for an answer? (Plans that wait to be agreed on keep nobody waiting by themselves.)
+  // Does a caller wait for an answer? (A plan that is not agreed on yet has no caller of its own.)
   bool waiting() const;
   // The oldest of those; null when there is none.
   const NamedRequest* Oldest() const;
-  // When it came; INT64_MAX when there is none.
+  // When it was made; INT64_MAX when there is none.
   int64_t OldestNs() const;
 
  private:

@@ -12,7 +12,7 @@
 namespace smddp {
 namespace {
 
-// What comes before my rows, my rows, what comes after them.
+// The rows before mine, my rows, the rows after them.
 void AddPiecesByRows(const TensorRef& tensor, const Topology& topology, std::vector<Piece>* pieces) {
   const int64_t rows = tensor.shape.empty() ? 0 : tensor.shape[0];
   const Range mine = RowsOf(rows, topology.size(), topology.rank());

@@ -1,9 +1,10 @@
-// A group of tensors that is reduced together: what an allreduce and a reducescatter are made of.
+// A group of tensors that is reduced together, for an allreduce or a reducescatter.
 //
-// A reducescatter is an allreduce of which each rank unpacks only its own rows. Inside a node nothing more is moved for
-// that: every rank packs what others sum, sums its share, and reads what it wants of the others' sums. Between nodes it
-// sends up to twice the bytes it must, as many as the allreduce. In return the rows have the bits of the allreduce,
-// work is shared as evenly however few the rows are, and small ones travel in the announcements.
+// A reducescatter is an allreduce of which each rank unpacks only its own rows. Inside a node this moves no
+// additional data: every rank packs what others sum, sums its shard, and reads the rows it needs of the others' sums.
+// Between nodes a rank sends up to twice the minimum, as many bytes as an allreduce. In return the rows are bitwise
+// equal to those of the allreduce, the work is balanced even with few rows, and small ones fit into the
+// announcements.
 #pragma once
 
 #include <memory>
@@ -20,7 +21,7 @@ struct ReduceJob {
   FusedViews views;  // one for each run of equal dtypes
 };
 
-// `only_my_rows`: `output` of each tensor has room for those alone.
+// `only_my_rows`: `output` of each tensor has room for these only.
 std::shared_ptr<ReduceJob> MakeReduceJob(const Fabric& fabric, const AllreduceRequest& request, bool only_my_rows);
 
 // `fabric` and `job` outlive the task.

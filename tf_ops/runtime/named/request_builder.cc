@@ -77,7 +77,7 @@ NamedRequest RequestBuilder::Alltoall(AlltoallRequest request, DoneCallback done
   return named;
 }
 
-// That all ranks have come is all there is to a barrier.
+// A barrier is complete when all ranks have announced it.
 NamedRequest RequestBuilder::Barrier(const BarrierRequest& request, DoneCallback done) {
   NamedRequest named = RequestOf(RequestKind::kBarrier, request.name, {}, std::move(done));
   named.begin = [](const Verdict&) -> Result<TaskPtr> { return TaskPtr(); };

@@ -1,4 +1,4 @@
-// From what a framework asks for to a named request: what the ranks are told, and the task that begins once they agree.
+// Turns a framework's request into a named request: the announcement, and the task that begins once the ranks agree.
 //
 // Threads: any. The requests' `begin` runs on the engine's.
 #pragma once

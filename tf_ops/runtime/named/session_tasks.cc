@@ -71,7 +71,7 @@ Result<TaskPtr> BeginAllreduceOfZeros(const Fabric& fabric, const Verifier& veri
 
 namespace {
 
-// The verdict's rows decide what is copied and received.
+// Checks the verdict's rows, which determine what is copied and received.
 Status CheckRows(const Fabric& fabric, const AllgatherRequest& request, const Verdict& verdict) {
   const size_t size = static_cast<size_t>(fabric.topology.size());
   bool fits = verdict.dim0_of_rank.size() == request.tensors.size() * size;
@@ -83,12 +83,12 @@ Status CheckRows(const Fabric& fabric, const AllgatherRequest& request, const Ve
   }
   if (fits) return Status::Ok();
   return Status(Reason::kInternal, "The rows of the ranks for allgather '" + request.name +
-                                       "' do not fit the request. Do all ranks run the same version of smddp_tf?");
+                                       "' do not match the request. Do all ranks run the same version of smddp_tf?");
 }
 
 }  // namespace
 
-// Rings one after the other; all results are allocated first, so that memory that lacks is known before anything moves.
+// Rings in sequence. All results are allocated first, so that insufficient memory is an error before any data move.
 Result<TaskPtr> BeginAllgather(const Fabric& fabric, const AllgatherRequest& request, const Verdict& verdict,
                                VerifiedCall* verified) {
   SMDDP_RETURN_IF_ERROR(CheckRows(fabric, request, verdict));

@@ -18,18 +18,18 @@
 namespace smddp {
 
 TaskPtr BeginBroadcast(const Fabric& fabric, const BroadcastRequest& request, uint32_t operation);
-// `job` is what the request was made of. No task: the verdict brought the result.
+// `job` is the job of the request. No task: the verdict contained the result.
 Result<TaskPtr> BeginReduction(const Fabric& fabric, const ReduceJob& job, const Verdict& verdict);
-// The part of a rank that has joined. What the task refers to goes into `*keep`.
+// The part of a rank that has joined. What the task refers to is put into `*keep`.
 Result<TaskPtr> BeginAllreduceOfZeros(const Fabric& fabric, const Verifier& verifier, const Verdict& verdict,
                                       ZeroMemory& zeros, std::shared_ptr<void>* keep);
-// `verified` is told of the results that are allocated. It outlives the task. Null: nothing is checked.
+// `verified` receives the results that are allocated; it outlives the task. Null: nothing is checked.
 Result<TaskPtr> BeginAllgather(const Fabric& fabric, const AllgatherRequest& request, const Verdict& verdict,
                                VerifiedCall* verified);
 TaskPtr BeginAlltoall(const Fabric& fabric, const AlltoallRequest& request, const Verdict& verdict,
                       VerifiedCall* verified);
 
-// What there is to check of a call. Nothing without SMDDP_VERIFY.
+// What to check of a call. Nothing without SMDDP_VERIFY.
 std::optional<VerifiedCall> Describe(const Fabric& fabric, const Verifier& verifier, const Announcement& announcement,
                                      const std::vector<TensorRef>& tensors);
 

@@ -1,4 +1,4 @@
-// The checks behind a verdict. The first words of each message are Horovod's: scripts and tests look for them.
+// The checks behind a verdict. Each message begins with Horovod's text: scripts and tests look for it.
 #include <algorithm>
 #include <cctype>
 
@@ -88,7 +88,7 @@ bool CutsAlongRows(RequestKind kind) {
   return kind == RequestKind::kAllgather || kind == RequestKind::kAlltoall || kind == RequestKind::kReducescatter;
 }
 
-// The rows that `rank` wants to send where.
+// Checks the numbers of rows that `rank` sends to each rank.
 Status CheckSplits(const Announcement& request, int rank, int size) {
   const int64_t rows = request.shapes[0][0];
   const std::string of_rank = " on rank " + std::to_string(rank);
@@ -106,7 +106,7 @@ Status CheckSplits(const Announcement& request, int rank, int size) {
   }
   int64_t sum = 0;
   for (int64_t split : request.splits) {
-    // One by one: a sum of large ones could wrap round.
+    // Checked one by one: the sum of large values could overflow.
     if (split < 0 || split > rows - sum) {
       return Impossible(
           request,
@@ -128,7 +128,7 @@ bool IsDefined(ReduceOp op, DType dtype) {
   return IsReducible(dtype) && !(dtype == DType::kBool && op == ReduceOp::kAverage);
 }
 
-// What every rank asks for alike and yet cannot be done.
+// Checks for requests on which all ranks agree but which are not possible.
 Status Possible(const Announcement& request) {
   const std::string where = " for '" + request.name + "'";
   for (const auto& shape : request.shapes) {
@@ -152,7 +152,7 @@ Status Possible(const Announcement& request) {
   return Status::Ok();
 }
 
-// In Horovod's words. An error on every rank, also where the first of the two was through already.
+// Horovod's text. An error on every rank, also where the first of the two requests has completed.
 Status DuplicateName(const Announcement& announcement, int rank) {
   return Status(Reason::kBadArgument,
                 std::string("Requested to ") + NameOf(announcement.kind) +
@@ -180,7 +180,7 @@ Status Validate(const std::map<int, Announcement>& by_rank) {
   for (const auto& [rank, other] : by_rank) {
     if (other.duplicate) return DuplicateName(other, rank);
     const Pair pair = {first, other, first_rank, rank};
-    SMDDP_RETURN_IF_ERROR(SamePlan(pair));  // first: its words say more of a plan
+    SMDDP_RETURN_IF_ERROR(SamePlan(pair));  // first: it has a more precise message for plans
     SMDDP_RETURN_IF_ERROR(SameCall(pair));
     SMDDP_RETURN_IF_ERROR(SameTensors(pair));
   }
@@ -192,7 +192,7 @@ Status Validate(const std::map<int, Announcement>& by_rank) {
   return Status::Ok();
 }
 
-// The first words are Horovod's.
+// The message begins with Horovod's text.
 Status PossibleWithJoined(const Announcement& request, const std::vector<int>& joined) {
   const bool neutral = request.op != ReduceOp::kMin && request.op != ReduceOp::kMax && request.op != ReduceOp::kProduct;
   if (OutlivesRounds(request.kind) || (request.kind == RequestKind::kAllreduce && neutral)) return Status::Ok();
@@ -206,8 +206,9 @@ Status PossibleWithJoined(const Announcement& request, const std::vector<int>& j
     advice += " Gradients that are tf.IndexedSlices are gathered; sparse_as_dense=True makes them dense.";
   }
   return Status(Reason::kDisagreement, what + " is not supported with Join at this time: rank " + ranks +
-                                           " called hvd.join and has nothing to bring to '" + request.name +
-                                           "'. Average and Sum are, where zeros do no harm." + advice);
+                                           " called hvd.join and has nothing to contribute to '" + request.name +
+                                           "'. Average and Sum are supported, because zeros do not change a sum." +
+                                           advice);
 }
 
 }  // namespace smddp

@@ -31,7 +31,8 @@ bool BucketLauncher::CanLaunch(const Plan& plan, const PlannedBucket& bucket) {
 }
 
 const AllreduceAlgorithm& BucketLauncher::RailFor(const Plan& plan, int64_t elements, DType wire) const {
-  const bool places_vary = plan.listed.buckets().size() > 1;  // on every rank alike, whether the order has come or not
+  const bool places_vary =
+      plan.listed.buckets().size() > 1;  // the same on every rank, whether or not the order has arrived
   return RailAlgorithmFor(fabric_, elements, wire, places_vary);
 }
 

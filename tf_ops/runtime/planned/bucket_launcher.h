@@ -1,5 +1,5 @@
-// From a complete bucket to the task that reduces it: the one place that knows whether its tensors lie in host memory
-// or on GPUs, and whether the result is checked.
+// From a complete bucket to the task that reduces it: the only class that knows whether its tensors lie in host
+// memory or on GPUs, and whether the result is checked.
 //
 // Threads: the engine's.
 #pragma once
@@ -26,10 +26,11 @@ class BucketLauncher {
   BucketLauncher(ControlBus& bus, const Fabric& fabric, const Verifier& verifier, DevicePaths& device_paths)
       : bus_(bus), fabric_(fabric), verifier_(verifier), device_paths_(device_paths) {}
 
-  // Do the ranks agree on how this bucket is reduced? Asks them if need be; DevicePaths says when they do.
+  // Have the ranks agreed on how this bucket is reduced? Starts the agreement if necessary; DevicePaths reports when
+  // it is reached.
   bool CanLaunch(const Plan& plan, const PlannedBucket& bucket);
-  // Runs the reduction of `arrivals`, one for each slot of the bucket, which wait since `since_ns`. `plan`, `bucket`
-  // and `arrivals` outlive it. `done` is called when all have their results.
+  // Runs the reduction of `arrivals`, one for each slot of the bucket, which have waited since `since_ns`. `plan`,
+  // `bucket` and `arrivals` outlive it. `done` is called when all have their results.
   void Launch(const Plan& plan, const PlannedBucket& bucket, std::shared_ptr<std::vector<Arrival>> arrivals,
               int64_t since_ns, DoneCallback done);
   // The algorithm between nodes.
@@ -37,7 +38,7 @@ class BucketLauncher {
 
  private:
   TaskPtr Begin(const Plan& plan, const FusedCall& call, const std::vector<Arrival>& arrivals);
-  // What there is to check. Nothing without SMDDP_VERIFY, and of tensors on GPUs.
+  // What to check. Nothing without SMDDP_VERIFY, and nothing of tensors on GPUs.
   std::optional<VerifiedCall> Describe(const Plan& plan, const PlannedBucket& bucket,
                                        const std::vector<Arrival>& arrivals) const;
   void RecordTensors(TraceWhat what, const Plan& plan, const PlannedBucket& bucket);

@@ -10,23 +10,22 @@ namespace {
 
 Status Check(const Plan* plan, int index, const TensorRef& tensor) {
   if (plan == nullptr || index < 0 || index >= static_cast<int>(plan->spec.tensors.size())) {
-    return Status(Reason::kBadState,
-                  "Gradient " + std::to_string(index) +
-                      " belongs to a plan that this process does not know: its graph was traced by another one. Trace "
-                      "the tf.function (or compile the model) here.");
+    return Status(Reason::kBadState, "Gradient " + std::to_string(index) +
+                                         " belongs to a plan that this process does not know: its graph was traced by "
+                                         "another process. Trace the tf.function (or compile the model) in this one.");
   }
   const PlanSpec& spec = plan->spec;
   const TensorSpec& expected = spec.tensors[index];
   if (tensor.dtype == expected.dtype && tensor.elements() == expected.elements()) return Status::Ok();
   return Status(Reason::kBadArgument, "Gradient " + std::to_string(index) + " of '" + spec.key + "' was planned as " +
-                                          DescribeTensor(spec, index) + " but came with " +
+                                          DescribeTensor(spec, index) + " but arrived with " +
                                           std::to_string(tensor.elements()) + " elements of " + NameOf(tensor.dtype) +
                                           ".");
 }
 
 Status JoinedBefore(const Plan& plan, int index) {
   return Status(Reason::kBadState, "Gradient " + std::to_string(index) + " of '" + plan.spec.key +
-                                       "' came after hvd.join, which has put zeros in its place. Call hvd.join "
+                                       "' arrived after hvd.join, which has contributed zeros for it. Call hvd.join "
                                        "when the last step has ended.");
 }
 
@@ -35,7 +34,7 @@ Status Overlaps(const Plan& plan, int index) {
   return Status(Reason::kBadState,
                 "Gradient " + std::to_string(index) + (name.empty() ? "" : " (" + name + ")") + " of '" +
                     plan.spec.key +
-                    "' came again while its last reduction was under way: two runs of one training step, or of two "
+                    "' arrived again while its last reduction was under way: two runs of one training step, or of two "
                     "with equal gradients, overlap (in two threads?), and the ranks cannot tell which gradients belong "
                     "together. Run them one after the other, or both from one tf.function.");
 }
@@ -80,14 +79,14 @@ Status BucketMatcher::Arrive(Plan* plan, const PlannedTensor& where, const Tenso
 
 void BucketMatcher::PlaceZeros(Plan* plan, int index, int64_t step, ZeroTensors& zeros) {
   Arrival arrival = zeros.Make(plan->spec.tensors[index]);
-  if (!arrival.done) return;  // no memory: the session has failed
+  if (!arrival.done) return;  // out of memory: the session has failed
   arrival.index = index;
   arrival.step = step;
   arrival.zeros = true;
   Place(plan, std::move(arrival));
 }
 
-// A tensor that has its step, or zeros in its place.
+// A tensor whose step is known, or zeros in its place.
 void BucketMatcher::Place(Plan* plan, Arrival arrival) {
   ++waiting_;
   ++unfinished_;
@@ -122,7 +121,7 @@ void BucketMatcher::LaunchComplete(Plan* plan) {
 
 void BucketMatcher::TryLaunch(Plan* plan, PlannedBucket* bucket) {
   if (!plan->decided || plan->refused() || !bucket->complete() || !launcher_.CanLaunch(*plan, *bucket)) return;
-  // Looked at last: CanLaunch may ask the ranks, be answered at once, and so have launched this very bucket.
+  // Evaluated last: CanLaunch may start the agreement, be answered immediately, and thereby launch this bucket.
   if (std::exchange(bucket->running, true)) return;
   Generation& next = bucket->generations.front();
   auto arrivals = std::make_shared<std::vector<Arrival>>(std::move(next.arrivals));

@@ -1,7 +1,7 @@
-// From tensors that arrive one by one to complete buckets: a bucket is launched the moment its last tensor is there,
-// and no other rank is asked.
+// From tensors that arrive one by one to complete buckets: a bucket is launched as soon as its last tensor has
+// arrived, without a message to any other rank.
 //
-// Threads: the engine's, but for buckets_done().
+// Threads: the engine's, except for buckets_done().
 #pragma once
 
 #include <atomic>
@@ -19,20 +19,20 @@ class BucketMatcher {
   // Both outlive it.
   BucketMatcher(Trace& trace, BucketLauncher& launcher) : trace_(trace), launcher_(launcher) {}
 
-  // A tensor is ready. Not OK: it is not what the plan says, or two runs overlap: what belongs together is not known,
-  // and the bucket can never complete on any rank. `plan` null: this process does not know it.
+  // A tensor is ready. An error: it does not match the plan, or two runs overlap. Then it is not known which tensors
+  // belong together, and the bucket can never complete on any rank. `plan` null: this process does not know it.
   Status Arrive(Plan* plan, const PlannedTensor& where, const TensorRef& tensor, DoneCallback done);
-  // Puts zeros in the place of tensor `index` in its step `step`, counted from 0.
+  // Contributes zeros for tensor `index` in its step `step`, counted from 0.
   void PlaceZeros(Plan* plan, int index, int64_t step, ZeroTensors& zeros);
-  // Rank 0 has told the order: what came before it goes into its buckets.
+  // Rank 0's order has arrived: tensors that arrived before it are put into their buckets.
   void PlaceEarly(Plan* plan);
-  // Something that buckets of the plan waited for has come: the ranks' verdict, an agreement about GPUs.
+  // Something that buckets of the plan waited for has arrived: the ranks' verdict, or an agreement about GPUs.
   void LaunchComplete(Plan* plan);
-  // Answers all that wait for the plan, and keeps nothing any more.
+  // Answers all callers that wait for the plan, and drops their tensors.
   void FailWaiting(Plan* plan, const Status& why);
   std::vector<Plan::KeptArrival> TakeKept(Plan* plan);
 
-  // Tensors that have come and whose reduction has not begun; and those whose callbacks have not been called.
+  // Tensors that have arrived and whose reduction has not begun; and those whose callbacks have not been called.
   int64_t waiting() const { return waiting_; }
   int64_t unfinished() const { return unfinished_; }
   int64_t buckets_done() const { return buckets_done_; }  // any thread

@@ -7,7 +7,8 @@
 namespace smddp {
 namespace {
 
-// Is `step`, counted from 1, the last one of the plan that has begun, brought by a run, and lacks tensors?
+// Is `step`, counted from 1, the last step of the plan that has begun, does it have a run number, and does it lack
+// tensors?
 bool IsBroken(const Plan& plan, int64_t step) {
   const PlanSteps& steps = plan.steps;
   return !plan.refused() && steps.run() != 0 && steps.begun() == step && !steps.complete();
@@ -43,19 +44,19 @@ void GivenUpSteps::GiveUpBroken() {
   }
 }
 
-// The last step of the plan that has begun here. The places of what did not come are kept until all ranks know: one
-// that did not would take the sum with zeros for a good one.
+// Gives up the last step of the plan that has begun here. The missing tensors are remembered until all ranks know of
+// it: a rank that did not would take the sum with zeros for a valid result.
 void GivenUpSteps::GiveUp(Plan* plan) {
   const int64_t step = plan->steps.begun();
   Log(LogLevel::kDebug, "step " + std::to_string(step) + " of " + plan->name + " is given up here");
   plan->steps.Void(step, GivenUpBy(bus_.topology().global_rank(bus_.topology().rank())));
-  std::vector<int>& missing = plan->never_came[step];
+  std::vector<int>& missing = plan->missing_tensors[step];
   for (int index = 0; index < static_cast<int>(plan->spec.tensors.size()); ++index) {
     if (plan->steps.Of(index) == step) continue;
     plan->steps.Fill(index);
     missing.push_back(index);
   }
-  untold_[{plan->name, step}] = OtherRanks(bus_.topology());
+  unacknowledged_[{plan->name, step}] = OtherRanks(bus_.topology());
   bus_.PostToOthers(Encode(StepGivenUp{plan->name, step}));
   FillAgreed();
 }
@@ -64,30 +65,31 @@ Status GivenUpSteps::OnMessage(int from, std::string_view message) {
   StepGivenUp given_up;
   if (!Decode(message, &given_up)) return Refused(bus_.topology(), from);
   if (given_up.known) {
-    const auto at = untold_.find({given_up.plan, given_up.step});
-    if (at != untold_.end()) at->second.erase(from);
+    const auto at = unacknowledged_.find({given_up.plan, given_up.step});
+    if (at != unacknowledged_.end()) at->second.erase(from);
     FillAgreed();
     return Status::Ok();
   }
   planned_.plans().Void(given_up.plan, given_up.step, GivenUpBy(bus_.topology().global_rank(from)));
   bus_.Post(from, Encode(StepGivenUp{given_up.plan, given_up.step, /*known=*/true}));
-  // What this rank lacks of it may never come: it may have failed here too, with nothing under way that could tell.
+  // The tensors that this rank lacks may never arrive: the step may have failed here too, without a running operation
+  // that would report it.
   Plan* const plan = planned_.plans().Named(given_up.plan);
   if (plan != nullptr && bus_.failure().ok() && IsBroken(*plan, given_up.step)) GiveUp(plan);
   return Status::Ok();
 }
 
 void GivenUpSteps::FillAgreed() {
-  for (auto at = untold_.begin(); at != untold_.end();) {
+  for (auto at = unacknowledged_.begin(); at != unacknowledged_.end();) {
     if (!at->second.empty()) {
       ++at;
       continue;
     }
-    const auto agreed = untold_.extract(at++);
+    const auto agreed = unacknowledged_.extract(at++);
     const auto& [name, step] = agreed.key();
     Plan* const plan = planned_.plans().Named(name);
     if (plan == nullptr || plan->refused()) continue;
-    const auto missing = plan->never_came.extract(step);
+    const auto missing = plan->missing_tensors.extract(step);
     if (!missing.empty()) planned_.PlaceZeros(plan, missing.mapped(), step - 1);
   }
 }

@@ -1,8 +1,8 @@
 // Steps of plans that fail on some rank before they are reduced.
 //
-// A step of which some tensors never come cannot be completed by any rank. The rank on which it failed tells the others
-// that the step is given up, and contributes zeros in the place of what is missing: so every reduction of the step ends
-// on every rank, as an error, and all ranks count the same steps afterwards.
+// If some tensors of a step never arrive, no rank can complete it. The rank on which it failed notifies the others
+// that the step is given up, and contributes zeros for the missing tensors. So every reduction of the step ends on
+// every rank, as an error, and all ranks have the same step counts afterwards.
 //
 // Threads: the engine's.
 #pragma once
@@ -26,9 +26,10 @@ class GivenUpSteps : public Component {
   // Both outlive it.
   GivenUpSteps(ControlBus& bus, PlannedReductions& planned) : bus_(bus), planned_(planned) {}
 
-  // The framework cancelled the step of `where`. Its tensors that have not come never will.
+  // The framework cancelled the step of `where`. Its tensors that have not arrived never will.
   void Cancel(const PlannedTensor& where);
-  // To be called before a tensor arrives: it may show that the run before it ended without all tensors of its step.
+  // Call it before a tensor is processed: its run number may show that the previous run ended without all tensors of
+  // its step.
   void BeforeArrival(const PlannedTensor& where);
   // Gives up the steps whose runs have ended without all their tensors.
   void GiveUpBroken();
@@ -42,9 +43,9 @@ class GivenUpSteps : public Component {
 
   ControlBus& bus_;
   PlannedReductions& planned_;
-  std::vector<std::pair<PlannedTensor, int64_t>> cancelled_;  // and when
+  std::vector<std::pair<PlannedTensor, int64_t>> cancelled_;  // with the time of the cancellation
   // By plan and step: the ranks that do not know yet that this rank has given it up.
-  std::map<std::pair<std::string, int64_t>, std::set<int>> untold_;
+  std::map<std::pair<std::string, int64_t>, std::set<int>> unacknowledged_;
 };
 
 }  // namespace smddp

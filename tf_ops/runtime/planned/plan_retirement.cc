@@ -9,9 +9,9 @@
 namespace smddp {
 namespace {
 
-// A plan of a training that goes on is used more often.
+// A plan of a running training is used more often than this.
 constexpr int64_t kIdleNs = 30 * 1000000000LL;
-// From here on also plans in use go: numbers are about to run out (kMaxPlans).
+// From this number on plans that are in use are considered too: numbers are about to run out (kMaxPlans).
 constexpr size_t kMaxPlansInUse = 768;
 
 }  // namespace
@@ -35,7 +35,7 @@ struct PlanRetirement::Message {
 void PlanRetirement::Step() {
   const size_t numbers = coordinator_.plan_numbers();
   if (numbers <= kMaxIdlePlans || asked_.number >= 0 || !bus_.failure().ok() || rounds_.anyone()) return;
-  if (refused_ && numbers == numbers_) return;  // all that could go was asked about
+  if (refused_ && numbers == numbers_) return;  // all candidates have been asked about
   numbers_ = numbers;
   const int64_t now_ns = NowNs();
   Plan* const plan = LeastRecentlyUsed(numbers > kMaxPlansInUse ? now_ns : now_ns - kIdleNs);
@@ -91,7 +91,7 @@ bool PlanRetirement::OnRequest(const Message& message) {
 }
 
 bool PlanRetirement::IsIdle(const Plan& plan) const {
-  return plan.decided && !plan.refused() && plan.open == 0 && plan.steps.complete() && plan.never_came.empty() &&
+  return plan.decided && !plan.refused() && plan.open == 0 && plan.steps.complete() && plan.missing_tensors.empty() &&
          !plan.keeping && (!plan.devices_possible || device_paths_.IsSettled(plan.name));
 }
 
@@ -107,7 +107,7 @@ Plan* PlanRetirement::LeastRecentlyUsed(int64_t before_ns) const {
 std::optional<int64_t> PlanRetirement::Keep(Plan* plan) const {
   if (!IsIdle(*plan)) return std::nullopt;
   plan->keeping = true;
-  plan->last_use_ns = NowNs();  // one that was asked about in vain is not the next one
+  plan->last_use_ns = NowNs();  // a plan that could not be retired is not the next candidate
   return plan->steps.begun();
 }
 

@@ -1,10 +1,11 @@
-// Gives back the numbers and the memory of plans that a program has stopped using, as of models it has thrown away.
+// Frees the numbers and the memory of plans that a program has stopped using, for example of models that it has
+// deleted.
 //
 // Rank 0 numbers plans. When more than kMaxIdlePlans have numbers, it asks all ranks about the one that it has used
-// least recently, if that was a while ago. A rank on which nothing of the plan is under way answers how many steps of
-// it have begun there, and from then on keeps what comes for it until rank 0 has decided. When all ranks answer alike,
-// no message of the plan is on its way: all forget it, and its number is free. A rank that uses it again announces it
-// anew.
+// least recently, if that was a while ago. A rank on which nothing of the plan is under way answers with the number
+// of steps that have begun there, and keeps tensors that arrive for the plan until rank 0 has decided. When all
+// answers are equal, no message of the plan is in flight: all ranks forget it, and its number is free. A rank that
+// uses the plan again announces it again.
 //
 // Threads: the engine's.
 #pragma once
@@ -23,7 +24,7 @@ namespace smddp {
 
 class PlanRetirement : public Component {
  public:
-  // Hands over once more what was kept for a plan.
+  // Submits a kept tensor of a plan again.
   using Resume = std::function<void(Plan::KeptArrival kept)>;
   // All outlive it.
   PlanRetirement(ControlBus& bus, PlannedReductions& planned, const DevicePaths& device_paths, Coordinator& coordinator,
@@ -38,16 +39,16 @@ class PlanRetirement : public Component {
   static constexpr size_t kMaxIdlePlans = 256;
 
   Status OnMessage(int from, std::string_view message) override;
-  // Rank 0: asks about a plan when there are too many.
+  // On rank 0: asks about a plan when there are too many.
   void Step() override;
-  // `rank` answers and decides nothing any more.
+  // `rank` does not answer or decide any more.
   void OnDeparture(int rank) override;
 
  private:
   struct Message;
   bool IsIdle(const Plan& plan) const;
   Plan* LeastRecentlyUsed(int64_t before_ns) const;
-  // Keeps what comes for the plan from now on, and says how many of its steps have begun. Nothing: it is in use.
+  // Keeps the plan's tensors from now on, and returns how many of its steps have begun. Nothing: it is in use.
   std::optional<int64_t> Keep(Plan* plan) const;
   bool OnRequest(const Message& message);
   bool OnAnswer(const Message& message);
@@ -60,16 +61,16 @@ class PlanRetirement : public Component {
   Coordinator& coordinator_;
   const JoinRounds& rounds_;
   const Resume resume_;
-  int kept_ = -1;  // the number of the plan for which this rank keeps what comes; -1: none
-  // Rank 0.
+  int kept_ = -1;  // the number of the plan whose tensors this rank keeps; -1: none
+  // On rank 0.
   struct Question {
     int number = -1;  // of the plan it has asked about; -1: none
     int answers = 0;
-    bool alike = false;  // so far
+    bool alike = false;  // all answers so far are equal
     int64_t steps = 0;   // begun here
   } asked_;
   bool refused_ = false;  // since the last new plan
-  size_t numbers_ = 0;    // in use when it asked last
+  size_t numbers_ = 0;    // when it last asked: the number of plans in use
 };
 
 }  // namespace smddp

@@ -20,7 +20,7 @@ void PlanStalls::ForEachWait(int64_t now_ns, Visit visit) const {
   for (auto& [name, each] : plans_.all()) {
     Plan& plan = each;
     plan.ForEachBucket([&](PlannedBucket* bucket) {
-      if (bucket->running || bucket->generations.empty()) return;  // one that runs is watched as a task
+      if (bucket->running || bucket->generations.empty()) return;  // the stall watch reports a running bucket as a task
       Generation& oldest = bucket->generations.front();
       visit(oldest.since_ns, &oldest.reminder, [&, bucket] { return DescribeMissing(plan, *bucket, now_ns); });
     });
@@ -84,7 +84,7 @@ std::string PlanStalls::DescribeMissing(const Plan& plan, const PlannedBucket& b
 
 std::string PlanStalls::DescribeEarly(const Plan& plan, int64_t now_ns) const {
   return Since(plan.spec.key, plan.early.front().since_ns, now_ns) + "for rank " +
-         std::to_string(topology_.global_rank(0)) + " to have them all for the first time.";
+         std::to_string(topology_.global_rank(0)) + " to compute all of them for the first time.";
 }
 
 }  // namespace smddp

@@ -1,4 +1,4 @@
-// What waits in the plans of this rank, and for how long.
+// The waiting tensors in the plans of this rank, and how long they have waited.
 //
 // Threads: the engine's.
 #pragma once
@@ -16,20 +16,20 @@ class PlanStalls {
   // Both outlive it.
   PlanStalls(PlanTable& plans, const Topology& topology) : plans_(plans), topology_(topology) {}
 
-  // When the oldest tensor that waits came; INT64_MAX without any.
+  // When the oldest waiting tensor arrived; INT64_MAX when there is none.
   int64_t OldestNs() const;
-  // Some gradients of a step have come and others not: the program still computes.
+  // Some gradients of a step have arrived and others have not: the program still computes.
   bool InPart() const;
-  // Will Take have something to say?
+  // Would Take return anything?
   bool IsDue(int64_t now_ns, double seconds) const;
   // A sentence for each bucket of which some tensors have waited longer than `seconds` for the others, when its
   // Reminder is due.
   std::vector<std::string> Take(int64_t now_ns, double seconds) const;
-  // One that has waited longer than `seconds`, in a sentence; "" without any.
+  // A sentence about a bucket that has waited longer than `seconds`; "" when there is none.
   std::string StuckFor(int64_t now_ns, double seconds) const;
 
  private:
-  // Calls visit(since_ns, &reminder, describe) for each bucket, and for what came early, of which something waits.
+  // Calls visit(since_ns, &reminder, describe) for each bucket with waiting tensors, and for early arrivals.
   template <class Visit>
   void ForEachWait(int64_t now_ns, Visit visit) const;
   std::string DescribeMissing(const Plan& plan, const PlannedBucket& bucket, int64_t now_ns) const;

@@ -10,8 +10,8 @@
 namespace smddp {
 namespace {
 
-// Nobody is further ahead, because a step needs the zeros of all who have joined. A damaged count must not keep this
-// rank busy for ever.
+// No rank can be further ahead, because a step needs the zeros of all ranks that have joined. The limit protects this
+// rank from a damaged count.
 constexpr int64_t kMaxStepsAhead = 1 << 13;
 
 constexpr char kSameVersion[] = ". Do all ranks run the same version of smddp_tf?";
@@ -47,25 +47,25 @@ bool PlannedReductions::Reduce(const PlannedTensor& where, const TensorRef& tens
   Plan* const plan = plans_.At(where);
   const int64_t steps = plan != nullptr ? plan->steps.begun() : 0;
   const Status status = matcher_.Arrive(plan, where, tensor, std::move(done));
-  if (!status.ok()) bus_.Fail(status);  // its bucket would wait for ever, everywhere
+  if (!status.ok()) bus_.Fail(status);  // otherwise its bucket would wait for ever on every rank
   if (plan == nullptr) return false;
-  TryTellOrder(plan);
+  TrySendOrder(plan);
   return plan->steps.begun() > steps;
 }
 
 // --- The ranks agree on a plan ---
 
-// Unless it is known already, and was not refused in an earlier run.
+// Unless it is known already and was not refused in an earlier run.
 void PlannedReductions::Announce(const PlannedTensor& where) {
   const Plan* const known = plans_.At(where);
   if (known != nullptr && (!known->refused() || where.run == 0 || where.run == known->asked_by)) return;
   const std::shared_ptr<const PlanSpec> spec = registry_.Find(where.plan);
   if (spec == nullptr) return;
-  // Matched by what it is: what one rank traces besides, and when, does not matter.
+  // Matched by content: other plans that a rank traces, and when, do not matter.
   const std::string name = PlanName(*spec, where.site);
   bool made = false;
   const Plan* const plan = plans_.Add(where, name, *spec, &made);
-  if (!made) device_paths_.AskAlso(name);  // of the other ranks before; now also of this one
+  if (!made) device_paths_.AskAlso(name);  // used so far by other ranks only, now also by this one
   if (!made || plan->refused()) return;
   NamedRequest request;
   request.announcement = AnnouncementOf(*spec);
@@ -95,19 +95,19 @@ void PlannedReductions::Decide(const std::string& name, const Status& verdict) {
   if (!verdict.ok()) return matcher_.FailWaiting(plan, verdict);
   LogLayout(*plan);
   matcher_.LaunchComplete(plan);
-  TryTellOrder(plan);
+  TrySendOrder(plan);
 }
 
 Status PlannedReductions::AddForeign(const Verdict& verdict) {
-  if (verdict.operation >= kMaxPlans) return Status::Ok();  // nobody will use it
+  if (verdict.operation >= kMaxPlans) return Status::Ok();  // it cannot be used
   Plan* const plan = plans_.AddForeign(verdict.name, SpecOf(verdict.request));
   if (plan == nullptr) {
     return Status(Reason::kInternal, "Rank 0 sent a verdict on " + verdict.name +
-                                         ", which this rank has asked for, as if it had called hvd.join before" +
+                                         ", which this rank has requested itself, as if it had called hvd.join" +
                                          kSameVersion);
   }
   if (plan->refused()) return Status::Ok();
-  // What the others agree on reaches this rank, and nobody waits for what it has to say.
+  // The other ranks' agreement reaches this rank, which contributes nothing to it.
   Adopt(plan, verdict, /*devices_asked=*/true);
   Decide(verdict.name, Status::Ok());
   return Status::Ok();
@@ -115,29 +115,29 @@ Status PlannedReductions::AddForeign(const Verdict& verdict) {
 
 // --- The order of the gradients ---
 
-void PlannedReductions::TryTellOrder(Plan* plan) {
-  const std::optional<PlanOrder> told = schedule_.OrderToTell(*plan);
-  if (!told) return;
-  bus_.PostToOthers(Encode(*told));
-  if (schedule_.Apply(plan, *told)) Apply(plan, *told);
+void PlannedReductions::TrySendOrder(Plan* plan) {
+  const std::optional<PlanOrder> order = schedule_.OrderToSend(*plan);
+  if (!order) return;
+  bus_.PostToOthers(Encode(*order));
+  if (schedule_.Apply(plan, *order)) Apply(plan, *order);
 }
 
 Status PlannedReductions::OnMessage(int from, std::string_view message) {
-  PlanOrder told;
-  if (from != 0 || !Decode(message, &told)) {
-    return Refused(bus_.topology(), from, "sent an order of gradients that cannot be");
+  PlanOrder order;
+  if (from != 0 || !Decode(message, &order)) {
+    return Refused(bus_.topology(), from, "sent an invalid order of gradients");
   }
-  Plan* const plan = plans_.Numbered(told.plan);
-  if (plan == nullptr || !schedule_.Apply(plan, told)) {
-    return Refused(bus_.topology(), from, "sent an order of gradients that fits no plan");
+  Plan* const plan = plans_.Numbered(order.plan);
+  if (plan == nullptr || !schedule_.Apply(plan, order)) {
+    return Refused(bus_.topology(), from, "sent an order of gradients that does not match any plan");
   }
-  Apply(plan, told);
+  Apply(plan, order);
   return Status::Ok();
 }
 
-void PlannedReductions::Apply(Plan* plan, const PlanOrder& told) {
+void PlannedReductions::Apply(Plan* plan, const PlanOrder& order) {
   if (plan->observed) LogLayout(*plan);
-  for (const int index : told.order) bus_.trace().Record(TraceWhat::kPlanOrder, plan->spec.key, index);
+  for (const int index : order.order) bus_.trace().Record(TraceWhat::kPlanOrder, plan->spec.key, index);
   matcher_.PlaceEarly(plan);
 }
 
@@ -153,8 +153,8 @@ void PlannedReductions::LogLayout(const Plan& plan) const {
   }
   std::string between;
   for (const std::string& name : algorithms) between += (between.empty() ? "; between nodes " : ", ") + name;
-  Log(LogLevel::kDebug, plan.name + (plan.observed ? " goes on in the order that rank 0 has told" : " is agreed on") +
-                            ": " + std::to_string(plan.spec.tensors.size()) + " gradients of " + std::to_string(bytes) +
+  Log(LogLevel::kDebug, plan.name + (plan.observed ? " continues in rank 0's order" : " is agreed on") + ": " +
+                            std::to_string(plan.spec.tensors.size()) + " gradients of " + std::to_string(bytes) +
                             " bytes, fusion buckets: " + std::to_string(layout.buckets().size()) + between);
 }
 
@@ -174,7 +174,7 @@ Result<bool> PlannedReductions::ContributeZeros(const std::string& name, int64_t
   const int tensors = static_cast<int>(plan->spec.tensors.size());
   if (tensors == 0 || plan->refused()) return true;
   if (steps > plan->steps.begun() + kMaxStepsAhead) {
-    return Status(Reason::kInternal, "Another rank says that it has begun step " + std::to_string(steps) + " of " +
+    return Status(Reason::kInternal, "Another rank reports that it has begun step " + std::to_string(steps) + " of " +
                                          name + ", which is step " + std::to_string(plan->steps.begun()) + " here" +
                                          kSameVersion);
   }
@@ -192,7 +192,7 @@ Result<bool> PlannedReductions::ContributeZeros(const std::string& name, int64_t
 
 void PlannedReductions::PlaceZeros(Plan* plan, const std::vector<int>& tensors, int64_t step) {
   for (const int index : tensors) matcher_.PlaceZeros(plan, index, step, zeros_);
-  TryTellOrder(plan);
+  TrySendOrder(plan);
 }
 
 void PlannedReductions::Forget(Plan* plan) {

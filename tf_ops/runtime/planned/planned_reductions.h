@@ -1,7 +1,7 @@
-// Planned matching: gradients are known by (plan, index). The ranks agree on a plan once, when it is first used; from
-// then on a gradient needs no message before its bucket is reduced.
+// Planned matching: gradients are identified by (plan, index). The ranks agree on a plan once, when it is first used.
+// From then on a gradient needs no message before its bucket is reduced.
 //
-// Threads: the engine's, but for the counts.
+// Threads: the engine's, except for the counters.
 #pragma once
 
 #include <cstdint>
@@ -30,30 +30,30 @@ class PlannedReductions : public Component {
   PlannedReductions(ControlBus& bus, const Fabric& fabric, const Env& env, const PlanRegistry& registry,
                     NamedMatching& named, DevicePaths& device_paths, const Verifier& verifier);
 
-  // A gradient is ready. True: with it, a step of its plan has begun on this rank.
+  // A gradient is ready. True: it begins a step of its plan on this rank.
   bool Reduce(const PlannedTensor& where, const TensorRef& tensor, DoneCallback done);
 
   PlanTable& plans() { return plans_; }
   const PlanTable& plans() const { return plans_; }
   ZeroTensors& zeros() { return zeros_; }
   const PlanStalls& stalls() const { return stalls_; }
-  // By plan: how many steps have begun here; of a plan without any, nothing.
+  // By plan: how many steps have begun here; plans without steps are omitted.
   StepCounts Steps() const;
-  // Have all gradients been reduced that this rank's program has brought?
+  // Have all gradients been reduced that this rank's program has submitted?
   bool drained() const { return matcher_.unfinished() == zeros_.in_flight(); }
   bool unfinished() const { return matcher_.unfinished() > 0; }
   int64_t buckets_done() const { return matcher_.buckets_done(); }  // any thread
 
-  // hvd.join: begins with zeros the reductions of the plan's first `steps` steps that have not begun here. False: there
-  // is no such plan. An error: no rank can be so far.
+  // hvd.join: begins, with zeros, those of the plan's first `steps` steps that have not begun here. False: there is
+  // no such plan. An error: no rank can have begun so many.
   Result<bool> ContributeZeros(const std::string& name, int64_t steps);
-  // A plan of the other ranks, agreed on while this one had joined. Not OK: it is in use here.
+  // Adds a plan of the other ranks that was agreed on while this one had joined. An error: it is in use here.
   Status AddForeign(const Verdict& verdict);
 
-  // Puts zeros in the places of step `step` of the plan, counted from 0.
+  // Contributes zeros for `tensors` in step `step` of the plan, counted from 0.
   void PlaceZeros(Plan* plan, const std::vector<int>& tensors, int64_t step);
   void Forget(Plan* plan);
-  // What came for the plan while it was kept, to be handed over once more.
+  // The plan's tensors that arrived while it was kept, to be submitted again.
   std::vector<Plan::KeptArrival> TakeKept(Plan* plan) { return matcher_.TakeKept(plan); }
 
   Status OnMessage(int from, std::string_view message) override;
@@ -64,11 +64,11 @@ class PlannedReductions : public Component {
 
  private:
   void Announce(const PlannedTensor& where);
-  // What the ranks' agreement says of the plan. `devices_asked`: as DevicePaths::Expect.
+  // Applies the ranks' agreement to the plan. `devices_asked`: as `asked` of DevicePaths::Expect.
   void Adopt(Plan* plan, const Verdict& verdict, bool devices_asked);
   void Decide(const std::string& name, const Status& verdict);
-  void TryTellOrder(Plan* plan);
-  void Apply(Plan* plan, const PlanOrder& told);
+  void TrySendOrder(Plan* plan);
+  void Apply(Plan* plan, const PlanOrder& order);
   void LogLayout(const Plan& plan) const;
 
   ControlBus& bus_;

@@ -1,5 +1,4 @@
-// The tensors that this rank contributes in the place of gradients it does not have: zeros (hvd.join, and steps that
-// are given up).
+// The zeros that this rank contributes for gradients it does not have (hvd.join, and steps that are given up).
 //
 // Threads: the engine's.
 #pragma once
@@ -20,7 +19,8 @@ class ZeroTensors {
   // `shared`: as ZeroMemory. The bus outlives it.
   ZeroTensors(ControlBus& bus, bool shared) : bus_(bus), memory_(shared) {}
 
-  // An arrival without a place yet. Without a callback: there is no memory, and the session has failed.
+  // Makes an arrival whose index and step are not set yet. Without a callback: out of memory, and the session has
+  // failed.
   Arrival Make(const TensorSpec& spec) {
     Arrival arrival;
     std::shared_ptr<void> keep;
@@ -34,7 +34,7 @@ class ZeroTensors {
     arrival.done = [this, keep](const Status&) { --in_flight_; };
     return arrival;
   }
-  // Those whose reductions have not ended.
+  // The number of those whose reductions have not ended.
   int64_t in_flight() const { return in_flight_; }
   ZeroMemory& memory() { return memory_; }
 

@@ -1,8 +1,8 @@
-// In which order the gradients of a plan are put into buckets: as listed in the first step; from the second on as they
-// came to rank 0 in the first, when rank 0 has told all ranks.
+// The order in which the gradients of a plan are put into buckets. In the first step: as listed. From the second step
+// on: the order in which they became ready on rank 0 in the first step, once rank 0 has sent it.
 //
-// A tensor of the second step that comes before rank 0 has told waits. That ends: what rank 0 waits for belongs to the
-// first step, which needs nothing of the second.
+// A tensor of the second step that arrives before rank 0's order waits. This cannot deadlock: rank 0 waits only for
+// the first step, which does not depend on the second.
 //
 // Threads: the engine's.
 #pragma once
@@ -17,14 +17,14 @@ namespace smddp {
 
 class LayoutSchedule {
  public:
-  // `observe`: SMDDP_GRADIENT_ORDER is "observed"; rank 0's counts. Both references outlive it.
+  // `observe`: SMDDP_GRADIENT_ORDER is "observed"; only rank 0's setting matters. Both references outlive it.
   LayoutSchedule(const Fabric& fabric, const PlanTable& plans, bool observe)
       : fabric_(fabric), plans_(plans), observe_(observe) {}
 
-  // Rank 0: what to tell the ranks of the plan, once. Nothing: on other ranks, or not known yet.
-  std::optional<PlanOrder> OrderToTell(const Plan& plan) const;
-  // False: that cannot be the order of this plan, and nothing has changed.
-  bool Apply(Plan* plan, const PlanOrder& told) const;
+  // On rank 0: the order to send for the plan, once. Nothing: on other ranks, or while it is not known.
+  std::optional<PlanOrder> OrderToSend(const Plan& plan) const;
+  // False: this cannot be an order of the plan, and nothing has changed.
+  bool Apply(Plan* plan, const PlanOrder& order) const;
 
  private:
   const Fabric& fabric_;

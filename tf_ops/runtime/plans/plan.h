@@ -1,12 +1,13 @@
-// A plan: one list of gradients that all ranks reduce together, step after step. What is known of it on this rank, and
-// what has come for it.
+// A plan: one list of gradients that all ranks reduce together, step after step. This file: its state on this rank,
+// and the tensors that have arrived.
 //
-// Steps. The n-th reduction of every tensor belongs to step n. Each rank counts for itself, so ranks may be steps apart
-// (plan_steps.h). The first step is reduced in buckets of the listed order. Rank 0 notes in which order the tensors
-// come to it in that step and tells all ranks; from the second step on buckets follow that order (layout_schedule.h).
+// Steps. The n-th reduction of every tensor belongs to step n. Each rank counts for itself, so ranks may be at
+// different steps (plan_steps.h). The first step is reduced in buckets of the listed order. Rank 0 records in which
+// order its tensors become ready in that step and sends the order to all ranks; from the second step on buckets
+// follow it (layout_schedule.h).
 //
-// Operation numbers, and so tags: the buckets of both layouts are numbered in one row. A number is used again in each
-// step, but by one reduction at a time on each rank.
+// Operation numbers, and so tags: the buckets of both layouts share one numbering. A number is reused in each step,
+// but by one reduction at a time on each rank.
 //
 // Threads: the engine's.
 #pragma once
@@ -26,12 +27,12 @@
 namespace smddp {
 
 struct Plan {
-  // A tensor of the second step or a later one that came before rank 0 has told the order.
+  // A tensor of the second or a later step that arrived before rank 0's order.
   struct EarlyArrival {
     Arrival arrival;
     int64_t since_ns = 0;
   };
-  // A tensor that came while the plan may be about to be forgotten (plan_retirement.h).
+  // A tensor that arrived while the plan may be about to be forgotten (plan_retirement.h).
   struct KeptArrival {
     PlannedTensor where;
     TensorRef tensor;
@@ -44,7 +45,7 @@ struct Plan {
         steps(spec.tensors.size()),
         listed(PlanBuckets(spec, limits), spec.tensors.size(), /*first_operation=*/0, /*first_step=*/0) {}
 
-  // Where the tensors of `step`, counted from 0, are put; null: not known yet.
+  // The layout of `step`, counted from 0; null: not known yet.
   PlanLayout* LayoutOf(int64_t step) {
     if (step == 0) return &listed;
     if (!ordered) return nullptr;
@@ -64,26 +65,26 @@ struct Plan {
     for (const PlannedBucket& bucket : observed->buckets()) visit(bucket);
   }
 
-  std::string name;  // the ranks match by it
+  std::string name;  // by which the ranks match
   PlanSpec spec;
   int number = -1;                // on the wire; -1: not agreed on
-  bool decided = false;           // has the ranks' verdict come?
-  Status verdict;                 // not OK: why there can be no such plan
-  bool devices_possible = false;  // tensors of it, on some rank, may lie on GPUs
+  bool decided = false;           // has the ranks' verdict arrived?
+  Status verdict;                 // an error: why the plan was refused
+  bool devices_possible = false;  // tensors of it may lie on GPUs, on some rank
   uint64_t asked_by = 0;          // the run that announced it
-  int64_t last_use_ns = 0;        // when a tensor came, or plan_retirement.h asked about it
+  int64_t last_use_ns = 0;        // when a tensor arrived, or plan_retirement.h asked about it
 
   PlanSteps steps;
   PlanLayout listed;
-  std::optional<PlanLayout> observed;  // of the second step and later ones; none: `listed` goes on
-  bool ordered = false;                // has rank 0 told the order?
+  std::optional<PlanLayout> observed;  // of the second and later steps; none: `listed` is still used
+  bool ordered = false;                // has rank 0's order arrived?
   std::vector<int> first_step;         // the tensors in the order of their first arrival
   std::vector<EarlyArrival> early;     // in the order of arrival
   Reminder early_reminder;
-  std::map<int64_t, std::vector<int>> never_came;  // by step, counted from 1, that is given up: tensors
-  int64_t open = 0;                                // arrivals without an answer, zeros among them
+  std::map<int64_t, std::vector<int>> missing_tensors;  // by given-up step, counted from 1: the missing tensors
+  int64_t open = 0;                                     // arrivals without an answer, including zeros
   bool keeping = false;
-  std::vector<KeptArrival> kept;  // while keeping
+  std::vector<KeptArrival> kept;  // while the plan is kept
 };
 
 }  // namespace smddp

@@ -1,4 +1,4 @@
-// What ranks tell one another of a plan in order to agree on it: all that a rank that has joined needs to take part.
+// What ranks exchange to agree on a plan: everything that a rank that has joined needs to take part.
 #pragma once
 
 #include "fusion/plan.h"

@@ -1,4 +1,4 @@
-// The buckets of a plan and what has come for them.
+// The buckets of a plan and the tensors that have arrived for them.
 //
 // Threads: the engine's.
 #pragma once
@@ -16,10 +16,10 @@ namespace smddp {
 
 struct Arrival {
   TensorRef tensor;
-  DoneCallback done;   // null: it has not come
+  DoneCallback done;   // null: not arrived
   int index = 0;       // of the tensor in the plan
   int64_t step = 0;    // counted from 0
-  bool zeros = false;  // in the place of a tensor that this rank does not bring
+  bool zeros = false;  // in place of a tensor that this rank does not contribute
 };
 
 // One reduction of a bucket.
@@ -35,11 +35,11 @@ struct PlannedBucket {
   Bucket bucket;
   int index = 0;                       // in its layout
   int operation = 0;                   // among the buckets of both layouts, for its tags
-  std::deque<Generation> generations;  // of steps of which something has come, oldest first
-  int64_t next_step = 0;               // the one to reduce next, whether something of it has come or not
+  std::deque<Generation> generations;  // of steps for which something has arrived, oldest first
+  int64_t next_step = 0;               // the next step to reduce, whether or not anything of it has arrived
   bool running = false;                // its last reduction is under way
 
-  // Has all of the next step come?
+  // Have all tensors of the next step arrived?
   bool complete() const {
     return !generations.empty() && generations.front().step == next_step && complete(generations.front());
   }
@@ -50,13 +50,13 @@ struct PlannedBucket {
 
 class PlanLayout {
  public:
-  // `first_operation`: the number of the first bucket's operation. `first_step`: from which on it is in use.
+  // `first_operation`: the operation number of the first bucket. `first_step`: the first step that uses the layout.
   PlanLayout(std::vector<Bucket> buckets, size_t tensors, int first_operation, int64_t first_step);
 
   std::vector<PlannedBucket>& buckets() { return buckets_; }
   const std::vector<PlannedBucket>& buckets() const { return buckets_; }
-  // Puts a tensor into its place and returns its bucket, which lives as long as the layout. `*completes`: it was the
-  // last one that its step of the bucket lacked.
+  // Stores a tensor and returns its bucket, which lives as long as the layout. `*completes`: it was the last tensor
+  // missing in its step of the bucket.
   PlannedBucket& Put(Arrival arrival, int64_t now_ns, bool* completes);
 
  private:

@@ -11,7 +11,7 @@ PlanSteps::Arrival PlanSteps::Take(int index, uint64_t run) {
     if (under_way_ > 0) return Arrival::kOverlaps;
     run_ = run;
     ForgetVoid();
-  } else if (run != 0 && tensor.came == begun_) {
+  } else if (run != 0 && tensor.arrivals == begun_) {
     return tensor.run == run ? Arrival::kOverlaps : Arrival::kTooLate;
   }
   tensor.run = run;
@@ -28,7 +28,7 @@ void PlanSteps::Finish(int index) {
 
 int64_t PlanSteps::fewest() const {
   int64_t fewest = begun_;
-  for (const Tensor& tensor : tensors_) fewest = std::min(fewest, tensor.came);
+  for (const Tensor& tensor : tensors_) fewest = std::min(fewest, tensor.arrivals);
   return fewest;
 }
 
@@ -41,9 +41,9 @@ Status PlanSteps::VoidStatus(int64_t step) const {
   return at == void_.end() ? Status::Ok() : at->second;
 }
 
-void PlanSteps::Count(int index) { begun_ = std::max(begun_, ++tensors_[index].came); }
+void PlanSteps::Count(int index) { begun_ = std::max(begun_, ++tensors_[index].arrivals); }
 
-// Those of earlier steps: nothing of them is under way here.
+// Drops given-up steps before the current one: nothing of them is under way here.
 void PlanSteps::ForgetVoid() { void_.erase(void_.begin(), void_.upper_bound(begun_)); }
 
 }  // namespace smddp

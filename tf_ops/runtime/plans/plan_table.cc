@@ -8,7 +8,7 @@
 namespace smddp {
 namespace {
 
-// What other ranks say of plans that this one does not know must not take any amount of memory.
+// Limits the memory for plans that other ranks mention and this one does not know.
 constexpr size_t kMaxUnknown = 1 << 12;
 
 }  // namespace
@@ -47,7 +47,7 @@ Plan* PlanTable::AddForeign(const std::string& name, const PlanSpec& spec) {
   return known != nullptr && !known->refused() ? nullptr : Make(name, spec);
 }
 
-// Also in the place of one that was refused: nothing of that is under way, and its places stay.
+// Also replaces a plan that was refused: nothing of it is under way, and its sites stay.
 Plan* PlanTable::Make(const std::string& name, const PlanSpec& spec) {
   Plan& plan = plans_.insert_or_assign(name, Plan(name, spec, LimitsFor(spec))).first->second;
   known_ = static_cast<int64_t>(plans_.size());
@@ -73,7 +73,7 @@ void PlanTable::Forget(Plan* plan) {
 
 void PlanTable::Void(const std::string& name, int64_t step, const Status& why) {
   Plan* const plan = Named(name);
-  if (plan != nullptr && !plan->refused()) return plan->steps.Void(step, why);  // one that was refused begins anew
+  if (plan != nullptr && !plan->refused()) return plan->steps.Void(step, why);  // a refused plan is replaced
   if (void_.size() < kMaxUnknown) void_[name].emplace(step, why);
 }
 

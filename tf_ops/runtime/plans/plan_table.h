@@ -1,7 +1,7 @@
-// The plans that this rank knows. A plan has a name, by which the ranks match, a number on the wire, and any number of
-// places (plan, site) in traced graphs of this process.
+// The plans that this rank knows. A plan has a name, by which the ranks match, a number on the wire, and any number
+// of uses (plan, site) in traced graphs of this process.
 //
-// Threads: the engine's, but for known().
+// Threads: the engine's, except for known().
 #pragma once
 
 #include <atomic>
@@ -29,8 +29,8 @@ class PlanTable {
   const std::map<std::string, Plan>& all() const { return plans_; }
   int64_t known() const { return known_; }  // any thread
 
-  // The tensors of `where` go to the plan of that name from now on. It is made unless there is one that was not
-  // refused: then `*made` is false. A new one may be refused at once, for its number of buckets.
+  // The tensors of `where` belong to the plan of that name from now on. The plan is made unless there is one that was
+  // not refused: then `*made` is false. A new one may be refused at once because of its number of buckets.
   Plan* Add(const PlannedTensor& where, const std::string& name, const PlanSpec& spec, bool* made);
   // Null: there is one that was not refused.
   Plan* AddForeign(const std::string& name, const PlanSpec& spec);

@@ -12,7 +12,7 @@
 namespace smddp {
 namespace {
 
-// A rank that has not closed its part of the timeline by then will not.
+// The time limit for other ranks to close their parts of the timeline.
 constexpr std::chrono::seconds kTimelinePatience(10);
 
 }  // namespace
@@ -88,7 +88,7 @@ SessionStats EngineSession::Stats() const {
 
 Result<int> EngineSession::RegisterPlan(const PlanSpec& spec) {
   if (spec.op == ReduceOp::kAdasum) {
-    return Status(Reason::kBadArgument, "Adasum has no plans: tensors of it are matched by name.");
+    return Status(Reason::kBadArgument, "Adasum cannot be used with plans: its tensors are matched by name.");
   }
   return registry_.NumberOf(spec);
 }
@@ -220,7 +220,7 @@ Status EngineSession::StartTimeline(const std::string& path, bool mark_cycles) {
                       path + "'.");
   }
   auto started = std::make_shared<std::promise<Status>>();
-  auto answer = started->get_future();  // at once: the engine asks no other rank
+  auto answer = started->get_future();  // returns soon: the engine asks no other rank
   auto work = [this, started, path, mark_cycles] {
     const Status& failure = engine_.failure();
     started->set_value(failure.ok() ? components_.timeline.Start(path, mark_cycles) : failure);

@@ -1,6 +1,6 @@
-// A session: an engine and its components, put together.
+// A session: an engine and its components.
 //
-// Threads: as session.h says; what a component does runs on the engine thread.
+// Threads: as in session.h; components run on the engine thread.
 #pragma once
 
 #include <memory>
@@ -33,7 +33,7 @@
 
 namespace smddp {
 
-// What the engine serves. The later ones build on the earlier ones.
+// The engine's components. Later ones depend on earlier ones.
 struct SessionComponents {
   SessionComponents(Engine& engine, FabricParts& parts, RunningTasks& tasks, const Env& env,
                     const PlanRegistry& registry, PlanRetirement::Resume resume);
@@ -56,14 +56,14 @@ struct SessionComponents {
 
 class EngineSession : public Session {
  public:
-  // `registry` outlives it. `on_failure` is told, on the engine thread, why the session failed.
+  // `registry` outlives it. `on_failure` is called on the engine thread with the reason why the session failed.
   EngineSession(std::unique_ptr<FabricParts> parts, const Env& env, PlanRegistry& registry,
                 Engine::FailureCallback on_failure = nullptr);
   ~EngineSession() override;
   void Stop(bool at_exit = false);  // as Engine::Stop
-  // Grows as long as the engine is not stuck in a call. Any thread.
+  // Increases as long as the engine is not stuck in a call. Any thread.
   int64_t turns() const { return engine_.pace().rounds(); }
-  // Ends it with an error, here and on its other ranks. Any thread.
+  // Ends the session with an error, here and on the other ranks. Any thread.
   void Fail(const Status& why);
   const RailChoice& rail() const { return parts_->fabric().rail; }
 
@@ -99,7 +99,7 @@ class EngineSession : public Session {
 
   void Submit(NamedRequest request);
   void SubmitReduction(RequestKind kind, const AllreduceRequest& request, DoneCallback done);
-  // The same of tensors on a GPU, through host memory.
+  // The same for tensors on a GPU, through host memory.
   void ReduceOnHost(RequestKind kind, const AllreduceRequest& request, DoneCallback done);
   TimelineParts FinishTimeline(bool leaving);
 
@@ -109,7 +109,7 @@ class EngineSession : public Session {
   Engine engine_;
   SessionComponents components_;
   RequestBuilder builder_;
-  std::mutex timeline_mutex_;    // held while one is started or ended
+  std::mutex timeline_mutex_;    // held while a timeline is started or ended
   bool timeline_asked_ = false;  // on this rank
   bool stopped_ = false;         // by the owner's thread
 };

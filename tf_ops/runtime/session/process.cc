@@ -1,4 +1,4 @@
-// The process's one session manager, and the only global state of the engine.
+// The process's only session manager, and the engine's only global state.
 #include <cstdlib>
 #include <mutex>
 
@@ -13,18 +13,18 @@ namespace smddp {
 namespace {
 
 std::mutex g_starting;  // one StartSession at a time
-std::mutex g_mutex;     // of g_manager; held for moments only
+std::mutex g_mutex;     // of g_manager; held only briefly
 PlanRegistry g_plans;   // outlives the session manager
-// Never destroyed: a fork must not end what it sees of it.
+// Never destroyed: a fork must not end its copy of it.
 std::shared_ptr<SessionManager>& g_manager = *new std::shared_ptr<SessionManager>();
 
-// Lives as long as the process, its end included; made when the first session begins.
+// Lives as long as the process, including its exit; made when the first session begins.
 ProcessWatchdog& TheWatchdog() {
   static ProcessWatchdog* const watchdog = new ProcessWatchdog();
   return *watchdog;
 }
 
-// Null in a fork, without a look at the lock, which another thread may have held when the process was forked.
+// Null in a fork, where the lock is not touched: another thread may have held it when the process was forked.
 std::shared_ptr<SessionManager> CurrentManager() {
   if (IsFork()) return nullptr;
   std::lock_guard<std::mutex> lock(g_mutex);
@@ -43,7 +43,7 @@ Status StartSession(const StartOptions& options) {
     std::lock_guard<std::mutex> lock(g_mutex);
     g_manager = std::move(manager);
   }
-  // Registered after MPI's own, so it runs before it: the engine must be quiet when MPI is finalised.
+  // Registered after MPI's own handler, so it runs before it: the engine must have stopped when MPI is finalised.
   static const int registered = std::atexit([] { (void)StopSession(/*at_exit=*/true); });
   (void)registered;
   return Status::Ok();

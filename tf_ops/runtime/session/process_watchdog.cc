@@ -60,7 +60,7 @@ void ProcessWatchdog::LookForLauncher() {
   kill(getpid(), SIGTERM);
 }
 
-// Counted in ticks of this thread, not in time: while the whole process is stopped, nobody stands still.
+// Counts ticks of this thread, not time: while the whole process is stopped, the engine is not considered stuck.
 void ProcessWatchdog::CountStill() {
   const int64_t turns = turns_();
   still_ticks_ = turns == last_turns_ ? still_ticks_ + 1 : 0;
@@ -73,7 +73,7 @@ std::optional<std::string> ProcessWatchdog::Verdict() {
   LookForLauncher();
   CountStill();
   if (still_ticks_ * kTickNs < limit_s_ * 1e9) return std::nullopt;
-  return "The engine's thread has not come back from a call (of MPI, probably) for " +
+  return "The engine's thread has not returned from a call (probably of MPI) for " +
          std::to_string(static_cast<int>(limit_s_)) + " s; this process ends.";
 }
 

@@ -1,4 +1,4 @@
-// Ends the process when nothing else does: a thread that waits for nobody and calls neither MPI nor Python.
+// Ends the process as a last resort, from a thread that waits for nothing and calls neither MPI nor Python.
 //
 // Threads: any may call it. It is never destroyed: its thread lives as long as the process.
 #pragma once
@@ -19,22 +19,23 @@ class ProcessWatchdog {
  public:
   ProcessWatchdog();
 
-  // After `seconds` prints `why` and ends the process with exit code 1, unless Disarm comes before. The first one
-  // counts.
+  // After `seconds` prints `why` and ends the process with exit code 1, unless Disarm is called before. Only the
+  // first call counts.
   void Arm(double seconds, const std::string& why);
   void Disarm();
 
-  // When the launcher (or its daemon on this host) ends first, SIGTERM is sent to this process, so that a program may
-  // save what it has; `seconds` later it ends. 0: that alone. What is between the two, such as a shell, may end.
+  // When the launcher (or its daemon on this host) ends first, SIGTERM is sent to this process, so that a program can
+  // save its state; `seconds` later the process ends. 0: only the signal. Processes in between, such as a shell, may
+  // end.
   void WatchLauncher(double seconds);
 
-  // `turns` counts what the engine does; when it stands still for `limit_s`, the process ends. Null: nothing is
+  // `turns` counts the engine's rounds; when it does not change for `limit_s`, the process ends. Null: nothing is
   // watched.
   void Watch(std::function<int64_t()> turns, double limit_s);
 
  private:
   void Loop();
-  // Why to end now; with the lock held.
+  // Why to end the process now; call it with the lock held.
   std::optional<std::string> Verdict();
   void CountStill();
   void LookForLauncher();
@@ -45,7 +46,7 @@ class ProcessWatchdog {
   std::string why_;
   std::function<int64_t()> turns_;
   double limit_s_ = 0;
-  std::optional<Launcher> launcher_;  // that is watched
+  std::optional<Launcher> launcher_;  // the watched launcher
   bool launcher_found_ = false;
   double launcher_grace_s_ = 0;
   int64_t last_turns_ = 0, still_ticks_ = 0;

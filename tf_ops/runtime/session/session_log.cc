@@ -13,13 +13,13 @@
 namespace smddp {
 namespace {
 
-constexpr size_t kMaxNodes = 8;  // whose ranks are counted one by one
+constexpr size_t kMaxNodes = 8;  // the ranks of up to this many nodes are listed
 
 std::string Counted(int count, const char* what) {
   return std::to_string(count) + " " + what + (count == 1 ? "" : "s");
 }
 
-// "Open MPI v5.0.10", of the long text that MPI gives.
+// "Open MPI v5.0.10", from the long text that MPI returns.
 std::string MpiText() {
   if (!MpiInitialized()) return "no MPI";
   const std::string text = MpiLibraryVersion();
@@ -50,7 +50,7 @@ void WarnOfUnknownNames() {
   }
   if (text.empty()) return;
   Log(LogLevel::kWarning,
-      "Environment variables that smddp_tf does not know, and that have no effect: " + text + ". Are they misspelt?");
+      "Unknown SMDDP_ environment variables, which have no effect: " + text + ". Are they misspelt?");
 }
 
 }  // namespace

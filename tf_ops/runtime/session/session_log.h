@@ -1,4 +1,4 @@
-// What a session says of itself in the log when it begins.
+// The session's log messages at its start.
 #pragma once
 
 #include <string>
@@ -8,8 +8,8 @@
 
 namespace smddp {
 
-// Rank 0: warnings about variables that nobody reads or that have no effect, and who takes part with what (info). All
-// ranks: where this one is (debug). `kernels`: Compute::name.
+// Rank 0: warnings about variables that are unknown or without effect, and a summary of ranks and versions (info).
+// All ranks: the host of this rank (debug). `kernels`: Compute::name.
 void LogStart(const Topology& topology, const Env& env, const std::string& kernels, const StartOptions& options);
 
 // "8 ranks on 2 nodes (4+4)"

@@ -12,9 +12,9 @@
 namespace smddp {
 namespace {
 
-// How much longer than its peers wait for it an engine may be stuck in a call.
+// The watchdog's limit for an engine stuck in a call: this much longer than the heartbeat timeout of its peers.
 constexpr double kEngineMarginSeconds = 5;
-// What the end of the program may take when a rank is lost.
+// The time limit of the program's exit when a rank is lost.
 constexpr double kExitSeconds = 5;
 
 std::string Short(double seconds) {
@@ -62,7 +62,8 @@ Result<std::shared_ptr<SessionManager>> SessionManager::Start(const StartOptions
   return manager;
 }
 
-// The start-up with the other ranks; again without those that were lost on the way, where MPI survives that.
+// The start-up with the other ranks. Where MPI survives losses, it is repeated without ranks that were lost
+// meanwhile.
 Result<std::unique_ptr<FabricParts>> SessionManager::Meet(const StartOptions& options, const Deadline& deadline) {
   while (true) {
     SMDDP_ASSIGN_OR_RETURN(
@@ -95,7 +96,8 @@ Status SessionManager::Open(const StartOptions& options) {
   }
   if (env_.timeline.empty()) return Status::Ok();
   const Status started = session_->StartTimeline(env_.timeline, env_.timeline_cycles);
-  if (!started.ok()) Log(LogLevel::kWarning, "SMDDP_TIMELINE: " + started.message() + " The job goes on without it.");
+  if (!started.ok())
+    Log(LogLevel::kWarning, "SMDDP_TIMELINE: " + started.message() + " The job continues without a timeline.");
   return Status::Ok();
 }
 
@@ -125,9 +127,9 @@ Status SessionManager::failure() const {
 void SessionManager::OnFailure(const Status& why) {
   std::lock_guard<std::mutex> lock(mutex_);
   failure_ = why;
-  // The rank that raised has said so before.
+  // The rank that raised has written its own note already.
   TellLauncher(why.reason() == Reason::kPeerLost ? EndNote::kBecauseOfLost : EndNote::kBecauseOfOther, why.message());
-  // One that does not come to a collective does not come to MPI_Finalize either.
+  // A rank that does not reach a collective does not reach MPI_Finalize either.
   if (why.reason() == Reason::kTimedOut) AbandonMpi();
   if (why.reason() == Reason::kPeerLost) {
     AbandonMpi();
@@ -166,7 +168,7 @@ Result<std::shared_ptr<Session>> SessionManager::SessionOf(int process_set) cons
                     std::to_string(process_set) + " has the ranks " + RanksText(at->second.ranks) + ".");
 }
 
-// --- Sets come and go ---
+// --- Adding and removing sets ---
 
 Status SessionManager::MayChange(bool at_start) const {
   if (!at_start && !env_.dynamic_process_sets) {
@@ -175,9 +177,8 @@ Status SessionManager::MayChange(bool at_start) const {
                   "HOROVOD_DYNAMIC_PROCESS_SETS=1 on all ranks.");
   }
   if (mpi_ == nullptr || MpiHasThreadMultiple()) return Status::Ok();
-  return Status(
-      Reason::kBadState,
-      "Process sets need an MPI library with MPI_THREAD_MULTIPLE, because every set has a thread of its own.");
+  return Status(Reason::kBadState,
+                "Process sets need an MPI library with MPI_THREAD_MULTIPLE, because every set has its own thread.");
 }
 
 Result<SetProposal::Entry> SessionManager::EntryOf(const ProcessSetSpec& spec) const {
@@ -190,7 +191,7 @@ Result<SetProposal::Entry> SessionManager::EntryOf(const ProcessSetSpec& spec) c
   return entry;
 }
 
-// Every rank's text. A named request like any other: the stall watch says who does not come.
+// The texts of all ranks. A named request like any other: the stall watch names missing ranks.
 Result<std::vector<std::string>> SessionManager::Ask(const std::string& mine, bool at_start) {
   AllgatherRequest request;
   request.name = at_start ? "hvd.init" : "hvd.add_process_set or hvd.remove_process_set";
@@ -268,7 +269,7 @@ Result<std::vector<int>> SessionManager::Add(const std::vector<ProcessSetSpec>& 
   SMDDP_ASSIGN_OR_RETURN(const auto wanted, SetsToMake(by_rank, sets()));
   if (wanted.empty()) return std::vector<int>(specs.size(), 0);
 
-  // All are tried, because the members of the next one wait in MPI for this rank.
+  // All sets are tried, because the members of the next one wait in MPI for this rank.
   std::vector<Set> made;
   std::string error;
   for (const NewSet& set : wanted) {
@@ -276,7 +277,7 @@ Result<std::vector<int>> SessionManager::Add(const std::vector<ProcessSetSpec>& 
     if (!one.ok() && error.empty()) error = one.status().message();
     made.push_back(one.ok() ? std::move(*one) : Set());
   }
-  SMDDP_ASSIGN_OR_RETURN(const auto errors, Ask(error, at_start));  // and from here on every member is there
+  SMDDP_ASSIGN_OR_RETURN(const auto errors, Ask(error, at_start));  // afterwards every member has its set
   for (size_t other = 0; other < errors.size(); ++other) {
     if (errors[other].empty()) continue;
     return Status(Reason::kNoResources,

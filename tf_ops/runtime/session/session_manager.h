@@ -1,8 +1,8 @@
 // The session of all ranks and those of its process sets.
 //
-// A process set is a session of its own: its own communicator, engine thread and shared memory, put together like those
-// of all ranks. So nothing above or below knows more of sets than "my ranks". Every rank knows every set; those outside
-// have no session for it.
+// A process set is a session with its own communicator, engine thread and shared memory, made like that of all ranks.
+// So no other code treats sets specially; it knows only "my ranks". Every rank knows every set; ranks outside of a
+// set have no session for it.
 //
 // Threads:   any. Add and Remove wait for the other ranks, Stop does not.
 // Errors:    when the session of all ranks fails, those of the sets fail with it.
@@ -26,7 +26,7 @@ namespace smddp {
 
 class SessionManager {
  public:
-  // Both outlive it. `watchdog` is told when a rank is lost, and watches the engine.
+  // Both outlive it. `watchdog` is armed when a rank is lost, and watches the engine.
   static Result<std::shared_ptr<SessionManager>> Start(const StartOptions& options, PlanRegistry& plans,
                                                        ProcessWatchdog& watchdog);
   ~SessionManager() { Stop(); }
@@ -35,7 +35,7 @@ class SessionManager {
   // Why the session of all ranks has failed.
   Status failure() const;
 
-  // What session.h says of the functions of these names.
+  // As the functions of these names in session.h.
   const std::shared_ptr<EngineSession>& session() const { return session_; }
   Result<std::shared_ptr<Session>> SessionOf(int process_set) const;
   Result<std::vector<int>> Add(const std::vector<ProcessSetSpec>& specs, bool at_start);
@@ -65,7 +65,7 @@ class SessionManager {
   const Env env_;
   PlanRegistry& plans_;
   ProcessWatchdog& watchdog_;
-  std::unique_ptr<MpiCommunicator> mpi_;  // null: alone; outlives the session
+  std::unique_ptr<MpiCommunicator> mpi_;  // null: without MPI; outlives the session
   std::shared_ptr<EngineSession> session_;
 
   std::atomic<bool> stopped_{false};
@@ -74,7 +74,7 @@ class SessionManager {
   std::map<int, Set> sets_;   // by number
   int next_number_ = 1;
   Status failure_;
-  Status ended_;  // not OK: why there can be no sets any more
+  Status ended_;  // an error: why no set can be made any more
 };
 
 }  // namespace smddp

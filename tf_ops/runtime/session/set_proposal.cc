@@ -7,7 +7,7 @@
 namespace smddp {
 namespace {
 
-constexpr int kMaxSets = 1 << 30;  // ever made
+constexpr int kMaxSets = 1 << 30;  // limit of the sets ever made
 
 std::vector<int> Sorted(std::vector<int> ranks) {
   std::sort(ranks.begin(), ranks.end());
@@ -27,8 +27,7 @@ std::string Describe(const SetProposal& proposal) {
 Status Mismatch(const std::vector<SetProposal>& by_rank, size_t rank) {
   return Status(Reason::kBadArgument, "Mismatched process sets: rank 0 has " + Describe(by_rank[0]) + ", rank " +
                                           std::to_string(rank) + " has " + Describe(by_rank[rank]) +
-                                          ". All ranks must make the same call, also those outside of "
-                                          "the set.");
+                                          ". All ranks must make the same call, including ranks outside of the set.");
 }
 
 bool SameKind(const SetProposal& a, const SetProposal& b) {
@@ -47,7 +46,7 @@ Status CheckSameKind(const std::vector<SetProposal>& by_rank) {
   return Status::Ok();
 }
 
-// The different lists that the ranks bring at one place, by the first rank that brings each.
+// The different lists that the ranks propose at one position, by the first rank that proposes each.
 std::vector<std::vector<int>> ListsAt(const std::vector<SetProposal>& by_rank, size_t position) {
   std::vector<std::vector<int>> lists;
   for (const SetProposal& proposal : by_rank) {
@@ -75,13 +74,13 @@ Status CheckRanks(const std::vector<int>& ranks, int size, const RankLists& ther
   return Status::Ok();
 }
 
-// Of communicators: every member must have brought the same one.
+// For communicators: every member must have passed the same one.
 Status CheckMembers(const std::vector<SetProposal>& by_rank, size_t position, const std::vector<int>& ranks) {
   for (int member : ranks) {
     const std::vector<int>& theirs = by_rank[member].entries[position].ranks;
     if (theirs == ranks) continue;
     return Status(Reason::kBadArgument, "Mismatched process sets: a communicator has the ranks " + RanksText(ranks) +
-                                            ", but rank " + std::to_string(member) + " brought one with the ranks " +
+                                            ", but rank " + std::to_string(member) + " passed one with the ranks " +
                                             RanksText(theirs) + ".");
   }
   return Status::Ok();
@@ -117,7 +116,8 @@ Result<SetProposal> DecodeProposal(const std::string& bytes, int rank) {
   }
   const bool numbers = proposal.removes >= 0 && proposal.next_number >= 1 && proposal.next_number <= kMaxSets;
   if (reader.ok() && numbers) return proposal;
-  return Status(Reason::kInternal, "What rank " + std::to_string(rank) + " sent about process sets cannot be read.");
+  return Status(Reason::kInternal,
+                "The proposal of rank " + std::to_string(rank) + " for process sets cannot be decoded.");
 }
 
 Result<std::vector<NewSet>> SetsToMake(const std::vector<SetProposal>& by_rank, const RankLists& there) {

@@ -1,5 +1,5 @@
-// What ranks tell one another before a process set is made or ended, and what follows from it. Pure functions: all
-// ranks see the same proposals and come to the same result.
+// The ranks' proposals before a process set is made or ended, and the decision that follows. Pure functions: all
+// ranks see the same proposals and reach the same result.
 #pragma once
 
 #include <map>
@@ -12,19 +12,19 @@ namespace smddp {
 
 using RankLists = std::map<int, std::vector<int>>;  // by number of the set
 
-// What one rank brings.
+// The proposal of one rank.
 struct SetProposal {
   struct Entry {
     std::vector<int> ranks;
-    bool own = false;  // from a communicator: ranks may bring different ones, and none where they are in none
+    bool own = false;  // from a communicator: ranks may pass different ones, or none where they are not members
   };
   int removes = 0;             // number of a set; 0: it adds `entries`
-  int next_number = 1;         // the first that was never used here
+  int next_number = 1;         // the first number that was never used here
   std::vector<Entry> entries;  // one for each set
 };
 
 std::string Encode(const SetProposal& proposal);
-// `rank`: whose, for the error message.
+// `rank`: the sender, for the error message.
 Result<SetProposal> DecodeProposal(const std::string& bytes, int rank);
 
 // A set that is to be made, from the entries at `position`.
@@ -34,8 +34,8 @@ struct NewSet {
   std::vector<int> ranks;
 };
 
-// The sets that all ranks' proposals make together, given those there are. An error where the proposals differ, or ask
-// for what cannot be.
+// The sets that all ranks' proposals result in, given the existing ones. An error where the proposals differ, or are
+// not possible.
 Result<std::vector<NewSet>> SetsToMake(const std::vector<SetProposal>& by_rank, const RankLists& there);
 // OK when all ranks want to end the same set.
 Status CheckRemoval(const std::vector<SetProposal>& by_rank);

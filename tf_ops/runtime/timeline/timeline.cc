@@ -26,7 +26,7 @@ class Timeline::File {
 
   bool Begin() { return ftruncate(file_, 0) == 0 && Write("["); }
 
-  // `lines`: whole lines, one JSON object each. False when they could not be kept.
+  // `lines`: complete lines, one JSON object each. False when they could not be written.
   bool Append(const std::string& lines) {
     if (failed_) return false;
     std::string text;
@@ -39,7 +39,7 @@ class Timeline::File {
     if (text.empty() || Write(text)) return true;
     failed_ = true;
     Log(LogLevel::kWarning, "Writing the timeline '" + path_ + "' failed; it ends here. Is the disk full?");
-    // The space of what is there is not given back, so that it can be closed.
+    // The space of the existing end is kept, so that the array can be closed again.
     if (!Write("") || ftruncate(file_, end_ + sizeof(kEnd) - 1) != 0) {
       Log(LogLevel::kWarning, "The timeline '" + path_ + "' is left open.");
     }
@@ -47,7 +47,7 @@ class Timeline::File {
   }
 
  private:
-  // Behind what is there; the end of the array comes behind it, and is overwritten by the next text.
+  // Writes at the end of the existing text. The array's end is written after it, and is overwritten by the next text.
   bool Write(const std::string& text) {
     const std::string all = text + kEnd;
     if (pwrite(file_, all.data(), all.size(), end_) != static_cast<ssize_t>(all.size())) return false;

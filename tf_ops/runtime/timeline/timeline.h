@@ -1,10 +1,10 @@
-// One rank's timeline: takes events away from the engine's event log and writes them as Chrome trace events, on a
-// thread of its own so that the engine never waits for a disk.
+// One rank's timeline: takes events from the engine's event log and writes them as Chrome trace events, on its own
+// thread, so that the engine never waits for a disk.
 //
-// The file is a JSON array that can be read at any time: each addition writes the closing bracket too, so that what a
-// crashed job leaves is valid. When it cannot be written on (the disk is full) it ends there, with a warning.
+// The file is a JSON array that can be read at any time: each write includes the closing bracket, so that the file of
+// a crashed job is valid. When writing fails (the disk is full) the timeline ends there, with a warning.
 //
-// Threads: the engine's, but for the one it owns.
+// Threads: the engine's, except for its own thread.
 #pragma once
 
 #include <condition_variable>
@@ -23,12 +23,12 @@ class Timeline {
   Timeline(Trace& trace, int rank) : trace_(trace), rank_(rank) {}
   ~Timeline() { Stop(); }
 
-  // From now on what happens is kept, in bounded memory until there is a file.
+  // Events from now on are kept, in bounded memory until there is a file.
   void Record();
-  // Records too, and writes what has been recorded and what comes into a file, which is emptied if it is there. Never
-  // follows a link (core/process/plain_file.h).
+  // Records too, and writes recorded and future events into a file, which is truncated if it exists. Does not follow
+  // links (core/process/plain_file.h).
   Status WriteTo(const std::string& path, unsigned mode, const TimelineStart& start);
-  // Ends recording, writes what has been recorded, ends what is open, and closes the file.
+  // Ends recording, writes the recorded events, ends open activities, and closes the file.
   void Stop();
 
  private:

@@ -41,7 +41,7 @@ bool TimelineGroup::Read(int from, const Message& message) {
   const bool to_rank_0 = message.kind == Message::Kind::kClosed;
   if (to_rank_0 != (topology_.rank() == 0) || (!to_rank_0 && from != 0)) return false;
   if (message.kind == Message::Kind::kStart) OnStart(message);
-  if (path_.empty() || message.epoch_ns != epoch_ns_) return true;  // of one that is over here
+  if (path_.empty() || message.epoch_ns != epoch_ns_) return true;  // of a timeline that is over here
   if (message.kind == Message::Kind::kStop) ClosePart();
   if (message.kind == Message::Kind::kClosed) answered_.insert(from);
   EndWhenAnswered(/*give_up=*/false);
@@ -81,7 +81,7 @@ void TimelineGroup::Stop(bool leaving, Done done) {
 }
 
 void TimelineGroup::OnStart(const Message& message) {
-  if (!path_.empty()) ClosePart();  // an older one that rank 0 waits for no more
+  if (!path_.empty()) ClosePart();  // an older one for which rank 0 no longer waits
   path_ = message.path;
   epoch_ns_ = message.epoch_ns;
   const bool same_clock = topology_.node_of(0) == topology_.node_index();
@@ -90,7 +90,7 @@ void TimelineGroup::OnStart(const Message& message) {
   const Status status =
       mine_.WriteTo(part, kPartMode, {zero_ns, epoch_ns_, message.mark_cycles, topology_.host_name(topology_.rank())});
   if (status.ok()) return;
-  Log(LogLevel::kWarning, "The timeline will be without this rank. " + status.message());
+  Log(LogLevel::kWarning, "The timeline will not include this rank. " + status.message());
   mine_.Stop();
 }
 
@@ -120,7 +120,8 @@ void TimelineGroup::EndWhenAnswered(bool give_up) {
   for (int rank = 1; done_ && rank < topology_.size(); ++rank) {
     if (answered_.count(rank) != 0 || gone_.count(rank) != 0) continue;
     if (!give_up) return;
-    Log(LogLevel::kWarning, "The timeline is without " + NamedWithHost(topology_, rank) + ", which does not answer.");
+    Log(LogLevel::kWarning,
+        "The timeline does not include " + NamedWithHost(topology_, rank) + ", which does not answer.");
   }
   if (done_) End({path_, {answered_.begin(), answered_.end()}});
 }

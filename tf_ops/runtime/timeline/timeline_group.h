@@ -1,9 +1,9 @@
-// The timelines of all ranks, each in a file of its own. Rank 0 decides: it tells the others when to begin and to end.
-// It writes into the file that the user named, the others beside that path, each on its own host (`FILE.rankN.part`).
-// At the end each closes its part and answers. smddp_tf/timeline.py puts the files together.
+// The timelines of all ranks, each in its own file. Rank 0 decides when they begin and end. It writes into the file
+// that the user named, the others beside that path, each on its own host (`FILE.rankN.part`). At the end each rank
+// closes its part and answers. smddp_tf/timeline.py merges the files.
 //
-// Times are rank 0's: ranks of its node read the same clock; of other nodes CLOCK_REALTIME is taken to agree with that
-// of rank 0's node when the timeline begins.
+// Times are rank 0's: ranks of its node read the same clock. For other nodes CLOCK_REALTIME is assumed to agree with
+// that of rank 0's node when the timeline begins.
 //
 // Threads: the engine's.
 #pragma once
@@ -29,18 +29,18 @@ class TimelineGroup : public Component {
   explicit TimelineGroup(ControlBus& bus)
       : bus_(bus), topology_(bus.topology()), mine_(bus.trace(), bus.topology().rank()) {}
 
-  // Rank 0: all begin. Elsewhere: begins to record, for the file that rank 0 tells of before or after.
+  // On rank 0: all ranks begin. On other ranks: begins to record, for the file that rank 0 announces before or after.
   Status Start(const std::string& path, bool mark_cycles);
-  // Rank 0: all end; `done` is called when each of the others has answered or left, or by GiveUp. Elsewhere: forgets
-  // what was recorded for a file that rank 0 has not told of, closes this rank's part if it is `leaving`, and calls
-  // `done`.
+  // On rank 0: all ranks end; `done` is called when each of the others has answered or left, or by GiveUp. On other
+  // ranks: drops what was recorded for a file that rank 0 has not announced, closes this rank's part if it is
+  // `leaving`, and calls `done`.
   void Stop(bool leaving, Done done);
-  // Who has not answered will not.
+  // Stops waiting for ranks that have not answered.
   void GiveUp() { EndWhenAnswered(/*give_up=*/true); }
 
   Status OnMessage(int from, std::string_view bytes) override;
   void OnDeparture(int rank) override;
-  // The files are closed, and stay.
+  // The files are closed and kept.
   void OnFailure(const Status& why) override;
 
  private:
@@ -54,12 +54,12 @@ class TimelineGroup : public Component {
   ControlBus& bus_;
   const Topology& topology_;
   Timeline mine_;
-  std::string path_;      // what rank 0 was given; "" without a timeline, or when this rank's part is closed
-  int64_t epoch_ns_ = 0;  // TimelineStart's; it tells one timeline's messages from another's
+  std::string path_;      // rank 0's path; "" when there is no timeline, or when this rank's part is closed
+  int64_t epoch_ns_ = 0;  // TimelineStart's; it identifies the timeline in messages
 
-  // Rank 0.
-  Done done_;                      // set while it ends
-  std::set<int> answered_, gone_;  // who has closed its part; who has ended its session
+  // On rank 0.
+  Done done_;                      // set while the timeline ends
+  std::set<int> answered_, gone_;  // ranks that have closed their parts; ranks that have ended their sessions
 };
 
 }  // namespace smddp

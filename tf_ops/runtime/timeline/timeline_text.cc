@@ -7,11 +7,11 @@ namespace smddp {
 namespace {
 
 constexpr size_t kLongestName = 400;
-// Eager code may give every step's requests names of their own; what comes later shares one track.
+// Eager code may use new request names in every step; beyond this number they share one track.
 constexpr size_t kMaxTracks = 4096;
 constexpr size_t kMaxThreads = 64;  // of a track
 
-// The length of the UTF-8 character at `at`; 0 where there is none, or one that controls a terminal.
+// The length of the UTF-8 character at `at`; 0 where there is none, or where it is a control character.
 size_t CharacterAt(const std::string& text, size_t at) {
   const unsigned char first = static_cast<unsigned char>(text[at]);
   if (first < 0x80) return first < 0x20 ? 0 : 1;
@@ -23,7 +23,7 @@ size_t CharacterAt(const std::string& text, size_t at) {
   return length;
 }
 
-// As a JSON string, with its quotes. Long texts are cut; what is not UTF-8, or not to be shown, is replaced.
+// As a JSON string, with its quotes. Long texts are cut; bytes that are not UTF-8, or not printable, are replaced.
 std::string JsonText(const std::string& text) {
   std::string json = "\"";
   for (size_t at = 0; at < text.size() && at < kLongestName;) {
@@ -64,7 +64,8 @@ TimelineText::Track* TimelineText::TrackFor(const std::string& key, const std::s
   const auto at = tracks_.find(key);
   if (at != tracks_.end()) return &at->second;
   const bool full = tracks_.size() >= kMaxTracks;
-  Track& track = tracks_[full ? "others, " + key.substr(0, 2) : key];  // apart by kind: they wait and run alike
+  Track& track =
+      tracks_[full ? "others, " + key.substr(0, 2) : key];  // separated by kind, so that waiting and running match
   track.name = full ? "others" : name;
   return &track;
 }

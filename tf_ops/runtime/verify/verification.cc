@@ -15,7 +15,8 @@
 namespace smddp {
 namespace {
 
-// Reductions are read in pieces of so many elements: a change of one element must show beside the rounding of a piece.
+// Reductions are checked in pieces of this many elements: a change of one element must be larger than the rounding
+// error of a piece.
 constexpr int64_t kPieceElements = 8192;
 
 uint64_t SumOfIntegers(const std::byte* data, size_t bytes, int64_t elements) {
@@ -30,7 +31,7 @@ uint64_t SumOfIntegers(const std::byte* data, size_t bytes, int64_t elements) {
   return sum;
 }
 
-// In contexts, because the compiler must keep the order of each sum.
+// In parallel accumulators, because the compiler must keep the order of each sum.
 void SumReals(const std::byte* data, DType dtype, int64_t elements, const Compute& compute, Reading* reading) {
   constexpr int64_t kLanes = 8, kBlock = 512;
   double sums[kLanes] = {}, magnitudes[kLanes] = {}, block[kBlock];
@@ -49,8 +50,7 @@ void SumReals(const std::byte* data, DType dtype, int64_t elements, const Comput
   reading->magnitude = std::accumulate(magnitudes, magnitudes + kLanes, 0.0);
 }
 
-// Machine epsilon, the smallest step near 0 (processors may flush what is smaller than the least normal number), and
-// the largest number.
+// Machine epsilon, the smallest step near 0 (processors may flush subnormal numbers to zero), and the largest number.
 struct Precision {
   double epsilon, least, largest;
 };
@@ -62,9 +62,9 @@ Precision PrecisionOf(DType dtype) {
   return {std::ldexp(1, -52), std::ldexp(1, -1022), 1.79e308};
 }
 
-// May `output` be the sum over `elements` elements of the result, if the inputs of all `ranks` give `total`?
+// Can `output` be the sum over `elements` elements of the result, if the inputs of all `ranks` sum to `total`?
 bool MayBeSum(const Reading& total, double output, int64_t elements, int ranks, const Scalings& scalings, DType wire) {
-  // An infinity or NaN does not vanish. Sums of float64 may overflow here and not there.
+  // An infinity or NaN in the inputs must be in the result. Sums of float64 may overflow in the check only.
   if (!std::isfinite(total.real + total.magnitude)) return wire == DType::kFloat64 || !std::isfinite(output);
   const Precision precision = PrecisionOf(wire);
   const double after = scalings.after.factor / static_cast<double>(scalings.after.divisor);
@@ -72,8 +72,8 @@ bool MayBeSum(const Reading& total, double output, int64_t elements, int ranks, 
   if (!std::isfinite(output)) {  // an element may have overflowed
     return total.magnitude * std::max({1.0, std::fabs(before), std::fabs(both)}) > precision.largest / 2;
   }
-  // Each addition, conversion and scaling of an element may be wrong by an epsilon of its inputs, or by a smallest
-  // step.
+  // Each addition, conversion and scaling of an element may have an error of an epsilon of its inputs, or of a
+  // smallest step.
   const double count = static_cast<double>(elements);
   const double relative = (ranks + 10) * precision.epsilon + (count + ranks) * std::numeric_limits<double>::epsilon();
   const double absolute = count * (ranks + 1) * precision.least * std::max(1.0, std::fabs(after));
@@ -90,7 +90,7 @@ void VerifiedCall::SetResult(int tensor, void* result, const std::vector<int64_t
 
 // --- Reading ---
 
-// The rows of each consecutive block that is compared by itself.
+// The rows of each consecutive block that is compared separately.
 std::vector<int64_t> Verification::BlocksOf(const TensorRef& tensor) const {
   const int64_t rows = tensor.shape.empty() ? 1 : tensor.shape[0];
   if (!scatters()) return {rows};
@@ -152,30 +152,31 @@ Status Verification::Compare(const std::vector<Reading>& records) const {
       if (IsSum(records, output, piece.block)) continue;
       return Failure(piece, {piece.block}, "is not the sum of the inputs");
     }
-    // The ranks whose result is not that of `giver`, or not what `giver` brought.
-    const auto unlike = [&](int giver) {
+    // The ranks whose result differs from that of `source`, or from the input of `source`.
+    const auto differing = [&](int source) {
       std::vector<int> ranks;
       for (int rank = 0; rank < size(); ++rank) {
         const size_t input = call_.kind == RequestKind::kAlltoall ? rank : piece.tensor;
-        if (checksum(rank, output) != checksum(giver, reduces() ? output : input)) ranks.push_back(rank);
+        if (checksum(rank, output) != checksum(source, reduces() ? output : input)) ranks.push_back(rank);
       }
       return ranks;
     };
-    int giver = call_.kind == RequestKind::kBroadcast ? call_.root : piece.block;
-    if (unlike(giver).empty()) {
-      if (!reduces() || IsSum(records, output, giver)) continue;
+    int source = call_.kind == RequestKind::kBroadcast ? call_.root : piece.block;
+    if (differing(source).empty()) {
+      if (!reduces() || IsSum(records, output, source)) continue;
       return Failure(piece, {}, "is not the sum of the inputs");
     }
-    if (!reduces()) return Failure(piece, unlike(giver), "is not what " + NameOfRanks({giver}) + " brought");
-    // What most ranks have counts as right; of two results that as many have, the one that is the sum.
-    const auto wrong = [&](int rank) { return 2 * unlike(rank).size() + (IsSum(records, output, rank) ? 0 : 1); };
-    for (int rank = 1; rank < size(); ++rank) giver = wrong(rank) < wrong(giver) ? rank : giver;
-    return Failure(piece, unlike(giver), "is not the result of " + NameOfRanks({giver}));
+    if (!reduces()) return Failure(piece, differing(source), "differs from the input of " + NameOfRanks({source}));
+    // The result of most ranks counts as correct; of two equally frequent results, the one that is the sum.
+    const auto wrong = [&](int rank) { return 2 * differing(rank).size() + (IsSum(records, output, rank) ? 0 : 1); };
+    for (int rank = 1; rank < size(); ++rank) source = wrong(rank) < wrong(source) ? rank : source;
+    return Failure(piece, differing(source), "is not the result of " + NameOfRanks({source}));
   }
   return Status::Ok();
 }
 
-// True where nothing can be said: Product, Min, Max and Adasum are no sums, scaled and divided integers are cut.
+// True where this cannot be checked: Product, Min, Max and Adasum are not sums; scaled and divided integers are
+// truncated.
 bool Verification::IsSum(const std::vector<Reading>& records, size_t output, int rank) const {
   const DType dtype = call_.tensors[pieces_[output].tensor].dtype;
   const bool scaled = call_.prescale != 1.0 || call_.postscale != 1.0;
@@ -198,7 +199,7 @@ bool Verification::IsSum(const std::vector<Reading>& records, size_t output, int
 
 // --- Words ---
 
-// "rank 2", "ranks 0, 2": as users count them.
+// "rank 2", "ranks 0, 2": with the numbers that users know.
 std::string Verification::NameOfRanks(const std::vector<int>& ranks) const {
   std::string text;
   for (const int rank : ranks) {
@@ -207,7 +208,7 @@ std::string Verification::NameOfRanks(const std::vector<int>& ranks) const {
   return (ranks.size() == 1 ? "rank " : "ranks ") + text;
 }
 
-// No `ranks`: all of them.
+// Empty `ranks`: all of them.
 Status Verification::Failure(const Piece& piece, const std::vector<int>& ranks, const std::string& what) const {
   const TensorRef& tensor = call_.tensors[piece.tensor];
   const std::string name = call_.tensor_names.empty() ? "" : call_.tensor_names[piece.tensor];
@@ -215,12 +216,11 @@ Status Verification::Failure(const Piece& piece, const std::vector<int>& ranks, 
   where += "tensor " + std::to_string(piece.tensor) + (name.empty() ? "" : ", '" + name + "'") + " (" +
            NameOf(tensor.dtype) + " " + ShapeText(tensor.shape) + ") on " +
            (ranks.empty() ? "every rank" : NameOfRanks(ranks));
-  return Status(Reason::kDataLoss,
-                "SMDDP_VERIFY: " + call_.name + " gave a wrong result: " + where + " " + what + " (of " +
-                    std::to_string(size()) +
-                    " ranks). Memory, a processor or a link changed it, or smddp_tf has a bug. The result has not been "
-                    "handed out; what came before it was checked. Start again from the last checkpoint, and without a "
-                    "host that is named more than once.");
+  return Status(Reason::kDataLoss, "SMDDP_VERIFY: " + call_.name + " gave a wrong result: " + where + " " + what +
+                                       " (of " + std::to_string(size()) +
+                                       " ranks). Memory, a processor or a link changed it, or smddp_tf has a bug. The "
+                                       "result was not returned, and all earlier results were checked. Restart from "
+                                       "the last checkpoint, without any host that is named repeatedly.");
 }
 
 }  // namespace smddp

@@ -1,4 +1,4 @@
-// Reads the memory of one collective on one rank, and compares what all ranks have read.
+// Reads the memory of one collective on one rank, and compares the readings of all ranks.
 //
 //   allreduce       the results of all ranks are equal, and the sum of the inputs
 //   reducescatter   each rank's result is the sum of the inputs
@@ -7,8 +7,8 @@
 //   alltoall        every block of every result is what its rank sent
 //
 // Equal means equal checksums. A sum is checked by the sums of all elements: of floating types (Sum, Average) within
-// what rounding can explain, of integers (Sum without scaling) exactly. Whoever compares the same records comes to the
-// same conclusion.
+// the possible rounding error, of integers (Sum without scaling) exactly. All ranks compare the same records and
+// reach the same conclusion.
 //
 // Threads: one at a time.
 #pragma once
@@ -33,14 +33,14 @@ struct VerifiedCall {
   double prescale = 1.0, postscale = 1.0;
   WireDType wire_dtype;
   int root = 0;                                // inside the session
-  std::vector<int64_t> splits;                 // alltoall: rows for each rank; empty: as many for each
+  std::vector<int64_t> splits;                 // alltoall: rows for each rank; empty: equal numbers
   std::vector<std::vector<int64_t>> received;  // allgather, alltoall: for each tensor, rows from each rank
 
   // The memory of a result that the collective has allocated.
   void SetResult(int tensor, void* result, const std::vector<int64_t>& rows);
 };
 
-// What was read of one piece of memory.
+// The reading of one piece of memory.
 struct Reading {
   uint64_t checksum = 0;
   uint64_t integer = 0;            // the sum of the elements, if they are integers, modulo 2^64
@@ -55,9 +55,9 @@ class Verification {
   VerifiedCall& call() { return call_; }
   void ReadInputs();   // before the collective begins
   void ReadOutputs();  // after it has ended
-  // After ReadOutputs. As long on every rank.
+  // Available after ReadOutputs. The same length on every rank.
   const std::vector<Reading>& record() const { return record_; }
-  // `records`: those of all ranks, in the order of the ranks. The error names the collective, the tensor and the ranks.
+  // `records`: those of all ranks, in rank order. The error names the collective, the tensor and the ranks.
   Status Compare(const std::vector<Reading>& records) const;
 
  private:
@@ -78,7 +78,7 @@ class Verification {
   const Fabric& fabric_;
   VerifiedCall call_;
   std::vector<Reading> record_;  // inputs, then outputs
-  std::vector<Piece> pieces_;    // which they are of
+  std::vector<Piece> pieces_;    // the piece of each reading
   size_t inputs_ = 0;
 };
 

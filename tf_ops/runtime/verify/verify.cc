@@ -41,7 +41,8 @@ class VerifiedTask : public Task {
   }
 
  private:
-  // The operation's own transfers are over. Transfers of one pair and tag are matched in order.
+  // The operation's own transfers are over, so its tag can be reused: transfers of one pair and tag are matched in
+  // order.
   void BeginExchange() {
     exchanges_ = true;
     const std::vector<Reading>& mine = verification_.record();
@@ -58,7 +59,7 @@ class VerifiedTask : public Task {
   const uint32_t operation_;
   Verification verification_;
   std::vector<Reading> records_;  // of all ranks
-  bool exchanges_ = false;        // them
+  bool exchanges_ = false;        // records are being exchanged
   TaskPtr running_;               // null: nothing to wait for
 };
 

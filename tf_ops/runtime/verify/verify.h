@@ -23,10 +23,10 @@ class Verifier {
 
   bool on() const { return on_; }
 
-  // Makes the task of a collective; null: there is nothing to wait for. It gets the call, to set results that it
+  // Makes the task of a collective; null: there is nothing to wait for. It receives the call, to set results that it
   // allocates; null where nothing is checked. The call outlives the task.
   using MakeTask = std::function<Result<TaskPtr>(VerifiedCall* call)>;
-  // The same task, checked. Without a call nothing is checked; the ranks must agree on that.
+  // The same task with checks. Without a call nothing is checked; the ranks must agree on that.
   Result<TaskPtr> Begin(std::optional<VerifiedCall> call, uint32_t operation, const MakeTask& make_task) const;
 
  private:

@@ -14,7 +14,7 @@
 namespace smddp {
 namespace {
 
-// Open MPI over UCX, for example, has 23 bits for tags; we need 29.
+// Open MPI over UCX, for example, has 23 bits for tags; 29 are needed.
 Status CheckTagSpace() {
   int* largest = nullptr;
   int found = 0;
@@ -68,24 +68,25 @@ MpiCommunicator::MpiCommunicator() : handle_(std::make_unique<Handle>()) {}
 
 namespace {
 
-// A communicator like `parent`, for one session.
+// A duplicate of `parent`, for one session.
 Result<MPI_Comm> Duplicate(MPI_Comm parent, const Deadline& deadline) {
   auto copy = std::make_unique<MPI_Comm>(MPI_COMM_NULL);
   MPI_Request request;
   SMDDP_MPI(MPI_Comm_idup(parent, copy.get(), &request));
-  const Status all_came = Await(&request, deadline, "init()");
-  if (all_came.ok()) return *copy;
+  const Status all_arrived = Await(&request, deadline, "init()");
+  if (all_arrived.ok()) return *copy;
   (void)copy.release();  // MPI still writes there
-  return all_came;
+  return all_arrived;
 }
 
-// The same of those that are alive.
+// The same, of the surviving members.
 Result<MPI_Comm> DuplicateOfSurvivors(MPI_Comm parent, const Deadline& deadline) {
   const StartWatchdog watchdog(deadline, "init()");
   return Survivors(parent);
 }
 
-// The communicator of init(comm=[...]). Where MPI survives losses it is kept: a list with dead ranks makes no new one.
+// The communicator of init(comm=[...]). Where MPI survives losses it is kept: no new one can be made from a list with
+// dead ranks.
 Result<MPI_Comm> Listed(MPI_Comm parent, const std::vector<int>& ranks, const Deadline& deadline) {
   static std::map<std::vector<int>, MPI_Comm> kept;
   if (!SurvivesLosses()) return Select(parent, ranks, deadline);
@@ -125,7 +126,7 @@ Result<bool> MpiCommunicator::Conclude(const Status& mine, const Deadline& deadl
   const StartWatchdog watchdog(deadline, "the end of the start-up exchange");
   const MPI_Comm comm = handle_->comm;
   const bool saw_loss = !TakeLosses(comm).empty();
-  if (saw_loss) Revoke(comm);  // those who still wait in the exchange
+  if (saw_loss) Revoke(comm);  // those still waiting in the exchange
   bool lost = false;
   SMDDP_ASSIGN_OR_RETURN(const int all, Agree(comm, (mine.ok() ? kOk : 0) | (saw_loss ? 0 : kNoLoss), &lost));
   if (lost || (all & kNoLoss) == 0) return false;
@@ -167,7 +168,7 @@ namespace {
 
 constexpr int kMaxExchangedBytes = 1 << 30;  // of all ranks together
 
-// What the two steps of an exchange write to. On the heap, because after a timeout MPI still does.
+// The buffers of an exchange's two steps. On the heap, because MPI may write to them after a timeout.
 struct Gathering {
   std::string mine, all;
   int length = 0;

@@ -1,4 +1,4 @@
-// The communicators of sessions and the start-up exchange. The only folder that includes mpi.h is this one.
+// The communicators of sessions and the start-up exchange. Only this folder includes mpi.h.
 #pragma once
 
 #include <memory>
@@ -11,32 +11,33 @@
 
 namespace smddp {
 
-// The calls of a session go to a communicator of its own, so that they never meet the user's.
+// A session makes its calls on its own communicator, so that they do not interfere with the user's.
 class MpiCommunicator {
  public:
-  // Initialises MPI when nobody has. `communicator` points to an MPI_Comm of the caller or is null; `ranks` picks
-  // world ranks (empty: all). Collective over the ranks that take part. Where MPI survives losses, over those of them
-  // that are alive, which are numbered anew in their order; MPI then looks for ranks that are silent for
-  // `silence_s` itself (0: it does not).
+  // Initialises MPI unless it is initialised already. `communicator` points to an MPI_Comm of the caller or is null;
+  // `ranks` selects world ranks (empty: all). Collective over the ranks that take part. Where MPI survives losses,
+  // collective over those of them that are alive; they are renumbered in their order, and MPI itself detects ranks
+  // that are silent for `silence_s` (0: it does not).
   static Result<std::unique_ptr<MpiCommunicator>> Open(const void* communicator, const std::vector<int>& ranks,
                                                        double silence_s, const Deadline& deadline);
-  // The end of the start-up that Open began, of which `mine` is this rank's part. False: somebody died meanwhile, begin
-  // again with Open, on every rank. Where MPI does not survive losses nothing is asked: true, or `mine`. Collective.
+  // Ends the start-up that Open began; `mine` is this rank's result. False: a rank died in the meantime, and every
+  // rank must begin again with Open. Where MPI does not survive losses the ranks are not asked: returns true, or the
+  // error `mine`. Collective.
   Result<bool> Conclude(const Status& mine, const Deadline& deadline);
-  // A communicator of some of my ranks, in the order given. Collective over these alone, so everybody must know that
-  // they all come; `what` makes it, for messages.
+  // A communicator of some of my ranks, in the order given. Collective over these ranks only, so all of them must
+  // know that they call it. `what` names the purpose in messages.
   Result<std::unique_ptr<MpiCommunicator>> Subset(const std::vector<int>& ranks, const char* what,
                                                   const Deadline& deadline) const;
-  // The ranks here of the members of an MPI_Comm, in its order; none for MPI_COMM_NULL.
+  // This communicator's ranks of the members of an MPI_Comm, in its order; none for MPI_COMM_NULL.
   Result<std::vector<int>> RanksOf(const void* communicator) const;
 
-  // The communicator is left to MPI_Finalize (when the process exits): MPI reuses the number of a freed one, and then a
-  // last message of this session, still on its way, would be taken for one of the next.
+  // The communicator is not freed before MPI_Finalize (when the process exits): MPI reuses the number of a freed one,
+  // and a late message of this session could be received by the next.
   ~MpiCommunicator();
 
   int rank() const { return rank_; }
   int size() const { return size_; }
-  // Every rank's text, in rank order. Collective.
+  // The texts of all ranks, in rank order. Collective.
   Result<std::vector<std::string>> Exchange(const std::string& mine, const Deadline& deadline);
   std::unique_ptr<Transport> NewTransport();
 

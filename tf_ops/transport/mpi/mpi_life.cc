@@ -21,9 +21,9 @@ constexpr useconds_t kEndLastMicroseconds = 1000 * 1000;
 
 std::atomic<bool> g_abandoned{false}, g_end_last{false};
 
-// Finalises MPI when the process ends, if it was we who initialised it and nobody else has done so. Not where MPI
-// survives losses: MPI_Finalize (Open MPI 5.0.11) then often waits for the dead, or for its own detector, for ever.
-// Without it mpirun takes the exit codes, and other ranks count this one as dead.
+// Finalises MPI when the process ends, if this library initialised it and it is not finalised yet. Not where MPI
+// survives losses: MPI_Finalize (Open MPI 5.0.11) then often waits for ever for dead ranks or for its own detector.
+// Without MPI_Finalize mpirun uses the exit codes, and other ranks treat this one as dead.
 void FinalizeAtExit(int exit_code, void*) {
   if (IsFork()) return;
   if (g_abandoned || SurvivesLosses()) {
@@ -50,7 +50,8 @@ Status CheckThreadLevel() {
 Status InitializeMpi(double silence_s, const Deadline& deadline) {
   if (MpiIsInitialized()) return CheckThreadLevel();
   const StartWatchdog watchdog(deadline, "MPI_Init");
-  // Open MPI's protocol for large messages over TCP leaves links half-duplex (docs/decisions/0003): plain sends do not.
+  // Open MPI's protocol for large messages over TCP uses links in one direction at a time (docs/decisions/0003);
+  // plain sends do not.
   SetDefault("OMPI_MCA_btl_tcp_flags", "1");
   AskMpiToReportLosses();
   if (SurvivesLosses() && silence_s > 0) AskMpiToDetectLosses(silence_s);

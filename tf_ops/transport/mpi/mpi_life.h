@@ -6,17 +6,19 @@
 
 namespace smddp {
 
-// Makes sure that MPI runs, with full thread support; initialises it when nobody has. `silence_s`: of a rank, after
-// which it counts as dead where MPI goes on after losses (survival.h); 0: never.
+// Makes sure that MPI is initialised with full thread support; initialises it if needed. `silence_s`: after this time
+// without a sign of life a rank counts as dead, where MPI survives losses (survival.h); 0: never.
 Status InitializeMpi(double silence_s, const Deadline& deadline);
 
-// A rank is lost or ends by itself, so MPI_Finalize would not return: the process ends without it, and not with 0.
+// A rank is lost or ends on its own, so MPI_Finalize would not return: the process ends without it, with an exit code
+// other than 0.
 void AbandonMpi();
-void ReturnToMpi();  // a new session has begun: undoes it
+void ReturnToMpi();  // undoes it when a new session has begun
 bool MpiIsAbandoned();
 
 bool MpiIsInitialized();
-// This process ends a moment after the others have finalised MPI: the first one that goes gives the job its exit code.
+// This process ends a moment after the others have finalised MPI: the first process that ends determines the job's
+// exit code.
 void MpiEndLast();
 bool MpiHasThreadMultiple();
 bool MpiGoesOnAfterLosses();

@@ -4,7 +4,7 @@
 #include "transport/mpi/mpi_status.h"
 #include "transport/mpi/survival.h"
 
-// Of Open MPI (mpi-ext.h), MPICH and those made from them; null where MPI has none.
+// Provided by Open MPI (mpi-ext.h), MPICH and its derivatives; null elsewhere.
 extern "C" __attribute__((weak)) int MPIX_Query_cuda_support(void);
 
 namespace smddp {
@@ -16,7 +16,8 @@ constexpr double kCancelSeconds = 1.0;
 
 #define SMDDP_CHECKED(call) SMDDP_RETURN_IF_ERROR(Check((call), #call))
 
-// Where MPI survives losses, the first error of each names who has died, and calls that concern others work again.
+// Where MPI survives losses, the first error of each loss names the dead ranks, and calls that concern other ranks
+// work again.
 Status MpiTransport::Check(int code, const char* call) {
   if (code == MPI_SUCCESS || !MeansLoss(code)) return MpiStatus(code, call);
   for (const int peer : TakeLosses(comm_)) {
@@ -50,18 +51,19 @@ Result<Ticket> MpiTransport::Recv(int peer, Tag tag, BufferView bytes) {
 Result<bool> MpiTransport::Test(Ticket ticket) {
   const auto at = requests_.find(ticket);
   if (at == requests_.end()) return Status(Reason::kInternal, "Unknown transfer.");
-  int done = 0, came = 0;
+  int done = 0, received = 0;
   MPI_Status status;
   const int expected = at->second.expected;
   const int code = MPI_Test(&at->second.request, &done, &status);
   if (done || code != MPI_SUCCESS) requests_.erase(at);
   SMDDP_RETURN_IF_ERROR(Check(code, "MPI_Test"));
   if (!done || expected == kSending) return done != 0;
-  // A longer message is MPI's error; a shorter one is none to it.
-  SMDDP_CHECKED(MPI_Get_count(&status, MPI_BYTE, &came));
-  if (came == expected) return true;
+  // MPI reports a longer message as an error, but not a shorter one.
+  SMDDP_CHECKED(MPI_Get_count(&status, MPI_BYTE, &received));
+  if (received == expected) return true;
   return Status(Reason::kInternal, "Expected a message of " + std::to_string(expected) + " bytes from rank " +
-                                       std::to_string(status.MPI_SOURCE) + ", received " + std::to_string(came) + ".");
+                                       std::to_string(status.MPI_SOURCE) + ", received " + std::to_string(received) +
+                                       ".");
 }
 
 Status MpiTransport::Post(int peer, std::string message) {
@@ -85,7 +87,7 @@ Result<bool> MpiTransport::Progress() {
   SMDDP_RETURN_IF_ERROR(TestPosts());
   SMDDP_RETURN_IF_ERROR(StartReceiving());
   SMDDP_RETURN_IF_ERROR(FinishReceiving());
-  return false;  // data that moved is seen by Test
+  return false;  // Test reports the data that moved
 }
 
 Status MpiTransport::TestPosts() {
@@ -138,12 +140,13 @@ Status MpiTransport::FinishReceiving() {
 }
 
 bool MpiTransport::Abort() {
-  // A receive that stays posted could write into memory its owner has freed: cancel, and wait a moment for MPI to say
-  // so (one whose data are on their way cannot be cancelled). Control messages get the same moment to leave.
+  // A receive that stays posted could write into memory that its owner has freed: cancel it, and wait a moment for
+  // MPI's confirmation (a receive whose data are arriving cannot be cancelled). Control messages get the same time to
+  // leave.
   for (auto& [ticket, transfer] : requests_) MPI_Cancel(&transfer.request);
   const Deadline deadline = Deadline::After(kCancelSeconds);
   while ((!requests_.empty() || !posts_.empty()) && !deadline.passed()) {
-    int done = 0;  // or over, with an error
+    int done = 0;  // or completed with an error
     if (!requests_.empty()) {
       const int code = MPI_Test(&requests_.begin()->second.request, &done, MPI_STATUS_IGNORE);
       if (done || code != MPI_SUCCESS) requests_.erase(requests_.begin());
@@ -154,7 +157,7 @@ bool MpiTransport::Abort() {
   }
   const bool quiet = requests_.empty();
   requests_.clear();
-  // What MPI may still read or write must stay: left to the process's end on purpose.
+  // Memory that MPI may still read or write is leaked on purpose, until the process ends.
   if (!posts_.empty()) new std::list<Posted>(std::move(posts_));
   if (!incoming_.empty()) new std::list<Incoming>(std::move(incoming_));
   posts_.clear();

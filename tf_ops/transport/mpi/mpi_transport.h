@@ -14,8 +14,8 @@
 
 namespace smddp {
 
-// Peers are ranks of `comm`, which belongs to the caller and lives longer. Messages are at most 1 GiB: callers cut
-// larger ones.
+// Peers are ranks of `comm`, which belongs to the caller and outlives this object. Messages are at most 1 GiB:
+// callers split larger ones.
 class MpiTransport : public Transport {
  public:
   // The tag of control messages, one above every data tag: PackTag's 29 bits reach it only for the last operation
@@ -32,7 +32,7 @@ class MpiTransport : public Transport {
   Result<bool> Test(Ticket ticket) override;
   Status Post(int peer, std::string message) override;
   bool Poll(Message* message) override;
-  void Forget(int) override {}  // MPI buffers what is small, and waits for each message apart
+  void Forget(int) override {}  // MPI buffers small messages, and waits for each message separately
   Result<bool> Progress() override;
   bool busy() const override { return !requests_.empty() || !posts_.empty() || !incoming_.empty(); }
   bool rings_doorbell() const override { return false; }

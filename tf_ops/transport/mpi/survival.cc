@@ -18,7 +18,7 @@ constexpr int kProcessFailed = MPI_ERR_PROC_FAILED, kRevoked = MPI_ERR_REVOKED;
 constexpr int kProcessFailed = -1, kRevoked = -1;
 #endif
 
-constexpr double kBeatsInSilence = 10;  // more than 3, says Open MPI
+constexpr double kBeatsInSilence = 10;  // more than 3, as Open MPI requires
 constexpr double kLooksPerBeat = 20;    // twice as many as Open MPI's own timer
 
 struct Calls {
@@ -64,7 +64,7 @@ bool SurvivesLosses() {
 }
 
 void AskMpiToReportLosses() {
-  SurvivesLosses();  // asks what the launcher has set
+  SurvivesLosses();  // reads the launcher's setting
   if (Mpix().complete) SetDefault("OMPI_MCA_mpi_ft_enable", "1");
 }
 
@@ -77,7 +77,7 @@ void AskMpiToDetectLosses(double silence_s) {
 void ShowMpiLife(double silence_s) {
   static std::thread* const thread = new std::thread([silence_s] {
     for (int finalized = 0; !finalized; MPI_Finalized(&finalized)) {
-      int found = 0;  // never: it is asked because MPI moves in any call
+      int found = 0;  // always false; the call only lets MPI make progress
       MPI_Iprobe(MPI_ANY_SOURCE, MPI_ANY_TAG, MPI_COMM_SELF, &found, MPI_STATUS_IGNORE);
       std::this_thread::sleep_for(std::chrono::duration<double>(silence_s / kBeatsInSilence / kLooksPerBeat));
     }

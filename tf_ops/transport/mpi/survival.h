@@ -1,7 +1,8 @@
-// MPI that goes on after the loss of a process: the calls of ULFM, in Open MPI 5 under `mpirun --with-ft ulfm`.
+// MPI that continues after the loss of a process: ULFM, in Open MPI 5 under `mpirun --with-ft ulfm`.
 //
-// They are looked up when the program runs, so that any other MPI library builds and works. There SurvivesLosses() is
-// false, the launcher ends the job when a process dies, and none of the others may be called.
+// The functions are looked up at run time, so that the library builds and works with any MPI. Without ULFM
+// SurvivesLosses() is false, the launcher ends the job when a process dies, and no other function of this file may be
+// called.
 #pragma once
 
 #include <mpi.h>
@@ -13,20 +14,22 @@
 namespace smddp {
 
 bool SurvivesLosses();
-// Before MPI_Init: where MPI can, the end of a connection is an error of the calls that need it. Without this Open MPI
-// 5 ends the process at once (exit code 14), before it can say who has died. The launcher still ends the job.
+// Call it before MPI_Init. Where MPI can, the end of a connection becomes an error of the calls that use it. Without
+// this Open MPI 5 ends the process at once (exit code 14), before it can report which rank has died. The launcher
+// still ends the job.
 void AskMpiToReportLosses();
-// Before MPI_Init: MPI finds by itself who is silent for so long. The launcher tells of processes that a signal ended,
-// but neither of those that ended with a code other than 0, nor of hosts that are gone.
+// Call it before MPI_Init. MPI itself then detects ranks that are silent for this long. The launcher reports
+// processes ended by a signal, but not those that ended with an exit code other than 0, nor lost hosts.
 void AskMpiToDetectLosses(double silence_s);
-// After MPI_Init: a thread that lives as long as the process, and in which MPI shows the others that this one lives,
-// also while nobody here calls it. (Open MPI 5.0.11 can have a thread of its own for that, but then MPI_Init crashes
-// now and then: it speaks to ranks that are not ready to listen.)
+// Call it after MPI_Init. Starts a thread that lives as long as the process and lets MPI send its own heartbeats,
+// also while this process makes no MPI call. (Open MPI 5.0.11 can run its own thread for that, but then MPI_Init
+// sometimes crashes: it sends to ranks that are not ready to receive.)
 void ShowMpiLife(double silence_s);
 
-// An error of a call that means, where MPI reports losses: a process has died, or a rank has revoked the communicator.
+// Where MPI reports losses: is it an error that means that a process has died or that a rank has revoked the
+// communicator?
 bool MeansLoss(int code);
-// The members of `comm` whose death is known here, by their ranks. From now on calls that concern anybody of `comm`
+// The members of `comm` that are known to be dead, by their ranks in it. Afterwards calls that concern all of `comm`
 // (a probe of any source) work again.
 std::vector<int> TakeLosses(MPI_Comm comm);
 
@@ -34,8 +37,8 @@ std::vector<int> TakeLosses(MPI_Comm comm);
 Result<MPI_Comm> Survivors(MPI_Comm comm);
 // Ends every call on `comm`, on every rank, with an error.
 void Revoke(MPI_Comm comm);
-// Bitwise and of what every living member brings. Collective; works on a revoked communicator. `*lost`: somebody has
-// died whom not everybody knew of; the same on all.
+// Bitwise "and" of the values of all living members. Collective; works on a revoked communicator. `*lost`: a member
+// has died whose death not all members knew; the same on all.
 Result<int> Agree(MPI_Comm comm, int mine, bool* lost);
 
 }  // namespace smddp

@@ -1,4 +1,4 @@
-// Waits for other ranks inside MPI, each with a deadline. For the files of this folder.
+// Waits for other ranks inside MPI, each with a deadline. Used only in this folder.
 #pragma once
 
 #include <mpi.h>
@@ -12,8 +12,8 @@
 
 namespace smddp {
 
-// MPI has calls that wait for other ranks and cannot be interrupted. While one is under way, this ends the process with
-// a message when the deadline passes; mpirun then ends the others.
+// Some MPI calls wait for other ranks and cannot be interrupted. While one is under way, this ends the process with a
+// message when the deadline passes; mpirun then ends the others.
 class StartWatchdog {
  public:
   StartWatchdog(const Deadline& deadline, const char* what)

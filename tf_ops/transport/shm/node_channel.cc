@@ -92,10 +92,10 @@ bool NodeChannel::Evacuate() {
 }
 
 void NodeChannel::Return(const Loan& loan) {
-  if (loan.copy != nullptr) return;  // went back when it was evacuated
+  if (loan.copy != nullptr) return;  // returned when it was evacuated
   InjectTestDelay();
   const uint32_t before = layout_.readers(segments_[loan.peer], loan.index)->fetch_sub(1, std::memory_order_release);
-  // Its owner may sleep for want of a free slot.
+  // Its owner may be sleeping until a slot becomes free.
   if (before == 1) layout_.doorbell(segments_[loan.peer])->Ring();
 }
 
@@ -143,7 +143,7 @@ Status NodeChannel::Damaged(int member, const std::string& what) const {
 bool NodeChannel::SendControl() {
   if (outgoing_control_.empty()) return false;
   bool moved = false;
-  std::vector<bool> blocked(size());  // once a peer is passed over, its later messages must not overtake
+  std::vector<bool> blocked(size());  // once a peer's message is skipped, its later messages must not overtake it
   for (auto next = outgoing_control_.begin(); next != outgoing_control_.end();) {
     blocked[next->peer] = blocked[next->peer] || ControlInFlight(next->peer) >= kControlSlotsPerPeer;
     if (blocked[next->peer]) {
@@ -178,7 +178,7 @@ Status NodeChannel::DrainInbox(int sender, bool* moved) {
   if (at == written) return Status::Ok();
   if (written - at > NoteRing::kPlaces) return Damaged(sender, "more notes than there are places");
   for (; at != written; ++at) {
-    const SlotNote note = ring.notes[at % NoteRing::kPlaces];  // a copy: what was checked must not change
+    const SlotNote note = ring.notes[at % NoteRing::kPlaces];  // a copy, so that the checked values cannot change
     SMDDP_RETURN_IF_ERROR(Accept(sender, note));
   }
   ring.read.store(at, std::memory_order_release);

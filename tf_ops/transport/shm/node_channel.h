@@ -1,10 +1,10 @@
-// The shared memory of one node, as one rank sees it: it writes into slots of its own segment, tells readers about
-// them, and reads the slots of others in place. Nothing is copied here.
+// One rank's view of the shared memory of its node: it writes into slots of its own segment, notifies the readers,
+// and reads the slots of others in place. Nothing is copied here.
 //
 // Life of a slot: Reserve (mine) -> write -> Publish to readers -> each reader Takes, reads, Returns -> Release (I am
-// done too) -> free. A slot is free when nobody holds it.
+// done too) -> free. A slot without holders is free.
 //
-// Threads: one, the engine's. Other processes (or threads, in tests) hold the other ends.
+// Threads: one, the engine's. The peers are other processes (or threads, in tests).
 #pragma once
 
 #include <atomic>
@@ -34,24 +34,25 @@ struct Loan {
   int index = -1;
   BufferView memory;  // exactly the published bytes
   bool last = true;
-  std::shared_ptr<std::byte[]> copy;  // set: the slot was evacuated, and this is what it held
+  std::shared_ptr<std::byte[]> copy;  // set: the slot was evacuated, and this is a copy of its contents
 };
 
 class NodeChannel {
  public:
-  // `segments[p]` is the segment of the node's member p; all stay alive longer than this object.
+  // `segments[p]` is the segment of the node's member p; all outlive this object.
   NodeChannel(int position, const NodeLayout& layout, std::vector<std::byte*> segments);
 
   int position() const { return position_; }
   int size() const { return layout_.members; }
   Doorbell& doorbell() { return *layout_.doorbell(segments_[position_]); }
-  // Shows the node that this rank lives; when member `peer` last did (node_layout.h beat).
+  // Beat: shows the node that this rank is alive. The other returns when member `peer` last did so (node_layout.h
+  // beat).
   void Beat(int64_t now_ns) { layout_.beat(segments_[position_])->store(now_ns, std::memory_order_relaxed); }
   int64_t BeatOf(int peer) const { return layout_.beat(segments_[peer])->load(std::memory_order_relaxed); }
   int64_t bytes_published() const { return bytes_published_.load(std::memory_order_relaxed); }  // any thread
 
   bool Reserve(Pool pool, Slot* slot);
-  // May be called once per slot and reader. The writes to the slot are visible to whoever takes the note.
+  // May be called once per slot and reader. The writes to the slot are visible to a reader that has taken the note.
   void Publish(const Slot& slot, const Tag& tag, size_t bytes, const std::vector<int>& readers, bool last = true);
   void Release(Slot* slot);
 
@@ -60,23 +61,24 @@ class NodeChannel {
   bool Has(int peer, const Tag& tag) const { return arrived_.count(Key(peer, PackTag(tag))) != 0; }
   void Return(const Loan& loan);
 
-  // Copies what has arrived and was not taken into private memory and returns the slots; true when there was something.
-  // Slots are few: with this, a rank that is not ready for what others sent never keeps them from going on.
+  // Copies notes' data that have arrived and were not taken into private memory and returns the slots; true when
+  // there were any. The number of slots is small: without this, a rank that is not ready for the data of others could
+  // block them.
   bool Evacuate();
 
   // Control messages: `from` is a position in the node.
   void PostControl(int peer, std::string message);
   bool PollControl(Message* message);
-  // A peer that has left drains nothing any more: drops what was to be sent to it.
+  // A peer that has left reads nothing any more: drops the messages queued for it.
   void Forget(int peer);
 
-  // Reads the inbox rings and sends waiting control messages; true when something moved. An error when what another
-  // rank wrote cannot be: the segments are its memory as well, so that nothing in them is taken for granted.
+  // Reads the inbox rings and sends waiting control messages; true when something moved. Returns an error for values
+  // that no correct rank writes: other ranks can write to the segments, so their contents are checked.
   Result<bool> Progress();
   bool busy() const { return !outgoing_control_.empty(); }
 
  private:
-  // A peer that does not drain its inbox (it may have left) holds no more than these of the control slots.
+  // The limit of control slots held for one peer that does not read its inbox (it may have left).
   static constexpr int kControlSlotsPerPeer = 2;
 
   struct Outgoing {
@@ -89,7 +91,7 @@ class NodeChannel {
   Status DrainInbox(int sender, bool* moved);
   Status Damaged(int member, const std::string& what) const;
   bool SendControl();
-  bool SendPiece(Outgoing* message, Slot* slot);  // true: that was the last one
+  bool SendPiece(Outgoing* message, Slot* slot);  // true: that was the last piece
   int ControlInFlight(int peer) const;
   Status Accept(int sender, const SlotNote& note);
   static uint64_t Key(int peer, uint32_t tag) { return (uint64_t(peer) << 32) | tag; }
@@ -99,7 +101,8 @@ class NodeChannel {
   const std::vector<std::byte*> segments_;
   std::atomic<int64_t> bytes_published_{0};  // read by any thread
   int next_slot_[kPoolCount] = {};           // where Reserve looks first
-  std::vector<uint32_t> written_;  // by reader: the notes that it was sent; kept here, because there it can be changed
+  std::vector<uint32_t> written_;  // by reader: the number of notes sent to it; kept here because the shared copy can
+                                   // be changed by others
   std::vector<uint32_t> read_;     // by sender: the notes that were read
   Status damaged_;                 // not OK: what Publish found
   struct Arrived {
@@ -110,7 +113,7 @@ class NodeChannel {
   std::vector<std::string> half_read_;  // by sender: the control message that is arriving
   std::deque<Message> control_inbox_;
   std::deque<Outgoing> outgoing_control_;
-  int control_reader_[NodeLayout::kSlotsPerPool] = {};  // whom the slot was last sent to
+  int control_reader_[NodeLayout::kSlotsPerPool] = {};  // the last receiver of the slot
 };
 
 }  // namespace smddp

@@ -1,4 +1,4 @@
-// Where everything lies in the shared memory of one rank. Pure arithmetic: all ranks of a node compute the same.
+// The layout of one rank's shared memory. Pure arithmetic: all ranks of a node compute the same.
 //
 //   [doorbell] [beat] [one inbox ring per sender of the node] [reader counts]
 //   [slots for contributions] [for results] [for copies] [for control messages]
@@ -14,9 +14,9 @@ namespace smddp {
 
 enum class Pool : int {
   kContribution = 0,  // one chunk: contributions that other ranks of the node will sum
-  kResult = 1,        // one shard of a chunk: sums on their way to the rail and back to the node
+  kResult = 1,        // one shard of a chunk: sums between the node and the rail
   kCopy = 2,          // pieces of plain messages
-  kControl = 3,       // pieces of control messages: a pool of their own, so that data never holds them up
+  kControl = 3,       // pieces of control messages: a separate pool, so that data never delay them
 };
 constexpr int kPoolCount = 4;
 
@@ -29,7 +29,7 @@ struct SlotNote {
   uint8_t control = 0;  // a control message; `tag` is not used
 };
 
-// One sender, one receiver. Never full: a sender has fewer slots than the ring has places, and each slot is
+// One sender, one receiver. Never full: a sender has fewer slots than the ring has entries, and each slot is
 // announced to one receiver at most once at a time.
 struct NoteRing {
   static constexpr uint32_t kPlaces = 64;
@@ -50,7 +50,7 @@ struct NodeLayout {
   size_t total_bytes = 0;
 
   Doorbell* doorbell(std::byte* segment) const { return reinterpret_cast<Doorbell*>(segment); }
-  // When the owner last showed that it lives: CLOCK_MONOTONIC, in nanoseconds; 0: not yet.
+  // When the owner last published that it is alive: CLOCK_MONOTONIC, in nanoseconds; 0: not yet.
   std::atomic<int64_t>* beat(std::byte* segment) const {
     return reinterpret_cast<std::atomic<int64_t>*>(segment + beat_at_);
   }

@@ -29,8 +29,8 @@ bool NodeTransport::Poll(Message* message) {
   return true;
 }
 
-// True when the whole message has been published. At most one round of the slots: while a mate empties them as fast as
-// they are filled, the rest of the engine must have its turn.
+// True when the whole message has been published. Uses each slot at most once per call: if a peer of the node empties
+// slots as fast as they are filled, the rest of the engine must still run.
 bool NodeTransport::StepSend(Transfer* send, bool* moved) {
   Slot slot;
   for (int piece = 0; piece < NodeLayout::kSlotsPerPool && channel_.Reserve(Pool::kCopy, &slot); ++piece) {
@@ -58,7 +58,7 @@ Result<bool> NodeTransport::StepReceive(Transfer* receive, bool* moved) {
     channel_.Return(loan);
     if (!fits) {
       return Status(Reason::kInternal, "Expected " + std::to_string(receive->bytes.size) + " bytes from local rank " +
-                                           std::to_string(receive->peer) + ", another number came.");
+                                           std::to_string(receive->peer) + ", received a different number.");
     }
     receive->moved += bytes;
     if (loan.last) return true;

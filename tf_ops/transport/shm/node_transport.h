@@ -1,5 +1,5 @@
-// Plain messages between the ranks of a node: a copy into a slot, a copy out of it, piece by piece. For what is not
-// worth reading in place (broadcast, allgather, control).
+// Plain messages between the ranks of a node: copied into a slot and out of it, piece by piece. For data that need
+// not be read in place (broadcast, allgather, control).
 #pragma once
 
 #include <atomic>
@@ -48,7 +48,7 @@ class NodeTransport : public Transport {
   NodeChannel& channel_;
   Ticket next_ticket_ = 1;
   std::atomic<int64_t> bytes_sent_{0};
-  std::list<Transfer> sends_, receives_;  // in order: equal tags are matched first come, first served
+  std::list<Transfer> sends_, receives_;  // in order: messages with equal tags are matched in the order of the calls
   std::unordered_set<Ticket> done_;
 };
 

@@ -20,7 +20,7 @@ namespace smddp {
 namespace {
 
 constexpr const char* kFolder = "/dev/shm";
-// A name without a lock that is younger may belong to a process that is about to take its lock.
+// A name without a lock that is younger may belong to a process that is about to lock it.
 constexpr time_t kStaleSeconds = 60;
 
 std::string Prefix() { return "smddp-" + std::to_string(geteuid()) + "-"; }
@@ -31,7 +31,7 @@ std::string Hex(size_t value) {
   return text;
 }
 
-// Unique among the jobs of a host: user, boot, job, process, count, and chance.
+// Unique among the jobs of a host: made of user, boot, job, process, a counter, and a random number.
 std::string NewName() {
   static std::atomic<int> counter{0};
   std::string boot;
@@ -69,7 +69,7 @@ bool TakeLock(int file) {
   return fcntl(file, F_SETLK, &lock) == 0;
 }
 
-// True also when the kernel does not say.
+// Also true when the kernel does not report it.
 bool IsLocked(int file) {
   struct flock lock = WholeFile();
   return fcntl(file, F_GETLK, &lock) != 0 || lock.l_type != F_UNLCK;
@@ -95,7 +95,7 @@ Result<Segment> Segment::Create(size_t bytes) {
   if (segment.file_ < 0) return Failed("Creation", segment.name_, bytes);
   segment.linked_ = true;
   if (!TakeLock(segment.file_)) return Failed("Locking", segment.name_, bytes);
-  // fallocate, not ftruncate: a full /dev/shm must be an error here, not a SIGBUS at the first write.
+  // fallocate, not ftruncate: a full /dev/shm must be an error here, not a SIGBUS on the first write.
   const int error = posix_fallocate(segment.file_, 0, static_cast<off_t>(bytes));
   if (error != 0) {
     errno = error;
@@ -135,7 +135,7 @@ void Segment::RemoveStale() {
   if (folder == nullptr) return;
   const std::string prefix = Prefix(), mine = "-" + std::to_string(getpid()) + "-";
   while (const dirent* entry = readdir(folder)) {
-    // To close a file of this process would drop its lock.
+    // Closing a file of this process would release its lock.
     const bool candidate = std::strncmp(entry->d_name, prefix.c_str(), prefix.size()) == 0 &&
                            std::strstr(entry->d_name, mine.c_str()) == nullptr;
     if (candidate && IsStale(dirfd(folder), entry->d_name)) unlinkat(dirfd(folder), entry->d_name, 0);

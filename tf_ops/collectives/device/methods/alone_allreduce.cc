@@ -1,4 +1,4 @@
-// A rank that is the only one of its node: there is nothing to do between GPUs, and between nodes maybe.
+// A rank that is the only one of its node: no exchange between GPUs, and possibly one between nodes.
 #include "collectives/device/methods/device_bucket.h"
 #include "collectives/device/methods/methods.h"
 

@@ -1,4 +1,4 @@
-// What the methods between GPUs have in common: the packed bucket in GPU memory, the rail, and the way back.
+// What the methods between GPUs share: the packed bucket in GPU memory, the exchange between nodes, and unpacking.
 #pragma once
 
 #include "collectives/device/methods/shard_rail.h"
@@ -21,11 +21,12 @@ class DeviceBucket {
   int64_t elements() const { return call_.call.view->elements(); }
   DType wire() const { return call_.call.view->wire(); }
   uint32_t operation() const { return call_.call.operation; }
-  // Of the bucket, by the local rank that sums it; empty for those that are no reducers.
+  // The part of the bucket that local rank `member` sums; empty for ranks that are not reducers.
   Range shard_of(int member) const;
   Range my_shard() const { return shard_of(context_.fabric().topology.local_rank()); }
 
-  // Sums my shard with those of the other nodes, after `there`; end() when Rail says kDone. Nothing to do: at once.
+  // Sums my shard with those of the other nodes, after `there`. When it returns kDone, end() marks the result.
+  // Returns kDone immediately when there is nothing to do.
   Result<Progress> Rail(const PooledEventPtr& there);
   const PooledEventPtr& sums() const { return sums_; }
 

@@ -1,6 +1,6 @@
-// GPU-direct between nodes, as p2p/direct_exchange.cc does it in host memory, with the same bits: every node's rank
-// sums an equal part of each chunk. What MPI is to send must be there, so the host looks at events before it sends;
-// what MPI has received is there for all that is put on streams afterwards.
+// GPU-direct between nodes: the same algorithm and the same bits as rail/direct_exchange.cc in host memory; every
+// node's rank sums an equal part of each chunk. MPI reads GPU memory without regard to streams, so the host polls
+// events before it sends. Received data are visible to everything that is put on streams afterwards.
 #include "collectives/device/methods/shard_rail.h"
 #include "collectives/patterns/folded_sum.h"
 #include "collectives/shard_exchange.h"
@@ -8,7 +8,7 @@
 namespace smddp {
 namespace {
 
-// A chunk.
+// The exchange of one chunk.
 class DirectTask : public Task {
  public:
   DirectTask(DeviceContextImpl& context, const RailCall& call)
@@ -85,7 +85,7 @@ class DirectTask : public Task {
   const DType dtype_;
   ShardExchange exchange_;
   Phase phase_ = Phase::kStart;
-  BufferLease received_;  // everybody's copy of my part, by member
+  BufferLease received_;  // all members' copies of my part, by member
   PooledEventPtr summed_;
 };
 
@@ -113,7 +113,7 @@ class DirectShardRail : public ShardRail {
     SMDDP_ASSIGN_OR_RETURN(const Progress progress, chunks_->Step());
     if (progress != Progress::kDone) return moved ? Progress::kMoved : progress;
     shard_.Mark();
-    end_ = there_;  // the host has seen all that came after it
+    end_ = there_;  // the host has seen everything after it complete
     return Progress::kDone;
   }
 

@@ -1,10 +1,11 @@
-// Every rank of a node has a GPU of its own: NCCL's reduce-scatter, the rail for my shard, NCCL's allgather. In one
-// node all of it is put on streams at once and the frameworks' streams wait for it. The task still ends only when the
-// GPU has passed it: a rank that does not come holds NCCL's kernels for ever, and only what is under way is watched;
-// and should a rank die, the program hears of it before it goes on with what an aborted NCCL leaves.
+// Every rank of a node has its own GPU: NCCL's reduce-scatter, the exchange between nodes for my shard, NCCL's
+// allgather. On one node all of it is put on streams at once, and the frameworks' streams wait for it. The task still
+// ends only when the GPU has completed it, for two reasons: a missing rank blocks NCCL's kernels for ever, and only
+// tasks under way are watched; and if a rank dies, the program must get the error before it uses what an aborted NCCL
+// leaves.
 //
-// The buffer holds one part of equal length for each member. A node with more ranks than there are rails has members
-// that reduce nothing: their parts lie behind the bucket, and what is summed there is never looked at.
+// The buffer holds one part of equal length for each member. On a node with more ranks than rails, some members
+// reduce nothing: their parts lie behind the bucket, and their contents are ignored.
 #include "collectives/device/methods/device_bucket.h"
 #include "collectives/device/methods/methods.h"
 #include "collectives/device/nccl_call_order.h"
@@ -22,7 +23,7 @@ class GroupAllreduceTask : public Task {
         scatter_(NcclCallOrder::KeyOf(bucket_.operation(), 0)),
         gather_(crosses_nodes() ? NcclCallOrder::KeyOf(bucket_.operation(), 1) : scatter_) {}
 
-  // One call after another; each returns false as long as it cannot be passed.
+  // Runs the phases in order; each returns false while it cannot complete.
   Result<Progress> Step() override {
     SMDDP_RETURN_IF_ERROR(context_.CheckGroup());
     const Phase before = phase_;
@@ -57,7 +58,7 @@ class GroupAllreduceTask : public Task {
   std::byte* part(int member) const { return bucket_.at(each_ * member); }
   DeviceStream stream() const { return context_.streams().reduce(); }
 
-  // kDone: on to the next phase.
+  // kDone: the next phase may begin.
   Result<Progress> Pass() {
     switch (phase_) {
       case Phase::kStart:
@@ -109,7 +110,7 @@ class GroupAllreduceTask : public Task {
   Status EndScatter() {
     SMDDP_ASSIGN_OR_RETURN(node_sum_, context_.Mark(stream()));
     bucket_.Mark(StageTimes::kNodeReduceScatter);
-    if (crosses_nodes()) context_.call_order().Finish(scatter_);  // else the turn goes on
+    if (crosses_nodes()) context_.call_order().Finish(scatter_);  // else the turn continues
     return Status::Ok();
   }
 
@@ -135,7 +136,7 @@ class GroupAllreduceTask : public Task {
     return Status::Ok();
   }
 
-  // The GPU has passed it; were it for an error, NCCL would say so.
+  // Has the GPU completed it? An error would be reported by NCCL.
   Result<bool> Ended() const {
     SMDDP_ASSIGN_OR_RETURN(const bool passed, end_->Passed());
     return passed ? context_.GroupHealthy() : Result<bool>(false);

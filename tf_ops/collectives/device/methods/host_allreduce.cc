@@ -1,5 +1,6 @@
-// The bucket goes through host memory: packed on the GPU, reduced by the ranks' CPUs while its other parts are copied,
-// unpacked on the GPU. On the wire it is the bucket of a rank whose gradients are in host memory, bit for bit.
+// The bucket goes through host memory: it is packed on the GPU, reduced by the ranks' CPUs while other parts of it
+// are copied, and unpacked on the GPU. The messages are identical, bit for bit, to those of a rank whose gradients
+// are in host memory.
 #include <memory>
 #include <optional>
 

@@ -1,4 +1,4 @@
-// One method each: see DeviceMethod.
+// One function per DeviceMethod.
 #pragma once
 
 #include "collectives/device/device_context_impl.h"
@@ -8,7 +8,7 @@ namespace smddp {
 TaskPtr HostAllreduce(DeviceContextImpl& context, const AllreduceAlgorithm& rail, const DeviceCall& call);
 TaskPtr PeerAllreduce(DeviceContextImpl& context, const AllreduceAlgorithm& rail, const DeviceCall& call);
 TaskPtr GroupAllreduce(DeviceContextImpl& context, const AllreduceAlgorithm& rail, const DeviceCall& call);
-// For both of these where a node has one rank.
+// Used instead of the two above on a node with one rank.
 TaskPtr AloneAllreduce(DeviceContextImpl& context, const AllreduceAlgorithm& rail, const DeviceCall& call);
 
 }  // namespace smddp

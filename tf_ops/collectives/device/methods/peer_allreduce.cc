@@ -1,9 +1,9 @@
-// The ranks of a node share one GPU: every reducer sums its shard straight from the others' fusion buffers, and
-// everybody unpacks the sums from where they were made. Notes say what may be read:
+// The ranks of a node share one GPU: every reducer sums its shard directly from the others' fusion buffers, and every
+// rank unpacks the sums from the buffers in which they were made. Notes say what may be read:
 //
 //   packed    to the reducers: my bucket is packed (the GPU has done it)
-//   summed    to all: the sum of my shard lies where my own part of it was, in my buffer; and I have read yours
-//   released  to the reducers whose sums I have unpacked: your buffer is yours again
+//   summed    to all: the sum of my shard lies in my buffer, where my own part of it was; and I have read yours
+//   released  to the reducers whose sums I have unpacked: your buffer may be reused
 //
 // Sums are taken in the order of the local ranks, as on the CPU.
 #include "collectives/device/methods/device_bucket.h"
@@ -74,9 +74,9 @@ class PeerAllreduceTask : public Task {
   }
 
   Status TellPacked(bool* moved) {
-    if (told_packed_) return Status::Ok();
-    SMDDP_ASSIGN_OR_RETURN(told_packed_, context_.Passed(*bucket_.packed(), "packing gradients"));
-    if (!told_packed_) return Status::Ok();
+    if (sent_packed_) return Status::Ok();
+    SMDDP_ASSIGN_OR_RETURN(sent_packed_, context_.Passed(*bucket_.packed(), "packing gradients"));
+    if (!sent_packed_) return Status::Ok();
     *moved = true;
     return ForEachOther([this](int member) { return reduces(member) ? packed_.Send(member, note_) : Status::Ok(); });
   }
@@ -122,9 +122,9 @@ class PeerAllreduceTask : public Task {
   }
 
   Status TellSummed(bool* moved) {
-    if (told_summed_ || !bucket_.sums()) return Status::Ok();
-    SMDDP_ASSIGN_OR_RETURN(told_summed_, context_.Passed(*bucket_.sums(), "summing gradients"));
-    if (!told_summed_) return Status::Ok();
+    if (sent_summed_ || !bucket_.sums()) return Status::Ok();
+    SMDDP_ASSIGN_OR_RETURN(sent_summed_, context_.Passed(*bucket_.sums(), "summing gradients"));
+    if (!sent_summed_) return Status::Ok();
     *moved = true;
     return ForEachOther([this](int member) { return summed_.Send(member, note_); });
   }
@@ -145,9 +145,9 @@ class PeerAllreduceTask : public Task {
 
   Result<bool> Release(bool* moved) {
     if (!end_) return false;
-    if (!told_released_) {
-      SMDDP_ASSIGN_OR_RETURN(told_released_, context_.Passed(*end_, "unpacking gradients"));
-      if (!told_released_) return false;
+    if (!sent_released_) {
+      SMDDP_ASSIGN_OR_RETURN(sent_released_, context_.Passed(*end_, "unpacking gradients"));
+      if (!sent_released_) return false;
       bucket_.Mark(StageTimes::kNodeAllgather);
       *moved = true;
       SMDDP_RETURN_IF_ERROR(
@@ -171,9 +171,9 @@ class PeerAllreduceTask : public Task {
   DeviceBucket bucket_;
   PeerNotes packed_, summed_, released_;
   PeerNote note_;                     // of my buffer
-  std::vector<const void*> sources_;  // my shard in everybody's buffer, by local rank
+  std::vector<const void*> sources_;  // my shard in all members' buffers, by local rank
   PooledEventPtr node_sum_, end_;
-  bool told_packed_ = false, sums_begun_ = false, told_summed_ = false, told_released_ = false;
+  bool sent_packed_ = false, sums_begun_ = false, sent_summed_ = false, sent_released_ = false;
 };
 
 }  // namespace

@@ -1,5 +1,6 @@
-// Device memory that is reduced on the host: copied to pinned memory part by part, each part for whoever asks as soon
-// as it is there, and copied back as soon as all of it is done. The copy engines do both beside the kernels.
+// Device memory that is reduced on the host: copied to pinned memory part by part; each part can be used as soon as
+// its copy is complete. The results are copied back when all parts are done. Both copies use the copy engines, in
+// parallel with kernels.
 #pragma once
 
 #include <vector>
@@ -10,17 +11,17 @@
 namespace smddp {
 
 // Threads:   the engine's.
-// Ownership: a task's; the device memory is the caller's until the event of Finish.
+// Ownership: a task's; the device memory is the caller's and must live until Finish's event has passed.
 class PinnedCopy : public ChunkGate {
  public:
   PinnedCopy(DeviceContextImpl& context, void* device, int64_t elements, DType dtype);
 
-  // Begins to copy, after `there`.
+  // Starts the copies, after `there`.
   Status Start(const PooledEvent& there);
   std::byte* host() const { return host_.data(); }
   Result<bool> Ready(Range range) override;
   Status Done(Range range) override;
-  // All elements are done: when they are back on the device.
+  // Call it when all elements are done. The event marks their return to the device.
   Result<PooledEventPtr> Finish();
 
  private:

@@ -1,4 +1,4 @@
-// The stage between the nodes for a shard in GPU memory: summed in place with those of the same local rank of the
+// The stage between nodes for a shard in GPU memory: summed in place with the shards of the same local rank on the
 // other nodes.
 #pragma once
 
@@ -16,7 +16,7 @@ class ShardRail {
   virtual ~ShardRail() = default;
   // Begins after `there`.
   virtual Status Start(const PooledEventPtr& there) = 0;
-  // True: end() stands for the sums in GPU memory.
+  // kDone: end() marks the sums in GPU memory.
   virtual Result<Progress> Step() = 0;
   std::string Describe() const { return chunks_ != nullptr ? chunks_->Describe() : "waiting for the GPU"; }
   const PooledEventPtr& end() const { return end_; }
@@ -26,7 +26,7 @@ class ShardRail {
   PooledEventPtr end_;
 };
 
-// `shard` is a part of the call's bucket as it travels.
+// `shard` is a part of the call's bucket, in the wire dtype.
 struct ShardCall {
   const DeviceCall& call;
   void* shard = nullptr;
@@ -36,17 +36,17 @@ struct ShardCall {
   TaskPtr InChunks(const Fabric& fabric, std::function<TaskPtr(int index, Range range)> chunk) const {
     return smddp::InChunks(fabric, elements, dtype(), std::move(chunk));
   }
-  // A chunk of it, where all of it lies at `data`.
+  // One chunk of it; `data` is the start of the whole shard.
   RailCall Chunk(int index, Range range, std::byte* data) const;
   void Mark() const {
     if (call.call.times != nullptr) call.call.times->Mark(StageTimes::kRailAllreduce);
   }
 };
 
-// Chunk by chunk to pinned memory, summed there by `rail`, and back.
+// Copies to pinned memory chunk by chunk, sums there with `rail`, and copies back.
 std::unique_ptr<ShardRail> PinnedRail(DeviceContextImpl& context, const AllreduceAlgorithm& rail,
                                       const ShardCall& shard);
-// GPU-direct: messages from and to GPU memory, through an MPI that takes it; sums on the GPU.
+// GPU-direct: a CUDA-aware MPI sends from and receives into GPU memory; the sums are computed on the GPU.
 std::unique_ptr<ShardRail> DirectRail(DeviceContextImpl& context, const ShardCall& shard);
 
 }  // namespace smddp

@@ -33,7 +33,7 @@ void DeviceTensors::ForEachWork(const std::function<void(const DeviceWork&)>& vi
   }
 }
 
-// Pieces in host memory get a place on the device.
+// Allocates device memory for pieces that lie in host memory.
 Status DeviceTensors::FindHostPieces(std::vector<Piece>* pieces) {
   size_t bytes = 0;
   for (size_t i = 0; i < pieces->size(); ++i) {
@@ -72,7 +72,7 @@ Result<PooledEventPtr> DeviceTensors::Pack(void* into) {
   SMDDP_RETURN_IF_ERROR(context_.While("waiting for gradients", waits));
   std::vector<Piece> pieces = view_.pieces();
   SMDDP_RETURN_IF_ERROR(context_.While("copying gradients from host memory", FindHostPieces(&pieces)));
-  // A GPU scales floats only; the rest is scaled on its way through host memory.
+  // The GPU scales floating types only; other types are scaled on their way through host memory.
   const bool scales = IsFloating(view_.dtype());
   all_ = std::make_unique<FusedView>(view_.dtype(), view_.wire(), pieces, scales ? view_.before() : Scaling(),
                                      scales ? view_.after() : Scaling(), view_.compute());

@@ -1,5 +1,5 @@
-// A bucket's tensors, on the framework's side: their order with its streams, packing, unpacking, and the pieces that
-// lie in host memory (a joined rank's zeros, a gradient that was computed on the CPU), which go by way of the GPU.
+// A bucket's tensors on the framework's side: their order with its streams, packing, unpacking. Pieces in host memory
+// (a joined rank's zeros, a gradient that was computed on the CPU) are copied to the GPU and back.
 #pragma once
 
 #include <memory>
@@ -10,7 +10,8 @@
 namespace smddp {
 
 // Threads:   the engine's.
-// Ownership: a task's. Destroyed before HandBack, it still puts what the framework does next after what was begun.
+// Ownership: a task's. When destroyed before HandBack, it still orders the framework's next work after what was
+//            begun.
 class DeviceTensors {
  public:
   DeviceTensors(DeviceContextImpl& context, const DeviceCall& call);
@@ -18,13 +19,14 @@ class DeviceTensors {
   DeviceTensors(const DeviceTensors&) = delete;
   DeviceTensors& operator=(const DeviceTensors&) = delete;
 
-  // Packs all of the bucket, after what the framework did. `into` was taken for the stream of packing.
+  // Packs all of the bucket, after the framework's work. `into` was allocated for the packing stream.
   Result<PooledEventPtr> Pack(void* into);
-  // Unpacks a part of the bucket, after `sums`; null: they are there.
+  // Unpacks a part of the bucket, after `sums`; null: the sums are complete.
   Status Unpack(Range range, const void* from, const PooledEvent* sums);
-  // All parts were unpacked: what the framework does next comes after that. Returns when that is.
+  // Call it after all parts were unpacked: orders the framework's next work after that. Returns the event that marks
+  // it.
   Result<PooledEventPtr> HandBack();
-  // After HandBack: are the results of pieces in host memory there?
+  // After HandBack: are the results of pieces in host memory complete?
   Result<bool> HostPiecesDone();
 
  private:
@@ -41,7 +43,7 @@ class DeviceTensors {
   const FusedView& view_;
   const std::vector<std::shared_ptr<const DeviceWork>> works_;
   std::vector<HostPiece> host_pieces_;
-  BufferLease host_, scratch_;      // of the host pieces, there and on the device
+  BufferLease host_, scratch_;      // host pieces: in pinned memory and on the device
   std::unique_ptr<FusedView> all_;  // the bucket, all of it on the device
   PooledEventPtr end_;
   bool begun_ = false, handed_back_ = false;
