@@ -69,6 +69,7 @@ BUILD_VARIABLES = (
         "wheels in this environment.",
     ),
     ("SMDDP_BUILD_TYPE", "CMake's build type. Unset: `Release`."),
+    ("SMDDP_BUILD_TARGETS", "CMake's targets to build, separated by spaces. Unset: all."),
     ("SMDDP_BUILD_DIR", "Folder for CMake's files. Unset: one below `build/` for each Python version."),
     ("SMDDP_SANITIZE", "Sanitizers to build with: `address`, `undefined`, `thread`, or a comma list."),
     ("CMAKE_BUILD_PARALLEL_LEVEL", "Compiler processes at a time. Unset: one for each core."),

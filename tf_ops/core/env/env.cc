@@ -236,6 +236,7 @@ const std::vector<std::string>& OtherNames() {
       "SMDDP_AS",
       "SMDDP_BENCH_",
       "SMDDP_BUILD_DIR",
+      "SMDDP_BUILD_TARGETS",
       "SMDDP_BUILD_TYPE",
       "SMDDP_CUDA",
       "SMDDP_CUDA_HOME",
