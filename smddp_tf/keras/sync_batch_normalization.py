@@ -9,7 +9,7 @@ import tensorflow as tf
 from smddp_tf._native import emit, graph, run_time_values
 from smddp_tf.keras._backend import LEGACY, keras
 from smddp_tf.keras.fit import active_ranks
-from smddp_tf.reduce_op import Reduction, Sum
+from smddp_tf.reduce_op import ReduceSpec, Sum
 
 __all__ = ["SyncBatchNormalization"]
 
@@ -80,7 +80,7 @@ def _moments_of_all_ranks(inputs: tf.Tensor, mask: Any, axes: list[int]) -> list
         totals *= tf.cast(active.flag, totals.dtype)
     # Not the layer's name: Keras counts layers per process, and a model that only rank 0 makes would shift it.
     name = graph.tensor_name("sync_batch_normalization", None)
-    count, total, squares = tf.unstack(emit.allreduce_list([totals], Reduction(Sum), name)[0])
+    count, total, squares = tf.unstack(emit.allreduce_list([totals], ReduceSpec(Sum), name)[0])
     mean = tf.math.divide_no_nan(total, count)
     variance = tf.maximum(tf.math.divide_no_nan(squares, count) - tf.square(mean), 0.0)
     return [tf.cast(mean, inputs.dtype), tf.cast(variance, inputs.dtype)]

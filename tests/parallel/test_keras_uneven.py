@@ -335,10 +335,10 @@ def test_the_count_of_many_ranks_is_exact(hvd, size, monkeypatch, ranks, wire):
     from smddp_tf import ops
     from smddp_tf._native import run_time_values
     from smddp_tf.keras.fit import active_ranks
-    from smddp_tf.keras.optimizer.reducing import Reduction, ReductionSettings
+    from smddp_tf.keras.optimizer.reducing import OptimizerReducer, ReductionSettings
 
     active_count = ranks - 1
-    reduction = Reduction(ReductionSettings())
+    reduction = OptimizerReducer(ReductionSettings())
 
     def reduce(grads, variables):
         return [tf.cast(tf.cast(grad * (active_count / ranks), wire), tf.float32) for grad in grads]

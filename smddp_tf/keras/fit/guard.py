@@ -289,5 +289,5 @@ def reduces(model):
 
 
 def _concerns_all_ranks(optimizer):
-    reduction = wrapping.reduction_on(optimizer)
-    return reduction is None or reduction.settings.process_set.process_set_id == 0
+    reducer = wrapping.reducer_on(optimizer)
+    return reducer is None or reducer.settings.process_set.process_set_id == 0

@@ -17,12 +17,12 @@ from smddp_tf.keras.optimizer.accumulation import KerasWindow, innermost, iterat
 __all__ = ["apply_reduced"]
 
 
-def apply_reduced(optimizer: Any, reduction: Any, apply: Callable[..., Any], grads: Any, given: Any) -> Any:
+def apply_reduced(optimizer: Any, reducer: Any, apply: Callable[..., Any], grads: Any, given: Any) -> Any:
     """Reduces `grads`, once for each update, and lets Keras's `apply` do the rest.
 
     Args:
         optimizer: the outermost optimizer that is ours: a `LossScaleOptimizer` where there is one.
-        reduction: the `Reduction` to use. While it is paused, gradients go straight through.
+        reducer: the `OptimizerReducer` to use. While it is paused, gradients go straight through.
         apply: `apply(grads, trainable_variables)` of the optimizer's own class.
         grads: gradients or None, as Keras takes them.
         given: the variables, or None for those the optimizer was built with.
@@ -30,45 +30,45 @@ def apply_reduced(optimizer: Any, reduction: Any, apply: Callable[..., Any], gra
     grads = list(grads)
     given = None if given is None else list(given)
     variables = _variables_of(optimizer, grads, given)
-    if variables is None or reduction.is_paused:
+    if variables is None or reducer.is_paused:
         return apply(grads, given)  # what Keras refuses is left to its own error
-    reduction.refuse_reduced(grads, variables)
+    reducer.refuse_reduced(grads, variables)
     active = active_ranks.current()
-    if active is None or not _has_passes(optimizer, reduction):
-        return _apply(optimizer, reduction, apply, grads, given, variables)
-    window = reduction.open_window()
+    if active is None or not _has_passes(optimizer, reducer):
+        return _apply(optimizer, reducer, apply, grads, given, variables)
+    window = reducer.open_window()
     active.agree_on_pass()
 
     def one_pass() -> Any:
         window.add(active.flag)
-        return _apply(optimizer, reduction, apply, active.masked(grads), given, variables)
+        return _apply(optimizer, reducer, apply, active.masked(grads), given, variables)
 
     return active_ranks.unless_skipped(optimizer, variables, one_pass)
 
 
-def _has_passes(optimizer: Any, reduction: Any) -> bool:
-    return bool(innermost(optimizer).gradient_accumulation_steps) or reduction.passes is not None
+def _has_passes(optimizer: Any, reducer: Any) -> bool:
+    return bool(innermost(optimizer).gradient_accumulation_steps) or reducer.passes is not None
 
 
-def _apply(optimizer: Any, reduction: Any, apply: Callable[..., Any], grads: Any, given: Any, variables: Any) -> Any:
+def _apply(optimizer: Any, reducer: Any, apply: Callable[..., Any], grads: Any, given: Any, variables: Any) -> Any:
     inner = innermost(optimizer)
     scaled = inner is not optimizer
     accumulates = bool(inner.gradient_accumulation_steps)
-    has_passes = _has_passes(optimizer, reduction)
+    has_passes = _has_passes(optimizer, reducer)
     if accumulates and not scaled:
-        return apply(grads, given)  # asks for the reduction itself, when an update is due: see `wrap_class`
+        return apply(grads, given)  # asks for the reducer itself, when an update is due: see `wrap_class`
 
     def update(sums: Sequence[Any]) -> Any:
-        reduced = reduction(_marked(sums, reduction.keeps(variables)) if scaled else sums, variables)
+        reduced = reducer(_marked(sums, reducer.keeps(variables)) if scaled else sums, variables)
 
         def finish() -> Any:
-            with reduction.paused():
+            with reducer.paused():
                 return apply(reduced, given)
 
         return finish() if has_passes else active_ranks.unless_skipped(optimizer, variables, finish)
 
     def accumulate(unscaled: Sequence[Any]) -> None:
-        with reduction.paused():
+        with reducer.paused():
             inner.apply(unscaled, given)
 
     if not has_passes:
@@ -77,8 +77,8 @@ def _apply(optimizer: Any, reduction: Any, apply: Callable[..., Any], grads: Any
         optimizer.build(variables)  # here, because a branch of a graph cannot create variables
     if accumulates:
         return KerasWindow(optimizer).apply(grads, variables, update, accumulate)
-    grads = reduction.dense(grads, variables)
-    return reduction.passes.apply(grads, variables, update, lambda: iterations_of(inner).assign_add(1))
+    grads = reducer.dense(grads, variables)
+    return reducer.passes.apply(grads, variables, update, lambda: iterations_of(inner).assign_add(1))
 
 
 def _variables_of(optimizer: Any, grads: Sequence[Any], given: Sequence[Any] | None) -> list[Any] | None:

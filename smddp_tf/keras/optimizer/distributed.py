@@ -13,7 +13,7 @@ from smddp_tf.keras._backend import LEGACY, keras
 from smddp_tf.keras.optimizer import legacy
 from smddp_tf.keras.optimizer.accumulation import innermost
 from smddp_tf.keras.optimizer.reducing import ReductionSettings, attach, wrap_class
-from smddp_tf.keras.optimizer.wrapping import advice, reduction_on, refuse_wrapped
+from smddp_tf.keras.optimizer.wrapping import advice, reducer_on, refuse_wrapped
 from smddp_tf.process_sets import global_process_set
 from smddp_tf.reduce_op import Average
 from smddp_tf.tf1.optimizer import DistributedV1Optimizer
@@ -229,7 +229,7 @@ def PartialDistributedOptimizer(
         process_set=process_set,
         scale_local_gradients=scale_local_gradients,
     )
-    reduction_on(innermost(wrapped)).local.add_layers(layers)
+    reducer_on(innermost(wrapped)).local.add_layers(layers)
     return wrapped
 
 

@@ -17,7 +17,7 @@ from smddp_tf import ops
 from smddp_tf._native.threads import of_thread
 from smddp_tf.keras._backend import keras
 from smddp_tf.keras.optimizer.applying import apply_reduced
-from smddp_tf.keras.optimizer.reducing import attach, reduction_of
+from smddp_tf.keras.optimizer.reducing import attach, reducer_of
 from smddp_tf.keras.optimizer.wrapping import is_wrapped
 from smddp_tf.reduce_op import Min
 
@@ -34,14 +34,14 @@ def reduce_before_finite_check():
 
 
 def _reducing(plain_apply):
-    """`apply` that reduces first. Where an outer optimizer has reduced, the reduction is paused: all goes through."""
+    """`apply` that reduces first. Where an outer optimizer has reduced, the reducer is paused: all goes through."""
 
     @functools.wraps(plain_apply)
     def apply(self, grads, trainable_variables=None):
         if not is_wrapped(self.inner_optimizer):
             return plain_apply(self, grads, trainable_variables)
-        reduction = reduction_of(self.inner_optimizer)
-        return apply_reduced(self, reduction, functools.partial(plain_apply, self), grads, trainable_variables)
+        reducer = reducer_of(self.inner_optimizer)
+        return apply_reduced(self, reducer, functools.partial(plain_apply, self), grads, trainable_variables)
 
     return apply
 
@@ -54,10 +54,10 @@ def _agreeing(plain_check, our_apply):
         finite = plain_check(self, grads)
         if type(self).apply is our_apply or not is_wrapped(self.inner_optimizer):
             return finite
-        reduction = reduction_of(self.inner_optimizer)
-        if reduction.is_paused:
+        reducer = reducer_of(self.inner_optimizer)
+        if reducer.is_paused:
             return finite
-        name = of_thread(f"{reduction.settings.name or 'optimizer'}.finite")
+        name = of_thread(f"{reducer.settings.name or 'optimizer'}.finite")
         return tf.cast(ops.allreduce(tf.cast(finite, tf.int32), op=Min, name=name), tf.bool)
 
     return check_finite
@@ -70,7 +70,7 @@ def _pickled(plain_reduce):
     def __reduce__(self):
         rebuild, arguments = plain_reduce(self)
         if _is_around_ours(self):
-            return _rebuilt, (rebuild, arguments, reduction_of(self.inner_optimizer).settings)
+            return _rebuilt, (rebuild, arguments, reducer_of(self.inner_optimizer).settings)
         return rebuild, arguments
 
     return __reduce__
@@ -83,8 +83,8 @@ def _copied(plain_reduce):
         rebuild, arguments = plain_reduce(self)
         if not _is_around_ours(self):
             return rebuild(*arguments)
-        reduction = reduction_of(self.inner_optimizer)
-        return _rebuilt(rebuild, arguments, reduction.settings, reduction.local)
+        reducer = reducer_of(self.inner_optimizer)
+        return _rebuilt(rebuild, arguments, reducer.settings, reducer.local)
 
     return __deepcopy__
 

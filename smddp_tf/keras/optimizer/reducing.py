@@ -19,7 +19,7 @@ from smddp_tf.keras.fit import active_ranks, same_batches
 from smddp_tf.keras.optimizer.accumulation import Passes, innermost, stays_local
 from smddp_tf.keras.optimizer.applying import apply_reduced
 from smddp_tf.keras.optimizer.made_anew import configuration, notice_from_config
-from smddp_tf.keras.optimizer.wrapping import attach_reduction, reduction_on, settings_of_class, wrapped_class
+from smddp_tf.keras.optimizer.wrapping import attach_reducer, reducer_on, settings_of_class, wrapped_class
 from smddp_tf.process_sets import ProcessSet, global_process_set
 from smddp_tf.reduce_op import Average
 
@@ -40,7 +40,7 @@ class ReductionSettings(NamedTuple):
     scale_local_gradients: bool = True
 
 
-class Reduction:
+class OptimizerReducer:
     """The reducer of one optimizer object, and whether its gradients are already reduced.
 
     `passes` adds up the gradients of several calls first; None where every call is an update. `local` holds the
@@ -151,16 +151,16 @@ class Reduction:
             self._paused = before
 
 
-def reduction_of(optimizer):
-    """Returns the optimizer's `Reduction`. One made from a wrapped class gets it here, with the class's settings."""
-    reduction = reduction_on(optimizer)
-    return attach(optimizer) if reduction is None else reduction
+def reducer_of(optimizer):
+    """Returns the optimizer's reducer. One made from a wrapped class gets it here, with the settings of its class."""
+    reducer = reducer_on(optimizer)
+    return attach(optimizer) if reducer is None else reducer
 
 
 def attach(optimizer, settings=None, local=None):
     """Makes `optimizer` reduce: changes its class in place, which keeps its state.
 
-    With a `LossScaleOptimizer` the one inside shares the reduction, because clipping and accumulation happen there.
+    With a `LossScaleOptimizer` the one inside shares the reducer, because clipping and accumulation happen there.
 
     Args:
         settings: how. Defaults to the settings of the optimizer's class, a wrapped one.
@@ -169,13 +169,13 @@ def attach(optimizer, settings=None, local=None):
     from smddp_tf.keras.optimizer.loss_scaling import reduce_before_finite_check  # which asks this module
 
     reduce_before_finite_check()
-    reduction = Reduction(settings_of_class(optimizer) if settings is None else settings)
+    reducer = OptimizerReducer(settings_of_class(optimizer) if settings is None else settings)
     if local is not None:
-        reduction.local.add_those_of(local)
+        reducer.local.add_those_of(local)
     for each in {id(o): o for o in (optimizer, innermost(optimizer))}.values():
         notice_from_config(type(each), attach)
-        attach_reduction(each, wrap_class(type(each), reduction.settings), reduction)
-    return reduction
+        attach_reducer(each, wrap_class(type(each), reducer.settings), reducer)
+    return reducer
 
 
 def wrap_class(optimizer_class, settings=None):
@@ -207,33 +207,33 @@ def _members_for(optimizer_class):
 
     def apply(self, grads, trainable_variables=None):
         plain = functools.partial(optimizer_class.apply, self)
-        apply_reduced(self, reduction_of(self), plain, grads, trainable_variables)
+        apply_reduced(self, reducer_of(self), plain, grads, trainable_variables)
 
     def _clip_gradients(self, grads):
         return grads if self.gradient_accumulation_steps else optimizer_class._clip_gradients(self, grads)
 
     def _backend_update_step(self, grads, trainable_variables, learning_rate):
         if self.gradient_accumulation_steps:
-            grads = optimizer_class._clip_gradients(self, reduction_of(self)(grads, trainable_variables))
+            grads = optimizer_class._clip_gradients(self, reducer_of(self)(grads, trainable_variables))
         optimizer_class._backend_update_step(self, grads, trainable_variables, learning_rate)
 
     def get_config(self):
-        return configuration(optimizer_class.get_config(self), reduction_of(self))
+        return configuration(optimizer_class.get_config(self), reducer_of(self))
 
     def __reduce__(self):
         # Keras pickles an optimizer as a saved file plus a method of its class. Our class cannot be imported by name,
         # the wrapped one can.
         rebuild, arguments = optimizer_class.__reduce__(self)
-        return _unpickle, (optimizer_class, rebuild.__name__, arguments, reduction_of(self).settings)
+        return _unpickle, (optimizer_class, rebuild.__name__, arguments, reducer_of(self).settings)
 
     def __deepcopy__(self, memo=None):
         rebuild, arguments = optimizer_class.__reduce__(self)
-        reduction = reduction_of(self)
-        return _unpickle(optimizer_class, rebuild.__name__, arguments, reduction.settings, reduction.local)
+        reducer = reducer_of(self)
+        return _unpickle(optimizer_class, rebuild.__name__, arguments, reducer.settings, reducer.local)
 
     def register_local_var(self, var):
         """Keeps the gradients of a variable on this rank. Call it before training."""
-        reduction_of(self).local.add(var)
+        reducer_of(self).local.add(var)
 
     return {
         "__module__": _module_in_saved_files(optimizer_class),
