@@ -8,7 +8,8 @@ import pytest
 import tensorflow as tf
 
 import smddp_tf.keras as hvk
-from smddp_tf.keras.optimizer.reducing import ReductionSettings, reducer_of
+from smddp_tf.keras.optimizer.optimizer_reducer import ReductionSettings
+from smddp_tf.keras.optimizer.reducing import reducer_of
 from tests.parallel.keras_training import (
     OPTIMIZERS,
     ROWS_PER_RANK,

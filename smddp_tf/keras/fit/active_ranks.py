@@ -56,13 +56,11 @@ class ActiveRanks:
         `size / count` is the mean over `count` ranks, up to one rounding.
 
         Args:
+            grads: masked.
             process_set: the ranks over which `reducer` reduces.
-            window: the `Window` in which `grads` were added up, masked pass by pass; None for those of one step.
+            window: the `Window` in which `grads` were added up; None for those of one step.
         """
-        if window is None:
-            grads, active, passes = self.masked(grads), tf.convert_to_tensor(self.flag), 1.0
-        else:
-            active, passes = window.close()
+        active, passes = (tf.convert_to_tensor(self.flag), 1.0) if window is None else window.close()
         if reducer.keeps_float32:  # it costs nothing among the gradients
             *reduced, share = reducer([*grads, active], [*variables, active])
             size = _size_of(process_set)

@@ -12,7 +12,8 @@ from smddp_tf.gradients.local_sources import layers_in
 from smddp_tf.keras._backend import LEGACY, keras
 from smddp_tf.keras.optimizer import legacy
 from smddp_tf.keras.optimizer.accumulation import innermost
-from smddp_tf.keras.optimizer.reducing import ReductionSettings, attach, wrap_class
+from smddp_tf.keras.optimizer.optimizer_reducer import ReductionSettings
+from smddp_tf.keras.optimizer.reducing import attach, wrap_class
 from smddp_tf.keras.optimizer.wrapping import advice, reducer_on, refuse_wrapped
 from smddp_tf.process_sets import global_process_set
 from smddp_tf.reduce_op import Average

@@ -16,7 +16,8 @@ import tensorflow as tf
 from smddp_tf.keras._backend import build_optimizer, keras
 from smddp_tf.keras.optimizer.accumulation import innermost
 from smddp_tf.keras.optimizer.made_anew import configuration, notice_from_config
-from smddp_tf.keras.optimizer.reducing import OptimizerReducer, ReductionSettings
+from smddp_tf.keras.optimizer.optimizer_reducer import OptimizerReducer, ReductionSettings
+from smddp_tf.keras.optimizer.pipeline import reduce_gradients, refuse_reduced
 from smddp_tf.keras.optimizer.wrapping import (
     advice,
     attach_reducer,
@@ -77,8 +78,8 @@ def _members_for(optimizer_class: Any) -> dict[str, Any]:
         grads_and_vars = list(grads_and_vars)
         grads, variables = [grad for grad, _ in grads_and_vars], [variable for _, variable in grads_and_vars]
         reducer = _reducer_of(self)
-        reducer.refuse_reduced(grads, variables)
-        reduced = reducer(grads, variables)
+        refuse_reduced(reducer, grads, variables)
+        reduced = reduce_gradients(reducer, grads, variables)
         return list(zip(reduced, variables))
 
     def apply_gradients(self, grads_and_vars, *args, **kwargs):
@@ -89,7 +90,7 @@ def _members_for(optimizer_class: Any) -> dict[str, Any]:
             return plain(grads_and_vars, *args, **kwargs)
         grads_and_vars = list(grads_and_vars)
         grads, variables = [grad for grad, _ in grads_and_vars], [variable for _, variable in grads_and_vars]
-        reducer.refuse_reduced(grads, variables)
+        refuse_reduced(reducer, grads, variables)
         with tf.init_scope():  # a branch of a graph cannot create variables
             build_optimizer(self, variables)
         reducer.passes.apply(

@@ -16,7 +16,7 @@ import tensorflow as tf
 from smddp_tf import ops
 from smddp_tf._native.threads import of_thread
 from smddp_tf.keras._backend import keras
-from smddp_tf.keras.optimizer.applying import apply_reduced
+from smddp_tf.keras.optimizer.pipeline import apply_reduced
 from smddp_tf.keras.optimizer.reducing import attach, reducer_of
 from smddp_tf.keras.optimizer.wrapping import is_wrapped
 from smddp_tf.reduce_op import Min
