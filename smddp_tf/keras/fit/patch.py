@@ -2,20 +2,15 @@
 
 Only `fit` of a model that reduces gradients, on several ranks, is concerned. Where a model looks as if it should reduce
 them, its first step is watched (see `forgotten.py`). All others go through unchanged.
-
-Other libraries replace `fit` too (autologging, tests), with and without `functools.wraps`, and may have taken hold of
-Keras's function before we came. So no attribute is replaced here: that function object itself gets another body.
 """
 
 from __future__ import annotations
 
 import contextlib
 import functools
-import gc
 import inspect
-import sys
 import threading
-import types
+from typing import Any
 
 import tensorflow as tf
 
@@ -23,6 +18,7 @@ from smddp_tf._native import loader
 from smddp_tf.basics import is_initialized, size
 from smddp_tf.data.epochs import EpochsOfFit
 from smddp_tf.data.tuning import without_autotune
+from smddp_tf.keras import patches
 from smddp_tf.keras._backend import keras
 from smddp_tf.keras.fit import same_batches
 from smddp_tf.keras.fit.callback_facts import counts_samples, facts_of, flat, name_learning_rate
@@ -33,17 +29,17 @@ _expecting = threading.local()
 _guarded: set[int] = set()  # ids of models that are inside of a guarded `fit`
 
 
-@functools.cache
-def guard_fit():
+def guard_fit() -> None:
     """Guards `fit` of Keras's trainer; does nothing the second time.
 
     Raises:
-        RuntimeError: This Keras has no such function.
+        RuntimeError: This Keras has no such function, or another one.
     """
-    trainer = next(base for base in keras.Model.__mro__ if "make_train_function" in vars(base))
-    module = sys.modules[trainer.__module__]
-    _watch_iterators(module.TFEpochIterator)
-    plain_fit = _take_over(_function_of_keras(trainer, module, "fit"))
+    patches.replace(patches.EPOCH_ITERATOR, _watched)
+    patches.take_over_fit(_guarding)
+
+
+def _guarding(plain_fit: Any) -> Any:
     signature = inspect.signature(plain_fit)
 
     @functools.wraps(plain_fit)
@@ -69,51 +65,11 @@ def guard_fit():
             with _counting_epochs(bound.arguments):
                 return plain_fit(*bound.args, **bound.kwargs)
 
-    trainer._smddp_fit = fit
+    return fit
 
 
-def _function_of_keras(trainer, module, name):
-    """The function that Keras defines as `trainer.name`, also where something else has that name by now."""
-
-    def is_it(candidate):
-        return (
-            isinstance(candidate, types.FunctionType)
-            and candidate.__globals__ is vars(module)
-            and candidate.__code__.co_name == name
-            and candidate.__qualname__ == f"{trainer.__name__}.{name}"
-        )
-
-    named = inspect.unwrap(vars(trainer)[name])
-    if is_it(named):
-        return named
-    for candidate in gc.get_referrers(vars(module)):  # functions refer to what is global in their module
-        if is_it(candidate):
-            return candidate
-    raise RuntimeError(
-        f"smddp_tf does not find the function `{trainer.__name__}.{name}` of Keras {keras.__version__}. "
-        "Import smddp_tf.keras before something replaces `Model.fit`."
-    )
-
-
-def _take_over(function):
-    """Makes `function` call the method `_smddp_fit` of its first argument; returns what it was, as another function."""
-    plain = types.FunctionType(function.__code__, function.__globals__, function.__name__, function.__defaults__)
-    plain.__kwdefaults__ = function.__kwdefaults__
-    plain.__qualname__ = function.__qualname__
-    function.__signature__ = inspect.signature(plain)
-    function.__defaults__ = function.__kwdefaults__ = None
-    function.__code__ = _call_of_ours.__code__
-    return plain
-
-
-def _call_of_ours(self, *args, **kwargs):
-    # Runs with the globals of Keras's module: may use nothing but its arguments.
-    return self._smddp_fit(*args, **kwargs)
-
-
-def _watch_iterators(iterator_class):
+def _watched(plain_init: Any) -> Any:
     """Lets a guarded `fit` see the iterator over its training data, the first that Keras makes there; none is tuned."""
-    plain_init = iterator_class.__init__
 
     @functools.wraps(plain_init)
     def __init__(self, *args, **kwargs):
@@ -124,7 +80,7 @@ def _watch_iterators(iterator_class):
         if owner is not None:
             owner.epoch_iterator = self
 
-    iterator_class.__init__ = __init__
+    return __init__
 
 
 @contextlib.contextmanager

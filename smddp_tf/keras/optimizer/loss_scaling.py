@@ -15,6 +15,7 @@ import tensorflow as tf
 
 from smddp_tf import ops
 from smddp_tf._native.threads import of_thread
+from smddp_tf.keras import patches
 from smddp_tf.keras._backend import keras
 from smddp_tf.keras.optimizer.pipeline import apply_reduced
 from smddp_tf.keras.optimizer.reducing import attach, reducer_of
@@ -25,12 +26,12 @@ from smddp_tf.reduce_op import Min
 @functools.cache
 def reduce_before_finite_check():
     """Installs the replacements; does nothing the second time."""
-    loss_scale_class = keras.optimizers.LossScaleOptimizer
-    loss_scale_class.apply = _reducing(loss_scale_class.apply)
-    loss_scale_class.check_finite = _agreeing(loss_scale_class.check_finite, loss_scale_class.apply)
-    plain_reduce = loss_scale_class.__reduce__
-    loss_scale_class.__reduce__ = _pickled(plain_reduce)
-    loss_scale_class.__copy__ = loss_scale_class.__deepcopy__ = _copied(plain_reduce)
+    plain_reduce = keras.optimizers.LossScaleOptimizer.__reduce__
+    patches.replace(patches.SCALED_APPLY, _reducing)
+    patches.replace(patches.SCALED_CHECK, _agreeing)
+    if patches.replace(patches.SCALED_PICKLE, _pickled):
+        patches.replace(patches.SCALED_COPY, lambda _: _copied(plain_reduce))
+        patches.replace(patches.SCALED_DEEPCOPY, lambda _: _copied(plain_reduce))
 
 
 def _reducing(plain_apply):
@@ -46,8 +47,9 @@ def _reducing(plain_apply):
     return apply
 
 
-def _agreeing(plain_check, our_apply):
+def _agreeing(plain_check):
     """`check_finite` that asks all ranks, for subclasses whose own `apply` looks before anything is reduced."""
+    our_apply = keras.optimizers.LossScaleOptimizer.apply
 
     @functools.wraps(plain_check)
     def check_finite(self, grads):

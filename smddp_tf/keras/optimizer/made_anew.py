@@ -16,11 +16,11 @@ import weakref
 from collections.abc import Callable
 from typing import Any
 
+from smddp_tf.keras import patches
 from smddp_tf.keras.optimizer.wrapping import is_wrapped, reducer_on
 
 __all__ = ["configuration", "notice_from_config"]
 
-_MARK = "_smddp_notices"
 # By the identity of a name, which the reducer keeps alive.
 _reducers: weakref.WeakValueDictionary[int, Any] = weakref.WeakValueDictionary()
 
@@ -43,12 +43,10 @@ def notice_from_config(optimizer_class: type, attach: Callable[..., Any]) -> Non
         attach: `attach(optimizer, settings, local)` makes an optimizer reduce and returns its reducer; None for both
             stands for its class's.
     """
-    owner: Any = next(base for base in optimizer_class.__mro__ if "from_config" in vars(base))
-    plain = vars(owner)["from_config"]
-    if not isinstance(plain, classmethod) or hasattr(plain.__func__, _MARK):
-        return
-    make = plain.__func__
+    patches.replace(patches.FROM_CONFIG, functools.partial(_noticing, attach), of=optimizer_class)
 
+
+def _noticing(attach: Callable[..., Any], make: Callable[..., Any]) -> Callable[..., Any]:
     @functools.wraps(make)
     def from_config(cls: Any, config: Any, *args: Any, **kwargs: Any) -> Any:
         by_keras = "serialization" in sys._getframe(1).f_globals.get("__name__", "")
@@ -63,8 +61,7 @@ def notice_from_config(optimizer_class: type, attach: Callable[..., Any]) -> Non
                 attach(optimizer)
         return optimizer
 
-    setattr(from_config, _MARK, True)
-    owner.from_config = classmethod(from_config)
+    return from_config
 
 
 def _reducer_named(config: Any) -> Any:
