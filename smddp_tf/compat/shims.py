@@ -8,7 +8,7 @@ from typing import Any
 
 from smddp_tf._native import graph
 from smddp_tf.compat import notice
-from smddp_tf.keras import patches
+from smddp_tf.keras import patch_table, patches
 
 once = graph.no_autograph(notice.once)
 
@@ -24,7 +24,7 @@ def uninstall() -> None:
     patches.restore(_SHIMS)
 
 
-class CallableList(list):
+class CallableList(list[Any]):
     """A list of variables that may be called, which gives the list."""
 
     def __call__(self) -> list[Any]:
@@ -51,7 +51,7 @@ def _with_callable_list(plain: property) -> Any:
     return property(variables, plain.fset, plain.fdel, plain.__doc__)
 
 
-def _with_lr_argument(plain: Callable) -> Callable:
+def _with_lr_argument(plain: Callable[..., Any]) -> Callable[..., Any]:
     """`lr` is `learning_rate`; with both given the error is Keras's own."""
 
     @functools.wraps(plain)
@@ -71,7 +71,7 @@ def _with_lr_argument(plain: Callable) -> Callable:
     return __init__
 
 
-def _reads_lr(plain: Callable | None) -> Callable:
+def _reads_lr(plain: Callable[..., Any] | None) -> Callable[..., Any]:
     """For attributes that do not exist: `lr` is in no `dir()`, so nothing that walks over attributes meets it."""
 
     def __getattr__(self: Any, name: str) -> Any:
@@ -85,7 +85,7 @@ def _reads_lr(plain: Callable | None) -> Callable:
     return __getattr__
 
 
-def _writes_lr(plain: Callable) -> Callable:
+def _writes_lr(plain: Callable[..., Any]) -> Callable[..., Any]:
     @functools.wraps(plain)
     def __setattr__(self: Any, name: str, value: Any) -> None:
         if name == "lr" and _is_keras_own(self):
@@ -102,7 +102,7 @@ def _is_keras_own(optimizer: Any) -> bool:
     return _is_keras(owner)
 
 
-def _without_old_arguments(plain: Callable) -> Callable:
+def _without_old_arguments(plain: Callable[..., Any]) -> Callable[..., Any]:
     @functools.wraps(plain)
     def compile(self: Any, *args: Any, **kwargs: Any) -> Any:
         if "experimental_run_tf_function" in kwargs:
@@ -113,10 +113,10 @@ def _without_old_arguments(plain: Callable) -> Callable:
     return compile
 
 
-_SHIMS: dict[patches.Patch, Callable[[Any], Any]] = {
-    patches.CALLABLE_VARIABLES: _with_callable_list,
-    patches.LR_ARGUMENT: _with_lr_argument,
-    patches.READS_LR: _reads_lr,
-    patches.WRITES_LR: _writes_lr,
-    patches.COMPILE: _without_old_arguments,
+_SHIMS: dict[patch_table.Patch, Callable[[Any], Any]] = {
+    patch_table.CALLABLE_VARIABLES: _with_callable_list,
+    patch_table.LR_ARGUMENT: _with_lr_argument,
+    patch_table.READS_LR: _reads_lr,
+    patch_table.WRITES_LR: _writes_lr,
+    patch_table.COMPILE: _without_old_arguments,
 }

@@ -22,7 +22,7 @@ import keras
 import tensorflow as tf
 
 from smddp_tf import basics
-from smddp_tf.keras import patches
+from smddp_tf.keras import patch_table, patches
 
 __all__ = ["install"]
 
@@ -33,9 +33,9 @@ _STORE = "seed_generators"
 
 def install() -> None:
     """Replaces `SeedGenerator.next`, and notes which generators belong to layers; does nothing the second time."""
-    if not any(one.patch is patches.SEED for one in patches.applied()):
-        patches.replace(patches.SEED, _folding_in_the_rank)
-        patches.replace(patches.SEED_OWNER, _noting)
+    if not any(one.patch is patch_table.SEED for one in patches.applied()):
+        patches.replace(patch_table.SEED, _folding_in_the_rank)
+        patches.replace(patch_table.SEED_OWNER, _noting)
         note_existing()
 
 

@@ -12,7 +12,7 @@ import pytest
 
 import smddp_tf.keras as hvk
 from smddp_tf import compat
-from smddp_tf.keras import patches
+from smddp_tf.keras import patch_table, patches
 
 
 @pytest.fixture
@@ -37,7 +37,7 @@ def classes_of_keras():
 
 
 def test_every_row_of_the_table_fits_this_keras(everything):
-    assert {one.patch for one in patches.applied()} == set(patches.PATCHES)
+    assert {one.patch for one in patches.applied()} == set(patch_table.PATCHES)
 
 
 def test_nothing_else_of_keras_is_replaced(everything):
@@ -54,7 +54,7 @@ def test_nothing_else_of_keras_is_replaced(everything):
 
 
 def trainer():
-    return next(one.owner for one in patches.applied() if one.patch is patches.FIT)
+    return next(one.owner for one in patches.applied() if one.patch is patch_table.FIT)
 
 
 class Plain:
@@ -71,7 +71,7 @@ class Plain:
 
 
 def row(name, owner, is_needed, **changed):
-    return patches.Patch(f"Plain.{name}", "of a reason", "it does not work", is_needed, lambda: [owner], **changed)
+    return patch_table.Patch(f"Plain.{name}", "of a reason", "it does not work", is_needed, lambda: [owner], **changed)
 
 
 CHANGED = {
@@ -156,7 +156,7 @@ class Trainer:
 
 
 def test_a_fit_that_is_different_is_an_error(hvd, monkeypatch):
-    monkeypatch.setattr(patches, "_trainer", lambda: Trainer)
+    monkeypatch.setattr(patches, "FIT", patch_table.FIT._replace(owners=lambda: [Trainer]))
     with pytest.raises(RuntimeError, match=r"`keras.Model.fit`, because .*fit has no parameter 'epochs'"):
         patches.take_over_fit(lambda plain: plain)
     assert not hasattr(Trainer, "_smddp_fit")

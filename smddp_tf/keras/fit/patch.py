@@ -10,6 +10,7 @@ import contextlib
 import functools
 import inspect
 import threading
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import tensorflow as tf
@@ -18,7 +19,7 @@ from smddp_tf._native import loader
 from smddp_tf.basics import is_initialized, size
 from smddp_tf.data.epochs import EpochsOfFit
 from smddp_tf.data.tuning import without_autotune
-from smddp_tf.keras import patches
+from smddp_tf.keras import patch_table, patches
 from smddp_tf.keras._backend import keras
 from smddp_tf.keras.fit import same_batches
 from smddp_tf.keras.fit.callback_facts import counts_samples, facts_of, flat, name_learning_rate
@@ -35,7 +36,7 @@ def guard_fit() -> None:
     Raises:
         RuntimeError: This Keras has no such function, or another one.
     """
-    patches.replace(patches.EPOCH_ITERATOR, _watched)
+    patches.replace(patch_table.EPOCH_ITERATOR, _watched)
     patches.take_over_fit(_guarding)
 
 
@@ -43,7 +44,7 @@ def _guarding(plain_fit: Any) -> Any:
     signature = inspect.signature(plain_fit)
 
     @functools.wraps(plain_fit)
-    def fit(self, *args, **kwargs):
+    def fit(self: Any, *args: Any, **kwargs: Any) -> Any:
         try:
             bound = signature.bind(self, *args, **kwargs)
         except TypeError:
@@ -72,7 +73,7 @@ def _watched(plain_init: Any) -> Any:
     """Lets a guarded `fit` see the iterator over its training data, the first that Keras makes there; none is tuned."""
 
     @functools.wraps(plain_init)
-    def __init__(self, *args, **kwargs):
+    def __init__(self: Any, *args: Any, **kwargs: Any) -> None:
         plain_init(self, *args, **kwargs)
         if is_initialized() and size() > 1 and isinstance(self._distributed_dataset, tf.data.Dataset):
             self._distributed_dataset = without_autotune(self._distributed_dataset)
@@ -84,7 +85,7 @@ def _watched(plain_init: Any) -> Any:
 
 
 @contextlib.contextmanager
-def iterator_goes_to(owner):
+def iterator_goes_to(owner: Any) -> Iterator[None]:
     """Inside, the next iterator over data that Keras makes is also stored as `owner.epoch_iterator`."""
     _expecting.owner = owner
     try:
@@ -93,7 +94,7 @@ def iterator_goes_to(owner):
         _expecting.owner = None
 
 
-def _guarded_fit(plain_fit, bound):
+def _guarded_fit(plain_fit: Any, bound: inspect.BoundArguments) -> Any:
     model = bound.arguments["self"]
     guard = Guard(model, bound.arguments)
     with_ours = _callbacks_around(bound.arguments, [guard.first], [guard.last], waiting=guard.votes_last)
@@ -110,7 +111,7 @@ def _guarded_fit(plain_fit, bound):
 
 
 @contextlib.contextmanager
-def _counting_epochs(arguments):
+def _counting_epochs(arguments: dict[str, Any]) -> Iterator[None]:
     """Inside, data of `shard` are dealt out anew in each epoch also without a guard, if the steps reduce something."""
     data = EpochsOfFit(arguments["x"])
     if not data.numbers() or arguments["steps_per_epoch"] is not None:
@@ -129,7 +130,7 @@ class _Counting(keras.callbacks.Callback):
 
     async_safe = True  # Keras need not wait for the metrics of each batch
 
-    def __init__(self, data):
+    def __init__(self, data: Any) -> None:
         super().__init__()
         self._data = data
         self._first = data.agreed_numbers()
@@ -137,22 +138,22 @@ class _Counting(keras.callbacks.Callback):
         self._begun = 0
         self._counts = False
 
-    def on_epoch_begin(self, epoch, logs=None):
+    def on_epoch_begin(self, epoch: int, logs: dict[str, Any] | None = None) -> None:
         self._look()
         if self._counts:
             self._data.begin_epoch(self._begun)
         self._begun += 1
 
-    def on_train_batch_begin(self, batch, logs=None):
+    def on_train_batch_begin(self, batch: int, logs: dict[str, Any] | None = None) -> None:
         if batch == 1:
             self._look()
 
-    def end(self):
+    def end(self) -> None:
         self._look()
         if self._counts:
             self._data.end_fit(self._begun)
 
-    def _look(self):
+    def _look(self) -> None:
         if not self._counts and _requests() > self._requests:
             self._counts = True
             self._data.begin_fit(self._first)
@@ -163,21 +164,23 @@ class _Reading(keras.callbacks.Callback):
 
     async_safe = True
 
-    def __init__(self, data):
+    def __init__(self, data: Any) -> None:
         super().__init__()
         self._data = data
 
-    def on_epoch_begin(self, epoch, logs=None):
+    def on_epoch_begin(self, epoch: int, logs: dict[str, Any] | None = None) -> None:
         self._data.begin_reading()
 
 
-def _requests():
+def _requests() -> Any:
     stats = loader.core().stats()
     return stats["planned_buckets"] + stats["named_requests"]
 
 
 @contextlib.contextmanager
-def _callbacks_around(arguments, before, after, waiting=False):
+def _callbacks_around(
+    arguments: dict[str, Any], before: Sequence[Any], after: Sequence[Any], waiting: bool = False
+) -> Iterator[None]:
     """Inside, callbacks of ours stand around the user's in the arguments of a `fit`.
 
     Args:

@@ -10,12 +10,14 @@ ones do wherever the inner optimizer is not ours.
 from __future__ import annotations
 
 import functools
+from collections.abc import Sequence
+from typing import Any
 
 import tensorflow as tf
 
 from smddp_tf import ops
 from smddp_tf._native.threads import of_thread
-from smddp_tf.keras import patches
+from smddp_tf.keras import patch_table, patches
 from smddp_tf.keras._backend import keras
 from smddp_tf.keras.optimizer.pipeline import apply_reduced
 from smddp_tf.keras.optimizer.reducing import attach, reducer_of
@@ -24,21 +26,21 @@ from smddp_tf.reduce_op import Min
 
 
 @functools.cache
-def reduce_before_finite_check():
+def reduce_before_finite_check() -> None:
     """Installs the replacements; does nothing the second time."""
     plain_reduce = keras.optimizers.LossScaleOptimizer.__reduce__
-    patches.replace(patches.SCALED_APPLY, _reducing)
-    patches.replace(patches.SCALED_CHECK, _agreeing)
-    if patches.replace(patches.SCALED_PICKLE, _pickled):
-        patches.replace(patches.SCALED_COPY, lambda _: _copied(plain_reduce))
-        patches.replace(patches.SCALED_DEEPCOPY, lambda _: _copied(plain_reduce))
+    patches.replace(patch_table.SCALED_APPLY, _reducing)
+    patches.replace(patch_table.SCALED_CHECK, _agreeing)
+    if patches.replace(patch_table.SCALED_PICKLE, _pickled):
+        patches.replace(patch_table.SCALED_COPY, lambda _: _copied(plain_reduce))
+        patches.replace(patch_table.SCALED_DEEPCOPY, lambda _: _copied(plain_reduce))
 
 
-def _reducing(plain_apply):
+def _reducing(plain_apply: Any) -> Any:
     """`apply` that reduces first. Where an outer optimizer has reduced, the reducer is paused: all goes through."""
 
     @functools.wraps(plain_apply)
-    def apply(self, grads, trainable_variables=None):
+    def apply(self: Any, grads: Sequence[Any], trainable_variables: Any = None) -> Any:
         if not is_wrapped(self.inner_optimizer):
             return plain_apply(self, grads, trainable_variables)
         reducer = reducer_of(self.inner_optimizer)
@@ -47,12 +49,12 @@ def _reducing(plain_apply):
     return apply
 
 
-def _agreeing(plain_check):
+def _agreeing(plain_check: Any) -> Any:
     """`check_finite` that asks all ranks, for subclasses whose own `apply` looks before anything is reduced."""
     our_apply = keras.optimizers.LossScaleOptimizer.apply
 
     @functools.wraps(plain_check)
-    def check_finite(self, grads):
+    def check_finite(self: Any, grads: Sequence[Any]) -> Any:
         finite = plain_check(self, grads)
         if type(self).apply is our_apply or not is_wrapped(self.inner_optimizer):
             return finite
@@ -65,11 +67,11 @@ def _agreeing(plain_check):
     return check_finite
 
 
-def _pickled(plain_reduce):
+def _pickled(plain_reduce: Any) -> Any:
     """`__reduce__`: Keras pickles a configuration, from which the inner optimizer would come back as a plain one."""
 
     @functools.wraps(plain_reduce)
-    def __reduce__(self):
+    def __reduce__(self: Any) -> Any:
         rebuild, arguments = plain_reduce(self)
         if _is_around_ours(self):
             return _rebuilt, (rebuild, arguments, reducer_of(self.inner_optimizer).settings)
@@ -78,10 +80,10 @@ def _pickled(plain_reduce):
     return __reduce__
 
 
-def _copied(plain_reduce):
+def _copied(plain_reduce: Any) -> Any:
     """`__copy__` and `__deepcopy__`: the same in one process, where local variables stay local."""
 
-    def __deepcopy__(self, memo=None):
+    def __deepcopy__(self: Any, memo: Any = None) -> Any:
         rebuild, arguments = plain_reduce(self)
         if not _is_around_ours(self):
             return rebuild(*arguments)
@@ -91,11 +93,11 @@ def _copied(plain_reduce):
     return __deepcopy__
 
 
-def _is_around_ours(scaled):
+def _is_around_ours(scaled: Any) -> bool:
     return is_wrapped(scaled.inner_optimizer) and not is_wrapped(scaled)
 
 
-def _rebuilt(rebuild, arguments, settings, local=None):
+def _rebuilt(rebuild: Any, arguments: Any, settings: Any, local: Any = None) -> Any:
     optimizer = rebuild(*arguments)
     attach(optimizer.inner_optimizer, settings, local)
     return optimizer

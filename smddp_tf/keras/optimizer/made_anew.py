@@ -16,7 +16,7 @@ import weakref
 from collections.abc import Callable
 from typing import Any
 
-from smddp_tf.keras import patches
+from smddp_tf.keras import patch_table, patches
 from smddp_tf.keras.optimizer.wrapping import is_wrapped, reducer_on
 
 __all__ = ["configuration", "notice_from_config"]
@@ -43,7 +43,7 @@ def notice_from_config(optimizer_class: type, attach: Callable[..., Any]) -> Non
         attach: `attach(optimizer, settings, local)` makes an optimizer reduce and returns its reducer; None for both
             stands for its class's.
     """
-    patches.replace(patches.FROM_CONFIG, functools.partial(_noticing, attach), of=optimizer_class)
+    patches.replace(patch_table.FROM_CONFIG, functools.partial(_noticing, attach), of=optimizer_class)
 
 
 def _noticing(attach: Callable[..., Any], make: Callable[..., Any]) -> Callable[..., Any]:
