@@ -49,23 +49,17 @@ def turns_back() -> int:
 
 
 def without_annotations(path: Path) -> list[str]:
-    """The functions of a file of which an argument or the result has no annotation."""
-    tree = ast.parse(path.read_text(encoding="utf-8"))
-    methods = {id(one) for node in ast.walk(tree) if isinstance(node, ast.ClassDef) for one in node.body}
-    return [
-        node.name
-        for node in ast.walk(tree)
-        if isinstance(node, Function) and not _is_annotated(node, id(node) in methods)
-    ]
+    """The functions of a file of which an argument or the result has no annotation; `self` and `cls` need none."""
+    functions = [node for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))) if isinstance(node, Function)]
+    return [one.name for one in functions if not _is_annotated(one)]
 
 
-def _is_annotated(function: ast.FunctionDef | ast.AsyncFunctionDef, is_method: bool) -> bool:
+def _is_annotated(function: ast.FunctionDef | ast.AsyncFunctionDef) -> bool:
     taken = function.args
-    static = any(isinstance(each, ast.Name) and each.id == "staticmethod" for each in function.decorator_list)
-    first = 1 if is_method and not static else 0
-    positional = [*taken.posonlyargs, *taken.args][first:]
-    others = [one for one in (taken.vararg, taken.kwarg) if one is not None]
-    return function.returns is not None and all(one.annotation for one in [*positional, *taken.kwonlyargs, *others])
+    positional = [*taken.posonlyargs, *taken.args]
+    bound = bool(positional) and positional[0].arg in ("self", "cls")
+    others = [*positional[bound:], *taken.kwonlyargs, *(one for one in (taken.vararg, taken.kwarg) if one is not None)]
+    return function.returns is not None and all(one.annotation for one in others)
 
 
 def assignments_to_keras(source: str) -> list[int]:

@@ -51,7 +51,7 @@ def allreduce_list(
         tensors=list(tensors), **_addressed(name), **_attributes_of(reduction)
     )
     graph.run_independently(outputs)
-    return outputs
+    return list(outputs)
 
 
 def reduce_gradient(tensor: tf.Tensor, plan: int, index: int, reduction: ReduceSpec, key: str, name: str) -> tf.Tensor:
@@ -82,7 +82,7 @@ def reducescatter_list(tensors: Sequence[tf.Tensor], reduction: ReduceSpec, name
         tensors=list(tensors), **_addressed(name), **_attributes_of(reduction)
     )
     graph.run_independently(outputs)
-    return outputs
+    return list(outputs)
 
 
 def _reducescatter_compiled(tensors: Sequence[tf.Tensor], reduction: ReduceSpec, name: str) -> list[tf.Tensor]:
@@ -127,7 +127,7 @@ def allgather_list(tensors: Sequence[tf.Tensor], name: str) -> list[tf.Tensor]:
         ]
     outputs = loader.op_library().smddp_allgather(tensors=list(tensors), **_addressed(name))
     graph.run_independently(outputs)
-    return outputs
+    return list(outputs)
 
 
 def alltoall_tensor(tensor: tf.Tensor, splits: tf.Tensor | None, name: str) -> tuple[tf.Tensor, tf.Tensor]:
@@ -158,7 +158,7 @@ def broadcast_list(tensors: Sequence[tf.Tensor], root_rank: Any, name: str) -> l
         return xla.collective("broadcast", tensors, name, root_rank=root_rank)
     outputs = loader.op_library().smddp_broadcast(tensors=list(tensors), **_addressed(name), root_rank=root_rank)
     graph.run_independently(outputs)
-    return outputs
+    return list(outputs)
 
 
 def barrier(name: str) -> tf.Operation | None:
@@ -237,11 +237,11 @@ def _attributes_of(reduction: ReduceSpec) -> dict[str, int | str]:
 
 # An attribute of type float has 32 bits; one of type int has 64, which hold a float64 without loss.
 def _float64_bits(value: float) -> int:
-    return struct.unpack("<q", struct.pack("<d", float(value)))[0]
+    return int(struct.unpack("<q", struct.pack("<d", float(value)))[0])
 
 
 def _float64_from_bits(bits: int) -> float:
-    return struct.unpack("<d", struct.pack("<q", bits))[0]
+    return float(struct.unpack("<d", struct.pack("<q", bits))[0])
 
 
 def _check_reduction(what: str, tensors: Sequence[tf.Tensor], reduction: ReduceSpec, name: str) -> None:

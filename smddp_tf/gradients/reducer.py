@@ -191,7 +191,7 @@ class GradientReducer:
         return dict(zip(tensors, outputs))
 
     def _register(self, tensors: dict[int, tf.Tensor], use: str, notes: list[str]) -> int:
-        return loader.core().register_plan(
+        plan: int = loader.core().register_plan(
             use,
             [tensor.dtype.name for tensor in tensors.values()],
             [tensor.shape.as_list() for tensor in tensors.values()],
@@ -203,6 +203,7 @@ class GradientReducer:
             process_sets.current(),
             [self._names[index] for index in tensors],
         )
+        return plan
 
 
 def _name_of(variable: Any) -> str:

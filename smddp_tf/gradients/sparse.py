@@ -163,4 +163,4 @@ def _most_rows_to_gather(slices: tf.IndexedSlices, shape: tf.TensorShape) -> int
 
 def _can_be_dense(slices: tf.IndexedSlices, shape: tf.TensorShape) -> bool:
     """A shape that all ranks know, and a dtype in which both ways give the same."""
-    return shape.is_fully_defined() and slices.values.dtype.is_floating
+    return bool(shape.is_fully_defined() and slices.values.dtype.is_floating)

@@ -73,7 +73,7 @@ def _reducer_of(optimizer: Any) -> OptimizerReducer:
 def _members_for(optimizer_class: Any) -> dict[str, Any]:
     hook = next(name for name in _HOOKS if hasattr(optimizer_class, name))
 
-    def aggregate(self, grads_and_vars):
+    def aggregate(self: Any, grads_and_vars: Any) -> list[Any]:
         """The (gradient, variable) pairs with the gradients reduced over all ranks."""
         grads_and_vars = list(grads_and_vars)
         grads, variables = [grad for grad, _ in grads_and_vars], [variable for _, variable in grads_and_vars]
@@ -82,7 +82,7 @@ def _members_for(optimizer_class: Any) -> dict[str, Any]:
         reduced = reduce_gradients(reducer, grads, variables)
         return list(zip(reduced, variables))
 
-    def apply_gradients(self, grads_and_vars, *args, **kwargs):
+    def apply_gradients(self: Any, grads_and_vars: Any, *args: Any, **kwargs: Any) -> Any:
         """As of the wrapped class; with several passes for one update, in the last of them only."""
         plain = functools.partial(optimizer_class.apply_gradients, self)
         reducer = _reducer_of(self)
@@ -101,11 +101,11 @@ def _members_for(optimizer_class: Any) -> dict[str, Any]:
         )
         return self.iterations
 
-    def register_local_var(self, var):
+    def register_local_var(self: Any, var: Any) -> None:
         """Keeps the gradients of a variable on this rank. Call it before training."""
         _reducer_of(self).local.add(var)
 
-    def get_config(self):
+    def get_config(self: Any) -> Any:
         return configuration(optimizer_class.get_config(self), _reducer_of(self))
 
     return {

@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import functools
+from collections.abc import Sequence
+from typing import Any
 
+from smddp_tf.gradients.local_sources import LocalSources
 from smddp_tf.keras._backend import keras
 from smddp_tf.keras.optimizer.accumulation import innermost
 from smddp_tf.keras.optimizer.made_anew import configuration, notice_from_config
@@ -14,13 +17,15 @@ from smddp_tf.keras.optimizer.wrapping import attach_reducer, reducer_on, settin
 __all__ = ["attach", "reducer_of", "wrap_class"]
 
 
-def reducer_of(optimizer):
+def reducer_of(optimizer: Any) -> OptimizerReducer:
     """Returns the optimizer's reducer. One made from a wrapped class gets it here, with the settings of its class."""
     reducer = reducer_on(optimizer)
     return attach(optimizer) if reducer is None else reducer
 
 
-def attach(optimizer, settings=None, local=None):
+def attach(
+    optimizer: Any, settings: ReductionSettings | None = None, local: LocalSources | None = None
+) -> OptimizerReducer:
     """Makes `optimizer` reduce: changes its class in place, which keeps its state.
 
     With a `LossScaleOptimizer` the one inside shares the reducer, because clipping and accumulation happen there.
@@ -41,7 +46,7 @@ def attach(optimizer, settings=None, local=None):
     return reducer
 
 
-def wrap_class(optimizer_class, settings=None):
+def wrap_class(optimizer_class: Any, settings: ReductionSettings | None = None) -> Any:
     """Returns the subclass of `optimizer_class` that reduces gradients; it saves under the name of `optimizer_class`.
 
     A wrapped class is returned as it is, unless `settings` say how to reduce.
@@ -58,7 +63,7 @@ def wrap_class(optimizer_class, settings=None):
     return wrapped_class(optimizer_class, _members_for, settings or ReductionSettings())
 
 
-def _members_for(optimizer_class):
+def _members_for(optimizer_class: Any) -> dict[str, Any]:
     """Overrides the hooks that every Keras 3 has. `fit`, `apply_gradients` and loops all end in `apply`.
 
     Reducing there, before the wrapped class sees the gradients, makes clipping, weight decay, EMA and the finite check
@@ -68,14 +73,14 @@ def _members_for(optimizer_class):
     Keras 3.3 clips every pass, later ones clip the mean of the passes; here clipping waits for the reduction.
     """
 
-    def apply(self, grads, trainable_variables=None):
+    def apply(self: Any, grads: Sequence[Any], trainable_variables: Any = None) -> None:
         plain = functools.partial(optimizer_class.apply, self)
         apply_reduced(self, reducer_of(self), plain, grads, trainable_variables)
 
-    def _clip_gradients(self, grads):
+    def _clip_gradients(self: Any, grads: Sequence[Any]) -> Any:
         return grads if self.gradient_accumulation_steps else optimizer_class._clip_gradients(self, grads)
 
-    def _backend_update_step(self, grads, trainable_variables, learning_rate):
+    def _backend_update_step(self: Any, grads: Sequence[Any], trainable_variables: Any, learning_rate: Any) -> None:
         reducer = reducer_of(self)
         if when_reduced(self, reducer) is When.IN_UPDATE:
             grads = reduce_gradients(reducer, grads, trainable_variables)
@@ -83,21 +88,21 @@ def _members_for(optimizer_class):
             grads = optimizer_class._clip_gradients(self, grads)
         optimizer_class._backend_update_step(self, grads, trainable_variables, learning_rate)
 
-    def get_config(self):
+    def get_config(self: Any) -> Any:
         return configuration(optimizer_class.get_config(self), reducer_of(self))
 
-    def __reduce__(self):
+    def __reduce__(self: Any) -> Any:
         # Keras pickles an optimizer as a saved file plus a method of its class. Our class cannot be imported by name,
         # the wrapped one can.
         rebuild, arguments = optimizer_class.__reduce__(self)
         return _unpickle, (optimizer_class, rebuild.__name__, arguments, reducer_of(self).settings)
 
-    def __deepcopy__(self, memo=None):
+    def __deepcopy__(self: Any, memo: Any = None) -> Any:
         rebuild, arguments = optimizer_class.__reduce__(self)
         reducer = reducer_of(self)
         return _unpickle(optimizer_class, rebuild.__name__, arguments, reducer.settings, reducer.local)
 
-    def register_local_var(self, var):
+    def register_local_var(self: Any, var: Any) -> None:
         """Keeps the gradients of a variable on this rank. Call it before training."""
         reducer_of(self).local.add(var)
 
@@ -114,13 +119,15 @@ def _members_for(optimizer_class):
     }
 
 
-def _module_in_saved_files(optimizer_class):
+def _module_in_saved_files(optimizer_class: Any) -> str:
     """Keras looks its own classes up as `keras.optimizers.<name>`, and everybody else's in their module."""
     is_built_in = getattr(keras.optimizers, optimizer_class.__name__, None) is optimizer_class
     return "keras.optimizers" if is_built_in else optimizer_class.__module__
 
 
-def _unpickle(optimizer_class, rebuild, arguments, settings, local=None):
+def _unpickle(
+    optimizer_class: Any, rebuild: str, arguments: Any, settings: ReductionSettings, local: LocalSources | None = None
+) -> Any:
     optimizer = getattr(optimizer_class, rebuild)(*arguments)
     attach(optimizer, settings, local)
     return optimizer
