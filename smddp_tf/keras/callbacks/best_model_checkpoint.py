@@ -49,7 +49,7 @@ class BestModelCheckpoint(keras.callbacks.ModelCheckpoint):
         verbose: int = 0,
         save_weights_only: bool = False,
         mode: str = "auto",
-        save_freq: str = "epoch",
+        save_freq: str | int = "epoch",
         filepath: Any = None,
     ) -> None:
         if str(monitor).endswith(_EXTENSIONS):

@@ -37,7 +37,7 @@ class LearningRateWarmupCallback(LearningRateScheduleCallback):
     def __init__(
         self,
         initial_lr: Any = None,
-        warmup_epochs: int = 5,
+        warmup_epochs: float = 5,
         momentum_correction: bool = True,
         steps_per_epoch: Any = None,
         verbose: int = 0,
