@@ -31,8 +31,9 @@ __all__ = [
     "Patch",
 ]
 
+_RATE = "learning_rate"
 _SEEN = "3.3.3, 3.5.0, 3.9.2, 3.11.3 and 3.15"  # the versions of tools/test_matrix.py
-_SEEN_2 = "2.16 and 2.18 to 2.21 (tf_keras), 3.3.3, 3.5.0, 3.9.2, 3.11.3 and 3.15"
+_SEEN_OF_BOTH = "2.16 and 2.18 to 2.21 (tf_keras), 3.3.3, 3.5.0, 3.9.2, 3.11.3 and 3.15"
 
 
 def _keras() -> Any:
@@ -55,9 +56,6 @@ def _inits_with_rate() -> list[type]:
     """Those whose first argument is the learning rate."""
     codes = {one: inspect.unwrap(vars(one)["__init__"]).__code__ for one in _optimizers() if "__init__" in vars(one)}
     return [one for one, code in codes.items() if code.co_varnames[1 : code.co_argcount][:1] == (_RATE,)]
-
-
-_RATE = "learning_rate"
 
 
 class Patch(NamedTuple):
@@ -142,7 +140,7 @@ FROM_CONFIG = Patch(
     False,
     parameters=("cls", "config"),
     kind="classmethod",
-    seen=_SEEN_2,
+    seen=_SEEN_OF_BOTH,
 )
 SEED = Patch(
     "keras.random.SeedGenerator.next",
