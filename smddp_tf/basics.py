@@ -139,42 +139,42 @@ def restart() -> None:
 
 def is_initialized() -> bool:
     """True between `init` and `shutdown`."""
-    return loader.core().is_initialized()
+    return bool(loader.core().is_initialized())
 
 
 def rank() -> int:
     """My number among all processes, from 0. Raises ValueError before `init`, as do the next seven functions."""
-    return loader.core().rank()
+    return int(loader.core().rank())
 
 
 def size() -> int:
     """How many processes take part."""
-    return loader.core().size()
+    return int(loader.core().size())
 
 
 def local_rank() -> int:
     """My number among the processes of my node, from 0. Use it to pick a GPU."""
-    return loader.core().local_rank()
+    return int(loader.core().local_rank())
 
 
 def local_size() -> int:
     """How many processes run on my node."""
-    return loader.core().local_size()
+    return int(loader.core().local_size())
 
 
 def cross_rank() -> int:
     """The number of my node among the nodes that have a process with my local rank."""
-    return loader.core().cross_rank()
+    return int(loader.core().cross_rank())
 
 
 def cross_size() -> int:
     """How many nodes have a process with my local rank."""
-    return loader.core().cross_size()
+    return int(loader.core().cross_size())
 
 
 def is_homogeneous() -> bool:
     """True when every node runs the same number of processes."""
-    return loader.core().is_homogeneous()
+    return bool(loader.core().is_homogeneous())
 
 
 def start_timeline(file_path: str | os.PathLike[str], mark_cycles: bool = False) -> None:
@@ -223,12 +223,12 @@ def mpi_threads_supported() -> bool:
         raise ValueError(
             "MPI is not in use, so there is no answer: call `hvd.init()` first, in a process started by mpirun."
         )
-    return core.mpi_threads_supported()
+    return bool(core.mpi_threads_supported())
 
 
 def mpi_enabled() -> bool:
     """True once this process uses MPI: after `init` under a launcher."""
-    return loader.core().mpi_initialized()
+    return bool(loader.core().mpi_initialized())
 
 
 def mpi_built() -> bool:
@@ -319,7 +319,7 @@ def _communicator_address(mpi: Any, comm: Any) -> int:
             "`comm` must be a communicator that this process belongs to. Received: MPI.COMM_NULL. "
             "Do not call `hvd.init` on the processes that are left out."
         )
-    return mpi._addressof(comm)
+    return int(mpi._addressof(comm))
 
 
 def _ranks(comm: Sequence[Any]) -> list[int]:

@@ -151,15 +151,15 @@ def were_broadcast(variables: Iterable[Any]) -> bool:
 def _checked(variables: Any) -> list[Any]:
     if hasattr(variables, "assign"):
         raise TypeError(f"`variables` must be a list of variables. Received: one variable. Pass [{variables.name}].")
-    variables = list(variables)
-    for variable in variables:
+    checked = list(variables)
+    for variable in checked:
         if not hasattr(variable, "assign"):
             raise TypeError(
                 "`variables` must hold tf.Variables or Keras variables. "
                 f"Received: an object of type {type(variable).__name__}. For tensors use hvd.broadcast."
             )
-    _broadcast.update({id(own): own for own in map(identity, variables) if isinstance(own, tf.Variable)})
-    return variables
+    _broadcast.update({id(own): own for own in map(identity, checked) if isinstance(own, tf.Variable)})
+    return checked
 
 
 def _that_can_travel(variables: list[Any]) -> list[Any]:

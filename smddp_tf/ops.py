@@ -13,7 +13,7 @@ from smddp_tf._native import op_gradients as op_gradients  # registers the gradi
 from smddp_tf.compression import Compression, split
 from smddp_tf.gradients import sparse
 from smddp_tf.process_sets import ProcessSet, global_process_set, scoped
-from smddp_tf.reduce_op import Adasum, Average, Max, Min, Product, Reduction, Sum, resolve_average
+from smddp_tf.reduce_op import Adasum, Average, Max, Min, Product, ReduceSpec, Sum, resolve_average
 from smddp_tf.scatter_ops import alltoall, grouped_reducescatter, reducescatter, with_rows
 
 __all__ = [
@@ -82,7 +82,7 @@ def allreduce(
         A tensor like `tensor`, or `tf.IndexedSlices`.
     """
     codec, wire_dtype = split(compression)
-    reduction = Reduction(resolve_average(op, average), prescale_factor, postscale_factor, wire_dtype)
+    reduction = ReduceSpec(resolve_average(op, average), prescale_factor, postscale_factor, wire_dtype)
     basics.size()
     name = graph.tensor_name("allreduce", name)
     if isinstance(tensor, tf.IndexedSlices):
@@ -127,7 +127,7 @@ def grouped_allreduce(
         The list of reduced tensors, in the order given.
     """
     codec, wire_dtype = split(compression)
-    reduction = Reduction(resolve_average(op, average), prescale_factor, postscale_factor, wire_dtype)
+    reduction = ReduceSpec(resolve_average(op, average), prescale_factor, postscale_factor, wire_dtype)
     basics.size()
     name = graph.tensor_name("grouped_allreduce", name)
     results = list(tensors)

@@ -179,7 +179,8 @@ def remove_process_set(process_set: ProcessSet) -> bool:
 
 def get_process_set_ids_and_ranks() -> dict[int, list[int]]:
     """The ranks of every process set in use, by its number."""
-    return loader.core().process_sets()
+    ranks: dict[int, list[int]] = loader.core().process_sets()
+    return ranks
 
 
 def process_set_ids() -> list[int]:
@@ -219,14 +220,15 @@ def id_of(process_set: Any) -> int:
 
     Raises ValueError for a set that is not in use, or no longer, or not in this session.
     """
-    if checked(process_set).process_set_id is None:
+    number = checked(process_set).process_set_id
+    if number is None:
         raise ValueError(
             f"`process_set` is not in use: {process_set}. Give it to `hvd.init(process_sets=[...])` or "
             "`hvd.add_process_set` first; `hvd.shutdown` and `hvd.remove_process_set` end it."
         )
-    if process_set.process_set_id != 0:
-        ranks_of(process_set.process_set_id)  # a copy of a set keeps the number of one that was removed
-    return process_set.process_set_id
+    if number != 0:
+        ranks_of(number)  # a copy of a set keeps the number of one that was removed
+    return number
 
 
 @contextlib.contextmanager
@@ -241,8 +243,8 @@ def scope(process_set_id: int) -> Iterator[None]:
 
 def with_defaults_of(function: Callable[..., Any], wrapper: Function) -> Function:
     """`wrapper`, which shows the defaults of `function`, where programs look for them."""
-    wrapper.__defaults__ = function.__defaults__  # type: ignore[attr-defined]
-    wrapper.__kwdefaults__ = function.__kwdefaults__  # type: ignore[attr-defined]
+    wrapper.__defaults__ = function.__defaults__
+    wrapper.__kwdefaults__ = function.__kwdefaults__
     return wrapper
 
 

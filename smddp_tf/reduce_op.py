@@ -14,7 +14,7 @@ __all__ = [
     "Min",
     "Product",
     "ReduceOp",
-    "Reduction",
+    "ReduceSpec",
     "Sum",
     "as_reduce_op",
     "resolve_average",
@@ -46,7 +46,7 @@ Product = ReduceOp.Product
 """The product over all ranks."""
 
 
-class Reduction(NamedTuple):
+class ReduceSpec(NamedTuple):
     """A reduction in full: result = op over ranks of (value * prescale) * postscale.
 
     `wire_dtype`: "float16" or "bfloat16", what wider floating tensors are cast to on their way; "" for none.

@@ -11,7 +11,7 @@ from smddp_tf import basics
 from smddp_tf._native import emit, graph
 from smddp_tf.compression import Compression, split
 from smddp_tf.process_sets import ProcessSet, global_process_set, scoped
-from smddp_tf.reduce_op import Average, Reduction, Sum, as_reduce_op
+from smddp_tf.reduce_op import Average, ReduceSpec, Sum, as_reduce_op
 
 __all__ = ["alltoall", "grouped_reducescatter", "reducescatter", "with_rows"]
 
@@ -141,15 +141,15 @@ def with_rows(tensor: Any, what: str) -> tf.Tensor:
     return tensor
 
 
-def _reduction(compression: Any, op: int, prescale: float, postscale: float) -> Reduction:
+def _reduction(compression: Any, op: int, prescale: float, postscale: float) -> ReduceSpec:
     _, wire_dtype = split(compression)
-    reduction = Reduction(as_reduce_op(op, (Average, Sum)), prescale, postscale, wire_dtype)
+    reduction = ReduceSpec(as_reduce_op(op, (Average, Sum)), prescale, postscale, wire_dtype)
     basics.size()
     return reduction
 
 
 def _scatter(
-    tensors: Sequence[tf.Tensor], device_dense: str, compression: Any, reduction: Reduction, name: str
+    tensors: Sequence[tf.Tensor], device_dense: str, compression: Any, reduction: ReduceSpec, name: str
 ) -> list[Any]:
     codec, _ = split(compression)
     with graph.device_scope(device_dense):

@@ -1,4 +1,4 @@
-"""Prints how the code is divided: classes, folders, lines, and the way of one gradient through the engine.
+"""Prints how the code is divided: classes, folders, lines, and the way of one gradient through Python and the engine.
 
 python tools/structure.py            the table
 python tools/structure.py --classes  and the ten largest classes of tf_ops/runtime
@@ -9,10 +9,14 @@ from __future__ import annotations
 import argparse
 import re
 import subprocess
+import sys
 from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).resolve().parent))
+import python_structure as of_python
 
 ROOT = Path(__file__).resolve().parent.parent
 
@@ -131,12 +135,14 @@ def main() -> int:
     parser.add_argument("--classes", action="store_true", help="list the ten largest classes of tf_ops/runtime")
     arguments = parser.parse_args()
     check_stops()
+    of_python.check_stops()
     all_classes = classes("tf_ops/runtime")
     folders = Counter(str(path.parent.relative_to(ROOT)) for path in native("tf_ops"))
     folder, files = folders.most_common(1)[0]
     python = [path for path in tracked("smddp_tf") if path.suffix == ".py"]
     most_methods = max(all_classes, key=lambda one: one.methods)
     most_fields = max(all_classes, key=lambda one: one.fields)
+    others = [path for path in python if path != ROOT / of_python.PATCHES]
     rows = (
         ("largest class in runtime, lines", f"{all_classes[0].lines} ({all_classes[0].name})"),
         ("most methods", f"{most_methods.methods} ({most_methods.name})"),
@@ -147,6 +153,15 @@ def main() -> int:
         ("lines of the shipped binding", str(lines_of(native("tf_ops/python")))),
         ("C++ stops of a CPU gradient to MPI_Isend", str(len(STOPS))),
         ("of these, files about devices", str(sum(bool(ABOUT_DEVICES.search(file)) for file, _ in STOPS))),
+        ("Python stops of a gradient, Keras to the op", str(len(of_python.STOPS))),
+        ("of these, files", str(len(of_python.files_of_stops()))),
+        ("of these, turns back", str(of_python.turns_back())),
+        ("functions of smddp_tf without annotations", str(sum(len(of_python.without_annotations(p)) for p in python))),
+        (
+            "assignments to Keras's classes elsewhere",
+            str(sum(len(of_python.assignments_to_keras(p.read_text(encoding="utf-8"))) for p in others)),
+        ),
+        (".py files at the top of smddp_tf", str(sum(path.parent == ROOT / "smddp_tf" for path in python))),
         ("lines of C++ and Python that ship", str(lines_of(native("tf_ops")) + lines_of(python))),
     )
     for name, value in rows:

@@ -11,7 +11,7 @@ import tensorflow as tf
 from smddp_tf import process_sets
 from smddp_tf._native import graph, loader, xla
 from smddp_tf._native.root_ranks import checked_root
-from smddp_tf.reduce_op import Adasum, Average, ReduceOp, Reduction
+from smddp_tf.reduce_op import Adasum, Average, ReduceOp, ReduceSpec
 
 __all__ = [
     "allgather_list",
@@ -37,7 +37,7 @@ _MOVABLE = (*_REDUCIBLE, tf.uint32, tf.uint64, tf.complex64, tf.complex128)
 
 
 def allreduce_list(
-    tensors: Sequence[tf.Tensor], reduction: Reduction, name: str, compiled: bool = False
+    tensors: Sequence[tf.Tensor], reduction: ReduceSpec, name: str, compiled: bool = False
 ) -> list[tf.Tensor]:
     """Emits one SmddpAllreduce for all `tensors`.
 
@@ -51,10 +51,10 @@ def allreduce_list(
         tensors=list(tensors), **_addressed(name), **_attributes_of(reduction)
     )
     graph.run_independently(outputs)
-    return outputs
+    return list(outputs)
 
 
-def reduce_gradient(tensor: tf.Tensor, plan: int, index: int, reduction: Reduction, key: str, name: str) -> tf.Tensor:
+def reduce_gradient(tensor: tf.Tensor, plan: int, index: int, reduction: ReduceSpec, key: str, name: str) -> tf.Tensor:
     """Emits one SmddpReduceGradient. Not for eager mode: it waits for the other tensors of its bucket.
 
     `reduction` and `key` are what the plan was registered with; the op keeps the first for its own gradient. `name` is
@@ -67,13 +67,13 @@ def reduce_gradient(tensor: tf.Tensor, plan: int, index: int, reduction: Reducti
     return output
 
 
-def reduce_plan_compiled(tensors: Sequence[tf.Tensor], plan: int, reduction: Reduction, name: str) -> list[tf.Tensor]:
+def reduce_plan_compiled(tensors: Sequence[tf.Tensor], plan: int, reduction: ReduceSpec, name: str) -> list[tf.Tensor]:
     """Emits one op for all tensors of a plan, for XLA: an op each might wait for one that XLA runs after it."""
     attributes = _attributes_of(reduction)
     return xla.collective("reduce_gradients", tensors, name, plan=plan, indices=list(range(len(tensors))), **attributes)
 
 
-def reducescatter_list(tensors: Sequence[tf.Tensor], reduction: Reduction, name: str) -> list[tf.Tensor]:
+def reducescatter_list(tensors: Sequence[tf.Tensor], reduction: ReduceSpec, name: str) -> list[tf.Tensor]:
     """Emits one SmddpReducescatter for all `tensors`; for XLA, which must know all shapes, an allreduce and a cut."""
     _check_reduction("reducescatter", tensors, reduction, name)
     if xla.compiling():
@@ -82,10 +82,10 @@ def reducescatter_list(tensors: Sequence[tf.Tensor], reduction: Reduction, name:
         tensors=list(tensors), **_addressed(name), **_attributes_of(reduction)
     )
     graph.run_independently(outputs)
-    return outputs
+    return list(outputs)
 
 
-def _reducescatter_compiled(tensors: Sequence[tf.Tensor], reduction: Reduction, name: str) -> list[tf.Tensor]:
+def _reducescatter_compiled(tensors: Sequence[tf.Tensor], reduction: ReduceSpec, name: str) -> list[tf.Tensor]:
     size, rank = process_sets.current_size(), process_sets.current_rank()
     tensors = [_with_gradient_times(tensor, size) for tensor in tensors]  # as op_gradients.py has it
     fixed = {"gathered_ranks": size, "traced_rank": rank}  # an error in a later session with other ranks
@@ -127,7 +127,7 @@ def allgather_list(tensors: Sequence[tf.Tensor], name: str) -> list[tf.Tensor]:
         ]
     outputs = loader.op_library().smddp_allgather(tensors=list(tensors), **_addressed(name))
     graph.run_independently(outputs)
-    return outputs
+    return list(outputs)
 
 
 def alltoall_tensor(tensor: tf.Tensor, splits: tf.Tensor | None, name: str) -> tuple[tf.Tensor, tf.Tensor]:
@@ -158,7 +158,7 @@ def broadcast_list(tensors: Sequence[tf.Tensor], root_rank: Any, name: str) -> l
         return xla.collective("broadcast", tensors, name, root_rank=root_rank)
     outputs = loader.op_library().smddp_broadcast(tensors=list(tensors), **_addressed(name), root_rank=root_rank)
     graph.run_independently(outputs)
-    return outputs
+    return list(outputs)
 
 
 def barrier(name: str) -> tf.Operation | None:
@@ -211,9 +211,9 @@ def is_plannable(tensor: tf.Tensor) -> bool:
     return tensor.dtype in _PLANNABLE and tensor.shape.is_fully_defined()
 
 
-def reduction_of(op: Any) -> Reduction:
+def reduction_of(op: Any) -> ReduceSpec:
     """Reads back what `allreduce_list` or `reduce_gradient` wrote into an op."""
-    return Reduction(
+    return ReduceSpec(
         ReduceOp(op.get_attr("reduce_op")),
         _float64_from_bits(op.get_attr("prescale_bits")),
         _float64_from_bits(op.get_attr("postscale_bits")),
@@ -226,7 +226,7 @@ def _addressed(name: str) -> dict[str, Any]:
     return {"tensor_name": name, "process_set": process_sets.current()}
 
 
-def _attributes_of(reduction: Reduction) -> dict[str, int | str]:
+def _attributes_of(reduction: ReduceSpec) -> dict[str, int | str]:
     return {
         "reduce_op": int(reduction.op),
         "prescale_bits": _float64_bits(reduction.prescale),
@@ -237,19 +237,19 @@ def _attributes_of(reduction: Reduction) -> dict[str, int | str]:
 
 # An attribute of type float has 32 bits; one of type int has 64, which hold a float64 without loss.
 def _float64_bits(value: float) -> int:
-    return struct.unpack("<q", struct.pack("<d", float(value)))[0]
+    return int(struct.unpack("<q", struct.pack("<d", float(value)))[0])
 
 
 def _float64_from_bits(bits: int) -> float:
-    return struct.unpack("<d", struct.pack("<q", bits))[0]
+    return float(struct.unpack("<d", struct.pack("<q", bits))[0])
 
 
-def _check_reduction(what: str, tensors: Sequence[tf.Tensor], reduction: Reduction, name: str) -> None:
+def _check_reduction(what: str, tensors: Sequence[tf.Tensor], reduction: ReduceSpec, name: str) -> None:
     _check_dtypes(what, tensors, _PLANNABLE if reduction.op == Adasum else _REDUCIBLE)
     check_average(tensors, reduction, name)
 
 
-def check_average(tensors: Sequence[tf.Tensor], reduction: Reduction, name: str) -> None:
+def check_average(tensors: Sequence[tf.Tensor], reduction: ReduceSpec, name: str) -> None:
     """Raises TypeError for an average that is not defined."""
     if reduction.op == Average and any(tensor.dtype == tf.bool for tensor in tensors):
         raise TypeError(

@@ -50,7 +50,8 @@ def no_autograph(function: Function) -> Function:
 
     Our code needs no rewriting, and finding that out took AutoGraph seconds when a step was first traced.
     """
-    return process_sets.with_defaults_of(function, tf.autograph.experimental.do_not_convert(function))
+    plain: Function = tf.autograph.experimental.do_not_convert(function)
+    return process_sets.with_defaults_of(function, plain)
 
 
 def tensor_name(kind: str, name: str | None) -> str:

@@ -13,7 +13,7 @@ import tensorflow as tf
 
 from smddp_tf import process_sets
 from smddp_tf._native import emit, graph, run_time_values, xla
-from smddp_tf.reduce_op import Adasum, Average, Reduction, Sum
+from smddp_tf.reduce_op import Adasum, Average, ReduceSpec, Sum
 
 __all__: list[str] = []
 
@@ -38,7 +38,7 @@ def _reduce_gradient_gradient(op: Any, grad: Any) -> tf.Tensor | None:
 @process_sets.scoped_as_op
 def _broadcast_gradient(op: Any, *grads: Any) -> list[tf.Tensor | None]:
     """The mean over the ranks on the root, whose value was used everywhere; zero elsewhere."""
-    return _on_root(_reduce_present(grads, Reduction(Average), _name_of_gradient(op)), op)
+    return _on_root(_reduce_present(grads, ReduceSpec(Average), _name_of_gradient(op)), op)
 
 
 @tf.RegisterGradient("SmddpAllgather")
@@ -46,7 +46,7 @@ def _broadcast_gradient(op: Any, *grads: Any) -> list[tf.Tensor | None]:
 def _allgather_gradient(op: Any, *grads: Any) -> list[tf.Tensor | None]:
     """The mean over the ranks of the rows that this rank contributed."""
     name = _name_of_gradient(op)
-    reduced = _reduce_present(grads, Reduction(Average), name)
+    reduced = _reduce_present(grads, ReduceSpec(Average), name)
     rows = tf.stack([tf.shape(tensor, out_type=tf.int64)[0] for tensor in op.inputs])
     rows_of_rank = emit.allgather_tensor(rows[tf.newaxis], f"{name}.rows")
     begin = tf.reduce_sum(rows_of_rank[: run_time_values.rank()], axis=0)
@@ -91,7 +91,7 @@ def _compiled_gradient(op: Any, *grads: Any) -> list[tf.Tensor | None]:
     if kind in ("allreduce", "reduce_gradients"):
         reduced = _reduce_present(grads, _reduction_of_gradient(op), name, compiled=True)
     else:
-        reduced = _reduce_present(grads, Reduction(Average), name, compiled=True)
+        reduced = _reduce_present(grads, ReduceSpec(Average), name, compiled=True)
     if kind == "broadcast":
         reduced = _on_root(reduced, op, compiled=True)
     if kind == "allgather":
@@ -116,7 +116,7 @@ def _rows_from_here(gathered: tf.Tensor, mine: tf.Tensor, ranks: int) -> tf.Tens
 
 
 def _reduce_present(
-    grads: Sequence[Any], reduction: Reduction, name: str, compiled: bool = False
+    grads: Sequence[Any], reduction: ReduceSpec, name: str, compiled: bool = False
 ) -> list[tf.Tensor | None]:
     """Reduces the existing gradients in one op; outputs of integer dtype have none."""
     present = [index for index, grad in enumerate(grads) if grad is not None]
@@ -133,7 +133,7 @@ def _name_of_gradient(op: Any) -> str:
     return graph.unique_name(op.get_attr("tensor_name").decode() + ".gradient")
 
 
-def _reduction_of_gradient(op: Any) -> Reduction:
+def _reduction_of_gradient(op: Any) -> ReduceSpec:
     reduction = emit.reduction_of(op)
     if reduction.op not in (Adasum, Average, Sum):
         raise LookupError(

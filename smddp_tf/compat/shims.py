@@ -3,48 +3,28 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any
-
-import keras
 
 from smddp_tf._native import graph
 from smddp_tf.compat import notice
+from smddp_tf.keras import patch_table, patches
 
 once = graph.no_autograph(notice.once)
-_ABSENT = object()
-_replaced: list[tuple[type, str, Any, Any]] = []  # class, attribute, what was there, what is there now
 
 
 def install() -> None:
     """Replaces the attributes; does nothing when that is done."""
-    if _replaced:
-        return
-    for owner in _keras_optimizers():
-        if isinstance(vars(owner).get("variables"), property):
-            _replace(owner, "variables", _with_callable_list(vars(owner)["variables"]))
-        if "__init__" in vars(owner) and _takes_learning_rate_first(vars(owner)["__init__"]):
-            _replace(owner, "__init__", _with_lr_argument(vars(owner)["__init__"]))
-    optimizer = keras.optimizers.Optimizer
-    _replace(optimizer, "__getattr__", _reads_lr(getattr(optimizer, "__getattr__", None)))
-    _replace(optimizer, "__setattr__", _writes_lr(optimizer.__setattr__))
-    trainer = next(owner for owner in keras.Model.__mro__ if "compile" in vars(owner))
-    _replace(trainer, "compile", _without_old_arguments(vars(trainer)["compile"]))
+    for patch, make in _SHIMS.items():
+        patches.replace(patch, make)
 
 
 def uninstall() -> None:
     """Puts back what was there, except where somebody else has replaced ours since."""
-    while _replaced:
-        owner, name, before, ours = _replaced.pop()
-        if vars(owner).get(name) is not ours:
-            continue
-        if before is _ABSENT:
-            delattr(owner, name)
-        else:
-            setattr(owner, name, before)
+    patches.restore(_SHIMS)
 
 
-class CallableList(list):
+class CallableList(list[Any]):
     """A list of variables that may be called, which gives the list."""
 
     def __call__(self) -> list[Any]:
@@ -56,32 +36,11 @@ class CallableList(list):
         return list, (list(self),)
 
 
-def _replace(owner: type, name: str, ours: Any) -> None:
-    _replaced.append((owner, name, vars(owner).get(name, _ABSENT), ours))
-    setattr(owner, name, ours)
-
-
-def _keras_optimizers() -> Iterator[type]:
-    """Keras's own optimizer classes and their bases, each once."""
-    seen = set()
-    for public in vars(keras.optimizers).values():
-        if isinstance(public, type) and issubclass(public, keras.optimizers.Optimizer):
-            for owner in public.__mro__:
-                if owner not in seen and _is_keras(owner):
-                    seen.add(owner)
-                    yield owner
-
-
 def _is_keras(owner: type) -> bool:
     return owner.__module__.split(".")[0] == "keras"
 
 
-def _takes_learning_rate_first(init: Any) -> bool:
-    code = getattr(init, "__code__", None)
-    return code is not None and code.co_varnames[1 : code.co_argcount][:1] == ("learning_rate",)
-
-
-def _with_callable_list(plain: property) -> property:
+def _with_callable_list(plain: property) -> Any:
     assert plain.fget is not None
     get = plain.fget
 
@@ -92,7 +51,7 @@ def _with_callable_list(plain: property) -> property:
     return property(variables, plain.fset, plain.fdel, plain.__doc__)
 
 
-def _with_lr_argument(plain: Callable) -> Callable:
+def _with_lr_argument(plain: Callable[..., Any]) -> Callable[..., Any]:
     """`lr` is `learning_rate`; with both given the error is Keras's own."""
 
     @functools.wraps(plain)
@@ -112,7 +71,7 @@ def _with_lr_argument(plain: Callable) -> Callable:
     return __init__
 
 
-def _reads_lr(plain: Callable | None) -> Callable:
+def _reads_lr(plain: Callable[..., Any] | None) -> Callable[..., Any]:
     """For attributes that do not exist: `lr` is in no `dir()`, so nothing that walks over attributes meets it."""
 
     def __getattr__(self: Any, name: str) -> Any:
@@ -126,7 +85,7 @@ def _reads_lr(plain: Callable | None) -> Callable:
     return __getattr__
 
 
-def _writes_lr(plain: Callable) -> Callable:
+def _writes_lr(plain: Callable[..., Any]) -> Callable[..., Any]:
     @functools.wraps(plain)
     def __setattr__(self: Any, name: str, value: Any) -> None:
         if name == "lr" and _is_keras_own(self):
@@ -143,7 +102,7 @@ def _is_keras_own(optimizer: Any) -> bool:
     return _is_keras(owner)
 
 
-def _without_old_arguments(plain: Callable) -> Callable:
+def _without_old_arguments(plain: Callable[..., Any]) -> Callable[..., Any]:
     @functools.wraps(plain)
     def compile(self: Any, *args: Any, **kwargs: Any) -> Any:
         if "experimental_run_tf_function" in kwargs:
@@ -152,3 +111,12 @@ def _without_old_arguments(plain: Callable) -> Callable:
         return plain(self, *args, **kwargs)
 
     return compile
+
+
+_SHIMS: dict[patch_table.Patch, Callable[[Any], Any]] = {
+    patch_table.CALLABLE_VARIABLES: _with_callable_list,
+    patch_table.LR_ARGUMENT: _with_lr_argument,
+    patch_table.READS_LR: _reads_lr,
+    patch_table.WRITES_LR: _writes_lr,
+    patch_table.COMPILE: _without_old_arguments,
+}

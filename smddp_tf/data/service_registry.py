@@ -150,7 +150,7 @@ class ComputeClient:
     def wait_for_dispatcher_registration(self, dispatcher_id: int, timeout: float | None = None) -> str:
         """Returns the address of a dispatcher as soon as it is registered; TimeoutError when it is not."""
         failure = f"Dispatcher {dispatcher_id} was not started"
-        return self._wait(lambda: self._registry.dispatcher(dispatcher_id), failure, timeout)
+        return str(self._wait(lambda: self._registry.dispatcher(dispatcher_id), failure, timeout))
 
     def register_worker_for_dispatcher(self, dispatcher_id: int, worker_id: int) -> None:
         """Registers a worker of a dispatcher."""

@@ -93,7 +93,7 @@ class _Request:
 
     def __init__(
         self, who: RankAndSize, even: str | None, shuffle: bool | int, seed: int | None, batch_size: int | None
-    ):
+    ) -> None:
         self.who = who
         self.even = even
         self.shuffle = shuffle

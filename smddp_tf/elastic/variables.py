@@ -167,10 +167,10 @@ class TensorFlowKerasState(ObjectState):
 
     def _sums(self) -> list[tf.Variable]:
         """What `backward_passes_per_step` has added up so far: every rank's own, and made by the first pass."""
-        from smddp_tf.keras.optimizer.wrapping import reduction_on
+        from smddp_tf.keras.optimizer.wrapping import reducer_on
 
-        reductions = filter(None, map(reduction_on, self._optimizers()))
-        return [variable for each in reductions if each.passes is not None for variable in each.passes.variables]
+        reducers = filter(None, map(reducer_on, self._optimizers()))
+        return [variable for each in reducers if each.passes is not None for variable in each.passes.variables]
 
 
 class KerasState(TensorFlowKerasState):

@@ -11,7 +11,7 @@ from smddp_tf import process_sets
 from smddp_tf._native import emit, run_time_values
 from smddp_tf.process_sets import ProcessSet, global_process_set
 
-__all__ = ["LocalSources", "identity", "layers_in", "reduce_all_but"]
+__all__ = ["LocalSources", "identity", "layers_in"]
 
 
 class LocalSources:
@@ -64,37 +64,33 @@ class LocalSources:
             grads: tensors, `tf.IndexedSlices` or None.
             sources: what they are the gradients of.
         """
-        local = self.indices(sources)
-        results = reduce_all_but(local, reduce, grads, sources)
-        if local and self._scale and self._process_set.included():
-            with process_sets.scope(process_sets.id_of(self._process_set)):
-                ranks = 1 if run_time_values.is_alone() else run_time_values.size()
-            for index in local:
-                results[index] = _divided(results[index], ranks)
+        kept = self.indices(sources)
+        local = sorted(kept)
+        shared = [index for index in range(len(grads)) if index not in kept]
+        reduced = reduce([grads[index] for index in shared], [sources[index] for index in shared])
+        divided = self.divided([grads[index] for index in local])
+        results = list(grads)
+        for index, grad in zip((*shared, *local), (*reduced, *divided)):
+            results[index] = grad
         return results
+
+    def divided(self, grads: Sequence[Any]) -> list[Any]:
+        """Returns local gradients as they are applied: divided by the number of ranks, if that was asked for.
+
+        Args:
+            grads: tensors, `tf.IndexedSlices` or None.
+        """
+        if not grads or not self._scale or not self._process_set.included():
+            return list(grads)
+        with process_sets.scope(process_sets.id_of(self._process_set)):
+            ranks = 1 if run_time_values.is_alone() else run_time_values.size()
+        return [_divided(grad, ranks) for grad in grads]
 
 
 def _divided(grad: Any, ranks: Any) -> Any:
     if isinstance(grad, tf.IndexedSlices):
         return tf.IndexedSlices(_divided(grad.values, ranks), grad.indices, grad.dense_shape)
     return None if grad is None else emit.divided(grad, ranks)
-
-
-def reduce_all_but(
-    kept: set[int],
-    reduce: Callable[[list[Any], Sequence[Any]], list[Any]],
-    grads: Sequence[Any],
-    sources: Sequence[Any],
-) -> list[Any]:
-    """Returns `grads`, of which those whose index is not in `kept` have been through `reduce`.
-
-    `reduce` gets lists without the others: ranks may keep different numbers of gradients, and compare their lists.
-    """
-    shared = [index for index in range(len(grads)) if index not in kept]
-    results = list(grads)
-    for index, grad in zip(shared, reduce([grads[i] for i in shared], [sources[i] for i in shared])):
-        results[index] = grad
-    return results
 
 
 def layers_in(local_layers: Any) -> list[Any]:

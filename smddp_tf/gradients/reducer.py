@@ -13,7 +13,7 @@ from smddp_tf._native.threads import of_thread
 from smddp_tf.compression import Compression, NoneCompressor, split
 from smddp_tf.gradients import sparse
 from smddp_tf.process_sets import ProcessSet, global_process_set
-from smddp_tf.reduce_op import Adasum, Average, ReduceOp, Reduction, Sum, as_reduce_op
+from smddp_tf.reduce_op import Adasum, Average, ReduceOp, ReduceSpec, Sum, as_reduce_op
 
 __all__ = ["GradientReducer"]
 
@@ -66,7 +66,7 @@ class GradientReducer:
         _check_predivide(gradient_predivide_factor, op)
         self._key = key
         self._codec, wire_dtype = split(compression)
-        self._reduction = Reduction(
+        self._reduction = ReduceSpec(
             op, prescale_factor / gradient_predivide_factor, postscale_factor * gradient_predivide_factor, wire_dtype
         )
         self._scale_alone = prescale_factor * postscale_factor
@@ -191,7 +191,7 @@ class GradientReducer:
         return dict(zip(tensors, outputs))
 
     def _register(self, tensors: dict[int, tf.Tensor], use: str, notes: list[str]) -> int:
-        return loader.core().register_plan(
+        plan: int = loader.core().register_plan(
             use,
             [tensor.dtype.name for tensor in tensors.values()],
             [tensor.shape.as_list() for tensor in tensors.values()],
@@ -203,6 +203,7 @@ class GradientReducer:
             process_sets.current(),
             [self._names[index] for index in tensors],
         )
+        return plan
 
 
 def _name_of(variable: Any) -> str:

@@ -16,7 +16,7 @@ import tensorflow as tf
 
 from smddp_tf._native import emit, run_time_values
 from smddp_tf.compression import narrow
-from smddp_tf.reduce_op import Average, Reduction, Sum
+from smddp_tf.reduce_op import Average, ReduceSpec, Sum
 
 __all__ = [
     "all_rows",
@@ -35,7 +35,7 @@ SMALL_TABLE_BYTES = 64 << 10
 GATHER_AT_MOST = 0.75
 
 
-def check_slices(reduction: Reduction) -> None:
+def check_slices(reduction: ReduceSpec) -> None:
     """Raises NotImplementedError for what is not defined on tf.IndexedSlices."""
     if reduction.op not in (Average, Sum):
         raise NotImplementedError(
@@ -49,7 +49,7 @@ def check_slices(reduction: Reduction) -> None:
         )
 
 
-def gather_slices(slices: Sequence[tf.IndexedSlices], reduction: Reduction, name: str) -> list[tf.IndexedSlices]:
+def gather_slices(slices: Sequence[tf.IndexedSlices], reduction: ReduceSpec, name: str) -> list[tf.IndexedSlices]:
     """The rows of all ranks, for `hvd.allreduce`. Repeated indices stay, but in an average of integers.
 
     There each row would be rounded: 7 and 7 of two ranks are 7, not 3 + 3. So rows of an index are added up first.
@@ -96,7 +96,7 @@ def with_unique_indices(slices: tf.IndexedSlices) -> tf.IndexedSlices:
 
 
 def reduce_rows(
-    slices_of: dict[int, tf.IndexedSlices], shapes: dict[int, tf.TensorShape], reduction: Reduction, use: str
+    slices_of: dict[int, tf.IndexedSlices], shapes: dict[int, tf.TensorShape], reduction: ReduceSpec, use: str
 ) -> dict[int, tf.IndexedSlices]:
     """Reduces gradients over all ranks; the results are slices whose indices occur once.
 
@@ -112,7 +112,7 @@ def reduce_rows(
     if choosers:
         # One number for each gradient, known long before the gradients are: it travels while the model computes.
         mine = tf.stack([tf.shape(unique[index].indices, out_type=tf.int64)[0] for index in choosers])
-        agreed = emit.allreduce_list([mine], Reduction(Sum), f"{use}.rows")[0]
+        agreed = emit.allreduce_list([mine], ReduceSpec(Sum), f"{use}.rows")[0]
         rows_of_all = dict(zip(choosers, tf.unstack(agreed, len(choosers))))
     return {
         index: _reduced(slices, shapes[index], reduction, f"{use}.{index}", rows_of_all.get(index))
@@ -121,7 +121,7 @@ def reduce_rows(
 
 
 def _reduced(
-    slices: tf.IndexedSlices, shape: tf.TensorShape, reduction: Reduction, name: str, rows_of_all: tf.Tensor | None
+    slices: tf.IndexedSlices, shape: tf.TensorShape, reduction: ReduceSpec, name: str, rows_of_all: tf.Tensor | None
 ) -> tf.IndexedSlices:
     def gather() -> list[tf.Tensor]:
         result = _gathered(slices, reduction, name)
@@ -139,7 +139,7 @@ def _reduced(
     return tf.IndexedSlices(values, indices, slices.dense_shape)
 
 
-def _gathered(slices: tf.IndexedSlices, reduction: Reduction, name: str) -> tf.IndexedSlices:
+def _gathered(slices: tf.IndexedSlices, reduction: ReduceSpec, name: str) -> tf.IndexedSlices:
     """The rows of all ranks, added up in the order of ranks. Narrowed rows are widened before they are added up."""
     values, dtype = emit.scaled(slices.values, reduction.prescale), slices.values.dtype
     if reduction.wire_dtype:
@@ -163,4 +163,4 @@ def _most_rows_to_gather(slices: tf.IndexedSlices, shape: tf.TensorShape) -> int
 
 def _can_be_dense(slices: tf.IndexedSlices, shape: tf.TensorShape) -> bool:
     """A shape that all ranks know, and a dtype in which both ways give the same."""
-    return shape.is_fully_defined() and slices.values.dtype.is_floating
+    return bool(shape.is_fully_defined() and slices.values.dtype.is_floating)

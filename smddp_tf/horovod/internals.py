@@ -81,10 +81,10 @@ class _Ref:
 
 
 def _executing_eagerly() -> bool:
-    return tf.executing_eagerly()
+    return bool(tf.executing_eagerly())
 
 
-def _make_subgraph(f: Callable[..., Any]) -> Callable[..., Any]:
+def _make_subgraph(f: Callable[..., Any]) -> Any:
     return tf.function(f)
 
 

@@ -16,7 +16,7 @@ from smddp_tf._native import loader
 
 def _is_legacy() -> bool:
     try:
-        return tf.keras.optimizers.Optimizer.__module__.split(".")[0] == "tf_keras"
+        return bool(tf.keras.optimizers.Optimizer.__module__.split(".")[0] == "tf_keras")
     except ImportError:
         minor = loader.minor_of(tf.__version__)
         raise ImportError(

@@ -15,7 +15,6 @@ from __future__ import annotations
 
 import functools
 import gc
-import importlib
 from collections.abc import Callable
 from typing import Any
 
@@ -23,6 +22,7 @@ import keras
 import tensorflow as tf
 
 from smddp_tf import basics
+from smddp_tf.keras import patch_table, patches
 
 __all__ = ["install"]
 
@@ -33,13 +33,10 @@ _STORE = "seed_generators"
 
 def install() -> None:
     """Replaces `SeedGenerator.next`, and notes which generators belong to layers; does nothing the second time."""
-    generator_class = keras.random.SeedGenerator
-    if hasattr(generator_class.next, _BELONGS_TO_LAYER):
-        return
-    generator_class.next = _folding_in_the_rank(generator_class.next)
-    tracker = importlib.import_module("keras.src.utils.tracking").Tracker
-    tracker.add_to_store = _noting(tracker.add_to_store)
-    note_existing()
+    if not any(one.patch is patch_table.SEED for one in patches.applied()):
+        patches.replace(patch_table.SEED, _folding_in_the_rank)
+        patches.replace(patch_table.SEED_OWNER, _noting)
+        note_existing()
 
 
 def note_existing() -> None:
@@ -73,7 +70,6 @@ def _folding_in_the_rank(plain: Callable[..., Any]) -> Callable[..., Any]:
             return seed
         return folded(seed, basics.rank()) if basics.is_initialized() and basics.size() > 1 else seed
 
-    setattr(next, _BELONGS_TO_LAYER, True)
     return next
 
 

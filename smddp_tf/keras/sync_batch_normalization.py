@@ -9,7 +9,7 @@ import tensorflow as tf
 from smddp_tf._native import emit, graph, run_time_values
 from smddp_tf.keras._backend import LEGACY, keras
 from smddp_tf.keras.fit import active_ranks
-from smddp_tf.reduce_op import Reduction, Sum
+from smddp_tf.reduce_op import ReduceSpec, Sum
 
 __all__ = ["SyncBatchNormalization"]
 
@@ -42,7 +42,7 @@ class SyncBatchNormalization(keras.layers.BatchNormalization):
         TypeError: If `fused` is neither a Boolean nor `None`, such as an `axis` that was not passed by name.
     """
 
-    def __init__(self, fused=False, **kwargs):
+    def __init__(self, fused: bool = False, **kwargs: Any) -> None:
         if fused is not None and not isinstance(fused, bool):
             raise TypeError(
                 "The first argument of SyncBatchNormalization is `fused`, a Boolean, as in Horovod. "
@@ -50,7 +50,7 @@ class SyncBatchNormalization(keras.layers.BatchNormalization):
             )
         super().__init__(**kwargs, **({"fused": False} if LEGACY else {}))
 
-    def build(self, input_shape):
+    def build(self, input_shape: Any) -> None:
         super().build(input_shape)
         for variable in self.non_trainable_variables:
             variable.smddp_agreed = True  # a step changes it alike on all ranks, also where a rank had no data
@@ -58,7 +58,7 @@ class SyncBatchNormalization(keras.layers.BatchNormalization):
     # How Keras finds the mean and the variance of each channel: the one thing in which `BatchNormalization` changes.
     if LEGACY:
 
-        def _calculate_mean_and_var(self, inputs, reduction_axes, keep_dims, mask=None):
+        def _calculate_mean_and_var(self, inputs: Any, reduction_axes: Any, keep_dims: Any, mask: Any = None) -> Any:
             if run_time_values.is_alone():
                 return super()._calculate_mean_and_var(inputs, reduction_axes, keep_dims, mask=mask)
             moments = _moments_of_all_ranks(inputs, mask, reduction_axes)
@@ -66,7 +66,7 @@ class SyncBatchNormalization(keras.layers.BatchNormalization):
 
     else:
 
-        def _moments(self, inputs, mask):
+        def _moments(self, inputs: Any, mask: Any) -> Any:
             if run_time_values.is_alone():
                 return super()._moments(inputs, mask)
             return _moments_of_all_ranks(inputs, mask, self._reduction_axes)
@@ -80,7 +80,7 @@ def _moments_of_all_ranks(inputs: tf.Tensor, mask: Any, axes: list[int]) -> list
         totals *= tf.cast(active.flag, totals.dtype)
     # Not the layer's name: Keras counts layers per process, and a model that only rank 0 makes would shift it.
     name = graph.tensor_name("sync_batch_normalization", None)
-    count, total, squares = tf.unstack(emit.allreduce_list([totals], Reduction(Sum), name)[0])
+    count, total, squares = tf.unstack(emit.allreduce_list([totals], ReduceSpec(Sum), name)[0])
     mean = tf.math.divide_no_nan(total, count)
     variance = tf.maximum(tf.math.divide_no_nan(squares, count) - tf.square(mean), 0.0)
     return [tf.cast(mean, inputs.dtype), tf.cast(variance, inputs.dtype)]

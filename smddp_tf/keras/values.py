@@ -6,6 +6,8 @@ and scripts around `Model.fit` have in hand.
 
 from __future__ import annotations
 
+from typing import Any
+
 import tensorflow as tf
 
 from smddp_tf import ops
@@ -14,8 +16,14 @@ from smddp_tf.reduce_op import Average
 
 
 def allreduce(
-    value, name=None, average=None, prescale_factor=1.0, postscale_factor=1.0, op=None, compression=Compression.none
-):
+    value: Any,
+    name: str | None = None,
+    average: Any = None,
+    prescale_factor: float = 1.0,
+    postscale_factor: float = 1.0,
+    op: Any = None,
+    compression: Any = Compression.none,
+) -> Any:
     """Reduces a value over all ranks.
 
     Example:
@@ -45,7 +53,7 @@ def allreduce(
     )
 
 
-def allgather(value, name=None):
+def allgather(value: Any, name: str | None = None) -> Any:
     """Concatenates the values of all ranks along their first dimension, in rank order.
 
     Example:
@@ -62,7 +70,7 @@ def allgather(value, name=None):
     return ops.allgather(tf.convert_to_tensor(value), name=name)
 
 
-def broadcast(value, root_rank, name=None):
+def broadcast(value: Any, root_rank: Any, name: str | None = None) -> Any:
     """Returns rank `root_rank`'s value on every rank.
 
     Example:
@@ -80,7 +88,7 @@ def broadcast(value, root_rank, name=None):
     return ops.broadcast(tf.convert_to_tensor(value), root_rank, name=name)
 
 
-def reducescatter(value, name=None, op=Average):
+def reducescatter(value: Any, name: str | None = None, op: Any = Average) -> Any:
     """Reduces a value over all ranks and gives each rank an equal part of its rows, in rank order.
 
     Example:

@@ -57,7 +57,7 @@ class Channel:
         is_launcher: on which side this is.
     """
 
-    def __init__(self, key: str, is_launcher: bool):
+    def __init__(self, key: str, is_launcher: bool) -> None:
         self.nonce = secrets.token_bytes(_NONCE)
         self._key, self._is_launcher = key.encode(), is_launcher
         self._signers: tuple[_Signer, _Signer] | None = None  # of what is sent, of what comes
@@ -126,7 +126,7 @@ class Channel:
 class _Signer:
     """Signs the records of one direction, in their order."""
 
-    def __init__(self, key: bytes):
+    def __init__(self, key: bytes) -> None:
         self._key, self._number = key, 0
 
     def signature(self, record: bytes) -> bytes:

@@ -53,7 +53,7 @@ def _found(built: bool) -> dict[str, Any]:
     """The engine's report on GPUs and NCCL on this machine (`_core.build_info`)."""
     try:
         if built:
-            return loader.core().build_info()
+            return dict(loader.core().build_info())
         why = "smddp_tf is not built."
     except ImportError as error:
         why = str(error)

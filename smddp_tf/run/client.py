@@ -23,7 +23,7 @@ class ControlClient:
         LaunchError: the launcher cannot be reached, or does not prove it.
     """
 
-    def __init__(self, environment: Mapping[str, str] = os.environ):
+    def __init__(self, environment: Mapping[str, str] = os.environ) -> None:
         for attempt in range(_HANDSHAKES):  # with many connections at once, the launcher closes some
             time.sleep(0.1 * attempt)
             self._link = _connect(environment[ADDRESS].split(","))

@@ -31,7 +31,7 @@ class Console:
         timestamps: lines carry the time.
     """
 
-    def __init__(self, timestamps: bool = False):
+    def __init__(self, timestamps: bool = False) -> None:
         self._timestamps = timestamps
         self._at: tuple[int, int] | None = None  # whose piece was the last, if it has not ended its line
         self._end = ""  # of that piece

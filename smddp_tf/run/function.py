@@ -15,7 +15,7 @@ __all__ = ["RankError", "run"]
 class RankError(Exception):
     """The cause of an exception that `run` raises: shows the traceback of the rank where it happened."""
 
-    def __init__(self, rank: int, text: str):
+    def __init__(self, rank: int, text: str) -> None:
         super().__init__(rank, text)
         self.rank, self.text = rank, text
 
@@ -132,7 +132,7 @@ def _payload(func: Callable[..., Any], args: Sequence[Any], kwargs: Mapping[str,
     """The function, pickled twice: this program's path is unpickled first, because the function may need it."""
     import cloudpickle
 
-    return cloudpickle.dumps((list(sys.path), cloudpickle.dumps((func, tuple(args), dict(kwargs)))))
+    return bytes(cloudpickle.dumps((list(sys.path), cloudpickle.dumps((func, tuple(args), dict(kwargs))))))
 
 
 def _results(settings: Any, payload: bytes, python: str) -> list[Any]:

@@ -77,7 +77,7 @@ class Job:
         output: Output,
         start_timeout: float,
         payload: bytes = b"",
-    ):
+    ) -> None:
         self._words, self._hosts, self._server, self._output = list(words), list(hosts), server, output
         self._environment = {**environment, ADDRESS: server.addresses, KEY: server.key}
         self._start_timeout, self._payload = start_timeout, payload

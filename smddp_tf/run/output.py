@@ -42,7 +42,7 @@ class Output:
         timestamps: lines carry the time.
     """
 
-    def __init__(self, ranks: int, folder: str = "", timestamps: bool = False):
+    def __init__(self, ranks: int, folder: str = "", timestamps: bool = False) -> None:
         self._console = Console(timestamps)
         self._partial: dict[tuple[int, int], Pieces] = {}
         self._since: dict[tuple[int, int], float] = {}  # when the last piece of an unfinished line came

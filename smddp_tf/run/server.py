@@ -53,7 +53,7 @@ class ControlServer:
         addresses: for the ranks, as "host:port,host:port".
     """
 
-    def __init__(self, addresses: Sequence[str], ranks: int = 1):
+    def __init__(self, addresses: Sequence[str], ranks: int = 1) -> None:
         self.key = secrets.token_hex(32)
         self._selector = selectors.DefaultSelector()
         self._listener = socket.create_server(("127.0.0.1" if list(addresses) == ["127.0.0.1"] else "", 0), backlog=512)

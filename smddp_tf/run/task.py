@@ -52,11 +52,11 @@ def _pickled(error: BaseException) -> bytes:
     """The exception, or a description of one that other processes cannot unpickle; and its traceback as text."""
     text = "".join(traceback.format_exception(type(error), error, error.__traceback__))
     try:
-        pickled = cloudpickle.dumps((error, text))
+        pickled: bytes = cloudpickle.dumps((error, text))
         cloudpickle.loads(pickled)
         return pickled
     except Exception:
-        return cloudpickle.dumps((RuntimeError(f"{type(error).__name__}: {error}"), text))
+        return bytes(cloudpickle.dumps((RuntimeError(f"{type(error).__name__}: {error}"), text)))
 
 
 if __name__ == "__main__":

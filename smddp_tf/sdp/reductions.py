@@ -12,7 +12,7 @@ from smddp_tf import basics, functions, ops
 from smddp_tf._native import emit, graph, loader, xla
 from smddp_tf._warn import warn
 from smddp_tf.compression import Compression, split
-from smddp_tf.reduce_op import Average, Max, Min, Reduction, Sum, as_reduce_op
+from smddp_tf.reduce_op import Average, Max, Min, ReduceSpec, Sum, as_reduce_op
 
 __all__ = [
     "ReduceOp",
@@ -88,12 +88,12 @@ def allreduce(
     name = f"sdp.allreduce.{index}/{count}"
     if isinstance(tensor, tf.IndexedSlices):
         return ops.allreduce(tensor, op=op, name=name)
-    reduction = Reduction(as_reduce_op(op), 1.0, 1.0, wire_dtype)
+    reduction = ReduceSpec(as_reduce_op(op), 1.0, 1.0, wire_dtype)
     compressed, ctx = codec.compress(tf.convert_to_tensor(tensor))
     return codec.decompress(_reduced(compressed, reduction, name, by_name=index >= _MAX_PLANS), ctx)
 
 
-def _reduced(tensor: tf.Tensor, reduction: Reduction, name: str, by_name: bool) -> tf.Tensor:
+def _reduced(tensor: tf.Tensor, reduction: ReduceSpec, name: str, by_name: bool) -> tf.Tensor:
     """By plan where there can be one; by name in eager mode, where the call blocks anyway."""
     by_name = by_name or tf.executing_eagerly() or xla.compiling()
     plan = None if by_name else _plan_of(tensor, reduction, name)
@@ -103,7 +103,7 @@ def _reduced(tensor: tf.Tensor, reduction: Reduction, name: str, by_name: bool) 
     return emit.reduce_gradient(tensor, number, 0, reduction, key, name)
 
 
-def _plan_of(tensor: tf.Tensor, reduction: Reduction, name: str) -> tuple[int, str] | None:
+def _plan_of(tensor: tf.Tensor, reduction: ReduceSpec, name: str) -> tuple[int, str] | None:
     """The plan that is this gradient alone, and its key; None where a plan is not possible: the same on all ranks."""
     if not emit.is_plannable(tensor) or reduction.op not in (Average, Sum):
         return None

@@ -59,4 +59,5 @@ def get_worker_comm() -> MPI.Comm:
                 f"session has {size}. Make one with MPI.COMM_WORLD.Split."
             )
         _communicator = MPI.COMM_WORLD.Dup()
-    return _communicator
+    communicator: MPI.Comm = _communicator
+    return communicator

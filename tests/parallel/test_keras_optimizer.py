@@ -8,7 +8,8 @@ import pytest
 import tensorflow as tf
 
 import smddp_tf.keras as hvk
-from smddp_tf.keras.optimizer.reducing import ReductionSettings, reduction_of
+from smddp_tf.keras.optimizer.optimizer_reducer import ReductionSettings
+from smddp_tf.keras.optimizer.reducing import reducer_of
 from tests.parallel.keras_training import (
     OPTIMIZERS,
     ROWS_PER_RANK,
@@ -249,7 +250,7 @@ def test_the_order_of_arguments_is_that_of_horovod(hvd):
     of_keras = hvk.DistributedOptimizer(
         keras.optimizers.SGD(), "mine", "/gpu:0", "/cpu:0", fp16, True, 1.0, hvk.Sum, 2, True, 0, None, everybody, False
     )
-    assert reduction_of(of_keras).settings == expected
+    assert reducer_of(of_keras).settings == expected
     of_tf = hvd.DistributedOptimizer(
         keras.optimizers.SGD(),
         "mine",
@@ -267,4 +268,4 @@ def test_the_order_of_arguments_is_that_of_horovod(hvd):
         everybody,
         False,
     )
-    assert reduction_of(of_tf).settings == expected
+    assert reducer_of(of_tf).settings == expected

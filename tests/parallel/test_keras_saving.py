@@ -20,7 +20,8 @@ import yaml
 import smddp_tf.keras as hvk
 from smddp_tf.keras.optimizer.accumulation import innermost
 from smddp_tf.keras.optimizer.distributed import wrap_class
-from smddp_tf.keras.optimizer.reducing import ReductionSettings, reduction_of
+from smddp_tf.keras.optimizer.optimizer_reducer import ReductionSettings
+from smddp_tf.keras.optimizer.reducing import reducer_of
 from smddp_tf.keras.optimizer.wrapping import is_wrapped
 from tests.parallel.keras_training import (
     OPTIMIZERS,
@@ -225,7 +226,7 @@ def test_load_model_keeps_the_loss_scale_and_takes_compression(hvd, rank, size, 
     assert isinstance(loaded, keras.optimizers.LossScaleOptimizer)
     assert float(loaded.dynamic_scale.numpy()) == 128.0
     assert is_wrapped(loaded)
-    assert reduction_of(loaded).settings.compression is hvk.Compression.fp16
+    assert reducer_of(loaded).settings.compression is hvk.Compression.fp16
 
 
 @pytest.mark.parametrize("how", ["custom_optimizers", "custom_objects"])
@@ -252,8 +253,8 @@ def test_a_copied_optimizer_reduces_with_the_same_settings(hvd, rank, size, opti
     assert twin is not original
     assert isinstance(twin, optimizer_class)
     assert twin.clipnorm == 100.0
-    assert reduction_of(twin).settings == reduction_of(original).settings
-    assert reduction_of(twin) is not reduction_of(original)
+    assert reducer_of(twin).settings == reducer_of(original).settings
+    assert reducer_of(twin) is not reducer_of(original)
     assert reduces(twin, rank, size)
     assert reduces(original, rank, size)
 
@@ -299,7 +300,7 @@ def test_an_optimizer_made_anew_keeps_its_settings(hvd, rank, size, way, kind):
     anew = MADE_ANEW[way](original)
     assert anew is not original
     assert type(anew.name) is str
-    assert reduction_of(innermost(anew)).settings == reduction_of(innermost(original)).settings
+    assert reducer_of(innermost(anew)).settings == reducer_of(innermost(original)).settings
     for number in range(2):
         gradient = tf.constant([rank + 1.0 + 10 * number])
         anew.apply([gradient, gradient], [shared, local])
@@ -332,7 +333,7 @@ def test_the_plain_class_makes_a_plain_optimizer(hvd, rank, size, kind):
         assert not is_wrapped(probe)
     plain = keras.optimizers.Adam.from_config(copy.deepcopy(config))
     assert not is_wrapped(keras.optimizers.deserialize(keras.optimizers.serialize(plain)))
-    assert reduction_of(hvk.DistributedOptimizer(plain)).settings.op == hvk.Average
+    assert reducer_of(hvk.DistributedOptimizer(plain)).settings.op == hvk.Average
     assert yaml.safe_load(yaml.safe_dump({"name": config["name"]})) == {"name": original.name}
 
 
@@ -340,9 +341,9 @@ def test_the_plain_class_makes_a_plain_optimizer(hvd, rank, size, kind):
 def test_what_an_optimizer_inherited_may_be_replaced(hvd, rank, size, kind):
     original = KINDS[kind](op=hvk.Sum)
     anew = keras.optimizers.deserialize(keras.optimizers.serialize(original))
-    assert reduction_of(innermost(anew)).settings.op == hvk.Sum
+    assert reducer_of(innermost(anew)).settings.op == hvk.Sum
     wrapped = hvk.DistributedOptimizer(anew, compression=hvk.Compression.bf16)
-    assert reduction_of(innermost(wrapped)).settings == ReductionSettings(compression=hvk.Compression.bf16)
+    assert reducer_of(innermost(wrapped)).settings == ReductionSettings(compression=hvk.Compression.bf16)
     for twice in (wrapped, original, copy.deepcopy(original), type(wrapped).from_config(wrapped.get_config())):
         if kind != "scale outside" or twice is not original:
             with pytest.raises(ValueError, match="not wrapped yet"):

@@ -335,20 +335,21 @@ def test_the_count_of_many_ranks_is_exact(hvd, size, monkeypatch, ranks, wire):
     from smddp_tf import ops
     from smddp_tf._native import run_time_values
     from smddp_tf.keras.fit import active_ranks
-    from smddp_tf.keras.optimizer.reducing import Reduction, ReductionSettings
+    from smddp_tf.keras.optimizer.optimizer_reducer import OptimizerReducer, ReductionSettings
+    from smddp_tf.keras.optimizer.pipeline import reduce_gradients
 
     active_count = ranks - 1
-    reduction = Reduction(ReductionSettings())
+    reducer = OptimizerReducer(ReductionSettings())
 
     def reduce(grads, variables):
         return [tf.cast(tf.cast(grad * (active_count / ranks), wire), tf.float32) for grad in grads]
 
     reduce.keeps_float32 = wire == tf.float32
-    monkeypatch.setattr(reduction, "_new_reducer", lambda *args, **kwargs: reduce)
+    monkeypatch.setattr(reducer, "over_ranks", lambda variables: reduce)
     monkeypatch.setattr(ops, "allreduce", lambda tensor, **kwargs: tensor * active_count)
     monkeypatch.setattr(run_time_values, "size", lambda: ranks)
     active = active_ranks.ActiveRanks()
     with active_ranks.stepping(active):
-        [grad] = reduction([tf.constant([2.0])], [tf.Variable([1.0])])
+        [grad] = reduce_gradients(reducer, [tf.constant([2.0])], [tf.Variable([1.0])])
     assert float(active.count) == active_count
     np.testing.assert_allclose(grad, [2.0], rtol=2**-8)

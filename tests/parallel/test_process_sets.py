@@ -358,13 +358,13 @@ def test_tape_reduces_among_the_members_and_leaves_the_others_alone(hvd, rank, s
 def test_optimizer_reduces_among_the_members(hvd, rank, sets):
     import keras
 
-    from smddp_tf.keras.optimizer.wrapping import reduction_on
+    from smddp_tf.keras.optimizer.wrapping import reducer_on
 
     for process_set in sets.values():
         wrapped = hvd.DistributedOptimizer(keras.optimizers.SGD(1.0), process_set=process_set)
         for optimizer in (wrapped, copy.deepcopy(wrapped), type(wrapped).from_config(wrapped.get_config())):
             variable = keras.Variable([1.0, 1.0])
-            assert reduction_on(optimizer).settings.process_set is process_set
+            assert reducer_on(optimizer).settings.process_set is process_set
             optimizer.apply([tf.constant(value_of(rank, 2))], [variable])
             ranks = process_set.ranks if process_set.included() else [rank]
             np.testing.assert_allclose(variable, 1.0 - np.mean([value_of(r, 2) for r in ranks], 0), rtol=1e-6)

@@ -3,22 +3,25 @@
 Cheap, because it runs in every Python: smddp_tf is imported when one of the names is asked for, and not before.
 """
 
+from __future__ import annotations
+
 import importlib
 import os
 import sys
+from typing import Any
 
 
-def _families():
+def _families() -> list[str]:
     return [family for family in os.environ.get("SMDDP_AS", "").split(",") if family]
 
 
 class _Waiting:
     """Installs the aliases at the first import of one of the names, and then stands aside."""
 
-    def __init__(self, families):
+    def __init__(self, families: list[str]) -> None:
         self.families = families
 
-    def find_spec(self, name, path=None, target=None):
+    def find_spec(self, name: str, path: Any = None, target: Any = None) -> Any:
         root = name.partition(".")[0]
         mine = [f for f in self.families if root == f or (f == "smdistributed" and root in _NATIVE_SMDDP)]
         if not mine:
@@ -36,7 +39,7 @@ class _Waiting:
 _NATIVE_SMDDP = ("smddpcommon", "herringcommon")
 
 
-def _run_the_next_sitecustomize():
+def _run_the_next_sitecustomize() -> None:
     here = os.path.dirname(os.path.abspath(__file__))
     path = list(sys.path)
     mine = sys.modules.pop("sitecustomize")

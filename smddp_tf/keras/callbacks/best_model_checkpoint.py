@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from smddp_tf.basics import rank
 from smddp_tf.keras._backend import keras
 from smddp_tf.keras.saving.whole_files import saving_whole_files
@@ -43,13 +45,13 @@ class BestModelCheckpoint(keras.callbacks.ModelCheckpoint):
 
     def __init__(
         self,
-        monitor="val_loss",
-        verbose=0,
-        save_weights_only=False,
-        mode="auto",
-        save_freq="epoch",
-        filepath=None,
-    ):
+        monitor: str = "val_loss",
+        verbose: int = 0,
+        save_weights_only: bool = False,
+        mode: str = "auto",
+        save_freq: str | int = "epoch",
+        filepath: Any = None,
+    ) -> None:
         if str(monitor).endswith(_EXTENSIONS):
             raise ValueError(
                 f"`monitor` must be the name of a metric. Received: monitor={monitor!r}, which looks like a file. "
@@ -69,18 +71,18 @@ class BestModelCheckpoint(keras.callbacks.ModelCheckpoint):
         self.filepath = filepath
 
     @property
-    def filepath(self):
+    def filepath(self) -> Any:
         """Where the model goes; `None` until it is set."""
         return self._filepath
 
     @filepath.setter
-    def filepath(self, value):
+    def filepath(self, value: Any) -> None:
         if value is not None:
             value = str(value)
             self._check_ending(value)
         self._filepath = value
 
-    def on_train_begin(self, logs=None):
+    def on_train_begin(self, logs: dict[str, Any] | None = None) -> None:
         if self.filepath is None:
             raise ValueError(
                 "BestModelCheckpoint needs a file to save to. Received: filepath=None. "
@@ -88,17 +90,17 @@ class BestModelCheckpoint(keras.callbacks.ModelCheckpoint):
             )
         super().on_train_begin(logs)
 
-    def on_train_batch_end(self, batch, logs=None):
+    def on_train_batch_end(self, batch: int, logs: dict[str, Any] | None = None) -> None:
         if rank() == 0:
             with saving_whole_files(self, self.model):
                 super().on_train_batch_end(batch, logs)
 
-    def on_epoch_end(self, epoch, logs=None):
+    def on_epoch_end(self, epoch: int, logs: dict[str, Any] | None = None) -> None:
         if rank() == 0:
             with saving_whole_files(self, self.model):
                 super().on_epoch_end(epoch, logs)
 
-    def _check_ending(self, filepath):
+    def _check_ending(self, filepath: Any) -> None:
         """On every rank, although one saves: a bad name must not stop rank 0 alone while the others wait for it."""
         endings = (".weights.h5",) if self._weights_only else _EXTENSIONS
         if not filepath.endswith(endings):

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import tensorflow as tf
 
 from smddp_tf import ops
@@ -40,16 +42,16 @@ class BroadcastGlobalVariablesCallback(keras.callbacks.Callback):
 
     for_all_ranks = True
 
-    def __init__(self, root_rank, device="", local_variables=None):
+    def __init__(self, root_rank: Any, device: str = "", local_variables: Any = None) -> None:
         super().__init__()
         del device
         self.root_rank = checked_root(root_rank)
         self._kept_local = list(local_variables or [])
-        self._sent = []
+        self._sent: list[Any] = []
         self._has_batches = False
         self._settled = False
 
-    def register_local_var(self, var):
+    def register_local_var(self, var: Any) -> None:
         """Adds a variable to `local_variables`. Call it before `fit`, or in an `on_batch_end` that replaces ours."""
         if any(var is sent for sent in self._sent):
             warn(
@@ -58,7 +60,7 @@ class BroadcastGlobalVariablesCallback(keras.callbacks.Callback):
             )
         self._kept_local.append(var)
 
-    def on_train_begin(self, logs=None):
+    def on_train_begin(self, logs: dict[str, Any] | None = None) -> None:
         """Sends what exists. Every rank asks first whether all ranks have it, so all make the same calls."""
         self._sent = []
         self._has_batches = False
@@ -67,7 +69,7 @@ class BroadcastGlobalVariablesCallback(keras.callbacks.Callback):
         if _over_ranks("is the model built", ready, Min):
             self._send()
 
-    def on_train_end(self, logs=None):
+    def on_train_end(self, logs: dict[str, Any] | None = None) -> None:
         """Forgets what was sent: the next `fit` sends anew. Warns on rank 0 if there was nothing to forget."""
         if self._has_batches and not self._settled and not self._sent and size() > 1 and rank() == 0:
             warn(
@@ -77,15 +79,15 @@ class BroadcastGlobalVariablesCallback(keras.callbacks.Callback):
             )
         self._sent = []
 
-    def _is_extended(self):
+    def _is_extended(self) -> bool:
         """Does somebody else's `on_batch_end` stand where ours is? Then nothing is sent before, as with Horovod."""
         return getattr(self.on_batch_end, "__func__", None) is not BroadcastGlobalVariablesCallback.on_batch_end
 
-    def on_batch_begin(self, batch, logs=None):
+    def on_batch_begin(self, batch: int, logs: dict[str, Any] | None = None) -> None:
         """Notes that there are batches."""
         self._has_batches = True
 
-    def on_batch_end(self, batch, logs=None):
+    def on_batch_end(self, batch: int, logs: dict[str, Any] | None = None) -> None:
         """After the first batch, sends everything if any rank has variables that were not sent."""
         if self._settled:
             return
@@ -95,11 +97,11 @@ class BroadcastGlobalVariablesCallback(keras.callbacks.Callback):
         if _over_ranks("are variables missing", missing, Max):
             self._send()
 
-    def _send(self):
+    def _send(self) -> None:
         self._sent = self._variables()
         broadcast_variables(self._sent, root_rank=self.root_rank)
 
-    def _variables(self):
+    def _variables(self) -> Any:
         """The variables to send, each once, in an order that follows from the model's structure."""
         optimizer = getattr(self.model, "optimizer", None)
         candidates = [*self.model.variables, *(optimizer_variables(optimizer) if optimizer is not None else [])]
@@ -113,7 +115,7 @@ class BroadcastGlobalVariablesCallback(keras.callbacks.Callback):
         return chosen
 
 
-def _build_optimizer_of(model):
+def _build_optimizer_of(model: Any) -> bool:
     """Creates the optimizer's variables where the model has its own; returns whether both have."""
     if not model.built:
         return False
@@ -123,7 +125,7 @@ def _build_optimizer_of(model):
     return True
 
 
-def _over_ranks(question, answer, op):
+def _over_ranks(question: Any, answer: Any, op: Any) -> bool:
     """Min: does every rank say yes? Max: does any?"""
     flag = tf.constant(int(answer), tf.int32)
     name = of_thread(f"BroadcastGlobalVariablesCallback ({question})")

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from smddp_tf.keras._backend import keras
 from smddp_tf.keras.callbacks.momentum_correction import scale_momentum
 
@@ -45,14 +47,14 @@ class LearningRateScheduleCallback(keras.callbacks.Callback):
 
     def __init__(
         self,
-        initial_lr=None,
-        multiplier=None,
-        start_epoch=0,
-        end_epoch=None,
-        staircase=True,
-        momentum_correction=True,
-        steps_per_epoch=None,
-    ):
+        initial_lr: Any = None,
+        multiplier: Any = None,
+        start_epoch: int = 0,
+        end_epoch: Any = None,
+        staircase: bool = True,
+        momentum_correction: bool = True,
+        steps_per_epoch: Any = None,
+    ) -> None:
         super().__init__()
         if multiplier is None:
             raise ValueError(
@@ -66,26 +68,26 @@ class LearningRateScheduleCallback(keras.callbacks.Callback):
         self.staircase = staircase
         self.momentum_correction = momentum_correction
         self.steps_per_epoch = steps_per_epoch
-        self.current_epoch = None
+        self.current_epoch: Any = None
         self._detect_steps = not staircase and not steps_per_epoch
 
     @staticmethod
-    def _of_number(number, initial_lr, start_epoch):
+    def _of_number(number: Any, initial_lr: Any, start_epoch: Any) -> Any:
         if initial_lr is None:
             return lambda epoch: number
         return lambda epoch: number ** (epoch - start_epoch)
 
-    def on_train_begin(self, logs=None):
+    def on_train_begin(self, logs: dict[str, Any] | None = None) -> None:
         rate = self._read_rate()
         if self.initial_lr is None:
             self.initial_lr = rate
         if self._detect_steps:
             self.steps_per_epoch = self._steps_of_fit()
 
-    def on_epoch_begin(self, epoch, logs=None):
+    def on_epoch_begin(self, epoch: int, logs: dict[str, Any] | None = None) -> None:
         self.current_epoch = epoch
 
-    def on_train_batch_begin(self, batch, logs=None):
+    def on_train_batch_begin(self, batch: int, logs: dict[str, Any] | None = None) -> None:
         if self.current_epoch < self.start_epoch:
             return
         if self.end_epoch is not None and self.current_epoch >= self.end_epoch:
@@ -95,17 +97,17 @@ class LearningRateScheduleCallback(keras.callbacks.Callback):
         elif batch == 0:
             self._set_rate(self.current_epoch)
 
-    def on_epoch_end(self, epoch, logs=None):
+    def on_epoch_end(self, epoch: int, logs: dict[str, Any] | None = None) -> None:
         if logs is not None:
             logs[self.rate_name] = self._read_rate()
 
-    def _set_rate(self, epoch):
+    def _set_rate(self, epoch: float) -> None:
         old_rate = self._read_rate()
         self.model.optimizer.learning_rate = self.initial_lr * self.multiplier(epoch)
         if self.momentum_correction:
             scale_momentum(self.model.optimizer, old_rate, self._read_rate())
 
-    def _read_rate(self):
+    def _read_rate(self) -> float:
         optimizer = self.model.optimizer
         rate = optimizer.learning_rate
         if not hasattr(rate, "assign"):  # a schedule gives a tensor
@@ -116,7 +118,7 @@ class LearningRateScheduleCallback(keras.callbacks.Callback):
             )
         return float(rate.numpy())
 
-    def _steps_of_fit(self):
+    def _steps_of_fit(self) -> Any:
         steps = (self.params or {}).get("steps")
         if not steps:
             raise ValueError(

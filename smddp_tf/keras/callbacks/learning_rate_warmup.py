@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from smddp_tf.basics import rank, size
 from smddp_tf.keras.callbacks.learning_rate_schedule import LearningRateScheduleCallback
 
@@ -32,7 +34,14 @@ class LearningRateWarmupCallback(LearningRateScheduleCallback):
         verbose: `1` makes rank 0 print a line when the warm-up is over. Defaults to `0`.
     """
 
-    def __init__(self, initial_lr=None, warmup_epochs=5, momentum_correction=True, steps_per_epoch=None, verbose=0):
+    def __init__(
+        self,
+        initial_lr: Any = None,
+        warmup_epochs: float = 5,
+        momentum_correction: bool = True,
+        steps_per_epoch: Any = None,
+        verbose: int = 0,
+    ) -> None:
         super().__init__(
             initial_lr=initial_lr,
             multiplier=self._share_of_full_rate,
@@ -45,11 +54,11 @@ class LearningRateWarmupCallback(LearningRateScheduleCallback):
         self.warmup_epochs = warmup_epochs
         self.verbose = verbose
 
-    def on_epoch_end(self, epoch, logs=None):
+    def on_epoch_end(self, epoch: int, logs: dict[str, Any] | None = None) -> None:
         super().on_epoch_end(epoch, logs)
         if self.verbose > 0 and epoch == self.end_epoch - 1 and rank() == 0:
             print(f"\nEpoch {epoch + 1}: finished gradual learning rate warmup to {self._read_rate():g}.")
 
-    def _share_of_full_rate(self, epoch):
+    def _share_of_full_rate(self, epoch: int) -> Any:
         done = (epoch + 1 / self.steps_per_epoch) / self.warmup_epochs
         return (1 + (size() - 1) * done) / size()

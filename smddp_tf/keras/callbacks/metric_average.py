@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import zlib
+from typing import Any
 
 import numpy as np
 import tensorflow as tf
@@ -43,20 +44,20 @@ class MetricAverageCallback(keras.callbacks.Callback):
 
     for_all_ranks = True
 
-    def __init__(self, device="", *, weighted=False):
+    def __init__(self, device: str = "", *, weighted: bool = False) -> None:
         super().__init__()
         del device
         self.counts_samples = weighted
         if weighted:
             needs_keras_3("MetricAverageCallback(weighted=True)")
 
-    def on_epoch_end(self, epoch, logs=None):
+    def on_epoch_end(self, epoch: int, logs: dict[str, Any] | None = None) -> None:
         """Averages `logs` in place; all numeric entries travel as one tensor, in the order of their sorted names."""
         if size() == 1:
             return
         values = _numeric_entries(logs or {})
         _check_same_on_all_ranks(values)
-        if not values:
+        if not values or logs is None:
             return
         if self.counts_samples:
             means = _weighted_means(list(values.values()), [self._samples(key) for key in values])
@@ -64,28 +65,28 @@ class MetricAverageCallback(keras.callbacks.Callback):
             means = reduce_packed(list(values.values()), Average, f"{_NAME} (means)")
         logs.update({key: number_or_array(mean) for key, mean in zip(values, means)})
 
-    def _samples(self, key):
+    def _samples(self, key: Any) -> float:
         return float(hooks_of(self.model, "test" if key.startswith("val_") else "train").samples)
 
 
-def _weighted_means(values, samples):
+def _weighted_means(values: Any, samples: Any) -> list[Any]:
     # What a rank without samples has to say may be NaN.
     weighted = [value * count if count else np.zeros_like(value) for value, count in zip(values, samples)]
     *sums, counts = reduce_packed([*weighted, np.array(samples)], Sum, f"{_NAME} (weighted means)")
     return [total / max(count, 1.0) for total, count in zip(sums, counts)]
 
 
-def _numeric_entries(logs):
+def _numeric_entries(logs: dict[str, Any]) -> dict[str, Any]:
     """Returns the entries that have a mean, as float64 arrays, sorted by name."""
     arrays = {key: _as_array(value) for key, value in sorted(logs.items())}
     return {key: array.astype(np.float64) for key, array in arrays.items() if array.dtype.kind in "iuf"}
 
 
-def _as_array(value):
+def _as_array(value: Any) -> Any:
     return value.numpy() if tf.is_tensor(value) else np.asarray(value)
 
 
-def _check_same_on_all_ranks(values):
+def _check_same_on_all_ranks(values: Any) -> None:
     """Raises the same error on every rank where ranks bring different metrics, instead of mixing them up."""
     names = [f"{key}{list(value.shape)}" if value.ndim else key for key, value in values.items()]
     checksum = zlib.crc32("\n".join(names).encode())

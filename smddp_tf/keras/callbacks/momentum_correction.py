@@ -17,13 +17,16 @@ Accurate, Large Minibatch SGD: Training ImageNet in 1 Hour, https://arxiv.org/ab
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from typing import Any
+
 import tensorflow as tf
 
 from smddp_tf.keras._backend import LEGACY, keras
 from smddp_tf.keras.optimizer.accumulation import innermost
 
 
-def scale_momentum(optimizer, old_rate, new_rate):
+def scale_momentum(optimizer: Any, old_rate: Any, new_rate: Any) -> None:
     """Multiplies the buffers of form (10) by `new_rate / old_rate`; there may be none, then it does nothing."""
     if old_rate in (0.0, new_rate):
         return
@@ -32,7 +35,7 @@ def scale_momentum(optimizer, old_rate, new_rate):
         _multiply(buffers, tf.constant(new_rate / old_rate, tf.float32))
 
 
-def _buffers_holding_rate(optimizer):
+def _buffers_holding_rate(optimizer: Any) -> list[Any]:
     """The buffers whose entries are multiples of the learning rate: SGD's and RMSprop's.
 
     Adam, Lion, Muon and others keep averages of gradients, as in (9), and need no correction.
@@ -50,6 +53,6 @@ def _buffers_holding_rate(optimizer):
 
 
 @tf.function(autograph=False)
-def _multiply(variables, ratio):
+def _multiply(variables: Sequence[Any], ratio: Any) -> None:
     for variable in variables:
         variable.assign(variable * tf.cast(ratio, variable.dtype))

@@ -9,6 +9,7 @@ import signal
 import sys
 import threading
 from collections import Counter
+from typing import Any
 
 import tensorflow as tf
 
@@ -80,7 +81,9 @@ class PreemptionCheckpoint(keras.callbacks.Callback):
 
     for_all_ranks = True
 
-    def __init__(self, directory, signals=(signal.SIGTERM,), exit_code=EXIT_CODE, name=None):
+    def __init__(
+        self, directory: Any, signals: Any = (signal.SIGTERM,), exit_code: Any = EXIT_CODE, name: str | None = None
+    ) -> None:
         super().__init__()
         needs_keras_3("PreemptionCheckpoint")
         if name is not None and not re.fullmatch(r"[\w.-]+", str(name)):
@@ -96,9 +99,9 @@ class PreemptionCheckpoint(keras.callbacks.Callback):
         self._exit_code = exit_code
         self._asked = False
         self._epoch = 0
-        self._handlers_before = {}
+        self._handlers_before: dict[Any, Any] = {}
 
-    def on_train_begin(self, logs=None):
+    def on_train_begin(self, logs: dict[str, Any] | None = None) -> None:
         if threading.current_thread() is not threading.main_thread():
             raise ValueError(
                 "PreemptionCheckpoint needs signals, which Python gives to its main thread only. Received: a `fit` in "
@@ -109,24 +112,24 @@ class PreemptionCheckpoint(keras.callbacks.Callback):
         for number in self._signals:
             self._handlers_before[number] = signal.signal(number, self._on_signal)
 
-    def on_epoch_begin(self, epoch, logs=None):
+    def on_epoch_begin(self, epoch: int, logs: dict[str, Any] | None = None) -> None:
         self._epoch = epoch
 
-    def on_train_batch_end(self, batch, logs=None):
+    def on_train_batch_end(self, batch: int, logs: dict[str, Any] | None = None) -> None:
         self._stop_if_asked(self._epoch)
 
-    def on_epoch_end(self, epoch, logs=None):
+    def on_epoch_end(self, epoch: int, logs: dict[str, Any] | None = None) -> None:
         """Also here: a signal may have come during validation."""
         self._stop_if_asked(epoch + 1)
 
-    def on_train_end(self, logs=None):
+    def on_train_end(self, logs: dict[str, Any] | None = None) -> None:
         self._release_signals()
         if not self.preempted:
             _finished[self.directory, self._identity] += 1
             if rank() == 0:
                 self._folder().clear()
 
-    def _on_signal(self, number, frame):
+    def _on_signal(self, number: Any, frame: Any) -> None:
         if self._asked:
             self._release_signals()
             signal.raise_signal(number)
@@ -135,12 +138,12 @@ class PreemptionCheckpoint(keras.callbacks.Callback):
         text = f"smddp_tf [rank {rank()}]: {signal.Signals(number).name}: training is saved at the end of the batch.\n"
         os.write(sys.stderr.fileno(), text.encode())  # print may be under way
 
-    def _release_signals(self):
+    def _release_signals(self) -> None:
         for number, handler in self._handlers_before.items():
             signal.signal(number, handler)
         self._handlers_before = {}
 
-    def _stop_if_asked(self, epoch):
+    def _stop_if_asked(self, epoch: int) -> None:
         if self.preempted or not _on_any_rank(self._asked):
             return
         state = self._state()
@@ -153,7 +156,7 @@ class PreemptionCheckpoint(keras.callbacks.Callback):
         self._release_signals()
         raise SystemExit(self._exit_code)
 
-    def _take_over(self):
+    def _take_over(self) -> None:
         self._identity = _identity_of(self.model)
         self._prefix, found, problem = broadcast_object(self._look() if rank() == 0 else None)
         if problem:
@@ -166,7 +169,7 @@ class PreemptionCheckpoint(keras.callbacks.Callback):
         if state.preempted:
             self.model._initial_epoch = state.epoch
 
-    def _look(self):
+    def _look(self) -> Any:
         """On rank 0: how the files of this training begin, whether there are any, and what went wrong."""
         number = _finished[self.directory, self._identity]
         self._prefix = f"{self._name or f'{self._identity}-{number}'}."
@@ -181,24 +184,24 @@ class PreemptionCheckpoint(keras.callbacks.Callback):
         except OSError as error:
             return self._prefix, False, f"Rank 0 could not look into {self.directory}: {error.strerror}"
 
-    def _folder(self):
+    def _folder(self) -> Any:
         return CommitFolder(self.directory, keep=1, prefix=self._prefix)
 
-    def _state(self):
+    def _state(self) -> Any:
         """Holds a copy of all variables: made when it is needed, and not kept."""
         state = TensorFlowKerasState(self.model, epoch=0, preempted=False)
         state.commit_to(self.directory, keep=1, prefix=self._prefix)
         return state
 
 
-def _identity_of(model):
+def _identity_of(model: Any) -> Any:
     """The same for the same training in every process: no names, which depend on what else Keras has made before."""
     weights = [(tuple(weight.shape), str(weight.dtype), weight.trainable) for weight in model.weights]
     optimizers = [type(each).__name__ for each in (model.optimizer, innermost(model.optimizer))]
     return hashlib.sha256(repr((weights, optimizers)).encode()).hexdigest()[:12]
 
 
-def _on_any_rank(answer):
+def _on_any_rank(answer: Any) -> bool:
     if size() == 1:
         return bool(answer)
     flag = tf.constant(int(answer), tf.int32)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+from typing import Any
 
 from smddp_tf._native.threads import of_thread
 from smddp_tf.basics import rank
@@ -17,7 +18,7 @@ __all__ = ["on_rank_zero"]
 _FOR_ALL_RANKS = ("EarlyStopping", "LearningRateScheduler", "ReduceLROnPlateau", "TerminateOnNaN")
 
 
-def on_rank_zero(callback):
+def on_rank_zero(callback: Any) -> Any:
     """Makes a callback that writes files do so on rank 0 only.
 
     For `ModelCheckpoint`, `CSVLogger`, `TensorBoard`, `BackupAndRestore` and callbacks of your own that save, log or
@@ -67,20 +68,20 @@ class _RestoredOnAllRanks(keras.callbacks.Callback):
 
     for_all_ranks = True
 
-    def __init__(self, callback):
+    def __init__(self, callback: Any) -> None:
         super().__init__()
         self.name_of_wrapped = type(callback).__name__
         self.callback = callback if rank() == 0 else keras.callbacks.Callback()
 
-    def set_params(self, params):
+    def set_params(self, params: Any) -> None:
         super().set_params(params)
         self.callback.set_params(params)
 
-    def set_model(self, model):
+    def set_model(self, model: Any) -> None:
         super().set_model(model)
         self.callback.set_model(model)
 
-    def on_train_begin(self, logs=None):
+    def on_train_begin(self, logs: dict[str, Any] | None = None) -> None:
         error, epoch = None, None
         if rank() == 0:
             error, epoch = self._restore(logs)
@@ -103,7 +104,7 @@ class _RestoredOnAllRanks(keras.callbacks.Callback):
             )
         self._share(epoch)
 
-    def _restore(self, logs):
+    def _restore(self, logs: dict[str, Any] | None) -> Any:
         """Returns the error, if any, and the epoch to go on with; None where there was no backup."""
         before = self.model._initial_epoch
         self.model._initial_epoch = None  # BackupAndRestore sets it when it finds a backup
@@ -116,16 +117,16 @@ class _RestoredOnAllRanks(keras.callbacks.Callback):
             self.model._initial_epoch = before
         return None, epoch
 
-    def _share(self, epoch):
+    def _share(self, epoch: int) -> None:
         sender = BroadcastGlobalVariablesCallback(0, local_variables=local_of(self.model))
         sender.set_model(self.model)
         sender.on_train_begin()
         self.model._initial_epoch = epoch
 
 
-def _delegate(hook):
+def _delegate(hook: Any) -> Any:
     @functools.wraps(getattr(keras.callbacks.Callback, hook))
-    def call(self, *arguments, **keywords):
+    def call(self: Any, *arguments: Any, **keywords: Any) -> Any:
         return getattr(self.callback, hook)(*arguments, **keywords)
 
     call.__dict__.pop("_is_default", None)  # Keras would not call a hook that is marked as the default

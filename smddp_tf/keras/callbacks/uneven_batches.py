@@ -33,7 +33,7 @@ class UnevenBatchesCallback(keras.callbacks.Callback):
         ValueError: If `mode` is none of them.
     """
 
-    def __init__(self, mode="join"):
+    def __init__(self, mode: str = "join") -> None:
         super().__init__()
         needs_keras_3("UnevenBatchesCallback")
         if mode not in MODES:

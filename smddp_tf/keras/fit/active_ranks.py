@@ -11,12 +11,16 @@ from __future__ import annotations
 import contextlib
 import functools
 import threading
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any
 
 import tensorflow as tf
 
 from smddp_tf import ops, process_sets
 from smddp_tf._native import run_time_values, xla
 from smddp_tf._native.threads import of_thread
+from smddp_tf.gradients.reducer import GradientReducer
+from smddp_tf.process_sets import ProcessSet
 from smddp_tf.reduce_op import Average, Sum
 
 _tracing = threading.local()
@@ -31,38 +35,44 @@ class ActiveRanks:
         needed: float32 variable. A step with fewer active ranks is skipped: no rank applies an update.
     """
 
-    def __init__(self):
+    def __init__(self) -> None:
         with tf.init_scope():
             self.flag, self.count, self.needed = (tf.Variable(value, trainable=False) for value in (1.0, -1.0, 1.0))
 
-    def begin_step(self, flag):
+    def begin_step(self, flag: Any) -> None:
         self.flag.assign(flag)
         self.count.assign(-1.0)
 
-    def agree_on_pass(self):
+    def agree_on_pass(self) -> None:
         """Counts the active ranks in a step that may reduce nothing, because its update needs further passes."""
         name = of_thread("model.fit (who has data)")
         self.count.assign(ops.allreduce(tf.convert_to_tensor(self.flag), op=Sum, name=name))
 
-    def masked(self, grads):
+    def masked(self, grads: Sequence[Any]) -> list[Any]:
         """Returns the gradients, or zeros while this rank is not active."""
         is_active = tf.convert_to_tensor(self.flag) > 0.5
         return [self._masked(is_active, grad) for grad in grads]
 
-    def reduced(self, reducer, grads, variables, op, process_set, window=None):
+    def reduced(
+        self,
+        reducer: GradientReducer,
+        grads: Sequence[Any],
+        variables: Sequence[Any],
+        op: int,
+        process_set: ProcessSet,
+        window: Window | None = None,
+    ) -> list[Any]:
         """Returns the gradients reduced over the active ranks: `reducer(grads, variables)`, corrected.
 
         Exact where the others are concerned: zeros add nothing to a sum, and a mean over all ranks times
         `size / count` is the mean over `count` ranks, up to one rounding.
 
         Args:
+            grads: masked.
             process_set: the ranks over which `reducer` reduces.
-            window: the `Window` in which `grads` were added up, masked pass by pass; None for those of one step.
+            window: the `Window` in which `grads` were added up; None for those of one step.
         """
-        if window is None:
-            grads, active, passes = self.masked(grads), tf.convert_to_tensor(self.flag), 1.0
-        else:
-            active, passes = window.close()
+        active, passes = (tf.convert_to_tensor(self.flag), 1.0) if window is None else window.close()
         if reducer.keeps_float32:  # it costs nothing among the gradients
             *reduced, share = reducer([*grads, active], [*variables, active])
             size = _size_of(process_set)
@@ -79,7 +89,7 @@ class ActiveRanks:
         factor = tf.math.divide_no_nan(size * passes, count)
         return [_scaled(grad, factor) for grad in reduced]
 
-    def _masked(self, is_active, grad):
+    def _masked(self, is_active: Any, grad: Any) -> Any:
         if grad is None:
             return None
         if not isinstance(grad, tf.IndexedSlices):
@@ -91,7 +101,7 @@ class ActiveRanks:
             values, indices = values[:kept], indices[:kept]
         return tf.IndexedSlices(values, indices, grad.dense_shape)
 
-    def is_valid(self):
+    def is_valid(self) -> Any:
         """Boolean scalar: enough ranks are active in this step."""
         return tf.convert_to_tensor(self.count) >= tf.convert_to_tensor(self.needed)
 
@@ -99,15 +109,15 @@ class ActiveRanks:
 class Window:
     """The passes of one update that is not complete yet, and in how many of them this rank was active."""
 
-    def __init__(self):
+    def __init__(self) -> None:
         with tf.init_scope():
             self._active, self._passes = (tf.Variable(0.0, trainable=False) for _ in range(2))
 
-    def add(self, flag):
+    def add(self, flag: Any) -> None:
         self._active.assign_add(flag)
         self._passes.assign_add(1.0)
 
-    def close(self):
+    def close(self) -> tuple[Any, Any]:
         """Returns (active passes, passes), float32 scalars, and begins the next window."""
         active, passes = tf.identity(self._active), tf.identity(self._passes)
         self._active.assign(0.0)
@@ -116,18 +126,18 @@ class Window:
 
 
 @functools.cache
-def process_wide():
+def process_wide() -> ActiveRanks:
     """The one `ActiveRanks`: a step that was traced with it, in whatever function, stays right in a later `fit`."""
     return ActiveRanks()
 
 
-def current():
+def current() -> ActiveRanks | None:
     """Returns the `ActiveRanks` of the training step that is being traced (or run eagerly), or None: all are active."""
     return getattr(_tracing, "active", None)
 
 
 @contextlib.contextmanager
-def stepping(active):
+def stepping(active: ActiveRanks) -> Iterator[None]:
     """Inside, `current()` is `active`."""
     before = current()
     _tracing.active = active
@@ -137,7 +147,7 @@ def stepping(active):
         _tracing.active = before
 
 
-def unless_skipped(optimizer, trainable_variables, update):
+def unless_skipped(optimizer: Any, trainable_variables: Any, update: Callable[[], Any]) -> Any:
     """Runs `update`, which applies reduced gradients, unless the step turned out to be one to skip."""
     active = current()
     if active is None:
@@ -146,7 +156,7 @@ def unless_skipped(optimizer, trainable_variables, update):
         with tf.init_scope():
             optimizer.build(list(trainable_variables))
 
-    def run():
+    def run() -> bool:
         update()
         return True
 
@@ -154,7 +164,7 @@ def unless_skipped(optimizer, trainable_variables, update):
     return optimizer.iterations
 
 
-def _size_of(process_set):
+def _size_of(process_set: ProcessSet) -> Any:
     """The number of ranks of the set, as float32; 1 outside of it, where nothing is reduced."""
     if not process_set.included():
         return 1.0
@@ -162,12 +172,12 @@ def _size_of(process_set):
         return tf.cast(run_time_values.size(), tf.float32)
 
 
-def _zero_unless(condition, tensor):
+def _zero_unless(condition: Any, tensor: Any) -> Any:
     """Not a product: NaN times zero is NaN."""
     return tf.where(condition, tensor, tf.zeros([], tensor.dtype))
 
 
-def _scaled(grad, factor):
+def _scaled(grad: Any, factor: Any) -> Any:
     if grad is None:
         return None
     if isinstance(grad, tf.IndexedSlices):

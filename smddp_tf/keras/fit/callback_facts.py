@@ -36,7 +36,7 @@ def flat(callbacks: Any) -> list[Any]:
     """The callbacks given to `fit`, in whatever form."""
     if isinstance(callbacks, keras.callbacks.CallbackList):
         return list(callbacks.callbacks)
-    return keras.tree.flatten(callbacks or [])
+    return list(keras.tree.flatten(callbacks or []))
 
 
 def facts_of(callbacks: Sequence[Any]) -> CallbackFacts:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
 import numpy as np
@@ -21,7 +22,7 @@ from smddp_tf.reduce_op import Sum
 _NAME = "hvd.evaluate"
 
 
-def evaluate(model, x=None, y=None, *, return_dict=False, **options):
+def evaluate(model: Any, x: Any = None, y: Any = None, *, return_dict: bool = False, **options: Any) -> Any:
     """Evaluates the model on the data of all ranks together.
 
     Each rank passes its own part; parts may differ in size, and may be empty. The states of the metrics are added up
@@ -76,30 +77,30 @@ class _Part:
         epoch_iterator: Keras's iterator over the data.
     """
 
-    def __init__(self, model):
+    def __init__(self, model: Any) -> None:
         self._model = model
         self.logs: dict[str, Any] = {}
         self.samples = 0.0
         self.epoch_iterator: Any = None
 
-    def evaluate(self, x, y, options):
+    def evaluate(self, x: Any, y: Any, options: Any) -> None:
         with _counting(self._model) as counter, iterator_goes_to(self):
             self.logs = self._model.evaluate(x, y, return_dict=True, **options)
             self.samples = float(counter)
             if self.samples == 0:
                 self._make_metrics()
 
-    def _make_metrics(self):
+    def _make_metrics(self) -> None:
         """A rank without data has seen no batch, and metrics are made by the first: it gets one, and forgets it."""
         batch = zeros_of(self.epoch_iterator._distributed_dataset.element_spec)
         x, y, weight = keras.utils.unpack_x_y_sample_weight(batch)
         self.logs = self._model.test_on_batch(x, y, weight, return_dict=True)
         self._model.reset_metrics()
 
-    def additive(self):
+    def additive(self) -> list[Any]:
         return [metric for metric in _leaves(self._model.metrics) if _is_additive(metric)]
 
-    def merge(self):
+    def merge(self) -> None:
         """Turns the results of parts into those of the whole."""
         self.logs = self._weighted_means()
         _add_up([variable for metric in self.additive() for variable in metric.variables])
@@ -109,7 +110,7 @@ class _Part:
             if key in self.logs and not is_other:
                 self.logs[key] = number_or_array(keras.ops.convert_to_numpy(value))
 
-    def _weighted_means(self):
+    def _weighted_means(self) -> dict[str, Any]:
         keys = sorted(self.logs)  # the same order on all ranks
         values = [keras.ops.convert_to_numpy(self.logs[key]) for key in keys]
         # What a rank without samples has to say may be NaN.
@@ -120,7 +121,7 @@ class _Part:
 
 
 @contextlib.contextmanager
-def _counting(model):
+def _counting(model: Any) -> Iterator[Any]:
     """Inside, the variable it yields counts the samples; a `fit` that counts already goes on where it was."""
     hooks = hooks_of(model, "test")
     before, was_installed = float(hooks.samples), hooks.installed
@@ -135,7 +136,7 @@ def _counting(model):
             hooks.remove(model)
 
 
-def _check_same_metrics(part):
+def _check_same_metrics(part: _Part) -> None:
     states = [(metric.name, [tuple(variable.shape) for variable in metric.variables]) for metric in part.additive()]
     mine = {"results": sorted(part.logs), "states": states}
     everybody = allgather_object(mine, name=of_thread(f"{_NAME} (which metrics)"))
@@ -150,7 +151,7 @@ def _check_same_metrics(part):
             )
 
 
-def _add_up(variables):
+def _add_up(variables: Sequence[Any]) -> None:
     """Replaces each variable by its sum over the ranks; all travel as one tensor."""
     if not variables:
         return
@@ -159,7 +160,7 @@ def _add_up(variables):
         variable.assign(tf.cast(total, variable.dtype))
 
 
-def _leaves(metrics):
+def _leaves(metrics: Iterable[Any]) -> list[Any]:
     """The single metrics: Keras keeps those given to `compile` inside of one that stands for all."""
     leaves = {}
     for metric in metrics:
@@ -169,7 +170,7 @@ def _leaves(metrics):
     return list(leaves.values())
 
 
-def _is_additive(metric):
+def _is_additive(metric: Any) -> bool:
     """Are its states sums over samples? Those of Keras's metrics are; of others we cannot know."""
     base = keras.metrics.Metric
     declared = getattr(metric, "additive_state", None)

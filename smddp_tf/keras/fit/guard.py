@@ -11,6 +11,7 @@ They
 from __future__ import annotations
 
 import traceback
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -27,7 +28,7 @@ from smddp_tf.keras.fit import same_batches, start_check
 from smddp_tf.keras.fit.callback_facts import agreed, facts_of, flat, name_learning_rate
 from smddp_tf.keras.fit.step_hooks import hooks_of
 from smddp_tf.keras.fit.stopping import Stopping, looks_at_batches
-from smddp_tf.keras.fit.uneven import JOIN, OFF, UnevenEpochs, plan_for, supply_of
+from smddp_tf.keras.fit.uneven import JOIN, OFF, Plan, UnevenEpochs, plan_for, supply_of
 from smddp_tf.keras.optimizer import wrapping
 from smddp_tf.keras.optimizer.local_variables import local_of
 
@@ -37,7 +38,7 @@ _NAME = "model.fit"  # what users see of these requests when a rank does not com
 class Guard:
     """The state of one guarded `fit`, and its two callbacks."""
 
-    def __init__(self, model, arguments):
+    def __init__(self, model: Any, arguments: dict[str, Any]) -> None:
         callbacks = flat(arguments["callbacks"])
         chosen = [each for each in callbacks if hasattr(each, "uneven_mode")]
         self.model = model
@@ -64,7 +65,7 @@ class Guard:
 
     # --- before training ---
 
-    def agree(self):
+    def agree(self) -> None:
         """One exchange of what every rank knows, and everybody's conclusions from it."""
         supply = supply_of(self.epoch_iterator, self.model.steps_per_execution)
         facts = {
@@ -92,7 +93,7 @@ class Guard:
             self._uneven.begin()
         self.adopt_function()
 
-    def report(self, error):
+    def report(self, error: BaseException) -> None:
         """Tells ranks that wait in `agree` that this one will not come."""
         if not self._agreed:
             self._agreed = True
@@ -100,7 +101,7 @@ class Guard:
             allgather_object({"error": text}, name=of_thread(f"{_NAME} (before the first batch)"))
 
     @staticmethod
-    def _exchange(facts):
+    def _exchange(facts: dict[str, Any]) -> list[dict[str, Any]]:
         everybody = allgather_object(facts, name=of_thread(f"{_NAME} (before the first batch)"))
         for other, theirs in enumerate(everybody):
             if "error" in theirs:
@@ -108,12 +109,12 @@ class Guard:
         return everybody
 
     @staticmethod
-    def _check_equal(everybody, fact, what):
+    def _check_equal(everybody: Sequence[dict[str, Any]], fact: str, what: str) -> None:
         values = [facts[fact] for facts in everybody]
         if any(value != values[0] for value in values):
             raise ValueError(f"All ranks need {what}. Received: {fact}={values}, by rank.")
 
-    def _install_steps(self, plan):
+    def _install_steps(self, plan: Plan | None) -> None:
         watched = plan is not None and plan.watched
         for kind in ("train", "test"):
             hooks = hooks_of(self.model, kind)
@@ -122,7 +123,7 @@ class Guard:
                 hooks.install(self.model, uneven=watched and kind == "train")
                 self._installed.append(hooks)
 
-    def close(self):
+    def close(self) -> None:
         """Leaves the model as if nothing had been there."""
         if self.model.train_function is self._run:
             self.model.train_function = self._function
@@ -136,7 +137,7 @@ class Guard:
 
     # --- during training ---
 
-    def adopt_function(self):
+    def adopt_function(self) -> None:
         """Stands between Keras and the train function where that is needed, also after somebody has it made anew."""
         if (self._watched() or self._votes_alone()) and self.model.train_function is not self._run:
             self._function = self.model.train_function
@@ -144,20 +145,20 @@ class Guard:
                 self._uneven.function = self._function
             self.model.train_function = self._run
 
-    def _watched(self):
+    def _watched(self) -> bool:
         return self._uneven is not None and self._uneven.watched
 
-    def _votes_alone(self):
+    def _votes_alone(self) -> bool:
         return self._stopping.interval > 0 and not self.votes_last
 
-    def run(self, iterator):
+    def run(self, iterator: Any) -> Any:
         """What Keras calls as the train function."""
         logs = self._uneven(iterator) if self._watched() else self._function(iterator)
         if self._votes_alone():
             self._stopping.end_batch()  # has no callback that could object, hence none to wait for
         return logs
 
-    def begin_epoch(self, epoch):
+    def begin_epoch(self, epoch: int) -> None:
         if self._epochs_begun == 0:
             name = of_thread(f"{_NAME} (which epoch is the first)")
             epochs = ops.allgather(tf.constant([epoch], tf.int64), name=name).numpy()
@@ -172,7 +173,7 @@ class Guard:
         if self._uneven is not None:
             self._uneven.begin_epoch()
 
-    def check_start(self, goes_on=True):
+    def check_start(self, goes_on: bool = True) -> None:
         """After the first batch: there all variables exist, and whoever broadcasts by himself has done so.
 
         Args:
@@ -185,16 +186,16 @@ class Guard:
         if goes_on:
             start_check.warn_if_different(self.model)
 
-    def has_trained_an_epoch(self):
+    def has_trained_an_epoch(self) -> bool:
         return self._epochs_begun > 1
 
-    def begin_reading(self):
+    def begin_reading(self) -> None:
         self._data.begin_reading()
 
-    def end_batch(self):
+    def end_batch(self) -> None:
         self._stopping.end_batch()
 
-    def end_epoch(self):
+    def end_epoch(self) -> None:
         self.check_start(goes_on=self.model.steps_per_execution > 1)
         if self._epochs_begun == 1:
             same_batches.warn_if_same()
@@ -213,16 +214,16 @@ class Guard:
             for optimizer, rate in zip(self._optimizers(), everybody[0, 1:]):
                 optimizer.learning_rate = rate
 
-    def _optimizers(self):
+    def _optimizers(self) -> list[Any]:
         optimizer = getattr(self.model, "optimizer", None)
         optimizer = getattr(optimizer, "inner_optimizer", optimizer)
         has_rate = optimizer is not None and hasattr(optimizer.learning_rate, "assign")
         return [optimizer] if has_rate else []
 
-    def _rates(self):
+    def _rates(self) -> list[float]:
         return [float(optimizer.learning_rate.numpy()) for optimizer in self._optimizers()]
 
-    def end_training(self):
+    def end_training(self) -> None:
         """EarlyStopping may have restored the weights of another epoch on each rank."""
         if self._facts.restores_weights and start_check.first_difference(self.model) is not None:
             if rank() == 0:
@@ -237,57 +238,57 @@ class Guard:
 class _First(keras.callbacks.Callback):
     """Before the user's callbacks."""
 
-    def __init__(self, guard):
+    def __init__(self, guard: Guard) -> None:
         super().__init__()
         self._guard = guard
 
-    def on_train_begin(self, logs=None):
+    def on_train_begin(self, logs: dict[str, Any] | None = None) -> None:
         self._guard.agree()
 
-    def on_epoch_begin(self, epoch, logs=None):
+    def on_epoch_begin(self, epoch: int, logs: dict[str, Any] | None = None) -> None:
         self._guard.begin_epoch(epoch)
 
-    def on_train_batch_begin(self, batch, logs=None):
+    def on_train_batch_begin(self, batch: int, logs: dict[str, Any] | None = None) -> None:
         if batch > 0 or self._guard.has_trained_an_epoch():
             self._guard.check_start()
         self._guard.adopt_function()
 
-    def on_test_begin(self, logs=None):
+    def on_test_begin(self, logs: dict[str, Any] | None = None) -> None:
         hooks_of(self._guard.model, "test").samples.assign(0.0)
 
 
 class _Last(keras.callbacks.Callback):
     """After the user's callbacks."""
 
-    def __init__(self, guard):
+    def __init__(self, guard: Guard) -> None:
         super().__init__()
         self._guard = guard
 
-    def on_epoch_begin(self, epoch, logs=None):
+    def on_epoch_begin(self, epoch: int, logs: dict[str, Any] | None = None) -> None:
         self._guard.begin_reading()
 
-    def on_epoch_end(self, epoch, logs=None):
+    def on_epoch_end(self, epoch: int, logs: dict[str, Any] | None = None) -> None:
         self._guard.end_epoch()
 
-    def on_train_end(self, logs=None):
+    def on_train_end(self, logs: dict[str, Any] | None = None) -> None:
         self._guard.end_training()
 
 
 class _LastWithBatches(_Last):
-    def on_train_batch_end(self, batch, logs=None):
+    def on_train_batch_end(self, batch: int, logs: dict[str, Any] | None = None) -> None:
         self._guard.end_batch()
 
 
-def _waits_for_batches(callback):
+def _waits_for_batches(callback: Any) -> bool:
     """Does it make Keras wait for each batch's metrics? What does not, in later versions, is marked as `async_safe`."""
     return looks_at_batches(callback) and not getattr(callback, "async_safe", False)
 
 
-def reduces(model):
+def reduces(model: Any) -> bool:
     """Does an optimizer of the model reduce gradients over all ranks, so that they must stay in step?"""
     return any(wrapping.reduces(each) and _concerns_all_ranks(each) for each in wrapping.optimizers_of(model))
 
 
-def _concerns_all_ranks(optimizer):
-    reduction = wrapping.reduction_on(optimizer)
-    return reduction is None or reduction.settings.process_set.process_set_id == 0
+def _concerns_all_ranks(optimizer: Any) -> bool:
+    reducer = wrapping.reducer_on(optimizer)
+    return reducer is None or reducer.settings.process_set.process_set_id == 0

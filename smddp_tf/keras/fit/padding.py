@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import tensorflow as tf
 
 
-def padding_batches(dataset):
+def padding_batches(dataset: Any) -> Any:
     """Returns the endless dataset of pairs (0.0, batch of zeros) with the element types of `dataset`.
 
     Dimensions that the types leave open, such as a batch size, are 1.
@@ -14,20 +16,20 @@ def padding_batches(dataset):
     return tf.data.Dataset.from_tensors(0.0).repeat().map(lambda flag: (flag, zeros_of(spec)))
 
 
-def padding_iterator(padding):
+def padding_iterator(padding: Any) -> Any:
     """Returns an iterator with no thread that tunes it: the end of such a thread can take TensorFlow seconds."""
     options = tf.data.Options()
     options.autotune.enabled = False
     return iter(padding.with_options(options))
 
 
-def endless(dataset):
+def endless(dataset: Any) -> Any:
     """Returns the pairs (1.0, batch) of `dataset`, followed by `padding_batches(dataset)`."""
     flags = tf.data.Dataset.from_tensors(1.0).repeat()
     return tf.data.Dataset.zip((flags, dataset)).concatenate(padding_batches(dataset))
 
 
-def zeros_of(spec):
+def zeros_of(spec: Any) -> Any:
     """A batch of zeros (or empty strings) of the given types: any structure that tf.data knows."""
     if isinstance(spec, dict):
         return type(spec)((key, zeros_of(part)) for key, part in spec.items())
@@ -48,5 +50,5 @@ def zeros_of(spec):
     return None  # NoneTensorSpec: an absent component
 
 
-def _closed(shape):
+def _closed(shape: Any) -> Any:
     return [1 if size is None else size for size in shape] if shape.rank is not None else [1]

@@ -2,20 +2,16 @@
 
 Only `fit` of a model that reduces gradients, on several ranks, is concerned. Where a model looks as if it should reduce
 them, its first step is watched (see `forgotten.py`). All others go through unchanged.
-
-Other libraries replace `fit` too (autologging, tests), with and without `functools.wraps`, and may have taken hold of
-Keras's function before we came. So no attribute is replaced here: that function object itself gets another body.
 """
 
 from __future__ import annotations
 
 import contextlib
 import functools
-import gc
 import inspect
-import sys
 import threading
-import types
+from collections.abc import Iterator, Sequence
+from typing import Any
 
 import tensorflow as tf
 
@@ -23,6 +19,7 @@ from smddp_tf._native import loader
 from smddp_tf.basics import is_initialized, size
 from smddp_tf.data.epochs import EpochsOfFit
 from smddp_tf.data.tuning import without_autotune
+from smddp_tf.keras import patch_table, patches
 from smddp_tf.keras._backend import keras
 from smddp_tf.keras.fit import same_batches
 from smddp_tf.keras.fit.callback_facts import counts_samples, facts_of, flat, name_learning_rate
@@ -33,21 +30,21 @@ _expecting = threading.local()
 _guarded: set[int] = set()  # ids of models that are inside of a guarded `fit`
 
 
-@functools.cache
-def guard_fit():
+def guard_fit() -> None:
     """Guards `fit` of Keras's trainer; does nothing the second time.
 
     Raises:
-        RuntimeError: This Keras has no such function.
+        RuntimeError: This Keras has no such function, or another one.
     """
-    trainer = next(base for base in keras.Model.__mro__ if "make_train_function" in vars(base))
-    module = sys.modules[trainer.__module__]
-    _watch_iterators(module.TFEpochIterator)
-    plain_fit = _take_over(_function_of_keras(trainer, module, "fit"))
+    patches.replace(patch_table.EPOCH_ITERATOR, _watched)
+    patches.take_over_fit(_guarding)
+
+
+def _guarding(plain_fit: Any) -> Any:
     signature = inspect.signature(plain_fit)
 
     @functools.wraps(plain_fit)
-    def fit(self, *args, **kwargs):
+    def fit(self: Any, *args: Any, **kwargs: Any) -> Any:
         try:
             bound = signature.bind(self, *args, **kwargs)
         except TypeError:
@@ -69,54 +66,14 @@ def guard_fit():
             with _counting_epochs(bound.arguments):
                 return plain_fit(*bound.args, **bound.kwargs)
 
-    trainer._smddp_fit = fit
+    return fit
 
 
-def _function_of_keras(trainer, module, name):
-    """The function that Keras defines as `trainer.name`, also where something else has that name by now."""
-
-    def is_it(candidate):
-        return (
-            isinstance(candidate, types.FunctionType)
-            and candidate.__globals__ is vars(module)
-            and candidate.__code__.co_name == name
-            and candidate.__qualname__ == f"{trainer.__name__}.{name}"
-        )
-
-    named = inspect.unwrap(vars(trainer)[name])
-    if is_it(named):
-        return named
-    for candidate in gc.get_referrers(vars(module)):  # functions refer to what is global in their module
-        if is_it(candidate):
-            return candidate
-    raise RuntimeError(
-        f"smddp_tf does not find the function `{trainer.__name__}.{name}` of Keras {keras.__version__}. "
-        "Import smddp_tf.keras before something replaces `Model.fit`."
-    )
-
-
-def _take_over(function):
-    """Makes `function` call the method `_smddp_fit` of its first argument; returns what it was, as another function."""
-    plain = types.FunctionType(function.__code__, function.__globals__, function.__name__, function.__defaults__)
-    plain.__kwdefaults__ = function.__kwdefaults__
-    plain.__qualname__ = function.__qualname__
-    function.__signature__ = inspect.signature(plain)
-    function.__defaults__ = function.__kwdefaults__ = None
-    function.__code__ = _call_of_ours.__code__
-    return plain
-
-
-def _call_of_ours(self, *args, **kwargs):
-    # Runs with the globals of Keras's module: may use nothing but its arguments.
-    return self._smddp_fit(*args, **kwargs)
-
-
-def _watch_iterators(iterator_class):
+def _watched(plain_init: Any) -> Any:
     """Lets a guarded `fit` see the iterator over its training data, the first that Keras makes there; none is tuned."""
-    plain_init = iterator_class.__init__
 
     @functools.wraps(plain_init)
-    def __init__(self, *args, **kwargs):
+    def __init__(self: Any, *args: Any, **kwargs: Any) -> None:
         plain_init(self, *args, **kwargs)
         if is_initialized() and size() > 1 and isinstance(self._distributed_dataset, tf.data.Dataset):
             self._distributed_dataset = without_autotune(self._distributed_dataset)
@@ -124,11 +81,11 @@ def _watch_iterators(iterator_class):
         if owner is not None:
             owner.epoch_iterator = self
 
-    iterator_class.__init__ = __init__
+    return __init__
 
 
 @contextlib.contextmanager
-def iterator_goes_to(owner):
+def iterator_goes_to(owner: Any) -> Iterator[None]:
     """Inside, the next iterator over data that Keras makes is also stored as `owner.epoch_iterator`."""
     _expecting.owner = owner
     try:
@@ -137,7 +94,7 @@ def iterator_goes_to(owner):
         _expecting.owner = None
 
 
-def _guarded_fit(plain_fit, bound):
+def _guarded_fit(plain_fit: Any, bound: inspect.BoundArguments) -> Any:
     model = bound.arguments["self"]
     guard = Guard(model, bound.arguments)
     with_ours = _callbacks_around(bound.arguments, [guard.first], [guard.last], waiting=guard.votes_last)
@@ -154,7 +111,7 @@ def _guarded_fit(plain_fit, bound):
 
 
 @contextlib.contextmanager
-def _counting_epochs(arguments):
+def _counting_epochs(arguments: dict[str, Any]) -> Iterator[None]:
     """Inside, data of `shard` are dealt out anew in each epoch also without a guard, if the steps reduce something."""
     data = EpochsOfFit(arguments["x"])
     if not data.numbers() or arguments["steps_per_epoch"] is not None:
@@ -173,7 +130,7 @@ class _Counting(keras.callbacks.Callback):
 
     async_safe = True  # Keras need not wait for the metrics of each batch
 
-    def __init__(self, data):
+    def __init__(self, data: Any) -> None:
         super().__init__()
         self._data = data
         self._first = data.agreed_numbers()
@@ -181,22 +138,22 @@ class _Counting(keras.callbacks.Callback):
         self._begun = 0
         self._counts = False
 
-    def on_epoch_begin(self, epoch, logs=None):
+    def on_epoch_begin(self, epoch: int, logs: dict[str, Any] | None = None) -> None:
         self._look()
         if self._counts:
             self._data.begin_epoch(self._begun)
         self._begun += 1
 
-    def on_train_batch_begin(self, batch, logs=None):
+    def on_train_batch_begin(self, batch: int, logs: dict[str, Any] | None = None) -> None:
         if batch == 1:
             self._look()
 
-    def end(self):
+    def end(self) -> None:
         self._look()
         if self._counts:
             self._data.end_fit(self._begun)
 
-    def _look(self):
+    def _look(self) -> None:
         if not self._counts and _requests() > self._requests:
             self._counts = True
             self._data.begin_fit(self._first)
@@ -207,21 +164,23 @@ class _Reading(keras.callbacks.Callback):
 
     async_safe = True
 
-    def __init__(self, data):
+    def __init__(self, data: Any) -> None:
         super().__init__()
         self._data = data
 
-    def on_epoch_begin(self, epoch, logs=None):
+    def on_epoch_begin(self, epoch: int, logs: dict[str, Any] | None = None) -> None:
         self._data.begin_reading()
 
 
-def _requests():
+def _requests() -> Any:
     stats = loader.core().stats()
     return stats["planned_buckets"] + stats["named_requests"]
 
 
 @contextlib.contextmanager
-def _callbacks_around(arguments, before, after, waiting=False):
+def _callbacks_around(
+    arguments: dict[str, Any], before: Sequence[Any], after: Sequence[Any], waiting: bool = False
+) -> Iterator[None]:
     """Inside, callbacks of ours stand around the user's in the arguments of a `fit`.
 
     Args:

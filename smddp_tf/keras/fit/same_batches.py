@@ -10,6 +10,8 @@ from __future__ import annotations
 import contextlib
 import functools
 import threading
+from collections.abc import Iterator, Sequence
+from typing import Any
 
 import tensorflow as tf
 
@@ -30,19 +32,19 @@ _FACTOR = 1_000_003  # makes the order of steps count
 class _Fingerprint:
     """Of all gradients noted since the last comparison. A variable, as steps are graphs; 0: nothing but zeros."""
 
-    def __init__(self):
+    def __init__(self) -> None:
         with tf.init_scope():
             self.value = tf.Variable(0, dtype=tf.int64, trainable=False, name="smddp_fingerprint")
         self.has_warned = False
 
 
 @functools.cache
-def _fingerprint():
+def _fingerprint() -> _Fingerprint:
     return _Fingerprint()
 
 
 @contextlib.contextmanager
-def watching():
+def watching() -> Iterator[None]:
     """Inside, on this thread, steps that are run or traced note their gradients: somebody will compare them."""
     before, _watch.on = is_watching(), True
     try:
@@ -51,11 +53,11 @@ def watching():
         _watch.on = before
 
 
-def is_watching():
+def is_watching() -> bool:
     return getattr(_watch, "on", False)
 
 
-def note(grads):
+def note(grads: Sequence[Any]) -> None:
     """Adds this rank's own gradients of one step, eagerly or in the graph that is being traced.
 
     Costs some small ops in each step, on at most 4 x 256 values.
@@ -76,7 +78,7 @@ def note(grads):
     value.assign(value * _FACTOR + tf.reduce_sum(bits * places))
 
 
-def warn_if_same():
+def warn_if_same() -> None:
     """Compares the ranks once and begins anew; all ranks must call it. Warns on rank 0, once in a process."""
     if size() == 1:
         return
@@ -95,7 +97,7 @@ def warn_if_same():
         )
 
 
-def _sample_bits(tensor):
+def _sample_bits(tensor: Any) -> Any:
     """Some 256 values from all over the tensor, as the integers that their float32 bits are.
 
     Those of zeros and of what is not finite are 0.

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import weakref
 import zlib
+from typing import Any
 
 import numpy as np
 import tensorflow as tf
@@ -17,11 +18,11 @@ from smddp_tf.keras.optimizer.local_variables import local_of
 
 _MAX_VALUES = 4096
 # Models of which rank 0 has said it; and those of which it may have to: a first variable that differs, and a rank.
-_warned: weakref.WeakSet = weakref.WeakSet()
-_differ: weakref.WeakKeyDictionary = weakref.WeakKeyDictionary()
+_warned: weakref.WeakSet[Any] = weakref.WeakSet()
+_differ: weakref.WeakKeyDictionary[Any, Any] = weakref.WeakKeyDictionary()
 
 
-def first_difference(model):
+def first_difference(model: Any) -> Any:
     """Returns the path of the first variable that differs between ranks and a rank that differs from rank 0; or None.
 
     One exchange of a checksum for each variable, over a sample of its values.
@@ -48,7 +49,7 @@ def first_difference(model):
     return None
 
 
-def look(model):
+def look(model: Any) -> None:
     """Compares the ranks' weights after the first step of a `fit`. The warning is left for the second step.
 
     A `fit` of one step trains nothing yet: scripts, such as Horovod's elastic examples, use it to have variables made
@@ -63,7 +64,7 @@ def look(model):
             warn_if_different(model)
 
 
-def warn_if_different(model):
+def warn_if_different(model: Any) -> None:
     """Warns on rank 0 of what `look` has found, once for each model."""
     difference = _differ.pop(model, None)
     if difference is None or model in _warned:
@@ -78,7 +79,7 @@ def warn_if_different(model):
         )
 
 
-def _checksum(variable):
+def _checksum(variable: Any) -> Any:
     values = tf.reshape(tf.convert_to_tensor(variable), [-1])
     count = int(values.shape[0])
     sample = values[:: max(1, count // _MAX_VALUES)].numpy() if count else np.empty(0)

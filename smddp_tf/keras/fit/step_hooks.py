@@ -7,6 +7,8 @@ functions are kept for the next time.
 
 from __future__ import annotations
 
+from typing import Any
+
 import tensorflow as tf
 
 from smddp_tf.keras.fit import active_ranks
@@ -14,12 +16,12 @@ from smddp_tf.keras.fit import active_ranks
 _ATTRIBUTE = "_smddp_step_hooks"
 
 
-def hooks_of(model, kind):
+def hooks_of(model: Any, kind: str) -> StepHooks:
     """Returns the `StepHooks` of the model's `kind` ("train" or "test") steps, the same object at every call."""
     if _ATTRIBUTE not in vars(model):
         # Goes past Keras's tracking of attributes: it must get into no saved file.
         object.__setattr__(model, _ATTRIBUTE, {})
-    hooks = vars(model)[_ATTRIBUTE]
+    hooks: dict[str, StepHooks] = vars(model)[_ATTRIBUTE]
     if kind not in hooks:
         hooks[kind] = StepHooks(kind)
     return hooks[kind]
@@ -37,7 +39,7 @@ class StepHooks:
             later on in that trace, so the step must be traced again.
     """
 
-    def __init__(self, kind):
+    def __init__(self, kind: str) -> None:
         self._kind = kind
         with tf.init_scope():
             self.samples = tf.Variable(0.0, dtype=tf.float64, trainable=False)
@@ -45,14 +47,14 @@ class StepHooks:
             self.valid = tf.Variable(0.0, trainable=False)
         self.installed = False
         self.incomplete = False
-        self._last_logs = None
-        self._kept = {}
+        self._last_logs: list[tf.Variable] | None = None
+        self._kept: dict[bool, tuple[Any, Any]] = {}  # by `uneven`: the plain function and ours
 
-    def reset(self):
+    def reset(self) -> None:
         for counter in (self.samples, self.active_steps, self.valid):
             counter.assign(0)
 
-    def install(self, model, uneven):
+    def install(self, model: Any, uneven: bool) -> None:
         """Swaps the step, and the function that Keras runs, until `remove`.
 
         With `uneven` the data come as pairs (flag, data), and a step with flag 0 leaves no trace on this rank.
@@ -69,12 +71,12 @@ class StepHooks:
         else:
             self.trace_again(model)
 
-    def trace_again(self, model):
+    def trace_again(self, model: Any) -> None:
         self.incomplete = False
         self._last_logs = None
         getattr(model, f"make_{self._kind}_function")(force=True)
 
-    def remove(self, model):
+    def remove(self, model: Any) -> None:
         """Puts the plain step and function back."""
         self.installed = False
         object.__delattr__(model, f"{self._kind}_step")
@@ -85,17 +87,17 @@ class StepHooks:
             self._kept[self._uneven] = (self._plain, function)
         setattr(model, f"{self._kind}_function", self._plain)
 
-    def _counting_step(self, plain_step):
-        def step(data):
+    def _counting_step(self, plain_step: Any) -> Any:
+        def step(data: Any) -> Any:
             self.samples.assign_add(_rows(data))
             return plain_step(data)
 
         return step
 
-    def _uneven_step(self, model, plain_step):
+    def _uneven_step(self, model: Any, plain_step: Any) -> Any:
         active = active_ranks.process_wide()
 
-        def step(flagged):
+        def step(flagged: Any) -> Any:
             flag, data = flagged
             active.begin_step(flag)
             before = {id(variable): _copy(variable) for variable in _changed_by_data(model)}
@@ -115,7 +117,7 @@ class StepHooks:
 
         return step
 
-    def _logs_of_last_real_step(self, logs, alive):
+    def _logs_of_last_real_step(self, logs: Any, alive: Any) -> Any:
         """What the callbacks see in a step without data: metrics of a batch of zeros mean nothing."""
         values = [] if logs is None else [tf.convert_to_tensor(value) for value in tf.nest.flatten(logs)]
         if not values or not all(value.shape.is_fully_defined() for value in values):
@@ -128,17 +130,17 @@ class StepHooks:
         return tf.nest.pack_sequence_as(logs, [tf.identity(last) for last in self._last_logs])
 
 
-def _changed_by_data(model):
+def _changed_by_data(model: Any) -> list[Any]:
     """The variables that a step changes without asking the other ranks: metrics, statistics, random states."""
     chosen = {id(variable): variable for variable in (*model.non_trainable_variables, *model.metrics_variables)}
     return list(chosen.values())
 
 
-def _copy(variable):
+def _copy(variable: Any) -> Any:
     return tf.identity(tf.convert_to_tensor(variable))
 
 
-def _rows(data):
+def _rows(data: Any) -> Any:
     """The number of samples: the rows of the first array of the inputs, as Keras counts them."""
     inputs = data[0] if isinstance(data, (tuple, list)) and data else data
     for leaf in tf.nest.flatten(inputs):

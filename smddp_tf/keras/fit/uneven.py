@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 import tensorflow as tf
@@ -12,6 +13,7 @@ from smddp_tf.basics import rank, size
 from smddp_tf.functions import allgather_object
 from smddp_tf.keras.fit import active_ranks
 from smddp_tf.keras.fit.padding import endless, padding_batches, padding_iterator
+from smddp_tf.keras.fit.step_hooks import StepHooks
 
 JOIN, SHORTEST, ERROR, OFF = MODES = ("join", "shortest", "error", "off")
 
@@ -31,25 +33,25 @@ class Supply(NamedTuple):
     steps_per_execution: int
     breaks_off: bool
 
-    def limit(self):
+    def limit(self) -> float:
         """The most steps an epoch can have here. With `steps_per_epoch`, Keras takes whole calls."""
         if self.steps_per_epoch is None:
             return math.inf if self.batches is None else self.batches
         return -(-self.steps_per_epoch // self.steps_per_execution) * self.steps_per_execution
 
-    def is_exact(self):
+    def is_exact(self) -> bool:
         """Do epochs have exactly `limit()` steps?"""
         if self.steps_per_epoch is None:
             return self.batches is not None
         return self.batches == math.inf
 
-    def __str__(self):
+    def __str__(self) -> str:
         steps = f"steps_per_epoch={self.steps_per_epoch}, " if self.steps_per_epoch else ""
         batches = {None: "an unknown number of", math.inf: "endless"}.get(self.batches, self.batches)
         return f"{steps}{batches} batches"
 
 
-def supply_of(epoch_iterator, steps_per_execution):
+def supply_of(epoch_iterator: Any, steps_per_execution: int) -> Supply:
     """Reads a `Supply` from Keras's iterator over the training data."""
     batches = epoch_iterator.data_adapter.num_batches
     if batches is None:
@@ -79,7 +81,7 @@ class Plan(NamedTuple):
     needed: int
 
 
-def plan_for(mode, supplies):
+def plan_for(mode: str, supplies: Sequence[Supply]) -> Plan | None:
     """Returns the `Plan`, or None where nothing needs to be done: all ranks have equally many batches."""
     first = supplies[0]
     if len({supply.steps_per_execution for supply in supplies}) > 1:
@@ -108,7 +110,7 @@ def plan_for(mode, supplies):
     return Plan(max(limits) if mode == ERROR else min(limits), True, exact, len(supplies))
 
 
-def uneven_message(counts):
+def uneven_message(counts: Sequence[str]) -> str:
     return (
         'The ranks have different numbers of batches, which UnevenBatchesCallback(mode="error") refuses. '
         f"Received: {'; '.join(counts)}. Give every rank equally many, for example by `steps_per_epoch`, "
@@ -116,16 +118,18 @@ def uneven_message(counts):
     )
 
 
-def _listed(supplies):
+def _listed(supplies: Sequence[Supply]) -> str:
     return "; ".join(f"rank {i}: {supply}" for i, supply in enumerate(supplies))
 
 
-def _all_equal(supplies):
+def _all_equal(supplies: Sequence[Supply]) -> bool:
     return all(supply == supplies[0] for supply in supplies)
 
 
-def _ends_inside_a_call(supply):
-    return supply.breaks_off and supply.batches != math.inf and supply.batches % supply.steps_per_execution != 0
+def _ends_inside_a_call(supply: Supply) -> bool:
+    if supply.batches is None or supply.batches == math.inf:
+        return False
+    return supply.breaks_off and supply.batches % supply.steps_per_execution != 0
 
 
 class UnevenEpochs:
@@ -135,7 +139,9 @@ class UnevenEpochs:
         function: Keras's train function, traced with the hooks of uneven steps.
     """
 
-    def __init__(self, model, epoch_iterator, supply, plan, mode, hooks):
+    def __init__(
+        self, model: Any, epoch_iterator: Any, supply: Supply, plan: Plan, mode: str, hooks: StepHooks
+    ) -> None:
         self._model = model
         self._iterator = epoch_iterator
         self._supply = supply
@@ -150,7 +156,7 @@ class UnevenEpochs:
         self.watched = plan.watched
         self._change_dataset()
 
-    def _change_dataset(self):
+    def _change_dataset(self) -> None:
         dataset = self._iterator._distributed_dataset
         if self._supply.steps_per_epoch is None and self._supply.batches not in (None, math.inf):
             dataset = dataset.take(int(self._supply.batches))
@@ -161,7 +167,7 @@ class UnevenEpochs:
             dataset = dataset.take(int(self._plan.limit))
         self._iterator._distributed_dataset = dataset
 
-    def begin(self):
+    def begin(self) -> None:
         """Before the first epoch: has the model's variables made, so that steps without data can spare them."""
         if not self._plan.watched:
             return
@@ -171,7 +177,7 @@ class UnevenEpochs:
         except Exception:  # a model that cannot be built from shapes alone; its first step builds it
             pass
 
-    def begin_epoch(self):
+    def begin_epoch(self) -> None:
         """Gives Keras's iterator the agreed length, and data of this rank's own from where they should go on."""
         if not self._continues():
             self._iterator._current_iterator = None
@@ -185,7 +191,7 @@ class UnevenEpochs:
             self._hooks.active_steps.assign(0.0)
             self._hooks.valid.assign(0.0)
 
-    def _continues(self):
+    def _continues(self) -> bool:
         """With `steps_per_epoch` the data go on in the next epoch, unless they ran out."""
         if self._supply.steps_per_epoch is None:
             return False
@@ -198,7 +204,7 @@ class UnevenEpochs:
             self._supply.batches and self._active_steps_of_iterator >= self._supply.batches
         )
 
-    def __call__(self, iterator):
+    def __call__(self, iterator: Any) -> Any:
         """Runs the train function on a batch of this rank, or on zeros; says when the epoch is over for all ranks."""
         if self._over:
             raise self._end_of_data()
@@ -215,7 +221,7 @@ class UnevenEpochs:
             self._look_for_end(valid_before)
         return logs
 
-    def _look_for_end(self, valid_before):
+    def _look_for_end(self, valid_before: float) -> None:
         count = float(active_ranks.process_wide().count)
         if self._mode == ERROR and 0 < count < size():
             name = of_thread("model.fit (batches by rank)")
@@ -227,19 +233,19 @@ class UnevenEpochs:
         if float(self._hooks.valid) == valid_before:
             raise self._end_of_data()
 
-    def _own_skipped_step(self):
+    def _own_skipped_step(self) -> int:
         return int(active_ranks.process_wide().flag.numpy() > 0.5)
 
     @staticmethod
-    def _end_of_data():
+    def _end_of_data() -> Any:
         return tf.errors.OutOfRangeError(None, None, "the data of all ranks that count are used up")
 
-    def _trace_again(self):
+    def _trace_again(self) -> None:
         if float(self._hooks.active_steps) == 0.0:
             self._model.reset_metrics()
         self._hooks.trace_again(self._model)
 
-    def _check_step_reduces(self):
+    def _check_step_reduces(self) -> None:
         if float(active_ranks.process_wide().count) >= 0.0:
             return
         raise RuntimeError(

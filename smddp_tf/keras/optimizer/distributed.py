@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import operator
+from typing import Any
 
 import tensorflow as tf
 
@@ -12,9 +13,10 @@ from smddp_tf.gradients.local_sources import layers_in
 from smddp_tf.keras._backend import LEGACY, keras
 from smddp_tf.keras.optimizer import legacy
 from smddp_tf.keras.optimizer.accumulation import innermost
-from smddp_tf.keras.optimizer.reducing import ReductionSettings, attach, wrap_class
-from smddp_tf.keras.optimizer.wrapping import advice, reduction_on, refuse_wrapped
-from smddp_tf.process_sets import global_process_set
+from smddp_tf.keras.optimizer.optimizer_reducer import ReductionSettings
+from smddp_tf.keras.optimizer.reducing import attach, wrap_class
+from smddp_tf.keras.optimizer.wrapping import advice, reducer_on, refuse_wrapped
+from smddp_tf.process_sets import ProcessSet, global_process_set
 from smddp_tf.reduce_op import Average
 from smddp_tf.tf1.optimizer import DistributedV1Optimizer
 
@@ -22,21 +24,21 @@ __all__ = ["DistributedOptimizer", "DistributedOptimizerTF", "PartialDistributed
 
 
 def DistributedOptimizer(
-    optimizer,
-    name=None,
-    device_dense="",
-    device_sparse="",
-    compression=Compression.none,
-    sparse_as_dense=False,
-    gradient_predivide_factor=1.0,
-    op=Average,
-    backward_passes_per_step=1,
-    average_aggregated_gradients=False,
-    num_groups=0,
-    groups=None,
-    process_set=global_process_set,
-    scale_local_gradients=True,
-):
+    optimizer: Any,
+    name: str | None = None,
+    device_dense: str = "",
+    device_sparse: str = "",
+    compression: Any = Compression.none,
+    sparse_as_dense: bool = False,
+    gradient_predivide_factor: float = 1.0,
+    op: int = Average,
+    backward_passes_per_step: int = 1,
+    average_aggregated_gradients: bool = False,
+    num_groups: int = 0,
+    groups: Any = None,
+    process_set: ProcessSet = global_process_set,
+    scale_local_gradients: bool = True,
+) -> Any:
     """Averages gradients over all ranks before `optimizer` applies them.
 
     Wrap the optimizer you already use, on every rank. Each rank computes gradients on its own batch; they are replaced
@@ -116,22 +118,22 @@ def DistributedOptimizer(
 
 
 def DistributedOptimizerTF(
-    optimizer,
-    name=None,
-    use_locking=False,
-    device_dense="",
-    device_sparse="",
-    compression=Compression.none,
-    sparse_as_dense=False,
-    backward_passes_per_step=1,
-    op=Average,
-    gradient_predivide_factor=1.0,
-    average_aggregated_gradients=False,
-    num_groups=0,
-    groups=None,
-    process_set=global_process_set,
-    scale_local_gradients=True,
-):
+    optimizer: Any,
+    name: str | None = None,
+    use_locking: bool = False,
+    device_dense: str = "",
+    device_sparse: str = "",
+    compression: Any = Compression.none,
+    sparse_as_dense: bool = False,
+    backward_passes_per_step: int = 1,
+    op: int = Average,
+    gradient_predivide_factor: float = 1.0,
+    average_aggregated_gradients: bool = False,
+    num_groups: int = 0,
+    groups: Any = None,
+    process_set: ProcessSet = global_process_set,
+    scale_local_gradients: bool = True,
+) -> Any:
     """`DistributedOptimizer` with the argument order of `horovod.tensorflow`.
 
     See `smddp_tf.keras.DistributedOptimizer`, which does the work for optimizers of Keras. An optimizer of TensorFlow 1
@@ -180,21 +182,21 @@ def DistributedOptimizerTF(
 
 
 def PartialDistributedOptimizer(
-    optimizer,
-    name=None,
-    device_dense="",
-    device_sparse="",
-    compression=Compression.none,
-    sparse_as_dense=False,
-    gradient_predivide_factor=1.0,
-    op=Average,
-    backward_passes_per_step=1,
-    average_aggregated_gradients=False,
-    groups=None,
-    process_set=global_process_set,
-    local_layers=None,
-    scale_local_gradients=True,
-):
+    optimizer: Any,
+    name: str | None = None,
+    device_dense: str = "",
+    device_sparse: str = "",
+    compression: Any = Compression.none,
+    sparse_as_dense: bool = False,
+    gradient_predivide_factor: float = 1.0,
+    op: int = Average,
+    backward_passes_per_step: int = 1,
+    average_aggregated_gradients: bool = False,
+    groups: Any = None,
+    process_set: ProcessSet = global_process_set,
+    local_layers: Any = None,
+    scale_local_gradients: bool = True,
+) -> Any:
     """A `DistributedOptimizer` that keeps the gradients of some layers on each rank.
 
     For layers that differ between the ranks, such as parts of an embedding that is too large for one process. With
@@ -229,11 +231,11 @@ def PartialDistributedOptimizer(
         process_set=process_set,
         scale_local_gradients=scale_local_gradients,
     )
-    reduction_on(innermost(wrapped)).local.add_layers(layers)
+    reducer_on(innermost(wrapped)).local.add_layers(layers)
     return wrapped
 
 
-def _checked_passes(passes):
+def _checked_passes(passes: Any) -> int:
     if isinstance(passes, bool) or not hasattr(passes, "__index__") or passes < 1:
         raise ValueError(
             "`backward_passes_per_step` must be an integer of at least 1. "
@@ -242,7 +244,7 @@ def _checked_passes(passes):
     return operator.index(passes)
 
 
-def _check_accumulates_once(optimizer, passes):
+def _check_accumulates_once(optimizer: Any, passes: int) -> None:
     steps = innermost(optimizer).gradient_accumulation_steps
     if passes > 1 and steps:
         raise ValueError(
@@ -251,7 +253,7 @@ def _check_accumulates_once(optimizer, passes):
         )
 
 
-def _check_optimizer(optimizer):
+def _check_optimizer(optimizer: Any) -> None:
     if not isinstance(optimizer, keras.optimizers.Optimizer):
         what_to_do = advice(
             optimizer,

@@ -16,11 +16,12 @@ import tensorflow as tf
 from smddp_tf.keras._backend import build_optimizer, keras
 from smddp_tf.keras.optimizer.accumulation import innermost
 from smddp_tf.keras.optimizer.made_anew import configuration, notice_from_config
-from smddp_tf.keras.optimizer.reducing import Reduction, ReductionSettings
+from smddp_tf.keras.optimizer.optimizer_reducer import OptimizerReducer, ReductionSettings
+from smddp_tf.keras.optimizer.pipeline import reduce_gradients, refuse_reduced
 from smddp_tf.keras.optimizer.wrapping import (
     advice,
-    attach_reduction,
-    reduction_on,
+    attach_reducer,
+    reducer_on,
     refuse_wrapped,
     settings_of_class,
     wrapped_class,
@@ -54,58 +55,58 @@ def distribute(optimizer: Any, settings: ReductionSettings) -> Any:
     return optimizer
 
 
-def _attach(optimizer: Any, settings: ReductionSettings | None = None, local: Any = None) -> Reduction:
-    reduction = Reduction(settings_of_class(optimizer) if settings is None else settings)
+def _attach(optimizer: Any, settings: ReductionSettings | None = None, local: Any = None) -> OptimizerReducer:
+    reducer = OptimizerReducer(settings_of_class(optimizer) if settings is None else settings)
     if local is not None:
-        reduction.local.add_those_of(local)
+        reducer.local.add_those_of(local)
     notice_from_config(type(optimizer), _attach)
-    attach_reduction(optimizer, wrapped_class(type(optimizer), _members_for, reduction.settings), reduction)
-    return reduction
+    attach_reducer(optimizer, wrapped_class(type(optimizer), _members_for, reducer.settings), reducer)
+    return reducer
 
 
-def _reduction_of(optimizer: Any) -> Reduction:
-    """The optimizer's reduction; one made from a wrapped class gets it here, with the settings of the class."""
-    reduction = reduction_on(optimizer)
-    return _attach(optimizer) if reduction is None else reduction
+def _reducer_of(optimizer: Any) -> OptimizerReducer:
+    """The optimizer's reducer; one made from a wrapped class gets it here, with the settings of the class."""
+    reducer = reducer_on(optimizer)
+    return _attach(optimizer) if reducer is None else reducer
 
 
 def _members_for(optimizer_class: Any) -> dict[str, Any]:
     hook = next(name for name in _HOOKS if hasattr(optimizer_class, name))
 
-    def aggregate(self, grads_and_vars):
+    def aggregate(self: Any, grads_and_vars: Any) -> list[Any]:
         """The (gradient, variable) pairs with the gradients reduced over all ranks."""
         grads_and_vars = list(grads_and_vars)
         grads, variables = [grad for grad, _ in grads_and_vars], [variable for _, variable in grads_and_vars]
-        reduction = _reduction_of(self)
-        reduction.refuse_reduced(grads, variables)
-        reduced = reduction(grads, variables)
+        reducer = _reducer_of(self)
+        refuse_reduced(reducer, grads, variables)
+        reduced = reduce_gradients(reducer, grads, variables)
         return list(zip(reduced, variables))
 
-    def apply_gradients(self, grads_and_vars, *args, **kwargs):
+    def apply_gradients(self: Any, grads_and_vars: Any, *args: Any, **kwargs: Any) -> Any:
         """As of the wrapped class; with several passes for one update, in the last of them only."""
         plain = functools.partial(optimizer_class.apply_gradients, self)
-        reduction = _reduction_of(self)
-        if reduction.passes is None:
+        reducer = _reducer_of(self)
+        if reducer.passes is None:
             return plain(grads_and_vars, *args, **kwargs)
         grads_and_vars = list(grads_and_vars)
         grads, variables = [grad for grad, _ in grads_and_vars], [variable for _, variable in grads_and_vars]
-        reduction.refuse_reduced(grads, variables)
+        refuse_reduced(reducer, grads, variables)
         with tf.init_scope():  # a branch of a graph cannot create variables
             build_optimizer(self, variables)
-        reduction.passes.apply(
-            reduction.dense(grads, variables),
+        reducer.passes.apply(
+            reducer.dense(grads, variables),
             variables,
             lambda sums: plain(list(zip(sums, variables)), *args, **kwargs),
             lambda: self.iterations.assign_add(1),
         )
         return self.iterations
 
-    def register_local_var(self, var):
+    def register_local_var(self: Any, var: Any) -> None:
         """Keeps the gradients of a variable on this rank. Call it before training."""
-        _reduction_of(self).local.add(var)
+        _reducer_of(self).local.add(var)
 
-    def get_config(self):
-        return configuration(optimizer_class.get_config(self), _reduction_of(self))
+    def get_config(self: Any) -> Any:
+        return configuration(optimizer_class.get_config(self), _reducer_of(self))
 
     return {
         "__module__": optimizer_class.__module__,

@@ -7,7 +7,7 @@ from typing import Any
 
 from smddp_tf.keras._backend import LEGACY
 from smddp_tf.keras.optimizer.accumulation import innermost
-from smddp_tf.keras.optimizer.wrapping import reduction_on
+from smddp_tf.keras.optimizer.wrapping import reducer_on
 
 __all__ = ["local_of", "slots_of"]
 
@@ -15,11 +15,11 @@ __all__ = ["local_of", "slots_of"]
 def local_of(model: Any) -> list[Any]:
     """Returns the local variables of a model's optimizer, and what the optimizer keeps for them."""
     optimizer = getattr(model, "optimizer", None)
-    reduction = None if optimizer is None else reduction_on(innermost(optimizer))
-    if reduction is None:
+    reducer = None if optimizer is None else reducer_on(innermost(optimizer))
+    if reducer is None:
         return []
     variables = list(model.trainable_variables)
-    local = [variables[index] for index in reduction.local.indices(variables)]
+    local = [variables[index] for index in reducer.local.indices(variables)]
     return [*local, *slots_of(optimizer, local)]
 
 

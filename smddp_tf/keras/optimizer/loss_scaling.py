@@ -10,90 +10,94 @@ ones do wherever the inner optimizer is not ours.
 from __future__ import annotations
 
 import functools
+from collections.abc import Sequence
+from typing import Any
 
 import tensorflow as tf
 
 from smddp_tf import ops
 from smddp_tf._native.threads import of_thread
+from smddp_tf.keras import patch_table, patches
 from smddp_tf.keras._backend import keras
-from smddp_tf.keras.optimizer.applying import apply_reduced
-from smddp_tf.keras.optimizer.reducing import attach, reduction_of
+from smddp_tf.keras.optimizer.pipeline import apply_reduced
+from smddp_tf.keras.optimizer.reducing import attach, reducer_of
 from smddp_tf.keras.optimizer.wrapping import is_wrapped
 from smddp_tf.reduce_op import Min
 
 
 @functools.cache
-def reduce_before_finite_check():
+def reduce_before_finite_check() -> None:
     """Installs the replacements; does nothing the second time."""
-    loss_scale_class = keras.optimizers.LossScaleOptimizer
-    loss_scale_class.apply = _reducing(loss_scale_class.apply)
-    loss_scale_class.check_finite = _agreeing(loss_scale_class.check_finite, loss_scale_class.apply)
-    plain_reduce = loss_scale_class.__reduce__
-    loss_scale_class.__reduce__ = _pickled(plain_reduce)
-    loss_scale_class.__copy__ = loss_scale_class.__deepcopy__ = _copied(plain_reduce)
+    plain_reduce = keras.optimizers.LossScaleOptimizer.__reduce__
+    patches.replace(patch_table.SCALED_APPLY, _reducing)
+    patches.replace(patch_table.SCALED_CHECK, _agreeing)
+    if patches.replace(patch_table.SCALED_PICKLE, _pickled):
+        patches.replace(patch_table.SCALED_COPY, lambda _: _copied(plain_reduce))
+        patches.replace(patch_table.SCALED_DEEPCOPY, lambda _: _copied(plain_reduce))
 
 
-def _reducing(plain_apply):
-    """`apply` that reduces first. Where an outer optimizer has reduced, the reduction is paused: all goes through."""
+def _reducing(plain_apply: Any) -> Any:
+    """`apply` that reduces first. Where an outer optimizer has reduced, the reducer is paused: all goes through."""
 
     @functools.wraps(plain_apply)
-    def apply(self, grads, trainable_variables=None):
+    def apply(self: Any, grads: Sequence[Any], trainable_variables: Any = None) -> Any:
         if not is_wrapped(self.inner_optimizer):
             return plain_apply(self, grads, trainable_variables)
-        reduction = reduction_of(self.inner_optimizer)
-        return apply_reduced(self, reduction, functools.partial(plain_apply, self), grads, trainable_variables)
+        reducer = reducer_of(self.inner_optimizer)
+        return apply_reduced(self, reducer, functools.partial(plain_apply, self), grads, trainable_variables)
 
     return apply
 
 
-def _agreeing(plain_check, our_apply):
+def _agreeing(plain_check: Any) -> Any:
     """`check_finite` that asks all ranks, for subclasses whose own `apply` looks before anything is reduced."""
+    our_apply = keras.optimizers.LossScaleOptimizer.apply
 
     @functools.wraps(plain_check)
-    def check_finite(self, grads):
+    def check_finite(self: Any, grads: Sequence[Any]) -> Any:
         finite = plain_check(self, grads)
         if type(self).apply is our_apply or not is_wrapped(self.inner_optimizer):
             return finite
-        reduction = reduction_of(self.inner_optimizer)
-        if reduction.is_paused:
+        reducer = reducer_of(self.inner_optimizer)
+        if reducer.is_paused:
             return finite
-        name = of_thread(f"{reduction.settings.name or 'optimizer'}.finite")
+        name = of_thread(f"{reducer.settings.name or 'optimizer'}.finite")
         return tf.cast(ops.allreduce(tf.cast(finite, tf.int32), op=Min, name=name), tf.bool)
 
     return check_finite
 
 
-def _pickled(plain_reduce):
+def _pickled(plain_reduce: Any) -> Any:
     """`__reduce__`: Keras pickles a configuration, from which the inner optimizer would come back as a plain one."""
 
     @functools.wraps(plain_reduce)
-    def __reduce__(self):
+    def __reduce__(self: Any) -> Any:
         rebuild, arguments = plain_reduce(self)
         if _is_around_ours(self):
-            return _rebuilt, (rebuild, arguments, reduction_of(self.inner_optimizer).settings)
+            return _rebuilt, (rebuild, arguments, reducer_of(self.inner_optimizer).settings)
         return rebuild, arguments
 
     return __reduce__
 
 
-def _copied(plain_reduce):
+def _copied(plain_reduce: Any) -> Any:
     """`__copy__` and `__deepcopy__`: the same in one process, where local variables stay local."""
 
-    def __deepcopy__(self, memo=None):
+    def __deepcopy__(self: Any, memo: Any = None) -> Any:
         rebuild, arguments = plain_reduce(self)
         if not _is_around_ours(self):
             return rebuild(*arguments)
-        reduction = reduction_of(self.inner_optimizer)
-        return _rebuilt(rebuild, arguments, reduction.settings, reduction.local)
+        reducer = reducer_of(self.inner_optimizer)
+        return _rebuilt(rebuild, arguments, reducer.settings, reducer.local)
 
     return __deepcopy__
 
 
-def _is_around_ours(scaled):
+def _is_around_ours(scaled: Any) -> bool:
     return is_wrapped(scaled.inner_optimizer) and not is_wrapped(scaled)
 
 
-def _rebuilt(rebuild, arguments, settings, local=None):
+def _rebuilt(rebuild: Any, arguments: Any, settings: Any, local: Any = None) -> Any:
     optimizer = rebuild(*arguments)
     attach(optimizer.inner_optimizer, settings, local)
     return optimizer

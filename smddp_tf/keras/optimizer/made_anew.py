@@ -3,7 +3,7 @@
 `type(optimizer).from_config(config)` makes one of the wrapped class, which knows the settings. Where Keras goes from
 the names in a configuration to a class (`keras.optimizers.deserialize`, `model.compile_from_config`), it finds the
 plain class, as it must in files, which hold nothing of ours. In memory the name of the optimizer in its configuration
-tells where it comes from: it is a string object of which there is one for each reduction. A copy of the dict has the
+tells where it comes from: it is a string object of which there is one for each reducer. A copy of the dict has the
 same object; what went through a file, JSON or pickle has another, and is plain. So is what a script makes with
 `keras.optimizers.Adam.from_config(config)`: it asks for that class, and may wrap what it gets.
 """
@@ -16,21 +16,21 @@ import weakref
 from collections.abc import Callable
 from typing import Any
 
-from smddp_tf.keras.optimizer.wrapping import is_wrapped, reduction_on
+from smddp_tf.keras import patch_table, patches
+from smddp_tf.keras.optimizer.wrapping import is_wrapped, reducer_on
 
 __all__ = ["configuration", "notice_from_config"]
 
-_MARK = "_smddp_notices"
-# By the identity of a name, which the reduction keeps alive.
-_reductions: weakref.WeakValueDictionary[int, Any] = weakref.WeakValueDictionary()
+# By the identity of a name, which the reducer keeps alive.
+_reducers: weakref.WeakValueDictionary[int, Any] = weakref.WeakValueDictionary()
 
 
-def configuration(config: dict[str, Any], reduction: Any) -> dict[str, Any]:
+def configuration(config: dict[str, Any], reducer: Any) -> dict[str, Any]:
     """The configuration of a wrapped optimizer, for its `get_config`; equal to `config`."""
     name = config.get("name")
     if isinstance(name, str) and len(name) > 1:  # Python has one object for all strings of a single character
-        own = reduction.names.setdefault(name, _another(name))
-        _reductions[id(own)] = reduction
+        own = reducer.names.setdefault(name, _another(name))
+        _reducers[id(own)] = reducer
         config["name"] = own
     return config
 
@@ -40,38 +40,35 @@ def notice_from_config(optimizer_class: type, attach: Callable[..., Any]) -> Non
 
     Args:
         optimizer_class: the user's class.
-        attach: `attach(optimizer, settings, local)` makes an optimizer reduce and returns its reduction; None for both
+        attach: `attach(optimizer, settings, local)` makes an optimizer reduce and returns its reducer; None for both
             stands for its class's.
     """
-    owner: Any = next(base for base in optimizer_class.__mro__ if "from_config" in vars(base))
-    plain = vars(owner)["from_config"]
-    if not isinstance(plain, classmethod) or hasattr(plain.__func__, _MARK):
-        return
-    make = plain.__func__
+    patches.replace(patch_table.FROM_CONFIG, functools.partial(_noticing, attach), of=optimizer_class)
 
+
+def _noticing(attach: Callable[..., Any], make: Callable[..., Any]) -> Callable[..., Any]:
     @functools.wraps(make)
     def from_config(cls: Any, config: Any, *args: Any, **kwargs: Any) -> Any:
         by_keras = "serialization" in sys._getframe(1).f_globals.get("__name__", "")
-        original = _reduction_named(config)
+        original = _reducer_named(config)
         if original is not None:  # the name shall lead to `original` in its own configurations only
             config = {**config, "name": _another(config["name"])}
         optimizer = make(cls, config, *args, **kwargs)
-        if reduction_on(optimizer) is None and (by_keras or is_wrapped(optimizer)):
+        if reducer_on(optimizer) is None and (by_keras or is_wrapped(optimizer)):
             if original is not None:
                 attach(optimizer, original.settings, original.local).is_inherited = by_keras
             elif is_wrapped(optimizer):
                 attach(optimizer)
         return optimizer
 
-    setattr(from_config, _MARK, True)
-    owner.from_config = classmethod(from_config)
+    return from_config
 
 
-def _reduction_named(config: Any) -> Any:
-    """The reduction of the optimizer that a configuration describes, or None."""
+def _reducer_named(config: Any) -> Any:
+    """The reducer of the optimizer that a configuration describes, or None."""
     name = config.get("name") if isinstance(config, dict) else None
-    reduction = _reductions.get(id(name)) if type(name) is str else None
-    return reduction if reduction is not None and reduction.names.get(name) is name else None
+    reducer = _reducers.get(id(name)) if type(name) is str else None
+    return reducer if reducer is not None and reducer.names.get(name) is name else None
 
 
 def _another(name: str) -> str:

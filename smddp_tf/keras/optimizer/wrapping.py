@@ -13,11 +13,11 @@ from smddp_tf.keras._backend import keras
 
 __all__ = [
     "advice",
-    "attach_reduction",
+    "attach_reducer",
     "is_wrapped",
     "optimizers_of",
+    "reducer_on",
     "reduces",
-    "reduction_on",
     "refuse_wrapped",
     "settings_of_class",
     "wrapped_class",
@@ -25,7 +25,7 @@ __all__ = [
 
 _WRAPS = "_smddp_wraps"  # the attribute of a wrapped class that holds the user's class
 _SETTINGS = "_smddp_settings"  # ... and the one that holds how optimizers that are made from it reduce
-_REDUCTION = "_smddp_reduction"  # the attribute of a wrapped optimizer that holds its `Reduction`
+_REDUCER = "_smddp_reducer"  # the attribute of a wrapped optimizer that holds its `OptimizerReducer`
 _wrapped_classes: weakref.WeakValueDictionary[Any, type] = weakref.WeakValueDictionary()
 
 
@@ -84,16 +84,16 @@ def _register_alias(optimizer_class: type, wrapped: type) -> None:
         loadable[registered] = owner
 
 
-def attach_reduction(optimizer: Any, optimizer_class: type, reduction: Any) -> None:
-    """Gives an optimizer object its wrapped class, which keeps its state, and its `Reduction`."""
-    # `object.__setattr__` goes past Keras's and TensorFlow's tracking: the reduction is in no saved file.
+def attach_reducer(optimizer: Any, optimizer_class: type, reducer: Any) -> None:
+    """Gives an optimizer object its wrapped class, which keeps its state, and its `OptimizerReducer`."""
+    # `object.__setattr__` goes past Keras's and TensorFlow's tracking: the reducer is in no saved file.
     object.__setattr__(optimizer, "__class__", optimizer_class)
-    object.__setattr__(optimizer, _REDUCTION, reduction)
+    object.__setattr__(optimizer, _REDUCER, reducer)
 
 
-def reduction_on(optimizer: Any) -> Any:
-    """Returns what `attach_reduction` has put on the optimizer object, or None."""
-    return vars(optimizer).get(_REDUCTION)
+def reducer_on(optimizer: Any) -> Any:
+    """Returns what `attach_reducer` has put on the optimizer object, or None."""
+    return vars(optimizer).get(_REDUCER)
 
 
 def is_wrapped(optimizer: Any) -> bool:
@@ -126,7 +126,7 @@ def refuse_wrapped(optimizer: Any) -> None:
 
 
 def _was_wrapped_itself(optimizer: Any) -> bool:
-    return is_wrapped(optimizer) and not getattr(reduction_on(optimizer), "is_inherited", False)
+    return is_wrapped(optimizer) and not getattr(reducer_on(optimizer), "is_inherited", False)
 
 
 def advice(optimizer: Any, optimizers: str, family: Any, **of_package: str) -> str:

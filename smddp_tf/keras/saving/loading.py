@@ -14,13 +14,13 @@ _LEGACY_ENDINGS = (".h5", ".hdf5")
 
 
 def load_model(
-    filepath,
-    custom_optimizers=None,
-    custom_objects=None,
-    compression=Compression.none,
-    legacy_opts=False,
-    **distributed,
-):
+    filepath: Any,
+    custom_optimizers: Any = None,
+    custom_objects: Any = None,
+    compression: Any = Compression.none,
+    legacy_opts: bool = False,
+    **distributed: Any,
+) -> Any:
     """Loads a model and makes its optimizer reduce gradients, so that training goes on where it stopped.
 
     The file may come from plain Keras or from a model trained with `hvd.DistributedOptimizer`: they are the same.

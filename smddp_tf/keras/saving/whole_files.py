@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import os
 import shutil
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from typing import Any
 
 __all__ = ["saving_whole_files"]
 
@@ -13,7 +14,7 @@ _UNFINISHED = ".unfinished-"
 
 
 @contextmanager
-def saving_whole_files(callback, model):
+def saving_whole_files(callback: Any, model: Any) -> Iterator[None]:
     """Within it, `callback`, which saves `model`, replaces files instead of writing into them."""
     callback.set_model(_SavesWholeFiles(model))
     try:
@@ -25,16 +26,16 @@ def saving_whole_files(callback, model):
 class _SavesWholeFiles:
     """The model, but for how it is saved."""
 
-    def __init__(self, model):
+    def __init__(self, model: Any) -> None:
         self._model = model
 
-    def __getattr__(self, name):
+    def __getattr__(self, name: str) -> Any:
         return getattr(self._model, name)
 
-    def save(self, filepath, *args, **kwargs):
+    def save(self, filepath: Any, *args: Any, **kwargs: Any) -> None:
         _replace(filepath, lambda path: self._model.save(path, *args, **kwargs))
 
-    def save_weights(self, filepath, *args, **kwargs):
+    def save_weights(self, filepath: Any, *args: Any, **kwargs: Any) -> None:
         _replace(filepath, lambda path: self._model.save_weights(path, *args, **kwargs))
 
 

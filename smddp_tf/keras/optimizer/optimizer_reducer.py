@@ -1,0 +1,132 @@
+"""How one optimizer reduces its gradients: its settings, and what it must remember between two calls."""
+
+from __future__ import annotations
+
+import contextlib
+import math
+from collections.abc import Iterator, Sequence
+from typing import Any, NamedTuple
+
+import tensorflow as tf
+
+from smddp_tf.compression import Compression
+from smddp_tf.gradients.local_sources import LocalSources
+from smddp_tf.gradients.reducer import GradientReducer
+from smddp_tf.gradients.sparse import densified
+from smddp_tf.keras.fit.active_ranks import Window
+from smddp_tf.keras.optimizer.accumulation import Passes
+from smddp_tf.process_sets import ProcessSet, global_process_set
+from smddp_tf.reduce_op import Average
+
+__all__ = ["OptimizerReducer", "ReductionSettings"]
+
+
+class ReductionSettings(NamedTuple):
+    """How an optimizer reduces. Plain values, so that a pickled optimizer can carry them."""
+
+    name: str | None = None
+    device_dense: str = ""
+    device_sparse: str = ""
+    compression: Any = Compression.none
+    sparse_as_dense: bool = False
+    gradient_predivide_factor: float = 1.0
+    op: int = Average
+    backward_passes_per_step: int = 1
+    average_aggregated_gradients: bool = False
+    process_set: ProcessSet = global_process_set
+    scale_local_gradients: bool = True
+
+
+class OptimizerReducer:
+    """The state of one optimizer object that reduces. What it is used for, and when, is in `pipeline.py`.
+
+    It is a plain Python attribute of the optimizer that neither Keras nor TensorFlow tracks: it is in no saved file and
+    no checkpoint.
+
+    Attributes:
+        settings: how it reduces.
+        local: the variables whose gradients stay on this rank.
+        passes: adds up the gradients of several calls first; None where every call is an update.
+        window: counts the active passes of this rank, for an optimizer with several passes per update whose data were
+            uneven once; None for others.
+        names: for `made_anew.py`, the names in the configurations of its optimizers.
+        is_inherited: the same: whether Keras made the optimizer from one of those, nobody wrapping it.
+    """
+
+    def __init__(self, settings: ReductionSettings) -> None:
+        self.settings = settings
+        self.names: dict[str, str] = {}
+        self.is_inherited = False
+        self.local = LocalSources(settings.scale_local_gradients, settings.process_set)
+        count = settings.backward_passes_per_step
+        self.passes = Passes(count, settings.average_aggregated_gradients) if count > 1 else None
+        self.window: Window | None = None
+        self._paused = False
+        self._new_reducer(settings.gradient_predivide_factor)  # refuses wrong settings now, not when training begins
+
+    def over_ranks(self, variables: Sequence[Any]) -> GradientReducer:
+        """Returns what reduces the gradients of `variables` over the ranks."""
+        return self._new_reducer(self._range_of_float16(variables))
+
+    def _new_reducer(self, gradient_predivide_factor: float) -> GradientReducer:
+        settings = self.settings
+        return GradientReducer(
+            settings.name or "optimizer",
+            op=settings.op,
+            compression=settings.compression,
+            sparse_as_dense=settings.sparse_as_dense,
+            gradient_predivide_factor=gradient_predivide_factor,
+            device_dense=settings.device_dense,
+            device_sparse=settings.device_sparse,
+            process_set=settings.process_set,
+        )
+
+    def _range_of_float16(self, variables: Sequence[Any]) -> float:
+        """Returns what to divide by before the sum: where gradients are float16, the sum of several could overflow.
+
+        It is a power of two, which costs float32 gradients of the same optimizer no accuracy. Not for a float16 *wire*
+        (`Compression.fp16`), where small float32 gradients would be lost.
+        """
+        narrow = any(tf.as_dtype(variable.dtype) == tf.float16 for variable in variables)
+        if not narrow or self.settings.op != Average or self.settings.gradient_predivide_factor != 1.0:
+            return self.settings.gradient_predivide_factor
+        return float(2 ** math.ceil(math.log2(self.local.ranks())))
+
+    def dense(self, grads: Sequence[Any], variables: Sequence[Any]) -> list[Any]:
+        """Returns `grads` as dense tensors, which is what can be added up over several passes.
+
+        Raises:
+            ValueError: There are `tf.IndexedSlices`, and `sparse_as_dense` was not asked for.
+        """
+        for grad, variable in zip(grads, variables):
+            if isinstance(grad, tf.IndexedSlices) and not self.settings.sparse_as_dense:
+                name = getattr(variable, "path", variable.name)
+                raise ValueError(
+                    "`backward_passes_per_step` adds up gradients, so they must be dense. Received: "
+                    f"backward_passes_per_step={self.settings.backward_passes_per_step} and tf.IndexedSlices for "
+                    f"variable {name!r}. Give `sparse_as_dense=True` to hvd.DistributedOptimizer."
+                )
+        return [
+            densified(grad, tf.TensorShape(variable.shape)) if isinstance(grad, tf.IndexedSlices) else grad
+            for grad, variable in zip(grads, variables)
+        ]
+
+    def open_window(self) -> Window:
+        """Returns `window`, which is made where it does not exist."""
+        if self.window is None:
+            self.window = Window()
+        return self.window
+
+    @property
+    def is_paused(self) -> bool:
+        """True while gradients pass through."""
+        return self._paused
+
+    @contextlib.contextmanager
+    def paused(self) -> Iterator[None]:
+        """Inside, gradients pass through: somebody further out has reduced them."""
+        before, self._paused = self._paused, True
+        try:
+            yield
+        finally:
+            self._paused = before

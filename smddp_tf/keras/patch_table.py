@@ -1,0 +1,202 @@
+"""The table of the changes to Keras's own classes: what is replaced, why, and what happens where Keras has changed.
+
+`patches.py` makes the changes. What stands in place of a function of Keras is in the module that needs it.
+"""
+
+from __future__ import annotations
+
+import importlib
+import inspect
+import sys
+from collections.abc import Callable, Iterable, Iterator
+from typing import Any, NamedTuple
+
+__all__ = [
+    "CALLABLE_VARIABLES",
+    "COMPILE",
+    "EPOCH_ITERATOR",
+    "FIT",
+    "FROM_CONFIG",
+    "LR_ARGUMENT",
+    "PATCHES",
+    "READS_LR",
+    "SCALED_APPLY",
+    "SCALED_CHECK",
+    "SCALED_COPY",
+    "SCALED_DEEPCOPY",
+    "SCALED_PICKLE",
+    "SEED",
+    "SEED_OWNER",
+    "WRITES_LR",
+    "Patch",
+]
+
+_RATE = "learning_rate"
+_SEEN = "3.3.3, 3.5.0, 3.9.2, 3.11.3 and 3.15"  # the versions of tools/test_matrix.py
+_SEEN_OF_BOTH = "2.16 and 2.18 to 2.21 (tf_keras), 3.3.3, 3.5.0, 3.9.2, 3.11.3 and 3.15"
+
+
+def _keras() -> Any:
+    return importlib.import_module("keras")
+
+
+def _trainer() -> Any:
+    return next(base for base in _keras().Model.__mro__ if "make_train_function" in vars(base))
+
+
+def _optimizers() -> Iterator[type]:
+    """Keras's own optimizer classes and their bases, each once."""
+    optimizers = _keras().optimizers
+    public = [one for one in vars(optimizers).values() if isinstance(one, type)]
+    bases = [base for one in public if issubclass(one, optimizers.Optimizer) for base in one.__mro__]
+    return (base for base in dict.fromkeys(bases) if base.__module__.split(".")[0] == "keras")
+
+
+def _inits_with_rate() -> list[type]:
+    """Those whose first argument is the learning rate."""
+    codes = {one: inspect.unwrap(vars(one)["__init__"]).__code__ for one in _optimizers() if "__init__" in vars(one)}
+    return [one for one, code in codes.items() if code.co_varnames[1 : code.co_argcount][:1] == (_RATE,)]
+
+
+class Patch(NamedTuple):
+    """One row of the table.
+
+    Attributes:
+        name: what is replaced, for messages; its last part is the attribute.
+        reason: why.
+        without: what does not work where it is not replaced: the rest of a sentence.
+        is_needed: where Keras has changed, True raises an error, False warns and leaves Keras as it is.
+        owners: finds the classes. A patch of the user's classes has none: `replace` is given each.
+        parameters: parameters that the function must have. A wrapper of somebody else's that takes any is accepted.
+        sets: attributes that the function must set; not asked of a wrapper.
+        kind: "function", "classmethod", "property"; "new" must not exist, "any" may be a function or not exist.
+        seen: the versions of Keras with which the tests have passed.
+    """
+
+    name: str
+    reason: str
+    without: str
+    is_needed: bool
+    owners: Callable[[], Iterable[type]] = tuple
+    parameters: tuple[str, ...] = ("self",)
+    sets: tuple[str, ...] = ()
+    kind: str = "function"
+    seen: str = _SEEN
+
+    @property
+    def attribute(self) -> str:
+        return self.name.rpartition(".")[2]
+
+
+def _scaled() -> list[type]:
+    return [_keras().optimizers.LossScaleOptimizer]
+
+
+_PICKLES = "Keras pickles a configuration, from which the inner optimizer would come back as a plain one"
+_LOST = "a pickled or copied LossScaleOptimizer around a wrapped optimizer no longer reduces"
+_OLDER = "scripts for Keras 2 use this form; see smddp_tf.compat"
+_SAME_MASKS = "all ranks draw the same dropout masks and augmentations"
+_HANGS = "ranks would take different steps after an infinity, and wait for each other for ever"
+
+FIT = Patch(
+    "keras.Model.fit",
+    "the ranks must agree on the number of steps, and stop together",
+    "ranks with different numbers of batches would wait for each other for ever",
+    True,
+    lambda: [_trainer()],
+    ("self", "x", "epochs", "callbacks", "initial_epoch", "steps_per_epoch"),
+)
+EPOCH_ITERATOR = Patch(
+    "TFEpochIterator.__init__",
+    "`fit` must see the training data before their first batch",
+    "ranks with different numbers of batches would wait for each other for ever",
+    True,
+    lambda: [sys.modules[_trainer().__module__].TFEpochIterator],
+    sets=("_distributed_dataset",),
+)
+SCALED_APPLY = Patch(
+    "keras.optimizers.LossScaleOptimizer.apply",
+    "Keras puts a LossScaleOptimizer around a wrapped optimizer, and asks whether local gradients are finite",
+    _HANGS,
+    True,
+    _scaled,
+    ("self", "grads", "trainable_variables"),
+)
+SCALED_CHECK = Patch(
+    "keras.optimizers.LossScaleOptimizer.check_finite",
+    "a subclass with an `apply` of its own asks before anything is reduced",
+    _HANGS,
+    True,
+    _scaled,
+    ("self", "grads"),
+)
+SCALED_PICKLE = Patch("keras.optimizers.LossScaleOptimizer.__reduce__", _PICKLES, _LOST, False, _scaled)
+SCALED_COPY = Patch("keras.optimizers.LossScaleOptimizer.__copy__", _PICKLES, _LOST, False, _scaled, kind="new")
+SCALED_DEEPCOPY = Patch("keras.optimizers.LossScaleOptimizer.__deepcopy__", _PICKLES, _LOST, False, _scaled, kind="new")
+FROM_CONFIG = Patch(
+    "keras.optimizers.Optimizer.from_config",
+    "Keras makes the plain class from the configuration of a wrapped optimizer",
+    "an optimizer that is made anew from a configuration does not reduce; wrap it again",
+    False,
+    parameters=("cls", "config"),
+    kind="classmethod",
+    seen=_SEEN_OF_BOTH,
+)
+SEED = Patch(
+    "keras.random.SeedGenerator.next",
+    "seed generators of layers have the same state on all ranks",
+    _SAME_MASKS,
+    False,
+    lambda: [_keras().random.SeedGenerator],
+)
+SEED_OWNER = Patch(
+    "keras.src.utils.tracking.Tracker.add_to_store",
+    "it tells which seed generators belong to layers",
+    _SAME_MASKS,
+    False,
+    lambda: [importlib.import_module("keras.src.utils.tracking").Tracker],
+    ("self", "store_name", "value"),
+)
+CALLABLE_VARIABLES = Patch(
+    "keras.optimizers.Optimizer.variables",
+    _OLDER,
+    "`optimizer.variables()` does not work",
+    False,
+    lambda: [one for one in _optimizers() if "variables" in vars(one)],
+    kind="property",
+)
+LR_ARGUMENT = Patch(
+    "keras.optimizers.Optimizer.__init__",
+    _OLDER,
+    "`Adam(lr=0.1)` does not work",
+    False,
+    _inits_with_rate,
+    ("self", _RATE),
+)
+READS_LR = Patch(
+    "keras.optimizers.Optimizer.__getattr__",
+    _OLDER,
+    "`optimizer.lr` does not work",
+    False,
+    lambda: [_keras().optimizers.Optimizer],
+    kind="any",
+)
+WRITES_LR = Patch(
+    "keras.optimizers.Optimizer.__setattr__",
+    _OLDER,
+    "`optimizer.lr = 0.1` does not work",
+    False,
+    lambda: [_keras().optimizers.Optimizer],
+    (),
+)
+COMPILE = Patch(
+    "keras.Model.compile",
+    _OLDER,
+    "`compile(experimental_run_tf_function=...)` does not work",
+    False,
+    lambda: [next(one for one in _keras().Model.__mro__ if "compile" in vars(one))],
+)
+PATCHES = (
+    *(FIT, EPOCH_ITERATOR, SCALED_APPLY, SCALED_CHECK, SCALED_PICKLE, SCALED_COPY, SCALED_DEEPCOPY, FROM_CONFIG),
+    *(SEED, SEED_OWNER, CALLABLE_VARIABLES, LR_ARGUMENT, READS_LR, WRITES_LR, COMPILE),
+)

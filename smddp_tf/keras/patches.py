@@ -1,0 +1,207 @@
+"""The changes to Keras's own classes: this file alone assigns to them; `patch_table.py` lists what is changed, and why.
+
+What stands in place of a function of Keras is in the module that needs it, as `make(plain) -> replacement`. That module
+calls `replace`, which looks up Keras's function, checks that it still is what the replacement was written for, and puts
+the replacement there, once. Where Keras has changed, an error or a warning says so, as the row of the table has it.
+"""
+
+from __future__ import annotations
+
+import functools
+import gc
+import importlib
+import inspect
+import sys
+import types
+from collections.abc import Callable, Iterable
+from typing import Any, NamedTuple
+
+from smddp_tf._warn import warn
+from smddp_tf.keras.patch_table import FIT, Patch
+
+__all__ = ["Applied", "applied", "replace", "restore", "take_over_fit"]
+
+_MARK = "_smddp_patch"  # the attribute of a replacement that holds the name of its patch; `functools.wraps` copies it
+_ABSENT: Any = object()
+# What the look-up of a class or function of Keras raises where Keras is different.
+_NOT_FOUND = (AttributeError, ImportError, LookupError, StopIteration, TypeError, ValueError)
+
+
+class Applied(NamedTuple):
+    """A replacement that was made: whose attribute, what was there before, what is there now."""
+
+    patch: Patch
+    owner: type
+    before: Any
+    ours: Any
+
+
+_applied: list[Applied] = []
+
+
+def applied() -> tuple[Applied, ...]:
+    """What is replaced now, in the order in which that was done. `FIT` keeps the function, which has another body."""
+    return tuple(_applied)
+
+
+def replace(patch: Patch, make: Callable[[Any], Any], of: type | None = None) -> bool:
+    """Puts `make(Keras's function)` in the place of Keras's function; does nothing where that is done.
+
+    Args:
+        patch: the row of the table.
+        make: gets the function (of a class method the function inside, of a property the property; None if there is
+            none) and returns what takes its place, of the same kind.
+        of: a class, for a patch of users' classes: what it has or inherits is replaced.
+
+    Returns:
+        Whether Keras's function is replaced now.
+
+    Raises:
+        RuntimeError: Keras has changed, and the patch is needed. Where it is not, that is a warning.
+    """
+    try:
+        owners = list(patch.owners()) if of is None else [_definer(of, patch.attribute)]
+        found = [(owner, _plain(patch, owner)) for owner in owners]
+        differences = [_difference(patch, owner, plain) for owner, plain in found] or ["no class has it"]
+    except _NOT_FOUND as problem:
+        differences = [str(problem) or type(problem).__name__]
+    if any(differences):
+        _say_changed(patch, next(filter(None, differences)))
+        return False
+    for owner, plain in found:
+        if _mark_of(plain) != patch.name:
+            _assign(patch, owner, make(plain))
+    return True
+
+
+def restore(patches: Iterable[Patch]) -> None:
+    """Puts back what was there, except where somebody else has replaced ours since."""
+    chosen = tuple(patches)
+    for one in reversed([one for one in _applied if one.patch in chosen]):
+        _applied.remove(one)
+        if vars(one.owner).get(one.patch.attribute) is not one.ours:
+            continue
+        if one.before is _ABSENT:
+            delattr(one.owner, one.patch.attribute)
+        else:
+            setattr(one.owner, one.patch.attribute, one.before)
+
+
+@functools.cache
+def take_over_fit(make: Callable[[Any], Any]) -> None:
+    """Puts `make(fit)` in the place of the body of Keras's `fit`; does nothing the second time.
+
+    Other libraries replace `fit` too (autologging, tests), with and without `functools.wraps`, and may have taken hold
+    of Keras's function before we came. So no attribute is replaced: that function object itself gets another body.
+
+    Raises:
+        RuntimeError: This Keras has no such function.
+    """
+    try:
+        trainer: Any = next(iter(FIT.owners()))
+        function: Any = _function_of_keras(trainer, "fit")
+        difference = _difference(FIT, trainer, function)
+    except _NOT_FOUND as problem:
+        difference = str(problem) or type(problem).__name__
+    if difference:
+        return _say_changed(FIT, difference)
+    plain = types.FunctionType(function.__code__, function.__globals__, function.__name__, function.__defaults__)
+    plain.__kwdefaults__ = function.__kwdefaults__
+    plain.__qualname__ = function.__qualname__
+    trainer._smddp_fit = make(plain)
+    function.__signature__ = inspect.signature(plain)
+    function.__defaults__ = function.__kwdefaults__ = None
+    function.__code__ = _call_of_ours.__code__
+    _applied.append(Applied(FIT, trainer, plain, function))
+
+
+def _call_of_ours(self: Any, *args: Any, **kwargs: Any) -> Any:
+    # Runs with the globals of Keras's module: may use nothing but its arguments.
+    return self._smddp_fit(*args, **kwargs)
+
+
+def _function_of_keras(trainer: type, name: str) -> types.FunctionType | None:
+    """The function that Keras defines as `trainer.name`, also where something else has that name by now; or None."""
+    module = sys.modules[trainer.__module__]
+
+    def is_it(candidate: Any) -> bool:
+        return (
+            isinstance(candidate, types.FunctionType)
+            and candidate.__globals__ is vars(module)
+            and candidate.__code__.co_name == name
+            and candidate.__qualname__ == f"{trainer.__name__}.{name}"
+        )
+
+    # Functions refer to what is global in their module.
+    for candidate in (inspect.unwrap(vars(trainer).get(name, type)), *gc.get_referrers(vars(module))):
+        if isinstance(candidate, types.FunctionType) and is_it(candidate):
+            return candidate
+    return None
+
+
+def _definer(owner: type, attribute: str) -> type:
+    """The class that `owner` has the attribute from."""
+    return next(base for base in owner.__mro__ if attribute in vars(base))
+
+
+def _plain(patch: Patch, owner: type) -> Any:
+    """What the patch replaces, or None: a function (of a class method the one inside) or a property."""
+    value = vars(owner).get(patch.attribute, getattr(owner, patch.attribute, None))
+    return value.__func__ if isinstance(value, classmethod) else value
+
+
+def _difference(patch: Patch, owner: type, plain: Any) -> str:
+    """What is not as the patch expects it, or ""."""
+    where = f"{owner.__name__}.{patch.attribute}"
+    if plain is None:
+        return "" if patch.kind in ("new", "any") else f"{where} does not exist"
+    if _mark_of(plain) == patch.name:
+        return ""
+    if patch.kind == "new":
+        return f"{where} exists"
+    if patch.kind == "property":
+        return "" if isinstance(plain, property) else f"{where} is not a property"
+    if patch.kind == "classmethod" and not isinstance(vars(owner).get(patch.attribute), classmethod):
+        return f"{where} is not a class method"
+    return _difference_of_function(patch, where, plain)
+
+
+def _difference_of_function(patch: Patch, where: str, function: Any) -> str:
+    if not callable(function):
+        return f"{where} is not a function"
+    if not patch.parameters:
+        return ""
+    parameters = inspect.signature(function).parameters
+    kinds = {parameter.kind for parameter in parameters.values()}
+    takes_any = {inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD} <= kinds
+    missing = [name for name in patch.parameters if name not in parameters]
+    if missing and not takes_any:
+        return f"{where} has no parameter {', '.join(map(repr, missing))}"
+    module = getattr(function, "__module__", None) or ""
+    is_keras_own = module.split(".")[0] == "keras" and not hasattr(function, "__wrapped__")
+    code = getattr(function, "__code__", None)
+    unset = [name for name in patch.sets if name not in code.co_names] if code is not None and is_keras_own else []
+    return f"{where} does not set {', '.join(unset)}" if unset else ""
+
+
+def _mark_of(replacement: Any) -> Any:
+    return getattr(getattr(replacement, "fget", replacement), _MARK, None)
+
+
+def _assign(patch: Patch, owner: type, ours: Any) -> None:
+    setattr(getattr(ours, "fget", ours), _MARK, patch.name)
+    ours = classmethod(ours) if patch.kind == "classmethod" else ours
+    _applied.append(Applied(patch, owner, vars(owner).get(patch.attribute, _ABSENT), ours))
+    setattr(owner, patch.attribute, ours)
+
+
+def _say_changed(patch: Patch, found: str) -> None:
+    """Says that this Keras is not what a patch was written for: as an error, or as a warning."""
+    keras = importlib.import_module("smddp_tf.keras._backend").keras
+    message = (
+        f"smddp_tf replaces `{patch.name}`, because {patch.reason}. Keras {keras.__version__} is different: {found}. "
+        f"Without the replacement {patch.without}. Seen to work: Keras {patch.seen}."
+    )
+    if patch.is_needed:
+        raise RuntimeError(message)
+    warn(message, RuntimeWarning)
