@@ -24,7 +24,7 @@ GPU_TESTED := build/.gpu-tested
 GPU_SOURCES = $(shell find tf_ops/device tf_ops/collectives/device tf_ops/cuda tf_ops/runtime/gpu tests/fake_gpu tests/gpu \
   benchmarks/gpu -type f -not -path '*/__pycache__/*')
 
-.PHONY: help setup build demo docs test test-full test-gpu test-lab test-faults test-recovery test-matrix test-mpich fuzz sanitize soak bench bench-lab bench-peers bench-horovod gpu-check gpu-dry-run test-gpu-ops lint format clean
+.PHONY: help setup build demo docs test test-full test-gpu test-engine test-one-process test-lab test-faults test-recovery test-matrix test-mpich fuzz sanitize soak bench bench-lab bench-peers bench-horovod gpu-check gpu-dry-run test-gpu-ops lint format clean
 
 help:  ## This list
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-14s %s\n", $$1, $$2}'
@@ -56,8 +56,15 @@ demo: build  ## Train the digits example on NP ranks
 	@$(MPIRUN) -np $(NP) $(BIN)/python examples/02_keras_digits.py $(ARGS)
 
 test: build  ## All tests, in the quick form (at most 15 minutes on 2 cores); those of GPUs when their sources changed
-	@$(PYTEST) $(ARGS)
+	@$(if $(ARGS),$(PYTEST) $(ARGS),$(MAKE) -s -j2 --output-sync test-engine test-one-process)
+	@$(if $(ARGS),,$(PYTEST) tests/launch -m 'not one_process')
 	@$(if $(ARGS),,$(MAKE) -s $(GPU_TESTED))
+
+# Each of these two keeps one core busy.
+test-engine:
+	@$(PYTEST) tests/unit tests/native
+test-one-process:
+	@$(PYTEST) tests/launch -m one_process
 
 test-full: build  ## All tests with the full matrix of sizes, types, ranks and options
 	@SMDDP_TEST_FULL=1 $(PYTEST) $(ARGS)
