@@ -27,7 +27,6 @@ ON_NODES = (
     "call_sites",
     "collectives_rows",
     "collectives_tf",
-    "elastic",
     "join",
     "keras_uneven",
     "process_sets",
@@ -39,7 +38,7 @@ ALONE = ("basics", "collectives_tf", "functions", "join", "keras_optimizer", "sd
 ARRANGEMENTS = {
     "1 rank": (1, None, ALONE),
     "2 ranks": (2, None, EVERYTHING),
-    "4 ranks on 2 pretended nodes": (4, "2,2", ON_NODES),
+    "4 ranks on 2 pretended nodes": (4, "2,2", (*ON_NODES, "elastic")),
     "3 ranks on 2 uneven nodes": (3, "2,1", ON_NODES),
 }
 FULL = bool(os.environ.get("SMDDP_TEST_FULL"))
