@@ -22,7 +22,12 @@ export TF_ENABLE_ONEDNN_OPTS ?= 0
 
 CXX_FILES = $(shell find tf_ops tests -name '*.cc' -o -name '*.h' -o -name '*.inc' -o -name '*.cu')
 
-.PHONY: help setup build demo docs test test-full test-lab test-faults test-recovery test-matrix test-mpich fuzz sanitize soak bench bench-lab bench-peers bench-horovod gpu-check gpu-dry-run test-gpu-ops lint format clean
+PYTEST = $(BIN)/python -m pytest --durations=10
+GPU_TESTED := build/.gpu-tested
+GPU_SOURCES = $(shell find tf_ops/device tf_ops/collectives/device tf_ops/cuda tf_ops/runtime/gpu tests/fake_gpu tests/gpu \
+  benchmarks/gpu -type f -not -path '*/__pycache__/*')
+
+.PHONY: help setup build demo docs test test-full test-gpu test-engine test-one-process test-lab test-faults test-recovery test-matrix test-mpich fuzz sanitize soak bench bench-lab bench-peers bench-horovod gpu-check gpu-dry-run test-gpu-ops lint format clean
 
 help:  ## This list
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-14s %s\n", $$1, $$2}'
@@ -59,11 +64,28 @@ demo: $(VENV)/.smddp-demo  ## Train the digits example on NP ranks
 	@SMDDP_BUILD_TARGETS='$(DEMO_TARGETS)' $(BIN)/python -W ignore setup.py -q build_ext --inplace $(QUIETLY)
 	@$(MPIRUN) -np $(NP) $(BIN)/python examples/02_keras_digits.py $(ARGS)
 
-test: build  ## All tests, in the quick form
-	@$(BIN)/python -m pytest $(ARGS)
+test: build  ## All tests, in the quick form (at most 15 minutes on 2 cores); those of GPUs when their sources changed
+	@$(if $(ARGS),$(PYTEST) $(ARGS),$(MAKE) -s -j2 --output-sync test-engine test-one-process)
+	@$(if $(ARGS),,$(PYTEST) tests/launch -m 'not one_process')
+	@$(if $(ARGS),,$(MAKE) -s $(GPU_TESTED))
 
-test-full: build  ## All tests with the full matrix of sizes, types and ranks
-	@SMDDP_TEST_FULL=1 $(BIN)/python -m pytest $(ARGS)
+# Each of these two keeps one core busy.
+test-engine:
+	@$(PYTEST) tests/unit tests/native
+test-one-process:
+	@$(PYTEST) tests/launch -m one_process
+
+test-full: build  ## All tests with the full matrix of sizes, types, ranks and options
+	@SMDDP_TEST_FULL=1 $(PYTEST) $(ARGS)
+	@$(if $(ARGS),,SMDDP_TEST_FULL=1 $(PYTEST) tests/gpu)
+
+test-gpu: build  ## The GPU path on a GPU in host memory (2 minutes)
+	@$(PYTEST) tests/gpu $(ARGS)
+
+# Newer than the sources of the GPU path when its tests have passed since they changed.
+$(GPU_TESTED): $(GPU_SOURCES)
+	@$(PYTEST) tests/gpu
+	@touch $@
 
 test-matrix:  ## Build and test on every supported TensorFlow (about 30 minutes; ARGS="2.16 -k saving", ARGS=--update-readme)
 	@$(PYTHON) tools/test_matrix.py $(ARGS)

@@ -44,7 +44,7 @@ _OWN = (
     *("c_api.cc", "device.cc", "group_c_api.cc", "groups.cc", "kernels.cc"),
     *("memory.cc", "on_host.cc", "settings.cc", "stream.cc"),
 )
-_KERNELS = "native/cuda_kernels.cc"  # for tests of the kernels alone
+_KERNELS = "gpu/cuda_kernels.cc"  # for tests of the kernels alone
 _INCLUDED = (HERE, *(NATIVE / folder for folder in ("core", "compute", "device", "cuda")))
 _FAST = ("on_host",)  # what moves every byte; the others are compiled sooner without optimisation
 

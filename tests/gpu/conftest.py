@@ -1,4 +1,4 @@
-"""Tests of the GPU path, on a GPU in host memory (tests/fake_gpu): run by tests/launch/test_gpu_suites.py.
+"""Tests of the GPU path, on a GPU in host memory (tests/fake_gpu): run by `make test-gpu`.
 
 In a process of their own, because a process looks for its GPUs once.
 """

@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import pytest
+
 from tests.launch.mpirun import SCRIPTS, launch
+
+pytestmark = pytest.mark.one_process
 
 
 def test_the_library_is_loaded_after_the_first_compilation() -> None:

@@ -5,9 +5,12 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
+import pytest
+
 from tests.launch.mpirun import SCRIPTS, launch
 
 
+@pytest.mark.one_process
 def test_examples_run(tmp_path: Path) -> None:
     finished = launch([SCRIPTS / "docstrings.py", tmp_path], None, timeout=400).check()
     counted = re.search(r"DOCSTRINGS (\d+) EXAMPLES (\d+) FAILED 0", finished.output)

@@ -1,7 +1,11 @@
-"""Every example runs to its end: under mpirun and alone. An example exits with an error when its own check fails."""
+"""Every example runs to its end. An example exits with an error when its own check fails.
+
+Each of them runs under mpirun, the first also alone. With SMDDP_TEST_FULL all run alone and with all their options.
+"""
 
 from __future__ import annotations
 
+import os
 import re
 from pathlib import Path
 
@@ -9,6 +13,8 @@ import pytest
 
 from tests.launch.mpirun import ROOT, launch
 
+FULL = bool(os.environ.get("SMDDP_TEST_FULL"))
+full = pytest.mark.skipif(not FULL, reason="run by make test-full")
 EXAMPLES = sorted(path.name for path in (ROOT / "examples").glob("[0-9]*.py"))
 
 # Shorter than by default, where that leaves the example's own check meaningful.
@@ -39,8 +45,14 @@ def run(example: str, ranks: int | None, folder: Path, *more: str) -> str:
     return launch(arguments, ranks, timeout=240).check().output
 
 
-@pytest.mark.parametrize("ranks", [None, 2], ids=["alone", "2 ranks"])
-@pytest.mark.parametrize("example", EXAMPLES)
+# The digits run on 3 ranks and compiled, below.
+QUICK = {(example, 2) for example in EXAMPLES if not example.startswith("02")} | {(EXAMPLES[0], None)}
+
+
+@pytest.mark.parametrize(
+    ("example", "ranks"),
+    [(example, ranks) for example in EXAMPLES for ranks in (None, 2) if FULL or (example, ranks) in QUICK],
+)
 def test_example(example: str, ranks: int | None, tmp_path: Path) -> None:
     output = run(example, ranks, tmp_path)
     if example.startswith("01"):
@@ -75,6 +87,7 @@ def test_the_readme_shows_the_script() -> None:
     )
 
 
+@full
 def test_bfloat16_needs_no_loss_scale(tmp_path: Path) -> None:
     assert "loss scale: " not in run("05_mixed_precision_digits.py", 2, tmp_path, "--policy", "mixed_bfloat16")
 
@@ -97,6 +110,7 @@ def test_digits_compiled_by_xla(tmp_path: Path) -> None:
     assert "equal weights on all 2 rank(s)" in output
 
 
+@full
 def test_gradients_are_dense_when_asked(tmp_path: Path) -> None:
     output = run("04_embedding_text.py", 2, tmp_path, "--steps", "80", "--dense")
     assert "Embedding gradient: dense, 1000 rows" in output

@@ -8,10 +8,11 @@ import pytest
 
 from tests.launch.mpirun import launch
 
+pytestmark = pytest.mark.one_process
+
 FORMS = 4
 SCRIPT = """
-import json, sys
-{begin}
+import json
 import keras
 def works(action):
     try: action()
@@ -21,21 +22,24 @@ print("FOUND" + json.dumps([works(lambda: keras.optimizers.Adam(lr=0.1)), works(
     works(lambda: keras.optimizers.SGD(0.1).variables()),
     works(lambda: keras.Sequential([keras.Input((2,))]).compile("sgd", experimental_run_tf_function=False))]))
 """
+HVD = "import smddp_tf as hvd"
+KERAS = "import smddp_tf.keras as hvd"
 
 
 @pytest.mark.parametrize(
-    ("begin", "env", "on"),
+    ("steps", "env", "on"),
     [
-        pytest.param("import tensorflow, smddp_tf as hvd; hvd.init()", {}, True, id="init after TensorFlow"),
-        pytest.param("import smddp_tf as hvd; hvd.init(); hvd.broadcast_variables", {}, True, id="first use"),
-        pytest.param("import smddp_tf.keras as hvd", {}, True, id="import of smddp_tf.keras"),
-        pytest.param("import smddp_tf.keras as hvd", {"SMDDP_KERAS_COMPAT": "0"}, False, id="switched off"),
-        pytest.param("import tensorflow, smddp_tf", {}, False, id="not used yet"),
+        pytest.param([f"import tensorflow; {HVD}", "hvd.init()"], {}, [False, True], id="init after TensorFlow"),
+        pytest.param([f"{HVD}; hvd.init(); hvd.broadcast_variables"], {}, [True], id="first use"),
+        pytest.param([KERAS], {}, [True], id="import of smddp_tf.keras"),
+        pytest.param([KERAS], {"SMDDP_KERAS_COMPAT": "0"}, [False], id="switched off"),
     ],
 )
-def test_where_it_is_switched_on(begin: str, env: dict[str, str], on: bool) -> None:
-    done = launch(["-c", SCRIPT.format(begin=begin)], ranks=None, timeout=90, env=env).check()
-    assert json.loads(done.output.split("FOUND")[1].splitlines()[0]) == [on] * FORMS
+def test_where_it_is_switched_on(steps: list[str], env: dict[str, str], on: list[bool]) -> None:
+    """One program; after each of its steps it tries the old forms."""
+    done = launch(["-c", "".join(f"{step}\n{SCRIPT}" for step in steps)], ranks=None, timeout=90, env=env).check()
+    found = [json.loads(line.removeprefix("FOUND")) for line in done.output.splitlines() if line.startswith("FOUND")]
+    assert found == [[works] * FORMS for works in on]
 
 
 def test_a_value_that_cannot_be_read() -> None:

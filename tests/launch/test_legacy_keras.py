@@ -130,31 +130,32 @@ def test_keras_3_is_left_out(ranks) -> None:
 PLAIN = """
 import sys, tf_keras
 for path in sys.argv[1:]:
-    optimizer = tf_keras.models.load_model(path).optimizer
-    print("FOUND", type(optimizer).__module__, type(optimizer).__name__, int(optimizer.iterations.numpy()))
+    model = tf_keras.models.load_model(path)
+    normal = [type(layer).__module__ for layer in model.layers if type(layer) is tf_keras.layers.BatchNormalization]
+    if normal:
+        print("FOUND", normal)
+    if model.optimizer is not None:
+        used = model.optimizer
+        print("FOUND", type(used).__module__, type(used).__name__, int(used.iterations.numpy()))
 print("OURS", [module for module in sys.modules if module.startswith("smddp")])
 """
 
 
-def test_files_load_in_plain_keras_2(folder: Path) -> None:
-    files = [folder / "sgd-0.keras", folder / "adam clipnorm-0.h5", folder / "legacy sgd-0.h5"]
-    output = launch(["-c", PLAIN, *files], None, timeout=120, env=LEGACY).check().output
-    assert "FOUND tf_keras.src.optimizers.sgd SGD 6\n" in output
-    assert "FOUND tf_keras.src.optimizers.adam Adam 6\n" in output
-    assert "FOUND tf_keras.src.optimizers.legacy.gradient_descent SGD 6\n" in output
-    assert "OURS []" in output
+@pytest.fixture(scope="module")
+def found_by_plain_keras_2(folder: Path) -> str:
+    files = ("sgd-0.keras", "adam clipnorm-0.h5", "legacy sgd-0.h5", "normal-one axis-0.keras")
+    return launch(["-c", PLAIN, *(folder / name for name in files)], None, timeout=120, env=LEGACY).check().output
 
 
-NORMAL = """
-import sys, tf_keras
-layers = tf_keras.models.load_model(sys.argv[1]).layers
-print("FOUND", [type(layer).__module__ for layer in layers if type(layer) is tf_keras.layers.BatchNormalization])
-"""
+def test_files_load_in_plain_keras_2(found_by_plain_keras_2: str) -> None:
+    assert "FOUND tf_keras.src.optimizers.sgd SGD 6\n" in found_by_plain_keras_2
+    assert "FOUND tf_keras.src.optimizers.adam Adam 6\n" in found_by_plain_keras_2
+    assert "FOUND tf_keras.src.optimizers.legacy.gradient_descent SGD 6\n" in found_by_plain_keras_2
+    assert "OURS []" in found_by_plain_keras_2
 
 
-def test_synchronized_layers_load_in_plain_keras_2(folder: Path) -> None:
-    output = launch(["-c", NORMAL, folder / "normal-one axis-0.keras"], None, timeout=120, env=LEGACY).check().output
-    assert "FOUND ['tf_keras.src.layers.normalization.batch_normalization']" in output
+def test_synchronized_layers_load_in_plain_keras_2(found_by_plain_keras_2: str) -> None:
+    assert "FOUND ['tf_keras.src.layers.normalization.batch_normalization']" in found_by_plain_keras_2
 
 
 def test_without_tf_keras_the_error_says_what_to_install() -> None:

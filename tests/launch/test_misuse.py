@@ -84,6 +84,7 @@ def test_rank_that_raises(tmp_path: Path) -> None:
     assert alone is None or (alone["error"] and alone["seconds"] < SOON_SECONDS), alone
 
 
+@pytest.mark.one_process
 def test_use_before_init(tmp_path: Path) -> None:
     launch([SCRIPTS / "before_init.py", tmp_path], ranks=None, timeout=90).check()
     [records] = read_records(tmp_path, 1)

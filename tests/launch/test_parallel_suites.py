@@ -1,8 +1,9 @@
 """Runs tests/parallel under mpirun, once for each arrangement of ranks and nodes.
 
-Two ranks run everything. Elsewhere what is about Python alone (Keras, the API's forms, other libraries' names) is left
-to a few files: one rank is about the program that was not launched, three about shares that do not divide, nodes about
-the ways between them. With SMDDP_TEST_FULL everything is run everywhere, and also on three ranks of one node.
+Two ranks run everything. Elsewhere only what depends on the arrangement is run: nodes for what travels between them and
+for ranks that come and go, one rank for what a program that was not launched does. The arithmetic of ranks and nodes
+itself is tested in tests/native, on up to eight ranks. With SMDDP_TEST_FULL everything is run everywhere, and also on
+three ranks of one node.
 """
 
 from __future__ import annotations
@@ -16,61 +17,63 @@ import pytest
 from tests.launch.mpirun import Finished, launch
 
 TIMEOUT_SECONDS = 1800  # a stuck test ends the job much sooner, by its own deadline
+SLOWEST = 10  # tests that are printed
 
 ROOT = Path(__file__).resolve().parents[2]
-# About Python alone: what names begin with.
-PYTHON_ALONE = (
-    "compiled",
-    "data_autotune",
-    "data_service",
-    "data_shard",
-    "elastic",
-    "keras_",
-    "local_sources",
-    "rank_seeds",
-    "reduced_once",
-    "resize",
-    "sdp",
-    "sessions",
-    "signatures",
-    "sync_batch_normalization",
-    "tape_api",
+# What the names of files begin with.
+EVERYTHING = ("",)
+ON_NODES = (
+    "basics",
+    "call_sites",
+    "collectives_rows",
+    "collectives_tf",
+    "join",
+    "keras_uneven",
+    "process_sets",
+    "traffic",
 )
+ALONE = ("basics", "collectives_tf", "functions", "join", "keras_optimizer", "sdp", "sparse", "tape")
 
-# Ranks, pretended nodes, and which of those files are run there.
+# Ranks, pretended nodes, and the files that are run.
 ARRANGEMENTS = {
-    "1 rank": (1, None, ("compiled", "keras_callbacks", "keras_optimizer", "sdp")),
-    "2 ranks": (2, None, PYTHON_ALONE),
-    "4 ranks on 2 pretended nodes": (4, "2,2", ("compiled", "elastic", "keras_uneven")),
-    "3 ranks on 2 uneven nodes": (3, "2,1", ("keras_optimizer", "keras_uneven")),
+    "1 rank": (1, None, ALONE),
+    "2 ranks": (2, None, EVERYTHING),
+    "4 ranks on 2 pretended nodes": (4, "2,2", (*ON_NODES, "elastic")),
+    "3 ranks on 2 uneven nodes": (3, "2,1", ON_NODES),
 }
 FULL = bool(os.environ.get("SMDDP_TEST_FULL"))
 if FULL:
-    ARRANGEMENTS["3 ranks"] = (3, None, ())
+    ARRANGEMENTS["3 ranks"] = (3, None, EVERYTHING)
 
 
-@pytest.mark.parametrize(("ranks", "nodes", "python"), ARRANGEMENTS.values(), ids=ARRANGEMENTS.keys())
+@pytest.mark.parametrize(
+    ("ranks", "nodes", "names"),
+    [
+        pytest.param(*values, id=name, marks=[pytest.mark.one_process] if values[0] == 1 else [])
+        for name, values in ARRANGEMENTS.items()
+    ],
+)
 def test_parallel_suite(
-    ranks: int, nodes: str | None, python: tuple[str, ...], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    ranks: int, nodes: str | None, names: tuple[str, ...], tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    arguments = ["-m", "pytest", *_tests(python), "-p", "tests.mpi_plugin", "-p", "no:cacheprovider", "-q"]
-    arguments += ["--color=no", "--rank-logs", str(tmp_path)]
+    arguments = ["-m", "pytest", *_files(EVERYTHING if FULL else names), "-p", "tests.mpi_plugin"]
+    arguments += ["-p", "no:cacheprovider", "-q", "--color=no", f"--durations={SLOWEST}", "--rank-logs", str(tmp_path)]
     if nodes is not None:
         arguments += ["--pretend-nodes", nodes]
     finished = launch(arguments, ranks, TIMEOUT_SECONDS)
     _check(finished, tmp_path)
     passed = re.search(r"(\d+) passed", finished.output)
     assert passed, f"No test passed. The job printed:\n{finished.output}"
+    slowest = re.findall(r"^[\d.]+s (?:call|setup|teardown) .*$", finished.output, re.MULTILINE)
     with capsys.disabled():
-        print(f" {passed.group(1)} tests passed in {finished.seconds:.0f} s", end=" ")
+        print("", f"{passed.group(1)} tests passed in {finished.seconds:.0f} s; the slowest:", *slowest, sep="\n")
 
 
-def _tests(python: tuple[str, ...]) -> list[str]:
-    if FULL:
-        return ["tests/parallel"]
-    names = {file.stem.removeprefix("test_"): file for file in sorted((ROOT / "tests/parallel").glob("test_*.py"))}
-    chosen = [file for name, file in names.items() if name.startswith(python) or not name.startswith(PYTHON_ALONE)]
-    return [str(file.relative_to(ROOT)) for file in chosen]
+def _files(names: tuple[str, ...]) -> list[str]:
+    found = {name: sorted((ROOT / "tests/parallel").glob(f"test_{name}*.py")) for name in names}
+    missing = [name for name, files in found.items() if not files]
+    assert not missing, f"no files of tests/parallel begin with {missing}"
+    return [str(file.relative_to(ROOT)) for files in found.values() for file in files]
 
 
 def _check(finished: Finished, logs: Path) -> None:

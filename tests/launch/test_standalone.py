@@ -6,6 +6,8 @@ import pytest
 
 from tests.launch.mpirun import SCRIPTS, launch
 
+pytestmark = pytest.mark.one_process
+
 
 @pytest.mark.parametrize("mpi", ["auto", "off"])
 def test_without_a_launcher(mpi: str) -> None:

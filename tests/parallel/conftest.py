@@ -11,6 +11,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from tests.parallel.process_sets import Sets, layout
+
 if TYPE_CHECKING:
     from mpi4py import MPI
 
@@ -47,3 +49,29 @@ def mpi() -> Iterator[MPI.Comm]:
     communicator = MPI.COMM_WORLD.Dup()
     yield communicator
     communicator.Free()
+
+
+@pytest.fixture
+def restartable(hvd: ModuleType) -> Iterator[ModuleType]:
+    """Allows a test to stop the session and to start other ones; the usual one runs again afterwards."""
+    yield hvd
+    hvd.shutdown()
+    hvd.init()
+
+
+@pytest.fixture(scope="module")
+def dynamic(hvd: ModuleType) -> Iterator[ModuleType]:
+    """A session in which process sets may be added."""
+    hvd.shutdown()
+    hvd.init(process_sets="dynamic")
+    yield hvd
+    hvd.shutdown()
+    hvd.init()
+
+
+@pytest.fixture(scope="module")
+def sets(dynamic: ModuleType, size: int) -> Sets:
+    """All the sets of `layout`, in use."""
+    if size == 1:
+        pytest.skip("one rank has no parts")
+    return {name: dynamic.add_process_set(ranks) for name, ranks in layout(size).items()}

@@ -6,21 +6,12 @@ import os
 import socket
 import subprocess
 import sys
-from types import ModuleType
 
 import pytest
 
 pytestmark = pytest.mark.filterwarnings("error")
 
 BEFORE_INIT = "Horovod has not been initialized; use hvd.init()."
-
-
-@pytest.fixture
-def restartable(hvd: ModuleType):
-    """Allows a test to stop the session and to start other ones; the usual one runs again afterwards."""
-    yield hvd
-    hvd.shutdown()
-    hvd.init()
 
 
 def _hosts(mpi) -> list[str]:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import functools
+
 import keras
 import numpy as np
 import pytest
@@ -286,14 +288,20 @@ PARTS = {
 }
 
 
+@functools.cache
+def orders_of_one_process(data, kind):
+    """The order of the items in each epoch, over a fit of 3 epochs and one of 2."""
+    alone = PARTS[kind](data, shuffle=True, seed=5, rank=0, size=1)
+    return [order for epochs in (3, 2) for order in seen_in_fit(alone, epochs=epochs, wrap=lambda plain: plain)]
+
+
 @pytest.mark.parametrize("kind", PARTS)
 def test_epochs_of_fit_add_up_whatever_one_rank_looks_at(hvd, rank, size, mpi, kind):
     """Before, in and after a `fit`; the orders are those that one process has, epoch by epoch, over two fits."""
     if ITEMS % size:
         pytest.skip("more ranks prove nothing new")
     part = PARTS[kind](hvd.data, shuffle=True, seed=5, even=None)
-    alone = PARTS[kind](hvd.data, shuffle=True, seed=5, rank=0, size=1)
-    expected = [order for epochs in (3, 2) for order in seen_in_fit(alone, epochs=epochs, wrap=lambda plain: plain)]
+    expected = orders_of_one_process(hvd.data, kind)
     other_rank = rank == size - 1 and size > 1
     callbacks = [LooksInFit(part)] if other_rank else []
     orders = []
@@ -332,9 +340,8 @@ def test_fit_deals_out_anew_with_an_optimizer_or_a_tape(hvd, rank, size, mpi, ki
     if ITEMS % size:
         pytest.skip("more ranks prove nothing new")
     part = PARTS[kind](hvd.data, shuffle=True, seed=5, even=None)
-    alone = PARTS[kind](hvd.data, shuffle=True, seed=5, rank=0, size=1)
     plain = {"wrap": lambda optimizer: optimizer}
-    expected = [order for epochs in (3, 2) for order in seen_in_fit(alone, epochs=epochs, **plain)]
+    expected = orders_of_one_process(hvd.data, kind)
     callbacks = [LooksAsEpochsBegin(part)] if rank == size - 1 and size > 1 else []
     orders = []
     for epochs in (3, 2):

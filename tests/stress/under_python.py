@@ -32,11 +32,13 @@ def run(sanitizers: str) -> bool:
     options["FAKE_GPU_FLAGS"] = f"-fsanitize={sanitizers} -fno-sanitize-recover=all -fno-omit-frame-pointer -g1"
     options.pop("PYTHONPATH", None)
     # It expects a signal; AddressSanitizer ends the process itself.
-    command += ["--deselect=tests/native/test_fake_gpu.py::test_misuse_ends_the_process"]
-    # In processes of their own: one looks for its GPUs once. mpirun's ranks load what does not get on with sanitizers.
+    command += ["--deselect=tests/gpu/test_fake_gpu.py::test_misuse_ends_the_process"]
+    # mpirun's ranks load what does not get on with sanitizers, and benchmarks/gpu is not in the copy.
+    gpu = ["tests/gpu", *(f"--ignore=tests/gpu/test_{name}.py" for name in ("processes", "gpu_check"))]
+    # In processes of their own: one looks for its GPUs once.
     ended = [
         subprocess.run([*command, *tests], cwd=site, env=options, check=False).returncode
-        for tests in (["tests/native"], ["tests/gpu", "--ignore=tests/gpu/test_processes.py"])
+        for tests in (["tests/native"], gpu)
     ]
     return not any(ended)
 

@@ -2,18 +2,24 @@
 
 import sys
 
-import tensorflow as tf
+import numpy as np
 
 import smddp_tf as hvd
 from tests.launch.scripts.recorder import Recorder
+from tests.native_module import core
+
+
+def reduce(name: str) -> None:
+    core().allreduce([np.ones(4, np.float32)], "float32", name, int(hvd.Sum))
+
 
 manner, folder = sys.argv[1:]
 hvd.init()
 recorder = Recorder(folder, hvd.rank())
-recorder.call("together", lambda: hvd.allreduce(tf.ones(4), name="together"))
+recorder.call("together", lambda: reduce("together"))
 if hvd.rank() == 1:
     if manner == "exit":
         sys.exit(0)
     raise RuntimeError("rank 1 has a bug")
-recorder.call("alone", lambda: hvd.allreduce(tf.ones(4), name="alone"))
+recorder.call("alone", lambda: reduce("alone"))
 sys.exit(1)

@@ -354,7 +354,7 @@ def test_nccl_is_found_in_the_folder_of_packages(tmp_path):
 MEMBER = """
 import sys
 from tests.fake_gpu.gpu import stream_of
-from tests.native.test_nccl_adapter import *
+from tests.gpu.test_nccl_adapter import *
 member, size, dies = (int(word) for word in sys.argv[1:])
 nccl = call("load_groups", str(fake_gpu.build_nccl()).encode())
 if member == 0:

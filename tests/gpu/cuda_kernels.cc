@@ -1,4 +1,4 @@
-// The kernels of tf_ops/cuda run by the processor, for tests/native/test_cuda_kernels.py. Part of the fake GPU, which
+// The kernels of tf_ops/cuda run by the processor, for tests/gpu/test_cuda_kernels.py. Part of the fake GPU, which
 // is made of them too.
 #include <string>
 #include <vector>
