@@ -233,21 +233,10 @@ const std::vector<EnvVariable>& EnvVariables() {
 const std::vector<std::string>& OtherNames() {
   static const std::vector<std::string> names = {
       "SMDDP_AG_",  // of AWS's library, whose initials these are
-      "SMDDP_AS",
-      "SMDDP_BENCH_",
-      "SMDDP_BUILD_DIR",
-      "SMDDP_BUILD_TARGETS",
-      "SMDDP_BUILD_TYPE",
-      "SMDDP_CUDA",
-      "SMDDP_CUDA_HOME",
-      "SMDDP_FAULTS_JOB",
-      "SMDDP_LAB",
-      "SMDDP_MPIRUN",
-      "SMDDP_MPI_HOME",
-      "SMDDP_RUN_",
-      "SMDDP_SANITIZE",
-      "SMDDP_TENSORFLOW_DIR",
-      "SMDDP_TEST_",
+      "SMDDP_AS",         "SMDDP_BENCH_",         "SMDDP_BUILD_DIR", "SMDDP_BUILD_TARGETS",
+      "SMDDP_BUILD_TYPE", "SMDDP_CUDA",           "SMDDP_CUDA_HOME", "SMDDP_FAULTS_JOB",
+      "SMDDP_LAB",        "SMDDP_MPIRUN",         "SMDDP_MPI_HOME",  "SMDDP_RUN_",
+      "SMDDP_SANITIZE",   "SMDDP_TENSORFLOW_DIR", "SMDDP_TEST_",
   };
   return names;
 }
