@@ -79,7 +79,7 @@ def test_what_is_wanted_is_taken_when_it_can_be(wanted):
         (hosts(2), [info("a", wanted="nccl"), info(wanted="nccl")], "rank 1 (host h0) has no gradients on a GPU"),
         (hosts(2), [info("a", wanted="nccl"), info(wanted="")], "rank 1 (host h0) has no gradients on a GPU"),
         (hosts(1, 2), infos("a", "b", "c", wanted="ipc"), "rank 1 and rank 2 (host h1) use different GPUs"),
-        (hosts(2), infos("a", "a", wanted="ipc", can_export=False), "the GPU of rank 0 (host h0) cannot show"),
+        (hosts(2), infos("a", "a", wanted="ipc", can_export=False), "the GPU of rank 0 (host h0) cannot export"),
         (hosts(65), infos(*["a"] * 65, wanted="ipc"), "host h0 has 65 ranks"),
         (hosts(2), [info("a", wanted="ipc"), info("a", wanted="nccl")], "is ipc on rank 0 and nccl on rank 1"),
         (hosts(1), infos("a", wanted="fast"), "Received: fast"),
