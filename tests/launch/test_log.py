@@ -26,7 +26,7 @@ def lines() -> list[str]:
     [
         (
             "0",
-            r"warning: Environment .* SMDDP_BUCKETBYTES \(SMDDP_BUCKET_BYTES\?\), SMDDP_TIMLINE \(SMDDP_TIM.*\?\)",
+            r"warning: Unknown .* SMDDP_BUCKETBYTES \(SMDDP_BUCKET_BYTES\?\), SMDDP_TIMLINE \(SMDDP_TIM.*\?\)",
         ),
         (
             "0",
