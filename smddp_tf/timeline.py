@@ -50,8 +50,8 @@ def finish(path: str, hosts: Mapping[int, str]) -> None:
         return
     if unseen := ", ".join(f"rank {rank} ({hosts[rank]})" for rank, part in parts.items() if part not in seen):
         warn(
-            f"The timeline '{path}' does not include {unseen}: rank 0 does not see their parts, '{path}.rankN.part' on these "
-            f"hosts. Copy them beside it and run: {command}"
+            f"The timeline '{path}' does not include {unseen}: rank 0 does not see their parts, '{path}.rankN.part' on "
+            f"these hosts. Copy them beside it and run: {command}"
         )
 
 
