@@ -45,7 +45,7 @@ def run(example: str, ranks: int | None, folder: Path, *more: str) -> str:
     return launch(arguments, ranks, timeout=240).check().output
 
 
-# The digits run on 3 ranks and compiled, below.
+# The digits run on 3 ranks, below.
 QUICK = {(example, 2) for example in EXAMPLES if not example.startswith("02")} | {(EXAMPLES[0], None)}
 
 
@@ -105,6 +105,7 @@ def test_digits_on_3_ranks(tmp_path: Path) -> None:
     launch(["-c", LOAD_IN_PLAIN_KERAS, checkpoint], None, timeout=90).check()
 
 
+@full
 def test_digits_compiled_by_xla(tmp_path: Path) -> None:
     output = run("02_keras_digits.py", 2, tmp_path, "--jit-compile")
     assert "equal weights on all 2 rank(s)" in output

@@ -28,7 +28,6 @@ ON_NODES = (
     "collectives_rows",
     "collectives_tf",
     "join",
-    "keras_uneven",
     "process_sets",
     "traffic",
 )
@@ -39,7 +38,7 @@ ARRANGEMENTS = {
     "1 rank": (1, None, ALONE),
     "2 ranks": (2, None, EVERYTHING),
     "4 ranks on 2 pretended nodes": (4, "2,2", (*ON_NODES, "elastic")),
-    "3 ranks on 2 uneven nodes": (3, "2,1", ON_NODES),
+    "3 ranks on 2 uneven nodes": (3, "2,1", (*ON_NODES, "keras_uneven")),
 }
 FULL = bool(os.environ.get("SMDDP_TEST_FULL"))
 if FULL:
