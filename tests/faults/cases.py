@@ -20,7 +20,7 @@ _STALL = {"SMDDP_STALL_WARN_SECONDS": "2", "SMDDP_STALL_ERROR_SECONDS": "8"}
 
 
 # {0}: the victim.
-_NAMED = r"[Rr]ank {0} .*has died|heard of rank {0} "
+_NAMED = r"[Rr]ank {0} .*has died|sign of life from rank {0} "
 
 
 def _traceback_is_there(running: Running) -> list[str]:
@@ -124,7 +124,7 @@ _IN_FIT = (
 
 _HOSTS: dict[str, Any] = {"nodes": 4, "message": _NAMED}
 _SMDDPRUN: dict[str, Any] = {**_HOSTS, "launcher": SMDDPRUN}
-_CUT: dict[str, Any] = {"message": "heard of|has died"}  # either side may name the other
+_CUT: dict[str, Any] = {"message": "sign of life from|has died"}  # either side may name the other
 # A launcher cannot tell a silent host from a slow one, and Open MPI's waits for its daemon there.
 _MPIRUN_HANGS: dict[str, Any] = {"launcher_ended": None}
 

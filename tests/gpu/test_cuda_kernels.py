@@ -299,7 +299,7 @@ def test_a_sum_of_negative_zeros(kernels):
 )
 def test_integers_are_copied_or_refused(kernels, dtype, wire, scaling):
     array = np.ones(4, dtype)
-    with pytest.raises(AssertionError, match=f"GPUs copy {dtype} as it is"):
+    with pytest.raises(AssertionError, match=f"dtype {dtype} are copied only"):
         move(kernels, True, [array], np.ones(4, wire), dtype, wire, 0, 4, scaling, (1, 1))
 
 
@@ -310,4 +310,4 @@ def test_sums_that_are_refused(kernels):
             *(None, pointers.ctypes.data_as(ctypes.c_void_p), count, ctypes.c_int64(4), name, None, 1, 1)
         )
         assert refused == -1
-        assert b"GPUs sum 1 to 64 arrays of floating numbers" in kernels.kernels_error()
+        assert b"GPUs sum 1 to 64 arrays of floating dtypes" in kernels.kernels_error()

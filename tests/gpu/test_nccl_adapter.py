@@ -314,7 +314,7 @@ def test_arguments_that_cannot_work(nccl, size, member, identity):
 def test_integers_are_not_summed(nccl):
     with Group(nccl, [0]) as group:
         group.wait()
-        with pytest.raises(GpuError, match="floating dtypes here. Received: int32"):
+        with pytest.raises(GpuError, match="floating dtypes only. Received: int32"):
             call("reduce_scatter", group.handles[0], None, None, 4, 2, group.streams[0])
 
 
@@ -333,7 +333,7 @@ def test_versions(nccl, tmp_path, monkeypatch):
 def test_libraries_that_are_not_nccl():
     with pytest.raises(GpuError, match="NCCL cannot be loaded: /none.so: .*SMDDP_NCCL_LIBRARY"):
         call("load_groups", b"/none.so")
-    with pytest.raises(GpuError, match="is not NCCL, or not all of it: it lacks ncclGetVersion"):
+    with pytest.raises(GpuError, match="is not a complete NCCL library: it lacks ncclGetVersion"):
         call("load_groups", str(fake_gpu.build()).encode())
 
 
