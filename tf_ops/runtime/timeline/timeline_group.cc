@@ -108,10 +108,11 @@ void TimelineGroup::OnDeparture(int rank) {
 
 void TimelineGroup::OnFailure(const Status&) {
   if (topology_.rank() == 0 && !path_.empty() && topology_.size() > 1) {
-    Log(LogLevel::kWarning, "The timeline '" + path_ +
-                                "' holds rank 0 only, because the session failed. The other ranks' parts are beside it "
-                                "on their hosts: copy them beside the file and run python -m smddp_tf.timeline merge '" +
-                                path_ + "'.");
+    Log(LogLevel::kWarning,
+        "The timeline '" + path_ +
+            "' holds rank 0 only, because the session failed. The other ranks' parts are beside it "
+            "on their hosts: copy them beside the file and run python -m smddp_tf.timeline merge '" +
+            path_ + "'.");
   }
   End({});
 }
