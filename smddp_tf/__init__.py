@@ -50,10 +50,10 @@ from smddp_tf.reduce_op import Adasum, Average, Max, Min, Product, Sum
 if TYPE_CHECKING:
     from smddp_tf import compression as compression
     from smddp_tf import data, elastic
+    from smddp_tf import mpi_ops as mpi_ops
     from smddp_tf._native.topology_ops import local_rank_op, local_size_op, process_set_included_op, rank_op, size_op
     from smddp_tf.compression import Compression
     from smddp_tf.functions import broadcast_, broadcast_global_variables, broadcast_variables
-    from smddp_tf.horovod import mpi_ops as mpi_ops
     from smddp_tf.keras import callbacks
     from smddp_tf.keras.fit.evaluate import evaluate
     from smddp_tf.keras.optimizer.distributed import DistributedOptimizerTF as DistributedOptimizer
@@ -201,7 +201,7 @@ _MODULES = {
     "compression": "smddp_tf.compression",
     "data": "smddp_tf.data",
     "elastic": "smddp_tf.elastic",
-    "mpi_ops": "smddp_tf.horovod.mpi_ops",
+    "mpi_ops": "smddp_tf.mpi_ops",
 }
 
 

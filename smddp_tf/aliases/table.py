@@ -34,7 +34,7 @@ HOROVOD: dict[str, tuple[str, ...]] = {
     "horovod.tensorflow.keras": ("smddp_tf.keras",),
     "horovod.tensorflow.keras.callbacks": ("smddp_tf.keras.callbacks",),
     "horovod.tensorflow.keras.elastic": ("smddp_tf.keras.elastic",),
-    "horovod.tensorflow.mpi_ops": ("smddp_tf.horovod.mpi_ops", "smddp_tf.ops", "smddp_tf"),
+    "horovod.tensorflow.mpi_ops": ("smddp_tf.mpi_ops", "smddp_tf.ops", "smddp_tf"),
     "horovod.tensorflow.sync_batch_norm": ("smddp_tf.keras.sync_batch_normalization",),
     "horovod.tensorflow.util": ("smddp_tf.horovod.internals", "smddp_tf"),
 }

@@ -235,8 +235,8 @@ def test_own_compressor_class_and_instance(hvd, rank, size):
 def test_what_scripts_import_beside_the_api(hvd, rank, size):
     import keras
 
+    from smddp_tf import mpi_ops
     from smddp_tf.compression import Compressor, FP16Compressor, NoneCompressor
-    from smddp_tf.horovod import mpi_ops
 
     assert hvd.Compression.none is NoneCompressor
     assert hvd.Compression.fp16 is FP16Compressor
