@@ -82,7 +82,7 @@ def test_what_is_no_part_of_this_timeline_stays(path: Path, kind: str) -> None:
         found.mkdir()
     else:
         found.write_bytes(b"\xff\x00" * 100)
-    with pytest.warns(UserWarning, match=r"without rank 2 \(b\): "):
+    with pytest.warns(UserWarning, match=r"include rank 2 \(b\): "):
         finish(str(path), {2: "b"})
     assert ranks(path) == [0]
     assert os.path.lexists(found)
