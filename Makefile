@@ -24,8 +24,7 @@ CXX_FILES = $(shell find tf_ops tests -name '*.cc' -o -name '*.h' -o -name '*.in
 
 PYTEST = $(BIN)/python -m pytest --durations=10
 GPU_TESTED := build/.gpu-tested
-GPU_SOURCES = $(shell find tf_ops/device tf_ops/collectives/device tf_ops/cuda tf_ops/runtime/gpu tests/fake_gpu tests/gpu \
-  benchmarks/gpu -type f -not -path '*/__pycache__/*')
+GPU_SOURCES = $(shell find tf_ops tests/bindings tests/inproc tests/fake_gpu tests/gpu benchmarks/gpu -type f -not -path '*/__pycache__/*')
 
 .PHONY: help setup build demo docs test test-full test-gpu test-engine test-one-process test-lab test-faults test-recovery test-matrix test-mpich fuzz sanitize soak bench bench-lab bench-peers bench-horovod gpu-check gpu-dry-run test-gpu-ops lint format clean
 
@@ -64,7 +63,7 @@ demo: $(VENV)/.smddp-demo  ## Train the digits example on NP ranks
 	@SMDDP_BUILD_TARGETS='$(DEMO_TARGETS)' $(BIN)/python -W ignore setup.py -q build_ext --inplace $(QUIETLY)
 	@$(MPIRUN) -np $(NP) $(BIN)/python examples/02_keras_digits.py $(ARGS)
 
-test: build  ## All tests, in the quick form (at most 15 minutes on 2 cores); those of GPUs when their sources changed
+test: build  ## All tests, in the quick form (17 minutes on 2 cores); those of GPUs when the native sources changed
 	@$(if $(ARGS),$(PYTEST) $(ARGS),$(MAKE) -s -j2 --output-sync test-engine test-one-process)
 	@$(if $(ARGS),,$(PYTEST) tests/launch -m 'not one_process')
 	@$(if $(ARGS),,$(MAKE) -s $(GPU_TESTED))
@@ -82,7 +81,7 @@ test-full: build  ## All tests with the full matrix of sizes, types, ranks and o
 test-gpu: build  ## The GPU path on a GPU in host memory (2 minutes)
 	@$(PYTEST) tests/gpu $(ARGS)
 
-# Newer than the sources of the GPU path when its tests have passed since they changed.
+# Newer than what the tests of the GPU path depend on, the whole engine, when they have passed since that changed.
 $(GPU_TESTED): $(GPU_SOURCES)
 	@$(PYTEST) tests/gpu
 	@touch $@
