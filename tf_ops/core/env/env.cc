@@ -176,12 +176,10 @@ const std::vector<EnvVariable>& EnvVariables() {
        "library first imports Keras."},
       {"SMDDP_LOG_LEVEL", "HOROVOD_LOG_LEVEL", "warning",
        "Lowest severity of the engine's messages that is printed: trace (every request and gradient), debug, info, "
-       "warning, "
-       "error (or fatal, Horovod's word for it) or off, in small letters or capitals."},
+       "warning, error (or fatal, Horovod's word for it) or off, in small letters or capitals."},
       {"SMDDP_LOG_TIMESTAMP", "HOROVOD_LOG_HIDE_TIME", "0",
        "1: the engine's lines begin with the date and the time. 0: they do not. Horovod's variable has the opposite "
-       "meaning: "
-       "HOROVOD_LOG_HIDE_TIME=0 shows the time, 1 hides it."},
+       "meaning: HOROVOD_LOG_HIDE_TIME=0 shows the time, 1 hides it."},
       {"SMDDP_MIN_NP", "", "1",
        "hvd.elastic.run ends the job when fewer ranks are left after a loss. smddprun --min-np sets it.",
        /*for_developers=*/true},
@@ -218,8 +216,7 @@ const std::vector<EnvVariable>& EnvVariables() {
        "Seconds that init() waits for the other ranks before it fails."},
       {"SMDDP_TIMELINE", "HOROVOD_TIMELINE", "",
        "File for the timeline of all ranks, from init() to shutdown(), written by rank 0, for chrome://tracing or "
-       "Perfetto "
-       "(docs/timeline.md). DYNAMIC or empty: none until hvd.start_timeline(). Rank 0's value counts."},
+       "Perfetto (docs/timeline.md). DYNAMIC or empty: none until hvd.start_timeline(). Rank 0's value counts."},
       {"SMDDP_TIMELINE_MARK_CYCLES", "HOROVOD_TIMELINE_MARK_CYCLES", "0",
        "1: the timeline that SMDDP_TIMELINE names has a mark CYCLE_START where the engine begins to move data after it "
        "was idle. 0: no."},

@@ -160,8 +160,7 @@ REGISTER_OP("SmddpAlltoall")
     .SetShapeFn(AlltoallShapes)
     .Doc(
         "Sends `splits[r]` consecutive rows to each rank r, or as many to each with `even_split`, where `splits` is "
-        "not "
-        "read. Received are the rows from each rank, in rank order, and how many those are.");
+        "not read. Received are the rows from each rank, in rank order, and how many those are.");
 
 REGISTER_OP("SmddpReducescatter")
     .Input("tensors: T")
@@ -237,8 +236,7 @@ REGISTER_OP("SmddpCompiledCollective")
     .SetShapeFn(CompiledShapes)
     .Doc(
         "Any of the above inside a function that XLA compiles. XLA runs independent ops in an order of its own, so "
-        "each "
-        "takes something of the one before it as `after` and gives a `token`; neither holds a value that matters. "
+        "each takes something of the one before it as `after` and gives a `token`; neither holds a value that matters. "
         "Shapes are right for `gathered_ranks` ranks (0: any number) and for `traced_rank` (-1: any rank).");
 
 }  // namespace smddp::ops

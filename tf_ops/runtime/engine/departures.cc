@@ -13,8 +13,7 @@ constexpr int64_t kGraceNs = 1000 * 1000000LL;
 }  // namespace
 
 void Departures::Add(int rank, const Goodbye& goodbye, int64_t now_ns) {
-  const std::vector<int> local_ranks = topology_.node().world_ranks();
-  const bool of_my_node = std::find(local_ranks.begin(), local_ranks.end(), rank) != local_ranks.end();
+  const bool of_my_node = topology_.node_of(rank) == topology_.node_index();
   const bool listens =
       goodbye.listens == Goodbye::Listens::kToAll || (goodbye.listens == Goodbye::Listens::kToNode && of_my_node);
   ranks_[rank] = {now_ns, listens};
