@@ -197,12 +197,7 @@ _LAZY = {
 }
 
 # Modules that scripts reach as attributes.
-_MODULES = {
-    "compression": "smddp_tf.compression",
-    "data": "smddp_tf.data",
-    "elastic": "smddp_tf.elastic",
-    "mpi_ops": "smddp_tf.mpi_ops",
-}
+_MODULES = frozenset({"compression", "data", "elastic", "mpi_ops"})
 
 
 if not TYPE_CHECKING:  # a misspelt name is an error of a type checker
@@ -211,7 +206,7 @@ if not TYPE_CHECKING:  # a misspelt name is an error of a type checker
         if name == "__version__":
             value: Any = importlib.import_module("importlib.metadata").version("smddp-tf")
         elif name in _MODULES:
-            value = import_with_tensorflow(_MODULES[name])
+            value = import_with_tensorflow(f"smddp_tf.{name}")
         elif name in _LAZY:
             module, attribute = _LAZY[name]
             value = getattr(import_with_tensorflow(module), attribute)

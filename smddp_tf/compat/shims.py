@@ -36,10 +36,6 @@ class CallableList(list[Any]):
         return list, (list(self),)
 
 
-def _is_keras(owner: type) -> bool:
-    return owner.__module__.split(".")[0] == "keras"
-
-
 def _with_callable_list(plain: property) -> Any:
     assert plain.fget is not None
     get = plain.fget
@@ -98,8 +94,7 @@ def _writes_lr(plain: Callable[..., Any]) -> Callable[..., Any]:
 
 def _is_keras_own(optimizer: Any) -> bool:
     """True for Keras's own optimizers, wrapped or not; what `lr` is to a class of the user is the user's business."""
-    owner = getattr(type(optimizer), "_smddp_wraps", type(optimizer))
-    return _is_keras(owner)
+    return patch_table.is_of_keras(getattr(type(optimizer), "_smddp_wraps", type(optimizer)))
 
 
 def _without_old_arguments(plain: Callable[..., Any]) -> Callable[..., Any]:

@@ -11,7 +11,7 @@ from smddp_tf import process_sets
 from smddp_tf._native import emit, run_time_values
 from smddp_tf.process_sets import ProcessSet, global_process_set
 
-__all__ = ["LocalSources", "identity", "layers_in"]
+__all__ = ["LocalSources", "identity", "layers_in", "replaced"]
 
 
 class LocalSources:
@@ -69,10 +69,7 @@ class LocalSources:
         shared = [index for index in range(len(grads)) if index not in kept]
         reduced = reduce([grads[index] for index in shared], [sources[index] for index in shared])
         divided = self.divided([grads[index] for index in local])
-        results = list(grads)
-        for index, grad in zip((*shared, *local), (*reduced, *divided)):
-            results[index] = grad
-        return results
+        return replaced(grads, (*shared, *local), (*reduced, *divided))
 
     def divided(self, grads: Sequence[Any]) -> list[Any]:
         """Returns local gradients as they are applied: divided by the number of ranks, if that was asked for.
@@ -91,6 +88,14 @@ def _divided(grad: Any, ranks: Any) -> Any:
     if isinstance(grad, tf.IndexedSlices):
         return tf.IndexedSlices(_divided(grad.values, ranks), grad.indices, grad.dense_shape)
     return None if grad is None else emit.divided(grad, ranks)
+
+
+def replaced(grads: Sequence[Any], indices: Iterable[int], others: Iterable[Any]) -> list[Any]:
+    """Returns `grads` with `others`, one for each of the `indices`, in the places of those."""
+    results = list(grads)
+    for index, other in zip(indices, others):
+        results[index] = other
+    return results
 
 
 def layers_in(local_layers: Any) -> list[Any]:

@@ -29,6 +29,7 @@ __all__ = [
     "SEED_OWNER",
     "WRITES_LR",
     "Patch",
+    "is_of_keras",
 ]
 
 _RATE = "learning_rate"
@@ -40,6 +41,11 @@ def _keras() -> Any:
     return importlib.import_module("keras")
 
 
+def is_of_keras(thing: Any) -> bool:
+    """Whether a class or a function is one of Keras's own."""
+    return (getattr(thing, "__module__", None) or "").split(".")[0] == "keras"
+
+
 def _trainer() -> Any:
     return next(base for base in _keras().Model.__mro__ if "make_train_function" in vars(base))
 
@@ -49,7 +55,7 @@ def _optimizers() -> Iterator[type]:
     optimizers = _keras().optimizers
     public = [one for one in vars(optimizers).values() if isinstance(one, type)]
     bases = [base for one in public if issubclass(one, optimizers.Optimizer) for base in one.__mro__]
-    return (base for base in dict.fromkeys(bases) if base.__module__.split(".")[0] == "keras")
+    return filter(is_of_keras, dict.fromkeys(bases))
 
 
 def _inits_with_rate() -> list[type]:

@@ -17,7 +17,7 @@ from collections.abc import Callable, Iterable
 from typing import Any, NamedTuple
 
 from smddp_tf._warn import warn
-from smddp_tf.keras.patch_table import FIT, Patch
+from smddp_tf.keras.patch_table import FIT, Patch, is_of_keras
 
 __all__ = ["Applied", "applied", "replace", "restore", "take_over_fit"]
 
@@ -177,8 +177,7 @@ def _difference_of_function(patch: Patch, where: str, function: Any) -> str:
     missing = [name for name in patch.parameters if name not in parameters]
     if missing and not takes_any:
         return f"{where} has no parameter {', '.join(map(repr, missing))}"
-    module = getattr(function, "__module__", None) or ""
-    is_keras_own = module.split(".")[0] == "keras" and not hasattr(function, "__wrapped__")
+    is_keras_own = is_of_keras(function) and not hasattr(function, "__wrapped__")
     code = getattr(function, "__code__", None)
     unset = [name for name in patch.sets if name not in code.co_names] if code is not None and is_keras_own else []
     return f"{where} does not set {', '.join(unset)}" if unset else ""

@@ -16,6 +16,7 @@ from typing import Any, NamedTuple
 import tensorflow as tf
 
 from smddp_tf.gradients import reduced_once
+from smddp_tf.gradients.local_sources import replaced
 from smddp_tf.keras.fit import active_ranks, same_batches
 from smddp_tf.keras.optimizer.accumulation import KerasWindow, innermost, iterations_of, stays_local
 from smddp_tf.keras.optimizer.optimizer_reducer import OptimizerReducer
@@ -137,21 +138,18 @@ def reduce_gradients(reducer: OptimizerReducer, grads: Sequence[Any], variables:
         grads: tensors, `tf.IndexedSlices` or None: of one step, or the sums of several passes.
         variables: what they are the gradients of.
     """
-    results = list(grads)
     local = sorted(reducer.local.indices(variables))
-    kept = _kept(reducer, variables)
-    shared = [index for index in range(len(results)) if index not in kept]
+    kept = {*local, *_scales(variables)}
+    shared = [index for index in range(len(grads)) if index not in kept]
+    changed = (*shared, *local)
     if same_batches.is_watching():
-        same_batches.note([results[index] for index in shared])
+        same_batches.note([grads[index] for index in shared])
     active = active_ranks.current()
     if active is not None and reducer.window is None:  # the passes of a window are masked one by one
-        for index, grad in zip((*shared, *local), active.masked([results[i] for i in (*shared, *local)])):
-            results[index] = grad
-    reduced = _over_ranks(reducer, active, [results[i] for i in shared], [variables[i] for i in shared])
-    divided = reducer.local.divided([results[i] for i in local])
-    for index, grad in zip((*shared, *local), (*reduced, *divided)):
-        results[index] = grad
-    return results
+        grads = replaced(grads, changed, active.masked([grads[index] for index in changed]))
+    reduced = _over_ranks(reducer, active, [grads[i] for i in shared], [variables[i] for i in shared])
+    divided = reducer.local.divided([grads[i] for i in local])
+    return replaced(grads, changed, (*reduced, *divided))
 
 
 def refuse_reduced(reducer: OptimizerReducer, grads: Sequence[Any], variables: Sequence[Any]) -> None:
@@ -173,7 +171,12 @@ def _over_ranks(
 
 def _kept(reducer: OptimizerReducer, variables: Sequence[Any]) -> set[int]:
     """The indices of the variables whose gradients stay on this rank, for whatever reason."""
-    return reducer.local.indices(variables) | {i for i, variable in enumerate(variables) if stays_local(variable)}
+    return reducer.local.indices(variables) | _scales(variables)
+
+
+def _scales(variables: Sequence[Any]) -> set[int]:
+    """The indices of the scales of float8 layers."""
+    return {index for index, variable in enumerate(variables) if stays_local(variable)}
 
 
 def _variables_of(optimizer: Any, grads: Sequence[Any], given: Sequence[Any] | None) -> list[Any] | None:
