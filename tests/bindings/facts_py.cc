@@ -21,7 +21,7 @@ namespace {
 
 nb::list TraceStop() {
   nb::list events;
-  for (const TraceEvent& event : SessionOrThrow()->TraceStop()) {
+  for (const TraceEvent& event : SessionOrThrow()->diagnostics().TraceStop()) {
     nb::dict row;
     row["what"] = NameOf(event.what);
     row["name"] = event.name;
@@ -67,13 +67,13 @@ nb::list AlgorithmList() {
 }
 
 std::string RailAlgorithm(int64_t elements, const std::string& dtype) {
-  return SessionOrThrow()->RailAlgorithm(elements, ValueOrThrow(DTypeFromName(dtype)));
+  return SessionOrThrow()->diagnostics().RailAlgorithm(elements, ValueOrThrow(DTypeFromName(dtype)));
 }
 
 }  // namespace
 
 void BindFacts(nb::module_& m) {
-  m.def("trace_start", [] { SessionOrThrow()->TraceStart(); });
+  m.def("trace_start", [] { SessionOrThrow()->diagnostics().TraceStart(); });
   m.def("trace_stop", &TraceStop);
   m.def("env_variables", &EnvironmentList);
   m.def("unknown_variables", &UnknownVariables, nb::arg("names"));

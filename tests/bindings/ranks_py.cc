@@ -108,7 +108,7 @@ class Ranks {
 
   void CancelNamed(int rank, const std::string& name) { session(rank).Cancel(name); }
 
-  int64_t Plans(int rank) { return session(rank).Stats().plans; }
+  int64_t Plans(int rank) { return session(rank).diagnostics().Stats().plans; }
 
   void Stop(int rank) {
     nb::gil_scoped_release release;

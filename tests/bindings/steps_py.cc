@@ -132,7 +132,7 @@ nb::list RunSteps(const std::vector<std::string>& hosts, const std::vector<int64
     std::vector<std::thread> threads;
     for (size_t rank = 0; rank < hosts.size(); ++rank) {
       Session& session = cluster->session(static_cast<int>(rank));
-      session.TraceStart();
+      session.diagnostics().TraceStart();
       threads.emplace_back([&, rank] {
         statuses[rank] =
             RankOfSteps(session, steps, data[rank].data(), sequences[rank], seed + static_cast<int>(rank)).Run();
@@ -144,7 +144,7 @@ nb::list RunSteps(const std::vector<std::string>& hosts, const std::vector<int64
   nb::list logs;
   for (size_t rank = 0; rank < hosts.size(); ++rank) {
     nb::list log;
-    for (const TraceEvent& event : cluster->session(static_cast<int>(rank)).TraceStop()) {
+    for (const TraceEvent& event : cluster->session(static_cast<int>(rank)).diagnostics().TraceStop()) {
       log.append(nb::make_tuple(NameOf(event.what), event.name, event.index));
     }
     logs.append(log);

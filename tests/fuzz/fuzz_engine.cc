@@ -72,10 +72,10 @@ bool NamesAFile(const std::string& bytes) {
 
 // Lets the engine work on what it was given.
 void Settle(smddp::EngineSession& session) {
-  for (int64_t before = -1, wakeups = session.Stats().engine_wakeups; before != wakeups;) {
+  for (int64_t before = -1, wakeups = session.diagnostics().Stats().engine_wakeups; before != wakeups;) {
     before = wakeups;
     sched_yield();
-    wakeups = session.Stats().engine_wakeups;
+    wakeups = session.diagnostics().Stats().engine_wakeups;
   }
 }
 

@@ -54,14 +54,14 @@ class Watchdog {
 // Asks a session for what any thread may ask at any time.
 class Observer {
  public:
-  explicit Observer(smddp::Session& session) : thread_([this, &session] { Watch(session); }) {}
+  explicit Observer(smddp::SessionDiagnostics& session) : thread_([this, &session] { Watch(session); }) {}
   ~Observer() {
     over_ = true;
     thread_.join();
   }
 
  private:
-  void Watch(smddp::Session& session) {
+  void Watch(smddp::SessionDiagnostics& session) {
     while (!over_) {
       session.TraceStart();
       (void)session.Stats();
@@ -106,17 +106,17 @@ void RunScript(const Script& script) {
   for (int rank = 0; rank < script.size(); ++rank) {
     ranks.push_back(std::make_unique<Rank>(script, (*cluster)->session(rank), rank));
   }
-  const auto observer = script.observed ? std::make_unique<Observer>((*cluster)->session(0)) : nullptr;
+  const auto observer = script.observed ? std::make_unique<Observer>((*cluster)->session(0).diagnostics()) : nullptr;
   const std::string path = "/tmp/smddp-stress-" + std::to_string(getpid()) + "-" + std::to_string(script.seed);
   if (script.timeline) {
-    const smddp::Status started = (*cluster)->session(0).StartTimeline(path, true);
+    const smddp::Status started = (*cluster)->session(0).diagnostics().StartTimeline(path, true);
     if (!started.ok()) Fail(started.ToString());
   }
   OnAll(script.size(), [&](int rank) {
     for (const Round& round : script.rounds) ranks[rank]->Run(round);
   });
   if (script.timeline) {
-    (void)(*cluster)->session(0).StopTimeline();
+    (void)(*cluster)->session(0).diagnostics().StopTimeline();
     unlink(path.c_str());
     for (int rank = 1; rank < script.size(); ++rank) {
       unlink((path + ".rank" + std::to_string(rank) + ".part").c_str());

@@ -94,7 +94,7 @@ int RegisterPlan(const std::string& key, const std::vector<std::string>& dtypes,
 }
 
 nb::dict StatsDict(int process_set) {
-  const SessionStats stats = SessionOrThrow(process_set)->Stats();
+  const SessionStats stats = SessionOrThrow(process_set)->diagnostics().Stats();
   nb::dict result;
   result["planned_buckets"] = stats.planned_buckets;
   result["named_requests"] = stats.named_requests;
@@ -113,13 +113,13 @@ template <class Ask>
 auto OfSession(Ask ask) {
   return [ask] {
     const auto session = CurrentSession();
-    return session != nullptr ? ask(*session) : decltype(ask(*session))();
+    return session != nullptr ? ask(session->diagnostics()) : decltype(ask(session->diagnostics()))();
   };
 }
 
 void RaiseException(const std::string& text) {
   LeaveMpiUnfinished();
-  if (const auto session = CurrentSession()) session->Raise(text);
+  if (const auto session = CurrentSession()) session->diagnostics().Raise(text);
 }
 
 void StartTimeline(const std::string& path, bool mark_cycles) {
@@ -127,7 +127,7 @@ void StartTimeline(const std::string& path, bool mark_cycles) {
   Status status;
   {
     nb::gil_scoped_release release;
-    status = session->StartTimeline(path, mark_cycles);
+    status = session->diagnostics().StartTimeline(path, mark_cycles);
   }
   ThrowIfError(status);
 }
@@ -138,7 +138,7 @@ std::pair<std::string, std::map<int, std::string>> StopTimeline() {
   TimelineParts parts;
   {
     nb::gil_scoped_release release;
-    parts = session->StopTimeline();
+    parts = session->diagnostics().StopTimeline();
   }
   std::map<int, std::string> hosts;
   for (const int rank : parts.ranks) hosts[rank] = session->topology().host_name(rank);
@@ -203,11 +203,12 @@ void BindControl(nb::module_& m) {
         TellLauncher(raised ? EndNote::kRaised : EndNote::kBecauseOfOther, text);
       },
       nb::arg("raised"), nb::arg("text"));
-  m.def("others_acknowledged", OfSession([](const Session& session) { return session.Raised().others_acknowledged; }));
-  m.def("tell_traceback_printed", OfSession([](Session& session) { session.TellTracebackPrinted(); }));
-  m.def("raised_elsewhere", OfSession([](const Session& session) { return session.Raised().elsewhere; }));
+  m.def("others_acknowledged",
+        OfSession([](const SessionDiagnostics& session) { return session.Raised().others_acknowledged; }));
+  m.def("tell_traceback_printed", OfSession([](SessionDiagnostics& session) { session.TellTracebackPrinted(); }));
+  m.def("raised_elsewhere", OfSession([](const SessionDiagnostics& session) { return session.Raised().elsewhere; }));
   m.def("traceback_printed_elsewhere",
-        OfSession([](const Session& session) { return session.Raised().shown_elsewhere; }));
+        OfSession([](const SessionDiagnostics& session) { return session.Raised().shown_elsewhere; }));
   m.def("stall_stacks", [] { return ValueOrThrow(ReadStallStacks()); });
   m.def("set_stack_dump", &SetStackDump, nb::arg("signal"), nb::arg("file"));
   m.def("leave_mpi_unfinished", &LeaveMpiUnfinished);

@@ -18,6 +18,7 @@
 #include "core/dtype.h"
 #include "core/status.h"
 #include "fusion/plan.h"
+#include "runtime/api/session_diagnostics.h"
 #include "topology/topology.h"
 
 namespace smddp {
@@ -98,62 +99,6 @@ struct PlannedTensor {
   uint64_t run = 0;
 };
 
-enum class TraceWhat : uint8_t {
-  kOpAnnounced,  // a request by name
-  kOpStart,
-  kOpDone,
-  kOpFailed,
-  kTensorReady,  // a gradient
-  kTensorStart,
-  kTensorDone,
-  kBucketComplete,
-  kBucketStart,
-  kBucketDone,
-  kStageBegin,  // of the reduction of a bucket
-  kStageEnd,
-  kCycleStart,  // something begins, and nothing was under way
-  kPlanOrder,
-  kJoin,  // this rank has called hvd.join
-};
-// "op_announced" of kOpAnnounced, and so on: as Python and the log name them.
-const char* NameOf(TraceWhat what);
-
-// One entry of the engine's event log, for the timeline, and for tests and benchmarks that must see when things
-// happened.
-struct TraceEvent {
-  TraceWhat what = TraceWhat::kOpAnnounced;
-  std::string name;     // plan key, or the request's name
-  int index = 0;        // tensor or bucket number, or the value
-  int64_t time_ns = 0;  // CLOCK_MONOTONIC
-  std::string detail;   // of kOp*: the kind, in capitals; of kTensor*: the tensor's name; of kStage*: the stage
-};
-
-// The files of a timeline that has ended, closed: rank 0's, and beside it PATH.rankN.part of these ranks, each on its
-// rank's host. An empty path: no timeline has ended.
-struct TimelineParts {
-  std::string path;
-  std::vector<int> ranks;
-};
-
-struct SessionStats {
-  int64_t planned_buckets = 0;  // reduced so far
-  int64_t named_requests = 0;   // finished so far
-  int64_t plans = 0;            // known now
-  int64_t node_bytes_sent = 0;  // published to ranks of my node
-  int64_t rail_bytes_sent = 0;  // handed to MPI for ranks of other nodes
-  int64_t engine_wakeups = 0;
-  int64_t arena_bytes = 0;  // shared memory this rank owns
-  // The measurements on which the choice of the algorithm between nodes is based; 0 on one node.
-  double rail_latency_us = 0, rail_bandwidth_mbps = 0;
-};
-
-// The state of uncaught exceptions (Session::Raise).
-struct RaisedState {
-  bool others_acknowledged = false;  // all other ranks have printed which rank raised, and print nothing more
-  std::string elsewhere;             // the message of another rank that raised; "": none has
-  bool shown_elsewhere = false;      // that rank has printed its traceback
-};
-
 class Session {
  public:
   virtual ~Session() = default;
@@ -187,24 +132,8 @@ class Session {
   // every rank, and the session continues.
   virtual void CancelPlanned(const PlannedTensor& where) = 0;
 
-  // This rank's program ends with an uncaught exception ("ValueError: ..."): the session fails on all ranks, with a
-  // message that names this rank. Only the first call counts; see runtime/health/exception_notice.h.
-  virtual void Raise(const std::string& exception) = 0;
-  // The traceback has been printed: the other ranks may end.
-  virtual void TellTracebackPrinted() = 0;
-  virtual RaisedState Raised() const = 0;
-
-  virtual SessionStats Stats() const = 0;
-  // The algorithm with which an allreduce of this size is summed between nodes: "direct".
-  virtual std::string RailAlgorithm(int64_t elements, DType dtype) const = 0;
-  virtual void TraceStart() = 0;
-  virtual std::vector<TraceEvent> TraceStop() = 0;
-
-  // All ranks write their events, each into its own file, until StopTimeline or the end of the session. Rank 0's
-  // calls count; those of other ranks may be omitted. Unlike the other methods StopTimeline waits, for at most some
-  // seconds, until the other ranks have closed their files. It returns the files to merge; on other ranks nothing.
-  virtual Status StartTimeline(const std::string& path, bool mark_cycles) = 0;
-  virtual TimelineParts StopTimeline() = 0;
+  // What it reports about itself.
+  virtual SessionDiagnostics& diagnostics() = 0;
 };
 
 // --- The process's session: the engine's only global state (process.cc). ---

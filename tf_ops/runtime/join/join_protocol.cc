@@ -17,19 +17,15 @@ void JoinProtocol::Join(int* last, DoneCallback done) {
   // Steps that failed here are given up: completed with zeros, they would look successful on the other ranks.
   given_up_.GiveUpBroken();
   if (!bus_.failure().ok()) return done(bus_.failure());
-  last_ = last;
-  done_ = std::move(done);
-  since_ns_ = NowNs();
-  ending_ = false;
-  drained_ = Drained();
-  const JoinNotice notice = {rounds_.round(), /*joins=*/true, drained_, planned_.Steps()};
+  call_ = {std::move(done), last, NowNs(), /*ending=*/false, Drained()};
+  const JoinNotice notice = {rounds_.round(), /*joins=*/true, call_.drained, planned_.Steps()};
   bus_.PostToOthers(Encode(notice));
   OnNotice(bus_.topology().rank(), notice);
 }
 
 void JoinProtocol::End(const Status& status) {
-  ending_ = false;
-  const DoneCallback done = std::exchange(done_, nullptr);
+  call_.ending = false;
+  const DoneCallback done = std::exchange(call_.done, nullptr);
   if (done) done(status);
   for (const std::function<void()>& request : std::exchange(held_, {})) request();
 }
@@ -57,7 +53,7 @@ void JoinProtocol::OnNotice(int from, const JoinNotice& notice) {
   }
   // Also on this rank: a step that was begun in part is completed with zeros. Not in the next round, in which this
   // rank is active again.
-  if (done_ && notice.round == rounds_.round() && !ending_) ContributeZeros(notice.steps);
+  if (call_.done && notice.round == rounds_.round() && !call_.ending) ContributeZeros(notice.steps);
   if (rank != 0 || !bus_.failure().ok()) return;
   const std::optional<JoinOver> over = Decide(from, notice);
   if (!over) return;
@@ -80,29 +76,29 @@ std::optional<JoinOver> JoinProtocol::Decide(int from, const JoinNotice& notice)
 }
 
 Status JoinProtocol::OnOver(const JoinOver& over) {
-  if (!done_ || ending_) {
+  if (!call_.done || call_.ending) {
     return Refused(bus_.topology(), 0, "ended a round of hvd.join in which this rank has not joined");
   }
   ContributeZeros(over.steps);  // from here on all ranks have the same step counts
   wanted_.clear();
-  *last_ = bus_.topology().global_rank(over.last);
+  *call_.last = bus_.topology().global_rank(over.last);
   rounds_.EndRound();
-  ending_ = true;
-  Log(LogLevel::kDebug, "hvd.join is over: rank " + std::to_string(*last_) + " joined last");
+  call_.ending = true;
+  Log(LogLevel::kDebug, "hvd.join is over: rank " + std::to_string(*call_.last) + " joined last");
   Step();
   return Status::Ok();
 }
 
 // Costs a few comparisons when no rank joins.
 void JoinProtocol::Step() {
-  if (!done_ || !bus_.failure().ok()) return;
-  if (!drained_ && Drained()) {
-    drained_ = true;
+  if (!call_.done || !bus_.failure().ok()) return;
+  if (!call_.drained && Drained()) {
+    call_.drained = true;
     const JoinNotice notice = {rounds_.round(), /*joins=*/false, /*drained=*/true, {}};
     if (bus_.topology().rank() != 0) return bus_.Post(0, Encode(notice));
     return OnNotice(0, notice);
   }
-  if (ending_ && planned_.zeros().in_flight() == 0 && zero_tasks_ == 0) End(Status::Ok());
+  if (call_.ending && planned_.zeros().in_flight() == 0 && zero_tasks_ == 0) End(Status::Ok());
 }
 
 // --- Steps of plans ---
@@ -161,14 +157,14 @@ void JoinProtocol::OnVerdict(const Verdict& verdict) {
 // --- The session ---
 
 Status JoinProtocol::AfterDeparture(int rank, const std::string& who) {
-  if (!done_ || ending_ || rounds_.has_joined(rank)) return Status::Ok();
+  if (!call_.done || call_.ending || rounds_.has_joined(rank)) return Status::Ok();
   return Status(Reason::kPeerLeft, who + " while hvd.join waited for it. Every rank must call hvd.join.");
 }
 
 void JoinProtocol::OnFailure(const Status& why) { End(why); }
 
 void JoinProtocol::Describe(std::vector<std::string>* under_way) const {
-  if (done_) under_way->emplace_back("hvd.join");
+  if (call_.done) under_way->emplace_back("hvd.join");
 }
 
 }  // namespace smddp

@@ -40,7 +40,7 @@ class JoinProtocol : public Component, public VerdictReader {
   // This rank has no more data. `done` is called when the round is over, after `*last` was set.
   void Join(int* last, DoneCallback done);
   // Requests that are made while this rank waits for the end of the round belong to the next one.
-  bool holds_requests() const { return done_ != nullptr; }
+  bool holds_requests() const { return call_.done != nullptr; }
   void Hold(std::function<void()> request) { held_.push_back(std::move(request)); }
   // A step of the plan of `where` has begun on this rank: ranks that have joined take part in it.
   void OnStepBegun(const PlannedTensor& where);
@@ -50,12 +50,21 @@ class JoinProtocol : public Component, public VerdictReader {
   void Step() override;
   Status AfterDeparture(int rank, const std::string& who) override;
   void OnFailure(const Status& why) override;
-  bool expecting() const override { return done_ != nullptr; }
-  bool waiting() const override { return done_ != nullptr; }
-  int64_t OldestNs() const override { return done_ != nullptr ? since_ns_ : kNever; }
+  bool expecting() const override { return call_.done != nullptr; }
+  bool waiting() const override { return call_.done != nullptr; }
+  int64_t OldestNs() const override { return call_.done != nullptr ? call_.since_ns : kNever; }
   void Describe(std::vector<std::string>* under_way) const override;
 
  private:
+  // This rank's call of Join.
+  struct Call {
+    DoneCallback done;  // null: none
+    int* last = nullptr;
+    int64_t since_ns = 0;
+    bool ending = false;   // all ranks have joined; what they have under way continues
+    bool drained = false;  // rank 0 has been notified
+  };
+
   void OnNotice(int from, const JoinNotice& notice);
   std::optional<JoinOver> Decide(int from, const JoinNotice& notice);
   Status OnOver(const JoinOver& over);
@@ -72,12 +81,7 @@ class JoinProtocol : public Component, public VerdictReader {
   GivenUpSteps& given_up_;
   const ZeroAllreduce zero_allreduce_;
 
-  // This rank's call.
-  DoneCallback done_;  // null: none
-  int* last_ = nullptr;
-  int64_t since_ns_ = 0;
-  bool ending_ = false;   // all ranks have joined; what they have under way continues
-  bool drained_ = false;  // rank 0 has been notified
+  Call call_;
   std::vector<std::function<void()>> held_;
   StepCounts wanted_;       // of plans whose verdict has not arrived
   int64_t zero_tasks_ = 0;  // allreduces of the other ranks, with zeros from this one

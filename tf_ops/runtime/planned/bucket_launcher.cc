@@ -26,7 +26,7 @@ std::string NameOf(const Plan& plan, const PlannedBucket& bucket) {
 }  // namespace
 
 bool BucketLauncher::CanLaunch(const Plan& plan, const PlannedBucket& bucket) {
-  if (!plan.devices_possible) return true;
+  if (!plan.agreed.devices_possible) return true;
   return device_paths_.IsAgreed(plan.name, [&] { return TensorsOf(bucket.generations.front().arrivals); });
 }
 
@@ -46,7 +46,7 @@ void BucketLauncher::Launch(const Plan& plan, const PlannedBucket& bucket,
   auto view = std::make_shared<FusedView>(bucket.bucket.dtype, bucket.bucket.wire_dtype, pieces, scalings.before,
                                           scalings.after, fabric_.compute);
   const auto times = bus_.trace().on() ? std::make_shared<StageTimes>() : nullptr;
-  const FusedCall call = {PlannedOperation(plan.number, bucket.operation), view.get(), scalings.op, times.get()};
+  const FusedCall call = {PlannedOperation(plan.agreed.number, bucket.operation), view.get(), scalings.op, times.get()};
 
   bus_.trace().Record(TraceWhat::kBucketStart, plan.spec.key, bucket.index);
   RecordTensors(TraceWhat::kTensorStart, plan, bucket);
@@ -67,7 +67,7 @@ void BucketLauncher::Launch(const Plan& plan, const PlannedBucket& bucket,
 
 TaskPtr BucketLauncher::Begin(const Plan& plan, const FusedCall& call, const std::vector<Arrival>& arrivals) {
   const AllreduceAlgorithm& rail = RailFor(plan, call.view->elements(), call.view->wire());
-  if (!plan.devices_possible && std::none_of(arrivals.begin(), arrivals.end(), IsOnDevice)) {
+  if (!plan.agreed.devices_possible && std::none_of(arrivals.begin(), arrivals.end(), IsOnDevice)) {
     return HierarchicalAllreduce(fabric_, rail, call);
   }
   return device_paths_.BeginBucket(plan.name, rail, call, TensorsOf(arrivals));
@@ -76,7 +76,7 @@ TaskPtr BucketLauncher::Begin(const Plan& plan, const FusedCall& call, const std
 std::optional<VerifiedCall> BucketLauncher::Describe(const Plan& plan, const PlannedBucket& bucket,
                                                      const std::vector<Arrival>& arrivals) const {
   // The ranks must agree: one that has joined has no tensors on a GPU.
-  if (!verifier_.on() || plan.devices_possible) return std::nullopt;
+  if (!verifier_.on() || plan.agreed.devices_possible) return std::nullopt;
   if (std::any_of(arrivals.begin(), arrivals.end(), IsOnDevice)) return std::nullopt;
   VerifiedCall call;
   call.kind = RequestKind::kAllreduce;

@@ -48,8 +48,8 @@ Status BucketMatcher::Arrive(Plan* plan, const PlannedTensor& where, const Tenso
     done(fits);
     return fits;
   }
-  if (plan->decided && plan->refused()) {
-    done(plan->verdict);
+  if (plan->agreed.decided && plan->agreed.refused()) {
+    done(plan->agreed.verdict);
     return Status::Ok();
   }
   if (plan->keeping) {
@@ -120,7 +120,8 @@ void BucketMatcher::LaunchComplete(Plan* plan) {
 }
 
 void BucketMatcher::TryLaunch(Plan* plan, PlannedBucket* bucket) {
-  if (!plan->decided || plan->refused() || !bucket->complete() || !launcher_.CanLaunch(*plan, *bucket)) return;
+  if (!plan->agreed.decided || plan->agreed.refused() || !bucket->complete() || !launcher_.CanLaunch(*plan, *bucket))
+    return;
   // Evaluated last: CanLaunch may start the agreement, be answered immediately, and thereby launch this bucket.
   if (std::exchange(bucket->running, true)) return;
   Generation& next = bucket->generations.front();

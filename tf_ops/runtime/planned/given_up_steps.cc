@@ -11,7 +11,7 @@ namespace {
 // tensors?
 bool IsBroken(const Plan& plan, int64_t step) {
   const PlanSteps& steps = plan.steps;
-  return !plan.refused() && steps.run() != 0 && steps.begun() == step && !steps.complete();
+  return !plan.agreed.refused() && steps.run() != 0 && steps.begun() == step && !steps.complete();
 }
 
 }  // namespace
@@ -35,7 +35,7 @@ void GivenUpSteps::Tick(int64_t now_ns) {
 
 void GivenUpSteps::BeforeArrival(const PlannedTensor& where) {
   Plan* const plan = planned_.plans().At(where);
-  if (plan != nullptr && !plan->refused() && plan->steps.BreaksOff(where.run)) GiveUp(plan);
+  if (plan != nullptr && !plan->agreed.refused() && plan->steps.BreaksOff(where.run)) GiveUp(plan);
 }
 
 void GivenUpSteps::GiveUpBroken() {
@@ -88,7 +88,7 @@ void GivenUpSteps::FillAgreed() {
     const auto agreed = unacknowledged_.extract(at++);
     const auto& [name, step] = agreed.key();
     Plan* const plan = planned_.plans().Named(name);
-    if (plan == nullptr || plan->refused()) continue;
+    if (plan == nullptr || plan->agreed.refused()) continue;
     const auto missing = plan->missing_tensors.extract(step);
     if (!missing.empty()) planned_.PlaceZeros(plan, missing.mapped(), step - 1);
   }

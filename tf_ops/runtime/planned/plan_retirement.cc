@@ -42,9 +42,9 @@ void PlanRetirement::Step() {
   const std::optional<int64_t> steps = plan != nullptr ? Keep(plan) : std::nullopt;
   refused_ = !steps;
   if (!steps) return;
-  kept_ = plan->number;
-  asked_ = {plan->number, /*answers=*/0, /*alike=*/true, *steps};
-  bus_.PostToOthers(Encode(Message{Message::Kind::kAsk, plan->number, 0}));
+  kept_ = plan->agreed.number;
+  asked_ = {plan->agreed.number, /*answers=*/0, /*alike=*/true, *steps};
+  bus_.PostToOthers(Encode(Message{Message::Kind::kAsk, plan->agreed.number, 0}));
   if (bus_.topology().size() == 1) Decide(/*forget=*/true);
 }
 
@@ -91,14 +91,15 @@ bool PlanRetirement::OnRequest(const Message& message) {
 }
 
 bool PlanRetirement::IsIdle(const Plan& plan) const {
-  return plan.decided && !plan.refused() && plan.open == 0 && plan.steps.complete() && plan.missing_tensors.empty() &&
-         !plan.keeping && (!plan.devices_possible || device_paths_.IsSettled(plan.name));
+  return plan.agreed.decided && !plan.agreed.refused() && plan.open == 0 && plan.steps.complete() &&
+         plan.missing_tensors.empty() && !plan.keeping &&
+         (!plan.agreed.devices_possible || device_paths_.IsSettled(plan.name));
 }
 
 Plan* PlanRetirement::LeastRecentlyUsed(int64_t before_ns) const {
   Plan* least = nullptr;
   for (auto& [name, plan] : planned_.plans().all()) {
-    if (plan.number < 0 || plan.last_use_ns > before_ns || !IsIdle(plan)) continue;
+    if (plan.agreed.number < 0 || plan.last_use_ns > before_ns || !IsIdle(plan)) continue;
     if (least == nullptr || plan.last_use_ns < least->last_use_ns) least = &plan;
   }
   return least;

@@ -41,8 +41,9 @@ int64_t PlanStalls::OldestNs() const {
 }
 
 bool PlanStalls::InPart() const {
-  return std::any_of(plans_.all().begin(), plans_.all().end(),
-                     [](const auto& named) { return !named.second.refused() && !named.second.steps.complete(); });
+  return std::any_of(plans_.all().begin(), plans_.all().end(), [](const auto& named) {
+    return !named.second.agreed.refused() && !named.second.steps.complete();
+  });
 }
 
 bool PlanStalls::IsDue(int64_t now_ns, double seconds) const {
@@ -78,7 +79,8 @@ std::string PlanStalls::DescribeMissing(const Plan& plan, const PlannedBucket& b
     missing += (shown++ == 0 ? "" : ", ") + std::to_string(bucket.bucket.slots[slot].tensor);
   }
   std::string what = missing.empty() ? "" : "for gradient " + missing + " of the same fusion bucket";
-  if (!plan.decided) what += std::string(what.empty() ? "" : " and ") + "for the other ranks to trace the same step";
+  if (!plan.agreed.decided)
+    what += std::string(what.empty() ? "" : " and ") + "for the other ranks to trace the same step";
   return Since(plan.spec.key, generation.since_ns, now_ns) + what + ".";
 }
 

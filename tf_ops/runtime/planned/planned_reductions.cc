@@ -58,7 +58,7 @@ bool PlannedReductions::Reduce(const PlannedTensor& where, const TensorRef& tens
 // Unless it is known already and was not refused in an earlier run.
 void PlannedReductions::Announce(const PlannedTensor& where) {
   const Plan* const known = plans_.At(where);
-  if (known != nullptr && (!known->refused() || where.run == 0 || where.run == known->asked_by)) return;
+  if (known != nullptr && (!known->agreed.refused() || where.run == 0 || where.run == known->asked_by)) return;
   const std::shared_ptr<const PlanSpec> spec = registry_.Find(where.plan);
   if (spec == nullptr) return;
   // Matched by content: other plans that a rank traces, and when, do not matter.
@@ -66,7 +66,7 @@ void PlannedReductions::Announce(const PlannedTensor& where) {
   bool made = false;
   const Plan* const plan = plans_.Add(where, name, *spec, &made);
   if (!made) device_paths_.AskAlso(name);  // used so far by other ranks only, now also by this one
-  if (!made || plan->refused()) return;
+  if (!made || plan->agreed.refused()) return;
   NamedRequest request;
   request.announcement = AnnouncementOf(*spec);
   request.announcement.name = name;
@@ -83,15 +83,15 @@ void PlannedReductions::Announce(const PlannedTensor& where) {
 }
 
 void PlannedReductions::Adopt(Plan* plan, const Verdict& verdict, bool devices_asked) {
-  plan->number = static_cast<int>(verdict.operation);
-  plan->devices_possible = !verdict.data.empty();
-  if (plan->devices_possible) device_paths_.Expect(plan->name, devices_asked);
+  plan->agreed.number = static_cast<int>(verdict.operation);
+  plan->agreed.devices_possible = !verdict.data.empty();
+  if (plan->agreed.devices_possible) device_paths_.Expect(plan->name, devices_asked);
 }
 
 void PlannedReductions::Decide(const std::string& name, const Status& verdict) {
   Plan* const plan = plans_.Named(name);
-  plan->decided = true;
-  plan->verdict = verdict;
+  plan->agreed.decided = true;
+  plan->agreed.verdict = verdict;
   if (!verdict.ok()) return matcher_.FailWaiting(plan, verdict);
   LogLayout(*plan);
   matcher_.LaunchComplete(plan);
@@ -106,7 +106,7 @@ Status PlannedReductions::AddForeign(const Verdict& verdict) {
                                          ", which this rank has requested itself, as if it had called hvd.join" +
                                          kSameVersion);
   }
-  if (plan->refused()) return Status::Ok();
+  if (plan->agreed.refused()) return Status::Ok();
   // The other ranks' agreement reaches this rank, which contributes nothing to it.
   Adopt(plan, verdict, /*devices_asked=*/true);
   Decide(verdict.name, Status::Ok());
@@ -172,7 +172,7 @@ Result<bool> PlannedReductions::ContributeZeros(const std::string& name, int64_t
   Plan* const plan = plans_.Named(name);
   if (plan == nullptr) return false;
   const int tensors = static_cast<int>(plan->spec.tensors.size());
-  if (tensors == 0 || plan->refused()) return true;
+  if (tensors == 0 || plan->agreed.refused()) return true;
   if (steps > plan->steps.begun() + kMaxStepsAhead) {
     return Status(Reason::kInternal, "Another rank reports that it has begun step " + std::to_string(steps) + " of " +
                                          name + ", which is step " + std::to_string(plan->steps.begun()) + " here" +

@@ -8,9 +8,10 @@
 namespace smddp {
 
 std::optional<PlanOrder> LayoutSchedule::OrderToSend(const Plan& plan) const {
-  if (fabric_.topology.rank() != 0 || !plan.decided || plan.refused() || plan.ordered) return std::nullopt;
+  if (fabric_.topology.rank() != 0 || !plan.agreed.decided || plan.agreed.refused() || plan.ordered)
+    return std::nullopt;
   PlanOrder order;
-  order.plan = plan.number;
+  order.plan = plan.agreed.number;
   const size_t listed = plan.listed.buckets().size();
   // Where the sum of an element depends on its position in the bucket, positions must not change.
   if (!observe_ || listed <= 1 || SumsDependOnPlace(fabric_)) return order;

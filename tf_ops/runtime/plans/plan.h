@@ -26,6 +26,16 @@
 
 namespace smddp {
 
+// What the ranks have agreed on about a plan.
+struct PlanAgreement {
+  int number = -1;                // on the wire; -1: none yet
+  bool decided = false;           // has the ranks' verdict arrived?
+  Status verdict;                 // an error: why the plan was refused
+  bool devices_possible = false;  // tensors of it may lie on GPUs, on some rank
+
+  bool refused() const { return !verdict.ok(); }
+};
+
 struct Plan {
   // A tensor of the second or a later step that arrived before rank 0's order.
   struct EarlyArrival {
@@ -51,7 +61,6 @@ struct Plan {
     if (!ordered) return nullptr;
     return observed ? &*observed : &listed;
   }
-  bool refused() const { return !verdict.ok(); }
   template <class Visit>
   void ForEachBucket(Visit visit) {
     for (PlannedBucket& bucket : listed.buckets()) visit(&bucket);
@@ -67,12 +76,9 @@ struct Plan {
 
   std::string name;  // by which the ranks match
   PlanSpec spec;
-  int number = -1;                // on the wire; -1: not agreed on
-  bool decided = false;           // has the ranks' verdict arrived?
-  Status verdict;                 // an error: why the plan was refused
-  bool devices_possible = false;  // tensors of it may lie on GPUs, on some rank
-  uint64_t asked_by = 0;          // the run that announced it
-  int64_t last_use_ns = 0;        // when a tensor arrived, or plan_retirement.h asked about it
+  PlanAgreement agreed;
+  uint64_t asked_by = 0;    // the run that announced it
+  int64_t last_use_ns = 0;  // when a tensor arrived, or plan_retirement.h asked about it
 
   PlanSteps steps;
   PlanLayout listed;

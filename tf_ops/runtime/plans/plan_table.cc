@@ -29,13 +29,13 @@ Plan* PlanTable::Named(const std::string& name) {
 
 Plan* PlanTable::Numbered(int number) {
   const auto at =
-      std::find_if(plans_.begin(), plans_.end(), [&](const auto& each) { return each.second.number == number; });
+      std::find_if(plans_.begin(), plans_.end(), [&](const auto& each) { return each.second.agreed.number == number; });
   return number < 0 || at == plans_.end() ? nullptr : &at->second;
 }
 
 Plan* PlanTable::Add(const PlannedTensor& where, const std::string& name, const PlanSpec& spec, bool* made) {
   Plan* const known = Named(name);
-  *made = known == nullptr || known->refused();
+  *made = known == nullptr || known->agreed.refused();
   Plan* const plan = *made ? Make(name, spec) : known;
   local_[{where.plan, where.site}] = plan;
   plan->asked_by = where.run;
@@ -44,7 +44,7 @@ Plan* PlanTable::Add(const PlannedTensor& where, const std::string& name, const 
 
 Plan* PlanTable::AddForeign(const std::string& name, const PlanSpec& spec) {
   const Plan* const known = Named(name);
-  return known != nullptr && !known->refused() ? nullptr : Make(name, spec);
+  return known != nullptr && !known->agreed.refused() ? nullptr : Make(name, spec);
 }
 
 // Also replaces a plan that was refused: nothing of it is under way, and its sites stay.
@@ -57,8 +57,8 @@ Plan* PlanTable::Make(const std::string& name, const PlanSpec& spec) {
   }
   const size_t buckets = plan.listed.buckets().size();
   if (buckets <= static_cast<size_t>(kMaxBuckets)) return &plan;
-  plan.decided = true;
-  plan.verdict =
+  plan.agreed.decided = true;
+  plan.agreed.verdict =
       Status(Reason::kNoResources, "The gradients of '" + spec.key + "' make " + std::to_string(buckets) +
                                        " fusion buckets; at most " + std::to_string(kMaxBuckets) +
                                        " are possible. Set a larger SMDDP_BUCKET_BYTES (or HOROVOD_FUSION_THRESHOLD).");
@@ -73,7 +73,7 @@ void PlanTable::Forget(Plan* plan) {
 
 void PlanTable::Void(const std::string& name, int64_t step, const Status& why) {
   Plan* const plan = Named(name);
-  if (plan != nullptr && !plan->refused()) return plan->steps.Void(step, why);  // a refused plan is replaced
+  if (plan != nullptr && !plan->agreed.refused()) return plan->steps.Void(step, why);  // a refused plan is replaced
   if (void_.size() < kMaxUnknown) void_[name].emplace(step, why);
 }
 

@@ -95,7 +95,7 @@ Status SessionManager::Open(const StartOptions& options) {
     if (StartedByLauncher()) watchdog_.WatchLauncher(env_.failure_grace_s);
   }
   if (env_.timeline.empty()) return Status::Ok();
-  const Status started = session_->StartTimeline(env_.timeline, env_.timeline_cycles);
+  const Status started = session_->diagnostics().StartTimeline(env_.timeline, env_.timeline_cycles);
   if (!started.ok())
     Log(LogLevel::kWarning, "SMDDP_TIMELINE: " + started.message() + " The job continues without a timeline.");
   return Status::Ok();

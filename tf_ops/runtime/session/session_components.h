@@ -1,0 +1,49 @@
+// The components of a session's engine, in the order of their dependencies, and the messages that each receives.
+//
+// Threads: as each component says; made and destroyed while the engine thread does not run.
+#pragma once
+
+#include "core/env/env.h"
+#include "runtime/bootstrap/fabric_parts.h"
+#include "runtime/control/join_rounds.h"
+#include "runtime/control/running_tasks.h"
+#include "runtime/engine/engine.h"
+#include "runtime/gpu/device_paths.h"
+#include "runtime/gpu/host_round_trips.h"
+#include "runtime/gpu/session_devices.h"
+#include "runtime/health/cancel_watch.h"
+#include "runtime/health/exception_notice.h"
+#include "runtime/health/stall_watch.h"
+#include "runtime/join/join_protocol.h"
+#include "runtime/named/named_matching.h"
+#include "runtime/planned/given_up_steps.h"
+#include "runtime/planned/plan_retirement.h"
+#include "runtime/planned/planned_reductions.h"
+#include "runtime/plans/plan_registry.h"
+#include "runtime/timeline/timeline_group.h"
+#include "runtime/verify/verify.h"
+
+namespace smddp {
+
+// The engine's components. Later ones depend on earlier ones.
+struct SessionComponents {
+  SessionComponents(Engine& engine, FabricParts& parts, RunningTasks& tasks, const Env& env,
+                    const PlanRegistry& registry, PlanRetirement::Resume resume);
+
+  const Verifier verifier;
+  JoinRounds rounds;
+  SessionDevices devices;
+  HostRoundTrips round_trips;
+  NamedMatching named;
+  DevicePaths device_paths;
+  PlannedReductions planned;
+  GivenUpSteps given_up;
+  PlanRetirement retirement;
+  JoinProtocol join;
+  TimelineGroup timeline;
+  ExceptionNotice exception_notice;
+  StallWatch stalls;
+  CancelWatch cancelled;
+};
+
+}  // namespace smddp
