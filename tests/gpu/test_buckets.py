@@ -5,7 +5,6 @@ The oracle is the CPU path, which gives the same bits where the arithmetic is ou
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 
@@ -16,6 +15,7 @@ import pytest
 from tests import native_module
 from tests.fake_gpu.gpu import count, functions, left_clean
 from tests.native.layouts import hosts
+from tests.variants import FULL
 
 _core = native_module.core()
 
@@ -251,7 +251,7 @@ def test_errors_of_nccl_end_it_everywhere(failure, monkeypatch):
     assert not any("Stands still" in error for error in errors), errors
 
 
-if os.environ.get("SMDDP_TEST_FULL"):
+if FULL:
 
     @pytest.mark.parametrize("seed", range(20))
     @over_stages

@@ -5,15 +5,14 @@ Each of them runs under mpirun, the first also alone. With SMDDP_TEST_FULL all r
 
 from __future__ import annotations
 
-import os
 import re
 from pathlib import Path
 
 import pytest
 
 from tests.launch.mpirun import ROOT, launch
+from tests.variants import FULL
 
-FULL = bool(os.environ.get("SMDDP_TEST_FULL"))
 full = pytest.mark.skipif(not FULL, reason="run by make test-full")
 EXAMPLES = sorted(path.name for path in (ROOT / "examples").glob("[0-9]*.py"))
 
@@ -30,6 +29,7 @@ IN_A_FOLDER = "import os, runpy, sys; os.chdir(sys.argv[2]); runpy.run_path(sys.
 
 LOAD_IN_PLAIN_KERAS = """
 import sys, keras, numpy
+from tests.variants import FULL
 model = keras.models.load_model(sys.argv[1])
 model.predict(numpy.zeros((1, 8, 8, 1), "float32"), verbose=0)
 assert type(model.optimizer) is keras.optimizers.SGD, type(model.optimizer)

@@ -6,7 +6,6 @@ unit test.
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterator
 
 import ml_dtypes
@@ -15,6 +14,7 @@ import pytest
 
 from tests import native_module
 from tests.native.layouts import LAYOUTS
+from tests.variants import FULL
 
 _core = native_module.core()
 
@@ -32,7 +32,7 @@ over_matching = pytest.mark.parametrize("planned", [True, False], ids=["planned"
 
 def lengths(ranks: int, dtype: str) -> Iterator[int]:
     per_chunk = CHUNK_BYTES // DTYPES[dtype].itemsize
-    long = {17 * per_chunk, 64 * per_chunk + 5} if os.environ.get("SMDDP_TEST_FULL") else set()
+    long = {17 * per_chunk, 64 * per_chunk + 5} if FULL else set()
     yield from sorted({0, 1, ranks - 1, ranks, ranks + 1, 1000, per_chunk + 1, 5 * per_chunk + 3} | long)
 
 

@@ -29,6 +29,7 @@ from tests.parallel.keras_training import (
     train_in_loop,
     word_data,
 )
+from tests.variants import in_full
 
 PASSES = 3
 WINDOWS = 8
@@ -121,7 +122,13 @@ def nest(kind: str, rate: float = 0.1) -> keras.optimizers.LossScaleOptimizer:
 KINDS = ["reduce(scale), keras", "scale(reduce), keras", "reduce(scale), passes", "scale(reduce), passes"]
 
 
-@pytest.mark.parametrize(("kind", "jit"), [*((kind, False) for kind in KINDS), (KINDS[1], True), (KINDS[2], True)])
+@pytest.mark.parametrize(
+    ("kind", "jit"),
+    [
+        *((KINDS[0], False), (KINDS[3], False), (KINDS[2], True)),
+        *in_full((KINDS[1], False), (KINDS[2], False), (KINDS[1], True)),
+    ],
+)
 def test_with_a_loss_scale(hvd, rank, size, mpi, kind, jit):
     """An infinity in one pass of one rank drops the window it is in, on all ranks, and nothing else."""
     skip_jit(jit, size)

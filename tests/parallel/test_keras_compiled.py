@@ -21,6 +21,7 @@ from tests.parallel.keras_training import (
     same_on_all_ranks,
     word_data,
 )
+from tests.variants import in_full
 
 
 @pytest.fixture(autouse=True)
@@ -38,7 +39,7 @@ def fit(model, optimizer, x, y, rank, size, **arguments) -> np.ndarray:
     return flat_weights(model)
 
 
-@pytest.mark.parametrize("name", ["sgd_momentum", "adam", "adamw_clipnorm", "sgd_accumulation"])
+@pytest.mark.parametrize("name", ["adamw_clipnorm", "sgd_accumulation", *in_full("sgd_momentum", "adam")])
 def test_fit(hvd, rank, size, mpi, name):
     if size == 4 and name == "sgd_accumulation":
         pytest.skip("nothing that 2 ranks do not show")

@@ -13,6 +13,7 @@ import pytest
 import smddp_tf.keras as hvk
 from smddp_tf.keras.callbacks import preemption_checkpoint
 from tests.parallel.keras_training import dense_data, dense_model, flat_weights, part_of
+from tests.variants import in_full
 
 EPOCHS, BATCHES = 4, 5
 EPOCH, BATCH = 2, 3  # of the signal
@@ -132,7 +133,7 @@ PROGRAMS = {
 }
 
 
-@pytest.mark.parametrize("program", PROGRAMS)
+@pytest.mark.parametrize("program", ["phases", "the first again", *in_full("two models")])
 def test_a_training_is_not_resumed_into_another_one(hvd, rank, size, tmp_path, program):
     """Preempted in the last training, then in the first, then not. Eager, because tracing is all that takes time."""
     if size != 2:

@@ -15,6 +15,7 @@ import smddp_tf.keras as hvk
 from smddp_tf import sdp
 from smddp_tf.gradients import sparse
 from tests.parallel.keras_training import skip_jit
+from tests.variants import in_full
 
 v1 = tf.compat.v1
 ROWS = 6
@@ -195,7 +196,7 @@ def test_a_graph_of_tensorflow_1(hvd, rank, size, each):
             np.testing.assert_allclose(of_sent, [rank + 1.0 if rank + 1.0 == weights[0] else 0.0] * 2, rtol=1e-6)
 
 
-@pytest.mark.parametrize("jit", [False, True])
+@pytest.mark.parametrize("jit", [False, *in_full(True)])
 def test_fit(hvd, rank, size, each, jit):
     """Keras keeps the function it has traced, and we keep the one for uneven data."""
     skip_jit(jit, size)

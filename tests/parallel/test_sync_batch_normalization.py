@@ -14,6 +14,7 @@ import smddp_tf.keras as hvk
 from smddp_tf.keras.fit import active_ranks
 from tests.native_module import core
 from tests.parallel.keras_training import distance, flat_weights
+from tests.variants import in_full
 
 plain = keras.layers.BatchNormalization
 synced = hvk.SyncBatchNormalization
@@ -145,8 +146,11 @@ def part_of(array: np.ndarray, rank: int, size: int) -> np.ndarray:
 
 @pytest.mark.parametrize(
     ("shared", "jit_compile"),
-    [(False, False), (True, False), (True, True)],
-    ids=["two layers", "one layer called twice", "compiled by XLA"],
+    [
+        pytest.param(False, False, id="two layers"),
+        pytest.param(True, True, id="one layer called twice, compiled by XLA"),
+        *in_full(pytest.param(True, False, id="one layer called twice")),
+    ],
 )
 def test_training_matches_one_process_on_the_whole_batch(hvd, rank, size, mpi, shared, jit_compile):
     if jit_compile and size == 1:
