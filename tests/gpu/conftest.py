@@ -3,11 +3,39 @@
 In a process of their own, because a process looks for its GPUs once.
 """
 
+from __future__ import annotations
+
+import ctypes
 import os
+from collections.abc import Iterator
+
+import pytest
 
 from tests import fake_gpu
+from tests.fake_gpu.gpu import call, left_clean
 
 os.environ["SMDDP_GPU_LIBRARY"] = str(fake_gpu.build())
 os.environ["SMDDP_NCCL_LIBRARY"] = str(fake_gpu.build_nccl())
 os.environ.setdefault("FAKE_GPU_DEVICES", "4")
 os.environ.setdefault("FAKE_GPU_DELAY_US", "200")
+
+
+@pytest.fixture(scope="module")
+def kernels() -> ctypes.CDLL:
+    """The GPU's kernels, compiled for the processor."""
+    library = ctypes.CDLL(str(fake_gpu.build()))
+    library.kernels_error.restype = ctypes.c_char_p
+    library.kernels_quads.restype = ctypes.c_uint64
+    return library
+
+
+@pytest.fixture(scope="module")
+def nccl() -> int:
+    return call("load_groups", str(fake_gpu.build_nccl()).encode())
+
+
+@pytest.fixture
+def nccl_gpus() -> Iterator[None]:
+    """Four devices, work that comes late, and nothing left behind."""
+    with left_clean(("allocations", "imports", "streams", "communicators"), DEVICES="4", DELAY_US="300"):
+        yield

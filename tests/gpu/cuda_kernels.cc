@@ -1,5 +1,5 @@
-// The kernels of tf_ops/cuda run by the processor, for tests/gpu/test_cuda_kernels.py. Part of the fake GPU, which
-// is made of them too.
+// The kernels of tf_ops/cuda run by the processor, for tests/gpu/test_cuda_moves.py and tests/gpu/test_cuda_sums.py.
+// Part of the fake GPU, which is made of them too.
 #include <string>
 #include <vector>
 

@@ -1,4 +1,4 @@
-"""What the GPU kernels do to every element: their code, compiled for the processor, against the CPU's own kernels.
+"""What the GPU kernels pack, unpack and copy: their code, compiled for the processor, against the CPU's own kernels.
 
 Which thread touches what, and how, is one function for both (tf_ops/cuda/kernels/move.h, sum.h); only the launch is the
 GPU's alone, and how the threads of a block bring together what they have counted.
@@ -9,73 +9,20 @@ import ctypes
 import numpy as np
 import pytest
 
-from tests import fake_gpu
+from tests.gpu.cuda_kernels import GRIDS, POISON, Call, addresses, cpu_cast, guarded, untouched, values
 from tests.native.compute_oracle import (
     FLOATS,
     INTEGERS,
     MOVED,
-    SUM,
     as_bytes,
-    core,
     numpy_dtype,
     random_bits,
     random_values,
-    reduce,
     same,
 )
 
-GRIDS = ((1, 1), (3, 32), (7, 5), (2, 256))
-POISON = 0xA5
 MAX_PIECES = 320  # of one launch
 SIZES = (0, 1, 2, 3, 7, 8, 15, 16, 33, 64, 100, 1000, 4096, 5003, 9000)
-
-
-class Call(ctypes.Structure):
-    _fields_ = [
-        ("dtype", ctypes.c_char_p),
-        ("wire", ctypes.c_char_p),
-        ("count", ctypes.c_int64),
-        ("inputs", ctypes.c_void_p),
-        ("outputs", ctypes.c_void_p),
-        ("elements", ctypes.c_void_p),
-        ("factor", ctypes.c_double),
-        ("divisor", ctypes.c_int64),
-        ("begin", ctypes.c_int64),
-        ("end", ctypes.c_int64),
-        ("packed", ctypes.c_void_p),
-        ("non_finite", ctypes.c_void_p),
-        ("packs", ctypes.c_int32),
-        ("blocks", ctypes.c_int32),
-        ("threads", ctypes.c_int32),
-    ]
-
-
-@pytest.fixture(scope="module")
-def kernels():
-    library = ctypes.CDLL(str(fake_gpu.build()))
-    library.kernels_error.restype = ctypes.c_char_p
-    library.kernels_quads.restype = ctypes.c_uint64
-    return library
-
-
-def guarded(length, name, offset, value=None):
-    """An array that starts `offset` elements after a multiple of 16 bytes, and the bytes around it; poisoned."""
-    size = numpy_dtype(name).itemsize
-    room = np.full(length * size + 512, POISON, np.uint8)
-    start = 64 - room.ctypes.data % 16 + offset * size
-    array = room[start : start + length * size].view(numpy_dtype(name))
-    if value is not None:
-        array[...] = value
-    return array, room
-
-
-def untouched(array, room):
-    start = array.ctypes.data - room.ctypes.data
-    return (room[:start] == POISON).all() and (room[start + array.nbytes :] == POISON).all()
-
-
-def addresses(arrays):
-    return np.array([0 if array is None else array.ctypes.data for array in arrays], np.uintp)
 
 
 def move(kernels, packs, pieces, packed, dtype, wire, begin, end, scaling, grid, counts=False, sizes=None):
@@ -90,20 +37,6 @@ def move(kernels, packs, pieces, packed, dtype, wire, begin, end, scaling, grid,
     launches = kernels.kernels_move(ctypes.byref(call))
     assert launches >= 0, kernels.kernels_error().decode()
     return launches, int(found[0])
-
-
-def cpu_cast(to, source, name, scaling):
-    into = np.zeros(len(source), numpy_dtype(to))
-    plain = np.ascontiguousarray(source)
-    core.compute_cast("auto", as_bytes(into), to, as_bytes(plain), name, len(into), *scaling)
-    return into
-
-
-def values(name, length, seed):
-    """Half of them of every kind there is, half of them ordinary."""
-    mixed = random_values(name, length, seed)
-    mixed[::2] = random_bits(name, length, seed + 1)[::2]
-    return mixed
 
 
 def layout(rng, aligned):
@@ -208,18 +141,6 @@ def test_all_goes_by_16_bytes_where_both_sides_allow_it(kernels, to, name):
         assert moved - 2 * (to_size + size) * len(sizes) <= quads <= moved
 
 
-def test_the_count_grows(kernels):
-    array = guarded(100, "float32", 0, np.inf)[0]
-    sources = addresses([array, array])
-    found = np.array([5], np.uint64)
-    for _ in range(2):
-        kernels.kernels_sum(
-            *(array.ctypes.data_as(ctypes.c_void_p), sources.ctypes.data_as(ctypes.c_void_p), 2, ctypes.c_int64(100)),
-            *(b"float32", found.ctypes.data_as(ctypes.c_void_p), 1, 32),
-        )
-    assert found[0] == 205
-
-
 @pytest.mark.parametrize("tail", [0, 20000])
 def test_more_pieces_than_a_launch_takes(kernels, tail):
     rng = np.random.default_rng(3)
@@ -256,43 +177,6 @@ def test_more_elements_than_a_launch_takes(kernels, name, units):
     assert at == end
 
 
-@np.errstate(invalid="ignore")
-@pytest.mark.parametrize("name", FLOATS)
-@pytest.mark.parametrize("count", [1, 2, 3, 4, 5, 8, 9, 64])
-def test_sums_are_what_the_cpu_does(kernels, count, name):
-    for trial, length in enumerate((0, 1, 17, 2048, 9001)):
-        offset = trial % 3
-        sources = [guarded(length, name, offset, values(name, length, 100 * count + i))[0] for i in range(count)]
-        if trial % 2:
-            sources[count // 2] = guarded(length, name, offset + 1, sources[count // 2])[0]  # not aligned as the others
-        expected = reduce("auto", name, SUM, sources) if length else sources[0]
-        into, room = guarded(length, name, offset)
-        found = np.zeros(1, np.uint64)
-        self_sum = trial == 3  # in place of the last source
-        target = sources[-1] if self_sum else into
-        pointers = addresses(sources)
-        launches = kernels.kernels_sum(
-            *(target.ctypes.data_as(ctypes.c_void_p), pointers.ctypes.data_as(ctypes.c_void_p), count),
-            *(ctypes.c_int64(length), name.encode(), found.ctypes.data_as(ctypes.c_void_p), *GRIDS[trial % 4]),
-        )
-        assert launches == (1 if length else 0)
-        same(target, expected, nan_bits=count == 1)
-        assert untouched(into, room)
-        assert found[0] == np.count_nonzero(~np.isfinite(expected))
-
-
-def test_a_sum_of_negative_zeros(kernels):
-    for name in FLOATS:
-        arrays = [guarded(40, name, 1, -0.0)[0] for _ in range(3)]
-        into, _ = guarded(40, name, 1)
-        pointers = addresses(arrays)
-        kernels.kernels_sum(
-            *(into.ctypes.data_as(ctypes.c_void_p), pointers.ctypes.data_as(ctypes.c_void_p), 3, ctypes.c_int64(40)),
-            *(name.encode(), None, 2, 8),
-        )
-        same(into, arrays[0])
-
-
 @pytest.mark.parametrize(
     ("dtype", "wire", "scaling"),
     [("int32", "int32", (0.5, 1)), ("int64", "int64", (1.0, 2)), ("int32", "float32", (1.0, 1))],
@@ -301,13 +185,3 @@ def test_integers_are_copied_or_refused(kernels, dtype, wire, scaling):
     array = np.ones(4, dtype)
     with pytest.raises(AssertionError, match=f"dtype {dtype} are copied only"):
         move(kernels, True, [array], np.ones(4, wire), dtype, wire, 0, 4, scaling, (1, 1))
-
-
-def test_sums_that_are_refused(kernels):
-    pointers = np.zeros(65, np.uintp)
-    for name, count in ((b"int32", 2), (b"float32", 65), (b"float32", 0)):
-        refused = kernels.kernels_sum(
-            *(None, pointers.ctypes.data_as(ctypes.c_void_p), count, ctypes.c_int64(4), name, None, 1, 1)
-        )
-        assert refused == -1
-        assert b"GPUs sum 1 to 64 arrays of floating dtypes" in kernels.kernels_error()
