@@ -1,83 +1,16 @@
-"""Which gradients belong together: steps, places and content of plans, over ranks that are threads of this process."""
+"""Which gradients belong together: the places and steps of plans, and steps that fail, over ranks that are threads."""
 
 from __future__ import annotations
 
 import time
 from typing import Any
 
-import numpy as np
 import pytest
 
 from tests import native_module
-from tests.native.layouts import LAYOUTS
+from tests.native.plan_job import SUM, Job, over_layouts, values
 
 _core = native_module.core()
-
-SUM = 1
-ELEMENTS = [700, 20, 3000]  # two buckets: of the first two, and of the last
-
-over_layouts = pytest.mark.parametrize("layout", ["2", "1+1", "2+1"])
-
-
-class Job:
-    """Ranks that use plans as TensorFlow does: a run hands over the tensors of one step, and then waits for them."""
-
-    def __init__(self, layout: str) -> None:
-        self.size = len(LAYOUTS[layout])
-        self.ranks = _core.Ranks(LAYOUTS[layout])
-        self.runs = [0] * self.size
-
-    def plan(self, key: str, elements: list[int] = ELEMENTS) -> list[int]:
-        return [self.ranks.plan(rank, key, elements, SUM) for rank in range(self.size)]
-
-    def begin(
-        self, rank: int, plan: int, step: int, places: Any = None, elements: list[int] = ELEMENTS, **where: Any
-    ) -> Begun:
-        """Hands over the tensors at `places` (default: all) of a step, which make one run."""
-        self.runs[rank] += 1
-        return Begun(self, rank, plan, step, elements, {"run": self.runs[rank], **where}).add(
-            range(len(elements)) if places is None else places
-        )
-
-    def step(self, plans: list[int], step: int, elements: list[int] = ELEMENTS, **where: Any) -> None:
-        begun = [self.begin(rank, plans[rank], step, None, elements, **where) for rank in range(self.size)]
-        for each in begun:
-            each.check(range(self.size))
-
-
-def values(elements: int, *key: int) -> np.ndarray:
-    """Whole numbers, different for every key and place; their sums are exact."""
-    offset = sum((3 + 2 * i) * part for i, part in enumerate(key))
-    return ((np.arange(elements) * 7 + offset * 13) % 251 + 1).astype(np.float32)
-
-
-class Begun:
-    def __init__(self, job: Job, rank: int, plan: int, step: int, elements: list[int], where: dict[str, int]) -> None:
-        self.job, self.rank, self.plan, self.of_step, self.elements, self.where = job, rank, plan, step, elements, where
-        self.arrays: dict[int, np.ndarray] = {}
-        self.pending: dict[int, Any] = {}
-
-    def add(self, places: Any) -> Begun:
-        for place in places:
-            array = values(self.elements[place], self.rank, self.of_step, place, self.plan)
-            self.arrays[place] = array
-            self.pending[place] = self.job.ranks.gradient(self.rank, self.plan, place, array, **self.where)
-        return self
-
-    def cancel(self) -> Begun:
-        self.job.ranks.cancel(self.rank, self.plan, 0, self.where["run"])
-        return self
-
-    def check(self, ranks: Any) -> None:
-        for place, pending in self.pending.items():
-            pending.wait()
-            expected = sum(values(self.elements[place], rank, self.of_step, place, self.plan) for rank in ranks)
-            np.testing.assert_array_equal(self.arrays[place], expected, err_msg=f"tensor {place}, rank {self.rank}")
-
-    def fails(self, match: str) -> None:
-        for pending in self.pending.values():
-            with pytest.raises(_core.EngineError, match=match):
-                pending.wait()
 
 
 @over_layouts
@@ -256,120 +189,3 @@ def test_a_gradient_that_comes_after_a_join_is_an_error() -> None:
         for pending in each.pending.values():
             pending.wait()
     job.step(plan, step=2)
-
-
-@over_layouts
-def test_plans_are_matched_by_what_they_are(layout: str) -> None:
-    """One rank registers, and another also uses, plans of the same key in another order."""
-    job = Job(layout)
-    large, small = [ELEMENTS, ELEMENTS[:2]]
-    for rank in range(job.size):
-        order = (large, small) if rank % 2 else (small, large)
-        for elements in order:
-            job.ranks.plan(rank, "tape", elements, SUM)
-    job.ranks.plan(0, "tape", [1, 2, 3], SUM)  # traced and never run
-    plans = {id(elements): job.plan("tape", elements) for elements in (large, small)}
-    begun = []
-    for rank in range(job.size):
-        for elements in (large, small) if rank % 2 else (small, large):
-            begun.append(job.begin(rank, plans[id(elements)][rank], 4, None, elements, alone=False))
-    for each in begun:
-        each.check(range(job.size))
-
-
-@over_layouts
-def test_other_plans_of_a_key_are_an_error_when_each_is_alone(layout: str) -> None:
-    job = Job(layout)
-    plans = [job.ranks.plan(rank, "tape", [700 + rank // (job.size - 1)], SUM) for rank in range(job.size)]
-    for _ in range(2):  # again and again
-        begun = [job.begin(rank, plans[rank], 0, None, [700 + rank // (job.size - 1)]) for rank in range(job.size)]
-        for each in begun:
-            each.fails(r"Mismatched gradient plans: rank 0 has 'tensor 0: float32 \[700\]', rank .* \[701\]'")
-    job.step(job.plan("tape"), step=1)
-
-
-@over_layouts
-def test_numbers_of_plans_are_given_back(layout: str) -> None:
-    """More plans than there are numbers, as in a search for hyperparameters; the first ones are used again."""
-    job = Job(layout)
-    shapes = [[n + 1, 3] for n in range(1100)]
-    for n, shape in enumerate(shapes):
-        job.step(job.plan("optimizer", shape), n, shape)
-    assert all(job.ranks.plans(rank) < 800 for rank in range(job.size))
-    for n, shape in enumerate(shapes[:300]):
-        job.step(job.plan("optimizer", shape), n + 5, shape)
-    assert all(job.ranks.plans(rank) < 800 for rank in range(job.size))
-
-
-def test_plans_in_use_keep_their_numbers() -> None:
-    """More plans than a search for hyperparameters may leave behind, but all of them in every step."""
-    job = Job("2")
-    shapes = [[n + 1] for n in range(400)]
-    plans = [job.plan("one gradient", shape) for shape in shapes]
-    for step in range(3):
-        for n, shape in enumerate(shapes):
-            job.step(plans[n], step + n, shape)
-        assert [job.ranks.plans(rank) for rank in range(2)] == [400, 400]
-
-
-def test_a_plan_is_kept_while_a_rank_uses_it() -> None:
-    """A step of the oldest plan has begun on one rank while many others come and go."""
-    job = Job("2")
-    oldest = job.plan("oldest")
-    job.step(oldest, step=0)
-    begun = job.begin(0, oldest[0], 1, [0, 1])
-    waiting = job.begin(1, oldest[1], 1, [1])
-    for n in range(900):
-        job.step(job.plan("optimizer", [n + 1]), n, [n + 1])
-    begun.add([2])
-    waiting.add([0, 2])
-    for each in (begun, waiting):
-        each.check(range(2))
-
-
-@pytest.mark.parametrize("name", ["a", "b", "c"])  # coordinated by different ranks
-@over_layouts
-def test_a_request_that_was_given_up_does_not_meet_the_next_step(layout: str, name: str) -> None:
-    """Rank 0 asks for it, and its step fails; on the others the step fails before. Then all go on."""
-    job = Job(layout)
-
-    def ask(rank: int, step: int) -> tuple[np.ndarray, Any]:
-        array = values(5000, rank, step)
-        return array, job.ranks.allreduce(rank, [array], name, SUM)
-
-    _, given_up = ask(0, step=1)
-    job.ranks.cancel_named(0, name)
-    with pytest.raises(_core.EngineError, match="Rank 0 gave up a step"):
-        given_up.wait()
-    for _, refused in [ask(rank, step=2) for rank in range(1, job.size)]:
-        with pytest.raises(_core.EngineError, match="Rank 0 gave up a step"):
-            refused.wait()
-    for step in (3, 4):
-        asked = [ask(rank, step) for rank in range(job.size)]
-        for array, pending in asked:
-            pending.wait()
-            np.testing.assert_array_equal(array, sum(values(5000, rank, step) for rank in range(job.size)))
-
-
-def test_a_request_that_ended_well_is_not_given_up_in_the_next_step() -> None:
-    job = Job("2")
-    for step in range(2):
-        arrays = [values(5000, rank, step) for rank in range(2)]
-        first = job.ranks.allreduce(0, [arrays[0]], "again", SUM)
-        if step == 0:
-            job.ranks.cancel_named(0, "again")
-        else:
-            time.sleep(0.6)  # longer than a cancelled request is left alone
-        for each in (first, job.ranks.allreduce(1, [arrays[1]], "again", SUM)):
-            each.wait()
-        np.testing.assert_array_equal(arrays[1], values(5000, 0, step) + values(5000, 1, step))
-
-
-def test_a_request_that_is_given_up_when_all_have_come_ends_well() -> None:
-    job = Job("2")
-    arrays = [values(5000, rank) for rank in range(2)]
-    pending = [job.ranks.allreduce(rank, [arrays[rank]], "late", SUM) for rank in range(2)]
-    job.ranks.cancel_named(0, "late")
-    for each in pending:
-        each.wait()
-    np.testing.assert_array_equal(arrays[0], values(5000, 0) + values(5000, 1))
