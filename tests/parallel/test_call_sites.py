@@ -11,42 +11,13 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-STEPS = 15
-
-
-def mean(size):
-    """Over the ranks of rank + 1."""
-    return (size + 1) / 2
+from tests.parallel.call_sites import STEPS, after_work, check_taped, mean, taped, variables
 
 
 @pytest.fixture
 def delays(rank, size):
     """Iterations of idle work for the first and the second of two calls: the order turns from rank to rank."""
     return tf.constant([1, 400] if rank % 2 else [400, 1])
-
-
-def after_work(x, iterations):
-    """`x`, later."""
-    made = tf.while_loop(
-        lambda i, _: i < iterations, lambda i, m: (i + 1, tf.linalg.matmul(m, m) * 0.0 + 1.0), [0, tf.ones([16, 16])]
-    )[1]
-    return x + 0.0 * made[0, 0]
-
-
-def taped(hvd, variables, scale, delay):
-    with tf.GradientTape() as tape:
-        loss = tf.add_n([tf.reduce_sum(v) * (scale * (i + 1)) for i, v in enumerate(variables)])
-        loss = after_work(loss, delay)
-    return hvd.DistributedGradientTape(tape).gradient(loss, variables)
-
-
-def variables():
-    return [tf.Variable(tf.zeros([3 + i])) for i in range(4)]
-
-
-def check_taped(grads, scale, size):
-    for i, grad in enumerate(grads):
-        np.testing.assert_allclose(grad, np.full(3 + i, scale * (i + 1) * mean(size)), rtol=1e-6)
 
 
 def test_one_function_called_twice(hvd, rank, size, delays):
@@ -218,50 +189,6 @@ def test_gradients_of_two_views(hvd, rank, size, delays):
         np.testing.assert_allclose(b, views[1].reshape(-1, 2) @ weight.numpy())
         own = views[0, rank].sum(0) + 100.0 * views[1, rank].sum(0)
         np.testing.assert_allclose(grad, np.stack([own, own], 1), rtol=1e-6)
-
-
-@pytest.mark.parametrize("outer", [False, True], ids=["plain around", "compiled around"])
-def test_functions_that_xla_compiles(hvd, rank, size, outer):
-    """They stay calls: nothing but their order tells them apart."""
-    own = variables()
-    update = tf.function(lambda scale: taped_plain(hvd, own, scale * (rank + 1.0)), jit_compile=True)
-    summed = tf.function(lambda x: hvd.allreduce(x, op=hvd.Sum), jit_compile=True)
-
-    @tf.function(jit_compile=outer)
-    def step(x):
-        return update(x), update(1000.0 * x), summed(x * (rank + 1)), summed(7.0 * x * (rank + 1))
-
-    for _ in range(STEPS):
-        first, second, one, seven = step(tf.constant(1.0))
-        check_taped(first, 1.0, size)
-        check_taped(second, 1000.0, size)
-        assert float(one) == size * mean(size)
-        assert float(seven) == 7 * size * mean(size)
-
-
-def taped_plain(hvd, variables, scale):
-    with tf.GradientTape() as tape:
-        loss = tf.add_n([tf.reduce_sum(v) * (scale * (i + 1)) for i, v in enumerate(variables)])
-    return hvd.DistributedGradientTape(tape).gradient(loss, variables)
-
-
-def test_a_compiled_function_in_a_loop_and_beside_it(hvd, rank, size):
-    own = variables()
-    update = tf.function(lambda scale: taped_plain(hvd, own, scale * (rank + 1.0)), jit_compile=True)
-
-    @tf.function
-    def step(x):
-        sums = [tf.zeros([3 + i]) for i in range(4)]
-        for _ in tf.range(3):
-            sums = [a + b for a, b in zip(sums, update(x))]
-        plain = taped_plain(hvd, own, 50.0 * x * (rank + 1.0))
-        return sums, update(100.0 * x), plain
-
-    for _ in range(3):
-        sums, beside, plain = step(tf.constant(1.0))
-        check_taped(sums, 3.0, size)
-        check_taped(beside, 100.0, size)
-        check_taped(plain, 50.0, size)
 
 
 def test_twin_critics_train_as_one_process_does(hvd, rank, size):

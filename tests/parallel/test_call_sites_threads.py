@@ -10,7 +10,7 @@ import pytest
 import tensorflow as tf
 
 from smddp_tf._native import threads
-from tests.parallel.test_call_sites import mean, taped_plain
+from tests.parallel.call_sites import mean, taped_plain
 
 
 def in_threads(names, work):
