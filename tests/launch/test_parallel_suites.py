@@ -25,7 +25,9 @@ EVERYTHING = ("",)
 ON_NODES = (
     "basics",
     "call_sites",
+    "collectives_adasum",
     "collectives_rows",
+    "collectives_scales",
     "collectives_tf",
     "join",
     "process_sets",

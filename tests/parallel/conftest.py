@@ -5,9 +5,9 @@ By hand:  mpirun -np 2 --oversubscribe --bind-to none python -m pytest tests/par
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from types import ModuleType
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
@@ -75,3 +75,11 @@ def sets(dynamic: ModuleType, size: int) -> Sets:
     if size == 1:
         pytest.skip("one rank has no parts")
     return {name: dynamic.add_process_set(ranks) for name, ranks in layout(size).items()}
+
+
+@pytest.fixture(params=["eager", "graph"])
+def run(request: pytest.FixtureRequest) -> Callable[..., Any]:
+    """Calls a function with tensors: directly, or as a `tf.function`."""
+    import tensorflow as tf
+
+    return lambda function, *args: (function if request.param == "eager" else tf.function(function))(*args)

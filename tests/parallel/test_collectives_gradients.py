@@ -7,12 +7,6 @@ import pytest
 import tensorflow as tf
 
 
-@pytest.fixture(params=["eager", "graph"])
-def run(request):
-    """Calls a function of tensors: directly, or as a `tf.function`."""
-    return lambda function, *args: (function if request.param == "eager" else tf.function(function))(*args)
-
-
 @pytest.mark.parametrize("op", ["Average", "Sum"])
 def test_gradient_of_allreduce(hvd, rank, size, run, op):
     """The same reduction, with the same scales, of the ranks' gradients."""

@@ -1,4 +1,4 @@
-"""alltoall, reducescatter, the grouped collectives and Adasum on TensorFlow tensors; their gradients and errors."""
+"""alltoall, reducescatter and grouped allgather on TensorFlow tensors; their gradients and errors."""
 
 from __future__ import annotations
 
@@ -6,14 +6,8 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from tests.native.test_cluster_rows import adasum_tree, rows_of
-from tests.parallel.test_collectives_tf import MOVABLE, REDUCIBLE, contribution, everybody
-
-
-@pytest.fixture(params=["eager", "graph"])
-def run(request):
-    """Calls a function of tensors: directly, or as a `tf.function`."""
-    return lambda function, *args: (function if request.param == "eager" else tf.function(function))(*args)
+from tests.native.test_cluster_rows import rows_of
+from tests.parallel.contributions import MOVABLE, REDUCIBLE, contribution, everybody
 
 
 def rows_for(sender: int, receiver: int) -> int:
@@ -210,75 +204,6 @@ def test_gradient_of_grouped_allgather(hvd, rank, size, run):
     expected = np.arange(rows[rank]) + sum(rows[:rank]) + 1.0
     expected[0] += 2.0 * (rank + 1)
     np.testing.assert_allclose(run(body, tf.ones([rows[rank]])), expected, rtol=1e-6)
-
-
-# --- Adasum ---
-
-
-def gradients_of(rank: int) -> list[np.ndarray]:
-    random = np.random.default_rng(rank)
-    return [random.standard_normal(7), random.standard_normal((3, 400)) + 0.3, np.zeros(5) + (rank == 0)]
-
-
-def test_adasum(hvd, rank, size, run):
-    """Each tensor of a group has dot products of its own; zeros divide nothing."""
-    mine = [tf.constant(array, tf.float32) for array in gradients_of(rank)]
-    results = run(lambda: [hvd.allreduce(mine[0], op=hvd.Adasum), *hvd.grouped_allreduce(mine, op=hvd.Adasum)])
-    for index, result in zip([0, 0, 1, 2], results):
-        of_ranks = [gradients_of(r)[index].reshape(-1) for r in range(size)]
-        np.testing.assert_allclose(tf.reshape(result, [-1]), adasum_tree(of_ranks), rtol=1e-4, atol=1e-5)
-    bits = hvd.allgather_object([result.numpy().tobytes() for result in results])
-    assert all(other == bits[0] for other in bits)
-    with pytest.raises(TypeError, match="allreduce.*int32"):
-        hvd.allreduce(tf.constant([1, 2]), op=hvd.Adasum)
-
-
-def test_adasum_on_the_tape(hvd, rank, size, run):
-    variables = [tf.Variable(tf.zeros([7])), tf.Variable(tf.zeros([3, 400])), tf.Variable(tf.zeros([4, 2]))]
-    first, second, _ = (tf.constant(array, tf.float32) for array in gradients_of(rank))
-
-    def body(lookup):
-        with hvd.DistributedGradientTape(tf.GradientTape(), op=hvd.Adasum) as tape:
-            loss = tf.reduce_sum(variables[0] * first) + tf.reduce_sum(variables[1] * second)
-            if lookup:
-                loss += tf.reduce_sum(tf.gather(variables[2], [rank]))
-        return tape.gradient(loss, variables if lookup else variables[:2])
-
-    for index, result in enumerate(run(lambda: body(False))):
-        of_ranks = [gradients_of(r)[index].reshape(-1) for r in range(size)]
-        np.testing.assert_allclose(tf.reshape(result, [-1]), adasum_tree(of_ranks), rtol=1e-4, atol=1e-5)
-    with pytest.raises(NotImplementedError, match="IndexedSlices"):
-        run(lambda: body(True))
-
-
-def test_gradient_of_adasum(hvd, rank, size, run):
-    """Horovod's convention: the gradients are combined by Adasum too."""
-    weights = tf.constant(gradients_of(rank)[0], tf.float32)
-
-    def body(x):
-        with tf.GradientTape() as tape:
-            tape.watch(x)
-            y = tf.reduce_sum(hvd.allreduce(x, op=hvd.Adasum) * weights)
-        return tape.gradient(y, x)
-
-    expected = adasum_tree([gradients_of(r)[0] for r in range(size)])
-    np.testing.assert_allclose(run(body, tf.ones([7])), expected, rtol=1e-4, atol=1e-5)
-
-
-# --- small print of allreduce ---
-
-
-def test_integers_are_scaled_in_floating_point_and_cut(hvd, rank, size):
-    for dtype in ("uint8", "int8", "uint16", "int16", "int32", "int64"):
-        values = np.array([7, 5, 9]) * (-1 if dtype.startswith("int") else 1)
-        result = hvd.allreduce(tf.cast(values, dtype), op=hvd.Sum, prescale_factor=0.5, postscale_factor=1.5)
-        np.testing.assert_array_equal(result, np.trunc(size * np.trunc(values * 0.5) * 1.5))
-
-
-def test_halves_are_scaled(hvd, rank, size):
-    for dtype in ("float16", "bfloat16"):
-        result = hvd.allreduce(tf.ones([3], dtype), op=hvd.Sum, prescale_factor=0.25, postscale_factor=8.0)
-        np.testing.assert_array_equal(tf.cast(result, tf.float32), np.full(3, 2.0 * size))
 
 
 # --- what the ranks disagree about ---

@@ -36,11 +36,6 @@ def way(request, monkeypatch, size):
     return request.param
 
 
-@pytest.fixture(params=["eager", "graph"])
-def run(request):
-    return lambda function: (function if request.param == "eager" else tf.function(function))()
-
-
 def slices_of_rank(rank: int, count: int | None = None, dtype="float32") -> tf.IndexedSlices:
     """Each rank has other indices and another number of them; some repeat on the rank, some on several ranks."""
     random = np.random.default_rng(50 + rank)

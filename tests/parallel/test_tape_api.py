@@ -11,12 +11,6 @@ import pytest
 import tensorflow as tf
 
 
-@pytest.fixture(params=["eager", "graph"])
-def run(request):
-    """Calls a function without arguments: directly, or as a `tf.function`."""
-    return lambda function: (function if request.param == "eager" else tf.function(function))()
-
-
 def mean_weight(size: int) -> float:
     return (size + 1) / 2
 

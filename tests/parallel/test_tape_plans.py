@@ -22,12 +22,6 @@ def gradients_by(hvd, variables, weight):
     return hvd.DistributedGradientTape(tape).gradient(loss, variables)
 
 
-@pytest.fixture(params=["eager", "graph"])
-def run(request):
-    """Calls a function without arguments: directly, or as a `tf.function`."""
-    return lambda function: (function if request.param == "eager" else tf.function(function))()
-
-
 def test_two_tapes_in_one_function(hvd, rank, size, run):
     """As in a GAN: two plans in flight together, here with equal lists."""
     first, second = tf.Variable([1.0, 1.0]), tf.Variable([1.0, 1.0])
