@@ -9,10 +9,7 @@ from tensorflow.python.framework import kernels
 
 from smddp_tf._native import xla
 from smddp_tf.gradients.reducer import GradientReducer
-
-
-def compiled(function):
-    return tf.function(function, jit_compile=True, autograph=False)
+from tests.parallel.compiled_functions import check_gradients, compiled, make_step
 
 
 def numbers(rank: int, shape: tuple[int, ...], dtype=np.float32) -> np.ndarray:
@@ -109,24 +106,6 @@ def test_gradients(hvd, rank, size, tape_inside):
     else:
         got = gradient(compiled(lambda x: loss_of(hvd, rank, x)), x)
     np.testing.assert_allclose(got, [expected_gradient(rank, size)] * 3)
-
-
-def make_step(hvd, rank):
-    variables = [tf.Variable(tf.ones([3, 2])), tf.Variable(tf.ones([4], tf.float64)), tf.Variable(2.0)]
-
-    def step(factor):
-        with tf.GradientTape() as tape:
-            loss = factor * (rank + 1.0) * sum(tf.cast(tf.reduce_sum(v * v), tf.float32) for v in variables)
-        return hvd.DistributedGradientTape(tape).gradient(loss, variables)
-
-    return step
-
-
-def check_gradients(grads, factor, size):
-    mean = (size + 1) / 2
-    expected = [np.full([3, 2], 2.0), np.full([4], 2.0), 4.0]
-    for grad, value in zip(grads, expected):
-        np.testing.assert_allclose(grad, np.multiply(value, factor * mean), rtol=1e-6)
 
 
 def test_tape_makes_one_op_of_all_gradients(hvd, rank, size):
@@ -253,53 +232,3 @@ def test_xla_has_kernels_of_the_one_op_only(hvd):
         assert not any("XLA" in device for device in devices)
     devices = {kernel.device_type for kernel in kernels.get_registered_kernels_for_op(xla.OP_TYPE).kernel}
     assert devices >= {"CPU", "XLA_CPU_JIT", "XLA_GPU_JIT"}
-
-
-# --- errors ---
-
-
-def test_a_mismatch_is_an_error_on_every_rank(hvd, rank, size):
-    if size == 1:
-        pytest.skip("one rank cannot disagree")
-    step = compiled(lambda x: hvd.allreduce(x, name="mismatch"))
-    with pytest.raises(tf.errors.OpError, match="Mismatched ALLREDUCE tensor shapes: rank 0 has"):
-        step(tf.ones([3 if rank == size - 1 else 2]))
-    np.testing.assert_array_equal(step(tf.ones([2])), [1.0, 1.0])
-
-
-def test_another_plan_on_one_rank_is_an_error_on_all(hvd, rank, size):
-    if size == 1:
-        pytest.skip("one rank cannot disagree")
-    variable = tf.Variable(tf.ones([3 if rank == size - 1 else 2]))
-    reducer = GradientReducer("test.compiled_disagreement")
-    with pytest.raises(tf.errors.OpError, match="Mismatched gradient plans"):
-        compiled(lambda: reducer([variable * 2.0], [variable]))()
-    assert hvd.allreduce(tf.constant(1.0)) == 1.0
-
-
-def test_rows_that_differ_cannot_be_gathered(hvd, rank, size):
-    if size == 1:
-        pytest.skip("one rank cannot disagree")
-    step = compiled(lambda x: hvd.allgather(x, name="rows"))
-    with pytest.raises(tf.errors.OpError, match="needs the same shape on all ranks(.|\n)*outside of the compiled"):
-        step(tf.ones([3 if rank == size - 1 else 2, 2]))
-    assert step(tf.ones([2, 2])).shape == (2 * size, 2)
-
-
-def test_barrier_is_refused(hvd):
-    with pytest.raises(NotImplementedError, match="hvd.barrier is not supported(.|\n)*Call it before or after"):
-        compiled(lambda: hvd.barrier(name="b"))()
-
-
-def test_after_shutdown(hvd, rank, size):
-    if size == 1:
-        pytest.skip("one rank has no plans")
-    step = compiled(make_step(hvd, rank))
-    check_gradients(step(tf.constant(1.0)), 1.0, size)
-    hvd.shutdown()
-    try:
-        with pytest.raises(tf.errors.OpError, match="has not been initialized"):
-            step(tf.constant(1.0))
-    finally:
-        hvd.init()
-    check_gradients(step(tf.constant(1.0)), 1.0, size)
