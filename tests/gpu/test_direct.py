@@ -11,8 +11,8 @@ from dataclasses import replace
 import pytest
 
 from tests.fake_gpu.gpu import count, functions, left_clean
-from tests.gpu.test_buckets import ALIVE, Job, assert_equal_bits, assert_sums
-from tests.gpu.test_sessions import SIZES, TWO_NODES, UNEVEN, check, gradients, steps, sums
+from tests.gpu.bucket_job import ALIVE, Job, assert_equal_bits, assert_sums
+from tests.gpu.gpu_steps import SIZES, TWO_NODES, UNEVEN, check, gradients, steps, sums
 from tests.native.layouts import hosts
 
 LAYOUTS = {
