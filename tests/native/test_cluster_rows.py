@@ -9,8 +9,9 @@ import numpy as np
 import pytest
 
 from tests import native_module
+from tests.native.cluster_jobs import CHUNK_BYTES, DTYPES, allreduce, brought
 from tests.native.layouts import LAYOUTS
-from tests.native.test_cluster import CHUNK_BYTES, DTYPES, allreduce, brought
+from tests.native.rows_oracle import adasum_tree, rows_of
 
 _core = native_module.core()
 
@@ -88,13 +89,6 @@ def test_bad_splits_of_one_rank(splits: list[int], message: str) -> None:
         _core.cluster_alltoall(LAYOUTS["3"], inputs, 4, [[1, 1, 1], [3, 0, 0], splits])
 
 
-def rows_of(rows: int, ranks: int) -> list[slice]:
-    """Horovod's division: the first ranks get one more."""
-    lengths = [rows // ranks + (rank < rows % ranks) for rank in range(ranks)]
-    ends = np.cumsum([0, *lengths])
-    return [slice(begin, end) for begin, end in zip(ends, ends[1:])]
-
-
 def reducescatter(hosts, inputs, dtype, rows, op, prescale=1.0, postscale=1.0) -> list[np.ndarray]:
     """Each input is two tensors, `rows` long; returns what every rank got of both, one after the other."""
     ranks, width = len(hosts), inputs[0].shape[1]
@@ -140,25 +134,8 @@ def test_reducescatter_averages_and_scales(layout: str) -> None:
 # --- Adasum ---
 
 
-def adasum_of_two(a: np.ndarray, b: np.ndarray) -> np.ndarray:
-    """Maleki et al., arXiv 2006.02924, equation for two gradients."""
-    dot, of_a, of_b = a @ b, a @ a, b @ b
-    return (1 - dot / (2 * of_a) if of_a else 1) * a + (1 - dot / (2 * of_b) if of_b else 1) * b
-
-
-def adasum_tree(vectors: list[np.ndarray]) -> np.ndarray:
-    """Neighbours first; the ranks beyond a power of two are joined with theirs before."""
-    vectors = [vector.astype(np.float64) for vector in vectors]
-    extra = len(vectors) - 2 ** (len(vectors).bit_length() - 1)
-    pairs = [adasum_of_two(vectors[2 * i], vectors[2 * i + 1]) for i in range(extra)]
-    vectors = pairs + vectors[2 * extra :]
-    while len(vectors) > 1:
-        vectors = [adasum_of_two(vectors[i], vectors[i + 1]) for i in range(0, len(vectors), 2)]
-    return vectors[0]
-
-
 def adasum_oracle(inputs: list[np.ndarray]) -> np.ndarray:
-    """`allreduce` of tests.native.test_cluster cuts the array into three tensors, each with its own dot products."""
+    """`allreduce` of tests.native.cluster_jobs cuts the array into three tensors, each with its own dot products."""
     length = len(inputs[0])
     ends = [0, length // 5, length // 2, length]
     return np.concatenate([adasum_tree([array[a:b] for array in inputs]) for a, b in zip(ends, ends[1:])])

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from tests import native_module
-from tests.parallel.test_traffic import ELEMENT_BYTES, FORMULAS
+from tests.parallel.traffic_formulas import ELEMENT_BYTES, FORMULAS
 
 _core = native_module.core()
 

@@ -15,8 +15,8 @@ import pytest
 
 from tests import native_module
 from tests.damage import bytes_of, first_error, flickering
+from tests.native.cluster_jobs import AVERAGE, CHUNK_BYTES, DTYPES, MAX, MIN, PRODUCT, SUM, allreduce
 from tests.native.layouts import LAYOUTS
-from tests.native.test_cluster import AVERAGE, CHUNK_BYTES, DTYPES, MAX, MIN, PRODUCT, SUM, allreduce
 
 _core = native_module.core()
 HOSTS = LAYOUTS["2+1"]

@@ -6,8 +6,8 @@ import ml_dtypes
 import numpy as np
 import pytest
 
+from tests.native.cluster_jobs import AVERAGE, DTYPES, MAX, SUM, allreduce, brought, check, reduced
 from tests.native.layouts import LAYOUTS
-from tests.native.test_cluster import AVERAGE, DTYPES, MAX, SUM, allreduce, brought, check, reduced
 
 MAX_INLINE_BYTES = 1024  # runtime/named/inline_reduction.h
 WIRES = {"float16": np.dtype(np.float16), "bfloat16": np.dtype(ml_dtypes.bfloat16)}

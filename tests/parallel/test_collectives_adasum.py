@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from tests.native.test_cluster_rows import adasum_tree
+from tests.native.rows_oracle import adasum_tree
 
 
 def gradients_of(rank: int) -> list[np.ndarray]:

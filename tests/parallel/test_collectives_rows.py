@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from tests.native.test_cluster_rows import rows_of
+from tests.native.rows_oracle import rows_of
 from tests.parallel.contributions import MOVABLE, REDUCIBLE, contribution, everybody
 
 

@@ -16,22 +16,10 @@ from smddp_tf._native import loader
 from smddp_tf.elastic.state import HostUpdateResult
 from smddp_tf.exceptions import HorovodInternalError, HostsUpdatedInterrupt
 from tests.parallel.keras_training import FEATURES, ROWS_PER_RANK, dense_data, part_of
+from tests.parallel.trouble import Once
 
 STEPS = 8
 COMMIT_EVERY = 3
-
-
-class Once:
-    """Raises what it is given, the first time that it comes to `step`."""
-
-    def __init__(self, step: int, error: BaseException | None) -> None:
-        self.step, self.error, self.seen = step, error, []
-
-    def __call__(self, step: int) -> None:
-        self.seen.append(step)
-        if step == self.step and self.error is not None:
-            error, self.error = self.error, None
-            raise error
 
 
 def model_with_dropout() -> keras.Model:

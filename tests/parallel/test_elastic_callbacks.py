@@ -10,7 +10,7 @@ import tensorflow as tf
 import smddp_tf.keras as hvd_keras
 from smddp_tf import elastic
 from smddp_tf.exceptions import HorovodInternalError
-from tests.parallel.test_elastic import Once
+from tests.parallel.trouble import Once
 
 
 class OneWeight(keras.Model):

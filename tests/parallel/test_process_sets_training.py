@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from tests.native.test_cluster_rows import adasum_tree
+from tests.native.rows_oracle import adasum_tree
 from tests.parallel.process_sets import mine, value_of
 
 
