@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Mapping
 
 import pytest
 
-from tests.unit.test_layering import _RUNTIME, NATIVE, ROOT, RULES, code_of, files_of, name_of
+from tests.unit.include_rules import NATIVE, ROOT, RULES, RUNTIME, code_of, files_of, name_of
 
 PAGE = (ROOT / "docs" / "architecture.md").read_text(encoding="utf-8")
 Arrows = dict[str, set[str]]
@@ -96,7 +96,7 @@ def test_the_picture_of_the_folders(arrows: Arrows) -> None:
 
 @pytest.mark.parametrize(
     "arrows",
-    [included("runtime", part_of_session), _RUNTIME, targets_of_cmake()],
+    [included("runtime", part_of_session), RUNTIME, targets_of_cmake()],
     ids=["includes", "rules", "cmake"],
 )
 def test_the_picture_of_the_session(arrows: Arrows) -> None:
@@ -105,7 +105,7 @@ def test_the_picture_of_the_session(arrows: Arrows) -> None:
 
 def test_every_folder_is_described() -> None:
     assert sorted(described("Parts")) == sorted(path.name for path in NATIVE.iterdir() if path.is_dir())
-    assert described("The session") == list(_RUNTIME), "in the order of tf_ops/runtime/CMakeLists.txt"
+    assert described("The session") == list(RUNTIME), "in the order of tf_ops/runtime/CMakeLists.txt"
     package = ROOT / "smddp_tf"
     folders = {file.parent.relative_to(package).as_posix() for file in package.rglob("__init__.py")} - {"."}
     assert sorted(described("Python")) == sorted(folders)

@@ -1,23 +1,11 @@
 """What setup.py finds, and what it says when it does not."""
 
-import importlib.util
 import sys
 from pathlib import Path
 
 import pytest
 
-ROOT = Path(__file__).resolve().parents[2]
-
-
-def load_build_env():
-    spec = importlib.util.spec_from_file_location("build_env", ROOT / "tools" / "build_env.py")
-    module = importlib.util.module_from_spec(spec)
-    sys.modules["build_env"] = module  # dataclasses look their module up
-    spec.loader.exec_module(module)
-    return module
-
-
-build_env = load_build_env()
+from tests.unit.build_environment import build_env
 
 
 def executable(path: Path, text: str = "") -> Path:

@@ -15,7 +15,7 @@ import pytest
 import smddp_tf
 from smddp_tf import _build_info
 from smddp_tf._native import loader
-from tests.unit.test_build_env import build_env
+from tests.unit.build_environment import build_env
 
 ROOT = Path(__file__).resolve().parents[2]
 LIBRARY = Path(smddp_tf.__file__).with_name("libsmddp_cuda.so")

@@ -10,84 +10,9 @@ from pathlib import Path
 
 import pytest
 
-ROOT = Path(__file__).resolve().parents[2]
-NATIVE = ROOT / "tf_ops"
-ENGINE = ("core", "topology", "transport", "compute", "device", "collectives", "fusion", "runtime")
+from tests.unit.include_rules import NATIVE, ROOT, RULES, RUNTIME, code_of, files_of, name_of
 
-_CORE = ("core/*", "core/env/*", "core/process/*", "core/sync/*")
-# The parts of the session, lowest first, and the parts each may include besides itself (tf_ops/runtime/CMakeLists.txt).
-_RUNTIME = {
-    "api": (),
-    "control": ("api",),
-    "bootstrap": (),
-    "timeline": ("api", "control"),
-    "verify": ("api", "control"),
-    "named": ("api", "control", "verify"),
-    "gpu": ("api", "control", "named"),
-    "plans": ("api", "control"),
-    "planned": ("api", "control", "gpu", "named", "plans", "verify"),
-    "join": ("api", "control", "named", "planned", "plans"),
-    "health": ("api", "bootstrap", "control", "named", "planned", "plans"),
-    "engine": ("api", "bootstrap", "control", "health"),
-    "session": (
-        *("api", "bootstrap", "control", "engine", "gpu", "health", "join", "named", "planned", "plans"),
-        *("timeline", "verify"),
-    ),
-}
-# Which headers may be included, by the including file; the first pattern that matches it decides. `*` stops at `/`.
-_BELOW_COLLECTIVES = (
-    *(*_CORE, "topology/*", "transport/*", "compute/*", "device/*", "collectives/*"),
-    *("collectives/patterns/*", "collectives/rail/algorithm.h", "collectives/rail/selector.h"),
-)
-RULES = {
-    **dict.fromkeys(_CORE, _CORE),
-    "topology/*": (*_CORE, "topology/*"),
-    "transport/*": (*_CORE, "topology/*", "transport/*"),
-    "transport/shm/*": (*_CORE, "topology/*", "transport/*", "transport/shm/*"),
-    "transport/mpi/*": (*_CORE, "topology/*", "transport/*", "transport/mpi/*"),
-    "compute/*": (*_CORE, "compute/*"),
-    "compute/cpu/*": (*_CORE, "compute/*", "compute/cpu/*"),
-    "device/*": (*_CORE, "compute/*", "device/*"),
-    # Implements what device/ asks for.
-    "cuda/*": (*_CORE, "compute/*", "device/*", "cuda/*", "cuda/kernels/*", "cuda/nccl/*"),
-    "cuda/nccl/*": (*_CORE, "device/*", "cuda/*", "cuda/nccl/*"),
-    # The CPU's own code for one element.
-    "cuda/kernels/elements.h": ("compute/cpu/elements.inc",),
-    "cuda/kernels/*": (*_CORE, "compute/*", "cuda/kernels/*"),
-    "collectives/device/*": (*_BELOW_COLLECTIVES, "collectives/device/*", "collectives/device/methods/*"),
-    "collectives/device/methods/*": (*_BELOW_COLLECTIVES, "collectives/device/*", "collectives/device/methods/*"),
-    # Index arithmetic only.
-    "collectives/patterns/*": (*_CORE, "collectives/patterns/*"),
-    # An algorithm over messages knows no other algorithm and no way of carrying messages.
-    "collectives/p2p/*": (*_BELOW_COLLECTIVES, "collectives/p2p/*"),
-    # The only file that names algorithms.
-    "collectives/rail/registry.cc": (*_BELOW_COLLECTIVES, "collectives/rail/*"),
-    "collectives/rail/*": (*_BELOW_COLLECTIVES, "collectives/rail/*", "collectives/p2p/rounds_task.h"),
-    # The node stages read and write the slots of shared memory in place.
-    "collectives/node/*": (*_BELOW_COLLECTIVES, "collectives/node/*", "transport/shm/node_channel.h"),
-    "collectives/fabric.h": (*_BELOW_COLLECTIVES, "transport/shm/node_channel.h"),
-    "collectives/*": (*_BELOW_COLLECTIVES, "collectives/node/*"),
-    "fusion/*": (*_CORE, "fusion/*"),
-    # What a framework sees of the session.
-    "runtime/api/*": (*_CORE, "topology/*", "fusion/*", "runtime/api/*"),
-    **{
-        f"runtime/{part}/*": (
-            *_BELOW_COLLECTIVES,
-            *("collectives/*/*", "transport/*/*", "fusion/*", f"runtime/{part}/*"),
-            *(f"runtime/{below}/*" for below in parts),
-        )
-        for part, parts in _RUNTIME.items()
-        if part != "api"
-    },
-    "ops/*": (*_CORE, "topology/topology.h", "fusion/plan.h", "runtime/api/session.h", "ops/*"),
-    "ops/kernels/*": (*_CORE, "topology/topology.h", "fusion/plan.h", "runtime/api/session.h", "ops/*"),
-    # Of the other kernels XLA's knows what they share.
-    "ops/xla/*": (
-        *(*_CORE, "runtime/api/session.h", "ops/xla/*"),
-        *("ops/compiled_call.h", "ops/device_tensors.h", "ops/gpu_kernels.h", "ops/tensor_adapter.h"),
-    ),
-    "python/*": (*_CORE, "runtime/api/session.h", "runtime/health/stack_dump.h", "python/*"),
-}
+ENGINE = ("core", "topology", "transport", "compute", "device", "collectives", "fusion", "runtime")
 FILES_PER_FOLDER = 15
 # Headers of others, and the only folder that may include them.
 FOREIGN = {
@@ -97,21 +22,6 @@ FOREIGN = {
     "python/": re.compile(r"(nanobind/|Python\.h$)"),
 }
 DEVICE_CONDITION = re.compile(r"CUDA|NCCL|HIP|ROCM|GPU|XLA|TENSORFLOW")
-
-
-def files_of(*folders: str) -> list[Path]:
-    found = [file for folder in folders for file in (NATIVE / folder).rglob("*")]
-    return sorted(file for file in found if file.suffix in (".h", ".cc", ".inc", ".cu"))
-
-
-def name_of(file: Path) -> str:
-    return file.relative_to(NATIVE).as_posix()
-
-
-def code_of(text: str) -> str:
-    """The text without comments; line numbers stay. (A `//` inside a string is cut too, which hides nothing here.)"""
-    text = re.sub(r"/\*.*?\*/", lambda comment: "\n" * comment[0].count("\n"), text, flags=re.DOTALL)
-    return re.sub(r"//[^\n]*", "", text)
 
 
 def matches(name: str, pattern: str) -> bool:
@@ -143,9 +53,9 @@ def lines_with(pattern: str, file: Path) -> list[str]:
 
 
 def test_no_part_of_the_session_includes_a_later_one():
-    order = list(_RUNTIME)
+    order = list(RUNTIME)
     assert sorted(order) == sorted(path.name for path in (NATIVE / "runtime").iterdir() if path.is_dir())
-    for part, below in _RUNTIME.items():
+    for part, below in RUNTIME.items():
         assert all(order.index(each) < order.index(part) for each in below)
 
 
