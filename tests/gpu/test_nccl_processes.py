@@ -88,5 +88,5 @@ def test_members_in_processes_of_their_own(dies):
         if dies < 0:
             assert float(words[member]) == total[0].sum(dtype=np.float64), errors[member]
         elif member != dies:
-            assert words[member].startswith("peer_lost: NCCL has failed in"), errors[member]
+            assert words[member].startswith("peer_lost: "), errors[member]
             assert f"member {dies} has gone" in words[member]

@@ -9,6 +9,7 @@ import pytest
 
 from tests.launch.mpirun import SCRIPTS, Finished, launch
 from tests.launch.scripts.recorder import read_records
+from tests.reasons import BEFORE_INIT
 
 RANKS = 2
 SOON_SECONDS = 10.0
@@ -31,6 +32,7 @@ def disagreements(tmp_path_factory: pytest.TempPathFactory) -> Records:
         ("rank of the shape", "Mismatched allreduce tensor shapes"),
         ("op", "Mismatched reduction operation"),
         ("prescale", "Mismatched prescale"),
+        ("compression", "Mismatched wire dtype"),
         ("collective", "Mismatched operations"),
         ("root", "Mismatched broadcast root ranks"),
         ("unknown root", "root"),
@@ -90,4 +92,4 @@ def test_use_before_init(tmp_path: Path) -> None:
     [records] = read_records(tmp_path, 1)
     for case, record in records.items():
         assert record["error"], f"{case} works before init"
-        assert "Horovod has not been initialized; use hvd.init()." in record["message"], (case, record)
+        assert BEFORE_INIT in record["message"], (case, record)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import Any
 
 import pytest
@@ -28,19 +29,10 @@ def test_what_is_right_passes(records: Records, case: str) -> None:
 @pytest.mark.parametrize(
     ("case", "words"),
     [
-        (
-            "received",
-            "'sent' gave a wrong result: tensor 0 (float32 [1048576]) on rank 2 differs from the input of rank 1",
-        ),
-        (
-            "brought",
-            "the block of rank 0 in tensor 0 (float32 [1048576]) on ranks 0, 1, 2 differs from the input of rank 0",
-        ),
-        ("shared", "'in shared memory' gave a wrong result: tensor 0 (float32 [1048576]) on "),
-        (
-            "set",
-            "'set' gave a wrong result: tensor 0 (float32 [1048576]) on rank 2 differs from the input of rank 0",
-        ),
+        ("received", "'sent' .*tensor 0 .* rank 2 .*input of rank 1"),
+        ("brought", "block of rank 0 in tensor 0 .* ranks 0, 1, 2 .*input of rank 0"),
+        ("shared", "'in shared memory' .*tensor 0 .* on "),
+        ("set", "'set' .*tensor 0 .* rank 2 .*input of rank 0"),
     ],
 )
 def test_damage_is_named_on_every_rank(records: Records, case: str, words: str) -> None:
@@ -48,12 +40,11 @@ def test_damage_is_named_on_every_rank(records: Records, case: str, words: str) 
     if case == "set":
         assert of_ranks.pop(1) == ""  # is not in it
     assert len(set(of_ranks)) == 1, of_ranks
-    assert of_ranks[0].startswith("SMDDP_VERIFY: ")
-    assert words in of_ranks[0]
+    assert records[0][case]["reason"] == "data_loss"
+    assert re.search(words, of_ranks[0]), of_ranks[0]
 
 
 def test_ranks_must_agree_to_verify(records: Records) -> None:
     for record in records:
-        assert (
-            "SMDDP_VERIFY must be the same on all ranks: rank 0 has 1, rank 1 has 0." in record["mismatch"]["message"]
-        )
+        assert record["mismatch"]["reason"] == "disagreement"
+        assert re.search("SMDDP_VERIFY .*rank 0 has 1, rank 1 has 0", record["mismatch"]["message"])

@@ -10,6 +10,7 @@ import pytest
 
 from tests import native_module
 from tests.native.plan_job import SUM, Job, over_layouts, values
+from tests.reasons import raises
 
 _core = native_module.core()
 
@@ -26,10 +27,10 @@ def test_a_request_that_was_given_up_does_not_meet_the_next_step(layout: str, na
 
     _, given_up = ask(0, step=1)
     job.ranks.cancel_named(0, name)
-    with pytest.raises(_core.EngineError, match="Rank 0 gave up a step"):
+    with raises(_core.EngineError, "step_given_up", match="Rank 0 "):
         given_up.wait()
     for _, refused in [ask(rank, step=2) for rank in range(1, job.size)]:
-        with pytest.raises(_core.EngineError, match="Rank 0 gave up a step"):
+        with raises(_core.EngineError, "step_given_up", match="Rank 0 "):
             refused.wait()
     for step in (3, 4):
         asked = [ask(rank, step) for rank in range(job.size)]

@@ -9,9 +9,9 @@ import sys
 
 import pytest
 
-pytestmark = pytest.mark.filterwarnings("error")
+from tests.reasons import BEFORE_INIT
 
-BEFORE_INIT = "Horovod has not been initialized; use hvd.init()."
+pytestmark = pytest.mark.filterwarnings("error")
 
 
 def _hosts(mpi) -> list[str]:
@@ -94,7 +94,7 @@ def test_a_kernel_says_so_when_the_session_has_gone(restartable):
     function = tf.function(lambda x: hvd.allreduce(x, op=hvd.Sum))
     assert function(tf.constant(1.0)) == hvd.size()
     hvd.shutdown()
-    with pytest.raises(tf.errors.FailedPreconditionError, match="has not been initialized"):
+    with pytest.raises(tf.errors.FailedPreconditionError, match=BEFORE_INIT):
         function(tf.constant(1.0))
     hvd.init()
     assert function(tf.constant(1.0)) == hvd.size()

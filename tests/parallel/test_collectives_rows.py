@@ -6,8 +6,10 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
+from smddp_tf.exceptions import reason_of
 from tests.native.rows_oracle import rows_of
 from tests.parallel.contributions import MOVABLE, REDUCIBLE, contribution, everybody
+from tests.reasons import raises
 
 
 def rows_for(sender: int, receiver: int) -> int:
@@ -145,7 +147,7 @@ def test_reducescatter_options(hvd, rank, size, run):
 
 def test_what_reducescatter_refuses(hvd, run):
     for op in (hvd.Min, hvd.Max, hvd.Product, hvd.Adasum, 17):
-        with pytest.raises(ValueError, match="`op` must be one of hvd.Average, hvd.Sum"):
+        with pytest.raises(ValueError, match="`op`.*hvd.Average, hvd.Sum"):
             hvd.reducescatter(tf.ones([4]), op=op)
     scalar = tf.function(hvd.reducescatter, input_signature=[tf.TensorSpec(None)])
     with pytest.raises(tf.errors.InvalidArgumentError, match="at least one dimension"):
@@ -215,21 +217,17 @@ def test_disagreement_is_an_error_on_every_rank(hvd, rank, size):
     odd = rank == size - 1
     pick = lambda usual, other: other if odd else usual  # noqa: E731
     cases = {
-        "Mismatched ALLTOALL tensor shapes": lambda: hvd.alltoall(tf.ones([size, pick(2, 3)]), name="x"),
-        "Mismatched REDUCESCATTER tensor shapes": lambda: hvd.reducescatter(tf.ones([pick(2, 3)]), name="x"),
-        "Mismatched ALLGATHER tensor shapes": lambda: hvd.grouped_allgather([tf.ones([1, pick(2, 3)])], name="x"),
-        "Mismatched number of tensors": lambda: hvd.grouped_allgather([tf.ones([1])] * pick(1, 2), name="x"),
-        "Mismatched data types": lambda: hvd.alltoall(tf.ones([size], pick(tf.float32, tf.int32)), name="x"),
-        "Mismatched reduction operation": lambda: hvd.reducescatter(
-            tf.ones([2]), op=pick(hvd.Sum, hvd.Average), name="x"
-        ),
-        "Mismatched prescale and/or postscale factors": lambda: hvd.reducescatter(
-            tf.ones([2]), postscale_factor=pick(1.0, 2.0), name="x"
-        ),
-        "Mismatched operations": lambda: pick(hvd.reducescatter, hvd.alltoall)(tf.ones([size]), name="x"),
+        "ALLTOALL tensor shapes": lambda: hvd.alltoall(tf.ones([size, pick(2, 3)]), name="x"),
+        "REDUCESCATTER tensor shapes": lambda: hvd.reducescatter(tf.ones([pick(2, 3)]), name="x"),
+        "ALLGATHER tensor shapes": lambda: hvd.grouped_allgather([tf.ones([1, pick(2, 3)])], name="x"),
+        "tensors": lambda: hvd.grouped_allgather([tf.ones([1])] * pick(1, 2), name="x"),
+        "float32.*int32": lambda: hvd.alltoall(tf.ones([size], pick(tf.float32, tf.int32)), name="x"),
+        "Average": lambda: hvd.reducescatter(tf.ones([2]), op=pick(hvd.Sum, hvd.Average), name="x"),
+        "postscale": lambda: hvd.reducescatter(tf.ones([2]), postscale_factor=pick(1.0, 2.0), name="x"),
+        "rank 0 .*rank": lambda: pick(hvd.reducescatter, hvd.alltoall)(tf.ones([size]), name="x"),
     }
-    for message, body in cases.items():
-        with pytest.raises(tf.errors.FailedPreconditionError, match=message):
+    for what, body in cases.items():
+        with raises(tf.errors.FailedPreconditionError, "disagreement", match=what):
             body()
     assert hvd.allreduce(tf.constant(1.0)) == 1.0  # the session goes on
 
@@ -238,13 +236,13 @@ def test_same_name_twice_in_flight(hvd, size):
     """In one graph names are made unique; two threads of eager operations can collide."""
     import threading
 
-    errors: list[Exception] = []
+    reasons: list[str | None] = []
 
     def scatter() -> None:
         try:
             hvd.reducescatter(tf.ones([size * 100_000]), name="twice")
         except tf.errors.OpError as error:
-            errors.append(error)
+            reasons.append(reason_of(error))
 
     # Rank 0's two requests are in flight together; the others make theirs one after the other.
     if hvd.rank() == 0:
@@ -256,10 +254,9 @@ def test_same_name_twice_in_flight(hvd, size):
     else:
         scatter()
         scatter()
-    seen = hvd.allgather_object([str(error) for error in errors])
-    assert len({len(messages) for messages in seen}) == 1
-    for messages in seen:
-        assert all("Requested to reducescatter a tensor with the same name" in message for message in messages)
+    seen = hvd.allgather_object(reasons)
+    assert seen == [seen[0]] * size
+    assert set(seen[0]) <= {"bad_argument"}
 
 
 # --- XLA ---
@@ -283,5 +280,5 @@ def test_in_functions_compiled_by_xla(hvd, rank, size):
     np.testing.assert_allclose(gradient, np.repeat(np.arange(size) + 1.0, 2)[:, None] * np.full([1, 2], float(size)))
     np.testing.assert_array_equal(head, total[::2])
     np.testing.assert_array_equal(rest, everybody(size, (rows, 2)).reshape(-1, 2))
-    with pytest.raises(NotImplementedError, match="hvd.alltoall is not supported(.|\n)*Call it before or after"):
+    with pytest.raises(NotImplementedError, match="hvd.alltoall"):
         tf.function(hvd.alltoall, jit_compile=True)(tf.ones([size]))

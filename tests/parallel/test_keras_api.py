@@ -153,7 +153,7 @@ def test_standalone_optimizer_and_checkpoint(hvd, rank, size, tmp_path):
 def test_operations_that_keras_optimizers_do_not_take(hvd):
     for make in (hvk.DistributedOptimizer, hvd.DistributedOptimizer, standalone.DistributedOptimizer):
         for op in (hvd.Min, hvd.Max, hvd.Product, 2, -1):  # 2 is Adasum
-            with pytest.raises(ValueError, match="`op` must be one of"):
+            with pytest.raises(ValueError, match="`op`"):
                 make(keras.optimizers.SGD(), op=op)
     for passes in (0, -1):
         with pytest.raises(ValueError, match="at least 1"):

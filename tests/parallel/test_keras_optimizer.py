@@ -236,7 +236,7 @@ def test_wrapping_twice_is_refused():
 
 def test_wrong_arguments_are_refused_and_leave_the_optimizer_plain(hvd):
     plain = keras.optimizers.SGD()
-    with pytest.raises(ValueError, match=r"`op` must be one of hvd\.Average, hvd\.Sum"):
+    with pytest.raises(ValueError, match=r"`op`.*hvd\.Average, hvd\.Sum"):
         hvk.DistributedOptimizer(plain, op=hvd.Max)
     with pytest.raises(ValueError, match="gradient_predivide_factor.*needs op=hvd.Average"):
         hvk.DistributedOptimizer(plain, op=hvd.Sum, gradient_predivide_factor=2.0)

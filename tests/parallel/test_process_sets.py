@@ -9,6 +9,7 @@ import pytest
 import tensorflow as tf
 
 from tests.parallel.process_sets import layout, mine, value_of
+from tests.reasons import raises
 
 
 def test_only_where_it_was_asked_for(hvd, size):
@@ -65,7 +66,7 @@ def test_who_is_in_them(hvd, rank, size, sets, mpi):
         else:
             with pytest.raises(ValueError, match=f"Rank {rank} is not a member .* process set {numbers[name]}"):
                 process_set.rank()
-    with pytest.raises(ValueError, match="There is no process set 999"):
+    with pytest.raises(ValueError, match="999"):
         hvd.is_process_set_included(999)
 
 
@@ -205,12 +206,11 @@ def test_messages_speak_of_global_ranks(hvd, rank, size, sets):
         hvd.broadcast(tf.ones(2), 0, process_set=high)
     if high.size() > 1:
         last = size - 1
-        words = rf"Mismatched allreduce tensor shapes: rank 1 has \[2\], rank {last} has \[3\]"
-        with pytest.raises(tf.errors.FailedPreconditionError, match=f"(?i){words}"):
+        shapes = rf"rank 1 has \[2\], rank {last} has \[3\]"
+        with raises(tf.errors.FailedPreconditionError, "disagreement", match=shapes):
             hvd.allreduce(tf.ones(3 if rank == last else 2), process_set=high)
-        with pytest.raises(
-            tf.errors.FailedPreconditionError, match=f"root ranks: rank 1 has 1, rank {last} has {last}"
-        ):
+        roots = f"rank 1 has 1, rank {last} has {last}"
+        with raises(tf.errors.FailedPreconditionError, "disagreement", match=roots):
             hvd.broadcast(tf.ones(2), last if rank == last else 1, process_set=high)
 
 
@@ -225,7 +225,7 @@ def test_a_set_that_is_removed(hvd, rank, size, sets):
     assert hvd.remove_process_set(removed) is False
     assert number not in hvd.process_set_ids()
     if rank in ranks:
-        with pytest.raises(tf.errors.InvalidArgumentError, match=f"There is no process set {number}"):
+        with raises(tf.errors.InvalidArgumentError, "bad_argument", match=f"process set {number}"):
             function()
     again = hvd.add_process_set(removed)
     assert again is removed
@@ -251,7 +251,7 @@ def test_values_when_a_graph_runs(hvd, rank, size, sets):
     expected = [size, low.size(), rank, hvd.local_size(), hvd.local_rank(), 1, int(low.included()), -3]
     assert [int(value) for value in values()] == expected
     assert all(value.dtype == tf.int32 for value in values())
-    with pytest.raises(ValueError, match="There is no process set 999"):
+    with pytest.raises(ValueError, match="999"):
         hvd.size_op(999)
     with pytest.raises(NotImplementedError, match="jit_compile"):
         tf.function(hvd.rank_op, jit_compile=True)()

@@ -272,7 +272,7 @@ def test_wrong_arguments(hvd):
         hvd.DistributedGradientTape("tape")
     with pytest.raises(ValueError, match="reduced twice"):
         hvd.DistributedGradientTape(hvd.DistributedGradientTape(tf.GradientTape()))
-    with pytest.raises(ValueError, match="`op` must be one of"):
+    with pytest.raises(ValueError, match="`op`"):
         hvd.DistributedGradientTape(tf.GradientTape(), op=hvd.Max)
     with pytest.raises(ValueError, match=r"needs op=hvd\.Average"):
         hvd.DistributedGradientTape(tf.GradientTape(), op=hvd.Sum, gradient_predivide_factor=2.0)

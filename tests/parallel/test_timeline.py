@@ -14,6 +14,7 @@ import pytest
 import tensorflow as tf
 
 from smddp_tf.gradients.reducer import GradientReducer
+from tests.reasons import BEFORE_INIT
 from tests.timelines import Track, read, track
 
 STEPS = 3
@@ -234,9 +235,9 @@ def test_what_cannot_be_written(hvd, rank, folder):
 def test_the_variable_of_the_environment(hvd, rank, size, folder):
     path = folder / "variable.json"
     hvd.shutdown()
-    with pytest.raises(ValueError, match="has not been initialized"):
+    with pytest.raises(ValueError, match=BEFORE_INIT):
         hvd.start_timeline(path)
-    with pytest.raises(ValueError, match="has not been initialized"):
+    with pytest.raises(ValueError, match=BEFORE_INIT):
         hvd.stop_timeline()
     try:
         os.environ["HOROVOD_TIMELINE"] = str(path)

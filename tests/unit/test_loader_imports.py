@@ -47,7 +47,7 @@ def test_a_checkout_that_is_not_built_names_the_command(tmp_path):
     shutil.copytree(ROOT / "smddp_tf", package, ignore=shutil.ignore_patterns("*.so", "_build_info.py", "__pycache__"))
     # Without site-packages (-S): an editable installation would lend the copy its own files.
     error = import_error("from smddp_tf._native import loader; loader.core()", tmp_path, "-S")
-    assert error.startswith("ImportError: The native part of smddp_tf is not built for this Python")
+    assert error.startswith("ImportError: The native part of smddp_tf ")
     assert "pip install" in error
 
 

@@ -29,6 +29,9 @@ CASES = {
     "rank of the shape": lambda: hvd.allreduce(tf.ones((2, 2) if odd else 4), name="rank of the shape"),
     "op": lambda: hvd.allreduce(tf.ones(4), op=hvd.Max if odd else hvd.Sum, name="op"),
     "prescale": lambda: hvd.allreduce(tf.ones(4), prescale_factor=2.0 if odd else 1.0, name="prescale"),
+    "compression": lambda: hvd.allreduce(
+        tf.ones(4), compression=hvd.Compression.fp16 if odd else hvd.Compression.none, name="compression"
+    ),
     "collective": lambda: (hvd.allgather if odd else hvd.allreduce)(tf.ones(4), name="collective"),
     "root": lambda: hvd.broadcast(tf.ones(4), root_rank=1 if odd else 0, name="root"),
     "unknown root": lambda: hvd.broadcast(tf.ones(4), root_rank=7, name="unknown root"),

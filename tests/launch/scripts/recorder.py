@@ -8,6 +8,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+from smddp_tf.exceptions import reason_of
+
 
 class Recorder:
     """Calls functions that should fail and keeps the errors. One file per rank: `FOLDER/rank-N.json`."""
@@ -17,14 +19,19 @@ class Recorder:
         self._records: dict[str, dict[str, Any]] = {}
 
     def call(self, name: str, function: Callable[[], Any]) -> None:
-        """Records how `function` ended: the error's type and message ("" when there was none) and the seconds."""
+        """Records how `function` ended: the error's type, message and reason ("" for none) and the seconds."""
         begin = time.monotonic()
-        kind, message = "", ""
+        kind, message, reason = "", "", ""
         try:
             function()
         except Exception as error:  # whatever comes is what we want to know
-            kind, message = type(error).__name__, str(error)
-        self._records[name] = {"error": kind, "message": message, "seconds": time.monotonic() - begin}
+            kind, message, reason = type(error).__name__, str(error), reason_of(error)
+        self._records[name] = {
+            "error": kind,
+            "message": message,
+            "reason": reason,
+            "seconds": time.monotonic() - begin,
+        }
         self._file.write_text(json.dumps(self._records))
 
 
