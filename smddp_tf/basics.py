@@ -13,11 +13,11 @@ import sys
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
-from smddp_tf import compat
+from smddp_tf import aliases, compat
 from smddp_tf import process_sets as sets
 from smddp_tf._native import loader
 from smddp_tf._warn import warn
-from smddp_tf.lifecycle import stacks, uncaught, versions
+from smddp_tf.lifecycle import horovod_variables, stacks, uncaught, versions
 from smddp_tf.lifecycle.placement import why_alone
 
 if TYPE_CHECKING:
@@ -93,6 +93,9 @@ def init(
     compat.install_by_default()
     stacks.offer()
     loader.core().init(ranks, address, _dynamic, versions.facts())
+    if aliases.is_installed("horovod"):
+        places = rank(), size(), local_rank(), local_size(), cross_rank(), cross_size()
+        horovod_variables.set_those_missing(os.environ, places)
     if comm is None and size() == 1 and (reason := why_alone(os.environ)):
         warn(reason, RuntimeWarning)
     _communicator = comm if address else None

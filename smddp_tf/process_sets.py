@@ -242,23 +242,37 @@ def scope(process_set_id: int) -> Iterator[None]:
 
 
 def with_defaults_of(function: Callable[..., Any], wrapper: Function) -> Function:
-    """`wrapper`, which shows the defaults of `function`, where programs look for them."""
+    """`wrapper`, which shows the defaults of `function`, where programs look for them, and change them.
+
+    The wrapper takes any arguments; before it calls `function` it must hand its defaults back to it: `renew_defaults`.
+    """
     wrapper.__defaults__ = function.__defaults__
     wrapper.__kwdefaults__ = function.__kwdefaults__
     return wrapper
 
 
+def renew_defaults(function: Callable[..., Any], wrapper: Callable[..., Any]) -> None:
+    """Gives `function` the defaults that a program has put into `wrapper.__defaults__`, if it has."""
+    if function.__defaults__ is not wrapper.__defaults__:
+        function.__defaults__ = wrapper.__defaults__
+
+
 def scoped(function: Function) -> Function:
     """Runs `function` in the scope of its argument `process_set`: all a new collective needs to know of sets."""
-    place = list(inspect.signature(function).parameters).index("process_set")
+    parameters = list(inspect.signature(function).parameters)
+    place = parameters.index("process_set")
+    from_the_end = place - len(parameters)
 
     @functools.wraps(function)
     def call(*args: Any, **kwargs: Any) -> Any:
-        given = args[place] if len(args) > place else kwargs.get("process_set", global_process_set)
+        renew_defaults(function, shown)
+        default = shown.__defaults__[from_the_end] if shown.__defaults__ else global_process_set
+        given = args[place] if len(args) > place else kwargs.get("process_set", default)
         with scope(id_of(given)):
             return function(*args, **kwargs)
 
-    return cast(Function, with_defaults_of(function, call))
+    shown: Callable[..., Any] = with_defaults_of(function, call)
+    return cast(Function, shown)
 
 
 def scoped_as_op(gradient: Function) -> Function:

@@ -16,6 +16,7 @@ STOPS = (
     "keras/optimizer/reducing.py:apply",
     "keras/optimizer/pipeline.py:apply_reduced",
     "gradients/reduced_once.py:refuse",
+    "keras/optimizer/pipeline.py:_allreduce",
     "keras/fit/same_batches.py:note",
     "gradients/reducer.py:__call__",
     "compression.py:compress",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 import re
 import weakref
 from collections.abc import Callable, Iterator, Sequence
@@ -50,8 +51,14 @@ def no_autograph(function: Function) -> Function:
 
     Our code needs no rewriting, and finding that out took AutoGraph seconds when a step was first traced.
     """
-    plain: Function = tf.autograph.experimental.do_not_convert(function)
-    return process_sets.with_defaults_of(function, plain)
+
+    @functools.wraps(function)
+    def call(*args: Any, **kwargs: Any) -> Any:
+        process_sets.renew_defaults(function, shown)
+        return function(*args, **kwargs)
+
+    shown: Function = process_sets.with_defaults_of(function, tf.autograph.experimental.do_not_convert(call))
+    return shown
 
 
 def tensor_name(kind: str, name: str | None) -> str:

@@ -17,7 +17,7 @@ from pathlib import Path
 from smddp_tf.aliases import table
 from smddp_tf.aliases.finder import Alias, Finder
 
-__all__ = ["FAMILIES", "environment", "install", "uninstall"]
+__all__ = ["FAMILIES", "environment", "install", "is_installed", "uninstall"]
 
 _SITE = str(Path(__file__).resolve().parent / "site")
 _VARIABLE = "SMDDP_AS"  # read by site/sitecustomize.py in child processes
@@ -76,6 +76,15 @@ def uninstall(family: str) -> None:
         for name in [name for name, module in sys.modules.items() if isinstance(module, Alias)]:
             if name.partition(".")[0] in finder.roots:
                 del sys.modules[name]
+
+
+def is_installed(family: str) -> bool:
+    """True between `install` and `uninstall`.
+
+    Args:
+        family: as for `install`.
+    """
+    return _finder(family) in sys.meta_path
 
 
 def environment(family: str, base: Mapping[str, str] | None = None) -> dict[str, str]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+from smddp_tf.lifecycle.horovod_variables import NAMES as _OF_HOROVOD
 from smddp_tf.lifecycle.placement import Placement
 
 __all__ = ["variables_of", "without_rank_variables"]
@@ -37,5 +38,5 @@ def without_rank_variables(environment: Mapping[str, str]) -> dict[str, str]:
     return {
         name: value
         for name, value in environment.items()
-        if name not in _OF_RANKS_EXACT and not name.startswith(_OF_RANKS)
+        if name not in (*_OF_RANKS_EXACT, *_OF_HOROVOD) and not name.startswith(_OF_RANKS)
     }

@@ -143,5 +143,5 @@ def test_variables_of_a_rank() -> None:
 def test_a_job_from_inside_a_rank_is_a_new_one() -> None:
     kept = {"OMPI_MCA_pml": "ob1", "PRTE_MCA_x": "y", "PATH": "/bin"}
     rank = {"OMPI_COMM_WORLD_RANK": "0", "PMIX_NAMESPACE": "n", "PMI_FD": "7", "OMPI_MCA_ess": "pmi",
-            "SMDDP_RUN_KEY": "k"}  # fmt: skip
+            "SMDDP_RUN_KEY": "k", "HOROVOD_RANK": "1", "HOROVOD_CROSS_SIZE": "2"}  # fmt: skip
     assert without_rank_variables({**kept, **rank}) == kept

@@ -73,7 +73,7 @@ class ActiveRanks:
             window: the `Window` in which `grads` were added up; None for those of one step.
         """
         active, passes = (tf.convert_to_tensor(self.flag), 1.0) if window is None else window.close()
-        if reducer.keeps_float32:  # it costs nothing among the gradients
+        if getattr(reducer, "keeps_float32", False):  # it costs nothing among the gradients
             *reduced, share = reducer([*grads, active], [*variables, active])
             size = _size_of(process_set)
             count = tf.round(share * size if op == Average else share)

@@ -41,7 +41,8 @@ class Passes:
     """Adds up the gradients of `count` calls on this rank, then hands the sums on: `backward_passes_per_step`.
 
     The sums are in variables that neither the optimizer nor the model knows: no file, no checkpoint and no broadcast
-    contains them. Gradients of 16 bits are summed in float32.
+    contains them. Gradients of 16 bits are summed in float32. The attributes have Horovod's names, for programs that
+    look at its `_agg_helper`.
 
     Args:
         count: int, at least 2.
@@ -49,9 +50,9 @@ class Passes:
     """
 
     def __init__(self, count: int, average: bool) -> None:
-        self._count = count
-        self._average = average
-        self._done: tf.Variable | None = None  # calls since the last update; the same on all ranks
+        self.backward_passes_per_step = count
+        self.average_aggregated_gradients = average
+        self._done: tf.Variable | None = None
         self._sums: dict[int, tuple[Any, tf.Variable]] = {}  # by id of the variable, which is kept alive with it
 
     def apply(
@@ -67,10 +68,7 @@ class Passes:
         """
         grads = [None if grad is None else tf.convert_to_tensor(grad) for grad in grads]
         sums = [None if grad is None else self._sum_for(var, grad.dtype) for grad, var in zip(grads, variables)]
-        if self._done is None:
-            with tf.init_scope():
-                self._done = tf.Variable(0, trainable=False, dtype=tf.int64, name="passes_done")
-        done = self._done
+        done = self.counter
         totals = [_combined(grad, kept, var) for grad, kept, var in zip(grads, sums, variables)]
 
         def finish() -> tf.Tensor:
@@ -89,7 +87,15 @@ class Passes:
             skip()
             return tf.identity(done)
 
-        tf.cond(done >= self._count - 1, finish, keep)
+        tf.cond(done >= self.backward_passes_per_step - 1, finish, keep)
+
+    @property
+    def counter(self) -> tf.Variable:
+        """The calls since the last update, int64; the same on all ranks."""
+        if self._done is None:
+            with tf.init_scope():
+                self._done = tf.Variable(0, trainable=False, dtype=tf.int64, name="passes_done")
+        return self._done
 
     @property
     def variables(self) -> list[tf.Variable]:
@@ -106,8 +112,8 @@ class Passes:
     def _handed_on(self, total: Any, grad: Any, variable: Any) -> Any:
         if grad is None:
             return None
-        if self._average and not stays_local(variable):
-            total /= self._count
+        if self.average_aggregated_gradients and not stays_local(variable):
+            total /= self.backward_passes_per_step
         return tf.cast(total, grad.dtype)
 
 

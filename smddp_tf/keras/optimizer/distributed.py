@@ -10,6 +10,7 @@ import tensorflow as tf
 from smddp_tf.compression import Compression
 from smddp_tf.gradients.groups import check_groups
 from smddp_tf.gradients.local_sources import layers_in
+from smddp_tf.horovod.shown_classes import shown_as_horovods
 from smddp_tf.keras._backend import LEGACY, keras
 from smddp_tf.keras.optimizer import legacy
 from smddp_tf.keras.optimizer.accumulation import innermost
@@ -148,7 +149,8 @@ def DistributedOptimizerTF(
     """
     if isinstance(optimizer, tf.compat.v1.train.Optimizer):
         check_groups(groups, num_groups)
-        return DistributedV1Optimizer(
+        optimizer_class = shown_as_horovods(DistributedV1Optimizer, "horovod.tensorflow", "_DistributedOptimizer")
+        return optimizer_class(
             optimizer,
             name,
             use_locking,

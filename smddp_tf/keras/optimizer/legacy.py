@@ -17,7 +17,8 @@ from smddp_tf.keras._backend import build_optimizer, keras
 from smddp_tf.keras.optimizer.accumulation import innermost
 from smddp_tf.keras.optimizer.made_anew import configuration, notice_from_config
 from smddp_tf.keras.optimizer.optimizer_reducer import OptimizerReducer, ReductionSettings
-from smddp_tf.keras.optimizer.pipeline import reduce_gradients, refuse_reduced
+from smddp_tf.keras.optimizer.pipeline import refuse_reduced
+from smddp_tf.keras.optimizer.replaceable import methods_for
 from smddp_tf.keras.optimizer.wrapping import (
     advice,
     attach_reducer,
@@ -79,8 +80,7 @@ def _members_for(optimizer_class: Any) -> dict[str, Any]:
         grads, variables = [grad for grad, _ in grads_and_vars], [variable for _, variable in grads_and_vars]
         reducer = _reducer_of(self)
         refuse_reduced(reducer, grads, variables)
-        reduced = reduce_gradients(reducer, grads, variables)
-        return list(zip(reduced, variables))
+        return list(zip(self._allreduce(grads, variables), variables))
 
     def apply_gradients(self: Any, grads_and_vars: Any, *args: Any, **kwargs: Any) -> Any:
         """As of the wrapped class; with several passes for one update, in the last of them only."""
@@ -101,10 +101,6 @@ def _members_for(optimizer_class: Any) -> dict[str, Any]:
         )
         return self.iterations
 
-    def register_local_var(self: Any, var: Any) -> None:
-        """Keeps the gradients of a variable on this rank. Call it before training."""
-        _reducer_of(self).local.add(var)
-
     def get_config(self: Any) -> Any:
         return configuration(optimizer_class.get_config(self), _reducer_of(self))
 
@@ -112,7 +108,7 @@ def _members_for(optimizer_class: Any) -> dict[str, Any]:
         "__module__": optimizer_class.__module__,
         "get_config": functools.update_wrapper(get_config, optimizer_class.get_config),
         "apply_gradients": functools.update_wrapper(apply_gradients, optimizer_class.apply_gradients),
-        "register_local_var": register_local_var,
+        **methods_for(optimizer_class, _reducer_of),
         hook: functools.update_wrapper(aggregate, getattr(optimizer_class, hook)),
         # Keras writes the public name of its own classes into files; it is an attribute that is not inherited.
         **{name: vars(optimizer_class)[name] for name in _API_NAMES if name in vars(optimizer_class)},

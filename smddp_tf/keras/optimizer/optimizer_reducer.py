@@ -50,6 +50,7 @@ class OptimizerReducer:
         window: counts the active passes of this rank, for an optimizer with several passes per update whose data were
             uneven once; None for others.
         names: for `made_anew.py`, the names in the configurations of its optimizers.
+        is_scaled: whether a `LossScaleOptimizer` is around the optimizer, and looks for infinities in its gradients.
         is_inherited: the same: whether Keras made the optimizer from one of those, nobody wrapping it.
     """
 
@@ -57,6 +58,7 @@ class OptimizerReducer:
         self.settings = settings
         self.names: dict[str, str] = {}
         self.is_inherited = False
+        self.is_scaled = False
         self.local = LocalSources(settings.scale_local_gradients, settings.process_set)
         count = settings.backward_passes_per_step
         self.passes = Passes(count, settings.average_aggregated_gradients) if count > 1 else None

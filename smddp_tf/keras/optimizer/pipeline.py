@@ -20,8 +20,9 @@ from smddp_tf.gradients.local_sources import replaced
 from smddp_tf.keras.fit import active_ranks, same_batches
 from smddp_tf.keras.optimizer.accumulation import KerasWindow, innermost, iterations_of, stays_local
 from smddp_tf.keras.optimizer.optimizer_reducer import OptimizerReducer
+from smddp_tf.keras.optimizer.wrapping import is_wrapped
 
-__all__ = ["When", "apply_reduced", "reduce_gradients", "refuse_reduced", "when_reduced"]
+__all__ = ["When", "apply_reduced", "reduce_gradients", "reducing_methods", "refuse_reduced", "when_reduced"]
 
 
 class When(enum.Enum):
@@ -108,10 +109,11 @@ class _Call(NamedTuple):
         return self.reducer.passes.apply(dense, self.variables, self._update, lambda: counter.assign_add(1))
 
     def reduced(self, grads: Sequence[Any]) -> list[Any]:
-        """The gradients of an update, reduced; a `LossScaleOptimizer` must still find every infinity."""
-        if innermost(self.optimizer) is not self.optimizer:
-            grads = _marked(grads, _kept(self.reducer, self.variables))
-        return reduce_gradients(self.reducer, grads, self.variables)
+        """The gradients of an update, reduced: `reduce_gradients`, unless the user's program has replaced it."""
+        inner = innermost(self.optimizer)
+        self.reducer.is_scaled = inner is not self.optimizer
+        ours = self.optimizer if is_wrapped(self.optimizer) else inner
+        return list(ours._allreduce(grads, self.variables))
 
     def apply_paused(self, reduced: Sequence[Any]) -> Any:
         """Keras's part."""
@@ -126,28 +128,59 @@ class _Call(NamedTuple):
             innermost(self.optimizer).apply(unscaled, self.given)
 
 
-def reduce_gradients(reducer: OptimizerReducer, grads: Sequence[Any], variables: Sequence[Any]) -> list[Any]:
+def reducing_methods(reducer_of: Callable[[Any], OptimizerReducer]) -> dict[str, Any]:
+    """Returns two methods for wrapped optimizers, which a program may replace on an optimizer object.
+
+    Whatever applies gradients calls the first, and that the second, so a replacement is used everywhere.
+    """
+
+    def _allreduce(self: Any, grads: Sequence[Any], vars: Sequence[Any]) -> list[Any]:
+        """Returns gradients as they are applied: `reduce_gradients`."""
+        is_ours = getattr(self._allreduce_grads, "__func__", None) is _allreduce_grads
+        over_ranks = None if is_ours else self._allreduce_grads
+        return reduce_gradients(reducer_of(self), list(grads), list(vars), over_ranks)
+
+    def _allreduce_grads(
+        self: Any, grads: Sequence[Any], vars: Sequence[Any], use_generic_names: bool = False
+    ) -> list[Any]:
+        """Returns gradients reduced over the ranks. They travel by their positions, so names never matter."""
+        del use_generic_names
+        return reducer_of(self).over_ranks(vars)(list(grads), list(vars))
+
+    return {"_allreduce": _allreduce, "_allreduce_grads": _allreduce_grads}
+
+
+def reduce_gradients(
+    reducer: OptimizerReducer,
+    grads: Sequence[Any],
+    variables: Sequence[Any],
+    over_ranks: Callable[[list[Any], list[Any]], Any] | None = None,
+) -> list[Any]:
     """Returns the gradients as they are applied: reduced over the ranks, but for those that stay on this rank.
 
-    The stages, in order: choose the shared and the local gradients; note the shared ones for the check that ranks have
-    different batches; zeros for a rank without data; reduce; divide the local ones as a mean divides; put all back.
-    The scales of float8 layers, which pass for gradients, go through as they are.
+    The stages, in order: choose the shared and the local gradients; let a `LossScaleOptimizer` find the infinities of
+    both; note the shared ones for the check that ranks have different batches; zeros for a rank without data; reduce;
+    divide the local ones as a mean divides; put all back. The scales of float8 layers, which pass for gradients, go
+    through as they are.
 
     Args:
         reducer: of the optimizer.
         grads: tensors, `tf.IndexedSlices` or None: of one step, or the sums of several passes.
         variables: what they are the gradients of.
+        over_ranks: `over_ranks(grads, variables)` reduces. Defaults to what the reducer says.
     """
     local = sorted(reducer.local.indices(variables))
     kept = {*local, *_scales(variables)}
     shared = [index for index in range(len(grads)) if index not in kept]
     changed = (*shared, *local)
+    if reducer.is_scaled:
+        grads = _marked(grads, kept)
     if same_batches.is_watching():
         same_batches.note([grads[index] for index in shared])
     active = active_ranks.current()
     if active is not None and reducer.window is None:  # the passes of a window are masked one by one
         grads = replaced(grads, changed, active.masked([grads[index] for index in changed]))
-    reduced = _over_ranks(reducer, active, [grads[i] for i in shared], [variables[i] for i in shared])
+    reduced = _over_ranks(reducer, over_ranks, [grads[i] for i in shared], [variables[i] for i in shared])
     divided = reducer.local.divided([grads[i] for i in local])
     return replaced(grads, changed, (*reduced, *divided))
 
@@ -159,12 +192,11 @@ def refuse_reduced(reducer: OptimizerReducer, grads: Sequence[Any], variables: S
     reduced_once.refuse(shared, variables, reducer.settings.process_set)
 
 
-def _over_ranks(
-    reducer: OptimizerReducer, active: active_ranks.ActiveRanks | None, grads: list[Any], variables: list[Any]
-) -> list[Any]:
-    over_ranks = reducer.over_ranks(variables)
+def _over_ranks(reducer: OptimizerReducer, over_ranks: Any, grads: list[Any], variables: list[Any]) -> list[Any]:
+    over_ranks = over_ranks or reducer.over_ranks(variables)
+    active = active_ranks.current()
     if active is None:
-        return over_ranks(grads, variables)
+        return list(over_ranks(grads, variables))
     settings = reducer.settings
     return active.reduced(over_ranks, grads, variables, settings.op, settings.process_set, reducer.window)
 

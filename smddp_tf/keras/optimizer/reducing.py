@@ -11,7 +11,8 @@ from smddp_tf.keras._backend import keras
 from smddp_tf.keras.optimizer.accumulation import innermost
 from smddp_tf.keras.optimizer.made_anew import configuration, notice_from_config
 from smddp_tf.keras.optimizer.optimizer_reducer import OptimizerReducer, ReductionSettings
-from smddp_tf.keras.optimizer.pipeline import When, apply_reduced, reduce_gradients, when_reduced
+from smddp_tf.keras.optimizer.pipeline import When, apply_reduced, when_reduced
+from smddp_tf.keras.optimizer.replaceable import methods_for
 from smddp_tf.keras.optimizer.wrapping import attach_reducer, reducer_on, settings_of_class, wrapped_class
 
 __all__ = ["attach", "reducer_of", "wrap_class"]
@@ -83,7 +84,7 @@ def _members_for(optimizer_class: Any) -> dict[str, Any]:
     def _backend_update_step(self: Any, grads: Sequence[Any], trainable_variables: Any, learning_rate: Any) -> None:
         reducer = reducer_of(self)
         if when_reduced(self, reducer) is When.IN_UPDATE:
-            grads = reduce_gradients(reducer, grads, trainable_variables)
+            grads = list(self._allreduce(grads, trainable_variables))
         if self.gradient_accumulation_steps:
             grads = optimizer_class._clip_gradients(self, grads)
         optimizer_class._backend_update_step(self, grads, trainable_variables, learning_rate)
@@ -102,10 +103,6 @@ def _members_for(optimizer_class: Any) -> dict[str, Any]:
         reducer = reducer_of(self)
         return _unpickle(optimizer_class, rebuild.__name__, arguments, reducer.settings, reducer.local)
 
-    def register_local_var(self: Any, var: Any) -> None:
-        """Keeps the gradients of a variable on this rank. Call it before training."""
-        reducer_of(self).local.add(var)
-
     return {
         "__module__": _module_in_saved_files(optimizer_class),
         "apply": functools.update_wrapper(apply, optimizer_class.apply),
@@ -115,7 +112,7 @@ def _members_for(optimizer_class: Any) -> dict[str, Any]:
         "__reduce__": __reduce__,
         "__copy__": __deepcopy__,
         "__deepcopy__": __deepcopy__,
-        "register_local_var": register_local_var,
+        **methods_for(optimizer_class, reducer_of),
     }
 
 

@@ -9,6 +9,7 @@ from typing import Any
 
 import tensorflow as tf
 
+from smddp_tf.horovod.shown_classes import shown_as_horovods
 from smddp_tf.keras._backend import keras
 
 __all__ = [
@@ -86,8 +87,9 @@ def _register_alias(optimizer_class: type, wrapped: type) -> None:
 
 def attach_reducer(optimizer: Any, optimizer_class: type, reducer: Any) -> None:
     """Gives an optimizer object its wrapped class, which keeps its state, and its `OptimizerReducer`."""
-    # `object.__setattr__` goes past Keras's and TensorFlow's tracking: the reducer is in no saved file.
-    object.__setattr__(optimizer, "__class__", optimizer_class)
+    # Both go past what classes make of `__class__`, and past the tracking by Keras and TensorFlow: the reducer is in no
+    # saved file.
+    vars(object)["__class__"].__set__(optimizer, shown_as_horovods(optimizer_class, "horovod._keras"))
     object.__setattr__(optimizer, _REDUCER, reducer)
 
 
