@@ -16,6 +16,8 @@ from smddp_tf.horovod.internals import (
 from smddp_tf.ops import allgather, alltoall, broadcast, grouped_allgather, grouped_reducescatter, join, reducescatter
 from smddp_tf.reduce_op import Adasum, Average, Max, Min, Product, Sum
 
+_basics = basics  # of Horovod an object, of which programs use the same names
+
 __all__ = [
     *basics.__all__,
     "Adasum",

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import contextlib
 import os
-from collections.abc import Iterator, Sequence
+import re
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 from smddp_tf.basics import ccl_built, cuda_built, ddl_built, gloo_built, mpi_built, nccl_built, rocm_built
+from smddp_tf.reduce_op import ReduceOp, resolve_average
 
 __all__ = [
     "ccl_built",
@@ -15,12 +17,16 @@ __all__ = [
     "ddl_built",
     "env",
     "extension_available",
+    "get_average_backwards_compatibility_fun",
     "gloo_built",
+    "is_iterable",
+    "is_version_greater_equal_than",
     "mpi_built",
     "nccl_built",
     "num_rank_is_power_2",
     "rocm_built",
     "split_list",
+    "support_non_legacy_keras_optimizers",
 ]
 
 
@@ -33,6 +39,45 @@ def extension_available(ext_base_name: str, verbose: bool = False) -> bool:
     """
     del verbose
     return ext_base_name in ("tensorflow", "keras")
+
+
+def get_average_backwards_compatibility_fun(reduce_ops: Any) -> Callable[[int | None, bool | None], ReduceOp]:
+    """Returns `handle_average_backwards_compatibility(op, average)` of `horovod.tensorflow`.
+
+    Args:
+        reduce_ops: an object with the numbers of the reductions, which are always the same.
+    """
+    del reduce_ops
+    return resolve_average
+
+
+def support_non_legacy_keras_optimizers(keras: Any) -> bool:
+    """True: optimizers of Keras 3, and both kinds of Keras 2, can be wrapped."""
+    del keras
+    return True
+
+
+def is_iterable(x: Any) -> bool:
+    """Can `iter` be called with it?"""
+    try:
+        iter(x)
+    except TypeError:
+        return False
+    return True
+
+
+def is_version_greater_equal_than(ver: str, target: str) -> bool:
+    """Is a version at least another one? The first three numbers of both count.
+
+    Raises:
+        ValueError: one of them is no string, or `target` has not three parts.
+    """
+    if not isinstance(ver, str) or not isinstance(target, str) or target.count(".") != 2:
+        raise ValueError(
+            f"`ver` and `target` must be strings such as 2.16.1. Received: ver={ver!r}, target={target!r}."
+        )
+    first, second = ([int(number) for number in re.findall(r"\d+", text)[:3]] for text in (ver, target))
+    return first >= second
 
 
 def num_rank_is_power_2(num_rank: int) -> bool:

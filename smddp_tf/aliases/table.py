@@ -10,7 +10,10 @@ SMDDP_VERSION = "1.4.1"  # the last release of SMDDP for TensorFlow
 
 HOROVOD: dict[str, tuple[str, ...]] = {
     "horovod": (),
-    "horovod.common": (),
+    "horovod._keras": ("smddp_tf.horovod.keras_internals",),
+    "horovod._keras.callbacks": ("smddp_tf.horovod.keras_internals",),
+    "horovod._keras.elastic": ("smddp_tf.horovod.keras_internals",),
+    "horovod.common": ("smddp_tf.basics",),
     "horovod.common.basics": ("smddp_tf.basics",),
     "horovod.common.elastic": ("smddp_tf.elastic",),
     "horovod.common.exceptions": ("smddp_tf.exceptions",),
@@ -23,6 +26,7 @@ HOROVOD: dict[str, tuple[str, ...]] = {
     "horovod.keras.elastic": ("smddp_tf.keras.elastic",),
     "horovod.run": ("smddp_tf.run",),
     "horovod.runner": ("smddp_tf.run",),
+    "horovod.runner.launch": ("smddp_tf.horovod.runner_launch",),
     "horovod.tensorflow": ("smddp_tf",),
     "horovod.tensorflow.compression": ("smddp_tf.compression",),
     "horovod.tensorflow.data": ("smddp_tf.data.compute_service",),
@@ -31,6 +35,7 @@ HOROVOD: dict[str, tuple[str, ...]] = {
     "horovod.tensorflow.elastic": ("smddp_tf.elastic",),
     "horovod.tensorflow.functions": ("smddp_tf.functions", "smddp_tf"),
     "horovod.tensorflow.gradient_aggregation": ("smddp_tf.horovod.internals",),
+    "horovod.tensorflow.gradient_aggregation_eager": ("smddp_tf.horovod.internals",),
     "horovod.tensorflow.keras": ("smddp_tf.keras",),
     "horovod.tensorflow.keras.callbacks": ("smddp_tf.keras.callbacks",),
     "horovod.tensorflow.keras.elastic": ("smddp_tf.keras.elastic",),

@@ -19,6 +19,7 @@ from smddp_tf.reduce_op import Average, ReduceOp, Sum, resolve_average
 
 __all__ = [
     "LocalGradientAggregationHelper",
+    "LocalGradientAggregationHelperEager",
     "check_num_rank_power_of_2",
     "gpu_available",
     "handle_average_backwards_compatibility",
@@ -62,6 +63,9 @@ class LocalGradientAggregationHelper:
             "LocalGradientAggregationHelper is an inner part of Horovod that does not exist here. "
             "Use hvd.DistributedOptimizer(optimizer, backward_passes_per_step=N), which adds up the gradients itself."
         )
+
+
+LocalGradientAggregationHelperEager = LocalGradientAggregationHelper
 
 
 class _Ref:
