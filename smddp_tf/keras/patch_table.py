@@ -47,7 +47,8 @@ def is_of_keras(thing: Any) -> bool:
 
 
 def _trainer() -> Any:
-    return next(base for base in _keras().Model.__mro__ if "make_train_function" in vars(base))
+    """The class of the backend below `Model`; `Model` itself may have what other libraries have put there."""
+    return next(base for base in _keras().Model.__mro__[1:] if "make_train_function" in vars(base))
 
 
 def _optimizers() -> Iterator[type]:

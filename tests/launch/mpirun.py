@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import os
+import re
 import shutil
 import signal
 import subprocess
@@ -41,6 +42,12 @@ class Finished:
             ending = "was ended by its time limit" if self.timed_out else f"ended with {self.returncode}"
             raise AssertionError(f"The job {ending} after {self.seconds:.1f} s. It printed:\n{self.output}")
         return self
+
+
+def cases_of(script: str) -> list[str]:
+    """The names in the table `cases` of a script."""
+    text = (SCRIPTS / script).read_text(encoding="utf-8")
+    return re.findall(r'^    "([^"]+)": ', text.split("\ncases = {\n")[1], flags=re.MULTILINE)
 
 
 def find_mpirun() -> str:

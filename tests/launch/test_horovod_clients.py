@@ -3,23 +3,16 @@
 from __future__ import annotations
 
 import importlib.util
-import re
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from tests.launch.mpirun import SCRIPTS, launch
+from tests.launch.mpirun import SCRIPTS, cases_of, launch
 from tests.launch.scripts.recorder import read_records
 
 RANKS = 2
 Records = list[dict[str, dict[str, Any]]]
-
-
-def cases_of(script: str) -> list[str]:
-    """The names in the script's table of cases."""
-    text = (SCRIPTS / script).read_text(encoding="utf-8")
-    return re.findall(r'^    "([^"]+)": ', text.split("\ncases = {\n")[1], flags=re.MULTILINE)
 
 
 def records_of(script: str, folder: Path, **variables: str) -> Records:

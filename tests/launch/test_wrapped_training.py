@@ -1,0 +1,29 @@
+"""Libraries that replace or wrap parts of Keras's training, before or after this one is imported, change no weights."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.launch.mpirun import SCRIPTS, cases_of, launch
+from tests.launch.scripts.recorder import read_records
+
+RANKS = 2
+SCRIPT = "wrapped_training.py"
+
+
+@pytest.fixture(scope="module", params=["before", "after"])
+def wrapped(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> list[dict[str, Any]]:
+    folder: Path = tmp_path_factory.mktemp("wrapped")
+    launch([SCRIPTS / SCRIPT, folder, request.param], RANKS, timeout=200).check()
+    return read_records(folder, RANKS)
+
+
+@pytest.mark.parametrize("case", cases_of(SCRIPT))
+def test_weights_are_those_of_one_process(wrapped: list[dict[str, Any]], case: str) -> None:
+    for record in wrapped:
+        if case not in record:
+            pytest.skip("needs mlflow or tensorboard, or after the import SMDDP_TEST_FULL=1")
+        assert record[case]["error"] == "", record[case]
