@@ -15,6 +15,7 @@ from smddp_tf.keras.elastic import CommitStateCallback as CommitStateCallbackImp
 from smddp_tf.keras.elastic import UpdateBatchStateCallback as UpdateBatchStateCallbackImpl
 from smddp_tf.keras.elastic import UpdateEpochStateCallback as UpdateEpochStateCallbackImpl
 from smddp_tf.keras.optimizer.distributed import DistributedOptimizer
+from smddp_tf.process_sets import ProcessSet, global_process_set
 
 __all__ = [
     "BroadcastGlobalVariablesCallbackImpl",
@@ -30,12 +31,42 @@ __all__ = [
 _PRE_TF_2_4_0 = False
 
 
-def create_distributed_optimizer(keras: Any, optimizer: Any, *args: Any, **kwargs: Any) -> Any:
-    """`smddp_tf.keras.DistributedOptimizer` with the module of Keras before its arguments, which makes no difference.
+def create_distributed_optimizer(
+    keras: Any,
+    optimizer: Any,
+    name: str | None,
+    device_dense: str,
+    device_sparse: str,
+    compression: Any,
+    sparse_as_dense: bool,
+    gradient_predivide_factor: float,
+    op: int,
+    backward_passes_per_step: int = 1,
+    average_aggregated_gradients: bool = False,
+    groups: Any = None,
+    process_set: ProcessSet = global_process_set,
+    scale_local_gradients: bool = True,
+) -> Any:
+    """`smddp_tf.keras.DistributedOptimizer` with the arguments of Horovod's inner function.
 
     Args:
-        keras: the module of Keras.
-        optimizer: see there, like the others.
+        keras: the module of Keras; makes no difference.
+
+    The others are those of `smddp_tf.keras.DistributedOptimizer`.
     """
     del keras
-    return DistributedOptimizer(optimizer, *args, **kwargs)
+    return DistributedOptimizer(
+        optimizer,
+        name,
+        device_dense,
+        device_sparse,
+        compression,
+        sparse_as_dense,
+        gradient_predivide_factor,
+        op,
+        backward_passes_per_step,
+        average_aggregated_gradients,
+        groups=groups,
+        process_set=process_set,
+        scale_local_gradients=scale_local_gradients,
+    )

@@ -25,5 +25,5 @@ def wrapped(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFac
 def test_weights_are_those_of_one_process(wrapped: list[dict[str, Any]], case: str) -> None:
     for record in wrapped:
         if case not in record:
-            pytest.skip("needs mlflow or tensorboard, or after the import SMDDP_TEST_FULL=1")
+            pytest.skip("takes SMDDP_TEST_FULL=1, and mlflow or tensorboard where the name says so")
         assert record[case]["error"] == "", record[case]

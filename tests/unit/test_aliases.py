@@ -13,6 +13,8 @@ import pytest
 
 from smddp_tf import aliases
 from smddp_tf.aliases import horovod_util, table
+from smddp_tf.lifecycle import horovod_variables
+from smddp_tf.reduce_op import Average, Sum
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -29,6 +31,13 @@ facts["site"] = os.environ.get("OTHER_SITE")
 facts["tensorflow"] = "tensorflow" in sys.modules
 print(json.dumps(facts))
 """
+VERSIONS = [
+    ("2.16.0", "2.16.0", True),
+    ("2.21.0", "2.9.0", True),
+    ("2.9.1", "2.16.0", False),
+    ("3.0.0rc1", "2.99.99", True),
+    ("2.16", "2.16.1", False),
+]
 PARENT = "import subprocess, sys; subprocess.run([sys.executable, '-c', sys.argv[1], 'child'], check=True)"
 OURS = {
     "version": table.HOROVOD_VERSION,
@@ -159,11 +168,45 @@ def test_what_a_script_assigns_stays_with_it(installed) -> None:
     assert smddp_tf.init is not None
 
 
+def test_the_launcher_as_a_module_and_as_a_function() -> None:
+    variables = aliases.environment("horovod", {"PYTHONPATH": str(ROOT)})
+    call = "from horovod.runner.launch import run_commandline; run_commandline()"
+    expected = python("-m", "smddp_tf.run", "--version")
+    assert python("-m", "horovod.runner.launch", "--version", **variables) == expected
+    assert python("-c", call, "--version", **variables) == expected
+
+
+def test_only_what_is_missing_of_the_ranks_variables_is_set() -> None:
+    """What was set before stays; what this process has set follows its later sessions."""
+    names = horovod_variables.NAMES
+    assert names[1:3] == ("HOROVOD_RANK", "HOROVOD_SIZE")
+    environment = {"HOROVOD_SIZE": "9"}
+    horovod_variables.set_those_missing(environment, (1, 4, 0, 2, 1, 2))
+    assert [environment[name] for name in names[1:]] == ["1", "9", "0", "2", "1", "2"]
+    horovod_variables.set_those_missing(environment, (0, 3, 0, 1, 0, 3))
+    assert [environment[name] for name in names[1:]] == ["0", "9", "0", "1", "0", "3"]
+
+
 def test_helpers() -> None:
     assert [n for n in range(9) if horovod_util.num_rank_is_power_2(n)] == [1, 2, 4, 8]
     assert horovod_util.extension_available("tensorflow")
     assert not horovod_util.extension_available("torch")
+    assert [horovod_util.is_iterable(each) for each in ([], "ab", 1, None)] == [True, True, False, False]
+    average = horovod_util.get_average_backwards_compatibility_fun(object())
+    assert [average(None, None), average(Sum, None)] == [Average, Sum]
+    assert horovod_util.support_non_legacy_keras_optimizers(object())
     os.environ.pop("SMDDP_TEST_A", None)
     with horovod_util.env(SMDDP_TEST_A="1", SMDDP_TEST_B=None):
         assert os.environ["SMDDP_TEST_A"] == "1"
     assert "SMDDP_TEST_A" not in os.environ
+
+
+@pytest.mark.parametrize(("version", "target", "expected"), VERSIONS)
+def test_versions_are_compared_by_their_numbers(version: str, target: str, expected: bool) -> None:
+    assert horovod_util.is_version_greater_equal_than(version, target) == expected
+
+
+@pytest.mark.parametrize("pair", [("2.16.0", "2.16"), (2, "2.16.0"), ("2.16.0", None)])
+def test_what_is_no_version_is_refused(pair: tuple[str, str]) -> None:
+    with pytest.raises(ValueError, match="`ver` and `target` must be strings such as 2.16.1. Received: ver="):
+        horovod_util.is_version_greater_equal_than(*pair)

@@ -391,6 +391,33 @@ def private_names():
     assert isinstance(callback, private_callbacks.LearningRateScheduleCallbackImpl)
 
 
+def helpers_in_their_modules():
+    """With Horovod's arguments, by their places."""
+    import horovod.common
+    from horovod._keras import create_distributed_optimizer
+    from horovod.common.util import gpu_available
+    from horovod.tensorflow import gradient_aggregation_eager, util
+
+    assert (horovod.common.rank(), horovod.common.size()) == (rank, size)
+    assert gpu_available("tensorflow", False) is False
+    variables = [tf.Variable(1.0), tf.Variable(2.0)]
+    assert all(a is b for a, b in zip(util.refs_to_vars(util.vars_to_refs(variables)), variables, strict=True))
+    assert util._executing_eagerly()
+    assert float(util._make_subgraph(lambda x: x + 1)(tf.constant(1.0))) == 2.0
+    calls = []
+    cached = util._cache(lambda x: calls.append(x) or len(calls))
+    assert [cached(5), cached(5), cached(6)] == [1, 1, 2]
+    with pytest.raises(NotImplementedError, match="backward_passes_per_step=N"):
+        gradient_aggregation_eager.LocalGradientAggregationHelperEager(1, None, False, 0, False)
+    optimizer = create_distributed_optimizer(
+        keras, keras.optimizers.SGD(RATE), "mine", "", "", hvd.Compression.none, False, 1.0, hvd.Sum, 2, True, None
+    )
+    variable = tf.Variable(1.0)
+    for grad in (1.0, 3.0):
+        optimizer.apply_gradients([(tf.constant(grad + rank), variable)])
+    np.testing.assert_allclose(variable.numpy(), 1.0 - RATE * sum(2.0 + one for one in range(size)), rtol=1e-6)
+
+
 def counter_of_passes():
     optimizer = hvd_keras.DistributedOptimizer(keras.optimizers.SGD(RATE), backward_passes_per_step=3)
     helper, variable = optimizer._agg_helper, tf.Variable(1.0)
@@ -422,6 +449,7 @@ cases = {
     "files say Keras": files_say_keras,
     "private names": private_names,
     "real signatures": real_signatures,
+    "helpers in their modules": helpers_in_their_modules,
     "counter of passes": counter_of_passes,
     "replaced in fit": lambda: replaced_in_fit(keras.optimizers.SGD(RATE)),
     "replaced in eager fit": lambda: replaced_in_fit(keras.optimizers.SGD(RATE), run_eagerly=True),

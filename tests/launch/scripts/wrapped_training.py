@@ -263,7 +263,11 @@ def with_tensorboard(on_this_rank=True):
     train(callbacks=[callback] if on_this_rank else [])
 
 
-IN_SHORT = ("plain", "eager", "uneven")  # of `after`, which differs from `before` little
+# Where not all are asked for: the others take long, or differ little.
+IN_SHORT = {
+    "before": ("a step of one's own", "eager", "uneven", "autologging on rank 0", "reporting", "pruning"),
+    "after": ("plain", "uneven"),
+}
 
 
 def missing(package):
@@ -288,6 +292,6 @@ cases = {
 }
 for case, function in cases.items():
     package = case.partition(" ")[0].partition(".")[0]
-    is_wanted = WHEN == "before" or case in IN_SHORT or os.environ.get("SMDDP_TEST_FULL") == "1"
+    is_wanted = case in IN_SHORT[WHEN] or os.environ.get("SMDDP_TEST_FULL") == "1"
     if is_wanted and (package not in ("mlflow", "tensorboard") or not missing(package)):
         recorder.call(case, function)
