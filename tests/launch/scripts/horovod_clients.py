@@ -154,6 +154,23 @@ def replaced_by_another_reduction():
     assert (gathered == gathered[0]).all(), gathered
 
 
+def replaced_with_uneven_data():
+    """Ranks that run out of data count as little as without the replacement."""
+    x = np.random.default_rng(rank).normal(size=(ROWS * (1 + rank), 2))
+    weights = []
+    for optimizer in (
+        hvd_keras.DistributedOptimizer(keras.optimizers.SGD(RATE)),
+        hybrid_optimizer(keras.optimizers.SGD(RATE))[0],
+    ):
+        model = keras.Sequential([keras.Input((2,)), keras.layers.Dense(1, kernel_initializer="ones")])
+        model.compile(optimizer, "mse")
+        model.fit(x, x.sum(axis=1, keepdims=True) * 3, batch_size=ROWS, shuffle=False, verbose=0)
+        assert int(optimizer.iterations) == size
+        weights.append([np.array(weight) for weight in model.get_weights()])
+    assert np.abs(weights[0][0] - 1).max() > 0.1
+    compare(*weights)
+
+
 def infinity_in_a_local_gradient():
     """Only rank 0's table gets an infinite gradient; every rank must skip that step, although it is registered late."""
     scaled = keras.optimizers.LossScaleOptimizer(keras.optimizers.SGD(RATE), initial_scale=4.0)
@@ -459,6 +476,7 @@ cases = {
     ),
     "replaced in a loop": replaced_in_a_loop,
     "replaced by another reduction": replaced_by_another_reduction,
+    "replaced, with uneven data": replaced_with_uneven_data,
     "infinity in a local gradient": infinity_in_a_local_gradient,
     "compute gradients": compute_gradients,
     "replaced tape": replaced_tape,
