@@ -93,7 +93,7 @@ def init(
     compat.install_by_default()
     stacks.offer()
     loader.core().init(ranks, address, _dynamic, versions.facts())
-    if aliases.is_installed("horovod"):
+    if aliases.is_installed("horovod") and mpi_enabled():
         places = rank(), size(), local_rank(), local_size(), cross_rank(), cross_size()
         horovod_variables.set_those_missing(os.environ, places)
     if comm is None and size() == 1 and (reason := why_alone(os.environ)):

@@ -150,3 +150,8 @@ def _exists(module: str) -> bool:
     import importlib.util
 
     return importlib.util.find_spec(module) is not None
+
+
+def test_without_the_alias_no_variable_of_horovods_launcher_is_set(hvd):
+    assert hvd.is_initialized()
+    assert "HOROVOD_CROSS_RANK" not in os.environ

@@ -158,3 +158,12 @@ def test_operations_that_keras_optimizers_do_not_take(hvd):
     for passes in (0, -1):
         with pytest.raises(ValueError, match="at least 1"):
             hvk.DistributedOptimizer(keras.optimizers.SGD(), backward_passes_per_step=passes)
+
+
+def test_without_the_alias_wrapped_optimizers_name_keras(hvd):
+    for plain in (keras.optimizers.Adam(), keras.optimizers.LossScaleOptimizer(keras.optimizers.SGD())):
+        name = type(plain).__name__
+        optimizer = hvk.DistributedOptimizer(plain)
+        assert repr(optimizer).startswith(f"<keras.optimizers.{name} object")
+        assert type(optimizer) is optimizer.__class__
+        assert type(optimizer).__module__ == "keras.optimizers"

@@ -176,6 +176,14 @@ def test_the_launcher_as_a_module_and_as_a_function() -> None:
     assert python("-c", call, "--version", **variables) == expected
 
 
+def test_without_a_launcher_there_are_no_variables_of_ranks() -> None:
+    program = (
+        "import smddp_tf.as_horovod, os, horovod.tensorflow as hvd; hvd.init(); "
+        "print(hvd.size(), [name for name in os.environ if name.startswith('HOROVOD_')])"
+    )
+    assert python("-c", program).strip() == "1 []"
+
+
 def test_only_what_is_missing_of_the_ranks_variables_is_set() -> None:
     """What was set before stays; what this process has set follows its later sessions."""
     names = horovod_variables.NAMES
