@@ -32,7 +32,7 @@ def legacy_clients(tmp_path_factory: pytest.TempPathFactory) -> Records:
     return records_of("horovod_clients_legacy.py", folder, TF_USE_LEGACY_KERAS="1")
 
 
-@pytest.mark.parametrize("case", cases_of("horovod_clients.py"))
+@pytest.mark.parametrize("case", [*cases_of("horovod_clients.py"), *cases_of("horovod_tables.py")])
 def test_with_keras_3(clients: Records, case: str) -> None:
     for record in clients:
         assert record[case]["error"] == "", record[case]
