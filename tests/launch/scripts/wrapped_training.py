@@ -245,6 +245,7 @@ def with_mlflow(flavor):
     """The real one, on all ranks."""
     mlflow = importlib.import_module("mlflow")
     mlflow.set_tracking_uri(f"sqlite:///{FOLDER}/{flavor}-{rank}.db")
+    mlflow.set_experiment(experiment_id=mlflow.create_experiment("wrapped", f"{FOLDER}/{flavor}-{rank}"))
     library = importlib.import_module(f"mlflow.{flavor}")
     plain = keras.Model.fit
     try:
