@@ -4,8 +4,11 @@ import os
 import runpy
 import sys
 
+from smddp_tf.lifecycle.placement import find_placement
+
 nodes, script = int(sys.argv[1]), sys.argv[2]
-rank, size = int(os.environ["OMPI_COMM_WORLD_RANK"]), int(os.environ["OMPI_COMM_WORLD_SIZE"])
-os.environ["SMDDP_HOST_ID"] = f"pretended-node-{rank * nodes // size}"
+place = find_placement(os.environ)
+assert place is not None and place.size is not None, "This script runs under mpirun."
+os.environ["SMDDP_HOST_ID"] = f"pretended-node-{place.rank * nodes // place.size}"
 sys.argv = sys.argv[2:]
 runpy.run_path(script, run_name="__main__")
