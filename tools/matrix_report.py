@@ -82,16 +82,16 @@ def table(rows: Sequence[Row]) -> str:
     return "\n".join("| " + " | ".join(line) + " |" for line in padded)
 
 
-def in_readme(readme: str, text: str) -> str:
-    """The README with `text` between its two markers.
+def between(page: str, text: str, begin: str = BEGIN, end: str = END) -> str:
+    """The page with `text` between two markers, by default those of README.md.
 
     Raises:
         ValueError: the markers are not there, each once and in order.
     """
-    if readme.count(BEGIN) != 1 or readme.count(END) != 1 or readme.index(BEGIN) > readme.index(END):
-        raise ValueError(f"README.md must hold the lines {BEGIN} and {END}, each once.")
-    before, rest = readme.split(BEGIN)
-    return f"{before}{BEGIN}\n{text.strip()}\n{END}{rest.split(END)[1]}"
+    if page.count(begin) != 1 or page.count(end) != 1 or page.index(begin) > page.index(end):
+        raise ValueError(f"The page must hold the lines {begin} and {end}, each once.")
+    before, rest = page.split(begin)
+    return f"{before}{begin}\n{text.strip()}\n{end}{rest.split(end)[1]}"
 
 
 def merged(old: Iterable[Row], new: Iterable[Row]) -> list[Row]:

@@ -87,10 +87,13 @@ class Problem(Exception):
 class Environment:
     """One version's folder: virtual environment, copy of the checkout, build folder, logs."""
 
-    def __init__(self, version: report.Version, mpi: str = "openmpi") -> None:
+    def __init__(
+        self, version: report.Version, mpi: str = "openmpi", folder: Path | None = None, legacy_keras: bool = True
+    ) -> None:
         self.version = version
         self.mpi = mpi
-        self.folder = MATRIX / (version.tensorflow if mpi == "openmpi" else mpi)
+        self.legacy_keras = legacy_keras
+        self.folder = folder or MATRIX / (version.tensorflow if mpi == "openmpi" else mpi)
         self.python = self.folder / "bin" / "python"
         self.checkout = self.folder / "smddp" / "checkout"
         self.logs = self.folder / "smddp" / "logs"
@@ -106,10 +109,11 @@ class Environment:
             return
         self.logs.mkdir(parents=True, exist_ok=True)
         if not self.python.exists():
-            self._run("environment", [sys.executable, "-m", "venv", self.folder])
-        self._pip("install", *wanted)
-        # Without dependencies: it asks for `tensorflow`, which would be installed over `tensorflow-cpu`.
-        self._pip("install-tf_keras", "--no-deps", f"tf_keras=={minor}.*")
+            self.run("environment", [sys.executable, "-m", "venv", self.folder])
+        self.pip("install", *wanted)
+        if self.legacy_keras:
+            # Without dependencies: it asks for `tensorflow`, which would be installed over `tensorflow-cpu`.
+            self.pip("install-tf_keras", "--no-deps", f"tf_keras=={minor}.*")
         stamp.write_text("\n".join(wanted), encoding="utf-8")
 
     def install(self) -> None:
@@ -119,13 +123,13 @@ class Environment:
             package.unlink()
         copy_changed(ROOT, self.checkout)
         what = ["--no-deps", "."] if self.mpi == "mpich" else [".[test]"]
-        self._pip("build", "--no-build-isolation", *what, SMDDP_BUILD_DIR=str(self.build))
+        self.pip("build", "--no-build-isolation", *what, SMDDP_BUILD_DIR=str(self.build))
         access = [self.python, "-W", "ignore", "setup.py", "-q", "build_tests"]  # which no wheel has
-        self._run("build-tests", access, SMDDP_BUILD_DIR=str(self.build))
+        self.run("build-tests", access, SMDDP_BUILD_DIR=str(self.build))
 
     def facts(self) -> dict[str, str]:
         """Returns the versions found, checks they are meant, and puts the installed package in place of the sources."""
-        done = self._run("facts", [self.python, "-c", FACTS], where=self.folder)
+        done = self.run("facts", [self.python, "-c", FACTS], where=self.folder)
         found: dict[str, str] = json.loads(done.split("FACTS")[-1])
         if not found["package"].startswith(found["prefix"] + os.sep):
             raise Problem(f"smddp_tf was imported from {found['package']}, not from the environment")
@@ -160,11 +164,13 @@ class Environment:
         seconds = round(time.monotonic() - begin)
         return {"counts": report.counts(output), "returncode": done.returncode, "seconds": seconds, "log": str(log)}
 
-    def _pip(self, log: str, *arguments: str, **environment: str) -> None:
+    def pip(self, log: str, *arguments: str, **environment: str) -> None:
+        """Installs; the log is what `run` makes of `log`."""
         pip = [self.python, "-m", "pip", "--disable-pip-version-check", "install", "-q"]
-        self._run(log, [*pip, *arguments], **environment)
+        self.run(log, [*pip, *arguments], **environment)
 
-    def _run(self, log: str, command: list[Any], where: Path | None = None, **environment: str) -> str:
+    def run(self, log: str, command: list[Any], where: Path | None = None, **environment: str) -> str:
+        """What the command printed, which is in LOG.log too. Raises Problem where it ended with an error."""
         self.logs.mkdir(parents=True, exist_ok=True)
         path = self.logs / f"{log}.log"
         with open(path, "w+", encoding="utf-8", errors="replace") as out:
@@ -291,7 +297,7 @@ def main() -> int:
             print("README.md stays as it is: it shows complete runs of all versions that passed.", file=sys.stderr)
             return 1
         readme = ROOT / "README.md"
-        readme.write_text(report.in_readme(readme.read_text(encoding="utf-8"), text), encoding="utf-8")
+        readme.write_text(report.between(readme.read_text(encoding="utf-8"), text), encoding="utf-8")
     return 1 if failed else 0
 
 

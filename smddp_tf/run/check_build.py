@@ -23,27 +23,33 @@ def version() -> str:
         return str(getattr(_build_info(), "VERSION", "unknown"))
 
 
-def build_report() -> str:
-    """What is built, as a list of checkboxes; and why GPUs and NCCL cannot be used, where that is so."""
+def build_report(heading: str = "", names_only: bool = False) -> str:
+    """What is built, as a list of checkboxes; and why GPUs and NCCL cannot be used, where that is so.
+
+    Args:
+        heading: the first line. Defaults to smddp_tf and its version.
+        names_only: the checkboxes have Horovod's names without versions, for programs that look for them.
+    """
     info = _build_info()
     tensorflow = getattr(info, "TENSORFLOW_VERSION", "")
     library = getattr(info, "MPI_LIBRARY", "")
-    mpi = f"MPI ({kind_of_library(library)}: {library})" if library else "MPI"
+    mpi = ("MPI", f"({kind_of_library(library)}: {library})" if library else "")
     built = bool(library) and any(_PACKAGE.glob("_core.*.so"))
     with_ops = bool(tensorflow) and (_PACKAGE / "libsmddp_tf_ops.so").exists()
     with_xla = with_ops and (_PACKAGE / "libsmddp_tf_xla.so").exists()
     found = _found(built)
     sections = {
-        "Available Frameworks": [(f"TensorFlow {tensorflow}".strip(), with_ops), ("PyTorch", False), ("MXNet", False)],
-        "Available Controllers": [(mpi, built), ("Gloo", False)],
+        "Available Frameworks": [(("TensorFlow", tensorflow), with_ops), (("PyTorch",), False), (("MXNet",), False)],
+        "Available Controllers": [(mpi, built), (("Gloo",), False)],
         "Available Tensor Operations": [
-            (_cuda(found), found["cuda"]), (_nccl(found), bool(found["nccl_version"])), ("DDL", False),
-            ("CCL", False), ("MPI", built), ("Gloo", False), ("shared memory", built), ("XLA", with_xla),
+            (_cuda(found), found["cuda"]), (_nccl(found), bool(found["nccl_version"])), (("DDL",), False),
+            (("CCL",), False), (("MPI",), built), (("Gloo",), False), (("shared memory",), built), (("XLA",), with_xla),
         ],
     }  # fmt: skip
-    lines = [f"smddp_tf v{version()}:"]
+    lines = [heading or f"smddp_tf v{version()}:"]
     for title, entries in sections.items():
-        lines += ["", f"{title}:", *(f"    [{'X' if there else ' '}] {name}" for name, there in entries)]
+        shown = [(words[0] if names_only else " ".join(filter(None, words)), there) for words, there in entries]
+        lines += ["", f"{title}:", *(f"    [{'X' if there else ' '}] {name}" for name, there in shown)]
     reasons = {"GPU": found["why_no_gpu"], "NCCL": found["why_no_nccl"] if found["cuda"] else ""}
     lines += [line for what, why in reasons.items() if why for line in ("", f"No {what}: {why}")]
     return "\n".join(lines)
@@ -60,17 +66,18 @@ def _found(built: bool) -> dict[str, Any]:
     return {"cuda": False, "gpus": 0, "nccl_version": 0, "why_no_gpu": why, "why_no_nccl": ""}
 
 
-def _cuda(found: dict[str, Any]) -> str:
-    """`CUDA 13.0 (2 GPUs)`"""
+def _cuda(found: dict[str, Any]) -> tuple[str, ...]:
+    """`CUDA`, `13.0 (2 GPUs)`"""
     if not found["cuda"]:
-        return "CUDA"
-    return f"{found['cuda_platform']} ({found['gpus']} GPU{'s' if found['gpus'] != 1 else ''})"
+        return ("CUDA",)
+    name, _, number = str(found["cuda_platform"]).partition(" ")
+    return name, f"{number} ({found['gpus']} GPU{'s' if found['gpus'] != 1 else ''})"
 
 
-def _nccl(found: dict[str, Any]) -> str:
-    """`NCCL 2.27.3`"""
+def _nccl(found: dict[str, Any]) -> tuple[str, ...]:
+    """`NCCL`, `2.27.3`"""
     number = found["nccl_version"]
-    return f"NCCL {number // 10000}.{number // 100 % 100}.{number % 100}" if number else "NCCL"
+    return ("NCCL", f"{number // 10000}.{number // 100 % 100}.{number % 100}") if number else ("NCCL",)
 
 
 def _build_info() -> object:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import shlex
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import click
@@ -29,40 +29,48 @@ from smddp_tf.run.settings import (
     words,
 )
 
-__all__ = ["main"]
+__all__ = ["dispatch", "launcher", "main", "run_program"]
 
 EXIT_NO_JOB = 1
 
 
-@click.command(
-    "smddprun",
-    context_settings={
+def launcher(function: Callable[..., None]) -> click.Command:
+    """Makes a command of a function that takes the options and COMMAND; its name is the program's."""
+    function = with_options(click.argument("command", nargs=-1, type=click.UNPROCESSED)(function))
+    settings = {
         "allow_interspersed_args": False,
         "help_option_names": ["-h", "--help"],
         "max_content_width": 110,
-    },
-)
-@with_options
-@click.argument("command", nargs=-1, type=click.UNPROCESSED)
+    }
+    return click.command(function.__name__, context_settings=settings)(function)
+
+
+def run_program(program: click.Command, arguments: Sequence[str] | None = None) -> None:
+    """Runs a launcher, and ends the process with the exit code of the job."""
+    try:
+        program.main(args=list(sys.argv[1:] if arguments is None else arguments), prog_name=program.name)
+    except LaunchError as error:
+        click.echo(f"{program.name}: {error}", err=True)
+        sys.exit(EXIT_NO_JOB)
+
+
+@launcher
 def smddprun(**options: Any) -> None:
     """Runs COMMAND on several ranks: `smddprun -np 4 python train.py`.
 
     Without -np: on the slots of -H, of Slurm's allocation, or of the SageMaker cluster this is; inside a job of mpirun
     or srun, and where there is none of these, COMMAND runs here, as one rank. COMMAND may be a Python script.
     """
-    _dispatch(options)
+    dispatch(options)
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
     """Ends the process with the exit code of the job."""
-    try:
-        smddprun.main(args=list(sys.argv[1:] if arguments is None else arguments), prog_name="smddprun")
-    except LaunchError as error:
-        click.echo(f"smddprun: {error}", err=True)
-        sys.exit(EXIT_NO_JOB)
+    run_program(smddprun, arguments)
 
 
-def _dispatch(options: dict[str, Any]) -> None:
+def dispatch(options: dict[str, Any], adapted: Callable[[dict[str, Any]], dict[str, Any]] = dict) -> None:
+    """Does what the options say. `adapted` changes them, the config file's among them, before they are used."""
     if options["show_version"]:
         click.echo(version())
         return
@@ -72,6 +80,7 @@ def _dispatch(options: dict[str, Any]) -> None:
     if options["config_file"]:
         of_file = read_config(options["config_file"])
         options = {**options, **{name: value for name, value in of_file.items() if _is_open(options, name)}}
+    options = adapted(options)
     _refuse(options)
     command: Sequence[str] = options["command"]
     if options["module"] and command:

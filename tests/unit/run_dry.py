@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 import os
 import shlex
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 
 import pytest
 
@@ -25,10 +25,15 @@ ADDRESSES = {"h1": "10.0.0.1", "h2": "10.0.0.2", "far": "192.168.7.7"}
 
 
 class DryRun:
-    """Callable: the words of the line that `smddprun --dry-run ARGUMENTS` prints."""
+    """Callable: the words of the line that `smddprun --dry-run ARGUMENTS` prints, or another launcher's `main`."""
 
-    def __init__(self, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]):
-        self._patch, self._capsys = monkeypatch, capsys
+    def __init__(
+        self,
+        monkeypatch: pytest.MonkeyPatch,
+        capsys: pytest.CaptureFixture[str],
+        main: Callable[[Sequence[str]], None] = cli.main,
+    ):
+        self._patch, self._capsys, self._main = monkeypatch, capsys, main
         self.mpi = OPEN_MPI_5
         self.notes = ""
 
@@ -47,7 +52,7 @@ class DryRun:
             patch.setattr(os, "geteuid", lambda: 1000)
             patch.setattr(os, "sched_getaffinity", lambda _: set(range(cores)))
             with pytest.raises(SystemExit) as ended:
-                cli.main(["--dry-run", *arguments])
+                self._main(["--dry-run", *arguments])
         out, self.notes = self._capsys.readouterr()
         assert not ended.value.code, self.notes
         return shlex.split(out)

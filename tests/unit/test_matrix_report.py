@@ -105,17 +105,17 @@ def test_table():
     assert len({len(line) for line in lines}) == 1
 
 
-def test_in_readme():
+def test_between():
     text = f"before\n{report.BEGIN}\nold\n{report.END}\nafter\n"
-    assert report.in_readme(text, "new\n") == f"before\n{report.BEGIN}\nnew\n{report.END}\nafter\n"
+    assert report.between(text, "new\n") == f"before\n{report.BEGIN}\nnew\n{report.END}\nafter\n"
     for broken in ("nothing", text + text, f"{report.END} {report.BEGIN}"):
         with pytest.raises(ValueError, match="each once"):
-            report.in_readme(broken, "new")
+            report.between(broken, "new")
 
 
 def test_the_readme_has_the_markers():
     readme = (ROOT / "README.md").read_text(encoding="utf-8")
-    assert report.in_readme(readme, readme.split(report.BEGIN)[1].split(report.END)[0]) == readme
+    assert report.between(readme, readme.split(report.BEGIN)[1].split(report.END)[0]) == readme
 
 
 def test_merged_keeps_only_rows_of_the_same_sources():

@@ -1,0 +1,55 @@
+"""DeepXDE: its Poisson problem on two ranks against one process."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+
+from tests.clients.jobs import HERE, Failed, Result, run
+
+CLIENT = "deepxde"
+_V1 = {"DDE_BACKEND": "tensorflow.compat.v1"}
+_REFUSED = "only implemented in backend tensorflow.compat.v1"
+
+
+def check(folder: Path, steps: int) -> Iterator[Result]:
+    """Trains in `folder` and yields a row for each comparison.
+
+    The residual's loss is a mean over the points and the boundary's is the same on all ranks, so the average of two
+    ranks' gradients, each on its half of the points, is the gradient of one process on all of them.
+    """
+    yield _strong_scaling(folder, steps)
+    yield _other_backend(folder)
+
+
+def _strong_scaling(folder: Path, steps: int) -> Result:
+    what = f"its Poisson problem, `tensorflow.compat.v1`, float64, the points split over 2 ranks, {steps} steps"
+    program = f"python {HERE / 'poisson.py'} {steps}"
+    for name in ("one", "two"):
+        (folder / name).mkdir()
+    run(f"{program} one", folder, variables=_V1)
+    run(f"horovodrun -np 2 {program} two", folder, variables=_V1)
+    printed = run(f"python {HERE / 'compare_poisson.py'} one/rank0.npz two/rank0.npz two/rank1.npz", folder)
+    found = json.loads(printed.split("COMPARED")[-1])
+    if found["ranks"] != [1, 2, 2] or found["points"] != [18, 10, 10]:
+        return Result(CLIENT, what, problem=f"ranks {found['ranks']}, points {found['points']}: not split")
+    if not found["losses_differ"] or found["moved"] < 1e-3:
+        return Result(CLIENT, what, problem="the ranks had equal points, or nothing was trained")
+    if found["between_ranks"] > 0:
+        return Result(CLIENT, what, problem=f"the ranks differ by {found['between_ranks']:.1e}")
+    return Result(CLIENT, what, found["difference"], 1e-6)
+
+
+def _other_backend(folder: Path) -> Result:
+    """With its backend `tensorflow`, DeepXDE takes no ranks from any Horovod."""
+    what = "`DDE_BACKEND=tensorflow`: runs as one process; DeepXDE itself refuses ranks"
+    (folder / "tensorflow").mkdir()
+    run("python -c 'import deepxde'", folder, variables={"DDE_BACKEND": "tensorflow"})
+    try:
+        run("horovodrun -np 2 python -c 'import deepxde'", folder, variables={"DDE_BACKEND": "tensorflow"})
+    except Failed as refused:
+        if _REFUSED in str(refused):
+            return Result(CLIENT, what)
+        raise
+    return Result(CLIENT, what, problem="ranks were not refused")
