@@ -26,7 +26,7 @@ PYTEST = $(BIN)/python -m pytest --durations=10
 GPU_TESTED := build/.gpu-tested
 GPU_SOURCES = $(shell find tf_ops tests/bindings tests/inproc tests/fake_gpu tests/gpu benchmarks/gpu -type f -not -path '*/__pycache__/*')
 
-.PHONY: help setup build demo docs test test-full test-gpu test-engine test-one-process test-lab test-faults test-recovery test-matrix test-mpich fuzz sanitize soak bench bench-lab bench-peers bench-horovod gpu-check gpu-dry-run test-gpu-ops lint format clean
+.PHONY: help setup build demo docs clients test test-full test-gpu test-engine test-one-process test-lab test-faults test-recovery test-matrix test-mpich fuzz sanitize soak bench bench-lab bench-peers bench-horovod gpu-check gpu-dry-run test-gpu-ops lint format clean
 
 help:  ## This list
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-14s %s\n", $$1, $$2}'
@@ -88,6 +88,9 @@ $(GPU_TESTED): $(GPU_SOURCES)
 
 test-matrix:  ## Build and test on every supported TensorFlow (about 30 minutes; ARGS="2.16 -k saving", ARGS=--update-readme)
 	@$(PYTHON) tools/test_matrix.py $(ARGS)
+
+clients:  ## Train with DeePMD-kit and DeepXDE, unmodified, on 2 ranks (about 15 minutes; ARGS=deepxde, ARGS=--update-docs)
+	@$(PYTHON) tools/clients.py $(ARGS)
 
 test-mpich:  ## Build and test on MPICH in an environment of its own, .matrix/mpich (about 10 minutes)
 	@$(PYTHON) tools/test_matrix.py --mpi mpich $(ARGS)

@@ -6,6 +6,7 @@ Importing this module loads no native code; the first call does.
 from __future__ import annotations
 
 import atexit
+import contextlib
 import importlib
 import operator
 import os
@@ -64,8 +65,9 @@ def init(
 ) -> None:
     """Joins the other ranks. Call it once, before anything else of this library.
 
-    Waits until all ranks have called it. A later call does nothing. TensorFlow is not touched, so threads, memory
-    growth and visible devices can still be configured afterwards.
+    Waits until all ranks have called it. A later call does nothing. TensorFlow is not initialized, so threads, memory
+    growth and visible devices can still be configured afterwards. Where it has been imported before, graphs that hold
+    operations of this library can be read from files from now on (`tf.compat.v1.train.import_meta_graph`).
 
     Example:
     >>> import smddp_tf as hvd
@@ -96,6 +98,9 @@ def init(
     if aliases.is_installed("horovod") and mpi_enabled():
         places = rank(), size(), local_rank(), local_size(), cross_rank(), cross_size()
         horovod_variables.set_those_missing(os.environ, places)
+    if "tensorflow" in sys.modules:
+        with contextlib.suppress(ImportError):  # raised again where an operation is used
+            loader.defined_ops()
     if comm is None and size() == 1 and (reason := why_alone(os.environ)):
         warn(reason, RuntimeWarning)
     _communicator = comm if address else None

@@ -87,12 +87,9 @@ class Problem(Exception):
 class Environment:
     """One version's folder: virtual environment, copy of the checkout, build folder, logs."""
 
-    def __init__(
-        self, version: report.Version, mpi: str = "openmpi", folder: Path | None = None, legacy_keras: bool = True
-    ) -> None:
+    def __init__(self, version: report.Version, mpi: str = "openmpi", folder: Path | None = None) -> None:
         self.version = version
         self.mpi = mpi
-        self.legacy_keras = legacy_keras
         self.folder = folder or MATRIX / (version.tensorflow if mpi == "openmpi" else mpi)
         self.python = self.folder / "bin" / "python"
         self.checkout = self.folder / "smddp" / "checkout"
@@ -111,9 +108,8 @@ class Environment:
         if not self.python.exists():
             self.run("environment", [sys.executable, "-m", "venv", self.folder])
         self.pip("install", *wanted)
-        if self.legacy_keras:
-            # Without dependencies: it asks for `tensorflow`, which would be installed over `tensorflow-cpu`.
-            self.pip("install-tf_keras", "--no-deps", f"tf_keras=={minor}.*")
+        # Without dependencies: it asks for `tensorflow`, which would be installed over `tensorflow-cpu`.
+        self.pip("install-tf_keras", "--no-deps", f"tf_keras=={minor}.*")
         stamp.write_text("\n".join(wanted), encoding="utf-8")
 
     def install(self) -> None:

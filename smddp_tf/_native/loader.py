@@ -2,7 +2,8 @@
 
 Order matters. libmpi is loaded first and with global symbols: Open MPI's plug-ins look its symbols up in the process,
 and our libraries carry no path to it. Then `_core` with the engine; then, when an op is first used, TensorFlow and the
-op library, which must have been built for this minor version of TensorFlow. The engine loads its GPU part by itself,
+op library, which must have been built for this minor version of TensorFlow. Where TensorFlow is there already, `init`
+loads the op library, so that graphs with our ops can be read from files. The engine loads its GPU part by itself,
 when something first asks for it.
 
 Importing this module loads nothing.
@@ -62,6 +63,18 @@ def op_library() -> Any:
     Raises:
         ImportError: there is no TensorFlow, or another one than this build was made for. Says which and what to do.
     """
+    library = defined_ops()
+    _register_gpu_kernels(_engine_reaches_gpus(importlib.import_module("tensorflow")))
+    return library
+
+
+@functools.cache
+def defined_ops() -> Any:
+    """The same, and TensorFlow has not looked for GPUs: enough for a graph that is read from a file.
+
+    Raises:
+        ImportError: as `op_library`.
+    """
     core()
     built_for = _build_info().TENSORFLOW_VERSION
     if not built_for or not _OP_LIBRARY.exists():
@@ -70,11 +83,9 @@ def op_library() -> Any:
     if not fits(built_for, tf.__version__):
         raise ImportError(wrong_tensorflow_message(built_for, tf.__version__, install_command()))
     try:
-        library = tf.load_op_library(str(_OP_LIBRARY))
+        return tf.load_op_library(str(_OP_LIBRARY))
     except (OSError, RuntimeError, tf.errors.OpError) as error:
         raise ImportError(broken_message(_OP_LIBRARY.name, error, install_command())) from error
-    _register_gpu_kernels(_engine_reaches_gpus(tf))
-    return library
 
 
 @functools.cache

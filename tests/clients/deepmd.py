@@ -7,10 +7,10 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from tests.clients.jobs import HERE, Failed, Result, run
+from tests.clients.jobs import SCRIPTS, Failed, Result, run
 
 CLIENT = "deepmd-kit"
-HALF, WHOLE = 4, 8  # frames of tests/clients/deepmd_data.py
+HALF, WHOLE = 4, 8  # frames of tests/clients/scripts/deepmd_data.py
 _TRAIN = "dp train --skip-neighbor-stat"
 
 
@@ -21,10 +21,10 @@ def check(folder: Path, steps: int) -> Iterator[Result]:
     frames, is the gradient of one process on all of them. The halves differ: without a reduction the ranks would not
     come near.
     """
-    run(f"python {HERE / 'deepmd_data.py'} {folder}", folder)
+    run(f"python {SCRIPTS / 'deepmd_data.py'} {folder}", folder)
     yield _halves(folder, steps, "float64", 1e-6)
     yield _same_line(folder, steps)
-    yield _halves(folder, steps, "float16", 1e-2)
+    yield _halves(folder, steps, "float16", 2e-2)
 
 
 def _halves(folder: Path, steps: int, precision: str, most: float) -> Result:
@@ -44,9 +44,10 @@ def _halves(folder: Path, steps: int, precision: str, most: float) -> Result:
     run(f"horovodrun -np 2 bash -c 'cd ../rank$OMPI_COMM_WORLD_RANK && {go_on}'", folder / "whole")
     places = (f"whole/{precision}", f"rank0/{precision}", f"rank0/alone-{precision}", f"whole/{start.name}")
     ranks, alone, moved = _distances(folder, *(f"{p}-{1 if 'start' in p else steps}" for p in places))
-    if min(alone, moved) < 100 * most:
+    if min(alone, moved) < 10 * most:
         return Result(CLIENT, what, problem=f"the control is not far enough: {alone:.1e} alone, {moved:.1e} moved")
-    if _curve(folder / "whole" / f"{precision}.out") != _curve(folder / "rank0" / f"{precision}.out"):
+    curves = [_curve(folder / place / f"{precision}.out") for place in ("whole", "rank0")]
+    if precision == "float64" and curves[0] != curves[1]:  # rounded to three digits
         return Result(CLIENT, what, problem="the learning curves differ")
     return Result(CLIENT, what, ranks, most)
 
@@ -67,7 +68,7 @@ def _same_line(folder: Path, steps: int) -> Result:
 
 
 def _distances(folder: Path, *prefixes: str) -> list[float]:
-    printed = run(f"python {HERE / 'compare_checkpoints.py'} {' '.join(prefixes)}", folder)
+    printed = run(f"python {SCRIPTS / 'compare_checkpoints.py'} {' '.join(prefixes)}", folder)
     distances: list[float] = json.loads(printed.split("DISTANCES")[-1])
     return distances
 

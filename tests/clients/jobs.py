@@ -11,7 +11,7 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
 FOLDER = ROOT / ".clients"
-HERE = Path(__file__).resolve().parent
+SCRIPTS = Path(__file__).resolve().parent / "scripts"
 # What a launcher or a user's shell may have left behind.
 _FOREIGN = ("PYTHON", "SMDDP_", "HOROVOD_", "OMPI_", "PMIX_", "PMI_", "PRTE_", "SLURM_", "VIRTUAL_ENV", "KERAS_", "MAKE")
 _VARIABLES = {
