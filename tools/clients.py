@@ -18,14 +18,15 @@ import tempfile
 from pathlib import Path
 from types import ModuleType
 
-ROOT = Path(__file__).resolve().parent.parent
-sys.path[:0] = [str(ROOT), str(ROOT / "tools")]
+sys.path.insert(0, str(Path(__file__).resolve().parent))
+sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 import matrix_report as report
 from test_matrix import Environment, Problem
 
 from tests.clients import deepmd, deepxde
 from tests.clients.jobs import FOLDER, Failed, Result
 
+ROOT = Path(__file__).resolve().parent.parent
 TENSORFLOW = "2.21"  # the one that the wheel of DeePMD-kit needs
 # Name -> requirements, what runs it, steps. DeepXDE's backend `tensorflow` imports tensorflow_probability and tf_keras.
 CLIENTS: dict[str, tuple[tuple[str, ...], ModuleType, int]] = {
@@ -52,7 +53,8 @@ def make() -> None:
     environment.pip("horovod", "--no-build-isolation", "--no-deps", str(ROOT / "packaging" / "horovod"))
     environment.pip("clients", *(name for requirements, _, _ in CLIENTS.values() for name in requirements))
     # tf_keras asks for `tensorflow`, which is `tensorflow-cpu` here.
-    environment.run("check", ["bash", "-c", f"! {environment.python} -m pip check | grep -v '^tf-keras '| grep requires"])
+    complaints = f"{environment.python} -m pip check | grep -v '^tf-keras ' | grep requires"
+    environment.run("check", ["bash", "-c", f"! {complaints}"])
 
 
 def results(names: list[str]) -> list[Result]:
@@ -77,8 +79,8 @@ def table(rows: list[Result]) -> str:
     versions = {d.metadata["Name"]: d.version for d in importlib.metadata.distributions(path=_site_packages())}
     for row in rows:
         lines.append(f"| {row.client} | {versions.get(row.client, '')} | {row.ran} | {_outcome(row)} |")
-    day = datetime.date.today().isoformat()
-    return "\n".join([*lines, "", f"Measured on {day} with TensorFlow {versions.get('tensorflow_cpu', TENSORFLOW)}, 2 ranks."])
+    day, tensorflow = datetime.date.today().isoformat(), versions.get("tensorflow_cpu", TENSORFLOW)
+    return "\n".join([*lines, "", f"Measured on {day} with TensorFlow {tensorflow} and 2 ranks on one machine."])
 
 
 def _outcome(row: Result) -> str:

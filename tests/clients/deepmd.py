@@ -53,7 +53,7 @@ def _halves(folder: Path, steps: int, precision: str, most: float) -> Result:
 
 
 def _same_line(folder: Path, steps: int) -> Result:
-    """DeePMD-kit's own test line, from nothing. The learning rate is multiplied by the number of ranks (its default)."""
+    """DeePMD-kit's own test line, from nothing. By default it multiplies the learning rate by the number of ranks."""
     what = f"`horovodrun -np 2 dp train -m workers input.json`, {steps} steps, learning rate times 2"
     where = folder / "whole"
     _input(where, "input", steps, WHOLE, "float64", scale_by_worker="linear")
@@ -107,7 +107,8 @@ def _input(
             "fitting_net": {"neuron": [8, 8], "seed": 2, "precision": of_layers},
         },
         "learning_rate": {
-            "type": "exp", "start_lr": rate, "stop_lr": rate / 10, "decay_steps": 10, "scale_by_worker": scale_by_worker,
+            "type": "exp", "start_lr": rate, "stop_lr": rate / 10, "decay_steps": 10,
+            "scale_by_worker": scale_by_worker,
         },
         "loss": {
             "type": "ener", "start_pref_e": 1, "limit_pref_e": 1, "start_pref_f": 10, "limit_pref_f": 1,

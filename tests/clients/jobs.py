@@ -13,7 +13,10 @@ ROOT = Path(__file__).resolve().parents[2]
 FOLDER = ROOT / ".clients"
 SCRIPTS = Path(__file__).resolve().parent / "scripts"
 # What a launcher or a user's shell may have left behind.
-_FOREIGN = ("PYTHON", "SMDDP_", "HOROVOD_", "OMPI_", "PMIX_", "PMI_", "PRTE_", "SLURM_", "VIRTUAL_ENV", "KERAS_", "MAKE")
+_FOREIGN = (
+    *("PYTHON", "VIRTUAL_ENV", "MAKE", "KERAS_", "SMDDP_", "HOROVOD_"),
+    *("OMPI_", "PMIX_", "PMI_", "PRTE_", "SLURM_"),
+)
 _VARIABLES = {
     "CUDA_VISIBLE_DEVICES": "",
     "OMP_NUM_THREADS": "1",

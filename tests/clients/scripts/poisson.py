@@ -1,4 +1,4 @@
-"""DeepXDE's documented Poisson problem in one dimension: `python poisson.py STEPS FOLDER`; under a launcher, on its ranks.
+"""DeepXDE's documented Poisson problem in one dimension: `python poisson.py STEPS FOLDER`, also under a launcher.
 
 The points are split over the ranks ("strong" scaling); the values of the network's variables and the losses end in
 FOLDER/rank<N>.npz.
