@@ -98,7 +98,9 @@ def _site_packages() -> list[str]:
 def main() -> int:
     """Returns 0 when every client ended near one process."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("clients", nargs="*", choices=[[], *CLIENTS], help="all by default")
+    parser.add_argument(
+        "clients", nargs="*", choices=[[], *CLIENTS], metavar="CLIENT", help=f"{', '.join(CLIENTS)}; all by default"
+    )
     parser.add_argument("--update-docs", action="store_true", help=f"put the table into {PAGE.relative_to(ROOT)}")
     options = parser.parse_args()
     try:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import signal
 import subprocess
+import tempfile
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -57,23 +58,34 @@ def run(command: str, where: Path, seconds: float = 300, variables: Mapping[str,
     """
     kept = {name: value for name, value in os.environ.items() if not name.startswith(_FOREIGN)}
     path = f"{FOLDER / 'bin'}{os.pathsep}{kept.get('PATH', '')}"
-    process = subprocess.Popen(
-        ["bash", "-c", command],
-        cwd=where,
-        env={**kept, **_VARIABLES, **(variables or {}), "PATH": path},
-        stdin=subprocess.DEVNULL,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-        text=True,
-        errors="replace",
-        start_new_session=True,
-    )
-    try:
-        output, _ = process.communicate(timeout=seconds)
-    except subprocess.TimeoutExpired:
-        os.killpg(process.pid, signal.SIGTERM)
-        output, _ = process.communicate()
-        raise Failed(f"`{command}` did not end within {seconds:g} s.\n{output}") from None
-    if process.returncode:
-        raise Failed(f"`{command}` ended with {process.returncode}.\n{output}")
+    with tempfile.TemporaryFile() as printed:
+        process = subprocess.Popen(
+            ["bash", "-c", command],
+            cwd=where,
+            env={**kept, **_VARIABLES, **(variables or {}), "PATH": path},
+            stdin=subprocess.DEVNULL,
+            stdout=printed,
+            stderr=subprocess.STDOUT,
+            start_new_session=True,
+        )
+        try:
+            how = f"ended with {process.wait(seconds)}"
+        except subprocess.TimeoutExpired:
+            how = f"did not end within {seconds:g} s"
+            _end(process)
+        printed.seek(0)
+        output = printed.read().decode(errors="replace")
+    if how != "ended with 0":
+        raise Failed(f"`{command}` {how}.\n{output}")
     return output
+
+
+def _end(process: subprocess.Popen[bytes]) -> None:
+    """Asks the command to end, as horovodrun does with its ranks within 30 s, and kills it otherwise."""
+    for sign in (signal.SIGTERM, signal.SIGKILL):
+        try:
+            os.killpg(process.pid, sign)
+            process.wait(40)
+            return
+        except subprocess.TimeoutExpired:
+            continue

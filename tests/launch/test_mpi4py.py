@@ -16,7 +16,10 @@ def test_mpi4py_is_imported(when: str) -> None:
 
 
 def test_mpi4py_without_threads_is_refused() -> None:
-    code = "import mpi4py; mpi4py.rc.thread_level = 'serialized'; from mpi4py import MPI; import smddp_tf; smddp_tf.init()"
+    code = (
+        "import mpi4py; mpi4py.rc.thread_level = 'serialized'; from mpi4py import MPI; import smddp_tf; smddp_tf.init()"
+    )
     done = launch(["-c", code], ranks=2, timeout=60)
-    assert done.returncode and not done.timed_out
+    assert done.returncode
+    assert not done.timed_out
     assert "Expected MPI_THREAD_MULTIPLE: call hvd.init() first, or leave mpi4py's default thread level" in done.output

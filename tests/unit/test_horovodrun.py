@@ -10,6 +10,8 @@ from smddp_tf.aliases.table import HOROVOD_VERSION
 from smddp_tf.run import horovodrun
 from tests.unit.run_dry import DryRun, exports_of, values_of
 
+ROOT = Path(__file__).resolve().parents[2]
+
 
 @pytest.fixture
 def dry_run(monkeypatch, capsys) -> DryRun:
@@ -93,7 +95,9 @@ def test_ranks_of_a_script(dry_run: DryRun) -> None:
 
 
 def test_version_and_build(capsys) -> None:
+    project = (ROOT / "packaging" / "horovod" / "pyproject.toml").read_text(encoding="utf-8")
     assert printed(capsys, "--version") == f"{HOROVOD_VERSION}+smddp\n"
+    assert f'version = "{HOROVOD_VERSION}+smddp"' in project
     lines = printed(capsys, "--check-build").splitlines()
     assert lines[0] == f"Horovod v{HOROVOD_VERSION}+smddp:"
     for title, entries in {
