@@ -76,7 +76,7 @@ def results(names: list[str]) -> list[Result]:
 def table(rows: list[Result]) -> str:
     """The rows in Markdown."""
     lines = ["| client | version | what ran | largest relative difference from one process |", "|---|---|---|---|"]
-    versions = {d.metadata["Name"]: d.version for d in importlib.metadata.distributions(path=_site_packages())}
+    versions = {d.metadata["Name"].lower(): d.version for d in importlib.metadata.distributions(path=_site_packages())}
     for row in rows:
         lines.append(f"| {row.client} | {versions.get(row.client, '')} | {row.ran} | {_outcome(row)} |")
     day, tensorflow = datetime.date.today().isoformat(), versions.get("tensorflow_cpu", TENSORFLOW)

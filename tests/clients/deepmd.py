@@ -24,7 +24,7 @@ def check(folder: Path, steps: int) -> Iterator[Result]:
     run(f"python {SCRIPTS / 'deepmd_data.py'} {folder}", folder)
     yield _halves(folder, steps, "float64", 1e-6)
     yield _same_line(folder, steps)
-    yield _halves(folder, steps, "float16", 2e-2)
+    yield _halves(folder, steps, "float16", 1e-2)
 
 
 def _halves(folder: Path, steps: int, precision: str, most: float) -> Result:
@@ -43,7 +43,8 @@ def _halves(folder: Path, steps: int, precision: str, most: float) -> Result:
     data.rename(data.with_name(f"alone-{data.name}"))
     run(f"horovodrun -np 2 bash -c 'cd ../rank$OMPI_COMM_WORLD_RANK && {go_on}'", folder / "whole")
     places = (f"whole/{precision}", f"rank0/{precision}", f"rank0/alone-{precision}", f"whole/{start.name}")
-    ranks, alone, moved = _distances(folder, *(f"{p}-{1 if 'start' in p else steps}" for p in places))
+    which = "all" if precision == "float64" else "model"  # Adam's means may be next to nothing, and noise in float16
+    ranks, alone, moved = _distances(folder, which, *(f"{p}-{1 if 'start' in p else steps}" for p in places))
     if min(alone, moved) < 10 * most:
         return Result(CLIENT, what, problem=f"the control is not far enough: {alone:.1e} alone, {moved:.1e} moved")
     curves = [_curve(folder / place / f"{precision}.out") for place in ("whole", "rank0")]
@@ -63,12 +64,12 @@ def _same_line(folder: Path, steps: int) -> Result:
     if "Scale learning rate by coef: 2" not in output:
         raise Failed(f"DeePMD-kit did not see two ranks.\n{output}")
     run("horovodrun -np 2 dp freeze -c . -o frozen.pb", where)
-    [difference] = _distances(folder, f"whole/twice-{steps}", f"whole/input-{steps}")
+    [difference] = _distances(folder, "all", f"whole/twice-{steps}", f"whole/input-{steps}")
     return Result(CLIENT, what, difference, 1e-6)
 
 
-def _distances(folder: Path, *prefixes: str) -> list[float]:
-    printed = run(f"python {SCRIPTS / 'compare_checkpoints.py'} {' '.join(prefixes)}", folder)
+def _distances(folder: Path, which: str, *prefixes: str) -> list[float]:
+    printed = run(f"python {SCRIPTS / 'compare_checkpoints.py'} {which} {' '.join(prefixes)}", folder)
     distances: list[float] = json.loads(printed.split("DISTANCES")[-1])
     return distances
 

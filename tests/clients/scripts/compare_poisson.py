@@ -21,6 +21,8 @@ def distance(one: list[np.ndarray], other: list[np.ndarray]) -> float:
 files = [np.load(name) for name in sys.argv[1:]]
 one, first, second = map(weights, files)
 loss_one, loss_first, loss_second = (file["losses"] for file in files)
+stride = (len(loss_first) - 1) // (len(loss_one) - 1)  # passes for one update
+loss_first, loss_second = loss_first[::stride], loss_second[::stride]
 # On the whole: the mean of the residual's losses of both ranks is that of one process; the boundary's are equal.
 whole = np.stack([(loss_first[:, 0] + loss_second[:, 0]) / 2, loss_first[:, 1]], 1)
 found = {

@@ -1,7 +1,7 @@
-"""DeepXDE's documented Poisson problem in one dimension: `python poisson.py STEPS FOLDER`, also under a launcher.
+"""DeepXDE's Poisson problem in one dimension: `python poisson.py STEPS FOLDER PASSES`, also under a launcher.
 
-The points are split over the ranks ("strong" scaling); the values of the network's variables and the losses end in
-FOLDER/rank<N>.npz.
+The points are split over the ranks ("strong" scaling); on ranks, PASSES make one update. The values of the
+network's variables and the losses end in FOLDER/rank<N>.npz.
 """
 
 import sys
@@ -13,6 +13,10 @@ from deepxde.backend import tf
 dde.config.set_random_seed(1234)
 dde.config.set_default_float("float64")
 dde.config.set_parallel_scaling("strong")
+if dde.config.hvd:
+    dde.optimizers.config.set_hvd_opt_options(
+        backward_passes_per_step=int(sys.argv[3]), average_aggregated_gradients=int(sys.argv[3]) > 1
+    )
 
 
 def pde(x, y):
