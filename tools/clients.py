@@ -50,7 +50,7 @@ def make() -> None:
     environment.make()
     environment.install()
     environment.facts()
-    environment.pip("horovod", "--no-build-isolation", "--no-deps", str(ROOT / "packaging" / "horovod"))
+    environment.pip("horovod", "--no-build-isolation", "--no-deps", str(environment.checkout / "packaging" / "horovod"))
     environment.pip("clients", *(name for requirements, _, _ in CLIENTS.values() for name in requirements))
     # tf_keras asks for `tensorflow`, which is `tensorflow-cpu` here.
     complaints = f"{environment.python} -m pip check | grep -v '^tf-keras ' | grep requires"

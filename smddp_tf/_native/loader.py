@@ -64,7 +64,7 @@ def op_library() -> Any:
         ImportError: there is no TensorFlow, or another one than this build was made for. Says which and what to do.
     """
     library = defined_ops()
-    _register_gpu_kernels(_engine_reaches_gpus(importlib.import_module("tensorflow")))
+    _register_gpu_kernels(_engine_reaches_gpus(_import_tensorflow(_build_info().TENSORFLOW_VERSION)))
     return library
 
 

@@ -93,6 +93,7 @@ def op_library(monkeypatch, tmp_path):
     monkeypatch.setattr(loader, "core", lambda: None)
     monkeypatch.setattr(loader, "_OP_LIBRARY", library)
     monkeypatch.setattr(loader, "_build_info", lambda: built)
+    monkeypatch.setattr(loader, "defined_ops", loader.defined_ops.__wrapped__)  # without what was found before
     monkeypatch.setattr(loader, "_register_gpu_kernels", lambda reaches: registered.append(reaches))
     registered: list[bool] = []
 
