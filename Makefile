@@ -89,7 +89,7 @@ $(GPU_TESTED): $(GPU_SOURCES)
 test-matrix:  ## Build and test on every supported TensorFlow (about 30 minutes; ARGS="2.16 -k saving", ARGS=--update-readme)
 	@$(PYTHON) tools/test_matrix.py $(ARGS)
 
-clients:  ## Train with DeePMD-kit and DeepXDE, unmodified, on 2 ranks (about 15 minutes; ARGS=deepxde, ARGS=--update-docs)
+clients:  ## Train with DeePMD-kit and DeepXDE, unmodified, on 2 ranks (15 minutes; ARGS=deepxde, ARGS=--update-docs)
 	@$(PYTHON) tools/clients.py $(ARGS)
 
 test-mpich:  ## Build and test on MPICH in an environment of its own, .matrix/mpich (about 10 minutes)

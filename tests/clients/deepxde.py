@@ -46,7 +46,7 @@ def _strong_scaling(folder: Path, steps: int, passes: int) -> Result:
 
 def _other_backend(folder: Path) -> Result:
     """With its backend `tensorflow`, DeepXDE takes no ranks from any Horovod."""
-    what = "`DDE_BACKEND=tensorflow`: runs as one process; DeepXDE itself refuses ranks"
+    what = "`DDE_BACKEND=tensorflow`: one process imports it; DeepXDE itself refuses ranks"
     (folder / "tensorflow").mkdir()
     run("python -c 'import deepxde'", folder, variables={"DDE_BACKEND": "tensorflow"})
     try:
