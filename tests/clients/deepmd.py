@@ -24,7 +24,7 @@ def check(folder: Path, steps: int) -> Iterator[Result]:
     run(f"python {SCRIPTS / 'deepmd_data.py'} {folder}", folder)
     yield _halves(folder, steps, "float64", 1e-6)
     yield _same_line(folder, steps)
-    yield _halves(folder, steps, "float16", 1e-2)
+    yield _halves(folder, steps, "float16", 5e-3)
 
 
 def _halves(folder: Path, steps: int, precision: str, most: float) -> Result:

@@ -19,7 +19,7 @@ pytestmark = [
 
 @pytest.mark.parametrize("client", [deepmd, deepxde], ids=lambda client: client.CLIENT)
 def test_two_ranks_equal_one_process(client: ModuleType, tmp_path: Path) -> None:
-    rows = list(client.check(tmp_path, 4))
+    rows = list(client.check(tmp_path, 8))
     assert rows
     for row in rows:
         assert row.ok, row
