@@ -8,8 +8,8 @@ __all__ = ["run_commandline"]
 
 
 def run_commandline() -> None:
-    """`smddprun` with the arguments of this process."""
-    importlib.import_module("smddp_tf.run.cli").main()
+    """`horovodrun` with the arguments of this process."""
+    importlib.import_module("smddp_tf.run.horovodrun").main()
 
 
 if __name__ == "__main__":
