@@ -122,7 +122,8 @@ const std::vector<EnvVariable>& EnvVariables() {
       {"SMDDP_BUCKET_BYTES", "HOROVOD_FUSION_THRESHOLD", "auto",
        "Size at which a fusion bucket of gradients is closed, in bytes as sent (KB, MB, GB are accepted; 1KB is 1,024 "
        "bytes). 0 puts every tensor into its own bucket. auto: a sixteenth of the gradients (on one node a quarter), "
-       "at most 25MB up to 8 nodes and in proportion to the nodes above (docs/algorithms.md). Must agree on all ranks."},
+       "at most 25MB up to 8 nodes and in proportion to the nodes above (docs/algorithms.md). Must agree on all "
+       "ranks."},
       {"SMDDP_CHUNK_BYTES", "", "256KB",
        "Size of the chunks in which a bucket is sent through shared memory. Smaller chunks stay in cache, larger ones "
        "need fewer messages. At least 4096. Must agree on all ranks.",
