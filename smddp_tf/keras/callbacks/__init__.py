@@ -7,6 +7,7 @@ from smddp_tf.keras.callbacks.broadcast_global_variables import BroadcastGlobalV
 from smddp_tf.keras.callbacks.learning_rate_schedule import LearningRateScheduleCallback
 from smddp_tf.keras.callbacks.learning_rate_warmup import LearningRateWarmupCallback
 from smddp_tf.keras.callbacks.metric_average import MetricAverageCallback
+from smddp_tf.keras.callbacks.metric_sum import MetricSumCallback
 from smddp_tf.keras.callbacks.preemption_checkpoint import PreemptionCheckpoint
 from smddp_tf.keras.callbacks.rank_zero import on_rank_zero
 from smddp_tf.keras.callbacks.uneven_batches import UnevenBatchesCallback
@@ -17,6 +18,7 @@ __all__ = [
     "LearningRateScheduleCallback",
     "LearningRateWarmupCallback",
     "MetricAverageCallback",
+    "MetricSumCallback",
     "PreemptionCheckpoint",
     "UnevenBatchesCallback",
     "on_rank_zero",

@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import numpy as np
-import tensorflow as tf
 
 from smddp_tf._native.threads import of_thread
 from smddp_tf.basics import size
@@ -16,6 +15,7 @@ from smddp_tf.keras._backend import keras, needs_keras_3
 from smddp_tf.keras.fit.padding import zeros_of
 from smddp_tf.keras.fit.patch import iterator_goes_to
 from smddp_tf.keras.fit.step_hooks import hooks_of
+from smddp_tf.keras.metric_states import assign, is_additive, leaves, results_of_sums
 from smddp_tf.keras.packed import number_or_array, reduce_packed
 from smddp_tf.reduce_op import Sum
 
@@ -98,17 +98,20 @@ class _Part:
         self._model.reset_metrics()
 
     def additive(self) -> list[Any]:
-        return [metric for metric in _leaves(self._model.metrics) if _is_additive(metric)]
+        return [metric for metric in leaves(self._model.metrics) if is_additive(metric)]
 
     def merge(self) -> None:
         """Turns the results of parts into those of the whole."""
         self.logs = self._weighted_means()
-        _add_up([variable for metric in self.additive() for variable in metric.variables])
-        others = [metric.name for metric in _leaves(self._model.metrics) if not _is_additive(metric)]
-        for key, value in self._model.get_metrics_result().items():
-            is_other = any(key == name or key.endswith(f"_{name}") for name in others)
-            if key in self.logs and not is_other:
-                self.logs[key] = number_or_array(keras.ops.convert_to_numpy(value))
+        self._add_up([variable for metric in self.additive() for variable in metric.variables])
+        exact = results_of_sums(self._model)
+        self.logs.update({key: value for key, value in exact.items() if key in self.logs})
+
+    def _add_up(self, variables: Sequence[Any]) -> None:
+        """Replaces each variable by its sum over the ranks; all travel as one tensor."""
+        if variables:
+            totals = reduce_packed([variable.numpy() for variable in variables], Sum, f"{_NAME} (states of metrics)")
+            assign(variables, totals)
 
     def _weighted_means(self) -> dict[str, Any]:
         keys = sorted(self.logs)  # the same order on all ranks
@@ -149,34 +152,3 @@ def _check_same_metrics(part: _Part) -> None:
                 "`evaluate` needs a model with the same metrics on all ranks. "
                 f"Received: {everybody[0]} on rank 0 and {theirs} on rank {other}."
             )
-
-
-def _add_up(variables: Sequence[Any]) -> None:
-    """Replaces each variable by its sum over the ranks; all travel as one tensor."""
-    if not variables:
-        return
-    totals = reduce_packed([variable.numpy() for variable in variables], Sum, f"{_NAME} (states of metrics)")
-    for variable, total in zip(variables, totals):
-        variable.assign(tf.cast(total, variable.dtype))
-
-
-def _leaves(metrics: Iterable[Any]) -> list[Any]:
-    """The single metrics: Keras keeps those given to `compile` inside of one that stands for all."""
-    leaves = {}
-    for metric in metrics:
-        inner = getattr(metric, "metrics", None)
-        for leaf in _leaves(inner) if inner is not None else [metric]:
-            leaves[id(leaf)] = leaf
-    return list(leaves.values())
-
-
-def _is_additive(metric: Any) -> bool:
-    """Are its states sums over samples? Those of Keras's metrics are; of others we cannot know."""
-    base = keras.metrics.Metric
-    declared = getattr(metric, "additive_state", None)
-    if declared is not None:
-        return bool(declared)
-    return any(
-        issubclass(each, base) and each is not base and each.__module__.split(".")[0] == "keras"
-        for each in type(metric).__mro__
-    )

@@ -1,0 +1,146 @@
+"""MetricSumCallback: epoch metrics as one process on the data of all ranks has them."""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from smddp_tf._warn import warn
+from smddp_tf.basics import rank, size
+from smddp_tf.keras._backend import keras, needs_keras_3
+from smddp_tf.keras.callbacks.epoch_logs import check_same_on_all_ranks, numeric_entries
+from smddp_tf.keras.fit.step_hooks import hooks_of
+from smddp_tf.keras.metric_states import assign, is_additive, leaves, results_of_sums
+from smddp_tf.keras.packed import number_or_array, reduce_packed
+from smddp_tf.reduce_op import Sum
+
+_NAME = "MetricSumCallback"
+
+
+class _Part(NamedTuple):
+    """What this rank has seen in the training or in the validation of an epoch."""
+
+    samples: float
+    states: list[np.ndarray]  # of the additive metrics
+
+
+class _Totals(NamedTuple):
+    """The same for all ranks."""
+
+    means: dict[str, Any]  # by entry of the logs
+    states: dict[str, list[np.ndarray]]  # by prefix
+
+
+class MetricSumCallback(keras.callbacks.Callback):
+    """Replaces every metric in the logs of an epoch by that of one process on the data of all ranks.
+
+    The states of the metrics are summed over the ranks, and the results are computed from the sums. So they are exact
+    for every metric of Keras, also for those that no averaging of results can give (AUC, precision, recall, mean IoU),
+    and with different numbers of samples on the ranks. Validation metrics (`val_...`) are included, so either all ranks
+    validate or none does. The logs of single batches are not changed.
+
+    A metric that is derived from `keras.metrics.Metric` itself may have states that are not sums. Its entry becomes the
+    mean weighted by samples, and rank 0 says so once, unless the metric has the attribute `additive_state = True`.
+    Entries that belong to no metric become such means too.
+
+    Use it in place of `MetricAverageCallback`, before callbacks that read metrics (`ReduceLROnPlateau`,
+    `EarlyStopping`, `ModelCheckpoint`, `TensorBoard`), and before callbacks that evaluate the model.
+
+    Example:
+
+    >>> callbacks = [hvd.callbacks.MetricSumCallback(), keras.callbacks.EarlyStopping("val_auc", mode="max")]
+    """
+
+    for_all_ranks = True
+    counts_samples = True
+
+    def __init__(self) -> None:
+        super().__init__()
+        needs_keras_3(_NAME)
+        self._parts: dict[str, _Part] | None = None  # of the current epoch, by the prefix of their entries
+        self._has_warned = False
+
+    def on_epoch_begin(self, epoch: int, logs: dict[str, Any] | None = None) -> None:
+        """Forgets what was seen in the last epoch."""
+        self._parts = {}
+
+    def on_test_begin(self, logs: dict[str, Any] | None = None) -> None:
+        """Keeps the states of training, which the validation in `fit` is about to clear."""
+        self._keep("")
+
+    def on_test_end(self, logs: dict[str, Any] | None = None) -> None:
+        """Keeps the states of validation."""
+        self._keep("val_")
+
+    def on_epoch_end(self, epoch: int, logs: dict[str, Any] | None = None) -> None:
+        """Changes `logs` in place; all states and entries travel as one tensor.
+
+        Raises:
+            ValueError: ranks have different metrics, or some have validated and others have not.
+        """
+        if size() == 1 or logs is None or self._parts is None:
+            return
+        self._keep("")
+        parts, self._parts = self._parts, None
+        entries = numeric_entries(logs)
+        check_same_on_all_ranks({**entries, **self._names_of_states(parts)}, _NAME)
+        totals = _of_all_ranks(parts, entries)
+        logs.update(totals.means)
+        for prefix, states in totals.states.items():
+            exact = {f"{prefix}{key}": value for key, value in self._results_of(states).items()}
+            logs.update({key: value for key, value in exact.items() if key in entries})
+
+    def _keep(self, prefix: str) -> None:
+        if self._parts is None or prefix in self._parts:  # an evaluation outside `fit`, or a second one
+            return
+        samples = float(hooks_of(self.model, "test" if prefix else "train").samples)
+        self._parts[prefix] = _Part(samples, [_as_array(variable) for variable in self._variables()])
+
+    def _variables(self) -> list[Any]:
+        return [variable for metric in self._additive() for variable in metric.variables]
+
+    def _additive(self) -> list[Any]:
+        metrics = leaves(self.model.metrics)
+        others = [metric.name for metric in metrics if not is_additive(metric)]
+        if others and not self._has_warned and rank() == 0:
+            self._has_warned = True
+            warn(
+                f"{_NAME}: the states of the metrics {others} may not be sums over samples, so means of their results "
+                "are shown, weighted by samples. If they are sums, set `additive_state = True` in the metric's class.",
+                UserWarning,
+            )
+        return [metric for metric in metrics if is_additive(metric)]
+
+    def _names_of_states(self, parts: dict[str, _Part]) -> dict[str, np.ndarray]:
+        names = [f"state {i} of {metric.name}" for metric in self._additive() for i in range(len(metric.variables))]
+        return {f"{prefix}{name}": state for prefix, part in parts.items() for name, state in zip(names, part.states)}
+
+    def _results_of(self, states: list[np.ndarray]) -> dict[str, Any]:
+        """The results from these states; the model keeps its own."""
+        variables = self._variables()
+        own = [_as_array(variable) for variable in variables]
+        assign(variables, states)
+        try:
+            return results_of_sums(self.model)
+        finally:
+            assign(variables, own)
+
+
+def _of_all_ranks(parts: dict[str, _Part], entries: dict[str, np.ndarray]) -> _Totals:
+    """One reduction: means of the entries, weighted by the samples of training or of validation; sums of the states."""
+    prefix_of = {key: "val_" if key.startswith("val_") and "val_" in parts else "" for key in entries}
+    samples = {prefix: part.samples for prefix, part in parts.items()}
+    # What a rank without samples has to say may be NaN.
+    weighted = [
+        v * samples[prefix_of[key]] if samples[prefix_of[key]] else np.zeros_like(v) for key, v in entries.items()
+    ]
+    states = [state for part in parts.values() for state in part.states]
+    sums = iter(reduce_packed([*map(np.array, samples.values()), *weighted, *states], Sum, _NAME))
+    counts = {prefix: max(float(next(sums)), 1.0) for prefix in parts}
+    means = {key: number_or_array(next(sums) / counts[prefix_of[key]]) for key in entries}
+    return _Totals(means, {prefix: [next(sums) for _ in part.states] for prefix, part in parts.items()})
+
+
+def _as_array(variable: Any) -> np.ndarray:
+    return np.array(keras.ops.convert_to_numpy(variable))
