@@ -63,7 +63,7 @@ demo: $(VENV)/.smddp-demo  ## Train the digits example on NP ranks
 	@SMDDP_BUILD_TARGETS='$(DEMO_TARGETS)' $(BIN)/python -W ignore setup.py -q build_ext --inplace $(QUIETLY)
 	@$(MPIRUN) -np $(NP) $(BIN)/python examples/02_keras_digits.py $(ARGS)
 
-test: build  ## All tests, in the quick form (17 minutes on 2 cores); those of GPUs when the native sources changed
+test: build  ## All tests, in the quick form (14 minutes on 2 cores); those of GPUs when the native sources changed
 	@$(if $(ARGS),$(PYTEST) $(ARGS),$(MAKE) -s -j2 --output-sync test-engine test-one-process)
 	@$(if $(ARGS),,$(PYTEST) tests/launch -m 'not one_process')
 	@$(if $(ARGS),,$(MAKE) -s $(GPU_TESTED))
