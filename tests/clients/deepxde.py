@@ -26,7 +26,7 @@ def check(folder: Path, steps: int) -> Iterator[Result]:
 
 def _strong_scaling(folder: Path, steps: int, passes: int) -> Result:
     """With two passes for one update: their mean, which is that of one, because every pass has all points of a rank."""
-    what = f"its Poisson problem, `tensorflow.compat.v1`, float64, the points split over 2 ranks, {steps} steps"
+    what = f"Poisson 1D, `tensorflow.compat.v1`, float64, points split, {steps} steps"
     what += f" of {passes} passes" if passes > 1 else ""
     program, two = f"python {SCRIPTS / 'poisson.py'}", f"two-{passes}"
     for name in ("one", two):
