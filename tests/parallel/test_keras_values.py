@@ -88,6 +88,7 @@ def test_exports():
         "LearningRateScheduleCallback",
         "LearningRateWarmupCallback",
         "MetricAverageCallback",
+        "MetricSumCallback",
         "PreemptionCheckpoint",
         "UnevenBatchesCallback",
         "on_rank_zero",
