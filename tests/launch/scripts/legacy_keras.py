@@ -254,6 +254,7 @@ def refusals(found):
     note("class", lambda: hvd.DistributedOptimizer(optimizers.SGD))
     note("evaluate", lambda: hvd.evaluate(model_from(), np.ones((2, 6)), np.ones((2, 3))))
     note("weighted", lambda: hvd.callbacks.MetricAverageCallback(weighted=True))
+    note("sums of metrics", lambda: hvd.callbacks.MetricSumCallback())
     note("uneven", lambda: hvd.callbacks.UnevenBatchesCallback("join"))
     scaled = tf_keras.mixed_precision.LossScaleOptimizer(optimizers.SGD(0.1))
     note("passes", lambda: hvd.DistributedOptimizer(scaled, backward_passes_per_step=2))
