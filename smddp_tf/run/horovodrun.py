@@ -12,6 +12,7 @@ from smddp_tf.run.check_build import build_report, version
 from smddp_tf.run.cli import dispatch, launcher, run_program
 from smddp_tf.run.discovery import discovered_hosts
 from smddp_tf.run.errors import LaunchError
+from smddp_tf.run.hosts import total_slots
 
 __all__ = ["main"]
 
@@ -53,7 +54,7 @@ def _adapted(options: dict[str, Any]) -> dict[str, Any]:
         seconds = options["elastic_timeout"] or _ELASTIC_TIMEOUT
         least = ranks or options["min_np"] or 1
         hosts = discovered_hosts(script, options["slots_per_host"] or 1, least, seconds)
-        slots = sum(host.slots for host in hosts)
+        slots = total_slots(hosts)
         changes |= {"hosts": ",".join(map(str, hosts)), "num_proc": ranks or min(slots, most or slots)}
     for option in ("blacklist_cooldown_range", *(() if script else ("elastic_timeout",))):
         if options[option] is not None:

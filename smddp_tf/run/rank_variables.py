@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from smddp_tf.lifecycle.horovod_variables import NAMES as _OF_HOROVOD
+from smddp_tf.lifecycle.horovod_variables import variables_of_places
 from smddp_tf.lifecycle.placement import Placement
 
 __all__ = ["variables_of", "without_rank_variables"]
@@ -23,14 +24,10 @@ _OF_RANKS_EXACT = (
 
 def variables_of(placement: Placement) -> dict[str, str]:
     """What Horovod's and SMDDP's launchers set in a rank's environment, as far as it is known."""
-    values = {
-        "HOROVOD_RANK": placement.rank,
-        "HOROVOD_SIZE": placement.size,
-        "HOROVOD_LOCAL_RANK": placement.local_rank,
-        "HOROVOD_LOCAL_SIZE": placement.local_size,
-        "SMDATAPARALLEL_LOCAL_RANK": placement.local_rank,
-    }
-    return {name: str(value) for name, value in values.items() if value is not None}
+    values = variables_of_places(placement.rank, placement.size, placement.local_rank, placement.local_size)
+    if placement.local_rank is not None:
+        values["SMDATAPARALLEL_LOCAL_RANK"] = str(placement.local_rank)
+    return values
 
 
 def without_rank_variables(environment: Mapping[str, str]) -> dict[str, str]:

@@ -4,14 +4,12 @@ from __future__ import annotations
 
 from typing import Any
 
-import numpy as np
-
 from smddp_tf.basics import size
 from smddp_tf.keras._backend import keras, needs_keras_3
 from smddp_tf.keras.callbacks.epoch_logs import check_same_on_all_ranks, numeric_entries
 from smddp_tf.keras.fit.step_hooks import hooks_of
-from smddp_tf.keras.packed import number_or_array, reduce_packed
-from smddp_tf.reduce_op import Average, Sum
+from smddp_tf.keras.packed import number_or_array, reduce_packed, weighted_means
+from smddp_tf.reduce_op import Average
 
 _NAME = "MetricAverageCallback"
 
@@ -56,17 +54,11 @@ class MetricAverageCallback(keras.callbacks.Callback):
         if not values or logs is None:
             return
         if self.counts_samples:
-            means = _weighted_means(list(values.values()), [self._samples(key) for key in values])
+            samples = [self._samples(key) for key in values]
+            means = weighted_means(list(values.values()), samples, f"{_NAME} (weighted means)")
         else:
             means = reduce_packed(list(values.values()), Average, f"{_NAME} (means)")
         logs.update({key: number_or_array(mean) for key, mean in zip(values, means)})
 
     def _samples(self, key: Any) -> float:
         return float(hooks_of(self.model, "test" if key.startswith("val_") else "train").samples)
-
-
-def _weighted_means(values: Any, samples: Any) -> list[Any]:
-    # What a rank without samples has to say may be NaN.
-    weighted = [value * count if count else np.zeros_like(value) for value, count in zip(values, samples)]
-    *sums, counts = reduce_packed([*weighted, np.array(samples)], Sum, f"{_NAME} (weighted means)")
-    return [total / max(count, 1.0) for total, count in zip(sums, counts)]

@@ -12,7 +12,7 @@ from smddp_tf.keras._backend import keras, needs_keras_3
 from smddp_tf.keras.callbacks.epoch_logs import check_same_on_all_ranks, numeric_entries
 from smddp_tf.keras.fit.step_hooks import hooks_of
 from smddp_tf.keras.metric_states import assign, is_additive, leaves, results_of_sums
-from smddp_tf.keras.packed import number_or_array, reduce_packed
+from smddp_tf.keras.packed import number_or_array, reduce_packed, weighted_means
 from smddp_tf.reduce_op import Sum
 
 _NAME = "MetricSumCallback"
@@ -23,13 +23,6 @@ class _Part(NamedTuple):
 
     samples: float
     states: list[np.ndarray]  # of the additive metrics
-
-
-class _Totals(NamedTuple):
-    """The same for all ranks."""
-
-    means: dict[str, Any]  # by entry of the logs
-    states: dict[str, list[np.ndarray]]  # by prefix
 
 
 class MetricSumCallback(keras.callbacks.Callback):
@@ -74,7 +67,7 @@ class MetricSumCallback(keras.callbacks.Callback):
         self._keep("val_")
 
     def on_epoch_end(self, epoch: int, logs: dict[str, Any] | None = None) -> None:
-        """Changes `logs` in place; all states and entries travel as one tensor.
+        """Changes `logs` in place; entries, states of training and states of validation travel as one tensor each.
 
         Raises:
             ValueError: ranks have different metrics, or some have validated and others have not.
@@ -85,10 +78,11 @@ class MetricSumCallback(keras.callbacks.Callback):
         parts, self._parts = self._parts, None
         entries = numeric_entries(logs)
         check_same_on_all_ranks({**entries, **self._names_of_states(parts)}, _NAME)
-        totals = _of_all_ranks(parts, entries)
-        logs.update(totals.means)
-        for prefix, states in totals.states.items():
-            exact = {f"{prefix}{key}": value for key, value in self._results_of(states).items()}
+        samples = [parts["val_" if key.startswith("val_") and "val_" in parts else ""].samples for key in entries]
+        means = weighted_means(list(entries.values()), samples, f"{_NAME} (means)")
+        logs.update({key: number_or_array(mean) for key, mean in zip(entries, means)})
+        for prefix, part in parts.items():
+            exact = {f"{prefix}{key}": value for key, value in self._results_of_sums(part.states).items()}
             logs.update({key: value for key, value in exact.items() if key in entries})
 
     def _keep(self, prefix: str) -> None:
@@ -116,30 +110,17 @@ class MetricSumCallback(keras.callbacks.Callback):
         names = [f"state {i} of {metric.name}" for metric in self._additive() for i in range(len(metric.variables))]
         return {f"{prefix}{name}": state for prefix, part in parts.items() for name, state in zip(names, part.states)}
 
-    def _results_of(self, states: list[np.ndarray]) -> dict[str, Any]:
-        """The results from these states; the model keeps its own."""
+    def _results_of_sums(self, states: list[np.ndarray]) -> dict[str, Any]:
+        """The results from the sums of these states over the ranks; the model keeps its own."""
         variables = self._variables()
+        if not variables:
+            return {}
         own = [_as_array(variable) for variable in variables]
-        assign(variables, states)
+        assign(variables, reduce_packed(states, Sum, f"{_NAME} (states of metrics)"))
         try:
             return results_of_sums(self.model)
         finally:
             assign(variables, own)
-
-
-def _of_all_ranks(parts: dict[str, _Part], entries: dict[str, np.ndarray]) -> _Totals:
-    """One reduction: means of the entries, weighted by the samples of training or of validation; sums of the states."""
-    prefix_of = {key: "val_" if key.startswith("val_") and "val_" in parts else "" for key in entries}
-    samples = {prefix: part.samples for prefix, part in parts.items()}
-    # What a rank without samples has to say may be NaN.
-    weighted = [
-        v * samples[prefix_of[key]] if samples[prefix_of[key]] else np.zeros_like(v) for key, v in entries.items()
-    ]
-    states = [state for part in parts.values() for state in part.states]
-    sums = iter(reduce_packed([*map(np.array, samples.values()), *weighted, *states], Sum, _NAME))
-    counts = {prefix: max(float(next(sums)), 1.0) for prefix in parts}
-    means = {key: number_or_array(next(sums) / counts[prefix_of[key]]) for key in entries}
-    return _Totals(means, {prefix: [next(sums) for _ in part.states] for prefix, part in parts.items()})
 
 
 def _as_array(variable: Any) -> np.ndarray:

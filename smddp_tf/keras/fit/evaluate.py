@@ -6,8 +6,6 @@ import contextlib
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-import numpy as np
-
 from smddp_tf._native.threads import of_thread
 from smddp_tf.basics import size
 from smddp_tf.functions import allgather_object
@@ -16,7 +14,7 @@ from smddp_tf.keras.fit.padding import zeros_of
 from smddp_tf.keras.fit.patch import iterator_goes_to
 from smddp_tf.keras.fit.step_hooks import hooks_of
 from smddp_tf.keras.metric_states import assign, is_additive, leaves, results_of_sums
-from smddp_tf.keras.packed import number_or_array, reduce_packed
+from smddp_tf.keras.packed import number_or_array, reduce_packed, weighted_means
 from smddp_tf.reduce_op import Sum
 
 _NAME = "hvd.evaluate"
@@ -116,10 +114,8 @@ class _Part:
     def _weighted_means(self) -> dict[str, Any]:
         keys = sorted(self.logs)  # the same order on all ranks
         values = [keras.ops.convert_to_numpy(self.logs[key]) for key in keys]
-        # What a rank without samples has to say may be NaN.
-        weighted = [value * self.samples if self.samples else np.zeros_like(value) for value in values]
-        *sums, samples = reduce_packed([*weighted, np.array(self.samples)], Sum, f"{_NAME} (means)")
-        means = {key: number_or_array(total / max(samples, 1.0)) for key, total in zip(keys, sums)}
+        totals = weighted_means(values, [self.samples] * len(values), f"{_NAME} (means)")
+        means = {key: number_or_array(total) for key, total in zip(keys, totals)}
         return {key: means[key] for key in self.logs}
 
 

@@ -86,8 +86,8 @@ class SessionDiagnostics {
   virtual std::vector<TraceEvent> TraceStop() = 0;
 
   // All ranks write their events, each into its own file, until StopTimeline or the end of the session. Rank 0's
-  // calls count; those of other ranks may be omitted. StopTimeline waits, for at most some
-  // seconds, until the other ranks have closed their files. It returns the files to merge; on other ranks nothing.
+  // calls count; those of other ranks may be omitted. StopTimeline waits, for at most some seconds, until the other
+  // ranks have closed their files. It returns the files to merge; on other ranks nothing.
   virtual Status StartTimeline(const std::string& path, bool mark_cycles) = 0;
   virtual TimelineParts StopTimeline() = 0;
 };
