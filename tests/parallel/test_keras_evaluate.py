@@ -8,29 +8,7 @@ import pytest
 import tensorflow as tf
 
 import smddp_tf.keras as hvk
-
-FEATURES = 4
-
-
-class Largest(keras.metrics.Metric):
-    """A state that is no sum."""
-
-    def __init__(self, name="largest", **options):
-        super().__init__(name=name, **options)
-        self.largest = self.add_variable((), "zeros", name="largest")
-
-    def update_state(self, y_true, y_pred, sample_weight=None):
-        self.largest.assign(keras.ops.maximum(self.largest, keras.ops.max(y_pred)))
-
-    def result(self):
-        return self.largest.value
-
-
-def build(metrics) -> keras.Model:
-    keras.utils.set_random_seed(11)
-    model = keras.Sequential([keras.Input((FEATURES,)), keras.layers.Dense(1, activation="sigmoid")])
-    model.compile(loss="binary_crossentropy", metrics=metrics)
-    return model
+from tests.parallel.classifiers import FEATURES, Largest, classifier
 
 
 def metrics() -> list:
@@ -58,7 +36,7 @@ def whole(size: int) -> tuple[np.ndarray, np.ndarray]:
 @pytest.mark.parametrize("as_dataset", [True, False])
 def test_parts_give_the_result_of_the_whole(hvd, rank, size, mpi, as_dataset):
     x, y = part_of_rank(rank)
-    model = build(metrics())
+    model = classifier(metrics())
     if as_dataset:
         dataset = tf.data.Dataset.from_tensor_slices((x, y)).batch(4)
         results = hvk.evaluate(model, dataset, return_dict=True, verbose=0)
@@ -67,7 +45,7 @@ def test_parts_give_the_result_of_the_whole(hvd, rank, size, mpi, as_dataset):
         results = hvk.evaluate(model, tf.data.Dataset.from_tensor_slices((x, y)).batch(4), return_dict=True, verbose=0)
     else:
         results = hvk.evaluate(model, x, y, batch_size=4, return_dict=True, verbose=0)
-    expected = build(metrics()).evaluate(*whole(size), batch_size=4, return_dict=True, verbose=0)
+    expected = classifier(metrics()).evaluate(*whole(size), batch_size=4, return_dict=True, verbose=0)
     assert list(results) == list(expected)
     assert results == pytest.approx(expected, rel=1e-5)
     assert all(theirs == results for theirs in mpi.allgather(results))
@@ -77,9 +55,9 @@ def test_parts_give_the_result_of_the_whole(hvd, rank, size, mpi, as_dataset):
 def test_results_as_a_list_and_metrics_of_ones_own(hvd, rank, size):
     x, y = part_of_rank(rank)
     dataset = tf.data.Dataset.from_tensor_slices((x, y)).batch(4)
-    parts = [build([Largest()]).evaluate(*part_of_rank(r), verbose=0) for r in range(size) if r != 1]
+    parts = [classifier([Largest()]).evaluate(*part_of_rank(r), verbose=0) for r in range(size) if r != 1]
     rows = [len(part_of_rank(r)[0]) for r in range(size) if r != 1]
-    results = hvk.evaluate(build([Largest()]), dataset, verbose=0)
+    results = hvk.evaluate(classifier([Largest()]), dataset, verbose=0)
     assert results == pytest.approx(np.average(parts, axis=0, weights=rows).tolist(), rel=1e-5)
 
 
@@ -89,4 +67,4 @@ def test_an_error_on_one_rank_is_one_on_all(hvd, rank, size):
     x, y = part_of_rank(0)
     expected = "Data cardinality" if rank == 0 else "failed on rank 0: ValueError: Data cardinality"
     with pytest.raises((ValueError, RuntimeError), match=expected):
-        hvk.evaluate(build([]), x, y[:4] if rank == 0 else y, verbose=0)
+        hvk.evaluate(classifier([]), x, y[:4] if rank == 0 else y, verbose=0)

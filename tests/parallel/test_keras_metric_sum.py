@@ -10,23 +10,9 @@ import pytest
 import tensorflow as tf
 
 import smddp_tf.keras as hvk
+from tests.parallel.classifiers import FEATURES, Largest, classifier
 
-FEATURES = 4
 BATCH = 4
-
-
-class Largest(keras.metrics.Metric):
-    """A state that is no sum."""
-
-    def __init__(self, name="largest", **options):
-        super().__init__(name=name, **options)
-        self.largest = self.add_variable((), "zeros", name="largest")
-
-    def update_state(self, y_true, y_pred, sample_weight=None):
-        self.largest.assign(keras.ops.maximum(self.largest, keras.ops.max(y_pred)))
-
-    def result(self):
-        return self.largest.value
 
 
 class Collected(Largest):
@@ -51,13 +37,8 @@ def of_keras() -> list:
 
 def build(metrics, distributed: bool = True) -> keras.Model:
     """The learning rate is 0: the weights stay as they are, so the order of the batches makes no difference."""
-    keras.utils.set_random_seed(11)
-    model = keras.Sequential([keras.Input((FEATURES,)), keras.layers.Dense(1, activation="sigmoid")])
     optimizer = keras.optimizers.SGD(0.0)
-    model.compile(
-        hvk.DistributedOptimizer(optimizer) if distributed else optimizer, loss="binary_crossentropy", metrics=metrics
-    )
-    return model
+    return classifier(metrics, optimizer=hvk.DistributedOptimizer(optimizer) if distributed else optimizer)
 
 
 def part_of_rank(rank: int, seed: int) -> tuple[np.ndarray, np.ndarray]:

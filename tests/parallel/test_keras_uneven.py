@@ -9,29 +9,23 @@ import tensorflow as tf
 
 import smddp_tf.keras as hvk
 from tests.parallel.keras_training import dense_model, distance, flat_weights, same_on_all_ranks
-from tests.parallel.uneven_data import BATCH, batches_of, data_of, rows_of, train_jointly
-
-EPOCHS = 2
+from tests.parallel.uneven_data import (
+    BATCH,
+    EPOCHS,
+    adam,
+    batches_of,
+    compiled,
+    data_of,
+    dataset_of,
+    rows_of,
+    train_jointly,
+)
 
 
 @pytest.fixture(autouse=True)
 def _ranks(size):
     if size == 1:
         pytest.skip("one rank cannot be uneven")
-
-
-def compiled(model, optimizer, **options):
-    model.compile(hvk.DistributedOptimizer(optimizer), loss="mse", **options)
-    return model
-
-
-def adam() -> keras.optimizers.Optimizer:
-    return keras.optimizers.Adam(0.01)
-
-
-def dataset_of(rank: int, rows: int | None = None, known: bool = True) -> tf.data.Dataset:
-    dataset = tf.data.Dataset.from_tensor_slices(data_of(rank, rows)).batch(BATCH)
-    return dataset if known else dataset.filter(lambda x, y: True)
 
 
 class Steps(keras.callbacks.Callback):

@@ -8,9 +8,11 @@ import keras
 import numpy as np
 import tensorflow as tf
 
+import smddp_tf.keras as hvk
 from tests.parallel.keras_training import FEATURES, flat_weights
 
 BATCH = 4
+EPOCHS = 2
 
 
 def rows_of(rank: int) -> int:
@@ -28,6 +30,20 @@ def data_of(rank: int, rows: int | None = None) -> tuple[np.ndarray, np.ndarray]
 def batches_of(rank: int, rows: int | None = None) -> list[tuple[np.ndarray, np.ndarray]]:
     x, y = data_of(rank, rows)
     return [(x[i : i + BATCH], y[i : i + BATCH]) for i in range(0, len(x), BATCH)]
+
+
+def compiled(model, optimizer, **options):
+    model.compile(hvk.DistributedOptimizer(optimizer), loss="mse", **options)
+    return model
+
+
+def adam() -> keras.optimizers.Optimizer:
+    return keras.optimizers.Adam(0.01)
+
+
+def dataset_of(rank: int, rows: int | None = None, known: bool = True) -> tf.data.Dataset:
+    dataset = tf.data.Dataset.from_tensor_slices(data_of(rank, rows)).batch(BATCH)
+    return dataset if known else dataset.filter(lambda x, y: True)
 
 
 def train_jointly(
