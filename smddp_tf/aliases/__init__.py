@@ -15,9 +15,10 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from smddp_tf.aliases import table
+from smddp_tf.aliases.after_keras import AfterKeras
 from smddp_tf.aliases.finder import Alias, Finder
 
-__all__ = ["FAMILIES", "environment", "install", "is_installed", "uninstall"]
+__all__ = ["FAMILIES", "KERAS_DISTRIBUTION", "environment", "install", "is_installed", "uninstall"]
 
 _SITE = str(Path(__file__).resolve().parent / "site")
 _VARIABLE = "SMDDP_AS"  # read by site/sitecustomize.py in child processes
@@ -38,6 +39,7 @@ _FINDERS = {
     ),
 }
 FAMILIES = tuple(_FINDERS)
+KERAS_DISTRIBUTION = "keras.distribution"  # no alias: `import keras` then also imports smddp_tf.keras.distribution
 
 
 def install(family: str) -> None:
@@ -46,12 +48,14 @@ def install(family: str) -> None:
     Child processes need `environment` too.
 
     Args:
-        family: "horovod"; or "smdistributed", which is also `smddpcommon` and `herringcommon`.
+        family: "horovod"; or "smdistributed", which is also `smddpcommon` and `herringcommon`; or `KERAS_DISTRIBUTION`.
 
     Raises:
-        ValueError: `family` is neither.
+        ValueError: `family` is none of these.
         ImportError: The library itself has been imported already.
     """
+    if family == KERAS_DISTRIBUTION:
+        return AfterKeras().install()
     finder = _finder(family)
     for root in sorted(finder.roots):
         if root in sys.modules and not isinstance(sys.modules[root], Alias):
@@ -100,7 +104,8 @@ def environment(family: str, base: Mapping[str, str] | None = None) -> dict[str,
     Returns:
         The variables that must change, with their new values.
     """
-    _finder(family)
+    if family != KERAS_DISTRIBUTION:
+        _finder(family)
     base = os.environ if base is None else base
     families = [*filter(None, base.get(_VARIABLE, "").split(",")), family]
     folders = [_SITE, *filter(None, base.get("PYTHONPATH", "").split(os.pathsep))]

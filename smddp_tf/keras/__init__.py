@@ -16,60 +16,71 @@ from __future__ import annotations
 from smddp_tf._native import needs_tensorflow  # noqa: F401
 
 # isort: split
-from smddp_tf import compat as _compat
-from smddp_tf import data
-from smddp_tf._native.topology_ops import local_rank_op, local_size_op, process_set_included_op, rank_op, size_op
-from smddp_tf.basics import (
-    ccl_built,
-    cross_rank,
-    cross_size,
-    cuda_built,
-    ddl_built,
-    gloo_built,
-    gloo_enabled,
-    init,
-    is_homogeneous,
-    is_initialized,
-    local_rank,
-    local_size,
-    mpi_built,
-    mpi_enabled,
-    mpi_threads_supported,
-    nccl_built,
-    rank,
-    rocm_built,
-    shutdown,
-    size,
-    start_timeline,
-    stop_timeline,
-)
-from smddp_tf.compression import Compression
-from smddp_tf.functions import broadcast_, broadcast_global_variables, broadcast_variables
-from smddp_tf.keras import callbacks, elastic
-from smddp_tf.keras._backend import LEGACY as _LEGACY
-from smddp_tf.keras.fit.evaluate import evaluate
-from smddp_tf.keras.fit.patch import guard_fit as _guard_fit
-from smddp_tf.keras.optimizer.distributed import DistributedOptimizer, PartialDistributedOptimizer
-from smddp_tf.keras.saving.loading import load_model
-from smddp_tf.keras.sync_batch_normalization import SyncBatchNormalization
-from smddp_tf.keras.values import allgather, allreduce, broadcast, reducescatter
-from smddp_tf.objects import allgather_object, broadcast_object, broadcast_object_fn
-from smddp_tf.ops import alltoall, barrier, grouped_allgather, grouped_allreduce, grouped_reducescatter, join
-from smddp_tf.process_sets import (
-    ProcessSet,
-    add_process_set,
-    get_process_set_ids_and_ranks,
-    global_process_set,
-    is_process_set_included,
-    process_set_ids,
-    remove_process_set,
-)
-from smddp_tf.reduce_op import Adasum, Average, Max, Min, Product, Sum
-from smddp_tf.tape import DistributedGradientTape, PartialDistributedGradientTape
 
-_compat.install_by_default()
-if not _LEGACY:
-    _guard_fit()
+try:
+    # isort: split
+    from smddp_tf import compat as _compat
+    from smddp_tf import data
+    from smddp_tf._native.topology_ops import local_rank_op, local_size_op, process_set_included_op, rank_op, size_op
+    from smddp_tf.basics import (
+        ccl_built,
+        cross_rank,
+        cross_size,
+        cuda_built,
+        ddl_built,
+        gloo_built,
+        gloo_enabled,
+        init,
+        is_homogeneous,
+        is_initialized,
+        local_rank,
+        local_size,
+        mpi_built,
+        mpi_enabled,
+        mpi_threads_supported,
+        nccl_built,
+        rank,
+        rocm_built,
+        shutdown,
+        size,
+        start_timeline,
+        stop_timeline,
+    )
+    from smddp_tf.compression import Compression
+    from smddp_tf.functions import broadcast_, broadcast_global_variables, broadcast_variables
+    from smddp_tf.keras import callbacks, elastic
+    from smddp_tf.keras._backend import LEGACY as _LEGACY
+    from smddp_tf.keras.fit.evaluate import evaluate
+    from smddp_tf.keras.fit.patch import guard_fit as _guard_fit
+    from smddp_tf.keras.optimizer.distributed import DistributedOptimizer, PartialDistributedOptimizer
+    from smddp_tf.keras.saving.loading import load_model
+    from smddp_tf.keras.sync_batch_normalization import SyncBatchNormalization
+    from smddp_tf.keras.values import allgather, allreduce, broadcast, reducescatter
+    from smddp_tf.objects import allgather_object, broadcast_object, broadcast_object_fn
+    from smddp_tf.ops import alltoall, barrier, grouped_allgather, grouped_allreduce, grouped_reducescatter, join
+    from smddp_tf.process_sets import (
+        ProcessSet,
+        add_process_set,
+        get_process_set_ids_and_ranks,
+        global_process_set,
+        is_process_set_included,
+        process_set_ids,
+        remove_process_set,
+    )
+    from smddp_tf.reduce_op import Adasum, Average, Max, Min, Product, Sum
+    from smddp_tf.tape import DistributedGradientTape, PartialDistributedGradientTape
+except ImportError as _error:
+    # So that `import smddp_tf.keras.distribution` does nothing where Keras computes with JAX or PyTorch.
+    if _error.name != "keras.backend":
+        raise
+    _message = str(_error)
+
+    def __getattr__(name: str) -> object:
+        raise (AttributeError if name.startswith("_") else ImportError)(_message)
+else:
+    _compat.install_by_default()
+    if not _LEGACY:
+        _guard_fit()
 
 __all__ = [
     "Adasum",

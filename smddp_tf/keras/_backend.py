@@ -18,6 +18,7 @@ def _is_legacy() -> bool:
     try:
         return bool(tf.keras.optimizers.Optimizer.__module__.split(".")[0] == "tf_keras")
     except ImportError:
+        _refuse_other_backend()  # with some of them `tf.keras` cannot be imported
         minor = loader.minor_of(tf.__version__)
         raise ImportError(
             "`tf.keras` cannot be imported. With TF_USE_LEGACY_KERAS=1 it is Keras 2, the package tf_keras, which "
@@ -27,13 +28,19 @@ def _is_legacy() -> bool:
 
 
 def _keras_to_use() -> Any:
-    module = importlib.import_module("tf_keras" if LEGACY else "keras")
-    if not LEGACY and module.config.backend() != "tensorflow":
+    if not LEGACY:
+        _refuse_other_backend()
+    return importlib.import_module("tf_keras" if LEGACY else "keras")
+
+
+def _refuse_other_backend() -> None:
+    module = importlib.import_module("keras")
+    if hasattr(module, "config") and module.config.backend() != "tensorflow":
         raise ImportError(
             f"smddp_tf.keras needs Keras with the TensorFlow backend. Found: the {module.config.backend()!r} backend. "
-            "Set KERAS_BACKEND=tensorflow (or remove `backend` from ~/.keras/keras.json) before Keras is imported."
+            "Set KERAS_BACKEND=tensorflow (or remove `backend` from ~/.keras/keras.json) before Keras is imported.",
+            name="keras.backend",
         )
-    return module
 
 
 LEGACY = _is_legacy()

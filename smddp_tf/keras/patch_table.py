@@ -9,16 +9,21 @@ import importlib
 import inspect
 import sys
 from collections.abc import Callable, Iterable, Iterator
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, cast
 
 __all__ = [
+    "APPLY",
+    "BACKEND_FUNCTIONS",
     "CALLABLE_VARIABLES",
     "COMPILE",
     "EPOCH_ITERATOR",
+    "EVALUATE",
     "FIT",
     "FROM_CONFIG",
     "LR_ARGUMENT",
+    "MODEL_PARALLEL",
     "PATCHES",
+    "PREDICT",
     "READS_LR",
     "SCALED_APPLY",
     "SCALED_CHECK",
@@ -76,7 +81,8 @@ class Patch(NamedTuple):
         owners: finds the classes. A patch of the user's classes has none: `replace` is given each.
         parameters: parameters that the function must have. A wrapper of somebody else's that takes any is accepted.
         sets: attributes that the function must set; not asked of a wrapper.
-        kind: "function", "classmethod", "property"; "new" must not exist, "any" may be a function or not exist.
+        kind: "function", "classmethod", "property" or "module"; "new" must not exist, "any" may be a function or not
+            exist.
         seen: the versions of Keras with which the tests have passed.
     """
 
@@ -203,7 +209,47 @@ COMPILE = Patch(
     False,
     lambda: [next(one for one in _keras().Model.__mro__ if "compile" in vars(one))],
 )
+_DISTRIBUTION = "`import smddp_tf.keras.distribution` makes keras.distribution work on the TensorFlow backend"
+BACKEND_FUNCTIONS = Patch(
+    "keras.src.distribution.distribution_lib.distribution_lib",
+    _DISTRIBUTION,
+    "keras.distribution knows nothing of the ranks",
+    True,
+    lambda: [cast(type, importlib.import_module("keras.src.distribution.distribution_lib"))],
+    kind="module",
+)
+MODEL_PARALLEL = Patch(
+    "keras.distribution.ModelParallel.__init__",
+    f"{_DISTRIBUTION}, with data parallelism only",
+    "a model is trained as if there were no ModelParallel",
+    False,
+    lambda: [_keras().distribution.ModelParallel],
+)
+EVALUATE = Patch(
+    "keras.Model.evaluate",
+    _DISTRIBUTION,
+    "`evaluate` shows the metrics of each rank's part of the data",
+    True,
+    lambda: [_trainer()],
+    ("self", "x", "y", "verbose", "callbacks", "return_dict"),
+)
+PREDICT = Patch(
+    "keras.Model.predict",
+    _DISTRIBUTION,
+    "`predict` returns each rank's part",
+    True,
+    lambda: [_trainer()],
+    ("self", "x", "batch_size", "verbose"),
+)
+APPLY = Patch(
+    "keras.optimizers.Optimizer.apply",
+    f"{_DISTRIBUTION}, where optimizers reduce without being wrapped",
+    "`train_on_batch` and loops of your own do not reduce",
+    True,
+    parameters=("self", "grads", "trainable_variables"),
+)
 PATCHES = (
     *(FIT, EPOCH_ITERATOR, SCALED_APPLY, SCALED_CHECK, SCALED_PICKLE, SCALED_COPY, SCALED_DEEPCOPY, FROM_CONFIG),
     *(SEED, SEED_OWNER, CALLABLE_VARIABLES, LR_ARGUMENT, READS_LR, WRITES_LR, COMPILE),
+    *(BACKEND_FUNCTIONS, MODEL_PARALLEL, EVALUATE, PREDICT, APPLY),
 )

@@ -159,6 +159,8 @@ def _difference(patch: Patch, owner: type, plain: Any) -> str:
         return ""
     if patch.kind == "new":
         return f"{where} exists"
+    if patch.kind == "module":
+        return ""
     if patch.kind == "property":
         return "" if isinstance(plain, property) else f"{where} is not a property"
     if patch.kind == "classmethod" and not isinstance(vars(owner).get(patch.attribute), classmethod):

@@ -10,6 +10,7 @@ from typing import Any
 
 import click
 
+from smddp_tf.aliases import KERAS_DISTRIBUTION
 from smddp_tf.lifecycle.placement import find_placement
 from smddp_tf.run import sagemaker
 from smddp_tf.run.check_build import build_report, version
@@ -92,7 +93,7 @@ def dispatch(options: dict[str, Any], adapted: Callable[[dict[str, Any]], dict[s
         _need(command)
         if find_placement(os.environ) is not None:
             os.environ.update(_variables(options))
-            run_in_process(command, options["alias"])
+            run_in_process(command, _families(options))
     _need(command)
     environment = without_rank_variables(os.environ)
     placed = hosts_and_ranks(
@@ -103,8 +104,14 @@ def dispatch(options: dict[str, Any], adapted: Callable[[dict[str, Any]], dict[s
         if options["dry_run"]:
             click.echo(shlex.join(as_program(command)))
             return
-        run_in_process(command, options["alias"])
+        run_in_process(command, _families(options))
     sys.exit(_launch(options, _settings(options, *placed), as_program(command), environment))
+
+
+def _families(options: Mapping[str, Any]) -> list[str]:
+    """What the flags ask of `smddp_tf.aliases`."""
+    chosen = {options["alias"]: options["alias"], KERAS_DISTRIBUTION: options["keras_distribution"]}
+    return [family for family, is_chosen in chosen.items() if is_chosen]
 
 
 def _is_open(options: Mapping[str, Any], name: str) -> bool:
@@ -146,7 +153,7 @@ def _settings(options: Mapping[str, Any], hosts: Any, ranks: int) -> Settings:
     return Settings(
         ranks=ranks,
         hosts=hosts,
-        variables={**UNBUFFERED, **alias_variables(options["alias"]), **_variables(options)},
+        variables={**UNBUFFERED, **alias_variables(_families(options)), **_variables(options)},
         network_interfaces=tuple(interfaces.split(",") if isinstance(interfaces, str) else interfaces),
         mpi_args=words(options["mpi_args"]),
         binding=words(options["binding_args"]),
@@ -186,7 +193,7 @@ def _is_elastic(options: Mapping[str, Any], settings: Settings) -> bool:
 def _sagemaker(options: Mapping[str, Any], command: Sequence[str]) -> int:
     """The exit code of this host's part of a SageMaker job."""
     training = sagemaker.read_training(os.environ)
-    variables = {**alias_variables(options["alias"]), **_variables(options)}
+    variables = {**alias_variables(_families(options)), **_variables(options)}
     if options["dry_run"]:
         from smddp_tf.run.sagemaker_line import training_line
 

@@ -19,12 +19,12 @@ from smddp_tf.run.rank_variables import variables_of
 __all__ = ["alias_variables", "as_program", "is_script", "run_in_process"]
 
 
-def run_in_process(command: Sequence[str], alias: str | None = None) -> NoReturn:
+def run_in_process(command: Sequence[str], families: Sequence[str] = ()) -> NoReturn:
     """Runs the command: a Python script runs in this process, any other program replaces the process.
 
     Args:
         command: program or script with arguments.
-        alias: "horovod" or "smdistributed": imports of that resolve to smddp_tf. None: they do not.
+        families: what `aliases.install` is to be called with.
 
     Raises:
         LaunchError: there is no such program.
@@ -35,11 +35,11 @@ def run_in_process(command: Sequence[str], alias: str | None = None) -> NoReturn
         if os.environ.get(ADDRESS):  # a job of smddprun whose line names smddprun as the inner wrapper
             from smddp_tf.run.rank import supervise
 
-            os.environ.update(alias_variables(alias))
+            os.environ.update(alias_variables(families))
             sys.exit(supervise(as_program(command)))
     if is_script(command):
-        _run_script(command, alias)
-    os.environ.update(alias_variables(alias))
+        _run_script(command, families)
+    os.environ.update(alias_variables(families))
     try:
         os.execvp(command[0], list(command))
     except OSError as error:
@@ -57,18 +57,21 @@ def as_program(command: Sequence[str]) -> list[str]:
     return [sys.executable, *command] if is_script(command) else list(command)
 
 
-def alias_variables(alias: str | None) -> Mapping[str, str]:
-    """The variables with which a Python that is started takes imports of `alias` to smddp_tf."""
-    return aliases.environment(alias) if alias else {}
+def alias_variables(families: Sequence[str]) -> Mapping[str, str]:
+    """The variables with which a Python that is started does `aliases.install` of each."""
+    variables: dict[str, str] = {}
+    for family in families:
+        variables = aliases.environment(family, {**os.environ, **variables})
+    return variables
 
 
-def _run_script(command: Sequence[str], alias: str | None) -> NoReturn:
+def _run_script(command: Sequence[str], families: Sequence[str]) -> NoReturn:
     script = Path(command[0])
     if not script.is_file():
         raise LaunchError(f"There is no script {command[0]!r} in {os.getcwd()}.")
-    if alias:
-        os.environ.update(alias_variables(alias))  # for processes that the script starts
-        aliases.install(alias)
+    os.environ.update(alias_variables(families))  # for processes that the script starts
+    for family in families:
+        aliases.install(family)
     sys.argv = list(command)
     # `python script.py` puts the script's folder first; what -m put there, the current folder, goes.
     if sys.path and sys.path[0] in ("", os.getcwd()):

@@ -23,7 +23,7 @@ class _Waiting:
 
     def find_spec(self, name: str, path: Any = None, target: Any = None) -> Any:
         root = name.partition(".")[0]
-        mine = [f for f in self.families if root == f or (f == "smdistributed" and root in _NATIVE_SMDDP)]
+        mine = [f for f in self.families if root in (f, *_OTHER_NAMES.get(f, ()))]
         if not mine:
             return None
         sys.meta_path.remove(self)
@@ -36,7 +36,7 @@ class _Waiting:
         return next(spec for spec in (f.find_spec(name, path, target) for f in sys.meta_path) if spec is not None)
 
 
-_NATIVE_SMDDP = ("smddpcommon", "herringcommon")
+_OTHER_NAMES = {"smdistributed": ("smddpcommon", "herringcommon"), "keras.distribution": ("keras",)}
 
 
 def _run_the_next_sitecustomize() -> None:

@@ -3,6 +3,9 @@
 A rank that has run out of data goes on with batches of zeros, so that every collective of the step finds its partner.
 Its gradients enter the reduction as zeros, one more number says how many ranks had real data, and the mean is taken
 over those. Where an update has several passes, the ranks agree on every pass, and passes take the place of ranks.
+
+Under a `keras.distribution` the same number is that of the rows of this rank's batch, and means are weighted by rows:
+they are those over the rows of the global batch. A pass then counts once, however many rows it had, as in one process.
 Nothing of this is traced unless `fit` found that ranks may have different numbers of batches (see `uneven.py`).
 """
 
@@ -27,21 +30,31 @@ _tracing = threading.local()
 
 
 class ActiveRanks:
-    """Is this rank active in the current step, and how many are? Both are variables: any nested function can read them.
+    """Is this rank active in the current step, and how many are? All are variables: any nested function can read them.
 
     Attributes:
-        flag: float32 variable, 1 while this rank is active, that is, has data in the current step, else 0.
-        count: float32 variable, the number of ranks that have. Known once the step has reduced something; -1 before.
-        needed: float32 variable. A step with fewer active ranks is skipped: no rank applies an update.
+        flag: float32 variable, 1 while this rank is active, that is, has data in the current step, else 0. By rows: the
+            number of rows.
+        count: float32 variable, the sum of the ranks' flags. Known once the step has reduced something; -1 before.
+        needed: float32 variable. A step with a smaller count is skipped: no rank applies an update.
+        by_rows: boolean variable, whether flags are numbers of rows.
     """
 
     def __init__(self) -> None:
         with tf.init_scope():
             self.flag, self.count, self.needed = (tf.Variable(value, trainable=False) for value in (1.0, -1.0, 1.0))
+            self.by_rows = tf.Variable(False, trainable=False)
+            self._unit = tf.Variable(1.0, trainable=False)  # a usual flag, so that products with gradients are usual
 
     def begin_step(self, flag: Any) -> None:
+        knows_usual = tf.convert_to_tensor(self.by_rows) & (self.count > 0.0)
+        self._unit.assign(tf.where(knows_usual, self.count / tf.cast(run_time_values.size(), tf.float32), 1.0))
         self.flag.assign(flag)
         self.count.assign(-1.0)
+
+    def is_active(self) -> Any:
+        """Boolean scalar: has this rank data?"""
+        return tf.convert_to_tensor(self.flag) > 0.5
 
     def agree_on_pass(self) -> None:
         """Counts the active ranks in a step that may reduce nothing, because its update needs further passes."""
@@ -49,9 +62,19 @@ class ActiveRanks:
         self.count.assign(ops.allreduce(tf.convert_to_tensor(self.flag), op=Sum, name=name))
 
     def masked(self, grads: Sequence[Any]) -> list[Any]:
-        """Returns the gradients, or zeros while this rank is not active."""
-        is_active = tf.convert_to_tensor(self.flag) > 0.5
-        return [self._masked(is_active, grad) for grad in grads]
+        """Returns the gradients times the rank's weight: zeros while it is not active."""
+        return [self._masked(self.flag / self._unit, grad) for grad in grads]
+
+    def masked_in_pass(self, grads: Sequence[Any]) -> list[Any]:
+        """The same in one of several passes, after `agree_on_pass`: by rows, the weight in a mean over this pass."""
+        size = tf.cast(run_time_values.size(), tf.float32)
+        of_rows = tf.math.divide_no_nan(self.flag * size, self.count)
+        weight = tf.where(self.by_rows, of_rows, self.flag)
+        return [self._masked(weight, grad) for grad in grads]
+
+    def flag_of_pass(self) -> Any:
+        """What a pass adds to the window; see `Window`."""
+        return tf.where(self.by_rows, 1.0, self.flag)
 
     def reduced(
         self,
@@ -65,14 +88,14 @@ class ActiveRanks:
         """Returns the gradients reduced over the active ranks: `reducer(grads, variables)`, corrected.
 
         Exact where the others are concerned: zeros add nothing to a sum, and a mean over all ranks times
-        `size / count` is the mean over `count` ranks, up to one rounding.
+        `size / count` is the mean over `count` ranks, up to one rounding. By rows a sum is `size` times the mean.
 
         Args:
             grads: masked.
             process_set: the ranks over which `reducer` reduces.
             window: the `Window` in which `grads` were added up; None for those of one step.
         """
-        active, passes = (tf.convert_to_tensor(self.flag), 1.0) if window is None else window.close()
+        active, passes = (tf.convert_to_tensor(self.flag), self._unit) if window is None else window.close()
         if getattr(reducer, "keeps_float32", False):  # it costs nothing among the gradients
             *reduced, share = reducer([*grads, active], [*variables, active])
             size = _size_of(process_set)
@@ -84,20 +107,20 @@ class ActiveRanks:
         if window is None:
             # Of a process set as many of all ranks; of all ranks the number itself, which is times 1.0.
             self.count.assign(count * (tf.cast(run_time_values.size(), tf.float32) / size))
-        if op != Average:
-            return reduced
         factor = tf.math.divide_no_nan(size * passes, count)
+        if op != Average:
+            factor = tf.where(self.by_rows, factor, 1.0)
         return [_scaled(grad, factor) for grad in reduced]
 
-    def _masked(self, is_active: Any, grad: Any) -> Any:
+    def _masked(self, weight: Any, grad: Any) -> Any:
         if grad is None:
             return None
         if not isinstance(grad, tf.IndexedSlices):
-            return _zero_unless(is_active, grad)
-        values, indices = _zero_unless(is_active, grad.values), grad.indices
+            return _weighted(grad, weight)
+        values, indices = _weighted(grad.values, weight), grad.indices
         if not xla.compiling():  # where shapes must be known
             # No rows at all: optimizers that update only the rows they get would touch those of the zeros.
-            kept = tf.where(is_active, tf.shape(indices)[0], 0)
+            kept = tf.where(self.is_active(), tf.shape(indices)[0], 0)
             values, indices = values[:kept], indices[:kept]
         return tf.IndexedSlices(values, indices, grad.dense_shape)
 
@@ -172,9 +195,9 @@ def _size_of(process_set: ProcessSet) -> Any:
         return tf.cast(run_time_values.size(), tf.float32)
 
 
-def _zero_unless(condition: Any, tensor: Any) -> Any:
-    """Not a product: NaN times zero is NaN."""
-    return tf.where(condition, tensor, tf.zeros([], tensor.dtype))
+def _weighted(tensor: Any, weight: Any) -> Any:
+    """Zeros where the weight is 0, also for what is not finite."""
+    return tf.math.multiply_no_nan(tensor, tf.cast(weight, tensor.dtype))
 
 
 def _scaled(grad: Any, factor: Any) -> Any:

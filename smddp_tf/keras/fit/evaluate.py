@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import threading
 from collections.abc import Iterator, Sequence
 from typing import Any
 
@@ -18,6 +19,12 @@ from smddp_tf.keras.packed import number_or_array, reduce_packed, weighted_means
 from smddp_tf.reduce_op import Sum
 
 _NAME = "hvd.evaluate"
+_part_of = threading.local()
+
+
+def is_evaluating_part() -> bool:
+    """Is `Model.evaluate` called by `evaluate`, on this thread?"""
+    return bool(getattr(_part_of, "evaluation", False))
 
 
 def evaluate(model: Any, x: Any = None, y: Any = None, *, return_dict: bool = False, **options: Any) -> Any:
@@ -82,7 +89,7 @@ class _Part:
         self.epoch_iterator: Any = None
 
     def evaluate(self, x: Any, y: Any, options: Any) -> None:
-        with _counting(self._model) as counter, iterator_goes_to(self):
+        with _counting(self._model) as counter, iterator_goes_to(self), _evaluating_part():
             self.logs = self._model.evaluate(x, y, return_dict=True, **options)
             self.samples = float(counter)
             if self.samples == 0:
@@ -117,6 +124,15 @@ class _Part:
         totals = weighted_means(values, [self.samples] * len(values), f"{_NAME} (means)")
         means = {key: number_or_array(total) for key, total in zip(keys, totals)}
         return {key: means[key] for key in self.logs}
+
+
+@contextlib.contextmanager
+def _evaluating_part() -> Iterator[None]:
+    before, _part_of.evaluation = is_evaluating_part(), True
+    try:
+        yield
+    finally:
+        _part_of.evaluation = before
 
 
 @contextlib.contextmanager

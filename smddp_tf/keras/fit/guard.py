@@ -24,6 +24,7 @@ from smddp_tf.basics import rank
 from smddp_tf.data.epochs import EpochsOfFit
 from smddp_tf.functions import allgather_object, broadcast_variables
 from smddp_tf.keras._backend import keras
+from smddp_tf.keras.data_parallel.global_batches import begin_epoch_of, part_of
 from smddp_tf.keras.fit import same_batches, start_check
 from smddp_tf.keras.fit.callback_facts import agreed, facts_of, flat, name_learning_rate
 from smddp_tf.keras.fit.step_hooks import hooks_of
@@ -168,6 +169,7 @@ class Guard:
                     f"Received: epochs {epochs.tolist()}, by rank. Restore the same backup on all ranks."
                 )
         self._data.begin_epoch(self._epochs_begun)
+        begin_epoch_of(self.epoch_iterator, epoch)
         self._epochs_begun += 1
         hooks_of(self.model, "train").samples.assign(0.0)
         if self._uneven is not None:
@@ -197,7 +199,7 @@ class Guard:
 
     def end_epoch(self) -> None:
         self.check_start(goes_on=self.model.steps_per_execution > 1)
-        if self._epochs_begun == 1:
+        if self._epochs_begun == 1 and part_of(self.epoch_iterator) is None:
             same_batches.warn_if_same()
         rates = self._rates()
         mine = np.array([float(self._stopping.wanted()), *rates], np.float64)

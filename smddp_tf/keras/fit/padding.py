@@ -7,12 +7,12 @@ from typing import Any
 import tensorflow as tf
 
 
-def padding_batches(dataset: Any) -> Any:
-    """Returns the endless dataset of pairs (0.0, batch of zeros) with the element types of `dataset`.
+def padding_batches(pairs: Any) -> Any:
+    """Returns the endless dataset of pairs (0.0, batch of zeros) with the element types of `pairs`.
 
     Dimensions that the types leave open, such as a batch size, are 1.
     """
-    spec = dataset.element_spec
+    _, spec = pairs.element_spec
     return tf.data.Dataset.from_tensors(0.0).repeat().map(lambda flag: (flag, zeros_of(spec)))
 
 
@@ -23,10 +23,9 @@ def padding_iterator(padding: Any) -> Any:
     return iter(padding.with_options(options))
 
 
-def endless(dataset: Any) -> Any:
-    """Returns the pairs (1.0, batch) of `dataset`, followed by `padding_batches(dataset)`."""
-    flags = tf.data.Dataset.from_tensors(1.0).repeat()
-    return tf.data.Dataset.zip((flags, dataset)).concatenate(padding_batches(dataset))
+def with_flags(dataset: Any) -> Any:
+    """Returns the pairs (1.0, batch) of `dataset`."""
+    return tf.data.Dataset.zip((tf.data.Dataset.from_tensors(1.0).repeat(), dataset))
 
 
 def zeros_of(spec: Any) -> Any:

@@ -21,10 +21,14 @@ from smddp_tf.data.epochs import EpochsOfFit
 from smddp_tf.data.tuning import without_autotune
 from smddp_tf.keras import patch_table, patches
 from smddp_tf.keras._backend import keras
+from smddp_tf.keras.data_parallel.current import current
+from smddp_tf.keras.data_parallel.fitting import callbacks_before, quiet_elsewhere, writing_on_rank_zero
+from smddp_tf.keras.data_parallel.global_batches import make_iterator
 from smddp_tf.keras.fit import same_batches
 from smddp_tf.keras.fit.callback_facts import counts_samples, facts_of, flat, name_learning_rate
 from smddp_tf.keras.fit.forgotten import FirstStep, is_meant_for_all_ranks
 from smddp_tf.keras.fit.guard import Guard, reduces
+from smddp_tf.keras.optimizer.adopted import follow_distribution
 
 _expecting = threading.local()
 _guarded: set[int] = set()  # ids of models that are inside of a guarded `fit`
@@ -50,6 +54,10 @@ def _guarding(plain_fit: Any) -> Any:
         except TypeError:
             return plain_fit(self, *args, **kwargs)  # says it in its own words
         bound.apply_defaults()
+        follow_distribution(self)
+        if current() is not None and id(self) not in _guarded:
+            with _data_parallel(bound.arguments):
+                return _guarded_fit(plain_fit, bound)
         callbacks = flat(bound.arguments["callbacks"])
         if not is_initialized() or size() == 1 or id(self) in _guarded:
             name_learning_rate(callbacks, facts_of(callbacks).write_rate)
@@ -69,12 +77,23 @@ def _guarding(plain_fit: Any) -> Any:
     return fit
 
 
+@contextlib.contextmanager
+def _data_parallel(arguments: dict[str, Any]) -> Iterator[None]:
+    """Inside, the arguments of a `fit` are what they have to be under a `keras.distribution`."""
+    quiet_elsewhere(arguments)
+    given = arguments["callbacks"]
+    if not isinstance(given, keras.callbacks.CallbackList):
+        given = arguments["callbacks"] = writing_on_rank_zero(flat(given))
+    with _callbacks_around(arguments, callbacks_before(arguments["self"], flat(given)), []):
+        yield
+
+
 def _watched(plain_init: Any) -> Any:
     """Lets a guarded `fit` see the iterator over its training data, the first that Keras makes there; none is tuned."""
 
     @functools.wraps(plain_init)
     def __init__(self: Any, *args: Any, **kwargs: Any) -> None:
-        plain_init(self, *args, **kwargs)
+        make_iterator(plain_init, self, *args, **kwargs)
         if is_initialized() and size() > 1 and isinstance(self._distributed_dataset, tf.data.Dataset):
             self._distributed_dataset = without_autotune(self._distributed_dataset)
         owner, _expecting.owner = getattr(_expecting, "owner", None), None

@@ -57,7 +57,8 @@ class StepHooks:
     def install(self, model: Any, uneven: bool) -> None:
         """Swaps the step, and the function that Keras runs, until `remove`.
 
-        With `uneven` the data come as pairs (flag, data), and a step with flag 0 leaves no trace on this rank.
+        With `uneven` the data come as pairs (flag, data), and a step with flag 0 leaves no trace on this rank. What the
+        flag is otherwise: see `ActiveRanks`.
         """
         plain_step = getattr(model, f"{self._kind}_step")
         plain = getattr(model, f"{self._kind}_function")
@@ -89,7 +90,7 @@ class StepHooks:
 
     def _counting_step(self, plain_step: Any) -> Any:
         def step(data: Any) -> Any:
-            self.samples.assign_add(_rows(data))
+            self.samples.assign_add(rows_of(data))
             return plain_step(data)
 
         return step
@@ -103,15 +104,15 @@ class StepHooks:
             before = {id(variable): _copy(variable) for variable in _changed_by_data(model)}
             with active_ranks.stepping(active):
                 logs = plain_step(data)
-            alive = tf.where(active.is_valid(), flag, 0.0)
+            alive = active.is_valid() & (flag > 0.5)
             for variable in _changed_by_data(model):
                 if id(variable) in before:
-                    stays = active.is_valid() if getattr(variable, "smddp_agreed", False) else alive > 0.5
+                    stays = active.is_valid() if getattr(variable, "smddp_agreed", False) else alive
                     variable.assign(tf.where(stays, tf.convert_to_tensor(variable), before[id(variable)]))
                 else:
                     self.incomplete = True
-            self.samples.assign_add(tf.cast(alive, tf.float64) * _rows(data))
-            self.active_steps.assign_add(alive)
+            self.samples.assign_add(tf.where(alive, rows_of(data), tf.zeros([], tf.float64)))
+            self.active_steps.assign_add(tf.cast(alive, tf.float32))
             self.valid.assign_add(tf.cast(active.is_valid(), tf.float32))
             return self._logs_of_last_real_step(logs, alive)
 
@@ -126,7 +127,7 @@ class StepHooks:
             with tf.init_scope():
                 self._last_logs = [tf.Variable(tf.zeros(value.shape, value.dtype), trainable=False) for value in values]
         for last, value in zip(self._last_logs, values):
-            last.assign(tf.where(alive > 0.5, value, last))
+            last.assign(tf.where(alive, value, last))
         return tf.nest.pack_sequence_as(logs, [tf.identity(last) for last in self._last_logs])
 
 
@@ -140,7 +141,7 @@ def _copy(variable: Any) -> Any:
     return tf.identity(tf.convert_to_tensor(variable))
 
 
-def _rows(data: Any) -> Any:
+def rows_of(data: Any) -> Any:
     """The number of samples: the rows of the first array of the inputs, as Keras counts them."""
     inputs = data[0] if isinstance(data, (tuple, list)) and data else data
     for leaf in tf.nest.flatten(inputs):

@@ -11,8 +11,9 @@ import tensorflow as tf
 from smddp_tf._native.threads import of_thread
 from smddp_tf.basics import rank, size
 from smddp_tf.functions import allgather_object
+from smddp_tf.keras.data_parallel.global_batches import part_of
 from smddp_tf.keras.fit import active_ranks
-from smddp_tf.keras.fit.padding import endless, padding_batches, padding_iterator
+from smddp_tf.keras.fit.padding import padding_batches, padding_iterator, with_flags
 from smddp_tf.keras.fit.step_hooks import StepHooks
 
 JOIN, SHORTEST, ERROR, OFF = MODES = ("join", "shortest", "error", "off")
@@ -26,12 +27,15 @@ class Supply(NamedTuple):
         steps_per_epoch: as given to `fit`, or None.
         steps_per_execution: as given to `compile`.
         breaks_off: whether this Keras would break off in the middle of a call that takes several steps.
+        rows: under a `keras.distribution`, where means are over rows: the rows of each batch, 0 if they differ.
+            Without one None.
     """
 
     batches: float | None
     steps_per_epoch: int | None
     steps_per_execution: int
     breaks_off: bool
+    rows: int | None = None
 
     def limit(self) -> float:
         """The most steps an epoch can have here. With `steps_per_epoch`, Keras takes whole calls."""
@@ -53,7 +57,8 @@ class Supply(NamedTuple):
 
 def supply_of(epoch_iterator: Any, steps_per_execution: int) -> Supply:
     """Reads a `Supply` from Keras's iterator over the training data."""
-    batches = epoch_iterator.data_adapter.num_batches
+    part = part_of(epoch_iterator)
+    batches = epoch_iterator.data_adapter.num_batches if part is None or part.steps is None else part.steps
     if batches is None:
         dataset = epoch_iterator._distributed_dataset
         never_ends = getattr(dataset, "cardinality", lambda: None)()
@@ -61,7 +66,7 @@ def supply_of(epoch_iterator: Any, steps_per_execution: int) -> Supply:
     steps = epoch_iterator.steps_per_epoch
     # Older versions of Keras unroll the steps of a call, and the end of the data cancels those before it as well.
     breaks_off = steps_per_execution > 1 and not hasattr(type(epoch_iterator), "__next__")
-    return Supply(batches, steps or None, steps_per_execution, breaks_off)
+    return Supply(batches, steps or None, steps_per_execution, breaks_off, None if part is None else part.rows)
 
 
 class Plan(NamedTuple):
@@ -73,12 +78,14 @@ class Plan(NamedTuple):
             only.
         exact: whether epochs have exactly `limit` steps, so that nobody needs to look for their end.
         needed: the number of ranks that must be active in a step that counts.
+        by_rows: whether means are weighted by the rows of the ranks' batches.
     """
 
     limit: float
     watched: bool
     exact: bool
     needed: int
+    by_rows: bool = False
 
 
 def plan_for(mode: str, supplies: Sequence[Supply]) -> Plan | None:
@@ -89,10 +96,14 @@ def plan_for(mode: str, supplies: Sequence[Supply]) -> Plan | None:
             "All ranks must compile the model with the same `steps_per_execution`. Received: "
             f"{[supply.steps_per_execution for supply in supplies]}, by rank."
         )
-    if mode == OFF or (_all_equal(supplies) and first.batches is not None and not _ends_inside_a_call(first)):
+    by_rows = first.rows is not None and (first.rows == 0 or any(supply.rows != first.rows for supply in supplies))
+    needs_nothing = _all_equal(supplies) and first.batches is not None and not by_rows
+    if mode == OFF or (needs_nothing and not _ends_inside_a_call(first)):
         return None
     limits = [supply.limit() for supply in supplies]
     exact = all(supply.is_exact() for supply in supplies)
+    if by_rows:
+        return Plan(max(limits), True, exact, 1, True)
     if mode == ERROR and exact and len(set(limits)) > 1:
         raise ValueError(uneven_message([f"rank {i}: {supply}" for i, supply in enumerate(supplies)]))
     if mode == JOIN:
@@ -158,11 +169,15 @@ class UnevenEpochs:
 
     def _change_dataset(self) -> None:
         dataset = self._iterator._distributed_dataset
+        part = part_of(self._iterator)
+        if self._plan.by_rows and part is not None:
+            dataset = part.pairs
         if self._supply.steps_per_epoch is None and self._supply.batches not in (None, math.inf):
             dataset = dataset.take(int(self._supply.batches))
         if self._plan.watched:
-            self._padding = padding_iterator(padding_batches(dataset))
-            dataset = endless(dataset)
+            pairs = dataset if self._plan.by_rows else with_flags(dataset)
+            self._padding = padding_iterator(padding_batches(pairs))
+            dataset = pairs.concatenate(padding_batches(pairs))
         elif self._supply.steps_per_epoch is None:
             dataset = dataset.take(int(self._plan.limit))
         self._iterator._distributed_dataset = dataset
@@ -188,6 +203,7 @@ class UnevenEpochs:
         self._calls = 0
         if self._plan.watched:
             active_ranks.process_wide().needed.assign(float(self._plan.needed))
+            active_ranks.process_wide().by_rows.assign(self._plan.by_rows)
             self._hooks.active_steps.assign(0.0)
             self._hooks.valid.assign(0.0)
 

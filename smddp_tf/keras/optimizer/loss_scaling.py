@@ -19,6 +19,7 @@ from smddp_tf import ops
 from smddp_tf._native.threads import of_thread
 from smddp_tf.keras import patch_table, patches
 from smddp_tf.keras._backend import keras
+from smddp_tf.keras.optimizer.adopted import adopt
 from smddp_tf.keras.optimizer.pipeline import apply_reduced
 from smddp_tf.keras.optimizer.reducing import attach, reducer_of
 from smddp_tf.keras.optimizer.wrapping import is_wrapped
@@ -41,6 +42,8 @@ def _reducing(plain_apply: Any) -> Any:
 
     @functools.wraps(plain_apply)
     def apply(self: Any, grads: Sequence[Any], trainable_variables: Any = None) -> Any:
+        if adopt(self):
+            return self.apply(grads, trainable_variables)
         if not is_wrapped(self.inner_optimizer):
             return plain_apply(self, grads, trainable_variables)
         reducer = reducer_of(self.inner_optimizer)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import math
+import threading
 from collections.abc import Iterator, Sequence
 from typing import Any, NamedTuple
 
@@ -18,7 +19,9 @@ from smddp_tf.keras.optimizer.accumulation import Passes
 from smddp_tf.process_sets import ProcessSet, global_process_set
 from smddp_tf.reduce_op import Average
 
-__all__ = ["OptimizerReducer", "ReductionSettings"]
+__all__ = ["OptimizerReducer", "ReductionSettings", "is_updating"]
+
+_updating = threading.local()
 
 
 class ReductionSettings(NamedTuple):
@@ -52,12 +55,14 @@ class OptimizerReducer:
         names: for `made_anew.py`, the names in the configurations of its optimizers.
         is_scaled: whether a `LossScaleOptimizer` is around the optimizer, and looks for infinities in its gradients.
         is_inherited: the same: whether Keras made the optimizer from one of those, nobody wrapping it.
+        of_distribution: whether it reduces only because there is a `keras.distribution`.
     """
 
     def __init__(self, settings: ReductionSettings) -> None:
         self.settings = settings
         self.names: dict[str, str] = {}
         self.is_inherited = False
+        self.of_distribution = False
         self.is_scaled = False
         self.local = LocalSources(settings.scale_local_gradients, settings.process_set)
         count = settings.backward_passes_per_step
@@ -128,7 +133,14 @@ class OptimizerReducer:
     def paused(self) -> Iterator[None]:
         """Inside, gradients pass through: somebody further out has reduced them."""
         before, self._paused = self._paused, True
+        _updating.depth = getattr(_updating, "depth", 0) + 1
         try:
             yield
         finally:
             self._paused = before
+            _updating.depth -= 1
+
+
+def is_updating() -> bool:
+    """Is an optimizer applying gradients that it has reduced, on this thread? Those inside of it have nothing to do."""
+    return bool(getattr(_updating, "depth", 0))

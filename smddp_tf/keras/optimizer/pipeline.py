@@ -80,8 +80,8 @@ def apply_reduced(optimizer: Any, reducer: OptimizerReducer, apply: Callable[...
     active.agree_on_pass()
 
     def one_pass() -> Any:
-        window.add(active.flag)
-        return call.apply_pass(when, active.masked(grads))
+        window.add(active.flag_of_pass())
+        return call.apply_pass(when, active.masked_in_pass(grads))
 
     return active_ranks.unless_skipped(optimizer, variables, one_pass)
 

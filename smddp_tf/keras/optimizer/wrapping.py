@@ -15,6 +15,7 @@ from smddp_tf.keras._backend import keras
 __all__ = [
     "advice",
     "attach_reducer",
+    "detach_reducer",
     "is_wrapped",
     "optimizers_of",
     "reducer_on",
@@ -91,6 +92,12 @@ def attach_reducer(optimizer: Any, optimizer_class: type, reducer: Any) -> None:
     # saved file.
     vars(object)["__class__"].__set__(optimizer, shown_as_horovods(optimizer_class, "horovod._keras"))
     object.__setattr__(optimizer, _REDUCER, reducer)
+
+
+def detach_reducer(optimizer: Any) -> None:
+    """Undoes `attach_reducer`: the optimizer object has its own class again, and its state."""
+    vars(object)["__class__"].__set__(optimizer, getattr(type(optimizer), _WRAPS))
+    object.__delattr__(optimizer, _REDUCER)
 
 
 def reducer_on(optimizer: Any) -> Any:

@@ -1,0 +1,46 @@
+"""`import smddp_tf.keras.distribution` without a line in the script: it follows the script's own import of Keras."""
+
+from __future__ import annotations
+
+import importlib
+import importlib.abc
+import importlib.util
+import sys
+from importlib.machinery import ModuleSpec
+from types import ModuleType
+from typing import Any
+
+__all__ = ["AfterKeras"]
+
+_OURS = "smddp_tf.keras.distribution"
+
+
+class AfterKeras(importlib.abc.MetaPathFinder):
+    """Finds Keras where it is, and has `smddp_tf.keras.distribution` imported after it; once."""
+
+    def install(self) -> None:
+        if "keras" in sys.modules:
+            importlib.import_module(_OURS)
+        else:
+            sys.meta_path.insert(0, self)
+
+    def find_spec(self, fullname: str, path: Any = None, target: ModuleType | None = None) -> ModuleSpec | None:
+        if fullname != "keras" or self not in sys.meta_path:
+            return None
+        sys.meta_path.remove(self)
+        spec = importlib.util.find_spec("keras")
+        if spec is not None and spec.loader is not None:
+            spec.loader = _Loader(spec.loader)
+        return spec
+
+
+class _Loader(importlib.abc.Loader):
+    def __init__(self, of_keras: importlib.abc.Loader) -> None:
+        self._of_keras = of_keras
+
+    def create_module(self, spec: ModuleSpec) -> ModuleType | None:
+        return self._of_keras.create_module(spec)
+
+    def exec_module(self, module: ModuleType) -> None:
+        self._of_keras.exec_module(module)
+        importlib.import_module(_OURS)

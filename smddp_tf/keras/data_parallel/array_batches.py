@@ -1,0 +1,101 @@
+"""One rank's rows of global batches of arrays; only those are read."""
+
+from __future__ import annotations
+
+import importlib
+from typing import Any, NamedTuple
+
+import tensorflow as tf
+
+from smddp_tf.keras._backend import keras
+
+__all__ = ["ArrayData", "array_batches", "cut"]
+
+_ADAPTERS = "keras.src.trainers.data_adapters"
+_READERS = 2  # batches that are gathered at a time
+
+
+class ArrayData(NamedTuple):
+    """Arrays as Keras understands them: checked, with class weights as sample weights.
+
+    Attributes:
+        structure: of arrays with the same first dimension.
+        rows: that dimension.
+        batch_size: of the global batches.
+    """
+
+    structure: Any
+    rows: int
+    batch_size: int
+
+    @classmethod
+    def of(cls, data: dict[str, Any]) -> ArrayData | None:
+        """Reads the arguments of Keras's iterator; None where the data are no arrays."""
+        adapters = importlib.import_module(f"{_ADAPTERS}.array_data_adapter")
+        names = ("x", "y", "sample_weight", "batch_size", "class_weight")
+        given = {name: data.get(name) for name in names}
+        if not adapters.can_convert_arrays((given["x"], given["y"], given["sample_weight"])):
+            return None
+        adapter = adapters.ArrayDataAdapter(**given, steps=data.get("steps_per_epoch"))
+        return cls(adapter._inputs, adapter._num_samples, adapter._batch_size)
+
+    def steps(self) -> int:
+        """The number of global batches."""
+        return -(-self.rows // self.batch_size)
+
+
+def cut(total: Any, rank: int, size: int) -> tuple[Any, Any]:
+    """A rank's part of the rows of a batch, as even as can be: the first row, and how many.
+
+    Args:
+        total: integer tensor, the rows of the global batch. Where there are fewer than ranks, some get none; the first
+            row of those is some row of the batch, too.
+    """
+    first, end = rank * total // size, (rank + 1) * total // size
+    return first, end - first
+
+
+def array_batches(data: ArrayData, rank: int, size: int, seed: int | None, epoch: Any) -> Any:
+    """The dataset of (rows, batch) of one rank; see `Part.pairs`.
+
+    Args:
+        seed: with `epoch` it decides the order of the samples; None: their own order.
+        epoch: int64 variable, read when a pass over the data begins.
+    """
+    slicing = importlib.import_module(f"{_ADAPTERS}.array_slicing")
+    with tf.device("/CPU:0"):
+        arrays = [_as_tensor(slicing, array) for array in keras.tree.flatten(data.structure)]
+    packed = keras.tree.lists_to_tuples(data.structure)
+
+    def order(_: Any) -> Any:
+        indices = tf.range(data.rows, dtype=tf.int64)
+        if seed is None:
+            return indices
+        return tf.random.experimental.stateless_shuffle(indices, seed=tf.stack([tf.constant(seed, tf.int64), epoch]))
+
+    def chosen(indices: Any, step: Any) -> Any:
+        begin = step * data.batch_size
+        first, rows = cut(tf.minimum(data.rows - begin, data.batch_size), rank, size)
+        return tf.cast(rows, tf.float32), indices[begin + first :][: tf.maximum(rows, 1)]
+
+    def batch(rows: Any, indices: Any) -> Any:
+        parts = [None if array is None else _gathered(slicing, array, indices) for array in arrays]
+        return rows, keras.tree.pack_sequence_as(packed, parts)
+
+    steps = tf.data.Dataset.range(data.steps())
+    passes = tf.data.Dataset.range(1).map(order)
+    rows = passes.flat_map(lambda indices: steps.map(lambda step: chosen(indices, step)))
+    return rows.map(batch, num_parallel_calls=_READERS, deterministic=True)
+
+
+def _as_tensor(slicing: Any, array: Any) -> Any:
+    """A tensor, ragged tensor, or Keras's form of a sparse one; None where there is no array."""
+    array = slicing.convert_to_sliceable(array, target_backend="tensorflow")
+    composite = (slicing.TensorflowSparseWrapper, tf.RaggedTensor)
+    return array if array is None or isinstance(array, composite) else tf.convert_to_tensor(array)
+
+
+def _gathered(slicing: Any, array: Any, indices: Any) -> Any:
+    if isinstance(array, slicing.TensorflowSparseWrapper):
+        return slicing.slice_tensorflow_sparse_wrapper(array, indices)
+    return tf.gather(array, indices, axis=0)

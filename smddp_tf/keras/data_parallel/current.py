@@ -1,0 +1,43 @@
+"""Which `keras.distribution` holds now."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator
+from typing import Any
+
+from smddp_tf import basics
+from smddp_tf.keras._backend import LEGACY, keras
+
+__all__ = ["current", "set_aside"]
+
+
+def current() -> Any:
+    """Keras's current distribution, where it is one over several ranks; else None.
+
+    Raises:
+        ValueError: it has not one device for each rank.
+    """
+    if LEGACY or not basics.is_initialized() or basics.size() == 1:
+        return None
+    distribution = keras.distribution.distribution()
+    if not getattr(distribution, "_is_multi_process", False):
+        return None
+    devices = distribution.device_mesh.devices
+    if devices.size != basics.size():
+        raise ValueError(
+            f"A keras.distribution over {basics.size()} ranks needs a mesh with one device for each. Received: "
+            f"{devices.tolist()} (this is rank {basics.rank()}). Leave `device_mesh` and `devices` out."
+        )
+    return distribution
+
+
+@contextlib.contextmanager
+def set_aside() -> Iterator[None]:
+    """Inside, on this thread, there is no distribution."""
+    before = keras.distribution.distribution()
+    keras.distribution.set_distribution(None)
+    try:
+        yield
+    finally:
+        keras.distribution.set_distribution(before)

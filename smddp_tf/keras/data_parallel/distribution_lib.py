@@ -1,0 +1,141 @@
+"""The functions that `keras.distribution` asks of a backend, for TensorFlow: one device for each rank of the job.
+
+Exactly those functions, with the names and arguments of `keras/src/backend/jax/distribution_lib.py`.
+"""
+
+from __future__ import annotations
+
+import random
+from typing import Any
+
+import tensorflow as tf
+
+from smddp_tf import basics
+from smddp_tf._native.threads import of_thread
+from smddp_tf._warn import warn
+from smddp_tf.keras._backend import keras
+from smddp_tf.objects import allgather_object
+
+__all__ = [
+    "distribute_data_input",
+    "distribute_tensor",
+    "distribute_variable",
+    "get_device_count",
+    "initialize",
+    "list_devices",
+    "num_processes",
+    "process_id",
+]
+
+
+def initialize(
+    job_addresses: str | None = None, num_processes: int | None = None, process_id: int | None = None
+) -> None:
+    """Starts the job's communication, and gives all ranks one random seed.
+
+    The ranks come from MPI, so no argument is needed. The seed is that of `keras.utils.set_random_seed` where a script
+    has set one before, else a random one: new variables and the shuffling of `tf.data` then are equal on all ranks.
+
+    Args:
+        job_addresses: without effect; MPI knows the hosts.
+        num_processes: None, or the number of ranks of the job.
+        process_id: None, or the number of this rank.
+
+    Raises:
+        ValueError: the job has another number of ranks, or this rank has another number.
+    """
+    basics.init()
+    asked = {"num_processes": num_processes, "process_id": process_id}
+    found = {"num_processes": basics.size(), "process_id": basics.rank()}
+    if any(value is not None and value != found[name] for name, value in asked.items()):
+        raise ValueError(
+            f"keras.distribution.initialize: the job has {basics.size()} processes; this is number {basics.rank()}. "
+            f"Received: num_processes={num_processes}, process_id={process_id}. Leave both out, unset "
+            "KERAS_DISTRIBUTION_NUM_PROCESSES and KERAS_DISTRIBUTION_PROCESS_ID, and start the script with "
+            "`smddprun -np N` or mpirun."
+        )
+    _agree_on_seed()
+
+
+def num_processes() -> int:
+    """The number of ranks; starts the job's communication where `initialize` was not called."""
+    if not basics.is_initialized():
+        initialize()
+    return basics.size()
+
+
+def process_id() -> int:
+    """This rank."""
+    return basics.rank()
+
+
+def list_devices(device_type: str | None = None) -> list[str]:
+    """One device for each rank of the job, as "gpu:0" or "cpu:0": a rank computes on one.
+
+    Args:
+        device_type: "cpu" or "gpu". Defaults to "gpu" where this rank has one, else "cpu".
+    """
+    has_gpu = bool(tf.config.list_physical_devices("GPU"))
+    kind = device_type.lower() if device_type else ("gpu" if has_gpu else "cpu")
+    if kind not in ("cpu", "gpu") or (kind == "gpu" and not has_gpu):
+        return []
+    return [f"{kind}:{number}" for number in range(num_processes())]
+
+
+def get_device_count(device_type: str | None = None) -> int:
+    """The length of `list_devices`."""
+    return len(list_devices(device_type))
+
+
+def distribute_tensor(tensor: Any, layout: Any) -> Any:
+    """The tensor as it is: each rank holds all of a replicated tensor, and its rows of one that has the batch first.
+
+    Raises:
+        NotImplementedError: `layout` divides the tensor in another way.
+    """
+    _to_backend_layout(layout)
+    return tensor
+
+
+def distribute_variable(value: Any, layout: Any) -> Any:
+    """As `distribute_tensor`."""
+    return distribute_tensor(value, layout)
+
+
+def distribute_data_input(per_process_batch: Any, layout: Any, batch_dim_name: str) -> Any:
+    """The batch as it is: this rank's rows of the global batch."""
+    del batch_dim_name
+    return distribute_tensor(per_process_batch, layout)
+
+
+def _to_backend_mesh(device_mesh: Any) -> Any:
+    return device_mesh
+
+
+def _to_backend_layout(tensor_layout: Any) -> Any:
+    """The layout as it is."""
+    mesh = tensor_layout.device_mesh
+    axes = list(tensor_layout.axes)
+    first = axes[0] if axes else None
+    if any(axes[1:]) or (first is not None and mesh is not None and first != mesh.axis_names[0]):
+        raise NotImplementedError(
+            "On TensorFlow keras.distribution has data parallelism only: a layout can name the batch axis, in its "
+            f"first dimension, or no axis. Received: axes={tuple(tensor_layout.axes)}. Use "
+            "keras.distribution.DataParallel; for large embedding tables smddp_tf.keras.layers.DistributedEmbedding."
+        )
+    return tensor_layout
+
+
+def _agree_on_seed() -> None:
+    if basics.size() == 1:
+        return
+    of_keras = getattr(keras.src.utils.rng_utils, "get_random_seed", lambda: None)()  # not in older versions
+    of_ranks = allgather_object(of_keras, name=of_thread("keras.distribution.initialize (random seed)"))
+    if any(seed != of_ranks[0] for seed in of_ranks) and basics.rank() == 0:
+        warn(
+            "The ranks have set different random seeds; all go on with rank 0's, because new variables and the order "
+            f"of the data must be equal on all ranks. Received: {of_ranks}, by rank."
+        )
+    drawn = allgather_object(random.SystemRandom().getrandbits(31), name=of_thread("keras.distribution.initialize"))
+    if of_keras is None or of_keras != of_ranks[0]:
+        keras.utils.set_random_seed(drawn[0] if of_ranks[0] is None else of_ranks[0])

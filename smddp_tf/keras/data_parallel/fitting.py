@@ -1,0 +1,43 @@
+"""What `fit` does under a distribution beside reducing: equal weights, the metrics of all ranks, files of one rank."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from smddp_tf.basics import rank
+from smddp_tf.keras._backend import keras
+from smddp_tf.keras.callbacks.broadcast_global_variables import BroadcastGlobalVariablesCallback
+from smddp_tf.keras.callbacks.metric_average import MetricAverageCallback
+from smddp_tf.keras.callbacks.metric_sum import MetricSumCallback
+from smddp_tf.keras.callbacks.rank_zero import on_rank_zero
+from smddp_tf.keras.optimizer.local_variables import local_of
+
+__all__ = ["callbacks_before", "quiet_elsewhere", "writing_on_rank_zero"]
+
+_WRITE = ("BackupAndRestore", "CSVLogger", "ModelCheckpoint", "OrbaxCheckpoint", "RemoteMonitor", "TensorBoard")
+
+
+def callbacks_before(model: Any, users: list[Any]) -> list[Any]:
+    """The callbacks of ours that come before the user's, unless he has given such ones himself."""
+    ours = []
+    if not any(isinstance(each, BroadcastGlobalVariablesCallback) for each in users):
+        ours.append(BroadcastGlobalVariablesCallback(0, local_variables=local_of(model)))
+    if not any(isinstance(each, (MetricAverageCallback, MetricSumCallback)) for each in users):
+        ours.append(MetricSumCallback())
+    return ours
+
+
+def writing_on_rank_zero(callbacks: list[Any]) -> list[Any]:
+    """The callbacks, with those of Keras that write files doing so on rank 0 only."""
+    classes = tuple(getattr(keras.callbacks, name) for name in _WRITE if hasattr(keras.callbacks, name))
+    return [on_rank_zero(each) if isinstance(each, classes) and not _is_ours(each) else each for each in callbacks]
+
+
+def quiet_elsewhere(arguments: dict[str, Any]) -> None:
+    """One progress bar: that of rank 0, unless the user has asked for others."""
+    if rank() != 0 and arguments.get("verbose", "auto") == "auto":
+        arguments["verbose"] = 0
+
+
+def _is_ours(callback: Any) -> bool:
+    return type(callback).__module__.partition(".")[0] == "smddp_tf"

@@ -1,0 +1,161 @@
+"""Global batches: under a distribution `fit` and `evaluate` get the data of all ranks, and each takes a part of it.
+
+A global batch is cut into one part for each rank, in the order of the ranks. So all ranks make the same number of
+steps, and in each step they have together what one process has. Where the ranks do not divide a batch, some have fewer
+rows than others, or none: the means over ranks are then weighted by rows (see `active_ranks.py`).
+"""
+
+from __future__ import annotations
+
+import functools
+import inspect
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import tensorflow as tf
+
+from smddp_tf import basics
+from smddp_tf.data.agreement import agree, rank_and_size
+from smddp_tf.data.partition import Partition
+from smddp_tf.keras._backend import keras
+from smddp_tf.keras.data_parallel.array_batches import ArrayData, array_batches, cut
+from smddp_tf.keras.data_parallel.current import current, set_aside
+from smddp_tf.keras.fit.step_hooks import rows_of
+
+__all__ = ["Part", "begin_epoch_of", "make_iterator", "part_of"]
+
+_ASKS = "keras.distribution.DataParallel"
+
+
+class Part(NamedTuple):
+    """This rank's part of the data of one of Keras's iterators.
+
+    Attributes:
+        pairs: dataset of (rows, batch), float32 scalar and a batch of at least one row, where ranks may have different
+            numbers of rows. A batch with rows 0 counts nowhere. None where all ranks have equally many.
+        rows: the rows of each batch of this rank; 0 where they differ.
+        steps: the number of global batches, if it is known.
+        epoch: int64 variable on which the order of shuffled arrays depends; None for other data.
+    """
+
+    pairs: Any
+    rows: int
+    steps: int | None = None
+    epoch: Any = None
+
+
+def part_of(epoch_iterator: Any) -> Part | None:
+    """What `make_iterator` has noted; None without a distribution."""
+    return getattr(epoch_iterator, "smddp_part", None)
+
+
+def begin_epoch_of(epoch_iterator: Any, epoch: int) -> None:
+    """Before an epoch's data are read: shuffled arrays get another order, the same on all ranks."""
+    part = part_of(epoch_iterator)
+    if part is not None and part.epoch is not None:
+        part.epoch.assign(epoch)
+
+
+def make_iterator(plain_init: Callable[..., None], iterator: Any, *args: Any, **kwargs: Any) -> None:
+    """`TFEpochIterator.__init__` under a distribution: Keras makes its dataset, and this rank's part replaces it."""
+    distribution = current()
+    if distribution is None:
+        return plain_init(iterator, *args, **kwargs)
+    bound = inspect.signature(plain_init).bind(iterator, *args, **kwargs)
+    data = bound.arguments.get("kwargs", {})
+    shards = getattr(distribution, "_auto_shard_dataset", True)
+    arrays = ArrayData.of(data) if shards else None
+    if arrays is not None:
+        seed = _agreed(arrays, bool(data.get("shuffle")))
+        batches, part = _part_of_arrays(arrays, seed)
+        nothing = {"y": None, "sample_weight": None, "class_weight": None, "batch_size": None, "shuffle": False}
+        data.update({"x": batches, **{name: value for name, value in nothing.items() if name in data}})
+    elif shards and isinstance(data.get("x"), keras.utils.PyDataset):
+        _deal_batches_alike(data)
+    with set_aside():
+        plain_init(*bound.args, **bound.kwargs)
+    if arrays is None:
+        iterator._distributed_dataset, part = _part_of_dataset(iterator._distributed_dataset, shards)
+    iterator.smddp_part = part
+
+
+def _agreed(arrays: ArrayData, shuffle: bool) -> int | None:
+    what = {"samples": arrays.rows, "batch_size": arrays.batch_size, "shuffle": shuffle}
+    return agree(rank_and_size(None, None), what, shuffle, None, _ASKS)
+
+
+def _part_of_arrays(arrays: ArrayData, seed: int | None) -> tuple[Any, Part]:
+    epoch = tf.Variable(0, dtype=tf.int64, trainable=False)
+    pairs = array_batches(arrays, basics.rank(), basics.size(), seed, epoch)
+    steps = arrays.steps()
+    pairs = pairs.apply(tf.data.experimental.assert_cardinality(steps))
+    if arrays.rows % arrays.batch_size == 0 and arrays.batch_size % basics.size() == 0:
+        return pairs.map(_batch_of), Part(None, arrays.batch_size // basics.size(), steps, epoch)
+    _, rows_of_last = cut(arrays.rows - (steps - 1) * arrays.batch_size, basics.rank(), basics.size())
+    return pairs.take(steps if rows_of_last else steps - 1).map(_batch_of), Part(pairs, 0, steps, epoch)
+
+
+def _part_of_dataset(dataset: Any, shards: bool) -> tuple[Any, Part]:
+    """The same of a dataset of global batches; or, with `shards` False, of one of this rank's own batches."""
+    leaves = tf.nest.flatten(dataset.element_spec)
+    shapes = [
+        leaf.shape for leaf in leaves if isinstance(leaf, (tf.TensorSpec, tf.RaggedTensorSpec, tf.SparseTensorSpec))
+    ]
+    if any(shape.rank == 0 for shape in shapes):
+        raise ValueError(
+            "keras.distribution.DataParallel takes a dataset of global batches, which each rank takes its part of. "
+            f"Received: single samples: element_spec={dataset.element_spec}. Call `dataset.batch(batch_size)`."
+        )
+    rows = {shape[0] if shape.rank else None for shape in shapes}
+    fixed = rows.pop() if len(rows) == 1 else None
+    if not shards:
+        pairs = dataset.map(lambda *batch: (tf.cast(rows_of(_unpacked(batch)), tf.float32), _unpacked(batch)))
+        return dataset, Part(pairs, fixed or 0)
+    if fixed and fixed % basics.size() == 0:
+        return dataset.map(functools.partial(_even_cut, fixed // basics.size())), Part(None, fixed // basics.size())
+    pairs = dataset.map(_cut)
+    return pairs.filter(lambda rows, batch: rows > 0).map(_batch_of), Part(pairs, 0)
+
+
+def _deal_batches_alike(data: dict[str, Any]) -> None:
+    """Shuffles the batches of a PyDataset in the same order on all ranks."""
+    from smddp_tf.data.py_datasets import SharedBatches
+
+    source, shuffle = data["x"], bool(data.get("shuffle"))
+    if not shuffle or source.num_batches is None:
+        return
+    seed = agree(rank_and_size(None, None), {"batches": source.num_batches}, True, None, _ASKS)
+    data.update(x=SharedBatches(source, Partition(source.num_batches, 0, 1, None, seed)), shuffle=False)
+
+
+def _batch_of(rows: Any, batch: Any) -> Any:
+    return batch
+
+
+def _unpacked(batch: tuple[Any, ...]) -> Any:
+    """The element of a dataset, from the arguments that `map` makes of it."""
+    return batch if len(batch) > 1 else batch[0]
+
+
+def _even_cut(rows: int, *batch: Any) -> Any:
+    first = basics.rank() * rows
+    return tf.nest.map_structure(lambda leaf: _slice(leaf, first, rows), _unpacked(batch))
+
+
+def _cut(*batch: Any) -> Any:
+    """(rows, part of the batch); a part without rows is one row of the batch that counts nowhere."""
+    structure = _unpacked(batch)
+    total = tf.cast(rows_of(structure), tf.int32)
+    first, rows = cut(total, basics.rank(), basics.size())
+    length = tf.minimum(tf.maximum(rows, 1), total)
+    return tf.cast(rows, tf.float32), tf.nest.map_structure(lambda leaf: _slice(leaf, first, length), structure)
+
+
+def _slice(leaf: Any, first: Any, length: Any) -> Any:
+    if isinstance(leaf, tf.SparseTensor):
+        others = leaf.dense_shape[1:]
+        start = tf.concat([[tf.cast(first, tf.int64)], tf.zeros_like(others)], 0)
+        return tf.sparse.slice(leaf, start, tf.concat([[tf.cast(length, tf.int64)], others], 0))
+    if isinstance(leaf, (tf.Tensor, tf.RaggedTensor)):
+        return leaf[first : first + length]
+    return leaf  # an absent component

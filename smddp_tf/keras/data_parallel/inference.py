@@ -1,0 +1,88 @@
+"""`evaluate` and `predict` under a distribution: every rank does a part and returns the result for the whole."""
+
+from __future__ import annotations
+
+import functools
+import inspect
+import warnings
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from smddp_tf import basics, ops
+from smddp_tf._native.threads import of_thread
+from smddp_tf.data import arrays
+from smddp_tf.keras import patch_table, patches
+from smddp_tf.keras._backend import keras
+from smddp_tf.keras.data_parallel.current import current, set_aside
+from smddp_tf.keras.data_parallel.fitting import quiet_elsewhere
+from smddp_tf.keras.fit.evaluate import evaluate, is_evaluating_part
+from smddp_tf.keras.packed import number_or_array
+
+__all__ = ["install"]
+
+
+def install() -> None:
+    """Replaces `Model.evaluate` and `Model.predict`; does nothing the second time."""
+    patches.replace(patch_table.EVALUATE, _evaluating_all)
+    patches.replace(patch_table.PREDICT, _predicting_all)
+
+
+def _evaluating_all(plain_evaluate: Callable[..., Any]) -> Callable[..., Any]:
+    signature = inspect.signature(plain_evaluate)
+
+    @functools.wraps(plain_evaluate)
+    def evaluate_all(self: Any, *args: Any, **kwargs: Any) -> Any:
+        if current() is None:
+            return plain_evaluate(self, *args, **kwargs)
+        if "_use_cached_eval_dataset" in kwargs or is_evaluating_part():
+            with warnings.catch_warnings():  # of a rank whose part of the last batch is empty
+                warnings.filterwarnings("ignore", "\\s*Your input ran out of data")
+                results = plain_evaluate(self, *args, **kwargs)
+            return results or _results(self)
+        arguments = signature.bind(self, *args, **kwargs).arguments
+        quiet_elsewhere(arguments)
+        return evaluate(arguments.pop("self"), **arguments.pop("kwargs", {}), **arguments)
+
+    return evaluate_all
+
+
+def _results(model: Any) -> dict[str, Any]:
+    """The metrics, also where Keras has seen no batch."""
+    return {name: number_or_array(keras.ops.convert_to_numpy(v)) for name, v in model.get_metrics_result().items()}
+
+
+def _predicting_all(plain_predict: Callable[..., Any]) -> Callable[..., Any]:
+    signature = inspect.signature(plain_predict)
+
+    @functools.wraps(plain_predict)
+    def predict_all(self: Any, *args: Any, **kwargs: Any) -> Any:
+        distribution = current()
+        if distribution is None:
+            return plain_predict(self, *args, **kwargs)
+        bound = signature.bind(self, *args, **kwargs)
+        bound.apply_defaults()
+        quiet_elsewhere(bound.arguments)
+        data = bound.arguments["x"]
+        with set_aside():
+            if not arrays.is_array_structure(data) or not _is_worth_sharing(data, distribution, bound.arguments):
+                return plain_predict(*bound.args, **bound.kwargs)
+            size, count = basics.size(), arrays.first_dimension(data)
+            first, end = basics.rank() * count // size, (basics.rank() + 1) * count // size
+            bound.arguments["x"] = arrays.rows(data, np.arange(first, end))
+            bound.arguments["batch_size"] = -(-(bound.arguments["batch_size"] or 32) // size)
+            return keras.tree.map_structure(_gathered, plain_predict(*bound.args, **bound.kwargs))
+
+    return predict_all
+
+
+def _is_worth_sharing(data: Any, distribution: Any, arguments: dict[str, Any]) -> bool:
+    """Has every rank all rows, and each of them something to do?"""
+    shards = getattr(distribution, "_auto_shard_dataset", True)
+    return shards and arguments["steps"] is None and arrays.first_dimension(data) >= basics.size()
+
+
+def _gathered(part: np.ndarray) -> Any:
+    """The rows of all ranks, in their order."""
+    return ops.allgather(part, name=of_thread("keras.Model.predict")).numpy()

@@ -1,0 +1,53 @@
+"""`keras.distribution.DataParallel` on the TensorFlow backend, on any number of ranks and hosts.
+
+Example:
+
+>>> import keras
+>>> import smddp_tf.keras.distribution
+>>> keras.distribution.initialize()
+>>> keras.distribution.set_distribution(keras.distribution.DataParallel())
+>>> model.compile(keras.optimizers.AdamW(1e-3), loss="mse")
+>>> model.fit(x, y, batch_size=256, epochs=3)
+
+The import gives Keras the functions that its TensorFlow backend lacks; there is nothing else to call here. Start the
+script with `smddprun -np 4 python train.py` or mpirun. With JAX or PyTorch as the backend the import changes nothing.
+"""
+
+from __future__ import annotations
+
+import sys
+from typing import Any
+
+import keras
+
+__all__: list[str] = []
+
+
+def _install() -> None:
+    from smddp_tf.keras import patch_table, patches
+    from smddp_tf.keras._backend import needs_keras_3
+    from smddp_tf.keras.data_parallel import distribution_lib, inference
+    from smddp_tf.keras.optimizer.adopted import adopt_at_first_step
+
+    needs_keras_3("smddp_tf.keras.distribution")
+    patches.replace(patch_table.BACKEND_FUNCTIONS, lambda _: distribution_lib)
+    patches.replace(patch_table.MODEL_PARALLEL, lambda _: _refuse_model_parallel)
+    inference.install()
+    adopt_at_first_step()
+
+
+def _refuse_model_parallel(self: Any, *args: Any, **kwargs: Any) -> None:
+    raise NotImplementedError(
+        "keras.distribution.ModelParallel is not available on TensorFlow. Use keras.distribution.DataParallel, which "
+        "trains on any number of ranks; for tables too large for one rank smddp_tf.keras.layers.DistributedEmbedding."
+    )
+
+
+if keras.config.backend() == "tensorflow":
+    _install()
+else:
+    print(
+        f"smddp_tf.keras.distribution: Keras computes with {keras.config.backend()}, which has a keras.distribution of "
+        "its own; nothing is changed.",
+        file=sys.stderr,
+    )

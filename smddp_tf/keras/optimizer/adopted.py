@@ -1,0 +1,59 @@
+"""Under `keras.distribution` optimizers reduce their gradients without being wrapped by the user."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Sequence
+from typing import Any
+
+from smddp_tf.keras import patch_table, patches
+from smddp_tf.keras._backend import keras
+from smddp_tf.keras.data_parallel.current import current
+from smddp_tf.keras.optimizer.accumulation import innermost
+from smddp_tf.keras.optimizer.optimizer_reducer import ReductionSettings, is_updating
+from smddp_tf.keras.optimizer.reducing import attach
+from smddp_tf.keras.optimizer.wrapping import detach_reducer, optimizers_of, reducer_on, reduces
+
+__all__ = ["adopt", "adopt_at_first_step", "follow_distribution"]
+
+
+def follow_distribution(model: Any) -> None:
+    """Makes the optimizers of a model reduce under a distribution; those that only did for that stop without one.
+
+    Optimizers that the user has wrapped reduce as they did.
+    """
+    for optimizer in optimizers_of(model):
+        if not adopt(optimizer) and current() is None and getattr(reducer_on(optimizer), "of_distribution", False):
+            for each in {id(o): o for o in (optimizer, innermost(optimizer))}.values():
+                detach_reducer(each)
+            model.train_function = None
+
+
+def adopt(optimizer: Any) -> bool:
+    """Makes an optimizer reduce, if there is a distribution and nobody else reduces; returns whether it had to."""
+    if current() is None or reduces(optimizer) or is_updating():
+        return False
+    reducer = attach(optimizer, ReductionSettings())
+    reducer.of_distribution = reducer.is_inherited = True  # `is_inherited`: the user may still wrap it
+    return True
+
+
+def adopt_at_first_step() -> None:
+    """Lets `train_on_batch` and loops of the user's own reduce as `fit` does; does nothing the second time."""
+    patches.replace(patch_table.APPLY, _adopting, of=keras.optimizers.Optimizer)
+
+
+def _adopting(plain_apply: Any) -> Any:
+    @functools.wraps(plain_apply)
+    def apply(self: Any, grads: Sequence[Any], trainable_variables: Any = None) -> Any:
+        own_class = type(self)
+        if not adopt(self):
+            return plain_apply(self, grads, trainable_variables)
+        if own_class.apply is not apply:
+            raise ValueError(
+                f"The optimizer class {own_class.__name__} has an `apply` of its own, so it must reduce before that. "
+                "Call smddp_tf.keras.DistributedOptimizer(optimizer) before its first step, or train with model.fit."
+            )
+        return self.apply(grads, trainable_variables)
+
+    return apply
