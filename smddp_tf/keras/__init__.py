@@ -18,7 +18,7 @@ from smddp_tf._native import needs_tensorflow  # noqa: F401
 # isort: split
 
 try:
-    # isort: split
+    import smddp_tf.keras._backend as _backend  # first: it refuses other backends
     from smddp_tf import compat as _compat
     from smddp_tf import data
     from smddp_tf._native.topology_ops import local_rank_op, local_size_op, process_set_included_op, rank_op, size_op
@@ -49,7 +49,6 @@ try:
     from smddp_tf.compression import Compression
     from smddp_tf.functions import broadcast_, broadcast_global_variables, broadcast_variables
     from smddp_tf.keras import callbacks, elastic
-    from smddp_tf.keras._backend import LEGACY as _LEGACY
     from smddp_tf.keras.fit.evaluate import evaluate
     from smddp_tf.keras.fit.patch import guard_fit as _guard_fit
     from smddp_tf.keras.optimizer.distributed import DistributedOptimizer, PartialDistributedOptimizer
@@ -79,7 +78,7 @@ except ImportError as _error:
         raise (AttributeError if name.startswith("_") else ImportError)(_message)
 else:
     _compat.install_by_default()
-    if not _LEGACY:
+    if not _backend.LEGACY:
         _guard_fit()
 
 __all__ = [

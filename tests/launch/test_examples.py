@@ -22,6 +22,7 @@ SHORT = {
     "03_custom_loop_digits.py": ["--epochs", "8", "--min-accuracy", "0.95"],
     "04_embedding_text.py": ["--steps", "150"],
     "05_mixed_precision_digits.py": ["--epochs", "5", "--min-accuracy", "0.93"],
+    "07_keras_distribution.py": ["--epochs", "6", "--min-accuracy", "0.93"],
 }
 
 # The example of the README, which takes no arguments, in the folder into which it writes.

@@ -31,7 +31,7 @@ __all__ = [
 def initialize(
     job_addresses: str | None = None, num_processes: int | None = None, process_id: int | None = None
 ) -> None:
-    """Starts the job's communication, and gives all ranks one random seed.
+    """Starts the job's communication, gives each rank one GPU of its host, and all ranks one random seed.
 
     The ranks come from MPI, so no argument is needed. The seed is that of `keras.utils.set_random_seed` where a script
     has set one before, else a random one: new variables and the shuffling of `tf.data` then are equal on all ranks.
@@ -54,6 +54,7 @@ def initialize(
             "KERAS_DISTRIBUTION_NUM_PROCESSES and KERAS_DISTRIBUTION_PROCESS_ID, and start the script with "
             "`smddprun -np N` or mpirun."
         )
+    _take_one_gpu()
     _agree_on_seed()
 
 
@@ -124,6 +125,20 @@ def _to_backend_layout(tensor_layout: Any) -> Any:
             "keras.distribution.DataParallel; for large embedding tables smddp_tf.keras.layers.DistributedEmbedding."
         )
     return tensor_layout
+
+
+def _take_one_gpu() -> None:
+    """Where TensorFlow has not begun to use all of them."""
+    gpus = tf.config.list_physical_devices("GPU")
+    if len(gpus) < 2 or len(tf.config.get_visible_devices("GPU")) < 2:
+        return
+    try:
+        tf.config.set_visible_devices(gpus[basics.local_rank() % len(gpus)], "GPU")
+    except RuntimeError as error:
+        raise RuntimeError(
+            "keras.distribution.initialize must come before anything is computed, because each rank takes one of "
+            f"{len(gpus)} GPUs. Found: {error} (this is rank {basics.rank()})."
+        ) from error
 
 
 def _agree_on_seed() -> None:

@@ -1,0 +1,92 @@
+"""A small problem, its training by one process, and the same under `keras.distribution`."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import keras
+import numpy as np
+import tensorflow as tf
+
+import smddp_tf.keras.distribution  # noqa: F401
+
+FEATURES = 5
+ROWS, BATCH = 70, 16  # the last batch has 6 rows, which 4 ranks do not divide
+VALIDATION = 13
+
+OPTIMIZERS: dict[str, Callable[[], keras.optimizers.Optimizer]] = {
+    "sgd": lambda: keras.optimizers.SGD(0.1, momentum=0.9),
+    "adamw": lambda: keras.optimizers.AdamW(1e-2),
+    "ema": lambda: keras.optimizers.Adam(1e-2, use_ema=True, ema_overwrite_frequency=3),
+    "clipnorm": lambda: keras.optimizers.SGD(0.1, global_clipnorm=0.1),
+    "accumulation": lambda: keras.optimizers.Adam(1e-2, gradient_accumulation_steps=2),
+}
+
+
+def samples(rows: int = ROWS) -> tuple[np.ndarray, np.ndarray]:
+    """The same on every rank; the labels depend on all features and on chance."""
+    random = np.random.default_rng(11)
+    x = random.normal(size=(rows, FEATURES)).astype(np.float32)
+    noise = 0.3 * random.normal(size=(rows, 1))
+    return x, (x @ random.normal(size=(FEATURES, 1)) + noise > 0).astype(np.float32)
+
+
+class Batches(keras.utils.PyDataset):
+    """A PyDataset of global batches."""
+
+    def __init__(self, x: np.ndarray, y: np.ndarray) -> None:
+        super().__init__()
+        self._x, self._y = x, y
+
+    def __len__(self) -> int:
+        return -(-len(self._x) // BATCH)
+
+    def __getitem__(self, index: int) -> tuple[np.ndarray, np.ndarray]:
+        rows = slice(index * BATCH, (index + 1) * BATCH)
+        return self._x[rows], self._y[rows]
+
+
+def as_generator(x: np.ndarray, y: np.ndarray) -> Iterator[tuple[np.ndarray, np.ndarray]]:
+    while True:
+        batches = Batches(x, y)
+        yield from (batches[index] for index in range(len(batches)))
+
+
+def arguments(kind: str, x: np.ndarray, y: np.ndarray) -> dict[str, Any]:
+    """The data as arguments of `fit` or `evaluate`, always the same global batches in the same order."""
+    if kind == "arrays":
+        return {"x": x, "y": y, "batch_size": BATCH}
+    if kind == "tf.data":
+        return {"x": tf.data.Dataset.from_tensor_slices((x, y)).batch(BATCH)}
+    if kind == "PyDataset":
+        return {"x": Batches(x, y)}
+    return {"x": as_generator(x, y), "steps_per_epoch": -(-len(x) // BATCH)}
+
+
+def model(optimizer: Any, **options: Any) -> keras.Model:
+    """The same initial weights at every call and on every rank."""
+    keras.utils.set_random_seed(5)
+    made = keras.Sequential(
+        [
+            keras.Input((FEATURES,)),
+            keras.layers.Dense(8, activation="tanh", kernel_regularizer="l2"),
+            keras.layers.Dense(1, activation="sigmoid"),
+        ]
+    )
+    made.compile(optimizer, "binary_crossentropy", metrics=["AUC", "accuracy"], **options)
+    return made
+
+
+def weights(of: keras.Model) -> np.ndarray:
+    return np.concatenate([np.ravel(value) for value in of.get_weights()])
+
+
+@contextlib.contextmanager
+def distributed(**options: Any) -> Iterator[Any]:
+    """Inside, there is a DataParallel."""
+    keras.distribution.initialize()
+    distribution = keras.distribution.DataParallel(**options)
+    with distribution.scope():
+        yield distribution

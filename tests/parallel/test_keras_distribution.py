@@ -1,0 +1,253 @@
+"""`keras.distribution.DataParallel`: `fit`, `evaluate` and `predict` on all ranks give what one process gives."""
+
+from __future__ import annotations
+
+import itertools
+
+import keras
+import numpy as np
+import pytest
+import tensorflow as tf
+
+import smddp_tf.keras as hvk
+from smddp_tf.keras.fit import active_ranks
+from smddp_tf.keras.optimizer.wrapping import is_wrapped
+from tests.parallel.distributed_keras import (
+    BATCH,
+    FEATURES,
+    OPTIMIZERS,
+    ROWS,
+    VALIDATION,
+    Batches,
+    arguments,
+    distributed,
+    model,
+    samples,
+    weights,
+)
+from tests.variants import in_full
+
+CASES = [
+    *[
+        ("arrays", "sgd"),
+        ("tf.data", "adamw"),
+        ("PyDataset", "ema"),
+        ("generator", "clipnorm"),
+        ("arrays", "accumulation"),
+    ],
+    *in_full(*itertools.product(("arrays", "tf.data", "PyDataset", "generator"), OPTIMIZERS)),
+]
+
+
+def same_on_all(mpi, values: np.ndarray) -> bool:
+    return all(np.array_equal(theirs, values) for theirs in mpi.allgather(values))
+
+
+@pytest.mark.parametrize(("kind", "name"), CASES)
+def test_fit_is_that_of_one_process(hvd, mpi, kind, name):
+    x, y = samples()
+    options = {"epochs": 4, "verbose": 0, "shuffle": False, "validation_data": (x[:VALIDATION], y[:VALIDATION])}
+    alone = model(OPTIMIZERS[name]())
+    expected = alone.fit(**arguments(kind, x, y), **options).history
+    with distributed():
+        together = model(OPTIMIZERS[name]())
+        history = together.fit(**arguments(kind, x, y), **options).history
+    np.testing.assert_allclose(weights(together), weights(alone), rtol=1e-6, atol=1e-6)
+    assert set(history) == set(expected)
+    for metric, values in expected.items():
+        np.testing.assert_allclose(history[metric], values, rtol=1e-6, err_msg=metric)
+    assert same_on_all(mpi, weights(together))
+
+
+@pytest.mark.parametrize("kind", ["arrays", "tf.data", "PyDataset"])
+@pytest.mark.parametrize("rows", [70, 2])
+def test_evaluate_and_predict_are_those_of_one_process(hvd, mpi, kind, rows):
+    x, y = samples(rows)
+    alone = model("sgd")
+    expected = alone.evaluate(**arguments(kind, x, y), return_dict=True, verbose=0)
+    with distributed():
+        together = model("sgd")
+        results = together.evaluate(**arguments(kind, x, y), return_dict=True, verbose=0)
+        data = arguments(kind, x, y)
+        predicted = together.predict(**{name: data[name] for name in ("x", "batch_size") if name in data}, verbose=0)
+    assert results == pytest.approx(expected, rel=1e-6)
+    np.testing.assert_allclose(predicted, alone.predict(x, verbose=0), rtol=1e-6)
+    assert same_on_all(mpi, predicted)
+
+
+def test_several_outputs_are_predicted_in_order(hvd):
+    inputs = keras.Input((FEATURES,))
+    two = keras.Model(inputs, {"first": inputs[:, :1], "sum": keras.ops.sum(inputs, axis=1)})
+    x, _ = samples()
+    with distributed():
+        predicted = two.predict(x, batch_size=BATCH, verbose=0)
+    np.testing.assert_array_equal(predicted["first"], x[:, :1])
+    np.testing.assert_allclose(predicted["sum"], x.sum(axis=1), rtol=1e-5, atol=1e-6)
+
+
+def test_rows_of_a_table_are_summed_over_the_ranks(hvd):
+    words = np.random.default_rng(3).integers(0, 11, (ROWS, 4))
+    y = words[:, :1].astype(np.float32)
+
+    def trained() -> np.ndarray:
+        keras.utils.set_random_seed(5)
+        table = keras.Sequential(
+            [keras.layers.Embedding(11, 3), keras.layers.GlobalAveragePooling1D(), keras.layers.Dense(1)]
+        )
+        table.compile(keras.optimizers.SGD(0.1), "mse")
+        table.fit(words, y, batch_size=BATCH, epochs=3, shuffle=False, verbose=0)
+        return weights(table)
+
+    expected = trained()
+    with distributed():
+        np.testing.assert_allclose(trained(), expected, rtol=1e-5, atol=1e-6)
+
+
+@pytest.mark.parametrize("options", [{"steps_per_execution": 3}, {"run_eagerly": True}])
+def test_other_ways_to_run_steps(hvd, options):
+    x, y = samples()
+    alone = model("adam", **options)
+    alone.fit(x, y, batch_size=BATCH, epochs=2, shuffle=False, verbose=0)
+    with distributed():
+        together = model("adam", **options)
+        together.fit(x, y, batch_size=BATCH, epochs=2, shuffle=False, verbose=0)
+    np.testing.assert_allclose(weights(together), weights(alone), rtol=1e-6, atol=1e-6)
+
+
+def test_weights_of_classes_and_samples(hvd):
+    x, y = samples()
+    options = {"batch_size": BATCH, "epochs": 2, "shuffle": False, "verbose": 0}
+    by_sample = np.linspace(0.5, 2.0, len(x), dtype=np.float32)
+    for more in ({"class_weight": {0: 0.4, 1: 3.0}}, {"sample_weight": by_sample}, {"validation_split": 0.2}):
+        alone = model("adam")
+        expected = alone.fit(x, y, **options, **more).history
+        with distributed():
+            together = model("adam")
+            history = together.fit(x, y, **options, **more).history
+        np.testing.assert_allclose(weights(together), weights(alone), rtol=1e-6, atol=1e-6)
+        assert {name: pytest.approx(values, rel=1e-6) for name, values in expected.items()} == history
+
+
+def test_data_that_are_sharded_already(hvd, rank, size):
+    """Ranks have parts of different lengths, which they bring themselves; batches of the same step are one."""
+    x, y = samples()
+    per_rank = BATCH // 4
+    parts = [slice(r * len(x) // (size + 1), (r + 1) * len(x) // (size + 1) - r) for r in range(size)]
+
+    def step(number: int, of_rank: slice) -> tuple[np.ndarray, np.ndarray]:
+        rows = slice(number * per_rank, (number + 1) * per_rank)
+        return x[of_rank][rows], y[of_rank][rows]
+
+    alone = model("adamw")
+    for number in range(-(-max(len(x[part]) for part in parts) // per_rank)):
+        of_ranks = [step(number, part) for part in parts]
+        alone.train_on_batch(*(np.concatenate(arrays) for arrays in zip(*of_ranks)))
+    with distributed(auto_shard_dataset=False):
+        together = model("adamw")
+        mine = tf.data.Dataset.from_tensor_slices((x[parts[rank]], y[parts[rank]])).batch(per_rank)
+        together.fit(mine, verbose=0)
+    np.testing.assert_allclose(weights(together), weights(alone), rtol=1e-6, atol=1e-6)
+
+
+def test_sparse_and_ragged_inputs(hvd):
+    x, y = samples()
+    sparse = tf.sparse.from_dense(tf.where(x > 0.3, x, 0.0))
+    ragged = tf.RaggedTensor.from_tensor(tf.where(x > 0, 1, 2), lengths=1 + np.arange(len(x)) % FEATURES)
+
+    def trained(inputs: keras.Input, hidden: list, data: object) -> np.ndarray:
+        keras.utils.set_random_seed(5)
+        net = keras.Sequential([inputs, *hidden, keras.layers.Dense(1)])
+        net.compile("sgd", "mse")
+        net.fit(tf.data.Dataset.from_tensor_slices((data, y)).batch(BATCH), epochs=2, verbose=0)
+        return weights(net)
+
+    for inputs, hidden, data in [
+        (lambda: keras.Input((FEATURES,), sparse=True), list, sparse),
+        (lambda: keras.Input((None,), dtype="int32"), lambda: [keras.layers.CategoryEncoding(3, "count")], ragged),
+    ]:
+        data = data if data is sparse else ragged.to_tensor()
+        expected = trained(inputs(), hidden(), data)
+        with distributed():
+            np.testing.assert_allclose(trained(inputs(), hidden(), data), expected, rtol=1e-5, atol=1e-6)
+
+
+def test_all_ranks_shuffle_alike(hvd, mpi):
+    """With shuffling, the ranks still take parts of the same batches; and each epoch has another order."""
+    seen = [ids for kind in ("arrays", "PyDataset") for ids in _ids_of_epochs(kind)]
+    together = [np.concatenate(of_epoch) for of_epoch in zip(*mpi.allgather(seen))]
+    assert all(sorted(ids) == list(range(ROWS)) for ids in together)
+    assert not np.array_equal(together[0], together[1])
+    assert not np.array_equal(together[2], together[3])
+
+
+def _ids_of_epochs(kind: str) -> list[np.ndarray]:
+    """The numbers of the samples that this rank trains on, epoch by epoch."""
+    ids = np.arange(ROWS, dtype=np.float32)[:, None]
+    seen: list[list[np.ndarray]] = []
+
+    class Recording(keras.Model):
+        def __init__(self) -> None:
+            super().__init__()
+            self.dense = keras.layers.Dense(1)
+
+        def call(self, x):
+            return self.dense(x)
+
+        def train_step(self, data):
+            logs = super().train_step(data)
+            part = data[0].numpy().ravel()
+            active = active_ranks.current()
+            seen[-1].append(part if active is None else part[: int(active.flag)])
+            return logs
+
+    with distributed():
+        recording = Recording()
+        recording.compile("sgd", "mse", run_eagerly=True)
+        begin = keras.callbacks.LambdaCallback(on_epoch_begin=lambda epoch, logs: seen.append([]))
+        recording.fit(**arguments(kind, ids, ids), epochs=2, verbose=0, callbacks=[begin])
+    return [np.concatenate(parts) for parts in seen]
+
+
+def test_only_under_a_distribution(hvd, rank, mpi):
+    """After `set_distribution(None)` a model trains alone, on what this rank gives it."""
+    x, y = samples()
+    with distributed():
+        net = model("sgd")
+        net.fit(x, y, batch_size=BATCH, verbose=0)
+        assert is_wrapped(net.optimizer)
+    net.fit(x[rank:], y[rank:], batch_size=BATCH, shuffle=False, verbose=0)
+    assert not is_wrapped(net.optimizer)
+    everybody = mpi.allgather(weights(net))
+    assert len({each.tobytes() for each in everybody}) == len(everybody)
+
+
+def test_steps_of_ones_own(hvd, rank, size, mpi):
+    """`train_on_batch`, a loop with `optimizer.apply`, and a wrapped optimizer reduce once."""
+    x, y = samples()
+    share = slice(rank * 4, rank * 4 + 4)
+    whole = slice(0, size * 4)
+    alone = model(keras.optimizers.SGD(0.5))
+    alone.train_on_batch(x[whole], y[whole])
+    with distributed():
+        by_batch, by_loop, wrapped = (model(keras.optimizers.SGD(0.5)) for _ in range(3))
+        by_batch.train_on_batch(x[share], y[share])
+        with tf.GradientTape() as tape:
+            loss = tf.reduce_mean(keras.losses.binary_crossentropy(y[share], by_loop(x[share])))
+            loss += tf.add_n(by_loop.losses)
+        by_loop.optimizer.apply(tape.gradient(loss, by_loop.trainable_weights), by_loop.trainable_weights)
+        wrapped.compile(hvk.DistributedOptimizer(keras.optimizers.SGD(0.5)), "binary_crossentropy")
+        wrapped.train_on_batch(x[share], y[share])
+    for each in (by_batch, by_loop, wrapped):
+        np.testing.assert_allclose(weights(each), weights(alone), rtol=1e-6, atol=1e-6)
+        assert same_on_all(mpi, weights(each))
+
+
+def test_the_length_of_a_dataset_stays_known(hvd):
+    x, y = samples()
+    seen = []
+    note = keras.callbacks.LambdaCallback(on_train_begin=lambda logs: seen.append(note.params["steps"]))
+    with distributed():
+        net = model("sgd")
+        for data in (arguments("tf.data", x, y), {"x": Batches(x, y)}):
+            net.fit(**data, verbose=0, callbacks=[note])
+    assert seen == [5, 5]
