@@ -7,7 +7,6 @@ rows than others, or none: the means over ranks are then weighted by rows (see `
 
 from __future__ import annotations
 
-import functools
 import inspect
 from collections.abc import Callable
 from typing import Any, NamedTuple
@@ -31,8 +30,7 @@ class Part(NamedTuple):
     """This rank's part of the data of one of Keras's iterators.
 
     Attributes:
-        pairs: dataset of (rows, batch), float32 scalar and a batch of at least one row, where ranks may have different
-            numbers of rows. A batch with rows 0 counts nowhere. None where all ranks have equally many.
+        pairs: dataset of (rows, batch), float32 scalar and a batch of at least one row. One with rows 0 counts nowhere.
         rows: the rows of each batch of this rank; 0 where they differ.
         steps: the number of global batches, if it is known.
         epoch: int64 variable on which the order of shuffled arrays depends; None for other data.
@@ -56,8 +54,12 @@ def begin_epoch_of(epoch_iterator: Any, epoch: int) -> None:
         part.epoch.assign(epoch)
 
 
-def make_iterator(plain_init: Callable[..., None], iterator: Any, *args: Any, **kwargs: Any) -> None:
-    """`TFEpochIterator.__init__` under a distribution: Keras makes its dataset, and this rank's part replaces it."""
+def make_iterator(plain_init: Callable[..., None], iterator: Any, trains: bool, *args: Any, **kwargs: Any) -> None:
+    """`TFEpochIterator.__init__` under a distribution: Keras makes its dataset, and this rank's part replaces it.
+
+    Args:
+        trains: whether it is for training; data for `evaluate` are always pairs.
+    """
     distribution = current()
     if distribution is None:
         return plain_init(iterator, *args, **kwargs)
@@ -67,16 +69,17 @@ def make_iterator(plain_init: Callable[..., None], iterator: Any, *args: Any, **
     arrays = ArrayData.of(data) if shards else None
     if arrays is not None:
         seed = _agreed(arrays, bool(data.get("shuffle")))
-        batches, part = _part_of_arrays(arrays, seed)
+        part = _part_of_arrays(arrays, seed)
         nothing = {"y": None, "sample_weight": None, "class_weight": None, "batch_size": None, "shuffle": False}
-        data.update({"x": batches, **{name: value for name, value in nothing.items() if name in data}})
+        data.update({"x": part.pairs, **{name: value for name, value in nothing.items() if name in data}})
     elif shards and isinstance(data.get("x"), keras.utils.PyDataset):
         _deal_batches_alike(data)
     with set_aside():
         plain_init(*bound.args, **bound.kwargs)
     if arrays is None:
-        iterator._distributed_dataset, part = _part_of_dataset(iterator._distributed_dataset, shards)
+        part = _part_of_dataset(iterator._distributed_dataset, shards)
     iterator.smddp_part = part
+    iterator._distributed_dataset = part.pairs.map(lambda rows, batch: batch) if trains else part.pairs
 
 
 def _agreed(arrays: ArrayData, shuffle: bool) -> int | None:
@@ -84,18 +87,16 @@ def _agreed(arrays: ArrayData, shuffle: bool) -> int | None:
     return agree(rank_and_size(None, None), what, shuffle, None, _ASKS)
 
 
-def _part_of_arrays(arrays: ArrayData, seed: int | None) -> tuple[Any, Part]:
+def _part_of_arrays(arrays: ArrayData, seed: int | None) -> Part:
     epoch = tf.Variable(0, dtype=tf.int64, trainable=False)
     pairs = array_batches(arrays, basics.rank(), basics.size(), seed, epoch)
     steps = arrays.steps()
     pairs = pairs.apply(tf.data.experimental.assert_cardinality(steps))
-    if arrays.rows % arrays.batch_size == 0 and arrays.batch_size % basics.size() == 0:
-        return pairs.map(_batch_of), Part(None, arrays.batch_size // basics.size(), steps, epoch)
-    _, rows_of_last = cut(arrays.rows - (steps - 1) * arrays.batch_size, basics.rank(), basics.size())
-    return pairs.take(steps if rows_of_last else steps - 1).map(_batch_of), Part(pairs, 0, steps, epoch)
+    is_even = arrays.rows % arrays.batch_size == 0 and arrays.batch_size % basics.size() == 0
+    return Part(pairs, arrays.batch_size // basics.size() if is_even else 0, steps, epoch)
 
 
-def _part_of_dataset(dataset: Any, shards: bool) -> tuple[Any, Part]:
+def _part_of_dataset(dataset: Any, shards: bool) -> Part:
     """The same of a dataset of global batches; or, with `shards` False, of one of this rank's own batches."""
     leaves = tf.nest.flatten(dataset.element_spec)
     shapes = [
@@ -107,14 +108,11 @@ def _part_of_dataset(dataset: Any, shards: bool) -> tuple[Any, Part]:
             f"Received: single samples: element_spec={dataset.element_spec}. Call `dataset.batch(batch_size)`."
         )
     rows = {shape[0] if shape.rank else None for shape in shapes}
-    fixed = rows.pop() if len(rows) == 1 else None
+    fixed = (rows.pop() if len(rows) == 1 else None) or 0
     if not shards:
-        pairs = dataset.map(lambda *batch: (tf.cast(rows_of(_unpacked(batch)), tf.float32), _unpacked(batch)))
-        return dataset, Part(pairs, fixed or 0)
-    if fixed and fixed % basics.size() == 0:
-        return dataset.map(functools.partial(_even_cut, fixed // basics.size())), Part(None, fixed // basics.size())
-    pairs = dataset.map(_cut)
-    return pairs.filter(lambda rows, batch: rows > 0).map(_batch_of), Part(pairs, 0)
+        return Part(dataset.map(_with_rows), fixed)
+    is_even = fixed % basics.size() == 0
+    return Part(dataset.map(_even_cut if is_even and fixed else _cut), fixed // basics.size() if is_even else 0)
 
 
 def _deal_batches_alike(data: dict[str, Any]) -> None:
@@ -128,18 +126,21 @@ def _deal_batches_alike(data: dict[str, Any]) -> None:
     data.update(x=SharedBatches(source, Partition(source.num_batches, 0, 1, None, seed)), shuffle=False)
 
 
-def _batch_of(rows: Any, batch: Any) -> Any:
-    return batch
-
-
 def _unpacked(batch: tuple[Any, ...]) -> Any:
     """The element of a dataset, from the arguments that `map` makes of it."""
     return batch if len(batch) > 1 else batch[0]
 
 
-def _even_cut(rows: int, *batch: Any) -> Any:
+def _with_rows(*batch: Any) -> Any:
+    return tf.cast(rows_of(_unpacked(batch)), tf.float32), _unpacked(batch)
+
+
+def _even_cut(*batch: Any) -> Any:
+    """As `_cut`, of batches whose size is known, and so is that of the parts."""
+    structure = _unpacked(batch)
+    rows = tf.nest.flatten(structure)[0].shape[0] // basics.size()
     first = basics.rank() * rows
-    return tf.nest.map_structure(lambda leaf: _slice(leaf, first, rows), _unpacked(batch))
+    return tf.constant(float(rows)), tf.nest.map_structure(lambda leaf: _slice(leaf, first, rows), structure)
 
 
 def _cut(*batch: Any) -> Any:

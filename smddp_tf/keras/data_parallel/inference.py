@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import functools
 import inspect
-import warnings
 from collections.abc import Callable
 from typing import Any
 
@@ -18,7 +17,6 @@ from smddp_tf.keras._backend import keras
 from smddp_tf.keras.data_parallel.current import current, set_aside
 from smddp_tf.keras.data_parallel.fitting import quiet_elsewhere
 from smddp_tf.keras.fit.evaluate import evaluate, is_evaluating_part
-from smddp_tf.keras.packed import number_or_array
 
 __all__ = ["install"]
 
@@ -37,20 +35,12 @@ def _evaluating_all(plain_evaluate: Callable[..., Any]) -> Callable[..., Any]:
         if current() is None:
             return plain_evaluate(self, *args, **kwargs)
         if "_use_cached_eval_dataset" in kwargs or is_evaluating_part():
-            with warnings.catch_warnings():  # of a rank whose part of the last batch is empty
-                warnings.filterwarnings("ignore", "\\s*Your input ran out of data")
-                results = plain_evaluate(self, *args, **kwargs)
-            return results or _results(self)
+            return plain_evaluate(self, *args, **kwargs)
         arguments = signature.bind(self, *args, **kwargs).arguments
         quiet_elsewhere(arguments)
         return evaluate(arguments.pop("self"), **arguments.pop("kwargs", {}), **arguments)
 
     return evaluate_all
-
-
-def _results(model: Any) -> dict[str, Any]:
-    """The metrics, also where Keras has seen no batch."""
-    return {name: number_or_array(keras.ops.convert_to_numpy(v)) for name, v in model.get_metrics_result().items()}
 
 
 def _predicting_all(plain_predict: Callable[..., Any]) -> Callable[..., Any]:

@@ -11,6 +11,8 @@ from smddp_tf._native.threads import of_thread
 from smddp_tf.basics import size
 from smddp_tf.functions import allgather_object
 from smddp_tf.keras._backend import keras, needs_keras_3
+from smddp_tf.keras.data_parallel.current import current
+from smddp_tf.keras.data_parallel.global_batches import part_of
 from smddp_tf.keras.fit.padding import zeros_of
 from smddp_tf.keras.fit.patch import iterator_goes_to
 from smddp_tf.keras.fit.step_hooks import hooks_of
@@ -97,7 +99,8 @@ class _Part:
 
     def _make_metrics(self) -> None:
         """A rank without data has seen no batch, and metrics are made by the first: it gets one, and forgets it."""
-        batch = zeros_of(self.epoch_iterator._distributed_dataset.element_spec)
+        spec = self.epoch_iterator._distributed_dataset.element_spec
+        batch = zeros_of(spec if part_of(self.epoch_iterator) is None else spec[1])
         x, y, weight = keras.utils.unpack_x_y_sample_weight(batch)
         self.logs = self._model.test_on_batch(x, y, weight, return_dict=True)
         self._model.reset_metrics()
@@ -141,7 +144,7 @@ def _counting(model: Any) -> Iterator[Any]:
     hooks = hooks_of(model, "test")
     before, was_installed = float(hooks.samples), hooks.installed
     if not was_installed:
-        hooks.install(model, uneven=False)
+        hooks.install(model, uneven=current() is not None)
     hooks.samples.assign(0.0)
     try:
         yield hooks.samples

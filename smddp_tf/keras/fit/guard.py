@@ -24,6 +24,7 @@ from smddp_tf.basics import rank
 from smddp_tf.data.epochs import EpochsOfFit
 from smddp_tf.functions import allgather_object, broadcast_variables
 from smddp_tf.keras._backend import keras
+from smddp_tf.keras.data_parallel.current import current
 from smddp_tf.keras.data_parallel.global_batches import begin_epoch_of, part_of
 from smddp_tf.keras.fit import same_batches, start_check
 from smddp_tf.keras.fit.callback_facts import agreed, facts_of, flat, name_learning_rate
@@ -120,8 +121,9 @@ class Guard:
         for kind in ("train", "test"):
             hooks = hooks_of(self.model, kind)
             hooks.reset()
-            if self._facts.counts_samples or (watched and kind == "train"):
-                hooks.install(self.model, uneven=watched and kind == "train")
+            of_pairs = watched if kind == "train" else current() is not None
+            if self._facts.counts_samples or of_pairs:
+                hooks.install(self.model, of_pairs)
                 self._installed.append(hooks)
 
     def close(self) -> None:

@@ -93,10 +93,10 @@ def _watched(plain_init: Any) -> Any:
 
     @functools.wraps(plain_init)
     def __init__(self: Any, *args: Any, **kwargs: Any) -> None:
-        make_iterator(plain_init, self, *args, **kwargs)
+        owner, _expecting.owner = getattr(_expecting, "owner", None), None
+        make_iterator(plain_init, self, isinstance(owner, Guard), *args, **kwargs)
         if is_initialized() and size() > 1 and isinstance(self._distributed_dataset, tf.data.Dataset):
             self._distributed_dataset = without_autotune(self._distributed_dataset)
-        owner, _expecting.owner = getattr(_expecting, "owner", None), None
         if owner is not None:
             owner.epoch_iterator = self
 

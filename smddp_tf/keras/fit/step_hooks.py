@@ -58,11 +58,12 @@ class StepHooks:
         """Swaps the step, and the function that Keras runs, until `remove`.
 
         With `uneven` the data come as pairs (flag, data), and a step with flag 0 leaves no trace on this rank. What the
-        flag is otherwise: see `ActiveRanks`.
+        flag is otherwise: see `ActiveRanks`; for test steps it is the number of rows.
         """
         plain_step = getattr(model, f"{self._kind}_step")
         plain = getattr(model, f"{self._kind}_function")
-        step = self._uneven_step(model, plain_step) if uneven else self._counting_step(plain_step)
+        steps_of_pairs = {"train": self._uneven_step, "test": self._test_step}
+        step = steps_of_pairs[self._kind](model, plain_step) if uneven else self._counting_step(plain_step)
         object.__setattr__(model, f"{self._kind}_step", step)
         self.installed = True
         self._plain, self._uneven = plain, uneven
@@ -92,6 +93,23 @@ class StepHooks:
         def step(data: Any) -> Any:
             self.samples.assign_add(rows_of(data))
             return plain_step(data)
+
+        return step
+
+    def _test_step(self, model: Any, plain_step: Any) -> Any:
+        counting_step = self._counting_step(plain_step)
+
+        def step(pair: Any) -> Any:
+            if len(pair) != 2 or pair[0].shape.rank != 0:  # what `test_on_batch` was given
+                return counting_step(pair)
+            rows, data = pair
+            before = {id(variable): _copy(variable) for variable in model.metrics_variables}
+            logs = plain_step(data)
+            for variable in model.metrics_variables:
+                if id(variable) in before:
+                    variable.assign(tf.where(rows > 0.5, tf.convert_to_tensor(variable), before[id(variable)]))
+            self.samples.assign_add(tf.cast(rows, tf.float64))
+            return logs
 
         return step
 
