@@ -12,7 +12,7 @@ from smddp_tf import basics
 from smddp_tf._native import emit, graph, strings
 from smddp_tf._native.threads import of_thread
 from smddp_tf._warn import warn
-from smddp_tf.gradients.local_sources import identity
+from smddp_tf.gradients.local_sources import identity, layout_of
 from smddp_tf.objects import allgather_object, broadcast_object, broadcast_object_fn
 from smddp_tf.process_sets import ProcessSet, global_process_set, scoped
 
@@ -43,7 +43,7 @@ def broadcast_variables(
     Call it once at the start, so that all ranks train the same model: in eager mode, or inside the first `tf.function`
     step, after the first update has created the optimizer's variables. All numeric variables are sent in one
     operation, and variables of strings one by one. For other dtypes (tables) there is a warning, and they are not
-    changed.
+    changed. Parts of tables that are cut over the ranks (`DistributedEmbedding`) stay as they are.
 
     Example:
     >>> hvd.broadcast_variables(model.variables, root_rank=0)
@@ -170,4 +170,5 @@ def _that_can_travel(variables: list[Any]) -> list[Any]:
             f"broadcast_variables left {len(skipped)} variables as they are, because their dtype cannot be sent: "
             f"{names}. Give them the same value on every rank yourself, for example with hvd.broadcast_object.",
         )
-    return [v for v in variables if not any(v is other for other in skipped)]
+    own = [v for v in variables if layout_of(v) is not None]
+    return [v for v in variables if not any(v is other for other in (*skipped, *own))]

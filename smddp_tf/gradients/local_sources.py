@@ -11,7 +11,7 @@ from smddp_tf import process_sets
 from smddp_tf._native import emit, run_time_values
 from smddp_tf.process_sets import ProcessSet, global_process_set
 
-__all__ = ["LocalSources", "identity", "layers_in", "replaced"]
+__all__ = ["LocalSources", "identity", "layers_in", "layout_of", "mark", "replaced"]
 
 
 class LocalSources:
@@ -48,7 +48,11 @@ class LocalSources:
         """The indices of the `sources` that are local."""
         local = set(self._registered)
         local.update(id(identity(weight)) for layer in self._layers for weight in layer.trainable_weights)
-        return {index for index, source in enumerate(sources) if id(identity(source)) in local} if local else set()
+        return {
+            index
+            for index, source in enumerate(sources)
+            if id(identity(source)) in local or layout_of(source) is not None
+        }
 
     def ranks(self) -> int:
         """How many ranks share gradients with this one, itself included."""
@@ -96,6 +100,25 @@ def replaced(grads: Sequence[Any], indices: Iterable[int], others: Iterable[Any]
     for index, other in zip(indices, others):
         results[index] = other
     return results
+
+
+def mark(variable: Any, layout: Any) -> None:
+    """Makes a variable local to its rank everywhere: it is this rank's part of a table that is cut over the ranks.
+
+    Its gradient must hold what the data of all ranks contribute, and zeros for a rank without data: nothing of it is
+    left out where this rank has no data.
+
+    Args:
+        variable: `tf.Variable` or Keras variable.
+        layout: says which part; see `smddp_tf.keras.layers.placement.Layout`.
+    """
+    for each in (variable, identity(variable)):
+        each.smddp_local = layout
+
+
+def layout_of(variable: Any) -> Any:
+    """What `mark` was given, or None for a variable that is the same on all ranks."""
+    return getattr(variable, "smddp_local", None)
 
 
 def layers_in(local_layers: Any) -> list[Any]:

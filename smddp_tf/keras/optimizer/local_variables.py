@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any
 
+from smddp_tf.gradients.local_sources import LocalSources
 from smddp_tf.keras._backend import LEGACY
 from smddp_tf.keras.optimizer.accumulation import innermost
 from smddp_tf.keras.optimizer.wrapping import reducer_on
@@ -13,13 +14,12 @@ __all__ = ["local_of", "slots_of"]
 
 
 def local_of(model: Any) -> list[Any]:
-    """Returns the local variables of a model's optimizer, and what the optimizer keeps for them."""
+    """Returns the local variables of a model, and what the optimizer keeps for them."""
     optimizer = getattr(model, "optimizer", None)
     reducer = None if optimizer is None else reducer_on(innermost(optimizer))
-    if reducer is None:
-        return []
     variables = list(model.trainable_variables)
-    local = [variables[index] for index in reducer.local.indices(variables)]
+    local_sources = LocalSources() if reducer is None else reducer.local
+    local = [variables[index] for index in local_sources.indices(variables)]
     return [*local, *slots_of(optimizer, local)]
 
 
