@@ -22,6 +22,7 @@ import tensorflow as tf
 from smddp_tf import ops, process_sets
 from smddp_tf._native import run_time_values, xla
 from smddp_tf._native.threads import of_thread
+from smddp_tf.gradients.local_sources import layout_of
 from smddp_tf.gradients.reducer import GradientReducer
 from smddp_tf.process_sets import ProcessSet
 from smddp_tf.reduce_op import Average, Sum
@@ -61,20 +62,32 @@ class ActiveRanks:
         name = of_thread("model.fit (who has data)")
         self.count.assign(ops.allreduce(tf.convert_to_tensor(self.flag), op=Sum, name=name))
 
-    def masked(self, grads: Sequence[Any]) -> list[Any]:
-        """Returns the gradients times the rank's weight: zeros while it is not active."""
-        return [self._masked(self.flag / self._unit, grad) for grad in grads]
+    def masked(self, grads: Sequence[Any], variables: Sequence[Any]) -> list[Any]:
+        """Returns the gradients of `variables` times the rank's weight: zeros while it is not active.
 
-    def masked_in_pass(self, grads: Sequence[Any]) -> list[Any]:
+        Those of marked variables stay, as each rank has weighted its contribution: see `local_sources.mark`.
+        """
+        return self._weighted(grads, variables, self.flag / self._unit, 1.0)
+
+    def masked_in_pass(self, grads: Sequence[Any], variables: Sequence[Any]) -> list[Any]:
         """The same in one of several passes, after `agree_on_pass`: by rows, the weight in a mean over this pass."""
         size = tf.cast(run_time_values.size(), tf.float32)
-        of_rows = tf.math.divide_no_nan(self.flag * size, self.count)
-        weight = tf.where(self.by_rows, of_rows, self.flag)
-        return [self._masked(weight, grad) for grad in grads]
+        share = tf.where(self.by_rows, tf.math.divide_no_nan(size, self.count), 1.0)
+        return self._weighted(grads, variables, self.flag * share, self._unit * share)
 
     def flag_of_pass(self) -> Any:
         """What a pass adds to the window; see `Window`."""
         return tf.where(self.by_rows, 1.0, self.flag)
+
+    def contributing(self, tensor: Any) -> Any:
+        """Returns `tensor`, whose gradient goes to another rank: it is multiplied by this rank's weight."""
+        weight = self.flag / self._unit
+
+        @tf.custom_gradient
+        def through(values: Any) -> Any:
+            return tf.identity(values), lambda grad: _times(grad, weight)
+
+        return through(tensor)
 
     def reduced(
         self,
@@ -84,8 +97,9 @@ class ActiveRanks:
         op: int,
         process_set: ProcessSet,
         window: Window | None = None,
+        complete: Sequence[Any] = (),
     ) -> list[Any]:
-        """Returns the gradients reduced over the active ranks: `reducer(grads, variables)`, corrected.
+        """Returns the gradients reduced over the active ranks: `reducer(grads, variables)`, corrected; then `complete`.
 
         Exact where the others are concerned: zeros add nothing to a sum, and a mean over all ranks times
         `size / count` is the mean over `count` ranks, up to one rounding. By rows a sum is `size` times the mean.
@@ -94,6 +108,7 @@ class ActiveRanks:
             grads: masked.
             process_set: the ranks over which `reducer` reduces.
             window: the `Window` in which `grads` were added up; None for those of one step.
+            complete: gradients of marked variables (`local_sources.mark`), divided by the number of ranks.
         """
         active, passes = (tf.convert_to_tensor(self.flag), self._unit) if window is None else window.close()
         if getattr(reducer, "keeps_float32", False):  # it costs nothing among the gradients
@@ -110,14 +125,20 @@ class ActiveRanks:
         factor = tf.math.divide_no_nan(size * passes, count)
         if op != Average:
             factor = tf.where(self.by_rows, factor, 1.0)
-        return [_scaled(grad, factor) for grad in reduced]
+        return [_scaled(grad, factor) for grad in (*reduced, *complete)]
+
+    def _weighted(self, grads: Sequence[Any], variables: Sequence[Any], weight: Any, of_marked: Any) -> list[Any]:
+        return [
+            self._masked(weight, grad) if layout_of(variable) is None else _scaled(grad, of_marked)
+            for grad, variable in zip(grads, variables)
+        ]
 
     def _masked(self, weight: Any, grad: Any) -> Any:
         if grad is None:
             return None
         if not isinstance(grad, tf.IndexedSlices):
-            return _weighted(grad, weight)
-        values, indices = _weighted(grad.values, weight), grad.indices
+            return _times(grad, weight)
+        values, indices = _times(grad.values, weight), grad.indices
         if not xla.compiling():  # where shapes must be known
             # No rows at all: optimizers that update only the rows they get would touch those of the zeros.
             kept = tf.where(self.is_active(), tf.shape(indices)[0], 0)
@@ -195,7 +216,7 @@ def _size_of(process_set: ProcessSet) -> Any:
         return tf.cast(run_time_values.size(), tf.float32)
 
 
-def _weighted(tensor: Any, weight: Any) -> Any:
+def _times(tensor: Any, weight: Any) -> Any:
     """Zeros where the weight is 0, also for what is not finite."""
     return tf.math.multiply_no_nan(tensor, tf.cast(weight, tensor.dtype))
 

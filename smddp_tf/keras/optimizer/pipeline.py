@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 import tensorflow as tf
 
 from smddp_tf.gradients import reduced_once
-from smddp_tf.gradients.local_sources import replaced
+from smddp_tf.gradients.local_sources import layout_of, replaced
 from smddp_tf.keras.fit import active_ranks, same_batches
 from smddp_tf.keras.optimizer.accumulation import KerasWindow, innermost, iterations_of, stays_local
 from smddp_tf.keras.optimizer.optimizer_reducer import OptimizerReducer
@@ -81,7 +81,7 @@ def apply_reduced(optimizer: Any, reducer: OptimizerReducer, apply: Callable[...
 
     def one_pass() -> Any:
         window.add(active.flag_of_pass())
-        return call.apply_pass(when, active.masked_in_pass(grads))
+        return call.apply_pass(when, active.masked_in_pass(grads, variables))
 
     return active_ranks.unless_skipped(optimizer, variables, one_pass)
 
@@ -179,10 +179,15 @@ def reduce_gradients(
         same_batches.note([grads[index] for index in shared])
     active = active_ranks.current()
     if active is not None and reducer.window is None:  # the passes of a window are masked one by one
-        grads = replaced(grads, changed, active.masked([grads[index] for index in changed]))
-    reduced = _over_ranks(reducer, over_ranks, [grads[i] for i in shared], [variables[i] for i in shared])
-    divided = reducer.local.divided([grads[i] for i in local])
-    return replaced(grads, changed, (*reduced, *divided))
+        masked = active.masked([grads[index] for index in changed], [variables[index] for index in changed])
+        grads = replaced(grads, changed, masked)
+    complete = [index for index in local if layout_of(variables[index]) is not None]
+    own = [index for index in local if index not in complete]
+    divided = reducer.local.divided([grads[index] for index in (*own, *complete)])
+    reduced = _over_ranks(
+        reducer, over_ranks, [grads[i] for i in shared], [variables[i] for i in shared], divided[len(own) :]
+    )
+    return replaced(grads, (*shared, *complete, *own), (*reduced, *divided[: len(own)]))
 
 
 def refuse_reduced(reducer: OptimizerReducer, grads: Sequence[Any], variables: Sequence[Any]) -> None:
@@ -192,13 +197,16 @@ def refuse_reduced(reducer: OptimizerReducer, grads: Sequence[Any], variables: S
     reduced_once.refuse(shared, variables, reducer.settings.process_set)
 
 
-def _over_ranks(reducer: OptimizerReducer, over_ranks: Any, grads: list[Any], variables: list[Any]) -> list[Any]:
+def _over_ranks(
+    reducer: OptimizerReducer, over_ranks: Any, grads: list[Any], variables: list[Any], complete: list[Any]
+) -> list[Any]:
+    """The gradients reduced, and after them `complete`, those of marked variables."""
     over_ranks = over_ranks or reducer.over_ranks(variables)
     active = active_ranks.current()
     if active is None:
-        return list(over_ranks(grads, variables))
+        return [*over_ranks(grads, variables), *complete]
     settings = reducer.settings
-    return active.reduced(over_ranks, grads, variables, settings.op, settings.process_set, reducer.window)
+    return active.reduced(over_ranks, grads, variables, settings.op, settings.process_set, reducer.window, complete)
 
 
 def _kept(reducer: OptimizerReducer, variables: Sequence[Any]) -> set[int]:
