@@ -133,6 +133,9 @@ class TensorFlowKerasState(ObjectState):
 
     def to_disk(self) -> Any:
         """The saved values and attributes; not what `backward_passes_per_step` has added up."""
+        from smddp_tf.keras.saving.cut_tables import refuse_cut_tables
+
+        refuse_cut_tables(self.model, "A commit to the disk")
         return {"values": _arrays([value for _, value in self._saved]), "attributes": super().to_disk()}
 
     def from_disk(self, content: Any) -> None:

@@ -48,7 +48,7 @@ try:
     )
     from smddp_tf.compression import Compression
     from smddp_tf.functions import broadcast_, broadcast_global_variables, broadcast_variables
-    from smddp_tf.keras import callbacks, elastic
+    from smddp_tf.keras import callbacks, elastic, layers
     from smddp_tf.keras.fit.evaluate import evaluate
     from smddp_tf.keras.fit.patch import guard_fit as _guard_fit
     from smddp_tf.keras.optimizer.distributed import DistributedOptimizer, PartialDistributedOptimizer
@@ -128,6 +128,7 @@ __all__ = [
     "is_initialized",
     "is_process_set_included",
     "join",
+    "layers",
     "load_model",
     "local_rank",
     "local_rank_op",

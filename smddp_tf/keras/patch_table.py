@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterable, Iterator
 from typing import Any, NamedTuple, cast
 
 __all__ = [
+    "ADD_SLOT",
     "APPLY",
     "BACKEND_FUNCTIONS",
     "CALLABLE_VARIABLES",
@@ -20,11 +21,15 @@ __all__ = [
     "EVALUATE",
     "FIT",
     "FROM_CONFIG",
+    "LOAD_SLOTS",
     "LR_ARGUMENT",
     "MODEL_PARALLEL",
     "PATCHES",
     "PREDICT",
     "READS_LR",
+    "SAVE",
+    "SAVE_SLOTS",
+    "SAVE_WEIGHTS",
     "SCALED_APPLY",
     "SCALED_CHECK",
     "SCALED_COPY",
@@ -248,8 +253,30 @@ APPLY = Patch(
     True,
     parameters=("self", "grads", "trainable_variables"),
 )
+_CUT = "tables that are cut over the ranks (DistributedEmbedding) are saved whole, by all ranks together"
+_ONE_PART = "a saved model holds rank 0's part of the tables only"
+
+
+def _base_optimizer() -> list[type]:
+    return [next(one for one in _keras().optimizers.Optimizer.__mro__ if "save_own_variables" in vars(one))]
+
+
+def _model() -> list[type]:
+    return [_keras().Model]
+
+
+def _cut_tables(name: str, owners: Callable[[], list[type]], parameter: str) -> Patch:
+    return Patch(name, _CUT, _ONE_PART, True, owners, ("self", parameter), seen="3.15")
+
+
+SAVE = _cut_tables("keras.Model.save", _model, "filepath")
+SAVE_WEIGHTS = _cut_tables("keras.Model.save_weights", _model, "filepath")
+SAVE_SLOTS = _cut_tables("keras.Optimizer.save_own_variables", _base_optimizer, "store")
+LOAD_SLOTS = _cut_tables("keras.Optimizer.load_own_variables", _base_optimizer, "store")
+ADD_SLOT = _cut_tables("keras.Optimizer.add_variable_from_reference", _base_optimizer, "reference_variable")
 PATCHES = (
     *(FIT, EPOCH_ITERATOR, SCALED_APPLY, SCALED_CHECK, SCALED_PICKLE, SCALED_COPY, SCALED_DEEPCOPY, FROM_CONFIG),
     *(SEED, SEED_OWNER, CALLABLE_VARIABLES, LR_ARGUMENT, READS_LR, WRITES_LR, COMPILE),
+    *(SAVE, SAVE_WEIGHTS, SAVE_SLOTS, LOAD_SLOTS, ADD_SLOT),
     *(BACKEND_FUNCTIONS, MODEL_PARALLEL, EVALUATE, PREDICT, APPLY),
 )

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from smddp_tf.basics import rank
 from smddp_tf.keras._backend import keras
+from smddp_tf.keras.saving.cut_tables import together
 from smddp_tf.keras.saving.whole_files import saving_whole_files
 
 _EXTENSIONS = (".keras", ".h5")
@@ -16,7 +16,7 @@ class BestModelCheckpoint(keras.callbacks.ModelCheckpoint):
 
     `keras.callbacks.ModelCheckpoint` with `save_best_only=True`, safe to give to `fit` on every rank. Put
     `MetricAverageCallback` before it: rank 0 then judges by the mean over all ranks and not by its own part of the
-    data. Saving needs no other rank, and the file loads in plain Keras.
+    data. Saving needs the other ranks only for tables that are cut over them, and the file loads in plain Keras.
 
     A file is replaced when the new one is whole and on the disk, so there must be room for both; when it cannot be
     saved, the old one stays. A symbolic link in its place is replaced, not followed.
@@ -91,14 +91,18 @@ class BestModelCheckpoint(keras.callbacks.ModelCheckpoint):
         super().on_train_begin(logs)
 
     def on_train_batch_end(self, batch: int, logs: dict[str, Any] | None = None) -> None:
-        if rank() == 0:
-            with saving_whole_files(self, self.model):
-                super().on_train_batch_end(batch, logs)
+        if self.save_freq != "epoch":
+            self._on_rank_zero(super().on_train_batch_end, batch, logs)
 
     def on_epoch_end(self, epoch: int, logs: dict[str, Any] | None = None) -> None:
-        if rank() == 0:
+        self._on_rank_zero(super().on_epoch_end, epoch, logs)
+
+    def _on_rank_zero(self, hook: Any, number: int, logs: dict[str, Any] | None) -> None:
+        def save() -> None:
             with saving_whole_files(self, self.model):
-                super().on_epoch_end(epoch, logs)
+                hook(number, logs)
+
+        together(self.model, save)
 
     def _check_ending(self, filepath: Any) -> None:
         """On every rank, although one saves: a bad name must not stop rank 0 alone while the others wait for it."""

@@ -21,6 +21,7 @@ from smddp_tf.elastic.disk import CommitFolder
 from smddp_tf.elastic.variables import TensorFlowKerasState
 from smddp_tf.keras._backend import keras, needs_keras_3
 from smddp_tf.keras.optimizer.accumulation import innermost
+from smddp_tf.keras.saving.cut_tables import refuse_cut_tables
 from smddp_tf.objects import broadcast_object
 from smddp_tf.reduce_op import Max
 
@@ -76,7 +77,7 @@ class PreemptionCheckpoint(keras.callbacks.Callback):
         ValueError: If `fit` runs outside of Python's main thread, where there are no signals, or with a model that is
             not built; or if `name` is none.
         OSError: On every rank, if rank 0 could not save, or could not read what was saved.
-        NotImplementedError: With the legacy Keras 2.
+        NotImplementedError: With the legacy Keras 2, or with tables that are cut over the ranks.
     """
 
     for_all_ranks = True
@@ -107,6 +108,7 @@ class PreemptionCheckpoint(keras.callbacks.Callback):
                 "PreemptionCheckpoint needs signals, which Python gives to its main thread only. Received: a `fit` in "
                 f"{threading.current_thread().name}. Call `fit` in the main thread."
             )
+        refuse_cut_tables(self.model, "PreemptionCheckpoint")
         self.preempted = self._asked = False
         self._take_over()
         for number in self._signals:

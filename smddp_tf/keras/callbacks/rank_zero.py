@@ -11,6 +11,7 @@ from smddp_tf.functions import allgather_object
 from smddp_tf.keras._backend import keras
 from smddp_tf.keras.callbacks.broadcast_global_variables import BroadcastGlobalVariablesCallback
 from smddp_tf.keras.optimizer.local_variables import local_of
+from smddp_tf.keras.saving.cut_tables import refuse_cut_tables, together
 
 __all__ = ["on_rank_zero"]
 
@@ -26,6 +27,9 @@ def on_rank_zero(callback: Any) -> Any:
 
     `BackupAndRestore` writes on rank 0, and what rank 0 restores when training begins reaches all ranks: variables of
     the model and the optimizer, and the epoch to go on with. So only rank 0 needs to see the files.
+
+    Where tables are cut over the ranks (`DistributedEmbedding`), the other ranks send theirs when a `ModelCheckpoint`
+    saves; `BackupAndRestore` is refused.
 
     Example:
 
@@ -60,7 +64,18 @@ def on_rank_zero(callback: Any) -> Any:
         )
     if isinstance(callback, keras.callbacks.BackupAndRestore):
         return _RestoredOnAllRanks(callback)
+    if isinstance(callback, keras.callbacks.ModelCheckpoint):
+        return _saved_together(callback)
     return callback if rank() == 0 else keras.callbacks.Callback()
+
+
+def _saved_together(callback: Any) -> Any:
+    """Rank 0's `ModelCheckpoint`, and on the other ranks a callback that sends it parts of tables when it saves."""
+    ours = callback if rank() == 0 else keras.callbacks.Callback()
+    hook = "on_epoch_end" if callback.save_freq == "epoch" else "on_train_batch_end"
+    plain = getattr(ours, hook)
+    setattr(ours, hook, lambda *args, **kwargs: together(ours.model, lambda: plain(*args, **kwargs)))
+    return ours
 
 
 class _RestoredOnAllRanks(keras.callbacks.Callback):
@@ -82,6 +97,7 @@ class _RestoredOnAllRanks(keras.callbacks.Callback):
         self.callback.set_model(model)
 
     def on_train_begin(self, logs: dict[str, Any] | None = None) -> None:
+        refuse_cut_tables(self.model, self.name_of_wrapped)
         error, epoch = None, None
         if rank() == 0:
             error, epoch = self._restore(logs)

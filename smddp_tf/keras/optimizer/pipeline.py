@@ -67,6 +67,7 @@ def apply_reduced(optimizer: Any, reducer: OptimizerReducer, apply: Callable[...
     if variables is None or when is When.BEFORE:
         return apply(grads, given)  # what Keras refuses is left to its own error
     refuse_reduced(reducer, grads, variables)
+    _refuse_norms(innermost(optimizer), variables)
     call = _Call(optimizer, reducer, apply, given, variables)
     active = active_ranks.current()
     if when is When.EACH_CALL:
@@ -195,6 +196,19 @@ def refuse_reduced(reducer: OptimizerReducer, grads: Sequence[Any], variables: S
     kept = _kept(reducer, variables)
     shared = [None if index in kept else grad for index, grad in enumerate(grads)]
     reduced_once.refuse(shared, variables, reducer.settings.process_set)
+
+
+def _refuse_norms(optimizer: Any, variables: Sequence[Any]) -> None:
+    """Raises a NotImplementedError where an update of cut tables depends on more than single elements of them."""
+    if all(layout_of(each) is None for each in variables):
+        return
+    names = {each.__name__ for each in type(optimizer).__mro__} & {"Adafactor", "Lamb", "Muon"}
+    if names or optimizer.clipnorm or optimizer.global_clipnorm:
+        raise NotImplementedError(
+            "Adafactor, Lamb, Muon, `clipnorm` and `global_clipnorm` would see one rank's part only of tables that are "
+            f"cut over ranks. Received: {type(optimizer).__name__} with clipnorm={optimizer.clipnorm}, global_clipnorm="
+            f"{optimizer.global_clipnorm}. Use `clipvalue`, another optimizer, or placement='default_device'."
+        )
 
 
 def _over_ranks(

@@ -1,0 +1,99 @@
+"""Which rank holds which rows and columns of a table: arithmetic only, the same on all ranks."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+__all__ = ["PLACEMENTS", "Layout", "described", "place"]
+
+PLACEMENTS = ("auto", "sparsecore", "default_device", "table_wise", "row_wise", "column_wise")
+# "auto": up to so many bytes every rank has the whole table; its gradient costs less than an exchange of ids and rows.
+_REPLICATED_BYTES = 64 << 10
+
+
+class Layout(NamedTuple):
+    """Where the parts of one table are.
+
+    Row `i` of a row-wise table is row `i // ranks` of rank `i % ranks`: frequent ids often have low numbers, and are
+    spread this way. Columns are cut into consecutive parts, of which the first ranks may have one more.
+
+    Attributes:
+        rows: of the whole table.
+        columns: of the whole table.
+        placement: one of `PLACEMENTS`; `place` leaves no "auto" and no "sparsecore".
+        ranks: how many share the table.
+        owner: the rank that has a table-wise table.
+    """
+
+    rows: int
+    columns: int
+    placement: str
+    ranks: int
+    owner: int = 0
+
+    @property
+    def is_cut(self) -> bool:
+        """False where every rank has the whole table."""
+        return self.ranks > 1 and self.placement != "default_device"
+
+    def part(self, rank: int) -> tuple[slice, slice]:
+        """The part of `rank`, as an index into the whole table."""
+        rows, columns = slice(0, self.rows), slice(0, self.columns)
+        if self.is_cut and self.placement == "row_wise":
+            rows = slice(rank, self.rows, self.ranks)
+        elif self.is_cut and self.placement == "column_wise":
+            columns = slice(
+                *(r * (self.columns // self.ranks) + min(r, self.columns % self.ranks) for r in (rank, rank + 1))
+            )
+        elif self.is_cut and rank != self.owner:
+            rows = slice(0, 0)
+        return rows, columns
+
+    def shape(self, rank: int) -> tuple[int, int]:
+        """The shape of the part of `rank`."""
+        rows, columns = self.part(rank)
+        return len(range(*rows.indices(self.rows))), len(range(*columns.indices(self.columns)))
+
+    def held(self, rank: int) -> tuple[int, int]:
+        """The shape of the variable of `rank`: at least one row and column, as Keras cannot add empty tensors."""
+        rows, columns = self.shape(rank)
+        return max(rows, 1), max(columns, 1)
+
+
+def place(tables: Sequence[Layout], itemsize: int = 4) -> list[Layout]:
+    """Returns where the parts of each table are.
+
+    A small table of "auto" is on every rank. One of more than a quarter of a rank's equal share is cut by rows. The
+    others, and those that are table-wise, go whole to the rank that has least of them, the largest first.
+
+    Args:
+        tables: as they were asked for, all with as many ranks.
+        itemsize: bytes of an element.
+    """
+    sizes = [table.rows * table.columns * itemsize for table in tables]
+    automatic = [table.placement in ("auto", "sparsecore") for table in tables]
+    small = [is_automatic and size <= _REPLICATED_BYTES for size, is_automatic in zip(sizes, automatic)]
+    apart = (size for table, size, few in zip(tables, sizes, small) if not few and table.placement != "default_device")
+    quarter = sum(apart) / tables[0].ranks / 4
+    placed, held = list(tables), [0] * tables[0].ranks
+    for number in sorted(range(len(tables)), key=lambda number: -sizes[number]):
+        choice = tables[number].placement
+        if automatic[number]:
+            choice = "default_device" if small[number] else "row_wise" if sizes[number] > quarter else "table_wise"
+        owner = held.index(min(held)) if choice == "table_wise" else 0
+        held[owner] += sizes[number] if choice == "table_wise" else 0
+        placed[number] = tables[number]._replace(placement=choice, owner=owner)
+    return placed
+
+
+def described(names: Sequence[str], layouts: Sequence[Layout], itemsize: int = 4) -> str:
+    """A table for people: the bytes that each rank holds."""
+    ranks = range(layouts[0].ranks)
+    bytes_of = [[rows * columns * itemsize for rows, columns in map(layout.shape, ranks)] for layout in layouts]
+    lines = [["table", "rows x columns", "placement", *(f"rank {rank}" for rank in ranks)]]
+    for name, layout, sizes in zip(names, layouts, bytes_of):
+        lines.append([name, f"{layout.rows} x {layout.columns}", layout.placement, *map("{:,}".format, sizes)])
+    lines.append(["bytes", "", "", *(f"{sum(sizes):,}" for sizes in zip(*bytes_of))])
+    widths = [max(map(len, column)) for column in zip(*lines)]
+    return "\n".join("  ".join(map(str.ljust, line, widths)).rstrip() for line in lines)

@@ -1,0 +1,225 @@
+"""Tables that are cut over the ranks, in saved files: whole, so that any number of ranks can load them.
+
+All ranks save together. Rank 0 writes, and names one variable after the other whose parts it needs; the others send
+them, part by part, until rank 0 is done. So rank 0 holds one whole table and one part of another rank at a time.
+"""
+
+from __future__ import annotations
+
+import functools
+import threading
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+import tensorflow as tf
+from tensorflow.python.eager import cancellation
+
+from smddp_tf import ops
+from smddp_tf.basics import is_initialized, rank
+from smddp_tf.exceptions import reason_of
+from smddp_tf.gradients.local_sources import layout_of, mark
+from smddp_tf.keras import patch_table, patches
+from smddp_tf.keras._backend import LEGACY
+from smddp_tf.objects import broadcast_object
+
+__all__ = ["MEETING_SECONDS", "cut", "cut_variables", "refuse_cut_tables", "save_whole_tables", "together", "whole"]
+
+# How long a rank that saves waits for the others to save too.
+MEETING_SECONDS = 300.0
+_PIECE = 1 << 26  # elements that travel at once
+_NAME = "saving a model with cut tables"
+_saving = threading.local()
+
+
+def cut_variables(model: Any) -> list[Any]:
+    """The variables of a model and its optimizer of which this rank has a part, in the same order on all ranks."""
+    if LEGACY:
+        return []
+    variables = [*model.variables, *getattr(getattr(model, "optimizer", None), "variables", ())]
+    return list({id(each): each for each in variables if layout_of(each) is not None}.values())
+
+
+def refuse_cut_tables(model: Any, what: str) -> None:
+    """Raises a NotImplementedError where `model` has tables that are cut over the ranks."""
+    for variable in cut_variables(model):
+        raise NotImplementedError(
+            f"{what} would keep rank 0's part only of tables that are cut over the ranks. Received: a model "
+            f"with such a table ({variable.path}). Save by hvd.callbacks.on_rank_zero(keras.callbacks.ModelCheckpoint("
+            "...)) and load by hvd.load_model."
+        )
+
+
+def together(model: Any, save: Callable[[], Any]) -> Any:
+    """Returns `save()` on rank 0, while the other ranks send it the parts it needs. Every rank must call it.
+
+    Raises:
+        RuntimeError: not all ranks have called it within `MEETING_SECONDS`, or rank 0 could not save.
+        ValueError: the ranks' models or optimizers differ.
+    """
+    variables = cut_variables(model)
+    if not variables or getattr(_saving, "variables", None) is not None:
+        return save() if not is_initialized() or rank() == 0 else None
+    _meet(len(variables))
+    if rank() != 0:
+        return _serve(variables)
+    _saving.variables, problem = variables, "it was interrupted"
+    try:
+        result = save()
+        problem = ""
+        return result
+    except Exception as error:
+        problem = f"{type(error).__name__}: {error}"
+        raise
+    finally:
+        _saving.variables = None
+        broadcast_object((None, problem), 0, name=_NAME)
+
+
+def whole(variable: Any) -> Any:
+    """The whole table of which `variable` is a part, a NumPy array; for a variable that is no part, its value.
+
+    Raises:
+        RuntimeError: outside of `together`.
+    """
+    layout, variables = layout_of(variable), getattr(_saving, "variables", None)
+    if layout is None:
+        return variable.numpy()
+    if variables is None:
+        raise RuntimeError(
+            f"{variable.path} is cut over {layout.ranks} ranks, which must save it together: call `model.save` or "
+            f"`model.save_weights` on every rank. Received: another way to save, on rank {rank()}."
+        )
+    broadcast_object(([each is variable for each in variables].index(True), ""), 0, name=_NAME)
+    return _gathered(variable, layout)
+
+
+def cut(variable: Any, table: Any) -> Any:
+    """This rank's part of a whole table, an array or a dataset of h5py; of a variable that is no part, all of it."""
+    layout = layout_of(variable)
+    if layout is None:
+        return table
+    if tuple(table.shape) != (layout.rows, layout.columns):
+        expected = layout.rows, layout.columns
+        raise ValueError(f"{variable.path}: expected a table of shape {expected}. Received: {tuple(table.shape)}.")
+    if 0 in layout.shape(rank()):
+        return np.zeros(layout.held(rank()), table.dtype)
+    rows, columns = layout.part(rank())
+    return table[rows, columns] if rows.step is None else table[:][rows]  # steps are slow in HDF5
+
+
+def _serve(variables: Sequence[Any]) -> None:
+    while True:
+        number, problem = broadcast_object(None, 0, name=_NAME)
+        if number is None:
+            break
+        _gathered(variables[number], layout_of(variables[number]))
+    if problem:
+        raise RuntimeError(f"Rank 0 could not save the model: {problem}")
+
+
+def _gathered(variable: Any, layout: Any) -> Any:
+    """The whole table on rank 0, None elsewhere."""
+    rows, columns = layout.shape(rank())
+    mine = tf.reshape(tf.convert_to_tensor(variable)[:rows, :columns], [-1])
+    table = np.empty((layout.rows, layout.columns), mine.dtype.as_numpy_dtype) if rank() == 0 else None
+    for other in range(layout.ranks):
+        shape = layout.shape(other)
+        pieces = [mine.numpy()] if rank() == other == 0 else []
+        for begin in range(0, shape[0] * shape[1] if other else 0, _PIECE):
+            piece = mine[begin : begin + _PIECE] if rank() == other else mine[:0]
+            to_rank_0 = [int(tf.size(piece))] + [0] * (layout.ranks - 1)
+            pieces.append(ops.alltoall(piece, to_rank_0, name=f"{_NAME} (part)")[0].numpy())
+        if table is not None and pieces:
+            table[layout.part(other)] = np.concatenate(pieces).reshape(shape)
+    return table
+
+
+def _meet(count: int) -> None:
+    """Waits until all ranks save a model with `count` cut variables, but not for ever."""
+    manager = cancellation.CancellationManager()
+    timer = threading.Timer(MEETING_SECONDS, manager.start_cancel)
+    timer.daemon = True
+    timer.start()
+    try:
+        with cancellation.CancellationManagerContext(manager):
+            counts = _counts(tf.constant([count])).numpy().tolist()
+    except tf.errors.OpError as error:
+        if reason_of(error) != "step_given_up" and not manager.is_cancelled:
+            raise
+        raise RuntimeError(
+            f"Rank {rank()} saves a model whose tables are cut over the ranks, and not all other ranks have come to "
+            f"save it within {MEETING_SECONDS:g} s. Every rank must call `model.save` or `model.save_weights`: take it "
+            "out of `if hvd.rank() == 0`, and wrap ModelCheckpoint by hvd.callbacks.on_rank_zero on every rank."
+        ) from error
+    finally:
+        timer.cancel()
+    if len(set(counts)) > 1:
+        raise ValueError(
+            "All ranks must save the same model, built with its optimizer. "
+            f"Received: {counts} variables that are parts of tables, by rank."
+        )
+
+
+@tf.function
+def _counts(count: Any) -> Any:
+    return ops.allgather(count, name=f"{_NAME} (do all ranks save)")
+
+
+def save_whole_tables() -> None:
+    """Lets Keras save and load tables that are cut: files hold them whole, and only rank 0 writes files."""
+    patches.replace(patch_table.SAVE, _saving_together)
+    patches.replace(patch_table.SAVE_WEIGHTS, _saving_together)
+    patches.replace(patch_table.SAVE_SLOTS, _saving_slots)
+    patches.replace(patch_table.LOAD_SLOTS, _loading_slots)
+    patches.replace(patch_table.ADD_SLOT, _adding_slot)
+
+
+def _saving_together(plain: Any) -> Any:
+    @functools.wraps(plain)
+    def save(self: Any, filepath: Any, *args: Any, **kwargs: Any) -> Any:
+        if not cut_variables(self):
+            return plain(self, filepath, *args, **kwargs)
+        if not str(filepath).endswith((".keras", ".weights.h5")):
+            raise ValueError(
+                "A model with tables that are cut over the ranks is saved to a file ending in .keras or .weights.h5. "
+                f"Received: filepath={filepath!r}."
+            )
+        return together(self, lambda: plain(self, filepath, *args, **kwargs))
+
+    return save
+
+
+def _saving_slots(plain: Any) -> Any:
+    @functools.wraps(plain)
+    def save_own_variables(self: Any, store: Any) -> None:
+        own: Any = {} if any(map(layout_of, self.variables)) else store
+        plain(self, own)
+        if own is not store:
+            for key, value in own.items():
+                variable = self.variables[int(key)]
+                store[key] = value if layout_of(variable) is None else whole(variable)
+
+    return save_own_variables
+
+
+def _loading_slots(plain: Any) -> Any:
+    @functools.wraps(plain)
+    def load_own_variables(self: Any, store: Any) -> None:
+        variables, keys = self.variables, list(store.keys())
+        if any(map(layout_of, variables)) and len(keys) == len(variables):
+            store = {key: cut(variables[int(key)], store[key]) for key in keys}
+        plain(self, store)
+
+    return load_own_variables
+
+
+def _adding_slot(plain: Any) -> Any:
+    @functools.wraps(plain)
+    def add_variable_from_reference(self: Any, reference_variable: Any, *args: Any, **kwargs: Any) -> Any:
+        slot, layout = plain(self, reference_variable, *args, **kwargs), layout_of(reference_variable)
+        if layout is not None:
+            mark(slot, layout)
+        return slot
+
+    return add_variable_from_reference
