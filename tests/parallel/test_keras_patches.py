@@ -17,8 +17,10 @@ from smddp_tf.keras import patch_table, patches
 
 @pytest.fixture
 def everything(hvd):
-    """All patches are applied: some are when an optimizer is wrapped."""
+    """All patches are applied: some are when an optimizer is wrapped, some when a DistributedEmbedding is made."""
     hvk.DistributedOptimizer(keras.optimizers.SGD(0.1))
+    table = hvk.layers.TableConfig("table", 3, 2)
+    hvk.layers.DistributedEmbedding(hvk.layers.FeatureConfig("feature", table, (None,), (None, 2)))
     compat.install()
 
 

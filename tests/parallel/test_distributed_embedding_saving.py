@@ -1,0 +1,76 @@
+"""DistributedEmbedding: ways to save that cannot work are errors; none of them hangs."""
+
+from __future__ import annotations
+
+import keras
+import numpy as np
+import pytest
+
+import smddp_tf.keras as hvk
+from smddp_tf.keras.saving import cut_tables
+from tests.parallel.embedding_models import cut_model, data_of, give_first_tables, part
+
+
+@pytest.fixture
+def model(hvd, size):
+    if size == 1:
+        pytest.skip("one rank has whole tables")
+    model = give_first_tables(cut_model(("row_wise", "column_wise", "table_wise")))
+    model.compile(hvk.DistributedOptimizer(keras.optimizers.Adam()), "mse")
+    return model
+
+
+def test_one_rank_that_saves_alone(hvd, rank, model, tmp_path, monkeypatch):
+    monkeypatch.setattr(cut_tables, "MEETING_SECONDS", 2.0)
+    if rank != 0:
+        hvd.barrier()
+    with pytest.raises(RuntimeError, match=f"Rank {rank} saves a model .* not all other ranks .* within 2 s"):
+        model.save(tmp_path / "alone.keras")  # on the others this is what rank 0 has waited for: too late
+    assert not (tmp_path / "alone.keras").exists()
+    if rank == 0:
+        hvd.barrier()
+    model.save_weights(tmp_path / "together.weights.h5")
+    assert (tmp_path / "together.weights.h5").exists() == (rank == 0)
+
+
+def test_what_rank_0_cannot_write_is_an_error_everywhere(rank, model, tmp_path):
+    expected = OSError if rank == 0 else RuntimeError
+    with pytest.raises(expected, match="o such file or directory|Rank 0 could not save the model: .*rror"):
+        model.save_weights("/proc/absent/below.weights.h5")
+
+
+def test_other_ways_to_save(rank, model, tmp_path):
+    with pytest.raises(ValueError, match="ending in .keras or .weights.h5"):
+        model.save(tmp_path / "old.h5")
+    with pytest.raises(RuntimeError, match="(?s)cut over . ranks, which must save it together"):
+        keras.saving.save_model(model, tmp_path / "function.keras")
+    x, y = part(data_of(8), 0, 1)
+    for refused in (
+        hvk.callbacks.on_rank_zero(keras.callbacks.BackupAndRestore(tmp_path / "backup")),
+        hvk.callbacks.PreemptionCheckpoint(tmp_path / "preempted"),
+    ):
+        with pytest.raises(NotImplementedError, match="would keep rank 0's part only"):
+            model.fit(x, y, verbose=0, callbacks=[refused])
+
+
+def test_every_batch(rank, model, tmp_path):
+    """`save_freq` in batches, by rank 0's ModelCheckpoint."""
+    checkpoint = keras.callbacks.ModelCheckpoint(tmp_path / "{batch}.weights.h5", save_weights_only=True, save_freq=2)
+    x, y = data_of(20)
+    model.fit(x, y, batch_size=4, verbose=0, callbacks=[hvk.callbacks.on_rank_zero(checkpoint)])
+    names = sorted(path.name for path in tmp_path.iterdir())
+    assert names == ([] if rank else ["2.weights.h5", "4.weights.h5"])
+
+
+@pytest.mark.parametrize("setting", ["clipnorm", "global_clipnorm", "Adafactor"])
+def test_norms_of_parts(model, setting):
+    sgd = keras.optimizers.SGD
+    optimizer = keras.optimizers.Adafactor() if setting == "Adafactor" else sgd(**{setting: 1.0})
+    model.compile(hvk.DistributedOptimizer(optimizer), "mse")
+    with pytest.raises(NotImplementedError, match=f"Received: .*{setting}"):
+        model.fit(*data_of(4), verbose=0)
+
+
+def test_a_table_of_another_shape(model):
+    with pytest.raises(ValueError, match=r"expected a table of shape \(50, 4\). Received: \(49, 4\)"):
+        model.get_layer("tables").load_own_variables({"0": np.zeros((49, 4))})
