@@ -17,6 +17,7 @@ from smddp_tf.keras._backend import keras
 from smddp_tf.keras.data_parallel.current import current, set_aside
 from smddp_tf.keras.data_parallel.fitting import quiet_elsewhere
 from smddp_tf.keras.fit.evaluate import evaluate, is_evaluating_part
+from smddp_tf.keras.saving.cut_tables import cut_variables
 
 __all__ = ["install"]
 
@@ -68,8 +69,8 @@ def _predicting_all(plain_predict: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def _is_worth_sharing(data: Any, distribution: Any, arguments: dict[str, Any]) -> bool:
-    """Has every rank all rows, and each of them something to do?"""
-    shards = getattr(distribution, "_auto_shard_dataset", True)
+    """Has every rank all rows and something to do, and may ranks make different numbers of steps?"""
+    shards = getattr(distribution, "_auto_shard_dataset", True) and not cut_variables(arguments["self"])
     return shards and arguments["steps"] is None and arrays.first_dimension(data) >= basics.size()
 
 
