@@ -1,16 +1,20 @@
-"""The states of a model's metrics: which of them can be added over the ranks, and what the sums give."""
+"""The states of a model's metrics: which of them can be brought together over the ranks, and what they give then."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from typing import Any
 
+import numpy as np
 import tensorflow as tf
 
+from smddp_tf._native.threads import of_thread
 from smddp_tf.keras._backend import keras
-from smddp_tf.keras.packed import number_or_array
+from smddp_tf.keras.packed import number_or_array, reduce_packed
+from smddp_tf.objects import allgather_object
+from smddp_tf.reduce_op import Sum
 
-__all__ = ["assign", "is_additive", "leaves", "results_of_sums"]
+__all__ = ["exact_metrics", "leaves", "restore", "results_of_exact", "states_of", "take_over_ranks"]
 
 
 def leaves(metrics: Iterable[Any]) -> list[Any]:
@@ -23,7 +27,50 @@ def leaves(metrics: Iterable[Any]) -> list[Any]:
     return list(found.values())
 
 
-def is_additive(metric: Any) -> bool:
+def exact_metrics(model: Any) -> list[Any]:
+    """Those whose states can be brought together."""
+    return [metric for metric in leaves(model.metrics) if _is_additive(metric) or _can_merge(metric)]
+
+
+def states_of(metrics: Iterable[Any]) -> list[np.ndarray]:
+    """Copies of the values of their variables, one after the other."""
+    return [np.array(keras.ops.convert_to_numpy(each)) for metric in metrics for each in metric.variables]
+
+
+def take_over_ranks(metrics: Sequence[Any], states: Sequence[np.ndarray], name: str) -> None:
+    """Gives metrics the states that one process on the data of all ranks has: sums, or what `merge_state` makes.
+
+    Args:
+        metrics: of `exact_metrics`, the same on all ranks.
+        states: this rank's, as `states_of` gives them.
+        name: of the exchange.
+    """
+    starts = np.cumsum([0, *(len(metric.variables) for metric in metrics)])
+    parts = [list(states[begin:end]) for begin, end in zip(starts, starts[1:])]
+    additive = [number for number, metric in enumerate(metrics) if _is_additive(metric)]
+    merged = [number for number in range(len(metrics)) if number not in additive]
+    if additive:
+        variables = [variable for number in additive for variable in metrics[number].variables]
+        _assign(variables, reduce_packed([state for number in additive for state in parts[number]], Sum, name))
+    if merged:
+        of_ranks = allgather_object([parts[number] for number in merged], name=of_thread(f"{name}, merge_state"))
+        for place, number in enumerate(merged):
+            _merge(metrics[number], [of_rank[place] for of_rank in of_ranks])
+
+
+def _merge(metric: Any, of_ranks: Sequence[Sequence[np.ndarray]]) -> None:
+    others = [type(metric).from_config(metric.get_config()) for _ in of_ranks[1:]]
+    for each, states in zip((metric, *others), of_ranks):
+        _assign(each.variables, states)
+    metric.merge_state(others)
+
+
+def _can_merge(metric: Any) -> bool:
+    """Has it a `merge_state(metrics)` of its own, as Keras 2 names it?"""
+    return callable(getattr(metric, "merge_state", None))
+
+
+def _is_additive(metric: Any) -> bool:
     """Are its states sums over samples? Those of Keras's metrics are; of others we cannot know."""
     base = keras.metrics.Metric
     declared = getattr(metric, "additive_state", None)
@@ -35,9 +82,10 @@ def is_additive(metric: Any) -> bool:
     )
 
 
-def results_of_sums(model: Any) -> dict[str, Any]:
-    """The results of the additive metrics of a model from their states as they are now, by the names in the logs."""
-    others = [metric.name for metric in leaves(model.metrics) if not is_additive(metric)]
+def results_of_exact(model: Any) -> dict[str, Any]:
+    """The results of `exact_metrics` from their states as they are now, by the names in the logs."""
+    exact = exact_metrics(model)
+    others = [metric.name for metric in leaves(model.metrics) if metric not in exact]
     return {
         key: number_or_array(keras.ops.convert_to_numpy(value))
         for key, value in model.get_metrics_result().items()
@@ -45,7 +93,12 @@ def results_of_sums(model: Any) -> dict[str, Any]:
     }
 
 
-def assign(variables: Sequence[Any], values: Sequence[Any]) -> None:
+def restore(metrics: Iterable[Any], states: Sequence[np.ndarray]) -> None:
+    """Gives metrics the states that `states_of` has copied."""
+    _assign([variable for metric in metrics for variable in metric.variables], states)
+
+
+def _assign(variables: Sequence[Any], values: Sequence[Any]) -> None:
     """Sets variables of metrics to arrays of their shapes."""
     for variable, value in zip(variables, values):
         variable.assign(tf.cast(value, variable.dtype))

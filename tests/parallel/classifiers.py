@@ -23,6 +23,13 @@ class Largest(keras.metrics.Metric):
         return self.largest.value
 
 
+class MergedLargest(Largest):
+    """The same, which knows how to take over the state of others."""
+
+    def merge_state(self, metrics):
+        self.largest.assign(max(float(metric.largest) for metric in (self, *metrics)))
+
+
 def classifier(metrics: list, **options: Any) -> keras.Model:
     """Equal weights each time.
 

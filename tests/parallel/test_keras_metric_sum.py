@@ -10,7 +10,7 @@ import pytest
 import tensorflow as tf
 
 import smddp_tf.keras as hvk
-from tests.parallel.classifiers import FEATURES, Largest, classifier
+from tests.parallel.classifiers import FEATURES, Largest, MergedLargest, classifier
 
 BATCH = 4
 
@@ -100,6 +100,16 @@ def test_states_that_are_no_sums_become_weighted_means(hvd, rank, size):
     told = [str(each.message) for each in caught if "MetricSumCallback" in str(each.message)]
     assert len(told) == (1 if rank == 0 and size > 1 else 0)
     assert all("['largest']" in text for text in told)
+
+
+def test_metrics_that_merge_their_states(hvd, rank, size):
+    """Beside one whose states are sums, in `fit` and in `hvd.evaluate`."""
+    metrics = lambda: [MergedLargest(), "accuracy"]  # noqa: E731
+    history = fit(build(metrics()), rank)
+    largest = max(build([]).predict(part_of_rank(r, 0)[0], verbose=0).max() for r in range(size))
+    assert history["largest"] == pytest.approx([largest] * 2, rel=1e-6)
+    results = hvk.evaluate(build(metrics()), *part_of_rank(rank, 0), verbose=0, return_dict=True)
+    assert results["largest"] == pytest.approx(largest, rel=1e-6)
 
 
 def test_ranks_with_different_metrics_are_told_so(hvd, rank, size):

@@ -11,9 +11,8 @@ from smddp_tf.basics import rank, size
 from smddp_tf.keras._backend import keras, needs_keras_3
 from smddp_tf.keras.callbacks.epoch_logs import check_same_on_all_ranks, numeric_entries
 from smddp_tf.keras.fit.step_hooks import hooks_of
-from smddp_tf.keras.metric_states import assign, is_additive, leaves, results_of_sums
-from smddp_tf.keras.packed import number_or_array, reduce_packed, weighted_means
-from smddp_tf.reduce_op import Sum
+from smddp_tf.keras.metric_states import exact_metrics, leaves, restore, results_of_exact, states_of, take_over_ranks
+from smddp_tf.keras.packed import number_or_array, weighted_means
 
 _NAME = "MetricSumCallback"
 
@@ -22,7 +21,7 @@ class _Part(NamedTuple):
     """What this rank has seen in the training or in the validation of an epoch."""
 
     samples: float
-    states: list[np.ndarray]  # of the additive metrics
+    states: list[np.ndarray]  # of the exact metrics
 
 
 class MetricSumCallback(keras.callbacks.Callback):
@@ -34,8 +33,9 @@ class MetricSumCallback(keras.callbacks.Callback):
     validate or none does. The logs of single batches are not changed.
 
     A metric that is derived from `keras.metrics.Metric` itself may have states that are not sums. Its entry becomes the
-    mean weighted by samples, and rank 0 says so once, unless the metric has the attribute `additive_state = True`.
-    Entries that belong to no metric become such means too.
+    mean weighted by samples, and rank 0 says so once, unless the metric has the attribute `additive_state = True`, or a
+    method `merge_state(metrics)` that takes over the states of other metrics of its class. Entries that belong to no
+    metric become such means too.
 
     Use it in place of `MetricAverageCallback`, before callbacks that read metrics (`ReduceLROnPlateau`,
     `EarlyStopping`, `ModelCheckpoint`, `TensorBoard`), and before callbacks that evaluate the model.
@@ -82,21 +82,18 @@ class MetricSumCallback(keras.callbacks.Callback):
         means = weighted_means(list(entries.values()), samples, f"{_NAME} (means)")
         logs.update({key: number_or_array(mean) for key, mean in zip(entries, means)})
         for prefix, part in parts.items():
-            exact = {f"{prefix}{key}": value for key, value in self._results_of_sums(part.states).items()}
+            exact = {f"{prefix}{key}": value for key, value in self._results_of_all(part.states).items()}
             logs.update({key: value for key, value in exact.items() if key in entries})
 
     def _keep(self, prefix: str) -> None:
         if self._parts is None or prefix in self._parts:  # an evaluation outside `fit`, or a second one
             return
         samples = float(hooks_of(self.model, "test" if prefix else "train").samples)
-        self._parts[prefix] = _Part(samples, [_as_array(variable) for variable in self._variables()])
+        self._parts[prefix] = _Part(samples, states_of(self._exact()))
 
-    def _variables(self) -> list[Any]:
-        return [variable for metric in self._additive() for variable in metric.variables]
-
-    def _additive(self) -> list[Any]:
-        metrics = leaves(self.model.metrics)
-        others = [metric.name for metric in metrics if not is_additive(metric)]
+    def _exact(self) -> list[Any]:
+        exact = exact_metrics(self.model)
+        others = [metric.name for metric in leaves(self.model.metrics) if metric not in exact]
         if others and not self._has_warned and rank() == 0:
             self._has_warned = True
             warn(
@@ -104,24 +101,18 @@ class MetricSumCallback(keras.callbacks.Callback):
                 "are shown, weighted by samples. If they are sums, set `additive_state = True` in the metric's class.",
                 UserWarning,
             )
-        return [metric for metric in metrics if is_additive(metric)]
+        return exact
 
     def _names_of_states(self, parts: dict[str, _Part]) -> dict[str, np.ndarray]:
-        names = [f"state {i} of {metric.name}" for metric in self._additive() for i in range(len(metric.variables))]
+        names = [f"state {i} of {metric.name}" for metric in self._exact() for i in range(len(metric.variables))]
         return {f"{prefix}{name}": state for prefix, part in parts.items() for name, state in zip(names, part.states)}
 
-    def _results_of_sums(self, states: list[np.ndarray]) -> dict[str, Any]:
-        """The results from the sums of these states over the ranks; the model keeps its own."""
-        variables = self._variables()
-        if not variables:
-            return {}
-        own = [_as_array(variable) for variable in variables]
-        assign(variables, reduce_packed(states, Sum, f"{_NAME} (states of metrics)"))
+    def _results_of_all(self, states: list[np.ndarray]) -> dict[str, Any]:
+        """The results from these states of all ranks; the model keeps its own."""
+        metrics = self._exact()
+        own = states_of(metrics)
         try:
-            return results_of_sums(self.model)
+            take_over_ranks(metrics, states, f"{_NAME} (states of metrics)")
+            return results_of_exact(self.model)
         finally:
-            assign(variables, own)
-
-
-def _as_array(variable: Any) -> np.ndarray:
-    return np.array(keras.ops.convert_to_numpy(variable))
+            restore(metrics, own)

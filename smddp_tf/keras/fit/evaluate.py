@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import threading
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from typing import Any
 
 from smddp_tf._native.threads import of_thread
@@ -16,9 +16,8 @@ from smddp_tf.keras.data_parallel.global_batches import part_of
 from smddp_tf.keras.fit.padding import zeros_of
 from smddp_tf.keras.fit.patch import iterator_goes_to
 from smddp_tf.keras.fit.step_hooks import hooks_of
-from smddp_tf.keras.metric_states import assign, is_additive, leaves, results_of_sums
-from smddp_tf.keras.packed import number_or_array, reduce_packed, weighted_means
-from smddp_tf.reduce_op import Sum
+from smddp_tf.keras.metric_states import exact_metrics, results_of_exact, states_of, take_over_ranks
+from smddp_tf.keras.packed import number_or_array, weighted_means
 
 _NAME = "hvd.evaluate"
 _part_of = threading.local()
@@ -38,8 +37,8 @@ def evaluate(model: Any, x: Any = None, y: Any = None, *, return_dict: bool = Fa
 
     Exact are the metrics of Keras and subclasses of those, whose states are sums. The result of a metric of your own,
     derived from `keras.metrics.Metric` itself, becomes the mean over ranks weighted by their numbers of samples, unless
-    the metric says `additive_state = True`. The same holds for values that a `test_step` of your own returns beside the
-    model's metrics.
+    the metric says `additive_state = True` or has a method `merge_state(metrics)`. The same holds for values that a
+    `test_step` of your own returns beside the model's metrics.
 
     Example:
 
@@ -105,21 +104,16 @@ class _Part:
         self.logs = self._model.test_on_batch(x, y, weight, return_dict=True)
         self._model.reset_metrics()
 
-    def additive(self) -> list[Any]:
-        return [metric for metric in leaves(self._model.metrics) if is_additive(metric)]
+    def exact(self) -> list[Any]:
+        return exact_metrics(self._model)
 
     def merge(self) -> None:
         """Turns the results of parts into those of the whole."""
         self.logs = self._weighted_means()
-        self._add_up([variable for metric in self.additive() for variable in metric.variables])
-        exact = results_of_sums(self._model)
+        metrics = self.exact()
+        take_over_ranks(metrics, states_of(metrics), f"{_NAME} (states of metrics)")
+        exact = results_of_exact(self._model)
         self.logs.update({key: value for key, value in exact.items() if key in self.logs})
-
-    def _add_up(self, variables: Sequence[Any]) -> None:
-        """Replaces each variable by its sum over the ranks; all travel as one tensor."""
-        if variables:
-            totals = reduce_packed([variable.numpy() for variable in variables], Sum, f"{_NAME} (states of metrics)")
-            assign(variables, totals)
 
     def _weighted_means(self) -> dict[str, Any]:
         keys = sorted(self.logs)  # the same order on all ranks
@@ -155,7 +149,7 @@ def _counting(model: Any) -> Iterator[Any]:
 
 
 def _check_same_metrics(part: _Part) -> None:
-    states = [(metric.name, [tuple(variable.shape) for variable in metric.variables]) for metric in part.additive()]
+    states = [(metric.name, [tuple(variable.shape) for variable in metric.variables]) for metric in part.exact()]
     mine = {"results": sorted(part.logs), "states": states}
     everybody = allgather_object(mine, name=of_thread(f"{_NAME} (which metrics)"))
     for other, theirs in enumerate(everybody):
