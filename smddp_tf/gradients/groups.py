@@ -12,8 +12,6 @@ from typing import Any
 
 from smddp_tf._warn import warn
 
-__all__ = ["check_groups"]
-
 
 def check_groups(groups: Any, num_groups: int = 0) -> None:
     """Raises what Horovod raises for arguments that are none.

@@ -11,8 +11,6 @@ from smddp_tf import process_sets
 from smddp_tf._native import emit, run_time_values
 from smddp_tf.process_sets import ProcessSet, global_process_set
 
-__all__ = ["LocalSources", "identity", "layers_in", "layout_of", "mark", "replaced"]
-
 
 class LocalSources:
     """Variables (or tensors) whose gradients stay on this rank, and what becomes of those gradients.

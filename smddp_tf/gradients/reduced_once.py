@@ -12,8 +12,6 @@ import tensorflow as tf
 from smddp_tf import basics
 from smddp_tf.process_sets import ProcessSet
 
-__all__ = ["count", "note", "refuse"]
-
 # The tensors that tapes have reduced, with their process sets: by name in each graph that is alive, and eager ones.
 _in_graph: weakref.WeakKeyDictionary[Any, dict[str, int | None]] = weakref.WeakKeyDictionary()
 _eager = threading.local()

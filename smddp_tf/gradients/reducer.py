@@ -15,8 +15,6 @@ from smddp_tf.gradients import sparse
 from smddp_tf.process_sets import ProcessSet, global_process_set
 from smddp_tf.reduce_op import Adasum, Average, ReduceOp, ReduceSpec, Sum, as_reduce_op
 
-__all__ = ["GradientReducer"]
-
 
 class GradientReducer:
     """Replaces a list of gradients by their mean (or sum) over all ranks.

@@ -18,16 +18,6 @@ from smddp_tf._native import emit, run_time_values
 from smddp_tf.compression import narrow
 from smddp_tf.reduce_op import Average, ReduceSpec, Sum
 
-__all__ = [
-    "all_rows",
-    "check_slices",
-    "densified",
-    "gather_slices",
-    "is_small",
-    "reduce_rows",
-    "with_unique_indices",
-]
-
 # A table of at most so many bytes travels as a whole, without asking how many rows there are.
 SMALL_TABLE_BYTES = 64 << 10
 # Gathering is chosen while the rows of all ranks are at most this part of the table. A gathered byte costs more than

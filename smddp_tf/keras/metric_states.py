@@ -14,8 +14,6 @@ from smddp_tf.keras.packed import number_or_array, reduce_packed
 from smddp_tf.objects import allgather_object
 from smddp_tf.reduce_op import Sum
 
-__all__ = ["exact_metrics", "leaves", "restore", "results_of_exact", "states_of", "take_over_ranks"]
-
 
 def leaves(metrics: Iterable[Any]) -> list[Any]:
     """The single metrics: Keras keeps those given to `compile` inside of one that stands for all."""

@@ -11,8 +11,6 @@ from smddp_tf import ops
 from smddp_tf._native.threads import of_thread
 from smddp_tf.reduce_op import Sum
 
-__all__ = ["number_or_array", "reduce_packed", "weighted_means"]
-
 
 def reduce_packed(arrays: Sequence[np.ndarray], op: int, name: str) -> list[np.ndarray]:
     """Reduces the arrays over all ranks, in float64; shapes and their order are the same on all ranks."""

@@ -11,37 +11,6 @@ import sys
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any, NamedTuple, cast
 
-__all__ = [
-    "ADD_SLOT",
-    "APPLY",
-    "BACKEND_FUNCTIONS",
-    "CALLABLE_VARIABLES",
-    "COMPILE",
-    "EPOCH_ITERATOR",
-    "EVALUATE",
-    "FIT",
-    "FROM_CONFIG",
-    "LOAD_SLOTS",
-    "LR_ARGUMENT",
-    "MODEL_PARALLEL",
-    "PATCHES",
-    "PREDICT",
-    "READS_LR",
-    "SAVE",
-    "SAVE_SLOTS",
-    "SAVE_WEIGHTS",
-    "SCALED_APPLY",
-    "SCALED_CHECK",
-    "SCALED_COPY",
-    "SCALED_DEEPCOPY",
-    "SCALED_PICKLE",
-    "SEED",
-    "SEED_OWNER",
-    "WRITES_LR",
-    "Patch",
-    "is_of_keras",
-]
-
 _RATE = "learning_rate"
 _SEEN = "3.3.3, 3.5.0, 3.9.2, 3.11.3 and 3.15"  # the versions of tools/test_matrix.py
 _SEEN_OF_BOTH = "2.16 and 2.18 to 2.21 (tf_keras), 3.3.3, 3.5.0, 3.9.2, 3.11.3 and 3.15"

@@ -19,8 +19,6 @@ from typing import Any, NamedTuple
 from smddp_tf._warn import warn
 from smddp_tf.keras.patch_table import FIT, Patch, is_of_keras
 
-__all__ = ["Applied", "applied", "replace", "restore", "take_over_fit"]
-
 _MARK = "_smddp_patch"  # the attribute of a replacement that holds the name of its patch; `functools.wraps` copies it
 _ABSENT: Any = object()
 # What the look-up of a class or function of Keras raises where Keras is different.

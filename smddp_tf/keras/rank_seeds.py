@@ -24,8 +24,6 @@ import tensorflow as tf
 from smddp_tf import basics
 from smddp_tf.keras import patch_table, patches
 
-__all__ = ["install"]
-
 _BELONGS_TO_LAYER = "_smddp_belongs_to_layer"
 _SAME_ON_ALL_RANKS = "same_on_all_ranks"  # the user's wish, an attribute of the generator
 _STORE = "seed_generators"

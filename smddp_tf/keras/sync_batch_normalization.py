@@ -11,8 +11,6 @@ from smddp_tf.keras._backend import LEGACY, keras
 from smddp_tf.keras.fit import active_ranks
 from smddp_tf.reduce_op import ReduceSpec, Sum
 
-__all__ = ["SyncBatchNormalization"]
-
 
 class SyncBatchNormalization(keras.layers.BatchNormalization):
     """`keras.layers.BatchNormalization` whose statistics are those of all ranks' batches together.

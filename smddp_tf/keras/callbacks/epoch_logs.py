@@ -14,8 +14,6 @@ from smddp_tf._native.threads import of_thread
 from smddp_tf.basics import rank
 from smddp_tf.functions import allgather_object
 
-__all__ = ["check_same_on_all_ranks", "numeric_entries"]
-
 
 def numeric_entries(logs: dict[str, Any]) -> dict[str, Any]:
     """Returns the entries that have a mean, as float64 arrays, sorted by name."""

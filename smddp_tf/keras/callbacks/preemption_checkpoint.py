@@ -25,8 +25,6 @@ from smddp_tf.keras.saving.cut_tables import refuse_cut_tables
 from smddp_tf.objects import broadcast_object
 from smddp_tf.reduce_op import Max
 
-__all__ = ["EXIT_CODE", "PreemptionCheckpoint"]
-
 # 128 + SIGTERM: what a shell, Kubernetes and Slurm show of a process that SIGTERM has ended.
 EXIT_CODE = 143
 

@@ -13,8 +13,6 @@ from smddp_tf.keras.callbacks.broadcast_global_variables import BroadcastGlobalV
 from smddp_tf.keras.optimizer.local_variables import local_of
 from smddp_tf.keras.saving.cut_tables import refuse_cut_tables, together
 
-__all__ = ["on_rank_zero"]
-
 # These change how training goes on, which all ranks must do alike.
 _FOR_ALL_RANKS = ("EarlyStopping", "LearningRateScheduler", "ReduceLROnPlateau", "TerminateOnNaN")
 

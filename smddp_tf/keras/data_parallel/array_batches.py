@@ -9,8 +9,6 @@ import tensorflow as tf
 
 from smddp_tf.keras._backend import keras
 
-__all__ = ["ArrayData", "array_batches", "cut"]
-
 _ADAPTERS = "keras.src.trainers.data_adapters"
 _READERS = 2  # batches that are gathered at a time
 

@@ -9,8 +9,6 @@ from typing import Any
 from smddp_tf import basics
 from smddp_tf.keras._backend import LEGACY, keras
 
-__all__ = ["current", "set_aside"]
-
 
 def current() -> Any:
     """Keras's current distribution, where it is one over several ranks; else None.

@@ -16,17 +16,6 @@ from smddp_tf._warn import warn
 from smddp_tf.keras._backend import keras
 from smddp_tf.objects import allgather_object
 
-__all__ = [
-    "distribute_data_input",
-    "distribute_tensor",
-    "distribute_variable",
-    "get_device_count",
-    "initialize",
-    "list_devices",
-    "num_processes",
-    "process_id",
-]
-
 
 def initialize(
     job_addresses: str | None = None, num_processes: int | None = None, process_id: int | None = None

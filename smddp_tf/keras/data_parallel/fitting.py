@@ -12,8 +12,6 @@ from smddp_tf.keras.callbacks.metric_sum import MetricSumCallback
 from smddp_tf.keras.callbacks.rank_zero import on_rank_zero
 from smddp_tf.keras.optimizer.local_variables import local_of
 
-__all__ = ["callbacks_before", "quiet_elsewhere", "writing_on_rank_zero"]
-
 _WRITE = ("BackupAndRestore", "CSVLogger", "ModelCheckpoint", "OrbaxCheckpoint", "RemoteMonitor", "TensorBoard")
 
 

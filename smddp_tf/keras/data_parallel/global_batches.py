@@ -21,8 +21,6 @@ from smddp_tf.keras.data_parallel.array_batches import ArrayData, array_batches,
 from smddp_tf.keras.data_parallel.current import current, set_aside
 from smddp_tf.keras.fit.step_hooks import rows_of
 
-__all__ = ["Part", "begin_epoch_of", "make_iterator", "part_of"]
-
 _ASKS = "keras.distribution.DataParallel"
 
 

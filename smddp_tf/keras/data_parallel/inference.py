@@ -19,8 +19,6 @@ from smddp_tf.keras.data_parallel.fitting import quiet_elsewhere
 from smddp_tf.keras.fit.evaluate import evaluate, is_evaluating_part
 from smddp_tf.keras.saving.cut_tables import cut_variables
 
-__all__ = ["install"]
-
 
 def install() -> None:
     """Replaces `Model.evaluate` and `Model.predict`; does nothing the second time."""

@@ -8,8 +8,6 @@ from typing import Any, NamedTuple
 from smddp_tf.basics import rank
 from smddp_tf.keras._backend import keras
 
-__all__ = ["CallbackFacts", "agreed", "counts_samples", "facts_of", "flat", "name_learning_rate"]
-
 # These write the learning rate into the logs, under the name that Keras 3 has for it.
 _WRITE_RATE = ("LearningRateScheduler", "ReduceLROnPlateau", "TensorBoard")
 

@@ -16,8 +16,6 @@ from smddp_tf.keras._backend import keras
 from smddp_tf.keras.optimizer.accumulation import innermost
 from smddp_tf.keras.optimizer.wrapping import optimizers_of
 
-__all__ = ["FirstStep", "is_meant_for_all_ranks"]
-
 _checked: weakref.WeakSet[Any] = weakref.WeakSet()
 
 

@@ -20,8 +20,6 @@ from smddp_tf._warn import warn
 from smddp_tf.basics import rank, size
 from smddp_tf.ops import allgather
 
-__all__ = ["is_watching", "note", "warn_if_same", "watching"]
-
 _watch = threading.local()
 
 # A few values of a few gradients do: one gradient alone may not depend on the data (the bias under a linear loss).

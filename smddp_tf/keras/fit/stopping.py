@@ -14,8 +14,6 @@ from smddp_tf._native.threads import of_thread
 from smddp_tf.keras._backend import keras
 from smddp_tf.reduce_op import Max
 
-__all__ = ["Stopping", "looks_at_batches"]
-
 _BATCH_HOOKS = ("on_batch_begin", "on_batch_end", "on_train_batch_begin", "on_train_batch_end")
 # The batches between two questions where a callback could stop training but, as far as its code tells, does not.
 _SELDOM = 16

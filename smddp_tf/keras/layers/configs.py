@@ -9,8 +9,6 @@ from typing import Any
 from smddp_tf.keras._backend import keras
 from smddp_tf.keras.layers.placement import PLACEMENTS
 
-__all__ = ["FeatureConfig", "TableConfig", "feature_of"]
-
 _COMBINERS = ("mean", "sum", "sqrtn")
 _SAVED = ("name", "vocabulary_size", "embedding_dim", "combiner", "placement")
 

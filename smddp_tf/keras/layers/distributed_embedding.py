@@ -17,8 +17,6 @@ from smddp_tf.keras.layers.initial import initial_part
 from smddp_tf.keras.layers.placement import Layout, described, place
 from smddp_tf.keras.saving.cut_tables import cut, save_whole_tables, together, whole
 
-__all__ = ["DistributedEmbedding"]
-
 
 class _Structure:
     """The nest of features, which Keras does not look into; `flat` is in the order of `tree.flatten`."""

@@ -16,8 +16,6 @@ from smddp_tf import ops
 from smddp_tf.keras.layers.configs import FeatureConfig
 from smddp_tf.keras.layers.placement import Layout
 
-__all__ = ["IdCheck", "exchanged", "local_rows"]
-
 
 class IdCheck:
     """Finds ids of this rank that are out of range, and tells all ranks.

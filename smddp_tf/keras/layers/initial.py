@@ -10,8 +10,6 @@ import tensorflow as tf
 from smddp_tf.keras._backend import keras
 from smddp_tf.keras.layers.placement import Layout
 
-__all__ = ["initial_part"]
-
 _WHOLE = 1 << 25  # elements up to which every rank draws the whole table, and takes its part
 _BLOCK = 1 << 24  # elements of larger ones that are drawn at once
 

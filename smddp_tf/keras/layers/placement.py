@@ -5,8 +5,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import NamedTuple
 
-__all__ = ["PLACEMENTS", "Layout", "described", "place"]
-
 PLACEMENTS = ("auto", "sparsecore", "default_device", "table_wise", "row_wise", "column_wise")
 # "auto": up to so many bytes every rank has the whole table; its gradient costs less than an exchange of ids and rows.
 _REPLICATED_BYTES = 64 << 10

@@ -14,8 +14,6 @@ import tensorflow as tf
 
 from smddp_tf.keras._backend import keras
 
-__all__ = ["KerasWindow", "Passes", "innermost", "iterations_of", "stays_local"]
-
 _NARROW = (tf.float16, tf.bfloat16)  # summed in float32
 
 

@@ -14,8 +14,6 @@ from smddp_tf.keras.optimizer.optimizer_reducer import ReductionSettings, is_upd
 from smddp_tf.keras.optimizer.reducing import attach
 from smddp_tf.keras.optimizer.wrapping import detach_reducer, optimizers_of, reducer_on, reduces
 
-__all__ = ["adopt", "adopt_at_first_step", "follow_distribution"]
-
 
 def follow_distribution(model: Any) -> None:
     """Makes the optimizers of a model reduce under a distribution; those that only did for that stop without one.

@@ -10,8 +10,6 @@ from smddp_tf.keras._backend import LEGACY
 from smddp_tf.keras.optimizer.accumulation import innermost
 from smddp_tf.keras.optimizer.wrapping import reducer_on
 
-__all__ = ["local_of", "slots_of"]
-
 
 def local_of(model: Any) -> list[Any]:
     """Returns the local variables of a model, and what the optimizer keeps for them."""

@@ -19,8 +19,6 @@ from typing import Any
 from smddp_tf.keras import patch_table, patches
 from smddp_tf.keras.optimizer.wrapping import is_wrapped, reducer_on
 
-__all__ = ["configuration", "notice_from_config"]
-
 # By the identity of a name, which the reducer keeps alive.
 _reducers: weakref.WeakValueDictionary[int, Any] = weakref.WeakValueDictionary()
 

@@ -19,8 +19,6 @@ from smddp_tf.keras.optimizer.accumulation import Passes
 from smddp_tf.process_sets import ProcessSet, global_process_set
 from smddp_tf.reduce_op import Average
 
-__all__ = ["OptimizerReducer", "ReductionSettings", "is_updating"]
-
 _updating = threading.local()
 
 

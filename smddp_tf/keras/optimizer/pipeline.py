@@ -22,8 +22,6 @@ from smddp_tf.keras.optimizer.accumulation import KerasWindow, innermost, iterat
 from smddp_tf.keras.optimizer.optimizer_reducer import OptimizerReducer
 from smddp_tf.keras.optimizer.wrapping import is_wrapped
 
-__all__ = ["When", "apply_reduced", "reduce_gradients", "reducing_methods", "refuse_reduced", "when_reduced"]
-
 
 class When(enum.Enum):
     """When the gradients that an optimizer's `apply` gets are reduced over the ranks."""

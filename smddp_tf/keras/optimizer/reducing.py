@@ -15,8 +15,6 @@ from smddp_tf.keras.optimizer.pipeline import When, apply_reduced, when_reduced
 from smddp_tf.keras.optimizer.replaceable import methods_for
 from smddp_tf.keras.optimizer.wrapping import attach_reducer, reducer_on, settings_of_class, wrapped_class
 
-__all__ = ["attach", "reducer_of", "wrap_class"]
-
 
 def reducer_of(optimizer: Any) -> OptimizerReducer:
     """Returns the optimizer's reducer. One made from a wrapped class gets it here, with the settings of its class."""

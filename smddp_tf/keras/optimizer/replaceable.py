@@ -10,8 +10,6 @@ import tensorflow as tf
 from smddp_tf.keras.optimizer.optimizer_reducer import OptimizerReducer
 from smddp_tf.keras.optimizer.pipeline import reducing_methods
 
-__all__ = ["methods_for"]
-
 
 def methods_for(optimizer_class: Any, reducer_of: Callable[[Any], OptimizerReducer]) -> dict[str, Any]:
     """Returns the methods for the wrapped class of a user's class.

@@ -12,19 +12,6 @@ import tensorflow as tf
 from smddp_tf.horovod.shown_classes import shown_as_horovods
 from smddp_tf.keras._backend import keras
 
-__all__ = [
-    "advice",
-    "attach_reducer",
-    "detach_reducer",
-    "is_wrapped",
-    "optimizers_of",
-    "reducer_on",
-    "reduces",
-    "refuse_wrapped",
-    "settings_of_class",
-    "wrapped_class",
-]
-
 _WRAPS = "_smddp_wraps"  # the attribute of a wrapped class that holds the user's class
 _SETTINGS = "_smddp_settings"  # ... and the one that holds how optimizers that are made from it reduce
 _REDUCER = "_smddp_reducer"  # the attribute of a wrapped optimizer that holds its `OptimizerReducer`

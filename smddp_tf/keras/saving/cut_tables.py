@@ -23,8 +23,6 @@ from smddp_tf.keras import patch_table, patches
 from smddp_tf.keras._backend import LEGACY
 from smddp_tf.objects import broadcast_object
 
-__all__ = ["MEETING_SECONDS", "cut", "cut_variables", "refuse_cut_tables", "save_whole_tables", "together", "whole"]
-
 # How long a rank that saves waits for the others to save too.
 MEETING_SECONDS = 300.0
 _PIECE = 1 << 26  # elements that travel at once

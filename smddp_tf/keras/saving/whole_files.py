@@ -8,8 +8,6 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
-__all__ = ["saving_whole_files"]
-
 _UNFINISHED = ".unfinished-"
 
 
