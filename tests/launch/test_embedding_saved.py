@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from tests.launch.mpirun import SCRIPTS, launch
+from tests.variants import in_full
 
 SCRIPT = SCRIPTS / "embedding_saved.py"
 
@@ -18,7 +19,7 @@ def saved(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-@pytest.mark.parametrize("ranks", [None, 3])
+@pytest.mark.parametrize("ranks", [3, *in_full(None)])
 def test_saved_on_2_ranks(saved: Path, ranks: int | None) -> None:
     output = launch([SCRIPT, "load", saved], ranks, timeout=180).check().output
     assert output.count("as it must be") == (ranks or 1)

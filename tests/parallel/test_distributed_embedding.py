@@ -57,7 +57,7 @@ CASES = [
     for placement in (*PLACEMENTS, "mixed")
     for optimizer, combiner in (("sgd", "sum"), ("adagrad", "mean"), ("adam", "sqrtn"))
 ]
-QUICK = {("row_wise", "adam"), ("column_wise", "adagrad"), ("table_wise", "sgd"), ("default_device", "adam")}
+QUICK = {("mixed", "adam"), ("default_device", "sgd")}
 
 
 @pytest.mark.parametrize(

@@ -14,13 +14,14 @@ from tests.parallel.embedding_models import (
     relative_distance,
     tables_of,
 )
+from tests.variants import in_full
 
 BATCH = 12
 SAMPLES = 3 * BATCH + 1  # the last batch is one sample: all ranks but one have none
 PLACEMENTS = ("row_wise", "column_wise", "table_wise")
 
 
-@pytest.mark.parametrize("passes", [None, 2])
+@pytest.mark.parametrize("passes", [2, *in_full(None)])
 def test_what_one_process_does(hvd, rank, passes, tmp_path):
     x, y = data_of(SAMPLES)
     options = {"batch_size": BATCH, "epochs": 4, "shuffle": False, "verbose": 0, "validation_data": (x, y)}

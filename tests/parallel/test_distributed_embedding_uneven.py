@@ -17,6 +17,7 @@ from tests.parallel.embedding_models import (
     relative_distance,
     tables_of,
 )
+from tests.variants import in_full
 
 BATCH = 4
 PLACEMENTS = ("row_wise", "column_wise", "table_wise")
@@ -48,7 +49,7 @@ def train_jointly(model, optimizer, size, epochs, window=1):
     return model
 
 
-@pytest.mark.parametrize("window", [1, 2])
+@pytest.mark.parametrize("window", [2, *in_full(1)])
 def test_ranks_with_fewer_batches(hvd, rank, size, window):
     if size == 1:
         pytest.skip("one rank cannot be uneven")

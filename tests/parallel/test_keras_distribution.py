@@ -103,7 +103,7 @@ def test_rows_of_a_table_are_summed_over_the_ranks(hvd):
         np.testing.assert_allclose(trained(), expected, rtol=1e-5, atol=1e-6)
 
 
-@pytest.mark.parametrize("options", [{"steps_per_execution": 3}, {"run_eagerly": True}])
+@pytest.mark.parametrize("options", [{"steps_per_execution": 3}, *in_full({"run_eagerly": True})])
 def test_other_ways_to_run_steps(hvd, options):
     x, y = samples()
     alone = model("adam", **options)
@@ -114,18 +114,19 @@ def test_other_ways_to_run_steps(hvd, options):
     np.testing.assert_allclose(weights(together), weights(alone), rtol=1e-6, atol=1e-6)
 
 
-def test_weights_of_classes_and_samples(hvd):
+@pytest.mark.parametrize("weighted_by", ["class_weight", *in_full("sample_weight")])
+def test_weights_of_classes_and_samples(hvd, weighted_by):
     x, y = samples()
-    options = {"batch_size": BATCH, "epochs": 2, "shuffle": False, "verbose": 0}
     by_sample = np.linspace(0.5, 2.0, len(x), dtype=np.float32)
-    for more in ({"class_weight": {0: 0.4, 1: 3.0}}, {"sample_weight": by_sample}, {"validation_split": 0.2}):
-        alone = model("adam")
-        expected = alone.fit(x, y, **options, **more).history
-        with distributed():
-            together = model("adam")
-            history = together.fit(x, y, **options, **more).history
-        np.testing.assert_allclose(weights(together), weights(alone), rtol=1e-6, atol=1e-6)
-        assert {name: pytest.approx(values, rel=1e-6) for name, values in expected.items()} == history
+    options = {"batch_size": BATCH, "epochs": 2, "shuffle": False, "verbose": 0, "validation_split": 0.2}
+    options |= {weighted_by: {"class_weight": {0: 0.4, 1: 3.0}, "sample_weight": by_sample}[weighted_by]}
+    alone = model("adam")
+    expected = alone.fit(x, y, **options).history
+    with distributed():
+        together = model("adam")
+        history = together.fit(x, y, **options).history
+    np.testing.assert_allclose(weights(together), weights(alone), rtol=1e-6, atol=1e-6)
+    assert {name: pytest.approx(values, rel=1e-6) for name, values in expected.items()} == history
 
 
 def test_data_that_are_sharded_already(hvd, rank, size):
