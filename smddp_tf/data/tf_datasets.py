@@ -15,7 +15,7 @@ from smddp_tf.data.tuning import without_autotune
 __all__ = ["known_length", "part_of"]
 
 # What `tf.compat.v1.random.get_seed` answers where the user has set no global seed.
-_NO_GLOBAL_SEED = 87654321
+NO_GLOBAL_SEED = 87654321
 
 
 def known_length(dataset: tf.data.Dataset) -> int | None:
@@ -141,10 +141,10 @@ def _part_by_groups(dataset: tf.data.Dataset, rank: int, size: int, even: str) -
 def _no_global_seed() -> Iterator[None]:
     """TensorFlow mixes the global seed into a seed that is given, and ranks may have set different ones."""
     global_seed = tf.compat.v1.random.get_seed(0)[0]
-    if global_seed == _NO_GLOBAL_SEED:
+    if global_seed == NO_GLOBAL_SEED:
         yield
         return
-    tf.random.set_seed(_NO_GLOBAL_SEED)
+    tf.random.set_seed(NO_GLOBAL_SEED)
     try:
         yield
     finally:

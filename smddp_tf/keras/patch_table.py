@@ -235,7 +235,7 @@ def _model() -> list[type]:
 
 
 def _cut_tables(name: str, owners: Callable[[], list[type]], parameter: str) -> Patch:
-    return Patch(name, _CUT, _ONE_PART, True, owners, ("self", parameter), seen="3.15")
+    return Patch(name, _CUT, _ONE_PART, True, owners, ("self", parameter))
 
 
 SAVE = _cut_tables("keras.Model.save", _model, "filepath")

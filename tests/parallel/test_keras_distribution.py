@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import itertools
 
 import keras
@@ -105,7 +106,7 @@ def test_rows_of_a_table_are_summed_over_the_ranks(hvd):
 
 @pytest.mark.parametrize("options", [{"steps_per_execution": 3}, *in_full({"run_eagerly": True})])
 def test_other_ways_to_run_steps(hvd, options):
-    x, y = samples()
+    x, y = samples(6 * BATCH - 6)  # older versions of Keras leave out what does not fill a call
     alone = model("adam", **options)
     alone.fit(x, y, batch_size=BATCH, epochs=2, shuffle=False, verbose=0)
     with distributed():
@@ -131,6 +132,8 @@ def test_weights_of_classes_and_samples(hvd, weighted_by):
 
 def test_data_that_are_sharded_already(hvd, rank, size):
     """Ranks have parts of different lengths, which they bring themselves; batches of the same step are one."""
+    if "auto_shard_dataset" not in inspect.signature(keras.distribution.DataParallel).parameters:
+        pytest.skip("in this Keras a DataParallel always shards")
     x, y = samples()
     per_rank = BATCH // 4
     parts = [slice(r * len(x) // (size + 1), (r + 1) * len(x) // (size + 1) - r) for r in range(size)]

@@ -29,8 +29,9 @@ class _Structure:
         self.layouts: list[Layout] = []
 
     def flattened(self, values: Any) -> list[Any]:
-        keras.tree.assert_same_structure(self.nest, values)
-        return list(keras.tree.flatten(values))
+        flat: list[Any] = []
+        keras.tree.map_structure_up_to(self.nest, lambda _, value: flat.append(value), self.nest, values)
+        return flat
 
     def packed(self, values: Any) -> Any:
         return keras.tree.pack_sequence_as(self.nest, values)
