@@ -16,7 +16,8 @@ from smddp_tf.keras import patch_table, patches
 from smddp_tf.keras._backend import keras
 from smddp_tf.keras.data_parallel.current import current, set_aside
 from smddp_tf.keras.data_parallel.fitting import quiet_elsewhere
-from smddp_tf.keras.fit.evaluate import evaluate, is_evaluating_part
+from smddp_tf.keras.fit.evaluate import evaluate
+from smddp_tf.keras.fit.patch import somebody_expects_iterator
 from smddp_tf.keras.saving.cut_tables import cut_variables
 
 
@@ -31,9 +32,8 @@ def _evaluating_all(plain_evaluate: Callable[..., Any]) -> Callable[..., Any]:
 
     @functools.wraps(plain_evaluate)
     def evaluate_all(self: Any, *args: Any, **kwargs: Any) -> Any:
-        if current() is None:
-            return plain_evaluate(self, *args, **kwargs)
-        if "_use_cached_eval_dataset" in kwargs or is_evaluating_part():
+        is_of_fit = "_use_cached_eval_dataset" in kwargs
+        if current() is None or is_of_fit or somebody_expects_iterator():  # the last: `evaluate` below
             return plain_evaluate(self, *args, **kwargs)
         arguments = signature.bind(self, *args, **kwargs).arguments
         quiet_elsewhere(arguments)

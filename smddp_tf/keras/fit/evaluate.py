@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import threading
 from collections.abc import Iterator
 from typing import Any
 
@@ -20,12 +19,6 @@ from smddp_tf.keras.metric_states import exact_metrics, results_of_exact, states
 from smddp_tf.keras.packed import number_or_array, weighted_means
 
 _NAME = "hvd.evaluate"
-_part_of = threading.local()
-
-
-def is_evaluating_part() -> bool:
-    """Is `Model.evaluate` called by `evaluate`, on this thread?"""
-    return bool(getattr(_part_of, "evaluation", False))
 
 
 def evaluate(model: Any, x: Any = None, y: Any = None, *, return_dict: bool = False, **options: Any) -> Any:
@@ -90,7 +83,7 @@ class _Part:
         self.epoch_iterator: Any = None
 
     def evaluate(self, x: Any, y: Any, options: Any) -> None:
-        with _counting(self._model) as counter, iterator_goes_to(self), _evaluating_part():
+        with _counting(self._model) as counter, iterator_goes_to(self):
             self.logs = self._model.evaluate(x, y, return_dict=True, **options)
             self.samples = float(counter)
             if self.samples == 0:
@@ -121,15 +114,6 @@ class _Part:
         totals = weighted_means(values, [self.samples] * len(values), f"{_NAME} (means)")
         means = {key: number_or_array(total) for key, total in zip(keys, totals)}
         return {key: means[key] for key in self.logs}
-
-
-@contextlib.contextmanager
-def _evaluating_part() -> Iterator[None]:
-    before, _part_of.evaluation = is_evaluating_part(), True
-    try:
-        yield
-    finally:
-        _part_of.evaluation = before
 
 
 @contextlib.contextmanager

@@ -103,6 +103,11 @@ def _watched(plain_init: Any) -> Any:
     return __init__
 
 
+def somebody_expects_iterator() -> bool:
+    """Inside `iterator_goes_to`, before there is an iterator?"""
+    return getattr(_expecting, "owner", None) is not None
+
+
 @contextlib.contextmanager
 def iterator_goes_to(owner: Any) -> Iterator[None]:
     """Inside, the next iterator over data that Keras makes is also stored as `owner.epoch_iterator`."""
