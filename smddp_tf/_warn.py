@@ -8,8 +8,6 @@ import sys
 import warnings
 from types import FrameType
 
-__all__ = ["warn"]
-
 # Packages whose lines are not the user's, with what stands between them on the stack.
 _NOT_THE_USER = frozenset({"smddp_tf", "keras", "tf_keras", "tensorflow", "contextlib", "functools", "importlib"})
 _MADE_BY_AUTOGRAPH = "__autograph_generated_file"

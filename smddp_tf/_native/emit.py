@@ -13,24 +13,6 @@ from smddp_tf._native import graph, loader, xla
 from smddp_tf._native.root_ranks import checked_root
 from smddp_tf.reduce_op import Adasum, Average, ReduceOp, ReduceSpec
 
-__all__ = [
-    "allgather_list",
-    "allgather_tensor",
-    "allreduce_list",
-    "alltoall_tensor",
-    "barrier",
-    "broadcast_list",
-    "check_average",
-    "divided",
-    "is_plannable",
-    "join",
-    "reduce_gradient",
-    "reduce_plan_compiled",
-    "reducescatter_list",
-    "reduction_of",
-    "scaled",
-]
-
 _PLANNABLE = (tf.float16, tf.bfloat16, tf.float32, tf.float64)
 _REDUCIBLE = (*_PLANNABLE, tf.uint8, tf.int8, tf.uint16, tf.int16, tf.int32, tf.int64, tf.bool)
 _MOVABLE = (*_REDUCIBLE, tf.uint32, tf.uint64, tf.complex64, tf.complex128)

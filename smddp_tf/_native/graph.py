@@ -15,21 +15,6 @@ from tensorflow.python.eager import context
 from smddp_tf import process_sets
 from smddp_tf._native.threads import of_thread
 
-__all__ = [
-    "CALLS",
-    "collectives_so_far",
-    "count",
-    "device_scope",
-    "eagerly",
-    "is_for_session",
-    "is_inside_session",
-    "let_wait_for",
-    "no_autograph",
-    "run_independently",
-    "tensor_name",
-    "unique_name",
-]
-
 # Ops that hold graphs of their own, and so perhaps ops of ours. Stateless kinds cannot: our ops are stateful.
 CALLS = frozenset({"Case", "If", "PartitionedCall", "StatefulPartitionedCall", "While"})
 _FIRST = "_smddp_first"

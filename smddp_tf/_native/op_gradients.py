@@ -15,8 +15,6 @@ from smddp_tf import process_sets
 from smddp_tf._native import emit, graph, run_time_values, xla
 from smddp_tf.reduce_op import Adasum, Average, ReduceSpec, Sum
 
-__all__: list[str] = []
-
 
 @tf.RegisterGradient("SmddpAllreduce")
 @process_sets.scoped_as_op

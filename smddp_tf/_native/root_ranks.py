@@ -8,8 +8,6 @@ from typing import Any
 from smddp_tf import process_sets
 from smddp_tf._native import loader
 
-__all__ = ["checked_root"]
-
 
 def checked_root(root_rank: Any) -> int:
     """`root_rank` as an int: the number, among all ranks, of a rank in the current process set.

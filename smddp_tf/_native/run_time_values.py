@@ -13,8 +13,6 @@ import tensorflow as tf
 from smddp_tf import process_sets
 from smddp_tf._native import graph, loader, xla
 
-__all__ = ["global_rank", "is_alone", "rank", "size", "while_outside"]
-
 _SIZE, _RANK = 0, 1
 
 # By process set: its size and this process's rank in it (-1: not a member), for functions that XLA compiles.

@@ -6,8 +6,6 @@ import tensorflow as tf
 
 from smddp_tf._native import emit
 
-__all__ = ["broadcast"]
-
 
 def broadcast(text: tf.Tensor, root_rank: int, name: str) -> tf.Tensor:
     """Returns the tensor of rank `root_rank` on every rank. Takes the shape of `text` to be the same on all."""

@@ -7,8 +7,6 @@ import importlib.util
 import sys
 from typing import Any
 
-__all__ = ["import_with_tensorflow", "install_command", "need_tensorflow"]
-
 
 def need_tensorflow(built_for: str | None = None) -> None:
     """Does nothing where there is a TensorFlow.

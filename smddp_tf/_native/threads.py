@@ -6,8 +6,6 @@ import re
 import threading
 import weakref
 
-__all__ = ["label", "of_thread"]
-
 _FOREIGN = "Dummy-"  # a thread that Python has not started, as one of TensorFlow's: which one runs is chance
 
 _UNNAMED = "Thread-#"

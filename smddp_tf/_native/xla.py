@@ -17,8 +17,6 @@ from tensorflow.python.ops import control_flow_util
 from smddp_tf import process_sets
 from smddp_tf._native import graph, loader, threads
 
-__all__ = ["OP_TYPE", "collective", "compiling"]
-
 OP_TYPE = "SmddpCompiledCollective"
 
 _order: dict[tuple[str, str], tf.Variable] = {}  # by device, and thread

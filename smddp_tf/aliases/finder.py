@@ -12,8 +12,6 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from types import ModuleType
 from typing import Any
 
-__all__ = ["Alias", "Finder"]
-
 
 class Alias(ModuleType):
     """A module whose attributes are those of `targets`; what a script assigns to it stays here.

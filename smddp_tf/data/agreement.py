@@ -9,8 +9,6 @@ from smddp_tf import basics
 from smddp_tf._native.threads import of_thread
 from smddp_tf.objects import allgather_object
 
-__all__ = ["RankAndSize", "agree", "rank_and_size"]
-
 
 class RankAndSize(NamedTuple):
     """This rank among all. `is_real`: the ranks of the job, which can be asked; else numbers from the caller."""

@@ -7,8 +7,6 @@ from typing import Any
 
 import numpy as np
 
-__all__ = ["first_dimension", "is_array_structure", "rows"]
-
 
 def is_array_structure(data: Any) -> bool:
     """True for an array, and for tuples, lists and dicts of such; None may stand for an absent array."""

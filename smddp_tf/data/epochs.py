@@ -9,8 +9,6 @@ from __future__ import annotations
 
 from typing import Any
 
-__all__ = ["PASSES", "EpochsOfFit", "set_epoch"]
-
 # The attribute of what `shard` returns that holds its `epoch`.
 PASSES = "_smddp_passes"
 

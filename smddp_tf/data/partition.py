@@ -10,8 +10,6 @@ from dataclasses import dataclass
 
 import numpy as np
 
-__all__ = ["EVEN", "Partition", "dealt", "order_of_epoch", "part_length", "total_length"]
-
 EVEN = ("pad", "drop", None)
 
 

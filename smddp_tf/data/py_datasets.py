@@ -10,8 +10,6 @@ import keras
 from smddp_tf.data import arrays
 from smddp_tf.data.partition import Partition
 
-__all__ = ["ArrayBatches", "SharedBatches"]
-
 
 class _OnePart(keras.utils.PyDataset):
     """What the two have in common: the part, and the epoch.

@@ -16,8 +16,6 @@ from multiprocessing import AuthenticationError
 from multiprocessing.managers import BaseManager
 from typing import Any
 
-__all__ = ["ComputeClient", "ComputeService", "my_address"]
-
 _PATIENCE_SECONDS = 1.0  # a client asks again after so long, so no connection waits for ever
 _ANSWER_SECONDS = 30.0  # a service that does not answer for so long is gone, with its host or the network to it
 

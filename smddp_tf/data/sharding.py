@@ -9,8 +9,6 @@ from smddp_tf.data import arrays
 from smddp_tf.data.agreement import RankAndSize, agree, rank_and_size
 from smddp_tf.data.partition import EVEN, Partition
 
-__all__ = ["shard"]
-
 
 def shard(
     dataset: Any,

@@ -12,8 +12,6 @@ from smddp_tf.data.epochs import PASSES
 from smddp_tf.data.partition import total_length
 from smddp_tf.data.tuning import without_autotune
 
-__all__ = ["known_length", "part_of"]
-
 # What `tf.compat.v1.random.get_seed` answers where the user has set no global seed.
 NO_GLOBAL_SEED = 87654321
 

@@ -8,8 +8,6 @@ import tensorflow as tf
 
 from smddp_tf._native import loader
 
-__all__ = ["without_autotune"]
-
 _OURS = "_smddp_without_autotune"
 _AHEAD = 2  # elements: what TensorFlow's implicit prefetch begins with
 

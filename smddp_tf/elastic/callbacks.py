@@ -10,8 +10,6 @@ from typing import Any
 
 from smddp_tf.keras._backend import keras
 
-__all__ = ["CommitStateCallback", "UpdateBatchStateCallback", "UpdateEpochStateCallback"]
-
 
 class CommitStateCallback(keras.callbacks.Callback):
     """Calls `state.commit()` after every so many batches, and at the end of each epoch.

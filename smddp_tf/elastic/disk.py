@@ -19,8 +19,6 @@ from typing import IO, Any
 
 import cloudpickle
 
-__all__ = ["CommitFolder"]
-
 _MAGIC = b"smddp_tf commit 1\n"
 _DIGEST_BYTES = 32
 _HEADER_BYTES = len(_MAGIC) + _DIGEST_BYTES

@@ -13,8 +13,6 @@ from smddp_tf._native import loader
 from smddp_tf.exceptions import HorovodInternalError, HostsUpdatedInterrupt, reason_of
 from smddp_tf.lifecycle.restart_settings import min_ranks_of
 
-__all__ = ["is_lost_session", "run", "run_fn"]
-
 # Reasons why a request failed because of other ranks, while the session has not failed or is over.
 _LOST = frozenset({"peer_left", "shut_down", "step_given_up", "timed_out", "transport_failed"})
 # Failures of a session that a new session cannot fix.

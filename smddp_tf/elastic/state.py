@@ -16,8 +16,6 @@ from smddp_tf.lifecycle.restart_settings import commit_dir_of
 if TYPE_CHECKING:
     from smddp_tf.elastic.disk import CommitFolder
 
-__all__ = ["HostUpdateResult", "ObjectState", "State"]
-
 
 class HostUpdateResult:
     """What has happened to the hosts, as bits."""

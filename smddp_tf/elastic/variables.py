@@ -11,8 +11,6 @@ import tensorflow as tf
 from smddp_tf.elastic.state import ObjectState
 from smddp_tf.functions import broadcast_variables
 
-__all__ = ["KerasState", "TensorFlowKerasState", "TensorFlowState"]
-
 
 class TensorFlowState(ObjectState):
     """A state of a list of variables, and of Python objects.

@@ -5,8 +5,6 @@ from __future__ import annotations
 import socket
 from collections.abc import MutableMapping
 
-__all__ = ["NAMES", "set_those_missing", "variables_of_places"]
-
 _OF_PLACES = tuple(
     f"HOROVOD_{place}" for place in ("RANK", "SIZE", "LOCAL_RANK", "LOCAL_SIZE", "CROSS_RANK", "CROSS_SIZE")
 )

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-__all__ = ["LaunchError"]
-
 
 class LaunchError(RuntimeError):
     """A job cannot be started, or did not start. The text says why and what to do."""

@@ -7,8 +7,6 @@ from dataclasses import dataclass
 
 from smddp_tf.lifecycle.launch_error import LaunchError
 
-__all__ = ["Placement", "find_placement", "why_alone"]
-
 # PMIx gives the rank only; Slurm's own variables complete it. In the order in which they are believed.
 _RANK = ("OMPI_COMM_WORLD_RANK", "PMIX_RANK", "PMI_RANK", "PALS_RANKID")
 _SIZE = ("OMPI_COMM_WORLD_SIZE", "PMI_SIZE", "PALS_SIZE")

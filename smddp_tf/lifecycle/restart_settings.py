@@ -6,8 +6,6 @@ from collections.abc import Mapping
 
 from smddp_tf.lifecycle.launch_error import LaunchError
 
-__all__ = ["COMMIT_DIR", "MIN_RANKS", "commit_dir_of", "min_ranks_of"]
-
 COMMIT_DIR, MIN_RANKS = "SMDDP_COMMIT_DIR", "SMDDP_MIN_NP"
 
 

@@ -10,8 +10,6 @@ from typing import Any
 
 from smddp_tf._native import loader
 
-__all__ = ["offer"]
-
 
 def offer() -> None:
     """Lets the engine ask for the stacks, if the user wants them; before the session starts.

@@ -19,8 +19,6 @@ from typing import Any
 from smddp_tf._native import loader
 from smddp_tf.exceptions import reason_of, without_reason
 
-__all__ = ["in_one_line", "watch"]
-
 # The longest wait for the other ranks' lines, and for another rank's traceback. They come within milliseconds, unless
 # a rank hangs.
 _OTHERS_SECONDS = 2.0

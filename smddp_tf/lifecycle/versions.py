@@ -5,8 +5,6 @@ from __future__ import annotations
 import importlib.metadata
 import sys
 
-__all__ = ["facts"]
-
 _DISTRIBUTIONS = {"TensorFlow": ("tensorflow", "tensorflow-cpu", "tf-nightly"), "Keras": ("keras", "keras-nightly")}
 
 

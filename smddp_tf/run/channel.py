@@ -12,8 +12,6 @@ import struct
 from collections.abc import Iterator
 from enum import IntEnum
 
-__all__ = ["ADDRESS", "KEY", "Channel", "Forged", "Kind"]
-
 ADDRESS, KEY = "SMDDP_RUN_ADDRESS", "SMDDP_RUN_KEY"
 
 _NONCE, _SIGNATURE = 16, 32

@@ -10,8 +10,6 @@ from typing import Any
 from smddp_tf._native import loader
 from smddp_tf.run.mpi import kind_of_library
 
-__all__ = ["build_report", "version"]
-
 _PACKAGE = Path(__file__).resolve().parent.parent
 
 

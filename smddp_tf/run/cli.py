@@ -30,8 +30,6 @@ from smddp_tf.run.settings import (
     words,
 )
 
-__all__ = ["dispatch", "launcher", "main", "run_program"]
-
 EXIT_NO_JOB = 1
 
 

@@ -10,8 +10,6 @@ from collections.abc import Mapping, Sequence
 from smddp_tf.run.channel import ADDRESS, KEY, Channel, Forged, Kind
 from smddp_tf.run.errors import LaunchError
 
-__all__ = ["ControlClient"]
-
 _CONNECT_SECONDS = 10.0
 _HANDSHAKES = 3
 

@@ -8,8 +8,6 @@ from typing import Any
 from smddp_tf.run.errors import LaunchError
 from smddp_tf.run.knobs import KNOBS
 
-__all__ = ["read_config"]
-
 # Keys without a knob: (section, key) to option; a section "" is the file's top level.
 _OTHERS = {
     ("stall_check", "enabled"): "stall_check",

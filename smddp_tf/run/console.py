@@ -11,8 +11,6 @@ from typing import TextIO
 
 from smddp_tf.run.pieces import Piece
 
-__all__ = ["MPIRUN", "STREAMS", "Console"]
-
 STREAMS = ("stdout", "stderr")
 MPIRUN = -1  # in place of a rank: its lines are shown unchanged
 _COLOURS = (36, 32, 33, 35, 34, 96, 92, 93)

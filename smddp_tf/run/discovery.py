@@ -8,8 +8,6 @@ import time
 from smddp_tf.run.errors import LaunchError
 from smddp_tf.run.hosts import Host, parse_hosts, total_slots
 
-__all__ = ["discovered_hosts"]
-
 _PAUSE_SECONDS = 1.0
 
 

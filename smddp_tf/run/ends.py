@@ -6,8 +6,6 @@ import json
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass
 
-__all__ = ["End", "Ends"]
-
 
 @dataclass(frozen=True)
 class End:

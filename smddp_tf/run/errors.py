@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-from smddp_tf.lifecycle.launch_error import LaunchError
-
-__all__ = ["LaunchError", "NotStarted"]
+from smddp_tf.lifecycle.launch_error import LaunchError as LaunchError
 
 
 class NotStarted(LaunchError):

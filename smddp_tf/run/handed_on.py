@@ -12,8 +12,6 @@ from collections.abc import Mapping
 
 from smddp_tf.run.errors import LaunchError
 
-__all__ = ["FILE", "hand_on", "path_for", "take_over"]
-
 FILE = "SMDDP_RUN_ENVIRONMENT"  # names the file to the ranks
 _STAY = ("HOSTNAME", "PWD", "OLDPWD", "SHLVL", "_")
 

@@ -14,8 +14,6 @@ from smddp_tf.run.discovery import discovered_hosts
 from smddp_tf.run.errors import LaunchError
 from smddp_tf.run.hosts import total_slots
 
-__all__ = ["main"]
-
 _ELASTIC_TIMEOUT = 600.0  # Horovod's default
 
 

@@ -10,8 +10,6 @@ from pathlib import Path
 
 from smddp_tf.run.errors import LaunchError
 
-__all__ = ["Host", "hosts_of_ranks", "is_this_host", "parse_host_file", "parse_hosts", "total_slots"]
-
 
 @dataclass(frozen=True)
 class Host:

@@ -16,8 +16,6 @@ from smddp_tf.run.channel import ADDRESS
 from smddp_tf.run.errors import LaunchError
 from smddp_tf.run.rank_variables import variables_of
 
-__all__ = ["alias_variables", "as_program", "is_script", "run_in_process"]
-
 
 def run_in_process(command: Sequence[str], families: Sequence[str] = ()) -> NoReturn:
     """Runs the command: a Python script runs in this process, any other program replaces the process.

@@ -22,8 +22,6 @@ from smddp_tf.run.output import Output
 from smddp_tf.run.rank import end_with_parent
 from smddp_tf.run.server import ControlServer, Frame
 
-__all__ = ["Job", "Outcome"]
-
 _TERM_SECONDS = 10.0  # from SIGTERM to SIGKILL
 _OTHERS_SECONDS = 8.0  # for mpirun to end the other ranks after one has failed: it waits for ever for a silent host
 _LOST_TERM_SECONDS = 3.0  # from SIGTERM to SIGKILL then

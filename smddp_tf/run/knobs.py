@@ -9,8 +9,6 @@ from typing import Any
 
 from smddp_tf.run.errors import LaunchError
 
-__all__ = ["KNOBS", "Knob", "notes_for", "variables_of_knobs"]
-
 
 def _as_switch(value: Any) -> str:
     return "1" if value else "0"

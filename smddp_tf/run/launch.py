@@ -17,8 +17,6 @@ from smddp_tf.run.rank_variables import without_rank_variables
 from smddp_tf.run.server import ControlServer
 from smddp_tf.run.settings import Settings
 
-__all__ = ["launch", "line_of", "run_line", "say"]
-
 # Hands the channel's variables to ranks elsewhere by name: a command line can be read by everybody.
 _KEYS = ("-x", ADDRESS, "-x", KEY)
 

@@ -14,8 +14,6 @@ from pathlib import Path
 
 from smddp_tf.run.errors import LaunchError
 
-__all__ = ["MPICH", "OPEN_MPI", "Mpi", "find_mpi", "kind_of_library", "kind_of_mpirun", "mpirun_candidates"]
-
 OPEN_MPI, MPICH = "Open MPI", "MPICH"
 _NAMES = {OPEN_MPI: ("mpirun",), MPICH: ("mpiexec.hydra", "mpiexec", "mpirun")}
 _ASK_SECONDS = 30.0

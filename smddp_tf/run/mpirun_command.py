@@ -14,8 +14,6 @@ from smddp_tf.run.mpi import OPEN_MPI, Mpi
 from smddp_tf.run.network import Choice
 from smddp_tf.run.settings import Settings
 
-__all__ = ["MpirunCommand", "build_command", "forwarded_names", "new_variables", "words_for_variables"]
-
 # Variables that belong to this host or this shell. All others travel to the ranks on other hosts, as with horovodrun.
 _STAY = (
     "_", "BASHOPTS", "BASH_*", "DBUS_*", "DISPLAY", "GROUPS", "HISTFILE", "HOME", "HOST", "HOSTNAME", "LOGNAME",

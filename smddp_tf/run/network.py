@@ -9,8 +9,6 @@ import struct
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-__all__ = ["Choice", "Interface", "choose", "local_interfaces", "resolve"]
-
 _VIRTUAL = (
     "docker", "br-", "veth", "virbr", "vmnet", "vboxnet", "cni", "flannel", "cali", "kube", "podman", "lxc", "lxd",
     "tun", "tap", "wg", "tailscale", "zt", "utun", "ifb", "dummy", "sit", "nodelocaldns",

@@ -10,8 +10,6 @@ import click
 from smddp_tf.aliases import FAMILIES
 from smddp_tf.run.knobs import KNOBS
 
-__all__ = ["with_options"]
-
 
 def _switch(name: str, help: str) -> Callable[..., Any]:
     return click.option(f"--{name}/--no-{name}", name.replace("-", "_"), default=None, help=help)

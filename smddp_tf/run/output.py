@@ -12,8 +12,6 @@ from smddp_tf.run.console import MPIRUN, STREAMS, Console
 from smddp_tf.run.output_tail import OutputTail, starts_traceback
 from smddp_tf.run.pieces import Piece, Pieces
 
-__all__ = ["Output"]
-
 _IDLE_SECONDS = 0.5  # then an incomplete line is shown
 _HOLD_SECONDS = 3.0  # for a rank to end of the exception whose traceback it has printed
 _RAISES_SECONDS = 30.0  # the same, once it has said that it ends of it

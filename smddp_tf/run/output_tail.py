@@ -5,8 +5,6 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Sequence
 
-__all__ = ["OutputTail", "last_traceback", "starts_traceback"]
-
 _KEPT_CHARACTERS = 1 << 16
 _SHOWN_LINES = 20
 _TRACEBACK = "Traceback (most recent call last)"

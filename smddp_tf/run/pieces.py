@@ -6,8 +6,6 @@ import codecs
 import re
 from typing import NamedTuple
 
-__all__ = ["Piece", "Pieces"]
-
 _ENDS = re.compile(r"(\r\n|\n|\r)")
 _MOST = 1 << 14  # characters that are kept of a line that does not end
 

@@ -28,8 +28,6 @@ from smddp_tf.run.errors import LaunchError
 from smddp_tf.run.handed_on import take_over
 from smddp_tf.run.rank_variables import variables_of
 
-__all__ = ["end_with_parent", "main", "supervise"]
-
 _PR_SET_PDEATHSIG = 1
 _DRAIN_SECONDS = 2.0
 _KILL_AFTER_SECONDS = 5.0

@@ -8,8 +8,6 @@ from smddp_tf.lifecycle.horovod_variables import NAMES as _OF_HOROVOD
 from smddp_tf.lifecycle.horovod_variables import variables_of_places
 from smddp_tf.lifecycle.placement import Placement
 
-__all__ = ["variables_of", "without_rank_variables"]
-
 # What a launcher puts into the environment of a rank, and what a new job must not inherit.
 _OF_RANKS = ("OMPI_COMM_WORLD_", "OMPI_UNIVERSE_", "PMIX_", "PMI_", "PALS_", "MPI_LOCAL", "HYDI_", "SMDDP_RUN_")
 _OF_RANKS_EXACT = (

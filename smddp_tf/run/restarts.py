@@ -15,8 +15,6 @@ from smddp_tf.run.hosts import Host, total_slots
 from smddp_tf.run.job import Outcome
 from smddp_tf.run.settings import Settings
 
-__all__ = ["Policy", "hosts_left", "run_elastic"]
-
 _COMMIT = re.compile(r"commit-(\d+)")
 # After this many starts in a row without a new commit the job is given up: the failure is not random.
 _FRUITLESS_STARTS = 3

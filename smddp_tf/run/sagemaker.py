@@ -13,8 +13,6 @@ from typing import Any
 
 from smddp_tf.run.errors import LaunchError
 
-__all__ = ["Training", "flags_of", "inside_training", "parameters_of_distribution", "read_training"]
-
 CONFIG = Path("/opt/ml/input/config")
 DEFAULT_INTERFACE = "eth0"
 _OWN = "sagemaker_"

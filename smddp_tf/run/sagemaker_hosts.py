@@ -14,8 +14,6 @@ from smddp_tf.run.errors import LaunchError
 from smddp_tf.run.handed_on import FILE, hand_on, path_for
 from smddp_tf.run.sagemaker import Training
 
-__all__ = ["Hosts", "run_training"]
-
 POLL_SECONDS = 1.0
 REACHED_WITHIN_SECONDS = 3600.0
 DAEMON_WITHIN_SECONDS = 20 * 60.0

@@ -18,8 +18,6 @@ from smddp_tf.run.mpirun_command import MpirunCommand, new_variables, words_for_
 from smddp_tf.run.sagemaker import Training
 from smddp_tf.run.settings import Settings
 
-__all__ = ["SERVER_PORT", "TrainingLine", "training_line"]
-
 SERVER_PORT = 7592
 _PROTO_SIMPLE = (
     "g4dn.8xlarge", "g4dn.12xlarge", "g5.48xlarge", "p3dn.24xlarge", "p4d.24xlarge", "p4de.24xlarge", "p5.48xlarge",

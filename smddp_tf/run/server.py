@@ -12,8 +12,6 @@ from dataclasses import dataclass
 
 from smddp_tf.run.channel import Channel, Forged, Kind
 
-__all__ = ["ControlServer", "Frame"]
-
 _SEND_SECONDS = 120.0
 _PROOF_SECONDS = 10.0
 _PENDING_BYTES = 64  # at once: a nonce and a proof are shorter

@@ -11,17 +11,6 @@ from smddp_tf.run import slurm
 from smddp_tf.run.errors import LaunchError
 from smddp_tf.run.hosts import Host, hosts_of_ranks, is_this_host, parse_host_file, parse_hosts, total_slots
 
-__all__ = [
-    "DEFAULT_START_TIMEOUT",
-    "UNBUFFERED",
-    "Settings",
-    "absolute",
-    "check_elastic",
-    "hosts_and_ranks",
-    "start_timeout_of",
-    "words",
-]
-
 DEFAULT_START_TIMEOUT = 300.0  # the engine's default as well
 # Ranks print into a pipe, where Python would hold back whole pages.
 UNBUFFERED = {"PYTHONUNBUFFERED": "1"}

@@ -8,8 +8,6 @@ from collections.abc import Mapping
 from smddp_tf.run.errors import LaunchError
 from smddp_tf.run.hosts import Host
 
-__all__ = ["allocated_hosts", "expand_counts", "expand_nodelist", "inside_allocation"]
-
 _NODES = ("SLURM_JOB_NODELIST", "SLURM_NODELIST")
 
 

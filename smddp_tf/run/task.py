@@ -12,8 +12,6 @@ from smddp_tf.lifecycle.placement import find_placement
 from smddp_tf.run.channel import ADDRESS, KEY, Kind
 from smddp_tf.run.client import ControlClient
 
-__all__ = ["main"]
-
 _PAYLOAD_SECONDS = 120.0
 
 

@@ -10,8 +10,6 @@ from smddp_tf.sdp.common import checked_bucket_bytes, setBucketSize
 from smddp_tf.sdp.reductions import warn_of_devices
 from smddp_tf.tape import DistributedGradientTape as _Tape
 
-__all__ = ["DistributedGradientTape", "DistributedOptimizer"]
-
 
 class DistributedGradientTape(_Tape):
     """Wraps a `tf.GradientTape` so that `gradient` averages over all ranks; see `hvd.DistributedGradientTape`.

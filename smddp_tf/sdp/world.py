@@ -10,8 +10,6 @@ from smddp_tf.sdp.exceptions import SMDDPAlreadyInitializedError, SMDDPError
 if TYPE_CHECKING:
     from mpi4py import MPI
 
-__all__ = ["get_worker_comm", "init", "shutdown"]
-
 _communicator: Any = None
 
 

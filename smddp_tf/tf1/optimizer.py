@@ -13,8 +13,6 @@ from smddp_tf.gradients.reducer import GradientReducer
 from smddp_tf.gradients.sparse import densified
 from smddp_tf.reduce_op import Adasum, Average, Sum
 
-__all__ = ["DistributedV1Optimizer"]
-
 
 class DistributedV1Optimizer(tf.compat.v1.train.Optimizer):
     """Reduces in `compute_gradients`; all else is left to the optimizer it is around.

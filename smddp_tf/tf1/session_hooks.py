@@ -10,8 +10,6 @@ from smddp_tf._native import graph
 from smddp_tf._native.root_ranks import checked_root
 from smddp_tf.functions import broadcast_global_variables
 
-__all__ = ["BroadcastGlobalVariablesHook"]
-
 
 class BroadcastGlobalVariablesHook(tf.compat.v1.train.SessionRunHook):
     """Gives every rank the values of all global variables on rank `root_rank`, when a session begins.
