@@ -149,52 +149,29 @@ __all__ = [
     "stop_timeline",
 ]
 
-# Names whose modules import TensorFlow (or cloudpickle): module and name there.
-_LAZY = {
-    "BroadcastGlobalVariablesHook": ("smddp_tf.tf1.session_hooks", "BroadcastGlobalVariablesHook"),
-    "Compression": ("smddp_tf.compression", "Compression"),
-    "DistributedGradientTape": ("smddp_tf.tape", "DistributedGradientTape"),
-    "DistributedOptimizer": ("smddp_tf.keras.optimizer.distributed", "DistributedOptimizerTF"),
-    "LocalGradientAggregationHelper": ("smddp_tf.horovod.internals", "LocalGradientAggregationHelper"),
-    "PartialDistributedGradientTape": ("smddp_tf.tape", "PartialDistributedGradientTape"),
-    "PartialDistributedOptimizer": ("smddp_tf.keras.optimizer.distributed", "PartialDistributedOptimizer"),
-    "SyncBatchNormalization": ("smddp_tf.keras.sync_batch_normalization", "SyncBatchNormalization"),
-    "_allreduce": ("smddp_tf.horovod.internals", "_allreduce"),
-    "_cache": ("smddp_tf.horovod.internals", "_cache"),
-    "_executing_eagerly": ("smddp_tf.horovod.internals", "_executing_eagerly"),
-    "_make_allreduce_grads_fn": ("smddp_tf.horovod.internals", "_make_allreduce_grads_fn"),
-    "_make_subgraph": ("smddp_tf.horovod.internals", "_make_subgraph"),
-    "allgather": ("smddp_tf.ops", "allgather"),
-    "allgather_object": ("smddp_tf.objects", "allgather_object"),
-    "allreduce": ("smddp_tf.ops", "allreduce"),
-    "alltoall": ("smddp_tf.ops", "alltoall"),
-    "barrier": ("smddp_tf.ops", "barrier"),
-    "broadcast": ("smddp_tf.ops", "broadcast"),
-    "broadcast_": ("smddp_tf.functions", "broadcast_"),
-    "broadcast_global_variables": ("smddp_tf.functions", "broadcast_global_variables"),
-    "broadcast_object": ("smddp_tf.objects", "broadcast_object"),
-    "broadcast_object_fn": ("smddp_tf.objects", "broadcast_object_fn"),
-    "broadcast_variables": ("smddp_tf.functions", "broadcast_variables"),
-    "callbacks": ("smddp_tf.keras", "callbacks"),
-    "check_num_rank_power_of_2": ("smddp_tf.horovod.internals", "check_num_rank_power_of_2"),
-    "evaluate": ("smddp_tf.keras.fit.evaluate", "evaluate"),
-    "gpu_available": ("smddp_tf.horovod.internals", "gpu_available"),
-    "grouped_allgather": ("smddp_tf.ops", "grouped_allgather"),
-    "grouped_allreduce": ("smddp_tf.ops", "grouped_allreduce"),
-    "grouped_reducescatter": ("smddp_tf.ops", "grouped_reducescatter"),
-    "handle_average_backwards_compatibility": ("smddp_tf.horovod.internals", "handle_average_backwards_compatibility"),
-    "join": ("smddp_tf.ops", "join"),
-    "load_model": ("smddp_tf.keras.saving.loading", "load_model"),
-    "local_rank_op": ("smddp_tf._native.topology_ops", "local_rank_op"),
-    "local_size_op": ("smddp_tf._native.topology_ops", "local_size_op"),
-    "process_set_included_op": ("smddp_tf._native.topology_ops", "process_set_included_op"),
-    "rank_op": ("smddp_tf._native.topology_ops", "rank_op"),
-    "reducescatter": ("smddp_tf.ops", "reducescatter"),
-    "refs_to_vars": ("smddp_tf.horovod.internals", "refs_to_vars"),
-    "size_op": ("smddp_tf._native.topology_ops", "size_op"),
-    "split_list": ("smddp_tf.horovod.internals", "split_list"),
-    "vars_to_refs": ("smddp_tf.horovod.internals", "vars_to_refs"),
-}
+# Names whose modules import TensorFlow (or cloudpickle), by module.
+_OF_MODULE = {
+    "smddp_tf._native.topology_ops":
+        ("local_rank_op", "local_size_op", "process_set_included_op", "rank_op", "size_op"),
+    "smddp_tf.compression": ("Compression",),
+    "smddp_tf.functions": ("broadcast_", "broadcast_global_variables", "broadcast_variables"),
+    "smddp_tf.horovod.internals":
+        ("LocalGradientAggregationHelper", "_allreduce", "_cache", "_executing_eagerly", "_make_allreduce_grads_fn",
+         "_make_subgraph", "check_num_rank_power_of_2", "gpu_available", "handle_average_backwards_compatibility",
+         "refs_to_vars", "split_list", "vars_to_refs"),
+    "smddp_tf.keras": ("callbacks",),
+    "smddp_tf.keras.fit.evaluate": ("evaluate",),
+    "smddp_tf.keras.optimizer.distributed": ("DistributedOptimizer", "PartialDistributedOptimizer"),
+    "smddp_tf.keras.saving.loading": ("load_model",),
+    "smddp_tf.keras.sync_batch_normalization": ("SyncBatchNormalization",),
+    "smddp_tf.objects": ("allgather_object", "broadcast_object", "broadcast_object_fn"),
+    "smddp_tf.ops": ("allgather", "allreduce", "alltoall", "barrier", "broadcast", "grouped_allgather",
+                     "grouped_allreduce", "grouped_reducescatter", "join", "reducescatter"),
+    "smddp_tf.tape": ("DistributedGradientTape", "PartialDistributedGradientTape"),
+    "smddp_tf.tf1.session_hooks": ("BroadcastGlobalVariablesHook",),
+}  # fmt: skip
+_LAZY = {name: module for module, names in _OF_MODULE.items() for name in names}
+_THERE = {"DistributedOptimizer": "DistributedOptimizerTF"}  # names that differ in the module
 
 # Modules that scripts reach as attributes.
 _MODULES = frozenset({"compression", "data", "elastic", "mpi_ops"})
@@ -208,8 +185,7 @@ if not TYPE_CHECKING:  # a misspelt name is an error of a type checker
         elif name in _MODULES:
             value = import_with_tensorflow(f"smddp_tf.{name}")
         elif name in _LAZY:
-            module, attribute = _LAZY[name]
-            value = getattr(import_with_tensorflow(module), attribute)
+            value = getattr(import_with_tensorflow(_LAZY[name]), _THERE.get(name, name))
             importlib.import_module("smddp_tf.compat").install_by_default()
         else:
             raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
