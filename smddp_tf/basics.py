@@ -284,8 +284,7 @@ def rocm_built() -> bool:
 
 def _world_and_sets(comm: Any) -> tuple[Any, list[ProcessSet]]:
     """Splits a list of communicators: the first one is that of all ranks, the others are process sets."""
-    mpi = sys.modules.get("mpi4py.MPI")
-    if mpi is None or not isinstance(comm, Sequence) or not comm or not isinstance(comm[0], mpi.Comm):
+    if not isinstance(comm, Sequence) or not comm or not sets.is_communicator(comm[0]):
         return comm, []
     return comm[0], [sets.ProcessSet(other) for other in comm[1:]]
 
@@ -309,10 +308,8 @@ def _participants(comm: Any) -> tuple[list[int], int]:
     """`comm` for the engine: world ranks (empty: all), and the address of an MPI_Comm (0: none)."""
     if comm is None:
         return [], 0
-    if "mpi4py.MPI" in sys.modules:
-        mpi = sys.modules["mpi4py.MPI"]
-        if isinstance(comm, mpi.Comm):
-            return [], _communicator_address(mpi, comm)
+    if sets.is_communicator(comm):
+        return [], _communicator_address(comm)
     if isinstance(comm, Sequence) and not isinstance(comm, (str, bytes)):
         return _ranks(comm), 0
     raise ValueError(
@@ -321,7 +318,8 @@ def _participants(comm: Any) -> tuple[list[int], int]:
     )
 
 
-def _communicator_address(mpi: Any, comm: Any) -> int:
+def _communicator_address(comm: Any) -> int:
+    mpi = sys.modules["mpi4py.MPI"]
     if comm == mpi.COMM_NULL:
         raise ValueError(
             "`comm` must be a communicator that this process belongs to. Received: MPI.COMM_NULL. "

@@ -42,31 +42,33 @@ class NoneCompressor(Compressor):
         return tensor
 
 
-class FP16Compressor(Compressor):
+class _Narrowing(Compressor):
+    """Casts wider floating tensors to `_dtype` and back."""
+
+    _dtype: tf.DType
+
+    @classmethod
+    def compress(cls, tensor: tf.Tensor) -> tuple[tf.Tensor, Any]:
+        return narrow(tensor, cls._dtype)
+
+    @staticmethod
+    def decompress(tensor: tf.Tensor, ctx: Any) -> tf.Tensor:
+        return tensor if ctx is None else tf.cast(tensor, ctx)
+
+
+class FP16Compressor(_Narrowing):
     """Sends wider floating tensors as float16; sums are taken in float32.
 
     Values above 65504, also of the sum (before an average is divided), become infinite.
     """
 
-    @staticmethod
-    def compress(tensor: tf.Tensor) -> tuple[tf.Tensor, Any]:
-        return narrow(tensor, tf.float16)
-
-    @staticmethod
-    def decompress(tensor: tf.Tensor, ctx: Any) -> tf.Tensor:
-        return _widen(tensor, ctx)
+    _dtype = tf.float16
 
 
-class BF16Compressor(Compressor):
+class BF16Compressor(_Narrowing):
     """Sends wider floating tensors as bfloat16: the range of float32 with 8 significant bits."""
 
-    @staticmethod
-    def compress(tensor: tf.Tensor) -> tuple[tf.Tensor, Any]:
-        return narrow(tensor, tf.bfloat16)
-
-    @staticmethod
-    def decompress(tensor: tf.Tensor, ctx: Any) -> tf.Tensor:
-        return _widen(tensor, ctx)
+    _dtype = tf.bfloat16
 
 
 class Compression:
@@ -108,7 +110,3 @@ def narrow(tensor: tf.Tensor, dtype: tf.DType) -> tuple[tf.Tensor, tf.DType | No
     if not tensor.dtype.is_floating or tensor.dtype.size <= dtype.size:
         return tensor, None
     return tf.cast(tensor, dtype), tensor.dtype
-
-
-def _widen(tensor: tf.Tensor, dtype: tf.DType | None) -> tf.Tensor:
-    return tensor if dtype is None else tf.cast(tensor, dtype)

@@ -29,7 +29,8 @@ __all__ = [
 ]
 
 
-def _is_communicator(value: Any) -> bool:
+def is_communicator(value: Any) -> bool:
+    """True for one of mpi4py."""
     mpi = sys.modules.get("mpi4py.MPI")
     return mpi is not None and isinstance(value, mpi.Comm)
 
@@ -73,7 +74,7 @@ class ProcessSet:
         self.process_set_id: int | None = None
         self.mpi_comm: Any = None
         self._ranks: list[int] | None = None
-        if _is_communicator(ranks_or_comm):
+        if is_communicator(ranks_or_comm):
             self.mpi_comm = ranks_or_comm
         else:
             self._ranks = _sorted_ranks(ranks_or_comm)

@@ -29,11 +29,8 @@ def allreduce_list(
     _check_reduction("allreduce", tensors, reduction, name)
     if compiled or xla.compiling():
         return xla.collective("allreduce", tensors, name, **_attributes_of(reduction))
-    outputs = loader.op_library().smddp_allreduce(
-        tensors=list(tensors), **_addressed(name), **_attributes_of(reduction)
-    )
-    graph.run_independently(outputs)
-    return list(outputs)
+    emit = loader.op_library().smddp_allreduce
+    return graph.run_independently(emit(tensors=list(tensors), **_addressed(name), **_attributes_of(reduction)))
 
 
 def reduce_gradient(tensor: tf.Tensor, plan: int, index: int, reduction: ReduceSpec, key: str, name: str) -> tf.Tensor:
@@ -45,8 +42,7 @@ def reduce_gradient(tensor: tf.Tensor, plan: int, index: int, reduction: ReduceS
     output = loader.op_library().smddp_reduce_gradient(
         gradient=tensor, **_addressed(name), plan=plan, index=index, plan_key=key, **_attributes_of(reduction)
     )
-    graph.run_independently([output])
-    return output
+    return graph.run_independently([output])[0]
 
 
 def reduce_plan_compiled(tensors: Sequence[tf.Tensor], plan: int, reduction: ReduceSpec, name: str) -> list[tf.Tensor]:
@@ -60,11 +56,8 @@ def reducescatter_list(tensors: Sequence[tf.Tensor], reduction: ReduceSpec, name
     _check_reduction("reducescatter", tensors, reduction, name)
     if xla.compiling():
         return _reducescatter_compiled(tensors, reduction, name)
-    outputs = loader.op_library().smddp_reducescatter(
-        tensors=list(tensors), **_addressed(name), **_attributes_of(reduction)
-    )
-    graph.run_independently(outputs)
-    return list(outputs)
+    emit = loader.op_library().smddp_reducescatter
+    return graph.run_independently(emit(tensors=list(tensors), **_addressed(name), **_attributes_of(reduction)))
 
 
 def _reducescatter_compiled(tensors: Sequence[tf.Tensor], reduction: ReduceSpec, name: str) -> list[tf.Tensor]:
@@ -107,9 +100,7 @@ def allgather_list(tensors: Sequence[tf.Tensor], name: str) -> list[tf.Tensor]:
             xla.collective("allgather", [tensor], one, gathered_ranks=process_sets.current_size())[0]
             for tensor, one in zip(tensors, names)
         ]
-    outputs = loader.op_library().smddp_allgather(tensors=list(tensors), **_addressed(name))
-    graph.run_independently(outputs)
-    return list(outputs)
+    return graph.run_independently(loader.op_library().smddp_allgather(tensors=list(tensors), **_addressed(name)))
 
 
 def alltoall_tensor(tensor: tf.Tensor, splits: tf.Tensor | None, name: str) -> tuple[tf.Tensor, tf.Tensor]:
@@ -138,9 +129,8 @@ def broadcast_list(tensors: Sequence[tf.Tensor], root_rank: Any, name: str) -> l
     root_rank = checked_root(root_rank)
     if xla.compiling():
         return xla.collective("broadcast", tensors, name, root_rank=root_rank)
-    outputs = loader.op_library().smddp_broadcast(tensors=list(tensors), **_addressed(name), root_rank=root_rank)
-    graph.run_independently(outputs)
-    return list(outputs)
+    emit = loader.op_library().smddp_broadcast
+    return graph.run_independently(emit(tensors=list(tensors), **_addressed(name), root_rank=root_rank))
 
 
 def barrier(name: str) -> tf.Operation | None:

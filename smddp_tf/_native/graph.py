@@ -80,15 +80,16 @@ def count() -> int:
     return _count
 
 
-def run_independently(outputs: Sequence[tf.Tensor]) -> None:
-    """Lets the op behind `outputs` run as soon as its inputs are there. It still always runs.
+def run_independently(outputs: Sequence[tf.Tensor]) -> list[tf.Tensor]:
+    """Returns `outputs`, and lets the op behind them run as soon as its inputs are there. It still always runs.
 
     Our ops are stateful, so that TensorFlow neither folds, prunes nor merges them. Automatic control dependencies would
     therefore chain them one after the other in the order of tracing, and a reduction could neither overlap the backward
     pass nor wait for its neighbours.
     """
+    outputs = list(outputs)
     if tf.executing_eagerly() or not outputs:
-        return
+        return outputs
     op = outputs[0].op
     manager = getattr(op.graph, "experimental_acd_manager", None)
     if manager is not None:
@@ -96,6 +97,7 @@ def run_independently(outputs: Sequence[tf.Tensor]) -> None:
     first = getattr(op.graph, _FIRST, None)
     if first is not None:
         op._add_control_input(first)
+    return outputs
 
 
 def collectives_so_far() -> list[tf.Operation]:

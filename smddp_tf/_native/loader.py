@@ -27,6 +27,8 @@ from types import ModuleType
 from typing import Any
 
 from smddp_tf._native import tensorflow_import
+from smddp_tf._native.tensorflow_import import build_info
+from smddp_tf._native.tensorflow_import import minor_of as minor_of
 from smddp_tf._warn import warn
 
 _PACKAGE = Path(__file__).resolve().parents[1]
@@ -46,7 +48,7 @@ def core() -> ModuleType:
         raise ImportError(
             not_built_message("The native part of smddp_tf", sys.implementation.cache_tag, install_command())
         )
-    _preload_mpi(_build_info().MPI_LIBRARY)
+    _preload_mpi(build_info("MPI_LIBRARY"))
     try:
         module = importlib.import_module("smddp_tf._core")
     except ImportError as error:
@@ -64,7 +66,7 @@ def op_library() -> Any:
         ImportError: there is no TensorFlow, or another one than this build was made for. Says which and what to do.
     """
     library = defined_ops()
-    _register_gpu_kernels(_engine_reaches_gpus(_import_tensorflow(_build_info().TENSORFLOW_VERSION)))
+    _register_gpu_kernels(_engine_reaches_gpus(_import_tensorflow()))
     return library
 
 
@@ -76,10 +78,10 @@ def defined_ops() -> Any:
         ImportError: as `op_library`.
     """
     core()
-    built_for = _build_info().TENSORFLOW_VERSION
+    built_for = build_info("TENSORFLOW_VERSION")
     if not built_for or not _OP_LIBRARY.exists():
         raise ImportError(not_built_message("The TensorFlow part of smddp_tf", "", install_command()))
-    tf = _import_tensorflow(built_for)
+    tf = _import_tensorflow()
     if not fits(built_for, tf.__version__):
         raise ImportError(wrong_tensorflow_message(built_for, tf.__version__, install_command()))
     try:
@@ -98,7 +100,7 @@ def xla_library() -> Any:
     library = op_library()
     if not _XLA_LIBRARY.exists():
         raise ImportError(no_xla_message(install_command()))
-    tf = _import_tensorflow(_build_info().TENSORFLOW_VERSION)
+    tf = _import_tensorflow()
     try:
         tf.load_library(str(_XLA_LIBRARY))
     except (OSError, RuntimeError, tf.errors.OpError) as error:
@@ -112,11 +114,6 @@ def xla_library() -> Any:
 def fits(built_for: str, found: str) -> bool:
     """True when ops built for one TensorFlow load into the other: patch versions may differ, minors may not."""
     return minor_of(built_for) == minor_of(found)
-
-
-def minor_of(version: str) -> str:
-    """`2.21` of `2.21.0rc1`."""
-    return ".".join(version.split(".")[:2])
 
 
 def mpi_candidates(recorded: str, prefix: str, wheel_folders: Iterable[str] = ()) -> list[str]:
@@ -245,10 +242,6 @@ def _installed_from() -> str:
     return urllib.parse.unquote(url[len("file://") :]) if url.startswith("file://") else url
 
 
-def _build_info() -> Any:
-    return importlib.import_module("smddp_tf._build_info")
-
-
 def _preload_mpi(recorded: str) -> None:
     """Puts libmpi into the process, with global symbols. One that mpi4py has loaded already is used as it is."""
     name = os.path.basename(recorded)
@@ -284,7 +277,7 @@ def _engine_reaches_gpus(tf: Any) -> bool:
     if not tf.config.list_physical_devices("GPU"):
         return True
     found, cuda = core().build_info(), cuda_of(tf.sysconfig.get_build_info())
-    if notice := gpu_notice(cuda, getattr(_build_info(), "CUDA_VERSION", ""), found):
+    if notice := gpu_notice(cuda, build_info("CUDA_VERSION"), found):
         warn(notice, RuntimeWarning)
     return bool(cuda and found["gpus"])
 
@@ -299,6 +292,6 @@ def _folders_of(package: str) -> list[str]:
     return list(spec.submodule_search_locations or []) if spec is not None else []
 
 
-def _import_tensorflow(built_for: str) -> Any:
-    tensorflow_import.need_tensorflow(built_for)
+def _import_tensorflow() -> Any:
+    tensorflow_import.need_tensorflow()
     return importlib.import_module("tensorflow")

@@ -68,8 +68,7 @@ def _value(process_set: int, what: str, compiled: bool) -> Any:
     if compiled or xla.compiling():
         return _for_xla(process_set)[_SIZE if what == "size" else _RANK]
     value = loader.op_library().smddp_topology_value(what=what, process_set=process_set)
-    graph.run_independently([value])
-    return value
+    return graph.run_independently([value])[0]
 
 
 def _for_xla(process_set: int) -> Any:

@@ -1,4 +1,4 @@
-"""Reports that TensorFlow is missing, before a module that needs it is imported."""
+"""What the build has noted, and that TensorFlow is missing, before a module that needs it is imported."""
 
 from __future__ import annotations
 
@@ -8,18 +8,15 @@ import sys
 from typing import Any
 
 
-def need_tensorflow(built_for: str | None = None) -> None:
+def need_tensorflow() -> None:
     """Does nothing where there is a TensorFlow.
-
-    Args:
-        built_for: the version that our ops are built for; None: look.
 
     Raises:
         ImportError: there is none. Says which one to install, and how.
     """
     if importlib.util.find_spec("tensorflow") is None:
-        version = _version_of_build() if built_for is None else built_for
-        which = f"this build of smddp_tf needs {_minor_of(version)}" if version else "smddp_tf needs 2.16 or newer"
+        version = build_info("TENSORFLOW_VERSION")
+        which = f"this build of smddp_tf needs {minor_of(version)}" if version else "smddp_tf needs 2.16 or newer"
         raise ImportError(f"TensorFlow is not installed; {which}. Install it with:\n    {install_command(version)}")
 
 
@@ -34,16 +31,18 @@ def import_with_tensorflow(module: str) -> Any:
 
 def install_command(version: str) -> str:
     """What installs a TensorFlow of this minor version; of any, where `version` is ""."""
-    wanted = f"=={_minor_of(version)}.*" if version else ">=2.16"
+    wanted = f"=={minor_of(version)}.*" if version else ">=2.16"
     return f"{sys.executable} -m pip install 'tensorflow{wanted}'"
 
 
-def _minor_of(version: str) -> str:
+def minor_of(version: str) -> str:
+    """`2.21` of `2.21.0rc1`."""
     return ".".join(version.split(".")[:2])
 
 
-def _version_of_build() -> str:
+def build_info(name: str) -> str:
+    """What the build has noted under `name` (setup.py); "" where it has not, or there is none."""
     try:
-        return str(importlib.import_module("smddp_tf._build_info").TENSORFLOW_VERSION)
+        return str(getattr(importlib.import_module("smddp_tf._build_info"), name, ""))
     except ImportError:
         return ""

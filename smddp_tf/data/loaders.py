@@ -42,8 +42,7 @@ class AsyncDataLoaderMixin:
     """Loads batches ahead, in a thread. Put it before the loader: `class Mine(AsyncDataLoaderMixin, MyLoader)`.
 
     An exception of `_iterate` in the thread is raised to the caller that iterates. Every epoch has a thread of its
-    own, which ends
-    with the epoch, with `close_async_loader`, or when iteration is given up.
+    own, which ends with the epoch, with `close_async_loader`, or when iteration is given up.
 
     Args:
         async_loader_queue_size: number of batches to hold; 0 loads without a thread. Defaults to 64.

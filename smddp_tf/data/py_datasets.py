@@ -77,23 +77,17 @@ class ArrayBatches(_OnePart):
         return arrays.rows(self._data, self._indices[first : first + self._batch_size])
 
 
-class SharedBatches(_OnePart):
-    """This rank's batches of a PyDataset of the user's."""
+class _OfSource(keras.utils.PyDataset):
+    """Batches of a PyDataset of the user's, with its workers and queue."""
 
-    def __init__(self, source: keras.utils.PyDataset, partition: Partition) -> None:
+    def __init__(self, source: keras.utils.PyDataset, *part: Partition) -> None:
         super().__init__(
-            partition,
+            *part,
             workers=source.workers,
             use_multiprocessing=source.use_multiprocessing,
             max_queue_size=source.max_queue_size,
         )
         self._source = source
-
-    def __len__(self) -> int:
-        return len(self._partition)
-
-    def __getitem__(self, index: int) -> Any:
-        return self._source[int(self._indices[index])]
 
     def on_epoch_begin(self) -> None:
         if hasattr(self._source, "on_epoch_begin"):  # not in Keras 3.3
@@ -104,16 +98,22 @@ class SharedBatches(_OnePart):
         super().on_epoch_end()
 
 
-class EndlessBatches(keras.utils.PyDataset):
+class SharedBatches(_OfSource, _OnePart):
+    """This rank's batches of a PyDataset of the user's."""
+
+    def __len__(self) -> int:
+        return len(self._partition)
+
+    def __getitem__(self, index: int) -> Any:
+        return self._source[int(self._indices[index])]
+
+
+class EndlessBatches(_OfSource):
     """Every size-th batch of a PyDataset without end."""
 
     def __init__(self, source: keras.utils.PyDataset, rank: int, size: int) -> None:
-        super().__init__(
-            workers=source.workers,
-            use_multiprocessing=source.use_multiprocessing,
-            max_queue_size=source.max_queue_size,
-        )
-        self._source, self._rank, self._size = source, rank, size
+        super().__init__(source)
+        self._rank, self._size = rank, size
 
     @property
     def num_batches(self) -> None:
@@ -121,10 +121,3 @@ class EndlessBatches(keras.utils.PyDataset):
 
     def __getitem__(self, index: int) -> Any:
         return self._source[index * self._size + self._rank]
-
-    def on_epoch_begin(self) -> None:
-        if hasattr(self._source, "on_epoch_begin"):
-            self._source.on_epoch_begin()
-
-    def on_epoch_end(self) -> None:
-        self._source.on_epoch_end()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from dataclasses import dataclass
 from typing import Any
 
 from smddp_tf.data import arrays
@@ -86,17 +87,15 @@ def shard(
     )
 
 
+@dataclass(frozen=True)
 class _Request:
     """The arguments of `shard` apart from the data."""
 
-    def __init__(
-        self, who: RankAndSize, even: str | None, shuffle: bool | int, seed: int | None, batch_size: int | None
-    ) -> None:
-        self.who = who
-        self.even = even
-        self.shuffle = shuffle
-        self.seed = seed
-        self.batch_size = batch_size
+    who: RankAndSize
+    even: str | None
+    shuffle: bool | int
+    seed: int | None
+    batch_size: int | None
 
     def partition(self, kind: str, count: int) -> Partition:
         """Agrees with the other ranks and returns how `count` items are shared out."""

@@ -2,9 +2,8 @@
 
 The other ranks are told what it was and name it in one line. The errors that follow on the other ranks are printed
 without tracebacks, which would hide the relevant one. The order in which the ranks print:
-tf_ops/runtime/health/exception_notice.h.
-    Each rank
-tells smddprun whether the exception was its own (tf_ops/core/env/launcher.h).
+tf_ops/runtime/health/exception_notice.h. Each rank tells smddprun whether the exception was its own
+(tf_ops/core/env/launcher.h).
 """
 
 from __future__ import annotations

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import importlib
 import importlib.metadata
 from pathlib import Path
 from typing import Any
 
 from smddp_tf._native import loader
+from smddp_tf._native.tensorflow_import import build_info
 from smddp_tf.run.mpi import kind_of_library
 
 _PACKAGE = Path(__file__).resolve().parent.parent
@@ -18,7 +18,7 @@ def version() -> str:
     try:
         return importlib.metadata.version("smddp-tf")
     except importlib.metadata.PackageNotFoundError:
-        return str(getattr(_build_info(), "VERSION", "unknown"))
+        return build_info("VERSION") or "unknown"
 
 
 def build_report(heading: str = "", names_only: bool = False) -> str:
@@ -28,9 +28,7 @@ def build_report(heading: str = "", names_only: bool = False) -> str:
         heading: the first line. Defaults to smddp_tf and its version.
         names_only: the checkboxes have Horovod's names without versions, for programs that look for them.
     """
-    info = _build_info()
-    tensorflow = getattr(info, "TENSORFLOW_VERSION", "")
-    library = getattr(info, "MPI_LIBRARY", "")
+    tensorflow, library = build_info("TENSORFLOW_VERSION"), build_info("MPI_LIBRARY")
     mpi = ("MPI", f"({kind_of_library(library)}: {library})" if library else "")
     built = bool(library) and any(_PACKAGE.glob("_core.*.so"))
     with_ops = bool(tensorflow) and (_PACKAGE / "libsmddp_tf_ops.so").exists()
@@ -76,10 +74,3 @@ def _nccl(found: dict[str, Any]) -> tuple[str, ...]:
     """`NCCL`, `2.27.3`"""
     number = found["nccl_version"]
     return ("NCCL", f"{number // 10000}.{number // 100 % 100}.{number % 100}") if number else ("NCCL",)
-
-
-def _build_info() -> object:
-    try:
-        return importlib.import_module("smddp_tf._build_info")
-    except ImportError:
-        return None

@@ -78,7 +78,7 @@ def dispatch(options: dict[str, Any], adapted: Callable[[dict[str, Any]], dict[s
         return
     if options["config_file"]:
         of_file = read_config(options["config_file"])
-        options = {**options, **{name: value for name, value in of_file.items() if _is_open(options, name)}}
+        options = {**options, **{name: value for name, value in of_file.items() if options.get(name) is None}}
     options = adapted(options)
     _refuse(options)
     command: Sequence[str] = options["command"]
@@ -110,10 +110,6 @@ def _families(options: Mapping[str, Any]) -> list[str]:
     """What the flags ask of `smddp_tf.aliases`."""
     chosen = {options["alias"]: options["alias"], KERAS_DISTRIBUTION: options["keras_distribution"]}
     return [family for family, is_chosen in chosen.items() if is_chosen]
-
-
-def _is_open(options: Mapping[str, Any], name: str) -> bool:
-    return options.get(name) is None
 
 
 def _need(command: Sequence[str]) -> None:

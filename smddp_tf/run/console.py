@@ -41,16 +41,17 @@ class Console:
         owner, text, end = (rank, stream), piece.text.strip("\b"), piece.end
         terminal = _file(stream).isatty()
         if self._at == owner and not self._end:
-            self._print(stream, (_shown(text) if terminal else text) + end)
+            self._pending.append((stream, (_shown(text) if terminal else text) + end))
         elif not text and (end == "\r" or (end == "\n" and owner in self._drawn)):
             # The carriage return with which progress bars begin, or a newline that ends what was drawn.
             if end == "\r" or self._at != owner:
                 self._drawn.discard(owner)
                 return
-            self._print(stream, end)
+            self._pending.append((stream, end))
         else:
             self._leave_line(owner)
-            self._print(stream, self._prefix(rank, stream, terminal) + (_shown(text) if terminal else text) + end)
+            shown = self._prefix(rank, stream, terminal) + (_shown(text) if terminal else text) + end
+            self._pending.append((stream, shown))
         self._at, self._end = (None, "") if end == "\n" else (owner, end)
         (self._drawn.add if end == "\r" else self._drawn.discard)(owner)
 
@@ -65,17 +66,14 @@ class Console:
             _write(_file(stream), "".join(text for _, text in parts))
         self._pending.clear()
 
-    def _print(self, stream: int, text: str) -> None:
-        self._pending.append((stream, text))
-
     def _leave_line(self, owner: tuple[int, int] | None) -> None:
         if self._at is None:
             return
         stream = self._at[1]
         if self._end == "\r" and owner is not None and _file(stream).isatty() and _file(owner[1]).isatty():
-            self._print(stream, _CLEAR)
+            self._pending.append((stream, _CLEAR))
         elif self._end != "\r" or owner != self._at:
-            self._print(stream, "\n")
+            self._pending.append((stream, "\n"))
         self._at = None
 
     def _prefix(self, rank: int, stream: int, terminal: bool) -> str:

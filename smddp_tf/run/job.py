@@ -15,6 +15,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from smddp_tf.run.channel import ADDRESS, KEY, Kind
+from smddp_tf.run.console import MPIRUN
 from smddp_tf.run.ends import End, Ends
 from smddp_tf.run.errors import LaunchError, NotStarted
 from smddp_tf.run.hosts import is_this_host
@@ -170,7 +171,7 @@ class Job:
 
     def _hear(self, frame: Frame) -> None:
         if frame.kind in _MPIRUN:
-            self._output.pass_on(_MPIRUN[frame.kind], frame.body)
+            self._output.write(MPIRUN, _MPIRUN[frame.kind], frame.body)
         elif frame.kind == Kind.HELLO:
             rank, host, process = json.loads(frame.body)
             self._rank_of[frame.peer] = rank

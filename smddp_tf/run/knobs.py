@@ -14,10 +14,6 @@ def _as_switch(value: Any) -> str:
     return "1" if value else "0"
 
 
-def _as_text(value: Any) -> str:
-    return str(value)
-
-
 @dataclass(frozen=True)
 class Knob:
     """A flag.
@@ -25,28 +21,34 @@ class Knob:
     Attributes:
         option: without the dashes; a switch also exists as --no-OPTION.
         kind: bool, int, float or str.
-        variable: Horovod's environment variable, which scripts may read as well.
-        section, key: where horovodrun's YAML file has it.
+        section, key: where horovodrun's YAML file has it; the key is the option's name without the section's, or given.
         help: for --help.
         ours: the variable of the engine that wins over Horovod's, so it is set too.
         as_text: the variable's value; as_ours: that of `ours`, where it differs.
         ignored: why the flag is accepted and has no effect, which leads to a note; "": it has one.
+        variable: Horovod's environment variable, which scripts may read as well; that of the option's name, or given.
     """
 
     option: str
     kind: type
-    variable: str
     section: str
-    key: str
-    help: str
+    help: str = ""
     ours: str = ""
-    as_text: Callable[[Any], str] = _as_text
+    as_text: Callable[[Any], str] = str
     as_ours: Callable[[Any], str] | None = None
     ignored: str = ""
+    key: str = ""
+    variable: str = ""
 
     def __post_init__(self) -> None:
-        if self.ignored:
-            object.__setattr__(self, "help", f"Ignored: {self.ignored}")
+        derived = {
+            "key": self.key or self.name.removeprefix(f"{self.section}_"),
+            "variable": self.variable or f"HOROVOD_{self.name.upper()}",
+            "help": f"Ignored: {self.ignored}" if self.ignored else self.help,
+            "as_text": _as_switch if self.kind is bool else self.as_text,
+        }
+        for name, value in derived.items():
+            object.__setattr__(self, name, value)
 
     @property
     def name(self) -> str:
@@ -68,50 +70,38 @@ def _full_path(value: str) -> str:
 
 
 KNOBS = (
-    Knob("fusion-threshold-mb", float, "HOROVOD_FUSION_THRESHOLD", "params", "fusion_threshold_mb",
-         "Close a fusion bucket at this size, in MiB; 0 gives every tensor its own.", "SMDDP_BUCKET_BYTES", _megabytes),
-    Knob("cycle-time-ms", float, "HOROVOD_CYCLE_TIME", "params", "cycle_time_ms",
-         "", ignored="the engine has no cycle, a bucket starts when it is full."),
-    Knob("cache-capacity", int, "HOROVOD_CACHE_CAPACITY", "params", "cache_capacity",
-         "", ignored="a plan needs no cache of responses."),
-    Knob("hierarchical-allreduce", bool, "HOROVOD_HIERARCHICAL_ALLREDUCE", "params", "hierarchical_allreduce",
-         "", as_text=_as_switch, ignored="reductions are always hierarchical."),
-    Knob("hierarchical-allgather", bool, "HOROVOD_HIERARCHICAL_ALLGATHER", "params", "hierarchical_allgather",
-         "", as_text=_as_switch, ignored="the engine chooses."),
-    Knob("torus-allreduce", bool, "HOROVOD_TORUS_ALLREDUCE", "params", "torus_allreduce",
-         "", as_text=_as_switch, ignored="SMDDP_RAIL_ALGORITHM chooses between nodes."),
-    Knob("autotune", bool, "HOROVOD_AUTOTUNE", "autotune", "enabled",
-         "", "SMDDP_AUTOTUNE", _as_switch, ignored="set SMDDP_BUCKET_BYTES; nothing is tuned while a job runs."),
-    Knob("autotune-log-file", str, "HOROVOD_AUTOTUNE_LOG", "autotune", "log_file",
-         "", ignored="nothing is tuned."),
-    Knob("autotune-warmup-samples", int, "HOROVOD_AUTOTUNE_WARMUP_SAMPLES", "autotune", "warmup_samples",
-         "", ignored="nothing is tuned."),
-    Knob("autotune-steps-per-sample", int, "HOROVOD_AUTOTUNE_STEPS_PER_SAMPLE", "autotune", "steps_per_sample",
-         "", ignored="nothing is tuned."),
-    Knob("autotune-bayes-opt-max-samples", int, "HOROVOD_AUTOTUNE_BAYES_OPT_MAX_SAMPLES", "autotune",
-         "bayes_opt_max_samples", "", ignored="nothing is tuned."),
-    Knob("autotune-gaussian-process-noise", float, "HOROVOD_AUTOTUNE_GAUSSIAN_PROCESS_NOISE", "autotune",
-         "gaussian_process_noise", "", ignored="nothing is tuned."),
-    Knob("timeline-filename", str, "HOROVOD_TIMELINE", "timeline", "filename",
-         "Write a trace of all ranks to this file (or DYNAMIC).", "SMDDP_TIMELINE", _full_path),
-    Knob("timeline-mark-cycles", bool, "HOROVOD_TIMELINE_MARK_CYCLES", "timeline", "mark_cycles",
-         "Mark the engine's turns in the trace.", "SMDDP_TIMELINE_MARK_CYCLES", _as_switch),
-    Knob("stall-check-warning-time-seconds", int, "HOROVOD_STALL_CHECK_TIME_SECONDS", "stall_check",
-         "warning_time_seconds", "Warn when a rank has been missing so long.", "SMDDP_STALL_WARN_SECONDS"),
-    Knob("stall-check-shutdown-time-seconds", int, "HOROVOD_STALL_SHUTDOWN_TIME_SECONDS", "stall_check",
-         "shutdown_time_seconds", "Raise an error on all ranks when one has been missing so long; 0: never.",
-         "SMDDP_STALL_ERROR_SECONDS"),
-    Knob("mpi-threads-disable", bool, "HOROVOD_MPI_THREADS_DISABLE", "library_options", "mpi_threads_disable",
-         "", as_text=_as_switch, ignored="MPI is always used with threads."),
-    Knob("num-nccl-streams", int, "HOROVOD_NUM_NCCL_STREAMS", "library_options", "num_nccl_streams",
-         "", ignored="NCCL's work has one stream of its own."),
-    Knob("thread-affinity", int, "HOROVOD_THREAD_AFFINITY", "library_options", "thread_affinity",
-         "", ignored="the engine's thread is not bound."),
-    Knob("gloo-timeout-seconds", int, "HOROVOD_GLOO_TIMEOUT_SECONDS", "library_options", "gloo_timeout_seconds",
-         "", ignored="there is no Gloo."),
-    Knob("log-level", str, "HOROVOD_LOG_LEVEL", "logging", "level",
+    Knob("fusion-threshold-mb", float, "params",
+         "Close a fusion bucket at this size, in MiB; 0 gives every tensor its own.", "SMDDP_BUCKET_BYTES",
+         _megabytes, variable="HOROVOD_FUSION_THRESHOLD"),
+    Knob("cycle-time-ms", float, "params", ignored="the engine has no cycle, a bucket starts when it is full.",
+         variable="HOROVOD_CYCLE_TIME"),
+    Knob("cache-capacity", int, "params", ignored="a plan needs no cache of responses."),
+    Knob("hierarchical-allreduce", bool, "params", ignored="reductions are always hierarchical."),
+    Knob("hierarchical-allgather", bool, "params", ignored="the engine chooses."),
+    Knob("torus-allreduce", bool, "params", ignored="SMDDP_RAIL_ALGORITHM chooses between nodes."),
+    Knob("autotune", bool, "autotune", ours="SMDDP_AUTOTUNE", key="enabled",
+         ignored="set SMDDP_BUCKET_BYTES; nothing is tuned while a job runs."),
+    Knob("autotune-log-file", str, "autotune", ignored="nothing is tuned.", variable="HOROVOD_AUTOTUNE_LOG"),
+    Knob("autotune-warmup-samples", int, "autotune", ignored="nothing is tuned."),
+    Knob("autotune-steps-per-sample", int, "autotune", ignored="nothing is tuned."),
+    Knob("autotune-bayes-opt-max-samples", int, "autotune", ignored="nothing is tuned."),
+    Knob("autotune-gaussian-process-noise", float, "autotune", ignored="nothing is tuned."),
+    Knob("timeline-filename", str, "timeline", "Write a trace of all ranks to this file (or DYNAMIC).",
+         "SMDDP_TIMELINE", _full_path, variable="HOROVOD_TIMELINE"),
+    Knob("timeline-mark-cycles", bool, "timeline", "Mark the engine's turns in the trace.",
+         "SMDDP_TIMELINE_MARK_CYCLES"),
+    Knob("stall-check-warning-time-seconds", int, "stall_check", "Warn when a rank has been missing so long.",
+         "SMDDP_STALL_WARN_SECONDS", variable="HOROVOD_STALL_CHECK_TIME_SECONDS"),
+    Knob("stall-check-shutdown-time-seconds", int, "stall_check",
+         "Raise an error on all ranks when one has been missing so long; 0: never.",
+         "SMDDP_STALL_ERROR_SECONDS", variable="HOROVOD_STALL_SHUTDOWN_TIME_SECONDS"),
+    Knob("mpi-threads-disable", bool, "library_options", ignored="MPI is always used with threads."),
+    Knob("num-nccl-streams", int, "library_options", ignored="NCCL's work has one stream of its own."),
+    Knob("thread-affinity", int, "library_options", ignored="the engine's thread is not bound."),
+    Knob("gloo-timeout-seconds", int, "library_options", ignored="there is no Gloo."),
+    Knob("log-level", str, "logging",
          "Least severe message of the engine: trace, debug, info, warning, error or fatal.", "SMDDP_LOG_LEVEL",
-         str.lower, _our_level),
+         str.lower, _our_level, key="level"),
 )  # fmt: skip
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib
 import os
 import re
 import shutil
@@ -12,6 +11,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from smddp_tf._native.tensorflow_import import build_info
 from smddp_tf.run.errors import LaunchError
 
 OPEN_MPI, MPICH = "Open MPI", "MPICH"
@@ -34,7 +34,7 @@ def find_mpi(given: str | None = None) -> Mpi:
     Raises:
         LaunchError: there is none, or the one that was asked for is of another kind than the library.
     """
-    library = _linked_library()
+    library = build_info("MPI_LIBRARY")
     wanted = kind_of_library(library)
     if named := given or os.environ.get("SMDDP_MPIRUN"):
         if not (path := shutil.which(named)):
@@ -103,13 +103,6 @@ def mpirun_candidates(library: str, prefix: str, scripts: str, environment: Mapp
     found = [shutil.which(name, path=folder) for folder in folders for name in names]
     found += [shutil.which(name, path=environment.get("PATH", os.defpath)) for name in names]
     return list(dict.fromkeys(path for path in found if path))
-
-
-def _linked_library() -> str:
-    try:
-        return str(importlib.import_module("smddp_tf._build_info").MPI_LIBRARY)
-    except ImportError:
-        return ""
 
 
 def _ask(path: str) -> Mpi:

@@ -78,38 +78,29 @@ def forwarded_names(environment: Mapping[str, str], except_for: Sequence[str] = 
     return sorted(
         name
         for name in environment
-        if re.fullmatch(r"[A-Za-z_]\w*", name)
-        and name not in except_for
-        and not any(fnmatch.fnmatchcase(name, pattern) for pattern in _STAY)
+        if re.fullmatch(r"[A-Za-z_]\w*", name) and name not in except_for and not _matches(name, _STAY)
     )
 
 
 def new_variables(variables: Mapping[str, str], environment: Mapping[str, str]) -> dict[str, str]:
     """Those for mpirun's environment that the launcher's does not have already: what is there need not be shown."""
-    return {
-        name: value
-        for name, value in sorted(variables.items())
-        if environment.get(name) != value and not _is_for_ranks_only(name)
-    }
+    return _changed(variables, environment, on_the_line=False)
 
 
 def words_for_variables(variables: Mapping[str, str], environment: Mapping[str, str]) -> list[str]:
     """Open MPI's words for variables of the ranks: names, whose values are in mpirun's environment."""
-    given = _on_the_line(variables, environment)
+    given = _changed(variables, environment, on_the_line=True)
     return [word for name in sorted(variables) for word in ("-x", f"{name}={given[name]}" if name in given else name)]
 
 
-def _on_the_line(variables: Mapping[str, str], environment: Mapping[str, str]) -> dict[str, str]:
-    """The variables whose values the ranks get by the command line."""
-    return {
-        name: value
-        for name, value in sorted(variables.items())
-        if environment.get(name) != value and _is_for_ranks_only(name)
-    }
+def _changed(variables: Mapping[str, str], environment: Mapping[str, str], on_the_line: bool) -> dict[str, str]:
+    """The new variables whose values the ranks get by the command line, or the others."""
+    new = {name: value for name, value in sorted(variables.items()) if environment.get(name) != value}
+    return {name: value for name, value in new.items() if _matches(name, _FOR_RANKS_ONLY) == on_the_line}
 
 
-def _is_for_ranks_only(name: str) -> bool:
-    return any(fnmatch.fnmatchcase(name, pattern) for pattern in _FOR_RANKS_ONLY)
+def _matches(name: str, patterns: Sequence[str]) -> bool:
+    return any(fnmatch.fnmatchcase(name, pattern) for pattern in patterns)
 
 
 def _open_mpi_command(
@@ -192,7 +183,7 @@ def _hydra_command(
     if settings.remote_hosts and choice.name and not _sets(settings.mpi_args, "iface"):
         line += ["-iface", choice.name]
     line += ["-verbose"] if settings.verbose > 1 else []
-    for name, value in _on_the_line(settings.variables, environment).items():
+    for name, value in _changed(settings.variables, environment, on_the_line=True).items():
         line += ["-genv", name, value]
     extra = {"HYDRA_LAUNCHER_EXTRA_ARGS": shlex.join(ssh)} if (ssh := _ssh_words(settings)) else {}
     variables = new_variables(settings.variables, environment)

@@ -8,7 +8,7 @@ import time
 from pathlib import Path
 from typing import IO
 
-from smddp_tf.run.console import MPIRUN, STREAMS, Console
+from smddp_tf.run.console import STREAMS, Console
 from smddp_tf.run.output_tail import OutputTail, starts_traceback
 from smddp_tf.run.pieces import Piece, Pieces
 
@@ -68,7 +68,7 @@ class Output:
             file.close()
 
     def write(self, rank: int, stream: int, chunk: bytes) -> None:
-        """Prints the complete lines of a rank's output so far; `stream` is 0 for stdout, 1 for stderr."""
+        """Prints the complete lines of a rank's output so far (or mpirun's); `stream` is 0 for stdout, 1 for stderr."""
         self._copy(rank, stream, chunk)
         pieces = self._partial.setdefault((rank, stream), Pieces())
         for piece in pieces.feed(chunk):
@@ -78,10 +78,6 @@ class Output:
         else:
             self._since.pop((rank, stream), None)
         self._console.flush()
-
-    def pass_on(self, stream: int, chunk: bytes) -> None:
-        """Prints mpirun's own output unchanged."""
-        self.write(MPIRUN, stream, chunk)
 
     def look_around(self) -> None:
         """Shows delayed output: call it several times a second."""

@@ -71,7 +71,7 @@ def supervise(command: Sequence[str]) -> int:
         return 127
     told = _pass_on_signals(child)
     _relay(child, client, notes)
-    end = notes.end_of(_exit_code(child), told)
+    end = notes.end_of(child.wait(), told)  # a program may close its pipes long before it ends
     _report(client, end)
     if end.failed and not end.is_cause and not notes.rank_is_lost:
         _wait_for_others(client, told)
@@ -194,11 +194,6 @@ def _end(child: subprocess.Popen[bytes]) -> None:
         child.wait(_KILL_AFTER_SECONDS)
     except subprocess.TimeoutExpired:
         child.kill()
-
-
-def _exit_code(child: subprocess.Popen[bytes]) -> int:
-    """Waits: both pipes are closed, which a program may do long before it ends."""
-    return child.wait()
 
 
 if __name__ == "__main__":

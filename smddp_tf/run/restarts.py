@@ -6,12 +6,12 @@ import os
 import re
 import shutil
 import time
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 
 from smddp_tf.lifecycle.restart_settings import COMMIT_DIR, MIN_RANKS
 from smddp_tf.run.errors import NotStarted
-from smddp_tf.run.hosts import Host, total_slots
+from smddp_tf.run.hosts import total_slots
 from smddp_tf.run.job import Outcome
 from smddp_tf.run.settings import Settings
 
@@ -34,11 +34,6 @@ class Policy:
     least: int
     folder: str = ""
     limit: int | None = None
-
-
-def hosts_left(hosts: Sequence[Host], lost: Collection[str]) -> tuple[Host, ...]:
-    """The hosts without those of these names."""
-    return tuple(host for host in hosts if host.name not in lost)
 
 
 def run_elastic(
@@ -69,7 +64,7 @@ def run_elastic(
             return outcome
         before, newest = newest, _newest(folder)
         fruitless = 0 if newest > before else fruitless + 1
-        hosts = hosts_left(settings.hosts, outcome.lost_hosts)
+        hosts = tuple(host for host in settings.hosts if host.name not in outcome.lost_hosts)
         ranks = min(wanted, total_slots(hosts))
         if reason := _why_not_again(policy, outcome, starts, fruitless, ranks):
             say(f"the job is given up: {reason}. {_advice(folder, newest)}")

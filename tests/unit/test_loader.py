@@ -92,14 +92,14 @@ def op_library(monkeypatch, tmp_path):
     built = types.SimpleNamespace(TENSORFLOW_VERSION="2.21.0", MPI_LIBRARY="lib/libmpi.so.40")
     monkeypatch.setattr(loader, "core", lambda: None)
     monkeypatch.setattr(loader, "_OP_LIBRARY", library)
-    monkeypatch.setattr(loader, "_build_info", lambda: built)
+    monkeypatch.setattr(loader, "build_info", lambda name: getattr(built, name, ""))
     monkeypatch.setattr(loader, "defined_ops", loader.defined_ops.__wrapped__)  # without what was found before
     monkeypatch.setattr(loader, "_register_gpu_kernels", lambda reaches: registered.append(reaches))
     registered: list[bool] = []
 
     def load(tensorflow, **build):
         vars(built).update(build)
-        monkeypatch.setattr(loader, "_import_tensorflow", lambda built_for: tensorflow)
+        monkeypatch.setattr(loader, "_import_tensorflow", lambda: tensorflow)
         return loader.op_library.__wrapped__()
 
     load.library = library
@@ -138,8 +138,9 @@ def test_a_build_without_tensorflow_says_so(op_library):
 
 def test_no_tensorflow_names_the_one_to_install(monkeypatch):
     monkeypatch.setattr(loader.importlib.util, "find_spec", lambda name: None)
+    monkeypatch.setattr(loader.tensorflow_import, "build_info", lambda name: "2.21.0")
     with pytest.raises(ImportError, match=r"(?s)TensorFlow is not installed.*pip install 'tensorflow==2\.21\.\*'"):
-        loader._import_tensorflow("2.21.0")
+        loader._import_tensorflow()
 
 
 def test_what_is_installed_names_where_it_came_from(monkeypatch, tmp_path):
