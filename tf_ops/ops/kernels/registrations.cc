@@ -76,126 +76,88 @@ absl::Status CompiledShapes(InferenceContext* context) {
 
 }  // namespace
 
-REGISTER_OP("SmddpAllreduce")
+#define SMDDP_REDUCIBLE "{uint8, int8, uint16, int16, int32, int64, half, bfloat16, float, double, bool}"
+#define SMDDP_MOVABLE                                                                                \
+  "{uint8, int8, int16, int32, int64, uint16, uint32, uint64, half, bfloat16, float, double, bool, " \
+  "complex64, complex128}"
+
+// What all collectives have, and what all that reduce have besides.
+#define SMDDP_COLLECTIVE(name)      \
+  REGISTER_OP(name)                 \
+      .Attr("tensor_name: string")  \
+      .Attr("process_set: int = 0") \
+      .Attr("site: int >= 0 = 0")   \
+      .SetIsStateful()              \
+      .SetIsDistributedCommunication()
+#define SMDDP_REDUCTION(name)      \
+  SMDDP_COLLECTIVE(name)           \
+      .Attr("reduce_op: int")      \
+      .Attr("prescale_bits: int")  \
+      .Attr("postscale_bits: int") \
+      .Attr("wire_dtype: {'', 'float16', 'bfloat16'} = ''")
+
+SMDDP_REDUCTION("SmddpAllreduce")
     .Input("tensors: T")
     .Output("reduced: T")
-    .Attr("T: list({uint8, int8, uint16, int16, int32, int64, half, bfloat16, float, double, bool}) >= 1")
-    .Attr("tensor_name: string")
-    .Attr("process_set: int = 0")
-    .Attr("site: int >= 0 = 0")
-    .Attr("reduce_op: int")
-    .Attr("prescale_bits: int")
-    .Attr("postscale_bits: int")
-    .Attr("wire_dtype: {'', 'float16', 'bfloat16'} = ''")
-    .SetIsStateful()
-    .SetIsDistributedCommunication()
+    .Attr("T: list(" SMDDP_REDUCIBLE ") >= 1")
     .SetShapeFn(SameShapes)
     .Doc("Reduces a list of tensors over all ranks. Shapes and dtypes agree on all ranks.");
 
-REGISTER_OP("SmddpReduceGradient")
+SMDDP_REDUCTION("SmddpReduceGradient")
     .Input("gradient: T")
     .Output("reduced: T")
     .Attr("T: {half, bfloat16, float, double}")
-    .Attr("tensor_name: string")
-    .Attr("process_set: int = 0")
-    .Attr("site: int >= 0 = 0")
     .Attr("plan: int >= 0")
     .Attr("index: int >= 0")
     .Attr("plan_key: string = ''")
     .Attr("alone: bool = false")
-    .Attr("reduce_op: int")
-    .Attr("prescale_bits: int")
-    .Attr("postscale_bits: int")
-    .Attr("wire_dtype: {'', 'float16', 'bfloat16'} = ''")
-    .SetIsStateful()
-    .SetIsDistributedCommunication()
     .SetShapeFn(SameShapes)
     .Doc(
         "Reduces tensor `index` of a registered plan. The plan says how; the other attributes repeat it for the "
         "op's own gradient.");
 
-REGISTER_OP("SmddpBroadcast")
+SMDDP_COLLECTIVE("SmddpBroadcast")
     .Input("tensors: T")
     .Output("received: T")
-    .Attr(
-        "T: list({uint8, int8, int16, int32, int64, uint16, uint32, uint64, half, bfloat16, float, double, bool, "
-        "complex64, complex128}) >= 1")
-    .Attr("tensor_name: string")
-    .Attr("process_set: int = 0")
-    .Attr("site: int >= 0 = 0")
+    .Attr("T: list(" SMDDP_MOVABLE ") >= 1")
     .Attr("root_rank: int")
-    .SetIsStateful()
-    .SetIsDistributedCommunication()
     .SetShapeFn(SameShapes)
     .Doc("Replaces a list of tensors by the one of rank `root_rank`. Shapes and dtypes agree on all ranks.");
 
-REGISTER_OP("SmddpAllgather")
+SMDDP_COLLECTIVE("SmddpAllgather")
     .Input("tensors: T")
     .Output("gathered: T")
-    .Attr(
-        "T: list({uint8, int8, int16, int32, int64, uint16, uint32, uint64, half, bfloat16, float, double, bool, "
-        "complex64, complex128}) >= 1")
-    .Attr("tensor_name: string")
-    .Attr("process_set: int = 0")
-    .Attr("site: int >= 0 = 0")
-    .SetIsStateful()
-    .SetIsDistributedCommunication()
+    .Attr("T: list(" SMDDP_MOVABLE ") >= 1")
     .SetShapeFn(OtherRowsInAll)
     .Doc("Concatenates the tensors of all ranks along the first dimension, which alone may differ between ranks.");
 
-REGISTER_OP("SmddpAlltoall")
+SMDDP_COLLECTIVE("SmddpAlltoall")
     .Input("tensor: T")
     .Input("splits: int64")
     .Output("received: T")
     .Output("received_splits: int32")
-    .Attr(
-        "T: {uint8, int8, int16, int32, int64, uint16, uint32, uint64, half, bfloat16, float, double, bool, "
-        "complex64, complex128}")
-    .Attr("tensor_name: string")
-    .Attr("process_set: int = 0")
-    .Attr("site: int >= 0 = 0")
+    .Attr("T: " SMDDP_MOVABLE)
     .Attr("even_split: bool = false")
-    .SetIsStateful()
-    .SetIsDistributedCommunication()
     .SetShapeFn(AlltoallShapes)
     .Doc(
         "Sends `splits[r]` consecutive rows to each rank r, or as many to each with `even_split`, where `splits` is "
         "not read. Received are the rows from each rank, in rank order, and how many those are.");
 
-REGISTER_OP("SmddpReducescatter")
+SMDDP_REDUCTION("SmddpReducescatter")
     .Input("tensors: T")
     .Output("reduced: T")
-    .Attr("T: list({uint8, int8, uint16, int16, int32, int64, half, bfloat16, float, double, bool}) >= 1")
-    .Attr("tensor_name: string")
-    .Attr("process_set: int = 0")
-    .Attr("site: int >= 0 = 0")
-    .Attr("reduce_op: int")
-    .Attr("prescale_bits: int")
-    .Attr("postscale_bits: int")
-    .Attr("wire_dtype: {'', 'float16', 'bfloat16'} = ''")
-    .SetIsStateful()
-    .SetIsDistributedCommunication()
+    .Attr("T: list(" SMDDP_REDUCIBLE ") >= 1")
     .SetShapeFn(OtherRowsInAll)
     .Doc(
         "Reduces a list of tensors over all ranks; each rank gets an equal part of the rows, the first ones one more "
         "where they do not divide. Shapes and dtypes agree on all ranks.");
 
-REGISTER_OP("SmddpBarrier")
-    .Attr("tensor_name: string")
-    .Attr("process_set: int = 0")
-    .Attr("site: int >= 0 = 0")
-    .SetIsStateful()
-    .SetIsDistributedCommunication()
+SMDDP_COLLECTIVE("SmddpBarrier")
     .SetShapeFn(tensorflow::shape_inference::NoOutputs)
     .Doc("Waits until every rank has reached it.");
 
-REGISTER_OP("SmddpJoin")
+SMDDP_COLLECTIVE("SmddpJoin")
     .Output("last: int32")
-    .Attr("tensor_name: string")
-    .Attr("process_set: int = 0")
-    .Attr("site: int >= 0 = 0")
-    .SetIsStateful()
-    .SetIsDistributedCommunication()
     .SetShapeFn(tensorflow::shape_inference::ScalarShape)
     .Doc("This rank has no more data. Waits until all ranks have joined; `last` is the rank that joined last.");
 
@@ -208,19 +170,14 @@ REGISTER_OP("SmddpTopologyValue")
     .Doc(
         "What `hvd.size()` and its like say when the op runs; `included`: 1 or 0, below 0 where there is no such set.");
 
-REGISTER_OP("SmddpCompiledCollective")
+SMDDP_COLLECTIVE("SmddpCompiledCollective")
     .Input("tensors: T")
     .Input("after: A")
     .Output("results: T")
     .Output("token: int32")
-    .Attr(
-        "T: list({uint8, int8, int16, int32, int64, uint16, uint32, uint64, half, bfloat16, float, double, bool, "
-        "complex64, complex128}) >= 1")
+    .Attr("T: list(" SMDDP_MOVABLE ") >= 1")
     .Attr("A: list(type) >= 0")
     .Attr("kind: {'reduce_gradients', 'allreduce', 'broadcast', 'allgather'}")
-    .Attr("tensor_name: string")
-    .Attr("process_set: int = 0")
-    .Attr("site: int >= 0 = 0")
     .Attr("plan: int = 0")
     .Attr("indices: list(int) = []")
     .Attr("alone: bool = false")
@@ -231,8 +188,6 @@ REGISTER_OP("SmddpCompiledCollective")
     .Attr("root_rank: int = 0")
     .Attr("gathered_ranks: int >= 0 = 0")
     .Attr("traced_rank: int >= -1 = -1")
-    .SetIsStateful()
-    .SetIsDistributedCommunication()
     .SetShapeFn(CompiledShapes)
     .Doc(
         "Any of the above inside a function that XLA compiles. XLA runs independent ops in an order of its own, so "
