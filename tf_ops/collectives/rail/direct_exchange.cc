@@ -4,11 +4,10 @@
 //   2. sum my shard, in a fixed order (patterns/folded_sum.h), so that a repeated run gives the same bits, also when it
 //      chooses another algorithm that sums in this order
 //   3. gather:  send my sum to everybody, receive the others'
-#include "collectives/rail/direct_exchange.h"
-
 #include <memory>
 
 #include "collectives/patterns/folded_sum.h"
+#include "collectives/rail/all_algorithms.h"
 #include "collectives/shard_exchange.h"
 
 namespace smddp {

@@ -1,8 +1,7 @@
 // Halving-doubling (Rabenseifner): a reduce-scatter by halving, an allgather by doubling (patterns/doubling.h).
-#include "collectives/rail/halving_doubling.h"
-
 #include "collectives/p2p/rounds_task.h"
 #include "collectives/patterns/doubling.h"
+#include "collectives/rail/all_algorithms.h"
 
 namespace smddp {
 namespace {

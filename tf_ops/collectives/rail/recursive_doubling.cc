@@ -1,8 +1,7 @@
 // Recursive doubling: log2 P steps in which members exchange all their data (patterns/doubling.h).
-#include "collectives/rail/recursive_doubling.h"
-
 #include "collectives/p2p/rounds_task.h"
 #include "collectives/patterns/doubling.h"
+#include "collectives/rail/all_algorithms.h"
 
 namespace smddp {
 namespace {

@@ -1,8 +1,4 @@
-#include "collectives/rail/algorithm.h"
-#include "collectives/rail/direct_exchange.h"
-#include "collectives/rail/halving_doubling.h"
-#include "collectives/rail/recursive_doubling.h"
-#include "collectives/rail/ring.h"
+#include "collectives/rail/all_algorithms.h"
 
 namespace smddp {
 

@@ -1,8 +1,8 @@
 // Ring: blocks pass from neighbour to neighbour, first to be summed, then as sums (patterns/ring.h).
-#include "collectives/rail/ring.h"
+#include "collectives/patterns/ring.h"
 
 #include "collectives/p2p/rounds_task.h"
-#include "collectives/patterns/ring.h"
+#include "collectives/rail/all_algorithms.h"
 
 namespace smddp {
 namespace {
