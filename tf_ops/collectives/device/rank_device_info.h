@@ -2,10 +2,10 @@
 #pragma once
 
 #include <string>
-#include <string_view>
 #include <vector>
 
 #include "core/status.h"
+#include "core/wire.h"
 #include "device/device.h"
 #include "topology/topology.h"
 
@@ -17,8 +17,10 @@ enum class DeviceMethod {
   kPeer,   // every rank sums its shard from the others' GPU memory (CUDA IPC); the ranks of a node share one GPU
   kGroup,  // NCCL; every rank of a node has a GPU of its own
 };
-// "host", "ipc", "nccl"
-const char* NameOf(DeviceMethod method);
+inline const char* NameOf(DeviceMethod method) {
+  constexpr const char* kNames[] = {"host", "ipc", "nccl"};
+  return kNames[static_cast<int>(method)];
+}
 
 // One rank's description of its GPU, for the other ranks.
 struct RankDeviceInfo {
@@ -30,9 +32,11 @@ struct RankDeviceInfo {
   std::string why_no_group;
   std::string group_id;  // of the first rank of a node: what NCCL's members need (DeviceGroupLibrary::MakeId)
   bool direct = false;   // can messages between nodes use GPU memory?
+
+  SMDDP_FIELDS(has_device, device.index, device.name, device.uuid, device.bus_id, device.bytes, device.processors,
+               device.can_export, visible, wanted, group_version, why_no_group, group_id, direct);
+  bool IsWellFormed() const { return true; }
 };
-std::string Encode(const RankDeviceInfo& info);
-bool Decode(std::string_view text, RankDeviceInfo* info);
 
 struct DeviceDecision {
   DeviceMethod method = DeviceMethod::kHost;

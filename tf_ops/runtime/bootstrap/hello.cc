@@ -2,8 +2,6 @@
 
 #include <algorithm>
 
-#include "core/wire.h"
-
 namespace smddp {
 namespace {
 
@@ -14,18 +12,6 @@ Status Disagree(const std::string& what, const std::string& first, int rank, con
 
 std::string BytesText(int64_t bytes) { return bytes == kAutoBytes ? "auto" : std::to_string(bytes); }
 std::string SwitchText(bool on) { return on ? "1" : "0"; }
-
-bool Decode(const std::string& bytes, Hello* hello) {
-  WireReader reader(bytes);
-  hello->version = reader.GetText();
-  hello->host = reader.GetText();
-  const uint32_t facts = reader.Get<uint32_t>();
-  for (uint32_t i = 0; i < facts && reader.ok(); ++i) {
-    std::string what = reader.GetText();
-    hello->facts.emplace_back(std::move(what), reader.GetText());
-  }
-  return reader.at_end();
-}
 
 // Ranks of one version have the same facts; those that the program adds may be missing.
 Status SameFacts(const Hello& first, int rank, const Hello& other) {
@@ -59,18 +45,6 @@ Facts FactsOf(const Env& env) {
       {"init(process_sets=\"dynamic\") or HOROVOD_DYNAMIC_PROCESS_SETS",
        env.dynamic_process_sets ? "dynamic ones" : "none"},
   };
-}
-
-std::string Encode(const Hello& hello) {
-  WireWriter writer;
-  writer.PutText(hello.version);
-  writer.PutText(hello.host);
-  writer.Put(static_cast<uint32_t>(hello.facts.size()));
-  for (const auto& [what, value] : hello.facts) {
-    writer.PutText(what);
-    writer.PutText(value);
-  }
-  return writer.Take();
 }
 
 Result<std::vector<Hello>> DecodeHellos(const std::vector<std::string>& texts) {

@@ -7,6 +7,7 @@
 
 #include "core/env/env.h"
 #include "core/status.h"
+#include "core/wire.h"
 
 namespace smddp {
 
@@ -16,6 +17,9 @@ using Facts = std::vector<std::pair<std::string, std::string>>;
 struct Hello {
   std::string version, host;
   Facts facts;
+
+  SMDDP_FIELDS(version, host, facts);
+  bool IsWellFormed() const { return true; }
 };
 
 // Of a rate or a time; 0 is "auto".
@@ -24,7 +28,6 @@ std::string RateText(double rate);
 // Everything the engine itself needs to agree on.
 Facts FactsOf(const Env& env);
 
-std::string Encode(const Hello& hello);
 // By rank. An error when one cannot be decoded, or differs from rank 0's; the same on every rank.
 Result<std::vector<Hello>> DecodeHellos(const std::vector<std::string>& texts);
 

@@ -10,8 +10,8 @@
 
 #include "core/dtype.h"
 #include "core/status.h"
+#include "core/wire.h"
 #include "fusion/plan.h"
-#include "runtime/control/fields.h"
 
 namespace smddp {
 
@@ -82,12 +82,8 @@ struct Announcement {
   bool duplicate = false;  // another request of that name was waiting on this rank
   uint32_t round = 0;      // the round of hvd.join in which it was made
 
-  template <class Self, class Fields>
-  static void Visit(Self& self, Fields& fields) {
-    fields(self.kind, self.name, self.dtypes, self.shapes, self.op, self.root, self.prescale, self.postscale,
-           self.wire_dtype, self.even_split, self.splits, self.facts, self.plan_key, self.alone, self.data,
-           self.duplicate, self.round);
-  }
+  SMDDP_FIELDS(kind, name, dtypes, shapes, op, root, prescale, postscale, wire_dtype, even_split, splits, facts,
+               plan_key, alone, data, duplicate, round);
   bool IsWellFormed() const;
 };
 
@@ -118,10 +114,7 @@ struct PlanOrder {
   int32_t plan = 0;        // its number on the wire
   std::vector<int> order;  // empty: as listed
 
-  template <class Self, class Fields>
-  static void Visit(Self& self, Fields& fields) {
-    fields(self.plan, self.order);
-  }
+  SMDDP_FIELDS(plan, order);
   bool IsWellFormed() const { return plan >= 0; }
 };
 
@@ -136,10 +129,7 @@ struct JoinNotice {
   bool drained = false;  // and none of its own requests is under way any more; for rank 0
   StepCounts steps;      // the sender's steps
 
-  template <class Self, class Fields>
-  static void Visit(Self& self, Fields& fields) {
-    fields(self.round, self.joins, self.drained, self.steps);
-  }
+  SMDDP_FIELDS(round, joins, drained, steps);
   bool IsWellFormed() const { return true; }
 };
 
@@ -149,10 +139,7 @@ struct JoinOver {
   int32_t last = 0;
   StepCounts steps;  // the steps of the rank that is furthest ahead
 
-  template <class Self, class Fields>
-  static void Visit(Self& self, Fields& fields) {
-    fields(self.last, self.steps);
-  }
+  SMDDP_FIELDS(last, steps);
   bool IsWellFormed() const { return last >= 0; }
 };
 
@@ -163,10 +150,7 @@ struct StepGivenUp {
   int64_t step = 0;  // counted from 1
   bool known = false;
 
-  template <class Self, class Fields>
-  static void Visit(Self& self, Fields& fields) {
-    fields(self.plan, self.step, self.known);
-  }
+  SMDDP_FIELDS(plan, step, known);
   bool IsWellFormed() const { return step > 0; }
 };
 
@@ -175,10 +159,7 @@ struct RequestGivenUp {
   static constexpr ControlType kType = ControlType::kRequestGivenUp;
   std::string name;
 
-  template <class Self, class Fields>
-  static void Visit(Self& self, Fields& fields) {
-    fields(self.name);
-  }
+  SMDDP_FIELDS(name);
   bool IsWellFormed() const { return true; }
 };
 
@@ -190,10 +171,7 @@ struct Goodbye {
   bool clean = false;
   Listens listens = Listens::kToNobody;
 
-  template <class Self, class Fields>
-  static void Visit(Self& self, Fields& fields) {
-    fields(self.clean, self.listens);
-  }
+  SMDDP_FIELDS(clean, listens);
   bool IsWellFormed() const { return listens <= Listens::kToAll; }
 };
 
@@ -202,18 +180,14 @@ struct Abort {
   static constexpr ControlType kType = ControlType::kAbort;
   Status why;
 
-  template <class Self, class Fields>
-  static void Visit(Self& self, Fields& fields) {
-    fields(self.why);
-  }
+  SMDDP_FIELDS(why);
   bool IsWellFormed() const { return !why.ok(); }
 };
 
 // The sender, a rank of another node, is alive.
 struct HeartbeatMessage {
   static constexpr ControlType kType = ControlType::kHeartbeat;
-  template <class Self, class Fields>
-  static void Visit(Self&, Fields&) {}
+  SMDDP_FIELDS();
   bool IsWellFormed() const { return true; }
 };
 

@@ -10,10 +10,7 @@ struct ExceptionNotice::Message {
   Kind kind = Kind::kRaised;
   std::string text;
 
-  template <class Self, class Fields>
-  static void Visit(Self& self, Fields& fields) {
-    fields(self.kind, self.text);
-  }
+  SMDDP_FIELDS(kind, text);
   bool IsWellFormed() const { return kind <= Kind::kPrintedTraceback && text.empty() == (kind != Kind::kRaised); }
 };
 

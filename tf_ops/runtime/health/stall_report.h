@@ -35,10 +35,7 @@ struct RankStatus {
   std::string stacks;    // of its Python threads, or ""
 
   static constexpr ControlType kType = ControlType::kStall;
-  template <class Self, class Fields>
-  static void Visit(Self& self, Fields& fields) {
-    fields(self.asks, self.sentence, self.in_task, self.waits_for, self.still_ns, self.steps, self.stacks);
-  }
+  SMDDP_FIELDS(asks, sentence, in_task, waits_for, still_ns, steps, stacks);
   bool IsWellFormed() const { return waits_for <= WaitsFor::kCall; }
 };
 

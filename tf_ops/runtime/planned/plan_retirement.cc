@@ -23,10 +23,7 @@ struct PlanRetirement::Message {
   int32_t number = 0;
   int64_t steps = 0;
 
-  template <class Self, class Fields>
-  static void Visit(Self& self, Fields& fields) {
-    fields(self.kind, self.number, self.steps);
-  }
+  SMDDP_FIELDS(kind, number, steps);
   bool IsWellFormed() const { return kind <= Kind::kKeep; }
 };
 

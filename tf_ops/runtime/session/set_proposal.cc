@@ -2,12 +2,8 @@
 
 #include <algorithm>
 
-#include "core/wire.h"
-
 namespace smddp {
 namespace {
-
-constexpr int kMaxSets = 1 << 30;  // limit of the sets ever made
 
 std::vector<int> Sorted(std::vector<int> ranks) {
   std::sort(ranks.begin(), ranks.end());
@@ -94,28 +90,9 @@ std::string RanksText(const std::vector<int>& ranks) {
   return "[" + text + "]";
 }
 
-std::string Encode(const SetProposal& proposal) {
-  WireWriter writer;
-  writer.Put(proposal.removes);
-  writer.Put(proposal.next_number);
-  for (const SetProposal::Entry& entry : proposal.entries) {
-    writer.Put(static_cast<uint8_t>(entry.own));
-    writer.PutList(entry.ranks);
-  }
-  return writer.Take();
-}
-
 Result<SetProposal> DecodeProposal(const std::string& bytes, int rank) {
-  WireReader reader(bytes);
   SetProposal proposal;
-  proposal.removes = reader.Get<int>();
-  proposal.next_number = reader.Get<int>();
-  while (reader.ok() && !reader.at_end()) {
-    const bool own = reader.GetBool();
-    proposal.entries.push_back({reader.GetList<int>(), own});
-  }
-  const bool numbers = proposal.removes >= 0 && proposal.next_number >= 1 && proposal.next_number <= kMaxSets;
-  if (reader.ok() && numbers) return proposal;
+  if (Decode(bytes, &proposal)) return proposal;
   return Status(Reason::kInternal,
                 "The proposal of rank " + std::to_string(rank) + " for process sets cannot be decoded.");
 }

@@ -7,23 +7,29 @@
 #include <vector>
 
 #include "core/status.h"
+#include "core/wire.h"
 
 namespace smddp {
 
 using RankLists = std::map<int, std::vector<int>>;  // by number of the set
+
+constexpr int kMaxSets = 1 << 30;  // limit of the sets ever made
 
 // The proposal of one rank.
 struct SetProposal {
   struct Entry {
     std::vector<int> ranks;
     bool own = false;  // from a communicator: ranks may pass different ones, or none where they are not members
+    SMDDP_FIELDS(ranks, own);
   };
   int removes = 0;             // number of a set; 0: it adds `entries`
   int next_number = 1;         // the first number that was never used here
   std::vector<Entry> entries;  // one for each set
+
+  SMDDP_FIELDS(removes, next_number, entries);
+  bool IsWellFormed() const { return removes >= 0 && next_number >= 1 && next_number <= kMaxSets; }
 };
 
-std::string Encode(const SetProposal& proposal);
 // `rank`: the sender, for the error message.
 Result<SetProposal> DecodeProposal(const std::string& bytes, int rank);
 

@@ -23,10 +23,7 @@ struct TimelineGroup::Message {
   bool mark_cycles = false;
   std::string path;
 
-  template <class Self, class Fields>
-  static void Visit(Self& self, Fields& fields) {
-    fields(self.kind, self.epoch_ns, self.zero_ns, self.mark_cycles, self.path);
-  }
+  SMDDP_FIELDS(kind, epoch_ns, zero_ns, mark_cycles, path);
   bool IsWellFormed() const {
     return IsPossible(epoch_ns) && IsPossible(zero_ns) && kind >= Kind::kStart && kind <= Kind::kClosed;
   }
