@@ -100,7 +100,7 @@ void Allreduce(const std::vector<std::string>& hosts, const std::vector<Bytes>& 
   if (planned) return PlannedAllreduce(*cluster, pieces, static_cast<ReduceOp>(op), prescale, postscale, wire);
   Waiters waiters;
   for (int rank = 0; rank < cluster->size(); ++rank) {
-    cluster->session(rank).Allreduce({"cluster", pieces[rank], static_cast<ReduceOp>(op), prescale, postscale, wire},
+    cluster->session(rank).Allreduce({{static_cast<ReduceOp>(op), prescale, postscale, wire}, "cluster", pieces[rank]},
                                      waiters.callback());
   }
   waiters.WaitAll();
@@ -183,7 +183,7 @@ void Reducescatter(const std::vector<std::string>& hosts, const std::vector<Byte
   auto cluster = StartCluster(hosts, inputs.size(), chunk_bytes);
   Waiters waiters;
   for (int rank = 0; rank < cluster->size(); ++rank) {
-    AllreduceRequest request = {"cluster", {}, static_cast<ReduceOp>(op), prescale, postscale};
+    AllreduceRequest request = {{static_cast<ReduceOp>(op), prescale, postscale}, "cluster", {}};
     size_t from = 0, into = 0;
     for (int64_t count : rows) {
       request.tensors.push_back(
@@ -213,7 +213,7 @@ void Concurrent(const std::vector<std::string>& hosts, const std::vector<std::ve
       const TensorRef tensor = {DType::kFloat32, {static_cast<int64_t>(array.size() / 4)}, array.data(), array.data()};
       const std::string name = "operation " + std::to_string(i);
       if (i % 2 == 0) {
-        cluster->session(rank).Allreduce({name, {tensor}, ReduceOp::kSum, 1.0, 1.0}, waiters.callback());
+        cluster->session(rank).Allreduce({{ReduceOp::kSum}, name, {tensor}}, waiters.callback());
       } else {
         cluster->session(rank).Broadcast({name, {tensor}, static_cast<int>(i) % size}, waiters.callback());
       }

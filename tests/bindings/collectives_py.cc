@@ -22,7 +22,7 @@ void Allreduce(const std::vector<Array>& arrays, const std::string& dtype, const
   const WireDType wire = ValueOrThrow(WireDTypeFromName(wire_dtype));
   Waiter waiter;
   SessionOrThrow(process_set)
-      ->Allreduce({name, RefsTo(arrays, dtype), static_cast<ReduceOp>(op), prescale, postscale, wire},
+      ->Allreduce({{static_cast<ReduceOp>(op), prescale, postscale, wire}, name, RefsTo(arrays, dtype)},
                   waiter.callback());
   ThrowIfError(waiter.Wait());
 }

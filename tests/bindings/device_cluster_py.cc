@@ -137,8 +137,7 @@ std::vector<std::string> Steps(const std::vector<std::string>& hosts, const std:
         }
       }
       if (!planned) {
-        cluster->session(rank).Allreduce({"on GPUs", tensors, spec.op, prescale, postscale, spec.wire_dtype},
-                                         waiters[rank].emplace_back().callback());
+        cluster->session(rank).Allreduce({spec, "on GPUs", tensors}, waiters[rank].emplace_back().callback());
       }
     }
     for (const int rank : ranks) {

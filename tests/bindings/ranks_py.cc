@@ -56,7 +56,7 @@ class Ranks {
     std::vector<TensorRef> tensors;
     for (const Floats& array : arrays) tensors.push_back(InPlace(array));
     Pending pending;
-    session(rank).Allreduce({name, std::move(tensors), static_cast<ReduceOp>(op), 1.0, 1.0}, pending.callback());
+    session(rank).Allreduce({{static_cast<ReduceOp>(op)}, name, std::move(tensors)}, pending.callback());
     return pending;
   }
 

@@ -37,8 +37,8 @@ class Requests {
       result->resize(static_cast<size_t>(total) * 2);
       return static_cast<void*>(result->data());
     };
-    session.Allreduce({"a", {small}, smddp::ReduceOp::kSum}, done());
-    session.Allreduce({"b", {large}, smddp::ReduceOp::kSum}, done());
+    session.Allreduce({{smddp::ReduceOp::kSum}, "a", {small}}, done());
+    session.Allreduce({{smddp::ReduceOp::kSum}, "b", {large}}, done());
     session.Broadcast({"c", {large}, 1}, done());
     session.Allgather(
         {"d", {small}, [=](int, const std::vector<int64_t>& rows) { return into(&memory_.gathered, rows); }}, done());

@@ -22,6 +22,16 @@ const char* NameOf(const WireDType& wire);
 // The dtype in which a tensor of `dtype` is sent.
 DType Narrowed(DType dtype, const WireDType& wire);
 
+// What a reduction computes: a part of everything that describes one.
+struct Arithmetic {
+  ReduceOp op = ReduceOp::kAverage;
+  double prescale = 1.0;
+  double postscale = 1.0;
+  WireDType wire_dtype = std::nullopt;
+
+  void SetArithmetic(const Arithmetic& other) { *this = other; }
+};
+
 struct TensorSpec {
   DType dtype = DType::kFloat32;
   std::vector<int64_t> shape;
@@ -31,13 +41,9 @@ struct TensorSpec {
 
 // Everything the ranks must agree on about one plan. `key` names the reducer that made it ("optimizer"), with a
 // number when a graph has several ("tape#2").
-struct PlanSpec {
+struct PlanSpec : Arithmetic {
   std::string key;
   std::vector<TensorSpec> tensors;
-  ReduceOp op = ReduceOp::kAverage;
-  double prescale = 1.0;
-  double postscale = 1.0;
-  WireDType wire_dtype = std::nullopt;
   std::vector<std::string> notes;  // what else must agree, such as gradients that are reduced outside of the plan
   std::vector<std::string> names;  // of the tensors, for messages; may be empty, and need not agree
 };

@@ -120,8 +120,8 @@ std::string NameAt(const std::string& name, int site) {
   return site == 0 ? name : name + "@" + std::to_string(site + 1);
 }
 
-ReductionAttributes ReadReductionAttributes(tensorflow::OpKernelConstruction* construction) {
-  ReductionAttributes attributes;
+Arithmetic ReadArithmetic(tensorflow::OpKernelConstruction* construction) {
+  Arithmetic attributes;
   const auto read = [construction](const char* name) {
     int64_t value = 0;
     const absl::Status status = construction->GetAttr(name, &value);
@@ -141,11 +141,6 @@ ReductionAttributes ReadReductionAttributes(tensorflow::OpKernelConstruction* co
   attributes.postscale = DoubleFromBits(read("postscale_bits"));
   attributes.wire_dtype = ReadWireDType(construction);
   return attributes;
-}
-
-AllreduceRequest RequestFor(const std::string& name, std::vector<TensorRef> tensors,
-                            const ReductionAttributes& reduction) {
-  return {name, std::move(tensors), reduction.op, reduction.prescale, reduction.postscale, reduction.wire_dtype};
 }
 
 }  // namespace smddp::ops

@@ -4,7 +4,6 @@
 
 #include <cstdint>
 #include <functional>
-#include <memory>
 #include <string>
 #include <vector>
 
@@ -50,18 +49,8 @@ uint64_t RunOf(tensorflow::OpKernelContext* context);
 // `name` at place `site` (registrations.cc).
 std::string NameAt(const std::string& name, int site);
 
-// The attributes of a reduction. The scales are attributes of type int that hold the bits of a float64, because an
-// attribute of type float has only 32 bits.
-struct ReductionAttributes {
-  ReduceOp op = ReduceOp::kAverage;
-  double prescale = 1.0;
-  double postscale = 1.0;
-  WireDType wire_dtype;
-};
-// Reads them; on a bad value `construction` carries the error afterwards.
-ReductionAttributes ReadReductionAttributes(tensorflow::OpKernelConstruction* construction);
-// The request for `tensors`, which are matched as `name`.
-AllreduceRequest RequestFor(const std::string& name, std::vector<TensorRef> tensors,
-                            const ReductionAttributes& reduction);
+// Reads the attributes of a reduction. The scales are attributes of type int that hold the bits of a float64, because
+// an attribute of type float has only 32 bits. On a bad value `construction` carries the error afterwards.
+Arithmetic ReadArithmetic(tensorflow::OpKernelConstruction* construction);
 
 }  // namespace smddp::ops

@@ -52,11 +52,7 @@ void ReduceGradients(Session& session, const CompiledCall& call, const std::vect
   if (tensors.size() != call.indices.size()) {
     return done(Status(Reason::kInternal, "Expected one index for each gradient of '" + call.name + "'."));
   }
-  PlannedTensor where;
-  where.plan = call.plan;
-  where.site = call.site;
-  where.alone = call.alone;
-  where.run = NextRun();
+  PlannedTensor where = {call.plan, /*index=*/0, call.site, call.alone, NextRun()};
   const DoneCallback one_done = AfterAll(tensors.size(), std::move(done));
   for (size_t i = 0; i < tensors.size(); ++i) {
     where.index = call.indices[i];
@@ -146,7 +142,7 @@ CompiledCall ReadCompiledCall(tensorflow::OpKernelConstruction* construction) {
   read("process_set", &call.process_set);
   read("gathered_ranks", &call.size);
   read("traced_rank", &call.rank);
-  call.reduction = ReadReductionAttributes(construction);
+  call.reduction = ReadArithmetic(construction);
   return call;
 }
 
@@ -156,14 +152,9 @@ void StartCompiledCall(Session& session, const CompiledCall& call, std::vector<T
     case CompiledKind::kReduceGradients:
       return ReduceGradients(session, call, tensors, std::move(done));
     case CompiledKind::kAllreduce:
-      return session.Allreduce(RequestFor(call.name, std::move(tensors), call.reduction), std::move(done));
-    case CompiledKind::kBroadcast: {
-      BroadcastRequest request;
-      request.name = call.name;
-      request.tensors = std::move(tensors);
-      request.root = call.root;
-      return session.Broadcast(std::move(request), std::move(done));
-    }
+      return session.Allreduce({call.reduction, call.name, std::move(tensors)}, std::move(done));
+    case CompiledKind::kBroadcast:
+      return session.Broadcast({call.name, std::move(tensors), call.root}, std::move(done));
     case CompiledKind::kAllgather:
       return Allgather(session, call, std::move(tensors.front()), std::move(done));
   }

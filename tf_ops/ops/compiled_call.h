@@ -17,7 +17,7 @@ enum class CompiledKind { kReduceGradients, kAllreduce, kBroadcast, kAllgather }
 struct CompiledCall {
   CompiledKind kind = CompiledKind::kAllreduce;
   std::string name;
-  ReductionAttributes reduction;
+  Arithmetic reduction;
   int plan = 0;  // kReduceGradients, like `site` and `alone`: session.h PlannedTensor
   int site = 0;
   bool alone = false;

@@ -15,15 +15,15 @@ namespace {
 class ReductionKernel : public CollectiveKernel {
  public:
   explicit ReductionKernel(tensorflow::OpKernelConstruction* construction)
-      : CollectiveKernel(construction), reduction_(ReadReductionAttributes(construction)) {}
+      : CollectiveKernel(construction), reduction_(ReadArithmetic(construction)) {}
 
  protected:
   AllreduceRequest MakeRequest(std::vector<TensorRef> tensors) const {
-    return RequestFor(tensor_name(), std::move(tensors), reduction_);
+    return {reduction_, tensor_name(), std::move(tensors)};
   }
 
  private:
-  const ReductionAttributes reduction_;
+  const Arithmetic reduction_;
 };
 
 class AllreduceKernel final : public ReductionKernel {

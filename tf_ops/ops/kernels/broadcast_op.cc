@@ -1,5 +1,4 @@
 // SmddpBroadcast: copies the root's list of tensors to all ranks.
-#include <string>
 #include <utility>
 #include <vector>
 
@@ -29,11 +28,7 @@ class BroadcastKernel final : public CollectiveKernel {
     const bool is_root = session.topology().rank() == session.topology().rank_of_global(root_);
     Result<std::vector<TensorRef>> tensors = MakeTensorRefs(context, is_root ? InputAsOutput : InPlaceOrNewOutput);
     if (!tensors.ok()) return done(tensors.status());
-    BroadcastRequest request;
-    request.name = tensor_name();
-    request.tensors = std::move(*tensors);
-    request.root = root_;
-    session.Broadcast(std::move(request), std::move(done));
+    session.Broadcast({tensor_name(), std::move(*tensors), root_}, std::move(done));
   }
 
  private:

@@ -19,7 +19,7 @@ class ReduceGradientKernel final : public CollectiveKernel {
     OP_REQUIRES_OK(construction, construction->GetAttr("index", &where_.index));
     OP_REQUIRES_OK(construction, construction->GetAttr("alone", &where_.alone));
     where_.site = site();
-    const ReductionAttributes reduction = ReadReductionAttributes(construction);
+    const Arithmetic reduction = ReadArithmetic(construction);
     changes_alone_ = reduction.prescale * reduction.postscale != 1.0;
   }
 

@@ -44,13 +44,9 @@ struct TensorRef {
 
 // Reduces every tensor of the group over all ranks; they are reduced together. Shapes and dtypes must agree on all
 // ranks. For Reducescatter `output` has room for my rows (core/shard.h RowsOf), and is not `input`.
-struct AllreduceRequest {
+struct AllreduceRequest : Arithmetic {
   std::string name;  // unique among the requests in flight; the same on all ranks
   std::vector<TensorRef> tensors;
-  ReduceOp op = ReduceOp::kAverage;
-  double prescale = 1.0;
-  double postscale = 1.0;
-  WireDType wire_dtype = std::nullopt;
 };
 
 // Copies root's tensors to all ranks. On the root input is read; elsewhere only output is written.

@@ -59,18 +59,14 @@ constexpr int64_t kMaxInlineBytes = 1024;
 // Announcement::data of a plan.
 constexpr char kHasDevices[] = "GPU";
 
-// One rank's request under a name, to the name's coordinator.
-struct Announcement {
+// One rank's request under a name, to the name's coordinator. The arithmetic: kAllreduce, kReducescatter, kPlan.
+struct Announcement : Arithmetic {
   static constexpr ControlType kType = ControlType::kAnnouncement;
   RequestKind kind = RequestKind::kBarrier;
   std::string name;
   std::vector<DType> dtypes;                 // one per tensor
   std::vector<std::vector<int64_t>> shapes;  // one per tensor
-  ReduceOp op = ReduceOp::kSum;
   int32_t root = 0;
-  double prescale = 1.0;
-  double postscale = 1.0;
-  WireDType wire_dtype;            // kAllreduce, kReducescatter
   bool even_split = false;         // kAlltoall: the same number of rows for every rank; then there are no splits
   std::vector<int64_t> splits;     // kAlltoall: rows for each rank
   std::vector<std::string> facts;  // kPlan: fusion/plan.h DescribePlan

@@ -27,10 +27,7 @@ NamedRequest RequestOf(RequestKind kind, const std::string& name, const std::vec
 
 NamedRequest RequestBuilder::Reduction(RequestKind kind, const AllreduceRequest& request, DoneCallback done) {
   NamedRequest named = RequestOf(kind, request.name, request.tensors, std::move(done));
-  named.announcement.op = request.op;
-  named.announcement.prescale = request.prescale;
-  named.announcement.postscale = request.postscale;
-  named.announcement.wire_dtype = request.wire_dtype;
+  named.announcement.SetArithmetic(request);
   const auto job = MakeReduceJob(fabric_, request, /*only_my_rows=*/kind == RequestKind::kReducescatter);
   if (FitsInMessage(job->views, job->op)) named.announcement.data = PackAll(job->views);
   named.begin = [this, job,

@@ -31,13 +31,10 @@ std::optional<VerifiedCall> Describe(const Fabric& fabric, const Verifier& verif
                                      const std::vector<TensorRef>& tensors) {
   if (!verifier.on()) return std::nullopt;
   VerifiedCall call;
+  call.SetArithmetic(announcement);
   call.kind = announcement.kind;
   call.name = std::string(NameOf(announcement.kind)) + " '" + announcement.name + "'";
   call.tensors = tensors;
-  call.op = announcement.op;
-  call.prescale = announcement.prescale;
-  call.postscale = announcement.postscale;
-  call.wire_dtype = announcement.wire_dtype;
   call.splits = announcement.splits;
   if (announcement.kind == RequestKind::kBroadcast) call.root = fabric.topology.rank_of_global(announcement.root);
   return call;
@@ -57,7 +54,7 @@ Result<TaskPtr> BeginAllreduceOfZeros(const Fabric& fabric, const Verifier& veri
     std::vector<std::shared_ptr<void>> memory;
   };
   auto kept = std::make_shared<Kept>();
-  AllreduceRequest request = {asked.name, {}, asked.op, asked.prescale, asked.postscale, asked.wire_dtype};
+  AllreduceRequest request = {asked, asked.name, {}};
   for (size_t i = 0; i < asked.dtypes.size(); ++i) {
     SMDDP_ASSIGN_OR_RETURN(TensorRef tensor,
                            zeros.Tensor(asked.dtypes[i], asked.shapes[i], &kept->memory.emplace_back()));

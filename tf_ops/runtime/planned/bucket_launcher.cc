@@ -79,16 +79,13 @@ std::optional<VerifiedCall> BucketLauncher::Describe(const Plan& plan, const Pla
   if (!verifier_.on() || plan.agreed.devices_possible) return std::nullopt;
   if (std::any_of(arrivals.begin(), arrivals.end(), IsOnDevice)) return std::nullopt;
   VerifiedCall call;
+  call.SetArithmetic(plan.spec);
   call.kind = RequestKind::kAllreduce;
   call.name = NameOf(plan, bucket);
   for (size_t i = 0; i < arrivals.size(); ++i) {
     call.tensors.push_back(arrivals[i].tensor);
     call.tensor_names.push_back(smddp::NameOf(plan.spec, bucket.bucket.slots[i].tensor));
   }
-  call.op = plan.spec.op;
-  call.prescale = plan.spec.prescale;
-  call.postscale = plan.spec.postscale;
-  call.wire_dtype = plan.spec.wire_dtype;
   return call;
 }
 

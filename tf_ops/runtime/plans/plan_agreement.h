@@ -13,10 +13,7 @@ inline Announcement AnnouncementOf(const PlanSpec& spec) {
     announcement.dtypes.push_back(tensor.dtype);
     announcement.shapes.push_back(tensor.shape);
   }
-  announcement.op = spec.op;
-  announcement.prescale = spec.prescale;
-  announcement.postscale = spec.postscale;
-  announcement.wire_dtype = spec.wire_dtype;
+  announcement.SetArithmetic(spec);
   announcement.facts = DescribePlan(spec);
   announcement.plan_key = spec.key;
   return announcement;
@@ -24,14 +21,11 @@ inline Announcement AnnouncementOf(const PlanSpec& spec) {
 
 inline PlanSpec SpecOf(const Announcement& announcement) {
   PlanSpec spec;
+  spec.SetArithmetic(announcement);
   spec.key = announcement.plan_key;
   for (size_t i = 0; i < announcement.dtypes.size(); ++i) {
     spec.tensors.push_back({announcement.dtypes[i], announcement.shapes[i]});
   }
-  spec.op = announcement.op;
-  spec.prescale = announcement.prescale;
-  spec.postscale = announcement.postscale;
-  spec.wire_dtype = announcement.wire_dtype;
   return spec;
 }
 

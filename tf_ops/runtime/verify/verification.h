@@ -24,14 +24,11 @@
 
 namespace smddp {
 
-struct VerifiedCall {
+struct VerifiedCall : Arithmetic {
   RequestKind kind = RequestKind::kAllreduce;
   std::string name;  // "allreduce 'x'"
   std::vector<TensorRef> tensors;
-  std::vector<std::string> tensor_names;  // may be empty, or hold empty ones
-  ReduceOp op = ReduceOp::kSum;
-  double prescale = 1.0, postscale = 1.0;
-  WireDType wire_dtype;
+  std::vector<std::string> tensor_names;       // may be empty, or hold empty ones
   int root = 0;                                // inside the session
   std::vector<int64_t> splits;                 // alltoall: rows for each rank; empty: equal numbers
   std::vector<std::vector<int64_t>> received;  // allgather, alltoall: for each tensor, rows from each rank
