@@ -39,13 +39,12 @@ TaskPtr Timed(const Chunk& chunk, StageTimes::Stage stage, TaskPtr task, bool be
 
 TaskPtr RailAllreduce(const Fabric& fabric, const AllreduceAlgorithm& rail, const Chunk& chunk) {
   if (!chunk.crosses_nodes()) return nullptr;
-  RailCall call;
-  call.operation = chunk.call.operation;
-  call.step = static_cast<uint16_t>(chunk.index);
-  call.data = chunk.sum;
-  call.elements = chunk.my_shard().size();
-  call.dtype = chunk.call.view->wire();
-  call.op = chunk.call.op;
+  const RailCall call = {chunk.call.operation,
+                         static_cast<uint16_t>(chunk.index),
+                         chunk.sum,
+                         chunk.my_shard().size(),
+                         chunk.call.view->wire(),
+                         chunk.call.op};
   return rail.Begin(fabric.topology.rail(), fabric.topology.rank(), fabric.transport, fabric.compute, call);
 }
 

@@ -6,7 +6,6 @@
 // the graph itself get different numbers. Other functions that remain calls (`_noinline`) are refused where a graph
 // holds their collectives twice: nothing defines their order.
 #include <map>
-#include <memory>
 #include <set>
 #include <string>
 #include <utility>

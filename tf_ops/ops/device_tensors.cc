@@ -1,7 +1,6 @@
 #include "ops/device_tensors.h"
 
 #include <memory>
-#include <string>
 
 #include "tensorflow/core/framework/device_base.h"
 #include "xla/stream_executor/stream.h"

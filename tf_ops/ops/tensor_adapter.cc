@@ -1,5 +1,6 @@
 #include "ops/tensor_adapter.h"
 
+#include <unordered_map>
 #include <utility>
 
 #include "absl/strings/string_view.h"
@@ -57,41 +58,27 @@ Status FromTensorFlow(const absl::Status& status) {
 }
 
 Result<DType> ToEngine(tensorflow::DataType dtype) {
-  switch (dtype) {
-    case tensorflow::DT_UINT8:
-      return DType::kUInt8;
-    case tensorflow::DT_INT8:
-      return DType::kInt8;
-    case tensorflow::DT_INT32:
-      return DType::kInt32;
-    case tensorflow::DT_INT64:
-      return DType::kInt64;
-    case tensorflow::DT_HALF:
-      return DType::kFloat16;
-    case tensorflow::DT_BFLOAT16:
-      return DType::kBFloat16;
-    case tensorflow::DT_FLOAT:
-      return DType::kFloat32;
-    case tensorflow::DT_DOUBLE:
-      return DType::kFloat64;
-    case tensorflow::DT_BOOL:
-      return DType::kBool;
-    case tensorflow::DT_INT16:
-      return DType::kInt16;
-    case tensorflow::DT_UINT16:
-      return DType::kUInt16;
-    case tensorflow::DT_UINT32:
-      return DType::kUInt32;
-    case tensorflow::DT_UINT64:
-      return DType::kUInt64;
-    case tensorflow::DT_COMPLEX64:
-      return DType::kComplex64;
-    case tensorflow::DT_COMPLEX128:
-      return DType::kComplex128;
-    default:
-      return Status(Reason::kUnsupported,
-                    "Tensors of dtype " + tensorflow::DataTypeString(dtype) + " cannot be sent between ranks.");
-  }
+  static const std::unordered_map<tensorflow::DataType, DType> kDTypes = {
+      {tensorflow::DT_UINT8, DType::kUInt8},
+      {tensorflow::DT_INT8, DType::kInt8},
+      {tensorflow::DT_INT32, DType::kInt32},
+      {tensorflow::DT_INT64, DType::kInt64},
+      {tensorflow::DT_HALF, DType::kFloat16},
+      {tensorflow::DT_BFLOAT16, DType::kBFloat16},
+      {tensorflow::DT_FLOAT, DType::kFloat32},
+      {tensorflow::DT_DOUBLE, DType::kFloat64},
+      {tensorflow::DT_BOOL, DType::kBool},
+      {tensorflow::DT_INT16, DType::kInt16},
+      {tensorflow::DT_UINT16, DType::kUInt16},
+      {tensorflow::DT_UINT32, DType::kUInt32},
+      {tensorflow::DT_UINT64, DType::kUInt64},
+      {tensorflow::DT_COMPLEX64, DType::kComplex64},
+      {tensorflow::DT_COMPLEX128, DType::kComplex128},
+  };
+  const auto found = kDTypes.find(dtype);
+  if (found != kDTypes.end()) return found->second;
+  return Status(Reason::kUnsupported,
+                "Tensors of dtype " + tensorflow::DataTypeString(dtype) + " cannot be sent between ranks.");
 }
 
 Result<TensorRef> MakeTensorRef(const tensorflow::Tensor& input, tensorflow::Tensor* output) {

@@ -25,6 +25,12 @@ namespace nb = nanobind;
 namespace smddp {
 namespace {
 
+template <class Call>
+auto WithoutGil(Call call) {
+  nb::gil_scoped_release release;
+  return call();
+}
+
 void Init(const std::vector<int>& ranks, uintptr_t comm_address, bool dynamic_process_sets,
           const std::vector<std::pair<std::string, std::string>>& facts) {
   StartOptions options;
@@ -33,21 +39,11 @@ void Init(const std::vector<int>& ranks, uintptr_t comm_address, bool dynamic_pr
   options.ranks = ranks;
   options.has_communicator = comm_address != 0;
   options.communicator = reinterpret_cast<const void*>(comm_address);
-  Status status;
-  {
-    nb::gil_scoped_release release;
-    status = StartSession(options);
-  }
-  ThrowIfError(status);
+  ThrowIfError(WithoutGil([&] { return StartSession(options); }));
 }
 
 void Shutdown(bool at_exit) {
-  Status status;
-  {
-    nb::gil_scoped_release release;
-    status = StopSession(at_exit);
-  }
-  ThrowIfError(status);
+  ThrowIfError(WithoutGil([&] { return StopSession(at_exit); }));
 }
 
 // The reason and the text of the session's failure, or None.
@@ -64,14 +60,12 @@ std::vector<int> AddSets(const std::vector<std::pair<std::vector<int>, uintptr_t
     specs.push_back({ranks, reinterpret_cast<const void*>(comm_address)});
   }
   SessionOrThrow();
-  nb::gil_scoped_release release;
-  return ValueOrThrow(AddProcessSets(specs, at_start));
+  return ValueOrThrow(WithoutGil([&] { return AddProcessSets(specs, at_start); }));
 }
 
 bool RemoveSet(int process_set) {
   SessionOrThrow();
-  nb::gil_scoped_release release;
-  return ValueOrThrow(RemoveProcessSet(process_set));
+  return ValueOrThrow(WithoutGil([&] { return RemoveProcessSet(process_set); }));
 }
 
 int RegisterPlan(const std::string& key, const std::vector<std::string>& dtypes,
@@ -124,22 +118,13 @@ void RaiseException(const std::string& text) {
 
 void StartTimeline(const std::string& path, bool mark_cycles) {
   const auto session = SessionOrThrow();
-  Status status;
-  {
-    nb::gil_scoped_release release;
-    status = session->diagnostics().StartTimeline(path, mark_cycles);
-  }
-  ThrowIfError(status);
+  ThrowIfError(WithoutGil([&] { return session->diagnostics().StartTimeline(path, mark_cycles); }));
 }
 
 // Rank 0's file, and the hosts of the ranks that have written a part.
 std::pair<std::string, std::map<int, std::string>> StopTimeline() {
   const auto session = SessionOrThrow();
-  TimelineParts parts;
-  {
-    nb::gil_scoped_release release;
-    parts = session->diagnostics().StopTimeline();
-  }
+  const TimelineParts parts = WithoutGil([&] { return session->diagnostics().StopTimeline(); });
   std::map<int, std::string> hosts;
   for (const int rank : parts.ranks) hosts[rank] = session->topology().host_name(rank);
   return {parts.path, hosts};
@@ -149,11 +134,7 @@ nb::dict BuildInfo() {
   nb::dict info;
   info["version"] = Version();
   info["compiler"] = __VERSION__;
-  DeviceSupport found;
-  {
-    nb::gil_scoped_release release;  // loads libraries
-    found = FindDevices();
-  }
+  const DeviceSupport found = WithoutGil(&FindDevices);  // loads libraries
   info["cuda"] = !found.platform.empty();
   info["cuda_platform"] = found.platform;
   info["gpus"] = found.count;

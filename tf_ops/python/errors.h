@@ -4,7 +4,6 @@
 #include <nanobind/nanobind.h>
 
 #include <stdexcept>
-#include <string>
 #include <utility>
 
 #include "core/status.h"

@@ -1,7 +1,6 @@
 // One transport to all ranks, made of two: `near` for the ranks of my node, `far` for the others.
 #pragma once
 
-#include <memory>
 #include <string>
 #include <vector>
 

@@ -42,6 +42,9 @@ class Folding {
 // The group of `distance` blocks that holds block `place`.
 inline BlockSpan AlignedBlocks(int place, int distance) { return {place & ~(distance - 1), distance}; }
 
+inline Round SendTo(int peer, BlockSpan blocks) { return {peer, blocks, -1, {}}; }
+inline Round ReceiveFrom(int peer, BlockSpan blocks, Round::Then then) { return {-1, {}, peer, blocks, then}; }
+
 // Adds the fold before, and the return of the result after, the rounds that `between` makes for my position.
 template <class Between>
 Rounds Folded(int members, int me, int blocks, Between between) {
@@ -51,27 +54,13 @@ Rounds Folded(int members, int me, int blocks, Between between) {
   const BlockSpan all = {0, blocks};
   const int place = folding.place_of(me);
   if (place < 0) {
-    Round give, get;
-    give.send_to = get.recv_from = me + 1;
-    give.send = get.recv = all;
-    rounds.list = {give, get};
+    rounds.list = {SendTo(me + 1, all), ReceiveFrom(me + 1, all, Round::Then::kKeep)};
     return rounds;
   }
   const bool paired = place < folding.pairs();
-  if (paired) {
-    Round take;
-    take.recv_from = me - 1;
-    take.recv = all;
-    take.then = Round::Then::kAddBeforeMine;
-    rounds.list.push_back(take);
-  }
+  if (paired) rounds.list.push_back(ReceiveFrom(me - 1, all, Round::Then::kAddBeforeMine));
   for (const Round& round : between(folding, place)) rounds.list.push_back(round);
-  if (paired) {
-    Round back;
-    back.send_to = me - 1;
-    back.send = all;
-    rounds.list.push_back(back);
-  }
+  if (paired) rounds.list.push_back(SendTo(me - 1, all));
   return rounds;
 }
 
@@ -81,11 +70,8 @@ inline Round::Then AddInOrder(int place, int peer_place) {
 
 // The step in which positions `distance` apart exchange all data.
 inline Round ExchangeAll(const Folding& folding, int place, int distance) {
-  Round round;
-  round.send_to = round.recv_from = folding.member_at(place ^ distance);
-  round.send = round.recv = {0, 1};
-  round.then = AddInOrder(place, place ^ distance);
-  return round;
+  const int peer = folding.member_at(place ^ distance);
+  return {peer, {0, 1}, peer, {0, 1}, AddInOrder(place, place ^ distance)};
 }
 
 // All data are exchanged in every step: few messages, many bytes.
@@ -117,19 +103,13 @@ inline Rounds HalvingDoublingRounds(int members, int me) {
   return Folded(members, me, Folding(members).places(), [](const Folding& folding, int place) {
     std::vector<Round> list;
     for (int distance = folding.places() / 2; distance > 0; distance /= 2) {
-      Round round;
-      round.send_to = round.recv_from = folding.member_at(place ^ distance);
-      round.send = AlignedBlocks(place ^ distance, distance);
-      round.recv = AlignedBlocks(place, distance);
-      round.then = AddInOrder(place, place ^ distance);
-      list.push_back(round);
+      const int peer = folding.member_at(place ^ distance);
+      list.push_back({peer, AlignedBlocks(place ^ distance, distance), peer, AlignedBlocks(place, distance),
+                      AddInOrder(place, place ^ distance)});
     }
     for (int distance = 1; distance < folding.places(); distance *= 2) {
-      Round round;
-      round.send_to = round.recv_from = folding.member_at(place ^ distance);
-      round.send = AlignedBlocks(place, distance);
-      round.recv = AlignedBlocks(place ^ distance, distance);
-      list.push_back(round);
+      const int peer = folding.member_at(place ^ distance);
+      list.push_back({peer, AlignedBlocks(place, distance), peer, AlignedBlocks(place ^ distance, distance)});
     }
     return list;
   });

@@ -1,7 +1,6 @@
 // Sums one term per member, in the order of recursive doubling (patterns/doubling.h).
 #pragma once
 
-#include <utility>
 #include <vector>
 
 #include "collectives/patterns/doubling.h"

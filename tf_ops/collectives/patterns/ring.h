@@ -14,14 +14,8 @@ inline Rounds RingRounds(int size, int me) {
   Rounds rounds;
   rounds.blocks = size;
   for (int step = 0; step < 2 * (size - 1); ++step) {
-    const bool adding = step < size - 1;
-    Round round;
-    round.send_to = wrap(me + 1);
-    round.send = {wrap(me - step), 1};
-    round.recv_from = wrap(me - 1);
-    round.recv = {wrap(me - step - 1), 1};
-    round.then = adding ? Round::Then::kAddBeforeMine : Round::Then::kKeep;
-    rounds.list.push_back(round);
+    const Round::Then then = step < size - 1 ? Round::Then::kAddBeforeMine : Round::Then::kKeep;
+    rounds.list.push_back({wrap(me + 1), {wrap(me - step), 1}, wrap(me - 1), {wrap(me - step - 1), 1}, then});
   }
   return rounds;
 }

@@ -80,11 +80,7 @@ TaskPtr AdasumAllreduce(const Fabric& fabric, uint32_t operation, const FusedVie
     const size_t bytes = static_cast<size_t>(view.elements()) * each;
     sum->reset(new std::byte[bytes]);
     view.Pack({0, view.elements()}, sum->get());
-    RailCall call;
-    call.operation = operation;
-    call.data = {sum->get(), bytes};
-    call.elements = view.elements();
-    call.dtype = view.wire();
+    const RailCall call = {operation, 0, {sum->get(), bytes}, view.elements(), view.wire()};
     const auto combine = [&fabric, &view, each](void* into, const void* first, const void* second, int64_t) {
       for (size_t i = 0; i + 1 < view.starts().size(); ++i) {
         const size_t at = static_cast<size_t>(view.starts()[i]) * each;

@@ -4,7 +4,6 @@
 
 #include <climits>
 #include <cstddef>
-#include <cstdint>
 
 namespace smddp::nccl {
 

@@ -1,7 +1,6 @@
 // A collective under way, with the callback of its caller.
 #pragma once
 
-#include <functional>
 #include <memory>
 #include <string>
 

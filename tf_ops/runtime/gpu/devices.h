@@ -1,7 +1,6 @@
 // The GPUs of this process: the plug-in, found and loaded once.
 #pragma once
 
-#include <memory>
 #include <mutex>
 
 #include "device/plugin.h"

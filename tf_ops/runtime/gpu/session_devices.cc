@@ -1,7 +1,5 @@
 #include "runtime/gpu/session_devices.h"
 
-#include <utility>
-
 #include "core/process/log.h"
 
 namespace smddp {

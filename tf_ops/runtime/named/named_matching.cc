@@ -1,7 +1,6 @@
 #include "runtime/named/named_matching.h"
 
 #include <algorithm>
-#include <memory>
 #include <utility>
 
 #include "core/clock.h"

@@ -3,9 +3,6 @@
 // Threads: any. The requests' `begin` runs on the engine's.
 #pragma once
 
-#include <memory>
-#include <vector>
-
 #include "collectives/fabric.h"
 #include "runtime/api/session.h"
 #include "runtime/named/named_table.h"

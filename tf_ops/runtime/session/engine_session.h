@@ -5,7 +5,6 @@
 
 #include <memory>
 #include <string>
-#include <utility>
 
 #include "core/env/env.h"
 #include "runtime/api/session.h"

@@ -12,7 +12,6 @@
 #include <set>
 #include <string>
 #include <string_view>
-#include <utility>
 
 #include "core/status.h"
 #include "runtime/api/session.h"

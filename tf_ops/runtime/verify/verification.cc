@@ -5,7 +5,6 @@
 #include <cstring>
 #include <limits>
 #include <numeric>
-#include <utility>
 
 #include "core/checksum.h"
 #include "core/shape.h"

@@ -5,7 +5,6 @@
 #include <atomic>
 #include <list>
 #include <unordered_set>
-#include <vector>
 
 #include "topology/topology.h"
 #include "transport/shm/node_channel.h"

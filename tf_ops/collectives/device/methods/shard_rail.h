@@ -37,7 +37,11 @@ struct ShardCall {
     return smddp::InChunks(fabric, elements, dtype(), std::move(chunk));
   }
   // One chunk of it; `data` is the start of the whole shard.
-  RailCall Chunk(int index, Range range, std::byte* data) const;
+  RailCall Chunk(int index, Range range, std::byte* data) const {
+    const size_t each = SizeOf(dtype());
+    const BufferView chunk(data + range.begin * each, range.size() * each);
+    return {call.call.operation, static_cast<uint16_t>(index), chunk, range.size(), dtype(), call.call.op};
+  }
   void Mark() const {
     if (call.call.times != nullptr) call.call.times->Mark(StageTimes::kRailAllreduce);
   }
