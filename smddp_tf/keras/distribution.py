@@ -20,8 +20,6 @@ from typing import Any
 
 import keras
 
-__all__: list[str] = []
-
 
 def _install() -> None:
     from smddp_tf.keras import patch_table, patches

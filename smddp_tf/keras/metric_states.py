@@ -48,8 +48,8 @@ def take_over_ranks(metrics: Sequence[Any], states: Sequence[np.ndarray], name: 
     additive = [number for number, metric in enumerate(metrics) if _is_additive(metric)]
     merged = [number for number in range(len(metrics)) if number not in additive]
     if additive:
-        variables = [variable for number in additive for variable in metrics[number].variables]
-        _assign(variables, reduce_packed([state for number in additive for state in parts[number]], Sum, name))
+        sums = reduce_packed([state for number in additive for state in parts[number]], Sum, name)
+        restore([metrics[number] for number in additive], sums)
     if merged:
         of_ranks = allgather_object([parts[number] for number in merged], name=of_thread(f"{name}, merge_state"))
         for place, number in enumerate(merged):
@@ -59,7 +59,7 @@ def take_over_ranks(metrics: Sequence[Any], states: Sequence[np.ndarray], name: 
 def _merge(metric: Any, of_ranks: Sequence[Sequence[np.ndarray]]) -> None:
     others = [type(metric).from_config(metric.get_config()) for _ in of_ranks[1:]]
     for each, states in zip((metric, *others), of_ranks):
-        _assign(each.variables, states)
+        restore([each], states)
     metric.merge_state(others)
 
 
@@ -92,11 +92,6 @@ def results_of_exact(model: Any) -> dict[str, Any]:
 
 
 def restore(metrics: Iterable[Any], states: Sequence[np.ndarray]) -> None:
-    """Gives metrics the states that `states_of` has copied."""
-    _assign([variable for metric in metrics for variable in metric.variables], states)
-
-
-def _assign(variables: Sequence[Any], values: Sequence[Any]) -> None:
-    """Sets variables of metrics to arrays of their shapes."""
-    for variable, value in zip(variables, values):
+    """Gives metrics the states that `states_of` has copied, or others of the same shapes."""
+    for variable, value in zip((variable for metric in metrics for variable in metric.variables), states):
         variable.assign(tf.cast(value, variable.dtype))

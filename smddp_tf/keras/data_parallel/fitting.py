@@ -6,6 +6,7 @@ from typing import Any
 
 from smddp_tf.basics import rank
 from smddp_tf.keras._backend import keras
+from smddp_tf.keras.callbacks.best_model_checkpoint import BestModelCheckpoint
 from smddp_tf.keras.callbacks.broadcast_global_variables import BroadcastGlobalVariablesCallback
 from smddp_tf.keras.callbacks.metric_average import MetricAverageCallback
 from smddp_tf.keras.callbacks.metric_sum import MetricSumCallback
@@ -28,14 +29,11 @@ def callbacks_before(model: Any, users: list[Any]) -> list[Any]:
 def writing_on_rank_zero(callbacks: list[Any]) -> list[Any]:
     """The callbacks, with those of Keras that write files doing so on rank 0 only."""
     classes = tuple(getattr(keras.callbacks, name) for name in _WRITE if hasattr(keras.callbacks, name))
-    return [on_rank_zero(each) if isinstance(each, classes) and not _is_ours(each) else each for each in callbacks]
+    ours = BestModelCheckpoint  # belongs on all ranks, and writes on one
+    return [on_rank_zero(c) if isinstance(c, classes) and not isinstance(c, ours) else c for c in callbacks]
 
 
 def quiet_elsewhere(arguments: dict[str, Any]) -> None:
     """One progress bar: that of rank 0, unless the user has asked for others."""
     if rank() != 0 and arguments.get("verbose", "auto") == "auto":
         arguments["verbose"] = 0
-
-
-def _is_ours(callback: Any) -> bool:
-    return type(callback).__module__.partition(".")[0] == "smddp_tf"

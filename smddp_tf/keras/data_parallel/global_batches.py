@@ -7,6 +7,7 @@ rows than others, or none: the means over ranks are then weighted by rows (see `
 
 from __future__ import annotations
 
+import functools
 import inspect
 from collections.abc import Callable
 from typing import Any, NamedTuple
@@ -109,8 +110,8 @@ def _part_of_dataset(dataset: Any, shards: bool) -> Part:
     fixed = (rows.pop() if len(rows) == 1 else None) or 0
     if not shards:
         return Part(dataset.map(_with_rows), fixed)
-    is_even = fixed % basics.size() == 0
-    return Part(dataset.map(_even_cut if is_even and fixed else _cut), fixed // basics.size() if is_even else 0)
+    rows_of_each = fixed // basics.size() if fixed % basics.size() == 0 else 0
+    return Part(dataset.map(functools.partial(_cut, fixed)), rows_of_each)
 
 
 def _deal_batches_alike(data: dict[str, Any]) -> None:
@@ -133,20 +134,16 @@ def _with_rows(*batch: Any) -> Any:
     return tf.cast(rows_of(_unpacked(batch)), tf.float32), _unpacked(batch)
 
 
-def _even_cut(*batch: Any) -> Any:
-    """As `_cut`, of batches whose size is known, and so is that of the parts."""
-    structure = _unpacked(batch)
-    rows = tf.nest.flatten(structure)[0].shape[0] // basics.size()
-    first = basics.rank() * rows
-    return tf.constant(float(rows)), tf.nest.map_structure(lambda leaf: _slice(leaf, first, rows), structure)
+def _cut(fixed: int, *batch: Any) -> Any:
+    """(rows, part of the batch); a part without rows is one row of the batch that counts nowhere.
 
-
-def _cut(*batch: Any) -> Any:
-    """(rows, part of the batch); a part without rows is one row of the batch that counts nowhere."""
+    Args:
+        fixed: the rows of every batch; 0 where they differ.
+    """
     structure = _unpacked(batch)
-    total = tf.cast(rows_of(structure), tf.int32)
+    total = fixed or tf.cast(rows_of(structure), tf.int32)
     first, rows = cut(total, basics.rank(), basics.size())
-    length = tf.minimum(tf.maximum(rows, 1), total)
+    length = max(rows, 1) if fixed else tf.minimum(tf.maximum(rows, 1), total)
     return tf.cast(rows, tf.float32), tf.nest.map_structure(lambda leaf: _slice(leaf, first, length), structure)
 
 

@@ -61,7 +61,8 @@ def _predicting_all(plain_predict: Callable[..., Any]) -> Callable[..., Any]:
             first, end = basics.rank() * count // size, (basics.rank() + 1) * count // size
             bound.arguments["x"] = arrays.rows(data, np.arange(first, end))
             bound.arguments["batch_size"] = -(-(bound.arguments["batch_size"] or 32) // size)
-            return keras.tree.map_structure(_gathered, plain_predict(*bound.args, **bound.kwargs))
+            mine, name = plain_predict(*bound.args, **bound.kwargs), of_thread("keras.Model.predict")
+            return keras.tree.map_structure(lambda part: ops.allgather(part, name=name).numpy(), mine)
 
     return predict_all
 
@@ -70,8 +71,3 @@ def _is_worth_sharing(data: Any, distribution: Any, arguments: dict[str, Any]) -
     """Has every rank all rows and something to do, and may ranks make different numbers of steps?"""
     shards = getattr(distribution, "_auto_shard_dataset", True) and not cut_variables(arguments["self"])
     return shards and arguments["steps"] is None and arrays.first_dimension(data) >= basics.size()
-
-
-def _gathered(part: np.ndarray) -> Any:
-    """The rows of all ranks, in their order."""
-    return ops.allgather(part, name=of_thread("keras.Model.predict")).numpy()
