@@ -53,9 +53,10 @@ class DistributedEmbedding(keras.layers.Layer):
 
     Example:
 
-    >>> table = hvd.layers.TableConfig("users", 1_000_000, 64)
-    >>> feature = hvd.layers.FeatureConfig("user", table, (None,), (None, 64))
-    >>> embedding = hvd.layers.DistributedEmbedding({"user": feature})
+    >>> from smddp_tf.keras import layers
+    >>> table = layers.TableConfig("users", 1_000_000, 64)
+    >>> feature = layers.FeatureConfig("user", table, (None,), (None, 64))
+    >>> embedding = layers.DistributedEmbedding({"user": feature})
     >>> rows = embedding({"user": tf.constant([1, 5])})["user"]  # [2, 64]
 
     Args:
