@@ -26,12 +26,14 @@ def _install() -> None:
     from smddp_tf.keras._backend import needs_keras_3
     from smddp_tf.keras.data_parallel import distribution_lib, inference
     from smddp_tf.keras.optimizer.adopted import adopt_at_first_step
+    from smddp_tf.keras.optimizer.loss_scaling import reduce_before_finite_check
 
     needs_keras_3("smddp_tf.keras.distribution")
     patches.replace(patch_table.BACKEND_FUNCTIONS, lambda _: distribution_lib)
     patches.replace(patch_table.MODEL_PARALLEL, lambda _: _refuse_model_parallel)
     inference.install()
     adopt_at_first_step()
+    reduce_before_finite_check()
 
 
 def _refuse_model_parallel(self: Any, *args: Any, **kwargs: Any) -> None:

@@ -38,6 +38,11 @@ def test_one_process_and_several_end_alike() -> None:
     assert together == alone * 2
 
 
+def test_a_loss_scale_in_the_first_step() -> None:
+    output = smddprun("-np", "2", SCRIPTS / "keras_distribution_scaled.py")
+    assert re.findall(r"scale (\S+)\.", output) == ["16384", "16384"]
+
+
 def test_another_backend_is_left_alone() -> None:
     done = subprocess.run(
         [sys.executable, "-c", OTHER_BACKEND], cwd=ROOT, capture_output=True, text=True, timeout=120, check=True
