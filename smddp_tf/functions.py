@@ -170,5 +170,4 @@ def _that_can_travel(variables: list[Any]) -> list[Any]:
             f"broadcast_variables left {len(skipped)} variables as they are, because their dtype cannot be sent: "
             f"{names}. Give them the same value on every rank yourself, for example with hvd.broadcast_object.",
         )
-    own = [v for v in variables if layout_of(v) is not None]
-    return [v for v in variables if not any(v is other for other in (*skipped, *own))]
+    return [v for v in variables if layout_of(v) is None and not any(v is other for other in skipped)]

@@ -13,7 +13,7 @@ from smddp_tf.data.partition import total_length
 from smddp_tf.data.tuning import without_autotune
 
 # What `tf.compat.v1.random.get_seed` answers where the user has set no global seed.
-NO_GLOBAL_SEED = 87654321
+_NO_GLOBAL_SEED = 87654321
 
 
 def known_length(dataset: tf.data.Dataset) -> int | None:
@@ -135,15 +135,21 @@ def _part_by_groups(dataset: tf.data.Dataset, rank: int, size: int, even: str) -
     return dataset.window(size, drop_remainder=even == "drop").flat_map(mine)
 
 
+def global_seed() -> int | None:
+    """TensorFlow's global seed, as `tf.random.set_seed` and Keras set it; None where nobody has."""
+    seed = tf.compat.v1.random.get_seed(0)[0]
+    return None if seed == _NO_GLOBAL_SEED else seed
+
+
 @contextlib.contextmanager
 def _no_global_seed() -> Iterator[None]:
     """TensorFlow mixes the global seed into a seed that is given, and ranks may have set different ones."""
-    global_seed = tf.compat.v1.random.get_seed(0)[0]
-    if global_seed == NO_GLOBAL_SEED:
+    seed = global_seed()
+    if seed is None:
         yield
         return
-    tf.random.set_seed(NO_GLOBAL_SEED)
+    tf.random.set_seed(_NO_GLOBAL_SEED)
     try:
         yield
     finally:
-        tf.random.set_seed(global_seed)
+        tf.random.set_seed(seed)

@@ -230,16 +230,12 @@ def _base_optimizer() -> list[type]:
     return [next(one for one in _keras().optimizers.Optimizer.__mro__ if "save_own_variables" in vars(one))]
 
 
-def _model() -> list[type]:
-    return [_keras().Model]
-
-
 def _cut_tables(name: str, owners: Callable[[], list[type]], parameter: str) -> Patch:
     return Patch(name, _CUT, _ONE_PART, True, owners, ("self", parameter))
 
 
-SAVE = _cut_tables("keras.Model.save", _model, "filepath")
-SAVE_WEIGHTS = _cut_tables("keras.Model.save_weights", _model, "filepath")
+SAVE = _cut_tables("keras.Model.save", lambda: [_keras().Model], "filepath")
+SAVE_WEIGHTS = _cut_tables("keras.Model.save_weights", lambda: [_keras().Model], "filepath")
 SAVE_SLOTS = _cut_tables("keras.Optimizer.save_own_variables", _base_optimizer, "store")
 LOAD_SLOTS = _cut_tables("keras.Optimizer.load_own_variables", _base_optimizer, "store")
 ADD_SLOT = _cut_tables("keras.Optimizer.add_variable_from_reference", _base_optimizer, "reference_variable")

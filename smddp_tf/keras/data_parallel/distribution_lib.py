@@ -13,7 +13,7 @@ import tensorflow as tf
 from smddp_tf import basics
 from smddp_tf._native.threads import of_thread
 from smddp_tf._warn import warn
-from smddp_tf.data.tf_datasets import NO_GLOBAL_SEED
+from smddp_tf.data.tf_datasets import global_seed
 from smddp_tf.keras._backend import keras
 from smddp_tf.objects import allgather_object
 
@@ -134,14 +134,13 @@ def _take_one_gpu() -> None:
 def _agree_on_seed() -> None:
     if basics.size() == 1:
         return
-    own = tf.compat.v1.random.get_seed(0)[0]  # what `keras.utils.set_random_seed` gives TensorFlow
-    own = None if own == NO_GLOBAL_SEED else own
-    of_ranks = allgather_object(own, name=of_thread("keras.distribution.initialize (random seed)"))
+    own, drawn = global_seed(), random.SystemRandom().getrandbits(31)
+    exchanged = allgather_object((own, drawn), name=of_thread("keras.distribution.initialize (random seed)"))
+    of_ranks = [seed for seed, _ in exchanged]
     if any(seed != of_ranks[0] for seed in of_ranks) and basics.rank() == 0:
         warn(
             "The ranks have set different random seeds; all go on with rank 0's, because new variables and the order "
             f"of the data must be equal on all ranks. Received: {of_ranks}, by rank."
         )
-    drawn = allgather_object(random.SystemRandom().getrandbits(31), name=of_thread("keras.distribution.initialize"))
     if own is None or own != of_ranks[0]:
-        keras.utils.set_random_seed(drawn[0] if of_ranks[0] is None else of_ranks[0])
+        keras.utils.set_random_seed(exchanged[0][1] if of_ranks[0] is None else of_ranks[0])

@@ -67,8 +67,7 @@ def make_iterator(plain_init: Callable[..., None], iterator: Any, trains: bool, 
     shards = getattr(distribution, "_auto_shard_dataset", True)
     arrays = ArrayData.of(data) if shards else None
     if arrays is not None:
-        seed = _agreed(arrays, bool(data.get("shuffle")))
-        part = _part_of_arrays(arrays, seed)
+        part = _part_of_arrays(arrays, bool(data.get("shuffle")))
         nothing = {"y": None, "sample_weight": None, "class_weight": None, "batch_size": None, "shuffle": False}
         data.update({"x": part.pairs, **{name: value for name, value in nothing.items() if name in data}})
     elif shards and isinstance(data.get("x"), keras.utils.PyDataset):
@@ -81,12 +80,9 @@ def make_iterator(plain_init: Callable[..., None], iterator: Any, trains: bool, 
     iterator._distributed_dataset = part.pairs.map(lambda rows, batch: batch) if trains else part.pairs
 
 
-def _agreed(arrays: ArrayData, shuffle: bool) -> int | None:
+def _part_of_arrays(arrays: ArrayData, shuffle: bool) -> Part:
     what = {"samples": arrays.rows, "batch_size": arrays.batch_size, "shuffle": shuffle}
-    return agree(rank_and_size(None, None), what, shuffle, None, _ASKS)
-
-
-def _part_of_arrays(arrays: ArrayData, seed: int | None) -> Part:
+    seed = agree(rank_and_size(None, None), what, shuffle, None, _ASKS)
     epoch = tf.Variable(0, dtype=tf.int64, trainable=False)
     pairs = array_batches(arrays, basics.rank(), basics.size(), seed, epoch)
     steps = arrays.steps()

@@ -14,6 +14,7 @@ from smddp_tf._native.threads import of_thread
 from smddp_tf.data import arrays
 from smddp_tf.keras import patch_table, patches
 from smddp_tf.keras._backend import keras
+from smddp_tf.keras.data_parallel.array_batches import cut
 from smddp_tf.keras.data_parallel.current import current, set_aside
 from smddp_tf.keras.data_parallel.fitting import quiet_elsewhere
 from smddp_tf.keras.fit.evaluate import evaluate
@@ -57,10 +58,9 @@ def _predicting_all(plain_predict: Callable[..., Any]) -> Callable[..., Any]:
         with set_aside():
             if not arrays.is_array_structure(data) or not _is_worth_sharing(data, distribution, bound.arguments):
                 return plain_predict(*bound.args, **bound.kwargs)
-            size, count = basics.size(), arrays.first_dimension(data)
-            first, end = basics.rank() * count // size, (basics.rank() + 1) * count // size
-            bound.arguments["x"] = arrays.rows(data, np.arange(first, end))
-            bound.arguments["batch_size"] = -(-(bound.arguments["batch_size"] or 32) // size)
+            first, count = cut(arrays.first_dimension(data), basics.rank(), basics.size())
+            bound.arguments["x"] = arrays.rows(data, np.arange(first, first + count))
+            bound.arguments["batch_size"] = -(-(bound.arguments["batch_size"] or 32) // basics.size())
             mine, name = plain_predict(*bound.args, **bound.kwargs), of_thread("keras.Model.predict")
             return keras.tree.map_structure(lambda part: ops.allgather(part, name=name).numpy(), mine)
 
