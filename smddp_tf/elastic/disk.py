@@ -15,6 +15,7 @@ import stat
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
+from io import BufferedReader
 from typing import IO, Any
 
 import cloudpickle
@@ -49,11 +50,12 @@ class CommitFolder:
         """The number of the newest commit, whole or not; 0 when there is none."""
         return max(self._numbers(), default=0)
 
-    def write(self, content: Any) -> int:
+    def write(self, *content: Any) -> int:
         """Writes the next commit and removes those that are not kept. Returns its number once it is on the disk.
 
         Args:
-            content: what `cloudpickle` can pickle.
+            content: what `cloudpickle` can pickle, one thing after another; an iterator for things that are made when
+                their turn comes, and not kept.
 
         Raises:
             OSError: it could not be written; the commits before are untouched.
@@ -69,7 +71,12 @@ class CommitFolder:
         return number
 
     def read(self) -> tuple[int, Any]:
-        """The number and the content of the newest commit that is whole; (0, None) when there is none.
+        """The number and the first content of the newest commit that is whole; (0, None) when there is none."""
+        found = self.read_each()
+        return next(found, 0), next(found, None)
+
+    def read_each(self) -> Iterator[Any]:
+        """The number of the newest commit that is whole, and all its content; nothing when there is none.
 
         Raises:
             PermissionError: somebody else could have written it.
@@ -79,12 +86,14 @@ class CommitFolder:
                 _check_owner(file, os.path.join(self.path, self._name(number)))
                 if _is_whole(file):
                     file.seek(_HEADER_BYTES)
-                    return number, pickle.load(file)
+                    yield number
+                    while file.peek(1):
+                        yield pickle.load(file)
+                    return
             print(
                 f"smddp_tf.elastic: {self.path}/{self._name(number)} is damaged; the one before is used",
                 file=sys.stderr,
             )
-        return 0, None
 
     def clear(self) -> None:
         """Removes all commits. The folder stays."""
@@ -123,14 +132,16 @@ class CommitFolder:
         finally:
             os.close(folder)
 
-    def _write_unfinished(self, folder: int, content: Any) -> None:
+    def _write_unfinished(self, folder: int, content: tuple[Any, ...]) -> None:
         _remove(folder, _UNFINISHED)  # of a process that was killed
         flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
         try:
             with open(os.open(_UNFINISHED, flags, 0o600, dir_fd=folder), "wb") as file:
                 file.write(_MAGIC + bytes(_DIGEST_BYTES))
                 writer = _Digesting(file)
-                cloudpickle.dump(content, writer, protocol=pickle.HIGHEST_PROTOCOL)
+                for each in content:
+                    for thing in each if isinstance(each, Iterator) else (each,):
+                        cloudpickle.dump(thing, writer, protocol=pickle.HIGHEST_PROTOCOL)
                 file.seek(len(_MAGIC))
                 file.write(writer.digest.digest())
                 file.flush()
@@ -158,7 +169,7 @@ def _remove(folder: int, name: str) -> None:
         pass
 
 
-def _opened(folder: int, name: str) -> IO[bytes]:
+def _opened(folder: int, name: str) -> BufferedReader:
     flags = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
     return open(os.open(name, flags, dir_fd=folder), "rb")
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import queue
 import sys
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from typing import TYPE_CHECKING, Any
 
 from smddp_tf import basics
@@ -51,6 +51,7 @@ class State:
         self._reset_callbacks: list[Callable[[], Any]] = []
         self._folder: CommitFolder | None = None
         self._has_resumed = False
+        self._lacks_parts = False  # has `from_disk` left out what each rank takes over itself?
         if folder := commit_dir_of(os.environ):
             self.commit_to(folder)
 
@@ -99,7 +100,7 @@ class State:
             OSError: Rank 0 could not write to the folder. Raised on every rank; the commits before are still there.
         """
         self.save()
-        self._check_host_updates(self._write() if self._folder is not None and self._rank() == 0 else "")
+        self._check_host_updates(self._write_together() if self._folder is not None else "")
 
     def check_host_updates(self) -> None:
         """Asks rank 0 whether hosts have changed, so that all ranks act at the same step.
@@ -122,14 +123,24 @@ class State:
         if self._last_updated_timestamp > before:
             raise HostsUpdatedInterrupt(update == HostUpdateResult.removed)
 
+    def _write_together(self) -> str:
+        """Rank 0 writes what was saved, while the others send what it needs for that; returns what went wrong."""
+        return self._write() if self._rank() == 0 else ""
+
     def _write(self) -> str:
-        """Writes what was saved; returns what went wrong."""
         assert self._folder is not None
         try:
-            self._folder.write(self.to_disk())
+            self._folder.write(self.to_disk(), self._after_content())
         except Exception as error:  # the others wait for this rank
             return f"Rank 0 could not write a commit to {self._folder.path}: {type(error).__name__}: {error}"
         return ""
+
+    def _after_content(self) -> Iterator[Any]:
+        """What is written to a commit after `to_disk()`, one thing at a time."""
+        return iter(())
+
+    def _take_parts(self, commit: Iterator[Any]) -> None:
+        """Called on every rank with the content of a commit of which `from_disk` has left something out."""
 
     def resume(self) -> None:
         """Takes over the newest commit of the folder, once in the life of a process; `run` calls it, before `sync`.
@@ -140,7 +151,9 @@ class State:
         """
         if self._folder is None or self._has_resumed:
             return
-        number, problem = self._bcast_object(self._read() if self._rank() == 0 else None)
+        number, problem, lacks_parts = self._bcast_object(
+            (*self._read(), self._lacks_parts) if self._rank() == 0 else None
+        )
         if problem:
             raise OSError(problem)
         if (seen := self._folder.newest()) > number:
@@ -148,6 +161,10 @@ class State:
                 f"Rank 0 sees commits up to {number} in {self._folder.path}, rank {self._rank()} up to {seen}. The "
                 "folder must be the same one on all hosts, for example on a shared file system."
             )
+        if lacks_parts:
+            commit = self._folder.read_each()
+            next(commit)
+            self._take_parts(commit)
         self._has_resumed = True
 
     def _read(self) -> tuple[int, str]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
 import numpy as np
@@ -10,6 +10,7 @@ import tensorflow as tf
 
 from smddp_tf.elastic.state import ObjectState
 from smddp_tf.functions import broadcast_variables
+from smddp_tf.gradients.local_sources import layout_of
 
 
 class TensorFlowState(ObjectState):
@@ -56,7 +57,13 @@ class TensorFlowState(ObjectState):
         super().sync()
 
     def to_disk(self) -> Any:
-        """The saved values and attributes."""
+        """The saved values and attributes.
+
+        Raises:
+            NotImplementedError: this rank has a part only of one of the variables.
+        """
+        if any(layout_of(variable) is not None for variable in self.variables):
+            raise NotImplementedError("Variables that are cut over the ranks are saved by TensorFlowKerasState.")
         return {"values": _arrays(self._values), "attributes": super().to_disk()}
 
     def from_disk(self, content: Any) -> None:
@@ -130,20 +137,43 @@ class TensorFlowKerasState(ObjectState):
         super().sync()
 
     def to_disk(self) -> Any:
-        """The saved values and attributes; not what `backward_passes_per_step` has added up."""
-        from smddp_tf.keras.saving.cut_tables import refuse_cut_tables
+        """The saved values and attributes; not what `backward_passes_per_step` has added up.
 
-        refuse_cut_tables(self.model, "A commit to the disk")
-        return {"values": _arrays([value for _, value in self._saved]), "attributes": super().to_disk()}
+        Of variables that are cut over the ranks it has the shape; their values follow, one by one.
+        """
+        values = [
+            np.asarray(value) if layout_of(variable) is None else layout_of(variable).whole
+            for variable, value in self._saved
+        ]
+        return {"values": values, "attributes": super().to_disk()}
 
     def from_disk(self, content: Any) -> None:
         """Takes over values and attributes. Raises ValueError when they are of another model."""
         variables = self._variables()
         _check_fit(variables, content["values"])
-        self._saved = list(zip(variables, content["values"]))
+        self._saved = [pair for pair in zip(variables, content["values"]) if _is_taken_over_by_rank_0(*pair)]
+        self._lacks_parts = len(self._saved) < len(variables)
         self._saved_sums.clear()
         super().from_disk(content["attributes"])
         self.restore()
+
+    def _write_together(self) -> str:
+        from smddp_tf.keras.saving.cut_tables import together
+
+        return together(self.model, self._write, self._optimizers()) or ""
+
+    def _after_content(self) -> Iterator[Any]:
+        from smddp_tf.keras.saving.cut_tables import whole
+
+        return (whole(variable) for variable, _ in self._saved if layout_of(variable) is not None)
+
+    def _take_parts(self, commit: Iterator[Any]) -> None:
+        from smddp_tf.keras.saving.cut_tables import cut
+
+        for variable, value in zip(self._variables(), next(commit)["values"]):
+            if not _is_taken_over_by_rank_0(variable, value):
+                variable.assign(cut(variable, next(commit) if isinstance(value, tuple) else value))
+        self._save_model()
 
     def _save_model(self) -> None:
         variables, sums = self._variables(), self._sums()
@@ -190,9 +220,9 @@ def _arrays(values: Iterable[Any]) -> list[np.ndarray]:
     return [np.asarray(value) for value in values]
 
 
-def _check_fit(variables: Sequence[Any], values: Sequence[np.ndarray]) -> None:
-    have = [tuple(variable.shape) for variable in variables]
-    came = [value.shape for value in values]
+def _check_fit(variables: Sequence[Any], values: Sequence[Any]) -> None:
+    have = [getattr(layout_of(variable), "whole", tuple(variable.shape)) for variable in variables]
+    came = [value if isinstance(value, tuple) else value.shape for value in values]
     if have == came:
         return
     first = next((i for i, (a, b) in enumerate(zip(have, came)) if a != b), min(len(have), len(came)))
@@ -200,6 +230,11 @@ def _check_fit(variables: Sequence[Any], values: Sequence[np.ndarray]) -> None:
         f"The commit is of another model or optimizer: {len(came)} variables instead of {len(have)}; the first that "
         f"differs is number {first}, {came[first : first + 1]} instead of {have[first : first + 1]}."
     )
+
+
+def _is_taken_over_by_rank_0(variable: Any, value: Any) -> bool:
+    """False for what each rank takes over itself: values of which it has a part, or that follow the content."""
+    return layout_of(variable) is None and not isinstance(value, tuple)
 
 
 def _assign(variable: Any, value: Any, session: Any) -> None:

@@ -44,7 +44,24 @@ def _refuse_model_parallel(self: Any, *args: Any, **kwargs: Any) -> None:
 
 
 if keras.config.backend() == "tensorflow":
+    from smddp_tf.keras.sharding.degrees import degree_of
+
     _install()
+
+    class DataParallel(keras.distribution.DataParallel):
+        """`keras.distribution.DataParallel` whose optimizers may share their state among the ranks.
+
+        Args:
+            args: those of Keras's class.
+            shard: as in `hvd.DistributedOptimizer`. Defaults to `None`: every rank has all of the state.
+            kwargs: those of Keras's class.
+        """
+
+        def __init__(self, *args: Any, shard: Any = None, **kwargs: Any) -> None:
+            super().__init__(*args, **kwargs)
+            degree_of(shard)
+            self.shard = shard
+
 else:
     print(
         f"smddp_tf.keras.distribution: Keras computes with {keras.config.backend()}, which has a keras.distribution of "

@@ -19,9 +19,9 @@ from smddp_tf._warn import warn
 from smddp_tf.basics import rank, size
 from smddp_tf.elastic.disk import CommitFolder
 from smddp_tf.elastic.variables import TensorFlowKerasState
+from smddp_tf.gradients.local_sources import layout_of
 from smddp_tf.keras._backend import keras, needs_keras_3
 from smddp_tf.keras.optimizer.accumulation import innermost
-from smddp_tf.keras.saving.cut_tables import refuse_cut_tables
 from smddp_tf.objects import broadcast_object
 from smddp_tf.reduce_op import Max
 
@@ -75,7 +75,7 @@ class PreemptionCheckpoint(keras.callbacks.Callback):
         ValueError: If `fit` runs outside of Python's main thread, where there are no signals, or with a model that is
             not built; or if `name` is none.
         OSError: On every rank, if rank 0 could not save, or could not read what was saved.
-        NotImplementedError: With the legacy Keras 2, or with tables that are cut over the ranks.
+        NotImplementedError: With the legacy Keras 2.
     """
 
     for_all_ranks = True
@@ -106,7 +106,6 @@ class PreemptionCheckpoint(keras.callbacks.Callback):
                 "PreemptionCheckpoint needs signals, which Python gives to its main thread only. Received: a `fit` in "
                 f"{threading.current_thread().name}. Call `fit` in the main thread."
             )
-        refuse_cut_tables(self.model, "PreemptionCheckpoint")
         self.preempted = self._asked = False
         self._take_over()
         for number in self._signals:
@@ -196,7 +195,10 @@ class PreemptionCheckpoint(keras.callbacks.Callback):
 
 def _identity_of(model: Any) -> Any:
     """The same for the same training in every process: no names, which depend on what else Keras has made before."""
-    weights = [(tuple(weight.shape), str(weight.dtype), weight.trainable) for weight in model.weights]
+    weights = [
+        (getattr(layout_of(weight), "whole", tuple(weight.shape)), str(weight.dtype), weight.trainable)
+        for weight in model.weights
+    ]
     optimizers = [type(each).__name__ for each in (model.optimizer, innermost(model.optimizer))]
     return hashlib.sha256(repr((weights, optimizers)).encode()).hexdigest()[:12]
 

@@ -12,6 +12,7 @@ import numpy as np
 from smddp_tf import basics, ops
 from smddp_tf._native.threads import of_thread
 from smddp_tf.data import arrays
+from smddp_tf.gradients.local_sources import layout_of
 from smddp_tf.keras import patch_table, patches
 from smddp_tf.keras._backend import keras
 from smddp_tf.keras.data_parallel.array_batches import cut
@@ -19,7 +20,6 @@ from smddp_tf.keras.data_parallel.current import current, set_aside
 from smddp_tf.keras.data_parallel.fitting import quiet_elsewhere
 from smddp_tf.keras.fit.evaluate import evaluate
 from smddp_tf.keras.fit.patch import somebody_expects_iterator
-from smddp_tf.keras.saving.cut_tables import cut_variables
 
 
 def install() -> None:
@@ -69,5 +69,5 @@ def _predicting_all(plain_predict: Callable[..., Any]) -> Callable[..., Any]:
 
 def _is_worth_sharing(data: Any, distribution: Any, arguments: dict[str, Any]) -> bool:
     """Has every rank all rows and something to do, and may ranks make different numbers of steps?"""
-    shards = getattr(distribution, "_auto_shard_dataset", True) and not cut_variables(arguments["self"])
+    shards = getattr(distribution, "_auto_shard_dataset", True) and not any(map(layout_of, arguments["self"].variables))
     return shards and arguments["steps"] is None and arrays.first_dimension(data) >= basics.size()

@@ -13,6 +13,7 @@ from smddp_tf._native.threads import of_thread
 from smddp_tf._warn import warn
 from smddp_tf.basics import rank
 from smddp_tf.functions import allgather_object
+from smddp_tf.gradients.local_sources import layout_of
 from smddp_tf.keras.optimizer.accumulation import innermost, stays_local
 from smddp_tf.keras.optimizer.local_variables import local_of
 
@@ -28,15 +29,15 @@ def first_difference(model: Any) -> Any:
     One exchange of a checksum for each variable, over a sample of its values.
 
     Compared are the variables that reductions keep equal: trainable ones and the optimizer's. Statistics, metrics,
-    random states, scales of float8 layers, local variables and gradients that are still being accumulated are each
-    rank's own.
+    random states, scales of float8 layers, local variables, parts of an optimizer's state and gradients that are still
+    being accumulated are each rank's own.
     """
     optimizer = getattr(model, "optimizer", None)
     own = {id(variable) for variable in getattr(innermost(optimizer), "_accumulated_gradients", None) or ()}
     own |= {id(variable) for variable in local_of(model)}
     own |= {id(variable) for variable in model.trainable_variables if stays_local(variable)}
     variables = [*model.trainable_variables, *(optimizer.variables if optimizer is not None else [])]
-    variables = [variable for variable in variables if id(variable) not in own]
+    variables = [variable for variable in variables if id(variable) not in own and layout_of(variable) is None]
     mine = [(variable.path, _checksum(variable)) for variable in variables]
     everybody = allgather_object(mine, name=of_thread("model.fit (are the weights equal)"))
     for other, theirs in enumerate(everybody):

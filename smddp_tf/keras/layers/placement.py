@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
+
+import numpy as np
 
 PLACEMENTS = ("auto", "sparsecore", "default_device", "table_wise", "row_wise", "column_wise")
 # "auto": up to so many bytes every rank has the whole table; its gradient costs less than an exchange of ids and rows.
@@ -52,6 +55,31 @@ class Layout(NamedTuple):
         """The shape of the part of `rank`."""
         rows, columns = self.part(rank)
         return len(range(*rows.indices(self.rows))), len(range(*columns.indices(self.columns)))
+
+    @property
+    def whole(self) -> tuple[int, int]:
+        """The shape of the whole table."""
+        return self.rows, self.columns
+
+    def count(self, rank: int) -> int:
+        """How many elements `rank` sends where a file is written."""
+        return math.prod(self.shape(rank))
+
+    def flat(self, value: Any, rank: int) -> Any:
+        """The elements of the part of `rank`, of a tensor of shape `held`."""
+        rows, columns = self.shape(rank)
+        return value[:rows, :columns]
+
+    def put(self, whole: Any, rank: int, elements: Any) -> None:
+        """Writes what `rank` has sent into an array."""
+        whole[self.part(rank)] = elements.reshape(self.shape(rank))
+
+    def cut(self, whole: Any, rank: int) -> Any:
+        """The part of `rank` of an array, or of a dataset of h5py."""
+        if self.count(rank) == 0:
+            return np.zeros(self.held(rank), whole.dtype)
+        rows, columns = self.part(rank)
+        return whole[rows, columns] if rows.step is None else whole[:][rows]  # steps are slow in HDF5
 
     def held(self, rank: int) -> tuple[int, int]:
         """The shape of the variable of `rank`: at least one row and column, as Keras cannot add empty tensors."""

@@ -22,6 +22,11 @@ def follow_distribution(model: Any) -> None:
     """
     for optimizer in optimizers_of(model):
         if not adopt(optimizer) and current() is None and getattr(reducer_on(optimizer), "of_distribution", False):
+            if reducer_on(optimizer).settings.shard is not None:
+                raise ValueError(
+                    "The optimizer's state is cut over the ranks by DataParallel(shard=...), so it cannot be used "
+                    "without that distribution. Save the model on all ranks, and load it after set_distribution(None)."
+                )
             for each in {id(o): o for o in (optimizer, innermost(optimizer))}.values():
                 detach_reducer(each)
             model.train_function = None
@@ -31,7 +36,8 @@ def adopt(optimizer: Any) -> bool:
     """Makes an optimizer reduce, if there is a distribution and nobody else reduces; returns whether it had to."""
     if current() is None or reduces(optimizer) or is_updating():
         return False
-    reducer = attach(optimizer, ReductionSettings())
+    shard = getattr(current(), "shard", None)
+    reducer = attach(optimizer, ReductionSettings(shard=shard, sparse_as_dense=shard is not None))
     reducer.of_distribution = reducer.is_inherited = True  # `is_inherited`: the user may still wrap it
     return True
 

@@ -7,16 +7,18 @@ from typing import Any
 
 import tensorflow as tf
 
+from smddp_tf.basics import is_initialized
 from smddp_tf.compression import Compression
 from smddp_tf.gradients.groups import check_groups
 from smddp_tf.gradients.local_sources import layers_in
 from smddp_tf.horovod.shown_classes import shown_as_horovods
-from smddp_tf.keras._backend import LEGACY, keras
+from smddp_tf.keras._backend import LEGACY, keras, needs_keras_3
 from smddp_tf.keras.optimizer import legacy
 from smddp_tf.keras.optimizer.accumulation import innermost
 from smddp_tf.keras.optimizer.optimizer_reducer import ReductionSettings
 from smddp_tf.keras.optimizer.reducing import attach, wrap_class
 from smddp_tf.keras.optimizer.wrapping import advice, reducer_on, refuse_wrapped
+from smddp_tf.keras.sharding.degrees import degree_of
 from smddp_tf.process_sets import ProcessSet, global_process_set
 from smddp_tf.reduce_op import Average
 from smddp_tf.tf1.optimizer import DistributedV1Optimizer
@@ -39,6 +41,7 @@ def DistributedOptimizer(
     groups: Any = None,
     process_set: ProcessSet = global_process_set,
     scale_local_gradients: bool = True,
+    shard: Any = None,
 ) -> Any:
     """Averages gradients over all ranks before `optimizer` applies them.
 
@@ -86,6 +89,9 @@ def DistributedOptimizer(
         process_set: The ranks to reduce over; the others apply their own gradients. Defaults to all.
         scale_local_gradients: Boolean. Divides the gradients of local variables (`optimizer.register_local_var(v)`),
             which stay on their rank, by the number of ranks, as a mean divides the others. Defaults to `True`.
+        shard: Which ranks share the optimizer's state, of which each then has an equal part: `"node"`, those of each
+            node; `"world"`, all; an integer, so many consecutive ranks. Weights are those without it, bit by bit, and
+            so are saved files. See docs/memory.md. Defaults to `None`: every rank has all of the state.
 
     Returns:
         `optimizer`, which from now on reduces.
@@ -109,7 +115,10 @@ def DistributedOptimizer(
         bool(average_aggregated_gradients),
         process_set,
         bool(scale_local_gradients),
+        shard,
     )
+    if shard is not None:
+        settings = _checked_shard(settings)
     if LEGACY:
         return legacy.distribute(optimizer, settings)
     _check_optimizer(optimizer)
@@ -134,6 +143,7 @@ def DistributedOptimizerTF(
     groups: Any = None,
     process_set: ProcessSet = global_process_set,
     scale_local_gradients: bool = True,
+    shard: Any = None,
 ) -> Any:
     """`DistributedOptimizer` with the argument order of `horovod.tensorflow`.
 
@@ -147,7 +157,7 @@ def DistributedOptimizerTF(
         ValueError: As there; for an optimizer of TensorFlow 1 also if `backward_passes_per_step` is more than 1 in
             eager mode.
     """
-    if isinstance(optimizer, tf.compat.v1.train.Optimizer):
+    if isinstance(optimizer, tf.compat.v1.train.Optimizer) and shard is None:
         check_groups(groups, num_groups)
         optimizer_class = shown_as_horovods(DistributedV1Optimizer, "horovod.tensorflow", "_DistributedOptimizer")
         return optimizer_class(
@@ -180,6 +190,7 @@ def DistributedOptimizerTF(
         groups,
         process_set,
         scale_local_gradients,
+        shard,
     )
 
 
@@ -235,6 +246,19 @@ def PartialDistributedOptimizer(
     )
     reducer_on(innermost(wrapped)).local.add_layers(layers)
     return wrapped
+
+
+def _checked_shard(settings: ReductionSettings) -> ReductionSettings:
+    if LEGACY:
+        needs_keras_3("DistributedOptimizer(shard=...)")
+    if settings.process_set is not global_process_set:
+        raise ValueError(
+            "`shard` divides the state among all ranks, which must reduce together. Received: shard="
+            f"{settings.shard!r} with process_set={settings.process_set}. Leave one of them out."
+        )
+    if is_initialized():
+        degree_of(settings.shard)
+    return settings._replace(sparse_as_dense=True)
 
 
 def _checked_passes(passes: Any) -> int:

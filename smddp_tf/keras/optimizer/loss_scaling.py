@@ -53,16 +53,16 @@ def _reducing(plain_apply: Any) -> Any:
 
 
 def _agreeing(plain_check: Any) -> Any:
-    """`check_finite` that asks all ranks, for subclasses whose own `apply` looks before anything is reduced."""
+    """`check_finite` that asks all ranks: each has a part of the gradients, or a subclass asks too early."""
     our_apply = keras.optimizers.LossScaleOptimizer.apply
 
     @functools.wraps(plain_check)
     def check_finite(self: Any, grads: Sequence[Any]) -> Any:
         finite = plain_check(self, grads)
-        if type(self).apply is our_apply or not is_wrapped(self.inner_optimizer):
+        if not is_wrapped(self.inner_optimizer):
             return finite
         reducer = reducer_of(self.inner_optimizer)
-        if reducer.is_paused:
+        if reducer.sharded() is None and (type(self).apply is our_apply or reducer.is_paused):
             return finite
         name = of_thread(f"{reducer.settings.name or 'optimizer'}.finite")
         return tf.cast(ops.allreduce(tf.cast(finite, tf.int32), op=Min, name=name), tf.bool)

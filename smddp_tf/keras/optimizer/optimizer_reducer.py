@@ -16,6 +16,7 @@ from smddp_tf.gradients.reducer import GradientReducer
 from smddp_tf.gradients.sparse import densified
 from smddp_tf.keras.fit.active_ranks import Window
 from smddp_tf.keras.optimizer.accumulation import Passes
+from smddp_tf.keras.sharding.sharded_state import ShardedState
 from smddp_tf.process_sets import ProcessSet, global_process_set
 from smddp_tf.reduce_op import Average
 
@@ -36,6 +37,7 @@ class ReductionSettings(NamedTuple):
     average_aggregated_gradients: bool = False
     process_set: ProcessSet = global_process_set
     scale_local_gradients: bool = True
+    shard: Any = None
 
 
 class OptimizerReducer:
@@ -67,7 +69,16 @@ class OptimizerReducer:
         self.passes = Passes(count, settings.average_aggregated_gradients) if count > 1 else None
         self.window: Window | None = None
         self._paused = False
+        self._sharded: ShardedState | None = None
         self._new_reducer(settings.gradient_predivide_factor)  # refuses wrong settings now, not when training begins
+
+    def sharded(self) -> ShardedState | None:
+        """The parts of the state on this rank; None where each rank has all of it."""
+        if self.settings.shard is None:
+            return None
+        if self._sharded is None:
+            self._sharded = ShardedState(self.settings.shard, self.settings.name or "optimizer")
+        return self._sharded if self._sharded.degree > 1 else None
 
     def over_ranks(self, variables: Sequence[Any]) -> GradientReducer:
         """Returns what reduces the gradients of `variables` over the ranks."""

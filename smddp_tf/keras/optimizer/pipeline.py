@@ -43,7 +43,7 @@ def when_reduced(optimizer: Any, reducer: OptimizerReducer) -> When:
     if reducer.is_paused:
         return When.BEFORE
     inner = innermost(optimizer)
-    if inner.gradient_accumulation_steps:
+    if inner.gradient_accumulation_steps and reducer.sharded() is None:
         return When.IN_UPDATE if inner is optimizer else When.AFTER_WINDOW
     return When.EACH_CALL if reducer.passes is None else When.AFTER_PASSES
 
@@ -60,7 +60,7 @@ def apply_reduced(optimizer: Any, reducer: OptimizerReducer, apply: Callable[...
     """
     grads = list(grads)
     given = None if given is None else list(given)
-    variables = _variables_of(optimizer, grads, given)
+    variables = _variables_of(optimizer, reducer, grads, given)
     when = when_reduced(optimizer, reducer)
     if variables is None or when is When.BEFORE:
         return apply(grads, given)  # what Keras refuses is left to its own error
@@ -231,10 +231,14 @@ def _scales(variables: Sequence[Any]) -> set[int]:
     return {index for index, variable in enumerate(variables) if stays_local(variable)}
 
 
-def _variables_of(optimizer: Any, grads: Sequence[Any], given: Sequence[Any] | None) -> list[Any] | None:
+def _variables_of(
+    optimizer: Any, reducer: OptimizerReducer, grads: Sequence[Any], given: Sequence[Any] | None
+) -> list[Any] | None:
     """The variables that belong to `grads`, or None where Keras will do nothing or raise."""
     if given is None:
-        given = innermost(optimizer)._trainable_variables if optimizer.built else []
+        state = reducer.sharded()
+        trained = innermost(optimizer)._trainable_variables if state is None else state.wholes
+        given = trained if optimizer.built else []
         return list(given) if len(given) == len(grads) else None
     return list(given) if grads else None
 

@@ -13,7 +13,9 @@ from smddp_tf.keras.optimizer.made_anew import configuration, notice_from_config
 from smddp_tf.keras.optimizer.optimizer_reducer import OptimizerReducer, ReductionSettings
 from smddp_tf.keras.optimizer.pipeline import When, apply_reduced, when_reduced
 from smddp_tf.keras.optimizer.replaceable import methods_for
-from smddp_tf.keras.optimizer.wrapping import attach_reducer, reducer_on, settings_of_class, wrapped_class
+from smddp_tf.keras.optimizer.wrapping import attach_reducer, reducer_on, settings_of_class, unwrapped, wrapped_class
+from smddp_tf.keras.saving.cut_tables import cut
+from smddp_tf.keras.sharding.sharded_state import ShardedState
 
 
 def reducer_of(optimizer: Any) -> OptimizerReducer:
@@ -42,7 +44,21 @@ def attach(
     for each in {id(o): o for o in (optimizer, innermost(optimizer))}.values():
         notice_from_config(type(each), attach)
         attach_reducer(each, wrap_class(type(each), reducer.settings), reducer)
+    if innermost(optimizer).built and (state := reducer.sharded()) is not None:
+        _cut_state(innermost(optimizer), state)
     return reducer
+
+
+def _cut_state(optimizer: Any, state: ShardedState) -> None:
+    """Builds an optimizer anew for parts, and gives it its part of the state that it has."""
+    values, variables = optimizer.variables, list(optimizer._trainable_variables)
+    own = len(unwrapped(type(optimizer)).from_config(optimizer.get_config()).variables)
+    del optimizer._variables[own:]
+    optimizer._trainable_variables_indices.clear()
+    optimizer.built = False
+    optimizer.build(variables)
+    for variable, value in zip(optimizer.variables[own:], values[own:]):
+        variable.assign(cut(variable, value.numpy()))
 
 
 def wrap_class(optimizer_class: Any, settings: ReductionSettings | None = None) -> Any:
@@ -73,13 +89,41 @@ def _members_for(optimizer_class: Any) -> dict[str, Any]:
     """
 
     def apply(self: Any, grads: Sequence[Any], trainable_variables: Any = None) -> None:
-        plain = functools.partial(optimizer_class.apply, self)
+        plain: Any = functools.partial(optimizer_class.apply, self)
+        if (state := _sharded(self)) is not None:
+            plain = functools.partial(_apply_to_parts, self, state, plain)
         apply_reduced(self, reducer_of(self), plain, grads, trainable_variables)
 
+    def build(self: Any, variables: Any) -> None:
+        state = None if self.built else _sharded(self)
+        if state is None:
+            optimizer_class.build(self, variables)
+            return
+        before = len(self.variables)
+        optimizer_class.build(self, state.parts_for(variables, reducer_of(self).local))
+        state.check_slots(self, before)
+
     def _clip_gradients(self: Any, grads: Sequence[Any]) -> Any:
+        if (state := _sharded(self)) is not None:
+            return state.clipped(self, grads, functools.partial(optimizer_class._clip_gradients, self))
         return grads if self.gradient_accumulation_steps else optimizer_class._clip_gradients(self, grads)
 
+    def _use_weight_decay(self: Any, variable: Any) -> Any:
+        state = _sharded(self)
+        return optimizer_class._use_weight_decay(self, variable if state is None else state.whole_of(variable))
+
+    def _overwrite_model_variables_with_average_value(self: Any, trainable_variables: Any) -> None:
+        state = _sharded(self)
+        variables = trainable_variables if state is None else state.parts
+        optimizer_class._overwrite_model_variables_with_average_value(self, variables)
+        if state is not None:
+            state.gather(variables)
+
     def _backend_update_step(self: Any, grads: Sequence[Any], trainable_variables: Any, learning_rate: Any) -> None:
+        if (state := _sharded(self)) is not None:
+            optimizer_class._backend_update_step(self, grads, trainable_variables, learning_rate)
+            state.gather(trainable_variables)
+            return
         reducer = reducer_of(self)
         if when_reduced(self, reducer) is When.IN_UPDATE:
             grads = list(self._allreduce(grads, trainable_variables))
@@ -104,7 +148,10 @@ def _members_for(optimizer_class: Any) -> dict[str, Any]:
     return {
         "__module__": _module_in_saved_files(optimizer_class),
         "apply": functools.update_wrapper(apply, optimizer_class.apply),
+        "build": functools.update_wrapper(build, optimizer_class.build),
         "_clip_gradients": _clip_gradients,
+        "_use_weight_decay": _use_weight_decay,
+        "_overwrite_model_variables_with_average_value": _overwrite_model_variables_with_average_value,
         "_backend_update_step": _backend_update_step,
         "get_config": functools.update_wrapper(get_config, optimizer_class.get_config),
         "__reduce__": __reduce__,
@@ -112,6 +159,17 @@ def _members_for(optimizer_class: Any) -> dict[str, Any]:
         "__deepcopy__": __deepcopy__,
         **methods_for(optimizer_class, reducer_of),
     }
+
+
+def _sharded(optimizer: Any) -> ShardedState | None:
+    """What is cut of the optimizer's state. A `LossScaleOptimizer` has nothing to cut; the one inside has."""
+    return reducer_of(optimizer).sharded() if innermost(optimizer) is optimizer else None
+
+
+def _apply_to_parts(optimizer: Any, state: ShardedState, apply: Any, grads: Sequence[Any], variables: Any) -> Any:
+    if not optimizer.built:
+        optimizer.build(list(variables))
+    return state.apply(apply, grads, variables)
 
 
 def _module_in_saved_files(optimizer_class: Any) -> str:

@@ -26,7 +26,7 @@ def wrapped_class(optimizer_class: Any, members_for: Callable[[Any], dict[str, A
         members_for: gives what the subclass of a class overrides, and the `__module__` that files shall name.
         settings: a `ReductionSettings`.
     """
-    optimizer_class = getattr(optimizer_class, _WRAPS, optimizer_class)
+    optimizer_class = unwrapped(optimizer_class)
     key = (optimizer_class, tuple(map(_hashable, settings)))
     wrapped = _wrapped_classes.get(key)
     if wrapped is None:
@@ -83,8 +83,13 @@ def attach_reducer(optimizer: Any, optimizer_class: type, reducer: Any) -> None:
 
 def detach_reducer(optimizer: Any) -> None:
     """Undoes `attach_reducer`: the optimizer object has its own class again, and its state."""
-    vars(object)["__class__"].__set__(optimizer, getattr(type(optimizer), _WRAPS))
+    vars(object)["__class__"].__set__(optimizer, unwrapped(type(optimizer)))
     object.__delattr__(optimizer, _REDUCER)
+
+
+def unwrapped(optimizer_class: Any) -> Any:
+    """The user's class."""
+    return getattr(optimizer_class, _WRAPS, optimizer_class)
 
 
 def reducer_on(optimizer: Any) -> Any:

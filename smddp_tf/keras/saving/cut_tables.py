@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import functools
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 import numpy as np
@@ -16,7 +16,7 @@ import tensorflow as tf
 from tensorflow.python.eager import cancellation
 
 from smddp_tf import ops
-from smddp_tf.basics import is_initialized, rank
+from smddp_tf.basics import is_initialized, rank, size
 from smddp_tf.exceptions import reason_of
 from smddp_tf.gradients.local_sources import layout_of, mark
 from smddp_tf.keras import patch_table, patches
@@ -30,11 +30,13 @@ _NAME = "saving a model with cut tables"
 _saving = threading.local()
 
 
-def cut_variables(model: Any) -> list[Any]:
-    """The variables of a model and its optimizer of which this rank has a part, in the same order on all ranks."""
+def cut_variables(model: Any, optimizers: Iterable[Any] = ()) -> list[Any]:
+    """The variables of a model and its optimizers of which this rank has a part, in the same order on all ranks."""
     if LEGACY:
         return []
-    variables = [*model.variables, *getattr(getattr(model, "optimizer", None), "variables", ())]
+    variables = list(model.variables)
+    for optimizer in (getattr(model, "optimizer", None), *optimizers):
+        variables += getattr(optimizer, "variables", ())
     return list({id(each): each for each in variables if layout_of(each) is not None}.values())
 
 
@@ -48,14 +50,14 @@ def refuse_cut_tables(model: Any, what: str) -> None:
         )
 
 
-def together(model: Any, save: Callable[[], Any]) -> Any:
+def together(model: Any, save: Callable[[], Any], optimizers: Iterable[Any] = ()) -> Any:
     """Returns `save()` on rank 0, while the other ranks send it the parts it needs. Every rank must call it.
 
     Raises:
         RuntimeError: not all ranks have called it within `MEETING_SECONDS`, or rank 0 could not save.
         ValueError: the ranks' models or optimizers differ.
     """
-    variables = cut_variables(model)
+    variables = cut_variables(model, optimizers)
     if not variables or getattr(_saving, "variables", None) is not None:
         return save() if not is_initialized() or rank() == 0 else None
     _meet(len(variables))
@@ -85,7 +87,7 @@ def whole(variable: Any) -> Any:
         return variable.numpy()
     if variables is None:
         raise RuntimeError(
-            f"{variable.path} is cut over {layout.ranks} ranks, which must save it together: call `model.save` or "
+            f"{variable.path} is cut over {size()} ranks, which must save it together: call `model.save` or "
             f"`model.save_weights` on every rank. Received: another way to save, on rank {rank()}."
         )
     broadcast_object(([each is variable for each in variables].index(True), ""), 0, name=_NAME)
@@ -97,13 +99,9 @@ def cut(variable: Any, table: Any) -> Any:
     layout = layout_of(variable)
     if layout is None:
         return table
-    if tuple(table.shape) != (layout.rows, layout.columns):
-        expected = layout.rows, layout.columns
-        raise ValueError(f"{variable.path}: expected a table of shape {expected}. Received: {tuple(table.shape)}.")
-    if 0 in layout.shape(rank()):
-        return np.zeros(layout.held(rank()), table.dtype)
-    rows, columns = layout.part(rank())
-    return table[rows, columns] if rows.step is None else table[:][rows]  # steps are slow in HDF5
+    if tuple(table.shape) != layout.whole:
+        raise ValueError(f"{variable.path}: expected a value of shape {layout.whole}. Received: {tuple(table.shape)}.")
+    return layout.cut(table, rank())
 
 
 def _serve(variables: Sequence[Any]) -> None:
@@ -117,20 +115,18 @@ def _serve(variables: Sequence[Any]) -> None:
 
 
 def _gathered(variable: Any, layout: Any) -> Any:
-    """The whole table on rank 0, None elsewhere."""
-    rows, columns = layout.shape(rank())
-    mine = tf.reshape(tf.convert_to_tensor(variable)[:rows, :columns], [-1])
-    table = np.empty((layout.rows, layout.columns), mine.dtype.as_numpy_dtype) if rank() == 0 else None
-    for other in range(layout.ranks):
-        shape = layout.shape(other)
+    """The whole value on rank 0, None elsewhere."""
+    mine = tf.reshape(layout.flat(tf.convert_to_tensor(variable), rank()), [-1])
+    whole = np.empty(layout.whole, mine.dtype.as_numpy_dtype) if rank() == 0 else None
+    for other in range(size()):
         pieces = [mine.numpy()] if rank() == other == 0 else []
-        for begin in range(0, shape[0] * shape[1] if other else 0, _PIECE):
+        for begin in range(0, layout.count(other) if other else 0, _PIECE):
             piece = mine[begin : begin + _PIECE] if rank() == other else mine[:0]
-            to_rank_0 = [int(tf.size(piece))] + [0] * (layout.ranks - 1)
+            to_rank_0 = [int(tf.size(piece))] + [0] * (size() - 1)
             pieces.append(ops.alltoall(piece, to_rank_0, name=f"{_NAME} (part)")[0].numpy())
-        if table is not None and pieces:
-            table[layout.part(other)] = np.concatenate(pieces).reshape(shape)
-    return table
+        if whole is not None and pieces:
+            layout.put(whole, other, np.concatenate(pieces))
+    return whole
 
 
 def _meet(count: int) -> None:

@@ -1,0 +1,185 @@
+"""The state of one optimizer, cut over the ranks: what is built, updated and gathered instead of whole variables.
+
+Keras's optimizer is built for this rank's *parts* of the variables, so its slots, moving averages and accumulators are
+parts too, and everything that Keras does in an update (weight decay, clipping, EMA) it does to parts. One step:
+
+1. reduced gradients arrive as parts (`GradientReducer`), or whole, and are cut here;
+2. each part takes the present value of its variable, so that whatever changed a variable since is kept;
+3. Keras's `apply` updates the parts;
+4. updated parts are gathered, each as soon as it is updated, into the variables.
+
+After Rajbhandari et al., "ZeRO: Memory Optimizations Toward Training Trillion Parameter Models" (SC20), stages 1 and 2.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import tensorflow as tf
+
+from smddp_tf import basics, ops
+from smddp_tf._native.threads import of_thread
+from smddp_tf.gradients.local_sources import LocalSources, identity, layout_of, mark
+from smddp_tf.gradients.parts import gathered_parts
+from smddp_tf.keras._backend import keras
+from smddp_tf.keras.optimizer.accumulation import stays_local
+from smddp_tf.keras.saving.cut_tables import save_whole_tables
+from smddp_tf.keras.sharding.degrees import degree_of, places
+from smddp_tf.keras.sharding.flat_part import FlatPart
+from smddp_tf.reduce_op import Sum
+
+_NEEDS_WHOLE_TENSORS = {"Adafactor", "Lamb", "Muon"}
+
+
+class ShardedState:
+    """See the module.
+
+    Args:
+        shard: the argument of `DistributedOptimizer`.
+        name: of the optimizer, for messages; the same on all ranks.
+
+    Attributes:
+        degree: into how many parts the state is cut; 1: it is not.
+        wholes: the variables that the optimizer was built for.
+        parts: for each of them this rank's part, a Keras variable; or itself where it is not cut.
+    """
+
+    def __init__(self, shard: Any, name: str) -> None:
+        self.degree = degree_of(shard)
+        self.wholes: list[Any] = []
+        self.parts: list[Any] = []
+        self._shard, self._name = shard, name
+        self._whole_of: dict[int, Any] = {}  # by id of the `tf.Variable` inside of a part
+        self._clipped: list[bool] = []  # of the gradients that Keras clips now: are they parts?
+        save_whole_tables()
+
+    def parts_for(self, variables: Sequence[Any], local: LocalSources) -> list[Any]:
+        """What the optimizer is built for instead of `variables`. Those that are one rank's own stay whole."""
+        kept = local.indices(variables)
+        self.wholes = list(variables)
+        self.parts = [
+            variable if index in kept or stays_local(variable) or 0 in variable.shape else self._part_of(variable)
+            for index, variable in enumerate(variables)
+        ]
+        self._whole_of = {id(identity(part)): whole for part, whole in zip(self.parts, self.wholes)}
+        return self.parts[:]
+
+    def check_slots(self, optimizer: Any, before: int) -> None:
+        """Raises a NotImplementedError where an optimizer keeps what cannot be cut.
+
+        Args:
+            optimizer: built.
+            before: how many variables it had before it was built.
+        """
+        names = {each.__name__ for each in type(optimizer).__mro__} & _NEEDS_WHOLE_TENSORS
+        wholes = [each for each in optimizer.variables[before:] if len(each.shape) and layout_of(each) is None]
+        of_uncut = sum(part is whole for part, whole in zip(self.parts, self.wholes))
+        if names or (wholes and not of_uncut):
+            raise NotImplementedError(
+                "`shard` needs an optimizer whose update of an element depends on that element alone, and whose slots "
+                f"are made by `add_variable_from_reference`. Received: {type(optimizer).__name__}"
+                f"{'' if names else f' with the slot {wholes[0].path}'}. Use another optimizer, or leave `shard` out."
+            )
+
+    def whole_of(self, part: Any) -> Any:
+        """The variable of a part; what is no part itself. A `tf.Variable` for the one inside of a part."""
+        whole = self._whole_of.get(id(identity(part)), part)
+        return whole if isinstance(part, keras.Variable) else identity(whole)
+
+    def apply(self, plain: Callable[..., Any], grads: Sequence[Any], variables: Sequence[Any] | None) -> Any:
+        """Keras's `apply`, with parts.
+
+        Args:
+            plain: `plain(grads, variables)`.
+            grads: reduced gradients or None, whole or of parts.
+            variables: whole; None for all that the optimizer was built for.
+        """
+        self._check_ranks()
+        variables = self.wholes if variables is None else variables
+        by_id = {id(whole): part for whole, part in zip(self.wholes, self.parts)}
+        parts = [by_id.get(id(variable), variable) for variable in variables]
+        for part, variable in zip(parts, variables):
+            if part is not variable:
+                part.assign(self._present(part, variable))
+        cut = [grad if part is whole else _cut(grad, part) for grad, part, whole in zip(grads, parts, variables)]
+        moving = [part is not whole for grad, part, whole in zip(grads, parts, variables) if _is_clipped(grad, whole)]
+        self._clipped = moving
+        result = plain(cut, parts)
+        for grad, part, variable in zip(grads, parts, variables):
+            if grad is not None and part is not variable and getattr(variable, "constraint", None) is not None:
+                variable.assign(variable.constraint(variable))
+        return result
+
+    def clipped(self, optimizer: Any, grads: Sequence[Any], plain: Callable[..., Any]) -> Any:
+        """Keras's `_clip_gradients`, with the norms of whole gradients."""
+        norm, limit = optimizer.clipnorm, optimizer.clipnorm or optimizer.global_clipnorm
+        if not limit:
+            return plain(grads)
+        squares = tf.stack([tf.reduce_sum(tf.square(tf.cast(grad, tf.float32))) for grad in grads])
+        of_parts = tf.constant(self._clipped)
+        everybody = ops.allreduce(squares, op=Sum, name=of_thread(f"{self._name} (norms of gradients)"))
+        replicas = basics.size() // self.degree
+        squares = tf.where(of_parts, everybody / replicas, squares)
+        if norm:
+            norms = tf.sqrt(squares)
+            factors = tf.unstack(limit / tf.maximum(norms, limit), num=len(grads))
+            return [grad * tf.cast(factor, grad.dtype) for grad, factor in zip(grads, factors)]
+        total = tf.sqrt(tf.reduce_sum(squares))
+        # As `keras.src.optimizers.base_optimizer.clip_by_global_norm`: what is not finite makes all NaN.
+        factor = limit * tf.minimum(1.0 / total, 1.0 / limit) + (total - total)
+        return [grad * tf.cast(factor, grad.dtype) for grad in grads]
+
+    def gather(self, parts: Sequence[Any]) -> None:
+        """Gives the variables the values of their parts, those of all ranks."""
+        pairs = [(part, whole) for part in parts if (whole := self.whole_of(part)) is not part]
+        values = [tf.cast(tf.convert_to_tensor(part), whole.dtype) for part, whole in pairs]
+        for (_, whole), value in zip(pairs, gathered_parts(values, [layout_of(part) for part, _ in pairs], self._name)):
+            whole.assign(value)
+
+    def _part_of(self, variable: Any) -> Any:
+        layout = FlatPart(tuple(variable.shape), self.degree, places(self.degree))
+        first, end = layout.span(basics.rank())
+        dtype = tf.as_dtype(variable.dtype)
+        kept = tf.float32 if dtype.is_floating and dtype.size == 2 else dtype
+        name = variable.name.replace("/", "_").replace(":", "_")
+        part = keras.Variable("zeros", shape=(end - first,), dtype=kept.name, trainable=False, name=name)
+        with contextlib.suppress(AttributeError):  # slots are named after it
+            part._path = getattr(variable, "path", variable.name)
+        mark(part, layout)
+        return part
+
+    def _present(self, part: Any, variable: Any) -> Any:
+        """This rank's part of the value that the variable has now.
+
+        A part of a variable of 16 bits has 32, which stay as they are while they round to what the variable holds.
+        """
+        value = _cut(tf.convert_to_tensor(variable), part)
+        wide = tf.cast(value, part.dtype)
+        if tf.as_dtype(part.dtype) == value.dtype:
+            return wide
+        kept = tf.convert_to_tensor(part)
+        return tf.where(tf.cast(kept, value.dtype) == value, kept, wide)
+
+    def _check_ranks(self) -> None:
+        cut_for = next((layout_of(part).places for part in self.parts if layout_of(part) is not None), None)
+        if cut_for is not None and len(cut_for) != basics.size():
+            raise RuntimeError(
+                f"The state of the optimizer was cut over {len(cut_for)} ranks (shard={self._shard!r}), and this "
+                f"session has {basics.size()}. Parts of lost ranks are in commits on disk and saved files only: make "
+                "model and optimizer anew, and load one of these."
+            )
+
+
+def _is_clipped(grad: Any, variable: Any) -> bool:
+    return grad is not None and not stays_local(variable)
+
+
+def _cut(value: Any, part: Any) -> Any:
+    """The elements of a part, of a whole value; a part stays what it is."""
+    layout = layout_of(part)
+    if value is None or tuple(value.shape) == tuple(part.shape) != layout.whole:
+        return value
+    first, end = layout.span(basics.rank())
+    return tf.reshape(value, [-1])[first:end]
