@@ -1,0 +1,328 @@
+"""`DistributedOptimizer(shard=...)`: the same weights, bit by bit, and each rank has a part of the state."""
+
+from __future__ import annotations
+
+import math
+
+import keras
+import numpy as np
+import pytest
+import tensorflow as tf
+
+import smddp_tf.keras as hvk
+import smddp_tf.keras.distribution
+from smddp_tf.elastic.variables import TensorFlowState
+from smddp_tf.keras.sharding.degrees import possible_degrees
+from tests.variants import in_full
+
+FEATURES, HIDDEN, BATCH, STEPS = 6, (67, 33), 8, 12
+OPTIMIZERS = {
+    "sgd": lambda: keras.optimizers.SGD(0.05),
+    "momentum": lambda: keras.optimizers.SGD(0.05, momentum=0.9, nesterov=True),
+    "adam": lambda: keras.optimizers.Adam(0.01, amsgrad=True),
+    "adamw": lambda: keras.optimizers.AdamW(0.01, weight_decay=0.05),
+    "lion": lambda: keras.optimizers.Lion(1e-3),
+    "rmsprop": lambda: keras.optimizers.RMSprop(0.01, centered=True, momentum=0.5),
+    "adagrad": lambda: keras.optimizers.Adagrad(0.05),
+    "nadam": lambda: keras.optimizers.Nadam(0.01),
+    "adamax": lambda: keras.optimizers.Adamax(0.01),
+    "adadelta": lambda: keras.optimizers.Adadelta(0.5),
+    "ftrl": lambda: keras.optimizers.Ftrl(0.05),
+    "ema": lambda: keras.optimizers.Adam(0.01, use_ema=True, ema_momentum=0.8),
+    "ema that overwrites": lambda: keras.optimizers.Adam(0.01, use_ema=True, ema_overwrite_frequency=5),
+    "clipvalue": lambda: keras.optimizers.SGD(0.1, clipvalue=0.02),
+    "loss scale": lambda: keras.optimizers.LossScaleOptimizer(keras.optimizers.Adam(0.01), dynamic_growth_steps=4),
+}
+QUICK = ("momentum", "adamw", "rmsprop", "ema that overwrites", "loss scale")
+
+
+@pytest.fixture(params=["world", "node", 2])
+def shard(hvd, size, request):
+    """Each possible degree once."""
+    degrees = {"world": size, "node": hvd.local_size(), 2: 2}
+    degree = degrees[request.param]
+    if degree == 1 or degree not in possible_degrees():
+        pytest.skip("there are no parts of so many ranks here")
+    if degree in [degrees[other] for other in list(degrees)[: list(degrees).index(request.param)]]:
+        pytest.skip("the same ranks as another case")
+    return request.param
+
+
+def degree_of(hvd, shard):
+    return {"world": hvd.size(), "node": hvd.local_size()}.get(shard, shard)
+
+
+def data_of(rank, rows=BATCH * STEPS):
+    random = np.random.default_rng(100 + rank)
+    x = random.normal(size=(rows, FEATURES)).astype(np.float32)
+    return x, (x[:, :1] * (1 + rank) - np.sin(x[:, 1:2])).astype(np.float32)
+
+
+def model_of(**options):
+    keras.utils.set_random_seed(5)
+    layers = [keras.layers.Dense(width, activation="tanh", **options) for width in HIDDEN]
+    return keras.Sequential([keras.Input((FEATURES,)), *layers, keras.layers.Dense(1)])
+
+
+def trained(rank, optimizer, model=None, rows=BATCH * STEPS, compiled=None, **options):
+    model = model or model_of()
+    model.compile(hvk.DistributedOptimizer(optimizer, **options), loss="mse", **compiled or {})
+    x, y = data_of(rank, rows)
+    model.fit(x, y, batch_size=BATCH, epochs=2, shuffle=False, verbose=0)
+    return model
+
+
+def assert_identical(ours, expected, start):
+    for one, other, first in zip(ours.get_weights(), expected.get_weights(), start.get_weights()):
+        np.testing.assert_array_equal(one, other)
+        assert not np.array_equal(one, first), "nothing was learned"
+
+
+def slot_elements(model):
+    return sum(math.prod(variable.shape) for variable in model.optimizer.variables if len(variable.shape))
+
+
+@pytest.mark.parametrize("name", [*QUICK, *in_full(*(name for name in OPTIMIZERS if name not in QUICK))])
+def test_weights_are_identical(hvd, rank, mpi, shard, name):
+    whole = trained(rank, OPTIMIZERS[name]())
+    ours = trained(rank, OPTIMIZERS[name](), shard=shard)
+    assert_identical(ours, whole, model_of())
+    degree = degree_of(hvd, shard)
+    elements = mpi.allgather(slot_elements(ours))
+    assert sum(elements) == slot_elements(whole) * hvd.size() // degree
+    biggest_tensor = HIDDEN[0] * HIDDEN[1]
+    if slot_elements(whole):
+        assert max(elements) < slot_elements(whole) * (biggest_tensor / 2 + 4 * 16) / biggest_tensor
+
+
+def test_state_is_that_of_whole_slots(hvd, rank, mpi, shard):
+    """Every rank's parts, put together, are the slots without `shard`."""
+    whole = trained(rank, OPTIMIZERS["adam"]()).optimizer
+    ours = trained(rank, OPTIMIZERS["adam"](), shard=shard).optimizer
+    degree = degree_of(hvd, shard)
+    assert len(ours.variables) == len(whole.variables)
+    for mine, expected in zip(ours.variables, whole.variables):
+        parts = mpi.allgather(mine.numpy())
+        if not len(expected.shape):
+            assert mine.numpy() == expected.numpy()
+            continue
+        for first in range(0, hvd.size(), degree):
+            flat = np.concatenate(parts[first : first + degree])
+            np.testing.assert_array_equal(flat, expected.numpy().reshape(-1))
+
+
+@pytest.mark.parametrize(
+    "make",
+    [
+        lambda: keras.optimizers.SGD(0.05, momentum=0.9, gradient_accumulation_steps=3),
+        lambda: keras.optimizers.Adam(0.01, clipnorm=0.05),
+        lambda: keras.optimizers.SGD(0.1, global_clipnorm=0.1),
+        lambda: keras.optimizers.LossScaleOptimizer(keras.optimizers.Adam(0.01, gradient_accumulation_steps=2)),
+    ],
+    ids=["accumulation", "clipnorm", "global_clipnorm", "scaled accumulation"],
+)
+def test_what_adds_in_another_order_is_close(hvd, rank, shard, make):
+    whole, ours = trained(rank, make()), trained(rank, make(), shard=shard)
+    for one, other in zip(ours.get_weights(), whole.get_weights()):
+        np.testing.assert_allclose(one, other, rtol=0, atol=2e-6 * np.abs(other).max())
+
+
+def test_backward_passes_per_step(rank, shard):
+    options = {"backward_passes_per_step": 3, "average_aggregated_gradients": True}
+    whole = trained(rank, OPTIMIZERS["adamw"](), **options)
+    assert_identical(trained(rank, OPTIMIZERS["adamw"](), shard=shard, **options), whole, model_of())
+
+
+def test_constraints_and_decay_with_exceptions(rank, shard):
+    def run(**options):
+        optimizer = keras.optimizers.AdamW(0.01, weight_decay=0.3)
+        optimizer.exclude_from_weight_decay(var_names=["bias"])
+        return trained(rank, optimizer, model_of(kernel_constraint="max_norm", bias_initializer="ones"), **options)
+
+    assert_identical(run(shard=shard), run(), model_of(bias_initializer="zeros"))
+
+
+def test_uneven_numbers_of_batches(rank, shard):
+    rows = BATCH * (STEPS - 5 * (rank == 0)) - 3
+    whole = trained(rank, OPTIMIZERS["adamw"](), rows=rows)
+    assert_identical(trained(rank, OPTIMIZERS["adamw"](), rows=rows, shard=shard), whole, model_of())
+
+
+def test_an_infinity_on_one_rank_skips_the_step_on_all(rank, size, mpi, shard):
+    def run(**options):
+        model = model_of()
+        model.compile(hvk.DistributedOptimizer(OPTIMIZERS["loss scale"](), **options), loss="mse")
+        x, y = data_of(rank)
+        scales = []
+        for step in range(4):
+            bad = step == 2 and rank == size - 1
+            model.train_on_batch(x[:BATCH], np.full_like(y[:BATCH], np.inf) if bad else y[:BATCH])
+            scales.append(float(model.optimizer.dynamic_scale.numpy()))
+        return model, scales
+
+    (whole, expected), (ours, scales) = run(), run(shard=shard)
+    assert scales == expected
+    assert scales[2] == scales[1] / 2
+    assert mpi.allgather(scales) == [scales] * size
+    assert_identical(ours, whole, model_of())
+
+
+@pytest.mark.parametrize("way", ["eager", "graph", "xla"])
+def test_loops_of_the_users_own(rank, shard, way):
+    x, y = data_of(rank)
+
+    def run(**options):
+        model = model_of()
+        optimizer = hvk.DistributedOptimizer(OPTIMIZERS["adamw"](), **options)
+        optimizer.build(model.trainable_variables)
+
+        def step(x, y):
+            with tf.GradientTape() as tape:
+                loss = tf.reduce_mean(tf.square(model(x) - y))
+            gradients = tape.gradient(loss, model.trainable_variables)
+            optimizer.apply_gradients(zip(gradients, model.trainable_variables))
+
+        call = step if way == "eager" else tf.function(step, jit_compile=way == "xla")
+        for first in range(0, len(x), BATCH):
+            call(x[first : first + BATCH], y[first : first + BATCH])
+        return model
+
+    ours, whole, start = run(shard=shard), run(), model_of()
+    if way != "xla":
+        assert_identical(ours, whole, start)
+    for one, other in zip(ours.get_weights(), whole.get_weights()):  # XLA fuses differently, and rounds differently
+        np.testing.assert_allclose(one, other, rtol=0, atol=1e-6 * np.abs(other).max())
+
+
+def test_weights_that_somebody_changes_are_kept(rank, shard):
+    def run(**options):
+        model = trained(rank, OPTIMIZERS["adamw"](), **options)
+        model.set_weights([value * 0.5 + 0.01 for value in model.get_weights()])
+        x, y = data_of(rank)
+        model.fit(x, y, batch_size=BATCH, epochs=1, shuffle=False, verbose=0)
+        return model
+
+    assert_identical(run(shard=shard), run(), model_of())
+
+
+def test_an_optimizer_that_has_state_already(rank, shard):
+    def run(**options):
+        optimizer = OPTIMIZERS["adam"]()
+        model = model_of()
+        optimizer.build(model.trainable_variables)
+        for variable in optimizer.variables[2:]:
+            variable.assign(np.linspace(0.1, 0.2, math.prod(variable.shape)).reshape(variable.shape))
+        return trained(rank, optimizer, model, **options)
+
+    assert_identical(run(shard=shard), run(), model_of())
+
+
+def test_local_variables_stay_whole(rank, shard):
+    def run(**options):
+        model, optimizer = model_of(), OPTIMIZERS["adam"]()
+        optimizer = hvk.DistributedOptimizer(optimizer, **options)
+        for weight in model.layers[1].trainable_weights:
+            optimizer.register_local_var(weight)
+        model.compile(optimizer, loss="mse")
+        x, y = data_of(rank)
+        model.fit(x, y, batch_size=BATCH, epochs=1, shuffle=False, verbose=0)
+        return model
+
+    ours, whole = run(shard=shard), run()
+    assert_identical(ours, whole, model_of())
+    shapes = {tuple(variable.shape) for variable in ours.optimizer.variables}
+    assert tuple(ours.layers[1].kernel.shape) in shapes
+    assert tuple(ours.layers[0].kernel.shape) not in shapes
+
+
+def test_embeddings(rank, shard):
+    def run(**options):
+        keras.utils.set_random_seed(5)
+        model = keras.Sequential(
+            [keras.Input((3,)), keras.layers.Embedding(50, 7), keras.layers.Flatten(), keras.layers.Dense(1)]
+        )
+        model.compile(hvk.DistributedOptimizer(OPTIMIZERS["adam"](), **options), loss="mse")
+        ids = np.random.default_rng(rank).integers(0, 50, size=(64, 3))
+        model.fit(ids, ids[:, :1] / 50, batch_size=BATCH, epochs=2, shuffle=False, verbose=0)
+        return model
+
+    # Without `shard` the rows of the gradient travel, and are added up in another order.
+    for one, other in zip(run(shard=shard).get_weights(), run().get_weights()):
+        np.testing.assert_allclose(one, other, rtol=0, atol=1e-5)
+
+
+def test_16_bit_variables_have_parts_of_32_bits(hvd, rank, mpi, shard):
+    """Changes too small for bfloat16 add up."""
+    weight = keras.Variable(np.full((40, 3), 1.0), dtype="bfloat16", name="weight")
+    optimizer = hvk.DistributedOptimizer(keras.optimizers.SGD(1.0), shard=shard)
+    for step in range(16):
+        optimizer.apply([tf.fill([40, 3], tf.constant(2.0**-11, tf.bfloat16))], [weight])
+        expected = np.float32(1 - (step + 1) * 2.0**-11)
+        assert float(weight.numpy().astype("float32").max()) == float(
+            tf.cast(tf.cast(expected, tf.bfloat16), tf.float32)
+        )
+    values = [value.tobytes() for value in mpi.allgather(weight.numpy())]
+    assert values == [values[0]] * hvd.size()
+    weight.assign(np.full((40, 3), 3.0))
+    optimizer.apply([tf.zeros([40, 3], tf.bfloat16)], [weight])
+    assert np.all(weight.numpy().astype("float32") == 3.0)
+
+
+def test_under_keras_distribution(hvd, size, shard):
+    x, y = data_of(0)
+
+    def run(**options):
+        keras.distribution.initialize()
+        with smddp_tf.keras.distribution.DataParallel(**options).scope():
+            model = model_of()
+            model.compile(OPTIMIZERS["adamw"](), loss="mse")
+            model.fit(x, y, batch_size=BATCH * size, epochs=2, shuffle=False, verbose=0)
+        return model
+
+    whole, ours = run(), run(shard=shard)
+    assert_identical(ours, whole, model_of())
+    assert slot_elements(ours) < slot_elements(whole)
+    x, y = data_of(0, BATCH * size)
+    with pytest.raises(ValueError, match="cut over the ranks by DataParallel"):
+        ours.fit(x, y, batch_size=BATCH, verbose=0)  # without the distribution
+
+
+@pytest.mark.parametrize(
+    ("shard", "message"), [(0, "at least 1"), ("nodes", "at least 1"), (True, "at least 1"), (7, "Possible here: 1")]
+)
+def test_degrees_that_cannot_be(size, shard, message):
+    if size == 1 and shard == 7:
+        pytest.skip("one rank has all of the state")
+    with pytest.raises(ValueError, match=message):
+        hvk.DistributedOptimizer(keras.optimizers.Adam(), shard=shard)
+
+
+class OwnSlots(keras.optimizers.SGD):
+    def build(self, variables):
+        super().build(variables)
+        self.own = [self.add_variable(shape=variable.shape, name="own") for variable in variables]
+
+
+@pytest.mark.parametrize(
+    ("optimizer", "named"),
+    [(keras.optimizers.Lamb, "Lamb"), (keras.optimizers.Adafactor, "Adafactor"), (OwnSlots, "OwnSlots with the slot")],
+)
+def test_optimizers_that_need_whole_tensors(size, optimizer, named):
+    if size == 1:
+        pytest.skip("one rank has all of the state")
+    wrapped = hvk.DistributedOptimizer(optimizer(), shard="world")
+    with pytest.raises(NotImplementedError, match=f"Received: {named}"):
+        wrapped.build(model_of().trainable_variables)
+
+
+def test_a_state_of_variables_is_not_committed(rank, shard, tmp_path):
+    model = trained(rank, OPTIMIZERS["adam"](), shard=shard)
+    state = TensorFlowState([*model.variables, *model.optimizer.variables])
+    with pytest.raises(NotImplementedError, match="saved by TensorFlowKerasState"):
+        state.to_disk()
+
+
+def test_process_sets_and_other_ranks(hvd, sets):
+    some = next(iter(sets.values()))
+    with pytest.raises(ValueError, match="`shard` divides the state among all ranks"):
+        hvk.DistributedOptimizer(keras.optimizers.Adam(), shard="world", process_set=some)
