@@ -56,8 +56,17 @@ def register_plan(
     notes: Sequence[str] = (),
     process_set: int = 0,
     names: Sequence[str] = (),
+    kind: str = "allreduce",
+    parts: int = 1,
 ) -> int:
-    """Returns the plan's number. `wire_dtype` "" sends every tensor as it is; `names` need not agree."""
+    """Returns the plan's number. `wire_dtype` "" sends every tensor as it is; `names` need not agree.
+
+    `kind` "reduce_parts": each rank gets one of `parts` parts of every sum; "gather_parts": brings its part, and gets
+    the whole. `shapes` are those of the whole tensors.
+    """
+
+def place_in_parts(process_set: int, parts: int) -> int:
+    """Which of `parts` parts is this rank's; ValueError where the ranks cannot share so many."""
 
 def add_process_sets(sets: Sequence[tuple[Sequence[int], int]], at_start: bool) -> list[int]:
     """Each as its ranks and the address of an MPI_Comm, one of which is empty (0). Returns their numbers.

@@ -11,7 +11,7 @@ import tensorflow as tf
 from smddp_tf import process_sets
 from smddp_tf._native import graph, loader, xla
 from smddp_tf._native.root_ranks import checked_root
-from smddp_tf.reduce_op import Adasum, Average, ReduceOp, ReduceSpec
+from smddp_tf.reduce_op import Adasum, Average, ReduceOp, ReduceSpec, Sum
 
 _PLANNABLE = (tf.float16, tf.bfloat16, tf.float32, tf.float64)
 _REDUCIBLE = (*_PLANNABLE, tf.uint8, tf.int8, tf.uint16, tf.int16, tf.int32, tf.int64, tf.bool)
@@ -41,6 +41,39 @@ def reduce_gradient(tensor: tf.Tensor, plan: int, index: int, reduction: ReduceS
     """
     output = loader.op_library().smddp_reduce_gradient(
         gradient=tensor, **_addressed(name), plan=plan, index=index, plan_key=key, **_attributes_of(reduction)
+    )
+    return graph.run_independently([output])[0]
+
+
+def reduce_part(
+    tensor: tf.Tensor, plan: int, index: int, reduction: ReduceSpec, key: str, name: str, parts: int
+) -> tf.Tensor:
+    """As `reduce_gradient`, by a plan of kind "reduce_parts": this rank's part, flat, filled up with zeros."""
+    output = loader.op_library().smddp_reduce_part(
+        gradient=tensor,
+        **_addressed(name),
+        plan=plan,
+        index=index,
+        plan_key=key,
+        parts=parts,
+        **_attributes_of(reduction),
+    )
+    return graph.run_independently([output])[0]
+
+
+def gather_part(
+    tensor: tf.Tensor, plan: int, index: int, shape: Sequence[int], key: str, name: str, parts: int
+) -> tf.Tensor:
+    """The inverse, by a plan of kind "gather_parts": the whole tensor of that shape, from the parts of all."""
+    output = loader.op_library().smddp_gather_part(
+        gradient=tensor,
+        **_addressed(name),
+        plan=plan,
+        index=index,
+        plan_key=key,
+        shape=shape,
+        parts=parts,
+        **_attributes_of(ReduceSpec(Sum)),
     )
     return graph.run_independently([output])[0]
 

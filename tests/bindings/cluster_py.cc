@@ -75,6 +75,7 @@ void PlannedAllreduce(InprocCluster& cluster, const std::vector<std::vector<Tens
     spec.prescale = prescale;
     spec.postscale = postscale;
     spec.wire_dtype = wire_dtype;
+    spec.parting = pieces[rank].front().parting;
     const int plan = ValueOrThrow(cluster.session(rank).RegisterPlan(spec));
     for (size_t i = 0; i < pieces[rank].size(); ++i) {
       const size_t index = (i + rank) % pieces[rank].size();  // another order on every rank
@@ -82,6 +83,41 @@ void PlannedAllreduce(InprocCluster& cluster, const std::vector<std::vector<Tens
     }
   }
   waiters.WaitAll();
+}
+
+// A plan with parts, of tensors with `lengths` elements. Inputs and outputs hold them one after another, whole or this
+// rank's parts of them. Returns the bytes that each rank sent to other nodes.
+std::vector<int64_t> WithParts(const std::vector<std::string>& hosts, const std::vector<Bytes>& inputs,
+                               const std::vector<Bytes>& outputs, const std::string& dtype_name,
+                               const std::vector<int64_t>& lengths, bool gathers, int parts, int op, double postscale,
+                               int64_t chunk_bytes, const std::string& wire_dtype) {
+  const DType dtype = ValueOrThrow(DTypeFromName(dtype_name));
+  const Parting parting = {gathers ? PartMode::kGather : PartMode::kReduce, parts};
+  auto cluster = StartCluster(hosts, inputs.size(), chunk_bytes);
+  std::vector<std::vector<TensorRef>> pieces(inputs.size());
+  for (size_t rank = 0; rank < inputs.size(); ++rank) {
+    size_t whole = 0, part = 0;
+    for (int64_t length : lengths) {
+      TensorRef& piece = pieces[rank].emplace_back();
+      piece.dtype = dtype;
+      piece.shape = {length};
+      piece.input = inputs[rank].data() + (gathers ? part : whole);
+      piece.output = outputs[rank].data() + (gathers ? whole : part);
+      piece.parting = parting;
+      whole += piece.bytes();
+      part += parting.Length(length) * SizeOf(dtype);
+    }
+    if (inputs[rank].size() != (gathers ? part : whole) || outputs[rank].size() != (gathers ? whole : part)) {
+      throw nb::value_error("Wrong length of an array.");
+    }
+  }
+  PlannedAllreduce(*cluster, pieces, static_cast<ReduceOp>(op), 1.0, postscale,
+                   ValueOrThrow(WireDTypeFromName(wire_dtype)));
+  std::vector<int64_t> sent;
+  for (int rank = 0; rank < cluster->size(); ++rank) {
+    sent.push_back(cluster->session(rank).diagnostics().Stats().rail_bytes_sent);
+  }
+  return sent;
 }
 
 void Allreduce(const std::vector<std::string>& hosts, const std::vector<Bytes>& inputs,
@@ -271,6 +307,9 @@ void BindCluster(nb::module_& m) {
   m.def("cluster_allreduce", &Allreduce, nb::arg("hosts"), nb::arg("inputs"), nb::arg("outputs"), nb::arg("dtype"),
         nb::arg("op"), nb::arg("prescale"), nb::arg("postscale"), nb::arg("chunk_bytes"), nb::arg("planned"),
         nb::arg("wire_dtype") = "", nb::arg("rail_algorithm") = "auto");
+  m.def("cluster_with_parts", &WithParts, nb::arg("hosts"), nb::arg("inputs"), nb::arg("outputs"), nb::arg("dtype"),
+        nb::arg("lengths"), nb::arg("gathers"), nb::arg("parts"), nb::arg("op"), nb::arg("postscale"),
+        nb::arg("chunk_bytes"), nb::arg("wire_dtype") = "");
   m.def("cluster_broadcast", &Broadcast, nb::arg("hosts"), nb::arg("arrays"), nb::arg("root"));
   m.def("cluster_allgather", &Allgather, nb::arg("hosts"), nb::arg("inputs"), nb::arg("row_bytes"));
   m.def("cluster_alltoall", &Alltoall, nb::arg("hosts"), nb::arg("inputs"), nb::arg("row_bytes"), nb::arg("splits"));

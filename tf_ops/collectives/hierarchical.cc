@@ -1,8 +1,10 @@
 #include "collectives/hierarchical.h"
 
 #include <algorithm>
+#include <utility>
 
 #include "collectives/node/stages.h"
+#include "collectives/shard_exchange.h"
 
 namespace smddp {
 namespace {
@@ -37,30 +39,58 @@ TaskPtr Timed(const Chunk& chunk, StageTimes::Stage stage, TaskPtr task, bool be
   return std::make_unique<TimedTask>(times, stage, std::move(task));
 }
 
-TaskPtr RailAllreduce(const Fabric& fabric, const AllreduceAlgorithm& rail, const Chunk& chunk) {
+// Gathers the sub-blocks of my shard from the nodes that share my parts.
+class RailGather : public Task {
+ public:
+  RailGather(const Fabric& fabric, const RailCall& call, int nodes)
+      : group_(GroupOf(fabric.topology, nodes)), exchange_(group_, fabric.topology.rank(), fabric.transport, call) {}
+
+  Result<Progress> Step() override {
+    if (!std::exchange(begun_, true)) SMDDP_RETURN_IF_ERROR(exchange_.Gather());
+    SMDDP_ASSIGN_OR_RETURN(const bool arrived, exchange_.AllDone());
+    return arrived ? Progress::kDone : Progress::kWaiting;
+  }
+  std::string Describe() const override { return "gather between nodes, " + exchange_.Describe(); }
+
+ private:
+  static Group GroupOf(const Topology& topology, int nodes) {
+    const auto first = topology.rail().world_ranks().begin() + topology.node_index() / nodes * nodes;
+    return Group(std::vector<int>(first, first + nodes));
+  }
+
+  const Group group_;
+  ShardExchange exchange_;
+  bool begun_ = false;
+};
+
+TaskPtr RailStage(const Fabric& fabric, const AllreduceAlgorithm& rail, const Chunk& chunk) {
   if (!chunk.crosses_nodes()) return nullptr;
-  const RailCall call = {chunk.call.operation,
-                         static_cast<uint16_t>(chunk.index),
-                         chunk.sum,
-                         chunk.my_shard().size(),
-                         chunk.call.view->wire(),
-                         chunk.call.op};
-  return rail.Begin(fabric.topology.rail(), fabric.topology.rank(), fabric.transport, fabric.compute, call);
+  RailCall call = {chunk.call.operation,
+                   static_cast<uint16_t>(chunk.index),
+                   chunk.sum,
+                   chunk.my_shard().size(),
+                   chunk.call.view->wire(),
+                   chunk.call.op};
+  if (chunk.gathers()) return std::make_unique<RailGather>(fabric, call, chunk.nodes_of_group());
+  call.need_every = chunk.nodes_of_group();
+  const AllreduceAlgorithm& algorithm = call.need_every > 1 ? *AlgorithmByName("direct") : rail;
+  return algorithm.Begin(fabric.topology.rail(), fabric.topology.rank(), fabric.transport, fabric.compute, call);
 }
 
 TaskPtr ReduceMyShard(const Fabric& fabric, const AllreduceAlgorithm& rail, const std::shared_ptr<Chunk>& chunk) {
   return Sequence({
       [chunk] { return Timed(*chunk, StageTimes::kNodeReduceScatter, SumMyShard(chunk)); },
-      [&fabric, &rail, chunk] {
-        return Timed(*chunk, StageTimes::kRailAllreduce, RailAllreduce(fabric, rail, *chunk));
-      },
+      [&fabric, &rail, chunk] { return Timed(*chunk, StageTimes::kRailAllreduce, RailStage(fabric, rail, *chunk)); },
       [chunk] { return Timed(*chunk, StageTimes::kNodeAllgather, PublishSum(chunk)); },
   });
 }
 
 TaskPtr AllreduceChunk(const Fabric& fabric, const AllreduceAlgorithm& rail, const std::shared_ptr<Chunk>& chunk) {
   return Sequence({
-      [chunk] { return Timed(*chunk, StageTimes::kNodeReduceScatter, PublishContribution(chunk)); },
+      [chunk]() -> TaskPtr {
+        if (chunk->gathers()) return nullptr;
+        return Timed(*chunk, StageTimes::kNodeReduceScatter, PublishContribution(chunk));
+      },
       [&fabric, &rail, chunk] {
         std::vector<TaskPtr> branches;
         if (!chunk->my_shard().empty()) branches.push_back(ReduceMyShard(fabric, rail, chunk));
@@ -74,8 +104,9 @@ TaskPtr AllreduceChunk(const Fabric& fabric, const AllreduceAlgorithm& rail, con
 }  // namespace
 
 TaskPtr InChunks(const Fabric& fabric, int64_t elements, DType wire,
-                 std::function<TaskPtr(int index, Range range)> chunk) {
-  const int64_t each = std::max<int64_t>(1, fabric.chunk_bytes / static_cast<int64_t>(SizeOf(wire)));
+                 std::function<TaskPtr(int index, Range range)> chunk, int64_t chunk_elements) {
+  const int64_t fitting = std::max<int64_t>(1, fabric.chunk_bytes / static_cast<int64_t>(SizeOf(wire)));
+  const int64_t each = chunk_elements > 0 ? chunk_elements : fitting;
   const int chunks = static_cast<int>((elements + each - 1) / each);
   const int window = fabric.topology.node_count() > 1 ? kChunksInFlightAcrossNodes : kChunksInFlight;
   return Pipeline(chunks, window, [chunk = std::move(chunk), elements, each](int index) {
@@ -90,7 +121,7 @@ TaskPtr HierarchicalAllreduce(const Fabric& fabric, const AllreduceAlgorithm& ra
     };
     return call.gate != nullptr ? Gated(*call.gate, range, begin) : begin();
   };
-  return InChunks(fabric, call.view->elements(), call.view->wire(), chunk);
+  return InChunks(fabric, call.view->elements(), call.view->wire(), chunk, call.chunk_elements);
 }
 
 }  // namespace smddp

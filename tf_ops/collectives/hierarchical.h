@@ -12,10 +12,11 @@
 namespace smddp {
 
 // Cuts a call into chunks of the fabric's size, the same on all ranks; a limited number is under way at a time.
-// `chunk` makes the task for a range of elements.
+// `chunk` makes the task for a range of elements. `chunk_elements`: instead of the fabric's size.
 TaskPtr InChunks(const Fabric& fabric, int64_t elements, DType wire,
-                 std::function<TaskPtr(int index, Range range)> chunk);
+                 std::function<TaskPtr(int index, Range range)> chunk, int64_t chunk_elements = 0);
 
+// Or one half of it (collectives/node/parts.h), where parts that cross nodes are summed by direct exchange.
 // Every rank makes the same call (views may be cut into pieces differently). `fabric` and the view outlive the task.
 TaskPtr HierarchicalAllreduce(const Fabric& fabric, const AllreduceAlgorithm& rail, const FusedCall& call);
 

@@ -45,6 +45,7 @@ std::vector<void*> ShardExchange::Terms(std::byte* received) const {
 
 Status ShardExchange::Gather() {
   return ForEachPeer([&](int peer) {
+    if ((peer - me_) % call_.need_every != 0) return Status::Ok();
     const Tag tag = StageTag(kRailAllgatherStage);
     SMDDP_RETURN_IF_ERROR(transfers_.Recv(group_.world_rank(peer), tag, Bytes(Shard(peer))));
     return transfers_.Send(group_.world_rank(peer), tag, mine());

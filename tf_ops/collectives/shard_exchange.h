@@ -24,7 +24,7 @@ class ShardExchange {
   Status Scatter(std::byte* received);
   // The copies of my shard by member, my own one in place.
   std::vector<void*> Terms(std::byte* received) const;
-  // Sends my sum, at mine(), to all members and receives theirs.
+  // Sends my sum, at mine(), to the members that need it (RailCall::need_every) and receives theirs.
   Status Gather();
   // Has everything that was started arrived?
   Result<bool> AllDone() { return transfers_.AllDone(); }

@@ -1,6 +1,7 @@
 #include "compute/fused_view.h"
 
 #include <algorithm>
+#include <cstring>
 
 namespace smddp {
 namespace {
@@ -37,11 +38,16 @@ void FusedView::ForEach(Range range, Visit visit) const {
 const void* FusedView::Direct(Range range) const {
   if (range.empty() || dtype_ != wire_ || !before_.identity()) return nullptr;
   const size_t i = std::upper_bound(starts_.begin(), starts_.end(), range.begin) - starts_.begin() - 1;
-  return range.end <= starts_[i + 1] ? At(pieces_[i].input, range.begin - starts_[i], dtype_) : nullptr;
+  const bool direct = range.end <= starts_[i + 1] && pieces_[i].input != nullptr;
+  return direct ? At(pieces_[i].input, range.begin - starts_[i], dtype_) : nullptr;
 }
 
 void FusedView::Pack(Range range, void* into) const {
   ForEach(range, [&](const Piece& piece, int64_t first, int64_t count, int64_t offset) {
+    if (piece.input == nullptr) {
+      std::memset(At(into, offset, wire_), 0, static_cast<size_t>(count) * SizeOf(wire_));
+      return;
+    }
     compute_.Cast(At(into, offset, wire_), wire_, At(piece.input, first, dtype_), dtype_, count, before_);
   });
 }

@@ -10,8 +10,8 @@
 namespace smddp {
 
 struct Piece {
-  const void* input = nullptr;
-  void* output = nullptr;  // may equal `input`; null: the result of this piece is not needed
+  const void* input = nullptr;  // null: zeros
+  void* output = nullptr;       // may equal `input`; null: the result of this piece is not needed
   int64_t elements = 0;
 };
 

@@ -19,4 +19,19 @@ Range ShardOf(int64_t elements, size_t element_size, int parts, int index);
 // parts. Horovod's division.
 Range RowsOf(int64_t rows, int parts, int index);
 
+// Reductions of which every rank gets a part, and gathers of such parts (collectives/node/parts.h).
+enum class PartMode : uint8_t {
+  kWhole,   // every rank gets the whole sum
+  kReduce,  // every rank gets its part of the sum
+  kGather,  // every rank brings its part and gets the whole
+};
+
+struct Parting {
+  PartMode mode = PartMode::kWhole;
+  int parts = 1;
+
+  // The length of each part of a tensor of `elements` elements; the last ones are filled up with zeros.
+  int64_t Length(int64_t elements) const { return (elements + parts - 1) / parts; }
+};
+
 }  // namespace smddp

@@ -106,6 +106,10 @@ bool IsPermutation(const std::vector<int>& order, size_t tensors) {
 std::vector<std::string> DescribePlan(const PlanSpec& spec) {
   std::vector<std::string> lines;
   lines.push_back("reducer " + spec.key);
+  if (spec.parting.mode != PartMode::kWhole) {
+    lines.push_back((spec.parting.mode == PartMode::kGather ? "gathers parts: " : "reduces to parts: ") +
+                    std::to_string(spec.parting.parts));
+  }
   lines.push_back(std::string("op ") + NameOf(spec.op));
   lines.push_back("prescale factor " + Exact(spec.prescale));
   lines.push_back("postscale factor " + Exact(spec.postscale));

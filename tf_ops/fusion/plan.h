@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "core/dtype.h"
+#include "core/shard.h"
 #include "core/status.h"
 
 namespace smddp {
@@ -43,9 +44,10 @@ struct TensorSpec {
 // number when a graph has several ("tape#2").
 struct PlanSpec : Arithmetic {
   std::string key;
-  std::vector<TensorSpec> tensors;
-  std::vector<std::string> notes;  // what else must agree, such as gradients that are reduced outside of the plan
-  std::vector<std::string> names;  // of the tensors, for messages; may be empty, and need not agree
+  Parting parting;                  // kGather: the arithmetic is not used
+  std::vector<TensorSpec> tensors;  // whole
+  std::vector<std::string> notes;   // what else must agree, such as gradients that are reduced outside of the plan
+  std::vector<std::string> names;   // of the tensors, for messages; may be empty, and need not agree
 };
 
 // A tensor's position in its bucket. Offsets count elements.

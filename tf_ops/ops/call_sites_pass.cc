@@ -43,11 +43,14 @@ int64_t NumberOf(const AttrSlice& attributes, const char* name) {
   return tensorflow::TryGetNodeAttr(attributes, name, &number) ? number : 0;
 }
 
+// One tensor of a plan?
+bool IsPlanned(const AttrSlice& attributes) { return attributes.Find("plan_key") != nullptr; }
+
 // The key by which the ranks match a collective: its plan or its name, with its process set; "" for other ops.
 std::string MatchedBy(const std::string& type, const AttrSlice& attributes) {
   if (!IsOurs(type) || attributes.Find("tensor_name") == nullptr) return "";
   const std::string set = std::to_string(NumberOf(attributes, "process_set"));
-  const bool planned = type == "SmddpReduceGradient" || TextOf(attributes, "kind") == "reduce_gradients";
+  const bool planned = IsPlanned(attributes) || TextOf(attributes, "kind") == "reduce_gradients";
   if (planned) return set + " plan " + std::to_string(NumberOf(attributes, "plan"));
   return set + " name " + TextOf(attributes, "tensor_name");
 }
@@ -130,7 +133,7 @@ void NumberSites(const Groups& groups, const std::set<std::string>& in_calls) {
   for (const auto& [matched, nodes] : groups) {
     std::vector<std::string> places;
     for (const Node* const node : nodes) {
-      places.push_back(node->type_string() == "SmddpReduceGradient" ? PlaceOf(node->name()) : node->name());
+      places.push_back(IsPlanned(node->attrs()) ? PlaceOf(node->name()) : node->name());
     }
     const std::vector<int> numbers = NumberPlaces(places);
     const int first = static_cast<int>(in_calls.count(matched));
@@ -145,12 +148,11 @@ void MarkThoseAlone(const Groups& groups) {
   const auto key_of = [](const Node* node) {
     return std::to_string(NumberOf(node->attrs(), "process_set")) + TextOf(node->attrs(), "plan_key");
   };
-  const auto is_planned = [](const Node* node) { return node->type_string() == "SmddpReduceGradient"; };
   for (const auto& [matched, nodes] : groups) {
-    if (is_planned(nodes.front())) plans_of_key[key_of(nodes.front())].insert(matched);
+    if (IsPlanned(nodes.front()->attrs())) plans_of_key[key_of(nodes.front())].insert(matched);
   }
   for (const auto& [matched, nodes] : groups) {
-    if (!is_planned(nodes.front()) || plans_of_key[key_of(nodes.front())].size() > 1) continue;
+    if (!IsPlanned(nodes.front()->attrs()) || plans_of_key[key_of(nodes.front())].size() > 1) continue;
     for (Node* const node : nodes) node->AddAttr("alone", true);
   }
 }

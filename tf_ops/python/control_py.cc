@@ -71,12 +71,16 @@ bool RemoveSet(int process_set) {
 int RegisterPlan(const std::string& key, const std::vector<std::string>& dtypes,
                  const std::vector<std::vector<int64_t>>& shapes, int op, double prescale, double postscale,
                  const std::string& wire_dtype, const std::vector<std::string>& notes, int process_set,
-                 const std::vector<std::string>& names) {
+                 const std::vector<std::string>& names, const std::string& kind, int parts) {
   if (dtypes.size() != shapes.size()) throw nb::value_error("As many dtypes as shapes are needed.");
   PlanSpec spec;
   spec.key = key;
   spec.notes = notes;
   spec.names = names;
+  if (kind != "allreduce" && kind != "reduce_parts" && kind != "gather_parts") {
+    throw nb::value_error("kind must be allreduce, reduce_parts or gather_parts.");
+  }
+  if (kind != "allreduce") spec.parting = {kind[0] == 'g' ? PartMode::kGather : PartMode::kReduce, parts};
   for (size_t i = 0; i < dtypes.size(); ++i) {
     spec.tensors.push_back({ValueOrThrow(DTypeFromName(dtypes[i])), shapes[i]});
   }
@@ -86,6 +90,8 @@ int RegisterPlan(const std::string& key, const std::vector<std::string>& dtypes,
   spec.wire_dtype = ValueOrThrow(WireDTypeFromName(wire_dtype));
   return ValueOrThrow(SessionOrThrow(process_set)->RegisterPlan(spec));
 }
+
+int PlaceInParts(int process_set, int parts) { return ValueOrThrow(SessionOrThrow(process_set)->PlaceInParts(parts)); }
 
 nb::dict StatsDict(int process_set) {
   const SessionStats stats = SessionOrThrow(process_set)->diagnostics().Stats();
@@ -169,13 +175,15 @@ void BindControl(nb::module_& m) {
   m.def("mpi_threads_supported", &MpiThreadMultiple);
   m.def("register_plan", &RegisterPlan, nb::arg("key"), nb::arg("dtypes"), nb::arg("shapes"), nb::arg("op"),
         nb::arg("prescale"), nb::arg("postscale"), nb::arg("wire_dtype"), nb::arg("notes") = std::vector<std::string>(),
-        nb::arg("process_set") = 0, nb::arg("names") = std::vector<std::string>());
+        nb::arg("process_set") = 0, nb::arg("names") = std::vector<std::string>(), nb::arg("kind") = "allreduce",
+        nb::arg("parts") = 1);
   m.def("add_process_sets", &AddSets, nb::arg("sets"), nb::arg("at_start"));
   m.def("remove_process_set", &RemoveSet, nb::arg("process_set"));
   m.def("process_sets", [] {
     SessionOrThrow();
     return ProcessSets();
   });
+  m.def("place_in_parts", &PlaceInParts, nb::arg("process_set"), nb::arg("parts"));
   m.def("stats", &StatsDict, nb::arg("process_set") = 0);
   m.def("raise_exception", &RaiseException, nb::arg("text"));
   m.def(

@@ -4,19 +4,32 @@
 
 namespace smddp {
 
+int Chunk::reducers() const {
+  return gathers() ? std::min(call.parting.parts, fabric.node.size()) : fabric.topology.rail_count();
+}
+
 Range Chunk::shard_of(int reducer) const {
-  const int reducers = fabric.topology.rail_count();
-  if (reducer >= reducers) return {range.end, range.end};
-  const Range inside = ShardOf(range.size(), element_size(), reducers, reducer);
+  const int index = reducer - first_reducer();
+  if (index < 0 || index >= reducers()) return {range.end, range.end};
+  const Range inside = ShardOf(range.size(), element_size(), reducers(), index);
   return {range.begin + inside.begin, range.begin + inside.end};
 }
 
 std::vector<int> Chunk::other_reducers() const {
-  std::vector<int> reducers;
-  for (int reducer = 0; reducer < fabric.topology.rail_count(); ++reducer) {
-    if (reducer != me() && !shard_of(reducer).empty()) reducers.push_back(reducer);
+  std::vector<int> others;
+  for (int reducer = first_reducer(); reducer < first_reducer() + reducers(); ++reducer) {
+    if (reducer != me() && !shard_of(reducer).empty()) others.push_back(reducer);
   }
-  return reducers;
+  return others;
+}
+
+std::vector<int> Chunk::sources() const {
+  if (call.parting.mode != PartMode::kReduce) return other_reducers();
+  std::vector<int> of_my_place;
+  for (int member : other_members()) {
+    if ((member - me()) % call.parting.parts == 0) of_my_place.push_back(member);
+  }
+  return of_my_place;
 }
 
 std::vector<int> Chunk::other_members() const {

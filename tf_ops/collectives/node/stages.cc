@@ -51,7 +51,7 @@ class SumTask : public Task {
   explicit SumTask(std::shared_ptr<Chunk> chunk)
       : chunk_(std::move(chunk)),
         shard_(chunk_->my_shard()),
-        others_(chunk_->other_members()),
+        others_(chunk_->contributors()),
         loans_(chunk_->fabric.node.size()),
         sources_(loans_.size()) {}
 
@@ -89,7 +89,7 @@ class SumTask : public Task {
 
   bool Room() {
     const size_t bytes = shard_.size() * chunk_->element_size();
-    if (node().size() == 1 || chunk_->crosses_nodes()) {
+    if (chunk_->readers().empty() || chunk_->crosses_nodes()) {
       chunk_->private_memory.reset(new std::byte[bytes]);
       chunk_->sum = {chunk_->private_memory.get(), bytes};
       return true;
@@ -111,6 +111,7 @@ class SumTask : public Task {
   }
 
   void SumBlock(Range block) {
+    if (chunk_->gathers()) return chunk_->call.view->Pack(block, SumOf(block));
     for (size_t member = 0; member < loans_.size(); ++member) {
       const bool mine = static_cast<int>(member) == chunk_->me();
       sources_[member] = mine ? Mine(block) : loans_[member].memory.data + chunk_->offset_of(block.begin);
@@ -144,12 +145,13 @@ class PublishTask : public Task {
 
   Result<Progress> Step() override {
     NodeChannel& node = chunk_->fabric.node;
-    if (node.size() > 1) {
+    const std::vector<int> readers = chunk_->readers();
+    if (!readers.empty()) {
       if (!chunk_->slot.held()) {
         if (!node.Reserve(Pool::kResult, &chunk_->slot)) return Progress::kWaiting;
         std::memcpy(chunk_->slot.memory.data, chunk_->sum.data, chunk_->sum.size);
       }
-      node.Publish(chunk_->slot, chunk_->tag(kNodeAllgatherStage), chunk_->sum.size, chunk_->other_members());
+      node.Publish(chunk_->slot, chunk_->tag(kNodeAllgatherStage), chunk_->sum.size, readers);
     }
     if (chunk_->crosses_nodes()) chunk_->call.view->Unpack(chunk_->my_shard(), chunk_->sum.data);
     if (chunk_->slot.held()) node.Release(&chunk_->slot);
@@ -164,7 +166,7 @@ class PublishTask : public Task {
 
 class CollectTask : public Task {
  public:
-  explicit CollectTask(std::shared_ptr<Chunk> chunk) : chunk_(std::move(chunk)), missing_(chunk_->other_reducers()) {}
+  explicit CollectTask(std::shared_ptr<Chunk> chunk) : chunk_(std::move(chunk)), missing_(chunk_->sources()) {}
 
   Result<Progress> Step() override {
     bool moved = false;

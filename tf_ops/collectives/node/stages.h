@@ -2,7 +2,8 @@
 // directly into a slot and summed from there, and sums are unpacked from where they were computed.
 //
 //   Contribute  packs the shards that others sum into a slot and notifies their reducers; my own shard is not copied
-//   Sum         when all contributions to my shard have arrived: sums them in the order of the local ranks
+//   Sum         when all contributions to my shard have arrived: sums them in the order of the local ranks. Of a gather
+//               (collectives/node/parts.h) there is only my own
 //   Publish     publishes the sum to the node and unpacks it into my own output
 //   Collect     unpacks the other reducers' sums as they arrive
 //

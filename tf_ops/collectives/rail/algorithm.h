@@ -19,6 +19,8 @@ struct RailCall {
   int64_t elements = 0;
   DType dtype = DType::kFloat32;
   ReduceOp op = ReduceOp::kSum;
+  // DirectExchange: a member needs the sums of those members only that are equal to it modulo `need_every`.
+  int need_every = 1;
 };
 
 // Cost of the most loaded member, for P members and S bytes of data.

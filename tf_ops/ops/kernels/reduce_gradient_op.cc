@@ -1,5 +1,5 @@
-// SmddpReduceGradient: one gradient of a plan. There is one op per gradient, so that the reduction of the first
-// bucket runs while the backward pass is still computing the rest.
+// SmddpReduceGradient, SmddpReducePart, SmddpGatherPart: one tensor of a plan. There is one op per gradient, so that
+// the reduction of the first bucket runs while the backward pass is still computing the rest.
 #include <utility>
 #include <vector>
 
@@ -12,7 +12,7 @@
 namespace smddp::ops {
 namespace {
 
-class ReduceGradientKernel final : public CollectiveKernel {
+class ReduceGradientKernel : public CollectiveKernel {
  public:
   explicit ReduceGradientKernel(tensorflow::OpKernelConstruction* construction) : CollectiveKernel(construction) {
     OP_REQUIRES_OK(construction, construction->GetAttr("plan", &where_.plan));
@@ -25,16 +25,24 @@ class ReduceGradientKernel final : public CollectiveKernel {
 
  protected:
   void Start(Session& session, tensorflow::OpKernelContext* context, smddp::DoneCallback done) override {
-    if (session.topology().size() == 1 && !changes_alone_) {  // nothing is sent, so nothing is narrowed either
+    if (changes_nothing(session)) {  // nothing is sent, so nothing is narrowed either
       context->set_output(0, context->input(0));
       return done(Status::Ok());
     }
-    Result<std::vector<TensorRef>> tensors = MakeTensorRefs(context, InPlaceOrNewOutput);
+    Result<std::vector<TensorRef>> tensors =
+        MakeTensorRefs(context, [this](tensorflow::OpKernelContext* in, int index) { return MakeRef(in, index); });
     if (!tensors.ok()) return done(tensors.status());
     session.ReducePlanned(WhereIn(context), tensors->front(), std::move(done));
   }
   Canceller OnCancel(tensorflow::OpKernelContext* context) const override {
     return [where = WhereIn(context)](Session& session) { session.CancelPlanned(where); };
+  }
+
+  virtual bool changes_nothing(const Session& session) const {
+    return session.topology().size() == 1 && !changes_alone_;
+  }
+  virtual Result<TensorRef> MakeRef(tensorflow::OpKernelContext* context, int index) const {
+    return InPlaceOrNewOutput(context, index);
   }
 
  private:
@@ -48,6 +56,41 @@ class ReduceGradientKernel final : public CollectiveKernel {
   bool changes_alone_ = false;  // does the result of a single rank differ from its gradient?
 };
 
+class PartKernel final : public ReduceGradientKernel {
+ public:
+  explicit PartKernel(tensorflow::OpKernelConstruction* construction) : ReduceGradientKernel(construction) {
+    OP_REQUIRES_OK(construction, construction->GetAttr("parts", &parting_.parts));
+    parting_.mode = construction->HasAttr("shape") ? PartMode::kGather : PartMode::kReduce;
+    if (gathers()) OP_REQUIRES_OK(construction, construction->GetAttr("shape", &whole_));
+  }
+
+ private:
+  bool gathers() const { return parting_.mode == PartMode::kGather; }
+  bool changes_nothing(const Session&) const override { return false; }
+
+  Result<TensorRef> MakeRef(tensorflow::OpKernelContext* context, int index) const override {
+    const tensorflow::Tensor& input = context->input(index);
+    const tensorflow::TensorShape whole = gathers() ? whole_ : input.shape();
+    const tensorflow::TensorShape part({parting_.Length(whole.num_elements())});
+    if (gathers() && input.shape() != part) {
+      return Status(Reason::kBadArgument, "Expected a part of shape " + part.DebugString() + ". Received: " +
+                                              input.shape().DebugString() + ", for " + tensor_name() + ".");
+    }
+    tensorflow::Tensor* output = nullptr;
+    const absl::Status allocated = context->allocate_output(index, gathers() ? whole : part, &output);
+    if (!allocated.ok()) return FromTensorFlow(allocated);
+    SMDDP_ASSIGN_OR_RETURN(TensorRef ref, MakeTensorRef(gathers() ? *output : input, output));
+    ref.input = input.data();
+    ref.parting = parting_;
+    return ref;
+  }
+
+  Parting parting_;
+  tensorflow::TensorShape whole_;
+};
+
+REGISTER_KERNEL_BUILDER(Name("SmddpReducePart").Device(tensorflow::DEVICE_CPU), PartKernel);
+REGISTER_KERNEL_BUILDER(Name("SmddpGatherPart").Device(tensorflow::DEVICE_CPU), PartKernel);
 REGISTER_KERNEL_BUILDER(Name("SmddpReduceGradient").Device(tensorflow::DEVICE_CPU), ReduceGradientKernel);
 [[maybe_unused]] const bool on_gpu = OnGpu<ReduceGradientKernel>("SmddpReduceGradient", {"gradient", "reduced"}, {});
 

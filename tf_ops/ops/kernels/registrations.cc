@@ -46,6 +46,25 @@ absl::Status OtherRowsInAll(InferenceContext* context) {
   return absl::OkStatus();
 }
 
+absl::Status PartShape(InferenceContext* context) {
+  int parts = 1;
+  TF_RETURN_IF_ERROR(context->GetAttr("parts", &parts));
+  const DimensionHandle elements = context->NumElements(context->input(0));
+  const bool known = context->ValueKnown(elements);
+  context->set_output(
+      0, context->Vector(known ? (context->Value(elements) + parts - 1) / parts : InferenceContext::kUnknownDim));
+  return absl::OkStatus();
+}
+
+absl::Status WholeShape(InferenceContext* context) {
+  tensorflow::PartialTensorShape shape;
+  ShapeHandle handle;
+  TF_RETURN_IF_ERROR(context->GetAttr("shape", &shape));
+  TF_RETURN_IF_ERROR(context->MakeShapeFromPartialTensorShape(shape, &handle));
+  context->set_output(0, handle);
+  return absl::OkStatus();
+}
+
 // The number of ranks is not known to a graph.
 absl::Status AlltoallShapes(InferenceContext* context) {
   context->set_output(1, context->Vector(InferenceContext::kUnknownDim));
@@ -103,18 +122,32 @@ SMDDP_REDUCTION("SmddpAllreduce")
     .SetShapeFn(SameShapes)
     .Doc("Reduces a list of tensors over all ranks. Shapes and dtypes agree on all ranks.");
 
-SMDDP_REDUCTION("SmddpReduceGradient")
-    .Input("gradient: T")
-    .Output("reduced: T")
-    .Attr("T: {half, bfloat16, float, double}")
-    .Attr("plan: int >= 0")
-    .Attr("index: int >= 0")
-    .Attr("plan_key: string = ''")
-    .Attr("alone: bool = false")
+#define SMDDP_PLANNED(name)                       \
+  SMDDP_REDUCTION(name)                           \
+      .Input("gradient: T")                       \
+      .Output("reduced: T")                       \
+      .Attr("T: {half, bfloat16, float, double}") \
+      .Attr("plan: int >= 0")                     \
+      .Attr("index: int >= 0")                    \
+      .Attr("plan_key: string = ''")              \
+      .Attr("alone: bool = false")
+
+SMDDP_PLANNED("SmddpReduceGradient")
     .SetShapeFn(SameShapes)
     .Doc(
         "Reduces tensor `index` of a registered plan. The plan says how; the other attributes repeat it for the "
         "op's own gradient.");
+
+SMDDP_PLANNED("SmddpReducePart")
+    .Attr("parts: int >= 1")
+    .SetShapeFn(PartShape)
+    .Doc("The same of a plan that reduces to parts: this rank's part, filled up with zeros.");
+
+SMDDP_PLANNED("SmddpGatherPart")
+    .Attr("parts: int >= 1")
+    .Attr("shape: shape")
+    .SetShapeFn(WholeShape)
+    .Doc("A tensor of that shape from the parts that the ranks bring, by a plan that gathers parts.");
 
 SMDDP_COLLECTIVE("SmddpBroadcast")
     .Input("tensors: T")

@@ -36,6 +36,7 @@ struct TensorRef {
   // Both are on a GPU, in this order with the framework's work (WorkOnDevice); `done` is called when the framework's
   // stream waits for the result, which may not be complete yet. Null: both are in host memory.
   std::shared_ptr<const DeviceWork> device = nullptr;
+  Parting parting = {};  // of a plan with parts: `shape` is that of the whole, and one of the two holds a part
 
   int64_t elements() const;
   size_t row_bytes() const;  // of one step along the first dimension
@@ -105,6 +106,8 @@ class Session {
   // whose plans have equal specs and sites reduce together. If a rank uses another spec of the same key at the same
   // time, every tensor of the plan ends with an error.
   virtual Result<int> RegisterPlan(const PlanSpec& spec) = 0;
+  // Which of `parts` parts is mine (collectives/node/parts.h), or why there cannot be so many.
+  virtual Result<int> PlaceInParts(int parts) = 0;
   // A tensor is ready. Its bucket starts when the bucket's last tensor is ready.
   virtual void ReducePlanned(const PlannedTensor& where, const TensorRef& tensor, DoneCallback done) = 0;
 

@@ -38,15 +38,17 @@ const AllreduceAlgorithm& BucketLauncher::RailFor(const Plan& plan, int64_t elem
 
 void BucketLauncher::Launch(const Plan& plan, const PlannedBucket& bucket,
                             std::shared_ptr<std::vector<Arrival>> arrivals, int64_t since_ns, DoneCallback done) {
-  std::vector<Piece> pieces;
-  for (const Arrival& arrival : *arrivals) {
-    pieces.push_back({arrival.tensor.input, arrival.tensor.output, arrival.tensor.elements()});
-  }
-  const Scalings scalings = ScalingsFor(plan.spec.op, plan.spec.prescale, plan.spec.postscale, fabric_.topology.size());
-  auto view = std::make_shared<FusedView>(bucket.bucket.dtype, bucket.bucket.wire_dtype, pieces, scalings.before,
-                                          scalings.after, fabric_.compute);
+  const Parting& parting = plan.spec.parting;
+  const Scalings scalings =
+      parting.mode == PartMode::kGather
+          ? ScalingsFor(ReduceOp::kSum, 1, 1, 1)
+          : ScalingsFor(plan.spec.op, plan.spec.prescale, plan.spec.postscale, fabric_.topology.size());
+  const PartedView parted = ViewOf(parting, bucket.bucket, *arrivals, scalings);
   const auto times = bus_.trace().on() ? std::make_shared<StageTimes>() : nullptr;
-  const FusedCall call = {PlannedOperation(plan.agreed.number, bucket.operation), view.get(), scalings.op, times.get()};
+  FusedCall call = {PlannedOperation(plan.agreed.number, bucket.operation), parted.view.get(), scalings.op,
+                    times.get()};
+  call.parting = parting;
+  call.chunk_elements = parted.chunk_elements;
 
   bus_.trace().Record(TraceWhat::kBucketStart, plan.spec.key, bucket.index);
   RecordTensors(TraceWhat::kTensorStart, plan, bucket);
@@ -55,7 +57,7 @@ void BucketLauncher::Launch(const Plan& plan, const PlannedBucket& bucket,
   running.task = std::move(*verifier_.Begin(Describe(plan, bucket, *arrivals), call.operation, [&](VerifiedCall*) {
     return Result<TaskPtr>(Begin(plan, call, *arrivals));
   }));
-  running.keep = view;
+  running.keep = parted.view;
   running.submitted_ns = since_ns;
   running.name = NameOf(plan, bucket);
   running.done = [this, &plan, &bucket, times, done = std::move(done)](const Status& status) {
@@ -63,6 +65,24 @@ void BucketLauncher::Launch(const Plan& plan, const PlannedBucket& bucket,
     done(status);
   };
   bus_.Run(std::move(running));
+}
+
+PartedView BucketLauncher::ViewOf(const Parting& parting, const Bucket& bucket, const std::vector<Arrival>& arrivals,
+                                  const Scalings& scalings) const {
+  std::vector<Piece> pieces;
+  for (const Arrival& arrival : arrivals) {
+    pieces.push_back({arrival.tensor.input, arrival.tensor.output, arrival.tensor.elements()});
+  }
+  if (parting.mode == PartMode::kWhole) {
+    return {std::make_shared<FusedView>(bucket.dtype, bucket.wire_dtype, pieces, scalings.before, scalings.after,
+                                        fabric_.compute)};
+  }
+  const auto part_of = [&](size_t tensor, int place) -> Range {
+    const int64_t elements = pieces[tensor].elements, length = parting.Length(elements);
+    return {std::min(elements, place * length), std::min(elements, (place + 1) * length)};
+  };
+  return MakePartedView(fabric_, parting, pieces, part_of, bucket.dtype, bucket.wire_dtype, scalings.before,
+                        scalings.after);
 }
 
 TaskPtr BucketLauncher::Begin(const Plan& plan, const FusedCall& call, const std::vector<Arrival>& arrivals) {
@@ -76,7 +96,8 @@ TaskPtr BucketLauncher::Begin(const Plan& plan, const FusedCall& call, const std
 std::optional<VerifiedCall> BucketLauncher::Describe(const Plan& plan, const PlannedBucket& bucket,
                                                      const std::vector<Arrival>& arrivals) const {
   // The ranks must agree: one that has joined has no tensors on a GPU.
-  if (!verifier_.on() || plan.agreed.devices_possible) return std::nullopt;
+  if (!verifier_.on() || plan.agreed.devices_possible || plan.spec.parting.mode != PartMode::kWhole)
+    return std::nullopt;
   if (std::any_of(arrivals.begin(), arrivals.end(), IsOnDevice)) return std::nullopt;
   VerifiedCall call;
   call.SetArithmetic(plan.spec);

@@ -11,9 +11,11 @@
 
 #include "collectives/fabric.h"
 #include "collectives/hierarchical.h"
+#include "collectives/node/parts.h"
 #include "collectives/rail/algorithm.h"
 #include "collectives/stage_times.h"
 #include "runtime/control/component.h"
+#include "runtime/control/scalings.h"
 #include "runtime/gpu/device_paths.h"
 #include "runtime/plans/plan.h"
 #include "runtime/verify/verify.h"
@@ -37,8 +39,10 @@ class BucketLauncher {
   const AllreduceAlgorithm& RailFor(const Plan& plan, int64_t elements, DType wire) const;
 
  private:
+  PartedView ViewOf(const Parting& parting, const Bucket& bucket, const std::vector<Arrival>& arrivals,
+                    const Scalings& scalings) const;
   TaskPtr Begin(const Plan& plan, const FusedCall& call, const std::vector<Arrival>& arrivals);
-  // What to check. Nothing without SMDDP_VERIFY, and nothing of tensors on GPUs.
+  // What to check. Nothing without SMDDP_VERIFY, and nothing of tensors on GPUs or of parts.
   std::optional<VerifiedCall> Describe(const Plan& plan, const PlannedBucket& bucket,
                                        const std::vector<Arrival>& arrivals) const;
   void RecordTensors(TraceWhat what, const Plan& plan, const PlannedBucket& bucket);

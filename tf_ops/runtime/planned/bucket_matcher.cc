@@ -16,11 +16,12 @@ Status Check(const Plan* plan, int index, const TensorRef& tensor) {
   }
   const PlanSpec& spec = plan->spec;
   const TensorSpec& expected = spec.tensors[index];
-  if (tensor.dtype == expected.dtype && tensor.elements() == expected.elements()) return Status::Ok();
+  const bool same_parts = tensor.parting.mode == spec.parting.mode && tensor.parting.parts == spec.parting.parts;
+  if (same_parts && tensor.dtype == expected.dtype && tensor.elements() == expected.elements()) return Status::Ok();
   return Status(Reason::kBadArgument, "Gradient " + std::to_string(index) + " of '" + spec.key + "' was planned as " +
                                           DescribeTensor(spec, index) + " but arrived with " +
                                           std::to_string(tensor.elements()) + " elements of " + NameOf(tensor.dtype) +
-                                          ".");
+                                          (same_parts ? "." : ", with other parts."));
 }
 
 Status JoinedBefore(const Plan& plan, int index) {

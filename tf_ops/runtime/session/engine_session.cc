@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <utility>
 
+#include "collectives/node/parts.h"
 #include "core/process/log.h"
 #include "core/shard.h"
 
@@ -43,7 +44,13 @@ Result<int> EngineSession::RegisterPlan(const PlanSpec& spec) {
   if (spec.op == ReduceOp::kAdasum) {
     return Status(Reason::kBadArgument, "Adasum cannot be used with plans: its tensors are matched by name.");
   }
+  if (spec.parting.mode != PartMode::kWhole) SMDDP_RETURN_IF_ERROR(PlaceInParts(spec.parting.parts).status());
   return registry_.NumberOf(spec);
+}
+
+Result<int> EngineSession::PlaceInParts(int parts) {
+  SMDDP_RETURN_IF_ERROR(CheckParts(topology(), parts_->fabric().chunk_bytes, parts));
+  return smddp::PlaceInParts(topology(), parts);
 }
 
 void EngineSession::ReducePlanned(const PlannedTensor& where, const TensorRef& tensor, DoneCallback done) {

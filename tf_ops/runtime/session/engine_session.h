@@ -33,6 +33,7 @@ class EngineSession : public Session {
 
   const Topology& topology() const override { return parts_->fabric().topology; }
   Result<int> RegisterPlan(const PlanSpec& spec) override;
+  Result<int> PlaceInParts(int parts) override;
   void ReducePlanned(const PlannedTensor& where, const TensorRef& tensor, DoneCallback done) override;
   void Allreduce(AllreduceRequest request, DoneCallback done) override;
   void Broadcast(BroadcastRequest request, DoneCallback done) override;

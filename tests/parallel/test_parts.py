@@ -1,0 +1,157 @@
+"""Plans that reduce to parts and gather them again: bit by bit what an allreduce gives."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from smddp_tf import process_sets
+from smddp_tf.reduce_op import ReduceSpec
+from tests.native_module import core
+from tests.parallel.parts import brought, cut, degrees, gathered, gatherer, reduced, reducer
+from tests.reasons import raises
+
+BITS = {2: np.uint16, 4: np.uint32, 8: np.uint64}
+
+
+def assert_same_bits(actual, expected) -> None:
+    actual, expected = (np.asarray(each.numpy() if tf.is_tensor(each) else each) for each in (actual, expected))
+    bits = BITS[expected.dtype.itemsize]
+    np.testing.assert_array_equal(actual.view(bits), expected.view(bits))
+
+
+def test_places(hvd, rank):
+    for parts in degrees(hvd):
+        node = rank // hvd.local_size()
+        assert core().place_in_parts(0, parts) == (node * hvd.local_size() + hvd.local_rank()) % parts
+
+
+@pytest.mark.parametrize("parts", [0, -1, 3, 1000])
+def test_impossible_parts(hvd, size, parts):
+    with pytest.raises(ValueError, match=rf"must divide the {size} ranks. Received: {parts} parts"):
+        core().place_in_parts(0, parts)
+
+
+@pytest.mark.parametrize("wire", ["", "bfloat16", "float16"])
+@pytest.mark.parametrize("dtype", ["float32", "float16", "bfloat16", "float64"])
+def test_parts_of_an_allreduce(hvd, rank, size, dtype, wire):
+    reduction = ReduceSpec(hvd.Average, 0.5, 3.0, wire)
+
+    for parts in degrees(hvd):
+        key = f"parts.{dtype}.{wire}.{parts}"
+        function = reducer(parts, key, reduction)
+        for step in range(3):
+            tensors = brought(rank, dtype=dtype, step=step)
+            compression = {"": hvd.Compression.none, "bfloat16": hvd.Compression.bf16, "float16": hvd.Compression.fp16}
+            how = {"prescale_factor": 0.5, "postscale_factor": 3.0, "compression": compression[wire]}
+            whole = hvd.grouped_allreduce(tensors, **how)
+            mine = function(*tensors)
+            for part, full in zip(mine, whole):
+                assert_same_bits(part, cut(full.numpy(), parts, core().place_in_parts(0, parts)))
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float16", "bfloat16", "float64"])
+def test_gathered_weights(hvd, rank, size, dtype):
+    weights = brought(7, dtype=dtype)  # the same on all ranks
+    odd = np.array([-0.0, np.inf, -np.inf, np.nan, 1e-40, 0.0, 5.0], weights[0].dtype.as_numpy_dtype)
+    bits = odd.view(BITS[odd.dtype.itemsize])
+    bits[3] ^= 5  # a NaN with a payload
+    weights.append(tf.constant(odd))
+    for parts in degrees(hvd):
+        key = f"gather.{dtype}.{parts}"
+        place = core().place_in_parts(0, parts)
+        pieces = [tf.constant(cut(w.numpy(), parts, place)) for w in weights]
+        function = gatherer(weights, parts, key)
+        for _ in range(2):
+            for whole, weight in zip(function(*pieces), weights):
+                assert whole.shape == weight.shape
+                assert_same_bits(whole, weight)
+
+
+def both(parts):
+    """As a training step does: gradients to parts, an update of the part, the parts to whole weights."""
+
+    @tf.function
+    def step(*tensors):
+        sums = reduced(tensors, parts, f"both.{parts}.reduce")
+        return gathered([2 * part for part in sums], tensors, parts, f"both.{parts}.gather")
+
+    return step
+
+
+def test_both_in_one_function(hvd, rank, size):
+    for parts in degrees(hvd):
+        step = both(parts)
+        for number in range(3):
+            tensors = brought(rank, step=number)
+            for whole, mean in zip(step(*tensors), hvd.grouped_allreduce(tensors)):
+                assert_same_bits(whole, 2 * mean)
+
+
+def test_twice_in_one_graph(hvd, rank, size):
+    parts = size
+
+    @tf.function
+    def inner(tensor):
+        return reduced([tensor], parts, "inner")[0]
+
+    @tf.function
+    def outer(tensor):
+        return inner(tensor), inner(2 * tensor)
+
+    tensor = brought(rank, [(333,)])[0]
+    once, twice = outer(tensor)
+    expected = cut(hvd.allreduce(tensor).numpy(), parts, core().place_in_parts(0, parts))
+    assert_same_bits(once, expected)
+    assert_same_bits(twice, 2 * expected)
+
+
+def test_ranks_that_differ_in_parts(hvd, rank, size):
+    if size == 1:
+        pytest.skip("needs several ranks")
+    parts = 1 if rank == 0 else size
+    tensors = brought(rank)
+    with raises(tf.errors.FailedPreconditionError, "disagreement", match="reduces to parts: "):
+        reducer(parts, "differ")(*tensors)
+    with raises(
+        tf.errors.FailedPreconditionError, "disagreement", match="parts: "
+    ):  # reduce on one, gather on the others
+        if rank == 0:
+            tf.function(lambda *t: reduced(t, size, "differ too"))(*tensors)
+        else:
+            pieces = [tf.constant(cut(t.numpy(), size, 0)) for t in tensors]
+            tf.function(lambda *p: gathered(p, tensors, size, "differ too"))(*pieces)
+
+
+def test_a_part_of_the_wrong_length(hvd, rank, size):
+    tensors = brought(rank, [(64,)])
+    with pytest.raises(tf.errors.InvalidArgumentError, match="Expected a part of shape"):
+        gatherer(tensors, size, "wrong length")(tf.zeros([65]))
+
+
+def test_in_a_process_set(sets, hvd, rank, size):
+    """That of the even ranks, of which some have a node of their own."""
+    members = sets["even" if size > 2 else "low"]
+    if not members.included():
+        return
+    number, parts = members.process_set_id, members.size()
+    with process_sets.scope(number):
+        tensors = brought(rank)
+        key = "in a set"
+        mine = reducer(parts, key, process_set=number)(*tensors)
+        for part, whole in zip(mine, hvd.grouped_allreduce(tensors, process_set=members)):
+            assert_same_bits(part, cut(whole.numpy(), parts, core().place_in_parts(number, parts)))
+    assert core().place_in_parts(number, parts) == members.rank()
+
+
+def test_join_is_an_error(restartable, rank, size):
+    """The rank that has joined owns parts, which nobody else has."""
+    hvd = restartable
+    if size == 1:
+        pytest.skip("needs several ranks")
+    function = reducer(size, "joined")
+    function(*brought(rank))
+    tensors = brought(rank)
+    with raises(tf.errors.OpError, "bad_state", match=r"Rank 0 .* has called hvd.join"):
+        hvd.join() if rank == 0 else function(*tensors)

@@ -1,0 +1,130 @@
+#include "collectives/node/parts.h"
+
+#include <algorithm>
+#include <string>
+
+#include "core/shard.h"
+
+namespace smddp {
+namespace {
+
+int64_t RoundUp(int64_t value, int64_t to) { return (value + to - 1) / to * to; }
+
+// Takes the regions of all places piece by piece.
+class Regions {
+ public:
+  Regions(const Parting& parting, int my_place, const std::vector<Piece>& tensors, const PartOf& part_of, DType dtype)
+      : parting_(parting),
+        my_place_(my_place),
+        tensors_(tensors),
+        part_of_(part_of),
+        element_size_(static_cast<int64_t>(SizeOf(dtype))),
+        at_(parting.parts) {}
+
+  int64_t Length() const {
+    int64_t length = 0;
+    for (size_t tensor = 0; tensor < tensors_.size(); ++tensor) length += part_of_(tensor, 0).size();
+    return length;
+  }
+
+  // The next `count` elements of a place's region.
+  void Take(int place, int64_t count, std::vector<Piece>* pieces) {
+    Position& at = at_[place];
+    while (count > 0 && at.tensor < tensors_.size()) {
+      const Range part = part_of_(at.tensor, place);
+      const bool inside = at.element < part.size();
+      const int64_t length = part_of_(at.tensor, 0).size();
+      const int64_t next = std::min(count, (inside ? part.size() : length) - at.element);
+      pieces->push_back(PieceAt(place, at, inside ? part.begin + at.element : -1, next));
+      count -= next;
+      at.element += next;
+      if (at.element == length) at = {at.tensor + 1, 0};
+    }
+    if (count > 0) pieces->push_back({nullptr, nullptr, count});
+  }
+
+ private:
+  struct Position {
+    size_t tensor = 0;
+    int64_t element = 0;  // of the part
+  };
+
+  // `in_whole`: the element of the whole tensor; -1: none, behind its end.
+  Piece PieceAt(int place, const Position& at, int64_t in_whole, int64_t elements) const {
+    const bool mine = place == my_place_, gathers = parting_.mode == PartMode::kGather;
+    const int64_t from = gathers ? at.element : in_whole, to = gathers ? in_whole : at.element;
+    const Piece& tensor = tensors_[at.tensor];
+    Piece piece = {nullptr, nullptr, elements};
+    if (in_whole >= 0 && (mine || !gathers)) {
+      piece.input = static_cast<const std::byte*>(tensor.input) + from * element_size_;
+    }
+    if (tensor.output != nullptr && to >= 0 && (mine || gathers)) {
+      piece.output = static_cast<std::byte*>(tensor.output) + to * element_size_;
+    }
+    return piece;
+  }
+
+  const Parting parting_;
+  const int my_place_;
+  const std::vector<Piece>& tensors_;
+  const PartOf& part_of_;
+  const int64_t element_size_;
+  std::vector<Position> at_;  // by place
+};
+
+}  // namespace
+
+Status CheckParts(const Topology& topology, int64_t chunk_bytes, int parts) {
+  const int size = topology.size(), local = topology.local_size();
+  const std::string received = " Received: " + std::to_string(parts) + " parts.";
+  if (!topology.uniform()) {
+    return Status(Reason::kBadArgument, "Parts need the same number of ranks on every node, but this one has " +
+                                            std::to_string(local) + " of " + std::to_string(size) + " ranks on " +
+                                            std::to_string(topology.node_count()) + " nodes." + received);
+  }
+  if (parts < 1 || size % parts != 0) {
+    return Status(Reason::kBadArgument,
+                  "The number of parts must divide the " + std::to_string(size) + " ranks." + received);
+  }
+  if (local % parts != 0 && parts % local != 0) {
+    return Status(Reason::kBadArgument, "The number of parts must divide the " + std::to_string(local) +
+                                            " ranks of a node or be a multiple of them." + received);
+  }
+  if (chunk_bytes >= size * static_cast<int64_t>(kShardAlignment)) return Status::Ok();
+  return Status(Reason::kBadArgument, "For parts on " + std::to_string(size) + " ranks SMDDP_CHUNK_BYTES must be " +
+                                          std::to_string(size * kShardAlignment) +
+                                          " or more. It is: " + std::to_string(chunk_bytes) + ".");
+}
+
+int PlaceInParts(const Topology& topology, int parts) {
+  return (topology.node_index() * topology.local_size() + topology.local_rank()) % parts;
+}
+
+PartedView MakePartedView(const Fabric& fabric, const Parting& parting, const std::vector<Piece>& tensors,
+                          const PartOf& part_of, DType dtype, DType wire, Scaling before, Scaling after) {
+  const Topology& topology = fabric.topology;
+  const int parts = parting.parts;
+  const bool gathers = parting.mode == PartMode::kGather;
+  const int locals = gathers ? std::min(parts, topology.local_size()) : topology.local_size();
+  const int nodes = gathers ? parts / locals : topology.node_count();
+  Regions regions(parting, PlaceInParts(topology, parts), tensors, part_of, dtype);
+
+  // As few chunks as fit into the slots (transport/shm/node_layout.h), filled evenly.
+  const auto granule = static_cast<int64_t>(kShardAlignment / SizeOf(wire));
+  const int64_t of_node = fabric.chunk_bytes / topology.local_size() / static_cast<int64_t>(SizeOf(wire));
+  const int64_t most = of_node / nodes / granule * granule;
+  const int64_t turns = locals * nodes / parts;  // sub-blocks of a place in a chunk
+  const int64_t length = regions.Length();
+  const int64_t chunks = (length + turns * most - 1) / (turns * most);
+  const int64_t each = chunks == 0 ? 0 : RoundUp((length + turns * chunks - 1) / (turns * chunks), granule);
+
+  std::vector<Piece> pieces;
+  for (int64_t chunk = 0; chunk < chunks; ++chunk) {
+    for (int at = 0; at < locals * nodes; ++at) {
+      regions.Take((at % nodes * locals + at / nodes) % parts, each, &pieces);
+    }
+  }
+  return {std::make_shared<FusedView>(dtype, wire, pieces, before, after, fabric.compute), each * locals * nodes};
+}
+
+}  // namespace smddp

@@ -1,0 +1,37 @@
+// Sums in parts. Ranks at positions p = node * (ranks of a node) + local rank form groups of `parts` consecutive ones;
+// a rank's place is p % parts, and the part of that place of every tensor is its own. Two halves of an allreduce:
+// kReduce gives each rank the sum of its part, kGather gives all ranks of a group their parts together.
+//
+// The view of such a call is laid out so that the stages of an allreduce do the work. Every chunk holds equal
+// sub-blocks in the order [local rank][node], of kReduce one for each rank, of kGather one for each of a group; so the
+// shards by local ranks, and by nodes within them, are these sub-blocks. Each continues the region of its rank's
+// place: the place's parts of all tensors, one after another. The end is filled up with zeros.
+#pragma once
+
+#include <functional>
+#include <memory>
+#include <vector>
+
+#include "collectives/fabric.h"
+#include "collectives/node/chunk.h"
+
+namespace smddp {
+
+// An error says why the ranks cannot share `parts` parts.
+Status CheckParts(const Topology& topology, int64_t chunk_bytes, int parts);
+int PlaceInParts(const Topology& topology, int parts);
+
+// A view in this layout, and the size of its chunks.
+struct PartedView {
+  std::shared_ptr<FusedView> view;
+  int64_t chunk_elements = 0;
+};
+
+// The elements of tensor `tensor` that form the part of `place`; that of place 0 is the longest.
+using PartOf = std::function<Range(size_t tensor, int place)>;
+// `tensors` are whole; their outputs (kReduce) or inputs (kGather) hold this rank's part alone, of the length of place
+// 0's, with zeros at the end.
+PartedView MakePartedView(const Fabric& fabric, const Parting& parting, const std::vector<Piece>& tensors,
+                          const PartOf& part_of, DType dtype, DType wire, Scaling before, Scaling after);
+
+}  // namespace smddp
