@@ -65,8 +65,8 @@ def register_plan(
     the whole. `shapes` are those of the whole tensors.
     """
 
-def place_in_parts(process_set: int, parts: int) -> int:
-    """Which of `parts` parts is this rank's; ValueError where the ranks cannot share so many."""
+def places_in_parts(process_set: int, parts: int) -> list[int]:
+    """Which of `parts` parts each rank has; ValueError where the ranks cannot share so many."""
 
 def add_process_sets(sets: Sequence[tuple[Sequence[int], int]], at_start: bool) -> list[int]:
     """Each as its ranks and the address of an MPI_Comm, one of which is empty (0). Returns their numbers.

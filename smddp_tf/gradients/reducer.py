@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Sequence
 from typing import Any
 
@@ -43,6 +44,9 @@ class GradientReducer:
         device_dense: device for the ops on dense gradients. Defaults to TensorFlow's choice.
         device_sparse: the same for `tf.IndexedSlices`.
         process_set: the ranks that reduce; on the others gradients pass through. Defaults to all.
+        parts: int. If more than 1, and in plain graphs, each rank gets its part only of each sum: a flat tensor, one of
+            `parts` equal ones, filled up with zeros (`smddp_tf.keras.sharding.flat_part`). Elsewhere it gets the whole
+            sum, as with 1, the default.
     """
 
     def __init__(
@@ -59,6 +63,7 @@ class GradientReducer:
         device_dense: str = "",
         device_sparse: str = "",
         process_set: ProcessSet = global_process_set,
+        parts: int = 1,
     ) -> None:
         op = as_reduce_op(op, ops)
         _check_predivide(gradient_predivide_factor, op)
@@ -72,12 +77,14 @@ class GradientReducer:
         self._device_dense = device_dense
         self._device_sparse = device_sparse
         self._process_set = process_set
+        self._parts = parts
         self._names: list[str] = []  # of the variables of the list that is being traced, for the timeline
 
     @property
     def keeps_float32(self) -> bool:
         """True where a float32 scalar among the gradients has its sum or mean, up to one rounding of float32."""
-        return self._codec is NoneCompressor and not self._reduction.wire_dtype and self._reduction.op != Adasum
+        narrows = self._codec is not NoneCompressor or self._reduction.wire_dtype
+        return not narrows and self._reduction.op != Adasum and self._parts == 1
 
     @graph.no_autograph
     def __call__(self, grads: Sequence[Any], variables: Sequence[Any]) -> list[Any]:
@@ -182,8 +189,11 @@ class GradientReducer:
         if xla.compiling():
             outputs = emit.reduce_plan_compiled(list(tensors.values()), plan, self._reduction, use)
         else:
+            emit_one = emit.reduce_gradient
+            if self._parts > 1:
+                emit_one = functools.partial(emit.reduce_part, parts=self._parts)
             outputs = [
-                emit.reduce_gradient(tensor, plan, place, self._reduction, use, f"{use}.{index}")
+                emit_one(tensor, plan, place, self._reduction, use, f"{use}.{index}")
                 for place, (index, tensor) in enumerate(tensors.items())
             ]
         return dict(zip(tensors, outputs))
@@ -200,6 +210,7 @@ class GradientReducer:
             notes,
             process_sets.current(),
             [self._names[index] for index in tensors],
+            *(("reduce_parts", self._parts) if self._parts > 1 and not xla.compiling() else ()),
         )
         return plan
 

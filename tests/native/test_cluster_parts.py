@@ -22,11 +22,15 @@ def hosts_of(nodes: int, local: int) -> list[str]:
     return [f"n{rank // local}" for rank in range(nodes * local)]
 
 
+def part_of(length: int, parts: int) -> int:
+    return -(-length // (16 * parts)) * 16
+
+
 def cut(array: np.ndarray, lengths: list[int], parts: int, place: int) -> np.ndarray:
     """The parts of that place of tensors that lie one after another."""
     pieces, begin = [], 0
     for length in lengths:
-        part = -(-length // parts)
+        part = part_of(length, parts)
         piece = np.zeros([part], array.dtype)
         inside = array[begin : begin + length][place * part : (place + 1) * part]
         piece[: inside.size] = inside
@@ -54,7 +58,7 @@ def run(hosts, inputs, sizes, dtype, lengths, gathers, parts, op=SUM, postscale=
 
 
 def reduce(hosts, inputs, dtype, lengths, parts, **how):
-    size = sum(-(-length // parts) for length in lengths)
+    size = sum(part_of(length, parts) for length in lengths)
     return run(hosts, inputs, [size] * len(hosts), dtype, lengths, False, parts, **how)
 
 

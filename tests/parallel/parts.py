@@ -30,7 +30,7 @@ def brought(rank: int, shapes: Sequence[Sequence[int]] = SHAPES, dtype: str = "f
 def cut(whole: np.ndarray, parts: int, place: int) -> np.ndarray:
     """The part of that place, filled up with zeros."""
     flat = np.ravel(whole)
-    length = -(-flat.size // parts)
+    length = -(-flat.size // (16 * parts)) * 16
     part = np.zeros([length], flat.dtype)
     part[: max(0, min(length, flat.size - place * length))] = flat[place * length : (place + 1) * length]
     return part

@@ -24,13 +24,13 @@ def assert_same_bits(actual, expected) -> None:
 def test_places(hvd, rank):
     for parts in degrees(hvd):
         node = rank // hvd.local_size()
-        assert core().place_in_parts(0, parts) == (node * hvd.local_size() + hvd.local_rank()) % parts
+        assert core().places_in_parts(0, parts)[hvd.rank()] == (node * hvd.local_size() + hvd.local_rank()) % parts
 
 
 @pytest.mark.parametrize("parts", [0, -1, 3, 1000])
 def test_impossible_parts(hvd, size, parts):
     with pytest.raises(ValueError, match=rf"must divide the {size} ranks. Received: {parts} parts"):
-        core().place_in_parts(0, parts)
+        core().places_in_parts(0, parts)[hvd.rank()]
 
 
 @pytest.mark.parametrize("wire", ["", "bfloat16", "float16"])
@@ -48,7 +48,7 @@ def test_parts_of_an_allreduce(hvd, rank, size, dtype, wire):
             whole = hvd.grouped_allreduce(tensors, **how)
             mine = function(*tensors)
             for part, full in zip(mine, whole):
-                assert_same_bits(part, cut(full.numpy(), parts, core().place_in_parts(0, parts)))
+                assert_same_bits(part, cut(full.numpy(), parts, core().places_in_parts(0, parts)[hvd.rank()]))
 
 
 @pytest.mark.parametrize("dtype", ["float32", "float16", "bfloat16", "float64"])
@@ -60,7 +60,7 @@ def test_gathered_weights(hvd, rank, size, dtype):
     weights.append(tf.constant(odd))
     for parts in degrees(hvd):
         key = f"gather.{dtype}.{parts}"
-        place = core().place_in_parts(0, parts)
+        place = core().places_in_parts(0, parts)[hvd.rank()]
         pieces = [tf.constant(cut(w.numpy(), parts, place)) for w in weights]
         function = gatherer(weights, parts, key)
         for _ in range(2):
@@ -102,7 +102,7 @@ def test_twice_in_one_graph(hvd, rank, size):
 
     tensor = brought(rank, [(333,)])[0]
     once, twice = outer(tensor)
-    expected = cut(hvd.allreduce(tensor).numpy(), parts, core().place_in_parts(0, parts))
+    expected = cut(hvd.allreduce(tensor).numpy(), parts, core().places_in_parts(0, parts)[hvd.rank()])
     assert_same_bits(once, expected)
     assert_same_bits(twice, 2 * expected)
 
@@ -141,8 +141,8 @@ def test_in_a_process_set(sets, hvd, rank, size):
         key = "in a set"
         mine = reducer(parts, key, process_set=number)(*tensors)
         for part, whole in zip(mine, hvd.grouped_allreduce(tensors, process_set=members)):
-            assert_same_bits(part, cut(whole.numpy(), parts, core().place_in_parts(number, parts)))
-    assert core().place_in_parts(number, parts) == members.rank()
+            assert_same_bits(part, cut(whole.numpy(), parts, core().places_in_parts(number, parts)[members.rank()]))
+    assert core().places_in_parts(number, parts)[members.rank()] == members.rank()
 
 
 def test_join_is_an_error(restartable, rank, size):

@@ -30,8 +30,14 @@ struct Parting {
   PartMode mode = PartMode::kWhole;
   int parts = 1;
 
+  // Parts begin at multiples of so many elements: what computes with a part by vector instructions then handles each
+  // element as in the whole tensor, whose last elements may be computed one by one, and rounded differently.
+  static constexpr int64_t kAlignment = 16;
   // The length of each part of a tensor of `elements` elements; the last ones are filled up with zeros.
-  int64_t Length(int64_t elements) const { return (elements + parts - 1) / parts; }
+  int64_t Length(int64_t elements) const {
+    const int64_t together = parts * kAlignment;
+    return (elements + together - 1) / together * kAlignment;
+  }
 };
 
 }  // namespace smddp

@@ -91,7 +91,16 @@ int RegisterPlan(const std::string& key, const std::vector<std::string>& dtypes,
   return ValueOrThrow(SessionOrThrow(process_set)->RegisterPlan(spec));
 }
 
-int PlaceInParts(int process_set, int parts) { return ValueOrThrow(SessionOrThrow(process_set)->PlaceInParts(parts)); }
+std::vector<int> PlacesInParts(int process_set, int parts) {
+  const auto session = SessionOrThrow(process_set);
+  ValueOrThrow(session->PlaceInParts(parts));
+  std::vector<int> places(session->topology().size());
+  int position = 0;
+  for (const Group& node : session->topology().nodes()) {
+    for (int rank : node.world_ranks()) places[rank] = position++ % parts;
+  }
+  return places;
+}
 
 nb::dict StatsDict(int process_set) {
   const SessionStats stats = SessionOrThrow(process_set)->diagnostics().Stats();
@@ -183,7 +192,7 @@ void BindControl(nb::module_& m) {
     SessionOrThrow();
     return ProcessSets();
   });
-  m.def("place_in_parts", &PlaceInParts, nb::arg("process_set"), nb::arg("parts"));
+  m.def("places_in_parts", &PlacesInParts, nb::arg("process_set"), nb::arg("parts"));
   m.def("stats", &StatsDict, nb::arg("process_set") = 0);
   m.def("raise_exception", &RaiseException, nb::arg("text"));
   m.def(

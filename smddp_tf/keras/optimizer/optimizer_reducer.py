@@ -82,9 +82,10 @@ class OptimizerReducer:
 
     def over_ranks(self, variables: Sequence[Any]) -> GradientReducer:
         """Returns what reduces the gradients of `variables` over the ranks."""
-        return self._new_reducer(self._range_of_float16(variables))
+        state = self.sharded()
+        return self._new_reducer(self._range_of_float16(variables), 1 if state is None else state.planned_parts)
 
-    def _new_reducer(self, gradient_predivide_factor: float) -> GradientReducer:
+    def _new_reducer(self, gradient_predivide_factor: float, parts: int = 1) -> GradientReducer:
         settings = self.settings
         return GradientReducer(
             settings.name or "optimizer",
@@ -95,6 +96,7 @@ class OptimizerReducer:
             device_dense=settings.device_dense,
             device_sparse=settings.device_sparse,
             process_set=settings.process_set,
+            parts=parts,
         )
 
     def _range_of_float16(self, variables: Sequence[Any]) -> float:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from smddp_tf import basics
+from smddp_tf._native import loader
 
 
 def possible_degrees() -> list[int]:
@@ -46,4 +47,6 @@ def degree_of(shard: Any) -> int:
 
 def places(degree: int) -> tuple[int, ...]:
     """For each rank, which of the `degree` parts it has."""
-    return tuple(rank % degree for rank in range(basics.size()))
+    if not basics.is_homogeneous():  # then all ranks share the parts
+        return tuple(range(degree))
+    return tuple(loader.core().places_in_parts(0, degree))

@@ -55,6 +55,11 @@ class ShardedState:
         self._clipped: list[bool] = []  # of the gradients that Keras clips now: are they parts?
         save_whole_tables()
 
+    @property
+    def planned_parts(self) -> int:
+        """`degree`, where plans can reduce to parts: on nodes with equal numbers of ranks."""
+        return self.degree if basics.is_homogeneous() else 1
+
     def parts_for(self, variables: Sequence[Any], local: LocalSources) -> list[Any]:
         """What the optimizer is built for instead of `variables`. Those that are one rank's own stay whole."""
         kept = local.indices(variables)
@@ -135,7 +140,8 @@ class ShardedState:
         """Gives the variables the values of their parts, those of all ranks."""
         pairs = [(part, whole) for part in parts if (whole := self.whole_of(part)) is not part]
         values = [tf.cast(tf.convert_to_tensor(part), whole.dtype) for part, whole in pairs]
-        for (_, whole), value in zip(pairs, gathered_parts(values, [layout_of(part) for part, _ in pairs], self._name)):
+        layouts = [layout_of(part) for part, _ in pairs]
+        for (_, whole), value in zip(pairs, gathered_parts(values, layouts, self._name, self.planned_parts > 1)):
             whole.assign(value)
 
     def _part_of(self, variable: Any) -> Any:
@@ -179,7 +185,9 @@ def _is_clipped(grad: Any, variable: Any) -> bool:
 def _cut(value: Any, part: Any) -> Any:
     """The elements of a part, of a whole value; a part stays what it is."""
     layout = layout_of(part)
-    if value is None or tuple(value.shape) == tuple(part.shape) != layout.whole:
-        return value
+    if value is None:
+        return None
     first, end = layout.span(basics.rank())
+    if tuple(value.shape) == (layout.length,):
+        return value if end - first == layout.length else value[: end - first]
     return tf.reshape(value, [-1])[first:end]

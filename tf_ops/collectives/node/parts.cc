@@ -32,9 +32,10 @@ class Regions {
     Position& at = at_[place];
     while (count > 0 && at.tensor < tensors_.size()) {
       const Range part = part_of_(at.tensor, place);
-      const bool inside = at.element < part.size();
       const int64_t length = part_of_(at.tensor, 0).size();
-      const int64_t next = std::min(count, (inside ? part.size() : length) - at.element);
+      const int64_t available = std::min(part.end, tensors_[at.tensor].elements) - part.begin;
+      const bool inside = at.element < available;
+      const int64_t next = std::min(count, (inside ? available : length) - at.element);
       pieces->push_back(PieceAt(place, at, inside ? part.begin + at.element : -1, next));
       count -= next;
       at.element += next;

@@ -27,7 +27,8 @@ struct PartedView {
   int64_t chunk_elements = 0;
 };
 
-// The elements of tensor `tensor` that form the part of `place`; that of place 0 is the longest.
+// The elements of tensor `tensor` that form the part of `place`; that of place 0 is the longest. Elements behind the
+// end of the tensor are zeros.
 using PartOf = std::function<Range(size_t tensor, int place)>;
 // `tensors` are whole; their outputs (kReduce) or inputs (kGather) hold this rank's part alone, of the length of place
 // 0's, with zeros at the end.

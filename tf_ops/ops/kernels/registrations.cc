@@ -15,6 +15,7 @@
 #include <string>
 
 #include "absl/status/status.h"
+#include "core/shard.h"
 #include "tensorflow/core/framework/common_shape_fns.h"
 #include "tensorflow/core/framework/op.h"
 #include "tensorflow/core/framework/shape_inference.h"
@@ -47,12 +48,12 @@ absl::Status OtherRowsInAll(InferenceContext* context) {
 }
 
 absl::Status PartShape(InferenceContext* context) {
-  int parts = 1;
-  TF_RETURN_IF_ERROR(context->GetAttr("parts", &parts));
+  Parting parting;
+  TF_RETURN_IF_ERROR(context->GetAttr("parts", &parting.parts));
   const DimensionHandle elements = context->NumElements(context->input(0));
   const bool known = context->ValueKnown(elements);
   context->set_output(
-      0, context->Vector(known ? (context->Value(elements) + parts - 1) / parts : InferenceContext::kUnknownDim));
+      0, context->Vector(known ? parting.Length(context->Value(elements)) : InferenceContext::kUnknownDim));
   return absl::OkStatus();
 }
 

@@ -78,8 +78,8 @@ PartedView BucketLauncher::ViewOf(const Parting& parting, const Bucket& bucket, 
                                         fabric_.compute)};
   }
   const auto part_of = [&](size_t tensor, int place) -> Range {
-    const int64_t elements = pieces[tensor].elements, length = parting.Length(elements);
-    return {std::min(elements, place * length), std::min(elements, (place + 1) * length)};
+    const int64_t length = parting.Length(pieces[tensor].elements);
+    return {place * length, (place + 1) * length};
   };
   return MakePartedView(fabric_, parting, pieces, part_of, bucket.dtype, bucket.wire_dtype, scalings.before,
                         scalings.after);
