@@ -108,7 +108,11 @@ class ShardedState:
         for part, variable in zip(parts, variables):
             if part is not variable:
                 part.assign(self._present(part, variable))
-        cut = [grad if part is whole else _cut(grad, part) for grad, part, whole in zip(grads, parts, variables)]
+        # In a branch of a graph, Keras takes tensors of the branch only, or of outside of it only.
+        cut = [
+            None if grad is None else tf.identity(grad if part is whole else _cut(grad, part))
+            for grad, part, whole in zip(grads, parts, variables)
+        ]
         moving = [part is not whole for grad, part, whole in zip(grads, parts, variables) if _is_clipped(grad, whole)]
         self._clipped = moving
         result = plain(cut, parts)
@@ -185,8 +189,6 @@ def _is_clipped(grad: Any, variable: Any) -> bool:
 def _cut(value: Any, part: Any) -> Any:
     """The elements of a part, of a whole value; a part stays what it is."""
     layout = layout_of(part)
-    if value is None:
-        return None
     first, end = layout.span(basics.rank())
     if tuple(value.shape) == (layout.length,):
         return value if end - first == layout.length else value[: end - first]
