@@ -222,8 +222,8 @@ APPLY = Patch(
     True,
     parameters=("self", "grads", "trainable_variables"),
 )
-_CUT = "tables that are cut over the ranks (DistributedEmbedding) are saved whole, by all ranks together"
-_ONE_PART = "a saved model holds rank 0's part of the tables only"
+_CUT = "variables that are cut over the ranks (DistributedEmbedding, shard) are saved whole, by all ranks together"
+_ONE_PART = "a saved model holds rank 0's part of them only"
 
 
 def _base_optimizer() -> list[type]:

@@ -131,6 +131,14 @@ def _members_for(optimizer_class: Any) -> dict[str, Any]:
             grads = optimizer_class._clip_gradients(self, grads)
         optimizer_class._backend_update_step(self, grads, trainable_variables, learning_rate)
 
+    def _trackable_children(self: Any, save_type: str = "checkpoint", **kwargs: Any) -> Any:
+        if save_type == "checkpoint" and _sharded(self) is not None:
+            raise NotImplementedError(
+                "tf.train.Checkpoint would keep this rank's part only of an optimizer's state that is cut over the "
+                "ranks (shard=...). Save by model.save, model.save_weights or hvd.elastic.TensorFlowKerasState."
+            )
+        return optimizer_class._trackable_children(self, save_type, **kwargs)
+
     def get_config(self: Any) -> Any:
         return configuration(optimizer_class.get_config(self), reducer_of(self))
 
@@ -153,6 +161,7 @@ def _members_for(optimizer_class: Any) -> dict[str, Any]:
         "_use_weight_decay": _use_weight_decay,
         "_overwrite_model_variables_with_average_value": _overwrite_model_variables_with_average_value,
         "_backend_update_step": _backend_update_step,
+        "_trackable_children": _trackable_children,
         "get_config": functools.update_wrapper(get_config, optimizer_class.get_config),
         "__reduce__": __reduce__,
         "__copy__": __deepcopy__,

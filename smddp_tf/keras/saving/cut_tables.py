@@ -1,4 +1,4 @@
-"""Tables that are cut over the ranks, in saved files: whole, so that any number of ranks can load them.
+"""Variables that are cut over the ranks, in saved files: whole, so that any number of ranks can load them.
 
 All ranks save together. Rank 0 writes, and names one variable after the other whose parts it needs; the others send
 them, part by part, until rank 0 is done. So rank 0 holds one whole table and one part of another rank at a time.
@@ -26,7 +26,7 @@ from smddp_tf.objects import broadcast_object
 # How long a rank that saves waits for the others to save too.
 MEETING_SECONDS = 300.0
 _PIECE = 1 << 26  # elements that travel at once
-_NAME = "saving a model with cut tables"
+_NAME = "saving a model with cut variables"
 _saving = threading.local()
 
 
@@ -41,11 +41,11 @@ def cut_variables(model: Any, optimizers: Iterable[Any] = ()) -> list[Any]:
 
 
 def refuse_cut_tables(model: Any, what: str) -> None:
-    """Raises a NotImplementedError where `model` has tables that are cut over the ranks."""
+    """Raises a NotImplementedError where `model` or its optimizer has variables that are cut over the ranks."""
     for variable in cut_variables(model):
         raise NotImplementedError(
-            f"{what} would keep rank 0's part only of tables that are cut over the ranks. Received: a model "
-            f"with such a table ({variable.path}). Save by hvd.callbacks.on_rank_zero(keras.callbacks.ModelCheckpoint("
+            f"{what} would keep rank 0's part only of variables that are cut over the ranks. Received: a model "
+            f"with such a variable ({variable.path}). Save by hvd.callbacks.on_rank_zero(keras.callbacks.ModelCheckpoint("
             "...)) and load by hvd.load_model."
         )
 
@@ -142,7 +142,7 @@ def _meet(count: int) -> None:
         if reason_of(error) != "step_given_up" and not manager.is_cancelled:
             raise
         raise RuntimeError(
-            f"Rank {rank()} saves a model whose tables are cut over the ranks, and not all other ranks have come to "
+            f"Rank {rank()} saves a model whose variables are cut over the ranks, and not all others have come to "
             f"save it within {MEETING_SECONDS:g} s. Every rank must call `model.save` or `model.save_weights`: take it "
             "out of `if hvd.rank() == 0`, and wrap ModelCheckpoint by hvd.callbacks.on_rank_zero on every rank."
         ) from error
@@ -161,7 +161,7 @@ def _counts(count: Any) -> Any:
 
 
 def save_whole_tables() -> None:
-    """Lets Keras save and load tables that are cut: files hold them whole, and only rank 0 writes files."""
+    """Lets Keras save and load variables that are cut: files hold them whole, and only rank 0 writes files."""
     patches.replace(patch_table.SAVE, _saving_together)
     patches.replace(patch_table.SAVE_WEIGHTS, _saving_together)
     patches.replace(patch_table.SAVE_SLOTS, _saving_slots)
@@ -176,7 +176,7 @@ def _saving_together(plain: Any) -> Any:
             return plain(self, filepath, *args, **kwargs)
         if not str(filepath).endswith((".keras", ".weights.h5")):
             raise ValueError(
-                "A model with tables that are cut over the ranks is saved to a file ending in .keras or .weights.h5. "
+                "What is cut over the ranks (DistributedEmbedding, shard) is saved to files ending in .keras or .weights.h5. "
                 f"Received: filepath={filepath!r}."
             )
         return together(self, lambda: plain(self, filepath, *args, **kwargs))

@@ -1,0 +1,154 @@
+"""Training steps of a transformer with AdamW: the optimizer's state on every rank, beside its parts.
+
+`python -m benchmarks.sharding [--ranks 4] [--nodes 2]` prints a table; it starts its ranks itself, anew for each way,
+as resident memory is that of a process. `--nodes` pretends that the ranks are spread over so many nodes. The weights of
+all ways must be the same, bit by bit.
+"""
+
+from __future__ import annotations
+
+import argparse
+import hashlib
+import json
+import os
+import statistics
+import time
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from benchmarks.measure import duration_text
+from benchmarks.ranks import answers_of_ranks
+
+__all__ = ["main"]
+
+VOCABULARY, WIDTH, LAYERS, TOKENS, BATCH = 8_000, 512, 12, 16, 2
+STEPS = 12  # of which the first three are not timed
+RUN_SECONDS = 900
+
+
+def transformer() -> Any:
+    """About 42 million weights."""
+    import keras
+
+    keras.utils.set_random_seed(1)
+    tokens = keras.Input((TOKENS,), dtype="int32")
+    x = keras.layers.Embedding(VOCABULARY, WIDTH)(tokens)
+    for _ in range(LAYERS):
+        normed = keras.layers.LayerNormalization()(x)
+        x = x + keras.layers.MultiHeadAttention(8, WIDTH // 8)(normed, normed, use_causal_mask=True)
+        hidden = keras.layers.Dense(4 * WIDTH, activation="gelu")(keras.layers.LayerNormalization()(x))
+        x = x + keras.layers.Dense(WIDTH)(hidden)
+    return keras.Model(tokens, keras.layers.Dense(1)(keras.layers.LayerNormalization()(x)))
+
+
+def resident() -> int:
+    """Bytes of this process's own memory."""
+    line = next(line for line in Path("/proc/self/status").read_text().splitlines() if line.startswith("RssAnon"))
+    return int(line.split()[1]) * 1024
+
+
+def bytes_of(variables: Any) -> int:
+    """What the values take."""
+    return sum(int(np.prod(variable.shape)) * np.dtype(variable.dtype).itemsize for variable in variables)
+
+
+def work(folder: Path, shard: str | None) -> None:
+    """The program of one rank."""
+    import keras
+    import tensorflow as tf
+
+    import smddp_tf.keras as hvd
+    from smddp_tf._native import loader
+
+    hvd.init()
+    model = transformer()
+    optimizer = hvd.DistributedOptimizer(keras.optimizers.AdamW(1e-3), shard=shard)
+    before = resident()
+    optimizer.build(model.trainable_variables)
+    state = resident() - before
+    random = np.random.default_rng(hvd.rank())
+    batch = tf.constant(random.integers(0, VOCABULARY, (BATCH, TOKENS)), tf.int32)
+
+    @tf.function
+    def step() -> Any:
+        with tf.GradientTape() as tape:
+            loss = tf.reduce_mean(tf.square(model(batch) - tf.cast(batch[..., tf.newaxis], tf.float32) / VOCABULARY))
+        optimizer.apply(tape.gradient(loss, model.trainable_variables), model.trainable_variables)
+        return loss
+
+    seconds = []
+    for number in range(STEPS):
+        hvd.allreduce(tf.zeros([]), name="bench.sharding")
+        if number == 3:
+            sent = loader.core().stats()["rail_bytes_sent"]
+        begin = time.perf_counter()
+        float(step())
+        seconds.append(time.perf_counter() - begin)
+    sent = (loader.core().stats()["rail_bytes_sent"] - sent) / (STEPS - 3)
+    digest = hashlib.sha256(b"".join(weight.tobytes() for weight in model.get_weights())).hexdigest()
+    answer = {
+        "weights": bytes_of(model.trainable_variables),
+        "slots": bytes_of(optimizer.variables[2:]),
+        "resident": state,
+        "after": resident() - before,
+        "sent": sent,
+        "seconds": seconds[3:],
+        "digest": digest,
+    }
+    (folder / f"{hvd.rank()}.json").write_text(json.dumps(answer), encoding="utf-8")
+    hvd.shutdown()
+
+
+def show(ways: dict[str, list[dict[str, Any]]], nodes: int) -> int:
+    """Prints the table; returns how many ways have other weights than the first."""
+    first = ways["none"]
+    weights = first[0]["weights"]
+    print(f"{weights / 4e6:.1f} M weights ({weights / 1e6:.0f} MB), AdamW, {len(first)} ranks on {nodes} node(s)")
+    print("slots, resident: MB of the rank with most; resident when the state is made / after the steps")
+    heads = ("shard", "slots", "resident", "step", "of none", "sent/node", "2(N-1)/N B", "same weights")
+    print("".join(f"{head:>16}" for head in heads))
+    least = 2 * (nodes - 1) / nodes * weights
+    for shard, ranks in ways.items():
+        step = statistics.median(max(times) for times in zip(*(rank["seconds"] for rank in ranks)))
+        if shard == "none":
+            alone = step
+        sent = sum(rank["sent"] for rank in ranks) / nodes
+        cells = [
+            shard,
+            f"{max(rank['slots'] for rank in ranks) / 1e6:.1f}",
+            f"{max(rank['resident'] for rank in ranks) / 1e6:.0f}/{max(rank['after'] for rank in ranks) / 1e6:.0f}",
+            duration_text(step),
+            f"{step / alone:.2f}",
+            f"{sent / 1e6:.1f}",
+            f"{least / 1e6:.1f}",
+            "yes" if {rank["digest"] for rank in ranks} == {first[0]["digest"]} else "NO",
+        ]
+        print("".join(f"{cell:>16}" for cell in cells))
+    return sum(rank["digest"] != first[0]["digest"] for ranks in ways.values() for rank in ranks)
+
+
+def main() -> None:
+    """Starts the ranks and shows what they measured; is itself the program of a rank."""
+    parser = argparse.ArgumentParser(prog="python -m benchmarks.sharding", description=__doc__.splitlines()[0])
+    parser.add_argument("--ranks", type=int, default=2)
+    parser.add_argument("--nodes", type=int, default=1)
+    parser.add_argument("--shard", help=argparse.SUPPRESS)
+    parser.add_argument("--folder", type=Path, help=argparse.SUPPRESS)
+    arguments = parser.parse_args()
+    if arguments.nodes > 1:
+        rank = int(os.environ.get("OMPI_COMM_WORLD_RANK", "0"))
+        os.environ["SMDDP_HOST_ID"] = f"pretended-{rank * arguments.nodes // arguments.ranks}"
+    if arguments.folder:
+        work(arguments.folder, None if arguments.shard == "none" else arguments.shard)
+        return
+    module = "benchmarks.sharding"
+    same = ("--ranks", str(arguments.ranks), "--nodes", str(arguments.nodes), "--folder", "{folder}", "--shard")
+    ways = ("none", "world") if arguments.nodes == 1 else ("none", "node", "world")
+    of_ways = {way: answers_of_ranks(module, arguments.ranks, RUN_SECONDS, *same, way) for way in ways}
+    raise SystemExit(1 if show(of_ways, arguments.nodes) else 0)
+
+
+if __name__ == "__main__":
+    main()
