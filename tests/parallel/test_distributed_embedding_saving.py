@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 
 import smddp_tf.keras as hvk
+from smddp_tf.elastic.variables import TensorFlowKerasState
 from smddp_tf.keras.saving import cut_tables
 from tests.parallel.embedding_models import cut_model, data_of, give_first_tables, part
 
@@ -45,12 +46,26 @@ def test_other_ways_to_save(rank, model, tmp_path):
     with pytest.raises(RuntimeError, match="(?s)cut over . ranks, which must save it together"):
         keras.saving.save_model(model, tmp_path / "function.keras")
     x, y = part(data_of(8), 0, 1)
-    for refused in (
-        hvk.callbacks.on_rank_zero(keras.callbacks.BackupAndRestore(tmp_path / "backup")),
-        hvk.callbacks.PreemptionCheckpoint(tmp_path / "preempted"),
-    ):
-        with pytest.raises(NotImplementedError, match="would keep rank 0's part only"):
-            model.fit(x, y, verbose=0, callbacks=[refused])
+    refused = hvk.callbacks.on_rank_zero(keras.callbacks.BackupAndRestore(tmp_path / "backup"))
+    with pytest.raises(NotImplementedError, match="would keep rank 0's part only"):
+        model.fit(x, y, verbose=0, callbacks=[refused])
+
+
+def test_commits_hold_whole_tables(model, mpi, tmp_path):
+    folder = mpi.bcast(tmp_path)
+    model.fit(*part(data_of(16), 0, 1), verbose=0)
+    state = TensorFlowKerasState(model, epoch=3)
+    state.commit_to(folder)
+    state.commit()
+    committed = [variable.numpy() for variable in (*model.variables, *model.optimizer.variables)]
+    model.fit(*part(data_of(16), 0, 1), verbose=0)
+    again = TensorFlowKerasState(model, epoch=0)
+    again.commit_to(folder)
+    again.resume()
+    again.sync()
+    assert again.epoch == 3
+    for variable, value in zip((*model.variables, *model.optimizer.variables), committed):
+        np.testing.assert_array_equal(variable.numpy(), value)
 
 
 def test_every_batch(rank, model, tmp_path):
@@ -72,5 +87,5 @@ def test_norms_of_parts(model, setting):
 
 
 def test_a_table_of_another_shape(model):
-    with pytest.raises(ValueError, match=r"expected a table of shape \(50, 4\). Received: \(49, 4\)"):
+    with pytest.raises(ValueError, match=r"expected a value of shape \(50, 4\). Received: \(49, 4\)"):
         model.get_layer("tables").load_own_variables({"0": np.zeros((49, 4))})
