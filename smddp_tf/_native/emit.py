@@ -39,42 +39,36 @@ def reduce_gradient(tensor: tf.Tensor, plan: int, index: int, reduction: ReduceS
     `reduction` and `key` are what the plan was registered with; the op keeps the first for its own gradient. `name` is
     for messages only.
     """
-    output = loader.op_library().smddp_reduce_gradient(
-        gradient=tensor, **_addressed(name), plan=plan, index=index, plan_key=key, **_attributes_of(reduction)
-    )
-    return graph.run_independently([output])[0]
+    return _planned(loader.op_library().smddp_reduce_gradient, tensor, plan, index, reduction, key, name)
 
 
 def reduce_part(
     tensor: tf.Tensor, plan: int, index: int, reduction: ReduceSpec, key: str, name: str, parts: int
 ) -> tf.Tensor:
     """As `reduce_gradient`, by a plan of kind "reduce_parts": this rank's part, flat, filled up with zeros."""
-    output = loader.op_library().smddp_reduce_part(
-        gradient=tensor,
-        **_addressed(name),
-        plan=plan,
-        index=index,
-        plan_key=key,
-        parts=parts,
-        **_attributes_of(reduction),
-    )
-    return graph.run_independently([output])[0]
+    emit = loader.op_library().smddp_reduce_part
+    shape = [part_length(tensor.shape.num_elements(), parts)]
+    return _planned(emit, tensor, plan, index, reduction, key, name, parts=parts, shape=shape)
+
+
+def part_length(elements: int, parts: int) -> int:
+    """The length of the parts of a tensor, as in tf_ops/core/shard.h: a multiple of 16."""
+    return -(-elements // (16 * parts)) * 16
 
 
 def gather_part(
     tensor: tf.Tensor, plan: int, index: int, shape: Sequence[int], key: str, name: str, parts: int
 ) -> tf.Tensor:
     """The inverse, by a plan of kind "gather_parts": the whole tensor of that shape, from the parts of all."""
-    output = loader.op_library().smddp_gather_part(
-        gradient=tensor,
-        **_addressed(name),
-        plan=plan,
-        index=index,
-        plan_key=key,
-        shape=shape,
-        parts=parts,
-        **_attributes_of(ReduceSpec(Sum)),
-    )
+    emit = loader.op_library().smddp_gather_part
+    return _planned(emit, tensor, plan, index, ReduceSpec(Sum), key, name, parts=parts, shape=shape)
+
+
+def _planned(
+    emit: Any, tensor: tf.Tensor, plan: int, index: int, reduction: ReduceSpec, key: str, name: str, **more: Any
+) -> tf.Tensor:
+    where = {"plan": plan, "index": index, "plan_key": key}
+    output = emit(gradient=tensor, **_addressed(name), **where, **_attributes_of(reduction), **more)
     return graph.run_independently([output])[0]
 
 

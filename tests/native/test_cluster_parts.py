@@ -138,7 +138,7 @@ def test_bytes_of_both_halves_are_those_of_an_allreduce(nodes, local, parts):
 
 
 def test_too_small_chunks():
-    with pytest.raises(ValueError, match="SMDDP_CHUNK_BYTES must be 4224 or more. It is: 4096"):
+    with pytest.raises(ValueError, match="SMDDP_CHUNK_BYTES must be 4224 or more. Received: 4096"):
         reduce(hosts_of(33, 1), [brought(rank, 8, "float32") for rank in range(33)], "float32", [8], 33)
 
 

@@ -29,7 +29,7 @@ def test_places(hvd, rank):
 
 @pytest.mark.parametrize("parts", [0, -1, 3, 1000])
 def test_impossible_parts(hvd, size, parts):
-    with pytest.raises(ValueError, match=rf"must divide the {size} ranks. Received: {parts} parts"):
+    with pytest.raises(ValueError, match=rf"must divide the {size} ranks, .* Received: {parts} parts"):
         core().places_in_parts(0, parts)[hvd.rank()]
 
 
@@ -126,7 +126,7 @@ def test_ranks_that_differ_in_parts(hvd, rank, size):
 
 def test_a_part_of_the_wrong_length(hvd, rank, size):
     tensors = brought(rank, [(64,)])
-    with pytest.raises(tf.errors.InvalidArgumentError, match="Expected a part of shape"):
+    with pytest.raises(tf.errors.InvalidArgumentError, match=r"Expected a part of \d+ elements. Received: 65"):
         gatherer(tensors, size, "wrong length")(tf.zeros([65]))
 
 
@@ -155,3 +155,35 @@ def test_join_is_an_error(restartable, rank, size):
     tensors = brought(rank)
     with raises(tf.errors.OpError, "bad_state", match=r"Rank 0 .* has called hvd.join"):
         hvd.join() if rank == 0 else function(*tensors)
+
+
+def sent_while(run) -> int:
+    before = core().stats()["rail_bytes_sent"]
+    run()
+    return core().stats()["rail_bytes_sent"] - before
+
+
+def test_bytes(hvd, size, rank):
+    """Those of docs/algorithms.md, exactly where the data divide; a reducescatter is a reduction to `size` parts."""
+    nodes, local = size // hvd.local_size(), hvd.local_size()
+    data = 4 * 65536 * size
+    tensors = brought(rank, [(size, data // 4 // size)])
+    slack = 0 if size & (size - 1) == 0 else data // 50
+    reduce_to_all = (nodes - 1) / nodes * data / local
+    for parts in degrees(hvd):
+        span = max(1, parts // local)
+        pieces = reducer(parts, f"bytes.{parts}")(*tensors)
+        reduce_bytes = sent_while(lambda: reducer(parts, f"bytes.{parts}")(*tensors))  # noqa: B023
+        gather_bytes = sent_while(lambda: gatherer(tensors, parts, f"more bytes.{parts}")(*pieces))  # noqa: B023
+        expected = reduce_to_all + (nodes / span - 1) / nodes * data / local
+        assert reduce_bytes == pytest.approx(expected, abs=slack)
+        assert gather_bytes == pytest.approx((span - 1) / span * data / local, abs=slack)
+        assert reduce_bytes + gather_bytes == pytest.approx(2 * reduce_to_all, abs=2 * slack)
+    assert sent_while(lambda: hvd.reducescatter(tensors[0])) == pytest.approx(reduce_to_all, abs=slack)
+
+
+def test_reducescatter_has_the_bits_of_an_allreduce(hvd, size, rank):
+    tensor = brought(rank, [(4 * size + 1, 300)])[0]
+    rows = [5] + [4] * (size - 1)
+    begin = sum(rows[:rank])
+    assert_same_bits(hvd.reducescatter(tensor), hvd.allreduce(tensor).numpy()[begin : begin + rows[rank]])

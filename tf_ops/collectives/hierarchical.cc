@@ -42,8 +42,8 @@ TaskPtr Timed(const Chunk& chunk, StageTimes::Stage stage, TaskPtr task, bool be
 // Gathers the sub-blocks of my shard from the nodes that share my parts.
 class RailGather : public Task {
  public:
-  RailGather(const Fabric& fabric, const RailCall& call, int nodes)
-      : group_(GroupOf(fabric.topology, nodes)), exchange_(group_, fabric.topology.rank(), fabric.transport, call) {}
+  RailGather(const Fabric& fabric, const RailCall& call, std::vector<int> ranks)
+      : group_(std::move(ranks)), exchange_(group_, fabric.topology.rank(), fabric.transport, call) {}
 
   Result<Progress> Step() override {
     if (!std::exchange(begun_, true)) SMDDP_RETURN_IF_ERROR(exchange_.Gather());
@@ -53,11 +53,6 @@ class RailGather : public Task {
   std::string Describe() const override { return "gather between nodes, " + exchange_.Describe(); }
 
  private:
-  static Group GroupOf(const Topology& topology, int nodes) {
-    const auto first = topology.rail().world_ranks().begin() + topology.node_index() / nodes * nodes;
-    return Group(std::vector<int>(first, first + nodes));
-  }
-
   const Group group_;
   ShardExchange exchange_;
   bool begun_ = false;
@@ -71,9 +66,13 @@ TaskPtr RailStage(const Fabric& fabric, const AllreduceAlgorithm& rail, const Ch
                    chunk.my_shard().size(),
                    chunk.call.view->wire(),
                    chunk.call.op};
-  if (chunk.gathers()) return std::make_unique<RailGather>(fabric, call, chunk.nodes_of_group());
-  call.need_every = chunk.nodes_of_group();
-  const AllreduceAlgorithm& algorithm = call.need_every > 1 ? *AlgorithmByName("direct") : rail;
+  const int nodes = chunk.nodes_of_group();
+  if (chunk.gathers()) {
+    const auto first = fabric.topology.rail().world_ranks().begin() + fabric.topology.node_index() / nodes * nodes;
+    return std::make_unique<RailGather>(fabric, call, std::vector<int>(first, first + nodes));
+  }
+  call.need_every = nodes;
+  const AllreduceAlgorithm& algorithm = nodes > 1 ? *AlgorithmByName("direct") : rail;
   return algorithm.Begin(fabric.topology.rail(), fabric.topology.rank(), fabric.transport, fabric.compute, call);
 }
 
@@ -87,10 +86,7 @@ TaskPtr ReduceMyShard(const Fabric& fabric, const AllreduceAlgorithm& rail, cons
 
 TaskPtr AllreduceChunk(const Fabric& fabric, const AllreduceAlgorithm& rail, const std::shared_ptr<Chunk>& chunk) {
   return Sequence({
-      [chunk]() -> TaskPtr {
-        if (chunk->gathers()) return nullptr;
-        return Timed(*chunk, StageTimes::kNodeReduceScatter, PublishContribution(chunk));
-      },
+      [chunk] { return Timed(*chunk, StageTimes::kNodeReduceScatter, PublishContribution(chunk)); },
       [&fabric, &rail, chunk] {
         std::vector<TaskPtr> branches;
         if (!chunk->my_shard().empty()) branches.push_back(ReduceMyShard(fabric, rail, chunk));
@@ -121,7 +117,7 @@ TaskPtr HierarchicalAllreduce(const Fabric& fabric, const AllreduceAlgorithm& ra
     };
     return call.gate != nullptr ? Gated(*call.gate, range, begin) : begin();
   };
-  return InChunks(fabric, call.view->elements(), call.view->wire(), chunk, call.chunk_elements);
+  return InChunks(fabric, call.view->elements(), call.view->wire(), chunk, call.view->chunk_elements());
 }
 
 }  // namespace smddp

@@ -16,8 +16,15 @@ void* At(void* base, int64_t element, DType dtype) {
 }  // namespace
 
 FusedView::FusedView(DType dtype, DType wire, const std::vector<Piece>& pieces, Scaling before, Scaling after,
-                     const Compute& compute)
-    : dtype_(dtype), wire_(wire), before_(before), after_(after), compute_(compute), starts_{0} {
+                     const Compute& compute, Parting parting, int64_t chunk_elements)
+    : dtype_(dtype),
+      wire_(wire),
+      before_(before),
+      after_(after),
+      compute_(compute),
+      parting_(parting),
+      chunk_elements_(chunk_elements),
+      starts_{0} {
   for (const Piece& piece : pieces) {
     if (piece.elements == 0) continue;
     pieces_.push_back(piece);

@@ -6,6 +6,7 @@
 
 #include "compute/compute.h"
 #include "core/buffer.h"
+#include "core/shard.h"
 
 namespace smddp {
 
@@ -20,8 +21,9 @@ struct Piece {
 class FusedView {
  public:
   // Elements are `dtype` in memory and `wire` when packed. `before` applies when packing, `after` when unpacking.
+  // `parting`: other than kWhole for the layout of collectives/node/parts.h, in chunks of `chunk_elements`.
   FusedView(DType dtype, DType wire, const std::vector<Piece>& pieces, Scaling before, Scaling after,
-            const Compute& compute);
+            const Compute& compute, Parting parting = {}, int64_t chunk_elements = 0);
 
   int64_t elements() const { return starts_.back(); }
   // The start of each piece that is not empty, and the end of the last one.
@@ -33,6 +35,8 @@ class FusedView {
   const Scaling& before() const { return before_; }
   const Scaling& after() const { return after_; }
   const Compute& compute() const { return compute_; }
+  const Parting& parting() const { return parting_; }
+  int64_t chunk_elements() const { return chunk_elements_; }  // 0: any
 
   // Where the range can be read in the wire format without packing; null when it must be packed.
   const void* Direct(Range range) const;
@@ -47,6 +51,8 @@ class FusedView {
   const DType dtype_, wire_;
   const Scaling before_, after_;
   const Compute& compute_;
+  const Parting parting_;
+  const int64_t chunk_elements_;
   std::vector<Piece> pieces_;    // without empty ones
   std::vector<int64_t> starts_;  // pieces_.size() + 1 offsets
 };

@@ -33,6 +33,8 @@ struct Parting {
   // Parts begin at multiples of so many elements: what computes with a part by vector instructions then handles each
   // element as in the whole tensor, whose last elements may be computed one by one, and rounded differently.
   static constexpr int64_t kAlignment = 16;
+
+  bool whole() const { return mode == PartMode::kWhole; }
   // The length of each part of a tensor of `elements` elements; the last ones are filled up with zeros.
   int64_t Length(int64_t elements) const {
     const int64_t together = parts * kAlignment;

@@ -106,7 +106,7 @@ bool IsPermutation(const std::vector<int>& order, size_t tensors) {
 std::vector<std::string> DescribePlan(const PlanSpec& spec) {
   std::vector<std::string> lines;
   lines.push_back("reducer " + spec.key);
-  if (spec.parting.mode != PartMode::kWhole) {
+  if (!spec.parting.whole()) {
     lines.push_back((spec.parting.mode == PartMode::kGather ? "gathers parts: " : "reduces to parts: ") +
                     std::to_string(spec.parting.parts));
   }

@@ -44,7 +44,7 @@ struct TensorSpec {
 // number when a graph has several ("tape#2").
 struct PlanSpec : Arithmetic {
   std::string key;
-  Parting parting;                  // kGather: the arithmetic is not used
+  Parting parting;                  // kGather: a plain sum
   std::vector<TensorSpec> tensors;  // whole
   std::vector<std::string> notes;   // what else must agree, such as gradients that are reduced outside of the plan
   std::vector<std::string> names;   // of the tensors, for messages; may be empty, and need not agree

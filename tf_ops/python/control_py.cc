@@ -77,10 +77,7 @@ int RegisterPlan(const std::string& key, const std::vector<std::string>& dtypes,
   spec.key = key;
   spec.notes = notes;
   spec.names = names;
-  if (kind != "allreduce" && kind != "reduce_parts" && kind != "gather_parts") {
-    throw nb::value_error("kind must be allreduce, reduce_parts or gather_parts.");
-  }
-  if (kind != "allreduce") spec.parting = {kind[0] == 'g' ? PartMode::kGather : PartMode::kReduce, parts};
+  if (kind != "allreduce") spec.parting = {kind == "gather_parts" ? PartMode::kGather : PartMode::kReduce, parts};
   for (size_t i = 0; i < dtypes.size(); ++i) {
     spec.tensors.push_back({ValueOrThrow(DTypeFromName(dtypes[i])), shapes[i]});
   }
@@ -88,6 +85,7 @@ int RegisterPlan(const std::string& key, const std::vector<std::string>& dtypes,
   spec.prescale = prescale;
   spec.postscale = postscale;
   spec.wire_dtype = ValueOrThrow(WireDTypeFromName(wire_dtype));
+  if (kind == "gather_parts") spec.SetArithmetic({ReduceOp::kSum, 1.0, 1.0, spec.wire_dtype});
   return ValueOrThrow(SessionOrThrow(process_set)->RegisterPlan(spec));
 }
 

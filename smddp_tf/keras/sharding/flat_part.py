@@ -7,9 +7,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-# Parts begin at multiples of so many elements, so that vector instructions handle each element as in the whole
-# variable: Eigen computes the last elements of a tensor one by one, which rounds differently in `rsqrt`.
-_ALIGNMENT = 16
+from smddp_tf._native.emit import part_length
 
 
 class FlatPart(NamedTuple):
@@ -27,8 +25,12 @@ class FlatPart(NamedTuple):
 
     @property
     def length(self) -> int:
-        """The elements of a part, but of the last ones."""
-        return -(-math.prod(self.whole) // (self.parts * _ALIGNMENT)) * _ALIGNMENT
+        """The elements of a part, but of the last ones.
+
+        Parts begin at multiples of 16 elements, so that vector instructions handle each element as in the whole
+        variable: Eigen computes the last elements of a tensor one by one, which rounds differently in `rsqrt`.
+        """
+        return part_length(math.prod(self.whole), self.parts)
 
     def span(self, rank: int) -> tuple[int, int]:
         """The elements of the part of `rank`: from, and up to."""

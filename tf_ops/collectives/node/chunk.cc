@@ -5,7 +5,7 @@
 namespace smddp {
 
 int Chunk::reducers() const {
-  return gathers() ? std::min(call.parting.parts, fabric.node.size()) : fabric.topology.rail_count();
+  return gathers() ? std::min(call.view->parting().parts, fabric.node.size()) : fabric.topology.rail_count();
 }
 
 Range Chunk::shard_of(int reducer) const {
@@ -24,10 +24,10 @@ std::vector<int> Chunk::other_reducers() const {
 }
 
 std::vector<int> Chunk::sources() const {
-  if (call.parting.mode != PartMode::kReduce) return other_reducers();
+  if (call.view->parting().mode != PartMode::kReduce) return other_reducers();
   std::vector<int> of_my_place;
   for (int member : other_members()) {
-    if ((member - me()) % call.parting.parts == 0) of_my_place.push_back(member);
+    if ((member - me()) % call.view->parting().parts == 0) of_my_place.push_back(member);
   }
   return of_my_place;
 }

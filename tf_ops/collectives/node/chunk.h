@@ -10,7 +10,6 @@
 #include "collectives/gate.h"
 #include "collectives/stage_times.h"
 #include "compute/fused_view.h"
-#include "core/shard.h"
 
 namespace smddp {
 
@@ -21,9 +20,6 @@ struct FusedCall {
   ReduceOp op = ReduceOp::kSum;
   StageTimes* times = nullptr;  // outlives the task
   ChunkGate* gate = nullptr;    // outlives the task; null: all data are available
-  // Other than kWhole: the view is one of MakePartedView (collectives/node/parts.h), with its size of chunks.
-  Parting parting = {};
-  int64_t chunk_elements = 0;  // 0: the fabric's
 };
 
 struct Chunk {
@@ -46,7 +42,7 @@ struct Chunk {
   size_t offset_of(int64_t at) const { return static_cast<size_t>(at - range.begin) * element_size(); }
   int me() const { return fabric.node.position(); }
   Tag tag(uint8_t stage) const { return {call.operation, stage, static_cast<uint16_t>(index)}; }
-  bool gathers() const { return call.parting.mode == PartMode::kGather; }
+  bool gathers() const { return call.view->parting().mode == PartMode::kGather; }
   // The local ranks that share the chunk: those of the smallest node; of a gather, those of my group.
   int reducers() const;
   int first_reducer() const { return gathers() ? me() / reducers() * reducers() : 0; }
@@ -55,7 +51,7 @@ struct Chunk {
   Range my_shard() const { return shard_of(me()); }
   bool crosses_nodes() const { return gathers() ? nodes_of_group() > 1 : fabric.topology.node_count() > 1; }
   // The number of nodes over which a part's group of ranks is spread.
-  int nodes_of_group() const { return std::max(1, call.parting.parts / fabric.node.size()); }
+  int nodes_of_group() const { return std::max(1, call.view->parting().parts / fabric.node.size()); }
   // The other members of my node that reduce a part of this chunk; those whose contributions I sum; those whose sums
   // I need; and those that need mine.
   std::vector<int> other_reducers() const;
@@ -64,7 +60,7 @@ struct Chunk {
   std::vector<int> readers() const { return whole() ? other_members() : sources(); }
 
  private:
-  bool whole() const { return call.parting.mode == PartMode::kWhole; }
+  bool whole() const { return call.view->parting().mode == PartMode::kWhole; }
   std::vector<int> other_members() const;
 };
 

@@ -13,8 +13,10 @@ int64_t RoundUp(int64_t value, int64_t to) { return (value + to - 1) / to * to; 
 // Takes the regions of all places piece by piece.
 class Regions {
  public:
-  Regions(const Parting& parting, int my_place, const std::vector<Piece>& tensors, const PartOf& part_of, DType dtype)
+  Regions(const Parting& parting, bool padded, int my_place, const std::vector<Piece>& tensors, const PartOf& part_of,
+          DType dtype)
       : parting_(parting),
+        padded_(padded),
         my_place_(my_place),
         tensors_(tensors),
         part_of_(part_of),
@@ -59,13 +61,14 @@ class Regions {
     if (in_whole >= 0 && (mine || !gathers)) {
       piece.input = static_cast<const std::byte*>(tensor.input) + from * element_size_;
     }
-    if (tensor.output != nullptr && to >= 0 && (mine || gathers)) {
+    if (tensor.output != nullptr && (gathers ? to >= 0 : mine && (padded_ || in_whole >= 0))) {
       piece.output = static_cast<std::byte*>(tensor.output) + to * element_size_;
     }
     return piece;
   }
 
   const Parting parting_;
+  const bool padded_;
   const int my_place_;
   const std::vector<Piece>& tensors_;
   const PartOf& part_of_;
@@ -77,38 +80,35 @@ class Regions {
 
 Status CheckParts(const Topology& topology, int64_t chunk_bytes, int parts) {
   const int size = topology.size(), local = topology.local_size();
-  const std::string received = " Received: " + std::to_string(parts) + " parts.";
+  const auto refused = [](const std::string& why) { return Status(Reason::kBadArgument, why + "."); };
   if (!topology.uniform()) {
-    return Status(Reason::kBadArgument, "Parts need the same number of ranks on every node, but this one has " +
-                                            std::to_string(local) + " of " + std::to_string(size) + " ranks on " +
-                                            std::to_string(topology.node_count()) + " nodes." + received);
+    return refused("Parts need the same number of ranks on every node. Received: " + std::to_string(size) +
+                   " ranks on " + std::to_string(topology.node_count()) + " nodes, here " + std::to_string(local));
   }
-  if (parts < 1 || size % parts != 0) {
-    return Status(Reason::kBadArgument,
-                  "The number of parts must divide the " + std::to_string(size) + " ranks." + received);
+  if (parts < 1 || size % parts != 0 || (local % parts != 0 && parts % local != 0)) {
+    return refused("The number of parts must divide the " + std::to_string(size) + " ranks, and divide the " +
+                   std::to_string(local) +
+                   " ranks of a node or be a multiple of them. Received: " + std::to_string(parts) + " parts");
   }
-  if (local % parts != 0 && parts % local != 0) {
-    return Status(Reason::kBadArgument, "The number of parts must divide the " + std::to_string(local) +
-                                            " ranks of a node or be a multiple of them." + received);
-  }
-  if (chunk_bytes >= size * static_cast<int64_t>(kShardAlignment)) return Status::Ok();
-  return Status(Reason::kBadArgument, "For parts on " + std::to_string(size) + " ranks SMDDP_CHUNK_BYTES must be " +
-                                          std::to_string(size * kShardAlignment) +
-                                          " or more. It is: " + std::to_string(chunk_bytes) + ".");
+  const auto least = size * static_cast<int64_t>(kShardAlignment);
+  if (chunk_bytes >= least) return Status::Ok();
+  return refused("For parts on " + std::to_string(size) + " ranks SMDDP_CHUNK_BYTES must be " + std::to_string(least) +
+                 " or more. Received: " + std::to_string(chunk_bytes));
 }
 
 int PlaceInParts(const Topology& topology, int parts) {
   return (topology.node_index() * topology.local_size() + topology.local_rank()) % parts;
 }
 
-PartedView MakePartedView(const Fabric& fabric, const Parting& parting, const std::vector<Piece>& tensors,
-                          const PartOf& part_of, DType dtype, DType wire, Scaling before, Scaling after) {
+std::unique_ptr<FusedView> MakePartedView(const Fabric& fabric, const Parting& parting,
+                                          const std::vector<Piece>& tensors, const PartOf& part_of, DType dtype,
+                                          DType wire, Scaling before, Scaling after, bool padded) {
   const Topology& topology = fabric.topology;
   const int parts = parting.parts;
   const bool gathers = parting.mode == PartMode::kGather;
   const int locals = gathers ? std::min(parts, topology.local_size()) : topology.local_size();
   const int nodes = gathers ? parts / locals : topology.node_count();
-  Regions regions(parting, PlaceInParts(topology, parts), tensors, part_of, dtype);
+  Regions regions(parting, padded, PlaceInParts(topology, parts), tensors, part_of, dtype);
 
   // As few chunks as fit into the slots (transport/shm/node_layout.h), filled evenly.
   const auto granule = static_cast<int64_t>(kShardAlignment / SizeOf(wire));
@@ -125,7 +125,8 @@ PartedView MakePartedView(const Fabric& fabric, const Parting& parting, const st
       regions.Take((at % nodes * locals + at / nodes) % parts, each, &pieces);
     }
   }
-  return {std::make_shared<FusedView>(dtype, wire, pieces, before, after, fabric.compute), each * locals * nodes};
+  return std::make_unique<FusedView>(dtype, wire, pieces, before, after, fabric.compute, parting,
+                                     each * locals * nodes);
 }
 
 }  // namespace smddp

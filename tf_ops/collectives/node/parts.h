@@ -21,18 +21,13 @@ namespace smddp {
 Status CheckParts(const Topology& topology, int64_t chunk_bytes, int parts);
 int PlaceInParts(const Topology& topology, int parts);
 
-// A view in this layout, and the size of its chunks.
-struct PartedView {
-  std::shared_ptr<FusedView> view;
-  int64_t chunk_elements = 0;
-};
-
 // The elements of tensor `tensor` that form the part of `place`; that of place 0 is the longest. Elements behind the
 // end of the tensor are zeros.
 using PartOf = std::function<Range(size_t tensor, int place)>;
-// `tensors` are whole; their outputs (kReduce) or inputs (kGather) hold this rank's part alone, of the length of place
-// 0's, with zeros at the end.
-PartedView MakePartedView(const Fabric& fabric, const Parting& parting, const std::vector<Piece>& tensors,
-                          const PartOf& part_of, DType dtype, DType wire, Scaling before, Scaling after);
+// `tensors` are whole; their outputs (kReduce) or inputs (kGather) hold this rank's part alone. `padded`: outputs have
+// the length of place 0's part, and zeros at the end.
+std::unique_ptr<FusedView> MakePartedView(const Fabric& fabric, const Parting& parting,
+                                          const std::vector<Piece>& tensors, const PartOf& part_of, DType dtype,
+                                          DType wire, Scaling before, Scaling after, bool padded);
 
 }  // namespace smddp

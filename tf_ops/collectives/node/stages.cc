@@ -23,7 +23,7 @@ Status CheckLength(const Chunk& chunk, const Loan& loan, Range expected) {
 class ContributeTask : public Task {
  public:
   explicit ContributeTask(std::shared_ptr<Chunk> chunk)
-      : chunk_(std::move(chunk)), reducers_(chunk_->other_reducers()) {}
+      : chunk_(std::move(chunk)), reducers_(chunk_->gathers() ? std::vector<int>() : chunk_->other_reducers()) {}
 
   Result<Progress> Step() override {
     if (reducers_.empty()) return Progress::kDone;

@@ -1,5 +1,6 @@
 // SmddpReduceGradient, SmddpReducePart, SmddpGatherPart: one tensor of a plan. There is one op per gradient, so that
 // the reduction of the first bucket runs while the backward pass is still computing the rest.
+#include <string>
 #include <utility>
 #include <vector>
 
@@ -25,7 +26,7 @@ class ReduceGradientKernel : public CollectiveKernel {
 
  protected:
   void Start(Session& session, tensorflow::OpKernelContext* context, smddp::DoneCallback done) override {
-    if (changes_nothing(session)) {  // nothing is sent, so nothing is narrowed either
+    if (session.topology().size() == 1 && !changes_alone_) {  // nothing is sent, so nothing is narrowed either
       context->set_output(0, context->input(0));
       return done(Status::Ok());
     }
@@ -38,9 +39,7 @@ class ReduceGradientKernel : public CollectiveKernel {
     return [where = WhereIn(context)](Session& session) { session.CancelPlanned(where); };
   }
 
-  virtual bool changes_nothing(const Session& session) const {
-    return session.topology().size() == 1 && !changes_alone_;
-  }
+  bool changes_alone_ = false;  // does the result of a single rank differ from its gradient?
   virtual Result<TensorRef> MakeRef(tensorflow::OpKernelContext* context, int index) const {
     return InPlaceOrNewOutput(context, index);
   }
@@ -53,40 +52,36 @@ class ReduceGradientKernel : public CollectiveKernel {
   }
 
   PlannedTensor where_;
-  bool changes_alone_ = false;  // does the result of a single rank differ from its gradient?
 };
 
 class PartKernel final : public ReduceGradientKernel {
  public:
   explicit PartKernel(tensorflow::OpKernelConstruction* construction) : ReduceGradientKernel(construction) {
     OP_REQUIRES_OK(construction, construction->GetAttr("parts", &parting_.parts));
-    parting_.mode = construction->HasAttr("shape") ? PartMode::kGather : PartMode::kReduce;
-    if (gathers()) OP_REQUIRES_OK(construction, construction->GetAttr("shape", &whole_));
+    OP_REQUIRES_OK(construction, construction->GetAttr("shape", &shape_));
+    changes_alone_ = true;
+    parting_.mode = type_string() == "SmddpGatherPart" ? PartMode::kGather : PartMode::kReduce;
   }
 
  private:
-  bool gathers() const { return parting_.mode == PartMode::kGather; }
-  bool changes_nothing(const Session&) const override { return false; }
-
   Result<TensorRef> MakeRef(tensorflow::OpKernelContext* context, int index) const override {
     const tensorflow::Tensor& input = context->input(index);
-    const tensorflow::TensorShape whole = gathers() ? whole_ : input.shape();
-    const tensorflow::TensorShape part({parting_.Length(whole.num_elements())});
-    if (gathers() && input.shape() != part) {
-      return Status(Reason::kBadArgument, "Expected a part of shape " + part.DebugString() + ". Received: " +
-                                              input.shape().DebugString() + ", for " + tensor_name() + ".");
-    }
     tensorflow::Tensor* output = nullptr;
-    const absl::Status allocated = context->allocate_output(index, gathers() ? whole : part, &output);
+    const absl::Status allocated = context->allocate_output(index, shape_, &output);
     if (!allocated.ok()) return FromTensorFlow(allocated);
-    SMDDP_ASSIGN_OR_RETURN(TensorRef ref, MakeTensorRef(gathers() ? *output : input, output));
+    const bool gathers = parting_.mode == PartMode::kGather;
+    SMDDP_ASSIGN_OR_RETURN(TensorRef ref, MakeTensorRef(gathers ? *output : input, output));
     ref.input = input.data();
     ref.parting = parting_;
-    return ref;
+    const tensorflow::Tensor& part = gathers ? input : *output;
+    if (part.NumElements() == parting_.Length(ref.elements())) return ref;
+    return Status(Reason::kBadArgument, "Expected a part of " + std::to_string(parting_.Length(ref.elements())) +
+                                            " elements. Received: " + std::to_string(part.NumElements()) + ", for " +
+                                            tensor_name() + ".");
   }
 
   Parting parting_;
-  tensorflow::TensorShape whole_;
+  tensorflow::TensorShape shape_;
 };
 
 REGISTER_KERNEL_BUILDER(Name("SmddpReducePart").Device(tensorflow::DEVICE_CPU), PartKernel);

@@ -15,7 +15,6 @@
 #include <string>
 
 #include "absl/status/status.h"
-#include "core/shard.h"
 #include "tensorflow/core/framework/common_shape_fns.h"
 #include "tensorflow/core/framework/op.h"
 #include "tensorflow/core/framework/shape_inference.h"
@@ -44,25 +43,6 @@ absl::Status OtherRows(InferenceContext* context, int index) {
 
 absl::Status OtherRowsInAll(InferenceContext* context) {
   for (int index = 0; index < context->num_inputs(); ++index) TF_RETURN_IF_ERROR(OtherRows(context, index));
-  return absl::OkStatus();
-}
-
-absl::Status PartShape(InferenceContext* context) {
-  Parting parting;
-  TF_RETURN_IF_ERROR(context->GetAttr("parts", &parting.parts));
-  const DimensionHandle elements = context->NumElements(context->input(0));
-  const bool known = context->ValueKnown(elements);
-  context->set_output(
-      0, context->Vector(known ? parting.Length(context->Value(elements)) : InferenceContext::kUnknownDim));
-  return absl::OkStatus();
-}
-
-absl::Status WholeShape(InferenceContext* context) {
-  tensorflow::PartialTensorShape shape;
-  ShapeHandle handle;
-  TF_RETURN_IF_ERROR(context->GetAttr("shape", &shape));
-  TF_RETURN_IF_ERROR(context->MakeShapeFromPartialTensorShape(shape, &handle));
-  context->set_output(0, handle);
   return absl::OkStatus();
 }
 
@@ -141,13 +121,14 @@ SMDDP_PLANNED("SmddpReduceGradient")
 
 SMDDP_PLANNED("SmddpReducePart")
     .Attr("parts: int >= 1")
-    .SetShapeFn(PartShape)
+    .Attr("shape: shape")
+    .SetShapeFn(tensorflow::shape_inference::ExplicitShape)
     .Doc("The same of a plan that reduces to parts: this rank's part, filled up with zeros.");
 
 SMDDP_PLANNED("SmddpGatherPart")
     .Attr("parts: int >= 1")
     .Attr("shape: shape")
-    .SetShapeFn(WholeShape)
+    .SetShapeFn(tensorflow::shape_inference::ExplicitShape)
     .Doc("A tensor of that shape from the parts that the ranks bring, by a plan that gathers parts.");
 
 SMDDP_COLLECTIVE("SmddpBroadcast")

@@ -111,29 +111,26 @@ void JoinProtocol::TellStepsBeyond(const StepCounts& known, int to) {
     const auto at = known.find(plan);
     if (at == known.end() || at->second < steps) notice.steps[plan] = steps;
   }
-  for (const auto& [name, steps] : notice.steps) {
-    if (!CheckNotParted(*planned_.plans().Named(name), to)) return;
-  }
-  if (!notice.steps.empty()) bus_.Post(to, Encode(notice));
+  if (!notice.steps.empty()) Tell(notice, to);
 }
 
-bool JoinProtocol::CheckNotParted(const Plan& plan, int joined) {
-  if (plan.spec.parting.mode == PartMode::kWhole) return true;
-  bus_.Fail(Status(Reason::kBadState, NamedWithHost(bus_.topology(), joined) + " has called hvd.join, but the step " +
-                                          std::to_string(plan.steps.begun()) + " of '" + plan.spec.key +
-                                          "' needs it: every rank owns a part of what is reduced there. Give all ranks "
-                                          "the same number of steps, or use plans without parts."));
-  return false;
+void JoinProtocol::Tell(const JoinNotice& notice, int joined) {
+  for (const auto& [name, steps] : notice.steps) {
+    if (planned_.plans().Named(name)->spec.parting.whole()) continue;
+    return bus_.Fail(Status(Reason::kBadState, NamedWithHost(bus_.topology(), joined) + " has called hvd.join, but " +
+                                                   name +
+                                                   " needs it: every rank owns a part of the results. Give "
+                                                   "all ranks the same number of steps."));
+  }
+  bus_.Post(joined, Encode(notice));
 }
 
 void JoinProtocol::OnStepBegun(const PlannedTensor& where) {
   if (!rounds_.anyone()) return;
   const Plan* const plan = planned_.plans().At(where);
-  const std::string message = Encode(JoinNotice{rounds_.round(), false, false, {{plan->name, plan->steps.begun()}}});
+  const JoinNotice notice = {rounds_.round(), false, false, {{plan->name, plan->steps.begun()}}};
   for (int rank = 0; rank < bus_.topology().size(); ++rank) {
-    if (rank == bus_.topology().rank() || !rounds_.has_joined(rank)) continue;
-    if (!CheckNotParted(*plan, rank)) return;
-    bus_.Post(rank, message);
+    if (rank != bus_.topology().rank() && rounds_.has_joined(rank)) Tell(notice, rank);
   }
 }
 

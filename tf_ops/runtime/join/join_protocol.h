@@ -70,8 +70,8 @@ class JoinProtocol : public Component, public VerdictReader {
   Status OnOver(const JoinOver& over);
   // Is none of the requests that this rank made before it joined under way any more?
   bool Drained() const { return named_.own() == 0 && planned_.drained(); }
-  // False: the rank's parts are missing, and the session has failed.
-  bool CheckNotParted(const Plan& plan, int joined);
+  // An error of the session where the rank's parts are missing.
+  void Tell(const JoinNotice& notice, int joined);
   void TellStepsBeyond(const StepCounts& known, int to);
   void ContributeZeros(const StepCounts& counts);
   void End(const Status& status);

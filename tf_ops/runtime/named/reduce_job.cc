@@ -4,6 +4,7 @@
 #include <vector>
 
 #include "collectives/hierarchical.h"
+#include "collectives/node/parts.h"
 #include "collectives/rail/adasum.h"
 #include "core/shape.h"
 #include "core/shard.h"
@@ -27,6 +28,30 @@ void AddPiecesByRows(const TensorRef& tensor, const Topology& topology, std::vec
   add(mine.end, rows, nullptr);
 }
 
+// The view of a reducescatter to parts; none where the saving is not worth the filling.
+std::unique_ptr<FusedView> PartsByRows(const Fabric& fabric, const TensorRef* tensors, size_t count, DType wire,
+                                       const Scalings& scalings) {
+  const Topology& topology = fabric.topology;
+  if (topology.node_count() == 1 || !CheckParts(topology, fabric.chunk_bytes, topology.size()).ok()) return nullptr;
+  std::vector<Piece> pieces;
+  int64_t elements = 0;
+  for (size_t i = 0; i < count; ++i) {
+    pieces.push_back({tensors[i].input, tensors[i].output, tensors[i].elements()});
+    elements += tensors[i].elements();
+  }
+  if (elements * static_cast<int64_t>(SizeOf(wire)) <= kMaxInlineBytes) return nullptr;
+  const auto part_of = [&](size_t tensor, int place) -> Range {
+    const int64_t rows = tensors[tensor].shape.empty() ? 0 : tensors[tensor].shape[0];
+    const int64_t each = rows == 0 ? 0 : tensors[tensor].elements() / rows;
+    const int local = topology.local_size();
+    const Range mine = RowsOf(rows, topology.size(), topology.nodes()[place / local].world_rank(place % local));
+    return {mine.begin * each, mine.end * each};
+  };
+  auto view = MakePartedView(fabric, {PartMode::kReduce, topology.size()}, pieces, part_of, tensors->dtype, wire,
+                             scalings.before, scalings.after, /*padded=*/false);
+  return view->elements() < 2 * elements ? std::move(view) : nullptr;
+}
+
 }  // namespace
 
 std::shared_ptr<ReduceJob> MakeReduceJob(const Fabric& fabric, const AllreduceRequest& request, bool only_my_rows) {
@@ -37,6 +62,7 @@ std::shared_ptr<ReduceJob> MakeReduceJob(const Fabric& fabric, const AllreduceRe
     const DType dtype = tensors[at].dtype;
     const DType wire = Narrowed(dtype, request.wire_dtype);
     std::vector<Piece> pieces;
+    const TensorRef* const first = &tensors[at];
     for (; at < tensors.size() && tensors[at].dtype == dtype; ++at) {
       if (only_my_rows) {
         AddPiecesByRows(tensors[at], fabric.topology, &pieces);
@@ -44,8 +70,12 @@ std::shared_ptr<ReduceJob> MakeReduceJob(const Fabric& fabric, const AllreduceRe
         pieces.push_back({tensors[at].input, tensors[at].output, tensors[at].elements()});
       }
     }
-    job->views.push_back(
-        std::make_unique<FusedView>(dtype, wire, pieces, scalings.before, scalings.after, fabric.compute));
+    std::unique_ptr<FusedView> view;
+    if (only_my_rows) view = PartsByRows(fabric, first, &tensors[0] + at - first, wire, scalings);
+    if (view == nullptr) {
+      view = std::make_unique<FusedView>(dtype, wire, pieces, scalings.before, scalings.after, fabric.compute);
+    }
+    job->views.push_back(std::move(view));
   }
   job->op = scalings.op;
   return job;

@@ -1,10 +1,9 @@
 // A group of tensors that is reduced together, for an allreduce or a reducescatter.
 //
-// A reducescatter is an allreduce of which each rank unpacks only its own rows. Inside a node this moves no
-// additional data: every rank packs what others sum, sums its shard, and reads the rows it needs of the others' sums.
-// Between nodes a rank sends up to twice the minimum, as many bytes as an allreduce. In return the rows are bitwise
-// equal to those of the allreduce, the work is balanced even with few rows, and small ones fit into the
-// announcements.
+// A reducescatter sums to parts (collectives/node/parts.h), which are the ranks' rows: each rank sums its own, and
+// sends the others their rows once. Where that is not possible, or few rows would be filled up to many, it is an
+// allreduce of which each rank unpacks only its rows: between nodes this sends twice as much, but the work is balanced
+// and small ones fit into the announcements. The rows are bitwise equal to those of an allreduce by direct exchange.
 #pragma once
 
 #include <memory>

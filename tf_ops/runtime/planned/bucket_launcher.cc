@@ -38,17 +38,10 @@ const AllreduceAlgorithm& BucketLauncher::RailFor(const Plan& plan, int64_t elem
 
 void BucketLauncher::Launch(const Plan& plan, const PlannedBucket& bucket,
                             std::shared_ptr<std::vector<Arrival>> arrivals, int64_t since_ns, DoneCallback done) {
-  const Parting& parting = plan.spec.parting;
-  const Scalings scalings =
-      parting.mode == PartMode::kGather
-          ? ScalingsFor(ReduceOp::kSum, 1, 1, 1)
-          : ScalingsFor(plan.spec.op, plan.spec.prescale, plan.spec.postscale, fabric_.topology.size());
-  const PartedView parted = ViewOf(parting, bucket.bucket, *arrivals, scalings);
+  const Scalings scalings = ScalingsFor(plan.spec.op, plan.spec.prescale, plan.spec.postscale, fabric_.topology.size());
+  const std::shared_ptr<FusedView> view = ViewOf(plan.spec.parting, bucket.bucket, *arrivals, scalings);
   const auto times = bus_.trace().on() ? std::make_shared<StageTimes>() : nullptr;
-  FusedCall call = {PlannedOperation(plan.agreed.number, bucket.operation), parted.view.get(), scalings.op,
-                    times.get()};
-  call.parting = parting;
-  call.chunk_elements = parted.chunk_elements;
+  const FusedCall call = {PlannedOperation(plan.agreed.number, bucket.operation), view.get(), scalings.op, times.get()};
 
   bus_.trace().Record(TraceWhat::kBucketStart, plan.spec.key, bucket.index);
   RecordTensors(TraceWhat::kTensorStart, plan, bucket);
@@ -57,7 +50,7 @@ void BucketLauncher::Launch(const Plan& plan, const PlannedBucket& bucket,
   running.task = std::move(*verifier_.Begin(Describe(plan, bucket, *arrivals), call.operation, [&](VerifiedCall*) {
     return Result<TaskPtr>(Begin(plan, call, *arrivals));
   }));
-  running.keep = parted.view;
+  running.keep = view;
   running.submitted_ns = since_ns;
   running.name = NameOf(plan, bucket);
   running.done = [this, &plan, &bucket, times, done = std::move(done)](const Status& status) {
@@ -67,22 +60,23 @@ void BucketLauncher::Launch(const Plan& plan, const PlannedBucket& bucket,
   bus_.Run(std::move(running));
 }
 
-PartedView BucketLauncher::ViewOf(const Parting& parting, const Bucket& bucket, const std::vector<Arrival>& arrivals,
-                                  const Scalings& scalings) const {
+std::unique_ptr<FusedView> BucketLauncher::ViewOf(const Parting& parting, const Bucket& bucket,
+                                                  const std::vector<Arrival>& arrivals,
+                                                  const Scalings& scalings) const {
   std::vector<Piece> pieces;
   for (const Arrival& arrival : arrivals) {
     pieces.push_back({arrival.tensor.input, arrival.tensor.output, arrival.tensor.elements()});
   }
-  if (parting.mode == PartMode::kWhole) {
-    return {std::make_shared<FusedView>(bucket.dtype, bucket.wire_dtype, pieces, scalings.before, scalings.after,
-                                        fabric_.compute)};
+  if (parting.whole()) {
+    return std::make_unique<FusedView>(bucket.dtype, bucket.wire_dtype, pieces, scalings.before, scalings.after,
+                                       fabric_.compute);
   }
   const auto part_of = [&](size_t tensor, int place) -> Range {
     const int64_t length = parting.Length(pieces[tensor].elements);
     return {place * length, (place + 1) * length};
   };
   return MakePartedView(fabric_, parting, pieces, part_of, bucket.dtype, bucket.wire_dtype, scalings.before,
-                        scalings.after);
+                        scalings.after, /*padded=*/true);
 }
 
 TaskPtr BucketLauncher::Begin(const Plan& plan, const FusedCall& call, const std::vector<Arrival>& arrivals) {
@@ -96,8 +90,7 @@ TaskPtr BucketLauncher::Begin(const Plan& plan, const FusedCall& call, const std
 std::optional<VerifiedCall> BucketLauncher::Describe(const Plan& plan, const PlannedBucket& bucket,
                                                      const std::vector<Arrival>& arrivals) const {
   // The ranks must agree: one that has joined has no tensors on a GPU.
-  if (!verifier_.on() || plan.agreed.devices_possible || plan.spec.parting.mode != PartMode::kWhole)
-    return std::nullopt;
+  if (!verifier_.on() || plan.agreed.devices_possible || !plan.spec.parting.whole()) return std::nullopt;
   if (std::any_of(arrivals.begin(), arrivals.end(), IsOnDevice)) return std::nullopt;
   VerifiedCall call;
   call.SetArithmetic(plan.spec);

@@ -39,8 +39,8 @@ class BucketLauncher {
   const AllreduceAlgorithm& RailFor(const Plan& plan, int64_t elements, DType wire) const;
 
  private:
-  PartedView ViewOf(const Parting& parting, const Bucket& bucket, const std::vector<Arrival>& arrivals,
-                    const Scalings& scalings) const;
+  std::unique_ptr<FusedView> ViewOf(const Parting& parting, const Bucket& bucket, const std::vector<Arrival>& arrivals,
+                                    const Scalings& scalings) const;
   TaskPtr Begin(const Plan& plan, const FusedCall& call, const std::vector<Arrival>& arrivals);
   // What to check. Nothing without SMDDP_VERIFY, and nothing of tensors on GPUs or of parts.
   std::optional<VerifiedCall> Describe(const Plan& plan, const PlannedBucket& bucket,

@@ -72,8 +72,7 @@ void PlannedReductions::Announce(const PlannedTensor& where) {
   request.announcement.name = name;
   request.announcement.plan_key = KeyAt(*spec, where.site);
   request.announcement.alone = where.alone || registry_.IsOnly(spec->key);
-  const bool parted = spec->parting.mode != PartMode::kWhole;  // only tensors in host memory
-  if (!parted && device_paths_.possible()) request.announcement.data = kHasDevices;
+  if (spec->parting.whole() && device_paths_.possible()) request.announcement.data = kHasDevices;
   request.begin = [this, name](const Verdict& verdict) -> Result<TaskPtr> {
     if (verdict.operation >= kMaxPlans) return TooManyPlans();
     Adopt(plans_.Named(name), verdict, /*devices_asked=*/false);

@@ -44,7 +44,7 @@ Result<int> EngineSession::RegisterPlan(const PlanSpec& spec) {
   if (spec.op == ReduceOp::kAdasum) {
     return Status(Reason::kBadArgument, "Adasum cannot be used with plans: its tensors are matched by name.");
   }
-  if (spec.parting.mode != PartMode::kWhole) SMDDP_RETURN_IF_ERROR(PlaceInParts(spec.parting.parts).status());
+  if (!spec.parting.whole()) SMDDP_RETURN_IF_ERROR(PlaceInParts(spec.parting.parts).status());
   return registry_.NumberOf(spec);
 }
 
