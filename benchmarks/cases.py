@@ -32,7 +32,8 @@ class Case:
 
     Attributes:
         door: "array" (NumPy, in place), "bfloat16" (the same, with that dtype on the wire), "function" (one tensor in
-            a `tf.function`); for a model's gradients "list" (an op for each, as in training), "grouped" (one for all).
+            a `tf.function`), "reducescatter" (each rank gets a row);
+            for a model's gradients "list" (an op for each, as in training), "grouped" (one for all).
         bytes: of float32 values, in total.
         model: whose gradients; empty for one tensor.
     """

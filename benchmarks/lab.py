@@ -55,13 +55,17 @@ class Setting:
     mebibytes: tuple[int, ...] = (1, 25, 100)
     others_up_to: int = 100
     bfloat16: tuple[int, ...] = ()
+    reducescatter: tuple[int, ...] = ()
 
     @property
     def place(self) -> str:
         return f"lab {self.nodes}x{self.per_node} {self.rate}"
 
 
-TARGETS = (Setting(4, 2, 200, others_up_to=25, bfloat16=(25,)), Setting(8, 1, 200, others_up_to=25))
+TARGETS = (
+    Setting(4, 2, 200, others_up_to=25, bfloat16=(25,), reducescatter=(25, 100)),
+    Setting(8, 1, 200, others_up_to=25),
+)
 FULL = tuple(
     Setting(nodes, per_node, rate, bfloat16=(1, 25, 100))
     for rate in (200, 1000)
@@ -154,6 +158,8 @@ def cases_for(setting: Setting, ours: bool) -> list[tuple[Case, int]]:
             cases.append((Case("array", mib * MIB), max(1, min(7, int(4 / bound)))))
         if ours and mib in setting.bfloat16:
             cases.append((Case("bfloat16", mib * MIB), max(3, min(15, int(12 / bound)))))
+        if ours and mib in setting.reducescatter:
+            cases.append((Case("reducescatter", mib * MIB), max(3, min(15, int(24 / bound)))))
     return cases
 
 

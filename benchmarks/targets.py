@@ -105,6 +105,14 @@ def _lab(findings: Findings) -> Iterator[Verdict]:
         ours = findings.find(OURS, "array", mib * MIB, 8, "lab 4x2 200")
         sent = ours.sent / (2 * 3 / 4 * ours.bytes) if ours and ours.sent else None
         yield Verdict(f"lab 4x2, {mib} MiB: bytes a node sends over the ideal", 1.02, True, sent)
+    for mib in (25, 100):  # half the bytes of an allreduce
+        ours = findings.find(OURS, "reducescatter", mib * MIB, 8, "lab 4x2 200")
+        what = f"lab 4x2, 200 Mbit/s, reducescatter of {mib} MiB: "
+        yield Verdict(
+            what + "time over the bound", 1.15, True, 2 * wire_ratio(ours) if ours else None, "x", _time(ours)
+        )
+        sent = ours.sent / (3 / 4 * ours.bytes) if ours and ours.sent else None
+        yield Verdict(what + "bytes a node sends over the ideal", 1.02, True, sent)
     ours = findings.find(OURS, "bfloat16", 25 * MIB, 8, "lab 4x2 200")
     what = "lab 4x2, 25 MiB, bf16 wire: time over the float32 bound"
     yield Verdict(what, 0.58, True, wire_ratio(ours) if ours else None, "x", _time(ours))

@@ -9,7 +9,7 @@ import numpy as np
 
 import smddp_tf as hvd
 from benchmarks.backends import Prepared
-from benchmarks.cases import EXACT, EXACT_IN_BFLOAT16, Case, input_values, wrong_elements
+from benchmarks.cases import EXACT, EXACT_IN_BFLOAT16, Case, expected_sum, input_values, wrong_elements
 from tests.native_module import core
 
 __all__ = ["Smddp", "resident_bytes"]
@@ -31,6 +31,8 @@ class Smddp:
     def prepare(self, case: Case) -> Prepared:
         if case.door in ("array", "bfloat16"):
             return self._array(case)
+        if case.door == "reducescatter":
+            return self._rows(case)
         from benchmarks.backends import tensorflow_doors
 
         reduce = {"function": _one, "grouped": _grouped, "list": _planned(case)}[case.door]
@@ -48,6 +50,18 @@ class Smddp:
         wrong = wrong_elements(array, hvd.size(), values=values)
         array.fill(0)
         return Prepared(run, wrong)
+
+    def _rows(self, case: Case) -> Prepared:
+        import tensorflow as tf
+
+        whole = (hvd.size(), case.bytes // 4 // hvd.size())
+        tensor = tf.constant(input_values(hvd.rank(), whole))
+
+        def run() -> Any:
+            return hvd.reducescatter(tensor, op=hvd.Sum)
+
+        mine = expected_sum(hvd.size(), whole)[hvd.rank()]
+        return Prepared(run, int(np.count_nonzero(run().numpy()[0] != mine)))
 
     def barrier(self) -> None:
         core().barrier("bench")
