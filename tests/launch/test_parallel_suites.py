@@ -30,11 +30,13 @@ ON_NODES = (
     "collectives_scales",
     "collectives_tf",
     "join",
+    "parts",
     "process_sets",
+    "sharded_weights",
     "traffic",
 )
 # Where the nodes differ in size, the ranks' shares do: what is reduced, and by whom, is tested on even nodes.
-ON_UNEVEN_NODES = tuple(name for name in ON_NODES if name != "call_sites")
+ON_UNEVEN_NODES = tuple(name for name in ON_NODES if name not in ("call_sites", "parts"))
 ALONE = ("basics", "collectives_tf", "functions", "join", "keras_optimizer", "sdp", "sparse", "tape")
 
 # Ranks, pretended nodes, and the files that are run.

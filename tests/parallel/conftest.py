@@ -83,3 +83,17 @@ def run(request: pytest.FixtureRequest) -> Callable[..., Any]:
     import tensorflow as tf
 
     return lambda function, *args: (function if request.param == "eager" else tf.function(function))(*args)
+
+
+@pytest.fixture(params=["world", "node", 2])
+def shard(hvd: ModuleType, size: int, request: pytest.FixtureRequest) -> Any:
+    """The argument `shard` of an optimizer: each possible degree once."""
+    from smddp_tf.keras.sharding.degrees import possible_degrees
+
+    degrees = {"world": size, "node": hvd.local_size(), 2: 2}
+    degree = degrees[request.param]
+    if degree == 1 or degree not in possible_degrees():
+        pytest.skip("there are no parts of so many ranks here")
+    if degree in [degrees[other] for other in list(degrees)[: list(degrees).index(request.param)]]:
+        pytest.skip("the same ranks as another case")
+    return request.param

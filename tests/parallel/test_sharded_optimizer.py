@@ -1,4 +1,4 @@
-"""`DistributedOptimizer(shard=...)`: the same weights, bit by bit, and each rank has a part of the state."""
+"""`DistributedOptimizer(shard=...)` with everything else that optimizers and training have."""
 
 from __future__ import annotations
 
@@ -12,103 +12,15 @@ import tensorflow as tf
 import smddp_tf.keras as hvk
 import smddp_tf.keras.distribution
 from smddp_tf.elastic.variables import TensorFlowState
-from smddp_tf.keras.sharding.degrees import possible_degrees
-from tests.variants import in_full
-
-FEATURES, HIDDEN, BATCH, STEPS = 6, (67, 33), 8, 12
-OPTIMIZERS = {
-    "sgd": lambda: keras.optimizers.SGD(0.05),
-    "momentum": lambda: keras.optimizers.SGD(0.05, momentum=0.9, nesterov=True),
-    "adam": lambda: keras.optimizers.Adam(0.01, amsgrad=True),
-    "adamw": lambda: keras.optimizers.AdamW(0.01, weight_decay=0.05),
-    "lion": lambda: keras.optimizers.Lion(1e-3),
-    "rmsprop": lambda: keras.optimizers.RMSprop(0.01, centered=True, momentum=0.5),
-    "adagrad": lambda: keras.optimizers.Adagrad(0.05),
-    "nadam": lambda: keras.optimizers.Nadam(0.01),
-    "adamax": lambda: keras.optimizers.Adamax(0.01),
-    "adadelta": lambda: keras.optimizers.Adadelta(0.5),
-    "ftrl": lambda: keras.optimizers.Ftrl(0.05),
-    "ema": lambda: keras.optimizers.Adam(0.01, use_ema=True, ema_momentum=0.8),
-    "ema that overwrites": lambda: keras.optimizers.Adam(0.01, use_ema=True, ema_overwrite_frequency=5),
-    "clipvalue": lambda: keras.optimizers.SGD(0.1, clipvalue=0.02),
-    "loss scale": lambda: keras.optimizers.LossScaleOptimizer(keras.optimizers.Adam(0.01), dynamic_growth_steps=4),
-}
-QUICK = ("momentum", "adamw", "rmsprop", "ema that overwrites", "loss scale")
-
-
-@pytest.fixture(params=["world", "node", 2])
-def shard(hvd, size, request):
-    """Each possible degree once."""
-    degrees = {"world": size, "node": hvd.local_size(), 2: 2}
-    degree = degrees[request.param]
-    if degree == 1 or degree not in possible_degrees():
-        pytest.skip("there are no parts of so many ranks here")
-    if degree in [degrees[other] for other in list(degrees)[: list(degrees).index(request.param)]]:
-        pytest.skip("the same ranks as another case")
-    return request.param
-
-
-def degree_of(hvd, shard):
-    return {"world": hvd.size(), "node": hvd.local_size()}.get(shard, shard)
-
-
-def data_of(rank, rows=BATCH * STEPS):
-    random = np.random.default_rng(100 + rank)
-    x = random.normal(size=(rows, FEATURES)).astype(np.float32)
-    return x, (x[:, :1] * (1 + rank) - np.sin(x[:, 1:2])).astype(np.float32)
-
-
-def model_of(**options):
-    keras.utils.set_random_seed(5)
-    layers = [keras.layers.Dense(width, activation="tanh", **options) for width in HIDDEN]
-    return keras.Sequential([keras.Input((FEATURES,)), *layers, keras.layers.Dense(1)])
-
-
-def trained(rank, optimizer, model=None, rows=BATCH * STEPS, compiled=None, **options):
-    model = model or model_of()
-    model.compile(hvk.DistributedOptimizer(optimizer, **options), loss="mse", **compiled or {})
-    x, y = data_of(rank, rows)
-    model.fit(x, y, batch_size=BATCH, epochs=2, shuffle=False, verbose=0)
-    return model
-
-
-def assert_identical(ours, expected, start):
-    for one, other, first in zip(ours.get_weights(), expected.get_weights(), start.get_weights()):
-        np.testing.assert_array_equal(one, other)
-        assert not np.array_equal(one, first), "nothing was learned"
-
-
-def slot_elements(model):
-    return sum(math.prod(variable.shape) for variable in model.optimizer.variables if len(variable.shape))
-
-
-@pytest.mark.parametrize("name", [*QUICK, *in_full(*(name for name in OPTIMIZERS if name not in QUICK))])
-def test_weights_are_identical(hvd, rank, mpi, shard, name):
-    whole = trained(rank, OPTIMIZERS[name]())
-    ours = trained(rank, OPTIMIZERS[name](), shard=shard)
-    assert_identical(ours, whole, model_of())
-    degree = degree_of(hvd, shard)
-    elements = mpi.allgather(slot_elements(ours))
-    assert sum(elements) == slot_elements(whole) * hvd.size() // degree
-    biggest_tensor = HIDDEN[0] * HIDDEN[1]
-    if slot_elements(whole):
-        assert max(elements) < slot_elements(whole) * (biggest_tensor / 2 + 4 * 16) / biggest_tensor
-
-
-def test_state_is_that_of_whole_slots(hvd, rank, mpi, shard):
-    """Every rank's parts, put together, are the slots without `shard`."""
-    whole = trained(rank, OPTIMIZERS["adam"]()).optimizer
-    ours = trained(rank, OPTIMIZERS["adam"](), shard=shard).optimizer
-    degree = degree_of(hvd, shard)
-    assert len(ours.variables) == len(whole.variables)
-    for mine, expected in zip(ours.variables, whole.variables):
-        parts = mpi.allgather(mine.numpy())
-        if not len(expected.shape):
-            assert mine.numpy() == expected.numpy()
-            continue
-        for first in range(0, hvd.size(), degree):
-            flat = np.concatenate(parts[first : first + degree])
-            np.testing.assert_array_equal(flat, expected.numpy().reshape(-1))
+from tests.parallel.sharded_models import (
+    BATCH,
+    OPTIMIZERS,
+    assert_identical,
+    data_of,
+    model_of,
+    slot_elements,
+    trained,
+)
 
 
 @pytest.mark.parametrize(
@@ -140,12 +52,6 @@ def test_constraints_and_decay_with_exceptions(rank, shard):
         return trained(rank, optimizer, model_of(kernel_constraint="max_norm", bias_initializer="ones"), **options)
 
     assert_identical(run(shard=shard), run(), model_of(bias_initializer="zeros"))
-
-
-def test_uneven_numbers_of_batches(rank, shard):
-    rows = BATCH * (STEPS - 5 * (rank == 0)) - 3
-    whole = trained(rank, OPTIMIZERS["adamw"](), rows=rows)
-    assert_identical(trained(rank, OPTIMIZERS["adamw"](), rows=rows, shard=shard), whole, model_of())
 
 
 def test_an_infinity_on_one_rank_skips_the_step_on_all(rank, size, mpi, shard):

@@ -139,7 +139,7 @@ def test_state_names_what_went_wrong(tmp_path: Path) -> None:
 
 def test_folder_must_be_the_same_everywhere(tmp_path: Path) -> None:
     CommitFolder(tmp_path).write("seen here")
-    state = ObjectState(bcast_object=lambda obj: (0, ""), get_rank=lambda: 1, batch=0)
+    state = ObjectState(bcast_object=lambda obj: (0, "", False), get_rank=lambda: 1, batch=0)
     state.commit_to(tmp_path)
     with pytest.raises(OSError, match="Rank 0 sees commits up to 0 in .*, rank 1 up to 1"):
         state.resume()
