@@ -45,8 +45,8 @@ def refuse_cut_tables(model: Any, what: str) -> None:
     for variable in cut_variables(model):
         raise NotImplementedError(
             f"{what} would keep rank 0's part only of variables that are cut over the ranks. Received: a model "
-            f"with such a variable ({variable.path}). Save by hvd.callbacks.on_rank_zero(keras.callbacks.ModelCheckpoint("
-            "...)) and load by hvd.load_model."
+            f"with such a variable ({variable.path}). Save by hvd.callbacks.on_rank_zero(keras.callbacks."
+            "ModelCheckpoint(...)) and load by hvd.load_model."
         )
 
 
@@ -176,8 +176,8 @@ def _saving_together(plain: Any) -> Any:
             return plain(self, filepath, *args, **kwargs)
         if not str(filepath).endswith((".keras", ".weights.h5")):
             raise ValueError(
-                "What is cut over the ranks (DistributedEmbedding, shard) is saved to files ending in .keras or .weights.h5. "
-                f"Received: filepath={filepath!r}."
+                "What is cut over the ranks (DistributedEmbedding, shard) is saved to files ending in .keras or "
+                f".weights.h5. Received: filepath={filepath!r}."
             )
         return together(self, lambda: plain(self, filepath, *args, **kwargs))
 
