@@ -47,8 +47,8 @@ def reduce_part(
 ) -> tf.Tensor:
     """As `reduce_gradient`, by a plan of kind "reduce_parts": this rank's part, flat, filled up with zeros."""
     emit = loader.op_library().smddp_reduce_part
-    shape = [part_length(tensor.shape.num_elements(), parts)]
-    return _planned(emit, tensor, plan, index, reduction, key, name, parts=parts, shape=shape)
+    where = {"parts": parts, "place": _place(parts), "shape": [part_length(tensor.shape.num_elements(), parts)]}
+    return _planned(emit, tensor, plan, index, reduction, key, name, **where)
 
 
 def part_length(elements: int, parts: int) -> int:
@@ -61,7 +61,12 @@ def gather_part(
 ) -> tf.Tensor:
     """The inverse, by a plan of kind "gather_parts": the whole tensor of that shape, from the parts of all."""
     emit = loader.op_library().smddp_gather_part
-    return _planned(emit, tensor, plan, index, ReduceSpec(Sum), key, name, parts=parts, shape=shape)
+    where = {"parts": parts, "place": _place(parts), "shape": shape}
+    return _planned(emit, tensor, plan, index, ReduceSpec(Sum), key, name, **where)
+
+
+def _place(parts: int) -> int:
+    return loader.core().places_in_parts(process_sets.current(), parts)[process_sets.current_rank()]
 
 
 def _planned(

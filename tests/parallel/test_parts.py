@@ -187,3 +187,22 @@ def test_reducescatter_has_the_bits_of_an_allreduce(hvd, size, rank):
     rows = [5] + [4] * (size - 1)
     begin = sum(rows[:rank])
     assert_same_bits(hvd.reducescatter(tensor), hvd.allreduce(tensor).numpy()[begin : begin + rows[rank]])
+
+
+def test_a_graph_of_another_session(restartable, mpi, size):
+    """Its ranks have other parts: what the graph was traced for would be mixed up."""
+    if size == 1:
+        pytest.skip("one rank has one part")
+    tensors = brought(restartable.rank())
+    reduce = reducer(size, "another session")
+    reduce(*tensors)
+    restartable.shutdown()
+    backwards = mpi.Split(0, -mpi.rank)
+    restartable.init(comm=backwards)
+    if restartable.rank() == mpi.rank:  # the middle one of three
+        with pytest.raises(tf.errors.OpError):
+            reduce(*tensors)
+    else:
+        with pytest.raises(tf.errors.InvalidArgumentError, match="In this session the rank has part"):
+            reduce(*tensors)
+    restartable.shutdown()

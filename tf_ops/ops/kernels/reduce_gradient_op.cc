@@ -58,12 +58,23 @@ class PartKernel final : public ReduceGradientKernel {
  public:
   explicit PartKernel(tensorflow::OpKernelConstruction* construction) : ReduceGradientKernel(construction) {
     OP_REQUIRES_OK(construction, construction->GetAttr("parts", &parting_.parts));
+    OP_REQUIRES_OK(construction, construction->GetAttr("place", &place_));
     OP_REQUIRES_OK(construction, construction->GetAttr("shape", &shape_));
     changes_alone_ = true;
     parting_.mode = type_string() == "SmddpGatherPart" ? PartMode::kGather : PartMode::kReduce;
   }
 
  private:
+  // The graph may be of an earlier session, in which this rank had another part.
+  void Start(Session& session, tensorflow::OpKernelContext* context, smddp::DoneCallback done) override {
+    const Result<int> place = session.PlaceInParts(parting_.parts);
+    if (place.ok() && *place == place_) return ReduceGradientKernel::Start(session, context, std::move(done));
+    done(Status(Reason::kBadArgument,
+                "This graph was traced for part " + std::to_string(place_) + " of " + std::to_string(parting_.parts) +
+                    ". In this session " +
+                    (place.ok() ? "the rank has part " + std::to_string(*place) : place.status().message()) +
+                    ". Make the optimizer and the model anew, and load a saved state."));
+  }
   Result<TensorRef> MakeRef(tensorflow::OpKernelContext* context, int index) const override {
     const tensorflow::Tensor& input = context->input(index);
     tensorflow::Tensor* output = nullptr;
@@ -81,6 +92,7 @@ class PartKernel final : public ReduceGradientKernel {
   }
 
   Parting parting_;
+  int place_ = 0;
   tensorflow::TensorShape shape_;
 };
 

@@ -121,12 +121,14 @@ SMDDP_PLANNED("SmddpReduceGradient")
 
 SMDDP_PLANNED("SmddpReducePart")
     .Attr("parts: int >= 1")
+    .Attr("place: int >= 0")
     .Attr("shape: shape")
     .SetShapeFn(tensorflow::shape_inference::ExplicitShape)
     .Doc("The same of a plan that reduces to parts: this rank's part, filled up with zeros.");
 
 SMDDP_PLANNED("SmddpGatherPart")
     .Attr("parts: int >= 1")
+    .Attr("place: int >= 0")
     .Attr("shape: shape")
     .SetShapeFn(tensorflow::shape_inference::ExplicitShape)
     .Doc("A tensor of that shape from the parts that the ranks bring, by a plan that gathers parts.");
