@@ -66,7 +66,8 @@ def gather_part(
 
 
 def _place(parts: int) -> int:
-    return loader.core().places_in_parts(process_sets.current(), parts)[process_sets.current_rank()]
+    places: list[int] = loader.core().places_in_parts(process_sets.current(), parts)
+    return places[process_sets.current_rank()]
 
 
 def _planned(

@@ -12,6 +12,8 @@ import tensorflow as tf
 import smddp_tf.keras as hvk
 import smddp_tf.keras.distribution
 from smddp_tf.elastic.variables import TensorFlowState
+from tests.parallel.embedding_models import cut_model, give_first_tables, part, tables_of
+from tests.parallel.embedding_models import data_of as data_of_tables
 from tests.parallel.sharded_models import (
     BATCH,
     OPTIMIZERS,
@@ -73,7 +75,7 @@ def test_an_infinity_on_one_rank_skips_the_step_on_all(rank, size, mpi, shard):
     assert_identical(ours, whole, model_of())
 
 
-@pytest.mark.parametrize("way", ["eager", "graph", "xla"])
+@pytest.mark.parametrize("way", ["eager", "graph", "xla", "variables of TensorFlow"])
 def test_loops_of_the_users_own(rank, shard, way):
     x, y = data_of(rank)
 
@@ -85,8 +87,11 @@ def test_loops_of_the_users_own(rank, shard, way):
         def step(x, y):
             with tf.GradientTape() as tape:
                 loss = tf.reduce_mean(tf.square(model(x) - y))
-            gradients = tape.gradient(loss, model.trainable_variables)
-            optimizer.apply_gradients(zip(gradients, model.trainable_variables))
+            variables = model.trainable_variables
+            gradients = tape.gradient(loss, variables)
+            if way == "variables of TensorFlow":
+                variables = [variable.value for variable in variables]
+            optimizer.apply_gradients(zip(gradients, variables))
 
         call = step if way == "eager" else tf.function(step, jit_compile=way == "xla")
         for first in range(0, len(x), BATCH):
@@ -155,6 +160,17 @@ def test_embeddings(rank, shard):
     # Without `shard` the rows of the gradient travel, and are added up in another order.
     for one, other in zip(run(shard=shard).get_weights(), run().get_weights()):
         np.testing.assert_allclose(one, other, rtol=0, atol=1e-5)
+
+
+def test_beside_tables_that_are_cut(rank, size, mpi, shard):
+    def run(**options):
+        model = give_first_tables(cut_model(("row_wise", "column_wise", "table_wise")))
+        model.compile(hvk.DistributedOptimizer(OPTIMIZERS["adam"](), **options), loss="mse")
+        model.fit(*part(data_of_tables(8 * size), rank, size), batch_size=4, shuffle=False, verbose=0)
+        return model
+
+    for one, other in zip(tables_of(run(shard=shard)), tables_of(run())):
+        np.testing.assert_array_equal(one, other)
 
 
 def test_16_bit_variables_have_parts_of_32_bits(hvd, rank, mpi, shard):

@@ -103,8 +103,8 @@ class ShardedState:
         """
         self._check_ranks()
         variables = self.wholes if variables is None else variables
-        by_id = {id(whole): part for whole, part in zip(self.wholes, self.parts)}
-        parts = [by_id.get(id(variable), variable) for variable in variables]
+        by_id = {id(identity(whole)): part for whole, part in zip(self.wholes, self.parts)}
+        parts = [by_id.get(id(identity(variable)), variable) for variable in variables]
         for part, variable in zip(parts, variables):
             if part is not variable:
                 part.assign(self._present(part, variable))
@@ -173,8 +173,9 @@ class ShardedState:
         return tf.where(tf.cast(kept, value.dtype) == value, kept, wide)
 
     def _check_ranks(self) -> None:
-        cut_for = next((layout_of(part).places for part in self.parts if layout_of(part) is not None), None)
-        if cut_for is not None and len(cut_for) != basics.size():
+        layouts = (layout_of(part) for part, whole in zip(self.parts, self.wholes) if part is not whole)
+        cut_for = next((layout.places for layout in layouts), ())
+        if len(cut_for) not in (0, basics.size()):
             raise RuntimeError(
                 f"The state of the optimizer was cut over {len(cut_for)} ranks (shard={self._shard!r}), and this "
                 f"session has {basics.size()}. Parts of lost ranks are in commits on disk and saved files only: make "
