@@ -6,7 +6,6 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from smddp_tf import process_sets
 from smddp_tf.reduce_op import ReduceSpec
 from tests.native_module import core
 from tests.parallel.parts import brought, cut, degrees, gathered, gatherer, reduced, reducer
@@ -128,21 +127,6 @@ def test_a_part_of_the_wrong_length(hvd, rank, size):
     tensors = brought(rank, [(64,)])
     with pytest.raises(tf.errors.InvalidArgumentError, match=r"Expected a part of \d+ elements. Received: 65"):
         gatherer(tensors, size, "wrong length")(tf.zeros([65]))
-
-
-def test_in_a_process_set(sets, hvd, rank, size):
-    """That of the even ranks, of which some have a node of their own."""
-    members = sets["even" if size > 2 else "low"]
-    if not members.included():
-        return
-    number, parts = members.process_set_id, members.size()
-    with process_sets.scope(number):
-        tensors = brought(rank)
-        key = "in a set"
-        mine = reducer(parts, key, process_set=number)(*tensors)
-        for part, whole in zip(mine, hvd.grouped_allreduce(tensors, process_set=members)):
-            assert_same_bits(part, cut(whole.numpy(), parts, core().places_in_parts(number, parts)[members.rank()]))
-    assert core().places_in_parts(number, parts)[members.rank()] == members.rank()
 
 
 def test_join_is_an_error(restartable, rank, size):

@@ -99,7 +99,9 @@ class PartKernel final : public ReduceGradientKernel {
 REGISTER_KERNEL_BUILDER(Name("SmddpReducePart").Device(tensorflow::DEVICE_CPU), PartKernel);
 REGISTER_KERNEL_BUILDER(Name("SmddpGatherPart").Device(tensorflow::DEVICE_CPU), PartKernel);
 REGISTER_KERNEL_BUILDER(Name("SmddpReduceGradient").Device(tensorflow::DEVICE_CPU), ReduceGradientKernel);
-[[maybe_unused]] const bool on_gpu = OnGpu<ReduceGradientKernel>("SmddpReduceGradient", {"gradient", "reduced"}, {});
+[[maybe_unused]] const bool on_gpu = OnGpu<ReduceGradientKernel>("SmddpReduceGradient", {"gradient", "reduced"}, {}) &&
+                                     OnGpu<PartKernel>("SmddpReducePart", {}, {"gradient", "reduced"}) &&
+                                     OnGpu<PartKernel>("SmddpGatherPart", {}, {"gradient", "reduced"});
 
 }  // namespace
 }  // namespace smddp::ops
