@@ -13,6 +13,8 @@ from smddp_tf._native import loader
 # Of each op: what its kernel for GPUs asks for in host memory.
 ON_HOST = {
     "SmddpReduceGradient": set(),
+    "SmddpReducePart": {"gradient", "reduced"},
+    "SmddpGatherPart": {"gradient", "reduced"},
     "SmddpAllreduce": set(),
     "SmddpReducescatter": set(),
     "SmddpBroadcast": {"tensors", "received"},
