@@ -26,6 +26,8 @@ _PRTE = {
     "plm_rsh_args": "plm_ssh_args",
     "oob_tcp_if_include": "prte_if_include",
     "oob_tcp_if_exclude": "prte_if_exclude",
+    "plm_rsh_no_tree_spawn": "plm_ssh_no_tree_spawn",
+    "plm_rsh_num_concurrent": "plm_ssh_num_concurrent",
 }
 # Parameters that 5 has kept, as its run-time system's.
 _RUNTIME = ("plm_", "oob_")
@@ -93,6 +95,13 @@ def words_for_variables(variables: Mapping[str, str], environment: Mapping[str, 
     return [word for name in sorted(variables) for word in ("-x", f"{name}={given[name]}" if name in given else name)]
 
 
+def words_for_parameter(mpi: Mpi, name: str, value: str) -> list[str]:
+    """Open MPI's words for a parameter, by its name in Open MPI 4."""
+    if mpi.major < 5:
+        return ["--mca", name, value]
+    return ["--prtemca" if name in _PRTE or name.startswith(_RUNTIME) else "--mca", _PRTE.get(name, name), value]
+
+
 def _changed(variables: Mapping[str, str], environment: Mapping[str, str], on_the_line: bool) -> dict[str, str]:
     """The new variables whose values the ranks get by the command line, or the others."""
     new = {name: value for name, value in sorted(variables.items()) if environment.get(name) != value}
@@ -118,8 +127,10 @@ def _open_mpi_command(
     line += ["--oversubscribe"] if crowded and not _sets(given, "map-by") else []
     for name, value in _open_mpi_parameters(settings, mpi, choice, environment, crowded):
         if not _sets_parameter(given, name) and not _is_set(environment, name):
-            line += [_dialect(mpi, name), _translated(mpi, name), value]
-    line += _open_mpi_variables(settings, environment)
+            line += words_for_parameter(mpi, name, value)
+    line += words_for_variables(settings.variables, environment)
+    names = forwarded_names(environment, list(settings.variables)) if settings.remote_hosts else []
+    line += [word for name in names for word in ("-x", name)]
     return MpirunCommand((*line, *given), new_variables(settings.variables, environment))
 
 
@@ -167,12 +178,6 @@ def _keepalive(environment: Mapping[str, str]) -> list[tuple[str, str]]:
     ]
 
 
-def _open_mpi_variables(settings: Settings, environment: Mapping[str, str]) -> list[str]:
-    words = words_for_variables(settings.variables, environment)
-    names = forwarded_names(environment, list(settings.variables)) if settings.remote_hosts else []
-    return words + [word for name in names for word in ("-x", name)]
-
-
 def _hydra_command(
     settings: Settings, mpi: Mpi, choice: Choice, environment: Mapping[str, str], cores: int, root: bool
 ) -> MpirunCommand:
@@ -202,14 +207,6 @@ def _hydra_hosts(settings: Settings) -> list[str]:
 def _ssh_words(settings: Settings) -> list[str]:
     port = ["-p", str(settings.ssh_port)] if settings.ssh_port else []
     return [*port, *(["-i", settings.ssh_identity_file] if settings.ssh_identity_file else [])]
-
-
-def _dialect(mpi: Mpi, name: str) -> str:
-    return "--prtemca" if mpi.major >= 5 and (name in _PRTE or name.startswith(_RUNTIME)) else "--mca"
-
-
-def _translated(mpi: Mpi, name: str) -> str:
-    return _PRTE.get(name, name) if mpi.major >= 5 else name
 
 
 def _sets(words: Sequence[str], option: str) -> bool:

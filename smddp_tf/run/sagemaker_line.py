@@ -14,7 +14,7 @@ from smddp_tf.run.errors import LaunchError
 from smddp_tf.run.hosts import Host
 from smddp_tf.run.in_process import is_script
 from smddp_tf.run.mpi import OPEN_MPI, Mpi, find_mpi
-from smddp_tf.run.mpirun_command import MpirunCommand, new_variables, words_for_variables
+from smddp_tf.run.mpirun_command import MpirunCommand, new_variables, words_for_parameter, words_for_variables
 from smddp_tf.run.sagemaker import Training
 from smddp_tf.run.settings import Settings
 
@@ -24,14 +24,8 @@ _PROTO_SIMPLE = (
     "trn1.32xlarge", "p6e-gb200.36xlarge",
 )  # fmt: skip
 _DEVICE_RDMA = ("p4d.24xlarge", "p4de.24xlarge", "trn1.32xlarge", "p6e-gb200.36xlarge")
-# Parameters of Open MPI 4's run-time system, and what they are in 5; None: there is no such thing.
-_IN_FIVE = {
-    "oob_tcp_if_include": "prte_if_include",
-    "plm_rsh_no_tree_spawn": "plm_ssh_no_tree_spawn",
-    "plm_rsh_num_concurrent": "plm_ssh_num_concurrent",
-    "orte_abort_on_non_zero_status": None,  # always
-    "btl_vader_single_copy_mechanism": None,
-}
+# Parameters of Open MPI 4 that 5 does not have, or does not need: there every failure ends the job.
+_NOT_IN_FIVE = ("btl", "orte_abort_on_non_zero_status", "btl_vader_single_copy_mechanism")
 
 
 @dataclass(frozen=True)
@@ -75,7 +69,10 @@ def training_line(
     line = [mpi.mpirun, "--host", hosts, "-np", str(training.ranks), "--allow-run-as-root", "--tag-output",
             "--oversubscribe"]  # fmt: skip
     for name, value in _parameters(training):
-        line += _parameter(mpi, name, value)
+        if mpi.major < 5:
+            line += ["-mca", name, value]
+        elif name not in _NOT_IN_FIVE:
+            line += words_for_parameter(mpi, name, value)
     nccl_debug, custom = _custom_options(training.custom_mpi_options)
     line += _exports(training, nccl_debug, several)
     line += custom
@@ -97,15 +94,6 @@ def _parameters(training: Training) -> list[tuple[str, str]]:
         ("btl_vader_single_copy_mechanism", "none"),
         ("plm_rsh_num_concurrent", str(len(training.hosts))),
     ]
-
-
-def _parameter(mpi: Mpi, name: str, value: str) -> list[str]:
-    if mpi.major < 5:
-        return ["-mca", name, value]
-    if name == "btl" and value == "^openib":
-        return []
-    new = _IN_FIVE.get(name, name)
-    return [] if new is None else ["--prtemca" if name in _IN_FIVE else "--mca", new, value]
 
 
 def _custom_options(text: str) -> tuple[str, list[str]]:
