@@ -170,18 +170,13 @@ def _launch(
     if options["dry_run"]:
         click.echo(launch.line_of(settings, environment)[0].shown(command))
         return 0
-    if not _is_elastic(options, settings):
+    least = options["min_np"] if options["min_np"] is not None else settings.ranks
+    if not (options["elastic"] or options["commit_dir"] or least < settings.ranks):
         return launch.launch(settings, command).code
     from smddp_tf.run.restarts import Policy, run_elastic
 
-    least = options["min_np"] if options["min_np"] is not None else settings.ranks
     policy = Policy(least, absolute(options["commit_dir"]), options["reset_limit"])
     return run_elastic(settings, policy, lambda of_start: launch.launch(of_start, command), launch.say).code
-
-
-def _is_elastic(options: Mapping[str, Any], settings: Settings) -> bool:
-    least = options["min_np"]
-    return bool(options["elastic"] or options["commit_dir"] or (least is not None and least < settings.ranks))
 
 
 def _sagemaker(options: Mapping[str, Any], command: Sequence[str]) -> int:

@@ -60,7 +60,10 @@ def _flattened(content: dict[str, Any], path: str) -> dict[str, Any]:
         elif _TOP_ALIASES.get(name, name) in _TOP:
             options[_TOP_ALIASES.get(name, name)] = value
         else:
-            raise LaunchError(f"{path} has a key `{name}` that smddprun does not know. {_known(sections)}")
+            raise LaunchError(
+                f"{path} has a key `{name}` that smddprun does not know. Known: the sections "
+                f"{', '.join(sorted(sections))}; the keys controller, {', '.join(sorted(_TOP))}."
+            )
     return options
 
 
@@ -74,7 +77,3 @@ def _option_of(section: str, key: str, path: str) -> str:
             f"{', '.join(sorted([*of_section, *(name for place, name in _OTHERS if place == section)]))}."
         )
     return of_section[key]
-
-
-def _known(sections: set[str]) -> str:
-    return f"Known: the sections {', '.join(sorted(sections))}; the keys controller, {', '.join(sorted(_TOP))}."

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
 from dataclasses import asdict, dataclass
 
 
@@ -42,27 +41,15 @@ class End:
         return 128 - self.code if self.code < 0 else self.code
 
 
-class Ends:
-    """The ends reported so far, in their order."""
-
-    def __init__(self) -> None:
-        self._by_rank: dict[int, End] = {}
-
-    def __contains__(self, rank: int) -> bool:
-        return rank in self._by_rank
-
-    def __len__(self) -> int:
-        return len(self._by_rank)
-
-    def __iter__(self) -> Iterator[int]:
-        return iter(self._by_rank)
+class Ends(dict[int, End]):
+    """The ends reported so far by rank, in their order."""
 
     def add(self, rank: int, end: End) -> bool:
         """True when this is the rank that causes the end of the job, as far as is known."""
-        self._by_rank.setdefault(rank, end)
+        self.setdefault(rank, end)
         return end.is_cause and self.first_failed() == (rank, end)
 
     def first_failed(self) -> tuple[int, End] | None:
         """The first rank that failed by itself; where each says that it was another one, the first that failed."""
-        failed = [(rank, end) for rank, end in self._by_rank.items() if end.failed]
+        failed = [(rank, end) for rank, end in self.items() if end.failed]
         return next(((rank, end) for rank, end in failed if end.is_cause), failed[0] if failed else None)

@@ -5,6 +5,7 @@ In a file of the user's own, so that nobody else reads what may be in it (creden
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import stat
@@ -28,10 +29,8 @@ def hand_on(environment: Mapping[str, str], path: str) -> None:
         LaunchError: the folder's name is taken by another user.
     """
     folder = os.path.dirname(path)
-    try:
+    with contextlib.suppress(FileExistsError):
         os.mkdir(folder, 0o700)
-    except FileExistsError:
-        pass
     found = os.lstat(folder)
     if not stat.S_ISDIR(found.st_mode) or not _is_ours_alone(found):
         raise LaunchError(f"{folder} must be a folder that belongs to this user, with mode 700. Remove it.")

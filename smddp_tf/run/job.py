@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import signal
@@ -210,7 +211,8 @@ class Job:
             left = [number for number in left if _is_supervisor(number)]
             time.sleep(0.02 if left else 0)
         for number in left:
-            _kill(number)
+            with contextlib.suppress(OSError):
+                os.kill(number, signal.SIGKILL)
         for pipe in (process.stdout, process.stderr):
             if pipe:
                 pipe.close()
@@ -258,10 +260,8 @@ class Job:
 
 
 def _signal_group(process: subprocess.Popen[bytes], sign: int) -> None:
-    try:
+    with contextlib.suppress(ProcessLookupError):
         os.killpg(process.pid, sign)
-    except ProcessLookupError:
-        pass
 
 
 def _is_supervisor(number: int) -> bool:
@@ -270,10 +270,3 @@ def _is_supervisor(number: int) -> bool:
             return b"smddp_tf.run" in file.read()
     except OSError:
         return False
-
-
-def _kill(number: int) -> None:
-    try:
-        os.kill(number, signal.SIGKILL)
-    except OSError:
-        pass

@@ -8,21 +8,17 @@ from typing import Any
 import click
 
 from smddp_tf.aliases import FAMILIES
-from smddp_tf.run.knobs import KNOBS
+from smddp_tf.run.knobs import KNOBS, Knob
 
 
 def _switch(name: str, help: str) -> Callable[..., Any]:
     return click.option(f"--{name}/--no-{name}", name.replace("-", "_"), default=None, help=help)
 
 
-def _knob_options() -> list[Callable[..., Any]]:
-    options = []
-    for knob in KNOBS:
-        if knob.kind is bool:
-            options.append(_switch(knob.option, knob.help))
-        else:
-            options.append(click.option(f"--{knob.option}", knob.name, type=knob.kind, help=knob.help))
-    return options
+def _knob_option(knob: Knob) -> Callable[..., Any]:
+    if knob.kind is bool:
+        return _switch(knob.option, knob.help)
+    return click.option(f"--{knob.option}", knob.name, type=knob.kind, help=knob.help)
 
 
 _FLAG: dict[str, Any] = {"is_flag": True, "default": None}
@@ -54,7 +50,7 @@ _OPTIONS = [
     click.option("--binding-args", help="Arguments on binding, instead of --bind-to none --map-by slot."),
     click.option("--tcp/--no-tcp", default=None, help="Only TCP between hosts."),
     _switch("stall-check", "Watch for ranks that are missing (on)."),
-    *_knob_options(),
+    *map(_knob_option, KNOBS),
     click.option("--log-with-timestamp/--log-without-timestamp", "log_with_timestamp", default=None,
                  help="The engine's own messages carry the time; for all lines: --prefix-timestamp."),
     click.option("--disable-cache", help="No meaning here: there is no cache of checks.", **_FLAG),

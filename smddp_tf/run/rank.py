@@ -7,6 +7,7 @@ parent of the launcher may end.
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
 import json
 import os
@@ -72,7 +73,8 @@ def supervise(command: Sequence[str]) -> int:
     told = _pass_on_signals(child)
     _relay(child, client, notes)
     end = notes.end_of(child.wait(), told)  # a program may close its pipes long before it ends
-    _report(client, end)
+    with contextlib.suppress(OSError):
+        client.send(Kind.END, end.encode())
     if end.failed and not end.is_cause and not notes.rank_is_lost:
         _wait_for_others(client, told)
     return end.shell_code
@@ -140,13 +142,6 @@ class _Notes:
         by_signal = f"it was sent signal {told[0]}" if told else ""
         because = self._said.get(_LOST) or self._said.get(_BECAUSE) or by_signal
         return End(code, self._said.get(_RAISED, ""), because)
-
-
-def _report(client: ControlClient, end: End) -> None:
-    try:
-        client.send(Kind.END, end.encode())
-    except OSError:
-        pass
 
 
 def _wait_for_others(client: ControlClient, told: Sequence[int]) -> None:

@@ -86,7 +86,9 @@ def read_training(environment: Mapping[str, str], config: Path = CONFIG) -> Trai
         current_host=current,
         per_host=_per_host(environment, parameters),
         interface=environment.get("SM_NETWORK_INTERFACE_NAME") or DEFAULT_INTERFACE,
-        instance_type=_instance_type(environment, parameters),
+        instance_type=str(
+            parameters.get("sagemaker_instance_type") or environment.get("SM_CURRENT_INSTANCE_TYPE") or ""
+        ),
         custom_mpi_options=str(parameters.get(_OPTIONS) or ""),
         program=str(
             environment.get("SM_USER_ENTRY_POINT")
@@ -177,11 +179,6 @@ def _per_host(environment: Mapping[str, str], parameters: Mapping[str, Any]) -> 
     )
     numbers = [int(str(value)) for value in candidates if str(value).isdigit()]
     return next((number for number in numbers if number > 0), 1)
-
-
-def _instance_type(environment: Mapping[str, str], parameters: Mapping[str, Any]) -> str:
-    found = parameters.get("sagemaker_instance_type") or environment.get("SM_CURRENT_INSTANCE_TYPE") or ""
-    return str(found)
 
 
 def _json(environment: Mapping[str, str], name: str, file: Path | None = None) -> dict[str, Any]:

@@ -69,7 +69,7 @@ class Hosts:
         it is made for its owner alone to read. The rest by a file of this user's own.
         """
         hand_on(environment, path_for(os.geteuid()))
-        with open(_FOR_ALL, "a", encoding="utf-8", opener=_private) as file:
+        with open(_FOR_ALL, "a", encoding="utf-8", opener=lambda path, flags: os.open(path, flags, 0o600)) as file:
             for name in _TO_START:
                 if "\n" not in environment.get(name, "\n"):
                     file.write(f"{name}={environment[name]}\n")
@@ -145,10 +145,6 @@ def _run_mpirun(training: Training, command: Sequence[str], variables: Mapping[s
     made = training_line(training, command, variables, environment)
     choice = choose(local_interfaces(), [], [training.interface])
     return run_line(made.settings, made.line, choice, made.command, environment).code
-
-
-def _private(path: str, flags: int) -> int:
-    return os.open(path, flags, 0o600)
 
 
 def _tell(training: Training, host: str, code: int, hosts: Hosts) -> None:

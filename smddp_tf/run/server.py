@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import secrets
 import selectors
@@ -80,10 +81,8 @@ class ControlServer:
     def end_ranks(self) -> None:
         """Makes ranks that still run end. Messages that they send until then can still be received."""
         for peer in self._peers.values():
-            try:
+            with contextlib.suppress(OSError):
                 peer.link.shutdown(socket.SHUT_WR)
-            except OSError:
-                pass
 
     @property
     def connected(self) -> int:
@@ -156,7 +155,8 @@ class ControlServer:
                 if peer.number in self._peers:
                     yield Frame(peer.number, kind, body)
                 elif kind == Kind.PROOF and peer.number in self._pending:
-                    self._admit(peer)
+                    self._peers[peer.number] = self._pending.pop(peer.number)
+                    self._write(peer, peer.channel.pack(Kind.PROOF, b""))
         except BlockingIOError:
             return
         except (OSError, Forged):
@@ -165,7 +165,3 @@ class ControlServer:
             self._drop(peer)
             if not is_pending:
                 yield Frame(peer.number, Kind.CLOSED, b"")
-
-    def _admit(self, peer: _Peer) -> None:
-        self._peers[peer.number] = self._pending.pop(peer.number)
-        self._write(peer, peer.channel.pack(Kind.PROOF, b""))

@@ -62,15 +62,11 @@ def expand_nodelist(text: str) -> list[str]:
         LaunchError: brackets do not match, or a range runs backwards.
     """
     names: list[str] = []
-    for part in _split_outside_brackets(text):
-        names += _expand(part, text)
+    for part in re.split(r",(?![^\[]*\])", text):  # at commas outside of brackets
+        names += _expand(part.strip(), text) if part.strip() else []
     if not names:
         raise LaunchError(f"Expected Slurm's list of nodes. Received: {text!r}, which names none.")
     return names
-
-
-def _split_outside_brackets(text: str) -> list[str]:
-    return [part.strip() for part in re.split(r",(?![^\[]*\])", text) if part.strip()]
 
 
 def _expand(part: str, whole: str) -> list[str]:
