@@ -25,6 +25,11 @@ def is_of_keras(thing: Any) -> bool:
     return (getattr(thing, "__module__", None) or "").split(".")[0] == "keras"
 
 
+def definer(owner: type, attribute: str) -> type:
+    """The class that `owner` has the attribute from."""
+    return next(base for base in owner.__mro__ if attribute in vars(base))
+
+
 def _trainer() -> Any:
     """The class of the backend below `Model`; `Model` itself may have what other libraries have put there."""
     return next(base for base in _keras().Model.__mro__[1:] if "make_train_function" in vars(base))
@@ -144,44 +149,29 @@ SEED_OWNER = Patch(
     lambda: [importlib.import_module("keras.src.utils.tracking").Tracker],
     ("self", "store_name", "value"),
 )
-CALLABLE_VARIABLES = Patch(
-    "keras.optimizers.Optimizer.variables",
-    _OLDER,
-    "`optimizer.variables()` does not work",
-    False,
-    lambda: [one for one in _optimizers() if "variables" in vars(one)],
-    kind="property",
-)
-LR_ARGUMENT = Patch(
-    "keras.optimizers.Optimizer.__init__",
-    _OLDER,
-    "`Adam(lr=0.1)` does not work",
-    False,
-    _inits_with_rate,
-    ("self", _RATE),
-)
-READS_LR = Patch(
-    "keras.optimizers.Optimizer.__getattr__",
-    _OLDER,
-    "`optimizer.lr` does not work",
-    False,
-    lambda: [_keras().optimizers.Optimizer],
-    kind="any",
-)
-WRITES_LR = Patch(
-    "keras.optimizers.Optimizer.__setattr__",
-    _OLDER,
-    "`optimizer.lr = 0.1` does not work",
-    False,
-    lambda: [_keras().optimizers.Optimizer],
-    (),
-)
-COMPILE = Patch(
-    "keras.Model.compile",
-    _OLDER,
-    "`compile(experimental_run_tf_function=...)` does not work",
-    False,
-    lambda: [next(one for one in _keras().Model.__mro__ if "compile" in vars(one))],
+
+
+def _older(
+    name: str,
+    form: str,
+    owners: Callable[[], list[type]],
+    parameters: tuple[str, ...] = ("self",),
+    kind: str = "function",
+) -> Patch:
+    return Patch(name, _OLDER, f"`{form}` does not work", False, owners, parameters, kind=kind)
+
+
+def _with_variables() -> list[type]:
+    return [one for one in _optimizers() if "variables" in vars(one)]
+
+
+_OF_OPTIMIZER = "keras.optimizers.Optimizer"
+CALLABLE_VARIABLES = _older(f"{_OF_OPTIMIZER}.variables", "optimizer.variables()", _with_variables, kind="property")
+LR_ARGUMENT = _older(f"{_OF_OPTIMIZER}.__init__", "Adam(lr=0.1)", _inits_with_rate, ("self", _RATE))
+READS_LR = _older(f"{_OF_OPTIMIZER}.__getattr__", "optimizer.lr", lambda: [_keras().optimizers.Optimizer], kind="any")
+WRITES_LR = _older(f"{_OF_OPTIMIZER}.__setattr__", "optimizer.lr = 0.1", lambda: [_keras().optimizers.Optimizer], ())
+COMPILE = _older(
+    "keras.Model.compile", "compile(experimental_run_tf_function=...)", lambda: [definer(_keras().Model, "compile")]
 )
 _DISTRIBUTION = "`import smddp_tf.keras.distribution` makes keras.distribution work on the TensorFlow backend"
 BACKEND_FUNCTIONS = Patch(
@@ -227,7 +217,7 @@ _ONE_PART = "a saved model holds rank 0's part of them only"
 
 
 def _base_optimizer() -> list[type]:
-    return [next(one for one in _keras().optimizers.Optimizer.__mro__ if "save_own_variables" in vars(one))]
+    return [definer(_keras().optimizers.Optimizer, "save_own_variables")]
 
 
 def _cut_tables(name: str, owners: Callable[[], list[type]], parameter: str) -> Patch:
@@ -239,9 +229,4 @@ SAVE_WEIGHTS = _cut_tables("keras.Model.save_weights", lambda: [_keras().Model],
 SAVE_SLOTS = _cut_tables("keras.Optimizer.save_own_variables", _base_optimizer, "store")
 LOAD_SLOTS = _cut_tables("keras.Optimizer.load_own_variables", _base_optimizer, "store")
 ADD_SLOT = _cut_tables("keras.Optimizer.add_variable_from_reference", _base_optimizer, "reference_variable")
-PATCHES = (
-    *(FIT, EPOCH_ITERATOR, SCALED_APPLY, SCALED_CHECK, SCALED_PICKLE, SCALED_COPY, SCALED_DEEPCOPY, FROM_CONFIG),
-    *(SEED, SEED_OWNER, CALLABLE_VARIABLES, LR_ARGUMENT, READS_LR, WRITES_LR, COMPILE),
-    *(SAVE, SAVE_WEIGHTS, SAVE_SLOTS, LOAD_SLOTS, ADD_SLOT),
-    *(BACKEND_FUNCTIONS, MODEL_PARALLEL, EVALUATE, PREDICT, APPLY),
-)
+PATCHES = tuple(row for row in list(globals().values()) if isinstance(row, Patch))

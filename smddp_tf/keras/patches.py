@@ -17,7 +17,7 @@ from collections.abc import Callable, Iterable
 from typing import Any, NamedTuple
 
 from smddp_tf._warn import warn
-from smddp_tf.keras.patch_table import FIT, Patch, is_of_keras
+from smddp_tf.keras.patch_table import FIT, Patch, definer, is_of_keras
 
 _MARK = "_smddp_patch"  # the attribute of a replacement that holds the name of its patch; `functools.wraps` copies it
 _ABSENT: Any = object()
@@ -58,7 +58,7 @@ def replace(patch: Patch, make: Callable[[Any], Any], of: type | None = None) ->
         RuntimeError: Keras has changed, and the patch is needed. Where it is not, that is a warning.
     """
     try:
-        owners = list(patch.owners()) if of is None else [_definer(of, patch.attribute)]
+        owners = list(patch.owners()) if of is None else [definer(of, patch.attribute)]
         found = [(owner, _plain(patch, owner)) for owner in owners]
         differences = [_difference(patch, owner, plain) for owner, plain in found] or ["no class has it"]
     except _NOT_FOUND as problem:
@@ -135,11 +135,6 @@ def _function_of_keras(trainer: type, name: str) -> types.FunctionType | None:
         if isinstance(candidate, types.FunctionType) and is_it(candidate):
             return candidate
     return None
-
-
-def _definer(owner: type, attribute: str) -> type:
-    """The class that `owner` has the attribute from."""
-    return next(base for base in owner.__mro__ if attribute in vars(base))
 
 
 def _plain(patch: Patch, owner: type) -> Any:
