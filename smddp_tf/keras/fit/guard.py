@@ -38,7 +38,7 @@ _NAME = "model.fit"  # what users see of these requests when a rank does not com
 
 
 class Guard:
-    """The state of one guarded `fit`, and its two callbacks."""
+    """The state of one guarded `fit`, and its callbacks: `first` comes before the user's, `last` after them."""
 
     def __init__(self, model: Any, arguments: dict[str, Any]) -> None:
         callbacks = flat(arguments["callbacks"])
@@ -61,9 +61,20 @@ class Guard:
         self._installed: list[Any] = []
         self._function: Any = None
         self._run = self.run  # one object, to be recognised
-        self.first = _First(self)
+        self.first = keras.callbacks.LambdaCallback(
+            on_train_begin=lambda logs: self.agree(),
+            on_epoch_begin=lambda epoch, logs: self.begin_epoch(epoch),
+            on_train_batch_begin=lambda batch, logs: self._begin_batch(batch),
+            on_test_begin=lambda logs: hooks_of(model, "test").samples.assign(0.0),
+        )
         # Only where it is needed: a callback at the end of each batch makes Keras wait for each batch's metrics.
-        self.last = (_LastWithBatches if self.votes_last else _Last)(self)
+        end_batch = {"on_train_batch_end": lambda batch, logs: self._stopping.end_batch()} if self.votes_last else {}
+        self.last = keras.callbacks.LambdaCallback(
+            on_epoch_begin=lambda epoch, logs: self._data.begin_reading(),
+            on_epoch_end=lambda epoch, logs: self.end_epoch(),
+            on_train_end=lambda logs: self.end_training(),
+            **end_batch,
+        )
 
     # --- before training ---
 
@@ -177,6 +188,11 @@ class Guard:
         if self._uneven is not None:
             self._uneven.begin_epoch()
 
+    def _begin_batch(self, batch: int) -> None:
+        if batch > 0 or self._epochs_begun > 1:
+            self.check_start()
+        self.adopt_function()
+
     def check_start(self, goes_on: bool = True) -> None:
         """After the first batch: there all variables exist, and whoever broadcasts by himself has done so.
 
@@ -189,15 +205,6 @@ class Guard:
                 start_check.look(self.model)
         if goes_on:
             start_check.warn_if_different(self.model)
-
-    def has_trained_an_epoch(self) -> bool:
-        return self._epochs_begun > 1
-
-    def begin_reading(self) -> None:
-        self._data.begin_reading()
-
-    def end_batch(self) -> None:
-        self._stopping.end_batch()
 
     def end_epoch(self) -> None:
         self.check_start(goes_on=self.model.steps_per_execution > 1)
@@ -237,50 +244,6 @@ class Guard:
                 )
             own = {id(variable) for variable in local_of(self.model)}
             broadcast_variables([v for v in self.model.variables if id(v) not in own], root_rank=0)
-
-
-class _First(keras.callbacks.Callback):
-    """Before the user's callbacks."""
-
-    def __init__(self, guard: Guard) -> None:
-        super().__init__()
-        self._guard = guard
-
-    def on_train_begin(self, logs: dict[str, Any] | None = None) -> None:
-        self._guard.agree()
-
-    def on_epoch_begin(self, epoch: int, logs: dict[str, Any] | None = None) -> None:
-        self._guard.begin_epoch(epoch)
-
-    def on_train_batch_begin(self, batch: int, logs: dict[str, Any] | None = None) -> None:
-        if batch > 0 or self._guard.has_trained_an_epoch():
-            self._guard.check_start()
-        self._guard.adopt_function()
-
-    def on_test_begin(self, logs: dict[str, Any] | None = None) -> None:
-        hooks_of(self._guard.model, "test").samples.assign(0.0)
-
-
-class _Last(keras.callbacks.Callback):
-    """After the user's callbacks."""
-
-    def __init__(self, guard: Guard) -> None:
-        super().__init__()
-        self._guard = guard
-
-    def on_epoch_begin(self, epoch: int, logs: dict[str, Any] | None = None) -> None:
-        self._guard.begin_reading()
-
-    def on_epoch_end(self, epoch: int, logs: dict[str, Any] | None = None) -> None:
-        self._guard.end_epoch()
-
-    def on_train_end(self, logs: dict[str, Any] | None = None) -> None:
-        self._guard.end_training()
-
-
-class _LastWithBatches(_Last):
-    def on_train_batch_end(self, batch: int, logs: dict[str, Any] | None = None) -> None:
-        self._guard.end_batch()
 
 
 def _waits_for_batches(callback: Any) -> bool:

@@ -30,13 +30,10 @@ def with_flags(dataset: Any) -> Any:
 
 def zeros_of(spec: Any) -> Any:
     """A batch of zeros (or empty strings) of the given types: any structure that tf.data knows."""
-    if isinstance(spec, dict):
-        return type(spec)((key, zeros_of(part)) for key, part in spec.items())
-    if isinstance(spec, tuple):
-        parts = [zeros_of(part) for part in spec]
-        return type(spec)(*parts) if hasattr(spec, "_fields") else tuple(parts)
-    if isinstance(spec, list):
-        return [zeros_of(part) for part in spec]
+    return tf.nest.map_structure(_zeros_of_leaf, spec)
+
+
+def _zeros_of_leaf(spec: Any) -> Any:
     if isinstance(spec, tf.RaggedTensorSpec):
         dense = tf.zeros(_closed(spec.shape), spec.dtype)
         return tf.RaggedTensor.from_tensor(dense, ragged_rank=spec.ragged_rank, row_splits_dtype=spec.row_splits_dtype)

@@ -142,7 +142,8 @@ def _counting_epochs(arguments: dict[str, Any]) -> Iterator[None]:
         yield
         return
     counting = _Counting(data)
-    with _callbacks_around(arguments, [counting], [_Reading(data)]):
+    reading = keras.callbacks.LambdaCallback(on_epoch_begin=lambda epoch, logs: data.begin_reading())
+    with _callbacks_around(arguments, [counting], [reading]):  # the user's callbacks may have looked at the data
         try:
             yield
         finally:
@@ -181,19 +182,6 @@ class _Counting(keras.callbacks.Callback):
         if not self._counts and _requests() > self._requests:
             self._counts = True
             self._data.begin_fit(self._first)
-
-
-class _Reading(keras.callbacks.Callback):
-    """After the user's callbacks, which may have looked at the data."""
-
-    async_safe = True
-
-    def __init__(self, data: Any) -> None:
-        super().__init__()
-        self._data = data
-
-    def on_epoch_begin(self, epoch: int, logs: dict[str, Any] | None = None) -> None:
-        self._data.begin_reading()
 
 
 def _requests() -> Any:

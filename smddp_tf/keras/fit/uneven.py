@@ -97,7 +97,7 @@ def plan_for(mode: str, supplies: Sequence[Supply]) -> Plan | None:
             f"{[supply.steps_per_execution for supply in supplies]}, by rank."
         )
     by_rows = first.rows is not None and (first.rows == 0 or any(supply.rows != first.rows for supply in supplies))
-    needs_nothing = _all_equal(supplies) and first.batches is not None and not by_rows
+    needs_nothing = all(supply == first for supply in supplies) and first.batches is not None and not by_rows
     if mode == OFF or (needs_nothing and not _ends_inside_a_call(first)):
         return None
     limits = [supply.limit() for supply in supplies]
@@ -105,7 +105,7 @@ def plan_for(mode: str, supplies: Sequence[Supply]) -> Plan | None:
     if by_rows:
         return Plan(max(limits), True, exact, 1, True)
     if mode == ERROR and exact and len(set(limits)) > 1:
-        raise ValueError(uneven_message([f"rank {i}: {supply}" for i, supply in enumerate(supplies)]))
+        raise ValueError(uneven_message(_listed(supplies)))
     if mode == JOIN:
         return Plan(max(limits), True, exact, 1)
     if mode == SHORTEST and exact:
@@ -116,7 +116,7 @@ def plan_for(mode: str, supplies: Sequence[Supply]) -> Plan | None:
             return Plan(limit, False, True, len(supplies))
         raise ValueError(
             'UnevenBatchesCallback(mode="shortest"): no step is left that every rank has data for. '
-            f'Received: {_listed(supplies)}. Give every rank data, or use mode="join".'
+            f'Received: {"; ".join(_listed(supplies))}. Give every rank data, or use mode="join".'
         )
     return Plan(max(limits) if mode == ERROR else min(limits), True, exact, len(supplies))
 
@@ -129,12 +129,8 @@ def uneven_message(counts: Sequence[str]) -> str:
     )
 
 
-def _listed(supplies: Sequence[Supply]) -> str:
-    return "; ".join(f"rank {i}: {supply}" for i, supply in enumerate(supplies))
-
-
-def _all_equal(supplies: Sequence[Supply]) -> bool:
-    return all(supply == supplies[0] for supply in supplies)
+def _listed(supplies: Sequence[Any]) -> list[str]:
+    return [f"rank {i}: {supply}" for i, supply in enumerate(supplies)]
 
 
 def _ends_inside_a_call(supply: Supply) -> bool:
@@ -230,7 +226,9 @@ class UnevenEpochs:
         logs = self.function(iterator)
         self._calls += 1
         if self._hooks.incomplete:
-            self._trace_again()
+            if float(self._hooks.active_steps) == 0.0:
+                self._model.reset_metrics()
+            self._hooks.trace_again(self._model)
         if self._calls == 1:
             self._check_step_reduces()
         if not self._plan.exact:
@@ -241,25 +239,18 @@ class UnevenEpochs:
         count = float(active_ranks.process_wide().count)
         if self._mode == ERROR and 0 < count < size():
             name = of_thread("model.fit (batches by rank)")
-            counts = allgather_object(int(self._hooks.active_steps) + self._own_skipped_step(), name=name)
-            raise ValueError(uneven_message([f"rank {i}: {steps} batches" for i, steps in enumerate(counts)]))
+            skipped = int(active_ranks.process_wide().flag.numpy() > 0.5)  # this step, where this rank had data
+            counts = allgather_object(int(self._hooks.active_steps) + skipped, name=name)
+            raise ValueError(uneven_message(_listed([f"{steps} batches" for steps in counts])))
         if count >= self._plan.needed:
             return
         self._over = True
         if float(self._hooks.valid) == valid_before:
             raise self._end_of_data()
 
-    def _own_skipped_step(self) -> int:
-        return int(active_ranks.process_wide().flag.numpy() > 0.5)
-
     @staticmethod
     def _end_of_data() -> Any:
         return tf.errors.OutOfRangeError(None, None, "the data of all ranks that count are used up")
-
-    def _trace_again(self) -> None:
-        if float(self._hooks.active_steps) == 0.0:
-            self._model.reset_metrics()
-        self._hooks.trace_again(self._model)
 
     def _check_step_reduces(self) -> None:
         if float(active_ranks.process_wide().count) >= 0.0:
