@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import types
 from collections.abc import Iterator
 from typing import Any
 
@@ -56,64 +57,45 @@ def evaluate(model: Any, x: Any = None, y: Any = None, *, return_dict: bool = Fa
     needs_keras_3("hvd.evaluate")
     if size() == 1:
         return model.evaluate(x, y, return_dict=return_dict, **options)
-    part = _Part(model)
     try:
-        part.evaluate(x, y, options)
+        logs, samples = _evaluate_part(model, x, y, options)
     except Exception as error:
         allgather_object({"error": f"{type(error).__name__}: {error}"}, name=of_thread(f"{_NAME} (which metrics)"))
         raise
-    _check_same_metrics(part)
-    part.merge()
-    return part.logs if return_dict else model._flatten_metrics_in_order(part.logs)
+    _check_same_metrics(model, logs)
+    logs = _merged(model, logs, samples)
+    return logs if return_dict else model._flatten_metrics_in_order(logs)
 
 
-class _Part:
-    """This rank's part of an evaluation.
+def _evaluate_part(model: Any, x: Any, y: Any, options: Any) -> tuple[dict[str, Any], float]:
+    """The results of this rank's part of the data, and its number of samples."""
+    seen = types.SimpleNamespace(epoch_iterator=None)
+    with _counting(model) as counter, iterator_goes_to(seen):
+        logs = model.evaluate(x, y, return_dict=True, **options)
+        samples = float(counter)
+        return logs if samples else _logs_without_data(model, seen.epoch_iterator), samples
 
-    Attributes:
-        logs: dictionary of results.
-        samples: float, the number of samples.
-        epoch_iterator: Keras's iterator over the data.
-    """
 
-    def __init__(self, model: Any) -> None:
-        self._model = model
-        self.logs: dict[str, Any] = {}
-        self.samples = 0.0
-        self.epoch_iterator: Any = None
+def _logs_without_data(model: Any, epoch_iterator: Any) -> dict[str, Any]:
+    """A rank without data has seen no batch, and metrics are made by the first: it gets one, and forgets it."""
+    spec = epoch_iterator._distributed_dataset.element_spec
+    batch = zeros_of(spec if part_of(epoch_iterator) is None else spec[1])
+    x, y, weight = keras.utils.unpack_x_y_sample_weight(batch)
+    logs: dict[str, Any] = model.test_on_batch(x, y, weight, return_dict=True)
+    model.reset_metrics()
+    return logs
 
-    def evaluate(self, x: Any, y: Any, options: Any) -> None:
-        with _counting(self._model) as counter, iterator_goes_to(self):
-            self.logs = self._model.evaluate(x, y, return_dict=True, **options)
-            self.samples = float(counter)
-            if self.samples == 0:
-                self._make_metrics()
 
-    def _make_metrics(self) -> None:
-        """A rank without data has seen no batch, and metrics are made by the first: it gets one, and forgets it."""
-        spec = self.epoch_iterator._distributed_dataset.element_spec
-        batch = zeros_of(spec if part_of(self.epoch_iterator) is None else spec[1])
-        x, y, weight = keras.utils.unpack_x_y_sample_weight(batch)
-        self.logs = self._model.test_on_batch(x, y, weight, return_dict=True)
-        self._model.reset_metrics()
-
-    def exact(self) -> list[Any]:
-        return exact_metrics(self._model)
-
-    def merge(self) -> None:
-        """Turns the results of parts into those of the whole."""
-        self.logs = self._weighted_means()
-        metrics = self.exact()
-        take_over_ranks(metrics, states_of(metrics), f"{_NAME} (states of metrics)")
-        exact = results_of_exact(self._model)
-        self.logs.update({key: value for key, value in exact.items() if key in self.logs})
-
-    def _weighted_means(self) -> dict[str, Any]:
-        keys = sorted(self.logs)  # the same order on all ranks
-        values = [keras.ops.convert_to_numpy(self.logs[key]) for key in keys]
-        totals = weighted_means(values, [self.samples] * len(values), f"{_NAME} (means)")
-        means = {key: number_or_array(total) for key, total in zip(keys, totals)}
-        return {key: means[key] for key in self.logs}
+def _merged(model: Any, logs: dict[str, Any], samples: float) -> dict[str, Any]:
+    """The results of the whole, from those of the parts."""
+    keys = sorted(logs)  # the same order on all ranks
+    values = [keras.ops.convert_to_numpy(logs[key]) for key in keys]
+    totals = weighted_means(values, [samples] * len(values), f"{_NAME} (means)")
+    means = {key: number_or_array(total) for key, total in zip(keys, totals)}
+    metrics = exact_metrics(model)
+    take_over_ranks(metrics, states_of(metrics), f"{_NAME} (states of metrics)")
+    exact = results_of_exact(model)
+    return {key: exact.get(key, means[key]) for key in logs}
 
 
 @contextlib.contextmanager
@@ -132,9 +114,9 @@ def _counting(model: Any) -> Iterator[Any]:
             hooks.remove(model)
 
 
-def _check_same_metrics(part: _Part) -> None:
-    states = [(metric.name, [tuple(variable.shape) for variable in metric.variables]) for metric in part.exact()]
-    mine = {"results": sorted(part.logs), "states": states}
+def _check_same_metrics(model: Any, logs: dict[str, Any]) -> None:
+    states = [(each.name, [tuple(variable.shape) for variable in each.variables]) for each in exact_metrics(model)]
+    mine = {"results": sorted(logs), "states": states}
     everybody = allgather_object(mine, name=of_thread(f"{_NAME} (which metrics)"))
     for other, theirs in enumerate(everybody):
         if "error" in theirs:
