@@ -15,7 +15,8 @@ from smddp_tf.compression import Compression
 from smddp_tf.gradients.groups import check_groups
 from smddp_tf.gradients.reducer import GradientReducer
 from smddp_tf.process_sets import ProcessSet, global_process_set
-from smddp_tf.reduce_op import Average, ReduceOp, Sum, resolve_average
+from smddp_tf.reduce_op import Average, Sum
+from smddp_tf.reduce_op import resolve_average as handle_average_backwards_compatibility
 
 __all__ = [
     "LocalGradientAggregationHelper",
@@ -33,11 +34,6 @@ def gpu_available(ext_base_name: str = "tensorflow", verbose: bool = False) -> b
     """True when CUDA is compiled in and TensorFlow sees a GPU. Both arguments are Horovod's and without effect."""
     del ext_base_name, verbose
     return basics.cuda_built() and bool(tf.config.list_physical_devices("GPU"))
-
-
-def handle_average_backwards_compatibility(op: int | None, average: bool | None) -> ReduceOp:
-    """The reduction that `op` and its deprecated twin `average` ask for together."""
-    return resolve_average(op, average)
 
 
 def vars_to_refs(vars: Any) -> Any:
