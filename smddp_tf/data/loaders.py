@@ -33,11 +33,6 @@ class BaseDataLoader:
         return batch
 
 
-class _Failure:
-    def __init__(self, error: BaseException) -> None:
-        self.error = error
-
-
 class AsyncDataLoaderMixin:
     """Loads batches ahead, in a thread. Put it before the loader: `class Mine(AsyncDataLoaderMixin, MyLoader)`.
 
@@ -83,6 +78,7 @@ class _Epoch:
         self._iterate = iterate
         self._debug = debug
         self._closed = threading.Event()
+        self._error: BaseException | None = None  # of the thread
         self._batches: queue.Queue[Any] = queue.Queue(size)
         self._thread = threading.Thread(target=self._load, name="smddp-data-loader", daemon=True)
         self._thread.start()
@@ -94,9 +90,9 @@ class _Epoch:
             except queue.Empty:
                 continue
             if batch is _END:
+                if self._error is not None:
+                    raise self._error
                 return
-            if isinstance(batch, _Failure):
-                raise batch.error
             yield batch
 
     def close(self) -> None:
@@ -109,16 +105,15 @@ class _Epoch:
 
     def _load(self) -> None:
         self._say("begins")
-        last: Any = _END
         try:
             for batch in self._iterate():
                 if self._closed.is_set():
                     return
                 self._batches.put(batch)
         except BaseException as error:
-            last = _Failure(error)
+            self._error = error
         finally:
-            self._batches.put(last)
+            self._batches.put(_END)
             self._say("ends")
 
     def _say(self, what: str) -> None:

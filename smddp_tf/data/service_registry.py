@@ -6,12 +6,13 @@ Python's `multiprocessing`, whose connections are authenticated with a key.
 
 from __future__ import annotations
 
-import queue
+import contextlib
 import secrets
 import socket
 import threading
 import time
 from collections.abc import Callable
+from concurrent.futures import Future, wait
 from multiprocessing import AuthenticationError
 from multiprocessing.managers import BaseManager
 from typing import Any
@@ -107,10 +108,8 @@ class ComputeService:
         self._server.stop_event.set()
 
     def _serve(self) -> None:
-        try:
+        with contextlib.suppress(SystemExit):  # how a manager's server ends
             self._server.serve_forever()
-        except SystemExit:  # how a manager's server ends
-            pass
 
 
 class ComputeClient:
@@ -189,26 +188,22 @@ class ComputeClient:
 
     def _answer(self, ask: Callable[[], Any]) -> Any:
         """What the service answers; in a thread, because a connection to a host that has gone does not say so."""
-        answers: queue.Queue[tuple[Any, BaseException | None]] = queue.Queue()
+        answer: Future[Any] = Future()
 
         def in_thread() -> None:
             try:
-                answers.put((ask(), None))
+                answer.set_result(ask())
             except BaseException as error:
-                answers.put((None, error))
+                answer.set_exception(error)
 
         threading.Thread(target=in_thread, name="smddp-compute-client", daemon=True).start()
-        try:
-            answer, error = answers.get(timeout=_ANSWER_SECONDS)
-        except queue.Empty:
+        if not wait([answer], _ANSWER_SECONDS).done:
             host, port = self._address
             raise TimeoutError(
                 f"The compute service at {host}:{port} has not answered for {_ANSWER_SECONDS:.0f} s. Is the compute "
                 "job running, and its host within reach?"
-            ) from None
-        if error is not None:
-            raise error
-        return answer
+            )
+        return answer.result()
 
 
 def _connect(host: str, port: int, key: bytes) -> Any:
