@@ -26,15 +26,15 @@ _VARIABLE = "SMDDP_AS"  # read by site/sitecustomize.py in child processes
 _FINDERS = {
     "horovod": Finder(
         table.HOROVOD,
-        table.HOROVOD_EXTRA,
         table.HOROVOD_ABSENT,
+        versions={"horovod": table.HOROVOD_VERSION},
         callables=("horovod.run",),
         distributions={"horovod": table.HOROVOD_VERSION},
     ),
     "smdistributed": Finder(
         table.SMDISTRIBUTED,
-        table.SMDISTRIBUTED_EXTRA,
         table.SMDISTRIBUTED_ABSENT,
+        versions={"smdistributed.dataparallel": table.SMDDP_VERSION},
         distributions={"smdistributed-dataparallel": table.SMDDP_VERSION},
     ),
 }

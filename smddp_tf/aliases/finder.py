@@ -55,25 +55,25 @@ class Finder(importlib.abc.MetaPathFinder, importlib.abc.Loader):
 
     Args:
         modules: for each module that exists, ours.
-        extra: attributes of some modules that are not ours.
         absent: modules that a script may import and that are not available here, each with advice.
-        callables: modules that can be called like the function of the same name in them.
+        versions: the `__version__` of some modules.
         distributions: names and versions for `importlib.metadata`.
+        callables: modules that can be called like the function of the same name in them.
     """
 
     def __init__(
         self,
         modules: Mapping[str, tuple[str, ...]],
-        extra: Mapping[str, Mapping[str, Any]],
         absent: Mapping[str, str],
+        versions: Mapping[str, str],
+        distributions: Mapping[str, str],
         callables: Sequence[str] = (),
-        distributions: Mapping[str, str] | None = None,
     ) -> None:
         self._modules = modules
-        self._extra = extra
         self._absent = absent
+        self._versions = versions
+        self._distributions = distributions
         self._callables = callables
-        self._distributions = dict(distributions or {})
         self.roots = frozenset(name.partition(".")[0] for name in modules)
 
     def find_spec(
@@ -107,7 +107,8 @@ class Finder(importlib.abc.MetaPathFinder, importlib.abc.Loader):
         module._children = self._children_of(name)
         # The others are imported when something is looked up there.
         module.__file__ = importlib.import_module(targets[0] if targets else "smddp_tf").__file__
-        module.__dict__.update(self._extra.get(name, {}))
+        if name in self._versions:
+            vars(module)["__version__"] = self._versions[name]
 
     def get_code(self, fullname: str) -> Any:
         """For `python -m`: the code of our module, which then runs as the program."""
@@ -118,7 +119,7 @@ class Finder(importlib.abc.MetaPathFinder, importlib.abc.Loader):
 
     def find_distributions(self, context: Any = None) -> Iterator[importlib.metadata.Distribution]:
         """For `importlib.metadata.version("horovod")`."""
-        name = getattr(context, "name", None)
+        name: Any = getattr(context, "name", None)
         if name in self._distributions:
             yield _Distribution(name, self._distributions[name])
 

@@ -44,11 +44,6 @@ HOROVOD: dict[str, tuple[str, ...]] = {
     "horovod.tensorflow.util": ("smddp_tf.horovod.internals", "smddp_tf"),
 }
 
-# Additional attributes of a module, which are not attributes of ours.
-HOROVOD_EXTRA: dict[str, dict[str, str]] = {
-    "horovod": {"__version__": HOROVOD_VERSION},
-}
-
 # Parts of Horovod for other frameworks, and what to use instead.
 HOROVOD_ABSENT: dict[str, str] = {
     "horovod.mxnet": "smddp_tf trains with TensorFlow and Keras only",
@@ -66,10 +61,6 @@ SMDISTRIBUTED: dict[str, tuple[str, ...]] = {
     "smdistributed.dataparallel.tensorflow": ("smddp_tf.sdp",),
     "smdistributed.dataparallel.tensorflow.keras": ("smddp_tf.sdp.keras",),
     "smdistributed.dataparallel.tensorflow.keras.callbacks": ("smddp_tf.keras.callbacks",),
-}
-
-SMDISTRIBUTED_EXTRA: dict[str, dict[str, str]] = {
-    "smdistributed.dataparallel": {"__version__": SMDDP_VERSION},
 }
 
 SMDISTRIBUTED_ABSENT: dict[str, str] = {
