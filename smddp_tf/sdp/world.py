@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from smddp_tf import basics
 from smddp_tf.sdp.exceptions import SMDDPAlreadyInitializedError, SMDDPError
@@ -10,7 +10,7 @@ from smddp_tf.sdp.exceptions import SMDDPAlreadyInitializedError, SMDDPError
 if TYPE_CHECKING:
     from mpi4py import MPI
 
-_communicator: Any = None
+_communicator: MPI.Comm | None = None
 
 
 def init() -> None:
@@ -57,5 +57,4 @@ def get_worker_comm() -> MPI.Comm:
                 f"session has {size}. Make one with MPI.COMM_WORLD.Split."
             )
         _communicator = MPI.COMM_WORLD.Dup()
-    communicator: MPI.Comm = _communicator
-    return communicator
+    return _communicator
