@@ -26,8 +26,12 @@ def leaves(metrics: Iterable[Any]) -> list[Any]:
 
 
 def exact_metrics(model: Any) -> list[Any]:
-    """Those whose states can be brought together."""
-    return [metric for metric in leaves(model.metrics) if _is_additive(metric) or _can_merge(metric)]
+    """Those whose states can be brought together: sums, and what has a `merge_state(metrics)`, as Keras 2 names it."""
+    return [
+        metric
+        for metric in leaves(model.metrics)
+        if _is_additive(metric) or callable(getattr(metric, "merge_state", None))
+    ]
 
 
 def states_of(metrics: Iterable[Any]) -> list[np.ndarray]:
@@ -61,11 +65,6 @@ def _merge(metric: Any, of_ranks: Sequence[Sequence[np.ndarray]]) -> None:
     for each, states in zip((metric, *others), of_ranks):
         restore([each], states)
     metric.merge_state(others)
-
-
-def _can_merge(metric: Any) -> bool:
-    """Has it a `merge_state(metrics)` of its own, as Keras 2 names it?"""
-    return callable(getattr(metric, "merge_state", None))
 
 
 def _is_additive(metric: Any) -> bool:

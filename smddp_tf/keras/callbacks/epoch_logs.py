@@ -17,12 +17,8 @@ from smddp_tf.functions import allgather_object
 
 def numeric_entries(logs: dict[str, Any]) -> dict[str, Any]:
     """Returns the entries that have a mean, as float64 arrays, sorted by name."""
-    arrays = {key: _as_array(value) for key, value in sorted(logs.items())}
+    arrays = {key: value.numpy() if tf.is_tensor(value) else np.asarray(value) for key, value in sorted(logs.items())}
     return {key: array.astype(np.float64) for key, array in arrays.items() if array.dtype.kind in "iuf"}
-
-
-def _as_array(value: Any) -> Any:
-    return value.numpy() if tf.is_tensor(value) else np.asarray(value)
 
 
 def check_same_on_all_ranks(values: Mapping[str, np.ndarray], needed_by: str) -> None:

@@ -54,11 +54,9 @@ class MetricAverageCallback(keras.callbacks.Callback):
         if not values or logs is None:
             return
         if self.counts_samples:
-            samples = [self._samples(key) for key in values]
+            kinds = ["test" if key.startswith("val_") else "train" for key in values]
+            samples = [float(hooks_of(self.model, kind).samples) for kind in kinds]
             means = weighted_means(list(values.values()), samples, f"{_NAME} (weighted means)")
         else:
             means = reduce_packed(list(values.values()), Average, f"{_NAME} (means)")
         logs.update({key: number_or_array(mean) for key, mean in zip(values, means)})
-
-    def _samples(self, key: Any) -> float:
-        return float(hooks_of(self.model, "test" if key.startswith("val_") else "train").samples)

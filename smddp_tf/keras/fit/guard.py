@@ -210,7 +210,7 @@ class Guard:
         self.check_start(goes_on=self.model.steps_per_execution > 1)
         if self._epochs_begun == 1 and part_of(self.epoch_iterator) is None:
             same_batches.warn_if_same()
-        rates = self._rates()
+        rates = [float(optimizer.learning_rate.numpy()) for optimizer in self._optimizers()]
         mine = np.array([float(self._stopping.wanted()), *rates], np.float64)
         everybody = ops.allgather(tf.constant(mine[None]), name=of_thread(f"{_NAME} (end of an epoch)")).numpy()
         if everybody[:, 0].any():
@@ -230,9 +230,6 @@ class Guard:
         optimizer = getattr(optimizer, "inner_optimizer", optimizer)
         has_rate = optimizer is not None and hasattr(optimizer.learning_rate, "assign")
         return [optimizer] if has_rate else []
-
-    def _rates(self) -> list[float]:
-        return [float(optimizer.learning_rate.numpy()) for optimizer in self._optimizers()]
 
     def end_training(self) -> None:
         """EarlyStopping may have restored the weights of another epoch on each rank."""
