@@ -72,6 +72,14 @@ def test_a_wrapper_may_end_before_the_rank() -> None:
     assert sorted(re.findall(r"rank (\d) has outlived its parent", job.output)) == ["0", "1", "2"], job.output
 
 
+def test_ranks_that_stay_longer_than_the_first_of_their_node_miss_nobody() -> None:
+    """Heartbeats of other nodes went to the one that has left."""
+    script = [SCRIPTS / "on_pretended_nodes.py", 2, SCRIPTS / "first_of_node_leaves.py"]
+    job = launch(script, 4, timeout=LIMIT_SECONDS, env={"SMDDP_HEARTBEAT_TIMEOUT": "9"})
+    assert sorted(re.findall(r"rank (\d) has left", job.check().output)) == ["0", "1", "2", "3"], job.output
+    assert "No sign of life" not in job.output
+
+
 def is_running(pid: int) -> bool:
     try:
         os.kill(pid, 0)

@@ -103,6 +103,22 @@ def test_the_next_rank_speaks_when_a_speaker_has_left() -> None:
     assert heartbeat.due(5.0) == [1]
 
 
+def test_a_new_speaker_does_not_miss_what_was_sent_to_the_one_before() -> None:
+    """Rank 2 leaves after a minute, in which the other nodes beat to it and not to rank 3."""
+    heartbeat = watch(3, 60)
+    heartbeat.left(2)
+    now = 60.0
+    while now < 72.0:
+        now += 0.2
+        heartbeat.tick(now)
+        assert heartbeat.find_lost(now, [(60.0, False), (now, False)]) is None
+    while now < 74.0:
+        now += 0.2
+        heartbeat.tick(now)
+    said = heartbeat.find_lost(now, [(60.0, False), (now, False)])
+    assert said.startswith("No sign of life from ranks 0, 1 (host a) for 14.")
+
+
 def test_no_timeout_still_sees_the_dead() -> None:
     heartbeat = _core.Heartbeat(0, ["a", "a", "b"], 0.0)
     for now in (1.0, 1000.0):

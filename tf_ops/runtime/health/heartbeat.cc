@@ -32,6 +32,7 @@ Heartbeat::Heartbeat(const Topology& topology, double timeout_s)
 void Heartbeat::Tick(int64_t now_ns) {
   if (ticked_ns_ == 0 || now_ns - ticked_ns_ > timeout_s_ * kPauseShare * 1e9) forgiven_ns_ = now_ns;
   ticked_ns_ = now_ns;
+  if (!Speaks()) spoken_to_since_ns_ = now_ns;
 }
 
 void Heartbeat::Heard(int rank, int64_t now_ns) { node_heard_ns_[topology_.node_of(rank)] = now_ns; }
@@ -45,7 +46,7 @@ int Heartbeat::SpeakerOf(int node) const {
 
 std::vector<int> Heartbeat::Due(int64_t now_ns) {
   std::vector<int> ranks;
-  if (timeout_s_ <= 0 || SpeakerOf(topology_.node_index()) != topology_.rank()) return ranks;
+  if (timeout_s_ <= 0 || !Speaks()) return ranks;
   if (sent_ns_ != 0 && now_ns - sent_ns_ < timeout_s_ * kBeatShare * 1e9) return ranks;
   sent_ns_ = now_ns;
   for (int node = 0; node < topology_.node_count(); ++node) {
@@ -101,11 +102,10 @@ std::optional<std::string> Heartbeat::FindSilentMate(int64_t now_ns,
 }
 
 std::optional<std::string> Heartbeat::FindSilentNode(int64_t now_ns) const {
-  if (SpeakerOf(topology_.node_index()) != topology_.rank())
-    return std::nullopt;  // heartbeats are only sent to speakers
+  if (!Speaks()) return std::nullopt;
   for (int node = 0; node < topology_.node_count(); ++node) {
     if (node == topology_.node_index() || SpeakerOf(node) < 0) continue;
-    const int64_t seen_ns = std::max(node_heard_ns_[node], forgiven_ns_);
+    const int64_t seen_ns = std::max({node_heard_ns_[node], forgiven_ns_, spoken_to_since_ns_});
     if (now_ns - seen_ns < timeout_s_ * kNodeShare * 1e9) continue;
     std::vector<int> ranks;
     for (int rank : topology_.nodes()[node].world_ranks()) {

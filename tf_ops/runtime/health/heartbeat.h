@@ -44,6 +44,7 @@ class Heartbeat {
 
  private:
   int SpeakerOf(int node) const;  // -1: all have left
+  bool Speaks() const { return SpeakerOf(topology_.node_index()) == topology_.rank(); }
   std::optional<std::string> FindDead(const std::function<LifeSigns(int member)>& signs_of);
   std::optional<std::string> FindSilentMate(int64_t now_ns, const std::function<LifeSigns(int member)>& signs_of) const;
   std::optional<std::string> FindSilentNode(int64_t now_ns) const;
@@ -54,6 +55,7 @@ class Heartbeat {
   std::vector<int64_t> node_heard_ns_;  // by node
   std::vector<int> suspects_;           // lock released at the last check: a goodbye may still arrive
   int64_t ticked_ns_ = 0, forgiven_ns_ = 0, sent_ns_ = 0;
+  int64_t spoken_to_since_ns_ = 0;  // heartbeats are sent to speakers only: when this rank was last none
 };
 
 }  // namespace smddp
