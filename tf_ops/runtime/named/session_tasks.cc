@@ -4,7 +4,7 @@
 #include <utility>
 
 #include "collectives/copy.h"
-#include "collectives/p2p/allgather.h"
+#include "collectives/hierarchical_allgather.h"
 #include "collectives/p2p/alltoall.h"
 #include "collectives/p2p/broadcast.h"
 #include "core/shape.h"
@@ -16,13 +16,18 @@ TaskPtr BeginBroadcast(const Fabric& fabric, const BroadcastRequest& request, ui
   const int root = fabric.topology.rank_of_global(request.root);
   std::vector<BufferView> buffers;
   std::vector<TaskFactory> stages;
+  int64_t bytes = 0;
   for (const TensorRef& tensor : request.tensors) {
     const BufferView output = {tensor.output, tensor.bytes()};
     if (fabric.topology.rank() == root) stages.push_back([output, from = tensor.input] { return Copy(output, from); });
     buffers.push_back(output);
+    bytes += static_cast<int64_t>(output.size);
   }
-  stages.push_back([&fabric, operation, root, buffers = std::move(buffers)] {
-    return TreeBroadcast(fabric, operation, root, buffers);
+  stages.push_back([&fabric, operation, root, bytes, buffers = std::move(buffers)] {
+    if (TreeIsFaster(fabric, bytes)) return TreeBroadcast(fabric, operation, root, buffers);
+    std::vector<std::vector<BufferView>> blocks(fabric.topology.size());
+    blocks[root] = buffers;
+    return HierarchicalAllgather(fabric, operation, blocks);
   });
   return Sequence(std::move(stages));
 }
@@ -85,30 +90,30 @@ Status CheckRows(const Fabric& fabric, const AllgatherRequest& request, const Ve
 
 }  // namespace
 
-// Rings in sequence. All results are allocated first, so that insufficient memory is an error before any data move.
+// All tensors at once. All results are allocated first, so that insufficient memory is an error before any data move.
 Result<TaskPtr> BeginAllgather(const Fabric& fabric, const AllgatherRequest& request, const Verdict& verdict,
                                VerifiedCall* verified) {
   SMDDP_RETURN_IF_ERROR(CheckRows(fabric, request, verdict));
-  std::vector<TaskFactory> rings;
+  std::vector<TaskFactory> stages;
+  std::vector<std::vector<BufferView>> blocks(fabric.topology.size());
   auto dim0 = verdict.dim0_of_rank.begin();
   for (size_t i = 0; i < request.tensors.size(); ++i, dim0 += fabric.topology.size()) {
     const TensorRef& tensor = request.tensors[i];
     const std::vector<int64_t> dim0_of_rank(dim0, dim0 + fabric.topology.size());
     SMDDP_ASSIGN_OR_RETURN(void* result, request.allocate(static_cast<int>(i), dim0_of_rank));
     if (verified != nullptr) verified->SetResult(static_cast<int>(i), result, dim0_of_rank);
-    std::vector<BufferView> blocks;
     std::byte* at = static_cast<std::byte*>(result);
-    for (int64_t rows : dim0_of_rank) {
-      blocks.emplace_back(at, static_cast<size_t>(rows) * tensor.row_bytes());
-      at += blocks.back().size;
+    for (int rank = 0; rank < fabric.topology.size(); ++rank) {
+      const BufferView block = {at, static_cast<size_t>(dim0_of_rank[rank]) * tensor.row_bytes()};
+      blocks[rank].push_back(block);
+      at += block.size;
+      if (rank == fabric.topology.rank()) stages.push_back([block, from = tensor.input] { return Copy(block, from); });
     }
-    const BufferView mine = blocks[fabric.topology.rank()];
-    rings.push_back([mine, from = tensor.input] { return Copy(mine, from); });
-    rings.push_back([&fabric, operation = verdict.operation, blocks = std::move(blocks)] {
-      return RingAllgather(fabric, operation, blocks);
-    });
   }
-  return Sequence(std::move(rings));
+  stages.push_back([&fabric, operation = verdict.operation, blocks = std::move(blocks)] {
+    return HierarchicalAllgather(fabric, operation, blocks);
+  });
+  return Sequence(std::move(stages));
 }
 
 TaskPtr BeginAlltoall(const Fabric& fabric, const AlltoallRequest& request, const Verdict& verdict,

@@ -6,7 +6,7 @@
 #include <utility>
 #include <vector>
 
-#include "collectives/p2p/allgather.h"
+#include "collectives/hierarchical_allgather.h"
 
 namespace smddp {
 namespace {
@@ -48,11 +48,11 @@ class VerifiedTask : public Task {
     const std::vector<Reading>& mine = verification_.record();
     records_.resize(mine.size() * fabric_.topology.size());
     std::copy(mine.begin(), mine.end(), records_.begin() + mine.size() * fabric_.topology.rank());
-    std::vector<BufferView> blocks;
+    std::vector<std::vector<BufferView>> blocks;
     for (int rank = 0; rank < fabric_.topology.size(); ++rank) {
-      blocks.emplace_back(&records_[mine.size() * rank], mine.size() * sizeof(Reading));
+      blocks.push_back({{&records_[mine.size() * rank], mine.size() * sizeof(Reading)}});
     }
-    running_ = RingAllgather(fabric_, operation_, std::move(blocks));
+    running_ = HierarchicalAllgather(fabric_, operation_, blocks);
   }
 
   const Fabric& fabric_;
