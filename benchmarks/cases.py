@@ -10,7 +10,18 @@ import numpy as np
 
 from benchmarks.shapes import MODELS
 
-__all__ = ["EXACT", "EXACT_IN_BFLOAT16", "Case", "Values", "expected_sum", "input_values", "wrong_elements"]
+__all__ = [
+    "EXACT",
+    "EXACT_IN_BFLOAT16",
+    "GATHERS",
+    "Case",
+    "Values",
+    "brought",
+    "expected_sum",
+    "input_values",
+    "least_bytes",
+    "wrong_elements",
+]
 
 
 @dataclass(frozen=True)
@@ -21,6 +32,7 @@ class Values:
     step: int
 
 
+GATHERS = ("allgather", "ragged", "broadcast")
 EXACT = Values(1021, 7)
 # Small enough that also the sum over 8 ranks is exact in bfloat16: below 256.
 EXACT_IN_BFLOAT16 = Values(17, 1)
@@ -32,9 +44,10 @@ class Case:
 
     Attributes:
         door: "array" (NumPy, in place), "bfloat16" (the same, with that dtype on the wire), "function" (one tensor in
-            a `tf.function`), "reducescatter" (each rank gets a row);
+            a `tf.function`), "reducescatter" (each rank gets a row),
+            "allgather" (equal blocks), "ragged" (rank r brings r parts), "broadcast" (from the last rank);
             for a model's gradients "list" (an op for each, as in training), "grouped" (one for all).
-        bytes: of float32 values, in total.
+        bytes: of float32 values, in total; of a gather those of the result.
         model: whose gradients; empty for one tensor.
     """
 
@@ -67,3 +80,19 @@ def expected_sum(ranks: int, shape: Sequence[int], place: int = 0, values: Value
 def wrong_elements(result: np.ndarray, ranks: int, place: int = 0, divisor: int = 1, values: Values = EXACT) -> int:
     """How many elements differ from the exact sum divided by `divisor`, which must be a power of two."""
     return int(np.count_nonzero(result != expected_sum(ranks, result.shape, place, values) / np.float32(divisor)))
+
+
+def brought(door: str, rank: int, ranks: int) -> float:
+    """The part of a gather's result that a rank brings."""
+    if door == "broadcast":
+        return float(rank == ranks - 1)
+    return rank / sum(range(ranks)) if door == "ragged" else 1 / ranks
+
+
+def least_bytes(door: str, nodes: int, per_node: int) -> float:
+    """What a node must send or receive at the least, whichever is more, in parts of `Case.bytes`."""
+    if door in GATHERS:
+        ranks = nodes * per_node
+        parts = [brought(door, rank, ranks) for rank in range(ranks)]
+        return 1 - min(sum(parts[node * per_node :][:per_node]) for node in range(nodes))
+    return (1 if door == "reducescatter" else 2) * (nodes - 1) / nodes

@@ -21,7 +21,7 @@ from typing import Any
 
 from rich.console import Console
 
-from benchmarks.cases import Case
+from benchmarks.cases import GATHERS, Case
 from benchmarks.findings import Findings, Row, machine, save
 from benchmarks.measure import Timing, slowest_rank, wire_bound
 from benchmarks.peers import ROOT
@@ -56,6 +56,7 @@ class Setting:
     others_up_to: int = 100
     bfloat16: tuple[int, ...] = ()
     reducescatter: tuple[int, ...] = ()
+    gathers: tuple[int, ...] = ()
 
     @property
     def place(self) -> str:
@@ -63,7 +64,7 @@ class Setting:
 
 
 TARGETS = (
-    Setting(4, 2, 200, others_up_to=25, bfloat16=(25,), reducescatter=(25, 100)),
+    Setting(4, 2, 200, others_up_to=25, bfloat16=(25,), reducescatter=(25, 100), gathers=(25, 100)),
     Setting(8, 1, 200, others_up_to=25),
 )
 FULL = tuple(
@@ -160,6 +161,8 @@ def cases_for(setting: Setting, ours: bool) -> list[tuple[Case, int]]:
             cases.append((Case("bfloat16", mib * MIB), max(3, min(15, int(12 / bound)))))
         if ours and mib in setting.reducescatter:
             cases.append((Case("reducescatter", mib * MIB), max(3, min(15, int(24 / bound)))))
+        if ours and mib in setting.gathers:
+            cases += [(Case(door, mib * MIB), max(3, min(15, int(12 / bound)))) for door in GATHERS]
     return cases
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from rich.console import Console
 from rich.table import Table
 
+from benchmarks.cases import least_bytes
 from benchmarks.findings import NODE, Findings, Row
 from benchmarks.measure import algorithm_bandwidth, bus_bandwidth, duration_text, three_digits
 from benchmarks.targets import Verdict, lab_shape, verdicts, wire_ratio
@@ -71,7 +72,7 @@ def _lab_table(findings: Findings, place: str) -> Table:
     for column in ("case", "who", "median (p10-p90)", "time / bound", "sent a node / ideal", "wrong"):
         table.add_column(column, justify="left" if column in ("case", "who") else "right")
     for row in (row for row in findings.rows if row.place == place):
-        ideal = 2 * (nodes - 1) / nodes * row.bytes
+        ideal = least_bytes(row.door, nodes, per_node) * row.bytes
         sent = f"{row.sent / ideal:.3f}" if row.sent else "-"
         case = _label(row.door, row.model, row.bytes)
         table.add_row(case, row.candidate, _time(row), f"{wire_ratio(row):.2f}", sent, str(row.wrong))
@@ -103,7 +104,7 @@ def _cost_table(findings: Findings) -> Table:
 
 
 def _label(door: str, model: str, size: int) -> str:
-    return f"{DOORS[door]} {model or _bytes(size)}"
+    return f"{DOORS.get(door, door)} {model or _bytes(size)}"
 
 
 def _bytes(size: int) -> str:

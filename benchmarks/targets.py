@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 
+from benchmarks.cases import GATHERS, least_bytes
 from benchmarks.findings import NODE, Findings, Row
-from benchmarks.measure import duration_text, wire_bound
+from benchmarks.measure import duration_text
 from benchmarks.shapes import model_bytes
 
 __all__ = ["OURS", "PEERS", "Verdict", "best_peer", "verdicts", "wire_ratio"]
@@ -51,8 +52,8 @@ def best_peer(findings: Findings, size: int, ranks: int, doors: tuple[str, ...] 
 
 def wire_ratio(row: Row) -> float:
     """Time over what the link allows at the least, for a row of the lab; of the bytes in memory, whatever travels."""
-    nodes, _, rate = lab_shape(row.place)
-    return row.median / wire_bound(row.bytes, nodes, rate * 1e6)
+    nodes, per_node, rate = lab_shape(row.place)
+    return row.median * rate * 1e6 / (8 * row.bytes * least_bytes(row.door, nodes, per_node))
 
 
 def lab_shape(place: str) -> tuple[int, int, int]:
@@ -105,14 +106,15 @@ def _lab(findings: Findings) -> Iterator[Verdict]:
         ours = findings.find(OURS, "array", mib * MIB, 8, "lab 4x2 200")
         sent = ours.sent / (2 * 3 / 4 * ours.bytes) if ours and ours.sent else None
         yield Verdict(f"lab 4x2, {mib} MiB: bytes a node sends over the ideal", 1.02, True, sent)
-    for mib in (25, 100):  # half the bytes of an allreduce
-        ours = findings.find(OURS, "reducescatter", mib * MIB, 8, "lab 4x2 200")
-        what = f"lab 4x2, 200 Mbit/s, reducescatter of {mib} MiB: "
-        yield Verdict(
-            what + "time over the bound", 1.15, True, 2 * wire_ratio(ours) if ours else None, "x", _time(ours)
-        )
-        sent = ours.sent / (3 / 4 * ours.bytes) if ours and ours.sent else None
-        yield Verdict(what + "bytes a node sends over the ideal", 1.02, True, sent)
+    for door in ("reducescatter", *GATHERS):
+        for mib in (25, 100):
+            ours = findings.find(OURS, door, mib * MIB, 8, "lab 4x2 200")
+            what = f"lab 4x2, 200 Mbit/s, {door} of {mib} MiB: "
+            yield Verdict(
+                what + "time over the bound", 1.15, True, wire_ratio(ours) if ours else None, "x", _time(ours)
+            )
+            sent = ours.sent / (least_bytes(door, 4, 2) * ours.bytes) if ours and ours.sent else None
+            yield Verdict(what + "bytes a node sends over the least", 1.02, True, sent)
     ours = findings.find(OURS, "bfloat16", 25 * MIB, 8, "lab 4x2 200")
     what = "lab 4x2, 25 MiB, bf16 wire: time over the float32 bound"
     yield Verdict(what, 0.58, True, wire_ratio(ours) if ours else None, "x", _time(ours))

@@ -9,7 +9,16 @@ import numpy as np
 
 import smddp_tf as hvd
 from benchmarks.backends import Prepared
-from benchmarks.cases import EXACT, EXACT_IN_BFLOAT16, Case, expected_sum, input_values, wrong_elements
+from benchmarks.cases import (
+    EXACT,
+    EXACT_IN_BFLOAT16,
+    GATHERS,
+    Case,
+    brought,
+    expected_sum,
+    input_values,
+    wrong_elements,
+)
 from tests.native_module import core
 
 __all__ = ["Smddp", "resident_bytes"]
@@ -31,6 +40,8 @@ class Smddp:
     def prepare(self, case: Case) -> Prepared:
         if case.door in ("array", "bfloat16"):
             return self._array(case)
+        if case.door in GATHERS:
+            return self._gather(case)
         if case.door == "reducescatter":
             return self._rows(case)
         from benchmarks.backends import tensorflow_doors
@@ -62,6 +73,21 @@ class Smddp:
 
         mine = expected_sum(hvd.size(), whole)[hvd.rank()]
         return Prepared(run, int(np.count_nonzero(run().numpy()[0] != mine)))
+
+    def _gather(self, case: Case) -> Prepared:
+        """Every rank brings its part of `case.bytes`; the result is compared byte for byte."""
+        lengths = [int(case.bytes * brought(case.door, rank, hvd.size())) for rank in range(hvd.size())]
+        blocks = [(np.arange(length) % 251 + 31 * rank).astype(np.uint8) for rank, length in enumerate(lengths)]
+        mine, expected = blocks[hvd.rank()], np.concatenate(blocks)
+        into = expected.copy() if hvd.rank() == hvd.size() - 1 else np.zeros_like(expected)
+
+        def run() -> Any:
+            if case.door == "broadcast":
+                core().broadcast([into], "uint8", hvd.size() - 1, "bench")
+                return into
+            return core().allgather(mine, "uint8", "bench")[0]
+
+        return Prepared(run, int(np.count_nonzero(np.asarray(run()) != expected)))
 
     def barrier(self) -> None:
         core().barrier("bench")

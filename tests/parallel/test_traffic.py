@@ -41,6 +41,55 @@ def test_rail_bytes(hvd, rank, mpi, elements):
     assert core().stats()["rail_bytes_sent"] - before == expected_rail_bytes(elements, layout, algorithm)
 
 
+def gathered_rail_bytes(mpi, hvd, call) -> tuple[list[int], list[int]]:
+    """What `call` makes each node, and each rank of my node, send to other nodes."""
+    before = core().stats()["rail_bytes_sent"]
+    call()
+    sent = mpi.allgather((hvd.cross_rank(), core().stats()["rail_bytes_sent"] - before))
+    nodes = max(node for node, _ in mpi.allgather((hvd.cross_rank(), 0))) + 1
+    of_node = [sum(count for at, count in sent if at == node) for node in range(nodes)]
+    return of_node, [count for at, count in sent if at == hvd.cross_rank()]
+
+
+@pytest.mark.parametrize("rows", [1, 3001, 100_003])
+def test_an_allgather_sends_a_node_every_byte_once(hvd, rank, size, mpi, rows):
+    """B bytes in total, B_i of node i: node i sends B - B_(i+1), in equal shares over its rails."""
+    of_rank = [rows * (peer + 1) + peer for peer in range(size)]
+    blocks = [
+        (np.arange(3 * count) % 1009 + 7 * peer).astype(np.float32).reshape(-1, 3) for peer, count in enumerate(of_rank)
+    ]
+    results: list[np.ndarray] = []
+    name = f"traffic.allgather.{rows}"
+    of_node, of_mine = gathered_rail_bytes(
+        mpi, hvd, lambda: results.append(core().allgather(blocks[rank], "float32", name)[0])
+    )
+    np.testing.assert_array_equal(results[0].view(np.float32).reshape(-1, 3), np.concatenate(blocks))
+    places = mpi.allgather(hvd.cross_rank())
+    nodes = max(places) + 1
+    block = [sum(blocks[peer].nbytes for peer in range(size) if places[peer] == node) for node in range(nodes)]
+    assert of_node == [sum(block) - block[(node + 1) % nodes] if nodes > 1 else 0 for node in range(nodes)]
+    check_shares(of_mine, sum(block) // 4096 + nodes)
+
+
+@pytest.mark.parametrize("root_of_size", [0.0, 0.99])
+def test_a_broadcast_passes_the_nodes_as_a_chain(hvd, rank, size, mpi, root_of_size):
+    """Every node sends all bytes once, except the last of the chain, in equal shares over its rails."""
+    root = int(root_of_size * size)
+    array = (np.arange(700_001) % 1013 + 3 * rank).astype(np.float32)
+    name = f"traffic.broadcast.{root}"
+    of_node, of_mine = gathered_rail_bytes(mpi, hvd, lambda: core().broadcast([array], "float32", root, name))
+    np.testing.assert_array_equal(array, np.arange(700_001) % 1013 + 3 * root)
+    nodes, root_node = len(of_node), mpi.allgather(hvd.cross_rank())[root]
+    assert of_node == [0 if (node + 1) % nodes == root_node else array.nbytes for node in range(nodes)]
+    check_shares(of_mine, array.nbytes // 4096 + nodes)
+
+
+def check_shares(sent_by_rank: list[int], chunks: int) -> None:
+    """The ranks of a node that send at all send equally much; shares of a chunk may differ by a byte."""
+    sending = [count for count in sent_by_rank if count]
+    assert not sending or max(sending) - min(sending) <= chunks
+
+
 def test_link_was_measured(hvd, mpi):
     """All ranks know the same figures, or none where there is one node."""
     hosts = len(set(mpi.allgather(mpi.rank - hvd.local_rank())))
