@@ -28,6 +28,7 @@ SHORT = {
     "05_mixed_precision_digits.py": ["--epochs", "5", "--min-accuracy", "0.93"],
     "06_recommender.py": ["--epochs", "1"],
     "07_keras_distribution.py": ["--epochs", "6", "--min-accuracy", "0.93"],
+    "08_memory.py": ["--steps", "2"],
 }
 
 # The example of the README, which takes no arguments, in the folder into which it writes.
@@ -51,8 +52,8 @@ def run(example: str, ranks: int | None, folder: Path, *more: str) -> str:
     return launch(arguments, ranks, timeout=240).check().output
 
 
-# The digits run on 3 ranks, below.
-QUICK = {(example, 2) for example in EXAMPLES if not example.startswith("02")} | {(EXAMPLES[0], None)}
+# The digits run on 3 ranks, and the one about memory twice, below.
+QUICK = {(example, 2) for example in EXAMPLES if not example.startswith(("02", "08"))} | {(EXAMPLES[0], None)}
 
 
 @pytest.mark.parametrize(
@@ -77,6 +78,16 @@ def test_example(example: str, ranks: int | None, tmp_path: Path) -> None:
         assert re.search(r"tailnum +4037 x 16 +row_wise +129,216 +129,152", output), output
     if example.startswith("05"):
         assert "loss scale: " in output
+
+
+def test_activations_computed_again_take_less_memory(tmp_path: Path) -> None:
+    outputs = [run("08_memory.py", 2, tmp_path, *more) for more in ([], ["--remat"])]
+    found = [re.search(r"peak memory: (\d+) MB more .* loss (\S+)", output) for output in outputs]
+    assert all(found), outputs
+    assert all("equal weights on all 2 rank(s)" in output for output in outputs)
+    (before, loss), (after, same_loss) = (match.groups() for match in found if match)
+    assert int(after) < 0.75 * int(before)
+    assert float(same_loss) == pytest.approx(float(loss), rel=1e-4)
 
 
 @pytest.mark.parametrize("ranks", [None, 2], ids=["alone", "2 ranks"])
