@@ -59,6 +59,7 @@ if TYPE_CHECKING:
     from smddp_tf.keras.optimizer.distributed import DistributedOptimizerTF as DistributedOptimizer
     from smddp_tf.keras.optimizer.distributed import PartialDistributedOptimizer
     from smddp_tf.keras.saving.loading import load_model
+    from smddp_tf.keras.sharding.memory import memory
     from smddp_tf.keras.sync_batch_normalization import SyncBatchNormalization
     from smddp_tf.objects import allgather_object, broadcast_object, broadcast_object_fn
     from smddp_tf.ops import (
@@ -131,6 +132,7 @@ __all__ = [
     "local_rank_op",
     "local_size",
     "local_size_op",
+    "memory",
     "mpi_built",
     "mpi_enabled",
     "mpi_threads_supported",
@@ -163,6 +165,7 @@ _OF_MODULE = {
     "smddp_tf.keras.fit.evaluate": ("evaluate",),
     "smddp_tf.keras.optimizer.distributed": ("DistributedOptimizer", "PartialDistributedOptimizer"),
     "smddp_tf.keras.saving.loading": ("load_model",),
+    "smddp_tf.keras.sharding.memory": ("memory",),
     "smddp_tf.keras.sync_batch_normalization": ("SyncBatchNormalization",),
     "smddp_tf.objects": ("allgather_object", "broadcast_object", "broadcast_object_fn"),
     "smddp_tf.ops": ("allgather", "allreduce", "alltoall", "barrier", "broadcast", "grouped_allgather",

@@ -53,6 +53,7 @@ try:
     from smddp_tf.keras.fit.patch import guard_fit as _guard_fit
     from smddp_tf.keras.optimizer.distributed import DistributedOptimizer, PartialDistributedOptimizer
     from smddp_tf.keras.saving.loading import load_model
+    from smddp_tf.keras.sharding.memory import memory
     from smddp_tf.keras.sync_batch_normalization import SyncBatchNormalization
     from smddp_tf.keras.values import allgather, allreduce, broadcast, reducescatter
     from smddp_tf.objects import allgather_object, broadcast_object, broadcast_object_fn
@@ -134,6 +135,7 @@ __all__ = [
     "local_rank_op",
     "local_size",
     "local_size_op",
+    "memory",
     "mpi_built",
     "mpi_enabled",
     "mpi_threads_supported",
