@@ -5,6 +5,9 @@ for each row. Each row is measured twice: where the C library gives large tensor
 (MALLOC_MMAP_THRESHOLD_=65536), so that resident memory is what is alive, and as it is by default. The exit code says
 whether the first is within 10 % of the prediction everywhere.
 
+Gradients are clipped by their global norm, so that all of them are alive at once, as the prediction has it. With
+`--overlap` they are not: then each is applied as soon as it is reduced.
+
 Measured is the growth of the largest resident memory of a rank from before the weights exist until after the steps,
 and its shared memory. A narrow model of as many layers has trained before, so graphs and threads are there.
 """
@@ -23,7 +26,7 @@ from benchmarks.ranks import answers_of_ranks
 
 __all__ = ["main"]
 
-WIDTH, NARROW, LAYERS, BATCH = 2048, 32, 24, 256
+WIDTH, NARROW, LAYERS, BATCH = 2048, 32, 24, 64
 STEPS = 4
 LIMIT = 0.1
 RUN_SECONDS = 600
@@ -47,29 +50,29 @@ def status(field: str) -> int:
     return int(line.split()[1]) * 1024
 
 
-def train(width: int, optimizer: str, shard: int) -> tuple[Any, Any]:
+def train(width: int, optimizer: str, shard: int, overlap: bool) -> tuple[Any, Any]:
     """Some steps of `fit`; returns the model and its optimizer."""
     import keras
 
     import smddp_tf.keras as hvd
 
     model = layers(width)
-    plain = getattr(keras.optimizers, optimizer)(1e-3)
+    plain = getattr(keras.optimizers, optimizer)(1e-3, global_clipnorm=None if overlap else 1.0)
     model.compile(hvd.DistributedOptimizer(plain, name=f"width {width}", shard=shard if shard > 1 else None), "mse")
     x = np.random.default_rng(hvd.rank()).normal(size=(BATCH * STEPS, width)).astype("float32")
     model.fit(x, x[:, :1], BATCH, verbose=0)
     return model, model.optimizer
 
 
-def work(folder: Path, optimizer: str, shard: int) -> None:
+def work(folder: Path, optimizer: str, shard: int, overlap: bool) -> None:
     """The program of one rank."""
     import smddp_tf.keras as hvd
 
     hvd.init()
-    train(NARROW, optimizer, shard)
+    train(NARROW, optimizer, shard, overlap)
     Path("/proc/self/clear_refs").write_text("5", encoding="ascii")  # VmHWM begins anew
     before = status("RssAnon")
-    model, used = train(WIDTH, optimizer, shard)
+    model, used = train(WIDTH, optimizer, shard, overlap)
     largest = status("VmHWM") - status("RssFile") - status("RssShmem")
     row = hvd.memory(model, used, shard=shard, batch=BATCH).rows[0]
     slots = sum(int(np.prod(each.shape)) * np.dtype(each.dtype).itemsize for each in used.variables)
@@ -78,12 +81,13 @@ def work(folder: Path, optimizer: str, shard: int) -> None:
     hvd.shutdown()
 
 
-def measure(ranks: int, optimizer: str, shard: int, allocator: str) -> list[dict[str, Any]]:
+def measure(ranks: int, optimizer: str, shard: int, allocator: str, overlap: bool) -> list[dict[str, Any]]:
     """The answers of all ranks."""
     os.environ.pop("MALLOC_MMAP_THRESHOLD_", None)
     if ALLOCATORS[allocator]:
         os.environ["MALLOC_MMAP_THRESHOLD_"] = ALLOCATORS[allocator]
     arguments = ("--folder", "{folder}", "--shard", str(shard), "--optimizers", optimizer)
+    arguments += ("--overlap",) if overlap else ()
     return answers_of_ranks("benchmarks.memory", ranks, RUN_SECONDS, *arguments)
 
 
@@ -93,18 +97,21 @@ def main() -> None:
     parser.add_argument("--ranks", type=int, nargs="+", default=[1, 2])
     parser.add_argument("--optimizers", nargs="+", default=["SGD", "AdamW"])
     parser.add_argument("--allocators", nargs="+", default=list(ALLOCATORS), choices=list(ALLOCATORS))
+    parser.add_argument("--overlap", action="store_true")
     parser.add_argument("--shard", type=int, help=argparse.SUPPRESS)
     parser.add_argument("--folder", type=Path, help=argparse.SUPPRESS)
     arguments = parser.parse_args()
     if arguments.folder:
-        work(arguments.folder, arguments.optimizers[0], arguments.shard)
+        work(arguments.folder, arguments.optimizers[0], arguments.shard, arguments.overlap)
         return
-    print("".join(f"{head:>12}" for head in ("optimizer", "ranks", "shard", "predicted", "allocator", "measured", "of")))
+    print(
+        "".join(f"{head:>12}" for head in ("optimizer", "ranks", "shard", "predicted", "allocator", "measured", "of"))
+    )
     worst = 0.0
     for optimizer in arguments.optimizers:
-        for ranks, shard in [(ranks, shard) for ranks in arguments.ranks for shard in sorted({1, ranks})]:
+        for ranks, shard in [(each, shard) for each in arguments.ranks for shard in sorted({1, each})]:
             for allocator in arguments.allocators:
-                answers = measure(ranks, optimizer, shard, allocator)
+                answers = measure(ranks, optimizer, shard, allocator, arguments.overlap)
                 predicted = max(answer["row"] for answer in answers)
                 measured = max(answer["measured"] for answer in answers)
                 cells = (optimizer, ranks, shard, f"{predicted / 1e6:.0f} MB", allocator, f"{measured / 1e6:.0f} MB")

@@ -1,21 +1,15 @@
-"""What a rank needs to train a model, in bytes, by how many ranks share the optimizer's state.
-
-Nothing is built at full size: slots are counted on a copy of the optimizer that is built in a graph that never runs,
-and activations in a trace of the model.
-"""
+"""What a rank needs to train a model, in bytes: counted in graphs that never run, so nothing is made at full size."""
 
 from __future__ import annotations
 
 import dataclasses
 import json
 import math
-from collections.abc import Iterable, Sequence
 from typing import Any
 
 import numpy as np
 import tensorflow as tf
 
-from smddp_tf import basics
 from smddp_tf._native import loader
 from smddp_tf.gradients.local_sources import LocalSources, layout_of, mark
 from smddp_tf.keras._backend import keras, needs_keras_3
@@ -25,47 +19,30 @@ from smddp_tf.keras.sharding.degrees import degree_of, possible_degrees
 from smddp_tf.keras.sharding.flat_part import FlatPart
 from smddp_tf.keras.sharding.sharded_state import ShardedState
 
-_SAME_BUFFER = {"Identity", "Reshape", "Squeeze", "ExpandDims", "StopGradient", "PreventGradient"}
-_OF_OTHERS = {"ReadVariableOp", "Const"}
 _COLUMNS = ("weights", "slots", "parts", "gradients", "activations", "engine", "total")
 
 
 @dataclasses.dataclass(frozen=True)
 class MemoryRow:
-    """Bytes of a rank, of the one that has most.
-
-    Attributes:
-        degree: how many ranks share the optimizer's state; 1: none.
-        weights: all variables of the model.
-        slots: the optimizer's variables, and the sums of `backward_passes_per_step`.
-        parts: what is updated instead of the weights, where the state is shared.
-        gradients: of all weights, dense. Where the state is shared, each of them makes room for the gathered weight.
-        activations: what the backward pass needs of the forward pass; 0 without a batch.
-        engine: shared memory of this rank: fusion buckets and rings.
-    """
+    """Bytes of a rank, of the one that has most, where `degree` ranks share the optimizer's state."""
 
     degree: int
-    weights: int
-    slots: int
-    parts: int
-    gradients: int
-    activations: int
-    engine: int
+    weights: int  # all variables of the model
+    slots: int  # the optimizer's variables, and the sums of `backward_passes_per_step`
+    parts: int  # of the weights: what is updated where state is shared
+    gradients: int  # whole and dense; where state is shared, each makes room for the gathered weight
+    activations: int  # what the backward pass needs of the forward pass; 0 without a batch
+    engine: int  # shared memory of this rank, for fusion buckets
 
     @property
     def total(self) -> int:
         """The sum of all."""
-        return sum(dataclasses.astuple(self)) - self.degree
+        return sum(dataclasses.astuple(self)[1:])
 
 
 @dataclasses.dataclass(frozen=True)
 class MemoryReport:
-    """What `memory` returns; `print` shows a table.
-
-    Attributes:
-        rows: one for each degree, in order.
-        budget: as given.
-    """
+    """What `memory` returns, with a row for each degree, in order; `print` shows a table."""
 
     rows: tuple[MemoryRow, ...]
     budget: int | None = None
@@ -81,13 +58,11 @@ class MemoryReport:
         return json.dumps({"rows": rows, "budget": self.budget, "needed": self.needed})
 
     def __str__(self) -> str:
-        lines = ["MiB of a rank".ljust(13) + "".join(f"{name:>13}" for name in _COLUMNS)]
-        for row in self.rows:
-            numbers = "".join(f"{getattr(row, name) / 2**20:>13,.1f}" for name in _COLUMNS)
-            lines.append(f"shard={row.degree}".ljust(13) + numbers)
+        columns = [[name, *(f"{getattr(row, name) / 2**20:,.1f}" for row in self.rows)] for name in _COLUMNS]
+        heads = ["MiB of a rank", *(f"shard={row.degree:<7}" for row in self.rows)]
+        lines = [head + "".join(f"{cell:>13}" for cell in cells) for head, *cells in zip(heads, *columns)]
         if self.budget is not None:
-            least = min(self.rows, key=lambda row: row.total)
-            fits = f"is enough with shard={self.needed}."
+            least, fits = min(self.rows, key=lambda row: row.total), f"is enough with shard={self.needed}."
             too_small = f"is too small: the least is {least.total / 2**20:,.1f} MiB, with shard={least.degree}."
             lines.append(f"{self.budget / 2**20:,.1f} MiB " + (too_small if self.needed is None else fits))
         return "\n".join(lines)
@@ -99,12 +74,7 @@ def memory(
 ) -> MemoryReport:  # fmt: skip
     """What a rank needs to train `model`, in bytes, by how many ranks share the optimizer's state.
 
-    The numbers are those of tensors that are alive together. What they are not: TensorFlow itself and its graphs,
-    temporaries of single operations, and what the C library keeps of freed memory. See docs/memory.md.
-
-    Example:
-
-    >>> print(hvd.memory(model, keras.optimizers.AdamW(1e-3), batch=32, budget=16 * 2**30))
+    On top come TensorFlow itself, temporaries, and what the C library keeps of freed memory: see docs/memory.md.
 
     Args:
         model: Keras model, built.
@@ -112,10 +82,10 @@ def memory(
         shard: the only degree to show, as in `DistributedOptimizer`. Defaults to all that the ranks of this job allow.
         batch: of one rank, to count activations for: its size, or inputs. Defaults to none.
         budget: bytes that a rank has, for `needed`.
-        ranks: shows the degrees that so many ranks allow on nodes that fit them, instead of those of this job.
+        ranks: shows the degrees of a job with so many ranks instead: its divisors.
 
     Raises:
-        ValueError: the model is not built, there is no optimizer, or `shard` or `batch` do not fit.
+        ValueError: the model is not built, there is no optimizer, or arguments do not fit.
         NotImplementedError: `shard` is given, and the optimizer needs whole tensors.
     """
     needs_keras_3("hvd.memory")
@@ -126,47 +96,39 @@ def memory(
             "it is compiled, and one of `shard` and `ranks` at most. Received: "
             f"model.built={model.built}, optimizer={optimizer!r}, shard={shard!r}, ranks={ranks}."
         )
-    degrees = possible_degrees() if shard is None else [degree_of(shard)]
-    if ranks:
-        degrees = [degree for degree in range(1, ranks + 1) if ranks % degree == 0]
-    trainable = list(model.trainable_variables)
-    gradients, weights = _bytes_of(trainable), _bytes_of(model.variables)
+    of_job = possible_degrees() if shard is None else [degree_of(shard)]
+    degrees = [degree for degree in range(1, ranks + 1) if ranks % degree == 0] if ranks else of_job
+    trainable, weights = list(model.trainable_variables), _bytes_of(model.variables)
     activations = 0 if batch is None else _activations(model, _inputs(model, batch))
-    engine = loader.core().stats()["arena_bytes"]
-    rows = []
+    engine, rows = loader.core().stats()["arena_bytes"], []
     for degree in degrees:
         try:
             slots, parts = _state(optimizer, trainable, degree)
-        except NotImplementedError:  # of the optimizers that need whole tensors
+        except NotImplementedError:  # of an optimizer that needs whole tensors
             if shard is not None:
                 raise
             break
-        rows.append(MemoryRow(degree, weights, slots, parts, gradients, activations, engine))
+        rows.append(MemoryRow(degree, weights, slots, parts, _bytes_of(trainable), activations, engine))
     return MemoryReport(tuple(rows), budget)
 
 
-def _bytes_of(variables: Iterable[Any]) -> int:
-    return sum(math.prod(each.shape) * tf.as_dtype(each.dtype).size for each in variables)
+def _bytes_of(variables: Any, least: int = 0) -> int:
+    return sum(math.prod(each.shape) * max(tf.as_dtype(each.dtype).size, least) for each in variables)
 
 
-def _state(optimizer: Any, variables: Sequence[Any], degree: int) -> tuple[int, int]:
-    """The bytes of an optimizer's variables, and of the parts that they are built for; of the rank with most."""
+def _state(optimizer: Any, variables: Any, degree: int) -> tuple[int, int]:
+    """The bytes of an optimizer's variables, and of the parts that they are built for."""
     inner, reducer, state = innermost(optimizer), reducer_on(optimizer), ShardedState(None, "hvd.memory")
     config, plain = inner.get_config(), unwrapped(type(inner))
-    kept = (LocalSources() if reducer is None else reducer.local).indices(variables)
-    sums = 0
-    if reducer is not None and reducer.passes is not None:
-        sums = 8 + sum(math.prod(each.shape) * max(tf.as_dtype(each.dtype).size, 4) for each in variables)
-    with tf.Graph().as_default():  # never runs, so its variables take no memory
-        state.wholes = [_stand_in(variable, 1) for variable in variables]
-        state.parts = [
-            whole if degree == 1 or index in kept or stays_local(variable) or 0 in variable.shape
-            else _stand_in(variable, degree)
-            for index, (variable, whole) in enumerate(zip(variables, state.wholes))
-        ]  # fmt: skip
+    kept = getattr(reducer, "local", LocalSources()).indices(variables)
+    sums = 8 + _bytes_of(variables, least=4) if getattr(reducer, "passes", None) else 0  # as in `Passes`
+    with tf.Graph().as_default():
+        for index, each in enumerate(variables):
+            whole = index in kept or stays_local(each) or 0 in each.shape  # as in `ShardedState.parts_for`
+            state.wholes.append(_stand_in(each, 1))
+            state.parts.append(state.wholes[-1] if whole or degree == 1 else _stand_in(each, degree))
         copy = plain.from_config(config)
-        outer = copy if inner is optimizer else unwrapped(type(optimizer))(copy)
-        before = len(copy.variables)
+        outer, before = copy if inner is optimizer else unwrapped(type(optimizer))(copy), len(copy.variables)
         outer.build(state.parts)
         if degree > 1:
             state.check_slots(copy, before)
@@ -175,54 +137,49 @@ def _state(optimizer: Any, variables: Sequence[Any], degree: int) -> tuple[int, 
 
 
 def _stand_in(variable: Any, degree: int) -> Any:
-    """A variable of the shape of `variable`, or of its first and longest part."""
-    shape, dtype = tuple(variable.shape), tf.as_dtype(variable.dtype)
-    layout = FlatPart(shape, degree, tuple(range(degree)))
-    if degree > 1:
-        shape = (layout.span(0)[1],)
-        dtype = tf.float32 if dtype.is_floating and dtype.size == 2 else dtype
+    """A variable like `variable`, or like the first of its parts, which is the longest."""
+    layout, dtype = FlatPart(tuple(variable.shape), degree, tuple(range(degree))), tf.as_dtype(variable.dtype)
+    shape = layout.whole if degree == 1 else (layout.span(0)[1],)
+    dtype = tf.float32 if degree > 1 and dtype.is_floating and dtype.size == 2 else dtype
     made = keras.Variable("zeros", shape=shape, dtype=dtype.name, name=variable.name.replace("/", "_"))
     made._path = getattr(variable, "path", variable.name)  # some optimizers look for words in it
     made.overwrite_with_gradient = stays_local(variable)
-    if degree > 1 or layout_of(variable) is not None:
-        mark(made, layout if degree > 1 else layout_of(variable))
+    mark(made, layout if degree > 1 else layout_of(variable))
     return made
 
 
 def _inputs(model: Any, batch: Any) -> Any:
     """The shapes and dtypes of a batch."""
     if not isinstance(batch, (int, np.integer)):
-        return tf.nest.map_structure(lambda value: tf.TensorSpec.from_tensor(tf.convert_to_tensor(value)), batch)
+        return tf.nest.map_structure(tf.convert_to_tensor, batch)
     inputs = getattr(getattr(model, "_functional", None) or model, "_inputs_struct", [])
     shapes = [tuple(each.shape) for each in tf.nest.flatten(inputs)]
     if not shapes or any(None in shape[1:] for shape in shapes):
         raise ValueError(
-            "A number for `batch` needs a model that knows the shapes of its inputs. Pass the inputs of a batch "
-            f"instead. Received: batch={batch!r} for inputs of the shapes {shapes}."
+            "A number for `batch` needs a model that knows the shapes of its inputs; otherwise pass inputs. "
+            f"Received: batch={batch!r} for inputs of the shapes {shapes}."
         )
     return tf.nest.map_structure(lambda each: tf.TensorSpec((int(batch), *each.shape[1:]), each.dtype), inputs)
 
 
 def _activations(model: Any, inputs: Any) -> int:
-    """The bytes of what the backward pass takes from the forward pass, by a trace of both.
-
-    The loss is taken to keep the model's outputs. Tensors of unknown shape, as those inside of loops, count nothing.
-    """
+    """The bytes of what the backward pass takes from the forward pass. Unknown shapes, as inside of loops, count 0."""
     graph = tf.__internal__.FuncGraph("hvd_memory")
     with graph.as_default():
-        given = tf.nest.map_structure(lambda spec: tf.compat.v1.placeholder(spec.dtype, spec.shape), inputs)
+        given = tf.nest.map_structure(lambda each: tf.compat.v1.placeholder(each.dtype, each.shape), inputs)
         with tf.GradientTape() as tape:
             outputs = tf.nest.flatten(model(given, training=True))
             loss = tf.add_n([tf.reduce_sum(tf.square(tf.cast(each, tf.float32))) for each in outputs])
         forward = set(graph.get_operations())
         tape.gradient(loss, list(model.trainable_variables))
     taken = [_source(each) for op in graph.get_operations() if op not in forward for each in op.inputs]
-    kept = {each.ref(): each for each in taken if each.op in forward and each.op.type not in _OF_OTHERS}
-    sizes = [(each.shape.num_elements() or 0) * (each.dtype.size or 0) for each in kept.values()]
-    return sum(size for size, each in zip(sizes, kept.values()) if each.dtype not in (tf.resource, tf.variant))
+    kept = {id(each): each for each in taken if each.op in forward and each.dtype != tf.resource}.values()
+    tensors = [each for each in kept if each.op.type not in ("ReadVariableOp", "Const")]  # these take no more memory
+    return sum((each.shape.num_elements() or 0) * each.dtype.size for each in tensors)
 
 
 def _source(tensor: Any) -> Any:
-    while tensor.op.type in _SAME_BUFFER:
+    """The tensor whose buffer it has."""
+    while tensor.op.type in ("Identity", "Reshape", "Squeeze", "ExpandDims", "StopGradient", "PreventGradient"):
         tensor = tensor.op.inputs[0]
     return tensor
