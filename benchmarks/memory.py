@@ -75,8 +75,8 @@ def work(folder: Path, optimizer: str, shard: int, overlap: bool) -> None:
     model, used = train(WIDTH, optimizer, shard, overlap)
     largest = status("VmHWM") - status("RssFile") - status("RssShmem")
     row = hvd.memory(model, used, shard=shard, batch=BATCH).rows[0]
-    slots = sum(int(np.prod(each.shape)) * np.dtype(each.dtype).itemsize for each in used.variables)
-    answer = {"row": row.total, "slots": [row.slots, slots], "measured": largest - before + status("RssShmem")}
+    measured = largest - before + status("RssShmem")
+    answer = {"predicted": row.total, "state": row.weights + row.slots + row.parts, "measured": measured}
     (folder / f"{hvd.rank()}.json").write_text(json.dumps(answer), encoding="utf-8")
     hvd.shutdown()
 
@@ -112,7 +112,7 @@ def main() -> None:
         for ranks, shard in [(each, shard) for each in arguments.ranks for shard in sorted({1, each})]:
             for allocator in arguments.allocators:
                 answers = measure(ranks, optimizer, shard, allocator, arguments.overlap)
-                predicted = max(answer["row"] for answer in answers)
+                predicted = max(answer["predicted"] for answer in answers)
                 measured = max(answer["measured"] for answer in answers)
                 cells = (optimizer, ranks, shard, f"{predicted / 1e6:.0f} MB", allocator, f"{measured / 1e6:.0f} MB")
                 print("".join(f"{cell:>12}" for cell in cells) + f"{measured / predicted:>12.2f}", flush=True)
