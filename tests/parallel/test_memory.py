@@ -13,6 +13,7 @@ import tensorflow as tf
 import smddp_tf.keras as hvk
 from smddp_tf.keras.optimizer.wrapping import reducer_on
 from smddp_tf.keras.sharding.degrees import possible_degrees
+from tests.parallel.embedding_models import cut_model
 from tests.parallel.sharded_models import BATCH, FEATURES, HIDDEN, OPTIMIZERS, degree_of, model_of, trained
 
 WEIGHTS = 4 * (FEATURES * HIDDEN[0] + HIDDEN[0] + HIDDEN[0] * HIDDEN[1] + HIDDEN[1] + HIDDEN[1] + 1)
@@ -85,6 +86,17 @@ def test_local_variables_count_whole(hvd, mpi, shard):
     model, optimizer = model_of(), hvk.DistributedOptimizer(keras.optimizers.Adam(), shard=shard)
     optimizer.register_local_var(model.trainable_variables[2])
     check(mpi, model, optimizer, degree_of(hvd, shard))
+
+
+def test_tables_that_are_cut_count_as_this_rank_has_them(shard):
+    model = cut_model(("row_wise", "column_wise", "table_wise"))
+    optimizer = hvk.DistributedOptimizer(keras.optimizers.Adam())
+    row = hvk.memory(model, optimizer, shard=1).rows[0]
+    optimizer.build(model.trainable_variables)
+    assert (row.slots, row.weights) == (bytes_of(optimizer.variables), bytes_of(model.variables))
+    shared = hvk.memory(model, keras.optimizers.Adam(), shard=shard).rows[0]
+    tables = bytes_of(model.trainable_variables[:-2])
+    assert shared.slots - 2 * tables == 12 + 2 * shared.parts  # those of the layer above the tables are shared
 
 
 def test_sums_of_passes(rank, mpi, shard):
