@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <utility>
 
-#include "collectives/copy.h"
+#include "collectives/p2p/copy.h"
 #include "collectives/transfers.h"
 #include "core/shape.h"
 

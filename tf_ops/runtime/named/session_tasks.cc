@@ -3,10 +3,10 @@
 #include <algorithm>
 #include <utility>
 
-#include "collectives/copy.h"
 #include "collectives/hierarchical_allgather.h"
 #include "collectives/p2p/alltoall.h"
 #include "collectives/p2p/broadcast.h"
+#include "collectives/p2p/copy.h"
 #include "core/shape.h"
 #include "runtime/named/inline_reduction.h"
 

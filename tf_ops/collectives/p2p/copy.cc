@@ -1,4 +1,4 @@
-#include "collectives/copy.h"
+#include "collectives/p2p/copy.h"
 
 #include <algorithm>
 #include <cstring>
