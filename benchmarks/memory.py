@@ -105,7 +105,7 @@ def main() -> None:
         work(arguments.folder, arguments.optimizers[0], arguments.shard, arguments.overlap)
         return
     print(
-        "".join(f"{head:>12}" for head in ("optimizer", "ranks", "shard", "predicted", "allocator", "measured", "of"))
+        "".join(f"{head:>12}" for head in ("optimizer", "ranks", "shard", "predicted", "allocator", "measured", "ratio"))
     )
     worst = 0.0
     for optimizer in arguments.optimizers:
