@@ -104,9 +104,8 @@ def main() -> None:
     if arguments.folder:
         work(arguments.folder, arguments.optimizers[0], arguments.shard, arguments.overlap)
         return
-    print(
-        "".join(f"{head:>12}" for head in ("optimizer", "ranks", "shard", "predicted", "allocator", "measured", "ratio"))
-    )
+    heads = ("optimizer", "ranks", "shard", "predicted", "allocator", "measured", "ratio")
+    print("".join(f"{head:>12}" for head in heads))
     worst = 0.0
     for optimizer in arguments.optimizers:
         for ranks, shard in [(each, shard) for each in arguments.ranks for shard in sorted({1, each})]:
