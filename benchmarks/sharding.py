@@ -1,8 +1,9 @@
 """Training steps of a transformer with AdamW: the optimizer's state on every rank, beside its parts.
 
-`python -m benchmarks.sharding [--ranks 4] [--nodes 2]` prints a table; it starts its ranks itself, anew for each way,
-as resident memory is that of a process. `--nodes` pretends that the ranks are spread over so many nodes. The weights of
-all ways must be the same, bit by bit.
+`python -m benchmarks.sharding [--ranks 4] [--nodes 2] [--lab 1000]` prints a table; it starts its ranks itself, anew
+for each way, as resident memory is that of a process. `--nodes` pretends that the ranks are spread over so many nodes;
+with `--lab` they are network namespaces with links of so many Mbit/s (root and TUN). The weights of all ways must be
+the same, bit by bit. Gradients of the embedding travel dense in all of them, as `shard` makes them travel.
 """
 
 from __future__ import annotations
@@ -18,6 +19,7 @@ from typing import Any
 
 import numpy as np
 
+from benchmarks.lab import Lab, why_not
 from benchmarks.measure import duration_text
 from benchmarks.ranks import answers_of_ranks
 
@@ -64,7 +66,7 @@ def work(folder: Path, shard: str | None) -> None:
 
     hvd.init()
     model = transformer()
-    optimizer = hvd.DistributedOptimizer(keras.optimizers.AdamW(1e-3), shard=shard)
+    optimizer = hvd.DistributedOptimizer(keras.optimizers.AdamW(1e-3), shard=shard, sparse_as_dense=True)
     before = resident()
     optimizer.build(model.trainable_variables)
     state = resident() - before
@@ -129,11 +131,22 @@ def show(ways: dict[str, list[dict[str, Any]]], nodes: int) -> int:
     return sum(rank["digest"] != first[0]["digest"] for ranks in ways.values() for rank in ranks)
 
 
+def measured(ranks: int, nodes: int, rate: int, way: str) -> list[dict[str, Any]]:
+    """What the ranks answer, by rank; with a rate on nodes of the lab."""
+    pretended = "1" if rate else str(nodes)
+    arguments = ("--ranks", str(ranks), "--nodes", pretended, "--folder", "{folder}", "--shard", way)
+    if not rate:
+        return answers_of_ranks("benchmarks.sharding", ranks, RUN_SECONDS, *arguments)
+    with Lab(nodes, rate) as lab:
+        return lab.run(ranks // nodes, "", "benchmarks.sharding", *arguments)
+
+
 def main() -> None:
     """Starts the ranks and shows what they measured; is itself the program of a rank."""
     parser = argparse.ArgumentParser(prog="python -m benchmarks.sharding", description=__doc__.splitlines()[0])
     parser.add_argument("--ranks", type=int, default=2)
     parser.add_argument("--nodes", type=int, default=1)
+    parser.add_argument("--lab", type=int, default=0, metavar="MBIT/S")
     parser.add_argument("--shard", help=argparse.SUPPRESS)
     parser.add_argument("--folder", type=Path, help=argparse.SUPPRESS)
     arguments = parser.parse_args()
@@ -143,10 +156,10 @@ def main() -> None:
     if arguments.folder:
         work(arguments.folder, None if arguments.shard == "none" else arguments.shard)
         return
-    module = "benchmarks.sharding"
-    same = ("--ranks", str(arguments.ranks), "--nodes", str(arguments.nodes), "--folder", "{folder}", "--shard")
+    if arguments.lab and (reason := why_not()):
+        raise SystemExit(f"no lab: {reason}")
     ways = ("none", "world") if arguments.nodes == 1 else ("none", "node", "world")
-    of_ways = {way: answers_of_ranks(module, arguments.ranks, RUN_SECONDS, *same, way) for way in ways}
+    of_ways = {way: measured(arguments.ranks, arguments.nodes, arguments.lab, way) for way in ways}
     raise SystemExit(1 if show(of_ways, arguments.nodes) else 0)
 
 

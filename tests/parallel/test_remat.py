@@ -17,12 +17,12 @@ LENGTH, WIDTH, BATCH, STEPS = 12, 16, 4, 12
 
 
 class Block(keras.layers.Layer):
-    """A residual block, of which `remat` keeps the input only. `norm` makes the layer in front."""
+    """A residual block, of which `remat` keeps the input only."""
 
-    def __init__(self, remat: bool, norm=keras.layers.LayerNormalization, dropout: float = 0.0) -> None:
+    def __init__(self, remat: bool, dropout: float = 0.0) -> None:
         super().__init__()
         self.remat = remat
-        self.norm = norm()
+        self.norm = keras.layers.LayerNormalization()
         self.up = keras.layers.Dense(4 * WIDTH, activation="gelu")
         self.down = keras.layers.Dense(WIDTH)
         self.dropout = keras.layers.Dropout(dropout, seed=5)
@@ -132,21 +132,3 @@ def test_scope_of_activations(rank):
 def test_dropout_beside_the_function(rank):
     """Random layers stay outside of what is computed again, where they would draw twice."""
     assert_close(fitted(rank, model_of(True, dropout=0.3)), fitted(rank, model_of(False, dropout=0.3)))
-
-
-class TrainingNorm(hvk.SyncBatchNormalization):
-    """Keras forgets in the backward pass that it trains, so the layer must know it by itself."""
-
-    def call(self, x, training=None, mask=None):
-        return super().call(x, training=True)
-
-
-def test_collectives_inside(rank):
-    """Statistics of all ranks inside of the function: reduced again in the backward pass, in the same order on all."""
-
-    def trainable(remat: bool) -> list[np.ndarray]:
-        model = model_of(remat, norm=TrainingNorm)
-        fitted(rank, model)
-        return [variable.numpy() for variable in model.trainable_variables]
-
-    assert_close(trainable(True), trainable(False))

@@ -93,13 +93,6 @@ def by_fit(model: keras.Model, x: np.ndarray, y: np.ndarray, **options: Any) -> 
     return model
 
 
-@pytest.fixture
-def policy(request):
-    keras.config.set_dtype_policy(request.param)
-    yield request.param
-    keras.config.set_dtype_policy("float32")
-
-
 def assert_close(ours: Any, expected: Any, within: float) -> None:
     """Graphs with and without a second forward pass are optimized differently, and round differently."""
     for one, other in zip(ours, expected):
@@ -298,19 +291,3 @@ def scoped(mode: str, **options: Any) -> keras.Model:
 def test_scopes_that_keras_refuses_in_graphs(rank, size, mode, options):
     with pytest.raises(ValueError, match="supports keywords arguments only when eager"):
         by_fit(scoped(mode, **options), *mine(rank, size))
-
-
-@pytest.mark.parametrize("policy", ["mixed_bfloat16"], indirect=True)
-def test_weights_of_the_layer_itself_in_mixed_precision(rank, size, policy):
-    """Keras casts them during the call only: an error, where inner layers cast by themselves."""
-
-    class Own(keras.layers.Layer):
-        def build(self, shape: Any) -> None:
-            self.kernel = self.add_weight(shape=(FEATURES, FEATURES), name="kernel")
-
-        def call(self, x: Any) -> Any:
-            return keras.remat(lambda x: keras.ops.tanh(keras.ops.matmul(x, self.kernel)))(x)
-
-    model = keras.Sequential([keras.Input((FEATURES,)), Own(), keras.layers.Dense(3, dtype="float32")])
-    with pytest.raises(TypeError, match="bfloat16"):
-        by_fit(model, *mine(rank, size))
