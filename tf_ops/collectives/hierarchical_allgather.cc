@@ -16,15 +16,12 @@ namespace {
 constexpr int kChunksInFlight = 4;
 constexpr int kChunksInFlightAcrossNodes = 8;
 static_assert(kChunksInFlightAcrossNodes <= kMaxStepsInFlight);
-constexpr int64_t kLeastMessage = 16 << 10;
+constexpr int64_t kMessageBytes = 32 << 10;  // longer ones are slower: docs/decisions/0007, 0020
 
-// At most so much of a node's bytes is in one chunk. Messages of 32 KiB are faster than longer ones
-// (docs/decisions/0007), and for very short ones the cost per message dominates.
+// At most so much of a node's bytes is in one chunk.
 int64_t PieceBytes(const Fabric& fabric) {
-  const int nodes = fabric.topology.node_count();
-  if (nodes == 1) return fabric.chunk_bytes;
-  return std::max(fabric.chunk_bytes / nodes,
-                  std::min(fabric.chunk_bytes / 2, kLeastMessage * fabric.topology.rail_count()));
+  if (fabric.topology.node_count() == 1) return fabric.chunk_bytes;
+  return std::min(fabric.chunk_bytes / 2, kMessageBytes * fabric.topology.rail_count());
 }
 
 // Bytes that lie in pieces.
