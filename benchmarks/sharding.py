@@ -150,7 +150,7 @@ def main() -> None:
     parser.add_argument("--shard", help=argparse.SUPPRESS)
     parser.add_argument("--folder", type=Path, help=argparse.SUPPRESS)
     arguments = parser.parse_args()
-    if arguments.nodes > 1:
+    if arguments.folder and arguments.nodes > 1:
         rank = int(os.environ.get("OMPI_COMM_WORLD_RANK", "0"))
         os.environ["SMDDP_HOST_ID"] = f"pretended-{rank * arguments.nodes // arguments.ranks}"
     if arguments.folder:
