@@ -22,7 +22,7 @@ from typing import Any
 
 import numpy as np
 
-from benchmarks.ranks import answers_of_ranks
+from benchmarks.ranks import answers_of_ranks, process_bytes
 
 __all__ = ["main"]
 
@@ -42,12 +42,6 @@ def layers(width: int) -> Any:
     for _ in range(LAYERS):
         x = keras.layers.Dense(width, activation="relu")(x)
     return keras.Model(inputs, keras.layers.Dense(1)(x))
-
-
-def status(field: str) -> int:
-    """A number of bytes of this process, of those in /proc/self/status."""
-    line = next(line for line in Path("/proc/self/status").read_text().splitlines() if line.startswith(field))
-    return int(line.split()[1]) * 1024
 
 
 def train(width: int, optimizer: str, shard: int, overlap: bool) -> tuple[Any, Any]:
@@ -71,11 +65,11 @@ def work(folder: Path, optimizer: str, shard: int, overlap: bool) -> None:
     hvd.init()
     train(NARROW, optimizer, shard, overlap)
     Path("/proc/self/clear_refs").write_text("5", encoding="ascii")  # VmHWM begins anew
-    before = status("RssAnon")
+    before = process_bytes("RssAnon")
     model, used = train(WIDTH, optimizer, shard, overlap)
-    largest = status("VmHWM") - status("RssFile") - status("RssShmem")
+    largest = process_bytes("VmHWM") - process_bytes("RssFile") - process_bytes("RssShmem")
     row = hvd.memory(model, used, shard=shard, batch=BATCH).rows[0]
-    measured = largest - before + status("RssShmem")
+    measured = largest - before + process_bytes("RssShmem")
     answer = {"predicted": row.total, "state": row.weights + row.slots + row.parts, "measured": measured}
     (folder / f"{hvd.rank()}.json").write_text(json.dumps(answer), encoding="utf-8")
     hvd.shutdown()

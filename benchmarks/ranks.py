@@ -1,4 +1,4 @@
-"""Starts our ranks on this machine and collects what they measured."""
+"""Starts our ranks on this machine and collects what they measured; the memory of a rank."""
 
 from __future__ import annotations
 
@@ -13,7 +13,13 @@ from typing import IO, Any
 
 from benchmarks.peers import CANDIDATES, ROOT
 
-__all__ = ["answers_of_ranks", "measure_on_ranks"]
+__all__ = ["answers_of_ranks", "measure_on_ranks", "process_bytes"]
+
+
+def process_bytes(field: str) -> int:
+    """A number of bytes of this process, of those in /proc/self/status: "VmRSS", "RssAnon", "VmHWM", ..."""
+    lines = Path("/proc/self/status").read_text(encoding="ascii").splitlines()
+    return next(int(line.split()[1]) << 10 for line in lines if line.startswith(f"{field}:"))
 
 
 def answers_of_ranks(

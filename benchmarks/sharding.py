@@ -21,7 +21,7 @@ import numpy as np
 
 from benchmarks.lab import Lab, why_not
 from benchmarks.measure import duration_text
-from benchmarks.ranks import answers_of_ranks
+from benchmarks.ranks import answers_of_ranks, process_bytes
 
 __all__ = ["main"]
 
@@ -45,12 +45,6 @@ def transformer() -> Any:
     return keras.Model(tokens, keras.layers.Dense(1)(keras.layers.LayerNormalization()(x)))
 
 
-def resident() -> int:
-    """Bytes of this process's own memory."""
-    line = next(line for line in Path("/proc/self/status").read_text().splitlines() if line.startswith("RssAnon"))
-    return int(line.split()[1]) * 1024
-
-
 def bytes_of(variables: Any) -> int:
     """What the values take."""
     return sum(int(np.prod(variable.shape)) * np.dtype(variable.dtype).itemsize for variable in variables)
@@ -67,9 +61,9 @@ def work(folder: Path, shard: str | None) -> None:
     hvd.init()
     model = transformer()
     optimizer = hvd.DistributedOptimizer(keras.optimizers.AdamW(1e-3), shard=shard, sparse_as_dense=True)
-    before = resident()
+    before = process_bytes("RssAnon")
     optimizer.build(model.trainable_variables)
-    state = resident() - before
+    state = process_bytes("RssAnon") - before
     random = np.random.default_rng(hvd.rank())
     batch = tf.constant(random.integers(0, VOCABULARY, (BATCH, TOKENS)), tf.int32)
 
@@ -94,7 +88,7 @@ def work(folder: Path, shard: str | None) -> None:
         "weights": bytes_of(model.trainable_variables),
         "slots": bytes_of(optimizer.variables[2:]),
         "resident": state,
-        "after": resident() - before,
+        "after": process_bytes("RssAnon") - before,
         "sent": sent,
         "seconds": seconds[3:],
         "digest": digest,

@@ -104,7 +104,7 @@ def _lab(findings: Findings) -> Iterator[Verdict]:
         yield Verdict(what, limit, True, wire_ratio(ours) if ours else None, "x", _time(ours))
     for mib in (1, 25, 100):
         ours = findings.find(OURS, "array", mib * MIB, 8, "lab 4x2 200")
-        sent = ours.sent / (2 * 3 / 4 * ours.bytes) if ours and ours.sent else None
+        sent = ours.sent / (least_bytes("array", 4, 2) * ours.bytes) if ours and ours.sent else None
         yield Verdict(f"lab 4x2, {mib} MiB: bytes a node sends over the ideal", 1.02, True, sent)
     for door in ("reducescatter", *GATHERS):
         for mib in (25, 100):

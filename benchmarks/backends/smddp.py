@@ -19,9 +19,10 @@ from benchmarks.cases import (
     input_values,
     wrong_elements,
 )
+from benchmarks.ranks import process_bytes
 from tests.native_module import core
 
-__all__ = ["Smddp", "resident_bytes"]
+__all__ = ["Smddp"]
 
 MIB = 1 << 20
 
@@ -97,9 +98,9 @@ class Smddp:
         growth = []
         for size in sizes:
             arrays = [np.ones(4 * MIB // 4, np.float32) for _ in range(size // (4 * MIB))]
-            before = resident_bytes()
+            before = process_bytes("VmRSS")
             core().allreduce(arrays, "float32", "bench.cost", int(hvd.Average))
-            growth.append({"bytes": size, "resident_growth": resident_bytes() - before, "stats": core().stats()})
+            growth.append({"bytes": size, "resident_growth": process_bytes("VmRSS") - before, "stats": core().stats()})
         cpu, wall = time.process_time(), time.perf_counter()
         time.sleep(idle_seconds)
         idle = (time.process_time() - cpu) / (time.perf_counter() - wall)
@@ -107,12 +108,6 @@ class Smddp:
 
     def close(self) -> None:
         hvd.shutdown()
-
-
-def resident_bytes() -> int:
-    """Memory of this process that is in RAM, shared memory included."""
-    with open("/proc/self/status", encoding="ascii") as status:
-        return next(int(line.split()[1]) << 10 for line in status if line.startswith("VmRSS:"))
 
 
 def _one(tensors: list[Any]) -> list[Any]:
