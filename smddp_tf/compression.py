@@ -1,4 +1,4 @@
-"""How a tensor is sent to the other ranks: unchanged, or in a narrower dtype.
+"""How a tensor is sent to the other ranks: unchanged, in a narrower dtype, or in 8-bit blocks.
 
 The engine itself narrows for the built-in compressors, while it copies, and sums in float32; their `compress` and
 `decompress` are for direct calls. A compressor of the user's is called around the reduction.
@@ -13,7 +13,16 @@ from smddp_tf._native import needs_tensorflow  # noqa: F401
 # isort: split
 import tensorflow as tf
 
-__all__ = ["BF16Compressor", "Compression", "Compressor", "FP16Compressor", "NoneCompressor", "narrow", "split"]
+__all__ = [
+    "BF16Compressor",
+    "Compression",
+    "Compressor",
+    "FP16Compressor",
+    "Int8Compressor",
+    "NoneCompressor",
+    "narrow",
+    "split",
+]
 
 
 class Compressor:
@@ -71,8 +80,20 @@ class BF16Compressor(_Narrowing):
     _dtype = tf.bfloat16
 
 
+class Int8Compressor(NoneCompressor):
+    """Sends sums of float32 between nodes as 8-bit numbers: about a quarter of the bytes. See docs/compression.md.
+
+    Blocks of 256 elements have a scale of their own (bfloat16). A sum is rounded twice: when a node sends it, and when
+    the sum of all nodes is sent. Gradients that a tape or an optimizer reduces in a graph keep what was rounded away
+    and add it to the next step's (error feedback; Seide et al. 2014, Tang et al., "DoubleSqueeze", 2019), which takes
+    the gradients' bytes over the ranks of a node on every rank. Tensors under 64 KiB, ranks of one node, Min, Max,
+    Product and Adasum, integers and half types, and rows of `tf.IndexedSlices` that are gathered are sent as they are.
+    float64 is summed in float32. Infinities and NaN stay what they are. Called directly, both functions do nothing.
+    """
+
+
 class Compression:
-    """The compressors to choose from, also by name: "none", "fp16", "bf16".
+    """The compressors to choose from, also by name: "none", "fp16", "bf16", "int8".
 
     A class of your own with the same two functions works too.
     """
@@ -80,9 +101,15 @@ class Compression:
     none = NoneCompressor
     fp16 = FP16Compressor
     bf16 = BF16Compressor
+    int8 = Int8Compressor
 
 
-_BUILT_IN = {"none": (NoneCompressor, ""), "fp16": (FP16Compressor, "float16"), "bf16": (BF16Compressor, "bfloat16")}
+_BUILT_IN = {
+    "none": (NoneCompressor, ""),
+    "fp16": (FP16Compressor, "float16"),
+    "bf16": (BF16Compressor, "bfloat16"),
+    "int8": (Int8Compressor, "int8"),
+}
 
 
 def split(compression: Any) -> tuple[Any, str]:
@@ -100,8 +127,8 @@ def split(compression: Any) -> tuple[Any, str]:
     if callable(getattr(compression, "compress", None)) and callable(getattr(compression, "decompress", None)):
         return compression, ""
     raise ValueError(
-        '`compression` must be hvd.Compression.none, .fp16, .bf16, one of "none", "fp16", "bf16", or a class with '
-        f"`compress` and `decompress`. Received: compression={compression!r} (of type {type(compression).__name__})."
+        '`compression` must be hvd.Compression.none, .fp16, .bf16, .int8, one of "none", "fp16", "bf16", "int8", or a '
+        f"class with `compress` and `decompress`. Received: compression={compression!r} (of type {type(compression).__name__})."
     )
 
 

@@ -66,8 +66,8 @@ def allreduce(
         device_dense: device for the op on a dense tensor. Defaults to TensorFlow's choice.
         device_sparse: the same for `tf.IndexedSlices`.
         compression: how a dense tensor is sent: `hvd.Compression.none`, `.fp16`, `.bf16` (the engine narrows for
-            sending and sums in float32), or a class with static methods `compress` and `decompress`. Defaults to
-            `none`.
+            sending and sums in float32), `.int8` (8-bit blocks between nodes), or a class with static methods
+            `compress` and `decompress`. Defaults to `none`.
         op: `hvd.Average`, `Sum`, `Min`, `Max`, `Product`, or for floating dtypes `Adasum` (Maleki et al.,
             arXiv 2006.02924). Slices take only Average and Sum. Average of integers rounds toward zero. Defaults to
             Average.

@@ -49,7 +49,8 @@ Product = ReduceOp.Product
 class ReduceSpec(NamedTuple):
     """A reduction in full: result = op over ranks of (value * prescale) * postscale.
 
-    `wire_dtype`: "float16" or "bfloat16", what wider floating tensors are cast to on their way; "" for none.
+    `wire_dtype`: "float16" or "bfloat16", what wider floating tensors are cast to on their way; "int8", between nodes
+    alone, in blocks; "" for none.
     """
 
     op: ReduceOp = Average

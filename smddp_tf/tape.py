@@ -38,7 +38,7 @@ class DistributedGradientTape(tf.GradientTape):
         gradtape: the `tf.GradientTape` to wrap.
         device_dense: device for the ops on dense gradients. Defaults to TensorFlow's choice.
         device_sparse: the same for `tf.IndexedSlices`.
-        compression: how gradients travel: `hvd.Compression.none`, `.fp16`, `.bf16` or a compressor of your own.
+        compression: how gradients travel: `hvd.Compression.none`, `.fp16`, `.bf16`, `.int8` or your own.
             Defaults to `none`.
         sparse_as_dense: bool, turns `tf.IndexedSlices` (of embeddings) into dense gradients first. Defaults to `False`.
         op: `hvd.Average`, `hvd.Sum` or `hvd.Adasum`. Defaults to `hvd.Average`.

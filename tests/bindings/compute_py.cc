@@ -19,6 +19,7 @@ namespace {
 
 using Bytes = nb::ndarray<uint8_t, nb::ndim<1>, nb::c_contig, nb::device::cpu>;
 using ConstBytes = nb::ndarray<const uint8_t, nb::ndim<1>, nb::c_contig, nb::device::cpu>;
+using Floats = nb::ndarray<float, nb::ndim<1>, nb::c_contig, nb::device::cpu>;
 
 [[noreturn]] void Refuse(const std::string& message) { throw nb::value_error(message.c_str()); }
 
@@ -100,6 +101,21 @@ void ReduceBytes(const std::string& isa, Bytes into, const std::vector<ConstByte
   compute.Reduce(into.data(), pointers.data(), static_cast<int>(pointers.size()), elements, dtype, reduce_op);
 }
 
+// The bytes that are sent; `values` and `errors` (empty: none) are replaced.
+nb::bytes QuantiseFloats(const std::string& isa, Floats values, Floats errors) {
+  const auto elements = static_cast<int64_t>(values.size());
+  if (errors.size() != 0 && errors.size() != values.size()) Refuse("`errors` must be empty or as long as `values`.");
+  std::string sent(QuantisedBytes(elements), '\0');
+  float* const kept = errors.size() == 0 ? nullptr : errors.data();
+  ComputeByName(isa).Quantise(sent.data(), values.data(), kept, elements);
+  return nb::bytes(sent.data(), sent.size());
+}
+
+void DequantiseFloats(const std::string& isa, Floats into, const nb::bytes& from, bool add) {
+  if (from.size() != QuantisedBytes(static_cast<int64_t>(into.size()))) Refuse("`from` has another length.");
+  ComputeByName(isa).Dequantise(into.data(), from.c_str(), static_cast<int64_t>(into.size()), add);
+}
+
 }  // namespace
 
 void BindCompute(nb::module_& m) {
@@ -109,6 +125,10 @@ void BindCompute(nb::module_& m) {
         nb::arg("divisor") = 1, "Compute::Cast on bytes.");
   m.def("compute_reduce", &ReduceBytes, nb::arg("isa"), nb::arg("into").noconvert(), nb::arg("sources"),
         nb::arg("elements"), nb::arg("dtype"), nb::arg("op"), "Compute::Reduce on bytes.");
+  m.def("compute_quantise", &QuantiseFloats, nb::arg("isa"), nb::arg("values").noconvert(),
+        nb::arg("errors").noconvert(), "Compute::Quantise.");
+  m.def("compute_dequantise", &DequantiseFloats, nb::arg("isa"), nb::arg("into").noconvert(), nb::arg("from"),
+        nb::arg("add"), "Compute::Dequantise.");
 }
 
 }  // namespace smddp

@@ -11,6 +11,7 @@
 
 #include "bindings/bind.h"
 #include "collectives/rail/algorithm.h"
+#include "collectives/rail/quantised_exchange.h"
 #include "collectives/rail/selector.h"
 #include "compute/compute.h"
 #include "fusion/plan.h"
@@ -25,6 +26,7 @@ namespace {
 using Bytes = nb::ndarray<uint8_t, nb::ndim<1>, nb::c_contig, nb::device::cpu>;
 
 const AllreduceAlgorithm& Named(const std::string& name) {
+  if (name == "int8") return QuantisedExchange();
   const AllreduceAlgorithm* algorithm = AlgorithmByName(name);
   if (algorithm == nullptr) throw nb::value_error(("There is no algorithm '" + name + "'.").c_str());
   return *algorithm;
@@ -56,8 +58,9 @@ void RunAll(std::vector<Member>* members) {
 }
 
 // Sums `arrays[m]`, the data of member m, in place; world rank 10 + m. What every member sent, and the length of the
-// longest chain of messages, one after another.
-nb::list Run(const std::string& name, const std::vector<Bytes>& arrays, const std::string& dtype_name, int op) {
+// longest chain of messages, one after another. `errors`: RailCall::errors of each member, or none.
+nb::list Run(const std::string& name, const std::vector<Bytes>& arrays, const std::string& dtype_name, int op,
+             const std::vector<Bytes>& errors) {
   const int size = static_cast<int>(arrays.size());
   RailCall call;
   call.dtype = ValueOrThrow(DTypeFromName(dtype_name));
@@ -72,6 +75,7 @@ nb::list Run(const std::string& name, const std::vector<Bytes>& arrays, const st
     auto transport = std::make_unique<InprocTransport>(hub, ranks[member]);
     call.data = {arrays[member].data(), arrays[member].size()};
     call.elements = static_cast<int64_t>(arrays[member].size() / SizeOf(call.dtype));
+    call.errors = errors.empty() ? nullptr : reinterpret_cast<float*>(errors[member].data());
     TaskPtr task = Named(name).Begin(group, ranks[member], *transport, CpuCompute(), call);
     members.push_back({std::move(transport), std::move(task)});
   }
@@ -113,7 +117,8 @@ int64_t BucketBytes(const std::vector<int64_t>& elements, const std::string& wir
 }  // namespace
 
 void BindRail(nb::module_& m) {
-  m.def("rail_run", &Run, nb::arg("algorithm"), nb::arg("arrays"), nb::arg("dtype"), nb::arg("op"));
+  m.def("rail_run", &Run, nb::arg("algorithm"), nb::arg("arrays"), nb::arg("dtype"), nb::arg("op"),
+        nb::arg("errors") = std::vector<Bytes>());
   m.def("rail_cost", &CostOf, nb::arg("algorithm"), nb::arg("members"));
   m.def("rail_predict", &Predict, nb::arg("algorithm"), nb::arg("members"), nb::arg("bytes"), nb::arg("latency_s"),
         nb::arg("message_s"), nb::arg("bytes_per_s"));

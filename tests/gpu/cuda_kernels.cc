@@ -15,6 +15,8 @@ class NoCompute final : public Compute {
   const char* name() const override { return "none"; }
   void Cast(void*, DType, const void*, DType, int64_t, const Scaling&) const override {}
   void Reduce(void*, const void* const*, int, int64_t, DType, ReduceOp) const override {}
+  void Quantise(void*, float*, float*, int64_t) const override {}
+  void Dequantise(float*, const void*, int64_t, bool) const override {}
 };
 
 // In the order of ctypes' structure.

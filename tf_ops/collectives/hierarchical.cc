@@ -72,7 +72,8 @@ TaskPtr RailStage(const Fabric& fabric, const AllreduceAlgorithm& rail, const Ch
     return std::make_unique<RailGather>(fabric, call, std::vector<int>(first, first + nodes));
   }
   call.need_every = nodes;
-  const AllreduceAlgorithm& algorithm = nodes > 1 ? *AlgorithmByName("direct") : rail;
+  if (chunk.call.errors != nullptr) call.errors = chunk.call.errors->Of(chunk.index, call.elements);
+  const AllreduceAlgorithm& algorithm = nodes > 1 && rail.exact() ? *AlgorithmByName("direct") : rail;
   return algorithm.Begin(fabric.topology.rail(), fabric.topology.rank(), fabric.transport, fabric.compute, call);
 }
 

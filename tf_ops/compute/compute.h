@@ -42,7 +42,19 @@ class Compute {
   // IsReducible(dtype) and count >= 1; sources may alias `into`.
   virtual void Reduce(void* into, const void* const* sources, int count, int64_t elements, DType dtype,
                       ReduceOp op) const = 0;
+
+  // float32 as 8-bit numbers, with a scale for every block of 256 (bfloat16, rounded up; largest finite magnitude /
+  // 126): each element is rounded to the nearest multiple of its block's scale, ties to even. Infinities and NaN stay
+  // what they are. `into` has QuantisedBytes(elements).
+  // `values` are replaced by what Dequantise will make of them. `errors`: is added to the values first, and replaced
+  // by what was rounded away (0 where not finite); null: neither.
+  virtual void Quantise(void* into, float* values, float* errors, int64_t elements) const = 0;
+  // into[i] = (add ? into[i] : 0) + from[i].
+  virtual void Dequantise(float* into, const void* from, int64_t elements, bool add) const = 0;
 };
+
+// 1 1/128 bytes an element.
+size_t QuantisedBytes(int64_t elements);
 
 // The implementation for this machine, chosen once by CPU feature detection (or by SMDDP_CPU_ISA through `requested`:
 // "auto", "generic", "avx2", "avx512"). When this CPU lacks the requested one, the best available one is returned.

@@ -10,6 +10,9 @@
 namespace smddp {
 namespace {
 
+// Of tensors that are quantised: of others the bytes matter little, and one scale would fit them badly.
+constexpr int64_t kLeastQuantised = (64 << 10) / 4;
+
 std::string Exact(double value) {
   char text[40];
   std::snprintf(text, sizeof(text), "%.17g", value);
@@ -36,16 +39,22 @@ std::string DescribeTensor(const PlanSpec& spec, int index) {
 Result<WireDType> WireDTypeFromName(const std::string& name) {
   if (name.empty()) return WireDType();
   SMDDP_ASSIGN_OR_RETURN(const DType dtype, DTypeFromName(name));
-  if (IsFloating(dtype)) return WireDType(dtype);
+  if (IsFloating(dtype) || dtype == DType::kInt8) return WireDType(dtype);
   return Status(
       Reason::kBadArgument,
-      "A wire dtype must be float16, bfloat16, float32 or float64, or \"\" for none. Received: " + name + ".");
+      "A wire dtype must be int8, float16, bfloat16, float32 or float64, or \"\" for none. Received: " + name + ".");
 }
 
 const char* NameOf(const WireDType& wire) { return wire ? NameOf(*wire) : "as given"; }
 
 DType Narrowed(DType dtype, const WireDType& wire) {
+  if (wire == DType::kInt8) return dtype == DType::kFloat64 ? DType::kFloat32 : dtype;
   return wire && IsFloating(dtype) && SizeOf(*wire) < SizeOf(dtype) ? *wire : dtype;
+}
+
+bool Quantised(DType dtype, int64_t elements, const Arithmetic& arithmetic) {
+  return arithmetic.wire_dtype == DType::kInt8 && Narrowed(dtype, DType::kInt8) == DType::kFloat32 &&
+         (arithmetic.op == ReduceOp::kSum || arithmetic.op == ReduceOp::kAverage) && elements >= kLeastQuantised;
 }
 
 int64_t DefaultBucketBytes(int nodes) {
@@ -64,17 +73,19 @@ int64_t BucketBytesFor(const PlanSpec& spec, int nodes) {
 
 std::vector<Bucket> PlanBuckets(const PlanSpec& spec, const FusionLimits& limits, const std::vector<int>& order) {
   std::vector<Bucket> buckets;
-  std::array<int, kDTypeCount> open;  // by dtype: the bucket that still accepts tensors
+  std::array<int, 2 * kDTypeCount> open;  // by dtype, then by dtype of quantised ones: the bucket that accepts more
   open.fill(-1);
   for (size_t i = 0; i < spec.tensors.size(); ++i) {
     const int index = order.empty() ? static_cast<int>(i) : order[i];
     const TensorSpec& tensor = spec.tensors[index];
-    int& at = open[static_cast<int>(tensor.dtype)];
+    const bool quantised = Quantised(tensor.dtype, tensor.elements(), spec);
+    int& at = open[static_cast<int>(tensor.dtype) + (quantised ? kDTypeCount : 0)];
     if (at < 0 || buckets[at].wire_bytes() + WireBytes(tensor, spec.wire_dtype) > limits.bucket_bytes) {
       at = static_cast<int>(buckets.size());
       buckets.emplace_back();
       buckets.back().dtype = tensor.dtype;
       buckets.back().wire_dtype = Narrowed(tensor.dtype, spec.wire_dtype);
+      buckets.back().quantised = quantised;
     }
     Bucket& bucket = buckets[at];
     bucket.slots.push_back({index, bucket.elements, tensor.elements()});

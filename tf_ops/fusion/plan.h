@@ -13,14 +13,16 @@
 
 namespace smddp {
 
-// The dtype to which wider floating tensors are cast between ranks; none: tensors are sent in their own dtype.
+// The dtype to which wider floating tensors are cast between ranks; none: tensors are sent in their own dtype. kInt8:
+// sums of float32 are sent between nodes in 8-bit blocks (collectives/rail/quantised_exchange.h), and nothing else
+// changes, but that float64 is cast to float32.
 using WireDType = std::optional<DType>;
 
-// "" is none. An error for a name that is not a floating dtype.
+// "" is none. An error for a name that is neither int8 nor a floating dtype.
 Result<WireDType> WireDTypeFromName(const std::string& name);
 // "float16", or "as given"
 const char* NameOf(const WireDType& wire);
-// The dtype in which a tensor of `dtype` is sent.
+// The dtype in which a tensor of `dtype` is sent and summed.
 DType Narrowed(DType dtype, const WireDType& wire);
 
 // What a reduction computes: a part of everything that describes one.
@@ -32,6 +34,9 @@ struct Arithmetic {
 
   void SetArithmetic(const Arithmetic& other) { *this = other; }
 };
+
+// Are the sums of so many elements sent between nodes in 8-bit blocks?
+bool Quantised(DType dtype, int64_t elements, const Arithmetic& arithmetic);
 
 struct TensorSpec {
   DType dtype = DType::kFloat32;
@@ -57,10 +62,11 @@ struct BucketSlot {
   int64_t elements = 0;
 };
 
-// Consecutive tensors of a plan (skipping other dtypes), with one dtype and one wire dtype.
+// Consecutive tensors of a plan (skipping others), with one dtype and one wire dtype, all quantised or none.
 struct Bucket {
   DType dtype = DType::kFloat32;
   DType wire_dtype = DType::kFloat32;
+  bool quantised = false;
   int64_t elements = 0;
   std::vector<BucketSlot> slots;
 
@@ -82,9 +88,10 @@ struct FusionLimits {
   int64_t bucket_bytes = 25 << 20;  // of the wire dtype; 0 puts every tensor in a bucket of its own
 };
 
-// Processes the tensors in `order` (empty: as they are listed) with one open bucket per dtype, and closes a bucket
-// when the next tensor would exceed the limit. A tensor larger than the limit has its own bucket. Tensors without
-// elements have a slot but add nothing. Buckets are in the order of their first tensors.
+// Processes the tensors in `order` (empty: as they are listed) with one open bucket per dtype, and another for those
+// that are quantised, and closes a bucket when the next tensor would exceed the limit. A tensor larger than the limit
+// has its own bucket. Tensors without elements have a slot but add nothing. Buckets are in the order of their first
+// tensors.
 std::vector<Bucket> PlanBuckets(const PlanSpec& spec, const FusionLimits& limits, const std::vector<int>& order = {});
 
 // Do both group the same tensors, bucket by bucket? (The order inside a bucket does not matter.)

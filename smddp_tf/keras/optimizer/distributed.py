@@ -71,8 +71,8 @@ def DistributedOptimizer(
         name: String, used in error messages and traces about this optimizer's gradients. Defaults to `"optimizer"`.
         device_dense: String, the device for the ops on dense gradients. Defaults to TensorFlow's choice.
         device_sparse: String, the same for `tf.IndexedSlices`.
-        compression: What travels: `hvd.Compression.none`, `.fp16`, `.bf16`, or a class with static methods `compress`
-            and `decompress`. Defaults to `hvd.Compression.none`.
+        compression: What travels: `hvd.Compression.none`, `.fp16`, `.bf16`, `.int8`, or a class with static methods
+            `compress` and `decompress`. Defaults to `hvd.Compression.none`.
         sparse_as_dense: Boolean. Turns `tf.IndexedSlices` (the gradients of an `Embedding`) into dense tensors before
             they are reduced; otherwise their rows are gathered. Defaults to `False`.
         gradient_predivide_factor: Float. Gradients are divided by it before they are summed and the sum by

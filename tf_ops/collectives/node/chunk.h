@@ -8,6 +8,7 @@
 
 #include "collectives/fabric.h"
 #include "collectives/gate.h"
+#include "collectives/rail/quantised_exchange.h"
 #include "collectives/stage_times.h"
 #include "compute/fused_view.h"
 
@@ -18,8 +19,9 @@ struct FusedCall {
   uint32_t operation = 0;
   const FusedView* view = nullptr;
   ReduceOp op = ReduceOp::kSum;
-  StageTimes* times = nullptr;  // outlives the task
-  ChunkGate* gate = nullptr;    // outlives the task; null: all data are available
+  StageTimes* times = nullptr;       // outlives the task
+  ChunkGate* gate = nullptr;         // outlives the task; null: all data are available
+  RoundingErrors* errors = nullptr;  // of QuantisedExchange; outlives the task; null: none are kept
 };
 
 struct Chunk {

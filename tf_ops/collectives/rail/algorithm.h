@@ -19,8 +19,11 @@ struct RailCall {
   int64_t elements = 0;
   DType dtype = DType::kFloat32;
   ReduceOp op = ReduceOp::kSum;
-  // DirectExchange: a member needs the sums of those members only that are equal to it modulo `need_every`.
+  // DirectExchange and QuantisedExchange: a member needs the sums of those members only that are equal to it modulo
+  // `need_every`.
   int need_every = 1;
+  // QuantisedExchange: by element of `data`, what was rounded away before; null: nothing is kept.
+  float* errors = nullptr;
 };
 
 // Cost of the most loaded member, for P members and S bytes of data.
@@ -50,6 +53,8 @@ class AllreduceAlgorithm {
  public:
   virtual ~AllreduceAlgorithm() = default;
   virtual const AlgorithmInfo& info() const = 0;
+  // Does it send the sums as they are?
+  virtual bool exact() const { return true; }
   virtual TaskPtr Begin(const Group& group, int my_rank, Transport& transport, const Compute& compute,
                         const RailCall& call) const = 0;
 };

@@ -99,4 +99,16 @@ void TableCompute::Reduce(void* into, const void* const* sources, int count, int
   table_.reduce[static_cast<int>(dtype)][column](into, sources, count, elements);
 }
 
+void TableCompute::Quantise(void* into, float* values, float* errors, int64_t elements) const {
+  table_.quantise(into, values, errors, elements);
+}
+
+void TableCompute::Dequantise(float* into, const void* from, int64_t elements, bool add) const {
+  table_.dequantise(into, from, elements, add);
+}
+
+size_t QuantisedBytes(int64_t elements) {
+  return static_cast<size_t>(elements + (elements + kQuantisedBlock - 1) / kQuantisedBlock * 2);
+}
+
 }  // namespace smddp

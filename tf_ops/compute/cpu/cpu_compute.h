@@ -16,6 +16,8 @@ class TableCompute : public Compute {
             const Scaling& scaling) const override;
   void Reduce(void* into, const void* const* sources, int count, int64_t elements, DType dtype,
               ReduceOp op) const override;
+  void Quantise(void* into, float* values, float* errors, int64_t elements) const override;
+  void Dequantise(float* into, const void* from, int64_t elements, bool add) const override;
 
  private:
   void CastFloating(void* into, DType to, const void* from, DType from_dtype, int64_t elements,

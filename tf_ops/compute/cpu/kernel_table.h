@@ -15,8 +15,9 @@ namespace smddp {
 constexpr int kReducibleTypes = 11;
 constexpr int kFirstFloatingType = 4;
 constexpr int kFloatingTypes = 4;
-constexpr int kIntegerTypes = 6;  // the first four and the last two
-constexpr int kReduceOps = 4;     // Sum, Min, Max, Product
+constexpr int kIntegerTypes = 6;          // the first four and the last two
+constexpr int kReduceOps = 4;             // Sum, Min, Max, Product
+constexpr int64_t kQuantisedBlock = 256;  // elements with one scale
 
 // Compute::Reduce for one dtype and operator; count >= 2.
 using ReduceKernel = void (*)(void* into, const void* const* sources, int count, int64_t elements);
@@ -26,11 +27,17 @@ using CastKernel = void (*)(void* into, const void* from, int64_t elements, bool
 // Compute::Cast within one integer dtype; divisor >= 1. Products outside the dtype's range saturate; NaN becomes 0.
 using ScaleKernel = void (*)(void* into, const void* from, int64_t elements, double factor, int64_t divisor);
 
+// Compute::Quantise and Compute::Dequantise.
+using QuantiseKernel = void (*)(void* into, float* values, float* errors, int64_t elements);
+using DequantiseKernel = void (*)(float* into, const void* from, int64_t elements, bool add);
+
 struct KernelTable {
   const char* name;
   ReduceKernel reduce[kReducibleTypes][kReduceOps];
   CastKernel cast[kFloatingTypes][kFloatingTypes];  // [to][from]
   ScaleKernel scale[kIntegerTypes];                 // in that order
+  QuantiseKernel quantise;
+  DequantiseKernel dequantise;
 };
 
 const KernelTable& GenericKernels();

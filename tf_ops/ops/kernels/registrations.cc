@@ -11,7 +11,8 @@
 //   alone          session.h PlannedTensor::alone
 //   reduce_op      number of smddp::ReduceOp
 //   *_bits         bits of a float64 (ops/collective_kernel.h)
-//   wire_dtype     the dtype to which wider floating tensors are cast between ranks; '' for none
+//   wire_dtype     the dtype to which wider floating tensors are cast between ranks; 'int8': between nodes alone, in
+//                  blocks; '' for none
 #include <string>
 
 #include "absl/status/status.h"
@@ -94,7 +95,7 @@ absl::Status CompiledShapes(InferenceContext* context) {
       .Attr("reduce_op: int")      \
       .Attr("prescale_bits: int")  \
       .Attr("postscale_bits: int") \
-      .Attr("wire_dtype: {'', 'float16', 'bfloat16'} = ''")
+      .Attr("wire_dtype: {'', 'float16', 'bfloat16', 'int8'} = ''")
 
 SMDDP_REDUCTION("SmddpAllreduce")
     .Input("tensors: T")
@@ -201,7 +202,7 @@ SMDDP_COLLECTIVE("SmddpCompiledCollective")
     .Attr("reduce_op: int = 0")
     .Attr("prescale_bits: int = 0")
     .Attr("postscale_bits: int = 0")
-    .Attr("wire_dtype: {'', 'float16', 'bfloat16'} = ''")
+    .Attr("wire_dtype: {'', 'float16', 'bfloat16', 'int8'} = ''")
     .Attr("root_rank: int = 0")
     .Attr("gathered_ranks: int >= 0 = 0")
     .Attr("traced_rank: int >= -1 = -1")

@@ -47,7 +47,8 @@ bool IsPossibleForJoined(const Announcement& request) {
 bool Announcement::IsWellFormed() const {
   return static_cast<int>(kind) < kRequestKinds && op <= ReduceOp::kProduct && dtypes.size() == shapes.size() &&
          std::all_of(dtypes.begin(), dtypes.end(), Exists) && std::all_of(shapes.begin(), shapes.end(), IsPossible) &&
-         (!wire_dtype || (Exists(*wire_dtype) && IsFloating(*wire_dtype))) && DataIsPossible(*this);
+         (!wire_dtype || (Exists(*wire_dtype) && (IsFloating(*wire_dtype) || *wire_dtype == DType::kInt8))) &&
+         DataIsPossible(*this);
 }
 
 bool Verdict::IsWellFormed() const {

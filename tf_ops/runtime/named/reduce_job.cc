@@ -6,6 +6,7 @@
 #include "collectives/hierarchical.h"
 #include "collectives/node/parts.h"
 #include "collectives/rail/adasum.h"
+#include "collectives/rail/quantised_exchange.h"
 #include "core/shape.h"
 #include "core/shard.h"
 #include "runtime/control/scalings.h"
@@ -63,7 +64,12 @@ std::shared_ptr<ReduceJob> MakeReduceJob(const Fabric& fabric, const AllreduceRe
     const DType wire = Narrowed(dtype, request.wire_dtype);
     std::vector<Piece> pieces;
     const TensorRef* const first = &tensors[at];
-    for (; at < tensors.size() && tensors[at].dtype == dtype; ++at) {
+    const auto is_quantised = [&](const TensorRef& tensor) {
+      return Quantised(tensor.dtype, tensor.elements(), {request.op, 1.0, 1.0, request.wire_dtype});
+    };
+    job->quantised.push_back(is_quantised(*first));
+    for (; at < tensors.size() && tensors[at].dtype == dtype && is_quantised(tensors[at]) == job->quantised.back();
+         ++at) {
       if (only_my_rows) {
         AddPiecesByRows(tensors[at], fabric.topology, &pieces);
       } else {
@@ -83,13 +89,16 @@ std::shared_ptr<ReduceJob> MakeReduceJob(const Fabric& fabric, const AllreduceRe
 
 TaskPtr BeginReduce(const Fabric& fabric, const ReduceJob& job, uint32_t operation) {
   std::vector<TaskFactory> stages;
-  for (const auto& view : job.views) {
+  for (size_t i = 0; i < job.views.size(); ++i) {
+    const auto& view = job.views[i];
     if (job.op == ReduceOp::kAdasum) {
       stages.push_back([&fabric, &view = *view, operation] { return AdasumAllreduce(fabric, operation, view); });
       continue;
     }
     const FusedCall call = {operation, view.get(), job.op};
-    const AllreduceAlgorithm& rail = RailAlgorithmFor(fabric, view->elements(), view->wire(), /*places_vary=*/false);
+    const AllreduceAlgorithm& rail =
+        job.quantised[i] ? QuantisedExchange()
+                         : RailAlgorithmFor(fabric, view->elements(), view->wire(), /*places_vary=*/false);
     stages.push_back([&fabric, &rail, call] { return HierarchicalAllreduce(fabric, rail, call); });
   }
   return Sequence(std::move(stages));

@@ -17,7 +17,8 @@ namespace smddp {
 
 struct ReduceJob {
   ReduceOp op = ReduceOp::kSum;
-  FusedViews views;  // one for each run of equal dtypes
+  FusedViews views;             // one for each run of equal dtypes, all quantised or none
+  std::vector<bool> quantised;  // by view
 };
 
 // `only_my_rows`: `output` of each tensor has room for these only.

@@ -30,10 +30,11 @@ bool BucketLauncher::CanLaunch(const Plan& plan, const PlannedBucket& bucket) {
   return device_paths_.IsAgreed(plan.name, [&] { return TensorsOf(bucket.generations.front().arrivals); });
 }
 
-const AllreduceAlgorithm& BucketLauncher::RailFor(const Plan& plan, int64_t elements, DType wire) const {
+const AllreduceAlgorithm& BucketLauncher::RailFor(const Plan& plan, const Bucket& bucket, int64_t elements) const {
+  if (bucket.quantised) return QuantisedExchange();
   const bool places_vary =
       plan.listed.buckets().size() > 1;  // the same on every rank, whether or not the order has arrived
-  return RailAlgorithmFor(fabric_, elements, wire, places_vary);
+  return RailAlgorithmFor(fabric_, elements, bucket.wire_dtype, places_vary);
 }
 
 void BucketLauncher::Launch(const Plan& plan, const PlannedBucket& bucket,
@@ -41,14 +42,15 @@ void BucketLauncher::Launch(const Plan& plan, const PlannedBucket& bucket,
   const Scalings scalings = ScalingsFor(plan.spec.op, plan.spec.prescale, plan.spec.postscale, fabric_.topology.size());
   const std::shared_ptr<FusedView> view = ViewOf(plan.spec.parting, bucket.bucket, *arrivals, scalings);
   const auto times = bus_.trace().on() ? std::make_shared<StageTimes>() : nullptr;
-  const FusedCall call = {PlannedOperation(plan.agreed.number, bucket.operation), view.get(), scalings.op, times.get()};
+  FusedCall call = {PlannedOperation(plan.agreed.number, bucket.operation), view.get(), scalings.op, times.get()};
+  call.errors = bucket.errors.get();
 
   bus_.trace().Record(TraceWhat::kBucketStart, plan.spec.key, bucket.index);
   RecordTensors(TraceWhat::kTensorStart, plan, bucket);
   RunningTask running;
   // Making the task cannot fail.
   running.task = std::move(*verifier_.Begin(Describe(plan, bucket, *arrivals), call.operation, [&](VerifiedCall*) {
-    return Result<TaskPtr>(Begin(plan, call, *arrivals));
+    return Result<TaskPtr>(Begin(plan, bucket, call, *arrivals));
   }));
   running.keep = view;
   running.submitted_ns = since_ns;
@@ -79,8 +81,9 @@ std::unique_ptr<FusedView> BucketLauncher::ViewOf(const Parting& parting, const 
                         scalings.after, /*padded=*/true);
 }
 
-TaskPtr BucketLauncher::Begin(const Plan& plan, const FusedCall& call, const std::vector<Arrival>& arrivals) {
-  const AllreduceAlgorithm& rail = RailFor(plan, call.view->elements(), call.view->wire());
+TaskPtr BucketLauncher::Begin(const Plan& plan, const PlannedBucket& bucket, const FusedCall& call,
+                              const std::vector<Arrival>& arrivals) {
+  const AllreduceAlgorithm& rail = RailFor(plan, bucket.bucket, call.view->elements());
   if (!plan.agreed.devices_possible && std::none_of(arrivals.begin(), arrivals.end(), IsOnDevice)) {
     return HierarchicalAllreduce(fabric_, rail, call);
   }

@@ -36,12 +36,13 @@ class BucketLauncher {
   void Launch(const Plan& plan, const PlannedBucket& bucket, std::shared_ptr<std::vector<Arrival>> arrivals,
               int64_t since_ns, DoneCallback done);
   // The algorithm between nodes.
-  const AllreduceAlgorithm& RailFor(const Plan& plan, int64_t elements, DType wire) const;
+  const AllreduceAlgorithm& RailFor(const Plan& plan, const Bucket& bucket, int64_t elements) const;
 
  private:
   std::unique_ptr<FusedView> ViewOf(const Parting& parting, const Bucket& bucket, const std::vector<Arrival>& arrivals,
                                     const Scalings& scalings) const;
-  TaskPtr Begin(const Plan& plan, const FusedCall& call, const std::vector<Arrival>& arrivals);
+  TaskPtr Begin(const Plan& plan, const PlannedBucket& bucket, const FusedCall& call,
+                const std::vector<Arrival>& arrivals);
   // What to check. Nothing without SMDDP_VERIFY, and nothing of tensors on GPUs or of parts.
   std::optional<VerifiedCall> Describe(const Plan& plan, const PlannedBucket& bucket,
                                        const std::vector<Arrival>& arrivals) const;

@@ -25,6 +25,7 @@ PlanLayout::PlanLayout(std::vector<Bucket> buckets, size_t tensors, int first_op
     }
     PlannedBucket& added = buckets_.emplace_back();
     added.bucket = std::move(bucket);
+    if (added.bucket.quantised) added.errors = std::make_unique<RoundingErrors>();
     added.index = number;
     added.operation = first_operation + number;
     added.next_step = first_step;

@@ -5,9 +5,11 @@
 
 #include <cstdint>
 #include <deque>
+#include <memory>
 #include <utility>
 #include <vector>
 
+#include "collectives/rail/quantised_exchange.h"
 #include "fusion/plan.h"
 #include "runtime/api/session.h"
 #include "runtime/control/reminder.h"
@@ -33,11 +35,12 @@ struct Generation {
 
 struct PlannedBucket {
   Bucket bucket;
-  int index = 0;                       // in its layout
-  int operation = 0;                   // among the buckets of both layouts, for its tags
-  std::deque<Generation> generations;  // of steps for which something has arrived, oldest first
-  int64_t next_step = 0;               // the next step to reduce, whether or not anything of it has arrived
-  bool running = false;                // its last reduction is under way
+  int index = 0;                           // in its layout
+  int operation = 0;                       // among the buckets of both layouts, for its tags
+  std::deque<Generation> generations;      // of steps for which something has arrived, oldest first
+  int64_t next_step = 0;                   // the next step to reduce, whether or not anything of it has arrived
+  bool running = false;                    // its last reduction is under way
+  std::unique_ptr<RoundingErrors> errors;  // of a bucket that is quantised
 
   // Have all tensors of the next step arrived?
   bool complete() const {

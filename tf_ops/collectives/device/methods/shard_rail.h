@@ -40,7 +40,9 @@ struct ShardCall {
   RailCall Chunk(int index, Range range, std::byte* data) const {
     const size_t each = SizeOf(dtype());
     const BufferView chunk(data + range.begin * each, range.size() * each);
-    return {call.call.operation, static_cast<uint16_t>(index), chunk, range.size(), dtype(), call.call.op};
+    RailCall rail = {call.call.operation, static_cast<uint16_t>(index), chunk, range.size(), dtype(), call.call.op};
+    if (call.call.errors != nullptr) rail.errors = call.call.errors->Of(index, range.size());
+    return rail;
   }
   void Mark() const {
     if (call.call.times != nullptr) call.call.times->Mark(StageTimes::kRailAllreduce);

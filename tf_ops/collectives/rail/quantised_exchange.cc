@@ -1,0 +1,145 @@
+#include "collectives/rail/quantised_exchange.h"
+
+#include <memory>
+
+#include "collectives/fabric.h"
+#include "collectives/transfers.h"
+#include "core/check.h"
+#include "core/shard.h"
+
+namespace smddp {
+namespace {
+
+class QuantisedExchangeTask : public Task {
+ public:
+  QuantisedExchangeTask(const Group& group, int my_rank, Transport& transport, const Compute& compute,
+                        const RailCall& call)
+      : group_(group), me_(group.position_of(my_rank)), compute_(compute), call_(call), transfers_(transport) {
+    SMDDP_CHECK(call.dtype == DType::kFloat32 && call.op == ReduceOp::kSum);
+  }
+
+  Result<Progress> Step() override {
+    if (phase_ == Phase::kStart) {
+      SMDDP_RETURN_IF_ERROR(Scatter());
+      phase_ = Phase::kScatter;
+    }
+    SMDDP_ASSIGN_OR_RETURN(const bool arrived, transfers_.AllDone());
+    if (!arrived) return Progress::kWaiting;
+    if (phase_ == Phase::kGather) {
+      Decode();
+      return Progress::kDone;
+    }
+    SMDDP_RETURN_IF_ERROR(SumAndGather());
+    phase_ = Phase::kGather;
+    return Progress::kMoved;
+  }
+
+  std::string Describe() const override { return "8-bit exchange between nodes, " + transfers_.Describe(); }
+
+ private:
+  enum class Phase { kStart, kScatter, kGather };
+
+  Range Shard(int member) const { return ShardOf(call_.elements, sizeof(float), group_.size(), member); }
+  size_t BytesOf(int member) const { return QuantisedBytes(Shard(member).size()); }
+  float* Values(int member) const { return reinterpret_cast<float*>(call_.data.data) + Shard(member).begin; }
+  float* Errors(int member) const { return call_.errors == nullptr ? nullptr : call_.errors + Shard(member).begin; }
+  Tag StageTag(uint8_t stage) const { return {call_.operation, stage, call_.step}; }
+
+  void Quantise(int member, std::byte* into) {
+    compute_.Quantise(into, Values(member), Errors(member), Shard(member).size());
+  }
+
+  // Starts with my right neighbour, so that members do not all send to the same one first.
+  template <class Visit>
+  Status ForEachPeer(Visit visit) {
+    for (int round = 1; round < group_.size(); ++round) {
+      SMDDP_RETURN_IF_ERROR(visit((me_ + round) % group_.size()));
+    }
+    return Status::Ok();
+  }
+
+  Status Exchange(int peer, uint8_t stage, BufferView out, BufferView in) {
+    const int rank = group_.world_rank(peer);
+    SMDDP_RETURN_IF_ERROR(transfers_.Recv(rank, StageTag(stage), in));
+    return transfers_.Send(rank, StageTag(stage), out);
+  }
+
+  // Of a pair of members, both have memory for what the other sends in either stage.
+  Status Scatter() {
+    const size_t most = BytesOf(0);
+    sent_.reset(new std::byte[most * group_.size()]);
+    received_.reset(new std::byte[most * group_.size()]);
+    return ForEachPeer([&](int peer) {
+      Quantise(peer, Sent(peer));
+      return Exchange(peer, kRailReduceScatterStage, {Sent(peer), BytesOf(peer)}, {Received(peer), BytesOf(me_)});
+    });
+  }
+
+  // In the order of the members, my own term first.
+  Status SumAndGather() {
+    const int64_t mine = Shard(me_).size();
+    for (int member = 0; member < group_.size(); ++member) {
+      if (member != me_) compute_.Dequantise(Values(me_), Received(member), mine, /*add=*/true);
+    }
+    Quantise(me_, Sent(me_));
+    return ForEachPeer([&](int peer) {
+      if (!Needs(peer)) return Status::Ok();
+      return Exchange(peer, kRailAllgatherStage, {Sent(me_), BytesOf(me_)}, {Received(peer), BytesOf(peer)});
+    });
+  }
+
+  void Decode() {
+    for (int member = 0; member < group_.size(); ++member) {
+      if (member == me_ || !Needs(member)) continue;
+      compute_.Dequantise(Values(member), Received(member), Shard(member).size(), /*add=*/false);
+    }
+  }
+
+  bool Needs(int peer) const { return (peer - me_) % call_.need_every == 0; }
+  std::byte* Sent(int member) const { return sent_.get() + BytesOf(0) * member; }
+  std::byte* Received(int member) const { return received_.get() + BytesOf(0) * member; }
+
+  const Group& group_;
+  const int me_;
+  const Compute& compute_;
+  const RailCall call_;
+  Transfers transfers_;
+  Phase phase_ = Phase::kStart;
+  std::unique_ptr<std::byte[]> sent_, received_;  // by member
+};
+
+class QuantisedExchangeAlgorithm : public AllreduceAlgorithm {
+ public:
+  const AlgorithmInfo& info() const override {
+    static const AlgorithmInfo info = {
+        "int8",
+        "direct exchange in 8-bit blocks: quantise, scatter to all, sum, quantise, gather from all",
+        "2",
+        "2*(P-1)",
+        "2*S*(P-1)/P * 129/512",
+        [](int members) -> AlgorithmCost { return {2, 2 * (members - 1), 2.0 * (members - 1) / members * 129 / 512}; },
+        SumOrder::kDoubling};
+    return info;
+  }
+  bool exact() const override { return false; }
+  TaskPtr Begin(const Group& group, int my_rank, Transport& transport, const Compute& compute,
+                const RailCall& call) const override {
+    return std::make_unique<QuantisedExchangeTask>(group, my_rank, transport, compute, call);
+  }
+};
+
+}  // namespace
+
+const AllreduceAlgorithm& QuantisedExchange() {
+  static const QuantisedExchangeAlgorithm algorithm;
+  return algorithm;
+}
+
+float* RoundingErrors::Of(int chunk, int64_t elements) {
+  if (by_chunk_.size() <= static_cast<size_t>(chunk)) by_chunk_.resize(chunk + 1);
+  std::vector<float>& errors = by_chunk_[chunk];
+  if (errors.size() != static_cast<size_t>(elements)) errors.assign(elements, 0.0f);
+  return errors.data();
+}
+
+}  // namespace smddp
