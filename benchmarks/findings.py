@@ -25,7 +25,7 @@ class Row:
         place: "node", or the lab's nodes x ranks a node and Mbit/s: "lab 4x2 200".
         ranks: in all.
         candidate: a name of `peers.CANDIDATES`, or of `lab`.
-        door: see `Case`; in the lab also "bfloat16", an array that travels as that.
+        door: see `Case`; in the lab also "bfloat16" and "int8", an array that travels as that.
         bytes: of the arrays, as they are in memory.
         model: whose gradients, or empty.
         wrong: elements that were not exact, over all ranks.

@@ -55,6 +55,7 @@ class Setting:
     mebibytes: tuple[int, ...] = (1, 25, 100)
     others_up_to: int = 100
     bfloat16: tuple[int, ...] = ()
+    int8: tuple[int, ...] = ()
     reducescatter: tuple[int, ...] = ()
     gathers: tuple[int, ...] = ()
 
@@ -64,7 +65,7 @@ class Setting:
 
 
 TARGETS = (
-    Setting(4, 2, 200, others_up_to=25, bfloat16=(25,), reducescatter=(25, 100), gathers=(25, 100)),
+    Setting(4, 2, 200, others_up_to=25, bfloat16=(25,), int8=(25, 100), reducescatter=(25, 100), gathers=(25, 100)),
     Setting(8, 1, 200, others_up_to=25),
 )
 FULL = tuple(
@@ -157,8 +158,9 @@ def cases_for(setting: Setting, ours: bool) -> list[tuple[Case, int]]:
             cases.append((Case("array", mib * MIB), max(3, min(15, int(12 / bound)))))
         elif mib <= setting.others_up_to:
             cases.append((Case("array", mib * MIB), max(1, min(7, int(4 / bound)))))
-        if ours and mib in setting.bfloat16:
-            cases.append((Case("bfloat16", mib * MIB), max(3, min(15, int(12 / bound)))))
+        for door, sizes in (("bfloat16", setting.bfloat16), ("int8", setting.int8)):
+            if ours and mib in sizes:
+                cases.append((Case(door, mib * MIB), max(3, min(15, int(12 / bound)))))
         if ours and mib in setting.reducescatter:
             cases.append((Case("reducescatter", mib * MIB), max(3, min(15, int(24 / bound)))))
         if ours and mib in setting.gathers:

@@ -18,6 +18,7 @@ DOORS = {
     "list": "gradients",
     "grouped": "grouped",
     "bfloat16": "bf16 wire",
+    "int8": "int8 wire",
 }
 MARKS = {True: "[green]pass[/]", False: "[red]MISS[/]"}
 

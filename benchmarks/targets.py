@@ -118,6 +118,13 @@ def _lab(findings: Findings) -> Iterator[Verdict]:
     ours = findings.find(OURS, "bfloat16", 25 * MIB, 8, "lab 4x2 200")
     what = "lab 4x2, 25 MiB, bf16 wire: time over the float32 bound"
     yield Verdict(what, 0.58, True, wire_ratio(ours) if ours else None, "x", _time(ours))
+    for mib in (25, 100):
+        plain, ours = (findings.find(OURS, door, mib * MIB, 8, "lab 4x2 200") for door in ("array", "int8"))
+        what = f"lab 4x2, 200 Mbit/s, {mib} MiB, int8 over float32: "
+        yield Verdict(
+            what + "time", 0.30, True, ours.median / plain.median if ours and plain else None, "x", _time(ours)
+        )
+        yield Verdict(what + "bytes", 0.27, True, ours.sent / plain.sent if ours and plain and plain.sent else None)
     steps = [step for step in findings.steps if step["place"] != NODE]
     if not steps:
         yield Verdict("training step on the lab over max(compute, communication)", 1.10, True, None)

@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "collectives/node/stages.h"
+#include "collectives/rail/quantised_exchange.h"
 #include "collectives/shard_exchange.h"
 
 namespace smddp {

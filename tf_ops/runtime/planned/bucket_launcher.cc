@@ -4,6 +4,7 @@
 #include <string>
 #include <utility>
 
+#include "collectives/rail/quantised_exchange.h"
 #include "compute/fused_view.h"
 #include "runtime/control/operation_id.h"
 #include "runtime/control/scalings.h"
