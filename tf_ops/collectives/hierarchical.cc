@@ -4,7 +4,6 @@
 #include <utility>
 
 #include "collectives/node/stages.h"
-#include "collectives/rail/quantised_exchange.h"
 #include "collectives/shard_exchange.h"
 
 namespace smddp {

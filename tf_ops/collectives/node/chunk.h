@@ -8,12 +8,11 @@
 
 #include "collectives/fabric.h"
 #include "collectives/gate.h"
+#include "collectives/rounding_errors.h"
 #include "collectives/stage_times.h"
 #include "compute/fused_view.h"
 
 namespace smddp {
-
-class RoundingErrors;  // collectives/rail/quantised_exchange.h
 
 // The allreduce that a chunk belongs to. The view outlives the task.
 struct FusedCall {

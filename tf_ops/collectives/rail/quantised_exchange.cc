@@ -135,11 +135,4 @@ const AllreduceAlgorithm& QuantisedExchange() {
   return algorithm;
 }
 
-float* RoundingErrors::Of(int chunk, int64_t elements) {
-  if (by_chunk_.size() <= static_cast<size_t>(chunk)) by_chunk_.resize(chunk + 1);
-  std::vector<float>& errors = by_chunk_[chunk];
-  if (errors.size() != static_cast<size_t>(elements)) errors.assign(elements, 0.0f);
-  return errors.data();
-}
-
 }  // namespace smddp

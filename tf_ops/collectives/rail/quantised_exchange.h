@@ -6,26 +6,11 @@
 // "DoubleSqueeze", 2019): what is rounded away is added to the next sum of the same elements (RailCall::errors).
 #pragma once
 
-#include <cstdint>
-#include <vector>
-
 #include "collectives/rail/algorithm.h"
 
 namespace smddp {
 
 // float32 and kSum only. Not in Algorithms(): it is chosen by the wire dtype, not by size or name.
 const AllreduceAlgorithm& QuantisedExchange();
-
-// What was rounded away from the sums of one bucket on this rank.
-//
-// Threads: the engine's.
-class RoundingErrors {
- public:
-  // Of chunk `chunk`, of which this rank exchanges `elements`: zeros at first, and after a change of that number.
-  float* Of(int chunk, int64_t elements);
-
- private:
-  std::vector<std::vector<float>> by_chunk_;
-};
 
 }  // namespace smddp

@@ -9,7 +9,7 @@
 #include <utility>
 #include <vector>
 
-#include "collectives/rail/quantised_exchange.h"
+#include "collectives/rounding_errors.h"
 #include "fusion/plan.h"
 #include "runtime/api/session.h"
 #include "runtime/control/reminder.h"

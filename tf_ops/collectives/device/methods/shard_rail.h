@@ -6,7 +6,6 @@
 #include <string>
 
 #include "collectives/device/device_context_impl.h"
-#include "collectives/rail/quantised_exchange.h"
 
 namespace smddp {
 
