@@ -313,6 +313,14 @@ bool StartedByLauncher() {
 
 bool LauncherSurvivesLosses() { return IsTrue(Get("OMPI_MCA_mpi_ft_enable")); }
 
+bool MpiMayUseFabric(bool has_fabric) {
+  const char* const layer = Get("OMPI_MCA_pml");
+  if (layer == nullptr) return has_fabric || Get("OMPI_MCA_mtl") != nullptr;
+  const std::string text = layer;
+  const auto names = [&](const char* name) { return text.find(name) != std::string::npos; };
+  return text[0] == '^' ? !names("cm") || !names("ucx") : text != "ob1";
+}
+
 int LauncherRank() {
   for (const char* name : {"OMPI_COMM_WORLD_RANK", "PMIX_RANK", "PMI_RANK"}) {
     if (const char* text = Get(name)) return std::atoi(text);

@@ -79,6 +79,9 @@ Result<bool> ReadStallStacks();
 bool StartedByLauncher();
 // The rank that the launcher assigned, or -1: for messages printed before there is a session.
 int LauncherRank();
+// May Open MPI use another messaging layer than ob1 (TCP and shared memory), by the user's choice (mpirun --mca pml,
+// --mca mtl) or, without one, because the host `has_fabric`, a network for another?
+bool MpiMayUseFabric(bool has_fabric);
 // True when Open MPI was told to continue after the loss of a process (mpirun --with-ft ulfm).
 bool LauncherSurvivesLosses();
 // The launcher's name for this job, or "": ranks of one job have the same.

@@ -14,14 +14,15 @@
 namespace smddp {
 namespace {
 
-// Open MPI over UCX, for example, has 23 bits for tags; 29 are needed.
-Status CheckTagSpace() {
+// Of tags; Open MPI over UCX, for example, has 23 bits.
+Result<int64_t> LargestTag() {
   int* largest = nullptr;
   int found = 0;
   SMDDP_MPI(MPI_Comm_get_attr(MPI_COMM_WORLD, MPI_TAG_UB, &largest, &found));
-  if (found && *largest >= MpiTransport::kLargestTag) return Status::Ok();
+  constexpr int kLeast = (1 << 20) - 1;  // else there would be more than 512 communicators
+  if (found && *largest >= kLeast) return *largest;
   return Status(Reason::kBadState, "This MPI allows message tags up to " + std::to_string(found ? *largest : 0) + "; " +
-                                       std::to_string(MpiTransport::kLargestTag) +
+                                       std::to_string(kLeast) +
                                        " are needed. Choose another messaging layer, for "
                                        "example OMPI_MCA_pml=ob1 with Open MPI (mpirun --mca pml ob1).");
 }
@@ -62,6 +63,8 @@ Result<MPI_Comm> Select(MPI_Comm parent, const std::vector<int>& ranks, const De
 
 struct MpiCommunicator::Handle {
   MPI_Comm comm = MPI_COMM_NULL;
+  std::vector<MPI_Comm> for_tags;  // `comm`, and where MPI's tags are too short, duplicates of it (mpi_transport.h)
+  int64_t largest_tag = 0;
 };
 
 MpiCommunicator::MpiCommunicator() : handle_(std::make_unique<Handle>()) {}
@@ -83,6 +86,16 @@ Result<MPI_Comm> Duplicate(MPI_Comm parent, const Deadline& deadline) {
 Result<MPI_Comm> DuplicateOfSurvivors(MPI_Comm parent, const Deadline& deadline) {
   const StartWatchdog watchdog(deadline, "init()");
   return Survivors(parent);
+}
+
+// The communicators between which tags choose.
+Result<std::vector<MPI_Comm>> ForTags(MPI_Comm first, int64_t largest_tag, const Deadline& deadline) {
+  std::vector<MPI_Comm> all = {first};
+  while (static_cast<int>(all.size()) < MpiTransport::CommunicatorsFor(largest_tag)) {
+    SMDDP_ASSIGN_OR_RETURN(const MPI_Comm next, Duplicate(first, deadline));
+    all.push_back(next);
+  }
+  return all;
 }
 
 // The communicator of init(comm=[...]). Where MPI survives losses it is kept: no new one can be made from a list with
@@ -111,13 +124,20 @@ Result<std::unique_ptr<MpiCommunicator>> MpiCommunicator::Open(const void* commu
   std::unique_ptr<MpiCommunicator> opened(new MpiCommunicator());
   SMDDP_ASSIGN_OR_RETURN(opened->handle_->comm,
                          SurvivesLosses() ? DuplicateOfSurvivors(chosen, deadline) : Duplicate(chosen, deadline));
-  SMDDP_RETURN_IF_ERROR(CheckTagSpace());
   if (chosen != parent && !SurvivesLosses()) MPI_Comm_free(&chosen);
-  SMDDP_MPI(MPI_Comm_set_errhandler(opened->handle_->comm, MPI_ERRORS_RETURN));
-  SMDDP_MPI(MPI_Comm_rank(opened->handle_->comm, &opened->rank_));
-  SMDDP_MPI(MPI_Comm_size(opened->handle_->comm, &opened->size_));
+  SMDDP_RETURN_IF_ERROR(opened->Prepare(deadline));
   ReturnToMpi();
   return opened;
+}
+
+Status MpiCommunicator::Prepare(const Deadline& deadline) {
+  const MPI_Comm comm = handle_->comm;
+  SMDDP_MPI(MPI_Comm_set_errhandler(comm, MPI_ERRORS_RETURN));
+  SMDDP_MPI(MPI_Comm_rank(comm, &rank_));
+  SMDDP_MPI(MPI_Comm_size(comm, &size_));
+  SMDDP_ASSIGN_OR_RETURN(handle_->largest_tag, LargestTag());
+  SMDDP_ASSIGN_OR_RETURN(handle_->for_tags, ForTags(comm, handle_->largest_tag, deadline));
+  return Status::Ok();
 }
 
 Result<bool> MpiCommunicator::Conclude(const Status& mine, const Deadline& deadline) {
@@ -137,9 +157,7 @@ Result<std::unique_ptr<MpiCommunicator>> MpiCommunicator::Subset(const std::vect
                                                                  const Deadline& deadline) const {
   std::unique_ptr<MpiCommunicator> subset(new MpiCommunicator());
   SMDDP_ASSIGN_OR_RETURN(subset->handle_->comm, CommunicatorOf(handle_->comm, ranks, what, deadline));
-  SMDDP_MPI(MPI_Comm_set_errhandler(subset->handle_->comm, MPI_ERRORS_RETURN));
-  SMDDP_MPI(MPI_Comm_rank(subset->handle_->comm, &subset->rank_));
-  SMDDP_MPI(MPI_Comm_size(subset->handle_->comm, &subset->size_));
+  SMDDP_RETURN_IF_ERROR(subset->Prepare(deadline));
   return subset;
 }
 
@@ -216,6 +234,8 @@ Result<std::vector<std::string>> MpiCommunicator::Exchange(const std::string& mi
   return texts;
 }
 
-std::unique_ptr<Transport> MpiCommunicator::NewTransport() { return std::make_unique<MpiTransport>(handle_->comm); }
+std::unique_ptr<Transport> MpiCommunicator::NewTransport() {
+  return std::make_unique<MpiTransport>(handle_->for_tags, handle_->largest_tag);
+}
 
 }  // namespace smddp

@@ -44,6 +44,8 @@ class MpiCommunicator {
  private:
   struct Handle;
   MpiCommunicator();
+  // Of a communicator that is made: the rest of this object.
+  Status Prepare(const Deadline& deadline);
 
   std::unique_ptr<Handle> handle_;
   int rank_ = 0, size_ = 1;

@@ -3,7 +3,9 @@
 #include <dlfcn.h>
 
 #include <chrono>
+#include <filesystem>
 #include <string>
+#include <system_error>
 #include <thread>
 
 #include "core/env/env.h"
@@ -56,6 +58,16 @@ int ClassOf(int code) {
   return error_class;
 }
 
+// InfiniBand, RoCE, EFA, Omni-Path; Slingshot.
+bool HasFabric() {
+  std::error_code error;
+  for (const char* devices : {"/sys/class/infiniband", "/sys/class/cxi"}) {
+    const std::filesystem::directory_iterator found(devices, error);
+    if (!error && found != std::filesystem::directory_iterator()) return true;
+  }
+  return false;
+}
+
 }  // namespace
 
 bool SurvivesLosses() {
@@ -65,7 +77,7 @@ bool SurvivesLosses() {
 
 void AskMpiToReportLosses() {
   SurvivesLosses();  // reads the launcher's setting
-  if (Mpix().complete) SetDefault("OMPI_MCA_mpi_ft_enable", "1");
+  if (Mpix().complete && !MpiMayUseFabric(HasFabric())) SetDefault("OMPI_MCA_mpi_ft_enable", "1");
 }
 
 void AskMpiToDetectLosses(double silence_s) {

@@ -16,7 +16,8 @@ namespace smddp {
 bool SurvivesLosses();
 // Call it before MPI_Init. Where MPI can, the end of a connection becomes an error of the calls that use it. Without
 // this Open MPI 5 ends the process at once (exit code 14), before it can report which rank has died. The launcher
-// still ends the job.
+// still ends the job. Only over TCP and shared memory: its other messaging layers (libfabric, UCX) crash if they are
+// asked, and heartbeats alone find losses there.
 void AskMpiToReportLosses();
 // Call it before MPI_Init. MPI itself then detects ranks that are silent for this long. The launcher reports
 // processes ended by a signal, but not those that ended with an exit code other than 0, nor lost hosts.
