@@ -128,7 +128,8 @@ def split(compression: Any) -> tuple[Any, str]:
         return compression, ""
     raise ValueError(
         '`compression` must be hvd.Compression.none, .fp16, .bf16, .int8, one of "none", "fp16", "bf16", "int8", or a '
-        f"class with `compress` and `decompress`. Received: compression={compression!r} (of type {type(compression).__name__})."
+        f"class with `compress` and `decompress`. Received: compression={compression!r} (of type "
+        f"{type(compression).__name__})."
     )
 
 

@@ -142,6 +142,12 @@ def _variables(options: Mapping[str, Any]) -> dict[str, str]:
     return variables
 
 
+def _fabric(fabric: str | None, tcp: bool | None) -> str:
+    if tcp and fabric not in (None, "tcp"):
+        raise LaunchError(f"--tcp is --fabric tcp. Received besides: --fabric {fabric}. Leave one of them out.")
+    return fabric or ("tcp" if tcp else "auto")
+
+
 def _settings(options: Mapping[str, Any], hosts: Any, ranks: int) -> Settings:
     interfaces = options["network_interfaces"] or ()
     return Settings(
@@ -151,7 +157,7 @@ def _settings(options: Mapping[str, Any], hosts: Any, ranks: int) -> Settings:
         network_interfaces=tuple(interfaces.split(",") if isinstance(interfaces, str) else interfaces),
         mpi_args=words(options["mpi_args"]),
         binding=words(options["binding_args"]),
-        tcp=bool(options["tcp"]),
+        fabric=_fabric(options["fabric"], options["tcp"]),
         ssh_port=options["ssh_port"],
         ssh_identity_file=absolute(options["ssh_identity_file"]),
         start_timeout=start_timeout_of(options["start_timeout"], os.environ),

@@ -16,7 +16,7 @@ _OTHERS = {
 }
 _TOP = {
     "binding_args", "disable_cache", "hostfile", "hosts", "mpi_args", "network_interfaces", "num_proc",
-    "output_filename", "prefix_timestamp", "ssh_identity_file", "ssh_port", "start_timeout", "tcp", "verbose",
+    "output_filename", "prefix_timestamp", "ssh_identity_file", "ssh_port", "start_timeout", "fabric", "tcp", "verbose",
 }  # fmt: skip
 _TOP_ALIASES = {"np": "num_proc", "network_interface": "network_interfaces", "host_file": "hostfile"}
 _ELASTIC = {

@@ -7,6 +7,7 @@ import sys
 from collections.abc import Mapping, Sequence
 
 from smddp_tf.run.channel import ADDRESS, KEY
+from smddp_tf.run.fabric import check_fabric
 from smddp_tf.run.job import Job, Outcome
 from smddp_tf.run.mpi import find_mpi
 from smddp_tf.run.mpirun_command import MpirunCommand, build_command
@@ -26,6 +27,7 @@ def line_of(settings: Settings, environment: Mapping[str, str]) -> tuple[MpirunC
     remote = settings.remote_hosts
     choice = choose(local_interfaces(), resolve(remote) if remote else None, settings.network_interfaces)
     mpi = find_mpi(settings.mpirun)
+    check_fabric(settings.fabric, mpi)
     return build_command(settings, mpi, choice, environment, len(os.sched_getaffinity(0)), os.geteuid() == 0), choice
 
 

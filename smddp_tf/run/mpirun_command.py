@@ -9,6 +9,7 @@ import shlex
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
+from smddp_tf.run.fabric import mpich_variables, open_mpi_parameters
 from smddp_tf.run.hosts import is_this_host
 from smddp_tf.run.mpi import OPEN_MPI, Mpi
 from smddp_tf.run.network import Choice
@@ -126,7 +127,7 @@ def _open_mpi_command(
     crowded = max(host.slots for host in settings.hosts) > cores
     line += ["--oversubscribe"] if crowded and not _sets(given, "map-by") else []
     for name, value in _open_mpi_parameters(settings, mpi, choice, environment, crowded):
-        if not _sets_parameter(given, name) and not _is_set(environment, name):
+        if not sets_parameter(given, name) and not _is_set(environment, name):
             line += words_for_parameter(mpi, name, value)
     line += words_for_variables(settings.variables, environment)
     names = forwarded_names(environment, list(settings.variables)) if settings.remote_hosts else []
@@ -137,11 +138,7 @@ def _open_mpi_command(
 def _open_mpi_parameters(
     settings: Settings, mpi: Mpi, choice: Choice, environment: Mapping[str, str], crowded: bool
 ) -> list[tuple[str, str]]:
-    parameters = [("pml", "ob1")]  # the engine needs its tags (docs/errors.md)
-    if settings.tcp:
-        parameters.append(("btl", "self,vader,tcp" if mpi.major < 5 else "self,sm,tcp"))
-    elif mpi.major < 5:
-        parameters.append(("btl", "^openib"))
+    parameters = open_mpi_parameters(settings.fabric, mpi, {**environment, **settings.variables})
     if choice.include:
         parameters.append(("btl_tcp_if_include", ",".join(choice.include)))
     elif choice.exclude:
@@ -191,7 +188,7 @@ def _hydra_command(
     for name, value in _changed(settings.variables, environment, on_the_line=True).items():
         line += ["-genv", name, value]
     extra = {"HYDRA_LAUNCHER_EXTRA_ARGS": shlex.join(ssh)} if (ssh := _ssh_words(settings)) else {}
-    variables = new_variables(settings.variables, environment)
+    variables = new_variables({**mpich_variables(settings.fabric), **settings.variables}, environment)
     return MpirunCommand((*line, *settings.mpi_args), {**variables, **extra}, forwards_all=True)
 
 
@@ -213,7 +210,7 @@ def _sets(words: Sequence[str], option: str) -> bool:
     return any(word.lstrip("-") == option for word in words if word.startswith("-"))
 
 
-def _sets_parameter(words: Sequence[str], name: str) -> bool:
+def sets_parameter(words: Sequence[str], name: str) -> bool:
     """True when the user's words set the parameter, or its opposite: _include and _exclude exclude each other."""
     names = {name, name.replace("_include", "_exclude"), name.replace("_exclude", "_include"), _PRTE.get(name, name)}
     pairs = zip(words, words[1:])

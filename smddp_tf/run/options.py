@@ -8,6 +8,7 @@ from typing import Any
 import click
 
 from smddp_tf.aliases import FAMILIES
+from smddp_tf.run.fabric import FABRICS
 from smddp_tf.run.knobs import KNOBS, Knob
 
 
@@ -48,7 +49,9 @@ _OPTIONS = [
                  help="Set a variable for the ranks. NAME alone takes the value from here, unseen by other users."),
     click.option("--mpi-args", help='More arguments for mpirun: --mpi-args="--report-bindings".'),
     click.option("--binding-args", help="Arguments on binding, instead of --bind-to none --map-by slot."),
-    click.option("--tcp/--no-tcp", default=None, help="Only TCP between hosts."),
+    click.option("--fabric", type=click.Choice(FABRICS),
+                 help="Messages between hosts: TCP, libfabric (EFA, ...) or UCX. Default: auto, which is TCP."),
+    click.option("--tcp/--no-tcp", default=None, help="The same as --fabric tcp."),
     _switch("stall-check", "Watch for ranks that are missing (on)."),
     *map(_knob_option, KNOBS),
     click.option("--log-with-timestamp/--log-without-timestamp", "log_with_timestamp", default=None,

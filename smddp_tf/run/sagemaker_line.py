@@ -14,7 +14,13 @@ from smddp_tf.run.errors import LaunchError
 from smddp_tf.run.hosts import Host
 from smddp_tf.run.in_process import is_script
 from smddp_tf.run.mpi import OPEN_MPI, Mpi, find_mpi
-from smddp_tf.run.mpirun_command import MpirunCommand, new_variables, words_for_parameter, words_for_variables
+from smddp_tf.run.mpirun_command import (
+    MpirunCommand,
+    new_variables,
+    sets_parameter,
+    words_for_parameter,
+    words_for_variables,
+)
 from smddp_tf.run.sagemaker import Training
 from smddp_tf.run.settings import Settings
 
@@ -68,13 +74,15 @@ def training_line(
     hosts = ",".join(f"{host}:{training.per_host}" for host in training.hosts) if several else training.leader
     line = [mpi.mpirun, "--host", hosts, "-np", str(training.ranks), "--allow-run-as-root", "--tag-output",
             "--oversubscribe"]  # fmt: skip
+    nccl_debug, custom = _custom_options(training.custom_mpi_options)
     for name, value in _parameters(training):
+        if sets_parameter(custom, name):
+            continue  # Open MPI 5 keeps the first of two
         if mpi.major < 5:
             line += ["-mca", name, value]
         elif name not in _NOT_IN_FIVE:
             line += words_for_parameter(mpi, name, value)
-    nccl_debug, custom = _custom_options(training.custom_mpi_options)
-    line += _exports(training, nccl_debug, several)
+    line += _exports(training, nccl_debug, several, efa="ofi" in custom)
     line += custom
     line += _exports_of_instance(training, several)
     line += words_for_variables(variables, environment)
@@ -104,14 +112,15 @@ def _custom_options(text: str) -> tuple[str, list[str]]:
     return known.NCCL_DEBUG, others
 
 
-def _exports(training: Training, nccl_debug: str, several: bool) -> list[str]:
+def _exports(training: Training, nccl_debug: str, several: bool, efa: bool) -> list[str]:
+    """`efa`: MPI uses libfabric (--mca mtl ofi)."""
     exports = [
         f"NCCL_SOCKET_IFNAME={training.interface}",
         f"NCCL_DEBUG={nccl_debug}",
         "LD_LIBRARY_PATH",
         "PATH",
         f"SMDATAPARALLEL_USE_{'HOMOGENEOUS' if several else 'SINGLENODE'}=1",
-        "FI_PROVIDER=efa",
+        *(["FI_PROVIDER=efa"] if efa else []),
         "RDMAV_FORK_SAFE=1",
     ]
     if preload := _gethostname_library():

@@ -27,7 +27,7 @@ class Settings:
         network_interfaces: names or networks (10.0.0.0/24); empty: chosen.
         mpi_args: more words for mpirun. What they set replaces a default of ours.
         binding: mpirun's words on binding; empty: none.
-        tcp: only TCP between nodes, whatever else there is.
+        fabric: what carries messages between hosts, one of fabric.FABRICS.
         ssh_port, ssh_identity_file: for hosts that ssh reaches in a special way.
         start_timeout: seconds within which all ranks must have been started.
         output_filename: folder for rank.N/stdout and stderr, or "".
@@ -42,7 +42,7 @@ class Settings:
     network_interfaces: tuple[str, ...] = ()
     mpi_args: tuple[str, ...] = ()
     binding: tuple[str, ...] = ()
-    tcp: bool = False
+    fabric: str = "auto"
     ssh_port: int | None = None
     ssh_identity_file: str = ""
     start_timeout: float = DEFAULT_START_TIMEOUT

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 import numpy as np
 import pytest
 
@@ -27,7 +29,7 @@ def exchange(arrays: list[np.ndarray], errors: list[np.ndarray] | None = None) -
 
 
 def shard_of(length: int, members: int, member: int) -> slice:
-    each = -(-(-(-length // members)) // 32) * 32
+    each = math.ceil(math.ceil(length / members) / 32) * 32
     return slice(min(length, each * member), min(length, each * (member + 1)))
 
 

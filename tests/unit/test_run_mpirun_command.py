@@ -5,9 +5,10 @@ from __future__ import annotations
 import pytest
 
 from smddp_tf.run.errors import LaunchError
-from smddp_tf.run.mpi import MPICH, OPEN_MPI, kind_of_library, kind_of_mpirun, mpirun_candidates
+from smddp_tf.run.fabric import check_fabric
+from smddp_tf.run.mpi import MPICH, OPEN_MPI, Mpi, kind_of_library, kind_of_mpirun, mpirun_candidates
 from smddp_tf.run.network import choose
-from tests.unit.run_dry import DOCKER, ETH0, HYDRA, LO, OPEN_MPI_4, OPEN_MPI_5, DryRun, values_of
+from tests.unit.run_dry import DOCKER, ETH0, HYDRA, LO, OPEN_MPI_4, OPEN_MPI_5, DryRun, error_of, values_of
 
 
 @pytest.fixture
@@ -147,6 +148,50 @@ def test_what_the_user_sets_replaces_our_default(dry_run: DryRun) -> None:
     words = dry_run("-np", "2", "--binding-args", "-bind-to socket", "t")
     assert ("--bind-to" in words, "--map-by" in words, values_of(words, "-bind-to")) == (False, False, ["socket"])
     assert "btl self,sm,tcp" in values_of(dry_run("-np", "2", "--tcp", "t"), "--mca", 2)
+
+
+@pytest.mark.parametrize(
+    ("words", "variables", "expected"),
+    [
+        (["--fabric", "auto"], {}, ["pml ob1"]),
+        (["--fabric", "tcp"], {}, ["pml ob1", "btl self,sm,tcp"]),
+        (["--fabric", "ofi"], {}, ["pml cm", "mtl ofi"]),
+        (["--fabric", "ofi"], {"FI_PROVIDER": "efa"}, ["pml cm", "mtl ofi", "opal_common_ofi_provider_include efa"]),
+        (
+            ["--fabric", "ofi", "-x", "FI_PROVIDER=a;b"],
+            {},
+            ["pml cm", "mtl ofi", "opal_common_ofi_provider_include a;b"],
+        ),
+        (["--fabric", "ucx"], {}, ["pml ucx", "pml_ucx_tls any", "pml_ucx_devices any"]),
+        (["--fabric", "ucx", "--mpi-args", "--mca pml ob1"], {}, ["pml_ucx_tls any", "pml_ucx_devices any", "pml ob1"]),
+    ],
+)
+def test_fabrics(dry_run: DryRun, words, variables, expected) -> None:
+    given = values_of(dry_run("-np", "2", *words, "t", env=variables), "--mca", 2)
+    assert [each for each in given if not each.startswith("btl_tcp")] == expected
+
+
+def test_a_fabric_of_mpich(dry_run: DryRun) -> None:
+    dry_run.mpi = HYDRA
+    for fabric in ("ofi", "ucx"):
+        assert f"MPIR_CVAR_CH4_NETMOD={fabric}" in dry_run("-np", "2", "--fabric", fabric, "t")
+    assert not [word for word in dry_run("-np", "2", "--fabric", "tcp", "t") if "NETMOD" in word]
+
+
+def test_a_fabric_that_contradicts(capsys: pytest.CaptureFixture[str]) -> None:
+    said = error_of(capsys, "--dry-run", "-np", "2", "--fabric", "ofi", "--tcp", "t")
+    assert "--tcp is --fabric tcp. Received besides: --fabric ofi" in said
+
+
+def test_an_mpi_without_the_fabric(tmp_path) -> None:
+    ompi_info = tmp_path / "ompi_info"
+    ompi_info.write_text("#!/bin/sh\necho mca:pml:ob1:version\necho mca:mtl:ofi:version\n", encoding="utf-8")
+    ompi_info.chmod(0o755)
+    mpi = Mpi(str(tmp_path / "mpirun"), OPEN_MPI_5.kind, 5)
+    for fabric in ("auto", "tcp", "ofi"):
+        check_fabric(fabric, mpi)
+    with pytest.raises(LaunchError, match=r"component pml ucx, which .*mpirun was built without"):
+        check_fabric("ucx", mpi)
 
 
 def test_a_script_needs_no_python(dry_run: DryRun) -> None:

@@ -37,7 +37,7 @@ LINE = """
 -mca btl_tcp_if_include eth7 -mca oob_tcp_if_include eth7 -mca plm_rsh_no_tree_spawn 1 -mca pml ob1 -mca btl ^openib
 -mca orte_abort_on_non_zero_status 1 -mca btl_vader_single_copy_mechanism none -mca plm_rsh_num_concurrent 2
 -x NCCL_SOCKET_IFNAME=eth7 -x NCCL_DEBUG=WARN -x LD_LIBRARY_PATH -x PATH -x SMDATAPARALLEL_USE_HOMOGENEOUS=1
--x FI_PROVIDER=efa -x RDMAV_FORK_SAFE=1 -verbose -x A=1 -x NCCL_PROTO=simple -x FI_EFA_USE_DEVICE_RDMA=1
+-x RDMAV_FORK_SAFE=1 -verbose -x A=1 -x NCCL_PROTO=simple -x FI_EFA_USE_DEVICE_RDMA=1
 -x SMDATAPARALLEL_SERVER_ADDR=algo-1 -x SMDATAPARALLEL_SERVER_PORT=7592 -x SAGEMAKER_INSTANCE_TYPE=ml.p4d.24xlarge
 smddprun PYTHON -m mpi4py train.py --amp -b 32 --learning-rate 0.1 --sizes x=1,y=2
 """
@@ -75,6 +75,18 @@ def test_flags_of_the_launcher_travel_too(dry_run: DryRun) -> None:
     assert {"HOROVOD_AUTOTUNE=1", "TOKEN=s3cret"} <= set(words[:at])
     assert {"HOROVOD_AUTOTUNE", "TOKEN"} <= set(values_of(words[at:], "-x"))
     assert not [word for word in words[at:] if "s3cret" in word]
+
+
+def test_the_provider_for_efa_goes_with_the_layer_that_uses_it(dry_run: DryRun) -> None:
+    dry_run.mpi = OPEN_MPI_5
+    framework = json.loads(TWO_HOSTS["SM_FRAMEWORK_PARAMS"])
+    options = "sagemaker_distributed_dataparallel_custom_mpi_options"
+    words = dry_run(
+        env={**TWO_HOSTS, "SM_FRAMEWORK_PARAMS": json.dumps({**framework, options: "--mca pml cm --mca mtl ofi"})}
+    )
+    assert values_of(words, "--mca", 2) == ["btl_tcp_if_include eth7", "pml cm", "mtl ofi"]
+    assert "FI_PROVIDER=efa" in values_of(words, "-x")
+    assert "FI_PROVIDER=efa" not in values_of(dry_run(env=TWO_HOSTS), "-x")
 
 
 def test_open_mpi_5(dry_run: DryRun) -> None:

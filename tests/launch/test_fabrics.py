@@ -1,0 +1,55 @@
+"""Open MPI's other messaging layers, over TCP: libfabric and UCX. What travels, and what a lost rank looks like."""
+
+from __future__ import annotations
+
+import re
+import shutil
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from tests.launch.mpirun import SCRIPTS, find_mpirun, launch
+from tests.variants import FULL, in_full
+
+# As users set them; `tcp;ofi_rxm` is libfabric's provider for TCP, which Open MPI leaves out unless it is named.
+FABRICS = {
+    "ofi": {"pml": "cm", "mtl": "ofi", "opal_common_ofi_provider_include": "tcp;ofi_rxm"},
+    "ucx": {"pml": "ucx", "pml_ucx_tls": "any", "pml_ucx_devices": "any"},
+}
+COMPONENTS = {"ofi": "mca:mtl:ofi:", "ucx": "mca:pml:ucx:"}
+LIMIT_SECONDS, SUITE_SECONDS = 180.0, 1800.0
+
+
+@pytest.fixture(params=FABRICS)
+def fabric(request: pytest.FixtureRequest) -> dict[str, str]:
+    """The variables that choose it."""
+    ompi_info = shutil.which("ompi_info", path=str(Path(find_mpirun()).parent))
+    if ompi_info is None:
+        pytest.skip("this MPI is not Open MPI, or has no ompi_info")
+    parts = subprocess.run([ompi_info, "--parsable"], capture_output=True, text=True, check=True).stdout
+    if COMPONENTS[request.param] not in parts:
+        pytest.skip(f"this Open MPI was built without {request.param}")
+    return {f"OMPI_MCA_{name}": value for name, value in FABRICS[request.param].items()}
+
+
+@pytest.mark.parametrize(("ranks", "nodes"), [(2, "1,1"), *in_full((4, "2,2"), (2, None))])
+def test_collectives_between_nodes(fabric, ranks, nodes) -> None:
+    files = ["tests/parallel"] if FULL else ["tests/parallel/test_traffic.py"]
+    arguments = ["-m", "pytest", *files, "-p", "tests.mpi_plugin", "-p", "no:cacheprovider", "-q", "--color=no"]
+    arguments += ["--pretend-nodes", nodes] if nodes else []
+    finished = launch(arguments, ranks, SUITE_SECONDS, env=fabric)
+    assert finished.returncode == 0, finished.output
+    assert re.search(r"\d+ passed", finished.output), finished.output
+
+
+@pytest.mark.parametrize(
+    ("manner", "said"),
+    [("killed", r"Rank 1 \(host \S+\) has died"), *in_full(("stopped", r"No sign of life from rank 1"))],
+)
+def test_a_lost_rank_is_named(fabric, manner, said) -> None:
+    limits = {"SMDDP_HEARTBEAT_TIMEOUT": "8", "SMDDP_FAILURE_GRACE": "1"}
+    job = launch([SCRIPTS / "lost_rank.py", manner], 3, timeout=LIMIT_SECONDS, env={**fabric, **limits})
+    assert not job.timed_out, job.output
+    assert job.returncode != 0
+    assert re.search(rf"\[rank [02]\] error: {said}", job.output), job.output
