@@ -53,8 +53,8 @@ def preload(folder: Path, bits: int) -> dict[str, str]:
 
 @pytest.mark.parametrize("bits", [UCX_BITS, LEAST_BITS])
 def test_messages_keep_within_short_tags(tmp_path: Path, bits: int) -> None:
-    arguments = ["-m", "pytest", "tests/parallel/test_traffic.py", "tests/parallel/test_process_sets_sessions.py"]
-    arguments += ["-p", "tests.mpi_plugin", "-p", "no:cacheprovider", "-q", "--color=no", "--pretend-nodes", "1,1"]
+    arguments = ["-m", "pytest", "tests/parallel/test_traffic.py", "-p", "tests.mpi_plugin"]
+    arguments += ["-p", "no:cacheprovider", "-q", "--color=no", "--pretend-nodes", "1,1"]
     job = launch(arguments, 2, LIMIT_SECONDS, env=preload(tmp_path, bits)).check()
     assert re.search(r"\d+ passed", job.output), job.output
 
