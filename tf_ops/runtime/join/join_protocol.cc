@@ -98,7 +98,7 @@ void JoinProtocol::Step() {
     if (bus_.topology().rank() != 0) return bus_.Post(0, Encode(notice));
     return OnNotice(0, notice);
   }
-  if (call_.ending && planned_.zeros().in_flight() == 0 && zero_tasks_ == 0) End(Status::Ok());
+  if (call_.ending && planned_.zeros_in_flight() == 0 && zero_tasks_ == 0) End(Status::Ok());
 }
 
 // --- Steps of plans ---
@@ -154,7 +154,7 @@ void JoinProtocol::OnVerdict(const Verdict& verdict) {
     return;
   }
   RunningTask running;
-  Result<TaskPtr> task = zero_allreduce_(verdict, planned_.zeros().memory(), &running.keep);
+  Result<TaskPtr> task = requests_.BeginZeros(verdict, planned_.zeros(), &running.keep);
   if (!task.ok()) return bus_.Fail(task.status());
   if (*task == nullptr) return;
   running.task = std::move(*task);

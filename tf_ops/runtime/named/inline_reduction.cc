@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "core/shape.h"
+#include "core/wire.h"
 
 namespace smddp {
 namespace {
@@ -20,8 +21,7 @@ size_t PackedBytes(const FusedViews& views) {
 }
 
 Status WrongLength(const std::string& what, size_t expected, size_t received) {
-  return Status(Reason::kInternal, what + ": expected " + std::to_string(expected) + " bytes, received " +
-                                       std::to_string(received) + ". Do all ranks run the same version of smddp_tf?");
+  return OtherVersion(what + ": expected " + std::to_string(expected) + " bytes, received " + std::to_string(received));
 }
 
 }  // namespace

@@ -1,9 +1,10 @@
-#include "runtime/session/engine_diagnostics.h"
-
+// What a session reports about itself.
 #include <chrono>
 #include <future>
 #include <memory>
 #include <utility>
+
+#include "runtime/session/engine_session.h"
 
 namespace smddp {
 namespace {
@@ -13,41 +14,41 @@ constexpr std::chrono::seconds kTimelinePatience(10);
 
 }  // namespace
 
-SessionStats EngineDiagnostics::Stats() const {
+SessionStats EngineSession::Stats() const {
   SessionStats stats;
   stats.planned_buckets = components_.planned.buckets_done();
   stats.named_requests = components_.named.done();
   stats.plans = components_.planned.plans().known();
-  stats.node_bytes_sent = parts_.node().bytes_published();
-  stats.rail_bytes_sent = parts_.rail_bytes();
+  stats.node_bytes_sent = parts_->node().bytes_published();
+  stats.rail_bytes_sent = parts_->rail_bytes();
   stats.engine_wakeups = engine_.pace().wakeups();
-  stats.arena_bytes = static_cast<int64_t>(parts_.arena_bytes());
-  if (parts_.fabric().topology.node_count() > 1) {
-    stats.rail_latency_us = parts_.fabric().rail.link.latency_s * 1e6;
-    stats.rail_bandwidth_mbps = parts_.fabric().rail.link.bytes_per_s * 8e-6;
+  stats.arena_bytes = static_cast<int64_t>(parts_->arena_bytes());
+  if (parts_->fabric().topology.node_count() > 1) {
+    stats.rail_latency_us = parts_->fabric().rail.link.latency_s * 1e6;
+    stats.rail_bandwidth_mbps = parts_->fabric().rail.link.bytes_per_s * 8e-6;
   }
   return stats;
 }
 
 // --- Exceptions that nobody caught ---
 
-void EngineDiagnostics::Raise(const std::string& exception) {
+void EngineSession::Raise(const std::string& exception) {
   engine_.Submit([this, exception] { components_.exception_notice.Raise(exception); });
 }
 
-void EngineDiagnostics::TellTracebackPrinted() {
+void EngineSession::TellTracebackPrinted() {
   engine_.Submit([this] { components_.exception_notice.TracebackPrinted(); });
 }
 
-RaisedState EngineDiagnostics::Raised() const {
+RaisedState EngineSession::Raised() const {
   const ExceptionNotice& notice = components_.exception_notice;
-  return {notice.acknowledged() >= parts_.fabric().topology.size() - 1, notice.raised_elsewhere(),
+  return {notice.acknowledged() >= parts_->fabric().topology.size() - 1, notice.raised_elsewhere(),
           notice.printed_elsewhere()};
 }
 
 // --- Timeline ---
 
-Status EngineDiagnostics::StartTimeline(const std::string& path, bool mark_cycles) {
+Status EngineSession::StartTimeline(const std::string& path, bool mark_cycles) {
   std::lock_guard<std::mutex> lock(timeline_mutex_);
   if (timeline_asked_) {
     return Status(Reason::kBadArgument,
@@ -67,18 +68,9 @@ Status EngineDiagnostics::StartTimeline(const std::string& path, bool mark_cycle
   return status;
 }
 
-TimelineParts EngineDiagnostics::StopTimeline() {
+TimelineParts EngineSession::FinishTimeline(bool leaving) {
   std::lock_guard<std::mutex> lock(timeline_mutex_);
   timeline_asked_ = false;
-  return FinishTimeline(/*leaving=*/false);
-}
-
-void EngineDiagnostics::CloseTimeline() {
-  std::lock_guard<std::mutex> lock(timeline_mutex_);
-  (void)FinishTimeline(/*leaving=*/true);
-}
-
-TimelineParts EngineDiagnostics::FinishTimeline(bool leaving) {
   const auto finished = std::make_shared<std::promise<TimelineParts>>();
   auto answer = finished->get_future();
   const bool asked = engine_.Submit([this, finished, leaving] {

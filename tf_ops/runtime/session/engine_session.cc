@@ -14,9 +14,7 @@ EngineSession::EngineSession(std::unique_ptr<FabricParts> parts, const Env& env,
       parts_(std::move(parts)),
       engine_(*parts_, tasks_, env.heartbeat_timeout_s, std::move(on_failure)),
       components_(engine_, *parts_, tasks_, env, registry,
-                  [this](Plan::KeptArrival kept) { ReduceNow(kept.where, kept.tensor, std::move(kept.done)); }),
-      builder_(parts_->fabric(), components_.verifier),
-      diagnostics_(engine_, *parts_, components_) {
+                  [this](Plan::KeptArrival kept) { ReduceNow(kept.where, kept.tensor, std::move(kept.done)); }) {
   engine_.Start();
 }
 
@@ -27,15 +25,19 @@ void EngineSession::Fail(const Status& why) {
 }
 
 void EngineSession::Stop(bool at_exit) {
-  diagnostics_.CloseTimeline();
+  (void)FinishTimeline(/*leaving=*/true);
   engine_.Stop(at_exit);
   if (std::exchange(stopped_, true)) return;
-  const SessionStats stats = diagnostics_.Stats();
+  const SessionStats stats = Stats();
   Log(LogLevel::kDebug, std::string("the session") + (topology().is_process_set() ? " of a process set" : "") +
                             " ends: " + std::to_string(stats.named_requests) + " requests, " +
                             std::to_string(stats.planned_buckets) + " gradient buckets, " +
                             std::to_string(stats.node_bytes_sent) + " bytes to ranks of this node and " +
                             std::to_string(stats.rail_bytes_sent) + " to other nodes");
+}
+
+void EngineSession::SubmitWork(std::function<void()> work, const DoneCallback& done) {
+  if (!engine_.Submit(std::move(work))) done(NotInitialized());
 }
 
 // --- Gradients of plans ---
@@ -54,8 +56,7 @@ Result<int> EngineSession::PlaceInParts(int parts) {
 }
 
 void EngineSession::ReducePlanned(const PlannedTensor& where, const TensorRef& tensor, DoneCallback done) {
-  auto work = [this, where, tensor, done]() mutable { ReduceNow(where, tensor, std::move(done)); };
-  if (!engine_.Submit(std::move(work))) done(NotInitialized());
+  SubmitWork([this, where, tensor, done]() mutable { ReduceNow(where, tensor, std::move(done)); }, done);
 }
 
 void EngineSession::ReduceNow(const PlannedTensor& where, const TensorRef& tensor, DoneCallback done) {
@@ -84,7 +85,7 @@ void EngineSession::SubmitNow(NamedRequest request) {
 
 void EngineSession::Submit(NamedRequest request) {
   auto shared = std::make_shared<NamedRequest>(std::move(request));
-  if (!engine_.Submit([this, shared] { SubmitNow(std::move(*shared)); })) shared->done(NotInitialized());
+  SubmitWork([this, shared] { SubmitNow(std::move(*shared)); }, shared->done);
 }
 
 void EngineSession::Cancel(const std::string& name) {
@@ -96,7 +97,7 @@ void EngineSession::Cancel(const std::string& name) {
 }
 
 void EngineSession::Join(int* last, DoneCallback done) {
-  if (!engine_.Submit([this, last, done] { JoinNow(last, done); })) done(NotInitialized());
+  SubmitWork([this, last, done] { JoinNow(last, done); }, done);
 }
 
 void EngineSession::JoinNow(int* last, DoneCallback done) {
@@ -116,7 +117,7 @@ void EngineSession::SubmitReduction(RequestKind kind, const AllreduceRequest& re
   const auto on_gpu = [](const TensorRef& tensor) { return tensor.device != nullptr; };
   const bool stage = std::any_of(request.tensors.begin(), request.tensors.end(), on_gpu);
   if (stage) return ReduceOnHost(kind, request, std::move(done));
-  Submit(builder_.Reduction(kind, request, std::move(done)));
+  Submit(components_.requests.Reduction(kind, request, std::move(done)));
 }
 
 void EngineSession::ReduceOnHost(RequestKind kind, const AllreduceRequest& request, DoneCallback done) {
@@ -132,26 +133,25 @@ void EngineSession::ReduceOnHost(RequestKind kind, const AllreduceRequest& reque
     request.tensors = std::move(tensors);
     SubmitReduction(kind, request, std::move(reduced));
   };
-  auto work = [this, name = request.name, what, on_host, done] {
-    components_.round_trips.Begin(name, what, on_host, done);
-  };
-  if (!engine_.Submit(std::move(work))) done(NotInitialized());
+  SubmitWork(
+      [this, name = request.name, what, on_host, done] { components_.round_trips.Begin(name, what, on_host, done); },
+      done);
 }
 
 void EngineSession::Broadcast(BroadcastRequest request, DoneCallback done) {
-  Submit(builder_.Broadcast(std::move(request), std::move(done)));
+  Submit(components_.requests.Broadcast(std::move(request), std::move(done)));
 }
 
 void EngineSession::Allgather(AllgatherRequest request, DoneCallback done) {
-  Submit(builder_.Allgather(std::move(request), std::move(done)));
+  Submit(components_.requests.Allgather(std::move(request), std::move(done)));
 }
 
 void EngineSession::Alltoall(AlltoallRequest request, DoneCallback done) {
-  Submit(builder_.Alltoall(std::move(request), std::move(done)));
+  Submit(components_.requests.Alltoall(std::move(request), std::move(done)));
 }
 
 void EngineSession::Barrier(BarrierRequest request, DoneCallback done) {
-  Submit(builder_.Barrier(request, std::move(done)));
+  Submit(components_.requests.Barrier(request, std::move(done)));
 }
 
 }  // namespace smddp

@@ -1,24 +1,24 @@
-// A session: an engine and its components.
+// A session: an engine and its components, and what it reports about itself (engine_diagnostics.cc).
 //
-// Threads: as in session.h; components run on the engine thread.
+// Threads: as in session.h and session_diagnostics.h; components run on the engine thread.
 #pragma once
 
 #include <memory>
+#include <mutex>
 #include <string>
+#include <vector>
 
 #include "core/env/env.h"
 #include "runtime/api/session.h"
 #include "runtime/bootstrap/fabric_parts.h"
 #include "runtime/control/running_tasks.h"
 #include "runtime/engine/engine.h"
-#include "runtime/named/request_builder.h"
 #include "runtime/plans/plan_registry.h"
-#include "runtime/session/engine_diagnostics.h"
 #include "runtime/session/session_components.h"
 
 namespace smddp {
 
-class EngineSession : public Session {
+class EngineSession : public Session, public SessionDiagnostics {
  public:
   // `registry` outlives it. `on_failure` is called on the engine thread with the reason why the session failed.
   EngineSession(std::unique_ptr<FabricParts> parts, const Env& env, PlanRegistry& registry,
@@ -44,7 +44,19 @@ class EngineSession : public Session {
   void Join(int* last, DoneCallback done) override;
   void Cancel(const std::string& name) override;
   void CancelPlanned(const PlannedTensor& where) override;
-  SessionDiagnostics& diagnostics() override { return diagnostics_; }
+  SessionDiagnostics& diagnostics() override { return *this; }
+
+  void Raise(const std::string& exception) override;
+  void TellTracebackPrinted() override;
+  RaisedState Raised() const override;
+  SessionStats Stats() const override;
+  std::string RailAlgorithm(int64_t elements, DType dtype) const override {
+    return RailAlgorithmFor(parts_->fabric(), elements, dtype, /*places_vary=*/false).info().name;
+  }
+  void TraceStart() override { engine_.trace().Start(); }
+  std::vector<TraceEvent> TraceStop() override { return engine_.trace().Stop(); }
+  Status StartTimeline(const std::string& path, bool mark_cycles) override;
+  TimelineParts StopTimeline() override { return FinishTimeline(/*leaving=*/false); }
 
  private:
   // Engine thread.
@@ -52,6 +64,10 @@ class EngineSession : public Session {
   void SubmitNow(NamedRequest request);
   void JoinNow(int* last, DoneCallback done);
 
+  // `leaving`: this rank's part of a timeline that runs is closed.
+  TimelineParts FinishTimeline(bool leaving);
+  // An error where the engine has stopped.
+  void SubmitWork(std::function<void()> work, const DoneCallback& done);
   void Submit(NamedRequest request);
   void SubmitReduction(RequestKind kind, const AllreduceRequest& request, DoneCallback done);
   // The same for tensors on a GPU, through host memory.
@@ -62,9 +78,9 @@ class EngineSession : public Session {
   RunningTasks tasks_;
   Engine engine_;
   SessionComponents components_;
-  RequestBuilder builder_;
-  EngineDiagnostics diagnostics_;
-  bool stopped_ = false;  // by the owner's thread
+  bool stopped_ = false;         // by the owner's thread
+  std::mutex timeline_mutex_;    // held while a timeline is started or ended
+  bool timeline_asked_ = false;  // on this rank
 };
 
 }  // namespace smddp
