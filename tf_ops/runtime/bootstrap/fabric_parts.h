@@ -20,9 +20,21 @@ class FabricParts {
   // and may be null when there are none. `lives` returns whether a member's process is alive; null: always true.
   FabricParts(Topology topology, const Env& env, const RailChoice& rail, std::vector<std::byte*> segments,
               std::shared_ptr<void> memory, std::unique_ptr<Transport> far,
-              std::function<bool(int member)> lives = nullptr);
+              std::function<bool(int member)> lives = nullptr)
+      : topology_(std::move(topology)),
+        memory_(std::move(memory)),
+        lives_(std::move(lives)),
+        layout_(LayoutFor(topology_, env)),
+        node_(topology_.local_rank(), layout_, std::move(segments)),
+        near_(topology_.local_size() > 1 ? std::make_unique<NodeTransport>(topology_.node(), node_) : nullptr),
+        far_(std::move(far)),
+        sent_before_(far_ != nullptr ? far_->bytes_sent() : 0),
+        transport_(topology_, near_.get(), topology_.node_count() > 1 ? far_.get() : nullptr),
+        fabric_{topology_, node_, transport_, CpuCompute(env.cpu_isa.c_str()), env.chunk_bytes, rail} {}
 
-  static NodeLayout LayoutFor(const Topology& topology, const Env& env);
+  static NodeLayout LayoutFor(const Topology& topology, const Env& env) {
+    return NodeLayout(topology.local_size(), topology.rail_count(), static_cast<size_t>(env.chunk_bytes));
+  }
 
   const Fabric& fabric() const { return fabric_; }
   NodeChannel& node() { return node_; }

@@ -172,10 +172,4 @@ Status JoinProtocol::AfterDeparture(int rank, const std::string& who) {
   return Status(Reason::kPeerLeft, who + " while hvd.join waited for it. Every rank must call hvd.join.");
 }
 
-void JoinProtocol::OnFailure(const Status& why) { End(why); }
-
-void JoinProtocol::Describe(std::vector<std::string>* under_way) const {
-  if (call_.done) under_way->emplace_back("hvd.join");
-}
-
 }  // namespace smddp

@@ -41,11 +41,13 @@ class JoinProtocol : public Component, public VerdictReader {
   Status OnMessage(int from, std::string_view message) override;
   void Step() override;
   Status AfterDeparture(int rank, const std::string& who) override;
-  void OnFailure(const Status& why) override;
+  void OnFailure(const Status& why) override { End(why); }
   bool expecting() const override { return call_.done != nullptr; }
   bool waiting() const override { return call_.done != nullptr; }
   int64_t OldestNs() const override { return call_.done != nullptr ? call_.since_ns : kNever; }
-  void Describe(std::vector<std::string>* under_way) const override;
+  void Describe(std::vector<std::string>* under_way) const override {
+    if (call_.done) under_way->emplace_back("hvd.join");
+  }
 
  private:
   // This rank's call of Join.

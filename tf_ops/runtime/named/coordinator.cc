@@ -3,7 +3,6 @@
 #include <algorithm>
 
 #include "core/hash.h"
-#include "runtime/control/given_up.h"
 #include "runtime/control/operation_id.h"
 #include "runtime/named/inline_reduction.h"
 
@@ -105,7 +104,8 @@ void Coordinator::Complete(const std::map<int, Announcement>& by_rank, Verdict* 
     }
   }
   if (first.kind == RequestKind::kDevices) {
-    verdict->data = EncodeDeviceInfos(by_rank, topology_.size());
+    verdict->devices.resize(topology_.size());
+    for (const auto& [rank, request] : by_rank) verdict->devices[rank] = request.data;
   } else if (first.kind == RequestKind::kPlan) {
     for (const auto& [rank, request] : by_rank) verdict->data = std::max(verdict->data, request.data);
   } else if (!first.data.empty()) {

@@ -5,7 +5,6 @@
 #include <utility>
 
 #include "core/clock.h"
-#include "runtime/control/given_up.h"
 
 namespace smddp {
 namespace {
@@ -13,11 +12,6 @@ namespace {
 bool IsPlan(const NamedRequest& request) { return request.announcement.kind == RequestKind::kPlan; }
 
 }  // namespace
-
-void NamedMatching::SetReaders(VerdictReader* of_devices, VerdictReader* as_joined) {
-  of_devices_ = of_devices;
-  as_joined_ = as_joined;
-}
 
 // --- This rank's requests ---
 

@@ -47,7 +47,10 @@ class NamedMatching : public Component {
       : bus_(bus), rounds_(rounds), coordinator_(bus.topology(), compute, rounds) {}
   // Call it before the engine starts. The readers handle verdicts on kDevices, and verdicts on requests in which this
   // rank takes part because it has joined.
-  void SetReaders(VerdictReader* of_devices, VerdictReader* as_joined);
+  void SetReaders(VerdictReader* of_devices, VerdictReader* as_joined) {
+    of_devices_ = of_devices;
+    as_joined_ = as_joined;
+  }
 
   void Submit(NamedRequest request);
   // Announces a request that the program has not made; its verdict goes to a reader.

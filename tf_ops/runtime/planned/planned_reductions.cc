@@ -239,19 +239,4 @@ void PlannedReductions::PlaceZeros(Plan* plan, const std::vector<int>& tensors, 
   TrySendOrder(plan);
 }
 
-void PlannedReductions::Forget(Plan* plan) {
-  device_paths_.Forget(plan->name);
-  plans_.Forget(plan);
-}
-
-// --- The session ---
-
-void PlannedReductions::OnFailure(const Status& why) {
-  for (auto& [name, plan] : plans_.all()) matcher_.FailWaiting(&plan, why);
-}
-
-void PlannedReductions::Describe(std::vector<std::string>* under_way) const {
-  if (waiting()) under_way->emplace_back("gradients of a training step");
-}
-
 }  // namespace smddp

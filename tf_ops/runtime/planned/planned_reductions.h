@@ -57,15 +57,22 @@ class PlannedReductions : public Component {
 
   // Contributes zeros for `tensors` in step `step` of the plan, counted from 0.
   void PlaceZeros(Plan* plan, const std::vector<int>& tensors, int64_t step);
-  void Forget(Plan* plan);
+  void Forget(Plan* plan) {
+    device_paths_.Forget(plan->name);
+    plans_.Forget(plan);
+  }
   // The plan's tensors that arrived while it was kept, to be submitted again.
   std::vector<Plan::KeptArrival> TakeKept(Plan* plan) { return matcher_.TakeKept(plan); }
 
   Status OnMessage(int from, std::string_view message) override;
-  void OnFailure(const Status& why) override;
+  void OnFailure(const Status& why) override {
+    for (auto& [name, plan] : plans_.all()) matcher_.FailWaiting(&plan, why);
+  }
   bool waiting() const override { return matcher_.waiting() > 0; }
   int64_t OldestNs() const override { return stalls_.OldestNs(); }
-  void Describe(std::vector<std::string>* under_way) const override;
+  void Describe(std::vector<std::string>* under_way) const override {
+    if (waiting()) under_way->emplace_back("gradients of a training step");
+  }
 
  private:
   void Announce(const PlannedTensor& where);

@@ -40,11 +40,7 @@ void EngineSession::TellTracebackPrinted() {
   engine_.Submit([this] { components_.exception_notice.TracebackPrinted(); });
 }
 
-RaisedState EngineSession::Raised() const {
-  const ExceptionNotice& notice = components_.exception_notice;
-  return {notice.acknowledged() >= parts_->fabric().topology.size() - 1, notice.raised_elsewhere(),
-          notice.printed_elsewhere()};
-}
+RaisedState EngineSession::Raised() const { return components_.exception_notice.State(); }
 
 // --- Timeline ---
 
