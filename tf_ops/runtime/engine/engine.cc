@@ -7,6 +7,7 @@
 #include "core/clock.h"
 #include "core/process/log.h"
 #include "core/sync/test_delay.h"
+#include "runtime/engine/session_end.h"
 
 namespace smddp {
 namespace {
@@ -217,6 +218,41 @@ void Engine::PostToAllWhoRead(const std::string& message) {
     const Status status = parts_.transport().Post(rank, message);
     if (!status.ok()) return FailHere(status);
   }
+}
+
+void Engine::Leave() {
+  leaving_ = true;
+  const bool at_exit = order_ == Order::kStopAtExit;
+  inbox_.Close();
+  DrainInbox();
+  if (failed_.ok()) {
+    if (tasks_.empty()) {
+      // So that my goodbye confirms that I have released the memory of other ranks.
+      for (Component* component : components_) component->OnLeave();
+    }
+    const bool clean = tasks_.empty() && !Any(&Component::waiting);
+    const auto listens = at_exit                  ? Goodbye::Listens::kToAll
+                         : Any(&Component::lends) ? Goodbye::Listens::kToNode
+                                                  : Goodbye::Listens::kToNobody;
+    PostToAllWhoRead(Encode(Goodbye{clean, listens}));
+    if (!clean) {
+      FailHere(Status(Reason::kShutDown,
+                      "The session was shut down (hvd.shutdown or the end of the program) while the operation was "
+                      "under way."));
+    }
+  }
+  SessionEnd end(parts_, departures_, pace_, [this](bool look, bool* moved) {
+    if (!ReadControl(moved) && look) LookAtPeers(NowNs());
+    return failed_.ok();
+  });
+  if (at_exit) {
+    const Status status = end.AwaitDepartures();
+    if (!status.ok()) FailTransport(status);
+  }
+  if (Any(&Component::lends) && !end.AwaitReaders()) {
+    for (Component* component : components_) component->KeepMemory();
+  }
+  end.Flush();
 }
 
 }  // namespace smddp

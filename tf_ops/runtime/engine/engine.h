@@ -86,17 +86,7 @@ class Engine final : public ControlBus {
   // Also to ranks that have left and still read.
   void PostToAllWhoRead(const std::string& message);
 
-  // The end of the session, after the last request (session_end.cc).
   void Leave();
-  void SayGoodbye(bool at_exit);
-  // Waits until all ranks have ended their sessions, or this one has failed. MPI_Finalize waits for all ranks as well,
-  // but reads no messages and has no deadline; here a rank lost in the meantime is detected.
-  void AwaitDepartures();
-  // Waits for the ranks of this node to release memory of this one; they do so before their goodbyes. False: not all
-  // did in time.
-  bool AwaitReaders();
-  // Waits until all messages have been sent.
-  void Flush();
 
   FabricParts& parts_;
   RunningTasks& tasks_;
