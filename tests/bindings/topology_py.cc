@@ -6,6 +6,7 @@
 #include "core/shard.h"
 #include "python/errors.h"
 #include "topology/topology.h"
+#include "transport/tag_split.h"
 
 namespace nb = nanobind;
 
@@ -42,11 +43,27 @@ nb::tuple Shard(int64_t elements, size_t element_size, int parts, int index) {
   return nb::make_tuple(range.begin, range.end);
 }
 
+nb::tuple SplitTag(int64_t largest_tag, uint32_t operation, uint8_t stage, uint16_t step) {
+  const TagSplit tags(largest_tag);
+  const uint32_t packed = PackTag({operation, stage, step});
+  return nb::make_tuple(tags.CommunicatorOf(packed), tags.MpiTagOf(packed));
+}
+
+nb::tuple ControlTag(int64_t largest_tag) {
+  const TagSplit tags(largest_tag);
+  return nb::make_tuple(tags.CommunicatorOf(TagSplit::kControl), tags.MpiTagOf(TagSplit::kControl));
+}
+
 }  // namespace
 
 void BindTopology(nb::module_& m) {
   m.def("topology", &Describe, nb::arg("my_rank"), nb::arg("hosts"));
   m.def("shard_of", &Shard, nb::arg("elements"), nb::arg("element_size"), nb::arg("parts"), nb::arg("index"));
+  m.def("split_tag", &SplitTag, nb::arg("largest_tag"), nb::arg("operation"), nb::arg("stage"), nb::arg("step"));
+  m.def("control_tag", &ControlTag, nb::arg("largest_tag"));
+  m.def(
+      "tag_communicators", [](int64_t largest_tag) { return TagSplit(largest_tag).communicators(); },
+      nb::arg("largest_tag"));
 }
 
 }  // namespace smddp

@@ -10,6 +10,7 @@ from tests.faults import faults
 from tests.faults.case import Case
 from tests.faults.places import MPIRUN_ALONE, SMDDPRUN
 from tests.faults.running import Running
+from tests.launch.fabrics import FABRICS
 
 __all__ = ["CASES"]
 
@@ -122,6 +123,16 @@ _IN_FIT = (
     ),
 )  # fmt: skip
 
+_OVER: dict[str, Any] = {"pretended": 2, "message": _NAMED}
+_FABRICS = tuple(
+    Case(f"{name}, {layer}", _ENDS, fault, environment=FABRICS[layer], **_OVER, **more)
+    for layer in FABRICS
+    for name, fault, more in (
+        ("kill -9 a rank of another node, launcher looks on", _KILL, {"launcher": MPIRUN_ALONE}),
+        ("SIGSTOP a rank of another node", _STOP, {}),
+    )
+)
+
 _HOSTS: dict[str, Any] = {"nodes": 4, "message": _NAMED}
 _SMDDPRUN: dict[str, Any] = {**_HOSTS, "launcher": SMDDPRUN}
 _CUT: dict[str, Any] = {"message": "sign of life from|has died"}  # either side may name the other
@@ -152,4 +163,4 @@ _LAB = (
     ),
 )  # fmt: skip
 
-CASES = (*_KILLED, *_FROZEN, *_ONE_RANK, *_IN_FIT, *_LAB)
+CASES = (*_KILLED, *_FROZEN, *_ONE_RANK, *_IN_FIT, *_FABRICS, *_LAB)

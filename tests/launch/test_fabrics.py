@@ -3,34 +3,23 @@
 from __future__ import annotations
 
 import re
-import shutil
-import subprocess
-from pathlib import Path
 
 import pytest
 
-from tests.launch.mpirun import SCRIPTS, find_mpirun, launch
+from smddp_tf.run.mpi import find_mpi
+from tests.launch.fabrics import FABRICS, why_not
+from tests.launch.mpirun import SCRIPTS, launch
 from tests.variants import FULL, in_full
 
-# As users set them; `tcp;ofi_rxm` is libfabric's provider for TCP, which Open MPI leaves out unless it is named.
-FABRICS = {
-    "ofi": {"pml": "cm", "mtl": "ofi", "opal_common_ofi_provider_include": "tcp;ofi_rxm"},
-    "ucx": {"pml": "ucx", "pml_ucx_tls": "any", "pml_ucx_devices": "any"},
-}
-COMPONENTS = {"ofi": "mca:mtl:ofi:", "ucx": "mca:pml:ucx:"}
 LIMIT_SECONDS, SUITE_SECONDS = 180.0, 1800.0
 
 
 @pytest.fixture(params=FABRICS)
 def fabric(request: pytest.FixtureRequest) -> dict[str, str]:
     """The variables that choose it."""
-    ompi_info = shutil.which("ompi_info", path=str(Path(find_mpirun()).parent))
-    if ompi_info is None:
-        pytest.skip("this MPI is not Open MPI, or has no ompi_info")
-    parts = subprocess.run([ompi_info, "--parsable"], capture_output=True, text=True, check=True).stdout
-    if COMPONENTS[request.param] not in parts:
-        pytest.skip(f"this Open MPI was built without {request.param}")
-    return {f"OMPI_MCA_{name}": value for name, value in FABRICS[request.param].items()}
+    if reason := why_not(request.param):
+        pytest.skip(reason)
+    return FABRICS[request.param]
 
 
 @pytest.mark.parametrize(("ranks", "nodes"), [(2, "1,1"), *in_full((4, "2,2"), (2, None))])
@@ -53,3 +42,13 @@ def test_a_lost_rank_is_named(fabric, manner, said) -> None:
     assert not job.timed_out, job.output
     assert job.returncode != 0
     assert re.search(rf"\[rank [02]\] error: {said}", job.output), job.output
+
+
+def test_going_on_after_a_loss_needs_tcp(fabric) -> None:
+    if find_mpi().major < 5:
+        pytest.skip("only Open MPI 5 goes on after a loss")
+    line = "import smddp_tf as hvd; hvd.init()"
+    job = launch(["-c", line], 2, timeout=LIMIT_SECONDS, env=fabric, flags=("--with-ft", "ulfm"))
+    assert not job.timed_out, job.output
+    assert job.returncode != 0
+    assert "mpirun --with-ft ulfm works with Open MPI's messaging layer for TCP only" in job.output

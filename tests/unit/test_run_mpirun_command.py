@@ -183,15 +183,26 @@ def test_a_fabric_that_contradicts(capsys: pytest.CaptureFixture[str]) -> None:
     assert "--tcp is --fabric tcp. Received besides: --fabric ofi" in said
 
 
-def test_an_mpi_without_the_fabric(tmp_path) -> None:
-    ompi_info = tmp_path / "ompi_info"
-    ompi_info.write_text("#!/bin/sh\necho mca:pml:ob1:version\necho mca:mtl:ofi:version\n", encoding="utf-8")
-    ompi_info.chmod(0o755)
-    mpi = Mpi(str(tmp_path / "mpirun"), OPEN_MPI_5.kind, 5)
-    for fabric in ("auto", "tcp", "ofi"):
+@pytest.mark.parametrize(
+    ("kind", "program", "said", "has", "lacks", "needed"),
+    [
+        (OPEN_MPI, "ompi_info", "mca:pml:ob1:version\nmca:mtl:ofi:version", ["ofi"], ["ucx"], "component pml ucx"),
+        (OPEN_MPI, "ompi_info", "", ["ofi", "ucx"], [], ""),
+        (MPICH, "mpichversion", "MPICH Device:\tch4:ucx\nMPICH CC: ofi", ["ucx"], ["ofi"], "network module ofi"),
+        (MPICH, "mpichversion", "MPICH Device: ch3:nemesis", [], ["ofi", "ucx"], "network module"),
+        (MPICH, "mpichversion", "MPICH Device:       ch4:ucx ofi", ["ofi", "ucx"], [], ""),
+        (MPICH, "none", "MPICH Device: ch4:ucx", ["ofi", "ucx"], [], ""),
+    ],
+)
+def test_an_mpi_without_the_fabric(tmp_path, kind, program, said, has, lacks, needed) -> None:
+    (tmp_path / program).write_text(f"#!/bin/sh\ncat <<'END'\n{said}\nEND\n", encoding="utf-8")
+    (tmp_path / program).chmod(0o755)
+    mpi = Mpi(str(tmp_path / "mpirun"), kind, 5)
+    for fabric in ("auto", "tcp", *has):
         check_fabric(fabric, mpi)
-    with pytest.raises(LaunchError, match=r"component pml ucx, which .*mpirun was built without"):
-        check_fabric("ucx", mpi)
+    for fabric in lacks:
+        with pytest.raises(LaunchError, match=rf"{needed}.*, which .*mpirun was built without"):
+            check_fabric(fabric, mpi)
 
 
 def test_a_script_needs_no_python(dry_run: DryRun) -> None:

@@ -14,13 +14,13 @@
 namespace smddp {
 namespace {
 
-// Of tags; Open MPI over UCX, for example, has 23 bits.
-Result<int64_t> LargestTag() {
+// Open MPI over UCX, for example, has tags of 23 bits.
+Result<TagSplit> TagsOfMpi() {
   int* largest = nullptr;
   int found = 0;
   SMDDP_MPI(MPI_Comm_get_attr(MPI_COMM_WORLD, MPI_TAG_UB, &largest, &found));
   constexpr int kLeast = (1 << 20) - 1;  // else there would be more than 512 communicators
-  if (found && *largest >= kLeast) return *largest;
+  if (found && *largest >= kLeast) return TagSplit(*largest);
   return Status(Reason::kBadState, "This MPI allows message tags up to " + std::to_string(found ? *largest : 0) + "; " +
                                        std::to_string(kLeast) +
                                        " are needed. Choose another messaging layer, for "
@@ -63,8 +63,8 @@ Result<MPI_Comm> Select(MPI_Comm parent, const std::vector<int>& ranks, const De
 
 struct MpiCommunicator::Handle {
   MPI_Comm comm = MPI_COMM_NULL;
-  std::vector<MPI_Comm> for_tags;  // `comm`, and where MPI's tags are too short, duplicates of it (mpi_transport.h)
-  int64_t largest_tag = 0;
+  std::vector<MPI_Comm> for_tags;  // `comm`, and where MPI's tags are short, duplicates of it
+  TagSplit tags{1};
 };
 
 MpiCommunicator::MpiCommunicator() : handle_(std::make_unique<Handle>()) {}
@@ -89,9 +89,9 @@ Result<MPI_Comm> DuplicateOfSurvivors(MPI_Comm parent, const Deadline& deadline)
 }
 
 // The communicators between which tags choose.
-Result<std::vector<MPI_Comm>> ForTags(MPI_Comm first, int64_t largest_tag, const Deadline& deadline) {
+Result<std::vector<MPI_Comm>> ForTags(MPI_Comm first, int count, const Deadline& deadline) {
   std::vector<MPI_Comm> all = {first};
-  while (static_cast<int>(all.size()) < MpiTransport::CommunicatorsFor(largest_tag)) {
+  while (static_cast<int>(all.size()) < count) {
     SMDDP_ASSIGN_OR_RETURN(const MPI_Comm next, Duplicate(first, deadline));
     all.push_back(next);
   }
@@ -135,8 +135,8 @@ Status MpiCommunicator::Prepare(const Deadline& deadline) {
   SMDDP_MPI(MPI_Comm_set_errhandler(comm, MPI_ERRORS_RETURN));
   SMDDP_MPI(MPI_Comm_rank(comm, &rank_));
   SMDDP_MPI(MPI_Comm_size(comm, &size_));
-  SMDDP_ASSIGN_OR_RETURN(handle_->largest_tag, LargestTag());
-  SMDDP_ASSIGN_OR_RETURN(handle_->for_tags, ForTags(comm, handle_->largest_tag, deadline));
+  SMDDP_ASSIGN_OR_RETURN(handle_->tags, TagsOfMpi());
+  SMDDP_ASSIGN_OR_RETURN(handle_->for_tags, ForTags(comm, handle_->tags.communicators(), deadline));
   return Status::Ok();
 }
 
@@ -235,7 +235,7 @@ Result<std::vector<std::string>> MpiCommunicator::Exchange(const std::string& mi
 }
 
 std::unique_ptr<Transport> MpiCommunicator::NewTransport() {
-  return std::make_unique<MpiTransport>(handle_->for_tags, handle_->largest_tag);
+  return std::make_unique<MpiTransport>(handle_->for_tags, handle_->tags);
 }
 
 }  // namespace smddp

@@ -45,6 +45,14 @@ Status CheckThreadLevel() {
                 "hvd.init() first, or leave mpi4py's default thread level.");
 }
 
+// Under --with-ft ulfm Open MPI 5.0.11 crashes over libfabric and UCX, or leaves each rank alone.
+Status CheckLayer() {
+  if (!SurvivesLosses() || !MpiMayUseFabric(/*has_fabric=*/false)) return Status::Ok();
+  return Status(Reason::kBadState,
+                "mpirun --with-ft ulfm works with Open MPI's messaging layer for TCP only, but --mca pml, --mca mtl or "
+                "their variables choose another. Choose --mca pml ob1, or leave --with-ft ulfm out.");
+}
+
 }  // namespace
 
 Status InitializeMpi(double silence_s, const Deadline& deadline) {
@@ -54,6 +62,7 @@ Status InitializeMpi(double silence_s, const Deadline& deadline) {
   // plain sends do not.
   SetDefault("OMPI_MCA_btl_tcp_flags", "1");
   AskMpiToReportLosses();
+  SMDDP_RETURN_IF_ERROR(CheckLayer());
   if (SurvivesLosses() && silence_s > 0) AskMpiToDetectLosses(silence_s);
   int provided = 0;
   SMDDP_MPI(MPI_Init_thread(nullptr, nullptr, MPI_THREAD_MULTIPLE, &provided));

@@ -16,12 +16,6 @@ constexpr double kCancelSeconds = 1.0;
 
 #define SMDDP_CHECKED(call) SMDDP_RETURN_IF_ERROR(Check((call), #call))
 
-int MpiTransport::BitsOfTag(int64_t largest_tag) {
-  int bits = 0;
-  while (bits < kTagBits && (int64_t{2} << bits) - 1 <= largest_tag) ++bits;
-  return bits;
-}
-
 // Where MPI survives losses, the first error of each loss names the dead ranks, and calls that concern other ranks
 // work again.
 Status MpiTransport::Check(int code, const char* call) {
@@ -40,8 +34,8 @@ bool MpiTransport::takes_device_memory() const {
 Result<Ticket> MpiTransport::Send(int peer, Tag tag, BufferView bytes) {
   MPI_Request request;
   const uint32_t packed = PackTag(tag);
-  SMDDP_CHECKED(
-      MPI_Isend(bytes.data, static_cast<int>(bytes.size), MPI_BYTE, peer, ShortTag(packed), CommFor(packed), &request));
+  SMDDP_CHECKED(MPI_Isend(bytes.data, static_cast<int>(bytes.size), MPI_BYTE, peer, tags_.MpiTagOf(packed),
+                          CommOf(packed), &request));
   bytes_sent_ += static_cast<int64_t>(bytes.size);
   requests_.emplace(next_ticket_, Transfer{request, kSending});
   return next_ticket_++;
@@ -50,8 +44,8 @@ Result<Ticket> MpiTransport::Send(int peer, Tag tag, BufferView bytes) {
 Result<Ticket> MpiTransport::Recv(int peer, Tag tag, BufferView bytes) {
   MPI_Request request;
   const uint32_t packed = PackTag(tag);
-  SMDDP_CHECKED(
-      MPI_Irecv(bytes.data, static_cast<int>(bytes.size), MPI_BYTE, peer, ShortTag(packed), CommFor(packed), &request));
+  SMDDP_CHECKED(MPI_Irecv(bytes.data, static_cast<int>(bytes.size), MPI_BYTE, peer, tags_.MpiTagOf(packed),
+                          CommOf(packed), &request));
   requests_.emplace(next_ticket_, Transfer{request, static_cast<int>(bytes.size)});
   return next_ticket_++;
 }
@@ -79,7 +73,7 @@ Status MpiTransport::Post(int peer, std::string message) {
   posts_.push_back({std::move(message), MPI_REQUEST_NULL});
   Posted& post = posts_.back();
   const int code = MPI_Isend(post.bytes.data(), static_cast<int>(post.bytes.size()), MPI_BYTE, peer,
-                             ShortTag(kLargestTag), CommFor(kLargestTag), &post.request);
+                             tags_.MpiTagOf(TagSplit::kControl), CommOf(TagSplit::kControl), &post.request);
   if (code != MPI_SUCCESS) posts_.pop_back();
   return Check(code, "MPI_Isend");
 }
@@ -114,7 +108,8 @@ Status MpiTransport::StartReceiving() {
     int waiting = 0;
     MPI_Message handle;
     MPI_Status status;
-    SMDDP_CHECKED(MPI_Improbe(MPI_ANY_SOURCE, ShortTag(kLargestTag), CommFor(kLargestTag), &waiting, &handle, &status));
+    SMDDP_CHECKED(MPI_Improbe(MPI_ANY_SOURCE, tags_.MpiTagOf(TagSplit::kControl), CommOf(TagSplit::kControl), &waiting,
+                              &handle, &status));
     if (!waiting) return Status::Ok();
     int bytes = 0;
     SMDDP_CHECKED(MPI_Get_count(&status, MPI_BYTE, &bytes));

@@ -12,27 +12,18 @@
 #include <utility>
 #include <vector>
 
+#include "transport/tag_split.h"
 #include "transport/transport.h"
 
 namespace smddp {
 
 // Peers are ranks of the communicators, which belong to the caller and outlive this object. They have the same ranks;
-// where MPI's tags are too short for ours, the upper bits of a tag choose one. Messages are at most 1 GiB: callers
+// where MPI's tags are shorter than ours, the upper bits of a tag choose one. Messages are at most 1 GiB: callers
 // split larger ones.
 class MpiTransport : public Transport {
  public:
-  // The tag of control messages, one above every data tag: PackTag's 29 bits reach it only for the last operation
-  // number, which is never given out.
-  static constexpr int kTagBits = 24 + 2 + kStepBits;
-  static constexpr int kLargestTag = (1 << kTagBits) - 1;
-
-  // How many of a tag's bits MPI's tags hold, if the largest is `largest_tag`, and for how many communicators.
-  static int BitsOfTag(int64_t largest_tag);
-  static int CommunicatorsFor(int64_t largest_tag) { return (kLargestTag >> BitsOfTag(largest_tag)) + 1; }
-
-  // As many communicators as CommunicatorsFor says.
-  MpiTransport(std::vector<MPI_Comm> comms, int64_t largest_tag)
-      : comms_(std::move(comms)), tag_bits_(BitsOfTag(largest_tag)) {}
+  // As many communicators as `tags` says.
+  MpiTransport(std::vector<MPI_Comm> comms, TagSplit tags) : comms_(std::move(comms)), tags_(tags) {}
   ~MpiTransport() override { (void)Abort(); }
 
   std::string name() const override { return "mpi"; }
@@ -67,15 +58,14 @@ class MpiTransport : public Transport {
     MPI_Request request;
   };
 
-  MPI_Comm CommFor(uint32_t tag) const { return comms_[tag >> tag_bits_]; }
-  int ShortTag(uint32_t tag) const { return static_cast<int>(tag & ((1u << tag_bits_) - 1)); }
+  MPI_Comm CommOf(uint32_t packed) const { return comms_[tags_.CommunicatorOf(packed)]; }
   Status Check(int code, const char* call);
   Status TestPosts();
   Status StartReceiving();
   Status FinishReceiving();
 
   const std::vector<MPI_Comm> comms_;
-  const int tag_bits_;
+  const TagSplit tags_;
   Ticket next_ticket_ = 1;
   std::atomic<int64_t> bytes_sent_{0};
   std::unordered_map<Ticket, Transfer> requests_;
