@@ -89,9 +89,7 @@ std::vector<std::string> Steps(const std::vector<std::string>& hosts, const std:
                                const std::string& dtype_name, const std::string& wire_dtype, int op, double prescale,
                                double postscale, int64_t chunk_bytes, int64_t bucket_bytes, const std::string& stage,
                                int steps, bool planned, const std::string& direct, int last_rank) {
-  Status why;
-  DevicePlugin* const plugin = TheDevices().plugin(&why);
-  ThrowIfError(why);
+  DevicePlugin* const plugin = ValueOrThrow(TheDevices().plugin());
   const DType dtype = ValueOrThrow(DTypeFromName(dtype_name));
   ClusterOptions options;
   options.host_of_rank = hosts;

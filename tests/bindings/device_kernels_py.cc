@@ -69,10 +69,7 @@ class GpuView {
 class Gpu {
  public:
   explicit Gpu(int index) {
-    Status why;
-    DevicePlugin* const plugin = TheDevices().plugin(&why);
-    ThrowIfError(why);
-    device_ = ValueOrThrow(plugin->Open(index));
+    device_ = ValueOrThrow(ValueOrThrow(TheDevices().plugin())->Open(index));
     event_ = ValueOrThrow(device_->MakeEvent());
   }
 
@@ -169,12 +166,7 @@ class GpuGroup {
   GpuGroup(Gpu& gpu, const nb::bytes& id, int size, int member)
       : group_(ValueOrThrow(Library().Join({id.c_str(), id.size()}, size, member, gpu.device()))) {}
 
-  static DeviceGroupLibrary& Library() {
-    Status why;
-    DeviceGroupLibrary* const library = TheDevices().groups(&why);
-    ThrowIfError(why);
-    return *library;
-  }
+  static DeviceGroupLibrary& Library() { return *ValueOrThrow(TheDevices().groups()); }
 
   bool Ready() { return ValueOrThrow(group_->Ready()); }
   void Health() { ThrowIfError(group_->Health()); }

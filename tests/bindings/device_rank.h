@@ -95,14 +95,14 @@ class DeviceRank {
   };
 
   Status Prepare(const std::vector<RankDeviceInfo>& infos) {
-    DevicePlugin* const plugin = TheDevices().plugin();
-    if (plugin == nullptr) return Status(Reason::kBadState, "There is no GPU library.");
+    SMDDP_ASSIGN_OR_RETURN(DevicePlugin* const plugin, TheDevices().plugin());
     SMDDP_ASSIGN_OR_RETURN(device_, plugin->Open(job_.devices[rank_]));
     SMDDP_ASSIGN_OR_RETURN(context_, MakeDeviceContext(parts_->fabric(), *device_));
     DeviceDecision decision;
     decision.method = job_.method;
     decision.direct = job_.direct;
-    SMDDP_RETURN_IF_ERROR(context_->Open(decision, infos, TheDevices().groups(nullptr)));
+    const Result<DeviceGroupLibrary*> groups = TheDevices().groups();
+    SMDDP_RETURN_IF_ERROR(context_->Open(decision, infos, groups.ok() ? *groups : nullptr));
     SMDDP_RETURN_IF_ERROR(Until([this] { return context_->Ready(); }));
     SMDDP_ASSIGN_OR_RETURN(stream_, device_->MakeStream());
     SMDDP_ASSIGN_OR_RETURN(event_, device_->MakeEvent());

@@ -38,9 +38,9 @@ std::vector<std::string> RunAll(const DeviceJob& job, const std::vector<std::str
     memory->push_back(ValueOrThrow(Segment::Private(FabricParts::LayoutFor(topologies[rank], env).total_bytes)));
   }
   std::vector<RankDeviceInfo> infos(size);
-  DeviceGroupLibrary* const groups = job.method == DeviceMethod::kGroup ? TheDevices().groups(nullptr) : nullptr;
   for (const Group& node : topologies[0].nodes()) {
-    if (groups != nullptr) infos[node.world_rank(0)].group_id = ValueOrThrow(groups->MakeId());
+    if (job.method != DeviceMethod::kGroup) break;
+    infos[node.world_rank(0)].group_id = ValueOrThrow(ValueOrThrow(TheDevices().groups())->MakeId());
   }
   DeviceMeeting meeting(size);
   std::vector<std::unique_ptr<DeviceRank>> ranks;

@@ -17,6 +17,7 @@
 #include "fusion/plan.h"
 #include "inproc/hub.h"
 #include "python/errors.h"
+#include "transport/shm/node_layout.h"
 
 namespace nb = nanobind;
 
@@ -97,14 +98,15 @@ nb::tuple CostOf(const std::string& name, int members) {
 }
 
 double Predict(const std::string& name, int members, int64_t bytes, double latency_s, double message_s,
-               double bytes_per_s) {
-  return PredictSeconds(Named(name).info(), members, bytes, {latency_s, message_s, bytes_per_s});
+               double bytes_per_s, int64_t chunk_bytes) {
+  return PredictSeconds(Named(name).info(), {members, 1, bytes, chunk_bytes}, {latency_s, message_s, bytes_per_s});
 }
 
 std::string Choose(int members, int rails, int64_t bytes, const std::string& dtype, double latency_s, double message_s,
-                   double bytes_per_s, bool places_vary) {
+                   double bytes_per_s, bool places_vary, int64_t chunk_bytes) {
   const LinkSpeed link = {latency_s, message_s, bytes_per_s};
-  return ChooseAlgorithm({members, rails, bytes, ValueOrThrow(DTypeFromName(dtype)), places_vary}, link).info().name;
+  const DType of_data = ValueOrThrow(DTypeFromName(dtype));
+  return ChooseAlgorithm({members, rails, bytes, chunk_bytes, of_data, places_vary}, link).info().name;
 }
 
 int64_t BucketBytes(const std::vector<int64_t>& elements, const std::string& wire_dtype, int nodes) {
@@ -121,10 +123,12 @@ void BindRail(nb::module_& m) {
         nb::arg("errors") = std::vector<Bytes>());
   m.def("rail_cost", &CostOf, nb::arg("algorithm"), nb::arg("members"));
   m.def("rail_predict", &Predict, nb::arg("algorithm"), nb::arg("members"), nb::arg("bytes"), nb::arg("latency_s"),
-        nb::arg("message_s"), nb::arg("bytes_per_s"));
+        nb::arg("message_s"), nb::arg("bytes_per_s"), nb::arg("chunk_bytes") = 0);
   m.def("rail_choose", &Choose, nb::arg("members"), nb::arg("rails"), nb::arg("bytes"), nb::arg("dtype"),
-        nb::arg("latency_s"), nb::arg("message_s"), nb::arg("bytes_per_s"), nb::arg("places_vary") = false);
+        nb::arg("latency_s"), nb::arg("message_s"), nb::arg("bytes_per_s"), nb::arg("places_vary") = false,
+        nb::arg("chunk_bytes") = 0);
   m.def("default_bucket_bytes", &DefaultBucketBytes, nb::arg("nodes"));
+  m.def("default_chunk_bytes", &DefaultChunkBytes, nb::arg("pieces"));
   m.def("bucket_bytes_for", &BucketBytes, nb::arg("elements"), nb::arg("wire_dtype"), nb::arg("nodes"));
 }
 

@@ -6,12 +6,13 @@
 
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   const auto topology = smddp::Topology::Build(0, {"a", "a", "b", "b"});
-  const auto texts =
-      smddp::DecodeDeviceInfos(std::string(reinterpret_cast<const char*>(data), size), topology.value().size());
-  if (!texts.ok()) return 0;
-  std::vector<smddp::RankDeviceInfo> infos(texts.value().size());
+  smddp::FieldReader fields(std::string_view(reinterpret_cast<const char*>(data), size));
+  std::vector<std::string> texts;  // as a verdict has them
+  fields(texts);
+  if (!fields.at_end() || texts.size() != 4) return 0;
+  std::vector<smddp::RankDeviceInfo> infos(texts.size());
   for (size_t rank = 0; rank < infos.size(); ++rank) {
-    if (!fuzz::ThereAndBack(texts.value()[rank], &infos[rank])) return 0;
+    if (!fuzz::ThereAndBack(texts[rank], &infos[rank])) return 0;
   }
   const auto decision = smddp::Decide(topology.value(), infos);
   if (!decision.ok() || decision.value().method == smddp::DeviceMethod::kHost) return 0;

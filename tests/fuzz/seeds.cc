@@ -203,7 +203,7 @@ std::vector<std::pair<std::string, std::string>> Hostile() {
 
 // Four ranks with a GPU, or one that says less.
 std::string DeviceInfos(const std::vector<const char*>& uuids, int group_version) {
-  smddp::WireWriter writer;
+  std::vector<std::string> texts;
   for (const char* const uuid : uuids) {
     smddp::RankDeviceInfo info;
     info.wanted = "auto";
@@ -214,9 +214,11 @@ std::string DeviceInfos(const std::vector<const char*>& uuids, int group_version
     info.visible = 2;
     info.group_version = group_version;
     info.group_id = "id";
-    writer.PutText(Encode(info));
+    texts.push_back(Encode(info));
   }
-  return writer.Take();
+  smddp::FieldWriter fields;
+  fields(texts);
+  return fields.Take();
 }
 
 // As input.h takes it.

@@ -104,3 +104,20 @@ def test_mail_between_threads_does_not_say_that_it_takes_gpu_memory():
     pins = count("pin")
     assert steps(["a", "b"], arrays) == [""] * 2
     assert count("pin") > pins
+
+
+@pytest.mark.parametrize("stage", ["host", "ipc", "auto"])
+@pytest.mark.parametrize("planned", [True, False], ids=["planned", "named"])
+def test_sums_in_8_bits_are_exchanged_in_host_memory(stage, planned):
+    """Also where MPI could read them on the GPU. Small tensors are exact, and all ranks have the same bits."""
+    sizes = (40_000, 1000, 20_000)
+    arrays = gradients(4, sizes)
+    expected = sums(arrays)
+    told = steps(TWO_NODES, arrays, stage=stage, planned=planned, wire_dtype="int8", direct="on", chunk_bytes=65536)
+    assert told == [""] * 4
+    check([[of_rank[1]] for of_rank in arrays], [expected[1]])
+    for index in (0, 2):
+        error = abs(arrays[0][index] - expected[index])
+        assert 1e-3 < error.mean() < 0.05
+        assert error.max() < 0.2
+        assert len({of_rank[index].tobytes() for of_rank in arrays}) == 1

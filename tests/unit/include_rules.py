@@ -19,7 +19,7 @@ RUNTIME = {
     "plans": ("api", "control"),
     "planned": ("api", "control", "gpu", "named", "plans", "verify"),
     "join": ("api", "control", "named", "planned", "plans"),
-    "health": ("api", "bootstrap", "control", "named", "planned", "plans"),
+    "health": ("api", "control", "named", "planned", "plans"),
     "engine": ("api", "bootstrap", "control", "health"),
     "session": (
         *("api", "bootstrap", "control", "engine", "gpu", "health", "join", "named", "planned", "plans"),

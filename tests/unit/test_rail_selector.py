@@ -55,6 +55,30 @@ def test_many_nodes_take_the_one_with_few_messages() -> None:
     assert chosen(64, MIB, {"latency_s": 2e-6, "message_s": 2e-6, "bytes_per_s": 10e9}) == "halving_doubling"
 
 
+@pytest.mark.parametrize("algorithm", ALGORITHMS)
+def test_chunks_cost_their_messages_and_wait_together(algorithm: str) -> None:
+    """Eight are in flight at a time."""
+    link = {"latency_s": 0.5, "message_s": 0.01, "bytes_per_s": 1000.0}
+    steps, messages, traffic = _core.rail_cost(algorithm, 8)
+    for chunks, waits in ((1, 1), (8, 1), (9, 2), (40, 5)):
+        seconds = _core.rail_predict(algorithm, 8, chunks * 4096, **link, chunk_bytes=4096)
+        parts = 0.5 * steps * waits + 0.01 * messages * chunks + traffic * chunks * 4.096
+        assert seconds == pytest.approx(parts)
+
+
+def test_many_nodes_take_the_one_with_few_messages_although_the_bucket_is_large() -> None:
+    """What counts is the piece of a chunk that a message holds: 64 nodes of 8 ranks, 100 MiB in chunks of 2 MiB."""
+    link = {"latency_s": 5e-6, "message_s": 1e-6, "bytes_per_s": 12.5e9 / 8}
+    of_rail = 100 * MIB // 8
+    assert _core.rail_choose(64, 8, of_rail, "float32", **link) == "direct"
+    assert _core.rail_choose(64, 8, of_rail, "float32", **link, chunk_bytes=2 * MIB // 8) == "halving_doubling"
+
+
+def test_chunks_grow_with_the_ranks() -> None:
+    sizes = {pieces: _core.default_chunk_bytes(pieces) for pieces in (1, 8, 64, 65, 128, 512, 4096)}
+    assert sizes == {1: MIB // 4, 8: MIB // 4, 64: MIB // 4, 65: 65 * 4096, 128: MIB // 2, 512: 2 * MIB, 4096: 2 * MIB}
+
+
 @pytest.mark.parametrize("dtype", ["float16", "bfloat16"])
 def test_half_types_keep_the_order_that_rounds_once(dtype: str) -> None:
     for members, size, link in itertools.product((2, 3, 4, 64), (2, MIB), (FAST, SLOW)):

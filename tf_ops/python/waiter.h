@@ -27,7 +27,7 @@ class Waiter {
     };
   }
   // Without the GIL. Polls for a moment before it sleeps: waking a thread takes as long as a small request
-  // (runtime/engine/backoff.h).
+  // (runtime/engine/loop_pace.h).
   Status Wait() {
     nanobind::gil_scoped_release release;
     for (const int64_t start_ns = NowNs(); !state_->done.load() && NowNs() - start_ns < kYieldNs;) sched_yield();

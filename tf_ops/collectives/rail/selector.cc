@@ -1,5 +1,8 @@
 #include "collectives/rail/selector.h"
 
+#include <algorithm>
+#include <cmath>
+
 #include "collectives/fabric.h"
 
 namespace smddp {
@@ -17,20 +20,22 @@ bool PrefersRing(const RailLoad& load, const LinkSpeed& link) {
 
 }  // namespace
 
-double PredictSeconds(const AlgorithmInfo& info, int members, int64_t bytes, const LinkSpeed& link) {
-  const AlgorithmCost cost = info.cost(members);
-  return cost.steps * link.latency_s + cost.messages * link.message_s +
-         cost.traffic * static_cast<double>(bytes) / link.bytes_per_s;
+double PredictSeconds(const AlgorithmInfo& info, const RailLoad& load, const LinkSpeed& link) {
+  const AlgorithmCost cost = info.cost(load.members);
+  const int64_t of_chunk = load.chunk_bytes > 0 ? load.chunk_bytes : std::max<int64_t>(load.bytes, 1);
+  const auto chunks = static_cast<double>(std::max<int64_t>(1, (load.bytes + of_chunk - 1) / of_chunk));
+  return std::ceil(chunks / kMaxStepsInFlight) * cost.steps * link.latency_s + chunks * cost.messages * link.message_s +
+         cost.traffic * static_cast<double>(load.bytes) / link.bytes_per_s;
 }
 
 const AllreduceAlgorithm& ChooseAlgorithm(const RailLoad& load, const LinkSpeed& link) {
   const AllreduceAlgorithm* best = Algorithms().front();
   if (IsHalf(load.dtype)) return *best;
   if (PrefersRing(load, link)) return *AlgorithmByName("ring");
-  double least = kClearly * PredictSeconds(best->info(), load.members, load.bytes, link);
+  double least = kClearly * PredictSeconds(best->info(), load, link);
   for (const AllreduceAlgorithm* other : Algorithms()) {
     if (other->info().order != Algorithms().front()->info().order) continue;
-    const double seconds = PredictSeconds(other->info(), load.members, load.bytes, link);
+    const double seconds = PredictSeconds(other->info(), load, link);
     if (seconds >= least) continue;
     best = other;
     least = seconds;
@@ -43,7 +48,8 @@ const AllreduceAlgorithm& RailAlgorithmFor(const Fabric& fabric, int64_t element
   const int rails = fabric.topology.rail_count();
   const int64_t of_rail = (elements + rails - 1) / rails;
   const int64_t bytes = of_rail * static_cast<int64_t>(SizeOf(dtype));
-  return ChooseAlgorithm({fabric.topology.node_count(), rails, bytes, dtype, places_vary}, fabric.rail.link);
+  const int64_t of_chunk = fabric.chunk_bytes / rails;
+  return ChooseAlgorithm({fabric.topology.node_count(), rails, bytes, of_chunk, dtype, places_vary}, fabric.rail.link);
 }
 
 bool SumsDependOnPlace(const Fabric& fabric) {

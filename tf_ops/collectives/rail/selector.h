@@ -4,6 +4,8 @@
 //      several senders share a receiver, which cost 3 to 10 % on the links where it was measured (docs/decisions/0007).
 //   2. Else the cheapest by
 //        seconds = steps * latency + messages * (time to send one) + traffic * bytes / bandwidth
+//      of all chunks: each costs its messages, and the latency is waited for once for those that are in flight
+//      together.
 //
 // The figures of the link are measured when the session starts; the worst of all ranks count, so every rank makes the
 // same choice. Sums should not depend on a measurement: step 2 chooses only among algorithms that give the same bits
@@ -34,15 +36,16 @@ struct RailChoice {
 // The work of one rail.
 struct RailLoad {
   int members = 1;
-  int rails = 1;      // that share a node's link
-  int64_t bytes = 0;  // of data on each member
+  int rails = 1;            // that share a node's link
+  int64_t bytes = 0;        // of data on each member
+  int64_t chunk_bytes = 0;  // of them that travel together; 0: all
   DType dtype = DType::kFloat32;
   // The same elements may be at other positions in the next run (gradients in the order in which they became ready).
   // Then only algorithms that add in the same order at every position are reproducible.
   bool places_vary = false;
 };
 
-double PredictSeconds(const AlgorithmInfo& info, int members, int64_t bytes, const LinkSpeed& link);
+double PredictSeconds(const AlgorithmInfo& info, const RailLoad& load, const LinkSpeed& link);
 
 const AllreduceAlgorithm& ChooseAlgorithm(const RailLoad& load, const LinkSpeed& link);
 

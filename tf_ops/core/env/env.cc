@@ -123,9 +123,10 @@ const std::vector<EnvVariable>& EnvVariables() {
        "bytes). 0 puts every tensor into its own bucket. auto: a sixteenth of the gradients (on one node a quarter), "
        "at most 25MB up to 8 nodes and in proportion to the nodes above (docs/algorithms.md). Must agree on all "
        "ranks."},
-      {"SMDDP_CHUNK_BYTES", "", "256KB",
+      {"SMDDP_CHUNK_BYTES", "", "auto",
        "Size of the chunks in which a bucket is sent through shared memory. Smaller chunks stay in cache, larger ones "
-       "need fewer messages. At least 4096. Must agree on all ranks.",
+       "need fewer messages. At least 4096; auto: 256KB up to 64 ranks, 4KB for each rank above, at most 2MB. Must "
+       "agree on all ranks.",
        /*for_developers=*/true},
       {"SMDDP_COMMIT_DIR", "", "",
        "Folder to which every state of hvd.elastic writes its commits, and from which it continues when the job is "
@@ -262,7 +263,10 @@ Result<Env> ReadEnv() {
   if (Find("SMDDP_BUCKET_BYTES").text != "auto") {
     SMDDP_RETURN_IF_ERROR(ReadBytes("SMDDP_BUCKET_BYTES", 0, &env.bucket_bytes));
   }
-  SMDDP_RETURN_IF_ERROR(ReadBytes("SMDDP_CHUNK_BYTES", 4096, &env.chunk_bytes));
+  env.chunk_bytes = kAutoBytes;
+  if (Find("SMDDP_CHUNK_BYTES").text != "auto") {
+    SMDDP_RETURN_IF_ERROR(ReadBytes("SMDDP_CHUNK_BYTES", 4096, &env.chunk_bytes));
+  }
   SMDDP_RETURN_IF_ERROR(ReadRate("SMDDP_RAIL_LATENCY_US", &env.rail_latency_s));
   SMDDP_RETURN_IF_ERROR(ReadRate("SMDDP_RAIL_BANDWIDTH_MBPS", &env.rail_bytes_per_s));
   env.rail_latency_s *= 1e-6;

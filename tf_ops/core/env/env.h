@@ -18,7 +18,7 @@ struct Env {
   std::string host_id;                      // SMDDP_HOST_ID
   bool autotune = false;                    // SMDDP_AUTOTUNE, HOROVOD_AUTOTUNE: only a warning
   int64_t bucket_bytes = 0;                 // SMDDP_BUCKET_BYTES, HOROVOD_FUSION_THRESHOLD; kAutoBytes: auto
-  int64_t chunk_bytes = 0;                  // SMDDP_CHUNK_BYTES
+  int64_t chunk_bytes = 0;                  // SMDDP_CHUNK_BYTES; kAutoBytes: auto
   bool dynamic_process_sets = false;        // SMDDP_DYNAMIC_PROCESS_SETS, HOROVOD_DYNAMIC_PROCESS_SETS
   std::string cpu_isa;                      // SMDDP_CPU_ISA
   std::string gpu_direct;                   // SMDDP_GPU_DIRECT: auto, on, off

@@ -13,29 +13,20 @@
 namespace smddp {
 namespace {
 
-// The node's segments, by local rank.
-struct NodeMemory {
-  std::vector<Segment> segments;
-  std::vector<std::byte*> addresses() const {
-    std::vector<std::byte*> all;
-    for (const Segment& segment : segments) all.push_back(segment.data());
-    return all;
-  }
-};
+using Segments = std::vector<Segment>;  // the node's, by local rank
 
-Status OpenPeers(const Topology& topology, const std::vector<std::string>& names, size_t bytes, NodeMemory* memory) {
+Status OpenPeers(const Topology& topology, const std::vector<std::string>& names, size_t bytes, Segments* segments) {
   for (int member = 0; member < topology.local_size(); ++member) {
     if (member == topology.local_rank()) continue;
-    SMDDP_ASSIGN_OR_RETURN(memory->segments[member], Segment::Open(names[topology.node().world_rank(member)], bytes));
+    SMDDP_ASSIGN_OR_RETURN((*segments)[member], Segment::Open(names[topology.node().world_rank(member)], bytes));
   }
   return Status::Ok();
 }
 
-Result<std::shared_ptr<NodeMemory>> ShareMemory(const Topology& topology, size_t bytes, const Exchange& exchange) {
-  auto memory = std::make_shared<NodeMemory>();
-  memory->segments.resize(topology.local_size());
+Result<std::shared_ptr<Segments>> ShareMemory(const Topology& topology, size_t bytes, const Exchange& exchange) {
+  auto memory = std::make_shared<Segments>(topology.local_size());
   if (topology.local_size() > 1 && topology.local_rank() == 0) Segment::RemoveStale();
-  Segment& mine = memory->segments[topology.local_rank()];
+  Segment& mine = (*memory)[topology.local_rank()];
   auto created = topology.local_size() > 1 ? Segment::Create(bytes) : Segment::Private(bytes);
   SMDDP_RETURN_IF_ERROR(AllOk(created.status(), exchange));
   mine = std::move(*created);
@@ -104,8 +95,9 @@ Result<std::unique_ptr<FabricParts>> Bootstrap(int rank, const Env& env, const E
   SMDDP_RETURN_IF_ERROR(rail.status());
   const size_t bytes = FabricParts::LayoutFor(topology, env).total_bytes;
   SMDDP_ASSIGN_OR_RETURN(auto memory, ShareMemory(topology, bytes, exchange));
-  auto addresses = memory->addresses();
-  auto lives = [memory](int member) { return memory->segments[member].OwnerLives(); };
+  std::vector<std::byte*> addresses;
+  for (const Segment& segment : *memory) addresses.push_back(segment.data());
+  auto lives = [memory](int member) { return (*memory)[member].OwnerLives(); };
   return std::make_unique<FabricParts>(std::move(topology), env, *rail, std::move(addresses), memory, std::move(far),
                                        std::move(lives));
 }

@@ -1,5 +1,7 @@
 #include "runtime/control/component.h"
 
+#include "core/wire.h"
+
 namespace smddp {
 
 void ControlBus::PostToOthers(const std::string& message) {
@@ -18,8 +20,7 @@ Status Component::OnMessage(int from, std::string_view) {
 }
 
 Status Refused(const Topology& topology, int from, const char* what) {
-  return Status(Reason::kInternal, "Rank " + std::to_string(topology.global_rank(from)) + " " + what +
-                                       ". Do all ranks run the same version of smddp_tf?");
+  return OtherVersion("Rank " + std::to_string(topology.global_rank(from)) + " " + what);
 }
 
 }  // namespace smddp

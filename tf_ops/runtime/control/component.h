@@ -13,7 +13,7 @@
 #include <vector>
 
 #include "core/status.h"
-#include "runtime/control/running_task.h"
+#include "runtime/control/running_tasks.h"
 #include "runtime/control/trace.h"
 #include "topology/topology.h"
 

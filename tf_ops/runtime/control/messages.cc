@@ -3,7 +3,6 @@
 #include <algorithm>
 
 #include "core/shape.h"
-#include "core/wire.h"
 #include "transport/transport.h"
 
 namespace smddp {
@@ -62,6 +61,14 @@ bool Verdict::IsWellFormed() const {
 const char* NameOf(RequestKind kind) { return kNames[static_cast<int>(kind)]; }
 const char* CapitalNameOf(RequestKind kind) { return kCapitalNames[static_cast<int>(kind)]; }
 
+Status GivenUpBy(int rank) {
+  return Status(
+      Reason::kStepGivenUp,
+      "Rank " + std::to_string(rank) +
+          " gave up a step: another operation of the step failed there before the gradients were reduced (see that "
+          "rank's own error). The step has failed on all ranks; the session continues with the next one.");
+}
+
 bool TypeOf(std::string_view message, ControlType* type) {
   if (message.empty()) return false;
   *type = static_cast<ControlType>(message[0]);
@@ -73,24 +80,6 @@ bool BelongsToWork(std::string_view message) {
   if (!TypeOf(message, &type)) return true;
   return type != ControlType::kHeartbeat && type != ControlType::kTimeline && type != ControlType::kStall &&
          type != ControlType::kPlanRetirement;
-}
-
-std::string EncodeDeviceInfos(const std::map<int, Announcement>& by_rank, int size) {
-  WireWriter writer;
-  for (int rank = 0; rank < size; ++rank) {
-    const auto at = by_rank.find(rank);
-    writer.PutText(at == by_rank.end() ? std::string() : at->second.data);
-  }
-  return writer.Take();
-}
-
-Result<std::vector<std::string>> DecodeDeviceInfos(const std::string& text, int size) {
-  WireReader reader(text);
-  std::vector<std::string> infos;
-  for (int rank = 0; rank < size && reader.ok(); ++rank) infos.push_back(reader.GetText());
-  if (reader.at_end()) return infos;
-  return Status(Reason::kInternal,
-                "Rank 0 sent unreadable descriptions of GPUs. Do all ranks run the same version of smddp_tf?");
 }
 
 }  // namespace smddp

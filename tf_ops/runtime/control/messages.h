@@ -41,7 +41,7 @@ enum class RequestKind : uint8_t {
   kPlan = 4,
   kAlltoall = 5,
   kReducescatter = 6,
-  kDevices = 7,  // what GPU each rank uses for a plan: `data` holds its device info, the verdict's all of them
+  kDevices = 7,  // what GPU each rank uses for a plan: Announcement::data, Verdict::devices
 };
 
 // Also asked of ranks that have joined, once per session, so the rounds of hvd.join do not apply. Rank 0 answers.
@@ -91,14 +91,16 @@ struct Verdict {
   Status status;  // not OK: the ranks disagree
   uint32_t operation = 0;
   std::vector<int64_t> dim0_of_rank;  // kAllgather: for each tensor, the rows of every rank
-  std::string data;         // of a small reduction: its result. kPlan, kDevices: as in Announcement, for all ranks
-  std::vector<int> joined;  // ranks that have not made the request: they have joined, and contribute zeros
-  Announcement request;     // the request, for those ranks
-  std::set<int> answered;   // not sent: ranks that have been answered already
+  std::string data;                   // of a small reduction: its result. kPlan: as in Announcement, for all ranks
+  std::vector<std::string> devices;   // kDevices: what each rank has announced; "" for those that have joined
+  std::vector<int> joined;            // ranks that have not made the request: they have joined, and contribute zeros
+  Announcement request;               // the request, for those ranks
+  std::set<int> answered;             // not sent: ranks that have been answered already
 
   template <class Self, class Fields>
   static void Visit(Self& self, Fields& fields) {
     fields(self.kind, self.name, self.status, self.operation, self.dim0_of_rank, self.data, self.joined);
+    if (self.kind == RequestKind::kDevices) fields(self.devices);
     if (!self.joined.empty()) fields(self.request);
   }
   bool IsWellFormed() const;
@@ -150,6 +152,11 @@ struct StepGivenUp {
   bool IsWellFormed() const { return step > 0; }
 };
 
+// A cancelled step is given up after this delay: ops that TensorFlow has started may still provide their tensors.
+constexpr int64_t kSettleNs = 200 * 1000000LL;
+// The error of a step that `rank`, by the number that users know, gave up.
+Status GivenUpBy(int rank);
+
 // A rank gave up the step that holds its request of that name, for the name's coordinator.
 struct RequestGivenUp {
   static constexpr ControlType kType = ControlType::kRequestGivenUp;
@@ -192,9 +199,5 @@ bool TypeOf(std::string_view message, ControlType* type);
 // False for messages that ranks also send while no operation makes progress: heartbeats, timelines, stall reports,
 // unused plans.
 bool BelongsToWork(std::string_view message);
-
-// The device infos of all ranks, as rank 0 sends them: by rank, "" for those that have joined.
-std::string EncodeDeviceInfos(const std::map<int, Announcement>& by_rank, int size);
-Result<std::vector<std::string>> DecodeDeviceInfos(const std::string& text, int size);
 
 }  // namespace smddp

@@ -5,13 +5,27 @@
 
 #include <cstdint>
 #include <list>
+#include <memory>
 #include <string>
 
+#include "collectives/task.h"
 #include "core/clock.h"
-#include "core/status.h"
-#include "runtime/control/running_task.h"
+#include "runtime/api/session.h"
+#include "runtime/control/reminder.h"
 
 namespace smddp {
+
+// A collective under way, with the callback of its caller.
+struct RunningTask {
+  TaskPtr task;
+  DoneCallback done;           // called once, after the task is destroyed
+  std::shared_ptr<void> keep;  // what the task refers to
+  std::string name;
+  int64_t since_ns = 0;      // when the task started
+  int64_t submitted_ns = 0;  // when the caller made the request
+  Reminder reminder;         // of the stall watch
+  bool is_plan = false;      // an agreement on a plan, which the program did not ask for
+};
 
 class RunningTasks {
  public:

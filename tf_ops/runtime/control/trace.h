@@ -7,6 +7,7 @@
 #include <cstdint>
 #include <mutex>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "core/clock.h"
@@ -47,9 +48,7 @@ class Trace {
     events->clear();
     std::lock_guard<std::mutex> lock(mutex_);
     events->swap(stream_);
-    const int64_t dropped = dropped_;
-    dropped_ = 0;
-    return dropped;
+    return std::exchange(dropped_, 0);
   }
 
   void Record(TraceWhat what, const std::string& name, int index, const std::string& detail = kNone) {

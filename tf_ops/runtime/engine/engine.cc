@@ -1,6 +1,7 @@
 #include "runtime/engine/engine.h"
 
 #include <algorithm>
+#include <optional>
 #include <utility>
 
 #include "core/clock.h"
@@ -14,20 +15,16 @@ namespace {
 // When nothing has moved for this long, the rank that has left was needed.
 constexpr int64_t kStuckNs = 1000 * 1000000LL;
 
-Backoff MakeBackoff(FabricParts& parts) {
-  const int cores = static_cast<int>(std::thread::hardware_concurrency());
-  return Backoff(parts.node().doorbell(), CoresFor(parts.fabric().topology.local_size(), cores),
-                 /*polled=*/!parts.transport().rings_doorbell());
-}
-
 }  // namespace
 
 Engine::Engine(FabricParts& parts, RunningTasks& tasks, double heartbeat_timeout_s, FailureCallback on_failure)
     : parts_(parts),
       tasks_(tasks),
       on_failure_(std::move(on_failure)),
-      pace_(MakeBackoff(parts)),
-      peers_(parts, heartbeat_timeout_s),
+      pace_(parts.node().doorbell(),
+            CoresFor(parts.fabric().topology.local_size(), static_cast<int>(std::thread::hardware_concurrency())),
+            /*polled=*/!parts.transport().rings_doorbell()),
+      heartbeat_(parts.fabric().topology, heartbeat_timeout_s),
       departures_(parts_.fabric().topology) {}
 
 void Engine::Start() {
@@ -54,12 +51,12 @@ void Engine::Loop() {
     pace_.BeginRound();
     bool worked = DrainInbox();
     const Result<bool> progress = parts_.transport().Progress();
-    if (!progress.ok()) Fail(peers_.Explained(progress.status(), UnderWay()));
+    if (!progress.ok()) FailTransport(progress.status());
     const bool heard = ReadControl(&worked);
     const Result<bool> stepped = tasks_.Step();
-    if (!stepped.ok()) Fail(peers_.Explained(stepped.status(), UnderWay()));
+    if (!stepped.ok()) FailTransport(stepped.status());
     worked |= !stepped.ok() || *stepped;
-    for (Component* component : components_.all()) component->Step();
+    for (Component* component : components_) component->Step();
     if (stopping) break;
     const bool moved = worked || (progress.ok() && *progress);
     const int64_t now_ns = NowNs();
@@ -72,7 +69,7 @@ void Engine::Loop() {
     if (pace_.MayEvacuate(expecting(), now_ns) && parts_.node().Evacuate()) {
       pace_.Evacuated();
     } else {
-      pace_.Wait(seen, expecting(), components_.polls(), now_ns);
+      pace_.Wait(seen, expecting(), Any(&Component::polls), now_ns);
     }
   }
   Leave();
@@ -114,7 +111,7 @@ bool Engine::ReadControl(bool* worked) {
 
 Status Engine::Deliver(const Message& message) {
   ControlType type;
-  peers_.Heard(message.from, NowNs());
+  heartbeat_.Heard(message.from, NowNs());
   if (!TypeOf(message.bytes, &type)) return Refused(topology(), message.from);
   if (type == ControlType::kHeartbeat) return Status::Ok();
   if (type == ControlType::kGoodbye) return OnGoodbye(message);
@@ -124,19 +121,19 @@ Status Engine::Deliver(const Message& message) {
     FailHere(abort.why);
     return Status::Ok();
   }
-  const ComponentTable::Reader reader = components_.ReaderOf(type);
-  if (reader.component == nullptr) return Refused(topology(), message.from);
-  const bool wanted = failed_.ok() || reader.delivery == ComponentTable::Delivery::kAlways;
-  return wanted && !leaving_ ? reader.component->OnMessage(message.from, message.bytes) : Status::Ok();
+  const auto reader = readers_.find(type);
+  if (reader == readers_.end()) return Refused(topology(), message.from);
+  const bool wanted = failed_.ok() || reader->second.delivery == Delivery::kAlways;
+  return wanted && !leaving_ ? reader->second.component->OnMessage(message.from, message.bytes) : Status::Ok();
 }
 
 Status Engine::OnGoodbye(const Message& message) {
   Goodbye goodbye;
   if (!Decode(message.bytes, &goodbye)) return Refused(topology(), message.from);
   departures_.Add(message.from, goodbye, NowNs());
-  peers_.Left(message.from);
+  heartbeat_.Left(message.from);
   if (!departures_.listens(message.from)) parts_.transport().Forget(message.from);
-  for (Component* component : components_.all()) component->OnDeparture(message.from);
+  for (Component* component : components_) component->OnDeparture(message.from);
   if (goodbye.clean) return Status::Ok();
   FailHere(Status(Reason::kPeerLeft, "Rank " + std::to_string(topology().global_rank(message.from)) +
                                          " ended its session (hvd.shutdown, an exception or the end of its program) "
@@ -147,12 +144,12 @@ Status Engine::OnGoodbye(const Message& message) {
 // --- The watch ---
 
 void Engine::Tick(int64_t now_ns) {
-  for (Component* component : components_.all()) {
+  for (Component* component : components_) {
     if (failed_.ok()) component->Tick(now_ns);
   }
   for (const int rank : departures_.Silent(now_ns)) {
     const std::string who = departures_.Sentence(rank);
-    for (Component* component : components_.all()) {
+    for (Component* component : components_) {
       if (!failed_.ok()) return;
       const Status status = component->AfterDeparture(rank, who);
       if (!status.ok()) Fail(status);
@@ -166,9 +163,24 @@ void Engine::Tick(int64_t now_ns) {
 // The session of all ranks detects lost ranks; those of process sets fail with it.
 void Engine::LookAtPeers(int64_t now_ns) {
   if (!failed_.ok() || topology().size() == 1 || topology().is_process_set()) return;
-  for (const int rank : peers_.BeatsDue(now_ns)) Post(rank, Encode(HeartbeatMessage()));
-  const Status status = peers_.FindLost(now_ns, [this] { return UnderWay(); });
-  if (!status.ok()) Fail(status);
+  heartbeat_.Tick(now_ns);
+  parts_.node().Beat(now_ns);
+  for (const int rank : heartbeat_.Due(now_ns)) Post(rank, Encode(HeartbeatMessage()));
+  const auto signs_of = [this](int member) { return LifeSigns{parts_.node().BeatOf(member), !parts_.Lives(member)}; };
+  const std::optional<std::string> lost = heartbeat_.FindLost(now_ns, signs_of);
+  if (lost) Fail(Status(Reason::kPeerLost, *lost + UnderWay()));
+}
+
+void Engine::FailTransport(const Status& error) {
+  const std::vector<int> lost = parts_.transport().lost();
+  const bool names_lost = error.reason() == Reason::kPeerLost && !lost.empty();
+  Fail(names_lost ? Status(Reason::kPeerLost, heartbeat_.Died(lost) + UnderWay()) : error);
+}
+
+int64_t Engine::OldestNs() const {
+  int64_t oldest = tasks_.OldestNs();
+  for (const Component* component : components_) oldest = std::min(oldest, component->OldestNs());
+  return oldest;
 }
 
 // What this rank waits for, for the message about a lost rank.
@@ -176,7 +188,7 @@ std::string Engine::UnderWay() const {
   constexpr size_t kMaxNames = 6;
   std::vector<std::string> what;
   for (const RunningTask& running : tasks_.all()) what.push_back(running.name);
-  for (const Component* component : components_.all()) component->Describe(&what);
+  for (const Component* component : components_) component->Describe(&what);
   if (what.empty()) return "";
   std::string text = " Under way on rank " + std::to_string(topology().global_rank(topology().rank())) + ": ";
   for (size_t i = 0; i < std::min(what.size(), kMaxNames); ++i) text += (i == 0 ? "" : ", ") + what[i];
@@ -194,10 +206,10 @@ void Engine::End(const Status& why, bool tell_others) {
   if (tell_others) PostToAllWhoRead(Encode(Abort{why}));
   const bool memory_in_use = !parts_.transport().Abort();
   if (memory_in_use) {
-    for (Component* component : components_.all()) component->KeepMemory();
+    for (Component* component : components_) component->KeepMemory();
   }
   tasks_.FailAll(why, memory_in_use);
-  for (Component* component : components_.all()) component->OnFailure(why);
+  for (Component* component : components_) component->OnFailure(why);
 }
 
 void Engine::PostToAllWhoRead(const std::string& message) {
@@ -216,12 +228,12 @@ void Engine::Leave() {
   if (failed_.ok()) {
     if (tasks_.empty()) {
       // So that my goodbye confirms that I have released the memory of other ranks.
-      for (Component* component : components_.all()) component->OnLeave();
+      for (Component* component : components_) component->OnLeave();
     }
-    const bool clean = tasks_.empty() && !components_.waiting();
-    const auto listens = at_exit               ? Goodbye::Listens::kToAll
-                         : components_.lends() ? Goodbye::Listens::kToNode
-                                               : Goodbye::Listens::kToNobody;
+    const bool clean = tasks_.empty() && !Any(&Component::waiting);
+    const auto listens = at_exit                  ? Goodbye::Listens::kToAll
+                         : Any(&Component::lends) ? Goodbye::Listens::kToNode
+                                                  : Goodbye::Listens::kToNobody;
     PostToAllWhoRead(Encode(Goodbye{clean, listens}));
     if (!clean) {
       FailHere(Status(Reason::kShutDown,
@@ -235,10 +247,10 @@ void Engine::Leave() {
   });
   if (at_exit) {
     const Status status = end.AwaitDepartures();
-    if (!status.ok()) Fail(peers_.Explained(status, UnderWay()));
+    if (!status.ok()) FailTransport(status);
   }
-  if (components_.lends() && !end.AwaitReaders()) {
-    for (Component* component : components_.all()) component->KeepMemory();
+  if (Any(&Component::lends) && !end.AwaitReaders()) {
+    for (Component* component : components_) component->KeepMemory();
   }
   end.Flush();
 }

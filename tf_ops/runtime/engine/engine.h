@@ -13,6 +13,7 @@
 #include <algorithm>
 #include <atomic>
 #include <functional>
+#include <map>
 #include <string>
 #include <thread>
 #include <vector>
@@ -21,10 +22,9 @@
 #include "runtime/bootstrap/fabric_parts.h"
 #include "runtime/control/component.h"
 #include "runtime/control/running_tasks.h"
-#include "runtime/engine/component_table.h"
 #include "runtime/engine/departures.h"
 #include "runtime/engine/loop_pace.h"
-#include "runtime/health/peer_watch.h"
+#include "runtime/health/heartbeat.h"
 
 namespace smddp {
 
@@ -36,9 +36,13 @@ class Engine final : public ControlBus {
   Engine(FabricParts& parts, RunningTasks& tasks, double heartbeat_timeout_s, FailureCallback on_failure);
   ~Engine() override { Stop(); }
 
+  // When a component receives its messages: until the session has failed, or always.
+  enum class Delivery { kUntilFailure, kAlways };
+  // The components are called in the order in which they are added.
   void Add(Component* component, const std::vector<ControlType>& types = {},
-           ComponentTable::Delivery delivery = ComponentTable::Delivery::kUntilFailure) {
-    components_.Add(component, types, delivery);
+           Delivery delivery = Delivery::kUntilFailure) {
+    components_.push_back(component);
+    for (const ControlType type : types) readers_[type] = {component, delivery};
   }
   void Start();
   // Ends what is under way with an error, notifies the other ranks, joins the thread. May be called twice. `at_exit`:
@@ -55,7 +59,7 @@ class Engine final : public ControlBus {
   void Fail(const Status& why) override { End(why, /*tell_others=*/true); }
   void FailHere(const Status& why) override { End(why, /*tell_others=*/false); }
 
-  int64_t OldestNs() const override { return std::min(components_.OldestNs(), tasks_.OldestNs()); }
+  int64_t OldestNs() const override;
   int64_t last_worked_ns() const override { return pace_.last_worked_ns(); }
   const LoopPace& pace() const { return pace_; }
 
@@ -66,13 +70,22 @@ class Engine final : public ControlBus {
   bool ReadControl(bool* worked);
   Status Deliver(const Message& message);
   Status OnGoodbye(const Message& message);
-  bool expecting() const { return !tasks_.empty() || components_.expecting() || parts_.transport().busy(); }
+  // Does any component answer with yes?
+  bool Any(bool (Component::*question)() const) const {
+    return std::any_of(components_.begin(), components_.end(),
+                       [=](const Component* each) { return (each->*question)(); });
+  }
+  bool expecting() const { return !tasks_.empty() || Any(&Component::expecting) || parts_.transport().busy(); }
   void Tick(int64_t now_ns);
   void LookAtPeers(int64_t now_ns);
+  // The session fails with an error of the transport, or, when MPI detects a death first, one that names the lost
+  // ranks.
+  void FailTransport(const Status& error);
   std::string UnderWay() const;
   void End(const Status& why, bool tell_others);
   // Also to ranks that have left and still read.
   void PostToAllWhoRead(const std::string& message);
+
   void Leave();
 
   FabricParts& parts_;
@@ -86,9 +99,14 @@ class Engine final : public ControlBus {
 
   // Engine thread only, except for its counters.
   LoopPace pace_;
-  PeerWatch peers_;
+  Heartbeat heartbeat_;
   Departures departures_;
-  ComponentTable components_;
+  std::vector<Component*> components_;
+  struct Reader {
+    Component* component = nullptr;
+    Delivery delivery = Delivery::kAlways;
+  };
+  std::map<ControlType, Reader> readers_;  // of the types that the engine does not handle itself
   Status failed_;
   bool leaving_ = false;
 };

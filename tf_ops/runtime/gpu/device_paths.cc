@@ -68,8 +68,7 @@ void DevicePaths::OnVerdict(const Verdict& verdict) {
 
 Status DevicePaths::Decide(State* state, const Verdict& verdict) {
   SMDDP_RETURN_IF_ERROR(verdict.status);
-  SMDDP_ASSIGN_OR_RETURN(const auto infos, DecodeDeviceInfos(verdict.data, bus_.topology().size()));
-  SMDDP_ASSIGN_OR_RETURN(const DeviceMethod method, devices_.Decide(infos));
+  SMDDP_ASSIGN_OR_RETURN(const DeviceMethod method, devices_.Decide(verdict.devices));
   *state = method == DeviceMethod::kHost ? State::kHost : State::kOpening;
   return FinishOpening();
 }

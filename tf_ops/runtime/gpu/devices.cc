@@ -40,66 +40,43 @@ Result<DevicePlugin*> Open(const DeviceLibraries& libraries) {
 
 }  // namespace
 
-void Devices::Load() {
-  Result<DevicePlugin*> opened = Open(ReadDeviceLibraries());
-  if (opened.ok()) {
-    plugin_ = *opened;
-  } else {
-    why_none_ = opened.status();
-  }
-}
-
-DevicePlugin* Devices::plugin(Status* why) {
-  std::call_once(loaded_, [this] { Load(); });
-  if (why != nullptr) *why = why_none_;
+Result<DevicePlugin*> Devices::plugin() {
+  std::call_once(loaded_, [this] { plugin_ = Open(ReadDeviceLibraries()); });
   return plugin_;
 }
 
-int Devices::Count() {
-  if (plugin(nullptr) == nullptr) return 0;
-  std::call_once(counted_, [this] {
-    const Result<int> count = plugin_->Count();
-    count_ = count.ok() ? *count : 0;
-    why_no_devices_ = count.status();
-  });
+Result<int> Devices::Counted() {
+  SMDDP_ASSIGN_OR_RETURN(DevicePlugin* const found, plugin());
+  std::call_once(counted_, [this, found] { count_ = found->Count(); });
   return count_;
 }
 
-Result<Device*> Devices::At(const void* memory) {
-  Status why;
-  if (plugin(&why) == nullptr) return why;
-  SMDDP_ASSIGN_OR_RETURN(const int index, plugin_->DeviceOf(memory));
-  if (index < 0) {
-    return Status(Reason::kBadArgument, "A tensor that was submitted as a GPU tensor is in host memory.");
-  }
-  return plugin_->Open(index);
+int Devices::Count() {
+  const Result<int> count = Counted();
+  return count.ok() ? *count : 0;
 }
 
-DeviceGroupLibrary* Devices::groups(Status* why) {
-  Status none;
-  if (plugin(&none) != nullptr) {
-    const Result<DeviceGroupLibrary*> found = plugin_->Groups();
-    if (found.ok()) return *found;
-    none = found.status();
-  }
-  if (why != nullptr) *why = none;
-  return nullptr;
+Result<Device*> Devices::At(const void* memory) {
+  SMDDP_ASSIGN_OR_RETURN(DevicePlugin* const found, plugin());
+  SMDDP_ASSIGN_OR_RETURN(const int index, found->DeviceOf(memory));
+  if (index >= 0) return found->Open(index);
+  return Status(Reason::kBadArgument, "A tensor that was submitted as a GPU tensor is in host memory.");
+}
+
+Result<DeviceGroupLibrary*> Devices::groups() {
+  SMDDP_ASSIGN_OR_RETURN(DevicePlugin* const found, plugin());
+  return found->Groups();
 }
 
 DeviceSupport Devices::Find() {
   DeviceSupport support;
-  Status why;
-  if (plugin(&why) != nullptr) {
-    support.platform = plugin_->platform();
-    support.count = Count();
-    why = why_no_devices_;
-  }
-  support.why_none = why.message();
-  if (DeviceGroupLibrary* const library = groups(&why)) {
-    support.nccl_version = library->version();
-  } else {
-    support.why_no_nccl = why.message();
-  }
+  const Result<DevicePlugin*> found = plugin();
+  if (found.ok()) support.platform = (*found)->platform();
+  support.count = Count();
+  support.why_none = Counted().status().message();
+  const Result<DeviceGroupLibrary*> library = groups();
+  if (library.ok()) support.nccl_version = (*library)->version();
+  support.why_no_nccl = library.status().message();
   return support;
 }
 

@@ -12,23 +12,22 @@ namespace smddp {
 // Threads: any.
 class Devices {
  public:
-  // Null when this build has none or it cannot be loaded; `*why` is the reason.
-  DevicePlugin* plugin(Status* why = nullptr);
+  // An error: this build has none, or it cannot be loaded.
+  Result<DevicePlugin*> plugin();
   // The number of devices; 0 without a plug-in.
   int Count();
   // The device that holds `memory`; kBadArgument for host memory.
   Result<Device*> At(const void* memory);
-  // NCCL; null when it cannot be used, and `*why` is the reason.
-  DeviceGroupLibrary* groups(Status* why = nullptr);
+  // NCCL; an error: it cannot be used.
+  Result<DeviceGroupLibrary*> groups();
   DeviceSupport Find();
 
  private:
-  void Load();
+  Result<int> Counted();
 
   std::once_flag loaded_, counted_;
-  DevicePlugin* plugin_ = nullptr;
-  Status why_none_, why_no_devices_;
-  int count_ = 0;
+  Result<DevicePlugin*> plugin_ = nullptr;
+  Result<int> count_ = 0;
 };
 
 // The process's devices.

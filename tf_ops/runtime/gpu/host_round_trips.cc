@@ -65,7 +65,7 @@ class HostRoundTrips::Copies {
     for (size_t i = 0; i < host_.size(); ++i) {
       const TensorRef& tensor = what_.tensors[i];
       SMDDP_RETURN_IF_ERROR(tensor.device->MakeWait(gpu_->stream));
-      if (!what_.reads || tensor.bytes() == 0) continue;
+      if (tensor.bytes() == 0) continue;
       SMDDP_RETURN_IF_ERROR(Copy(const_cast<void*>(host_[i].input), tensor.input, tensor.bytes()));
     }
     SMDDP_ASSIGN_OR_RETURN(down_, gpu_->events.Mark(gpu_->stream));
@@ -73,13 +73,13 @@ class HostRoundTrips::Copies {
   }
   const PooledEventPtr& down() const { return down_; }
   const std::vector<TensorRef>& host() const { return host_; }
-  // Call it once down() has passed: copies the results, if any, and ends the request.
+  // Call it once down() has passed: copies the results and ends the request.
   Status Up(const Status& reduced) {
     if (!reduced.ok()) {
       memory_.GiveBack(down_);
       return reduced;
     }
-    for (size_t i = 0; what_.writes && i < host_.size(); ++i) {
+    for (size_t i = 0; i < host_.size(); ++i) {
       if (what_.result_bytes[i] == 0) continue;
       SMDDP_RETURN_IF_ERROR(Copy(what_.tensors[i].output, host_[i].output, what_.result_bytes[i]));
     }

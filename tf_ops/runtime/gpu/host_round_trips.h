@@ -24,8 +24,6 @@ class HostRoundTrips : public Component {
   struct Tensors {
     std::vector<TensorRef> tensors;    // all on one GPU
     std::vector<size_t> result_bytes;  // of each output
-    bool reads = true;                 // the inputs
-    bool writes = true;                // the outputs
   };
   // Makes the request on host tensors of the same shapes; its `done` must be called once, on this thread.
   using OnHost = std::function<void(std::vector<TensorRef> tensors, DoneCallback done)>;

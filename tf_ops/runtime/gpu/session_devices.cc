@@ -46,27 +46,25 @@ Result<std::string> SessionDevices::DeviceInfoFor(const std::vector<TensorRef>& 
   info.visible = devices_.Count();
   info.device = work->device().info();
   info.direct = direct_ == "on" || (direct_ == "auto" && fabric_.transport.takes_device_memory());
-  Status why;
-  DeviceGroupLibrary* const groups = wanted_ == "ipc" ? nullptr : devices_.groups(&why);
-  if (groups == nullptr) {
-    info.why_no_group = why.message();
-    return Encode(info);
-  }
-  info.group_version = groups->version();
+  if (wanted_ == "ipc") return Encode(info);
+  Result<DeviceGroupLibrary*> groups = devices_.groups();
+  info.why_no_group = groups.status().message();
+  if (!groups.ok()) return Encode(info);
+  info.group_version = (*groups)->version();
   if (fabric_.topology.local_rank() == 0 && context_->method() == DeviceMethod::kHost) {
-    SMDDP_ASSIGN_OR_RETURN(info.group_id, groups->MakeId());
+    SMDDP_ASSIGN_OR_RETURN(info.group_id, (*groups)->MakeId());
   }
   return Encode(info);
 }
 
 Result<DeviceMethod> SessionDevices::Decide(const std::vector<std::string>& texts) {
-  std::vector<RankDeviceInfo> infos(texts.size());
-  for (size_t rank = 0; rank < texts.size(); ++rank) {
+  const int size = fabric_.topology.size();
+  if (texts.size() != static_cast<size_t>(size)) return OtherVersion("Rank 0 sent unreadable descriptions of GPUs");
+  std::vector<RankDeviceInfo> infos(size);
+  for (int rank = 0; rank < size; ++rank) {
     infos[rank].wanted = wanted_;
     if (texts[rank].empty() || Decode(texts[rank], &infos[rank])) continue;
-    return Status(Reason::kInternal, "Rank " + std::to_string(fabric_.topology.global_rank(static_cast<int>(rank))) +
-                                         " sent an unreadable description of its GPU. Do all ranks run the same "
-                                         "version of smddp_tf?");
+    return Refused(fabric_.topology, rank, "sent an unreadable description of its GPU");
   }
   SMDDP_ASSIGN_OR_RETURN(const DeviceDecision decision, smddp::Decide(fabric_.topology, infos));
   if (fabric_.topology.rank() == 0) {
@@ -83,7 +81,10 @@ Result<DeviceMethod> SessionDevices::Decide(const std::vector<std::string>& text
         "SMDDP_GPU_DIRECT=on, but MPI does not report that it is CUDA-aware. If it is not, the ranks will crash in "
         "MPI.");
   }
-  DeviceGroupLibrary* const groups = decision.method == DeviceMethod::kGroup ? devices_.groups() : nullptr;
+  DeviceGroupLibrary* groups = nullptr;
+  if (decision.method == DeviceMethod::kGroup) {
+    SMDDP_ASSIGN_OR_RETURN(groups, devices_.groups());
+  }
   SMDDP_RETURN_IF_ERROR(context_->Open(decision, infos, groups));
   opening_ = true;
   return decision.method;

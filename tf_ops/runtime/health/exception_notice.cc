@@ -29,28 +29,21 @@ void ExceptionNotice::TracebackPrinted() { bus_.PostToOthers(Encode(Message{Mess
 Status ExceptionNotice::OnMessage(int from, std::string_view bytes) {
   Message message;
   if (!Decode(bytes, &message)) return Refused(bus_.topology(), from);
-  switch (message.kind) {
-    case Message::Kind::kRaised: {
-      {
-        std::lock_guard<std::mutex> lock(mutex_);
-        if (raised_elsewhere_.empty()) raised_elsewhere_ = message.text;
-      }
-      bus_.FailHere(Status(Reason::kPeerRaised, message.text));
-      bus_.Post(from, Encode(Message{Message::Kind::kAcknowledged, ""}));
-      break;
-    }
-    case Message::Kind::kAcknowledged:
-      ++acknowledged_;
-      break;
-    case Message::Kind::kPrintedTraceback:
-      printed_elsewhere_ = true;
+  {
+    std::lock_guard<std::mutex> lock(mutex_);
+    if (message.kind == Message::Kind::kAcknowledged) ++acknowledged_;
+    if (message.kind == Message::Kind::kPrintedTraceback) printed_elsewhere_ = true;
+    if (raised_elsewhere_.empty()) raised_elsewhere_ = message.text;  // "" but for kRaised
   }
+  if (message.kind != Message::Kind::kRaised) return Status::Ok();
+  bus_.FailHere(Status(Reason::kPeerRaised, message.text));
+  bus_.Post(from, Encode(Message{Message::Kind::kAcknowledged, ""}));
   return Status::Ok();
 }
 
-std::string ExceptionNotice::raised_elsewhere() const {
+RaisedState ExceptionNotice::State() const {
   std::lock_guard<std::mutex> lock(mutex_);
-  return raised_elsewhere_;
+  return {acknowledged_ >= bus_.topology().size() - 1, raised_elsewhere_, printed_elsewhere_};
 }
 
 }  // namespace smddp

@@ -4,10 +4,9 @@
 // the first rank prints its traceback and sends kPrintedTraceback. The others stay until then, because a launcher
 // ends the job when its first process has ended.
 //
-// Threads: Raise, Shown and OnMessage on the engine's; the rest from any.
+// Threads: the engine's, except for State, any.
 #pragma once
 
-#include <atomic>
 #include <mutex>
 #include <string>
 #include <string_view>
@@ -25,22 +24,17 @@ class ExceptionNotice : public Component {
   void TracebackPrinted();
   Status OnMessage(int from, std::string_view message) override;
 
-  // The number of ranks that have printed that this one raised.
-  int acknowledged() const { return acknowledged_; }
-  // The exception that another rank has reported; "" when there is none.
-  std::string raised_elsewhere() const;
-  // That rank has printed its traceback.
-  bool printed_elsewhere() const { return printed_elsewhere_; }
+  RaisedState State() const;
 
  private:
   struct Message;
 
   ControlBus& bus_;
   bool raised_ = false;
-  std::atomic<int> acknowledged_{0};
-  std::atomic<bool> printed_elsewhere_{false};
-  mutable std::mutex mutex_;
-  std::string raised_elsewhere_;
+  mutable std::mutex mutex_;        // of what follows
+  int acknowledged_ = 0;            // the number of ranks that have printed that this one raised
+  std::string raised_elsewhere_;    // the exception that another rank has reported
+  bool printed_elsewhere_ = false;  // that rank has printed its traceback
 };
 
 }  // namespace smddp

@@ -98,7 +98,7 @@ void JoinProtocol::Step() {
     if (bus_.topology().rank() != 0) return bus_.Post(0, Encode(notice));
     return OnNotice(0, notice);
   }
-  if (call_.ending && planned_.zeros().in_flight() == 0 && zero_tasks_ == 0) End(Status::Ok());
+  if (call_.ending && planned_.zeros_in_flight() == 0 && zero_tasks_ == 0) End(Status::Ok());
 }
 
 // --- Steps of plans ---
@@ -154,7 +154,7 @@ void JoinProtocol::OnVerdict(const Verdict& verdict) {
     return;
   }
   RunningTask running;
-  Result<TaskPtr> task = zero_allreduce_(verdict, planned_.zeros().memory(), &running.keep);
+  Result<TaskPtr> task = requests_.BeginZeros(verdict, planned_.zeros(), &running.keep);
   if (!task.ok()) return bus_.Fail(task.status());
   if (*task == nullptr) return;
   running.task = std::move(*task);
@@ -170,12 +170,6 @@ void JoinProtocol::OnVerdict(const Verdict& verdict) {
 Status JoinProtocol::AfterDeparture(int rank, const std::string& who) {
   if (!call_.done || call_.ending || rounds_.has_joined(rank)) return Status::Ok();
   return Status(Reason::kPeerLeft, who + " while hvd.join waited for it. Every rank must call hvd.join.");
-}
-
-void JoinProtocol::OnFailure(const Status& why) { End(why); }
-
-void JoinProtocol::Describe(std::vector<std::string>* under_way) const {
-  if (call_.done) under_way->emplace_back("hvd.join");
 }
 
 }  // namespace smddp

@@ -7,7 +7,6 @@
 
 #include <cstdint>
 #include <functional>
-#include <memory>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -17,6 +16,7 @@
 #include "runtime/control/join_rounds.h"
 #include "runtime/control/messages.h"
 #include "runtime/named/named_matching.h"
+#include "runtime/named/request_builder.h"
 #include "runtime/planned/given_up_steps.h"
 #include "runtime/planned/planned_reductions.h"
 
@@ -24,18 +24,10 @@ namespace smddp {
 
 class JoinProtocol : public Component, public VerdictReader {
  public:
-  // Makes this rank's part in an allreduce that others requested: zeros. What the task refers to is put into `*keep`.
-  using ZeroAllreduce =
-      std::function<Result<TaskPtr>(const Verdict& verdict, ZeroMemory& zeros, std::shared_ptr<void>* keep)>;
-  // All outlive it. `zero_allreduce` may return no task: then there is nothing to contribute.
-  JoinProtocol(ControlBus& bus, JoinRounds& rounds, NamedMatching& named, PlannedReductions& planned,
-               GivenUpSteps& given_up, ZeroAllreduce zero_allreduce)
-      : bus_(bus),
-        rounds_(rounds),
-        named_(named),
-        planned_(planned),
-        given_up_(given_up),
-        zero_allreduce_(std::move(zero_allreduce)) {}
+  // All outlive it.
+  JoinProtocol(ControlBus& bus, JoinRounds& rounds, NamedMatching& named, const RequestBuilder& requests,
+               PlannedReductions& planned, GivenUpSteps& given_up)
+      : bus_(bus), rounds_(rounds), named_(named), requests_(requests), planned_(planned), given_up_(given_up) {}
 
   // This rank has no more data. `done` is called when the round is over, after `*last` was set.
   void Join(int* last, DoneCallback done);
@@ -49,11 +41,13 @@ class JoinProtocol : public Component, public VerdictReader {
   Status OnMessage(int from, std::string_view message) override;
   void Step() override;
   Status AfterDeparture(int rank, const std::string& who) override;
-  void OnFailure(const Status& why) override;
+  void OnFailure(const Status& why) override { End(why); }
   bool expecting() const override { return call_.done != nullptr; }
   bool waiting() const override { return call_.done != nullptr; }
   int64_t OldestNs() const override { return call_.done != nullptr ? call_.since_ns : kNever; }
-  void Describe(std::vector<std::string>* under_way) const override;
+  void Describe(std::vector<std::string>* under_way) const override {
+    if (call_.done) under_way->emplace_back("hvd.join");
+  }
 
  private:
   // This rank's call of Join.
@@ -79,9 +73,9 @@ class JoinProtocol : public Component, public VerdictReader {
   ControlBus& bus_;
   JoinRounds& rounds_;
   NamedMatching& named_;
+  const RequestBuilder& requests_;
   PlannedReductions& planned_;
   GivenUpSteps& given_up_;
-  const ZeroAllreduce zero_allreduce_;
 
   Call call_;
   std::vector<std::function<void()>> held_;

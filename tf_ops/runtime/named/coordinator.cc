@@ -3,7 +3,6 @@
 #include <algorithm>
 
 #include "core/hash.h"
-#include "runtime/control/given_up.h"
 #include "runtime/control/operation_id.h"
 #include "runtime/named/inline_reduction.h"
 
@@ -66,7 +65,7 @@ std::vector<Verdict> Coordinator::RankJoined() {
 }
 
 Verdict Coordinator::VerdictOn(const std::string& name, const Entry& entry) {
-  const Announcement& first = entry.by_rank.begin()->second;
+  const Announcement& first = entry.first();
   Verdict verdict;
   verdict.kind = first.kind;
   verdict.name = name;
@@ -105,7 +104,8 @@ void Coordinator::Complete(const std::map<int, Announcement>& by_rank, Verdict* 
     }
   }
   if (first.kind == RequestKind::kDevices) {
-    verdict->data = EncodeDeviceInfos(by_rank, topology_.size());
+    verdict->devices.resize(topology_.size());
+    for (const auto& [rank, request] : by_rank) verdict->devices[rank] = request.data;
   } else if (first.kind == RequestKind::kPlan) {
     for (const auto& [rank, request] : by_rank) verdict->data = std::max(verdict->data, request.data);
   } else if (!first.data.empty()) {
@@ -121,7 +121,7 @@ std::optional<Verdict> Coordinator::GiveUp(int rank, const std::string& name) {
   for (Entry& entry : at->second) {
     if (entry.by_rank.count(rank) == 0 || !entry.given_up.insert(rank).second) continue;
     Verdict verdict;
-    verdict.kind = entry.by_rank.begin()->second.kind;
+    verdict.kind = entry.first().kind;
     verdict.name = name;
     verdict.status = GivenUpBy(topology_.global_rank(rank));
     return verdict;
@@ -132,14 +132,14 @@ std::optional<Verdict> Coordinator::GiveUp(int rank, const std::string& name) {
 std::set<std::string> Coordinator::PlanKeys() const {
   std::set<std::string> keys;
   for (const auto& [name, entries] : waiting_) {
-    if (!entries.empty() && entries.front().is_plan()) keys.insert(entries.front().by_rank.begin()->second.plan_key);
+    if (!entries.empty() && entries.front().is_plan()) keys.insert(entries.front().first().plan_key);
   }
   return keys;
 }
 
 std::vector<Coordinator::Expired> Coordinator::Disagreeing(const std::string& plan_key) {
   const auto concerned = [&](const Entry& entry) {
-    return entry.is_plan() && entry.by_rank.begin()->second.plan_key == plan_key &&
+    return entry.is_plan() && entry.first().plan_key == plan_key &&
            std::all_of(entry.by_rank.begin(), entry.by_rank.end(), [](const auto& each) { return each.second.alone; });
   };
   Entry all;
@@ -172,10 +172,9 @@ std::string Coordinator::DescribeWaiting(const std::string& name, const Entry& e
     missing += (missing.empty() ? "" : ", ") + std::to_string(topology_.global_rank(rank));
   }
   const int64_t seconds = (now_ns - entry.since_ns) / 1000000000;
-  return std::string(NameOf(entry.by_rank.begin()->second.kind)) + " '" + name + "' has waited for " +
-         std::to_string(seconds) + " s: submitted by " + std::to_string(entry.by_rank.size()) + " of " +
-         std::to_string(topology_.size()) + " ranks, missing on rank " + missing +
-         ". Do all ranks run the same steps in the same order?";
+  return std::string(NameOf(entry.first().kind)) + " '" + name + "' has waited for " + std::to_string(seconds) +
+         " s: submitted by " + std::to_string(entry.by_rank.size()) + " of " + std::to_string(topology_.size()) +
+         " ranks, missing on rank " + missing + ". Do all ranks run the same steps in the same order?";
 }
 
 std::set<int> Coordinator::Missing(int64_t now_ns, double seconds, bool due_only) const {
@@ -212,7 +211,7 @@ std::vector<Coordinator::Expired> Coordinator::ExpelIf(Doomed doomed, Why why) {
         continue;
       }
       Expired& last = expired.emplace_back();
-      last.verdict.kind = entry->by_rank.begin()->second.kind;
+      last.verdict.kind = entry->first().kind;
       last.verdict.name = at->first;
       last.verdict.status = why(at->first, *entry);
       for (const auto& [rank, request] : entry->by_rank) {
@@ -239,7 +238,7 @@ std::vector<Coordinator::Expired> Coordinator::Expire(int64_t now_ns, double sec
 std::vector<Coordinator::Expired> Coordinator::ExpireWaitingFor(int rank, const std::string& who) {
   return ExpelIf([&](const Entry& entry) { return !Has(entry, rank); },
                  [&](const std::string& name, const Entry& entry) {
-                   const char* kind = NameOf(entry.by_rank.begin()->second.kind);
+                   const char* kind = NameOf(entry.first().kind);
                    return Status(Reason::kPeerLeft, who + " while " + kind + " '" + name + "' waited for it.");
                  });
 }

@@ -70,14 +70,15 @@ class Coordinator {
     int64_t since_ns = 0;
     Reminder reminder;
     std::set<int> given_up;  // ranks that have given it up
+    // That of the lowest rank.
+    const Announcement& first() const { return by_rank.begin()->second; }
     bool is_waited_for() const { return given_up.size() < by_rank.size(); }
-    bool is_plan() const { return by_rank.begin()->second.kind == RequestKind::kPlan; }
+    bool is_plan() const { return first().kind == RequestKind::kPlan; }
   };
   // Has everything that `entry` needs of `rank` arrived? A plan outlives the round in which it was announced.
   bool Has(const Entry& entry, int rank) const {
     return entry.by_rank.count(rank) != 0 ||
-           (OutlivesRounds(entry.by_rank.begin()->second.kind) ? join_.has_joined(rank)
-                                                               : join_.has_joined(rank, entry.round));
+           (OutlivesRounds(entry.first().kind) ? join_.has_joined(rank) : join_.has_joined(rank, entry.round));
   }
   bool complete(const Entry& entry) const;
   std::set<int> MissingIn(const Entry& entry) const;

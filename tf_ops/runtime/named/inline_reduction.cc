@@ -3,25 +3,33 @@
 #include <algorithm>
 
 #include "core/shape.h"
+#include "core/wire.h"
 
 namespace smddp {
 namespace {
-
-int64_t WireBytes(const FusedView& view) { return view.elements() * static_cast<int64_t>(SizeOf(view.wire())); }
 
 // Each run of equal dtypes is aligned to its elements, as arithmetic requires (compute/compute.h). The strings
 // themselves are aligned to 8 bytes.
 size_t AlignedFor(DType wire, size_t at) { return (at + SizeOf(wire) - 1) / SizeOf(wire) * SizeOf(wire); }
 
+// Calls visit(view, place of its first byte) for each view; returns the number of bytes of all.
+template <class Visit>
+size_t ForEachPlace(const FusedViews& views, Visit visit) {
+  size_t at = 0;
+  for (const auto& view : views) {
+    at = AlignedFor(view->wire(), at);
+    visit(*view, at);
+    at += static_cast<size_t>(view->elements()) * SizeOf(view->wire());
+  }
+  return at;
+}
+
 size_t PackedBytes(const FusedViews& views) {
-  size_t bytes = 0;
-  for (const auto& view : views) bytes = AlignedFor(view->wire(), bytes) + static_cast<size_t>(WireBytes(*view));
-  return bytes;
+  return ForEachPlace(views, [](const FusedView&, size_t) {});
 }
 
 Status WrongLength(const std::string& what, size_t expected, size_t received) {
-  return Status(Reason::kInternal, what + ": expected " + std::to_string(expected) + " bytes, received " +
-                                       std::to_string(received) + ". Do all ranks run the same version of smddp_tf?");
+  return OtherVersion(what + ": expected " + std::to_string(expected) + " bytes, received " + std::to_string(received));
 }
 
 }  // namespace
@@ -35,24 +43,14 @@ bool FitsInMessage(const FusedViews& views, ReduceOp op) {
 
 std::string PackAll(const FusedViews& views) {
   std::string bytes(PackedBytes(views), '\0');
-  size_t at = 0;
-  for (const auto& view : views) {
-    at = AlignedFor(view->wire(), at);
-    view->Pack({0, view->elements()}, bytes.data() + at);
-    at += static_cast<size_t>(WireBytes(*view));
-  }
+  ForEachPlace(views, [&](const FusedView& view, size_t at) { view.Pack({0, view.elements()}, bytes.data() + at); });
   return bytes;
 }
 
 Status UnpackAll(const FusedViews& views, const std::string& bytes) {
   const size_t expected = PackedBytes(views);
   if (bytes.size() != expected) return WrongLength("The result of a small reduction", expected, bytes.size());
-  size_t at = 0;
-  for (const auto& view : views) {
-    at = AlignedFor(view->wire(), at);
-    view->Unpack({0, view->elements()}, bytes.data() + at);
-    at += static_cast<size_t>(WireBytes(*view));
-  }
+  ForEachPlace(views, [&](const FusedView& view, size_t at) { view.Unpack({0, view.elements()}, bytes.data() + at); });
   return Status::Ok();
 }
 

@@ -1,17 +1,17 @@
 #include "runtime/named/named_matching.h"
 
 #include <algorithm>
+#include <iterator>
 #include <utility>
 
 #include "core/clock.h"
-#include "runtime/control/given_up.h"
 
 namespace smddp {
+namespace {
 
-void NamedMatching::SetReaders(VerdictReader* of_devices, VerdictReader* as_joined) {
-  of_devices_ = of_devices;
-  as_joined_ = as_joined;
-}
+bool IsPlan(const NamedRequest& request) { return request.announcement.kind == RequestKind::kPlan; }
+
+}  // namespace
 
 // --- This rank's requests ---
 
@@ -29,7 +29,10 @@ void NamedMatching::Submit(NamedRequest request) {
       done(status);
     };
   }
-  Announce(table_.Add(std::move(request)));
+  std::deque<NamedRequest>& same_name = waiting_[request.announcement.name];
+  request.announcement.duplicate = !same_name.empty();  // the coordinator turns it into an error on all ranks
+  same_name.push_back(std::move(request));
+  Announce(same_name.back().announcement);
 }
 
 // By value: while it is sent, a verdict may arrive and remove the request.
@@ -44,8 +47,12 @@ void NamedMatching::OnVerdict(const Verdict& verdict) {
   const auto& joined = verdict.joined;
   const bool as_joined = std::find(joined.begin(), joined.end(), bus_.topology().rank()) != joined.end();
   if (as_joined) return verdict.status.ok() ? as_joined_->OnVerdict(verdict) : void();
-  NamedRequest request;
-  if (table_.Take(verdict.name, &request)) Begin(verdict, std::move(request));
+  const auto at = waiting_.find(verdict.name);
+  if (at == waiting_.end()) return;
+  NamedRequest request = std::move(at->second.front());
+  at->second.pop_front();
+  if (at->second.empty()) waiting_.erase(at);
+  Begin(verdict, std::move(request));
 }
 
 void NamedMatching::Begin(const Verdict& verdict, NamedRequest request) {
@@ -82,9 +89,9 @@ void NamedMatching::Tick(int64_t now_ns) {
   while (!cancelled_.empty() && now_ns - cancelled_.front().when_ns >= kSettleNs) {
     const auto [name, when_ns] = std::move(cancelled_.front());
     cancelled_.erase(cancelled_.begin());
-    const NamedRequest* const waits = table_.Waiting(name);
-    if (waits == nullptr || waits->submitted_ns > when_ns) continue;  // or it belongs to a later step
-    const int coordinator = CoordinatorOf(waits->announcement, bus_.topology().size());
+    const auto waits = waiting_.find(name);
+    if (waits == waiting_.end() || waits->second.front().submitted_ns > when_ns) continue;  // or of a later step
+    const int coordinator = CoordinatorOf(waits->second.front().announcement, bus_.topology().size());
     if (coordinator == bus_.topology().rank()) {
       OnGivenUp(coordinator, {name});
     } else {
@@ -95,12 +102,43 @@ void NamedMatching::Tick(int64_t now_ns) {
 
 Status NamedMatching::AfterDeparture(int rank, const std::string& who) {
   Answer(coordinator_.ExpireWaitingFor(rank, who));
-  table_.FailCoordinatedBy(rank, bus_.topology().size(), who);
+  std::vector<NamedRequest> lost;  // those that wait for a verdict of `rank`
+  for (auto at = waiting_.begin(); at != waiting_.end();) {
+    const bool its = CoordinatorOf(at->second.front().announcement, bus_.topology().size()) == rank;
+    if (its) std::move(at->second.begin(), at->second.end(), std::back_inserter(lost));
+    at = its ? waiting_.erase(at) : std::next(at);
+  }
+  for (const NamedRequest& request : lost) {
+    request.done(Status(Reason::kPeerLeft, who + " while " + NameOf(request.announcement.kind) + " '" +
+                                               request.announcement.name + "' waited for it."));
+  }
   return Status::Ok();
 }
 
+void NamedMatching::OnFailure(const Status& why) {
+  for (const auto& [name, requests] : std::exchange(waiting_, {})) {
+    for (const NamedRequest& request : requests) request.done(why);
+  }
+}
+
+bool NamedMatching::waiting() const {
+  return std::any_of(waiting_.begin(), waiting_.end(), [](const auto& each) { return !IsPlan(each.second.front()); });
+}
+
+const NamedRequest* NamedMatching::Oldest() const {
+  const NamedRequest* oldest = nullptr;
+  for (const auto& [name, requests] : waiting_) {
+    const NamedRequest& first = requests.front();
+    if (!IsPlan(first) && (oldest == nullptr || first.submitted_ns < oldest->submitted_ns)) oldest = &first;
+  }
+  return oldest;
+}
+
 void NamedMatching::Describe(std::vector<std::string>* under_way) const {
-  for (std::string& name : table_.Waiting()) under_way->push_back(std::move(name));
+  for (const auto& [name, requests] : waiting_) {
+    const NamedRequest& first = requests.front();
+    if (!IsPlan(first)) under_way->push_back(std::string(NameOf(first.announcement.kind)) + " '" + name + "'");
+  }
 }
 
 // --- As a coordinator ---

@@ -9,6 +9,10 @@
 
 #include <atomic>
 #include <cstdint>
+#include <deque>
+#include <functional>
+#include <map>
+#include <memory>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -17,9 +21,17 @@
 #include "runtime/control/join_rounds.h"
 #include "runtime/control/messages.h"
 #include "runtime/named/coordinator.h"
-#include "runtime/named/named_table.h"
 
 namespace smddp {
+
+struct NamedRequest {
+  Announcement announcement;
+  // Makes the task once the ranks agree; null: there are no data to move (barrier, plan).
+  std::function<Result<TaskPtr>(const Verdict&)> begin;
+  DoneCallback done;
+  std::shared_ptr<void> keep;  // what the task refers to
+  int64_t submitted_ns = 0;
+};
 
 // Handles verdicts on requests that this rank's program has not made.
 class VerdictReader {
@@ -35,7 +47,10 @@ class NamedMatching : public Component {
       : bus_(bus), rounds_(rounds), coordinator_(bus.topology(), compute, rounds) {}
   // Call it before the engine starts. The readers handle verdicts on kDevices, and verdicts on requests in which this
   // rank takes part because it has joined.
-  void SetReaders(VerdictReader* of_devices, VerdictReader* as_joined);
+  void SetReaders(VerdictReader* of_devices, VerdictReader* as_joined) {
+    of_devices_ = of_devices;
+    as_joined_ = as_joined;
+  }
 
   void Submit(NamedRequest request);
   // Announces a request that the program has not made; its verdict goes to a reader.
@@ -49,7 +64,7 @@ class NamedMatching : public Component {
   // Sends the coordinator's errors to the ranks that have announced.
   void Answer(const std::vector<Coordinator::Expired>& expired);
   // The oldest waiting request, plans excluded; null when there is none.
-  const NamedRequest* Oldest() const { return table_.Oldest(); }
+  const NamedRequest* Oldest() const;
   // This rank's requests without an answer, plans excluded.
   int64_t own() const { return own_; }
   int64_t done() const { return done_; }  // any thread
@@ -57,10 +72,11 @@ class NamedMatching : public Component {
   Status OnMessage(int from, std::string_view message) override;
   void Tick(int64_t now_ns) override;
   Status AfterDeparture(int rank, const std::string& who) override;
-  void OnFailure(const Status& why) override { table_.FailAll(why); }
-  bool expecting() const override { return table_.waiting(); }
-  bool waiting() const override { return table_.waiting(); }
-  int64_t OldestNs() const override { return table_.OldestNs(); }
+  void OnFailure(const Status& why) override;
+  bool expecting() const override { return waiting(); }
+  // A plan that is not agreed on yet has no caller of its own.
+  bool waiting() const override;
+  int64_t OldestNs() const override { return Oldest() != nullptr ? Oldest()->submitted_ns : kNever; }
   void Describe(std::vector<std::string>* under_way) const override;
 
  private:
@@ -73,7 +89,7 @@ class NamedMatching : public Component {
   ControlBus& bus_;
   const JoinRounds& rounds_;
   Coordinator coordinator_;
-  NamedTable table_;
+  std::map<std::string, std::deque<NamedRequest>> waiting_;  // for their verdicts, by name, oldest first
   VerdictReader* of_devices_ = nullptr;
   VerdictReader* as_joined_ = nullptr;
   struct Cancelled {

@@ -1,11 +1,17 @@
 // Turns a framework's request into a named request: the announcement, and the task that begins once the ranks agree.
 //
-// Threads: any. The requests' `begin` runs on the engine's.
+// Threads: any. The requests' `begin` and BeginZeros run on the engine's.
 #pragma once
+
+#include <functional>
+#include <memory>
+#include <optional>
+#include <vector>
 
 #include "collectives/fabric.h"
 #include "runtime/api/session.h"
-#include "runtime/named/named_table.h"
+#include "runtime/control/zero_memory.h"
+#include "runtime/named/named_matching.h"
 #include "runtime/verify/verify.h"
 
 namespace smddp {
@@ -16,13 +22,23 @@ class RequestBuilder {
   RequestBuilder(const Fabric& fabric, const Verifier& verifier) : fabric_(fabric), verifier_(verifier) {}
 
   // kAllreduce or kReducescatter.
-  NamedRequest Reduction(RequestKind kind, const AllreduceRequest& request, DoneCallback done);
-  NamedRequest Broadcast(BroadcastRequest request, DoneCallback done);
-  NamedRequest Allgather(AllgatherRequest request, DoneCallback done);
-  NamedRequest Alltoall(AlltoallRequest request, DoneCallback done);
-  NamedRequest Barrier(const BarrierRequest& request, DoneCallback done);
+  NamedRequest Reduction(RequestKind kind, const AllreduceRequest& request, DoneCallback done) const;
+  NamedRequest Broadcast(BroadcastRequest request, DoneCallback done) const;
+  NamedRequest Allgather(AllgatherRequest request, DoneCallback done) const;
+  NamedRequest Alltoall(AlltoallRequest request, DoneCallback done) const;
+  NamedRequest Barrier(const BarrierRequest& request, DoneCallback done) const;
+  // The part of a rank that has joined in an allreduce of the others. What the task refers to is put into `*keep`. No
+  // task: there is nothing to contribute.
+  Result<TaskPtr> BeginZeros(const Verdict& verdict, ZeroMemory& zeros, std::shared_ptr<void>* keep) const;
 
  private:
+  // `verified` receives the results that are allocated; it outlives the task. Null: nothing is checked.
+  using Begin = std::function<Result<TaskPtr>(const Verdict& verdict, VerifiedCall* verified)>;
+  // What to check of a call. Nothing without SMDDP_VERIFY.
+  std::optional<VerifiedCall> Describe(const Announcement& announcement, const std::vector<TensorRef>& tensors) const;
+  // The tensors are those of the announcement.
+  void SetBegin(NamedRequest* named, const std::vector<TensorRef>& tensors, Begin begin) const;
+
   const Fabric& fabric_;
   const Verifier& verifier_;
 };

@@ -73,18 +73,18 @@ Status BucketMatcher::Arrive(Plan* plan, const PlannedTensor& where, const Tenso
       return overlaps;
     }
   }
-  if (trace_.on()) trace_.Record(TraceWhat::kTensorReady, plan->spec.key, index, NameOf(plan->spec, index));
+  if (bus_.trace().on()) bus_.trace().Record(TraceWhat::kTensorReady, plan->spec.key, index, NameOf(plan->spec, index));
   Place(plan, {tensor, std::move(done), index, plan->steps.Of(index) - 1, /*zeros=*/false});
   return Status::Ok();
 }
 
-void BucketMatcher::PlaceZeros(Plan* plan, int index, int64_t step, ZeroTensors& zeros) {
-  Arrival arrival = zeros.Make(plan->spec.tensors[index]);
-  if (!arrival.done) return;  // out of memory: the session has failed
-  arrival.index = index;
-  arrival.step = step;
-  arrival.zeros = true;
-  Place(plan, std::move(arrival));
+void BucketMatcher::PlaceZeros(Plan* plan, int index, int64_t step) {
+  std::shared_ptr<void> keep;
+  const TensorSpec& spec = plan->spec.tensors[index];
+  Result<TensorRef> tensor = zeros_.Tensor(spec.dtype, spec.shape, &keep);
+  if (!tensor.ok()) return bus_.Fail(tensor.status());
+  ++zeros_in_flight_;
+  Place(plan, {std::move(*tensor), [this, keep](const Status&) { --zeros_in_flight_; }, index, step, /*zeros=*/true});
 }
 
 // A tensor whose step is known, or zeros in its place.
@@ -106,7 +106,7 @@ void BucketMatcher::Put(Plan* plan, Arrival arrival, int64_t since_ns) {
   }
   bool completes = false;
   PlannedBucket& bucket = layout->Put(std::move(arrival), since_ns, &completes);
-  if (completes) trace_.Record(TraceWhat::kBucketComplete, plan->spec.key, bucket.index);
+  if (completes) bus_.trace().Record(TraceWhat::kBucketComplete, plan->spec.key, bucket.index);
   TryLaunch(plan, &bucket);
 }
 

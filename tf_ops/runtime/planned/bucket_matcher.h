@@ -7,23 +7,24 @@
 #include <atomic>
 #include <cstdint>
 
-#include "runtime/control/trace.h"
+#include "runtime/control/component.h"
+#include "runtime/control/zero_memory.h"
 #include "runtime/planned/bucket_launcher.h"
-#include "runtime/planned/zero_tensors.h"
 #include "runtime/plans/plan.h"
 
 namespace smddp {
 
 class BucketMatcher {
  public:
-  // Both outlive it.
-  BucketMatcher(Trace& trace, BucketLauncher& launcher) : trace_(trace), launcher_(launcher) {}
+  // All outlive it.
+  BucketMatcher(ControlBus& bus, BucketLauncher& launcher, ZeroMemory& zeros)
+      : bus_(bus), launcher_(launcher), zeros_(zeros) {}
 
   // A tensor is ready. An error: it does not match the plan, or two runs overlap. Then it is not known which tensors
   // belong together, and the bucket can never complete on any rank. `plan` null: this process does not know it.
   Status Arrive(Plan* plan, const PlannedTensor& where, const TensorRef& tensor, DoneCallback done);
-  // Contributes zeros for tensor `index` in its step `step`, counted from 0.
-  void PlaceZeros(Plan* plan, int index, int64_t step, ZeroTensors& zeros);
+  // Contributes zeros for tensor `index` in its step `step`, counted from 0. Without memory for them the session fails.
+  void PlaceZeros(Plan* plan, int index, int64_t step);
   // Rank 0's order has arrived: tensors that arrived before it are put into their buckets.
   void PlaceEarly(Plan* plan);
   // Something that buckets of the plan waited for has arrived: the ranks' verdict, or an agreement about GPUs.
@@ -35,7 +36,8 @@ class BucketMatcher {
   // Tensors that have arrived and whose reduction has not begun; and those whose callbacks have not been called.
   int64_t waiting() const { return waiting_; }
   int64_t unfinished() const { return unfinished_; }
-  int64_t buckets_done() const { return buckets_done_; }  // any thread
+  int64_t zeros_in_flight() const { return zeros_in_flight_; }  // of those, the zeros
+  int64_t buckets_done() const { return buckets_done_; }        // any thread
 
  private:
   void Place(Plan* plan, Arrival arrival);
@@ -44,9 +46,10 @@ class BucketMatcher {
   void Finish(Plan* plan, PlannedBucket* bucket, const std::vector<Arrival>& arrivals, const Status& status);
   void Answer(Plan* plan, const std::vector<Arrival>& arrivals, const Status& status);
 
-  Trace& trace_;
+  ControlBus& bus_;
   BucketLauncher& launcher_;
-  int64_t waiting_ = 0, unfinished_ = 0;
+  ZeroMemory& zeros_;
+  int64_t waiting_ = 0, unfinished_ = 0, zeros_in_flight_ = 0;
   std::atomic<int64_t> buckets_done_{0};
 };
 

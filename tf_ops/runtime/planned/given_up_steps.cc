@@ -2,7 +2,6 @@
 
 #include "core/clock.h"
 #include "core/process/log.h"
-#include "runtime/control/given_up.h"
 
 namespace smddp {
 namespace {

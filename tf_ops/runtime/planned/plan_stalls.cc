@@ -31,9 +31,9 @@ void PlanStalls::ForEachWait(int64_t now_ns, Visit visit) const {
 
 int64_t PlanStalls::OldestNs() const {
   int64_t oldest = std::numeric_limits<int64_t>::max();
-  for (const auto& [name, plan] : plans_.all()) {
-    plan.ForEachBucket([&](const PlannedBucket& bucket) {
-      if (!bucket.generations.empty()) oldest = std::min(oldest, bucket.generations.front().since_ns);
+  for (auto& [name, plan] : plans_.all()) {
+    plan.ForEachBucket([&](const PlannedBucket* bucket) {
+      if (!bucket->generations.empty()) oldest = std::min(oldest, bucket->generations.front().since_ns);
     });
     if (!plan.early.empty()) oldest = std::min(oldest, plan.early.front().since_ns);
   }

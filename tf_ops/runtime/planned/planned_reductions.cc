@@ -3,9 +3,10 @@
 #include <set>
 #include <utility>
 
+#include "collectives/rail/selector.h"
 #include "core/process/log.h"
+#include "core/wire.h"
 #include "runtime/control/operation_id.h"
-#include "runtime/plans/plan_agreement.h"
 
 namespace smddp {
 namespace {
@@ -14,7 +15,28 @@ namespace {
 // rank from a damaged count.
 constexpr int64_t kMaxStepsAhead = 1 << 13;
 
-constexpr char kSameVersion[] = ". Do all ranks run the same version of smddp_tf?";
+// Everything that a rank that has joined needs to take part (SpecOf).
+Announcement AnnouncementOf(const PlanSpec& spec) {
+  Announcement announcement;
+  announcement.kind = RequestKind::kPlan;
+  for (const TensorSpec& tensor : spec.tensors) {
+    announcement.dtypes.push_back(tensor.dtype);
+    announcement.shapes.push_back(tensor.shape);
+  }
+  announcement.SetArithmetic(spec);
+  announcement.facts = DescribePlan(spec);
+  return announcement;
+}
+
+PlanSpec SpecOf(const Announcement& announcement) {
+  PlanSpec spec;
+  spec.SetArithmetic(announcement);
+  spec.key = announcement.plan_key;
+  for (size_t i = 0; i < announcement.dtypes.size(); ++i) {
+    spec.tensors.push_back({announcement.dtypes[i], announcement.shapes[i]});
+  }
+  return spec;
+}
 
 }  // namespace
 
@@ -27,10 +49,10 @@ PlannedReductions::PlannedReductions(ControlBus& bus, const Fabric& fabric, cons
       named_(named),
       device_paths_(device_paths),
       plans_(env.bucket_bytes, fabric.topology.node_count()),
+      observe_(env.gradient_order == "observed"),
       launcher_(bus, fabric, verifier, device_paths),
-      matcher_(bus.trace(), launcher_),
-      schedule_(fabric, plans_, env.gradient_order == "observed"),
-      zeros_(bus, /*shared=*/!env.verify),
+      zeros_(/*shared=*/!env.verify),
+      matcher_(bus, launcher_, zeros_),
       stalls_(plans_, bus.topology()) {
   device_paths.SetOnAgreed([this](const std::string& name) {
     Plan* const plan = plans_.Named(name);
@@ -102,9 +124,8 @@ Status PlannedReductions::AddForeign(const Verdict& verdict) {
   if (verdict.operation >= kMaxPlans) return Status::Ok();  // it cannot be used
   Plan* const plan = plans_.AddForeign(verdict.name, SpecOf(verdict.request));
   if (plan == nullptr) {
-    return Status(Reason::kInternal, "Rank 0 sent a verdict on " + verdict.name +
-                                         ", which this rank has requested itself, as if it had called hvd.join" +
-                                         kSameVersion);
+    return OtherVersion("Rank 0 sent a verdict on " + verdict.name +
+                        ", which this rank has requested itself, as if it had called hvd.join");
   }
   if (plan->agreed.refused()) return Status::Ok();
   // The other ranks' agreement reaches this rank, which contributes nothing to it.
@@ -115,11 +136,27 @@ Status PlannedReductions::AddForeign(const Verdict& verdict) {
 
 // --- The order of the gradients ---
 
+std::optional<PlanOrder> PlannedReductions::OrderToSend(const Plan& plan) const {
+  const bool ready = plan.agreed.decided && !plan.agreed.refused() && !plan.ordered;
+  if (!ready || fabric_.topology.rank() != 0) return std::nullopt;
+  PlanOrder order;
+  order.plan = plan.agreed.number;
+  const size_t listed = plan.listed.buckets().size();
+  // Where the sum of an element depends on its position in the bucket, positions must not change.
+  if (!observe_ || listed <= 1 || SumsDependOnPlace(fabric_)) return order;
+  if (plan.first_step.size() < plan.spec.tensors.size()) return std::nullopt;
+  const FusionLimits limits = plans_.LimitsFor(plan.spec);
+  const std::vector<Bucket> observed = PlanBuckets(plan.spec, limits, plan.first_step);
+  const bool fits = listed + observed.size() <= static_cast<size_t>(kMaxBuckets);
+  if (fits && !SameGroups(observed, PlanBuckets(plan.spec, limits))) order.order = plan.first_step;
+  return order;
+}
+
 void PlannedReductions::TrySendOrder(Plan* plan) {
-  const std::optional<PlanOrder> order = schedule_.OrderToSend(*plan);
+  const std::optional<PlanOrder> order = OrderToSend(*plan);
   if (!order) return;
   bus_.PostToOthers(Encode(*order));
-  if (schedule_.Apply(plan, *order)) Apply(plan, *order);
+  (void)Apply(plan, *order);
 }
 
 Status PlannedReductions::OnMessage(int from, std::string_view message) {
@@ -128,17 +165,25 @@ Status PlannedReductions::OnMessage(int from, std::string_view message) {
     return Refused(bus_.topology(), from, "sent an invalid order of gradients");
   }
   Plan* const plan = plans_.Numbered(order.plan);
-  if (plan == nullptr || !schedule_.Apply(plan, order)) {
-    return Refused(bus_.topology(), from, "sent an order of gradients that does not match any plan");
-  }
-  Apply(plan, order);
-  return Status::Ok();
+  if (plan != nullptr && Apply(plan, order)) return Status::Ok();
+  return Refused(bus_.topology(), from, "sent an order of gradients that does not match any plan");
 }
 
-void PlannedReductions::Apply(Plan* plan, const PlanOrder& order) {
+bool PlannedReductions::Apply(Plan* plan, const PlanOrder& order) {
+  if (plan->ordered) return false;
+  if (!order.order.empty()) {
+    const size_t tensors = plan->spec.tensors.size();
+    if (!IsPermutation(order.order, tensors)) return false;
+    std::vector<Bucket> buckets = PlanBuckets(plan->spec, plans_.LimitsFor(plan->spec), order.order);
+    const int listed = static_cast<int>(plan->listed.buckets().size());
+    if (listed + buckets.size() > static_cast<size_t>(kMaxBuckets)) return false;
+    plan->observed.emplace(std::move(buckets), tensors, /*first_operation=*/listed, /*first_step=*/1);
+  }
+  plan->ordered = true;
   if (plan->observed) LogLayout(*plan);
   for (const int index : order.order) bus_.trace().Record(TraceWhat::kPlanOrder, plan->spec.key, index);
   matcher_.PlaceEarly(plan);
+  return true;
 }
 
 void PlannedReductions::LogLayout(const Plan& plan) const {
@@ -174,9 +219,8 @@ Result<bool> PlannedReductions::ContributeZeros(const std::string& name, int64_t
   const int tensors = static_cast<int>(plan->spec.tensors.size());
   if (tensors == 0 || plan->agreed.refused()) return true;
   if (steps > plan->steps.begun() + kMaxStepsAhead) {
-    return Status(Reason::kInternal, "Another rank reports that it has begun step " + std::to_string(steps) + " of " +
-                                         name + ", which is step " + std::to_string(plan->steps.begun()) + " here" +
-                                         kSameVersion);
+    return OtherVersion("Another rank reports that it has begun step " + std::to_string(steps) + " of " + name +
+                        ", which is step " + std::to_string(plan->steps.begun()) + " here");
   }
   for (int64_t step = plan->steps.fewest(); step < steps; ++step) {
     std::vector<int> missing;
@@ -191,23 +235,8 @@ Result<bool> PlannedReductions::ContributeZeros(const std::string& name, int64_t
 }
 
 void PlannedReductions::PlaceZeros(Plan* plan, const std::vector<int>& tensors, int64_t step) {
-  for (const int index : tensors) matcher_.PlaceZeros(plan, index, step, zeros_);
+  for (const int index : tensors) matcher_.PlaceZeros(plan, index, step);
   TrySendOrder(plan);
-}
-
-void PlannedReductions::Forget(Plan* plan) {
-  device_paths_.Forget(plan->name);
-  plans_.Forget(plan);
-}
-
-// --- The session ---
-
-void PlannedReductions::OnFailure(const Status& why) {
-  for (auto& [name, plan] : plans_.all()) matcher_.FailWaiting(&plan, why);
-}
-
-void PlannedReductions::Describe(std::vector<std::string>* under_way) const {
-  if (waiting()) under_way->emplace_back("gradients of a training step");
 }
 
 }  // namespace smddp

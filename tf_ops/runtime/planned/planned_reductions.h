@@ -1,10 +1,15 @@
 // Planned matching: gradients are identified by (plan, index). The ranks agree on a plan once, when it is first used.
 // From then on a gradient needs no message before its bucket is reduced.
 //
+// In the first step the gradients are put into buckets as listed. From the second step on: in the order in which they
+// became ready on rank 0 in the first step, once rank 0 has sent it. A tensor of the second step that arrives before
+// that waits. This cannot deadlock: rank 0 waits only for the first step, which does not depend on the second.
+//
 // Threads: the engine's, except for the counters.
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -12,12 +17,11 @@
 #include "core/env/env.h"
 #include "runtime/control/component.h"
 #include "runtime/control/messages.h"
+#include "runtime/control/zero_memory.h"
 #include "runtime/named/named_matching.h"
 #include "runtime/planned/bucket_launcher.h"
 #include "runtime/planned/bucket_matcher.h"
 #include "runtime/planned/plan_stalls.h"
-#include "runtime/planned/zero_tensors.h"
-#include "runtime/plans/layout_schedule.h"
 #include "runtime/plans/plan_registry.h"
 #include "runtime/plans/plan_table.h"
 
@@ -34,12 +38,14 @@ class PlannedReductions : public Component {
 
   PlanTable& plans() { return plans_; }
   const PlanTable& plans() const { return plans_; }
-  ZeroTensors& zeros() { return zeros_; }
+  ZeroMemory& zeros() { return zeros_; }
+  // Of gradients: those whose reductions have not ended.
+  int64_t zeros_in_flight() const { return matcher_.zeros_in_flight(); }
   const PlanStalls& stalls() const { return stalls_; }
   // By plan: how many steps have begun here; plans without steps are omitted.
   StepCounts Steps() const;
   // Have all gradients been reduced that this rank's program has submitted?
-  bool drained() const { return matcher_.unfinished() == zeros_.in_flight(); }
+  bool drained() const { return matcher_.unfinished() == zeros_in_flight(); }
   bool unfinished() const { return matcher_.unfinished() > 0; }
   int64_t buckets_done() const { return matcher_.buckets_done(); }  // any thread
 
@@ -51,23 +57,33 @@ class PlannedReductions : public Component {
 
   // Contributes zeros for `tensors` in step `step` of the plan, counted from 0.
   void PlaceZeros(Plan* plan, const std::vector<int>& tensors, int64_t step);
-  void Forget(Plan* plan);
+  void Forget(Plan* plan) {
+    device_paths_.Forget(plan->name);
+    plans_.Forget(plan);
+  }
   // The plan's tensors that arrived while it was kept, to be submitted again.
   std::vector<Plan::KeptArrival> TakeKept(Plan* plan) { return matcher_.TakeKept(plan); }
 
   Status OnMessage(int from, std::string_view message) override;
-  void OnFailure(const Status& why) override;
+  void OnFailure(const Status& why) override {
+    for (auto& [name, plan] : plans_.all()) matcher_.FailWaiting(&plan, why);
+  }
   bool waiting() const override { return matcher_.waiting() > 0; }
   int64_t OldestNs() const override { return stalls_.OldestNs(); }
-  void Describe(std::vector<std::string>* under_way) const override;
+  void Describe(std::vector<std::string>* under_way) const override {
+    if (waiting()) under_way->emplace_back("gradients of a training step");
+  }
 
  private:
   void Announce(const PlannedTensor& where);
   // Applies the ranks' agreement to the plan. `devices_asked`: as `asked` of DevicePaths::Expect.
   void Adopt(Plan* plan, const Verdict& verdict, bool devices_asked);
   void Decide(const std::string& name, const Status& verdict);
+  // On rank 0: the order to send for the plan, once. Nothing: on other ranks, or while it is not known.
+  std::optional<PlanOrder> OrderToSend(const Plan& plan) const;
   void TrySendOrder(Plan* plan);
-  void Apply(Plan* plan, const PlanOrder& order);
+  // False: this cannot be an order of the plan, and nothing has changed.
+  bool Apply(Plan* plan, const PlanOrder& order);
   void LogLayout(const Plan& plan) const;
 
   ControlBus& bus_;
@@ -76,10 +92,10 @@ class PlannedReductions : public Component {
   NamedMatching& named_;
   DevicePaths& device_paths_;
   PlanTable plans_;
+  const bool observe_;  // SMDDP_GRADIENT_ORDER is "observed"; only rank 0's setting matters
   BucketLauncher launcher_;
+  ZeroMemory zeros_;  // for gradients that this rank does not have (hvd.join, and steps that are given up)
   BucketMatcher matcher_;
-  LayoutSchedule schedule_;
-  ZeroTensors zeros_;
   PlanStalls stalls_;
 };
 

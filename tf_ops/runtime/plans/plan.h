@@ -4,7 +4,7 @@
 // Steps. The n-th reduction of every tensor belongs to step n. Each rank counts for itself, so ranks may be at
 // different steps (plan_steps.h). The first step is reduced in buckets of the listed order. Rank 0 records in which
 // order its tensors become ready in that step and sends the order to all ranks; from the second step on buckets
-// follow it (layout_schedule.h).
+// follow it (runtime/planned/planned_reductions.h).
 //
 // Operation numbers, and so tags: the buckets of both layouts share one numbering. A number is reused in each step,
 // but by one reduction at a time on each rank.
@@ -66,12 +66,6 @@ struct Plan {
     for (PlannedBucket& bucket : listed.buckets()) visit(&bucket);
     if (!observed) return;
     for (PlannedBucket& bucket : observed->buckets()) visit(&bucket);
-  }
-  template <class Visit>
-  void ForEachBucket(Visit visit) const {
-    for (const PlannedBucket& bucket : listed.buckets()) visit(bucket);
-    if (!observed) return;
-    for (const PlannedBucket& bucket : observed->buckets()) visit(bucket);
   }
 
   std::string name;  // by which the ranks match

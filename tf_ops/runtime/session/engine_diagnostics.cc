@@ -39,11 +39,7 @@ void EngineDiagnostics::TellTracebackPrinted() {
   engine_.Submit([this] { components_.exception_notice.TracebackPrinted(); });
 }
 
-RaisedState EngineDiagnostics::Raised() const {
-  const ExceptionNotice& notice = components_.exception_notice;
-  return {notice.acknowledged() >= parts_.fabric().topology.size() - 1, notice.raised_elsewhere(),
-          notice.printed_elsewhere()};
-}
+RaisedState EngineDiagnostics::Raised() const { return components_.exception_notice.State(); }
 
 // --- Timeline ---
 

@@ -15,7 +15,6 @@ EngineSession::EngineSession(std::unique_ptr<FabricParts> parts, const Env& env,
       engine_(*parts_, tasks_, env.heartbeat_timeout_s, std::move(on_failure)),
       components_(engine_, *parts_, tasks_, env, registry,
                   [this](Plan::KeptArrival kept) { ReduceNow(kept.where, kept.tensor, std::move(kept.done)); }),
-      builder_(parts_->fabric(), components_.verifier),
       diagnostics_(engine_, *parts_, components_) {
   engine_.Start();
 }
@@ -38,6 +37,10 @@ void EngineSession::Stop(bool at_exit) {
                             std::to_string(stats.rail_bytes_sent) + " to other nodes");
 }
 
+void EngineSession::SubmitWork(std::function<void()> work, const DoneCallback& done) {
+  if (!engine_.Submit(std::move(work))) done(NotInitialized());
+}
+
 // --- Gradients of plans ---
 
 Result<int> EngineSession::RegisterPlan(const PlanSpec& spec) {
@@ -54,8 +57,7 @@ Result<int> EngineSession::PlaceInParts(int parts) {
 }
 
 void EngineSession::ReducePlanned(const PlannedTensor& where, const TensorRef& tensor, DoneCallback done) {
-  auto work = [this, where, tensor, done]() mutable { ReduceNow(where, tensor, std::move(done)); };
-  if (!engine_.Submit(std::move(work))) done(NotInitialized());
+  SubmitWork([this, where, tensor, done]() mutable { ReduceNow(where, tensor, std::move(done)); }, done);
 }
 
 void EngineSession::ReduceNow(const PlannedTensor& where, const TensorRef& tensor, DoneCallback done) {
@@ -84,7 +86,7 @@ void EngineSession::SubmitNow(NamedRequest request) {
 
 void EngineSession::Submit(NamedRequest request) {
   auto shared = std::make_shared<NamedRequest>(std::move(request));
-  if (!engine_.Submit([this, shared] { SubmitNow(std::move(*shared)); })) shared->done(NotInitialized());
+  SubmitWork([this, shared] { SubmitNow(std::move(*shared)); }, shared->done);
 }
 
 void EngineSession::Cancel(const std::string& name) {
@@ -96,7 +98,7 @@ void EngineSession::Cancel(const std::string& name) {
 }
 
 void EngineSession::Join(int* last, DoneCallback done) {
-  if (!engine_.Submit([this, last, done] { JoinNow(last, done); })) done(NotInitialized());
+  SubmitWork([this, last, done] { JoinNow(last, done); }, done);
 }
 
 void EngineSession::JoinNow(int* last, DoneCallback done) {
@@ -116,7 +118,7 @@ void EngineSession::SubmitReduction(RequestKind kind, const AllreduceRequest& re
   const auto on_gpu = [](const TensorRef& tensor) { return tensor.device != nullptr; };
   const bool stage = std::any_of(request.tensors.begin(), request.tensors.end(), on_gpu);
   if (stage) return ReduceOnHost(kind, request, std::move(done));
-  Submit(builder_.Reduction(kind, request, std::move(done)));
+  Submit(components_.requests.Reduction(kind, request, std::move(done)));
 }
 
 void EngineSession::ReduceOnHost(RequestKind kind, const AllreduceRequest& request, DoneCallback done) {
@@ -132,26 +134,25 @@ void EngineSession::ReduceOnHost(RequestKind kind, const AllreduceRequest& reque
     request.tensors = std::move(tensors);
     SubmitReduction(kind, request, std::move(reduced));
   };
-  auto work = [this, name = request.name, what, on_host, done] {
-    components_.round_trips.Begin(name, what, on_host, done);
-  };
-  if (!engine_.Submit(std::move(work))) done(NotInitialized());
+  SubmitWork(
+      [this, name = request.name, what, on_host, done] { components_.round_trips.Begin(name, what, on_host, done); },
+      done);
 }
 
 void EngineSession::Broadcast(BroadcastRequest request, DoneCallback done) {
-  Submit(builder_.Broadcast(std::move(request), std::move(done)));
+  Submit(components_.requests.Broadcast(std::move(request), std::move(done)));
 }
 
 void EngineSession::Allgather(AllgatherRequest request, DoneCallback done) {
-  Submit(builder_.Allgather(std::move(request), std::move(done)));
+  Submit(components_.requests.Allgather(std::move(request), std::move(done)));
 }
 
 void EngineSession::Alltoall(AlltoallRequest request, DoneCallback done) {
-  Submit(builder_.Alltoall(std::move(request), std::move(done)));
+  Submit(components_.requests.Alltoall(std::move(request), std::move(done)));
 }
 
 void EngineSession::Barrier(BarrierRequest request, DoneCallback done) {
-  Submit(builder_.Barrier(request, std::move(done)));
+  Submit(components_.requests.Barrier(request, std::move(done)));
 }
 
 }  // namespace smddp

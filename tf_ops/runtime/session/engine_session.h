@@ -11,7 +11,6 @@
 #include "runtime/bootstrap/fabric_parts.h"
 #include "runtime/control/running_tasks.h"
 #include "runtime/engine/engine.h"
-#include "runtime/named/request_builder.h"
 #include "runtime/plans/plan_registry.h"
 #include "runtime/session/engine_diagnostics.h"
 #include "runtime/session/session_components.h"
@@ -52,6 +51,8 @@ class EngineSession : public Session {
   void SubmitNow(NamedRequest request);
   void JoinNow(int* last, DoneCallback done);
 
+  // An error where the engine has stopped.
+  void SubmitWork(std::function<void()> work, const DoneCallback& done);
   void Submit(NamedRequest request);
   void SubmitReduction(RequestKind kind, const AllreduceRequest& request, DoneCallback done);
   // The same for tensors on a GPU, through host memory.
@@ -62,7 +63,6 @@ class EngineSession : public Session {
   RunningTasks tasks_;
   Engine engine_;
   SessionComponents components_;
-  RequestBuilder builder_;
   EngineDiagnostics diagnostics_;
   bool stopped_ = false;  // by the owner's thread
 };

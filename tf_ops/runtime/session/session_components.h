@@ -3,6 +3,8 @@
 // Threads: as each component says; made and destroyed while the engine thread does not run.
 #pragma once
 
+#include <utility>
+
 #include "core/env/env.h"
 #include "runtime/bootstrap/fabric_parts.h"
 #include "runtime/control/join_rounds.h"
@@ -16,6 +18,7 @@
 #include "runtime/health/stall_watch.h"
 #include "runtime/join/join_protocol.h"
 #include "runtime/named/named_matching.h"
+#include "runtime/named/request_builder.h"
 #include "runtime/planned/given_up_steps.h"
 #include "runtime/planned/plan_retirement.h"
 #include "runtime/planned/planned_reductions.h"
@@ -28,9 +31,39 @@ namespace smddp {
 // The engine's components. Later ones depend on earlier ones.
 struct SessionComponents {
   SessionComponents(Engine& engine, FabricParts& parts, RunningTasks& tasks, const Env& env,
-                    const PlanRegistry& registry, PlanRetirement::Resume resume);
+                    const PlanRegistry& registry, PlanRetirement::Resume resume)
+      : verifier(parts.fabric(), env.verify),
+        requests(parts.fabric(), verifier),
+        rounds(parts.fabric().topology.size()),
+        devices(parts.fabric(), TheDevices(), env.gpu_stage, env.gpu_direct),
+        round_trips(engine),
+        named(engine, parts.fabric().compute, rounds),
+        device_paths(engine, parts.fabric(), named, devices),
+        planned(engine, parts.fabric(), env, registry, named, device_paths, verifier),
+        given_up(engine, planned),
+        retirement(engine, planned, device_paths, named.coordinator(), rounds, std::move(resume)),
+        join(engine, rounds, named, requests, planned, given_up),
+        timeline(engine),
+        exception_notice(engine),
+        stalls(engine, env, tasks, named, planned, join),
+        cancelled(engine, stalls.report()) {
+    named.SetReaders(&device_paths, &join);
+    engine.Add(&devices);
+    engine.Add(&round_trips);
+    engine.Add(&named, {ControlType::kAnnouncement, ControlType::kVerdict, ControlType::kRequestGivenUp});
+    engine.Add(&device_paths);
+    engine.Add(&planned, {ControlType::kPlanOrder});
+    engine.Add(&given_up, {ControlType::kStepGivenUp});
+    engine.Add(&retirement, {ControlType::kPlanRetirement});
+    engine.Add(&join, {ControlType::kJoinNotice, ControlType::kJoinOver});
+    engine.Add(&timeline, {ControlType::kTimeline});
+    engine.Add(&exception_notice, {ControlType::kExceptionNotice}, Engine::Delivery::kAlways);
+    engine.Add(&stalls, {ControlType::kStall}, Engine::Delivery::kAlways);
+    engine.Add(&cancelled);
+  }
 
   const Verifier verifier;
+  const RequestBuilder requests;
   JoinRounds rounds;
   SessionDevices devices;
   HostRoundTrips round_trips;

@@ -59,16 +59,14 @@ Status TimelineGroup::Start(const std::string& path, bool mark_cycles) {
   path_ = path;
   epoch_ns_ = start.epoch_ns;
   answered_.clear();
-  const Message message{Message::Kind::kStart, epoch_ns_, start.zero_ns, mark_cycles, path};
-  for (int rank = 1; rank < topology_.size(); ++rank) bus_.Post(rank, Encode(message));
+  bus_.PostToOthers(Encode(Message{Message::Kind::kStart, epoch_ns_, start.zero_ns, mark_cycles, path}));
   return Status::Ok();
 }
 
 void TimelineGroup::Stop(bool leaving, Done done) {
   if (topology_.rank() == 0 && !path_.empty()) {
     done_ = std::move(done);
-    for (int rank = 1; rank < topology_.size(); ++rank)
-      bus_.Post(rank, Encode(Message{Message::Kind::kStop, epoch_ns_, 0, false, ""}));
+    bus_.PostToOthers(Encode(Message{Message::Kind::kStop, epoch_ns_, 0, false, ""}));
     mine_.Stop();
     return EndWhenAnswered(/*give_up=*/false);
   }

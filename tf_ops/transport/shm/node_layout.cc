@@ -1,5 +1,7 @@
 #include "transport/shm/node_layout.h"
 
+#include <algorithm>
+
 #include "core/shard.h"
 
 namespace smddp {
@@ -12,6 +14,11 @@ constexpr size_t kControlBytes = 16 << 10;
 size_t RoundUp(size_t value, size_t unit) { return (value + unit - 1) / unit * unit; }
 
 }  // namespace
+
+int64_t DefaultChunkBytes(int pieces) {
+  constexpr int64_t kPieceBytes = 4 << 10, kLeast = 256 << 10, kMost = 2 << 20;
+  return std::clamp(kPieceBytes * pieces, kLeast, kMost);
+}
 
 NodeLayout::NodeLayout(int members_in, int reducers, size_t chunk_bytes) : members(members_in) {
   slot_bytes[static_cast<int>(Pool::kContribution)] = members > 1 ? RoundUp(chunk_bytes, kPage) : 0;

@@ -20,6 +20,11 @@ enum class Pool : int {
 };
 constexpr int kPoolCount = 4;
 
+// The chunk size when the user sets none. A chunk is cut into `pieces`, one for every reducer of every node. Of more
+// than 64 each has 4 KiB, so that the cost per message does not dominate; at most 2 MiB, so that chunks stay in the
+// cache, and slots small.
+int64_t DefaultChunkBytes(int pieces);
+
 // What a sender tells a receiver about one of its slots.
 struct SlotNote {
   uint32_t tag = 0;  // PackTag

@@ -1,4 +1,4 @@
-#include "runtime/engine/backoff.h"
+#include "runtime/engine/loop_pace.h"
 
 #include <sched.h>
 
@@ -27,14 +27,14 @@ Cores CoresFor(int local_size, int cores) {
   return cores < 2 * local_size ? Cores::kShared : Cores::kPlenty;
 }
 
-Backoff::Backoff(Doorbell& doorbell, Cores cores, bool polled)
+LoopPace::LoopPace(Doorbell& doorbell, Cores cores, bool polled)
     : doorbell_(doorbell),
       spins_(kSpins[static_cast<int>(cores)]),
       longest_expecting_us_(polled ? 500 : 5000),
       longest_idle_us_(polled ? 5000 : 100000) {}
 
-void Backoff::Wait(uint32_t seen, bool expecting, int64_t idle_ns, bool soundless) {
-  if (expecting && rounds_++ < spins_) return Pause();
+void LoopPace::WaitIdle(uint32_t seen, bool expecting, bool soundless, int64_t idle_ns) {
+  if (expecting && spun_++ < spins_) return Pause();
   if (idle_ns < (expecting ? kYieldExpectingNs : kYieldIdleNs)) {
     sched_yield();
     return;
