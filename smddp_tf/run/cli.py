@@ -189,6 +189,8 @@ def _sagemaker(options: Mapping[str, Any], command: Sequence[str]) -> int:
     """The exit code of this host's part of a SageMaker job."""
     training = sagemaker.read_training(os.environ)
     variables = {**alias_variables(_families(options)), **_variables(options)}
+    if (fabric := _fabric(options["fabric"], options["tcp"])) in ("ofi", "ucx"):
+        training = sagemaker.over_fabric(training, fabric)
     if options["dry_run"]:
         from smddp_tf.run.sagemaker_line import training_line
 

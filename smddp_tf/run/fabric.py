@@ -47,8 +47,8 @@ def _ask(program: str, *words: str, beside: str) -> str:
     return shown.stdout.strip()
 
 
-def open_mpi_parameters(fabric: str, mpi: Mpi, environment: Mapping[str, str]) -> list[tuple[str, str]]:
-    """Open MPI's parameters, by their names in Open MPI 4; `environment` is that of the ranks.
+def open_mpi_parameters(fabric: str, major: int, environment: Mapping[str, str]) -> list[tuple[str, str]]:
+    """Open MPI's parameters, by their names in version 4, for version `major`; `environment` is that of the ranks.
 
     "auto" is TCP between hosts as well, but leaves Open MPI the choice of what it uses inside a host.
     """
@@ -60,8 +60,8 @@ def open_mpi_parameters(fabric: str, mpi: Mpi, environment: Mapping[str, str]) -
     if fabric == "ucx":
         return [("pml", "ucx"), ("pml_ucx_tls", "any"), ("pml_ucx_devices", "any")]
     if fabric == "tcp":
-        return [("pml", "ob1"), ("btl", "self,vader,tcp" if mpi.major < 5 else "self,sm,tcp")]
-    return [("pml", "ob1"), *([("btl", "^openib")] if mpi.major < 5 else [])]
+        return [("pml", "ob1"), ("btl", "self,vader,tcp" if major < 5 else "self,sm,tcp")]
+    return [("pml", "ob1"), *([("btl", "^openib")] if major < 5 else [])]
 
 
 def mpich_variables(fabric: str) -> dict[str, str]:

@@ -138,7 +138,7 @@ def _open_mpi_command(
 def _open_mpi_parameters(
     settings: Settings, mpi: Mpi, choice: Choice, environment: Mapping[str, str], crowded: bool
 ) -> list[tuple[str, str]]:
-    parameters = open_mpi_parameters(settings.fabric, mpi, {**environment, **settings.variables})
+    parameters = open_mpi_parameters(settings.fabric, mpi.major, {**environment, **settings.variables})
     if choice.include:
         parameters.append(("btl_tcp_if_include", ",".join(choice.include)))
     elif choice.exclude:

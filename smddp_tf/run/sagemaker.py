@@ -7,11 +7,12 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 from smddp_tf.run.errors import LaunchError
+from smddp_tf.run.fabric import open_mpi_parameters
 
 CONFIG = Path("/opt/ml/input/config")
 DEFAULT_INTERFACE = "eth0"
@@ -55,6 +56,13 @@ class Training:
     @property
     def ranks(self) -> int:
         return self.per_host * len(self.hosts)
+
+
+def over_fabric(training: Training, fabric: str) -> Training:
+    """The same job with `smddprun --fabric ofi` (EFA) or ucx."""
+    parameters = open_mpi_parameters(fabric, 5, {"FI_PROVIDER": "efa"})
+    words = [word for name, value in parameters for word in ("--mca", name, value)]
+    return replace(training, custom_mpi_options=" ".join([training.custom_mpi_options, *words]))
 
 
 def inside_training(environment: Mapping[str, str]) -> bool:

@@ -76,7 +76,7 @@ def training_line(
             "--oversubscribe"]  # fmt: skip
     nccl_debug, custom = _custom_options(training.custom_mpi_options)
     for name, value in _parameters(training):
-        if sets_parameter(custom, name):
+        if sets_parameter(custom, name) or (name == "pml" and sets_parameter(custom, "mtl")):
             continue  # Open MPI 5 keeps the first of two
         if mpi.major < 5:
             line += ["-mca", name, value]

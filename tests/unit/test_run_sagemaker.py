@@ -77,16 +77,27 @@ def test_flags_of_the_launcher_travel_too(dry_run: DryRun) -> None:
     assert not [word for word in words[at:] if "s3cret" in word]
 
 
-def test_the_provider_for_efa_goes_with_the_layer_that_uses_it(dry_run: DryRun) -> None:
+OFI = ["pml cm", "mtl ofi"]
+
+
+@pytest.mark.parametrize(
+    ("words", "options", "layer", "efa"),
+    [
+        ([], "", ["pml ob1"], False),
+        ([], "--mca pml cm --mca mtl ofi", OFI, True),
+        ([], "--mca mtl ofi", OFI[1:], True),
+        (["--fabric", "ofi"], "", [*OFI, "opal_common_ofi_provider_include efa"], True),
+        (["--fabric", "ucx"], "", ["pml ucx", "pml_ucx_tls any", "pml_ucx_devices any"], False),
+        (["--fabric", "tcp"], "", ["pml ob1"], False),
+    ],
+)
+def test_the_provider_for_efa_goes_with_the_layer_that_uses_it(dry_run: DryRun, words, options, layer, efa) -> None:
     dry_run.mpi = OPEN_MPI_5
     framework = json.loads(TWO_HOSTS["SM_FRAMEWORK_PARAMS"])
-    options = "sagemaker_distributed_dataparallel_custom_mpi_options"
-    words = dry_run(
-        env={**TWO_HOSTS, "SM_FRAMEWORK_PARAMS": json.dumps({**framework, options: "--mca pml cm --mca mtl ofi"})}
-    )
-    assert values_of(words, "--mca", 2) == ["btl_tcp_if_include eth7", "pml cm", "mtl ofi"]
-    assert "FI_PROVIDER=efa" in values_of(words, "-x")
-    assert "FI_PROVIDER=efa" not in values_of(dry_run(env=TWO_HOSTS), "-x")
+    framework["sagemaker_distributed_dataparallel_custom_mpi_options"] = options
+    line = dry_run(*words, "t.py", env={**TWO_HOSTS, "SM_FRAMEWORK_PARAMS": json.dumps(framework)})
+    assert values_of(line, "--mca", 2) == ["btl_tcp_if_include eth7", *layer]
+    assert ("FI_PROVIDER=efa" in values_of(line, "-x")) == efa
 
 
 def test_open_mpi_5(dry_run: DryRun) -> None:
