@@ -86,6 +86,12 @@ def found_in(memory: np.ndarray, byte: int, job: Job, pause: float = 0) -> str:
         return first_error(job.run, _core.EngineError)
 
 
+def is_named(words: str, memory: np.ndarray, byte: int, job: Job, pause: float = 0) -> bool:
+    """Not always at the first try: the byte may change between two readings of one check, which then says so in other
+    words."""
+    return any(words in found_in(memory, byte, job, pause) for _ in range(10))
+
+
 @pytest.mark.parametrize(
     ("job", "rank", "words"),
     [
@@ -99,7 +105,7 @@ def found_in(memory: np.ndarray, byte: int, job: Job, pause: float = 0) -> str:
 def test_a_result_that_differs_is_named(job: Job, rank: int, words: str) -> None:
     error = found_in(job.outputs[rank], LAST, job)
     assert re.search(r"SMDDP_VERIFY: .*'cluster' gave a wrong result: ", error), error
-    assert words in error
+    assert words in error or is_named(words, job.outputs[rank], LAST, job)
 
 
 @pytest.mark.parametrize("layout", ["2", "1+1"])
@@ -107,8 +113,7 @@ def test_a_result_that_differs_is_named(job: Job, rank: int, words: str) -> None
 def test_where_as_many_have_the_one_as_the_other_the_sums_tell(layout: str, rank: int) -> None:
     job = reduced(hosts=LAYOUTS[layout])
     words = f"on rank {rank} is not the result of rank {1 - rank} (of 2 ranks)"
-    # A byte may change between its sum and its checksum; not often with a pause.
-    assert any(words in found_in(job.outputs[rank], LAST, job, pause=5e-4) for _ in range(10))
+    assert is_named(words, job.outputs[rank], LAST, job, pause=5e-4)  # with a pause a byte changes less often
 
 
 @pytest.mark.parametrize(
@@ -132,7 +137,7 @@ def test_where_as_many_have_the_one_as_the_other_the_sums_tell(layout: str, rank
     ],
 )
 def test_what_is_not_made_of_the_inputs_is_named(job: Job, byte: int, words: str) -> None:
-    assert words in found_in(job.inputs[1], byte, job)
+    assert is_named(words, job.inputs[1], byte, job)
 
 
 @pytest.mark.parametrize(
@@ -143,7 +148,7 @@ def test_what_is_not_made_of_the_inputs_is_named(job: Job, byte: int, words: str
     ],
 )
 def test_a_result_that_is_not_what_was_brought_is_named(job: Job, rank: int, byte: int, words: str) -> None:
-    assert words in found_in(job.outputs[rank], byte, job)
+    assert is_named(words, job.outputs[rank], byte, job)
 
 
 @pytest.mark.parametrize("wire", ["", "float16", "bfloat16"])
