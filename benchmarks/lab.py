@@ -13,7 +13,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
@@ -100,11 +100,19 @@ class Lab:
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
         self._call("down")
 
-    def run(self, per_node: int, mpirun_arguments: str, module: str, *arguments: str) -> list[Any]:
+    def run(
+        self,
+        per_node: int,
+        mpirun_arguments: str,
+        module: str,
+        *arguments: str,
+        python: Path = Path(sys.executable),
+        variables: Mapping[str, str] | None = None,
+    ) -> list[Any]:
         """Runs `python -m module RANKS-FOLDER...` on all nodes; returns what each rank wrote, by rank."""
         with tempfile.TemporaryDirectory(prefix="smddp_lab_bench_") as folder:
-            command = [sys.executable, "-m", module, *(part.format(folder=folder) for part in arguments)]
-            self._call("run", "ompi", self._nodes, per_node, mpirun_arguments, *command)
+            command = [python, "-m", module, *(part.format(folder=folder) for part in arguments)]
+            self._call("run", "ompi", self._nodes, per_node, mpirun_arguments, *command, variables=variables)
             files = [Path(folder) / f"{rank}.json" for rank in range(self._nodes * per_node)]
             return [json.loads(file.read_text(encoding="utf-8")) for file in files]
 
@@ -116,22 +124,23 @@ class Lab:
         """`cut 2`, `heal 2`, `delay 1000`, ...: see the lab's README."""
         self._call(*words)
 
-    def _call(self, *arguments: Any) -> None:
-        code, output = self._ask(*arguments)
+    def _call(self, *arguments: Any, variables: Mapping[str, str] | None = None) -> None:
+        code, output = self._ask(*arguments, variables=variables)
         if code != 0:
             raise LabError(f"lab.sh {' '.join(map(str, arguments))[:80]}: exit {code}\n{output.strip()[-2000:]}")
 
-    def _ask(self, *arguments: Any) -> tuple[int, str]:
-        variables = {
+    def _ask(self, *arguments: Any, variables: Mapping[str, str] | None = None) -> tuple[int, str]:
+        environment = {
             **os.environ,
             "PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}",
             "PYTHONPATH": str(ROOT),
             "TF_CPP_MIN_LOG_LEVEL": "2",
             "TF_ENABLE_ONEDNN_OPTS": "0",
+            **(variables or {}),
         }
         with tempfile.TemporaryFile() as log:  # a file: what the lab leaves in the background would keep a pipe open
             command = ["timeout", "-k", "5", str(RUN_SECONDS), self._script, *map(str, arguments)]
-            done = subprocess.run(command, env=variables, stdin=subprocess.DEVNULL, stdout=log, stderr=log, check=False)
+            done = subprocess.run(command, env=environment, stdin=subprocess.DEVNULL, stdout=log, stderr=log)
             log.seek(0)
             return done.returncode, log.read().decode(errors="replace")
 

@@ -58,8 +58,9 @@ void RunAll(std::vector<Member>* members) {
   }
 }
 
-// Sums `arrays[m]`, the data of member m, in place; world rank 10 + m. What every member sent, and the length of the
-// longest chain of messages, one after another. `errors`: RailCall::errors of each member, or none.
+// Sums `arrays[m]`, the data of member m, in place; world rank 10 + m. What every member sent, each message as (to,
+// bytes, length of the longest chain of messages before it), and the length of the longest chain in all. `errors`:
+// RailCall::errors of each member, or none.
 nb::list Run(const std::string& name, const std::vector<Bytes>& arrays, const std::string& dtype_name, int op,
              const std::vector<Bytes>& errors) {
   const int size = static_cast<int>(arrays.size());
@@ -85,7 +86,11 @@ nb::list Run(const std::string& name, const std::vector<Bytes>& arrays, const st
   for (const Member& member : members) {
     nb::dict row;
     row["bytes"] = member.transport->bytes_sent();
-    row["messages"] = member.transport->messages_sent();
+    nb::list sent;
+    for (const InprocTransport::Sent& message : member.transport->sent()) {
+      sent.append(nb::make_tuple(message.to - kFirstRank, message.bytes, message.after));
+    }
+    row["sent"] = sent;
     row["steps"] = member.transport->depth();
     counts.append(row);
   }

@@ -31,7 +31,7 @@ Result<Ticket> InprocTransport::Send(int peer, Tag tag, BufferView bytes) {
   std::string copy(reinterpret_cast<const char*>(bytes.data), bytes.size);
   hub_.Deliver(peer, {rank_, /*control=*/false, PackTag(tag), depth_ + 1, std::move(copy)});
   bytes_sent_ += static_cast<int64_t>(bytes.size);
-  ++messages_sent_;
+  sent_.push_back({peer, static_cast<int64_t>(bytes.size), depth_});
   done_.emplace(next_ticket_, 0);
   return next_ticket_++;
 }

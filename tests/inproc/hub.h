@@ -54,7 +54,13 @@ class InprocTransport : public Transport {
   bool busy() const override { return !receives_.empty(); }
   bool rings_doorbell() const override { return true; }
   int64_t bytes_sent() const override { return bytes_sent_; }
-  int64_t messages_sent() const { return messages_sent_; }
+  // Of data.
+  struct Sent {
+    int to = 0;
+    int64_t bytes = 0;
+    int after = 0;  // the sender's depth
+  };
+  const std::vector<Sent>& sent() const { return sent_; }
   // How many messages had to travel one after another until what this rank was told to be done was done.
   int depth() const { return depth_; }
   bool Abort() override {
@@ -74,7 +80,7 @@ class InprocTransport : public Transport {
   const int rank_;
   Ticket next_ticket_ = 1;
   std::atomic<int64_t> bytes_sent_{0};
-  int64_t messages_sent_ = 0;
+  std::vector<Sent> sent_;
   int depth_ = 0;
   std::vector<Receive> receives_;                                       // posted, in order
   std::unordered_map<uint64_t, std::vector<InprocHub::Mail>> arrived_;  // by key, in order

@@ -27,6 +27,21 @@ def test_adasum(hvd, rank, size, run):
         hvd.allreduce(tf.constant([1, 2]), op=hvd.Adasum)
 
 
+def test_large_tensors_are_added_in_steps(hvd, rank, size):
+    """In several steps, whose borders lie inside tensors; a tensor has the same bits alone and among others."""
+    random = np.random.default_rng(100 + rank)
+    arrays = [(random.standard_normal(count) + 0.2).astype(np.float32) for count in (65_600, 3, 150_001, 1_024)]
+    names = [f"large adasum {place}" for place in range(len(arrays))]
+    together = hvd.grouped_allreduce([tf.constant(array) for array in arrays], op=hvd.Adasum, name="large adasum")
+    for array, name, result in zip(arrays, names, together):
+        of_ranks = np.reshape(hvd.allgather(tf.constant(array), name=f"{name} of ranks"), [size, -1])
+        np.testing.assert_allclose(
+            result, adasum_tree([one.astype(np.float64) for one in of_ranks]), rtol=1e-4, atol=1e-5
+        )
+        alone = hvd.allreduce(tf.constant(array), op=hvd.Adasum, name=name)
+        np.testing.assert_array_equal(alone, result)
+
+
 def test_adasum_on_the_tape(hvd, rank, size, run):
     variables = [tf.Variable(tf.zeros([7])), tf.Variable(tf.zeros([3, 400])), tf.Variable(tf.zeros([4, 2]))]
     first, second, _ = (tf.constant(array, tf.float32) for array in gradients_of(rank))

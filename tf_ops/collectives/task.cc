@@ -1,5 +1,6 @@
 #include "collectives/task.h"
 
+#include <algorithm>
 #include <deque>
 
 namespace smddp {
@@ -51,6 +52,26 @@ class ParallelTask : public Task {
   std::vector<TaskPtr> running_;
 };
 
+class InStepsTask : public Task {
+ public:
+  InStepsTask(std::string name, int64_t count, int64_t at_once, std::function<void(Range)> visit)
+      : name_(std::move(name)), count_(count), at_once_(at_once), visit_(std::move(visit)) {}
+
+  Result<Progress> Step() override {
+    const int64_t end = std::min(count_, done_ + at_once_);
+    if (done_ < end) visit_({done_, end});
+    done_ = end;
+    return done_ == count_ ? Progress::kDone : Progress::kMoved;
+  }
+  std::string Describe() const override { return name_; }
+
+ private:
+  const std::string name_;
+  const int64_t count_, at_once_;
+  const std::function<void(Range)> visit_;
+  int64_t done_ = 0;
+};
+
 class PipelineTask : public Task {
  public:
   PipelineTask(int fragments, int window, std::function<TaskPtr(int)> fragment)
@@ -86,6 +107,10 @@ class PipelineTask : public Task {
 TaskPtr Sequence(std::vector<TaskFactory> stages) { return std::make_unique<SequenceTask>(std::move(stages)); }
 
 TaskPtr Parallel(std::vector<TaskPtr> branches) { return std::make_unique<ParallelTask>(std::move(branches)); }
+
+TaskPtr InSteps(std::string name, int64_t count, int64_t at_once, std::function<void(Range)> visit) {
+  return std::make_unique<InStepsTask>(std::move(name), count, at_once, std::move(visit));
+}
 
 TaskPtr Pipeline(int fragments, int window, std::function<TaskPtr(int)> fragment) {
   return std::make_unique<PipelineTask>(fragments, window, std::move(fragment));

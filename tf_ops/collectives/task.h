@@ -1,11 +1,13 @@
 // One running collective, cut into small steps so that many can share one thread.
 #pragma once
 
+#include <cstdint>
 #include <functional>
 #include <memory>
 #include <string>
 #include <vector>
 
+#include "core/buffer.h"
 #include "core/status.h"
 
 namespace smddp {
@@ -34,6 +36,8 @@ using TaskFactory = std::function<TaskPtr()>;
 TaskPtr Sequence(std::vector<TaskFactory> stages);
 // Runs all branches concurrently; done when all are.
 TaskPtr Parallel(std::vector<TaskPtr> branches);
+// Does `count` things, at most `at_once` of them in a step: visit(range) for one range after another.
+TaskPtr InSteps(std::string name, int64_t count, int64_t at_once, std::function<void(Range)> visit);
 // Starts fragments 0, 1, 2, ... in order; earlier ones step first. Fragment k + window starts only after fragment k
 // is done, however many of those between are done: tags keep only the low bits of k.
 TaskPtr Pipeline(int fragments, int window, std::function<TaskPtr(int)> fragment);

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import weakref
 import zlib
 from typing import Any
@@ -9,15 +10,17 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
+from smddp_tf import ops
 from smddp_tf._native.threads import of_thread
 from smddp_tf._warn import warn
 from smddp_tf.basics import rank
-from smddp_tf.functions import allgather_object
+from smddp_tf.functions import broadcast_object
 from smddp_tf.gradients.local_sources import layout_of
 from smddp_tf.keras.optimizer.accumulation import innermost, stays_local
 from smddp_tf.keras.optimizer.local_variables import local_of
 
 _MAX_VALUES = 4096
+_NAME = "model.fit (are the weights equal)"
 # Models of which rank 0 has said it; and those of which it may have to: a first variable that differs, and a rank.
 _warned: weakref.WeakSet[Any] = weakref.WeakSet()
 _differ: weakref.WeakKeyDictionary[Any, Any] = weakref.WeakKeyDictionary()
@@ -26,7 +29,8 @@ _differ: weakref.WeakKeyDictionary[Any, Any] = weakref.WeakKeyDictionary()
 def first_difference(model: Any) -> Any:
     """Returns the path of the first variable that differs between ranks and a rank that differs from rank 0; or None.
 
-    One exchange of a checksum for each variable, over a sample of its values.
+    Compares a checksum for each variable, over a sample of its values. Equal ranks exchange one number each; only if
+    they differ, rank 0's list goes to all.
 
     Compared are the variables that reductions keep equal: trainable ones and the optimizer's. Statistics, metrics,
     random states, scales of float8 layers, local variables, parts of an optimizer's state and gradients that are still
@@ -39,15 +43,32 @@ def first_difference(model: Any) -> Any:
     variables = [*model.trainable_variables, *(optimizer.variables if optimizer is not None else [])]
     variables = [variable for variable in variables if id(variable) not in own and layout_of(variable) is None]
     mine = [(variable.path, _checksum(variable)) for variable in variables]
-    everybody = allgather_object(mine, name=of_thread("model.fit (are the weights equal)"))
-    for other, theirs in enumerate(everybody):
-        for ours, other_s in zip(everybody[0], theirs):
-            if ours[1] != other_s[1]:
-                return ours[0], other
-        if len(theirs) != len(everybody[0]):
-            longer = max(theirs, everybody[0], key=len)
-            return longer[min(len(theirs), len(everybody[0]))][0], other
-    return None
+    digest = hashlib.blake2b(repr([checksum for _, checksum in mine]).encode(), digest_size=8).digest()
+    if _all_equal(int.from_bytes(digest, "little", signed=True)):
+        return None
+    ours = broadcast_object(mine, root_rank=0, name=of_thread(f"{_NAME} (rank 0's)"))
+    at = _gathered(_first_difference(ours, mine), "which differs")
+    other = int(np.argmax(at >= 0))
+    named = max(ours, mine, key=len)[at[other]][0] if rank() == other else None
+    return broadcast_object(named, root_rank=other, name=of_thread(f"{_NAME} (its name)")), other
+
+
+def _all_equal(digest: int) -> bool:
+    of_ranks = _gathered(digest, "digests")
+    return bool((of_ranks == of_ranks[0]).all())
+
+
+def _gathered(number: int, what: str) -> np.ndarray:
+    name = of_thread(f"{_NAME} ({what})")
+    return ops.allgather(tf.constant([number], tf.int64), name=name).numpy()
+
+
+def _first_difference(ours: list[Any], mine: list[Any]) -> int:
+    """The first place at which the checksums differ or one list ends; -1 when they are equal."""
+    for place, (one, other) in enumerate(zip(ours, mine)):
+        if one[1] != other[1]:
+            return place
+    return -1 if len(ours) == len(mine) else min(len(ours), len(mine))
 
 
 def look(model: Any) -> None:

@@ -30,6 +30,11 @@ class RoundsTask : public Task {
   Result<Progress> Step() override {
     bool moved = false;
     while (true) {
+      if (combining_ != nullptr) {
+        SMDDP_ASSIGN_OR_RETURN(const Progress progress, combining_->Step());
+        if (progress != Progress::kDone) return moved ? Progress::kMoved : progress;
+        combining_ = nullptr;
+      }
       if (!under_way_) {
         if (next_ == rounds_.list.size()) return Progress::kDone;
         SMDDP_RETURN_IF_ERROR(Start(rounds_.list[next_]));
@@ -37,7 +42,7 @@ class RoundsTask : public Task {
       }
       SMDDP_ASSIGN_OR_RETURN(const bool done, transfers_.AllDone());
       if (!done) return moved ? Progress::kMoved : Progress::kWaiting;
-      Finish(rounds_.list[next_++]);
+      combining_ = Finish(rounds_.list[next_++]);
       under_way_ = false;
       moved = true;
     }
@@ -69,13 +74,13 @@ class RoundsTask : public Task {
     return transfers_.Send(group_.world_rank(round.send_to), tag, BytesOf(round.send));
   }
 
-  void Finish(const Round& round) {
-    if (round.recv_from < 0 || !adds(round)) return;
+  TaskPtr Finish(const Round& round) {
+    if (round.recv_from < 0 || !adds(round)) return nullptr;
     const BufferView mine = BytesOf(round.recv);
-    if (mine.size == 0) return;
+    if (mine.size == 0) return nullptr;
     const void* sources[] = {mine.data, received_.get()};
     if (round.then == Round::Then::kAddBeforeMine) std::swap(sources[0], sources[1]);
-    combine_(mine.data, sources[0], sources[1], static_cast<int64_t>(mine.size / SizeOf(call_.dtype)));
+    return combine_(mine.data, sources[0], sources[1], static_cast<int64_t>(mine.size / SizeOf(call_.dtype)));
   }
 
   const std::string name_;
@@ -87,6 +92,7 @@ class RoundsTask : public Task {
   std::unique_ptr<std::byte[]> received_;  // received data that is not yet added
   size_t next_ = 0;
   bool under_way_ = false;
+  TaskPtr combining_;  // of the round before `next_`; null: done
 };
 
 }  // namespace
@@ -99,9 +105,10 @@ TaskPtr RunRounds(std::string name, const Group& group, Transport& transport, co
 TaskPtr RoundsAlgorithm::Begin(const Group& group, int my_rank, Transport& transport, const Compute& compute,
                                const RailCall& call) const {
   const auto add = [&compute, dtype = call.dtype, op = call.op](void* into, const void* first, const void* second,
-                                                                int64_t elements) {
+                                                                int64_t elements) -> TaskPtr {
     const void* sources[] = {first, second};
     compute.Reduce(into, sources, 2, elements, dtype, op);
+    return nullptr;
   };
   return RunRounds(std::string(info_.name) + " between nodes", group, transport, call,
                    rounds_of_(group.size(), group.position_of(my_rank)), add);

@@ -9,8 +9,8 @@
 
 namespace smddp {
 
-// into = first combined with second; `into` is one of them.
-using Combine = std::function<void(void* into, const void* first, const void* second, int64_t elements)>;
+// into = first combined with second; `into` is one of them. Returns what is left to do, null when that is nothing.
+using Combine = std::function<TaskPtr(void* into, const void* first, const void* second, int64_t elements)>;
 
 // Executes the rounds on the call's data; `name` is for messages. All messages have the same tag: between two members
 // they are matched in order. Rounds that add use `combine`.

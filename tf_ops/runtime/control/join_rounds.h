@@ -4,6 +4,7 @@
 #pragma once
 
 #include <algorithm>
+#include <cstddef>
 #include <cstdint>
 #include <vector>
 
@@ -17,10 +18,13 @@ class JoinRounds {
   uint32_t round() const { return round_; }
   bool has_joined(int rank, uint32_t round) const { return joins_[rank] > round; }
   bool has_joined(int rank) const { return has_joined(rank, round_); }
-  // Has any rank joined the current round?
-  bool anyone() const {
-    return std::any_of(joins_.begin(), joins_.end(), [this](uint32_t joins) { return joins > round_; });
+  // Ranks that have joined that round.
+  size_t count(uint32_t round) const {
+    const auto joined = [round](uint32_t joins) { return joins > round; };
+    return static_cast<size_t>(std::count_if(joins_.begin(), joins_.end(), joined));
   }
+  // Has any rank joined the current round?
+  bool anyone() const { return count(round_) > 0; }
   void Add(int rank) { ++joins_[rank]; }
   void EndRound() { ++round_; }
 
