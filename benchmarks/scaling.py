@@ -37,8 +37,6 @@ HOSTS = (1, 2, 4, 8)
 LAB_RATE, REAL_RATE = 200e6, 25e9  # bits per second
 FORWARD_SHARE = 1 / 3  # the backward pass multiplies twice where the forward pass does once
 CASE_SECONDS = 30.0
-BUCKET_BYTES = 25 * 2**20  # our default up to 8 nodes
-HOROVOD_BUCKET_BYTES = 128 * 2**20  # Horovod's default
 # The goals: throughput over Horovod's; speed-up over the lower of the two bounds; a step over its longer part.
 OVER_HOROVOD, OF_BOUND, OF_LONGER_PART = 1.2, 0.9, 1.1
 
@@ -83,9 +81,6 @@ class Model:
             moments.append(self.lab_seconds * (FORWARD_SHARE + (1 - FORWARD_SHARE) * done / sum(self.work)))
         return moments[::-1]
 
-    def bucket_bytes(self, default: int) -> int:
-        return default // self.smaller
-
 
 def _dense_work(gradients: list[tuple[int, ...]], embeddings: int = 0) -> list[float]:
     """Each weight is used once for every token; embeddings are looked up."""
@@ -123,31 +118,40 @@ class Candidate:
         mpirun_arguments: more of them.
         variables: environment variables.
         bucket_variable: the one that says how large buckets are.
-        bucket_bytes: its default in bytes.
+        bucket_bytes: its default for that model, scaled.
         rank_variable: the one in which mpirun says the rank.
     """
 
     library: str
     python: Path
     bucket_variable: str
-    bucket_bytes: int
+    bucket_bytes: Callable[[Model], int]
     mpirun_arguments: str = ""
     variables: dict[str, str] = field(default_factory=dict)
     rank_variable: str = "OMPI_COMM_WORLD_RANK"
 
 
+def _our_buckets(model: Model) -> int:
+    """A sixteenth of the gradients, at most 25 MiB up to 8 nodes: `BucketBytesFor` in tf_ops/fusion/plan.h."""
+    return min(4 * sum(model.elements) // 16, 25 * 2**20 // model.smaller)
+
+
+def _horovods_buckets(model: Model) -> int:
+    return 128 * 2**20 // model.smaller
+
+
 _HOROVOD = Path(ENVIRONMENTS / "horovod" / "bin" / "python")
 _HOROVOD_VARIABLES = {"PATH": "/usr/bin:/bin:/usr/sbin:/sbin", "LD_LIBRARY_PATH": "", "HOROVOD_CPU_OPERATIONS": "MPI"}
 CANDIDATES = {
-    "smddp_tf": Candidate("smddp_tf", Path(sys.executable), "SMDDP_BUCKET_BYTES", BUCKET_BYTES),
+    "smddp_tf": Candidate("smddp_tf", Path(sys.executable), "SMDDP_BUCKET_BYTES", _our_buckets),
     "Horovod": Candidate(
-        "horovod.tensorflow", _HOROVOD, "HOROVOD_FUSION_THRESHOLD", HOROVOD_BUCKET_BYTES, "", _HOROVOD_VARIABLES
+        "horovod.tensorflow", _HOROVOD, "HOROVOD_FUSION_THRESHOLD", _horovods_buckets, "", _HOROVOD_VARIABLES
     ),
     "Horovod, btl_tcp_flags 1": Candidate(
         "horovod.tensorflow",
         _HOROVOD,
         "HOROVOD_FUSION_THRESHOLD",
-        HOROVOD_BUCKET_BYTES,
+        _horovods_buckets,
         "--mca btl_tcp_flags 1",
         _HOROVOD_VARIABLES,
     ),
@@ -244,7 +248,7 @@ def measure(lab: Lab, hosts: int, model: str, name: str) -> Row:
         "benchmarks.scaling_worker",
         *(candidate.library, str(op_library(candidate.python)), candidate.rank_variable, "{folder}", as_json),
         python=candidate.python,
-        variables={**candidate.variables, candidate.bucket_variable: str(what.bucket_bytes(candidate.bucket_bytes))},
+        variables={**candidate.variables, candidate.bucket_variable: str(candidate.bucket_bytes(what))},
     )
     return Row(
         model,

@@ -104,13 +104,13 @@ class ReadyOp : public tensorflow::AsyncOpKernel {
 REGISTER_OP("SmddpBenchClock").Output("now: double").SetIsStateful().SetShapeFn(
     tensorflow::shape_inference::ScalarShape);
 
+// Not stateful: tf.function would run all of them one after another.
 REGISTER_OP("SmddpBenchReady")
     .Input("value: float")
     .Input("start: double")
     .Input("scale: double")
     .Attr("offset: float")
     .Output("ready: float")
-    .SetIsStateful()
     .SetShapeFn(tensorflow::shape_inference::UnchangedShape);
 
 REGISTER_KERNEL_BUILDER(Name("SmddpBenchClock").Device(tensorflow::DEVICE_CPU), ClockOp);
