@@ -26,7 +26,7 @@ PYTEST = $(BIN)/python -m pytest --durations=10
 GPU_TESTED := build/.gpu-tested
 GPU_SOURCES = $(shell find tf_ops tests/bindings tests/inproc tests/fake_gpu tests/gpu benchmarks/gpu -type f -not -path '*/__pycache__/*')
 
-.PHONY: help setup build demo docs clients test test-full test-gpu test-engine test-one-process test-lab test-faults test-recovery test-matrix test-mpich fuzz sanitize soak bench bench-lab bench-scaling bench-peers bench-horovod gpu-check gpu-dry-run test-gpu-ops lint format clean
+.PHONY: help setup build demo docs clients test test-full test-gpu test-engine test-one-process test-lab test-faults test-recovery test-matrix test-mpich fuzz sanitize soak bench bench-lab bench-scaling bench-simulate bench-peers bench-horovod gpu-check gpu-dry-run test-gpu-ops lint format clean
 
 help:  ## This list
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-14s %s\n", $$1, $$2}'
@@ -124,6 +124,10 @@ test-faults: build  ## Failures with real processes, and the table of promises (
 
 bench-scaling: build $(VENV)/.smddp-bench  ## Weak scaling over 1 to 8 hosts of the lab, beside Horovod (about 20 minutes)
 	@$(BIN)/python -m benchmarks.scaling $(ARGS)
+
+bench-simulate: build $(VENV)/.smddp-bench  ## Steps on up to 512 hosts, simulated (ARGS=FILE of bench-scaling; libsimgrid-dev)
+	@PYTHON=$(BIN)/python benchmarks/envs.sh simgrid
+	@$(BIN)/python -m benchmarks.simulate $(ARGS)
 
 bench-peers: setup  ## Environments under .bench/ for MPICH and gloo, which make bench measures then
 	@PYTHON=$(BIN)/python benchmarks/envs.sh mpich torch

@@ -1,5 +1,5 @@
 #!/bin/bash
-# Makes the environments of the peers under .bench/, each by itself: envs.sh mpich|torch|horovod...
+# Makes the environments of the peers under .bench/, each by itself: envs.sh mpich|torch|horovod|simgrid...
 # PYTHON is the interpreter they are made from. What exists is left alone; remove its folder to make it again.
 set -eu -o pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
@@ -40,6 +40,14 @@ horovod() {
     HOROVOD_WITHOUT_MXNET=1 HOROVOD_WITH_MPI=1 HOROVOD_WITH_GLOO=1 MAKEFLAGS=-j$(nproc) \
     pip_in horovod install -q --no-build-isolation --no-cache-dir horovod==0.28.1
   OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1 .bench/horovod/bin/python -c 'import horovod.tensorflow'
+}
+
+# SimGrid, which simulates networks: Debian's, for the Python package on the registry compiles against it anyway.
+simgrid() {
+  mkdir -p .bench/simgrid
+  [ -e /usr/include/simgrid/s4u.hpp ] && return
+  [ "$(id -u)" = 0 ] || { echo "simgrid: no libsimgrid-dev, and no root to install it" >&2; return 1; }
+  apt-get install -qq -y --no-install-recommends libsimgrid-dev >/dev/null
 }
 
 for name; do

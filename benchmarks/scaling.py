@@ -31,7 +31,7 @@ from benchmarks.peers import ENVIRONMENTS, ROOT
 from benchmarks.report import MARKS
 from benchmarks.steps import fraction_hidden
 
-__all__ = ["CANDIDATES", "MODELS", "Candidate", "Model", "Row", "schedule_bound", "verdicts"]
+__all__ = ["CANDIDATES", "MODELS", "Candidate", "Model", "Row", "buckets_in_lab", "schedule_bound", "verdicts"]
 
 HOSTS = (1, 2, 4, 8)
 LAB_RATE, REAL_RATE = 200e6, 25e9  # bits per second
@@ -131,7 +131,7 @@ class Candidate:
     rank_variable: str = "OMPI_COMM_WORLD_RANK"
 
 
-def _our_buckets(model: Model) -> int:
+def buckets_in_lab(model: Model) -> int:
     """A sixteenth of the gradients, at most 25 MiB up to 8 nodes: `BucketBytesFor` in tf_ops/fusion/plan.h."""
     return min(4 * sum(model.elements) // 16, 25 * 2**20 // model.smaller)
 
@@ -143,7 +143,7 @@ def _horovods_buckets(model: Model) -> int:
 _HOROVOD = Path(ENVIRONMENTS / "horovod" / "bin" / "python")
 _HOROVOD_VARIABLES = {"PATH": "/usr/bin:/bin:/usr/sbin:/sbin", "LD_LIBRARY_PATH": "", "HOROVOD_CPU_OPERATIONS": "MPI"}
 CANDIDATES = {
-    "smddp_tf": Candidate("smddp_tf", Path(sys.executable), "SMDDP_BUCKET_BYTES", _our_buckets),
+    "smddp_tf": Candidate("smddp_tf", Path(sys.executable), "SMDDP_BUCKET_BYTES", buckets_in_lab),
     "Horovod": Candidate(
         "horovod.tensorflow", _HOROVOD, "HOROVOD_FUSION_THRESHOLD", _horovods_buckets, "", _HOROVOD_VARIABLES
     ),

@@ -14,6 +14,7 @@ from smddp_tf._native import needs_tensorflow  # noqa: F401
 import tensorflow as tf
 
 __all__ = [
+    "AutoCompressor",
     "BF16Compressor",
     "Compression",
     "Compressor",
@@ -92,8 +93,18 @@ class Int8Compressor(NoneCompressor):
     """
 
 
+class AutoCompressor(NoneCompressor):
+    """Sends as the link between nodes needs it: int8 below 3 Gbit/s, bf16 below 25 Gbit/s, above as they are.
+
+    The rate is that of a node, as `hvd.init` measured it; the slowest of all nodes counts, so all ranks choose the
+    same. Ranks of one node send as they are. A session that begins anew, such as after a change of an elastic job,
+    chooses anew. Rows of `tf.IndexedSlices` that are gathered are sent as they are. Called directly, both functions do
+    nothing.
+    """
+
+
 class Compression:
-    """The compressors to choose from, also by name: "none", "fp16", "bf16", "int8".
+    """The compressors to choose from, also by name: "none", "fp16", "bf16", "int8", "auto".
 
     A class of your own with the same two functions works too.
     """
@@ -102,6 +113,7 @@ class Compression:
     fp16 = FP16Compressor
     bf16 = BF16Compressor
     int8 = Int8Compressor
+    auto = AutoCompressor
 
 
 _BUILT_IN = {
@@ -109,6 +121,7 @@ _BUILT_IN = {
     "fp16": (FP16Compressor, "float16"),
     "bf16": (BF16Compressor, "bfloat16"),
     "int8": (Int8Compressor, "int8"),
+    "auto": (AutoCompressor, "auto"),
 }
 
 
@@ -127,8 +140,8 @@ def split(compression: Any) -> tuple[Any, str]:
     if callable(getattr(compression, "compress", None)) and callable(getattr(compression, "decompress", None)):
         return compression, ""
     raise ValueError(
-        '`compression` must be hvd.Compression.none, .fp16, .bf16, .int8, one of "none", "fp16", "bf16", "int8", or a '
-        f"class with `compress` and `decompress`. Received: compression={compression!r} (of type "
+        "`compression` must be hvd.Compression.none, .fp16, .bf16, .int8, .auto, one of these names (such as "
+        f'"bf16"), or a class with `compress` and `decompress`. Received: compression={compression!r} (of type '
         f"{type(compression).__name__})."
     )
 

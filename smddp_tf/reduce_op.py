@@ -50,7 +50,7 @@ class ReduceSpec(NamedTuple):
     """A reduction in full: result = op over ranks of (value * prescale) * postscale.
 
     `wire_dtype`: "float16" or "bfloat16", what wider floating tensors are cast to on their way; "int8", between nodes
-    alone, in blocks; "" for none.
+    alone, in blocks; "auto": which of these the link needs; "" for none.
     """
 
     op: ReduceOp = Average

@@ -132,7 +132,7 @@ def _reduced(
 def _gathered(slices: tf.IndexedSlices, reduction: ReduceSpec, name: str) -> tf.IndexedSlices:
     """The rows of all ranks, added up in the order of ranks. Narrowed rows are widened before they are added up."""
     values, dtype = emit.scaled(slices.values, reduction.prescale), slices.values.dtype
-    if reduction.wire_dtype not in ("", "int8"):
+    if reduction.wire_dtype not in ("", "int8", "auto"):
         values, _ = narrow(values, tf.as_dtype(reduction.wire_dtype))
     everything = tf.IndexedSlices(
         tf.cast(emit.allgather_tensor(values, f"{name}.values"), dtype),

@@ -22,7 +22,7 @@ void Announce(fuzz::Input input) {
     smddp::Announcement announcement;
     if (!smddp::Decode(input.TakeText(), &announcement)) continue;
     announcement.name = announcement.name.substr(0, 1);  // so that they meet
-    (void)smddp::CoordinatorOf(announcement, topology.size());
+    (void)smddp::CoordinatorOf(announcement, topology);
     const auto verdict = coordinator.Add(rank, announcement, now_ns++);
     smddp::Verdict again;
     if (verdict) (void)smddp::Decode(Encode(*verdict), &again);

@@ -75,8 +75,17 @@ def test_many_nodes_take_the_one_with_few_messages_although_the_bucket_is_large(
 
 
 def test_chunks_grow_with_the_ranks() -> None:
-    sizes = {pieces: _core.default_chunk_bytes(pieces) for pieces in (1, 8, 64, 65, 128, 512, 4096)}
-    assert sizes == {1: MIB // 4, 8: MIB // 4, 64: MIB // 4, 65: 65 * 4096, 128: MIB // 2, 512: 2 * MIB, 4096: 2 * MIB}
+    sizes = {pieces: _core.default_chunk_bytes(pieces) for pieces in (1, 8, 9, 64, 128, 4096)}
+    assert sizes == {1: MIB // 4, 8: MIB // 4, 9: 9 * 32768, 64: 2 * MIB, 128: 4 * MIB, 4096: 4 * MIB}
+
+
+@pytest.mark.parametrize(
+    ("free", "chunk"),
+    [(1 << 62, 4 * MIB), (1024 * MIB, 4 * MIB), (512 * MIB, 2 * MIB), (64 * MIB, MIB // 4), (0, MIB // 4)],
+)
+def test_chunks_fit_into_half_of_the_shared_memory(free: int, chunk: int) -> None:
+    """Eight ranks on each of 64 nodes; a container has 64 MiB unless it is given more."""
+    assert _core.chunk_bytes_within(free, 512, 8, 8) == chunk
 
 
 @pytest.mark.parametrize("dtype", ["float16", "bfloat16"])
@@ -117,3 +126,11 @@ def test_buckets_are_a_part_of_the_plan_within_bounds(nodes: int, parts: int) ->
 def test_bucket_sizes_count_what_travels_and_the_nodes() -> None:
     assert _core.bucket_bytes_for([100 * MIB // 4], "bfloat16", 8) == 50 * MIB // 16
     assert _core.bucket_bytes_for([4000 * MIB // 4], "", 16) == 50 * MIB
+
+
+@pytest.mark.parametrize(
+    ("gbit", "wire"), [(0.2, "int8"), (2.9, "int8"), (3.1, "bfloat16"), (24, "bfloat16"), (26, "as given")]
+)
+def test_the_slower_the_link_the_narrower_what_is_sent(gbit: float, wire: str) -> None:
+    assert _core.wire_for_rate(gbit * 1e9 / 8) == wire
+    assert _core.wire_for_rate(float("inf")) == "as given"

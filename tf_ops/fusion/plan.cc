@@ -38,14 +38,22 @@ std::string DescribeTensor(const PlanSpec& spec, int index) {
 
 Result<WireDType> WireDTypeFromName(const std::string& name) {
   if (name.empty()) return WireDType();
+  if (name == "auto") return WireDType(kWireByLink);
   SMDDP_ASSIGN_OR_RETURN(const DType dtype, DTypeFromName(name));
   if (IsFloating(dtype) || dtype == DType::kInt8) return WireDType(dtype);
-  return Status(
-      Reason::kBadArgument,
-      "A wire dtype must be int8, float16, bfloat16, float32 or float64, or \"\" for none. Received: " + name + ".");
+  return Status(Reason::kBadArgument,
+                "A wire dtype must be auto, int8, float16, bfloat16, float32 or float64, or \"\" for none. Received: " +
+                    name + ".");
 }
 
-const char* NameOf(const WireDType& wire) { return wire ? NameOf(*wire) : "as given"; }
+const char* NameOf(const WireDType& wire) { return wire == kWireByLink ? "auto" : wire ? NameOf(*wire) : "as given"; }
+
+WireDType WireForRate(double bytes_per_s) {
+  constexpr double kGbit = 1e9 / 8;
+  if (bytes_per_s < 3 * kGbit) return DType::kInt8;
+  if (bytes_per_s < 25 * kGbit) return DType::kBFloat16;
+  return std::nullopt;
+}
 
 DType Narrowed(DType dtype, const WireDType& wire) {
   if (wire == DType::kInt8) return dtype == DType::kFloat64 ? DType::kFloat32 : dtype;

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <limits>
 
 #include "collectives/fabric.h"
 
@@ -50,6 +51,11 @@ const AllreduceAlgorithm& RailAlgorithmFor(const Fabric& fabric, int64_t element
   const int64_t bytes = of_rail * static_cast<int64_t>(SizeOf(dtype));
   const int64_t of_chunk = fabric.chunk_bytes / rails;
   return ChooseAlgorithm({fabric.topology.node_count(), rails, bytes, of_chunk, dtype, places_vary}, fabric.rail.link);
+}
+
+double NodeRate(const Fabric& fabric) {
+  const bool alone = fabric.topology.node_count() == 1;
+  return alone ? std::numeric_limits<double>::infinity() : fabric.rail.link.bytes_per_s * fabric.topology.rail_count();
 }
 
 bool SumsDependOnPlace(const Fabric& fabric) {

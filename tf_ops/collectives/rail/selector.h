@@ -45,6 +45,9 @@ struct RailLoad {
   bool places_vary = false;
 };
 
+// Bytes per second that a node sends to others, over all its rails; infinite where there is one node.
+double NodeRate(const Fabric& fabric);
+
 double PredictSeconds(const AlgorithmInfo& info, const RailLoad& load, const LinkSpeed& link);
 
 const AllreduceAlgorithm& ChooseAlgorithm(const RailLoad& load, const LinkSpeed& link);

@@ -125,8 +125,8 @@ const std::vector<EnvVariable>& EnvVariables() {
        "ranks."},
       {"SMDDP_CHUNK_BYTES", "", "auto",
        "Size of the chunks in which a bucket is sent through shared memory. Smaller chunks stay in cache, larger ones "
-       "need fewer messages. At least 4096; auto: 256KB up to 64 ranks, 4KB for each rank above, at most 2MB. Must "
-       "agree on all ranks.",
+       "need fewer messages. At least 4096; auto: 256KB up to 8 ranks, 32KB for each rank above, at most 4MB, less "
+       "where shared memory is small. Must agree on all ranks.",
        /*for_developers=*/true},
       {"SMDDP_COMMIT_DIR", "", "",
        "Folder to which every state of hvd.elastic writes its commits, and from which it continues when the job is "

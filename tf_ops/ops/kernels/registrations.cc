@@ -12,7 +12,7 @@
 //   reduce_op      number of smddp::ReduceOp
 //   *_bits         bits of a float64 (ops/collective_kernel.h)
 //   wire_dtype     the dtype to which wider floating tensors are cast between ranks; 'int8': between nodes alone, in
-//                  blocks; '' for none
+//                  blocks; 'auto': which of these the link needs; '' for none
 #include <string>
 
 #include "absl/status/status.h"
@@ -95,7 +95,7 @@ absl::Status CompiledShapes(InferenceContext* context) {
       .Attr("reduce_op: int")      \
       .Attr("prescale_bits: int")  \
       .Attr("postscale_bits: int") \
-      .Attr("wire_dtype: {'', 'float16', 'bfloat16', 'int8'} = ''")
+      .Attr("wire_dtype: {'', 'float16', 'bfloat16', 'int8', 'auto'} = ''")
 
 SMDDP_REDUCTION("SmddpAllreduce")
     .Input("tensors: T")
@@ -202,7 +202,7 @@ SMDDP_COLLECTIVE("SmddpCompiledCollective")
     .Attr("reduce_op: int = 0")
     .Attr("prescale_bits: int = 0")
     .Attr("postscale_bits: int = 0")
-    .Attr("wire_dtype: {'', 'float16', 'bfloat16', 'int8'} = ''")
+    .Attr("wire_dtype: {'', 'float16', 'bfloat16', 'int8', 'auto'} = ''")
     .Attr("root_rank: int = 0")
     .Attr("gathered_ranks: int >= 0 = 0")
     .Attr("traced_rank: int >= -1 = -1")

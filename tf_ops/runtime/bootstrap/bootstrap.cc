@@ -1,9 +1,12 @@
 #include "runtime/bootstrap/bootstrap.h"
 
 #include <sys/stat.h>
+#include <sys/statvfs.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <fstream>
+#include <limits>
 
 #include "core/process/log.h"
 #include "core/process/version.h"
@@ -35,6 +38,24 @@ Result<std::shared_ptr<Segments>> ShareMemory(const Topology& topology, size_t b
   SMDDP_RETURN_IF_ERROR(AllOk(opened, exchange));  // from here on all ranks have all segments
   mine.Unlink();
   return memory;
+}
+
+// More than any chunk needs where it is not known.
+int64_t FreeSharedBytes() {
+  struct statvfs found = {};
+  if (statvfs("/dev/shm", &found) != 0) return std::numeric_limits<int64_t>::max();
+  return static_cast<int64_t>(found.f_bavail) * static_cast<int64_t>(found.f_frsize);
+}
+
+// SMDDP_CHUNK_BYTES, or what suits all hosts.
+int64_t ChunkBytesFor(const Env& env, const Topology& topology, const std::vector<Hello>& hellos) {
+  if (env.chunk_bytes != kAutoBytes) return env.chunk_bytes;
+  int64_t free_bytes = std::numeric_limits<int64_t>::max();
+  for (const Hello& hello : hellos) free_bytes = std::min(free_bytes, hello.shared_bytes);
+  int members = 1;
+  for (const Group& node : topology.nodes()) members = std::max(members, node.size());
+  const int rails = topology.rail_count();
+  return ChunkBytesWithin(free_bytes, topology.node_count() * rails, members, rails);
 }
 
 }  // namespace
@@ -85,7 +106,8 @@ Result<std::unique_ptr<FabricParts>> Bootstrap(int rank, const Env& env, const E
                                                const RailChoice* known_rail, const Facts& more_facts) {
   Facts facts = FactsOf(env);
   facts.insert(facts.end(), more_facts.begin(), more_facts.end());
-  SMDDP_ASSIGN_OR_RETURN(const auto texts, exchange(Encode(Hello{Version(), HostId(env), std::move(facts)})));
+  SMDDP_ASSIGN_OR_RETURN(const auto texts,
+                         exchange(Encode(Hello{Version(), HostId(env), std::move(facts), FreeSharedBytes()})));
   SMDDP_ASSIGN_OR_RETURN(const auto hellos, DecodeHellos(texts));
   std::vector<std::string> hosts;
   for (const Hello& hello : hellos) hosts.push_back(hello.host);
@@ -93,13 +115,15 @@ Result<std::unique_ptr<FabricParts>> Bootstrap(int rank, const Env& env, const E
   Result<RailChoice> rail =
       known_rail != nullptr ? *known_rail : ChooseRail(topology, env, far.get(), exchange, deadline);
   SMDDP_RETURN_IF_ERROR(rail.status());
-  const size_t bytes = FabricParts::LayoutFor(topology, env).total_bytes;
+  Env decided = env;
+  decided.chunk_bytes = ChunkBytesFor(env, topology, hellos);
+  const size_t bytes = FabricParts::LayoutFor(topology, decided).total_bytes;
   SMDDP_ASSIGN_OR_RETURN(auto memory, ShareMemory(topology, bytes, exchange));
   std::vector<std::byte*> addresses;
   for (const Segment& segment : *memory) addresses.push_back(segment.data());
   auto lives = [memory](int member) { return (*memory)[member].OwnerLives(); };
-  return std::make_unique<FabricParts>(std::move(topology), env, *rail, std::move(addresses), memory, std::move(far),
-                                       std::move(lives));
+  return std::make_unique<FabricParts>(std::move(topology), decided, *rail, std::move(addresses), memory,
+                                       std::move(far), std::move(lives));
 }
 
 }  // namespace smddp

@@ -7,15 +7,10 @@ std::unique_ptr<Transport> NearTransport(const Topology& topology, NodeChannel& 
   return topology.local_size() > 1 ? std::make_unique<NodeTransport>(topology.node(), node) : nullptr;
 }
 
-int64_t ChunkBytesFor(const Topology& topology, const Env& env) {
-  if (env.chunk_bytes != kAutoBytes) return env.chunk_bytes;
-  return DefaultChunkBytes(topology.node_count() * topology.rail_count());
-}
-
 }  // namespace
 
 NodeLayout FabricParts::LayoutFor(const Topology& topology, const Env& env) {
-  return NodeLayout(topology.local_size(), topology.rail_count(), static_cast<size_t>(ChunkBytesFor(topology, env)));
+  return NodeLayout(topology.local_size(), topology.rail_count(), static_cast<size_t>(env.chunk_bytes));
 }
 
 FabricParts::FabricParts(Topology topology, const Env& env, const RailChoice& rail, std::vector<std::byte*> segments,
@@ -30,6 +25,6 @@ FabricParts::FabricParts(Topology topology, const Env& env, const RailChoice& ra
       far_(std::move(far)),
       sent_before_(far_ != nullptr ? far_->bytes_sent() : 0),
       transport_(topology_, near_.get(), topology_.node_count() > 1 ? far_.get() : nullptr),
-      fabric_{topology_, node_, transport_, CpuCompute(env.cpu_isa.c_str()), ChunkBytesFor(topology_, env), rail} {}
+      fabric_{topology_, node_, transport_, CpuCompute(env.cpu_isa.c_str()), env.chunk_bytes, rail} {}
 
 }  // namespace smddp

@@ -16,8 +16,9 @@ namespace smddp {
 
 class FabricParts {
  public:
-  // `segments[p]`: the memory of my node's member p, kept alive by `memory`. `far` reaches the ranks of other nodes
-  // and may be null when there are none. `lives` returns whether a member's process is alive; null: always true.
+  // `env.chunk_bytes` is decided. `segments[p]`: the memory of my node's member p, kept alive by `memory`. `far`
+  // reaches the ranks of other nodes and may be null when there are none. `lives` returns whether a member's process is
+  // alive; null: always true.
   FabricParts(Topology topology, const Env& env, const RailChoice& rail, std::vector<std::byte*> segments,
               std::shared_ptr<void> memory, std::unique_ptr<Transport> far,
               std::function<bool(int member)> lives = nullptr);

@@ -1,6 +1,7 @@
 // The first message of a rank: where it runs, and what must be the same everywhere.
 #pragma once
 
+#include <cstdint>
 #include <string>
 #include <utility>
 #include <vector>
@@ -17,8 +18,9 @@ using Facts = std::vector<std::pair<std::string, std::string>>;
 struct Hello {
   std::string version, host;
   Facts facts;
+  int64_t shared_bytes = 0;  // of shared memory that are free on its host
 
-  SMDDP_FIELDS(version, host, facts);
+  SMDDP_FIELDS(version, host, facts, shared_bytes);
   bool IsWellFormed() const { return true; }
 };
 

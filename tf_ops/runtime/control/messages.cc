@@ -23,11 +23,12 @@ bool AllReducible(const Announcement& announcement) {
                      [adasum](DType dtype) { return adasum ? IsFloating(dtype) : IsReducible(dtype); });
 }
 
-// The data of a small reduction are summed before any other check.
+// The data of a small reduction are summed before any other check; those of a small allgather have any dtype.
 bool DataIsPossible(const Announcement& announcement) {
   if (announcement.data.empty()) return true;
   if (announcement.kind == RequestKind::kPlan) return announcement.data == kHasDevices;
   if (announcement.kind == RequestKind::kDevices) return announcement.data.size() <= kMaxDeviceInfoBytes;
+  if (announcement.kind == RequestKind::kAllgather) return announcement.data.size() <= kMaxInlineBytes;
   const bool reduces = announcement.kind == RequestKind::kAllreduce || announcement.kind == RequestKind::kReducescatter;
   return reduces && announcement.data.size() <= kMaxInlineBytes && announcement.op != ReduceOp::kAdasum &&
          AllReducible(announcement);

@@ -53,9 +53,11 @@ constexpr int kRequestKinds = 8;
 const char* NameOf(RequestKind kind);
 const char* CapitalNameOf(RequestKind kind);
 
-// The limit of Announcement::data of a small reduction: all its tensors together, in the wire format. Above this size
-// the coordinator's part of the work would be noticeable.
+// The limit of Announcement::data of a small reduction or allgather: all its tensors together, in the wire format.
+// Above this size the coordinator's part of the work would be noticeable.
 constexpr int64_t kMaxInlineBytes = 1024;
+// The limit of Verdict::data of a small allgather.
+constexpr int64_t kMaxGatheredBytes = 4096;
 // Announcement::data of a plan.
 constexpr char kHasDevices[] = "GPU";
 
@@ -72,8 +74,8 @@ struct Announcement : Arithmetic {
   std::vector<std::string> facts;  // kPlan: fusion/plan.h DescribePlan
   std::string plan_key;            // kPlan: with the site number, where there are several
   bool alone = true;               // kPlan: api/session.h PlannedTensor::alone
-  // Of a small reduction: this rank's contribution (named/inline_reduction.h). kPlan: kHasDevices where a GPU is
-  // available. kDevices: this rank's description of its GPU.
+  // Of a small reduction or allgather: this rank's contribution (named/inline_data.h). kPlan: kHasDevices where a GPU
+  // is available. kDevices: this rank's description of its GPU.
   std::string data;
   bool duplicate = false;  // another request of that name was waiting on this rank
   uint32_t round = 0;      // the round of hvd.join in which it was made
@@ -91,11 +93,11 @@ struct Verdict {
   Status status;  // not OK: the ranks disagree
   uint32_t operation = 0;
   std::vector<int64_t> dim0_of_rank;  // kAllgather: for each tensor, the rows of every rank
-  std::string data;                   // of a small reduction: its result. kPlan: as in Announcement, for all ranks
-  std::vector<std::string> devices;   // kDevices: what each rank has announced; "" for those that have joined
-  std::vector<int> joined;            // ranks that have not made the request: they have joined, and contribute zeros
-  Announcement request;               // the request, for those ranks
-  std::set<int> answered;             // not sent: ranks that have been answered already
+  std::string data;  // of a small reduction or allgather: its result. kPlan: as in Announcement, for all ranks
+  std::vector<std::string> devices;  // kDevices: what each rank has announced; "" for those that have joined
+  std::vector<int> joined;           // ranks that have not made the request: they have joined, and contribute zeros
+  Announcement request;              // the request, for those ranks
+  std::set<int> answered;            // not sent: ranks that have been answered already
 
   template <class Self, class Fields>
   static void Visit(Self& self, Fields& fields) {

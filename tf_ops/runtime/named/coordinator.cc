@@ -4,13 +4,17 @@
 
 #include "core/hash.h"
 #include "runtime/control/operation_id.h"
-#include "runtime/named/inline_reduction.h"
+#include "runtime/named/inline_data.h"
 
 namespace smddp {
 
-int CoordinatorOf(const Announcement& announcement, int size) {
+int CoordinatorOf(const Announcement& announcement, const Topology& topology) {
+  constexpr int kMaxNodes = 16;
   if (OutlivesRounds(announcement.kind)) return 0;
-  return static_cast<int>(Fnv1a(announcement.name) % static_cast<uint64_t>(size));
+  const int nodes = topology.node_count();
+  const int chosen = nodes == 1 ? topology.size() : std::min(nodes, kMaxNodes);
+  const auto index = static_cast<int>(Fnv1a(announcement.name) % static_cast<uint64_t>(chosen));
+  return nodes == 1 ? index : topology.nodes()[static_cast<int64_t>(index) * nodes / chosen].world_rank(0);
 }
 
 Coordinator::Entry& Coordinator::EntryFor(const std::string& name, int rank, uint32_t round, int64_t now_ns) {
@@ -105,8 +109,8 @@ void Coordinator::Complete(const std::map<int, Announcement>& by_rank, Verdict* 
     for (size_t tensor = 0; tensor < first.shapes.size(); ++tensor) {
       for (const auto& [rank, request] : by_rank) verdict->dim0_of_rank.push_back(request.shapes[tensor][0]);
     }
-  }
-  if (first.kind == RequestKind::kDevices) {
+    verdict->data = GatherInline(by_rank);
+  } else if (first.kind == RequestKind::kDevices) {
     verdict->devices.resize(topology_.size());
     for (const auto& [rank, request] : by_rank) verdict->devices[rank] = request.data;
   } else if (first.kind == RequestKind::kPlan) {

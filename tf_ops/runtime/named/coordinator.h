@@ -1,6 +1,6 @@
 // Collects the ranks' announcements of a name and decides: start, or an error with the same message for all ranks.
-// The data of small allreduces it sums itself. No rank is special: the coordinator of a name is chosen by the name's
-// hash. Pure logic, no I/O.
+// The data of small allreduces it sums itself. The coordinator of a name is chosen by the name's hash. Pure logic, no
+// I/O.
 //
 // Threads: the engine's.
 #pragma once
@@ -21,8 +21,9 @@
 
 namespace smddp {
 
-// For plans rank 0, which also numbers them; they are few, and compared once.
-int CoordinatorOf(const Announcement& announcement, int size);
+// One of all ranks on one node; else the first rank of one of 16 nodes at most: connections grow with the ranks, not
+// with their square. For plans rank 0, which also numbers them; they are few, and compared once.
+int CoordinatorOf(const Announcement& announcement, const Topology& topology);
 
 class Coordinator {
  public:

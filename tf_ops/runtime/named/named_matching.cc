@@ -37,7 +37,7 @@ void NamedMatching::Submit(NamedRequest request) {
 
 // By value: while it is sent, a verdict may arrive and remove the request.
 void NamedMatching::Announce(Announcement announcement) {
-  const int coordinator = CoordinatorOf(announcement, bus_.topology().size());
+  const int coordinator = CoordinatorOf(announcement, bus_.topology());
   if (coordinator == bus_.topology().rank()) return OnAnnouncement(coordinator, std::move(announcement));
   bus_.Post(coordinator, Encode(announcement));
 }
@@ -91,7 +91,7 @@ void NamedMatching::Tick(int64_t now_ns) {
     cancelled_.erase(cancelled_.begin());
     const auto waits = waiting_.find(name);
     if (waits == waiting_.end() || waits->second.front().submitted_ns > when_ns) continue;  // or of a later step
-    const int coordinator = CoordinatorOf(waits->second.front().announcement, bus_.topology().size());
+    const int coordinator = CoordinatorOf(waits->second.front().announcement, bus_.topology());
     if (coordinator == bus_.topology().rank()) {
       OnGivenUp(coordinator, {name});
     } else {
@@ -104,7 +104,7 @@ Status NamedMatching::AfterDeparture(int rank, const std::string& who) {
   Answer(coordinator_.ExpireWaitingFor(rank, who));
   std::vector<NamedRequest> lost;  // those that wait for a verdict of `rank`
   for (auto at = waiting_.begin(); at != waiting_.end();) {
-    const bool its = CoordinatorOf(at->second.front().announcement, bus_.topology().size()) == rank;
+    const bool its = CoordinatorOf(at->second.front().announcement, bus_.topology()) == rank;
     if (its) std::move(at->second.begin(), at->second.end(), std::back_inserter(lost));
     at = its ? waiting_.erase(at) : std::next(at);
   }

@@ -10,7 +10,7 @@
 #include "collectives/p2p/copy.h"
 #include "core/shape.h"
 #include "core/wire.h"
-#include "runtime/named/inline_reduction.h"
+#include "runtime/named/inline_data.h"
 #include "runtime/named/reduce_job.h"
 
 namespace smddp {
@@ -90,6 +90,10 @@ Result<TaskPtr> BeginAllgather(const Fabric& fabric, const AllgatherRequest& req
       if (rank == fabric.topology.rank()) stages.push_back([block, from = tensor.input] { return Copy(block, from); });
     }
   }
+  if (!verdict.data.empty()) {
+    SMDDP_RETURN_IF_ERROR(UnpackGathered(verdict.data, blocks));
+    return TaskPtr();
+  }
   stages.push_back([&fabric, operation = verdict.operation, blocks = std::move(blocks)] {
     return HierarchicalAllgather(fabric, operation, blocks);
   });
@@ -134,7 +138,8 @@ void RequestBuilder::SetBegin(NamedRequest* named, const std::vector<TensorRef>&
   };
 }
 
-NamedRequest RequestBuilder::Reduction(RequestKind kind, const AllreduceRequest& request, DoneCallback done) const {
+NamedRequest RequestBuilder::Reduction(RequestKind kind, AllreduceRequest request, DoneCallback done) const {
+  if (request.wire_dtype == kWireByLink) request.wire_dtype = WireForRate(NodeRate(fabric_));
   NamedRequest named = RequestOf(kind, request.name, request.tensors, std::move(done));
   named.announcement.SetArithmetic(request);
   const auto job = MakeReduceJob(fabric_, request, /*only_my_rows=*/kind == RequestKind::kReducescatter);
@@ -156,6 +161,7 @@ NamedRequest RequestBuilder::Broadcast(BroadcastRequest request, DoneCallback do
 
 NamedRequest RequestBuilder::Allgather(AllgatherRequest request, DoneCallback done) const {
   NamedRequest named = RequestOf(RequestKind::kAllgather, request.name, request.tensors, std::move(done));
+  named.announcement.data = PackToGather(request.tensors);
   SetBegin(&named, request.tensors, [this, request](const Verdict& verdict, VerifiedCall* verified) {
     return BeginAllgather(fabric_, request, verdict, verified);
   });

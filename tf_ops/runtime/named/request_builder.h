@@ -22,7 +22,7 @@ class RequestBuilder {
   RequestBuilder(const Fabric& fabric, const Verifier& verifier) : fabric_(fabric), verifier_(verifier) {}
 
   // kAllreduce or kReducescatter.
-  NamedRequest Reduction(RequestKind kind, const AllreduceRequest& request, DoneCallback done) const;
+  NamedRequest Reduction(RequestKind kind, AllreduceRequest request, DoneCallback done) const;
   NamedRequest Broadcast(BroadcastRequest request, DoneCallback done) const;
   NamedRequest Allgather(AllgatherRequest request, DoneCallback done) const;
   NamedRequest Alltoall(AlltoallRequest request, DoneCallback done) const;

@@ -81,20 +81,22 @@ bool PlannedReductions::Reduce(const PlannedTensor& where, const TensorRef& tens
 void PlannedReductions::Announce(const PlannedTensor& where) {
   const Plan* const known = plans_.At(where);
   if (known != nullptr && (!known->agreed.refused() || where.run == 0 || where.run == known->asked_by)) return;
-  const std::shared_ptr<const PlanSpec> spec = registry_.Find(where.plan);
-  if (spec == nullptr) return;
+  const std::shared_ptr<const PlanSpec> registered = registry_.Find(where.plan);
+  if (registered == nullptr) return;
+  PlanSpec spec = *registered;
+  if (spec.wire_dtype == kWireByLink) spec.wire_dtype = WireForRate(NodeRate(fabric_));
   // Matched by content: other plans that a rank traces, and when, do not matter.
-  const std::string name = PlanName(*spec, where.site);
+  const std::string name = PlanName(spec, where.site);
   bool made = false;
-  const Plan* const plan = plans_.Add(where, name, *spec, &made);
+  const Plan* const plan = plans_.Add(where, name, spec, &made);
   if (!made) device_paths_.AskAlso(name);  // used so far by other ranks only, now also by this one
   if (!made || plan->agreed.refused()) return;
   NamedRequest request;
-  request.announcement = AnnouncementOf(*spec);
+  request.announcement = AnnouncementOf(spec);
   request.announcement.name = name;
-  request.announcement.plan_key = KeyAt(*spec, where.site);
-  request.announcement.alone = where.alone || registry_.IsOnly(spec->key);
-  if (spec->parting.whole() && device_paths_.possible()) request.announcement.data = kHasDevices;
+  request.announcement.plan_key = KeyAt(spec, where.site);
+  request.announcement.alone = where.alone || registry_.IsOnly(spec.key);
+  if (spec.parting.whole() && device_paths_.possible()) request.announcement.data = kHasDevices;
   request.begin = [this, name](const Verdict& verdict) -> Result<TaskPtr> {
     if (verdict.operation >= kMaxPlans) return TooManyPlans();
     Adopt(plans_.Named(name), verdict, /*devices_asked=*/false);

@@ -8,6 +8,7 @@ namespace smddp {
 namespace {
 
 constexpr size_t kPage = 4096;
+constexpr int64_t kLeastChunkBytes = 256 << 10;
 constexpr size_t kCopyBytes = 128 << 10;
 constexpr size_t kControlBytes = 16 << 10;
 
@@ -16,8 +17,17 @@ size_t RoundUp(size_t value, size_t unit) { return (value + unit - 1) / unit * u
 }  // namespace
 
 int64_t DefaultChunkBytes(int pieces) {
-  constexpr int64_t kPieceBytes = 4 << 10, kLeast = 256 << 10, kMost = 2 << 20;
-  return std::clamp(kPieceBytes * pieces, kLeast, kMost);
+  constexpr int64_t kPieceBytes = 32 << 10, kMost = 4 << 20;
+  return std::clamp(kPieceBytes * pieces, kLeastChunkBytes, kMost);
+}
+
+int64_t ChunkBytesWithin(int64_t free_bytes, int pieces, int members, int reducers) {
+  int64_t chunk = DefaultChunkBytes(pieces);
+  const auto needed = [&] {
+    return members * static_cast<int64_t>(NodeLayout(members, reducers, static_cast<size_t>(chunk)).total_bytes);
+  };
+  while (chunk > kLeastChunkBytes && needed() > free_bytes / 2) chunk = std::max(chunk / 2, kLeastChunkBytes);
+  return chunk;
 }
 
 NodeLayout::NodeLayout(int members_in, int reducers, size_t chunk_bytes) : members(members_in) {

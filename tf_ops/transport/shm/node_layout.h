@@ -21,9 +21,11 @@ enum class Pool : int {
 constexpr int kPoolCount = 4;
 
 // The chunk size when the user sets none. A chunk is cut into `pieces`, one for every reducer of every node. Of more
-// than 64 each has 4 KiB, so that the cost per message does not dominate; at most 2 MiB, so that chunks stay in the
-// cache, and slots small.
+// than 8 each has 32 KiB, so that the cost per message does not dominate (docs/decisions/0023); at most 4 MiB, so that
+// chunks stay in the cache, and slots small.
 int64_t DefaultChunkBytes(int pieces);
+// The same, or less where the segments of `members` ranks would take more than half of the node's free shared memory.
+int64_t ChunkBytesWithin(int64_t free_bytes, int pieces, int members, int reducers);
 
 // What a sender tells a receiver about one of its slots.
 struct SlotNote {

@@ -1,6 +1,7 @@
-#include "runtime/named/inline_reduction.h"
+#include "runtime/named/inline_data.h"
 
 #include <algorithm>
+#include <cstring>
 
 #include "core/shape.h"
 #include "core/wire.h"
@@ -79,6 +80,48 @@ Result<std::string> ReduceInline(const std::map<int, Announcement>& by_rank, con
     at += static_cast<size_t>(elements) * SizeOf(wire);
   }
   return result;
+}
+
+std::string PackToGather(const std::vector<TensorRef>& tensors) {
+  size_t bytes = 0;
+  for (const TensorRef& tensor : tensors) {
+    if (bytes + tensor.bytes() > static_cast<size_t>(kMaxInlineBytes)) return "";
+    bytes += tensor.bytes();
+  }
+  std::string data;
+  for (const TensorRef& tensor : tensors) data.append(static_cast<const char*>(tensor.input), tensor.bytes());
+  return data;
+}
+
+std::string GatherInline(const std::map<int, Announcement>& by_rank) {
+  std::string all;
+  for (const auto& [rank, request] : by_rank) {
+    int64_t bytes = 0;
+    for (size_t i = 0; i < request.shapes.size() && bytes <= kMaxInlineBytes; ++i) {
+      const int64_t elements = std::min(ElementCount(request.shapes[i]), kMaxInlineBytes + 1);
+      bytes += elements * static_cast<int64_t>(SizeOf(request.dtypes[i]));
+    }
+    if (static_cast<int64_t>(request.data.size()) != bytes) return "";
+    all += request.data;
+    if (static_cast<int64_t>(all.size()) > kMaxGatheredBytes) return "";
+  }
+  return all;
+}
+
+Status UnpackGathered(const std::string& bytes, const std::vector<std::vector<BufferView>>& blocks) {
+  size_t expected = 0;
+  for (const auto& of_rank : blocks) {
+    for (const BufferView& block : of_rank) expected += block.size;
+  }
+  if (bytes.size() != expected) return WrongLength("The result of a small allgather", expected, bytes.size());
+  const char* at = bytes.data();
+  for (const auto& of_rank : blocks) {
+    for (const BufferView& block : of_rank) {
+      if (block.size > 0) std::memcpy(block.data, at, block.size);
+      at += block.size;
+    }
+  }
+  return Status::Ok();
 }
 
 }  // namespace smddp

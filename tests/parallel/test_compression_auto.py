@@ -1,0 +1,63 @@
+"""`Compression.auto`: what the link between nodes needs. tests/launch/test_compression_auto.py sets the link."""
+
+from __future__ import annotations
+
+import os
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+SHAPE = (64, 512)
+NAMES = ("none", "bf16", "int8")
+
+
+def values(rank: int) -> np.ndarray:
+    return np.random.default_rng(rank).standard_normal(SHAPE).astype(np.float32)
+
+
+@pytest.fixture(scope="module")
+def possible(hvd, mpi) -> tuple[str, ...]:
+    """By the variable that says the rate of a rail; without it any, for what is measured differs."""
+    if all(hvd.local_size() == size for size in mpi.allgather(mpi.size)):
+        return ("none",)
+    rate = os.environ.get("SMDDP_RAIL_BANDWIDTH_MBPS")
+    if rate is None:
+        return NAMES
+    of_node = float(rate) * min(mpi.allgather(hvd.local_size()))
+    return ("int8" if of_node < 3_000 else "bf16" if of_node < 25_000 else "none",)
+
+
+def test_requests_by_name(hvd, rank, possible, mpi):
+    x = tf.constant(values(rank))
+    results = {
+        compression: hvd.allreduce(x, compression=compression, name=f"auto.{compression}").numpy().tobytes()
+        for compression in ("auto", *possible)
+    }
+    assert results["auto"] in {results[name] for name in possible}
+    assert len(set(mpi.allgather(results["auto"]))) == 1
+
+
+def test_gradients_of_a_tape(hvd, rank, possible, mpi):
+    weights = tf.Variable(tf.ones(SHAPE))
+
+    def gradient(compression):
+        @tf.function
+        def step():
+            tape = hvd.DistributedGradientTape(tf.GradientTape(), compression=compression)
+            with tape:
+                loss = tf.reduce_sum(weights * values(rank))
+            return tape.gradient(loss, weights)
+
+        return step().numpy().tobytes()
+
+    result = gradient(hvd.Compression.auto)
+    assert result in {gradient(name) for name in possible}
+    assert len(set(mpi.allgather(result))) == 1
+
+
+def test_small_and_other_tensors_stay_what_they_are(hvd, rank, size):
+    small = hvd.allreduce(tf.constant([1.0, 2.0]) * (rank + 1), op=hvd.Sum, compression="auto", name="auto.small")
+    np.testing.assert_array_equal(small, np.array([1.0, 2.0]) * size * (size + 1) / 2)
+    whole = hvd.allreduce(tf.range(5) + rank, op=hvd.Sum, compression="auto", name="auto.whole")
+    np.testing.assert_array_equal(whole, size * np.arange(5) + size * (size - 1) // 2)
