@@ -60,7 +60,7 @@ def _all_equal(digest: int) -> bool:
 
 def _gathered(number: int, what: str) -> np.ndarray:
     name = of_thread(f"{_NAME} ({what})")
-    return ops.allgather(tf.constant([number], tf.int64), name=name).numpy()
+    return np.asarray(ops.allgather(tf.constant([number], tf.int64), name=name))
 
 
 def _first_difference(ours: list[Any], mine: list[Any]) -> int:

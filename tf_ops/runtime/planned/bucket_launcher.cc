@@ -38,16 +38,6 @@ const AllreduceAlgorithm& BucketLauncher::RailFor(const Plan& plan, const Bucket
   return RailAlgorithmFor(fabric_, elements, bucket.wire_dtype, places_vary);
 }
 
-int BucketLauncher::InFlight(const Plan& plan) const {
-  constexpr int64_t kChunks = 16;  // twice as many as a bucket has in flight
-  constexpr int64_t kLeast = 2;
-  if (fabric_.topology.node_count() == 1) return 0;
-  int64_t bytes = 0;
-  for (const PlannedBucket& each : plan.listed.buckets()) bytes += each.bucket.wire_bytes();
-  const int64_t of_bucket = std::max<int64_t>(1, bytes / static_cast<int64_t>(plan.listed.buckets().size()));
-  return static_cast<int>(std::clamp(kChunks * fabric_.chunk_bytes / of_bucket, kLeast, int64_t{kMaxBuckets}));
-}
-
 void BucketLauncher::Launch(const Plan& plan, const PlannedBucket& bucket,
                             std::shared_ptr<std::vector<Arrival>> arrivals, int64_t since_ns, DoneCallback done) {
   const Scalings scalings = ScalingsFor(plan.spec.op, plan.spec.prescale, plan.spec.postscale, fabric_.topology.size());

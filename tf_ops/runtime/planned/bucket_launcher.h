@@ -35,8 +35,6 @@ class BucketLauncher {
   // `bucket` and `arrivals` outlive it. `done` is called when all have their results.
   void Launch(const Plan& plan, const PlannedBucket& bucket, std::shared_ptr<std::vector<Arrival>> arrivals,
               int64_t since_ns, DoneCallback done);
-  // How many buckets of a step may be under way between nodes; 0: any number. The same on all ranks.
-  int InFlight(const Plan& plan) const;
   // The algorithm between nodes.
   const AllreduceAlgorithm& RailFor(const Plan& plan, const Bucket& bucket, int64_t elements) const;
 

@@ -121,8 +121,8 @@ void BucketMatcher::LaunchComplete(Plan* plan) {
 }
 
 void BucketMatcher::TryLaunch(Plan* plan, PlannedBucket* bucket) {
-  if (!plan->agreed.decided || plan->agreed.refused() || !bucket->complete() || !IsInTurn(*plan, *bucket)) return;
-  if (!launcher_.CanLaunch(*plan, *bucket)) return;
+  if (!plan->agreed.decided || plan->agreed.refused() || !bucket->complete() || !launcher_.CanLaunch(*plan, *bucket))
+    return;
   // Evaluated last: CanLaunch may start the agreement, be answered immediately, and thereby launch this bucket.
   if (std::exchange(bucket->running, true)) return;
   Generation& next = bucket->generations.front();
@@ -135,26 +135,13 @@ void BucketMatcher::TryLaunch(Plan* plan, PlannedBucket* bucket) {
                    [this, plan, bucket, arrivals](const Status& status) { Finish(plan, bucket, *arrivals, status); });
 }
 
-bool BucketMatcher::IsInTurn(const Plan& plan, const PlannedBucket& bucket) const {
-  const int window = launcher_.InFlight(plan);
-  if (window == 0 || bucket.operation < static_cast<int>(plan.listed.buckets().size())) return true;
-  if (bucket.index < window) return true;
-  const PlannedBucket& before = plan.observed->buckets()[bucket.index - window];
-  return before.next_step > bucket.next_step + (before.running ? 1 : 0);
-}
-
 void BucketMatcher::Finish(Plan* plan, PlannedBucket* bucket, const std::vector<Arrival>& arrivals,
                            const Status& status) {
   bucket->running = false;
   if (status.ok()) ++buckets_done_;
   unfinished_ -= static_cast<int64_t>(arrivals.size());
   Answer(plan, arrivals, status);
-  if (!status.ok()) return;
-  TryLaunch(plan, bucket);
-  if (!plan->observed) return;
-  std::vector<PlannedBucket>& buckets = plan->observed->buckets();
-  const auto next = static_cast<size_t>(bucket->index + launcher_.InFlight(*plan));
-  if (next < buckets.size()) TryLaunch(plan, &buckets[next]);
+  if (status.ok()) TryLaunch(plan, bucket);
 }
 
 // `arrivals` of one step.

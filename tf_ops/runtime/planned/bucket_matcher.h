@@ -1,11 +1,6 @@
 // From tensors that arrive one by one to complete buckets: a bucket is launched as soon as its last tensor has
 // arrived, without a message to any other rank.
 //
-// Between nodes, buckets in the observed order take turns: bucket i waits until bucket i - w of its step is reduced
-// (the partial order of Goyal et al., "Accurate, Large Minibatch SGD", 2017, section 4). More in flight would share the
-// links with one another, and each would be later. All ranks know the same order, so the first bucket that is not
-// reduced is in turn everywhere.
-//
 // Threads: the engine's, except for buckets_done().
 #pragma once
 
@@ -48,7 +43,6 @@ class BucketMatcher {
   void Place(Plan* plan, Arrival arrival);
   void Put(Plan* plan, Arrival arrival, int64_t since_ns);
   void TryLaunch(Plan* plan, PlannedBucket* bucket);
-  bool IsInTurn(const Plan& plan, const PlannedBucket& bucket) const;
   void Finish(Plan* plan, PlannedBucket* bucket, const std::vector<Arrival>& arrivals, const Status& status);
   void Answer(Plan* plan, const std::vector<Arrival>& arrivals, const Status& status);
 
