@@ -1,7 +1,7 @@
 // Replays the messages of gradient buckets over a simulated cluster, with SimGrid's model of flows that share links.
 // For `benchmarks.simulate`, which writes the input and explains the model.
 //
-// Input: hosts, bits per second of a link, seconds of latency, seconds a message costs a host, chunks in flight,
+// Input: hosts, bits per second of a link, seconds of latency, seconds a message costs a host, bytes it is longer on a link, chunks in flight,
 // hosts a leaf switch has (0: one switch for all), 1/oversubscription; the seconds by which each host is late; the
 // algorithms: number, and for each and every host the number of its messages, each (to, share of the bytes, how many
 // messages one after another come before it); the chunks: number, and for each the second at which it is ready, its
@@ -38,7 +38,7 @@ struct Chunk {
 
 struct Job {
   int hosts = 0, in_flight = 1, leaf = 0;
-  double rate = 0, latency = 0, message = 0, uplink = 1;
+  double rate = 0, latency = 0, message = 0, longer = 0, uplink = 1;
   std::vector<double> late;
   std::vector<std::vector<Part>> algorithms;
   std::vector<Chunk> chunks;
@@ -82,6 +82,7 @@ Job ReadJob() {
   job.rate = Read<double>() / 8;
   job.latency = Read<double>();
   job.message = Read<double>();
+  job.longer = Read<double>();
   job.in_flight = Read<int>();
   job.leaf = Read<int>();
   job.uplink = Read<double>();
@@ -139,7 +140,8 @@ void DoChunk(const Job& job, int host, size_t index) {
     const std::vector<Message>& sends = part.sends[level];
     if (!sends.empty() && job.message > 0) sg4::this_actor::execute(job.message * static_cast<double>(sends.size()));
     for (const Message& message : sends) {
-      MailboxOf(message.to, index, level + 1)->put_init(&nothing, static_cast<uint64_t>(message.share * chunk.bytes))->detach();
+      const auto bytes = static_cast<uint64_t>(message.share * chunk.bytes + job.longer);
+      MailboxOf(message.to, index, level + 1)->put_init(&nothing, bytes)->detach();
     }
   }
   end_of_all = std::max(end_of_all, sg4::Engine::get_clock());
