@@ -42,7 +42,7 @@ IN_FLIGHT = 8  # chunks between nodes, see docs/algorithms.md
 LAB_MESSAGE = 10e-6  # a call of MPI on two cores
 LAB_LATENCY = 250e-6  # one way: the lab's 200 us and what two hosts' kernels need
 MOST_ERROR = 0.10
-MOST_MESSAGES = 3e6  # of one simulation; with more, chunks are joined, and their messages cost as much as before
+MOST_MESSAGES = 5e5  # of one simulation; with more, chunks are joined, and their messages cost as much as before
 
 
 @dataclass(frozen=True)
