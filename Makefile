@@ -122,7 +122,7 @@ test-recovery: build  ## Kill 50 random ranks of elastic jobs (about 5 minutes; 
 test-faults: build  ## Failures with real processes, and the table of promises (about 15 minutes; ARGS="-k SIGSTOP --once")
 	@$(BIN)/python -m tests.faults $(ARGS)
 
-bench-scaling: build $(VENV)/.smddp-bench  ## Weak scaling over 1 to 8 hosts of the lab, beside Horovod (about 20 minutes)
+bench-scaling: build $(VENV)/.smddp-bench  ## Weak scaling over 1 to 8 hosts of the lab, beside Horovod (about 40 minutes)
 	@$(BIN)/python -m benchmarks.scaling $(ARGS)
 
 bench-simulate: build $(VENV)/.smddp-bench  ## Steps on up to 512 hosts, simulated (ARGS=FILE of bench-scaling; libsimgrid-dev)

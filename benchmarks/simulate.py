@@ -296,6 +296,14 @@ PUBLISHED = (
 )
 
 
+# Of other programs on other machines; the last character is the marker.
+PUBLISHED_POINTS = {
+    "Herring, BERT-large *": (2048, 0.85),
+    "Horovod, ResNet-101 ^": (512, 0.90),
+    "Horovod, VGG-16 v": (512, 0.68),
+}
+
+
 @dataclass(frozen=True)
 class Prediction:
     """Efficiency of a step on a cluster: computation over step."""
@@ -365,6 +373,30 @@ def prediction_table(rows: Sequence[Prediction]) -> Table:
     return made
 
 
+def draw(rows: Sequence[Prediction], path: Path) -> None:
+    """Efficiency over ranks, a picture for each rate, with the published points."""
+    import matplotlib
+
+    matplotlib.use("Agg")
+    from matplotlib import pyplot
+
+    rates = sorted({row.rate for row in rows})
+    figure, axes = pyplot.subplots(1, len(rates), figsize=(4 * len(rates), 3.5), sharey=True, squeeze=False)
+    for axis, rate in zip(axes[0], rates):
+        for model in MODELS:
+            curve = sorted(
+                (row.hosts * row.ranks, row.efficiency) for row in rows if (row.model, row.rate) == (model, rate)
+            )
+            axis.plot(*zip(*curve), marker="o", label=f"{model}, simulated")
+        for label, (ranks, efficiency) in PUBLISHED_POINTS.items():
+            axis.plot(ranks, efficiency, "k" + label[-1], label=label[:-2])
+        axis.set(xscale="log", ylim=(0, 1.05), xlabel="ranks", title=f"{rate / 1e9:.0f} Gbit/s a host")
+    axes[0][0].set_ylabel("computation / step")
+    axes[0][-1].legend(fontsize="x-small", loc="lower left")
+    figure.tight_layout()
+    figure.savefig(path)
+
+
 def main() -> None:
     """Fits, checks, and predicts only what the check allows."""
     parser = argparse.ArgumentParser(prog="python -m benchmarks.simulate", description=__doc__)
@@ -376,6 +408,7 @@ def main() -> None:
     parser.add_argument("--spread", type=float, help="of a rank's step time, over it; default: as in the scaling file")
     parser.add_argument("--check-only", action="store_true")
     parser.add_argument("--output", type=Path, help="results file")
+    parser.add_argument("--picture", type=Path, help="draws the predictions")
     options = parser.parse_args()
     console = Console(width=200 if not sys.stdout.isatty() else None)
     found = json.loads(options.scaling.read_text(encoding="utf-8"))
@@ -400,6 +433,8 @@ def main() -> None:
         made = predictions([gbit * 1e9 for gbit in options.gbit], options.hosts, *figures)
         console.print(prediction_table(made))
         result |= {"spread": spread, "predictions": [asdict(one) for one in made]}
+        if options.picture:
+            draw(made, options.picture)
     if options.output:
         options.output.write_text(json.dumps(result, indent=1) + "\n", encoding="utf-8")
         console.print(f"written to {options.output}")
