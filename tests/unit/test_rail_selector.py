@@ -28,9 +28,15 @@ def test_prediction_is_the_sum_of_its_three_parts(algorithm: str) -> None:
         assert seconds == pytest.approx(0.5 * steps + 0.01 * messages + traffic * size / 1000.0)
 
 
-@pytest.mark.parametrize("members", [4, 8, 16])
+@pytest.mark.parametrize("members", [2, 3, 4, 7, 9, 12])
 def test_large_sums_take_the_direct_exchange_on_a_fast_network(members: int) -> None:
+    """Of more than 8 members where they are no power of two: the doubling algorithms send more then."""
     assert chosen(members, 25 * MIB, FAST) == "direct"
+
+
+@pytest.mark.parametrize("members", [8, 16, 64])
+def test_many_flows_are_avoided_where_that_costs_no_bytes(members: int) -> None:
+    assert chosen(members, 25 * MIB, FAST) == "halving_doubling"
 
 
 def test_large_sums_of_a_few_nodes_go_round_on_a_slow_network() -> None:
@@ -70,8 +76,12 @@ def test_many_nodes_take_the_one_with_few_messages_although_the_bucket_is_large(
     """What counts is the piece of a chunk that a message holds: 64 nodes of 8 ranks, 100 MiB in chunks of 2 MiB."""
     link = {"latency_s": 5e-6, "message_s": 1e-6, "bytes_per_s": 12.5e9 / 8}
     of_rail = 100 * MIB // 8
-    assert _core.rail_choose(64, 8, of_rail, "float32", **link) == "direct"
-    assert _core.rail_choose(64, 8, of_rail, "float32", **link, chunk_bytes=2 * MIB // 8) == "halving_doubling"
+    for chunk_bytes, saves in ((0, False), (2 * MIB // 8, True)):
+        direct, halving = (
+            _core.rail_predict(algorithm, 64, of_rail, **link, chunk_bytes=chunk_bytes)
+            for algorithm in ("direct", "halving_doubling")
+        )
+        assert (halving < 0.9 * direct) == saves
 
 
 def test_chunks_grow_with_the_ranks() -> None:
