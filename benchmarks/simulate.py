@@ -214,31 +214,31 @@ def bisected(function: Callable[[float], float], wanted: float, low: float, high
     return (low + high) / 2
 
 
-def fitted(rows: Sequence[dict[str, Any]], rate: float) -> tuple[float, float]:
+def fitted(rows: Sequence[dict[str, Any]], rate: float, algorithm: str) -> tuple[float, float]:
     """Efficiency, from a row of two hosts; and the bytes by which messages are longer, from one of four."""
     few, many = rows
 
     def alone(row: dict[str, Any], efficiency: float, longer: float) -> float:
         job = lab_job(MODELS[row["model"]], row["hosts"], waits=False)
-        return simulate(job, lab_cluster(row["hosts"], rate, efficiency, longer))
+        return simulate(job, lab_cluster(row["hosts"], rate, efficiency, longer), algorithm=algorithm)
 
     inverse = bisected(lambda x: alone(few, 1 / x, 0.0), few["communication"], 1.0, 2.0)
     longer = bisected(lambda x: alone(many, 1 / inverse, x), many["communication"], 0.0, 1e5)
     return 1 / inverse, longer
 
 
-def checked(found: dict[str, Any], rate: float) -> tuple[list[Checked], float, float]:
+def checked(found: dict[str, Any], rate: float, algorithm: str) -> tuple[list[Checked], float, float]:
     """All rows of ours in the lab, predicted from two of them."""
     rows = [row for row in found["rows"] if row["candidate"] == "smddp_tf" and row["hosts"] > 1]
     largest = max(MODELS, key=lambda name: sum(MODELS[name].elements))
     of_largest = {row["hosts"]: row for row in rows if row["model"] == largest}
     fit_on = [of_largest[2], of_largest[4]]
-    efficiency, longer = fitted(fit_on, rate)
+    efficiency, longer = fitted(fit_on, rate, algorithm)
     compared = []
     for row in rows:
         cluster = lab_cluster(row["hosts"], rate, efficiency, longer)
         for waits, measured in ((False, row["communication"]), (True, row["together"]["median"])):
-            predicted = simulate(lab_job(MODELS[row["model"]], row["hosts"], waits), cluster)
+            predicted = simulate(lab_job(MODELS[row["model"]], row["hosts"], waits), cluster, algorithm=algorithm)
             what = f"{row['model']}, {row['hosts']} hosts, {'step' if waits else 'alone'}"
             compared.append(Checked(what, measured, predicted, not waits and row in fit_on))
     return compared, efficiency, longer
@@ -406,13 +406,16 @@ def main() -> None:
     parser.add_argument("--latency-us", type=float, default=15.0)
     parser.add_argument("--message-us", type=float, default=1.5, help="what a message costs its sender")
     parser.add_argument("--spread", type=float, help="of a rank's step time, over it; default: as in the scaling file")
+    parser.add_argument(
+        "--measured-with", default="", help="algorithm of the measured rows; default: what is chosen now"
+    )
     parser.add_argument("--check-only", action="store_true")
     parser.add_argument("--output", type=Path, help="results file")
     parser.add_argument("--picture", type=Path, help="draws the predictions")
     options = parser.parse_args()
     console = Console(width=200 if not sys.stdout.isatty() else None)
     found = json.loads(options.scaling.read_text(encoding="utf-8"))
-    rows, efficiency, longer = checked(found, rate=200e6)
+    rows, efficiency, longer = checked(found, 200e6, options.measured_with)
     console.print(error_table(rows))
     worst = max(abs(row.error) for row in rows)
     console.print(
