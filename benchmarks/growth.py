@@ -47,7 +47,7 @@ def needs(rank: int) -> dict[str, Any]:
     os.environ["SMDDP_HOST_ID"] = f"pretended-{rank // PER_NODE}"
     engine = core()
     before, start = process_bytes("VmRSS"), time.perf_counter()
-    engine.init()
+    engine.init([], 0)
     found: dict[str, Any] = {"init_seconds": time.perf_counter() - start}
     found["resident_bytes"] = process_bytes("VmRSS") - before
     found["shared_bytes"] = engine.stats()["arena_bytes"]
