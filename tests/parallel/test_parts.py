@@ -129,13 +129,14 @@ def test_a_part_of_the_wrong_length(hvd, rank, size):
         gatherer(tensors, size, "wrong length")(tf.zeros([65]))
 
 
-def test_join_is_an_error(restartable, rank, size):
+def test_join_is_an_error(restartable, mpi, rank, size):
     """The rank that has joined owns parts, which nobody else has."""
     hvd = restartable
     if size == 1:
         pytest.skip("needs several ranks")
     function = reducer(size, "joined")
     function(*brought(rank))
+    mpi.Barrier()  # the error of one rank ends the session of all, also of one that still waits for its first step
     tensors = brought(rank)
     with raises(tf.errors.OpError, "bad_state", match=r"Rank 0 .* has called hvd.join"):
         hvd.join() if rank == 0 else function(*tensors)
