@@ -12,7 +12,7 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
-__all__ = ["NODE", "Findings", "Row", "load", "machine", "save"]
+__all__ = ["NODE", "Findings", "Row", "load", "machine", "results_path", "save"]
 
 NODE = "node"
 
@@ -90,6 +90,11 @@ def machine() -> dict[str, Any]:
         "system": platform.platform(),
         "huge_pages": Path("/sys/kernel/mm/transparent_hugepage/enabled").read_text(encoding="ascii").strip(),
     }
+
+
+def results_path(name: str) -> Path:
+    """Where a benchmark that begins now keeps its results."""
+    return Path(__file__).parent / "results" / time.strftime(f"%Y-%m-%d-%H%M-{name}.json", time.gmtime())
 
 
 def save(findings: Findings, path: Path) -> None:

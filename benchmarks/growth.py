@@ -10,7 +10,6 @@ from __future__ import annotations
 import argparse
 import json
 import os
-import sys
 import time
 from pathlib import Path
 from typing import Any
@@ -20,6 +19,7 @@ from rich.console import Console
 from rich.table import Table
 
 from benchmarks.ranks import answers_of_ranks, process_bytes
+from benchmarks.report import console_of
 from tests.native_module import core
 
 __all__ = ["main", "needs"]
@@ -99,7 +99,7 @@ def main() -> None:
         return
     os.environ |= {"OMPI_MCA_pml": "ob1", "OMPI_MCA_btl": "tcp,self", "SMDDP_HEARTBEAT_TIMEOUT": "120"}
     rows = [measure(ranks) for ranks in options.ranks]
-    show(rows, Console(width=180 if not sys.stdout.isatty() else None))
+    show(rows, console_of(width=180))
     if options.output:
         options.output.write_text(json.dumps(rows, indent=1) + "\n", encoding="utf-8")
 

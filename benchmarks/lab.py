@@ -12,20 +12,17 @@ import shutil
 import subprocess
 import sys
 import tempfile
-import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
 from typing import Any
 
-from rich.console import Console
-
 from benchmarks.cases import GATHERS, Case
-from benchmarks.findings import Findings, Row, machine, save
+from benchmarks.findings import Findings, Row, machine, results_path, save
 from benchmarks.measure import Timing, slowest_rank, wire_bound
 from benchmarks.peers import ROOT
-from benchmarks.report import show
+from benchmarks.report import console_of, show
 
 __all__ = ["FULL", "TARGETS", "Lab", "LabError", "Setting", "measure_lab", "why_not"]
 
@@ -111,7 +108,7 @@ class Lab:
     ) -> list[Any]:
         """Runs `python -m module RANKS-FOLDER...` on all nodes; returns what each rank wrote, by rank."""
         with tempfile.TemporaryDirectory(prefix="smddp_lab_bench_") as folder:
-            command = [python, "-m", module, *(part.format(folder=folder) for part in arguments)]
+            command = [python, "-m", module, *(part.replace("{folder}", folder) for part in arguments)]
             self._call("run", "ompi", self._nodes, per_node, mpirun_arguments, *command, variables=variables)
             files = [Path(folder) / f"{rank}.json" for rank in range(self._nodes * per_node)]
             return [json.loads(file.read_text(encoding="utf-8")) for file in files]
@@ -188,7 +185,6 @@ def _rows(
 ) -> list[Row]:
     ranks = setting.nodes * setting.per_node
     as_json = json.dumps([{"case": case.as_json(), "repetitions": repetitions} for case, repetitions in cases])
-    as_json = as_json.replace("{", "{{").replace("}", "}}")  # the folder's name is filled in
     worker = (backend, str(ranks), "{folder}", as_json)
     answers = lab.run(setting.per_node, mpirun_arguments, "benchmarks.lab_worker", *worker)
     rows = []
@@ -210,7 +206,7 @@ def main() -> None:
     parser.add_argument("--places", help='only these of the settings, joined by commas: "4x2 200,8x1 200"')
     parser.add_argument("--output", type=Path, help="results file")
     options = parser.parse_args()
-    console = Console(width=160 if not sys.stdout.isatty() else None)
+    console = console_of(width=160)
     if reason := why_not():
         console.print(f"no lab benchmark: {reason}")
         return
@@ -220,7 +216,7 @@ def main() -> None:
         settings = tuple(setting for setting in settings if setting.place in wanted)
     findings = Findings(machine=machine())
     measure_lab(settings, console.print, findings)
-    path = options.output or ROOT / "benchmarks" / "results" / time.strftime("%Y-%m-%d-%H%M-lab.json", time.gmtime())
+    path = options.output or results_path("lab")
     save(findings, path)
     show(findings, console)
     console.print(f"written to {path}")

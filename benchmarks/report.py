@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import sys
+
 from rich.console import Console
 from rich.table import Table
 
@@ -10,7 +12,7 @@ from benchmarks.findings import NODE, Findings, Row
 from benchmarks.measure import algorithm_bandwidth, bus_bandwidth, duration_text, three_digits
 from benchmarks.targets import Verdict, lab_shape, verdicts, wire_ratio
 
-__all__ = ["show"]
+__all__ = ["console_of", "show"]
 
 DOORS = {
     "array": "NumPy",
@@ -21,6 +23,11 @@ DOORS = {
     "int8": "int8 wire",
 }
 MARKS = {True: "[green]pass[/]", False: "[red]MISS[/]"}
+
+
+def console_of(width: int) -> Console:
+    """The terminal, or a file of so many columns."""
+    return Console(width=None if sys.stdout.isatty() else width)
 
 
 def show(findings: Findings, console: Console) -> None:

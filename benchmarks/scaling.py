@@ -24,12 +24,13 @@ from rich.console import Console
 from rich.table import Table
 
 from benchmarks import shapes
-from benchmarks.findings import machine
+from benchmarks.findings import machine, results_path
 from benchmarks.lab import Lab, LabError, why_not
 from benchmarks.measure import Timing, slowest_rank, wire_bound
 from benchmarks.peers import ENVIRONMENTS, ROOT
-from benchmarks.report import MARKS
+from benchmarks.report import MARKS, console_of
 from benchmarks.steps import fraction_hidden
+from tests.native_module import core
 
 __all__ = ["CANDIDATES", "MODELS", "Candidate", "Model", "Row", "buckets_in_lab", "schedule_bound", "verdicts"]
 
@@ -37,6 +38,7 @@ HOSTS = (1, 2, 4, 8)
 LAB_RATE, REAL_RATE = 200e6, 25e9  # bits per second
 FORWARD_SHARE = 1 / 3  # the backward pass multiplies twice where the forward pass does once
 CASE_SECONDS = 30.0
+HOROVOD_BUCKET_BYTES = 128 * 2**20  # Horovod's default
 # The goals: throughput over Horovod's; speed-up over the lower of the two bounds; a step over its longer part.
 OVER_HOROVOD, OF_BOUND, OF_LONGER_PART = 1.2, 0.9, 1.1
 
@@ -119,7 +121,6 @@ class Candidate:
         variables: environment variables.
         bucket_variable: the one that says how large buckets are.
         bucket_bytes: its default for that model, scaled.
-        rank_variable: the one in which mpirun says the rank.
     """
 
     library: str
@@ -128,33 +129,29 @@ class Candidate:
     bucket_bytes: Callable[[Model], int]
     mpirun_arguments: str = ""
     variables: dict[str, str] = field(default_factory=dict)
-    rank_variable: str = "OMPI_COMM_WORLD_RANK"
 
 
 def buckets_in_lab(model: Model) -> int:
-    """A sixteenth of the gradients, at most 25 MiB up to 8 nodes: `BucketBytesFor` in tf_ops/fusion/plan.h."""
-    return min(4 * sum(model.elements) // 16, 25 * 2**20 // model.smaller)
+    """The engine's choice for the whole gradients of up to 8 hosts, scaled."""
+    whole = [math.prod(shape) for shape in model.gradients]
+    return int(core().bucket_bytes_for(whole, "", max(HOSTS))) // model.smaller
 
 
-def _horovods_buckets(model: Model) -> int:
-    return 128 * 2**20 // model.smaller
+def _horovod(mpirun_arguments: str = "") -> Candidate:
+    return Candidate(
+        "horovod.tensorflow",
+        ENVIRONMENTS / "horovod" / "bin" / "python",
+        "HOROVOD_FUSION_THRESHOLD",
+        lambda model: HOROVOD_BUCKET_BYTES // model.smaller,
+        mpirun_arguments,
+        {"PATH": "/usr/bin:/bin:/usr/sbin:/sbin", "LD_LIBRARY_PATH": "", "HOROVOD_CPU_OPERATIONS": "MPI"},
+    )
 
 
-_HOROVOD = Path(ENVIRONMENTS / "horovod" / "bin" / "python")
-_HOROVOD_VARIABLES = {"PATH": "/usr/bin:/bin:/usr/sbin:/sbin", "LD_LIBRARY_PATH": "", "HOROVOD_CPU_OPERATIONS": "MPI"}
 CANDIDATES = {
     "smddp_tf": Candidate("smddp_tf", Path(sys.executable), "SMDDP_BUCKET_BYTES", buckets_in_lab),
-    "Horovod": Candidate(
-        "horovod.tensorflow", _HOROVOD, "HOROVOD_FUSION_THRESHOLD", _horovods_buckets, "", _HOROVOD_VARIABLES
-    ),
-    "Horovod, btl_tcp_flags 1": Candidate(
-        "horovod.tensorflow",
-        _HOROVOD,
-        "HOROVOD_FUSION_THRESHOLD",
-        _horovods_buckets,
-        "--mca btl_tcp_flags 1",
-        _HOROVOD_VARIABLES,
-    ),
+    "Horovod": _horovod(),
+    "Horovod, btl_tcp_flags 1": _horovod("--mca btl_tcp_flags 1"),
 }
 
 
@@ -241,12 +238,11 @@ def measure(lab: Lab, hosts: int, model: str, name: str) -> Row:
     repetitions = max(3, min(9, int(CASE_SECONDS / (schedule + sum(sending)))))
     forward = FORWARD_SHARE * what.lab_seconds
     work = {"elements": elements, "ready": ready, "forward": forward, "repetitions": repetitions}
-    as_json = json.dumps(work).replace("{", "{{").replace("}", "}}")  # the folder's name is filled in
     answers = lab.run(
         1,
         candidate.mpirun_arguments,
         "benchmarks.scaling_worker",
-        *(candidate.library, str(op_library(candidate.python)), candidate.rank_variable, "{folder}", as_json),
+        *(candidate.library, str(op_library(candidate.python)), "{folder}", json.dumps(work)),
         python=candidate.python,
         variables={**candidate.variables, candidate.bucket_variable: str(candidate.bucket_bytes(what))},
     )
@@ -329,7 +325,7 @@ def main() -> None:
     parser.add_argument("--candidates", nargs="+", choices=CANDIDATES, default=list(CANDIDATES))
     parser.add_argument("--output", type=Path, help="results file")
     options = parser.parse_args()
-    console = Console(width=180 if not sys.stdout.isatty() else None)
+    console = console_of(width=180)
     if reason := why_not():
         console.print(f"no scaling benchmark: {reason}")
         return
@@ -337,8 +333,7 @@ def main() -> None:
     for name in set(options.candidates) - set(candidates):
         console.print(f"{name} is left out: `make bench-horovod` makes its environment")
     rows, notes = measure_all(options.models, options.hosts, candidates, console.print)
-    stamp = time.strftime("%Y-%m-%d-%H%M-scaling.json", time.gmtime())
-    path = options.output or ROOT / "benchmarks" / "results" / stamp
+    path = options.output or results_path("scaling")
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_text(json.dumps(as_json(rows, notes), indent=1) + "\n", encoding="utf-8")
     show(rows, notes, console)

@@ -1,6 +1,6 @@
-"""One rank of a job whose computation waits: `python -m benchmarks.scaling_worker LIBRARY OPS VARIABLE FOLDER STEP`.
+"""One rank of a job whose computation waits: `python -m benchmarks.scaling_worker LIBRARY OPS FOLDER STEP`.
 
-VARIABLE is the environment variable that holds the rank; STEP says what the step of a model is: elements of each
+STEP says what the step of a model is: elements of each
 gradient and when it is there, see `scaling.measure`. Two things are timed: training steps through the tape of the
 library; and the same with gradients that are all there at once, which is the communication alone. Writes
 FOLDER/<rank>.json.
@@ -79,14 +79,14 @@ class Step:
 
 def main() -> None:
     """Times the steps of one model."""
-    library, ops, rank_variable, folder, work = *sys.argv[1:4], Path(sys.argv[4]), json.loads(sys.argv[5])
+    library, ops, folder, work = *sys.argv[1:3], Path(sys.argv[3]), json.loads(sys.argv[4])
     hvd = importlib.import_module(library)
     hvd.init()
     step = Step(hvd, tf.load_op_library(ops), work)
     together = step.seconds(1.0, work["repetitions"])  # first: the order of its gradients decides about buckets
     answer = {"wrong": step.wrong(), "together": together}
     answer["communication"] = step.seconds(0.0, work["repetitions"])
-    (folder / f"{os.environ[rank_variable]}.json").write_text(json.dumps(answer), encoding="utf-8")
+    (folder / f"{os.environ['OMPI_COMM_WORLD_RANK']}.json").write_text(json.dumps(answer), encoding="utf-8")
     hvd.shutdown()
 
 

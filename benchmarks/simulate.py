@@ -29,11 +29,12 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from rich.console import Console
 from rich.table import Table
 
+from benchmarks.measure import wire_bound
 from benchmarks.peers import ENVIRONMENTS, ROOT
-from benchmarks.scaling import MODELS, Model, buckets_in_lab
+from benchmarks.report import console_of
+from benchmarks.scaling import HOROVOD_BUCKET_BYTES, MODELS, Model, buckets_in_lab, schedule_bound
 from tests.native_module import core
 
 __all__ = ["Cluster", "Job", "buckets", "chunks", "lab_job", "real_job", "simulate"]
@@ -106,8 +107,7 @@ def real_job(model: Model, cluster: Cluster) -> Job:
     elements = [math.prod(shape) for shape in model.gradients]
     bucket_bytes = core().bucket_bytes_for(elements, "", cluster.hosts)
     chunk_bytes = core().default_chunk_bytes(cluster.hosts * cluster.ranks)
-    real = replace(model, smaller=1)
-    ready = [moment / real.slower for moment in real.ready]
+    ready = [moment / model.slower for moment in model.ready]
     return Job(elements, ready, model.compute, bucket_bytes, chunk_bytes)
 
 
@@ -255,10 +255,8 @@ def lateness(hosts: int, ranks: int, spread: float, seconds: float, seed: int) -
 
 def serial(job: Job, seconds_of: Callable[[int], float]) -> float:
     """A step whose buckets travel one after another, each for so long."""
-    end = 0.0
-    for ready, size in buckets(job):
-        end = max(end, ready) + seconds_of(size)
-    return max(end, job.compute)
+    ready, sizes = zip(*buckets(job))
+    return schedule_bound(ready, [seconds_of(size) for size in sizes], job.compute)
 
 
 def others(job: Job, cluster: Cluster) -> dict[str, float]:
@@ -267,7 +265,7 @@ def others(job: Job, cluster: Cluster) -> dict[str, float]:
     all_ranks = hosts * cluster.ranks
 
     def wire(size: int) -> float:
-        return 2 * (hosts - 1) / hosts * size / rate
+        return wire_bound(size, hosts, 8 * rate)
 
     def ring(size: int) -> float:
         return 2 * (all_ranks - 1) * (latency + cluster.message) + wire(size)
@@ -281,7 +279,7 @@ def others(job: Job, cluster: Cluster) -> dict[str, float]:
     def negotiated(size: int) -> float:
         return 1e-3 / 2 + 2 * math.ceil(math.log2(all_ranks)) * latency + ring(size)
 
-    fused = replace(job, bucket_bytes=128 * 2**20)
+    fused = replace(job, bucket_bytes=HOROVOD_BUCKET_BYTES)
     return {
         "flat ring": serial(job, ring),
         "tree": serial(job, tree),
@@ -339,8 +337,7 @@ def predictions(
                 job = real_job(model, cluster)
                 late = lateness(count, 8, spread, job.compute, seed=count)
                 step = simulate(job, cluster, late)
-                size = 4 * sum(job.elements)
-                wire = 2 * (count - 1) / count * size * 8 / (rate * efficiency)
+                wire = wire_bound(4 * sum(job.elements), count, rate * efficiency)
                 chosen = "" if count == 1 else algorithm_for(cluster, job.bucket_bytes, job.chunk_bytes)
                 waited = max(late)
                 peers = {} if count == 1 else {k: job.compute / (v + waited) for k, v in others(job, cluster).items()}
@@ -413,7 +410,7 @@ def main() -> None:
     parser.add_argument("--output", type=Path, help="results file")
     parser.add_argument("--picture", type=Path, help="draws the predictions")
     options = parser.parse_args()
-    console = Console(width=200 if not sys.stdout.isatty() else None)
+    console = console_of(width=200)
     found = json.loads(options.scaling.read_text(encoding="utf-8"))
     rows, efficiency, longer = checked(found, 200e6, options.measured_with)
     console.print(error_table(rows))

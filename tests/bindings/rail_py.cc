@@ -132,7 +132,7 @@ void BindRail(nb::module_& m) {
   m.def("rail_choose", &Choose, nb::arg("members"), nb::arg("rails"), nb::arg("bytes"), nb::arg("dtype"),
         nb::arg("latency_s"), nb::arg("message_s"), nb::arg("bytes_per_s"), nb::arg("places_vary") = false,
         nb::arg("chunk_bytes") = 0);
-  m.def("wire_for_rate", [](double rate) { return std::string(NameOf(WireForRate(rate))); });
+  m.def("wire_for_rate", [](double rate) { return std::string(NameOf(WireFor(kWireByLink, rate))); });
   m.def("default_bucket_bytes", &DefaultBucketBytes, nb::arg("nodes"));
   m.def("chunk_bytes_within", &ChunkBytesWithin, nb::arg("free_bytes"), nb::arg("pieces"), nb::arg("members"),
         nb::arg("reducers"));

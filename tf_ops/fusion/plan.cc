@@ -48,7 +48,8 @@ Result<WireDType> WireDTypeFromName(const std::string& name) {
 
 const char* NameOf(const WireDType& wire) { return wire == kWireByLink ? "auto" : wire ? NameOf(*wire) : "as given"; }
 
-WireDType WireForRate(double bytes_per_s) {
+WireDType WireFor(WireDType wire, double bytes_per_s) {
+  if (wire != kWireByLink) return wire;
   constexpr double kGbit = 1e9 / 8;
   if (bytes_per_s < 3 * kGbit) return DType::kInt8;
   if (bytes_per_s < 25 * kGbit) return DType::kBFloat16;

@@ -17,16 +17,16 @@ namespace smddp {
 // sums of float32 are sent between nodes in 8-bit blocks (collectives/rail/quantised_exchange.h), and nothing else
 // changes, but that float64 is cast to float32.
 using WireDType = std::optional<DType>;
-// Not a dtype: the session chooses one by its link (WireForRate) before anything else looks at it.
+// Not a dtype: the session chooses one by its link (WireFor) before anything else looks at it.
 constexpr DType kWireByLink = static_cast<DType>(255);
 
 // "" is none, "auto" kWireByLink. An error for another name that is neither int8 nor a floating dtype.
 Result<WireDType> WireDTypeFromName(const std::string& name);
 // "float16", or "as given"
 const char* NameOf(const WireDType& wire);
-// What kWireByLink stands for when a node sends so many bytes per second to others. The slower the link, the narrower:
-// casting and rounding must take less time than they save.
-WireDType WireForRate(double bytes_per_s);
+// `wire`, or what kWireByLink stands for when a node sends so many bytes per second to others. The slower the link, the
+// narrower: casting and rounding must take less time than they save.
+WireDType WireFor(WireDType wire, double bytes_per_s);
 // The dtype in which a tensor of `dtype` is sent and summed.
 DType Narrowed(DType dtype, const WireDType& wire);
 

@@ -139,7 +139,7 @@ void RequestBuilder::SetBegin(NamedRequest* named, const std::vector<TensorRef>&
 }
 
 NamedRequest RequestBuilder::Reduction(RequestKind kind, AllreduceRequest request, DoneCallback done) const {
-  if (request.wire_dtype == kWireByLink) request.wire_dtype = WireForRate(NodeRate(fabric_));
+  request.wire_dtype = WireFor(request.wire_dtype, NodeRate(fabric_));
   NamedRequest named = RequestOf(kind, request.name, request.tensors, std::move(done));
   named.announcement.SetArithmetic(request);
   const auto job = MakeReduceJob(fabric_, request, /*only_my_rows=*/kind == RequestKind::kReducescatter);

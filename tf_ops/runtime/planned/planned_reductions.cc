@@ -84,7 +84,7 @@ void PlannedReductions::Announce(const PlannedTensor& where) {
   const std::shared_ptr<const PlanSpec> registered = registry_.Find(where.plan);
   if (registered == nullptr) return;
   PlanSpec spec = *registered;
-  if (spec.wire_dtype == kWireByLink) spec.wire_dtype = WireForRate(NodeRate(fabric_));
+  spec.wire_dtype = WireFor(spec.wire_dtype, NodeRate(fabric_));
   // Matched by content: other plans that a rank traces, and when, do not matter.
   const std::string name = PlanName(spec, where.site);
   bool made = false;

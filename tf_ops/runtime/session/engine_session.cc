@@ -107,18 +107,18 @@ void EngineSession::JoinNow(int* last, DoneCallback done) {
 }
 
 void EngineSession::Allreduce(AllreduceRequest request, DoneCallback done) {
-  SubmitReduction(RequestKind::kAllreduce, request, std::move(done));
+  SubmitReduction(RequestKind::kAllreduce, std::move(request), std::move(done));
 }
 
 void EngineSession::Reducescatter(AllreduceRequest request, DoneCallback done) {
-  SubmitReduction(RequestKind::kReducescatter, request, std::move(done));
+  SubmitReduction(RequestKind::kReducescatter, std::move(request), std::move(done));
 }
 
-void EngineSession::SubmitReduction(RequestKind kind, const AllreduceRequest& request, DoneCallback done) {
+void EngineSession::SubmitReduction(RequestKind kind, AllreduceRequest request, DoneCallback done) {
   const auto on_gpu = [](const TensorRef& tensor) { return tensor.device != nullptr; };
   const bool stage = std::any_of(request.tensors.begin(), request.tensors.end(), on_gpu);
   if (stage) return ReduceOnHost(kind, request, std::move(done));
-  Submit(components_.requests.Reduction(kind, request, std::move(done)));
+  Submit(components_.requests.Reduction(kind, std::move(request), std::move(done)));
 }
 
 void EngineSession::ReduceOnHost(RequestKind kind, const AllreduceRequest& request, DoneCallback done) {

@@ -54,7 +54,7 @@ class EngineSession : public Session {
   // An error where the engine has stopped.
   void SubmitWork(std::function<void()> work, const DoneCallback& done);
   void Submit(NamedRequest request);
-  void SubmitReduction(RequestKind kind, const AllreduceRequest& request, DoneCallback done);
+  void SubmitReduction(RequestKind kind, AllreduceRequest request, DoneCallback done);
   // The same for tensors on a GPU, through host memory.
   void ReduceOnHost(RequestKind kind, const AllreduceRequest& request, DoneCallback done);
 
