@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import importlib.util
 import re
+from collections.abc import Mapping
 from pathlib import Path
 
 import pytest
@@ -44,12 +45,17 @@ assert "smddp_tf" not in sys.modules
 """
 
 
-def run(example: str, ranks: int | None, folder: Path, *more: str) -> str:
+# glibc returns freed tensors at once, so that resident memory is what is alive: by default it also depends on which
+# freed memory can be used again, and differs by a third from run to run (docs/memory.md).
+RETURNED_AT_ONCE = {"MALLOC_MMAP_THRESHOLD_": "65536"}
+
+
+def run(example: str, ranks: int | None, folder: Path, *more: str, env: Mapping[str, str] | None = None) -> str:
     """The example's output, without the messages of TensorFlow and MPI."""
     arguments = [ROOT / "examples" / example, *SHORT.get(example, []), *more]
     if example.startswith("02"):
         arguments += ["--checkpoint", folder / "digits.keras"]
-    return launch(arguments, ranks, timeout=240).check().output
+    return launch(arguments, ranks, timeout=240, env=env).check().output
 
 
 # The digits run on 3 ranks, and the one about memory twice, below.
@@ -81,12 +87,12 @@ def test_example(example: str, ranks: int | None, tmp_path: Path) -> None:
 
 
 def test_activations_computed_again_take_less_memory(tmp_path: Path) -> None:
-    outputs = [run("08_memory.py", 2, tmp_path, *more) for more in ([], ["--remat"])]
+    outputs = [run("08_memory.py", 2, tmp_path, *more, env=RETURNED_AT_ONCE) for more in ([], ["--remat"])]
     found = [re.search(r"peak memory: (\d+) MB more .* loss (\S+)", output) for output in outputs]
     assert all(found), outputs
     assert all("equal weights on all 2 rank(s)" in output for output in outputs)
     (before, loss), (after, same_loss) = (match.groups() for match in found if match)
-    assert int(after) < 0.75 * int(before)
+    assert int(after) < 0.75 * int(before), (before, after)
     assert float(same_loss) == pytest.approx(float(loss), rel=1e-4)
 
 
