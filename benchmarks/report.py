@@ -18,6 +18,7 @@ DOORS = {
     "array": "NumPy",
     "function": "tf.function",
     "list": "gradients",
+    "named": "by name",
     "grouped": "grouped",
     "bfloat16": "bf16 wire",
     "int8": "int8 wire",

@@ -27,7 +27,7 @@ class Effort:
     ranks: tuple[int, ...]
     array_bytes: tuple[int, ...]
     models: tuple[str, ...] = tuple(MODELS)
-    doors: tuple[str, ...] = ("array", "function", "list", "grouped")
+    doors: tuple[str, ...] = ("array", "function", "list", "named", "grouped")
 
 
 QUICK = Effort(3, 0.25, (2, 4), (4, 4 * KIB, MIB, 16 * MIB, 64 * MIB, 256 * MIB), ("ResNet-50", "BERT-base"))
@@ -47,8 +47,9 @@ def tensorflow_cases(effort: Effort, ranks: int) -> list[Case]:
     largest = 256 * MIB if ranks == 2 else 64 * MIB
     cases = [Case("function", size) for size in (4, MIB, 16 * MIB, 64 * MIB, 256 * MIB) if size <= largest]
     for model in effort.models if ranks == 2 else effort.models[:1]:  # the targets name two ranks
-        cases += [Case("function", model_bytes(model)), Case("list", model_bytes(model), model)]
-    return [*cases, Case("grouped", model_bytes("ResNet-50"), "ResNet-50")]
+        size = model_bytes(model)
+        cases += [Case("function", size), *(Case(door, size, model) for door in ("list", "named", "grouped"))]
+    return cases
 
 
 def measure_node(effort: Effort, names: Iterable[str], say: Callable[[str], None], findings: Findings) -> None:

@@ -94,6 +94,10 @@ def _lists(findings: Findings) -> Iterator[Verdict]:
         horovod = findings.find("Horovod", "list", size, 2, model=model)
         yield _slower(f"{model} list, np 2: time over one flat buffer", ours, flat, 1.2)
         yield _faster(f"{model} list, np 2: faster than Horovod", ours, horovod, 4.0)
+        named, grouped = (findings.find(OURS, door, size, 2, model=model) for door in ("named", "grouped"))
+        horovod = findings.find("Horovod", "named", size, 2, model=model)
+        yield _slower(f"{model} by name, np 2: time over the grouped form", named, grouped, 1.3)
+        yield _faster(f"{model} by name, np 2: faster than Horovod", named, horovod, 2.5)
 
 
 def _lab(findings: Findings) -> Iterator[Verdict]:
@@ -153,7 +157,7 @@ def _slower(what: str, ours: Row | None, other: Row | None, limit: float) -> Ver
 def _beside(ours: Row | None, other: Row | None) -> str:
     if not ours or not other:
         return _time(ours)
-    who = other.candidate if other.candidate != OURS else "flat"
+    who = other.candidate if other.candidate != OURS else {"function": "flat"}.get(other.door, other.door)
     return f"{_time(ours)}, {who} {_time(other)}"
 
 

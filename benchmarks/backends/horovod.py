@@ -26,7 +26,7 @@ class Horovod:
         return {"horovod": horovod.__version__, "tensorflow": tf.__version__, "mpi": bool(hvd.mpi_enabled())}
 
     def prepare(self, case: Case) -> Prepared:
-        reduce = {"function": _each, "list": _each, "grouped": _grouped}[case.door]
+        reduce = {"function": _each, "list": _each, "named": _each, "grouped": _grouped}[case.door]
         return tensorflow_doors.prepare(case, hvd.rank(), hvd.size(), reduce)
 
     def close(self) -> None:

@@ -47,7 +47,7 @@ class Smddp:
             return self._rows(case)
         from benchmarks.backends import tensorflow_doors
 
-        reduce = {"function": _one, "grouped": _grouped, "list": _planned(case)}[case.door]
+        reduce = {"function": _one, "named": _named, "grouped": _grouped, "list": _planned(case)}[case.door]
         return tensorflow_doors.prepare(case, hvd.rank(), hvd.size(), reduce)
 
     def _array(self, case: Case) -> Prepared:
@@ -116,6 +116,10 @@ class Smddp:
 
 def _one(tensors: list[Any]) -> list[Any]:
     return [hvd.allreduce(tensors[0])]
+
+
+def _named(tensors: list[Any]) -> list[Any]:
+    return [hvd.allreduce(tensor) for tensor in tensors]
 
 
 def _grouped(tensors: list[Any]) -> list[Any]:

@@ -13,6 +13,7 @@ void BindHeartbeat(nanobind::module_& m);      // the watch over the other ranks
 void BindPlan(nanobind::module_& m);           // pure functions: buckets
 void BindRail(nanobind::module_& m);           // the algorithms between nodes, and how one is chosen
 void BindCluster(nanobind::module_& m);        // ranks as threads
+void BindNamed(nanobind::module_& m);          // named allreduces: which are reduced together
 void BindSteps(nanobind::module_& m);          // training steps of such ranks
 void BindRanks(nanobind::module_& m);          // such ranks, each driven by a Python thread
 void BindDevice(nanobind::module_& m);         // GPUs

@@ -14,6 +14,7 @@ NB_MODULE(_smddp_test_core, m) {
   smddp::BindPlan(m);
   smddp::BindRail(m);
   smddp::BindCluster(m);
+  smddp::BindNamed(m);
   smddp::BindSteps(m);
   smddp::BindRanks(m);
   smddp::BindDevice(m);

@@ -121,7 +121,8 @@ const std::vector<EnvVariable>& EnvVariables() {
       {"SMDDP_BUCKET_BYTES", "HOROVOD_FUSION_THRESHOLD", "auto",
        "Size at which a fusion bucket of gradients is closed, in bytes as sent (KB, MB, GB are accepted; 1KB is 1,024 "
        "bytes). 0 puts every tensor into its own bucket. auto: a sixteenth of the gradients (on one node a quarter), "
-       "at most 25MB up to 8 nodes and in proportion to the nodes above (docs/algorithms.md). Must agree on all "
+       "at most 25MB up to 8 nodes and in proportion to the nodes above (docs/algorithms.md). Allreduces by name that "
+       "become ready while others travel are reduced together up to this size (auto: that most). Must agree on all "
        "ranks."},
       {"SMDDP_CHUNK_BYTES", "", "auto",
        "Size of the chunks in which a bucket is sent through shared memory. Smaller chunks stay in cache, larger ones "

@@ -55,6 +55,7 @@ bool Verdict::IsWellFormed() const {
   const auto possible = [](int64_t rows) { return rows >= 0 && rows <= kMaxElements; };
   if (static_cast<int>(kind) >= kRequestKinds || operation >= kMaxOperation) return false;  // the last one is reserved
   if (!std::all_of(dim0_of_rank.begin(), dim0_of_rank.end(), possible)) return false;
+  if (!fused.empty() && (kind != RequestKind::kAllreduce || !status.ok() || !joined.empty())) return false;
   if (joined.empty()) return true;
   return request.IsWellFormed() && request.kind == kind && (!status.ok() || IsPossibleForJoined(request));
 }

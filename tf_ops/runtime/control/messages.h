@@ -96,12 +96,15 @@ struct Verdict {
   std::string data;  // of a small reduction or allgather: its result. kPlan: as in Announcement, for all ranks
   std::vector<std::string> devices;  // kDevices: what each rank has announced; "" for those that have joined
   std::vector<int> joined;           // ranks that have not made the request: they have joined, and contribute zeros
-  Announcement request;              // the request, for those ranks
-  std::set<int> answered;            // not sent: ranks that have been answered already
+  Announcement request;              // the request, without data; sent where ranks have joined
+  std::vector<std::string> fused;    // kAllreduce: names that are reduced together with it, in this order
+  // Not sent:
+  std::set<int> answered;   // ranks that have been answered already
+  bool is_limited = false;  // named/fusion_queue.h limits how many such travel
 
   template <class Self, class Fields>
   static void Visit(Self& self, Fields& fields) {
-    fields(self.kind, self.name, self.status, self.operation, self.dim0_of_rank, self.data, self.joined);
+    fields(self.kind, self.name, self.status, self.operation, self.dim0_of_rank, self.data, self.joined, self.fused);
     if (self.kind == RequestKind::kDevices) fields(self.devices);
     if (!self.joined.empty()) fields(self.request);
   }

@@ -12,9 +12,9 @@ int CoordinatorOf(const Announcement& announcement, const Topology& topology) {
   constexpr int kMaxNodes = 16;
   if (OutlivesRounds(announcement.kind)) return 0;
   const int nodes = topology.node_count();
-  const int chosen = nodes == 1 ? topology.size() : std::min(nodes, kMaxNodes);
-  const auto index = static_cast<int>(Fnv1a(announcement.name) % static_cast<uint64_t>(chosen));
-  return nodes == 1 ? index : topology.nodes()[static_cast<int64_t>(index) * nodes / chosen].world_rank(0);
+  const int chosen = std::min(nodes, kMaxNodes);
+  const auto index = static_cast<int64_t>(Fnv1a(announcement.name) % static_cast<uint64_t>(chosen));
+  return topology.nodes()[index * nodes / chosen].world_rank(0);
 }
 
 Coordinator::Entry& Coordinator::EntryFor(const std::string& name, int rank, uint32_t round, int64_t now_ns) {
@@ -84,11 +84,9 @@ Verdict Coordinator::VerdictOn(const std::string& name, const Entry& entry) {
     verdict.joined.push_back(rank);
     known_as.push_back(topology_.global_rank(rank));
   }
-  if (!verdict.joined.empty()) {
-    verdict.request = first;
-    verdict.request.data.clear();
-    verdict.status = PossibleWithJoined(first, known_as);
-  }
+  verdict.request = first;
+  verdict.request.data.clear();
+  if (!verdict.joined.empty()) verdict.status = PossibleWithJoined(first, known_as);
   verdict.answered = entry.given_up;
   if (!entry.given_up.empty()) verdict.status = GivenUpBy(topology_.global_rank(*entry.given_up.begin()));
   if (verdict.status.ok()) verdict.status = Check(entry.by_rank);

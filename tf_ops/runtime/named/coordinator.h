@@ -21,8 +21,9 @@
 
 namespace smddp {
 
-// One of all ranks on one node; else the first rank of one of 16 nodes at most: connections grow with the ranks, not
-// with their square. For plans rank 0, which also numbers them; they are few, and compared once.
+// By the name, the first rank of one of 16 nodes at most: few, which put allreduces together (named/fusion_queue.h),
+// and connections grow with the ranks, not with their square. For plans rank 0, which also numbers them; they are few,
+// and compared once.
 int CoordinatorOf(const Announcement& announcement, const Topology& topology);
 
 class Coordinator {

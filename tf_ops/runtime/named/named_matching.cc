@@ -47,12 +47,36 @@ void NamedMatching::OnVerdict(const Verdict& verdict) {
   const auto& joined = verdict.joined;
   const bool as_joined = std::find(joined.begin(), joined.end(), bus_.topology().rank()) != joined.end();
   if (as_joined) return verdict.status.ok() ? as_joined_->OnVerdict(verdict) : void();
-  const auto at = waiting_.find(verdict.name);
-  if (at == waiting_.end()) return;
+  std::optional<NamedRequest> request = TakeWaiting(verdict.name);
+  if (!request) return;
+  if (verdict.fused.empty()) return Begin(verdict, std::move(*request));
+  Result<NamedRequest> fused = Fuse(verdict, std::move(*request));
+  if (!fused.ok()) return bus_.Fail(fused.status());
+  Begin(verdict, std::move(*fused));
+}
+
+std::optional<NamedRequest> NamedMatching::TakeWaiting(const std::string& name) {
+  const auto at = waiting_.find(name);
+  if (at == waiting_.end()) return std::nullopt;
   NamedRequest request = std::move(at->second.front());
   at->second.pop_front();
   if (at->second.empty()) waiting_.erase(at);
-  Begin(verdict, std::move(request));
+  return request;
+}
+
+Result<NamedRequest> NamedMatching::Fuse(const Verdict& verdict, NamedRequest first) {
+  std::vector<NamedRequest> requests;
+  requests.push_back(std::move(first));
+  bool possible = MayBeFused(requests.front().announcement);
+  for (const std::string& name : verdict.fused) {
+    std::optional<NamedRequest> next = TakeWaiting(name);
+    possible = possible && next && MayBeFused(next->announcement);
+    if (next) requests.push_back(std::move(*next));
+  }
+  if (possible) return requests_.Fused(std::move(requests));
+  const Status why = OtherVersion("Allreduces to be reduced together with '" + verdict.name + "' do not fit together");
+  for (const NamedRequest& each : requests) each.done(why);
+  return why;
 }
 
 void NamedMatching::Begin(const Verdict& verdict, NamedRequest request) {
@@ -66,17 +90,23 @@ void NamedMatching::Begin(const Verdict& verdict, NamedRequest request) {
     request.done(task.status());
     return bus_.Fail(task.status());  // the other ranks have begun
   }
-  const RequestKind kind = request.announcement.kind;
-  if (trace.on()) trace.Record(TraceWhat::kOpStart, verdict.name, 0, CapitalNameOf(kind));
+  std::vector<std::string> names = {verdict.name};
+  names.insert(names.end(), verdict.fused.begin(), verdict.fused.end());
+  for (const std::string& name : names) {
+    if (trace.on()) trace.Record(TraceWhat::kOpStart, name, 0, CapitalNameOf(verdict.kind));
+  }
   RunningTask running;
   running.task = std::move(*task);
   running.keep = std::move(request.keep);
   running.submitted_ns = request.submitted_ns;
-  running.is_plan = kind == RequestKind::kPlan;
-  running.name = std::string(NameOf(kind)) + " '" + verdict.name + "'";
-  running.done = [this, name = verdict.name, done = std::move(request.done)](const Status& status) {
-    bus_.trace().Record(TraceWhat::kOpDone, name, 0);
-    if (status.ok()) done_.fetch_add(1, std::memory_order_relaxed);
+  running.is_plan = verdict.kind == RequestKind::kPlan;
+  running.name = std::string(NameOf(verdict.kind)) + " '" + verdict.name + "'";
+  if (names.size() > 1) running.name += " and " + std::to_string(names.size() - 1) + " more";
+  running.done = [this, names = std::move(names), is_limited = verdict.is_limited,
+                  done = std::move(request.done)](const Status& status) {
+    for (const std::string& name : names) bus_.trace().Record(TraceWhat::kOpDone, name, 0);
+    if (status.ok()) done_.fetch_add(static_cast<int64_t>(names.size()), std::memory_order_relaxed);
+    if (is_limited) complete_.Ended();
     done(status);
   };
   bus_.Run(std::move(running));
@@ -116,6 +146,7 @@ Status NamedMatching::AfterDeparture(int rank, const std::string& who) {
 }
 
 void NamedMatching::OnFailure(const Status& why) {
+  complete_.Clear();
   for (const auto& [name, requests] : std::exchange(waiting_, {})) {
     for (const NamedRequest& request : requests) request.done(why);
   }
@@ -163,16 +194,16 @@ Status NamedMatching::OnMessage(int from, std::string_view message) {
 
 void NamedMatching::OnAnnouncement(int from, Announcement announcement) {
   const std::string plan_key = announcement.plan_key;
-  const auto verdict = coordinator_.Add(from, std::move(announcement), NowNs());
+  auto verdict = coordinator_.Add(from, std::move(announcement), NowNs());
   if (verdict) {
-    Send(*verdict, bus_.topology().all().world_ranks());
+    Decide(std::move(*verdict));
   } else if (!plan_key.empty() && bus_.failure().ok()) {
     Answer(coordinator_.Disagreeing(plan_key));
   }
 }
 
 void NamedMatching::OnJoin() {
-  for (const Verdict& verdict : coordinator_.RankJoined()) Send(verdict, bus_.topology().all().world_ranks());
+  for (Verdict& verdict : coordinator_.RankJoined()) Decide(std::move(verdict));
   for (const std::string& key : coordinator_.PlanKeys()) Answer(coordinator_.Disagreeing(key));
 }
 
@@ -185,7 +216,19 @@ void NamedMatching::Answer(const std::vector<Coordinator::Expired>& expired) {
   for (const Coordinator::Expired& each : expired) Send(each.verdict, each.announced);
 }
 
+void NamedMatching::Decide(Verdict verdict) {
+  if (FusionQueue::Takes(verdict)) return complete_.Add(std::move(verdict));
+  Send(verdict, bus_.topology().all().world_ranks());
+}
+
+void NamedMatching::Step() {
+  while (const std::optional<Verdict> next = complete_.Next()) Send(*next, bus_.topology().all().world_ranks());
+}
+
 void NamedMatching::Send(const Verdict& verdict, const std::vector<int>& to) {
+  // Each rank assigns the verdicts on a name to its requests in their order: one that waits goes first.
+  const auto earlier = verdict.is_limited ? std::nullopt : complete_.Take(verdict.name);
+  if (earlier) Send(*earlier, bus_.topology().all().world_ranks());
   const std::string message = Encode(verdict);
   bool to_me = false;
   for (const int rank : to) {

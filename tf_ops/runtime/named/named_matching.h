@@ -10,9 +10,9 @@
 #include <atomic>
 #include <cstdint>
 #include <deque>
-#include <functional>
 #include <map>
 #include <memory>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -21,17 +21,11 @@
 #include "runtime/control/join_rounds.h"
 #include "runtime/control/messages.h"
 #include "runtime/named/coordinator.h"
+#include "runtime/named/fusion_queue.h"
+#include "runtime/named/named_request.h"
+#include "runtime/named/request_builder.h"
 
 namespace smddp {
-
-struct NamedRequest {
-  Announcement announcement;
-  // Makes the task once the ranks agree; null: there are no data to move (barrier, plan).
-  std::function<Result<TaskPtr>(const Verdict&)> begin;
-  DoneCallback done;
-  std::shared_ptr<void> keep;  // what the task refers to
-  int64_t submitted_ns = 0;
-};
 
 // Handles verdicts on requests that this rank's program has not made.
 class VerdictReader {
@@ -42,9 +36,14 @@ class VerdictReader {
 
 class NamedMatching : public Component {
  public:
-  // All outlive it.
-  NamedMatching(ControlBus& bus, const Compute& compute, const JoinRounds& rounds)
-      : bus_(bus), rounds_(rounds), coordinator_(bus.topology(), compute, rounds) {}
+  // All outlive it. Allreduces of up to `fused_bytes` in all are put together; 0: none.
+  NamedMatching(ControlBus& bus, const Compute& compute, const JoinRounds& rounds, const RequestBuilder& requests,
+                int64_t fused_bytes)
+      : bus_(bus),
+        rounds_(rounds),
+        requests_(requests),
+        coordinator_(bus.topology(), compute, rounds),
+        complete_(fused_bytes) {}
   // Call it before the engine starts. The readers handle verdicts on kDevices, and verdicts on requests in which this
   // rank takes part because it has joined.
   void SetReaders(VerdictReader* of_devices, VerdictReader* as_joined) {
@@ -70,6 +69,7 @@ class NamedMatching : public Component {
   int64_t done() const { return done_; }  // any thread
 
   Status OnMessage(int from, std::string_view message) override;
+  void Step() override;
   void Tick(int64_t now_ns) override;
   Status AfterDeparture(int rank, const std::string& who) override;
   void OnFailure(const Status& why) override;
@@ -82,13 +82,20 @@ class NamedMatching : public Component {
  private:
   void OnAnnouncement(int from, Announcement announcement);
   void OnVerdict(const Verdict& verdict);
+  // The oldest request of that name that waits, if there is one.
+  std::optional<NamedRequest> TakeWaiting(const std::string& name);
+  // All requests of the verdict as one. An error has been given to those that wait.
+  Result<NamedRequest> Fuse(const Verdict& verdict, NamedRequest first);
   void Begin(const Verdict& verdict, NamedRequest request);
   void OnGivenUp(int from, const RequestGivenUp& given_up);
+  void Decide(Verdict verdict);
   void Send(const Verdict& verdict, const std::vector<int>& to);
 
   ControlBus& bus_;
   const JoinRounds& rounds_;
+  const RequestBuilder& requests_;
   Coordinator coordinator_;
+  FusionQueue complete_;                                     // verdicts of this coordinator, to be sent
   std::map<std::string, std::deque<NamedRequest>> waiting_;  // for their verdicts, by name, oldest first
   VerdictReader* of_devices_ = nullptr;
   VerdictReader* as_joined_ = nullptr;

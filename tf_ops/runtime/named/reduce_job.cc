@@ -96,9 +96,9 @@ TaskPtr BeginReduce(const Fabric& fabric, const ReduceJob& job, uint32_t operati
       continue;
     }
     const FusedCall call = {operation, view.get(), job.op};
-    const AllreduceAlgorithm& rail =
-        job.quantised[i] ? QuantisedExchange()
-                         : RailAlgorithmFor(fabric, view->elements(), view->wire(), /*places_vary=*/false);
+    const AllreduceAlgorithm& rail = job.quantised[i]
+                                         ? QuantisedExchange()
+                                         : RailAlgorithmFor(fabric, view->elements(), view->wire(), job.places_vary);
     stages.push_back([&fabric, &rail, call] { return HierarchicalAllreduce(fabric, rail, call); });
   }
   return Sequence(std::move(stages));

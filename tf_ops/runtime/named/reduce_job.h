@@ -19,6 +19,7 @@ struct ReduceJob {
   ReduceOp op = ReduceOp::kSum;
   FusedViews views;             // one for each run of equal dtypes, all quantised or none
   std::vector<bool> quantised;  // by view
+  bool places_vary = false;     // collectives/rail/selector.h
 };
 
 // `only_my_rows`: `output` of each tensor has room for these only.

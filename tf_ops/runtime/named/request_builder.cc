@@ -10,6 +10,7 @@
 #include "collectives/p2p/copy.h"
 #include "core/shape.h"
 #include "core/wire.h"
+#include "runtime/named/fusion_queue.h"
 #include "runtime/named/inline_data.h"
 #include "runtime/named/reduce_job.h"
 
@@ -143,11 +144,32 @@ NamedRequest RequestBuilder::Reduction(RequestKind kind, AllreduceRequest reques
   NamedRequest named = RequestOf(kind, request.name, request.tensors, std::move(done));
   named.announcement.SetArithmetic(request);
   const auto job = MakeReduceJob(fabric_, request, /*only_my_rows=*/kind == RequestKind::kReducescatter);
+  job->places_vary = MayBeFused(named.announcement);
   if (FitsInMessage(job->views, job->op)) named.announcement.data = PackAll(job->views);
+  if (kind == RequestKind::kAllreduce) named.tensors = request.tensors;
   SetBegin(&named, request.tensors,
            [this, job](const Verdict& verdict, VerifiedCall*) { return BeginReduction(fabric_, *job, verdict); });
   named.keep = job;
   return named;
+}
+
+NamedRequest RequestBuilder::Fused(std::vector<NamedRequest> requests) const {
+  NamedRequest fused;
+  fused.announcement.kind = RequestKind::kAllreduce;
+  fused.submitted_ns = requests.front().submitted_ns;
+  AllreduceRequest all = {requests.front().announcement, "", {}};
+  for (const NamedRequest& each : requests) {
+    all.tensors.insert(all.tensors.end(), each.tensors.begin(), each.tensors.end());
+    fused.submitted_ns = std::min(fused.submitted_ns, each.submitted_ns);
+  }
+  const auto job = MakeReduceJob(fabric_, all, /*only_my_rows=*/false);
+  job->places_vary = true;
+  fused.begin = [this, job](const Verdict& verdict) { return BeginReduction(fabric_, *job, verdict); };
+  fused.keep = job;
+  fused.done = [requests = std::move(requests)](const Status& status) {
+    for (const NamedRequest& each : requests) each.done(status);
+  };
+  return fused;
 }
 
 NamedRequest RequestBuilder::Broadcast(BroadcastRequest request, DoneCallback done) const {
@@ -200,6 +222,7 @@ Result<TaskPtr> RequestBuilder::BeginZeros(const Verdict& verdict, ZeroMemory& z
     request.tensors.push_back(std::move(tensor));
   }
   kept->job = MakeReduceJob(fabric_, request, /*only_my_rows=*/false);
+  kept->job->places_vary = MayBeFused(asked);
   *keep = kept;
   return verifier_.Begin(Describe(asked, request.tensors), verdict.operation,
                          [&](VerifiedCall*) { return BeginReduction(fabric_, *kept->job, verdict); });

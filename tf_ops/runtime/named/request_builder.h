@@ -11,7 +11,7 @@
 #include "collectives/fabric.h"
 #include "runtime/api/session.h"
 #include "runtime/control/zero_memory.h"
-#include "runtime/named/named_matching.h"
+#include "runtime/named/named_request.h"
 #include "runtime/verify/verify.h"
 
 namespace smddp {
@@ -23,6 +23,8 @@ class RequestBuilder {
 
   // kAllreduce or kReducescatter.
   NamedRequest Reduction(RequestKind kind, AllreduceRequest request, DoneCallback done) const;
+  // Allreduces with the same arithmetic as one, which answers all of them.
+  NamedRequest Fused(std::vector<NamedRequest> requests) const;
   NamedRequest Broadcast(BroadcastRequest request, DoneCallback done) const;
   NamedRequest Allgather(AllgatherRequest request, DoneCallback done) const;
   NamedRequest Alltoall(AlltoallRequest request, DoneCallback done) const;

@@ -28,6 +28,13 @@
 
 namespace smddp {
 
+// How much is reduced together of what was not asked for together (named/fusion_queue.h). 0 where sums would not be the
+// same in every run, or calls are checked one by one.
+inline int64_t FusedBytes(const Fabric& fabric, const Env& env) {
+  if (env.verify || SumsDependOnPlace(fabric)) return 0;
+  return env.bucket_bytes != kAutoBytes ? env.bucket_bytes : DefaultBucketBytes(fabric.topology.node_count());
+}
+
 // The engine's components. Later ones depend on earlier ones.
 struct SessionComponents {
   SessionComponents(Engine& engine, FabricParts& parts, RunningTasks& tasks, const Env& env,
@@ -37,7 +44,7 @@ struct SessionComponents {
         rounds(parts.fabric().topology.size()),
         devices(parts.fabric(), TheDevices(), env.gpu_stage, env.gpu_direct),
         round_trips(engine),
-        named(engine, parts.fabric().compute, rounds),
+        named(engine, parts.fabric().compute, rounds, requests, FusedBytes(parts.fabric(), env)),
         device_paths(engine, parts.fabric(), named, devices),
         planned(engine, parts.fabric(), env, registry, named, device_paths, verifier),
         given_up(engine, planned),
