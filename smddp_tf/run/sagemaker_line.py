@@ -6,7 +6,7 @@ import argparse
 import importlib.util
 import shlex
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping, Sequence, Set
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -82,9 +82,10 @@ def training_line(
             line += ["-mca", name, value]
         elif name not in _NOT_IN_FIVE:
             line += words_for_parameter(mpi, name, value)
-    line += _exports(training, nccl_debug, several, efa="ofi" in custom)
+    theirs = {*_exported(custom), *variables}  # Open MPI 5 keeps the first of two
+    line += _with_x(_exports(training, nccl_debug, several, efa="ofi" in custom), theirs)
     line += custom
-    line += _exports_of_instance(training, several)
+    line += _with_x(_exports_of_instance(training, several), theirs)
     line += words_for_variables(variables, environment)
     settings = Settings(training.ranks, tuple(Host(host, training.per_host) for host in training.hosts))
     made = MpirunCommand(tuple(line), new_variables(variables, environment))
@@ -125,7 +126,7 @@ def _exports(training: Training, nccl_debug: str, several: bool, efa: bool) -> l
     ]
     if preload := _gethostname_library():
         exports.append(f"LD_PRELOAD={preload}")
-    return _with_x(exports)
+    return exports
 
 
 def _exports_of_instance(training: Training, several: bool) -> list[str]:
@@ -141,11 +142,17 @@ def _exports_of_instance(training: Training, several: bool) -> list[str]:
             f"SMDATAPARALLEL_SERVER_PORT={SERVER_PORT}",
             f"SAGEMAKER_INSTANCE_TYPE={training.instance_type}",
         ]
-    return _with_x(exports)
+    return exports
 
 
-def _with_x(exports: Sequence[str]) -> list[str]:
-    return [word for export in exports for word in ("-x", export)]
+def _exported(words: Sequence[str]) -> set[str]:
+    """The variables that words for mpirun set: "-x NAME" or "-x NAME=VALUE"."""
+    return {variable.partition("=")[0] for flag, variable in zip(words, words[1:], strict=False) if flag == "-x"}
+
+
+def _with_x(exports: Sequence[str], theirs: Set[str]) -> list[str]:
+    """`theirs`: variables that the user sets, which are left out."""
+    return [word for export in exports if export.partition("=")[0] not in theirs for word in ("-x", export)]
 
 
 def _inner_command(training: Training, command: Sequence[str]) -> list[str]:

@@ -77,6 +77,15 @@ def test_flags_of_the_launcher_travel_too(dry_run: DryRun) -> None:
     assert not [word for word in words[at:] if "s3cret" in word]
 
 
+def test_a_variable_that_the_user_sets_is_set_once(dry_run: DryRun) -> None:
+    """Of two, Open MPI 5 keeps the first."""
+    training = {**TWO_HOSTS, "SM_FRAMEWORK_PARAMS": TWO_HOSTS["SM_FRAMEWORK_PARAMS"].replace("A=1", "NCCL_DEBUG=X")}
+    words = dry_run("-x", "NCCL_SOCKET_IFNAME=eth1", "-x", "NCCL_PROTO=LL", env=training)
+    names = [export.partition("=")[0] for export in values_of(words, "-x")]
+    assert len(names) == len(set(names))
+    assert {"NCCL_DEBUG=X", "NCCL_SOCKET_IFNAME", "NCCL_PROTO"} <= set(values_of(words, "-x"))
+
+
 OFI = ["pml cm", "mtl ofi"]
 
 
