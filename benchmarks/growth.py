@@ -2,7 +2,7 @@
 
 Ranks of one machine that pretend to be nodes of eight, over TCP: the engine without TensorFlow. Reported are the most
 of all ranks: seconds of `init`, which the machine's few cores share; resident memory and shared memory that it adds;
-threads; sockets after `init`, after planned gradients, and after allreduces by name.
+threads; sockets after `init`, after a large allreduce, and after allreduces by name (of these also the median).
 """
 
 from __future__ import annotations
@@ -10,6 +10,7 @@ from __future__ import annotations
 import argparse
 import json
 import os
+import statistics
 import time
 from pathlib import Path
 from typing import Any
@@ -69,20 +70,26 @@ def needs(rank: int) -> dict[str, Any]:
 
 
 def measure(ranks: int) -> dict[str, Any]:
-    """The most of all ranks."""
+    """The most of all ranks; "usual": the median, of sockets."""
     of_ranks = answers_of_ranks("benchmarks.growth", ranks, RUN_SECONDS, "--folder", "{folder}")
-    return {"ranks": ranks, **{what: max(one[what] for one in of_ranks) for what in of_ranks[0]}}
+    most = {what: max(one[what] for one in of_ranks) for what in of_ranks[0]}
+    usual = {what: statistics.median(one[what] for one in of_ranks) for what in most if what.startswith("sockets")}
+    return {"ranks": ranks, **most, "usual": usual}
 
 
 def show(rows: list[dict[str, Any]], console: Console) -> None:
-    def cell(what: str, value: float) -> str:
-        return f"{value / 2**20:.1f} MiB" if "bytes" in what or "resident" in what else f"{value:.4g}"
+    def cell(row: dict[str, Any], what: str) -> str:
+        if what in row["usual"]:
+            return f"{row['usual'][what]:g} / {row[what]}"
+        in_mib = "bytes" in what or "resident" in what
+        return f"{row[what] / 2**20:.1f} MiB" if in_mib else f"{row[what]:.4g}"
 
-    table = Table(title="the most of all ranks, nodes of eight pretended on one machine")
-    for column in rows[0]:
+    columns = [what for what in rows[0] if what != "usual"]
+    table = Table(title="the most of all ranks (sockets: median / most), nodes of eight pretended on one machine")
+    for column in columns:
         table.add_column(column.replace("_", " "), justify="right")
     for row in rows:
-        table.add_row(*(cell(what, value) for what, value in row.items()))
+        table.add_row(*(cell(row, what) for what in columns))
     console.print(table)
 
 

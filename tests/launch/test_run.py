@@ -223,8 +223,9 @@ def test_run_raises_what_a_rank_raised(monkeypatch, capfd) -> None:
     with pytest.raises(Exception, match="deep inside") as raised:
         run(work, num_proc=2)
     assert type(raised.value).__name__ == "OwnError"
-    assert 'raise OwnError("deep inside")' in str(raised.value.__cause__)
-    assert "on rank 1" in str(raised.value.__cause__)
+    cause = str(raised.value.__cause__)
+    assert "on rank 1" in cause
+    assert re.search(r"line \d+, in work", cause), cause  # cloudpickle 3.1.3 leaves out the name of the file
     with pytest.raises(LaunchError, match="Gloo"):
         run(work, use_gloo=True)
 

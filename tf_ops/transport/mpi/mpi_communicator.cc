@@ -186,19 +186,24 @@ namespace {
 
 constexpr int kMaxExchangedBytes = 1 << 30;  // of all ranks together
 
-// The buffers of an exchange's two steps. On the heap, because MPI may write to them after a timeout.
+// The buffers of an exchange's steps. On the heap, because MPI may write to them after a timeout.
 struct Gathering {
   std::string mine, all;
   int length = 0;
   std::vector<int> lengths, starts;
 };
 
+// At rank 0, and from there to all: MPI's allgathers connect every rank to every other.
 Status Gather(MPI_Comm comm, Gathering* gathering, const Deadline& deadline) {
+  const char* what = "the start-up exchange";
+  const int size = static_cast<int>(gathering->lengths.size());
   MPI_Request request;
-  SMDDP_MPI(MPI_Iallgather(&gathering->length, 1, MPI_INT, gathering->lengths.data(), 1, MPI_INT, comm, &request));
-  SMDDP_RETURN_IF_ERROR(Await(&request, deadline, "the start-up exchange"));
+  SMDDP_MPI(MPI_Igather(&gathering->length, 1, MPI_INT, gathering->lengths.data(), 1, MPI_INT, 0, comm, &request));
+  SMDDP_RETURN_IF_ERROR(Await(&request, deadline, what));
+  SMDDP_MPI(MPI_Ibcast(gathering->lengths.data(), size, MPI_INT, 0, comm, &request));
+  SMDDP_RETURN_IF_ERROR(Await(&request, deadline, what));
   int total = 0;
-  for (size_t rank = 0; rank < gathering->starts.size(); ++rank) {
+  for (int rank = 0; rank < size; ++rank) {
     const int length = gathering->lengths[rank];
     if (length < 0 || length > kMaxExchangedBytes - total) {
       return Status(Reason::kInternal, "Rank " + std::to_string(rank) + " wants to send " + std::to_string(length) +
@@ -209,9 +214,11 @@ Status Gather(MPI_Comm comm, Gathering* gathering, const Deadline& deadline) {
     total += length;
   }
   gathering->all.resize(total);
-  SMDDP_MPI(MPI_Iallgatherv(gathering->mine.data(), gathering->length, MPI_BYTE, gathering->all.data(),
-                            gathering->lengths.data(), gathering->starts.data(), MPI_BYTE, comm, &request));
-  return Await(&request, deadline, "the start-up exchange");
+  SMDDP_MPI(MPI_Igatherv(gathering->mine.data(), gathering->length, MPI_BYTE, gathering->all.data(),
+                         gathering->lengths.data(), gathering->starts.data(), MPI_BYTE, 0, comm, &request));
+  SMDDP_RETURN_IF_ERROR(Await(&request, deadline, what));
+  SMDDP_MPI(MPI_Ibcast(gathering->all.data(), total, MPI_BYTE, 0, comm, &request));
+  return Await(&request, deadline, what);
 }
 
 }  // namespace
