@@ -78,7 +78,13 @@ def remove_process_set(process_set: int) -> bool: ...
 def process_sets() -> dict[int, list[int]]:
     """The ranks of every set, by number; 0 is all ranks."""
 
-def stats(process_set: int = 0) -> dict[str, int]: ...
+def stats(process_set: int = 0) -> dict[str, int]:
+    """Counters since `init`. Of gradients of training steps, in this process set:
+
+    `steps`: those reduced; `reducing_ns`: time during which gradients were under way; `exposed_ns`: of that, the time
+    after the last gradient of the step had arrived: communication that no computation hides.
+    """
+
 def start_timeline(path: str, mark_cycles: bool) -> None:
     """ValueError when one is being written already, or the file cannot be."""
 
@@ -90,6 +96,9 @@ def stop_timeline() -> tuple[str, dict[int, str]]:
 
 def data_autotune() -> bool:
     """What SMDDP_DATA_AUTOTUNE says, read now; ValueError when it cannot be read."""
+
+def monitor_folder() -> str:
+    """What SMDDP_MONITOR says, read now; "" where nothing is to be recorded."""
 
 def keras_compat() -> bool:
     """What SMDDP_KERAS_COMPAT says, read now; ValueError when it cannot be read."""

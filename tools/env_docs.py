@@ -33,6 +33,7 @@ GROUPS = {
         "SMDDP_LOG_TIMESTAMP",
         "SMDDP_TIMELINE",
         "SMDDP_TIMELINE_MARK_CYCLES",
+        "SMDDP_MONITOR",
     ),
     "Ranks that wait, hang or are lost": (
         "SMDDP_START_TIMEOUT",

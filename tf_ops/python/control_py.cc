@@ -105,6 +105,9 @@ nb::dict StatsDict(int process_set) {
   nb::dict result;
   result["planned_buckets"] = stats.planned_buckets;
   result["named_requests"] = stats.named_requests;
+  result["steps"] = stats.steps;
+  result["reducing_ns"] = stats.reducing_ns;
+  result["exposed_ns"] = stats.exposed_ns;
   result["plans"] = stats.plans;
   result["node_bytes_sent"] = stats.node_bytes_sent;
   result["rail_bytes_sent"] = stats.rail_bytes_sent;
@@ -212,6 +215,7 @@ void BindControl(nb::module_& m) {
   m.def("start_timeline", &StartTimeline, nb::arg("path"), nb::arg("mark_cycles"));
   m.def("stop_timeline", &StopTimeline);
   m.def("data_autotune", [] { return ValueOrThrow(ReadDataAutotune()); });
+  m.def("monitor_folder", &ReadMonitorFolder);
   m.def("keras_compat", [] { return ValueOrThrow(ReadKerasCompat()); });
   m.def("build_info", &BuildInfo);
   m.def(

@@ -184,6 +184,9 @@ const std::vector<EnvVariable>& EnvVariables() {
       {"SMDDP_MIN_NP", "", "1",
        "hvd.elastic.run ends the job when fewer ranks are left after a loss. smddprun --min-np sets it.",
        /*for_developers=*/true},
+      {"SMDDP_MONITOR", "", "",
+       "Folder in which every rank records its steps and the use of its host, for smddprun --diagnose "
+       "(docs/insight.md); the same one on all hosts. smddprun --monitor sets it. Empty: nothing is recorded."},
       {"SMDDP_MPI", "", "auto",
        "Whether init() uses MPI: auto (when a launcher started the process, or MPI is initialised already), on, off.",
        /*for_developers=*/true},
@@ -302,6 +305,8 @@ Result<bool> ReadDataAutotune() {
   SMDDP_RETURN_IF_ERROR(ReadSwitch("SMDDP_DATA_AUTOTUNE", &wanted));
   return wanted;
 }
+
+std::string ReadMonitorFolder() { return Find("SMDDP_MONITOR").text; }
 
 Result<bool> ReadStallStacks() {
   bool wanted = false;

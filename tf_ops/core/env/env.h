@@ -71,6 +71,8 @@ Result<bool> ReadKerasCompat();
 
 // SMDDP_DATA_AUTOTUNE, which counts before there is a session as well. Same errors.
 Result<bool> ReadDataAutotune();
+// SMDDP_MONITOR; "": nothing is recorded.
+std::string ReadMonitorFolder();
 
 // SMDDP_STALL_STACKS, which counts before there is a session as well. Same errors.
 Result<bool> ReadStallStacks();

@@ -89,10 +89,11 @@ void BucketMatcher::PlaceZeros(Plan* plan, int index, int64_t step) {
 
 // A tensor whose step is known, or zeros in its place.
 void BucketMatcher::Place(Plan* plan, Arrival arrival) {
+  const int64_t now_ns = NowNs();
+  times_.Arrived(now_ns);
   ++waiting_;
   ++unfinished_;
   ++plan->open;
-  const int64_t now_ns = NowNs();
   plan->last_use_ns = now_ns;
   if (arrival.step == 0) plan->first_step.push_back(arrival.index);
   Put(plan, std::move(arrival), now_ns);
@@ -140,6 +141,7 @@ void BucketMatcher::Finish(Plan* plan, PlannedBucket* bucket, const std::vector<
   bucket->running = false;
   if (status.ok()) ++buckets_done_;
   unfinished_ -= static_cast<int64_t>(arrivals.size());
+  if (unfinished_ == 0) times_.Ended(plan->steps.complete(), NowNs());
   Answer(plan, arrivals, status);
   if (status.ok()) TryLaunch(plan, bucket);
 }
@@ -167,6 +169,7 @@ void BucketMatcher::FailWaiting(Plan* plan, const Status& why) {
   for (Plan::EarlyArrival& each : std::exchange(plan->early, {})) waiting.push_back(std::move(each.arrival));
   waiting_ -= static_cast<int64_t>(waiting.size());
   unfinished_ -= static_cast<int64_t>(waiting.size());
+  if (unfinished_ == 0) times_.Ended(/*complete=*/false, NowNs());
   Answer(plan, waiting, why);
   for (const Plan::KeptArrival& kept : TakeKept(plan)) kept.done(why);
 }

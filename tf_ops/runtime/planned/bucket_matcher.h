@@ -1,7 +1,7 @@
 // From tensors that arrive one by one to complete buckets: a bucket is launched as soon as its last tensor has
 // arrived, without a message to any other rank.
 //
-// Threads: the engine's, except for buckets_done().
+// Threads: the engine's, except for buckets_done() and times().
 #pragma once
 
 #include <atomic>
@@ -10,6 +10,7 @@
 #include "runtime/control/component.h"
 #include "runtime/control/zero_memory.h"
 #include "runtime/planned/bucket_launcher.h"
+#include "runtime/planned/step_times.h"
 #include "runtime/plans/plan.h"
 
 namespace smddp {
@@ -38,6 +39,7 @@ class BucketMatcher {
   int64_t unfinished() const { return unfinished_; }
   int64_t zeros_in_flight() const { return zeros_in_flight_; }  // of those, the zeros
   int64_t buckets_done() const { return buckets_done_; }        // any thread
+  const StepTimes& times() const { return times_; }             // any thread
 
  private:
   void Place(Plan* plan, Arrival arrival);
@@ -51,6 +53,7 @@ class BucketMatcher {
   ZeroMemory& zeros_;
   int64_t waiting_ = 0, unfinished_ = 0, zeros_in_flight_ = 0;
   std::atomic<int64_t> buckets_done_{0};
+  StepTimes times_;
 };
 
 }  // namespace smddp

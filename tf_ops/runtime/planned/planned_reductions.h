@@ -48,6 +48,7 @@ class PlannedReductions : public Component {
   bool drained() const { return matcher_.unfinished() == zeros_in_flight(); }
   bool unfinished() const { return matcher_.unfinished() > 0; }
   int64_t buckets_done() const { return matcher_.buckets_done(); }  // any thread
+  const StepTimes& times() const { return matcher_.times(); }       // any thread
 
   // hvd.join: begins, with zeros, those of the plan's first `steps` steps that have not begun here. False: there is
   // no such plan. An error: no rank can have begun so many.

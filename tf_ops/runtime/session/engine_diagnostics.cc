@@ -17,6 +17,10 @@ SessionStats EngineDiagnostics::Stats() const {
   SessionStats stats;
   stats.planned_buckets = components_.planned.buckets_done();
   stats.named_requests = components_.named.done();
+  const StepTimes& times = components_.planned.times();
+  stats.steps = times.steps();
+  stats.reducing_ns = times.reducing_ns();
+  stats.exposed_ns = times.exposed_ns();
   stats.plans = components_.planned.plans().known();
   stats.node_bytes_sent = parts_.node().bytes_published();
   stats.rail_bytes_sent = parts_.rail_bytes();
