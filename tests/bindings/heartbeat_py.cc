@@ -26,7 +26,7 @@ class Watch {
 
   void Tick(double now_s) { heartbeat_.Tick(Ns(now_s)); }
   void Heard(int rank, double now_s) { heartbeat_.Heard(rank, Ns(now_s)); }
-  void Left(int rank) { heartbeat_.Left(rank); }
+  void Left(int rank, bool reads) { heartbeat_.Left(rank, reads); }
   std::vector<int> Due(double now_s) { return heartbeat_.Due(Ns(now_s)); }
   // `signs[member]`: when it beat last, and whether it is dead.
   std::optional<std::string> FindLost(double now_s, const std::vector<std::pair<double, bool>>& signs) {
@@ -49,7 +49,7 @@ void BindHeartbeat(nb::module_& m) {
            nb::arg("timeout_s"))
       .def("tick", &Watch::Tick, nb::arg("now_s"))
       .def("heard", &Watch::Heard, nb::arg("rank"), nb::arg("now_s"))
-      .def("left", &Watch::Left, nb::arg("rank"))
+      .def("left", &Watch::Left, nb::arg("rank"), nb::arg("reads") = false)
       .def("due", &Watch::Due, nb::arg("now_s"))
       .def("find_lost", &Watch::FindLost, nb::arg("now_s"), nb::arg("signs"));
 }

@@ -47,7 +47,7 @@ class Queue {
   static std::vector<std::string> NamesOf(const std::optional<Verdict>& verdict) {
     if (!verdict) return {};
     std::vector<std::string> names = {verdict->name};
-    names.insert(names.end(), verdict->fused.begin(), verdict->fused.end());
+    for (const RequestRef& each : verdict->fused) names.push_back(each.name);
     return names;
   }
 

@@ -44,11 +44,12 @@ class Pending {
 
 class Ranks {
  public:
-  Ranks(const std::vector<std::string>& hosts, int64_t chunk_bytes, int64_t bucket_bytes) {
+  Ranks(const std::vector<std::string>& hosts, int64_t chunk_bytes, int64_t bucket_bytes, int64_t cache_capacity) {
     ClusterOptions options;
     options.host_of_rank = hosts;
     options.chunk_bytes = chunk_bytes;
     options.bucket_bytes = bucket_bytes;
+    options.cache_capacity = cache_capacity;
     cluster_ = ValueOrThrow(StartInprocCluster(options));
   }
 
@@ -108,11 +109,14 @@ class Ranks {
 
   void CancelNamed(int rank, const std::string& name) { session(rank).Cancel(name); }
 
+  int64_t ControlBytes(int rank) { return session(rank).diagnostics().Stats().control_bytes; }
+  int64_t ControlMessages(int rank) { return session(rank).diagnostics().Stats().control_messages; }
+
   int64_t Plans(int rank) { return session(rank).diagnostics().Stats().plans; }
 
-  void Stop(int rank) {
+  void Stop(int rank, bool at_exit) {
     nb::gil_scoped_release release;
-    cluster_->Stop(rank);
+    cluster_->Stop(rank, at_exit);
   }
 
  private:
@@ -126,8 +130,8 @@ class Ranks {
 void BindRanks(nb::module_& m) {
   nb::class_<Pending>(m, "Pending").def("wait", &Pending::Wait);
   nb::class_<Ranks>(m, "Ranks")
-      .def(nb::init<const std::vector<std::string>&, int64_t, int64_t>(), nb::arg("hosts"),
-           nb::arg("chunk_bytes") = 4096, nb::arg("bucket_bytes") = 8192)
+      .def(nb::init<const std::vector<std::string>&, int64_t, int64_t, int64_t>(), nb::arg("hosts"),
+           nb::arg("chunk_bytes") = 4096, nb::arg("bucket_bytes") = 8192, nb::arg("cache_capacity") = 1024)
       .def("allreduce", &Ranks::Allreduce, nb::arg("rank"), nb::arg("arrays"), nb::arg("name"), nb::arg("op"))
       .def("other", &Ranks::Other, nb::arg("rank"), nb::arg("kind"), nb::arg("array"), nb::arg("name"))
       .def("plan", &Ranks::Plan, nb::arg("rank"), nb::arg("key"), nb::arg("elements"), nb::arg("op"))
@@ -137,8 +141,10 @@ void BindRanks(nb::module_& m) {
            nb::arg("site") = 0)
       .def("join", &Ranks::Join, nb::arg("rank"))
       .def("cancel_named", &Ranks::CancelNamed, nb::arg("rank"), nb::arg("name"))
+      .def("control_messages", &Ranks::ControlMessages, nb::arg("rank"))
+      .def("control_bytes", &Ranks::ControlBytes, nb::arg("rank"))
       .def("plans", &Ranks::Plans, nb::arg("rank"))
-      .def("stop", &Ranks::Stop, nb::arg("rank"));
+      .def("stop", &Ranks::Stop, nb::arg("rank"), nb::arg("at_exit") = false);
 }
 
 }  // namespace smddp

@@ -11,7 +11,7 @@ namespace {
 void Announce(fuzz::Input input) {
   static const smddp::Topology topology = *smddp::Topology::Build(0, {"a", "a", "b"});
   smddp::JoinRounds join(topology.size());
-  smddp::Coordinator coordinator(topology, smddp::CpuCompute(), join);
+  smddp::Coordinator coordinator(topology, smddp::CpuCompute(), join, /*most_numbers=*/2);
   int64_t now_ns = 1;
   while (!input.empty()) {
     const int rank = input.Take<uint8_t>() % topology.size();
@@ -21,6 +21,7 @@ void Announce(fuzz::Input input) {
     }
     smddp::Announcement announcement;
     if (!smddp::Decode(input.TakeText(), &announcement)) continue;
+    if (!coordinator.Complete(&announcement)) continue;
     announcement.name = announcement.name.substr(0, 1);  // so that they meet
     (void)smddp::CoordinatorOf(announcement, topology);
     const auto verdict = coordinator.Add(rank, announcement, now_ns++);

@@ -80,7 +80,7 @@ std::vector<std::string> Answers() {
   fused.kind = RequestKind::kAllreduce;
   fused.name = "b";
   fused.operation = 1;
-  fused.fused = {"a"};
+  fused.fused = {{"a"}};
   all.push_back(Encode(fused));
   smddp::PlanOrder order;
   order.plan = 1;
@@ -160,9 +160,9 @@ std::vector<std::pair<std::string, std::string>> Hostile() {
   verdict("rows-negative", "d", [](Verdict* one) { one->dim0_of_rank = {4, -4}; });
   verdict("data-too-short", "a", [](Verdict* one) { one->data = "x"; });
   verdict("control-tag", "b", [](Verdict* one) { one->operation = smddp::kMaxOperation; });
-  verdict("fused-unknown", "b", [](Verdict* one) { one->fused = {"nothing"}; });
-  verdict("fused-with-itself", "b", [](Verdict* one) { one->fused = {"b"}; });
-  verdict("fused-kinds", "b", [](Verdict* one) { one->fused = {"c", "d", "e"}; });
+  verdict("fused-unknown", "b", [](Verdict* one) { one->fused = {{"nothing"}}; });
+  verdict("fused-with-itself", "b", [](Verdict* one) { one->fused = {{"b"}}; });
+  verdict("fused-kinds", "b", [](Verdict* one) { one->fused = {{"c"}, {"d"}, {"e"}}; });
   announcement("shape-negative", [](Announcement* one) { one->shapes = {{-1000, 3}}; });
   announcement("shape-too-large", [](Announcement* one) { one->shapes = {{int64_t{1} << 62, 1 << 20}}; });
   announcement("operator", [](Announcement* one) { one->op = static_cast<smddp::ReduceOp>(77); });

@@ -24,12 +24,13 @@ class Cluster : public InprocCluster {
 
   int size() const override { return static_cast<int>(sessions_.size()); }
   Session& session(int rank) override { return *sessions_[rank]; }
-  void Stop(int rank) override { sessions_[rank]->Stop(); }
+  void Stop(int rank, bool at_exit) override { sessions_[rank]->Stop(at_exit); }
 
   Status Start(const ClusterOptions& options) {
     Env env;
     env.chunk_bytes = options.chunk_bytes;
     env.bucket_bytes = options.bucket_bytes;
+    env.cache_capacity = options.cache_capacity;
     env.cpu_isa = options.cpu_isa;
     env.gradient_order = options.gradient_order;
     env.gpu_direct = options.gpu_direct;

@@ -16,7 +16,7 @@ class InprocCluster {
   virtual int size() const = 0;
   virtual Session& session(int rank) = 0;
   // Ends the session of one rank, as at the end of its program.
-  virtual void Stop(int rank) = 0;
+  virtual void Stop(int rank, bool at_exit = false) = 0;
 };
 
 struct ClusterOptions {
@@ -24,6 +24,7 @@ struct ClusterOptions {
   std::vector<int> global_ranks;  // as those of a process set (topology.h); empty: all ranks there are
   int64_t chunk_bytes = 256 << 10;
   int64_t bucket_bytes = 25 << 20;
+  int64_t cache_capacity = 1024;
   std::string cpu_isa = "auto";
   std::string gradient_order = "observed";
   std::string rail_algorithm = "auto";

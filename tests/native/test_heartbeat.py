@@ -103,6 +103,24 @@ def test_the_next_rank_speaks_when_a_speaker_has_left() -> None:
     assert heartbeat.due(5.0) == [1]
 
 
+def test_a_speaker_at_the_end_of_its_program_speaks_until_all_have_left() -> None:
+    heartbeat = watch(3, 5)
+    heartbeat.left(2, reads=True)
+    assert heartbeat.due(5.0) == []
+    heartbeat = watch(2, 60)
+    for rank in (0, 1):
+        heartbeat.left(rank, reads=True)
+    assert heartbeat.due(60.0) == [0, 4]
+    heartbeat.tick(120.0)
+    heartbeat.tick(120.2)
+    heartbeat.heard(4, 134.0)
+    now = 120.2
+    while now < 134.0:
+        now += 0.2
+        heartbeat.tick(now)
+    assert heartbeat.find_lost(now, [(now, False), (now, False)]) is None  # nobody is missed on a node that all left
+
+
 def test_a_new_speaker_does_not_miss_what_was_sent_to_the_one_before() -> None:
     """Rank 2 leaves after a minute, in which the other nodes beat to it and not to rank 3."""
     heartbeat = watch(3, 60)

@@ -9,7 +9,7 @@ import pytest
 from tests.native.cluster_jobs import AVERAGE, DTYPES, MAX, SUM, allreduce, brought, check, reduced
 from tests.native.layouts import LAYOUTS
 
-MAX_INLINE_BYTES = 1024  # runtime/named/inline_data.h
+MAX_INLINE_BYTES = 1024  # runtime/requests/inline_data.h
 WIRES = {"float16": np.dtype(np.float16), "bfloat16": np.dtype(ml_dtypes.bfloat16)}
 
 # On at most two nodes no algorithm between them rounds more than once.

@@ -122,7 +122,11 @@ void RunScript(const Script& script) {
       unlink((path + ".rank" + std::to_string(rank) + ".part").c_str());
     }
   }
-  if (script.ending != Ending::kAllDone) EndBadly(script, **cluster, ranks);
+  if (script.ending == Ending::kAllDone) {
+    OnAll(script.size(), [&](int rank) { (*cluster)->Stop(rank, /*at_exit=*/script.seed % 3 != 0 || rank % 2 == 0); });
+  } else {
+    EndBadly(script, **cluster, ranks);
+  }
 }
 
 void RunSeed(uint64_t seed) {

@@ -14,16 +14,17 @@ RUNTIME = {
     "bootstrap": (),
     "timeline": ("api", "control"),
     "verify": ("api", "control"),
-    "named": ("api", "control", "verify"),
+    "requests": ("api", "control", "verify"),
+    "named": ("api", "control", "requests"),
     "gpu": ("api", "control", "named"),
     "plans": ("api", "control"),
     "planned": ("api", "control", "gpu", "named", "plans", "verify"),
-    "join": ("api", "control", "named", "planned", "plans"),
+    "join": ("api", "control", "named", "planned", "plans", "requests"),
     "health": ("api", "control", "named", "planned", "plans"),
     "engine": ("api", "bootstrap", "control", "health"),
     "session": (
         *("api", "bootstrap", "control", "engine", "gpu", "health", "join", "named", "planned", "plans"),
-        *("timeline", "verify"),
+        *("requests", "timeline", "verify"),
     ),
 }
 # Which headers may be included, by the including file; the first pattern that matches it decides. `*` stops at `/`.

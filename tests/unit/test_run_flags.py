@@ -26,7 +26,7 @@ FLAGS = {
     "--fusion-threshold-mb 32": {"HOROVOD_FUSION_THRESHOLD": "33554432", "SMDDP_BUCKET_BYTES": "33554432"},
     "--fusion-threshold-mb 0": {"HOROVOD_FUSION_THRESHOLD": "0"},
     "--cycle-time-ms 3.5": {"HOROVOD_CYCLE_TIME": "3.5"},
-    "--cache-capacity 0": {"HOROVOD_CACHE_CAPACITY": "0"},
+    "--cache-capacity 0": {"HOROVOD_CACHE_CAPACITY": "0", "SMDDP_CACHE_CAPACITY": "0"},
     "--hierarchical-allreduce": {"HOROVOD_HIERARCHICAL_ALLREDUCE": "1"},
     "--no-hierarchical-allgather": {"HOROVOD_HIERARCHICAL_ALLGATHER": "0"},
     "--torus-allreduce": {"HOROVOD_TORUS_ALLREDUCE": "1"},
@@ -110,6 +110,7 @@ def test_config_file(dry_run: DryRun, tmp_path) -> None:
     expected = {
         "HOROVOD_FUSION_THRESHOLD": str(1 << 20),  # the command line wins
         "HOROVOD_CACHE_CAPACITY": "5",
+        "SMDDP_CACHE_CAPACITY": "5",
         "HOROVOD_AUTOTUNE": "1",
         "HOROVOD_AUTOTUNE_LOG": "/log.csv",
         "HOROVOD_TIMELINE": "/t.json",

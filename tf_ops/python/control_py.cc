@@ -111,6 +111,8 @@ nb::dict StatsDict(int process_set) {
   result["plans"] = stats.plans;
   result["node_bytes_sent"] = stats.node_bytes_sent;
   result["rail_bytes_sent"] = stats.rail_bytes_sent;
+  result["control_messages"] = stats.control_messages;
+  result["control_bytes"] = stats.control_bytes;
   result["engine_wakeups"] = stats.engine_wakeups;
   result["arena_bytes"] = stats.arena_bytes;
   result["rail_latency_us"] = stats.rail_latency_us;

@@ -53,6 +53,14 @@ Status ReadBytes(const std::string& name, int64_t least, int64_t* value) {
   return Status::Ok();
 }
 
+Status ReadCount(const std::string& name, int64_t* value) {
+  const Found found = Find(name);
+  char* end = nullptr;
+  *value = std::strtoll(found.text.c_str(), &end, 10);
+  if (end != found.text.c_str() && *end == '\0' && *value >= 0 && *value <= 1 << 24) return Status::Ok();
+  return Unreadable(found, "a number from 0 to 16777216");
+}
+
 Status ReadSeconds(const std::string& name, double* value) {
   const Found found = Find(name);
   char* end = nullptr;
@@ -124,6 +132,9 @@ const std::vector<EnvVariable>& EnvVariables() {
        "at most 25MB up to 8 nodes and in proportion to the nodes above (docs/algorithms.md). Allreduces by name that "
        "become ready while others travel are reduced together up to this size (auto: that most). Must agree on all "
        "ranks."},
+      {"SMDDP_CACHE_CAPACITY", "HOROVOD_CACHE_CAPACITY", "1024",
+       "How many requests by name that recur a coordinator numbers; their announcements and answers then take a few "
+       "bytes each. 0: none."},
       {"SMDDP_CHUNK_BYTES", "", "auto",
        "Size of the chunks in which a bucket is sent through shared memory. Smaller chunks stay in cache, larger ones "
        "need fewer messages. At least 4096; auto: 256KB up to 8 ranks, 32KB for each rank above, at most 4MB, less "
@@ -271,6 +282,7 @@ Result<Env> ReadEnv() {
   if (Find("SMDDP_CHUNK_BYTES").text != "auto") {
     SMDDP_RETURN_IF_ERROR(ReadBytes("SMDDP_CHUNK_BYTES", 4096, &env.chunk_bytes));
   }
+  SMDDP_RETURN_IF_ERROR(ReadCount("SMDDP_CACHE_CAPACITY", &env.cache_capacity));
   SMDDP_RETURN_IF_ERROR(ReadRate("SMDDP_RAIL_LATENCY_US", &env.rail_latency_s));
   SMDDP_RETURN_IF_ERROR(ReadRate("SMDDP_RAIL_BANDWIDTH_MBPS", &env.rail_bytes_per_s));
   env.rail_latency_s *= 1e-6;

@@ -17,6 +17,7 @@ constexpr int64_t kAutoBytes = -1;  // the library chooses
 struct Env {
   std::string host_id;                      // SMDDP_HOST_ID
   bool autotune = false;                    // SMDDP_AUTOTUNE, HOROVOD_AUTOTUNE: only a warning
+  int64_t cache_capacity = 1024;            // SMDDP_CACHE_CAPACITY, HOROVOD_CACHE_CAPACITY
   int64_t bucket_bytes = 0;                 // SMDDP_BUCKET_BYTES, HOROVOD_FUSION_THRESHOLD; kAutoBytes: auto
   int64_t chunk_bytes = 0;                  // SMDDP_CHUNK_BYTES; kAutoBytes: auto
   bool dynamic_process_sets = false;        // SMDDP_DYNAMIC_PROCESS_SETS, HOROVOD_DYNAMIC_PROCESS_SETS

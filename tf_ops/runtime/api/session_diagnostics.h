@@ -58,6 +58,7 @@ struct SessionStats {
   int64_t plans = 0;            // known now
   int64_t node_bytes_sent = 0;  // published to ranks of my node
   int64_t rail_bytes_sent = 0;  // handed to MPI for ranks of other nodes
+  int64_t control_messages = 0, control_bytes = 0;  // sent to other ranks, besides the data of collectives
   int64_t engine_wakeups = 0;
   int64_t arena_bytes = 0;  // shared memory this rank owns
   // The measurements on which the choice of the algorithm between nodes is based; 0 on one node.

@@ -1,6 +1,7 @@
 #include "runtime/control/messages.h"
 
 #include <algorithm>
+#include <utility>
 
 #include "core/shape.h"
 #include "transport/transport.h"
@@ -44,9 +45,10 @@ bool IsPossibleForJoined(const Announcement& request) {
 
 }  // namespace
 
-bool Announcement::IsWellFormed() const {
+bool Announcement::IsPossible() const {
   return static_cast<int>(kind) < kRequestKinds && op <= ReduceOp::kProduct && dtypes.size() == shapes.size() &&
-         std::all_of(dtypes.begin(), dtypes.end(), Exists) && std::all_of(shapes.begin(), shapes.end(), IsPossible) &&
+         std::all_of(dtypes.begin(), dtypes.end(), Exists) &&
+         std::all_of(shapes.begin(), shapes.end(), smddp::IsPossible) &&
          (!wire_dtype || (Exists(*wire_dtype) && (IsFloating(*wire_dtype) || *wire_dtype == DType::kInt8))) &&
          DataIsPossible(*this);
 }
@@ -71,10 +73,24 @@ Status GivenUpBy(int rank) {
           "rank's own error). The step has failed on all ranks; the session continues with the next one.");
 }
 
+bool Batch::IsWellFormed() const {
+  const auto is_batch = [](const std::string& message) {
+    ControlType type;
+    return TypeOf(message, &type) && type == ControlType::kBatch;
+  };
+  return std::none_of(messages.begin(), messages.end(), is_batch);
+}
+
+std::vector<std::string> Unpack(std::string bytes) {
+  Batch batch;
+  if (!Decode(bytes, &batch)) batch.messages = {std::move(bytes)};
+  return std::move(batch.messages);
+}
+
 bool TypeOf(std::string_view message, ControlType* type) {
   if (message.empty()) return false;
   *type = static_cast<ControlType>(message[0]);
-  return *type >= ControlType::kAnnouncement && *type <= ControlType::kStall;
+  return *type >= ControlType::kAnnouncement && *type <= ControlType::kDeparted;
 }
 
 bool BelongsToWork(std::string_view message) {

@@ -1,11 +1,13 @@
 // The control messages of a session: everything ranks send one another except the data of collectives.
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 #include <map>
 #include <set>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 #include "core/dtype.h"
@@ -31,6 +33,8 @@ enum class ControlType : uint8_t {
   kTimeline,
   kExceptionNotice,
   kStall,
+  kBatch,
+  kDeparted,
 };
 
 enum class RequestKind : uint8_t {
@@ -61,6 +65,9 @@ constexpr int64_t kMaxGatheredBytes = 4096;
 // Announcement::data of a plan.
 constexpr char kHasDevices[] = "GPU";
 
+// Of requests without a number (named/request_numbers.h).
+constexpr uint32_t kUnnumbered = 0xffffffff;
+
 // One rank's request under a name, to the name's coordinator. The arithmetic: kAllreduce, kReducescatter, kPlan.
 struct Announcement : Arithmetic {
   static constexpr ControlType kType = ControlType::kAnnouncement;
@@ -74,22 +81,46 @@ struct Announcement : Arithmetic {
   std::vector<std::string> facts;  // kPlan: fusion/plan.h DescribePlan
   std::string plan_key;            // kPlan: with the site number, where there are several
   bool alone = true;               // kPlan: api/session.h PlannedTensor::alone
-  // Of a small reduction or allgather: this rank's contribution (named/inline_data.h). kPlan: kHasDevices where a GPU
-  // is available. kDevices: this rank's description of its GPU.
+  // Of a small reduction or allgather: this rank's contribution (requests/inline_data.h). kPlan: kHasDevices where a
+  // GPU is available. kDevices: this rank's description of its GPU.
   std::string data;
-  bool duplicate = false;  // another request of that name was waiting on this rank
-  uint32_t round = 0;      // the round of hvd.join in which it was made
+  bool duplicate = false;         // another request of that name was waiting on this rank
+  uint32_t round = 0;             // the round of hvd.join in which it was made
+  uint32_t number = kUnnumbered;  // sent instead of the request, which the coordinator knows
 
-  SMDDP_FIELDS(kind, name, dtypes, shapes, op, root, prescale, postscale, wire_dtype, even_split, splits, facts,
-               plan_key, alone, data, duplicate, round);
-  bool IsWellFormed() const;
+  // What is equal when the request is made again.
+  template <class Self, class Fields>
+  static void VisitRequest(Self& self, Fields& fields) {
+    fields(self.kind, self.name, self.dtypes, self.shapes, self.op, self.root, self.prescale, self.postscale,
+           self.wire_dtype, self.even_split, self.splits, self.facts, self.plan_key, self.alone);
+  }
+  template <class Self, class Fields>
+  static void Visit(Self& self, Fields& fields) {
+    fields(self.number, self.data, self.duplicate, self.round);
+    if (self.number == kUnnumbered) VisitRequest(self, fields);
+  }
+  // A number alone: GivenNumbers::Complete checks the rest.
+  bool IsWellFormed() const { return number != kUnnumbered || IsPossible(); }
+  bool IsPossible() const;
+};
+
+// How a verdict refers to a request: by its name, and once together with its number; afterwards by the number alone.
+struct RequestRef {
+  std::string name;
+  uint32_t number = kUnnumbered;
+  bool told = false;  // all ranks know the number, so the name is not sent
+
+  template <class Self, class Fields>
+  static void Visit(Self& self, Fields& fields) {
+    fields(self.number, self.told);
+    if (!self.told) fields(self.name);
+  }
 };
 
 // The coordinator's answer, the same for every rank.
-struct Verdict {
+struct Verdict : RequestRef {
   static constexpr ControlType kType = ControlType::kVerdict;
   RequestKind kind = RequestKind::kBarrier;
-  std::string name;
   Status status;  // not OK: the ranks disagree
   uint32_t operation = 0;
   std::vector<int64_t> dim0_of_rank;  // kAllgather: for each tensor, the rows of every rank
@@ -97,14 +128,15 @@ struct Verdict {
   std::vector<std::string> devices;  // kDevices: what each rank has announced; "" for those that have joined
   std::vector<int> joined;           // ranks that have not made the request: they have joined, and contribute zeros
   Announcement request;              // the request, without data; sent where ranks have joined
-  std::vector<std::string> fused;    // kAllreduce: names that are reduced together with it, in this order
+  std::vector<RequestRef> fused;     // kAllreduce: those that are reduced together with it, in this order
   // Not sent:
   std::set<int> answered;   // ranks that have been answered already
   bool is_limited = false;  // named/fusion_queue.h limits how many such travel
 
   template <class Self, class Fields>
   static void Visit(Self& self, Fields& fields) {
-    fields(self.kind, self.name, self.status, self.operation, self.dim0_of_rank, self.data, self.joined, self.fused);
+    RequestRef::Visit(self, fields);
+    fields(self.kind, self.status, self.operation, self.dim0_of_rank, self.data, self.joined, self.fused);
     if (self.kind == RequestKind::kDevices) fields(self.devices);
     if (!self.joined.empty()) fields(self.request);
   }
@@ -178,9 +210,22 @@ struct Goodbye {
   enum class Listens : uint8_t { kToNobody, kToNode, kToAll };
   bool clean = false;
   Listens listens = Listens::kToNobody;
+  // Where not all ranks are told by the sender (engine/goodbye_relay.h): those of other nodes that are.
+  std::vector<int> told;
 
-  SMDDP_FIELDS(clean, listens);
+  SMDDP_FIELDS(clean, listens, told);
   bool IsWellFormed() const { return listens <= Listens::kToAll; }
+};
+
+// Ranks that have left, passed on by another rank.
+struct Departed {
+  static constexpr ControlType kType = ControlType::kDeparted;
+  std::vector<std::pair<int, Goodbye>> ranks;
+
+  SMDDP_FIELDS(ranks);
+  bool IsWellFormed() const {
+    return std::all_of(ranks.begin(), ranks.end(), [](const auto& each) { return each.second.IsWellFormed(); });
+  }
 };
 
 // The session has failed.
@@ -198,6 +243,17 @@ struct HeartbeatMessage {
   SMDDP_FIELDS();
   bool IsWellFormed() const { return true; }
 };
+
+// Several messages for one rank, none of them a batch.
+struct Batch {
+  static constexpr ControlType kType = ControlType::kBatch;
+  std::vector<std::string> messages;
+
+  SMDDP_FIELDS(messages);
+  bool IsWellFormed() const;
+};
+// The messages of a batch, or the one that `bytes` is.
+std::vector<std::string> Unpack(std::string bytes);
 
 // False: `message` does not begin with a type.
 bool TypeOf(std::string_view message, ControlType* type);

@@ -28,14 +28,6 @@ bool Departures::node_left() const {
                      [this](int rank) { return rank == topology_.rank() || has(rank); });
 }
 
-std::vector<int> Departures::Listeners() const {
-  std::vector<int> listeners;
-  for (const auto& [rank, departure] : ranks_) {
-    if (departure.listens) listeners.push_back(rank);
-  }
-  return listeners;
-}
-
 std::vector<int> Departures::Silent(int64_t now_ns) const {
   std::vector<int> silent;
   for (const auto& [rank, departure] : ranks_) {

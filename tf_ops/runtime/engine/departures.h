@@ -24,7 +24,6 @@ class Departures {
   bool node_left() const;
   // Does that rank, which has left, still read messages of this one?
   bool listens(int rank) const { return ranks_.at(rank).listens; }
-  std::vector<int> Listeners() const;
   // The ranks that have left and whose messages have all arrived.
   std::vector<int> Silent(int64_t now_ns) const;
   // "Rank 2 has ended its session (...)"

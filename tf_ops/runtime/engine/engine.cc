@@ -25,7 +25,8 @@ Engine::Engine(FabricParts& parts, RunningTasks& tasks, double heartbeat_timeout
             CoresFor(parts.fabric().topology.local_size(), static_cast<int>(std::thread::hardware_concurrency())),
             /*polled=*/!parts.transport().rings_doorbell()),
       heartbeat_(parts.fabric().topology, heartbeat_timeout_s),
-      departures_(parts_.fabric().topology) {}
+      departures_(parts_.fabric().topology),
+      relay_(parts_.fabric().topology) {}
 
 void Engine::Start() {
   thread_ = std::thread([this] { Loop(); });
@@ -53,6 +54,7 @@ void Engine::Loop() {
     const Result<bool> progress = parts_.transport().Progress();
     if (!progress.ok()) FailTransport(progress.status());
     const bool heard = ReadControl(&worked);
+    SendControl();
     const Result<bool> stepped = tasks_.Step();
     if (!stepped.ok()) FailTransport(stepped.status());
     worked |= !stepped.ok() || *stepped;
@@ -64,6 +66,7 @@ void Engine::Loop() {
     // At most once between two reads of the control messages: a suspected rank may have said goodbye.
     if (tick || (expecting() && pace_.LookDue(now_ns))) LookAtPeers(now_ns);
     if (tick) Tick(now_ns);
+    SendControl();
     pace_.EndRound(moved, worked, heard, now_ns);
     if (moved || heard) continue;
     if (pace_.MayEvacuate(expecting(), now_ns) && parts_.node().Evacuate()) {
@@ -92,9 +95,24 @@ void Engine::Run(RunningTask task) {
 // --- Control messages ---
 
 void Engine::Post(int to, std::string message) {
-  if (departures_.has(to)) return;
-  const Status status = parts_.transport().Post(to, std::move(message));
-  if (!status.ok()) Fail(status);  // once: End sets `failed_` before it posts
+  if (!departures_.has(to)) outbox_.Add(to, std::move(message));
+}
+
+void Engine::SendControl() {
+  while (!outbox_.empty()) {
+    outbox_.Flush([this](int to, std::string message) {
+      if (departures_.has(to)) return;
+      const Status status = SendNow(to, std::move(message));
+      if (!status.ok()) Fail(status);  // posts once more at most: the session fails once
+    });
+  }
+}
+
+Status Engine::SendNow(int to, std::string message) {
+  if (topology().node_of(to) != topology().node_index()) posted_to_.insert(to);
+  control_messages_.fetch_add(1, std::memory_order_relaxed);
+  control_bytes_.fetch_add(static_cast<int64_t>(message.size()), std::memory_order_relaxed);
+  return parts_.transport().Post(to, std::move(message));
 }
 
 bool Engine::ReadControl(bool* worked) {
@@ -102,9 +120,11 @@ bool Engine::ReadControl(bool* worked) {
   bool heard = false;
   while (parts_.transport().Poll(&message)) {
     heard = true;
-    *worked |= BelongsToWork(message.bytes);
-    const Status status = Deliver(message);
-    if (!status.ok()) Fail(status);
+    for (std::string& each : Unpack(std::move(message.bytes))) {
+      *worked |= BelongsToWork(each);
+      const Status status = Deliver({message.from, std::move(each)});
+      if (!status.ok()) Fail(status);
+    }
   }
   return heard;
 }
@@ -115,6 +135,7 @@ Status Engine::Deliver(const Message& message) {
   if (!TypeOf(message.bytes, &type)) return Refused(topology(), message.from);
   if (type == ControlType::kHeartbeat) return Status::Ok();
   if (type == ControlType::kGoodbye) return OnGoodbye(message);
+  if (type == ControlType::kDeparted) return OnDeparted(message);
   if (type == ControlType::kAbort) {
     Abort abort;
     if (!Decode(message.bytes, &abort)) return Refused(topology(), message.from);
@@ -130,15 +151,31 @@ Status Engine::Deliver(const Message& message) {
 Status Engine::OnGoodbye(const Message& message) {
   Goodbye goodbye;
   if (!Decode(message.bytes, &goodbye)) return Refused(topology(), message.from);
-  departures_.Add(message.from, goodbye, NowNs());
-  heartbeat_.Left(message.from);
-  if (!departures_.listens(message.from)) parts_.transport().Forget(message.from);
-  for (Component* component : components_) component->OnDeparture(message.from);
+  Depart(message.from, goodbye);
   if (goodbye.clean) return Status::Ok();
   FailHere(Status(Reason::kPeerLeft, "Rank " + std::to_string(topology().global_rank(message.from)) +
                                          " ended its session (hvd.shutdown, an exception or the end of its program) "
                                          "while operations were under way. Its own output says why."));
   return Status::Ok();
+}
+
+Status Engine::OnDeparted(const Message& message) {
+  Departed departed;
+  if (!Decode(message.bytes, &departed)) return Refused(topology(), message.from);
+  for (const auto& [rank, goodbye] : departed.ranks) {
+    if (rank < 0 || rank >= topology().size() || !goodbye.clean) return Refused(topology(), message.from);
+    const bool tells_me = std::count(goodbye.told.begin(), goodbye.told.end(), topology().rank()) != 0;
+    if (rank != topology().rank() && !departures_.has(rank) && !tells_me) Depart(rank, goodbye);
+  }
+  return Status::Ok();
+}
+
+void Engine::Depart(int rank, const Goodbye& goodbye) {
+  departures_.Add(rank, goodbye, NowNs());
+  heartbeat_.Left(rank, goodbye.listens == Goodbye::Listens::kToAll);
+  if (!departures_.listens(rank)) parts_.transport().Forget(rank);
+  for (Component* component : components_) component->OnDeparture(rank);
+  for (const auto& [to, what] : relay_.Left(rank, goodbye)) PostToReaders(to, Encode(what));
 }
 
 // --- The watch ---
@@ -203,7 +240,7 @@ void Engine::End(const Status& why, bool tell_others) {
   failed_ = why;
   Log(LogLevel::kError, why.message());
   if (on_failure_) on_failure_(why);  // before a caller can ask for the failure
-  if (tell_others) PostToAllWhoRead(Encode(Abort{why}));
+  if (tell_others) PostToReaders(topology().all().world_ranks(), Encode(Abort{why}));
   const bool memory_in_use = !parts_.transport().Abort();
   if (memory_in_use) {
     for (Component* component : components_) component->KeepMemory();
@@ -212,12 +249,29 @@ void Engine::End(const Status& why, bool tell_others) {
   for (Component* component : components_) component->OnFailure(why);
 }
 
-void Engine::PostToAllWhoRead(const std::string& message) {
-  PostToOthers(message);
-  for (const int rank : departures_.Listeners()) {
-    const Status status = parts_.transport().Post(rank, message);
-    if (!status.ok()) return FailHere(status);
+void Engine::PostToReaders(const std::vector<int>& ranks, const std::string& message) {
+  for (const int rank : ranks) {
+    if (rank == topology().rank()) continue;
+    if (!departures_.has(rank)) {
+      Post(rank, message);
+    } else if (departures_.listens(rank)) {
+      const Status status = SendNow(rank, message);
+      if (!status.ok()) return FailHere(status);
+    }
   }
+  SendControl();
+}
+
+void Engine::SayGoodbye(const Goodbye& goodbye) {
+  if (!goodbye.clean || goodbye.listens != Goodbye::Listens::kToAll) {
+    return PostToReaders(topology().all().world_ranks(), Encode(goodbye));
+  }
+  Goodbye to_some = goodbye;
+  to_some.told.assign(posted_to_.begin(), posted_to_.end());
+  std::vector<int> ranks = topology().node().world_ranks();
+  ranks.insert(ranks.end(), posted_to_.begin(), posted_to_.end());
+  PostToReaders(ranks, Encode(to_some));
+  for (const auto& [to, what] : relay_.Left(topology().rank(), to_some)) PostToReaders(to, Encode(what));
 }
 
 void Engine::Leave() {
@@ -234,7 +288,7 @@ void Engine::Leave() {
     const auto listens = at_exit                  ? Goodbye::Listens::kToAll
                          : Any(&Component::lends) ? Goodbye::Listens::kToNode
                                                   : Goodbye::Listens::kToNobody;
-    PostToAllWhoRead(Encode(Goodbye{clean, listens}));
+    SayGoodbye({clean, listens, {}});
     if (!clean) {
       FailHere(Status(Reason::kShutDown,
                       "The session was shut down (hvd.shutdown or the end of the program) while the operation was "
@@ -243,6 +297,7 @@ void Engine::Leave() {
   }
   SessionEnd end(parts_, departures_, pace_, [this](bool look, bool* moved) {
     if (!ReadControl(moved) && look) LookAtPeers(NowNs());
+    SendControl();
     return failed_.ok();
   });
   if (at_exit) {

@@ -14,6 +14,7 @@
 #include <atomic>
 #include <functional>
 #include <map>
+#include <set>
 #include <string>
 #include <thread>
 #include <vector>
@@ -23,7 +24,9 @@
 #include "runtime/control/component.h"
 #include "runtime/control/running_tasks.h"
 #include "runtime/engine/departures.h"
+#include "runtime/engine/goodbye_relay.h"
 #include "runtime/engine/loop_pace.h"
+#include "runtime/engine/outbox.h"
 #include "runtime/health/heartbeat.h"
 
 namespace smddp {
@@ -62,14 +65,22 @@ class Engine final : public ControlBus {
   int64_t OldestNs() const override;
   int64_t last_worked_ns() const override { return pace_.last_worked_ns(); }
   const LoopPace& pace() const { return pace_; }
+  // Control messages sent so far, and their bytes.
+  int64_t control_messages() const { return control_messages_.load(std::memory_order_relaxed); }
+  int64_t control_bytes() const { return control_bytes_.load(std::memory_order_relaxed); }
 
  private:
   void Loop();
   bool DrainInbox();
   // True when there were messages; `*worked` when at least one of them was not a sign of life.
   bool ReadControl(bool* worked);
+  // Sends what was posted since the last call.
+  void SendControl();
+  Status SendNow(int to, std::string message);
   Status Deliver(const Message& message);
   Status OnGoodbye(const Message& message);
+  Status OnDeparted(const Message& message);
+  void Depart(int rank, const Goodbye& goodbye);
   // Does any component answer with yes?
   bool Any(bool (Component::*question)() const) const {
     return std::any_of(components_.begin(), components_.end(),
@@ -83,10 +94,11 @@ class Engine final : public ControlBus {
   void FailTransport(const Status& error);
   std::string UnderWay() const;
   void End(const Status& why, bool tell_others);
-  // Also to ranks that have left and still read.
-  void PostToAllWhoRead(const std::string& message);
+  // Also to ranks that have left and still read; sends it at once.
+  void PostToReaders(const std::vector<int>& ranks, const std::string& message);
 
   void Leave();
+  void SayGoodbye(const Goodbye& goodbye);
 
   FabricParts& parts_;
   RunningTasks& tasks_;
@@ -101,6 +113,9 @@ class Engine final : public ControlBus {
   LoopPace pace_;
   Heartbeat heartbeat_;
   Departures departures_;
+  GoodbyeRelay relay_;
+  Outbox outbox_;
+  std::set<int> posted_to_;  // ranks of other nodes that this one has sent control messages to
   std::vector<Component*> components_;
   struct Reader {
     Component* component = nullptr;
@@ -109,6 +124,7 @@ class Engine final : public ControlBus {
   std::map<ControlType, Reader> readers_;  // of the types that the engine does not handle itself
   Status failed_;
   bool leaving_ = false;
+  std::atomic<int64_t> control_messages_{0}, control_bytes_{0};
 };
 
 }  // namespace smddp

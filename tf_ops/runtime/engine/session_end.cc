@@ -49,7 +49,9 @@ void SessionEnd::Flush() {
     Message message;
     Goodbye goodbye;
     while (parts_.transport().Poll(&message)) {
-      if (Decode(message.bytes, &goodbye)) parts_.transport().Forget(message.from);
+      for (const std::string& each : Unpack(std::move(message.bytes))) {
+        if (Decode(each, &goodbye)) parts_.transport().Forget(message.from);
+      }
     }
     std::this_thread::sleep_for(kPause);
   }

@@ -27,6 +27,7 @@ Heartbeat::Heartbeat(const Topology& topology, double timeout_s)
     : topology_(topology),
       timeout_s_(timeout_s),
       left_(topology.size(), false),
+      reads_(topology.size(), true),
       node_heard_ns_(topology.node_count(), 0) {}
 
 void Heartbeat::Tick(int64_t now_ns) {
@@ -39,7 +40,7 @@ void Heartbeat::Heard(int rank, int64_t now_ns) { node_heard_ns_[topology_.node_
 
 int Heartbeat::SpeakerOf(int node) const {
   for (int rank : topology_.nodes()[node].world_ranks()) {
-    if (!left_[rank]) return rank;
+    if (reads_[rank]) return rank;
   }
   return -1;
 }
@@ -104,13 +105,14 @@ std::optional<std::string> Heartbeat::FindSilentMate(int64_t now_ns,
 std::optional<std::string> Heartbeat::FindSilentNode(int64_t now_ns) const {
   if (!Speaks()) return std::nullopt;
   for (int node = 0; node < topology_.node_count(); ++node) {
-    if (node == topology_.node_index() || SpeakerOf(node) < 0) continue;
+    if (node == topology_.node_index()) continue;
     const int64_t seen_ns = std::max({node_heard_ns_[node], forgiven_ns_, spoken_to_since_ns_});
     if (now_ns - seen_ns < timeout_s_ * kNodeShare * 1e9) continue;
     std::vector<int> ranks;
     for (int rank : topology_.nodes()[node].world_ranks()) {
       if (!left_[rank]) ranks.push_back(rank);
     }
+    if (ranks.empty()) continue;
     return "No sign of life from " + Ranks(ranks) + " (host " + topology_.host_name(ranks.front()) + ") for " +
            Seconds((now_ns - seen_ns) * 1e-9) +
            " (SMDDP_HEARTBEAT_TIMEOUT): that host is down or frozen, or the network to it is cut.";

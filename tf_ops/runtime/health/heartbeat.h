@@ -2,7 +2,7 @@
 //
 // Inside a node every rank watches every other one. A timestamp in shared memory shows that a rank is alive; the file
 // lock that the kernel releases with the process shows that it is dead. Between nodes the speaker of each node, its
-// first rank that has not left, sends a heartbeat to the speakers of all other nodes, and any message from a node
+// first rank that still reads, sends a heartbeat to the speakers of all other nodes, and any message from a node
 // shows that the node is alive. So a silent rank is named by its own node, a silent node by the others, and the
 // number of messages grows with nodes, not ranks.
 //
@@ -33,7 +33,11 @@ class Heartbeat {
   // stopped: the other ranks' deadlines are extended by the pause.
   void Tick(int64_t now_ns);
   void Heard(int rank, int64_t now_ns);
-  void Left(int rank) { left_[rank] = true; }
+  // `reads`: until all ranks have left it sends and receives heartbeats as before.
+  void Left(int rank, bool reads) {
+    left_[rank] = true;
+    reads_[rank] = reads;
+  }
 
   // The ranks to which a beat is due now.
   std::vector<int> Due(int64_t now_ns);
@@ -43,7 +47,7 @@ class Heartbeat {
   std::string Died(const std::vector<int>& dead) const;
 
  private:
-  int SpeakerOf(int node) const;  // -1: all have left
+  int SpeakerOf(int node) const;  // -1: nobody reads
   bool Speaks() const { return SpeakerOf(topology_.node_index()) == topology_.rank(); }
   std::optional<std::string> FindDead(const std::function<LifeSigns(int member)>& signs_of);
   std::optional<std::string> FindSilentMate(int64_t now_ns, const std::function<LifeSigns(int member)>& signs_of) const;
@@ -51,7 +55,7 @@ class Heartbeat {
 
   const Topology& topology_;
   const double timeout_s_;
-  std::vector<bool> left_;              // by rank
+  std::vector<bool> left_, reads_;      // by rank
   std::vector<int64_t> node_heard_ns_;  // by node
   std::vector<int> suspects_;           // lock released at the last check: a goodbye may still arrive
   int64_t ticked_ns_ = 0, forgiven_ns_ = 0, sent_ns_ = 0;

@@ -16,9 +16,9 @@
 #include "runtime/control/join_rounds.h"
 #include "runtime/control/messages.h"
 #include "runtime/named/named_matching.h"
-#include "runtime/named/request_builder.h"
 #include "runtime/planned/given_up_steps.h"
 #include "runtime/planned/planned_reductions.h"
+#include "runtime/requests/request_builder.h"
 
 namespace smddp {
 

@@ -4,7 +4,7 @@
 
 #include "core/hash.h"
 #include "runtime/control/operation_id.h"
-#include "runtime/named/inline_data.h"
+#include "runtime/requests/inline_data.h"
 
 namespace smddp {
 
@@ -86,11 +86,13 @@ Verdict Coordinator::VerdictOn(const std::string& name, const Entry& entry) {
   }
   verdict.request = first;
   verdict.request.data.clear();
+  verdict.request.number = kUnnumbered;  // where it is sent, it is sent whole
   if (!verdict.joined.empty()) verdict.status = PossibleWithJoined(first, known_as);
   verdict.answered = entry.given_up;
   if (!entry.given_up.empty()) verdict.status = GivenUpBy(topology_.global_rank(*entry.given_up.begin()));
-  if (verdict.status.ok()) verdict.status = Check(entry.by_rank);
+  if (verdict.status.ok() && !GivenNumbers::Agree(entry.by_rank)) verdict.status = Check(entry.by_rank);
   if (verdict.status.ok()) Complete(entry.by_rank, &verdict);
+  if (verdict.status.ok() && verdict.joined.empty()) numbers_.Number(entry.by_rank, &verdict);
   return verdict;
 }
 

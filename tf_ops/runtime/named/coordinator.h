@@ -17,6 +17,7 @@
 #include "runtime/control/join_rounds.h"
 #include "runtime/control/messages.h"
 #include "runtime/control/reminder.h"
+#include "runtime/named/request_numbers.h"
 #include "topology/topology.h"
 
 namespace smddp {
@@ -28,9 +29,12 @@ int CoordinatorOf(const Announcement& announcement, const Topology& topology);
 
 class Coordinator {
  public:
-  // All outlive it.
-  Coordinator(const Topology& topology, const Compute& compute, const JoinRounds& join)
-      : topology_(topology), compute_(compute), join_(join) {}
+  // All outlive it. It numbers `most_numbers` requests at most.
+  Coordinator(const Topology& topology, const Compute& compute, const JoinRounds& join, size_t most_numbers)
+      : topology_(topology), compute_(compute), join_(join), numbers_(most_numbers) {}
+
+  // The whole request of an announcement that has come as a number. False: there is no such number.
+  bool Complete(Announcement* announcement) const { return numbers_.Complete(announcement); }
 
   // Returns the verdict once the last rank has announced; `now_ns` starts the clock of the stall watch.
   std::optional<Verdict> Add(int rank, Announcement announcement, int64_t now_ns);
@@ -105,6 +109,7 @@ class Coordinator {
   std::map<std::string, std::deque<Entry>> waiting_;
   uint32_t count_ = 0;
   std::set<uint32_t> plan_numbers_;  // in use
+  GivenNumbers numbers_;
 };
 
 // OK, or the first disagreement between the announcements of all ranks, by the rank number that users know

@@ -3,39 +3,20 @@
 #include <algorithm>
 #include <utility>
 
-#include "core/shape.h"
+#include "runtime/requests/named_request.h"
 
 namespace smddp {
 namespace {
 
 // While one ends, the next moves data. More do not make anything faster, and fewer are put together.
 constexpr int kTravelling = 2;
-// A larger tensor keeps all ranks busy by itself.
-constexpr int64_t kMaxFusedBytes = 4 << 20;
-
-int64_t BytesOf(const Announcement& request) {
-  int64_t bytes = 0;
-  for (size_t i = 0; i < request.shapes.size(); ++i) {
-    bytes += ElementCount(request.shapes[i]) * static_cast<int64_t>(SizeOf(request.dtypes[i]));
-  }
-  return bytes;
-}
-
-// One view, with one scaling (named/reduce_job.h).
+// One view, with one scaling (requests/reduce_job.h).
 bool FitTogether(const Announcement& a, const Announcement& b) {
   return a.dtypes[0] == b.dtypes[0] && a.op == b.op && a.prescale == b.prescale && a.postscale == b.postscale &&
          a.wire_dtype == b.wire_dtype;
 }
 
 }  // namespace
-
-bool MayBeFused(const Announcement& request) {
-  if (request.kind != RequestKind::kAllreduce || request.dtypes.empty()) return false;
-  if (request.op == ReduceOp::kAdasum || request.wire_dtype == DType::kInt8) return false;
-  const auto another = [&](DType dtype) { return dtype != request.dtypes[0]; };
-  if (std::any_of(request.dtypes.begin(), request.dtypes.end(), another)) return false;
-  return BytesOf(request) <= kMaxFusedBytes;
-}
 
 bool FusionQueue::Takes(const Verdict& verdict) {
   return verdict.kind == RequestKind::kAllreduce && verdict.status.ok() && verdict.data.empty() &&
@@ -69,7 +50,7 @@ std::optional<Verdict> FusionQueue::Next() {
       continue;
     }
     bytes += BytesOf(other);
-    next.fused.push_back(std::move(at->name));
+    next.fused.push_back(std::move(*at));
     at = waiting_.erase(at);
   }
   return next;

@@ -3,7 +3,7 @@
 // request waits only while others travel.
 //
 // Sums do not depend on what is reduced together, which varies from run to run: only requests whose algorithm adds in
-// the same order at every position are put together (MayBeFused).
+// the same order at every position are put together (requests/named_request.h MayBeFused).
 //
 // Threads: the engine's.
 #pragma once
@@ -17,10 +17,6 @@
 #include "runtime/control/messages.h"
 
 namespace smddp {
-
-// May the request be reduced together with others? Large ones gain nothing. Their algorithm then is one that gives the
-// same sums at every position (rail/selector.h).
-bool MayBeFused(const Announcement& request);
 
 class FusionQueue {
  public:

@@ -38,6 +38,7 @@ void NamedMatching::Submit(NamedRequest request) {
 // By value: while it is sent, a verdict may arrive and remove the request.
 void NamedMatching::Announce(Announcement announcement) {
   const int coordinator = CoordinatorOf(announcement, bus_.topology());
+  numbers_.Shorten(&announcement);
   if (coordinator == bus_.topology().rank()) return OnAnnouncement(coordinator, std::move(announcement));
   bus_.Post(coordinator, Encode(announcement));
 }
@@ -47,7 +48,7 @@ void NamedMatching::OnVerdict(const Verdict& verdict) {
   const auto& joined = verdict.joined;
   const bool as_joined = std::find(joined.begin(), joined.end(), bus_.topology().rank()) != joined.end();
   if (as_joined) return verdict.status.ok() ? as_joined_->OnVerdict(verdict) : void();
-  std::optional<NamedRequest> request = TakeWaiting(verdict.name);
+  std::optional<NamedRequest> request = TakeWaiting(verdict);
   if (!request) return;
   if (verdict.fused.empty()) return Begin(verdict, std::move(*request));
   Result<NamedRequest> fused = Fuse(verdict, std::move(*request));
@@ -55,12 +56,13 @@ void NamedMatching::OnVerdict(const Verdict& verdict) {
   Begin(verdict, std::move(*fused));
 }
 
-std::optional<NamedRequest> NamedMatching::TakeWaiting(const std::string& name) {
-  const auto at = waiting_.find(name);
+std::optional<NamedRequest> NamedMatching::TakeWaiting(const RequestRef& verdict) {
+  const auto at = waiting_.find(verdict.name);
   if (at == waiting_.end()) return std::nullopt;
   NamedRequest request = std::move(at->second.front());
   at->second.pop_front();
   if (at->second.empty()) waiting_.erase(at);
+  numbers_.Keep(request.announcement, verdict);
   return request;
 }
 
@@ -68,8 +70,8 @@ Result<NamedRequest> NamedMatching::Fuse(const Verdict& verdict, NamedRequest fi
   std::vector<NamedRequest> requests;
   requests.push_back(std::move(first));
   bool possible = MayBeFused(requests.front().announcement);
-  for (const std::string& name : verdict.fused) {
-    std::optional<NamedRequest> next = TakeWaiting(name);
+  for (const RequestRef& each : verdict.fused) {
+    std::optional<NamedRequest> next = TakeWaiting(each);
     possible = possible && next && MayBeFused(next->announcement);
     if (next) requests.push_back(std::move(*next));
   }
@@ -91,7 +93,7 @@ void NamedMatching::Begin(const Verdict& verdict, NamedRequest request) {
     return bus_.Fail(task.status());  // the other ranks have begun
   }
   std::vector<std::string> names = {verdict.name};
-  names.insert(names.end(), verdict.fused.begin(), verdict.fused.end());
+  for (const RequestRef& each : verdict.fused) names.push_back(each.name);
   for (const std::string& name : names) {
     if (trace.on()) trace.Record(TraceWhat::kOpStart, name, 0, CapitalNameOf(verdict.kind));
   }
@@ -180,9 +182,9 @@ Status NamedMatching::OnMessage(int from, std::string_view message) {
   Verdict verdict;
   RequestGivenUp given_up;
   if (!TypeOf(message, &type)) return Refused(bus_.topology(), from);
-  if (type == ControlType::kAnnouncement && Decode(message, &announcement)) {
+  if (type == ControlType::kAnnouncement && Decode(message, &announcement) && coordinator_.Complete(&announcement)) {
     OnAnnouncement(from, std::move(announcement));
-  } else if (type == ControlType::kVerdict && Decode(message, &verdict)) {
+  } else if (type == ControlType::kVerdict && Decode(message, &verdict) && ReadNames(from, &verdict)) {
     OnVerdict(verdict);
   } else if (type == ControlType::kRequestGivenUp && Decode(message, &given_up)) {
     OnGivenUp(from, given_up);
@@ -190,6 +192,12 @@ Status NamedMatching::OnMessage(int from, std::string_view message) {
     return Refused(bus_.topology(), from);
   }
   return Status::Ok();
+}
+
+bool NamedMatching::ReadNames(int coordinator, Verdict* verdict) {
+  return numbers_.Read(coordinator, verdict) &&
+         std::all_of(verdict->fused.begin(), verdict->fused.end(),
+                     [&](RequestRef& each) { return numbers_.Read(coordinator, &each); });
 }
 
 void NamedMatching::OnAnnouncement(int from, Announcement announcement) {
@@ -239,7 +247,10 @@ void NamedMatching::Send(const Verdict& verdict, const std::vector<int>& to) {
       bus_.Post(rank, message);
     }
   }
-  if (to_me) OnVerdict(verdict);
+  if (!to_me) return;
+  Verdict mine = verdict;
+  ReadNames(bus_.topology().rank(), &mine);
+  OnVerdict(mine);
 }
 
 }  // namespace smddp

@@ -22,8 +22,8 @@
 #include "runtime/control/messages.h"
 #include "runtime/named/coordinator.h"
 #include "runtime/named/fusion_queue.h"
-#include "runtime/named/named_request.h"
-#include "runtime/named/request_builder.h"
+#include "runtime/requests/named_request.h"
+#include "runtime/requests/request_builder.h"
 
 namespace smddp {
 
@@ -36,13 +36,14 @@ class VerdictReader {
 
 class NamedMatching : public Component {
  public:
-  // All outlive it. Allreduces of up to `fused_bytes` in all are put together; 0: none.
+  // All outlive it. Allreduces of up to `fused_bytes` in all are put together; 0: none. `most_numbers`: as
+  // Coordinator.
   NamedMatching(ControlBus& bus, const Compute& compute, const JoinRounds& rounds, const RequestBuilder& requests,
-                int64_t fused_bytes)
+                int64_t fused_bytes, size_t most_numbers)
       : bus_(bus),
         rounds_(rounds),
         requests_(requests),
-        coordinator_(bus.topology(), compute, rounds),
+        coordinator_(bus.topology(), compute, rounds, most_numbers),
         complete_(fused_bytes) {}
   // Call it before the engine starts. The readers handle verdicts on kDevices, and verdicts on requests in which this
   // rank takes part because it has joined.
@@ -83,7 +84,9 @@ class NamedMatching : public Component {
   void OnAnnouncement(int from, Announcement announcement);
   void OnVerdict(const Verdict& verdict);
   // The oldest request of that name that waits, if there is one.
-  std::optional<NamedRequest> TakeWaiting(const std::string& name);
+  std::optional<NamedRequest> TakeWaiting(const RequestRef& request);
+  // Gives the verdict the names that its coordinator has sent as numbers. False: there are no such numbers.
+  bool ReadNames(int coordinator, Verdict* verdict);
   // All requests of the verdict as one. An error has been given to those that wait.
   Result<NamedRequest> Fuse(const Verdict& verdict, NamedRequest first);
   void Begin(const Verdict& verdict, NamedRequest request);
@@ -95,6 +98,7 @@ class NamedMatching : public Component {
   const JoinRounds& rounds_;
   const RequestBuilder& requests_;
   Coordinator coordinator_;
+  ToldNumbers numbers_;
   FusionQueue complete_;                                     // verdicts of this coordinator, to be sent
   std::map<std::string, std::deque<NamedRequest>> waiting_;  // for their verdicts, by name, oldest first
   VerdictReader* of_devices_ = nullptr;

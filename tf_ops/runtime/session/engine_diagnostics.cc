@@ -24,6 +24,8 @@ SessionStats EngineDiagnostics::Stats() const {
   stats.plans = components_.planned.plans().known();
   stats.node_bytes_sent = parts_.node().bytes_published();
   stats.rail_bytes_sent = parts_.rail_bytes();
+  stats.control_messages = engine_.control_messages();
+  stats.control_bytes = engine_.control_bytes();
   stats.engine_wakeups = engine_.pace().wakeups();
   stats.arena_bytes = static_cast<int64_t>(parts_.arena_bytes());
   if (parts_.fabric().topology.node_count() > 1) {

@@ -18,11 +18,11 @@
 #include "runtime/health/stall_watch.h"
 #include "runtime/join/join_protocol.h"
 #include "runtime/named/named_matching.h"
-#include "runtime/named/request_builder.h"
 #include "runtime/planned/given_up_steps.h"
 #include "runtime/planned/plan_retirement.h"
 #include "runtime/planned/planned_reductions.h"
 #include "runtime/plans/plan_registry.h"
+#include "runtime/requests/request_builder.h"
 #include "runtime/timeline/timeline_group.h"
 #include "runtime/verify/verify.h"
 
@@ -44,7 +44,8 @@ struct SessionComponents {
         rounds(parts.fabric().topology.size()),
         devices(parts.fabric(), TheDevices(), env.gpu_stage, env.gpu_direct),
         round_trips(engine),
-        named(engine, parts.fabric().compute, rounds, requests, FusedBytes(parts.fabric(), env)),
+        named(engine, parts.fabric().compute, rounds, requests, FusedBytes(parts.fabric(), env),
+              static_cast<size_t>(env.cache_capacity)),
         device_paths(engine, parts.fabric(), named, devices),
         planned(engine, parts.fabric(), env, registry, named, device_paths, verifier),
         given_up(engine, planned),

@@ -22,4 +22,10 @@ struct NamedRequest {
   int64_t submitted_ns = 0;
 };
 
+// Of all its tensors, unpacked.
+int64_t BytesOf(const Announcement& request);
+// May the request be reduced together with others? Large ones gain nothing. Their algorithm then is one that gives the
+// same sums at every position (rail/selector.h).
+bool MayBeFused(const Announcement& request);
+
 }  // namespace smddp

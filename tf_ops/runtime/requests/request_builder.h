@@ -11,7 +11,7 @@
 #include "collectives/fabric.h"
 #include "runtime/api/session.h"
 #include "runtime/control/zero_memory.h"
-#include "runtime/named/named_request.h"
+#include "runtime/requests/named_request.h"
 #include "runtime/verify/verify.h"
 
 namespace smddp {

@@ -1,4 +1,4 @@
-#include "runtime/named/reduce_job.h"
+#include "runtime/requests/reduce_job.h"
 
 #include <utility>
 #include <vector>

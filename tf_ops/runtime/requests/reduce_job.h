@@ -11,7 +11,7 @@
 #include "collectives/fabric.h"
 #include "collectives/task.h"
 #include "runtime/api/session.h"
-#include "runtime/named/inline_data.h"
+#include "runtime/requests/inline_data.h"
 
 namespace smddp {
 

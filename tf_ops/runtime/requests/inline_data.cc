@@ -1,4 +1,4 @@
-#include "runtime/named/inline_data.h"
+#include "runtime/requests/inline_data.h"
 
 #include <algorithm>
 #include <cstring>

@@ -1,4 +1,4 @@
-#include "runtime/named/request_builder.h"
+#include "runtime/requests/request_builder.h"
 
 #include <algorithm>
 #include <string>
@@ -10,9 +10,8 @@
 #include "collectives/p2p/copy.h"
 #include "core/shape.h"
 #include "core/wire.h"
-#include "runtime/named/fusion_queue.h"
-#include "runtime/named/inline_data.h"
-#include "runtime/named/reduce_job.h"
+#include "runtime/requests/inline_data.h"
+#include "runtime/requests/reduce_job.h"
 
 namespace smddp {
 namespace {
