@@ -6,6 +6,7 @@ import threading
 import time
 from types import ModuleType
 
+import numpy as np
 import pytest
 import tensorflow as tf
 
@@ -94,6 +95,29 @@ def test_values_follow_the_session(stopped, size):
     hvd.shutdown()
     with pytest.raises(tf.errors.FailedPreconditionError, match=BEFORE_INIT):
         values()
+
+
+def test_communicators_of_removed_sets_are_freed(stopped, rank, size, mpi):
+    def handle() -> int:
+        """Grows with the communicators that there are."""
+        copy = mpi.Dup()
+        number = copy.py2f()
+        copy.Free()
+        return number
+
+    if size == 1:
+        pytest.skip("needs a set that is not all ranks")
+    hvd = stopped
+    hvd.init(process_sets="dynamic")
+    before = handle()
+    for turn in range(20):
+        ranks = [size - 1] if size == 2 else [turn % 2, size - 1]
+        added = hvd.add_process_set(ranks)
+        if added.included():
+            summed = hvd.allreduce(tf.fill([3], float(rank + turn)), process_set=added, op=hvd.Sum)
+            np.testing.assert_array_equal(summed, 3 * [float(sum(ranks) + turn * len(ranks))])
+        assert hvd.remove_process_set(added)
+    assert handle() < before + 10
 
 
 def test_sets_end_with_the_session_of_all_ranks(stopped, rank, size):

@@ -14,6 +14,8 @@ namespace {
 
 // The watchdog's limit for an engine stuck in a call: this much longer than the heartbeat timeout of its peers.
 constexpr double kEngineMarginSeconds = 5;
+// The time limit of the other members of a removed process set, which remove it at the same time.
+constexpr double kFreeSeconds = 5;
 // The time limit of the program's exit when a rank is lost.
 constexpr double kExitSeconds = 5;
 
@@ -312,6 +314,11 @@ Result<bool> SessionManager::Remove(int process_set) {
     sets_.erase(at);
   }
   if (leaving.session != nullptr) leaving.session->Stop();
+  SMDDP_RETURN_IF_ERROR(Ask("", /*at_start=*/false).status());  // afterwards no member's engine reads any more
+  if (leaving.session != nullptr) {
+    const Status freed = leaving.mpi->Free(Deadline::After(kFreeSeconds));
+    if (!freed.ok()) Log(LogLevel::kDebug, "the communicator of the process set is kept: " + freed.message());
+  }
   Log(LogLevel::kDebug, "process set " + std::to_string(process_set) + " has been removed");
   return true;
 }

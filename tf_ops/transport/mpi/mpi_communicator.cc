@@ -3,7 +3,9 @@
 #include <mpi.h>
 
 #include <algorithm>
+#include <chrono>
 #include <map>
+#include <thread>
 
 #include "transport/mpi/mpi_life.h"
 #include "transport/mpi/mpi_status.h"
@@ -181,6 +183,46 @@ Result<std::vector<int>> MpiCommunicator::RanksOf(const void* communicator) cons
 }
 
 MpiCommunicator::~MpiCommunicator() = default;
+
+namespace {
+
+// Receives and drops what is on its way from the other ranks: each sends an empty message last, and MPI keeps the order
+// of messages from one rank where both could be received.
+Status DrainMessages(MPI_Comm comm, int tag, int rank, int size, const Deadline& deadline) {
+  std::vector<MPI_Request> sends(size, MPI_REQUEST_NULL);
+  for (int to = 0; to < size; ++to) {
+    if (to != rank) SMDDP_MPI(MPI_Isend(nullptr, 0, MPI_BYTE, to, tag, comm, &sends[to]));
+  }
+  std::vector<char> dropped;
+  for (int last = 1; last < size;) {
+    if (deadline.passed()) return Status(Reason::kTimedOut, "A rank of the communicator does not answer.");
+    int waiting = 0, bytes = 0;
+    MPI_Message handle;
+    MPI_Status status;
+    SMDDP_MPI(MPI_Improbe(MPI_ANY_SOURCE, MPI_ANY_TAG, comm, &waiting, &handle, &status));
+    if (!waiting) {
+      std::this_thread::sleep_for(std::chrono::microseconds(50));
+      continue;
+    }
+    SMDDP_MPI(MPI_Get_count(&status, MPI_BYTE, &bytes));
+    dropped.resize(static_cast<size_t>(bytes));
+    SMDDP_MPI(MPI_Mrecv(dropped.data(), bytes, MPI_BYTE, &handle, MPI_STATUS_IGNORE));
+    if (bytes == 0 && status.MPI_TAG == tag) ++last;
+  }
+  SMDDP_MPI(MPI_Waitall(size, sends.data(), MPI_STATUSES_IGNORE));
+  return Status::Ok();
+}
+
+}  // namespace
+
+Status MpiCommunicator::Free(const Deadline& deadline) {
+  const int tag = handle_->tags.MpiTagOf(TagSplit::kControl);
+  for (MPI_Comm& comm : handle_->for_tags) {
+    SMDDP_RETURN_IF_ERROR(DrainMessages(comm, tag, rank_, size_, deadline));
+    SMDDP_MPI(MPI_Comm_free(&comm));
+  }
+  return Status::Ok();
+}
 
 namespace {
 

@@ -31,9 +31,12 @@ class MpiCommunicator {
   // This communicator's ranks of the members of an MPI_Comm, in its order; none for MPI_COMM_NULL.
   Result<std::vector<int>> RanksOf(const void* communicator) const;
 
-  // The communicator is not freed before MPI_Finalize (when the process exits): MPI reuses the number of a freed one,
-  // and a late message of this session could be received by the next.
+  // The communicator is not freed before MPI_Finalize (when the process exits), unless Free was called: MPI reuses the
+  // number of a freed one, and a late message of this session could be received by the next.
   ~MpiCommunicator();
+  // Frees it when every message between its ranks has arrived. Collective, after all of them have ended the session
+  // that used it. Past the deadline it is kept.
+  Status Free(const Deadline& deadline);
 
   int rank() const { return rank_; }
   int size() const { return size_; }
