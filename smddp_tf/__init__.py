@@ -52,10 +52,12 @@ if TYPE_CHECKING:
     from smddp_tf import data, elastic
     from smddp_tf import mpi_ops as mpi_ops
     from smddp_tf._native.topology_ops import local_rank_op, local_size_op, process_set_included_op, rank_op, size_op
+    from smddp_tf.batch_plan import BatchPlan, plan_batch
     from smddp_tf.compression import Compression
     from smddp_tf.functions import broadcast_, broadcast_global_variables, broadcast_variables
-    from smddp_tf.keras import callbacks
+    from smddp_tf.keras import callbacks, schedules
     from smddp_tf.keras.fit.evaluate import evaluate
+    from smddp_tf.keras.learning_rate import scaled
     from smddp_tf.keras.optimizer.distributed import DistributedOptimizerTF as DistributedOptimizer
     from smddp_tf.keras.optimizer.distributed import PartialDistributedOptimizer
     from smddp_tf.keras.saving.loading import load_model
@@ -82,6 +84,7 @@ if TYPE_CHECKING:
 __all__ = [
     "Adasum",
     "Average",
+    "BatchPlan",
     "BroadcastGlobalVariablesHook",
     "Compression",
     "DistributedGradientTape",
@@ -137,6 +140,7 @@ __all__ = [
     "mpi_enabled",
     "mpi_threads_supported",
     "nccl_built",
+    "plan_batch",
     "process_set_ids",
     "process_set_included_op",
     "rank",
@@ -144,6 +148,8 @@ __all__ = [
     "reducescatter",
     "remove_process_set",
     "rocm_built",
+    "scaled",
+    "schedules",
     "shutdown",
     "size",
     "size_op",
@@ -155,14 +161,16 @@ __all__ = [
 _OF_MODULE = {
     "smddp_tf._native.topology_ops":
         ("local_rank_op", "local_size_op", "process_set_included_op", "rank_op", "size_op"),
+    "smddp_tf.batch_plan": ("BatchPlan", "plan_batch"),
     "smddp_tf.compression": ("Compression",),
     "smddp_tf.functions": ("broadcast_", "broadcast_global_variables", "broadcast_variables"),
     "smddp_tf.horovod.internals":
         ("LocalGradientAggregationHelper", "_allreduce", "_cache", "_executing_eagerly", "_make_allreduce_grads_fn",
          "_make_subgraph", "check_num_rank_power_of_2", "gpu_available", "handle_average_backwards_compatibility",
          "refs_to_vars", "split_list", "vars_to_refs"),
-    "smddp_tf.keras": ("callbacks",),
+    "smddp_tf.keras": ("callbacks", "schedules"),
     "smddp_tf.keras.fit.evaluate": ("evaluate",),
+    "smddp_tf.keras.learning_rate": ("scaled",),
     "smddp_tf.keras.optimizer.distributed": ("DistributedOptimizer", "PartialDistributedOptimizer"),
     "smddp_tf.keras.saving.loading": ("load_model",),
     "smddp_tf.keras.sharding.memory": ("memory",),

@@ -1,0 +1,125 @@
+"""plan_batch: a global batch as each rank's batches, passes and steps."""
+
+from __future__ import annotations
+
+import operator
+from dataclasses import dataclass
+from typing import Any
+
+from smddp_tf._warn import warn
+from smddp_tf.data.agreement import agree, rank_and_size
+
+TOKEN_BUDGET = 4 * 2**20
+
+
+@dataclass(frozen=True)
+class BatchPlan:
+    """What `hvd.plan_batch` returns; `print` shows it.
+
+    Attributes:
+        ranks: how many share a global batch.
+        batch_size: samples of a rank in one pass: what its dataset is batched with.
+        passes: passes of an update, for `backward_passes_per_step`.
+        global_batch: samples of an update, of all ranks and passes.
+        updates_per_epoch: updates that the samples are enough for; None without `samples`, like the next two.
+        steps_per_epoch: what `fit` counts, `updates_per_epoch * passes`.
+        remainder: samples of an epoch that are left over.
+        tokens: of an update; None without `tokens`.
+        notes: what differs from what was asked, or exceeds the token budget.
+    """
+
+    ranks: int
+    batch_size: int
+    passes: int
+    global_batch: int
+    updates_per_epoch: int | None
+    steps_per_epoch: int | None
+    remainder: int | None
+    tokens: int | None
+    notes: tuple[str, ...]
+
+    def __str__(self) -> str:
+        lines = [f"{self.ranks} rank(s) x {self.batch_size} samples x {self.passes} pass(es) = {self.global_batch}"]
+        if self.updates_per_epoch is not None:
+            steps = f"{self.updates_per_epoch} updates an epoch, {self.steps_per_epoch} steps of fit"
+            lines.append(f"{steps}, {self.remainder} samples left over")
+        lines += [f"{self.tokens} tokens an update"] if self.tokens is not None else []
+        return "\n".join([*lines, *(f"note: {note}" for note in self.notes)])
+
+
+def plan_batch(
+    *,
+    global_batch: int | None = None,
+    per_rank: int | None = None,
+    samples: int | None = None,
+    tokens: int | None = None,
+    largest_per_rank: int | None = None,
+    token_budget: int = TOKEN_BUDGET,
+    size: int | None = None,
+) -> BatchPlan:
+    """Divides a batch among the ranks, and where it does not fit into their memory, into passes.
+
+    Call it on all ranks with the same arguments, after `hvd.init()`; with `size` alone, to plan another job. A batch
+    that ranks and passes do not divide is rounded down. That, and too many tokens, is a warning and a note of the plan.
+
+    Example:
+    >>> print(hvd.plan_batch(global_batch=4096, samples=1_281_167, largest_per_rank=16, size=64))
+    64 rank(s) x 16 samples x 4 pass(es) = 4096
+    312 updates an epoch, 1248 steps of fit, 3215 samples left over
+
+    Args:
+        global_batch: int, samples of an update over all ranks and passes. Either this or `per_rank`.
+        per_rank: int, samples of an update on each rank, in all its passes.
+        samples: int, those of an epoch on all ranks. Defaults to `None`, unknown.
+        tokens: int, those of a sample: the length of its sequence. Defaults to `None`.
+        largest_per_rank: int, samples that a rank has memory for. More are done in passes, as few as possible.
+            Defaults to `None`, no limit.
+        token_budget: int, tokens of an update above which to warn. Defaults to 4 Mi (4,194,304), to which the SageMaker
+            guide brings down its example of 8 Mi: most research stays below 4 M tokens, and larger batches may not
+            converge (https://docs.aws.amazon.com/sagemaker/latest/dg/model-parallel-best-practices-v2.html).
+        size: int, the number of ranks; the ranks are not asked then. Defaults to `None`, those of the job.
+
+    Raises:
+        ValueError: an argument has no meaning, or the ranks have passed different ones. Raised on every rank.
+    """
+    given = dict(locals())
+    who = rank_and_size(*((None, None) if size is None else (0, _number("size", size))))
+    agree(who, given, False, None, "`plan_batch`", "Pass the same on every rank.")
+    numbers = {name: _number(name, value) for name, value in given.items() if value is not None}
+    if (global_batch is None) == (per_rank is None):
+        raise ValueError(f"Pass one of `global_batch` and `per_rank`. Received: {global_batch!r} and {per_rank!r}.")
+    asked = numbers.get("global_batch", numbers.get("per_rank", 0) * who.size)
+    plan = _planned(who.size, asked, numbers)
+    for note in plan.notes if who.rank == 0 else ():
+        warn(f"plan_batch: {note}")
+    return plan
+
+
+def _planned(ranks: int, asked: int, numbers: dict[str, int]) -> BatchPlan:
+    if asked < ranks:
+        raise ValueError(f"`global_batch` must have a sample for each of {ranks} ranks. Received: global_batch={asked}.")
+    of_rank = asked // ranks
+    passes = -(-of_rank // numbers.get("largest_per_rank", of_rank))
+    batch_size = of_rank // passes
+    actual = ranks * batch_size * passes
+    updates, rest = divmod(numbers["samples"], actual) if "samples" in numbers else (None, None)
+    tokens = actual * numbers["tokens"] if "tokens" in numbers else None
+    notes = [f"{ranks} ranks and {passes} passes do not divide {asked}; an update has {actual} samples."]
+    notes = notes if actual != asked else []
+    if updates == 0:
+        notes.append(f"an epoch of {numbers['samples']} samples is less than one update. Use a smaller batch.")
+    if tokens is not None and tokens > numbers["token_budget"]:
+        budget = f"more than the budget of {numbers['token_budget']}, and may not converge"
+        notes.append(f"an update has {tokens} tokens, {budget}. Use a smaller batch, or set `token_budget`.")
+    steps = None if updates is None else updates * passes
+    return BatchPlan(ranks, batch_size, passes, actual, updates, steps, rest, tokens, tuple(notes))
+
+
+def _number(name: str, value: Any) -> int:
+    try:
+        number = 0 if isinstance(value, bool) else operator.index(value)
+    except TypeError:
+        number = 0
+    if number < 1:
+        raise ValueError(f"`{name}` must be a whole number, 1 or more. Received: {name}={value!r}.")
+    return number
