@@ -52,15 +52,16 @@ if TYPE_CHECKING:
     from smddp_tf import data, elastic
     from smddp_tf import mpi_ops as mpi_ops
     from smddp_tf._native.topology_ops import local_rank_op, local_size_op, process_set_included_op, rank_op, size_op
-    from smddp_tf.batch_plan import BatchPlan, plan_batch
+    from smddp_tf.batch_plan import plan_batch
+    from smddp_tf.checks.doctor import doctor
     from smddp_tf.compression import Compression
     from smddp_tf.functions import broadcast_, broadcast_global_variables, broadcast_variables
     from smddp_tf.keras import callbacks, schedules
     from smddp_tf.keras.fit.evaluate import evaluate
-    from smddp_tf.keras.learning_rate import scaled
     from smddp_tf.keras.optimizer.distributed import DistributedOptimizerTF as DistributedOptimizer
     from smddp_tf.keras.optimizer.distributed import PartialDistributedOptimizer
     from smddp_tf.keras.saving.loading import load_model
+    from smddp_tf.keras.schedules import scaled
     from smddp_tf.keras.sharding.memory import memory
     from smddp_tf.keras.sync_batch_normalization import SyncBatchNormalization
     from smddp_tf.objects import allgather_object, broadcast_object, broadcast_object_fn
@@ -84,7 +85,6 @@ if TYPE_CHECKING:
 __all__ = [
     "Adasum",
     "Average",
-    "BatchPlan",
     "BroadcastGlobalVariablesHook",
     "Compression",
     "DistributedGradientTape",
@@ -116,6 +116,7 @@ __all__ = [
     "cuda_built",
     "data",
     "ddl_built",
+    "doctor",
     "elastic",
     "evaluate",
     "get_process_set_ids_and_ranks",
@@ -161,7 +162,8 @@ __all__ = [
 _OF_MODULE = {
     "smddp_tf._native.topology_ops":
         ("local_rank_op", "local_size_op", "process_set_included_op", "rank_op", "size_op"),
-    "smddp_tf.batch_plan": ("BatchPlan", "plan_batch"),
+    "smddp_tf.batch_plan": ("plan_batch",),
+    "smddp_tf.checks.doctor": ("doctor",),
     "smddp_tf.compression": ("Compression",),
     "smddp_tf.functions": ("broadcast_", "broadcast_global_variables", "broadcast_variables"),
     "smddp_tf.horovod.internals":
@@ -170,9 +172,9 @@ _OF_MODULE = {
          "refs_to_vars", "split_list", "vars_to_refs"),
     "smddp_tf.keras": ("callbacks", "schedules"),
     "smddp_tf.keras.fit.evaluate": ("evaluate",),
-    "smddp_tf.keras.learning_rate": ("scaled",),
     "smddp_tf.keras.optimizer.distributed": ("DistributedOptimizer", "PartialDistributedOptimizer"),
     "smddp_tf.keras.saving.loading": ("load_model",),
+    "smddp_tf.keras.schedules": ("scaled",),
     "smddp_tf.keras.sharding.memory": ("memory",),
     "smddp_tf.keras.sync_batch_normalization": ("SyncBatchNormalization",),
     "smddp_tf.objects": ("allgather_object", "broadcast_object", "broadcast_object_fn"),

@@ -9,8 +9,6 @@ from typing import Any
 from smddp_tf._warn import warn
 from smddp_tf.data.agreement import agree, rank_and_size
 
-TOKEN_BUDGET = 4 * 2**20
-
 
 @dataclass(frozen=True)
 class BatchPlan:
@@ -21,8 +19,8 @@ class BatchPlan:
         batch_size: samples of a rank in one pass: what its dataset is batched with.
         passes: passes of an update, for `backward_passes_per_step`.
         global_batch: samples of an update, of all ranks and passes.
-        updates_per_epoch: updates that the samples are enough for; None without `samples`, like the next two.
-        steps_per_epoch: what `fit` counts, `updates_per_epoch * passes`.
+        updates_per_epoch: of whole batches; None without `samples`, as are the next two.
+        steps_per_epoch: as `fit` counts them, `updates_per_epoch * passes`.
         remainder: samples of an epoch that are left over.
         tokens: of an update; None without `tokens`.
         notes: what differs from what was asked, or exceeds the token budget.
@@ -40,7 +38,7 @@ class BatchPlan:
 
     def __str__(self) -> str:
         lines = [f"{self.ranks} rank(s) x {self.batch_size} samples x {self.passes} pass(es) = {self.global_batch}"]
-        if self.updates_per_epoch is not None:
+        if self.steps_per_epoch is not None:
             steps = f"{self.updates_per_epoch} updates an epoch, {self.steps_per_epoch} steps of fit"
             lines.append(f"{steps}, {self.remainder} samples left over")
         lines += [f"{self.tokens} tokens an update"] if self.tokens is not None else []
@@ -54,13 +52,13 @@ def plan_batch(
     samples: int | None = None,
     tokens: int | None = None,
     largest_per_rank: int | None = None,
-    token_budget: int = TOKEN_BUDGET,
+    token_budget: int = 4 * 2**20,
     size: int | None = None,
 ) -> BatchPlan:
-    """Divides a batch among the ranks, and where it does not fit into their memory, into passes.
+    """Divides a batch among the ranks and, where their memory is too small for it, into passes.
 
-    Call it on all ranks with the same arguments, after `hvd.init()`; with `size` alone, to plan another job. A batch
-    that ranks and passes do not divide is rounded down. That, and too many tokens, is a warning and a note of the plan.
+    Call it on all ranks with the same arguments, after `hvd.init()`; or with `size`, to plan for other ranks. What
+    ranks and passes do not divide is rounded down, which is a note of the plan and a warning, as are too many tokens.
 
     Example:
     >>> print(hvd.plan_batch(global_batch=4096, samples=1_281_167, largest_per_rank=16, size=64))
@@ -68,15 +66,14 @@ def plan_batch(
     312 updates an epoch, 1248 steps of fit, 3215 samples left over
 
     Args:
-        global_batch: int, samples of an update over all ranks and passes. Either this or `per_rank`.
+        global_batch: int, samples of an update, of all ranks and passes. Either this or `per_rank`.
         per_rank: int, samples of an update on each rank, in all its passes.
-        samples: int, those of an epoch on all ranks. Defaults to `None`, unknown.
+        samples: int, those of an epoch, on all ranks. Defaults to `None`, unknown.
         tokens: int, those of a sample: the length of its sequence. Defaults to `None`.
-        largest_per_rank: int, samples that a rank has memory for. More are done in passes, as few as possible.
-            Defaults to `None`, no limit.
-        token_budget: int, tokens of an update above which to warn. Defaults to 4 Mi (4,194,304), to which the SageMaker
-            guide brings down its example of 8 Mi: most research stays below 4 M tokens, and larger batches may not
-            converge (https://docs.aws.amazon.com/sagemaker/latest/dg/model-parallel-best-practices-v2.html).
+        largest_per_rank: int, samples that a rank has memory for. Defaults to `None`, no limit: one pass.
+        token_budget: int, tokens of an update above which to warn. Defaults to 4 Mi: the SageMaker guide halves its
+            example of 8 Mi to that, as most research stays below 4 M, and larger batches may not converge
+            (https://docs.aws.amazon.com/sagemaker/latest/dg/model-parallel-best-practices-v2.html).
         size: int, the number of ranks; the ranks are not asked then. Defaults to `None`, those of the job.
 
     Raises:
@@ -84,42 +81,41 @@ def plan_batch(
     """
     given = dict(locals())
     who = rank_and_size(*((None, None) if size is None else (0, _number("size", size))))
-    agree(who, given, False, None, "`plan_batch`", "Pass the same on every rank.")
-    numbers = {name: _number(name, value) for name, value in given.items() if value is not None}
+    agree(who, given, False, None, "`plan_batch`")
     if (global_batch is None) == (per_rank is None):
-        raise ValueError(f"Pass one of `global_batch` and `per_rank`. Received: {global_batch!r} and {per_rank!r}.")
-    asked = numbers.get("global_batch", numbers.get("per_rank", 0) * who.size)
-    plan = _planned(who.size, asked, numbers)
+        raise ValueError(f"Pass either `global_batch` or `per_rank`. Received: {global_batch!r} and {per_rank!r}.")
+    plan = _planned(who.size, {name: _number(name, value) for name, value in given.items() if value is not None})
     for note in plan.notes if who.rank == 0 else ():
         warn(f"plan_batch: {note}")
     return plan
 
 
-def _planned(ranks: int, asked: int, numbers: dict[str, int]) -> BatchPlan:
-    if asked < ranks:
-        raise ValueError(f"`global_batch` must have a sample for each of {ranks} ranks. Received: global_batch={asked}.")
+def _planned(ranks: int, given: dict[str, int]) -> BatchPlan:
+    asked = given.get("global_batch", given.get("per_rank", 0) * ranks)
     of_rank = asked // ranks
-    passes = -(-of_rank // numbers.get("largest_per_rank", of_rank))
+    if of_rank < 1:
+        raise ValueError(f"`global_batch` must be {ranks} or more, a sample for each rank. Received: {asked}.")
+    passes = -(-of_rank // given.get("largest_per_rank", of_rank))
     batch_size = of_rank // passes
-    actual = ranks * batch_size * passes
-    updates, rest = divmod(numbers["samples"], actual) if "samples" in numbers else (None, None)
-    tokens = actual * numbers["tokens"] if "tokens" in numbers else None
-    notes = [f"{ranks} ranks and {passes} passes do not divide {asked}; an update has {actual} samples."]
-    notes = notes if actual != asked else []
+    actual, notes = ranks * passes * batch_size, []
+    if actual != asked:
+        notes.append(f"{ranks} ranks x {passes} passes do not divide {asked}: an update has {actual} samples.")
+    updates, rest = divmod(given["samples"], actual) if "samples" in given else (None, None)
     if updates == 0:
-        notes.append(f"an epoch of {numbers['samples']} samples is less than one update. Use a smaller batch.")
-    if tokens is not None and tokens > numbers["token_budget"]:
-        budget = f"more than the budget of {numbers['token_budget']}, and may not converge"
-        notes.append(f"an update has {tokens} tokens, {budget}. Use a smaller batch, or set `token_budget`.")
+        notes.append(f"an epoch of {given['samples']} samples is no whole update. Use a smaller batch.")
+    tokens = actual * given["tokens"] if "tokens" in given else None
+    if tokens is not None and tokens > given["token_budget"]:
+        many = f"an update has {tokens} tokens, more than the budget of {given['token_budget']}, and may not converge"
+        notes.append(f"{many}. Use a smaller batch, or set `token_budget`.")
     steps = None if updates is None else updates * passes
     return BatchPlan(ranks, batch_size, passes, actual, updates, steps, rest, tokens, tuple(notes))
 
 
 def _number(name: str, value: Any) -> int:
     try:
-        number = 0 if isinstance(value, bool) else operator.index(value)
+        number = operator.index(value)
     except TypeError:
         number = 0
-    if number < 1:
+    if number < 1 or isinstance(value, bool):
         raise ValueError(f"`{name}` must be a whole number, 1 or more. Received: {name}={value!r}.")
     return number
