@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import operator
+import numbers
 from dataclasses import dataclass
-from typing import Any
 
 from smddp_tf._warn import warn
-from smddp_tf.data.agreement import agree, rank_and_size
+from smddp_tf.data.agreement import RankAndSize, agree, rank_and_size
 
 
 @dataclass(frozen=True)
@@ -15,13 +14,11 @@ class BatchPlan:
     """What `hvd.plan_batch` returns; `print` shows it.
 
     Attributes:
-        ranks: how many share a global batch.
-        batch_size: samples of a rank in one pass: what its dataset is batched with.
-        passes: passes of an update, for `backward_passes_per_step`.
-        global_batch: samples of an update, of all ranks and passes.
-        updates_per_epoch: of whole batches; None without `samples`, as are the next two.
-        steps_per_epoch: as `fit` counts them, `updates_per_epoch * passes`.
-        remainder: samples of an epoch that are left over.
+        ranks, batch_size, passes: an update has so many samples of each rank in each pass. Batch the dataset with
+            `batch_size`; `passes` are for `backward_passes_per_step`.
+        global_batch: samples of an update: the product of these.
+        steps_per_epoch: as `fit` counts them, passes; None without `samples`, as is `remainder`.
+        remainder: samples of an epoch that fill no update.
         tokens: of an update; None without `tokens`.
         notes: what differs from what was asked, or exceeds the token budget.
     """
@@ -30,7 +27,6 @@ class BatchPlan:
     batch_size: int
     passes: int
     global_batch: int
-    updates_per_epoch: int | None
     steps_per_epoch: int | None
     remainder: int | None
     tokens: int | None
@@ -39,8 +35,7 @@ class BatchPlan:
     def __str__(self) -> str:
         lines = [f"{self.ranks} rank(s) x {self.batch_size} samples x {self.passes} pass(es) = {self.global_batch}"]
         if self.steps_per_epoch is not None:
-            steps = f"{self.updates_per_epoch} updates an epoch, {self.steps_per_epoch} steps of fit"
-            lines.append(f"{steps}, {self.remainder} samples left over")
+            lines.append(f"{self.steps_per_epoch} steps an epoch, {self.remainder} samples left over")
         lines += [f"{self.tokens} tokens an update"] if self.tokens is not None else []
         return "\n".join([*lines, *(f"note: {note}" for note in self.notes)])
 
@@ -63,7 +58,7 @@ def plan_batch(
     Example:
     >>> print(hvd.plan_batch(global_batch=4096, samples=1_281_167, largest_per_rank=16, size=64))
     64 rank(s) x 16 samples x 4 pass(es) = 4096
-    312 updates an epoch, 1248 steps of fit, 3215 samples left over
+    1248 steps an epoch, 3215 samples left over
 
     Args:
         global_batch: int, samples of an update, of all ranks and passes. Either this or `per_rank`.
@@ -79,12 +74,14 @@ def plan_batch(
     Raises:
         ValueError: an argument has no meaning, or the ranks have passed different ones. Raised on every rank.
     """
-    given = dict(locals())
-    who = rank_and_size(*((None, None) if size is None else (0, _number("size", size))))
+    given = {name: value for name, value in locals().items() if value is not None}
+    who = rank_and_size(None, None) if size is None else RankAndSize(0, size, False)
     agree(who, given, False, None, "`plan_batch`")
+    if any(not isinstance(value, numbers.Integral) or value < 1 for value in given.values()):
+        raise ValueError(f"All arguments must be whole numbers, 1 or more. Received: {given}.")
     if (global_batch is None) == (per_rank is None):
-        raise ValueError(f"Pass either `global_batch` or `per_rank`. Received: {global_batch!r} and {per_rank!r}.")
-    plan = _planned(who.size, {name: _number(name, value) for name, value in given.items() if value is not None})
+        raise ValueError(f"Pass either `global_batch` or `per_rank`. Received: {given}.")
+    plan = _planned(who.size, given)
     for note in plan.notes if who.rank == 0 else ():
         warn(f"plan_batch: {note}")
     return plan
@@ -108,14 +105,4 @@ def _planned(ranks: int, given: dict[str, int]) -> BatchPlan:
         many = f"an update has {tokens} tokens, more than the budget of {given['token_budget']}, and may not converge"
         notes.append(f"{many}. Use a smaller batch, or set `token_budget`.")
     steps = None if updates is None else updates * passes
-    return BatchPlan(ranks, batch_size, passes, actual, updates, steps, rest, tokens, tuple(notes))
-
-
-def _number(name: str, value: Any) -> int:
-    try:
-        number = operator.index(value)
-    except TypeError:
-        number = 0
-    if number < 1 or isinstance(value, bool):
-        raise ValueError(f"`{name}` must be a whole number, 1 or more. Received: {name}={value!r}.")
-    return number
+    return BatchPlan(ranks, batch_size, passes, actual, steps, rest, tokens, tuple(notes))

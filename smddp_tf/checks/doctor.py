@@ -41,7 +41,7 @@ class Finding(NamedTuple):
 def doctor() -> list[Finding]:
     r"""Looks for what is wrong around the job: versions, MPI, network, GPUs, cores, limits, clocks, names of hosts.
 
-    All ranks call it together, after `hvd.init()`. `smddprun --doctor` does so in a job of its own.
+    All ranks call it together. `smddprun --doctor` does so in a job of its own.
 
     Example:
     >>> findings = hvd.doctor()
@@ -55,6 +55,7 @@ def doctor() -> list[Finding]:
     Raises:
         EngineError: a rank has left, or does not take part in time.
     """
+    basics.init()
     hosts = sorted(set(allgather_object(socket.gethostname(), name=of_thread("doctor.hosts"))))
     rounds = [allgather_object(time.time(), name=of_thread("doctor.clocks")) for _ in range(_CLOCK_ROUNDS)]
     offset = min((times[basics.rank()] - times[0] for times in rounds), key=abs)  # but for how gathers end

@@ -91,21 +91,18 @@ class Warmup(keras.optimizers.schedules.LearningRateSchedule):
         warmup_steps: int, steps to the full rate, as `optimizer.iterations` counts them.
         rule: "linear" or "sqrt", as for `hvd.scaled`. Defaults to "linear".
         passes: int, passes of an update that applies their mean; 1 where SGD applies their sum. Defaults to 1.
-        name: string. Defaults to "Warmup".
 
     Raises:
         ValueError: `rule` is unknown, or `warmup_steps` or `passes` is less than 1.
     """
 
-    def __init__(
-        self, learning_rate: Any, warmup_steps: int, rule: str = "linear", passes: int = 1, name: str = "Warmup"
-    ) -> None:
+    def __init__(self, learning_rate: Any, warmup_steps: int, rule: str = "linear", passes: int = 1) -> None:
         super().__init__()
         _factor(rule, 1)  # refuses an unknown one
         if not min(warmup_steps, passes) >= 1:
             raise ValueError(f"Pass 1 or more. Received: warmup_steps={warmup_steps!r}, passes={passes!r}.")
         self.learning_rate, self.warmup_steps = learning_rate, warmup_steps
-        self.rule, self.passes, self.name = rule, passes, name
+        self.rule, self.passes = rule, passes
 
     def __call__(self, step: Any) -> Any:
         step = tf.cast(tf.convert_to_tensor(step), tf.float32)
@@ -116,7 +113,7 @@ class Warmup(keras.optimizers.schedules.LearningRateSchedule):
 
     def get_config(self) -> dict[str, Any]:
         """For a saved file."""
-        own = {name: getattr(self, name) for name in ("learning_rate", "warmup_steps", "rule", "passes", "name")}
+        own = {name: getattr(self, name) for name in ("learning_rate", "warmup_steps", "rule", "passes")}
         serialize = keras.optimizers.schedules.serialize
         return {**own, "learning_rate": serialize(own["learning_rate"])} if callable(own["learning_rate"]) else own
 
