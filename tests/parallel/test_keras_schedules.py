@@ -9,7 +9,7 @@ import tensorflow as tf
 
 import smddp_tf.keras as hvk
 from tests.parallel.keras_training import skip_jit
-from tests.parallel.test_keras_learning_rate import X, Y, fit, one_weight_model
+from tests.parallel.one_weight import X, Y, one_weight_model
 
 WARM, DECAY = 3, keras.optimizers.schedules.ExponentialDecay(0.01, decay_steps=4, decay_rate=0.5)
 
@@ -88,9 +88,9 @@ def test_saved_and_loaded(hvd, rank, tmp_path, inner):
 
 
 def test_the_callback_names_the_schedule(hvd):
-    warmup = hvk.callbacks.LearningRateWarmupCallback(initial_lr=0.1)
+    model, warmup = one_weight_model(keras.optimizers.SGD(DECAY)), hvk.callbacks.LearningRateWarmupCallback(0.1)
     with pytest.raises(ValueError, match=r"hvd\.schedules\.Warmup"):
-        fit(keras.optimizers.SGD(DECAY), warmup)
+        model.fit(np.ones((4, 1)), np.ones((4, 1)), verbose=0, callbacks=[warmup])
 
 
 def test_scaled_counts_ranks_and_passes(hvd, size):
