@@ -60,6 +60,6 @@ def test_a_name_without_an_address_is_an_error() -> None:
 
 def test_a_line_names_the_ranks_of_what_is_wrong() -> None:
     assert str(Finding("warning", "clock", "+3.00 s", "Run chrony.", (1, 3))).split() == (
-        "warning clock +3.00 s [rank 1, 3] Run chrony.".split()
+        ["warning", "clock", "+3.00", "s", "[rank", "1,", "3]", "Run", "chrony."]
     )
-    assert str(Finding("ok", "clock", "+0.00 s", "", (0, 1))).split() == "ok clock +0.00 s".split()
+    assert str(Finding("ok", "clock", "+0.00 s", "", (0, 1))).split() == ["ok", "clock", "+0.00", "s"]
