@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib.metadata
 import os
 import re
 import resource
@@ -41,7 +40,7 @@ class Finding(NamedTuple):
 def doctor() -> list[Finding]:
     r"""Looks for what is wrong around the job: versions, MPI, network, GPUs, cores, limits, clocks, names of hosts.
 
-    All ranks call it together. `smddprun --doctor` does so in a job of its own.
+    All ranks call it together; it calls `hvd.init()` first. `smddprun --doctor` does so in a job of its own.
 
     Example:
     >>> findings = hvd.doctor()
@@ -59,7 +58,10 @@ def doctor() -> list[Finding]:
     hosts = sorted(set(allgather_object(socket.gethostname(), name=of_thread("doctor.hosts"))))
     rounds = [allgather_object(time.time(), name=of_thread("doctor.clocks")) for _ in range(_CLOCK_ROUNDS)]
     offset = min((times[basics.rank()] - times[0] for times in rounds), key=abs)  # but for how gathers end
-    mine = [*_of_job(offset), *_of_host(os.environ, basics.local_size()), *map(resolved, hosts)]
+    try:
+        mine = [*_of_job(offset), *_of_host(os.environ, basics.local_size()), *map(resolved, hosts)]
+    except Exception as error:  # the other ranks wait for an answer
+        mine = [Finding("error", "doctor", f"{type(error).__name__}: {error}", "Please report this.")]
     rows: dict[tuple[str, str, str], Finding] = {}
     for rank, theirs in enumerate(allgather_object(mine, name=of_thread("doctor.findings"))):
         for each in theirs:
@@ -75,11 +77,11 @@ def _judged(wrong: bool, what: str, found: str, advice: str, level: str = "warni
 def _of_job(offset: float) -> list[Finding]:
     core, ranks, nodes = loader.core(), basics.local_size(), basics.cross_size()
     stats, built = core.stats(), core.build_info()
-    packages = [importlib.metadata.version("smddp-tf"), *(f"{what[15:]} {found}" for what, found in versions.facts())]
+    packages = [f"{what.removeprefix('The version of ')} {found}" for what, found in versions.facts()]
     arena, gpus, mbps = stats["arena_bytes"], built["gpus"], stats["rail_bandwidth_mbps"]
     link = f"{nodes} nodes, {stats['rail_latency_us']:.0f} us, {mbps:.0f} Mbit/s for each rank of a node"
     return [
-        Finding("ok", "versions", "smddp_tf " + ", ".join(packages)),
+        Finding("ok", "versions", ", ".join([f"smddp_tf {built['version']}", *packages])),
         _judged(not core.mpi_initialized(), "MPI", f"{build_info('MPI_LIBRARY')}, {basics.size()} rank(s)",
                 "It is not in use: this rank trains alone. Start with smddprun -np N python train.py"),
         _judged(nodes > 1 and mbps < _SLOW_MBPS, "network", link if nodes > 1 else "one node, not in use",

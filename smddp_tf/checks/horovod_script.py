@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import faulthandler
 import importlib
 import inspect
 import runpy
@@ -14,7 +15,7 @@ import numpy as np
 from smddp_tf import aliases
 from smddp_tf.objects import allgather_object
 
-STEPS = 3
+STEPS, _LIMIT_S = 3, 600
 
 
 class _Done(BaseException):
@@ -23,6 +24,8 @@ class _Done(BaseException):
 
 def difference(command: Sequence[str], reduces: bool) -> float | None:
     """The largest difference between a weight on two ranks after three steps; None if `fit` makes fewer.
+
+    After ten minutes the script is ended, and its stacks are shown.
 
     Args:
         command: script and arguments.
@@ -38,10 +41,13 @@ def difference(command: Sequence[str], reduces: bool) -> float | None:
     patches, table = (importlib.import_module(f"smddp_tf.keras.{name}") for name in ("patches", "patch_table"))
     patches.replace(table.FIT, _ending_early)
     sys.argv, sys.path[:0] = list(command), [str(command[0]).rpartition("/")[0] or "."]
+    faulthandler.dump_traceback_later(_LIMIT_S, exit=True)
     try:
         runpy.run_path(command[0], run_name="__main__")
     except _Done as done:
         return float(done.args[0])
+    finally:
+        faulthandler.cancel_dump_traceback_later()
     return None
 
 
