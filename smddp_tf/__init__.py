@@ -52,13 +52,16 @@ if TYPE_CHECKING:
     from smddp_tf import data, elastic
     from smddp_tf import mpi_ops as mpi_ops
     from smddp_tf._native.topology_ops import local_rank_op, local_size_op, process_set_included_op, rank_op, size_op
+    from smddp_tf.batch_plan import plan_batch
+    from smddp_tf.checks.doctor import doctor
     from smddp_tf.compression import Compression
     from smddp_tf.functions import broadcast_, broadcast_global_variables, broadcast_variables
-    from smddp_tf.keras import callbacks
+    from smddp_tf.keras import callbacks, schedules
     from smddp_tf.keras.fit.evaluate import evaluate
     from smddp_tf.keras.optimizer.distributed import DistributedOptimizerTF as DistributedOptimizer
     from smddp_tf.keras.optimizer.distributed import PartialDistributedOptimizer
     from smddp_tf.keras.saving.loading import load_model
+    from smddp_tf.keras.schedules import scaled
     from smddp_tf.keras.sharding.memory import memory
     from smddp_tf.keras.sync_batch_normalization import SyncBatchNormalization
     from smddp_tf.objects import allgather_object, broadcast_object, broadcast_object_fn
@@ -113,6 +116,7 @@ __all__ = [
     "cuda_built",
     "data",
     "ddl_built",
+    "doctor",
     "elastic",
     "evaluate",
     "get_process_set_ids_and_ranks",
@@ -137,6 +141,7 @@ __all__ = [
     "mpi_enabled",
     "mpi_threads_supported",
     "nccl_built",
+    "plan_batch",
     "process_set_ids",
     "process_set_included_op",
     "rank",
@@ -144,6 +149,8 @@ __all__ = [
     "reducescatter",
     "remove_process_set",
     "rocm_built",
+    "scaled",
+    "schedules",
     "shutdown",
     "size",
     "size_op",
@@ -155,16 +162,19 @@ __all__ = [
 _OF_MODULE = {
     "smddp_tf._native.topology_ops":
         ("local_rank_op", "local_size_op", "process_set_included_op", "rank_op", "size_op"),
+    "smddp_tf.batch_plan": ("plan_batch",),
+    "smddp_tf.checks.doctor": ("doctor",),
     "smddp_tf.compression": ("Compression",),
     "smddp_tf.functions": ("broadcast_", "broadcast_global_variables", "broadcast_variables"),
     "smddp_tf.horovod.internals":
         ("LocalGradientAggregationHelper", "_allreduce", "_cache", "_executing_eagerly", "_make_allreduce_grads_fn",
          "_make_subgraph", "check_num_rank_power_of_2", "gpu_available", "handle_average_backwards_compatibility",
          "refs_to_vars", "split_list", "vars_to_refs"),
-    "smddp_tf.keras": ("callbacks",),
+    "smddp_tf.keras": ("callbacks", "schedules"),
     "smddp_tf.keras.fit.evaluate": ("evaluate",),
     "smddp_tf.keras.optimizer.distributed": ("DistributedOptimizer", "PartialDistributedOptimizer"),
     "smddp_tf.keras.saving.loading": ("load_model",),
+    "smddp_tf.keras.schedules": ("scaled",),
     "smddp_tf.keras.sharding.memory": ("memory",),
     "smddp_tf.keras.sync_batch_normalization": ("SyncBatchNormalization",),
     "smddp_tf.objects": ("allgather_object", "broadcast_object", "broadcast_object_fn"),

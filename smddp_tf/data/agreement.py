@@ -60,5 +60,5 @@ def _check_same(of_ranks: list[dict[str, Any]], rank: int, asks: str) -> None:
                 raise ValueError(
                     f"{asks} needs the same data and arguments on all ranks. "
                     f"Received: {name}={value!r} on rank 0 and {name}={theirs.get(name)!r} on rank {other} "
-                    f"(this is rank {rank}). Give every rank the whole data; {asks} takes its part."
+                    f"(this is rank {rank}). Pass the same, and the whole, on every rank; {asks} divides it."
                 )

@@ -46,13 +46,16 @@ try:
         start_timeline,
         stop_timeline,
     )
+    from smddp_tf.batch_plan import plan_batch
+    from smddp_tf.checks.doctor import doctor
     from smddp_tf.compression import Compression
     from smddp_tf.functions import broadcast_, broadcast_global_variables, broadcast_variables
-    from smddp_tf.keras import callbacks, elastic, layers
+    from smddp_tf.keras import callbacks, elastic, layers, schedules
     from smddp_tf.keras.fit.evaluate import evaluate
     from smddp_tf.keras.fit.patch import guard_fit as _guard_fit
     from smddp_tf.keras.optimizer.distributed import DistributedOptimizer, PartialDistributedOptimizer
     from smddp_tf.keras.saving.loading import load_model
+    from smddp_tf.keras.schedules import scaled
     from smddp_tf.keras.sharding.memory import memory
     from smddp_tf.keras.sync_batch_normalization import SyncBatchNormalization
     from smddp_tf.keras.values import allgather, allreduce, broadcast, reducescatter
@@ -115,6 +118,7 @@ __all__ = [
     "cuda_built",
     "data",
     "ddl_built",
+    "doctor",
     "elastic",
     "evaluate",
     "get_process_set_ids_and_ranks",
@@ -140,6 +144,7 @@ __all__ = [
     "mpi_enabled",
     "mpi_threads_supported",
     "nccl_built",
+    "plan_batch",
     "process_set_ids",
     "process_set_included_op",
     "rank",
@@ -147,6 +152,8 @@ __all__ = [
     "reducescatter",
     "remove_process_set",
     "rocm_built",
+    "scaled",
+    "schedules",
     "shutdown",
     "size",
     "size_op",

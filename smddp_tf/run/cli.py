@@ -84,7 +84,7 @@ def dispatch(options: dict[str, Any], adapted: Callable[[dict[str, Any]], dict[s
     command: Sequence[str] = options["command"]
     if options["module"] and command:
         command = [sys.executable, "-m", *command]
-    explicit = any(options[name] is not None for name in ("num_proc", "hosts", "hostfile"))
+    explicit = any(options[name] is not None for name in ("doctor", "num_proc", "hosts", "hostfile"))
     if not explicit:
         if find_placement(os.environ) is None and sagemaker.inside_training(os.environ):
             sys.exit(_sagemaker(options, command))
@@ -92,11 +92,16 @@ def dispatch(options: dict[str, Any], adapted: Callable[[dict[str, Any]], dict[s
         if find_placement(os.environ) is not None:
             os.environ.update(_variables(options))
             run_in_process(command, _families(options))
-    _need(command)
+    if not options["doctor"]:
+        _need(command)
     environment = without_rank_variables(os.environ)
     placed = hosts_and_ranks(
         options["num_proc"], options["hosts"], options["hostfile"], options["slots_per_host"], environment
     )
+    if options["doctor"]:
+        from smddp_tf.run.doctor import HERE, run_doctor
+
+        sys.exit(run_doctor(_settings(options, *(placed or HERE)), command))
     if placed is None:
         os.environ.update(_variables(options))
         if options["dry_run"]:

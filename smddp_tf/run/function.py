@@ -125,17 +125,18 @@ def run(
         output_filename=absolute(output_filename),
         verbose=int(verbose or 0),
     )
-    return _results(settings, _payload(func, args, kwargs or {}), executable or sys.executable)
+    return results_of(settings, payload_of(func, args, kwargs or {}), executable or sys.executable)
 
 
-def _payload(func: Callable[..., Any], args: Sequence[Any], kwargs: Mapping[str, Any]) -> bytes:
+def payload_of(func: Callable[..., Any], args: Sequence[Any], kwargs: Mapping[str, Any]) -> bytes:
     """The function, pickled twice: this program's path is unpickled first, because the function may need it."""
     import cloudpickle
 
     return bytes(cloudpickle.dumps((list(sys.path), cloudpickle.dumps((func, tuple(args), dict(kwargs))))))
 
 
-def _results(settings: Any, payload: bytes, python: str) -> list[Any]:
+def results_of(settings: Any, payload: bytes, python: str) -> list[Any]:
+    """What the function returns on each rank of a job; raises what `run` raises."""
     import cloudpickle
 
     from smddp_tf.run.launch import launch

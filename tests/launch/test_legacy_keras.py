@@ -81,6 +81,16 @@ def test_load_model_goes_on_bit_for_bit(ranks, name: str) -> None:
 
 
 @pytest.mark.parametrize("name", ["sgd", "legacy sgd"])
+def test_a_warmup_trains_and_is_saved(ranks, name: str) -> None:
+    """From the rate of one rank towards twice as much, while it decays by half in twelve steps."""
+    expected = [0.1 * 1.25, 0.1 * 2 * 0.5 ** (3 / 12), 0.1 * 2 * 0.5]
+    for seen in ranks:
+        difference, rates = seen["schedules"][name]
+        assert difference < 1e-6
+        np.testing.assert_allclose(rates, expected, rtol=1e-6)
+
+
+@pytest.mark.parametrize("name", ["sgd", "legacy sgd"])
 def test_several_passes_for_one_update(ranks, name: str) -> None:
     """The sums of two passes: averaged over the ranks, or divided by their number where they stay local."""
     for rank, seen in enumerate(ranks):

@@ -7,9 +7,9 @@ import numpy as np
 import pytest
 
 import smddp_tf.keras as hvk
+from tests.parallel.one_weight import X, Y, one_weight_model
 
 STEPS_PER_EPOCH = 4
-X, Y = 1.5, 2.0
 
 
 class Rates(keras.callbacks.Callback):
@@ -21,13 +21,6 @@ class Rates(keras.callbacks.Callback):
 
     def on_train_batch_end(self, batch, logs=None):
         self.seen.append(float(self.model.optimizer.learning_rate.numpy()))
-
-
-def one_weight_model(optimizer) -> keras.Model:
-    """loss = (w * X - Y)^2 with w = 0 at the start."""
-    model = keras.Sequential([keras.Input((1,)), keras.layers.Dense(1, use_bias=False, kernel_initializer="zeros")])
-    model.compile(optimizer, loss="mse")
-    return model
 
 
 def fit(optimizer, *callbacks, epochs=1, **options):

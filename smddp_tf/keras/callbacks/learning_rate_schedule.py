@@ -114,7 +114,7 @@ class LearningRateScheduleCallback(keras.callbacks.Callback):
             raise ValueError(
                 f"{type(self).__name__} needs an optimizer whose learning rate is a number that can be set. "
                 f"Received: an optimizer of type {type(optimizer).__name__} with a schedule or a function as its "
-                "learning rate. Give it a float, or leave this callback out and put the warm-up into the schedule."
+                "learning rate. Give it a float, or in place of this callback a hvd.schedules.Warmup(schedule, ...)."
             )
         return float(rate.numpy())
 

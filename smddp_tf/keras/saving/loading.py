@@ -9,6 +9,7 @@ from smddp_tf._warn import warn
 from smddp_tf.compression import Compression, split
 from smddp_tf.keras._backend import LEGACY, keras
 from smddp_tf.keras.optimizer.distributed import DistributedOptimizer
+from smddp_tf.keras.schedules import Warmup
 
 _LEGACY_ENDINGS = (".h5", ".hdf5")
 
@@ -47,7 +48,7 @@ def load_model(
     """
     del legacy_opts
     split(compression)  # refuses a wrong one before the file is read
-    known = {optimizer.__name__: optimizer for optimizer in custom_optimizers or ()}
+    known = {each.__name__: each for each in (Warmup, *(custom_optimizers or ()))}
     known.update(custom_objects or {})
     model = keras.models.load_model(filepath, custom_objects=known)
     if getattr(model, "optimizer", None) is not None:

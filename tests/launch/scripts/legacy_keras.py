@@ -172,6 +172,23 @@ def saving(found):
         found["resumed"][name] = bool(np.array_equal(flat(whole), flat(resumed)))
 
 
+def schedules(found):
+    """Training with a warm-up against one process on the whole batch; the rates of the schedule that a file holds."""
+    x, y = data()
+    decay = optimizers.schedules.ExponentialDecay(0.1, STEPS, 0.5)
+    for kind, make in (("sgd", optimizers.SGD), ("legacy sgd", legacy.SGD)):
+        whole, ours = model_from(), model_from()
+        whole.compile(make(hvd.schedules.Warmup(decay, warmup_steps=4)), "mse")
+        fit(whole, x, y, ROWS * hvd.size())
+        ours.compile(hvd.DistributedOptimizer(make(hvd.schedules.Warmup(decay, warmup_steps=4))), "mse")
+        fit(ours, mine(x), mine(y))
+        path = FOLDER / f"warmup-{kind}-{hvd.rank()}.{'keras' if kind == 'sgd' else 'h5'}"
+        ours.save(path)
+        loaded = hvd.load_model(path).optimizer.get_config()["learning_rate"]["config"]
+        rates = [float(hvd.schedules.Warmup.from_config(loaded)(step)) for step in (0, 3, STEPS)]
+        found["schedules"][kind] = [distance(flat(ours), flat(whole)), rates]
+
+
 def several_passes(found):
     """Two calls for one update, with a variable that stays local; what each call has changed."""
     for kind, make in (("sgd", optimizers.SGD), ("legacy sgd", legacy.SGD)):
@@ -266,7 +283,9 @@ seen: dict = {"keras 3 imported": "keras.src.models" in sys.modules}
 seen.update(
     {name: {} for name in ("fit", "loop", "reductions", "callbacks", "resumed", "passes", "anew", "normal", "refused")}
 )
+seen["schedules"] = {}
 hvd.init()
-for part in (training, counting, callbacks, saving, several_passes, made_anew, sync_batch_normalization, refusals):
+for part in (training, counting, callbacks, saving, schedules, several_passes, made_anew, sync_batch_normalization):
     part(seen)
+refusals(seen)
 (FOLDER / f"rank-{hvd.rank()}.json").write_text(json.dumps(seen))

@@ -1,0 +1,1 @@
+"""What `hvd.doctor` and `smddprun --doctor` look at."""
