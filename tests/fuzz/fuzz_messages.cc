@@ -28,6 +28,8 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   TryAs<smddp::RequestGivenUp>(bytes);
   TryAs<smddp::Goodbye>(bytes);
   TryAs<smddp::Abort>(bytes);
+  TryAs<smddp::Batch>(bytes);
+  TryAs<smddp::Departed>(bytes);
   TryAs<smddp::RankStatus>(bytes);
   return 0;
 }

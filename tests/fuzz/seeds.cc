@@ -82,6 +82,17 @@ std::vector<std::string> Answers() {
   fused.operation = 1;
   fused.fused = {{"a"}};
   all.push_back(Encode(fused));
+  fused.number = 0;
+  fused.fused.front().number = 1;
+  all.push_back(Encode(fused));
+  fused.told = fused.fused.front().told = true;
+  all.push_back(Encode(fused));
+  smddp::Announcement numbered;
+  numbered.number = 0;
+  numbered.data = std::string(32, 'x');
+  all.push_back(Encode(smddp::Batch{{Encode(numbered), Encode(smddp::HeartbeatMessage())}}));
+  const smddp::Goodbye at_exit = {true, smddp::Goodbye::Listens::kToAll, {0, 1}};
+  all.push_back(Encode(smddp::Departed{{{0, at_exit}, {1, at_exit}}}));
   smddp::PlanOrder order;
   order.plan = 1;
   order.order = {1, 0};
