@@ -8,7 +8,7 @@ import tensorflow as tf
 
 from smddp_tf._warn import warn
 from smddp_tf.data.agreement import RankAndSize
-from smddp_tf.data.file_readers import look_into, part_of_files, is_ordered_at_random
+from smddp_tf.data.file_readers import is_ordered_at_random, look_into, part_of_files
 
 
 def cut(dataset: tf.data.Dataset, who: RankAndSize, even: str | None) -> tuple[Any, dict[str, Any]]:

@@ -42,7 +42,7 @@ def look_into(dataset: tf.data.Dataset) -> Reading:
     sources = list(_sources(dataset))
     names_of = [_names(_before_shuffles(source)) for source, _ in sources]
     names = [name for each in names_of for name in each]
-    common = len(os.path.commonprefix(names))
+    common = len(os.path.commonprefix(names))  # noqa: RUF071 - names may be URLs
     digest = hashlib.sha256("\n".join(name[common:] for name in names).encode(errors="surrogateescape")).hexdigest()
     counts = [_count(source) for source, _ in sources]
     counting = next((each for _, each in sources if each), "")

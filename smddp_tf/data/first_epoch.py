@@ -45,19 +45,12 @@ class FirstEpoch:
             return
         from smddp_tf.data.file_readers import look_into
 
-        sizes = [_size(name) for dataset in self._uncut for name in look_into(dataset).names]
-        total = sum(sizes)
+        names = [name for dataset in self._uncut for name in look_into(dataset).names]
+        total = sum(map(os.path.getsize, filter(os.path.exists, names)))
         if total >= _LEAST and min(of_ranks) >= _SHARE * total:
             FirstEpoch._has_warned = True
             warn(
-                f"Every rank reads all of the training data: {len(sizes)} files of {total / 1e6:.0f} MB, and each of "
+                f"Every rank reads all of the training data: {len(names)} files of {total / 1e6:.0f} MB, and each of "
                 f"{len(of_ranks)} ranks has read {min(of_ranks) / 1e6:.0f} MB or more in the first epoch. "
                 'hvd.data.shard(dataset, by="file") lets each rank read its part of the files only.'
             )
-
-
-def _size(name: str) -> int:
-    try:
-        return os.path.getsize(name)
-    except OSError:  # not of this machine's file system
-        return 0
