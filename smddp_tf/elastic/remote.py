@@ -6,7 +6,8 @@ import os
 import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import IO, Any
+from io import BufferedReader
+from typing import Any
 
 from smddp_tf import urls
 from smddp_tf.elastic.disk import CommitFolder, write_content
@@ -37,7 +38,7 @@ class RemoteCommits(CommitFolder):
             urls.upload(file.name, f"{self.path}/{name}")
 
     @contextmanager
-    def _opened(self, name: str) -> Iterator[IO[bytes]]:
+    def _opened(self, name: str) -> Iterator[BufferedReader]:
         with urls.downloaded(f"{self.path}/{name}") as copy, open(copy, "rb") as file:
             yield file
 

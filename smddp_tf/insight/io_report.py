@@ -125,8 +125,8 @@ def io_report(
         )
     needed = bytes / epoch_seconds
     steps = math.ceil(needed / _LUSTRE_RATE)
-    together = [rate and rate * ranks for rate in (cold, warm)]
-    return IoReport(bytes, epoch_seconds, needed, *together, _memory(), steps if steps == 1 else steps + steps % 2)
+    steps += steps % 2 if steps > 1 else 0
+    return IoReport(bytes, epoch_seconds, needed, cold and cold * ranks, warm and warm * ranks, _memory(), steps)
 
 
 def _files_of(files: Any, dataset: Any) -> list[Path]:
