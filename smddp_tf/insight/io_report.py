@@ -120,8 +120,8 @@ def io_report(
     bytes = bytes or sum(path.stat().st_size for path in paths) or read
     if not bytes > 0 or not epoch_seconds > 0 or ranks < 1:
         raise ValueError(
-            "io_report needs positive `bytes` (or `files`, or a `dataset` that reads some), `epoch_seconds` and "
-            f"`ranks`. Received: bytes={bytes!r}, epoch_seconds={epoch_seconds!r}, ranks={ranks!r}."
+            "io_report needs positive `bytes` (or `files`, or a `dataset`), `epoch_seconds` and `ranks`. "
+            f" Received: bytes={bytes!r}, epoch_seconds={epoch_seconds!r}, ranks={ranks!r}."
         )
     needed = bytes / epoch_seconds
     steps = math.ceil(needed / _LUSTRE_RATE)

@@ -109,6 +109,14 @@ def test_files_that_are_repeated_are_shared_out_without_end(hvd, mpi, size, file
     assert set(mpi.allgather(len(read(part.take(60))))) == {60}
 
 
+def test_io_report_finds_the_files_of_a_dataset(hvd, rank, size, files):
+    part = hvd.data.shard(tf.data.TFRecordDataset(files).batch(2), by="file")
+    report = hvd.insight.io_report(dataset=part, epoch_seconds=10, ranks=size)
+    assert report.bytes == sum(map(os.path.getsize, files))
+    assert report.cold > 0
+    assert report.warm > 0
+
+
 # --- what cannot be cut by file ---
 
 
