@@ -51,7 +51,8 @@ def look_into(dataset: tf.data.Dataset) -> Reading:
 
 def is_ordered_at_random(dataset: tf.data.Dataset) -> bool:
     """Whether something in it, such as `shuffle`, draws an order without a seed: another one on each rank."""
-    return any(int(getattr(each, "_seed", 1)) == int(getattr(each, "_seed2", 1)) == 0 for each in _made_of(dataset))
+    drawing = [each for each in _made_of(dataset) if type(each).__name__ in ("_ShuffleDataset", "_RandomDataset")]
+    return any(int(getattr(each, "_seed", 1)) == int(getattr(each, "_seed2", 1)) == 0 for each in drawing)
 
 
 def part_of_files(dataset: tf.data.Dataset, rank: int, size: int) -> tf.data.Dataset:

@@ -45,7 +45,10 @@ class FirstEpoch:
             return
         from smddp_tf.data.file_readers import look_into
 
-        names = [name for dataset in self._uncut for name in look_into(dataset).names]
+        try:
+            names = [name for dataset in self._uncut for name in look_into(dataset).names]
+        except Exception:  # of whatever makes the names: a warning must not end the training
+            return
         total = sum(map(os.path.getsize, filter(os.path.exists, names)))
         if total >= _LEAST and min(of_ranks) >= _SHARE * total:
             FirstEpoch._has_warned = True
