@@ -66,14 +66,11 @@ def part_of_files(dataset: tf.data.Dataset, rank: int, size: int) -> tf.data.Dat
     try:
         from tensorflow.python.data.experimental.ops.distribute import _AutoShardDataset
 
-        part = _AutoShardDataset(dataset.with_options(options), size, rank)
+        return _AutoShardDataset(dataset.with_options(options), size, rank)
     except tf.errors.OpError as error:
         raise ValueError(f"TensorFlow's AutoShard finds no files to share out ({_first_line(error)})") from error
     except (ImportError, AttributeError, TypeError) as error:
         raise ValueError(f"TensorFlow {tf.__version__} has no AutoShard as it is known here ({error})") from error
-    options = tf.data.Options()
-    options.experimental_distribute.auto_shard_policy = tf.data.experimental.AutoShardPolicy.OFF
-    return part.with_options(options)
 
 
 def _sources(dataset: Any, counting: str = "") -> Iterator[tuple[Any, str]]:

@@ -151,8 +151,9 @@ def test_data_without_files(hvd, rank, size, mpi, files):
         *range(2 * size)
     ]
     mixed = tf.data.Dataset.zip(numbers, tf.data.TFRecordDataset(files))
-    with pytest.raises(ValueError, match="AutoShard finds no files to share out"):
-        hvd.data.shard(mixed, by="file")
+    if size > 1:  # one rank has nothing to cut
+        with pytest.raises(ValueError, match="AutoShard finds no files to share out"):
+            hvd.data.shard(mixed, by="file")
     with pytest.raises(ValueError, match="is for a tf.data.Dataset"):
         hvd.data.shard([1.0], by="file")
     with pytest.raises(ValueError, match="`by` must be"):
