@@ -32,26 +32,34 @@ def write_files(folder: Path) -> None:
                 file.write(f"{number * RECORDS + record:04d}".encode() + bytes(RECORD_BYTES - 4))
 
 
-def work(folder: Path, data: Path) -> None:
-    """The program of one rank."""
+def measure(data: Path) -> dict[str, dict[str, Any]]:
+    """What this rank reads of the files that rank 0 writes, by way; all ranks call it."""
     import tensorflow as tf
 
     import smddp_tf as hvd
     from smddp_tf._bytes_read import bytes_read
 
-    hvd.init()
     if hvd.rank() == 0:
         write_files(data)
     hvd.barrier()
     names = sorted(str(file) for file in data.iterdir())
-    answer: dict[str, Any] = {}
+    found = {}
     for way in WAYS:
         part = hvd.data.shard(tf.data.TFRecordDataset(names), by=way).map(
             lambda record: tf.strings.substr(record, 0, 4)
         )
         before, begin = bytes_read(), time.perf_counter()
         numbers = [int(number) for number in part.as_numpy_iterator()]
-        answer[way] = {"read": bytes_read() - before, "seconds": time.perf_counter() - begin, "numbers": numbers}
+        found[way] = {"read": bytes_read() - before, "seconds": time.perf_counter() - begin, "numbers": numbers}
+    return found
+
+
+def work(folder: Path, data: Path) -> None:
+    """The program of one rank."""
+    import smddp_tf as hvd
+
+    hvd.init()
+    answer = measure(data)
     (folder / f"{hvd.rank()}.json").write_text(json.dumps(answer), encoding="utf-8")
     hvd.shutdown()
 

@@ -120,4 +120,4 @@ def _count(source: Any) -> int:
 
 
 def _first_line(error: tf.errors.OpError) -> str:
-    return re.sub(r"\{\{.*?\}\} ?", "", error.message).splitlines()[0].split(": goo.gle")[0]
+    return re.sub(r"\{\{.*?\}\} ?", "", error.message).splitlines()[0].partition(": ")[0]
