@@ -43,13 +43,18 @@ def set_epoch(data: Any, epoch: int) -> None:
 
 
 def parts_in(data: Any) -> list[Any]:
-    """What has an `epoch` in the training data: of a `tf.data.Dataset` also in what it was made from."""
+    """What has an `epoch` in the training data."""
+    return found_in(data, PASSES)
+
+
+def found_in(data: Any, attribute: str) -> list[Any]:
+    """The values of an attribute of the training data; of a `tf.data.Dataset` also of what it was made from."""
     found, rest = [], [data]
     while rest:
         each = rest.pop()
-        passes = getattr(each, PASSES, None)
-        if passes is not None:
-            found.append(passes)
+        value = getattr(each, attribute, None)
+        if value is not None:
+            found.append(value)
         elif callable(inputs := getattr(each, "_inputs", None)):
             rest.extend(inputs())
     return found

@@ -8,6 +8,7 @@ from typing import Any
 
 from smddp_tf.data import arrays
 from smddp_tf.data.agreement import RankAndSize, agree, rank_and_size
+from smddp_tf.data.first_epoch import UNCUT
 from smddp_tf.data.partition import EVEN, Partition
 
 
@@ -20,6 +21,7 @@ def shard(
     batch_size: int | None = None,
     rank: int | None = None,
     size: int | None = None,
+    by: str = "element",
 ) -> Any:
     """Returns this rank's part of data that every rank has in full.
 
@@ -33,6 +35,10 @@ def shard(
     rank goes on with the items that it has, in another order in each pass: it never sees the others'. So every epoch
     adds up, also if one rank looks at its part besides.
 
+    By element, every rank reads the whole data to find its own. `by="file"` lets each read its part of the files only,
+    for a `tf.data.Dataset` that reads files: `TFRecordDataset`, `TextLineDataset`, `FixedLengthRecordDataset`, also
+    inside of `interleave` or `flat_map`. Then item p no longer goes to rank p mod size, and parts differ in length.
+
     All ranks must call it, with the same data and arguments: they compare them, and share rank 0's seed.
 
     Example:
@@ -40,6 +46,7 @@ def shard(
     >>> model.fit(hvd.data.shard((x, y), batch_size=32, shuffle=True), shuffle=False)
     >>> x, y = hvd.data.shard((x, y))
     >>> model.fit(hvd.data.shard(my_py_dataset, shuffle=True))
+    >>> dataset = hvd.data.shard(tf.data.TFRecordDataset(["0.tfrecord", "1.tfrecord"]), by="file")
 
     Args:
         dataset: what holds the data:
@@ -61,6 +68,9 @@ def shard(
             once.
         rank: take the part of this rank of `size` ranks, without communication. Defaults to this process's rank.
         size: the number of parts. Defaults to the number of ranks.
+        by: what is shared out of a `tf.data.Dataset`: its elements (`"element"`), the files that it reads (`"file"`,
+            through tf.data's AutoShard; `even` has no effect), or files where that is possible on all ranks, else
+            elements, with a warning (`"auto"`). Defaults to `"element"`.
 
     Returns:
         A `tf.data.Dataset` (without autotuning and with `.prefetch(2)`, unless `dataset` sets
@@ -68,14 +78,17 @@ def shard(
 
     Raises:
         TypeError: `dataset` is none of these.
-        ValueError: an argument is not possible, arrays differ in their first dimension, or ranks differ in their data
-            or arguments (raised on every rank).
+        ValueError: an argument is not possible, arrays differ in their first dimension, files cannot be shared out
+            (there are fewer than ranks, for example), or ranks differ in their data or arguments (raised on every
+            rank).
     """
-    _check(even, shuffle, batch_size)
+    _check(even, shuffle, batch_size, by)
     who = rank_and_size(rank, size)
-    how = _Request(who, even, shuffle, seed, batch_size)
+    how = _Request(who, even, shuffle, seed, batch_size, by)
     if _is_instance(dataset, "tensorflow", "data.Dataset"):
         return _shard_tf_dataset(dataset, how)
+    if by == "file":
+        raise ValueError(f'by="file" is for a tf.data.Dataset that reads files. Received: {type(dataset).__name__}.')
     if _is_instance(dataset, "keras", "utils.PyDataset"):
         return _shard_py_dataset(dataset, how)
     if arrays.is_array_structure(dataset):
@@ -96,13 +109,14 @@ class _Request:
     shuffle: bool | int
     seed: int | None
     batch_size: int | None
+    by: str
 
     def partition(self, kind: str, count: int) -> Partition:
         """Agrees with the other ranks and returns how `count` items are shared out."""
         return Partition(count, self.who.rank, self.who.size, self.even, self.agreed_seed(kind, count))
 
-    def agreed_seed(self, kind: str, count: int | None) -> int | None:
-        arguments = {"even": self.even, "shuffle": self.shuffle, "batch_size": self.batch_size}
+    def agreed_seed(self, kind: str, count: int | None, **facts: Any) -> int | None:
+        arguments = {"even": self.even, "shuffle": self.shuffle, "batch_size": self.batch_size, "by": self.by, **facts}
         return agree(self.who, {"dataset": kind, "items": count, **arguments}, self.shuffle is not False, self.seed)
 
     def refuse_batch_size(self, advice: str) -> None:
@@ -111,7 +125,7 @@ class _Request:
 
 
 def _shard_tf_dataset(dataset: Any, how: _Request) -> Any:
-    from smddp_tf.data import tf_datasets
+    from smddp_tf.data import by_files, tf_datasets
 
     how.refuse_batch_size("Batch the result: shard(dataset).batch(...).")
     length = tf_datasets.known_length(dataset)
@@ -121,9 +135,15 @@ def _shard_tf_dataset(dataset: Any, how: _Request) -> Any:
             f"Received: a dataset {'without end' if length else 'of unknown length'}. "
             "Pass the number of elements to draw from, for example shuffle=10_000."
         )
-    seed = how.agreed_seed("tf.data.Dataset", length)
     buffer_size = None if how.shuffle is True else int(how.shuffle)
-    return tf_datasets.part_of(dataset, how.who.rank, how.who.size, how.even, seed, buffer_size)
+    part, facts = (None, {}) if how.by == "element" else by_files.cut(dataset, how.who, how.even)
+    seed = how.agreed_seed("tf.data.Dataset", length, **facts)
+    if part is not None:
+        return tf_datasets.shuffled_alone(part, how.who.rank, seed, buffer_size or length or 1)
+    by_files.refuse_or_warn(dataset, how.by, how.who, facts)
+    part = tf_datasets.part_of(dataset, how.who.rank, how.who.size, how.even, seed, buffer_size)
+    setattr(part, UNCUT, dataset)
+    return part
 
 
 def _shard_py_dataset(dataset: Any, how: _Request) -> Any:
@@ -149,7 +169,9 @@ def _shard_arrays(data: Any, how: _Request) -> Any:
     return ArrayBatches(data, how.batch_size, partition)
 
 
-def _check(even: str | None, shuffle: bool | int, batch_size: int | None) -> None:
+def _check(even: str | None, shuffle: bool | int, batch_size: int | None, by: str) -> None:
+    if by not in ("element", "file", "auto"):
+        raise ValueError(f'`by` must be "element", "file" or "auto". Received: by={by!r}.')
     if even not in EVEN:
         raise ValueError(f'`even` must be "pad", "drop" or None. Received: even={even!r}.')
     if not isinstance(shuffle, (bool, int)) or (not isinstance(shuffle, bool) and shuffle < 1):

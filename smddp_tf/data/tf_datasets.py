@@ -53,6 +53,14 @@ def part_of(
     return without_autotune(_shuffled_part(dataset, dealt, order))
 
 
+def shuffled_alone(part: tf.data.Dataset, rank: int, seed: int | None, buffer_size: int) -> tf.data.Dataset:
+    """A part that no other rank reads anything of, shuffled in each pass as `part_of` does."""
+    if seed is None:
+        return without_autotune(part)
+    order = _Order(0, 1, seed + 104_729 * rank, max(buffer_size, 1))
+    return without_autotune(_shuffled_part(part, lambda all_of_it: all_of_it, order))
+
+
 class _Order:
     """The seeds of a rank's passes over its part.
 

@@ -20,6 +20,8 @@ from typing import IO, Any
 
 import cloudpickle
 
+from smddp_tf import urls
+
 _MAGIC = b"smddp_tf commit 1\n"
 _DIGEST_BYTES = 32
 _HEADER_BYTES = len(_MAGIC) + _DIGEST_BYTES
@@ -42,7 +44,7 @@ class CommitFolder:
     def __init__(self, path: str | os.PathLike[str], keep: int = 2, prefix: str = "") -> None:
         if keep < 1:
             raise ValueError(f"`keep` must be 1 or more. Received: {keep}.")
-        self.path = os.path.abspath(os.fspath(path))
+        self.path = urls.absolute(path)
         self.keep = keep
         self.prefix = prefix
 
@@ -60,14 +62,10 @@ class CommitFolder:
         Raises:
             OSError: it could not be written; the commits before are untouched.
         """
-        os.makedirs(self.path, mode=0o700, exist_ok=True)
-        with self._folder() as folder:
-            number = max(self._numbers_in(folder), default=0) + 1
-            self._write_unfinished(folder, content)
-            os.rename(_UNFINISHED, self._name(number), src_dir_fd=folder, dst_dir_fd=folder)
-            os.fsync(folder)
-            for old in sorted(self._numbers_in(folder))[: -self.keep]:
-                os.unlink(self._name(old), dir_fd=folder)
+        number = self.newest() + 1
+        self._store(self._name(number), content)
+        for old in sorted(self._numbers())[: -self.keep]:
+            self._remove(self._name(old))
         return number
 
     def read(self) -> tuple[int, Any]:
@@ -82,8 +80,7 @@ class CommitFolder:
             PermissionError: somebody else could have written it.
         """
         for number in sorted(self._numbers(), reverse=True):
-            with self._folder() as folder, _opened(folder, self._name(number)) as file:
-                _check_owner(file, os.path.join(self.path, self._name(number)))
+            with self._opened(self._name(number)) as file:
                 if _is_whole(file):
                     file.seek(_HEADER_BYTES)
                     yield number
@@ -97,32 +94,36 @@ class CommitFolder:
 
     def clear(self) -> None:
         """Removes all commits. The folder stays."""
-        if self._numbers():
-            with self._folder() as folder:
-                for number in self._numbers_in(folder):
-                    _remove(folder, self._name(number))
+        for number in self._numbers():
+            self._remove(self._name(number))
 
     def prefixes(self) -> list[str]:
         """With which prefixes there are commits in the folder."""
-        try:
-            with self._folder() as folder:
-                return sorted({match[1] for name in os.listdir(folder) if (match := _NAME.fullmatch(name))})
-        except FileNotFoundError:
-            return []
+        return sorted({match[1] for name in urls.names_in(self.path) if (match := _NAME.fullmatch(name))})
 
     def _name(self, number: int) -> str:
         return f"{self.prefix}commit-{number:012d}"
 
     def _numbers(self) -> list[int]:
-        try:
-            with self._folder() as folder:
-                return self._numbers_in(folder)
-        except FileNotFoundError:
-            return []
-
-    def _numbers_in(self, folder: int) -> list[int]:
-        found = (_NAME.fullmatch(name) for name in os.listdir(folder))
+        found = (_NAME.fullmatch(name) for name in urls.names_in(self.path))
         return [int(match[2]) for match in found if match and match[1] == self.prefix]
+
+    def _store(self, name: str, content: tuple[Any, ...]) -> None:
+        os.makedirs(self.path, mode=0o700, exist_ok=True)
+        with self._folder() as folder:
+            self._write_unfinished(folder, content)
+            os.rename(_UNFINISHED, name, src_dir_fd=folder, dst_dir_fd=folder)
+            os.fsync(folder)
+
+    @contextmanager
+    def _opened(self, name: str) -> Iterator[BufferedReader]:
+        with self._folder() as folder, _opened(folder, name) as file:
+            _check_owner(file, os.path.join(self.path, name))
+            yield file
+
+    def _remove(self, name: str) -> None:
+        with self._folder() as folder:
+            _remove(folder, name)
 
     @contextmanager
     def _folder(self) -> Iterator[int]:
@@ -137,18 +138,23 @@ class CommitFolder:
         flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
         try:
             with open(os.open(_UNFINISHED, flags, 0o600, dir_fd=folder), "wb") as file:
-                file.write(_MAGIC + bytes(_DIGEST_BYTES))
-                writer = _Digesting(file)
-                for each in content:
-                    for thing in each if isinstance(each, Iterator) else (each,):
-                        cloudpickle.dump(thing, writer, protocol=pickle.HIGHEST_PROTOCOL)
-                file.seek(len(_MAGIC))
-                file.write(writer.digest.digest())
-                file.flush()
+                write_content(file, content)
                 os.fsync(file.fileno())
         except BaseException:
             _remove(folder, _UNFINISHED)
             raise
+
+
+def write_content(file: IO[bytes], content: tuple[Any, ...]) -> None:
+    """Writes a whole commit, with its digest, to an empty file."""
+    file.write(_MAGIC + bytes(_DIGEST_BYTES))
+    writer = _Digesting(file)
+    for each in content:
+        for thing in each if isinstance(each, Iterator) else (each,):
+            cloudpickle.dump(thing, writer, protocol=pickle.HIGHEST_PROTOCOL)
+    file.seek(len(_MAGIC))
+    file.write(writer.digest.digest())
+    file.flush()
 
 
 class _Digesting:

@@ -62,13 +62,14 @@ class State:
         hosts. `SMDDP_COMMIT_DIR`, which `smddprun --elastic` sets, does this for every state. Call it before `run`.
 
         Args:
-            folder: where; made, for this user alone, when it is not there.
+            folder: where; made, for this user alone, when it is not there. Or a URL that `fsspec` knows, such as
+                "s3://bucket/job17", which only those may write whom this program trusts.
             keep: how many commits stay. Defaults to 2.
             prefix: the beginning of the names of the files, for several states in one folder. Defaults to none.
         """
-        from smddp_tf.elastic.disk import CommitFolder  # which needs cloudpickle
+        from smddp_tf.elastic.remote import commits_in  # which needs cloudpickle
 
-        self._folder = CommitFolder(folder, keep, prefix)
+        self._folder = commits_in(folder, keep, prefix)
 
     def register_reset_callbacks(self, callbacks: Iterable[Callable[[], Any]]) -> None:
         """Adds functions that are called, without arguments, after each reset, such as to rescale a learning rate."""

@@ -25,6 +25,7 @@ from smddp_tf.run.settings import (
     Settings,
     absolute,
     check_elastic,
+    commits_at,
     hosts_and_ranks,
     start_timeout_of,
     words,
@@ -186,7 +187,7 @@ def _launch(
         return launch.launch(settings, command).code
     from smddp_tf.run.restarts import Policy, run_elastic
 
-    policy = Policy(least, absolute(options["commit_dir"]), options["reset_limit"])
+    policy = Policy(least, commits_at(options["commit_dir"]), options["reset_limit"])
     return run_elastic(settings, policy, lambda of_start: launch.launch(of_start, command), launch.say).code
 
 

@@ -14,6 +14,7 @@ from smddp_tf.run.errors import NotStarted
 from smddp_tf.run.hosts import total_slots
 from smddp_tf.run.job import Outcome
 from smddp_tf.run.settings import Settings
+from smddp_tf.urls import names_in
 
 _COMMIT = re.compile(r"commit-(\d+)")
 # After this many starts in a row without a new commit the job is given up: the failure is not random.
@@ -105,7 +106,7 @@ def _advice(folder: str, newest: int) -> str:
 
 def _newest(folder: str) -> int:
     try:
-        names = os.listdir(folder)
+        names = names_in(folder)
     except OSError:
         return 0
     return max((int(match[1]) for name in names if (match := _COMMIT.fullmatch(name))), default=0)

@@ -7,6 +7,7 @@ import shlex
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
+from smddp_tf import urls
 from smddp_tf.run import slurm
 from smddp_tf.run.errors import LaunchError
 from smddp_tf.run.hosts import Host, hosts_of_ranks, is_this_host, parse_host_file, parse_hosts, total_slots
@@ -141,3 +142,17 @@ def start_timeout_of(given: float | None, environment: Mapping[str, str]) -> flo
 def absolute(path: str | None) -> str:
     """The path, absolute; "" when there is none."""
     return os.path.abspath(os.path.expanduser(path)) if path else ""
+
+
+def commits_at(place: str | None) -> str:
+    """Where commits go: an absolute path, a URL as it is; "" where nothing was given.
+
+    Raises:
+        LaunchError: the ranks could not reach the URL either.
+    """
+    try:
+        if place and urls.is_url(place):
+            urls.file_system(place)
+        return urls.absolute(place) if place else ""
+    except (ImportError, ValueError) as error:
+        raise LaunchError(f"--commit-dir: {error}") from error

@@ -43,7 +43,7 @@ ALONE = ("basics", "collectives_tf", "functions", "join", "keras_optimizer", "sd
 ARRANGEMENTS = {
     "1 rank": (1, None, ALONE),
     "2 ranks": (2, None, EVERYTHING),
-    "4 ranks on 2 pretended nodes": (4, "2,2", (*ON_NODES, "elastic")),
+    "4 ranks on 2 pretended nodes": (4, "2,2", (*ON_NODES, "elastic", "read_bytes")),
     "3 ranks on 2 uneven nodes": (3, "2,1", (*ON_UNEVEN_NODES, "keras_uneven")),
 }
 if FULL:

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
 
 from smddp_tf.run.mpi import OPEN_MPI, find_mpi
 from tests.launch.mpirun import SCRIPTS, launch
+from tests.object_store import BUCKET, object_store, variables, why_none
 
 RANKS = SCRIPTS / "elastic_ranks.py"
 BATCHES, DEATH = 12, 8  # the commit before is that of batch 6
@@ -32,10 +34,17 @@ def test_survivors_go_on_without_a_killed_rank(tmp_path: Path) -> None:
     assert "has died" in done.output
 
 
-def test_job_starts_again_from_its_last_commit(tmp_path: Path) -> None:
-    arguments = ["--elastic", "-np", 2, "--commit-dir", tmp_path / "commits", RANKS, tmp_path, BATCHES, 0, DEATH]
-    done = launch(["-m", "smddp_tf.run", *arguments], ranks=None, timeout=120).check()
+@pytest.mark.parametrize("where", ["folder", "object store"])
+def test_job_starts_again_from_its_last_commit(tmp_path: Path, where: str) -> None:
+    with ExitStack() as stack:
+        place, env = str(tmp_path / "commits"), {}
+        if where == "object store":
+            if reason := why_none():
+                pytest.skip(reason)
+            place, env = f"s3://{BUCKET}/commits", variables(stack.enter_context(object_store()))
+        arguments = ["--elastic", "-np", 2, "--commit-dir", place, RANKS, tmp_path, BATCHES, 0, DEATH]
+        done = launch(["-m", "smddp_tf.run", *arguments], ranks=None, timeout=120, env=env).check()
     begun = lines_of(tmp_path, "begin")
     assert begun == [[str(batch), str(rank), "2", str(rank), "2"] for batch in (0, 6) for rank in range(2)]
     assert lines_of(tmp_path, "end") == [["12", "2", "equal"]] * 2
-    assert "starts again with 2 ranks, from commit 2 in" in done.output
+    assert f"starts again with 2 ranks, from commit 2 in {place}" in done.output

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from typing import Any
 
+from smddp_tf import urls
 from smddp_tf.keras._backend import keras
 from smddp_tf.keras.saving.cut_tables import together
-from smddp_tf.keras.saving.whole_files import saving_whole_files
+from smddp_tf.keras.saving.whole_files import is_for_fsspec, saving_to_url, saving_whole_files
 
 _EXTENSIONS = (".keras", ".h5")
 
@@ -34,12 +35,14 @@ class BestModelCheckpoint(keras.callbacks.ModelCheckpoint):
         save_weights_only: Boolean. Defaults to `False`, the whole model.
         mode: `"auto"`, `"min"` or `"max"`. Defaults to `"auto"`.
         save_freq: `"epoch"` or a number of batches. Defaults to `"epoch"`.
-        filepath: String or path ending in `.keras` (`.weights.h5` with `save_weights_only`); may hold `{epoch}` and
-            names of metrics. Horovod's callback, whose order of arguments is kept, has it set later: so does
-            `callback.filepath = ...` here, before `fit`. Defaults to `None`.
+        filepath: String or path ending in `.keras` (`.weights.h5` with `save_weights_only`), or such a URL that
+            TensorFlow or `fsspec` knows ("s3://bucket/best.keras"); may hold `{epoch}` and names of metrics. Horovod's
+            callback, whose order of arguments is kept, has it set later: so does `callback.filepath = ...` here, before
+            `fit`. Defaults to `None`.
 
     Raises:
-        ValueError: If `filepath` has the wrong ending, or is still missing in `fit`.
+        ImportError: If a URL needs a package that is not installed.
+        ValueError: If `filepath` has the wrong ending or an unknown protocol, or is still missing in `fit`.
         OSError: On rank 0, if the model could not be saved; the other ranks are told when the job ends of it.
     """
 
@@ -80,6 +83,8 @@ class BestModelCheckpoint(keras.callbacks.ModelCheckpoint):
         if value is not None:
             value = str(value)
             self._check_ending(value)
+            if is_for_fsspec(value):
+                urls.file_system(value)
         self._filepath = value
 
     def on_train_begin(self, logs: dict[str, Any] | None = None) -> None:
@@ -99,7 +104,7 @@ class BestModelCheckpoint(keras.callbacks.ModelCheckpoint):
 
     def _on_rank_zero(self, hook: Any, number: int, logs: dict[str, Any] | None) -> None:
         def save() -> None:
-            with saving_whole_files(self, self.model):
+            with saving_whole_files(self, self.model), saving_to_url(self):
                 hook(number, logs)
 
         together(self.model, save)

@@ -17,7 +17,7 @@ from smddp_tf import ops
 from smddp_tf._native.threads import of_thread
 from smddp_tf._warn import warn
 from smddp_tf.basics import rank, size
-from smddp_tf.elastic.disk import CommitFolder
+from smddp_tf.elastic.remote import commits_in
 from smddp_tf.elastic.variables import TensorFlowKerasState
 from smddp_tf.gradients.local_sources import layout_of
 from smddp_tf.keras._backend import keras, needs_keras_3
@@ -61,7 +61,8 @@ class PreemptionCheckpoint(keras.callbacks.Callback):
 
     Args:
         directory: String or path of a folder for this alone, which whichever process is rank 0 the next time can read.
-            It is made, for this user only, when it is not there.
+            It is made, for this user only, when it is not there. Or a URL that `fsspec` knows, such as
+            "s3://bucket/preempted", which only those may write whom this program trusts.
         signals: The signals to look for. Defaults to `(signal.SIGTERM,)`.
         exit_code: Integer, with which the program ends (`SystemExit`) after saving. `None` lets `fit` return instead,
             after the validation and the callbacks of the epoch, with `preempted` set. Defaults to 143.
@@ -72,8 +73,9 @@ class PreemptionCheckpoint(keras.callbacks.Callback):
         preempted: True once the training was saved and stopped.
 
     Raises:
+        ImportError: If a URL needs a package that is not installed.
         ValueError: If `fit` runs outside of Python's main thread, where there are no signals, or with a model that is
-            not built; or if `name` is none.
+            not built; if `name` is none; or if `fsspec` does not know the protocol of a URL.
         OSError: On every rank, if rank 0 could not save, or could not read what was saved.
         NotImplementedError: With the legacy Keras 2.
     """
@@ -92,7 +94,7 @@ class PreemptionCheckpoint(keras.callbacks.Callback):
             )
         self._name = name
         self._identity = self._prefix = ""
-        self.directory = os.path.abspath(os.fspath(directory))
+        self.directory = commits_in(directory).path  # refuses a URL that cannot be used
         self.preempted = False
         self._signals = tuple(signals)
         self._exit_code = exit_code
@@ -181,10 +183,10 @@ class PreemptionCheckpoint(keras.callbacks.Callback):
                 )
             return self._prefix, found, ""
         except OSError as error:
-            return self._prefix, False, f"Rank 0 could not look into {self.directory}: {error.strerror}"
+            return self._prefix, False, f"Rank 0 could not look into {self.directory}: {error.strerror or error}"
 
     def _folder(self) -> Any:
-        return CommitFolder(self.directory, keep=1, prefix=self._prefix)
+        return commits_in(self.directory, keep=1, prefix=self._prefix)
 
     def _state(self) -> Any:
         """Holds a copy of all variables: made when it is needed, and not kept."""

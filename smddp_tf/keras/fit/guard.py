@@ -22,6 +22,7 @@ from smddp_tf._native.threads import of_thread
 from smddp_tf._warn import warn
 from smddp_tf.basics import rank
 from smddp_tf.data.epochs import EpochsOfFit
+from smddp_tf.data.first_epoch import FirstEpoch
 from smddp_tf.functions import allgather_object, broadcast_variables
 from smddp_tf.keras._backend import keras
 from smddp_tf.keras.data_parallel.current import current
@@ -57,6 +58,7 @@ class Guard:
         self._checked_start = False
         self._epochs_begun = 0
         self._data = EpochsOfFit(arguments["x"])
+        self._first_epoch = FirstEpoch(arguments["x"])
         self._uneven: Any = None  # `UnevenEpochs` where the ranks may differ
         self._installed: list[Any] = []
         self._function: Any = None
@@ -211,18 +213,21 @@ class Guard:
         if self._epochs_begun == 1 and part_of(self.epoch_iterator) is None:
             same_batches.warn_if_same()
         rates = [float(optimizer.learning_rate.numpy()) for optimizer in self._optimizers()]
-        mine = np.array([float(self._stopping.wanted()), *rates], np.float64)
+        mine = np.array([self._stopping.wanted(), self._first_epoch.bytes_read(), *rates], np.float64)
         everybody = ops.allgather(tf.constant(mine[None]), name=of_thread(f"{_NAME} (end of an epoch)")).numpy()
         if everybody[:, 0].any():
             self.model.stop_training = True
-        if (everybody[:, 1:] != everybody[0, 1:]).any():
+        if self._epochs_begun == 1:
+            self._first_epoch.warn_if_all_read_all(everybody[:, 1].tolist())
+        rates_of = everybody[:, 2:]
+        if (rates_of != rates_of[0]).any():
             if rank() == 0:
                 warn(
                     "The ranks ended an epoch with different learning rates; all go on with rank 0's. "
-                    f"Received: {everybody[:, 1:].tolist()}, by rank. Put hvd.callbacks.MetricAverageCallback() before "
+                    f"Received: {rates_of.tolist()}, by rank. Put hvd.callbacks.MetricAverageCallback() before "
                     "callbacks that read metrics, such as ReduceLROnPlateau, so that they decide the same everywhere.",
                 )
-            for optimizer, rate in zip(self._optimizers(), everybody[0, 1:]):
+            for optimizer, rate in zip(self._optimizers(), rates_of[0]):
                 optimizer.learning_rate = rate
 
     def _optimizers(self) -> list[Any]:

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import contextlib
 import importlib
 from typing import Any
 
+from smddp_tf import urls
 from smddp_tf._warn import warn
 from smddp_tf.compression import Compression, split
 from smddp_tf.keras._backend import LEGACY, keras
 from smddp_tf.keras.optimizer.distributed import DistributedOptimizer
+from smddp_tf.keras.saving.whole_files import is_for_fsspec
 from smddp_tf.keras.schedules import Warmup
 
 _LEGACY_ENDINGS = (".h5", ".hdf5")
@@ -35,7 +38,7 @@ def load_model(
     >>> model.fit(dataset, initial_epoch=epoch, epochs=epochs)
 
     Args:
-        filepath: String or path, as for `keras.models.load_model`.
+        filepath: String or path, as for `keras.models.load_model`, or a URL that `fsspec` knows ("s3://...").
         custom_optimizers: List of optimizer classes of yours that the file may name. Defaults to none.
         custom_objects: Dictionary of names to classes or functions, as for `keras.models.load_model`.
         compression: What travels; see `hvd.DistributedOptimizer`. Defaults to `hvd.Compression.none`.
@@ -50,6 +53,11 @@ def load_model(
     split(compression)  # refuses a wrong one before the file is read
     known = {each.__name__: each for each in (Warmup, *(custom_optimizers or ()))}
     known.update(custom_objects or {})
+    with urls.downloaded(filepath) if is_for_fsspec(filepath) else contextlib.nullcontext(filepath) as path:
+        return _loaded(path, known, compression, distributed)
+
+
+def _loaded(filepath: Any, known: dict[str, Any], compression: Any, distributed: dict[str, Any]) -> Any:
     model = keras.models.load_model(filepath, custom_objects=known)
     if getattr(model, "optimizer", None) is not None:
         if not LEGACY and str(filepath).endswith(_LEGACY_ENDINGS):

@@ -4,9 +4,15 @@ from __future__ import annotations
 
 import os
 import shutil
+import tempfile
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from pathlib import Path
 from typing import Any
+
+import tensorflow as tf
+
+from smddp_tf import urls
 
 _UNFINISHED = ".unfinished-"
 
@@ -19,6 +25,29 @@ def saving_whole_files(callback: Any, model: Any) -> Iterator[None]:
         yield
     finally:
         callback.set_model(model)
+
+
+def is_for_fsspec(path: Any) -> bool:
+    """Whether it is a URL that TensorFlow, and so Keras, does not read and write itself."""
+    return urls.is_url(path) and str(path).partition("://")[0] not in tf.io.gfile.get_registered_schemes()
+
+
+@contextmanager
+def saving_to_url(callback: Any) -> Iterator[None]:
+    """Within it, `callback`, whose `filepath` is a URL, saves to this machine; what it has saved is uploaded after."""
+    url = callback.filepath
+    if not is_for_fsspec(url):
+        yield
+        return
+    protocol, _, place = url.partition("://")
+    with tempfile.TemporaryDirectory() as folder:
+        callback.filepath = os.path.join(folder, place)
+        try:
+            yield
+        finally:
+            callback.filepath = url
+        for file in (each for each in Path(folder).rglob("*") if each.is_file()):
+            urls.upload(str(file), f"{protocol}://{file.relative_to(folder).as_posix()}")
 
 
 class _SavesWholeFiles:
@@ -43,7 +72,7 @@ def _replace(filepath: str | os.PathLike[str], write: Callable[[str], None]) -> 
     A symbolic link in its place is replaced too, and not followed. What a process that was killed has left is removed.
     """
     path = os.fspath(filepath)
-    if "://" in path:  # no file of this machine; object stores replace things whole by themselves
+    if "://" in path:  # what TensorFlow writes itself, such as gs://: object stores replace things whole
         write(path)
         return
     folder, name = os.path.split(os.path.abspath(path))

@@ -1,0 +1,123 @@
+"""Datasets that read files: which files, and each rank's part of them by TensorFlow's own AutoShard.
+
+The only place of this package that uses private parts of tf.data. Where a TensorFlow has others, `look_into` finds no
+files or `part_of_files` says why not, and data are cut by element.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import re
+from collections.abc import Iterator
+from typing import Any, NamedTuple
+
+import tensorflow as tf
+
+# As AutoShard knows them.
+_READER = re.compile(r"(\w*Record|RecordIO|SSTable|TextLine)Dataset(V\d)?")
+# Of what is read, each rank would take so many, or leave out so many.
+_COUNTING = frozenset({"_TakeDataset", "_SkipDataset", "_TakeWhileDataset", "_ShardDataset"})
+_AT_ONCE = 4096
+
+
+class Reading(NamedTuple):
+    """What a dataset reads.
+
+    Attributes:
+        counts: of each reader in it, the number of its files; none: it reads no files, or in a way not known here.
+        digest: of the names in their order before any shuffle, without what they have in common at the beginning.
+        names: of the files, as they are found.
+        counting: a transformation of what was read that counts elements, such as `take`; else "".
+    """
+
+    counts: list[int]
+    digest: str
+    names: list[str]
+    counting: str
+
+
+def look_into(dataset: tf.data.Dataset) -> Reading:
+    """Goes through what the dataset was made of, and through the names of its files."""
+    sources = list(_sources(dataset))
+    names_of = [_names(_before_shuffles(source)) for source, _ in sources]
+    names = [name for each in names_of for name in each]
+    common = len(os.path.commonprefix(names))  # noqa: RUF071 - names may be URLs
+    digest = hashlib.sha256("\n".join(name[common:] for name in names).encode(errors="surrogateescape")).hexdigest()
+    counts = [_count(source) for source, _ in sources]
+    counting = next((each for _, each in sources if each), "")
+    return Reading(counts, digest[:12], names, counting)
+
+
+def is_ordered_at_random(dataset: tf.data.Dataset) -> bool:
+    """Whether something in it, such as `shuffle`, draws an order without a seed: another one on each rank."""
+    drawing = [each for each in _made_of(dataset) if type(each).__name__ in ("_ShuffleDataset", "_RandomDataset")]
+    return any(int(getattr(each, "_seed", 1)) == int(getattr(each, "_seed2", 1)) == 0 for each in drawing)
+
+
+def part_of_files(dataset: tf.data.Dataset, rank: int, size: int) -> tf.data.Dataset:
+    """What a rank reads when each takes every size-th file; it moves shuffles of the names behind that.
+
+    Raises:
+        ValueError: it cannot be cut so; says why.
+    """
+    options = tf.data.Options()
+    options.experimental_distribute.auto_shard_policy = tf.data.experimental.AutoShardPolicy.FILE
+    try:
+        from tensorflow.python.data.experimental.ops.distribute import _AutoShardDataset
+
+        return _AutoShardDataset(dataset.with_options(options), size, rank)
+    except tf.errors.OpError as error:
+        raise ValueError(f"TensorFlow's AutoShard finds no files to share out ({_first_line(error)})") from error
+    except (ImportError, AttributeError, TypeError) as error:
+        raise ValueError(f"TensorFlow {tf.__version__} has no AutoShard as it is known here ({error})") from error
+
+
+def _sources(dataset: Any, counting: str = "") -> Iterator[tuple[Any, str]]:
+    """The datasets of file names, with what counts elements after they were read."""
+    if (names := getattr(dataset, "_filenames", None)) is not None:
+        yield names, counting
+    elif _reads(getattr(dataset, "_map_func", None)):
+        yield dataset._inputs()[0], counting
+    else:
+        kind = type(dataset).__name__
+        for each in dataset._inputs():
+            yield from _sources(each, kind.strip("_") if kind in _COUNTING else counting)
+
+
+def _reads(function: Any) -> bool:
+    graph = getattr(getattr(function, "function", None), "graph", None)
+    if graph is None or not any("Dataset" in operation.type for operation in graph.get_operations()):
+        return False
+    definition = graph.as_graph_def()
+    nodes = [*definition.node, *(node for inner in definition.library.function for node in inner.node_def)]
+    return any(_READER.fullmatch(node.op) for node in nodes)
+
+
+def _made_of(dataset: Any) -> Iterator[Any]:
+    yield dataset
+    for each in dataset._inputs():
+        yield from _made_of(each)
+
+
+def _before_shuffles(source: Any) -> Any:
+    """What the names are before they are shuffled or repeated: the same on all ranks, and not endless."""
+    changed = [each for each in _made_of(source) if type(each).__name__ in ("_ShuffleDataset", "_RepeatDataset")]
+    return changed[-1]._inputs()[0] if changed else source
+
+
+def _names(source: Any) -> list[str]:
+    batches = source.batch(_AT_ONCE).as_numpy_iterator()
+    parts = [part.ravel().tolist() for batch in batches for part in tf.nest.flatten(batch)]
+    return [os.fsdecode(name) for part in parts for name in part if isinstance(name, bytes)]
+
+
+def _count(source: Any) -> int:
+    """How many files, or groups of files, the ranks can share out."""
+    if source.cardinality() == tf.data.INFINITE_CARDINALITY:
+        source = _before_shuffles(source)
+    return int(source.reduce(0, lambda count, *_: count + 1))
+
+
+def _first_line(error: tf.errors.OpError) -> str:
+    return re.sub(r"\{\{.*?\}\} ?", "", error.message).splitlines()[0].partition(": ")[0]

@@ -1,0 +1,97 @@
+"""Paths of this machine, and URLs of what `fsspec` reaches, such as "s3://bucket/folder". Needs no TensorFlow.
+
+A URL's file system is not asked to rename: a file is written here, whole, and then uploaded. Object stores show an
+object when all of it has come.
+"""
+
+from __future__ import annotations
+
+import importlib
+import os
+import posixpath
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+
+def is_url(path: str | os.PathLike[str]) -> bool:
+    """Whether it names something by a protocol; "file://" is a path of this machine."""
+    return "://" in os.fspath(path) and not os.fspath(path).startswith("file://")
+
+
+def absolute(path: str | os.PathLike[str]) -> str:
+    """The absolute path; a URL as it is, without a slash at its end."""
+    text = os.fspath(path)
+    return text.rstrip("/") if is_url(text) else os.path.abspath(os.path.expanduser(text.removeprefix("file://")))
+
+
+def file_system(url: str) -> tuple[Any, str]:
+    """What `fsspec` has for a URL, and the path there.
+
+    Raises:
+        ImportError: fsspec, or what it needs for the protocol, is not installed.
+        ValueError: it does not know the protocol.
+    """
+    try:
+        return importlib.import_module("fsspec").core.url_to_fs(url)  # type: ignore[no-any-return]
+    except ImportError as error:
+        raise ImportError(
+            f"{url} needs fsspec and its driver for {url.partition('://')[0]}://, which are not installed ({error}). "
+            "Install them on all hosts; for S3: pip install 'smddp-tf[remote]'."
+        ) from error
+    except ValueError as error:
+        raise ValueError(f"Expected a path or a URL that fsspec knows. Received: {url!r} ({error}).") from error
+
+
+def names_in(folder: str) -> list[str]:
+    """The names of the files in a folder; none where there is no such folder.
+
+    Raises:
+        OSError: it cannot be read.
+    """
+    try:
+        if not is_url(folder):
+            return os.listdir(folder)
+        files, path = file_system(folder)
+        with _os_errors(folder):
+            files.invalidate_cache()
+            return [posixpath.basename(name) for name in files.ls(path, detail=False)]
+    except FileNotFoundError:
+        return []
+
+
+def upload(file: str, url: str) -> None:
+    """Copies a file of this machine to a URL. Raises OSError."""
+    files, path = file_system(url)
+    with _os_errors(url):
+        files.put_file(file, path)
+
+
+def remove(url: str) -> None:
+    """Removes a file. Raises OSError."""
+    files, path = file_system(url)
+    with _os_errors(url):
+        files.rm_file(path)
+
+
+@contextmanager
+def downloaded(url: str) -> Iterator[str]:
+    """Inside, the path of a copy on this machine, with the same name. Raises OSError."""
+    files, path = file_system(url)
+    with tempfile.TemporaryDirectory() as folder:
+        copy = os.path.join(folder, posixpath.basename(path))
+        with _os_errors(url):
+            files.get_file(path, copy)
+        yield copy
+
+
+@contextmanager
+def _os_errors(url: str) -> Iterator[None]:
+    """Drivers raise what their libraries do, such as botocore's errors of the network."""
+    try:
+        yield
+    except FileNotFoundError as error:
+        raise FileNotFoundError(f"{url}: {error}") from error
+    except Exception as error:
+        raise OSError(f"{url}: {type(error).__name__}: {error}") from error
