@@ -141,8 +141,9 @@ const std::vector<EnvVariable>& EnvVariables() {
        "where shared memory is small. Must agree on all ranks.",
        /*for_developers=*/true},
       {"SMDDP_COMMIT_DIR", "", "",
-       "Folder to which every state of hvd.elastic writes its commits, and from which it continues when the job is "
-       "restarted; the same one on all hosts (docs/elastic.md). smddprun --elastic sets it. Empty: none.",
+       "Folder, or URL of fsspec (s3://...), to which every state of hvd.elastic writes its commits, and from which it "
+       "continues when the job is restarted; the same one on all hosts (docs/elastic.md). smddprun --elastic sets it. "
+       "Empty: none.",
        /*for_developers=*/true},
       {"SMDDP_CPU_ISA", "", "auto",
        "Instruction set of the CPU kernels: auto, generic, avx2 or avx512. If the CPU lacks it, the best available one "
