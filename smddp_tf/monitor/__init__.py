@@ -1,0 +1,1 @@
+"""Records what a job does: steps, processes and hosts, as files in one folder."""
