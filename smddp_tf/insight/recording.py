@@ -67,6 +67,15 @@ class Recording:
         alone = len(by_host) > 1 and min(map(len, by_host.values())) == 1
         return {"": list(range(len(self.ranks)))} if alone else by_host
 
+    def on(self, host: str) -> list[int]:
+        """The ranks on a host."""
+        return [rank for rank, facts in self.facts.items() if facts["host"] == host]
+
+    def cpu_of(self, rank: int) -> float:
+        """What a rank and its child processes use while training, in percent of one core."""
+        samples = self.while_training(self.processes[rank])
+        return float(np.median(samples["cpu"] + samples["children_cpu"])) if samples["time"].size else 0.0
+
     def while_training(self, table: Table) -> Table:
         """Its lines from the end of the first steps to the end of the last one; all where there are no steps."""
         times = self.aligned["time"]
@@ -89,8 +98,9 @@ def load(folder: str | Path) -> Recording:
     clocks = {rank: found.get("clock") or 0.0 for rank, found in facts.items()}
     firsts = {found["host"]: clocks[rank] for rank, found in reversed(facts.items())}
     for rank, clock in clocks.items():
-        moved = {name: facts[rank].get(name) for name in ("started", "first_step", "ended")}
-        facts[rank].update({name: at and at - clock for name, at in moved.items()})  # type: ignore[typeddict-item]
+        own: dict[str, Any] = {**facts[rank]}
+        moved = {name: own[name] and own[name] - clock for name in ("started", "first_step", "ended")}
+        facts[rank].update(moved)  # type: ignore[typeddict-item]
     return Recording(
         facts,
         {rank: _counted_once(_table(files.steps_file(folder, rank), files.Step, clocks[rank])) for rank in facts},

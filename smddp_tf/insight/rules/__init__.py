@@ -1,9 +1,6 @@
 """The rules, one per file. Each has its parameters as fields."""
 
-from typing import Protocol
-
-from smddp_tf.insight.finding import Finding
-from smddp_tf.insight.recording import Recording
+from smddp_tf.insight.finding import Rule
 from smddp_tf.insight.rules.all_ranks_read_everything import AllRanksReadEverything
 from smddp_tf.insight.rules.batch_size import BatchSize
 from smddp_tf.insight.rules.cpu_bottleneck import CPUBottleneck
@@ -22,26 +19,8 @@ from smddp_tf.insight.rules.slow_link import SlowLink
 from smddp_tf.insight.rules.stalled_training import StalledTraining
 from smddp_tf.insight.rules.step_outlier import StepOutlier
 
-
-class Rule(Protocol):
-    """Looks for one fault. Its parameters are the fields of a dataclass."""
-
-    def check(self, recording: Recording) -> list[Finding]:
-        """What it finds. Raises `NotSeen` where the recording cannot tell."""
-        ...
-
-
 RULES: tuple[Rule, ...] = (
     BatchSize(), CPUBottleneck(), GPUMemoryIncrease(), IOBottleneck(), LoadBalancing(), LowGPUUtilization(),
     OverallSystemUsage(), MaxInitializationTime(), StepOutlier(), Dataloader(), StalledTraining(),
     LateRank(), NothingHidden(), SlowLink(), AllRanksReadEverything(), OversubscribedCores(), DifferentSpeeds(),
 )  # fmt: skip
-
-_GPUS_WAIT = ("CPUBottleneck", "IOBottleneck", "Dataloader", "LoadBalancing", "LateRank", "SlowLink", "NothingHidden")
-# Rules whose findings on a host are what another fault, found there by one of these rules, looks like.
-EXPLAINED_BY: dict[str, tuple[str, ...]] = {
-    "BatchSize": _GPUS_WAIT,
-    "LowGPUUtilization": (*_GPUS_WAIT, "BatchSize"),
-    "NothingHidden": ("SlowLink",),
-    "DifferentSpeeds": ("OversubscribedCores",),
-}

@@ -1,10 +1,14 @@
 """Samples of the hosts that have GPUs, as the published rules look at them."""
 
 import numpy as np
+from numpy.typing import NDArray
 
 from smddp_tf.insight.finding import NotSeen
 from smddp_tf.insight.recording import Numbers, Recording, Table
 from smddp_tf.monitor.files import SAMPLE_SECONDS
+
+# Rules whose faults let GPUs wait.
+GPUS_WAIT = ("CPUBottleneck", "IOBottleneck", "Dataloader", "LoadBalancing", "LateRank", "SlowLink", "NothingHidden")
 
 
 def gpu_hosts(recording: Recording, patience: int) -> dict[str, Table]:
@@ -31,6 +35,6 @@ def percentile(samples: Numbers, percent: float, window: int) -> float:
     return float(np.median([np.percentile(part, percent) for part in parts]))
 
 
-def idle_while(busy: Numbers, table: Table, gpu_below: float) -> float:
+def idle_while(busy: NDArray[np.bool_], table: Table, gpu_below: float) -> float:
     """The percentage of samples at which the GPUs together were below a use, and something else was busy."""
     return float(100 * np.mean((table["gpu"].mean(1) < gpu_below) & busy))
