@@ -86,16 +86,16 @@ def long_steps(job: WrittenRecording) -> None:
 
 
 def stall(job: WrittenRecording) -> None:
-    job.exposed[0, 900] += 2000
+    job.exposed[0, 400] += 2000
     job.ended = False
 
 
 def late_from_the_middle(job: WrittenRecording) -> None:
-    job.computation[2, 800:] += 0.2
+    job.computation[2, 300:] += 0.2
 
 
 def late_input(job: WrittenRecording) -> None:
-    job.input[1, 400:1200] += 0.3
+    job.input[1, 150:450] += 0.3
 
 
 def compiled(job: WrittenRecording) -> None:
@@ -186,25 +186,25 @@ def only_finding(job: WrittenRecording, folder: Path) -> Finding:
 
 def test_late_rank_says_since_when_and_by_how_much(tmp_path: Path) -> None:
     job = WrittenRecording(hosts=1, local=3)
-    job.computation[1, 423:] += 0.2
+    job.computation[1, 223:] += 0.2
     found = only_finding(job, tmp_path)
     assert found.rank == 1
     assert found.case == "computation"
     assert found.step is not None
-    assert abs(found.step - 423) <= 10
+    assert abs(found.step - 223) <= 10
     assert found.figures["mine"] - found.figures["others"] == pytest.approx(200, abs=10)
     assert found.figures["wait"] - found.figures["exposed"] == pytest.approx(200, abs=10)
-    assert found.lost == pytest.approx(0.2 * 1177 / (0.45 * 423 + 0.65 * 1177), rel=0.05)
+    assert found.lost == pytest.approx(0.2 * 377 / (0.45 * 223 + 0.65 * 377), rel=0.05)
     assert f"From step {found.step} to the end" in found.evidence
 
 
 def test_late_rank_says_until_when(tmp_path: Path) -> None:
     job = WrittenRecording(hosts=2, local=1)
-    job.input[0, 200:600] += 0.3
+    job.input[0, 100:400] += 0.3
     found = only_finding(job, tmp_path)
     assert (found.rank, found.case) == (0, "input")
-    assert abs(found.step - 200) <= 10
-    assert abs(int(found.figures["until"].removeprefix("step ")) - 600) <= 10
+    assert abs(found.step - 100) <= 10
+    assert abs(int(found.figures["until"].removeprefix("step ")) - 400) <= 10
 
 
 def test_step_outlier_says_who_what_and_how_often(tmp_path: Path) -> None:
@@ -213,13 +213,13 @@ def test_step_outlier_says_who_what_and_how_often(tmp_path: Path) -> None:
     found = only_finding(job, tmp_path)
     assert found.rank == 2
     assert found.step == 7
-    assert "40 of 1597 steps, the first one 7, mostly 40 apart" in found.evidence
+    assert "15 of 597 steps, the first one 7, mostly 40 apart" in found.evidence
     assert "rank 2 waits for input longer" in found.evidence
 
 
 def test_parameters_can_be_changed(tmp_path: Path) -> None:
     job = WrittenRecording()
-    job.computation[1, [100, 300, 900]] += 4.0
+    job.computation[1, [100, 300, 500]] += 4.0
     folder = job.write(tmp_path)
     assert not diagnose(folder).findings
     (found,) = diagnose(folder, [StepOutlier(n_outliers=2)]).findings

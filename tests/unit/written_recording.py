@@ -25,7 +25,8 @@ class WrittenRecording:
     each rank and host, of arrays that begin with the number of samples.
     """
 
-    def __init__(self, hosts: int = 2, local: int = 2, steps: int = 1600, gpus: int = 0, cores: int = 8) -> None:
+    def __init__(self, hosts: int = 2, local: int = 2, gpus: int = 0, cores: int = 8) -> None:
+        steps = 1600 if gpus else 600  # the rules on GPUs need more than 1000 samples
         draw = np.random.default_rng(hosts + 10 * local + steps)
         self.hosts, self.local, self.gpus, self.cores = hosts, local, gpus, cores
         ranks = hosts * local
@@ -45,8 +46,8 @@ class WrittenRecording:
         self.process = [
             {
                 "cpu": near(150 + rank), "memory": near(2e9), "read_bytes": STORAGE * (1 + 0.2 * rank) * time,
-                "storage_read_bytes": STORAGE * (1 + 0.2 * rank) * time, "threads": near(30), "children": np.zeros(samples),
-                "children_cpu": np.zeros(samples),
+                "storage_read_bytes": STORAGE * (1 + 0.2 * rank) * time, "threads": near(30),
+                "children": np.zeros(samples), "children_cpu": np.zeros(samples),
             }
             for rank in range(ranks)
         ]  # fmt: skip
