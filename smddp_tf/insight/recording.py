@@ -53,6 +53,13 @@ class Recording:
         found["computation"] = found["own"] - found["input"]
         return found | {"step": common}
 
+    @cached_property
+    def sums(self) -> Table:
+        """Of each row of `aligned`, without steps of more than five times the median, in which something else was."""
+        longest = self.aligned["seconds"].max(0)
+        usual = longest <= 5 * np.median(longest) if longest.size else []
+        return {name: rows[:, usual].sum(1) for name, rows in self.aligned.items() if name != "step"}
+
     @property
     def ranks(self) -> list[int]:
         """Those with steps, in the order of the rows of `aligned`."""

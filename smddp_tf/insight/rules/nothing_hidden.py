@@ -16,7 +16,7 @@ class NothingHidden(Rule):
     explained_by: ClassVar[tuple[str, ...]] = ("SlowLink",)
 
     def check(self, recording: Recording) -> Iterator[Finding]:
-        seconds, reducing, exposed = (recording.aligned[name].sum(1) for name in ("seconds", "reducing", "exposed"))
+        seconds, reducing, exposed = (recording.sums[name] for name in ("seconds", "reducing", "exposed"))
         if recording.size < 2 or not reducing.any():
             raise NotSeen("no gradients were reduced between ranks")
         # Of the rank that waits least: the others wait for late ranks too.

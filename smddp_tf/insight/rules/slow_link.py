@@ -22,7 +22,7 @@ class SlowLink(Rule):
         slowest = min(rates, key=lambda host: rates[host])
         if rates[slowest] < measured / 100:
             raise NotSeen("the network interfaces of the hosts do not count the traffic")
-        share = float((recording.aligned["exposed"].sum(1) / recording.aligned["seconds"].sum(1)).min())
+        share = float((recording.sums["exposed"] / recording.sums["seconds"]).min())
         if 100 * share >= self.least and rates[slowest] < self.threshold / 100 * measured:
             figures = {"rate": rates[slowest], "measured": measured, "share": 100 * share}
             yield Finding(share * (1 - rates[slowest] / measured), figures, slowest)
@@ -32,5 +32,5 @@ def _rate(recording: Recording, host: str) -> float:
     """Megabits per second that each rank of the host sends while its gradients are under way."""
     rows = [row for row, rank in enumerate(recording.ranks) if rank in recording.on(host)]
     sent = recording.while_training(recording.hosts[host])["sent"]
-    reducing = recording.aligned["reducing"][rows].sum() / recording.aligned["seconds"][rows].sum()
+    reducing = recording.sums["reducing"][rows].sum() / recording.sums["seconds"][rows].sum()
     return float(np.nanmean(sent) * 8e-6 / reducing / len(rows)) if sent.size and reducing > 0 else float("inf")
