@@ -49,7 +49,7 @@ from smddp_tf.reduce_op import Adasum, Average, Max, Min, Product, Sum
 
 if TYPE_CHECKING:
     from smddp_tf import compression as compression
-    from smddp_tf import data, elastic
+    from smddp_tf import data, elastic, insight
     from smddp_tf import mpi_ops as mpi_ops
     from smddp_tf._native.topology_ops import local_rank_op, local_size_op, process_set_included_op, rank_op, size_op
     from smddp_tf.compression import Compression
@@ -123,6 +123,7 @@ __all__ = [
     "grouped_allreduce",
     "grouped_reducescatter",
     "init",
+    "insight",
     "is_homogeneous",
     "is_initialized",
     "is_process_set_included",
@@ -177,7 +178,7 @@ _LAZY = {name: module for module, names in _OF_MODULE.items() for name in names}
 _THERE = {"DistributedOptimizer": "DistributedOptimizerTF"}  # names that differ in the module
 
 # Modules that scripts reach as attributes.
-_MODULES = frozenset({"compression", "data", "elastic", "mpi_ops"})
+_MODULES = frozenset({"compression", "data", "elastic", "insight", "mpi_ops"})
 
 
 if not TYPE_CHECKING:  # a misspelt name is an error of a type checker

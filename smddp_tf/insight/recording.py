@@ -48,7 +48,10 @@ class Recording:
         tables = [self.steps[rank] for rank in self.ranks]
         common = functools.reduce(np.intersect1d, [table["step"][WARM_UP:] for table in tables] or [np.empty(0)])
         rows = [(table, np.searchsorted(table["step"], common)) for table in tables]
-        found = {name: np.array([table[name][at] for table, at in rows]) for name in files.Step.__annotations__}
+        found = {
+            name: np.array([table[name][at] for table, at in rows]).reshape(len(rows), len(common))
+            for name in files.Step.__annotations__
+        }
         found["own"] = found["seconds"] - found["exposed"]
         found["computation"] = found["own"] - found["input"]
         return found | {"step": common}
@@ -56,8 +59,8 @@ class Recording:
     @cached_property
     def sums(self) -> Table:
         """Of each row of `aligned`, without steps of more than five times the median, in which something else was."""
-        longest = self.aligned["seconds"].max(0)
-        usual = longest <= 5 * np.median(longest) if longest.size else []
+        longest = self.aligned["seconds"].max(0, initial=0)
+        usual = longest <= 5 * np.median(longest)
         return {name: rows[:, usual].sum(1) for name, rows in self.aligned.items() if name != "step"}
 
     @property
@@ -103,7 +106,7 @@ def load(folder: str | Path) -> Recording:
     if not facts:
         raise NoRecording(f"{folder} holds no recording. Record a job with: smddprun --monitor {folder} ...")
     clocks = {rank: found.get("clock") or 0.0 for rank, found in facts.items()}
-    firsts = {found["host"]: clocks[rank] for rank, found in reversed(facts.items())}
+    firsts = {found["host"]: clocks[rank] for rank, found in facts.items() if found["local_rank"] == 0}
     for rank, clock in clocks.items():
         own: dict[str, Any] = {**facts[rank]}
         moved = {name: own[name] and own[name] - clock for name in ("started", "first_step", "ended")}

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from rich.console import Console, Group
 from rich.padding import Padding
-from rich.table import Table
 from rich.text import Text
 
 from smddp_tf.insight.diagnosis import Diagnosis
@@ -28,10 +27,10 @@ def show(diagnosis: Diagnosis, console: Console) -> None:
         console.print(_shown(finding))
     if not diagnosis.findings:
         console.print("No rule has found anything.")
-    table = Table("rule", "result", box=None, padding=(0, 2, 0, 0), title_justify="left")
-    for result in sorted(diagnosis.results, key=lambda each: each.status):
-        table.add_row(result.rule.name, Text(": ".join(filter(None, (result.status, result.reason)))))
-    console.print("", table)
+    for status in ("fired", "quiet", "not seen here"):
+        named = [(each.rule.name, each.reason) for each in diagnosis.results if each.status == status]
+        shown = [f"{name} ({reason})" if reason else name for name, reason in named]
+        console.print(Text(f"\n{status}: {', '.join(shown) or 'no rule'}"))
 
 
 def heading(diagnosis: Diagnosis) -> str:
@@ -39,13 +38,11 @@ def heading(diagnosis: Diagnosis) -> str:
     job = diagnosis.job
     missing = f" There is no recording of ranks {job['without_recording']}." if job["without_recording"] else ""
     end = "" if job["ended"] else " It has not come to its end."
-    what = f"{job['ranks']} ranks on {len(job['hosts'])} hosts, {job['steps']} steps in {job['seconds']:.0f} s."
-    return what + end + missing
+    hosts = "one host" if len(job["hosts"]) == 1 else f"{len(job['hosts'])} hosts"
+    return f"{job['ranks']} ranks on {hosts}, {job['steps']} steps in {job['seconds']:.0f} s.{end}{missing}"
 
 
 def _shown(finding: Finding) -> Group:
-    title = Text.assemble(
-        "\n", (f"{finding.severity}", _STYLES[finding.severity]), f"  {finding.what}  ",
-        (f"[{finding.rule}, {finding.where}; about {100 * finding.lost:.0f} % of the time]", "dim"),
-    )  # fmt: skip
-    return Group(title, Padding(Text(f"{finding.evidence}\n{finding.advice}"), (0, 0, 0, 6)))
+    title = Text.assemble(f"\n{finding.what} ", (finding.severity, _STYLES[finding.severity]))
+    where = f"{finding.rule}, {finding.where}, about {100 * finding.lost:.0f} % of the time"
+    return Group(title, Padding(Text(f"{where}\n{finding.evidence}\n{finding.advice}"), (0, 0, 0, 4), expand=False))
