@@ -54,11 +54,10 @@ class Diagnosis:
 
     def to_json(self) -> str:
         """Findings with their figures, rules with their parameters, and percentiles of each host."""
-        texts = ("severity", "where", "what", "evidence", "advice")
         document = {
             "format": 1,
             "job": self.job,
-            "findings": [{**dataclasses.asdict(f), **{t: getattr(f, t) for t in texts}} for f in self.findings],
+            "findings": [{**dataclasses.asdict(f), "severity": f.severity, "where": f.where} for f in self.findings],
             "rules": [
                 {"rule": r.rule.name, "status": r.status, "reason": r.reason, "parameters": dataclasses.asdict(r.rule)}
                 for r in self.results
@@ -102,9 +101,7 @@ def _result(rule: Rule, recording: Recording) -> Result:
         found = list(rule.check(recording))
     except NotSeen as reason:
         return Result(rule, [], "not seen here", str(reason))
-    parameters = dataclasses.asdict(rule)
-    named = [dataclasses.replace(f, rule=rule.name, figures={**parameters, **f.figures}) for f in found]
-    return Result(rule, named, "fired" if found else "quiet")
+    return Result(rule, [each.told(rule) for each in found], "fired" if found else "quiet")
 
 
 def _without_explained(result: Result, fired: list[Finding]) -> Result:

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import dataclasses
 import functools
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
@@ -20,15 +21,18 @@ class NotSeen(Exception):
 
 @dataclass(frozen=True)
 class Finding:
-    """One fault: where it is, the figures that show it, and what to do about it."""
+    """One fault: where it is, the figures that show it, and what to do about it. `told` fills in the last fields."""
 
     lost: float  # of the job's time, estimated, from 0 to 1
-    figures: dict[str, Any] = field(default_factory=dict)
+    figures: dict[str, Any]
     host: str | None = None
     rank: int | None = None
     step: int | None = None  # the first one
     case: str = ""  # of several texts
-    rule: str = ""  # filled in by `diagnose`
+    rule: str = ""
+    what: str = ""
+    evidence: str = ""
+    advice: str = ""
 
     @property
     def severity(self) -> str:
@@ -41,25 +45,13 @@ class Finding:
         named = [f"rank {self.rank}"] if self.rank is not None else []
         return " on ".join(named + ([self.host] if self.host else [])) or "all ranks"
 
-    @property
-    def what(self) -> str:
-        """The fault in a sentence."""
-        return self._text("what")
-
-    @property
-    def evidence(self) -> str:
-        """The figures in sentences."""
-        return self._text("evidence")
-
-    @property
-    def advice(self) -> str:
-        """What to do."""
-        return self._text("advice")
-
-    def _text(self, part: str) -> str:
-        text = _texts()[self.rule][part]
-        text = text[self.case] if isinstance(text, dict) else text
-        return str(text).format(rank=self.rank, step=self.step, **self.figures).strip()
+    def told(self, rule: Rule) -> Finding:
+        """The same in sentences, with the rule's parameters among the figures."""
+        figures, texts = {**dataclasses.asdict(rule), **self.figures}, {}
+        for part, text in _texts()[rule.name].items():
+            text = text[self.case] if isinstance(text, dict) else text
+            texts[part] = text.format(rank=self.rank, step=self.step, **figures)
+        return dataclasses.replace(self, rule=rule.name, figures=figures, **texts)
 
 
 @dataclass(frozen=True)

@@ -60,7 +60,7 @@ class Recording:
     def sums(self) -> Table:
         """Of each row of `aligned`, without steps of more than five times the median, in which something else was."""
         longest = self.aligned["seconds"].max(0, initial=0)
-        usual = longest <= 5 * np.median(longest)
+        usual = longest <= 5 * np.median(longest) if longest.size else longest > 0
         return {name: rows[:, usual].sum(1) for name, rows in self.aligned.items() if name != "step"}
 
     @property
@@ -130,7 +130,9 @@ def _lines(file: Path) -> Iterator[dict[str, Any]]:
     for each in (file.with_name(f"{file.name}.1"), file):
         for line in each.read_bytes().splitlines() if each.exists() else ():
             with contextlib.suppress(ValueError):  # the last line of a process that was killed
-                yield json.loads(line)
+                found = json.loads(line)
+                if isinstance(found, dict):
+                    yield found
 
 
 def _table(file: Path, fields: type, clock: float) -> Table:

@@ -35,11 +35,12 @@ def show(diagnosis: Diagnosis, console: Console) -> None:
 
 def heading(diagnosis: Diagnosis) -> str:
     """What was recorded, in a line."""
-    job = diagnosis.job
-    missing = f" There is no recording of ranks {job['without_recording']}." if job["without_recording"] else ""
-    end = "" if job["ended"] else " It has not come to its end."
+    job, missing = diagnosis.job, ", ".join(map(str, diagnosis.job["without_recording"]))
     hosts = "one host" if len(job["hosts"]) == 1 else f"{len(job['hosts'])} hosts"
-    return f"{job['ranks']} ranks on {hosts}, {job['steps']} steps in {job['seconds']:.0f} s.{end}{missing}"
+    line = f"{job['ranks']} ranks on {hosts}, {job['steps']} steps in {job['seconds']:.0f} s."
+    line += "" if job["ended"] else " The recording has no end."
+    line += "" if job["steps"] else " Steps of a loop of your own are recorded inside of `hvd.monitor.step`."
+    return line + (f" There is no recording of ranks {missing}." if missing else "")
 
 
 def _shown(finding: Finding) -> Group:

@@ -4,7 +4,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from smddp_tf.insight.finding import Finding, NotSeen, Rule
-from smddp_tf.insight.recording import Recording, Table
+from smddp_tf.insight.recording import Numbers, Recording, Table
 
 
 @dataclass(frozen=True)
@@ -39,6 +39,10 @@ class AllRanksReadEverything(Rule):
 def _while_read_from_storage(tables: list[Table]) -> tuple[float, list[float]]:
     """Bytes from storage of all ranks, and all bytes of each, when nearly all that comes from storage had come."""
     times = np.unique(np.concatenate([table["time"] for table in tables]))
-    storage = np.sum([np.interp(times, table["time"], table["storage_read_bytes"]) for table in tables], axis=0)
+    storage = np.sum([_since_begin(table, "storage_read_bytes", times) for table in tables], axis=0)
     at = int(np.argmax(storage >= 0.95 * storage[-1]))
-    return float(storage[at]), [float(np.interp(times[at], table["time"], table["read_bytes"])) for table in tables]
+    return float(storage[at]), [float(_since_begin(table, "read_bytes", times)[at]) for table in tables]
+
+
+def _since_begin(table: Table, name: str, times: Numbers) -> Numbers:
+    return np.asarray(np.interp(times, table["time"], table[name] - table[name][0]))

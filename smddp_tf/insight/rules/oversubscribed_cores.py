@@ -16,7 +16,8 @@ class OversubscribedCores(Rule):
 
     def check(self, recording: Recording) -> Iterator[Finding]:
         hosts = {host: recording.while_training(table) for host, table in recording.hosts.items()}
-        if not any(table["time"].size for table in hosts.values()):
+        hosts = {host: table for host, table in hosts.items() if table["time"].size}
+        if not hosts:
             raise NotSeen("no samples of a host")
         for host, table in hosts.items():
             cores, used = table["cpu"].shape[1], float(np.median(table["cpu"].sum(1)))

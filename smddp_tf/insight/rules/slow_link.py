@@ -32,5 +32,5 @@ def _rate(recording: Recording, host: str) -> float:
     """Megabits per second that each rank of the host sends while its gradients are under way."""
     rows = [row for row, rank in enumerate(recording.ranks) if rank in recording.on(host)]
     sent = recording.while_training(recording.hosts[host])["sent"]
-    reducing = recording.sums["reducing"][rows].sum() / recording.sums["seconds"][rows].sum()
-    return float(np.nanmean(sent) * 8e-6 / reducing / len(rows)) if sent.size and reducing > 0 else float("inf")
+    reducing, seconds = (float(recording.sums[name][rows].sum()) for name in ("reducing", "seconds"))
+    return float(np.nanmean(sent)) * 8e-6 * seconds / reducing / len(rows) if sent.size and reducing else float("inf")
