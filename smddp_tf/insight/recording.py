@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from smddp_tf.insight.finding import NotSeen
 from smddp_tf.monitor import files
 
 Numbers = NDArray[np.float64]
@@ -57,11 +58,22 @@ class Recording:
         return found | {"step": common}
 
     @cached_property
-    def sums(self) -> Table:
-        """Of each row of `aligned`, without steps of more than five times the median, in which something else was."""
-        longest = self.aligned["seconds"].max(0, initial=0)
-        usual = longest <= 5 * np.median(longest) if longest.size else longest > 0
-        return {name: rows[:, usual].sum(1) for name, rows in self.aligned.items() if name != "step"}
+    def communication(self) -> tuple[float, float]:
+        """Of the time of reducing, and of that of the steps: the share that no computation hides, from 0 to 1.
+
+        In each step that of the rank that waits least: the others also wait for the late one. Steps of more than five
+        times the median are left out.
+        """
+        steps = self.aligned
+        least = np.argmin(steps["exposed"], axis=0)[None] if self.ranks else np.empty((1, 0), int)
+        exposed, reducing, seconds = (
+            np.take_along_axis(steps[name], least, axis=0)[0] for name in ("exposed", "reducing", "seconds")
+        )
+        usual = seconds <= 5 * np.median(seconds) if seconds.size else seconds > 0
+        if not reducing[usual].any():
+            raise NotSeen("no gradients were reduced")
+        hidden_not = float(exposed[usual].sum())
+        return hidden_not / float(reducing[usual].sum()), hidden_not / float(seconds[usual].sum())
 
     @property
     def ranks(self) -> list[int]:

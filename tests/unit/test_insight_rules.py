@@ -71,6 +71,14 @@ def busy_map(job: WrittenRecording) -> None:
         table["cpu"] = np.full(job.samples, 390.0)
 
 
+def slow_map_in_turn(job: WrittenRecording) -> None:
+    """With batches that are prepared ahead, a rank waits while the others' are there already, for 60 steps in a row."""
+    slow_map(job)
+    steps = np.arange(job.input.shape[1])
+    for rank, row in enumerate(job.input):
+        row[steps // 60 % 2 != rank % 2] = 0.01
+
+
 def many_loaders(job: WrittenRecording) -> None:
     for table in job.process[2:]:
         table["children"] += 9
@@ -135,6 +143,7 @@ FAULTS: dict[str, tuple[Callable[[WrittenRecording], None], int, set[Where]]] = 
     "gpu_bursts": (gpu_bursts, 2, {("LowGPUUtilization", "node-0", None)}),
     "slow_files": (slow_files, 0, {("IOBottleneck", "node-0", None), ("IOBottleneck", "node-1", None)}),
     "slow_map": (slow_map, 0, {("Dataloader", "node-0", None), ("Dataloader", "node-1", None)}),
+    "slow_map_in_turn": (slow_map_in_turn, 0, {("Dataloader", "node-0", None), ("Dataloader", "node-1", None)}),
     "busy_map": (busy_map, 0, {("Dataloader", "node-0", None), ("Dataloader", "node-1", None)}),
     "many_loaders": (many_loaders, 0, {("Dataloader", "node-1", None)}),
     "slow_start": (slow_start, 0, {("MaxInitializationTime", "node-1", 3)}),

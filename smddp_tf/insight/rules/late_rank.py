@@ -5,6 +5,7 @@ import numpy as np
 
 from smddp_tf.insight.finding import Finding, NotSeen, Rule
 from smddp_tf.insight.recording import Numbers, Recording
+from smddp_tf.insight.rules.waiting import waiting_hosts
 
 _BLOCK = 10  # steps that are looked at together
 
@@ -15,6 +16,8 @@ class LateRank(Rule):
 
     threshold: float = 15.0  # percent of the step
     patience: int = 30  # steps
+    least: float = 5.0  # percent of the job's time
+    waiting: float = 25.0  # percent of the step; where all ranks wait so long for input in turn, none of them is late
 
     def check(self, recording: Recording) -> Iterator[Finding]:
         groups = [rows for rows in recording.groups.values() if len(rows) > 1]
@@ -32,18 +35,23 @@ class LateRank(Rule):
         excess = steps["own"][place] - np.percentile(steps["own"], 50, axis=0, method="lower")
         others_wait = np.delete(steps["exposed"], place, axis=0).max(0) > steps["exposed"][place]
         first, end = _longest_run((excess > self.threshold / 100 * seconds) & others_wait)
-        if (end - first) * _BLOCK < self.patience:
+        lost = float(excess[first:end].sum() / seconds.sum())
+        if (end - first) * _BLOCK < self.patience or 100 * lost < self.least:
             return
         mine = {name: float(np.median(blocks[place, first:end])) for name, blocks in steps.items()}
         rest = {name: float(np.median(np.delete(b[:, first:end], place, axis=0))) for name, b in steps.items()}
+        rank = recording.ranks[rows[place]]
+        host = recording.facts[rank]["host"]
         part = max(("input", "computation"), key=lambda name: mine[name] - rest[name])
-        numbers, rank = recording.aligned["step"][::_BLOCK].astype(int), recording.ranks[rows[place]]
+        if part == "input" and any(each.host in (host, None) for each in waiting_hosts(recording, self.waiting)):
+            return
+        numbers = recording.aligned["step"][::_BLOCK].astype(int)
         figures = {"mine": mine[part], "others": rest[part], "wait": rest["exposed"], "exposed": mine["exposed"]}
         until = "the end" if end == seconds.size else f"step {numbers[end]}"
         yield Finding(
-            float(excess[first:end].sum() / seconds.sum()),
+            lost,
             {"until": until, **{name: 1e3 * value for name, value in figures.items()}},
-            recording.facts[rank]["host"],
+            host,
             rank,
             int(numbers[first]),
             part,

@@ -16,13 +16,13 @@ class SlowLink(Rule):
 
     def check(self, recording: Recording) -> Iterator[Finding]:
         measured = max(facts["rail_bandwidth_mbps"] for facts in recording.facts.values())
-        if measured <= 0 or not recording.aligned["step"].size:
-            raise NotSeen("there is one node, or no steps")
+        if measured <= 0:
+            raise NotSeen("there is one node")
+        _, share = recording.communication
         rates = {host: _rate(recording, host) for host in recording.hosts}
         slowest = min(rates, key=lambda host: rates[host])
         if rates[slowest] < measured / 100:
             raise NotSeen("the network interfaces of the hosts do not count the traffic")
-        share = float((recording.sums["exposed"] / recording.sums["seconds"]).min())
         if 100 * share >= self.least and rates[slowest] < self.threshold / 100 * measured:
             figures = {"rate": rates[slowest], "measured": measured, "share": 100 * share}
             yield Finding(share * (1 - rates[slowest] / measured), figures, slowest)
@@ -32,5 +32,5 @@ def _rate(recording: Recording, host: str) -> float:
     """Megabits per second that each rank of the host sends while its gradients are under way."""
     rows = [row for row, rank in enumerate(recording.ranks) if rank in recording.on(host)]
     sent = recording.while_training(recording.hosts[host])["sent"]
-    reducing, seconds = (float(recording.sums[name][rows].sum()) for name in ("reducing", "seconds"))
+    reducing, seconds = (float(recording.aligned[name][rows].sum()) for name in ("reducing", "seconds"))
     return float(np.nanmean(sent)) * 8e-6 * seconds / reducing / len(rows) if sent.size and reducing else float("inf")

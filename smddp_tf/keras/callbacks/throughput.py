@@ -2,21 +2,12 @@
 
 from __future__ import annotations
 
-import time
-from collections.abc import Sequence
 from typing import Any
 
-import numpy as np
-import tensorflow as tf
-
-from smddp_tf._native import loader
-from smddp_tf._native.threads import of_thread
-from smddp_tf.basics import rank, size
 from smddp_tf.keras._backend import keras, needs_keras_3
 from smddp_tf.keras.fit import input_waits
-from smddp_tf.keras.fit.guard import reduces
 from smddp_tf.monitor import recording
-from smddp_tf.monitor.steps import EXPOSED, INPUT, REDUCING, SAMPLES, SECONDS, STEPS, StepTimes
+from smddp_tf.monitor.steps import StepTimes
 
 
 class Throughput(keras.callbacks.Callback):
