@@ -40,7 +40,9 @@ def start(folder: str | os.PathLike[str]) -> None:
         if _current.folder != path:
             raise ValueError(f"A recording runs, in {_current.folder}: stop it first. Received: folder={folder!r}.")
         return
-    goes_on = _last if _last is not None and (_last.folder, _last.facts["rank"]) == (path, loader.core().rank()) else None
+    goes_on = (
+        _last if _last is not None and (_last.folder, _last.facts["rank"]) == (path, loader.core().rank()) else None
+    )
     _current = _last = Recording(path, goes_on)
 
 

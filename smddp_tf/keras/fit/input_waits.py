@@ -37,7 +37,8 @@ class Timed:
         self._dataset = dataset
 
     def __iter__(self) -> Iterator[Any]:
-        return timed(iter(self._dataset))
+        iterator: Iterator[Any] = timed(iter(self._dataset))
+        return iterator
 
 
 def timed(iterator: Any) -> Any:
@@ -65,14 +66,17 @@ class _TimedIterator(_Iterator):
 
     @tf.autograph.experimental.do_not_convert
     def _next_internal(self) -> Any:
-        return _noting(super()._next_internal, _rows)
+        return _noting(super()._next_internal, _samples)
 
     @tf.autograph.experimental.do_not_convert
     def get_next_as_optional(self) -> Any:
-        def rows(optional: Any) -> Any:
-            return tf.cond(optional.has_value(), lambda: _rows(optional.get_value()), lambda: tf.zeros([2], tf.float64))
+        def samples(optional: Any) -> Any:
+            none = tf.constant(0.0, tf.float64)
+            return tf.cond(optional.has_value(), lambda: _samples(optional.get_value()), lambda: none)
 
-        return _noting(super().get_next_as_optional, rows)
+        return _noting(
+            super().get_next_as_optional, samples, lambda optional: tf.cast(optional.has_value(), tf.float64)
+        )
 
 
 @functools.cache
@@ -81,21 +85,20 @@ def _sums() -> tf.Variable:
         return tf.Variable(tf.zeros([3], tf.float64), trainable=False)
 
 
-def _noting(get: Any, rows: Any) -> Any:
+def _noting(get: Any, samples: Any, batches: Any = lambda batch: 1.0) -> Any:
     with tf.device("CPU:0"):
         asked = tf.timestamp()
     with tf.control_dependencies([asked]):
         batch = get()
     arrived = [leaf for leaf in tf.nest.flatten(batch, expand_composites=True) if leaf is not None]
     with tf.device("CPU:0"), tf.control_dependencies(arrived):
-        seconds = tf.timestamp() - asked
-        _sums().assign_add(tf.concat([[seconds], rows(batch)], 0))
+        _sums().assign_add(tf.stack([tf.timestamp() - asked, batches(batch), samples(batch)]))
     return batch
 
 
-def _rows(batch: Any) -> Any:
-    """[1, the samples of a batch]. Where ranks may differ it comes as (flag, batch), and flag 0 is padding."""
+def _samples(batch: Any) -> Any:
+    """Those of a batch. Where ranks may differ it comes as (flag, batch), and flag 0 is padding."""
     if isinstance(batch, tuple) and len(batch) == 2 and getattr(batch[0], "shape", tf.TensorShape([1])).rank == 0:
         flag, batch = batch
-        return tf.stack([1.0, tf.where(flag > 0.5, rows_of(batch), tf.zeros([], tf.float64))])
-    return tf.stack([1.0, rows_of(batch)])
+        return tf.where(flag > 0.5, rows_of(batch), tf.constant(0.0, tf.float64))
+    return rows_of(batch)

@@ -21,6 +21,7 @@ from smddp_tf.data.epochs import EpochsOfFit
 from smddp_tf.data.tuning import without_autotune
 from smddp_tf.keras import patch_table, patches
 from smddp_tf.keras._backend import keras
+from smddp_tf.keras.callbacks.rank_zero import on_rank_zero
 from smddp_tf.keras.callbacks.throughput import Throughput
 from smddp_tf.keras.data_parallel.current import current
 from smddp_tf.keras.data_parallel.fitting import callbacks_before, quiet_elsewhere, writing_on_rank_zero
@@ -90,14 +91,24 @@ def _measured(arguments: dict[str, Any]) -> Iterator[None]:
     """Inside, a `Throughput` measures the `fit`, where the user has given one or a recording runs."""
     given = [callback for callback in flat(arguments["callbacks"]) if isinstance(callback, Throughput)]
     ours = [Throughput()] if recording.current() is not None and not given else []
-    _expecting.throughput = next(iter(given + ours), None)
+    throughput = next(iter(given + ours), None)
+    if throughput is not None:
+        throughput.tensorboards = _one_tensorboard(arguments)
+    _expecting.throughput = throughput
     try:
         with _callbacks_around(arguments, ours, []):
-            if _expecting.throughput is not None:
-                _expecting.throughput.adopt_tensorboards(arguments)
             yield
     finally:
         _expecting.throughput = None
+
+
+def _one_tensorboard(arguments: dict[str, Any]) -> list[Any]:
+    """Lets TensorBoard callbacks write on rank 0 only, where all ranks train together. Returns those that write here."""
+    board, given = keras.callbacks.TensorBoard, arguments["callbacks"]
+    together = is_initialized() and size() > 1 and (reduces(arguments["self"]) or current() is not None)
+    if together and not isinstance(given, keras.callbacks.CallbackList):
+        arguments["callbacks"] = [on_rank_zero(c) if isinstance(c, board) else c for c in flat(given)]
+    return [callback for callback in flat(arguments["callbacks"]) if isinstance(callback, board)]
 
 
 @contextlib.contextmanager
