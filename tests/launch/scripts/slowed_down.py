@@ -6,7 +6,9 @@ faults are real: processes that use all cores, a `map` that sleeps, a file that 
 
 from __future__ import annotations
 
+import contextlib
 import os
+import signal
 import subprocess
 import sys
 import time
@@ -18,10 +20,9 @@ import numpy as np
 import tensorflow as tf
 
 import smddp_tf.keras as hvd
-from smddp_tf import monitor
 
-STEPS, BATCH, WIDTH = 250, 32, 256
-PIECE = 128 << 10  # bytes of a file for each batch
+STEPS, BATCH, WIDTH = 100, 32, 256
+PIECE = 80 << 10  # bytes of a file for each batch
 
 
 class Sleeps(keras.callbacks.Callback):
@@ -46,7 +47,7 @@ def pieces(path: Path) -> Iterator[bytes]:
 
 def sleeping(features: tf.Tensor, target: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
     def wait(given: tf.Tensor) -> tf.Tensor:
-        time.sleep(0.03)
+        time.sleep(0.02)
         return given
 
     features = tf.ensure_shape(tf.py_function(wait, [features], tf.float32), [BATCH, WIDTH])
@@ -56,7 +57,9 @@ def sleeping(features: tf.Tensor, target: tf.Tensor) -> tuple[tf.Tensor, tf.Tens
 def batches(faults: set[str], folder: Path) -> tf.data.Dataset:
     draw = np.random.default_rng(hvd.rank())
     x, y = draw.random((BATCH, WIDTH), np.float32), draw.random((BATCH, 1), np.float32)
-    dataset = tf.data.Dataset.from_tensors((x, y)).repeat(STEPS)
+    options = tf.data.Options()
+    options.autotune.enabled = False  # so that nothing is prepared ahead: else the ranks wait in turn
+    dataset = tf.data.Dataset.from_tensors((x, y)).repeat(STEPS).with_options(options)
     if "map" in faults:
         dataset = dataset.map(sleeping)
     if "file" in faults:
@@ -67,35 +70,36 @@ def batches(faults: set[str], folder: Path) -> tf.data.Dataset:
     return dataset
 
 
-def train(faults: set[str], folder: Path) -> None:
-    model = keras.Sequential([keras.Input((WIDTH,)), *(keras.layers.Dense(WIDTH, "relu") for _ in range(4))])
-    model.add(keras.layers.Dense(1))
-    model.compile(hvd.DistributedOptimizer(keras.optimizers.SGD(0.01)), loss="mse")
-    sleeps = {
-        "rank": [Sleeps(0.02, first=60)] if hvd.rank() == 1 else [],
-        "first": [Sleeps(2.0, last=1)],
-        "long": [Sleeps(0.4, every=50, first=20)] if hvd.rank() == 0 else [],
-    }
-    extra = [callback for fault in sorted(faults & set(sleeps)) for callback in sleeps[fault]]
-    hogs = []
-    if "hog" in faults and hvd.rank() == 0:
-        command = [sys.executable, "-c", "while True: pass"]
-        hogs = [subprocess.Popen(command) for _ in range(3 * (os.cpu_count() or 1))]
-    monitor.start(folder / "recording")
+@contextlib.contextmanager
+def busy_cores(wanted: bool) -> Iterator[None]:
+    """Programs that are no child processes of this rank, two for each core, for a minute at most."""
+    hog = "timeout 60 sh -c 'while :; do :; done' > /dev/null & echo $!"
+    count = 2 * (os.cpu_count() or 1) if wanted else 0
+    hogs = [int(subprocess.run(["sh", "-c", hog], stdout=subprocess.PIPE, check=True).stdout) for _ in range(count)]
     try:
-        model.fit(batches(faults, folder), verbose=0, callbacks=extra)
+        yield
     finally:
-        monitor.stop()
-        for hog in hogs:
-            hog.kill()
-            hog.wait()
+        for pid in hogs:
+            os.kill(pid, signal.SIGTERM)
+
+
+def train(model: keras.Model, faults: set[str], folder: Path) -> None:
+    steps = {"rank": [Sleeps(0.03, first=40)] if hvd.rank() == 1 else [], "first": [Sleeps(2.0, last=1)]}
+    steps["long"] = [Sleeps(0.4, every=50, first=20)] if hvd.rank() == 0 else []
+    extra = [hvd.callbacks.BroadcastGlobalVariablesCallback(0), Sleeps(0.01)]  # as if on a GPU
+    extra += [callback for fault in sorted(faults & set(steps)) for callback in steps[fault]]
+    with busy_cores(hvd.rank() == 0 and "hog" in faults):
+        model.fit(batches(faults, folder), verbose=0, callbacks=[hvd.callbacks.Diagnose(folder), *extra])
 
 
 def main(folder: Path, trainings: list[str]) -> None:
     hvd.init()
+    model = keras.Sequential([keras.Input((WIDTH,)), *(keras.layers.Dense(WIDTH, "relu") for _ in range(4))])
+    model.add(keras.layers.Dense(1))
+    model.compile(hvd.DistributedOptimizer(keras.optimizers.SGD(0.01)), loss="mse")
     for name in trainings:
         (folder / name).mkdir(exist_ok=True)
-        train(set(name.split("+")), folder / name)
+        train(model, set(name.split("+")), folder / name)
     print(f"rank {hvd.rank()} has trained {len(trainings)} times")
 
 
