@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 from html import escape
 from pathlib import Path
@@ -44,5 +45,7 @@ def write_html(diagnosis: Diagnosis, folder: Path) -> Path:
 
 
 def _write(file: Path, text: str) -> Path:
-    file.write_text(text, encoding="utf-8")
+    flags = os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW | os.O_CLOEXEC
+    with open(os.open(file, flags, 0o644), "w", encoding="utf-8") as opened:
+        opened.write(text)
     return file

@@ -6,6 +6,7 @@ What a GPU does is not recorded on the machines that run these tests: all sample
 from __future__ import annotations
 
 import dataclasses
+import re
 from collections.abc import Callable
 from pathlib import Path
 
@@ -290,3 +291,11 @@ def test_files_of_their_own_are_not_the_same_files(tmp_path: Path) -> None:
     diagnosis = diagnose(job.write(tmp_path))
     status = {result.rule.name: result.status for result in diagnosis.results}
     assert status["AllRanksReadEverything"] == "quiet"
+
+
+def test_the_page_has_the_parameters() -> None:
+    page = (Path(__file__).resolve().parents[2] / "docs/insight.md").read_text(encoding="utf-8")
+    for rule in RULES:
+        parameters = " ".join(f"{name}={value:g}" for name, value in dataclasses.asdict(rule).items())
+        assert f"| {rule.name} | " in page
+        assert re.search(rf"^{rule.name} +{re.escape(parameters)}$", page, re.MULTILINE) or not parameters

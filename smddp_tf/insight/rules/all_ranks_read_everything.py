@@ -15,7 +15,7 @@ class AllRanksReadEverything(Rule):
     from storage as one of them reads in all. Ranks that read different files read from storage what they read in all.
     """
 
-    least: float = 64e6  # bytes from storage
+    least: float = 64.0  # MB from storage
     cached: float = 0.7  # of what a rank reads; where less came from storage, nothing can be told
 
     def check(self, recording: Recording) -> Iterator[Finding]:
@@ -26,7 +26,7 @@ class AllRanksReadEverything(Rule):
                 continue
             storage, read = _while_read_from_storage(tables)
             each = float(np.mean(read))
-            if storage < self.least or storage < self.cached * each:
+            if storage < 1e6 * self.least or storage < self.cached * each:
                 continue
             told = True
             if storage < each * (1 + len(tables)) / 2 and max(read) < 1.1 * min(read):
