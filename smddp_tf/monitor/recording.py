@@ -40,10 +40,8 @@ def start(folder: str | os.PathLike[str]) -> None:
         if _current.folder != path:
             raise ValueError(f"A recording runs, in {_current.folder}: stop it first. Received: folder={folder!r}.")
         return
-    goes_on = (
-        _last if _last is not None and (_last.folder, _last.facts["rank"]) == (path, loader.core().rank()) else None
-    )
-    _current = _last = Recording(path, goes_on)
+    goes_on = _last is not None and (_last.folder, _last.facts["rank"]) == (path, loader.core().rank())
+    _current = _last = Recording(path, _last if goes_on else None)
 
 
 def stop() -> None:
@@ -80,7 +78,7 @@ class Recording:
         self._thread = threading.Thread(target=self._run, name="smddp_tf.monitor", daemon=True)
         if before is not None:
             self._number = before._number
-            self.facts.update(started=before.facts["started"], first_step=before.facts["first_step"])
+            self.facts["started"], self.facts["first_step"] = before.facts["started"], before.facts["first_step"]
         try:
             folder.mkdir(parents=True, exist_ok=True)
             if before is None:
@@ -148,37 +146,23 @@ class Recording:
     def _remove_old(self) -> None:
         """What an earlier job has left: this rank's files, and on rank 0 those of ranks that no longer exist."""
         rank, size = self.facts["rank"], self.facts["size"]
-        old = list(self.folder.glob(f"rank-{rank:05d}.*"))
+        for path in self.folder.glob("rank-[0-9][0-9][0-9][0-9][0-9].*"):
+            if (number := int(path.name[5:10])) == rank or (rank == 0 and number >= size):
+                path.unlink(missing_ok=True)
         if self.facts["local_rank"] == 0:
-            old += self.folder.glob(f"{files.host_file(self.folder, self.facts['host']).name}*")
-        if rank == 0:
-            ranks = self.folder.glob("rank-[0-9][0-9][0-9][0-9][0-9].*")
-            old += [path for path in ranks if int(path.name[5:10]) >= size]
-        for path in old:
-            path.unlink(missing_ok=True)
+            for path in self.folder.glob(f"{files.host_file(self.folder, self.facts['host']).name}*"):
+                path.unlink(missing_ok=True)
 
 
 def _facts() -> files.RankFacts:
     core, samples = loader.core(), importlib.import_module("smddp_tf.monitor.samples")
     stats, nodes, node = core.stats(), core.cross_size(), core.cross_rank()
     return {
-        "format": files.FORMAT,
-        "rank": core.rank(),
-        "size": core.size(),
-        "local_rank": core.local_rank(),
-        "local_size": core.local_size(),
-        "host": socket.gethostname() + (f"-{node}" if nodes > 1 else ""),
-        "node": node,
-        "nodes": nodes,
-        "pid": os.getpid(),
-        "started": time.time(),
-        "first_step": None,
-        "ended": None,
+        "format": files.FORMAT, "rank": core.rank(), "size": core.size(), "local_rank": core.local_rank(),
+        "local_size": core.local_size(), "host": socket.gethostname() + (f"-{node}" if nodes > 1 else ""),
+        "node": node, "nodes": nodes, "pid": os.getpid(), "started": time.time(), "first_step": None, "ended": None,
         "cores": len(samples.psutil.Process().cpu_affinity()),
         "memory_total": samples.psutil.virtual_memory().total,
-        "gpus": samples.Gpus().names(),
-        "versions": versions.shown(),
-        "rail_latency_us": stats["rail_latency_us"],
-        "rail_bandwidth_mbps": stats["rail_bandwidth_mbps"],
-        "clock": None,
-    }
+        "gpus": samples.Gpus().names(), "versions": versions.shown(), "rail_latency_us": stats["rail_latency_us"],
+        "rail_bandwidth_mbps": stats["rail_bandwidth_mbps"], "clock": None,
+    }  # fmt: skip

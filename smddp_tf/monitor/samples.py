@@ -34,15 +34,11 @@ class ProcessSampler:
         with self._process.oneshot():
             read = self._process.io_counters()
             return {
-                "time": time.time(),
-                "cpu": self._process.cpu_percent(),
-                "memory": self._process.memory_info().rss,
-                "read_bytes": read.read_chars - self._read_before,
-                "storage_read_bytes": read.read_bytes,
+                "time": time.time(), "cpu": self._process.cpu_percent(), "memory": self._process.memory_info().rss,
+                "read_bytes": read.read_chars - self._read_before, "storage_read_bytes": read.read_bytes,
                 "threads": self._process.num_threads(),
-                "children": len(self._children),
-                "children_cpu": self._children_cpu,
-            }
+                "children": len(self._children), "children_cpu": self._children_cpu,
+            }  # fmt: skip
 
     def _look_at_children(self) -> None:
         found = self._process.children(recursive=True)
@@ -65,23 +61,16 @@ class HostSampler:
     def sample(self) -> HostSample:
         (then, before), (now, after) = self._before, (time.monotonic(), _transferred())
         self._before = now, after
-        rates = [(last - first) / max(now - then, 1e-3) for first, last in zip(before, after)]
+        read, written, sent, received = ((b - a) / max(now - then, 1e-3) for a, b in zip(before, after))
         running = re.search(r"procs_running (\d+)", Path("/proc/stat").read_text())
         memory = psutil.virtual_memory()
         return {
-            "time": time.time(),
-            "cpu": psutil.cpu_percent(percpu=True),
-            "iowait": psutil.cpu_times_percent().iowait,
+            "time": time.time(), "cpu": psutil.cpu_percent(percpu=True), "iowait": psutil.cpu_times_percent().iowait,
             "runnable": int(running[1]) if running else 0,
-            "memory": memory.total - memory.available,
-            "memory_total": memory.total,
-            "disk_read": rates[0],
-            "disk_written": rates[1],
-            "sent": rates[2],
-            "received": rates[3],
-            "gpu": [float(use.gpu) for use in self._gpus.uses()],
-            "gpu_memory": [100.0 * held.used / held.total for held in self._gpus.memories()],
-        }
+            "memory": memory.total - memory.available, "memory_total": memory.total,
+            "disk_read": read, "disk_written": written, "sent": sent, "received": received,
+            "gpu": self._gpus.uses(), "gpu_memory": self._gpus.memories(),
+        }  # fmt: skip
 
 
 class Gpus:
@@ -99,11 +88,14 @@ class Gpus:
     def names(self) -> list[str]:
         return [str(self._nvml.nvmlDeviceGetName(handle)) for handle in self._handles]
 
-    def uses(self) -> list[Any]:
-        return [self._nvml.nvmlDeviceGetUtilizationRates(handle) for handle in self._handles]
+    def uses(self) -> list[float]:
+        """Percent of the time since the driver's last sample."""
+        return [float(self._nvml.nvmlDeviceGetUtilizationRates(handle).gpu) for handle in self._handles]
 
-    def memories(self) -> list[Any]:
-        return [self._nvml.nvmlDeviceGetMemoryInfo(handle) for handle in self._handles]
+    def memories(self) -> list[float]:
+        """Percent in use."""
+        found = map(self._nvml.nvmlDeviceGetMemoryInfo, self._handles) if self._handles else ()
+        return [100.0 * memory.used / memory.total for memory in found]
 
 
 def _transferred() -> tuple[int, int, int, int]:

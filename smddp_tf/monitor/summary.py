@@ -36,14 +36,11 @@ def summary() -> Summary:
     """
     shown = versions.shown()
     mpi = shown.pop("mpi")
+    cores = f"{len(psutil.Process().cpu_affinity() or [])} of {psutil.cpu_count()} cores for this rank"
     return Summary({
-        "versions": ", ".join(f"{name} {version}" for name, version in shown.items()),
-        "ranks": _ranks(),
-        "mpi": mpi or "not found",
-        "network": _network(),
-        "cpu": f"{_processor()}, {len(psutil.Process().cpu_affinity() or [])} of {psutil.cpu_count()} cores for this rank",
-        "gpus": ", ".join(Gpus().names()) or "none",
-        "gradients": _gradients(),
+        "versions": ", ".join(f"{name} {version}" for name, version in shown.items()), "ranks": _ranks(),
+        "mpi": mpi or "not found", "network": _network(), "cpu": f"{_processor()}, {cores}",
+        "gpus": ", ".join(Gpus().names()) or "none", "gradients": _gradients(),
     })  # fmt: skip
 
 
@@ -51,24 +48,18 @@ def _ranks() -> str:
     core = loader.core()
     if not core.is_initialized():
         return "hvd.init() has not been called"
-    places = f"rank {core.rank()}, local rank {core.local_rank()} on {socket.gethostname()}"
-    return f"{core.size()} on {core.cross_size()} node(s); this is {places}"
+    place = f"rank {core.rank()}, local rank {core.local_rank()} on {socket.gethostname()}"
+    return f"{core.size()} on {core.cross_size()} node(s); this is {place}"
 
 
 def _network() -> str:
     """The interfaces that are up, and what was measured between nodes when the session began."""
-    up = {name for name, state in psutil.net_if_stats().items() if state.isup}
-    addresses = [
-        f"{name} {address.address}"
-        for name, found in psutil.net_if_addrs().items()
-        for address in found
-        if name in up and address.family == socket.AF_INET and not address.address.startswith("127.")
-    ]
+    up = [name for name, state in psutil.net_if_stats().items() if state.isup and name != "lo"]
     stats = loader.core().stats() if loader.core().is_initialized() else {}
-    measured = ""
-    if stats.get("rail_bandwidth_mbps"):
-        measured = f"; between nodes {stats['rail_latency_us']:.0f} us, {stats['rail_bandwidth_mbps']:.0f} Mbit/s"
-    return (", ".join(addresses) or "loopback only") + measured
+    if not stats.get("rail_bandwidth_mbps"):
+        return ", ".join(up) or "loopback only"
+    measured = f"{stats['rail_latency_us']:.0f} us, {stats['rail_bandwidth_mbps']:.0f} Mbit/s"
+    return f"{', '.join(up)}; between nodes {measured}"
 
 
 def _processor() -> str:

@@ -121,7 +121,8 @@ class Throughput(keras.callbacks.Callback):
         if not self._together:
             return np.array([mine])
         row = np.array([mine], np.float64)
-        return loader.core().allgather(row, "float64", of_thread("Throughput"))[0].view(np.float64).reshape(size(), -1)
+        everybody = loader.core().allgather(row, "float64", of_thread("Throughput"))[0]
+        return np.reshape(everybody.view(np.float64), (size(), -1))
 
 
 def _shown(total: Sequence[float], ranks: int) -> dict[str, float]:

@@ -103,7 +103,7 @@ def _measured(arguments: dict[str, Any]) -> Iterator[None]:
 
 
 def _one_tensorboard(arguments: dict[str, Any]) -> list[Any]:
-    """Lets TensorBoard callbacks write on rank 0 only, where all ranks train together. Returns those that write here."""
+    """Lets TensorBoards write on rank 0 only, where all ranks train together. Returns those that write here."""
     board, given = keras.callbacks.TensorBoard, arguments["callbacks"]
     together = is_initialized() and size() > 1 and (reduces(arguments["self"]) or current() is not None)
     if together and not isinstance(given, keras.callbacks.CallbackList):

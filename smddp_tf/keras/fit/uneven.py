@@ -247,7 +247,9 @@ class UnevenEpochs:
         if count >= self._plan.needed:
             return
         self._over = True
-        if float(self._hooks.valid) == valid_before:
+        valid = float(self._hooks.valid) - valid_before
+        input_waits.take_back(self._supply.steps_per_execution - valid)
+        if valid == 0:
             raise self._end_of_data()
 
     @staticmethod
