@@ -49,7 +49,7 @@ class Diagnosis:
             "steps": max((int(table["step"].size) for table in recording.steps.values()), default=0),
             "seconds": max(float(each.max(initial=begin)) for each in times) - begin,
             "ended": all(facts["ended"] for facts in recording.facts.values()),
-            "versions": next(iter(recording.facts.values())).get("versions", {}),
+            "versions": next(iter(recording.facts.values()))["versions"],
         }
 
     def to_json(self) -> str:

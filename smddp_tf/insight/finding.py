@@ -45,6 +45,11 @@ class Finding:
         named = [f"rank {self.rank}"] if self.rank is not None else []
         return " on ".join(named + ([self.host] if self.host else [])) or "all ranks"
 
+    @property
+    def cost(self) -> str:
+        """`lost` in words."""
+        return f"about {100 * self.lost:.0f} % of the time" if self.lost > 0 else "at an unknown cost"
+
     def told(self, rule: Rule) -> Finding:
         """The same in sentences, with the rule's parameters among the figures."""
         figures, texts = {**dataclasses.asdict(rule), **self.figures}, {}

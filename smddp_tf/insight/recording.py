@@ -117,7 +117,7 @@ def load(folder: str | Path) -> Recording:
     facts = {found["rank"]: found for file in sorted(folder.glob("rank-*.json")) for found in _facts(file)}
     if not facts:
         raise NoRecording(f"{folder} holds no recording. Record a job with: smddprun --monitor {folder} ...")
-    clocks = {rank: found.get("clock") or 0.0 for rank, found in facts.items()}
+    clocks = {rank: found["clock"] or 0.0 for rank, found in facts.items()}
     firsts = {found["host"]: clocks[rank] for rank, found in facts.items() if found["local_rank"] == 0}
     for rank, clock in clocks.items():
         own: dict[str, Any] = {**facts[rank]}
@@ -132,9 +132,9 @@ def load(folder: str | Path) -> Recording:
 
 
 def _facts(file: Path) -> Iterator[files.RankFacts]:
-    with contextlib.suppress(ValueError, KeyError, TypeError):  # a torn file
+    with contextlib.suppress(ValueError, KeyError, TypeError):  # not one of ours
         found = json.loads(file.read_bytes())
-        if found["format"] == files.FORMAT and found["host"]:
+        if found["format"] == files.FORMAT and files.RankFacts.__annotations__.keys() <= found.keys():
             yield found
 
 

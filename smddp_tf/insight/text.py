@@ -44,6 +44,6 @@ def heading(diagnosis: Diagnosis) -> str:
 
 
 def _shown(finding: Finding) -> Group:
-    title = Text.assemble(f"\n{finding.what} ", (finding.severity, _STYLES[finding.severity]))
-    where = f"{finding.rule}, {finding.where}, about {100 * finding.lost:.0f} % of the time"
+    title = Text.assemble("\n", (f"{finding.severity.upper()}: ", _STYLES[finding.severity]), finding.what)
+    where = f"{finding.rule}, {finding.where}, {finding.cost}"
     return Group(title, Padding(Text(f"{where}\n{finding.evidence}\n{finding.advice}"), (0, 0, 0, 4), expand=False))

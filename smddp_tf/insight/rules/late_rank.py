@@ -1,5 +1,6 @@
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
@@ -29,8 +30,9 @@ class LateRank(Rule):
 
     def _of(self, recording: Recording, rows: list[int], place: int) -> Iterator[Finding]:
         """The one in this place of the rows, if it is late."""
-        names = ("own", "input", "computation", "exposed", "seconds")
-        steps = {name: _blocks(recording.aligned[name][rows]) for name in names}
+        names = ("own", "input", "computation", "seconds")
+        steps = {name: _blocks(recording.aligned[name][rows], np.median) for name in names}
+        steps["exposed"] = _blocks(recording.aligned["exposed"][rows], np.mean)  # not every step reduces gradients
         seconds = steps["seconds"][place]
         excess = steps["own"][place] - np.percentile(steps["own"], 50, axis=0, method="lower")
         others_wait = np.delete(steps["exposed"], place, axis=0).max(0) > steps["exposed"][place]
@@ -58,10 +60,9 @@ class LateRank(Rule):
         )
 
 
-def _blocks(column: Numbers) -> Numbers:
+def _blocks(column: Numbers, of: Callable[..., Any]) -> Numbers:
     count = column.shape[1] // _BLOCK
-    medians: Numbers = np.median(column[:, : count * _BLOCK].reshape(len(column), count, _BLOCK), axis=2)
-    return medians
+    return np.asarray(of(column[:, : count * _BLOCK].reshape(len(column), count, _BLOCK), axis=2))
 
 
 def _longest_run(late: Numbers) -> tuple[int, int]:

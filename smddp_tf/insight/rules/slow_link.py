@@ -20,8 +20,8 @@ class SlowLink(Rule):
             raise NotSeen("there is one node")
         _, share = recording.communication
         rates = {host: _rate(recording, host) for host in recording.hosts}
-        slowest = min(rates, key=lambda host: rates[host])
-        if rates[slowest] < measured / 100:
+        slowest = min(rates, key=lambda host: rates[host], default="")
+        if not rates or rates[slowest] < measured / 100:
             raise NotSeen("the network interfaces of the hosts do not count the traffic")
         if 100 * share >= self.least and rates[slowest] < self.threshold / 100 * measured:
             figures = {"rate": rates[slowest], "measured": measured, "share": 100 * share}
