@@ -76,6 +76,7 @@ def diagnose(folder: str | Path, rules: Iterable[Rule] = RULES) -> Diagnosis:
     """Looks in a recording for what slows the job down. Call it anywhere, also while the job runs.
 
     Example:
+    >>> model.fit(dataset, callbacks=[hvd.callbacks.Diagnose("recording")])
     >>> for finding in hvd.insight.diagnose("recording").findings:
     ...     print(finding.severity, finding.where, finding.what, finding.evidence, finding.advice)
 
