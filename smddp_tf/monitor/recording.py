@@ -125,11 +125,12 @@ class Recording:
         sources = [(samples.ProcessSampler(), Lines(files.process_file(self.folder, rank)))]
         if self.facts["local_rank"] == 0:
             sources.append((samples.HostSampler(), Lines(files.host_file(self.folder, host))))
-        stopped = False
+        first, stopped = True, False
         while not stopped:
             stopped = self._stop.wait(files.SAMPLE_SECONDS)
-            for sampler, lines in [] if stopped else sources:
+            for sampler, lines in sources if first or not stopped else []:
                 lines.write([sampler.sample()])
+            first = False
             steps.write([self._steps.popleft() for _ in range(len(self._steps))])
             if self.facts != self._written:
                 self._write_facts()

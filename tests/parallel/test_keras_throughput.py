@@ -14,8 +14,8 @@ import tensorflow as tf
 import smddp_tf.keras as hvk
 from tests.parallel.callback_models import LogsSeen
 from tests.parallel.keras_training import dense_model
+from tests.parallel.measured_fit import ROWS, batches, fit
 from tests.parallel.process_sets import mine
-from tests.parallel.test_monitor import ROWS, batches, fit, folder  # noqa: F401: a fixture
 
 STEPS = 6
 VALUES = {"samples_per_second", "step_seconds", "input_seconds", "computing_seconds", "exposed_seconds"}
@@ -49,7 +49,7 @@ def test_values_of_an_epoch(hvd, rank, size, tmp_path):
     took = time.perf_counter() - began
     everybody = hvd.allgather_object({key: history[key] for key in history if key not in ("loss",)})
     assert all(each == everybody[0] for each in everybody)
-    assert VALUES <= set(history)
+    assert set(history) >= VALUES
     second = {key: values[1] for key, values in history.items()}
     parts = second["input_seconds"] + second["computing_seconds"] + second["exposed_seconds"]
     assert parts == pytest.approx(second["step_seconds"])
@@ -96,16 +96,16 @@ def test_ranks_of_process_sets_do_not_ask_each_other(hvd, rank, size, sets):
     assert len(logs["samples_per_second"]) == rank + 1
 
 
-def test_diagnose_records_one_training(hvd, rank, size, folder, capfd):  # noqa: F811
-    fit(batches(rank, 3), hvk.callbacks.Diagnose(folder), epochs=1)
-    assert capfd.readouterr().out.count(f"smddprun --diagnose {folder}") == int(rank == 0)
-    assert len((folder / f"rank-{rank:05d}.steps.jsonl").read_text().splitlines()) == 3
+def test_diagnose_records_one_training(hvd, rank, size, shared_folder, capfd):
+    fit(batches(rank, 3), hvk.callbacks.Diagnose(shared_folder), epochs=1)
+    assert capfd.readouterr().out.count(f"smddprun --diagnose {shared_folder}") == int(rank == 0)
+    assert len((shared_folder / f"rank-{rank:05d}.steps.jsonl").read_text().splitlines()) == 3
     hvd.barrier()
     fit(batches(rank, 2), epochs=1)
-    assert len((folder / f"rank-{rank:05d}.steps.jsonl").read_text().splitlines()) == 3
+    assert len((shared_folder / f"rank-{rank:05d}.steps.jsonl").read_text().splitlines()) == 3
 
 
-def summaries(folder: Path) -> dict[str, list[float]]:  # noqa: F811
+def summaries(folder: Path) -> dict[str, list[float]]:
     """The values of each scalar, and the names of the hyperparameters under "hparams"."""
     event_accumulator = pytest.importorskip("tensorboard.backend.event_processing.event_accumulator")
     plugin_data_pb2 = pytest.importorskip("tensorboard.plugins.hparams.plugin_data_pb2")
@@ -121,15 +121,15 @@ def summaries(folder: Path) -> dict[str, list[float]]:  # noqa: F811
     return {**found, "hparams": [session.hparams["ranks"].number_value, session.hparams["learning_rate"].number_value]}
 
 
-def test_tensorboard_writes_one_run(hvd, rank, size, folder):  # noqa: F811
+def test_tensorboard_writes_one_run(hvd, rank, size, shared_folder):
     """A callback on all ranks, with a folder that differs as one that is named by the time does."""
     pytest.importorskip("tensorboard", reason="TensorBoard is not installed, and its callback cannot write")
-    board = keras.callbacks.TensorBoard(str(folder / f"run-{rank}"))
+    board = keras.callbacks.TensorBoard(str(shared_folder / f"run-{rank}"))
     history = fit(batches(rank, 2), hvk.callbacks.Throughput(), board).history
     hvd.barrier()
-    assert [path.name for path in folder.iterdir()] == ["run-0"]
+    assert [path.name for path in shared_folder.iterdir()] == ["run-0"]
     if rank == 0:
-        found = summaries(folder / "run-0" / "train")
+        found = summaries(shared_folder / "run-0" / "train")
         for key in VALUES | ({"rank_spread", "hidden_share"} if size > 1 else set()):
             np.testing.assert_allclose(found[f"epoch_{key}"], history[key], rtol=1e-6)
         np.testing.assert_allclose(found["hparams"], [size, 0.01], rtol=1e-6)
