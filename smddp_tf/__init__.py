@@ -49,7 +49,7 @@ from smddp_tf.reduce_op import Adasum, Average, Max, Min, Product, Sum
 
 if TYPE_CHECKING:
     from smddp_tf import compression as compression
-    from smddp_tf import data, elastic, insight
+    from smddp_tf import data, elastic, insight, monitor
     from smddp_tf import mpi_ops as mpi_ops
     from smddp_tf._native.topology_ops import local_rank_op, local_size_op, process_set_included_op, rank_op, size_op
     from smddp_tf.batch_plan import plan_batch
@@ -64,6 +64,7 @@ if TYPE_CHECKING:
     from smddp_tf.keras.schedules import scaled
     from smddp_tf.keras.sharding.memory import memory
     from smddp_tf.keras.sync_batch_normalization import SyncBatchNormalization
+    from smddp_tf.monitor.summary import summary
     from smddp_tf.objects import allgather_object, broadcast_object, broadcast_object_fn
     from smddp_tf.ops import (
         allgather,
@@ -138,6 +139,7 @@ __all__ = [
     "local_size",
     "local_size_op",
     "memory",
+    "monitor",
     "mpi_built",
     "mpi_enabled",
     "mpi_threads_supported",
@@ -157,6 +159,7 @@ __all__ = [
     "size_op",
     "start_timeline",
     "stop_timeline",
+    "summary",
 ]
 
 # Names whose modules import TensorFlow (or cloudpickle), by module.
@@ -178,6 +181,7 @@ _OF_MODULE = {
     "smddp_tf.keras.schedules": ("scaled",),
     "smddp_tf.keras.sharding.memory": ("memory",),
     "smddp_tf.keras.sync_batch_normalization": ("SyncBatchNormalization",),
+    "smddp_tf.monitor.summary": ("summary",),
     "smddp_tf.objects": ("allgather_object", "broadcast_object", "broadcast_object_fn"),
     "smddp_tf.ops": ("allgather", "allreduce", "alltoall", "barrier", "broadcast", "grouped_allgather",
                      "grouped_allreduce", "grouped_reducescatter", "join", "reducescatter"),
@@ -188,7 +192,7 @@ _LAZY = {name: module for module, names in _OF_MODULE.items() for name in names}
 _THERE = {"DistributedOptimizer": "DistributedOptimizerTF"}  # names that differ in the module
 
 # Modules that scripts reach as attributes.
-_MODULES = frozenset({"compression", "data", "elastic", "insight", "mpi_ops"})
+_MODULES = frozenset({"compression", "data", "elastic", "insight", "monitor", "mpi_ops"})
 
 
 if not TYPE_CHECKING:  # a misspelt name is an error of a type checker

@@ -20,6 +20,7 @@ from smddp_tf._native import loader
 from smddp_tf._warn import warn
 from smddp_tf.lifecycle import horovod_variables, stacks, uncaught, versions
 from smddp_tf.lifecycle.placement import why_alone
+from smddp_tf.monitor import recording
 
 if TYPE_CHECKING:
     from mpi4py import MPI
@@ -94,7 +95,9 @@ def init(
         return
     compat.install_by_default()
     stacks.offer()
-    loader.core().init(ranks, address, _dynamic, versions.facts())
+    monitor_folder = loader.core().monitor_folder()
+    facts = [*versions.facts(), ("The folder to record in (SMDDP_MONITOR)", monitor_folder)]
+    loader.core().init(ranks, address, _dynamic, facts)
     if aliases.is_installed("horovod") and mpi_enabled():
         places = rank(), size(), local_rank(), local_size(), cross_rank(), cross_size()
         horovod_variables.set_those_missing(os.environ, places)
@@ -110,6 +113,8 @@ def init(
     atexit.register(_leave)
     try:
         sets.use_at_start(first_sets)
+        if monitor_folder:
+            recording.start(monitor_folder)
     except Exception:
         shutdown()
         raise
@@ -133,6 +138,7 @@ def _leave() -> None:
 
 def _end_session(at_exit: bool) -> None:
     try:
+        recording.stop()
         if is_initialized():
             stop_timeline()
     finally:
@@ -141,8 +147,11 @@ def _end_session(at_exit: bool) -> None:
 
 def restart() -> None:
     """`shutdown`, then `init` with the arguments of the last time: the same ranks in a new session."""
+    recorded = recording.current()
     shutdown()
     init(*_began_with)
+    if recorded is not None:
+        recording.start(recorded.folder)
 
 
 def is_initialized() -> bool:

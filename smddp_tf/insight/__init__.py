@@ -1,5 +1,11 @@
-"""What a job needs, and what it does."""
+"""Looks for what slows a job down, in what `smddprun --monitor` has recorded, and for the storage that it needs.
 
+Needs neither TensorFlow nor MPI.
+"""
+
+from smddp_tf.insight.diagnosis import Diagnosis, diagnose
+from smddp_tf.insight.finding import Finding
 from smddp_tf.insight.io_report import IoReport, io_report
+from smddp_tf.insight.recording import NoRecording
 
-__all__ = ["IoReport", "io_report"]
+__all__ = ["Diagnosis", "Finding", "IoReport", "NoRecording", "diagnose", "io_report"]

@@ -20,7 +20,7 @@ from smddp_tf._native import needs_tensorflow  # noqa: F401
 try:
     import smddp_tf.keras._backend as _backend  # first: it refuses other backends
     from smddp_tf import compat as _compat
-    from smddp_tf import data
+    from smddp_tf import data, monitor
     from smddp_tf._native.topology_ops import local_rank_op, local_size_op, process_set_included_op, rank_op, size_op
     from smddp_tf.basics import (
         ccl_built,
@@ -59,6 +59,7 @@ try:
     from smddp_tf.keras.sharding.memory import memory
     from smddp_tf.keras.sync_batch_normalization import SyncBatchNormalization
     from smddp_tf.keras.values import allgather, allreduce, broadcast, reducescatter
+    from smddp_tf.monitor.summary import summary
     from smddp_tf.objects import allgather_object, broadcast_object, broadcast_object_fn
     from smddp_tf.ops import alltoall, barrier, grouped_allgather, grouped_allreduce, grouped_reducescatter, join
     from smddp_tf.process_sets import (
@@ -140,6 +141,7 @@ __all__ = [
     "local_size",
     "local_size_op",
     "memory",
+    "monitor",
     "mpi_built",
     "mpi_enabled",
     "mpi_threads_supported",
@@ -159,4 +161,5 @@ __all__ = [
     "size_op",
     "start_timeline",
     "stop_timeline",
+    "summary",
 ]

@@ -1,9 +1,14 @@
-"""The versions that must be the same on all ranks. Nothing is imported to find them."""
+"""The versions that must be the same on all ranks, and those to show. Nothing is imported to find them."""
 
 from __future__ import annotations
 
+import contextlib
+import ctypes
 import importlib.metadata
+import os
 import sys
+
+from smddp_tf._native.tensorflow_import import build_info
 
 _DISTRIBUTIONS = {"TensorFlow": ("tensorflow", "tensorflow-cpu", "tf-nightly"), "Keras": ("keras", "keras-nightly")}
 
@@ -17,6 +22,21 @@ def facts() -> list[tuple[str, str]]:
     found = [("The version of Python", f"{sys.version_info.major}.{sys.version_info.minor}")]
     found += [(f"The version of {what}", _installed(names)) for what, names in _DISTRIBUTIONS.items()]
     return found
+
+
+def shown() -> dict[str, str]:
+    """What a report names, by name."""
+    found = {"smddp_tf": _installed(("smddp-tf",)), "python": sys.version.split()[0], "mpi": _mpi()}
+    return found | {what.lower(): _installed(names) for what, names in _DISTRIBUTIONS.items()}
+
+
+def _mpi() -> str:
+    """`Open MPI v5.0.11`, as the library itself says, before MPI is initialised too; "" where it is not there."""
+    text = ctypes.create_string_buffer(8192)  # MPI_MAX_LIBRARY_VERSION_STRING of MPICH, the longest
+    with contextlib.suppress(OSError, AttributeError):
+        library = ctypes.CDLL(os.path.join(sys.prefix, build_info("MPI_LIBRARY")))
+        library.MPI_Get_library_version(text, ctypes.byref(ctypes.c_int()))
+    return text.value.decode(errors="replace").split(",")[0].strip()
 
 
 def _installed(names: tuple[str, ...]) -> str:

@@ -77,6 +77,10 @@ def dispatch(options: dict[str, Any], adapted: Callable[[dict[str, Any]], dict[s
     if options["check_build"]:
         click.echo(build_report())
         return
+    if options["diagnose"] is not None:
+        from smddp_tf.run.diagnosis import diagnose_folder
+
+        sys.exit(diagnose_folder(options["diagnose"], bool(options["strict"])))
     if options["config_file"]:
         of_file = read_config(options["config_file"])
         options = {**options, **{name: value for name, value in of_file.items() if options.get(name) is None}}

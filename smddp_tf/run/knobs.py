@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from smddp_tf.run.errors import LaunchError
+from smddp_tf.run.settings import absolute
 
 
 def _as_switch(value: Any) -> str:
@@ -91,6 +92,8 @@ KNOBS = (
          "SMDDP_TIMELINE", _full_path, variable="HOROVOD_TIMELINE"),
     Knob("timeline-mark-cycles", bool, "timeline", "Mark the engine's turns in the trace.",
          "SMDDP_TIMELINE_MARK_CYCLES"),
+    Knob("monitor", str, "monitor", "Record steps and the use of all hosts in this folder, the same one on all hosts.",
+         as_text=absolute, key="folder", variable="SMDDP_MONITOR"),
     Knob("stall-check-warning-time-seconds", int, "stall_check", "Warn when a rank has been missing so long.",
          "SMDDP_STALL_WARN_SECONDS", variable="HOROVOD_STALL_CHECK_TIME_SECONDS"),
     Knob("stall-check-shutdown-time-seconds", int, "stall_check",

@@ -114,6 +114,30 @@ def test_the_readme_shows_the_script() -> None:
     )
 
 
+# Small, and as long as steps of a second or less take on few cores.
+BENCHMARKS = {
+    "mlp": ["--steps", "6", "--width", "32", "--batch-size", "8"],
+    "encoder": ["--steps", "4", "--width", "32", "--length", "16", "--batch-size", "4"],
+    "resnet50": ["--steps", "2", "--warmup", "1", "--image-size", "32", "--batch-size", "2"],
+}
+
+
+@pytest.mark.parametrize("model", ["mlp", pytest.param("encoder", marks=full), pytest.param("resnet50", marks=full)])
+def test_benchmark(model: str) -> None:
+    arguments = ["--model", model, "--baseline", *BENCHMARKS[model]]
+    output = launch([ROOT / "examples" / "benchmark.py", *arguments], 2, timeout=240).check().output
+    found = re.search(rf"{model}, 2 rank\(s\) of \d: (\S+) (samples|images)/s", output)
+    spread = re.search(r"10 % below (\S+), 10 % above (\S+) ", output)
+    alone = re.search(r"one rank alone: (\S+) \w+/s; efficiency (\S+)%", output)
+    assert found, output
+    assert spread, output
+    assert alone, output
+    rate, low, high = float(found[1]), float(spread[1]), float(spread[2])
+    assert 0 < low <= rate <= high
+    assert float(alone[2]) == pytest.approx(100 * rate / (2 * float(alone[1])), rel=0.01)
+    assert "ranks      2 on 1 node(s)" in output
+
+
 @full
 def test_bfloat16_needs_no_loss_scale(tmp_path: Path) -> None:
     assert "loss scale: " not in run("05_mixed_precision_digits.py", 2, tmp_path, "--policy", "mixed_bfloat16")

@@ -6,6 +6,7 @@ By hand:  mpirun -np 2 --oversubscribe --bind-to none python -m pytest tests/par
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from pathlib import Path
 from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
@@ -49,6 +50,12 @@ def mpi() -> Iterator[MPI.Comm]:
     communicator = MPI.COMM_WORLD.Dup()
     yield communicator
     communicator.Free()
+
+
+@pytest.fixture
+def shared_folder(hvd: ModuleType, tmp_path: Path) -> Path:
+    """Rank 0's `tmp_path`, on all ranks."""
+    return Path(hvd.broadcast_object(str(tmp_path), name="shared_folder"))
 
 
 @pytest.fixture

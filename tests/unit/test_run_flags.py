@@ -39,6 +39,7 @@ FLAGS = {
     "--autotune-gaussian-process-noise 0.5": {"HOROVOD_AUTOTUNE_GAUSSIAN_PROCESS_NOISE": "0.5"},
     "--timeline-filename /t.json": {"HOROVOD_TIMELINE": "/t.json"},
     "--timeline-filename DYNAMIC": {"HOROVOD_TIMELINE": "DYNAMIC"},
+    "--monitor /r": {"SMDDP_MONITOR": "/r"},
     "--timeline-mark-cycles": {"HOROVOD_TIMELINE_MARK_CYCLES": "1"},
     "--no-timeline-mark-cycles": {"HOROVOD_TIMELINE_MARK_CYCLES": "0"},
     "--no-stall-check": {"HOROVOD_STALL_CHECK_DISABLE": "1"},

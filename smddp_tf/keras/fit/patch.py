@@ -21,6 +21,8 @@ from smddp_tf.data.epochs import EpochsOfFit
 from smddp_tf.data.tuning import without_autotune
 from smddp_tf.keras import patch_table, patches
 from smddp_tf.keras._backend import keras
+from smddp_tf.keras.callbacks.rank_zero import on_rank_zero
+from smddp_tf.keras.callbacks.throughput import Throughput
 from smddp_tf.keras.data_parallel.current import current
 from smddp_tf.keras.data_parallel.fitting import callbacks_before, quiet_elsewhere, writing_on_rank_zero
 from smddp_tf.keras.data_parallel.global_batches import make_iterator
@@ -29,6 +31,7 @@ from smddp_tf.keras.fit.callback_facts import counts_samples, facts_of, flat, na
 from smddp_tf.keras.fit.forgotten import FirstStep, is_meant_for_all_ranks
 from smddp_tf.keras.fit.guard import Guard, reduces
 from smddp_tf.keras.optimizer.adopted import follow_distribution
+from smddp_tf.monitor import recording
 
 _expecting = threading.local()
 _guarded: set[int] = set()  # ids of models that are inside of a guarded `fit`
@@ -55,26 +58,57 @@ def _guarding(plain_fit: Any) -> Any:
             return plain_fit(self, *args, **kwargs)  # says it in its own words
         bound.apply_defaults()
         follow_distribution(self)
-        if current() is not None and id(self) not in _guarded:
-            with _data_parallel(bound.arguments):
-                return _guarded_fit(plain_fit, bound)
-        callbacks = flat(bound.arguments["callbacks"])
-        if not is_initialized() or size() == 1 or id(self) in _guarded:
-            name_learning_rate(callbacks, facts_of(callbacks).write_rate)
-            return plain_fit(self, *args, **kwargs)
-        if reduces(self):
-            return _guarded_fit(plain_fit, bound)
-        # TensorBoard may be on one rank only, and the ranks do not tell each other here.
-        on_all = [callback for callback in callbacks if not isinstance(callback, keras.callbacks.TensorBoard)]
-        name_learning_rate(callbacks, facts_of(on_all).write_rate)
-        watch = [FirstStep()] if is_meant_for_all_ranks(self, callbacks) else []
-        with _callbacks_around(bound.arguments, [], watch):
-            if any(counts_samples(callback) for callback in callbacks):
-                return _guarded_fit(plain_fit, bound)
-            with _counting_epochs(bound.arguments):
-                return plain_fit(*bound.args, **bound.kwargs)
+        with _measured(bound.arguments):
+            return _fit(plain_fit, bound)
 
     return fit
+
+
+def _fit(plain_fit: Any, bound: inspect.BoundArguments) -> Any:
+    model = bound.arguments["self"]
+    if current() is not None and id(model) not in _guarded:
+        with _data_parallel(bound.arguments):
+            return _guarded_fit(plain_fit, bound)
+    callbacks = flat(bound.arguments["callbacks"])
+    if not is_initialized() or size() == 1 or id(model) in _guarded:
+        name_learning_rate(callbacks, facts_of(callbacks).write_rate)
+        return plain_fit(*bound.args, **bound.kwargs)
+    if reduces(model):
+        return _guarded_fit(plain_fit, bound)
+    # TensorBoard may be on one rank only, and the ranks do not tell each other here.
+    on_all = [callback for callback in callbacks if not isinstance(callback, keras.callbacks.TensorBoard)]
+    name_learning_rate(callbacks, facts_of(on_all).write_rate)
+    watch = [FirstStep()] if is_meant_for_all_ranks(model, callbacks) else []
+    with _callbacks_around(bound.arguments, [], watch):
+        if any(counts_samples(callback) for callback in callbacks):
+            return _guarded_fit(plain_fit, bound)
+        with _counting_epochs(bound.arguments):
+            return plain_fit(*bound.args, **bound.kwargs)
+
+
+@contextlib.contextmanager
+def _measured(arguments: dict[str, Any]) -> Iterator[None]:
+    """Inside, a `Throughput` measures the `fit`, where the user has given one or a recording runs."""
+    given = [callback for callback in flat(arguments["callbacks"]) if isinstance(callback, Throughput)]
+    ours = [Throughput()] if recording.current() is not None and not given else []
+    throughput = next(iter(given + ours), None)
+    if throughput is not None:
+        throughput.tensorboards = _one_tensorboard(arguments)
+    _expecting.throughput = throughput
+    try:
+        with _callbacks_around(arguments, ours, []):
+            yield
+    finally:
+        _expecting.throughput = None
+
+
+def _one_tensorboard(arguments: dict[str, Any]) -> list[Any]:
+    """Lets TensorBoards write on rank 0 only, where all ranks train together. Returns those that write here."""
+    board, given = keras.callbacks.TensorBoard, arguments["callbacks"]
+    together = is_initialized() and size() > 1 and (reduces(arguments["self"]) or current() is not None)
+    if together and not isinstance(given, keras.callbacks.CallbackList):
+        arguments["callbacks"] = [on_rank_zero(c) if isinstance(c, board) else c for c in flat(given)]
+    return [callback for callback in flat(arguments["callbacks"]) if isinstance(callback, board)]
 
 
 @contextlib.contextmanager
@@ -94,11 +128,12 @@ def _watched(plain_init: Any) -> Any:
     @functools.wraps(plain_init)
     def __init__(self: Any, *args: Any, **kwargs: Any) -> None:
         owner, _expecting.owner = getattr(_expecting, "owner", None), None
+        throughput, _expecting.throughput = getattr(_expecting, "throughput", None), None
         make_iterator(plain_init, self, isinstance(owner, Guard), *args, **kwargs)
         if is_initialized() and size() > 1 and isinstance(self._distributed_dataset, tf.data.Dataset):
             self._distributed_dataset = without_autotune(self._distributed_dataset)
-        if owner is not None:
-            owner.epoch_iterator = self
+        for one in filter(None, (owner, throughput)):
+            one.epoch_iterator = self
 
     return __init__
 

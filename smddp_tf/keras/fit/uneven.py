@@ -12,7 +12,7 @@ from smddp_tf._native.threads import of_thread
 from smddp_tf.basics import rank, size
 from smddp_tf.functions import allgather_object
 from smddp_tf.keras.data_parallel.global_batches import part_of
-from smddp_tf.keras.fit import active_ranks
+from smddp_tf.keras.fit import active_ranks, input_waits
 from smddp_tf.keras.fit.padding import padding_batches, padding_iterator, with_flags
 from smddp_tf.keras.fit.step_hooks import StepHooks
 
@@ -198,6 +198,8 @@ class UnevenEpochs:
         self._over = False
         self._calls = 0
         if self._plan.watched:
+            if isinstance(self._iterator._distributed_dataset, input_waits.Timed):
+                self._padding = input_waits.timed(self._padding)  # the train function takes one kind of iterator
             active_ranks.process_wide().needed.assign(float(self._plan.needed))
             active_ranks.process_wide().by_rows.assign(self._plan.by_rows)
             self._hooks.active_steps.assign(0.0)
@@ -245,7 +247,9 @@ class UnevenEpochs:
         if count >= self._plan.needed:
             return
         self._over = True
-        if float(self._hooks.valid) == valid_before:
+        valid = float(self._hooks.valid) - valid_before
+        input_waits.take_back(self._supply.steps_per_execution - valid)
+        if valid == 0:
             raise self._end_of_data()
 
     @staticmethod

@@ -1,0 +1,114 @@
+"""diagnose: all rules on one recording."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any
+
+from smddp_tf.insight.finding import Finding, NotSeen, Rule
+from smddp_tf.insight.recording import Recording, load
+from smddp_tf.insight.rules import RULES
+from smddp_tf.insight.rules.overall_system_usage import OverallSystemUsage
+
+
+@dataclasses.dataclass(frozen=True)
+class Result:
+    """What came of one rule: `status` is "fired", "quiet", or "not seen here" with the reason."""
+
+    rule: Rule
+    findings: list[Finding]
+    status: str
+    reason: str = ""
+
+
+@dataclasses.dataclass(frozen=True)
+class Diagnosis:
+    """What `diagnose` returns; `print` shows it as `smddprun --diagnose` does."""
+
+    recording: Recording
+    results: list[Result]
+
+    @property
+    def findings(self) -> list[Finding]:
+        """Of all rules, the one that costs most time first."""
+        return sorted((each for result in self.results for each in result.findings), key=lambda each: -each.lost)
+
+    @property
+    def job(self) -> dict[str, Any]:
+        """Ranks, hosts, steps, and what was not recorded."""
+        recording = self.recording
+        times = [table["time"] for table in (*recording.steps.values(), *recording.processes.values())]
+        begin = min(facts["started"] for facts in recording.facts.values())
+        return {
+            "ranks": recording.size,
+            "without_recording": sorted(set(range(recording.size)) - set(recording.facts)),
+            "hosts": sorted({facts["host"] for facts in recording.facts.values()}),
+            "steps": max((int(table["step"].size) for table in recording.steps.values()), default=0),
+            "seconds": max(float(each.max(initial=begin)) for each in times) - begin,
+            "ended": all(facts["ended"] for facts in recording.facts.values()),
+            "versions": next(iter(recording.facts.values()))["versions"],
+        }
+
+    def to_json(self) -> str:
+        """Findings with their figures, rules with their parameters, and percentiles of each host."""
+        document = {
+            "format": 1,
+            "job": self.job,
+            "findings": [{**dataclasses.asdict(f), "severity": f.severity, "where": f.where} for f in self.findings],
+            "rules": [
+                {"rule": r.rule.name, "status": r.status, "reason": r.reason, "parameters": dataclasses.asdict(r.rule)}
+                for r in self.results
+            ],
+            "hosts": OverallSystemUsage().summary(self.recording),
+        }
+        return json.dumps(document, indent=1)
+
+    def __str__(self) -> str:
+        from smddp_tf.insight.text import text_of
+
+        return text_of(self)
+
+
+def diagnose(folder: str | Path, rules: Iterable[Rule] = RULES) -> Diagnosis:
+    """Looks in a recording for what slows the job down. Call it anywhere, also while the job runs.
+
+    Example:
+    >>> model.fit(dataset, callbacks=[hvd.callbacks.Diagnose("recording")])
+    >>> for finding in hvd.insight.diagnose("recording").findings:
+    ...     print(finding.severity, finding.where, finding.what, finding.evidence, finding.advice)
+
+    Args:
+        folder: the one that `smddprun --monitor` or `hvd.callbacks.Diagnose` has written to.
+        rules: those to use, such as `[StepOutlier(n_outliers=3)]` of `smddp_tf.insight.rules`. Defaults to all, with
+            the published parameters.
+
+    Returns:
+        A `Diagnosis`. Its `findings` are sorted, worst first.
+
+    Raises:
+        NoRecording: the folder holds no recording.
+    """
+    recording = load(folder)
+    results = [_result(rule, recording) for rule in rules]
+    fired = [finding for result in results for finding in result.findings]
+    return Diagnosis(recording, [_without_explained(result, fired) for result in results])
+
+
+def _result(rule: Rule, recording: Recording) -> Result:
+    try:
+        found = list(rule.check(recording))
+    except NotSeen as reason:
+        return Result(rule, [], "not seen here", str(reason))
+    return Result(rule, [each.told(rule) for each in found], "fired" if found else "quiet")
+
+
+def _without_explained(result: Result, fired: list[Finding]) -> Result:
+    """Without findings that are only what the fault of another rule looks like."""
+    causes = [each for each in fired if each.rule in result.rule.explained_by]
+    kept = [f for f in result.findings if not any(None in (f.host, c.host) or f.host == c.host for c in causes)]
+    if kept or not result.findings:
+        return dataclasses.replace(result, findings=kept)
+    return Result(result.rule, [], "quiet", "explained by " + ", ".join(sorted({each.rule for each in causes})))

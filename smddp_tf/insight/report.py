@@ -1,0 +1,51 @@
+"""report.json, and report.html, which holds all that it shows."""
+
+from __future__ import annotations
+
+import os
+import re
+from html import escape
+from pathlib import Path
+
+from smddp_tf.insight.diagnosis import Diagnosis
+from smddp_tf.insight.rules.overall_system_usage import OverallSystemUsage
+from smddp_tf.insight.text import heading
+
+_CODE = re.compile("`([^`]+)`")
+
+
+def write_json(diagnosis: Diagnosis, folder: Path) -> Path:
+    """Writes and returns `report.json`."""
+    return _write(folder / "report.json", diagnosis.to_json())
+
+
+def write_html(diagnosis: Diagnosis, folder: Path) -> Path:
+    """Writes and returns `report.html`.
+
+    Raises:
+        ImportError: matplotlib or jinja2 is missing. Says how to install them.
+    """
+    try:
+        import jinja2
+        import markupsafe
+
+        from smddp_tf.insight.pictures import pictures
+    except ModuleNotFoundError as error:
+        raise ImportError(f"report.html needs {error.name}: pip install 'smddp-tf[insight]'") from error
+    environment = jinja2.Environment(autoescape=True, trim_blocks=True, lstrip_blocks=True)
+    environment.filters["with_code"] = lambda text: markupsafe.Markup(_CODE.sub(r"<code>\1</code>", escape(text)))
+    template = environment.from_string(Path(__file__).with_name("report.html.jinja").read_text(encoding="utf-8"))
+    page = template.render(
+        heading=heading(diagnosis),
+        diagnosis=diagnosis,
+        pictures=pictures(diagnosis.recording),
+        hosts=OverallSystemUsage().summary(diagnosis.recording),
+    )
+    return _write(folder / "report.html", page)
+
+
+def _write(file: Path, text: str) -> Path:
+    flags = os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW | os.O_CLOEXEC
+    with open(os.open(file, flags, 0o644), "w", encoding="utf-8") as opened:
+        opened.write(text)
+    return file

@@ -1,0 +1,159 @@
+"""Throughput: how fast all ranks train together, and where the time of a step goes."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import tensorflow as tf
+
+from smddp_tf._native import loader
+from smddp_tf._native.threads import of_thread
+from smddp_tf.basics import is_initialized, rank, size
+from smddp_tf.keras._backend import keras, needs_keras_3
+from smddp_tf.keras.fit import input_waits
+from smddp_tf.keras.fit.guard import reduces
+from smddp_tf.keras.fit.hyperparameters import write_hyperparameters
+from smddp_tf.monitor import recording
+from smddp_tf.monitor.steps import EXPOSED, INPUT, REDUCING, SAMPLES, SECONDS, STEPS, StepTimes
+
+# Shorter steps are noted several at a time, with equal shares: to read what they have waited costs some 50 us.
+_TOGETHER_SECONDS = 0.02
+
+
+class Throughput(keras.callbacks.Callback):
+    """Adds the samples per second of all ranks, and where the time of a step goes, to the logs.
+
+    `fit` adds one itself where a recording runs (`smddprun --monitor DIR`). Put it first: the callbacks behind it
+    (`TensorBoard`, `CSVLogger`), `History` and the progress bar see its values, which are
+
+    - `samples_per_second`, of all ranks together;
+    - `step_seconds`, and of these `input_seconds` (waiting for a batch), `exposed_seconds` (communication that no
+      computation hides, and waiting for late ranks) and `computing_seconds`, the rest; means over steps and ranks;
+    - `hidden_share`: of the time during which gradients were under way, the part that computation hides;
+    - `rank_spread`: the slowest rank's own time for a step (without what is exposed) less the fastest's, as a share of
+      `step_seconds`.
+
+    At the end of an epoch all ranks have the same values, from one exchange. After each batch the values are this
+    rank's since the epoch began, its samples times the number of ranks, without `rank_spread`. Where the model's
+    optimizer does not reduce over all ranks, the ranks do not ask each other: all values are this rank's.
+
+    A `TensorBoard` then writes on rank 0 only, with the hyperparameters of the job; steps appear in TensorFlow's
+    profiler.
+
+    Example:
+
+    >>> model.fit(x, y, callbacks=[hvd.callbacks.Throughput(), keras.callbacks.CSVLogger("log.csv")])
+    """
+
+    for_all_ranks = True
+    async_safe = True
+
+    def __init__(self) -> None:
+        super().__init__()
+        needs_keras_3(type(self).__name__)
+        self.epoch_iterator: Any = None  # of the `fit` that it measures, which sets it
+        self.tensorboards: list[Any] = []  # of that `fit`, on this rank
+        self._times = StepTimes(recording.record)
+        self._together = self._asked_clocks = False
+        self._epoch = self._steps_begun = 0
+        self._before: input_waits.Counted | None = None  # the steps under way; None where there are none
+        self._began = 0.0
+        self._trace: Any = None
+
+    def on_train_begin(self, logs: dict[str, Any] | None = None) -> None:
+        self._together = size() > 1 and reduces(self.model) if is_initialized() else False
+        self._before = None
+        if self.epoch_iterator is not None:  # after `fit` has made of it what the ranks have agreed on
+            self.epoch_iterator._distributed_dataset = input_waits.Timed(self.epoch_iterator._distributed_dataset)
+        for board in self.tensorboards:
+            write_hyperparameters(board, self.model, self.params)
+
+    def on_epoch_begin(self, epoch: int, logs: dict[str, Any] | None = None) -> None:
+        self._epoch = epoch
+        self._times.sums = [0.0] * 6
+
+    def on_train_batch_begin(self, batch: int, logs: dict[str, Any] | None = None) -> None:
+        if self.epoch_iterator is None:  # another one measures this `fit`
+            return
+        self._end_trace()
+        if self._before is None or time.perf_counter() - self._began >= _TOGETHER_SECONDS:
+            self._before = self._end_steps()
+            self._times.begin()
+            self._began = time.perf_counter()
+        self._trace = tf.profiler.experimental.Trace("train", step_num=self._steps_begun, _r=1)
+        self._trace.__enter__()
+        self._steps_begun += 1
+
+    def on_train_batch_end(self, batch: int, logs: dict[str, Any] | None = None) -> None:
+        if logs is not None:
+            logs.update(_shown(self._times.sums, size() if self._together else 1))
+
+    def on_test_begin(self, logs: dict[str, Any] | None = None) -> None:
+        self._pause()
+
+    def on_epoch_end(self, epoch: int, logs: dict[str, Any] | None = None) -> None:
+        self._pause()
+        of_ranks = self._gathered(self._times.sums)
+        if self._together and not self._asked_clocks:  # the exchange before has brought the ranks together
+            self._asked_clocks = True
+            clocks = self._gathered([time.time()])[:, 0]
+            if (current := recording.current()) is not None:
+                current.facts["clock"] = float(clocks[rank()] - clocks[0])
+        if logs is not None:
+            spread = _spread(of_ranks) if self._together else {}
+            logs.update({**_shown(of_ranks.sum(axis=0).tolist(), len(of_ranks)), **spread})
+
+    def on_train_end(self, logs: dict[str, Any] | None = None) -> None:
+        self.epoch_iterator, self.tensorboards = None, []
+
+    def _end_steps(self) -> input_waits.Counted:
+        """Notes those under way, if there are any. A call of Keras's that found the data at their end was none."""
+        counted, before, self._before = input_waits.counted(), self._before, None
+        if before is not None:
+            waited, batches, samples = (now - then for now, then in zip(counted, before))
+            if batches:
+                self._times.end(waited, int(samples), self._epoch, int(batches))
+        return counted
+
+    def _end_trace(self) -> None:
+        trace, self._trace = self._trace, None
+        if trace is not None:
+            trace.__exit__(None, None, None)
+
+    def _pause(self) -> None:
+        self._end_trace()
+        self._end_steps()
+        self._times.pause()
+
+    def _gathered(self, mine: Sequence[float]) -> np.ndarray:
+        """A row of each rank."""
+        if not self._together:
+            return np.array([mine])
+        row = np.array([mine], np.float64)
+        everybody = loader.core().allgather(row, "float64", of_thread("Throughput"))[0]
+        return np.reshape(everybody.view(np.float64), (size(), -1))
+
+
+def _shown(total: Sequence[float], ranks: int) -> dict[str, float]:
+    """What the logs get, from the sums of `StepTimes` over the ranks. One rank's stand for those of equal ranks."""
+    steps = total[STEPS]
+    if not steps:
+        return {}
+    hidden = {"hidden_share": 1 - total[EXPOSED] / total[REDUCING]} if total[REDUCING] else {}
+    return {
+        "samples_per_second": total[SAMPLES] * ranks / total[SECONDS],
+        "step_seconds": total[SECONDS] / steps,
+        "input_seconds": total[INPUT] / steps,
+        "computing_seconds": (total[SECONDS] - total[INPUT] - total[EXPOSED]) / steps,
+        "exposed_seconds": total[EXPOSED] / steps,
+        **hidden,
+    }
+
+
+def _spread(of_ranks: np.ndarray) -> dict[str, float]:
+    steps, seconds = np.maximum(of_ranks[:, STEPS], 1), of_ranks[:, SECONDS]
+    own = (seconds - of_ranks[:, EXPOSED]) / steps
+    return {"rank_spread": float((own.max() - own.min()) / max(float((seconds / steps).mean()), 1e-9))}

@@ -1,0 +1,34 @@
+"""The hyperparameters of a job, in TensorBoard's form."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from smddp_tf.basics import cross_size, is_initialized, size
+from smddp_tf.keras._backend import keras
+
+
+def write_hyperparameters(board: Any, model: Any, params: dict[str, Any]) -> None:
+    """Writes them into the run of a TensorBoard callback, which has its model already.
+
+    Args:
+        board: the callback.
+        model: what is trained.
+        params: as Keras gives them to callbacks.
+    """
+    from tensorboard.plugins.hparams import api  # installed wherever the callback itself can write
+
+    optimizer = getattr(model.optimizer, "inner_optimizer", model.optimizer)
+    values = {
+        "ranks": size() if is_initialized() else 1,
+        "nodes": cross_size() if is_initialized() else 1,
+        "optimizer": type(optimizer).__name__,
+        "learning_rate": float(optimizer.learning_rate),
+        "epochs": params["epochs"],
+        "steps_per_execution": model.steps_per_execution,
+        "jit_compile": bool(model.jit_compile),
+        "dtype": keras.config.dtype_policy().name,
+    }
+    with board._train_writer.as_default():
+        api.hparams(values)
+    board._train_writer.flush()

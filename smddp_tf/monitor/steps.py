@@ -1,0 +1,64 @@
+"""Where the time of training steps goes: from marks of the program, and the engine's counters."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+
+from smddp_tf._native import loader
+from smddp_tf.monitor.files import Step
+
+STEPS, SAMPLES, SECONDS, INPUT, REDUCING, EXPOSED = range(6)  # what `sums` adds up
+
+
+class StepTimes:
+    """The steps of one loop. Threads: that of the loop; `sums` any.
+
+    Args:
+        record: gets each step; it numbers them.
+
+    Attributes:
+        sums: over the steps since it was last set to zero.
+    """
+
+    def __init__(self, record: Callable[[Step], None]) -> None:
+        self.sums = [0.0] * 6
+        self._record = record
+        self._ended: float | None = None  # when the last step did
+        self._before = (0, 0)
+
+    def begin(self) -> float:
+        """A step begins; or has done so when the last one ended, unless `pause` was called. Returns the seconds since.
+
+        What the program does between two steps belongs to the later one.
+        """
+        now = time.perf_counter()
+        if self._ended is None:
+            self._ended, self._before = now, _counters()
+        return now - self._ended
+
+    def end(self, waited: float, samples: int | None, epoch: int | None, steps: int = 1) -> None:
+        """The step ends, or several that ran in one call and share its times equally."""
+        now, began, counters = time.perf_counter(), self._ended, _counters()
+        if began is None:
+            return
+        # A new session counts from zero.
+        reducing, exposed = (max(0, after - then) / 1e9 for after, then in zip(counters, self._before))
+        self._ended, self._before = now, counters
+        of_step = (steps, samples or 0, now - began, waited, reducing, exposed)
+        self.sums = [total + more for total, more in zip(self.sums, of_step)]
+        for place in range(steps):
+            self._record({
+                "step": 0, "epoch": epoch, "time": time.time(), "seconds": (now - began) / steps,
+                "input": waited / steps, "reducing": reducing / steps, "exposed": exposed / steps,
+                "samples": None if samples is None else samples // steps + (place < samples % steps),
+            })  # fmt: skip
+
+    def pause(self) -> None:
+        """What follows belongs to no step, until `begin`."""
+        self._ended = None
+
+
+def _counters() -> tuple[int, int]:
+    stats = loader.core().stats()
+    return stats["reducing_ns"], stats["exposed_ns"]

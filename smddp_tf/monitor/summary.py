@@ -1,0 +1,75 @@
+"""hvd.summary: what this job runs on, in a few lines."""
+
+from __future__ import annotations
+
+import platform
+import re
+import socket
+from pathlib import Path
+
+import psutil
+
+from smddp_tf._native import loader
+from smddp_tf.lifecycle import versions
+from smddp_tf.monitor.samples import Gpus
+
+
+class Summary(dict[str, str]):
+    """Values by name; printed, one a line."""
+
+    def __str__(self) -> str:
+        width = max(map(len, self))
+        return "\n".join(f"{name:<{width}}  {value}" for name, value in self.items())
+
+
+def summary() -> Summary:
+    """What this rank runs with: versions, ranks and nodes, MPI, network, processor, GPUs, and what was reduced so far.
+
+    Asks no other rank, so it may be called at any time and on any rank, before `init` too.
+
+    Example:
+    >>> print(hvd.summary())
+
+    Returns:
+        A dictionary of strings that prints as lines. "gradients" has the plans, the steps, and how much of the time
+        during which gradients were under way computation hid.
+    """
+    shown = versions.shown()
+    mpi = shown.pop("mpi")
+    cores = f"{len(psutil.Process().cpu_affinity() or [])} of {psutil.cpu_count()} cores for this rank"
+    return Summary({
+        "versions": ", ".join(f"{name} {version}" for name, version in shown.items()), "ranks": _ranks(),
+        "mpi": mpi or "not found", "network": _network(), "cpu": f"{_processor()}, {cores}",
+        "gpus": ", ".join(Gpus().names()) or "none", "gradients": _gradients(),
+    })  # fmt: skip
+
+
+def _ranks() -> str:
+    core = loader.core()
+    if not core.is_initialized():
+        return "hvd.init() has not been called"
+    place = f"rank {core.rank()}, local rank {core.local_rank()} on {socket.gethostname()}"
+    return f"{core.size()} on {core.cross_size()} node(s); this is {place}"
+
+
+def _network() -> str:
+    """The interfaces that are up, and what was measured between nodes when the session began."""
+    up = [name for name, state in psutil.net_if_stats().items() if state.isup and name != "lo"]
+    stats = loader.core().stats() if loader.core().is_initialized() else {}
+    if not stats.get("rail_bandwidth_mbps"):
+        return ", ".join(up) or "loopback only"
+    measured = f"{stats['rail_latency_us']:.0f} us, {stats['rail_bandwidth_mbps']:.0f} Mbit/s"
+    return f"{', '.join(up)}; between nodes {measured}"
+
+
+def _processor() -> str:
+    found = re.search(r"model name\s*:\s*(.+)", Path("/proc/cpuinfo").read_text(encoding="utf-8"))
+    return found[1] if found else platform.machine()
+
+
+def _gradients() -> str:
+    if not loader.core().is_initialized():
+        return "none reduced"
+    stats = loader.core().stats()
+    hidden = f", {1 - stats['exposed_ns'] / stats['reducing_ns']:.0%} hidden" if stats["reducing_ns"] else ""
+    return f"{stats['plans']} plan(s), {stats['steps']} steps{hidden}"
