@@ -20,7 +20,7 @@ from smddp_tf._native import loader
 from smddp_tf._warn import warn
 from smddp_tf.lifecycle import versions
 from smddp_tf.monitor import files
-from smddp_tf.monitor.lines import Lines
+from smddp_tf.monitor.lines import Lines, unlinked
 
 _STOP_SECONDS = 10.0  # for a file system that does not answer
 _current: Recording | None = None
@@ -101,7 +101,8 @@ class Recording:
         """Replaces the file at once: a reader sees the old one or the new one."""
         path = files.rank_file(self.folder, self.facts["rank"])
         part = path.with_suffix(".part")
-        part.write_text(json.dumps(self.facts), encoding="utf-8")
+        with open(part, "w", encoding="utf-8", opener=unlinked) as opened:
+            json.dump(self.facts, opened)
         os.replace(part, path)
         self._written = self.facts.copy()
 

@@ -17,8 +17,9 @@ KINDS = {
     " has no attribute ": "Python's own AttributeError",
     " must define ": "a class without a method",
 }
-# These speak to whoever starts a job or installs aliases, at once and in full sentences; nothing runs yet.
-BEFORE_ANYTHING_RUNS = ("smddp_tf/run/", "smddp_tf/aliases/", "smddp_tf/lifecycle/placement.py")
+# These speak to whoever starts a job, installs aliases or looks at a recording, at once and in full sentences; nothing
+# runs then.
+NOTHING_RUNS = ("smddp_tf/run/", "smddp_tf/aliases/", "smddp_tf/lifecycle/placement.py", "smddp_tf/insight/")
 # What the page has by other words, and what only tests can see. Words of each.
 INTERNAL = (
     " Given up after SMDDP_STALL_ERROR_SECONDS.",  # after "... has waited for ... s"
@@ -69,7 +70,7 @@ def python_messages() -> Iterator[tuple[str, list[str]]]:
 
 def is_listed(where: str, literals: list[str], parts: list[str]) -> bool:
     text = "\n".join(literals)
-    if where.startswith(BEFORE_ANYTHING_RUNS) or not any(len(literal) >= SHORTEST for literal in literals):
+    if where.startswith(NOTHING_RUNS) or not any(len(literal) >= SHORTEST for literal in literals):
         return True  # the latter only hand on what was made elsewhere
     return any(words in text for words in (*KINDS, *INTERNAL, *parts))
 

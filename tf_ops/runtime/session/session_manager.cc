@@ -316,8 +316,8 @@ Result<bool> SessionManager::Remove(int process_set) {
   if (leaving.session != nullptr) leaving.session->Stop();
   SMDDP_RETURN_IF_ERROR(Ask("", /*at_start=*/false).status());  // afterwards no member's engine reads any more
   if (leaving.session != nullptr) {
-    const Status freed = leaving.mpi->Free(Deadline::After(kFreeSeconds));
-    if (!freed.ok()) Log(LogLevel::kDebug, "the communicator of the process set is kept: " + freed.message());
+    SMDDP_ASSIGN_OR_RETURN(const bool freed, leaving.mpi->Free(Deadline::After(kFreeSeconds)));
+    if (!freed) Log(LogLevel::kDebug, "the communicator of the process set is kept: a rank does not answer");
   }
   Log(LogLevel::kDebug, "process set " + std::to_string(process_set) + " has been removed");
   return true;

@@ -188,14 +188,14 @@ namespace {
 
 // Receives and drops what is on its way from the other ranks: each sends an empty message last, and MPI keeps the order
 // of messages from one rank where both could be received.
-Status DrainMessages(MPI_Comm comm, int tag, int rank, int size, const Deadline& deadline) {
+Result<bool> DrainMessages(MPI_Comm comm, int tag, int rank, int size, const Deadline& deadline) {
   std::vector<MPI_Request> sends(size, MPI_REQUEST_NULL);
   for (int to = 0; to < size; ++to) {
     if (to != rank) SMDDP_MPI(MPI_Isend(nullptr, 0, MPI_BYTE, to, tag, comm, &sends[to]));
   }
   std::vector<char> dropped;
   for (int last = 1; last < size;) {
-    if (deadline.passed()) return Status(Reason::kTimedOut, "A rank of the communicator does not answer.");
+    if (deadline.passed()) return false;
     int waiting = 0, bytes = 0;
     MPI_Message handle;
     MPI_Status status;
@@ -210,18 +210,19 @@ Status DrainMessages(MPI_Comm comm, int tag, int rank, int size, const Deadline&
     if (bytes == 0 && status.MPI_TAG == tag) ++last;
   }
   SMDDP_MPI(MPI_Waitall(size, sends.data(), MPI_STATUSES_IGNORE));
-  return Status::Ok();
+  return true;
 }
 
 }  // namespace
 
-Status MpiCommunicator::Free(const Deadline& deadline) {
+Result<bool> MpiCommunicator::Free(const Deadline& deadline) {
   const int tag = handle_->tags.MpiTagOf(TagSplit::kControl);
   for (MPI_Comm& comm : handle_->for_tags) {
-    SMDDP_RETURN_IF_ERROR(DrainMessages(comm, tag, rank_, size_, deadline));
+    SMDDP_ASSIGN_OR_RETURN(const bool drained, DrainMessages(comm, tag, rank_, size_, deadline));
+    if (!drained) return false;
     SMDDP_MPI(MPI_Comm_free(&comm));
   }
-  return Status::Ok();
+  return true;
 }
 
 namespace {

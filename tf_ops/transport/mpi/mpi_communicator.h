@@ -35,8 +35,8 @@ class MpiCommunicator {
   // number of a freed one, and a late message of this session could be received by the next.
   ~MpiCommunicator();
   // Frees it when every message between its ranks has arrived. Collective, after all of them have ended the session
-  // that used it. Past the deadline it is kept.
-  Status Free(const Deadline& deadline);
+  // that used it. False: some rank did not answer until the deadline, and it is kept.
+  Result<bool> Free(const Deadline& deadline);
 
   int rank() const { return rank_; }
   int size() const { return size_; }
