@@ -129,6 +129,8 @@ def _need(command: Sequence[str]) -> None:
 
 def _refuse(options: Mapping[str, Any]) -> None:
     """Refuses options of horovodrun that are not supported, and names the alternative."""
+    if options["strict"]:
+        raise LaunchError("--strict needs a recording to look at: --diagnose DIR --strict.")
     if options.get("use_gloo"):
         raise LaunchError("Gloo is not supported: leave --gloo out, ranks are started with mpirun.")
     if options.get("use_jsrun"):

@@ -68,6 +68,11 @@ def test_no_recording(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> Non
     assert re.fullmatch(r"smddprun: \S+ holds no recording\. Record a job with: .*\n", capsys.readouterr().err)
 
 
+def test_strict_alone(capsys: pytest.CaptureFixture[str]) -> None:
+    assert run("--strict", "true") == 1
+    assert "--strict needs a recording to look at" in capsys.readouterr().err
+
+
 def test_without_matplotlib(
     recording: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -227,6 +227,18 @@ def test_step_outlier_says_who_what_and_how_often(tmp_path: Path) -> None:
     assert "rank 2 waits for input longer" in found.evidence
 
 
+def test_long_steps_among_those_that_were_noted_together(tmp_path: Path) -> None:
+    """Of 4 steps each, with equal shares, as of steps of a few milliseconds."""
+    job = WrittenRecording()
+    job.computation[1, 25::50] += 2.0
+    for column in (job.computation, job.input, job.exposed):
+        column[:] = np.repeat(column.reshape(len(column), -1, 4).mean(2), 4, axis=1)
+    found = only_finding(job, tmp_path)
+    assert (found.rule, found.rank, found.step) == ("StepOutlier", 1, 24)
+    assert found.figures["count"] == 12
+    assert found.figures["long"] == pytest.approx(2450, rel=0.05)
+
+
 def test_parameters_can_be_changed(tmp_path: Path) -> None:
     job = WrittenRecording()
     job.computation[1, [100, 300, 500]] += 4.0
