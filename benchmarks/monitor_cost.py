@@ -3,8 +3,8 @@
 `python -m benchmarks.monitor_cost [--runs 21] [--steps 100]` runs alone; under mpirun every rank records, and rank 0
 prints its times. Both kinds of steps are measured: `wait` sleeps 5 ms in the step, as a GPU's steps look to the host,
 `compute` multiplies matrices on the cores. An epoch without and one with a recording follow each other. The figures are
-medians over the runs, with quartiles: of the difference of the epochs' typical steps, and of the processor time that all
-threads of the process take more per step, which other programs on the machine disturb less.
+medians over the runs, with quartiles: of the difference of the epochs' typical steps, and of the processor time that
+all threads of the process take more per step, which other programs on the machine disturb less.
 """
 
 from __future__ import annotations
@@ -69,7 +69,7 @@ class Clock(keras.callbacks.Callback):
 
 
 def seconds_per_step(model: Any, data: Any, steps: int) -> tuple[float, float]:
-    """Of the clock, the median over parts of the epoch, as recording does not do the same in every step; of processors."""
+    """Of the clock, as the median part of the epoch has it: recording does not do the same in each; of processors."""
     clock, before = Clock(), time.process_time()
     model.fit(data, epochs=1, steps_per_epoch=steps, verbose=0, callbacks=[clock])
     return float(np.median(np.diff(clock.times[::PART]))) / PART, (time.process_time() - before) / steps
