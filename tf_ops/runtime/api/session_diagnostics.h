@@ -55,9 +55,9 @@ struct SessionStats {
   // Of gradients of plans so far: the steps, the time during which some were under way, and of that the time during
   // which all gradients of the step had arrived, so that the program waited (communication that is not hidden).
   int64_t steps = 0, reducing_ns = 0, exposed_ns = 0;
-  int64_t plans = 0;            // known now
-  int64_t node_bytes_sent = 0;  // published to ranks of my node
-  int64_t rail_bytes_sent = 0;  // handed to MPI for ranks of other nodes
+  int64_t plans = 0;                                // known now
+  int64_t node_bytes_sent = 0;                      // published to ranks of my node
+  int64_t rail_bytes_sent = 0;                      // handed to MPI for ranks of other nodes
   int64_t control_messages = 0, control_bytes = 0;  // sent to other ranks, besides the data of collectives
   int64_t engine_wakeups = 0;
   int64_t arena_bytes = 0;  // shared memory this rank owns
