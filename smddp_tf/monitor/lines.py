@@ -1,15 +1,32 @@
-"""Bounded files of JSON lines."""
+"""How a recording is written: bounded files of JSON lines, and files that are replaced. No link is followed."""
 
 from __future__ import annotations
 
 import json
 import logging
+import os
 from collections.abc import Sequence
 from logging.handlers import RotatingFileHandler
 from pathlib import Path
-from typing import Any
+from typing import Any, TextIO, cast
 
 from smddp_tf.monitor.files import MAX_BYTES
+
+
+def replace(path: Path, content: Any) -> None:
+    """Writes JSON in the place of what is there: a reader sees the old file or the new one."""
+    part = path.with_suffix(".part")
+    with _open(part, "w") as file:
+        json.dump(content, file)
+    os.replace(part, path)
+
+
+def _open(path: str | Path, mode: str) -> TextIO:
+    return cast(TextIO, open(path, mode, encoding="utf-8", opener=_without_links))
+
+
+def _without_links(path: str, flags: int) -> int:
+    return os.open(path, flags | os.O_NOFOLLOW, 0o666)
 
 
 class Lines(RotatingFileHandler):
@@ -22,6 +39,9 @@ class Lines(RotatingFileHandler):
         """Appends them, and hands them to the system at once: what is written survives the process."""
         if lines:
             self.emit(logging.makeLogRecord({"msg": "\n".join(map(json.dumps, lines))}))
+
+    def _open(self) -> Any:
+        return _open(self.baseFilename, self.mode)
 
     def handleError(self, record: logging.LogRecord) -> None:
         raise

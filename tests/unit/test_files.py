@@ -15,6 +15,7 @@ WRITERS = {
     "smddp_tf/data/compute_service.py": "mkstemp",
     "smddp_tf/elastic/disk.py": "O_NOFOLLOW",
     "smddp_tf/keras/saving/whole_files.py": "O_NOFOLLOW",
+    "smddp_tf/monitor/lines.py": "O_NOFOLLOW",
     "smddp_tf/run/handed_on.py": "O_NOFOLLOW",
     "smddp_tf/run/output.py": "O_NOFOLLOW",
     "smddp_tf/timeline.py": "mkstemp",

@@ -48,6 +48,18 @@ def test_a_file_that_cannot_be_written_is_an_error(tmp_path: Path) -> None:
         writer.write([{"a": 1}])
 
 
+def test_no_link_is_followed(tmp_path: Path) -> None:
+    other = tmp_path / "other"
+    other.write_text("of somebody else")
+    (tmp_path / "a.jsonl").symlink_to(other)
+    (tmp_path / "b.part").symlink_to(other)
+    with pytest.raises(OSError, match="symbolic links"):
+        lines.Lines(tmp_path / "a.jsonl").write([{"a": 1}])
+    with pytest.raises(OSError, match="symbolic links"):
+        lines.replace(tmp_path / "b.json", {"a": 1})
+    assert other.read_text() == "of somebody else"
+
+
 def test_the_time_of_a_step(monkeypatch: pytest.MonkeyPatch) -> None:
     """Between two steps belongs to the later one, after a pause to none; the engine's counters are differences."""
     counters = iter([(10, 5), (2_000_000_010, 500_000_005), (3_000_000_010, 500_000_005), (7, 3), (8, 3)])
