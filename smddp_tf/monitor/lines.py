@@ -1,4 +1,4 @@
-"""Bounded files of JSON lines."""
+"""How a recording is written: bounded files of JSON lines, and files that are replaced. No link is followed."""
 
 from __future__ import annotations
 
@@ -8,14 +8,25 @@ import os
 from collections.abc import Sequence
 from logging.handlers import RotatingFileHandler
 from pathlib import Path
-from typing import IO, Any
+from typing import Any, TextIO, cast
 
 from smddp_tf.monitor.files import MAX_BYTES
 
 
-def unlinked(path: str, flags: int) -> int:
-    """An opener of files that follows no link: the folder may be one that others can write."""
-    return os.open(path, flags | os.O_NOFOLLOW, 0o644)
+def replace(path: Path, content: Any) -> None:
+    """Writes JSON in the place of what is there: a reader sees the old file or the new one."""
+    part = path.with_suffix(".part")
+    with _open(part, "w") as file:
+        json.dump(content, file)
+    os.replace(part, path)
+
+
+def _open(path: str | Path, mode: str) -> TextIO:
+    return cast(TextIO, open(path, mode, encoding="utf-8", opener=_without_links))
+
+
+def _without_links(path: str, flags: int) -> int:
+    return os.open(path, flags | os.O_NOFOLLOW, 0o666)
 
 
 class Lines(RotatingFileHandler):
@@ -24,13 +35,13 @@ class Lines(RotatingFileHandler):
     def __init__(self, path: Path) -> None:
         super().__init__(path, maxBytes=MAX_BYTES, backupCount=1, encoding="utf-8", delay=True)
 
-    def _open(self) -> IO[Any]:
-        return open(self.baseFilename, self.mode, encoding=self.encoding, opener=unlinked)
-
     def write(self, lines: Sequence[Any]) -> None:
         """Appends them, and hands them to the system at once: what is written survives the process."""
         if lines:
             self.emit(logging.makeLogRecord({"msg": "\n".join(map(json.dumps, lines))}))
+
+    def _open(self) -> Any:
+        return _open(self.baseFilename, self.mode)
 
     def handleError(self, record: logging.LogRecord) -> None:
         raise

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import collections
 import importlib
-import json
 import os
 import socket
 import threading
@@ -20,7 +19,7 @@ from smddp_tf._native import loader
 from smddp_tf._warn import warn
 from smddp_tf.lifecycle import versions
 from smddp_tf.monitor import files
-from smddp_tf.monitor.lines import Lines, unlinked
+from smddp_tf.monitor.lines import Lines, replace
 
 _STOP_SECONDS = 10.0  # for a file system that does not answer
 _current: Recording | None = None
@@ -98,12 +97,7 @@ class Recording:
             self._steps.append(step)
 
     def _write_facts(self) -> None:
-        """Replaces the file at once: a reader sees the old one or the new one."""
-        path = files.rank_file(self.folder, self.facts["rank"])
-        part = path.with_suffix(".part")
-        with open(part, "w", encoding="utf-8", opener=unlinked) as opened:
-            json.dump(self.facts, opened)
-        os.replace(part, path)
+        replace(files.rank_file(self.folder, self.facts["rank"]), self.facts)
         self._written = self.facts.copy()
 
     def stop(self) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 from smddp_tf._native import loader
 from smddp_tf.monitor.files import Step
@@ -37,20 +37,41 @@ class StepTimes:
             self._ended, self._before = now, _counters()
         return now - self._ended
 
-    def end(self, waited: float, samples: int | None, epoch: int | None, steps: int = 1) -> None:
-        """The step ends, or several that ran in one call and share its times equally."""
+    def end(
+        self,
+        waited: float,
+        samples: int | None,
+        epoch: int | None,
+        steps: int = 1,
+        marks: Sequence[float] = (),
+        per_call: int = 1,
+    ) -> None:
+        """The step ends; or several calls do, whose other times are shared out by the lengths of the steps.
+
+        Args:
+            waited, samples: of all of them; `samples` is None where it is not known.
+            epoch: that of the steps, if it is known.
+            steps: how many.
+            marks: when all calls but the last one ended, by `time.perf_counter`.
+            per_call: the steps of a call, which are equally long. The last call may have fewer, or none.
+        """
         now, began, counters = time.perf_counter(), self._ended, _counters()
         if began is None:
             return
         # A new session counts from zero.
         reducing, exposed = (max(0, after - then) / 1e9 for after, then in zip(counters, self._before))
         self._ended, self._before = now, counters
-        of_step = (steps, samples or 0, now - began, waited, reducing, exposed)
-        self.sums = [total + more for total, more in zip(self.sums, of_step)]
+        of_steps = (steps, samples or 0, now - began, waited, reducing, exposed)
+        self.sums = [total + more for total, more in zip(self.sums, of_steps)]
+        ends = [*marks, now]
+        wall = time.time() - now
         for place in range(steps):
+            call = min(place // per_call, len(ends) - 1)
+            seconds = (ends[call] - [began, *ends][call]) / min(per_call, steps - call * per_call)
+            share = seconds / (now - began)
             self._record({
-                "step": 0, "epoch": epoch, "time": time.time(), "seconds": (now - began) / steps,
-                "input": waited / steps, "reducing": reducing / steps, "exposed": exposed / steps,
+                "step": 0, "epoch": epoch, "time": wall + ends[call], "seconds": seconds, "input": share * waited,
+                "reducing": share * reducing, "exposed": share * exposed,
                 "samples": None if samples is None else samples // steps + (place < samples % steps),
             })  # fmt: skip
 

@@ -19,7 +19,7 @@ from smddp_tf.keras.fit.hyperparameters import write_hyperparameters
 from smddp_tf.monitor import recording
 from smddp_tf.monitor.steps import EXPOSED, INPUT, REDUCING, SAMPLES, SECONDS, STEPS, StepTimes
 
-# Shorter steps are noted several at a time, with equal shares: to read what they have waited costs some 50 us.
+# Shorter steps are noted several at a time: to read what they have waited takes some 50 us.
 _TOGETHER_SECONDS = 0.02
 
 
@@ -60,12 +60,14 @@ class Throughput(keras.callbacks.Callback):
         self._together = self._asked_clocks = False
         self._epoch = self._steps_begun = 0
         self._before: input_waits.Counted | None = None  # the steps under way; None where there are none
-        self._began = 0.0
+        self._marks: list[float] = []  # where all but the last of these ended
+        self._running: dict[str, float] = {}  # for the logs of batches
         self._trace: Any = None
 
     def on_train_begin(self, logs: dict[str, Any] | None = None) -> None:
-        self._together = size() > 1 and reduces(self.model) if is_initialized() else False
-        self._before = None
+        self._together = is_initialized() and size() > 1 and reduces(self.model)
+        self._before, self._asked_clocks = None, False
+        self._pause()  # an earlier `fit` may have ended with an error
         if self.epoch_iterator is not None:  # after `fit` has made of it what the ranks have agreed on
             self.epoch_iterator._distributed_dataset = input_waits.Timed(self.epoch_iterator._distributed_dataset)
         for board in self.tensorboards:
@@ -74,22 +76,24 @@ class Throughput(keras.callbacks.Callback):
     def on_epoch_begin(self, epoch: int, logs: dict[str, Any] | None = None) -> None:
         self._epoch = epoch
         self._times.sums = [0.0] * 6
+        self._running = {}
 
     def on_train_batch_begin(self, batch: int, logs: dict[str, Any] | None = None) -> None:
         if self.epoch_iterator is None:  # another one measures this `fit`
             return
         self._end_trace()
-        if self._before is None or time.perf_counter() - self._began >= _TOGETHER_SECONDS:
+        if self._before is None or self._times.begin() >= _TOGETHER_SECONDS:
             self._before = self._end_steps()
             self._times.begin()
-            self._began = time.perf_counter()
+        else:
+            self._marks.append(time.perf_counter())
         self._trace = tf.profiler.experimental.Trace("train", step_num=self._steps_begun, _r=1)
         self._trace.__enter__()
         self._steps_begun += 1
 
     def on_train_batch_end(self, batch: int, logs: dict[str, Any] | None = None) -> None:
         if logs is not None:
-            logs.update(_shown(self._times.sums, size() if self._together else 1))
+            logs.update(self._running)
 
     def on_test_begin(self, logs: dict[str, Any] | None = None) -> None:
         self._pause()
@@ -112,10 +116,13 @@ class Throughput(keras.callbacks.Callback):
     def _end_steps(self) -> input_waits.Counted:
         """Notes those under way, if there are any. A call of Keras's that found the data at their end was none."""
         counted, before, self._before = input_waits.counted(), self._before, None
+        marks, self._marks = self._marks, []
         if before is not None:
             waited, batches, samples = (now - then for now, then in zip(counted, before))
             if batches:
-                self._times.end(waited, int(samples), self._epoch, int(batches))
+                per_call = self.model.steps_per_execution
+                self._times.end(waited, int(samples), self._epoch, int(batches), marks, per_call)
+                self._running = _shown(self._times.sums, size() if self._together else 1)
         return counted
 
     def _end_trace(self) -> None:

@@ -18,13 +18,13 @@ def write_hyperparameters(board: Any, model: Any, params: dict[str, Any]) -> Non
     """
     from tensorboard.plugins.hparams import api  # installed wherever the callback itself can write
 
-    optimizer = getattr(model.optimizer, "inner_optimizer", model.optimizer)
+    optimizer = getattr(model.optimizer, "inner_optimizer", model.optimizer)  # that of a loss scale
     values = {
         "ranks": size() if is_initialized() else 1,
         "nodes": cross_size() if is_initialized() else 1,
         "optimizer": type(optimizer).__name__,
-        "learning_rate": float(optimizer.learning_rate),
-        "epochs": params["epochs"],
+        "learning_rate": float(getattr(optimizer, "learning_rate", 0.0)),
+        "epochs": params.get("epochs", 0),
         "steps_per_execution": model.steps_per_execution,
         "jit_compile": bool(model.jit_compile),
         "dtype": keras.config.dtype_policy().name,
