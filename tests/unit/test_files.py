@@ -17,7 +17,6 @@ WRITERS = {
     "smddp_tf/insight/report.py": "O_NOFOLLOW",
     "smddp_tf/keras/saving/whole_files.py": "O_NOFOLLOW",
     "smddp_tf/monitor/lines.py": "O_NOFOLLOW",
-    "smddp_tf/monitor/lines.py": "O_NOFOLLOW",
     "smddp_tf/run/handed_on.py": "O_NOFOLLOW",
     "smddp_tf/run/output.py": "O_NOFOLLOW",
     "smddp_tf/timeline.py": "mkstemp",
