@@ -14,7 +14,8 @@ import tensorflow as tf
 
 from smddp_tf.keras.fit.step_hooks import rows_of
 
-_Iterator: Any = type(iter(tf.data.Dataset.range(1)))
+# Not of a dataset: TensorFlow must not be initialized by this import, as its devices could not be configured any more.
+_Iterator: Any = tf.data.IteratorSpec(tf.TensorSpec([])).value_type
 
 
 class Counted(NamedTuple):
