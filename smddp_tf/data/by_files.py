@@ -13,15 +13,16 @@ from smddp_tf.data.file_readers import is_ordered_at_random, look_into, part_of_
 
 def cut(dataset: tf.data.Dataset, who: RankAndSize, even: str | None) -> tuple[Any, dict[str, Any]]:
     """This rank's part by files, or None; and what must be the same on all ranks, with why there is no part."""
-    part, files, names, problem = None, [], "", ""
+    part, files, names, problem, unseeded = None, [], "", "", False
     try:
         reading = look_into(dataset)
         files, names = reading.counts, reading.digest
+        unseeded = is_ordered_at_random(dataset)
         problem = _why_not(files, reading.counting, who.size, even)
         part = None if problem else part_of_files(dataset, who.rank, who.size)
     except (ValueError, tf.errors.OpError) as error:  # the others wait for what this rank has found
         problem = str(error)
-    return part, {"files": files, "names": names, "problem": problem}
+    return part, {"files": files, "names": names, "problem": problem, "unseeded": unseeded}
 
 
 def refuse_or_warn(dataset: tf.data.Dataset, by: str, who: RankAndSize, facts: dict[str, Any]) -> None:

@@ -172,6 +172,7 @@ def test_without_a_seed_an_order_before_shard_is_told_or_refused(hvd, rank, size
     """By element it loses elements."""
     if size == 1:
         pytest.skip("one rank loses nothing")
+    tf.random.set_seed(None)  # an earlier test may have set one
     dataset = unseeded(files[:1]).interleave(tf.data.TFRecordDataset)
     with pytest.raises(ValueError, match=r"Elements are lost.*Cut by file it would be right, but it needs a file"):
         hvd.data.shard(dataset, by="auto")
@@ -180,6 +181,18 @@ def test_without_a_seed_an_order_before_shard_is_told_or_refused(hvd, rank, size
         hvd.data.shard(unseeded(files).interleave(tf.data.TFRecordDataset))
         hvd.data.shard(tf.data.Dataset.from_tensor_slices(files).shuffle(5, seed=1))
     assert len([each for each in caught if "Elements are lost" in str(each.message)]) == (rank == 0)
+
+
+def test_a_seed_on_one_rank_only_is_an_error_everywhere(hvd, rank, size, files):
+    if size == 1:
+        pytest.skip("one rank agrees with itself")
+    tf.random.set_seed(7 if rank == 1 else None)
+    try:
+        dataset = unseeded(files[:1]).interleave(tf.data.TFRecordDataset)
+    finally:
+        tf.random.set_seed(None)
+    with pytest.raises(ValueError, match="unseeded=True on rank 0 and unseeded=False on rank 1"):
+        hvd.data.shard(dataset, by="auto")
 
 
 # --- agreement ---
