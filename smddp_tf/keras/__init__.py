@@ -20,7 +20,7 @@ from smddp_tf._native import needs_tensorflow  # noqa: F401
 try:
     import smddp_tf.keras._backend as _backend  # first: it refuses other backends
     from smddp_tf import compat as _compat
-    from smddp_tf import data, monitor
+    from smddp_tf import data, insight, monitor
     from smddp_tf._native.topology_ops import local_rank_op, local_size_op, process_set_included_op, rank_op, size_op
     from smddp_tf.basics import (
         ccl_built,
@@ -130,6 +130,7 @@ __all__ = [
     "grouped_allreduce",
     "grouped_reducescatter",
     "init",
+    "insight",
     "is_homogeneous",
     "is_initialized",
     "is_process_set_included",

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from smddp_tf import basics
 from tests.parallel.process_sets import Sets, layout
 
 if TYPE_CHECKING:
@@ -73,6 +74,7 @@ def dynamic(hvd: ModuleType) -> Iterator[ModuleType]:
     hvd.init(process_sets="dynamic")
     yield hvd
     hvd.shutdown()
+    basics._dynamic = False  # it holds for later sessions too
     hvd.init()
 
 

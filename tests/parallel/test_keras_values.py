@@ -85,11 +85,13 @@ def test_exports():
     assert sorted(hvk.callbacks.__all__) == [
         "BestModelCheckpoint",
         "BroadcastGlobalVariablesCallback",
+        "Diagnose",
         "LearningRateScheduleCallback",
         "LearningRateWarmupCallback",
         "MetricAverageCallback",
         "MetricSumCallback",
         "PreemptionCheckpoint",
+        "Throughput",
         "UnevenBatchesCallback",
         "on_rank_zero",
     ]
