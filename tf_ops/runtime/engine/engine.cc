@@ -266,6 +266,7 @@ void Engine::SayGoodbye(const Goodbye& goodbye) {
   if (!goodbye.clean || goodbye.listens != Goodbye::Listens::kToAll) {
     return PostToReaders(topology().all().world_ranks(), Encode(goodbye));
   }
+  SendControl();  // what waits for other ranks counts as sent: the goodbye follows it
   Goodbye to_some = goodbye;
   to_some.told.assign(posted_to_.begin(), posted_to_.end());
   std::vector<int> ranks = topology().node().world_ranks();
