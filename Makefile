@@ -129,8 +129,8 @@ bench-simulate: build $(VENV)/.smddp-bench  ## Steps on up to 512 hosts, simulat
 	@PYTHON=$(BIN)/python benchmarks/envs.sh simgrid
 	@$(BIN)/python -m benchmarks.simulate $(ARGS)
 
-bench-peers: setup  ## Environments under .bench/ for MPICH and gloo, which make bench measures then
-	@PYTHON=$(BIN)/python benchmarks/envs.sh mpich torch
+bench-peers: setup  ## Environments under .bench/ for MPICH, Intel MPI with oneCCL, and gloo, which make bench measures then
+	@PYTHON=$(BIN)/python benchmarks/envs.sh mpich intel torch
 
 bench-horovod: setup  ## The same for Horovod, which is compiled (about 4 minutes)
 	@PYTHON=$(BIN)/python benchmarks/envs.sh horovod

@@ -14,6 +14,7 @@ __all__ = [
     "EXACT",
     "EXACT_IN_BFLOAT16",
     "GATHERS",
+    "STEPS",
     "Case",
     "Values",
     "brought",
@@ -33,6 +34,8 @@ class Values:
 
 
 GATHERS = ("allgather", "ragged", "broadcast")
+# Training steps, two by two without and with the other ranks.
+STEPS = ("alone", "tape", "applied", "optimizer")
 EXACT = Values(1021, 7)
 # Small enough that also the sum over 8 ranks is exact in bfloat16: below 256.
 EXACT_IN_BFLOAT16 = Values(17, 1)
@@ -47,7 +50,7 @@ class Case:
             in a `tf.function`), "reducescatter" (each rank gets a row), "allgather" (equal blocks), "ragged" (rank r
             brings r parts), "broadcast" (from the last rank);
             for a model's gradients "list" (an op for each, as in training), "named" (an allreduce for
-            each), "grouped" (one for all).
+            each), "grouped" (one for all), and `STEPS`.
         bytes: of float32 values, in total; of a gather those of the result.
         model: whose gradients; empty for one tensor.
     """

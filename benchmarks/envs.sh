@@ -1,5 +1,5 @@
 #!/bin/bash
-# Makes the environments of the peers under .bench/, each by itself: envs.sh mpich|torch|horovod|simgrid...
+# Makes the environments of the peers under .bench/, each by itself: envs.sh mpich|intel|torch|horovod|simgrid...
 # PYTHON is the interpreter they are made from. What exists is left alone; remove its folder to make it again.
 set -eu -o pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
@@ -19,6 +19,14 @@ pip_in() { # NAME ARGUMENTS...
 mpich() {
   fresh mpich
   pip_in mpich install -q mpich mpi4py numpy
+}
+
+# Intel MPI and oneCCL, with the library through which Python calls oneCCL.
+intel() {
+  fresh intel
+  pip_in intel install -q impi-rt oneccl oneccl-devel mpi4py numpy
+  "${CXX:-c++}" -O2 -std=c++17 -shared -fPIC -I.bench/intel/include benchmarks/backends/oneccl.cc \
+    -o .bench/intel/lib/libbench_oneccl.so -L.bench/intel/lib -l:libccl.so.1 -Wl,-rpath,"$PWD/.bench/intel/lib"
 }
 
 torch() {

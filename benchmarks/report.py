@@ -20,6 +20,10 @@ DOORS = {
     "list": "gradients",
     "named": "by name",
     "grouped": "grouped",
+    "alone": "step alone",
+    "tape": "step, tape",
+    "applied": "SGD step alone",
+    "optimizer": "SGD step, optimizer",
     "bfloat16": "bf16 wire",
     "int8": "int8 wire",
 }

@@ -6,7 +6,7 @@ import contextlib
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
-from benchmarks.cases import Case
+from benchmarks.cases import STEPS, Case
 from benchmarks.findings import NODE, Findings, Row
 from benchmarks.jobs import Job, JobError
 from benchmarks.measure import Timing
@@ -27,7 +27,7 @@ class Effort:
     ranks: tuple[int, ...]
     array_bytes: tuple[int, ...]
     models: tuple[str, ...] = tuple(MODELS)
-    doors: tuple[str, ...] = ("array", "function", "list", "named", "grouped")
+    doors: tuple[str, ...] = ("array", "function", "list", "named", "grouped", *STEPS)
 
 
 QUICK = Effort(3, 0.25, (2, 4), (4, 4 * KIB, MIB, 16 * MIB, 64 * MIB, 256 * MIB), ("ResNet-50", "BERT-base"))
@@ -48,7 +48,7 @@ def tensorflow_cases(effort: Effort, ranks: int) -> list[Case]:
     cases = [Case("function", size) for size in (4, MIB, 16 * MIB, 64 * MIB, 256 * MIB) if size <= largest]
     for model in effort.models if ranks == 2 else effort.models[:1]:  # the targets name two ranks
         size = model_bytes(model)
-        cases += [Case("function", size), *(Case(door, size, model) for door in ("list", "named", "grouped"))]
+        cases += [Case("function", size), *(Case(door, size, model) for door in ("list", "named", "grouped", *STEPS))]
     return cases
 
 

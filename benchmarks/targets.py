@@ -14,7 +14,7 @@ __all__ = ["OURS", "PEERS", "Verdict", "best_peer", "verdicts", "wire_ratio"]
 
 MIB = 1 << 20
 OURS = "smddp_tf"
-PEERS = ("Open MPI 5", "MPICH", "gloo", "Horovod")
+PEERS = ("Open MPI 5", "MPICH", "Intel MPI", "oneCCL", "gloo", "Horovod")
 
 
 @dataclass(frozen=True)

@@ -43,6 +43,7 @@ BACKENDS = {
     "smddp": "benchmarks.backends.smddp:Smddp",
     "mpi": "benchmarks.backends.mpi:Mpi",
     "gloo": "benchmarks.backends.gloo:Gloo",
+    "oneccl": "benchmarks.backends.oneccl:OneCcl",
     "horovod": "benchmarks.backends.horovod:Horovod",
     "reference": "benchmarks.backends.shared_memory:Reference",
     "bound": "benchmarks.backends.shared_memory:OnePass",

@@ -6,10 +6,11 @@ from typing import Any
 
 import horovod
 import horovod.tensorflow as hvd
+import horovod.tensorflow.keras as hvd_keras
 import tensorflow as tf
 
 from benchmarks.backends import Prepared, tensorflow_doors
-from benchmarks.cases import Case
+from benchmarks.cases import STEPS, Case
 
 __all__ = ["Horovod"]
 
@@ -26,11 +27,18 @@ class Horovod:
         return {"horovod": horovod.__version__, "tensorflow": tf.__version__, "mpi": bool(hvd.mpi_enabled())}
 
     def prepare(self, case: Case) -> Prepared:
+        if case.door in STEPS:
+            return tensorflow_doors.prepare_step(case, hvd.rank(), hvd.size(), _Horovod)
         reduce = {"function": _each, "list": _each, "named": _each, "grouped": _grouped}[case.door]
         return tensorflow_doors.prepare(case, hvd.rank(), hvd.size(), reduce)
 
     def close(self) -> None:
         hvd.shutdown()
+
+
+class _Horovod:
+    DistributedGradientTape = hvd.DistributedGradientTape
+    DistributedOptimizer = staticmethod(hvd_keras.DistributedOptimizer)
 
 
 def _each(tensors: list[Any]) -> list[Any]:

@@ -13,6 +13,7 @@ from benchmarks.cases import (
     EXACT,
     EXACT_IN_BFLOAT16,
     GATHERS,
+    STEPS,
     Case,
     brought,
     expected_sum,
@@ -47,6 +48,8 @@ class Smddp:
             return self._rows(case)
         from benchmarks.backends import tensorflow_doors
 
+        if case.door in STEPS:
+            return tensorflow_doors.prepare_step(case, hvd.rank(), hvd.size(), hvd)
         reduce = {"function": _one, "named": _named, "grouped": _grouped, "list": _planned(case)}[case.door]
         return tensorflow_doors.prepare(case, hvd.rank(), hvd.size(), reduce)
 

@@ -5,14 +5,16 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+import numpy as np
 import tensorflow as tf
 
 from benchmarks.backends import Prepared
-from benchmarks.cases import Case, input_values, wrong_elements
+from benchmarks.cases import Case, expected_sum, input_values, wrong_elements
 
-__all__ = ["prepare"]
+__all__ = ["prepare", "prepare_step"]
 
 Reduce = Callable[[list[Any]], list[Any]]
+RATE = 2.0**-10  # exact in float32, and so small that the variables change little
 
 
 def prepare(case: Case, rank: int, ranks: int, reduce: Reduce) -> Prepared:
@@ -29,3 +31,45 @@ def prepare(case: Case, rank: int, ranks: int, reduce: Reduce) -> Prepared:
 
     wrong = sum(wrong_elements(out.numpy(), ranks, place, divisor=ranks) for place, out in enumerate(reduced()))
     return Prepared(reduced, wrong)
+
+
+def prepare_step(case: Case, rank: int, ranks: int, hvd: Any) -> Prepared:
+    """Checks and returns the smallest training step that has the model's gradients: each is fresh memory, in time.
+
+    The loss is half the sum of squares, so the gradients are the variables' values. "alone" and "tape" return them;
+    "applied" and "optimizer" apply them with plain SGD. The first step is checked.
+    """
+    shapes = case.shapes()
+    variables = [tf.Variable(input_values(rank, shape, place)) for place, shape in enumerate(shapes)]
+    one = tf.Variable(1.0)  # TensorFlow would leave out the product with a constant
+    optimizer = tf.keras.optimizers.SGD(RATE)
+    if case.door == "optimizer":
+        optimizer = hvd.DistributedOptimizer(optimizer)
+    if case.door in ("applied", "optimizer"):
+        optimizer.build(variables)
+
+    @tf.function(jit_compile=False)
+    def step():
+        with tf.GradientTape() as tape:
+            loss = one * tf.add_n([tf.nn.l2_loss(variable) for variable in variables])
+        if case.door == "tape":
+            tape = hvd.DistributedGradientTape(tape)
+        if case.door in ("applied", "optimizer") and hasattr(optimizer, "minimize"):
+            optimizer.minimize(loss, variables, tape=tape)  # Keras 2, where Horovod reduces between its two halves
+            return loss
+        gradients = tape.gradient(loss, variables)
+        if case.door in ("alone", "tape"):
+            return gradients
+        optimizer.apply_gradients(zip(gradients, variables))
+        return loss
+
+    result = step()
+    wrong = 0
+    for place, shape in enumerate(shapes):
+        mine = input_values(rank, shape, place)
+        mean = expected_sum(ranks, shape, place) / np.float32(ranks) if case.door in ("tape", "optimizer") else mine
+        if case.door in ("alone", "tape"):
+            wrong += int(np.count_nonzero(result[place].numpy() != mean))
+        else:
+            wrong += int(np.count_nonzero(variables[place].numpy() != mine - np.float32(RATE) * mean))
+    return Prepared(step, wrong)

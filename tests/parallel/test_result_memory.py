@@ -38,3 +38,19 @@ def test_what_is_kept_is_bounded(rank, total):
     before = resident_bytes()
     del results
     assert before - resident_bytes() > 200 * MIB
+
+
+def test_what_is_needed_again_and_again_is_kept(rank, size, total):
+    if size != 2:
+        pytest.skip("one number of ranks is enough for memory of each rank")
+    inputs = [tf.fill([(38 + k) * MIB], float(rank + k)) for k in range(2)]  # 308 MiB
+
+    def given_back() -> int:
+        results = [total(x) for x in inputs]
+        assert [float(result[-1]) for result in results] == [1.0, 3.0]
+        before = resident_bytes()
+        del results
+        return before - resident_bytes()
+
+    assert given_back() > 290 * MIB
+    assert [given_back() for _ in range(6)][-1] < 20 * MIB

@@ -2,6 +2,8 @@
 
 #include <sys/mman.h>
 
+#include <algorithm>
+#include <cstdint>
 #include <list>
 #include <mutex>
 #include <string>
@@ -40,6 +42,7 @@ class Allocator final : public tensorflow::Allocator {
         void* block = *at;
         kept_.erase(at);
         kept_bytes_ -= size;
+        NoteUse();
         return block;
       }
     }
@@ -47,6 +50,12 @@ class Allocator final : public tensorflow::Allocator {
     if (block == nullptr) return nullptr;
     std::lock_guard<std::mutex> lock(mutex_);
     sizes_[block] = size;
+    all_bytes_ += size;
+    NoteUse();
+    if (freed_[size] > 0) {
+      --freed_[size];
+      limit_ = std::min(limit_ + size / 4, std::max(kKeptResultBytes, most_used_bytes_));
+    }
     return block;
   }
 
@@ -54,21 +63,26 @@ class Allocator final : public tensorflow::Allocator {
     std::lock_guard<std::mutex> lock(mutex_);
     kept_.push_front(block);
     kept_bytes_ += sizes_.at(block);
-    while (kept_bytes_ > kKeptResultBytes) {
+    while (kept_bytes_ > limit_) {
       void* const oldest = kept_.back();
       const size_t size = sizes_.at(oldest);
       kept_.pop_back();
       sizes_.erase(oldest);
+      ++freed_[size];
       kept_bytes_ -= size;
+      all_bytes_ -= size;
       munmap(oldest, size);
     }
   }
 
  private:
+  void NoteUse() { most_used_bytes_ = std::max(most_used_bytes_, all_bytes_ - kept_bytes_); }
+
   std::mutex mutex_;
   std::unordered_map<void*, size_t> sizes_;  // of all blocks, in use or cached
   std::list<void*> kept_;                    // the most recently freed first
-  size_t kept_bytes_ = 0;
+  size_t all_bytes_ = 0, kept_bytes_ = 0, most_used_bytes_ = 0, limit_ = kKeptResultBytes;
+  std::unordered_map<size_t, int64_t> freed_;  // by size: blocks given back and not asked for again
 };
 
 }  // namespace
