@@ -29,7 +29,10 @@ def parse(arguments: list[str] | None = None) -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="python -m benchmarks", description=__doc__)
     parser.add_argument("--quick", action="store_true", help="about 4 minutes: fewer sizes and repetitions, no lab")
     parser.add_argument("--only", help=f"candidates, joined by commas, of: {', '.join(CANDIDATES)}")
-    parser.add_argument("--doors", help="kinds of case, joined by commas, of: array, function, list, named, grouped")
+    parser.add_argument(
+        "--doors",
+        help=f"kinds of case, joined by commas, of: {', '.join(FULL.doors)}",
+    )
     parser.add_argument("--ranks", help="numbers of ranks, joined by commas")
     parser.add_argument("--parts", default=",".join(PARTS), help="joined by commas; default: %(default)s")
     parser.add_argument("--output", type=Path, help=f"results file; default: a dated one in {RESULTS}")

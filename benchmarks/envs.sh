@@ -26,7 +26,8 @@ intel() {
   fresh intel
   pip_in intel install -q impi-rt oneccl oneccl-devel mpi4py numpy
   "${CXX:-c++}" -O2 -std=c++17 -shared -fPIC -I.bench/intel/include benchmarks/backends/oneccl.cc \
-    -o .bench/intel/lib/libbench_oneccl.so -L.bench/intel/lib -l:libccl.so.1 -Wl,-rpath,"$PWD/.bench/intel/lib"
+    -o .bench/intel/lib/libbench_oneccl.so -L.bench/intel/lib -l:libccl.so.1 \
+    -Wl,--disable-new-dtags,-rpath,"$PWD/.bench/intel/lib"
 }
 
 torch() {

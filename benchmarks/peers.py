@@ -7,6 +7,8 @@ import sys
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from benchmarks.cases import STEPS
+
 __all__ = ["CANDIDATES", "Candidate", "not_installed"]
 
 ROOT = Path(__file__).parent.parent
@@ -48,7 +50,7 @@ class Candidate:
         return [*launcher, str(self.python), "-m", "benchmarks.worker", self.backend]
 
 
-_TF_DOORS = ("function", "list", "named", "grouped", "alone", "tape", "applied", "optimizer")
+_TF_DOORS = ("function", "list", "named", "grouped", *STEPS)
 _ROOT_MPI = {"OMPI_ALLOW_RUN_AS_ROOT": "1", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1"} if os.geteuid() == 0 else {}
 _OPEN_MPI = ("{bin}/mpirun", *OPEN_MPI_FLAGS, "-np", "{ranks}")
 _QUIET_TF = {"TF_CPP_MIN_LOG_LEVEL": "2", "TF_ENABLE_ONEDNN_OPTS": "0"}
@@ -56,13 +58,15 @@ _QUIET_TF = {"TF_CPP_MIN_LOG_LEVEL": "2", "TF_ENABLE_ONEDNN_OPTS": "0"}
 CANDIDATES = {
     candidate.name: candidate
     for candidate in (
-        Candidate("smddp_tf", "smddp", ("array", *_TF_DOORS), "", _OPEN_MPI, {**_ROOT_MPI, **_QUIET_TF}),
+        Candidate("smddp_tf", "smddp", ("array", "plus", *_TF_DOORS), "", _OPEN_MPI, {**_ROOT_MPI, **_QUIET_TF}),
         Candidate("reference", "reference", ("array",)),
         Candidate("one pass", "bound", ("array",)),
         Candidate("Open MPI 5", "mpi", ("array",), "", _OPEN_MPI, _ROOT_MPI),
         Candidate("MPICH", "mpi", ("array",), "mpich", ("{bin}/mpiexec", "-n", "{ranks}")),
         Candidate("Intel MPI", "mpi", ("array",), "intel", ("{bin}/mpiexec", "-n", "{ranks}")),
-        Candidate("oneCCL", "oneccl", ("array",), "intel", ("{bin}/mpiexec", "-n", "{ranks}"), {"CCL_LOG_LEVEL": "error"}),
+        Candidate(
+            "oneCCL", "oneccl", ("array",), "intel", ("{bin}/mpiexec", "-n", "{ranks}"), {"CCL_LOG_LEVEL": "error"}
+        ),
         Candidate("gloo", "gloo", ("array",), "torch"),
         Candidate(
             "Horovod",

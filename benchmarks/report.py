@@ -20,6 +20,7 @@ DOORS = {
     "list": "gradients",
     "named": "by name",
     "grouped": "grouped",
+    "plus": "tf.function x + 1",
     "alone": "step alone",
     "tape": "step, tape",
     "applied": "SGD step alone",

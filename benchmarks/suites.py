@@ -27,7 +27,7 @@ class Effort:
     ranks: tuple[int, ...]
     array_bytes: tuple[int, ...]
     models: tuple[str, ...] = tuple(MODELS)
-    doors: tuple[str, ...] = ("array", "function", "list", "named", "grouped", *STEPS)
+    doors: tuple[str, ...] = ("array", "plus", "function", "list", "named", "grouped", *STEPS)
 
 
 QUICK = Effort(3, 0.25, (2, 4), (4, 4 * KIB, MIB, 16 * MIB, 64 * MIB, 256 * MIB), ("ResNet-50", "BERT-base"))
@@ -45,8 +45,11 @@ def tensorflow_cases(effort: Effort, ranks: int) -> list[Case]:
     if ranks == 1:
         return []
     largest = 256 * MIB if ranks == 2 else 64 * MIB
-    cases = [Case("function", size) for size in (4, MIB, 16 * MIB, 64 * MIB, 256 * MIB) if size <= largest]
-    for model in effort.models if ranks == 2 else effort.models[:1]:  # the targets name two ranks
+    cases = [
+        Case("plus", 4),
+        *(Case("function", size) for size in (4, MIB, 16 * MIB, 64 * MIB, 256 * MIB) if size <= largest),
+    ]
+    for model in effort.models if ranks == 2 else effort.models[:2]:  # as the targets
         size = model_bytes(model)
         cases += [Case("function", size), *(Case(door, size, model) for door in ("list", "named", "grouped", *STEPS))]
     return cases

@@ -34,7 +34,11 @@ class OneCcl(Mpi):
     def prepare(self, case: Case) -> Prepared:
         source = input_values(self._comm.rank, (case.bytes // 4,))
         result = np.empty_like(source)
-        arguments = ctypes.c_void_p(source.ctypes.data), ctypes.c_void_p(result.ctypes.data), ctypes.c_size_t(len(source))
+        arguments = (
+            ctypes.c_void_p(source.ctypes.data),
+            ctypes.c_void_p(result.ctypes.data),
+            ctypes.c_size_t(len(source)),
+        )
 
         def run() -> None:
             self._library.oneccl_allreduce(*arguments)
