@@ -68,7 +68,7 @@ void CheckArray(const char* what, const void* data, size_t bytes, DType dtype, i
 }
 
 void CastBytes(const std::string& isa, Bytes into, const std::string& to, ConstBytes source, const std::string& from,
-               int64_t elements, double factor, int64_t divisor) {
+               int64_t elements, double factor, int64_t divisor, bool uncached) {
   const Compute& compute = ComputeByName(isa);
   const DType to_dtype = ParseDType(to), from_dtype = ParseDType(from);
   CheckElements(elements);
@@ -80,7 +80,8 @@ void CastBytes(const std::string& isa, Bytes into, const std::string& to, ConstB
   const bool same = to_dtype == from_dtype && (scaling.identity() || IsReducible(to_dtype));
   if (!floating && !same) Refuse("Cannot cast " + from + " to " + to + " with this scaling.");
   nb::gil_scoped_release release;
-  compute.Cast(into.data(), to_dtype, source.data(), from_dtype, elements, scaling);
+  const auto cast = uncached ? &Compute::CastUncached : &Compute::Cast;
+  (compute.*cast)(into.data(), to_dtype, source.data(), from_dtype, elements, scaling);
 }
 
 void ReduceBytes(const std::string& isa, Bytes into, const std::vector<ConstBytes>& sources, int64_t elements,
@@ -122,7 +123,7 @@ void BindCompute(nb::module_& m) {
   m.def("compute_isas", &Isas, "Names of the instruction sets this processor can run.");
   m.def("compute_cast", &CastBytes, nb::arg("isa"), nb::arg("into").noconvert(), nb::arg("to"),
         nb::arg("source").noconvert(), nb::arg("from"), nb::arg("elements"), nb::arg("factor") = 1.0,
-        nb::arg("divisor") = 1, "Compute::Cast on bytes.");
+        nb::arg("divisor") = 1, nb::arg("uncached") = false, "Compute::Cast or CastUncached on bytes.");
   m.def("compute_reduce", &ReduceBytes, nb::arg("isa"), nb::arg("into").noconvert(), nb::arg("sources"),
         nb::arg("elements"), nb::arg("dtype"), nb::arg("op"), "Compute::Reduce on bytes.");
   m.def("compute_quantise", &QuantiseFloats, nb::arg("isa"), nb::arg("values").noconvert(),

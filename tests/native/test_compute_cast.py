@@ -1,5 +1,6 @@
 """Casts and scaling on every instruction set this machine has, against NumPy and ml_dtypes."""
 
+import itertools
 import math
 
 import ml_dtypes
@@ -102,6 +103,22 @@ def test_cast_writes_nothing_outside(to, name, isa):
         core.compute_cast(isa, room[64:end], to, as_bytes(random_values(name, length, 1)), name, length, 0.5)
         assert (room[:64] == 0xA5).all()
         assert (room[end:] == 0xA5).all()
+
+
+@every_isa
+@pytest.mark.parametrize(
+    ("to", "name"), [("float32", "float32"), ("float16", "float64"), ("int64", "int64"), ("bool", "bool")]
+)
+def test_stores_past_the_caches_write_the_same_bytes_and_no_others(to, name, isa):
+    size = numpy_dtype(to).itemsize
+    for length, start in itertools.product((0, 1, 7, 33, 511, 512, 1025, 5000), (64, 64 + size, 64 + 5 * size)):
+        source = random_bits(name, length, [length, start])
+        room = np.full(length * size + 256, 0xA5, np.uint8)
+        end = start + length * size
+        core.compute_cast(isa, room[start:end], to, as_bytes(source), name, length, 0.5, uncached=True)
+        expected = np.full_like(room, 0xA5)
+        core.compute_cast(isa, expected[start:end], to, as_bytes(source), name, length, 0.5)
+        np.testing.assert_array_equal(room, expected)
 
 
 @pytest.mark.parametrize("name", FLOATS)

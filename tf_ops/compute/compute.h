@@ -34,6 +34,13 @@ class Compute {
   // plain copy, for every dtype.
   virtual void Cast(void* into, DType to, const void* from, DType from_dtype, int64_t elements,
                     const Scaling& scaling) const = 0;
+  // The same for an `into` that overlaps no source and that nobody reads soon: stored past the caches, where the
+  // processor can do that, so that its old contents are not read first. The stores are visible to other threads like
+  // ordinary ones.
+  virtual void CastUncached(void* into, DType to, const void* from, DType from_dtype, int64_t elements,
+                            const Scaling& scaling) const {
+    Cast(into, to, from, from_dtype, elements, scaling);
+  }
 
   // into[i] = sources[0][i] op sources[1][i] op ... in exactly this order, so results are reproducible bit for bit.
   // float16 and bfloat16 accumulate in float32 and are rounded once at the end. kAverage and kAdasum are not accepted

@@ -6,6 +6,9 @@
 namespace smddp {
 namespace {
 
+// An output of this size that is no input is in no core's own cache, neither before nor after it is written.
+constexpr int64_t kUncachedBytes = 4 << 20;
+
 const void* At(const void* base, int64_t element, DType dtype) {
   return static_cast<const std::byte*>(base) + element * static_cast<int64_t>(SizeOf(dtype));
 }
@@ -62,7 +65,9 @@ void FusedView::Pack(Range range, void* into) const {
 void FusedView::Unpack(Range range, const void* from) const {
   ForEach(range, [&](const Piece& piece, int64_t first, int64_t count, int64_t offset) {
     if (piece.output == nullptr) return;
-    compute_.Cast(At(piece.output, first, dtype_), dtype_, At(from, offset, wire_), wire_, count, after_);
+    const bool large = piece.elements * static_cast<int64_t>(SizeOf(dtype_)) >= kUncachedBytes;
+    const auto cast = large && piece.output != piece.input ? &Compute::CastUncached : &Compute::Cast;
+    (compute_.*cast)(At(piece.output, first, dtype_), dtype_, At(from, offset, wire_), wire_, count, after_);
   });
 }
 

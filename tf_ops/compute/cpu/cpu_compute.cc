@@ -1,6 +1,12 @@
 #include "compute/cpu/cpu_compute.h"
 
+#if defined(__SSE2__)
+#include <emmintrin.h>
+#endif
+
 #include <algorithm>
+#include <complex>
+#include <cstddef>
 #include <cstring>
 
 #include "core/check.h"
@@ -46,6 +52,24 @@ void Copy(void* into, const void* from, int64_t elements, DType dtype) {
   if (into != from) std::memcpy(into, from, static_cast<size_t>(elements) * SizeOf(dtype));
 }
 
+#if defined(__SSE2__)
+// Stores past the caches; other threads see it in order after EndStream.
+void Stream(std::byte* into, const std::byte* from, size_t bytes) {
+  const size_t head = std::min<size_t>(bytes, -reinterpret_cast<uintptr_t>(into) % sizeof(__m128i));
+  std::memcpy(into, from, head);
+  size_t at = head;
+  for (; at + sizeof(__m128i) <= bytes; at += sizeof(__m128i)) {
+    _mm_stream_si128(reinterpret_cast<__m128i*>(into + at),
+                     _mm_loadu_si128(reinterpret_cast<const __m128i*>(from + at)));
+  }
+  std::memcpy(into + at, from + at, bytes - at);
+}
+void EndStream() { _mm_sfence(); }
+#else
+void Stream(std::byte* into, const std::byte* from, size_t bytes) { std::memcpy(into, from, bytes); }
+void EndStream() {}
+#endif
+
 // A cast in place between sizes: each block of the source is moved out of the way before its results are written. A
 // growing cast runs backwards, so that results only cover elements already read.
 void CastInPlace(CastKernel kernel, void* data, size_t to_size, size_t from_size, int64_t elements, bool scaled,
@@ -73,6 +97,19 @@ void TableCompute::Cast(void* into, DType to, const void* from, DType from_dtype
     return table_.scale[IntegerIndex(to)](into, from, elements, scaling.factor, scaling.divisor);
   }
   CastFloating(into, to, from, from_dtype, elements, scaling);
+}
+
+void TableCompute::CastUncached(void* into, DType to, const void* from, DType from_dtype, int64_t elements,
+                                const Scaling& scaling) const {
+  constexpr int64_t kBlock = 512;
+  alignas(64) std::byte block[kBlock * sizeof(std::complex<double>)];
+  const size_t to_size = SizeOf(to), from_size = SizeOf(from_dtype);
+  for (int64_t first = 0; first < elements; first += kBlock) {
+    const int64_t length = std::min(kBlock, elements - first);
+    Cast(block, to, static_cast<const std::byte*>(from) + first * from_size, from_dtype, length, scaling);
+    Stream(static_cast<std::byte*>(into) + first * to_size, block, length * to_size);
+  }
+  EndStream();
 }
 
 void TableCompute::CastFloating(void* into, DType to, const void* from, DType from_dtype, int64_t elements,

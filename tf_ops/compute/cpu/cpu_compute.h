@@ -14,6 +14,8 @@ class TableCompute : public Compute {
   const char* name() const override { return table_.name; }
   void Cast(void* into, DType to, const void* from, DType from_dtype, int64_t elements,
             const Scaling& scaling) const override;
+  void CastUncached(void* into, DType to, const void* from, DType from_dtype, int64_t elements,
+                    const Scaling& scaling) const override;
   void Reduce(void* into, const void* const* sources, int count, int64_t elements, DType dtype,
               ReduceOp op) const override;
   void Quantise(void* into, float* values, float* errors, int64_t elements) const override;
