@@ -11,7 +11,7 @@ from typing import Any
 from smddp_tf.insight.finding import Finding, NotSeen, Rule
 from smddp_tf.insight.recording import Recording, load
 from smddp_tf.insight.rules import RULES
-from smddp_tf.insight.rules.overall_system_usage import OverallSystemUsage
+from smddp_tf.insight.rules.hosts import usage
 
 
 @dataclasses.dataclass(frozen=True)
@@ -59,10 +59,10 @@ class Diagnosis:
             "job": self.job,
             "findings": [{**dataclasses.asdict(f), "severity": f.severity, "where": f.where} for f in self.findings],
             "rules": [
-                {"rule": r.rule.name, "status": r.status, "reason": r.reason, "parameters": dataclasses.asdict(r.rule)}
+                {"rule": r.rule.name, "status": r.status, "reason": r.reason, "parameters": r.rule.parameters}
                 for r in self.results
             ],
-            "hosts": OverallSystemUsage().summary(self.recording),
+            "hosts": usage(self.recording),
         }
         return json.dumps(document, indent=1)
 
@@ -82,7 +82,7 @@ def diagnose(folder: str | Path, rules: Iterable[Rule] = RULES) -> Diagnosis:
 
     Args:
         folder: the one that `smddprun --monitor` or `hvd.callbacks.Diagnose` has written to.
-        rules: those to use, such as `[StepOutlier(n_outliers=3)]` of `smddp_tf.insight.rules`. Defaults to all, with
+        rules: those to use, such as `[step_outlier(n_outliers=3)]` of `smddp_tf.insight.rules`. Defaults to all, with
             the published parameters.
 
     Returns:
@@ -99,7 +99,7 @@ def diagnose(folder: str | Path, rules: Iterable[Rule] = RULES) -> Diagnosis:
 
 def _result(rule: Rule, recording: Recording) -> Result:
     try:
-        found = list(rule.check(recording))
+        found = list(rule.check(recording, **rule.parameters))
     except NotSeen as reason:
         return Result(rule, [], "not seen here", str(reason))
     return Result(rule, [each.told(rule) for each in found], "fired" if found else "quiet")

@@ -2,17 +2,14 @@
 
 from __future__ import annotations
 
-import dataclasses
 import functools
-from collections.abc import Iterator
-from dataclasses import dataclass
+import inspect
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import Any
 
 import yaml
-
-if TYPE_CHECKING:
-    from smddp_tf.insight.recording import Recording
 
 
 class NotSeen(Exception):
@@ -52,27 +49,42 @@ class Finding:
 
     def told(self, rule: Rule) -> Finding:
         """The same in sentences, with the rule's parameters among the figures."""
-        figures, texts = {**dataclasses.asdict(rule), **self.figures}, {}
+        figures, texts = {**rule.parameters, **self.figures}, {}
         for part, text in _texts()[rule.name].items():
             text = text[self.case] if isinstance(text, dict) else text
             texts[part] = text.format(rank=self.rank, step=self.step, **figures)
-        return dataclasses.replace(self, rule=rule.name, figures=figures, **texts)
+        return replace(self, rule=rule.name, figures=figures, **texts)
 
 
 @dataclass(frozen=True)
 class Rule:
-    """Looks for one fault. Its parameters are its fields."""
+    """Looks for one fault; `step_outlier(n_outliers=2)` is a rule with another value of a parameter.
 
-    explained_by: ClassVar[tuple[str, ...]] = ()  # rules whose faults look like this one, on the same host
+    Attributes:
+        check: yields what it finds in a recording. Raises `NotSeen` where the recording cannot tell.
+        parameters: the other arguments of `check`.
+        explained_by: rules whose faults look like this one, on the same host.
+    """
 
-    @property
-    def name(self) -> str:
-        """That of the class."""
-        return type(self).__name__
+    name: str
+    check: Callable[..., Iterator[Finding]]
+    parameters: dict[str, float]
+    explained_by: tuple[str, ...]
 
-    def check(self, recording: Recording) -> Iterator[Finding]:
-        """What it finds. Raises `NotSeen` where the recording cannot tell."""
-        raise NotImplementedError
+    def __call__(self, **parameters: float) -> Rule:
+        if unknown := sorted(parameters.keys() - self.parameters.keys()):
+            raise TypeError(f"{self.name} has the parameters {', '.join(self.parameters)}. Received: {unknown}.")
+        return replace(self, parameters={**self.parameters, **parameters})
+
+
+def rule(name: str, explained_by: tuple[str, ...] = ()) -> Callable[[Callable[..., Iterator[Finding]]], Rule]:
+    """Makes a rule of a function of a recording; the defaults of its other arguments are the parameters."""
+
+    def made(check: Callable[..., Iterator[Finding]]) -> Rule:
+        _, *others = inspect.signature(check).parameters.values()
+        return Rule(name, check, {each.name: each.default for each in others}, explained_by)
+
+    return made
 
 
 @functools.cache

@@ -8,7 +8,7 @@ from html import escape
 from pathlib import Path
 
 from smddp_tf.insight.diagnosis import Diagnosis
-from smddp_tf.insight.rules.overall_system_usage import OverallSystemUsage
+from smddp_tf.insight.rules.hosts import usage
 from smddp_tf.insight.text import heading
 
 _CODE = re.compile("`([^`]+)`")
@@ -39,7 +39,7 @@ def write_html(diagnosis: Diagnosis, folder: Path) -> Path:
         heading=heading(diagnosis),
         diagnosis=diagnosis,
         pictures=pictures(diagnosis.recording),
-        hosts=OverallSystemUsage().summary(diagnosis.recording),
+        hosts=usage(diagnosis.recording),
     )
     return _write(folder / "report.html", page)
 
