@@ -14,7 +14,7 @@ from smddp_tf.insight import Finding, diagnose
 from smddp_tf.insight.rules import max_initialization_time, oversubscribed_cores, step_outlier
 from tests.launch.mpirun import SCRIPTS, launch
 
-TRAININGS = ("first", "long", "rank", "map", "file", "hog", "rank+file")
+TRAININGS = ("long", "first", "rank", "map", "file", "hog", "rank+file")
 ONE_THREAD = {"TF_NUM_INTRAOP_THREADS": "1", "TF_NUM_INTEROP_THREADS": "1"}
 
 
@@ -44,6 +44,7 @@ def test_a_throttled_file(recordings: Path) -> None:
     found = found_in(recordings / "file")
     assert set(found) == {"IOBottleneck"}
     assert 1 < found["IOBottleneck"].figures["rate"] < 4
+    assert found["IOBottleneck"].figures["disks"] < 1  # it has just been written, and comes from the page cache
 
 
 def test_a_slow_rank(recordings: Path) -> None:
@@ -52,16 +53,16 @@ def test_a_slow_rank(recordings: Path) -> None:
     late = found["LateRank"]
     assert (late.rank, late.case) == (1, "computation")
     first, last = late.figures["since"]
-    assert first <= 40 <= last <= first + 10
+    assert first <= 30 <= last <= first + 10
     assert 25 < late.figures["mine"] - late.figures["others"] < 60
     assert late.figures["wait"] > late.figures["exposed"] + 20
 
 
 def test_a_long_first_step(recordings: Path) -> None:
-    """Of 2 s, for a threshold of 1.8 s; with the published one there is nothing to find."""
+    """Of 1 s, for a threshold of 0.9 s; with the published one there is nothing to find."""
     assert set(found_in(recordings / "first")) == set()
-    (late,) = diagnose(recordings / "first", [max_initialization_time(threshold=0.03)]).findings
-    assert late.figures["seconds"] > 2
+    (late,) = diagnose(recordings / "first", [max_initialization_time(threshold=0.015)]).findings
+    assert late.figures["seconds"] > 1
 
 
 def test_one_long_step_in_fifty(recordings: Path) -> None:

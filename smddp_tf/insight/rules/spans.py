@@ -13,11 +13,11 @@ BLOCK = 10
 
 
 class Span(NamedTuple):
-    """Blocks in a row, from `first` to before `end`, of `count`. A block is half of a fault that begins inside of it."""
+    """Blocks in a row: from `first` to the one before `end`, of `total`."""
 
     first: int
     end: int
-    count: int
+    total: int
 
     @property
     def blocks(self) -> slice:
@@ -27,12 +27,12 @@ class Span(NamedTuple):
     @property
     def steps(self) -> slice:
         """Their steps, as places; to the very end where no block follows."""
-        return slice(self.first * BLOCK, self.end * BLOCK if self.end < self.count else None)
+        return slice(self.first * BLOCK, self.end * BLOCK if self.end < self.total else None)
 
     def figures(self, numbers: Numbers) -> dict[str, Any]:
         """The first and the last step that each end may be, and both in words; of steps that have these numbers."""
         since = _around(numbers, self.first) if self.first else (0, int(numbers[BLOCK // 2]))
-        until = _around(numbers, self.end) if self.end < self.count else None
+        until = _around(numbers, self.end) if self.end < self.total else None
         begin = f"from a step between {since[0]} and {since[1]}" if self.first else "from the beginning"
         end = f"to one between {until[0]} and {until[1]}" if until else "to the end"
         return {"since": since, "until": until, "when": f"{begin} {end}" if self.first or until else "in all steps"}
@@ -54,6 +54,6 @@ def longest_run(late: Numbers) -> Span:
 
 
 def _around(numbers: Numbers, block: int) -> tuple[int, int]:
-    """The median of a block changes when half of its steps have, so what changes first there may be in the one before."""
+    """Where the first changed step may be: the median of a block changes when about half of its steps have."""
     low, high = (numbers[min(block * BLOCK + more, len(numbers) - 1)] for more in (-BLOCK // 2, BLOCK // 2))
     return int(low), int(high)

@@ -56,7 +56,7 @@ def _when(recording: Recording, waits: Any) -> tuple[slice, dict[str, Any]]:
     """The steps in a row in which ranks wait, in places and in words; all where they wait now and then."""
     span = longest_run(waits)
     if span.first == span.end or waits[span.blocks].sum() < _IN_A_ROW * waits.sum():
-        return Span(0, span.count, span.count).steps, {
+        return Span(0, span.total, span.total).steps, {
             "since": None,
             "until": None,
             "when": "in the median of all steps",
