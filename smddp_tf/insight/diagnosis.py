@@ -39,17 +39,17 @@ class Diagnosis:
     @property
     def job(self) -> dict[str, Any]:
         """Ranks, hosts, steps, and what was not recorded."""
-        recording = self.recording
-        times = [table["time"] for table in (*recording.steps.values(), *recording.processes.values())]
-        begin = min(facts["started"] for facts in recording.facts.values())
+        recording, facts = self.recording, self.recording.facts.values()
+        begin = min(each["started"] for each in facts)
+        tables = (*recording.steps.values(), *recording.processes.values())
         return {
             "ranks": recording.size,
             "without_recording": sorted(set(range(recording.size)) - set(recording.facts)),
-            "hosts": sorted({facts["host"] for facts in recording.facts.values()}),
-            "steps": max((int(table["step"].size) for table in recording.steps.values()), default=0),
-            "seconds": max(float(each.max(initial=begin)) for each in times) - begin,
-            "ended": all(facts["ended"] for facts in recording.facts.values()),
-            "versions": next(iter(recording.facts.values()))["versions"],
+            "hosts": sorted({each["host"] for each in facts}),
+            "steps": max(int(table["step"].size) for table in recording.steps.values()),
+            "seconds": max(float(table["time"].max(initial=begin)) for table in tables) - begin,
+            "ended": all(each["ended"] for each in facts),
+            "versions": next(iter(facts))["versions"],
         }
 
     def to_json(self) -> str:

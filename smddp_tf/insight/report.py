@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import re
 from html import escape
 from pathlib import Path
@@ -10,6 +9,7 @@ from pathlib import Path
 from smddp_tf.insight.diagnosis import Diagnosis
 from smddp_tf.insight.rules.hosts import usage
 from smddp_tf.insight.text import heading
+from smddp_tf.monitor.lines import opened
 
 _CODE = re.compile("`([^`]+)`")
 
@@ -44,8 +44,7 @@ def write_html(diagnosis: Diagnosis, folder: Path) -> Path:
     return _write(folder / "report.html", page)
 
 
-def _write(file: Path, text: str) -> Path:
-    flags = os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW | os.O_CLOEXEC
-    with open(os.open(file, flags, 0o644), "w", encoding="utf-8") as opened:
-        opened.write(text)
-    return file
+def _write(path: Path, text: str) -> Path:
+    with opened(path, "w") as file:
+        file.write(text)
+    return path
