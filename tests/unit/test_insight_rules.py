@@ -205,7 +205,7 @@ def test_late_rank_says_since_when_and_by_how_much(onset: int, tmp_path: Path) -
     assert found.figures["mine"] - found.figures["others"] == pytest.approx(200, abs=10)
     assert found.figures["wait"] - found.figures["exposed"] == pytest.approx(200, abs=10)
     assert found.lost == pytest.approx(0.2 * (600 - onset) / (0.45 * onset + 0.65 * (600 - onset)), rel=0.05)
-    assert f"a step, from a step between {first} and {last} to the end, the others" in found.evidence
+    assert f"Late from a step between {first} and {last} to the end: " in found.evidence
 
 
 def test_late_rank_says_until_when(tmp_path: Path) -> None:
@@ -224,7 +224,7 @@ def test_late_rank_from_the_beginning(tmp_path: Path) -> None:
     job.computation[2] += 0.2
     found = only_finding(job, tmp_path)
     assert (found.step, found.figures["until"]) == (0, None)
-    assert "ms a step, in all steps, the others" in found.evidence
+    assert "Late in all steps: " in found.evidence
 
 
 def test_the_share_of_input_is_that_since_it_is_slow(tmp_path: Path) -> None:
