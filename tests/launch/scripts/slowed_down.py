@@ -22,7 +22,7 @@ import tensorflow as tf
 import smddp_tf.keras as hvd
 
 STEPS, BATCH, WIDTH = 75, 32, 256
-STEPS_OF = {"first": 20, "long": 100, "map": 50, "file": 50, "hog": 25}  # where fewer show it, or more are needed
+STEPS_OF = {"first": 20, "first+long": 100, "map": 50, "file": 50, "hog": 25}  # where fewer show it, or more are needed
 PIECE = 80 << 10  # bytes of a file for each batch
 
 
@@ -84,13 +84,14 @@ def busy_cores(wanted: bool) -> Iterator[None]:
             os.kill(pid, signal.SIGTERM)
 
 
-def train(model: keras.Model, faults: set[str], folder: Path) -> None:
+def train(model: keras.Model, name: str, folder: Path) -> None:
+    faults = set(name.split("+"))
     steps = {"rank": [Sleeps(0.03, first=30)] if hvd.rank() == 1 else [], "first": [Sleeps(1.0, last=1)]}
     steps["long"] = [Sleeps(0.4, every=50, first=20)] if hvd.rank() == 0 else []
     extra = [hvd.callbacks.BroadcastGlobalVariablesCallback(0), Sleeps(0.01)]  # as if on a GPU
     extra += [callback for fault in sorted(faults & set(steps)) for callback in steps[fault]]
     with busy_cores(hvd.rank() == 0 and "hog" in faults):
-        data = batches(faults, folder, STEPS_OF.get("+".join(faults), STEPS))
+        data = batches(faults, folder, STEPS_OF.get(name, STEPS))
         model.fit(data, verbose=0, callbacks=[hvd.callbacks.Diagnose(folder), *extra])
 
 
@@ -101,7 +102,7 @@ def main(folder: Path, trainings: list[str]) -> None:
     model.compile(hvd.DistributedOptimizer(keras.optimizers.SGD(0.01)), loss="mse", jit_compile=False)
     for name in trainings:
         (folder / name).mkdir(exist_ok=True)
-        train(model, set(name.split("+")), folder / name)
+        train(model, name, folder / name)
     print(f"rank {hvd.rank()} has trained {len(trainings)} times")
 
 
