@@ -99,10 +99,10 @@ def diagnose(folder: str | Path, rules: Iterable[Rule] = RULES) -> Diagnosis:
 
 def _result(rule: Rule, recording: Recording) -> Result:
     try:
-        found = list(rule.check(recording, **rule.parameters))
+        found = rule.findings(recording)
     except NotSeen as reason:
         return Result(rule, [], "not seen here", str(reason))
-    return Result(rule, [each.told(rule) for each in found], "fired" if found else "quiet")
+    return Result(rule, found, "fired" if found else "quiet")
 
 
 def _without_explained(result: Result, fired: list[Finding]) -> Result:

@@ -1,4 +1,4 @@
-"""The rules, in one file for each thing that they look at. Their parameters are the arguments of their functions."""
+"""The rules, in one file for each thing that they look at. Their parameters are in `../rules.yaml`."""
 
 from smddp_tf.insight.rules.gpus import (
     batch_size,

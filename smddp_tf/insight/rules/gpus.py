@@ -7,72 +7,54 @@ from collections.abc import Iterator
 import numpy as np
 from numpy.typing import NDArray
 
-from smddp_tf.insight.finding import Finding, NotSeen, rule
+from smddp_tf.insight.finding import Finding, NotSeen, Parameters, rule
 from smddp_tf.insight.recording import Numbers, Recording, Table
 from smddp_tf.monitor.files import SAMPLE_SECONDS
 
-# Rules whose faults let GPUs wait.
-_GPUS_WAIT = ("CPUBottleneck", "IOBottleneck", "Dataloader", "LoadBalancing", "LateRank", "SlowLink", "NothingHidden")
 
-
-@rule("BatchSize", explained_by=_GPUS_WAIT)
-def batch_size(
-    recording: Recording,
-    cpu_threshold_p95: float = 70.0,
-    gpu_threshold_p95: float = 70.0,
-    gpu_memory_threshold_p95: float = 70.0,
-    patience: int = 100,
-    window: int = 500,
-) -> Iterator[Finding]:
+@rule("BatchSize")
+def batch_size(recording: Recording, given: Parameters) -> Iterator[Finding]:
     """CPU, GPUs and GPU memory are little used."""
-    limits = (cpu_threshold_p95, gpu_threshold_p95, gpu_memory_threshold_p95)
-    for host, table in gpu_hosts(recording, patience).items():
+    limits = (given.cpu_threshold_p95, given.gpu_threshold_p95, given.gpu_memory_threshold_p95)
+    for host, table in gpu_hosts(recording, given.patience).items():
         used = {"cpu": table["cpu"].mean(1), "gpu": table["gpu"].max(1), "gpu_memory": table["gpu_memory"].max(1)}
-        p95 = {name: _percentile(samples, 95, window) for name, samples in used.items()}
+        p95 = {name: _percentile(samples, 95, given.window) for name, samples in used.items()}
         if all(value < limit for value, limit in zip(p95.values(), limits)):
             yield Finding(1 - float(table["gpu"].mean()) / 100, p95, host)
 
 
 @rule("CPUBottleneck")
-def cpu_bottleneck(
-    recording: Recording,
-    threshold: float = 50.0,  # of the time
-    gpu_threshold: float = 10.0,
-    cpu_threshold: float = 90.0,
-    patience: int = 100,
-) -> Iterator[Finding]:
+def cpu_bottleneck(recording: Recording, given: Parameters) -> Iterator[Finding]:
     """GPUs are idle while the CPU is busy."""
-    for host, table in gpu_hosts(recording, patience).items():
-        share = idle_while(table["cpu"].mean(1) > cpu_threshold, table, gpu_threshold)
-        if share > threshold:
+    for host, table in gpu_hosts(recording, given.patience).items():
+        share = idle_while(table["cpu"].mean(1) > given.cpu_threshold, table, given.gpu_threshold)
+        if share > given.threshold:
             yield Finding(share / 100, {"share": share}, host)
 
 
 @rule("GPUMemoryIncrease")
-def gpu_memory_increase(
-    recording: Recording, increase: float = 10.0, patience: int = 100, window: int = 500
-) -> Iterator[Finding]:
+def gpu_memory_increase(recording: Recording, given: Parameters) -> Iterator[Finding]:
     """The mean of a GPU's memory rises, by so many percentage points from one window to the next."""
-    for host, table in gpu_hosts(recording, patience).items():
-        count = len(table["time"]) // window
+    for host, table in gpu_hosts(recording, given.patience).items():
+        count = len(table["time"]) // given.window
         if count < 2:
-            raise NotSeen(f"it compares two windows of {window} samples")
-        parts = np.split(table["gpu_memory"][: count * window], count)
+            raise NotSeen(f"it compares two windows of {given.window} samples")
+        parts = np.split(table["gpu_memory"][: count * given.window], count)
         means = np.array([part.mean(0) for part in parts])  # windows x GPUs
         at, gpu = np.unravel_index(np.argmax(np.diff(means, axis=0)), (count - 1, means.shape[1]))
         before, after = map(float, means[at : at + 2, gpu])
-        if after - before > increase:
+        if after - before > given.increase:
             yield Finding((after - before) / 100, {"gpu": int(gpu), "before": before, "after": after}, host)
 
 
 @rule("LoadBalancing")
-def load_balancing(recording: Recording, threshold: float = 0.5, patience: int = 10) -> Iterator[Finding]:
+def load_balancing(recording: Recording, given: Parameters) -> Iterator[Finding]:
     """GPUs of a host are used differently.
 
     The guide leaves the distance of two histograms open. Here it is the area between the cumulative ones: 1 between
     always 0 % and always 100 %.
     """
-    hosts = gpu_hosts(recording, patience)
+    hosts = gpu_hosts(recording, given.patience)
     if max(table["gpu"].shape[1] for table in hosts.values()) < 2:
         raise NotSeen("no host has two GPUs")
     for host, table in hosts.items():
@@ -80,25 +62,19 @@ def load_balancing(recording: Recording, threshold: float = 0.5, patience: int =
         least, most = int(np.argmin(means)), int(np.argmax(means))
         low, high = float(means[least]), float(means[most])
         distance = float(np.abs(ordered[:, most] - ordered[:, least]).mean()) / 100
-        if distance > threshold:
+        if distance > given.threshold:
             figures = {"least": least, "most": most, "low": low, "high": high, "distance": distance}
             yield Finding((high - low) / 100, figures, host)
 
 
-@rule("LowGPUUtilization", explained_by=(*_GPUS_WAIT, "BatchSize"))
-def low_gpu_utilization(
-    recording: Recording,
-    threshold_p95: float = 70.0,
-    threshold_p5: float = 10.0,
-    patience: int = 1000,
-    window: int = 500,
-) -> Iterator[Finding]:
+@rule("LowGPUUtilization")
+def low_gpu_utilization(recording: Recording, given: Parameters) -> Iterator[Finding]:
     """A GPU is under-used, or its use goes up and down."""
-    for host, table in gpu_hosts(recording, patience).items():
+    for host, table in gpu_hosts(recording, given.patience).items():
         for gpu, samples in enumerate(table["gpu"].T):
-            p5, p95 = (_percentile(samples, percent, window) for percent in (5, 95))
-            if p95 < threshold_p95 or p5 < threshold_p5:
-                case = "low" if p95 < threshold_p95 else "bursts"
+            p5, p95 = (_percentile(samples, percent, given.window) for percent in (5, 95))
+            if p95 < given.threshold_p95 or p5 < given.threshold_p5:
+                case = "low" if p95 < given.threshold_p95 else "bursts"
                 yield Finding(1 - float(samples.mean()) / 100, {"gpu": gpu, "p5": p5, "p95": p95}, host, case=case)
 
 

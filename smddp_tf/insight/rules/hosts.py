@@ -6,22 +6,18 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from smddp_tf.insight.finding import Finding, NotSeen, rule
+from smddp_tf.insight.finding import Finding, NotSeen, Parameters, rule
 from smddp_tf.insight.recording import Recording
 
 
 @rule("OverallSystemUsage")
-def overall_system_usage(recording: Recording) -> Iterator[Finding]:
+def overall_system_usage(recording: Recording, given: Parameters) -> Iterator[Finding]:
     """Percentiles of what each host uses, `usage`; never a finding. Source: SageMaker Debugger, developer guide."""
     yield from ()
 
 
 @rule("OversubscribedCores")
-def oversubscribed_cores(
-    recording: Recording,
-    threshold: float = 1.5,  # runnable threads for each core
-    busy: float = 90.0,  # percent
-) -> Iterator[Finding]:
+def oversubscribed_cores(recording: Recording, given: Parameters) -> Iterator[Finding]:
     """More threads want to run than the host has cores, and all cores are busy. Ours."""
     hosts = {host: table for host, table in recording.hosts_while_training.items() if table["time"].size}
     if not hosts:
@@ -29,7 +25,7 @@ def oversubscribed_cores(
     for host, table in hosts.items():
         cores, used = table["cpu"].shape[1], float(np.median(table["cpu"].sum(1)))
         runnable = float(np.median(table["runnable"])) - 1  # one is who counts them
-        if runnable > threshold * cores and used > busy * cores:
+        if runnable > given.threshold * cores and used > given.busy * cores:
             ours = sum(recording.cpu_of(rank) for rank in recording.on(host))
             others = max(0.0, used - ours)
             figures = {"runnable": runnable, "cores": cores, "ours": ours / 100, "others": others / 100}

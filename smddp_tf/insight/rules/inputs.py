@@ -6,60 +6,48 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from smddp_tf.insight.finding import Finding, NotSeen, rule
+from smddp_tf.insight.finding import Finding, NotSeen, Parameters, rule
 from smddp_tf.insight.recording import Numbers, Recording, Table
 from smddp_tf.insight.rules.gpus import gpu_hosts, idle_while
 from smddp_tf.insight.rules.waiting import waiting_hosts
 
 
 @rule("IOBottleneck")
-def io_bottleneck(
-    recording: Recording,
-    threshold: float = 50.0,  # percent of the time
-    gpu_threshold: float = 70.0,
-    io_threshold: float = 50.0,
-    patience: int = 1000,
-    waiting: float = 25.0,  # percent of the step
-) -> Iterator[Finding]:
+def io_bottleneck(recording: Recording, given: Parameters) -> Iterator[Finding]:
     """GPUs are idle while the CPU waits for disks, or, without GPUs too, ranks wait for the files that they read.
 
     Source: SageMaker Debugger, developer guide; `waiting` is ours.
     """
-    slow = [each for each in waiting_hosts(recording, waiting) if each.reads]
+    slow = [each for each in waiting_hosts(recording, given.waiting) if each.reads]
     for each in slow:
         yield Finding(each.lost, each.figures, each.host, case="files")
     try:
-        hosts = gpu_hosts(recording, patience)
+        hosts = gpu_hosts(recording, given.patience)
     except NotSeen:
         if not recording.aligned["step"].size:
             raise
         return
     for host, table in hosts.items():
-        share = idle_while(table["iowait"] > io_threshold, table, gpu_threshold)
-        if share > threshold and not slow:
+        share = idle_while(table["iowait"] > given.io_threshold, table, given.gpu_threshold)
+        if share > given.threshold and not slow:
             yield Finding(share / 100, {"share": share}, host, case="gpu")
 
 
 @rule("Dataloader")
-def dataloader(
-    recording: Recording,
-    min_threshold: float = 70.0,  # loader processes, percent of the cores
-    max_threshold: float = 200.0,
-    waiting: float = 25.0,  # percent of the step
-) -> Iterator[Finding]:
+def dataloader(recording: Recording, given: Parameters) -> Iterator[Finding]:
     """Ranks wait for input, but not for files, or have more loader processes than cores.
 
     Source: SageMaker Debugger's rule configuration, which compares the loader processes with the cores; `waiting` is
     ours.
     """
     loaders = {host: _loaders(recording, host) for host in recording.hosts}
-    for each in waiting_hosts(recording, waiting):
+    for each in waiting_hosts(recording, given.waiting):
         most = max((n for host, n in loaders.items() if each.host in (host, None)), default=0.0)
-        case = "busy" if each.figures["busy"] >= 80 else "few" if 0 < most < min_threshold else "idle"
+        case = "busy" if each.figures["busy"] >= 80 else "few" if 0 < most < given.min_threshold else "idle"
         if not each.reads:
             yield Finding(each.lost, {**each.figures, "loaders": most}, each.host, case=case)
     for host, percent in loaders.items():
-        if percent > max_threshold:
+        if percent > given.max_threshold:
             yield Finding(1 - 100 / percent, {"loaders": percent}, host, case="processes")
 
 
@@ -73,11 +61,7 @@ def _loaders(recording: Recording, host: str) -> float:
 
 
 @rule("AllRanksReadEverything")
-def all_ranks_read_everything(
-    recording: Recording,
-    least: float = 64.0,  # MB from storage
-    cached: float = 0.7,  # of what a rank reads; where less came from storage, nothing can be told
-) -> Iterator[Finding]:
+def all_ranks_read_everything(recording: Recording, given: Parameters) -> Iterator[Finding]:
     """The ranks of a host read the same files. Ours.
 
     What one rank has read from storage comes to the others from the page cache, so the ranks together then read as much
@@ -89,7 +73,7 @@ def all_ranks_read_everything(
         if len(tables) < 2 or not all(table["time"].size for table in tables):
             continue
         storage, read = _while_read_from_storage(tables)
-        if storage < 1e6 * least or storage < cached * max(read):
+        if storage < 1e6 * given.least or storage < given.cached * max(read):
             continue
         told = True
         totals = [float(np.ptp(table["read_bytes"])) for table in tables]

@@ -6,30 +6,22 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from smddp_tf.insight.finding import Finding, NotSeen, rule
+from smddp_tf.insight.finding import Finding, NotSeen, Parameters, rule
 from smddp_tf.insight.recording import Recording
 
 
-@rule("NothingHidden", explained_by=("SlowLink",))
-def nothing_hidden(
-    recording: Recording,
-    threshold: float = 90.0,  # percent of the time of reducing
-    least: float = 10.0,  # percent of the step
-) -> Iterator[Finding]:
+@rule("NothingHidden")
+def nothing_hidden(recording: Recording, given: Parameters) -> Iterator[Finding]:
     """Gradients are reduced after the computation instead of during it."""
     if recording.size < 2:
         raise NotSeen("there is one rank")
     open_, share = (100 * value for value in recording.communication)
-    if open_ >= threshold and share >= least:
+    if open_ >= given.threshold and share >= given.least:
         yield Finding(share / 100, {"open": open_, "share": share})
 
 
 @rule("SlowLink")
-def slow_link(
-    recording: Recording,
-    threshold: float = 50.0,  # percent of what was measured
-    least: float = 20.0,  # percent of the step
-) -> Iterator[Finding]:
+def slow_link(recording: Recording, given: Parameters) -> Iterator[Finding]:
     """Ranks wait for a link that carries less than `hvd.init` has measured on it."""
     measured = max(facts["rail_bandwidth_mbps"] for facts in recording.facts.values())
     if measured <= 0:
@@ -39,7 +31,7 @@ def slow_link(
     slowest = min(rates, key=lambda host: rates[host], default="")
     if not rates or rates[slowest] < measured / 100:
         raise NotSeen("the network interfaces of the hosts do not count the traffic")
-    if 100 * share >= least and rates[slowest] < threshold / 100 * measured:
+    if 100 * share >= given.least and rates[slowest] < given.threshold / 100 * measured:
         figures = {"rate": rates[slowest], "measured": measured, "share": 100 * share}
         yield Finding(share * (1 - rates[slowest] / measured), figures, slowest)
 

@@ -6,30 +6,24 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from smddp_tf.insight.finding import Finding, NotSeen, rule
+from smddp_tf.insight.finding import Finding, NotSeen, Parameters, rule
 from smddp_tf.insight.recording import Recording
 from smddp_tf.insight.rules.spans import BLOCK, blocks, longest_run
 from smddp_tf.insight.rules.waiting import waiting_hosts
 
 
 @rule("LateRank")
-def late_rank(
-    recording: Recording,
-    threshold: float = 15.0,  # percent of the step
-    patience: int = 30,  # steps
-    least: float = 5.0,  # percent of the job's time
-    waiting: float = 25.0,  # percent of the step; where all ranks wait so long for input in turn, none of them is late
-) -> Iterator[Finding]:
+def late_rank(recording: Recording, given: Parameters) -> Iterator[Finding]:
     """A rank takes longer than the others on equal hosts, which wait for its gradients."""
     groups = [rows for rows in recording.groups.values() if len(rows) > 1]
-    if not groups or recording.aligned["step"].size < patience:
-        raise NotSeen(f"it needs {patience} steps of two ranks on equal hosts")
-    slow_inputs = {each.host for each in waiting_hosts(recording, waiting)}
+    if not groups or recording.aligned["step"].size < given.patience:
+        raise NotSeen(f"it needs {given.patience} steps of two ranks on equal hosts")
+    slow_inputs = {each.host for each in waiting_hosts(recording, given.waiting)}
     for rows in groups:
         for place in range(len(rows)):
-            for found in _late(recording, rows, place, threshold):
+            for found in _late(recording, rows, place, given.threshold):
                 excused = found.case == "input" and not slow_inputs.isdisjoint((found.host, None))
-                if found.figures["steps"] >= patience and 100 * found.lost >= least and not excused:
+                if found.figures["steps"] >= given.patience and 100 * found.lost >= given.least and not excused:
                     yield found
 
 
@@ -56,8 +50,8 @@ def _late(recording: Recording, rows: list[int], place: int, threshold: float) -
     yield Finding(lost, figures, recording.facts[rank]["host"], rank, figures["since"][0], part)
 
 
-@rule("DifferentSpeeds", explained_by=("OversubscribedCores",))
-def different_speeds(recording: Recording, threshold: float = 15.0) -> Iterator[Finding]:
+@rule("DifferentSpeeds")
+def different_speeds(recording: Recording, given: Parameters) -> Iterator[Finding]:
     """All ranks of a host compute longer than those of the other hosts, by so many percent."""
     steps, groups = recording.aligned, recording.groups
     if len(groups) < 2 or not steps["step"].size:
@@ -66,6 +60,6 @@ def different_speeds(recording: Recording, threshold: float = 15.0) -> Iterator[
     takes = {host: float(np.median(steps["computation"][rows], axis=1).min()) for host, rows in groups.items()}
     usual = float(np.percentile(list(takes.values()), 50, method="lower"))
     for host, seconds in takes.items():
-        if seconds > usual * (1 + threshold / 100):
+        if seconds > usual * (1 + given.threshold / 100):
             lost = (seconds - usual) / float(np.median(steps["seconds"]))
             yield Finding(lost, {"mine": 1e3 * seconds, "others": 1e3 * usual}, host)

@@ -6,27 +6,27 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from smddp_tf.insight.finding import Finding, NotSeen, rule
+from smddp_tf.insight.finding import Finding, NotSeen, Parameters, rule
 from smddp_tf.insight.recording import Numbers, Recording
 
 _PARTS = {"input": "waits for input", "computation": "computes", "exposed": "waits for gradients"}
 
 
 @rule("MaxInitializationTime")
-def max_initialization_time(recording: Recording, threshold: float = 20.0) -> Iterator[Finding]:
+def max_initialization_time(recording: Recording, given: Parameters) -> Iterator[Finding]:
     """The first step ends late: after so many minutes."""
     took, until = {}, {}
     for rank, facts in recording.facts.items():
         until[rank] = float(recording.processes[rank]["time"][-1:].max(initial=facts["first_step"] or 0.0))
         took[rank] = (facts["first_step"] or until[rank]) - facts["started"]
     rank = max(took, key=lambda each: took[each])
-    if took[rank] > threshold * 60:
+    if took[rank] > given.threshold * 60:
         lost = took[rank] / (until[rank] - recording.facts[rank]["started"])
         yield Finding(lost, {"seconds": took[rank]}, recording.facts[rank]["host"], rank)
 
 
 @rule("StalledTraining")
-def stalled_training(recording: Recording, threshold: float = 1800.0) -> Iterator[Finding]:
+def stalled_training(recording: Recording, given: Parameters) -> Iterator[Finding]:
     """No step for so many seconds (StalledTrainingRule)."""
     gaps = {}
     for rank in recording.ranks:
@@ -39,21 +39,21 @@ def stalled_training(recording: Recording, threshold: float = 1800.0) -> Iterato
         raise NotSeen("no steps")
     rank = max(gaps, key=lambda each: gaps[each])
     gap, at, whole = gaps[rank]
-    if gap > threshold:
+    if gap > given.threshold:
         step = int(recording.steps[rank]["step"][at])
         yield Finding(gap / whole, {"gap": gap}, recording.facts[rank]["host"], rank, step)
 
 
 @rule("StepOutlier")
-def step_outlier(recording: Recording, stddev: float = 5.0, n_outliers: int = 10) -> Iterator[Finding]:
+def step_outlier(recording: Recording, given: Parameters) -> Iterator[Finding]:
     """Some steps are much longer than the others. All steps count."""
     steps = recording.aligned
-    if steps["step"].size <= n_outliers:
-        raise NotSeen(f"there are no more than {n_outliers} steps")
+    if steps["step"].size <= given.n_outliers:
+        raise NotSeen(f"there are no more than {given.n_outliers} steps")
     row = int(np.argmax(steps["own"].std(axis=1)))  # the others wait for it
     seconds = _told_apart(steps["seconds"][row])
-    at = np.flatnonzero(seconds > seconds.mean() + stddev * seconds.std())
-    if len(at) <= n_outliers:
+    at = np.flatnonzero(seconds > seconds.mean() + given.stddev * seconds.std())
+    if len(at) <= given.n_outliers:
         return
     more = {name: np.median(steps[name][row, at]) - np.median(steps[name][row]) for name in _PARTS}
     rank, usual = recording.ranks[row], float(np.median(seconds))
