@@ -11,26 +11,16 @@ from smddp_tf.data.agreement import RankAndSize, agree, rank_and_size
 
 @dataclass(frozen=True)
 class BatchPlan:
-    """What `hvd.plan_batch` returns; `print` shows it.
-
-    Attributes:
-        ranks, batch_size, passes: an update has so many samples of each rank in each pass. Batch the dataset with
-            `batch_size`; `passes` are for `backward_passes_per_step`.
-        global_batch: samples of an update: the product of these.
-        steps_per_epoch: as `fit` counts them, passes; None without `samples`, as is `remainder`.
-        remainder: samples of an epoch that fill no update.
-        tokens: of an update; None without `tokens`.
-        notes: what differs from what was asked, or exceeds the token budget.
-    """
+    """What `hvd.plan_batch` returns; `print` shows it."""
 
     ranks: int
-    batch_size: int
-    passes: int
-    global_batch: int
-    steps_per_epoch: int | None
-    remainder: int | None
-    tokens: int | None
-    notes: tuple[str, ...]
+    batch_size: int  # samples of a rank in a pass, by which to batch the dataset
+    passes: int  # of an update, for `backward_passes_per_step`
+    global_batch: int  # samples of an update: the product of these
+    steps_per_epoch: int | None  # as `fit` counts them, passes; None without `samples`
+    remainder: int | None  # samples of an epoch that fill no update; None without `samples`
+    tokens: int | None  # of an update; None without `tokens`
+    notes: tuple[str, ...]  # what differs from what was asked, or exceeds the token budget
 
     def __str__(self) -> str:
         lines = [f"{self.ranks} rank(s) x {self.batch_size} samples x {self.passes} pass(es) = {self.global_batch}"]
@@ -66,8 +56,7 @@ def plan_batch(
         samples: int, those of an epoch, on all ranks. Defaults to `None`, unknown.
         tokens: int, those of a sample: the length of its sequence. Defaults to `None`.
         largest_per_rank: int, samples that a rank has memory for. Defaults to `None`, no limit: one pass.
-        token_budget: int, tokens of an update above which to warn. Defaults to 4 Mi: the SageMaker guide halves its
-            example of 8 Mi to that, as most research stays below 4 M, and larger batches may not converge
+        token_budget: int, tokens of an update above which to warn. Defaults to 4 Mi, of the SageMaker guide
             (https://docs.aws.amazon.com/sagemaker/latest/dg/model-parallel-best-practices-v2.html).
         size: int, the number of ranks; the ranks are not asked then. Defaults to `None`, those of the job.
 

@@ -53,8 +53,7 @@ def names_in(folder: str) -> list[str]:
     try:
         if not is_url(folder):
             return os.listdir(folder)
-        files, path = file_system(folder)
-        with _os_errors(folder):
+        with _reached(folder) as (files, path):
             files.invalidate_cache()
             return [posixpath.basename(name) for name in files.ls(path, detail=False)]
     except FileNotFoundError:
@@ -63,34 +62,32 @@ def names_in(folder: str) -> list[str]:
 
 def upload(file: str, url: str) -> None:
     """Copies a file of this machine to a URL. Raises OSError."""
-    files, path = file_system(url)
-    with _os_errors(url):
+    with _reached(url) as (files, path):
         files.put_file(file, path)
 
 
 def remove(url: str) -> None:
     """Removes a file. Raises OSError."""
-    files, path = file_system(url)
-    with _os_errors(url):
+    with _reached(url) as (files, path):
         files.rm_file(path)
 
 
 @contextmanager
 def downloaded(url: str) -> Iterator[str]:
     """Inside, the path of a copy on this machine, with the same name. Raises OSError."""
-    files, path = file_system(url)
     with tempfile.TemporaryDirectory() as folder:
-        copy = os.path.join(folder, posixpath.basename(path))
-        with _os_errors(url):
+        with _reached(url) as (files, path):
+            copy = os.path.join(folder, posixpath.basename(path))
             files.get_file(path, copy)
         yield copy
 
 
 @contextmanager
-def _os_errors(url: str) -> Iterator[None]:
-    """Drivers raise what their libraries do, such as botocore's errors of the network."""
+def _reached(url: str) -> Iterator[tuple[Any, str]]:
+    """Inside, `file_system`; drivers raise what their libraries do, such as botocore's errors of the network."""
+    files, path = file_system(url)
     try:
-        yield
+        yield files, path
     except FileNotFoundError as error:
         raise FileNotFoundError(f"{url}: {error}") from error
     except Exception as error:

@@ -26,11 +26,7 @@ def cut(dataset: tf.data.Dataset, who: RankAndSize, even: str | None) -> tuple[A
 
 
 def refuse_or_warn(dataset: tf.data.Dataset, by: str, who: RankAndSize, facts: dict[str, Any]) -> None:
-    """Before a dataset is cut by element: an error or a warning where that is not what the user should get.
-
-    Args:
-        facts: of `cut`; empty where nobody asked for files.
-    """
+    """An error or a warning where a dataset should not be cut by element. `facts` are of `cut`, or empty."""
     problem = facts.get("problem", "")
     if by == "file":
         raise ValueError(f'by="file" is not possible: {problem}. With by="element" every rank reads all files.')
@@ -44,14 +40,10 @@ def refuse_or_warn(dataset: tf.data.Dataset, by: str, who: RankAndSize, facts: d
         )
         if by == "auto":
             raise ValueError(f"{text} Cut by file it would be right, but {problem}.")
-        _warn_once(who, text)
-    if facts.get("files"):
-        _warn_once(who, f"Every rank reads all files, because they cannot be shared out: {problem}.")
-
-
-def _warn_once(who: RankAndSize, text: str) -> None:
-    if who.rank == 0:
-        warn(text)
+        if who.rank == 0:
+            warn(text)
+    if facts.get("files") and who.rank == 0:
+        warn(f"Every rank reads all files, because they cannot be shared out: {problem}.")
 
 
 def _why_not(files: list[int], counting: str, size: int, even: str | None) -> str:

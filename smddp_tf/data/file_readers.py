@@ -22,19 +22,12 @@ _AT_ONCE = 4096
 
 
 class Reading(NamedTuple):
-    """What a dataset reads.
+    """What a dataset reads."""
 
-    Attributes:
-        counts: of each reader in it, the number of its files; none: it reads no files, or in a way not known here.
-        digest: of the names in their order before any shuffle, without what they have in common at the beginning.
-        names: of the files, as they are found.
-        counting: a transformation of what was read that counts elements, such as `take`; else "".
-    """
-
-    counts: list[int]
-    digest: str
-    names: list[str]
-    counting: str
+    counts: list[int]  # of each reader in it, its files; none: it reads no files, or in a way not known here
+    digest: str  # of the names in their order before any shuffle, without what they have in common at the beginning
+    names: list[str]  # of the files, as they are found
+    counting: str  # a transformation of what was read that counts elements, such as `take`; else ""
 
 
 def look_into(dataset: tf.data.Dataset) -> Reading:

@@ -19,11 +19,7 @@ _SHARE = 0.9
 
 
 class FirstEpoch:
-    """How much this rank reads from now on, and what of the data was cut by element.
-
-    Args:
-        data: what `fit` trains on.
-    """
+    """How much this rank reads from now on, and what of the data of `fit` was cut by element."""
 
     _has_warned = False  # once in a process
 
@@ -36,11 +32,7 @@ class FirstEpoch:
         return bytes_read() - self._before
 
     def warn_if_all_read_all(self, of_ranks: Sequence[float]) -> None:
-        """Warns on rank 0, once, where each rank has read about as much as all files have.
-
-        Args:
-            of_ranks: bytes that each rank has read.
-        """
+        """Warns on rank 0, once, where each rank has read about as much as all files have, by the bytes of each."""
         if rank() != 0 or len(of_ranks) == 1 or FirstEpoch._has_warned or min(of_ranks) < _SHARE * _LEAST:
             return
         from smddp_tf.data.file_readers import look_into

@@ -11,7 +11,7 @@ from typing import Any
 from smddp_tf.insight.finding import Finding, NotSeen, Rule
 from smddp_tf.insight.recording import Recording, load
 from smddp_tf.insight.rules import RULES
-from smddp_tf.insight.rules.overall_system_usage import OverallSystemUsage
+from smddp_tf.insight.rules.hosts import usage
 
 
 @dataclasses.dataclass(frozen=True)
@@ -39,17 +39,17 @@ class Diagnosis:
     @property
     def job(self) -> dict[str, Any]:
         """Ranks, hosts, steps, and what was not recorded."""
-        recording = self.recording
-        times = [table["time"] for table in (*recording.steps.values(), *recording.processes.values())]
-        begin = min(facts["started"] for facts in recording.facts.values())
+        recording, facts = self.recording, self.recording.facts.values()
+        begin = min(each["started"] for each in facts)
+        tables = (*recording.steps.values(), *recording.processes.values())
         return {
             "ranks": recording.size,
             "without_recording": sorted(set(range(recording.size)) - set(recording.facts)),
-            "hosts": sorted({facts["host"] for facts in recording.facts.values()}),
-            "steps": max((int(table["step"].size) for table in recording.steps.values()), default=0),
-            "seconds": max(float(each.max(initial=begin)) for each in times) - begin,
-            "ended": all(facts["ended"] for facts in recording.facts.values()),
-            "versions": next(iter(recording.facts.values()))["versions"],
+            "hosts": sorted({each["host"] for each in facts}),
+            "steps": max(int(table["step"].size) for table in recording.steps.values()),
+            "seconds": max(float(table["time"].max(initial=begin)) for table in tables) - begin,
+            "ended": all(each["ended"] for each in facts),
+            "versions": next(iter(facts))["versions"],
         }
 
     def to_json(self) -> str:
@@ -59,10 +59,10 @@ class Diagnosis:
             "job": self.job,
             "findings": [{**dataclasses.asdict(f), "severity": f.severity, "where": f.where} for f in self.findings],
             "rules": [
-                {"rule": r.rule.name, "status": r.status, "reason": r.reason, "parameters": dataclasses.asdict(r.rule)}
+                {"rule": r.rule.name, "status": r.status, "reason": r.reason, "parameters": r.rule.parameters}
                 for r in self.results
             ],
-            "hosts": OverallSystemUsage().summary(self.recording),
+            "hosts": usage(self.recording),
         }
         return json.dumps(document, indent=1)
 
@@ -82,7 +82,7 @@ def diagnose(folder: str | Path, rules: Iterable[Rule] = RULES) -> Diagnosis:
 
     Args:
         folder: the one that `smddprun --monitor` or `hvd.callbacks.Diagnose` has written to.
-        rules: those to use, such as `[StepOutlier(n_outliers=3)]` of `smddp_tf.insight.rules`. Defaults to all, with
+        rules: those to use, such as `[step_outlier(n_outliers=3)]` of `smddp_tf.insight.rules`. Defaults to all, with
             the published parameters.
 
     Returns:
@@ -99,10 +99,10 @@ def diagnose(folder: str | Path, rules: Iterable[Rule] = RULES) -> Diagnosis:
 
 def _result(rule: Rule, recording: Recording) -> Result:
     try:
-        found = list(rule.check(recording))
+        found = rule.findings(recording)
     except NotSeen as reason:
         return Result(rule, [], "not seen here", str(reason))
-    return Result(rule, [each.told(rule) for each in found], "fired" if found else "quiet")
+    return Result(rule, found, "fired" if found else "quiet")
 
 
 def _without_explained(result: Result, fired: list[Finding]) -> Result:

@@ -1,18 +1,21 @@
-"""What a rule is, and what it has found. The sentences of findings are in `texts.yaml`."""
+"""What a rule is, and what it has found. Parameters and sentences are in `rules.yaml`."""
 
 from __future__ import annotations
 
-import dataclasses
 import functools
-from collections.abc import Iterator
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar
+from types import SimpleNamespace
+from typing import TYPE_CHECKING, Any
 
 import yaml
 
 if TYPE_CHECKING:
     from smddp_tf.insight.recording import Recording
+
+
+Parameters = SimpleNamespace  # of a rule, with their names in `rules.yaml`
 
 
 class NotSeen(Exception):
@@ -52,29 +55,46 @@ class Finding:
 
     def told(self, rule: Rule) -> Finding:
         """The same in sentences, with the rule's parameters among the figures."""
-        figures, texts = {**dataclasses.asdict(rule), **self.figures}, {}
-        for part, text in _texts()[rule.name].items():
+        figures, texts = {**rule.parameters, **self.figures}, {}
+        for part in ("what", "evidence", "advice"):
+            text = _table()[rule.name][part]
             text = text[self.case] if isinstance(text, dict) else text
             texts[part] = text.format(rank=self.rank, step=self.step, **figures)
-        return dataclasses.replace(self, rule=rule.name, figures=figures, **texts)
+        return replace(self, rule=rule.name, figures=figures, **texts)
 
 
 @dataclass(frozen=True)
 class Rule:
-    """Looks for one fault. Its parameters are its fields."""
+    """Looks for one fault; `step_outlier(n_outliers=2)` is a rule with another value of a parameter.
 
-    explained_by: ClassVar[tuple[str, ...]] = ()  # rules whose faults look like this one, on the same host
+    `check` yields what it finds in a recording, with the parameters as attributes of its second argument. It raises
+    `NotSeen` where the recording cannot tell.
+    """
+
+    name: str
+    check: Callable[[Recording, Parameters], Iterator[Finding]]
+    parameters: dict[str, float]
+
+    def __call__(self, **parameters: float) -> Rule:
+        if unknown := sorted(parameters.keys() - self.parameters.keys()):
+            raise TypeError(f"{self.name} has the parameters {', '.join(self.parameters)}. Received: {unknown}.")
+        return replace(self, parameters={**self.parameters, **parameters})
+
+    def findings(self, recording: Recording) -> list[Finding]:
+        """All that it finds, in sentences. Raises `NotSeen`."""
+        return [each.told(self) for each in self.check(recording, Parameters(**self.parameters))]
 
     @property
-    def name(self) -> str:
-        """That of the class."""
-        return type(self).__name__
+    def explained_by(self) -> list[str]:
+        """Rules whose faults look like this one, on the same host."""
+        return list(_table()[self.name].get("explained_by", ()))
 
-    def check(self, recording: Recording) -> Iterator[Finding]:
-        """What it finds. Raises `NotSeen` where the recording cannot tell."""
-        raise NotImplementedError
+
+def rule(name: str) -> Callable[[Callable[[Recording, Parameters], Iterator[Finding]]], Rule]:
+    """Makes a rule of its `check`, with what `rules.yaml` has for this name."""
+    return lambda check: Rule(name, check, _table()[name]["parameters"])
 
 
 @functools.cache
-def _texts() -> dict[str, Any]:
-    return dict(yaml.safe_load(Path(__file__).with_name("texts.yaml").read_text(encoding="utf-8")))
+def _table() -> dict[str, Any]:
+    return dict(yaml.safe_load(Path(__file__).with_name("rules.yaml").read_text(encoding="utf-8")))

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import importlib
 import math
 import os
 import time
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -19,51 +20,41 @@ _BLOCK = 1 << 20
 
 @dataclass(frozen=True)
 class IoReport:
-    """What `io_report` has found; `print` shows it as text.
+    """What `io_report` has found, of all ranks together; `print` shows it as text. Rates are bytes/s."""
 
-    Attributes:
-        bytes: of one epoch, of all ranks together.
-        epoch_seconds: what an epoch may take.
-        needed: bytes/s of all ranks together, bytes / epoch_seconds.
-        cold: bytes/s of all ranks together when the files are not in memory; None: not measured.
-        warm: bytes/s of all ranks together when they are; None: not measured.
-        memory: bytes that this host could keep of the files.
-        lustre_steps: steps of 1.2 TiB that give `needed` on FSx for Lustre (SCRATCH_2): one, or an even number.
-    """
-
-    bytes: float
-    epoch_seconds: float
-    needed: float
-    cold: float | None
-    warm: float | None
-    memory: float
-    lustre_steps: int
+    bytes: float  # of one epoch
+    epoch_seconds: float  # what an epoch may take
+    needed: float  # bytes / epoch_seconds
+    cold: float | None  # when the files are not in memory; None: not measured
+    warm: float | None  # when they are
+    memory: float  # bytes that this host could keep of the files without taking it from programs
+    lustre_steps: int  # of 1.2 TiB, which give `needed` on FSx for Lustre (SCRATCH_2): one, or an even number
 
     @property
     def advice(self) -> str:
         """What to do, in sentences."""
-        speed = ""
+        told = []
         if self.warm is not None and self.warm < self.needed:
-            speed = (
+            told.append(
                 "Reading is too slow even from memory, so storage is not the limit: decode with "
-                "map(num_parallel_calls=tf.data.AUTOTUNE), give each rank more cores, or use more ranks.\n"
+                "map(num_parallel_calls=tf.data.AUTOTUNE), give each rank more cores, or use more ranks."
             )
         elif self.cold is not None and self.cold < self.needed:
-            speed = "Storage is too slow; epochs that come from memory are fast enough.\n"
+            told.append("Storage is too slow; epochs that come from memory are fast enough.")
         if self.bytes <= self.memory:
-            return (
-                f"{speed}The data fit into this host's memory: from the second epoch on they come from its page cache."
+            told.append("The data fit into this host's memory: from the second epoch on they come from its page cache.")
+        else:
+            told.append(
+                "The data do not fit into this host's memory: every epoch reads from storage. Let each rank read its "
+                'part only, hvd.data.shard(dataset, by="file"); over several hosts the parts may then fit.'
             )
-        return (
-            f"{speed}The data do not fit into this host's memory: every epoch reads from storage. Let each rank read "
-            'its part only, hvd.data.shard(dataset, by="file"); over several hosts the parts may then fit.'
-        )
+        return "\n".join(told)
 
     def __str__(self) -> str:
-        lines = [f"needed   {_rate(self.needed)}: {self.bytes / 1e9:.3g} GB in {self.epoch_seconds:g} s"]
+        lines = [f"needed   {self.needed / 1e9:.3g} GB/s: {self.bytes / 1e9:.3g} GB in {self.epoch_seconds:g} s"]
         for name, rate in (("cold", self.cold), ("warm", self.warm)):
             if rate:
-                lines.append(f"{name}     {_rate(rate)}: an epoch in {self.bytes / rate:.3g} s")
+                lines.append(f"{name}     {rate / 1e9:.3g} GB/s: an epoch in {self.bytes / rate:.3g} s")
         size = self.lustre_steps * _LUSTRE_TIB
         lines.append(f"storage  FSx for Lustre, SCRATCH_2, {size:.1f} TiB: {self.lustre_steps} steps of 240 MB/s")
         return "\n".join([*lines, f"memory   {self.memory / 1e9:.3g} GB of this host are free for files", self.advice])
@@ -126,7 +117,8 @@ def io_report(
     needed = bytes / epoch_seconds
     steps = math.ceil(needed / _LUSTRE_RATE)
     steps += steps % 2 if steps > 1 else 0
-    return IoReport(bytes, epoch_seconds, needed, cold and cold * ranks, warm and warm * ranks, _memory(), steps)
+    memory = importlib.import_module("psutil").virtual_memory().available
+    return IoReport(bytes, epoch_seconds, needed, cold and cold * ranks, warm and warm * ranks, memory, steps)
 
 
 def _files_of(files: Any, dataset: Any) -> list[Path]:
@@ -148,23 +140,13 @@ def _drop(path: Path) -> None:
 def _pass(paths: list[Path], dataset: Iterable[Any] | None) -> tuple[float, int]:
     """Goes through the data once; returns bytes/s and bytes."""
     begin, before = time.perf_counter(), bytes_read()
-    for _ in _blocks(paths) if dataset is None else dataset:
+    for _ in map(_read, paths) if dataset is None else dataset:
         pass
     read = bytes_read() - before
     return read / (time.perf_counter() - begin), read
 
 
-def _blocks(paths: list[Path]) -> Iterator[bytes]:
-    for path in paths:
-        with path.open("rb", buffering=0) as file:
-            yield from iter(lambda file=file: file.read(_BLOCK), b"")  # type: ignore[misc]
-
-
-def _memory() -> float:
-    """What Linux could use for files without taking it from programs."""
-    lines = Path("/proc/meminfo").read_text(encoding="ascii").splitlines()
-    return next(float(line.split()[1]) * 1024 for line in lines if line.startswith("MemAvailable"))
-
-
-def _rate(value: float) -> str:
-    return f"{value / 1e9:.3g} GB/s"
+def _read(path: Path) -> None:
+    with path.open("rb", buffering=0) as file:
+        while file.read(_BLOCK):
+            pass

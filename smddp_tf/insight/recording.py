@@ -93,14 +93,19 @@ class Recording:
         """The ranks on a host."""
         return [rank for rank, facts in self.facts.items() if facts["host"] == host]
 
-    def cpu_of(self, rank: int) -> float:
-        """What a rank and its child processes use while training, in percent of one core."""
-        samples = self.while_training(self.processes[rank])
+    def cpu_of(self, rank: int, steps: slice = slice(None)) -> float:
+        """What a rank and its child processes use during these steps of `aligned`, in percent of one core."""
+        samples = self.while_training(self.processes[rank], steps)
         return float(np.median(samples["cpu"] + samples["children_cpu"])) if samples["time"].size else 0.0
 
-    def while_training(self, table: Table) -> Table:
-        """Its lines from the end of the first steps to the end of the last one; all where there are no steps."""
-        times = self.aligned["time"]
+    @cached_property
+    def hosts_while_training(self) -> dict[str, Table]:
+        """`while_training` of each host."""
+        return {host: self.while_training(table) for host, table in self.hosts.items()}
+
+    def while_training(self, table: Table, steps: slice = slice(None)) -> Table:
+        """Its lines from the end of the first of these steps to that of the last one; all where there are no steps."""
+        times = self.aligned["time"][:, steps]
         if not times.size:
             return table
         inside = (table["time"] >= times[:, 0].min()) & (table["time"] <= times[:, -1].max())

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-import os
 import re
 from html import escape
 from pathlib import Path
 
 from smddp_tf.insight.diagnosis import Diagnosis
-from smddp_tf.insight.rules.overall_system_usage import OverallSystemUsage
+from smddp_tf.insight.rules.hosts import usage
 from smddp_tf.insight.text import heading
+from smddp_tf.monitor.lines import opened
 
 _CODE = re.compile("`([^`]+)`")
 
@@ -39,13 +39,12 @@ def write_html(diagnosis: Diagnosis, folder: Path) -> Path:
         heading=heading(diagnosis),
         diagnosis=diagnosis,
         pictures=pictures(diagnosis.recording),
-        hosts=OverallSystemUsage().summary(diagnosis.recording),
+        hosts=usage(diagnosis.recording),
     )
     return _write(folder / "report.html", page)
 
 
-def _write(file: Path, text: str) -> Path:
-    flags = os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW | os.O_CLOEXEC
-    with open(os.open(file, flags, 0o644), "w", encoding="utf-8") as opened:
-        opened.write(text)
-    return file
+def _write(path: Path, text: str) -> Path:
+    with opened(path, "w") as file:
+        file.write(text)
+    return path

@@ -23,8 +23,8 @@ def scaled(lr: float, rule: str = "linear", optimizer: Any = None, passes: int |
     """The learning rate of all ranks, from one that is right for a single rank's batch.
 
     An update sees ranks x passes such batches. With `rule="linear"` the rate grows as much (Goyal et al. 2017, section
-    2.1, https://arxiv.org/abs/1706.02677: SGD, after a warm-up, up to a limit that depends on the model); with "sqrt"
-    as the square root of it, which keeps the variance of an update (Krizhevsky 2014, https://arxiv.org/abs/1404.5997).
+    2.1, https://arxiv.org/abs/1706.02677), with "sqrt" as the square root (Krizhevsky 2014,
+    https://arxiv.org/abs/1404.5997).
 
     Example:
     >>> optimizer = hvd.DistributedOptimizer(keras.optimizers.SGD(), backward_passes_per_step=4)
@@ -74,12 +74,10 @@ class Warmup(keras.optimizers.schedules.LearningRateSchedule):
 
     For optimizers with a schedule, which `LearningRateWarmupCallback` refuses, and for loops of your own. At step i
     (from 0) the rate is `learning_rate(i) * (1 + (f - 1) * min(1, (i + 1) / warmup_steps))`, where f is ranks x passes,
-    or its square root (gradual warm-up, Goyal et al. 2017, section 2.2, https://arxiv.org/abs/1706.02677). Each step
-    asks for the number of ranks, so the rate follows when elastic training goes on with others. Before `hvd.init()`
-    there is one. Momentum is not corrected: from step to step the rate changes by 1 + (f - 1) / warmup_steps at most.
+    or its square root (gradual warm-up, Goyal et al. 2017, section 2.2, https://arxiv.org/abs/1706.02677). The number
+    of ranks is that of the moment, also in elastic training; before `hvd.init()` it is 1. Momentum is not corrected.
 
-    A model saved with it loads in programs that `import smddp_tf.keras`. Elsewhere Keras does not know the class:
-    `keras.models.load_model(path, compile=False)`.
+    A model saved with it loads in programs that `import smddp_tf.keras`, elsewhere with `compile=False`.
 
     Example:
     >>> decay = keras.optimizers.schedules.CosineDecay(0.1, decay_steps=10_000)

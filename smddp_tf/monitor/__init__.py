@@ -6,40 +6,16 @@ Importing this package imports the standard library only.
 from __future__ import annotations
 
 import contextlib
-import os
 from collections.abc import Iterator
 
 from smddp_tf.monitor import recording
+from smddp_tf.monitor.recording import start, stop
 from smddp_tf.monitor.steps import StepTimes
 
 __all__ = ["start", "step", "stop"]
 
 _loop = StepTimes(recording.record)
 _epoch: int | None = None
-
-
-def start(folder: str | os.PathLike[str]) -> None:
-    """Begins to record this rank's steps and the use of its process and host; all ranks call it.
-
-    `smddprun --monitor DIR` does so when `hvd.init()` is called. What an earlier job has left in the folder is removed.
-    A rank that cannot write there warns, and the job goes on. `fit` notes its steps, custom loops use `step`.
-
-    Example:
-    >>> hvd.monitor.start("/tmp/recording")
-    >>> hvd.monitor.stop()
-
-    Args:
-        folder: string or path, the same one on all hosts, of this job alone. Made if need be.
-
-    Raises:
-        ValueError: before `init`, or a recording runs in another folder.
-    """
-    recording.start(folder)
-
-
-def stop() -> None:
-    """Ends the recording; does nothing where none runs. `hvd.shutdown()` and the end of the program call it."""
-    recording.stop()
 
 
 @contextlib.contextmanager

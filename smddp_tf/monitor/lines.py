@@ -8,7 +8,7 @@ import os
 from collections.abc import Sequence
 from logging.handlers import RotatingFileHandler
 from pathlib import Path
-from typing import Any, TextIO, cast
+from typing import Any, TextIO
 
 from smddp_tf.monitor.files import MAX_BYTES
 
@@ -16,17 +16,14 @@ from smddp_tf.monitor.files import MAX_BYTES
 def replace(path: Path, content: Any) -> None:
     """Writes JSON in the place of what is there: a reader sees the old file or the new one."""
     part = path.with_suffix(".part")
-    with _open(part, "w") as file:
+    with opened(part, "w") as file:
         json.dump(content, file)
     os.replace(part, path)
 
 
-def _open(path: str | Path, mode: str) -> TextIO:
-    return cast(TextIO, open(path, mode, encoding="utf-8", opener=_without_links))
-
-
-def _without_links(path: str, flags: int) -> int:
-    return os.open(path, flags | os.O_NOFOLLOW, 0o666)
+def opened(path: str | Path, mode: str) -> TextIO:
+    """A file of text; OSError where it is a link."""
+    return open(path, mode, encoding="utf-8", opener=lambda name, flags: os.open(name, flags | os.O_NOFOLLOW, 0o666))  # type: ignore[return-value]
 
 
 class Lines(RotatingFileHandler):
@@ -41,7 +38,7 @@ class Lines(RotatingFileHandler):
             self.emit(logging.makeLogRecord({"msg": "\n".join(map(json.dumps, lines))}))
 
     def _open(self) -> Any:
-        return _open(self.baseFilename, self.mode)
+        return opened(self.baseFilename, self.mode)
 
     def handleError(self, record: logging.LogRecord) -> None:
         raise

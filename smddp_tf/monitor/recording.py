@@ -1,8 +1,4 @@
-"""The recording of this process: who starts it, the thread that samples and writes, who ends it.
-
-`hvd.init` starts it where SMDDP_MONITOR is set, `hvd.shutdown` and the end of the program stop it. A rank that cannot
-write warns, and the job goes on.
-"""
+"""The recording of this process: who starts it, the thread that samples and writes, who ends it."""
 
 from __future__ import annotations
 
@@ -32,7 +28,21 @@ def current() -> Recording | None:
 
 
 def start(folder: str | os.PathLike[str]) -> None:
-    """See `smddp_tf.monitor.start`."""
+    """Begins to record this rank's steps and the use of its process and host; all ranks call it.
+
+    `smddprun --monitor DIR` does so when `hvd.init()` is called. What an earlier job has left in the folder is removed.
+    A rank that cannot write there warns, and the job goes on. `fit` notes its steps, custom loops use `step`.
+
+    Example:
+    >>> hvd.monitor.start("/tmp/recording")
+    >>> hvd.monitor.stop()
+
+    Args:
+        folder: string or path, the same one on all hosts, of this job alone. Made if need be.
+
+    Raises:
+        ValueError: before `init`, or a recording runs in another folder.
+    """
     global _current, _last
     path = Path(folder).expanduser().absolute()
     if _current is not None:
@@ -44,7 +54,7 @@ def start(folder: str | os.PathLike[str]) -> None:
 
 
 def stop() -> None:
-    """See `smddp_tf.monitor.stop`."""
+    """Ends the recording; does nothing where none runs. `hvd.shutdown()` and the end of the program call it."""
     global _current
     recording, _current = _current, None
     if recording is not None:
@@ -60,17 +70,12 @@ def record(step: files.Step) -> None:
 class Recording:
     """The files of this rank, from the beginning to `stop`. `add` never waits; one thread of its own writes.
 
-    Args:
-        folder: of the job; made if need be.
-        before: the recording of an earlier session of this process as the same rank, which this one continues.
-
-    Attributes:
-        facts: of this rank; written again when they change.
+    It continues `before`, the recording of an earlier session of this process as the same rank.
     """
 
     def __init__(self, folder: Path, before: Recording | None) -> None:
         self.folder = folder
-        self.facts = _facts()
+        self.facts = _facts()  # written again when they change
         self._steps: collections.deque[files.Step] = collections.deque()
         self._number = 0
         self._stop = threading.Event()
@@ -83,10 +88,9 @@ class Recording:
             if before is None:
                 self._remove_old()
             self._write_facts()
+            self._thread.start()
         except OSError as error:
             self._give_up(error)
-        else:
-            self._thread.start()
 
     def add(self, step: files.Step) -> None:
         step["step"] = self._number

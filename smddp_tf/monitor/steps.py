@@ -12,18 +12,11 @@ STEPS, SAMPLES, SECONDS, INPUT, REDUCING, EXPOSED = range(6)  # what `sums` adds
 
 
 class StepTimes:
-    """The steps of one loop. Threads: that of the loop; `sums` any.
-
-    Args:
-        record: gets each step; it numbers them.
-
-    Attributes:
-        sums: over the steps since it was last set to zero.
-    """
+    """The steps of one loop. Threads: that of the loop; `sums` any."""
 
     def __init__(self, record: Callable[[Step], None]) -> None:
-        self.sums = [0.0] * 6
-        self._record = record
+        self.sums = [0.0] * 6  # over the steps since this was last set to zero
+        self._record = record  # gets each step, and numbers it
         self._ended: float | None = None  # when the last step did
         self._before = (0, 0)
 
@@ -49,9 +42,7 @@ class StepTimes:
         """The step ends; or several calls do, whose other times are shared out by the lengths of the steps.
 
         Args:
-            waited, samples: of all of them; `samples` is None where it is not known.
-            epoch: that of the steps, if it is known.
-            steps: how many.
+            waited, samples: of all of them.
             marks: when all calls but the last one ended, by `time.perf_counter`.
             per_call: the steps of a call, which are equally long. The last call may have fewer, or none.
         """

@@ -37,39 +37,33 @@ def summary() -> Summary:
     shown = versions.shown()
     mpi = shown.pop("mpi")
     cores = f"{len(psutil.Process().cpu_affinity() or [])} of {psutil.cpu_count()} cores for this rank"
-    return Summary({
-        "versions": ", ".join(f"{name} {version}" for name, version in shown.items()), "ranks": _ranks(),
-        "mpi": mpi or "not found", "network": _network(), "cpu": f"{_processor()}, {cores}",
-        "gpus": ", ".join(Gpus().names()) or "none", "gradients": _gradients(),
-    })  # fmt: skip
-
-
-def _ranks() -> str:
-    core = loader.core()
-    if not core.is_initialized():
-        return "hvd.init() has not been called"
-    place = f"rank {core.rank()}, local rank {core.local_rank()} on {socket.gethostname()}"
-    return f"{core.size()} on {core.cross_size()} node(s); this is {place}"
-
-
-def _network() -> str:
-    """The interfaces that are up, and what was measured between nodes when the session began."""
     up = [name for name, state in psutil.net_if_stats().items() if state.isup and name != "lo"]
-    stats = loader.core().stats() if loader.core().is_initialized() else {}
-    if not stats.get("rail_bandwidth_mbps"):
-        return ", ".join(up) or "loopback only"
-    measured = f"{stats['rail_latency_us']:.0f} us, {stats['rail_bandwidth_mbps']:.0f} Mbit/s"
-    return f"{', '.join(up)}; between nodes {measured}"
+    found = {
+        "versions": ", ".join(f"{name} {version}" for name, version in shown.items()),
+        "ranks": "hvd.init() has not been called",
+        "mpi": mpi or "not found",
+        "network": ", ".join(up) or "loopback only",
+        "cpu": f"{_processor()}, {cores}",
+        "gpus": ", ".join(Gpus().names()) or "none",
+        "gradients": "none reduced",
+    }
+    if loader.core().is_initialized():
+        _add_session(found)
+    return Summary(found)
+
+
+def _add_session(found: dict[str, str]) -> None:
+    core = loader.core()
+    stats, place = core.stats(), f"rank {core.rank()}, local rank {core.local_rank()} on {socket.gethostname()}"
+    hidden = f", {1 - stats['exposed_ns'] / stats['reducing_ns']:.0%} hidden" if stats["reducing_ns"] else ""
+    found["ranks"] = f"{core.size()} on {core.cross_size()} node(s); this is {place}"
+    found["gradients"] = f"{stats['plans']} plan(s), {stats['steps']} steps{hidden}"
+    if stats["rail_bandwidth_mbps"]:
+        found["network"] += (
+            f"; between nodes {stats['rail_latency_us']:.0f} us, {stats['rail_bandwidth_mbps']:.0f} Mbit/s"
+        )
 
 
 def _processor() -> str:
     found = re.search(r"model name\s*:\s*(.+)", Path("/proc/cpuinfo").read_text(encoding="utf-8"))
     return found[1] if found else platform.machine()
-
-
-def _gradients() -> str:
-    if not loader.core().is_initialized():
-        return "none reduced"
-    stats = loader.core().stats()
-    hidden = f", {1 - stats['exposed_ns'] / stats['reducing_ns']:.0%} hidden" if stats["reducing_ns"] else ""
-    return f"{stats['plans']} plan(s), {stats['steps']} steps{hidden}"

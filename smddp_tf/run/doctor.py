@@ -26,10 +26,11 @@ _NOT_HOROVOD = (
 
 def run_doctor(settings: Settings, command: Sequence[str]) -> int:
     """Prints the findings on the ranks of `settings` and on the user's command; returns 1 where there is an error."""
+    script = [*command[next((at for at, word in enumerate(command) if word.endswith(".py")), len(command)) :]]
+    for_horovod = bool(script) and _imports_horovod(script[0])
     findings = list(_on_ranks(settings, doctor))
     click.echo("\n".join(map(str, findings)))
-    script = [*command[next((at for at, word in enumerate(command) if word.endswith(".py")), len(command)) :]]
-    if script and not _imports_horovod(script[0]):
+    if script and not for_horovod:
         click.echo(str(Finding("ok", "script", f"{script[0]} does not import Horovod, and was not run.")))
     elif script:
         for reduces in (False, True):

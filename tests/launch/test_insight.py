@@ -11,12 +11,10 @@ from pathlib import Path
 import pytest
 
 from smddp_tf.insight import Finding, diagnose
-from smddp_tf.insight.rules.max_initialization_time import MaxInitializationTime
-from smddp_tf.insight.rules.oversubscribed_cores import OversubscribedCores
-from smddp_tf.insight.rules.step_outlier import StepOutlier
+from smddp_tf.insight.rules import max_initialization_time, oversubscribed_cores, step_outlier
 from tests.launch.mpirun import SCRIPTS, launch
 
-TRAININGS = ("first", "long", "rank", "map", "file", "hog", "rank+file")
+TRAININGS = ("map", "first+long", "rank", "file", "hog", "rank+file")
 ONE_THREAD = {"TF_NUM_INTRAOP_THREADS": "1", "TF_NUM_INTEROP_THREADS": "1"}
 
 
@@ -32,7 +30,7 @@ def recordings(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def found_in(recording: Path) -> dict[str, Finding]:
     found = diagnose(recording).findings
     assert len({each.rule for each in found}) == len(found)
-    return {each.rule: each for each in found if each.rule != OversubscribedCores().name}
+    return {each.rule: each for each in found if each.rule != oversubscribed_cores.name}
 
 
 def test_a_sleeping_map(recordings: Path) -> None:
@@ -46,6 +44,7 @@ def test_a_throttled_file(recordings: Path) -> None:
     found = found_in(recordings / "file")
     assert set(found) == {"IOBottleneck"}
     assert 1 < found["IOBottleneck"].figures["rate"] < 4
+    assert found["IOBottleneck"].figures["disks"] < 1  # it has just been written, and comes from the page cache
 
 
 def test_a_slow_rank(recordings: Path) -> None:
@@ -53,23 +52,22 @@ def test_a_slow_rank(recordings: Path) -> None:
     assert set(found) == {"LateRank"}
     late = found["LateRank"]
     assert (late.rank, late.case) == (1, "computation")
-    assert late.step is not None
-    assert 30 <= late.step <= 50
+    first, last = late.figures["since"]
+    assert first <= 30 <= last <= first + 10
     assert 25 < late.figures["mine"] - late.figures["others"] < 60
     assert late.figures["wait"] > late.figures["exposed"] + 20
 
 
 def test_a_long_first_step(recordings: Path) -> None:
-    """Of 2 s, for a threshold of 1.8 s; with the published one there is nothing to find."""
-    assert set(found_in(recordings / "first")) == set()
-    (late,) = diagnose(recordings / "first", [MaxInitializationTime(threshold=0.03)]).findings
-    assert late.figures["seconds"] > 2
+    """Of 1 s, for a threshold of 0.9 s; with the published one there is nothing to find."""
+    assert set(found_in(recordings / "first+long")) == set()
+    (late,) = diagnose(recordings / "first+long", [max_initialization_time(threshold=0.015)]).findings
+    assert late.figures["seconds"] > 1
 
 
 def test_one_long_step_in_fifty(recordings: Path) -> None:
     """Of a short training: two of them are enough here."""
-    assert set(found_in(recordings / "long")) == set()
-    (outlier,) = diagnose(recordings / "long", [StepOutlier(n_outliers=1)]).findings
+    (outlier,) = diagnose(recordings / "first+long", [step_outlier(n_outliers=1)]).findings
     assert outlier.rank == 0
     assert outlier.step in (18, 19, 20)  # short steps are noted together
     assert outlier.figures["count"] == 2
@@ -78,7 +76,7 @@ def test_one_long_step_in_fifty(recordings: Path) -> None:
 
 
 def test_busy_cores(recordings: Path) -> None:
-    (hogged,) = diagnose(recordings / "hog", [OversubscribedCores()]).findings
+    (hogged,) = diagnose(recordings / "hog", [oversubscribed_cores]).findings
     assert hogged.case == "others"
     assert hogged.figures["runnable"] > 1.5 * hogged.figures["cores"]
     assert hogged.figures["others"] > hogged.figures["ours"]

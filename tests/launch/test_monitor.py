@@ -14,14 +14,12 @@ SCRIPT = SCRIPTS / "recorded.py"
 
 def test_the_launchers_flag(tmp_path: Path) -> None:
     folder = tmp_path / "made" / "recording"
-    arguments = ["-m", "smddp_tf.run", "-np", "2", "--monitor", folder, SCRIPT, "fit"]
-    output = launch(arguments, None, timeout=120).check().output
-    assert "'rank_spread', 'samples_per_second', 'step_seconds'" in output
+    launch(["-m", "smddp_tf.run", "-np", "2", "--monitor", folder, SCRIPT, "loop"], None, timeout=120).check()
     facts = [facts_of(folder / f"rank-{rank:05d}.json") for rank in range(2)]
     for rank, each in enumerate(facts):
         assert each["ended"] > each["first_step"] > each["started"]
         steps = lines_of(folder / f"rank-{rank:05d}.steps.jsonl")
-        assert [step["samples"] for step in steps] == [4] * 12
+        assert [(step["samples"], step["epoch"]) for step in steps] == [(4 + rank, 0)] * 6 + [(4 + rank, 1)] * 6
     [host] = {path.name for path in folder.glob("host-*")}
     assert host == f"host-{facts[0]['host']}.jsonl"
 

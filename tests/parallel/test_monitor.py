@@ -13,6 +13,7 @@ from smddp_tf.monitor import files, recording
 from tests.parallel.keras_training import skip_jit
 from tests.parallel.measured_fit import ROWS, batches, fit
 from tests.recordings import facts_of, lines_of
+from tests.variants import in_full
 
 PAUSE, LONG = 0.02, 0.3
 
@@ -25,14 +26,21 @@ def nothing_is_recorded_afterwards(hvd):
 
 
 @pytest.mark.parametrize(
-    ("jit", "steps_per_execution"), [(False, 1), (False, 3), (True, 1)], ids=["plain", "3 in a call", "jit"]
+    ("jit", "steps_per_execution"),
+    [
+        pytest.param(False, 1, id="plain"),
+        pytest.param(False, 3, id="3 in a call"),
+        *in_full(pytest.param(True, 1, id="jit")),
+    ],
 )
 def test_fit(hvd, rank, size, shared_folder, jit, steps_per_execution):
     """Seven steps in each of two epochs; no step is that of the validation."""
     skip_jit(jit, size)
     hvd.monitor.start(shared_folder)
     data = batches(rank, 7, pause=LONG)
-    fit(data, jit=jit, steps_per_execution=steps_per_execution, validation_data=batches(rank, 2))
+    more = {"jit": jit, "steps_per_execution": steps_per_execution, "validation_data": batches(rank, 2)}
+    history = fit(data, **more).history
+    assert {"samples_per_second", "step_seconds", *(["rank_spread"] if size > 1 else [])} <= set(history)
     hvd.monitor.stop()
     steps = lines_of(files.steps_file(shared_folder, rank))
     assert all(set(step) == set(files.Step.__annotations__) for step in steps)

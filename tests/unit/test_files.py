@@ -14,7 +14,7 @@ ROOT = Path(__file__).resolve().parents[2]
 WRITERS = {
     "smddp_tf/data/compute_service.py": "mkstemp",
     "smddp_tf/elastic/disk.py": "O_NOFOLLOW",
-    "smddp_tf/insight/report.py": "O_NOFOLLOW",
+    "smddp_tf/insight/report.py": "monitor.lines import opened",
     "smddp_tf/keras/saving/whole_files.py": "O_NOFOLLOW",
     "smddp_tf/monitor/lines.py": "O_NOFOLLOW",
     "smddp_tf/run/handed_on.py": "O_NOFOLLOW",

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import io
 import json
 import re
 import shutil
@@ -18,14 +20,22 @@ from tests.unit.written_recording import WrittenRecording
 CHROMIUM = shutil.which("chromium") or shutil.which("google-chrome")
 
 
-@pytest.fixture
-def recording(tmp_path: Path) -> Path:
+@pytest.fixture(scope="module")
+def recording(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Of a job with two faults, on a host whose name is no HTML."""
     job = WrittenRecording(hosts=1, local=3)
     job.name = lambda _: "<b>&host"  # type: ignore[method-assign]
     job.computation[1, 200:] += 0.3
     job.input[2, 25::50] += 4.0
-    return job.write(tmp_path)
+    return job.write(tmp_path_factory.mktemp("recording"))
+
+
+@pytest.fixture(scope="module")
+def diagnosed(recording: Path) -> tuple[Path, str]:
+    """Its folder after `--diagnose`, which takes long for the pictures, and what that printed."""
+    with contextlib.redirect_stdout(io.StringIO()) as out:
+        assert run("--diagnose", recording) == 0
+    return recording, out.getvalue()
 
 
 def run(*arguments: object) -> int:
@@ -34,18 +44,16 @@ def run(*arguments: object) -> int:
     return int(ended.value.code or 0)
 
 
-def test_findings_are_printed_worst_first(recording: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert run("--diagnose", recording) == 0
-    out = " ".join(capsys.readouterr().out.split())
+def test_findings_are_printed_worst_first(diagnosed: tuple[Path, str]) -> None:
+    out = " ".join(diagnosed[1].split())
     first, second = out.index("Rank 1 is late"), out.index("Some steps take much longer")
     assert first < second
     assert "LateRank, rank 1 on <b>&host, about " in out
     assert "BatchSize (no host has a GPU)" in out
 
 
-def test_json(recording: Path) -> None:
-    run("--diagnose", recording)
-    report = json.loads((recording / "report.json").read_text())
+def test_json(diagnosed: tuple[Path, str]) -> None:
+    report = json.loads((diagnosed[0] / "report.json").read_text())
     late, outlier = report["findings"]
     assert (late["rule"], late["rank"], late["host"], late["case"]) == ("LateRank", 1, "<b>&host", "computation")
     assert late["figures"]["mine"] > late["figures"]["others"] > 100
@@ -74,15 +82,16 @@ def test_strict_alone(capsys: pytest.CaptureFixture[str]) -> None:
 
 
 def test_without_matplotlib(
-    recording: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+    recording: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    copy = shutil.copytree(recording, tmp_path / "copy", ignore=shutil.ignore_patterns("report.*"))
     monkeypatch.setitem(sys.modules, "matplotlib", None)
     monkeypatch.delitem(sys.modules, "smddp_tf.insight.pictures", raising=False)
-    assert run("--diagnose", recording) == 0
+    assert run("--diagnose", copy) == 0
     out, err = capsys.readouterr()
     assert "Rank 1 is late" in out
-    assert (recording / "report.json").exists()
-    assert not (recording / "report.html").exists()
+    assert (copy / "report.json").exists()
+    assert not (copy / "report.html").exists()
     assert "report.html needs matplotlib: pip install 'smddp-tf[insight]'" in err
 
 
@@ -96,9 +105,8 @@ def test_it_needs_no_tensorflow(recording: Path) -> None:
     assert "Rank 1 is late" in done.stdout
 
 
-def test_the_page_holds_all_that_it_shows(recording: Path) -> None:
-    run("--diagnose", recording)
-    page = (recording / "report.html").read_text()
+def test_the_page_holds_all_that_it_shows(diagnosed: tuple[Path, str]) -> None:
+    page = (diagnosed[0] / "report.html").read_text()
     assert len(page) < 1_000_000
     assert not re.findall(r'(?:src|href)="(?:https?:)?//', page)
     assert "<b>&host" not in page
@@ -106,8 +114,7 @@ def test_the_page_holds_all_that_it_shows(recording: Path) -> None:
 
 
 @pytest.mark.skipif(CHROMIUM is None, reason="there is no chromium on PATH (Debian: apt-get install chromium)")
-def test_the_page_in_a_browser(recording: Path, tmp_path_factory: pytest.TempPathFactory) -> None:
-    run("--diagnose", recording)
+def test_the_page_in_a_browser(diagnosed: tuple[Path, str], tmp_path_factory: pytest.TempPathFactory) -> None:
     flags = ["--headless", "--no-sandbox", "--disable-gpu", "--no-first-run", "--disable-background-networking"]
     flags += ["--disable-component-update", "--disable-sync", f"--user-data-dir={tmp_path_factory.mktemp('profile')}"]
     # The page as it was laid out: what has no size is not seen.
@@ -116,8 +123,8 @@ def test_the_page_in_a_browser(recording: Path, tmp_path_factory: pytest.TempPat
         ".map(e => e.getBoundingClientRect()).every(r => r.width > 300 && r.height > 50)"
         " + ' ' + (document.documentElement.scrollWidth <= innerWidth)</script></body>"
     )
-    page = recording / "seen.html"
-    page.write_text((recording / "report.html").read_text().replace("</body>", script))
+    page = diagnosed[0] / "seen.html"
+    page.write_text((diagnosed[0] / "report.html").read_text().replace("</body>", script))
     command = [str(CHROMIUM), *flags, "--window-size=1000,800", "--dump-dom", page.as_uri()]
     done = subprocess.run(command, capture_output=True, text=True, timeout=90, check=True)
     assert "<title>true true</title>" in done.stdout, done.stdout[:500]

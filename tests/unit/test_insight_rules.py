@@ -5,7 +5,6 @@ What a GPU does is not recorded on the machines that run these tests: all sample
 
 from __future__ import annotations
 
-import dataclasses
 import re
 from collections.abc import Callable
 from pathlib import Path
@@ -14,9 +13,7 @@ import numpy as np
 import pytest
 
 from smddp_tf.insight import Finding, diagnose
-from smddp_tf.insight.rules import RULES
-from smddp_tf.insight.rules.max_initialization_time import MaxInitializationTime
-from smddp_tf.insight.rules.step_outlier import StepOutlier
+from smddp_tf.insight.rules import RULES, max_initialization_time, step_outlier
 from tests.unit.written_recording import WrittenRecording
 
 Where = tuple[str, "str | None", "int | None"]  # rule, host, rank
@@ -194,18 +191,21 @@ def only_finding(job: WrittenRecording, folder: Path) -> Finding:
     return found
 
 
-def test_late_rank_says_since_when_and_by_how_much(tmp_path: Path) -> None:
+@pytest.mark.parametrize("onset", range(220, 231))
+def test_late_rank_says_since_when_and_by_how_much(onset: int, tmp_path: Path) -> None:
+    """Whatever its place in a block of ten steps is, the first late step is one of those that are printed."""
     job = WrittenRecording(hosts=1, local=3)
-    job.computation[1, 223:] += 0.2
+    job.computation[1, onset:] += 0.2
     found = only_finding(job, tmp_path)
     assert found.rank == 1
     assert found.case == "computation"
-    assert found.step is not None
-    assert abs(found.step - 223) <= 10
+    first, last = found.figures["since"]
+    assert first <= onset <= last <= first + 10
+    assert found.step == first
     assert found.figures["mine"] - found.figures["others"] == pytest.approx(200, abs=10)
     assert found.figures["wait"] - found.figures["exposed"] == pytest.approx(200, abs=10)
-    assert found.lost == pytest.approx(0.2 * 377 / (0.45 * 223 + 0.65 * 377), rel=0.05)
-    assert f"From step {found.step} to the end" in found.evidence
+    assert found.lost == pytest.approx(0.2 * (600 - onset) / (0.45 * onset + 0.65 * (600 - onset)), rel=0.05)
+    assert f"Late from a step between {first} and {last} to the end: " in found.evidence
 
 
 def test_late_rank_says_until_when(tmp_path: Path) -> None:
@@ -213,8 +213,56 @@ def test_late_rank_says_until_when(tmp_path: Path) -> None:
     job.input[0, 100:400] += 0.3
     found = only_finding(job, tmp_path)
     assert (found.rank, found.case) == (0, "input")
-    assert abs(found.step - 100) <= 10
-    assert abs(int(found.figures["until"].removeprefix("step ")) - 400) <= 10
+    (since, begun), (until, ended) = found.figures["since"], found.figures["until"]
+    assert since <= 100 <= begun
+    assert until <= 400 <= ended
+    assert f"from a step between {since} and {begun} to one between {until} and {ended}" in found.evidence
+
+
+def test_late_rank_from_the_beginning(tmp_path: Path) -> None:
+    job = WrittenRecording(hosts=1, local=3)
+    job.computation[2] += 0.2
+    found = only_finding(job, tmp_path)
+    assert (found.step, found.figures["until"]) == (0, None)
+    assert "Late in all steps: " in found.evidence
+
+
+def test_the_share_of_input_is_that_since_it_is_slow(tmp_path: Path) -> None:
+    """Over the whole run it would be less, as is the cost."""
+    job = WrittenRecording(hosts=1)
+    job.input[:, 200:] += 0.6
+    for table in job.process:
+        table["cpu"] *= 0.2
+    found = only_finding(job, tmp_path)
+    first, last = found.figures["since"]
+    assert first <= 200 <= last
+    assert found.figures["share"] == pytest.approx(100 * 0.611 / 1.05, rel=0.02)
+    assert found.lost == pytest.approx(found.figures["share"] / 100 * 400 / 600, rel=0.02)
+    assert f"% of a step, from a step between {first} and {last} to the end. Meanwhile" in found.evidence
+
+
+def test_input_that_is_waited_for_now_and_then_is_said_of_all_steps(tmp_path: Path) -> None:
+    """In 40 steps of 60: nowhere long enough for most of the waits."""
+    job = WrittenRecording(hosts=1)
+    job.input[:, np.arange(job.input.shape[1]) % 60 < 40] += 0.6
+    for table in job.process:
+        table["cpu"] *= 0.2
+    found = only_finding(job, tmp_path)
+    assert found.figures["since"] is None
+    assert "% of a step, in the median of all steps. Meanwhile" in found.evidence
+
+
+def test_what_is_read_from_disks_and_what_from_the_page_cache(tmp_path: Path) -> None:
+    """Each rank reads 3 MB/s or more, of which disks give half on rank 0 and nothing in another recording."""
+    for share in (0.5, 0.0):
+        job = WrittenRecording(hosts=1, local=1)
+        job.input += 0.5
+        job.process[0]["cpu"] *= 0.2
+        job.process[0]["storage_read_bytes"] = share * job.process[0]["read_bytes"]
+        found = only_finding(job, tmp_path / str(share))
+        assert found.rule == "IOBottleneck"
+        assert found.figures["rate"] == pytest.approx(3.0, rel=0.01)
+        assert f"reads 3.0 MB/s: {3 * share:.1f} MB/s from disks, the rest from the page cache" in found.evidence
 
 
 def test_step_outlier_says_who_what_and_how_often(tmp_path: Path) -> None:
@@ -244,11 +292,15 @@ def test_parameters_can_be_changed(tmp_path: Path) -> None:
     job.computation[1, [100, 300, 500]] += 4.0
     folder = job.write(tmp_path)
     assert not diagnose(folder).findings
-    (found,) = diagnose(folder, [StepOutlier(n_outliers=2)]).findings
+    (found,) = diagnose(folder, [step_outlier(n_outliers=2)]).findings
     assert found.figures["count"] == 3
-    (late,) = diagnose(folder, [MaxInitializationTime(threshold=0.5)]).findings
+    (late,) = diagnose(folder, [max_initialization_time(threshold=0.5)]).findings
     assert late.rank == 3
     assert late.figures["seconds"] == pytest.approx(33.5, abs=0.1)
+    with pytest.raises(
+        TypeError, match=r"StepOutlier has the parameters stddev, n_outliers\. Received: \['outliers'\]"
+    ):
+        step_outlier(outliers=2)
 
 
 def test_the_published_parameters() -> None:
@@ -265,7 +317,7 @@ def test_the_published_parameters() -> None:
         "StalledTraining": [1800],
         "Dataloader": [70, 200],
     }
-    ours = {rule.name: list(dataclasses.asdict(rule).values()) for rule in RULES}
+    ours = {rule.name: list(rule.parameters.values()) for rule in RULES}
     assert {name: ours[name][: len(values)] for name, values in published.items()} == published
 
 
@@ -308,6 +360,6 @@ def test_files_of_their_own_are_not_the_same_files(tmp_path: Path) -> None:
 def test_the_page_has_the_parameters() -> None:
     page = (Path(__file__).resolve().parents[2] / "docs/insight.md").read_text(encoding="utf-8")
     for rule in RULES:
-        parameters = " ".join(f"{name}={value:g}" for name, value in dataclasses.asdict(rule).items())
+        parameters = " ".join(f"{name}={value:g}" for name, value in rule.parameters.items())
         assert f"| {rule.name} | " in page
         assert re.search(rf"^{rule.name} +{re.escape(parameters)}$", page, re.MULTILINE) or not parameters

@@ -1,26 +1,20 @@
-"""The rules, one per file. Each has its parameters as fields."""
+"""The rules, in one file for each thing that they look at. Their parameters are in `../rules.yaml`."""
 
-from smddp_tf.insight.finding import Rule
-from smddp_tf.insight.rules.all_ranks_read_everything import AllRanksReadEverything
-from smddp_tf.insight.rules.batch_size import BatchSize
-from smddp_tf.insight.rules.cpu_bottleneck import CPUBottleneck
-from smddp_tf.insight.rules.dataloader import Dataloader
-from smddp_tf.insight.rules.different_speeds import DifferentSpeeds
-from smddp_tf.insight.rules.gpu_memory_increase import GPUMemoryIncrease
-from smddp_tf.insight.rules.io_bottleneck import IOBottleneck
-from smddp_tf.insight.rules.late_rank import LateRank
-from smddp_tf.insight.rules.load_balancing import LoadBalancing
-from smddp_tf.insight.rules.low_gpu_utilization import LowGPUUtilization
-from smddp_tf.insight.rules.max_initialization_time import MaxInitializationTime
-from smddp_tf.insight.rules.nothing_hidden import NothingHidden
-from smddp_tf.insight.rules.overall_system_usage import OverallSystemUsage
-from smddp_tf.insight.rules.oversubscribed_cores import OversubscribedCores
-from smddp_tf.insight.rules.slow_link import SlowLink
-from smddp_tf.insight.rules.stalled_training import StalledTraining
-from smddp_tf.insight.rules.step_outlier import StepOutlier
+from smddp_tf.insight.rules.gpus import (
+    batch_size,
+    cpu_bottleneck,
+    gpu_memory_increase,
+    load_balancing,
+    low_gpu_utilization,
+)
+from smddp_tf.insight.rules.hosts import overall_system_usage, oversubscribed_cores
+from smddp_tf.insight.rules.inputs import all_ranks_read_everything, dataloader, io_bottleneck
+from smddp_tf.insight.rules.network import nothing_hidden, slow_link
+from smddp_tf.insight.rules.ranks import different_speeds, late_rank
+from smddp_tf.insight.rules.steps import max_initialization_time, stalled_training, step_outlier
 
-RULES: tuple[Rule, ...] = (
-    BatchSize(), CPUBottleneck(), GPUMemoryIncrease(), IOBottleneck(), LoadBalancing(), LowGPUUtilization(),
-    OverallSystemUsage(), MaxInitializationTime(), StepOutlier(), Dataloader(), StalledTraining(),
-    LateRank(), NothingHidden(), SlowLink(), AllRanksReadEverything(), OversubscribedCores(), DifferentSpeeds(),
+RULES = (
+    batch_size, cpu_bottleneck, gpu_memory_increase, io_bottleneck, load_balancing, low_gpu_utilization,
+    overall_system_usage, max_initialization_time, step_outlier, dataloader, stalled_training,
+    late_rank, nothing_hidden, slow_link, all_ranks_read_everything, oversubscribed_cores, different_speeds,
 )  # fmt: skip

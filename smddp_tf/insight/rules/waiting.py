@@ -3,27 +3,35 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import NamedTuple
+from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
 from smddp_tf.insight.recording import Recording
+from smddp_tf.insight.rules.spans import Span, blocks, longest_run
 
 _ALONE = 0.75  # of the steps with a wait; where it is the same rank that waits alone in more of them, LateRank says so
+_IN_A_ROW = 0.8  # of the blocks with a wait; where fewer follow each other, what is said is of all steps
 
 
-class Waiting(NamedTuple):
-    """Where: a host, or None for all of them. `rate` and `busy` are medians of the ranks."""
+@dataclass(frozen=True)
+class Waiting:
+    """Where: a host, or None for all of them; for how much of the job's time; and the figures of a finding.
+
+    The figures are `share`, percent of a step, of the rank that waits longest; `when`, the steps that they are of; the
+    medians of the ranks there: `rate`, MB/s that one reads, `disks`, MB/s of that which come from disks, and `busy`,
+    percent of its part of the cores that it uses.
+    """
 
     host: str | None
-    share: float  # percent of the step, of the rank that waits longest
-    rate: float  # MB/s that a rank reads
-    busy: float  # percent of its part of the cores that a rank uses
+    lost: float
+    figures: dict[str, Any]
 
     @property
     def reads(self) -> bool:
         """Whether it is files that they wait for: they read, more than the monitor itself, and have cores left."""
-        return self.rate >= 1 and self.busy < 80
+        return bool(self.figures["rate"] >= 1 and self.figures["busy"] < 80)
 
 
 def waiting_hosts(recording: Recording, least: float) -> Iterator[Waiting]:
@@ -34,16 +42,33 @@ def waiting_hosts(recording: Recording, least: float) -> Iterator[Waiting]:
     steps = recording.aligned
     for host, rows in recording.groups.items() if steps["step"].size else ():
         shares = 100 * steps["input"][rows] / steps["seconds"][rows]
-        share, waits = float(np.median(shares.max(0))), shares >= least
+        most, waits = shares.max(0), shares >= least
         alone = (waits & (waits.sum(0) == 1)).sum(1).max() / max(1, waits.any(0).sum())  # the rank that is so most
-        if share >= least and (len(rows) == 1 or alone < _ALONE):
-            yield Waiting(host or None, share, *np.median([_use(recording, row) for row in rows], axis=0).tolist())
+        if np.median(most) >= least and (len(rows) == 1 or alone < _ALONE):
+            span, when = _when(recording, blocks(most) >= least)
+            share = float(np.median(most[span]))
+            rate, disks, busy = np.median([_use(recording, row, span) for row in rows], axis=0).tolist()
+            figures = {"share": share, **when, "rate": rate, "disks": min(disks, rate), "busy": busy}
+            yield Waiting(host or None, share / 100 * most[span].size / most.size, figures)
 
 
-def _use(recording: Recording, row: int) -> tuple[float, float]:
+def _when(recording: Recording, waits: Any) -> tuple[slice, dict[str, Any]]:
+    """The steps in a row in which ranks wait, in places and in words; all where they wait now and then."""
+    span = longest_run(waits)
+    if span.first == span.end or waits[span.blocks].sum() < _IN_A_ROW * waits.sum():
+        return Span(0, span.total, span.total).steps, {
+            "since": None,
+            "until": None,
+            "when": "in the median of all steps",
+        }
+    return span.steps, span.figures(recording.aligned["step"])
+
+
+def _use(recording: Recording, row: int, steps: slice) -> tuple[float, float, float]:
     rank = recording.ranks[row]
-    samples, facts = recording.while_training(recording.processes[rank]), recording.facts[rank]
+    samples, facts = recording.while_training(recording.processes[rank], steps), recording.facts[rank]
     if samples["time"].size < 2:
-        return 0.0, 0.0
-    rate = np.ptp(samples["read_bytes"]) / np.ptp(samples["time"]) / 1e6
-    return float(rate), recording.cpu_of(rank) * facts["local_size"] / facts["cores"]
+        return 0.0, 0.0, 0.0
+    seconds = np.ptp(samples["time"])
+    read, stored = (float(np.ptp(samples[name]) / seconds / 1e6) for name in ("read_bytes", "storage_read_bytes"))
+    return read, stored, recording.cpu_of(rank, steps) * facts["local_size"] / facts["cores"]

@@ -36,12 +36,10 @@ class Throughput(keras.callbacks.Callback):
     - `rank_spread`: the slowest rank's own time for a step (without what is exposed) less the fastest's, as a share of
       `step_seconds`.
 
-    At the end of an epoch all ranks have the same values, from one exchange. After each batch the values are this
-    rank's since the epoch began, its samples times the number of ranks, without `rank_spread`. Where the model's
-    optimizer does not reduce over all ranks, the ranks do not ask each other: all values are this rank's.
-
-    A `TensorBoard` then writes on rank 0 only, with the hyperparameters of the job; steps appear in TensorFlow's
-    profiler.
+    At the end of an epoch all ranks have the same values. After each batch they are this rank's since the epoch began,
+    its samples times the number of ranks, without `rank_spread`. Where the model's optimizer does not reduce over all
+    ranks, all values are this rank's. A `TensorBoard` then writes on rank 0 only, with the hyperparameters of the job;
+    steps appear in TensorFlow's profiler.
 
     Example:
 

@@ -9,13 +9,7 @@ from smddp_tf.keras._backend import keras
 
 
 def write_hyperparameters(board: Any, model: Any, params: dict[str, Any]) -> None:
-    """Writes them into the run of a TensorBoard callback, which has its model already.
-
-    Args:
-        board: the callback.
-        model: what is trained.
-        params: as Keras gives them to callbacks.
-    """
+    """Writes them into the run of `board`, a TensorBoard callback; `params` are those that Keras gives to callbacks."""
     from tensorboard.plugins.hparams import api  # installed wherever the callback itself can write
 
     optimizer = getattr(model.optimizer, "inner_optimizer", model.optimizer)  # that of a loss scale

@@ -21,14 +21,15 @@ import tensorflow as tf
 
 import smddp_tf.keras as hvd
 
-STEPS, BATCH, WIDTH = 100, 32, 256
+STEPS, BATCH, WIDTH = 75, 32, 256
+STEPS_OF = {"first": 20, "first+long": 100, "map": 50, "file": 50, "hog": 25}  # where fewer show it, or more are needed
 PIECE = 80 << 10  # bytes of a file for each batch
 
 
 class Sleeps(keras.callbacks.Callback):
     """Before steps, as a callback does that writes to a slow disk."""
 
-    def __init__(self, seconds: float, every: int = 1, first: int = 0, last: int = STEPS) -> None:
+    def __init__(self, seconds: float, every: int = 1, first: int = 0, last: int = 1000) -> None:
         super().__init__()
         self._seconds, self._steps = seconds, range(first, last, every)
 
@@ -54,17 +55,17 @@ def sleeping(features: tf.Tensor, target: tf.Tensor) -> tuple[tf.Tensor, tf.Tens
     return features, target
 
 
-def batches(faults: set[str], folder: Path) -> tf.data.Dataset:
+def batches(faults: set[str], folder: Path, steps: int) -> tf.data.Dataset:
     draw = np.random.default_rng(hvd.rank())
     x, y = draw.random((BATCH, WIDTH), np.float32), draw.random((BATCH, 1), np.float32)
     options = tf.data.Options()
     options.autotune.enabled = False  # so that nothing is prepared ahead: else the ranks wait in turn
-    dataset = tf.data.Dataset.from_tensors((x, y)).repeat(STEPS).with_options(options)
+    dataset = tf.data.Dataset.from_tensors((x, y)).repeat(steps).with_options(options)
     if "map" in faults:
         dataset = dataset.map(sleeping)
     if "file" in faults:
         path = folder / f"data-{hvd.rank()}"
-        path.write_bytes(bytes(PIECE * STEPS))
+        path.write_bytes(bytes(PIECE * steps))
         read = tf.data.Dataset.from_generator(lambda: pieces(path), output_signature=tf.TensorSpec([], tf.string))
         dataset = tf.data.Dataset.zip(dataset, read).map(lambda element, _: element)
     return dataset
@@ -83,23 +84,25 @@ def busy_cores(wanted: bool) -> Iterator[None]:
             os.kill(pid, signal.SIGTERM)
 
 
-def train(model: keras.Model, faults: set[str], folder: Path) -> None:
-    steps = {"rank": [Sleeps(0.03, first=40)] if hvd.rank() == 1 else [], "first": [Sleeps(2.0, last=1)]}
+def train(model: keras.Model, name: str, folder: Path) -> None:
+    faults = set(name.split("+"))
+    steps = {"rank": [Sleeps(0.03, first=30)] if hvd.rank() == 1 else [], "first": [Sleeps(1.0, last=1)]}
     steps["long"] = [Sleeps(0.4, every=50, first=20)] if hvd.rank() == 0 else []
     extra = [hvd.callbacks.BroadcastGlobalVariablesCallback(0), Sleeps(0.01)]  # as if on a GPU
     extra += [callback for fault in sorted(faults & set(steps)) for callback in steps[fault]]
     with busy_cores(hvd.rank() == 0 and "hog" in faults):
-        model.fit(batches(faults, folder), verbose=0, callbacks=[hvd.callbacks.Diagnose(folder), *extra])
+        data = batches(faults, folder, STEPS_OF.get(name, STEPS))
+        model.fit(data, verbose=0, callbacks=[hvd.callbacks.Diagnose(folder), *extra])
 
 
 def main(folder: Path, trainings: list[str]) -> None:
     hvd.init()
     model = keras.Sequential([keras.Input((WIDTH,)), *(keras.layers.Dense(WIDTH, "relu") for _ in range(4))])
     model.add(keras.layers.Dense(1))
-    model.compile(hvd.DistributedOptimizer(keras.optimizers.SGD(0.01)), loss="mse")
+    model.compile(hvd.DistributedOptimizer(keras.optimizers.SGD(0.01)), loss="mse", jit_compile=False)
     for name in trainings:
         (folder / name).mkdir(exist_ok=True)
-        train(model, set(name.split("+")), folder / name)
+        train(model, name, folder / name)
     print(f"rank {hvd.rank()} has trained {len(trainings)} times")
 
 
