@@ -6,16 +6,18 @@ The names and the order of the flags are those of the training toolkit that star
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 from smddp_tf.run.errors import LaunchError
 from smddp_tf.run.fabric import open_mpi_parameters
+from smddp_tf.run.rank_variables import MEETING
 
 CONFIG = Path("/opt/ml/input/config")
 DEFAULT_INTERFACE = "eth0"
+MEETING_PORT = "29500"  # what programs take that meet at MASTER_ADDR and are given no port
 _OWN = "sagemaker_"
 _ENABLED = "sagemaker_distributed_dataparallel_enabled"
 _OPTIONS = "sagemaker_distributed_dataparallel_custom_mpi_options"
@@ -63,6 +65,29 @@ def over_fabric(training: Training, fabric: str) -> Training:
     parameters = open_mpi_parameters(fabric, 5, {"FI_PROVIDER": "efa"})
     words = [word for name, value in parameters for word in ("--mca", name, value)]
     return replace(training, custom_mpi_options=" ".join([training.custom_mpi_options, *words]))
+
+
+def exported(words: Sequence[str]) -> dict[str, str | None]:
+    """The variables that words for mpirun set: "-x NAME=VALUE" or, without a value, "-x NAME"."""
+    given = [word.partition("=") for flag, word in zip(words, words[1:], strict=False) if flag == "-x"]
+    return {name: value if equals else None for name, equals, value in given}
+
+
+def variables_of_ranks(environment: Mapping[str, str]) -> dict[str, str]:
+    """What a rank lacks that the toolkit's own mpirun line has started.
+
+    That is where to meet, and the user's "-x NAME=VALUE" where the line sets the same variable: of two, Open MPI 5
+    keeps the first, which is the toolkit's.
+    """
+    if not inside_training(environment):
+        return {}
+    training = read_training(environment)
+    meeting = dict(zip(MEETING, (training.leader, MEETING_PORT)))
+    given = exported(training.custom_mpi_options.split())
+    return {
+        **{name: value for name, value in meeting.items() if name not in environment},
+        **{name: value for name, value in given.items() if value is not None},
+    }
 
 
 def inside_training(environment: Mapping[str, str]) -> bool:
