@@ -1,7 +1,4 @@
-"""A training job of SageMaker: data from a channel, checkpoints, the model and more output where SageMaker wants them.
-
-Without SageMaker: `SM_CHANNEL_TRAIN=DATA SM_MODEL_DIR=M SM_OUTPUT_DATA_DIR=O smddprun -np 2 python train.py`.
-"""
+"""A training job of SageMaker: data from a channel; checkpoints, the model and more output where SageMaker wants them."""
 
 import argparse
 import json
@@ -20,7 +17,7 @@ parser.add_argument("--checkpoints", default="/opt/ml/checkpoints", help="Checkp
 options, _ = parser.parse_known_args()  # the SDK adds --model_dir
 
 hvd.init()
-data = np.load(Path(os.environ["SM_CHANNEL_TRAIN"]) / "data.npz")
+data = np.load(Path(os.environ.get("SM_CHANNEL_TRAIN", "/opt/ml/input/data/train")) / "data.npz")
 share = hvd.data.shard((data["x"], data["y"]), batch_size=32, shuffle=True)
 model = keras.Sequential([keras.layers.Dense(16, "relu"), keras.layers.Dense(1)])
 model.compile(hvd.DistributedOptimizer(keras.optimizers.Adam(options.learning_rate * hvd.size())), loss="mse")
@@ -29,6 +26,6 @@ if hvd.rank() == 0:  # /opt/ml/checkpoints goes to S3 while the job runs
     callbacks.append(keras.callbacks.ModelCheckpoint(f"{options.checkpoints}/epoch-{{epoch}}.keras"))
 losses = model.fit(share, epochs=options.epochs, callbacks=callbacks, shuffle=False, verbose=0).history["loss"]
 if hvd.rank() == 0:  # both go to S3 at the end, as model.tar.gz and output.tar.gz
-    model.save(Path(os.environ["SM_MODEL_DIR"]) / "model.keras")
-    (Path(os.environ["SM_OUTPUT_DATA_DIR"]) / "losses.json").write_text(json.dumps(losses))
+    model.save(Path(os.environ.get("SM_MODEL_DIR", "/opt/ml/model")) / "model.keras")
+    (Path(os.environ.get("SM_OUTPUT_DATA_DIR", "/opt/ml/output/data")) / "losses.json").write_text(json.dumps(losses))
 print(f"rank {hvd.rank()} of {hvd.size()}: loss {losses[0]:.3f} -> {losses[-1]:.3f}")

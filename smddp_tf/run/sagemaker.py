@@ -18,6 +18,7 @@ from smddp_tf.run.rank_variables import MEETING
 CONFIG = Path("/opt/ml/input/config")
 DEFAULT_INTERFACE = "eth0"
 MEETING_PORT = "29500"  # what programs take that meet at MASTER_ADDR and are given no port
+_RESOURCES = "resourceconfig.json"
 _OWN = "sagemaker_"
 _ENABLED = "sagemaker_distributed_dataparallel_enabled"
 _OPTIONS = "sagemaker_distributed_dataparallel_custom_mpi_options"
@@ -91,8 +92,8 @@ def variables_of_ranks(environment: Mapping[str, str]) -> dict[str, str]:
 
 
 def inside_training(environment: Mapping[str, str]) -> bool:
-    """True in a SageMaker training container."""
-    return bool(environment.get("SM_HOSTS")) and bool(environment.get("SM_CURRENT_HOST"))
+    """True in a SageMaker training container, with or without the training toolkit, which sets SM_*."""
+    return bool(environment.get("SM_HOSTS") and environment.get("SM_CURRENT_HOST")) or (CONFIG / _RESOURCES).exists()
 
 
 def read_training(environment: Mapping[str, str], config: Path = CONFIG) -> Training:
@@ -101,6 +102,7 @@ def read_training(environment: Mapping[str, str], config: Path = CONFIG) -> Trai
     Raises:
         LaunchError: a variable has an invalid value.
     """
+    environment = {**_variables_of_files(config), **environment}
     hyperparameters = _json(environment, "SM_HPS", config / "hyperparameters.json")
     parameters = {name: value for name, value in hyperparameters.items() if name.startswith(_OWN)}
     parameters.update(_json(environment, "SM_TRAINING_ENV").get("additional_framework_parameters") or {})
@@ -189,6 +191,18 @@ def _arguments(environment: Mapping[str, str], hyperparameters: Mapping[str, Any
     return tuple(flags_of(hyperparameters))
 
 
+def _variables_of_files(config: Path) -> dict[str, str]:
+    """The variables that the training toolkit makes of resourceconfig.json, as far as they are needed here."""
+    resources = _json({}, "", config / _RESOURCES)
+    given = {
+        "SM_HOSTS": json.dumps(resources.get("hosts") or []),
+        "SM_CURRENT_HOST": str(resources.get("current_host") or ""),
+        "SM_NETWORK_INTERFACE_NAME": str(resources.get("network_interface_name") or ""),
+        "SM_CURRENT_INSTANCE_TYPE": str(resources.get("current_instance_type") or ""),
+    }
+    return given if resources else {}
+
+
 def _hosts(environment: Mapping[str, str], parameters: Mapping[str, Any], config: Path) -> tuple[str, ...]:
     try:
         hosts = json.loads(environment["SM_HOSTS"])
@@ -198,7 +212,7 @@ def _hosts(environment: Mapping[str, str], parameters: Mapping[str, Any], config
         raise LaunchError(f"SM_HOSTS must be a JSON list of hosts. Received: {environment['SM_HOSTS']!r}.")
     groups = parameters.get("sagemaker_distribution_instance_groups")
     if groups:
-        known = _json(environment, "SM_RESOURCE_CONFIG", config / "resourceconfig.json").get("instance_groups") or []
+        known = _json(environment, "SM_RESOURCE_CONFIG", config / _RESOURCES).get("instance_groups") or []
         chosen = [group for group in known if group.get("instance_group_name") in groups]
         hosts = [host for group in chosen for host in group.get("hosts", [])] or hosts
     return tuple(sorted(map(str, hosts)))

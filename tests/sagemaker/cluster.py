@@ -7,6 +7,7 @@ import os
 import shlex
 import shutil
 import subprocess
+import sys
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
@@ -18,7 +19,7 @@ import numpy as np
 from benchmarks.lab import ROOT, Lab
 
 TOOLKIT = ROOT / ".matrix" / "sagemaker" / "bin"
-PATH = os.pathsep.join([str(TOOLKIT), str(ROOT / ".venv" / "bin"), os.defpath, "/usr/sbin"])
+PATH = os.pathsep.join([str(TOOLKIT), str(Path(sys.executable).parent), os.defpath, "/usr/sbin"])
 FOLDERS = ("code", "input/config", "input/data/train", "model", "checkpoints", "output/data")
 # Processes of its own, whose first one reaps orphans and takes all others with it, and files of its own. SageMaker ends
 # all hosts when one has failed.
@@ -99,9 +100,7 @@ class Cluster:
             ends = list(pool.map(lambda host: self._lab.execute(host, *CONTAINER, starts[host]), range(hosts)))
         return Ended([code for code, _ in ends], [text for _, text in ends], [folder / name for name in names])
 
-    def _make_files(
-        self, folder: Path, name: str, names: Sequence[str], hyperparameters: Mapping[str, Any]
-    ) -> None:
+    def _make_files(self, folder: Path, name: str, names: Sequence[str], hyperparameters: Mapping[str, Any]) -> None:
         ml, environment = folder / name, folder / f"environment-{name}"
         for part in FOLDERS:
             (ml / part).mkdir(parents=True)
