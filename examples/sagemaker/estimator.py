@@ -1,8 +1,8 @@
 """Starts train.py on two hosts of Amazon SageMaker: `python estimator.py IMAGE ROLE s3://BUCKET/DATA/`.
 
-For version 2 of the SageMaker Python SDK (`pip install 'sagemaker<3'`). The image is that of docker/Dockerfile.sagemaker
-in ECR. Without `image_uri` the SDK refuses the distribution "smdistributed" for TensorFlow 2.12 and later, because it
-looks for an image of AWS, which has SMDDP up to TensorFlow 2.11 only.
+For version 2 of the SageMaker Python SDK: `pip install 'sagemaker<3'`. The image is docker/Dockerfile.sagemaker's, in
+ECR. Without `image_uri` the SDK refuses the distribution "smdistributed" for TensorFlow 2.12 and later, because it
+looks for an image of AWS, and those have SMDDP up to TensorFlow 2.11 only.
 """
 
 import sys

@@ -1,4 +1,4 @@
-"""A training job of SageMaker: data from a channel; checkpoints, the model and more output where SageMaker wants them."""
+"""A training job of SageMaker: where its data come from, and where checkpoints, the model and other output go."""
 
 import argparse
 import json

@@ -1,4 +1,4 @@
-"""Two containers of a SageMaker training job: nodes of the lab, each with an /opt/ml and what its toolkit needs of ssh."""
+"""Two containers of a SageMaker training job: nodes of the lab, each with an /opt/ml and keys for ssh."""
 
 from __future__ import annotations
 

