@@ -274,6 +274,17 @@ def test_what_others_could_have_made_is_not_used(tmp_path) -> None:
         handed_on.take_over({handed_on.FILE: str(file)})
 
 
+def test_a_leader_that_reports_and_ends_between_two_looks() -> None:
+    class Gone(Pretended):
+        def ssh(self, host: str, command: str) -> bool:
+            if self.now < self._daemon[1]:
+                return True
+            self._done_at = 0  # it reported
+            return False  # and its container ended
+
+    assert follow(Training(("a", "b"), "b", 1), Gone(done_at=1e9)) == 3
+
+
 def test_a_follower_waits_for_daemon_and_end() -> None:
     world = Pretended()
     assert follow(TRAINING, world) == 3
