@@ -21,11 +21,13 @@ from benchmarks.lab import ROOT, Lab
 TOOLKIT = ROOT / ".matrix" / "sagemaker" / "bin"
 PATH = os.pathsep.join([str(TOOLKIT), str(Path(sys.executable).parent), os.defpath, "/usr/sbin"])
 FOLDERS = ("code", "input/config", "input/data/train", "model", "checkpoints", "output/data")
-# Processes of its own, whose first one reaps orphans and takes all others with it, and files of its own. SageMaker ends
-# all hosts when one has failed.
+# Processes of its own, whose first one reaps orphans and takes all others with it, and files of its own; a shell that
+# ssh starts reads nothing of this machine's user. SageMaker ends all hosts when one has failed.
 CONTAINER = ["timeout", "200", "unshare", "--mount", "--pid", "--fork", "--mount-proc", "--kill-child", "bash", "-ec"]
 START = """
 mkdir -p /opt/ml /root/.ssh /run/sshd
+touch /root/.bashrc
+mount --bind /dev/null /root/.bashrc
 mount --bind {ml} /opt/ml
 mount --bind {ssh} /root/.ssh
 mount --bind {environment} /etc/environment
