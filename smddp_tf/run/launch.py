@@ -3,18 +3,20 @@
 from __future__ import annotations
 
 import os
+import socket
 import sys
 from collections.abc import Mapping, Sequence
 
 from smddp_tf.run.channel import ADDRESS, KEY
 from smddp_tf.run.fabric import check_fabric
+from smddp_tf.run.hosts import is_this_host
 from smddp_tf.run.job import Job, Outcome
 from smddp_tf.run.mpi import find_mpi
 from smddp_tf.run.mpirun_command import MpirunCommand, build_command
 from smddp_tf.run.network import Choice, choose, local_interfaces, resolve
 from smddp_tf.run.output import Output
 from smddp_tf.run.output_tail import starts_traceback
-from smddp_tf.run.rank_variables import without_rank_variables
+from smddp_tf.run.rank_variables import MEETING, without_rank_variables
 from smddp_tf.run.server import ControlServer
 from smddp_tf.run.settings import Settings
 
@@ -56,11 +58,14 @@ def run_line(
     supervisor = [sys.executable, "-m", "smddp_tf.run.rank"]
     local_only = not settings.remote_hosts
     addresses = ["127.0.0.1"] if local_only else _addresses(choice)
+    meeting = _meeting_point(settings.hosts_of_ranks[0], addresses[0])
+    new = [name for name in meeting if name not in environment and name not in line.environment]
     with ControlServer(addresses, settings.ranks) as server, Output(
         settings.ranks, settings.output_filename, settings.prefix_timestamp
     ) as output:  # fmt: skip
-        words = [*line.words, *([] if local_only or line.forwards_all else _KEYS), *supervisor, *command]
-        environment = {**environment, **line.environment}
+        exported = [] if local_only or line.forwards_all else [*_KEYS, *(word for name in new for word in ("-x", name))]
+        words = [*line.words, *exported, *supervisor, *command]
+        environment = {**meeting, **environment, **line.environment}
         job = Job(words, environment, settings.hosts_of_ranks, server, output, settings.start_timeout, payload)
         outcome = job.run()
         if outcome.failed_rank is not None:
@@ -77,6 +82,13 @@ def _addresses(choice: Choice) -> list[str]:
     """This host's addresses for the others, the chosen network's first."""
     found = [one.address for one in local_interfaces() if not one.is_loopback and not one.is_virtual]
     return list(dict.fromkeys([*([choice.address] if choice.address else []), *found, "127.0.0.1"]))
+
+
+def _meeting_point(first: str, here: str) -> dict[str, str]:
+    """For what the ranks start among themselves: the host of rank 0 and a port that was free on this host."""
+    with socket.socket() as free:
+        free.bind(("", 0))
+        return dict(zip(MEETING, (here if is_this_host(first) else first, str(free.getsockname()[1]))))
 
 
 def _tell(outcome: Outcome, output: Output) -> None:

