@@ -6,7 +6,8 @@
 namespace smddp {
 namespace {
 
-// An output of this size that is no input is in no core's own cache, neither before nor after it is written.
+// Outputs of this size together that are no inputs are in no core's own cache, neither before nor after they are
+// written.
 constexpr int64_t kUncachedBytes = 4 << 20;
 
 const void* At(const void* base, int64_t element, DType dtype) {
@@ -63,9 +64,9 @@ void FusedView::Pack(Range range, void* into) const {
 }
 
 void FusedView::Unpack(Range range, const void* from) const {
+  const bool large = elements() * static_cast<int64_t>(SizeOf(dtype_)) >= kUncachedBytes;
   ForEach(range, [&](const Piece& piece, int64_t first, int64_t count, int64_t offset) {
     if (piece.output == nullptr) return;
-    const bool large = piece.elements * static_cast<int64_t>(SizeOf(dtype_)) >= kUncachedBytes;
     const auto cast = large && piece.output != piece.input ? &Compute::CastUncached : &Compute::Cast;
     (compute_.*cast)(At(piece.output, first, dtype_), dtype_, At(from, offset, wire_), wire_, count, after_);
   });
