@@ -2,7 +2,8 @@
 
 `pip install .`, `pip install -e .` and `make build` (= `setup.py build_ext --inplace`) all come here. The last two also
 build the tests' access to the engine (tests/bindings) and put it into tests/; so does `setup.py build_tests`. No wheel
-has it. SMDDP_BUILD_TARGETS names targets of CMake to build instead of all.
+has it. SMDDP_BUILD_TARGETS names targets of CMake to build instead of all, SMDDP_PREBUILT a folder with what goes into
+the package, where tools/wheel.py has built that.
 """
 
 import hashlib
@@ -169,6 +170,9 @@ class CMakeBuild(build_ext):
     """Replaces the compilation of extensions by CMake."""
 
     def run(self):
+        if prebuilt := os.environ.get("SMDDP_PREBUILT"):
+            shutil.copytree(prebuilt, self._target(), dirs_exist_ok=True)
+            return
         targets = os.environ.get("SMDDP_BUILD_TARGETS", "").split()
         built = build_native(*(targets or ["all", *([TEST_ACCESS] if self._in_place() else [])]))
         self._package = built / "package"
