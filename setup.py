@@ -3,7 +3,7 @@
 `pip install .`, `pip install -e .` and `make build` (= `setup.py build_ext --inplace`) all come here. The last two also
 build the tests' access to the engine (tests/bindings) and put it into tests/; so does `setup.py build_tests`. No wheel
 has it. SMDDP_BUILD_TARGETS names targets of CMake to build instead of all, SMDDP_PREBUILT a folder with what goes into
-the package, where tools/wheel.py has built that.
+the package, where tools/build_wheel.py has built that.
 """
 
 import hashlib

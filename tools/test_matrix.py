@@ -130,7 +130,7 @@ class Environment:
         if not found["package"].startswith(found["prefix"] + os.sep):
             raise Problem(f"smddp_tf was imported from {found['package']}, not from the environment")
         meant = found["tensorflow"].startswith(self.version.tensorflow + ".")
-        if not meant or found["built_for"] != found["tensorflow"]:
+        if not meant or found["built_for"] not in ("", found["tensorflow"]):  # "": a wheel for several
             raise Problem(f"TensorFlow {found['tensorflow']} was found and {found['built_for']} was built for")
         sources, installed = self.checkout / "smddp_tf", Path(found["package"])
         names = [str(file.relative_to(sources)) for file in sources.rglob("*.py")]

@@ -1,7 +1,7 @@
 """Builds the wheel that is installed without a compiler: `make wheel`.
 
-python tools/wheel.py              makes dist/smddp_tf-*.whl and the sdist, and prints what is in the wheel
-python tools/wheel.py --current    prints the wheel in dist/ when it was made of this commit
+python tools/build_wheel.py              makes dist/smddp_tf-*.whl and the sdist, and prints what is in the wheel
+python tools/build_wheel.py --current    prints the wheel in dist/ when it was made of this commit
 
 The engine is compiled once, what depends on the Python, the MPI or the TensorFlow once for each (build/wheel/). Needs
 a C++ compiler, a package index, and the interpreters to build for; those that are not found are left out and named.
@@ -10,6 +10,7 @@ a C++ compiler, a package index, and the interpreters to build for; those that a
 from __future__ import annotations
 
 import argparse
+import json
 import os
 import re
 import shutil
@@ -34,7 +35,8 @@ REQUIRED = ("setuptools>=77", "wheel", "cmake", "ninja", "nanobind", "auditwheel
 # What compiles the op libraries for a TensorFlow that came later (smddp_tf/_native/compiled_ops.py).
 SOURCES = ("CMakeLists.txt", "VERSION", "cmake/*", "tf_ops/**/CMakeLists.txt", "tf_ops/**/*.h", "tf_ops/ops/**/*.cc")
 LARGEST_MIB = 40
-FOREIGN = ("libtensorflow_framework.so.2", "libtensorflow_cc.so.2")  # of the TensorFlow that is installed
+# In the process before what needs it is loaded: the installed TensorFlow's, and the engine under its own name.
+IN_THE_PROCESS = ("libtensorflow_framework.so.2", "libtensorflow_cc.so.2", "libsmddp_core.so")
 
 
 def run(*command: str | Path, **environment: str) -> str:
@@ -105,20 +107,24 @@ def mpi_headers(name: str) -> Path:
     return next(unpacked(name, "/include/mpi").rglob("mpi.h")).parent
 
 
-def interpreters() -> dict[str, str]:
-    """The path of each Python to build for, as far as they are here and have headers."""
+def interpreter(version: str) -> str:
+    """The path of this Python; "" where there is none with headers."""
     asked = "import sys, sysconfig as s; print(*sys.version_info[:2], s.get_path('include') + '/Python.h', sep='\\n')"
-    found = {}
-    for version in PYTHONS:
-        of_pyenv = sorted(Path.home().glob(f".pyenv/versions/{version}.*/bin/python3"))
-        for program in (shutil.which(f"python{version}"), sys.executable, *of_pyenv):
-            done = subprocess.run([program or "false", "-c", asked], capture_output=True, text=True, check=False)
-            *words, header = done.stdout.split() or [""]
-            if ".".join(words) == version and Path(header).exists():
-                found.setdefault(version, str(program))
-        if version not in found:
-            print(f"Python {version} is left out: it is not on PATH, or has no headers", flush=True)
-    return found
+    of_pyenv = sorted(Path.home().glob(f".pyenv/versions/{version}.*/bin/python3"))
+    for program in filter(None, (shutil.which(f"python{version}"), sys.executable, *of_pyenv)):
+        done = subprocess.run([program, "-c", asked], capture_output=True, text=True, check=False)
+        *words, header = done.stdout.split() or [""]
+        if ".".join(words) == version and Path(header).exists():
+            return str(program)
+    return ""
+
+
+def interpreters() -> dict[str, str]:
+    """The path of each Python to build for; says which are not here."""
+    found = {version: interpreter(version) for version in PYTHONS}
+    for version in [version for version, path in found.items() if not path]:
+        print(f"Python {version} is left out: it is not on PATH or below ~/.pyenv, or has no headers", flush=True)
+    return {version: path for version, path in found.items() if path}
 
 
 # --- building ---
@@ -129,6 +135,7 @@ def build(name: str, targets: list[str], **definitions: str | Path) -> Path:
     folder = FOLDER / name
     definitions |= {"CMAKE_BUILD_TYPE": "Release", "CMAKE_CXX_COMPILER": build_env.find_compiler()}
     definitions |= {"CMAKE_MAKE_PROGRAM": TOOLS / "ninja"}
+    definitions |= {"CMAKE_CXX_FLAGS": f"-include {ROOT}/cmake/older_libstdcxx.h"}
     print(f"--- {name}", flush=True)
     run(
         TOOLS / "cmake",
@@ -215,8 +222,16 @@ def pack(pythons: dict[str, str]) -> Path:
 
 
 def platform_of(wheel: Path) -> str:
-    """The oldest platform that has all symbols needed, apart from those of TensorFlow, as auditwheel says."""
-    raise NotImplementedError
+    """The oldest platform whose system libraries have all symbols that are needed, as auditwheel says.
+
+    Raises:
+        SystemExit: a library is needed that is neither the system's nor TensorFlow's nor in the wheel.
+    """
+    text = run(TOOLS / "auditwheel", "show", "--json", wheel)
+    said = json.loads(text[text.index("{") : text.rindex("}") + 1])
+    if foreign := set(said["external_libs"]) - set(IN_THE_PROCESS):
+        raise SystemExit(f"The wheel needs {', '.join(sorted(foreign))}, which not every system has.")
+    return str(said["sym_tag"])
 
 
 def report(wheel: Path) -> None:
