@@ -34,6 +34,16 @@ OPEN_MPI, MPICH = "40", "12"
 REQUIRED = ("setuptools>=77", "wheel", "cmake", "ninja", "nanobind", "auditwheel")
 # What compiles the op libraries for a TensorFlow that came later (smddp_tf/_native/compiled_ops.py).
 SOURCES = ("CMakeLists.txt", "VERSION", "cmake/*", "tf_ops/**/CMakeLists.txt", "tf_ops/**/*.h", "tf_ops/ops/**/*.cc")
+MADE_OF = (
+    "smddp_tf",
+    "tf_ops",
+    "cmake",
+    "CMakeLists.txt",
+    "setup.py",
+    "pyproject.toml",
+    "VERSION",
+    "tools/build_wheel.py",
+)
 LARGEST_MIB = 40
 # In the process before what needs it is loaded: the installed TensorFlow's, and the engine under its own name.
 IN_THE_PROCESS = ("libtensorflow_framework.so.2", "libtensorflow_cc.so.2", "libsmddp_core.so")
@@ -51,16 +61,17 @@ def run(*command: str | Path, **environment: str) -> str:
 
 
 def commit() -> str:
-    """The commit of this checkout, with a + where a file differs from it."""
-    changed = run("git", "status", "--porcelain", "--untracked-files=no")
-    return run("git", "rev-parse", "HEAD").strip() + ("+" if changed else "")
+    """The last commit that changed what the wheel is made of, with a + where the checkout differs from it."""
+    changed = run("git", "status", "--porcelain", "--", *MADE_OF)
+    return run("git", "log", "-1", "--format=%H", "--", *MADE_OF).strip() + ("+" if changed else "")
 
 
 def current() -> Path | None:
-    """The wheel in dist/ that was made of this commit."""
+    """The wheel in dist/ that was made of these sources; None where one of them is not committed."""
+    noted = f'COMMIT = "{commit()}"'
     for wheel in DIST.glob("smddp_tf-*.whl"):
         with zipfile.ZipFile(wheel) as opened:
-            if f'COMMIT = "{commit()}"' in opened.read("smddp_tf/_build_info.py").decode():
+            if "+" not in noted and noted in opened.read("smddp_tf/_build_info.py").decode():
                 return wheel
     return None
 
@@ -207,7 +218,7 @@ def pack(pythons: dict[str, str]) -> Path:
     """Makes the wheel and the sdist, and returns the wheel."""
     for old in DIST.glob("smddp_tf-*"):
         old.unlink()
-    epoch = run("git", "log", "-1", "--format=%ct").strip()
+    epoch = run("git", "log", "-1", "--format=%ct", "--", *MADE_OF).strip()
     run(TOOLS / "python", "setup.py", "-q", "sdist", SOURCE_DATE_EPOCH=epoch)
     run(TOOLS / "python", "setup.py", "-q", "bdist_wheel", SMDDP_PREBUILT=str(PACKAGE), SOURCE_DATE_EPOCH=epoch)
     (wheel,) = DIST.glob("smddp_tf-*.whl")
