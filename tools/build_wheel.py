@@ -34,7 +34,7 @@ OPEN_MPI, MPICH = "40", "12"
 REQUIRED = ("setuptools>=77", "wheel", "cmake", "ninja", "nanobind", "auditwheel")
 # What compiles the op libraries for a TensorFlow that came later (smddp_tf/_native/compiled_ops.py).
 SOURCES = ("CMakeLists.txt", "VERSION", "cmake/*", "tf_ops/**/CMakeLists.txt", "tf_ops/**/*.h", "tf_ops/ops/**/*.cc")
-MADE_OF = (
+MADE_OF = ("smddp_tf", "tf_ops", "cmake", "CMakeLists.txt", "setup.py", "pyproject.toml", "VERSION")
     "smddp_tf",
     "tf_ops",
     "cmake",
