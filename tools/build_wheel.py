@@ -35,15 +35,6 @@ REQUIRED = ("setuptools>=77", "wheel", "cmake", "ninja", "nanobind", "auditwheel
 # What compiles the op libraries for a TensorFlow that came later (smddp_tf/_native/compiled_ops.py).
 SOURCES = ("CMakeLists.txt", "VERSION", "cmake/*", "tf_ops/**/CMakeLists.txt", "tf_ops/**/*.h", "tf_ops/ops/**/*.cc")
 MADE_OF = ("smddp_tf", "tf_ops", "cmake", "CMakeLists.txt", "setup.py", "pyproject.toml", "VERSION")
-    "smddp_tf",
-    "tf_ops",
-    "cmake",
-    "CMakeLists.txt",
-    "setup.py",
-    "pyproject.toml",
-    "VERSION",
-    "tools/build_wheel.py",
-)
 LARGEST_MIB = 40
 # In the process before what needs it is loaded: the installed TensorFlow's, and the engine under its own name.
 IN_THE_PROCESS = ("libtensorflow_framework.so.2", "libtensorflow_cc.so.2", "libsmddp_core.so")

@@ -67,18 +67,26 @@ class Environment(test_matrix.Environment):
     def __init__(self, place: Place) -> None:
         super().__init__(report.Version(place.tensorflow, "", ""), place.mpi, MATRIX / place.name)
         self.place = place
+        self.new = self.folder / "smddp" / "new"  # there until the wheel is installed
 
     def make(self) -> None:
-        """Creates it, with TensorFlow, and with MPICH where it is not the wheel's own requirement that brings MPI."""
+        """Creates it, with TensorFlow, and with MPICH where it is not the wheel's own requirement that brings MPI.
+
+        One that an earlier run has left before it came to the wheel is as good.
+        """
+        if self.new.exists():
+            return
         shutil.rmtree(self.folder, ignore_errors=True)
         self.logs.mkdir(parents=True)
         self.run("environment", [build_wheel.interpreter(self.place.python), "-m", "venv", self.folder])
         self.pip("install", f"tensorflow-cpu=={self.place.tensorflow}.*")
         if self.mpi == "mpich":
             self.pip("install-mpi", "mpich", *test_matrix.REQUIRED)
+        self.new.touch()
 
     def install(self) -> float:
         """Returns the seconds that the installation took."""
+        self.new.unlink()
         begin = time.monotonic()
         self.pip("wheel", *(["--no-deps"] if self.mpi == "mpich" else []), str(build_wheel.current()))
         seconds = time.monotonic() - begin
