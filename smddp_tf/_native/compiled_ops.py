@@ -44,6 +44,7 @@ def compiled(tensorflow: Any) -> Path:
             )
             definitions = {
                 "CMAKE_BUILD_TYPE": "Release",
+                "CMAKE_UNITY_BUILD": "ON",  # a third of the time
                 "CMAKE_CXX_COMPILER": compiler,
                 "SMDDP_ENGINE": min(prebuilt.PACKAGE.glob("libsmddp_core.mpi*.so")),
                 "SMDDP_TENSORFLOW_DIR": Path(tensorflow.__file__).parent,
