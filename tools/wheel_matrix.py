@@ -67,6 +67,7 @@ class Environment(test_matrix.Environment):
     def __init__(self, place: Place) -> None:
         super().__init__(report.Version(place.tensorflow, "", ""), place.mpi, MATRIX / place.name)
         self.place = place
+        self.tensorflow = f"tensorflow-cpu=={place.tensorflow}.*"
         self.new = self.folder / "smddp" / "new"  # there until the wheel is installed
 
     def make(self) -> None:
@@ -79,7 +80,7 @@ class Environment(test_matrix.Environment):
         shutil.rmtree(self.folder, ignore_errors=True)
         self.logs.mkdir(parents=True)
         self.run("environment", [build_wheel.interpreter(self.place.python), "-m", "venv", self.folder])
-        self.pip("install", f"tensorflow-cpu=={self.place.tensorflow}.*")
+        self.pip("install", self.tensorflow)
         if self.mpi == "mpich":
             self.pip("install-mpi", "mpich", *test_matrix.REQUIRED)
         self.new.touch()
@@ -107,7 +108,7 @@ class Environment(test_matrix.Environment):
 
     def smoke(self) -> dict[str, Any]:
         """Runs the tests of this checkout on what is installed."""
-        self.pip("tests", *NEEDED_BY_TESTS)
+        self.pip("tests", self.tensorflow, *NEEDED_BY_TESTS)  # so that nothing is installed that it does not fit
         test_matrix.copy_changed(ROOT, self.checkout)
         found = self.facts()
         return {"found": found, "suites": {SUITE: self.test("smoke", SMOKE, 2, "")}}
