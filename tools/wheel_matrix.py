@@ -139,16 +139,7 @@ def try_place(place: Place) -> report.Row:
 
 def table(rows: list[report.Row]) -> str:
     """The rows in Markdown."""
-    heading = (
-        "TensorFlow",
-        "Keras",
-        "Python",
-        "MPI",
-        "installed in",
-        "demo without a compiler",
-        "smoke suite, 2 ranks",
-    )
-    lines = [list(heading)]
+    lines = [["TensorFlow", "Keras", "Python", "MPI", "installed in", "demo without a compiler", SUITE]]
     for row in rows:
         place = Place(*row["place"])
         found = [row["found"].get(name, "") for name in ("tensorflow", "keras", "python")]

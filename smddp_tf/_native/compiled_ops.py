@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-import contextlib
 import fcntl
 import os
 import shutil
 import subprocess
 import sysconfig
-import time
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +14,7 @@ from smddp_tf._native import prebuilt
 from smddp_tf._native.tensorflow_import import build_info
 from smddp_tf._warn import warn
 
-_SECONDS = 1800.0  # for the compilation, also where another process does it
+_SECONDS = 1800.0  # for each of the two commands, and so for the processes that wait for the one that runs them
 
 
 def compiled(tensorflow: Any) -> Path:
@@ -36,49 +33,30 @@ def compiled(tensorflow: Any) -> Path:
     if not cmake or not compiler or not (_tool("ninja") or _tool("make")):
         raise ImportError(_message(version, "and there is no C++ compiler, CMake or ninja to compile them with"))
     built.mkdir(parents=True, exist_ok=True)
-    with _locked(cache / "lock", version):
+    with open(cache / "lock", "w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)  # one process of a host compiles; the system frees it where that one ends
         if not done.exists():
-            warn(
-                f"smddp_tf compiles its ops for TensorFlow {version} into {built}, once; this takes minutes.",
-                UserWarning,
-            )
-            definitions = {
-                "CMAKE_BUILD_TYPE": "Release",
-                "CMAKE_UNITY_BUILD": "ON",  # a third of the time
-                "CMAKE_CXX_COMPILER": compiler,
-                "SMDDP_ENGINE": min(prebuilt.PACKAGE.glob("libsmddp_core.mpi*.so")),
-                "SMDDP_TENSORFLOW_DIR": Path(tensorflow.__file__).parent,
-                "SMDDP_TENSORFLOW_VERSION": version,
-            }
-            generator = ["-G", "Ninja"] if _tool("ninja") else []
-            where = ["-S", prebuilt.FOLDER / "source", "-B", built]
-            _run([cmake, *generator, *where, *(f"-D{name}={value}" for name, value in definitions.items())], version)
+            warn(f"smddp_tf compiles its ops for TensorFlow {version} into {built}, once, in minutes.", UserWarning)
+            settings = [
+                *("-DCMAKE_BUILD_TYPE=Release", "-DCMAKE_UNITY_BUILD=ON", f"-DCMAKE_CXX_COMPILER={compiler}"),
+                f"-DSMDDP_ENGINE={min(prebuilt.PACKAGE.glob('libsmddp_core.mpi*.so'))}",
+                f"-DSMDDP_TENSORFLOW_DIR={Path(tensorflow.__file__).parent}",
+                *(["-G", "Ninja"] if _tool("ninja") else []),
+            ]
+            _run([cmake, "-S", prebuilt.FOLDER / "source", "-B", built, *settings], version)
             _run([cmake, "--build", built, "--parallel"], version)
             done.touch()
     return package
 
 
-@contextlib.contextmanager
-def _locked(path: Path, version: str) -> Iterator[None]:
-    """One process of this host compiles; the others wait for it."""
-    end = time.monotonic() + _SECONDS
-    with open(path, "w") as file:
-        while True:
-            with contextlib.suppress(BlockingIOError):
-                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-                break
-            if time.monotonic() > end:
-                raise ImportError(_message(version, f"and another process holds {path} for {_SECONDS:.0f} s"))
-            time.sleep(0.2)
-        yield
-
-
 def _run(command: list[Any], version: str) -> None:
-    words = list(map(str, command))
-    done = subprocess.run(words, capture_output=True, text=True, check=False, timeout=_SECONDS)
-    if done.returncode:
-        tail = "\n".join((done.stdout + done.stderr).splitlines()[-20:])
-        raise ImportError(_message(version, f"and compiling them failed:\n{tail}\n"))
+    try:
+        subprocess.run(
+            list(map(str, command)), timeout=_SECONDS, check=True, text=True,
+            stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
+        )  # fmt: skip
+    except (subprocess.CalledProcessError, subprocess.TimeoutExpired) as error:
+        raise ImportError(_message(version, f"and compiling them failed: {error}\n" + str(error.stdout))) from None
 
 
 def _tool(name: str) -> str | None:

@@ -91,7 +91,7 @@ def test_ops_that_are_compiled_are_compiled_once(wheel, monkeypatch, tmp_path):
     commands = []
     monkeypatch.setattr(compiled_ops, "_run", lambda command, version: commands.append(list(map(str, command))))
     tensorflow = types.SimpleNamespace(__version__="2.22.0", __file__="/site/tensorflow/__init__.py")
-    with pytest.warns(UserWarning, match="compiles its ops for TensorFlow 2.22.0"):
+    with pytest.warns(UserWarning, match=r"compiles its ops for TensorFlow 2\.22\.0"):
         folder = compiled_ops.compiled(tensorflow)
     assert compiled_ops.compiled(tensorflow) == folder
     assert folder.is_relative_to(tmp_path / "smddp_tf")
