@@ -2,8 +2,8 @@
 
 `pip install .`, `pip install -e .` and `make build` (= `setup.py build_ext --inplace`) all come here. The last two also
 build the tests' access to the engine (tests/bindings) and put it into tests/; so does `setup.py build_tests`. No wheel
-has it. SMDDP_BUILD_TARGETS names targets of CMake to build instead of all, SMDDP_PREBUILT a folder with what goes into
-the package, where tools/build_wheel.py has built that.
+has it. SMDDP_BUILD_TARGETS names targets of CMake to build instead of all, `build --prebuilt=FOLDER` takes what
+goes into the package from there, where tools/build_wheel.py has put it.
 """
 
 import hashlib
@@ -157,9 +157,12 @@ def remove_stale(source, target):
 class CleanBuild(build):
     """Starts from an empty build/lib: what an earlier build left there would become part of the wheel."""
 
+    user_options = [*build.user_options, ("prebuilt=", None, "a folder with what CMake would build")]  # noqa: RUF012
+
     def initialize_options(self):
         super().initialize_options()
         self.build_base = os.path.join("build", "setuptools")
+        self.prebuilt = None
 
     def run(self):
         shutil.rmtree(self.build_lib, ignore_errors=True)
@@ -170,7 +173,7 @@ class CMakeBuild(build_ext):
     """Replaces the compilation of extensions by CMake."""
 
     def run(self):
-        if prebuilt := os.environ.get("SMDDP_PREBUILT"):
+        if prebuilt := self.get_finalized_command("build").prebuilt:
             shutil.copytree(prebuilt, self._target(), dirs_exist_ok=True)
             return
         targets = os.environ.get("SMDDP_BUILD_TARGETS", "").split()

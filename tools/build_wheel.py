@@ -212,7 +212,8 @@ def pack(pythons: dict[str, str]) -> Path:
         old.unlink()
     epoch = run("git", "log", "-1", "--format=%ct", "--", *MADE_OF).strip()
     run(TOOLS / "python", "setup.py", "-q", "sdist", SOURCE_DATE_EPOCH=epoch)
-    run(TOOLS / "python", "setup.py", "-q", "bdist_wheel", SMDDP_PREBUILT=str(PACKAGE), SOURCE_DATE_EPOCH=epoch)
+    whole = ("build", f"--prebuilt={PACKAGE}", "bdist_wheel")
+    run(TOOLS / "python", "setup.py", "-q", *whole, SOURCE_DATE_EPOCH=epoch)
     (wheel,) = DIST.glob("smddp_tf-*.whl")
     tags = [f"cp{version.replace('.', '')}" for version in pythons]
     abis = ["none", *(["abi3"] if PYTHONS[-1] in pythons else [])]
