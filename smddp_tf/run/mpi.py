@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from smddp_tf._native.tensorflow_import import build_info
+from smddp_tf._native import prebuilt
 from smddp_tf.run.errors import LaunchError
 
 OPEN_MPI, MPICH = "Open MPI", "MPICH"
@@ -34,13 +34,13 @@ def find_mpi(given: str | None = None) -> Mpi:
     Raises:
         LaunchError: there is none, or the one that was asked for is of another kind than the library.
     """
-    library = build_info("MPI_LIBRARY")
+    library = prebuilt.mpi_library()
     wanted = kind_of_library(library)
     if named := given or os.environ.get("SMDDP_MPIRUN"):
         if not (path := shutil.which(named)):
             raise LaunchError(f"There is no program {named!r} (--mpirun or SMDDP_MPIRUN).")
         found = _ask(path)
-        if wanted and found.kind != wanted:
+        if wanted and found.kind != wanted and not prebuilt.has_engines():
             raise LaunchError(
                 f"{path} is {found.kind}'s, but smddp_tf was built with {wanted} ({library}): its ranks would each be "
                 f"alone. Name {wanted}'s launcher, or build smddp_tf with {found.kind} (SMDDP_MPI_HOME)."

@@ -156,6 +156,11 @@ def test_digits_on_3_ranks(tmp_path: Path) -> None:
     launch(["-c", LOAD_IN_PLAIN_KERAS, checkpoint], None, timeout=90).check()
 
 
+def test_the_demo_of_the_package() -> None:
+    output = launch(["-m", "smddp_tf.demo"], 2, timeout=240).check().output
+    assert "equal weights on all 2 rank(s)" in output
+
+
 @full
 def test_digits_compiled_by_xla(tmp_path: Path) -> None:
     output = run("02_keras_digits.py", 2, tmp_path, "--jit-compile")

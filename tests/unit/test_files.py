@@ -12,6 +12,7 @@ from smddp_tf.run.output import Output
 ROOT = Path(__file__).resolve().parents[2]
 # Each writes in a way of its own that follows no link; see the file.
 WRITERS = {
+    "smddp_tf/_native/compiled_ops.py": "XDG_CACHE_HOME",  # the user's own folder
     "smddp_tf/data/compute_service.py": "mkstemp",
     "smddp_tf/elastic/disk.py": "O_NOFOLLOW",
     "smddp_tf/insight/report.py": "monitor.lines import opened",

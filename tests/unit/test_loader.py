@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from smddp_tf._native import loader
+from smddp_tf._native import loader, prebuilt
 
 ROOT = Path(__file__).resolve().parents[2]
 COMMAND = "python -m pip install --no-deps -e ."
@@ -24,7 +24,7 @@ COMMAND = "python -m pip install --no-deps -e ."
     ],
 )
 def test_only_the_minor_version_decides(built_for, found, fits):
-    assert loader.fits(built_for, found) is fits
+    assert prebuilt.fits(built_for, found) is fits
 
 
 def test_mpi_of_a_wheel_moves_with_the_environment():
@@ -91,9 +91,11 @@ def op_library(monkeypatch, tmp_path):
     library.touch()
     built = types.SimpleNamespace(TENSORFLOW_VERSION="2.21.0", MPI_LIBRARY="lib/libmpi.so.40")
     monkeypatch.setattr(loader, "core", lambda: None)
-    monkeypatch.setattr(loader, "_OP_LIBRARY", library)
-    monkeypatch.setattr(loader, "build_info", lambda name: getattr(built, name, ""))
-    monkeypatch.setattr(loader, "defined_ops", loader.defined_ops.__wrapped__)  # without what was found before
+    monkeypatch.setattr(prebuilt, "PACKAGE", tmp_path)
+    for module in (loader, prebuilt):
+        monkeypatch.setattr(module, "build_info", lambda name: getattr(built, name, ""))
+    for function in (loader.defined_ops, loader.op_folder):  # without what was found before
+        monkeypatch.setattr(loader, function.__name__, function.__wrapped__)
     monkeypatch.setattr(loader, "_register_gpu_kernels", lambda reaches: registered.append(reaches))
     registered: list[bool] = []
 
@@ -162,7 +164,7 @@ def test_what_is_installed_names_where_it_came_from(monkeypatch, tmp_path):
 
 def test_a_build_without_xla_says_what_to_use_instead(monkeypatch, tmp_path):
     monkeypatch.setattr(loader, "op_library", lambda: "the ops")
-    monkeypatch.setattr(loader, "_XLA_LIBRARY", tmp_path / "libsmddp_tf_xla.so")
+    monkeypatch.setattr(loader, "op_folder", lambda: tmp_path)
     with pytest.raises(ImportError, match="inside functions compiled by XLA(.|\n)*Use jit_compile=False"):
         loader.xla_library.__wrapped__()
 

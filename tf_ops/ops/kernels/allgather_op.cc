@@ -31,7 +31,7 @@ class AllgatherKernel final : public CollectiveKernel {
 };
 
 REGISTER_KERNEL_BUILDER(Name("SmddpAllgather").Device(tensorflow::DEVICE_CPU), AllgatherKernel);
-[[maybe_unused]] const bool on_gpu = OnGpu<AllgatherKernel>("SmddpAllgather", {}, {"tensors", "gathered"});
+[[maybe_unused]] const bool allgather_on_gpu = OnGpu<AllgatherKernel>("SmddpAllgather", {}, {"tensors", "gathered"});
 
 }  // namespace
 }  // namespace smddp::ops

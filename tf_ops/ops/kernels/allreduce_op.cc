@@ -60,8 +60,9 @@ class ReducescatterKernel final : public ReductionKernel {
 
 REGISTER_KERNEL_BUILDER(Name("SmddpAllreduce").Device(tensorflow::DEVICE_CPU), AllreduceKernel);
 REGISTER_KERNEL_BUILDER(Name("SmddpReducescatter").Device(tensorflow::DEVICE_CPU), ReducescatterKernel);
-[[maybe_unused]] const bool on_gpu = OnGpu<AllreduceKernel>("SmddpAllreduce", {"tensors", "reduced"}, {}) &&
-                                     OnGpu<ReducescatterKernel>("SmddpReducescatter", {"tensors", "reduced"}, {});
+[[maybe_unused]] const bool allreduce_on_gpu =
+    OnGpu<AllreduceKernel>("SmddpAllreduce", {"tensors", "reduced"}, {}) &&
+    OnGpu<ReducescatterKernel>("SmddpReducescatter", {"tensors", "reduced"}, {});
 
 }  // namespace
 }  // namespace smddp::ops

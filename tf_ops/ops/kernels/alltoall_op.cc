@@ -53,7 +53,7 @@ class AlltoallKernel final : public CollectiveKernel {
 };
 
 REGISTER_KERNEL_BUILDER(Name("SmddpAlltoall").Device(tensorflow::DEVICE_CPU), AlltoallKernel);
-[[maybe_unused]] const bool on_gpu =
+[[maybe_unused]] const bool alltoall_on_gpu =
     OnGpu<AlltoallKernel>("SmddpAlltoall", {}, {"tensor", "splits", "received", "received_splits"});
 
 }  // namespace

@@ -19,7 +19,7 @@ class BarrierKernel final : public CollectiveKernel {
 };
 
 REGISTER_KERNEL_BUILDER(Name("SmddpBarrier").Device(tensorflow::DEVICE_CPU), BarrierKernel);
-[[maybe_unused]] const bool on_gpu = OnGpu<BarrierKernel>("SmddpBarrier", {}, {});
+[[maybe_unused]] const bool barrier_on_gpu = OnGpu<BarrierKernel>("SmddpBarrier", {}, {});
 
 }  // namespace
 }  // namespace smddp::ops

@@ -36,7 +36,7 @@ class BroadcastKernel final : public CollectiveKernel {
 };
 
 REGISTER_KERNEL_BUILDER(Name("SmddpBroadcast").Device(tensorflow::DEVICE_CPU), BroadcastKernel);
-[[maybe_unused]] const bool on_gpu = OnGpu<BroadcastKernel>("SmddpBroadcast", {}, {"tensors", "received"});
+[[maybe_unused]] const bool broadcast_on_gpu = OnGpu<BroadcastKernel>("SmddpBroadcast", {}, {"tensors", "received"});
 
 }  // namespace
 }  // namespace smddp::ops

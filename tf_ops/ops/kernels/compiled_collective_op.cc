@@ -50,7 +50,7 @@ class CompiledCollectiveKernel final : public CollectiveKernel {
 };
 
 REGISTER_KERNEL_BUILDER(Name("SmddpCompiledCollective").Device(tensorflow::DEVICE_CPU), CompiledCollectiveKernel);
-[[maybe_unused]] const bool on_gpu =
+[[maybe_unused]] const bool compiled_collective_on_gpu =
     OnGpu<CompiledCollectiveKernel>("SmddpCompiledCollective", {}, {"tensors", "after", "results", "token"});
 
 }  // namespace

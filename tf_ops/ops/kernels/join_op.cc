@@ -25,7 +25,7 @@ class JoinKernel final : public CollectiveKernel {
 };
 
 REGISTER_KERNEL_BUILDER(Name("SmddpJoin").Device(tensorflow::DEVICE_CPU), JoinKernel);
-[[maybe_unused]] const bool on_gpu = OnGpu<JoinKernel>("SmddpJoin", {}, {"last"});
+[[maybe_unused]] const bool join_on_gpu = OnGpu<JoinKernel>("SmddpJoin", {}, {"last"});
 
 }  // namespace
 }  // namespace smddp::ops

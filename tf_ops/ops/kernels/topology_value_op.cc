@@ -65,7 +65,7 @@ class TopologyValueKernel final : public tensorflow::OpKernel {
 };
 
 REGISTER_KERNEL_BUILDER(Name("SmddpTopologyValue").Device(tensorflow::DEVICE_CPU), TopologyValueKernel);
-[[maybe_unused]] const bool on_gpu = OnGpu<TopologyValueKernel>("SmddpTopologyValue", {}, {"value"});
+[[maybe_unused]] const bool topology_value_on_gpu = OnGpu<TopologyValueKernel>("SmddpTopologyValue", {}, {"value"});
 
 }  // namespace
 }  // namespace smddp::ops
