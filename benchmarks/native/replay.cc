@@ -1,20 +1,19 @@
 // Replays the messages of gradient buckets over a simulated cluster, with SimGrid's model of flows that share links.
 // For `benchmarks.simulate`, which writes the input and explains the model.
 //
-// Input: hosts, bits per second of a link, seconds of latency, seconds a message costs a host, bytes it is longer on a link, chunks in flight,
-// hosts a leaf switch has (0: one switch for all), 1/oversubscription; the seconds by which each host is late; the
-// algorithms: number, and for each and every host the number of its messages, each (to, share of the bytes, how many
-// messages one after another come before it); the chunks: number, and for each the second at which it is ready, its
-// bytes, its algorithm, the seconds a host needs to add it up.
-// Output: the second at which the last host has the last chunk.
+// Input: hosts, bits per second of a link, seconds of latency, seconds a message costs a host, bytes it is longer on a
+// link, chunks in flight, hosts a leaf switch has (0: one switch for all), 1/oversubscription; the seconds by which
+// each host is late; the algorithms: number, and for each and every host the number of its messages, each (to, share of
+// the bytes, how many messages one after another come before it); the chunks: number, and for each the second at which
+// it is ready, its bytes, its algorithm, the seconds a host needs to add it up. Output: the second at which the last
+// host has the last chunk.
 
 #include <algorithm>
 #include <cstdio>
 #include <iostream>
+#include <simgrid/s4u.hpp>
 #include <string>
 #include <vector>
-
-#include <simgrid/s4u.hpp>
 
 namespace sg4 = simgrid::s4u;
 

@@ -101,8 +101,10 @@ class ReadyOp : public tensorflow::AsyncOpKernel {
   float offset_ = 0;
 };
 
-REGISTER_OP("SmddpBenchClock").Output("now: double").SetIsStateful().SetShapeFn(
-    tensorflow::shape_inference::ScalarShape);
+REGISTER_OP("SmddpBenchClock")
+    .Output("now: double")
+    .SetIsStateful()
+    .SetShapeFn(tensorflow::shape_inference::ScalarShape);
 
 // Not stateful: tf.function would run all of them one after another.
 REGISTER_OP("SmddpBenchReady")

@@ -10,10 +10,10 @@ namespace smddp::ops {
 
 // Smaller results use TensorFlow's allocator: malloc caches them.
 constexpr size_t kLargeResultBytes = 4 << 20;
-// The memory that is cached for the next step; the least recently used block is freed first. The limit rises while steps
-// ask again for what was freed, by a quarter of the block each time: what a program needs once (a broadcast of all
-// variables) is given back, what it needs in every step is kept after a few. It stays at or below what has been in use
-// at once.
+// The memory that is cached for the next step; the least recently used block is freed first. The limit rises while
+// steps ask again for what was freed, by a quarter of the block each time: what a program needs once (a broadcast of
+// all variables) is given back, what it needs in every step is kept after a few. It stays at or below what has been in
+// use at once.
 constexpr size_t kKeptResultBytes = 128 << 20;
 
 // The process's allocator for large results: uses huge pages where available, and caches blocks that TensorFlow
