@@ -27,7 +27,7 @@ RESULTS = ROOT / "benchmarks" / "results"
 
 def parse(arguments: list[str] | None = None) -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="python -m benchmarks", description=__doc__)
-    parser.add_argument("--quick", action="store_true", help="about 6 minutes: fewer sizes and repetitions, no lab")
+    parser.add_argument("--quick", action="store_true", help="about 10 minutes: fewer sizes and repetitions, no lab")
     parser.add_argument("--only", help=f"candidates, joined by commas, of: {', '.join(CANDIDATES)}")
     parser.add_argument(
         "--doors",

@@ -30,7 +30,7 @@ class Effort:
     doors: tuple[str, ...] = ("array", "plus", "function", "list", "named", "grouped", *STEPS)
 
 
-QUICK = Effort(3, 0.25, (2, 4), (4, 4 * KIB, MIB, 16 * MIB, 64 * MIB, 256 * MIB), ("ResNet-50", "BERT-base"))
+QUICK = Effort(3, 0.25, (2, 4), (4, 4 * KIB, 64 * KIB, MIB, 16 * MIB, 64 * MIB, 256 * MIB), ("ResNet-50", "BERT-base"))
 FULL = Effort(
     5, 0.4, (1, 2, 4), (4, KIB, 4 * KIB, 16 * KIB, 64 * KIB, 256 * KIB, *(n * MIB for n in (1, 4, 16, 64, 256)))
 )
@@ -49,9 +49,10 @@ def tensorflow_cases(effort: Effort, ranks: int) -> list[Case]:
         Case("plus", 4),
         *(Case("function", size) for size in (4, MIB, 16 * MIB, 64 * MIB, 256 * MIB) if size <= largest),
     ]
+    doors = ("list", "named", "grouped", *STEPS[: 4 if ranks == 2 else 2])
     for model in effort.models if ranks == 2 else effort.models[:2]:  # as the targets
         size = model_bytes(model)
-        cases += [Case("function", size), *(Case(door, size, model) for door in ("list", "named", "grouped", *STEPS))]
+        cases += [Case("function", size), *(Case(door, size, model) for door in doors)]
     return cases
 
 

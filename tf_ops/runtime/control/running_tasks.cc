@@ -5,6 +5,12 @@
 #include <utility>
 
 namespace smddp {
+namespace {
+
+constexpr int kEnoughMoved = 2;
+constexpr int kAllEvery = 32;  // rounds: what is small does not wait long behind what is large
+
+}  // namespace
 
 void RunningTasks::Add(RunningTask task) {
   task.since_ns = NowNs();
@@ -12,10 +18,11 @@ void RunningTasks::Add(RunningTask task) {
 }
 
 Result<bool> RunningTasks::Step() {
-  bool moved = false;
-  for (auto at = tasks_.begin(); at != tasks_.end();) {
+  int moved = 0;
+  const int enough = ++rounds_ % kAllEvery == 0 ? std::numeric_limits<int>::max() : kEnoughMoved;
+  for (auto at = tasks_.begin(); at != tasks_.end() && moved < enough;) {
     SMDDP_ASSIGN_OR_RETURN(const Progress progress, at->task != nullptr ? at->task->Step() : Progress::kDone);
-    moved |= progress != Progress::kWaiting;
+    moved += progress != Progress::kWaiting ? 1 : 0;
     if (progress != Progress::kDone) {
       ++at;
       continue;
@@ -30,7 +37,7 @@ Result<bool> RunningTasks::Step() {
     finished.done(Status::Ok());
     if (failed_) return true;  // sending to the other ranks failed, and the tasks are gone
   }
-  return moved;
+  return moved > 0;
 }
 
 void RunningTasks::FailAll(const Status& why, bool memory_in_use) {

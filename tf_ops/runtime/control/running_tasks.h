@@ -30,8 +30,9 @@ struct RunningTask {
 class RunningTasks {
  public:
   void Add(RunningTask task);
-  // Steps each task once, and answers the callers of those that are done. True: something moved. An error: a task has
-  // failed; it is still in the list.
+  // Steps the tasks, oldest first, and answers the callers of those that are done. In most rounds it stops when some
+  // have moved: more at a time push one another's data out of the caches (docs/decisions/0006). True: something moved.
+  // An error: a task has failed; it is still in the list.
   Result<bool> Step();
   // Answers all callers with `why`. `memory_in_use`: transfers may still write into the tasks' memory, which is then
   // kept until the process ends.
@@ -48,6 +49,7 @@ class RunningTasks {
 
  private:
   std::list<RunningTask> tasks_;
+  int64_t rounds_ = 0;
   bool failed_ = false;
   std::string last_done_;
   int64_t last_done_ns_ = NowNs();
