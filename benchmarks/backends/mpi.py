@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -29,9 +30,13 @@ class Mpi:
     def prepare(self, case: Case) -> Prepared:
         source = input_values(self._comm.rank, (case.bytes // 4,))
         result = np.empty_like(source)
-        self._comm.Allreduce(source, result)
-        wrong = wrong_elements(result, self._comm.size)
-        return Prepared(lambda: self._comm.Allreduce(source, result), wrong)
+        run = self.allreduce(source, result)
+        run()
+        return Prepared(run, wrong_elements(result, self._comm.size))
+
+    def allreduce(self, source: np.ndarray, result: np.ndarray) -> Callable[[], Any]:
+        """What sums `source` over the ranks into `result`, once for each call."""
+        return lambda: self._comm.Allreduce(source, result)
 
     def barrier(self) -> None:
         self._comm.Barrier()

@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import ctypes
 import sys
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 
-from benchmarks.backends import Prepared
 from benchmarks.backends.mpi import Mpi
-from benchmarks.cases import Case, input_values, wrong_elements
 
 __all__ = ["OneCcl"]
 
@@ -31,21 +30,9 @@ class OneCcl(Mpi):
 
         return {"oneccl": version("oneccl"), **super().about()}
 
-    def prepare(self, case: Case) -> Prepared:
-        source = input_values(self._comm.rank, (case.bytes // 4,))
-        result = np.empty_like(source)
-        arguments = (
-            ctypes.c_void_p(source.ctypes.data),
-            ctypes.c_void_p(result.ctypes.data),
-            ctypes.c_size_t(len(source)),
-        )
-
-        def run() -> None:
-            self._library.oneccl_allreduce(*arguments)
-
-        run()
-        self._kept = source, result
-        return Prepared(run, wrong_elements(result, self._comm.size))
+    def allreduce(self, source: np.ndarray, result: np.ndarray) -> Callable[[], Any]:
+        arguments = source.ctypes, result.ctypes, ctypes.c_size_t(len(source))  # the first two keep the arrays alive
+        return lambda: self._library.oneccl_allreduce(*arguments)
 
     def close(self) -> None:
         self._library.oneccl_close()

@@ -50,9 +50,9 @@ class Smddp:
 
         if case.door in STEPS:
             return tensorflow_doors.prepare_step(case, hvd.rank(), hvd.size(), hvd)
-        reduce = {"function": _one, "plus": _one, "named": _named, "grouped": _grouped, "list": _planned(case)}[
-            case.door
-        ]
+        if case.door == "plus":
+            return tensorflow_doors.plus_one(case.bytes // 4)
+        reduce = {"function": _one, "named": _named, "grouped": _grouped, "list": _planned(case)}[case.door]
         return tensorflow_doors.prepare(case, hvd.rank(), hvd.size(), reduce)
 
     def _array(self, case: Case) -> Prepared:
