@@ -112,16 +112,12 @@ void BucketMatcher::Put(Plan* plan, Arrival arrival, int64_t since_ns) {
 }
 
 void BucketMatcher::PlaceEarly(Plan* plan) {
-  const std::vector<Plan::EarlyArrival> early = std::exchange(plan->early, {});
   plan->early_reminder = {};
-  for (const Plan::EarlyArrival& each : early) {
-    if (bus_.failure().ok()) {
-      Put(plan, each.arrival, each.since_ns);  // may fail the session: then those that wait have had their answer
-    } else {
-      plan->early.push_back(each);
-    }
+  while (!plan->early.empty()) {
+    const Plan::EarlyArrival next = std::move(plan->early.front());
+    plan->early.pop_front();
+    Put(plan, next.arrival, next.since_ns);  // where that fails the session, FailWaiting takes the rest
   }
-  if (!bus_.failure().ok()) FailWaiting(plan, bus_.failure());
 }
 
 void BucketMatcher::LaunchComplete(Plan* plan) {

@@ -13,6 +13,7 @@
 #pragma once
 
 #include <cstdint>
+#include <deque>
 #include <map>
 #include <optional>
 #include <string>
@@ -79,7 +80,7 @@ struct Plan {
   std::optional<PlanLayout> observed;  // of the second and later steps; none: `listed` is still used
   bool ordered = false;                // has rank 0's order arrived?
   std::vector<int> first_step;         // the tensors in the order of their first arrival
-  std::vector<EarlyArrival> early;     // in the order of arrival
+  std::deque<EarlyArrival> early;      // in the order of arrival
   Reminder early_reminder;
   std::map<int64_t, std::vector<int>> missing_tensors;  // by given-up step, counted from 1: the missing tensors
   int64_t open = 0;                                     // arrivals without an answer, including zeros
