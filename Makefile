@@ -59,8 +59,9 @@ docs: $(VENV)/.smddp-docs  ## Build the documentation with its reference into si
 	@NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build -q $(ARGS)
 	@echo "site/index.html"
 
-# With the wheel in dist/ where it is of this commit and nothing has been built in place: nothing is compiled then.
-CURRENT_WHEEL := $(if $(wildcard dist/*.whl),$(shell $(PYTHON) tools/build_wheel.py --current))
+# With the wheel in dist/ where it is of this commit and nothing has been built in place: nothing is compiled then. Other
+# targets do not look.
+CURRENT_WHEEL := $(if $(and $(filter demo,$(MAKECMDGOALS)),$(wildcard dist/*.whl)),$(shell $(PYTHON) tools/build_wheel.py --current))
 DEMO_NEEDS := $(if $(CURRENT_WHEEL),$(if $(wildcard $(VENV)/.smddp-demo),demo-in-place,$(VENV)/.smddp-wheel),demo-in-place)
 
 demo: $(DEMO_NEEDS)  ## Train the digits example on NP ranks
@@ -82,7 +83,7 @@ wheel:  ## Build the wheel that is installed without a compiler, for all TensorF
 wheel-matrix:  ## Install it beside every TensorFlow and run it (10 minutes; ARGS="2.16 mpich", ARGS=--update-readme)
 	@$(PYTHON) tools/wheel_matrix.py $(ARGS)
 
-test: build  ## All tests, in the quick form (14 minutes on 2 cores); those of GPUs when the native sources changed
+test: build  ## All tests, in the quick form (23 minutes on 2 cores); those of GPUs when the native sources changed
 	@$(if $(ARGS),$(PYTEST) $(ARGS),$(MAKE) -s -j2 --output-sync test-engine test-one-process)
 	@$(if $(ARGS),,$(PYTEST) tests/launch -m 'not one_process')
 	@$(if $(ARGS),,$(MAKE) -s $(GPU_TESTED))
@@ -185,7 +186,7 @@ $(VENV)/.smddp-bench: $(VENV)/.smddp-setup
 	@touch $@
 
 release-check: build  ## Build, check and try what a release would upload, and print it (uploads nothing)
-	@$(PIP) install -q build twine
+	@$(PIP) install -q twine
 	@$(BIN)/python tools/release_check.py
 
 lint: build  ## Check style, types and generated files

@@ -1,7 +1,7 @@
 """Builds what a release would upload, checks and tries it, and prints it: `make release-check`. Uploads nothing.
 
-The version is that of the file VERSION. The wheel is that of `make wheel` where the Makefile has this target, else one
-for the TensorFlow of this environment. It is installed into a new environment, .matrix/release, and trains there.
+The version is that of the file VERSION. Wheel and sdist are those of `make wheel`. The wheel is installed into a new
+environment, .matrix/release, and trains there.
 """
 
 from __future__ import annotations
@@ -15,8 +15,10 @@ import sys
 import tarfile
 from pathlib import Path
 
-ROOT = Path(__file__).resolve().parent.parent
-DIST = ROOT / "dist"
+sys.path.insert(0, str(Path(__file__).resolve().parent))
+import build_wheel
+from build_wheel import DIST, ROOT
+
 FRESH = ROOT / ".matrix" / "release"
 TENSORFLOW = os.environ.get("TENSORFLOW", "tensorflow-cpu==2.21.*")
 NEEDED = ("VERSION", "LICENSE", "SECURITY.md", "CHANGELOG.md", "docs/index.md", "docs/launching.md", "docker/README.md",
@@ -26,28 +28,13 @@ NOT_WANTED = re.compile(r"tests/fuzz/corpus/|\.so$|\.pyc$|_build_info\.py$")
 
 def run(*command: str | Path, python: str | Path = sys.executable) -> str:
     """`python -m COMMAND...`; its output, which is shown when it fails."""
-    done = subprocess.run(
-        [python, "-m", *command], cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, check=False
-    )
-    if done.returncode:
-        sys.exit(f"{done.stdout}\nrelease-check: {' '.join(map(str, command))} failed, see above.")
-    return done.stdout
+    return build_wheel.run(python, "-m", *command)
 
 
 def check_changelog(version: str) -> None:
     """The changelog has a section for this version."""
     if not re.search(rf"^## \[{re.escape(version)}\]", (ROOT / "CHANGELOG.md").read_text(encoding="utf-8"), re.M):
         sys.exit(f"release-check: VERSION is {version}, and CHANGELOG.md has no section `## [{version}]`.")
-
-
-def build() -> None:
-    """Makes dist/: sdist and wheel."""
-    shutil.rmtree(DIST, ignore_errors=True)
-    if re.search(r"^wheel:", (ROOT / "Makefile").read_text(encoding="utf-8"), re.M):
-        subprocess.run(["make", "wheel"], cwd=ROOT, check=True)
-    else:
-        run("pip", "wheel", "-q", "--no-build-isolation", "--no-deps", "-w", DIST, ".")
-    run("build", "--sdist", "--no-isolation", "--outdir", DIST)
 
 
 def check_sdist(sdist: Path) -> None:
@@ -81,7 +68,8 @@ def try_wheel(wheel: Path, version: str) -> None:
 def main() -> None:
     version = (ROOT / "VERSION").read_text(encoding="utf-8").strip()
     check_changelog(version)
-    build()
+    shutil.rmtree(DIST, ignore_errors=True)
+    subprocess.run(["make", "wheel"], cwd=ROOT, check=True)
     files = sorted(DIST.iterdir())
     print(run("twine", "check", "--strict", *files).strip())
     [sdist], [wheel] = ([file for file in files if file.name.endswith(end)] for end in (".tar.gz", ".whl"))
