@@ -38,6 +38,8 @@ def share() -> None:
         return
     if "tensorflow" in sys.modules:
         return _cannot("TensorFlow has been imported already; start the script with `smddprun --shared-tensors`.")
+    if os.environ.get("TF_CPU_ALLOCATOR_USE_BFC", "").lower() in ("1", "true"):
+        return _cannot("TF_CPU_ALLOCATOR_USE_BFC=1 gives TensorFlow another allocator; unset it.")
     spec = importlib.util.find_spec("tensorflow")
     if spec is None or not spec.submodule_search_locations:
         return None

@@ -115,6 +115,7 @@ nb::dict StatsDict(int process_set) {
   result["exposed_ns"] = stats.exposed_ns;
   result["plans"] = stats.plans;
   result["node_bytes_sent"] = stats.node_bytes_sent;
+  result["node_bytes_referred"] = stats.node_bytes_referred;
   result["rail_bytes_sent"] = stats.rail_bytes_sent;
   result["control_messages"] = stats.control_messages;
   result["control_bytes"] = stats.control_bytes;

@@ -50,7 +50,7 @@ struct Chunk {
   int me() const { return fabric.node.position(); }
   Tag tag(uint8_t stage) const { return {call.operation, stage, static_cast<uint16_t>(index)}; }
   bool gathers() const { return call.view->parting().mode == PartMode::kGather; }
-  // Can the others read this piece of an input or output where it is?
+  // Can the others read this piece of an input or output where it is? Not what is not there (null).
   bool Shares(const void* data, Range of) const;
   // The local ranks that share the chunk: those of the smallest node; of a gather, those of my group.
   int reducers() const;

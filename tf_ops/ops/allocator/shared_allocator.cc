@@ -26,48 +26,30 @@ double Seconds() {
   return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count();
 }
 
-// Where the arena has no room, and for small blocks, the system's memory.
-void* Allocate(SharedArena& arena, size_t alignment, size_t bytes) {
-  if (bytes >= kLeastShared) {
-    if (void* block = arena.Allocate(bytes)) return block;
-  }
-  void* block = nullptr;
-  const size_t aligned = std::max(alignment, sizeof(void*));
-  return posix_memalign(&block, aligned, std::max<size_t>(bytes, 1)) == 0 ? block : nullptr;
-}
-
-void Free(SharedArena& arena, void* block) {
-  if (arena.Owns(block)) {
-    arena.Free(block);
-  } else {
-    std::free(block);
-  }
-}
-
 class Allocator final : public tsl::Allocator {
  public:
   explicit Allocator(SharedArena& arena) : arena_(arena) {}
 
   std::string Name() override { return "smddp_shared"; }
   tsl::AllocatorMemoryType GetMemoryType() const override { return tsl::AllocatorMemoryType::kHostPageable; }
-  void* AllocateRaw(size_t alignment, size_t bytes) override { return Allocate(arena_, alignment, bytes); }
-  void DeallocateRaw(void* block) override { Free(arena_, block); }
 
- private:
-  SharedArena& arena_;
-};
-
-// The regions of TensorFlow's BFC allocator, where that one is used on CPUs (TF_CPU_ALLOCATOR_USE_BFC=1).
-class Regions final : public tsl::SubAllocator {
- public:
-  explicit Regions(SharedArena& arena) : SubAllocator({}, {}), arena_(arena) {}
-
-  void* Alloc(size_t alignment, size_t bytes, size_t* received) override {
-    *received = bytes;
-    return Allocate(arena_, alignment, bytes);
+  // Where the arena has no room, and for small blocks, the system's memory.
+  void* AllocateRaw(size_t alignment, size_t bytes) override {
+    if (bytes >= kLeastShared) {
+      if (void* block = arena_.Allocate(bytes)) return block;
+    }
+    void* block = nullptr;
+    const size_t aligned = std::max(alignment, sizeof(void*));
+    return posix_memalign(&block, aligned, std::max<size_t>(bytes, 1)) == 0 ? block : nullptr;
   }
-  void Free(void* block, size_t /*bytes*/) override { ops::Free(arena_, block); }
-  bool SupportsCoalescing() const override { return false; }
+
+  void DeallocateRaw(void* block) override {
+    if (arena_.Owns(block)) {
+      arena_.Free(block);
+    } else {
+      std::free(block);
+    }
+  }
 
  private:
   SharedArena& arena_;
@@ -77,7 +59,8 @@ class Factory final : public tsl::AllocatorFactory {
  public:
   explicit Factory(SharedArena& arena) : arena_(arena) {}
   tsl::Allocator* CreateAllocator() override { return new Allocator(arena_); }
-  tsl::SubAllocator* CreateSubAllocator(int /*numa_node*/) override { return new Regions(arena_); }
+  // TensorFlow asks for none: its BFC allocator for CPUs has one of its own.
+  tsl::SubAllocator* CreateSubAllocator(int /*numa_node*/) override { return nullptr; }
 
  private:
   SharedArena& arena_;

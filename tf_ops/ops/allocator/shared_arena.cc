@@ -17,7 +17,11 @@ constexpr size_t kPage = 4096;
 // Less than this is not worth a call into the system.
 constexpr size_t kLeastGivenBack = 16 << 20;
 
-size_t WholePages(size_t bytes) { return (bytes + kPage - 1) / kPage * kPage; }
+// Blocks of equal size shall not begin at the same place of a page: a processor takes a read for one of a write that is
+// under way where their last 12 bits are equal.
+constexpr size_t kAlignment = 64, kApart = 5 * kAlignment;
+
+size_t SizeOfBlock(size_t bytes) { return (bytes + kAlignment - 1) / kAlignment * kAlignment + kApart; }
 
 // Those that a fork must leave to its parent. Not destroyed: a fork may come at any time.
 struct Arenas {
@@ -81,7 +85,7 @@ void SharedArena::LeaveToParent() {
 
 void* SharedArena::Allocate(size_t bytes) {
   if (forked_ || bytes == 0 || bytes > capacity_) return nullptr;
-  const size_t size = WholePages(bytes);
+  const size_t size = SizeOfBlock(bytes);
   std::lock_guard<std::mutex> lock(mutex_);
   const auto fitting = free_by_size_.lower_bound({size, 0});
   if (fitting == free_by_size_.end()) return nullptr;

@@ -30,7 +30,7 @@ class SharedArena {
   SharedArena(const SharedArena&) = delete;
   SharedArena& operator=(const SharedArena&) = delete;
 
-  // At the start of a page; null: no room.
+  // Aligned to 64 bytes; null: no room.
   void* Allocate(size_t bytes);
   bool Owns(const void* block) const;
   // `block` is one that Allocate returned.

@@ -62,6 +62,9 @@ class NodeChannel {
   int64_t BeatOf(int peer) const { return layout_.beat(segments_[peer])->load(std::memory_order_relaxed); }
   int64_t bytes_published() const { return bytes_published_.load(std::memory_order_relaxed); }  // any thread
 
+  // Of these, what was not copied (SlotWriter::Refer).
+  int64_t bytes_referred() const { return bytes_referred_.load(std::memory_order_relaxed); }
+
   bool Reserve(Pool pool, Slot* slot);
   // May be called once per slot and reader. The writes to the slot are visible to a reader that has taken the note.
   void Publish(const Slot& slot, const Tag& tag, size_t bytes, const std::vector<int>& readers, bool last = true);
@@ -121,7 +124,7 @@ class NodeChannel {
   const NodeLayout layout_;
   const std::vector<std::byte*> segments_;
   const std::vector<BufferView> tensors_;
-  std::atomic<int64_t> bytes_published_{0};  // read by any thread
+  std::atomic<int64_t> bytes_published_{0}, bytes_referred_{0};  // read by any thread
   int next_slot_[kPoolCount] = {};           // where Reserve looks first
   std::vector<uint32_t> written_;  // by reader: the number of notes sent to it; kept here because the shared copy can
                                    // be changed by others

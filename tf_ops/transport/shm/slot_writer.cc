@@ -25,6 +25,7 @@ void SlotWriter::Add(uint64_t offset, size_t bytes, bool of_tensor) {
   extents_ += continues ? 0 : 1;
   last_.bytes += static_cast<uint32_t>(bytes);
   bytes_ += bytes;
+  referred_ += of_tensor ? bytes : 0;
   const size_t table = extents_ * sizeof(Extent);
   SMDDP_CHECK_OP((of_tensor ? copied_ : copied_ + bytes) + table, <=, slot_.memory.size);
   std::memcpy(slot_.memory.data + slot_.memory.size - table, &last_, sizeof(Extent));
@@ -39,8 +40,9 @@ void SlotWriter::Publish(const Tag& tag, const std::vector<int>& readers) {
   note.first_extent = static_cast<uint16_t>(published_);
   note.extents = static_cast<uint16_t>(extents_ - published_);
   node_.Publish(note, readers);
+  node_.bytes_referred_ += static_cast<int64_t>(referred_ * readers.size());
   published_ = extents_;
-  bytes_ = 0;
+  bytes_ = referred_ = 0;
 }
 
 }  // namespace smddp

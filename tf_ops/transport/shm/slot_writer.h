@@ -35,7 +35,7 @@ class SlotWriter {
   const Slot slot_;
   size_t copied_ = 0;
   int extents_ = 0, published_ = 0;
-  size_t bytes_ = 0;  // not yet published
+  size_t bytes_ = 0, referred_ = 0;  // not yet published
   Extent last_;
 };
 
