@@ -62,7 +62,12 @@ CANDIDATES = {
     for candidate in (
         Candidate("smddp_tf", "smddp", ("array", "plus", *_TF_DOORS), "", _OPEN_MPI, {**_ROOT_MPI, **_QUIET_TF}),
         Candidate(
-            "shared tensors", "smddp", _TF_DOORS, "", _OPEN_MPI, {**_ROOT_MPI, **_QUIET_TF},
+            "shared tensors",
+            "smddp",
+            _TF_DOORS,
+            "",
+            _OPEN_MPI,
+            {**_ROOT_MPI, **_QUIET_TF},
             ("-m", "smddp_tf.aliases", "shared_tensors", "-m"),
         ),
         Candidate("reference", "reference", ("array",)),

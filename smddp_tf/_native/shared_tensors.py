@@ -1,6 +1,6 @@
 """TensorFlow's large tensors in memory that the ranks of a node map (`smddprun --shared-tensors`).
 
-The allocator for that is a library for the installed TensorFlow, and must be there before TensorFlow has its first tensor.
+The allocator for that is a library for the installed TensorFlow, and must be there before TensorFlow's first tensor.
 """
 
 from __future__ import annotations
@@ -64,7 +64,7 @@ def share() -> None:
 
 
 def _version_beside(folder: Path) -> str:
-    """TensorFlow's version, from the metadata beside its package: it must not be imported yet. "" where there is none."""
+    """TensorFlow's version by the metadata beside its package, for it must not be imported yet; "" without any."""
     found = importlib.metadata.distributions(path=[str(folder.parent)])
     return next((one.version for one in found if _DISTRIBUTION.fullmatch((one.name or "").lower())), "")
 

@@ -123,9 +123,9 @@ std::vector<int64_t> WithParts(const std::vector<std::string>& hosts, const std:
 
 // Returns the bytes of each rank's tensors that others read where they lay.
 std::vector<int64_t> Allreduce(const std::vector<std::string>& hosts, const std::vector<Bytes>& inputs,
-               const std::vector<Bytes>& outputs, const std::string& dtype_name, int op, double prescale,
-               double postscale, int64_t chunk_bytes, bool planned, const std::string& wire_dtype,
-               const std::string& rail_algorithm, bool shared_tensors) {
+                               const std::vector<Bytes>& outputs, const std::string& dtype_name, int op,
+                               double prescale, double postscale, int64_t chunk_bytes, bool planned,
+                               const std::string& wire_dtype, const std::string& rail_algorithm, bool shared_tensors) {
   const DType dtype = ValueOrThrow(DTypeFromName(dtype_name));
   const WireDType wire = ValueOrThrow(WireDTypeFromName(wire_dtype));
   if (outputs.size() != inputs.size()) throw nb::value_error("As many outputs as inputs are needed.");

@@ -1,4 +1,4 @@
-"""`smddprun --shared-tensors`: TensorFlow's tensors in memory that the ranks of a node map, and where that cannot be."""
+"""`smddprun --shared-tensors`: TensorFlow's tensors in memory that a node's ranks map, and where that cannot be."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ def test_another_allocator_is_a_warning() -> None:
 
 
 def test_ranks_of_two_nodes(copied: str) -> None:
-    """Two share theirs, the third has nobody to share with; also sums that come from the other node are read in place."""
+    """Two share theirs, the third has nobody to share with; sums from the other node are read in place, too."""
     ranks = told(smddprun(SHARED, "-np", "3", SCRIPT, "hosts=a,a,b"))
     assert [sums > 4 << 20 for sums, _, _ in ranks] == [True, True, False]
     assert len({weights for _, _, weights in ranks}) == 1

@@ -1,4 +1,4 @@
-"""The memory of shared tensors (tf_ops/ops/allocator/shared_arena.h): blocks, what goes back to the system, forks, limits."""
+"""The memory of shared tensors (tf_ops/ops/allocator/shared_arena.h): blocks, what is given back, forks, limits."""
 
 from __future__ import annotations
 
@@ -135,7 +135,7 @@ def test_the_file_can_be_mapped_read_and_not_be_shrunk() -> None:
 
 
 def test_a_fork_gets_copies_and_no_blocks() -> None:
-    """What the child writes does not reach the parent; what it frees stays used here; it gets no memory of the arena."""
+    """What the child writes does not reach the parent, what it frees stays used; it gets no memory of the arena."""
     arena = _core.arena_create(4 * MIB)
     block = arena.allocate(MIB)
     filled(arena, block, MIB, 5)

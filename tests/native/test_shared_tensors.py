@@ -1,5 +1,8 @@
-"""Sums of tensors that the ranks of a node read where they lie, against NumPy. Ranks are threads of this process, all of
-whose memory counts as shared; what makes it so is tested in tests/launch/test_shared_tensors.py."""
+"""Sums of tensors that the ranks of a node read where they lie, against NumPy.
+
+Ranks are threads of this process, all of whose memory counts as shared; what makes it so is tested in
+tests/launch/test_shared_tensors.py.
+"""
 
 from __future__ import annotations
 
@@ -88,13 +91,15 @@ def test_what_is_read_in_place(layout: str) -> None:
     locals_ = ranks_per_node(layout)[0]
     assert everything == also_everything
     # The others' shares of my input to one rank each, my share of the sum to all others.
-    assert [value / (length * 4) for value in everything] == pytest.approx([2 * (locals_ - 1) / locals_] * len(hosts), rel=0.05)
+    expected = [2 * (locals_ - 1) / locals_ * 4 * length] * len(hosts)
+    assert everything == pytest.approx(expected, rel=0.05)
     assert [2 * value for value in sums] == pytest.approx(everything, rel=0.1)
     assert nothing == [0] * len(hosts)
 
 
-def test_sums_are_those_of_slots() -> None:
+def test_sums_are_those_of_slots(monkeypatch: pytest.MonkeyPatch) -> None:
     """To the last bit, for values whose sum depends on the order."""
+    monkeypatch.delenv("SMDDP_TEST_SHARED_TENSORS", raising=False)  # with which all tests can be run
     generator = np.random.default_rng(5)
     inputs = [generator.standard_normal(70_001).astype(np.float32) * 10.0**rank for rank in range(4)]
     for layout in ("4", "2+2"):
@@ -109,8 +114,11 @@ def test_sums_are_those_of_slots() -> None:
 
 @pytest.mark.parametrize("layout", ["2", "3", "2+2"])
 def test_many_tensors_at_once(layout: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Small ones, which are copied, between large ones, each a bucket (or request, every second a broadcast) of its own, in
-    another order on every rank: slots that refer to tensors are evacuated where a rank is not ready for them."""
+    """Small ones, which are copied, between large ones, in another order on every rank.
+
+    Each is a bucket, or a request, every second a broadcast. Slots that refer to tensors are evacuated where a rank is
+    not ready for them.
+    """
     monkeypatch.setenv("SMDDP_TEST_SHARED_TENSORS", "1")
     hosts = LAYOUTS[layout]
     sizes = [40_000, 3, 700, 25_000, 513, 90_001, 1, 512, 33_333, 2_000] * 3

@@ -78,7 +78,8 @@ std::vector<PieceRange> FusedView::PieceRanges(Range range) const {
   ForEach(range, [&](const Piece& piece, int64_t first, int64_t count, int64_t offset) {
     const auto of = [&](auto* base) { return base != nullptr ? At(base, first, dtype_) : base; };
     const int64_t begin = range.begin + offset;
-    runs.push_back({{begin, begin + count}, static_cast<const std::byte*>(of(piece.input)),
+    runs.push_back({{begin, begin + count},
+                    static_cast<const std::byte*>(of(piece.input)),
                     static_cast<std::byte*>(of(piece.output))});
   });
   return runs;

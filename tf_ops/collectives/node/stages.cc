@@ -35,7 +35,8 @@ class Contribution {
     }
   }
 
-  // The address of element `at` of the view; `end`: no later than this the memory ends. Elements are asked for in order.
+  // The address of element `at` of the view; `end`: no later than this the memory ends. Elements are asked for in
+  // order.
   const std::byte* At(int64_t at, int64_t* end) {
     for (; at >= end_; ++part_) {
       data_ = loan_.parts[part_].memory.data;
@@ -217,8 +218,8 @@ class SumTask : public Task {
       sources_[others_[i]] = contributions_[i].At(block->begin, &block->end);
     }
     sources_[chunk_->me()] = Mine(*block, sum);
-    chunk_->fabric.compute.Reduce(sum, sources_.data(), static_cast<int>(sources_.size()), block->size(),
-                                  view().wire(), chunk_->call.op);
+    chunk_->fabric.compute.Reduce(sum, sources_.data(), static_cast<int>(sources_.size()), block->size(), view().wire(),
+                                  chunk_->call.op);
   }
 
   // My own contribution: in place, or packed to where the sum will be stored if it must be converted.

@@ -1,6 +1,6 @@
-// TensorFlow's allocator for tensors in host memory, with the large ones in memory that the ranks of a node map. A library
-// of its own, because it must be loaded before TensorFlow has its first tensor (smddp_tf/_native/shared_tensors.py), and
-// before MPI; it needs neither the engine nor the ops.
+// TensorFlow's allocator for tensors in host memory, with the large ones in memory that the ranks of a node map. A
+// library of its own, because it must be loaded before TensorFlow has its first tensor
+// (smddp_tf/_native/shared_tensors.py), and before MPI; it needs neither the engine nor the ops.
 #include <algorithm>
 #include <chrono>
 #include <cstdlib>
@@ -22,9 +22,7 @@ namespace {
 constexpr size_t kLeastShared = 64 << 10;
 constexpr int kPriority = 1000;  // TensorFlow's own have less
 
-double Seconds() {
-  return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count();
-}
+double Seconds() { return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count(); }
 
 class Allocator final : public tsl::Allocator {
  public:
@@ -69,9 +67,9 @@ class Factory final : public tsl::AllocatorFactory {
 }  // namespace
 }  // namespace smddp::ops
 
-// Before TensorFlow's first tensor, and once: TensorFlow ends the process otherwise. Returns the file of the memory, or -1
-// where the system has none; nothing is changed then. The memory is never destroyed, because tensors may live until the
-// process ends.
+// Before TensorFlow's first tensor, and once: TensorFlow ends the process otherwise. Returns the file of the memory, or
+// -1 where the system has none; nothing is changed then. The memory is never destroyed, because tensors may live until
+// the process ends.
 extern "C" __attribute__((visibility("default"))) int smddp_share_tensors(size_t capacity, void** data, size_t* bytes) {
   static smddp::ops::SharedArena* const arena =
       smddp::ops::SharedArena::Create(capacity, &smddp::ops::Seconds).release();

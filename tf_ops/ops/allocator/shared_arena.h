@@ -1,5 +1,5 @@
-// Memory that other processes can map, for large blocks: one file in memory (memfd), reserved whole, of which pages exist
-// when they are written first. Best fit; neighbours that are free become one.
+// Memory that other processes can map, for large blocks: one file in memory (memfd), reserved whole, of which pages
+// exist when they are written first. Best fit; neighbours that are free become one.
 //
 // Threads: any.
 // Memory:  pages of free blocks are kept while as much was in use at once in this period of kKeptSeconds or the one

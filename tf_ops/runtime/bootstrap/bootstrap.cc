@@ -57,7 +57,8 @@ Status MapTensors(const Topology& topology, const std::vector<Hello>& hellos, co
 Status OpenPeers(const Topology& topology, const std::vector<Ready>& ready, size_t bytes, Segments* segments) {
   for (int member = 0; member < topology.local_size(); ++member) {
     if (member == topology.local_rank()) continue;
-    SMDDP_ASSIGN_OR_RETURN((*segments)[member], Segment::Open(ready[topology.node().world_rank(member)].segment, bytes));
+    SMDDP_ASSIGN_OR_RETURN((*segments)[member],
+                           Segment::Open(ready[topology.node().world_rank(member)].segment, bytes));
   }
   return Status::Ok();
 }
@@ -79,8 +80,9 @@ Result<std::shared_ptr<NodeMemory>> ShareMemory(const Topology& topology, const 
   const bool alone = topology.local_size() == 1;
   const Status mapped = alone ? Status::Ok() : MapTensors(topology, hellos, tensors, memory.get());
   if (!mapped.ok() && tensors.memory.size > 0) {
-    Log(LogLevel::kWarning, "Tensors are not shared, and copied as without --shared-tensors: this rank cannot map those " +
-                                mapped.message());
+    Log(LogLevel::kWarning,
+        "Tensors are not shared, and copied as without --shared-tensors: this rank cannot map those " +
+            mapped.message());
   }
   if (topology.local_size() > 1 && topology.local_rank() == 0) Segment::RemoveStale();
   Segment& mine = memory->segments[topology.local_rank()];
@@ -164,9 +166,9 @@ Result<std::unique_ptr<FabricParts>> Bootstrap(int rank, const Env& env, const E
                                                const TensorMemory& tensors) {
   Facts facts = FactsOf(env);
   facts.insert(facts.end(), more_facts.begin(), more_facts.end());
-  SMDDP_ASSIGN_OR_RETURN(const auto texts,
-                         exchange(Encode(Hello{Version(), HostId(env), std::move(facts), FreeSharedBytes(),
-                                               AddressOf(tensors)})));
+  SMDDP_ASSIGN_OR_RETURN(
+      const auto texts,
+      exchange(Encode(Hello{Version(), HostId(env), std::move(facts), FreeSharedBytes(), AddressOf(tensors)})));
   SMDDP_ASSIGN_OR_RETURN(const auto hellos, DecodeHellos(texts));
   std::vector<std::string> hosts;
   for (const Hello& hello : hellos) hosts.push_back(hello.host);

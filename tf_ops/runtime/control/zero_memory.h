@@ -1,5 +1,5 @@
-// Memory for reductions to which this rank contributes zeros: an input, and no output. All of them share it, so it is as
-// large as the largest tensor, not as all of them together. Exception: when results are checked
+// Memory for reductions to which this rank contributes zeros: an input, and no output. All of them share it, so it is
+// as large as the largest tensor, not as all of them together. Exception: when results are checked
 // (runtime/verify/verify.h), each has an output of its own.
 //
 // Threads: the engine's.

@@ -101,15 +101,14 @@ bool NodeChannel::Evacuate() {
     for (Arrived& one : arrived) {
       if (one.copy != nullptr) continue;
       one.copy.reset(new std::byte[one.note.bytes]);
-      if (one.parts.empty())
-        std::memcpy(one.copy.get(), layout_.slot(segments_[peer], one.note.slot), one.note.bytes);
+      if (one.parts.empty()) std::memcpy(one.copy.get(), layout_.slot(segments_[peer], one.note.slot), one.note.bytes);
       std::byte* at = one.copy.get();
       for (Loan::Part& part : one.parts) {
         std::memcpy(at, part.memory.data, part.memory.size);
         part.memory.data = at;
         at += part.memory.size;
       }
-      Return({peer, one.note.slot, {}, true, nullptr, {}});
+      Return({peer, one.note.slot, {}, true, nullptr, one.parts});
       some = true;
     }
   }
@@ -120,8 +119,9 @@ void NodeChannel::Return(const Loan& loan) {
   if (loan.copy != nullptr) return;  // returned when it was evacuated
   InjectTestDelay();
   const uint32_t before = layout_.readers(segments_[loan.peer], loan.index)->fetch_sub(1, std::memory_order_release);
-  // Its owner may be sleeping until a slot becomes free, or until all readers of one that it holds have returned it.
-  if (before <= 2) layout_.doorbell(segments_[loan.peer])->Ring();
+  // Its owner may be sleeping until a slot becomes free; or, where it holds one that refers to its tensors, until all
+  // readers have returned it.
+  if (before == (loan.parts.empty() ? 1 : 2)) layout_.doorbell(segments_[loan.peer])->Ring();
 }
 
 void NodeChannel::PostControl(int peer, std::string message) {
@@ -224,8 +224,8 @@ Status NodeChannel::Accept(int sender, const SlotNote& note) {
   if (half_read_[sender].size() + note.bytes > kMaxControlBytes) {
     return Damaged(sender, "a control message without end");
   }
-  const Loan loan = {
-      sender, note.slot, {layout_.slot(segments_[sender], note.slot), note.bytes}, note.last != 0, nullptr, {}};
+  const Loan loan = {sender,         note.slot, {layout_.slot(segments_[sender], note.slot), note.bytes},
+                     note.last != 0, nullptr,   {}};
   half_read_[sender].append(reinterpret_cast<const char*>(loan.memory.data), loan.memory.size);
   Return(loan);
   if (!loan.last) return Status::Ok();

@@ -48,8 +48,8 @@ struct Loan {
 
 class NodeChannel {
  public:
-  // `segments[p]` is the segment of the node's member p, `tensors[p]` the memory of its tensors as it is mapped here; all
-  // outlive this object. No `tensors`: they are not shared.
+  // `segments[p]` is the segment of the node's member p, `tensors[p]` the memory of its tensors as it is mapped here;
+  // all outlive this object. No `tensors`: they are not shared.
   NodeChannel(int position, const NodeLayout& layout, std::vector<std::byte*> segments,
               std::vector<BufferView> tensors = {});
 
@@ -125,7 +125,7 @@ class NodeChannel {
   const std::vector<std::byte*> segments_;
   const std::vector<BufferView> tensors_;
   std::atomic<int64_t> bytes_published_{0}, bytes_referred_{0};  // read by any thread
-  int next_slot_[kPoolCount] = {};           // where Reserve looks first
+  int next_slot_[kPoolCount] = {};                               // where Reserve looks first
   std::vector<uint32_t> written_;  // by reader: the number of notes sent to it; kept here because the shared copy can
                                    // be changed by others
   std::vector<uint32_t> read_;     // by sender: the notes that were read

@@ -19,8 +19,7 @@ void SlotWriter::Refer(const void* data, size_t bytes) {
 }
 
 void SlotWriter::Add(uint64_t offset, size_t bytes, bool of_tensor) {
-  const bool continues =
-      extents_ > published_ && last_.of_tensor == of_tensor && last_.offset + last_.bytes == offset;
+  const bool continues = extents_ > published_ && last_.of_tensor == of_tensor && last_.offset + last_.bytes == offset;
   if (!continues) last_ = {offset, 0, of_tensor};
   extents_ += continues ? 0 : 1;
   last_.bytes += static_cast<uint32_t>(bytes);

@@ -1,5 +1,5 @@
-// The memory in which a rank's framework keeps its tensors, and its mapping in the other ranks of the node. Its owner is
-// the framework's allocator (tf_ops/ops/allocator); it lives as long as the process, and never shrinks.
+// The memory in which a rank's framework keeps its tensors, and its mapping in the other ranks of the node. Its owner
+// is the framework's allocator (tf_ops/ops/allocator); it lives as long as the process, and never shrinks.
 #pragma once
 
 #include <cstdint>
