@@ -82,7 +82,7 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
     while (transport.Poll(&message)) {
     }
     smddp::Loan loan;
-    if (channel.Take(1, {1, 0, 0}, &loan)) {
+    if (channel.Take(1, {1, 0, 0}, &loan, then % 2 == 0)) {
       size_t sum = 0;  // reads what the channel has accepted
       for (const smddp::Loan::Part& part : loan.parts) {
         for (size_t i = 0; i < part.memory.size; ++i) sum += static_cast<size_t>(part.memory.data[i]);

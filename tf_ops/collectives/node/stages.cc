@@ -156,7 +156,7 @@ class SumTask : public Task {
     for (int member : others_) {
       if (loans_[member].peer >= 0) continue;
       Loan& loan = loans_[member];
-      node().Take(member, tag, &loan);
+      node().Take(member, tag, &loan, /*in_parts=*/true);
       SMDDP_RETURN_IF_ERROR(CheckLength(*chunk_, loan, loan.parts.empty() ? chunk_->range : shard_));
     }
     return true;
@@ -298,7 +298,7 @@ class CollectTask : public Task {
     bool moved = false;
     for (auto reducer = missing_.begin(); reducer != missing_.end();) {
       Loan loan;
-      if (!chunk_->fabric.node.Take(*reducer, chunk_->tag(kNodeAllgatherStage), &loan)) {
+      if (!chunk_->fabric.node.Take(*reducer, chunk_->tag(kNodeAllgatherStage), &loan, /*in_parts=*/true)) {
         ++reducer;
         continue;
       }

@@ -82,37 +82,46 @@ bool NodeChannel::Shares(const void* data, size_t bytes) const {
   return offset < mine.size && bytes <= mine.size - offset;
 }
 
-bool NodeChannel::Take(int peer, const Tag& tag, Loan* loan) {
+bool NodeChannel::Take(int peer, const Tag& tag, Loan* loan, bool in_parts) {
   const auto at = arrived_.find(Key(peer, PackTag(tag)));
   if (at == arrived_.end()) return false;
-  auto [note, copy, parts] = std::move(at->second.front());
+  Arrived one = std::move(at->second.front());
   at->second.pop_front();
   if (at->second.empty()) arrived_.erase(at);
-  std::byte* data = copy != nullptr ? copy.get() : layout_.slot(segments_[peer], note.slot);
-  if (!parts.empty()) data = nullptr;
-  *loan = {peer, note.slot, {data, note.bytes}, note.last != 0, std::move(copy), std::move(parts)};
+  if (!in_parts && !one.parts.empty()) {
+    if (one.copy == nullptr) Evacuate(peer, &one);
+    one.parts.clear();
+  }
+  std::byte* data = one.copy != nullptr ? one.copy.get() : layout_.slot(segments_[peer], one.note.slot);
+  if (!one.parts.empty()) data = nullptr;
+  *loan = {peer, one.note.slot, {data, one.note.bytes}, one.note.last != 0, std::move(one.copy), std::move(one.parts)};
   return true;
 }
 
 bool NodeChannel::Evacuate() {
   bool some = false;
   for (auto& [key, arrived] : arrived_) {
-    const int peer = static_cast<int>(key >> 32);
     for (Arrived& one : arrived) {
       if (one.copy != nullptr) continue;
-      one.copy.reset(new std::byte[one.note.bytes]);
-      if (one.parts.empty()) std::memcpy(one.copy.get(), layout_.slot(segments_[peer], one.note.slot), one.note.bytes);
-      std::byte* at = one.copy.get();
-      for (Loan::Part& part : one.parts) {
-        std::memcpy(at, part.memory.data, part.memory.size);
-        part.memory.data = at;
-        at += part.memory.size;
-      }
-      Return({peer, one.note.slot, {}, true, nullptr, one.parts});
+      Evacuate(static_cast<int>(key >> 32), &one);
       some = true;
     }
   }
   return some;
+}
+
+void NodeChannel::Evacuate(int peer, Arrived* one) {
+  one->copy.reset(new std::byte[one->note.bytes]);
+  if (one->parts.empty()) {
+    std::memcpy(one->copy.get(), layout_.slot(segments_[peer], one->note.slot), one->note.bytes);
+  }
+  std::byte* at = one->copy.get();
+  for (Loan::Part& part : one->parts) {
+    std::memcpy(at, part.memory.data, part.memory.size);
+    part.memory.data = at;
+    at += part.memory.size;
+  }
+  Return({peer, one->note.slot, {}, true, nullptr, one->parts});
 }
 
 void NodeChannel::Return(const Loan& loan) {

@@ -76,7 +76,8 @@ class NodeChannel {
   bool Shares(const void* data, size_t bytes) const;
 
   // The oldest note of `peer` under `tag` that has arrived (by Progress).
-  bool Take(int peer, const Tag& tag, Loan* loan);
+  // `in_parts`: the caller can read `parts`; else what comes in parts is copied into one piece.
+  bool Take(int peer, const Tag& tag, Loan* loan, bool in_parts = false);
   bool Has(int peer, const Tag& tag) const { return arrived_.count(Key(peer, PackTag(tag))) != 0; }
   void Return(const Loan& loan);
 
@@ -108,7 +109,15 @@ class NodeChannel {
 
   friend class SlotWriter;
 
+  struct Arrived {
+    SlotNote note;
+    std::shared_ptr<std::byte[]> copy;
+    std::vector<Loan::Part> parts;
+  };
+
   void Publish(const SlotNote& note, const std::vector<int>& readers);
+  // Copies the data and returns the slot.
+  void Evacuate(int peer, Arrived* one);
   void Announce(int reader, const SlotNote& note);
   Status DrainInbox(int sender, bool* moved);
   Status Damaged(int member, const std::string& what) const;
@@ -130,11 +139,6 @@ class NodeChannel {
                                    // be changed by others
   std::vector<uint32_t> read_;     // by sender: the notes that were read
   Status damaged_;                 // not OK: what Publish found
-  struct Arrived {
-    SlotNote note;
-    std::shared_ptr<std::byte[]> copy;
-    std::vector<Loan::Part> parts;
-  };
   std::unordered_map<uint64_t, std::deque<Arrived>> arrived_;
   std::vector<std::string> half_read_;  // by sender: the control message that is arriving
   std::deque<Message> control_inbox_;
