@@ -12,8 +12,8 @@ from collections.abc import Callable, Iterable, Iterator
 from typing import Any, NamedTuple, cast
 
 _RATE = "learning_rate"
-_SEEN = "3.3.3, 3.5.0, 3.9.2, 3.11.3 and 3.15"  # the versions of tools/test_matrix.py
-_SEEN_OF_BOTH = "2.16 and 2.18 to 2.21 (tf_keras), 3.3.3, 3.5.0, 3.9.2, 3.11.3 and 3.15"
+_SEEN = "3.3.3, 3.4.1, 3.5.0, 3.9.2, 3.11.3, 3.12.4 and 3.15"  # the versions of tools/test_matrix.py
+_SEEN_OF_BOTH = f"2.16 to 2.21 (tf_keras), {_SEEN}"
 
 
 def _keras() -> Any:
