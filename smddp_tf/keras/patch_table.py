@@ -229,4 +229,8 @@ SAVE_WEIGHTS = _cut_tables("keras.Model.save_weights", lambda: [_keras().Model],
 SAVE_SLOTS = _cut_tables("keras.Optimizer.save_own_variables", _base_optimizer, "store")
 LOAD_SLOTS = _cut_tables("keras.Optimizer.load_own_variables", _base_optimizer, "store")
 ADD_SLOT = _cut_tables("keras.Optimizer.add_variable_from_reference", _base_optimizer, "reference_variable")
+# Before Keras 3.11 these two add their accumulators without a reference.
+ADD_ACCUMULATORS = _cut_tables(
+    "keras.optimizers.Adagrad.build", lambda: [_keras().optimizers.Adagrad, _keras().optimizers.Ftrl], "var_list"
+)
 PATCHES = tuple(row for row in list(globals().values()) if isinstance(row, Patch))

@@ -12,12 +12,12 @@ from smddp_tf.keras.saving import cut_tables
 from tests.parallel.embedding_models import cut_model, data_of, give_first_tables, part
 
 
-@pytest.fixture
-def model(hvd, size):
+@pytest.fixture(params=["Adam", "Adagrad"])
+def model(request, hvd, size):
     if size == 1:
         pytest.skip("one rank has whole tables")
     model = give_first_tables(cut_model(("row_wise", "column_wise", "table_wise")))
-    model.compile(hvk.DistributedOptimizer(keras.optimizers.Adam()), "mse")
+    model.compile(hvk.DistributedOptimizer(getattr(keras.optimizers, request.param)()), "mse")
     return model
 
 
