@@ -27,6 +27,7 @@ class Candidate:
         environment: folder under .bench/ made by envs.sh; empty for the interpreter that runs this.
         launcher: command that starts the ranks, "{ranks}" filled in; empty: they are started one by one.
         variables: more environment variables.
+        runs: arguments of Python that run a module.
     """
 
     name: str
@@ -35,6 +36,7 @@ class Candidate:
     environment: str = ""
     launcher: tuple[str, ...] = ()
     variables: dict[str, str] = field(default_factory=dict)
+    runs: tuple[str, ...] = ("-m",)
 
     @property
     def python(self) -> Path:
@@ -47,7 +49,7 @@ class Candidate:
     def command(self, ranks: int) -> list[str]:
         """What starts all ranks (with a launcher) or one of them."""
         launcher = [part.format(ranks=ranks, bin=self.python.parent) for part in self.launcher]
-        return [*launcher, str(self.python), "-m", "benchmarks.worker", self.backend]
+        return [*launcher, str(self.python), *self.runs, "benchmarks.worker", self.backend]
 
 
 _TF_DOORS = ("function", "list", "named", "grouped", *STEPS)
@@ -59,6 +61,15 @@ CANDIDATES = {
     candidate.name: candidate
     for candidate in (
         Candidate("smddp_tf", "smddp", ("array", "plus", *_TF_DOORS), "", _OPEN_MPI, {**_ROOT_MPI, **_QUIET_TF}),
+        Candidate(
+            "shared tensors",
+            "smddp",
+            _TF_DOORS,
+            "",
+            _OPEN_MPI,
+            {**_ROOT_MPI, **_QUIET_TF},
+            ("-m", "smddp_tf.aliases", "shared_tensors", "-m"),
+        ),
         Candidate("reference", "reference", ("array",)),
         Candidate("one pass", "bound", ("array",)),
         Candidate("Open MPI 5", "mpi", ("array",), "", _OPEN_MPI, _ROOT_MPI),

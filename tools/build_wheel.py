@@ -187,7 +187,7 @@ def build_package(pythons: dict[str, str]) -> None:
     for minor in build_env.TENSORFLOW_MINORS:
         found = tensorflow(minor)
         built = build(
-            f"tensorflow-{minor}", ["smddp_tf_ops", "smddp_tf_xla"], SMDDP_ENGINE=library,
+            f"tensorflow-{minor}", ["smddp_tf_ops", "smddp_tf_xla", "smddp_tf_allocator"], SMDDP_ENGINE=library,
             SMDDP_TENSORFLOW_DIR=found.directory, SMDDP_TENSORFLOW_VERSION=found.version,
             CMAKE_UNITY_BUILD="ON",  # TensorFlow's templates are compiled twice instead of 16 times
         )  # fmt: skip

@@ -14,11 +14,20 @@ import sys
 from collections.abc import Mapping
 from pathlib import Path
 
+from smddp_tf._native import shared_tensors
 from smddp_tf.aliases import table
 from smddp_tf.aliases.after_keras import AfterKeras
 from smddp_tf.aliases.finder import Alias, Finder
 
-__all__ = ["FAMILIES", "KERAS_DISTRIBUTION", "environment", "install", "is_installed", "uninstall"]
+__all__ = [
+    "FAMILIES",
+    "KERAS_DISTRIBUTION",
+    "SHARED_TENSORS",
+    "environment",
+    "install",
+    "is_installed",
+    "uninstall",
+]
 
 _SITE = str(Path(__file__).resolve().parent / "site")
 _VARIABLE = "SMDDP_AS"  # read by site/sitecustomize.py in child processes
@@ -40,6 +49,7 @@ _FINDERS = {
 }
 FAMILIES = tuple(_FINDERS)
 KERAS_DISTRIBUTION = "keras.distribution"  # no alias: `import keras` then also imports smddp_tf.keras.distribution
+SHARED_TENSORS = "shared_tensors"  # no alias either: `import tensorflow` then finds an allocator of ours
 
 
 def install(family: str) -> None:
@@ -48,7 +58,8 @@ def install(family: str) -> None:
     Child processes need `environment` too.
 
     Args:
-        family: "horovod"; or "smdistributed", which is also `smddpcommon` and `herringcommon`; or `KERAS_DISTRIBUTION`.
+        family: "horovod"; or "smdistributed", which is also `smddpcommon` and `herringcommon`; or `KERAS_DISTRIBUTION`,
+            or `SHARED_TENSORS`.
 
     Raises:
         ValueError: `family` is none of these.
@@ -56,6 +67,8 @@ def install(family: str) -> None:
     """
     if family == KERAS_DISTRIBUTION:
         return AfterKeras().install()
+    if family == SHARED_TENSORS:
+        return shared_tensors.share()
     finder = _finder(family)
     for root in sorted(finder.roots):
         if root in sys.modules and not isinstance(sys.modules[root], Alias):
@@ -104,7 +117,7 @@ def environment(family: str, base: Mapping[str, str] | None = None) -> dict[str,
     Returns:
         The variables that must change, with their new values.
     """
-    if family != KERAS_DISTRIBUTION:
+    if family not in (KERAS_DISTRIBUTION, SHARED_TENSORS):
         _finder(family)
     base = os.environ if base is None else base
     families = [*filter(None, base.get(_VARIABLE, "").split(",")), family]

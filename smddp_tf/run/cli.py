@@ -10,7 +10,7 @@ from typing import Any
 
 import click
 
-from smddp_tf.aliases import KERAS_DISTRIBUTION
+from smddp_tf.aliases import KERAS_DISTRIBUTION, SHARED_TENSORS
 from smddp_tf.lifecycle.placement import find_placement
 from smddp_tf.run import sagemaker
 from smddp_tf.run.check_build import build_report, version
@@ -118,7 +118,11 @@ def dispatch(options: dict[str, Any], adapted: Callable[[dict[str, Any]], dict[s
 
 def _families(options: Mapping[str, Any]) -> list[str]:
     """What the flags ask of `smddp_tf.aliases`."""
-    chosen = {options["alias"]: options["alias"], KERAS_DISTRIBUTION: options["keras_distribution"]}
+    chosen = {
+        options["alias"]: options["alias"],
+        KERAS_DISTRIBUTION: options["keras_distribution"],
+        SHARED_TENSORS: options["shared_tensors"],
+    }
     return [family for family, is_chosen in chosen.items() if is_chosen]
 
 

@@ -36,6 +36,7 @@ _OPTIONS = [
     click.option("--hostfile", "-hostfile", "--host-file", "hostfile", help="File with a `host slots=N` in each line."),
     click.option("--as", "alias", type=click.Choice(FAMILIES), help="Imports of this library resolve to smddp_tf."),
     click.option("--keras-distribution", help="keras.distribution.DataParallel works on TensorFlow.", **_FLAG),
+    click.option("--shared-tensors", help="TensorFlow's tensors lie where the ranks of a node read them.", **_FLAG),
     click.option("-m", "module", help="COMMAND is a Python module, as with `python -m`.", **_FLAG),
     click.option("--dry-run", help="Print mpirun's line and start nothing.", **_FLAG),
     click.option("--mpirun", help="The launcher to use. Defaults to the one of the MPI that smddp_tf is built with."),

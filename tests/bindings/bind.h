@@ -15,6 +15,7 @@ void BindRail(nanobind::module_& m);           // the algorithms between nodes, 
 void BindCluster(nanobind::module_& m);        // ranks as threads
 void BindNamed(nanobind::module_& m);          // named allreduces: which are reduced together
 void BindSteps(nanobind::module_& m);          // training steps of such ranks
+void BindArena(nanobind::module_& m);          // the memory of shared tensors
 void BindRanks(nanobind::module_& m);          // such ranks, each driven by a Python thread
 void BindDevice(nanobind::module_& m);         // GPUs
 void BindDeviceKernels(nanobind::module_& m);  // one of them and its kernels

@@ -28,13 +28,14 @@ namespace {
 using Bytes = nb::ndarray<uint8_t, nb::ndim<1>, nb::c_contig, nb::device::cpu>;
 
 std::unique_ptr<InprocCluster> StartCluster(const std::vector<std::string>& hosts, size_t arrays, int64_t chunk_bytes,
-                                            const std::string& rail_algorithm = "auto") {
+                                            const std::string& rail_algorithm = "auto", bool shared_tensors = false) {
   if (hosts.empty() || hosts.size() != arrays) throw nb::value_error("One array per rank is needed.");
   ClusterOptions options;
   options.host_of_rank = hosts;
   if (chunk_bytes > 0) options.chunk_bytes = chunk_bytes;
   options.bucket_bytes = 4 * options.chunk_bytes;
   options.rail_algorithm = rail_algorithm;
+  options.shared_tensors = shared_tensors;
   return ValueOrThrow(StartInprocCluster(options));
 }
 
@@ -120,26 +121,35 @@ std::vector<int64_t> WithParts(const std::vector<std::string>& hosts, const std:
   return sent;
 }
 
-void Allreduce(const std::vector<std::string>& hosts, const std::vector<Bytes>& inputs,
-               const std::vector<Bytes>& outputs, const std::string& dtype_name, int op, double prescale,
-               double postscale, int64_t chunk_bytes, bool planned, const std::string& wire_dtype,
-               const std::string& rail_algorithm) {
+// Returns the bytes of each rank's tensors that others read where they lay.
+std::vector<int64_t> Allreduce(const std::vector<std::string>& hosts, const std::vector<Bytes>& inputs,
+                               const std::vector<Bytes>& outputs, const std::string& dtype_name, int op,
+                               double prescale, double postscale, int64_t chunk_bytes, bool planned,
+                               const std::string& wire_dtype, const std::string& rail_algorithm, bool shared_tensors) {
   const DType dtype = ValueOrThrow(DTypeFromName(dtype_name));
   const WireDType wire = ValueOrThrow(WireDTypeFromName(wire_dtype));
   if (outputs.size() != inputs.size()) throw nb::value_error("As many outputs as inputs are needed.");
-  auto cluster = StartCluster(hosts, inputs.size(), chunk_bytes, rail_algorithm);
+  auto cluster = StartCluster(hosts, inputs.size(), chunk_bytes, rail_algorithm, shared_tensors);
   std::vector<std::vector<TensorRef>> pieces;
   for (size_t rank = 0; rank < inputs.size(); ++rank) {
     if (inputs[rank].size() != outputs[rank].size()) throw nb::value_error("Outputs must be as long as inputs.");
     pieces.push_back(Pieces(dtype, inputs[rank], outputs[rank]));
   }
-  if (planned) return PlannedAllreduce(*cluster, pieces, static_cast<ReduceOp>(op), prescale, postscale, wire);
-  Waiters waiters;
-  for (int rank = 0; rank < cluster->size(); ++rank) {
-    cluster->session(rank).Allreduce({{static_cast<ReduceOp>(op), prescale, postscale, wire}, "cluster", pieces[rank]},
-                                     waiters.callback());
+  const Arithmetic arithmetic = {static_cast<ReduceOp>(op), prescale, postscale, wire};
+  if (planned) {
+    PlannedAllreduce(*cluster, pieces, arithmetic.op, prescale, postscale, wire);
+  } else {
+    Waiters waiters;
+    for (int rank = 0; rank < cluster->size(); ++rank) {
+      cluster->session(rank).Allreduce({arithmetic, "cluster", pieces[rank]}, waiters.callback());
+    }
+    waiters.WaitAll();
   }
-  waiters.WaitAll();
+  std::vector<int64_t> referred;
+  for (int rank = 0; rank < cluster->size(); ++rank) {
+    referred.push_back(cluster->session(rank).diagnostics().Stats().node_bytes_referred);
+  }
+  return referred;
 }
 
 void Broadcast(const std::vector<std::string>& hosts, const std::vector<Bytes>& arrays, int root) {
@@ -306,7 +316,7 @@ void BindCluster(nb::module_& m) {
   m.def("cluster_same_name_twice", &SameNameTwice, nb::arg("hosts"));
   m.def("cluster_allreduce", &Allreduce, nb::arg("hosts"), nb::arg("inputs"), nb::arg("outputs"), nb::arg("dtype"),
         nb::arg("op"), nb::arg("prescale"), nb::arg("postscale"), nb::arg("chunk_bytes"), nb::arg("planned"),
-        nb::arg("wire_dtype") = "", nb::arg("rail_algorithm") = "auto");
+        nb::arg("wire_dtype") = "", nb::arg("rail_algorithm") = "auto", nb::arg("shared_tensors") = false);
   m.def("cluster_with_parts", &WithParts, nb::arg("hosts"), nb::arg("inputs"), nb::arg("outputs"), nb::arg("dtype"),
         nb::arg("lengths"), nb::arg("gathers"), nb::arg("parts"), nb::arg("op"), nb::arg("postscale"),
         nb::arg("chunk_bytes"), nb::arg("wire_dtype") = "");

@@ -16,6 +16,7 @@ NB_MODULE(_smddp_test_core, m) {
   smddp::BindCluster(m);
   smddp::BindNamed(m);
   smddp::BindSteps(m);
+  smddp::BindArena(m);
   smddp::BindRanks(m);
   smddp::BindDevice(m);
   smddp::BindDeviceKernels(m);

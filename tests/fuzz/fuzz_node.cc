@@ -1,5 +1,6 @@
 // Shared memory that a mate writes into as it likes: notes, counters, slots.
 #include <algorithm>
+#include <cstring>
 
 #include "fuzz/input.h"
 #include "topology/topology.h"
@@ -20,11 +21,28 @@ void WriteNote(fuzz::Input* input, const smddp::NodeLayout& layout, std::byte* s
   note.slot = input->Take<uint8_t>() % 8 == 0 ? input->Take<uint16_t>() : input->Take<uint8_t>() % 32;
   note.last = kind & 2;
   note.control = kind & 4;
+  if (kind & 8) {
+    note.first_extent = input->Take<uint8_t>() % 4;
+    note.extents = input->Take<uint8_t>() % 8 == 0 ? input->Take<uint16_t>() : input->Take<uint8_t>() % 4;
+  }
   const uint32_t at = ring.written;
   ring.notes[at % smddp::NoteRing::kPlaces] = note;
   ring.written = input->Take<uint8_t>() % 16 == 0 ? input->Take<uint32_t>() : at + 1;
   if (kind % 16 == 8) layout.inbox(segment, 0)->read = input->Take<uint32_t>();
   layout.readers(segment, 0)->fetch_add(1);
+}
+
+// The mate's slot of a note that is already there, with a table that mostly makes sense.
+void WriteExtents(fuzz::Input* input, const smddp::NodeLayout& layout, std::byte* segment) {
+  const int slot = input->Take<uint8_t>() % 24;
+  std::byte* const end = layout.slot(segment, slot) + layout.capacity_of(slot);
+  for (int i = 1; i <= 4; ++i) {
+    smddp::Extent extent;
+    extent.offset = input->Take<uint8_t>() % 8 == 0 ? input->Take<uint64_t>() : input->Take<uint16_t>() % 4200;
+    extent.bytes = input->Take<uint8_t>() % 8 == 0 ? input->Take<uint32_t>() : input->Take<uint16_t>() % 4200;
+    extent.of_tensor = input->Take<uint8_t>() % 2;
+    std::memcpy(end - i * sizeof(extent), &extent, sizeof(extent));
+  }
 }
 
 // Kept for the next input.
@@ -46,11 +64,14 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   static const std::vector<std::byte*> segments = Segments(layout);
   for (std::byte* segment : segments) std::fill(segment, layout.slot(segment, 0), std::byte{0});
   const smddp::Topology topology = *smddp::Topology::Build(0, {"a", "a"});
-  smddp::NodeChannel channel(0, layout, segments);
+  static std::vector<std::byte> tensors(kMembers * 4096);
+  const std::vector<smddp::BufferView> shared = {{tensors.data(), 4096}, {tensors.data() + 4096, 4096}};
+  smddp::NodeChannel channel(0, layout, segments, shared);
   smddp::NodeTransport transport(topology.node(), channel);
   std::vector<char> into(20000), out(5000);
   (void)transport.Recv(1, {0, 0, 0}, {into.data(), into.size()}).ok();
   while (!input.empty()) {
+    if (input.Take<uint8_t>() % 4 == 0) WriteExtents(&input, layout, segments[1]);
     WriteNote(&input, layout, segments[0]);
     const uint8_t then = input.Take<uint8_t>();
     if (then % 4 == 0) (void)transport.Send(1, {1, 0, 0}, {out.data(), out.size()}).ok();
@@ -61,7 +82,15 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
     while (transport.Poll(&message)) {
     }
     smddp::Loan loan;
-    if (channel.Take(1, {1, 0, 0}, &loan)) channel.Return(loan);
+    if (channel.Take(1, {1, 0, 0}, &loan)) {
+      size_t sum = 0;  // reads what the channel has accepted
+      for (const smddp::Loan::Part& part : loan.parts) {
+        for (size_t i = 0; i < part.memory.size; ++i) sum += static_cast<size_t>(part.memory.data[i]);
+      }
+      static volatile size_t read;
+      read = sum;
+      channel.Return(loan);
+    }
     if (then % 8 == 7) (void)channel.Evacuate();
   }
   return 0;

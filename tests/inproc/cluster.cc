@@ -1,5 +1,6 @@
 #include "inproc/cluster.h"
 
+#include <cstdlib>
 #include <thread>
 
 #include "inproc/hub.h"
@@ -39,6 +40,7 @@ class Cluster : public InprocCluster {
     env.heartbeat_timeout_s = kDeadlineSeconds;
     SMDDP_ASSIGN_OR_RETURN(const Env around, ReadEnv());  // so that any test can be run with SMDDP_VERIFY=1
     env.verify = around.verify;
+    const bool around_shared = std::getenv("SMDDP_TEST_SHARED_TENSORS") != nullptr;  // the same
     RailChoice rail;
     SMDDP_ASSIGN_OR_RETURN(rail.by_name, RailAlgorithmNamed(options.rail_algorithm));
     std::vector<Topology> topologies;
@@ -49,17 +51,20 @@ class Cluster : public InprocCluster {
       memory_->push_back(std::move(segment));
       topologies.push_back(std::move(topology));
     }
-    for (Topology& topology : topologies) Add(std::move(topology), env, rail);
+    for (Topology& topology : topologies) Add(std::move(topology), env, rail, options.shared_tensors || around_shared);
     return Status::Ok();
   }
 
  private:
-  void Add(Topology topology, const Env& env, const RailChoice& rail) {
+  void Add(Topology topology, const Env& env, const RailChoice& rail, bool shared_tensors) {
     const int rank = topology.rank();
     std::vector<std::byte*> segments;
     for (int member : topology.node().world_ranks()) segments.push_back((*memory_)[member].data());
+    const BufferView everything(nullptr, SIZE_MAX / 2);
+    std::vector<BufferView> tensors(shared_tensors ? segments.size() : 0, everything);
     auto parts = std::make_unique<FabricParts>(std::move(topology), env, rail, std::move(segments), memory_,
-                                               std::make_unique<InprocTransport>(hub_, rank));
+                                               std::make_unique<InprocTransport>(hub_, rank), /*lives=*/nullptr,
+                                               std::move(tensors));
     hub_.SetDoorbell(rank, &parts->node().doorbell());
     sessions_.push_back(std::make_unique<EngineSession>(std::move(parts), env, plans_));
   }

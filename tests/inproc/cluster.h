@@ -30,6 +30,7 @@ struct ClusterOptions {
   std::string rail_algorithm = "auto";
   std::string gpu_direct = "auto";
   std::string gpu_stage = "auto";
+  bool shared_tensors = false;  // all memory of the process counts as that of every rank's tensors
 };
 
 Result<std::unique_ptr<InprocCluster>> StartInprocCluster(const ClusterOptions& options);

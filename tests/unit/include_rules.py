@@ -57,7 +57,10 @@ RULES = {
     "collectives/rail/registry.cc": (*_BELOW_COLLECTIVES, "collectives/rail/*"),
     "collectives/rail/*": (*_BELOW_COLLECTIVES, "collectives/rail/*", "collectives/p2p/rounds_task.h"),
     # The node stages read and write the slots of shared memory in place.
-    "collectives/node/*": (*_BELOW_COLLECTIVES, "collectives/node/*", "transport/shm/node_channel.h"),
+    "collectives/node/*": (
+        *(*_BELOW_COLLECTIVES, "collectives/node/*"),
+        *("transport/shm/node_channel.h", "transport/shm/slot_writer.h"),
+    ),
     "collectives/fabric.h": (*_BELOW_COLLECTIVES, "transport/shm/node_channel.h"),
     "collectives/*": (*_BELOW_COLLECTIVES, "collectives/node/*"),
     "fusion/*": (*_CORE, "fusion/*"),
@@ -73,6 +76,7 @@ RULES = {
         if part != "api"
     },
     "ops/*": (*_CORE, "topology/topology.h", "fusion/plan.h", "runtime/api/session.h", "ops/*"),
+    "ops/allocator/*": ("ops/allocator/*",),
     "ops/kernels/*": (*_CORE, "topology/topology.h", "fusion/plan.h", "runtime/api/session.h", "ops/*"),
     # Of the other kernels XLA's knows what they share.
     "ops/xla/*": (

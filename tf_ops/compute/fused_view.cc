@@ -47,7 +47,7 @@ void FusedView::ForEach(Range range, Visit visit) const {
 }
 
 const void* FusedView::Direct(Range range) const {
-  if (range.empty() || dtype_ != wire_ || !before_.identity()) return nullptr;
+  if (range.empty() || !inputs_are_packed()) return nullptr;
   const size_t i = std::upper_bound(starts_.begin(), starts_.end(), range.begin) - starts_.begin() - 1;
   const bool direct = range.end <= starts_[i + 1] && pieces_[i].input != nullptr;
   return direct ? At(pieces_[i].input, range.begin - starts_[i], dtype_) : nullptr;
@@ -63,13 +63,30 @@ void FusedView::Pack(Range range, void* into) const {
   });
 }
 
-void FusedView::Unpack(Range range, const void* from) const {
+void FusedView::Unpack(Range range, const void* from, bool finished) const {
   const bool large = elements() * static_cast<int64_t>(SizeOf(dtype_)) >= kUncachedBytes;
   ForEach(range, [&](const Piece& piece, int64_t first, int64_t count, int64_t offset) {
     if (piece.output == nullptr) return;
     const auto cast = large && piece.output != piece.input ? &Compute::CastUncached : &Compute::Cast;
-    (compute_.*cast)(At(piece.output, first, dtype_), dtype_, At(from, offset, wire_), wire_, count, after_);
+    (compute_.*cast)(At(piece.output, first, dtype_), dtype_, At(from, offset, wire_), wire_, count,
+                     finished ? Scaling() : after_);
   });
+}
+
+std::vector<PieceRange> FusedView::PieceRanges(Range range) const {
+  std::vector<PieceRange> runs;
+  ForEach(range, [&](const Piece& piece, int64_t first, int64_t count, int64_t offset) {
+    const auto of = [&](auto* base) { return base != nullptr ? At(base, first, dtype_) : base; };
+    const int64_t begin = range.begin + offset;
+    runs.push_back({{begin, begin + count},
+                    static_cast<const std::byte*>(of(piece.input)),
+                    static_cast<std::byte*>(of(piece.output))});
+  });
+  return runs;
+}
+
+void FusedView::Finish(void* sum, int64_t elements) const {
+  if (!after_.identity()) compute_.Cast(sum, dtype_, sum, dtype_, elements, after_);
 }
 
 }  // namespace smddp

@@ -16,6 +16,13 @@ struct Piece {
   int64_t elements = 0;
 };
 
+// A range of a view inside one piece, with its memory.
+struct PieceRange {
+  Range range;
+  const std::byte* input;  // null: zeros
+  std::byte* output;       // null: not needed
+};
+
 // Threads:   one at a time.
 // Ownership: the memory of the pieces is the caller's and outlives the view.
 class FusedView {
@@ -41,7 +48,15 @@ class FusedView {
   // Where the range can be read in the wire format without packing; null when it must be packed.
   const void* Direct(Range range) const;
   void Pack(Range range, void* into) const;
-  void Unpack(Range range, const void* from) const;
+  // `finished`: `from` is what another rank has unpacked: it is copied as it is.
+  void Unpack(Range range, const void* from, bool finished = false) const;
+  // The range, cut where pieces end.
+  std::vector<PieceRange> PieceRanges(Range range) const;
+  // Are packed elements the same as those of the inputs? Is an unpacked array as long as a packed one?
+  bool inputs_are_packed() const { return dtype_ == wire_ && before_.identity(); }
+  bool outputs_are_packed() const { return dtype_ == wire_; }
+  // Unpacks in place, where outputs_are_packed().
+  void Finish(void* sum, int64_t elements) const;
 
  private:
   // Calls visit(piece, first element inside the piece, elements, first element inside the range).

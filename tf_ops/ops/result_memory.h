@@ -16,6 +16,8 @@ constexpr size_t kLargeResultBytes = 4 << 20;
 // use at once.
 constexpr size_t kKeptResultBytes = 128 << 20;
 
+// The name of the allocator in ops/allocator.
+constexpr char kSharedAllocator[] = "smddp_shared";
 // The process's allocator for large results: uses huge pages where available, and caches blocks that TensorFlow
 // frees. Never destroyed, because tensors may live until the process ends. Threads: any.
 tensorflow::Allocator* ResultMemory();

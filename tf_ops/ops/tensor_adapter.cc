@@ -93,7 +93,9 @@ Result<TensorRef> MakeTensorRef(const tensorflow::Tensor& input, tensorflow::Ten
 Result<TensorRef> InPlaceOrNewOutput(tensorflow::OpKernelContext* context, int index) {
   tensorflow::Tensor* output = nullptr;
   const tensorflow::Tensor& input = context->input(index);
-  if (input.TotalBytes() >= kLargeResultBytes && !IsOnDevice(context, index)) {
+  const bool large_on_host = input.TotalBytes() >= kLargeResultBytes && !IsOnDevice(context, index);
+  // The allocator of smddprun --shared-tensors keeps memory itself, where the other ranks read results.
+  if (large_on_host && context->get_allocator({})->Name() != kSharedAllocator) {
     if (!context->forward_input_to_output_with_shape(index, index, input.shape(), &output)) {
       tensorflow::Tensor large(ResultMemory(), input.dtype(), input.shape());
       if (!large.IsInitialized()) {

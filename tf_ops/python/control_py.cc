@@ -3,11 +3,13 @@
 #include <nanobind/stl/map.h>
 #include <nanobind/stl/pair.h>
 #include <nanobind/stl/string.h>
+#include <nanobind/stl/tuple.h>
 #include <nanobind/stl/vector.h>
 
 #include <cstdint>
 #include <map>
 #include <string>
+#include <tuple>
 #include <utility>
 #include <vector>
 
@@ -32,8 +34,11 @@ auto WithoutGil(Call call) {
 }
 
 void Init(const std::vector<int>& ranks, uintptr_t comm_address, bool dynamic_process_sets,
-          const std::vector<std::pair<std::string, std::string>>& facts) {
+          const std::vector<std::pair<std::string, std::string>>& facts,
+          const std::tuple<uintptr_t, size_t, int>& tensor_memory) {
   StartOptions options;
+  options.tensor_memory = reinterpret_cast<void*>(std::get<0>(tensor_memory));
+  std::tie(std::ignore, options.tensor_memory_bytes, options.tensor_memory_file) = tensor_memory;
   options.facts = facts;
   options.dynamic_process_sets = dynamic_process_sets;
   options.ranks = ranks;
@@ -110,6 +115,7 @@ nb::dict StatsDict(int process_set) {
   result["exposed_ns"] = stats.exposed_ns;
   result["plans"] = stats.plans;
   result["node_bytes_sent"] = stats.node_bytes_sent;
+  result["node_bytes_referred"] = stats.node_bytes_referred;
   result["rail_bytes_sent"] = stats.rail_bytes_sent;
   result["control_messages"] = stats.control_messages;
   result["control_bytes"] = stats.control_bytes;
@@ -171,7 +177,8 @@ auto FromTopology(Read read) {
 
 void BindControl(nb::module_& m) {
   m.def("init", &Init, nb::arg("ranks"), nb::arg("comm_address"), nb::arg("dynamic_process_sets") = false,
-        nb::arg("facts") = std::vector<std::pair<std::string, std::string>>());
+        nb::arg("facts") = std::vector<std::pair<std::string, std::string>>(),
+        nb::arg("tensor_memory") = std::tuple<uintptr_t, size_t, int>(0, 0, -1));
   m.def("shutdown", &Shutdown, nb::arg("at_exit") = false);
   m.def("session_failure", &FailureOfSession);
   m.def("survives_losses", &MpiSurvivesLosses);

@@ -36,7 +36,11 @@ class _Waiting:
         return next(spec for spec in (f.find_spec(name, path, target) for f in sys.meta_path) if spec is not None)
 
 
-_OTHER_NAMES = {"smdistributed": ("smddpcommon", "herringcommon"), "keras.distribution": ("keras",)}
+_OTHER_NAMES = {
+    "smdistributed": ("smddpcommon", "herringcommon"),
+    "keras.distribution": ("keras",),
+    "shared_tensors": ("tensorflow", "keras", "tf_keras"),
+}
 
 
 def _run_the_next_sitecustomize() -> None:

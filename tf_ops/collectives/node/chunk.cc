@@ -8,6 +8,11 @@ int Chunk::reducers() const {
   return gathers() ? std::min(call.view->parting().parts, fabric.node.size()) : fabric.topology.rail_count();
 }
 
+bool Chunk::Shares(const void* data, Range of) const {
+  const size_t bytes = static_cast<size_t>(of.size()) * element_size();
+  return data != nullptr && bytes >= kLeastReferredBytes && fabric.node.Shares(data, bytes);
+}
+
 Range Chunk::shard_of(int reducer) const {
   const int index = reducer - first_reducer();
   if (index < 0 || index >= reducers()) return {range.end, range.end};

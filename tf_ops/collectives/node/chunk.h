@@ -11,6 +11,7 @@
 #include "collectives/rounding_errors.h"
 #include "collectives/stage_times.h"
 #include "compute/fused_view.h"
+#include "transport/shm/slot_writer.h"
 
 namespace smddp {
 
@@ -38,6 +39,10 @@ struct Chunk {
   Slot slot;
   std::unique_ptr<std::byte[]> private_memory;
   BufferView sum;
+  // Set where the slot refers to my outputs; then `sum` is not in it.
+  std::unique_ptr<SlotWriter> result;
+  // Set while it refers to my inputs.
+  Slot contribution;
 
   size_t element_size() const { return SizeOf(call.view->wire()); }
   // The offset of element `at` of the view in a slot that holds the chunk.
@@ -45,6 +50,8 @@ struct Chunk {
   int me() const { return fabric.node.position(); }
   Tag tag(uint8_t stage) const { return {call.operation, stage, static_cast<uint16_t>(index)}; }
   bool gathers() const { return call.view->parting().mode == PartMode::kGather; }
+  // Can the others read this piece of an input or output where it is? Not what is not there (null).
+  bool Shares(const void* data, Range of) const;
   // The local ranks that share the chunk: those of the smallest node; of a gather, those of my group.
   int reducers() const;
   int first_reducer() const { return gathers() ? me() / reducers() * reducers() : 0; }

@@ -13,11 +13,54 @@ constexpr int64_t kBlockBytes = 16 << 10;
 // This rank computes the length it reads itself, so the published length must match.
 Status CheckLength(const Chunk& chunk, const Loan& loan, Range expected) {
   const size_t bytes = static_cast<size_t>(expected.size()) * chunk.element_size();
-  if (loan.memory.size == bytes) return Status::Ok();
+  bool whole_elements = true;
+  for (const Loan::Part& part : loan.parts) whole_elements &= part.memory.size % chunk.element_size() == 0;
+  if (loan.memory.size == bytes && whole_elements) return Status::Ok();
   return Status(Reason::kInternal, "Rank " + std::to_string(chunk.fabric.topology.node().world_rank(loan.peer)) +
                                        " published " + std::to_string(loan.memory.size) + " bytes of chunk " +
                                        std::to_string(chunk.index) + " instead of " + std::to_string(bytes) +
                                        ". Do all ranks run the same version of smddp_tf?");
+}
+
+// Where a contribution is read, element after element.
+class Contribution {
+ public:
+  // `begin`: the element of the view with which a loan without parts begins.
+  Contribution(const Loan& loan, int64_t begin, Range shard, size_t element_size)
+      : loan_(loan), element_size_(static_cast<int64_t>(element_size)), end_(shard.begin) {
+    if (loan.parts.empty()) {
+      data_ = loan.memory.data + (shard.begin - begin) * element_size_;
+      end_ = shard.end;
+      begin_ = shard.begin;
+    }
+  }
+
+  // The address of element `at` of the view; `end`: no later than this the memory ends. Elements are asked for in
+  // order.
+  const std::byte* At(int64_t at, int64_t* end) {
+    for (; at >= end_; ++part_) {
+      data_ = loan_.parts[part_].memory.data;
+      begin_ = end_;
+      end_ += static_cast<int64_t>(loan_.parts[part_].memory.size) / element_size_;
+    }
+    *end = std::min(*end, end_);
+    return data_ + (at - begin_) * element_size_;
+  }
+
+ private:
+  const Loan& loan_;
+  const int64_t element_size_;
+  const std::byte* data_ = nullptr;  // of [begin_, end_)
+  int64_t begin_ = 0, end_;
+  size_t part_ = 0;  // the next one
+};
+
+// True when some of my outputs in my shard can be read by the others, and need no packing.
+bool OutputsAreShared(const Chunk& chunk) {
+  if (!chunk.fabric.node.shares_tensors() || !chunk.call.view->outputs_are_packed()) return false;
+  const std::vector<PieceRange> pieces = chunk.call.view->PieceRanges(chunk.my_shard());
+  return std::any_of(pieces.begin(), pieces.end(),
+                     [&](const PieceRange& piece) { return chunk.Shares(piece.output, piece.range); });
 }
 
 class ContributeTask : public Task {
@@ -30,6 +73,10 @@ class ContributeTask : public Task {
     NodeChannel& node = chunk_->fabric.node;
     Slot slot;
     if (!node.Reserve(Pool::kContribution, &slot)) return Progress::kWaiting;
+    if (Refer(slot)) {
+      chunk_->contribution = slot;
+      return Progress::kDone;
+    }
     for (int reducer : reducers_) {
       const Range shard = chunk_->shard_of(reducer);
       const size_t offset = (shard.begin - chunk_->range.begin) * chunk_->element_size();
@@ -42,6 +89,33 @@ class ContributeTask : public Task {
   std::string Describe() const override { return "node reduce-scatter, waiting for room in shared memory"; }
 
  private:
+  // Publishes where the inputs lie. False: the others cannot read them there, nothing was published.
+  bool Refer(const Slot& slot) {
+    const FusedView& view = *chunk_->call.view;
+    NodeChannel& node = chunk_->fabric.node;
+    if (!node.shares_tensors() || !view.inputs_are_packed()) return false;
+    std::vector<std::vector<PieceRange>> pieces;
+    bool some = false;
+    for (int reducer : reducers_) {
+      pieces.push_back(view.PieceRanges(chunk_->shard_of(reducer)));
+      for (const PieceRange& piece : pieces.back()) some |= chunk_->Shares(piece.input, piece.range);
+    }
+    if (!some) return false;
+    SlotWriter writer(node, slot);
+    for (size_t i = 0; i < reducers_.size(); ++i) {
+      for (const PieceRange& piece : pieces[i]) {
+        const size_t bytes = static_cast<size_t>(piece.range.size()) * chunk_->element_size();
+        if (chunk_->Shares(piece.input, piece.range)) {
+          writer.Refer(piece.input, bytes);
+        } else {
+          view.Pack(piece.range, writer.Append(bytes));
+        }
+      }
+      writer.Publish(chunk_->tag(kNodeReduceScatterStage), {reducers_[i]});
+    }
+    return true;
+  }
+
   std::shared_ptr<Chunk> chunk_;
   const std::vector<int> reducers_;
 };
@@ -81,8 +155,9 @@ class SumTask : public Task {
     }
     for (int member : others_) {
       if (loans_[member].peer >= 0) continue;
-      node().Take(member, tag, &loans_[member]);
-      SMDDP_RETURN_IF_ERROR(CheckLength(*chunk_, loans_[member], chunk_->range));
+      Loan& loan = loans_[member];
+      node().Take(member, tag, &loan);
+      SMDDP_RETURN_IF_ERROR(CheckLength(*chunk_, loan, loan.parts.empty() ? chunk_->range : shard_));
     }
     return true;
   }
@@ -99,43 +174,69 @@ class SumTask : public Task {
     return true;
   }
 
-  // Works in blocks, so that a sum is copied to my output while it is in the L1 cache.
   void Sum() {
-    const int64_t each = kBlockBytes / static_cast<int64_t>(chunk_->element_size());
-    for (int64_t at = shard_.begin; at < shard_.end; at += each) {
-      const Range block = {at, std::min(shard_.end, at + each)};
-      SumBlock(block);
-      if (!chunk_->crosses_nodes()) chunk_->call.view->Unpack(block, SumOf(block));
+    for (int member : others_) {
+      contributions_.emplace_back(loans_[member], chunk_->range.begin, shard_, chunk_->element_size());
     }
+    if (chunk_->slot.held() && OutputsAreShared(*chunk_)) {
+      chunk_->result = std::make_unique<SlotWriter>(node(), chunk_->slot);
+      for (const PieceRange& piece : view().PieceRanges(shard_)) SumPiece(piece);
+    } else {
+      SumRange(shard_, chunk_->sum.data, /*to_output=*/false);
+    }
+    contributions_.clear();
     for (int member : others_) node().Return(loans_[member]);
   }
 
-  void SumBlock(Range block) {
-    if (chunk_->gathers()) return chunk_->call.view->Pack(block, SumOf(block));
-    for (size_t member = 0; member < loans_.size(); ++member) {
-      const bool mine = static_cast<int>(member) == chunk_->me();
-      sources_[member] = mine ? Mine(block) : loans_[member].memory.data + chunk_->offset_of(block.begin);
-    }
-    chunk_->fabric.compute.Reduce(SumOf(block), sources_.data(), static_cast<int>(sources_.size()), block.size(),
-                                  chunk_->call.view->wire(), chunk_->call.op);
+  // To my output, where the others can read it there.
+  void SumPiece(const PieceRange& piece) {
+    const size_t bytes = static_cast<size_t>(piece.range.size()) * chunk_->element_size();
+    const bool shared = chunk_->Shares(piece.output, piece.range);
+    SumRange(piece.range, shared ? piece.output : chunk_->result->Append(bytes), shared);
+    if (shared) chunk_->result->Refer(piece.output, bytes);
   }
 
-  std::byte* SumOf(Range block) const {
-    return chunk_->sum.data + (block.begin - shard_.begin) * chunk_->element_size();
+  // Works in blocks, so that a sum is copied to my output while it is in the L1 cache.
+  void SumRange(Range range, std::byte* into, bool to_output) {
+    const int64_t each = kBlockBytes / static_cast<int64_t>(chunk_->element_size());
+    for (Range block = {range.begin, range.begin}; block.begin < range.end; block.begin = block.end) {
+      block.end = std::min(range.end, block.begin + each);
+      std::byte* const sum = into + (block.begin - range.begin) * chunk_->element_size();
+      SumBlock(&block, sum);
+      if (to_output) {
+        view().Finish(sum, block.size());
+      } else if (!chunk_->crosses_nodes()) {
+        view().Unpack(block, sum);
+      }
+    }
+  }
+
+  // May end the block earlier, where a contribution's memory does.
+  void SumBlock(Range* block, std::byte* sum) {
+    if (chunk_->gathers()) return view().Pack(*block, sum);
+    for (size_t i = 0; i < others_.size(); ++i) {
+      sources_[others_[i]] = contributions_[i].At(block->begin, &block->end);
+    }
+    sources_[chunk_->me()] = Mine(*block, sum);
+    chunk_->fabric.compute.Reduce(sum, sources_.data(), static_cast<int>(sources_.size()), block->size(), view().wire(),
+                                  chunk_->call.op);
   }
 
   // My own contribution: in place, or packed to where the sum will be stored if it must be converted.
-  const void* Mine(Range block) const {
-    if (const void* direct = chunk_->call.view->Direct(block)) return direct;
-    chunk_->call.view->Pack(block, SumOf(block));
-    return SumOf(block);
+  const void* Mine(Range block, std::byte* sum) const {
+    if (const void* direct = view().Direct(block)) return direct;
+    view().Pack(block, sum);
+    return sum;
   }
+
+  const FusedView& view() const { return *chunk_->call.view; }
 
   std::shared_ptr<Chunk> chunk_;
   const Range shard_;  // mine
   const std::vector<int> others_;
-  std::vector<Loan> loans_;           // by local rank
-  std::vector<const void*> sources_;  // by local rank, of one block
+  std::vector<Loan> loans_;                  // by local rank
+  std::vector<Contribution> contributions_;  // of the others, in their order
+  std::vector<const void*> sources_;         // by local rank, of one block
   int waiting_for_ = 0;
 };
 
@@ -147,20 +248,45 @@ class PublishTask : public Task {
     NodeChannel& node = chunk_->fabric.node;
     const std::vector<int> readers = chunk_->readers();
     if (!readers.empty()) {
-      if (!chunk_->slot.held()) {
-        if (!node.Reserve(Pool::kResult, &chunk_->slot)) return Progress::kWaiting;
+      const Tag tag = chunk_->tag(kNodeAllgatherStage);
+      if (!chunk_->slot.held() && !node.Reserve(Pool::kResult, &chunk_->slot)) return Progress::kWaiting;
+      if (chunk_->private_memory != nullptr && OutputsAreShared(*chunk_)) {
+        Refer();
+      } else if (chunk_->private_memory != nullptr) {
         std::memcpy(chunk_->slot.memory.data, chunk_->sum.data, chunk_->sum.size);
       }
-      node.Publish(chunk_->slot, chunk_->tag(kNodeAllgatherStage), chunk_->sum.size, readers);
+      if (chunk_->result != nullptr) {
+        chunk_->result->Publish(tag, readers);
+      } else {
+        node.Publish(chunk_->slot, tag, chunk_->sum.size, readers);
+      }
     }
-    if (chunk_->crosses_nodes()) chunk_->call.view->Unpack(chunk_->my_shard(), chunk_->sum.data);
-    if (chunk_->slot.held()) node.Release(&chunk_->slot);
+    if (chunk_->crosses_nodes() && chunk_->result == nullptr) view().Unpack(chunk_->my_shard(), chunk_->sum.data);
+    if (chunk_->slot.held() && chunk_->result == nullptr) node.Release(&chunk_->slot);
     chunk_->private_memory.reset();
     return Progress::kDone;
   }
   std::string Describe() const override { return "node allgather, waiting for room in shared memory"; }
 
  private:
+  // Of a sum that came from other nodes.
+  void Refer() {
+    const Range shard = chunk_->my_shard();
+    view().Unpack(shard, chunk_->sum.data);
+    chunk_->result = std::make_unique<SlotWriter>(chunk_->fabric.node, chunk_->slot);
+    for (const PieceRange& piece : view().PieceRanges(shard)) {
+      const size_t bytes = static_cast<size_t>(piece.range.size()) * chunk_->element_size();
+      if (chunk_->Shares(piece.output, piece.range)) {
+        chunk_->result->Refer(piece.output, bytes);
+      } else {
+        const size_t offset = static_cast<size_t>(piece.range.begin - shard.begin) * chunk_->element_size();
+        std::memcpy(chunk_->result->Append(bytes), chunk_->sum.data + offset, bytes);
+      }
+    }
+  }
+
+  const FusedView& view() const { return *chunk_->call.view; }
+
   std::shared_ptr<Chunk> chunk_;
 };
 
@@ -177,7 +303,7 @@ class CollectTask : public Task {
         continue;
       }
       SMDDP_RETURN_IF_ERROR(CheckLength(*chunk_, loan, chunk_->shard_of(*reducer)));
-      chunk_->call.view->Unpack(chunk_->shard_of(*reducer), loan.memory.data);
+      Unpack(chunk_->shard_of(*reducer), loan);
       chunk_->fabric.node.Return(loan);
       reducer = missing_.erase(reducer);
       moved = true;
@@ -191,8 +317,36 @@ class CollectTask : public Task {
   }
 
  private:
+  void Unpack(Range shard, const Loan& loan) {
+    const FusedView& view = *chunk_->call.view;
+    if (loan.parts.empty()) return view.Unpack(shard, loan.memory.data);
+    for (const auto& [memory, of_tensor] : loan.parts) {
+      const int64_t elements = static_cast<int64_t>(memory.size / chunk_->element_size());
+      view.Unpack({shard.begin, shard.begin + elements}, memory.data, of_tensor);
+      shard.begin += elements;
+    }
+  }
+
   std::shared_ptr<Chunk> chunk_;
   std::vector<int> missing_;
+};
+
+class AwaitTask : public Task {
+ public:
+  AwaitTask(std::shared_ptr<Chunk> chunk, Slot* slot) : chunk_(std::move(chunk)), slot_(slot) {}
+
+  Result<Progress> Step() override {
+    NodeChannel& node = chunk_->fabric.node;
+    if (!slot_->held()) return Progress::kDone;
+    if (!node.Returned(*slot_)) return Progress::kWaiting;
+    node.Release(slot_);
+    return Progress::kDone;
+  }
+  std::string Describe() const override { return "node stage, waiting for local ranks to read shared tensors"; }
+
+ private:
+  const std::shared_ptr<Chunk> chunk_;
+  Slot* const slot_;
 };
 
 }  // namespace
@@ -201,5 +355,9 @@ TaskPtr PublishContribution(std::shared_ptr<Chunk> chunk) { return std::make_uni
 TaskPtr SumMyShard(std::shared_ptr<Chunk> chunk) { return std::make_unique<SumTask>(std::move(chunk)); }
 TaskPtr PublishSum(std::shared_ptr<Chunk> chunk) { return std::make_unique<PublishTask>(std::move(chunk)); }
 TaskPtr CollectSums(std::shared_ptr<Chunk> chunk) { return std::make_unique<CollectTask>(std::move(chunk)); }
+TaskPtr AwaitReaders(std::shared_ptr<Chunk> chunk, Slot Chunk::* slot) {
+  Slot* const held = &(chunk.get()->*slot);
+  return std::make_unique<AwaitTask>(std::move(chunk), held);
+}
 
 }  // namespace smddp

@@ -145,6 +145,10 @@ struct StartOptions {
   // Further facts that must be the same on all ranks, with this rank's values: {"The version of TensorFlow",
   // "2.21.0"}.
   std::vector<std::pair<std::string, std::string>> facts;
+  // In which the framework keeps its large tensors, where it is shared memory (transport/shm/tensor_memory.h).
+  void* tensor_memory = nullptr;
+  size_t tensor_memory_bytes = 0;
+  int tensor_memory_file = -1;
 };
 
 // Starts the process's session; does nothing when one is running. Waits for the other ranks.

@@ -57,6 +57,7 @@ struct SessionStats {
   int64_t steps = 0, reducing_ns = 0, exposed_ns = 0;
   int64_t plans = 0;                                // known now
   int64_t node_bytes_sent = 0;                      // published to ranks of my node
+  int64_t node_bytes_referred = 0;                  // of these, what they read in my tensors, uncopied
   int64_t rail_bytes_sent = 0;                      // handed to MPI for ranks of other nodes
   int64_t control_messages = 0, control_bytes = 0;  // sent to other ranks, besides the data of collectives
   int64_t engine_wakeups = 0;

@@ -18,23 +18,82 @@ namespace {
 
 using Segments = std::vector<Segment>;  // the node's, by local rank
 
-Status OpenPeers(const Topology& topology, const std::vector<std::string>& names, size_t bytes, Segments* segments) {
+// What the ranks of the node map, by local rank.
+struct NodeMemory {
+  Segments segments;
+  std::vector<MappedTensors> of_others;
+  std::vector<BufferView> tensors;  // empty: not shared
+};
+
+// The second message of a rank.
+struct Ready {
+  std::string segment;
+  bool maps_tensors = false;  // of all other ranks of its node
+
+  SMDDP_FIELDS(segment, maps_tensors);
+  bool IsWellFormed() const { return true; }
+};
+
+Status MapTensors(const Topology& topology, const std::vector<Hello>& hellos, const TensorMemory& mine,
+                  NodeMemory* memory) {
+  memory->of_others.resize(topology.local_size());
   for (int member = 0; member < topology.local_size(); ++member) {
-    if (member == topology.local_rank()) continue;
-    SMDDP_ASSIGN_OR_RETURN((*segments)[member], Segment::Open(names[topology.node().world_rank(member)], bytes));
+    if (member == topology.local_rank()) {
+      if (mine.memory.size == 0) return Status(Reason::kNoResources, "my tensors lie in ordinary memory");
+      memory->tensors.push_back(mine.memory);
+      continue;
+    }
+    const int rank = topology.node().world_rank(member);
+    auto opened = MappedTensors::Open(hellos[rank].tensors);
+    if (!opened.ok()) {
+      return Status(Reason::kNoResources, "of rank " + std::to_string(rank) + ": " + opened.status().message());
+    }
+    memory->of_others[member] = std::move(*opened);
+    memory->tensors.push_back(memory->of_others[member].memory());
   }
   return Status::Ok();
 }
 
-Result<std::shared_ptr<Segments>> ShareMemory(const Topology& topology, size_t bytes, const Exchange& exchange) {
-  auto memory = std::make_shared<Segments>(topology.local_size());
+Status OpenPeers(const Topology& topology, const std::vector<Ready>& ready, size_t bytes, Segments* segments) {
+  for (int member = 0; member < topology.local_size(); ++member) {
+    if (member == topology.local_rank()) continue;
+    SMDDP_ASSIGN_OR_RETURN((*segments)[member],
+                           Segment::Open(ready[topology.node().world_rank(member)].segment, bytes));
+  }
+  return Status::Ok();
+}
+
+// By rank.
+Result<std::vector<Ready>> ExchangeReady(const Ready& mine, const Exchange& exchange) {
+  SMDDP_ASSIGN_OR_RETURN(const auto texts, exchange(Encode(mine)));
+  std::vector<Ready> all(texts.size());
+  for (size_t rank = 0; rank < texts.size(); ++rank) {
+    if (!Decode(texts[rank], &all[rank])) return OtherVersion("The start-up message of rank " + std::to_string(rank));
+  }
+  return all;
+}
+
+Result<std::shared_ptr<NodeMemory>> ShareMemory(const Topology& topology, const std::vector<Hello>& hellos,
+                                                const TensorMemory& tensors, size_t bytes, const Exchange& exchange) {
+  auto memory = std::make_shared<NodeMemory>();
+  memory->segments.resize(topology.local_size());
+  const bool alone = topology.local_size() == 1;
+  const Status mapped = alone ? Status::Ok() : MapTensors(topology, hellos, tensors, memory.get());
+  if (!mapped.ok() && tensors.memory.size > 0) {
+    Log(LogLevel::kWarning,
+        "Tensors are not shared, and copied as without --shared-tensors: this rank cannot map those " +
+            mapped.message());
+  }
   if (topology.local_size() > 1 && topology.local_rank() == 0) Segment::RemoveStale();
-  Segment& mine = (*memory)[topology.local_rank()];
+  Segment& mine = memory->segments[topology.local_rank()];
   auto created = topology.local_size() > 1 ? Segment::Create(bytes) : Segment::Private(bytes);
   SMDDP_RETURN_IF_ERROR(AllOk(created.status(), exchange));
   mine = std::move(*created);
-  SMDDP_ASSIGN_OR_RETURN(const auto names, exchange(mine.name()));
-  const Status opened = OpenPeers(topology, names, bytes, memory.get());
+  SMDDP_ASSIGN_OR_RETURN(const auto ready, ExchangeReady({mine.name(), mapped.ok()}, exchange));
+  for (int rank : topology.node().world_ranks()) {
+    if (!ready[rank].maps_tensors) memory->tensors.clear();
+  }
+  const Status opened = OpenPeers(topology, ready, bytes, &memory->segments);
   SMDDP_RETURN_IF_ERROR(AllOk(opened, exchange));  // from here on all ranks have all segments
   mine.Unlink();
   return memory;
@@ -103,11 +162,13 @@ Result<RailChoice> ChooseRail(const Topology& topology, const Env& env, Transpor
 
 Result<std::unique_ptr<FabricParts>> Bootstrap(int rank, const Env& env, const Exchange& exchange,
                                                std::unique_ptr<Transport> far, const Deadline& deadline,
-                                               const RailChoice* known_rail, const Facts& more_facts) {
+                                               const RailChoice* known_rail, const Facts& more_facts,
+                                               const TensorMemory& tensors) {
   Facts facts = FactsOf(env);
   facts.insert(facts.end(), more_facts.begin(), more_facts.end());
-  SMDDP_ASSIGN_OR_RETURN(const auto texts,
-                         exchange(Encode(Hello{Version(), HostId(env), std::move(facts), FreeSharedBytes()})));
+  SMDDP_ASSIGN_OR_RETURN(
+      const auto texts,
+      exchange(Encode(Hello{Version(), HostId(env), std::move(facts), FreeSharedBytes(), AddressOf(tensors)})));
   SMDDP_ASSIGN_OR_RETURN(const auto hellos, DecodeHellos(texts));
   std::vector<std::string> hosts;
   for (const Hello& hello : hellos) hosts.push_back(hello.host);
@@ -118,12 +179,12 @@ Result<std::unique_ptr<FabricParts>> Bootstrap(int rank, const Env& env, const E
   Env decided = env;
   decided.chunk_bytes = ChunkBytesFor(env, topology, hellos);
   const size_t bytes = FabricParts::LayoutFor(topology, decided).total_bytes;
-  SMDDP_ASSIGN_OR_RETURN(auto memory, ShareMemory(topology, bytes, exchange));
+  SMDDP_ASSIGN_OR_RETURN(auto memory, ShareMemory(topology, hellos, tensors, bytes, exchange));
   std::vector<std::byte*> addresses;
-  for (const Segment& segment : *memory) addresses.push_back(segment.data());
-  auto lives = [memory](int member) { return (*memory)[member].OwnerLives(); };
+  for (const Segment& segment : memory->segments) addresses.push_back(segment.data());
+  auto lives = [memory](int member) { return memory->segments[member].OwnerLives(); };
   return std::make_unique<FabricParts>(std::move(topology), decided, *rail, std::move(addresses), memory,
-                                       std::move(far), std::move(lives));
+                                       std::move(far), std::move(lives), memory->tensors);
 }
 
 }  // namespace smddp

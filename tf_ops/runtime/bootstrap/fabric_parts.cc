@@ -15,12 +15,12 @@ NodeLayout FabricParts::LayoutFor(const Topology& topology, const Env& env) {
 
 FabricParts::FabricParts(Topology topology, const Env& env, const RailChoice& rail, std::vector<std::byte*> segments,
                          std::shared_ptr<void> memory, std::unique_ptr<Transport> far,
-                         std::function<bool(int member)> lives)
+                         std::function<bool(int member)> lives, std::vector<BufferView> tensors)
     : topology_(std::move(topology)),
       memory_(std::move(memory)),
       lives_(std::move(lives)),
       layout_(LayoutFor(topology_, env)),
-      node_(topology_.local_rank(), layout_, std::move(segments)),
+      node_(topology_.local_rank(), layout_, std::move(segments), std::move(tensors)),
       near_(NearTransport(topology_, node_)),
       far_(std::move(far)),
       sent_before_(far_ != nullptr ? far_->bytes_sent() : 0),

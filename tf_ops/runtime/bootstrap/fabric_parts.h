@@ -18,10 +18,10 @@ class FabricParts {
  public:
   // `env.chunk_bytes` is decided. `segments[p]`: the memory of my node's member p, kept alive by `memory`. `far`
   // reaches the ranks of other nodes and may be null when there are none. `lives` returns whether a member's process is
-  // alive; null: always true.
+  // alive; null: always true. `tensors[p]`: the memory of member p's tensors, kept alive as well; none: not shared.
   FabricParts(Topology topology, const Env& env, const RailChoice& rail, std::vector<std::byte*> segments,
               std::shared_ptr<void> memory, std::unique_ptr<Transport> far,
-              std::function<bool(int member)> lives = nullptr);
+              std::function<bool(int member)> lives = nullptr, std::vector<BufferView> tensors = {});
 
   static NodeLayout LayoutFor(const Topology& topology, const Env& env);
 

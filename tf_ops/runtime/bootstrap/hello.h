@@ -9,6 +9,7 @@
 #include "core/env/env.h"
 #include "core/status.h"
 #include "core/wire.h"
+#include "transport/shm/tensor_memory.h"
 
 namespace smddp {
 
@@ -19,8 +20,9 @@ struct Hello {
   std::string version, host;
   Facts facts;
   int64_t shared_bytes = 0;  // of shared memory that are free on its host
+  TensorMemoryAddress tensors;
 
-  SMDDP_FIELDS(version, host, facts, shared_bytes);
+  SMDDP_FIELDS(version, host, facts, shared_bytes, tensors);
   bool IsWellFormed() const { return true; }
 };
 

@@ -1,6 +1,6 @@
-// Memory for reductions to which this rank contributes zeros: an input, and an output that is not read. All of them
-// share it, so it is as large as the largest tensor, not as all of them together. Exception: when results are checked
-// (runtime/verify/verify.h), concurrent reductions need separate memory.
+// Memory for reductions to which this rank contributes zeros: an input, and no output. All of them share it, so it is
+// as large as the largest tensor, not as all of them together. Exception: when results are checked
+// (runtime/verify/verify.h), each has an output of its own.
 //
 // Threads: the engine's.
 #pragma once
@@ -22,8 +22,8 @@ class ZeroMemory {
     tensor.dtype = dtype;
     tensor.shape = std::move(shape);
     const size_t bytes = std::max<size_t>(tensor.bytes(), 1);
-    if (!shared_ || block_ == nullptr || block_->bytes < bytes) block_ = std::make_shared<Block>(bytes);
-    if (block_->zeros == nullptr || block_->results == nullptr) {
+    if (!shared_ || block_ == nullptr || block_->bytes < bytes) block_ = std::make_shared<Block>(bytes, !shared_);
+    if (block_->zeros == nullptr || (!shared_ && block_->results == nullptr)) {
       block_.reset();
       return Status(Reason::kNoResources, "No memory for " + std::to_string(bytes) +
                                               " bytes of zeros, which this rank contributes after hvd.join.");
@@ -39,7 +39,8 @@ class ZeroMemory {
     void operator()(void* memory) const { std::free(memory); }
   };
   struct Block {
-    explicit Block(size_t size) : bytes(size), zeros(std::calloc(size, 1)), results(std::malloc(size)) {}
+    Block(size_t size, bool with_results)
+        : bytes(size), zeros(std::calloc(size, 1)), results(with_results ? std::malloc(size) : nullptr) {}
     const size_t bytes;
     const std::unique_ptr<void, Free> zeros, results;
   };

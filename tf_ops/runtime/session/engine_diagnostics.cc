@@ -23,6 +23,7 @@ SessionStats EngineDiagnostics::Stats() const {
   stats.exposed_ns = times.exposed_ns();
   stats.plans = components_.planned.plans().known();
   stats.node_bytes_sent = parts_.node().bytes_published();
+  stats.node_bytes_referred = parts_.node().bytes_referred();
   stats.rail_bytes_sent = parts_.rail_bytes();
   stats.control_messages = engine_.control_messages();
   stats.control_bytes = engine_.control_bytes();

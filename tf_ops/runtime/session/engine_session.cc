@@ -33,7 +33,8 @@ void EngineSession::Stop(bool at_exit) {
   Log(LogLevel::kDebug, std::string("the session") + (topology().is_process_set() ? " of a process set" : "") +
                             " ends: " + std::to_string(stats.named_requests) + " requests, " +
                             std::to_string(stats.planned_buckets) + " gradient buckets, " +
-                            std::to_string(stats.node_bytes_sent) + " bytes to ranks of this node and " +
+                            std::to_string(stats.node_bytes_sent) + " bytes to ranks of this node (" +
+                            std::to_string(stats.node_bytes_referred) + " in shared tensors) and " +
                             std::to_string(stats.rail_bytes_sent) + " to other nodes");
 }
 

@@ -59,7 +59,8 @@ Result<std::shared_ptr<SessionManager>> SessionManager::Start(const StartOptions
                                                               ProcessWatchdog& watchdog) {
   SMDDP_ASSIGN_OR_RETURN(Env env, ReadEnv());
   env.dynamic_process_sets |= options.dynamic_process_sets;
-  std::shared_ptr<SessionManager> manager(new SessionManager(env, plans, watchdog));
+  const TensorMemory tensors = {{options.tensor_memory, options.tensor_memory_bytes}, options.tensor_memory_file};
+  std::shared_ptr<SessionManager> manager(new SessionManager(env, tensors, plans, watchdog));
   SMDDP_RETURN_IF_ERROR(manager->Open(options));
   return manager;
 }
@@ -71,7 +72,7 @@ Result<std::unique_ptr<FabricParts>> SessionManager::Meet(const StartOptions& op
     SMDDP_ASSIGN_OR_RETURN(
         mpi_, MpiCommunicator::Open(options.communicator, options.ranks, env_.heartbeat_timeout_s, deadline));
     auto parts = Bootstrap(mpi_->rank(), env_, ExchangeOver(*mpi_, deadline), mpi_->NewTransport(), deadline,
-                           /*known_rail=*/nullptr, options.facts);
+                           /*known_rail=*/nullptr, options.facts, tensors_);
     SMDDP_ASSIGN_OR_RETURN(const bool complete, mpi_->Conclude(parts.status(), deadline));
     if (complete) return parts;
   }
@@ -242,8 +243,8 @@ Result<SessionManager::Set> SessionManager::Make(const NewSet& wanted) {
   exchange.caller = "Process set " + std::to_string(wanted.number);
   exchange.global_ranks = set.ranks;
   const RailChoice& rail = session_->rail();
-  SMDDP_ASSIGN_OR_RETURN(auto parts,
-                         Bootstrap(set.mpi->rank(), env_, exchange, set.mpi->NewTransport(), deadline, &rail));
+  SMDDP_ASSIGN_OR_RETURN(auto parts, Bootstrap(set.mpi->rank(), env_, exchange, set.mpi->NewTransport(), deadline,
+                                               &rail, /*more_facts=*/{}, tensors_));
   set.session = std::make_shared<EngineSession>(std::move(parts), env_, plans_);
   return set;
 }

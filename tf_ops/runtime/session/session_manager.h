@@ -21,6 +21,7 @@
 #include "runtime/session/process_watchdog.h"
 #include "runtime/session/set_proposal.h"
 #include "transport/mpi/mpi_communicator.h"
+#include "transport/shm/tensor_memory.h"
 
 namespace smddp {
 
@@ -49,8 +50,8 @@ class SessionManager {
     std::shared_ptr<EngineSession> session;
   };
 
-  SessionManager(const Env& env, PlanRegistry& plans, ProcessWatchdog& watchdog)
-      : env_(env), plans_(plans), watchdog_(watchdog) {}
+  SessionManager(const Env& env, const TensorMemory& tensors, PlanRegistry& plans, ProcessWatchdog& watchdog)
+      : env_(env), tensors_(tensors), plans_(plans), watchdog_(watchdog) {}
   Status Open(const StartOptions& options);
   Result<std::unique_ptr<FabricParts>> Meet(const StartOptions& options, const Deadline& deadline);
   void OnFailure(const Status& why);
@@ -63,6 +64,7 @@ class SessionManager {
   int rank() const { return session_->topology().rank(); }
 
   const Env env_;
+  const TensorMemory tensors_;
   PlanRegistry& plans_;
   ProcessWatchdog& watchdog_;
   std::unique_ptr<MpiCommunicator> mpi_;  // null: without MPI; outlives the session

@@ -8,10 +8,12 @@
 
 namespace smddp {
 
-NodeChannel::NodeChannel(int position, const NodeLayout& layout, std::vector<std::byte*> segments)
+NodeChannel::NodeChannel(int position, const NodeLayout& layout, std::vector<std::byte*> segments,
+                         std::vector<BufferView> tensors)
     : position_(position),
       layout_(layout),
       segments_(std::move(segments)),
+      tensors_(std::move(tensors)),
       written_(layout.members),
       read_(layout.members),
       half_read_(layout.members) {
@@ -37,13 +39,17 @@ bool NodeChannel::Reserve(Pool pool, Slot* slot) {
 
 void NodeChannel::Publish(const Slot& slot, const Tag& tag, size_t bytes, const std::vector<int>& readers, bool last) {
   SMDDP_CHECK_OP(bytes, <=, slot.memory.size);
-  layout_.readers(segments_[position_], slot.index)
-      ->fetch_add(static_cast<uint32_t>(readers.size()), std::memory_order_relaxed);
   const bool control = layout_.pool_of(slot.index) == Pool::kControl;
-  const SlotNote note = {PackTag(tag), static_cast<uint32_t>(bytes), static_cast<uint16_t>(slot.index),
-                         static_cast<uint8_t>(last), static_cast<uint8_t>(control)};
+  Publish({PackTag(tag), static_cast<uint32_t>(bytes), static_cast<uint16_t>(slot.index), static_cast<uint8_t>(last),
+           static_cast<uint8_t>(control)},
+          readers);
+}
+
+void NodeChannel::Publish(const SlotNote& note, const std::vector<int>& readers) {
+  layout_.readers(segments_[position_], note.slot)
+      ->fetch_add(static_cast<uint32_t>(readers.size()), std::memory_order_relaxed);
   for (int reader : readers) Announce(reader, note);
-  bytes_published_ += static_cast<int64_t>(bytes * readers.size());
+  bytes_published_ += static_cast<int64_t>(note.bytes * readers.size());
 }
 
 void NodeChannel::Announce(int reader, const SlotNote& note) {
@@ -65,14 +71,26 @@ void NodeChannel::Release(Slot* slot) {
   *slot = Slot();
 }
 
+bool NodeChannel::Returned(const Slot& slot) const {
+  return layout_.readers(segments_[position_], slot.index)->load(std::memory_order_acquire) == 1;
+}
+
+bool NodeChannel::Shares(const void* data, size_t bytes) const {
+  if (tensors_.empty()) return false;
+  const BufferView& mine = tensors_[position_];
+  const size_t offset = reinterpret_cast<uintptr_t>(data) - reinterpret_cast<uintptr_t>(mine.data);
+  return offset < mine.size && bytes <= mine.size - offset;
+}
+
 bool NodeChannel::Take(int peer, const Tag& tag, Loan* loan) {
   const auto at = arrived_.find(Key(peer, PackTag(tag)));
   if (at == arrived_.end()) return false;
-  const auto [note, copy] = at->second.front();
+  auto [note, copy, parts] = std::move(at->second.front());
   at->second.pop_front();
   if (at->second.empty()) arrived_.erase(at);
   std::byte* data = copy != nullptr ? copy.get() : layout_.slot(segments_[peer], note.slot);
-  *loan = {peer, note.slot, {data, note.bytes}, note.last != 0, copy};
+  if (!parts.empty()) data = nullptr;
+  *loan = {peer, note.slot, {data, note.bytes}, note.last != 0, std::move(copy), std::move(parts)};
   return true;
 }
 
@@ -83,8 +101,14 @@ bool NodeChannel::Evacuate() {
     for (Arrived& one : arrived) {
       if (one.copy != nullptr) continue;
       one.copy.reset(new std::byte[one.note.bytes]);
-      std::memcpy(one.copy.get(), layout_.slot(segments_[peer], one.note.slot), one.note.bytes);
-      Return({peer, one.note.slot, {}, true, nullptr});
+      if (one.parts.empty()) std::memcpy(one.copy.get(), layout_.slot(segments_[peer], one.note.slot), one.note.bytes);
+      std::byte* at = one.copy.get();
+      for (Loan::Part& part : one.parts) {
+        std::memcpy(at, part.memory.data, part.memory.size);
+        part.memory.data = at;
+        at += part.memory.size;
+      }
+      Return({peer, one.note.slot, {}, true, nullptr, one.parts});
       some = true;
     }
   }
@@ -95,8 +119,9 @@ void NodeChannel::Return(const Loan& loan) {
   if (loan.copy != nullptr) return;  // returned when it was evacuated
   InjectTestDelay();
   const uint32_t before = layout_.readers(segments_[loan.peer], loan.index)->fetch_sub(1, std::memory_order_release);
-  // Its owner may be sleeping until a slot becomes free.
-  if (before == 1) layout_.doorbell(segments_[loan.peer])->Ring();
+  // Its owner may be sleeping until a slot becomes free; or, where it holds one that refers to its tensors, until all
+  // readers have returned it.
+  if (before == (loan.parts.empty() ? 1 : 2)) layout_.doorbell(segments_[loan.peer])->Ring();
 }
 
 void NodeChannel::PostControl(int peer, std::string message) {
@@ -191,20 +216,45 @@ Status NodeChannel::Accept(int sender, const SlotNote& note) {
     return Damaged(sender, "a note of " + std::to_string(note.bytes) + " bytes in slot " + std::to_string(note.slot));
   }
   if (note.control == 0) {
-    arrived_[Key(sender, note.tag)].push_back({note, nullptr});
+    Arrived one = {note, nullptr, {}};
+    if (note.extents > 0) SMDDP_RETURN_IF_ERROR(Find(sender, note, &one.parts));
+    arrived_[Key(sender, note.tag)].push_back(std::move(one));
     return Status::Ok();
   }
   if (half_read_[sender].size() + note.bytes > kMaxControlBytes) {
     return Damaged(sender, "a control message without end");
   }
-  const Loan loan = {
-      sender, note.slot, {layout_.slot(segments_[sender], note.slot), note.bytes}, note.last != 0, nullptr};
+  const Loan loan = {sender,         note.slot, {layout_.slot(segments_[sender], note.slot), note.bytes},
+                     note.last != 0, nullptr,   {}};
   half_read_[sender].append(reinterpret_cast<const char*>(loan.memory.data), loan.memory.size);
   Return(loan);
   if (!loan.last) return Status::Ok();
   control_inbox_.push_back({sender, std::move(half_read_[sender])});
   half_read_[sender].clear();
   return Status::Ok();
+}
+
+Status NodeChannel::Find(int sender, const SlotNote& note, std::vector<Loan::Part>* parts) const {
+  std::byte* const slot = layout_.slot(segments_[sender], note.slot);
+  const size_t capacity = layout_.capacity_of(note.slot);
+  size_t total = 0;
+  if ((size_t(note.first_extent) + note.extents) * sizeof(Extent) > capacity) {
+    return Damaged(sender, "a slot with " + std::to_string(note.extents) + " extents");
+  }
+  for (int i = 0; i < note.extents; ++i) {
+    Extent extent;  // a copy, so that the checked values cannot change
+    std::memcpy(&extent, slot + capacity - (note.first_extent + i + 1) * sizeof(Extent), sizeof(Extent));
+    const BufferView tensors = tensors_.empty() ? BufferView() : tensors_[sender];
+    const BufferView memory = extent.of_tensor != 0 ? tensors : BufferView(slot, capacity);
+    if (extent.bytes == 0 || extent.offset > memory.size || extent.bytes > memory.size - extent.offset) {
+      return Damaged(sender, "an extent of " + std::to_string(extent.bytes) + " bytes at " +
+                                 std::to_string(extent.offset) + " of " + std::to_string(memory.size));
+    }
+    parts->push_back({memory.Slice(extent.offset, extent.bytes), extent.of_tensor != 0});
+    total += extent.bytes;
+  }
+  if (total == note.bytes) return Status::Ok();
+  return Damaged(sender, "extents of " + std::to_string(total) + " bytes for " + std::to_string(note.bytes));
 }
 
 }  // namespace smddp

@@ -4,6 +4,9 @@
 // Life of a slot: Reserve (mine) -> write -> Publish to readers -> each reader Takes, reads, Returns -> Release (I am
 // done too) -> free. A slot without holders is free.
 //
+// Where the node's ranks map the memory of one another's tensors, a slot may refer to it (SlotWriter). Its owner keeps
+// the slot until Returned, and the tensors unchanged.
+//
 // Threads: one, the engine's. The peers are other processes (or threads, in tests).
 #pragma once
 
@@ -30,17 +33,25 @@ struct Slot {
 
 // A slot of another rank, readable until it is returned.
 struct Loan {
+  struct Part {
+    BufferView memory;
+    bool of_tensor;
+  };
+
   int peer = -1;
   int index = -1;
-  BufferView memory;  // exactly the published bytes
+  BufferView memory;  // exactly the published bytes; without an address where there are `parts`
   bool last = true;
   std::shared_ptr<std::byte[]> copy;  // set: the slot was evacuated, and this is a copy of its contents
+  std::vector<Part> parts;            // of what was published in extents
 };
 
 class NodeChannel {
  public:
-  // `segments[p]` is the segment of the node's member p; all outlive this object.
-  NodeChannel(int position, const NodeLayout& layout, std::vector<std::byte*> segments);
+  // `segments[p]` is the segment of the node's member p, `tensors[p]` the memory of its tensors as it is mapped here;
+  // all outlive this object. No `tensors`: they are not shared.
+  NodeChannel(int position, const NodeLayout& layout, std::vector<std::byte*> segments,
+              std::vector<BufferView> tensors = {});
 
   int position() const { return position_; }
   int size() const { return layout_.members; }
@@ -51,10 +62,18 @@ class NodeChannel {
   int64_t BeatOf(int peer) const { return layout_.beat(segments_[peer])->load(std::memory_order_relaxed); }
   int64_t bytes_published() const { return bytes_published_.load(std::memory_order_relaxed); }  // any thread
 
+  // Of these, what was not copied (SlotWriter::Refer).
+  int64_t bytes_referred() const { return bytes_referred_.load(std::memory_order_relaxed); }
+
   bool Reserve(Pool pool, Slot* slot);
   // May be called once per slot and reader. The writes to the slot are visible to a reader that has taken the note.
   void Publish(const Slot& slot, const Tag& tag, size_t bytes, const std::vector<int>& readers, bool last = true);
   void Release(Slot* slot);
+  // True when all readers of a slot that I hold have returned it.
+  bool Returned(const Slot& slot) const;
+  // True when the node's ranks can read this memory of mine.
+  bool shares_tensors() const { return !tensors_.empty(); }
+  bool Shares(const void* data, size_t bytes) const;
 
   // The oldest note of `peer` under `tag` that has arrived (by Progress).
   bool Take(int peer, const Tag& tag, Loan* loan);
@@ -87,6 +106,9 @@ class NodeChannel {
     size_t sent = 0;
   };
 
+  friend class SlotWriter;
+
+  void Publish(const SlotNote& note, const std::vector<int>& readers);
   void Announce(int reader, const SlotNote& note);
   Status DrainInbox(int sender, bool* moved);
   Status Damaged(int member, const std::string& what) const;
@@ -94,13 +116,16 @@ class NodeChannel {
   bool SendPiece(Outgoing* message, Slot* slot);  // true: that was the last piece
   int ControlInFlight(int peer) const;
   Status Accept(int sender, const SlotNote& note);
+  // The data that the note's extents name. An error for those outside of the sender's memory.
+  Status Find(int sender, const SlotNote& note, std::vector<Loan::Part>* parts) const;
   static uint64_t Key(int peer, uint32_t tag) { return (uint64_t(peer) << 32) | tag; }
 
   const int position_;
   const NodeLayout layout_;
   const std::vector<std::byte*> segments_;
-  std::atomic<int64_t> bytes_published_{0};  // read by any thread
-  int next_slot_[kPoolCount] = {};           // where Reserve looks first
+  const std::vector<BufferView> tensors_;
+  std::atomic<int64_t> bytes_published_{0}, bytes_referred_{0};  // read by any thread
+  int next_slot_[kPoolCount] = {};                               // where Reserve looks first
   std::vector<uint32_t> written_;  // by reader: the number of notes sent to it; kept here because the shared copy can
                                    // be changed by others
   std::vector<uint32_t> read_;     // by sender: the notes that were read
@@ -108,6 +133,7 @@ class NodeChannel {
   struct Arrived {
     SlotNote note;
     std::shared_ptr<std::byte[]> copy;
+    std::vector<Loan::Part> parts;
   };
   std::unordered_map<uint64_t, std::deque<Arrived>> arrived_;
   std::vector<std::string> half_read_;  // by sender: the control message that is arriving

@@ -34,6 +34,16 @@ struct SlotNote {
   uint16_t slot = 0;
   uint8_t last = 0;     // the last piece of a message
   uint8_t control = 0;  // a control message; `tag` is not used
+  // The extents that make up the data, of the table at the end of the slot; none: the first `bytes` of the slot.
+  uint16_t first_extent = 0, extents = 0;
+};
+
+// A piece of published data: bytes of the slot, or of the memory of the sender's tensors, which are not copied then.
+// Extent k of a slot lies (k + 1) * sizeof(Extent) before the slot's end.
+struct Extent {
+  uint64_t offset = 0;  // in the slot, or in that memory
+  uint32_t bytes = 0;
+  uint32_t of_tensor = 0;
 };
 
 // One sender, one receiver. Never full: a sender has fewer slots than the ring has entries, and each slot is
