@@ -106,7 +106,7 @@ $(GPU_TESTED): $(GPU_SOURCES)
 	@$(PYTEST) tests/gpu
 	@touch $@
 
-test-matrix:  ## Build and test on every supported TensorFlow (about 30 minutes; ARGS="2.16 -k saving", ARGS=--update-readme)
+test-matrix:  ## Build and test on every supported TensorFlow (75 minutes; ARGS="2.16 -k saving", ARGS=--update-readme)
 	@$(PYTHON) tools/test_matrix.py $(ARGS)
 
 clients:  ## Train with DeePMD-kit and DeepXDE, unmodified, on 2 ranks (15 minutes; ARGS=deepxde, ARGS=--update-docs)

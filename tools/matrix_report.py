@@ -8,22 +8,27 @@ from typing import Any, NamedTuple
 
 
 class Version(NamedTuple):
-    """A TensorFlow and the Keras it is tested with."""
+    """A TensorFlow, and the Python and the Keras it is tested with."""
 
     tensorflow: str  # the minor version: its newest patch is installed
+    python: str  # the minor version; where it is not on the machine, the Python that runs the tool
     keras: str  # a requirement
-    why: str  # this Keras
+    other: str  # a requirement: the Keras of the suite OTHER_KERAS
+    why: str  # the first Keras
 
 
-# The list. Between them they cover Keras 3.3 to the newest; a Keras that an installed TensorFlow does not fit is not
-# in anybody's environment.
+# The list. Between them they cover Python 3.10 to 3.13 and Keras 3.3 to the newest; each TensorFlow runs with an old
+# Keras and with the newest that its Python has. A Keras that an installed TensorFlow does not fit is not in anybody's
+# environment. The tf_keras of TensorFlow 2.16 to 2.18 fails on Python 3.12: it calls random.randint(1, 1e9).
 VERSIONS = (
-    Version("2.16", "keras==3.3.3", "the oldest TensorFlow with Keras 3, and the oldest Keras that is supported"),
-    Version("2.18", "keras==3.5.0", "before Keras 3.6 changed the loss scale and the accumulation of gradients"),
-    Version("2.19", "keras==3.9.2", "of the month after TensorFlow 2.19"),
-    Version("2.20", "keras==3.11.3", "of the month of TensorFlow 2.20"),
-    Version("2.21", "keras>=3.15", "the newest of both: what a new environment gets"),
+    Version("2.16", "3.10", "keras==3.3.3", "keras", "the oldest of both, and the oldest Keras that is supported"),
+    Version("2.17", "3.11", "keras==3.4.1", "keras", "of the month of TensorFlow 2.17"),
+    Version("2.18", "3.11", "keras==3.5.0", "keras", "before Keras 3.6 changed loss scale and accumulation"),
+    Version("2.19", "3.12", "keras==3.9.2", "keras", "of the month after TensorFlow 2.19"),
+    Version("2.20", "3.12", "keras==3.11.3", "keras", "of the month of TensorFlow 2.20"),
+    Version("2.21", "3.13", "keras>=3.15", "keras==3.12.*", "the newest of both: what a new environment gets"),
 )
+OTHER_KERAS = "2 ranks, another Keras"
 
 BEGIN, END = "<!-- test-matrix: begin -->", "<!-- test-matrix: end -->"
 OUTCOMES = ("passed", "failed", "error", "skipped", "xfailed", "xpassed")
@@ -111,11 +116,12 @@ def merged(old: Iterable[Row], new: Iterable[Row]) -> list[Row]:
 
 
 def cell(row: Row, name: str) -> str:
-    """What a suite counted; in bold where it failed."""
+    """What a suite counted, after the Keras it ran with where that is not the row's; in bold where it failed."""
     suite = row["suites"].get(name)
     if suite is None:
         return "not run"
     text = ", ".join(f"{number} {what}" for what, number in suite["counts"].items())
+    text = f"{suite['keras']}: {text}" if suite.get("keras") else text
     return text if succeeded(suite) else f"**{text or 'no result'}** (exit {suite['returncode']})"
 
 

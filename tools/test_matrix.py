@@ -7,9 +7,10 @@ python tools/test_matrix.py --nodes               also 4 ranks on 2 pretended no
 python tools/test_matrix.py --update-readme       also puts the table into README.md
 python tools/test_matrix.py --mpi mpich           the newest TensorFlow on MPICH, in .matrix/mpich
 
-Each version has an environment of its own, .matrix/<TensorFlow minor>, made when it is missing. The checkout is copied
-into it, built and installed from there (not editable), and tested there: the copy holds the tests, and in place of the
-package a link to the installed one. Needs nothing but Python, a C++ compiler and a package index.
+Each version has an environment of its own, .matrix/<TensorFlow minor>, made when it is missing, with the Python of the
+list where it is on PATH or below ~/.pyenv, else with the one that runs this. The checkout is copied into it, built and
+installed from there (not editable), and tested there: the copy holds the tests, and in place of the package a link to
+the installed one. Needs nothing but Python, a C++ compiler and a package index.
 """
 
 from __future__ import annotations
@@ -29,6 +30,7 @@ from pathlib import Path
 from typing import Any, Optional
 
 sys.path.insert(0, str(Path(__file__).resolve().parent))
+import build_wheel
 import matrix_report as report
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -48,10 +50,23 @@ Suites = dict[str, tuple[list[str], Optional[int]]]
 
 # Name of the column -> what pytest gets, and under how many ranks (None: pytest itself is not under mpirun).
 PARALLEL = ["tests/parallel", "-p", "tests.mpi_plugin"]
+KERAS_TESTS = (
+    "accumulation", "compat", "compiled", "layer_states", "mixed_precision", "models", "optimizer", "patches", "saving",
+)  # fmt: skip
 SUITES: Suites = {
     "unit tests": (["tests/unit"], None),
     "2 ranks": (PARALLEL, 2),
     "processes of their own": (["tests/launch/test_legacy_keras.py", "tests/launch/test_saved_elsewhere.py"], None),
+    # What depends on the version of Keras.
+    report.OTHER_KERAS: (
+        [
+            *(f"tests/parallel/test_keras_{name}.py" for name in KERAS_TESTS),
+            "tests/parallel/test_sharded_optimizer.py",
+            "-p",
+            "tests.mpi_plugin",
+        ],
+        2,
+    ),
 }
 ON_MPICH: Suites = {
     "unit tests": (["tests/unit"], None),
@@ -97,22 +112,32 @@ class Environment:
         self.checkout = self.folder / "smddp" / "checkout"
         self.logs = self.folder / "smddp" / "logs"
         self.build = self.folder / "smddp" / "build"
+        self.stamp = self.folder / "smddp" / "requirements"  # its Python, and what was installed
 
     def make(self) -> None:
-        """Creates the environment, or completes it when what it must hold has changed."""
+        """Creates the environment, anew for another Python, or completes it when what it must hold has changed."""
         minor = self.version.tensorflow
+        python = build_wheel.interpreter(self.version.python) or sys.executable
         wanted = [f"tensorflow-cpu=={minor}.*", self.version.keras, *BUILD_TOOLS, self.mpi]
         wanted += REQUIRED if self.mpi == "mpich" else ()
-        stamp = self.folder / "smddp" / "requirements"
-        if stamp.exists() and stamp.read_text(encoding="utf-8") == "\n".join(wanted):
+        held = self.stamp.read_text(encoding="utf-8").split("\n") if self.stamp.exists() else [""]
+        if held == [python, *wanted]:
             return
-        self.logs.mkdir(parents=True, exist_ok=True)
-        if not self.python.exists():
-            self.run("environment", [sys.executable, "-m", "venv", self.folder])
+        if held[0] != python:
+            shutil.rmtree(self.folder, ignore_errors=True)
+            self.run("environment", [python, "-m", "venv", self.folder])
         self.pip("install", *wanted)
         # Without dependencies: it asks for `tensorflow`, which would be installed over `tensorflow-cpu`.
         self.pip("install-tf_keras", "--no-deps", f"tf_keras=={minor}.*")
-        stamp.write_text("\n".join(wanted), encoding="utf-8")
+        self.stamp.write_text("\n".join([python, *wanted]), encoding="utf-8")
+
+    def change_keras(self) -> str:
+        """Installs the version's other Keras, and returns its version; `make` takes it back the next time."""
+        with self.stamp.open("a", encoding="utf-8") as stamp:
+            stamp.write(f"\n{self.version.other}")
+        self.pip("install-keras", "-U", self.version.other)
+        asked = "from importlib.metadata import version; print(version('keras'))"
+        return self.run("keras", [self.python, "-c", asked]).strip()
 
     def install(self) -> None:
         """Copies the checkout, builds it there and installs it; the build folder is kept for the next time."""
@@ -253,8 +278,9 @@ def test_version(version: report.Version, suites: Suites, expression: str, mpi: 
         environment.install()
         row["found"] = environment.facts()
         for name, (arguments, ranks) in suites.items():
+            keras = environment.change_keras() if name == report.OTHER_KERAS else ""
             say(name)
-            suite = environment.test(name, arguments, ranks, expression)
+            suite = environment.test(name, arguments, ranks, expression) | {"keras": keras}
             if not (expression and suite["returncode"] == NOTHING_SELECTED):
                 row["suites"][name] = suite
     except Problem as problem:

@@ -65,7 +65,7 @@ class Environment(test_matrix.Environment):
     """A new environment, which gets TensorFlow, the wheel, and then what the tests need."""
 
     def __init__(self, place: Place) -> None:
-        super().__init__(report.Version(place.tensorflow, "", ""), place.mpi, MATRIX / place.name)
+        super().__init__(report.Version(place.tensorflow, place.python, "", "", ""), place.mpi, MATRIX / place.name)
         self.place = place
         self.tensorflow = f"tensorflow-cpu=={place.tensorflow}.*"
         self.new = self.folder / "smddp" / "new"  # there until the wheel is installed

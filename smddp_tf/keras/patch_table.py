@@ -12,8 +12,8 @@ from collections.abc import Callable, Iterable, Iterator
 from typing import Any, NamedTuple, cast
 
 _RATE = "learning_rate"
-_SEEN = "3.3.3, 3.5.0, 3.9.2, 3.11.3 and 3.15"  # the versions of tools/test_matrix.py
-_SEEN_OF_BOTH = "2.16 and 2.18 to 2.21 (tf_keras), 3.3.3, 3.5.0, 3.9.2, 3.11.3 and 3.15"
+_SEEN = "3.3.3, 3.4.1, 3.5.0, 3.9.2, 3.11.3, 3.12.4 and 3.15"  # the versions of tools/test_matrix.py
+_SEEN_OF_BOTH = f"2.16 to 2.21 (tf_keras), {_SEEN}"
 
 
 def _keras() -> Any:
@@ -229,4 +229,8 @@ SAVE_WEIGHTS = _cut_tables("keras.Model.save_weights", lambda: [_keras().Model],
 SAVE_SLOTS = _cut_tables("keras.Optimizer.save_own_variables", _base_optimizer, "store")
 LOAD_SLOTS = _cut_tables("keras.Optimizer.load_own_variables", _base_optimizer, "store")
 ADD_SLOT = _cut_tables("keras.Optimizer.add_variable_from_reference", _base_optimizer, "reference_variable")
+# Before Keras 3.11 these two add their accumulators without a reference.
+ADD_ACCUMULATORS = _cut_tables(
+    "keras.optimizers.Adagrad.build", lambda: [_keras().optimizers.Adagrad, _keras().optimizers.Ftrl], "var_list"
+)
 PATCHES = tuple(row for row in list(globals().values()) if isinstance(row, Patch))

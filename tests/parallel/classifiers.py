@@ -27,7 +27,7 @@ class MergedLargest(Largest):
     """The same, which knows how to take over the state of others."""
 
     def merge_state(self, metrics):
-        self.largest.assign(max(float(metric.largest) for metric in (self, *metrics)))
+        self.largest.assign(max(float(metric.largest.numpy()) for metric in (self, *metrics)))
 
 
 def classifier(metrics: list, **options: Any) -> keras.Model:

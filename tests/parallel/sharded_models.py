@@ -27,6 +27,10 @@ OPTIMIZERS = {
     "clipvalue": lambda: keras.optimizers.SGD(0.1, clipvalue=0.02),
     "loss scale": lambda: keras.optimizers.LossScaleOptimizer(keras.optimizers.Adam(0.01), dynamic_growth_steps=4),
 }
+# Keras 3.3 has neither Lamb nor Muon.
+WHOLE_TENSORS = {
+    name: getattr(keras.optimizers, name) for name in ("Adafactor", "Lamb", "Muon") if hasattr(keras.optimizers, name)
+}
 
 
 def degree_of(hvd, shard):

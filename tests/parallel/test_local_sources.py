@@ -80,7 +80,8 @@ def test_keras_optimizer(hvd, rank, size, how):
         optimizer = keras.optimizers.LossScaleOptimizer(optimizer, initial_scale=scale)
     optimizer.build(variables.all)
     grads = variables.gradients(scale * (rank + 1.0) / passes, scale * (rank + 1.0) / passes)
-    step = lambda: optimizer.apply(grads)  # noqa: E731
+    # Without the variables, a LossScaleOptimizer of Keras 3.11 updates none.
+    step = lambda: optimizer.apply(grads, variables.all)  # noqa: E731
     step = step if how == "eager" else tf.function(step)
     for _ in range(passes):
         step()

@@ -14,16 +14,22 @@ import smddp_tf.keras as hvk
 from smddp_tf.keras.optimizer.wrapping import reducer_on
 from smddp_tf.keras.sharding.degrees import possible_degrees
 from tests.parallel.embedding_models import cut_model
-from tests.parallel.sharded_models import BATCH, FEATURES, HIDDEN, OPTIMIZERS, degree_of, model_of, trained
+from tests.parallel.sharded_models import (
+    BATCH,
+    FEATURES,
+    HIDDEN,
+    OPTIMIZERS,
+    WHOLE_TENSORS,
+    degree_of,
+    model_of,
+    trained,
+)
 
 WEIGHTS = 4 * (FEATURES * HIDDEN[0] + HIDDEN[0] + HIDDEN[0] * HIDDEN[1] + HIDDEN[1] + HIDDEN[1] + 1)
 MORE = {
     "accumulation": lambda: keras.optimizers.AdamW(0.01, gradient_accumulation_steps=3, use_ema=True),
     "schedule": lambda: keras.optimizers.SGD(keras.optimizers.schedules.CosineDecay(0.1, 10), momentum=0.9),
 }
-WHOLE_ONLY = [keras.optimizers.Lamb, keras.optimizers.Adafactor] + (
-    [keras.optimizers.Muon] if hasattr(keras.optimizers, "Muon") else []
-)
 
 
 def bytes_of(variables):
@@ -68,7 +74,7 @@ def test_whole_slots(mpi, name):
     assert (row.weights, row.gradients, row.parts) == (WEIGHTS, WEIGHTS, 0)
 
 
-@pytest.mark.parametrize("make", WHOLE_ONLY)
+@pytest.mark.parametrize("make", WHOLE_TENSORS.values())
 def test_optimizers_that_need_whole_tensors(mpi, size, make):
     check(mpi, model_of(), hvk.DistributedOptimizer(make()), 1)
     assert [row.degree for row in hvk.memory(model_of(), make(), ranks=8).rows] == [1]

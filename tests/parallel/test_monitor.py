@@ -38,7 +38,11 @@ def test_fit(hvd, rank, size, shared_folder, jit, steps_per_execution):
     skip_jit(jit, size)
     hvd.monitor.start(shared_folder)
     data = batches(rank, 7, pause=LONG)
-    more = {"jit": jit, "steps_per_execution": steps_per_execution, "validation_data": batches(rank, 2)}
+    more = {
+        "jit": jit,
+        "steps_per_execution": steps_per_execution,
+        "validation_data": batches(rank, steps_per_execution),
+    }
     history = fit(data, **more).history
     assert {"samples_per_second", "step_seconds", *(["rank_spread"] if size > 1 else [])} <= set(history)
     hvd.monitor.stop()

@@ -55,7 +55,7 @@ def test_gathered_weights(hvd, rank, size, dtype):
     weights = brought(7, dtype=dtype)  # the same on all ranks
     odd = np.array([-0.0, np.inf, -np.inf, np.nan, 1e-40, 0.0, 5.0], weights[0].dtype.as_numpy_dtype)
     bits = odd.view(BITS[odd.dtype.itemsize])
-    bits[3] ^= 5  # a NaN with a payload
+    bits[3] ^= bits.dtype.type(5)  # a NaN with a payload
     weights.append(tf.constant(odd))
     for parts in degrees(hvd):
         key = f"gather.{dtype}.{parts}"

@@ -17,6 +17,7 @@ from tests.parallel.embedding_models import data_of as data_of_tables
 from tests.parallel.sharded_models import (
     BATCH,
     OPTIMIZERS,
+    WHOLE_TENSORS,
     assert_identical,
     data_of,
     model_of,
@@ -225,11 +226,8 @@ class OwnSlots(keras.optimizers.SGD):
         self.own = [self.add_variable(shape=variable.shape, name="own") for variable in variables]
 
 
-@pytest.mark.parametrize(
-    ("optimizer", "named"),
-    [(keras.optimizers.Lamb, "Lamb"), (keras.optimizers.Adafactor, "Adafactor"), (OwnSlots, "OwnSlots with the slot")],
-)
-def test_optimizers_that_need_whole_tensors(size, optimizer, named):
+@pytest.mark.parametrize(("named", "optimizer"), [*WHOLE_TENSORS.items(), ("OwnSlots with the slot", OwnSlots)])
+def test_optimizers_that_need_whole_tensors(size, named, optimizer):
     if size == 1:
         pytest.skip("one rank has all of the state")
     wrapped = hvk.DistributedOptimizer(optimizer(), shard="world")

@@ -52,15 +52,13 @@ def test_a_model_in_a_file(tmp_path: Path) -> None:
             "day": FeatureConfig("day", days, (None,), (None, 4)),
         },
     )
-    inputs = (
-        keras.Input((), dtype="int32"),
-        {"friends": keras.Input((2,), dtype="int32"), "day": keras.Input((), dtype="int32")},
-    )
-    first, others = DistributedEmbedding(features, name="tables")(inputs)
-    model = keras.Model(inputs, keras.layers.Concatenate()([first, others["friends"], others["day"]]))
+    user, day = (keras.Input((), dtype="int32") for _ in range(2))
+    friends = keras.Input((2,), dtype="int32")
+    first, others = DistributedEmbedding(features, name="tables")((user, {"friends": friends, "day": day}))
+    model = keras.Model([user, friends, day], keras.layers.Concatenate()([first, others["friends"], others["day"]]))
     model.save(tmp_path / "model.keras")
     loaded = keras.models.load_model(tmp_path / "model.keras")
-    ids = (tf.constant([3, 4]), {"friends": tf.constant([[1, 2], [3, 3]]), "day": tf.constant([0, 6])})
+    ids = [tf.constant([3, 4]), tf.constant([[1, 2], [3, 3]]), tf.constant([0, 6])]
     np.testing.assert_array_equal(model(ids), loaded(ids))
     assert [tuple(weight.shape) for weight in loaded.get_layer("tables").weights] == [(30, 4), (7, 4)]
     assert set(loaded.get_layer("tables").get_embedding_tables()) == {"users", "days"}

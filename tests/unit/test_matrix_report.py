@@ -2,27 +2,18 @@
 
 from __future__ import annotations
 
-import importlib.util
 import os
 import re
+import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from tools import build_env, build_wheel, test_matrix
+from tools import matrix_report as report
+
 ROOT = Path(__file__).resolve().parents[2]
-
-
-def load(name: str) -> Any:
-    spec = importlib.util.spec_from_file_location(name, ROOT / "tools" / f"{name}.py")
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
-
-
-report = load("matrix_report")
 
 
 def suite(passed: int = 5, returncode: int = 0, **others: int) -> dict[str, Any]:
@@ -38,15 +29,18 @@ def row(minor: str, *, sources: str = "a", problem: str = "", **suites: Any) -> 
 def test_the_list_is_what_the_library_builds_for():
     minors = [version.tensorflow for version in report.VERSIONS]
     assert minors == sorted(minors)
-    assert (minors[0], minors[-1]) == ("2.16", "2.21")
+    assert minors == list(build_env.TENSORFLOW_MINORS)
+    assert {version.python for version in report.VERSIONS} == {*build_wheel.PYTHONS, "3.13"}
     assert all(re.fullmatch(r"keras[=>]=3\.[\d.]+", version.keras) and version.why for version in report.VERSIONS)
+    newest = [{version.keras, version.other} & {"keras", "keras>=3.15"} for version in report.VERSIONS]
+    assert all(len(each) == 1 for each in newest), "each with the newest Keras and with an older one"
 
 
 def test_chosen():
     assert report.chosen([]) == list(report.VERSIONS)
     assert [version.tensorflow for version in report.chosen(["2.20", "2.16"])] == ["2.16", "2.20"]
-    with pytest.raises(ValueError, match=r"among 2\.16, .*Received: 2\.17"):
-        report.chosen(["2.16", "2.17"])
+    with pytest.raises(ValueError, match=r"among 2\.16, .*Received: 2\.15"):
+        report.chosen(["2.16", "2.15"])
 
 
 @pytest.mark.parametrize(
@@ -91,15 +85,15 @@ def test_a_row_without_suites_or_with_a_problem_has_not_passed():
 def test_table():
     lines = report.table(
         [
-            row("2.16", unit=suite(208), ranks=suite(519, skipped=3)),
-            row("2.18", unit=suite(1, returncode=1, failed=2)),
+            row("2.16", unit=suite(208), ranks=suite(519, skipped=3) | {"keras": "3.12.4"}),
+            row("2.18", unit=suite(1, returncode=1, failed=2) | {"keras": ""}),
             row("2.20", problem="build failed, see x.log"),
         ]
     ).splitlines()
     cells = [[cell.strip() for cell in line.strip("|").split("|")] for line in lines]
     assert cells[0] == ["TensorFlow", "Keras", "tf_keras", "Python", "unit", "ranks"]
     assert set("".join(cells[1])) == {"-"}
-    assert cells[2] == ["2.16.1", "3.5.0", "2.16.0", "3.11.7", "208 passed", "519 passed, 3 skipped"]
+    assert cells[2] == ["2.16.1", "3.5.0", "2.16.0", "3.11.7", "208 passed", "3.12.4: 519 passed, 3 skipped"]
     assert cells[3] == ["2.18.1", "3.5.0", "2.18.0", "3.11.7", "**1 passed, 2 failed** (exit 1)", "not run"]
     assert cells[4] == ["2.20", "", "", "", "build failed, see x.log", ""]
     assert len({len(line) for line in lines}) == 1
@@ -132,17 +126,62 @@ def test_a_copy_is_the_checkout_without_what_is_built_and_touches_only_what_chan
         file = source / name
         file.parent.mkdir(parents=True, exist_ok=True)
         file.write_text(name)
-    matrix = load("test_matrix")
-    matrix.copy_changed(source, target)
+    test_matrix.copy_changed(source, target)
     (target / "build").mkdir()
     (target / "build" / "kept.o").touch()
     (target / "lib" / "stale.py").touch()
     for file in (target / "a.cc", target / "lib" / "b.py"):
         os.utime(file, (1, 1))
     (source / "a.cc").write_text("changed")
-    matrix.copy_changed(source, target)
+    test_matrix.copy_changed(source, target)
     files = {file.relative_to(target).as_posix() for file in target.rglob("*") if file.is_file()}
     assert files == {"a.cc", "lib/b.py", "build/kept.o"}
     assert (target / "a.cc").read_text() == "changed"
     assert (target / "a.cc").stat().st_mtime > 1
     assert (target / "lib" / "b.py").stat().st_mtime == 1
+
+
+@pytest.fixture
+def commands(monkeypatch):
+    """What an environment runs: ["environment", program, ...] and ["install", requirement, ...]."""
+    ran: list[list[str]] = []
+
+    def note(environment, log, command, where=None, **variables):
+        environment.logs.mkdir(parents=True, exist_ok=True)
+        ran.append([log, *map(str, command)])
+        return "3.12.4\n"
+
+    monkeypatch.setattr(test_matrix.Environment, "run", note)
+    return ran
+
+
+def test_an_environment_has_the_python_of_the_list_and_is_made_anew_for_another(commands, monkeypatch, tmp_path):
+    [version] = report.chosen(["2.16"])
+    environment = test_matrix.Environment(version, folder=tmp_path / "2.16")
+    monkeypatch.setattr(test_matrix.build_wheel, "interpreter", {"3.10": "/opt/python3.10"}.get)
+    environment.make()
+    assert commands[0] == ["environment", "/opt/python3.10", "-m", "venv", str(environment.folder)]
+    assert {"tensorflow-cpu==2.16.*", "keras==3.3.3"} <= set(commands[1])
+    commands.clear()
+    environment.make()
+    assert not commands
+    kept = environment.folder / "kept"
+    kept.touch()
+    monkeypatch.setattr(test_matrix.build_wheel, "interpreter", lambda version: "")
+    environment.make()
+    assert commands[0][:2] == ["environment", sys.executable]
+    assert not kept.exists()
+
+
+def test_the_other_keras_is_taken_back_the_next_time(commands, monkeypatch, tmp_path):
+    [version] = report.chosen(["2.21"])
+    environment = test_matrix.Environment(version, folder=tmp_path / "2.21")
+    monkeypatch.setattr(test_matrix.build_wheel, "interpreter", lambda version: f"/opt/python{version}")
+    environment.make()
+    commands.clear()
+    assert environment.change_keras() == "3.12.4"
+    assert commands[0][-2:] == ["-U", "keras==3.12.*"]
+    commands.clear()
+    environment.make()
+    assert [command[0] for command in commands] == ["install", "install-tf_keras"]
+    assert "keras>=3.15" in commands[0]

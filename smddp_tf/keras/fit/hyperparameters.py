@@ -17,7 +17,7 @@ def write_hyperparameters(board: Any, model: Any, params: dict[str, Any]) -> Non
         "ranks": size() if is_initialized() else 1,
         "nodes": cross_size() if is_initialized() else 1,
         "optimizer": type(optimizer).__name__,
-        "learning_rate": float(getattr(optimizer, "learning_rate", 0.0)),
+        "learning_rate": float(keras.ops.convert_to_numpy(getattr(optimizer, "learning_rate", 0.0))),
         "epochs": params.get("epochs", 0),
         "steps_per_execution": model.steps_per_execution,
         "jit_compile": bool(model.jit_compile),

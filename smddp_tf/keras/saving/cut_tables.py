@@ -167,6 +167,7 @@ def save_whole_tables() -> None:
     patches.replace(patch_table.SAVE_SLOTS, _saving_slots)
     patches.replace(patch_table.LOAD_SLOTS, _loading_slots)
     patches.replace(patch_table.ADD_SLOT, _adding_slot)
+    patches.replace(patch_table.ADD_ACCUMULATORS, _adding_accumulators)
 
 
 def _saving_together(plain: Any) -> Any:
@@ -217,3 +218,14 @@ def _adding_slot(plain: Any) -> Any:
         return slot
 
     return add_variable_from_reference
+
+
+def _adding_accumulators(plain: Any) -> Any:
+    @functools.wraps(plain)
+    def build(self: Any, var_list: Any) -> None:
+        plain(self, var_list)
+        for variable, slot in zip(var_list, self._accumulators):
+            if (layout := layout_of(variable)) is not None:
+                mark(slot, layout)
+
+    return build

@@ -91,7 +91,7 @@ class ShardedState:
     def whole_of(self, part: Any) -> Any:
         """The variable of a part; what is no part itself. A `tf.Variable` for the one inside of a part."""
         whole = self._whole_of.get(id(identity(part)), part)
-        return whole if isinstance(part, keras.Variable) else identity(whole)
+        return identity(whole) if isinstance(part, tf.Variable) else whole
 
     def apply(self, plain: Callable[..., Any], grads: Sequence[Any], variables: Sequence[Any] | None) -> Any:
         """Keras's `apply`, with parts.

@@ -3,6 +3,7 @@
 #include <cstdlib>
 #include <string>
 
+#include "ops/tensor_adapter.h"
 #include "ops/xla/custom_call.h"
 #include "xla/service/custom_call_status_internal.h"
 #include "xla/service/custom_call_target_registry.h"
@@ -25,7 +26,7 @@ struct Config {
 
 // Equivalent to XlaCustomCallStatusSetFailure, which TensorFlow does not export.
 void Report(const Status& ended, XlaCustomCallStatus* status) {
-  if (!ended.ok()) status->message = ended.message();
+  if (!ended.ok()) status->message = std::string(ToTensorFlow(ended).message());
 }
 
 void CustomCall(void* result, const void** operands, const char* config, size_t config_size,
