@@ -82,7 +82,7 @@ TaskPtr ReduceMyShard(const Fabric& fabric, const AllreduceAlgorithm& rail, cons
       [chunk] { return Timed(*chunk, StageTimes::kNodeReduceScatter, SumMyShard(chunk)); },
       [&fabric, &rail, chunk] { return Timed(*chunk, StageTimes::kRailAllreduce, RailStage(fabric, rail, *chunk)); },
       [chunk] { return Timed(*chunk, StageTimes::kNodeAllgather, PublishSum(chunk)); },
-      [chunk] { return AwaitReaders(chunk, &Chunk::slot); },
+      [chunk] { return AwaitReaders(chunk, &chunk->slot); },
   });
 }
 
@@ -95,7 +95,7 @@ TaskPtr AllreduceChunk(const Fabric& fabric, const AllreduceAlgorithm& rail, con
         // The task waits from the start, but its stage begins with the first sum.
         branches.push_back(Timed(*chunk, StageTimes::kNodeAllgather, CollectSums(chunk), /*begins=*/false));
         // On its own: the slot is needed by other chunks, for which this one may wait.
-        if (chunk->contribution.held()) branches.push_back(AwaitReaders(chunk, &Chunk::contribution));
+        if (TaskPtr readers = AwaitReaders(chunk, &chunk->contribution)) branches.push_back(std::move(readers));
         return Parallel(std::move(branches));
       },
   });

@@ -74,15 +74,15 @@ void FusedView::Unpack(Range range, const void* from, bool finished) const {
 }
 
 std::vector<PieceRange> FusedView::PieceRanges(Range range) const {
-  std::vector<PieceRange> runs;
+  std::vector<PieceRange> ranges;
   ForEach(range, [&](const Piece& piece, int64_t first, int64_t count, int64_t offset) {
     const auto of = [&](auto* base) { return base != nullptr ? At(base, first, dtype_) : base; };
     const int64_t begin = range.begin + offset;
-    runs.push_back({{begin, begin + count},
-                    static_cast<const std::byte*>(of(piece.input)),
-                    static_cast<std::byte*>(of(piece.output))});
+    ranges.push_back({{begin, begin + count},
+                      static_cast<const std::byte*>(of(piece.input)),
+                      static_cast<std::byte*>(of(piece.output))});
   });
-  return runs;
+  return ranges;
 }
 
 void FusedView::Finish(void* sum, int64_t elements) const {

@@ -9,8 +9,7 @@ int Chunk::reducers() const {
 }
 
 bool Chunk::Shares(const void* data, Range of) const {
-  const size_t bytes = static_cast<size_t>(of.size()) * element_size();
-  return data != nullptr && bytes >= kLeastReferredBytes && fabric.node.Shares(data, bytes);
+  return data != nullptr && bytes_of(of) >= kLeastReferredBytes && fabric.node.Shares(data, bytes_of(of));
 }
 
 Range Chunk::shard_of(int reducer) const {

@@ -45,8 +45,7 @@ struct Chunk {
   Slot contribution;
 
   size_t element_size() const { return SizeOf(call.view->wire()); }
-  // The offset of element `at` of the view in a slot that holds the chunk.
-  size_t offset_of(int64_t at) const { return static_cast<size_t>(at - range.begin) * element_size(); }
+  size_t bytes_of(Range of) const { return static_cast<size_t>(of.size()) * element_size(); }
   int me() const { return fabric.node.position(); }
   Tag tag(uint8_t stage) const { return {call.operation, stage, static_cast<uint16_t>(index)}; }
   bool gathers() const { return call.view->parting().mode == PartMode::kGather; }

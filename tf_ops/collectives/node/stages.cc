@@ -12,7 +12,7 @@ constexpr int64_t kBlockBytes = 16 << 10;
 
 // This rank computes the length it reads itself, so the published length must match.
 Status CheckLength(const Chunk& chunk, const Loan& loan, Range expected) {
-  const size_t bytes = static_cast<size_t>(expected.size()) * chunk.element_size();
+  const size_t bytes = chunk.bytes_of(expected);
   bool whole_elements = true;
   for (const Loan::Part& part : loan.parts) whole_elements &= part.memory.size % chunk.element_size() == 0;
   if (loan.memory.size == bytes && whole_elements) return Status::Ok();
@@ -55,12 +55,23 @@ class Contribution {
   size_t part_ = 0;  // the next one
 };
 
-// True when some of my outputs in my shard can be read by the others, and need no packing.
-bool OutputsAreShared(const Chunk& chunk) {
-  if (!chunk.fabric.node.shares_tensors() || !chunk.call.view->outputs_are_packed()) return false;
-  const std::vector<PieceRange> pieces = chunk.call.view->PieceRanges(chunk.my_shard());
-  return std::any_of(pieces.begin(), pieces.end(),
-                     [&](const PieceRange& piece) { return chunk.Shares(piece.output, piece.range); });
+// The pieces of my shard where the others can read some of my outputs, which need no packing; none otherwise.
+std::vector<PieceRange> SharedOutputs(const Chunk& chunk) {
+  if (!chunk.fabric.node.shares_tensors() || !chunk.call.view->outputs_are_packed()) return {};
+  std::vector<PieceRange> pieces = chunk.call.view->PieceRanges(chunk.my_shard());
+  const bool some = std::any_of(pieces.begin(), pieces.end(),
+                                [&](const PieceRange& piece) { return chunk.Shares(piece.output, piece.range); });
+  return some ? pieces : std::vector<PieceRange>();
+}
+
+// Adds a piece: a reference to `data`, where the others can read it there; else what `copy` writes.
+template <class Copy>
+void AddPiece(const Chunk& chunk, const PieceRange& piece, const void* data, SlotWriter* writer, Copy copy) {
+  if (chunk.Shares(data, piece.range)) {
+    writer->Refer(data, chunk.bytes_of(piece.range));
+  } else {
+    copy(writer->Append(chunk.bytes_of(piece.range)));
+  }
 }
 
 class ContributeTask : public Task {
@@ -79,7 +90,7 @@ class ContributeTask : public Task {
     }
     for (int reducer : reducers_) {
       const Range shard = chunk_->shard_of(reducer);
-      const size_t offset = (shard.begin - chunk_->range.begin) * chunk_->element_size();
+      const size_t offset = chunk_->bytes_of({chunk_->range.begin, shard.begin});
       chunk_->call.view->Pack(shard, slot.memory.data + offset);
     }
     node.Publish(slot, chunk_->tag(kNodeReduceScatterStage), chunk_->range.size() * chunk_->element_size(), reducers_);
@@ -89,27 +100,25 @@ class ContributeTask : public Task {
   std::string Describe() const override { return "node reduce-scatter, waiting for room in shared memory"; }
 
  private:
-  // Publishes where the inputs lie. False: the others cannot read them there, nothing was published.
+  // Publishes where the inputs lie. False: the others cannot read enough of them there, nothing was published.
   bool Refer(const Slot& slot) {
     const FusedView& view = *chunk_->call.view;
     NodeChannel& node = chunk_->fabric.node;
     if (!node.shares_tensors() || !view.inputs_are_packed()) return false;
     std::vector<std::vector<PieceRange>> pieces;
-    bool some = false;
+    size_t referred = 0;
     for (int reducer : reducers_) {
       pieces.push_back(view.PieceRanges(chunk_->shard_of(reducer)));
-      for (const PieceRange& piece : pieces.back()) some |= chunk_->Shares(piece.input, piece.range);
+      for (const PieceRange& piece : pieces.back()) {
+        if (chunk_->Shares(piece.input, piece.range)) referred += chunk_->bytes_of(piece.range);
+      }
     }
-    if (!some) return false;
+    // Leaves room for the table: an extent for each reducer, and two for each reference of kLeastReferredBytes.
+    if (referred < 2 * sizeof(Extent) * std::max<size_t>(1, reducers_.size())) return false;
     SlotWriter writer(node, slot);
     for (size_t i = 0; i < reducers_.size(); ++i) {
       for (const PieceRange& piece : pieces[i]) {
-        const size_t bytes = static_cast<size_t>(piece.range.size()) * chunk_->element_size();
-        if (chunk_->Shares(piece.input, piece.range)) {
-          writer.Refer(piece.input, bytes);
-        } else {
-          view.Pack(piece.range, writer.Append(bytes));
-        }
+        AddPiece(*chunk_, piece, piece.input, &writer, [&](std::byte* into) { view.Pack(piece.range, into); });
       }
       writer.Publish(chunk_->tag(kNodeReduceScatterStage), {reducers_[i]});
     }
@@ -178,11 +187,12 @@ class SumTask : public Task {
     for (int member : others_) {
       contributions_.emplace_back(loans_[member], chunk_->range.begin, shard_, chunk_->element_size());
     }
-    if (chunk_->slot.held() && OutputsAreShared(*chunk_)) {
-      chunk_->result = std::make_unique<SlotWriter>(node(), chunk_->slot);
-      for (const PieceRange& piece : view().PieceRanges(shard_)) SumPiece(piece);
-    } else {
+    const auto pieces = chunk_->slot.held() ? SharedOutputs(*chunk_) : std::vector<PieceRange>();
+    if (pieces.empty()) {
       SumRange(shard_, chunk_->sum.data, /*to_output=*/false);
+    } else {
+      chunk_->result = std::make_unique<SlotWriter>(node(), chunk_->slot);
+      for (const PieceRange& piece : pieces) SumPiece(piece);
     }
     contributions_.clear();
     for (int member : others_) node().Return(loans_[member]);
@@ -190,7 +200,7 @@ class SumTask : public Task {
 
   // To my output, where the others can read it there.
   void SumPiece(const PieceRange& piece) {
-    const size_t bytes = static_cast<size_t>(piece.range.size()) * chunk_->element_size();
+    const size_t bytes = chunk_->bytes_of(piece.range);
     const bool shared = chunk_->Shares(piece.output, piece.range);
     SumRange(piece.range, shared ? piece.output : chunk_->result->Append(bytes), shared);
     if (shared) chunk_->result->Refer(piece.output, bytes);
@@ -250,11 +260,7 @@ class PublishTask : public Task {
     if (!readers.empty()) {
       const Tag tag = chunk_->tag(kNodeAllgatherStage);
       if (!chunk_->slot.held() && !node.Reserve(Pool::kResult, &chunk_->slot)) return Progress::kWaiting;
-      if (chunk_->private_memory != nullptr && OutputsAreShared(*chunk_)) {
-        Refer();
-      } else if (chunk_->private_memory != nullptr) {
-        std::memcpy(chunk_->slot.memory.data, chunk_->sum.data, chunk_->sum.size);
-      }
+      if (chunk_->private_memory != nullptr) FillSlot();
       if (chunk_->result != nullptr) {
         chunk_->result->Publish(tag, readers);
       } else {
@@ -269,19 +275,21 @@ class PublishTask : public Task {
   std::string Describe() const override { return "node allgather, waiting for room in shared memory"; }
 
  private:
-  // Of a sum that came from other nodes.
-  void Refer() {
+  // With a sum that came from other nodes.
+  void FillSlot() {
+    const std::byte* const sum = chunk_->sum.data;
+    const std::vector<PieceRange> pieces = SharedOutputs(*chunk_);
+    if (pieces.empty()) {
+      std::memcpy(chunk_->slot.memory.data, sum, chunk_->sum.size);
+      return;
+    }
     const Range shard = chunk_->my_shard();
-    view().Unpack(shard, chunk_->sum.data);
+    view().Unpack(shard, sum);
     chunk_->result = std::make_unique<SlotWriter>(chunk_->fabric.node, chunk_->slot);
-    for (const PieceRange& piece : view().PieceRanges(shard)) {
-      const size_t bytes = static_cast<size_t>(piece.range.size()) * chunk_->element_size();
-      if (chunk_->Shares(piece.output, piece.range)) {
-        chunk_->result->Refer(piece.output, bytes);
-      } else {
-        const size_t offset = static_cast<size_t>(piece.range.begin - shard.begin) * chunk_->element_size();
-        std::memcpy(chunk_->result->Append(bytes), chunk_->sum.data + offset, bytes);
-      }
+    for (const PieceRange& piece : pieces) {
+      AddPiece(*chunk_, piece, piece.output, chunk_->result.get(), [&](std::byte* into) {
+        std::memcpy(into, sum + chunk_->bytes_of({shard.begin, piece.range.begin}), chunk_->bytes_of(piece.range));
+      });
     }
   }
 
@@ -337,7 +345,6 @@ class AwaitTask : public Task {
 
   Result<Progress> Step() override {
     NodeChannel& node = chunk_->fabric.node;
-    if (!slot_->held()) return Progress::kDone;
     if (!node.Returned(*slot_)) return Progress::kWaiting;
     node.Release(slot_);
     return Progress::kDone;
@@ -355,9 +362,8 @@ TaskPtr PublishContribution(std::shared_ptr<Chunk> chunk) { return std::make_uni
 TaskPtr SumMyShard(std::shared_ptr<Chunk> chunk) { return std::make_unique<SumTask>(std::move(chunk)); }
 TaskPtr PublishSum(std::shared_ptr<Chunk> chunk) { return std::make_unique<PublishTask>(std::move(chunk)); }
 TaskPtr CollectSums(std::shared_ptr<Chunk> chunk) { return std::make_unique<CollectTask>(std::move(chunk)); }
-TaskPtr AwaitReaders(std::shared_ptr<Chunk> chunk, Slot Chunk::* slot) {
-  Slot* const held = &(chunk.get()->*slot);
-  return std::make_unique<AwaitTask>(std::move(chunk), held);
+TaskPtr AwaitReaders(std::shared_ptr<Chunk> chunk, Slot* slot) {
+  return slot->held() ? std::make_unique<AwaitTask>(std::move(chunk), slot) : nullptr;
 }
 
 }  // namespace smddp

@@ -25,7 +25,7 @@ TaskPtr PublishContribution(std::shared_ptr<Chunk> chunk);
 TaskPtr SumMyShard(std::shared_ptr<Chunk> chunk);
 TaskPtr PublishSum(std::shared_ptr<Chunk> chunk);
 TaskPtr CollectSums(std::shared_ptr<Chunk> chunk);
-// `slot`: a member of the chunk; nothing to do where it is not held.
-TaskPtr AwaitReaders(std::shared_ptr<Chunk> chunk, Slot Chunk::* slot);
+// `slot`: a member of the chunk. Null where it is not held: nothing to do.
+TaskPtr AwaitReaders(std::shared_ptr<Chunk> chunk, Slot* slot);
 
 }  // namespace smddp

@@ -8,7 +8,6 @@
 #include <unistd.h>
 
 #include <algorithm>
-#include <vector>
 
 namespace smddp::ops {
 namespace {

@@ -34,12 +34,12 @@ struct Ready {
   bool IsWellFormed() const { return true; }
 };
 
+// Only where this rank has such memory.
 Status MapTensors(const Topology& topology, const std::vector<Hello>& hellos, const TensorMemory& mine,
                   NodeMemory* memory) {
   memory->of_others.resize(topology.local_size());
   for (int member = 0; member < topology.local_size(); ++member) {
     if (member == topology.local_rank()) {
-      if (mine.memory.size == 0) return Status(Reason::kNoResources, "my tensors lie in ordinary memory");
       memory->tensors.push_back(mine.memory);
       continue;
     }
@@ -77,9 +77,9 @@ Result<std::shared_ptr<NodeMemory>> ShareMemory(const Topology& topology, const 
                                                 const TensorMemory& tensors, size_t bytes, const Exchange& exchange) {
   auto memory = std::make_shared<NodeMemory>();
   memory->segments.resize(topology.local_size());
-  const bool alone = topology.local_size() == 1;
-  const Status mapped = alone ? Status::Ok() : MapTensors(topology, hellos, tensors, memory.get());
-  if (!mapped.ok() && tensors.memory.size > 0) {
+  const bool wanted = topology.local_size() > 1 && tensors.memory.size > 0;
+  const Status mapped = wanted ? MapTensors(topology, hellos, tensors, memory.get()) : Status::Ok();
+  if (!mapped.ok()) {
     Log(LogLevel::kWarning,
         "Tensors are not shared, and copied as without --shared-tensors: this rank cannot map those " +
             mapped.message());
@@ -89,9 +89,11 @@ Result<std::shared_ptr<NodeMemory>> ShareMemory(const Topology& topology, const 
   auto created = topology.local_size() > 1 ? Segment::Create(bytes) : Segment::Private(bytes);
   SMDDP_RETURN_IF_ERROR(AllOk(created.status(), exchange));
   mine = std::move(*created);
-  SMDDP_ASSIGN_OR_RETURN(const auto ready, ExchangeReady({mine.name(), mapped.ok()}, exchange));
+  SMDDP_ASSIGN_OR_RETURN(const auto ready, ExchangeReady({mine.name(), wanted && mapped.ok()}, exchange));
   for (int rank : topology.node().world_ranks()) {
-    if (!ready[rank].maps_tensors) memory->tensors.clear();
+    if (ready[rank].maps_tensors) continue;
+    memory->tensors.clear();
+    memory->of_others.clear();
   }
   const Status opened = OpenPeers(topology, ready, bytes, &memory->segments);
   SMDDP_RETURN_IF_ERROR(AllOk(opened, exchange));  // from here on all ranks have all segments
