@@ -2,9 +2,15 @@
 #include <nanobind/stl/string.h>
 #include <nanobind/stl/vector.h>
 
+#include <string>
+#include <utility>
+#include <vector>
+
 #include "bindings/bind.h"
 #include "fusion/plan.h"
 #include "python/errors.h"
+#include "runtime/control/operation_id.h"
+#include "runtime/control/running_tasks.h"
 
 namespace nb = nanobind;
 
@@ -36,11 +42,27 @@ nb::list Buckets(const std::vector<std::string>& dtypes, const std::vector<std::
   return buckets;
 }
 
+// Which of these tasks ends when, all of which can end at once: numbers of planned operations, -1 for other tasks.
+std::vector<int> EndsOf(const std::vector<int64_t>& tasks) {
+  RunningTasks running;
+  std::vector<int> ended;
+  for (size_t i = 0; i < tasks.size(); ++i) {
+    RunningTask task;
+    task.done = [&ended, i](const Status&) { ended.push_back(static_cast<int>(i)); };
+    if (tasks[i] >= 0) task.planned = static_cast<uint32_t>(tasks[i]);
+    running.Add(std::move(task));
+  }
+  while (!running.empty()) ValueOrThrow(running.Step());
+  return ended;
+}
+
 }  // namespace
 
 void BindPlan(nb::module_& m) {
   m.def("plan_buckets", &Buckets, nb::arg("dtypes"), nb::arg("shapes"), nb::arg("wire_dtype"), nb::arg("bucket_bytes"),
         nb::arg("order") = std::vector<int>());
+  m.def("planned_operation", &PlannedOperation, nb::arg("plan"), nb::arg("bucket"));
+  m.def("ends_of_tasks", &EndsOf, nb::arg("tasks"));
 }
 
 }  // namespace smddp

@@ -28,6 +28,8 @@ inline uint32_t PlannedOperation(int plan, int bucket) {
   return (static_cast<uint32_t>(plan) << 13) | static_cast<uint32_t>(bucket);
 }
 
+inline uint32_t PlanOf(uint32_t planned_operation) { return planned_operation >> 13; }
+
 inline uint32_t NamedOperation(int coordinator, int size, uint32_t count) {
   constexpr uint32_t kNumbers = (1u << 23) - 1;  // the last one is never assigned: it is MPI's control tag
   const uint32_t share = kNumbers / static_cast<uint32_t>(size);

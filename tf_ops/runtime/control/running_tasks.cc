@@ -1,8 +1,11 @@
 #include "runtime/control/running_tasks.h"
 
 #include <algorithm>
+#include <iterator>
 #include <limits>
 #include <utility>
+
+#include "runtime/control/operation_id.h"
 
 namespace smddp {
 namespace {
@@ -10,11 +13,18 @@ namespace {
 constexpr int kEnoughMoved = 2;
 constexpr int kAllEvery = 32;  // rounds: what is small does not wait long behind what is large
 
+bool ComesBefore(const RunningTask& bucket, const RunningTask& other) {
+  return bucket.planned && other.planned && PlanOf(*bucket.planned) == PlanOf(*other.planned) &&
+         *bucket.planned < *other.planned;
+}
+
 }  // namespace
 
 void RunningTasks::Add(RunningTask task) {
   task.since_ns = NowNs();
-  tasks_.push_back(std::move(task));
+  auto at = tasks_.end();
+  while (at != tasks_.begin() && ComesBefore(task, *std::prev(at))) --at;
+  tasks_.insert(at, std::move(task));
 }
 
 Result<bool> RunningTasks::Step() {

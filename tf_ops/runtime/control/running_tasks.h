@@ -6,6 +6,7 @@
 #include <cstdint>
 #include <list>
 #include <memory>
+#include <optional>
 #include <string>
 
 #include "collectives/task.h"
@@ -25,12 +26,16 @@ struct RunningTask {
   int64_t submitted_ns = 0;  // when the caller made the request
   Reminder reminder;         // of the stall watch
   bool is_plan = false;      // an agreement on a plan, which the program did not ask for
+  // Of a bucket of a plan: its number (operation_id.h).
+  std::optional<uint32_t> planned;
 };
 
 class RunningTasks {
  public:
+  // Behind all others; buckets of one plan in the plan's order, in which ranks move the same ones, whichever became
+  // complete first on each.
   void Add(RunningTask task);
-  // Steps the tasks, oldest first, and answers the callers of those that are done. In most rounds it stops when some
+  // Steps the tasks in order, and answers the callers of those that are done. In most rounds it stops when some
   // have moved: more at a time push one another's data out of the caches (docs/decisions/0006). True: something moved.
   // An error: a task has failed; it is still in the list.
   Result<bool> Step();
