@@ -17,12 +17,12 @@ class Version(NamedTuple):
     why: str  # the first Keras
 
 
-# The list. Between them they cover Python 3.10 to 3.13 and Keras 3.3 to the newest; each TensorFlow runs with an old
+# The list. Between them they cover Python 3.9 to 3.13 and Keras 3.3 to the newest; each TensorFlow runs with an old
 # Keras and with the newest that its Python has. A Keras that an installed TensorFlow does not fit is not in anybody's
 # environment. The tf_keras of TensorFlow 2.16 to 2.18 fails on Python 3.12: it calls random.randint(1, 1e9).
 VERSIONS = (
-    Version("2.16", "3.10", "keras==3.3.3", "keras", "the oldest of both, and the oldest Keras that is supported"),
-    Version("2.17", "3.11", "keras==3.4.1", "keras", "of the month of TensorFlow 2.17"),
+    Version("2.16", "3.9", "keras==3.3.3", "keras", "the oldest of both, and the oldest Keras that is supported"),
+    Version("2.17", "3.10", "keras==3.4.1", "keras", "of the month of TensorFlow 2.17"),
     Version("2.18", "3.11", "keras==3.5.0", "keras", "before Keras 3.6 changed loss scale and accumulation"),
     Version("2.19", "3.12", "keras==3.9.2", "keras", "of the month after TensorFlow 2.19"),
     Version("2.20", "3.12", "keras==3.11.3", "keras", "of the month of TensorFlow 2.20"),

@@ -30,7 +30,7 @@ def test_the_list_is_what_the_library_builds_for():
     minors = [version.tensorflow for version in report.VERSIONS]
     assert minors == sorted(minors)
     assert minors == list(build_env.TENSORFLOW_MINORS)
-    assert {version.python for version in report.VERSIONS} == {*build_wheel.PYTHONS, "3.13"}
+    assert {version.python for version in report.VERSIONS} == {"3.9", *build_wheel.PYTHONS, "3.13"}
     assert all(re.fullmatch(r"keras[=>]=3\.[\d.]+", version.keras) and version.why for version in report.VERSIONS)
     newest = [{version.keras, version.other} & {"keras", "keras>=3.15"} for version in report.VERSIONS]
     assert all(len(each) == 1 for each in newest), "each with the newest Keras and with an older one"

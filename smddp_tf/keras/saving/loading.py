@@ -4,6 +4,10 @@ from __future__ import annotations
 
 import contextlib
 import importlib
+import os
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 from smddp_tf import urls
@@ -53,8 +57,24 @@ def load_model(
     split(compression)  # refuses a wrong one before the file is read
     known = {each.__name__: each for each in (Warmup, *(custom_optimizers or ()))}
     known.update(custom_objects or {})
-    with urls.downloaded(filepath) if is_for_fsspec(filepath) else contextlib.nullcontext(filepath) as path:
+    with urls.downloaded(filepath) if is_for_fsspec(filepath) else _in_own_folder(filepath) as path:
         return _loaded(path, known, compression, distributed)
+
+
+@contextlib.contextmanager
+def _in_own_folder(path: Any) -> Iterator[Any]:
+    """A link to the file in a folder of this rank; the path itself where Keras needs none.
+
+    Keras 3.4 unpacks the weights beside the file, under one name, and removes them: ranks that load a file at the same
+    time would read one another's.
+    """
+    if LEGACY or not keras.__version__.startswith("3.4.") or not os.path.isfile(path):
+        yield path
+        return
+    with tempfile.TemporaryDirectory(prefix="smddp_tf-") as folder:
+        link = Path(folder) / Path(path).name
+        link.symlink_to(Path(path).resolve())
+        yield link
 
 
 def _loaded(filepath: Any, known: dict[str, Any], compression: Any, distributed: dict[str, Any]) -> Any:
