@@ -158,9 +158,9 @@ def commands(monkeypatch):
 def test_an_environment_has_the_python_of_the_list_and_is_made_anew_for_another(commands, monkeypatch, tmp_path):
     [version] = report.chosen(["2.16"])
     environment = test_matrix.Environment(version, folder=tmp_path / "2.16")
-    monkeypatch.setattr(test_matrix.build_wheel, "interpreter", {"3.10": "/opt/python3.10"}.get)
+    monkeypatch.setattr(test_matrix.build_wheel, "interpreter", {version.python: "/opt/its-python"}.get)
     environment.make()
-    assert commands[0] == ["environment", "/opt/python3.10", "-m", "venv", str(environment.folder)]
+    assert commands[0] == ["environment", "/opt/its-python", "-m", "venv", str(environment.folder)]
     assert {"tensorflow-cpu==2.16.*", "keras==3.3.3"} <= set(commands[1])
     commands.clear()
     environment.make()
