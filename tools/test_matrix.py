@@ -40,6 +40,7 @@ BUILD_TOOLS = ("setuptools>=77", "wheel", "cmake", "ninja", "nanobind")  # as in
 # it requires, which is this and what its tests need.
 REQUIRED = (
     "numpy", "click", "cloudpickle", "psutil", "pytest", "pyyaml", "hypothesis", "mpi4py", "scikit-learn", "rich",
+    "jinja2", "matplotlib",
 )  # fmt: skip
 NOT_COPIED = ("*.so", "_build_info.py", "__pycache__", "*.egg-info", "*.pyc")
 SOURCES_OF_LIBRARY = ("smddp_tf", "tf_ops", "cmake", "tests", "tools", "setup.py", "pyproject.toml", "CMakeLists.txt")
