@@ -6,6 +6,7 @@ import contextlib
 import ctypes
 import importlib.metadata
 import os
+import re
 import sys
 
 from smddp_tf._native.prebuilt import mpi_library
@@ -31,13 +32,16 @@ def shown() -> dict[str, str]:
 
 
 def _mpi() -> str:
-    """`Open MPI v5.0.11`, as the library itself says, before MPI is initialised too; "" where it is not there."""
+    """What the library itself says, before MPI is initialised too; "" where it is not there.
+
+    `Open MPI v5.0.11`, `MPICH Version: 5.0.2`: what else these two say follows a comma or on further lines.
+    """
     text = ctypes.create_string_buffer(8192)  # MPI_MAX_LIBRARY_VERSION_STRING of MPICH, the longest
     with contextlib.suppress(OSError, AttributeError):
         name = mpi_library()
         library = ctypes.CDLL(os.path.join(sys.prefix, name) if os.path.dirname(name) else name)
         library.MPI_Get_library_version(text, ctypes.byref(ctypes.c_int()))
-    return text.value.decode(errors="replace").split(",")[0].strip()
+    return " ".join(re.split(r"[,\n]", text.value.decode(errors="replace"))[0].split())
 
 
 def _installed(names: tuple[str, ...]) -> str:
