@@ -10,7 +10,7 @@ void BindFacts(nanobind::module_& m);          // the event log, the lists of va
 void BindCompute(nanobind::module_& m);        // the kernels
 void BindTopology(nanobind::module_& m);       // pure functions: who sits where, shards, tags
 void BindHeartbeat(nanobind::module_& m);      // the watch over the other ranks
-void BindPlan(nanobind::module_& m);           // pure functions: buckets
+void BindPlan(nanobind::module_& m);           // pure functions: buckets, the order of tasks
 void BindRail(nanobind::module_& m);           // the algorithms between nodes, and how one is chosen
 void BindCluster(nanobind::module_& m);        // ranks as threads
 void BindNamed(nanobind::module_& m);          // named allreduces: which are reduced together

@@ -1,7 +1,9 @@
 #include <nanobind/nanobind.h>
+#include <nanobind/stl/optional.h>
 #include <nanobind/stl/string.h>
 #include <nanobind/stl/vector.h>
 
+#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
@@ -42,14 +44,14 @@ nb::list Buckets(const std::vector<std::string>& dtypes, const std::vector<std::
   return buckets;
 }
 
-// Which of these tasks ends when, all of which can end at once: numbers of planned operations, -1 for other tasks.
-std::vector<int> EndsOf(const std::vector<int64_t>& tasks) {
+// Which of these tasks ends when, all of which can end at once: numbers of planned operations, none for other tasks.
+std::vector<int> EndsOf(const std::vector<std::optional<uint32_t>>& tasks) {
   RunningTasks running;
   std::vector<int> ended;
   for (size_t i = 0; i < tasks.size(); ++i) {
     RunningTask task;
     task.done = [&ended, i](const Status&) { ended.push_back(static_cast<int>(i)); };
-    if (tasks[i] >= 0) task.planned = static_cast<uint32_t>(tasks[i]);
+    task.planned_operation = tasks[i];
     running.Add(std::move(task));
   }
   while (!running.empty()) ValueOrThrow(running.Step());

@@ -6,10 +6,10 @@ from tests import native_module
 
 _core = native_module.core()
 
-NOT_PLANNED = -1
+NOT_PLANNED = None
 
 
-def ends(*tasks: int) -> list[int]:
+def ends(*tasks: int | None) -> list[int]:
     return _core.ends_of_tasks(list(tasks))
 
 

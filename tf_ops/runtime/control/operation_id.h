@@ -16,7 +16,8 @@
 namespace smddp {
 
 constexpr int kMaxPlans = 1 << 10;
-constexpr int kMaxBuckets = 1 << 13;
+constexpr int kBucketBits = 13;
+constexpr int kMaxBuckets = 1 << kBucketBits;
 
 inline Status TooManyPlans() {
   return Status(Reason::kNoResources, "More than " + std::to_string(kMaxPlans) +
@@ -25,10 +26,10 @@ inline Status TooManyPlans() {
 }
 
 inline uint32_t PlannedOperation(int plan, int bucket) {
-  return (static_cast<uint32_t>(plan) << 13) | static_cast<uint32_t>(bucket);
+  return (static_cast<uint32_t>(plan) << kBucketBits) | static_cast<uint32_t>(bucket);
 }
 
-inline uint32_t PlanOf(uint32_t planned_operation) { return planned_operation >> 13; }
+inline uint32_t PlanOf(uint32_t planned_operation) { return planned_operation >> kBucketBits; }
 
 inline uint32_t NamedOperation(int coordinator, int size, uint32_t count) {
   constexpr uint32_t kNumbers = (1u << 23) - 1;  // the last one is never assigned: it is MPI's control tag

@@ -14,8 +14,8 @@ constexpr int kEnoughMoved = 2;
 constexpr int kAllEvery = 32;  // rounds: what is small does not wait long behind what is large
 
 bool ComesBefore(const RunningTask& bucket, const RunningTask& other) {
-  return bucket.planned && other.planned && PlanOf(*bucket.planned) == PlanOf(*other.planned) &&
-         *bucket.planned < *other.planned;
+  const std::optional<uint32_t>&mine = bucket.planned_operation, &its = other.planned_operation;
+  return mine && its && PlanOf(*mine) == PlanOf(*its) && *mine < *its;
 }
 
 }  // namespace

@@ -22,12 +22,11 @@ struct RunningTask {
   DoneCallback done;           // called once, after the task is destroyed
   std::shared_ptr<void> keep;  // what the task refers to
   std::string name;
-  int64_t since_ns = 0;      // when the task started
-  int64_t submitted_ns = 0;  // when the caller made the request
-  Reminder reminder;         // of the stall watch
-  bool is_plan = false;      // an agreement on a plan, which the program did not ask for
-  // Of a bucket of a plan: its number (operation_id.h).
-  std::optional<uint32_t> planned;
+  int64_t since_ns = 0;                       // when the task started
+  int64_t submitted_ns = 0;                   // when the caller made the request
+  Reminder reminder;                          // of the stall watch
+  bool is_plan = false;                       // an agreement on a plan, which the program did not ask for
+  std::optional<uint32_t> planned_operation;  // of a bucket of a plan (operation_id.h)
 };
 
 class RunningTasks {

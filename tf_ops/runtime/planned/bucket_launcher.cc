@@ -56,7 +56,7 @@ void BucketLauncher::Launch(const Plan& plan, const PlannedBucket& bucket,
   running.keep = view;
   running.submitted_ns = since_ns;
   running.name = NameOf(plan, bucket);
-  running.planned = call.operation;
+  running.planned_operation = call.operation;
   running.done = [this, &plan, &bucket, times, done = std::move(done)](const Status& status) {
     RecordDone(plan, bucket, times.get());
     done(status);
