@@ -58,6 +58,35 @@ std::vector<int> EndsOf(const std::vector<std::optional<uint32_t>>& tasks) {
   return ended;
 }
 
+class EndlessTask : public Task {
+ public:
+  explicit EndlessTask(Progress progress) : progress_(progress) {}
+  Result<Progress> Step() override { return progress_; }
+  std::string Describe() const override { return "endless"; }
+
+ private:
+  const Progress progress_;
+};
+
+// The round in which a task ends that could end in the first one, behind `ahead` that never do; they move or wait.
+int RoundOfLast(int ahead, bool they_move) {
+  RunningTasks running;
+  const auto add = [&running](TaskPtr task, DoneCallback done) {
+    RunningTask one;
+    one.task = std::move(task);
+    one.done = std::move(done);
+    running.Add(std::move(one));
+  };
+  bool ended = false;
+  for (int i = 0; i < ahead; ++i) {
+    add(std::make_unique<EndlessTask>(they_move ? Progress::kMoved : Progress::kWaiting), [](const Status&) {});
+  }
+  add(nullptr, [&ended](const Status&) { ended = true; });
+  int round = 0;
+  for (; !ended && round < 1000; ++round) ValueOrThrow(running.Step());
+  return round;
+}
+
 }  // namespace
 
 void BindPlan(nb::module_& m) {
@@ -65,6 +94,7 @@ void BindPlan(nb::module_& m) {
         nb::arg("order") = std::vector<int>());
   m.def("planned_operation", &PlannedOperation, nb::arg("plan"), nb::arg("bucket"));
   m.def("ends_of_tasks", &EndsOf, nb::arg("tasks"));
+  m.def("round_of_last_task", &RoundOfLast, nb::arg("ahead"), nb::arg("they_move"));
 }
 
 }  // namespace smddp

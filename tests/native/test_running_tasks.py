@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import pytest
+
 from tests import native_module
 
 _core = native_module.core()
@@ -25,3 +27,18 @@ def test_what_came_first_stays_first_between_plans_and_other_tasks():
     assert ends(bucket(1, 5), NOT_PLANNED, bucket(1, 2), bucket(0, 9), bucket(0, 4), NOT_PLANNED, bucket(0, 7)) == [
         0, 1, 2, 4, 3, 5, 6,
     ]  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("ahead", "they_move", "expected"),
+    [
+        (2, False, 1),  # the first three are stepped in every round
+        (3, False, 9),  # all, after eight rounds in which nothing moved
+        (50, False, 9),
+        (1, True, 1),  # a round ends when two have moved
+        (2, True, 32),  # every 32nd steps all
+        (50, True, 32),
+    ],
+)
+def test_a_task_behind_others_does_not_wait_long(ahead: int, they_move: bool, expected: int):
+    assert _core.round_of_last_task(ahead, they_move) == expected

@@ -13,15 +13,16 @@ namespace smddp::ops {
 namespace {
 
 constexpr size_t kHugePage = 2 << 20;
+constexpr size_t kSizeUnit = 256 << 10;  // results of nearly the same size can use the same block
 
-size_t RoundedUp(size_t bytes) { return (bytes + kHugePage - 1) / kHugePage * kHugePage; }
+size_t RoundedUp(size_t bytes, size_t unit) { return (bytes + unit - 1) / unit * unit; }
 
 void* Map(size_t bytes) {
   // One huge page more than needed, so that the block can start on a huge-page boundary.
   void* mapped = mmap(nullptr, bytes + kHugePage, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
   if (mapped == MAP_FAILED) return nullptr;
   char* const begin = static_cast<char*>(mapped);
-  char* const block = reinterpret_cast<char*>(RoundedUp(reinterpret_cast<size_t>(begin)));
+  char* const block = reinterpret_cast<char*>(RoundedUp(reinterpret_cast<size_t>(begin), kHugePage));
   if (block != begin) munmap(begin, block - begin);
   const size_t behind = begin + kHugePage - block;
   if (behind > 0) munmap(block + bytes, behind);
@@ -34,7 +35,7 @@ class Allocator final : public tensorflow::Allocator {
   std::string Name() override { return "smddp_results"; }
 
   void* AllocateRaw(size_t /*alignment*/, size_t bytes) override {
-    const size_t size = RoundedUp(bytes);
+    const size_t size = RoundedUp(bytes, kSizeUnit);
     {
       std::lock_guard<std::mutex> lock(mutex_);
       for (auto at = kept_.begin(); at != kept_.end(); ++at) {
@@ -54,7 +55,7 @@ class Allocator final : public tensorflow::Allocator {
     NoteUse();
     if (freed_[size] > 0) {
       --freed_[size];
-      limit_ = std::min(limit_ + size / 4, std::max(kKeptResultBytes, most_used_bytes_));
+      limit_ = std::min(limit_ + size / 2, std::max(kKeptResultBytes, most_used_bytes_));
     }
     return block;
   }

@@ -8,10 +8,10 @@
 
 namespace smddp::ops {
 
-// Smaller results use TensorFlow's allocator: malloc caches them.
-constexpr size_t kLargeResultBytes = 4 << 20;
+// Smaller results use TensorFlow's allocator: malloc caches most of them. Those of some MiB it often gives back.
+constexpr size_t kLargeResultBytes = 1 << 20;
 // The memory that is cached for the next step; the least recently used block is freed first. The limit rises while
-// steps ask again for what was freed, by a quarter of the block each time: what a program needs once (a broadcast of
+// steps ask again for what was freed, by half of the block each time: what a program needs once (a broadcast of
 // all variables) is given back, what it needs in every step is kept after a few. It stays at or below what has been in
 // use at once.
 constexpr size_t kKeptResultBytes = 128 << 20;

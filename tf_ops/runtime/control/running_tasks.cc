@@ -11,7 +11,10 @@ namespace smddp {
 namespace {
 
 constexpr int kEnoughMoved = 2;
-constexpr int kAllEvery = 32;  // rounds: what is small does not wait long behind what is large
+// More than three cannot move in most rounds: each keeps up to four chunks in shared memory, which has room for eight.
+constexpr int kFirst = 3;
+constexpr int kIdleRounds = 8;  // the first may all wait for other ranks, and those behind them need not
+constexpr int kAllEvery = 32;   // rounds: what is small does not wait long behind what is large
 
 bool ComesBefore(const RunningTask& bucket, const RunningTask& other) {
   const std::optional<uint32_t>&mine = bucket.planned_operation, &its = other.planned_operation;
@@ -29,8 +32,11 @@ void RunningTasks::Add(RunningTask task) {
 
 Result<bool> RunningTasks::Step() {
   int moved = 0;
-  const int enough = ++rounds_ % kAllEvery == 0 ? std::numeric_limits<int>::max() : kEnoughMoved;
-  for (auto at = tasks_.begin(); at != tasks_.end() && moved < enough;) {
+  constexpr int kNoLimit = std::numeric_limits<int>::max();
+  const bool step_all = ++rounds_ % kAllEvery == 0;
+  const int enough = step_all ? kNoLimit : kEnoughMoved;
+  int left = step_all || idle_rounds_ >= kIdleRounds ? kNoLimit : kFirst;
+  for (auto at = tasks_.begin(); at != tasks_.end() && moved < enough && left > 0; --left) {
     SMDDP_ASSIGN_OR_RETURN(const Progress progress, at->task != nullptr ? at->task->Step() : Progress::kDone);
     moved += progress != Progress::kWaiting ? 1 : 0;
     if (progress != Progress::kDone) {
@@ -47,6 +53,7 @@ Result<bool> RunningTasks::Step() {
     finished.done(Status::Ok());
     if (failed_) return true;  // sending to the other ranks failed, and the tasks are gone
   }
+  idle_rounds_ = moved > 0 ? 0 : idle_rounds_ + 1;
   return moved > 0;
 }
 

@@ -34,8 +34,9 @@ class RunningTasks {
   // Behind all others; buckets of one plan in the plan's order, in which ranks move the same ones, whichever became
   // complete first on each.
   void Add(RunningTask task);
-  // Steps the tasks in order, and answers the callers of those that are done. In most rounds it stops when some
-  // have moved: more at a time push one another's data out of the caches (docs/decisions/0006). True: something moved.
+  // Steps the tasks in order, and answers the callers of those that are done. In most rounds it steps the first few
+  // and stops when some have moved: more at a time push one another's data out of the caches, and have no room in
+  // shared memory (docs/decisions/0006). After some rounds in which nothing moved it steps all. True: something moved.
   // An error: a task has failed; it is still in the list.
   Result<bool> Step();
   // Answers all callers with `why`. `memory_in_use`: transfers may still write into the tasks' memory, which is then
@@ -54,6 +55,7 @@ class RunningTasks {
  private:
   std::list<RunningTask> tasks_;
   int64_t rounds_ = 0;
+  int64_t idle_rounds_ = 0;  // the latest, in which nothing moved
   bool failed_ = false;
   std::string last_done_;
   int64_t last_done_ns_ = NowNs();
