@@ -3,12 +3,14 @@
 #include <nanobind/stl/string.h>
 #include <nanobind/stl/vector.h>
 
+#include <memory>
 #include <optional>
 #include <string>
 #include <utility>
 #include <vector>
 
 #include "bindings/bind.h"
+#include "collectives/task.h"
 #include "fusion/plan.h"
 #include "python/errors.h"
 #include "runtime/control/operation_id.h"

@@ -11,7 +11,7 @@ namespace smddp {
 namespace {
 
 constexpr int kEnoughMoved = 2;
-// More than three cannot move in most rounds: each keeps up to four chunks in shared memory, which has room for eight.
+// Of more than these hardly one can move: each keeps up to four chunks in shared memory, which has room for eight.
 constexpr int kFirst = 3;
 constexpr int kIdleRounds = 8;  // the first may all wait for other ranks, and those behind them need not
 constexpr int kAllEvery = 32;   // rounds: what is small does not wait long behind what is large
