@@ -1,5 +1,7 @@
 """What every test run has in common."""
 
+from __future__ import annotations
+
 import os
 
 import pytest

@@ -70,7 +70,7 @@ def over_fabric(training: Training, fabric: str) -> Training:
 
 def exported(words: Sequence[str]) -> dict[str, str | None]:
     """The variables that words for mpirun set: "-x NAME=VALUE" or, without a value, "-x NAME"."""
-    given = [word.partition("=") for flag, word in zip(words, words[1:], strict=False) if flag == "-x"]
+    given = [word.partition("=") for flag, word in zip(words, words[1:]) if flag == "-x"]
     return {name: value if equals else None for name, equals, value in given}
 
 

@@ -1,5 +1,7 @@
 """What a user reads when the native parts, MPI or TensorFlow are missing or do not fit."""
 
+from __future__ import annotations
+
 import types
 import warnings
 from pathlib import Path

@@ -14,8 +14,8 @@ def weights(file: np.lib.npyio.NpzFile) -> list[np.ndarray]:
 
 def distance(one: list[np.ndarray], other: list[np.ndarray]) -> float:
     """The largest over all variables of max |a - b| / max |a|."""
-    pairs = zip(one, other, strict=True)
-    return max(float(np.max(np.abs(a - b)) / max(np.max(np.abs(a)), 1e-300)) for a, b in pairs)
+    assert len(one) == len(other)
+    return max(float(np.max(np.abs(a - b)) / max(np.max(np.abs(a)), 1e-300)) for a, b in zip(one, other))
 
 
 files = [np.load(name) for name in sys.argv[1:]]

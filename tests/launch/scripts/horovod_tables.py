@@ -59,7 +59,8 @@ def trained_by_numpy(scale=1.0, momentum=0.0):
 
 
 def compare(got, expected):
-    for mine, wanted in zip(got, expected, strict=True):
+    assert len(got) == len(expected)
+    for mine, wanted in zip(got, expected):
         np.testing.assert_allclose(mine, wanted, rtol=2e-5, atol=1e-6)
 
 
