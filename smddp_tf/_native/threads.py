@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import sys
 import threading
 import weakref
 
@@ -54,4 +55,9 @@ def of_thread(name: str) -> str:
 
 
 def _kind_of(thread: threading.Thread) -> str:
-    return re.sub(r"\d+", "#", thread.name)
+    """The thread's name without its numbers; of one without a name with its function, as Python has it since 3.10."""
+    kind = re.sub(r"\d+", "#", thread.name)
+    if sys.version_info < (3, 10) and kind == _UNNAMED:
+        function = getattr(getattr(thread, "_target", None), "__name__", "")  # no target: it ends, or is a subclass
+        return f"{kind} ({function})" if function else kind
+    return kind
