@@ -89,7 +89,7 @@ def unpacked(requirement: str, *folders: str) -> Path:
         "--python-version", PYTHONS[-1], *platforms, requirement,
     )  # fmt: skip
     name, _, version = requirement.partition("==")
-    (wheel,) = downloads.glob(f"{name.replace('-', '_')}-{version}*.whl" if version else f"{name}-*.whl")
+    (wheel,) = downloads.glob(f"{name.replace('-', '_')}-{version.rstrip('*')}*.whl")
     with zipfile.ZipFile(wheel) as opened:
         wanted = [member for member in opened.namelist() if any(folder in member for folder in folders)]
         opened.extractall(f"{target}.part", wanted)

@@ -12,7 +12,8 @@ def row(place, **more):
 
 
 def test_the_table_says_what_ran_and_what_went_wrong():
-    first, last = wheel_matrix.PLACES[0], wheel_matrix.PLACES[-1]
+    first = wheel_matrix.PLACES[0]
+    last = next(place for place in wheel_matrix.PLACES if place.mpi == "mpich")
     suite = {"counts": {"passed": 7, "skipped": 1}, "returncode": 0}
     found = {"tensorflow": "2.16.2", "keras": "3.12.0", "python": "3.10.13"}
     good = row(first, found=found, suites={wheel_matrix.SUITE: suite}, seconds=4.4, demo="equal weights")
@@ -25,9 +26,11 @@ def test_the_table_says_what_ran_and_what_went_wrong():
 
 
 def test_every_tensorflow_has_a_place():
-    assert sorted({place.tensorflow for place in wheel_matrix.PLACES}) == sorted(
-        build_wheel.build_env.TENSORFLOW_MINORS
-    )
+    with_ops = {place.tensorflow for place in wheel_matrix.PLACES if not place.compiled}
+    assert sorted(with_ops) == sorted(build_wheel.build_env.TENSORFLOW_MINORS)
+    others = {place.tensorflow for place in wheel_matrix.PLACES if place.compiled}
+    assert others
+    assert not others & with_ops
 
 
 @pytest.mark.parametrize(
