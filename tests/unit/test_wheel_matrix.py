@@ -1,4 +1,4 @@
-"""The table of `make wheel-matrix`, and which wheel is of this commit."""
+"""The table of `make wheel-matrix`, which wheel is of this commit, and the wheels that it is built with."""
 
 import zipfile
 
@@ -45,3 +45,22 @@ def test_a_wheel_is_current_when_its_sources_are_those_of_the_checkout(
     monkeypatch.setattr(build_wheel, "DIST", tmp_path)
     monkeypatch.setattr(build_wheel, "commit", lambda: checkout)
     assert build_wheel.current() == (wheel if is_current else None)
+
+
+@pytest.mark.parametrize("requirement", ["tensorflow-cpu==2.16.*", "tensorflow-cpu==2.16.2", "tensorflow-cpu"])
+def test_a_downloaded_wheel_is_unpacked(requirement, monkeypatch, tmp_path):
+    """What is wanted of it, and nothing of the wheel of another TensorFlow that lies beside it."""
+    monkeypatch.setattr(build_wheel, "FOLDER", tmp_path)
+
+    def download(*command):
+        for version in ["2.16.2", "2.17.1"] if "2.16" in requirement else ["2.16.2"]:
+            with zipfile.ZipFile(tmp_path / "downloads" / f"tensorflow_cpu-{version}-cp312-x.whl", "w") as opened:
+                opened.writestr("tensorflow/include/version.h", version)
+                opened.writestr("tensorflow/python/large.py", "")
+
+    (tmp_path / "downloads").mkdir()
+    monkeypatch.setattr(build_wheel, "run", download)
+    target = build_wheel.unpacked(requirement, "tensorflow/include/")
+    files = [str(file.relative_to(target)) for file in target.rglob("*") if file.is_file()]
+    assert files == ["tensorflow/include/version.h"]
+    assert (target / files[0]).read_text() == "2.16.2"
