@@ -77,7 +77,7 @@ $(VENV)/.smddp-wheel: $(CURRENT_WHEEL)
 	@$(PIP) install --force-reinstall --no-deps '$(CURRENT_WHEEL)' $(QUIETLY)
 	@touch $@
 
-wheel:  ## Build the wheel that is installed without a compiler, for all TensorFlows and Pythons (20 minutes; dist/)
+wheel:  ## Build the wheel that is installed without a compiler, for all TensorFlows and Pythons (10 minutes; dist/)
 	@$(PYTHON) tools/build_wheel.py $(ARGS)
 
 wheel-matrix:  ## Install it beside every TensorFlow and run it (10 minutes; ARGS="2.16 mpich", ARGS=--update-readme)
