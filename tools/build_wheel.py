@@ -40,10 +40,10 @@ LARGEST_MIB = 40
 IN_THE_PROCESS = ("libtensorflow_framework.so.2", "libtensorflow_cc.so.2", "libsmddp_core.so")
 
 
-def run(*command: str | Path, **environment: str) -> str:
+def run(*command: str | Path, where: Path = ROOT, **environment: str) -> str:
     """Returns what the command printed; ends the program, with all of it, when it fails."""
     done = subprocess.run(
-        [str(word) for word in command], cwd=ROOT, env=os.environ | environment, text=True,
+        [str(word) for word in command], cwd=where, env=os.environ | environment, text=True,
         stdout=subprocess.PIPE, stderr=subprocess.STDOUT, check=False,
     )  # fmt: skip
     if done.returncode:

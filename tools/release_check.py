@@ -26,9 +26,9 @@ NEEDED = ("VERSION", "LICENSE", "SECURITY.md", "CHANGELOG.md", "docs/index.md", 
 NOT_WANTED = re.compile(r"tests/fuzz/corpus/|\.so$|\.pyc$|_build_info\.py$")
 
 
-def run(*command: str | Path, python: str | Path = sys.executable) -> str:
+def run(*command: str | Path, python: str | Path = sys.executable, where: Path = ROOT) -> str:
     """`python -m COMMAND...`; its output, which is shown when it fails."""
-    return build_wheel.run(python, "-m", *command)
+    return build_wheel.run(python, "-m", *command, where=where)
 
 
 def check_changelog(version: str) -> None:
@@ -55,10 +55,10 @@ def try_wheel(wheel: Path, version: str) -> None:
     run("pip", "install", "-q", TENSORFLOW, python=python)
     run("pip", "install", "-q", wheel, python=python)
     run("pip", "check", python=python)
-    line = ("smddp_tf.run", "--version")
-    if version not in (found := run(*line, python=python)):
+    # Elsewhere than in the checkout, whose package Python would take, and whose folder gets the model.
+    if version not in (found := run("smddp_tf.run", "--version", python=python, where=FRESH)):
         sys.exit(f"release-check: expected {version} from smddprun --version. Received: {found}")
-    output = run("smddp_tf.run", "-np", "2", python, "examples/train.py", python=python)
+    output = run("smddp_tf.run", "-np", "2", python, ROOT / "examples/train.py", python=python, where=FRESH)
     sums = re.findall(r"rank \d of 2: sum of the weights (\S+)", output)
     if len(sums) != 2 or len(set(sums)) != 1:
         sys.exit(f"{output}\nrelease-check: expected equal weights on 2 ranks. Received: {sums}.")
