@@ -31,6 +31,7 @@ VERSIONS = (
 OTHER_KERAS = "2 ranks, another Keras"
 
 BEGIN, END = "<!-- test-matrix: begin -->", "<!-- test-matrix: end -->"
+WIDEST = 120  # characters of a line, as in all documents
 OUTCOMES = ("passed", "failed", "error", "skipped", "xfailed", "xpassed")
 
 Row = Mapping[str, Any]
@@ -81,12 +82,17 @@ def table(rows: Sequence[Row]) -> str:
         versions = [row["found"].get(name, "") for name in ("tensorflow", "keras", "tf_keras", "python")]
         cells = [row["problem"], *[""] * (len(suites) - 1)] if row.get("problem") else [cell(row, s) for s in suites]
         lines.append([versions[0] or row["minor"], *versions[1:], *cells])
-    return markdown(lines)
+    if suites[-1] != OTHER_KERAS:
+        return markdown(lines)
+    second = [[line[0], line[-1]] for line in lines]  # a table of its own: the lines are too wide with it
+    return markdown([line[:-1] for line in lines]) + "\n\n" + markdown(second)
 
 
 def markdown(lines: Sequence[Sequence[str]]) -> str:
-    """Lines of cells as a Markdown table; the first is the heading."""
+    """Lines of cells as a Markdown table; the first is the heading. In columns where that fits the width of a page."""
     widths = [max(len(line[column]) for line in lines) for column in range(len(lines[0]))]
+    if sum(widths) + 3 * len(widths) + 1 > WIDEST:
+        widths = [3] * len(widths)
     padded = [[text.ljust(width) for text, width in zip(line, widths)] for line in lines]
     padded.insert(1, ["-" * size for size in widths])
     return "\n".join("| " + " | ".join(line) + " |" for line in padded)

@@ -113,7 +113,7 @@ class Environment(test_matrix.Environment):
         output = self.run("demo", command, where=self.folder, PATH=path)
         if not (found := re.search(r"equal weights on all 2 rank\(s\)", output)):
             raise Problem("the demo did not say that the weights are equal")
-        return found[0] + (", ops compiled" if self.place.compiled else "")
+        return found[0] + (", compiled" if self.place.compiled else "")
 
     def smoke(self) -> dict[str, Any]:
         """Runs the tests of this checkout on what is installed."""
