@@ -44,7 +44,7 @@ GROUPS = {
     ),
     "Look for wrong results": ("SMDDP_VERIFY",),
     "Speed": ("SMDDP_BUCKET_BYTES", "SMDDP_DATA_AUTOTUNE"),
-    "GPUs": ("SMDDP_GPU_STAGE", "SMDDP_GPU_DIRECT"),
+    "GPUs": ("SMDDP_GPU_STAGE",),
 }
 WIDTH = 120
 

@@ -71,13 +71,11 @@ def parts_of(options: argparse.Namespace, place: Place, has_tf: bool, gpus: int)
 
     parts = [
         Part("kernels", 110, program("kernels")),
-        ranks(2, "ipc"),
         ranks(2, "host"),
         Part("bandwidth", 90, program("bandwidth")),
         *(sanitizer(tool, place, options.dry_run) for tool in ("memcheck", "racecheck")),
         Part("nccl group of 1", 45, program("nccl")),
         *(own_gpus(number) for number in (2, 4, 8) if number <= gpus),
-        ranks(4, "ipc"),
         ranks(4, "host"),
         Part("torch copies", 45, program("torch_copies")),
         torch_ranks("gloo", 2),

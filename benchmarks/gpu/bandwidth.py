@@ -1,4 +1,4 @@
-"""How fast pack, unpack and sum move bytes, beside copies of the device: `python -m benchmarks.gpu.bandwidth`."""
+"""How fast pack and unpack move bytes, beside copies of the device: `python -m benchmarks.gpu.bandwidth`."""
 
 from __future__ import annotations
 
@@ -190,28 +190,6 @@ def list_rows(bench: Bench, gradients: GradientList, dtype: str, wire: str) -> N
     sets.free()
 
 
-def sum_rows(bench: Bench, dtype: str, count: int, elements: int) -> None:
-    """The sum of `count` buffers into one more, as peers' buffers are summed."""
-    machine, size = bench.machine, elements * ITEM_BYTES[dtype]
-    moved = (count + 1) * size
-    values = [oracle.random_bytes(dtype, elements, i, ordinary=True) for i in range(count)]
-    sets = [[machine.from_array(array) for array in values] for _ in range(bench.sets(moved))]
-    into = [machine.block(size) for _ in sets]
-    for block in into:
-        block.poison()
-
-    def add(target: Block, sources: list[Block]) -> Work:
-        at = [source.address for source in sources]
-        return lambda: machine.gpu.sum(target.address, at, elements, dtype, machine.stream)
-
-    pieces = [add(target, sources) for target, sources in zip(into, sets)]
-    if bench.row(f"sum of {count} {dtype}", "smddp_tf", moved, pieces, dtype=dtype, sources=count):
-        expected = oracle.sum_of(values, dtype, elements)
-        bench.wrong(sum(oracle.differing(block.download(), expected, dtype) for block in into))
-    for block in [*into, *(block for blocks in sets for block in blocks)]:
-        block.free()
-
-
 def measure_all(bench: Bench, small: bool) -> None:
     copy_rows(bench)
     of = (lambda model: small_list(model, 5000)) if small else model_list
@@ -221,12 +199,6 @@ def measure_all(bench: Bench, small: bool) -> None:
                 list_rows(bench, of(model), dtype, wire)
             else:
                 bench.answer["left_out"].append(f"{model} {dtype} as {wire}")
-    for dtype in ("float32", "bfloat16"):
-        for count in (2, 4, 8):
-            if time.monotonic() < bench.until:
-                sum_rows(bench, dtype, count, (MIB // 64 if small else 32 * MIB) + 3)
-            else:
-                bench.answer["left_out"].append(f"sum of {count} {dtype}")
 
 
 def main() -> None:

@@ -53,14 +53,11 @@ def median_of_ranks(answers: list[Report], name: str) -> float | None:
 def bound_of_ranks(report: Report, stage: str, ranks: int, size: int) -> float | None:
     """Seconds that an allreduce of `size` bytes on each of `ranks` ranks of one GPU takes at the least.
 
-    "host": every rank's bytes cross the bus once in each direction, which may happen at the same time. "ipc": every
-    rank's bytes are read and written once, in one memory. "nccl" with GPUs that are not known: none.
+    "host": every rank's bytes cross the bus once in each direction, which may happen at the same time. "nccl" with GPUs
+    that are not known: none.
     """
     if stage == "nccl":
         return None
-    if stage != "host":
-        rate = copy_rate(report)
-        return 2 * ranks * size / rate if rate else None
     there, back = copy_rate(report, "copy to host", "pinned"), copy_rate(report, "copy from host", "pinned")
     return ranks * size / min(there, back) if there and back else None
 
@@ -80,7 +77,7 @@ def _correct(report: Report) -> Iterator[Verdict]:
         yield Verdict("kernels: elements unlike the CPU's", 0, True, kernels.get("wrong"), "", detail)
     if "bandwidth" in report["parts"]:
         wrong = answer_of(report, "bandwidth").get("wrong")
-        yield Verdict("timed pack and sum: wrong elements", 0, True, wrong, "")
+        yield Verdict("timed packing: wrong elements", 0, True, wrong, "")
     if group := answer_of(report, "nccl group of 1"):
         detail = f"NCCL {group.get('version', 'absent')}"
         yield Verdict("nccl group of 1: wrong elements", 0, True, group.get("wrong"), "", detail)

@@ -1,4 +1,4 @@
-"""Pack, unpack and sum on the GPU against the CPU's kernels, bit for bit: `python -m benchmarks.gpu.kernels`."""
+"""Pack and unpack on the GPU against the CPU's kernels, bit for bit: `python -m benchmarks.gpu.kernels`."""
 
 from __future__ import annotations
 
@@ -28,7 +28,6 @@ MODEL_PAIRS = (
     ("float64", "float32"),
 )
 SCALINGS = ((1.0, 1), (1.0 / 3.0, 1), (0.5, 8))
-SOURCES = (1, 2, 3, 8, 64)
 
 
 class KernelCheck:
@@ -72,56 +71,18 @@ class KernelCheck:
                 *scaling,
                 *scaling,
             )
-            with machine.block(packed.nbytes + 64) as into, machine.block(8) as counter:
+            with machine.block(packed.nbytes + 64) as into:
                 for begin, end in ranges(elements, seed, 0 if ordinary else 3):
                     into.poison()
-                    counter.upload(np.zeros(1, np.uint64))
-                    machine.gpu.pack(
-                        view, into.address, machine.stream, begin, end, counter.address if counts(wire) else 0
-                    )
+                    machine.gpu.pack(view, into.address, machine.stream, begin, end)
                     got, part = into.download(), packed[begin * size : end * size]
                     where = f"pack {begin}:{end}"
                     yield where, end - begin, oracle.differing(got[: part.size], part, wire)
                     yield f"{where}, bytes behind it", 64, int(np.count_nonzero(got[part.size :] != POISON))
-                    if counts(wire):
-                        found = int(counter.download().view(np.uint64)[0])
-                        yield f"{where}, non-finite", 1, int(found != oracle.non_finite(part, wire))
             with machine.from_array(packed) as source:
                 outputs.poison()
                 machine.gpu.unpack(view, source.address, machine.stream)
                 yield "unpack", elements, differing_spread(outputs.download(), emptied, dtype)
-
-    def sums(self, dtype: str, count: int, elements: int, seed: int) -> Iterator[tuple[str, int, int]]:
-        """`count` sources, into memory of its own and in place, from addresses of any alignment."""
-        machine, size = self.machine, ITEM_BYTES[dtype]
-        values = [oracle.random_bytes(dtype, elements, seed + i, ordinary=elements > 100_000) for i in range(count)]
-        expected = oracle.sum_of(values, dtype, elements)
-        offsets = [size * ((seed + 3 * i) % 9) for i in range(count)]
-        blocks = [machine.block(elements * size + 64) for _ in range(count)]
-        for block, array, offset in zip(blocks, values, offsets):
-            block.upload(array, offset)
-        sources = [block.address + offset for block, offset in zip(blocks, offsets)]
-        with machine.block(elements * size + 64) as into, machine.from_array(np.zeros(1, np.uint64)) as counter:
-            into.poison()
-            machine.gpu.sum(into.address, sources, elements, dtype, machine.stream, counter.address)
-            got = into.download()
-            yield "sum", elements, oracle.differing(got[: expected.size], expected, dtype)
-            yield "sum, bytes behind it", 64, int(np.count_nonzero(got[expected.size :] != POISON))
-            found = int(counter.download().view(np.uint64)[0])
-            yield "sum, non-finite", 1, int(found != oracle.non_finite(expected, dtype))
-        last = count - 1
-        machine.gpu.sum(sources[last], sources, elements, dtype, machine.stream)
-        yield (
-            "sum in place",
-            elements,
-            oracle.differing(blocks[last].download(expected.size, offsets[last]), expected, dtype),
-        )
-        for block in blocks:
-            block.free()
-
-
-def counts(wire: str) -> bool:
-    return wire in FLOATS
 
 
 def ranges(elements: int, seed: int, parts: int) -> list[tuple[int, int]]:
@@ -148,7 +109,7 @@ def differing_spread(got: np.ndarray, expected: np.ndarray, dtype: str) -> int:
 
 
 def check_all(machine: Machine, answer: Answer, until: float, small: bool) -> None:
-    """Random lists with every pair of dtypes first, then sums, then the models."""
+    """Random lists with every pair of dtypes first, then the models."""
     check = KernelCheck(machine, answer, until)
     lists = [random_list(seed, 40 if small else 300, 2_000 if small else 60_000) for seed in range(1 if small else 3)]
     for seed, gradients in enumerate(lists):
@@ -159,8 +120,6 @@ def check_all(machine: Machine, answer: Answer, until: float, small: bool) -> No
             )
         for dtype in ("uint8", "int32", "int64"):
             check.run(f"{gradients.name} {dtype}", check.pack_and_unpack(gradients, dtype, dtype, (1.0, 1), seed))
-    for dtype, count, elements in itertools.product(FLOATS, SOURCES, (1, 7, 4099, 20_001 if small else 300_007)):
-        check.run(f"sum of {count} x {elements} {dtype}", check.sums(dtype, count, elements, count))
     of = (lambda model: small_list(model, 5000)) if small else model_list
     for model, (dtype, wire) in itertools.product(("ResNet-50", "BERT-base"), MODEL_PAIRS):
         check.run(f"{model} {dtype} as {wire}", check.pack_and_unpack(of(model), dtype, wire, (0.5, 3), 1))

@@ -8,10 +8,9 @@ from benchmarks.gpu.lists import ITEM_BYTES
 from benchmarks.gpu.memory import numpy_dtype
 from tests.native_module import core
 
-__all__ = ["cast", "differing", "non_finite", "random_bytes", "sum_of"]
+__all__ = ["cast", "differing", "random_bytes"]
 
 FLOATS = ("float16", "bfloat16", "float32", "float64")
-SUM = 1
 
 
 def random_bytes(dtype: str, elements: int, seed: int, ordinary: bool = False) -> np.ndarray:
@@ -36,13 +35,6 @@ def cast(source: np.ndarray, dtype: str, to: str, elements: int, factor: float =
     return into
 
 
-def sum_of(sources: list[np.ndarray], dtype: str, elements: int) -> np.ndarray:
-    """Compute::Reduce, on bytes."""
-    into = np.empty(elements * ITEM_BYTES[dtype], np.uint8)
-    core().compute_reduce("auto", into, sources, elements, dtype, SUM)
-    return into
-
-
 def differing(got: np.ndarray, expected: np.ndarray, dtype: str) -> int:
     """Elements whose bits differ. Any NaN stands for any other: IEEE 754 leaves their bits open."""
     if got.shape != expected.shape:
@@ -53,9 +45,3 @@ def differing(got: np.ndarray, expected: np.ndarray, dtype: str) -> int:
     if dtype in FLOATS:
         differ &= ~(np.isnan(got.view(numpy_dtype(dtype))) & np.isnan(expected.view(numpy_dtype(dtype))))
     return int(np.count_nonzero(differ))
-
-
-def non_finite(values: np.ndarray, dtype: str) -> int:
-    """Elements that are NaN or infinite."""
-    with np.errstate(invalid="ignore"):  # NumPy warns of NaNs that it has not made itself
-        return int(np.count_nonzero(~np.isfinite(values.view(numpy_dtype(dtype)))))

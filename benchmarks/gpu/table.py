@@ -85,8 +85,7 @@ def _ranks(report: dict[str, Any]) -> str:
     columns = ("ranks", "gradients", "arrays of", "step", "algorithm GB/s", "bound, step / bound", "wrong")
     note = (
         "All ranks on one GPU (but for `nccl`). A step: the whole list at once, of the slowest rank. Bound "
-        "of `host`: every rank's bytes cross the bus once each way; of `ipc`: every rank's bytes are read and written "
-        "once."
+        "of `host`: every rank's bytes cross the bus once each way."
     )
     return f"## Allreduce\n\n{note}\n\n" + _table(columns, rows)
 

@@ -88,7 +88,7 @@ std::vector<std::string> Steps(const std::vector<std::string>& hosts, const std:
                                const std::vector<std::vector<bool>>& on_host, const std::vector<int>& device_of_rank,
                                const std::string& dtype_name, const std::string& wire_dtype, int op, double prescale,
                                double postscale, int64_t chunk_bytes, int64_t bucket_bytes, const std::string& stage,
-                               int steps, bool planned, const std::string& direct, int last_rank) {
+                               int steps, bool planned, int last_rank) {
   DevicePlugin* const plugin = ValueOrThrow(TheDevices().plugin());
   const DType dtype = ValueOrThrow(DTypeFromName(dtype_name));
   ClusterOptions options;
@@ -96,7 +96,6 @@ std::vector<std::string> Steps(const std::vector<std::string>& hosts, const std:
   options.chunk_bytes = chunk_bytes;
   options.bucket_bytes = bucket_bytes;
   options.gpu_stage = stage;
-  options.gpu_direct = direct;
   auto cluster = ValueOrThrow(StartInprocCluster(options));
   const int size = cluster->size();
   std::deque<FrameworkOfRank> frameworks;
@@ -159,8 +158,7 @@ void BindDeviceCluster(nb::module_& m) {
   m.def("cluster_gpu_steps", &Steps, nb::arg("hosts"), nb::arg("arrays"), nb::arg("on_host"), nb::arg("device_of_rank"),
         nb::arg("dtype"), nb::arg("wire_dtype") = "", nb::arg("op") = 1, nb::arg("prescale") = 1.0,
         nb::arg("postscale") = 1.0, nb::arg("chunk_bytes") = 4096, nb::arg("bucket_bytes") = 16384,
-        nb::arg("stage") = "auto", nb::arg("steps") = 1, nb::arg("planned") = true, nb::arg("direct") = "auto",
-        nb::arg("last_rank") = -1);
+        nb::arg("stage") = "auto", nb::arg("steps") = 1, nb::arg("planned") = true, nb::arg("last_rank") = -1);
 }
 
 }  // namespace smddp

@@ -33,8 +33,6 @@ RankDeviceInfo InfoOf(const nb::dict& fields) {
   number("group_version", &info.group_version);
   text("why_no_group", &info.why_no_group);
   text("group_id", &info.group_id);
-  if (fields.contains("direct")) info.direct = nb::cast<bool>(fields["direct"]);
-  if (fields.contains("can_export")) info.device.can_export = nb::cast<bool>(fields["can_export"]);
   return info;
 }
 
@@ -49,8 +47,6 @@ nb::dict FieldsOf(const RankDeviceInfo& info) {
   fields["group_version"] = info.group_version;
   fields["why_no_group"] = info.why_no_group;
   fields["group_id"] = info.group_id;
-  fields["direct"] = info.direct;
-  fields["can_export"] = info.device.can_export;
   return fields;
 }
 
@@ -59,7 +55,7 @@ nb::tuple DecideFor(const std::vector<std::string>& hosts, const nb::list& infos
   for (const nb::handle info : infos) decoded.push_back(InfoOf(nb::cast<nb::dict>(info)));
   const Topology topology = ValueOrThrow(Topology::Build(0, hosts));
   const DeviceDecision decision = ValueOrThrow(Decide(topology, decoded));
-  return nb::make_tuple(NameOf(decision.method), decision.warnings, decision.direct);
+  return nb::make_tuple(NameOf(decision.method), decision.warnings);
 }
 
 nb::bytes Encoded(const nb::dict& info) {

@@ -32,7 +32,6 @@ using Addresses = std::vector<Address>;
 
 void* At(Address address) { return reinterpret_cast<void*>(address); }
 Address AddressOf(const void* memory) { return reinterpret_cast<Address>(memory); }
-uint64_t* CounterAt(Address address) { return static_cast<uint64_t*>(At(address)); }
 DType ParseDType(const std::string& name) { return ValueOrThrow(DTypeFromName(name)); }
 
 // Pieces of memory as one array, made once and used often.
@@ -84,7 +83,6 @@ class Gpu {
     facts["bus_id"] = info.bus_id;
     facts["bytes"] = info.bytes;
     facts["processors"] = info.processors;
-    facts["can_export"] = info.can_export;
     return facts;
   }
 
@@ -111,19 +109,11 @@ class Gpu {
     ThrowIfError(device_->Zero(At(memory), bytes, At(stream)));
   }
 
-  void Pack(const GpuView& view, Address into, Address stream, int64_t begin, int64_t end, Address non_finite) {
-    const Range range = view.Checked(begin, end);
-    ThrowIfError(device_->Pack(view.view(), range, At(into), CounterAt(non_finite), At(stream)));
+  void Pack(const GpuView& view, Address into, Address stream, int64_t begin, int64_t end) {
+    ThrowIfError(device_->Pack(view.view(), view.Checked(begin, end), At(into), At(stream)));
   }
   void Unpack(const GpuView& view, Address from, Address stream, int64_t begin, int64_t end) {
     ThrowIfError(device_->Unpack(view.view(), view.Checked(begin, end), At(from), At(stream)));
-  }
-  void Sum(Address into, const Addresses& sources, int64_t elements, const std::string& dtype, Address stream,
-           Address non_finite) {
-    std::vector<const void*> pointers;
-    for (Address source : sources) pointers.push_back(At(source));
-    ThrowIfError(device_->Sum(At(into), pointers.data(), static_cast<int>(pointers.size()), elements, ParseDType(dtype),
-                              CounterAt(non_finite), At(stream)));
   }
 
   // Waits, by looking again and again, until `stream` has done what it holds by now.
@@ -229,11 +219,9 @@ void BindDeviceKernels(nb::module_& m) {
       .def("copy_each", &Gpu::CopyEach, nb::arg("to"), nb::arg("sources"), nb::arg("bytes"), nb::arg("stream"))
       .def("zero", &Gpu::Zero, nb::arg("memory"), nb::arg("bytes"), nb::arg("stream"))
       .def("pack", &Gpu::Pack, nb::arg("view"), nb::arg("into"), nb::arg("stream"), nb::arg("begin") = 0,
-           nb::arg("end") = -1, nb::arg("non_finite") = 0)
+           nb::arg("end") = -1)
       .def("unpack", &Gpu::Unpack, nb::arg("view"), nb::arg("source"), nb::arg("stream"), nb::arg("begin") = 0,
            nb::arg("end") = -1)
-      .def("sum", &Gpu::Sum, nb::arg("into"), nb::arg("sources"), nb::arg("elements"), nb::arg("dtype"),
-           nb::arg("stream"), nb::arg("non_finite") = 0)
       .def("synchronize", &Gpu::Synchronize, nb::arg("stream"), nb::arg("seconds") = 60.0);
   nb::class_<GpuGroup>(m, "GpuGroup")
       .def(nb::init<Gpu&, const nb::bytes&, int, int>(), nb::arg("gpu"), nb::arg("id"), nb::arg("size"),

@@ -21,7 +21,6 @@ namespace smddp {
 
 struct DeviceJob {
   DeviceMethod method = DeviceMethod::kHost;
-  bool direct = false;
   DType dtype = DType::kFloat32, wire = DType::kFloat32;
   ReduceOp op = ReduceOp::kSum;
   Scaling before, after;
@@ -100,7 +99,6 @@ class DeviceRank {
     SMDDP_ASSIGN_OR_RETURN(context_, MakeDeviceContext(parts_->fabric(), *device_));
     DeviceDecision decision;
     decision.method = job_.method;
-    decision.direct = job_.direct;
     const Result<DeviceGroupLibrary*> groups = TheDevices().groups();
     SMDDP_RETURN_IF_ERROR(context_->Open(decision, infos, groups.ok() ? *groups : nullptr));
     SMDDP_RETURN_IF_ERROR(Until([this] { return context_->Ready(); }));

@@ -68,7 +68,7 @@ std::vector<std::string> RunAll(const DeviceJob& job, const std::vector<std::str
 }
 
 DeviceMethod MethodNamed(const std::string& name) {
-  for (const DeviceMethod method : {DeviceMethod::kHost, DeviceMethod::kPeer, DeviceMethod::kGroup}) {
+  for (const DeviceMethod method : {DeviceMethod::kHost, DeviceMethod::kGroup}) {
     if (name == NameOf(method)) return method;
   }
   throw nb::value_error(("There is no method " + name).c_str());
@@ -79,10 +79,9 @@ std::vector<std::string> Run(const std::vector<std::string>& hosts, const std::s
                              const std::vector<std::vector<int64_t>>& buckets, const std::vector<Bytes>& data,
                              const std::vector<std::vector<int>>& orders,
                              const std::vector<std::vector<int>>& in_host_memory, const std::vector<int>& devices,
-                             int64_t chunk_bytes, int steps, int pause_us, double seconds, bool direct) {
+                             int64_t chunk_bytes, int steps, int pause_us, double seconds) {
   DeviceJob job;
   job.method = MethodNamed(stage);
-  job.direct = direct;
   job.dtype = ValueOrThrow(DTypeFromName(dtype));
   job.wire = ValueOrThrow(DTypeFromName(wire));
   job.op = static_cast<ReduceOp>(op);
@@ -106,7 +105,7 @@ void BindDeviceTasks(nb::module_& m) {
   m.def("device_run", &Run, nb::arg("hosts"), nb::arg("stage"), nb::arg("dtype"), nb::arg("wire"), nb::arg("op"),
         nb::arg("prescale"), nb::arg("postscale"), nb::arg("divisor"), nb::arg("buckets"), nb::arg("data"),
         nb::arg("orders"), nb::arg("in_host_memory"), nb::arg("devices"), nb::arg("chunk_bytes"), nb::arg("steps"),
-        nb::arg("pause_us"), nb::arg("seconds"), nb::arg("direct") = false);
+        nb::arg("pause_us"), nb::arg("seconds"));
 }
 
 }  // namespace smddp

@@ -44,8 +44,8 @@ Device& At(int index) {
 
 SMDDP_EXPORT const char* fake_gpu_error() { return last_error.c_str(); }
 SMDDP_EXPORT void fake_gpu_reload() { fake::Reload(); }
-// Alive: allocations imports pinned streams events, allocated_bytes imported_bytes pinned_bytes. Calls so far: the
-// kinds of settings.h. waits_of_host: copies for which the host waited.
+// Alive: allocations pinned streams events, allocated_bytes pinned_bytes. Calls so far: the kinds of settings.h.
+// waits_of_host: copies for which the host waited.
 SMDDP_EXPORT long long fake_gpu_count(const char* what) {
   const int64_t calls = fake::Calls(what);
   return calls >= 0 ? calls : fake::CountOf(what);
@@ -67,13 +67,6 @@ SMDDP_EXPORT void fake_gpu_read(void* into, const void* from, size_t bytes) {
 SMDDP_EXPORT void fake_gpu_write(void* into, const void* from, size_t bytes) {
   std::memcpy(fake::Touch(into, bytes, "fake_gpu_write").data(), from, bytes);
 }
-SMDDP_EXPORT int fake_gpu_export(int device, void* allocated, char* into, size_t room) {
-  return Text(At(device).Export(allocated), into, room);
-}
-SMDDP_EXPORT void* fake_gpu_import(int device, const char* exported) {
-  return Noted(At(device).Import(exported), static_cast<void*>(nullptr));
-}
-SMDDP_EXPORT void fake_gpu_unimport(int device, void* imported) { At(device).Unimport(imported); }
 
 SMDDP_EXPORT void* fake_gpu_make_stream(int device) {
   return Noted(At(device).MakeStream(), static_cast<void*>(nullptr));

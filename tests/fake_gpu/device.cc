@@ -32,7 +32,6 @@ class FakeDevice final : public Device {
     info_.bus_id = "FAKE:" + std::to_string(index) + ":00.0";
     info_.bytes = settings.memory;
     info_.processors = 4;
-    info_.can_export = settings.can_export;
   }
   const DeviceInfo& info() const override { return info_; }
 
@@ -46,15 +45,6 @@ class FakeDevice final : public Device {
     return fake::AllocatePinned(info_.index, bytes);
   }
   void FreePinned(void* memory) override { Release(info_.index, memory, Kind::kPinned, "FreePinned"); }
-  Result<std::string> Export(void* allocated) override {
-    SMDDP_RETURN_IF_ERROR(Broken(info_.index));
-    return fake::Export(info_.index, info_.uuid, allocated);
-  }
-  Result<void*> Import(const std::string& exported) override {
-    SMDDP_RETURN_IF_ERROR(Broken(info_.index));
-    return fake::Import(info_.index, info_.uuid, exported);
-  }
-  void Unimport(void* imported) override { Release(info_.index, imported, Kind::kImported, "Unimport"); }
 
   Result<DeviceStream> MakeStream() override {
     SMDDP_RETURN_IF_ERROR(Begin("stream"));
@@ -110,22 +100,15 @@ class FakeDevice final : public Device {
     return Status::Ok();
   }
 
-  Status Pack(const FusedView& view, Range range, void* into, uint64_t* non_finite, DeviceStream stream) override {
+  Status Pack(const FusedView& view, Range range, void* into, DeviceStream stream) override {
     const std::shared_ptr<Stream> on = StreamOf(info_.index, stream, "Pack");
     SMDDP_RETURN_IF_ERROR(Begin("pack"));
-    return Launch(*on, PackWork(info_.index, view, range, into, non_finite));
+    return Launch(*on, PackWork(info_.index, view, range, into));
   }
   Status Unpack(const FusedView& view, Range range, const void* from, DeviceStream stream) override {
     const std::shared_ptr<Stream> on = StreamOf(info_.index, stream, "Unpack");
     SMDDP_RETURN_IF_ERROR(Begin("unpack"));
     return Launch(*on, UnpackWork(info_.index, view, range, from));
-  }
-  Status MakeCurrent() override { return Call("current"); }
-  Status Sum(void* into, const void* const* sources, int count, int64_t elements, DType dtype, uint64_t* non_finite,
-             DeviceStream stream) override {
-    const std::shared_ptr<Stream> on = StreamOf(info_.index, stream, "Sum");
-    SMDDP_RETURN_IF_ERROR(Begin("sum"));
-    return Launch(*on, SumWork(info_.index, into, sources, count, elements, dtype, non_finite));
   }
 
  private:

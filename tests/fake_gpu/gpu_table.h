@@ -13,7 +13,7 @@ struct GpuTable {
   void* (*hold)(int device, const void* memory, size_t bytes, const char* call);
   char* (*data)(void* held);
   void (*release)(void* held);
-  // The bits of Device::Sum; `dtype` as in core/dtype.h.
+  // In this order, half types in float32; `dtype` as in core/dtype.h.
   void (*sum)(void* into, const void* const* sources, int count, int64_t elements, int dtype);
   void (*count)(const char* what, int64_t amount);
 };

@@ -5,8 +5,8 @@
 #include "cuda/nccl/nccl_library.h"
 #include "device/plugin.h"
 #include "gpu_table.h"
-#include "kernels.h"
 #include "memory.h"
+#include "on_host.h"
 #include "settings.h"
 #include "stream.h"
 
@@ -47,7 +47,7 @@ constexpr GpuTable kTable = {
     [](void* held) { return static_cast<Span*>(held)->data(); },
     [](void* held) { delete static_cast<Span*>(held); },
     [](void* into, const void* const* sources, int count, int64_t elements, int dtype) {
-      SumHere(into, sources, count, elements, static_cast<DType>(dtype));
+      SumOnHost(into, sources, count, elements, static_cast<DType>(dtype));
     },
     [](const char* what, int64_t amount) { Add(what, amount); },
 };

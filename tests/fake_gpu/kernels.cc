@@ -13,7 +13,7 @@
 namespace smddp {
 namespace {
 
-// PlanSum makes views and wants one for them; the kernels compute.
+// A view wants one; the kernels compute.
 class NoCompute final : public Compute {
  public:
   const char* name() const override { return "fake"; }
@@ -38,9 +38,8 @@ namespace {
 // A launch; any numbers would do.
 constexpr uint32_t kBlocks = 3, kThreads = 8;
 
-template <class Job>
-void RunAll(const std::vector<Job>& jobs) {
-  for (const Job& job : jobs) RunOnHost(job, kBlocks, kThreads);
+void RunAll(const std::vector<MoveJob>& jobs) {
+  for (const MoveJob& job : jobs) RunOnHost(job, kBlocks, kThreads);
 }
 
 // Memory that work uses, as it reaches it.
@@ -51,9 +50,6 @@ class Held {
     if (memory == nullptr && bytes == 0) return nullptr;
     spans_->push_back(TouchByKernel(device_, memory, bytes, call_));
     return spans_->back().data();
-  }
-  uint64_t* HoldCounter(uint64_t* counter) {
-    return counter == nullptr ? nullptr : static_cast<uint64_t*>(Hold(counter, sizeof *counter));
   }
   // `run`, with all that is held so far.
   template <class Run>
@@ -92,12 +88,11 @@ FusedView LocalView(const FusedView& view, Range range, bool inputs, Held& held)
 
 }  // namespace
 
-Result<Work> PackWork(int device, const FusedView& view, Range range, void* into, uint64_t* non_finite) {
+Result<Work> PackWork(int device, const FusedView& view, Range range, void* into) {
   Held held(device, "Pack");
   const FusedView local = LocalView(view, range, true, held);
   void* const target = held.Hold(into, local.elements() * SizeOf(view.wire()));
-  SMDDP_ASSIGN_OR_RETURN(const std::vector<MoveJob> jobs,
-                         PlanPack(local, {0, local.elements()}, target, held.HoldCounter(non_finite)));
+  SMDDP_ASSIGN_OR_RETURN(const std::vector<MoveJob> jobs, PlanPack(local, {0, local.elements()}, target));
   return held.Until([jobs] { RunAll(jobs); });
 }
 
@@ -107,28 +102,6 @@ Result<Work> UnpackWork(int device, const FusedView& view, Range range, const vo
   const void* const source = held.Hold(from, local.elements() * SizeOf(view.wire()));
   SMDDP_ASSIGN_OR_RETURN(const std::vector<MoveJob> jobs, PlanUnpack(local, {0, local.elements()}, source));
   return held.Until([jobs] { RunAll(jobs); });
-}
-
-Result<Work> SumWork(int device, void* into, const void* const* sources, int count, int64_t elements, DType dtype,
-                     uint64_t* non_finite) {
-  Held held(device, "Sum");
-  const size_t bytes = elements * SizeOf(dtype);
-  std::vector<const void*> from;
-  for (int i = 0; i < count; ++i) from.push_back(held.Hold(sources[i], bytes));
-  void* const target = held.Hold(into, bytes);
-  SMDDP_ASSIGN_OR_RETURN(const SumPlan plan,
-                         PlanSum(target, from.data(), count, elements, dtype, held.HoldCounter(non_finite)));
-  return held.Until([plan] {
-    RunAll(plan.moves);
-    RunAll(plan.sums);
-  });
-}
-
-void SumHere(void* into, const void* const* sources, int count, int64_t elements, DType dtype) {
-  Result<SumPlan> plan = PlanSum(into, sources, count, elements, dtype, nullptr);
-  if (!plan.ok()) Fatal(plan.status().message());
-  RunAll(plan->moves);
-  RunAll(plan->sums);
 }
 
 }  // namespace smddp::fake

@@ -10,11 +10,7 @@ namespace smddp::fake {
 
 using Work = std::function<void()>;
 
-Result<Work> PackWork(int device, const FusedView& view, Range range, void* into, uint64_t* non_finite);
+Result<Work> PackWork(int device, const FusedView& view, Range range, void* into);
 Result<Work> UnpackWork(int device, const FusedView& view, Range range, const void* from);
-Result<Work> SumWork(int device, void* into, const void* const* sources, int count, int64_t elements, DType dtype,
-                     uint64_t* non_finite);
-// At once, in memory that the host can touch.
-void SumHere(void* into, const void* const* sources, int count, int64_t elements, DType dtype);
 
 }  // namespace smddp::fake

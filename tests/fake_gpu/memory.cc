@@ -1,19 +1,15 @@
 #include "memory.h"
 
-#include <fcntl.h>
 #include <signal.h>
 #include <sys/mman.h>
-#include <unistd.h>
 
 #include <chrono>
-#include <cinttypes>
 #include <cstdio>
 #include <cstring>
 #include <map>
 #include <mutex>
 #include <thread>
 
-#include "processes.h"
 #include "settings.h"
 
 namespace smddp::fake {
@@ -21,17 +17,7 @@ namespace {
 
 constexpr size_t kPage = 4096;
 constexpr size_t kAlignment = 256;
-constexpr int kImporters = 512;
-constexpr uint64_t kMagic = 0x66616b655f677075;
 constexpr auto kPatience = std::chrono::seconds(60);
-
-// The first page of shared memory.
-struct Header {
-  uint64_t magic = 0;
-  std::atomic<int> freed{0};
-  std::atomic<int> importers[kImporters];  // process ids
-};
-static_assert(sizeof(Header) <= kPage);
 
 size_t RoundUp(size_t value, size_t to) { return (value + to - 1) / to * to; }
 std::string Hex(const void* pointer) {
@@ -97,23 +83,6 @@ Status MakeRoom(Block& block) {
   return Status::Ok();
 }
 
-// Maps the file behind block.descriptor.
-Status MapFile(Block& block) {
-  const size_t inner = block.room_bytes - 2 * kPage;
-  block.file_bytes = kPage + inner;
-  void* const file = mmap(nullptr, block.file_bytes, PROT_READ | PROT_WRITE, MAP_SHARED, block.descriptor, 0);
-  if (file == MAP_FAILED) return Lacking("mmap");
-  if (Read().open && mmap(block.room + kPage, inner, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_FIXED, block.descriptor,
-                          static_cast<off_t>(kPage)) == MAP_FAILED) {
-    return Lacking("mmap");
-  }
-  block.file = static_cast<char*>(file);
-  block.data = block.file + (block.address - block.room);
-  return Status::Ok();
-}
-
-Header& HeaderOf(const Block& block) { return *reinterpret_cast<Header*>(block.file); }
-
 void Register(std::shared_ptr<Block> block) {
   CatchFaults();
   Registry& registry = TheRegistry();
@@ -121,8 +90,8 @@ void Register(std::shared_ptr<Block> block) {
   registry.blocks[block->room] = std::move(block);
 }
 
-const char* const kAlive[] = {"allocations", "imports", "pinned"};
-const char* const kAliveBytes[] = {"allocated_bytes", "imported_bytes", "pinned_bytes"};
+const char* const kAlive[] = {"allocations", "pinned"};
+const char* const kAliveBytes[] = {"allocated_bytes", "pinned_bytes"};
 void Count(const Block& block, int sign) {
   Add(kAlive[static_cast<int>(block.kind)], sign);
   Add(kAliveBytes[static_cast<int>(block.kind)], sign * static_cast<int64_t>(block.bytes));
@@ -139,16 +108,6 @@ void CheckEnd(const Block& block) {
   }
 }
 
-void CheckImporters(const Block& block) {
-  for (const std::atomic<int>& importer : HeaderOf(block).importers) {
-    const int pid = importer.load();
-    if (pid == 0 || !IsAlive(pid)) continue;
-    const std::string words = block.Words() + " was freed while process " + std::to_string(pid) + " imports it.";
-    if (!Read().lenient) Fatal(words);
-    std::fprintf(stderr, "fake GPU: %s\n", words.c_str());
-  }
-}
-
 void WaitForUses(const Block& block, const char* call) {
   const auto end = std::chrono::steady_clock::now() + kPatience;
   while (block.uses.load() != 0) {
@@ -160,16 +119,7 @@ void WaitForUses(const Block& block, const char* call) {
 }
 
 void GiveBack(Block& block) {
-  if (block.kind == Kind::kImported) {
-    const int pid = getpid();
-    for (std::atomic<int>& importer : HeaderOf(block).importers) {
-      int expected = pid;
-      if (importer.compare_exchange_strong(expected, 0)) break;
-    }
-  }
-  if (block.kind == Kind::kDevice) HeaderOf(block).freed = 1;
-  if (block.file != nullptr) munmap(block.file, block.file_bytes);
-  if (block.descriptor >= 0) close(block.descriptor);
+  if (block.inner != nullptr) munmap(block.inner, block.room_bytes - 2 * kPage);
   // The address stays taken, so that whoever still uses it is found.
   if (block.kind == Kind::kPinned) {
     mmap(block.room, block.room_bytes, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE | MAP_FIXED, -1, 0);
@@ -179,7 +129,7 @@ void GiveBack(Block& block) {
 }  // namespace
 
 std::string Block::Words() const {
-  const char* const what[] = {" bytes of memory", " bytes of imported memory", " bytes of pinned memory"};
+  const char* const what[] = {" bytes of memory", " bytes of pinned memory"};
   return std::to_string(bytes) + what[static_cast<int>(kind)] + " of device " + std::to_string(device) + " at " +
          Hex(address) + (freed ? ", freed" : "");
 }
@@ -201,12 +151,12 @@ Result<void*> AllocateDevice(int device, size_t bytes) {
   block->device = device;
   block->bytes = bytes;
   SMDDP_RETURN_IF_ERROR(MakeRoom(*block));
-  block->descriptor = memfd_create("fake_gpu", MFD_CLOEXEC);
-  if (block->descriptor < 0) return Lacking("memfd_create");
-  if (ftruncate(block->descriptor, static_cast<off_t>(block->room_bytes - kPage)) != 0) return Lacking("ftruncate");
-  SMDDP_RETURN_IF_ERROR(MapFile(*block));
-  std::memset(block->file + kPage, kPoison, block->file_bytes - kPage);
-  HeaderOf(*block).magic = kMagic;
+  const size_t inner = block->room_bytes - 2 * kPage;
+  void* const memory = mmap(nullptr, inner, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+  if (memory == MAP_FAILED) return Lacking("mmap");
+  block->inner = static_cast<char*>(memory);
+  block->data = block->inner + (block->address - block->room) - kPage;
+  std::memset(block->inner, kPoison, inner);
   Count(*block, 1);
   void* const address = block->address;
   Register(std::move(block));
@@ -230,54 +180,6 @@ Result<void*> AllocatePinned(int device, size_t bytes) {
   return address;
 }
 
-Result<std::string> Export(int device, const std::string& uuid, void* allocated) {
-  SMDDP_RETURN_IF_ERROR(Call("export"));
-  const std::shared_ptr<Block> block = BlockOf(allocated);
-  if (block == nullptr || block->kind != Kind::kDevice || block->device != device || block->address != allocated) {
-    Fatal("Export of " + Hex(allocated) + ", which is not what Allocate of device " + std::to_string(device) +
-          " gave.");
-  }
-  if (!Read().can_export) return Status(Reason::kInternal, "fake GPU: memory cannot be exported (FAKE_GPU_EXPORT=0).");
-  return std::to_string(getpid()) + ":" + std::to_string(block->descriptor) + ":" + std::to_string(block->bytes) + ":" +
-         uuid;
-}
-
-Result<void*> Import(int device, const std::string& uuid, const std::string& exported) {
-  SMDDP_RETURN_IF_ERROR(Call("import"));
-  int pid = 0, descriptor = -1, words = 0;
-  auto block = std::make_shared<Block>();
-  if (std::sscanf(exported.c_str(), "%d:%d:%zu:%n", &pid, &descriptor, &block->bytes, &words) != 3 || words == 0) {
-    return Status(Reason::kInternal, "fake GPU: this is not exported memory: " + exported);
-  }
-  if (exported.substr(words) != uuid) {
-    return Status(Reason::kInternal,
-                  "fake GPU: memory of " + exported.substr(words) + " cannot be imported at " + uuid);
-  }
-  block->kind = Kind::kImported;
-  block->device = device;
-  const std::string path = "/proc/" + std::to_string(pid) + "/fd/" + std::to_string(descriptor);
-  block->descriptor = open(path.c_str(), O_RDWR | O_CLOEXEC);
-  if (block->descriptor < 0) {
-    return Status(Reason::kInternal, "fake GPU: " + path + " cannot be opened: " + std::strerror(errno) + ".");
-  }
-  SMDDP_RETURN_IF_ERROR(MakeRoom(*block));
-  SMDDP_RETURN_IF_ERROR(MapFile(*block));
-  Header& header = HeaderOf(*block);
-  if (header.magic != kMagic || header.freed != 0) {
-    return Status(Reason::kInternal, "fake GPU: what " + exported + " means was freed.");
-  }
-  bool noted = false;
-  for (int i = 0; i < kImporters && !noted; ++i) {
-    int expected = 0;
-    noted = header.importers[i].compare_exchange_strong(expected, getpid());
-  }
-  if (!noted) Fatal("More than " + std::to_string(kImporters) + " imports of one block.");
-  Count(*block, 1);
-  void* const address = block->address;
-  Register(std::move(block));
-  return address;
-}
-
 void Release(int device, void* memory, Kind kind, const char* call) {
   const std::shared_ptr<Block> block = BlockOf(memory);
   if (block == nullptr) Fatal(std::string(call) + " of " + Hex(memory) + ", which is not the fake GPU's.");
@@ -287,8 +189,7 @@ void Release(int device, void* memory, Kind kind, const char* call) {
   }
   WaitForUses(*block, call);
   if (block->freed.exchange(true)) Fatal(std::string(call) + " twice of " + block->Words() + ".");
-  if (kind != Kind::kImported) CheckEnd(*block);
-  if (kind == Kind::kDevice) CheckImporters(*block);
+  CheckEnd(*block);
   Count(*block, -1);
   GiveBack(*block);
   if (kind != Kind::kDevice) return;
@@ -315,9 +216,6 @@ Span Touch(const void* memory, size_t bytes, const char* call) {
   if (at < block->address || at + bytes > block->address + block->bytes) {
     Fatal(std::string(call) + " of " + std::to_string(bytes) + " bytes at " + Hex(memory) + " leaves " +
           block->Words() + ".");
-  }
-  if (block->kind == Kind::kImported && HeaderOf(*block).freed != 0) {
-    Fatal(std::string(call) + " of " + block->Words() + ", which its owner has freed.");
   }
   char* const data = block->data + (at - block->address);
   return Span(data, std::move(block));

@@ -16,7 +16,7 @@ namespace smddp::fake {
 
 constexpr unsigned char kPoison = 0xCB;
 
-enum class Kind { kDevice, kImported, kPinned };
+enum class Kind { kDevice, kPinned };
 
 struct Block {
   Kind kind = Kind::kDevice;
@@ -29,17 +29,13 @@ struct Block {
 
   char* room = nullptr;  // what `address` lies in, with pages around it that nobody may touch
   size_t room_bytes = 0;
-  char* file = nullptr;  // the shared memory, a header in front; null for pinned memory
-  size_t file_bytes = 0;
-  int descriptor = -1;
+  char* inner = nullptr;  // the pages with the bytes; null for pinned memory
 
-  std::string Words() const;  // "64 bytes of device 0, imported"
+  std::string Words() const;  // "64 bytes of device 0, freed"
 };
 
 Result<void*> AllocateDevice(int device, size_t bytes);
 Result<void*> AllocatePinned(int device, size_t bytes);
-Result<std::string> Export(int device, const std::string& uuid, void* allocated);
-Result<void*> Import(int device, const std::string& uuid, const std::string& exported);
 // Wait for the work that uses it. `call` is for the sentence when it is not the right way to give this memory back.
 void Release(int device, void* memory, Kind kind, const char* call);
 

@@ -2,37 +2,33 @@
 
 #include "cuda/kernels/dispatch.h"
 #include "cuda/kernels/move.h"
-#include "cuda/kernels/sum.h"
 
 namespace smddp {
-namespace {
-
-template <class ThreadOf>
-void RunThreads(uint32_t blocks, uint32_t threads, uint64_t* non_finite, ThreadOf thread_of) {
-  uint64_t found = 0;
-  for (uint32_t block = 0; block < blocks; ++block) {
-    for (uint32_t thread = 0; thread < threads; ++thread) found += thread_of(block, thread);
-  }
-  if (non_finite != nullptr && found > 0) __atomic_fetch_add(non_finite, found, __ATOMIC_RELAXED);
-}
-
-}  // namespace
 
 void RunOnHost(const MoveJob& job, uint32_t blocks, uint32_t threads) {
   WithPair(job.to, job.from, [&](auto to, auto from) {
     using To = typename decltype(to)::Type;
     using From = typename decltype(from)::Type;
-    RunThreads(blocks, threads, job.non_finite, [&](uint32_t block, uint32_t thread) {
-      return MoveThread<To, From>(job, block, blocks, thread, threads);
-    });
+    for (uint32_t block = 0; block < blocks; ++block) {
+      for (uint32_t thread = 0; thread < threads; ++thread) {
+        MoveThread<To, From>(job, block, blocks, thread, threads);
+      }
+    }
   });
 }
 
-void RunOnHost(const SumJob& job, uint32_t blocks, uint32_t threads) {
-  WithFloating(job.element, [&](auto tag) {
+void SumOnHost(void* into, const void* const* sources, int count, int64_t elements, DType dtype) {
+  const Element element = dtype == DType::kFloat16    ? Element::kHalf
+                          : dtype == DType::kBFloat16 ? Element::kBFloat16
+                          : dtype == DType::kFloat32  ? Element::kFloat
+                                                      : Element::kDouble;
+  WithFloating(element, [&](auto tag) {
     using T = typename decltype(tag)::Type;
-    RunThreads(blocks, threads, job.non_finite,
-               [&](uint32_t block, uint32_t thread) { return SumThread<T>(job, block, blocks, thread, threads); });
+    for (int64_t i = 0; i < elements; ++i) {
+      Wide<T> sum = Widened(static_cast<const T*>(sources[0])[i]);
+      for (int k = 1; k < count; ++k) sum = sum + Widened(static_cast<const T*>(sources[k])[i]);
+      static_cast<T*>(into)[i] = Narrowed<T>(sum);
+    }
   });
 }
 

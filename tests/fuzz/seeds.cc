@@ -91,7 +91,7 @@ std::vector<std::string> Answers() {
   numbered.number = 0;
   numbered.data = std::string(32, 'x');
   all.push_back(Encode(smddp::Batch{{Encode(numbered), Encode(smddp::HeartbeatMessage())}}));
-  const smddp::Goodbye at_exit = {true, smddp::Goodbye::Listens::kToAll, {0, 1}};
+  const smddp::Goodbye at_exit = {true, true, {0, 1}};
   all.push_back(Encode(smddp::Departed{{{0, at_exit}, {1, at_exit}}}));
   smddp::PlanOrder order;
   order.plan = 1;
@@ -110,7 +110,7 @@ std::vector<std::string> Answers() {
     writer.Put<int64_t>(1);
     all.push_back(writer.Take());
   }
-  all.push_back(Encode(smddp::Goodbye{false, smddp::Goodbye::Listens::kToAll}));
+  all.push_back(Encode(smddp::Goodbye{false, true}));
   all.push_back(Encode(smddp::Abort{smddp::Status(smddp::Reason::kInternal, "why")}));
   for (uint8_t kind = 1; kind <= 3; ++kind) {  // runtime/timeline/timeline_group.cc
     smddp::WireWriter writer;
@@ -230,7 +230,6 @@ std::string DeviceInfos(const std::vector<const char*>& uuids, int group_version
     info.has_device = *uuid != 0;
     info.device.name = "GPU";
     info.device.uuid = uuid;
-    info.device.can_export = true;
     info.visible = 2;
     info.group_version = group_version;
     info.group_id = "id";
@@ -263,7 +262,7 @@ int main(int, char** arguments) {
   }
   Write(corpus + "/coordinator", "announcements", together);
   Write(corpus + "/device_infos", "nccl", DeviceInfos({"a", "b", "a", "b"}, 22703));
-  Write(corpus + "/device_infos", "ipc", DeviceInfos({"a", "a", "b", "b"}, 0));
+  Write(corpus + "/device_infos", "shared", DeviceInfos({"a", "a", "b", "b"}, 0));
   Write(corpus + "/device_infos", "host", DeviceInfos({"a", "a", "", "b"}, 0));
   smddp::SetProposal proposal;
   proposal.entries = {{{0, 1}, false}, {{1, 2}, true}};

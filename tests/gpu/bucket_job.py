@@ -16,7 +16,7 @@ _core = native_module.core()
 SUM, MIN, MAX = 1, 3, 4
 # Elements of the pieces: none, few, more than a chunk of 4096 bytes, odd.
 BUCKETS = ((5000, 0, 1, 1023), (7,), (0, 0), (33, 2049, 4096), (31, 1, 2, 3))
-ALIVE = ("allocations", "imports", "pinned", "streams", "events", "communicators")
+ALIVE = ("allocations", "pinned", "streams", "events", "communicators")
 
 
 def numpy_dtype(name: str) -> np.dtype:
@@ -40,7 +40,6 @@ class Job:
     pause_us: int = 200
     seconds: float = 30
     first_device: int = 0
-    direct: bool = False  # between nodes from GPU memory; needs FAKE_GPU_OPEN
 
     @property
     def pieces(self) -> int:
@@ -74,7 +73,6 @@ class Job:
             steps=self.steps,
             pause_us=self.pause_us,
             seconds=self.seconds,
-            direct=self.direct,
         )
         return errors, data
 

@@ -1,5 +1,5 @@
-// The kernels of tf_ops/cuda run by the processor, for tests/gpu/test_cuda_moves.py and tests/gpu/test_cuda_sums.py.
-// Part of the fake GPU, which is made of them too.
+// The kernels of tf_ops/cuda run by the processor, for tests/gpu/test_cuda_moves.py. Part of the fake GPU, which is
+// made of them too.
 #include <string>
 #include <vector>
 
@@ -30,7 +30,6 @@ struct Call {
   int64_t divisor;
   int64_t begin, end;
   void* packed;
-  uint64_t* non_finite;
   int32_t packs, blocks, threads;
 };
 
@@ -50,12 +49,11 @@ Result<std::vector<MoveJob>> JobsOf(const Call& call) {
   const Scaling scaling{call.factor, call.divisor};
   const FusedView view(dtype, wire, pieces, scaling, scaling, compute);
   const Range range{call.begin, call.end};
-  return call.packs != 0 ? PlanPack(view, range, call.packed, call.non_finite) : PlanUnpack(view, range, call.packed);
+  return call.packs != 0 ? PlanPack(view, range, call.packed) : PlanUnpack(view, range, call.packed);
 }
 
-template <class Job>
-void RunAll(const std::vector<Job>& jobs, int blocks, int threads) {
-  for (const Job& job : jobs) RunOnHost(job, blocks, threads);
+void RunAll(const std::vector<MoveJob>& jobs, int blocks, int threads) {
+  for (const MoveJob& job : jobs) RunOnHost(job, blocks, threads);
 }
 
 }  // namespace
@@ -88,15 +86,4 @@ KERNELS_EXPORT int kernels_plan(const Call* call, void** packed, void** pieces, 
     elements[i] = job.starts[job.count];
   }
   return static_cast<int>(jobs->size());
-}
-
-KERNELS_EXPORT int kernels_sum(void* into, const void* const* sources, int count, int64_t elements, const char* name,
-                               uint64_t* non_finite, int blocks, int threads) {
-  const Result<DType> dtype = DTypeFromName(name);
-  if (!dtype.ok()) return Noted(dtype.status());
-  const Result<SumPlan> plan = PlanSum(into, sources, count, elements, *dtype, non_finite);
-  if (!plan.ok()) return Noted(plan.status());
-  RunAll(plan.value().moves, blocks, threads);
-  RunAll(plan.value().sums, blocks, threads);
-  return static_cast<int>(plan.value().moves.size() + plan.value().sums.size());
 }

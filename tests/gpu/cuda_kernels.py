@@ -29,7 +29,6 @@ class Call(ctypes.Structure):
         ("begin", ctypes.c_int64),
         ("end", ctypes.c_int64),
         ("packed", ctypes.c_void_p),
-        ("non_finite", ctypes.c_void_p),
         ("packs", ctypes.c_int32),
         ("blocks", ctypes.c_int32),
         ("threads", ctypes.c_int32),

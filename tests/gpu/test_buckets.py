@@ -17,7 +17,7 @@ from tests.variants import FULL
 
 _core = native_module.core()
 
-STAGES = ("host", "ipc", "nccl")
+STAGES = ("host", "nccl")
 LAYOUTS = {
     "1": hosts(1),
     "2": hosts(2),
@@ -114,20 +114,18 @@ def test_copies_of_several_parts(layout, stage):
 @over_stages
 def test_buffers_are_made_in_the_first_steps_only(stage):
     job = Job(hosts(2, 2), stage, steps=12, pause_us=50)
-    before = {what: count(what) for what in ("allocate", "pin", "export", "stream")}
+    before = {what: count(what) for what in ("allocate", "pin", "stream")}
     assert_sums(job, job.results())
     made = {what: count(what) - calls for what, calls in before.items()}
     full = sum(any(bucket) for bucket in job.buckets)  # those with elements
     ranks = len(job.layout)
     assert made["allocate"] <= ranks * (full + 1)  # one more: the harness's tensors
     assert made["pin"] <= ranks * (full + 1)
-    assert made["export"] <= (ranks * full if stage == "ipc" else 0)
     assert made["stream"] <= ranks * 6
 
 
 FAILURES = {
     "host": ("pack:2", "unpack:2", "copy:9", "record:20", "wait:9", "done:12", "allocate:6", "pin:6", "work:40"),
-    "ipc": ("pack:2", "unpack:2", "sum:3", "copy:9", "record:20", "done:12", "allocate:6", "export:3", "work:40"),
     "nccl": ("pack:2", "unpack:2", "copy:9", "record:20", "wait:9", "done:12", "allocate:6", "event:12", "work:40"),
 }
 
@@ -138,12 +136,12 @@ def test_errors_of_the_gpu_end_it_everywhere(stage, failure, monkeypatch):
     functions().fake_gpu_reload()
     kind = failure.split(":")[0]
     # Where work has failed nothing works any more: devices that no other test uses.
-    first = {"host": 8, "ipc": 9, "nccl": 10}[stage] if kind == "work" else 0
+    first = {"host": 8, "nccl": 10}[stage] if kind == "work" else 0
     errors, _ = Job(hosts(2, 2), stage, steps=5, seconds=20, first_device=first).run()
     assert all(errors)
     assert any("fake GPU" in error for error in errors), errors
     assert not any("Stands still" in error for error in errors), errors
-    if kind in ("pack", "unpack", "sum", "copy"):
+    if kind in ("pack", "unpack", "copy"):
         assert any(error.startswith("GPU ") for error in errors), errors  # which one, doing what
 
 

@@ -11,7 +11,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from tests.fake_gpu.gpu import GpuError, call, count, finish, functions, get, held_up, put, stream_of, text, write
+from tests.fake_gpu.gpu import GpuError, call, count, finish, functions, get, held_up, put, stream_of
 
 ROOT = Path(__file__).resolve().parents[2]
 VALUES = np.arange(1000, dtype=np.float32)
@@ -33,7 +33,7 @@ def settings(monkeypatch):
 
 @pytest.fixture(autouse=True)
 def nothing_is_left():
-    names = ("allocations", "imports", "pinned", "streams", "events", "allocated_bytes")
+    names = ("allocations", "pinned", "streams", "events", "allocated_bytes")
     before = [count(name) for name in names]
     yield
     assert [count(name) for name in names] == before
@@ -140,33 +140,6 @@ def test_free_waits_for_work(memory):
     np.testing.assert_array_equal(get(memory, VALUES.size, np.float32), VALUES)
 
 
-def test_memory_is_imported_by_its_own_process_and_by_another():
-    memory = put(VALUES)
-    exported = text("export", 0, memory)
-    imported = call("import", 0, exported.encode())
-    assert imported != memory
-    write(memory, VALUES + 2)
-    np.testing.assert_array_equal(get(imported, VALUES.size, np.float32), VALUES + 2)
-    call("unimport", 0, imported)
-    program = (
-        "import sys; from tests.fake_gpu.gpu import *; m = call('import', 0, sys.argv[1].encode());"
-        "a = get(m, 1000, 'float32') * 3; write(m, a); call('unimport', 0, m)"
-    )
-    subprocess.run([sys.executable, "-c", program, exported], cwd=ROOT, check=True, timeout=60)
-    np.testing.assert_array_equal(get(memory, VALUES.size, np.float32), (VALUES + 2) * 3)
-    call("free", 0, memory)
-    with pytest.raises(GpuError, match="freed|cannot be opened"):
-        call("import", 0, exported.encode())
-
-
-def test_memory_of_another_gpu_is_not_imported(settings):
-    settings(DEVICES="2")
-    memory = put(VALUES)
-    with pytest.raises(GpuError, match="GPU-fake-0 cannot be imported at GPU-fake-1"):
-        call("import", 1, text("export", 0, memory).encode())
-    call("free", 0, memory)
-
-
 def test_memory_ends(settings):
     settings(MEMORY=str(VALUES.nbytes))
     memory = put(VALUES)
@@ -206,9 +179,6 @@ MISUSE = {
     "call('free', 0, m); call('free', 0, m)": "freed",
     "call('free', 0, m); call('zero', 0, m, 100, s)": "freed",
     "call('free', 0, m + 4)": "Free at device 0 of",
-    "call('free', 0, call('import', 0, text('export', 0, m).encode()))": "imported memory",
-    "call('import', 0, text('export', 0, m).encode()); call('free', 0, m)": "imports it",
-    "call('unimport', 0, m)": "Unimport at device 0 of",
     "call('free_pinned', 0, m)": "FreePinned at device 0 of",
     "call('copy', 0, m + 50, m, 51, s)": "leaves 100 bytes",
     "call('zero', 0, id(m), 8, s)": "got host memory",

@@ -10,7 +10,7 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
 FOREIGN = ("SMDDP_", "FAKE_GPU_", "OMPI_", "PMIX_")
-PARTS = ("kernels", "bandwidth", "ranks 2 ipc")
+PARTS = ("kernels", "bandwidth", "ranks 2 host")
 
 
 def test_the_program_runs_and_finds_nothing_wrong(tmp_path):
@@ -24,10 +24,10 @@ def test_the_program_runs_and_finds_nothing_wrong(tmp_path):
     assert report["fake"]
     assert {name: report["parts"][name]["state"] for name in PARTS} == dict.fromkeys(PARTS, "ok")
     answers = [report["parts"][name]["answer"] for name in PARTS]
-    assert answers[0]["cases"] > 1000
+    assert answers[0]["cases"] > 400
     assert [answer.get("wrong") for answer in answers[:2]] == [0, 0]
     assert [row["wrong"] for rank in answers[2]["ranks"] for row in rank["rows"]] == [0] * 4
-    assert report["parts"]["ranks 2 ipc"]["way"] == "ipc"
+    assert report["parts"]["ranks 2 host"]["way"] == ""  # there is nothing to agree on
     assert "===== kernels" in results.with_suffix(".log").read_text(encoding="utf-8")
     table = results.with_suffix(".md").read_text(encoding="utf-8")
     assert "**MISS**" not in table

@@ -13,7 +13,7 @@ def test_two_members_on_one_gpu(nccl):
         for words in group.errors("group_ready"):
             assert "internal: NCCL has failed in ncclCommInitRankConfig: invalid usage" in words
             assert "Duplicate GPU detected : rank 1 and rank 2 both on GPU-fake-1. " in words
-            assert "SMDDP_GPU_STAGE=ipc" in words
+            assert "SMDDP_GPU_STAGE=host" in words
             assert "NCCL_DEBUG=INFO shows more." in words
 
 

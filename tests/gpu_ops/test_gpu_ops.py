@@ -24,7 +24,7 @@ def run(libraries, script, *arguments, ranks=2, **more):
     return mpirun.launch([SCRIPTS / script, *arguments], ranks=ranks, timeout=SECONDS, env=env).check().output
 
 
-@pytest.mark.parametrize("stage", ["host", "auto"])  # auto: the ranks share the GPU, so ipc
+@pytest.mark.parametrize("stage", ["host", "auto"])
 def test_every_op_on_a_gpu(libraries, stage):
     assert run(libraries, "tf_ranks.py", "reachable", SMDDP_GPU_STAGE=stage).count("is through") == 2
 
@@ -44,6 +44,6 @@ def test_a_step_that_fails_while_its_tensor_is_copied_to_the_host(libraries):
     assert "[smddp:step_given_up]" in told[1]
 
 
-@pytest.mark.parametrize("stage", ["host", "ipc"])
+@pytest.mark.parametrize("stage", ["host", "nccl"])
 def test_the_custom_call_of_xla(libraries, stage):
     assert run(libraries, "xla_ranks.py", SMDDP_GPU_STAGE=stage).count("is through") == 2

@@ -34,7 +34,6 @@ class Cluster : public InprocCluster {
     env.cache_capacity = options.cache_capacity;
     env.cpu_isa = options.cpu_isa;
     env.gradient_order = options.gradient_order;
-    env.gpu_direct = options.gpu_direct;
     env.gpu_stage = options.gpu_stage;
     env.stall_error_s = kDeadlineSeconds;
     env.heartbeat_timeout_s = kDeadlineSeconds;

@@ -28,7 +28,6 @@ struct ClusterOptions {
   std::string cpu_isa = "auto";
   std::string gradient_order = "observed";
   std::string rail_algorithm = "auto";
-  std::string gpu_direct = "auto";
   std::string gpu_stage = "auto";
   bool shared_tensors = false;  // all memory of the process counts as that of every rank's tensors
 };

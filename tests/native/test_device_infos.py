@@ -19,7 +19,7 @@ def info(uuid: str = "", **fields: object) -> dict:
     """A rank with a GPU that can do everything; without a uuid one that has none."""
     if not uuid:
         return {"wanted": "auto", **fields}
-    usual = {"uuid": uuid, "name": "Fake", "bus_id": f"bus of {uuid}", "can_export": True, "group_version": NCCL}
+    usual = {"uuid": uuid, "name": "Fake", "bus_id": f"bus of {uuid}", "group_version": NCCL}
     return {**usual, "wanted": "auto", "visible": 1, **fields}
 
 
@@ -35,35 +35,29 @@ def stage(layout: list[str], those: list[dict]) -> str:
     ("layout", "those", "expected"),
     [
         (hosts(1), infos("a"), "nccl"),
-        (hosts(1), infos("a", group_version=0), "ipc"),  # with nobody to talk to
+        (hosts(1), infos("a", group_version=0), "nccl"),  # with nobody to talk to
         (hosts(1), infos(""), "host"),
         (hosts(2), infos("a", "b"), "nccl"),
         (hosts(2, 2), infos("a", "b", "c", "d"), "nccl"),
         (hosts(2, 2), infos("a", "b", "a", "b"), "nccl"),  # a uuid says nothing across nodes
         (hosts(2, 1), infos("a", "b", "c"), "nccl"),
-        (hosts(2), infos("a", "a"), "ipc"),
-        (hosts(2), infos("a", "a", can_export=False), "host"),
+        (hosts(2), infos("a", "a"), "host"),
         (hosts(2), infos("a", "b", group_version=0), "host"),
-        (hosts(2, 2), infos("a", "a", "b", "b"), "ipc"),
-        (hosts(2, 2), infos("a", "b", "c", "c"), "host"),  # each node could, but not the same way
-        (hosts(1, 1), infos("a", "b", group_version=0, can_export=False), "ipc"),
+        (hosts(2, 2), infos("a", "b", "c", "c"), "host"),  # one node could
+        (hosts(1, 1), infos("a", "b", group_version=0), "nccl"),  # no node has several ranks
+        (hosts(2, 1), [*infos("a", "b"), info("c", group_version=0)], "nccl"),  # the one without needs none
         (hosts(2, 1), infos("a", "a", ""), "host"),
         (hosts(2), [info("a"), info("b", group_version=22802)], "host"),
         (hosts(1, 1), [info("a"), info("b", group_version=22802)], "nccl"),  # they do not meet
-        (hosts(*[65]), infos(*["a"] * 65), "host"),  # more than one kernel sums
-        (hosts(*[64]), infos(*["a"] * 64), "ipc"),
     ],
 )
 def test_auto_takes_the_best_way_that_all_have(layout, those, expected):
     assert stage(layout, those) == expected
 
 
-@pytest.mark.parametrize("wanted", ["nccl", "ipc", "host"])
+@pytest.mark.parametrize("wanted", ["nccl", "host"])
 def test_what_is_wanted_is_taken_when_it_can_be(wanted):
-    shared = infos("a", "a", wanted="ipc")
-    apart = infos("a", "b", wanted=wanted)
-    assert stage(hosts(2), shared if wanted == "ipc" else apart) == wanted
-    assert stage(hosts(2), infos("a", "b", wanted="host")) == "host"
+    assert stage(hosts(2), infos("a", "b", wanted=wanted)) == wanted
 
 
 @pytest.mark.parametrize(
@@ -78,11 +72,8 @@ def test_what_is_wanted_is_taken_when_it_can_be(wanted):
         (hosts(2), [info("a", wanted="nccl"), info("b", wanted="nccl", group_version=22802)], "rank 1 (the same host"),
         (hosts(2), [info("a", wanted="nccl"), info(wanted="nccl")], "rank 1 (host h0) has no gradients on a GPU"),
         (hosts(2), [info("a", wanted="nccl"), info(wanted="")], "rank 1 (host h0) has no gradients on a GPU"),
-        (hosts(1, 2), infos("a", "b", "c", wanted="ipc"), "rank 1 and rank 2 (host h1) use different GPUs"),
-        (hosts(2), infos("a", "a", wanted="ipc", can_export=False), "the GPU of rank 0 (host h0) cannot export"),
-        (hosts(65), infos(*["a"] * 65, wanted="ipc"), "host h0 has 65 ranks"),
-        (hosts(2), [info("a", wanted="ipc"), info("a", wanted="nccl")], "is ipc on rank 0 and nccl on rank 1"),
-        (hosts(1), infos("a", wanted="fast"), "Received: fast"),
+        (hosts(2), [info("a", wanted="host"), info("a", wanted="nccl")], "is host on rank 0 and nccl on rank 1"),
+        (hosts(1), infos("a", wanted="ipc"), "auto, nccl or host. Received: ipc"),
     ],
 )
 def test_what_cannot_be_is_refused_with_the_rank_and_the_cause(layout, those, words):
@@ -115,27 +106,9 @@ def test_ranks_on_one_gpu_of_several_are_warned_of(layout, those, warned):
         assert "tf.config.set_visible_devices(gpus[hvd.local_rank()]" in warning
 
 
-@pytest.mark.parametrize("wanted", ["auto", "nccl", "ipc"])
+@pytest.mark.parametrize("wanted", ["auto", "nccl"])
 def test_gradients_on_no_gpu_stay_where_they_are(wanted):
     assert stage(hosts(2), [info(wanted=wanted), info(wanted=wanted)]) == "host"
-
-
-@pytest.mark.parametrize(
-    ("layout", "uuids", "which", "expected"),
-    [
-        (hosts(2, 2), "aabb", "1111", True),
-        (hosts(1, 1), "aa", "11", True),
-        (hosts(2, 2), "abab", "1111", True),  # nccl
-        (hosts(2, 2), "aabb", "1101", False),  # one whose MPI cannot
-        (hosts(2), "aa", "11", False),  # with nobody to talk to
-        (hosts(2, 2), "abcc", "1111", False),  # host
-        (hosts(*[1] * 64), "a" * 64, "1" * 64, True),
-        (hosts(*[1] * 65), "a" * 65, "1" * 65, False),  # halves are summed in one go
-    ],
-)
-def test_gpu_direct_needs_all_ranks(layout, uuids, which, expected):
-    those = [info(uuid, direct=one == "1") for uuid, one in zip(uuids, which)]
-    assert _core.device_decide(layout, those)[2] is expected
 
 
 def test_every_rank_needs_a_card():
@@ -144,9 +117,7 @@ def test_every_rank_needs_a_card():
 
 
 def test_device_infos_travel():
-    full = info(
-        "GPU-1", direct=True, index=3, visible=8, wanted="ipc", group_id="id\0with anything", why_no_group="because"
-    )
+    full = info("GPU-1", index=3, visible=8, wanted="host", group_id="id\0with anything", why_no_group="because")
     assert _core.device_info_decode(_core.device_info_encode(full)) == full
     assert "uuid" not in _core.device_info_decode(_core.device_info_encode(info()))
 

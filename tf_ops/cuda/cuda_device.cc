@@ -4,15 +4,10 @@
 #include <utility>
 
 #include "cuda/cuda_status.h"
-#include "cuda/exported_memory.h"
 #include "cuda/kernels/launch.h"
 
 namespace smddp {
 namespace {
-
-// cudaMalloc takes smaller allocations from blocks of this size, and IPC exposes the whole block: a process that
-// imports two of them would map one block twice (CUDA's guide on interprocess communication).
-constexpr size_t kBlockBytes = size_t{2} << 20;
 
 cudaStream_t Native(DeviceStream stream) { return static_cast<cudaStream_t>(stream); }
 cudaEvent_t NativeEvent(DeviceEvent event) { return static_cast<cudaEvent_t>(event); }
@@ -39,9 +34,6 @@ Result<DeviceInfo> Describe(int index) {
   info.bus_id = bus_id;
   info.bytes = properties.totalGlobalMem;
   info.processors = properties.multiProcessorCount;
-  // CUDA IPC of memory needs one address space of host and device, and is not available where the GPU has no memory
-  // of its own (Jetson). A device in exclusive-process mode has no other process to export to.
-  info.can_export = properties.unifiedAddressing != 0 && properties.integrated == 0;
   return info;
 }
 
@@ -80,22 +72,15 @@ Result<std::unique_ptr<CudaDevice>> CudaDevice::Open(int index) {
   int least = 0, greatest = 0;
   SMDDP_CUDA(cudaDeviceGetStreamPriorityRange, &least, &greatest);
   SMDDP_CUDA(LoadMoveKernels);
-  SMDDP_CUDA(LoadSumKernels);
   return std::unique_ptr<CudaDevice>(new CudaDevice(std::move(info), *driver, context, greatest));
-}
-
-Status CudaDevice::MakeCurrent() {
-  SMDDP_CUDA(cudaSetDevice, info_.index);
-  return Status::Ok();
 }
 
 // --- Memory ---
 
 Result<void*> CudaDevice::Allocate(size_t bytes) {
   const Current current(*this);
-  const size_t blocks = std::max<size_t>(1, (bytes + kBlockBytes - 1) / kBlockBytes);
   void* memory = nullptr;
-  SMDDP_CUDA(cudaMalloc, &memory, blocks * kBlockBytes);
+  SMDDP_CUDA(cudaMalloc, &memory, std::max<size_t>(bytes, 1));
   return memory;
 }
 
@@ -114,34 +99,6 @@ Result<void*> CudaDevice::AllocatePinned(size_t bytes) {
 void CudaDevice::FreePinned(void* memory) {
   const Current current(*this);
   cudaFreeHost(memory);
-}
-
-Result<std::string> CudaDevice::Export(void* allocated) {
-  const Current current(*this);
-  ExportedMemory exported{ThisProcess(), info_.uuid, {}};
-  SMDDP_CUDA(cudaIpcGetMemHandle, &exported.handle, allocated);
-  return Encode(exported);
-}
-
-Result<void*> CudaDevice::Import(const std::string& text) {
-  ExportedMemory exported;
-  SMDDP_RETURN_IF_ERROR(Decode(text, &exported));
-  if (exported.process == ThisProcess()) {
-    return Status(Reason::kBadArgument, "A process cannot import GPU memory that it exported itself.");
-  }
-  if (exported.uuid != info_.uuid) {
-    return Status(Reason::kBadArgument, "GPU memory of another GPU cannot be imported: expected GPU " + info_.uuid +
-                                            " (" + info_.bus_id + "), received GPU " + exported.uuid + ".");
-  }
-  const Current current(*this);
-  void* memory = nullptr;
-  SMDDP_CUDA(cudaIpcOpenMemHandle, &memory, exported.handle, cudaIpcMemLazyEnablePeerAccess);
-  return memory;
-}
-
-void CudaDevice::Unimport(void* imported) {
-  const Current current(*this);
-  cudaIpcCloseMemHandle(imported);
 }
 
 // --- Order ---
@@ -205,30 +162,22 @@ Status CudaDevice::Zero(void* memory, size_t bytes, DeviceStream stream) {
   return CudaStatus(cudaMemsetAsync(memory, 0, bytes, Native(stream)), "cudaMemsetAsync");
 }
 
-template <class Job>
-Status CudaDevice::LaunchAll(const std::vector<Job>& jobs, DeviceStream stream) const {
+Status CudaDevice::LaunchAll(const std::vector<MoveJob>& jobs, DeviceStream stream) const {
   const Current current(*this);
-  for (const Job& job : jobs) {
+  for (const MoveJob& job : jobs) {
     SMDDP_RETURN_IF_ERROR(CudaStatus(Launch(job, info_.processors, Native(stream)), "the launch of a kernel"));
   }
   return Status::Ok();
 }
 
-Status CudaDevice::Pack(const FusedView& view, Range range, void* into, uint64_t* non_finite, DeviceStream stream) {
-  SMDDP_ASSIGN_OR_RETURN(const std::vector<MoveJob> jobs, PlanPack(view, range, into, non_finite));
+Status CudaDevice::Pack(const FusedView& view, Range range, void* into, DeviceStream stream) {
+  SMDDP_ASSIGN_OR_RETURN(const std::vector<MoveJob> jobs, PlanPack(view, range, into));
   return LaunchAll(jobs, stream);
 }
 
 Status CudaDevice::Unpack(const FusedView& view, Range range, const void* from, DeviceStream stream) {
   SMDDP_ASSIGN_OR_RETURN(const std::vector<MoveJob> jobs, PlanUnpack(view, range, from));
   return LaunchAll(jobs, stream);
-}
-
-Status CudaDevice::Sum(void* into, const void* const* sources, int count, int64_t elements, DType dtype,
-                       uint64_t* non_finite, DeviceStream stream) {
-  SMDDP_ASSIGN_OR_RETURN(const SumPlan plan, PlanSum(into, sources, count, elements, dtype, non_finite));
-  SMDDP_RETURN_IF_ERROR(LaunchAll(plan.moves, stream));
-  return LaunchAll(plan.sums, stream);
 }
 
 }  // namespace smddp

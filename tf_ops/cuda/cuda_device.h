@@ -21,7 +21,6 @@ class CudaDevice : public Device {
   static Result<std::unique_ptr<CudaDevice>> Open(int index);
 
   const DeviceInfo& info() const override { return info_; }
-  Status MakeCurrent() override;
   // Runs `call` with this device as the calling thread's current one.
   void RunCurrent(const std::function<void()>& call) const {
     const Current current(*this);
@@ -32,9 +31,6 @@ class CudaDevice : public Device {
   void Free(void* memory) override;
   Result<void*> AllocatePinned(size_t bytes) override;
   void FreePinned(void* memory) override;
-  Result<std::string> Export(void* allocated) override;
-  Result<void*> Import(const std::string& exported) override;
-  void Unimport(void* imported) override;
 
   Result<DeviceStream> MakeStream() override;
   void DestroyStream(DeviceStream stream) override;
@@ -46,10 +42,8 @@ class CudaDevice : public Device {
 
   Status Copy(void* to, const void* from, size_t bytes, DeviceStream stream) override;
   Status Zero(void* memory, size_t bytes, DeviceStream stream) override;
-  Status Pack(const FusedView& view, Range range, void* into, uint64_t* non_finite, DeviceStream stream) override;
+  Status Pack(const FusedView& view, Range range, void* into, DeviceStream stream) override;
   Status Unpack(const FusedView& view, Range range, const void* from, DeviceStream stream) override;
-  Status Sum(void* into, const void* const* sources, int count, int64_t elements, DType dtype, uint64_t* non_finite,
-             DeviceStream stream) override;
 
  private:
   CudaDevice(DeviceInfo info, const Driver& driver, CUcontext context, int priority)
@@ -69,8 +63,7 @@ class CudaDevice : public Device {
     CUcontext before_ = nullptr;
   };
 
-  template <class Job>
-  Status LaunchAll(const std::vector<Job>& jobs, DeviceStream stream) const;
+  Status LaunchAll(const std::vector<MoveJob>& jobs, DeviceStream stream) const;
 
   const DeviceInfo info_;
   const Driver& driver_;

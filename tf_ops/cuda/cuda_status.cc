@@ -1,12 +1,9 @@
 #include "cuda/cuda_status.h"
 
-#include <cstring>
 #include <string>
 
 namespace smddp {
 namespace {
-
-constexpr char kIpc[] = "cudaIpc";
 
 // The usual cause, "" where there is no typical one.
 const char* HintFor(cudaError_t error) {
@@ -55,12 +52,7 @@ Status CudaStatus(cudaError_t error, const char* call) {
   const Reason reason = error == cudaErrorMemoryAllocation ? Reason::kNoResources : Reason::kInternal;
   std::string text =
       std::string("CUDA failed in ") + call + ": " + cudaGetErrorString(error) + " (" + cudaGetErrorName(error) + ").";
-  const char* hint = HintFor(error);
-  if (*hint == '\0' && std::strncmp(call, kIpc, std::strlen(kIpc)) == 0) {
-    hint =
-        "Ranks in containers of their own reach each other's GPU memory only with --ipc=host and --pid=host. "
-        "SMDDP_GPU_STAGE=host avoids this.";
-  }
+  const char* const hint = HintFor(error);
   if (*hint != '\0') text += std::string(" ") + hint;
   return Status(reason, text);
 }

@@ -1,4 +1,4 @@
-// A GPU as the engine uses it: memory, streams, events, copies, and arithmetic in the order of a stream. Implemented
+// A GPU as the engine uses it: memory, streams, events, and copies in the order of a stream. Implemented
 // in cuda/, and in host memory by the tests (tests/fake_gpu).
 //
 // Threads:   any, for all methods. No method waits for the GPU, except those that create and destroy memory, streams
@@ -22,21 +22,18 @@ using DeviceStream = void*;
 using DeviceEvent = void*;
 
 struct DeviceInfo {
-  int index = 0;            // as this process counts
-  std::string name;         // "NVIDIA H200"
-  std::string uuid;         // of the physical device, the same in all processes
-  std::string bus_id;       // "0000:3B:00.0", for users
-  size_t bytes = 0;         // of its memory
-  int processors = 0;       // streaming multiprocessors
-  bool can_export = false;  // is Export possible?
+  int index = 0;       // as this process counts
+  std::string name;    // "NVIDIA H200"
+  std::string uuid;    // of the physical device, the same in all processes
+  std::string bus_id;  // "0000:3B:00.0", for users
+  size_t bytes = 0;    // of its memory
+  int processors = 0;  // streaming multiprocessors
 };
 
 class Device {
  public:
   virtual ~Device() = default;
   virtual const DeviceInfo& info() const = 0;
-  // Makes this device the current one of the calling thread, for other users of the platform on that thread (MPI).
-  virtual Status MakeCurrent() = 0;
 
   // --- Memory. Aligned to 256 bytes. ---
   virtual Result<void*> Allocate(size_t bytes) = 0;
@@ -44,11 +41,6 @@ class Device {
   // Host memory that the copy engines can access directly.
   virtual Result<void*> AllocatePinned(size_t bytes) = 0;
   virtual void FreePinned(void* memory) = 0;
-  // What another process on the same physical device needs to access memory of Allocate (CUDA IPC). The other process
-  // releases the import before the owner frees the memory. A process cannot import its own exports.
-  virtual Result<std::string> Export(void* allocated) = 0;
-  virtual Result<void*> Import(const std::string& exported) = 0;
-  virtual void Unimport(void* imported) = 0;
 
   // --- Order. A stream executes its work in sequence; events order streams relative to each other. ---
   virtual Result<DeviceStream> MakeStream() = 0;
@@ -70,16 +62,8 @@ class Device {
 
   // As FusedView::Pack and Unpack, for a view on device memory and a packed part in device (or pinned) memory, bit
   // for bit. Floating dtypes with any conversion, other dtypes as plain copies. The view need not outlive the call.
-  // `non_finite`: null, or a counter in device memory that is increased by the number of packed elements that are NaN
-  // or infinite.
-  virtual Status Pack(const FusedView& view, Range range, void* into, uint64_t* non_finite, DeviceStream stream) = 0;
+  virtual Status Pack(const FusedView& view, Range range, void* into, DeviceStream stream) = 0;
   virtual Status Unpack(const FusedView& view, Range range, const void* from, DeviceStream stream) = 0;
-  // into[i] = sources[0][i] + sources[1][i] + ... in this order, for float16, bfloat16, float32, float64; the half
-  // types are summed in float32 and rounded once: the bits of Compute::Reduce. `into` may be one of the sources. At
-  // most kMaxSources. `non_finite` as above, of the sums.
-  static constexpr int kMaxSources = 64;
-  virtual Status Sum(void* into, const void* const* sources, int count, int64_t elements, DType dtype,
-                     uint64_t* non_finite, DeviceStream stream) = 0;
 };
 
 }  // namespace smddp

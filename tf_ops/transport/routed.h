@@ -15,7 +15,6 @@ class RoutedTransport : public Transport {
   RoutedTransport(const Topology& topology, Transport* near, Transport* far);
 
   std::string name() const override { return "routed"; }
-  bool takes_device_memory() const override { return far_ != nullptr && far_->takes_device_memory(); }
   Result<Ticket> Send(int peer, Tag tag, BufferView bytes) override;
   Result<Ticket> Recv(int peer, Tag tag, BufferView bytes) override;
   Result<bool> Test(Ticket ticket) override;

@@ -50,8 +50,6 @@ class Transport {
  public:
   virtual ~Transport() = default;
   virtual std::string name() const = 0;
-  // Can `bytes` below be in GPU memory (a CUDA-aware MPI)? Messages to ranks of other nodes only.
-  virtual bool takes_device_memory() const { return false; }
 
   virtual Result<Ticket> Send(int peer, Tag tag, BufferView bytes) = 0;
   virtual Result<Ticket> Recv(int peer, Tag tag, BufferView bytes) = 0;

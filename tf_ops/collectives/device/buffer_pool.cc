@@ -19,8 +19,6 @@ size_t RoundedUp(size_t bytes) {
 struct BufferLease::Block {
   std::byte* data = nullptr;
   size_t bytes = 0;
-  uint32_t number = 0;
-  std::string exported;
   PooledEventPtr until;  // null: the work has finished
 };
 
@@ -31,15 +29,6 @@ BufferLease& BufferLease::operator=(BufferLease&& other) noexcept {
 }
 
 std::byte* BufferLease::data() const { return block_->data; }
-
-uint32_t BufferLease::number() const { return block_->number; }
-
-Result<std::string> BufferLease::Export() {
-  if (block_->exported.empty()) {
-    SMDDP_ASSIGN_OR_RETURN(block_->exported, home_->device_.Export(block_->data));
-  }
-  return block_->exported;
-}
 
 void BufferLease::GiveBack(PooledEventPtr until) {
   block_->until = std::move(until);
@@ -104,7 +93,6 @@ BufferPool::Block* BufferPool::Fitting(size_t bytes, bool for_host) {
 Result<BufferPool::Block*> BufferPool::Add(size_t bytes) {
   auto block = std::make_unique<Block>();
   block->bytes = RoundedUp(bytes);
-  block->number = static_cast<uint32_t>(blocks_.size());
   Result<void*> memory = kind_ == Kind::kDevice ? device_.Allocate(block->bytes) : device_.AllocatePinned(block->bytes);
   if (!memory.ok()) {
     const char* const advice =

@@ -25,10 +25,6 @@ class BufferLease {
 
   bool held() const { return block_ != nullptr; }
   std::byte* data() const;
-  // Identifies the block among those of its kind; never changes.
-  uint32_t number() const;
-  // As Device::Export; called once per block.
-  Result<std::string> Export();
   // `until` marks the last work that touches the block.
   void GiveBack(PooledEventPtr until);
 

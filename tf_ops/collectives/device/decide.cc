@@ -18,7 +18,6 @@ class Decider {
     SMDDP_RETURN_IF_ERROR(FindWanted(&wanted));
     DeviceDecision decision;
     SMDDP_ASSIGN_OR_RETURN(decision.method, MethodFor(wanted));
-    decision.direct = decision.method != DeviceMethod::kHost && Direct();
     decision.warnings = Warnings();
     return decision;
   }
@@ -47,38 +46,21 @@ class Decider {
     const bool on_gpus =
         std::any_of(infos_.begin(), infos_.end(), has_device);  // or a CPU-only plan on a machine with a GPU
     if (wanted == NameOf(DeviceMethod::kHost) || !on_gpus) return DeviceMethod::kHost;
-    for (const DeviceMethod method : {DeviceMethod::kGroup, DeviceMethod::kPeer}) {
-      if (wanted != kAuto && wanted != NameOf(method)) continue;
-      const std::string obstacle = method == DeviceMethod::kGroup ? ObstacleToGroup() : ObstacleToPeer();
-      if (obstacle.empty()) return method;
-      if (wanted != kAuto) {
-        return Status(Reason::kBadState, "SMDDP_GPU_STAGE=" + wanted + ", but " + obstacle +
-                                             ". SMDDP_GPU_STAGE=auto uses the best available method.");
-      }
+    if (wanted != kAuto && wanted != NameOf(DeviceMethod::kGroup)) {
+      return Status(Reason::kBadArgument,
+                    "SMDDP_GPU_STAGE is auto, nccl or host. Received: " + wanted + " from a rank.");
     }
+    const std::string obstacle = ObstacleToGroup();
+    if (obstacle.empty()) return DeviceMethod::kGroup;
     if (wanted == kAuto) return DeviceMethod::kHost;
-    return Status(Reason::kBadArgument,
-                  "SMDDP_GPU_STAGE is auto, nccl, ipc or host. Received: " + wanted + " from a rank.");
-  }
-
-  // Half types are summed in one call, which limits the number of nodes.
-  bool Direct() const {
-    if (topology_.node_count() == 1 || topology_.node_count() > Device::kMaxSources) return false;
-    return std::all_of(infos_.begin(), infos_.end(), [](const RankDeviceInfo& info) { return info.direct; });
+    return Status(Reason::kBadState, "SMDDP_GPU_STAGE=" + wanted + ", but " + obstacle +
+                                         ". SMDDP_GPU_STAGE=auto uses the best available method.");
   }
 
   // "" when there is none.
-  std::string ObstacleToAll() const {
+  std::string ObstacleToGroup() const {
     for (int rank = 0; rank < topology_.size(); ++rank) {
       if (!infos_[rank].has_device) return Rank(rank) + " (" + Host(rank) + ") has no gradients on a GPU";
-    }
-    return "";
-  }
-
-  std::string ObstacleToGroup() const {
-    if (std::string obstacle = ObstacleToAll(); !obstacle.empty()) return obstacle;
-    for (int rank = 0; rank < topology_.size(); ++rank) {
-      if (infos_[rank].group_version == 0) return Rank(rank) + " cannot use NCCL: " + infos_[rank].why_no_group;
     }
     for (const Group& node : topology_.nodes()) {
       if (std::string obstacle = ObstacleToGroup(node); !obstacle.empty()) return obstacle;
@@ -90,6 +72,9 @@ class Decider {
     if (node.size() == 1) return "";
     const int first = node.world_rank(0);
     for (const int rank : node.world_ranks()) {
+      if (infos_[rank].group_version == 0) return Rank(rank) + " cannot use NCCL: " + infos_[rank].why_no_group;
+    }
+    for (const int rank : node.world_ranks()) {
       if (infos_[rank].group_version != infos_[first].group_version) {
         return Rank(first) + " has NCCL " + std::to_string(infos_[first].group_version) + " and " + Rank(rank) +
                " (the same host, " + topology_.host_of(rank) + ") has NCCL " +
@@ -100,34 +85,6 @@ class Decider {
       if (ranks.size() < 2) continue;
       return Rank(ranks[0]) + " and " + Rank(ranks[1]) + " (" + Host(ranks[0]) + ") use the same GPU, " +
              infos_[ranks[0]].device.name + " " + uuid + ": NCCL needs one GPU per rank";
-    }
-    return "";
-  }
-
-  std::string ObstacleToPeer() const {
-    if (std::string obstacle = ObstacleToAll(); !obstacle.empty()) return obstacle;
-    for (const Group& node : topology_.nodes()) {
-      if (std::string obstacle = ObstacleToPeer(node); !obstacle.empty()) return obstacle;
-    }
-    return "";
-  }
-
-  std::string ObstacleToPeer(const Group& node) const {
-    if (node.size() == 1) return "";
-    const int first = node.world_rank(0);
-    if (node.size() > Device::kMaxSources) {
-      return Host(first) + " has " + std::to_string(node.size()) + " ranks: at most " +
-             std::to_string(Device::kMaxSources) + " can share a GPU";
-    }
-    for (const int rank : node.world_ranks()) {
-      if (!infos_[rank].device.can_export) {
-        return "the GPU of " + Rank(rank) + " (" + Host(rank) +
-               ") cannot export its memory to other processes (CUDA IPC)";
-      }
-      if (infos_[rank].device.uuid != infos_[first].device.uuid) {
-        return Rank(first) + " and " + Rank(rank) + " (" + Host(first) +
-               ") use different GPUs: ipc is for ranks that share one";
-      }
     }
     return "";
   }

@@ -11,8 +11,8 @@
 namespace smddp {
 namespace {
 
-// Time limits: for work left on the streams when a context ends, and before imported memory is released.
-constexpr double kDrainSeconds = 10, kEndSeconds = 5, kAbortSeconds = 2;
+// Time limits for work left on the streams: when a context is destroyed, and when it ends.
+constexpr double kDrainSeconds = 10, kEndSeconds = 5;
 constexpr std::chrono::microseconds kDrainLook(100);
 constexpr int64_t kCheckEveryNs = 100 * 1000000LL;
 constexpr int64_t kWatchNs = 500 * 1000000LL;
@@ -27,7 +27,6 @@ DeviceContextImpl::~DeviceContextImpl() {
                               std::to_string(static_cast<int>(kDrainSeconds)) +
                               " s; its buffers are kept until the process ends.");
   KeepMemory();
-  peers_.Leak();
 }
 
 // True: nothing runs on the context's streams any more.
@@ -69,8 +68,6 @@ void DeviceContextImpl::KeepMemory() {
 Status DeviceContextImpl::Open(const DeviceDecision& decision, const std::vector<RankDeviceInfo>& infos,
                                DeviceGroupLibrary* groups) {
   method_ = decision.method;
-  direct_ = decision.direct;
-  if (direct_) SMDDP_RETURN_IF_ERROR(While("making it MPI's", device_.MakeCurrent()));
   const Topology& topology = fabric_.topology;
   if (method_ != DeviceMethod::kGroup || topology.local_size() == 1) return Status::Ok();
   if (groups == nullptr) return Status(Reason::kInternal, "A device context for NCCL was opened without NCCL.");
@@ -116,7 +113,6 @@ Status DeviceContextImpl::CheckGroup() {
 void DeviceContextImpl::End(bool failed) {
   if (group_ != nullptr && (failed || !Drain(kEndSeconds))) group_->Abort();
   group_ = nullptr;  // else without Abort: other ranks may still read what this one has sent
-  if (Drain(kAbortSeconds)) peers_.Close();
 }
 
 Result<std::unique_ptr<DeviceContext>> MakeDeviceContext(const Fabric& fabric, Device& device) {
@@ -143,8 +139,7 @@ TaskPtr DeviceAllreduce(DeviceContext& any_context, const AllreduceAlgorithm& ra
   if (topology.size() == 1 && floating) return AloneAllreduce(context, rail, call);
   if (!takes_device_path) return HostAllreduce(context, rail, call);
   if (topology.local_size() == 1) return AloneAllreduce(context, rail, call);
-  return context.method() == DeviceMethod::kPeer ? PeerAllreduce(context, rail, call)
-                                                 : GroupAllreduce(context, rail, call);
+  return GroupAllreduce(context, rail, call);
 }
 
 }  // namespace smddp

@@ -29,14 +29,11 @@ class DeviceContext {
   virtual Result<bool> Ready() = 0;
   // Are tasks under way? GPU completion does not ring the doorbell, so the engine must poll.
   virtual bool busy() const = 0;
-  // Has it exported memory to other ranks? Then they must have aborted their contexts before it is destroyed.
-  virtual bool lends() const = 0;
-  // Keeps the memory until the process ends: other ranks may read it, or MPI may write into it.
+  // Keeps the memory until the process ends: MPI may write into it.
   virtual void KeepMemory() = 0;
-  // Ends the context with the session: waits for work under way on the GPU, up to a limit, then releases NCCL and
-  // imported memory. `failed`: does not wait. The tasks must be destroyed before. May be called again. Destroy the
-  // context after the other ranks of the node have said goodbye, if they can: they read its memory. The destructor
-  // waits for the context's own streams.
+  // Ends the context with the session: waits for work under way on the GPU, up to a limit, then releases NCCL.
+  // `failed`: does not wait. The tasks must be destroyed before. May be called again. The destructor waits for the
+  // context's own streams.
   virtual void End(bool failed) = 0;
 };
 // Creates the streams; buffers are allocated on first use and kept.

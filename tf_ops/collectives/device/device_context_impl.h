@@ -8,7 +8,6 @@
 #include "collectives/device/device_context.h"
 #include "collectives/device/event_pool.h"
 #include "collectives/device/nccl_call_order.h"
-#include "collectives/device/peers.h"
 #include "collectives/device/streams.h"
 
 namespace smddp {
@@ -22,7 +21,6 @@ class DeviceContextImpl : public DeviceContext {
         events_(device),
         device_buffers_(device, BufferPool::Kind::kDevice),
         pinned_buffers_(device, BufferPool::Kind::kPinned),
-        peers_(device),
         call_order_(fabric) {}
   ~DeviceContextImpl() override;
   Status Make();
@@ -34,7 +32,6 @@ class DeviceContextImpl : public DeviceContext {
   Result<bool> Ready() override;
   void End(bool failed) override;
   bool busy() const override { return tasks_ > 0; }
-  bool lends() const override { return method_ == DeviceMethod::kPeer && fabric_.topology.local_size() > 1; }
   void KeepMemory() override;
 
   const Fabric& fabric() const { return fabric_; }
@@ -43,9 +40,6 @@ class DeviceContextImpl : public DeviceContext {
   BufferPool& pinned_buffers() { return pinned_buffers_; }
   Result<PooledEventPtr> Mark(DeviceStream stream) { return events_.Mark(stream); }
 
-  // Is the shard exchanged between nodes directly from GPU memory?
-  bool direct() const { return direct_; }
-  Peers& peers() { return peers_; }
   DeviceGroup& group() { return *group_; }
   NcclCallOrder& call_order() { return call_order_; }
   // Enter: a task begins. Leave: a task has ended.
@@ -69,11 +63,9 @@ class DeviceContextImpl : public DeviceContext {
   const Fabric& fabric_;
   Device& device_;
   DeviceMethod method_ = DeviceMethod::kHost;
-  bool direct_ = false;
   Streams streams_;
   EventPool events_;
   BufferPool device_buffers_, pinned_buffers_;
-  Peers peers_;
   NcclCallOrder call_order_;
   std::unique_ptr<DeviceGroup> group_;  // kGroup, where the node has several ranks
   int64_t checked_ns_ = 0, lost_ns_ = 0;

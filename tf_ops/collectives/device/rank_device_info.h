@@ -14,11 +14,10 @@ namespace smddp {
 // How the ranks of a node reduce what lies on their GPUs.
 enum class DeviceMethod {
   kHost,   // copied to host memory, reduced there like any host tensor, and copied back
-  kPeer,   // every rank sums its shard from the others' GPU memory (CUDA IPC); the ranks of a node share one GPU
-  kGroup,  // NCCL; every rank of a node has a GPU of its own
+  kGroup,  // every rank of a node has a GPU of its own; NCCL, where there are several
 };
 inline const char* NameOf(DeviceMethod method) {
-  constexpr const char* kNames[] = {"host", "ipc", "nccl"};
+  constexpr const char* kNames[] = {"host", "nccl"};
   return kNames[static_cast<int>(method)];
 }
 
@@ -31,24 +30,20 @@ struct RankDeviceInfo {
   int group_version = 0;  // of NCCL; 0: it cannot be used
   std::string why_no_group;
   std::string group_id;  // of the first rank of a node: what NCCL's members need (DeviceGroupLibrary::MakeId)
-  bool direct = false;   // can messages between nodes use GPU memory?
 
   SMDDP_FIELDS(has_device, device.index, device.name, device.uuid, device.bus_id, device.bytes, device.processors,
-               device.can_export, visible, wanted, group_version, why_no_group, group_id, direct);
+               visible, wanted, group_version, why_no_group, group_id);
   bool IsWellFormed() const { return true; }
 };
 
 struct DeviceDecision {
   DeviceMethod method = DeviceMethod::kHost;
-  // Messages between nodes go from GPU memory to GPU memory (GPU-direct), not through pinned memory.
-  bool direct = false;
   // For users, reported by rank 0: for example two ranks of a node that share one of several GPUs.
   std::vector<std::string> warnings;
 };
 // `infos` by rank of the topology; ranks that sent none have `has_device` false. The result is the same on all ranks.
 // An error says why the user's setting is impossible; it is the same on all ranks too.
-//   auto: nccl where all ranks have it and their own GPU; ipc where the ranks of each node share one GPU that can
-//   export memory; host otherwise.
+//   auto: nccl where all ranks have it and their own GPU; host otherwise.
 Result<DeviceDecision> Decide(const Topology& topology, const std::vector<RankDeviceInfo>& infos);
 
 }  // namespace smddp

@@ -159,17 +159,13 @@ const std::vector<EnvVariable>& EnvVariables() {
       {"SMDDP_FAILURE_GRACE", "", "10",
        "Seconds from the loss of a rank until this process is ended by force, unless it has called hvd.shutdown() by "
        "then (docs/reliability.md). 0: never."},
-      {"SMDDP_GPU_DIRECT", "", "auto",
-       "Whether gradients on GPUs are sent to other nodes directly from GPU memory (GPU-direct, docs/gpu.md): auto "
-       "(where MPI reports that it is CUDA-aware), on (always), off (through pinned host memory). Must agree on all "
-       "ranks."},
       {"SMDDP_GPU_LIBRARY", "", "",
        "Library that accesses GPUs, instead of the package's libsmddp_cuda.so. For tests on machines "
        "without a GPU (tests/fake_gpu).",
        /*for_developers=*/true},
       {"SMDDP_GPU_STAGE", "", "auto",
-       "How gradients on GPUs are reduced inside a node (docs/gpu.md): nccl, ipc (CUDA IPC, for ranks that share one "
-       "GPU), host (through host memory), or auto, the first of these that works on all ranks. Must agree on all "
+       "How gradients on GPUs are reduced inside a node (docs/gpu.md): nccl (each rank of a node has a GPU of its "
+       "own), host (through host memory), or auto, the first of these that works on all ranks. Must agree on all "
        "ranks."},
       {"SMDDP_GRADIENT_ORDER", "", "observed",
        "How the gradients of a step are put into fusion buckets: observed (from the second step on in the order in "
@@ -268,8 +264,7 @@ Result<Env> ReadEnv() {
   SMDDP_RETURN_IF_ERROR(ReadSwitch("SMDDP_AUTOTUNE", &env.autotune));
   SMDDP_RETURN_IF_ERROR(ReadSwitch("SMDDP_DYNAMIC_PROCESS_SETS", &env.dynamic_process_sets));
   env.cpu_isa = Find("SMDDP_CPU_ISA").text;
-  SMDDP_RETURN_IF_ERROR(ReadChoice("SMDDP_GPU_DIRECT", {"auto", "on", "off"}, &env.gpu_direct));
-  SMDDP_RETURN_IF_ERROR(ReadChoice("SMDDP_GPU_STAGE", {"auto", "nccl", "ipc", "host"}, &env.gpu_stage));
+  SMDDP_RETURN_IF_ERROR(ReadChoice("SMDDP_GPU_STAGE", {"auto", "nccl", "host"}, &env.gpu_stage));
   SMDDP_RETURN_IF_ERROR(ReadChoice("SMDDP_GRADIENT_ORDER", {"observed", "listed"}, &env.gradient_order));
   SMDDP_RETURN_IF_ERROR(ReadLogLevel(&env.log_level));
   SMDDP_RETURN_IF_ERROR(ReadLogTimestamp(&env.log_timestamp));

@@ -1,4 +1,4 @@
-// One element: how it is moved, converted, scaled and summed. The CPU's code (compute/cpu/elements.inc) is compiled
+// One element: how it is moved, converted and scaled. The CPU's code (compute/cpu/elements.inc) is compiled
 // for GPU and host alike, so that both give the same bits. Where the GPU has an instruction it is used, with the CPU
 // code's treatment of NaN. An operation on NaNs gives an unspecified NaN.
 //
@@ -33,15 +33,12 @@ constexpr bool kIsFloating = kIsHalf<T> || std::is_floating_point<T>::value;
 
 #if defined(__CUDA_ARCH__)
 
-__device__ inline float WidenAnyHalf(Half value) {
+__device__ inline float WidenHalf(Half value) {
   float wide;
   asm("cvt.f32.f16 %0, %1;" : "=f"(wide) : "h"(value.bits));
-  return wide;
-}
-__device__ inline float WidenHalf(Half value) {
   const uint32_t bits = value.bits;
   const uint32_t nan = (bits & 0x8000u) << 16 | 0x7fc00000u | (bits & 0x03ffu) << 13;
-  return (bits & 0x7fffu) > 0x7c00u ? FloatOf(nan) : WidenAnyHalf(value);
+  return (bits & 0x7fffu) > 0x7c00u ? FloatOf(nan) : wide;
 }
 __device__ inline Half NarrowHalf(float value) {
   uint16_t half;
@@ -57,15 +54,6 @@ inline float WidenHalf(Half value) { return HalfToFloat(value); }
 inline Half NarrowHalf(float value) { return FloatToHalf(value); }
 
 #endif
-
-// For sums, where the payload of a NaN need not be kept.
-template <class T>
-SMDDP_HOST_DEVICE inline Wide<T> WidenedTerm(T value) {
-#if defined(__CUDA_ARCH__)
-  if constexpr (std::is_same<T, Half>::value) return WidenAnyHalf(value);
-#endif
-  return Widen(value);
-}
 
 template <class T>
 SMDDP_HOST_DEVICE inline Wide<T> Widened(T value) {
@@ -85,16 +73,6 @@ SMDDP_HOST_DEVICE inline To Narrowed(From value) {
   } else {
     return Narrow<To>(value);
   }
-}
-
-// 1 for NaN and the infinities.
-SMDDP_HOST_DEVICE inline uint32_t IsNonFinite(Half value) { return (value.bits & 0x7c00u) == 0x7c00u; }
-SMDDP_HOST_DEVICE inline uint32_t IsNonFinite(BFloat16 value) { return (value.bits & 0x7f80u) == 0x7f80u; }
-SMDDP_HOST_DEVICE inline uint32_t IsNonFinite(float value) { return (BitsOf(value) & 0x7f800000u) == 0x7f800000u; }
-SMDDP_HOST_DEVICE inline uint32_t IsNonFinite(double value) {
-  uint64_t bits;
-  std::memcpy(&bits, &value, sizeof(bits));
-  return static_cast<uint32_t>(bits >> 32 & 0x7ff00000u) == 0x7ff00000u;
 }
 
 // Compute::Cast of one element.

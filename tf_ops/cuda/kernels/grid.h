@@ -1,4 +1,4 @@
-// Shared by the kernels: their grid, and how the threads' counts are added up.
+// How kernels are loaded and launched.
 #pragma once
 
 #include <cuda_runtime_api.h>
@@ -24,19 +24,6 @@ template <class Job>
 cudaError_t LoadKernel(void (*kernel)(Job)) {
   cudaFuncAttributes attributes;
   return cudaFuncGetAttributes(&attributes, reinterpret_cast<const void*>(kernel));
-}
-
-// Adds the counts of a block's threads, with at most one access to `total`. Either all threads of the block call it
-// or none.
-__device__ inline void AddFound(uint64_t* total, uint32_t found) {
-  __shared__ uint32_t of_block;
-  if (__syncthreads_or(found != 0) == 0) return;
-  if (threadIdx.x == 0) of_block = 0;
-  __syncthreads();
-  const uint32_t of_warp = __reduce_add_sync(0xffffffffu, found);
-  if (threadIdx.x % 32 == 0 && of_warp != 0) atomicAdd(&of_block, of_warp);
-  __syncthreads();
-  if (threadIdx.x == 0) atomicAdd(reinterpret_cast<unsigned long long*>(total), of_block);
 }
 
 }  // namespace

@@ -16,9 +16,8 @@ struct MoveJob {
   static constexpr int64_t kMaxElements = int64_t{1} << 30;
 
   void* packed;
-  uint64_t* non_finite;  // grows by the NaN and infinities written; null: not counted
-  double multiplier;     // used only if scaled
-  uint32_t count;        // of pieces
+  double multiplier;  // used only if scaled
+  uint32_t count;     // of pieces
   Element to, from;
   bool scaled;
   bool packs;  // from the pieces to `packed`, else in the other direction
@@ -26,17 +25,5 @@ struct MoveJob {
   uint32_t starts[kMaxPieces + 1];
 };
 static_assert(sizeof(MoveJob) <= 4096 - 64);
-
-// into[i] = sources[0][i] + sources[1][i] + ..., from two sources up. A floating element.
-struct SumJob {
-  static constexpr int kMaxSources = 64;
-
-  void* into;
-  uint64_t* non_finite;
-  int64_t elements;
-  int32_t count;  // of sources
-  Element element;
-  const void* sources[kMaxSources];
-};
 
 }  // namespace smddp

@@ -38,7 +38,6 @@ struct Way {
   DType to, from;
   Scaling scaling;
   bool packs;
-  uint64_t* non_finite;
 };
 
 Status CheckWay(const Way& way) {
@@ -53,7 +52,6 @@ Status CheckWay(const Way& way) {
 MoveJob BeginJob(const Way& way, void* packed) {
   MoveJob job;
   job.packed = packed;
-  job.non_finite = IsFloating(way.to) ? way.non_finite : nullptr;
   job.scaled = IsFloating(way.to) && !way.scaling.identity();
   job.multiplier = way.scaling.factor / static_cast<double>(way.scaling.divisor);
   job.count = 0;
@@ -100,36 +98,16 @@ std::vector<MoveJob> Cut(const std::vector<int64_t>& starts, Range range, const 
 
 }  // namespace
 
-Result<std::vector<MoveJob>> PlanPack(const FusedView& view, Range range, void* into, uint64_t* non_finite) {
-  const Way way{view.wire(), view.dtype(), view.before(), true, non_finite};
+Result<std::vector<MoveJob>> PlanPack(const FusedView& view, Range range, void* into) {
+  const Way way{view.wire(), view.dtype(), view.before(), true};
   SMDDP_RETURN_IF_ERROR(CheckWay(way));
   return Cut(view.starts(), range, way, into, [&](size_t i) { return view.pieces()[i].input; });
 }
 
 Result<std::vector<MoveJob>> PlanUnpack(const FusedView& view, Range range, const void* from) {
-  const Way way{view.dtype(), view.wire(), view.after(), false, nullptr};
+  const Way way{view.dtype(), view.wire(), view.after(), false};
   SMDDP_RETURN_IF_ERROR(CheckWay(way));
   return Cut(view.starts(), range, way, from, [&](size_t i) { return view.pieces()[i].output; });
-}
-
-Result<SumPlan> PlanSum(void* into, const void* const* sources, int count, int64_t elements, DType dtype,
-                        uint64_t* non_finite) {
-  if (!IsFloating(dtype) || count < 1 || count > SumJob::kMaxSources) {
-    return Status(Reason::kBadArgument, "GPUs sum 1 to " + std::to_string(SumJob::kMaxSources) +
-                                            " arrays of floating dtypes. Received: " + std::to_string(count) + " of " +
-                                            NameOf(dtype) + ".");
-  }
-  SumPlan plan;
-  if (elements <= 0) return plan;
-  if (count == 1) {
-    const Way way{dtype, dtype, {}, true, non_finite};
-    plan.moves = Cut({0, elements}, {0, elements}, way, into, [&](size_t) { return sources[0]; });
-    return plan;
-  }
-  SumJob job{into, non_finite, elements, count, ElementOf(dtype), {}};
-  std::copy(sources, sources + count, job.sources);
-  plan.sums.push_back(job);
-  return plan;
 }
 
 }  // namespace smddp

@@ -12,8 +12,7 @@ constexpr int kBlocksPerProcessor = 4;
 
 template <class To, class From>
 __global__ void __launch_bounds__(kBlockThreads, kBlocksPerProcessor) MoveKernel(const __grid_constant__ MoveJob job) {
-  const uint32_t found = MoveThread<To, From>(job, blockIdx.x, gridDim.x, threadIdx.x, kBlockThreads);
-  if (job.non_finite != nullptr) AddFound(job.non_finite, found);
+  MoveThread<To, From>(job, blockIdx.x, gridDim.x, threadIdx.x, kBlockThreads);
 }
 
 }  // namespace

@@ -25,33 +25,19 @@ struct MoveShape {
   static constexpr uint32_t kTile = kBlockThreads * kVector * kAtOnce;
 };
 
-// The threads of a block, and what one of them has counted.
+// A thread of a block.
 struct Worker {
   uint32_t thread, threads;
-  uint32_t non_finite;
 };
 
 template <class To, class From>
 struct Mover {
   using Shape = MoveShape<To, From>;
   Conversion<To, From> convert;
-  bool counts;
-
-  SMDDP_HOST_DEVICE void Count(To value, Worker& worker) const {
-    if constexpr (kIsFloating<To>) {
-      if (counts) worker.non_finite += IsNonFinite(value);
-    }
-  }
-
-  SMDDP_HOST_DEVICE void One(To* to, const From* from, Worker& worker) const {
-    const To value = convert(*from);
-    Count(value, worker);
-    *to = value;
-  }
 
   // Several elements of a thread at once: all are read before the first is written. Elements past the end are
   // converted too (not stored), so that the GPU need not branch.
-  SMDDP_HOST_DEVICE void Singles(To* to, const From* from, uint32_t n, Worker& worker) const {
+  SMDDP_HOST_DEVICE void Singles(To* to, const From* from, uint32_t n, const Worker& worker) const {
     for (uint32_t i = worker.thread; i < n; i += worker.threads * Shape::kSingles) {
       const From* const source = from + i;
       To* const target = to + i;
@@ -63,26 +49,20 @@ struct Mover {
       SMDDP_UNROLL
       for (uint32_t k = 0; k < Shape::kSingles; ++k) {
         const To value = convert(read[k]);
-        if (i + k * worker.threads < n) {
-          target[k * worker.threads] = value;
-          Count(value, worker);
-        }
+        if (i + k * worker.threads < n) target[k * worker.threads] = value;
       }
     }
   }
 
-  SMDDP_HOST_DEVICE void StoreVector(To* to, const Vector<From, Shape::kVector>& read, Worker& worker) const {
+  SMDDP_HOST_DEVICE void StoreVector(To* to, const Vector<From, Shape::kVector>& read) const {
     Vector<To, Shape::kVector> write;
     SMDDP_UNROLL
-    for (uint32_t j = 0; j < Shape::kVector; ++j) {
-      write.at[j] = convert(read.at[j]);
-      Count(write.at[j], worker);
-    }
+    for (uint32_t j = 0; j < Shape::kVector; ++j) write.at[j] = convert(read.at[j]);
     write.Store(to);
   }
 
   // `n` vectors.
-  SMDDP_HOST_DEVICE void Vectors(To* to, const From* from, uint32_t n, Worker& worker) const {
+  SMDDP_HOST_DEVICE void Vectors(To* to, const From* from, uint32_t n, const Worker& worker) const {
     const uint32_t stride = worker.threads * Shape::kVector;
     for (uint32_t i = worker.thread; i < n; i += worker.threads * Shape::kAtOnce) {
       const From* const source = from + i * Shape::kVector;
@@ -94,13 +74,13 @@ struct Mover {
       }
       SMDDP_UNROLL
       for (uint32_t k = 0; k < Shape::kAtOnce; ++k) {
-        if (i + k * worker.threads < n) StoreVector(target + k * stride, read[k], worker);
+        if (i + k * worker.threads < n) StoreVector(target + k * stride, read[k]);
       }
     }
   }
 
   // All threads of a block together, each element by one of them.
-  SMDDP_HOST_DEVICE void Run(To* to, const From* from, uint32_t n, Worker& worker) const {
+  SMDDP_HOST_DEVICE void Run(To* to, const From* from, uint32_t n, const Worker& worker) const {
     const uint32_t head = sizeof(To) < sizeof(From) ? ToAligned(to) : ToAligned(from);
     if (n < head + Shape::kVector || !IsAligned(to + head) || !IsAligned(from + head)) {
       return Singles(to, from, n, worker);
@@ -110,7 +90,7 @@ struct Mover {
     Vectors(to + head, from + head, vectors, worker);
     for (uint32_t i = worker.thread; i < n - body; i += worker.threads) {
       const uint32_t at = i < head ? i : i + body;
-      One(to + at, from + at, worker);
+      to[at] = convert(from[at]);
     }
   }
 };
@@ -147,14 +127,14 @@ struct Place {
 
 template <class To, class From>
 SMDDP_HOST_DEVICE inline void MoveTile(const MoveJob& job, const Mover<To, From>& mover, uint32_t begin, uint32_t end,
-                                       Worker& worker) {
+                                       const Worker& worker) {
   const uint32_t first = PieceAt(job, begin), last = PieceAt(job, end - 1);
   if (last - first >= kCrumbs) {
     for (uint32_t at = begin + worker.thread; at < end; at += worker.threads) {
       const uint32_t i = PieceAt(job, at);
       if (job.pieces[i] == nullptr) continue;
       const Place<To, From> place(job, i, at);
-      mover.One(place.to, place.from, worker);
+      *place.to = mover.convert(*place.from);
     }
     return;
   }
@@ -180,20 +160,19 @@ SMDDP_HOST_DEVICE inline uint32_t TilesOf(const MoveJob& job) {
   return (job.starts[job.count] + TileSkew<To, From>(job) + kTile - 1) / kTile;
 }
 
-// What thread `thread` of block `block` does. Returns what it has counted.
+// What thread `thread` of block `block` does.
 template <class To, class From>
-SMDDP_HOST_DEVICE inline uint32_t MoveThread(const MoveJob& job, uint32_t block, uint32_t blocks, uint32_t thread,
-                                             uint32_t threads) {
+SMDDP_HOST_DEVICE inline void MoveThread(const MoveJob& job, uint32_t block, uint32_t blocks, uint32_t thread,
+                                         uint32_t threads) {
   constexpr uint32_t kTile = MoveShape<To, From>::kTile;
-  const Mover<To, From> mover{{job.scaled, static_cast<Wide<From>>(job.multiplier)}, job.non_finite != nullptr};
+  const Mover<To, From> mover{{job.scaled, static_cast<Wide<From>>(job.multiplier)}};
   const uint32_t skew = TileSkew<To, From>(job), tiles = TilesOf<To, From>(job), elements = job.starts[job.count];
-  Worker worker{thread, threads, 0};
+  const Worker worker{thread, threads};
   for (uint32_t tile = block; tile < tiles; tile += blocks) {
     const uint32_t begin = tile == 0 ? 0 : tile * kTile - skew;
     const uint32_t end = (tile + 1) * kTile - skew;
     MoveTile<To, From>(job, mover, begin, end < elements ? end : elements, worker);
   }
-  return worker.non_finite;
 }
 
 }  // namespace

@@ -8,7 +8,7 @@ namespace {
 const char* UsualCause(nccl::Result result, const std::string& words) {
   if (words.find("Duplicate GPU") != std::string::npos) {
     return "Two ranks of a node use the same GPU: give each one of its own by local_rank (docs/gpu.md), or set "
-           "SMDDP_GPU_STAGE=ipc for ranks that share a GPU.";
+           "SMDDP_GPU_STAGE=host for ranks that share a GPU.";
   }
   switch (result) {
     case nccl::Result::kUnhandledCudaError:
@@ -22,7 +22,7 @@ const char* UsualCause(nccl::Result result, const std::string& words) {
       return "Usual cause: the process of another rank has ended, or cannot be reached any more.";
     case nccl::Result::kInvalidUsage:
     case nccl::Result::kInvalidArgument:
-      return "Usual cause: two ranks of a node on the same GPU (set SMDDP_GPU_STAGE=ipc, or give each one of its "
+      return "Usual cause: two ranks of a node on the same GPU (set SMDDP_GPU_STAGE=host, or give each one of its "
              "own by local_rank), or ranks with different versions of NCCL.";
     default:
       return "Usual cause: an error before this one, or ranks with different versions of NCCL.";

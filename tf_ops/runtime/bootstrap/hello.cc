@@ -34,7 +34,6 @@ Facts FactsOf(const Env& env) {
   return {
       {"SMDDP_BUCKET_BYTES (or HOROVOD_FUSION_THRESHOLD)", BytesText(env.bucket_bytes)},
       {"SMDDP_CHUNK_BYTES", BytesText(env.chunk_bytes)},
-      {"SMDDP_GPU_DIRECT", env.gpu_direct},
       {"SMDDP_GPU_STAGE", env.gpu_stage},
       {"SMDDP_HEARTBEAT_TIMEOUT", std::to_string(env.heartbeat_timeout_s)},
       {"SMDDP_RAIL_ALGORITHM", env.rail_algorithm},

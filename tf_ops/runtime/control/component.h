@@ -71,8 +71,6 @@ class Component {
   virtual bool waiting() const { return false; }
   // Does it wait for work that does not ring the doorbell?
   virtual bool polls() const { return false; }
-  // May ranks of this node read memory that this rank must not free before they have left?
-  virtual bool lends() const { return false; }
   // When the oldest waiting request was made, or kNever.
   virtual int64_t OldestNs() const { return kNever; }
   // Appends the names of what is under way: "allreduce 'loss'".

@@ -203,18 +203,17 @@ struct RequestGivenUp {
   bool IsWellFormed() const { return true; }
 };
 
-// The sender's session has ended. `clean`: nothing was under way there. It still reads messages of the ranks in
-// `listens` until those have left.
+// The sender's session has ended. `clean`: nothing was under way there. `listens`: it still reads messages
+// until all ranks have left.
 struct Goodbye {
   static constexpr ControlType kType = ControlType::kGoodbye;
-  enum class Listens : uint8_t { kToNobody, kToNode, kToAll };
   bool clean = false;
-  Listens listens = Listens::kToNobody;
+  bool listens = false;
   // Where not all ranks are told by the sender (engine/goodbye_relay.h): those of other nodes that are.
   std::vector<int> told;
 
   SMDDP_FIELDS(clean, listens, told);
-  bool IsWellFormed() const { return listens <= Listens::kToAll; }
+  bool IsWellFormed() const { return true; }
 };
 
 // Ranks that have left, passed on by another rank.

@@ -1,7 +1,5 @@
 #include "runtime/engine/departures.h"
 
-#include <algorithm>
-
 #include "core/process/log.h"
 
 namespace smddp {
@@ -13,19 +11,10 @@ constexpr int64_t kGraceNs = 1000 * 1000000LL;
 }  // namespace
 
 void Departures::Add(int rank, const Goodbye& goodbye, int64_t now_ns) {
-  const bool of_my_node = topology_.node_of(rank) == topology_.node_index();
-  const bool listens =
-      goodbye.listens == Goodbye::Listens::kToAll || (goodbye.listens == Goodbye::Listens::kToNode && of_my_node);
-  ranks_[rank] = {now_ns, listens};
+  ranks_[rank] = {now_ns, goodbye.listens};
   Log(LogLevel::kDebug, NamedWithHost(topology_, rank) + " has ended its session" +
                             (topology_.is_process_set() ? " of a process set" : "") +
                             (goodbye.clean ? "" : " with operations under way"));
-}
-
-bool Departures::node_left() const {
-  const std::vector<int> local_ranks = topology_.node().world_ranks();
-  return std::all_of(local_ranks.begin(), local_ranks.end(),
-                     [this](int rank) { return rank == topology_.rank() || has(rank); });
 }
 
 std::vector<int> Departures::Silent(int64_t now_ns) const {

@@ -19,9 +19,8 @@ class Departures {
 
   void Add(int rank, const Goodbye& goodbye, int64_t now_ns);
   bool has(int rank) const { return ranks_.count(rank) != 0; }
-  // Has every other rank of the session left? Has every other rank of this node left?
+  // Has every other rank of the session left?
   bool all_left() const { return static_cast<int>(ranks_.size()) >= topology_.size() - 1; }
-  bool node_left() const;
   // Does that rank, which has left, still read messages of this one?
   bool listens(int rank) const { return ranks_.at(rank).listens; }
   // The ranks that have left and whose messages have all arrived.

@@ -172,7 +172,7 @@ Status Engine::OnDeparted(const Message& message) {
 
 void Engine::Depart(int rank, const Goodbye& goodbye) {
   departures_.Add(rank, goodbye, NowNs());
-  heartbeat_.Left(rank, goodbye.listens == Goodbye::Listens::kToAll);
+  heartbeat_.Left(rank, goodbye.listens);
   if (!departures_.listens(rank)) parts_.transport().Forget(rank);
   for (Component* component : components_) component->OnDeparture(rank);
   for (const auto& [to, what] : relay_.Left(rank, goodbye)) PostToReaders(to, Encode(what));
@@ -263,7 +263,7 @@ void Engine::PostToReaders(const std::vector<int>& ranks, const std::string& mes
 }
 
 void Engine::SayGoodbye(const Goodbye& goodbye) {
-  if (!goodbye.clean || goodbye.listens != Goodbye::Listens::kToAll) {
+  if (!goodbye.clean || !goodbye.listens) {
     return PostToReaders(topology().all().world_ranks(), Encode(goodbye));
   }
   SendControl();  // what waits for other ranks counts as sent: the goodbye follows it
@@ -282,31 +282,24 @@ void Engine::Leave() {
   DrainInbox();
   if (failed_.ok()) {
     if (tasks_.empty()) {
-      // So that my goodbye confirms that I have released the memory of other ranks.
       for (Component* component : components_) component->OnLeave();
     }
     const bool clean = tasks_.empty() && !Any(&Component::waiting);
-    const auto listens = at_exit                  ? Goodbye::Listens::kToAll
-                         : Any(&Component::lends) ? Goodbye::Listens::kToNode
-                                                  : Goodbye::Listens::kToNobody;
-    SayGoodbye({clean, listens, {}});
+    SayGoodbye({clean, /*listens=*/at_exit, {}});
     if (!clean) {
       FailHere(Status(Reason::kShutDown,
                       "The session was shut down (hvd.shutdown or the end of the program) while the operation was "
                       "under way."));
     }
   }
-  SessionEnd end(parts_, departures_, pace_, [this](bool look, bool* moved) {
-    if (!ReadControl(moved) && look) LookAtPeers(NowNs());
+  SessionEnd end(parts_, departures_, pace_, [this](bool* moved) {
+    if (!ReadControl(moved)) LookAtPeers(NowNs());
     SendControl();
     return failed_.ok();
   });
   if (at_exit) {
     const Status status = end.AwaitDepartures();
     if (!status.ok()) FailTransport(status);
-  }
-  if (Any(&Component::lends) && !end.AwaitReaders()) {
-    for (Component* component : components_) component->KeepMemory();
   }
   end.Flush();
 }

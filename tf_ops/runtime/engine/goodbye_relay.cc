@@ -6,7 +6,7 @@
 namespace smddp {
 namespace {
 
-bool IsRelayed(const Goodbye& goodbye) { return goodbye.clean && goodbye.listens == Goodbye::Listens::kToAll; }
+bool IsRelayed(const Goodbye& goodbye) { return goodbye.clean && goodbye.listens; }
 
 std::vector<int> Without(const std::vector<int>& told, std::vector<int> ranks) {
   const auto is_told = [&](int rank) { return std::count(told.begin(), told.end(), rank) != 0; };
@@ -18,7 +18,7 @@ std::vector<int> Without(const std::vector<int>& told, std::vector<int> ranks) {
 
 bool GoodbyeRelay::Reads(int rank) const {
   const auto at = left_.find(rank);
-  return at == left_.end() || at->second.listens == Goodbye::Listens::kToAll;
+  return at == left_.end() || at->second.listens;
 }
 
 int GoodbyeRelay::ReaderOf(int node) const {

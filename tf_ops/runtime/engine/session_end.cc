@@ -9,7 +9,6 @@ namespace smddp {
 namespace {
 
 constexpr double kFlushSeconds = 5.0;
-constexpr double kReadersSeconds = 2.0;  // ranks of a node usually end at the same time
 constexpr std::chrono::microseconds kPause(50);
 
 }  // namespace
@@ -21,23 +20,10 @@ Status SessionEnd::AwaitDepartures() {
     pace_.BeginRound();
     SMDDP_ASSIGN_OR_RETURN(bool moved, parts_.transport().Progress());
     if (!parts_.LetMpiMove().ok()) break;
-    well = read_(/*look=*/true, &moved);
+    well = read_(&moved);
     if (well && !moved) pace_.WaitLong(seen);
   }
   return Status::Ok();
-}
-
-bool SessionEnd::AwaitReaders() {
-  const Deadline deadline = Deadline::After(kReadersSeconds);
-  bool well = true;
-  while (well && !departures_.node_left() && !deadline.passed()) {
-    pace_.BeginRound();
-    if (!parts_.transport().Progress().ok()) break;
-    bool moved = false;
-    well = read_(/*look=*/false, &moved);
-    if (!moved) std::this_thread::sleep_for(kPause);
-  }
-  return departures_.node_left();
 }
 
 // Messages to ranks that have said goodbye are dropped: they would never be read.

@@ -15,7 +15,7 @@ class SessionEnd {
  public:
   // Reads control messages and, if there are none, checks for lost ranks. `*moved`: at least one message was not a
   // sign of life. False: the session has failed.
-  using Read = std::function<bool(bool look, bool* moved)>;
+  using Read = std::function<bool(bool* moved)>;
   // All outlive it.
   SessionEnd(FabricParts& parts, const Departures& departures, LoopPace& pace, Read read)
       : parts_(parts), departures_(departures), pace_(pace), read_(std::move(read)) {}
@@ -24,9 +24,6 @@ class SessionEnd {
   // well, but reads no messages and has no deadline; here a rank lost in the meantime is detected. An error: the
   // transport failed.
   Status AwaitDepartures();
-  // Waits for the ranks of this node to release memory of this one; they do so before their goodbyes. False: not all
-  // did in time.
-  bool AwaitReaders();
   // Waits until all messages have been sent.
   void Flush();
 

@@ -45,8 +45,6 @@ Result<std::string> SessionDevices::DeviceInfoFor(const std::vector<TensorRef>& 
   info.has_device = true;
   info.visible = devices_.Count();
   info.device = work->device().info();
-  info.direct = direct_ == "on" || (direct_ == "auto" && fabric_.transport.takes_device_memory());
-  if (wanted_ == "ipc") return Encode(info);
   Result<DeviceGroupLibrary*> groups = devices_.groups();
   info.why_no_group = groups.status().message();
   if (!groups.ok()) return Encode(info);
@@ -73,16 +71,10 @@ Result<DeviceMethod> SessionDevices::Decide(const std::vector<std::string>& text
   if (decision.method != DeviceMethod::kHost && context_ == nullptr) {
     return Status(Reason::kInternal, "Rank 0 expects gradients on a GPU, but this rank has none.");
   }
-  Log(LogLevel::kInfo, std::string("gradients on GPUs use the method '") + NameOf(decision.method) + "'" +
-                           (decision.direct ? ", and between nodes from GPU to GPU" : ""));
+  Log(LogLevel::kInfo, std::string("gradients on GPUs use the method '") + NameOf(decision.method) + "'");
   if (decision.method == DeviceMethod::kHost || context_->method() == decision.method) return decision.method;
-  if (decision.direct && !fabric_.transport.takes_device_memory() && fabric_.topology.rank() == 0) {
-    Log(LogLevel::kWarning,
-        "SMDDP_GPU_DIRECT=on, but MPI does not report that it is CUDA-aware. If it is not, the ranks will crash in "
-        "MPI.");
-  }
   DeviceGroupLibrary* groups = nullptr;
-  if (decision.method == DeviceMethod::kGroup) {
+  if (fabric_.topology.local_size() > 1) {
     SMDDP_ASSIGN_OR_RETURN(groups, devices_.groups());
   }
   SMDDP_RETURN_IF_ERROR(context_->Open(decision, infos, groups));

@@ -23,9 +23,9 @@ namespace smddp {
 
 class SessionDevices : public Component {
  public:
-  // Both outlive it. `wanted` is SMDDP_GPU_STAGE, `direct` SMDDP_GPU_DIRECT.
-  SessionDevices(const Fabric& fabric, Devices& devices, std::string wanted, std::string direct)
-      : fabric_(fabric), devices_(devices), wanted_(std::move(wanted)), direct_(std::move(direct)) {}
+  // Both outlive it. `wanted` is SMDDP_GPU_STAGE.
+  SessionDevices(const Fabric& fabric, Devices& devices, std::string wanted)
+      : fabric_(fabric), devices_(devices), wanted_(std::move(wanted)) {}
 
   // Can tensors of this rank lie on a GPU, and are there other ranks to agree with?
   bool Possible() { return wanted_ != "host" && fabric_.topology.size() > 1 && devices_.Count() > 0; }
@@ -48,7 +48,6 @@ class SessionDevices : public Component {
   }
   bool expecting() const override { return opening_; }
   bool polls() const override { return context_ != nullptr && context_->busy(); }
-  bool lends() const override { return context_ != nullptr && context_->lends(); }
 
  private:
   Status MakeContext(Device& device);
@@ -56,7 +55,7 @@ class SessionDevices : public Component {
 
   const Fabric& fabric_;
   Devices& devices_;
-  const std::string wanted_, direct_;
+  const std::string wanted_;
   std::unique_ptr<DeviceContext> context_;
   bool opening_ = false, ended_ = false;
 };

@@ -42,7 +42,7 @@ struct SessionComponents {
       : verifier(parts.fabric(), env.verify),
         requests(parts.fabric(), verifier),
         rounds(parts.fabric().topology.size()),
-        devices(parts.fabric(), TheDevices(), env.gpu_stage, env.gpu_direct),
+        devices(parts.fabric(), TheDevices(), env.gpu_stage),
         round_trips(engine),
         named(engine, parts.fabric().compute, rounds, requests, FusedBytes(parts.fabric(), env),
               static_cast<size_t>(env.cache_capacity)),

@@ -4,9 +4,6 @@
 #include "transport/mpi/mpi_status.h"
 #include "transport/mpi/survival.h"
 
-// Provided by Open MPI (mpi-ext.h), MPICH and its derivatives; null elsewhere.
-extern "C" __attribute__((weak)) int MPIX_Query_cuda_support(void);
-
 namespace smddp {
 namespace {
 
@@ -25,10 +22,6 @@ Status MpiTransport::Check(int code, const char* call) {
     return Status(Reason::kPeerLost, "MPI reports that rank " + std::to_string(peer) + " has died.");
   }
   return MpiStatus(code, call);
-}
-
-bool MpiTransport::takes_device_memory() const {
-  return MPIX_Query_cuda_support != nullptr && MPIX_Query_cuda_support() != 0;
 }
 
 Result<Ticket> MpiTransport::Send(int peer, Tag tag, BufferView bytes) {

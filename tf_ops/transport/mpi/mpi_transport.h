@@ -27,7 +27,6 @@ class MpiTransport : public Transport {
   ~MpiTransport() override { (void)Abort(); }
 
   std::string name() const override { return "mpi"; }
-  bool takes_device_memory() const override;
   Result<Ticket> Send(int peer, Tag tag, BufferView bytes) override;
   Result<Ticket> Recv(int peer, Tag tag, BufferView bytes) override;
   Result<bool> Test(Ticket ticket) override;

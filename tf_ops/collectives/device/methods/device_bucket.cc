@@ -25,7 +25,7 @@ Result<Progress> DeviceBucket::Rail(const PooledEventPtr& there) {
       return Progress::kDone;
     }
     const ShardCall shard = {call_, at(mine.begin), mine.size()};
-    rail_stage_ = context_.direct() && rail_.exact() ? DirectRail(context_, shard) : PinnedRail(context_, rail_, shard);
+    rail_stage_ = PinnedRail(context_, rail_, shard);
     SMDDP_RETURN_IF_ERROR(rail_stage_->Start(there));
   }
   SMDDP_ASSIGN_OR_RETURN(const Progress progress, rail_stage_->Step());

@@ -6,9 +6,8 @@
 namespace smddp {
 
 TaskPtr HostAllreduce(DeviceContextImpl& context, const AllreduceAlgorithm& rail, const DeviceCall& call);
-TaskPtr PeerAllreduce(DeviceContextImpl& context, const AllreduceAlgorithm& rail, const DeviceCall& call);
 TaskPtr GroupAllreduce(DeviceContextImpl& context, const AllreduceAlgorithm& rail, const DeviceCall& call);
-// Used instead of the two above on a node with one rank.
+// Used instead of GroupAllreduce on a node with one rank.
 TaskPtr AloneAllreduce(DeviceContextImpl& context, const AllreduceAlgorithm& rail, const DeviceCall& call);
 
 }  // namespace smddp

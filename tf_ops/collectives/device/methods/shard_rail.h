@@ -52,7 +52,5 @@ struct ShardCall {
 // Copies to pinned memory chunk by chunk, sums there with `rail`, and copies back.
 std::unique_ptr<ShardRail> PinnedRail(DeviceContextImpl& context, const AllreduceAlgorithm& rail,
                                       const ShardCall& shard);
-// GPU-direct: a CUDA-aware MPI sends from and receives into GPU memory; the sums are computed on the GPU.
-std::unique_ptr<ShardRail> DirectRail(DeviceContextImpl& context, const ShardCall& shard);
 
 }  // namespace smddp

@@ -77,8 +77,7 @@ Result<PooledEventPtr> DeviceTensors::Pack(void* into) {
   all_ = std::make_unique<FusedView>(view_.dtype(), view_.wire(), pieces, scales ? view_.before() : Scaling(),
                                      scales ? view_.after() : Scaling(), view_.compute());
   SMDDP_RETURN_IF_ERROR(context_.While(
-      "packing gradients",
-      context_.device().Pack(*all_, {0, all_->elements()}, into, /*non_finite=*/nullptr, context_.streams().pack())));
+      "packing gradients", context_.device().Pack(*all_, {0, all_->elements()}, into, context_.streams().pack())));
   return context_.Mark(context_.streams().pack());
 }
 
