@@ -17,35 +17,14 @@ from smddp_tf._native import needs_tensorflow  # noqa: F401
 
 # isort: split
 
+from smddp_tf import basics, process_sets
+
 try:
     import smddp_tf.keras._backend as _backend  # first: it refuses other backends
     from smddp_tf import compat as _compat
     from smddp_tf import data, insight, monitor
     from smddp_tf._native.topology_ops import local_rank_op, local_size_op, process_set_included_op, rank_op, size_op
-    from smddp_tf.basics import (
-        ccl_built,
-        cross_rank,
-        cross_size,
-        cuda_built,
-        ddl_built,
-        gloo_built,
-        gloo_enabled,
-        init,
-        is_homogeneous,
-        is_initialized,
-        local_rank,
-        local_size,
-        mpi_built,
-        mpi_enabled,
-        mpi_threads_supported,
-        nccl_built,
-        rank,
-        rocm_built,
-        shutdown,
-        size,
-        start_timeline,
-        stop_timeline,
-    )
+    from smddp_tf.basics import *
     from smddp_tf.batch_plan import plan_batch
     from smddp_tf.checks.doctor import doctor
     from smddp_tf.compression import Compression
@@ -62,15 +41,7 @@ try:
     from smddp_tf.monitor.summary import summary
     from smddp_tf.objects import allgather_object, broadcast_object, broadcast_object_fn
     from smddp_tf.ops import alltoall, barrier, grouped_allgather, grouped_allreduce, grouped_reducescatter, join
-    from smddp_tf.process_sets import (
-        ProcessSet,
-        add_process_set,
-        get_process_set_ids_and_ranks,
-        global_process_set,
-        is_process_set_included,
-        process_set_ids,
-        remove_process_set,
-    )
+    from smddp_tf.process_sets import *
     from smddp_tf.reduce_op import Adasum, Average, Max, Min, Product, Sum
     from smddp_tf.tape import DistributedGradientTape, PartialDistributedGradientTape
 except ImportError as _error:
@@ -87,80 +58,14 @@ else:
         _guard_fit()
 
 __all__ = [
-    "Adasum",
-    "Average",
-    "Compression",
-    "DistributedGradientTape",
-    "DistributedOptimizer",
-    "Max",
-    "Min",
-    "PartialDistributedGradientTape",
-    "PartialDistributedOptimizer",
-    "ProcessSet",
-    "Product",
-    "Sum",
-    "SyncBatchNormalization",
-    "add_process_set",
-    "allgather",
-    "allgather_object",
-    "allreduce",
-    "alltoall",
-    "barrier",
-    "broadcast",
-    "broadcast_",
-    "broadcast_global_variables",
-    "broadcast_object",
-    "broadcast_object_fn",
-    "broadcast_variables",
-    "callbacks",
-    "ccl_built",
-    "cross_rank",
-    "cross_size",
-    "cuda_built",
-    "data",
-    "ddl_built",
-    "doctor",
-    "elastic",
-    "evaluate",
-    "get_process_set_ids_and_ranks",
-    "global_process_set",
-    "gloo_built",
-    "gloo_enabled",
-    "grouped_allgather",
-    "grouped_allreduce",
-    "grouped_reducescatter",
-    "init",
-    "insight",
-    "is_homogeneous",
-    "is_initialized",
-    "is_process_set_included",
-    "join",
-    "layers",
-    "load_model",
-    "local_rank",
-    "local_rank_op",
-    "local_size",
-    "local_size_op",
-    "memory",
-    "monitor",
-    "mpi_built",
-    "mpi_enabled",
-    "mpi_threads_supported",
-    "nccl_built",
-    "plan_batch",
-    "process_set_ids",
-    "process_set_included_op",
-    "rank",
-    "rank_op",
-    "reducescatter",
-    "remove_process_set",
-    "rocm_built",
-    "scaled",
-    "schedules",
-    "shutdown",
-    "size",
-    "size_op",
-    "start_timeline",
-    "stop_timeline",
+    "Adasum", "Average", "Compression", "DistributedGradientTape", "DistributedOptimizer", "Max", "Min",
+    "PartialDistributedGradientTape", "PartialDistributedOptimizer", "Product", "Sum", "SyncBatchNormalization",
+    "allgather", "allgather_object", "allreduce", "alltoall", "barrier", "broadcast", "broadcast_",
+    "broadcast_global_variables", "broadcast_object", "broadcast_object_fn", "broadcast_variables", "callbacks",
+    "data", "doctor", "elastic", "evaluate", "grouped_allgather", "grouped_allreduce", "grouped_reducescatter",
+    "insight", "join", "layers", "load_model", "local_rank_op", "local_size_op", "memory", "monitor",
+    "plan_batch", "process_set_included_op", "rank_op", "reducescatter", "scaled", "schedules", "size_op",
     "summary",
-]
+]  # fmt: skip
+__all__ += basics.__all__
+__all__ += process_sets.__all__

@@ -34,11 +34,17 @@ def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def public_names(module: str) -> list[str]:
-    tree = ast.parse((ROOT / module / "__init__.py").read_text(encoding="utf-8"))
-    for node in tree.body:
-        if isinstance(node, ast.Assign) and getattr(node.targets[0], "id", "") == "__all__":
-            return ast.literal_eval(node.value)
-    raise AssertionError(f"{module} has no __all__")
+    """Those of `__all__`, without importing the module: a list, to which those of other modules may be added."""
+    source = ROOT / module / "__init__.py" if (ROOT / module).is_dir() else ROOT / f"{module}.py"
+    names = []
+    for node in ast.parse(source.read_text(encoding="utf-8")).body:
+        target = getattr(node, "target", None) or next(iter(getattr(node, "targets", [])), None)
+        if isinstance(node, ast.Assign) and getattr(target, "id", "") == "__all__":
+            names += ast.literal_eval(node.value)
+        elif isinstance(node, ast.AugAssign) and getattr(target, "id", "") == "__all__":
+            names += public_names(f"smddp_tf/{node.value.value.id}")
+    assert names, f"{module} has no __all__"
+    return names
 
 
 @pytest.mark.parametrize(
