@@ -7,7 +7,6 @@ import socket
 import sys
 from collections.abc import Mapping, Sequence
 
-from smddp_tf.lifecycle.rank_variables import MEETING, without_rank_variables
 from smddp_tf.run.channel import ADDRESS, KEY
 from smddp_tf.run.fabric import check_fabric
 from smddp_tf.run.hosts import is_this_host
@@ -17,6 +16,7 @@ from smddp_tf.run.mpirun_command import MpirunCommand, build_command
 from smddp_tf.run.network import Choice, choose, local_interfaces, resolve
 from smddp_tf.run.output import Output
 from smddp_tf.run.output_tail import starts_traceback
+from smddp_tf.run.rank_variables import MEETING, without_rank_variables
 from smddp_tf.run.server import ControlServer
 from smddp_tf.run.settings import Settings
 
