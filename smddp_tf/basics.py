@@ -17,9 +17,9 @@ from typing import TYPE_CHECKING, Any
 from smddp_tf import aliases, compat
 from smddp_tf import process_sets as sets
 from smddp_tf._native import loader, shared_tensors
-from smddp_tf._warn import warn
-from smddp_tf.lifecycle import horovod_variables, stacks, uncaught, versions
-from smddp_tf.lifecycle.placement import why_alone
+from smddp_tf.lifecycle import children, horovod_variables, stacks, uncaught, versions
+from smddp_tf.lifecycle.launch_error import LaunchError
+from smddp_tf.lifecycle.placement import why_apart
 from smddp_tf.monitor import recording
 
 if TYPE_CHECKING:
@@ -56,8 +56,8 @@ __all__ = [
 _communicator: Any = None
 # Whether `init(process_sets="dynamic")` was called in this process: as in Horovod it holds for later calls too.
 _dynamic = False
-# What `init` was given, for `restart`.
-_began_with: tuple[Any, Any] = (None, None)
+# What `init` was given, for `restart`; None before it has succeeded.
+_began_with: tuple[Any, Any] | None = None
 
 
 def init(
@@ -84,9 +84,12 @@ def init(
 
     Raises:
         ValueError: `comm` or `process_sets` is neither of these, or names a rank that does not exist.
+        LaunchError: processes that were started together, for example by torchrun, would train apart.
         EngineError: the ranks did not find each other, for example within `SMDDP_START_TIMEOUT`.
     """
     global _communicator, _began_with
+    if children.leave_parents_job(os.environ):
+        comm = process_sets = None
     began_with = (comm, process_sets)
     comm, from_comms = _world_and_sets(comm)
     ranks, address = _participants(comm)
@@ -104,17 +107,16 @@ def init(
     if "tensorflow" in sys.modules:
         with contextlib.suppress(ImportError):  # raised again where an operation is used
             loader.defined_ops()
-    if comm is None and size() == 1 and (reason := why_alone(os.environ)):
-        warn(reason, RuntimeWarning)
     _communicator = comm if address else None
-    _began_with = began_with
     uncaught.watch()
     atexit.unregister(_leave)
     atexit.register(_leave)
     try:
+        _check_not_apart(comm)
         sets.use_at_start(first_sets)
         if monitor_folder:
             recording.start(monitor_folder)
+        _began_with = began_with
     except Exception:
         shutdown()
         raise
@@ -149,7 +151,7 @@ def restart() -> None:
     """`shutdown`, then `init` with the arguments of the last time: the same ranks in a new session."""
     recorded = recording.current()
     shutdown()
-    init(*_began_with)
+    init(*(_began_with or ()))
     if recorded is not None:
         recording.start(recorded.folder)
 
@@ -311,6 +313,21 @@ def _first_sets(process_sets: Any) -> list[ProcessSet]:
         '`process_sets` must be a list of `hvd.ProcessSet`, or "dynamic". '
         f"Received: process_sets={process_sets!r} (of type {type(process_sets).__name__})."
     )
+
+
+def _check_not_apart(comm: Any) -> None:
+    """Raises LaunchError where MPI does not see all processes that belong to the job.
+
+    Not where a rank may have been lost: in later sessions of a process, and under `mpirun --with-ft ulfm`.
+    """
+    if sets.is_communicator(comm):
+        world = sys.modules["mpi4py.MPI"].COMM_WORLD.Get_size()
+    elif comm is None or not mpi_enabled():
+        world = size()
+    else:
+        return  # some ranks of a world
+    if _began_with is None and not loader.core().survives_losses() and (reason := why_apart(os.environ, world)):
+        raise LaunchError(reason)
 
 
 def _participants(comm: Any) -> tuple[list[int], int]:

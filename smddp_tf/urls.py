@@ -6,13 +6,21 @@ object when all of it has come.
 
 from __future__ import annotations
 
+import contextlib
+import fcntl
 import importlib
 import os
 import posixpath
+import re
+import shutil
 import tempfile
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
+
+_TEMPORARY = "smddp_tf-"  # what the names of temporary folders begin with
+_UNLOCKED_SECONDS = 60.0  # a folder may be this old before its process has locked it
 
 
 def is_url(path: str | os.PathLike[str]) -> bool:
@@ -72,14 +80,47 @@ def remove(url: str) -> None:
         files.rm_file(path)
 
 
+def download(url: str, file: str) -> None:
+    """Copies what is at a URL to a file of this machine. Raises OSError."""
+    with _reached(url) as (files, path):
+        files.get_file(path, file)
+
+
 @contextmanager
 def downloaded(url: str) -> Iterator[str]:
     """Inside, the path of a copy on this machine, with the same name. Raises OSError."""
-    with tempfile.TemporaryDirectory() as folder:
-        with _reached(url) as (files, path):
-            copy = os.path.join(folder, posixpath.basename(path))
-            files.get_file(path, copy)
+    with temporary_folder() as folder:
+        copy = os.path.join(folder, posixpath.basename(url))
+        download(url, copy)
         yield copy
+
+
+@contextmanager
+def temporary_folder() -> Iterator[str]:
+    """Inside, an empty folder; it is locked, so that those of processes that were killed are known, and are removed."""
+    with contextlib.suppress(OSError):
+        _remove_leftovers(tempfile.gettempdir())
+    with tempfile.TemporaryDirectory(prefix=_TEMPORARY) as folder:
+        lock = os.open(folder, os.O_RDONLY)
+        with contextlib.suppress(OSError):  # of file systems without locks
+            fcntl.flock(lock, fcntl.LOCK_EX)
+        try:
+            yield folder
+        finally:
+            os.close(lock)
+
+
+def _remove_leftovers(where: str) -> None:
+    for name in filter(re.compile(_TEMPORARY + r"\w{8}").fullmatch, os.listdir(where)):
+        with contextlib.suppress(OSError):  # locked: in use
+            folder = os.open(os.path.join(where, name), os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
+            try:
+                found = os.fstat(folder)
+                if found.st_uid == os.geteuid() and found.st_mtime < time.time() - _UNLOCKED_SECONDS:
+                    fcntl.flock(folder, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                    shutil.rmtree(os.path.join(where, name))
+            finally:
+                os.close(folder)
 
 
 @contextmanager

@@ -7,7 +7,7 @@ import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
 from io import BufferedReader
-from typing import Any
+from typing import IO, Any
 
 from smddp_tf import urls
 from smddp_tf.elastic.disk import CommitFolder, write_content
@@ -21,8 +21,9 @@ def commits_in(folder: str | os.PathLike[str], keep: int = 2, prefix: str = "") 
 class RemoteCommits(CommitFolder):
     """The commits of one job at a URL. One process writes, any may read.
 
-    A commit is written to a file of this machine and uploaded as one object. Where the upload breaks off, an object
-    store shows no object; elsewhere the digest shows that it is not whole. Whoever may write there can run code here.
+    A commit is written to a file of this machine, which has no name, and uploaded as one object. Where the upload
+    breaks off, an object store shows no object; elsewhere the digest shows that it is not whole. Whoever may write there
+    can run code here.
 
     Raises:
         ImportError, ValueError: see `urls.file_system`.
@@ -33,14 +34,21 @@ class RemoteCommits(CommitFolder):
         urls.file_system(self.path)
 
     def _store(self, name: str, content: tuple[Any, ...]) -> None:
-        with tempfile.NamedTemporaryFile() as file:
+        with tempfile.TemporaryFile() as file:
             write_content(file, content)
-            urls.upload(file.name, f"{self.path}/{name}")
+            urls.upload(_path_of(file), f"{self.path}/{name}")
 
     @contextmanager
     def _opened(self, name: str) -> Iterator[BufferedReader]:
-        with urls.downloaded(f"{self.path}/{name}") as copy, open(copy, "rb") as file:
-            yield file
+        with tempfile.TemporaryFile() as copy:
+            urls.download(f"{self.path}/{name}", _path_of(copy))
+            with open(_path_of(copy), "rb") as file:
+                yield file
 
     def _remove(self, name: str) -> None:
         urls.remove(f"{self.path}/{name}")
+
+
+def _path_of(file: IO[bytes]) -> str:
+    """Under which this process can open a file without a name again."""
+    return f"/proc/self/fd/{file.fileno()}"

@@ -78,9 +78,11 @@ def run_fn(func: Callable[..., Any], reset: Callable[[], Any]) -> Callable[..., 
                 return func(state, *args, **kwargs)
             except HostsUpdatedInterrupt as interrupt:
                 skip_sync = interrupt.skip_sync
+                _check_nobody_has_ended(interrupt)
             except Exception as error:
                 if not isinstance(error, HorovodInternalError) and not is_lost_session(error):
                     raise
+                _check_nobody_has_ended(error)
                 print(f"smddp_tf.elastic: back to the last commit, after {_in_short(error)}", file=sys.stderr)
                 state.restore()
                 skip_sync = False
@@ -111,6 +113,16 @@ def _resume(state: Any) -> None:
     resume = getattr(state, "resume", None)  # states of one's own may have none
     if resume is not None:
         resume()
+
+
+def _check_nobody_has_ended(error: BaseException) -> None:
+    """Raises RuntimeError where a rank will not come to the next session, because its program has ended."""
+    if basics.is_initialized() and (rank := loader.core().stats()["ended_rank"]) >= 0:
+        raise RuntimeError(
+            f"Rank {rank} has ended its program while this rank was still training, so it cannot join a new session. "
+            "Its own output says why. All ranks must leave the training function at the same step: do they have the "
+            "same number of steps?"
+        ) from error
 
 
 def _check_ranks_left() -> None:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import contextlib
+import json
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
 from smddp_tf.lifecycle.launch_error import LaunchError
@@ -12,6 +14,7 @@ _RANK = ("OMPI_COMM_WORLD_RANK", "PMIX_RANK", "PMI_RANK", "PALS_RANKID")
 _SIZE = ("OMPI_COMM_WORLD_SIZE", "PMI_SIZE", "PALS_SIZE")
 _LOCAL_RANK = ("OMPI_COMM_WORLD_LOCAL_RANK", "MPI_LOCALRANKID", "PMI_LOCAL_RANK", "PALS_LOCAL_RANKID")
 _LOCAL_SIZE = ("OMPI_COMM_WORLD_LOCAL_SIZE", "MPI_LOCALNRANKS", "PMI_LOCAL_SIZE", "PALS_LOCAL_SIZE")
+_TRAINING_TASKS = ("chief", "master", "worker")  # of TF_CONFIG
 
 # Step numbers from here on are Slurm's own: the batch script, the interactive shell of salloc.
 _FIRST_SPECIAL_STEP = 0xFFFFFFF0
@@ -49,21 +52,44 @@ def find_placement(environment: Mapping[str, str]) -> Placement | None:
     return None
 
 
-def why_alone(environment: Mapping[str, str]) -> str:
-    """For a rank that is alone according to MPI: why that is wrong; "" when it is right."""
+def why_apart(environment: Mapping[str, str], size: int) -> str:
+    """For a job of `size` ranks according to MPI: which more processes belong to it; "" where none do.
+
+    `SMDDP_MPI=off` says that every process is to be alone.
+    """
     if environment.get("SMDDP_MPI") == "off":
         return ""
     try:
         placement = find_placement(environment)
     except LaunchError as error:
-        return str(error)
-    if placement is None or placement.size in (None, 1):
-        return ""
-    return (
-        f"The launcher has started {placement.size} processes, but MPI sees only this one, so each of them trains "
-        "alone. The launcher must be that of the MPI that smddp_tf is built with; `smddprun` finds it, and "
-        "`smddprun --check-build` names that MPI. Under Slurm: srun --mpi=pmix."
-    )
+        return str(error) if size == 1 else ""
+    started = max(placement.size or 0, placement.rank + 1) if placement else 1
+    if size == 1 and started > 1:
+        return (
+            f"The launcher has started {started} processes or more, but MPI sees only this one, so each of them would "
+            "train alone. The launcher must be that of the MPI that smddp_tf is built with; `smddprun` finds it, and "
+            "`smddprun --check-build` names that MPI. Under Slurm: srun --mpi=pmix. For processes that do train alone: "
+            "SMDDP_MPI=off."
+        )
+    for found, wanted in _of_other_launchers(environment):
+        if wanted > size:
+            return (
+                f"{found} says that {wanted} processes train together, but MPI sees {size}, so they would train apart. "
+                "smddp_tf does not read that variable: start all of them by one smddprun or mpirun (docs/launching.md)."
+                f" If it is left over from something else, unset {found.split('=')[0]}; for one process that does "
+                "train alone, SMDDP_MPI=off."
+            )
+    return ""
+
+
+def _of_other_launchers(environment: Mapping[str, str]) -> Iterator[tuple[str, int]]:
+    """Variables of launchers without MPI (torchrun, Ray, horovodrun --gloo), and how many processes they speak of."""
+    for name in ("WORLD_SIZE", "HOROVOD_SIZE"):
+        if (size := _first(environment, (name,))) is not None:
+            yield f"{name}={size}", size
+    with contextlib.suppress(ValueError, TypeError, AttributeError):  # TensorFlow says what is wrong with it
+        cluster = json.loads(environment.get("TF_CONFIG", "{}")).get("cluster", {})
+        yield f"TF_CONFIG={environment.get('TF_CONFIG')}", sum(len(cluster.get(kind, ())) for kind in _TRAINING_TASKS)
 
 
 def _in_rank_step(environment: Mapping[str, str]) -> bool:

@@ -1,42 +1,5 @@
-"""The variables that tell a process its place in a job: those that are set for it, and those it must not inherit."""
+"""`smddp_tf.lifecycle.rank_variables`, for the launcher."""
 
-from __future__ import annotations
+from smddp_tf.lifecycle.rank_variables import MEETING, variables_of, without_rank_variables
 
-from collections.abc import Mapping
-
-from smddp_tf.lifecycle.horovod_variables import NAMES as _OF_HOROVOD
-from smddp_tf.lifecycle.horovod_variables import variables_of_places
-from smddp_tf.lifecycle.placement import Placement
-
-# What a launcher puts into the environment of a rank, and what a new job must not inherit.
-_OF_RANKS = ("OMPI_COMM_WORLD_", "OMPI_UNIVERSE_", "PMIX_", "PMI_", "PALS_", "MPI_LOCAL", "HYDI_", "SMDDP_RUN_")
-_OF_RANKS_EXACT = (
-    "OMPI_COMMAND", "OMPI_ARGV", "OMPI_APP_CTX_NUM_PROCS", "OMPI_FIRST_RANKS", "OMPI_FILE_LOCATION",
-    "OMPI_NUM_APP_CTX", "OMPI_MCA_ess", "OMPI_MCA_orte_hnp_uri", "OMPI_MCA_orte_local_daemon_uri",
-    "OMPI_MCA_orte_ess_num_procs", "OMPI_MCA_orte_jobid", "OMPI_MCA_ess_base_jobid", "OMPI_MCA_ess_base_vpid",
-    "OMPI_MCA_orte_launch", "OMPI_MCA_orte_app_num", "OMPI_MCA_orte_tmpdir_base", "OMPI_MCA_orte_top_session_dir",
-    "OMPI_MCA_orte_jobfam_session_dir", "OMPI_MCA_orte_num_nodes", "OMPI_MCA_orte_bound_at_launch",
-    "OMPI_MCA_shmem_RUNTIME_QUERY_hint", "OMPI_MCA_initial_wdir",
-)  # fmt: skip
-_COMMON = ("RANK", "WORLD_SIZE", "LOCAL_RANK")
-MEETING = ("MASTER_ADDR", "MASTER_PORT")  # the host of rank 0, and a port there that no other job was given
-
-
-def variables_of(placement: Placement) -> dict[str, str]:
-    """What Horovod's, SMDDP's and other launchers set in a rank's environment, as far as it is known."""
-    values = variables_of_places(placement.rank, placement.size, placement.local_rank, placement.local_size)
-    common = zip(_COMMON, (placement.rank, placement.size, placement.local_rank))
-    values.update({name: str(place) for name, place in common if place is not None})
-    if placement.local_rank is not None:
-        values["SMDATAPARALLEL_LOCAL_RANK"] = str(placement.local_rank)
-    return values
-
-
-def without_rank_variables(environment: Mapping[str, str]) -> dict[str, str]:
-    """The environment without what makes a process a rank: for a job that is started from inside another."""
-    of_outer_job = (*_COMMON, *MEETING) if "HOROVOD_RANK" in environment else ()
-    return {
-        name: value
-        for name, value in environment.items()
-        if name not in (*_OF_RANKS_EXACT, *_OF_HOROVOD, *of_outer_job) and not name.startswith(_OF_RANKS)
-    }
+__all__ = ["MEETING", "variables_of", "without_rank_variables"]

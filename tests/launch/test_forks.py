@@ -1,4 +1,4 @@
-"""A fork of a process with a session gets a clear error, and neither its work nor its end touches the session."""
+"""Forks of a process with a session get a clear error; what else a rank starts is a job of one rank."""
 
 from __future__ import annotations
 
@@ -35,3 +35,11 @@ def test_forks_are_told(job: tuple[Path, Finished], manner: str) -> None:
         for call in ("rank", "reduce", "init"):
             assert records[call]["message"].startswith("This process was forked from one that"), records
         assert records["shutdown"]["error"] == records["is_initialized"]["error"] == ""
+
+
+def test_children_are_jobs_of_one_rank() -> None:
+    """They import the script again, or are programs that call `hvd.init`, with the launcher's variables."""
+    output = launch([SCRIPTS / "children.py"], RANKS, timeout=120).check().output
+    for rank in range(RANKS):
+        assert f"rank {rank} has worked with its children" in output
+    assert "child of rank" not in output  # nothing is wrong about workers

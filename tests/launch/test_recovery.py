@@ -1,4 +1,7 @@
-"""A rank is killed, and training goes on: without it under ULFM, or from the last commit in a new start of the job."""
+"""A rank is killed, and training goes on: without it under ULFM, or from the last commit in a new start of the job.
+
+A rank that ends its program by itself is an error on the others.
+"""
 
 from __future__ import annotations
 
@@ -48,3 +51,22 @@ def test_job_starts_again_from_its_last_commit(tmp_path: Path, where: str) -> No
     assert begun == [[str(batch), str(rank), "2", str(rank), "2"] for batch in (0, 6) for rank in range(2)]
     assert lines_of(tmp_path, "end") == [["12", "2", "equal"]] * 2
     assert f"starts again with 2 ranks, from commit 2 in {place}" in done.output
+
+
+FEWER_STEPS = """
+import smddp_tf as hvd
+hvd.init()
+@hvd.elastic.run
+def train(state):
+    while state.step < 2 + 3 * hvd.rank():
+        state.step += 1
+        state.commit()
+train(hvd.elastic.ObjectState(step=0))
+"""
+
+
+def test_a_rank_with_fewer_steps_is_not_waited_for() -> None:
+    job = launch(["-c", FEWER_STEPS], 2, timeout=60, env={"SMDDP_START_TIMEOUT": "20"})
+    assert job.returncode not in (0, None), job.output
+    assert "Rank 0 has ended its program while this rank was still training" in job.output
+    assert job.seconds < 20

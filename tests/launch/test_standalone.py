@@ -29,3 +29,10 @@ def test_devices_can_be_configured_after_init() -> None:
         "assert len(tf.config.list_logical_devices('CPU')) == 2"
     )
     launch(["-c", code], ranks=None, timeout=60).check()
+
+
+def test_processes_of_torchrun_do_not_train_apart() -> None:
+    code = "import smddp_tf as hvd\nfor _ in range(2):\n try: hvd.init()\n except RuntimeError as error: print(error)\n"
+    for env in ({"RANK": "1", "WORLD_SIZE": "2"}, {"TF_CONFIG": '{"cluster": {"worker": ["a:1", "b:1"]}}'}):
+        output = launch(["-c", code], ranks=None, timeout=60, env=env).check().output
+        assert output.count("2 processes train together, but MPI sees 1") == 2, output

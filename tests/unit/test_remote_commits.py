@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 import time
@@ -139,3 +140,32 @@ def test_paths_of_this_machine_stay_paths(tmp_path: Path) -> None:
     assert commits_at(None) == ""
     assert commits_in(f"file://{tmp_path}").write("here") == 1
     assert (tmp_path / "commit-000000000001").exists()
+
+
+def test_folders_of_killed_processes_are_removed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TMPDIR", str(tmp_path))
+    monkeypatch.setattr("tempfile.tempdir", None)
+    for name in ("smddp_tf-abcdefgh", "smddp_tf-new_____", "smddp_tf-of-the-user"):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "model.keras").touch()
+    for name in ("smddp_tf-abcdefgh", "smddp_tf-of-the-user"):
+        os.utime(tmp_path / name, (0, 0))
+    with urls.temporary_folder() as first:
+        os.utime(first, (0, 0))
+        with urls.temporary_folder() as second:  # the first one is old, and in use
+            found = sorted(path.name for path in tmp_path.iterdir())
+    assert found == sorted(["smddp_tf-new_____", "smddp_tf-of-the-user", Path(first).name, Path(second).name])
+    assert len(list(tmp_path.iterdir())) == 2
+
+
+def test_a_commit_has_no_name_here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """So that nothing is left of a process that is killed while it uploads or reads."""
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
+    seen = []
+    for name in ("upload", "download"):
+        call = getattr(urls, name)
+        monkeypatch.setattr(urls, name, lambda *a, call=call: (seen.append(list(tmp_path.iterdir())), call(*a)))
+    folder = commits_in(f"memory://here-{os.getpid()}")
+    assert folder.write({"batch": 7}) == 1
+    assert folder.read() == (1, {"batch": 7})
+    assert seen == [[], []]

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import re
+
 import pytest
 
-from smddp_tf.lifecycle.placement import Placement, find_placement, why_alone
+from smddp_tf.lifecycle.placement import Placement, find_placement, why_apart
+from smddp_tf.lifecycle.rank_variables import variables_of, without_rank_variables
 from smddp_tf.run import slurm
 from smddp_tf.run.errors import LaunchError
 from smddp_tf.run.hosts import Host, hosts_of_ranks, is_this_host, parse_host_file, parse_hosts
-from smddp_tf.run.rank_variables import variables_of, without_rank_variables
 from tests.unit.run_dry import OPEN_MPI_5, DryRun, values_of
 
 
@@ -119,17 +121,42 @@ def test_srun_without_pmi_is_an_error() -> None:
         find_placement({"SLURM_STEP_ID": "0", "SLURM_STEP_NUM_TASKS": "2", "SLURM_PROCID": "1"})
 
 
-def test_a_rank_that_mpi_takes_for_the_only_one() -> None:
-    assert "started 4 processes" in why_alone({"OMPI_COMM_WORLD_RANK": "1", "OMPI_COMM_WORLD_SIZE": "4"})
-    srun = {"SLURM_STEP_ID": "0", "SLURM_STEP_NUM_TASKS": "2"}
-    assert "srun --mpi=pmix" in why_alone(srun)
-    for env in (
+@pytest.mark.parametrize(
+    ("env", "size", "words"),
+    [
+        ({"OMPI_COMM_WORLD_RANK": "1", "OMPI_COMM_WORLD_SIZE": "4"}, 1, "started 4 processes"),
+        ({"PMIX_RANK": "1"}, 1, "started 2 processes or more"),
+        ({"SLURM_STEP_ID": "0", "SLURM_STEP_NUM_TASKS": "2"}, 1, "srun --mpi=pmix"),
+        ({"RANK": "1", "WORLD_SIZE": "2"}, 1, "WORLD_SIZE=2 says that 2 processes"),  # torchrun, Ray
+        ({"RANK": "0", "WORLD_SIZE": "4"}, 2, "MPI sees 2"),  # mpirun in each of two pods
+        ({"HOROVOD_RANK": "0", "HOROVOD_SIZE": "3"}, 1, "HOROVOD_SIZE=3"),  # horovodrun --gloo
+        ({"TF_CONFIG": '{"cluster": {"worker": ["a:1", "b:1"]}}'}, 1, "TF_CONFIG=.* says that 2 .* unset TF_CONFIG;"),
+        ({"TF_CONFIG": '{"cluster": {"chief": ["a:1"], "worker": {"0": "b:1"}, "ps": ["c:1"]}}'}, 1, "that 2 "),
+    ],
+)
+def test_processes_that_would_train_apart(env: dict[str, str], size: int, words: str) -> None:
+    assert re.search(words, why_apart(env, size))
+    assert why_apart({**env, "SMDDP_MPI": "off"}, size) == ""
+    assert why_apart(env, 4) == ""
+
+
+@pytest.mark.parametrize(
+    "env",
+    [
         {},
         {"PMI_RANK": "0", "PMI_SIZE": "1"},
-        {**srun, "SMDDP_MPI": "off"},
-        {**srun, "SLURM_STEP_NUM_TASKS": "1"},
-    ):
-        assert why_alone(env) == ""
+        {"SLURM_STEP_ID": "0", "SLURM_STEP_NUM_TASKS": "1"},
+        {"RANK": "0", "WORLD_SIZE": "1"},
+        {"RANK": "3", "WORLD_SIZE": "all"},
+        {"TF_CONFIG": '{"cluster": {"worker": ["a:1"], "ps": ["c:1", "d:1"], "evaluator": ["e:1"]}}'},
+        {"TF_CONFIG": "{}"},
+        {"TF_CONFIG": ""},
+        {"TF_CONFIG": "[1]"},
+        {"TF_CONFIG": "{"},
+    ],
+)
+def test_a_process_that_may_train_alone(env: dict[str, str]) -> None:
+    assert why_apart(env, 1) == ""
 
 
 def test_variables_of_a_rank() -> None:

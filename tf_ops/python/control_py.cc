@@ -121,6 +121,7 @@ nb::dict StatsDict(int process_set) {
   result["control_bytes"] = stats.control_bytes;
   result["engine_wakeups"] = stats.engine_wakeups;
   result["arena_bytes"] = stats.arena_bytes;
+  result["ended_rank"] = stats.ended_rank;
   result["rail_latency_us"] = stats.rail_latency_us;
   result["rail_bandwidth_mbps"] = stats.rail_bandwidth_mbps;
   return result;

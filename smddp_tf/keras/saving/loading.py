@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import importlib
 import os
-import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -71,7 +70,7 @@ def _in_own_folder(path: Any) -> Iterator[Any]:
     if LEGACY or not keras.__version__.startswith("3.4.") or not os.path.isfile(path):
         yield path
         return
-    with tempfile.TemporaryDirectory(prefix="smddp_tf-") as folder:
+    with urls.temporary_folder() as folder:
         link = Path(folder) / Path(path).name
         link.symlink_to(Path(path).resolve())
         yield link

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import shutil
-import tempfile
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -40,7 +39,7 @@ def saving_to_url(callback: Any) -> Iterator[None]:
         yield
         return
     protocol, _, place = url.partition("://")
-    with tempfile.TemporaryDirectory() as folder:
+    with urls.temporary_folder() as folder:
         callback.filepath = os.path.join(folder, place)
         try:
             yield

@@ -62,6 +62,7 @@ struct SessionStats {
   int64_t control_messages = 0, control_bytes = 0;  // sent to other ranks, besides the data of collectives
   int64_t engine_wakeups = 0;
   int64_t arena_bytes = 0;  // shared memory this rank owns
+  int ended_rank = -1;      // one that has left at the end of its program
   // The measurements on which the choice of the algorithm between nodes is based; 0 on one node.
   double rail_latency_us = 0, rail_bandwidth_mbps = 0;
 };

@@ -172,6 +172,7 @@ Status Engine::OnDeparted(const Message& message) {
 
 void Engine::Depart(int rank, const Goodbye& goodbye) {
   departures_.Add(rank, goodbye, NowNs());
+  if (goodbye.listens) ended_rank_ = topology().global_rank(rank);
   heartbeat_.Left(rank, goodbye.listens);
   if (!departures_.listens(rank)) parts_.transport().Forget(rank);
   for (Component* component : components_) component->OnDeparture(rank);

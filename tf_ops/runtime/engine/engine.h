@@ -68,6 +68,8 @@ class Engine final : public ControlBus {
   // Control messages sent so far, and their bytes.
   int64_t control_messages() const { return control_messages_.load(std::memory_order_relaxed); }
   int64_t control_bytes() const { return control_bytes_.load(std::memory_order_relaxed); }
+  // A rank whose session has ended with its program, such as the last one that has; -1: none has.
+  int ended_rank() const { return ended_rank_.load(std::memory_order_relaxed); }
 
  private:
   void Loop();
@@ -108,6 +110,7 @@ class Engine final : public ControlBus {
   std::thread thread_;
   enum class Order { kRun, kStop, kStopAtExit };
   std::atomic<Order> order_{Order::kRun};
+  std::atomic<int> ended_rank_{-1};
 
   // Engine thread only, except for its counters.
   LoopPace pace_;

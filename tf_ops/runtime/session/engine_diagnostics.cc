@@ -28,6 +28,7 @@ SessionStats EngineDiagnostics::Stats() const {
   stats.control_messages = engine_.control_messages();
   stats.control_bytes = engine_.control_bytes();
   stats.engine_wakeups = engine_.pace().wakeups();
+  stats.ended_rank = engine_.ended_rank();
   stats.arena_bytes = static_cast<int64_t>(parts_.arena_bytes());
   if (parts_.fabric().topology.node_count() > 1) {
     stats.rail_latency_us = parts_.fabric().rail.link.latency_s * 1e6;

@@ -1,0 +1,67 @@
+"""A process that a rank has started is none of the job's ranks: its `init` makes it a job of one rank.
+
+It inherits the launcher's variables. MPI, initialized with them, would take it for its parent: both crash, or hang.
+"""
+
+from __future__ import annotations
+
+import multiprocessing
+import os
+import stat
+from collections.abc import MutableMapping
+
+from smddp_tf._warn import warn
+from smddp_tf.lifecycle.rank_variables import without_rank_variables
+
+# Set by a rank for its children: its place and its process. `smddprun` and jobs of their own do not inherit it.
+PROCESS = "SMDDP_RUN_PROCESS"
+# Files of the parent's, which a child must not write.
+_PARENTS_FILES = ("SMDDP_TIMELINE", "HOROVOD_TIMELINE", "SMDDP_MONITOR")
+
+_is_child: bool | None = None  # as found by the first call in this process, or in the one that it was forked from
+
+
+def leave_parents_job(environment: MutableMapping[str, str]) -> bool:
+    """True in a process that a rank has started; the launcher's variables are removed from its environment.
+
+    Args:
+        environment: of this process. That of a rank gets a variable for its children.
+    """
+    global _is_child
+    if _is_child is None:
+        rank = environment.get("PMIX_RANK", environment.get("PMI_RANK"))
+        _is_child = _was_started_by_rank(environment)
+        if _is_child:
+            kept = without_rank_variables(environment)
+            for name in [name for name in environment if name not in kept or name in _PARENTS_FILES]:
+                del environment[name]
+            if not _is_worker():  # a worker may only have imported the program again
+                warn(
+                    f"This process is a child of rank {rank} and none of the job's ranks: hvd.init() makes it a job of "
+                    "one rank.",
+                    RuntimeWarning,
+                )
+    return _is_child
+
+
+def _was_started_by_rank(environment: MutableMapping[str, str]) -> bool:
+    if "PMIX_NAMESPACE" not in environment:  # MPICH's launcher: only the rank inherits the connection to it
+        return "PMI_PORT" not in environment and _is_no_socket(environment.get("PMI_FD", ""))
+    place = f"{environment['PMIX_NAMESPACE']}:{environment.get('PMIX_RANK')}:"
+    process = environment.setdefault(PROCESS, f"{place}{os.getpid()}")
+    if not process.startswith(place):  # a launcher that a rank has started
+        process = environment[PROCESS] = f"{place}{os.getpid()}"
+    return process != f"{place}{os.getpid()}"
+
+
+def _is_worker() -> bool:
+    """In a process of multiprocessing, also while it imports the program."""
+    inherits = getattr(multiprocessing.current_process(), "_inheriting", False)
+    return inherits or multiprocessing.parent_process() is not None
+
+
+def _is_no_socket(file: str) -> bool:
+    try:
+        return file.isdigit() and not stat.S_ISSOCK(os.fstat(int(file)).st_mode)
+    except OSError:
+        return True
