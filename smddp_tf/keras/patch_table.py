@@ -212,6 +212,38 @@ APPLY = Patch(
     True,
     parameters=("self", "grads", "trainable_variables"),
 )
+_LOSSES = "losses and means are those of the batch of all ranks"
+REDUCED_LOSS = Patch(
+    "keras.src.losses.loss.reduce_weighted_values",
+    _LOSSES,
+    "losses with masks or sample weights train other weights than one process",
+    True,
+    lambda: [cast(type, importlib.import_module("keras.src.losses.loss"))],
+    ("values", "sample_weight", "mask", "reduction"),
+)
+COMPILED_LOSS = Patch(
+    "keras.src.trainers.compile_utils.CompileLoss.call",
+    _LOSSES,
+    "losses that are sums train other weights than one process",
+    True,
+    lambda: [importlib.import_module("keras.src.trainers.compile_utils").CompileLoss],
+    ("self", "y_true", "y_pred"),
+)
+TRAIN_ON_BATCH = Patch(
+    "keras.Model.train_on_batch",
+    _LOSSES,
+    "losses with masks or sample weights are means of each rank's in `train_on_batch`",
+    True,
+    lambda: [_trainer()],
+)
+MEAN = Patch(
+    "keras.metrics.Mean.update_state",
+    _LOSSES,
+    "losses of single outputs are not those of one process",
+    True,
+    lambda: [_keras().metrics.Mean],
+    ("self", "values", "sample_weight"),
+)
 _CUT = "variables that are cut over the ranks (DistributedEmbedding, shard) are saved whole, by all ranks together"
 _ONE_PART = "a saved model holds rank 0's part of them only"
 
