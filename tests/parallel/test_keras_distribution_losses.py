@@ -11,6 +11,7 @@ import pytest
 
 from smddp_tf.keras.distribution import DataParallel
 from tests.parallel.distributed_keras import distributed, weights
+from tests.parallel.keras_training import skip_jit
 from tests.variants import in_full
 
 ROWS, BATCH, STEPS, FEATURES = 37, 8, 5, 3  # the last batch has 5 rows
@@ -111,9 +112,16 @@ def trained(make: Callable[[], keras.Model], data: tuple[Any, ...], batch: int =
     return weights(model), {**seen, **{f"evaluate {name}": value for name, value in evaluated.items()}}
 
 
-@pytest.mark.parametrize("case", CASES)
-def test_losses_and_means_are_those_of_one_process(hvd, case):
-    make, data = CASES[case]
+COMPILED = {
+    "compiled": (lambda: one_output(mse(WEIGHTED_MEAN), jit_compile=True), ONE),
+    "compiled, outputs": (lambda: two_outputs({"a": mse("sum"), "b": "mae"}, jit_compile=True), (X, Y)),
+}
+
+
+@pytest.mark.parametrize("case", [*CASES, *in_full(*COMPILED)])
+def test_losses_and_means_are_those_of_one_process(hvd, size, case):
+    skip_jit(case in COMPILED, size)
+    make, data = {**CASES, **COMPILED}[case]
     expected, expected_logs = trained(make, data)
     with distributed():
         found, logs = trained(make, data)
@@ -152,23 +160,37 @@ def test_train_on_batch_with_sample_weights(hvd, rank, size):
     np.testing.assert_allclose(weights(together), weights(alone), rtol=1e-5, atol=1e-6)
 
 
-@pytest.mark.parametrize("rows", [ROWS, *in_full(32)])
 @pytest.mark.parametrize("name", ["Adam", "Adagrad", *in_full("RMSprop", "SGD", "Lion")])
-def test_each_lookup_of_a_word_is_a_gradient_of_its_own(hvd, name, rows):
-    """As in one process, also where the table is large; passed in a step of fewer rows than ranks, too."""
+def test_each_lookup_of_a_word_is_a_gradient_of_its_own(hvd, name):
+    """As in one process, whether the table is large or small, and in batches that the ranks do not divide."""
+    for inputs in (40000, 50):
+        make, data = table(inputs, name, ROWS)
+        expected, _ = trained(make, data)
+        with distributed():
+            found, _ = trained(make, data)
+        np.testing.assert_allclose(found, expected, rtol=1e-4, atol=1e-5)
+
+
+def table(inputs: int, name: str, rows: int, **options: Any) -> tuple[Callable[[], keras.Model], tuple[Any, ...]]:
     words = np.random.default_rng(5).integers(0, 7, (rows, 4)) ** 2
 
-    def table(inputs: int = 40000) -> keras.Model:
+    def make() -> keras.Model:
         layers = [keras.layers.Embedding(inputs, 3), keras.layers.Flatten(), keras.layers.Dense(1)]
         model = keras.Sequential([keras.Input((4,), dtype="int32"), *layers])
-        model.compile(getattr(keras.optimizers, name)(0.05), "mse")
+        model.compile(getattr(keras.optimizers, name)(0.05), "mse", **options)
         return model
 
-    for make in (table, lambda: table(50)):
-        expected, _ = trained(make, (words, X[:rows, :1]), batch=9)
-        with distributed():
-            found, _ = trained(make, (words, X[:rows, :1]), batch=9)
-        np.testing.assert_allclose(found, expected, rtol=1e-4, atol=1e-5)
+    return make, (words, X[:rows, :1])
+
+
+@pytest.mark.parametrize("jit", [False, *in_full(True)])
+def test_lookups_of_a_word_in_equal_parts(hvd, size, jit):
+    skip_jit(jit, size)
+    make, data = table(50, "Adam", 8 * size, jit_compile=jit)
+    expected, _ = trained(make, data, 4 * size)
+    with distributed():
+        found, _ = trained(make, data, 4 * size)
+    np.testing.assert_allclose(found, expected, rtol=1e-4, atol=1e-5)
 
 
 @pytest.mark.parametrize("options", [{}, {"gradient_accumulation_steps": 2}])
@@ -181,8 +203,9 @@ def test_float64(hvd, size, options):
         model.compile(keras.optimizers.Adam(0.01, amsgrad=True, **options), mse(WEIGHTED_MEAN))
         return model
 
-    before = keras.config.floatx()
+    before = keras.config.floatx(), keras.config.dtype_policy()
     keras.config.set_floatx("float64")
+    keras.config.set_dtype_policy("float64")
     try:
         data = tuple(part.astype(np.float64) for part in ONE)
         expected, _ = trained(make, data)
@@ -191,7 +214,9 @@ def test_float64(hvd, size, options):
         with DataParallel(shard=size).scope():
             found, _ = trained(make, data)
     finally:
-        keras.config.set_floatx(before)
+        keras.config.set_floatx(before[0])
+        keras.config.set_dtype_policy(before[1])
+    assert whole.dtype == np.float64
     np.testing.assert_allclose(whole, expected, rtol=1e-12, atol=1e-13)
     np.testing.assert_allclose(found, expected, rtol=1e-12, atol=1e-13)
     np.testing.assert_array_equal(found, whole)
