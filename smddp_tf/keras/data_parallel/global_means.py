@@ -14,13 +14,13 @@ import contextlib
 import functools
 import threading
 from collections.abc import Callable, Iterator
-from typing import Any
+from typing import Any, NamedTuple
 
 import tensorflow as tf
 
 from smddp_tf._native import emit, graph, run_time_values
 from smddp_tf.keras import patch_table, patches
-from smddp_tf.keras.data_parallel.current import current, shards_batches
+from smddp_tf.keras.data_parallel.current import shards_batches
 from smddp_tf.reduce_op import ReduceSpec, Sum
 
 _running = threading.local()
@@ -72,11 +72,20 @@ def _sum_over_ranks(number: Any) -> Any:
     return emit.allreduce_list([number], ReduceSpec(Sum), name)[0]
 
 
+class OwnBatch(NamedTuple):
+    """A batch of one rank, while others may make fewer steps: one number counts as often as the batch has rows."""
+
+    rows: Any
+
+    def share(self) -> Any:
+        return self.rows
+
+
 @contextlib.contextmanager
-def stepping(rows: Any = None) -> Iterator[None]:
-    """Inside is a step that all ranks take together, if there is a distribution; `rows` as for `GlobalBatch`."""
+def stepping(batch: GlobalBatch | OwnBatch | None) -> Iterator[None]:
+    """Inside is a step on this batch, traced or run eagerly."""
     before = getattr(_running, "batch", None)
-    _running.batch = None if current() is None else GlobalBatch(rows)
+    _running.batch = batch
     try:
         yield
     finally:
@@ -84,14 +93,20 @@ def stepping(rows: Any = None) -> Iterator[None]:
 
 
 def global_batch() -> GlobalBatch | None:
-    """That of the step which is traced or run on this thread; None outside."""
-    return getattr(_running, "batch", None)
+    """That of the step on this thread which all ranks take together; None outside."""
+    batch = getattr(_running, "batch", None)
+    return batch if isinstance(batch, GlobalBatch) else None
 
 
 def install() -> None:
     """Lets Keras's losses and means be those of the global batch; does nothing the second time."""
     patches.replace(patch_table.REDUCED_LOSS, _reduced)
     patches.replace(patch_table.COMPILED_LOSS, _compiled)
+    count_rows()
+
+
+def count_rows() -> None:
+    """Lets Keras's means count one number by the rows of its batch; does nothing the second time."""
     patches.replace(patch_table.MEAN, _updated)
 
 
@@ -147,7 +162,7 @@ def _updated(plain: Callable[..., Any]) -> Callable[..., Any]:
 
     @functools.wraps(plain)
     def update_state(self: Any, values: Any, sample_weight: Any = None) -> None:
-        batch = global_batch()
+        batch = getattr(_running, "batch", None)
         if batch is not None and sample_weight is None and tf.TensorShape(getattr(values, "shape", ())).rank == 0:
             sample_weight = batch.share()
         plain(self, values, sample_weight)

@@ -7,13 +7,13 @@ functions are kept for the next time.
 
 from __future__ import annotations
 
-import contextlib
 from typing import Any
 
 import tensorflow as tf
 
 from smddp_tf.keras.data_parallel import global_means
 from smddp_tf.keras.data_parallel.current import current, shards_batches
+from smddp_tf.keras.data_parallel.global_means import GlobalBatch, OwnBatch
 from smddp_tf.keras.fit import active_ranks
 
 _ATTRIBUTE = "_smddp_step_hooks"
@@ -70,6 +70,7 @@ class StepHooks:
         step = steps_of_pairs[self._kind](model, plain_step) if uneven else self._counting_step(plain_step)
         object.__setattr__(model, f"{self._kind}_step", step)
         self.installed = True
+        global_means.count_rows()
         self._plain = plain
         self._kind_of_step = (uneven, current() is not None, shards_batches())
         kept_beside, function = self._kept.get(self._kind_of_step, (None, None))
@@ -96,8 +97,10 @@ class StepHooks:
 
     def _counting_step(self, plain_step: Any) -> Any:
         def step(data: Any) -> Any:
-            self.samples.assign_add(rows_of(data))
-            with global_means.stepping() if self._kind == "train" else contextlib.nullcontext():
+            rows = rows_of(data)
+            self.samples.assign_add(rows)
+            together = self._kind == "train" and current() is not None
+            with global_means.stepping(GlobalBatch() if together else OwnBatch(rows)):
                 return plain_step(data)
 
         return step
@@ -111,7 +114,7 @@ class StepHooks:
             rows, data = pair
             before = {id(variable): _copy(variable) for variable in model.metrics_variables}
             # Data that each rank brings itself may be more steps here than elsewhere.
-            with global_means.stepping(rows) if shards_batches() else contextlib.nullcontext():
+            with global_means.stepping(GlobalBatch(rows) if shards_batches() else OwnBatch(rows)):
                 logs = plain_step(data)
             for variable in model.metrics_variables:
                 if id(variable) in before:
@@ -127,8 +130,9 @@ class StepHooks:
         def step(flagged: Any) -> Any:
             flag, data = flagged
             active.begin_step(flag)
+            batch = OwnBatch(rows_of(data)) if current() is None else GlobalBatch(flag)
             before = {id(variable): _copy(variable) for variable in _changed_by_data(model)}
-            with active_ranks.stepping(active), global_means.stepping(flag):
+            with active_ranks.stepping(active), global_means.stepping(batch):
                 logs = plain_step(data)
             alive = active.is_valid() & (flag > 0.5)
             for variable in _changed_by_data(model):
