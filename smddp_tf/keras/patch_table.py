@@ -20,6 +20,10 @@ def _keras() -> Any:
     return importlib.import_module("keras")
 
 
+def _module(name: str) -> Any:
+    return importlib.import_module(f"keras.{name}")
+
+
 def is_of_keras(thing: Any) -> bool:
     """Whether a class or a function is one of Keras's own."""
     return (getattr(thing, "__module__", None) or "").split(".")[0] == "keras"
@@ -212,38 +216,18 @@ APPLY = Patch(
     True,
     parameters=("self", "grads", "trainable_variables"),
 )
-_LOSSES = "losses and means are those of the batch of all ranks"
-REDUCED_LOSS = Patch(
-    "keras.src.losses.loss.reduce_weighted_values",
-    _LOSSES,
-    "losses with masks or sample weights train other weights than one process",
-    True,
-    lambda: [cast(type, importlib.import_module("keras.src.losses.loss"))],
-    ("values", "sample_weight", "mask", "reduction"),
-)
-COMPILED_LOSS = Patch(
-    "keras.src.trainers.compile_utils.CompileLoss.call",
-    _LOSSES,
-    "losses that are sums train other weights than one process",
-    True,
-    lambda: [importlib.import_module("keras.src.trainers.compile_utils").CompileLoss],
-    ("self", "y_true", "y_pred"),
-)
-TRAIN_ON_BATCH = Patch(
-    "keras.Model.train_on_batch",
-    _LOSSES,
-    "losses with masks or sample weights are means of each rank's in `train_on_batch`",
-    True,
-    lambda: [_trainer()],
-)
-MEAN = Patch(
-    "keras.metrics.Mean.update_state",
-    _LOSSES,
-    "losses of single outputs are not those of one process",
-    True,
-    lambda: [_keras().metrics.Mean],
-    ("self", "values", "sample_weight"),
-)
+
+
+def _of_losses(name: str, owner: Callable[[], Any], *parameters: str) -> Patch:
+    reason, without = "losses are those of the batch of all ranks", "losses and means are those of each rank's rows"
+    return Patch(f"keras.{name}", reason, without, True, lambda: [owner()], parameters)
+
+
+_LOSS, _COMPILE = "src.losses.loss", "src.trainers.compile_utils"
+REDUCED_LOSS = _of_losses(f"{_LOSS}.reduce_weighted_values", lambda: _module(_LOSS), "values", "sample_weight", "mask")
+COMPILED_LOSS = _of_losses(f"{_COMPILE}.CompileLoss.call", lambda: _module(_COMPILE).CompileLoss, "self")
+MEAN = _of_losses("metrics.Mean.update_state", lambda: _keras().metrics.Mean, "self", "values", "sample_weight")
+TRAIN_ON_BATCH = _of_losses("Model.train_on_batch", _trainer, "self")
 _CUT = "variables that are cut over the ranks (DistributedEmbedding, shard) are saved whole, by all ranks together"
 _ONE_PART = "a saved model holds rank 0's part of them only"
 

@@ -219,5 +219,5 @@ def test_float64(hvd, size, options):
     assert whole.dtype == np.float64
     np.testing.assert_allclose(whole, expected, rtol=1e-12, atol=1e-13)
     np.testing.assert_allclose(found, expected, rtol=1e-12, atol=1e-13)
-    if size == 2:  # the order of a sum of three is not always the same
+    if size == 2 and not options:  # three numbers are not always added in one order, nor passes and ranks
         np.testing.assert_array_equal(found, whole)

@@ -16,6 +16,7 @@ import threading
 from collections.abc import Callable, Iterator
 from typing import Any, NamedTuple
 
+import numpy as np
 import tensorflow as tf
 
 from smddp_tf._native import emit, graph, run_time_values
@@ -163,7 +164,8 @@ def _updated(plain: Callable[..., Any]) -> Callable[..., Any]:
     @functools.wraps(plain)
     def update_state(self: Any, values: Any, sample_weight: Any = None) -> None:
         batch = getattr(_running, "batch", None)
-        if batch is not None and sample_weight is None and tf.TensorShape(getattr(values, "shape", ())).rank == 0:
+        shape = values.shape if hasattr(values, "shape") else np.shape(values)
+        if batch is not None and sample_weight is None and tf.TensorShape(shape).rank == 0:
             sample_weight = batch.share()
         plain(self, values, sample_weight)
 
