@@ -44,6 +44,8 @@ class GradientReducer:
         device_dense: device for the ops on dense gradients. Defaults to TensorFlow's choice.
         device_sparse: the same for `tf.IndexedSlices`.
         process_set: the ranks that reduce; on the others gradients pass through. Defaults to all.
+        repeated_rows: bool, keeps rows of the same index apart, as one process that has the rows of all ranks. They are
+            gathered, also for XLA, where all ranks must have equally many. Defaults to `False`.
         parts: int. If more than 1, and in plain graphs, each rank gets its part only of each sum: a flat tensor, one of
             `parts` equal ones, filled up with zeros (`smddp_tf.keras.sharding.flat_part`). Elsewhere it gets the whole
             sum, as with 1, the default.
@@ -63,6 +65,7 @@ class GradientReducer:
         device_dense: str = "",
         device_sparse: str = "",
         process_set: ProcessSet = global_process_set,
+        repeated_rows: bool = False,
         parts: int = 1,
     ) -> None:
         op = as_reduce_op(op, ops)
@@ -74,6 +77,7 @@ class GradientReducer:
         )
         self._scale_alone = prescale_factor * postscale_factor
         self._sparse_as_dense = sparse_as_dense
+        self._repeated_rows = repeated_rows
         self._device_dense = device_dense
         self._device_sparse = device_sparse
         self._process_set = process_set
@@ -134,6 +138,8 @@ class GradientReducer:
         if grad is None:
             return None
         if isinstance(grad, tf.IndexedSlices):
+            if self._repeated_rows:
+                return grad
             small = not run_time_values.is_alone() and sparse.is_small(grad, shape)
             return sparse.densified(grad, shape) if self._sparse_as_dense or xla.compiling() or small else grad
         grad = tf.convert_to_tensor(grad)
@@ -144,7 +150,7 @@ class GradientReducer:
     def _alone(self, grad: Any) -> Any:
         """What one rank makes of a gradient: Average and Sum over itself, hence only the factors."""
         if isinstance(grad, tf.IndexedSlices):
-            grad = sparse.with_unique_indices(grad)
+            grad = grad if self._repeated_rows else sparse.with_unique_indices(grad)
             return tf.IndexedSlices(emit.scaled(grad.values, self._scale_alone), grad.indices, grad.dense_shape)
         return None if grad is None else emit.scaled(grad, self._scale_alone)
 
@@ -152,6 +158,9 @@ class GradientReducer:
         self, slices_of: dict[int, tf.IndexedSlices], results: list[Any], variables: Sequence[Any], use: str
     ) -> dict[int, tf.IndexedSlices]:
         """Those that are still slices are reduced; those that travelled as a small table become slices again."""
+        if self._repeated_rows and slices_of:
+            gathered = sparse.gather_slices(list(slices_of.values()), ReduceSpec(self._reduction.op), f"{use}.rows")
+            return dict(zip(slices_of, gathered))
         shapes = {index: tf.TensorShape(variables[index].shape) for index in slices_of}
         travel = {index: grad for index, grad in slices_of.items() if isinstance(results[index], tf.IndexedSlices)}
         reduced = sparse.reduce_rows(travel, shapes, self._reduction, use)

@@ -20,6 +20,10 @@ def _keras() -> Any:
     return importlib.import_module("keras")
 
 
+def _module(name: str) -> Any:
+    return importlib.import_module(f"keras.{name}")
+
+
 def is_of_keras(thing: Any) -> bool:
     """Whether a class or a function is one of Keras's own."""
     return (getattr(thing, "__module__", None) or "").split(".")[0] == "keras"
@@ -212,6 +216,18 @@ APPLY = Patch(
     True,
     parameters=("self", "grads", "trainable_variables"),
 )
+
+
+def _of_losses(name: str, owner: Callable[[], Any], *parameters: str) -> Patch:
+    reason, without = "losses are those of the batch of all ranks", "losses and means are those of each rank's rows"
+    return Patch(f"keras.{name}", reason, without, True, lambda: [owner()], parameters)
+
+
+_LOSS, _COMPILE = "src.losses.loss", "src.trainers.compile_utils"
+REDUCED_LOSS = _of_losses(f"{_LOSS}.reduce_weighted_values", lambda: _module(_LOSS), "values", "sample_weight", "mask")
+COMPILED_LOSS = _of_losses(f"{_COMPILE}.CompileLoss.call", lambda: _module(_COMPILE).CompileLoss, "self")
+MEAN = _of_losses("metrics.Mean.update_state", lambda: _keras().metrics.Mean, "self", "values", "sample_weight")
+TRAIN_ON_BATCH = _of_losses("Model.train_on_batch", _trainer, "self")
 _CUT = "variables that are cut over the ranks (DistributedEmbedding, shard) are saved whole, by all ranks together"
 _ONE_PART = "a saved model holds rank 0's part of them only"
 

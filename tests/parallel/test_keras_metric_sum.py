@@ -126,3 +126,21 @@ def test_an_evaluation_outside_of_fit_is_left_alone(hvd, rank):
     model = build(of_keras())
     callback = hvk.callbacks.MetricSumCallback()
     assert model.evaluate(x, y, return_dict=True, verbose=0, callbacks=[callback]) == plain
+
+
+def distance(y_true, y_pred):
+    return keras.ops.mean(keras.ops.abs(y_true - y_pred))
+
+
+def test_one_number_for_a_batch_counts_as_often_as_the_batch_has_rows(hvd, rank, size):
+    """So it does not depend on how the data are cut. In `fit`, in its validation, and in `hvd.evaluate`."""
+    test = part_of_rank(rank, 1)
+    expected = [
+        build([distance], distributed=False).evaluate(*whole(size, seed), batch_size=1, verbose=0)[1] for seed in (0, 1)
+    ]
+    model = build([distance])
+    logs = fit(model, rank, epochs=1, validation_data=test)
+    evaluated = hvk.evaluate(model, *test, batch_size=BATCH, verbose=0)[1]
+    np.testing.assert_allclose(
+        [logs["distance"][0], logs["val_distance"][0], evaluated], [*expected, expected[1]], rtol=1e-5
+    )

@@ -30,7 +30,8 @@ class MetricSumCallback(keras.callbacks.Callback):
     The states of the metrics are summed over the ranks, and the results are computed from the sums. So they are exact
     for every metric of Keras, also for those that no averaging of results can give (AUC, precision, recall, mean IoU),
     and with different numbers of samples on the ranks. Validation metrics (`val_...`) are included, so either all ranks
-    validate or none does. The logs of single batches are not changed.
+    validate or none does. The logs of single batches are not changed. What gives a metric one number for each batch,
+    such as the losses of single outputs, counts as often as the batch has rows.
 
     A metric that is derived from `keras.metrics.Metric` itself may have states that are not sums. Its entry becomes the
     mean weighted by samples, and rank 0 says so once, unless the metric has the attribute `additive_state = True`, or a

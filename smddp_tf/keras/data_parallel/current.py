@@ -30,6 +30,11 @@ def current() -> Any:
     return distribution
 
 
+def shards_batches() -> bool:
+    """Whether the data are global batches, of which each rank takes a part, and not each rank's own."""
+    return getattr(current(), "_auto_shard_dataset", True)
+
+
 @contextlib.contextmanager
 def set_aside() -> Iterator[None]:
     """Inside, on this thread, there is no distribution."""

@@ -1,4 +1,7 @@
-"""`evaluate` and `predict` under a distribution: every rank does a part and returns the result for the whole."""
+"""`evaluate` and `predict` under a distribution: every rank does a part and returns the result for the whole.
+
+`train_on_batch` too, but that there the parts are given: its step is one of all ranks.
+"""
 
 from __future__ import annotations
 
@@ -20,12 +23,30 @@ from smddp_tf.keras.data_parallel.current import current, set_aside
 from smddp_tf.keras.data_parallel.fitting import quiet_elsewhere
 from smddp_tf.keras.fit.evaluate import evaluate
 from smddp_tf.keras.fit.patch import somebody_expects_iterator
+from smddp_tf.keras.fit.step_hooks import hooks_of
 
 
 def install() -> None:
-    """Replaces `Model.evaluate` and `Model.predict`; does nothing the second time."""
+    """Replaces `evaluate`, `predict` and `train_on_batch` of `Model`; does nothing the second time."""
     patches.replace(patch_table.EVALUATE, _evaluating_all)
     patches.replace(patch_table.PREDICT, _predicting_all)
+    patches.replace(patch_table.TRAIN_ON_BATCH, _training_all)
+
+
+def _training_all(plain_train: Callable[..., Any]) -> Callable[..., Any]:
+    @functools.wraps(plain_train)
+    def train_all(self: Any, *args: Any, **kwargs: Any) -> Any:
+        hooks = hooks_of(self, "train")
+        if current() is None or hooks.installed:
+            return plain_train(self, *args, **kwargs)
+        self.make_train_function()
+        hooks.install(self, uneven=False)
+        try:
+            return plain_train(self, *args, **kwargs)
+        finally:
+            hooks.remove(self)
+
+    return train_all
 
 
 def _evaluating_all(plain_evaluate: Callable[..., Any]) -> Callable[..., Any]:

@@ -34,23 +34,23 @@ class ActiveRanks:
     """Is this rank active in the current step, and how many are? All are variables: any nested function can read them.
 
     Attributes:
-        flag: float32 variable, 1 while this rank is active, that is, has data in the current step, else 0. By rows: the
+        flag: float64 variable, 1 while this rank is active, that is, has data in the current step, else 0. By rows: the
             number of rows.
-        count: float32 variable, the sum of the ranks' flags. Known once the step has reduced something; -1 before.
-        needed: float32 variable. A step with a smaller count is skipped: no rank applies an update.
+        count: float64 variable, the sum of the ranks' flags. Known once the step has reduced something; -1 before.
+        needed: float64 variable. A step with a smaller count is skipped: no rank applies an update.
         by_rows: boolean variable, whether flags are numbers of rows.
     """
 
     def __init__(self) -> None:
         with tf.init_scope():
-            self.flag, self.count, self.needed = (tf.Variable(value, trainable=False) for value in (1.0, -1.0, 1.0))
+            self.flag, self.count, self.needed = (_variable(value) for value in (1.0, -1.0, 1.0))
             self.by_rows = tf.Variable(False, trainable=False)
-            self._unit = tf.Variable(1.0, trainable=False)  # a usual flag, so that products with gradients are usual
+            self._unit = _variable(1.0)  # a usual flag, so that products with gradients are usual
 
     def begin_step(self, flag: Any) -> None:
         knows_usual = tf.convert_to_tensor(self.by_rows) & (self.count > 0.0)
-        self._unit.assign(tf.where(knows_usual, self.count / tf.cast(run_time_values.size(), tf.float32), 1.0))
-        self.flag.assign(flag)
+        self._unit.assign(tf.where(knows_usual, self.count / _float64(run_time_values.size()), _float64(1)))
+        self.flag.assign(_float64(flag))
         self.count.assign(-1.0)
 
     def is_active(self) -> Any:
@@ -71,13 +71,13 @@ class ActiveRanks:
 
     def masked_in_pass(self, grads: Sequence[Any], variables: Sequence[Any]) -> list[Any]:
         """The same in one of several passes, after `agree_on_pass`: by rows, the weight in a mean over this pass."""
-        size = tf.cast(run_time_values.size(), tf.float32)
-        share = tf.where(self.by_rows, tf.math.divide_no_nan(size, self.count), 1.0)
+        size = _float64(run_time_values.size())
+        share = tf.where(self.by_rows, tf.math.divide_no_nan(size, self.count), _float64(1))
         return self._weighted(grads, variables, self.flag * share, self._unit * share)
 
     def flag_of_pass(self) -> Any:
         """What a pass adds to the window; see `Window`."""
-        return tf.where(self.by_rows, 1.0, self.flag)
+        return tf.where(self.by_rows, _float64(1), self.flag)
 
     def contributing(self, tensor: Any) -> Any:
         """Returns `tensor`, whose gradient goes to another rank: it is multiplied by this rank's weight."""
@@ -110,21 +110,23 @@ class ActiveRanks:
             window: the `Window` in which `grads` were added up; None for those of one step.
             complete: gradients of marked variables (`local_sources.mark`), divided by the number of ranks.
         """
-        active, passes = (tf.convert_to_tensor(self.flag), self._unit) if window is None else window.close()
+        active, passes = (self.flag, self._unit) if window is None else window.close()
+        active, passes = _float64(active), _float64(passes)
         if getattr(reducer, "keeps_float32", False):  # it costs nothing among the gradients
-            *reduced, share = reducer([*grads, active], [*variables, active])
+            narrow = tf.cast(active, tf.float32)
+            *reduced, share = reducer([*grads, narrow], [*variables, narrow])
             size = _size_of(process_set)
-            count = tf.round(share * size if op == Average else share)
+            count = tf.round(_float64(share) * size if op == Average else _float64(share))
         else:
             size = _size_of(process_set)
             count = ops.allreduce(active, op=Sum, process_set=process_set) if process_set.included() else active
             reduced = reducer(grads, variables)
         if window is None:
             # Of a process set as many of all ranks; of all ranks the number itself, which is times 1.0.
-            self.count.assign(count * (tf.cast(run_time_values.size(), tf.float32) / size))
+            self.count.assign(count * (_float64(run_time_values.size()) / size))
         factor = tf.math.divide_no_nan(size * passes, count)
         if op != Average:
-            factor = tf.where(self.by_rows, factor, 1.0)
+            factor = tf.where(self.by_rows, factor, _float64(1))
         return [_scaled(grad, factor) for grad in (*reduced, *complete)]
 
     def _weighted(self, grads: Sequence[Any], variables: Sequence[Any], weight: Any, of_marked: Any) -> list[Any]:
@@ -155,17 +157,17 @@ class Window:
 
     def __init__(self) -> None:
         with tf.init_scope():
-            self._active, self._passes = (tf.Variable(0.0, trainable=False) for _ in range(2))
+            self._active, self._passes = (_variable(0.0) for _ in range(2))
 
     def add(self, flag: Any) -> None:
         self._active.assign_add(flag)
-        self._passes.assign_add(1.0)
+        self._passes.assign_add(_float64(1))
 
     def close(self) -> tuple[Any, Any]:
-        """Returns (active passes, passes), float32 scalars, and begins the next window."""
+        """Returns (active passes, passes), float64 scalars, and begins the next window."""
         active, passes = tf.identity(self._active), tf.identity(self._passes)
-        self._active.assign(0.0)
-        self._passes.assign(0.0)
+        self._active.assign(_float64(0))
+        self._passes.assign(_float64(0))
         return active, passes
 
 
@@ -209,11 +211,20 @@ def unless_skipped(optimizer: Any, trainable_variables: Any, update: Callable[[]
 
 
 def _size_of(process_set: ProcessSet) -> Any:
-    """The number of ranks of the set, as float32; 1 outside of it, where nothing is reduced."""
+    """The number of ranks of the set, as float64; 1 outside of it, where nothing is reduced."""
     if not process_set.included():
-        return 1.0
+        return _float64(1)
     with process_sets.scope(process_sets.id_of(process_set)):
-        return tf.cast(run_time_values.size(), tf.float32)
+        return _float64(run_time_values.size())
+
+
+def _variable(value: float) -> tf.Variable:
+    return tf.Variable(value, dtype=tf.float64, trainable=False)
+
+
+def _float64(number: Any) -> Any:
+    """Float64 throughout, as a quotient that float32 rounds is an error of 1e-8 in gradients of float64."""
+    return tf.cast(number, tf.float64)
 
 
 def _times(tensor: Any, weight: Any) -> Any:

@@ -32,7 +32,8 @@ def evaluate(model: Any, x: Any = None, y: Any = None, *, return_dict: bool = Fa
     Exact are the metrics of Keras and subclasses of those, whose states are sums. The result of a metric of your own,
     derived from `keras.metrics.Metric` itself, becomes the mean over ranks weighted by their numbers of samples, unless
     the metric says `additive_state = True` or has a method `merge_state(metrics)`. The same holds for values that a
-    `test_step` of your own returns beside the model's metrics.
+    `test_step` of your own returns beside the model's metrics. What gives a metric one number for each batch, such as
+    the losses of single outputs, counts as often as the batch has rows.
 
     Example:
 

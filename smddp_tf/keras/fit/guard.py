@@ -135,7 +135,7 @@ class Guard:
             hooks = hooks_of(self.model, kind)
             hooks.reset()
             of_pairs = watched if kind == "train" else current() is not None
-            if self._facts.counts_samples or of_pairs:
+            if self._facts.counts_samples or of_pairs or current() is not None:
                 hooks.install(self.model, of_pairs)
                 self._installed.append(hooks)
 

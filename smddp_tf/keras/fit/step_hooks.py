@@ -11,6 +11,9 @@ from typing import Any
 
 import tensorflow as tf
 
+from smddp_tf.keras.data_parallel import global_means
+from smddp_tf.keras.data_parallel.current import current, shards_batches
+from smddp_tf.keras.data_parallel.global_means import GlobalBatch, OwnBatch
 from smddp_tf.keras.fit import active_ranks
 
 _ATTRIBUTE = "_smddp_step_hooks"
@@ -48,7 +51,8 @@ class StepHooks:
         self.installed = False
         self.incomplete = False
         self._last_logs: list[tf.Variable] | None = None
-        self._kept: dict[bool, tuple[Any, Any]] = {}  # by `uneven`: the plain function and ours
+        # By `uneven`, whether there is a distribution, and whether it shards: the plain function and ours.
+        self._kept: dict[tuple[bool, bool, bool], tuple[Any, Any]] = {}
 
     def reset(self) -> None:
         for counter in (self.samples, self.active_steps, self.valid):
@@ -66,8 +70,10 @@ class StepHooks:
         step = steps_of_pairs[self._kind](model, plain_step) if uneven else self._counting_step(plain_step)
         object.__setattr__(model, f"{self._kind}_step", step)
         self.installed = True
-        self._plain, self._uneven = plain, uneven
-        kept_beside, function = self._kept.get(uneven, (None, None))
+        global_means.count_rows()
+        self._plain = plain
+        self._kind_of_step = (uneven, current() is not None, shards_batches())
+        kept_beside, function = self._kept.get(self._kind_of_step, (None, None))
         if function is not None and kept_beside is plain:
             setattr(model, f"{self._kind}_function", function)
         else:
@@ -86,13 +92,16 @@ class StepHooks:
         if function is None:  # compiled anew in the meantime
             return
         if self._plain is not None and not self.incomplete:
-            self._kept[self._uneven] = (self._plain, function)
+            self._kept[self._kind_of_step] = (self._plain, function)
         setattr(model, f"{self._kind}_function", self._plain)
 
     def _counting_step(self, plain_step: Any) -> Any:
         def step(data: Any) -> Any:
-            self.samples.assign_add(rows_of(data))
-            return plain_step(data)
+            rows = rows_of(data)
+            self.samples.assign_add(rows)
+            together = self._kind == "train" and current() is not None
+            with global_means.stepping(GlobalBatch() if together else OwnBatch(rows)):
+                return plain_step(data)
 
         return step
 
@@ -104,7 +113,9 @@ class StepHooks:
                 return counting_step(pair)
             rows, data = pair
             before = {id(variable): _copy(variable) for variable in model.metrics_variables}
-            logs = plain_step(data)
+            # Data that each rank brings itself may be more steps here than elsewhere.
+            with global_means.stepping(GlobalBatch(rows) if shards_batches() else OwnBatch(rows)):
+                logs = plain_step(data)
             for variable in model.metrics_variables:
                 if id(variable) in before:
                     variable.assign(tf.where(rows > 0.5, tf.convert_to_tensor(variable), before[id(variable)]))
@@ -119,8 +130,9 @@ class StepHooks:
         def step(flagged: Any) -> Any:
             flag, data = flagged
             active.begin_step(flag)
+            batch = OwnBatch(rows_of(data)) if current() is None else GlobalBatch(flag)
             before = {id(variable): _copy(variable) for variable in _changed_by_data(model)}
-            with active_ranks.stepping(active):
+            with active_ranks.stepping(active), global_means.stepping(batch):
                 logs = plain_step(data)
             alive = active.is_valid() & (flag > 0.5)
             for variable in _changed_by_data(model):

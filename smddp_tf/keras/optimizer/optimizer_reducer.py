@@ -10,10 +10,12 @@ from typing import Any, NamedTuple
 
 import tensorflow as tf
 
+from smddp_tf._native import xla
 from smddp_tf.compression import Compression
 from smddp_tf.gradients.local_sources import LocalSources
 from smddp_tf.gradients.reducer import GradientReducer
 from smddp_tf.gradients.sparse import densified
+from smddp_tf.keras.data_parallel import global_means
 from smddp_tf.keras.fit.active_ranks import Window
 from smddp_tf.keras.optimizer.accumulation import Passes
 from smddp_tf.keras.sharding.sharded_state import ShardedState
@@ -96,8 +98,15 @@ class OptimizerReducer:
             device_dense=settings.device_dense,
             device_sparse=settings.device_sparse,
             process_set=settings.process_set,
+            repeated_rows=self._keeps_repeated_rows(),
             parts=parts,
         )
+
+    def _keeps_repeated_rows(self) -> bool:
+        """Is it to be as in one process, to whose optimizer each lookup of a row is a gradient of its own?"""
+        batch = global_means.global_batch()
+        may_gather = not xla.compiling() or (batch is not None and batch.has_equal_parts)
+        return self.of_distribution and not self.settings.sparse_as_dense and may_gather
 
     def _range_of_float16(self, variables: Sequence[Any]) -> float:
         """Returns what to divide by before the sum: where gradients are float16, the sum of several could overflow.

@@ -126,7 +126,8 @@ class ShardedState:
         norm, limit = optimizer.clipnorm, optimizer.clipnorm or optimizer.global_clipnorm
         if not limit:
             return plain(grads)
-        squares = tf.stack([tf.reduce_sum(tf.square(tf.cast(grad, tf.float32))) for grad in grads])
+        wide = tf.float64 if tf.float64 in [grad.dtype for grad in grads] else tf.float32
+        squares = tf.stack([tf.reduce_sum(tf.square(tf.cast(grad, wide))) for grad in grads])
         of_parts = tf.constant(self._clipped)
         everybody = ops.allreduce(squares, op=Sum, name=of_thread(f"{self._name} (norms of gradients)"))
         replicas = basics.size() // self.degree
