@@ -27,11 +27,11 @@ class LocalSources:
         self._process_set = process_sets.checked(process_set)
         self._layers: list[Any] = []
         self._scale = scale
-        self._registered: dict[int, Any] = {}  # by id of what is kept alive with it
+        self._registered: dict[int, Any] = {}  # by id
 
     def add(self, source: Any) -> None:
         """Makes a variable local."""
-        self._registered[id(identity(source))] = source
+        self._registered[id(source)] = source
 
     def add_layers(self, layers: Iterable[Any]) -> None:
         """Makes all trainable weights of Keras layers local, also those that they make later."""
@@ -44,7 +44,7 @@ class LocalSources:
 
     def indices(self, sources: Sequence[Any]) -> set[int]:
         """The indices of the `sources` that are local."""
-        local = set(self._registered)
+        local = {id(identity(source)) for source in self._registered.values()}
         local.update(id(identity(weight)) for layer in self._layers for weight in layer.trainable_weights)
         return {
             index
@@ -146,5 +146,9 @@ def _is_layer(candidate: Any) -> bool:
 
 
 def identity(source: Any) -> Any:
-    """What a Keras variable and the TensorFlow variable inside of it have in common."""
-    return source if isinstance(source, (tf.Variable, tf.Tensor)) else getattr(source, "_value", source)
+    """What a Keras variable and the TensorFlow variable inside of it have in common.
+
+    A Keras variable that was made in a `StatelessScope` has none inside until Keras has left that scope.
+    """
+    value = None if isinstance(source, (tf.Variable, tf.Tensor)) else getattr(source, "_value", None)
+    return source if value is None else value

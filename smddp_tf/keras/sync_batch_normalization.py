@@ -75,10 +75,13 @@ def _moments_of_all_ranks(inputs: tf.Tensor, mask: Any, axes: list[int]) -> list
     totals = _local_totals(inputs, mask, axes)
     active = active_ranks.current()
     if active is not None:  # a rank without data takes part with a batch of zeros, which must not count
-        totals *= tf.cast(active.is_active(), totals.dtype)
+        totals = active.receiving(totals * tf.cast(active.is_active(), totals.dtype))
     # Not the layer's name: Keras counts layers per process, and a model that only rank 0 makes would shift it.
     name = graph.tensor_name("sync_batch_normalization", None)
-    count, total, squares = tf.unstack(emit.allreduce_list([totals], ReduceSpec(Sum), name)[0])
+    totals = emit.allreduce_list([totals], ReduceSpec(Sum), name)[0]
+    if active is not None:  # the statistics are in every rank's loss, and those count differently
+        totals = active.contributing(totals)
+    count, total, squares = tf.unstack(totals)
     mean = tf.math.divide_no_nan(total, count)
     variance = tf.maximum(tf.math.divide_no_nan(squares, count) - tf.square(mean), 0.0)
     return [tf.cast(mean, inputs.dtype), tf.cast(variance, inputs.dtype)]

@@ -10,12 +10,14 @@ import pytest
 import tensorflow as tf
 
 import smddp_tf.keras as hvk
+from smddp_tf.gradients.local_sources import LocalSources
 from smddp_tf.keras.optimizer.local_variables import local_of
 from tests.parallel.embedding_models import (
     COLUMNS,
     ROWS,
     cut_model,
     data_of,
+    features_of,
     first_tables,
     give_first_tables,
     part,
@@ -72,6 +74,46 @@ def test_training_is_that_of_one_process(hvd, rank, size, placement, optimizer, 
     x, y = part(data_of(STEPS // 2 * BATCH * size), rank, size)
     trained(model, hvk.DistributedOptimizer(OPTIMIZERS[optimizer]()), x, y, BATCH)
     compare(model, oracle(OPTIMIZERS[optimizer](), size, combiner), rank)
+
+
+class Subclassed(keras.Model):
+    """What Keras builds in a `StatelessScope`: the tables, or a layer without `build` that holds them."""
+
+    def __init__(self, placements, inside):
+        super().__init__()
+        self.tables = hvk.layers.DistributedEmbedding(features_of(placements, "sum"), name="tables")
+        self.holder = Holder(self.tables) if inside else self.tables
+        self.top = cut_model(placements).get_layer("top")
+
+    def call(self, x):
+        rows = self.holder(x)
+        return self.top(tf.concat([rows[name] for name in sorted(rows)], -1))
+
+
+class Holder(keras.layers.Layer):
+    def __init__(self, inner):
+        super().__init__()
+        self.inner = inner
+
+    def call(self, x):
+        return self.inner(x)
+
+
+@pytest.mark.parametrize("inside", [False, True], ids=["in a model", "in a layer"])
+def test_a_subclassed_model_looks_its_own_tables_up(hvd, rank, size, inside):
+    """Keras builds it twice, the first time without values."""
+    x, y = part(data_of(STEPS // 2 * BATCH * size), rank, size)
+    model = Subclassed(("row_wise", "table_wise", "column_wise"), inside)
+    model.compile(hvk.DistributedOptimizer(keras.optimizers.Adagrad(0.1)), loss="mse")
+    model({name: ids[:1] for name, ids in x.items()})
+    assert [tuple(variable.shape) for variable in model.tables.weights] == [
+        layout.held(rank) for layout in model.tables._structure.layouts
+    ]
+    give_first_tables(model)
+    model.fit(x, y, batch_size=BATCH, epochs=2, shuffle=False, verbose=0)
+    compare(model, oracle(OPTIMIZERS["adagrad"](), size, "sum"), rank)
+    variables = [each.value for each in model.trainable_variables]
+    assert LocalSources().indices(variables) == ({0, 1, 2} if size > 1 else set())
 
 
 def test_ragged_ids_weights_and_the_tape(hvd, rank, size):

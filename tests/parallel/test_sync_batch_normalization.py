@@ -13,6 +13,7 @@ import tensorflow as tf
 import smddp_tf.keras as hvk
 from smddp_tf.keras.fit import active_ranks
 from tests.native_module import core
+from tests.parallel.distributed_keras import distributed
 from tests.parallel.keras_training import distance, flat_weights
 from tests.variants import in_full
 
@@ -224,6 +225,38 @@ def test_ranks_that_run_out_of_data_keep_the_statistics_of_all(hvd, rank, size, 
     model = fitted(model_with(synced), optimizer, x[:rows] + rank, y[:rows], ROWS)
     everybody = mpi.allgather(flat_weights(model))
     assert all(np.array_equal(theirs, everybody[0]) for theirs in everybody)
+
+
+@pytest.mark.parametrize("passes", [1, 2])
+def test_ranks_of_unequal_weight_learn_as_one_process(hvd, rank, size, passes):
+    """Rank 0 has 4 batches and the others 2: statistics, and their gradients, are those of the batches that exist."""
+    x, y = data(size)
+    steps = [slice(ROWS * i * size, ROWS * (i * size + (size if i < 2 else 1))) for i in range(4)]
+    accumulating = {} if passes == 1 else {"gradient_accumulation_steps": passes}
+    expected = model_with(plain)
+    expected.compile(keras.optimizers.SGD(0.1, **accumulating), loss="mse")
+    for step in steps:
+        expected.train_on_batch(x[step], y[step])
+    of_rank = [np.arange(step.start, step.stop)[ROWS * rank :][:ROWS] for step in steps]
+    got = model_with(synced)
+    average = {"backward_passes_per_step": passes, "average_aggregated_gradients": True}
+    got.compile(hvk.DistributedOptimizer(keras.optimizers.SGD(0.1), **average), loss="mse")
+    got.fit(*(array[np.concatenate(of_rank)] for array in (x, y)), batch_size=ROWS, shuffle=False, verbose=0)
+    assert distance(flat_weights(got), flat_weights(expected)) < 1e-5
+
+
+@pytest.mark.parametrize("passes", [None, 2])
+def test_rows_that_ranks_do_not_divide_count_as_in_one_process(hvd, size, passes):
+    """Under `keras.distribution`: a batch of 2 R - 1 rows, then one of 1."""
+    x, y = (array[: 2 * size] for array in data(size))
+    expected, got = model_with(plain), model_with(synced)
+    optimizers = [keras.optimizers.SGD(0.1, gradient_accumulation_steps=passes) for _ in range(2)]
+    expected.compile(optimizers[0], loss="mse")
+    expected.fit(x, y, batch_size=max(2 * size - 1, 1), shuffle=False, verbose=0)
+    with distributed():
+        got.compile(optimizers[1], loss="mse")
+        got.fit(x, y, batch_size=max(2 * size - 1, 1), shuffle=False, verbose=0)
+    assert distance(flat_weights(got), flat_weights(expected)) < 1e-5
 
 
 # --- constructor and configuration ---

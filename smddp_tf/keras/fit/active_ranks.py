@@ -81,13 +81,11 @@ class ActiveRanks:
 
     def contributing(self, tensor: Any) -> Any:
         """Returns `tensor`, whose gradient goes to another rank: it is multiplied by this rank's weight."""
-        weight = self.flag / self._unit
+        return _weighted_backward(tensor, self.flag / self._unit)
 
-        @tf.custom_gradient
-        def through(values: Any) -> Any:
-            return tf.identity(values), lambda grad: _times(grad, weight)
-
-        return through(tensor)
+    def receiving(self, tensor: Any) -> Any:
+        """Returns `tensor`, whose gradient comes from all ranks' `contributing`: `masked` will not weight it again."""
+        return _weighted_backward(tensor, tf.math.divide_no_nan(tf.convert_to_tensor(self._unit), self.flag))
 
     def reduced(
         self,
@@ -225,6 +223,16 @@ def _variable(value: float) -> tf.Variable:
 def _float64(number: Any) -> Any:
     """Float64 throughout, as a quotient that float32 rounds is an error of 1e-8 in gradients of float64."""
     return tf.cast(number, tf.float64)
+
+
+def _weighted_backward(tensor: Any, weight: Any) -> Any:
+    """Returns `tensor`, with its gradient times `weight`."""
+
+    @tf.custom_gradient
+    def through(values: Any) -> Any:
+        return tf.identity(values), lambda grad: _times(grad, weight)
+
+    return through(tensor)
 
 
 def _times(tensor: Any, weight: Any) -> Any:

@@ -87,12 +87,13 @@ class DistributedEmbedding(keras.layers.Layer):
         ranks, me = (size(), rank()) if is_initialized() else (1, 0)
         tables, itemsize = self._structure.tables, tf.as_dtype(self.variable_dtype).size
         layouts = place([Layout(t.vocabulary_size, t.embedding_dim, t.placement, ranks) for t in tables], itemsize)
-        self._structure.layouts = layouts
+        parts = []
         for table, layout in zip(tables, layouts):
             initializer = initial_part(table.initializer, layout, me)
-            self._parts.append(self.add_weight(shape=layout.held(me), name=table.name, initializer=initializer))
+            parts.append(self.add_weight(shape=layout.held(me), name=table.name, initializer=initializer))
             if layout.is_cut:
-                mark(self._parts[-1], layout)
+                mark(parts[-1], layout)
+        self._structure.layouts, self._parts = layouts, parts
         self.built = True
         if ranks > 1 and me == 0:
             print(f"{self.name}:\n{described([table.name for table in tables], layouts, itemsize)}", flush=True)
@@ -131,6 +132,9 @@ class DistributedEmbedding(keras.layers.Layer):
     @graph.no_autograph
     def _looked_up(self, ids: list[Any], check: IdCheck) -> list[Any]:
         """The rows of each table that are asked for, from wherever they are."""
+        for part in self._parts:  # Keras gives one that was made in a `StatelessScope` its value after `build`
+            if (layout := layout_of(part)) is not None:
+                mark(part, layout)
         tables = list(zip(map(identity, self._parts), self._structure.layouts, ids))
         apart = [number for number, (_, layout, _) in enumerate(tables) if layout.is_cut]
         results: dict[int, Any] = {}
