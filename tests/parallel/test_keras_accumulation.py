@@ -227,6 +227,36 @@ def test_variables_left_alone(hvd, rank, size):
     np.testing.assert_allclose(scale, [7.0 + rank])
 
 
+@pytest.mark.parametrize("way", ["passes", "loss scale"])
+def test_in_one_graph(hvd, rank, size, way):
+    """Gradients that the branch of the update takes as they are (local, a float8 scale) beside others."""
+    dtypes = "float32", "float16" if way == "passes" else "float32"  # Keras's own sums are not of 16 bits
+    wide, narrow, local, scale = (keras.Variable([5.0, 5.0], dtype=each) for each in (*dtypes, *["float32"] * 2))
+    scale.overwrite_with_gradient = True
+    variables, factor = [wide, narrow, local, scale], 1.0
+    if way == "passes":
+        plain, arguments = keras.optimizers.SGD(1.0), {"backward_passes_per_step": 2}
+    else:
+        plain, arguments = keras.optimizers.SGD(1.0, gradient_accumulation_steps=2), {}
+        plain, factor = keras.optimizers.LossScaleOptimizer(plain, initial_scale=8.0), 8.0
+    optimizer = hvk.DistributedOptimizer(plain, scale_local_gradients=False, **arguments)
+    optimizer.register_local_var(local)
+    optimizer.build(variables)
+    grads = [tf.constant([factor * (rank + 1), 0.0], each.dtype) for each in variables[:3]]
+
+    @tf.function
+    def step():
+        optimizer.apply([*grads, tf.constant([3.0 + rank, 1.0])], variables)
+
+    for _ in range(2):
+        step()
+    passes = 2 if way == "passes" else 1  # Keras takes the mean
+    np.testing.assert_allclose(wide, [5 - passes * (size + 1) / 2, 5])
+    np.testing.assert_allclose(narrow, [5 - passes * (size + 1) / 2, 5])
+    np.testing.assert_allclose(local, [5 - passes * (rank + 1), 5])
+    np.testing.assert_allclose(scale, [3.0 + rank, 1.0])
+
+
 def test_sums_are_in_no_file(hvd, rank, size, mpi, tmp_path):
     model = dense_model()
     optimizer = hvk.DistributedOptimizer(sgd(), backward_passes_per_step=2)

@@ -76,6 +76,29 @@ def test_a_fit_that_resumes_in_the_middle_of_the_warmup(hvd, size):
     np.testing.assert_allclose(rates, warmup_rates(size, 0.08, 2, 2)[STEPS_PER_EPOCH:], rtol=1e-6)
 
 
+@pytest.mark.parametrize("wrapped", [True, False])
+def test_resumed_without_initial_lr(hvd, size, wrapped):
+    """Refused where the rate may be multiplied twice, and not after the callback's span or with a new optimizer."""
+
+    def halved(**more):
+        return hvk.callbacks.LearningRateScheduleCallback(multiplier=lambda epoch: 0.5, **more)
+
+    def fit(callback, first, last):
+        model.fit(np.ones((4, 1)), np.ones((4, 1)), epochs=last, initial_epoch=first, verbose=0, callbacks=[callback])
+        return float(model.optimizer.learning_rate.numpy())
+
+    plain = keras.optimizers.SGD(0.1)
+    model = one_weight_model(hvk.DistributedOptimizer(plain) if wrapped else plain)
+    assert fit(halved(), 0, 2) == pytest.approx(0.05)
+    for again in (halved(), hvk.callbacks.LearningRateWarmupCallback(warmup_epochs=3)):
+        with pytest.raises(ValueError, match=r"needs `initial_lr`.* begins with epoch 2 .* rate 0\.05 after 2 steps"):
+            fit(again, 2, 3)
+    assert fit(halved(initial_lr=0.1), 2, 3) == pytest.approx(0.05)
+    assert fit(halved(end_epoch=3), 3, 4) == pytest.approx(0.05)
+    model.compile(keras.optimizers.SGD(0.1), "mse")
+    assert fit(halved(), 3, 4) == pytest.approx(0.05)
+
+
 def test_spans_of_a_schedule(hvd):
     def span(factor, first, last):
         return hvk.callbacks.LearningRateScheduleCallback(0.1, lambda epoch: factor, start_epoch=first, end_epoch=last)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import warnings
 
 import keras
@@ -177,6 +178,39 @@ def test_learning_rates_of_one_ranks_metrics_are_repaired(hvd, rank, size, mpi):
     assert same_on_all_ranks(mpi, model)
     told = [warning.filename for warning in caught if "different learning rates" in str(warning.message)]
     assert told == ([__file__] * 2 if rank == 0 else [])  # the line that called `fit`
+
+
+class RateOfBatches(keras.callbacks.Callback):
+    """Another learning rate for some batches; that of the others at the end of each epoch."""
+
+    def on_train_batch_begin(self, batch, logs=None):
+        self.model.optimizer.learning_rate = 0.05 if batch == 1 else 0.01
+
+
+class OtherWeights(keras.callbacks.Callback):
+    def on_epoch_begin(self, epoch, logs=None):
+        self.model.set_weights([weight + 1 for weight in self.model.get_weights()])
+
+
+@pytest.mark.parametrize(
+    ("callback", "what"),
+    [
+        (lambda: keras.callbacks.LearningRateScheduler(lambda epoch: 0.1 / (epoch + 1)), "began an epoch with .*rates"),
+        (RateOfBatches, "ended an epoch with different weights"),
+        (OtherWeights, "ended an epoch with different weights"),
+    ],
+)
+@pytest.mark.parametrize("holder", ["first", "last"])
+def test_what_a_callback_of_one_rank_sets_before_a_step(hvd, rank, size, mpi, callback, what, holder):
+    model = compiled(keras.optimizers.SGD(0.01, momentum=0.9))
+    callbacks = [callback()] if rank == (0 if holder == "first" else size - 1) else []
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        fit(model, rank, hvk.callbacks.BroadcastGlobalVariablesCallback(0), *callbacks, epochs=2)
+    assert same_on_all_ranks(mpi, model)
+    momentum = mpi.allgather(np.concatenate([np.ravel(variable) for variable in model.optimizer.variables]))
+    assert all(np.array_equal(momentum[0], each) for each in momentum)
+    assert any(re.search(what, str(warning.message)) for warning in caught) == (rank == 0)
 
 
 def test_restored_weights_are_the_same_everywhere(hvd, rank, size, mpi):

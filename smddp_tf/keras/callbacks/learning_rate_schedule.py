@@ -6,6 +6,7 @@ from typing import Any
 
 from smddp_tf.keras._backend import keras
 from smddp_tf.keras.callbacks.momentum_correction import scale_momentum
+from smddp_tf.keras.optimizer.accumulation import innermost
 
 
 class LearningRateScheduleCallback(keras.callbacks.Callback):
@@ -25,7 +26,7 @@ class LearningRateScheduleCallback(keras.callbacks.Callback):
 
     Args:
         initial_lr: Float. `None`, as older Horovod scripts have it, takes the optimizer's learning rate at the first
-            `fit`. Defaults to `None`.
+            `fit`; not where training is resumed, as that rate may have been multiplied already. Defaults to `None`.
         multiplier: Function of the epoch, or a number, which means exponential decay from `start_epoch` on:
             `multiplier ** (epoch - start_epoch)`. With `initial_lr=None` a number is a constant factor, as it was in
             the Horovod versions that had no `initial_lr`.
@@ -38,8 +39,8 @@ class LearningRateScheduleCallback(keras.callbacks.Callback):
         steps_per_epoch: Integer, for `staircase=False`. Defaults to `None`, what `fit` knows of its data.
 
     Raises:
-        ValueError: If `multiplier` is missing; in `fit`, if the steps of an epoch are unknown or the optimizer's
-            learning rate cannot be set.
+        ValueError: If `multiplier` is missing; in `fit`, if the steps of an epoch are unknown, the optimizer's learning
+            rate cannot be set, or training is resumed without `initial_lr`.
     """
 
     for_all_ranks = True
@@ -70,6 +71,7 @@ class LearningRateScheduleCallback(keras.callbacks.Callback):
         self.steps_per_epoch = steps_per_epoch
         self.current_epoch: Any = None
         self._detect_steps = not staircase and not steps_per_epoch
+        self._is_stepped = False  # whether `initial_lr` was taken from an optimizer that had trained before
 
     @staticmethod
     def _of_number(number: Any, initial_lr: Any, start_epoch: Any) -> Any:
@@ -81,11 +83,21 @@ class LearningRateScheduleCallback(keras.callbacks.Callback):
         rate = self._read_rate()
         if self.initial_lr is None:
             self.initial_lr = rate
+            self._is_stepped = int(innermost(self.model.optimizer).iterations) > 0
         if self._detect_steps:
             self.steps_per_epoch = self._steps_of_fit()
 
     def on_epoch_begin(self, epoch: int, logs: dict[str, Any] | None = None) -> None:
         self.current_epoch = epoch
+        if self._is_stepped and epoch > 0 and (self.end_epoch is None or epoch < self.end_epoch):
+            raise ValueError(
+                f"{type(self).__name__} needs `initial_lr` where training is resumed: the optimizer's learning rate "
+                "may have been multiplied already, and would be so twice. Received: initial_lr=None, a `fit` that "
+                f"begins with epoch {epoch} and an optimizer with the learning rate {self.initial_lr:g} after "
+                f"{int(innermost(self.model.optimizer).iterations)} steps. Pass "
+                "`initial_lr`, the learning rate with which training began."
+            )
+        self._is_stepped = False
 
     def on_train_batch_begin(self, batch: int, logs: dict[str, Any] | None = None) -> None:
         if self.current_epoch < self.start_epoch:

@@ -27,7 +27,7 @@ class LearningRateWarmupCallback(LearningRateScheduleCallback):
 
     Args:
         initial_lr: Float, the full learning rate, already scaled by the number of ranks. `None`, as older Horovod
-            scripts have it, takes the optimizer's. Defaults to `None`.
+            scripts have it, takes the optimizer's; not where training is resumed. Defaults to `None`.
         warmup_epochs: Number of epochs it takes. Defaults to `5`.
         momentum_correction: Boolean; see `LearningRateScheduleCallback`. Defaults to `True`.
         steps_per_epoch: Integer. Defaults to `None`, what `fit` knows of its data.

@@ -7,9 +7,12 @@ from typing import Any, NamedTuple
 
 from smddp_tf.basics import rank
 from smddp_tf.keras._backend import keras
+from smddp_tf.keras.fit.stopping import mentions
 
 # These write the learning rate into the logs, under the name that Keras 3 has for it.
 _WRITE_RATE = ("LearningRateScheduler", "ReduceLROnPlateau", "TensorBoard")
+# What is named in the code of callbacks that set the learning rate or the weights.
+_SET_STATE = frozenset({"assign", "learning_rate", "load_weights", "lr", "set_weights", "_swap_variables"})
 
 
 class CallbackFacts(NamedTuple):
@@ -21,6 +24,7 @@ class CallbackFacts(NamedTuple):
         broadcasts: whether one gives all ranks the same weights.
         restores_weights: whether one may go back to the weights of another epoch.
         write_rate: whether one of Keras's writes the learning rate into the logs.
+        set_state: how many may set the learning rate or weights. After `agreed`, whether the ranks differ in that.
     """
 
     for_all_ranks: Sequence[str]
@@ -28,6 +32,7 @@ class CallbackFacts(NamedTuple):
     broadcasts: bool
     restores_weights: bool
     write_rate: bool
+    set_state: int
 
 
 def flat(callbacks: Any) -> list[Any]:
@@ -46,6 +51,7 @@ def facts_of(callbacks: Sequence[Any]) -> CallbackFacts:
         any("Broadcast" in type(each).__name__ for each in callbacks),
         any(getattr(each, "restore_best_weights", False) for each in callbacks),
         any(isinstance(each, writers) for each in callbacks),
+        sum(not hasattr(each, "for_all_ranks") and mentions(each, _SET_STATE) for each in callbacks),
     )
 
 
@@ -65,7 +71,9 @@ def agreed(of_ranks: Sequence[CallbackFacts]) -> CallbackFacts:
                 f"(this is rank {rank()}). Put it into the list of callbacks without asking for the rank. "
                 "On rank 0 only belong callbacks that write files or print."
             )
-    return CallbackFacts(names[0], *(any(fact) for fact in zip(*(facts[1:] for facts in of_ranks))))
+    differ = len({facts.set_state for facts in of_ranks}) > 1
+    any_of = CallbackFacts(names[0], *(any(fact) for fact in zip(*(facts[1:] for facts in of_ranks))))
+    return any_of._replace(set_state=differ)
 
 
 def counts_samples(callback: Any) -> bool:

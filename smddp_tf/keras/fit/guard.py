@@ -72,7 +72,7 @@ class Guard:
         # Only where it is needed: a callback at the end of each batch makes Keras wait for each batch's metrics.
         end_batch = {"on_train_batch_end": lambda batch, logs: self._stopping.end_batch()} if self.votes_last else {}
         self.last = keras.callbacks.LambdaCallback(
-            on_epoch_begin=lambda epoch, logs: self._data.begin_reading(),
+            on_epoch_begin=lambda epoch, logs: self.begin_reading(),
             on_epoch_end=lambda epoch, logs: self.end_epoch(),
             on_train_end=lambda logs: self.end_training(),
             **end_batch,
@@ -190,6 +190,13 @@ class Guard:
         if self._uneven is not None:
             self._uneven.begin_epoch()
 
+    def begin_reading(self) -> None:
+        """After the user's callbacks, which may have set the learning rate on one rank."""
+        self._data.begin_reading()
+        if rates := self._rates():
+            name = of_thread(f"{_NAME} (learning rates of an epoch)")
+            self._take_rates(ops.allgather(tf.constant([rates], tf.float64), name=name).numpy(), "began")
+
     def _begin_batch(self, batch: int) -> None:
         if batch > 0 or self._epochs_begun > 1:
             self.check_start()
@@ -212,23 +219,44 @@ class Guard:
         self.check_start(goes_on=self.model.steps_per_execution > 1)
         if self._epochs_begun == 1 and part_of(self.epoch_iterator) is None:
             same_batches.warn_if_same()
-        rates = [float(optimizer.learning_rate.numpy()) for optimizer in self._optimizers()]
-        mine = np.array([self._stopping.wanted(), self._first_epoch.bytes_read(), *rates], np.float64)
+        mine = np.array([self._stopping.wanted(), self._first_epoch.bytes_read(), *self._rates()], np.float64)
         everybody = ops.allgather(tf.constant(mine[None]), name=of_thread(f"{_NAME} (end of an epoch)")).numpy()
         if everybody[:, 0].any():
             self.model.stop_training = True
         if self._epochs_begun == 1:
             self._first_epoch.warn_if_all_read_all(everybody[:, 1].tolist())
-        rates_of = everybody[:, 2:]
-        if (rates_of != rates_of[0]).any():
+        if self._take_rates(everybody[:, 2:], "ended") or self._facts.set_state:
+            self._take_weights(
+                "The ranks ended an epoch with different weights, because a callback has set the learning rate or "
+                "weights on some ranks only; rank 0's weights are taken. Give all ranks the same callbacks."
+            )
+
+    def _rates(self) -> list[float]:
+        return [float(optimizer.learning_rate.numpy()) for optimizer in self._optimizers()]
+
+    def _take_rates(self, of_ranks: Any, when: str) -> bool:
+        """Gives all ranks rank 0's learning rates, with a warning, where they differ; returns whether they do."""
+        if (of_ranks == of_ranks[0]).all():
+            return False
+        if rank() == 0:
+            warn(
+                f"The ranks {when} an epoch with different learning rates; all go on with rank 0's. "
+                f"Received: {of_ranks.tolist()}, by rank. Give all ranks the same callbacks, and put "
+                "hvd.callbacks.MetricAverageCallback() before those that read metrics, such as ReduceLROnPlateau, so "
+                "that they decide the same everywhere.",
+            )
+        for optimizer, rate in zip(self._optimizers(), of_ranks[0]):
+            optimizer.learning_rate = rate
+        return True
+
+    def _take_weights(self, warning: str) -> None:
+        """Gives all ranks rank 0's weights and optimizer state, with a warning, where they differ."""
+        if start_check.first_difference(self.model) is not None:
             if rank() == 0:
-                warn(
-                    "The ranks ended an epoch with different learning rates; all go on with rank 0's. "
-                    f"Received: {rates_of.tolist()}, by rank. Put hvd.callbacks.MetricAverageCallback() before "
-                    "callbacks that read metrics, such as ReduceLROnPlateau, so that they decide the same everywhere.",
-                )
-            for optimizer, rate in zip(self._optimizers(), rates_of[0]):
-                optimizer.learning_rate = rate
+                warn(warning)
+            own = {id(variable) for variable in local_of(self.model)}
+            shared = {id(v): v for v in (*self.model.weights, *start_check.compared(self.model))}
+            broadcast_variables([v for key, v in shared.items() if key not in own], root_rank=0)
 
     def _optimizers(self) -> list[Any]:
         optimizer = getattr(self.model, "optimizer", None)
@@ -238,14 +266,11 @@ class Guard:
 
     def end_training(self) -> None:
         """EarlyStopping may have restored the weights of another epoch on each rank."""
-        if self._facts.restores_weights and start_check.first_difference(self.model) is not None:
-            if rank() == 0:
-                warn(
-                    "A callback restored different weights on different ranks; rank 0's are taken. Put "
-                    "hvd.callbacks.MetricAverageCallback() before EarlyStopping, so that it decides the same on all.",
-                )
-            own = {id(variable) for variable in local_of(self.model)}
-            broadcast_variables([v for v in self.model.variables if id(v) not in own], root_rank=0)
+        if self._facts.restores_weights:
+            self._take_weights(
+                "A callback restored different weights on different ranks; rank 0's are taken. Put "
+                "hvd.callbacks.MetricAverageCallback() before EarlyStopping, so that it decides the same on all."
+            )
 
 
 def _waits_for_batches(callback: Any) -> bool:

@@ -32,16 +32,8 @@ def first_difference(model: Any) -> Any:
     Compares a checksum for each variable, over a sample of its values. Equal ranks exchange one number each; only if
     they differ, rank 0's list goes to all.
 
-    Compared are the variables that reductions keep equal: trainable ones and the optimizer's. Statistics, metrics,
-    random states, scales of float8 layers, local variables, parts of an optimizer's state and gradients that are still
-    being accumulated are each rank's own.
     """
-    optimizer = getattr(model, "optimizer", None)
-    own = {id(variable) for variable in getattr(innermost(optimizer), "_accumulated_gradients", None) or ()}
-    own |= {id(variable) for variable in local_of(model)}
-    own |= {id(variable) for variable in model.trainable_variables if stays_local(variable)}
-    variables = [*model.trainable_variables, *(optimizer.variables if optimizer is not None else [])]
-    variables = [variable for variable in variables if id(variable) not in own and layout_of(variable) is None]
+    variables = compared(model)
     mine = [(variable.path, _checksum(variable)) for variable in variables]
     digest = hashlib.blake2b(repr([checksum for _, checksum in mine]).encode(), digest_size=8).digest()
     if _all_equal(int.from_bytes(digest, "little", signed=True)):
@@ -51,6 +43,20 @@ def first_difference(model: Any) -> Any:
     other = int(np.argmax(at >= 0))
     named = max(ours, mine, key=len)[at[other]][0] if rank() == other else None
     return broadcast_object(named, root_rank=other, name=of_thread(f"{_NAME} (its name)")), other
+
+
+def compared(model: Any) -> list[Any]:
+    """The variables that reductions keep equal: trainable ones and the optimizer's.
+
+    Statistics, metrics, random states, scales of float8 layers, local variables, parts of an optimizer's state and
+    gradients that are still being accumulated are each rank's own.
+    """
+    optimizer = getattr(model, "optimizer", None)
+    own = {id(variable) for variable in getattr(innermost(optimizer), "_accumulated_gradients", None) or ()}
+    own |= {id(variable) for variable in local_of(model)}
+    own |= {id(variable) for variable in model.trainable_variables if stays_local(variable)}
+    variables = [*model.trainable_variables, *(optimizer.variables if optimizer is not None else [])]
+    return [variable for variable in variables if id(variable) not in own and layout_of(variable) is None]
 
 
 def _all_equal(digest: int) -> bool:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import inspect
 import types
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Set
 from typing import Any
 
 import tensorflow as tf
@@ -72,6 +72,15 @@ def looks_at_batches(callback: Any) -> bool:
     )
 
 
+def mentions(callback: Any, names: Set[str]) -> bool:
+    """Does its own code, or that of its classes, use an attribute or a string of one of these names?"""
+    return any(not names.isdisjoint((*code.co_names, *_strings(code))) for code in _codes_of(callback))
+
+
+def _strings(code: types.CodeType) -> list[str]:
+    return [constant for constant in code.co_consts if isinstance(constant, str)]
+
+
 def _shortest(intervals: Iterable[int]) -> int:
     return min((interval for interval in intervals if interval), default=0)
 
@@ -80,7 +89,7 @@ def _interval_for(callback: Any) -> int:
     origin = type(callback).__module__.split(".")[0]
     if origin == "smddp_tf" or not looks_at_batches(callback):
         return 0
-    if any("stop_training" in (*code.co_names, *code.co_consts) for code in _codes_of(callback)):
+    if mentions(callback, {"stop_training"}):
         return 1
     runs_only_keras = origin == "keras" and not isinstance(callback, keras.callbacks.LambdaCallback)
     return 0 if runs_only_keras else _SELDOM

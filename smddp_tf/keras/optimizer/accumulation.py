@@ -112,7 +112,7 @@ class Passes:
             return None
         if self.average_aggregated_gradients and not stays_local(variable):
             total /= self.backward_passes_per_step
-        return tf.cast(total, grad.dtype)
+        return tf.identity(tf.cast(total, grad.dtype))  # Keras needs all tensors from the branch's own graph
 
 
 def _combined(grad: Any, kept: Any, variable: Any) -> Any:
@@ -173,7 +173,7 @@ class KerasWindow:
     def _moved_out(self, grad: Any, variable: Any) -> Any:
         """The scaled sum of all passes. Keras will find its accumulator empty and take this for the sum."""
         if grad is None or stays_local(variable):
-            return grad
+            return None if grad is None else tf.identity(grad)  # as in `Passes`
         grad = tf.convert_to_tensor(grad)
         kept = self._inner._accumulated_gradients[self._inner._get_variable_index(variable)]
         total = grad + tf.cast(keras.ops.multiply(kept, self._scaled.dynamic_scale), grad.dtype)
