@@ -19,17 +19,12 @@ def train(case: Case, plan: Plan, rows: Rows, size: int) -> Outcome:
     """What the ranks must end with, by name."""
     model = models.build(case, distributed=False)
     optimizer = objective.optimizer_of(case)
-    model.compile(optimizer, run_eagerly=True, **objective.compile_arguments(case))
-    epoch = _epoch_of_whole_batches if case.distribution else _Parts(case, plan, rows).epoch
+    model.compile(optimizer, run_eagerly=not _needs_a_graph(case), **objective.compile_arguments(case))
     history: list[dict[str, Any]] = []
     for _ in range(1 + case.saved):
-        for _ in range(case.epochs):
-            logs = epoch(model, case, plan, rows)
-            if case.validation:
-                logs.update(_validated(model, case, rows, size))
-            history.append(logs)
-        if case.fits:
-            model.optimizer.finalize_variable_values(model.trainable_variables)
+        history += (
+            _fitted(model, case, plan, rows, size) if _needs_a_graph(case) else _stepped(model, case, plan, rows, size)
+        )
     outcome = {f"weights {name}": value for name, value in models.weights_of(model).items()}
     outcome["iterations"] = np.asarray(model.optimizer.iterations)
     if case.fits:
@@ -38,6 +33,35 @@ def train(case: Case, plan: Plan, rows: Rows, size: int) -> Outcome:
     for i, prediction in enumerate(tf.nest.flatten(model(rows.x, training=False))):
         outcome[f"predict {i}"] = np.asarray(prediction)
     return outcome
+
+
+def _needs_a_graph(case: Case) -> bool:
+    """Keras counts the losses of single outputs by rows in eager mode, and in a graph by batches if these vary."""
+    return case.way == "distribution" and case.outputs > 1 and bool(case.uneven)
+
+
+def _fitted(model: keras.Model, case: Case, plan: Plan, rows: Rows, size: int) -> list[dict[str, Any]]:
+    """By Keras's own `fit`."""
+    options = data.fit_arguments(case, rows, plan.whole)
+    if case.validation:
+        options["validation_data"] = validation_rows(rows).arguments()
+        options["validation_batch_size"] = data.plan_rows(case, size)
+    seen = model.fit(**options, epochs=case.epochs, verbose=0).history
+    return [{name: values[epoch] for name, values in seen.items()} for epoch in range(case.epochs)]
+
+
+def _stepped(model: keras.Model, case: Case, plan: Plan, rows: Rows, size: int) -> list[dict[str, Any]]:
+    """Step by step, in eager mode."""
+    epoch = _epoch_of_whole_batches if case.distribution else _Parts().epoch
+    history = []
+    for _ in range(case.epochs):
+        logs = epoch(model, case, plan, rows)
+        if case.validation:
+            logs.update(_validated(model, case, rows, size))
+        history.append(logs)
+    if case.fits:
+        model.optimizer.finalize_variable_values(model.trainable_variables)
+    return history
 
 
 def validation_rows(rows: Rows) -> Rows:
@@ -74,6 +98,9 @@ def _epoch_of_whole_batches(model: keras.Model, case: Case, plan: Plan, rows: Ro
 
 def _evaluated(model: keras.Model, case: Case, plan: Plan, rows: Rows) -> dict[str, Any]:
     """Metrics over all batches: each rank's where each brings its own."""
+    if _needs_a_graph(case):
+        found = model.evaluate(**data.evaluate_arguments(case, rows, plan.whole), verbose=0, return_dict=True)
+        return {name: np.asarray(value) for name, value in found.items()}
     batches = plan.whole if case.distribution else [index for batches in plan.ranks for index in batches]
     model.reset_metrics()
     logs: dict[str, Any] = {}
@@ -86,7 +113,7 @@ def _evaluated(model: keras.Model, case: Case, plan: Plan, rows: Rows) -> dict[s
 class _Parts:
     """Each step averages (or adds up) the gradients of the batches of the ranks that have one."""
 
-    def __init__(self, case: Case, plan: Plan, rows: Rows):
+    def __init__(self) -> None:
         self._passes: list[tuple[list[Any], int]] = []  # sums over ranks, and how many ranks there were
         self._done = 0
 

@@ -33,6 +33,7 @@ LOSSES = (
     "one_number",
     "one_per_row",
 )
+WAYS = ("distribution", "optimizer") * 2 + ("tape", "apply", "batch", "distribution_batch")
 DISTRIBUTION = ("distribution", "distribution_batch")
 
 
@@ -178,11 +179,15 @@ def _drawn(chance: random.Random, seed: int, number: int, size: int) -> Case:
     def rarely() -> bool:
         return chance.random() < 0.12
 
-    number_of_losses = some(1, 2, 3, share=0.3)
+    outputs = some(1, 2, 3, share=0.35)
+    front = chance.choice(("dense", "dense", "conv", "lstm", "gru", "embedding", "embedding", "table"))
+    placement = chance.choice(("row_wise", "column_wise", "table_wise", "auto", "default_device"))
     return Case(
         seed,
         number,
-        way=chance.choice(("distribution", "distribution", "optimizer", "optimizer", "tape", "apply", "batch", "distribution_batch")),
+        way=chance.choice(
+            ("distribution", "distribution", "optimizer", "optimizer", "tape", "apply", "batch", "distribution_batch")
+        ),
         eager=rarely(),
         jit=chance.random() < 0.03,
         steps_per_execution=some(1, 2, 3, share=0.1),
@@ -193,16 +198,16 @@ def _drawn(chance: random.Random, seed: int, number: int, size: int) -> Case:
         floats=some("float64", "float32", "mixed", share=0.3),
         style=chance.choice(("functional", "sequential", "subclassed")),
         lazy=some(False, True),
-        front=chance.choice(("dense", "dense", "conv", "lstm", "gru", "embedding", "embedding", "table")),
+        front=front,
         masked=some("", "inner", "loss"),
         norm=some("", "syncbn", "syncbn", "bn", "layernorm", share=0.3),
         side=some(False, True),
-        outputs=some(1, 2, 3),
-        nested=chance.choice(("dict", "list")),
+        outputs=outputs,
+        nested=chance.choice(("dict", "list")) if outputs > 1 else "dict",
         penalty=some("", "l2", "activity", "add_loss"),
         dropout=rarely(),
-        placement=chance.choice(("row_wise", "column_wise", "table_wise", "auto", "default_device")),
-        losses="+".join(chance.sample(LOSSES, number_of_losses)),
+        placement=placement if front == "table" else "row_wise",
+        losses="+".join(chance.sample(LOSSES, outputs)),
         reduction=some("", "sum", "mean_with_sample_weight"),
         loss_weights=some(False, True),
         weights=some("", "sample", "zeros", "class", share=0.35),
@@ -221,7 +226,7 @@ def _drawn(chance: random.Random, seed: int, number: int, size: int) -> Case:
         op=some("Average", "Sum"),
         groups=rarely(),
         predivide=rarely(),
-        sparse_as_dense=rarely(),
+        sparse_as_dense=front == "embedding" and chance.random() < 0.5,
         data=some("arrays", "dataset", "PyDataset", "generator", share=0.5),
         batch=chance.randint(1, 5),
         steps=chance.randint(1, 4),

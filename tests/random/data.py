@@ -25,7 +25,9 @@ class Rows(NamedTuple):
     def at(self, index: Sequence[int] | np.ndarray) -> Rows:
         """These rows only."""
         index = np.asarray(index, int)
-        return Rows(*(None if part is None else tf.nest.map_structure(lambda array: array[index], part) for part in self))
+        return Rows(
+            *(None if part is None else tf.nest.map_structure(lambda array: array[index], part) for part in self)
+        )
 
     def tensors(self) -> Rows:
         return Rows(*(None if part is None else tf.nest.map_structure(tf.convert_to_tensor, part) for part in self))

@@ -61,7 +61,7 @@ RULES: dict[str, Rule] = {
         c.front == "table" and c.jit
     ),
     'recommenders.md: "All ranks make the same calls": predict and validation are those of all ranks': lambda c, n, _: (
-        c.front == "table" and (c.validation or c.way in ("distribution", "distribution_batch") and c.uneven != "")
+        c.front == "table" and (c.validation or (c.way in ("distribution", "distribution_batch") and c.uneven != ""))
     ),
     'recommenders.md: "One process means this layer, or dense gradients" (a replicated table has slices)': (
         lambda c, n, _: c.front == "table" and c.distribution and c.placement in ("auto", "default_device")
@@ -79,6 +79,9 @@ RULES: dict[str, Rule] = {
     "keras.Optimizer: predivide only with op=Average": lambda c, n, _: c.predivide and c.op == "Sum",
     'recommenders.md: "give every rank equally many batches" in evaluation': lambda c, n, _: (
         c.front == "table" and c.uneven == "batches" and not c.fits
+    ),
+    'BroadcastGlobalVariablesCallback: "A model that is built by its first batch: sent after that batch"': (
+        lambda c, n, _: c.apart and c.lazy and c.way == "optimizer"
     ),
     # The options belong to other ways.
     "wrapping is of the optimizer": lambda c, n, _: (
@@ -103,31 +106,36 @@ RULES: dict[str, Rule] = {
         c.uneven == "batches" and c.data != "dataset"
     ),
     "uneven windows: the mean over the batches that they had": lambda c, n, _: (
-        c.uneven == "batches" and (c.passes > 1 and not c.averaged or c.accumulation > 1)
+        c.uneven == "batches" and ((c.passes > 1 and not c.averaged) or c.accumulation > 1)
     ),
     "uneven and local weights": lambda c, n, _: c.uneven == "batches" and c.front == "table",
     "EMA and decay in updates only": lambda c, n, _: c.passes > 1 and (c.ema or c.decay or c.scaled),
     "validation is compared under keras.distribution": lambda c, n, _: c.validation and c.way != "distribution",
-    "weights are broadcast once they exist": lambda c, n, _: c.apart and c.lazy and c.way in ("tape", "apply", "batch", "distribution_batch"),
+    "weights are broadcast once they exist": lambda c, n, _: c.apart and c.lazy and not c.fits,
     "loaded models have their variables": lambda c, n, _: c.saved and (c.style == "subclassed" or c.lazy or c.scaled),
     # What can be built.
     "a Sequential has one input and one output": lambda c, n, _: (
         c.style == "sequential" and (c.side or c.outputs > 1 or c.front == "table" or c.masked == "loss")
     ),
     "a functional model is built": lambda c, n, _: c.style == "functional" and c.lazy,
-    "masks are of words and recurrent layers": lambda c, n, _: bool(c.masked) and c.front not in ("lstm", "gru", "embedding"),
+    "masks are of words and recurrent layers": lambda c, n, _: (
+        bool(c.masked) and c.front not in ("lstm", "gru", "embedding")
+    ),
     "a mask of the loss has no joined features, and no part of it is cut out": lambda c, n, _: (
-        c.masked == "loss" and (c.side or bool(c.norm) or "one_number" in c.losses or "one_per_row" in c.losses or bool(c.weights))
+        c.masked == "loss"
+        and (c.side or bool(c.norm) or "one_number" in c.losses or "one_per_row" in c.losses or bool(c.weights))
     ),
     "of statistics of unequal parts the penalty of activations has no oracle": lambda c, n, _: (
         c.norm == "syncbn" and c.penalty in ("activity", "add_loss") and bool(c.uneven)
     ),
-    "one row has no statistics": lambda c, n, _: c.norm == "syncbn" and (c.batch < 2 or c.uneven == "rows" and c.batch < 3),
+    "one row has no statistics": lambda c, n, _: (
+        c.norm == "syncbn" and (c.batch < 2 or (c.uneven == "rows" and c.batch < 3))
+    ),
     "classes are of a model with one output": lambda c, n, _: (
         c.weights == "class" and (c.outputs > 1 or not c.losses.startswith("sparse") or c.way in ("tape", "apply"))
     ),
     "a loss that is one number has no sample weights": lambda c, n, _: (
-        bool(c.weights) and "one_number" in c.losses or bool(c.reduction) and "one_" in c.losses
+        (bool(c.weights) and "one_number" in c.losses) or (bool(c.reduction) and "one_" in c.losses)
     ),
     "a mean with sample weights needs some": lambda c, n, _: (
         c.reduction == "mean_with_sample_weight" and c.weights not in ("sample",)

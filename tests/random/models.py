@@ -62,7 +62,7 @@ def build(case: Case, distributed: bool, apart: int = 0) -> keras.Model:
     layers = _layers(case, distributed, apart)
     inputs = _inputs(case)
     if case.style == "sequential":
-        chain = [layers[name] for name in _order(layers)]
+        chain = layers.values()
         model = keras.Sequential([*([] if case.lazy else [inputs["x"]]), *chain])
     elif case.style == "functional":
         arranged = inputs if _has_dictionary(case) else inputs["x"]
@@ -93,7 +93,8 @@ class Subclassed(keras.Model):
         super().__init__()
         self._case, self._parts = case, layers
 
-    def call(self, inputs: Any) -> Any:
+    def call(self, inputs: Any, training: Any = None) -> Any:
+        del training  # Keras hands it to the layers, and `fit` to a model whose `call` has it
         return _forward(self._case, self._parts, inputs)
 
 
@@ -183,7 +184,9 @@ def _add_front(case: Case, distributed: bool, named: Any, random: Any) -> None:
         else:
             named("flat", keras.layers.GlobalAveragePooling1D if case.number % 2 else keras.layers.Flatten)
     elif case.front == "conv":
-        named("conv", keras.layers.Conv1D, 4, 2, activation="tanh", kernel_initializer=random(), bias_initializer=random())
+        named(
+            "conv", keras.layers.Conv1D, 4, 2, activation="tanh", kernel_initializer=random(), bias_initializer=random()
+        )
         named("flat", keras.layers.GlobalAveragePooling1D if case.number % 2 else keras.layers.Flatten)
     elif case.front in ("lstm", "gru"):
         if case.masked:
@@ -214,10 +217,6 @@ def _add_tables(case: Case, distributed: bool, named: Any) -> None:
 def _recurrent(random: Any) -> dict[str, Any]:
     # Orthogonal matrices are not those of float32 in float64.
     return {"kernel_initializer": random(), "recurrent_initializer": random(), "bias_initializer": random()}
-
-
-def _order(layers: dict[str, Any]) -> list[str]:
-    return list(layers)
 
 
 def _forward(case: Case, layers: dict[str, Any], inputs: Any) -> Any:

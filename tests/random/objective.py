@@ -46,10 +46,14 @@ def _metrics(case: Case, loss: str) -> list[Any]:
     counted: list[Any] = []
     if loss == "binary_crossentropy":
         mean = [keras.metrics.BinaryAccuracy(name="mean")]
-        counted = [keras.metrics.AUC(name="auc"), keras.metrics.Precision(name="precision"), keras.metrics.Recall(name="recall")]
+        counted = [
+            keras.metrics.AUC(name="auc"),
+            keras.metrics.Precision(name="precision"),
+            keras.metrics.Recall(name="recall"),
+        ]
     elif loss == "sparse_categorical_crossentropy":
         mean = [keras.metrics.SparseCategoricalAccuracy(name="mean")]
-        counted = [keras.metrics.SparseTopKCategoricalAccuracy(2, name="top")]
+        counted = [keras.metrics.SparseCategoricalCrossentropy(name="entropy")]
     elif loss == "categorical_crossentropy":
         mean = [keras.metrics.CategoricalAccuracy(name="mean")]
         counted = [keras.metrics.F1Score(name="f1"), keras.metrics.OneHotMeanIoU(3, name="iou")]

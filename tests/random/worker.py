@@ -10,7 +10,6 @@ import sys
 import time
 import traceback
 import warnings
-from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -129,7 +128,8 @@ def _shrunk(job: Job, drawn: Case, case: Case) -> Case:
     for name in case.changed():
         default = next(field.default for field in dataclasses.fields(case) if field.name == name)
         simpler = dataclasses.replace(case, **{name: default})
-        if exclusions.of(simpler, job.agreement.size, job.nodes):
+        size, nodes = job.agreement.size, job.nodes
+        if set(exclusions.of(simpler, size, nodes)) - set(exclusions.of(case, size, nodes)):
             continue
         if any(job.agreement.exchange(time.monotonic() > end, DEADLINE_SECONDS)):
             break
@@ -200,8 +200,6 @@ def _outcome_of(job: Job, case: Case) -> tuple[list[str], dict[str, str]]:
         keras.utils.clear_session()
         gc.collect()
 
-
-Runner = Callable[[Sequence[str]], int]
 
 if __name__ == "__main__":
     try:
