@@ -26,7 +26,7 @@ PYTEST = $(BIN)/python -m pytest --durations=10
 GPU_TESTED := build/.gpu-tested
 GPU_SOURCES = $(shell find tf_ops tests/bindings tests/inproc tests/fake_gpu tests/gpu benchmarks/gpu -type f -not -path '*/__pycache__/*')
 
-.PHONY: help setup build demo wheel wheel-matrix docs clients test test-full test-gpu test-engine test-one-process test-lab test-faults test-recovery test-matrix test-mpich fuzz sanitize soak bench bench-lab bench-scaling bench-simulate bench-peers bench-horovod gpu-check gpu-dry-run test-gpu-ops test-sagemaker release-check lint format clean
+.PHONY: help setup build demo wheel wheel-matrix docs clients test test-full test-gpu test-engine test-one-process test-lab test-faults test-random test-recovery test-matrix test-mpich fuzz sanitize soak bench bench-lab bench-scaling bench-simulate bench-peers bench-horovod gpu-check gpu-dry-run test-gpu-ops test-sagemaker release-check lint format clean
 
 help:  ## This list
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-14s %s\n", $$1, $$2}'
@@ -150,6 +150,9 @@ test-gpu-ops: build  ## TensorFlow's kernels for GPUs on a GPU in host memory (T
 
 test-recovery: build  ## Kill 50 random ranks of elastic jobs (about 5 minutes; SMDDP_TEST_KILLS=5, SMDDP_TEST_SEED=...)
 	@$(BIN)/python -m pytest tests/recovery -s -q $(ARGS)
+
+test-random: build  ## Random models and ways of training against one process (ARGS="--seconds 3600 --seed 5 --ranks 3 --nodes 2,1")
+	@$(BIN)/python -m tests.random $(ARGS)
 
 test-faults: build  ## Failures with real processes, and the table of promises (about 15 minutes; ARGS="-k SIGSTOP --once")
 	@$(BIN)/python -m tests.faults $(ARGS)

@@ -1,0 +1,35 @@
+"""tests/random: cases of fixed seeds, on two ranks and on three of two nodes; and that it finds what is wrong."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+
+import pytest
+
+from tests.launch.mpirun import ROOT
+
+SECONDS = 25
+
+
+def run(*arguments: str | int) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, "-m", "tests.random", *map(str, arguments)]
+    return subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=600, check=False)
+
+
+@pytest.mark.parametrize("arguments", [("--ranks", 2), ("--ranks", 3, "--nodes", "2,1")], ids=["2 ranks", "2+1 ranks"])
+def test_cases_of_a_fixed_seed(arguments: tuple) -> None:
+    done = run("--seconds", SECONDS, "--seed", 11, "--no-shrink", *arguments)
+    assert done.returncode == 0, done.stdout[-8000:] + done.stderr[-4000:]
+    assert "0 findings" in done.stdout
+
+
+def test_a_wrong_number_is_found_and_shrunk() -> None:
+    """BatchNormalization with the statistics of each rank's part, which no case is drawn with."""
+    settings = ["way=distribution", "front=dense", "style=functional", "norm=bn", "side=True", "optimizer=Adam"]
+    done = run("--case", 0, "--with", *settings)
+    assert done.returncode == 1, done.stdout + done.stderr
+    replay, smallest, *lines = done.stdout.split("SMALLEST")[1].splitlines()
+    assert "--seed 1 --case 0 --ranks 2 --with " in replay
+    assert smallest.split() == ["way=distribution", "norm=bn"]
+    assert "weights hidden/0: off by" in lines[0] + lines[1]
