@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Callable
 from typing import Any
 
@@ -142,6 +143,22 @@ def test_losses_of_equal_parts(hvd, size):
     np.testing.assert_allclose(found, expected, rtol=1e-5, atol=1e-6)
     for name, values in expected_logs.items():
         np.testing.assert_allclose(logs[name], values, rtol=1e-5, err_msg=name)
+
+
+def test_evaluate_on_parts_of_different_lengths(hvd, rank, size):
+    """The ranks bring their own data: one number counts as often as its batch has rows."""
+    if "auto_shard_dataset" not in inspect.signature(keras.distribution.DataParallel).parameters:
+        pytest.skip("in this Keras a DataParallel always shards")
+    make = CASES["outputs"][0]
+    starts = [0, *(ROWS // 2 + r for r in range(size - 1)), ROWS]
+    part = slice(starts[rank], starts[rank + 1])
+    keras.utils.set_random_seed(3)
+    expected = make().evaluate(X, Y, batch_size=1, return_dict=True, verbose=0)
+    with distributed(auto_shard_dataset=False):
+        keras.utils.set_random_seed(3)
+        targets = {name: values[part] for name, values in Y.items()}
+        found = make().evaluate(X[part], targets, batch_size=7, return_dict=True, verbose=0)
+    assert found == pytest.approx(expected, rel=1e-5)
 
 
 @pytest.mark.skipif(not HAS_WEIGHTED_MEAN, reason="this Keras has no such reduction")

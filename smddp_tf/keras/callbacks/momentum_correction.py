@@ -32,7 +32,7 @@ def scale_momentum(optimizer: Any, old_rate: Any, new_rate: Any) -> None:
         return
     buffers = _buffers_holding_rate(optimizer)
     if buffers:
-        _multiply(buffers, tf.constant(new_rate / old_rate, tf.float32))
+        _multiply(buffers, tf.constant(new_rate / old_rate, tf.float64))
 
 
 def _buffers_holding_rate(optimizer: Any) -> list[Any]:
