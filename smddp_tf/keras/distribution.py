@@ -21,6 +21,14 @@ from typing import Any
 import keras
 
 
+def start() -> None:
+    """Trains a program data-parallel that says nothing of it: `smddprun --keras-distribution`."""
+    if keras.config.backend() == "tensorflow":
+        keras.distribution.initialize()
+        if len(keras.distribution.list_devices()) > 1:
+            keras.distribution.set_distribution(keras.distribution.DataParallel())
+
+
 def _install() -> None:
     from smddp_tf.keras import patch_table, patches
     from smddp_tf.keras._backend import needs_keras_3

@@ -24,8 +24,8 @@ def refuse_stateful(model: Any) -> None:
     if layer is not None:
         rows = next((state.shape[0] for state in keras.tree.flatten(layer.states)), "all")
         raise ValueError(
-            "keras.distribution.DataParallel gives each rank some rows of a batch, but "
-            f"a layer with stateful=True keeps a state for each row. Received: layer {layer.name!r}, whose state is for {rows} rows of a batch, on "
+            "keras.distribution.DataParallel gives a rank some rows of a batch, but a layer with stateful=True keeps "
+            f"a state for each row. Received: {layer.name!r}, whose state is for {rows} rows of a batch, on "
             f"{basics.size()} ranks (this is rank {basics.rank()}). Use stateful=False; or give each rank sequences of "
             "its own and `batch_shape` the rows of one rank, with DataParallel(auto_shard_dataset=False)."
         )
