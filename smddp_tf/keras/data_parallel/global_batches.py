@@ -140,7 +140,7 @@ def _part_of_dataset(dataset: Any, shards: bool) -> Part:
         options = tf.data.Options()
         options.deterministic = True
         dataset = dataset.with_options(options)
-    digests = Digests(dataset.element_spec)
+    digests = Digests()
     pairs = dataset.enumerate().map(functools.partial(_cut, fixed, digests))
     return Part(pairs, rows_of_each, digests=digests)
 

@@ -68,7 +68,7 @@ def _predicting_all(plain_predict: Callable[..., Any]) -> Callable[..., Any]:
         with set_aside():
             if not arrays.is_array_structure(data) or not _is_worth_sharing(data, distribution, bound.arguments):
                 return plain_predict(*bound.args, **bound.kwargs)
-            what = {"samples": arrays.first_dimension(data), **checksums(data)}
+            what = {"samples": arrays.first_dimension(data), **checksums((data,))}
             agree(rank_and_size(None, None), what, False, None, "keras.distribution.DataParallel", OWN_PARTS)
             first, count = cut(arrays.first_dimension(data), basics.rank(), basics.size())
             bound.arguments["x"] = arrays.rows(data, np.arange(first, first + count))

@@ -53,21 +53,17 @@ def _sample(leaf: Any) -> bytes:
 class Digests:
     """Running digests of the global batches that this rank reads, in the present pass over a dataset.
 
-    They are of the labels (of tensors with one or two dimensions in y), which are equal also where each rank draws
-    augmentations of its own; without such, of the inputs.
-
-    Args:
-        spec: of the batches.
+    One is of the labels (of tensors with one or two dimensions in y), which are equal also where each rank draws
+    augmentations of its own; the other one is of everything.
     """
 
     _has_warned = False  # once in a process
 
-    def __init__(self, spec: Any) -> None:
-        self._of_labels = bool(_labels(spec))
+    def __init__(self) -> None:
         self._next = 1  # the batch before which the ranks are compared again
         with tf.init_scope(), tf.device("/CPU:0"):
             self._read = tf.Variable(0, dtype=tf.int64, trainable=False)
-            self._running = tf.Variable(tf.zeros([_KEPT], tf.int64), trainable=False)
+            self._running = tf.Variable(tf.zeros([_KEPT, 2], tf.int64), trainable=False)
 
     def note(self, number: Any, batch: Any) -> None:
         """In the pipeline, for each batch.
@@ -75,13 +71,10 @@ class Digests:
         Args:
             number: of the batch in this pass, from 0.
         """
-        leaves = _labels(batch) if self._of_labels else _tensors(keras.utils.unpack_x_y_sample_weight(batch)[0])
-        digest = tf.where(number > 0, self._running[(number - 1) % _KEPT], 0)
-        for leaf in leaves:
-            flat = tf.reshape(leaf, [-1])
-            flat = flat[:: tf.maximum(tf.size(flat) // _VALUES_OF_BATCH, 1)]
-            digest = digest * _FACTOR + tf.strings.to_hash_bucket_fast(tf.io.serialize_tensor(flat), 2**62)
-        self._running.scatter_nd_update([[number % _KEPT]], [digest])
+        labels = batch[1] if isinstance(batch, (tuple, list)) and len(batch) in (2, 3) else ()
+        digests = [_digest([leaf for leaf in _tensors(labels) if leaf.shape.rank in (1, 2)]), _digest(_tensors(batch))]
+        before = tf.where(number > 0, self._running[(number - 1) % _KEPT], 0)
+        self._running.scatter_nd_update([[number % _KEPT]], [before * _FACTOR + tf.stack(digests)])
         self._read.assign(number + 1)
 
     def begin_batch(self, batch: int) -> None:
@@ -97,30 +90,28 @@ class Digests:
             ended: whether they have read everything.
 
         Raises:
-            ValueError: they have read different batches. Raised on every rank.
+            ValueError: they have read batches with other labels. Raised on every rank.
         """
         read = self._of_ranks(self._read, "how many batches were read")
-        running = self._of_ranks(self._running[(read.min() - 1) % _KEPT], "were they the same")
         if ended and (read != read[0]).any():
             _refuse(f"{read.tolist()} batches, by rank")
-        others = np.flatnonzero(running != running[0]).tolist()
-        if read.min() == 0 or not others:
-            return
-        found = f"on ranks {others} than on rank 0, in the first {read.min()} batches of a pass over the data"
-        if self._of_labels:
-            _refuse(f"other labels {found}")
-        if basics.rank() == 0 and not Digests._has_warned:
+        running = self._of_ranks(self._running[(read.min() - 1) % _KEPT], "were they the same")
+        others = [np.flatnonzero(of_ranks != of_ranks[0]).tolist() for of_ranks in running.T]
+        where = f"than on rank 0, in the first {read.min()} batches of a pass over the data"
+        if others[0] and read.min() > 0:
+            _refuse(f"other labels on ranks {others[0]} {where}")
+        if others[1] and read.min() > 0 and basics.rank() == 0 and not Digests._has_warned:
             Digests._has_warned = True
             warn(
-                f"Inputs under keras.distribution.DataParallel are others {found}. Where each rank draws augmentations "
-                "of its own, that does no harm. If the ranks read other samples, or in another order, some are lost: "
-                f"seed all of them alike. {OWN_PARTS}"
+                f"Inputs under keras.distribution.DataParallel are others on ranks {others[1]} {where}. Where each "
+                "rank draws augmentations of its own, that does no harm. If ranks read other samples, or in another "
+                f"order, some are lost: seed all ranks alike. {OWN_PARTS}"
             )
 
     @staticmethod
     def _of_ranks(value: Any, what: str) -> Any:
         name = of_thread(f"keras.distribution.DataParallel ({what})")
-        return ops.allgather(tf.reshape(value, [1]), name=name).numpy()
+        return ops.allgather(value[None], name=name).numpy()
 
 
 def _refuse(received: str) -> NoReturn:
@@ -132,11 +123,16 @@ def _refuse(received: str) -> NoReturn:
     )
 
 
-def _labels(batch: Any) -> list[Any]:
-    return [leaf for leaf in _tensors(keras.utils.unpack_x_y_sample_weight(batch)[1]) if leaf.shape.rank in (1, 2)]
+def _digest(leaves: list[Any]) -> Any:
+    digest = tf.zeros([], tf.int64)
+    for leaf in leaves:
+        flat = tf.reshape(leaf, [-1])
+        flat = flat[:: tf.maximum(tf.size(flat) // _VALUES_OF_BATCH, 1)]
+        digest = digest * _FACTOR + tf.strings.to_hash_bucket_fast(tf.io.serialize_tensor(flat), 2**62)
+    return digest
 
 
 def _tensors(structure: Any) -> list[Any]:
-    """Without absent components. Tensors, or their specs."""
+    """Without absent components."""
     leaves = tf.nest.flatten(structure, expand_composites=True)
-    return [leaf for leaf in leaves if hasattr(leaf, "shape") and leaf.dtype not in (tf.variant, tf.resource)]
+    return [leaf for leaf in leaves if tf.is_tensor(leaf) and leaf.dtype not in (tf.variant, tf.resource)]

@@ -22,7 +22,7 @@ def refuse_stateful(model: Any) -> None:
         return
     layer = stateful_layer(model)
     if layer is not None:
-        rows = next((state.shape[0] for state in keras.tree.flatten(layer.states)), "all")
+        rows = next((state.shape[0] for state in keras.tree.flatten(layer.states or ())), "all")
         raise ValueError(
             "keras.distribution.DataParallel gives a rank some rows of a batch, but a layer with stateful=True keeps "
             f"a state for each row. Received: {layer.name!r}, whose state is for {rows} rows of a batch, on "
