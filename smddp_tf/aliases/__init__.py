@@ -16,7 +16,7 @@ from pathlib import Path
 
 from smddp_tf._native import shared_tensors
 from smddp_tf.aliases import table
-from smddp_tf.aliases.after_keras import AfterKeras
+from smddp_tf.aliases.after_keras import KERAS_DISTRIBUTION, VARIABLE, AfterKeras
 from smddp_tf.aliases.finder import Alias, Finder
 
 __all__ = [
@@ -30,7 +30,6 @@ __all__ = [
 ]
 
 _SITE = str(Path(__file__).resolve().parent / "site")
-_VARIABLE = "SMDDP_AS"  # read by site/sitecustomize.py in child processes
 
 _FINDERS = {
     "horovod": Finder(
@@ -48,7 +47,6 @@ _FINDERS = {
     ),
 }
 FAMILIES = tuple(_FINDERS)
-KERAS_DISTRIBUTION = "keras.distribution"  # no alias: `import keras` then also imports smddp_tf.keras.distribution
 SHARED_TENSORS = "shared_tensors"  # no alias either: `import tensorflow` then finds an allocator of ours
 
 
@@ -120,10 +118,10 @@ def environment(family: str, base: Mapping[str, str] | None = None) -> dict[str,
     if family not in (KERAS_DISTRIBUTION, SHARED_TENSORS):
         _finder(family)
     base = os.environ if base is None else base
-    families = [*filter(None, base.get(_VARIABLE, "").split(",")), family]
+    families = [*filter(None, base.get(VARIABLE, "").split(",")), family]
     folders = [_SITE, *filter(None, base.get("PYTHONPATH", "").split(os.pathsep))]
     return {
-        _VARIABLE: ",".join(dict.fromkeys(families)),
+        VARIABLE: ",".join(dict.fromkeys(families)),
         "PYTHONPATH": os.pathsep.join(dict.fromkeys(folders)),
     }
 

@@ -1,24 +1,33 @@
-"""`import smddp_tf.keras.distribution` without a line in the script: it follows the script's own import of Keras."""
+"""Data-parallel training without a line in the script: it starts with the script's own import of Keras."""
 
 from __future__ import annotations
 
 import importlib
 import importlib.abc
 import importlib.util
+import os
 import sys
 from importlib.machinery import ModuleSpec
 from types import ModuleType
 from typing import Any
 
-_OURS = "smddp_tf.keras.distribution"
+KERAS_DISTRIBUTION = "keras.distribution"  # no alias: with `import keras` comes a DataParallel over all ranks
+VARIABLE = "SMDDP_AS"  # read by site/sitecustomize.py in child processes
+
+
+def _start() -> None:
+    """Makes this process a rank; its own children are none."""
+    families = os.environ.get(VARIABLE, "").split(",")
+    os.environ[VARIABLE] = ",".join(family for family in families if family != KERAS_DISTRIBUTION)
+    importlib.import_module("smddp_tf.keras.distribution").start()
 
 
 class AfterKeras(importlib.abc.MetaPathFinder):
-    """Finds Keras where it is, and has `smddp_tf.keras.distribution` imported after it; once."""
+    """Finds Keras where it is, and has `smddp_tf.keras.distribution` started after it; once."""
 
     def install(self) -> None:
         if "keras" in sys.modules:
-            importlib.import_module(_OURS)
+            _start()
         else:
             sys.meta_path.insert(0, self)
 
@@ -41,4 +50,4 @@ class _Loader(importlib.abc.Loader):
 
     def exec_module(self, module: ModuleType) -> None:
         self._of_keras.exec_module(module)
-        importlib.import_module(_OURS)
+        _start()

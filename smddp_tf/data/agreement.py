@@ -31,13 +31,14 @@ def rank_and_size(rank: int | None, size: int | None) -> RankAndSize:
 
 
 def agree(
-    who: RankAndSize, what: dict[str, Any], shuffled: bool, seed: int | None, asks: str = "`shard`"
+    who: RankAndSize, what: dict[str, Any], shuffled: bool, seed: int | None, asks: str = "`shard`", advice: str = ""
 ) -> int | None:
     """Returns the seed that all ranks use, rank 0's; None without shuffling.
 
     Args:
         what: what must be the same on all ranks, such as the number of samples; name to value.
         asks: what takes this rank's part of the data, for the error.
+        advice: what else to do, for the error.
 
     Raises:
         ValueError: the ranks differ in `what`. Raised on every rank.
@@ -48,17 +49,17 @@ def agree(
         seed = random.SystemRandom().getrandbits(32)  # not the generator that the user may have seeded
     if who.is_real and who.size > 1:
         of_ranks = allgather_object((what, seed), name=of_thread("data.shard"))
-        _check_same([theirs for theirs, _ in of_ranks], who.rank, asks)
+        _check_same([theirs for theirs, _ in of_ranks], who.rank, asks, advice)
         seed = of_ranks[0][1]
     return seed if shuffled else None
 
 
-def _check_same(of_ranks: list[dict[str, Any]], rank: int, asks: str) -> None:
+def _check_same(of_ranks: list[dict[str, Any]], rank: int, asks: str, advice: str) -> None:
     for other, theirs in enumerate(of_ranks):
         for name, value in of_ranks[0].items():
             if theirs.get(name) != value:
                 raise ValueError(
                     f"{asks} needs the same data and arguments on all ranks. "
                     f"Received: {name}={value!r} on rank 0 and {name}={theirs.get(name)!r} on rank {other} "
-                    f"(this is rank {rank}). Pass the same, and the whole, on every rank; {asks} divides it."
+                    f"(this is rank {rank}). Pass the same, and the whole, on every rank; {asks} divides it. {advice}"
                 )

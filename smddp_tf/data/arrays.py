@@ -38,6 +38,10 @@ def _rows_of(array: Any, indices: np.ndarray) -> Any:
         return array.iloc[indices]
     if isinstance(array, np.ndarray) or not hasattr(array, "numpy"):
         return array[indices]
+    if array.dtype.name == "string" or hasattr(array, "row_lengths"):  # of which Keras takes no NumPy array
+        import tensorflow as tf
+
+        return tf.gather(array, indices)
     return array.numpy()[indices]  # a tensor
 
 

@@ -21,16 +21,25 @@ from typing import Any
 import keras
 
 
+def start() -> None:
+    """Trains a program data-parallel that says nothing of it: `smddprun --keras-distribution`."""
+    if keras.config.backend() == "tensorflow":
+        keras.distribution.initialize()
+        if len(keras.distribution.list_devices()) > 1:
+            keras.distribution.set_distribution(keras.distribution.DataParallel())
+
+
 def _install() -> None:
     from smddp_tf.keras import patch_table, patches
     from smddp_tf.keras._backend import needs_keras_3
-    from smddp_tf.keras.data_parallel import distribution_lib, global_means, inference
+    from smddp_tf.keras.data_parallel import current, distribution_lib, global_means, inference
     from smddp_tf.keras.optimizer.adopted import adopt_at_first_step
     from smddp_tf.keras.optimizer.loss_scaling import reduce_before_finite_check
 
     needs_keras_3("smddp_tf.keras.distribution")
     patches.replace(patch_table.BACKEND_FUNCTIONS, lambda _: distribution_lib)
     patches.replace(patch_table.MODEL_PARALLEL, lambda _: _refuse_model_parallel)
+    current.keep_through_clear_session()
     inference.install()
     global_means.install()
     adopt_at_first_step()

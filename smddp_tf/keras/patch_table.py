@@ -186,6 +186,22 @@ BACKEND_FUNCTIONS = Patch(
     lambda: [cast(type, importlib.import_module("keras.src.distribution.distribution_lib"))],
     kind="module",
 )
+
+
+def _global_state(function: str, parameters: tuple[str, ...]) -> Patch:
+    module = "keras.src.backend.common.global_state"
+    return Patch(
+        f"{module}.{function}",
+        f"{_DISTRIBUTION}, also after `clear_session`, which drops it together with Keras's global state",
+        "each rank trains alone after `keras.utils.clear_session()`",
+        True,
+        lambda: [cast(type, importlib.import_module(module))],
+        parameters,
+    )
+
+
+GET_GLOBAL = _global_state("get_global_attribute", ("name",))
+SET_GLOBAL = _global_state("set_global_attribute", ("name", "value"))
 MODEL_PARALLEL = Patch(
     "keras.distribution.ModelParallel.__init__",
     f"{_DISTRIBUTION}, with data parallelism only",

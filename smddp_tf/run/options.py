@@ -35,7 +35,7 @@ _OPTIONS = [
     click.option("-H", "--hosts", "hosts", help="Hosts with slots: host1:4,host2:4."),
     click.option("--hostfile", "-hostfile", "--host-file", "hostfile", help="File with a `host slots=N` in each line."),
     click.option("--as", "alias", type=click.Choice(FAMILIES), help="Imports of this library resolve to smddp_tf."),
-    click.option("--keras-distribution", help="keras.distribution.DataParallel works on TensorFlow.", **_FLAG),
+    click.option("--keras-distribution", help="A script of Keras trains data-parallel (keras.distribution).", **_FLAG),
     click.option("--shared-tensors", help="TensorFlow's tensors lie where the ranks of a node read them.", **_FLAG),
     click.option("-m", "module", help="COMMAND is a Python module, as with `python -m`.", **_FLAG),
     click.option("--dry-run", help="Print mpirun's line and start nothing.", **_FLAG),

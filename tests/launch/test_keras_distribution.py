@@ -38,6 +38,13 @@ def test_one_process_and_several_end_alike() -> None:
     assert together == alone * 2
 
 
+def test_a_program_for_one_process_trains_on_all_ranks() -> None:
+    script = SCRIPTS / "plain_keras.py"
+    alone = re.findall(r"rows \[8\], weights (\S+), child None\.", smddprun("--keras-distribution", script))
+    together = smddprun("--keras-distribution", "-np", "2", script)
+    assert re.findall(r"rows \[4\], weights (\S+), child None\.", together) == alone * 2 != []
+
+
 def test_a_loss_scale_in_the_first_step() -> None:
     output = smddprun("-np", "2", SCRIPTS / "keras_distribution_scaled.py")
     assert re.findall(r"scale (\S+)\.", output) == ["16384", "16384"]

@@ -3,11 +3,40 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterator
+import functools
+import threading
+from collections.abc import Callable, Iterator
 from typing import Any
 
 from smddp_tf import basics
+from smddp_tf.keras import patch_table, patches
 from smddp_tf.keras._backend import LEGACY, keras
+
+_ATTRIBUTE = "distribution"  # its name in Keras's global state
+_of_thread = threading.local()
+
+
+def keep_through_clear_session() -> None:
+    """Keeps each thread's distribution outside of Keras's global state, which `clear_session` empties; once."""
+
+    def getting(plain_get: Callable[..., Any]) -> Callable[..., Any]:
+        @functools.wraps(plain_get)
+        def get(name: str, *args: Any, **kwargs: Any) -> Any:
+            return getattr(_of_thread, name, None) if name == _ATTRIBUTE else plain_get(name, *args, **kwargs)
+
+        return get
+
+    def setting(plain_set: Callable[..., None]) -> Callable[..., None]:
+        @functools.wraps(plain_set)
+        def set_(name: str, value: Any) -> None:
+            return setattr(_of_thread, name, value) if name == _ATTRIBUTE else plain_set(name, value)
+
+        return set_
+
+    before = keras.distribution.distribution()
+    patches.replace(patch_table.GET_GLOBAL, getting)
+    patches.replace(patch_table.SET_GLOBAL, setting)
+    keras.distribution.set_distribution(before)
 
 
 def current() -> Any:

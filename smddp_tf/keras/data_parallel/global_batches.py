@@ -9,6 +9,9 @@ from __future__ import annotations
 
 import functools
 import inspect
+import itertools
+import math
+import types
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
@@ -20,6 +23,7 @@ from smddp_tf.data.partition import Partition
 from smddp_tf.keras._backend import keras
 from smddp_tf.keras.data_parallel.array_batches import ArrayData, array_batches, cut
 from smddp_tf.keras.data_parallel.current import current, set_aside
+from smddp_tf.keras.data_parallel.same_data import OWN_PARTS, Digests, checksums
 from smddp_tf.keras.fit.step_hooks import rows_of
 
 _ASKS = "keras.distribution.DataParallel"
@@ -33,12 +37,14 @@ class Part(NamedTuple):
         rows: the rows of each batch of this rank; 0 where they differ.
         steps: the number of global batches, if it is known.
         epoch: int64 variable on which the order of shuffled arrays depends; None for other data.
+        digests: compares the batches that the ranks read; None where they need not be the same, and of arrays.
     """
 
     pairs: Any
     rows: int
     steps: int | None = None
     epoch: Any = None
+    digests: Digests | None = None
 
 
 def part_of(epoch_iterator: Any) -> Part | None:
@@ -53,11 +59,17 @@ def begin_epoch_of(epoch_iterator: Any, epoch: int) -> None:
         part.epoch.assign(epoch)
 
 
-def make_iterator(plain_init: Callable[..., None], iterator: Any, trains: bool, *args: Any, **kwargs: Any) -> None:
+def digests_of(epoch_iterator: Any) -> Digests | None:
+    """What compares the ranks' batches, where they must be the same."""
+    part = part_of(epoch_iterator)
+    return None if part is None else part.digests
+
+
+def make_iterator(plain_init: Callable[..., None], iterator: Any, epochs: int, *args: Any, **kwargs: Any) -> None:
     """`TFEpochIterator.__init__` under a distribution: Keras makes its dataset, and this rank's part replaces it.
 
     Args:
-        trains: whether it is for training; data for `evaluate` are always pairs.
+        epochs: how many it is for in `fit`; 0 where it is for `evaluate`, whose data are always pairs.
     """
     distribution = current()
     if distribution is None:
@@ -75,14 +87,31 @@ def make_iterator(plain_init: Callable[..., None], iterator: Any, trains: bool, 
     with set_aside():
         plain_init(*bound.args, **bound.kwargs)
     if arrays is None:
+        if shards and iterator.steps_per_epoch:
+            _limit_reading(iterator, data.get("x"), max(epochs, 1))
         part = _part_of_dataset(iterator._distributed_dataset, shards)
     iterator.smddp_part = part
-    iterator._distributed_dataset = part.pairs.map(lambda rows, batch: batch) if trains else part.pairs
+    iterator._distributed_dataset = part.pairs.map(lambda rows, batch: batch) if epochs else part.pairs
+
+
+def limited(generator: Any, steps: int, steps_per_execution: int, epochs: int = 1) -> Any:
+    """The batches that Keras uses in so many steps: what is read ahead is lost, and differs from rank to rank."""
+    return itertools.islice(generator, math.ceil(steps / steps_per_execution) * steps_per_execution * epochs)
+
+
+def _limit_reading(iterator: Any, source: Any, epochs: int) -> None:
+    names = {types.GeneratorType: "generator", keras.utils.PyDataset: "_get_iterator"}
+    adapter, name = iterator.data_adapter, next((names[kind] for kind in names if isinstance(source, kind)), "")
+    plain = getattr(adapter, name, None)
+    if plain is not None:
+        steps, per_call = iterator.steps_per_epoch, iterator.steps_per_execution  # `steps_per_epoch` changes later on
+        setattr(adapter, name, lambda: limited(plain(), steps, per_call, epochs))
+        iterator._distributed_dataset = adapter.get_tf_dataset()
 
 
 def _part_of_arrays(arrays: ArrayData, shuffle: bool) -> Part:
-    what = {"samples": arrays.rows, "batch_size": arrays.batch_size, "shuffle": shuffle}
-    seed = agree(rank_and_size(None, None), what, shuffle, None, _ASKS)
+    what = {"samples": arrays.rows, "batch_size": arrays.batch_size, "shuffle": shuffle, **checksums(arrays.structure)}
+    seed = agree(rank_and_size(None, None), what, shuffle, _seed(), _ASKS, OWN_PARTS)
     epoch = tf.Variable(0, dtype=tf.int64, trainable=False)
     pairs = array_batches(arrays, basics.rank(), basics.size(), seed, epoch)
     steps = arrays.steps()
@@ -107,7 +136,13 @@ def _part_of_dataset(dataset: Any, shards: bool) -> Part:
     if not shards:
         return Part(dataset.map(_with_rows), fixed)
     rows_of_each = fixed // basics.size() if fixed % basics.size() == 0 else 0
-    return Part(dataset.map(functools.partial(_cut, fixed)), rows_of_each)
+    if dataset.options().deterministic is False:
+        options = tf.data.Options()
+        options.deterministic = True
+        dataset = dataset.with_options(options)
+    digests = Digests()
+    pairs = dataset.enumerate().map(functools.partial(_cut, fixed, digests))
+    return Part(pairs, rows_of_each, digests=digests)
 
 
 def _deal_batches_alike(data: dict[str, Any]) -> None:
@@ -117,8 +152,14 @@ def _deal_batches_alike(data: dict[str, Any]) -> None:
     source, shuffle = data["x"], bool(data.get("shuffle"))
     if not shuffle or source.num_batches is None:
         return
-    seed = agree(rank_and_size(None, None), {"batches": source.num_batches}, True, None, _ASKS)
+    seed = agree(rank_and_size(None, None), {"batches": source.num_batches}, True, _seed(), _ASKS, OWN_PARTS)
     data.update(x=SharedBatches(source, Partition(source.num_batches, 0, 1, None, seed)), shuffle=False)
+
+
+def _seed() -> int:
+    """Drawn as Keras draws the order of arrays: `keras.utils.set_random_seed` repeats it."""
+    with tf.device("/CPU:0"):
+        return int(tf.random.uniform([], maxval=2**31 - 1, dtype=tf.int64))
 
 
 def _unpacked(batch: tuple[Any, ...]) -> Any:
@@ -130,13 +171,15 @@ def _with_rows(*batch: Any) -> Any:
     return tf.cast(rows_of(_unpacked(batch)), tf.float32), _unpacked(batch)
 
 
-def _cut(fixed: int, *batch: Any) -> Any:
+def _cut(fixed: int, digests: Digests, number: Any, structure: Any) -> Any:
     """(rows, part of the batch); a part without rows is one row of the batch that counts nowhere.
 
     Args:
         fixed: the rows of every batch; 0 where they differ.
+        digests: note the whole batch.
+        number: of the batch in this pass, from 0.
     """
-    structure = _unpacked(batch)
+    digests.note(number, structure)
     total = fixed or tf.cast(rows_of(structure), tf.int32)
     first, rows = cut(total, basics.rank(), basics.size())
     length = max(rows, 1) if fixed else tf.minimum(tf.maximum(rows, 1), total)

@@ -7,23 +7,30 @@ from __future__ import annotations
 
 import functools
 import inspect
+import types
 from collections.abc import Callable
 from typing import Any
 
 import numpy as np
+import tensorflow as tf
 
 from smddp_tf import basics, ops
 from smddp_tf._native.threads import of_thread
 from smddp_tf.data import arrays
+from smddp_tf.data.agreement import agree, rank_and_size
 from smddp_tf.gradients.local_sources import layout_of
 from smddp_tf.keras import patch_table, patches
 from smddp_tf.keras._backend import keras
 from smddp_tf.keras.data_parallel.array_batches import cut
 from smddp_tf.keras.data_parallel.current import current, set_aside
 from smddp_tf.keras.data_parallel.fitting import quiet_elsewhere
+from smddp_tf.keras.data_parallel.global_batches import limited
+from smddp_tf.keras.data_parallel.same_data import OWN_PARTS, checksums
+from smddp_tf.keras.data_parallel.stateful import refuse_stateful, stateful_layer
 from smddp_tf.keras.fit.evaluate import evaluate
 from smddp_tf.keras.fit.patch import somebody_expects_iterator
 from smddp_tf.keras.fit.step_hooks import hooks_of
+from smddp_tf.objects import allgather_object
 
 
 def install() -> None:
@@ -57,6 +64,7 @@ def _evaluating_all(plain_evaluate: Callable[..., Any]) -> Callable[..., Any]:
         is_of_fit = "_use_cached_eval_dataset" in kwargs
         if current() is None or is_of_fit or somebody_expects_iterator():  # the last: `evaluate` below
             return plain_evaluate(self, *args, **kwargs)
+        refuse_stateful(self)
         arguments = signature.bind(self, *args, **kwargs).arguments
         quiet_elsewhere(arguments)
         return evaluate(arguments.pop("self"), **arguments.pop("kwargs", {}), **arguments)
@@ -75,20 +83,33 @@ def _predicting_all(plain_predict: Callable[..., Any]) -> Callable[..., Any]:
         bound = signature.bind(self, *args, **kwargs)
         bound.apply_defaults()
         quiet_elsewhere(bound.arguments)
-        data = bound.arguments["x"]
+        data, steps = bound.arguments["x"], bound.arguments["steps"]
+        if steps and isinstance(data, types.GeneratorType):
+            bound.arguments["x"] = (batch for batch in limited(data, steps, self.steps_per_execution))
         with set_aside():
             if not arrays.is_array_structure(data) or not _is_worth_sharing(data, distribution, bound.arguments):
                 return plain_predict(*bound.args, **bound.kwargs)
+            what = {"samples": arrays.first_dimension(data), **checksums((data,))}
+            agree(rank_and_size(None, None), what, False, None, "keras.distribution.DataParallel", OWN_PARTS)
             first, count = cut(arrays.first_dimension(data), basics.rank(), basics.size())
             bound.arguments["x"] = arrays.rows(data, np.arange(first, first + count))
             bound.arguments["batch_size"] = -(-(bound.arguments["batch_size"] or 32) // basics.size())
             mine, name = plain_predict(*bound.args, **bound.kwargs), of_thread("keras.Model.predict")
-            return keras.tree.map_structure(lambda part: ops.allgather(part, name=name).numpy(), mine)
+            return keras.tree.map_structure(lambda part: _of_all_ranks(part, name), mine)
 
     return predict_all
 
 
+def _of_all_ranks(part: Any, name: str) -> Any:
+    if isinstance(part, np.ndarray) and not part.dtype.hasobject:
+        return ops.allgather(part, name=name).numpy()
+    parts = allgather_object(part, name=name)  # strings, ragged tensors
+    return np.concatenate(parts) if isinstance(part, np.ndarray) else tf.concat(parts, 0)
+
+
 def _is_worth_sharing(data: Any, distribution: Any, arguments: dict[str, Any]) -> bool:
     """Has every rank all rows and something to do, and may ranks make different numbers of steps?"""
-    shards = getattr(distribution, "_auto_shard_dataset", True) and not any(map(layout_of, arguments["self"].variables))
+    model = arguments["self"]
+    shards = getattr(distribution, "_auto_shard_dataset", True) and not any(map(layout_of, model.variables))
+    shards = shards and stateful_layer(model) is None
     return shards and arguments["steps"] is None and arrays.first_dimension(data) >= basics.size()

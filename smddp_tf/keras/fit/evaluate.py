@@ -13,6 +13,7 @@ from smddp_tf.functions import allgather_object
 from smddp_tf.keras._backend import keras, needs_keras_3
 from smddp_tf.keras.data_parallel.current import current
 from smddp_tf.keras.data_parallel.global_batches import part_of
+from smddp_tf.keras.fit.guard import compare_evaluated
 from smddp_tf.keras.fit.padding import zeros_of
 from smddp_tf.keras.fit.patch import iterator_goes_to
 from smddp_tf.keras.fit.step_hooks import hooks_of
@@ -59,22 +60,24 @@ def evaluate(model: Any, x: Any = None, y: Any = None, *, return_dict: bool = Fa
     if size() == 1:
         return model.evaluate(x, y, return_dict=return_dict, **options)
     try:
-        logs, samples = _evaluate_part(model, x, y, options)
+        logs, samples, epoch_iterator = _evaluate_part(model, x, y, options)
     except Exception as error:
         allgather_object({"error": f"{type(error).__name__}: {error}"}, name=of_thread(f"{_NAME} (which metrics)"))
         raise
     _check_same_metrics(model, logs)
+    compare_evaluated(model, epoch_iterator)
     logs = _merged(model, logs, samples)
     return logs if return_dict else model._flatten_metrics_in_order(logs)
 
 
-def _evaluate_part(model: Any, x: Any, y: Any, options: Any) -> tuple[dict[str, Any], float]:
-    """The results of this rank's part of the data, and its number of samples."""
+def _evaluate_part(model: Any, x: Any, y: Any, options: Any) -> tuple[dict[str, Any], float, Any]:
+    """The results of this rank's part of the data, its number of samples, and Keras's iterator over it."""
     seen = types.SimpleNamespace(epoch_iterator=None)
     with _counting(model) as counter, iterator_goes_to(seen):
         logs = model.evaluate(x, y, return_dict=True, **options)
         samples = float(counter)
-        return logs if samples else _logs_without_data(model, seen.epoch_iterator), samples
+        logs = logs if samples else _logs_without_data(model, seen.epoch_iterator)
+        return logs, samples, seen.epoch_iterator
 
 
 def _logs_without_data(model: Any, epoch_iterator: Any) -> dict[str, Any]:

@@ -26,7 +26,7 @@ from smddp_tf.data.first_epoch import FirstEpoch
 from smddp_tf.functions import allgather_object, broadcast_variables
 from smddp_tf.keras._backend import keras
 from smddp_tf.keras.data_parallel.current import current
-from smddp_tf.keras.data_parallel.global_batches import begin_epoch_of, part_of
+from smddp_tf.keras.data_parallel.global_batches import begin_epoch_of, digests_of, part_of
 from smddp_tf.keras.fit import same_batches, start_check
 from smddp_tf.keras.fit.callback_facts import agreed, facts_of, flat, name_learning_rate
 from smddp_tf.keras.fit.step_hooks import hooks_of
@@ -68,6 +68,7 @@ class Guard:
             on_epoch_begin=lambda epoch, logs: self.begin_epoch(epoch),
             on_train_batch_begin=lambda batch, logs: self._begin_batch(batch),
             on_test_begin=lambda logs: hooks_of(model, "test").samples.assign(0.0),
+            on_test_end=lambda logs: compare_evaluated(model, getattr(model, "_eval_epoch_iterator", None)),
         )
         # Only where it is needed: a callback at the end of each batch makes Keras wait for each batch's metrics.
         end_batch = {"on_train_batch_end": lambda batch, logs: self._stopping.end_batch()} if self.votes_last else {}
@@ -83,6 +84,7 @@ class Guard:
     def agree(self) -> None:
         """One exchange of what every rank knows, and everybody's conclusions from it."""
         supply = supply_of(self.epoch_iterator, self.model.steps_per_execution)
+        self._steps_per_epoch = supply.steps_per_epoch
         facts = {
             "supply": supply,
             "data": self._data.numbers(),
@@ -197,7 +199,15 @@ class Guard:
             name = of_thread(f"{_NAME} (learning rates of an epoch)")
             self._take_rates(ops.allgather(tf.constant([rates], tf.float64), name=name).numpy(), "began")
 
+    def epochs_ahead(self) -> int:
+        """How many epochs `fit` was asked for, at least 1."""
+        initial, last = self._epochs_asked
+        return int(max(last - initial, 1))
+
     def _begin_batch(self, batch: int) -> None:
+        digests = digests_of(self.epoch_iterator)
+        if digests is not None:
+            digests.begin_batch(batch)
         if batch > 0 or self._epochs_begun > 1:
             self.check_start()
         self.adopt_function()
@@ -223,6 +233,9 @@ class Guard:
         everybody = ops.allgather(tf.constant(mine[None]), name=of_thread(f"{_NAME} (end of an epoch)")).numpy()
         if everybody[:, 0].any():
             self.model.stop_training = True
+        digests = digests_of(self.epoch_iterator)
+        if digests is not None:
+            digests.compare(self._mode == JOIN and not self._steps_per_epoch and not self.model.stop_training)
         if self._epochs_begun == 1:
             self._first_epoch.warn_if_all_read_all(everybody[:, 1].tolist())
         if self._take_rates(everybody[:, 2:], "ended") or self._facts.set_state:
@@ -271,6 +284,13 @@ class Guard:
                 "A callback restored different weights on different ranks; rank 0's are taken. Put "
                 "hvd.callbacks.MetricAverageCallback() before EarlyStopping, so that it decides the same on all."
             )
+
+
+def compare_evaluated(model: Any, epoch_iterator: Any) -> None:
+    """Under a distribution: compares the batches that the ranks have evaluated; all call it together."""
+    digests = digests_of(epoch_iterator)
+    if digests is not None:
+        digests.compare(not epoch_iterator.steps_per_epoch and not model.stop_evaluating)
 
 
 def _waits_for_batches(callback: Any) -> bool:

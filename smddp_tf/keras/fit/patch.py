@@ -26,6 +26,7 @@ from smddp_tf.keras.callbacks.throughput import Throughput
 from smddp_tf.keras.data_parallel.current import current
 from smddp_tf.keras.data_parallel.fitting import callbacks_before, quiet_elsewhere, writing_on_rank_zero
 from smddp_tf.keras.data_parallel.global_batches import make_iterator
+from smddp_tf.keras.data_parallel.stateful import refuse_stateful
 from smddp_tf.keras.fit import same_batches
 from smddp_tf.keras.fit.callback_facts import counts_samples, facts_of, flat, name_learning_rate
 from smddp_tf.keras.fit.forgotten import FirstStep, is_meant_for_all_ranks
@@ -114,6 +115,7 @@ def _one_tensorboard(arguments: dict[str, Any]) -> list[Any]:
 @contextlib.contextmanager
 def _data_parallel(arguments: dict[str, Any]) -> Iterator[None]:
     """Inside, the arguments of a `fit` are what they have to be under a `keras.distribution`."""
+    refuse_stateful(arguments["self"])
     quiet_elsewhere(arguments)
     given = arguments["callbacks"]
     if not isinstance(given, keras.callbacks.CallbackList):
@@ -129,7 +131,7 @@ def _watched(plain_init: Any) -> Any:
     def __init__(self: Any, *args: Any, **kwargs: Any) -> None:
         owner, _expecting.owner = getattr(_expecting, "owner", None), None
         throughput, _expecting.throughput = getattr(_expecting, "throughput", None), None
-        make_iterator(plain_init, self, isinstance(owner, Guard), *args, **kwargs)
+        make_iterator(plain_init, self, owner.epochs_ahead() if isinstance(owner, Guard) else 0, *args, **kwargs)
         if is_initialized() and size() > 1 and isinstance(self._distributed_dataset, tf.data.Dataset):
             self._distributed_dataset = without_autotune(self._distributed_dataset)
         for one in filter(None, (owner, throughput)):
