@@ -18,6 +18,7 @@ from smddp_tf.keras._backend import keras
 from smddp_tf.keras.data_parallel.array_batches import cut
 from smddp_tf.keras.data_parallel.current import current, set_aside
 from smddp_tf.keras.data_parallel.fitting import quiet_elsewhere
+from smddp_tf.keras.data_parallel.layer_states import agree_on_states
 from smddp_tf.keras.fit.evaluate import evaluate
 from smddp_tf.keras.fit.patch import somebody_expects_iterator
 
@@ -33,6 +34,7 @@ def _evaluating_all(plain_evaluate: Callable[..., Any]) -> Callable[..., Any]:
 
     @functools.wraps(plain_evaluate)
     def evaluate_all(self: Any, *args: Any, **kwargs: Any) -> Any:
+        agree_on_states(self)
         is_of_fit = "_use_cached_eval_dataset" in kwargs
         if current() is None or is_of_fit or somebody_expects_iterator():  # the last: `evaluate` below
             return plain_evaluate(self, *args, **kwargs)
@@ -55,8 +57,10 @@ def _predicting_all(plain_predict: Callable[..., Any]) -> Callable[..., Any]:
         bound.apply_defaults()
         quiet_elsewhere(bound.arguments)
         data = bound.arguments["x"]
+        shares = arrays.is_array_structure(data) and _is_worth_sharing(data, distribution, bound.arguments)
+        agree_on_states(self, if_trained=not shares)
         with set_aside():
-            if not arrays.is_array_structure(data) or not _is_worth_sharing(data, distribution, bound.arguments):
+            if not shares:
                 return plain_predict(*bound.args, **bound.kwargs)
             first, count = cut(arrays.first_dimension(data), basics.rank(), basics.size())
             bound.arguments["x"] = arrays.rows(data, np.arange(first, first + count))
