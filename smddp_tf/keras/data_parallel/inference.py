@@ -16,7 +16,7 @@ from smddp_tf.gradients.local_sources import layout_of
 from smddp_tf.keras import patch_table, patches
 from smddp_tf.keras._backend import keras
 from smddp_tf.keras.data_parallel.array_batches import cut
-from smddp_tf.keras.data_parallel.current import current, set_aside
+from smddp_tf.keras.data_parallel.current import current, refuse_alone, set_aside
 from smddp_tf.keras.data_parallel.fitting import quiet_elsewhere
 from smddp_tf.keras.data_parallel.layer_states import agree_on_states
 from smddp_tf.keras.fit.evaluate import evaluate
@@ -34,6 +34,8 @@ def _evaluating_all(plain_evaluate: Callable[..., Any]) -> Callable[..., Any]:
 
     @functools.wraps(plain_evaluate)
     def evaluate_all(self: Any, *args: Any, **kwargs: Any) -> Any:
+        if any(map(layout_of, self.variables)):
+            refuse_alone("`evaluate` of a model whose tables are cut over the ranks")
         agree_on_states(self)
         is_of_fit = "_use_cached_eval_dataset" in kwargs
         if current() is None or is_of_fit or somebody_expects_iterator():  # the last: `evaluate` below
@@ -50,6 +52,8 @@ def _predicting_all(plain_predict: Callable[..., Any]) -> Callable[..., Any]:
 
     @functools.wraps(plain_predict)
     def predict_all(self: Any, *args: Any, **kwargs: Any) -> Any:
+        if any(map(layout_of, self.variables)):
+            refuse_alone("`predict` of a model whose tables are cut over the ranks")
         distribution = current()
         if distribution is None:
             return plain_predict(self, *args, **kwargs)
