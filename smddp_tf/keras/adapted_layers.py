@@ -28,10 +28,13 @@ def share_adapted(model: Any, root_rank: int) -> None:
     layers = [layer for layer in model._flatten_layers() if _is_adapted(layer)]
     if not layers:
         return
+    before = [_state_of(layer) for layer in layers]
     for layer in layers:
         if isinstance(layer, keras.layers.Normalization):
             layer.finalize_state()
     states = [_state_of(layer) for layer in layers]
+    if states != before:
+        _trace_again(model)
     digest = hashlib.blake2b(pickle.dumps(states, protocol=4), digest_size=16).digest()
     if len(set(allgather_object(digest, name=of_thread(f"{_NAME} (are they equal)")))) == 1:
         return

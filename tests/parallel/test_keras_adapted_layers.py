@@ -57,6 +57,18 @@ def test_all_ranks_have_the_layers_of_rank_0(hvd, rank, mpi, way):
     np.testing.assert_allclose(model(x), expected, rtol=1e-5)
 
 
+def test_normalization_alone(hvd, rank, mpi):
+    """Its variables are broadcast; what was traced before holds what it had made of them."""
+    scaled = keras.layers.Normalization()
+    scaled.adapt(np.arange(6.0).reshape(6, 1) * (rank + 1))
+    model = keras.Sequential([keras.Input((1,)), scaled])
+    model.compile(hvk.DistributedOptimizer(keras.optimizers.SGD(0.0)), "mse")
+    x = np.ones((4, 1))
+    expected = mpi.bcast(model.predict(x, verbose=0))
+    model.fit(x, x, verbose=0, callbacks=[hvk.callbacks.BroadcastGlobalVariablesCallback(0)])
+    np.testing.assert_allclose(model.predict(x, verbose=0), expected, rtol=1e-6)
+
+
 def test_a_state_that_a_layer_cannot_take_is_an_error_of_all_ranks(hvd, rank, size):
     lookup = keras.layers.IntegerLookup(max_tokens=4 if rank else 8)
     lookup.adapt(np.arange(2 if rank else 6))
