@@ -258,6 +258,22 @@ def _cut_tables(name: str, owners: Callable[[], list[type]], parameter: str) -> 
 
 SAVE = _cut_tables("keras.Model.save", lambda: [_keras().Model], "filepath")
 SAVE_WEIGHTS = _cut_tables("keras.Model.save_weights", lambda: [_keras().Model], "filepath")
+SAVE_MODEL = Patch(
+    "keras.saving.save_model",
+    _CUT,
+    _ONE_PART,
+    True,
+    lambda: [cast(type, module) for module in (_keras().saving, _keras().models)],
+    kind="module",
+)
+SWAP_EMA = Patch(
+    "keras.callbacks.SwapEMAWeights.set_model",
+    "moving averages are cut over the ranks with `shard`",
+    "SwapEMAWeights does nothing with `shard`",
+    False,
+    lambda: [_keras().callbacks.SwapEMAWeights],
+    ("self", "model"),
+)
 SAVE_SLOTS = _cut_tables("keras.Optimizer.save_own_variables", _base_optimizer, "store")
 LOAD_SLOTS = _cut_tables("keras.Optimizer.load_own_variables", _base_optimizer, "store")
 ADD_SLOT = _cut_tables("keras.Optimizer.add_variable_from_reference", _base_optimizer, "reference_variable")

@@ -11,6 +11,7 @@ import pytest
 import tensorflow as tf
 
 import smddp_tf.keras as hvk
+from smddp_tf.keras.data_parallel.current import alone
 from smddp_tf.keras.fit import active_ranks
 from smddp_tf.keras.optimizer.wrapping import is_wrapped
 from tests.parallel.distributed_keras import (
@@ -74,6 +75,90 @@ def test_evaluate_and_predict_are_those_of_one_process(hvd, mpi, kind, rows):
     assert results == pytest.approx(expected, rel=1e-6)
     np.testing.assert_allclose(predicted, alone.predict(x, verbose=0), rtol=1e-6)
     assert same_on_all(mpi, predicted)
+
+
+class Centred(keras.layers.Layer):
+    """A layer with states of its own: a moving mean, and a counter."""
+
+    def build(self, shape):
+        self.mean = self.add_weight(shape=(shape[-1],), initializer="zeros", trainable=False)
+        self.calls = self.add_weight(shape=(), dtype="int32", initializer="zeros", trainable=False)
+
+    def call(self, inputs, training=False):
+        if training:
+            self.mean.assign(0.5 * self.mean + 0.5 * keras.ops.mean(inputs, axis=0))
+            self.calls.assign_add(1)
+        return inputs - self.mean
+
+
+def with_statistics():
+    """A model, and a part of it that has no optimizer."""
+    keras.utils.set_random_seed(5)
+    inputs = keras.Input((FEATURES,))
+    normalized = keras.layers.BatchNormalization(momentum=0.5)(Centred()(inputs))
+    made = keras.Model(inputs, keras.layers.Dense(1)(normalized))
+    made.compile(keras.optimizers.SGD(0.01), "mse")
+    return made, keras.Model(inputs, normalized)
+
+
+@pytest.mark.parametrize("way", ["fit", "train_on_batch"])
+def test_all_ranks_compute_with_the_same_statistics(hvd, rank, mpi, way):
+    """Steps change moving states by the rank's own rows; `evaluate`, `predict` and validation use those of rank 0."""
+    x, y = samples(ROWS)
+    with distributed():
+        made, part = with_statistics()
+        if way == "fit":
+            validation = {"validation_data": (x[:VALIDATION], y[:VALIDATION])}
+            history = made.fit(x + 1.0, y, batch_size=BATCH, epochs=2, verbose=0, **validation).history
+        else:
+            made.train_on_batch(x[rank::2] + 1.0, y[rank::2])
+            assert same_on_all(mpi, part.predict(x, verbose=0)), "a part of the model has other statistics"
+        predicted = made.predict(tf.data.Dataset.from_tensor_slices(x).batch(BATCH), verbose=0)
+        assert same_on_all(mpi, weights(made)), "non-trainable variables differ"
+        np.testing.assert_allclose(predicted, made(x), rtol=1e-5, atol=1e-6)
+        np.testing.assert_allclose(made.predict(x, verbose=0), made(x), rtol=1e-5, atol=1e-6)
+        assert made.evaluate(x, y, verbose=0) == pytest.approx(float(np.mean((made(x) - y) ** 2)), rel=1e-5)
+    if way == "fit":
+        expected = np.mean((made(x[:VALIDATION]) - y[:VALIDATION]) ** 2)
+        assert history["val_loss"][-1] == pytest.approx(float(expected), rel=1e-5)
+
+
+def test_a_callback_that_writes_files_may_use_the_model(hvd, rank, tmp_path):
+    """It runs on rank 0 only, which evaluates and predicts alone, on all of the data; twice, with the same callback."""
+    x, y = samples(32)
+    seen = []
+
+    class Best(keras.callbacks.ModelCheckpoint):
+        def on_epoch_end(self, epoch, logs=None):
+            predicted = self.model.predict(x, verbose=0)
+            loss = self.model.evaluate(x, y, verbose=0, return_dict=True)["loss"]
+            assert loss == pytest.approx(float(np.mean((predicted - y) ** 2)), rel=1e-5)
+            seen.append(loss)
+            super().on_epoch_end(epoch, {**(logs or {}), "extra": loss})
+
+    class Logger(keras.callbacks.CSVLogger):
+        def on_train_batch_end(self, batch, logs=None):
+            seen.append(len(self.model.predict(x[:3], verbose=0)))
+
+    best = Best(str(tmp_path / f"{rank}.keras"), monitor="extra", mode="min", save_best_only=True)
+    with distributed():
+        made, _ = with_statistics()
+        for _ in range(2):
+            made.fit(x, y, batch_size=BATCH, verbose=0, callbacks=[best, Logger(str(tmp_path / f"{rank}.csv"))])
+        assert len(seen) == (6 if rank == 0 else 0)
+        assert (tmp_path / f"{rank}.keras").exists() == (rank == 0)
+        assert made.evaluate(x, y, verbose=0) > 0.0
+
+
+def test_what_needs_all_ranks_is_an_error_where_one_runs_alone(hvd, size):
+    x, y = samples(32)
+    with distributed():
+        made, _ = with_statistics()
+        made.fit(x, y, batch_size=BATCH, verbose=0)
+        with alone():
+            for call in (lambda: made.fit(x, y, verbose=0), lambda: hvk.evaluate(made, x, y, verbose=0)):
+                with pytest.raises(RuntimeError, match="needs all ranks. Received: a call in a callback"):
+                    call()
 
 
 def test_several_outputs_are_predicted_in_order(hvd):

@@ -246,3 +246,32 @@ def test_process_sets_and_other_ranks(hvd, sets):
     some = next(iter(sets.values()))
     with pytest.raises(ValueError, match="`shard` divides the state among all ranks"):
         hvk.DistributedOptimizer(keras.optimizers.Adam(), shard="world", process_set=some)
+
+
+def test_rank_0_writes_files_also_where_nothing_is_cut(hvd, rank, tmp_path):
+    """`shard=1`, a node of one rank, or small tables: whether something is cut must not change what a script does."""
+    table = hvk.layers.TableConfig("t", 5, 2, placement="default_device")
+    ids = keras.Input((), dtype="int64")
+    rows = hvk.layers.DistributedEmbedding(hvk.layers.FeatureConfig("f", table, (None,), (None, 2)))(ids)
+    with_table = keras.Model(ids, keras.layers.Dense(1)(rows))
+    sharded = keras.Sequential([keras.Input((3,)), keras.layers.Dense(1)])
+    sharded.compile(hvk.DistributedOptimizer(keras.optimizers.Adam(), shard=1), loss="mse")
+    for number, model in enumerate((with_table, sharded)):
+        ways = [model.save, lambda path, model=model: keras.saving.save_model(model, path), model.save_weights]
+        endings = ["keras", "keras", "weights.h5"]
+        for way, (save, ending) in enumerate(zip(ways, endings)):
+            path = tmp_path / f"{number}_{way}_of_{rank}.{ending}"
+            save(str(path))
+            assert path.exists() == (rank == 0)
+
+
+def test_weights_are_not_swapped_with_parts(hvd, size):
+    model = keras.Sequential([keras.Input((3,)), keras.layers.Dense(2)])
+    model.compile(hvk.DistributedOptimizer(keras.optimizers.SGD(0.1, use_ema=True), shard="world"), loss="mse")
+    swap = [keras.callbacks.SwapEMAWeights()]
+    x = np.ones((4, 3))
+    if size == 1:
+        model.fit(x, x[:, :2], verbose=0, callbacks=swap)
+        return
+    with pytest.raises(NotImplementedError, match="SwapEMAWeights would exchange .*shard='world'"):
+        model.fit(x, x[:, :2], verbose=0, callbacks=swap)

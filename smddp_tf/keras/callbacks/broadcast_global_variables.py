@@ -13,6 +13,7 @@ from smddp_tf._warn import warn
 from smddp_tf.basics import rank, size
 from smddp_tf.functions import broadcast_variables
 from smddp_tf.keras._backend import build_optimizer, keras, optimizer_variables
+from smddp_tf.keras.adapted_layers import share_adapted
 from smddp_tf.keras.optimizer.local_variables import slots_of
 from smddp_tf.reduce_op import Max, Min
 
@@ -22,7 +23,8 @@ class BroadcastGlobalVariablesCallback(keras.callbacks.Callback):
 
     Needed whenever ranks could differ at the start: random initial weights, or a checkpoint that only `root_rank` has
     loaded. Sent are weights, statistics of layers such as `BatchNormalization`, states of seed generators (from which
-    each rank draws numbers of its own), and the optimizer's variables (slots, step counter, learning rate). Metrics are
+    each rank draws numbers of its own), and the optimizer's variables (slots, step counter, learning rate), and what
+    preprocessing layers of the model have learned by `adapt` (vocabularies, boundaries, mean and variance). Metrics are
     left alone.
 
     Variables that exist on all ranks when `fit` begins are sent before the first batch. A model that is built by its
@@ -100,6 +102,7 @@ class BroadcastGlobalVariablesCallback(keras.callbacks.Callback):
     def _send(self) -> None:
         self._sent = self._variables()
         broadcast_variables(self._sent, root_rank=self.root_rank)
+        share_adapted(self.model, self.root_rank)
 
     def _variables(self) -> Any:
         """The variables to send, each once, in an order that follows from the model's structure."""

@@ -6,13 +6,15 @@ import functools
 from typing import Any
 
 from smddp_tf._native.threads import of_thread
-from smddp_tf.basics import rank
+from smddp_tf.basics import rank, size
 from smddp_tf.functions import allgather_object
 from smddp_tf.keras._backend import keras
 from smddp_tf.keras.callbacks.broadcast_global_variables import BroadcastGlobalVariablesCallback
+from smddp_tf.keras.data_parallel.current import alone
 from smddp_tf.keras.optimizer.local_variables import local_of
 from smddp_tf.keras.saving.cut_tables import refuse_cut_tables, together
 
+_ALONE, _TOGETHER = "_smddp_alone", "_smddp_together"  # attributes of hooks that were replaced
 # These change how training goes on, which all ranks must do alike.
 _FOR_ALL_RANKS = ("EarlyStopping", "LearningRateScheduler", "ReduceLROnPlateau", "TerminateOnNaN")
 
@@ -25,6 +27,9 @@ def on_rank_zero(callback: Any) -> Any:
 
     `BackupAndRestore` writes on rank 0, and what rank 0 restores when training begins reaches all ranks: variables of
     the model and the optimizer, and the epoch to go on with. So only rank 0 needs to see the files.
+
+    What such a callback does with the model (`evaluate`, `predict`), rank 0 does alone, with all of the data it passes,
+    also under a `keras.distribution`. What needs all ranks (`fit`, `hvd.evaluate`) is an error there.
 
     Where tables are cut over the ranks (`DistributedEmbedding`), the other ranks send theirs when a `ModelCheckpoint`
     saves; `BackupAndRestore` is refused.
@@ -64,15 +69,38 @@ def on_rank_zero(callback: Any) -> Any:
         return _RestoredOnAllRanks(callback)
     if isinstance(callback, keras.callbacks.ModelCheckpoint):
         return _saved_together(callback)
-    return callback if rank() == 0 else keras.callbacks.Callback()
+    return _on_this_rank(callback)
+
+
+def _on_this_rank(callback: Any) -> Any:
+    """On rank 0 the callback, whose hooks use a model without the other ranks; elsewhere one that does nothing."""
+    if rank() != 0:
+        return keras.callbacks.Callback()
+    for name in dir(callback) if size() > 1 else ():
+        if name.startswith("on_") and not getattr(getattr(callback, name), "_is_default", False):
+            _replace_hook(callback, name, _ALONE, _called_alone)
+    return callback
+
+
+def _called_alone(call: Any) -> Any:
+    with alone():
+        return call()
+
+
+def _replace_hook(callback: Any, name: str, mark: str, run: Any) -> None:
+    """Replaces a hook by `run(call)`, where `call()` is the hook; once, though `fit` may see a callback many times."""
+    plain = getattr(callback, name)
+    if not hasattr(plain, mark):
+        hook = functools.wraps(plain)(lambda *args, **kwargs: run(lambda: plain(*args, **kwargs)))
+        setattr(hook, mark, True)
+        setattr(callback, name, hook)
 
 
 def _saved_together(callback: Any) -> Any:
     """Rank 0's `ModelCheckpoint`, and on the other ranks a callback that sends it parts of tables when it saves."""
-    ours = callback if rank() == 0 else keras.callbacks.Callback()
+    ours = _on_this_rank(callback)
     hook = "on_epoch_end" if callback.save_freq == "epoch" else "on_train_batch_end"
-    plain = getattr(ours, hook)
-    setattr(ours, hook, lambda *args, **kwargs: together(ours.model, lambda: plain(*args, **kwargs)))
+    _replace_hook(ours, hook, _TOGETHER, lambda call: together(ours.model, call))
     return ours
 
 
@@ -84,7 +112,7 @@ class _RestoredOnAllRanks(keras.callbacks.Callback):
     def __init__(self, callback: Any) -> None:
         super().__init__()
         self.name_of_wrapped = type(callback).__name__
-        self.callback = callback if rank() == 0 else keras.callbacks.Callback()
+        self.callback = _on_this_rank(callback)
 
     def set_params(self, params: Any) -> None:
         super().set_params(params)

@@ -14,6 +14,7 @@ from smddp_tf.keras._backend import LEGACY, keras
 
 _ATTRIBUTE = "distribution"  # its name in Keras's global state
 _of_thread = threading.local()
+_calling = threading.local()
 
 
 def keep_through_clear_session() -> None:
@@ -73,3 +74,30 @@ def set_aside() -> Iterator[None]:
         yield
     finally:
         keras.distribution.set_distribution(before)
+
+
+@contextlib.contextmanager
+def alone() -> Iterator[None]:
+    """Inside, on this thread, a callback runs on this rank only: what it does with a model concerns no other rank."""
+    before = is_alone()
+    _calling.alone = True
+    try:
+        with contextlib.nullcontext() if LEGACY else set_aside():
+            yield
+    finally:
+        _calling.alone = before
+
+
+def is_alone() -> bool:
+    """Inside of `alone`?"""
+    return getattr(_calling, "alone", False)
+
+
+def refuse_alone(what: str) -> None:
+    """Raises a RuntimeError where only this rank has come to `what`, which needs all ranks."""
+    if is_alone():
+        raise RuntimeError(
+            f"{what} needs all ranks. Received: a call in a callback that runs on rank 0 only (on_rank_zero, or one "
+            "that writes files under a keras.distribution). Put the call into a callback of its own, derived from "
+            "keras.callbacks.Callback, on every rank."
+        )

@@ -22,9 +22,10 @@ from smddp_tf.gradients.local_sources import layout_of
 from smddp_tf.keras import patch_table, patches
 from smddp_tf.keras._backend import keras
 from smddp_tf.keras.data_parallel.array_batches import cut
-from smddp_tf.keras.data_parallel.current import current, set_aside
+from smddp_tf.keras.data_parallel.current import current, refuse_alone, set_aside
 from smddp_tf.keras.data_parallel.fitting import quiet_elsewhere
 from smddp_tf.keras.data_parallel.global_batches import limited
+from smddp_tf.keras.data_parallel.layer_states import agree_on_states
 from smddp_tf.keras.data_parallel.same_data import OWN_PARTS, checksums
 from smddp_tf.keras.data_parallel.stateful import refuse_stateful, stateful_layer
 from smddp_tf.keras.fit.evaluate import evaluate
@@ -61,6 +62,9 @@ def _evaluating_all(plain_evaluate: Callable[..., Any]) -> Callable[..., Any]:
 
     @functools.wraps(plain_evaluate)
     def evaluate_all(self: Any, *args: Any, **kwargs: Any) -> Any:
+        if any(map(layout_of, self.variables)):
+            refuse_alone("`evaluate` of a model whose tables are cut over the ranks")
+        agree_on_states(self)
         is_of_fit = "_use_cached_eval_dataset" in kwargs
         if current() is None or is_of_fit or somebody_expects_iterator():  # the last: `evaluate` below
             return plain_evaluate(self, *args, **kwargs)
@@ -77,6 +81,8 @@ def _predicting_all(plain_predict: Callable[..., Any]) -> Callable[..., Any]:
 
     @functools.wraps(plain_predict)
     def predict_all(self: Any, *args: Any, **kwargs: Any) -> Any:
+        if any(map(layout_of, self.variables)):
+            refuse_alone("`predict` of a model whose tables are cut over the ranks")
         distribution = current()
         if distribution is None:
             return plain_predict(self, *args, **kwargs)
@@ -86,8 +92,10 @@ def _predicting_all(plain_predict: Callable[..., Any]) -> Callable[..., Any]:
         data, steps = bound.arguments["x"], bound.arguments["steps"]
         if steps and isinstance(data, types.GeneratorType):
             bound.arguments["x"] = (batch for batch in limited(data, steps, self.steps_per_execution))
+        shares = arrays.is_array_structure(data) and _is_worth_sharing(data, distribution, bound.arguments)
+        agree_on_states(self, if_trained=not shares)
         with set_aside():
-            if not arrays.is_array_structure(data) or not _is_worth_sharing(data, distribution, bound.arguments):
+            if not shares:
                 return plain_predict(*bound.args, **bound.kwargs)
             what = {"samples": arrays.first_dimension(data), **checksums((data,))}
             agree(rank_and_size(None, None), what, False, None, "keras.distribution.DataParallel", OWN_PARTS)

@@ -11,7 +11,7 @@ from smddp_tf._native.threads import of_thread
 from smddp_tf.basics import size
 from smddp_tf.functions import allgather_object
 from smddp_tf.keras._backend import keras, needs_keras_3
-from smddp_tf.keras.data_parallel.current import current
+from smddp_tf.keras.data_parallel.current import current, refuse_alone
 from smddp_tf.keras.data_parallel.global_batches import part_of
 from smddp_tf.keras.fit.guard import compare_evaluated
 from smddp_tf.keras.fit.padding import zeros_of
@@ -57,6 +57,7 @@ def evaluate(model: Any, x: Any = None, y: Any = None, *, return_dict: bool = Fa
         ValueError: If ranks have different metrics.
     """
     needs_keras_3("hvd.evaluate")
+    refuse_alone("hvd.evaluate")
     if size() == 1:
         return model.evaluate(x, y, return_dict=return_dict, **options)
     try:

@@ -27,6 +27,7 @@ from smddp_tf.functions import allgather_object, broadcast_variables
 from smddp_tf.keras._backend import keras
 from smddp_tf.keras.data_parallel.current import current
 from smddp_tf.keras.data_parallel.global_batches import begin_epoch_of, digests_of, part_of
+from smddp_tf.keras.data_parallel.layer_states import agree_on_states
 from smddp_tf.keras.fit import same_batches, start_check
 from smddp_tf.keras.fit.callback_facts import agreed, facts_of, flat, name_learning_rate
 from smddp_tf.keras.fit.step_hooks import hooks_of
@@ -67,6 +68,7 @@ class Guard:
             on_train_begin=lambda logs: self.agree(),
             on_epoch_begin=lambda epoch, logs: self.begin_epoch(epoch),
             on_train_batch_begin=lambda batch, logs: self._begin_batch(batch),
+            on_epoch_end=lambda epoch, logs: agree_on_states(model),
             on_test_begin=lambda logs: hooks_of(model, "test").samples.assign(0.0),
             on_test_end=lambda logs: compare_evaluated(model, getattr(model, "_eval_epoch_iterator", None)),
         )

@@ -23,7 +23,7 @@ from smddp_tf.keras import patch_table, patches
 from smddp_tf.keras._backend import keras
 from smddp_tf.keras.callbacks.rank_zero import on_rank_zero
 from smddp_tf.keras.callbacks.throughput import Throughput
-from smddp_tf.keras.data_parallel.current import current
+from smddp_tf.keras.data_parallel.current import current, refuse_alone
 from smddp_tf.keras.data_parallel.fitting import callbacks_before, quiet_elsewhere, writing_on_rank_zero
 from smddp_tf.keras.data_parallel.global_batches import make_iterator
 from smddp_tf.keras.data_parallel.stateful import refuse_stateful
@@ -58,6 +58,8 @@ def _guarding(plain_fit: Any) -> Any:
         except TypeError:
             return plain_fit(self, *args, **kwargs)  # says it in its own words
         bound.apply_defaults()
+        if reduces(self):
+            refuse_alone("`fit` of a model that reduces gradients over the ranks")
         follow_distribution(self)
         with _measured(bound.arguments):
             return _fit(plain_fit, bound)

@@ -50,6 +50,7 @@ class StepHooks:
             self.valid = tf.Variable(0.0, trainable=False)
         self.installed = False
         self.incomplete = False
+        self._plain: Any = None
         self._last_logs: list[tf.Variable] | None = None
         # By `uneven`, whether there is a distribution, and whether it shards: the plain function and ours.
         self._kept: dict[tuple[bool, bool, bool], tuple[Any, Any]] = {}
@@ -94,6 +95,10 @@ class StepHooks:
         if self._plain is not None and not self.incomplete:
             self._kept[self._kind_of_step] = (self._plain, function)
         setattr(model, f"{self._kind}_function", self._plain)
+
+    def forget(self) -> None:
+        """Lets no function come back that was traced before."""
+        self._plain, self._kept = None, {}
 
     def _counting_step(self, plain_step: Any) -> Any:
         def step(data: Any) -> Any:

@@ -71,6 +71,8 @@ class DistributedEmbedding(keras.layers.Layer):
         tf.errors.InvalidArgumentError: On every rank, if an id of one rank is out of range.
     """
 
+    saves_together = True  # see `cut_tables.py`
+
     def __init__(
         self, feature_configs: Any, *, table_stacking: Any = "auto", update_stats: bool = False, **kwargs: Any
     ) -> None:

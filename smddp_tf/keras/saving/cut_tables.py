@@ -7,6 +7,7 @@ them, part by part, until rank 0 is done. So rank 0 holds one whole table and on
 from __future__ import annotations
 
 import functools
+import inspect
 import threading
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any
@@ -20,7 +21,10 @@ from smddp_tf.basics import is_initialized, rank, size
 from smddp_tf.exceptions import reason_of
 from smddp_tf.gradients.local_sources import layout_of, mark
 from smddp_tf.keras import patch_table, patches
-from smddp_tf.keras._backend import LEGACY
+from smddp_tf.keras._backend import LEGACY, keras
+from smddp_tf.keras.data_parallel.current import is_alone
+from smddp_tf.keras.optimizer.accumulation import innermost
+from smddp_tf.keras.optimizer.wrapping import optimizers_of, reducer_on
 from smddp_tf.objects import broadcast_object
 
 # How long a rank that saves waits for the others to save too.
@@ -40,14 +44,32 @@ def cut_variables(model: Any, optimizers: Iterable[Any] = ()) -> list[Any]:
     return list({id(each): each for each in variables if layout_of(each) is not None}.values())
 
 
+def saves_together(model: Any, optimizers: Iterable[Any] = ()) -> bool:
+    """Do all ranks save, and rank 0 write? With `shard` and `DistributedEmbedding`, also where nothing is cut."""
+    if LEGACY or not is_initialized() or size() == 1:
+        return False
+    reducers = [reducer_on(innermost(each)) for each in (*optimizers_of(model), *optimizers)]
+    return (
+        any(reducer is not None and reducer.settings.shard is not None for reducer in reducers)
+        or any(getattr(layer, "saves_together", False) for layer in model._flatten_layers())
+        or bool(cut_variables(model, optimizers))
+    )
+
+
 def refuse_cut_tables(model: Any, what: str) -> None:
-    """Raises a NotImplementedError where `model` or its optimizer has variables that are cut over the ranks."""
-    for variable in cut_variables(model):
+    """Raises a NotImplementedError where `model` or its optimizer has, or will have, variables that are cut."""
+    for found in [*(variable.path for variable in cut_variables(model)), *_sharded(model)]:
         raise NotImplementedError(
             f"{what} would keep rank 0's part only of variables that are cut over the ranks. Received: a model "
-            f"with such a variable ({variable.path}). Save by hvd.callbacks.on_rank_zero(keras.callbacks."
+            f"with such a variable ({found}). Save by hvd.callbacks.on_rank_zero(keras.callbacks."
             "ModelCheckpoint(...)) and load by hvd.load_model."
         )
+
+
+def _sharded(model: Any) -> list[str]:
+    """Names `shard` for each optimizer whose state is cut, or will be when it is built."""
+    reducers = [reducer_on(innermost(each)) for each in optimizers_of(model)]
+    return [f"shard={each.settings.shard!r}" for each in reducers if each is not None and each.sharded()]
 
 
 def together(model: Any, save: Callable[[], Any], optimizers: Iterable[Any] = ()) -> Any:
@@ -57,9 +79,9 @@ def together(model: Any, save: Callable[[], Any], optimizers: Iterable[Any] = ()
         RuntimeError: not all ranks have called it within `MEETING_SECONDS`, or rank 0 could not save.
         ValueError: the ranks' models or optimizers differ.
     """
-    variables = cut_variables(model, optimizers)
-    if not variables or getattr(_saving, "variables", None) is not None:
+    if getattr(_saving, "variables", None) is not None or not saves_together(model, optimizers):
         return save() if not is_initialized() or rank() == 0 else None
+    variables = cut_variables(model, optimizers)
     _meet(len(variables))
     if rank() != 0:
         return _serve(variables)
@@ -164,6 +186,8 @@ def save_whole_tables() -> None:
     """Lets Keras save and load variables that are cut: files hold them whole, and only rank 0 writes files."""
     patches.replace(patch_table.SAVE, _saving_together)
     patches.replace(patch_table.SAVE_WEIGHTS, _saving_together)
+    patches.replace(patch_table.SAVE_MODEL, _saving_together)
+    patches.replace(patch_table.SWAP_EMA, _refusing_parts)
     patches.replace(patch_table.SAVE_SLOTS, _saving_slots)
     patches.replace(patch_table.LOAD_SLOTS, _loading_slots)
     patches.replace(patch_table.ADD_SLOT, _adding_slot)
@@ -172,15 +196,17 @@ def save_whole_tables() -> None:
 
 def _saving_together(plain: Any) -> Any:
     @functools.wraps(plain)
-    def save(self: Any, filepath: Any, *args: Any, **kwargs: Any) -> Any:
-        if not cut_variables(self):
-            return plain(self, filepath, *args, **kwargs)
-        if not str(filepath).endswith((".keras", ".weights.h5")):
+    def save(*args: Any, **kwargs: Any) -> Any:
+        model, filepath = list(inspect.signature(plain).bind(*args, **kwargs).arguments.values())[:2]
+        is_cut = isinstance(model, keras.Model) and bool(cut_variables(model))
+        if not isinstance(model, keras.Model) or not saves_together(model) or (is_alone() and not is_cut):
+            return plain(*args, **kwargs)
+        if is_cut and not str(filepath).endswith((".keras", ".weights.h5")):
             raise ValueError(
                 "What is cut over the ranks (DistributedEmbedding, shard) is saved to files ending in .keras or "
                 f".weights.h5. Received: filepath={filepath!r}."
             )
-        return together(self, lambda: plain(self, filepath, *args, **kwargs))
+        return together(model, lambda: plain(*args, **kwargs))
 
     return save
 
@@ -229,3 +255,16 @@ def _adding_accumulators(plain: Any) -> Any:
                 mark(slot, layout)
 
     return build
+
+
+def _refusing_parts(plain: Any) -> Any:
+    @functools.wraps(plain)
+    def set_model(self: Any, model: Any) -> None:
+        for shard in _sharded(model):
+            raise NotImplementedError(
+                "SwapEMAWeights would exchange this rank's parts of moving averages, and weights would stay as they "
+                f"are. Received: an optimizer with {shard}. Leave `shard` or the callback out."
+            )
+        plain(self, model)
+
+    return set_model

@@ -1,0 +1,43 @@
+"""States of layers that no gradient trains, such as the statistics of `BatchNormalization`, under a distribution.
+
+Each rank's steps change them by the rank's own rows. Whatever computes with the model or saves it gets rank 0's: the
+mean over ranks would be a little more accurate for moving averages, but has no meaning for counters and other states of
+layers of the user's own, and a checkpoint that is saved within an epoch would hold other values.
+"""
+
+from __future__ import annotations
+
+import weakref
+from typing import Any
+
+from smddp_tf.functions import broadcast_variables
+from smddp_tf.gradients.local_sources import layout_of
+from smddp_tf.keras.data_parallel.current import current
+from smddp_tf.keras.optimizer.accumulation import iterations_of, stays_local
+from smddp_tf.keras.optimizer.wrapping import optimizers_of, reduces
+
+_updates_at_agreement: weakref.WeakKeyDictionary[Any, list[int]] = weakref.WeakKeyDictionary()
+
+
+def agree_on_states(model: Any, if_trained: bool = False) -> None:
+    """Under a distribution, gives all ranks rank 0's states of the layers of `model`. All ranks must call it.
+
+    Nothing is sent where there are no such states, or where all ranks have changed them alike.
+
+    Args:
+        if_trained: whether to send only if the model's optimizers have made updates since the last time.
+    """
+    if current() is None or not (states := _states(model)):
+        return
+    updates = [int(iterations_of(optimizer)) for optimizer in optimizers_of(model) if reduces(optimizer)]
+    if not if_trained or updates != _updates_at_agreement.get(model, []):
+        broadcast_variables(states, root_rank=0)
+        _updates_at_agreement[model] = updates
+
+
+def _states(model: Any) -> list[Any]:
+    """Not those of seed generators, which all ranks move alike, nor weights that are not trained now."""
+    states = [variable for layer in model._flatten_layers() for variable in layer._non_trainable_variables]
+    states += filter(stays_local, model.trainable_variables)
+    chosen = {id(variable): variable for variable in states if layout_of(variable) is None}
+    return [variable for variable in chosen.values() if not getattr(variable, "smddp_agreed", False)]
