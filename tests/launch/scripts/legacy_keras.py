@@ -260,8 +260,8 @@ def refusals(found):
         except Exception as error:
             found["refused"][name] = f"{type(error).__name__}: {error}"
 
-    wrapped = hvd.DistributedOptimizer(optimizers.SGD(0.1))
-    several = hvd.DistributedOptimizer(optimizers.SGD(0.1), backward_passes_per_step=2)
+    wrapped = hvd.DistributedOptimizer(optimizers.SGD(0.1), op=hvd.Sum)
+    several = hvd.DistributedOptimizer(optimizers.SGD(0.1), backward_passes_per_step=2, op=hvd.Sum)
     v1 = tf.compat.v1.train.GradientDescentOptimizer(0.1)
     note("wrapped", lambda: hvd.DistributedOptimizer(wrapped))
     note("scaled", lambda: hvd.DistributedOptimizer(tf_keras.mixed_precision.LossScaleOptimizer(wrapped)))
