@@ -17,8 +17,8 @@ from typing import Any
 
 import tensorflow as tf
 
+from smddp_tf._native import graph, loader
 from smddp_tf.basics import rank, size
-from smddp_tf.gradients import reduced_once
 from smddp_tf.keras._backend import build_optimizer, keras
 from smddp_tf.keras.optimizer.accumulation import innermost
 from smddp_tf.keras.optimizer.copied import copy_of
@@ -68,6 +68,7 @@ def distribute(optimizer: Any, settings: ReductionSettings, copies: bool) -> Any
 
 def _attach(optimizer: Any, settings: ReductionSettings | None = None, local: Any = None) -> OptimizerReducer:
     reducer = OptimizerReducer(settings_of_class(optimizer) if settings is None else settings)
+    reducer.reductions = _reductions()
     if local is not None:
         reducer.local.add_those_of(local)
     notice_from_config(type(optimizer), _attach)
@@ -121,7 +122,7 @@ def _members_for(optimizer_class: Any) -> dict[str, Any]:
             else:
                 reduced_by_tape(reducer, grads, variables)
                 reducer.passes.apply(reducer.dense(grads, variables), variables, update, skip)
-        reducer.aggregated = frozenset()
+        reducer.aggregated, reducer.reductions = frozenset(), _reductions()
         return done
 
     def computing(name: str) -> Any:
@@ -185,10 +186,17 @@ def _leaves_out(hook: str, args: Any, kwargs: dict[str, Any]) -> bool:
     return any(said)
 
 
+def _reductions() -> tuple[int, int]:
+    """How much was put into graphs so far, and how much was reduced."""
+    stats = loader.core().stats()
+    return graph.count(), stats["planned_buckets"] + stats["named_requests"]
+
+
 def _check_reduced(reducer: OptimizerReducer, grads: Sequence[Any], variables: Sequence[Any]) -> None:
-    asked = reduced_once.count()
-    by_tape_before, reducer.tapes = asked > reducer.tapes, asked
-    if size() > 1 and not by_tape_before and not (ids := ids_with_gradients(grads, variables)) <= reducer.aggregated:
+    """Raises a ValueError where each rank would apply its own gradients: the program has not reduced them either."""
+    reduced = _reductions()[tf.executing_eagerly()] > reducer.reductions[tf.executing_eagerly()]
+    ids = ids_with_gradients(grads, variables)
+    if size() > 1 and reducer.settings.process_set.included() and not reduced and not ids <= reducer.aggregated:
         names = [variable.name for variable in variables if id(variable) in ids]
         raise ValueError(
             "`apply_gradients` of an optimizer that hvd.DistributedOptimizer has wrapped was told to reduce nothing "

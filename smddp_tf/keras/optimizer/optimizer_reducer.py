@@ -62,7 +62,7 @@ class OptimizerReducer:
         is_inherited: the same: whether Keras made the optimizer from one of those, nobody wrapping it.
         computed: for Keras 2, the ids of variables whose gradients were computed, and so reduced, but not yet applied.
         aggregated: the same, of those that a `LossScaleOptimizer` around it, or the program, has let it reduce.
-        tapes: the same: how often tapes of ours were asked when gradients were last applied unreduced.
+        reductions: the same: how much had been reduced in graphs, and eagerly, when gradients were last applied.
         of_distribution: whether it reduces only because there is a `keras.distribution`.
     """
 
@@ -78,7 +78,7 @@ class OptimizerReducer:
         self.window: Window | None = None
         self.computed: frozenset[int] = frozenset()
         self.aggregated: frozenset[int] = frozenset()
-        self.tapes = 0
+        self.reductions = (0, 0)
         self._paused = False
         self._sharded: ShardedState | None = None
         self._new_reducer(settings.gradient_predivide_factor)  # refuses wrong settings now, not when training begins
