@@ -11,6 +11,8 @@ import tensorflow as tf
 
 from smddp_tf.keras._backend import LEGACY, keras, optimizer_variables
 
+# Attributes that are about the object itself: TensorFlow's tracking, and who is around it.
+_OF_THE_OBJECT = ("_self_", "_obj_", "_is_wrapped_by_loss_scale_optimizer")
 _PLAIN = (bool, bytes, float, int, str, type(None))
 
 
@@ -26,7 +28,7 @@ def copy_of(optimizer: Any) -> Any:
             copied.build(optimizer._trainable_variables)
         own = _copies(optimizer, copied)
         for name, value in vars(optimizer).items():
-            if not name.startswith(("_self_", "_obj_")) and _is_carried(name, value, copied):
+            if not name.startswith(_OF_THE_OBJECT) and _is_carried(name, value, copied):
                 object.__setattr__(copied, name, _replaced(value, own, optimizer, copied))
         if LEGACY:  # what `tf.train.Checkpoint` saves of the optimizers that track their variables one by one
             for name, variable in getattr(optimizer, "_unconditional_checkpoint_dependencies", ()):
