@@ -115,6 +115,26 @@ def test_the_state_of_steps_before_is_kept(hvd, rank, size, kind):
     assert int(innermost(given).iterations) == 1
 
 
+def test_a_checkpoint_that_is_not_read_yet(hvd, rank, tmp_path):
+    def model_and(optimizer):
+        model = keras.Sequential([keras.Input((2,)), keras.layers.Dense(1)])
+        model.compile(optimizer, "mse")
+        return model, tf.train.Checkpoint(model=model, optimizer=optimizer)
+
+    model, checkpoint = model_and(keras.optimizers.Adam(0.1))
+    model.fit(np.ones((4, 2)), np.ones((4, 1)), verbose=0, epochs=3)
+    path = checkpoint.save(tmp_path / f"rank-{rank}")
+    plain = keras.optimizers.Adam(0.1)
+    tf.train.Checkpoint(optimizer=plain).restore(path)
+    with pytest.raises(ValueError, match="has read values for variables that the optimizer has not made yet"):
+        hvk.DistributedOptimizer(plain)
+    other, checkpoint = model_and(hvk.DistributedOptimizer(keras.optimizers.Adam(0.1)))
+    checkpoint.restore(path)
+    other.optimizer.build(other.trainable_variables)
+    for saved, read in zip(model.optimizer.variables, other.optimizer.variables):
+        np.testing.assert_array_equal(saved, read)
+
+
 def test_objects_of_the_user_are_shared(hvd, rank, size):
     RATE.assign(1.0)
     given = keras.optimizers.SGD(Schedule(RATE))

@@ -13,6 +13,7 @@ from smddp_tf.keras._backend import LEGACY, keras, optimizer_variables
 
 # Attributes that are about the object itself: TensorFlow's tracking, and who is around it.
 _OF_THE_OBJECT = ("_self_", "_obj_", "_is_wrapped_by_loss_scale_optimizer")
+_UNREAD = "_self_unconditional_deferred_dependencies"  # where TensorFlow keeps what a checkpoint has for later
 _PLAIN = (bool, bytes, float, int, str, type(None))
 
 
@@ -21,7 +22,11 @@ def copy_of(optimizer: Any) -> Any:
 
     It is made from the configuration. What that lacks is taken from the given object: its state, other hyperparameters
     and attributes. Objects such as learning rate schedules, functions and the user's variables are shared.
+
+    Raises:
+        ValueError: A `tf.train.Checkpoint` has values for variables that the optimizer has not made yet.
     """
+    _refuse_unread(optimizer)
     with tf.init_scope():
         copied = _made_anew(optimizer)
         if not LEGACY and optimizer.built:
@@ -35,6 +40,17 @@ def copy_of(optimizer: Any) -> Any:
                 if id(variable) in own:
                     copied._track_trackable(own[id(variable)], name, overwrite=True)
     return copied
+
+
+def _refuse_unread(optimizer: Any) -> None:
+    is_built = any(getattr(optimizer, name, False) for name in ("built", "_built", "_weights"))
+    unread = [getattr(each, _UNREAD, None) for each in (optimizer, *vars(optimizer).values())]
+    if any(unread) and not is_built:
+        raise ValueError(
+            "hvd.DistributedOptimizer would lose what tf.train.Checkpoint has read: it has read values for variables "
+            "that the optimizer has not made yet, and another optimizer is returned. Received: an optimizer of type "
+            f"{type(optimizer).__name__} that is not built. Give the checkpoint the wrapped optimizer."
+        )
 
 
 def _made_anew(optimizer: Any) -> Any:

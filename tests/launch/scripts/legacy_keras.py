@@ -349,6 +349,13 @@ def refusals(found):
         ("nothing reduced", optimizers.SGD, {"skip_gradients_aggregation": True}),
         ("nothing reduced, legacy", legacy.SGD, {"experimental_aggregate_gradients": False}),
     ):
+        kernel, saved = tf.Variable([0.0]), make(1.0, momentum=0.5)
+        saved.apply_gradients([(tf.constant([1.0]), kernel)])
+        path = tf.train.Checkpoint(optimizer=saved).save(str(FOLDER / f"{make.__module__}-{hvd.rank()}"))
+        unread = make(1.0, momentum=0.5)
+        tf.train.Checkpoint(optimizer=unread).restore(path)
+        how = name.replace("nothing reduced", "unread checkpoint")
+        note(how, lambda unread=unread: hvd.DistributedOptimizer(unread))
         alone, pair = hvd.DistributedOptimizer(make(1.0)), (tf.constant([1.0]), tf.Variable([0.0]))
         note(name, lambda alone=alone, pair=pair, argument=argument: alone.apply_gradients([pair], **argument))
         by_hand = [(hvd.allreduce(tf.constant([1.0 + hvd.rank()]), name="by hand"), pair[1])]
