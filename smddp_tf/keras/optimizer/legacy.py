@@ -170,7 +170,7 @@ def _reduced_now(optimizer: Any, grads: Sequence[Any], variables: list[Any]) -> 
         reduced = list(grads)
     else:
         reduced = list(optimizer._allreduce(list(grads), variables))
-    reducer.computed |= ids_with_gradients(grads, variables)
+    reducer.computed[tf.executing_eagerly()] |= ids_with_gradients(grads, variables)
     return reduced
 
 

@@ -60,7 +60,8 @@ class OptimizerReducer:
         names: for `made_anew.py`, the names in the configurations of its optimizers.
         is_scaled: whether a `LossScaleOptimizer` is around the optimizer, and looks for infinities in its gradients.
         is_inherited: the same: whether Keras made the optimizer from one of those, nobody wrapping it.
-        computed: for Keras 2, the ids of variables whose gradients were computed, and so reduced, but not yet applied.
+        computed: for Keras 2, the ids of variables whose gradients were computed, and so reduced, but not yet applied:
+            in graphs (False), and eagerly (True).
         aggregated: the same, of those that a `LossScaleOptimizer` around it, or the program, has let it reduce.
         reductions: the same: how much had been reduced in graphs, and eagerly, when gradients were last applied.
         of_distribution: whether it reduces only because there is a `keras.distribution`.
@@ -76,7 +77,7 @@ class OptimizerReducer:
         count = settings.backward_passes_per_step
         self.passes = Passes(count, settings.average_aggregated_gradients) if count > 1 else None
         self.window: Window | None = None
-        self.computed: frozenset[int] = frozenset()
+        self.computed: dict[bool, frozenset[int]] = {False: frozenset(), True: frozenset()}
         self.aggregated: frozenset[int] = frozenset()
         self.reductions = (0, 0)
         self._paused = False
@@ -86,10 +87,11 @@ class OptimizerReducer:
     def takes_computed(self, grads: Sequence[Any], variables: Sequence[Any]) -> bool:
         """Are these the gradients of variables in `computed`, or what was made of them? They are taken out of it."""
         ids = ids_with_gradients(grads, variables)
-        if not ids or not ids <= self.computed:
-            return False
-        self.computed -= ids
-        return True
+        eagerly = tf.executing_eagerly()
+        if ids and ids <= self.computed[eagerly]:
+            self.computed[eagerly] -= ids
+            return True
+        return eagerly and bool(ids) and ids <= self.computed[False]  # what a graph returns in every step
 
     def sharded(self) -> ShardedState | None:
         """The parts of the state on this rank; None where each rank has all of it."""
