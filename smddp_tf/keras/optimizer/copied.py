@@ -33,7 +33,7 @@ def copy_of(optimizer: Any) -> Any:
             copied.build(optimizer._trainable_variables)
         own = _copies(optimizer, copied)
         for name, value in vars(optimizer).items():
-            if not name.startswith(_OF_THE_OBJECT) and _is_carried(name, value, copied):
+            if not name.startswith(_OF_THE_OBJECT) and _is_carried(name, value, copied, own):
                 object.__setattr__(copied, name, _replaced(value, own, optimizer, copied))
         if LEGACY:  # what `tf.train.Checkpoint` saves of the optimizers that track their variables one by one
             for name, variable in getattr(optimizer, "_unconditional_checkpoint_dependencies", ()):
@@ -90,9 +90,9 @@ def _copies(optimizer: Any, copied: Any) -> dict[int, Any]:
     return own
 
 
-def _is_carried(name: str, value: Any, copied: Any) -> bool:
+def _is_carried(name: str, value: Any, copied: Any, own: dict[int, Any]) -> bool:
     """Whether an attribute is taken over: not where making the copy has made what belongs there."""
-    if name not in vars(copied):
+    if name not in vars(copied) or (LEGACY and id(value) in own):
         return True
     if isinstance(value, (dict, list, tuple)):
         return LEGACY or not any(map(_is_variable, _leaves(value)))
