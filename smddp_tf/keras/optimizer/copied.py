@@ -34,7 +34,9 @@ def copy_of(optimizer: Any) -> Any:
         own = _copies(optimizer, copied)
         for name, value in vars(optimizer).items():
             if not name.startswith(_OF_THE_OBJECT) and _is_carried(name, value, copied, own):
-                object.__setattr__(copied, name, _replaced(value, own, optimizer, copied))
+                # TensorFlow shall track the containers of Keras 2's optimizers, as in the given one.
+                put = setattr if LEGACY and isinstance(value, (dict, list)) else object.__setattr__
+                put(copied, name, _replaced(value, own, optimizer, copied))
         if LEGACY:  # what `tf.train.Checkpoint` saves of the optimizers that track their variables one by one
             for name, variable in getattr(optimizer, "_unconditional_checkpoint_dependencies", ()):
                 if id(variable) in own:

@@ -275,6 +275,11 @@ def given(found):
         kept = before == [value.numpy().tolist() for value in optimizer_variables(plain)]
         plain.apply_gradients([(tf.constant([hvd.rank() + 1.0]), other)])
         found["given"][kind] = [float(one[0]), float(other[0]), kept, int(wrapped.iterations), int(plain.iterations)]
+        path = tf.train.Checkpoint(optimizer=wrapped).save(str(FOLDER / f"given-{hvd.rank()}-{kind}"))
+        saved = sorted(tf.train.load_checkpoint(path).get_variable_to_shape_map())
+        path = tf.train.Checkpoint(optimizer=whole).save(str(FOLDER / f"whole-{hvd.rank()}-{kind}"))
+        kept = kept and saved == sorted(tf.train.load_checkpoint(path).get_variable_to_shape_map())
+        found["given"][kind][2] = kept
         wrapped.learning_rate = 0.25
         found["given"][kind].append("function" in kind or float(plain.learning_rate) != 0.25)
 
