@@ -75,6 +75,7 @@ class DistributedGradientTape(tf.GradientTape):
         # Not super().__init__(): recording, watched variables and the tape itself are the wrapped tape's.
         object.__setattr__(self, "_wrapped", gradtape)
         self._process_set = process_set
+        self._op = op
         self._local_sources = LocalSources(scale_local_gradients, process_set)
         self._reducer = GradientReducer(
             "tape",
@@ -136,7 +137,7 @@ class DistributedGradientTape(tf.GradientTape):
 
     def _reduced(self, grads: list[Any], sources: Sequence[Any]) -> list[Any]:
         reduced = self._reducer(grads, sources)
-        reduced_once.note(reduced, self._process_set)
+        reduced_once.note(reduced, self._process_set, self._op)
         return reduced
 
     # Those of TensorFlow call `gradient`, once for each element of the target.

@@ -15,7 +15,7 @@ PATCHES = "smddp_tf/keras/patches.py"
 STOPS = (
     "keras/optimizer/reducing.py:apply",
     "keras/optimizer/pipeline.py:apply_reduced",
-    "gradients/reduced_once.py:refuse",
+    "gradients/reduced_once.py:by_tape",
     "keras/optimizer/pipeline.py:_allreduce",
     "keras/fit/same_batches.py:note",
     "gradients/reducer.py:__call__",

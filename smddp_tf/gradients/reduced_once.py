@@ -1,7 +1,8 @@
-"""Finds out that gradients of `DistributedGradientTape` are about to be reduced again, by a wrapped optimizer."""
+"""Finds out that gradients of `DistributedGradientTape` come to a wrapped optimizer, which would reduce them again."""
 
 from __future__ import annotations
 
+import functools
 import threading
 import weakref
 from collections.abc import Iterable, Iterator, Sequence
@@ -10,10 +11,14 @@ from typing import Any
 import tensorflow as tf
 
 from smddp_tf import basics
+from smddp_tf._warn import warn
 from smddp_tf.process_sets import ProcessSet
+from smddp_tf.reduce_op import Average
 
-# The tensors that tapes have reduced, with their process sets: by name in each graph that is alive, and eager ones.
-_in_graph: weakref.WeakKeyDictionary[Any, dict[str, int | None]] = weakref.WeakKeyDictionary()
+# The process set over which a tape has reduced, and how (`hvd.Average`, ...).
+_How = tuple["int | None", int]
+# The tensors that tapes have reduced: by name in each graph that is alive, and eager ones.
+_in_graph: weakref.WeakKeyDictionary[Any, dict[str, _How]] = weakref.WeakKeyDictionary()
 _eager = threading.local()
 _count = 0
 
@@ -24,19 +29,19 @@ _BY_ONE_NUMBER = frozenset(
 )
 
 
-def note(grads: Iterable[Any], process_set: ProcessSet) -> None:
+def note(grads: Iterable[Any], process_set: ProcessSet, op: int) -> None:
     """Remembers the results of a tape: tensors, `tf.IndexedSlices` or None."""
     global _count
     _count += 1
     if basics.size() == 1:  # nothing is lost by reducing twice
         return
-    number = process_set.process_set_id
+    how = process_set.process_set_id, op
     alive = [(known, of) for known, of in _noted_eagerly() if known() is not None]
     for tensor in _tensors(grads):
         if isinstance(tensor, tf.__internal__.EagerTensor):
-            alive.append((weakref.ref(tensor), number))
+            alive.append((weakref.ref(tensor), how))
         else:
-            _in_graph.setdefault(tensor.graph, {})[tensor.name] = number
+            _in_graph.setdefault(tensor.graph, {})[tensor.name] = how
     _eager.noted = alive
 
 
@@ -45,26 +50,51 @@ def count() -> int:
     return _count
 
 
-def refuse(grads: Sequence[Any], variables: Sequence[Any], process_set: ProcessSet) -> None:
-    """Raises a ValueError where a gradient is what a tape has reduced over the same ranks.
+def by_tape(grads: Sequence[Any], variables: Sequence[Any], process_set: ProcessSet, op: int | None) -> bool:
+    """Whether a tape has reduced the gradients over the same ranks, so that an optimizer need not; warns once of it.
 
-    In a graph also where it is a copy of that one, clipped or scaled by one number. Gradients that depend on a reduced
-    gradient in other ways (through weights that it has updated, as in MAML, or its norm) are the user's own.
+    In a graph also where they are copies of what it has reduced, clipped or scaled by one number. Gradients that depend
+    on a reduced gradient in other ways (through weights that it has updated, as in MAML, or its norm) are the user's
+    own.
+
+    Args:
+        op: how the optimizer reduces; None where it cannot leave that out.
+
+    Raises:
+        ValueError: Some are, and a second reduction is not the same as none: a sum, or there are others as well.
     """
     if basics.size() == 1 or (not _in_graph and not _noted_eagerly()):
-        return
-    for grad, variable in zip(grads, variables):
-        if any(process_set.process_set_id in _sets_of(tensor) for tensor in _tensors([grad])):
-            name = getattr(variable, "path", None) or getattr(variable, "name", "")
-            raise ValueError(
-                "Gradients that hvd.DistributedGradientTape has reduced would be reduced again by an optimizer that "
-                f"hvd.DistributedOptimizer has wrapped. Received: such a gradient for the variable {name!r} (this is "
-                f"rank {basics.rank()}). Use one of the two: a plain tf.GradientTape with the wrapped optimizer, or "
-                "hvd.DistributedGradientTape with the optimizer as it is."
-            )
+        return False
+    number = process_set.process_set_id
+    given = [(variable, list(_tensors([grad]))) for grad, variable in zip(grads, variables) if grad is not None]
+    ops = [{how for of, how in _reductions_of(tensor) if of == number} for _, tensors in given for tensor in tensors]
+    if not any(ops):
+        return False
+    if op == Average and all(each == {Average} for each in ops):
+        _warn_once()
+        return True
+    variable = next(variable for (variable, _), each in zip(given, ops) if each)
+    name = getattr(variable, "path", None) or getattr(variable, "name", "")
+    raise ValueError(
+        "Gradients that hvd.DistributedGradientTape has reduced would be reduced again by an optimizer that "
+        f"hvd.DistributedOptimizer has wrapped. Received: such a gradient for the variable {name!r} (this is "
+        f"rank {basics.rank()}). Use one of the two: a plain tf.GradientTape with the wrapped optimizer, or "
+        "hvd.DistributedGradientTape with the optimizer as it is. Only where both take the mean (hvd.Average) of all "
+        "gradients of a step over the same ranks, and `fit` has even data, the second is left out."
+    )
 
 
-def _noted_eagerly() -> list[tuple[Any, int | None]]:
+@functools.cache
+def _warn_once() -> None:
+    if basics.rank() == 0:
+        warn(
+            "Both the tape (hvd.DistributedGradientTape) and the optimizer (hvd.DistributedOptimizer) are wrapped, "
+            "with hvd.Average over the same ranks. The optimizer leaves the gradients of the tape as they are, because "
+            "the mean of equal means is the same. Wrap only one of the two."
+        )
+
+
+def _noted_eagerly() -> list[tuple[Any, _How]]:
     return getattr(_eager, "noted", [])
 
 
@@ -75,8 +105,8 @@ def _tensors(grads: Iterable[Any]) -> Iterator[Any]:
             yield tensor
 
 
-def _sets_of(tensor: Any) -> Iterator[int | None]:
-    """The process sets over which `tensor`, or what it is a copy of, clipped or scaled, was reduced."""
+def _reductions_of(tensor: Any) -> Iterator[_How]:
+    """How `tensor`, or what it is a copy of, clipped or scaled, was reduced."""
     todo, seen = [tensor], set()
     while todo:
         tensor = todo.pop()

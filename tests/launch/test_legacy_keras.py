@@ -45,7 +45,7 @@ def test_fit_equals_one_process_on_the_whole_batch(ranks, name: str) -> None:
     for seen in ranks:
         difference, same_object, class_name = seen["fit"][name]
         assert difference < 1e-6
-        assert same_object
+        assert not same_object
         assert class_name == OPTIMIZERS[name]
 
 
@@ -106,6 +106,27 @@ def test_optimizers_made_anew_keep_their_settings(ranks) -> None:
         assert set(seen["anew"].values()) == {-3.0}
 
 
+def test_computed_gradients_are_reduced_once(ranks) -> None:
+    """Clipped afterwards, with the argument that says that they are reduced and without."""
+    for rank, seen in enumerate(ranks):
+        assert len(seen["computed"]) == 32
+        for how, (shared, local, missed) in seen["computed"].items():
+            expected = -1.0 if rank == 0 and ", 1, " in how else -2.0
+            assert (shared, local, missed) == (-2.0, expected, 0), how
+
+
+def test_the_given_optimizer_stays_as_it_is(ranks) -> None:
+    """And the one that reduces goes on with its state, as one process does."""
+    for rank, seen in enumerate(ranks):
+        assert len(seen["given"]) == 6
+        for kind, (whole, theirs, kept, wrapped, plain, rates) in seen["given"].items():
+            assert kept, kind
+            assert rates, kind
+            assert (wrapped, plain) == (3, 3), kind
+            if "adam" not in kind:  # its own step: the momentum of two steps, and this rank's gradient
+                assert theirs == pytest.approx(whole - (rank + 1) - 1.5), kind
+
+
 @pytest.mark.parametrize("axis", ["one axis", "two axes"])
 def test_sync_batch_normalization_equals_one_process(ranks, axis: str) -> None:
     assert max(seen["normal"][axis] for seen in ranks) < 1e-5
@@ -127,6 +148,12 @@ def test_sync_batch_normalization_equals_one_process(ranks, axis: str) -> None:
         ("uneven", "NotImplementedError: UnevenBatchesCallback needs Keras 3"),
         ("twice", "would be reduced again"),
         ("twice, passes", "would be reduced again"),
+        ("nothing reduced", "was told to reduce nothing"),
+        ("nothing reduced, legacy", "was told to reduce nothing"),
+        ("nothing reduced, but by hand", "-1.5"),
+        ("unread checkpoint", "has read values for variables that the optimizer has not made yet"),
+        ("unread checkpoint, legacy", "has read values for variables that the optimizer has not made yet"),
+        ("nothing reduced, legacy, but by hand", "-1.5"),
     ],
 )
 def test_what_is_refused(ranks, what: str, words: str) -> None:

@@ -32,7 +32,7 @@ def model_with_dropout() -> keras.Model:
 def train(hvd, rank, size, optimizer, trouble: Once, scaled: bool = False):
     """Trains in a loop of its own. Eager, because tracing is all that would take time."""
     model = model_with_dropout()
-    hvd_keras.DistributedOptimizer(optimizer, backward_passes_per_step=1 if scaled else 2)
+    optimizer = hvd_keras.DistributedOptimizer(optimizer, backward_passes_per_step=1 if scaled else 2)
     outer = keras.optimizers.LossScaleOptimizer(optimizer, initial_scale=4.0, dynamic_growth_steps=2)
     outer = outer if scaled else optimizer
     x, y = (tf.constant(part_of(array, rank, size)) for array in dense_data(size, STEPS))

@@ -37,13 +37,28 @@ def compiled(optimizer="adam", model=None, **options) -> keras.Model:
     return model
 
 
-@pytest.mark.parametrize("way", ["broadcast", "average", "weighted", "warm-up", "by hand", "CallbackList", "eagerly"])
+@pytest.mark.parametrize(
+    "way",
+    [
+        "nothing of ours",
+        "no callbacks",
+        "broadcast",
+        "average",
+        "weighted",
+        "warm-up",
+        "by hand",
+        "CallbackList",
+        "eagerly",
+    ],
+)
 def test_forgotten(hvd, rank, size, way):
     model = compiled(keras.optimizers.SGD(0.1) if way == "warm-up" else "adam", run_eagerly=way == "eagerly")
     given = {
         "broadcast": lambda: [callbacks.BroadcastGlobalVariablesCallback(0)],
         "weighted": lambda: [callbacks.MetricAverageCallback(weighted=True)],
         "warm-up": lambda: [callbacks.LearningRateWarmupCallback(0.1, 2)],
+        "nothing of ours": lambda: [keras.callbacks.TerminateOnNaN()],
+        "no callbacks": list,
         "by hand": lambda: hvd.broadcast_variables(model.variables, 0) or [],
     }.get(way, lambda: [callbacks.MetricAverageCallback()])()
     if way == "CallbackList":
@@ -52,6 +67,7 @@ def test_forgotten(hvd, rank, size, way):
     assert [warning.filename for warning in found] == ([__file__] if rank == 0 and size > 1 else [])
     for warning in found:
         name = "SGD" if way == "warm-up" else "Adam"
+        assert ("If rank 0 is to train alone" in str(warning.message)) == (way in ("nothing of ours", "no callbacks"))
         assert f"model.compile(hvd.DistributedOptimizer(keras.optimizers.{name}(...)), ...)" in str(warning.message)
 
 
@@ -97,7 +113,7 @@ class OwnStep(keras.Sequential):
     "way",
     [
         *("wrapped", "in an attribute", "tape", "tape later", "allreduce", "allreduce later", "group later"),
-        *("of some ranks", "nothing of ours", "no data"),
+        *("of some ranks", "no data"),
     ],
 )
 def test_not_forgotten(hvd, rank, way, monkeypatch):
@@ -116,7 +132,7 @@ def test_not_forgotten(hvd, rank, way, monkeypatch):
         model.train_step = lambda data: {"loss": 0.0}
     if way == "of some ranks":
         monkeypatch.setattr(process_sets, "process_set_ids", lambda: [0, 1])
-    given = [] if way == "nothing of ours" else [callbacks.BroadcastGlobalVariablesCallback(0)]
+    given = [callbacks.BroadcastGlobalVariablesCallback(0)]
     data = tf.data.Dataset.from_tensor_slices(data_of(rank, 2 * BATCH)).batch(BATCH)
 
     def train():
@@ -124,6 +140,15 @@ def test_not_forgotten(hvd, rank, way, monkeypatch):
             model.fit(data.take(0) if way == "no data" else data, verbose=0, callbacks=given)
 
     assert told(lambda: [train() for _ in range(3)]) == []
+
+
+def test_one_rank_alone(hvd, rank, size):
+    """Is no error, and waits for nobody; the model may be wrapped afterwards."""
+    model = compiled()
+    found = told(lambda: fit(model, rank)) if rank == 0 else []
+    assert len(found) == (rank == 0 and size > 1)
+    hvd.broadcast_variables(model.trainable_variables, 0)
+    assert told(lambda: fit(compiled(hvk.DistributedOptimizer(keras.optimizers.Adam()), model), rank)) == []
 
 
 def test_evaluation_alone(hvd, rank):

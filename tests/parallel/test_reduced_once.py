@@ -1,4 +1,4 @@
-"""A tape of ours and a wrapped optimizer in one step are told apart from both in one program."""
+"""A tape of ours and a wrapped optimizer in one step: one reduction and a warning, or an error."""
 
 from __future__ import annotations
 
@@ -9,7 +9,8 @@ import tensorflow as tf
 
 import smddp_tf.keras as hvk
 from smddp_tf.gradients import reduced_once
-from tests.parallel.keras_training import dense_model
+from tests.native_module import core
+from tests.parallel.keras_training import dense_model, flat_weights
 
 MESSAGE = "would be reduced again.*the variable '.*kernel'"
 
@@ -52,10 +53,11 @@ ARITHMETIC = {
         *((each, "clip_by_norm") for each in ("scaled", "accumulating", "xla")),
     ],
 )
-def test_in_a_graph(hvd, rank, kind, arithmetic):
-    model = dense_model()
+@pytest.mark.parametrize("op", [hvk.Average, hvk.Sum], ids=["average", "sum"])
+def test_in_a_graph(hvd, rank, mpi, kind, arithmetic, op):
+    model, other = dense_model(), dense_model()
     optimizer = keras.optimizers.SGD(0.1, gradient_accumulation_steps=2 if kind == "accumulating" else None)
-    optimizer = hvk.DistributedOptimizer(optimizer)
+    optimizer = hvk.DistributedOptimizer(optimizer, op=op)
     if kind == "scaled":
         optimizer = keras.optimizers.LossScaleOptimizer(optimizer)
 
@@ -64,8 +66,22 @@ def test_in_a_graph(hvd, rank, kind, arithmetic):
         grads = ARITHMETIC[arithmetic](gradients(hvd, model, x, y))
         optimizer.apply_gradients(zip(grads, model.trainable_variables))
 
-    with pytest.raises(ValueError, match=MESSAGE):
+    if op == hvk.Sum:
+        with pytest.raises(ValueError, match=MESSAGE):
+            step(*data(rank))
+        return
+    before = core().stats()["planned_buckets"]
+    step(*data(rank))
+    reductions = core().stats()["planned_buckets"] - before
+    if kind == "accumulating":
         step(*data(rank))
+    else:
+        assert reductions == 1
+    grads = ARITHMETIC[arithmetic](gradients(hvd, other, *data(rank)))
+    keras.optimizers.SGD(0.1).apply(grads, other.trainable_variables)
+    if kind != "scaled":  # where the gradients are taken for those of a scaled loss
+        np.testing.assert_allclose(flat_weights(model), flat_weights(other), rtol=1e-5)
+    assert all(np.array_equal(flat_weights(model), each) for each in mpi.allgather(flat_weights(model)))
 
 
 @pytest.mark.parametrize("kind", ["eager", "fit", "inner function"])
@@ -77,7 +93,8 @@ def test_elsewhere(hvd, rank, kind):
             return {"loss": 0.0}
 
     model = Model(dense_model().layers)
-    model.compile(hvk.DistributedOptimizer(keras.optimizers.SGD(0.1), backward_passes_per_step=2), run_eagerly=False)
+    wrapped = hvk.DistributedOptimizer(keras.optimizers.SGD(0.1), backward_passes_per_step=2, op=hvk.Sum)
+    model.compile(wrapped, run_eagerly=False)
 
     @tf.function
     def step(x, y):
@@ -144,8 +161,14 @@ def test_a_reduction_over_some_ranks_may_come_first(hvd, rank, size):
     few, all_ranks = hvd.ProcessSet([0]), hvd.global_process_set
     few.process_set_id = 77  # as if it were in use
     grad = tf.constant([0.5, rank])
-    reduced_once.note([grad, None], few)
-    reduced_once.refuse([grad], [variable], all_ranks)
-    reduced_once.note([tf.IndexedSlices(grad, tf.constant([0, 1]))], all_ranks)
+    other = tf.constant([0.5, rank])
+    reduced_once.note([grad, None], few, hvk.Average)
+    assert not reduced_once.by_tape([grad], [variable], all_ranks, hvk.Average)
+    reduced_once.note([tf.IndexedSlices(grad, tf.constant([0, 1]))], all_ranks, hvk.Average)
+    assert reduced_once.by_tape([grad, None], [variable] * 2, all_ranks, hvk.Average)
+    for grads, op in (([grad, other], hvk.Average), ([grad], hvk.Sum), ([grad], None)):
+        with pytest.raises(ValueError, match="would be reduced again"):
+            reduced_once.by_tape(grads, [variable] * 2, all_ranks, op)
+    reduced_once.note([other], all_ranks, hvk.Sum)
     with pytest.raises(ValueError, match="would be reduced again"):
-        reduced_once.refuse([grad], [variable], all_ranks)
+        reduced_once.by_tape([other], [variable], all_ranks, hvk.Average)

@@ -1,4 +1,4 @@
-"""A forgotten `DistributedOptimizer`: `fit` is meant to train one model on all ranks, and its steps reduce nothing."""
+"""A forgotten `DistributedOptimizer`: the steps of a `fit` in a job of several ranks reduce nothing."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Any
 from smddp_tf import process_sets
 from smddp_tf._native import graph, loader
 from smddp_tf._warn import warn
-from smddp_tf.basics import rank
+from smddp_tf.basics import rank, size
 from smddp_tf.functions import were_broadcast
 from smddp_tf.gradients import reduced_once
 from smddp_tf.keras._backend import keras
@@ -20,13 +20,17 @@ _checked: weakref.WeakSet[Any] = weakref.WeakSet()
 
 
 def is_meant_for_all_ranks(model: Any, callbacks: Iterable[Any]) -> bool:
-    """Has the user given callbacks that only make sense there, or broadcast the weights?
-
-    False where there are process sets: which ranks train together is then the user's to know.
-    """
-    if len(process_sets.process_set_ids()) > 1:
-        return False
+    """Has the user given callbacks that only make sense there, or broadcast the weights?"""
     return any(getattr(each, "for_all_ranks", False) for each in callbacks) or were_broadcast(model.trainable_variables)
+
+
+def watching(model: Any, callbacks: Iterable[Any]) -> list[Any]:
+    """What watches a `fit` of a model that does not seem to reduce.
+
+    Nothing where there are process sets: which ranks train together is then the user's to know.
+    """
+    alone = len(process_sets.process_set_ids()) > 1
+    return [] if alone else [FirstStep(is_meant_for_all_ranks(model, callbacks))]
 
 
 class FirstStep(keras.callbacks.Callback):
@@ -34,13 +38,17 @@ class FirstStep(keras.callbacks.Callback):
 
     A step may reduce now and then only, so what counts is what is in its graph. Later `fit`s of the model may trace
     nothing, and are not looked at. Costs the other steps nothing. A rank without data has no first step, and says
-    nothing.
+    nothing. No rank waits for another: one that trains alone on purpose may do so.
+
+    Args:
+        is_meant_for_all_ranks: whether that is known.
     """
 
     async_safe = True  # Keras need not wait for the metrics of each batch
 
-    def __init__(self) -> None:
+    def __init__(self, is_meant_for_all_ranks: bool) -> None:
         super().__init__()
+        self._is_meant_for_all_ranks = is_meant_for_all_ranks
         self._function: Any = None
 
     def on_train_batch_begin(self, batch: int, logs: Any = None) -> None:
@@ -55,7 +63,7 @@ class FirstStep(keras.callbacks.Callback):
         before = _reductions()
         logs = self._function(iterator)
         if _reductions() == before:
-            _warn_of(self.model)
+            _warn_of(self.model, self._is_meant_for_all_ranks)
         return logs
 
 
@@ -65,14 +73,16 @@ def _reductions() -> tuple[int, int, int]:
     return stats["planned_buckets"] + stats["named_requests"], graph.count(), reduced_once.count()
 
 
-def _warn_of(model: Any) -> None:
+def _warn_of(model: Any, is_meant_for_all_ranks: bool) -> None:
     if rank() != 0:
         return
     found = next(iter(optimizers_of(model)), None)
     name = type(innermost(found)).__name__ if found is not None else "..."
+    why = "although its callbacks or a broadcast of its weights are for training on all ranks"
+    if not is_meant_for_all_ranks:
+        why = f"in a job of {size()} ranks. If rank {rank()} is to train alone, this is as it should be"
     warn(
-        "Every rank trains a model of its own: the first step of `fit` reduced no gradients, although its callbacks or "
-        "a broadcast of its weights are for training on all ranks. "
+        f"Every rank trains a model of its own: the first step of `fit` reduced no gradients, {why}. "
         f"Received: an optimizer {name} that is not wrapped. Write: "
         f"model.compile(hvd.DistributedOptimizer(keras.optimizers.{name}(...)), ...)"
     )

@@ -1,7 +1,7 @@
 """Puts a guard into `Model.fit` when `smddp_tf.keras` is imported, with no user code; see `guard.py`.
 
-Only `fit` of a model that reduces gradients, on several ranks, is concerned. Where a model looks as if it should reduce
-them, its first step is watched (see `forgotten.py`). All others go through unchanged.
+Only `fit` of a model that reduces gradients, on several ranks, is concerned. Of other models the first step is watched
+(see `forgotten.py`), and nothing else is changed.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from smddp_tf.keras.data_parallel.global_batches import make_iterator
 from smddp_tf.keras.data_parallel.stateful import refuse_stateful
 from smddp_tf.keras.fit import same_batches
 from smddp_tf.keras.fit.callback_facts import counts_samples, facts_of, flat, name_learning_rate
-from smddp_tf.keras.fit.forgotten import FirstStep, is_meant_for_all_ranks
+from smddp_tf.keras.fit.forgotten import watching
 from smddp_tf.keras.fit.guard import Guard, reduces
 from smddp_tf.keras.optimizer.adopted import follow_distribution
 from smddp_tf.monitor import recording
@@ -81,8 +81,7 @@ def _fit(plain_fit: Any, bound: inspect.BoundArguments) -> Any:
     # TensorBoard may be on one rank only, and the ranks do not tell each other here.
     on_all = [callback for callback in callbacks if not isinstance(callback, keras.callbacks.TensorBoard)]
     name_learning_rate(callbacks, facts_of(on_all).write_rate)
-    watch = [FirstStep()] if is_meant_for_all_ranks(model, callbacks) else []
-    with _callbacks_around(bound.arguments, [], watch):
+    with _callbacks_around(bound.arguments, [], watching(model, callbacks)):
         if any(counts_samples(callback) for callback in callbacks):
             return _guarded_fit(plain_fit, bound)
         with _counting_epochs(bound.arguments):

@@ -12,6 +12,7 @@ from typing import Any
 
 import tensorflow as tf
 
+from smddp_tf.gradients.local_sources import replaced
 from smddp_tf.keras._backend import keras
 
 _NARROW = (tf.float16, tf.bfloat16)  # summed in float32
@@ -64,28 +65,72 @@ class Passes:
 
         Inside a graph both are traced, as branches of one `tf.cond`: they must not create variables.
         """
+
+        def finish(sums: list[Any]) -> list[Any]:
+            update(sums)
+            return []
+
+        def keep() -> list[Any]:
+            skip()
+            return []
+
+        self._either(grads, variables, finish, keep)
+
+    def collect(
+        self, grads: Sequence[Any], variables: Sequence[Any], reduce: Callable[[list[Any]], Sequence[Any]]
+    ) -> list[Any]:
+        """Returns `reduce(sums)` in every `count`-th call and zeros in the others; then `after_collecting` is due."""
+        given = [index for index, grad in enumerate(grads) if grad is not None]
+
+        def finish(sums: list[Any]) -> list[Any]:
+            reduced = reduce(sums)
+            return [tf.identity(reduced[index]) for index in given]
+
+        def keep() -> list[Any]:
+            return [tf.zeros_like(grads[index]) for index in given]
+
+        return replaced([None] * len(grads), given, self._either(grads, variables, finish, keep))
+
+    def _either(
+        self,
+        grads: Sequence[Any],
+        variables: Sequence[Any],
+        at_end: Callable[[list[Any]], list[Any]],
+        before: Callable[[], list[Any]],
+    ) -> list[Any]:
         grads = [None if grad is None else tf.convert_to_tensor(grad) for grad in grads]
         sums = [None if grad is None else self._sum_for(var, grad.dtype) for grad, var in zip(grads, variables)]
         done = self.counter
         totals = [_combined(grad, kept, var) for grad, kept, var in zip(grads, sums, variables)]
 
-        def finish() -> tf.Tensor:
+        def finish() -> list[Any]:
             handed_on = [self._handed_on(t, g, v) for t, g, v in zip(totals, grads, variables)]
             for _, kept in self._sums.values():
                 kept.assign(tf.zeros_like(kept))
             done.assign(0)
-            update(handed_on)
-            return tf.identity(done)  # XLA keeps in order what has results
+            return [*at_end(handed_on), tf.identity(done)]  # XLA keeps in order what has results
 
-        def keep() -> tf.Tensor:
+        def keep() -> list[Any]:
             for total, kept in zip(totals, sums):
                 if kept is not None:
                     kept.assign(total)
             done.assign_add(1)
-            skip()
-            return tf.identity(done)
+            return [*before(), tf.identity(done)]
 
-        tf.cond(done >= self.backward_passes_per_step - 1, finish, keep)
+        *results, _ = tf.cond(done >= self.backward_passes_per_step - 1, finish, keep)
+        return list(results)
+
+    def after_collecting(self, update: Callable[[], Any], skip: Callable[[], Any]) -> None:
+        """Calls `update()` where the last `collect` has returned an update, and `skip()` elsewhere."""
+
+        def either(do: Callable[[], Any]) -> Callable[[], tf.Tensor]:
+            def run() -> tf.Tensor:
+                do()
+                return tf.identity(self.counter)
+
+            return run
+
+        tf.cond(tf.equal(self.counter, 0), either(update), either(skip))
 
     @property
     def counter(self) -> tf.Variable:

@@ -15,9 +15,10 @@ from smddp_tf.horovod.shown_classes import shown_as_horovods
 from smddp_tf.keras._backend import LEGACY, keras, needs_keras_3
 from smddp_tf.keras.optimizer import legacy
 from smddp_tf.keras.optimizer.accumulation import innermost
+from smddp_tf.keras.optimizer.copied import copy_of
 from smddp_tf.keras.optimizer.optimizer_reducer import ReductionSettings
 from smddp_tf.keras.optimizer.reducing import attach, wrap_class
-from smddp_tf.keras.optimizer.wrapping import advice, reducer_on, refuse_wrapped
+from smddp_tf.keras.optimizer.wrapping import advice, reducer_on, reduces, refuse_wrapped
 from smddp_tf.keras.sharding.degrees import degree_of
 from smddp_tf.process_sets import ProcessSet, global_process_set
 from smddp_tf.reduce_op import Average
@@ -61,13 +62,15 @@ def DistributedOptimizer(
     >>> optimizer = hvd.DistributedOptimizer(keras.optimizers.SGD(0.01 * hvd.size()))
     >>> model.compile(optimizer, loss="mse")
 
-    The optimizer is changed in place and returned: same object, same state, same class name. A model saved with it
-    loads in plain Keras, without this library, and then has a plain optimizer; `hvd.load_model` wraps it again. The
-    same holds for a pickled model. An optimizer that is pickled or copied by itself, or made anew in this process from
-    its configuration, stays wrapped with the same settings (Keras pickles its configuration, not its slot variables).
+    Returned is a new optimizer, of the same class name and with the same state; the given one stays as it is, and
+    reduces nothing. Learning rate schedules, functions and other objects in its attributes are shared by both. A model
+    saved with it loads in plain Keras, without this library, and then has a plain optimizer; `hvd.load_model` wraps it
+    again. The same holds for a pickled model. An optimizer that is pickled or copied by itself, or made anew in this
+    process from its configuration, stays wrapped with the same settings (Keras pickles its configuration, not its slot
+    variables).
 
     Args:
-        optimizer: `keras.optimizers.Optimizer` to wrap. Its state is kept.
+        optimizer: `keras.optimizers.Optimizer` to wrap. Its state is copied.
         name: String, used in error messages and traces about this optimizer's gradients. Defaults to `"optimizer"`.
         device_dense: String, the device for the ops on dense gradients. Defaults to TensorFlow's choice.
         device_sparse: String, the same for `tf.IndexedSlices`.
@@ -94,7 +97,7 @@ def DistributedOptimizer(
             so are saved files. See docs/memory.md. Defaults to `None`: every rank has all of the state.
 
     Returns:
-        `optimizer`, which from now on reduces.
+        The optimizer that reduces.
 
     Raises:
         ValueError: If `optimizer` is not a Keras 3 optimizer or is wrapped already, or the arguments contradict each
@@ -102,7 +105,6 @@ def DistributedOptimizer(
             or if `hvd.DistributedGradientTape` has reduced the gradients already.
     """
     check_groups(groups, num_groups)
-    passes = _checked_passes(backward_passes_per_step)
     settings = ReductionSettings(
         name,
         device_dense,
@@ -111,20 +113,32 @@ def DistributedOptimizer(
         sparse_as_dense,
         gradient_predivide_factor,
         op,
-        passes,
+        backward_passes_per_step,
         bool(average_aggregated_gradients),
         process_set,
         bool(scale_local_gradients),
         shard,
     )
-    if shard is not None:
+    return distribute(optimizer, settings, copies=True)
+
+
+def distribute(optimizer: Any, settings: ReductionSettings, copies: bool) -> Any:
+    """Makes an optimizer reduce.
+
+    Args:
+        copies: whether the one that reduces is a copy. An optimizer that reduces already, and may be wrapped once more,
+            is changed in place.
+    """
+    settings = settings._replace(backward_passes_per_step=_checked_passes(settings.backward_passes_per_step))
+    if settings.shard is not None:
         settings = _checked_shard(settings)
     if LEGACY:
-        return legacy.distribute(optimizer, settings)
+        return legacy.distribute(optimizer, settings, copies)
     _check_optimizer(optimizer)
-    _check_accumulates_once(optimizer, passes)
-    attach(optimizer, settings)
-    return optimizer
+    _check_accumulates_once(optimizer, settings.backward_passes_per_step)
+    ours = copy_of(optimizer) if copies and not reduces(optimizer) else optimizer
+    attach(ours, settings)
+    return ours
 
 
 def DistributedOptimizerTF(

@@ -3,26 +3,34 @@
 Both families, `tf_keras.optimizers.Optimizer` and `tf_keras.optimizers.legacy.Optimizer`, have a method that
 `apply_gradients` calls once for each update, before clipping, to add up the replicas of `tf.distribute`; a
 `LossScaleOptimizer` calls the inner optimizer's before it asks whether the gradients are finite. That method is where
-we reduce, so `fit`, `minimize` and `apply_gradients` reduce once each.
+we reduce, so `fit` and `apply_gradients` reduce once each. What computes gradients for a program (`compute_gradients`,
+`_compute_gradients`, which `minimize` calls, `get_gradients`) returns reduced ones, as Horovod does; `apply_gradients`
+of the same variables then reduces nothing, whatever was done to the gradients in between.
 """
 
 from __future__ import annotations
 
+import contextlib
 import functools
+from collections.abc import Sequence
 from typing import Any
 
 import tensorflow as tf
 
+from smddp_tf._native import graph, loader
+from smddp_tf.basics import rank, size
 from smddp_tf.keras._backend import build_optimizer, keras
 from smddp_tf.keras.optimizer.accumulation import innermost
+from smddp_tf.keras.optimizer.copied import copy_of
 from smddp_tf.keras.optimizer.made_anew import configuration, notice_from_config
-from smddp_tf.keras.optimizer.optimizer_reducer import OptimizerReducer, ReductionSettings
-from smddp_tf.keras.optimizer.pipeline import refuse_reduced
-from smddp_tf.keras.optimizer.replaceable import methods_for
+from smddp_tf.keras.optimizer.optimizer_reducer import OptimizerReducer, ReductionSettings, ids_with_gradients
+from smddp_tf.keras.optimizer.pipeline import reduced_by_tape
+from smddp_tf.keras.optimizer.replaceable import methods_for, own_gradients
 from smddp_tf.keras.optimizer.wrapping import (
     advice,
     attach_reducer,
     reducer_on,
+    reduces,
     refuse_wrapped,
     settings_of_class,
     wrapped_class,
@@ -32,13 +40,14 @@ _HOOKS = ("aggregate_gradients", "_aggregate_gradients")
 _API_NAMES = ("_keras_api_names", "_keras_api_names_v1", "_tf_api_names", "_tf_api_names_v1")
 
 
-def distribute(optimizer: Any, settings: ReductionSettings) -> Any:
-    """Makes a Keras 2 optimizer reduce its gradients; changed in place and returned.
+def distribute(optimizer: Any, settings: ReductionSettings, copies: bool) -> Any:
+    """Makes a Keras 2 optimizer reduce its gradients, and returns it.
 
     Args:
         optimizer: `tf_keras.optimizers.Optimizer` or `tf_keras.optimizers.legacy.Optimizer`, or a
             `LossScaleOptimizer` around one.
         settings: how it reduces.
+        copies: whether the one that reduces is a copy.
 
     Raises:
         ValueError: It is neither, or is wrapped already.
@@ -52,12 +61,14 @@ def distribute(optimizer: Any, settings: ReductionSettings) -> Any:
             "With TF_USE_LEGACY_KERAS=1 a LossScaleOptimizer updates in every call. Received: "
             f"backward_passes_per_step={settings.backward_passes_per_step}. Use Keras 3, or leave one of them out."
         )
-    _attach(inner, settings)
-    return optimizer
+    ours = copy_of(optimizer) if copies and not reduces(optimizer) else optimizer
+    _attach(innermost(ours), settings)
+    return ours
 
 
 def _attach(optimizer: Any, settings: ReductionSettings | None = None, local: Any = None) -> OptimizerReducer:
     reducer = OptimizerReducer(settings_of_class(optimizer) if settings is None else settings)
+    reducer.reductions = _reductions()
     if local is not None:
         reducer.local.add_those_of(local)
     notice_from_config(type(optimizer), _attach)
@@ -75,31 +86,57 @@ def _members_for(optimizer_class: Any) -> dict[str, Any]:
     hook = next(name for name in _HOOKS if hasattr(optimizer_class, name))
 
     def aggregate(self: Any, grads_and_vars: Any) -> list[Any]:
-        """The (gradient, variable) pairs with the gradients reduced over all ranks."""
-        grads_and_vars = list(grads_and_vars)
-        grads, variables = [grad for grad, _ in grads_and_vars], [variable for _, variable in grads_and_vars]
+        """The (gradient, variable) pairs with the gradients reduced over all ranks, if they are not yet."""
+        grads, variables = _apart(grads_and_vars)
         reducer = _reducer_of(self)
-        refuse_reduced(reducer, grads, variables)
+        reducer.aggregated = ids_with_gradients(grads, variables)
+        if reducer.is_paused or reducer.takes_computed(grads, variables) or reduced_by_tape(reducer, grads, variables):
+            return list(zip(grads, variables))
         return list(zip(self._allreduce(grads, variables), variables))
 
     def apply_gradients(self: Any, grads_and_vars: Any, *args: Any, **kwargs: Any) -> Any:
         """As of the wrapped class; with several passes for one update, in the last of them only."""
         plain = functools.partial(optimizer_class.apply_gradients, self)
         reducer = _reducer_of(self)
+        grads, variables = _apart(grads_and_vars)
+        computed = reducer.takes_computed(grads, variables)
+        if not computed and _leaves_out(hook, args, kwargs):
+            _check_reduced(reducer, grads, variables)
+        if reducer.passes is not None:
+            with tf.init_scope():  # a branch of a graph cannot create variables
+                build_optimizer(self, variables)
+
+        def update(values: Sequence[Any]) -> Any:
+            with reducer.paused() if computed else contextlib.nullcontext():
+                return plain(list(zip(values, variables)), *args, **kwargs)
+
+        def skip() -> Any:
+            return self.iterations.assign_add(1)
+
         if reducer.passes is None:
-            return plain(grads_and_vars, *args, **kwargs)
-        grads_and_vars = list(grads_and_vars)
-        grads, variables = [grad for grad, _ in grads_and_vars], [variable for _, variable in grads_and_vars]
-        refuse_reduced(reducer, grads, variables)
-        with tf.init_scope():  # a branch of a graph cannot create variables
-            build_optimizer(self, variables)
-        reducer.passes.apply(
-            reducer.dense(grads, variables),
-            variables,
-            lambda sums: plain(list(zip(sums, variables)), *args, **kwargs),
-            lambda: self.iterations.assign_add(1),
-        )
-        return self.iterations
+            done = update(grads)
+        else:
+            done = self.iterations
+            if computed:
+                reducer.passes.after_collecting(lambda: update(grads), skip)
+            else:
+                reduced_by_tape(reducer, grads, variables)
+                reducer.passes.apply(reducer.dense(grads, variables), variables, update, skip)
+        reducer.aggregated, reducer.reductions = frozenset(), _reductions()
+        return done
+
+    def computing(name: str) -> Any:
+        plain = getattr(optimizer_class, name, own_gradients)
+
+        @functools.wraps(plain)
+        def compute(self: Any, *args: Any, **kwargs: Any) -> list[Any]:
+            grads, variables = _apart(plain(self, *args, **kwargs))
+            return list(zip(_reduced_now(self, grads, variables), variables))
+
+        return compute
+
+    def get_gradients(self: Any, loss: Any, params: Any) -> list[Any]:
+        return _reduced_now(self, optimizer_class.get_gradients(self, loss, params), list(params))
 
     def get_config(self: Any) -> Any:
         return configuration(optimizer_class.get_config(self), _reducer_of(self))
@@ -110,9 +147,64 @@ def _members_for(optimizer_class: Any) -> dict[str, Any]:
         "apply_gradients": functools.update_wrapper(apply_gradients, optimizer_class.apply_gradients),
         **methods_for(optimizer_class, _reducer_of),
         hook: functools.update_wrapper(aggregate, getattr(optimizer_class, hook)),
+        "_compute_gradients": computing("_compute_gradients"),
+        # Of the new optimizers, and of the old ones.
+        **(
+            {"compute_gradients": computing("compute_gradients")}
+            if hook == _HOOKS[0]
+            else {"get_gradients": get_gradients}
+        ),
         # Keras writes the public name of its own classes into files; it is an attribute that is not inherited.
         **{name: vars(optimizer_class)[name] for name in _API_NAMES if name in vars(optimizer_class)},
     }
+
+
+def _reduced_now(optimizer: Any, grads: Sequence[Any], variables: list[Any]) -> list[Any]:
+    """What a method that computes gradients returns: reduced; of several passes the sum, and zeros before the last."""
+    reducer = _reducer_of(optimizer)
+    if reducer.passes is not None:
+        reduced_by_tape(reducer, grads, variables)
+        dense = reducer.dense(grads, variables)
+        reduced = reducer.passes.collect(dense, variables, lambda sums: optimizer._allreduce(sums, variables))
+    elif reduced_by_tape(reducer, grads, variables):
+        reduced = list(grads)
+    else:
+        reduced = list(optimizer._allreduce(list(grads), variables))
+    reducer.computed[tf.executing_eagerly()] |= ids_with_gradients(grads, variables)
+    return reduced
+
+
+def _apart(grads_and_vars: Any) -> tuple[list[Any], list[Any]]:
+    pairs = list(grads_and_vars)
+    return [grad for grad, _ in pairs], [variable for _, variable in pairs]
+
+
+def _leaves_out(hook: str, args: Any, kwargs: dict[str, Any]) -> bool:
+    """Do the arguments of `apply_gradients` ask to reduce nothing? The third, if given, has two meanings."""
+    said = [bool(each) == (hook == _HOOKS[0]) for each in args[1:2]]
+    said += [bool(kwargs.get("skip_gradients_aggregation")), not kwargs.get("experimental_aggregate_gradients", True)]
+    return any(said)
+
+
+def _reductions() -> tuple[int, int]:
+    """How much was put into graphs so far, and how much was reduced."""
+    stats = loader.core().stats()
+    return graph.count(), stats["planned_buckets"] + stats["named_requests"]
+
+
+def _check_reduced(reducer: OptimizerReducer, grads: Sequence[Any], variables: Sequence[Any]) -> None:
+    """Raises a ValueError where each rank would apply its own gradients: the program has not reduced them either."""
+    reduced = _reductions()[tf.executing_eagerly()] > reducer.reductions[tf.executing_eagerly()]
+    ids = ids_with_gradients(grads, variables)
+    if size() > 1 and reducer.settings.process_set.included() and not reduced and not ids <= reducer.aggregated:
+        names = [variable.name for variable in variables if id(variable) in ids]
+        raise ValueError(
+            "`apply_gradients` of an optimizer that hvd.DistributedOptimizer has wrapped was told to reduce nothing "
+            "(experimental_aggregate_gradients=False or skip_gradients_aggregation=True), and nothing has reduced "
+            f"these gradients, so each rank would apply its own. Received: gradients of {names[:3]} (this is rank "
+            f"{rank()}). Leave that argument out, or take the gradients from `compute_gradients`, `_compute_gradients` "
+            "or hvd.DistributedGradientTape."
+        )
 
 
 def _check(optimizer: Any) -> None:

@@ -42,6 +42,11 @@ class ReductionSettings(NamedTuple):
     shard: Any = None
 
 
+def ids_with_gradients(grads: Sequence[Any], variables: Sequence[Any]) -> frozenset[int]:
+    """The ids of the variables that have a gradient."""
+    return frozenset(id(variable) for grad, variable in zip(grads, variables) if grad is not None)
+
+
 class OptimizerReducer:
     """The state of one optimizer object that reduces. What it is used for, and when, is in `pipeline.py`.
 
@@ -57,6 +62,10 @@ class OptimizerReducer:
         names: for `made_anew.py`, the names in the configurations of its optimizers.
         is_scaled: whether a `LossScaleOptimizer` is around the optimizer, and looks for infinities in its gradients.
         is_inherited: the same: whether Keras made the optimizer from one of those, nobody wrapping it.
+        computed: for Keras 2, the ids of variables whose gradients were computed, and so reduced, but not yet applied:
+            in graphs (False), and eagerly (True).
+        aggregated: the same, of those that a `LossScaleOptimizer` around it, or the program, has let it reduce.
+        reductions: the same: how much had been reduced in graphs, and eagerly, when gradients were last applied.
         of_distribution: whether it reduces only because there is a `keras.distribution`.
     """
 
@@ -70,9 +79,21 @@ class OptimizerReducer:
         count = settings.backward_passes_per_step
         self.passes = Passes(count, settings.average_aggregated_gradients) if count > 1 else None
         self.window: Window | None = None
+        self.computed: dict[bool, frozenset[int]] = {False: frozenset(), True: frozenset()}
+        self.aggregated: frozenset[int] = frozenset()
+        self.reductions = (0, 0)
         self._paused = False
         self._sharded: ShardedState | None = None
         self._new_reducer(settings.gradient_predivide_factor)  # refuses wrong settings now, not when training begins
+
+    def takes_computed(self, grads: Sequence[Any], variables: Sequence[Any]) -> bool:
+        """Are these the gradients of variables in `computed`, or what was made of them? They are taken out of it."""
+        ids = ids_with_gradients(grads, variables)
+        eagerly = tf.executing_eagerly()
+        if ids and ids <= self.computed[eagerly]:
+            self.computed[eagerly] -= ids
+            return True
+        return eagerly and bool(ids) and ids <= self.computed[False]  # what a graph returns in every step
 
     def sharded(self) -> ShardedState | None:
         """The parts of the state on this rank; None where each rank has all of it."""

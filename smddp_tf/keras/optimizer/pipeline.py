@@ -64,10 +64,12 @@ def apply_reduced(optimizer: Any, reducer: OptimizerReducer, apply: Callable[...
     when = when_reduced(optimizer, reducer)
     if variables is None or when is When.BEFORE:
         return apply(grads, given)  # what Keras refuses is left to its own error
-    refuse_reduced(reducer, grads, variables)
+    by_tape = reduced_by_tape(reducer, grads, variables)
     _refuse_norms(innermost(optimizer), variables)
     call = _Call(optimizer, reducer, apply, given, variables)
     active = active_ranks.current()
+    if by_tape and when is When.EACH_CALL and reducer.sharded() is None:  # otherwise the mean of equal means
+        return call.apply_paused(grads)
     if when is When.EACH_CALL:
         reduced = call.reduced(grads)
         if active is None:
@@ -189,11 +191,12 @@ def reduce_gradients(
     return replaced(grads, (*shared, *complete, *own), (*reduced, *divided[: len(own)]))
 
 
-def refuse_reduced(reducer: OptimizerReducer, grads: Sequence[Any], variables: Sequence[Any]) -> None:
-    """Raises a ValueError where gradients that would be reduced here come from `hvd.DistributedGradientTape`."""
+def reduced_by_tape(reducer: OptimizerReducer, grads: Sequence[Any], variables: Sequence[Any]) -> bool:
+    """Whether `hvd.DistributedGradientTape` has reduced the gradients; an error where that would give other numbers."""
     kept = _kept(reducer, variables)
     shared = [None if index in kept else grad for index, grad in enumerate(grads)]
-    reduced_once.refuse(shared, variables, reducer.settings.process_set)
+    op = reducer.settings.op if active_ranks.current() is None else None
+    return reduced_once.by_tape(shared, variables, reducer.settings.process_set, op)
 
 
 def _refuse_norms(optimizer: Any, variables: Sequence[Any]) -> None:

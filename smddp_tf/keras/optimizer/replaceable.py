@@ -23,16 +23,15 @@ def methods_for(optimizer_class: Any, reducer_of: Callable[[Any], OptimizerReduc
         """Keeps the gradients of a variable on this rank. Call it before training, or before `_allreduce` reduces."""
         reducer_of(self).local.add(var)
 
-    methods = {
+    return {
         **reducing_methods(reducer_of),
         "_agg_helper": property(lambda self: reducer_of(self).passes),
         "register_local_var": register_local_var,
+        "_compute_gradients": own_gradients,  # Keras 2 has its own
     }
-    # Keras 2 has it for its own `minimize`.
-    return methods if hasattr(optimizer_class, "_compute_gradients") else {**methods, "_compute_gradients": _computed}
 
 
-def _computed(
+def own_gradients(
     self: Any, loss: Any, var_list: Any, grad_loss: Any = None, tape: tf.GradientTape | None = None
 ) -> list[tuple[Any, Any]]:
     """Returns this rank's own gradients, in pairs with the variables. What applies them reduces them.

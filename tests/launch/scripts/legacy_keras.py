@@ -207,6 +207,83 @@ def several_passes(found):
         found["passes"][kind] = values
 
 
+def computed(found):
+    """Gradients rank * 4 + 1, of one rank 3, from the optimizer's own methods, clipped to 1, and applied."""
+    scale = tf_keras.mixed_precision.LossScaleOptimizer
+    kinds = {
+        "sgd": lambda: optimizers.SGD(1.0),
+        "legacy sgd": lambda: legacy.SGD(1.0),
+        "loss scale": lambda: scale(optimizers.SGD(1.0)),
+        "legacy loss scale": lambda: scale(legacy.SGD(1.0)),
+    }
+    for kind, make in kinds.items():
+        skip = {"experimental_aggregate_gradients": False} if "legacy" in kind else {"skip_gradients_aggregation": True}
+        for name in ("compute_gradients", "_compute_gradients"):
+            for passes in (1, 2) if "scale" not in kind else (1,):
+                for arguments in ({}, skip):
+                    for eagerly in (True, False):
+                        optimizer = hvd.DistributedOptimizer(make(), backward_passes_per_step=passes)
+                        if not hasattr(optimizer, name):
+                            continue
+                        shared, local, unused = tf.Variable([0.0]), tf.Variable([0.0]), tf.Variable([0.0])
+                        inner = getattr(optimizer, "inner_optimizer", optimizer)
+                        inner.register_local_var(local)
+
+                        def step(
+                            shared=shared, local=local, unused=unused, optimizer=optimizer, name=name, more=arguments
+                        ):
+                            def loss():
+                                return (4.0 * hvd.rank() - 1.0) * shared + (hvd.rank() + 1.0) * local
+
+                            pairs = getattr(optimizer, name)(loss, [shared, local, unused])
+                            pairs = [(tf.clip_by_value(g, -1.0, 1.0), v) for g, v in pairs if g is not None]
+                            optimizer.apply_gradients(pairs, **more)
+
+                        step = step if eagerly else tf.function(step)
+                        for _ in range(2 * passes):
+                            step()
+                        how = f"{kind}, {name}, {passes}, {bool(arguments)}, {eagerly}"
+                        found["computed"][how] = [
+                            float(shared[0]),
+                            float(local[0]),
+                            int(optimizer.iterations) - 2 * passes,
+                        ]
+
+
+def given(found):
+    """The optimizer that was wrapped, after two steps of its own, and the one that reduces."""
+    kinds = {
+        "sgd": lambda: optimizers.SGD(1.0, momentum=0.5),
+        "legacy sgd": lambda: legacy.SGD(1.0, momentum=0.5),
+        "legacy function": lambda: legacy.SGD(lambda: 1.0, momentum=0.5),
+        "adam": lambda: optimizers.Adam(0.1),
+        "legacy adam": lambda: legacy.Adam(0.1),
+        "loss scale": lambda: tf_keras.mixed_precision.LossScaleOptimizer(
+            optimizers.SGD(1.0, momentum=0.5), dynamic=False, initial_scale=1.0
+        ),
+    }
+    for kind, make in kinds.items():
+        whole, plain = make(), make()
+        one, other = tf.Variable([0.0]), tf.Variable([0.0])
+        for optimizer, variable in ((whole, one), (plain, other)):
+            for _ in range(2):
+                optimizer.apply_gradients([(tf.constant([2.0]), variable)])
+        wrapped = hvd.DistributedOptimizer(plain)
+        before = [value.numpy().tolist() for value in optimizer_variables(plain)]
+        wrapped.apply_gradients([(tf.constant([hvd.rank() + 1.0]), other)])
+        whole.apply_gradients([(tf.constant([(hvd.size() + 1) / 2]), one)])
+        kept = before == [value.numpy().tolist() for value in optimizer_variables(plain)]
+        plain.apply_gradients([(tf.constant([hvd.rank() + 1.0]), other)])
+        found["given"][kind] = [float(one[0]), float(other[0]), kept, int(wrapped.iterations), int(plain.iterations)]
+        path = tf.train.Checkpoint(optimizer=wrapped).save(str(FOLDER / f"given-{hvd.rank()}-{kind}"))
+        saved = sorted(tf.train.load_checkpoint(path).get_variable_to_shape_map())
+        path = tf.train.Checkpoint(optimizer=whole).save(str(FOLDER / f"whole-{hvd.rank()}-{kind}"))
+        kept = kept and saved == sorted(tf.train.load_checkpoint(path).get_variable_to_shape_map())
+        found["given"][kind][2] = kept
+        wrapped.learning_rate = 0.25
+        found["given"][kind].append("function" in kind or float(plain.learning_rate) != 0.25)
+
+
 def made_anew(found):
     """What optimizers made from the configuration of one that sums apply; Keras 2 itself copies and pickles none."""
     for kind, make in (("sgd", optimizers.SGD), ("legacy sgd", legacy.SGD)):
@@ -260,8 +337,8 @@ def refusals(found):
         except Exception as error:
             found["refused"][name] = f"{type(error).__name__}: {error}"
 
-    wrapped = hvd.DistributedOptimizer(optimizers.SGD(0.1))
-    several = hvd.DistributedOptimizer(optimizers.SGD(0.1), backward_passes_per_step=2)
+    wrapped = hvd.DistributedOptimizer(optimizers.SGD(0.1), op=hvd.Sum)
+    several = hvd.DistributedOptimizer(optimizers.SGD(0.1), backward_passes_per_step=2, op=hvd.Sum)
     v1 = tf.compat.v1.train.GradientDescentOptimizer(0.1)
     note("wrapped", lambda: hvd.DistributedOptimizer(wrapped))
     note("scaled", lambda: hvd.DistributedOptimizer(tf_keras.mixed_precision.LossScaleOptimizer(wrapped)))
@@ -273,6 +350,22 @@ def refusals(found):
     note("weighted", lambda: hvd.callbacks.MetricAverageCallback(weighted=True))
     note("sums of metrics", lambda: hvd.callbacks.MetricSumCallback())
     note("uneven", lambda: hvd.callbacks.UnevenBatchesCallback("join"))
+    for name, make, argument in (
+        ("nothing reduced", optimizers.SGD, {"skip_gradients_aggregation": True}),
+        ("nothing reduced, legacy", legacy.SGD, {"experimental_aggregate_gradients": False}),
+    ):
+        kernel, saved = tf.Variable([0.0]), make(1.0, momentum=0.5)
+        saved.apply_gradients([(tf.constant([1.0]), kernel)])
+        path = tf.train.Checkpoint(optimizer=saved).save(str(FOLDER / f"{make.__module__}-{hvd.rank()}"))
+        unread = make(1.0, momentum=0.5)
+        tf.train.Checkpoint(optimizer=unread).restore(path)
+        how = name.replace("nothing reduced", "unread checkpoint")
+        note(how, lambda unread=unread: hvd.DistributedOptimizer(unread))
+        alone, pair = hvd.DistributedOptimizer(make(1.0)), (tf.constant([1.0]), tf.Variable([0.0]))
+        note(name, lambda alone=alone, pair=pair, argument=argument: alone.apply_gradients([pair], **argument))
+        by_hand = [(hvd.allreduce(tf.constant([1.0 + hvd.rank()]), name="by hand"), pair[1])]
+        alone.apply_gradients(by_hand, **argument)
+        found["refused"][f"{name}, but by hand"] = str(float(pair[1][0]))
     scaled = tf_keras.mixed_precision.LossScaleOptimizer(optimizers.SGD(0.1))
     note("passes", lambda: hvd.DistributedOptimizer(scaled, backward_passes_per_step=2))
     for name, optimizer in (("twice", wrapped), ("twice, passes", several)):
@@ -281,11 +374,37 @@ def refusals(found):
 
 seen: dict = {"keras 3 imported": "keras.src.models" in sys.modules}
 seen.update(
-    {name: {} for name in ("fit", "loop", "reductions", "callbacks", "resumed", "passes", "anew", "normal", "refused")}
+    {
+        name: {}
+        for name in (
+            "fit",
+            "loop",
+            "reductions",
+            "callbacks",
+            "resumed",
+            "passes",
+            "anew",
+            "normal",
+            "refused",
+            "computed",
+            "given",
+        )
+    }
 )
 seen["schedules"] = {}
 hvd.init()
-for part in (training, counting, callbacks, saving, schedules, several_passes, made_anew, sync_batch_normalization):
+for part in (
+    training,
+    counting,
+    callbacks,
+    saving,
+    schedules,
+    several_passes,
+    made_anew,
+    computed,
+    given,
+    sync_batch_normalization,
+):
     part(seen)
 refusals(seen)
 (FOLDER / f"rank-{hvd.rank()}.json").write_text(json.dumps(seen))
