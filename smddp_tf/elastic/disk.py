@@ -25,6 +25,7 @@ from typing import IO, Any
 import cloudpickle
 
 from smddp_tf import urls
+from smddp_tf._own_files import described, is_own
 from smddp_tf.lifecycle.restart_settings import job_of
 
 _MAGIC = b"smddp_tf commit 1\n"
@@ -34,7 +35,6 @@ _NAME = re.compile(r"(.*)commit-(\d{12})")
 _UNFINISHED = ".commit-unfinished"
 _ADVICE = "Give each a folder (commit_to, smddprun --commit-dir) or a prefix of its own."
 _FOLDER_FLAGS = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
-_OTHERS_WRITE = stat.S_IWGRP | stat.S_IWOTH
 
 
 # How long an earlier job may take to end.
@@ -239,11 +239,11 @@ def _locked(file: IO[str]) -> bool:
 
 def _check_owner(file: IO[Any], path: str) -> None:
     found = os.fstat(file.fileno())
-    if stat.S_ISREG(found.st_mode) and found.st_uid in (os.geteuid(), 0) and not found.st_mode & _OTHERS_WRITE:
+    if stat.S_ISREG(found.st_mode) and is_own(found):
         return
     raise PermissionError(
         f"{path} is not used: a commit must be a plain file that belongs to this user and that nobody else may write, "
-        f"because reading it runs what is in it. Found: mode {stat.filemode(found.st_mode)}, user {found.st_uid}."
+        f"because reading it runs what is in it. Found: {described(found)}."
     )
 
 
