@@ -12,6 +12,7 @@ from smddp_tf._native import compiled_ops, prebuilt
 @pytest.fixture
 def wheel(monkeypatch, tmp_path):
     """A package with what a wheel holds, in an environment without MPI and without a launcher."""
+    umask = os.umask(0o022)
     package, prefix = tmp_path / "smddp_tf", tmp_path / "env"
     for minor in ("2.9", "2.16", "2.21"):
         (package / "prebuilt" / f"tensorflow-{minor}").mkdir(parents=True)
@@ -34,7 +35,8 @@ def wheel(monkeypatch, tmp_path):
         opened.update({key.replace("_", " "): set(value) for key, value in names.items()})
         return prebuilt.mpi_library.__wrapped__().replace(f"{prefix}/", "")
 
-    return choose
+    yield choose
+    os.umask(umask)
 
 
 def test_without_a_launcher_what_pip_installed_comes_before_the_systems(wheel):
