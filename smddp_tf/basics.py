@@ -56,6 +56,8 @@ __all__ = [
 _communicator: Any = None
 # Whether `init(process_sets="dynamic")` was called in this process: as in Horovod it holds for later calls too.
 _dynamic = False
+# For programs that ask `horovod.tensorflow.mpi_ops._basics`.
+_get_process_set_ids_and_ranks = sets.get_process_set_ids_and_ranks
 # What `init` was given, for `restart`; None before it has succeeded.
 _began_with: tuple[Any, Any] | None = None
 

@@ -7,12 +7,16 @@ others, because it is unpickled.
 
 from __future__ import annotations
 
+import errno
+import fcntl
 import hashlib
 import os
 import pickle
 import re
+import socket
 import stat
 import sys
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from io import BufferedReader
@@ -21,14 +25,21 @@ from typing import IO, Any
 import cloudpickle
 
 from smddp_tf import urls
+from smddp_tf._own_files import described, is_own
+from smddp_tf.lifecycle.restart_settings import job_of
 
 _MAGIC = b"smddp_tf commit 1\n"
 _DIGEST_BYTES = 32
 _HEADER_BYTES = len(_MAGIC) + _DIGEST_BYTES
 _NAME = re.compile(r"(.*)commit-(\d{12})")
 _UNFINISHED = ".commit-unfinished"
+_ADVICE = "Give each a folder (commit_to, smddprun --commit-dir) or a prefix of its own."
 _FOLDER_FLAGS = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
-_OTHERS_WRITE = stat.S_IWGRP | stat.S_IWOTH
+
+
+# How long an earlier job may take to end.
+_LOCK_SECONDS = 10.0
+_held: dict[tuple[str, str], IO[str]] = {}  # lock files, by folder and prefix; the system frees them with this process
 
 
 class CommitFolder:
@@ -47,6 +58,7 @@ class CommitFolder:
         self.path = urls.absolute(path)
         self.keep = keep
         self.prefix = prefix
+        self._written = 0  # the number of the last commit, if this object has written it
 
     def newest(self) -> int:
         """The number of the newest commit, whole or not; 0 when there is none."""
@@ -60,13 +72,48 @@ class CommitFolder:
                 their turn comes, and not kept.
 
         Raises:
-            OSError: it could not be written; the commits before are untouched.
+            OSError: it could not be written, or another job writes here; the commits before are untouched.
         """
+        self.hold()
         number = self.newest() + 1
+        if self._written and number != self._written + 1:
+            raise OSError(
+                f"Another job, or another state, writes commits to {self.path}: {number - 1} is there, this one has "
+                f"written {self._written} last. {_ADVICE}"
+            )
         self._store(self._name(number), content)
         for old in sorted(self._numbers())[: -self.keep]:
             self._remove(self._name(old))
+        self._written = number
         return number
+
+    def hold(self) -> None:
+        """Makes this the only job that writes commits with this prefix to the folder, until this process ends.
+
+        Raises:
+            OSError: another job holds the folder. It is given some seconds to end.
+        """
+        if (self.path, self.prefix) in _held:
+            return
+        os.makedirs(self.path, mode=0o700, exist_ok=True)
+        job = job_of(os.environ)
+        name, give_up_at = f".{self.prefix}lock", time.monotonic() + _LOCK_SECONDS
+        flags = os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC
+        with self._folder() as folder:
+            file = open(os.open(name, flags, 0o600, dir_fd=folder), "r+", encoding="utf-8")  # noqa: SIM115
+        _check_owner(file, os.path.join(self.path, name))
+        while not _locked(file):
+            file.seek(0)
+            owner = file.read()
+            if job and owner.endswith(f"job {job}"):  # a rank that is lost, or of the start before
+                break
+            if time.monotonic() > give_up_at:
+                raise OSError(f"{self.path} is in use: {owner} writes commits there. {_ADVICE}")
+            time.sleep(0.1)
+        file.seek(0)
+        file.truncate()
+        print(f"process {os.getpid()} on {socket.gethostname()}, job {job}", end="", file=file, flush=True)
+        _held[self.path, self.prefix] = file
 
     def read(self) -> tuple[int, Any]:
         """The number and the first content of the newest commit that is whole; (0, None) when there is none."""
@@ -96,6 +143,7 @@ class CommitFolder:
         """Removes all commits. The folder stays."""
         for number in self._numbers():
             self._remove(self._name(number))
+        self._written = 0
 
     def prefixes(self) -> list[str]:
         """With which prefixes there are commits in the folder."""
@@ -180,13 +228,22 @@ def _opened(folder: int, name: str) -> BufferedReader:
     return open(os.open(name, flags, dir_fd=folder), "rb")
 
 
-def _check_owner(file: IO[bytes], path: str) -> None:
+def _locked(file: IO[str]) -> bool:
+    """Locks it; true where the file system has no locks, too."""
+    try:
+        fcntl.lockf(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError as error:
+        return error.errno not in (errno.EACCES, errno.EAGAIN)
+    return True
+
+
+def _check_owner(file: IO[Any], path: str) -> None:
     found = os.fstat(file.fileno())
-    if stat.S_ISREG(found.st_mode) and found.st_uid in (os.geteuid(), 0) and not found.st_mode & _OTHERS_WRITE:
+    if stat.S_ISREG(found.st_mode) and is_own(found):
         return
     raise PermissionError(
         f"{path} is not used: a commit must be a plain file that belongs to this user and that nobody else may write, "
-        f"because reading it runs what is in it. Found: mode {stat.filemode(found.st_mode)}, user {found.st_uid}."
+        f"because reading it runs what is in it. Found: {described(found)}."
     )
 
 

@@ -22,8 +22,8 @@ class RemoteCommits(CommitFolder):
     """The commits of one job at a URL. One process writes, any may read.
 
     A commit is written to a file of this machine, which has no name, and uploaded as one object. Where the upload
-    breaks off, an object store shows no object; elsewhere the digest shows that it is not whole. Whoever may write there
-    can run code here.
+    breaks off, an object store shows no object; elsewhere the digest shows that it is not whole. Whoever may write
+    there can run code here. There are no locks: `write` finds out that another job has written.
 
     Raises:
         ImportError, ValueError: see `urls.file_system`.
@@ -32,6 +32,9 @@ class RemoteCommits(CommitFolder):
     def __init__(self, path: str | os.PathLike[str], keep: int = 2, prefix: str = "") -> None:
         super().__init__(path, keep, prefix)
         urls.file_system(self.path)
+
+    def hold(self) -> None:
+        """Does nothing."""
 
     def _store(self, name: str, content: tuple[Any, ...]) -> None:
         with tempfile.TemporaryFile() as file:

@@ -7,11 +7,17 @@ from collections.abc import Mapping
 from smddp_tf.lifecycle.launch_error import LaunchError
 
 COMMIT_DIR, MIN_RANKS = "SMDDP_COMMIT_DIR", "SMDDP_MIN_NP"
+JOB = "SMDDP_RUN_JOB"  # the same in all starts of a job
 
 
 def commit_dir_of(environment: Mapping[str, str]) -> str:
     """The folder for commits, or ""."""
     return environment.get(COMMIT_DIR, "")
+
+
+def job_of(environment: Mapping[str, str]) -> str:
+    """A name that no other job has; "" where the launcher gives none."""
+    return environment.get(JOB) or environment.get("PMIX_NAMESPACE", "")
 
 
 def min_ranks_of(environment: Mapping[str, str]) -> int:

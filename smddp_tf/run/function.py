@@ -132,7 +132,13 @@ def payload_of(func: Callable[..., Any], args: Sequence[Any], kwargs: Mapping[st
     """The function, pickled twice: this program's path is unpickled first, because the function may need it."""
     import cloudpickle
 
-    return bytes(cloudpickle.dumps((list(sys.path), cloudpickle.dumps((func, tuple(args), dict(kwargs))))))
+    try:
+        return bytes(cloudpickle.dumps((list(sys.path), cloudpickle.dumps((func, tuple(args), dict(kwargs))))))
+    except Exception as error:
+        raise LaunchError(
+            f"The function, its arguments, or what it refers to cannot be sent to the ranks: {type(error).__name__}: "
+            f"{error}. Make such things (locks, files, sessions) inside of the function."
+        ) from error
 
 
 def results_of(settings: Any, payload: bytes, python: str) -> list[Any]:

@@ -6,10 +6,11 @@ import os
 import re
 import shutil
 import time
+import uuid
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 
-from smddp_tf.lifecycle.restart_settings import COMMIT_DIR, MIN_RANKS
+from smddp_tf.lifecycle.restart_settings import COMMIT_DIR, JOB, MIN_RANKS
 from smddp_tf.run.errors import NotStarted
 from smddp_tf.run.hosts import total_slots
 from smddp_tf.run.job import Outcome
@@ -52,7 +53,7 @@ def run_elastic(
         How the last start ended.
     """
     folder = policy.folder or os.path.abspath(f"smddp-commits-{time.strftime('%Y%m%d-%H%M%S')}-{os.getpid()}")
-    variables = {**settings.variables, COMMIT_DIR: folder, MIN_RANKS: str(policy.least)}
+    variables = {**settings.variables, COMMIT_DIR: folder, MIN_RANKS: str(policy.least), JOB: uuid.uuid4().hex}
     settings = replace(settings, variables=variables)
     wanted, starts, fruitless, newest = settings.ranks, 0, 0, _newest(folder)
     output = settings.output_filename

@@ -11,6 +11,7 @@ import cloudpickle
 from smddp_tf.lifecycle.placement import find_placement
 from smddp_tf.run.channel import ADDRESS, KEY, Kind
 from smddp_tf.run.client import ControlClient
+from smddp_tf.run.errors import LaunchError
 
 _PAYLOAD_SECONDS = 120.0
 
@@ -24,7 +25,7 @@ def main() -> None:
     client.send(Kind.TASK, str(placement.rank).encode())
     payload = client.receive(_PAYLOAD_SECONDS)
     try:
-        answer, failed = b"+" + cloudpickle.dumps(_call(payload)), None
+        answer, failed = b"+" + _sendable(_call(payload)), None
     except (Exception, SystemExit) as error:
         answer, failed = b"-" + _pickled(error), error
     client.send(Kind.RESULT, answer)
@@ -44,6 +45,15 @@ def _call(payload: bytes) -> object:
         if error.code in (None, 0):
             return None
         raise
+
+
+def _sendable(result: object) -> bytes:
+    try:
+        return bytes(cloudpickle.dumps(result))
+    except Exception as error:
+        raise LaunchError(
+            f"What the function has returned cannot be sent back: {type(error).__name__}: {error}."
+        ) from error
 
 
 def _pickled(error: BaseException) -> bytes:

@@ -39,11 +39,11 @@ def allreduce(
 ) -> Any:
     """Reduces one gradient of a list over all ranks; every rank gets the result.
 
-    In a `tf.function` the gradient is a plan of its own: its place in the list says which tensors of the ranks belong
-    together, they compare shapes once, and no names travel in the steps. So for the first 512 of a list; those after
-    them are negotiated by name in each step. All gradients of a step are under way at the same time; call it for each
-    of them before using the results. `DistributedGradientTape` packs small gradients together, which this function
-    cannot.
+    In a `tf.function` that XLA does not compile, the gradient is a plan of its own: its place in the list says which
+    tensors of the ranks belong together, they compare shapes once, and no names travel in the steps. So for the first
+    512 of a list; those after them are negotiated by name in each step. All gradients of a step are under way at the
+    same time; call it for each of them before using the results. In eager mode, and where XLA compiles, each call waits
+    for its result. `DistributedGradientTape` packs small gradients together, which this function cannot.
 
     Example:
 
@@ -166,7 +166,10 @@ def broadcast_global_variables(root_rank: int) -> Any:
 
 
 def overlap(tensor: Any) -> tf.Tensor:
-    """Returns the tensor. Gradients are always reduced while others are computed, under XLA too.
+    """Returns the tensor.
+
+    In a `tf.function` gradients are reduced while others are computed, with or without this call. In a function that
+    XLA compiles, and in eager mode, they are not.
 
     Args:
         tensor: tensor.

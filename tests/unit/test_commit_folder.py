@@ -5,17 +5,19 @@ from __future__ import annotations
 import errno
 import os
 import stat
+import subprocess
+import sys
 from pathlib import Path
 
 import numpy as np
 import pytest
 
-from smddp_tf.elastic import ObjectState
+from smddp_tf.elastic import ObjectState, disk
 from smddp_tf.elastic.disk import CommitFolder
 
 
 def names(folder: Path) -> list[str]:
-    return sorted(entry.name for entry in folder.iterdir())
+    return sorted(entry.name for entry in folder.iterdir() if not entry.name.endswith("lock"))
 
 
 def test_newest_is_read_and_old_ones_go(tmp_path: Path) -> None:
@@ -143,3 +145,40 @@ def test_folder_must_be_the_same_everywhere(tmp_path: Path) -> None:
     state.commit_to(tmp_path)
     with pytest.raises(OSError, match="Rank 0 sees commits up to 0 in .*, rank 1 up to 1"):
         state.resume()
+
+
+HOLDER = """
+import sys
+from smddp_tf.elastic.disk import CommitFolder
+CommitFolder(sys.argv[1], prefix="a-").write("theirs")
+print("holds", flush=True)
+sys.stdin.read()
+"""
+
+
+def test_two_jobs_do_not_write_to_one_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(disk, "_LOCK_SECONDS", 0.2)
+    env = {**os.environ, "SMDDP_RUN_JOB": "job-17"}
+    with subprocess.Popen(
+        [sys.executable, "-c", HOLDER, tmp_path], env=env, stdin=subprocess.PIPE, stdout=subprocess.PIPE
+    ) as other:
+        assert other.stdout.readline() == b"holds\n"
+        with pytest.raises(OSError, match=rf"in use: process {other.pid} on .*, job job-17 .* --commit-dir"):
+            CommitFolder(tmp_path, prefix="a-").write("ours")
+        assert names(tmp_path) == ["a-commit-000000000001"]
+        assert CommitFolder(tmp_path, prefix="b-").write("ours") == 1
+        monkeypatch.setenv("SMDDP_RUN_JOB", "job-17")  # the next start of that job
+        assert CommitFolder(tmp_path, prefix="a-").write("theirs again") == 2
+        other.communicate()
+    monkeypatch.delenv("SMDDP_RUN_JOB")
+    monkeypatch.setattr(disk, "_held", {})
+    assert CommitFolder(tmp_path, prefix="a-").write("ours, as the other job has ended") == 3
+
+
+def test_two_states_do_not_write_to_one_folder(tmp_path: Path) -> None:
+    """As two jobs do where there are no locks, such as in an object store."""
+    first, second = CommitFolder(tmp_path), CommitFolder(tmp_path)
+    assert (first.write("1"), first.write("2"), second.write("3")) == (1, 2, 3)
+    with pytest.raises(OSError, match="Another job, .*: 3 is there, this one has written 2 last"):
+        first.write("4")
+    assert second.write("4") == 4

@@ -14,6 +14,7 @@ NEED_TENSORFLOW = (
     "import smddp_tf as hvd; hvd.allreduce",
     "import smddp_tf as hvd; hvd.mpi_ops",
     "import smddp_tf.mpi_ops",
+    "import smddp_tf.demo",
     "from smddp_tf.compression import Compression",
     "from smddp_tf.elastic import TensorFlowKerasState",
     "import smddp_tf.sdp as sdp; sdp.allreduce",

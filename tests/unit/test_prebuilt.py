@@ -1,5 +1,6 @@
 """What a wheel chooses: the MPI and its engine, and the op libraries for the TensorFlow that is installed."""
 
+import os
 import sys
 import types
 
@@ -11,6 +12,7 @@ from smddp_tf._native import compiled_ops, prebuilt
 @pytest.fixture
 def wheel(monkeypatch, tmp_path):
     """A package with what a wheel holds, in an environment without MPI and without a launcher."""
+    umask = os.umask(0o022)
     package, prefix = tmp_path / "smddp_tf", tmp_path / "env"
     for minor in ("2.9", "2.16", "2.21"):
         (package / "prebuilt" / f"tensorflow-{minor}").mkdir(parents=True)
@@ -33,7 +35,8 @@ def wheel(monkeypatch, tmp_path):
         opened.update({key.replace("_", " "): set(value) for key, value in names.items()})
         return prebuilt.mpi_library.__wrapped__().replace(f"{prefix}/", "")
 
-    return choose
+    yield choose
+    os.umask(umask)
 
 
 def test_without_a_launcher_what_pip_installed_comes_before_the_systems(wheel):
@@ -98,3 +101,46 @@ def test_ops_that_are_compiled_are_compiled_once(wheel, monkeypatch, tmp_path):
     assert [command[0] for command in commands] == ["/bin/cmake", "/bin/cmake"]
     assert "-DSMDDP_TENSORFLOW_DIR=/site/tensorflow" in commands[0]
     assert any(word.startswith("-DSMDDP_ENGINE=") and word.endswith(".so") for word in commands[0])
+
+
+def test_a_cache_that_others_could_have_written_is_refused(wheel, monkeypatch, tmp_path):
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    monkeypatch.setattr(compiled_ops, "_tool", lambda name: f"/bin/{name}")
+    monkeypatch.setattr(compiled_ops, "_run", lambda command, version: None)
+    monkeypatch.setattr(compiled_ops, "build_info", lambda name: "commit")
+    tensorflow = types.SimpleNamespace(__version__="2.22.0", __file__="/site/tensorflow/__init__.py")
+    with pytest.warns(UserWarning, match="compiles its ops"):
+        package = compiled_ops.compiled(tensorflow)
+    package.mkdir()
+    library = package / "libsmddp_tf_ops.so"
+    library.touch(mode=0o600)
+    package.chmod(0o700)
+    assert compiled_ops.compiled(tensorflow) == package
+    for path in (library, package, *list(package.parents)[:3]):
+        mode = path.stat().st_mode
+        path.chmod(mode | 0o020)
+        with pytest.raises(ImportError, match=rf"{path} is not used: .* Found: mode .* set XDG_CACHE_HOME"):
+            compiled_ops.compiled(tensorflow)
+        path.chmod(mode)
+    if os.geteuid() == 0:
+        os.chown(package.parent, 12345, -1)
+        with pytest.raises(ImportError, match="user 12345"):
+            compiled_ops.compiled(tensorflow)
+        os.chown(package.parent, 0, -1)
+    library.unlink()
+    library.symlink_to(tmp_path / "elsewhere.so")
+    with pytest.raises(ImportError, match="is not used"):
+        compiled_ops.compiled(tensorflow)
+
+
+def test_the_lock_of_the_cache_is_no_link(wheel, monkeypatch, tmp_path):
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    monkeypatch.setattr(compiled_ops, "_tool", lambda name: f"/bin/{name}")
+    monkeypatch.setattr(compiled_ops, "build_info", lambda name: "commit")
+    cache = tmp_path / "cache" / "smddp_tf" / "commit"
+    cache.mkdir(parents=True, mode=0o755)
+    (tmp_path / "file").write_text("important")
+    (cache / "lock").symlink_to(tmp_path / "file")
+    with pytest.raises(ImportError, match="lock is not used"):
+        compiled_ops.compiled(types.SimpleNamespace(__version__="2.22.0", __file__="/site/tensorflow/__init__.py"))
+    assert (tmp_path / "file").read_text() == "important"

@@ -31,6 +31,7 @@ std::string VersionsText(const StartOptions& options) {
   const std::string prefix = "The version of ";
   std::string text;
   for (const auto& [what, value] : options.facts) {
+    if (value.empty()) continue;
     const std::string of = what.rfind(prefix, 0) == 0 ? what.substr(prefix.size()) : what;
     text += "; " + of + " " + value;
   }

@@ -1,0 +1,78 @@
+"""`horovod.runner.util.threads`: functions in threads."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+__all__ = ["execute_function_multithreaded", "in_thread", "on_event"]
+
+
+def in_thread(
+    target: Callable[..., Any],
+    args: Sequence[Any] = (),
+    name: str | None = None,
+    daemon: bool = True,
+    silent: bool = False,
+) -> threading.Thread:
+    """Calls `target(*args)` in a thread, which is returned and runs.
+
+    Args:
+        target: what to call.
+        args: its arguments, as a tuple or a list.
+        name: the thread's name.
+        daemon: bool, the program may end before it. Defaults to `True`.
+        silent: bool, no exceptions are shown. Defaults to `False`.
+    """
+    if not isinstance(args, (tuple, list)):
+        raise ValueError(f"`args` must be a tuple or a list. Received: {args!r}.")
+
+    def call() -> None:
+        try:
+            target(*args)
+        except Exception:
+            if not silent:
+                raise
+
+    thread = threading.Thread(target=call, name=name, daemon=daemon)
+    thread.start()
+    return thread
+
+
+def on_event(
+    event: threading.Event,
+    func: Callable[..., Any],
+    args: Sequence[Any] = (),
+    stop: threading.Event | None = None,
+    check_stop_interval_s: float = 1.0,
+    daemon: bool = True,
+    silent: bool = False,
+) -> threading.Thread:
+    """Calls `func(*args)` in a thread once `event` is set; not when `stop` has been set before."""
+
+    def wait() -> None:
+        while not event.wait(check_stop_interval_s if stop else None):
+            if stop and stop.is_set():
+                return
+        func(*args)
+
+    return in_thread(wait, daemon=daemon, silent=silent)
+
+
+def execute_function_multithreaded(
+    fn: Callable[..., Any],
+    args_list: Sequence[Sequence[Any]],
+    block_until_all_done: bool = True,
+    max_concurrent_executions: int = 1000,
+) -> dict[int, Any] | None:
+    """Calls `fn(*args)` for each of `args_list`, at the same time.
+
+    Returns:
+        The results by their place in `args_list`; None when it is not to wait.
+    """
+    pool = ThreadPoolExecutor(max(1, min(max_concurrent_executions, len(args_list))))
+    calls = [pool.submit(fn, *args) for args in args_list]
+    pool.shutdown(wait=block_until_all_done)
+    return {place: call.result() for place, call in enumerate(calls)} if block_until_all_done else None

@@ -1,0 +1,20 @@
+"""What `smddp_tf.run.run` cannot send."""
+
+from __future__ import annotations
+
+import threading
+
+import pytest
+
+from smddp_tf.run.errors import LaunchError
+from smddp_tf.run.function import payload_of
+from smddp_tf.run.task import _sendable
+
+
+def test_what_cannot_be_pickled_is_named() -> None:
+    lock = threading.Lock()
+    for function, arguments in ((lambda: lock, ()), (print, (lock,))):
+        with pytest.raises(LaunchError, match=r"function, its arguments, .* cannot be sent to the ranks: .*lock"):
+            payload_of(function, arguments, {})
+    with pytest.raises(LaunchError, match=r"What the function has returned cannot be sent back: .*lock"):
+        _sendable(lock)
