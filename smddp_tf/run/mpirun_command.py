@@ -217,6 +217,14 @@ def sets_parameter(words: Sequence[str], name: str) -> bool:
     return any(word.lstrip("-") in ("mca", "prtemca", "pmixmca", "gmca") and next_ in names for word, next_ in pairs)
 
 
+def names_agent(words: Sequence[str], environment: Mapping[str, str]) -> bool:
+    """True when the user reaches hosts by another program than ssh."""
+    variables = (name for name in environment if name.startswith(("OMPI_MCA_", "PRTE_MCA_", "HYDRA_LAUNCHER")))
+    return any(word.endswith(("_agent", "launcher-exec", "launcher")) for word in (*words, *variables)) or any(
+        name.endswith("_EXEC") for name in environment if name.startswith("HYDRA_LAUNCHER")
+    )
+
+
 def _is_set(environment: Mapping[str, str], name: str) -> bool:
     """True when the user has set the parameter by a variable."""
     if f"OMPI_MCA_{name}" in environment or f"PRTE_MCA_{_PRTE.get(name, name)}" in environment:
