@@ -239,7 +239,7 @@ class Job:
         host, _ = self._started[missing[0]]
         return (
             f"rank {', '.join(map(str, missing))} on {host} has ended, with exit code 0, without having called "
-            f"hvd.init(), in which rank {', '.join(map(str, self._in_init))} waits for it. All ranks must call hvd.init()."
+            f"hvd.init(), in which rank {', '.join(map(str, self._in_init))} waits for it. All ranks must call it."
         )
 
     def _hear(self, frame: Frame) -> None:

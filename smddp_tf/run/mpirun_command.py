@@ -9,6 +9,7 @@ import shlex
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
+from smddp_tf import urls
 from smddp_tf.run.fabric import mpich_variables, open_mpi_parameters
 from smddp_tf.run.hosts import is_this_host
 from smddp_tf.run.mpi import OPEN_MPI, Mpi
@@ -54,8 +55,8 @@ class MpirunCommand:
     forwards_all: bool = False
 
     def shown(self, command: Sequence[str]) -> str:
-        """For a shell."""
-        before = [f"{name}={shlex.quote(value)}" for name, value in self.environment.items()]
+        """For a shell, without the passwords in URLs."""
+        before = [f"{name}={shlex.quote(urls.shown(value))}" for name, value in self.environment.items()]
         return " ".join([*before, shlex.join([*self.words, *command])])
 
 

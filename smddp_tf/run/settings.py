@@ -155,12 +155,12 @@ def commits_at(place: str | None) -> str:
         if place and urls.is_url(place):
             urls.file_system(place)
         elif place:
-            os.makedirs(urls.absolute(place), exist_ok=True)
+            os.makedirs(urls.absolute(place), 0o700, exist_ok=True)
             with tempfile.TemporaryFile(dir=urls.absolute(place)):
                 pass
         return urls.absolute(place) if place else ""
     except (ImportError, ValueError) as error:
-        raise LaunchError(f"--commit-dir: {error}") from error
+        raise LaunchError(f"--commit-dir: {error}") from None
     except OSError as error:
         raise LaunchError(
             f"--commit-dir {place}: expected a folder that can be made, and written to, on every host. Here: "
