@@ -142,7 +142,7 @@ def test_options_of_the_distribution_mpi(dry_run: DryRun, place: str) -> None:
 def test_a_quotation_mark_is_missing(dry_run: DryRun) -> None:
     options = json.dumps({"sagemaker_distributed_dataparallel_custom_mpi_options": "-x A='b"})
     with pytest.raises(LaunchError, match="custom_mpi_options: No closing quotation"):
-        sagemaker.read_training({**TWO_HOSTS, "SM_FRAMEWORK_PARAMS": options}).custom_words
+        dry_run(env={**TWO_HOSTS, "SM_FRAMEWORK_PARAMS": options})
 
 
 def test_the_reason_of_a_failure_is_left_where_sagemaker_looks(tmp_path, monkeypatch) -> None:
