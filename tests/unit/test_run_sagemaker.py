@@ -13,7 +13,13 @@ from smddp_tf.run import handed_on, sagemaker, sagemaker_hosts, sagemaker_line
 from smddp_tf.run.ends import End
 from smddp_tf.run.errors import LaunchError
 from smddp_tf.run.job import Outcome
-from smddp_tf.run.sagemaker import Training, flags_of, parameters_of_distribution, read_training
+from smddp_tf.run.sagemaker import (
+    Training,
+    flags_of,
+    parameters_of_distribution,
+    read_training,
+    variables_of_ranks,
+)
 from smddp_tf.run.sagemaker_hosts import DAEMON_WITHIN_SECONDS, REACHED_WITHIN_SECONDS, Hosts, follow, lead
 from tests.unit.run_dry import HYDRA, OPEN_MPI_4, OPEN_MPI_5, DryRun, values_of
 
@@ -139,10 +145,10 @@ def test_options_of_the_distribution_mpi(dry_run: DryRun, place: str) -> None:
     assert not [value for value in values_of(words, "-mca") if value == "btl_tcp_if_include"]
 
 
-def test_a_quotation_mark_is_missing(dry_run: DryRun) -> None:
+def test_a_quotation_mark_is_missing() -> None:
     options = json.dumps({"sagemaker_distributed_dataparallel_custom_mpi_options": "-x A='b"})
     with pytest.raises(LaunchError, match="custom_mpi_options: No closing quotation"):
-        dry_run(env={**TWO_HOSTS, "SM_FRAMEWORK_PARAMS": options})
+        variables_of_ranks({**TWO_HOSTS, "SM_FRAMEWORK_PARAMS": options})
 
 
 def test_the_reason_of_a_failure_is_left_where_sagemaker_looks(tmp_path, monkeypatch) -> None:
