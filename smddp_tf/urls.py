@@ -28,6 +28,15 @@ def is_url(path: str | os.PathLike[str]) -> bool:
     return "://" in os.fspath(path) and not os.fspath(path).startswith("file://")
 
 
+_USER = re.compile(r"(://)[^/\s]*@")
+_SECRET = re.compile(r"([?&;][\w.-]*(?:token|secret|password|key|sig|signature|credential)=)[^&;\s'\"]*", re.IGNORECASE)
+
+
+def shown(text: object) -> str:
+    """The text for messages: its URLs without names, passwords and keys."""
+    return _SECRET.sub(r"\1***", _USER.sub(r"\1***@", str(text)))
+
+
 def absolute(path: str | os.PathLike[str]) -> str:
     """The absolute path; a URL as it is, without a slash at its end."""
     text = os.fspath(path)
@@ -45,11 +54,18 @@ def file_system(url: str) -> tuple[Any, str]:
         return importlib.import_module("fsspec").core.url_to_fs(url)  # type: ignore[no-any-return]
     except ImportError as error:
         raise ImportError(
-            f"{url} needs fsspec and its driver for {url.partition('://')[0]}://, which are not installed ({error}). "
-            "Install them on all hosts; for S3: pip install 'smddp-tf[remote]'."
-        ) from error
+            f"{shown(url)} needs fsspec and its driver for {url.partition('://')[0]}://, which are not installed "
+            f"({shown(error)}). Install them on all hosts; for S3: pip install 'smddp-tf[remote]'."
+        ) from _unless_secret(error)
     except ValueError as error:
-        raise ValueError(f"Expected a path or a URL that fsspec knows. Received: {url!r} ({error}).") from error
+        raise ValueError(
+            f"Expected a path or a URL that fsspec knows. Received: {shown(url)!r} ({shown(error)})."
+        ) from _unless_secret(error)
+
+
+def _unless_secret(error: Exception) -> Exception | None:
+    """As the cause of another exception, whose traceback shows its text."""
+    return error if shown(error) == str(error) else None
 
 
 def names_in(folder: str) -> list[str]:
@@ -130,6 +146,6 @@ def _reached(url: str) -> Iterator[tuple[Any, str]]:
     try:
         yield files, path
     except FileNotFoundError as error:
-        raise FileNotFoundError(f"{url}: {error}") from error
+        raise FileNotFoundError(shown(f"{url}: {error}")) from _unless_secret(error)
     except Exception as error:
-        raise OSError(f"{url}: {type(error).__name__}: {error}") from error
+        raise OSError(shown(f"{url}: {type(error).__name__}: {error}")) from _unless_secret(error)

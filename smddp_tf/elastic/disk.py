@@ -135,7 +135,7 @@ class CommitFolder:
                         yield pickle.load(file)
                     return
             print(
-                f"smddp_tf.elastic: {self.path}/{self._name(number)} is damaged; the one before is used",
+                f"smddp_tf.elastic: {urls.shown(self.path)}/{self._name(number)} is damaged; the one before is used",
                 file=sys.stderr,
             )
 

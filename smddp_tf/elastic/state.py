@@ -8,7 +8,7 @@ import sys
 from collections.abc import Callable, Iterable, Iterator
 from typing import TYPE_CHECKING, Any
 
-from smddp_tf import basics
+from smddp_tf import basics, urls
 from smddp_tf._native.threads import of_thread
 from smddp_tf.exceptions import HostsUpdatedInterrupt
 from smddp_tf.lifecycle.restart_settings import commit_dir_of
@@ -133,7 +133,9 @@ class State:
         try:
             self._folder.write(self.to_disk(), self._after_content())
         except Exception as error:  # the others wait for this rank
-            return f"Rank 0 could not write a commit to {self._folder.path}: {type(error).__name__}: {error}"
+            return urls.shown(
+                f"Rank 0 could not write a commit to {self._folder.path}: {type(error).__name__}: {error}"
+            )
         return ""
 
     def _after_content(self) -> Iterator[Any]:
@@ -159,8 +161,8 @@ class State:
             raise OSError(problem)
         if (seen := self._folder.newest()) > number:
             raise OSError(
-                f"Rank 0 sees commits up to {number} in {self._folder.path}, rank {self._rank()} up to {seen}. The "
-                "folder must be the same one on all hosts, for example on a shared file system."
+                f"Rank 0 sees commits up to {number} in {urls.shown(self._folder.path)}, rank {self._rank()} up to "
+                f"{seen}. The folder must be the same one on all hosts, for example on a shared file system."
             )
         if lacks_parts:
             commit = self._folder.read_each()
@@ -175,10 +177,13 @@ class State:
             number, content = self._folder.read()
             if number:
                 self.from_disk(content)
-                print(f"smddp_tf.elastic: continues from commit {number} of {self._folder.path}", file=sys.stderr)
+                where = urls.shown(self._folder.path)
+                print(f"smddp_tf.elastic: continues from commit {number} of {where}", file=sys.stderr)
             return self._folder.newest(), ""
         except Exception as error:  # the others wait for this rank
-            return 0, f"Rank 0 could not take over a commit of {self._folder.path}: {type(error).__name__}: {error}"
+            return 0, urls.shown(
+                f"Rank 0 could not take over a commit of {self._folder.path}: {type(error).__name__}: {error}"
+            )
 
     def to_disk(self) -> Any:
         """The values of the last `save`, in a form that `cloudpickle` can pickle. For custom states."""

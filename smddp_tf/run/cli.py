@@ -15,6 +15,7 @@ from smddp_tf.lifecycle.placement import find_placement
 from smddp_tf.run import sagemaker
 from smddp_tf.run.check_build import build_report, version
 from smddp_tf.run.config_file import read_config
+from smddp_tf.run.console import write
 from smddp_tf.run.errors import LaunchError
 from smddp_tf.run.in_process import alias_variables, as_program, run_in_process
 from smddp_tf.run.knobs import notes_for, variables_of_knobs
@@ -47,6 +48,9 @@ def launcher(function: Callable[..., None]) -> click.Command:
 
 def run_program(program: click.Command, arguments: Sequence[str] | None = None) -> None:
     """Runs a launcher, and ends the process with the exit code of the job."""
+    while (number := os.open(os.devnull, os.O_RDWR)) <= 2:  # in place of standard files that were closed
+        pass
+    os.close(number)
     try:
         program.main(args=list(sys.argv[1:] if arguments is None else arguments), prog_name=program.name)
     except LaunchError as error:
@@ -154,7 +158,7 @@ def _variables(options: Mapping[str, Any]) -> dict[str, str]:
         if equals or name in os.environ:
             variables[name] = value if equals else os.environ[name]
     for note in notes_for(options):
-        click.echo(f"smddprun: {note}", err=True)
+        write(1, f"smddprun: {note}\n")
     return variables
 
 

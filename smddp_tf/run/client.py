@@ -53,6 +53,14 @@ class ControlClient:
         self._link.settimeout(None)
         return body
 
+    def heard(self) -> list[tuple[int, bytes]] | None:
+        """The messages that have come, when there is something to read; None: the launcher has disconnected."""
+        try:
+            chunk = self._link.recv(1 << 16)
+            return list(self._channel.feed(chunk)) if chunk else None
+        except (OSError, Forged):
+            return None
+
     def close(self) -> None:
         self._link.close()
 

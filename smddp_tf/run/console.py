@@ -39,7 +39,7 @@ class Console:
     def show(self, rank: int, stream: int, piece: Piece) -> None:
         """`stream` is 0 for stdout, 1 for stderr."""
         owner, text, end = (rank, stream), piece.text.strip("\b"), piece.end
-        terminal = _file(stream).isatty()
+        terminal = _is_terminal(stream)
         if self._at == owner and not self._end:
             self._pending.append((stream, (_shown(text) if terminal else text) + end))
         elif not text and (end == "\r" or (end == "\n" and owner in self._drawn)):
@@ -63,14 +63,14 @@ class Console:
     def flush(self) -> None:
         """Flushes the output."""
         for stream, parts in itertools.groupby(self._pending, key=lambda pending: pending[0]):
-            _write(_file(stream), "".join(text for _, text in parts))
+            write(stream, "".join(text for _, text in parts))
         self._pending.clear()
 
     def _leave_line(self, owner: tuple[int, int] | None) -> None:
         if self._at is None:
             return
         stream = self._at[1]
-        if self._end == "\r" and owner is not None and _file(stream).isatty() and _file(owner[1]).isatty():
+        if self._end == "\r" and owner is not None and _is_terminal(stream) and _is_terminal(owner[1]):
             self._pending.append((stream, _CLEAR))
         elif self._end != "\r" or owner != self._at:
             self._pending.append((stream, "\n"))
@@ -88,19 +88,43 @@ class Console:
         return f"{_BOLD.format(colour)}{stamp}[{rank}]{_PLAIN} "
 
 
-def _file(stream: int) -> TextIO:
-    return sys.stderr if stream else sys.stdout
-
-
 def _shown(text: str) -> str:
     """For a terminal: colours that end with the line, and no moves."""
     return _MOVES.sub("", text) + _PLAIN if "\x1b" in text else text
 
 
-def _write(file: TextIO, text: str) -> None:
+def write(stream: int, text: str) -> None:
+    """Prints here. Where that cannot be done any more (full disk, broken pipe) the job goes on without."""
+    file = sys.stderr if stream else sys.stdout
+    if file is None:  # it was closed before the start
+        return
     try:
-        file.write(text)
-    except UnicodeEncodeError:
-        encoding = file.encoding or "ascii"
-        file.write(text.encode(encoding, "replace").decode(encoding))
-    file.flush()
+        try:
+            file.write(text)
+        except UnicodeEncodeError:
+            encoding = file.encoding or "ascii"
+            file.write(text.encode(encoding, "replace").decode(encoding))
+        file.flush()
+    except (OSError, ValueError) as error:
+        _give_up(stream, file)
+        if not stream:
+            reason = getattr(error, "strerror", None) or error
+            write(1, f"smddprun: standard output: {reason}. It ends here, and the job continues.\n")
+
+
+def _give_up(stream: int, file: TextIO) -> None:
+    """What Python holds back of the output, and all that follows, goes nowhere."""
+    try:
+        number = file.fileno()
+        nowhere = os.open(os.devnull, os.O_WRONLY)
+        os.dup2(nowhere, number)
+        os.close(nowhere)
+    except (OSError, ValueError):
+        setattr(sys, STREAMS[stream], None)
+
+
+def _is_terminal(stream: int) -> bool:
+    try:
+        return (sys.stderr if stream else sys.stdout).isatty()
+    except (AttributeError, ValueError):  # it was closed
+        return False

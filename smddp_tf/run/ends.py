@@ -14,11 +14,15 @@ class End:
         code: exit code; -N: signal N.
         raised: the exception that ended it, in one line, where it was its own; "" where it said nothing.
         because: its message about the other rank that caused its end; "" where there was none.
+        initialized: it has called `hvd.init`.
+        alone: it has loaded TensorFlow, and has not called `hvd.init`.
     """
 
     code: int
     raised: str = ""
     because: str = ""
+    initialized: bool = False
+    alone: bool = False
 
     def encode(self) -> bytes:
         return json.dumps(asdict(self)).encode()

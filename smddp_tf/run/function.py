@@ -145,9 +145,10 @@ def results_of(settings: Any, payload: bytes, python: str) -> list[Any]:
     """What the function returns on each rank of a job; raises what `run` raises."""
     import cloudpickle
 
+    from smddp_tf.run.isolated import isolated
     from smddp_tf.run.launch import launch
 
-    outcome = launch(settings, [python, "-m", "smddp_tf.run.task"], payload)
+    outcome = launch(settings, isolated("smddp_tf.run.task", python), payload)
     failures = {rank: answer for rank, answer in outcome.results.items() if answer[:1] == b"-"}
     if failures:
         first = outcome.failed_rank if outcome.failed_rank in failures else next(iter(failures))

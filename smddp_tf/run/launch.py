@@ -3,17 +3,20 @@
 from __future__ import annotations
 
 import os
+import signal
 import socket
 import sys
 from collections.abc import Mapping, Sequence
 
 from smddp_tf.run.channel import ADDRESS, KEY
+from smddp_tf.run.console import write
 from smddp_tf.run.fabric import check_fabric
 from smddp_tf.run.hosts import is_this_host
+from smddp_tf.run.isolated import isolated
 from smddp_tf.run.job import Job, Outcome
-from smddp_tf.run.mpi import find_mpi
-from smddp_tf.run.mpirun_command import MpirunCommand, build_command
-from smddp_tf.run.network import Choice, choose, local_interfaces, resolve
+from smddp_tf.run.mpi import find_mpi, with_home
+from smddp_tf.run.mpirun_command import MpirunCommand, build_command, names_agent
+from smddp_tf.run.network import Choice, check_hosts, choose, local_interfaces, resolve
 from smddp_tf.run.output import Output
 from smddp_tf.run.output_tail import starts_traceback
 from smddp_tf.run.rank_variables import MEETING, without_rank_variables
@@ -40,6 +43,8 @@ def launch(settings: Settings, command: Sequence[str], payload: bytes = b"") -> 
         LaunchError: the job cannot be started.
     """
     environment = without_rank_variables(os.environ)
+    if not names_agent(settings.mpi_args, environment):
+        check_hosts(settings.remote_hosts)
     line, choice = line_of(settings, environment)
     return run_line(settings, line, choice, command, environment, payload)
 
@@ -55,7 +60,7 @@ def run_line(
     """The same with an existing line. Its ranks must get the supervisor's variables from `environment`."""
     if settings.verbose:
         say(line.shown(command))
-    supervisor = [sys.executable, "-m", "smddp_tf.run.rank"]
+    supervisor = isolated("smddp_tf.run.rank", sys.executable)
     local_only = not settings.remote_hosts
     addresses = ["127.0.0.1"] if local_only else _addresses(choice)
     meeting = _meeting_point(settings.hosts_of_ranks[0], addresses[0])
@@ -65,17 +70,25 @@ def run_line(
     ) as output:  # fmt: skip
         exported = [] if local_only or line.forwards_all else [*_KEYS, *(word for name in new for word in ("-x", name))]
         words = [*line.words, *exported, *supervisor, *command]
-        environment = {**meeting, **environment, **line.environment}
+        environment = with_home({**meeting, **environment, **line.environment})
         job = Job(words, environment, settings.hosts_of_ranks, server, output, settings.start_timeout, payload)
         outcome = job.run()
         if outcome.failed_rank is not None:
-            _tell(outcome, output)
+            outcome.report = _report(outcome, output)
+        if outcome.report:
+            say(outcome.report)
+    if outcome.apart and not outcome.code:
+        say(
+            f"none of the {settings.ranks} ranks called hvd.init(): each ran by itself, and what they trained are "
+            f"{settings.ranks} separate models. A script for smddp_tf calls hvd.init() (or set_distribution from "
+            "smddp_tf.keras); one that does not runs without smddprun. See docs/troubleshooting.md."
+        )
     return outcome
 
 
 def say(text: str) -> None:
     """Prints a line of the launcher itself."""
-    print(f"smddprun: {text}", file=sys.stderr, flush=True)
+    write(1, f"smddprun: {text}\n")
 
 
 def _addresses(choice: Choice) -> list[str]:
@@ -91,18 +104,17 @@ def _meeting_point(first: str, here: str) -> dict[str, str]:
         return dict(zip(MEETING, (here if is_this_host(first) else first, str(free.getsockname()[1]))))
 
 
-def _tell(outcome: Outcome, output: Output) -> None:
-    """Prints which rank caused the end of the job, why, and its last output."""
+def _report(outcome: Outcome, output: Output) -> str:
+    """Which rank caused the end of the job, why, and its last output."""
     end, lines = outcome.end, output.tail_of(outcome.failed_rank or 0)
     how = f"was killed by signal {-end.code}" if end.code < 0 else f"ended with exit code {end.code}"
     how = f"rank {outcome.failed_rank} on {outcome.failed_host} {how}"
     if not end.is_cause:
-        say(f"{how}; it says that it was not the cause: {end.because}")
-        return
+        return f"{how}; it says that it was not the cause: {end.because}"
     what = "Its last lines:" if lines else "It printed nothing."
     if lines and starts_traceback(lines[0]):
         what = "Its traceback:"
-    say(f"{how}, and the job with it{f': {end.raised}' if end.raised else ''}. {what}")
-    for text in lines:
-        print(text, file=sys.stderr)
-    sys.stderr.flush()
+    how += f", and the job with it{f': {end.raised}' if end.raised else ''}"
+    if end.code == -signal.SIGKILL:
+        how += " (out of memory? `dmesg` on that host and memory.events of the container's cgroup say so)"
+    return "\n".join([f"{how}. {what}", *lines])

@@ -7,6 +7,7 @@ import re
 import shutil
 import subprocess
 import sys
+import tempfile
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -105,11 +106,17 @@ def mpirun_candidates(library: str, prefix: str, scripts: str, environment: Mapp
     return list(dict.fromkeys(path for path in found if path))
 
 
+def with_home(environment: Mapping[str, str]) -> dict[str, str]:
+    """With HOME, without which mpirun does not start: this user's, else the folder for temporary files."""
+    home = environment.get("HOME") or os.path.expanduser("~")
+    return {**environment, "HOME": home if os.path.isabs(home) else tempfile.gettempdir()}
+
+
 def _ask(path: str) -> Mpi:
     try:
         shown = subprocess.run(
             [path, "--version"], capture_output=True, text=True, check=False, stdin=subprocess.DEVNULL,
-            timeout=_ASK_SECONDS,
+            timeout=_ASK_SECONDS, env=with_home(os.environ),
         )  # fmt: skip
     except (OSError, subprocess.TimeoutExpired) as error:
         raise LaunchError(f"{path} --version failed: {error}") from None

@@ -9,6 +9,7 @@ import shlex
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
+from smddp_tf import urls
 from smddp_tf.run.fabric import mpich_variables, open_mpi_parameters
 from smddp_tf.run.hosts import is_this_host
 from smddp_tf.run.mpi import OPEN_MPI, Mpi
@@ -54,8 +55,8 @@ class MpirunCommand:
     forwards_all: bool = False
 
     def shown(self, command: Sequence[str]) -> str:
-        """For a shell."""
-        before = [f"{name}={shlex.quote(value)}" for name, value in self.environment.items()]
+        """For a shell, without the passwords in URLs."""
+        before = [f"{name}={shlex.quote(urls.shown(value))}" for name, value in self.environment.items()]
         return " ".join([*before, shlex.join([*self.words, *command])])
 
 
@@ -215,6 +216,14 @@ def sets_parameter(words: Sequence[str], name: str) -> bool:
     names = {name, name.replace("_include", "_exclude"), name.replace("_exclude", "_include"), _PRTE.get(name, name)}
     pairs = zip(words, words[1:])
     return any(word.lstrip("-") in ("mca", "prtemca", "pmixmca", "gmca") and next_ in names for word, next_ in pairs)
+
+
+def names_agent(words: Sequence[str], environment: Mapping[str, str]) -> bool:
+    """True when the user reaches hosts by another program than ssh."""
+    variables = (name for name in environment if name.startswith(("OMPI_MCA_", "PRTE_MCA_", "HYDRA_LAUNCHER")))
+    return any(word.endswith(("_agent", "launcher-exec", "launcher")) for word in (*words, *variables)) or any(
+        name.endswith("_EXEC") for name in environment if name.startswith("HYDRA_LAUNCHER")
+    )
 
 
 def _is_set(environment: Mapping[str, str], name: str) -> bool:

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import contextlib
 import fcntl
 import ipaddress
 import socket
 import struct
+import subprocess
 from collections.abc import Sequence
 from dataclasses import dataclass
+
+from smddp_tf.run.errors import NotStarted
 
 _VIRTUAL = (
     "docker", "br-", "veth", "virbr", "vmnet", "vboxnet", "cni", "flannel", "cali", "kube", "podman", "lxc", "lxd",
@@ -15,6 +19,7 @@ _VIRTUAL = (
 )  # fmt: skip
 _SIOCGIFADDR, _SIOCGIFNETMASK, _SIOCGIFFLAGS = 0x8915, 0x891B, 0x8913
 _UP = 1
+_ASK_SECONDS = 10.0
 
 
 @dataclass(frozen=True)
@@ -95,6 +100,31 @@ def local_interfaces() -> list[Interface]:
 
 def _ask(probe: socket.socket, what: int, name: str) -> bytes:
     return fcntl.ioctl(probe.fileno(), what, struct.pack("256s", name.encode()[:15]))
+
+
+def check_hosts(names: Sequence[str]) -> None:
+    """Raises NotStarted for hosts that neither have an address nor are known to ssh by another name, or another way."""
+    unknown = tuple(name for name in names if not _is_known(name))
+    if unknown:
+        raise NotStarted(
+            f"There is no address for the host{'s' if len(unknown) > 1 else ''} {', '.join(unknown)} (-H, --hostfile, "
+            "or Slurm). Expected names that this host's DNS, /etc/hosts or ~/.ssh/config knows, or addresses. Look: "
+            f"getent hosts {unknown[0]}.", unknown,
+        )  # fmt: skip
+
+
+def _is_known(name: str) -> bool:
+    with contextlib.suppress(OSError):
+        return bool(socket.getaddrinfo(name, None))
+    try:
+        shown = subprocess.run(["ssh", "-G", name], capture_output=True, text=True, timeout=_ASK_SECONDS, check=False)
+    except (OSError, subprocess.TimeoutExpired):
+        return False
+    found = dict(line.split(" ", 1) for line in shown.stdout.splitlines() if " " in line)
+    if found.keys() & {"proxyjump", "proxycommand"}:
+        return True
+    other = found.get("hostname", name)
+    return other != name and bool(resolve([other]))
 
 
 def resolve(names: Sequence[str]) -> list[str]:

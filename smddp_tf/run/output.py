@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import os
-import sys
 import time
 from pathlib import Path
 from typing import IO
 
-from smddp_tf.run.console import STREAMS, Console
+from smddp_tf.run.console import STREAMS, Console, write
+from smddp_tf.run.errors import LaunchError
 from smddp_tf.run.output_tail import OutputTail, starts_traceback
 from smddp_tf.run.pieces import Piece, Pieces
 
@@ -38,6 +38,9 @@ class Output:
         ranks: how many.
         folder: for rank.N/stdout and stderr; "" for none. The number has as many digits as the largest.
         timestamps: lines carry the time.
+
+    Raises:
+        LaunchError: a file in the folder cannot be made.
     """
 
     def __init__(self, ranks: int, folder: str = "", timestamps: bool = False) -> None:
@@ -51,9 +54,15 @@ class Output:
         digits = len(str(ranks - 1))
         for rank in range(ranks) if folder else ():
             of_rank = Path(folder) / f"rank.{rank:0{digits}}"
-            of_rank.mkdir(parents=True, exist_ok=True)
-            for stream, name in enumerate(STREAMS):
-                self._files[rank, stream] = _plain_file(of_rank / name)
+            try:
+                of_rank.mkdir(parents=True, exist_ok=True)
+                for stream, name in enumerate(STREAMS):
+                    self._files[rank, stream] = _plain_file(of_rank / name)
+            except OSError as error:
+                raise LaunchError(
+                    f"--output-filename {folder}: expected a folder that can be made, and written to, on this host. "
+                    f"{error.filename}: {error.strerror}."
+                ) from None
 
     def __enter__(self) -> Output:
         return self
@@ -154,7 +163,7 @@ class Output:
             except OSError as error:
                 del self._files[rank, stream]
                 file.close()
-                print(f"smddprun: {file.name}: {error.strerror}. This file ends here.", file=sys.stderr)
+                write(1, f"smddprun: {file.name}: {error.strerror}. This file ends here.\n")
 
 
 def _plain_file(path: Path) -> IO[bytes]:

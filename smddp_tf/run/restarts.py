@@ -15,7 +15,7 @@ from smddp_tf.run.errors import NotStarted
 from smddp_tf.run.hosts import total_slots
 from smddp_tf.run.job import Outcome
 from smddp_tf.run.settings import Settings
-from smddp_tf.urls import names_in
+from smddp_tf.urls import names_in, shown
 
 _COMMIT = re.compile(r"commit-(\d+)")
 # After this many starts in a row without a new commit the job is given up: the failure is not random.
@@ -72,7 +72,7 @@ def run_elastic(
             say(f"the job is given up: {reason}. {_advice(folder, newest)}")
             return outcome
         without = f", without {', '.join(sorted(outcome.lost_hosts))}" if outcome.lost_hosts else ""
-        where = f"commit {newest} in {folder}" if newest else "the beginning, there is no commit yet"
+        where = f"commit {newest} in {shown(folder)}" if newest else "the beginning, there is no commit yet"
         say(f"starts again with {ranks} ranks{without}, from {where}")
         more_output = os.path.join(output, f"start.{starts + 1}") if output else ""
         settings = replace(settings, hosts=hosts, ranks=ranks, output_filename=more_output)
@@ -102,7 +102,7 @@ def _why_not_again(policy: Policy, outcome: Outcome, starts: int, fruitless: int
 
 
 def _advice(folder: str, newest: int) -> str:
-    return f"To go on later: smddprun --elastic --commit-dir {folder} ..." if newest else "There is no commit."
+    return f"To go on later: smddprun --elastic --commit-dir {shown(folder)} ..." if newest else "There is no commit."
 
 
 def _newest(folder: str) -> int:

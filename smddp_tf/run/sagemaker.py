@@ -6,6 +6,7 @@ The names and the order of the flags are those of the training toolkit that star
 from __future__ import annotations
 
 import json
+import shlex
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -22,6 +23,8 @@ _RESOURCES = "resourceconfig.json"
 _OWN = "sagemaker_"
 _ENABLED = "sagemaker_distributed_dataparallel_enabled"
 _OPTIONS = "sagemaker_distributed_dataparallel_custom_mpi_options"
+_MPI_OPTIONS = "sagemaker_mpi_custom_mpi_options"  # of distribution={"mpi": ...}
+_PER_HOST = "sagemaker_mpi_num_of_processes_per_host"
 
 
 @dataclass(frozen=True)
@@ -57,6 +60,14 @@ class Training:
         return self.current_host == self.leader
 
     @property
+    def custom_words(self) -> list[str]:
+        """The custom MPI options as a shell cuts them; LaunchError where a quotation mark is missing."""
+        try:
+            return shlex.split(self.custom_mpi_options)
+        except ValueError as error:
+            raise LaunchError(f"custom_mpi_options: {error}. Received: {self.custom_mpi_options!r}.") from None
+
+    @property
     def ranks(self) -> int:
         return self.per_host * len(self.hosts)
 
@@ -65,7 +76,7 @@ def over_fabric(training: Training, fabric: str) -> Training:
     """The same job with `smddprun --fabric ofi` (EFA) or ucx."""
     parameters = open_mpi_parameters(fabric, 5, {"FI_PROVIDER": "efa"})
     words = [word for name, value in parameters for word in ("--mca", name, value)]
-    return replace(training, custom_mpi_options=" ".join([training.custom_mpi_options, *words]))
+    return replace(training, custom_mpi_options=f"{training.custom_mpi_options} {shlex.join(words)}")
 
 
 def exported(words: Sequence[str]) -> dict[str, str | None]:
@@ -84,7 +95,7 @@ def variables_of_ranks(environment: Mapping[str, str]) -> dict[str, str]:
         return {}
     training = read_training(environment)
     meeting = dict(zip(MEETING, (training.leader, MEETING_PORT)))
-    given = exported(training.custom_mpi_options.split())
+    given = exported(training.custom_words)
     return {
         **{name: value for name, value in meeting.items() if name not in environment},
         **{name: value for name, value in given.items() if value is not None},
@@ -109,7 +120,7 @@ def read_training(environment: Mapping[str, str], config: Path = CONFIG) -> Trai
     parameters.update(_json(environment, "SM_FRAMEWORK_PARAMS"))
     parameters = {name: _decoded(value) for name, value in parameters.items()}
     for source in (_json(environment, "SM_DISTRIBUTION"), _decoded(hyperparameters.get("distribution"))):
-        if isinstance(source, dict) and "smdistributed" in source:
+        if isinstance(source, dict) and ("smdistributed" in source or "mpi" in source):
             parameters.update(parameters_of_distribution(source))
             hyperparameters = {name: value for name, value in hyperparameters.items() if name != "distribution"}
     hosts = _hosts(environment, parameters, config)
@@ -124,7 +135,7 @@ def read_training(environment: Mapping[str, str], config: Path = CONFIG) -> Trai
         instance_type=str(
             parameters.get("sagemaker_instance_type") or environment.get("SM_CURRENT_INSTANCE_TYPE") or ""
         ),
-        custom_mpi_options=str(parameters.get(_OPTIONS) or ""),
+        custom_mpi_options=str(parameters.get(_OPTIONS) or parameters.get(_MPI_OPTIONS) or ""),
         program=str(
             environment.get("SM_USER_ENTRY_POINT")
             or environment.get("SAGEMAKER_PROGRAM")
@@ -139,11 +150,15 @@ def parameters_of_distribution(distribution: Mapping[str, Any]) -> dict[str, Any
     """The parameters that the estimator's `distribution` argument becomes.
 
     Args:
-        distribution: `{"smdistributed": {"dataparallel": {"enabled": True, "custom_mpi_options": "..."}}}`.
+        distribution: `{"smdistributed": {"dataparallel": {"enabled": True, "custom_mpi_options": "..."}}}`, or
+            `{"mpi": {"enabled": True, ...}}`.
 
     Raises:
         LaunchError: it is another strategy, or several.
     """
+    if isinstance(options := distribution.get("mpi"), Mapping):
+        names = {"custom_mpi_options": _MPI_OPTIONS, "processes_per_host": _PER_HOST}
+        return {names[name]: value for name, value in options.items() if name in names}
     strategies = distribution.get("smdistributed")
     if not isinstance(strategies, Mapping) or set(strategies) - {"instance_groups"} != {"dataparallel"}:
         raise LaunchError(
@@ -156,7 +171,7 @@ def parameters_of_distribution(distribution: Mapping[str, Any]) -> dict[str, Any
     if groups:
         parameters["sagemaker_distribution_instance_groups"] = list(groups)
     if "processes_per_host" in options:
-        parameters["sagemaker_mpi_num_of_processes_per_host"] = options["processes_per_host"]
+        parameters[_PER_HOST] = options["processes_per_host"]
     return parameters
 
 
@@ -220,7 +235,7 @@ def _hosts(environment: Mapping[str, str], parameters: Mapping[str, Any], config
 
 def _per_host(environment: Mapping[str, str], parameters: Mapping[str, Any]) -> int:
     candidates = (
-        parameters.get("sagemaker_mpi_num_of_processes_per_host"),
+        parameters.get(_PER_HOST),
         environment.get("SM_NUM_GPUS"),
         environment.get("SM_NUM_NEURONS"),
     )

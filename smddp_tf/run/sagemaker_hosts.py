@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import shlex
 import shutil
@@ -24,6 +25,7 @@ _SSH_SECONDS = 30.0
 _DAEMONS = ("orted", "prted")
 _SSHD = "/usr/sbin/sshd"
 _FOR_ALL = "/etc/environment"
+FAILURE = Path("/opt/ml/output/failure")
 _TO_START = ("PATH", "LD_LIBRARY_PATH", "PYTHONPATH", "PYTHONHOME")  # mpirun's daemon and Python
 
 
@@ -90,9 +92,13 @@ def run_training(training: Training, command: Sequence[str], variables: Mapping[
         LaunchError: the hosts cannot reach each other.
     """
     hosts = Hosts()
-    if training.is_leader:
-        return lead(training, lambda: _run_mpirun(training, command, variables), hosts)
-    return follow(training, hosts)
+    try:
+        if training.is_leader:
+            return lead(training, lambda: _run_mpirun(training, command, variables), hosts)
+        return follow(training, hosts)
+    except LaunchError as error:
+        tell_failure(str(error))
+        raise
 
 
 def lead(training: Training, job: Callable[[], int], hosts: Hosts) -> int:
@@ -145,7 +151,17 @@ def _run_mpirun(training: Training, command: Sequence[str], variables: Mapping[s
     environment = without_rank_variables(os.environ)
     made = training_line(training, command, variables, environment)
     choice = choose(local_interfaces(), [], [training.interface])
-    return run_line(made.settings, made.line, choice, made.command, environment).code
+    outcome = run_line(made.settings, made.line, choice, made.command, environment)
+    if outcome.code:
+        report = outcome.report or f"The job ended with exit code {outcome.code}."
+        tell_failure(f"{outcome.end.raised or report.splitlines()[-1]}\n{report}")  # the first 1,024 bytes are shown
+    return outcome.code
+
+
+def tell_failure(text: str) -> None:
+    """What SageMaker shows as the job's FailureReason, which the container has to write."""
+    with contextlib.suppress(OSError):  # there is no such folder outside of a container
+        FAILURE.write_text(f"{text}\n", encoding="utf-8")
 
 
 def _tell(training: Training, host: str, code: int, hosts: Hosts) -> None:

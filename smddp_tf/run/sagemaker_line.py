@@ -76,7 +76,7 @@ def training_line(
             "--oversubscribe"]  # fmt: skip
     if mpi.major >= 5:  # which otherwise puts all ranks on the first host, each on one core
         line += ["--map-by", "slot", "--bind-to", "none"]
-    nccl_debug, custom = _custom_options(training.custom_mpi_options)
+    nccl_debug, custom = _custom_options(training.custom_words)
     for name, value in _parameters(training):
         if sets_parameter(custom, name) or (name == "pml" and sets_parameter(custom, "mtl")):
             continue  # Open MPI 5 keeps the first of two
@@ -107,11 +107,11 @@ def _parameters(training: Training) -> list[tuple[str, str]]:
     ]
 
 
-def _custom_options(text: str) -> tuple[str, list[str]]:
+def _custom_options(words: Sequence[str]) -> tuple[str, list[str]]:
     """NCCL_DEBUG, and all other words unchanged."""
     parser = argparse.ArgumentParser(add_help=False, allow_abbrev=False)
     parser.add_argument("--NCCL_DEBUG", default="INFO")
-    known, others = parser.parse_known_args(text.split())
+    known, others = parser.parse_known_args(words)
     return known.NCCL_DEBUG, others
 
 

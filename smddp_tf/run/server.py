@@ -12,6 +12,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
 from smddp_tf.run.channel import Channel, Forged, Kind
+from smddp_tf.run.errors import LaunchError
 
 _SEND_SECONDS = 120.0
 _PROOF_SECONDS = 10.0
@@ -47,6 +48,9 @@ class ControlServer:
         addresses: of this host, in the order in which ranks shall try them. Only 127.0.0.1: all ranks are on this host.
         ranks: how many are expected.
 
+    Raises:
+        LaunchError: this host has no such address.
+
     Attributes:
         key: the job's key, which the ranks must be given.
         addresses: for the ranks, as "host:port,host:port".
@@ -55,7 +59,14 @@ class ControlServer:
     def __init__(self, addresses: Sequence[str], ranks: int = 1) -> None:
         self.key = secrets.token_hex(32)
         self._selector = selectors.DefaultSelector()
-        self._listener = socket.create_server(("127.0.0.1" if list(addresses) == ["127.0.0.1"] else "", 0), backlog=512)
+        address = "127.0.0.1" if list(addresses) == ["127.0.0.1"] else ""
+        try:
+            self._listener = socket.create_server((address, 0), backlog=512)
+        except OSError as error:
+            raise LaunchError(
+                f"Nothing can listen on {address or 'any address'} of this host ({error.strerror}). smddprun and MPI "
+                "need IPv4, jobs on one host the address 127.0.0.1: ip addr add 127.0.0.1/8 dev lo."
+            ) from None
         self._listener.setblocking(False)
         self._selector.register(self._listener, selectors.EVENT_READ, None)
         port = self._listener.getsockname()[1]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import shlex
+import tempfile
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
@@ -148,11 +149,20 @@ def commits_at(place: str | None) -> str:
     """Where commits go: an absolute path, a URL as it is; "" where nothing was given.
 
     Raises:
-        LaunchError: the ranks could not reach the URL either.
+        LaunchError: the ranks could not reach the URL either, or could not write there.
     """
     try:
         if place and urls.is_url(place):
             urls.file_system(place)
+        elif place:
+            os.makedirs(urls.absolute(place), 0o700, exist_ok=True)
+            with tempfile.TemporaryFile(dir=urls.absolute(place)):
+                pass
         return urls.absolute(place) if place else ""
     except (ImportError, ValueError) as error:
-        raise LaunchError(f"--commit-dir: {error}") from error
+        raise LaunchError(f"--commit-dir: {error}") from None
+    except OSError as error:
+        raise LaunchError(
+            f"--commit-dir {place}: expected a folder that can be made, and written to, on every host. Here: "
+            f"{error.strerror}."
+        ) from None

@@ -37,7 +37,7 @@ def main() -> None:
 
 def _call(payload: bytes) -> object:
     path, pickled = cloudpickle.loads(payload)
-    sys.path += [folder for folder in path if folder not in sys.path]
+    sys.path[:] = [*path, *(folder for folder in sys.path if folder not in path)]  # as where the function was written
     function, args, kwargs = cloudpickle.loads(pickled)
     try:
         return function(*args, **kwargs)

@@ -116,6 +116,116 @@ def test_nothing_is_left_after_a_signal(sign: signal.Signals) -> None:
     assert code == (-signal.SIGKILL if sign == signal.SIGKILL else 128 + sign)
 
 
+# `python -m` would import from the current folder itself.
+LAUNCHER = [sys.executable, "-c", "import sys; del sys.path[0]; from smddp_tf.run.cli import main; main()", "-np", "2"]
+ENDED_BY_SIGNALS = """
+import os, signal, sys, time
+from pathlib import Path
+path = Path(sys.argv[1], "rank" + os.environ["RANK"])
+file = path.open("wb", buffering=0)
+for number in signal.SIGUSR1, signal.SIGTERM:
+    signal.signal(number, lambda number, _: file.write(b"%d " % number))
+file.write(b"started ")
+until = time.monotonic() + 60
+while b"15" not in path.read_bytes() and time.monotonic() < until:
+    time.sleep(0.05)
+time.sleep(1.5 if sys.argv[2] == "saves" else 60)
+file.write(b"saved")
+"""
+
+
+@pytest.mark.parametrize(
+    ("manner", "sign", "code"), [("saves", signal.SIGTERM, 143), ("hangs", signal.SIGINT, 130)], ids=["one", "two"]
+)
+def test_each_rank_gets_each_signal_once_and_time_to_save(
+    tmp_path: Path, manner: str, sign: signal.Signals, code: int
+) -> None:
+    """Also where the launcher is sent it twice at once, as by `timeout`. A later second signal does not wait."""
+    job = subprocess.Popen([*LAUNCHER, sys.executable, "-c", ENDED_BY_SIGNALS, tmp_path, manner], env=environment())
+    files = [tmp_path / f"rank{rank}" for rank in range(2)]
+
+    def all_have(words: str) -> bool:
+        return all(file.exists() and file.read_text() == words for file in files)
+
+    try:
+        wait_until(lambda: all_have("started "), "the ranks to start")
+        job.send_signal(signal.SIGUSR1)
+        wait_until(lambda: all_have("started 10 "), "SIGUSR1")
+        job.send_signal(sign)
+        time.sleep(0.001)
+        job.send_signal(sign)
+        wait_until(lambda: all_have("started 10 15 "), "SIGTERM")
+        if manner == "hangs":
+            time.sleep(0.6)
+            job.send_signal(sign)
+            begin = time.monotonic()
+        assert job.wait(PATIENCE) == code
+    finally:
+        job.kill()
+    assert all_have("started 10 15 saved" if manner == "saves" else "started 10 15 "), files[0].read_text()
+    if manner == "hangs":
+        assert time.monotonic() - begin < 8
+
+
+def test_no_code_of_the_current_folder_and_no_home_and_a_program_on_standard_input(tmp_path: Path) -> None:
+    for name in ("random", "secrets", "select", "struct", "token", "runpy", "socket"):
+        (tmp_path / f"{name}.py").write_text("raise SystemExit('code of the current folder')\n")
+    program = (
+        "import sys; sys.path[:1] = []; import os, time\n"
+        "print('ran', os.environ['RANK'], os.environ['PYTHONFAULTHANDLER'], len(sys.stdin.read()))"
+    )
+    done = subprocess.run(
+        [*LAUNCHER, sys.executable, "-c", program], cwd=tmp_path, input="x" * 200_000, text=True, capture_output=True,
+        env={**environment(), "HOME": ""}, timeout=PATIENCE, check=False,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    assert sorted(done.stdout.splitlines()) == ["[0]<stdout>: ran 0 1 200000", "[1]<stdout>: ran 1 1 0"]
+
+
+@pytest.mark.parametrize("redirection", [">/dev/full", ">&-", "| true"])
+def test_training_goes_on_where_its_output_cannot_be_written(tmp_path: Path, redirection: str) -> None:
+    program = (
+        "import os, pathlib, time\nfor step in range(8): print('step', step, flush=True); time.sleep(0.1)\n"
+        f"pathlib.Path('{tmp_path}', os.environ['RANK']).touch()"
+    )
+    done = subprocess.run(
+        ["bash", "-o", "pipefail", "-c", f'"$@" {redirection}', "_", *LAUNCHER, sys.executable, "-c", program],
+        stderr=subprocess.PIPE, text=True, env=environment(), timeout=PATIENCE, check=False,
+    )  # fmt: skip
+    assert (done.returncode, sorted(os.listdir(tmp_path))) == (0, ["0", "1"]), done.stderr
+    told = [line for line in done.stderr.splitlines() if "the job continues" in line]
+    assert len(told) == (0 if "-" in redirection else 1), done.stderr
+
+
+APART = """
+import mmap, sys, time
+with open(sys.argv[1], "rb") as file:
+    library = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
+time.sleep(2.5)
+"""
+
+
+def test_ranks_that_never_join_are_told_at_the_end(tmp_path: Path) -> None:
+    """TensorFlow is known by the name of its library, which the rank, or a process that it starts, has loaded."""
+    library = tmp_path / "libtensorflow_framework.so.2"
+    library.write_bytes(b"x" * 4096)
+    words = "none of the 2 ranks called hvd.init()"
+    for command in (
+        [sys.executable, "-c", APART, library],
+        ["sh", "-c", f'"{sys.executable}" -c "$0" {library}; true', APART],
+    ):
+        assert words in smddprun("-np", "2", *command).check().output
+    assert words not in smddprun("-np", "2", "sleep", "2.5").check().output
+
+
+def test_a_rank_that_ends_without_joining_ends_those_that_wait_for_it() -> None:
+    program = "import os, smddp_tf as hvd\nif os.environ['RANK'] == '0': hvd.init()"
+    done = smddprun("-np", "2", sys.executable, "-c", program)
+    assert done.returncode == 1, done.output
+    assert done.seconds < 60
+    assert re.search(r"rank 1 on \S+ has ended, with exit code 0, without having called hvd.init\(\)", done.output)
+
+
 AGENT = """#!/bin/sh
 echo "$@" >> "$0.lines"
 shift  # the host

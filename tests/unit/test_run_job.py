@@ -13,7 +13,7 @@ from smddp_tf.run import job as job_module
 from smddp_tf.run import rank as rank_module
 from smddp_tf.run.ends import End, Ends
 from smddp_tf.run.job import Job, Outcome
-from smddp_tf.run.launch import _tell
+from smddp_tf.run.launch import _report
 from smddp_tf.run.output import Output
 from smddp_tf.run.server import ControlServer
 
@@ -117,9 +117,7 @@ def told(outcome: Outcome, stderr: str, capsys: pytest.CaptureFixture[str]) -> l
     with Output(2) as output:
         output.write(1, 1, stderr.encode())
         output.end_of_rank(1, last=outcome.end.is_cause)
-        capsys.readouterr()
-        _tell(outcome, output)
-        return capsys.readouterr().err.splitlines()
+        return f"smddprun: {_report(outcome, output)}".splitlines()
 
 
 def test_what_is_told_of_the_rank(capsys: pytest.CaptureFixture[str]) -> None:
@@ -137,7 +135,8 @@ def test_what_is_told_of_the_rank(capsys: pytest.CaptureFixture[str]) -> None:
         "smddprun: rank 1 on vm ended with exit code 3, and the job with it. It printed nothing."
     ]
     assert told(of(End(-9)), "step 7\n", capsys) == [
-        "smddprun: rank 1 on vm was killed by signal 9, and the job with it. Its last lines:", "step 7",
+        "smddprun: rank 1 on vm was killed by signal 9, and the job with it (out of memory? `dmesg` on that host and "
+        "memory.events of the container's cgroup say so). Its last lines:", "step 7",
     ]  # fmt: skip
     assert told(of(BYSTANDER), "", capsys) == [
         "smddprun: rank 1 on vm ended with exit code 1; it says that it was not the cause: "

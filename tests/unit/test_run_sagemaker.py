@@ -10,8 +10,16 @@ import sys
 import pytest
 
 from smddp_tf.run import handed_on, sagemaker, sagemaker_hosts, sagemaker_line
+from smddp_tf.run.ends import End
 from smddp_tf.run.errors import LaunchError
-from smddp_tf.run.sagemaker import Training, flags_of, parameters_of_distribution, read_training
+from smddp_tf.run.job import Outcome
+from smddp_tf.run.sagemaker import (
+    Training,
+    flags_of,
+    parameters_of_distribution,
+    read_training,
+    variables_of_ranks,
+)
 from smddp_tf.run.sagemaker_hosts import DAEMON_WITHIN_SECONDS, REACHED_WITHIN_SECONDS, Hosts, follow, lead
 from tests.unit.run_dry import HYDRA, OPEN_MPI_4, OPEN_MPI_5, DryRun, values_of
 
@@ -122,6 +130,43 @@ def test_open_mpi_5(dry_run: DryRun) -> None:
         sagemaker_line.training_line(training, [], {}, {}, HYDRA)
     with pytest.raises(LaunchError, match="nothing to run"):
         sagemaker_line.training_line(Training(("a",), "a", 1), [], {}, {}, OPEN_MPI_4)
+
+
+@pytest.mark.parametrize("place", ["SM_FRAMEWORK_PARAMS", "SM_HPS", "SM_DISTRIBUTION"])
+def test_options_of_the_distribution_mpi(dry_run: DryRun, place: str) -> None:
+    options = "-x FOO='two words' --mca btl_tcp_if_include lo"
+    own = {"sagemaker_mpi_custom_mpi_options": options, "sagemaker_mpi_num_of_processes_per_host": 3}
+    of_sdk = {"mpi": {"enabled": True, "custom_mpi_options": options, "processes_per_host": 3}}
+    given = json.dumps(of_sdk if place == "SM_DISTRIBUTION" else own)
+    words = dry_run(env={**TWO_HOSTS, "SM_FRAMEWORK_PARAMS": "{}", "SM_HPS": "{}", place: given})
+    assert "FOO=two words" in values_of(words, "-x")
+    assert values_of(words, "-np") == ["6"]
+    assert values_of(words, "--mca") == ["btl_tcp_if_include"]
+    assert not [value for value in values_of(words, "-mca") if value == "btl_tcp_if_include"]
+
+
+def test_a_quotation_mark_is_missing() -> None:
+    options = json.dumps({"sagemaker_distributed_dataparallel_custom_mpi_options": "-x A='b"})
+    with pytest.raises(LaunchError, match="custom_mpi_options: No closing quotation"):
+        variables_of_ranks({**TWO_HOSTS, "SM_FRAMEWORK_PARAMS": options})
+
+
+def test_the_reason_of_a_failure_is_left_where_sagemaker_looks(tmp_path, monkeypatch) -> None:
+    monkeypatch.setattr(sagemaker_hosts, "FAILURE", tmp_path / "failure")
+    training = Training(("algo-1",), "algo-1", 2)
+    outcome = Outcome(1, 1, "algo-1", End(1), report="rank 1 on algo-1 ended. Its traceback:\nT\nValueError: mine")
+    monkeypatch.setattr("smddp_tf.run.launch.run_line", lambda *_: outcome)
+    monkeypatch.setattr(sagemaker_line, "find_mpi", lambda: OPEN_MPI_5)
+    assert sagemaker_hosts.run_training(training, ["train.py"], {}) == 1
+    assert (tmp_path / "failure").read_text() == f"ValueError: mine\n{outcome.report}\n"
+
+    def no_job(*_: object) -> None:
+        raise LaunchError("There is no mpirun.")
+
+    monkeypatch.setattr("smddp_tf.run.launch.run_line", no_job)
+    with pytest.raises(LaunchError):
+        sagemaker_hosts.run_training(training, ["train.py"], {})
+    assert (tmp_path / "failure").read_text() == "There is no mpirun.\n"
 
 
 def test_other_entry_points(dry_run: DryRun) -> None:
