@@ -4,6 +4,9 @@ XLA drops control dependencies and runs independent calls in an order of its own
 each call waits for the same call on the other ranks. So every op here reads a variable before it runs and assigns its
 token to it afterwards. TensorFlow orders accesses to variables everywhere: between calls of functions, compiled or not,
 in branches and in loops; and for XLA their values are ordinary data.
+
+TensorFlow computes gradients in an order that depends on all ops that were traced before. So a collective also takes a
+result of the one before it in its graph: gradients of collectives then come in the reverse order of the collectives.
 """
 
 from __future__ import annotations
@@ -12,12 +15,14 @@ from collections.abc import Sequence
 from typing import Any
 
 import tensorflow as tf
+from tensorflow.python.eager import record
 from tensorflow.python.ops import control_flow_util
 
 from smddp_tf import process_sets
 from smddp_tf._native import graph, loader, threads
 
 OP_TYPE = "SmddpCompiledCollective"
+_LAST_RESULT = "_smddp_last_result"  # of a graph: a result of its last collective that has a gradient
 
 _order: dict[tuple[str, str], tf.Variable] = {}  # by device, and thread
 
@@ -37,10 +42,13 @@ def collective(kind: str, tensors: Sequence[tf.Tensor], name: str, **attributes:
             not.
         attributes: of the op.
     """
-    order = _order_variable(tensors[0].device)
+    order, around = _order_variable(tensors[0].device), tf.compat.v1.get_default_graph()
+    # The gradient of the collective before, whose result this one takes, comes after the gradient of this one.
+    recorded = record.should_record_backprop(tensors)
+    previous = getattr(around, _LAST_RESULT, []) if recorded else []
     results, token = loader.xla_library().smddp_compiled_collective(
         tensors=list(tensors),
-        after=[] if order is None else [order.read_value()],
+        after=[*([] if order is None else [order.read_value()]), *previous],
         kind=kind,
         tensor_name=name,
         process_set=process_sets.current(),
@@ -48,6 +56,8 @@ def collective(kind: str, tensors: Sequence[tf.Tensor], name: str, **attributes:
     )
     if order is not None:
         order.assign(tf.cast(token, order.dtype), read_value=False)
+    if recorded and (floating := [result for result in results if result.dtype.is_floating]):
+        setattr(around, _LAST_RESULT, floating[:1])
     return list(results)
 
 

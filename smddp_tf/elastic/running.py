@@ -17,6 +17,7 @@ from smddp_tf.lifecycle.restart_settings import min_ranks_of
 _LOST = frozenset({"peer_left", "shut_down", "step_given_up", "timed_out", "transport_failed"})
 # Failures of a session that a new session cannot fix.
 _BROKEN = frozenset({"internal", "data_loss"})
+_MOST_FAILED_RESETS = 8
 
 
 def run(func: Callable[..., Any]) -> Callable[..., Any]:
@@ -69,9 +70,15 @@ def run_fn(func: Callable[..., Any], reset: Callable[[], Any]) -> Callable[..., 
 
     @functools.wraps(func)
     def wrapper(state: Any, *args: Any, **kwargs: Any) -> Any:
-        skip_sync = False
+        skip_sync = resets = False
+        failed_resets = 0  # in a row
         while True:
             try:
+                if resets:
+                    reset()
+                    _check_ranks_left()
+                    state.on_reset()
+                resets, failed_resets = False, 0
                 _resume(state)
                 if not skip_sync:
                     state.sync()
@@ -79,16 +86,18 @@ def run_fn(func: Callable[..., Any], reset: Callable[[], Any]) -> Callable[..., 
             except HostsUpdatedInterrupt as interrupt:
                 skip_sync = interrupt.skip_sync
                 _check_nobody_has_ended(interrupt)
+                resets = True
             except Exception as error:
                 if not isinstance(error, HorovodInternalError) and not is_lost_session(error):
                     raise
                 _check_nobody_has_ended(error)
+                failed_resets += resets  # another rank may be lost while a session begins
+                if resets and (failed_resets > _MOST_FAILED_RESETS or not loader.core().survives_losses()):
+                    raise
+                resets = True
                 print(f"smddp_tf.elastic: back to the last commit, after {_in_short(error)}", file=sys.stderr)
                 state.restore()
                 skip_sync = False
-            reset()
-            _check_ranks_left()
-            state.on_reset()
 
     return wrapper
 
@@ -106,7 +115,7 @@ def is_lost_session(error: BaseException) -> bool:
         return False
     if failure := core.session_failure():
         return failure[0] not in _BROKEN and (failure[0] != "peer_lost" or core.survives_losses())
-    return reason in _LOST
+    return reason in _LOST or (reason == "peer_lost" and core.survives_losses())
 
 
 def _resume(state: Any) -> None:

@@ -101,6 +101,10 @@ class Ranks {
     session(rank).CancelPlanned({plan, index, site, false, run});
   }
 
+  // What the framework does when it begins to run a graph that holds the plan, or the request.
+  void Begin(int rank, int plan, uint64_t run, int site) { session(rank).BeginPlanned({plan, 0, site, false, run}); }
+  void BeginNamed(int rank, const std::string& name) { session(rank).Begin(name); }
+
   Pending Join(int rank) {
     Pending pending;
     session(rank).Join(pending.last(), pending.callback());
@@ -139,6 +143,8 @@ void BindRanks(nb::module_& m) {
            nb::arg("run") = 0, nb::arg("site") = 0, nb::arg("alone") = true)
       .def("cancel", &Ranks::Cancel, nb::arg("rank"), nb::arg("plan"), nb::arg("index"), nb::arg("run"),
            nb::arg("site") = 0)
+      .def("begin", &Ranks::Begin, nb::arg("rank"), nb::arg("plan"), nb::arg("run"), nb::arg("site") = 0)
+      .def("begin_named", &Ranks::BeginNamed, nb::arg("rank"), nb::arg("name"))
       .def("join", &Ranks::Join, nb::arg("rank"))
       .def("cancel_named", &Ranks::CancelNamed, nb::arg("rank"), nb::arg("name"))
       .def("control_messages", &Ranks::ControlMessages, nb::arg("rank"))

@@ -71,3 +71,20 @@ def test_healthy_job_goes_on() -> None:
         assert sorted(told) == told
     assert "a deadlock" not in finished.output
     assert "in no collective; the last one, allgather 'hvd.init', ended there" in finished.output
+
+
+@pytest.mark.parametrize("what", ["join", "init"])
+def test_a_rank_that_does_not_come_to_it(tmp_path: Path, what: str) -> None:
+    """It is named, and the job ends: the ranks that waited do not wait for it in MPI as well."""
+    env = {**LIMITS, "SMDDP_START_TIMEOUT": "3"}
+    finished = launch([SCRIPTS / "left_alone.py", tmp_path, what], 3, timeout=60, env=env)
+    assert not finished.timed_out, finished.output
+    assert finished.returncode != 0, finished.output
+    records = read_records(tmp_path, 3)
+    for rank in (0, 2):
+        assert records[rank][what]["reason"] == "timed_out", records
+    if what == "init":
+        assert all("missing on rank 1." in records[rank]["init"]["message"] for rank in (0, 2)), records
+        return
+    assert re.search(r"warning: hvd\.join has waited for \d+ s: not every rank has called it", finished.output)
+    assert re.search(r"Rank 1 \(host \S+\) is in its own program and in no collective", records[0]["join"]["message"])

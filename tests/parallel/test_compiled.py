@@ -232,3 +232,31 @@ def test_xla_has_kernels_of_the_one_op_only(hvd):
         assert not any("XLA" in device for device in devices)
     devices = {kernel.device_type for kernel in kernels.get_registered_kernels_for_op(xla.OP_TYPE).kernel}
     assert devices >= {"CPU", "XLA_CPU_JIT", "XLA_GPU_JIT"}
+
+
+def test_gradients_come_in_the_reverse_order_of_the_collectives(hvd, rank, size):
+    """Their order must not depend on what a rank has traced before, nor on its other collectives."""
+    if rank == size - 1:
+        compiled(lambda x: x + hvd.rank())(tf.ones([2]))
+    names = [f"ordered.{index}" for index in range(6)]
+
+    def step(xs):
+        with tf.GradientTape() as tape:
+            tape.watch(xs)
+            ys = [
+                hvd.allreduce(x, name=name) if i % 2 else hvd.broadcast(x, 0, name=name)
+                for i, (x, name) in enumerate(zip(xs, names))
+            ]
+            loss = tf.add_n([tf.reduce_sum(y * y) * (rank + 1.0) for y in ys])
+        return tape.gradient(loss, xs)
+
+    function = compiled(step)
+    xs = [tf.constant(numbers(rank, (2, 3)) + index) for index in range(6)]
+    graph = function.get_concrete_function(xs).graph
+    found = [op.get_attr("tensor_name").decode() for op in graph.get_operations() if op.type == xla.OP_TYPE]
+    assert found == names + [f"{name}.gradient" for name in reversed(names)]
+    for index, gradient in enumerate(function(xs)):
+        mean = of_all(size, (2, 3)).mean(0) + index
+        everywhere = 2 * mean * (size + 1) / 2
+        first = 2 * (numbers(0, (2, 3)) + index) * (size + 1) / 2 * (rank == 0)
+        np.testing.assert_allclose(gradient, everywhere if index % 2 else first, rtol=1e-6)

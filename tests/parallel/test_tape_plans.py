@@ -142,6 +142,90 @@ def test_a_step_that_fails_on_all_ranks_is_skipped(failing_step, size):
         check_step(step, 2.0 + n, size)
 
 
+@pytest.fixture(params=["dense", "sparse", "named"])
+def step_that_may_fail_early(hvd, rank, size, request):
+    """A step whose only reduction comes after an op that may fail: a rank where it fails has handed over nothing."""
+    if size == 1:
+        pytest.skip("nothing travels")
+    variable = tf.Variable(tf.ones([3]))
+
+    @tf.function
+    def step(factor):
+        checked = tf.debugging.check_numerics(factor * (rank + 1.0), "deliberate")
+        if request.param == "named":
+            return hvd.allreduce(checked, name="test.fails_early")
+        with tf.GradientTape() as tape:
+            row = tf.gather(variable, [1]) if request.param == "sparse" else variable[1]
+            loss = tf.reduce_sum(row) * checked
+        return tf.reduce_sum(hvd.DistributedGradientTape(tape).gradient(loss, variable))
+
+    return step
+
+
+@pytest.mark.parametrize("times", [1, 2])
+def test_a_step_that_fails_before_it_has_handed_over_anything(step_that_may_fail_early, rank, size, times):
+    """The other ranks' step must not be reduced with the next one of this rank."""
+    for n in range(9):
+        failing = 0 < n % 4 <= times
+        if failing and rank == size - 1:
+            with pytest.raises(tf.errors.InvalidArgumentError, match="deliberate"):
+                step_that_may_fail_early(tf.constant(float("nan")))
+        elif failing:
+            with raises(tf.errors.OpError, "step_given_up", match=f"Rank {size - 1} "):
+                step_that_may_fail_early(tf.constant(100.0))
+        else:
+            np.testing.assert_allclose(step_that_may_fail_early(tf.constant(n + 2.0)), (n + 2) * mean_weight(size))
+
+
+def test_a_step_that_fails_early_on_all_ranks_is_skipped(step_that_may_fail_early, size):
+    for n in range(6):
+        if n % 3 == 1:
+            with pytest.raises(tf.errors.InvalidArgumentError, match="deliberate"):
+                step_that_may_fail_early(tf.constant(float("nan")))
+        else:
+            np.testing.assert_allclose(step_that_may_fail_early(tf.constant(n + 2.0)), (n + 2) * mean_weight(size))
+
+
+def test_the_first_step_fails_early(hvd, rank, size):
+    if size == 1:
+        pytest.skip("nothing travels")
+    variable = tf.Variable(tf.ones([5]))
+
+    @tf.function
+    def step(factor):
+        with tf.GradientTape() as tape:
+            loss = tf.reduce_sum(variable) * tf.debugging.check_numerics(factor * (rank + 1.0), "deliberate")
+        return hvd.DistributedGradientTape(tape).gradient(loss, variable)
+
+    with pytest.raises(tf.errors.OpError, match="deliberate" if rank == 0 else "Rank 0 "):
+        step(tf.constant(float("nan") if rank == 0 else 1.0))
+    np.testing.assert_allclose(step(tf.constant(3.0)), [3 * mean_weight(size)] * 5)
+
+
+def test_a_branch_that_does_not_run_is_no_failure(hvd, rank, size):
+    """A collective that only some runs of a graph reach is not waited for in the others."""
+    if size == 1:
+        pytest.skip("nothing travels")
+    variable = tf.Variable([2.0, 3.0])
+
+    @tf.function
+    def step(factor, reduces):
+        with tf.GradientTape() as tape:
+            loss = tf.reduce_sum(variable) * factor * (rank + 1.0)
+        gradient = tape.gradient(loss, variable)
+        total = gradient
+        if reduces:
+            total = hvd.DistributedGradientTape(tape)._reduced([gradient], [variable])[0]
+        for _ in tf.range(2):
+            total += hvd.allreduce(gradient, name="test.in_a_loop")
+        return total
+
+    for n in range(6):
+        reduces = n % 3 == 0
+        weight = 2 * mean_weight(size) + (mean_weight(size) if reduces else rank + 1.0)
+        np.testing.assert_allclose(step(tf.constant(n + 1.0), tf.constant(reduces)), [(n + 1) * weight] * 2)
+
+
 def test_another_plan_on_one_rank_is_an_error_on_all(hvd, rank, size):
     if size == 1:
         pytest.skip("one rank cannot disagree")

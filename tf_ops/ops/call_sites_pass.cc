@@ -1,5 +1,5 @@
 // Prepares a graph's collectives for execution: numbers those that occur several times in the graph
-// (ops/call_sites.h).
+// (ops/call_sites.h), and has the engine told when a run begins (ops/run_begins.h).
 //
 // The pass runs after TensorFlow has inlined functions, loops and branches. Functions that XLA compiles remain calls,
 // whose collectives cannot be told apart. They run one after another (smddp_tf/_native/xla.py), and collectives of
@@ -13,6 +13,7 @@
 
 #include "absl/status/status.h"
 #include "ops/call_sites.h"
+#include "ops/run_begins.h"
 #include "tensorflow/core/common_runtime/optimization_registry.h"
 #include "tensorflow/core/framework/function.h"
 #include "tensorflow/core/framework/node_def_util.h"
@@ -157,6 +158,19 @@ void MarkThoseAlone(const Groups& groups) {
   }
 }
 
+// One node for each request, and for each use of a plan. hvd.join makes none; a compiled collective may be either.
+std::vector<Node*> OneOfEach(const Groups& groups) {
+  std::map<std::pair<std::string, int64_t>, Node*> by_site;
+  for (const auto& [matched, nodes] : groups) {
+    const std::string& type = nodes.front()->type_string();
+    if (type == "SmddpJoin" || type == "SmddpCompiledCollective") continue;
+    for (Node* const node : nodes) by_site.try_emplace({matched, NumberOf(node->attrs(), "site")}, node);
+  }
+  std::vector<Node*> found;
+  for (const auto& [site, node] : by_site) found.push_back(node);
+  return found;
+}
+
 class CallSitesPass : public tensorflow::GraphOptimizationPass {
  public:
   absl::Status Run(const tensorflow::GraphOptimizationPassOptions& options) override {
@@ -171,7 +185,7 @@ class CallSitesPass : public tensorflow::GraphOptimizationPass {
     if (groups.empty()) return absl::OkStatus();
     NumberSites(groups, InCalls(*graph, &library));
     MarkThoseAlone(groups);
-    return absl::OkStatus();
+    return options.is_function_graph ? AddRunBegins(graph, OneOfEach(groups)) : absl::OkStatus();
   }
 };
 

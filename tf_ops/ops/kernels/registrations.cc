@@ -90,6 +90,18 @@ absl::Status CompiledShapes(InferenceContext* context) {
       .Attr("site: int >= 0 = 0")   \
       .SetIsStateful()              \
       .SetIsDistributedCommunication()
+REGISTER_OP("SmddpRunBegins")
+    .Attr("tensor_name: string")
+    .Attr("process_set: int = 0")
+    .Attr("plan: int >= -1 = -1")
+    .Attr("site: int >= 0 = 0")
+    .Attr("alone: bool = false")
+    .SetIsStateful()
+    .SetShapeFn(tensorflow::shape_inference::NoOutputs)
+    .Doc(
+        "Runs before all that may fail in a graph, and says that the run will bring all tensors of `plan`, or without "
+        "one the request `tensor_name`. Made by ops/run_begins.cc.");
+
 #define SMDDP_REDUCTION(name)      \
   SMDDP_COLLECTIVE(name)           \
       .Attr("reduce_op: int")      \

@@ -130,6 +130,10 @@ class Session {
   // The same for a step of a plan. Its tensors that are not ready yet never will be: the step ends with an error on
   // every rank, and the session continues.
   virtual void CancelPlanned(const PlannedTensor& where) = 0;
+  // A run of a graph begins that will bring every tensor of `where`'s plan, and the request `name`. What has begun
+  // before and brought nothing has failed: it is given up on all ranks, as above.
+  virtual void BeginPlanned(const PlannedTensor& where) = 0;
+  virtual void Begin(const std::string& name) = 0;
 
   // What it reports about itself.
   virtual SessionDiagnostics& diagnostics() = 0;

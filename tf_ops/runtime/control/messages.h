@@ -198,8 +198,19 @@ Status GivenUpBy(int rank);
 struct RequestGivenUp {
   static constexpr ControlType kType = ControlType::kRequestGivenUp;
   std::string name;
+  bool missing = false;  // the sender has not announced it and will not
+  uint32_t round = 0;    // of hvd.join, where it is missing
 
-  SMDDP_FIELDS(name);
+  // Stands for a missing request. Of which kind that is, is not known.
+  Announcement InItsPlace() const {
+    Announcement announcement;
+    announcement.kind = RequestKind::kBarrier;
+    announcement.name = name;
+    announcement.round = round;
+    return announcement;
+  }
+
+  SMDDP_FIELDS(name, missing, round);
   bool IsWellFormed() const { return true; }
 };
 

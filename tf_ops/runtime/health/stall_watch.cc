@@ -55,11 +55,18 @@ bool StallWatch::IsStalled(int64_t now_ns) const {
            (error_s_ > 0 && now_ns - running.since_ns >= error_s_ * 1e9);
   };
   if (std::any_of(tasks_.all().begin(), tasks_.all().end(), too_long)) return true;
+  const auto waits_too_long = [&](double seconds) { return now_ns - JoinStillNs() >= seconds * 1e9; };
+  if (warn_s_ > 0 && waits_too_long(warn_s_) && join_reminder_.Due(JoinStillNs(), now_ns, warn_s_)) return true;
+  if (error_s_ > 0 && waits_too_long(error_s_)) return true;
   const Coordinator& coordinator = named_.coordinator();
   if (warn_s_ > 0 && planned_.stalls().IsDue(now_ns, warn_s_)) return true;
   if (warn_s_ > 0 && !coordinator.Missing(now_ns, warn_s_, /*due_only=*/true).empty()) return true;
   return error_s_ > 0 && (!coordinator.Missing(now_ns, error_s_, /*due_only=*/false).empty() ||
                           !planned_.stalls().StuckFor(now_ns, error_s_).empty());
+}
+
+int64_t StallWatch::JoinStillNs() const {
+  return join_.waiting() && tasks_.empty() ? std::max(join_.OldestNs(), bus_.last_worked_ns()) : Component::kNever;
 }
 
 // --- Warnings ---
@@ -89,6 +96,10 @@ std::vector<std::string> StallWatch::OwnStalls(int64_t now_ns) {
     if (!running.reminder.Take(running.since_ns, now_ns, warn_s_)) continue;
     own.push_back(running.name + " has been under way for " + std::to_string(Seconds(running.since_ns, now_ns)) +
                   " s: " + running.task->Describe() + CountedIn(bus_.topology()));
+  }
+  if (JoinStillNs() != Component::kNever && join_reminder_.Take(JoinStillNs(), now_ns, warn_s_)) {
+    own.push_back("hvd.join has waited for " + std::to_string(Seconds(join_.OldestNs(), now_ns)) +
+                  " s: not every rank has called it.");
   }
   if (own.size() <= kMaxOperations) return own;
   const size_t more = own.size() - kMaxOperations;
@@ -122,6 +133,10 @@ void StallWatch::EndStalled(int64_t now_ns) {
     if (!stuck.empty() || now_ns - running.since_ns < error_s_ * 1e9) continue;
     stuck = running.name + " did not finish within " + std::to_string(static_cast<int64_t>(error_s_)) +
             " s (SMDDP_STALL_ERROR_SECONDS): " + running.task->Describe() + CountedIn(bus_.topology()) + ".";
+  }
+  if (stuck.empty() && now_ns - JoinStillNs() >= error_s_ * 1e9) {
+    stuck = "hvd.join did not finish within " + std::to_string(static_cast<int64_t>(error_s_)) +
+            " s (SMDDP_STALL_ERROR_SECONDS): not every rank has called it, and the others have reduced nothing.";
   }
   if (stuck.empty()) return;
   bus_.Fail(Status(Reason::kTimedOut, stuck + about(report_.Suspects(OtherRanks(bus_.topology())))));

@@ -11,6 +11,7 @@
 
 #include "core/env/env.h"
 #include "runtime/control/component.h"
+#include "runtime/control/reminder.h"
 #include "runtime/control/running_tasks.h"
 #include "runtime/health/stall_report.h"
 #include "runtime/named/named_matching.h"
@@ -35,6 +36,8 @@ class StallWatch : public Component {
   void EndStalled(int64_t now_ns);
   std::vector<std::string> OwnStalls(int64_t now_ns);
   std::string Deadlock() const;
+  // Since when this rank has waited in hvd.join while the others have reduced nothing.
+  int64_t JoinStillNs() const;
   // The answer to other ranks that ask.
   RankStatus LocalStatus() const;
   WaitsFor WaitingFor() const;
@@ -47,6 +50,7 @@ class StallWatch : public Component {
   NamedMatching& named_;
   const PlannedReductions& planned_;
   const Component& join_;
+  Reminder join_reminder_;
   StallReport report_;
 };
 

@@ -16,6 +16,7 @@ void JoinProtocol::Join(int* last, DoneCallback done) {
   Log(LogLevel::kDebug, "hvd.join: this rank has no more data");
   // Steps that failed here are given up: completed with zeros, they would look successful on the other ranks.
   given_up_.GiveUpBroken();
+  named_.GiveUpExpected();
   if (!bus_.failure().ok()) return done(bus_.failure());
   call_ = {std::move(done), last, NowNs(), /*ending=*/false, Drained()};
   const JoinNotice notice = {rounds_.round(), /*joins=*/true, call_.drained, planned_.Steps()};

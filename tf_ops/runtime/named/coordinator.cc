@@ -48,10 +48,12 @@ std::set<int> Coordinator::MissingIn(const Entry& entry) const {
   return missing;
 }
 
-std::optional<Verdict> Coordinator::Add(int rank, Announcement announcement, int64_t now_ns) {
+std::optional<Verdict> Coordinator::Add(int rank, Announcement announcement, int64_t now_ns, bool given_up) {
   const std::string name = announcement.name;
   const uint32_t round = OutlivesRounds(announcement.kind) ? 0 : announcement.round;
-  EntryFor(name, rank, round, now_ns).by_rank[rank] = std::move(announcement);
+  Entry& entry = EntryFor(name, rank, round, now_ns);
+  entry.by_rank[rank] = std::move(announcement);
+  if (given_up) entry.given_up.insert(rank);
   std::deque<Entry>& entries = waiting_[name];
   if (!complete(entries.front())) return std::nullopt;  // no other entry of the name can be complete
   const Verdict verdict = VerdictOn(name, entries.front());

@@ -37,7 +37,7 @@ class Coordinator {
   bool Complete(Announcement* announcement) const { return numbers_.Complete(announcement); }
 
   // Returns the verdict once the last rank has announced; `now_ns` starts the clock of the stall watch.
-  std::optional<Verdict> Add(int rank, Announcement announcement, int64_t now_ns);
+  std::optional<Verdict> Add(int rank, Announcement announcement, int64_t now_ns, bool given_up = false);
   // A rank has joined: verdicts on the names that waited only for it.
   std::vector<Verdict> RankJoined();
 

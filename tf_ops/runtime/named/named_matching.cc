@@ -29,6 +29,7 @@ void NamedMatching::Submit(NamedRequest request) {
       done(status);
     };
   }
+  expected_.erase(request.announcement.name);
   std::deque<NamedRequest>& same_name = waiting_[request.announcement.name];
   request.announcement.duplicate = !same_name.empty();  // the coordinator turns it into an error on all ranks
   same_name.push_back(std::move(request));
@@ -123,13 +124,21 @@ void NamedMatching::Tick(int64_t now_ns) {
     cancelled_.erase(cancelled_.begin());
     const auto waits = waiting_.find(name);
     if (waits == waiting_.end() || waits->second.front().submitted_ns > when_ns) continue;  // or of a later step
-    const int coordinator = CoordinatorOf(waits->second.front().announcement, bus_.topology());
-    if (coordinator == bus_.topology().rank()) {
-      OnGivenUp(coordinator, {name});
-    } else {
-      bus_.Post(coordinator, Encode(RequestGivenUp{name}));
-    }
+    GiveUp({name});
   }
+}
+
+void NamedMatching::GiveUp(const RequestGivenUp& given_up) {
+  const int coordinator = CoordinatorOf(given_up.InItsPlace(), bus_.topology());
+  coordinator == bus_.topology().rank() ? OnGivenUp(coordinator, given_up) : bus_.Post(coordinator, Encode(given_up));
+}
+
+void NamedMatching::BeginRun(const std::string& name) {
+  if (!expected_.insert(name).second && bus_.failure().ok()) GiveUp({name, /*missing=*/true, rounds_.round()});
+}
+
+void NamedMatching::GiveUpExpected() {
+  for (const std::string& name : std::exchange(expected_, {})) GiveUp({name, /*missing=*/true, rounds_.round()});
 }
 
 Status NamedMatching::AfterDeparture(int rank, const std::string& who) {
@@ -216,6 +225,10 @@ void NamedMatching::OnJoin() {
 }
 
 void NamedMatching::OnGivenUp(int from, const RequestGivenUp& given_up) {
+  if (given_up.missing) {
+    auto verdict = coordinator_.Add(from, given_up.InItsPlace(), NowNs(), /*given_up=*/true);
+    return verdict ? Decide(std::move(*verdict)) : void();
+  }
   const std::optional<Verdict> answer = coordinator_.GiveUp(from, given_up.name);
   if (answer) Send(*answer, {from});
 }

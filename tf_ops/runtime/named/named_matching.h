@@ -13,6 +13,7 @@
 #include <map>
 #include <memory>
 #include <optional>
+#include <set>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -55,6 +56,10 @@ class NamedMatching : public Component {
   void Submit(NamedRequest request);
   // Announces a request that the program has not made; its verdict goes to a reader.
   void Announce(Announcement announcement);
+  // A run begins that brings request `name`. Gives up the request of the previous run if that has not brought it.
+  void BeginRun(const std::string& name);
+  // The same for all requests of runs that have begun: no other run follows.
+  void GiveUpExpected();
   // The step that holds request `name` was cancelled.
   void Cancel(const std::string& name);
   // A rank has joined: answers the requests that waited only for it.
@@ -90,6 +95,7 @@ class NamedMatching : public Component {
   // All requests of the verdict as one. An error has been given to those that wait.
   Result<NamedRequest> Fuse(const Verdict& verdict, NamedRequest first);
   void Begin(const Verdict& verdict, NamedRequest request);
+  void GiveUp(const RequestGivenUp& given_up);
   void OnGivenUp(int from, const RequestGivenUp& given_up);
   void Decide(Verdict verdict);
   void Send(const Verdict& verdict, const std::vector<int>& to);
@@ -108,6 +114,7 @@ class NamedMatching : public Component {
     int64_t when_ns = 0;
   };
   std::vector<Cancelled> cancelled_;  // to be reported to their coordinators
+  std::set<std::string> expected_;    // that runs which have begun will bring
   int64_t own_ = 0;
   std::atomic<int64_t> done_{0};
 };

@@ -1,5 +1,7 @@
 #include "runtime/planned/given_up_steps.h"
 
+#include <utility>
+
 #include "core/clock.h"
 #include "core/process/log.h"
 
@@ -28,25 +30,38 @@ void GivenUpSteps::Tick(int64_t now_ns) {
     cancelled_.erase(cancelled_.begin());
     Plan* const plan = planned_.plans().At(where);
     if (plan == nullptr || where.run == 0 || plan->steps.run() != where.run) continue;
-    if (IsBroken(*plan, plan->steps.begun())) GiveUp(plan);
+    if (IsBroken(*plan, plan->steps.begun())) GiveUp(plan, plan->steps.begun());
   }
 }
 
 void GivenUpSteps::BeforeArrival(const PlannedTensor& where) {
   Plan* const plan = planned_.plans().At(where);
-  if (plan != nullptr && !plan->agreed.refused() && plan->steps.BreaksOff(where.run)) GiveUp(plan);
+  if (plan == nullptr) return;
+  plan->expected = false;
+  if (!plan->agreed.refused() && plan->steps.BreaksOff(where.run)) GiveUp(plan, plan->steps.begun());
+}
+
+void GivenUpSteps::Begin(const PlannedTensor& where) {
+  if (!bus_.failure().ok()) return;
+  planned_.Announce(where);
+  Plan* const plan = planned_.plans().At(where);
+  if (plan == nullptr) return;
+  const bool expected = plan->expected;
+  BeforeArrival(where);
+  if (expected && !plan->agreed.refused() && !plan->keeping) GiveUp(plan, plan->steps.begun() + 1);
+  plan->expected = true;
 }
 
 void GivenUpSteps::GiveUpBroken() {
   for (auto& [name, plan] : planned_.plans().all()) {
-    if (plan.steps.finished() && IsBroken(plan, plan.steps.begun())) GiveUp(&plan);
+    if (plan.steps.finished() && IsBroken(plan, plan.steps.begun())) GiveUp(&plan, plan.steps.begun());
+    if (std::exchange(plan.expected, false) && !plan.agreed.refused()) GiveUp(&plan, plan.steps.begun() + 1);
   }
 }
 
-// Gives up the last step of the plan that has begun here. The missing tensors are remembered until all ranks know of
-// it: a rank that did not would take the sum with zeros for a valid result.
-void GivenUpSteps::GiveUp(Plan* plan) {
-  const int64_t step = plan->steps.begun();
+// Gives up the last step of the plan that has begun here, or the next one. The missing tensors are remembered until all
+// ranks know of it: a rank that did not would take the sum with zeros for a valid result.
+void GivenUpSteps::GiveUp(Plan* plan, int64_t step) {
   Log(LogLevel::kDebug, "step " + std::to_string(step) + " of " + plan->name + " is given up here");
   plan->steps.Void(step, GivenUpBy(bus_.topology().global_rank(bus_.topology().rank())));
   std::vector<int>& missing = plan->missing_tensors[step];
@@ -74,7 +89,7 @@ Status GivenUpSteps::OnMessage(int from, std::string_view message) {
   // The tensors that this rank lacks may never arrive: the step may have failed here too, without a running operation
   // that would report it.
   Plan* const plan = planned_.plans().Named(given_up.plan);
-  if (plan != nullptr && bus_.failure().ok() && IsBroken(*plan, given_up.step)) GiveUp(plan);
+  if (plan != nullptr && bus_.failure().ok() && IsBroken(*plan, given_up.step)) GiveUp(plan, given_up.step);
   return Status::Ok();
 }
 

@@ -2,7 +2,8 @@
 //
 // If some tensors of a step never arrive, no rank can complete it. The rank on which it failed notifies the others
 // that the step is given up, and contributes zeros for the missing tensors. So every reduction of the step ends on
-// every rank, as an error, and all ranks have the same step counts afterwards.
+// every rank, as an error, and all ranks have the same step counts afterwards. A step of which no tensor arrives is
+// noticed when its graph runs again (ops/run_begins.h): ranks would otherwise take this run for the one before.
 //
 // Threads: the engine's.
 #pragma once
@@ -31,6 +32,8 @@ class GivenUpSteps : public Component {
   // Call it before a tensor is processed: its run number may show that the previous run ended without all tensors of
   // its step.
   void BeforeArrival(const PlannedTensor& where);
+  // A run begins that brings all tensors of the plan. Gives up the previous one if it has brought none.
+  void Begin(const PlannedTensor& where);
   // Gives up the steps whose runs have ended without all their tensors.
   void GiveUpBroken();
 
@@ -38,7 +41,7 @@ class GivenUpSteps : public Component {
   void Tick(int64_t now_ns) override;
 
  private:
-  void GiveUp(Plan* plan);
+  void GiveUp(Plan* plan, int64_t step);
   void FillAgreed();
 
   ControlBus& bus_;

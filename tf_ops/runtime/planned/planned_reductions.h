@@ -33,6 +33,8 @@ class PlannedReductions : public Component {
   PlannedReductions(ControlBus& bus, const Fabric& fabric, const Env& env, const PlanRegistry& registry,
                     NamedMatching& named, DevicePaths& device_paths, const Verifier& verifier);
 
+  // Makes the tensor's plan known to the other ranks, unless it is.
+  void Announce(const PlannedTensor& where);
   // A gradient is ready. True: it begins a step of its plan on this rank.
   bool Reduce(const PlannedTensor& where, const TensorRef& tensor, DoneCallback done);
 
@@ -76,7 +78,6 @@ class PlannedReductions : public Component {
   }
 
  private:
-  void Announce(const PlannedTensor& where);
   // Applies the ranks' agreement to the plan. `devices_asked`: as `asked` of DevicePaths::Expect.
   void Adopt(Plan* plan, const Verdict& verdict, bool devices_asked);
   void Decide(const std::string& name, const Status& verdict);

@@ -73,6 +73,7 @@ struct Plan {
   PlanSpec spec;
   PlanAgreement agreed;
   uint64_t asked_by = 0;    // the run that announced it
+  bool expected = false;    // a run has begun that brings all tensors, of which none has arrived
   int64_t last_use_ns = 0;  // when a tensor arrived, or plan_retirement.h asked about it
 
   PlanSteps steps;

@@ -98,6 +98,18 @@ void EngineSession::Cancel(const std::string& name) {
   });
 }
 
+void EngineSession::RunOrHold(const std::function<void()>& work) {
+  components_.join.holds_requests() ? components_.join.Hold([this, work] { RunOrHold(work); }) : work();
+}
+
+void EngineSession::BeginPlanned(const PlannedTensor& where) {
+  engine_.Submit([this, where] { RunOrHold([this, where] { components_.given_up.Begin(where); }); });
+}
+
+void EngineSession::Begin(const std::string& name) {
+  engine_.Submit([this, name] { RunOrHold([this, name] { components_.named.BeginRun(name); }); });
+}
+
 void EngineSession::Join(int* last, DoneCallback done) {
   SubmitWork([this, last, done] { JoinNow(last, done); }, done);
 }

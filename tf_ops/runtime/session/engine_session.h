@@ -43,6 +43,8 @@ class EngineSession : public Session {
   void Join(int* last, DoneCallback done) override;
   void Cancel(const std::string& name) override;
   void CancelPlanned(const PlannedTensor& where) override;
+  void BeginPlanned(const PlannedTensor& where) override;
+  void Begin(const std::string& name) override;
   SessionDiagnostics& diagnostics() override { return diagnostics_; }
 
  private:
@@ -50,6 +52,8 @@ class EngineSession : public Session {
   void ReduceNow(const PlannedTensor& where, const TensorRef& tensor, DoneCallback done);
   void SubmitNow(NamedRequest request);
   void JoinNow(int* last, DoneCallback done);
+  // Now, or when the round of hvd.join is over in which this rank waits.
+  void RunOrHold(const std::function<void()>& work);
 
   // An error where the engine has stopped.
   void SubmitWork(std::function<void()> work, const DoneCallback& done);

@@ -81,7 +81,7 @@ void ProcessWatchdog::Loop() {
   std::unique_lock<std::mutex> lock(mutex_);
   while (true) {
     if (const auto why = Verdict()) {
-      Log(LogLevel::kError, *why);
+      if (!why->empty()) Log(LogLevel::kError, *why);
       _exit(EXIT_FAILURE);
     }
     if (!deadline_ && !turns_) {

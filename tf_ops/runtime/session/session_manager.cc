@@ -118,8 +118,7 @@ void SessionManager::Stop(bool at_exit) {
   if (session_ != nullptr) session_->Stop(at_exit);
   watchdog_.Watch(nullptr, 0);
   watchdog_.Disarm();
-  if (at_exit && MpiIsAbandoned())
-    watchdog_.Arm(kExitSeconds, "The program has ended, but its MPI does not: a rank is lost.");
+  if (at_exit && MpiIsAbandoned()) watchdog_.Arm(kExitSeconds, /*why=*/"");  // its error has been reported
 }
 
 Status SessionManager::failure() const {

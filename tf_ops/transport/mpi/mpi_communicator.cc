@@ -78,7 +78,7 @@ Result<MPI_Comm> Duplicate(MPI_Comm parent, const Deadline& deadline) {
   auto copy = std::make_unique<MPI_Comm>(MPI_COMM_NULL);
   MPI_Request request;
   SMDDP_MPI(MPI_Comm_idup(parent, copy.get(), &request));
-  const Status all_arrived = Await(&request, deadline, "init()");
+  const Status all_arrived = Await(&request, parent, deadline, "init()");
   if (all_arrived.ok()) return *copy;
   (void)copy.release();  // MPI still writes there
   return all_arrived;
@@ -242,9 +242,9 @@ Status Gather(MPI_Comm comm, Gathering* gathering, const Deadline& deadline) {
   const int size = static_cast<int>(gathering->lengths.size());
   MPI_Request request;
   SMDDP_MPI(MPI_Igather(&gathering->length, 1, MPI_INT, gathering->lengths.data(), 1, MPI_INT, 0, comm, &request));
-  SMDDP_RETURN_IF_ERROR(Await(&request, deadline, what));
+  SMDDP_RETURN_IF_ERROR(Await(&request, comm, deadline, what));
   SMDDP_MPI(MPI_Ibcast(gathering->lengths.data(), size, MPI_INT, 0, comm, &request));
-  SMDDP_RETURN_IF_ERROR(Await(&request, deadline, what));
+  SMDDP_RETURN_IF_ERROR(Await(&request, comm, deadline, what));
   int total = 0;
   for (int rank = 0; rank < size; ++rank) {
     const int length = gathering->lengths[rank];
@@ -259,9 +259,9 @@ Status Gather(MPI_Comm comm, Gathering* gathering, const Deadline& deadline) {
   gathering->all.resize(total);
   SMDDP_MPI(MPI_Igatherv(gathering->mine.data(), gathering->length, MPI_BYTE, gathering->all.data(),
                          gathering->lengths.data(), gathering->starts.data(), MPI_BYTE, 0, comm, &request));
-  SMDDP_RETURN_IF_ERROR(Await(&request, deadline, what));
+  SMDDP_RETURN_IF_ERROR(Await(&request, comm, deadline, what));
   SMDDP_MPI(MPI_Ibcast(gathering->all.data(), total, MPI_BYTE, 0, comm, &request));
-  return Await(&request, deadline, what);
+  return Await(&request, comm, deadline, what);
 }
 
 }  // namespace

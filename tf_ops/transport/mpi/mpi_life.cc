@@ -28,6 +28,7 @@ void FinalizeAtExit(int exit_code, void*) {
   if (IsFork()) return;
   if (g_abandoned || SurvivesLosses()) {
     std::fflush(nullptr);
+    if (g_end_last) usleep(kEndLastMicroseconds);
     _exit(exit_code == 0 && g_abandoned ? EXIT_FAILURE : exit_code);
   }
   int finalized = 0;

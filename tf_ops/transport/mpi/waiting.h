@@ -29,7 +29,8 @@ class StartWatchdog {
   std::thread thread_;  // last: it uses the others
 };
 
-// Waits for a nonblocking collective without holding a core.
-Status Await(MPI_Request* request, const Deadline& deadline, const char* what);
+// Waits for a nonblocking collective of `comm` without holding a core. At the deadline the error names the ranks of
+// `comm` that have not come, as far as is known, and MPI is abandoned: they will not come to MPI_Finalize either.
+Status Await(MPI_Request* request, MPI_Comm comm, const Deadline& deadline, const char* what);
 
 }  // namespace smddp

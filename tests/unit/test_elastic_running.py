@@ -1,0 +1,73 @@
+"""When `elastic.run` begins again after the loss of a session, and when it gives up. Without ranks."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from smddp_tf.elastic import running
+from smddp_tf.exceptions import HorovodInternalError
+
+
+class State:
+    def __init__(self) -> None:
+        self.calls: list[str] = []
+
+    def __getattr__(self, name: str) -> Any:
+        if name not in ("sync", "restore", "on_reset"):
+            raise AttributeError(name)
+        return lambda: self.calls.append(name)
+
+
+def lose(times: int) -> Any:
+    """Raises the error of a lost rank that often."""
+    left = iter(range(times))
+
+    def raises() -> None:
+        if next(left, None) is not None:
+            raise HorovodInternalError("Rank 1 has died [smddp:peer_lost]")
+
+    return raises
+
+
+@pytest.fixture
+def job(monkeypatch: pytest.MonkeyPatch) -> Any:
+    core = SimpleNamespace(
+        is_initialized=lambda: False,
+        session_failure=lambda: None,
+        raised_elsewhere=lambda: "",
+        survives_losses=lambda: True,
+    )
+    monkeypatch.setattr(running.loader, "core", lambda: core)
+    monkeypatch.setattr(running.basics, "is_initialized", lambda: False)
+    return core
+
+
+def train(reset: Any) -> tuple[str, list[str]]:
+    state, trouble = State(), lose(1)
+    return running.run_fn(lambda _: trouble() or "done", reset)(state), state.calls
+
+
+def test_a_rank_that_is_lost_while_a_session_begins(job: Any) -> None:
+    done, calls = train(lose(2))
+    assert done == "done"
+    assert calls == ["sync", "restore", "restore", "restore", "on_reset", "sync"]
+
+
+def test_it_is_an_error_where_mpi_does_not_go_on(job: Any) -> None:
+    job.survives_losses = lambda: False
+    with pytest.raises(HorovodInternalError, match="Rank 1 has died"):
+        train(lose(1))
+
+
+def test_sessions_that_never_begin_end_in_an_error(job: Any) -> None:
+    with pytest.raises(HorovodInternalError, match="Rank 1 has died"):
+        train(lose(1000))
+
+
+@pytest.mark.parametrize("survives", [True, False])
+def test_a_lost_rank_without_a_session(job: Any, survives: bool) -> None:
+    job.survives_losses = lambda: survives
+    assert running.is_lost_session(RuntimeError("it has died [smddp:peer_lost]")) is survives
