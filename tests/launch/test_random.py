@@ -25,11 +25,11 @@ def test_cases_of_a_fixed_seed(arguments: tuple) -> None:
 
 
 def test_a_wrong_number_is_found_and_shrunk() -> None:
-    """BatchNormalization with the statistics of each rank's part, which no case is drawn with."""
-    settings = ["way=distribution", "front=dense", "style=functional", "norm=bn", "side=True", "optimizer=Adam"]
+    """Parts of unequal size in a loop, which no case is drawn with: `train_on_batch` does not count rows."""
+    settings = ["way=distribution_batch", "uneven=rows", "batch=5", "front=dense", "style=functional", "side=True"]
     done = run("--case", 0, "--with", *settings)
     assert done.returncode == 1, done.stdout + done.stderr
     replay, smallest, *lines = done.stdout.split("SMALLEST")[1].splitlines()
     assert "--seed 1 --case 0 --ranks 2 --with " in replay
-    assert smallest.split() == ["way=distribution", "norm=bn"]
+    assert smallest.split() == ["way=distribution_batch", "batch=5", "uneven=rows"]
     assert "weights hidden/0: off by" in lines[0] + lines[1]
