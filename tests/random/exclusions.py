@@ -40,7 +40,7 @@ RULES: dict[str, Rule] = {
     'keras-distribution.md: "BatchNormalization computes statistics of that part"; evaluate and predict are compared': (
         lambda c, n, _: c.norm == "bn" and (c.way != "distribution" or c.outputs > 1)
     ),
-    'keras-distribution.md: "Gradients of embeddings are dense in steps compiled by XLA", outside of fit': lambda c, n, _: (
+    'keras-distribution.md: "Gradients of embeddings are dense in steps compiled by XLA"': lambda c, n, _: (
         c.front == "embedding" and c.distribution and c.jit
     ),
     'keras-distribution.md: "rows are not counted: give every rank equally many" (loops of your own)': (
