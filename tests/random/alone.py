@@ -53,7 +53,7 @@ def _used(model: keras.Model, case: Case, plan: Plan, rows: Rows) -> Outcome:
 
 def _needs_a_graph(case: Case) -> bool:
     """Keras counts the losses of single outputs by rows in eager mode, and in a graph by batches if these vary."""
-    return case.way == "distribution" and case.outputs > 1 and bool(case.uneven)
+    return case.way == "distribution" and case.outputs > 1 and (bool(case.uneven) or case.validation)
 
 
 def _fitted(model: keras.Model, case: Case, plan: Plan, rows: Rows, size: int) -> list[dict[str, Any]]:
