@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from typing import Any
 
 import keras
@@ -29,6 +30,21 @@ def train(case: Case, plan: Plan, rows: Rows, size: int) -> Outcome:
     outcome["iterations"] = np.asarray(model.optimizer.iterations)
     if case.fits:
         outcome.update({f"history {name}": np.array([logs[name] for logs in history], float) for name in history[0]})
+    return {**outcome, **_used(model, case, plan, rows)}
+
+
+def use(case: Case, plan: Plan, rows: Rows, trained: Outcome) -> Outcome:
+    """What `evaluate` and `predict` of a model with these weights must give; the rest is as it is."""
+    model = models.build(dataclasses.replace(case, lazy=False), distributed=False)
+    model.compile(run_eagerly=True, **objective.compile_arguments(case))
+    for name, layer in model.of_case.items():
+        layer.set_weights([trained[f"weights {name}/{i}"] for i in range(len(layer.weights))])
+    return {**trained, **_used(model, case, plan, rows)}
+
+
+def _used(model: keras.Model, case: Case, plan: Plan, rows: Rows) -> Outcome:
+    """By `evaluate` and `predict`."""
+    outcome: Outcome = {}
     outcome.update({f"evaluate {name}": np.array(value) for name, value in _evaluated(model, case, plan, rows).items()})
     for i, prediction in enumerate(tf.nest.flatten(model(rows.x, training=False))):
         outcome[f"predict {i}"] = np.asarray(prediction)
@@ -37,7 +53,7 @@ def train(case: Case, plan: Plan, rows: Rows, size: int) -> Outcome:
 
 def _needs_a_graph(case: Case) -> bool:
     """Keras counts the losses of single outputs by rows in eager mode, and in a graph by batches if these vary."""
-    return case.way == "distribution" and case.outputs > 1 and bool(case.uneven)
+    return case.way == "distribution" and case.outputs > 1 and (bool(case.uneven) or case.validation)
 
 
 def _fitted(model: keras.Model, case: Case, plan: Plan, rows: Rows, size: int) -> list[dict[str, Any]]:

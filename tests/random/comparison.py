@@ -56,8 +56,14 @@ def apart(fingerprints: list[dict[str, str]]) -> list[str]:
 
 
 def _is_counted_by_batches(case: Case, name: str) -> bool:
-    """Keras counts the losses of single outputs by rows in eager mode, and in a graph by batches if these vary."""
-    return case.outputs > 1 and bool(case.uneven) and not case.distribution and name.endswith("_loss")
+    """Two kinds of numbers, where the ranks bring batches of unequal size.
+
+    Keras counts the losses of single outputs by rows in eager mode, and in a graph by batches if these vary.
+    `hvd.evaluate` and MetricSumCallback count one number for each batch by rows, one process by batches.
+    """
+    if not case.uneven or case.distribution:
+        return False
+    return (case.outputs > 1 and name.endswith("_loss")) or name.endswith("one_number")
 
 
 def _tolerance(case: Case, name: str) -> float:

@@ -152,8 +152,7 @@ def fit_arguments(case: Case, rows: Rows, batches: list[np.ndarray]) -> dict[str
         named = {"sample_weight": mine.weight} if mine.weight is not None else {}
         return {"x": mine.x, "y": mine.y, "batch_size": size, "shuffle": case.shuffled, **named, **options}
     if case.data == "dataset":
-        # A tuple in Keras is nested for tf.data; lists would become tensors.
-        dataset = tf.data.Dataset.from_tensor_slices(tuple(_tuples(part) for part in mine.arguments()))
+        dataset = tf.data.Dataset.from_tensor_slices(_tuples(mine))
         dataset = dataset.shuffle(100, seed=case.number) if case.shuffled else dataset
         return {"x": dataset.batch(size), **options}
     if case.data == "PyDataset":
@@ -170,8 +169,9 @@ def evaluate_arguments(case: Case, rows: Rows, batches: list[np.ndarray]) -> dic
     return made
 
 
-def _tuples(part: Any) -> Any:
-    return tuple(part) if isinstance(part, list) else part
+def _tuples(rows: Rows) -> tuple:
+    """What tf.data, and Keras in generators, take for nested; lists would become tensors."""
+    return tuple(tuple(part) if isinstance(part, list) else part for part in rows.arguments())
 
 
 class _Batches(keras.utils.PyDataset):
@@ -183,13 +183,13 @@ class _Batches(keras.utils.PyDataset):
         return len(self._batches)
 
     def __getitem__(self, index: int) -> tuple:
-        return self._rows.at(self._batches[index]).arguments()
+        return _tuples(self._rows.at(self._batches[index]))
 
 
 def _generated(rows: Rows, batches: list[np.ndarray]) -> Iterator[tuple]:
     while True:
         for batch in batches:
-            yield rows.at(batch).arguments()
+            yield _tuples(rows.at(batch))
 
 
 def plan_rows(case: Case, size: int) -> int:

@@ -177,7 +177,9 @@ def _add_front(case: Case, distributed: bool, named: Any, random: Any) -> None:
     if case.front == "table":
         _add_tables(case, distributed, named)
     elif case.front == "embedding":
-        kind = keras.layers.Embedding if case.distribution or distributed else DenseEmbedding
+        # keras-distribution.md: "Gradients of embeddings are dense with `shard=`"; keras.md, "Sparse gradients".
+        dense = not distributed and (not case.distribution or case.shard)
+        kind = DenseEmbedding if dense else keras.layers.Embedding
         named("embedding", kind, WORDS, COLUMNS, mask_zero=bool(case.masked), embeddings_initializer=random())
         if case.masked:
             named("recurrent", keras.layers.LSTM, 3, return_sequences=sequences, **_recurrent(random))

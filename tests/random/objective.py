@@ -42,7 +42,9 @@ def _loss(name: str, reduction: str) -> Any:
 def _metrics(case: Case, loss: str) -> list[Any]:
     """New objects, as far as the loss has some that fit."""
     numbers = loss in ("mse", "mae", "huber", "one_number", "one_per_row")
-    mean = [keras.metrics.MeanAbsoluteError(name="mean"), keras.metrics.RootMeanSquaredError(name="root")]
+    mean = [keras.metrics.MeanAbsoluteError(name="mean")]
+    if case.masked != "loss":  # Keras cannot spread a mask over its values
+        mean.append(keras.metrics.RootMeanSquaredError(name="root"))
     counted: list[Any] = []
     if loss == "binary_crossentropy":
         mean = [keras.metrics.BinaryAccuracy(name="mean")]

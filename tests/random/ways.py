@@ -68,6 +68,12 @@ def _compile(case: Case, model: keras.Model) -> None:
     model.compile(optimizer, **objective.compile_arguments(case), **_how(case))
 
 
+def _build_optimizer(case: Case, model: keras.Model) -> None:
+    """Before the weights of rank 0 come, as far as there are some. ScheduleFreeAdamW copies them."""
+    if not case.lazy and case.optimizer == "ScheduleFreeAdamW" and not case.apart:
+        model.optimizer.build(model.trainable_variables)
+
+
 def _how(case: Case) -> dict[str, Any]:
     return {"run_eagerly": case.eager, "jit_compile": case.jit, "steps_per_execution": case.steps_per_execution}
 
@@ -93,6 +99,7 @@ def _fit(case: Case, model: keras.Model, plan: Plan, rows: Rows, rank: int, size
 
 def _on_batches(case: Case, model: keras.Model, plan: Plan, rows: Rows, rank: int, size: int) -> tuple[Any, list]:
     _compile(case, model)
+    _build_optimizer(case, model)
     if case.apart:
         hvk.broadcast_variables(model.variables, root_rank=0)
     for index in plan.ranks[rank]:
@@ -105,6 +112,7 @@ def _on_batches(case: Case, model: keras.Model, plan: Plan, rows: Rows, rank: in
 def _loop(case: Case, model: keras.Model, plan: Plan, rows: Rows, rank: int, size: int) -> tuple[Any, list]:
     """A loop of one's own; `compile` is for the loss."""
     _compile(case, model)
+    _build_optimizer(case, model)
     if case.apart:
         hvk.broadcast_variables(model.variables, root_rank=0)
 
