@@ -112,7 +112,7 @@ class BroadcastGlobalVariablesCallback(keras.callbacks.Callback):
         seen = {id(variable) for variable in (*kept, *getattr(self.model, "metrics_variables", []))}
         chosen = []
         for variable in candidates:
-            if id(variable) not in seen:
+            if id(variable) not in seen and hasattr(variable, "assign"):  # not so the lookup tables of Keras 2
                 seen.add(id(variable))
                 chosen.append(variable)
         return chosen
