@@ -33,5 +33,5 @@ def test_a_wrong_number_is_found_and_shrunk() -> None:
     assert done.returncode == 1, done.stdout + done.stderr
     replay, smallest, *lines = done.stdout.split("SMALLEST")[1].splitlines()
     assert "--seed 1 --case 0 --ranks 2 --with " in replay
-    assert smallest.split() == ["way=distribution_batch", "batch=5", "uneven=rows"]
+    assert smallest.split() == ["way=distribution_batch", "uneven=rows"]
     assert "weights hidden/0: off by" in lines[0] + lines[1]
