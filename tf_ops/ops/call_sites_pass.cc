@@ -1,5 +1,5 @@
 // Prepares a graph's collectives for execution: numbers those that occur several times in the graph
-// (ops/call_sites.h), and has the engine told when a run begins (ops/run_begins.h).
+// (ops/call_sites.h), and has the engine told when a run begins (ops/kernels/run_begins.cc).
 //
 // The pass runs after TensorFlow has inlined functions, loops and branches. Functions that XLA compiles remain calls,
 // whose collectives cannot be told apart. They run one after another (smddp_tf/_native/xla.py), and collectives of
@@ -13,7 +13,7 @@
 
 #include "absl/status/status.h"
 #include "ops/call_sites.h"
-#include "ops/run_begins.h"
+#include "ops/collective_kernel.h"
 #include "tensorflow/core/common_runtime/optimization_registry.h"
 #include "tensorflow/core/framework/function.h"
 #include "tensorflow/core/framework/node_def_util.h"

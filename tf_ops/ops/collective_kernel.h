@@ -10,6 +10,7 @@
 #include "core/dtype.h"
 #include "runtime/api/session.h"
 #include "tensorflow/core/framework/op_kernel.h"
+#include "tensorflow/core/graph/graph.h"
 
 namespace smddp::ops {
 
@@ -52,5 +53,12 @@ std::string NameAt(const std::string& name, int site);
 // Reads the attributes of a reduction. The scales are attributes of type int that hold the bits of a float64, because
 // an attribute of type float has only 32 bits. On a bad value `construction` carries the error afterwards.
 Arithmetic ReadArithmetic(tensorflow::OpKernelConstruction* construction);
+
+// Makes a run of a graph known to the engine before an op of it can fail, so that a run that fails before it has
+// brought a collective is not taken for one that has not begun (kernels/run_begins.cc). Adds an SmddpRunBegins for each
+// of `collectives` that runs in every run of the graph (in no branch and no loop), in front of all ops but those that
+// read the next batch: where the data end, no step begins. Nothing is added to graphs that read a batch after a
+// collective.
+absl::Status AddRunBegins(tensorflow::Graph* graph, const std::vector<tensorflow::Node*>& collectives);
 
 }  // namespace smddp::ops

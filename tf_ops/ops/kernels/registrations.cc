@@ -100,7 +100,7 @@ REGISTER_OP("SmddpRunBegins")
     .SetShapeFn(tensorflow::shape_inference::NoOutputs)
     .Doc(
         "Runs before all that may fail in a graph, and says that the run will bring all tensors of `plan`, or without "
-        "one the request `tensor_name`. Made by ops/run_begins.cc.");
+        "one the request `tensor_name`. Made by ops/kernels/run_begins.cc.");
 
 #define SMDDP_REDUCTION(name)      \
   SMDDP_COLLECTIVE(name)           \

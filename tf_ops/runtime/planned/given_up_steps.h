@@ -3,7 +3,8 @@
 // If some tensors of a step never arrive, no rank can complete it. The rank on which it failed notifies the others
 // that the step is given up, and contributes zeros for the missing tensors. So every reduction of the step ends on
 // every rank, as an error, and all ranks have the same step counts afterwards. A step of which no tensor arrives is
-// noticed when its graph runs again (ops/run_begins.h): ranks would otherwise take this run for the one before.
+// noticed when its graph runs again (ops/kernels/run_begins.cc): ranks would otherwise take this run for the one
+// before.
 //
 // Threads: the engine's.
 #pragma once

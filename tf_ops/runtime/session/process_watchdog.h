@@ -19,8 +19,8 @@ class ProcessWatchdog {
  public:
   ProcessWatchdog();
 
-  // After `seconds` prints `why`, unless it is empty, and ends the process with exit code 1, unless Disarm is called before. Only the
-  // first call counts.
+  // After `seconds` prints `why`, unless it is empty, and ends the process with exit code 1, unless Disarm is called
+  // before. Only the first call counts.
   void Arm(double seconds, const std::string& why);
   void Disarm();
 

@@ -1,10 +1,9 @@
-#include "ops/run_begins.h"
-
 #include <algorithm>
 #include <set>
 #include <string>
 #include <utility>
 
+#include "ops/collective_kernel.h"
 #include "tensorflow/core/framework/node_def.pb.h"
 #include "tensorflow/core/framework/node_def_util.h"
 
