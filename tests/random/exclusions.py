@@ -75,6 +75,9 @@ RULES: dict[str, Rule] = {
         c.passes > 1 and c.ids and not c.sparse_as_dense
     ),
     'keras-precision.md: "accumulators are kept by smddp_tf; not saved"': lambda c, n, _: c.passes > 1 and c.saved,
+    'keras-precision.md: "A file has rank 0\'s accumulators: save after whole updates"': lambda c, n, _: (
+        c.saved and c.way == "optimizer" and not c.shard and c.steps * c.epochs % c.accumulation > 0
+    ),
     'keras-data.md: "DistributedGradientTape cannot know which ranks are active", loops': lambda c, n, _: (
         c.way not in ("optimizer", "distribution") and c.uneven == "batches"
     ),
