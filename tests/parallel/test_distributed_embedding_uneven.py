@@ -88,6 +88,6 @@ def test_an_infinity_is_skipped_by_all_ranks(hvd, rank, size, mpi):
     model.fit(x, bad, batch_size=BATCH, verbose=0)
     for variable, value in zip(model.trainable_variables, before):
         np.testing.assert_array_equal(variable.numpy(), value)
-    assert set(mpi.allgather(float(optimizer.dynamic_scale.numpy()))) == {2.0**9}
+    assert set(mpi.allgather(float(model.optimizer.dynamic_scale.numpy()))) == {2.0**9}
     model.fit(x, y, batch_size=BATCH, verbose=0)
     assert any((variable.numpy() != value).any() for variable, value in zip(model.trainable_variables, before))

@@ -28,7 +28,8 @@ ON_HOST = {
 
 
 def test_every_op_has_a_kernel_for_gpus(hvd):
-    assert {name for name in dir(loader.op_library()) if name.startswith("Smddp")} == set(ON_HOST)
+    on_cpu = {"SmddpRunBegins"}  # without tensors, and added to graphs whatever their device
+    assert {name for name in dir(loader.op_library()) if name.startswith("Smddp")} == set(ON_HOST) | on_cpu
     for op, on_host in ON_HOST.items():
         of_op = {kernel.device_type: kernel for kernel in kernels.get_registered_kernels_for_op(op).kernel}
         assert {"CPU", "GPU"} <= set(of_op)

@@ -88,6 +88,15 @@ bool IsGiven(const Node& node) {
          (node.IsConstant() && std::all_of(inputs.begin(), inputs.end(), from_source));
 }
 
+// Nothing can fail before it, as in the function that TensorFlow makes of an operation that runs eagerly.
+bool IsOnlyOperation(const tensorflow::Graph& graph, const Node& collective) {
+  const auto& nodes = graph.op_nodes();
+  return std::all_of(nodes.begin(), nodes.end(), [&](const Node* node) {
+    return node == &collective || IsGiven(*node) || node->IsRetval() || node->type_string() == "NoOp" ||
+           node->IsIdentity();
+  });
+}
+
 }  // namespace
 
 absl::Status AddRunBegins(tensorflow::Graph* graph, const std::vector<Node*>& collectives) {
@@ -95,6 +104,7 @@ absl::Status AddRunBegins(tensorflow::Graph* graph, const std::vector<Node*>& co
   for (const Node* const node : graph->op_nodes()) {
     if (ReadsBatch(*node) && AlwaysRuns(node)) readers.push_back(node);
   }
+  if (collectives.size() == 1 && IsOnlyOperation(*graph, *collectives.front())) return absl::OkStatus();
   const std::set<const Node*> before = WithInputs(readers);
   std::vector<Node*> always;
   for (Node* const collective : collectives) {
