@@ -89,7 +89,6 @@ RULES: dict[str, Rule] = {
         lambda c, n, _: c.apart and c.lazy and c.way == "optimizer"
     ),
     # Being mended.
-    "finding 1: weights of rank 0 come after the first step": lambda c, n, _: c.apart and c.lazy and c.distribution,
     "finding 3: the averages of parts of tables are saved": lambda c, n, _: c.front == "table" and c.ema and c.saved,
     # The options belong to other ways.
     "wrapping is of the optimizer": lambda c, n, _: (
