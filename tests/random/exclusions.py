@@ -88,8 +88,6 @@ RULES: dict[str, Rule] = {
     'BroadcastGlobalVariablesCallback: "A model that is built by its first batch: sent after that batch"': (
         lambda c, n, _: c.apart and c.lazy and c.way == "optimizer"
     ),
-    # Being mended.
-    "finding 3: the averages of parts of tables are saved": lambda c, n, _: c.front == "table" and c.ema and c.saved,
     # The options belong to other ways.
     "wrapping is of the optimizer": lambda c, n, _: (
         c.way in ("distribution", "distribution_batch", "tape")
