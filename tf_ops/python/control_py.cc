@@ -20,7 +20,6 @@
 #include "python/errors.h"
 #include "python/waiter.h"
 #include "runtime/api/session.h"
-#include "runtime/health/stack_dump.h"
 
 namespace nb = nanobind;
 
@@ -218,8 +217,6 @@ void BindControl(nb::module_& m) {
   m.def("raised_elsewhere", OfSession([](const SessionDiagnostics& session) { return session.Raised().elsewhere; }));
   m.def("traceback_printed_elsewhere",
         OfSession([](const SessionDiagnostics& session) { return session.Raised().shown_elsewhere; }));
-  m.def("stall_stacks", [] { return ValueOrThrow(ReadStallStacks()); });
-  m.def("set_stack_dump", &SetStackDump, nb::arg("signal"), nb::arg("file"));
   m.def("leave_mpi_unfinished", &LeaveMpiUnfinished);
   m.def("end_last", &EndLast);
   m.def("start_timeline", &StartTimeline, nb::arg("path"), nb::arg("mark_cycles"));

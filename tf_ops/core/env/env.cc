@@ -217,10 +217,6 @@ const std::vector<EnvVariable>& EnvVariables() {
       {"SMDDP_STALL_ERROR_SECONDS", "HOROVOD_STALL_SHUTDOWN_TIME_SECONDS", "0",
        "Seconds after which an operation that waits for missing ranks fails on all ranks. 0: never, however long a "
        "rank evaluates or saves; lost ranks are detected by SMDDP_HEARTBEAT_TIMEOUT."},
-      {"SMDDP_STALL_STACKS", "", "0",
-       "1: a warning about missing ranks also shows where their Python threads are (the stacks that `faulthandler` "
-       "writes). Each rank's value decides whether it sends its own. Uses one real-time signal. 0: no.",
-       /*for_developers=*/true},
       {"SMDDP_STALL_WARN_SECONDS", "HOROVOD_STALL_CHECK_TIME_SECONDS", "60",
        "Seconds after which a warning names the ranks that an operation waits for and what they are doing; repeated "
        "each time the wait has doubled. 0: never."},
@@ -287,7 +283,6 @@ Result<Env> ReadEnv() {
   SMDDP_RETURN_IF_ERROR(ReadSeconds("SMDDP_STALL_ERROR_SECONDS", &env.stall_error_s));
   SMDDP_RETURN_IF_ERROR(ReadSeconds("SMDDP_HEARTBEAT_TIMEOUT", &env.heartbeat_timeout_s));
   SMDDP_RETURN_IF_ERROR(ReadSeconds("SMDDP_FAILURE_GRACE", &env.failure_grace_s));
-  SMDDP_RETURN_IF_ERROR(ReadSwitch("SMDDP_STALL_STACKS", &env.stall_stacks));
   SMDDP_RETURN_IF_ERROR(ReadSeconds("SMDDP_START_TIMEOUT", &env.start_timeout_s));
   env.timeline = Find("SMDDP_TIMELINE").text;
   if (env.timeline == "DYNAMIC") env.timeline.clear();
@@ -315,12 +310,6 @@ Result<bool> ReadDataAutotune() {
 }
 
 std::string ReadMonitorFolder() { return Find("SMDDP_MONITOR").text; }
-
-Result<bool> ReadStallStacks() {
-  bool wanted = false;
-  SMDDP_RETURN_IF_ERROR(ReadSwitch("SMDDP_STALL_STACKS", &wanted));
-  return wanted;
-}
 
 bool StartedByLauncher() {
   for (const char* name : {"OMPI_COMM_WORLD_SIZE", "PMIX_RANK", "PMI_RANK", "PMI_SIZE", "MPI_LOCALNRANKS"}) {

@@ -30,7 +30,6 @@ struct Env {
   double stall_error_s = 0;                 // SMDDP_STALL_ERROR_SECONDS, HOROVOD_STALL_SHUTDOWN_TIME_SECONDS
   double heartbeat_timeout_s = 0;           // SMDDP_HEARTBEAT_TIMEOUT
   double failure_grace_s = 0;               // SMDDP_FAILURE_GRACE
-  bool stall_stacks = false;                // SMDDP_STALL_STACKS
   double start_timeout_s = 0;               // SMDDP_START_TIMEOUT, HOROVOD_START_TIMEOUT
   std::string timeline;                     // SMDDP_TIMELINE, HOROVOD_TIMELINE: a file; "" for none or DYNAMIC
   bool timeline_cycles = false;             // SMDDP_TIMELINE_MARK_CYCLES, HOROVOD_TIMELINE_MARK_CYCLES
@@ -73,9 +72,6 @@ Result<bool> ReadKerasCompat();
 Result<bool> ReadDataAutotune();
 // SMDDP_MONITOR; "": nothing is recorded.
 std::string ReadMonitorFolder();
-
-// SMDDP_STALL_STACKS, which counts before there is a session as well. Same errors.
-Result<bool> ReadStallStacks();
 
 // True when a launcher (mpirun, mpiexec.hydra, srun with PMI or PMIx) started this process.
 bool StartedByLauncher();

@@ -5,7 +5,6 @@
 
 #include "core/clock.h"
 #include "core/process/log.h"
-#include "runtime/health/stack_dump.h"
 
 namespace smddp {
 namespace {
@@ -31,7 +30,6 @@ StallWatch::StallWatch(ControlBus& bus, const Env& env, RunningTasks& tasks, Nam
     : bus_(bus),
       warn_s_(env.stall_warn_s),
       error_s_(env.stall_error_s),
-      with_stacks_(env.stall_stacks),
       tasks_(tasks),
       named_(named),
       planned_(planned),
@@ -78,11 +76,10 @@ void StallWatch::Warn(int64_t now_ns) {
   const auto add = [&sentences](std::vector<std::string> more) {
     sentences.insert(sentences.end(), std::make_move_iterator(more.begin()), std::make_move_iterator(more.end()));
   };
-  add(report_.Lines(missing, {}, /*with_stacks=*/true));
+  add(report_.Lines(missing, {}));
   const std::vector<std::string> own = OwnStalls(now_ns);
   add(own);
-  if (!own.empty())
-    add(report_.Lines(report_.Suspects(OtherRanks(bus_.topology())), planned_.Steps(), /*with_stacks=*/true));
+  if (!own.empty()) add(report_.Lines(report_.Suspects(OtherRanks(bus_.topology())), planned_.Steps()));
   if (sentences.empty()) return;
   const std::string deadlock = Deadlock();
   if (!deadlock.empty()) sentences.push_back(deadlock);
@@ -124,7 +121,7 @@ std::string StallWatch::Deadlock() const {
 void StallWatch::EndStalled(int64_t now_ns) {
   const auto about = [&](const std::set<int>& ranks) {
     std::string text;
-    for (const std::string& line : report_.Lines(ranks, planned_.Steps(), /*with_stacks=*/false)) text += " " + line;
+    for (const std::string& line : report_.Lines(ranks, planned_.Steps())) text += " " + line;
     return text;
   };
   named_.Answer(named_.coordinator().Expire(now_ns, error_s_, about));
@@ -160,7 +157,6 @@ RankStatus StallWatch::LocalStatus() const {
   status.waits_for = WaitingFor();
   status.still_ns = now_ns - bus_.last_worked_ns();
   status.steps = planned_.Steps();
-  if (with_stacks_) status.stacks = DumpStacks();
   return status;
 }
 
