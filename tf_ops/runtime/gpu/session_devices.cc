@@ -17,7 +17,9 @@ const DeviceWork* FirstWork(const std::vector<TensorRef>& tensors) {
 Status SessionDevices::MakeContext(Device& device) {
   if (context_ != nullptr) return Status::Ok();
   if (ended_) return Status(Reason::kShutDown, "The session has ended.");
-  SMDDP_ASSIGN_OR_RETURN(context_, MakeDeviceContext(fabric_, device));
+  auto context = std::make_unique<DeviceContext>(fabric_, device);
+  SMDDP_RETURN_IF_ERROR(context->Make());
+  context_ = std::move(context);
   return Status::Ok();
 }
 
