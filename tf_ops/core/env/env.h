@@ -50,11 +50,10 @@ struct EnvVariable {
   bool for_developers = false;  // not meant for users
 };
 const std::vector<EnvVariable>& EnvVariables();
-// Names with the prefix SMDDP_ that are read elsewhere: by the build, smddprun, tests, benchmarks. A name that ends
-// with an underscore stands for all names with that prefix.
-const std::vector<std::string>& OtherNames();
 // The names in this process's environment that begin with SMDDP_.
 std::vector<std::string> NamesInEnvironment();
+// Those of `names`, each beginning with SMDDP_, that are not read anywhere.
+std::vector<std::string> UnknownNames(std::vector<std::string> names);
 
 // Reads the environment. An invalid value is an error that names the variable, what was expected and what was
 // received.
@@ -65,11 +64,8 @@ struct DeviceLibraries {
 };
 DeviceLibraries ReadDeviceLibraries();
 
-// SMDDP_KERAS_COMPAT, which counts before there is a session. Same errors.
-Result<bool> ReadKerasCompat();
-
-// SMDDP_DATA_AUTOTUNE, which counts before there is a session as well. Same errors.
-Result<bool> ReadDataAutotune();
+// A switch that counts before there is a session: SMDDP_KERAS_COMPAT, SMDDP_DATA_AUTOTUNE. Same errors.
+Result<bool> ReadSwitch(const std::string& name);
 // SMDDP_MONITOR; "": nothing is recorded.
 std::string ReadMonitorFolder();
 
