@@ -41,6 +41,7 @@ Status StallWatch::OnMessage(int from, std::string_view message) {
 }
 
 void StallWatch::Tick(int64_t now_ns) {
+  if (!join_.waiting()) join_reminder_ = {};
   if (!IsStalled(now_ns) || !report_.AskAll(now_ns)) return;
   if (warn_s_ > 0) Warn(now_ns);
   if (error_s_ > 0) EndStalled(now_ns);
@@ -53,9 +54,8 @@ bool StallWatch::IsStalled(int64_t now_ns) const {
            (error_s_ > 0 && now_ns - running.since_ns >= error_s_ * 1e9);
   };
   if (std::any_of(tasks_.all().begin(), tasks_.all().end(), too_long)) return true;
-  const auto waits_too_long = [&](double seconds) { return now_ns - JoinStillNs() >= seconds * 1e9; };
-  if (warn_s_ > 0 && waits_too_long(warn_s_) && join_reminder_.Due(JoinStillNs(), now_ns, warn_s_)) return true;
-  if (error_s_ > 0 && waits_too_long(error_s_)) return true;
+  if (warn_s_ > 0 && join_reminder_.Due(JoinStillNs(), now_ns, warn_s_)) return true;
+  if (error_s_ > 0 && now_ns - JoinStillNs() >= error_s_ * 1e9) return true;
   const Coordinator& coordinator = named_.coordinator();
   if (warn_s_ > 0 && planned_.stalls().IsDue(now_ns, warn_s_)) return true;
   if (warn_s_ > 0 && !coordinator.Missing(now_ns, warn_s_, /*due_only=*/true).empty()) return true;
@@ -94,7 +94,7 @@ std::vector<std::string> StallWatch::OwnStalls(int64_t now_ns) {
     own.push_back(running.name + " has been under way for " + std::to_string(Seconds(running.since_ns, now_ns)) +
                   " s: " + running.task->Describe() + CountedIn(bus_.topology()));
   }
-  if (JoinStillNs() != Component::kNever && join_reminder_.Take(JoinStillNs(), now_ns, warn_s_)) {
+  if (join_reminder_.Take(JoinStillNs(), now_ns, warn_s_)) {
     own.push_back("hvd.join has waited for " + std::to_string(Seconds(join_.OldestNs(), now_ns)) +
                   " s: not every rank has called it.");
   }
