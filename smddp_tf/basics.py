@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 from smddp_tf import aliases, compat
 from smddp_tf import process_sets as sets
 from smddp_tf._native import loader, shared_tensors
-from smddp_tf.lifecycle import children, horovod_variables, notes, stacks, uncaught, versions
+from smddp_tf.lifecycle import children, horovod_variables, notes, uncaught, versions
 from smddp_tf.lifecycle.launch_error import LaunchError
 from smddp_tf.lifecycle.placement import why_apart
 from smddp_tf.monitor import recording
@@ -99,7 +99,6 @@ def init(
     if is_initialized():
         return
     compat.install_by_default()
-    stacks.offer()
     monitor_folder = loader.core().monitor_folder()
     facts = [*versions.facts(), ("The folder to record in (SMDDP_MONITOR)", monitor_folder)]
     notes.tell(notes.BEGINS, os.environ)
