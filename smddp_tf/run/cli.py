@@ -12,6 +12,7 @@ import click
 
 from smddp_tf.aliases import KERAS_DISTRIBUTION, SHARED_TENSORS
 from smddp_tf.lifecycle.placement import find_placement
+from smddp_tf.lifecycle.rank_variables import without_rank_variables
 from smddp_tf.run import sagemaker
 from smddp_tf.run.check_build import build_report, version
 from smddp_tf.run.config_file import read_config
@@ -20,7 +21,6 @@ from smddp_tf.run.errors import LaunchError
 from smddp_tf.run.in_process import alias_variables, as_program, run_in_process
 from smddp_tf.run.knobs import notes_for, variables_of_knobs
 from smddp_tf.run.options import with_options
-from smddp_tf.run.rank_variables import without_rank_variables
 from smddp_tf.run.settings import (
     UNBUFFERED,
     Settings,
@@ -110,7 +110,7 @@ def dispatch(options: dict[str, Any], adapted: Callable[[dict[str, Any]], dict[s
     if options["doctor"]:
         from smddp_tf.run.doctor import HERE, run_doctor
 
-        sys.exit(run_doctor(_settings(options, *(placed or HERE)), command))
+        sys.exit(run_doctor(_settings(options, *(placed or HERE))))
     if placed is None:
         os.environ.update(_variables(options))
         if options["dry_run"]:
