@@ -110,6 +110,8 @@ def dispatch(options: dict[str, Any], adapted: Callable[[dict[str, Any]], dict[s
     if options["doctor"]:
         from smddp_tf.run.doctor import HERE, run_doctor
 
+        if command:
+            click.echo("--doctor does not run the command.", err=True)
         sys.exit(run_doctor(_settings(options, *(placed or HERE))))
     if placed is None:
         os.environ.update(_variables(options))
