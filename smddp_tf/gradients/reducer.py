@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import tensorflow as tf
@@ -15,6 +15,15 @@ from smddp_tf.compression import Compression, NoneCompressor, split
 from smddp_tf.gradients import sparse
 from smddp_tf.process_sets import ProcessSet, global_process_set
 from smddp_tf.reduce_op import Adasum, Average, ReduceOp, ReduceSpec, Sum, as_reduce_op
+
+_OF_USERS = (
+    "op", "compression", "sparse_as_dense", "gradient_predivide_factor", "device_dense", "device_sparse", "process_set",
+)  # fmt: skip
+
+
+def settings_in(arguments: Mapping[str, Any]) -> dict[str, Any]:
+    """Those of the arguments of a tape or of an optimizer that a `GradientReducer` takes."""
+    return {name: arguments[name] for name in _OF_USERS}
 
 
 class GradientReducer:

@@ -9,6 +9,7 @@ from typing import Any
 import tensorflow as tf
 
 from smddp_tf import basics, ops
+from smddp_tf._native import graph
 from smddp_tf.aliases.horovod_util import num_rank_is_power_2 as check_num_rank_power_of_2
 from smddp_tf.aliases.horovod_util import split_list
 from smddp_tf.compression import Compression
@@ -102,6 +103,7 @@ def _cache(f: Callable[..., Any]) -> Callable[..., Any]:
     return cached
 
 
+@graph.no_autograph
 def _allreduce(
     tensor: Any,
     name: str | None = None,
@@ -112,17 +114,10 @@ def _allreduce(
     process_set: ProcessSet = global_process_set,
 ) -> Any:
     """`hvd.allreduce` with the arguments of Horovod's inner function: a sum unless `op` says otherwise."""
-    return ops.allreduce(
-        tensor,
-        op=op,
-        prescale_factor=prescale_factor,
-        postscale_factor=postscale_factor,
-        name=name,
-        process_set=process_set,
-        ignore_name_scope=ignore_name_scope,
-    )
+    return ops.allreduce(**locals())
 
 
+@graph.no_autograph
 def _make_allreduce_grads_fn(
     name: str,
     device_dense: str = "",
@@ -135,17 +130,9 @@ def _make_allreduce_grads_fn(
     process_set: ProcessSet = global_process_set,
 ) -> Callable[..., list[Any]]:
     """Returns a function of (gradients, variables) that reduces gradients as `DistributedGradientTape` does."""
-    check_groups(groups)
-    reducer = GradientReducer(
-        name,
-        op=op,
-        compression=compression,
-        sparse_as_dense=sparse_as_dense,
-        gradient_predivide_factor=gradient_predivide_factor,
-        device_dense=device_dense,
-        device_sparse=device_sparse,
-        process_set=process_set,
-    )
+    given = dict(locals())
+    check_groups(given.pop("groups"))
+    reducer = GradientReducer(given.pop("name"), **given)
 
     def allreduce_grads(grads: Sequence[Any], vars: Any = None, use_generic_names: bool = False) -> list[Any]:
         del use_generic_names
