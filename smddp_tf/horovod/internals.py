@@ -13,8 +13,7 @@ from smddp_tf._native import graph
 from smddp_tf.aliases.horovod_util import num_rank_is_power_2 as check_num_rank_power_of_2
 from smddp_tf.aliases.horovod_util import split_list
 from smddp_tf.compression import Compression
-from smddp_tf.gradients.groups import check_groups
-from smddp_tf.gradients.reducer import GradientReducer
+from smddp_tf.gradients.reducer import GradientReducer, check_groups
 from smddp_tf.process_sets import ProcessSet, global_process_set
 from smddp_tf.reduce_op import Average, Sum
 from smddp_tf.reduce_op import resolve_average as handle_average_backwards_compatibility

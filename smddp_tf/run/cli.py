@@ -18,6 +18,8 @@ from smddp_tf.run.check_build import build_report, version
 from smddp_tf.run.config_file import read_config
 from smddp_tf.run.console import write
 from smddp_tf.run.errors import LaunchError
+from smddp_tf.run.function import payload_of, results_of
+from smddp_tf.run.hosts import Host
 from smddp_tf.run.in_process import alias_variables, as_program, run_in_process
 from smddp_tf.run.knobs import notes_for, variables_of_knobs
 from smddp_tf.run.options import with_options
@@ -33,6 +35,7 @@ from smddp_tf.run.settings import (
 )
 
 EXIT_NO_JOB = 1
+_TWO_HERE = (Host("localhost", 2),), 2  # hosts and ranks for `--doctor`, where nothing says how many
 
 
 def launcher(function: Callable[..., None]) -> click.Command:
@@ -108,11 +111,9 @@ def dispatch(options: dict[str, Any], adapted: Callable[[dict[str, Any]], dict[s
         options["num_proc"], options["hosts"], options["hostfile"], options["slots_per_host"], environment
     )
     if options["doctor"]:
-        from smddp_tf.run.doctor import HERE, run_doctor
-
         if command:
             click.echo("--doctor does not run the command.", err=True)
-        sys.exit(run_doctor(_settings(options, *(placed or HERE))))
+        sys.exit(_doctor(_settings(options, *(placed or _TWO_HERE))))
     if placed is None:
         os.environ.update(_variables(options))
         if options["dry_run"]:
@@ -120,6 +121,15 @@ def dispatch(options: dict[str, Any], adapted: Callable[[dict[str, Any]], dict[s
             return
         run_in_process(command, _families(options))
     sys.exit(_launch(options, _settings(options, *placed), as_program(command), environment))
+
+
+def _doctor(settings: Settings) -> int:
+    """Prints what the ranks of `settings` find with `hvd.doctor`; returns 1 where there is an error."""
+    from smddp_tf.checks.doctor import doctor
+
+    findings = results_of(settings, payload_of(doctor, (), {}), sys.executable)[0]
+    click.echo("\n".join(map(str, findings)))
+    return int(any(finding.level == "error" for finding in findings))
 
 
 def _families(options: Mapping[str, Any]) -> list[str]:

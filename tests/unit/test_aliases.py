@@ -15,7 +15,7 @@ import pytest
 from smddp_tf import aliases
 from smddp_tf.aliases import horovod_util, table
 from smddp_tf.horovod import runner_env, runner_threads
-from smddp_tf.lifecycle import horovod_variables
+from smddp_tf.lifecycle import rank_variables
 from smddp_tf.reduce_op import Average, Sum
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -188,12 +188,12 @@ def test_without_a_launcher_there_are_no_variables_of_ranks() -> None:
 
 def test_only_what_is_missing_of_the_ranks_variables_is_set() -> None:
     """What was set before stays; what this process has set follows its later sessions."""
-    names = horovod_variables.NAMES
+    names = rank_variables.OF_HOROVOD
     assert names[1:3] == ("HOROVOD_RANK", "HOROVOD_SIZE")
     environment = {"HOROVOD_SIZE": "9"}
-    horovod_variables.set_those_missing(environment, (1, 4, 0, 2, 1, 2))
+    rank_variables.set_those_missing(environment, (1, 4, 0, 2, 1, 2))
     assert [environment[name] for name in names[1:]] == ["1", "9", "0", "2", "1", "2"]
-    horovod_variables.set_those_missing(environment, (0, 3, 0, 1, 0, 3))
+    rank_variables.set_those_missing(environment, (0, 3, 0, 1, 0, 3))
     assert [environment[name] for name in names[1:]] == ["0", "9", "0", "1", "0", "3"]
 
 

@@ -10,9 +10,8 @@ import tensorflow as tf
 from smddp_tf._native import graph
 from smddp_tf.basics import is_initialized
 from smddp_tf.compression import Compression
-from smddp_tf.gradients.groups import check_groups
 from smddp_tf.gradients.local_sources import layers_in
-from smddp_tf.gradients.reducer import settings_in
+from smddp_tf.gradients.reducer import check_groups, settings_in
 from smddp_tf.horovod.shown_classes import shown_as_horovods
 from smddp_tf.keras._backend import LEGACY, keras, needs_keras_3
 from smddp_tf.keras.optimizer import legacy

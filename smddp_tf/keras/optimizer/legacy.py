@@ -24,8 +24,7 @@ from smddp_tf.keras.optimizer.accumulation import innermost
 from smddp_tf.keras.optimizer.copied import copy_of
 from smddp_tf.keras.optimizer.made_anew import configuration, notice_from_config
 from smddp_tf.keras.optimizer.optimizer_reducer import OptimizerReducer, ReductionSettings, ids_with_gradients
-from smddp_tf.keras.optimizer.pipeline import reduced_by_tape
-from smddp_tf.keras.optimizer.replaceable import methods_for, own_gradients
+from smddp_tf.keras.optimizer.pipeline import methods_for, own_gradients, reduced_by_tape
 from smddp_tf.keras.optimizer.wrapping import (
     advice,
     attach_reducer,
@@ -145,7 +144,7 @@ def _members_for(optimizer_class: Any) -> dict[str, Any]:
         "__module__": optimizer_class.__module__,
         "get_config": functools.update_wrapper(get_config, optimizer_class.get_config),
         "apply_gradients": functools.update_wrapper(apply_gradients, optimizer_class.apply_gradients),
-        **methods_for(optimizer_class, _reducer_of),
+        **methods_for(_reducer_of),
         hook: functools.update_wrapper(aggregate, getattr(optimizer_class, hook)),
         "_compute_gradients": computing("_compute_gradients"),
         # Of the new optimizers, and of the old ones.
