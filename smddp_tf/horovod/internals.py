@@ -90,16 +90,8 @@ def _make_subgraph(f: Callable[..., Any]) -> Any:
 
 def _cache(f: Callable[..., Any]) -> Callable[..., Any]:
     """Remembers results, by the arguments and by whether TensorFlow executes eagerly."""
-    results: dict[Any, Any] = {}
-
-    @functools.wraps(f)
-    def cached(*args: Any, **kwargs: Any) -> Any:
-        key = (args, tuple(sorted(kwargs.items())), tf.executing_eagerly())
-        if key not in results:
-            results[key] = f(*args, **kwargs)
-        return results[key]
-
-    return cached
+    cached = functools.cache(lambda eagerly, *args, **kwargs: f(*args, **kwargs))
+    return functools.wraps(f)(lambda *args, **kwargs: cached(tf.executing_eagerly(), *args, **kwargs))
 
 
 @graph.no_autograph

@@ -14,7 +14,7 @@ from smddp_tf import basics
 from smddp_tf.functions import broadcast_variables
 from smddp_tf.gradients.local_sources import layout_of
 from smddp_tf.keras._backend import keras
-from smddp_tf.keras.data_parallel.current import current
+from smddp_tf.keras.data_parallel.current import current, shards_batches
 from smddp_tf.keras.optimizer.accumulation import iterations_of, stays_local
 from smddp_tf.keras.optimizer.wrapping import optimizers_of, reduces
 
@@ -53,8 +53,7 @@ def stateful_layer(model: Any) -> Any:
 
 def refuse_stateful(model: Any) -> None:
     """Raises a ValueError where a distribution would give the ranks parts of batches, and a layer is stateful."""
-    distribution = current()
-    if distribution is None or not getattr(distribution, "_auto_shard_dataset", True):
+    if current() is None or not shards_batches():
         return
     layer = stateful_layer(model)
     if layer is not None:

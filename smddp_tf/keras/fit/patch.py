@@ -28,9 +28,9 @@ from smddp_tf.keras.data_parallel.fitting import callbacks_before, quiet_elsewhe
 from smddp_tf.keras.data_parallel.global_batches import make_iterator
 from smddp_tf.keras.data_parallel.layer_states import refuse_stateful
 from smddp_tf.keras.fit import same_batches
-from smddp_tf.keras.fit.callback_facts import counts_samples, facts_of, flat, name_learning_rate
 from smddp_tf.keras.fit.forgotten import watching
 from smddp_tf.keras.fit.guard import Guard, reduces
+from smddp_tf.keras.fit.stopping import counts_samples, facts_of, flat, name_learning_rate
 from smddp_tf.keras.optimizer.adopted import follow_distribution
 from smddp_tf.monitor import recording
 

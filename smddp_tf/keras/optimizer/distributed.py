@@ -12,14 +12,13 @@ from smddp_tf.basics import is_initialized
 from smddp_tf.compression import Compression
 from smddp_tf.gradients.local_sources import layers_in
 from smddp_tf.gradients.reducer import check_groups, settings_in
-from smddp_tf.horovod.shown_classes import shown_as_horovods
 from smddp_tf.keras._backend import LEGACY, keras, needs_keras_3
 from smddp_tf.keras.optimizer import legacy
 from smddp_tf.keras.optimizer.accumulation import innermost
 from smddp_tf.keras.optimizer.copied import copy_of
 from smddp_tf.keras.optimizer.optimizer_reducer import ReductionSettings
 from smddp_tf.keras.optimizer.reducing import attach, wrap_class
-from smddp_tf.keras.optimizer.wrapping import advice, reducer_on, reduces, refuse_wrapped
+from smddp_tf.keras.optimizer.wrapping import advice, reducer_on, reduces, refuse_wrapped, shown_as_horovods
 from smddp_tf.keras.sharding.degrees import degree_of
 from smddp_tf.process_sets import ProcessSet, global_process_set
 from smddp_tf.reduce_op import Average
