@@ -18,8 +18,7 @@ from smddp_tf import aliases, compat
 from smddp_tf import process_sets as sets
 from smddp_tf._native import loader, shared_tensors
 from smddp_tf.lifecycle import children, notes, rank_variables, stacks, uncaught, versions
-from smddp_tf.lifecycle.launch_error import LaunchError
-from smddp_tf.lifecycle.placement import why_apart
+from smddp_tf.lifecycle.placement import LaunchError, why_apart
 from smddp_tf.monitor import recording
 
 if TYPE_CHECKING:

@@ -6,6 +6,7 @@ import os
 import shlex
 import sys
 from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
 import click
@@ -35,6 +36,7 @@ from smddp_tf.run.settings import (
 )
 
 EXIT_NO_JOB = 1
+_EXIT_FIRED = 3
 _TWO_HERE = (Host("localhost", 2),), 2  # hosts and ranks for `--doctor`, where nothing says how many
 
 
@@ -85,9 +87,7 @@ def dispatch(options: dict[str, Any], adapted: Callable[[dict[str, Any]], dict[s
         click.echo(build_report())
         return
     if options["diagnose"] is not None:
-        from smddp_tf.run.diagnosis import diagnose_folder
-
-        sys.exit(diagnose_folder(options["diagnose"], bool(options["strict"])))
+        sys.exit(_diagnose(options["diagnose"], bool(options["strict"])))
     if options["config_file"]:
         of_file = read_config(options["config_file"])
         options = {**options, **{name: value for name, value in of_file.items() if options.get(name) is None}}
@@ -121,6 +121,32 @@ def dispatch(options: dict[str, Any], adapted: Callable[[dict[str, Any]], dict[s
             return
         run_in_process(command, _families(options))
     sys.exit(_launch(options, _settings(options, *placed), as_program(command), environment))
+
+
+def _diagnose(folder: str, strict: bool) -> int:
+    """Prints the findings, writes `report.json` and `report.html` into the folder, and returns the exit code.
+
+    Args:
+        folder: with the recording.
+        strict: the exit code is 3 where a rule has fired.
+    """
+    from rich.console import Console
+
+    from smddp_tf.insight import NoRecording, diagnose
+    from smddp_tf.insight.report import write_html, write_json
+    from smddp_tf.insight.text import show
+
+    try:
+        diagnosis = diagnose(folder)
+    except NoRecording as error:
+        raise LaunchError(str(error)) from error
+    show(diagnosis, Console(soft_wrap=False))
+    try:
+        for write_report in (write_json, write_html):
+            click.echo(f"Written: {write_report(diagnosis, Path(folder))}")
+    except (ImportError, OSError) as error:
+        click.echo(f"smddprun: {error}", err=True)
+    return _EXIT_FIRED if strict and diagnosis.findings else 0
 
 
 def _doctor(settings: Settings) -> int:
