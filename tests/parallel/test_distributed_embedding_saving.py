@@ -94,3 +94,24 @@ def test_norms_of_parts(model, setting):
 def test_a_table_of_another_shape(model):
     with pytest.raises(ValueError, match=r"expected a value of shape \(50, 4\). Received: \(49, 4\)"):
         model.get_layer("tables").load_own_variables({"0": np.zeros((49, 4))})
+
+
+@pytest.mark.parametrize("shard", [None, "world"])
+def test_moving_averages_of_tables(hvd, rank, mpi, size, tmp_path, shard):
+    """A file has them whole, and training goes on with this rank's part of them."""
+    path = mpi.bcast(tmp_path / "ema.keras")
+    model = give_first_tables(cut_model(("row_wise", "column_wise", "table_wise")))
+    options = {"use_ema": True, "ema_momentum": 0.5, "ema_overwrite_frequency": None}
+    optimizer = keras.optimizers.Adagrad(0.1, initial_accumulator_value=0.0, **options)
+    model.compile(hvk.DistributedOptimizer(optimizer, shard=shard), "mse")
+    x, y = part(data_of(16), rank, size)
+    model.fit(x, y, batch_size=4, shuffle=False, verbose=0)
+    model.save(path)
+    mpi.barrier()
+    again = hvk.load_model(path, shard=shard)
+    again.fit(x, y, batch_size=4, shuffle=False, verbose=0)
+    model.fit(x, y, batch_size=4, shuffle=False, verbose=0)
+    for ours, theirs in zip(again.variables, model.variables):
+        np.testing.assert_allclose(ours.numpy(), theirs.numpy(), rtol=1e-6, err_msg=ours.path)
+    for ours, theirs in zip(again.optimizer.variables, model.optimizer.variables):
+        np.testing.assert_allclose(ours.numpy(), theirs.numpy(), rtol=1e-6, err_msg=ours.path)
