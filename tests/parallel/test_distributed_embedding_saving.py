@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import contextlib
+
 import keras
 import numpy as np
 import pytest
 
 import smddp_tf.keras as hvk
+import smddp_tf.keras.distribution
 from smddp_tf.elastic.variables import TensorFlowKerasState
 from smddp_tf.keras.saving import cut_tables
 from tests.parallel.embedding_models import cut_model, data_of, give_first_tables, part
@@ -44,6 +47,8 @@ def test_what_rank_0_cannot_write_is_an_error_everywhere(rank, model, tmp_path):
 
 
 def test_other_ways_to_save(rank, model, tmp_path):
+    with pytest.raises(NotImplementedError, match="model.export would keep this rank's part only"):
+        model.export(tmp_path / "exported", verbose=False)
     with pytest.raises(ValueError, match="ending in .keras or .weights.h5"):
         model.save(tmp_path / "old.h5")
     with pytest.raises(RuntimeError, match="(?s)cut over . ranks, which must save it together"):
@@ -115,3 +120,26 @@ def test_moving_averages_of_tables(hvd, rank, mpi, size, tmp_path, shard):
         np.testing.assert_allclose(ours.numpy(), theirs.numpy(), rtol=1e-6, err_msg=ours.path)
     for ours, theirs in zip(again.optimizer.variables, model.optimizer.variables):
         np.testing.assert_allclose(ours.numpy(), theirs.numpy(), rtol=1e-6, err_msg=ours.path)
+
+
+@pytest.mark.parametrize("way", ["optimizer", "distribution"])
+def test_rank_0_writes_for_an_optimizer_without_slots(hvd, rank, mpi, size, tmp_path, way):
+    """Nothing is cut, and all ranks save and export to one path."""
+    if size == 1:
+        pytest.skip("one rank writes in any case")
+    x = np.arange(24.0, dtype=np.float32).reshape(8, 3) + rank * (way == "optimizer")
+    optimizer = keras.optimizers.SGD(1e-3)
+    keras.distribution.initialize()
+    under = smddp_tf.keras.distribution.DataParallel(shard="world").scope()
+    with under if way == "distribution" else contextlib.nullcontext():
+        model = keras.Sequential([keras.Input((3,)), keras.layers.Dense(2)])
+        if way == "optimizer":
+            optimizer = hvk.DistributedOptimizer(optimizer, shard="world")
+        model.compile(optimizer, "mse")
+        model.fit(x, x[:, :2], batch_size=4, verbose=0)
+        model.save(tmp_path / "saved.keras")
+        model.export(tmp_path / "exported", verbose=False)
+    assert mpi.allgather(sorted(path.name for path in tmp_path.iterdir())) == [
+        ["exported", "saved.keras"],
+        *[[]] * (size - 1),
+    ]
