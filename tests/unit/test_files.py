@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from smddp_tf.lifecycle.launch_error import LaunchError
 from smddp_tf.run.output import Output
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -19,6 +20,7 @@ WRITERS = {
     "smddp_tf/keras/saving/whole_files.py": "O_NOFOLLOW",
     "smddp_tf/monitor/lines.py": "O_NOFOLLOW",
     "smddp_tf/run/handed_on.py": "O_NOFOLLOW",
+    "smddp_tf/run/job.py": "os.pipe()",  # the job's standard input
     "smddp_tf/run/output.py": "O_NOFOLLOW",
     "smddp_tf/timeline.py": "mkstemp",
     "smddp_tf/run/sagemaker_hosts.py": "/etc/environment",  # root's, in a container of SageMaker
@@ -61,7 +63,7 @@ def test_copies_of_the_output_follow_no_link(tmp_path: Path) -> None:
     other.write_text("of somebody else")
     (tmp_path / "rank.0").mkdir()
     (tmp_path / "rank.0" / "stdout").symlink_to(other)
-    with pytest.raises(OSError, match="symbolic links"):
+    with pytest.raises(LaunchError, match="symbolic links"):
         Output(1, str(tmp_path))
     assert other.read_text() == "of somebody else"
 

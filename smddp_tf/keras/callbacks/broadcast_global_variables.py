@@ -119,8 +119,12 @@ class BroadcastGlobalVariablesCallback(keras.callbacks.Callback):
 
 
 def _build_optimizer_of(model: Any) -> bool:
-    """Creates the optimizer's variables where the model has its own; returns whether both have."""
-    if not model.built:
+    """Creates the optimizer's variables where the model has its own; returns whether both have.
+
+    A model whose own step applies its layers need not be built itself.
+    """
+    layers = list(model._flatten_layers(include_self=False))
+    if not (model.built or (layers and all(layer.built for layer in layers))):
         return False
     optimizer = getattr(model, "optimizer", None)
     if optimizer is not None:

@@ -4,6 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
+import tensorflow as tf
+
+from smddp_tf._warn import warn
 from smddp_tf.basics import rank
 from smddp_tf.keras._backend import keras
 from smddp_tf.keras.callbacks.best_model_checkpoint import BestModelCheckpoint
@@ -24,6 +27,24 @@ def callbacks_before(model: Any, users: list[Any]) -> list[Any]:
     if not any(isinstance(each, (MetricAverageCallback, MetricSumCallback)) for each in users):
         ours.append(MetricSumCallback())
     return ours
+
+
+def build_by_tracing(model: Any, dataset: Any) -> None:
+    """Makes the variables of layers, metrics and optimizers that a train step makes, without computing a step.
+
+    Where tracing fails rank 0 warns: the first step, if it is run eagerly, computes with each rank's own weights.
+    """
+    if all(layer.built for layer in model._flatten_layers()):
+        return
+    convert = getattr(model, "_autoconvert_optionals", lambda step: step)
+    try:
+        tf.function(convert(model.train_step), autograph=False).get_concrete_function(dataset.element_spec)
+    except Exception as error:
+        if rank() == 0:
+            warn(
+                "The model could not be built before its first step, which therefore computes with each rank's own "
+                f"weights. Build the model before `fit`. Received: {type(error).__name__}: {error}"
+            )
 
 
 def writing_on_rank_zero(callbacks: list[Any]) -> list[Any]:

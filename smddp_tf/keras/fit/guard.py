@@ -26,6 +26,7 @@ from smddp_tf.data.first_epoch import FirstEpoch
 from smddp_tf.functions import allgather_object, broadcast_variables
 from smddp_tf.keras._backend import keras
 from smddp_tf.keras.data_parallel.current import current
+from smddp_tf.keras.data_parallel.fitting import build_by_tracing
 from smddp_tf.keras.data_parallel.global_batches import begin_epoch_of, digests_of, part_of
 from smddp_tf.keras.data_parallel.layer_states import agree_on_states
 from smddp_tf.keras.fit import same_batches, start_check
@@ -103,6 +104,8 @@ class Guard:
         self._stopping.agree_on_interval(facts["stopping"] for facts in everybody)
         if all(facts["supply"].steps_per_epoch is None for facts in everybody):
             self._data.begin_fit(everybody[0]["data"])
+        if current() is not None:
+            build_by_tracing(self.model, self.epoch_iterator._distributed_dataset)
         plan = plan_for(self._mode, [facts["supply"] for facts in everybody])
         self._install_steps(plan)
         if plan is not None:

@@ -6,7 +6,7 @@ import functools
 from collections.abc import Sequence
 from typing import Any
 
-from smddp_tf.gradients.local_sources import LocalSources
+from smddp_tf.gradients.local_sources import LocalSources, layout_of
 from smddp_tf.keras._backend import keras
 from smddp_tf.keras.optimizer.accumulation import innermost
 from smddp_tf.keras.optimizer.made_anew import configuration, notice_from_config
@@ -57,7 +57,8 @@ def _cut_state(optimizer: Any, state: ShardedState) -> None:
     optimizer.built = False
     optimizer.build(variables)
     for variable, value in zip(optimizer.variables[own:], values[own:]):
-        variable.assign(cut(variable, value.numpy()))
+        whole = layout_of(value) is None  # not so the slots of a table that is cut over the ranks
+        variable.assign(cut(variable, value.numpy()) if whole else value)
 
 
 def wrap_class(optimizer_class: Any, settings: ReductionSettings | None = None) -> Any:
