@@ -29,7 +29,9 @@ OPTIMIZERS = {
 }
 # Keras 3.3 has neither Lamb nor Muon.
 WHOLE_TENSORS = {
-    name: getattr(keras.optimizers, name) for name in ("Adafactor", "Lamb", "Muon") if hasattr(keras.optimizers, name)
+    name: getattr(keras.optimizers, name)
+    for name in ("Adafactor", "Lamb", "Muon", "ScheduleFreeAdamW")
+    if hasattr(keras.optimizers, name)
 }
 
 

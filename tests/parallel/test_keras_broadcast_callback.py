@@ -63,6 +63,41 @@ def test_an_unbuilt_model_is_equal_after_its_first_batch(hvd, rank, size, mpi, w
     assert same_on_all_ranks(mpi, [variable.numpy() for variable in model.trainable_variables])
 
 
+@pytest.mark.parametrize("scaled", [False, True])
+@pytest.mark.parametrize("calls", [1, 2])
+def test_what_ranks_have_accumulated_stays(hvd, rank, size, mpi, scaled, calls):
+    """Weights are sent after a first batch that builds the model, and by a second `fit`: sums of gradients are not."""
+    x = np.linspace(-1, 1, 6 * size).reshape(2 * size, 3) ** 3
+    model = keras.Sequential([keras.layers.Dense(2, kernel_initializer="ones", dtype="float64")])
+    optimizer = keras.optimizers.SGD(0.1, gradient_accumulation_steps=2)
+    if scaled:
+        optimizer = keras.optimizers.LossScaleOptimizer(optimizer)
+    model.compile(hvk.DistributedOptimizer(optimizer), loss="mse")
+    mine = x[2 * rank : 2 * rank + 2]
+    if calls == 2:
+        model.build((None, 3))
+    for rows in np.split(mine, calls):
+        broadcast = callbacks.BroadcastGlobalVariablesCallback(0)
+        model.fit(rows, rows[:, :2], batch_size=1, shuffle=False, verbose=0, callbacks=[broadcast])
+    error = x.sum(axis=1, keepdims=True) - x[:, :2]
+    gradient = x.T @ error / len(x)
+    np.testing.assert_allclose(model.layers[0].kernel.numpy(), 1 - 0.1 * gradient, rtol=1e-5)
+
+
+def test_what_the_root_alone_has_accumulated_is_sent(hvd, rank, size, mpi):
+    """It has come back from a checkpoint; the sums that the others begin with are none."""
+    model = model_of_rank(rank)
+    model.compile(hvk.DistributedOptimizer(keras.optimizers.SGD(0.1, gradient_accumulation_steps=2)), loss="mse")
+    if rank == 0:
+        model.optimizer.build(model.trainable_variables)
+        model.optimizer._iterations.assign(3)
+        for number, total in enumerate(model.optimizer._accumulated_gradients):
+            total.assign(total + number + 1)
+    recorder = AtFirstBatch()
+    fit(model, rank, callbacks.BroadcastGlobalVariablesCallback(0), recorder)
+    assert same_on_all_ranks(mpi, recorder.seen)
+
+
 def test_variables_that_stay_local(hvd, rank, size, mpi):
     model = model_of_rank(rank)
     mean = model.layers[1].moving_mean

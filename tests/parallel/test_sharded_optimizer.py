@@ -226,7 +226,18 @@ class OwnSlots(keras.optimizers.SGD):
         self.own = [self.add_variable(shape=variable.shape, name="own") for variable in variables]
 
 
-@pytest.mark.parametrize(("named", "optimizer"), [*WHOLE_TENSORS.items(), ("OwnSlots with the slot", OwnSlots)])
+class CopiedSlots(keras.optimizers.SGD):
+    def build(self, variables):
+        super().build(variables)
+        self.slow = [self.add_variable_from_reference(variable, name="slow") for variable in variables]
+        for slow, variable in zip(self.slow, variables):
+            slow.assign(variable)
+
+
+OWN = [("OwnSlots with the slot", OwnSlots), ("CopiedSlots with the slot", CopiedSlots)]
+
+
+@pytest.mark.parametrize(("named", "optimizer"), [*WHOLE_TENSORS.items(), *OWN])
 def test_optimizers_that_need_whole_tensors(size, named, optimizer):
     if size == 1:
         pytest.skip("one rank has all of the state")

@@ -52,6 +52,9 @@ RULES: dict[str, Rule] = {
     'memory.md: "Lamb, Adafactor and Muon need whole tensors"': lambda c, n, _: (
         c.optimizer in WHOLE_TENSORS and bool(c.shard)
     ),
+    'memory.md: "slots that begin with the weights (ScheduleFreeAdamW)": NotImplementedError': lambda c, n, _: (
+        c.optimizer == "ScheduleFreeAdamW" and bool(c.shard)
+    ),
     'recommenders.md: "clipping by norms", "Adafactor, Lamb and Muon": errors': lambda c, n, _: (
         c.front == "table" and (c.clip in ("clipnorm", "global_clipnorm") or c.optimizer in WHOLE_TENSORS)
     ),
@@ -72,6 +75,9 @@ RULES: dict[str, Rule] = {
         c.passes > 1 and c.ids and not c.sparse_as_dense
     ),
     'keras-precision.md: "accumulators are kept by smddp_tf; not saved"': lambda c, n, _: c.passes > 1 and c.saved,
+    'keras-precision.md: "A file has rank 0\'s accumulators: save after whole updates"': lambda c, n, _: (
+        c.saved and c.way == "optimizer" and not c.shard and c.steps * c.epochs % c.accumulation > 0
+    ),
     'keras-data.md: "DistributedGradientTape cannot know which ranks are active", loops': lambda c, n, _: (
         c.way not in ("optimizer", "distribution") and c.uneven == "batches"
     ),
@@ -82,6 +88,8 @@ RULES: dict[str, Rule] = {
     'BroadcastGlobalVariablesCallback: "A model that is built by its first batch: sent after that batch"': (
         lambda c, n, _: c.apart and c.lazy and c.way == "optimizer"
     ),
+    # Being mended.
+    "finding 3: the averages of parts of tables are saved": lambda c, n, _: c.front == "table" and c.ema and c.saved,
     # The options belong to other ways.
     "wrapping is of the optimizer": lambda c, n, _: (
         c.way in ("distribution", "distribution_batch", "tape")

@@ -69,8 +69,8 @@ def _compile(case: Case, model: keras.Model) -> None:
 
 
 def _build_optimizer(case: Case, model: keras.Model) -> None:
-    """Before the weights of rank 0 come, as far as there are some. ScheduleFreeAdamW copies them."""
-    if not case.lazy and case.optimizer == "ScheduleFreeAdamW" and not case.apart:
+    """Once there are the weights of rank 0: ScheduleFreeAdamW copies them, in a graph in every step."""
+    if not case.lazy and case.optimizer == "ScheduleFreeAdamW":
         model.optimizer.build(model.trainable_variables)
 
 
@@ -99,9 +99,9 @@ def _fit(case: Case, model: keras.Model, plan: Plan, rows: Rows, rank: int, size
 
 def _on_batches(case: Case, model: keras.Model, plan: Plan, rows: Rows, rank: int, size: int) -> tuple[Any, list]:
     _compile(case, model)
-    _build_optimizer(case, model)
     if case.apart:
         hvk.broadcast_variables(model.variables, root_rank=0)
+    _build_optimizer(case, model)
     for index in plan.ranks[rank]:
         batch = rows.at(index)
         options = {"class_weight": data.CLASS_WEIGHTS} if case.weights == "class" else {"sample_weight": batch.weight}
@@ -112,9 +112,9 @@ def _on_batches(case: Case, model: keras.Model, plan: Plan, rows: Rows, rank: in
 def _loop(case: Case, model: keras.Model, plan: Plan, rows: Rows, rank: int, size: int) -> tuple[Any, list]:
     """A loop of one's own; `compile` is for the loss."""
     _compile(case, model)
-    _build_optimizer(case, model)
     if case.apart:
         hvk.broadcast_variables(model.variables, root_rank=0)
+    _build_optimizer(case, model)
 
     def step(x: Any, y: Any, weight: Any) -> None:
         with tf.GradientTape() as tape:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Any
 
 import tensorflow as tf
@@ -14,6 +15,7 @@ from smddp_tf.basics import rank, size
 from smddp_tf.functions import broadcast_variables
 from smddp_tf.keras._backend import build_optimizer, keras, optimizer_variables
 from smddp_tf.keras.adapted_layers import share_adapted
+from smddp_tf.keras.optimizer.accumulation import being_accumulated, innermost, iterations_of
 from smddp_tf.keras.optimizer.local_variables import slots_of
 from smddp_tf.reduce_op import Max, Min
 
@@ -29,7 +31,8 @@ class BroadcastGlobalVariablesCallback(keras.callbacks.Callback):
 
     Variables that exist on all ranks when `fit` begins are sent before the first batch. A model that is built by its
     first batch has none then; its variables are sent after that batch. Prefer a model with an `Input`: its first batch
-    is not spent on weights that are thrown away.
+    is not spent on weights that are thrown away. Gradients that ranks have accumulated together
+    (`gradient_accumulation_steps`) stay each rank's own; those of a root that has come further than others are sent.
 
     Example:
 
@@ -100,15 +103,15 @@ class BroadcastGlobalVariablesCallback(keras.callbacks.Callback):
             self._send()
 
     def _send(self) -> None:
-        self._sent = self._variables()
+        self._sent = self._variables(_sums_to_keep(getattr(self.model, "optimizer", None)))
         broadcast_variables(self._sent, root_rank=self.root_rank)
         share_adapted(self.model, self.root_rank)
 
-    def _variables(self) -> Any:
+    def _variables(self, but: Iterable[Any] = ()) -> Any:
         """The variables to send, each once, in an order that follows from the model's structure."""
         optimizer = getattr(self.model, "optimizer", None)
         candidates = [*self.model.variables, *(optimizer_variables(optimizer) if optimizer is not None else [])]
-        kept = [*self._kept_local, *slots_of(optimizer, self._kept_local)]
+        kept = [*but, *self._kept_local, *slots_of(optimizer, self._kept_local)]
         seen = {id(variable) for variable in (*kept, *getattr(self.model, "metrics_variables", []))}
         chosen = []
         for variable in candidates:
@@ -130,6 +133,17 @@ def _build_optimizer_of(model: Any) -> bool:
     if optimizer is not None:
         build_optimizer(optimizer, model.trainable_variables)
     return True
+
+
+def _sums_to_keep(optimizer: Any) -> list[Any]:
+    """Gradients being accumulated, if all ranks have made equally many steps."""
+    sums = being_accumulated(optimizer)
+    if not sums:
+        return []
+    count = tf.cast(tf.convert_to_tensor(iterations_of(innermost(optimizer))), tf.int64)
+    name = of_thread("BroadcastGlobalVariablesCallback (are the numbers of steps equal)")
+    most, least = ops.allreduce(tf.stack([count, -count]), op=Max, name=name).numpy()
+    return sums if most == -least else []
 
 
 def _over_ranks(question: Any, answer: Any, op: Any) -> bool:

@@ -16,7 +16,7 @@ from smddp_tf._warn import warn
 from smddp_tf.basics import rank
 from smddp_tf.functions import broadcast_object
 from smddp_tf.gradients.local_sources import layout_of
-from smddp_tf.keras.optimizer.accumulation import innermost, stays_local
+from smddp_tf.keras.optimizer.accumulation import being_accumulated, stays_local
 from smddp_tf.keras.optimizer.local_variables import local_of
 
 _MAX_VALUES = 4096
@@ -52,7 +52,7 @@ def compared(model: Any) -> list[Any]:
     gradients that are still being accumulated are each rank's own.
     """
     optimizer = getattr(model, "optimizer", None)
-    own = {id(variable) for variable in getattr(innermost(optimizer), "_accumulated_gradients", None) or ()}
+    own = set(map(id, being_accumulated(optimizer)))
     own |= {id(variable) for variable in local_of(model)}
     own |= {id(variable) for variable in model.trainable_variables if stays_local(variable)}
     variables = [*model.trainable_variables, *(optimizer.variables if optimizer is not None else [])]

@@ -25,6 +25,11 @@ def innermost(optimizer: Any) -> Any:
     return optimizer
 
 
+def being_accumulated(optimizer: Any) -> list[Any]:
+    """The variables of `gradient_accumulation_steps`: sums of gradients, which are each rank's own."""
+    return list(getattr(innermost(optimizer), "_accumulated_gradients", None) or ())
+
+
 def iterations_of(optimizer: Any) -> Any:
     """The variable that counts an optimizer's calls; since Keras 3.5 `iterations` may be a quotient of it."""
     counter = getattr(optimizer, "_iterations", None)

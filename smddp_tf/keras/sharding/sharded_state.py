@@ -31,7 +31,7 @@ from smddp_tf.keras.sharding.degrees import degree_of, places
 from smddp_tf.keras.sharding.flat_part import FlatPart
 from smddp_tf.reduce_op import Sum
 
-_NEEDS_WHOLE_TENSORS = {"Adafactor", "Lamb", "Muon"}
+_REFUSED = {"Adafactor", "Lamb", "Muon", "ScheduleFreeAdamW"}
 
 
 class ShardedState:
@@ -79,14 +79,19 @@ class ShardedState:
             optimizer: built.
             before: how many variables it had before it was built.
         """
-        names = {each.__name__ for each in type(optimizer).__mro__} & _NEEDS_WHOLE_TENSORS
-        wholes = [each for each in optimizer.variables[before:] if len(each.shape) and layout_of(each) is None]
-        of_uncut = sum(part is whole for part, whole in zip(self.parts, self.wholes))
-        if names or (wholes and not of_uncut):
+        names = {each.__name__ for each in type(optimizer).__mro__} & _REFUSED
+        of_uncut = any(part is whole for part, whole in zip(self.parts, self.wholes))
+        wrong = [
+            each
+            for each in optimizer.variables[before:]
+            if (_varies(each) if layout_of(each) is not None else len(each.shape) and not of_uncut)
+        ]
+        if names or wrong:
             raise NotImplementedError(
                 "`shard` needs an optimizer whose update of an element depends on that element alone, and whose slots "
-                f"are made by `add_variable_from_reference`. Received: {type(optimizer).__name__}"
-                f"{'' if names else f' with the slot {wholes[0].path}'}. Use another optimizer, or leave `shard` out."
+                "are made by `add_variable_from_reference` and begin with one number, not with the weights. "
+                f"Received: {type(optimizer).__name__}"
+                f"{'' if names else f' with the slot {wrong[0].path}'}. Use another optimizer, or leave `shard` out."
             )
 
     def whole_of(self, part: Any) -> Any:
@@ -156,7 +161,8 @@ class ShardedState:
         dtype = tf.as_dtype(variable.dtype)
         kept = tf.float32 if dtype.is_floating and dtype.size == 2 else dtype
         name = variable.name.replace("/", "_").replace(":", "_")
-        part = keras.Variable("zeros", shape=(end - first,), dtype=kept.name, trainable=False, name=name)
+        # Two numbers, so that `check_slots` sees copies; each step begins with the weights.
+        part = keras.Variable(_alternating, shape=(end - first,), dtype=kept.name, trainable=False, name=name)
         with contextlib.suppress(AttributeError):  # slots are named after it
             part._path = getattr(variable, "path", variable.name)
         mark(part, layout)
@@ -183,6 +189,16 @@ class ShardedState:
                 f"session has {basics.size()}. Parts of lost ranks are in commits on disk and saved files only: make "
                 "model and optimizer anew, and load one of these."
             )
+
+
+def _alternating(shape: Any, dtype: Any = None) -> Any:
+    return tf.cast(tf.range(shape[0]) % 2, dtype)
+
+
+def _varies(slot: Any) -> bool:
+    """Are there several numbers in it? A graph cannot tell."""
+    value = tf.convert_to_tensor(slot)
+    return tf.executing_eagerly() and bool(tf.reduce_any(value != value[:1]))
 
 
 def _is_clipped(grad: Any, variable: Any) -> bool:
