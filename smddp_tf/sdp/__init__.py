@@ -19,15 +19,7 @@ from smddp_tf.sdp.world import get_worker_comm, init, shutdown
 if TYPE_CHECKING:
     from smddp_tf.compression import Compression
     from smddp_tf.sdp import keras
-    from smddp_tf.sdp.reductions import (
-        ReduceOp,
-        allreduce,
-        broadcast,
-        broadcast_global_variables,
-        broadcast_variables,
-        oob_allreduce,
-        overlap,
-    )
+    from smddp_tf.sdp.reductions import *
     from smddp_tf.sdp.training import DistributedGradientTape, DistributedOptimizer
 
 __all__ = [
