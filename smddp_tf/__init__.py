@@ -36,18 +36,7 @@ if TYPE_CHECKING:
     from smddp_tf.keras.sync_batch_normalization import SyncBatchNormalization
     from smddp_tf.monitor.summary import summary
     from smddp_tf.objects import allgather_object, broadcast_object, broadcast_object_fn
-    from smddp_tf.ops import (
-        allgather,
-        allreduce,
-        alltoall,
-        barrier,
-        broadcast,
-        grouped_allgather,
-        grouped_allreduce,
-        grouped_reducescatter,
-        join,
-        reducescatter,
-    )
+    from smddp_tf.ops import *
     from smddp_tf.tape import DistributedGradientTape, PartialDistributedGradientTape
     from smddp_tf.tf1.session_hooks import BroadcastGlobalVariablesHook
 

@@ -17,9 +17,8 @@ from typing import TYPE_CHECKING, Any
 from smddp_tf import aliases, compat
 from smddp_tf import process_sets as sets
 from smddp_tf._native import loader, shared_tensors
-from smddp_tf.lifecycle import children, horovod_variables, notes, stacks, uncaught, versions
-from smddp_tf.lifecycle.launch_error import LaunchError
-from smddp_tf.lifecycle.placement import why_apart
+from smddp_tf.lifecycle import children, notes, rank_variables, uncaught, versions
+from smddp_tf.lifecycle.placement import LaunchError, why_apart
 from smddp_tf.monitor import recording
 
 if TYPE_CHECKING:
@@ -99,7 +98,6 @@ def init(
     if is_initialized():
         return
     compat.install_by_default()
-    stacks.offer()
     monitor_folder = loader.core().monitor_folder()
     facts = [*versions.facts(), ("The folder to record in (SMDDP_MONITOR)", monitor_folder)]
     notes.tell(notes.BEGINS, os.environ)
@@ -107,7 +105,7 @@ def init(
     notes.tell(notes.HAS_BEGUN, os.environ)
     if aliases.is_installed("horovod") and mpi_enabled():
         places = rank(), size(), local_rank(), local_size(), cross_rank(), cross_size()
-        horovod_variables.set_those_missing(os.environ, places)
+        rank_variables.set_those_missing(os.environ, places)
     if "tensorflow" in sys.modules:
         with contextlib.suppress(ImportError):  # raised again where an operation is used
             loader.defined_ops()

@@ -9,7 +9,7 @@ from typing import Any
 import tensorflow as tf
 
 from smddp_tf import basics
-from smddp_tf._native import emit, graph, strings
+from smddp_tf._native import emit, graph
 from smddp_tf._native.threads import of_thread
 from smddp_tf._warn import warn
 from smddp_tf.gradients.local_sources import identity, layout_of
@@ -135,7 +135,7 @@ def _assigned(variables: list[Any], root_rank: int, name: str | None) -> list[An
         done += [variable.assign(value) for variable, value in zip(numbers, received)]
     for index, variable in enumerate(texts):
         unique = graph.tensor_name("broadcast_variables", f"{name or of_thread('broadcast_variables')}.text.{index}")
-        done.append(variable.assign(strings.broadcast(tf.convert_to_tensor(variable), root_rank, unique)))
+        done.append(variable.assign(_broadcast_strings(tf.convert_to_tensor(variable), root_rank, unique)))
     return [each for each in done if each is not None]
 
 
@@ -171,3 +171,19 @@ def _that_can_travel(variables: list[Any]) -> list[Any]:
             f"{names}. Give them the same value on every rank yourself, for example with hvd.broadcast_object.",
         )
     return [v for v in variables if layout_of(v) is None and not any(v is other for other in skipped)]
+
+
+def _broadcast_strings(text: tf.Tensor, root_rank: int, name: str) -> tf.Tensor:
+    """Returns the tensor of rank `root_rank` on every rank, sent as bytes; also in graphs.
+
+    Takes the shape of `text` to be the same on all.
+    """
+    data = tf.io.decode_raw(tf.io.serialize_tensor(text), tf.uint8)
+    size = tf.size(data, out_type=tf.int64)
+    size_of_root = emit.broadcast_list([size], root_rank, f"{name}.size")[0]
+    # Only the root's bytes matter; the others pass the same number.
+    fitting = tf.concat([data[:size_of_root], tf.zeros([tf.maximum(size_of_root - size, 0)], tf.uint8)], 0)
+    received = emit.broadcast_list([fitting], root_rank, f"{name}.data")[0]
+    byte = tf.constant([bytes([value]) for value in range(256)])
+    joined = tf.strings.reduce_join(tf.gather(byte, tf.cast(received, tf.int32)))
+    return tf.ensure_shape(tf.io.parse_tensor(joined, tf.string), text.shape)

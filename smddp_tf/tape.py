@@ -10,9 +10,8 @@ import tensorflow as tf
 from smddp_tf._native import graph
 from smddp_tf.compression import Compression
 from smddp_tf.gradients import reduced_once
-from smddp_tf.gradients.groups import check_groups
 from smddp_tf.gradients.local_sources import LocalSources, layers_in
-from smddp_tf.gradients.reducer import GradientReducer
+from smddp_tf.gradients.reducer import GradientReducer, check_groups, settings_in
 from smddp_tf.process_sets import ProcessSet, global_process_set
 from smddp_tf.reduce_op import Adasum, Average, Sum
 
@@ -70,6 +69,7 @@ class DistributedGradientTape(tf.GradientTape):
         process_set: ProcessSet = global_process_set,
         scale_local_gradients: bool = True,
     ) -> None:
+        settings = settings_in(locals())
         _check_tape(gradtape)
         check_groups(groups, num_groups)
         # Not super().__init__(): recording, watched variables and the tape itself are the wrapped tape's.
@@ -77,17 +77,7 @@ class DistributedGradientTape(tf.GradientTape):
         self._process_set = process_set
         self._op = op
         self._local_sources = LocalSources(scale_local_gradients, process_set)
-        self._reducer = GradientReducer(
-            "tape",
-            op=op,
-            ops=(Average, Sum, Adasum),
-            compression=compression,
-            sparse_as_dense=sparse_as_dense,
-            gradient_predivide_factor=gradient_predivide_factor,
-            device_dense=device_dense,
-            device_sparse=device_sparse,
-            process_set=process_set,
-        )
+        self._reducer = GradientReducer("tape", ops=(Average, Sum, Adasum), **settings)
 
     def __getattr__(self, name: str) -> Any:
         """The state of the wrapped tape, and what a class of the user's has beyond tf.GradientTape."""
@@ -149,26 +139,8 @@ class DistributedGradientTape(tf.GradientTape):
         """As of the wrapped tape: this rank's own."""
         return self._wrapped.batch_jacobian(*args, **kwargs)
 
-    def get_local_and_global_gradients(
-        self, target: Any, sources: Any, output_gradients: Any = None
-    ) -> tuple[list[tuple[Any, Any]], list[tuple[Any, Any]]]:
-        """The gradients as `gradient` returns them, apart: those that stayed on this rank, and those of all ranks.
 
-        Args:
-            target: see `gradient`, like the arguments that follow.
-            sources: a variable, or any nest of variables.
-            output_gradients: see `gradient`.
-
-        Returns:
-            Two lists of pairs (source, gradient): of the registered local sources, and of the others.
-        """
-        grads = self.gradient(target, sources, output_gradients)
-        flat = tf.nest.flatten(sources)
-        pairs = list(zip(flat, tf.nest.flatten(grads)))
-        local = self._local_sources.indices(flat)
-        return [pairs[index] for index in sorted(local)], [p for i, p in enumerate(pairs) if i not in local]
-
-
+@graph.no_autograph
 def PartialDistributedGradientTape(
     gradtape: tf.GradientTape,
     device_dense: str = "",
@@ -210,20 +182,9 @@ def PartialDistributedGradientTape(
     Raises:
         ValueError: `local_layers` holds something else.
     """
-    layers = layers_in(local_layers)
-    tape = DistributedGradientTape(
-        gradtape,
-        device_dense,
-        device_sparse,
-        compression,
-        sparse_as_dense,
-        op,
-        gradient_predivide_factor,
-        num_groups,
-        groups,
-        process_set,
-        scale_local_gradients,
-    )
+    given = dict(locals())
+    layers = layers_in(given.pop("local_layers"))
+    tape = DistributedGradientTape(**given)
     tape._local_sources.add_layers(layers)
     return tape
 

@@ -8,24 +8,22 @@ from __future__ import annotations
 
 import argparse
 import itertools
-import json
 import os
 import re
 import shlex
-import shutil
 import stat
 import sys
 import tempfile
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any, BinaryIO
 
 from smddp_tf._warn import warn
 
 __all__ = ["finish", "merge", "parts_of"]
 
 # Of rank 0's clock, in the first lines of each file: equal in those that belong together.
-_START = "start_time_since_epoch_in_micros"
+_START = re.compile(rb'"start_time_since_epoch_in_micros","args":{"value":(\d+)}')
+_RANK = re.compile(rb'"pid": ?(\d+)')
 
 
 def finish(path: str, hosts: Mapping[int, str]) -> None:
@@ -44,7 +42,7 @@ def finish(path: str, hosts: Mapping[int, str]) -> None:
     command = f"python -m smddp_tf.timeline merge {shlex.quote(path)}"
     try:
         if seen:
-            merge(path, seen, closed=True)
+            merge(path, seen)
     except OSError as error:
         warn(f"The parts of the timeline '{path}' cannot be merged: {error}. They stay beside it; run: {command}")
         return
@@ -66,116 +64,72 @@ def parts_of(path: str | os.PathLike[str]) -> list[Path]:
 
 
 def merge(
-    path: str | os.PathLike[str],
-    parts: Sequence[str | os.PathLike[str]] | None = None,
-    keep: bool = False,
-    closed: bool = False,
-) -> int:
+    path: str | os.PathLike[str], parts: Sequence[str | os.PathLike[str]] | None = None, keep: bool = False
+) -> None:
     """Rewrites the timeline `path` with the events of its parts added, and removes them.
 
-    Activities that were under way when a rank ended end with its last event. What `path` has of a rank already, from a
-    merge that kept the parts, gives way to that rank's part.
+    What `path` has of a rank already, from a merge that kept the parts, gives way to that rank's part.
 
     Args:
         path: the timeline that rank 0 wrote. It may be missing; then the parts alone are merged.
         parts: the other ranks' files. Defaults to those beside it.
         keep: bool, leaves the parts where they are. Defaults to `False`.
-        closed: bool, the engine has written all of them to their end, so that nobody need look at their lines. Defaults
-            to `False`.
-
-    Returns:
-        How many lines could not be read, such as one that was being written.
 
     Raises:
         FileNotFoundError: there is neither a timeline nor a part.
     """
     path = Path(path)
     others = [Path(part) for part in parts] if parts is not None else parts_of(path)
-    sources = [*([path] if path.exists() else []), *others]
-    if not sources:
+    if not path.exists() and not others:
         raise FileNotFoundError(f"There is no timeline '{path}', and no '{path.name}.rankN.part' beside it.")
     handle, temporary = tempfile.mkstemp(prefix=path.name + ".", dir=path.parent)
     try:
         with os.fdopen(handle, "wb") as merged:
             if path.exists():
                 os.fchmod(handle, stat.S_IMODE(path.stat().st_mode))
-            broken = _copy(merged, sources) if closed else _write(merged, sources, path)
+            merged.writelines(_merged(path, others))
         os.replace(temporary, path)
     except BaseException:
         os.unlink(temporary)
         raise
     for part in [] if keep else others:
         part.unlink()
-    return broken
 
 
-def _started(source: Path) -> Any:
+def _merged(path: Path, parts: Sequence[Path]) -> Iterator[bytes]:
+    ranks = {_rank(event) for part in parts for event in itertools.islice(_events(part), 1)}
+    before = b"[\n"
+    for source in [*([path] if path.exists() else []), *parts]:
+        for event in _events(source):
+            if source != path or _rank(event) not in ranks:
+                yield before + event
+                before = b",\n"
+    yield b"\n]\n" if before == b",\n" else b"[\n]\n"
+
+
+def _events(source: Path) -> Iterator[bytes]:
+    """The whole lines, without the commas after them: not a last one that was being written."""
+    with open(source, "rb") as lines:
+        for line in lines:
+            if line.endswith((b"}\n", b"},\n")):
+                yield line.rstrip(b",\n")
+
+
+def _rank(event: bytes) -> bytes | None:
+    found = _RANK.search(event)
+    return found and found[1]
+
+
+def _started(source: Path) -> int | None:
     """When the timeline that `source` is of began, in microseconds; None where it does not say, or cannot be read."""
     try:
         if not stat.S_ISREG(source.lstat().st_mode):
             return None
-        first = itertools.islice(_events(source), 3)
-        return next((event["args"]["value"] for _, event in first if event.get("name") == _START), None)
-    except (OSError, LookupError, TypeError):
+        with open(source, "rb") as file:
+            found = _START.search(file.read(4096))
+    except OSError:
         return None
-
-
-def _copy(merged: BinaryIO, sources: Sequence[Path]) -> int:
-    for number, source in enumerate(sources):
-        merged.write(b"," if number else b"[")
-        with open(source, "rb") as whole:
-            whole.seek(len(b"["))
-            shutil.copyfileobj(whole, merged, 1 << 20)
-        if number < len(sources) - 1:
-            merged.seek(-len(b"\n]\n"), os.SEEK_CUR)
-    return 0
-
-
-def _write(merged: BinaryIO, sources: Sequence[Path], path: Path) -> int:
-    broken = 0
-    before = "[\n"
-    of_parts = {next((event["pid"] for _, event in _events(part) if event), None) for part in sources if part != path}
-    for source in sources:
-        opened: dict[tuple[Any, Any], list[str]] = {}
-        latest: dict[Any, float] = {}
-        for text, event in _events(source):
-            broken += not event
-            if not event or (source == path and event.get("pid") in of_parts):
-                continue
-            _follow(event, opened, latest)
-            merged.write((before + text).encode())
-            before = ",\n"
-        for (pid, tid), names in opened.items():
-            for name in reversed(names):
-                end = {"name": name, "ph": "E", "pid": pid, "tid": tid, "ts": latest[pid]}
-                merged.write((before + json.dumps(end, separators=(",", ":"))).encode())
-                before = ",\n"
-    merged.write(b"\n]\n" if before == ",\n" else b"[\n]\n")
-    return broken
-
-
-def _events(source: Path) -> Iterator[tuple[str, dict[str, Any]]]:
-    """Each line and its event, which is empty where the line cannot be read."""
-    with open(source, encoding="utf-8", errors="replace") as lines:
-        for line in lines:
-            text = line.strip().rstrip(",")
-            if text in ("[", "]", ""):
-                continue
-            try:
-                event = json.loads(text)
-            except ValueError:
-                event = None
-            yield text, event if isinstance(event, dict) else {}
-
-
-def _follow(event: dict[str, Any], opened: dict[tuple[Any, Any], list[str]], latest: dict[Any, float]) -> None:
-    track = (event.get("pid"), event.get("tid"))
-    if "ts" in event:
-        latest[track[0]] = max(event["ts"], latest.get(track[0], 0.0))
-    if event.get("ph") == "B":
-        opened.setdefault(track, []).append(event.get("name", ""))
-    elif event.get("ph") == "E" and opened.get(track):
-        opened[track].pop()
+    return int(found[1]) if found else None
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -189,12 +143,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
     command.add_argument("--keep", action="store_true", help="do not remove the parts")
     chosen = parser.parse_args(arguments)
     try:
-        broken = merge(chosen.file, chosen.parts or None, chosen.keep)
+        merge(chosen.file, chosen.parts or None, chosen.keep)
     except OSError as error:
         print(f"{parser.prog}: {error}", file=sys.stderr)
         return 1
-    if broken:
-        print(f"{parser.prog}: {broken} line(s) could not be read and are left out.", file=sys.stderr)
     return 0
 
 

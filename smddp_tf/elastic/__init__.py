@@ -39,12 +39,8 @@ __all__ = [
 
 # Names whose modules import TensorFlow or Keras.
 _LAZY = {
-    "CommitStateCallback": "smddp_tf.elastic.callbacks",
-    "KerasState": "smddp_tf.elastic.variables",
-    "TensorFlowKerasState": "smddp_tf.elastic.variables",
-    "TensorFlowState": "smddp_tf.elastic.variables",
-    "UpdateBatchStateCallback": "smddp_tf.elastic.callbacks",
-    "UpdateEpochStateCallback": "smddp_tf.elastic.callbacks",
+    **dict.fromkeys(("CommitStateCallback", "UpdateBatchStateCallback", "UpdateEpochStateCallback"), "callbacks"),
+    **dict.fromkeys(("KerasState", "TensorFlowKerasState", "TensorFlowState"), "variables"),
 }
 
 
@@ -53,7 +49,7 @@ if not TYPE_CHECKING:  # a misspelt name is an error of a type checker
     def __getattr__(name: str) -> Any:
         if name not in _LAZY:
             raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-        value = globals()[name] = getattr(import_with_tensorflow(_LAZY[name]), name)
+        value = globals()[name] = getattr(import_with_tensorflow(f"smddp_tf.elastic.{_LAZY[name]}"), name)
         return value
 
 

@@ -64,7 +64,7 @@ class TensorFlowState(ObjectState):
         """
         if any(layout_of(variable) is not None for variable in self.variables):
             raise NotImplementedError("Variables that are cut over the ranks are saved by TensorFlowKerasState.")
-        return {"values": _arrays(self._values), "attributes": super().to_disk()}
+        return {"values": [np.asarray(value) for value in self._values], "attributes": super().to_disk()}
 
     def from_disk(self, content: Any) -> None:
         """Takes over values and attributes. Raises ValueError when they are of other variables."""
@@ -214,10 +214,6 @@ class KerasState(TensorFlowKerasState):
 def _copies(variables: Sequence[Any]) -> list[tf.Tensor]:
     """The values, which later assignments do not change; on the devices where they are."""
     return [tf.identity(tf.convert_to_tensor(variable)) for variable in variables]
-
-
-def _arrays(values: Iterable[Any]) -> list[np.ndarray]:
-    return [np.asarray(value) for value in values]
 
 
 def _check_fit(variables: Sequence[Any], values: Sequence[Any]) -> None:

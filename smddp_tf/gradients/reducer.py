@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Sequence
+import operator
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import tensorflow as tf
@@ -11,10 +12,20 @@ import tensorflow as tf
 from smddp_tf import process_sets
 from smddp_tf._native import emit, graph, loader, run_time_values, xla
 from smddp_tf._native.threads import of_thread
+from smddp_tf._warn import warn
 from smddp_tf.compression import Compression, NoneCompressor, split
 from smddp_tf.gradients import sparse
 from smddp_tf.process_sets import ProcessSet, global_process_set
 from smddp_tf.reduce_op import Adasum, Average, ReduceOp, ReduceSpec, Sum, as_reduce_op
+
+_OF_USERS = (
+    "op", "compression", "sparse_as_dense", "gradient_predivide_factor", "device_dense", "device_sparse", "process_set",
+)  # fmt: skip
+
+
+def settings_in(arguments: Mapping[str, Any]) -> dict[str, Any]:
+    """Those of the arguments of a tape or of an optimizer that a `GradientReducer` takes."""
+    return {name: arguments[name] for name in _OF_USERS}
 
 
 class GradientReducer:
@@ -250,3 +261,42 @@ def _check_predivide(factor: float, op: int) -> None:
         )
     if not factor > 0.0:
         raise ValueError(f"`gradient_predivide_factor` must be positive. Received: {factor}.")
+
+
+def check_groups(groups: Any, num_groups: int = 0) -> None:
+    """Checks Horovod's `groups`, which gradients to reduce together: raises what Horovod raises.
+
+    Horovod fuses whatever happens to be ready, so its users group gradients to make that the same in every run. Here
+    the buckets follow from the list of gradients alone, and are the same in every run and on every rank.
+
+    Args:
+        groups: a positive number of groups, a list of lists of variables, or None.
+        num_groups: the deprecated name for the number; 0 for none.
+
+    Raises:
+        ValueError: `groups` is none of these.
+    """
+    if num_groups != 0:
+        warn("`num_groups` is deprecated: write `groups`.", DeprecationWarning)
+        groups = num_groups if groups is None else groups
+    if groups is None or _is_positive_number(groups) or _is_list_of_lists_of_variables(groups):
+        return
+    raise ValueError(
+        f"`groups` must be a positive integer or a list of lists of variables. Received: groups={groups!r}. "
+        "Leave it out: buckets are the same in every run without it."
+    )
+
+
+def _is_positive_number(groups: Any) -> bool:
+    if isinstance(groups, bool):
+        return False
+    try:
+        return operator.index(groups) > 0
+    except TypeError:
+        return False
+
+
+def _is_list_of_lists_of_variables(groups: Any) -> bool:
+    return isinstance(groups, Sequence) and all(
+        isinstance(group, Sequence) and all(hasattr(variable, "assign") for variable in group) for group in groups
+    )

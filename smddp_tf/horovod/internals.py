@@ -9,11 +9,11 @@ from typing import Any
 import tensorflow as tf
 
 from smddp_tf import basics, ops
+from smddp_tf._native import graph
 from smddp_tf.aliases.horovod_util import num_rank_is_power_2 as check_num_rank_power_of_2
 from smddp_tf.aliases.horovod_util import split_list
 from smddp_tf.compression import Compression
-from smddp_tf.gradients.groups import check_groups
-from smddp_tf.gradients.reducer import GradientReducer
+from smddp_tf.gradients.reducer import GradientReducer, check_groups
 from smddp_tf.process_sets import ProcessSet, global_process_set
 from smddp_tf.reduce_op import Average, Sum
 from smddp_tf.reduce_op import resolve_average as handle_average_backwards_compatibility
@@ -90,18 +90,11 @@ def _make_subgraph(f: Callable[..., Any]) -> Any:
 
 def _cache(f: Callable[..., Any]) -> Callable[..., Any]:
     """Remembers results, by the arguments and by whether TensorFlow executes eagerly."""
-    results: dict[Any, Any] = {}
-
-    @functools.wraps(f)
-    def cached(*args: Any, **kwargs: Any) -> Any:
-        key = (args, tuple(sorted(kwargs.items())), tf.executing_eagerly())
-        if key not in results:
-            results[key] = f(*args, **kwargs)
-        return results[key]
-
-    return cached
+    cached = functools.cache(lambda eagerly, *args, **kwargs: f(*args, **kwargs))
+    return functools.wraps(f)(lambda *args, **kwargs: cached(tf.executing_eagerly(), *args, **kwargs))
 
 
+@graph.no_autograph
 def _allreduce(
     tensor: Any,
     name: str | None = None,
@@ -112,17 +105,10 @@ def _allreduce(
     process_set: ProcessSet = global_process_set,
 ) -> Any:
     """`hvd.allreduce` with the arguments of Horovod's inner function: a sum unless `op` says otherwise."""
-    return ops.allreduce(
-        tensor,
-        op=op,
-        prescale_factor=prescale_factor,
-        postscale_factor=postscale_factor,
-        name=name,
-        process_set=process_set,
-        ignore_name_scope=ignore_name_scope,
-    )
+    return ops.allreduce(**locals())
 
 
+@graph.no_autograph
 def _make_allreduce_grads_fn(
     name: str,
     device_dense: str = "",
@@ -135,17 +121,9 @@ def _make_allreduce_grads_fn(
     process_set: ProcessSet = global_process_set,
 ) -> Callable[..., list[Any]]:
     """Returns a function of (gradients, variables) that reduces gradients as `DistributedGradientTape` does."""
-    check_groups(groups)
-    reducer = GradientReducer(
-        name,
-        op=op,
-        compression=compression,
-        sparse_as_dense=sparse_as_dense,
-        gradient_predivide_factor=gradient_predivide_factor,
-        device_dense=device_dense,
-        device_sparse=device_sparse,
-        process_set=process_set,
-    )
+    given = dict(locals())
+    check_groups(given.pop("groups"))
+    reducer = GradientReducer(given.pop("name"), **given)
 
     def allreduce_grads(grads: Sequence[Any], vars: Any = None, use_generic_names: bool = False) -> list[Any]:
         del use_generic_names

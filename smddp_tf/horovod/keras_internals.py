@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from smddp_tf._native import graph
 from smddp_tf.keras.callbacks import BroadcastGlobalVariablesCallback as BroadcastGlobalVariablesCallbackImpl
 from smddp_tf.keras.callbacks import LearningRateScheduleCallback as LearningRateScheduleCallbackImpl
 from smddp_tf.keras.callbacks import LearningRateWarmupCallback as LearningRateWarmupCallbackImpl
@@ -28,9 +29,8 @@ __all__ = [
     "create_distributed_optimizer",
 ]
 
-_PRE_TF_2_4_0 = False
 
-
+@graph.no_autograph
 def create_distributed_optimizer(
     keras: Any,
     optimizer: Any,
@@ -54,19 +54,6 @@ def create_distributed_optimizer(
 
     The others are those of `smddp_tf.keras.DistributedOptimizer`.
     """
-    del keras
-    return DistributedOptimizer(
-        optimizer,
-        name,
-        device_dense,
-        device_sparse,
-        compression,
-        sparse_as_dense,
-        gradient_predivide_factor,
-        op,
-        backward_passes_per_step,
-        average_aggregated_gradients,
-        groups=groups,
-        process_set=process_set,
-        scale_local_gradients=scale_local_gradients,
-    )
+    given = dict(locals())
+    del given["keras"]
+    return DistributedOptimizer(**given)

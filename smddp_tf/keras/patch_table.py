@@ -258,6 +258,7 @@ def _cut_tables(name: str, owners: Callable[[], list[type]], parameter: str) -> 
 
 SAVE = _cut_tables("keras.Model.save", lambda: [_keras().Model], "filepath")
 SAVE_WEIGHTS = _cut_tables("keras.Model.save_weights", lambda: [_keras().Model], "filepath")
+EXPORT = _cut_tables("keras.Model.export", lambda: [_keras().Model], "filepath")
 SAVE_MODEL = Patch(
     "keras.saving.save_model",
     _CUT,

@@ -11,10 +11,12 @@ from typing import Any
 import tensorflow as tf
 
 from smddp_tf import ops
+from smddp_tf._native import graph
 from smddp_tf.compression import Compression
 from smddp_tf.reduce_op import Average
 
 
+@graph.no_autograph
 def allreduce(
     value: Any,
     name: str | None = None,
@@ -42,15 +44,8 @@ def allreduce(
     Returns:
         A tensor of the shape of `value`, equal on all ranks.
     """
-    return ops.allreduce(
-        tf.convert_to_tensor(value),
-        average=average,
-        compression=compression,
-        op=op,
-        prescale_factor=prescale_factor,
-        postscale_factor=postscale_factor,
-        name=name,
-    )
+    given = dict(locals())
+    return ops.allreduce(tf.convert_to_tensor(given.pop("value")), **given)
 
 
 def allgather(value: Any, name: str | None = None) -> Any:

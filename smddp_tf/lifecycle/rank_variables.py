@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import socket
+from collections.abc import Mapping, MutableMapping
 
-from smddp_tf.lifecycle.horovod_variables import NAMES as _OF_HOROVOD
-from smddp_tf.lifecycle.horovod_variables import variables_of_places
 from smddp_tf.lifecycle.placement import Placement
 
 # What a launcher puts into the environment of a rank, and what a new job must not inherit.
@@ -18,8 +17,15 @@ _OF_RANKS_EXACT = (
     "OMPI_MCA_orte_jobfam_session_dir", "OMPI_MCA_orte_num_nodes", "OMPI_MCA_orte_bound_at_launch",
     "OMPI_MCA_shmem_RUNTIME_QUERY_hint", "OMPI_MCA_initial_wdir",
 )  # fmt: skip
+# What Horovod's launcher sets, for programs that read it under any other launcher.
+_OF_PLACES = tuple(
+    f"HOROVOD_{place}" for place in ("RANK", "SIZE", "LOCAL_RANK", "LOCAL_SIZE", "CROSS_RANK", "CROSS_SIZE")
+)
+OF_HOROVOD = ("HOROVOD_HOSTNAME", *_OF_PLACES)
 _COMMON = ("RANK", "WORLD_SIZE", "LOCAL_RANK")
 MEETING = ("MASTER_ADDR", "MASTER_PORT")  # the host of rank 0, and a port there that no other job was given
+
+_set: dict[str, str] = {}  # by this process, which may begin another session as another rank
 
 
 def variables_of(placement: Placement) -> dict[str, str]:
@@ -38,5 +44,27 @@ def without_rank_variables(environment: Mapping[str, str]) -> dict[str, str]:
     return {
         name: value
         for name, value in environment.items()
-        if name not in (*_OF_RANKS_EXACT, *_OF_HOROVOD, *of_outer_job) and not name.startswith(_OF_RANKS)
+        if name not in (*_OF_RANKS_EXACT, *OF_HOROVOD, *of_outer_job) and not name.startswith(_OF_RANKS)
     }
+
+
+def variables_of_places(*places: int | None) -> dict[str, str]:
+    """Horovod's variables of a rank's numbers, without those that are None.
+
+    Args:
+        places: rank, size, local rank, local size, cross rank, cross size; the last ones may be left out.
+    """
+    return {name: str(place) for name, place in zip(_OF_PLACES, places) if place is not None}
+
+
+def set_those_missing(environment: MutableMapping[str, str], places: tuple[int, int, int, int, int, int]) -> None:
+    """Sets Horovod's variables, except those that a launcher has set.
+
+    Args:
+        environment: of this process.
+        places: all six, in the order of `variables_of_places`.
+    """
+    values = {"HOROVOD_HOSTNAME": socket.gethostname(), **variables_of_places(*places)}
+    for name, value in values.items():
+        if environment.get(name) in (None, _set.get(name)):
+            environment[name] = _set[name] = value

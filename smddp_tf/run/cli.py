@@ -6,21 +6,24 @@ import os
 import shlex
 import sys
 from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
 import click
 
 from smddp_tf.aliases import KERAS_DISTRIBUTION, SHARED_TENSORS
 from smddp_tf.lifecycle.placement import find_placement
+from smddp_tf.lifecycle.rank_variables import without_rank_variables
 from smddp_tf.run import sagemaker
 from smddp_tf.run.check_build import build_report, version
 from smddp_tf.run.config_file import read_config
 from smddp_tf.run.console import write
 from smddp_tf.run.errors import LaunchError
+from smddp_tf.run.function import payload_of, results_of
+from smddp_tf.run.hosts import Host
 from smddp_tf.run.in_process import alias_variables, as_program, run_in_process
 from smddp_tf.run.knobs import notes_for, variables_of_knobs
 from smddp_tf.run.options import with_options
-from smddp_tf.run.rank_variables import without_rank_variables
 from smddp_tf.run.settings import (
     UNBUFFERED,
     Settings,
@@ -33,6 +36,8 @@ from smddp_tf.run.settings import (
 )
 
 EXIT_NO_JOB = 1
+_EXIT_FIRED = 3
+_TWO_HERE = (Host("localhost", 2),), 2  # hosts and ranks for `--doctor`, where nothing says how many
 
 
 def launcher(function: Callable[..., None]) -> click.Command:
@@ -82,9 +87,7 @@ def dispatch(options: dict[str, Any], adapted: Callable[[dict[str, Any]], dict[s
         click.echo(build_report())
         return
     if options["diagnose"] is not None:
-        from smddp_tf.run.diagnosis import diagnose_folder
-
-        sys.exit(diagnose_folder(options["diagnose"], bool(options["strict"])))
+        sys.exit(_diagnose(options["diagnose"], bool(options["strict"])))
     if options["config_file"]:
         of_file = read_config(options["config_file"])
         options = {**options, **{name: value for name, value in of_file.items() if options.get(name) is None}}
@@ -108,9 +111,9 @@ def dispatch(options: dict[str, Any], adapted: Callable[[dict[str, Any]], dict[s
         options["num_proc"], options["hosts"], options["hostfile"], options["slots_per_host"], environment
     )
     if options["doctor"]:
-        from smddp_tf.run.doctor import HERE, run_doctor
-
-        sys.exit(run_doctor(_settings(options, *(placed or HERE)), command))
+        if command:
+            click.echo("--doctor does not run the command.", err=True)
+        sys.exit(_doctor(_settings(options, *(placed or _TWO_HERE))))
     if placed is None:
         os.environ.update(_variables(options))
         if options["dry_run"]:
@@ -118,6 +121,41 @@ def dispatch(options: dict[str, Any], adapted: Callable[[dict[str, Any]], dict[s
             return
         run_in_process(command, _families(options))
     sys.exit(_launch(options, _settings(options, *placed), as_program(command), environment))
+
+
+def _diagnose(folder: str, strict: bool) -> int:
+    """Prints the findings, writes `report.json` and `report.html` into the folder, and returns the exit code.
+
+    Args:
+        folder: with the recording.
+        strict: the exit code is 3 where a rule has fired.
+    """
+    from rich.console import Console
+
+    from smddp_tf.insight import NoRecording, diagnose
+    from smddp_tf.insight.report import write_html, write_json
+    from smddp_tf.insight.text import show
+
+    try:
+        diagnosis = diagnose(folder)
+    except NoRecording as error:
+        raise LaunchError(str(error)) from error
+    show(diagnosis, Console(soft_wrap=False))
+    try:
+        for write_report in (write_json, write_html):
+            click.echo(f"Written: {write_report(diagnosis, Path(folder))}")
+    except (ImportError, OSError) as error:
+        click.echo(f"smddprun: {error}", err=True)
+    return _EXIT_FIRED if strict and diagnosis.findings else 0
+
+
+def _doctor(settings: Settings) -> int:
+    """Prints what the ranks of `settings` find with `hvd.doctor`; returns 1 where there is an error."""
+    from smddp_tf.checks.doctor import doctor
+
+    findings = results_of(settings, payload_of(doctor, (), {}), sys.executable)[0]
+    click.echo("\n".join(map(str, findings)))
+    return int(any(finding.level == "error" for finding in findings))
 
 
 def _families(options: Mapping[str, Any]) -> list[str]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from smddp_tf.lifecycle.launch_error import LaunchError as LaunchError
+from smddp_tf.lifecycle.placement import LaunchError as LaunchError
 
 
 class NotStarted(LaunchError):

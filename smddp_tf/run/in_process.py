@@ -12,9 +12,9 @@ from typing import NoReturn
 
 from smddp_tf import aliases
 from smddp_tf.lifecycle.placement import find_placement
+from smddp_tf.lifecycle.rank_variables import variables_of
 from smddp_tf.run.channel import ADDRESS
 from smddp_tf.run.errors import LaunchError
-from smddp_tf.run.rank_variables import variables_of
 
 
 def run_in_process(command: Sequence[str], families: Sequence[str] = ()) -> NoReturn:

@@ -8,6 +8,7 @@ import socket
 import sys
 from collections.abc import Mapping, Sequence
 
+from smddp_tf.lifecycle.rank_variables import MEETING, without_rank_variables
 from smddp_tf.run.channel import ADDRESS, KEY
 from smddp_tf.run.console import write
 from smddp_tf.run.fabric import check_fabric
@@ -19,7 +20,6 @@ from smddp_tf.run.mpirun_command import MpirunCommand, build_command, names_agen
 from smddp_tf.run.network import Choice, check_hosts, choose, local_interfaces, resolve
 from smddp_tf.run.output import Output
 from smddp_tf.run.output_tail import starts_traceback
-from smddp_tf.run.rank_variables import MEETING, without_rank_variables
 from smddp_tf.run.server import ControlServer
 from smddp_tf.run.settings import Settings
 

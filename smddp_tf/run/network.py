@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import contextlib
-import fcntl
 import ipaddress
 import socket
-import struct
 import subprocess
 from collections.abc import Sequence
 from dataclasses import dataclass
+
+import psutil
 
 from smddp_tf.run.errors import NotStarted
 
@@ -17,8 +17,6 @@ _VIRTUAL = (
     "docker", "br-", "veth", "virbr", "vmnet", "vboxnet", "cni", "flannel", "cali", "kube", "podman", "lxc", "lxd",
     "tun", "tap", "wg", "tailscale", "zt", "utun", "ifb", "dummy", "sit", "nodelocaldns",
 )  # fmt: skip
-_SIOCGIFADDR, _SIOCGIFNETMASK, _SIOCGIFFLAGS = 0x8915, 0x891B, 0x8913
-_UP = 1
 _ASK_SECONDS = 10.0
 
 
@@ -84,22 +82,11 @@ def choose(interfaces: Sequence[Interface], remote: Sequence[str] | None, wanted
 
 
 def local_interfaces() -> list[Interface]:
-    """This host's interfaces that are up, by their kernel's index."""
-    found = []
-    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
-        for _, name in sorted(socket.if_nameindex()):
-            try:
-                (flags,) = struct.unpack_from("H", _ask(probe, _SIOCGIFFLAGS, name), 16)
-                if flags & _UP:
-                    address, netmask = (_ask(probe, what, name)[20:24] for what in (_SIOCGIFADDR, _SIOCGIFNETMASK))
-                    found.append(Interface(name, socket.inet_ntoa(address), socket.inet_ntoa(netmask)))
-            except OSError:  # it has no IPv4 address
-                pass
-    return found
-
-
-def _ask(probe: socket.socket, what: int, name: str) -> bytes:
-    return fcntl.ioctl(probe.fileno(), what, struct.pack("256s", name.encode()[:15]))
+    """This host's interfaces that are up."""
+    addresses = psutil.net_if_addrs()
+    found = {name: one for name, of_it in addresses.items() for one in reversed(of_it) if one.family == socket.AF_INET}
+    up = [name for name, state in psutil.net_if_stats().items() if state.isup and name in found]
+    return [Interface(name, found[name].address, found[name].netmask) for name in up]
 
 
 def check_hosts(names: Sequence[str]) -> None:

@@ -29,7 +29,7 @@ _OPTIONS = [
     click.option("-v", "--version", "show_version", help="Print the version.", **_FLAG),
     click.option("-np", "-n", "--num-proc", "num_proc", type=int, help="Number of ranks."),
     click.option("-cb", "--check-build", "check_build", help="Print what is built.", **_FLAG),
-    click.option("--doctor", help="Look for what is wrong around the job, and in a script for Horovod.", **_FLAG),
+    click.option("--doctor", help="Look for what is wrong around the job, without its command.", **_FLAG),
     click.option("--diagnose", metavar="DIR", help="Say what slows a job down that was recorded to this folder."),
     click.option("--strict", help="With --diagnose: exit code 3 where a rule has fired.", **_FLAG),
     click.option("-H", "--hosts", "hosts", help="Hosts with slots: host1:4,host2:4."),

@@ -24,13 +24,13 @@ from pathlib import Path
 
 from smddp_tf.lifecycle.notes import BEGINS, HAS_BEGUN, NOTES
 from smddp_tf.lifecycle.placement import find_placement
+from smddp_tf.lifecycle.rank_variables import variables_of
 from smddp_tf.run.channel import ADDRESS, KEY, Kind
 from smddp_tf.run.client import ControlClient
 from smddp_tf.run.ends import End
 from smddp_tf.run.errors import LaunchError
 from smddp_tf.run.handed_on import take_over
 from smddp_tf.run.isolated import runs
-from smddp_tf.run.rank_variables import variables_of
 
 _PR_SET_PDEATHSIG = 1
 _DRAIN_SECONDS = 2.0

@@ -12,9 +12,9 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+from smddp_tf.lifecycle.rank_variables import MEETING
 from smddp_tf.run.errors import LaunchError
 from smddp_tf.run.fabric import open_mpi_parameters
-from smddp_tf.run.rank_variables import MEETING
 
 CONFIG = Path("/opt/ml/input/config")
 DEFAULT_INTERFACE = "eth0"

@@ -141,9 +141,9 @@ def follow(training: Training, hosts: Hosts) -> int:
 
 
 def _run_mpirun(training: Training, command: Sequence[str], variables: Mapping[str, str]) -> int:
+    from smddp_tf.lifecycle.rank_variables import without_rank_variables
     from smddp_tf.run.launch import run_line
     from smddp_tf.run.network import choose, local_interfaces
-    from smddp_tf.run.rank_variables import without_rank_variables
     from smddp_tf.run.sagemaker_line import training_line
     from smddp_tf.run.settings import UNBUFFERED
 

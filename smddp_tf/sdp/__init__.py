@@ -19,15 +19,7 @@ from smddp_tf.sdp.world import get_worker_comm, init, shutdown
 if TYPE_CHECKING:
     from smddp_tf.compression import Compression
     from smddp_tf.sdp import keras
-    from smddp_tf.sdp.reductions import (
-        ReduceOp,
-        allreduce,
-        broadcast,
-        broadcast_global_variables,
-        broadcast_variables,
-        oob_allreduce,
-        overlap,
-    )
+    from smddp_tf.sdp.reductions import *
     from smddp_tf.sdp.training import DistributedGradientTape, DistributedOptimizer
 
 __all__ = [
@@ -59,14 +51,7 @@ _LAZY = {
     "Compression": "smddp_tf.compression",
     "DistributedGradientTape": "smddp_tf.sdp.training",
     "DistributedOptimizer": "smddp_tf.sdp.training",
-    "ReduceOp": "smddp_tf.sdp.reductions",
-    "allreduce": "smddp_tf.sdp.reductions",
-    "broadcast": "smddp_tf.sdp.reductions",
-    "broadcast_global_variables": "smddp_tf.sdp.reductions",
-    "broadcast_variables": "smddp_tf.sdp.reductions",
-    "oob_allreduce": "smddp_tf.sdp.reductions",
-    "overlap": "smddp_tf.sdp.reductions",
-}
+}  # the others are in `reductions`
 
 
 if not TYPE_CHECKING:  # a misspelt name is an error of a type checker
@@ -74,8 +59,8 @@ if not TYPE_CHECKING:  # a misspelt name is an error of a type checker
     def __getattr__(name: str) -> Any:
         if name == "keras":
             value: Any = import_with_tensorflow("smddp_tf.sdp.keras")
-        elif name in _LAZY:
-            value = getattr(import_with_tensorflow(_LAZY[name]), name)
+        elif name in _LAZY or name in __all__:
+            value = getattr(import_with_tensorflow(_LAZY.get(name, "smddp_tf.sdp.reductions")), name)
             importlib.import_module("smddp_tf.compat").install_by_default()
         else:
             raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -9,40 +9,16 @@ from smddp_tf.basics import local_rank, local_size, rank, size
 from smddp_tf.compression import Compression
 from smddp_tf.keras import callbacks, load_model
 from smddp_tf.reduce_op import Average
+from smddp_tf.sdp import reductions, world
 from smddp_tf.sdp import training as _training
-from smddp_tf.sdp.reductions import (
-    ReduceOp,
-    allreduce,
-    broadcast,
-    broadcast_global_variables,
-    broadcast_variables,
-    oob_allreduce,
-    overlap,
-)
-from smddp_tf.sdp.world import get_worker_comm, init, shutdown
+from smddp_tf.sdp.reductions import *  # noqa: F403
+from smddp_tf.sdp.world import *  # noqa: F403
 
 _compat.install_by_default()
 
-__all__ = [
-    "Compression",
-    "DistributedOptimizer",
-    "ReduceOp",
-    "allreduce",
-    "broadcast",
-    "broadcast_global_variables",
-    "broadcast_variables",
-    "callbacks",
-    "get_worker_comm",
-    "init",
-    "load_model",
-    "local_rank",
-    "local_size",
-    "oob_allreduce",
-    "overlap",
-    "rank",
-    "shutdown",
-    "size",
-]
+__all__ = ["Compression", "DistributedOptimizer", "callbacks", "load_model", "local_rank", "local_size", "rank", "size"]
+__all__ += reductions.__all__
+__all__ += world.__all__
 
 
 def DistributedOptimizer(

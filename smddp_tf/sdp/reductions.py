@@ -14,6 +14,11 @@ from smddp_tf._warn import warn
 from smddp_tf.compression import Compression, split
 from smddp_tf.reduce_op import Average, Max, Min, ReduceSpec, Sum, as_reduce_op
 
+__all__ = [
+    "ReduceOp", "allreduce", "broadcast", "broadcast_global_variables", "broadcast_variables",
+    "oob_allreduce", "overlap",
+]  # fmt: skip
+
 # A session keeps no more plans than these in use. The gradients that come after in a list go by name.
 _MAX_PLANS = 512
 

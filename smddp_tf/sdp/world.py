@@ -10,6 +10,8 @@ from smddp_tf.sdp.exceptions import SMDDPAlreadyInitializedError, SMDDPError
 if TYPE_CHECKING:
     from mpi4py import MPI
 
+__all__ = ["get_worker_comm", "init", "shutdown"]
+
 _communicator: MPI.Comm | None = None
 
 

@@ -15,6 +15,7 @@
 
 #include "bindings/bind.h"
 #include "core/clock.h"
+#include "device/work.h"
 #include "inproc/cluster.h"
 #include "python/errors.h"
 #include "python/waiter.h"

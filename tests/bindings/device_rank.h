@@ -96,7 +96,8 @@ class DeviceRank {
   Status Prepare(const std::vector<RankDeviceInfo>& infos) {
     SMDDP_ASSIGN_OR_RETURN(DevicePlugin* const plugin, TheDevices().plugin());
     SMDDP_ASSIGN_OR_RETURN(device_, plugin->Open(job_.devices[rank_]));
-    SMDDP_ASSIGN_OR_RETURN(context_, MakeDeviceContext(parts_->fabric(), *device_));
+    context_ = std::make_unique<DeviceContext>(parts_->fabric(), *device_);
+    SMDDP_RETURN_IF_ERROR(context_->Make());
     DeviceDecision decision;
     decision.method = job_.method;
     const Result<DeviceGroupLibrary*> groups = TheDevices().groups();

@@ -9,7 +9,6 @@
 #include "bindings/bind.h"
 #include "collectives/rail/algorithm.h"
 #include "core/env/env.h"
-#include "core/env/env_names.h"
 #include "python/errors.h"
 #include "python/waiter.h"
 #include "runtime/api/session.h"
@@ -46,18 +45,11 @@ nb::list EnvironmentList() {
   return rows;
 }
 
-nb::list UnknownVariables(const std::vector<std::string>& names) {
-  nb::list rows;
-  for (const UnknownName& unknown : UnknownNames(names)) rows.append(nb::make_tuple(unknown.name, unknown.closest));
-  return rows;
-}
-
 nb::list AlgorithmList() {
   nb::list rows;
   for (const AllreduceAlgorithm* algorithm : Algorithms()) {
     nb::dict row;
     row["name"] = algorithm->info().name;
-    row["summary"] = algorithm->info().summary;
     row["steps"] = algorithm->info().steps;
     row["messages"] = algorithm->info().messages;
     row["traffic"] = algorithm->info().traffic;
@@ -76,7 +68,7 @@ void BindFacts(nb::module_& m) {
   m.def("trace_start", [] { SessionOrThrow()->diagnostics().TraceStart(); });
   m.def("trace_stop", &TraceStop);
   m.def("env_variables", &EnvironmentList);
-  m.def("unknown_variables", &UnknownVariables, nb::arg("names"));
+  m.def("unknown_variables", &UnknownNames, nb::arg("names"));
   m.def("algorithms", &AlgorithmList);
   m.def("rail_algorithm", &RailAlgorithm, nb::arg("elements"), nb::arg("dtype"));
   m.def("mpi_library_version", [] { return std::string(MpiLibraryVersion()); });

@@ -132,7 +132,7 @@ std::vector<std::string> Answers() {
   smddp::RankStatus where;
   where.asks = true;
   all.push_back(Encode(where));
-  where = {false, "Rank 1 is somewhere.", true, smddp::WaitsFor::kCall, 1000, {{kPlan, 3}}, "Thread 1"};
+  where = {false, "Rank 1 is somewhere.", true, smddp::WaitsFor::kCall, 1000, {{kPlan, 3}}};
   all.push_back(Encode(where));
   return all;
 }

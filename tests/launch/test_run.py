@@ -98,6 +98,13 @@ def test_the_rank_that_left_is_named_and_not_those_that_waited_for_it() -> None:
     )
 
 
+def test_a_rank_that_ends_with_a_code_ends_those_that_are_in_code_of_their_own() -> None:
+    done = smddprun("-np", "2", RANKS, "leave-alone")
+    assert done.returncode == 3, done.output
+    assert done.seconds < 40, done.output
+    assert re.search(r"smddprun: rank 1 on \S+ ended with exit code 3, and the job with it", done.output)
+
+
 @pytest.mark.parametrize("sign", [signal.SIGTERM, signal.SIGKILL])
 def test_nothing_is_left_after_a_signal(sign: signal.Signals) -> None:
     process = subprocess.Popen(

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import contextlib
+
 import keras
 import numpy as np
 import pytest
 
 import smddp_tf.keras as hvk
+import smddp_tf.keras.distribution
 from smddp_tf.elastic.variables import TensorFlowKerasState
 from smddp_tf.keras.saving import cut_tables
 from tests.parallel.embedding_models import cut_model, data_of, give_first_tables, part
@@ -44,6 +47,8 @@ def test_what_rank_0_cannot_write_is_an_error_everywhere(rank, model, tmp_path):
 
 
 def test_other_ways_to_save(rank, model, tmp_path):
+    with pytest.raises(NotImplementedError, match="model.export would keep this rank's part only"):
+        model.export(tmp_path / "exported", verbose=False)
     with pytest.raises(ValueError, match="ending in .keras or .weights.h5"):
         model.save(tmp_path / "old.h5")
     with pytest.raises(RuntimeError, match="(?s)cut over . ranks, which must save it together"):
@@ -94,3 +99,47 @@ def test_norms_of_parts(model, setting):
 def test_a_table_of_another_shape(model):
     with pytest.raises(ValueError, match=r"expected a value of shape \(50, 4\). Received: \(49, 4\)"):
         model.get_layer("tables").load_own_variables({"0": np.zeros((49, 4))})
+
+
+@pytest.mark.parametrize("shard", [None, "world"])
+def test_moving_averages_of_tables(hvd, rank, mpi, size, tmp_path, shard):
+    """A file has them whole, and training goes on with this rank's part of them."""
+    path = mpi.bcast(tmp_path / "ema.keras")
+    model = give_first_tables(cut_model(("row_wise", "column_wise", "table_wise")))
+    options = {"use_ema": True, "ema_momentum": 0.5, "ema_overwrite_frequency": None}
+    optimizer = keras.optimizers.Adagrad(0.1, initial_accumulator_value=0.0, **options)
+    model.compile(hvk.DistributedOptimizer(optimizer, shard=shard), "mse")
+    x, y = part(data_of(16), rank, size)
+    model.fit(x, y, batch_size=4, shuffle=False, verbose=0)
+    model.save(path)
+    mpi.barrier()
+    again = hvk.load_model(path, shard=shard)
+    again.fit(x, y, batch_size=4, shuffle=False, verbose=0)
+    model.fit(x, y, batch_size=4, shuffle=False, verbose=0)
+    for ours, theirs in zip(again.variables, model.variables):
+        np.testing.assert_allclose(ours.numpy(), theirs.numpy(), rtol=1e-6, err_msg=ours.path)
+    for ours, theirs in zip(again.optimizer.variables, model.optimizer.variables):
+        np.testing.assert_allclose(ours.numpy(), theirs.numpy(), rtol=1e-6, err_msg=ours.path)
+
+
+@pytest.mark.parametrize("way", ["optimizer", "distribution"])
+def test_rank_0_writes_for_an_optimizer_without_slots(hvd, rank, mpi, size, tmp_path, way):
+    """Nothing is cut, and all ranks save and export to one path."""
+    if size == 1:
+        pytest.skip("one rank writes in any case")
+    x = np.arange(24.0, dtype=np.float32).reshape(8, 3) + rank * (way == "optimizer")
+    optimizer = keras.optimizers.SGD(1e-3)
+    keras.distribution.initialize()
+    under = smddp_tf.keras.distribution.DataParallel(shard="world").scope()
+    with under if way == "distribution" else contextlib.nullcontext():
+        model = keras.Sequential([keras.Input((3,)), keras.layers.Dense(2)])
+        if way == "optimizer":
+            optimizer = hvk.DistributedOptimizer(optimizer, shard="world")
+        model.compile(optimizer, "mse")
+        model.fit(x, x[:, :2], batch_size=4, verbose=0)
+        model.save(tmp_path / "saved.keras")
+        model.export(tmp_path / "exported", verbose=False)
+    assert mpi.allgather(sorted(path.name for path in tmp_path.iterdir())) == [
+        ["exported", "saved.keras"],
+        *[[]] * (size - 1),
+    ]

@@ -16,7 +16,7 @@ import tensorflow as tf
 
 import smddp_tf.keras as hvk
 from smddp_tf import compat
-from smddp_tf.compat import notice
+from smddp_tf.compat import shims
 from tests.parallel.keras_training import ROWS_PER_RANK, dense_data, dense_model, distance, flat_weights, part_of
 
 RATE = 0.25
@@ -25,7 +25,7 @@ RATE = 0.25
 @pytest.fixture(autouse=True)
 def _nothing_said_yet(hvd) -> Iterator[None]:
     """Every test hears each warning anew, and fails at one that it does not expect."""
-    notice._said.clear()
+    shims._said.clear()
     with warnings.catch_warnings():
         warnings.simplefilter("error", FutureWarning)
         yield
@@ -109,7 +109,7 @@ def test_variables_of_an_optimizer_that_is_not_wrapped_can_be_broadcast(hvd, ran
 def test_lr_is_the_learning_rate(rank):
     optimizer = hvk.DistributedOptimizer(keras.optimizers.SGD(RATE))
     assert number(warned_once(rank, lambda: optimizer.lr, "optimizer.learning_rate")) == RATE
-    notice._said.clear()
+    shims._said.clear()
     warned_once(rank, lambda: setattr(optimizer, "lr", 0.5), "optimizer.learning_rate")
     assert number(optimizer.learning_rate) == 0.5
     assert "lr" not in vars(optimizer)
@@ -226,7 +226,7 @@ def test_nothing_is_said_to_a_modern_script(hvd, rank, size, tmp_path):
     keras.models.load_model(tmp_path / "model.keras")
     pickle.loads(pickle.dumps(model))
     tf.saved_model.save(model, str(tmp_path / "saved"))
-    assert not notice._said
+    assert not shims._said
     assert np.isfinite(flat_weights(model)).all()
 
 

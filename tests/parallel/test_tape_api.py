@@ -21,27 +21,21 @@ def test_local_sources_stay_and_are_scaled(hvd, rank, size, run):
     table, unused = tf.Variable(tf.ones([rank + 3, 2])), tf.Variable(1.0)
     sources = [mine, shared, table, unused]
 
-    def body(scale, split):
+    def body(scale):
         with tf.GradientTape() as tape:
             rows = tf.gather(table, [rank, rank])
             loss = (tf.reduce_sum(shared) + 3.0 * tf.reduce_sum(mine) + tf.reduce_sum(rows)) * (rank + 1.0)
         tape = hvd.DistributedGradientTape(tape, scale_local_gradients=scale)
         for source in (mine, table, unused):
             tape.register_local_source(source)
-        if split:
-            local, others = tape.get_local_and_global_gradients(loss, sources)
-            assert [v.ref() for v, _ in local] == [v.ref() for v in (mine, table, unused)]
-            assert [v.ref() for v, _ in others] == [shared.ref()]
-            grads = [local[0][1], others[0][1], local[1][1], local[2][1]]
-        else:
-            grads = tape.gradient(loss, sources)
+        grads = tape.gradient(loss, sources)
         assert isinstance(grads[2], tf.IndexedSlices)
         assert grads[3] is None
         return [grads[0], grads[1], tf.convert_to_tensor(grads[2])]
 
-    for scale, split in ((True, False), (False, False), (True, True)):
+    for scale in (True, False):
         divisor = size if scale else 1
-        of_mine, of_shared, of_table = run(lambda scale=scale, split=split: body(scale, split))
+        of_mine, of_shared, of_table = run(lambda scale=scale: body(scale))
         np.testing.assert_allclose(of_shared, [mean_weight(size)] * 2)
         np.testing.assert_allclose(of_mine, [3.0 * (rank + 1) / divisor] * (rank + 1), rtol=1e-6)
         expected = np.zeros((rank + 3, 2), np.float32)

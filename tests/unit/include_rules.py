@@ -83,7 +83,7 @@ RULES = {
         *(*_CORE, "runtime/api/session.h", "ops/xla/*"),
         *("ops/compiled_call.h", "ops/device_tensors.h", "ops/gpu_kernels.h", "ops/tensor_adapter.h"),
     ),
-    "python/*": (*_CORE, "runtime/api/session.h", "runtime/health/stack_dump.h", "python/*"),
+    "python/*": (*_CORE, "runtime/api/session.h", "python/*"),
 }
 
 

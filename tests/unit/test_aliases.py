@@ -14,8 +14,8 @@ import pytest
 
 from smddp_tf import aliases
 from smddp_tf.aliases import horovod_util, table
-from smddp_tf.horovod import runner_env, runner_threads
-from smddp_tf.lifecycle import horovod_variables
+from smddp_tf.horovod import runner_util
+from smddp_tf.lifecycle import rank_variables
 from smddp_tf.reduce_op import Average, Sum
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -188,12 +188,12 @@ def test_without_a_launcher_there_are_no_variables_of_ranks() -> None:
 
 def test_only_what_is_missing_of_the_ranks_variables_is_set() -> None:
     """What was set before stays; what this process has set follows its later sessions."""
-    names = horovod_variables.NAMES
+    names = rank_variables.OF_HOROVOD
     assert names[1:3] == ("HOROVOD_RANK", "HOROVOD_SIZE")
     environment = {"HOROVOD_SIZE": "9"}
-    horovod_variables.set_those_missing(environment, (1, 4, 0, 2, 1, 2))
+    rank_variables.set_those_missing(environment, (1, 4, 0, 2, 1, 2))
     assert [environment[name] for name in names[1:]] == ["1", "9", "0", "2", "1", "2"]
-    horovod_variables.set_those_missing(environment, (0, 3, 0, 1, 0, 3))
+    rank_variables.set_those_missing(environment, (0, 3, 0, 1, 0, 3))
     assert [environment[name] for name in names[1:]] == ["0", "9", "0", "1", "0", "3"]
 
 
@@ -212,28 +212,28 @@ def test_helpers() -> None:
 
 
 def test_helpers_of_the_launcher(monkeypatch: pytest.MonkeyPatch) -> None:
-    results = runner_threads.execute_function_multithreaded(lambda a, b: a - b, [(9, 2), [5, 1]])
+    results = runner_util.execute_function_multithreaded(lambda a, b: a - b, [(9, 2), [5, 1]])
     assert results == {0: 7, 1: 4}
     seen: list[int] = []
     event, stop = threading.Event(), threading.Event()
-    waiting = runner_threads.on_event(event, seen.append, (3,), stop=stop, check_stop_interval_s=0.01)
-    runner_threads.in_thread(seen.append, (2,), name="adds").join()
+    waiting = runner_util.on_event(event, seen.append, (3,), stop=stop, check_stop_interval_s=0.01)
+    runner_util.in_thread(seen.append, (2,), name="adds").join()
     event.set()
     waiting.join(10)
     assert seen == [2, 3]
     stop.set()
-    runner_threads.on_event(threading.Event(), seen.append, (4,), stop=stop, check_stop_interval_s=0.01).join(10)
-    runner_threads.in_thread(seen.pop, (9,), silent=True).join()
+    runner_util.on_event(threading.Event(), seen.append, (4,), stop=stop, check_stop_interval_s=0.01).join(10)
+    runner_util.in_thread(seen.pop, (9,), silent=True).join()
     assert seen == [2, 3]
     with pytest.raises(ValueError, match="tuple or a list"):
-        runner_threads.in_thread(print, "words")
+        runner_util.in_thread(print, "words")
     for name in ("PMIX_RANK", "PMI_RANK", "PMI_SIZE"):
         monkeypatch.delenv(name, raising=False)
     monkeypatch.setenv("OMPI_COMM_WORLD_RANK", "2")
     monkeypatch.setenv("OMPI_COMM_WORLD_SIZE", "5")
-    assert runner_env.get_env_rank_and_size() == (2, 5)
+    assert runner_util.get_env_rank_and_size() == (2, 5)
     monkeypatch.delenv("OMPI_COMM_WORLD_RANK")
-    assert runner_env.get_env_rank_and_size() == (0, 1)
+    assert runner_util.get_env_rank_and_size() == (0, 1)
 
 
 @pytest.mark.parametrize(("version", "target", "expected"), VERSIONS)

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from smddp_tf.lifecycle.launch_error import LaunchError
+from smddp_tf.lifecycle.placement import LaunchError
 from smddp_tf.run.output import Output
 
 ROOT = Path(__file__).resolve().parents[2]

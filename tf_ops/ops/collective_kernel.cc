@@ -1,10 +1,8 @@
 #include "ops/collective_kernel.h"
 
 #include <atomic>
-#include <cstdint>
 #include <cstring>
 #include <memory>
-#include <string>
 #include <utility>
 
 #include "absl/status/status.h"

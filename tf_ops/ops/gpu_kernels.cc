@@ -2,7 +2,6 @@
 
 #include <atomic>
 #include <mutex>
-#include <utility>
 
 #include "tensorflow/core/framework/kernel_def_builder.h"
 

@@ -15,12 +15,12 @@
 
 #include "core/env/env.h"
 #include "core/env/launcher.h"
+#include "core/process/log.h"
 #include "core/process/version.h"
 #include "python/bindings.h"
 #include "python/errors.h"
 #include "python/waiter.h"
 #include "runtime/api/session.h"
-#include "runtime/health/stack_dump.h"
 
 namespace nb = nanobind;
 
@@ -31,6 +31,23 @@ template <class Call>
 auto WithoutGil(Call call) {
   nb::gil_scoped_release release;
   return call();
+}
+
+// Warns of variables that are not read anywhere, with the names that may have been meant.
+void WarnOfUnknownNames() {
+  const std::vector<std::string> unknown = UnknownNames(NamesInEnvironment());
+  if (unknown.empty()) return;
+  nb::list known;
+  for (const EnvVariable& variable : EnvVariables()) known.append(variable.name);
+  const nb::object close_matches = nb::module_::import_("difflib").attr("get_close_matches");
+  std::string text;
+  for (const std::string& name : unknown) {
+    const nb::list closest(close_matches(name, known, /*n=*/1, /*cutoff=*/0.8));
+    text += (text.empty() ? "" : ", ") + name;
+    if (nb::len(closest) > 0) text += " (" + nb::cast<std::string>(closest[0]) + "?)";
+  }
+  Log(LogLevel::kWarning,
+      "Unknown SMDDP_ environment variables, which have no effect: " + text + ". Are they misspelt?");
 }
 
 void Init(const std::vector<int>& ranks, uintptr_t comm_address, bool dynamic_process_sets,
@@ -45,6 +62,7 @@ void Init(const std::vector<int>& ranks, uintptr_t comm_address, bool dynamic_pr
   options.has_communicator = comm_address != 0;
   options.communicator = reinterpret_cast<const void*>(comm_address);
   ThrowIfError(WithoutGil([&] { return StartSession(options); }));
+  if (SessionOrThrow()->topology().rank() == 0) WarnOfUnknownNames();
 }
 
 void Shutdown(bool at_exit) {
@@ -117,9 +135,6 @@ nb::dict StatsDict(int process_set) {
   result["node_bytes_sent"] = stats.node_bytes_sent;
   result["node_bytes_referred"] = stats.node_bytes_referred;
   result["rail_bytes_sent"] = stats.rail_bytes_sent;
-  result["control_messages"] = stats.control_messages;
-  result["control_bytes"] = stats.control_bytes;
-  result["engine_wakeups"] = stats.engine_wakeups;
   result["arena_bytes"] = stats.arena_bytes;
   result["ended_rank"] = stats.ended_rank;
   result["rail_latency_us"] = stats.rail_latency_us;
@@ -218,15 +233,13 @@ void BindControl(nb::module_& m) {
   m.def("raised_elsewhere", OfSession([](const SessionDiagnostics& session) { return session.Raised().elsewhere; }));
   m.def("traceback_printed_elsewhere",
         OfSession([](const SessionDiagnostics& session) { return session.Raised().shown_elsewhere; }));
-  m.def("stall_stacks", [] { return ValueOrThrow(ReadStallStacks()); });
-  m.def("set_stack_dump", &SetStackDump, nb::arg("signal"), nb::arg("file"));
   m.def("leave_mpi_unfinished", &LeaveMpiUnfinished);
   m.def("end_last", &EndLast);
   m.def("start_timeline", &StartTimeline, nb::arg("path"), nb::arg("mark_cycles"));
   m.def("stop_timeline", &StopTimeline);
-  m.def("data_autotune", [] { return ValueOrThrow(ReadDataAutotune()); });
+  m.def("data_autotune", [] { return ValueOrThrow(ReadSwitch("SMDDP_DATA_AUTOTUNE")); });
   m.def("monitor_folder", &ReadMonitorFolder);
-  m.def("keras_compat", [] { return ValueOrThrow(ReadKerasCompat()); });
+  m.def("keras_compat", [] { return ValueOrThrow(ReadSwitch("SMDDP_KERAS_COMPAT")); });
   m.def("build_info", &BuildInfo);
   m.def(
       "suggest_nccl", [](const std::string& path) { SetDefault("SMDDP_NCCL_LIBRARY", path.c_str()); }, nb::arg("path"));

@@ -10,6 +10,7 @@ from __future__ import annotations
 from typing import Any
 
 from smddp_tf import basics
+from smddp_tf._native import graph
 from smddp_tf.basics import *  # noqa: F403
 from smddp_tf.compression import Compression
 from smddp_tf.horovod.keras import callbacks
@@ -45,6 +46,7 @@ __all__ = [
 ]
 
 
+@graph.no_autograph
 def DistributedOptimizer(
     optimizer: Any,
     name: str | None = None,
@@ -65,19 +67,8 @@ def DistributedOptimizer(
 
     The others are those of `smddp_tf.keras.DistributedOptimizer`.
     """
-    return _DistributedOptimizer(
-        optimizer,
-        name,
-        device_dense,
-        device_sparse,
-        compression,
-        sparse_as_dense,
-        gradient_predivide_factor,
-        op,
-        num_groups=num_groups,
-        groups=groups,
-        **more,
-    )
+    given = dict(locals())
+    return _DistributedOptimizer(**given.pop("more"), **given)
 
 
 def allreduce(

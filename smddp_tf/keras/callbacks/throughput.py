@@ -11,11 +11,10 @@ import tensorflow as tf
 
 from smddp_tf._native import loader
 from smddp_tf._native.threads import of_thread
-from smddp_tf.basics import is_initialized, rank, size
+from smddp_tf.basics import cross_size, is_initialized, rank, size
 from smddp_tf.keras._backend import keras, needs_keras_3
 from smddp_tf.keras.fit import input_waits
 from smddp_tf.keras.fit.guard import reduces
-from smddp_tf.keras.fit.hyperparameters import write_hyperparameters
 from smddp_tf.monitor import recording
 from smddp_tf.monitor.steps import EXPOSED, INPUT, REDUCING, SAMPLES, SECONDS, STEPS, StepTimes
 
@@ -69,7 +68,7 @@ class Throughput(keras.callbacks.Callback):
         if self.epoch_iterator is not None:  # after `fit` has made of it what the ranks have agreed on
             self.epoch_iterator._distributed_dataset = input_waits.Timed(self.epoch_iterator._distributed_dataset)
         for board in self.tensorboards:
-            write_hyperparameters(board, self.model, self.params)
+            _write_hyperparameters(board, self.model, self.params)
 
     def on_epoch_begin(self, epoch: int, logs: dict[str, Any] | None = None) -> None:
         self._epoch = epoch
@@ -162,3 +161,27 @@ def _spread(of_ranks: np.ndarray) -> dict[str, float]:
     steps, seconds = np.maximum(of_ranks[:, STEPS], 1), of_ranks[:, SECONDS]
     own = (seconds - of_ranks[:, EXPOSED]) / steps
     return {"rank_spread": float((own.max() - own.min()) / max(float((seconds / steps).mean()), 1e-9))}
+
+
+def _write_hyperparameters(board: Any, model: Any, params: dict[str, Any]) -> None:
+    """Writes the hyperparameters of the job into the run of `board`, a TensorBoard.
+
+    Args:
+        params: those that Keras gives to callbacks.
+    """
+    from tensorboard.plugins.hparams import api  # installed wherever the callback itself can write
+
+    optimizer = getattr(model.optimizer, "inner_optimizer", model.optimizer)  # that of a loss scale
+    values = {
+        "ranks": size() if is_initialized() else 1,
+        "nodes": cross_size() if is_initialized() else 1,
+        "optimizer": type(optimizer).__name__,
+        "learning_rate": float(keras.ops.convert_to_numpy(getattr(optimizer, "learning_rate", 0.0))),
+        "epochs": params.get("epochs", 0),
+        "steps_per_execution": model.steps_per_execution,
+        "jit_compile": bool(model.jit_compile),
+        "dtype": keras.config.dtype_policy().name,
+    }
+    with board._train_writer.as_default():
+        api.hparams(values)
+    board._train_writer.flush()

@@ -22,7 +22,7 @@ from smddp_tf.data.agreement import agree, rank_and_size
 from smddp_tf.data.partition import Partition
 from smddp_tf.keras._backend import keras
 from smddp_tf.keras.data_parallel.array_batches import ArrayData, array_batches, cut
-from smddp_tf.keras.data_parallel.current import current, set_aside
+from smddp_tf.keras.data_parallel.current import current, set_aside, shards_batches
 from smddp_tf.keras.data_parallel.same_data import OWN_PARTS, Digests, checksums
 from smddp_tf.keras.fit.step_hooks import rows_of
 
@@ -71,12 +71,11 @@ def make_iterator(plain_init: Callable[..., None], iterator: Any, epochs: int, *
     Args:
         epochs: how many it is for in `fit`; 0 where it is for `evaluate`, whose data are always pairs.
     """
-    distribution = current()
-    if distribution is None:
+    if current() is None:
         return plain_init(iterator, *args, **kwargs)
     bound = inspect.signature(plain_init).bind(iterator, *args, **kwargs)
     data = bound.arguments.get("kwargs", {})
-    shards = getattr(distribution, "_auto_shard_dataset", True)
+    shards = shards_batches()
     arrays = ArrayData.of(data) if shards else None
     if arrays is not None:
         part = _part_of_arrays(arrays, bool(data.get("shuffle")))

@@ -22,12 +22,11 @@ from smddp_tf.gradients.local_sources import layout_of
 from smddp_tf.keras import patch_table, patches
 from smddp_tf.keras._backend import keras
 from smddp_tf.keras.data_parallel.array_batches import cut
-from smddp_tf.keras.data_parallel.current import current, refuse_alone, set_aside
+from smddp_tf.keras.data_parallel.current import current, refuse_alone, set_aside, shards_batches
 from smddp_tf.keras.data_parallel.fitting import quiet_elsewhere
 from smddp_tf.keras.data_parallel.global_batches import limited
-from smddp_tf.keras.data_parallel.layer_states import agree_on_states
+from smddp_tf.keras.data_parallel.layer_states import agree_on_states, refuse_stateful, stateful_layer
 from smddp_tf.keras.data_parallel.same_data import OWN_PARTS, checksums
-from smddp_tf.keras.data_parallel.stateful import refuse_stateful, stateful_layer
 from smddp_tf.keras.fit.evaluate import evaluate
 from smddp_tf.keras.fit.patch import somebody_expects_iterator
 from smddp_tf.keras.fit.step_hooks import hooks_of
@@ -83,8 +82,7 @@ def _predicting_all(plain_predict: Callable[..., Any]) -> Callable[..., Any]:
     def predict_all(self: Any, *args: Any, **kwargs: Any) -> Any:
         if any(map(layout_of, self.variables)):
             refuse_alone("`predict` of a model whose tables are cut over the ranks")
-        distribution = current()
-        if distribution is None:
+        if current() is None:
             return plain_predict(self, *args, **kwargs)
         bound = signature.bind(self, *args, **kwargs)
         bound.apply_defaults()
@@ -92,7 +90,7 @@ def _predicting_all(plain_predict: Callable[..., Any]) -> Callable[..., Any]:
         data, steps = bound.arguments["x"], bound.arguments["steps"]
         if steps and isinstance(data, types.GeneratorType):
             bound.arguments["x"] = (batch for batch in limited(data, steps, self.steps_per_execution))
-        shares = arrays.is_array_structure(data) and _is_worth_sharing(data, distribution, bound.arguments)
+        shares = arrays.is_array_structure(data) and _is_worth_sharing(data, bound.arguments)
         agree_on_states(self, if_trained=not shares)
         with set_aside():
             if not shares:
@@ -115,9 +113,8 @@ def _of_all_ranks(part: Any, name: str) -> Any:
     return np.concatenate(parts) if isinstance(part, np.ndarray) else tf.concat(parts, 0)
 
 
-def _is_worth_sharing(data: Any, distribution: Any, arguments: dict[str, Any]) -> bool:
+def _is_worth_sharing(data: Any, arguments: dict[str, Any]) -> bool:
     """Has every rank all rows and something to do, and may ranks make different numbers of steps?"""
     model = arguments["self"]
-    shards = getattr(distribution, "_auto_shard_dataset", True) and not any(map(layout_of, model.variables))
-    shards = shards and stateful_layer(model) is None
+    shards = shards_batches() and not any(map(layout_of, model.variables)) and stateful_layer(model) is None
     return shards and arguments["steps"] is None and arrays.first_dimension(data) >= basics.size()

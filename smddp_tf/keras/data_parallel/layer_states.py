@@ -10,9 +10,11 @@ from __future__ import annotations
 import weakref
 from typing import Any
 
+from smddp_tf import basics
 from smddp_tf.functions import broadcast_variables
 from smddp_tf.gradients.local_sources import layout_of
-from smddp_tf.keras.data_parallel.current import current
+from smddp_tf.keras._backend import keras
+from smddp_tf.keras.data_parallel.current import current, shards_batches
 from smddp_tf.keras.optimizer.accumulation import iterations_of, stays_local
 from smddp_tf.keras.optimizer.wrapping import optimizers_of, reduces
 
@@ -41,3 +43,24 @@ def _states(model: Any) -> list[Any]:
     states += filter(stays_local, model.trainable_variables)
     chosen = {id(variable): variable for variable in states if layout_of(variable) is None}
     return [variable for variable in chosen.values() if not getattr(variable, "smddp_agreed", False)]
+
+
+def stateful_layer(model: Any) -> Any:
+    """The first recurrent layer with `stateful=True`, at any depth; or None."""
+    layers = (layer for layer in model._flatten_layers() if isinstance(layer, keras.layers.RNN))
+    return next((layer for layer in layers if layer.stateful), None)
+
+
+def refuse_stateful(model: Any) -> None:
+    """Raises a ValueError where a distribution would give the ranks parts of batches, and a layer is stateful."""
+    if current() is None or not shards_batches():
+        return
+    layer = stateful_layer(model)
+    if layer is not None:
+        rows = next((state.shape[0] for state in keras.tree.flatten(layer.states or ())), "all")
+        raise ValueError(
+            "keras.distribution.DataParallel gives a rank some rows of a batch, but a layer with stateful=True keeps "
+            f"a state for each row. Received: {layer.name!r}, whose state is for {rows} rows of a batch, on "
+            f"{basics.size()} ranks (this is rank {basics.rank()}). Use stateful=False; or give each rank sequences of "
+            "its own and `batch_shape` the rows of one rank, with DataParallel(auto_shard_dataset=False)."
+        )

@@ -30,9 +30,8 @@ from smddp_tf.keras.data_parallel.fitting import build_by_tracing
 from smddp_tf.keras.data_parallel.global_batches import begin_epoch_of, digests_of, part_of
 from smddp_tf.keras.data_parallel.layer_states import agree_on_states
 from smddp_tf.keras.fit import same_batches, start_check
-from smddp_tf.keras.fit.callback_facts import agreed, facts_of, flat, name_learning_rate
 from smddp_tf.keras.fit.step_hooks import hooks_of
-from smddp_tf.keras.fit.stopping import Stopping, looks_at_batches
+from smddp_tf.keras.fit.stopping import Stopping, agreed, facts_of, flat, looks_at_batches, name_learning_rate
 from smddp_tf.keras.fit.uneven import JOIN, OFF, Plan, UnevenEpochs, plan_for, supply_of
 from smddp_tf.keras.optimizer import wrapping
 from smddp_tf.keras.optimizer.local_variables import local_of

@@ -18,7 +18,7 @@ import tensorflow as tf
 from smddp_tf._native import loader
 from smddp_tf.basics import is_initialized, size
 from smddp_tf.data.epochs import EpochsOfFit
-from smddp_tf.data.tuning import without_autotune
+from smddp_tf.data.tf_datasets import without_autotune
 from smddp_tf.keras import patch_table, patches
 from smddp_tf.keras._backend import keras
 from smddp_tf.keras.callbacks.rank_zero import on_rank_zero
@@ -26,11 +26,11 @@ from smddp_tf.keras.callbacks.throughput import Throughput
 from smddp_tf.keras.data_parallel.current import current, refuse_alone
 from smddp_tf.keras.data_parallel.fitting import callbacks_before, quiet_elsewhere, writing_on_rank_zero
 from smddp_tf.keras.data_parallel.global_batches import make_iterator
-from smddp_tf.keras.data_parallel.stateful import refuse_stateful
+from smddp_tf.keras.data_parallel.layer_states import refuse_stateful
 from smddp_tf.keras.fit import same_batches
-from smddp_tf.keras.fit.callback_facts import counts_samples, facts_of, flat, name_learning_rate
 from smddp_tf.keras.fit.forgotten import watching
 from smddp_tf.keras.fit.guard import Guard, reduces
+from smddp_tf.keras.fit.stopping import counts_samples, facts_of, flat, name_learning_rate
 from smddp_tf.keras.optimizer.adopted import follow_distribution
 from smddp_tf.monitor import recording
 

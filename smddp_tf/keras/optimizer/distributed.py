@@ -7,18 +7,18 @@ from typing import Any
 
 import tensorflow as tf
 
+from smddp_tf._native import graph
 from smddp_tf.basics import is_initialized
 from smddp_tf.compression import Compression
-from smddp_tf.gradients.groups import check_groups
 from smddp_tf.gradients.local_sources import layers_in
-from smddp_tf.horovod.shown_classes import shown_as_horovods
+from smddp_tf.gradients.reducer import check_groups, settings_in
 from smddp_tf.keras._backend import LEGACY, keras, needs_keras_3
 from smddp_tf.keras.optimizer import legacy
 from smddp_tf.keras.optimizer.accumulation import innermost
 from smddp_tf.keras.optimizer.copied import copy_of
 from smddp_tf.keras.optimizer.optimizer_reducer import ReductionSettings
 from smddp_tf.keras.optimizer.reducing import attach, wrap_class
-from smddp_tf.keras.optimizer.wrapping import advice, reducer_on, reduces, refuse_wrapped
+from smddp_tf.keras.optimizer.wrapping import advice, reducer_on, reduces, refuse_wrapped, shown_as_horovods
 from smddp_tf.keras.sharding.degrees import degree_of
 from smddp_tf.process_sets import ProcessSet, global_process_set
 from smddp_tf.reduce_op import Average
@@ -27,6 +27,7 @@ from smddp_tf.tf1.optimizer import DistributedV1Optimizer
 __all__ = ["DistributedOptimizer", "DistributedOptimizerTF", "PartialDistributedOptimizer", "wrap_class"]
 
 
+@graph.no_autograph
 def DistributedOptimizer(
     optimizer: Any,
     name: str | None = None,
@@ -104,21 +105,11 @@ def DistributedOptimizer(
             other. Later, in `apply`, if `backward_passes_per_step` meets `tf.IndexedSlices` without `sparse_as_dense`,
             or if `hvd.DistributedGradientTape` has reduced the gradients already.
     """
+    flags = {"average_aggregated_gradients": bool(average_aggregated_gradients)}
+    flags["scale_local_gradients"] = bool(scale_local_gradients)
+    given = {**locals(), **flags}
     check_groups(groups, num_groups)
-    settings = ReductionSettings(
-        name,
-        device_dense,
-        device_sparse,
-        compression,
-        sparse_as_dense,
-        gradient_predivide_factor,
-        op,
-        backward_passes_per_step,
-        bool(average_aggregated_gradients),
-        process_set,
-        bool(scale_local_gradients),
-        shard,
-    )
+    settings = ReductionSettings(**{field: given[field] for field in ReductionSettings._fields})
     return distribute(optimizer, settings, copies=True)
 
 
@@ -141,6 +132,7 @@ def distribute(optimizer: Any, settings: ReductionSettings, copies: bool) -> Any
     return ours
 
 
+@graph.no_autograph
 def DistributedOptimizerTF(
     optimizer: Any,
     name: str | None = None,
@@ -171,43 +163,18 @@ def DistributedOptimizerTF(
         ValueError: As there; for an optimizer of TensorFlow 1 also if `backward_passes_per_step` is more than 1 in
             eager mode.
     """
+    given = dict(locals())
     if isinstance(optimizer, tf.compat.v1.train.Optimizer) and shard is None:
         check_groups(groups, num_groups)
         optimizer_class = shown_as_horovods(DistributedV1Optimizer, "horovod.tensorflow", "_DistributedOptimizer")
-        return optimizer_class(
-            optimizer,
-            name,
-            use_locking,
-            _checked_passes(backward_passes_per_step),
-            average_aggregated_gradients,
-            scale_local_gradients,
-            op=op,
-            compression=compression,
-            sparse_as_dense=sparse_as_dense,
-            gradient_predivide_factor=gradient_predivide_factor,
-            device_dense=device_dense,
-            device_sparse=device_sparse,
-            process_set=process_set,
-        )
-    return DistributedOptimizer(
-        optimizer,
-        name,
-        device_dense,
-        device_sparse,
-        compression,
-        sparse_as_dense,
-        gradient_predivide_factor,
-        op,
-        backward_passes_per_step,
-        average_aggregated_gradients,
-        num_groups,
-        groups,
-        process_set,
-        scale_local_gradients,
-        shard,
-    )
+        passes, average = _checked_passes(backward_passes_per_step), average_aggregated_gradients
+        how = settings_in(given)
+        return optimizer_class(optimizer, name, use_locking, passes, average, scale_local_gradients, **how)
+    del given["use_locking"]
+    return DistributedOptimizer(**given)
 
 
+@graph.no_autograph
 def PartialDistributedOptimizer(
     optimizer: Any,
     name: str | None = None,
@@ -242,22 +209,9 @@ def PartialDistributedOptimizer(
     Raises:
         ValueError: As there, and if `local_layers` holds something else than layers.
     """
-    layers = layers_in(local_layers)
-    wrapped = DistributedOptimizer(
-        optimizer,
-        name,
-        device_dense,
-        device_sparse,
-        compression,
-        sparse_as_dense,
-        gradient_predivide_factor,
-        op,
-        backward_passes_per_step,
-        average_aggregated_gradients,
-        groups=groups,
-        process_set=process_set,
-        scale_local_gradients=scale_local_gradients,
-    )
+    given = dict(locals())
+    layers = layers_in(given.pop("local_layers"))
+    wrapped = DistributedOptimizer(**given)
     reducer_on(innermost(wrapped)).local.add_layers(layers)
     return wrapped
 

@@ -20,21 +20,12 @@ import tensorflow as tf
 from smddp_tf._native import graph, loader
 from smddp_tf.basics import rank, size
 from smddp_tf.keras._backend import build_optimizer, keras
+from smddp_tf.keras.optimizer import wrapping
 from smddp_tf.keras.optimizer.accumulation import innermost
 from smddp_tf.keras.optimizer.copied import copy_of
 from smddp_tf.keras.optimizer.made_anew import configuration, notice_from_config
 from smddp_tf.keras.optimizer.optimizer_reducer import OptimizerReducer, ReductionSettings, ids_with_gradients
-from smddp_tf.keras.optimizer.pipeline import reduced_by_tape
-from smddp_tf.keras.optimizer.replaceable import methods_for, own_gradients
-from smddp_tf.keras.optimizer.wrapping import (
-    advice,
-    attach_reducer,
-    reducer_on,
-    reduces,
-    refuse_wrapped,
-    settings_of_class,
-    wrapped_class,
-)
+from smddp_tf.keras.optimizer.pipeline import methods_for, own_gradients, reduced_by_tape
 
 _HOOKS = ("aggregate_gradients", "_aggregate_gradients")
 _API_NAMES = ("_keras_api_names", "_keras_api_names_v1", "_tf_api_names", "_tf_api_names_v1")
@@ -54,31 +45,31 @@ def distribute(optimizer: Any, settings: ReductionSettings, copies: bool) -> Any
         NotImplementedError: Several passes for one update and a loss scale, which go together with Keras 3 only.
     """
     _check(optimizer)
-    refuse_wrapped(optimizer)
+    wrapping.refuse_wrapped(optimizer)
     inner = innermost(optimizer)
     if settings.backward_passes_per_step > 1 and inner is not optimizer:
         raise NotImplementedError(
             "With TF_USE_LEGACY_KERAS=1 a LossScaleOptimizer updates in every call. Received: "
             f"backward_passes_per_step={settings.backward_passes_per_step}. Use Keras 3, or leave one of them out."
         )
-    ours = copy_of(optimizer) if copies and not reduces(optimizer) else optimizer
+    ours = copy_of(optimizer) if copies and not wrapping.reduces(optimizer) else optimizer
     _attach(innermost(ours), settings)
     return ours
 
 
 def _attach(optimizer: Any, settings: ReductionSettings | None = None, local: Any = None) -> OptimizerReducer:
-    reducer = OptimizerReducer(settings_of_class(optimizer) if settings is None else settings)
+    reducer = OptimizerReducer(wrapping.settings_of_class(optimizer) if settings is None else settings)
     reducer.reductions = _reductions()
     if local is not None:
         reducer.local.add_those_of(local)
     notice_from_config(type(optimizer), _attach)
-    attach_reducer(optimizer, wrapped_class(type(optimizer), _members_for, reducer.settings), reducer)
+    wrapping.attach_reducer(optimizer, wrapping.wrapped_class(type(optimizer), _members_for, reducer.settings), reducer)
     return reducer
 
 
 def _reducer_of(optimizer: Any) -> OptimizerReducer:
     """The optimizer's reducer; one made from a wrapped class gets it here, with the settings of the class."""
-    reducer = reducer_on(optimizer)
+    reducer = wrapping.reducer_on(optimizer)
     return _attach(optimizer) if reducer is None else reducer
 
 
@@ -145,7 +136,7 @@ def _members_for(optimizer_class: Any) -> dict[str, Any]:
         "__module__": optimizer_class.__module__,
         "get_config": functools.update_wrapper(get_config, optimizer_class.get_config),
         "apply_gradients": functools.update_wrapper(apply_gradients, optimizer_class.apply_gradients),
-        **methods_for(optimizer_class, _reducer_of),
+        **methods_for(_reducer_of),
         hook: functools.update_wrapper(aggregate, getattr(optimizer_class, hook)),
         "_compute_gradients": computing("_compute_gradients"),
         # Of the new optimizers, and of the old ones.
@@ -210,7 +201,7 @@ def _check_reduced(reducer: OptimizerReducer, grads: Sequence[Any], variables: S
 def _check(optimizer: Any) -> None:
     if isinstance(optimizer, (keras.optimizers.Optimizer, keras.optimizers.legacy.Optimizer)):
         return
-    what_to_do = advice(
+    what_to_do = wrapping.advice(
         optimizer,
         "tf.keras.optimizers",
         object,

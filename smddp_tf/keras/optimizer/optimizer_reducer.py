@@ -13,7 +13,7 @@ import tensorflow as tf
 from smddp_tf._native import xla
 from smddp_tf.compression import Compression
 from smddp_tf.gradients.local_sources import LocalSources
-from smddp_tf.gradients.reducer import GradientReducer
+from smddp_tf.gradients.reducer import GradientReducer, settings_in
 from smddp_tf.gradients.sparse import densified
 from smddp_tf.keras.data_parallel import global_means
 from smddp_tf.keras.fit.active_ranks import Window
@@ -109,19 +109,9 @@ class OptimizerReducer:
         return self._new_reducer(self._range_of_float16(variables), 1 if state is None else state.planned_parts)
 
     def _new_reducer(self, gradient_predivide_factor: float, parts: int = 1) -> GradientReducer:
-        settings = self.settings
-        return GradientReducer(
-            settings.name or "optimizer",
-            op=settings.op,
-            compression=settings.compression,
-            sparse_as_dense=settings.sparse_as_dense,
-            gradient_predivide_factor=gradient_predivide_factor,
-            device_dense=settings.device_dense,
-            device_sparse=settings.device_sparse,
-            process_set=settings.process_set,
-            repeated_rows=self._keeps_repeated_rows(),
-            parts=parts,
-        )
+        settings = self.settings._replace(gradient_predivide_factor=gradient_predivide_factor)
+        how = {"repeated_rows": self._keeps_repeated_rows(), "parts": parts, **settings_in(settings._asdict())}
+        return GradientReducer(settings.name or "optimizer", **how)
 
     def _keeps_repeated_rows(self) -> bool:
         """Is it to be as in one process, to whose optimizer each lookup of a row is a gradient of its own?"""

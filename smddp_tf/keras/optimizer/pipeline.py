@@ -129,10 +129,13 @@ class _Call(NamedTuple):
             innermost(self.optimizer).apply(unscaled, self.given)
 
 
-def reducing_methods(reducer_of: Callable[[Any], OptimizerReducer]) -> dict[str, Any]:
-    """Returns two methods for wrapped optimizers, which a program may replace on an optimizer object.
+def methods_for(reducer_of: Callable[[Any], OptimizerReducer]) -> dict[str, Any]:
+    """Returns the methods of Horovod's wrapped optimizers that programs call, and replace on one optimizer object.
 
-    Whatever applies gradients calls the first, and that the second, so a replacement is used everywhere.
+    Whatever applies gradients calls `_allreduce`, and that `_allreduce_grads`: a replacement is used everywhere.
+
+    Args:
+        reducer_of: gives the reducer of an optimizer.
     """
 
     def _allreduce(self: Any, grads: Sequence[Any], vars: Sequence[Any]) -> list[Any]:
@@ -148,7 +151,17 @@ def reducing_methods(reducer_of: Callable[[Any], OptimizerReducer]) -> dict[str,
         del use_generic_names
         return reducer_of(self).over_ranks(vars)(list(grads), list(vars))
 
-    return {"_allreduce": _allreduce, "_allreduce_grads": _allreduce_grads}
+    def register_local_var(self: Any, var: Any) -> None:
+        """Keeps the gradients of a variable on this rank. Call it before training, or before `_allreduce` reduces."""
+        reducer_of(self).local.add(var)
+
+    return {
+        "_allreduce": _allreduce,
+        "_allreduce_grads": _allreduce_grads,
+        "_agg_helper": property(lambda self: reducer_of(self).passes),
+        "register_local_var": register_local_var,
+        "_compute_gradients": own_gradients,  # Keras 2 has its own
+    }
 
 
 def reduce_gradients(
@@ -266,3 +279,26 @@ def _marked(grads: Sequence[Any], kept: set[int]) -> list[Any]:
             marked[index] = tf.where(finite, grad, tf.cast(float("nan"), grad.dtype))
             break
     return marked
+
+
+def own_gradients(
+    self: Any, loss: Any, var_list: Any, grad_loss: Any = None, tape: tf.GradientTape | None = None
+) -> list[tuple[Any, Any]]:
+    """Returns this rank's own gradients, in pairs with the variables. What applies them reduces them.
+
+    Args:
+        loss: a tensor that `tape` has recorded, or a function that returns the loss.
+        var_list: list of variables, or a function that returns it.
+        grad_loss: what the gradients are multiplied by.
+        tape: needed where `loss` is a tensor.
+
+    Raises:
+        ValueError: `loss` is a tensor, and there is no tape.
+    """
+    if callable(loss):
+        with tf.GradientTape() as tape:
+            loss = loss()
+    elif tape is None:
+        raise ValueError("`tape` must be the tf.GradientTape that has recorded `loss`, where `loss` is a tensor.")
+    variables = list(var_list() if callable(var_list) else var_list)
+    return list(zip(tape.gradient(loss, variables, grad_loss), variables))

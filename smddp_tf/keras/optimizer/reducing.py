@@ -6,13 +6,12 @@ import functools
 from collections.abc import Sequence
 from typing import Any
 
-from smddp_tf.gradients.local_sources import LocalSources
+from smddp_tf.gradients.local_sources import LocalSources, layout_of
 from smddp_tf.keras._backend import keras
 from smddp_tf.keras.optimizer.accumulation import innermost
 from smddp_tf.keras.optimizer.made_anew import configuration, notice_from_config
 from smddp_tf.keras.optimizer.optimizer_reducer import OptimizerReducer, ReductionSettings
-from smddp_tf.keras.optimizer.pipeline import When, apply_reduced, when_reduced
-from smddp_tf.keras.optimizer.replaceable import methods_for
+from smddp_tf.keras.optimizer.pipeline import When, apply_reduced, methods_for, when_reduced
 from smddp_tf.keras.optimizer.wrapping import attach_reducer, reducer_on, settings_of_class, unwrapped, wrapped_class
 from smddp_tf.keras.saving.cut_tables import cut
 from smddp_tf.keras.sharding.sharded_state import ShardedState
@@ -58,7 +57,8 @@ def _cut_state(optimizer: Any, state: ShardedState) -> None:
     optimizer.built = False
     optimizer.build(variables)
     for variable, value in zip(optimizer.variables[own:], values[own:]):
-        variable.assign(cut(variable, value.numpy()))
+        whole = layout_of(value) is None  # not so the slots of a table that is cut over the ranks
+        variable.assign(cut(variable, value.numpy()) if whole else value)
 
 
 def wrap_class(optimizer_class: Any, settings: ReductionSettings | None = None) -> Any:
@@ -166,7 +166,7 @@ def _members_for(optimizer_class: Any) -> dict[str, Any]:
         "__reduce__": __reduce__,
         "__copy__": __deepcopy__,
         "__deepcopy__": __deepcopy__,
-        **methods_for(optimizer_class, reducer_of),
+        **methods_for(reducer_of),
     }
 
 

@@ -9,7 +9,7 @@ from typing import Any
 
 import tensorflow as tf
 
-from smddp_tf.horovod.shown_classes import shown_as_horovods
+from smddp_tf import aliases
 from smddp_tf.keras._backend import keras
 
 _WRAPS = "_smddp_wraps"  # the attribute of a wrapped class that holds the user's class
@@ -149,3 +149,34 @@ def advice(optimizer: Any, optimizers: str, family: Any, **of_package: str) -> s
         )
     make_one = f"Make one, for example `hvd.DistributedOptimizer({optimizers}.Adam())`."
     return of_package.get(type(optimizer).__module__.split(".")[0], make_one)
+
+
+_SHOWN = "_smddp_shown"  # the attribute of a class that holds the one it is shown as
+
+
+def shown_as_horovods(ours: Any, module: str, name: str | None = None) -> Any:
+    """Returns the class that objects of `ours` get: one that names Horovod's module under the alias, else `ours`.
+
+    Programs look at `type(optimizer).__module__`, `optimizer.__module__`, `repr(optimizer)` and `str(optimizer)`. Keras
+    writes the module and the name of `optimizer.__class__` into files, which stay what they are without the alias.
+
+    Args:
+        ours: a class. Its objects' `__class__` stays it.
+        module: the module of Horovod.
+        name: the name of the class there. Defaults to that of `ours`.
+    """
+    if not aliases.is_installed("horovod"):
+        return ours
+    if _SHOWN not in vars(ours):
+        setattr(ours, _SHOWN, _shown_subclass(ours, module, name or ours.__name__))
+    return getattr(ours, _SHOWN)
+
+
+def _shown_subclass(ours: Any, module: str, name: str) -> Any:
+    namespace = {
+        "__module__": module,
+        "__qualname__": name,
+        "__doc__": ours.__doc__,
+        "__class__": property(lambda self: ours),
+    }
+    return types.new_class(name, (ours,), exec_body=lambda body: body.update(namespace))

@@ -165,8 +165,9 @@ def _meet(count: int) -> None:
             raise
         raise RuntimeError(
             f"Rank {rank()} saves a model whose variables are cut over the ranks, and not all others have come to "
-            f"save it within {MEETING_SECONDS:g} s. Every rank must call `model.save` or `model.save_weights`: take it "
-            "out of `if hvd.rank() == 0`, and wrap ModelCheckpoint by hvd.callbacks.on_rank_zero on every rank."
+            f"save it within {MEETING_SECONDS:g} s of one another. Every rank must call `model.save` or "
+            "`model.save_weights`: take it out of `if hvd.rank() == 0`, and wrap ModelCheckpoint by "
+            "hvd.callbacks.on_rank_zero on every rank."
         ) from error
     finally:
         timer.cancel()
@@ -187,6 +188,7 @@ def save_whole_tables() -> None:
     patches.replace(patch_table.SAVE, _saving_together)
     patches.replace(patch_table.SAVE_WEIGHTS, _saving_together)
     patches.replace(patch_table.SAVE_MODEL, _saving_together)
+    patches.replace(patch_table.EXPORT, _exporting)
     patches.replace(patch_table.SWAP_EMA, _refusing_parts)
     patches.replace(patch_table.SAVE_SLOTS, _saving_slots)
     patches.replace(patch_table.LOAD_SLOTS, _loading_slots)
@@ -209,6 +211,21 @@ def _saving_together(plain: Any) -> Any:
         return together(model, lambda: plain(*args, **kwargs))
 
     return save
+
+
+def _exporting(plain: Any) -> Any:
+    @functools.wraps(plain)
+    def export(self: Any, *args: Any, **kwargs: Any) -> Any:
+        if any(layout_of(variable) is not None for variable in self.variables):
+            raise NotImplementedError(
+                "model.export would keep this rank's part only of tables that are cut over the ranks. Save the model, "
+                f"and export it in one process that has loaded it. Received: a call on rank {rank()}."
+            )
+        if not saves_together(self) or is_alone():
+            return plain(self, *args, **kwargs)
+        return together(self, lambda: plain(self, *args, **kwargs))
+
+    return export
 
 
 def _saving_slots(plain: Any) -> Any:

@@ -12,7 +12,7 @@ from typing import Any
 from smddp_tf import urls
 from smddp_tf._warn import warn
 from smddp_tf.compression import Compression, split
-from smddp_tf.gradients.groups import check_groups
+from smddp_tf.gradients.reducer import check_groups
 from smddp_tf.keras._backend import LEGACY, keras
 from smddp_tf.keras.optimizer.distributed import distribute
 from smddp_tf.keras.optimizer.optimizer_reducer import ReductionSettings

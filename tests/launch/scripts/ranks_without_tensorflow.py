@@ -1,4 +1,4 @@
-"""A rank that needs no TensorFlow.  python ranks_without_tensorflow.py sum|fail|raise|leave|wait|look"""
+"""A rank that needs no TensorFlow.  python ranks_without_tensorflow.py sum|fail|raise|leave|leave-alone|wait|look"""
 
 import os
 import sys
@@ -13,7 +13,7 @@ def broken():
     raise ValueError(f"rank {rank} is broken")
 
 
-if manner in ("sum", "raise", "leave"):
+if manner in ("sum", "raise", "leave", "leave-alone"):
     import numpy as np
 
     import smddp_tf as hvd
@@ -33,6 +33,10 @@ elif manner in ("raise", "leave"):
     if rank == 1:
         broken()
     core().allreduce([np.ones(3, np.float32)], "float32", "sum", int(hvd.Sum))
+elif manner == "leave-alone":
+    if rank == 1:
+        raise SystemExit(3)
+    time.sleep(60)  # in code of its own
 elif manner == "fail":
     print("begun")
     if rank == 1:

@@ -6,7 +6,6 @@
 
 #include <cstddef>
 #include <memory>
-#include <string>
 #include <vector>
 
 #include "collectives/device/event_pool.h"
@@ -52,7 +51,6 @@ class BufferPool {
   // The host may access it immediately.
   Result<BufferLease> TakeForHost(size_t bytes);
 
-  int64_t allocations() const { return static_cast<int64_t>(blocks_.size()); }
   // Keeps the memory until the process ends: work that could not be ended may still use it.
   void Leak() { leaked_ = true; }
 

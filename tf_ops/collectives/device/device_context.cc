@@ -3,7 +3,6 @@
 #include <chrono>
 #include <thread>
 
-#include "collectives/device/device_context_impl.h"
 #include "collectives/device/methods/methods.h"
 #include "core/clock.h"
 #include "core/process/log.h"
@@ -19,7 +18,7 @@ constexpr int64_t kWatchNs = 500 * 1000000LL;
 
 }  // namespace
 
-DeviceContextImpl::~DeviceContextImpl() {
+DeviceContext::~DeviceContext() {
   End(/*failed=*/false);
   if (Drain(kDrainSeconds)) return;
   Log(LogLevel::kWarning, "GPU " + std::to_string(device_.info().index) + " (" + device_.info().name +
@@ -30,7 +29,7 @@ DeviceContextImpl::~DeviceContextImpl() {
 }
 
 // True: nothing runs on the context's streams any more.
-bool DeviceContextImpl::Drain(double seconds) {
+bool DeviceContext::Drain(double seconds) {
   const Deadline deadline = Deadline::After(seconds);
   for (int i = 0; i < Streams::kCount; ++i) {
     if (streams_.at(i) == nullptr) continue;
@@ -46,27 +45,25 @@ bool DeviceContextImpl::Drain(double seconds) {
   return true;
 }
 
-Status DeviceContextImpl::Make() { return While("making streams", streams_.Make()); }
-
-Status DeviceContextImpl::While(const char* doing, const Status& status) const {
+Status DeviceContext::While(const char* doing, const Status& status) const {
   if (status.ok()) return status;
   return Status(status.reason(), "GPU " + std::to_string(device_.info().index) + " (" + device_.info().name + "), " +
                                      doing + ": " + status.message());
 }
 
-Result<bool> DeviceContextImpl::Passed(const PooledEvent& event, const char* doing) const {
+Result<bool> DeviceContext::Passed(const PooledEvent& event, const char* doing) const {
   Result<bool> passed = event.Passed();
   if (!passed.ok()) return While(doing, passed.status());
   return passed;
 }
 
-void DeviceContextImpl::KeepMemory() {
+void DeviceContext::KeepMemory() {
   device_buffers_.Leak();
   pinned_buffers_.Leak();
 }
 
-Status DeviceContextImpl::Open(const DeviceDecision& decision, const std::vector<RankDeviceInfo>& infos,
-                               DeviceGroupLibrary* groups) {
+Status DeviceContext::Open(const DeviceDecision& decision, const std::vector<RankDeviceInfo>& infos,
+                           DeviceGroupLibrary* groups) {
   method_ = decision.method;
   const Topology& topology = fabric_.topology;
   if (method_ != DeviceMethod::kGroup || topology.local_size() == 1) return Status::Ok();
@@ -82,13 +79,13 @@ Status DeviceContextImpl::Open(const DeviceDecision& decision, const std::vector
   return Status::Ok();
 }
 
-Result<bool> DeviceContextImpl::Ready() {
+Result<bool> DeviceContext::Ready() {
   if (group_ == nullptr) return true;
   SMDDP_RETURN_IF_ERROR(CheckGroup());
   return GroupReady();
 }
 
-Result<bool> DeviceContextImpl::OfGroup(const Result<bool>& answer) {
+Result<bool> DeviceContext::OfGroup(const Result<bool>& answer) {
   if (answer.ok()) return answer;
   const int64_t now_ns = NowNs();
   if (lost_ns_ == 0) lost_ns_ = now_ns;
@@ -96,29 +93,23 @@ Result<bool> DeviceContextImpl::OfGroup(const Result<bool>& answer) {
   return While("NCCL", answer.status());
 }
 
-Result<bool> DeviceContextImpl::GroupReady() { return OfGroup(group_->Ready()); }
+Result<bool> DeviceContext::GroupReady() { return OfGroup(group_->Ready()); }
 
-Result<bool> DeviceContextImpl::GroupHealthy() {
+Result<bool> DeviceContext::GroupHealthy() {
   const Status health = group_->Health();
   return OfGroup(health.ok() ? Result<bool>(true) : Result<bool>(health));
 }
 
-Status DeviceContextImpl::CheckGroup() {
+Status DeviceContext::CheckGroup() {
   const int64_t now_ns = NowNs();
   if (group_ == nullptr || now_ns - checked_ns_ < kCheckEveryNs) return Status::Ok();
   checked_ns_ = now_ns;
   return GroupHealthy().status();
 }
 
-void DeviceContextImpl::End(bool failed) {
+void DeviceContext::End(bool failed) {
   if (group_ != nullptr && (failed || !Drain(kEndSeconds))) group_->Abort();
   group_ = nullptr;  // else without Abort: other ranks may still read what this one has sent
-}
-
-Result<std::unique_ptr<DeviceContext>> MakeDeviceContext(const Fabric& fabric, Device& device) {
-  auto context = std::make_unique<DeviceContextImpl>(fabric, device);
-  SMDDP_RETURN_IF_ERROR(context->Make());
-  return std::unique_ptr<DeviceContext>(std::move(context));
 }
 
 bool TakesDevicePath(const DeviceContext& context, const FusedCall& call) {
@@ -126,8 +117,7 @@ bool TakesDevicePath(const DeviceContext& context, const FusedCall& call) {
          IsFloating(call.view->wire());
 }
 
-TaskPtr DeviceAllreduce(DeviceContext& any_context, const AllreduceAlgorithm& rail, const DeviceCall& call) {
-  DeviceContextImpl& context = static_cast<DeviceContextImpl&>(any_context);
+TaskPtr DeviceAllreduce(DeviceContext& context, const AllreduceAlgorithm& rail, const DeviceCall& call) {
   const Topology& topology = context.fabric().topology;
   const bool floating = IsFloating(call.call.view->dtype());
   bool on_device = false;

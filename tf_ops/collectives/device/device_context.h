@@ -5,10 +5,11 @@
 #include <memory>
 #include <vector>
 
+#include "collectives/device/buffer_pool.h"
+#include "collectives/device/nccl_call_order.h"
 #include "collectives/device/rank_device_info.h"
-#include "collectives/fabric.h"
+#include "collectives/device/streams.h"
 #include "collectives/hierarchical.h"
-#include "device/device.h"
 #include "device/group.h"
 #include "device/work.h"
 
@@ -18,26 +19,76 @@ namespace smddp {
 // Ownership: the engine's; `fabric`, the device and the library outlive it, and it outlives its tasks.
 class DeviceContext {
  public:
-  virtual ~DeviceContext() = default;
-  virtual Device& device() const = 0;
-  virtual DeviceMethod method() const = 0;
+  // Buffers are allocated on first use and kept. Call Make before anything else.
+  DeviceContext(const Fabric& fabric, Device& device)
+      : fabric_(fabric),
+        device_(device),
+        streams_(device),
+        events_(device),
+        device_buffers_(device, BufferPool::Kind::kDevice),
+        pinned_buffers_(device, BufferPool::Kind::kPinned),
+        call_order_(fabric) {}
+  // Waits for the context's own streams.
+  ~DeviceContext();
+  DeviceContext(const DeviceContext&) = delete;
+  DeviceContext& operator=(const DeviceContext&) = delete;
+  // Makes the streams.
+  Status Make() { return While("making streams", streams_.Make()); }
+
+  Device& device() const { return device_; }
+  DeviceMethod method() const { return method_; }
 
   // Starts the setup that was decided from the device infos (by rank); poll Ready. Every rank of the session makes
   // the same call. `groups` may be null unless the method is kGroup. A new context uses kHost, which needs no Open.
-  virtual Status Open(const DeviceDecision& decision, const std::vector<RankDeviceInfo>& infos,
-                      DeviceGroupLibrary* groups) = 0;
-  virtual Result<bool> Ready() = 0;
+  Status Open(const DeviceDecision& decision, const std::vector<RankDeviceInfo>& infos, DeviceGroupLibrary* groups);
+  Result<bool> Ready();
   // Are tasks under way? GPU completion does not ring the doorbell, so the engine must poll.
-  virtual bool busy() const = 0;
+  bool busy() const { return tasks_ > 0; }
   // Keeps the memory until the process ends: MPI may write into it.
-  virtual void KeepMemory() = 0;
+  void KeepMemory();
   // Ends the context with the session: waits for work under way on the GPU, up to a limit, then releases NCCL.
-  // `failed`: does not wait. The tasks must be destroyed before. May be called again. The destructor waits for the
-  // context's own streams.
-  virtual void End(bool failed) = 0;
+  // `failed`: does not wait. The tasks must be destroyed before. May be called again.
+  void End(bool failed);
+
+  // --- For the tasks of this folder ---
+
+  const Fabric& fabric() const { return fabric_; }
+  const Streams& streams() const { return streams_; }
+  BufferPool& device_buffers() { return device_buffers_; }
+  BufferPool& pinned_buffers() { return pinned_buffers_; }
+  Result<PooledEventPtr> Mark(DeviceStream stream) { return events_.Mark(stream); }
+
+  DeviceGroup& group() { return *group_; }
+  NcclCallOrder& call_order() { return call_order_; }
+  // Enter: a task begins. Leave: a task has ended.
+  void Enter() { ++tasks_; }
+  void Leave() { --tasks_; }
+  // As those of the group. An error of a peer is not reported at once: the session's failure detector can name the
+  // lost rank.
+  Result<bool> GroupReady();
+  Result<bool> GroupHealthy();
+  // The group's error status, checked from time to time.
+  Status CheckGroup();
+
+  // Adds to the status what was being done on which GPU.
+  Status While(const char* doing, const Status& status) const;
+  Result<bool> Passed(const PooledEvent& event, const char* doing) const;
+
+ private:
+  Result<bool> OfGroup(const Result<bool>& answer);
+  bool Drain(double seconds);
+
+  const Fabric& fabric_;
+  Device& device_;
+  DeviceMethod method_ = DeviceMethod::kHost;
+  Streams streams_;
+  EventPool events_;
+  BufferPool device_buffers_, pinned_buffers_;
+  NcclCallOrder call_order_;
+  std::unique_ptr<DeviceGroup> group_;  // kGroup, where the node has several ranks
+  int64_t checked_ns_ = 0, lost_ns_ = 0;
+  int tasks_ = 0;
 };
-// Creates the streams; buffers are allocated on first use and kept.
-Result<std::unique_ptr<DeviceContext>> MakeDeviceContext(const Fabric& fabric, Device& device);
 
 // A fused allreduce of tensors of which at least one lies on the context's device.
 struct DeviceCall {

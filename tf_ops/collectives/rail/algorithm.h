@@ -39,7 +39,6 @@ enum class SumOrder { kDoubling, kRing };
 
 struct AlgorithmInfo {
   const char* name;
-  const char* summary;  // one line: what happens, in which order
   // The same three figures as formulas for users, and as a function. docs/algorithms.md lists them too, and
   // tests/native/test_rail_algorithms.py checks them by counting.
   const char* steps;

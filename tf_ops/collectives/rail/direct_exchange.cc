@@ -62,7 +62,6 @@ class DirectExchangeAlgorithm : public AllreduceAlgorithm {
   const AlgorithmInfo& info() const override {
     static const AlgorithmInfo info = {
         "direct",
-        "every member sums an equal shard: scatter to all, sum, gather from all",
         "2",
         "2*(P-1)",
         "2*S*(P-1)/P",

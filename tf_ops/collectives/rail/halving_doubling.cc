@@ -15,11 +15,11 @@ AlgorithmCost Cost(int members) {
 
 }  // namespace
 
+// Partners at distances P/2 ... 1 split and sum what they hold, then give the sums back.
 const AllreduceAlgorithm& HalvingDoubling() {
-  static const RoundsAlgorithm algorithm(
-      {"halving_doubling", "partners at distances P/2 ... 1 split and sum what they hold, then give the sums back",
-       "2*log2(Q) + 2*[P>Q]", "2*log2(Q) + [P>Q]", "2*S*(Q-1)/Q + S*[P>Q]", &Cost, SumOrder::kDoubling},
-      &HalvingDoublingRounds);
+  static const RoundsAlgorithm algorithm({"halving_doubling", "2*log2(Q) + 2*[P>Q]", "2*log2(Q) + [P>Q]",
+                                          "2*S*(Q-1)/Q + S*[P>Q]", &Cost, SumOrder::kDoubling},
+                                         &HalvingDoublingRounds);
   return algorithm;
 }
 

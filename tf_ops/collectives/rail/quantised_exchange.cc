@@ -113,7 +113,6 @@ class QuantisedExchangeAlgorithm : public AllreduceAlgorithm {
   const AlgorithmInfo& info() const override {
     static const AlgorithmInfo info = {
         "int8",
-        "direct exchange in 8-bit blocks: quantise, scatter to all, sum, quantise, gather from all",
         "2",
         "2*(P-1)",
         "2*S*(P-1)/P * 129/512",

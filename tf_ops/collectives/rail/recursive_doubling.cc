@@ -14,10 +14,10 @@ AlgorithmCost Cost(int members) {
 
 }  // namespace
 
+// Members exchange and sum everything with partners at distances P/2 ... 1.
 const AllreduceAlgorithm& RecursiveDoubling() {
   static const RoundsAlgorithm algorithm(
-      {"recursive_doubling", "members exchange and sum everything with partners at distances P/2 ... 1",
-       "log2(Q) + 2*[P>Q]", "log2(Q) + [P>Q]", "S*(log2(Q) + [P>Q])", &Cost, SumOrder::kDoubling},
+      {"recursive_doubling", "log2(Q) + 2*[P>Q]", "log2(Q) + [P>Q]", "S*(log2(Q) + [P>Q])", &Cost, SumOrder::kDoubling},
       &RecursiveDoublingRounds);
   return algorithm;
 }

@@ -14,11 +14,10 @@ AlgorithmCost Cost(int members) {
 
 }  // namespace
 
+// Blocks go round from neighbour to neighbour, first to be summed, then as sums.
 const AllreduceAlgorithm& Ring() {
-  static const RoundsAlgorithm algorithm(
-      {"ring", "blocks go round from neighbour to neighbour, first to be summed, then as sums", "2*(P-1)", "2*(P-1)",
-       "2*S*(P-1)/P", &Cost, SumOrder::kRing},
-      &RingRounds);
+  static const RoundsAlgorithm algorithm({"ring", "2*(P-1)", "2*(P-1)", "2*S*(P-1)/P", &Cost, SumOrder::kRing},
+                                         &RingRounds);
   return algorithm;
 }
 

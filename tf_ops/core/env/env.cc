@@ -2,9 +2,11 @@
 
 #include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <cstdlib>
 #include <cstring>
+#include <iterator>
 
 namespace smddp {
 namespace {
@@ -119,6 +121,25 @@ bool IsTrue(const char* text) {
   return text != nullptr && std::strcmp(text, "0") != 0 && std::strcmp(text, "false") != 0;
 }
 
+// Names with the prefix SMDDP_ that are read elsewhere: by the build, smddprun, tests, benchmarks. A name that ends
+// with an underscore stands for all names with that prefix.
+constexpr const char* kOtherNames[] = {
+    "SMDDP_AG_",  // of AWS's library, whose initials these are
+    "SMDDP_AS",         "SMDDP_BENCH_",         "SMDDP_BUILD_DIR", "SMDDP_BUILD_TARGETS",
+    "SMDDP_BUILD_TYPE", "SMDDP_CUDA",           "SMDDP_CUDA_HOME", "SMDDP_FAULTS_JOB",
+    "SMDDP_LAB",        "SMDDP_MPIRUN",         "SMDDP_MPI_HOME",  "SMDDP_RUN_",
+    "SMDDP_SANITIZE",   "SMDDP_TENSORFLOW_DIR", "SMDDP_TEST_",
+};
+
+bool IsKnown(const std::string& name) {
+  const auto is_read = [&](const EnvVariable& variable) { return variable.name == name; };
+  const auto stands_for = [&](const std::string& other) {
+    return other == name || (other.back() == '_' && name.rfind(other, 0) == 0);
+  };
+  return std::any_of(EnvVariables().begin(), EnvVariables().end(), is_read) ||
+         std::any_of(std::begin(kOtherNames), std::end(kOtherNames), stands_for);
+}
+
 }  // namespace
 
 const std::vector<EnvVariable>& EnvVariables() {
@@ -217,10 +238,6 @@ const std::vector<EnvVariable>& EnvVariables() {
       {"SMDDP_STALL_ERROR_SECONDS", "HOROVOD_STALL_SHUTDOWN_TIME_SECONDS", "0",
        "Seconds after which an operation that waits for missing ranks fails on all ranks. 0: never, however long a "
        "rank evaluates or saves; lost ranks are detected by SMDDP_HEARTBEAT_TIMEOUT."},
-      {"SMDDP_STALL_STACKS", "", "0",
-       "1: a warning about missing ranks also shows where their Python threads are (the stacks that `faulthandler` "
-       "writes). Each rank's value decides whether it sends its own. Uses one real-time signal. 0: no.",
-       /*for_developers=*/true},
       {"SMDDP_STALL_WARN_SECONDS", "HOROVOD_STALL_CHECK_TIME_SECONDS", "60",
        "Seconds after which a warning names the ranks that an operation waits for and what they are doing; repeated "
        "each time the wait has doubled. 0: never."},
@@ -239,22 +256,16 @@ const std::vector<EnvVariable>& EnvVariables() {
   return variables;
 }
 
-const std::vector<std::string>& OtherNames() {
-  static const std::vector<std::string> names = {
-      "SMDDP_AG_",  // of AWS's library, whose initials these are
-      "SMDDP_AS",         "SMDDP_BENCH_",         "SMDDP_BUILD_DIR", "SMDDP_BUILD_TARGETS",
-      "SMDDP_BUILD_TYPE", "SMDDP_CUDA",           "SMDDP_CUDA_HOME", "SMDDP_FAULTS_JOB",
-      "SMDDP_LAB",        "SMDDP_MPIRUN",         "SMDDP_MPI_HOME",  "SMDDP_RUN_",
-      "SMDDP_SANITIZE",   "SMDDP_TENSORFLOW_DIR", "SMDDP_TEST_",
-  };
-  return names;
-}
-
 std::vector<std::string> NamesInEnvironment() {
   std::vector<std::string> names;
   for (char** entry = environ; *entry != nullptr; ++entry) {
     if (std::strncmp(*entry, "SMDDP_", 6) == 0) names.emplace_back(*entry, std::strcspn(*entry, "="));
   }
+  return names;
+}
+
+std::vector<std::string> UnknownNames(std::vector<std::string> names) {
+  names.erase(std::remove_if(names.begin(), names.end(), IsKnown), names.end());
   return names;
 }
 
@@ -287,7 +298,6 @@ Result<Env> ReadEnv() {
   SMDDP_RETURN_IF_ERROR(ReadSeconds("SMDDP_STALL_ERROR_SECONDS", &env.stall_error_s));
   SMDDP_RETURN_IF_ERROR(ReadSeconds("SMDDP_HEARTBEAT_TIMEOUT", &env.heartbeat_timeout_s));
   SMDDP_RETURN_IF_ERROR(ReadSeconds("SMDDP_FAILURE_GRACE", &env.failure_grace_s));
-  SMDDP_RETURN_IF_ERROR(ReadSwitch("SMDDP_STALL_STACKS", &env.stall_stacks));
   SMDDP_RETURN_IF_ERROR(ReadSeconds("SMDDP_START_TIMEOUT", &env.start_timeout_s));
   env.timeline = Find("SMDDP_TIMELINE").text;
   if (env.timeline == "DYNAMIC") env.timeline.clear();
@@ -302,25 +312,13 @@ Result<Env> ReadEnv() {
 
 DeviceLibraries ReadDeviceLibraries() { return {Find("SMDDP_GPU_LIBRARY").text, Find("SMDDP_NCCL_LIBRARY").text}; }
 
-Result<bool> ReadKerasCompat() {
+Result<bool> ReadSwitch(const std::string& name) {
   bool wanted = false;
-  SMDDP_RETURN_IF_ERROR(ReadSwitch("SMDDP_KERAS_COMPAT", &wanted));
-  return wanted;
-}
-
-Result<bool> ReadDataAutotune() {
-  bool wanted = false;
-  SMDDP_RETURN_IF_ERROR(ReadSwitch("SMDDP_DATA_AUTOTUNE", &wanted));
+  SMDDP_RETURN_IF_ERROR(ReadSwitch(name, &wanted));
   return wanted;
 }
 
 std::string ReadMonitorFolder() { return Find("SMDDP_MONITOR").text; }
-
-Result<bool> ReadStallStacks() {
-  bool wanted = false;
-  SMDDP_RETURN_IF_ERROR(ReadSwitch("SMDDP_STALL_STACKS", &wanted));
-  return wanted;
-}
 
 bool StartedByLauncher() {
   for (const char* name : {"OMPI_COMM_WORLD_SIZE", "PMIX_RANK", "PMI_RANK", "PMI_SIZE", "MPI_LOCALNRANKS"}) {

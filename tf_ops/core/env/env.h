@@ -30,7 +30,6 @@ struct Env {
   double stall_error_s = 0;                 // SMDDP_STALL_ERROR_SECONDS, HOROVOD_STALL_SHUTDOWN_TIME_SECONDS
   double heartbeat_timeout_s = 0;           // SMDDP_HEARTBEAT_TIMEOUT
   double failure_grace_s = 0;               // SMDDP_FAILURE_GRACE
-  bool stall_stacks = false;                // SMDDP_STALL_STACKS
   double start_timeout_s = 0;               // SMDDP_START_TIMEOUT, HOROVOD_START_TIMEOUT
   std::string timeline;                     // SMDDP_TIMELINE, HOROVOD_TIMELINE: a file; "" for none or DYNAMIC
   bool timeline_cycles = false;             // SMDDP_TIMELINE_MARK_CYCLES, HOROVOD_TIMELINE_MARK_CYCLES
@@ -51,11 +50,10 @@ struct EnvVariable {
   bool for_developers = false;  // not meant for users
 };
 const std::vector<EnvVariable>& EnvVariables();
-// Names with the prefix SMDDP_ that are read elsewhere: by the build, smddprun, tests, benchmarks. A name that ends
-// with an underscore stands for all names with that prefix.
-const std::vector<std::string>& OtherNames();
 // The names in this process's environment that begin with SMDDP_.
 std::vector<std::string> NamesInEnvironment();
+// Those of `names`, each beginning with SMDDP_, that are not read anywhere.
+std::vector<std::string> UnknownNames(std::vector<std::string> names);
 
 // Reads the environment. An invalid value is an error that names the variable, what was expected and what was
 // received.
@@ -66,16 +64,10 @@ struct DeviceLibraries {
 };
 DeviceLibraries ReadDeviceLibraries();
 
-// SMDDP_KERAS_COMPAT, which counts before there is a session. Same errors.
-Result<bool> ReadKerasCompat();
-
-// SMDDP_DATA_AUTOTUNE, which counts before there is a session as well. Same errors.
-Result<bool> ReadDataAutotune();
+// A switch that counts before there is a session: SMDDP_KERAS_COMPAT, SMDDP_DATA_AUTOTUNE. Same errors.
+Result<bool> ReadSwitch(const std::string& name);
 // SMDDP_MONITOR; "": nothing is recorded.
 std::string ReadMonitorFolder();
-
-// SMDDP_STALL_STACKS, which counts before there is a session as well. Same errors.
-Result<bool> ReadStallStacks();
 
 // True when a launcher (mpirun, mpiexec.hydra, srun with PMI or PMIx) started this process.
 bool StartedByLauncher();

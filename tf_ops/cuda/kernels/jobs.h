@@ -1,7 +1,6 @@
 // From the engine's requests to the kernels' tables. Host code, without CUDA.
 #pragma once
 
-#include <cstdint>
 #include <vector>
 
 #include "compute/fused_view.h"

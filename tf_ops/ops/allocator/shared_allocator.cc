@@ -4,9 +4,7 @@
 #include <algorithm>
 #include <chrono>
 #include <cstdlib>
-#include <memory>
 #include <string>
-#include <utility>
 
 #include "ops/allocator/shared_arena.h"
 #if __has_include("xla/tsl/framework/allocator_registry.h")

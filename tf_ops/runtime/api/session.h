@@ -159,7 +159,7 @@ struct StartOptions {
 Status StartSession(const StartOptions& options);
 // Notifies the other ranks, ends pending requests with an error, stops the engine thread. StartSession may follow.
 // `at_exit`: the program ends; waits for the other ranks to end their sessions, as MPI_Finalize would, but not for a
-// lost rank.
+// lost rank. What takes longer than a second goes on until the process's own exit, where a code other than 0 ends it.
 Status StopSession(bool at_exit = false);
 // Why the running session, and every request with it, has failed: OK when it has not, or when there is no session.
 Status SessionFailure();

@@ -27,7 +27,6 @@ enum class TraceWhat : uint8_t {
   kStageEnd,
   kCycleStart,  // something begins, and nothing was under way
   kPlanOrder,
-  kJoin,  // this rank has called hvd.join
 };
 // "op_announced" of kOpAnnounced, and so on: as Python and the log name them.
 const char* NameOf(TraceWhat what);

@@ -1,8 +1,5 @@
 #include "runtime/control/messages.h"
 
-#include <algorithm>
-#include <utility>
-
 #include "core/shape.h"
 #include "transport/transport.h"
 

@@ -11,7 +11,6 @@
 #include <string>
 
 #include "core/status.h"
-#include "transport/transport.h"
 
 namespace smddp {
 

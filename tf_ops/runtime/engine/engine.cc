@@ -1,6 +1,5 @@
 #include "runtime/engine/engine.h"
 
-#include <algorithm>
 #include <optional>
 #include <utility>
 

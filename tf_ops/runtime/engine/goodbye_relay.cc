@@ -1,7 +1,6 @@
 #include "runtime/engine/goodbye_relay.h"
 
 #include <algorithm>
-#include <utility>
 
 namespace smddp {
 namespace {

@@ -10,7 +10,6 @@
 #include <atomic>
 #include <cstdint>
 
-#include "core/clock.h"
 #include "core/sync/doorbell.h"
 
 namespace smddp {

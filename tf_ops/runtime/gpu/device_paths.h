@@ -1,32 +1,38 @@
-// The path of the buckets of plans whose tensors may lie on GPUs: between GPUs, or through host memory. All ranks
-// agree on it for each plan before its first bucket begins (gpu/session_devices.h).
+// The path of the buckets of plans whose tensors may lie on GPUs: between GPUs, or through host memory; and the
+// session's device context for it.
 //
-// Threads: the engine's.
+// Which GPU a process uses is known when the first tensor on one arrives, not when the session starts: until then the
+// program may still choose, and asking CUDA earlier would leave a context on a GPU that it does not choose. So the
+// ranks agree for each plan before its first bucket begins: every rank describes its GPU
+// (collectives/device/rank_device_info.h), rank 0 sends all descriptions to all, and all ranks make the same
+// decision. The first plan that uses the path between GPUs opens the context for it. Rank 0's answers reach all ranks
+// in one order, so it is the same plan everywhere.
+//
+// Threads: the engine's, except for the constructor.
 #pragma once
 
 #include <functional>
 #include <map>
+#include <memory>
 #include <string>
 #include <vector>
 
-#include "collectives/fabric.h"
-#include "collectives/rail/algorithm.h"
-#include "runtime/control/component.h"
-#include "runtime/gpu/session_devices.h"
+#include "collectives/device/device_context.h"
+#include "runtime/gpu/devices.h"
 #include "runtime/named/named_matching.h"
 
 namespace smddp {
 
 class DevicePaths : public Component, public VerdictReader {
  public:
-  // All outlive it.
-  DevicePaths(ControlBus& bus, const Fabric& fabric, NamedMatching& named, SessionDevices& devices)
-      : bus_(bus), fabric_(fabric), named_(named), devices_(devices) {}
+  // All outlive it. `wanted` is SMDDP_GPU_STAGE.
+  DevicePaths(ControlBus& bus, const Fabric& fabric, NamedMatching& named, Devices& devices, std::string wanted)
+      : bus_(bus), fabric_(fabric), named_(named), devices_(devices), wanted_(std::move(wanted)) {}
   // `on_agreed` is called with the name of a plan whose buckets may now begin.
   void SetOnAgreed(std::function<void(const std::string& plan)> on_agreed) { on_agreed_ = std::move(on_agreed); }
 
-  // Could tensors of this rank lie on a GPU?
-  bool possible() { return devices_.Possible(); }
+  // Could tensors of this rank lie on a GPU, and are there other ranks to agree with?
+  bool possible() { return wanted_ != "host" && fabric_.topology.size() > 1 && devices_.Count() > 0; }
   // The ranks have to agree on the plan of that name. `asked`: the other ranks have started the agreement, and this
   // one contributes nothing.
   void Expect(const std::string& plan, bool asked);
@@ -46,19 +52,37 @@ class DevicePaths : public Component, public VerdictReader {
 
   void OnVerdict(const Verdict& verdict) override;
   void Step() override;
+  void OnFailure(const Status&) override { End(/*failed=*/true); }
+  void OnLeave() override { End(/*failed=*/false); }
+  void KeepMemory() override {
+    if (context_ != nullptr) context_->KeepMemory();
+  }
+  bool expecting() const override { return opening_; }
+  bool polls() const override { return context_ != nullptr && context_->busy(); }
 
  private:
   // Not asked yet; asked; agreed on the path between GPUs, whose connections are being opened; agreed.
   enum class State { kUnknown, kAsked, kOpening, kHost, kDevice };
+  // This rank's device info; `tensors` are those of the plan that have arrived so far.
+  Result<std::string> DeviceInfoFor(const std::vector<TensorRef>& tensors);
   Status Decide(State* state, const Verdict& verdict);
+  // The decision from the ranks' device infos; the first time, begins to open the context.
+  Result<DeviceMethod> MethodFor(const std::vector<std::string>& infos);
   Status FinishOpening();
+  // The context of the GPU on which `tensors` lie, made when it is first needed. Null: all are in host memory, and no
+  // context exists. An error: they lie on several GPUs.
+  Result<DeviceContext*> ContextFor(const std::vector<TensorRef>& tensors);
+  void End(bool failed);
 
   ControlBus& bus_;
   const Fabric& fabric_;
   NamedMatching& named_;
-  SessionDevices& devices_;
+  Devices& devices_;
+  const std::string wanted_;
   std::function<void(const std::string& plan)> on_agreed_;
   std::map<std::string, State> states_;  // by plan
+  std::unique_ptr<DeviceContext> context_;
+  bool opening_ = false, ended_ = false;
 };
 
 }  // namespace smddp

@@ -4,7 +4,6 @@
 #include <mutex>
 
 #include "device/plugin.h"
-#include "device/work.h"
 #include "runtime/api/session.h"
 
 namespace smddp {

@@ -54,7 +54,7 @@ bool StallReport::OnMessage(int from, std::string_view message, int64_t now_ns) 
   return true;
 }
 
-std::string StallReport::Line(int rank, const Asked& asked, const StepCounts& mine, bool with_stacks) const {
+std::string StallReport::Line(int rank, const Asked& asked, const StepCounts& mine) const {
   if (asked.silent()) {
     return NamedWithHost(topology_, rank) +
            " does not answer: its process or host is frozen, or the link to it is cut.";
@@ -67,12 +67,10 @@ std::string StallReport::Line(int rank, const Asked& asked, const StepCounts& mi
     line += " It has begun " + std::to_string(begun) + " of the " + std::to_string(steps) + " reductions of " + plan +
             " that rank " + std::to_string(topology_.global_rank(topology_.rank())) + " has.";
   }
-  if (with_stacks && !asked.answer.stacks.empty()) line += " Its Python threads:\n" + asked.answer.stacks;
   return line;
 }
 
-std::vector<std::string> StallReport::Lines(const std::set<int>& ranks, const StepCounts& mine,
-                                            bool with_stacks) const {
+std::vector<std::string> StallReport::Lines(const std::set<int>& ranks, const StepCounts& mine) const {
   std::vector<std::string> lines;
   for (const int rank : ranks) {
     if (lines.size() == kMaxRanks) {
@@ -80,7 +78,7 @@ std::vector<std::string> StallReport::Lines(const std::set<int>& ranks, const St
       break;
     }
     const auto asked = asked_.find(rank);
-    if (asked != asked_.end()) lines.push_back(Line(rank, asked->second, mine, with_stacks));
+    if (asked != asked_.end()) lines.push_back(Line(rank, asked->second, mine));
   }
   return lines;
 }

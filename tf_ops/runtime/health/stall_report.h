@@ -32,10 +32,9 @@ struct RankStatus {
   WaitsFor waits_for = WaitsFor::kNothing;
   int64_t still_ns = 0;  // for how long nothing has moved there, and nothing was requested
   StepCounts steps;      // of plans
-  std::string stacks;    // of its Python threads, or ""
 
   static constexpr ControlType kType = ControlType::kStall;
-  SMDDP_FIELDS(asks, sentence, in_task, waits_for, still_ns, steps, stacks);
+  SMDDP_FIELDS(asks, sentence, in_task, waits_for, still_ns, steps);
   bool IsWellFormed() const { return waits_for <= WaitsFor::kCall; }
 };
 
@@ -52,8 +51,8 @@ class StallReport {
   bool OnMessage(int from, std::string_view message, int64_t now_ns);
 
   // What each of `ranks` answered, or that it is silent; limited to the first few. `mine`: the steps of this rank, to
-  // report which ranks are behind. With the stacks of those that sent them, or in plain sentences only.
-  std::vector<std::string> Lines(const std::set<int>& ranks, const StepCounts& mine, bool with_stacks) const;
+  // report which ranks are behind.
+  std::vector<std::string> Lines(const std::set<int>& ranks, const StepCounts& mine) const;
   // The ranks for which others may be waiting: all except those that are inside a collective themselves.
   std::set<int> Suspects(const std::set<int>& ranks) const;
   // All ranks of the session have reported that for `still_ns` they have waited in collectives, and nothing has
@@ -70,7 +69,7 @@ class StallReport {
     RankStatus answer;
     bool silent() const { return answered_ns < asked_ns; }
   };
-  std::string Line(int rank, const Asked& asked, const StepCounts& mine, bool with_stacks) const;
+  std::string Line(int rank, const Asked& asked, const StepCounts& mine) const;
 
   ControlBus& bus_;
   const Topology& topology_;

@@ -5,7 +5,6 @@
 
 #include "core/clock.h"
 #include "core/process/log.h"
-#include "runtime/health/stack_dump.h"
 
 namespace smddp {
 namespace {
@@ -31,7 +30,6 @@ StallWatch::StallWatch(ControlBus& bus, const Env& env, RunningTasks& tasks, Nam
     : bus_(bus),
       warn_s_(env.stall_warn_s),
       error_s_(env.stall_error_s),
-      with_stacks_(env.stall_stacks),
       tasks_(tasks),
       named_(named),
       planned_(planned),
@@ -43,6 +41,7 @@ Status StallWatch::OnMessage(int from, std::string_view message) {
 }
 
 void StallWatch::Tick(int64_t now_ns) {
+  if (!join_.waiting()) join_reminder_ = {};
   if (!IsStalled(now_ns) || !report_.AskAll(now_ns)) return;
   if (warn_s_ > 0) Warn(now_ns);
   if (error_s_ > 0) EndStalled(now_ns);
@@ -55,9 +54,8 @@ bool StallWatch::IsStalled(int64_t now_ns) const {
            (error_s_ > 0 && now_ns - running.since_ns >= error_s_ * 1e9);
   };
   if (std::any_of(tasks_.all().begin(), tasks_.all().end(), too_long)) return true;
-  const auto waits_too_long = [&](double seconds) { return now_ns - JoinStillNs() >= seconds * 1e9; };
-  if (warn_s_ > 0 && waits_too_long(warn_s_) && join_reminder_.Due(JoinStillNs(), now_ns, warn_s_)) return true;
-  if (error_s_ > 0 && waits_too_long(error_s_)) return true;
+  if (warn_s_ > 0 && join_reminder_.Due(JoinStillNs(), now_ns, warn_s_)) return true;
+  if (error_s_ > 0 && now_ns - JoinStillNs() >= error_s_ * 1e9) return true;
   const Coordinator& coordinator = named_.coordinator();
   if (warn_s_ > 0 && planned_.stalls().IsDue(now_ns, warn_s_)) return true;
   if (warn_s_ > 0 && !coordinator.Missing(now_ns, warn_s_, /*due_only=*/true).empty()) return true;
@@ -78,11 +76,10 @@ void StallWatch::Warn(int64_t now_ns) {
   const auto add = [&sentences](std::vector<std::string> more) {
     sentences.insert(sentences.end(), std::make_move_iterator(more.begin()), std::make_move_iterator(more.end()));
   };
-  add(report_.Lines(missing, {}, /*with_stacks=*/true));
+  add(report_.Lines(missing, {}));
   const std::vector<std::string> own = OwnStalls(now_ns);
   add(own);
-  if (!own.empty())
-    add(report_.Lines(report_.Suspects(OtherRanks(bus_.topology())), planned_.Steps(), /*with_stacks=*/true));
+  if (!own.empty()) add(report_.Lines(report_.Suspects(OtherRanks(bus_.topology())), planned_.Steps()));
   if (sentences.empty()) return;
   const std::string deadlock = Deadlock();
   if (!deadlock.empty()) sentences.push_back(deadlock);
@@ -97,7 +94,7 @@ std::vector<std::string> StallWatch::OwnStalls(int64_t now_ns) {
     own.push_back(running.name + " has been under way for " + std::to_string(Seconds(running.since_ns, now_ns)) +
                   " s: " + running.task->Describe() + CountedIn(bus_.topology()));
   }
-  if (JoinStillNs() != Component::kNever && join_reminder_.Take(JoinStillNs(), now_ns, warn_s_)) {
+  if (join_reminder_.Take(JoinStillNs(), now_ns, warn_s_)) {
     own.push_back("hvd.join has waited for " + std::to_string(Seconds(join_.OldestNs(), now_ns)) +
                   " s: not every rank has called it.");
   }
@@ -124,7 +121,7 @@ std::string StallWatch::Deadlock() const {
 void StallWatch::EndStalled(int64_t now_ns) {
   const auto about = [&](const std::set<int>& ranks) {
     std::string text;
-    for (const std::string& line : report_.Lines(ranks, planned_.Steps(), /*with_stacks=*/false)) text += " " + line;
+    for (const std::string& line : report_.Lines(ranks, planned_.Steps())) text += " " + line;
     return text;
   };
   named_.Answer(named_.coordinator().Expire(now_ns, error_s_, about));
@@ -160,7 +157,6 @@ RankStatus StallWatch::LocalStatus() const {
   status.waits_for = WaitingFor();
   status.still_ns = now_ns - bus_.last_worked_ns();
   status.steps = planned_.Steps();
-  if (with_stacks_) status.stacks = DumpStacks();
   return status;
 }
 

@@ -45,7 +45,6 @@ class StallWatch : public Component {
 
   ControlBus& bus_;
   const double warn_s_, error_s_;  // 0: never
-  const bool with_stacks_;
   RunningTasks& tasks_;
   NamedMatching& named_;
   const PlannedReductions& planned_;

@@ -12,7 +12,6 @@ namespace smddp {
 
 void JoinProtocol::Join(int* last, DoneCallback done) {
   if (!bus_.failure().ok()) return done(bus_.failure());
-  bus_.trace().Record(TraceWhat::kJoin, "", static_cast<int>(rounds_.round()));
   Log(LogLevel::kDebug, "hvd.join: this rank has no more data");
   // Steps that failed here are given up: completed with zeros, they would look successful on the other ranks.
   given_up_.GiveUpBroken();

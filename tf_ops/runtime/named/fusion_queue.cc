@@ -1,7 +1,6 @@
 #include "runtime/named/fusion_queue.h"
 
 #include <algorithm>
-#include <utility>
 
 #include "runtime/requests/named_request.h"
 

@@ -7,7 +7,6 @@
 #include "collectives/rail/quantised_exchange.h"
 #include "compute/fused_view.h"
 #include "runtime/control/operation_id.h"
-#include "runtime/control/scalings.h"
 
 namespace smddp {
 namespace {

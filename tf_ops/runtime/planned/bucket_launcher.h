@@ -4,7 +4,6 @@
 // Threads: the engine's.
 #pragma once
 
-#include <functional>
 #include <memory>
 #include <optional>
 #include <vector>

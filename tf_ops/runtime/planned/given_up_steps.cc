@@ -1,7 +1,5 @@
 #include "runtime/planned/given_up_steps.h"
 
-#include <utility>
-
 #include "core/clock.h"
 #include "core/process/log.h"
 

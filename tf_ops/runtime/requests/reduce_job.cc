@@ -7,7 +7,6 @@
 #include "collectives/node/parts.h"
 #include "collectives/rail/adasum.h"
 #include "collectives/rail/quantised_exchange.h"
-#include "core/shape.h"
 #include "core/shard.h"
 #include "runtime/control/scalings.h"
 

@@ -1,5 +1,7 @@
 // The process's only session manager, and the engine's only global state.
+#include <chrono>
 #include <cstdlib>
+#include <future>
 #include <mutex>
 
 #include "core/process/forked.h"
@@ -17,6 +19,21 @@ std::mutex g_mutex;     // of g_manager; held only briefly
 PlanRegistry g_plans;   // outlives the session manager
 // Never destroyed: a fork must not end its copy of it.
 std::shared_ptr<SessionManager>& g_manager = *new std::shared_ptr<SessionManager>();
+
+// At exit: the end of the session, which waits for the other ranks. Never destroyed, as that would wait too.
+std::future<void>& g_left = *new std::future<void>();
+
+constexpr std::chrono::seconds kLeaveSeconds(1);         // inside of Python's exit; few need longer
+constexpr std::chrono::seconds kAfterFailureSeconds(5);  // for the other ranks to end by themselves
+
+// With another exit code than 0 the other ranks, which may be in code of their own, are not waited for: the launcher
+// ends them when this process has ended. Nobody knows the code before the process's own exit, Python neither.
+void EndLeaving(int exit_code, void*) {
+  (void)StopSession(/*at_exit=*/true);
+  if (IsFork() || !g_left.valid()) return;
+  if (exit_code == 0) return g_left.wait();
+  if (g_left.wait_for(kAfterFailureSeconds) != std::future_status::ready) AbandonMpi();
+}
 
 // Lives as long as the process, including its exit; made when the first session begins.
 ProcessWatchdog& TheWatchdog() {
@@ -44,7 +61,7 @@ Status StartSession(const StartOptions& options) {
     g_manager = std::move(manager);
   }
   // Registered after MPI's own handler, so it runs before it: the engine must have stopped when MPI is finalised.
-  static const int registered = std::atexit([] { (void)StopSession(/*at_exit=*/true); });
+  static const int registered = on_exit(EndLeaving, nullptr);
   (void)registered;
   return Status::Ok();
 }
@@ -56,7 +73,13 @@ Status StopSession(bool at_exit) {
     std::lock_guard<std::mutex> lock(g_mutex);
     std::swap(leaving, g_manager);
   }
-  if (leaving != nullptr) leaving->Stop(at_exit);
+  if (leaving == nullptr) return Status::Ok();
+  if (!at_exit || !MpiEndsAtExit()) {  // who else ends MPI, such as mpi4py, does so inside of Python's exit
+    leaving->Stop(at_exit);
+    return Status::Ok();
+  }
+  g_left = std::async(std::launch::async, [leaving] { leaving->Stop(/*at_exit=*/true); });
+  g_left.wait_for(kLeaveSeconds);
   return Status::Ok();
 }
 

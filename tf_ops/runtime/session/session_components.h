@@ -12,7 +12,6 @@
 #include "runtime/engine/engine.h"
 #include "runtime/gpu/device_paths.h"
 #include "runtime/gpu/host_round_trips.h"
-#include "runtime/gpu/session_devices.h"
 #include "runtime/health/cancel_watch.h"
 #include "runtime/health/exception_notice.h"
 #include "runtime/health/stall_watch.h"
@@ -42,11 +41,10 @@ struct SessionComponents {
       : verifier(parts.fabric(), env.verify),
         requests(parts.fabric(), verifier),
         rounds(parts.fabric().topology.size()),
-        devices(parts.fabric(), TheDevices(), env.gpu_stage),
         round_trips(engine),
         named(engine, parts.fabric().compute, rounds, requests, FusedBytes(parts.fabric(), env),
               static_cast<size_t>(env.cache_capacity)),
-        device_paths(engine, parts.fabric(), named, devices),
+        device_paths(engine, parts.fabric(), named, TheDevices(), env.gpu_stage),
         planned(engine, parts.fabric(), env, registry, named, device_paths, verifier),
         given_up(engine, planned),
         retirement(engine, planned, device_paths, named.coordinator(), rounds, std::move(resume)),
@@ -56,10 +54,9 @@ struct SessionComponents {
         stalls(engine, env, tasks, named, planned, join),
         cancelled(engine, stalls.report()) {
     named.SetReaders(&device_paths, &join);
-    engine.Add(&devices);
+    engine.Add(&device_paths);
     engine.Add(&round_trips);
     engine.Add(&named, {ControlType::kAnnouncement, ControlType::kVerdict, ControlType::kRequestGivenUp});
-    engine.Add(&device_paths);
     engine.Add(&planned, {ControlType::kPlanOrder});
     engine.Add(&given_up, {ControlType::kStepGivenUp});
     engine.Add(&retirement, {ControlType::kPlanRetirement});
@@ -73,7 +70,6 @@ struct SessionComponents {
   const Verifier verifier;
   const RequestBuilder requests;
   JoinRounds rounds;
-  SessionDevices devices;
   HostRoundTrips round_trips;
   NamedMatching named;
   DevicePaths device_paths;

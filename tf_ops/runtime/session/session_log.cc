@@ -2,13 +2,8 @@
 
 #include <unistd.h>
 
-#include <algorithm>
-
-#include "core/env/env.h"
-#include "core/env/env_names.h"
 #include "core/process/log.h"
 #include "core/process/version.h"
-#include "runtime/health/stall_report.h"
 
 namespace smddp {
 namespace {
@@ -43,17 +38,6 @@ std::string DevicesText() {
   return found.count > 0 ? found.platform + " with " + Counted(found.count, "GPU") : "no GPU";
 }
 
-void WarnOfUnknownNames() {
-  std::string text;
-  for (const UnknownName& unknown : UnknownNames(NamesInEnvironment())) {
-    text += (text.empty() ? "" : ", ") + unknown.name;
-    if (!unknown.closest.empty()) text += " (" + unknown.closest + "?)";
-  }
-  if (text.empty()) return;
-  Log(LogLevel::kWarning,
-      "Unknown SMDDP_ environment variables, which have no effect: " + text + ". Are they misspelt?");
-}
-
 }  // namespace
 
 std::string RanksAndNodes(const Topology& topology) {
@@ -68,7 +52,6 @@ std::string RanksAndNodes(const Topology& topology) {
 }
 
 void LogStart(const Topology& topology, const Env& env, const std::string& kernels, const StartOptions& options) {
-  if (topology.rank() == 0) WarnOfUnknownNames();
   if (topology.rank() == 0 && env.autotune) {
     Log(LogLevel::kWarning,
         "HOROVOD_AUTOTUNE (SMDDP_AUTOTUNE) has no effect: nothing is tuned while a job runs. Set SMDDP_BUCKET_BYTES "

@@ -8,7 +8,7 @@
 
 namespace smddp {
 
-// Rank 0: warnings about variables that are unknown or without effect, and a summary of ranks and versions (info).
+// Rank 0: a warning about a variable without effect, and a summary of ranks and versions (info).
 // All ranks: the host of this rank (debug). `kernels`: Compute::name.
 void LogStart(const Topology& topology, const Env& env, const std::string& kernels, const StartOptions& options);
 

@@ -19,7 +19,7 @@ namespace {
 
 constexpr useconds_t kEndLastMicroseconds = 1000 * 1000;
 
-std::atomic<bool> g_abandoned{false}, g_end_last{false};
+std::atomic<bool> g_abandoned{false}, g_end_last{false}, g_ends_at_exit{false};
 
 // Finalises MPI when the process ends, if this library initialised it and it is not finalised yet. Not where MPI
 // survives losses: MPI_Finalize (Open MPI 5.0.11) then often waits for ever for dead ranks or for its own detector.
@@ -67,7 +67,7 @@ Status InitializeMpi(double silence_s, const Deadline& deadline) {
   if (SurvivesLosses() && silence_s > 0) AskMpiToDetectLosses(silence_s);
   int provided = 0;
   SMDDP_MPI(MPI_Init_thread(nullptr, nullptr, MPI_THREAD_MULTIPLE, &provided));
-  on_exit(FinalizeAtExit, nullptr);
+  g_ends_at_exit = on_exit(FinalizeAtExit, nullptr) == 0;
   if (SurvivesLosses()) SMDDP_MPI(MPI_Comm_set_errhandler(MPI_COMM_WORLD, MPI_ERRORS_RETURN));
   if (SurvivesLosses() && silence_s > 0 && provided == MPI_THREAD_MULTIPLE) ShowMpiLife(silence_s);
   if (provided < MPI_THREAD_SERIALIZED) {
@@ -94,6 +94,8 @@ Status MpiStatus(int code, const char* call) {
 void AbandonMpi() { g_abandoned = true; }
 
 void ReturnToMpi() { g_abandoned = false; }
+
+bool MpiEndsAtExit() { return g_ends_at_exit; }
 
 bool MpiIsAbandoned() { return g_abandoned; }
 

@@ -15,6 +15,7 @@ Status InitializeMpi(double silence_s, const Deadline& deadline);
 void AbandonMpi();
 void ReturnToMpi();  // undoes it when a new session has begun
 bool MpiIsAbandoned();
+bool MpiEndsAtExit();  // with the process, because this library has initialised it
 
 bool MpiIsInitialized();
 // This process ends a moment after the others have finalised MPI: the first process that ends determines the job's

@@ -7,7 +7,7 @@ namespace {
 
 class AloneAllreduceTask : public Task {
  public:
-  AloneAllreduceTask(DeviceContextImpl& context, const AllreduceAlgorithm& rail, const DeviceCall& call)
+  AloneAllreduceTask(DeviceContext& context, const AllreduceAlgorithm& rail, const DeviceCall& call)
       : bucket_(context, rail, call) {}
 
   Result<Progress> Step() override {
@@ -37,7 +37,7 @@ class AloneAllreduceTask : public Task {
 
 }  // namespace
 
-TaskPtr AloneAllreduce(DeviceContextImpl& context, const AllreduceAlgorithm& rail, const DeviceCall& call) {
+TaskPtr AloneAllreduce(DeviceContext& context, const AllreduceAlgorithm& rail, const DeviceCall& call) {
   return std::make_unique<AloneAllreduceTask>(context, rail, call);
 }
 

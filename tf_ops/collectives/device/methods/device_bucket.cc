@@ -18,22 +18,35 @@ Range DeviceBucket::shard_of(int member) const {
 }
 
 Result<Progress> DeviceBucket::Rail(const PooledEventPtr& there) {
-  if (!rail_stage_) {
+  if (chunks_ == nullptr) {
+    const Fabric& fabric = context_.fabric();
     const Range mine = my_shard();
-    if (context_.fabric().topology.node_count() == 1 || mine.empty()) {
+    if (fabric.topology.node_count() == 1 || mine.empty()) {
       sums_ = there;
       return Progress::kDone;
     }
-    const ShardCall shard = {call_, at(mine.begin), mine.size()};
-    rail_stage_ = PinnedRail(context_, rail_, shard);
-    SMDDP_RETURN_IF_ERROR(rail_stage_->Start(there));
+    pinned_copy_.emplace(context_, at(mine.begin), mine.size(), wire());
+    SMDDP_RETURN_IF_ERROR(pinned_copy_->Start(*there));
+    chunks_ = InChunks(fabric, mine.size(), wire(), [this](int index, Range range) {
+      return Gated(*pinned_copy_, range, [this, index, range] { return Chunk(index, range); });
+    });
+    Mark(StageTimes::kRailAllreduce);
   }
-  SMDDP_ASSIGN_OR_RETURN(const Progress progress, rail_stage_->Step());
-  if (progress == Progress::kDone) {
-    sums_ = rail_stage_->end();
-    rail_stage_.reset();
-  }
-  return progress;
+  SMDDP_ASSIGN_OR_RETURN(const Progress progress, chunks_->Step());
+  if (progress != Progress::kDone) return progress;
+  chunks_ = nullptr;
+  SMDDP_ASSIGN_OR_RETURN(sums_, pinned_copy_->Finish());
+  Mark(StageTimes::kRailAllreduce);
+  return Progress::kDone;
+}
+
+TaskPtr DeviceBucket::Chunk(int index, Range range) {
+  const Fabric& fabric = context_.fabric();
+  const size_t each = SizeOf(wire());
+  const BufferView chunk(pinned_copy_->host() + range.begin * each, range.size() * each);
+  RailCall call = {operation(), static_cast<uint16_t>(index), chunk, range.size(), wire(), call_.call.op};
+  if (call_.call.errors != nullptr) call.errors = call_.call.errors->Of(index, range.size());
+  return rail_.Begin(fabric.topology.rail(), fabric.topology.rank(), fabric.transport, fabric.compute, call);
 }
 
 }  // namespace smddp

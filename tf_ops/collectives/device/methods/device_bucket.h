@@ -1,7 +1,9 @@
 // What the methods between GPUs share: the packed bucket in GPU memory, the exchange between nodes, and unpacking.
 #pragma once
 
-#include "collectives/device/methods/shard_rail.h"
+#include <optional>
+
+#include "collectives/device/methods/pinned_copy.h"
 #include "collectives/device/methods/tensors.h"
 
 namespace smddp {
@@ -10,7 +12,7 @@ namespace smddp {
 // Ownership: a task's.
 class DeviceBucket {
  public:
-  DeviceBucket(DeviceContextImpl& context, const AllreduceAlgorithm& rail, const DeviceCall& call)
+  DeviceBucket(DeviceContext& context, const AllreduceAlgorithm& rail, const DeviceCall& call)
       : context_(context), rail_(rail), call_(call), tensors_(context, call_) {}
 
   // Packs into memory of at least `elements`.
@@ -25,8 +27,8 @@ class DeviceBucket {
   Range shard_of(int member) const;
   Range my_shard() const { return shard_of(context_.fabric().topology.local_rank()); }
 
-  // Sums my shard with those of the other nodes, after `there`. When it returns kDone, end() marks the result.
-  // Returns kDone immediately when there is nothing to do.
+  // Sums my shard with those of the other nodes, after `there`: in pinned memory, chunk by chunk. When it returns
+  // kDone, sums() marks the result in GPU memory. Returns kDone immediately when there is nothing to do.
   Result<Progress> Rail(const PooledEventPtr& there);
   const PooledEventPtr& sums() const { return sums_; }
 
@@ -34,16 +36,20 @@ class DeviceBucket {
   void Mark(StageTimes::Stage stage) const {
     if (call_.call.times != nullptr) call_.call.times->Mark(stage);
   }
-  std::string Describe() const { return rail_stage_ ? rail_stage_->Describe() : "waiting for the GPU"; }
+  std::string Describe() const { return chunks_ != nullptr ? chunks_->Describe() : "waiting for the GPU"; }
 
  private:
-  DeviceContextImpl& context_;
+  // One chunk of my shard.
+  TaskPtr Chunk(int index, Range range);
+
+  DeviceContext& context_;
   const AllreduceAlgorithm& rail_;
   const DeviceCall call_;
   DeviceTensors tensors_;
   BufferLease memory_;
   PooledEventPtr packed_, sums_;
-  std::unique_ptr<ShardRail> rail_stage_;
+  std::optional<PinnedCopy> pinned_copy_;  // of my shard
+  TaskPtr chunks_;                         // refer to it
 };
 
 }  // namespace smddp

@@ -15,7 +15,7 @@ namespace {
 
 class GroupAllreduceTask : public Task {
  public:
-  GroupAllreduceTask(DeviceContextImpl& context, const AllreduceAlgorithm& rail, const DeviceCall& call)
+  GroupAllreduceTask(DeviceContext& context, const AllreduceAlgorithm& rail, const DeviceCall& call)
       : context_(context),
         topology_(context.fabric().topology),
         bucket_(context, rail, call),
@@ -142,7 +142,7 @@ class GroupAllreduceTask : public Task {
     return passed ? context_.GroupHealthy() : Result<bool>(false);
   }
 
-  DeviceContextImpl& context_;
+  DeviceContext& context_;
   const Topology& topology_;
   DeviceBucket bucket_;
   const int64_t each_;  // elements of a part
@@ -153,7 +153,7 @@ class GroupAllreduceTask : public Task {
 
 }  // namespace
 
-TaskPtr GroupAllreduce(DeviceContextImpl& context, const AllreduceAlgorithm& rail, const DeviceCall& call) {
+TaskPtr GroupAllreduce(DeviceContext& context, const AllreduceAlgorithm& rail, const DeviceCall& call) {
   return std::make_unique<GroupAllreduceTask>(context, rail, call);
 }
 

@@ -13,7 +13,7 @@ namespace {
 
 class HostAllreduceTask : public Task {
  public:
-  HostAllreduceTask(DeviceContextImpl& context, const AllreduceAlgorithm& rail, const DeviceCall& call)
+  HostAllreduceTask(DeviceContext& context, const AllreduceAlgorithm& rail, const DeviceCall& call)
       : context_(context), rail_(rail), call_(call), tensors_(context, call) {}
 
   Result<Progress> Step() override {
@@ -70,7 +70,7 @@ class HostAllreduceTask : public Task {
     return Status::Ok();
   }
 
-  DeviceContextImpl& context_;
+  DeviceContext& context_;
   const AllreduceAlgorithm& rail_;
   const DeviceCall call_;
   DeviceTensors tensors_;
@@ -83,7 +83,7 @@ class HostAllreduceTask : public Task {
 
 }  // namespace
 
-TaskPtr HostAllreduce(DeviceContextImpl& context, const AllreduceAlgorithm& rail, const DeviceCall& call) {
+TaskPtr HostAllreduce(DeviceContext& context, const AllreduceAlgorithm& rail, const DeviceCall& call) {
   return std::make_unique<HostAllreduceTask>(context, rail, call);
 }
 

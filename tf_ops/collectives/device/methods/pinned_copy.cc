@@ -4,7 +4,7 @@
 
 namespace smddp {
 
-PinnedCopy::PinnedCopy(DeviceContextImpl& context, void* device, int64_t elements, DType dtype)
+PinnedCopy::PinnedCopy(DeviceContext& context, void* device, int64_t elements, DType dtype)
     : context_(context),
       device_(static_cast<std::byte*>(device)),
       elements_(elements),

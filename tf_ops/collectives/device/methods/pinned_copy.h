@@ -5,7 +5,7 @@
 
 #include <vector>
 
-#include "collectives/device/device_context_impl.h"
+#include "collectives/device/device_context.h"
 #include "collectives/gate.h"
 
 namespace smddp {
@@ -14,7 +14,7 @@ namespace smddp {
 // Ownership: a task's; the device memory is the caller's and must live until Finish's event has passed.
 class PinnedCopy : public ChunkGate {
  public:
-  PinnedCopy(DeviceContextImpl& context, void* device, int64_t elements, DType dtype);
+  PinnedCopy(DeviceContext& context, void* device, int64_t elements, DType dtype);
 
   // Starts the copies, after `there`.
   Status Start(const PooledEvent& there);
@@ -37,7 +37,7 @@ class PinnedCopy : public ChunkGate {
   Status ForEachPart(Range range, Visit visit);
   size_t Bytes(int64_t elements) const { return static_cast<size_t>(elements) * SizeOf(dtype_); }
 
-  DeviceContextImpl& context_;
+  DeviceContext& context_;
   std::byte* const device_;
   const int64_t elements_;
   const DType dtype_;

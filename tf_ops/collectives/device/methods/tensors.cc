@@ -11,7 +11,7 @@ constexpr size_t kPieceAlignment = 256;
 
 }  // namespace
 
-DeviceTensors::DeviceTensors(DeviceContextImpl& context, const DeviceCall& call)
+DeviceTensors::DeviceTensors(DeviceContext& context, const DeviceCall& call)
     : context_(context), view_(*call.call.view), works_(call.works) {
   context_.Enter();
 }

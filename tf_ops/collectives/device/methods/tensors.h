@@ -5,7 +5,7 @@
 #include <memory>
 #include <vector>
 
-#include "collectives/device/device_context_impl.h"
+#include "collectives/device/device_context.h"
 
 namespace smddp {
 
@@ -14,7 +14,7 @@ namespace smddp {
 //            begun.
 class DeviceTensors {
  public:
-  DeviceTensors(DeviceContextImpl& context, const DeviceCall& call);
+  DeviceTensors(DeviceContext& context, const DeviceCall& call);
   ~DeviceTensors();
   DeviceTensors(const DeviceTensors&) = delete;
   DeviceTensors& operator=(const DeviceTensors&) = delete;
@@ -39,7 +39,7 @@ class DeviceTensors {
   Status HandBackAfter(const PooledEvent& event) const;
   void ForEachWork(const std::function<void(const DeviceWork&)>& visit) const;
 
-  DeviceContextImpl& context_;
+  DeviceContext& context_;
   const FusedView& view_;
   const std::vector<std::shared_ptr<const DeviceWork>> works_;
   std::vector<HostPiece> host_pieces_;

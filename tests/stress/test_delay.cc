@@ -1,7 +1,5 @@
 #include "core/sync/test_delay.h"
 
-#ifdef SMDDP_DELAYS
-
 #include <sched.h>
 #include <unistd.h>
 
@@ -40,5 +38,3 @@ void InjectTestDelay() {
 }
 
 }  // namespace smddp
-
-#endif

@@ -1,13 +1,16 @@
-"""`horovod.runner.util.threads`: functions in threads."""
+"""`horovod.runner.util.threads`, functions in threads; `horovod.runner.common.util.env`, a process's place."""
 
 from __future__ import annotations
 
+import os
 import threading
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
-__all__ = ["execute_function_multithreaded", "in_thread", "on_event"]
+from smddp_tf.lifecycle.placement import find_placement
+
+__all__ = ["execute_function_multithreaded", "get_env_rank_and_size", "in_thread", "on_event"]
 
 
 def in_thread(
@@ -76,3 +79,9 @@ def execute_function_multithreaded(
     calls = [pool.submit(fn, *args) for args in args_list]
     pool.shutdown(wait=block_until_all_done)
     return {place: call.result() for place, call in enumerate(calls)} if block_until_all_done else None
+
+
+def get_env_rank_and_size() -> tuple[int, int]:
+    """This process's rank and the number of ranks, by its launcher's variables; (0, 1) without a launcher."""
+    place = find_placement(os.environ)
+    return (0, 1) if place is None else (place.rank, place.size or 1)
