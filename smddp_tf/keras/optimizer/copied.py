@@ -21,13 +21,16 @@ def copy_of(optimizer: Any) -> Any:
     """An optimizer of the same class, with variables of its own that have the same values.
 
     It is made from the configuration. What that lacks is taken from the given object: its state, other hyperparameters
-    and attributes. Objects such as learning rate schedules, functions and the user's variables are shared.
+    and attributes. Objects such as learning rate schedules, functions and the user's variables are shared. One that is
+    made while a graph is traced has no values yet, and nobody else has it: it is returned itself.
 
     Raises:
         ValueError: A `tf.train.Checkpoint` has values for variables that the optimizer has not made yet.
     """
     _refuse_unread(optimizer)
     with tf.init_scope():
+        if not LEGACY and not _has_values(optimizer):
+            return optimizer
         copied = _made_anew(optimizer)
         if not LEGACY and optimizer.built:
             copied.build(optimizer._trainable_variables)
@@ -53,6 +56,13 @@ def _refuse_unread(optimizer: Any) -> None:
             "that the optimizer has not made yet, and another optimizer is returned. Received: an optimizer of type "
             f"{type(optimizer).__name__} that is not built. Give the checkpoint the wrapped optimizer."
         )
+
+
+def _has_values(optimizer: Any) -> bool:
+    try:
+        return int(optimizer.iterations.numpy()) >= 0
+    except Exception:  # TensorFlow's errors for such variables differ
+        return False
 
 
 def _made_anew(optimizer: Any) -> Any:
