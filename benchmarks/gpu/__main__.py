@@ -61,6 +61,19 @@ def parts_of(options: argparse.Namespace, place: Place, has_tf: bool, gpus: int)
         apart = (("FAKE_GPU_SHARED", "0"),)
         return Part(f"ranks {number} nccl", 60, program("ranks", "--own"), number, "nccl", variables=apart)
 
+    def together(number: int) -> Part:
+        """NCCL between ranks that share a GPU, which their kernels use by turns: whether it is right, not how fast."""
+        allowed = (("NCCL_MULTI_RANK_GPU_ENABLE", "1"), ("NCCL_IB_DISABLE", "1"), ("NCCL_SOCKET_IFNAME", "lo"))
+        arguments = ("--together", *(("--small",) if not options.dry_run else ()))
+        return Part(
+            f"ranks {number} nccl on one GPU",
+            60,
+            program("ranks", *arguments),
+            number,
+            "nccl",
+            variables=(*allowed, ("FAKE_GPU_SHARED", "0")),
+        )
+
     def torch_ranks(backend: str, number: int) -> Part:
         arguments = ("--ranks", str(number), "--backend", backend)
         return Part(f"torch {backend} {number}", 45, program("torch_ranks", *arguments))
@@ -75,6 +88,7 @@ def parts_of(options: argparse.Namespace, place: Place, has_tf: bool, gpus: int)
         Part("bandwidth", 90, program("bandwidth")),
         *(sanitizer(tool, place, options.dry_run) for tool in ("memcheck", "racecheck")),
         Part("nccl group of 1", 45, program("nccl")),
+        together(2),
         *(own_gpus(number) for number in (2, 4, 8) if number <= gpus),
         ranks(4, "host"),
         Part("torch copies", 45, program("torch_copies")),

@@ -15,6 +15,7 @@ Report = dict[str, Any]
 
 FRACTION = 0.85  # of the device's own copies
 OVER_COPIES = 2.0  # one launch against a cudaMemcpyAsync for each tensor
+LATE_RANK = 0.75  # seconds; half of what the other ranks are late (benchmarks/gpu/ranks.py)
 OURS = "smddp_tf"
 EACH = "cudaMemcpyAsync each"
 
@@ -95,6 +96,8 @@ def _correct(report: Report) -> Iterator[Verdict]:
             "",
             f"the ranks agreed on {way}" if way else "",
         )
+        waited = answers[0].get("later_work_seconds") if whole else None
+        yield Verdict(f"{part}: later work waits for a late rank", LATE_RANK, True, waited, " s")
     for part in [part for part in report["parts"] if part.startswith("training ")]:
         runs = [run for answer in answer_of(report, part).get("ranks") or [] for run in answer.get("runs", [])]
         bad = sum(not run["same_weights"] or run["losses"][-1] >= run["losses"][0] for run in runs)

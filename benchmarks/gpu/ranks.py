@@ -7,6 +7,7 @@ where these are installed, else the engine's own memory; only their address is u
 from __future__ import annotations
 
 import os
+import threading
 import time
 from typing import Any
 
@@ -22,6 +23,7 @@ from tests.native_module import core
 __all__ = ["Gradients"]
 
 STEPS, SMALL_STEPS, WARM = 20, 3, 3
+LATE = 1.5  # seconds
 
 
 class Gradients:
@@ -50,9 +52,13 @@ class Gradients:
         """Seconds from the hand-over of all gradients until the stream has the results."""
         core().barrier("gpu-check")
         begin = time.perf_counter()
-        core().gpu_reduce_planned(self.plan, self.at, self.list.elements, "float32", self.machine.stream)
+        self.reduce()
         self.machine.wait()
         return time.perf_counter() - begin
+
+    def reduce(self) -> None:
+        """Returns when the stream waits for the results."""
+        core().gpu_reduce_planned(self.plan, self.at, self.list.elements, "float32", self.machine.stream)
 
     def wrong(self, ranks: int) -> int:
         """Elements that are not the exact sum over the ranks of what `fill` put there."""
@@ -117,8 +123,32 @@ def check_and_time(machine: Machine, answer: Answer, gradients: GradientList, ki
     answer.save()
 
 
+def later_work(machine: Machine) -> float:
+    """Seconds until work that rank 0's framework puts on its stream after a hand-over has run; the others come late.
+
+    The rest of a backward pass must not wait for other ranks (`LATE` seconds).
+    """
+    gradients = Gradients(machine, small_list("ResNet-50", 500), int(hvd.Sum), "own")
+    for _ in range(WARM):
+        gradients.step()
+    core().barrier("gpu-check")
+    begin = time.perf_counter()
+    if hvd.rank() > 0:
+        time.sleep(LATE)
+    reducing = threading.Thread(target=gradients.reduce)
+    reducing.start()
+    time.sleep(LATE / 6)
+    machine.wait()
+    seconds = time.perf_counter() - begin
+    reducing.join()
+    machine.wait()
+    return seconds
+
+
 def main() -> None:
-    with worker(__doc__, "small", "own") as (options, answer):
+    with worker(__doc__, "small", "own", "together") as (options, answer):
+        if options.together:  # NCCL takes the ranks for ranks of different hosts, else it refuses two on one GPU
+            os.environ["NCCL_HOSTID"] = os.environ.get("OMPI_COMM_WORLD_RANK", "0")
         hvd.init()
         fake = bool(os.environ.get("SMDDP_GPU_LIBRARY"))  # then every process has a first GPU of its own, or shares it
         machine = Machine(hvd.local_rank() if options.own and not fake else 0)
@@ -127,6 +157,7 @@ def main() -> None:
         steps = SMALL_STEPS if options.small else STEPS
         for model, kind in (("ResNet-50", "cupy"), ("BERT-base", "torch")):
             check_and_time(machine, answer, of(model), kind, steps)
+        answer["later_work_seconds"] = later_work(machine)
         answer["stats"] = core().stats()
         hvd.shutdown()
 

@@ -82,7 +82,7 @@ class Decider {
       }
     }
     for (const auto& [uuid, ranks] : Users(node)) {
-      if (ranks.size() < 2) continue;
+      if (ranks.size() < 2 || infos_[ranks[0]].shares_device) continue;
       return Rank(ranks[0]) + " and " + Rank(ranks[1]) + " (" + Host(ranks[0]) + ") use the same GPU, " +
              infos_[ranks[0]].device.name + " " + uuid + ": NCCL needs one GPU per rank";
     }

@@ -310,7 +310,11 @@ Result<Env> ReadEnv() {
   return env;
 }
 
-DeviceLibraries ReadDeviceLibraries() { return {Find("SMDDP_GPU_LIBRARY").text, Find("SMDDP_NCCL_LIBRARY").text}; }
+DeviceLibraries ReadDeviceLibraries() {
+  const char* const shared = Get("NCCL_MULTI_RANK_GPU_ENABLE");
+  return {Find("SMDDP_GPU_LIBRARY").text, Find("SMDDP_NCCL_LIBRARY").text,
+          shared != nullptr && std::strcmp(shared, "1") == 0};
+}
 
 Result<bool> ReadSwitch(const std::string& name) {
   bool wanted = false;

@@ -61,6 +61,7 @@ Result<Env> ReadEnv();
 // SMDDP_GPU_LIBRARY and SMDDP_NCCL_LIBRARY, for which no session is needed.
 struct DeviceLibraries {
   std::string gpu, nccl;
+  bool ranks_share_gpus = false;  // NCCL_MULTI_RANK_GPU_ENABLE, which is NCCL's
 };
 DeviceLibraries ReadDeviceLibraries();
 

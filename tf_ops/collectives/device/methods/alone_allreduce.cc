@@ -20,7 +20,8 @@ class AloneAllreduceTask : public Task {
       SMDDP_ASSIGN_OR_RETURN(const Progress progress, bucket_.Rail(bucket_.packed()));
       if (progress != Progress::kDone) return moved ? Progress::kMoved : progress;
       SMDDP_RETURN_IF_ERROR(bucket_.tensors().Unpack({0, bucket_.elements()}, bucket_.at(0), bucket_.sums().get()));
-      SMDDP_ASSIGN_OR_RETURN(PooledEventPtr end, bucket_.tensors().HandBack());
+      SMDDP_ASSIGN_OR_RETURN(PooledEventPtr end, bucket_.tensors().End());
+      SMDDP_RETURN_IF_ERROR(bucket_.tensors().HandBack());
       bucket_.memory().GiveBack(std::move(end));
       unpacked_ = moved = true;
     }

@@ -76,7 +76,7 @@ class GroupAllreduceTask : public Task {
       case Phase::kOnGpu:
         return GoIf(Ended(), [this] {
           bucket_.Mark(StageTimes::kNodeAllgather);
-          return Status::Ok();
+          return bucket_.tensors().HandBack();
         });
       case Phase::kHostPieces:
       case Phase::kDone:
@@ -131,7 +131,7 @@ class GroupAllreduceTask : public Task {
     context_.call_order().Finish(gather_);
     SMDDP_ASSIGN_OR_RETURN(const PooledEventPtr gathered, context_.Mark(stream()));
     SMDDP_RETURN_IF_ERROR(bucket_.tensors().Unpack({0, bucket_.elements()}, part(0), gathered.get()));
-    SMDDP_ASSIGN_OR_RETURN(end_, bucket_.tensors().HandBack());
+    SMDDP_ASSIGN_OR_RETURN(end_, bucket_.tensors().End());
     bucket_.memory().GiveBack(end_);
     return Status::Ok();
   }

@@ -65,7 +65,8 @@ class HostAllreduceTask : public Task {
     reduction_ = nullptr;
     SMDDP_ASSIGN_OR_RETURN(const PooledEventPtr sums, pinned_copy_->Finish());
     SMDDP_RETURN_IF_ERROR(tensors_.Unpack({0, call_.call.view->elements()}, packed_.data(), sums.get()));
-    SMDDP_ASSIGN_OR_RETURN(PooledEventPtr end, tensors_.HandBack());
+    SMDDP_ASSIGN_OR_RETURN(PooledEventPtr end, tensors_.End());
+    SMDDP_RETURN_IF_ERROR(tensors_.HandBack());
     packed_.GiveBack(std::move(end));
     return Status::Ok();
   }

@@ -97,7 +97,7 @@ Status DeviceTensors::HandBackAfter(const PooledEvent& event) const {
   return handed;
 }
 
-Result<PooledEventPtr> DeviceTensors::HandBack() {
+Result<PooledEventPtr> DeviceTensors::End() {
   const DeviceStream stream = context_.streams().unpack();
   for (const HostPiece& piece : host_pieces_) {
     if (piece.piece.output == nullptr) continue;
@@ -106,10 +106,14 @@ Result<PooledEventPtr> DeviceTensors::HandBack() {
         context_.device().Copy(host_.data() + piece.offset, scratch_.data() + piece.offset, piece.bytes, stream)));
   }
   SMDDP_ASSIGN_OR_RETURN(end_, context_.Mark(stream));
-  SMDDP_RETURN_IF_ERROR(context_.While("handing gradients back", HandBackAfter(*end_)));
-  handed_back_ = true;
   if (scratch_.held()) scratch_.GiveBack(end_);
   return end_;
+}
+
+Status DeviceTensors::HandBack() {
+  SMDDP_RETURN_IF_ERROR(context_.While("handing gradients back", HandBackAfter(*end_)));
+  handed_back_ = true;
+  return Status::Ok();
 }
 
 Result<bool> DeviceTensors::HostPiecesDone() {

@@ -23,10 +23,12 @@ class DeviceTensors {
   Result<PooledEventPtr> Pack(void* into);
   // Unpacks a part of the bucket, after `sums`; null: the sums are complete.
   Status Unpack(Range range, const void* from, const PooledEvent* sums);
-  // Call it after all parts were unpacked: orders the framework's next work after that. Returns the event that marks
-  // it.
-  Result<PooledEventPtr> HandBack();
-  // After HandBack: are the results of pieces in host memory complete?
+  // Call it after all parts were unpacked. Returns the event that marks it.
+  Result<PooledEventPtr> End();
+  // Orders the framework's next work after End's event. The framework has one stream for everything: what it puts there
+  // from now on waits, the rest of the backward pass too. So call it when the event depends on no other rank any more.
+  Status HandBack();
+  // After End: are the results of pieces in host memory complete?
   Result<bool> HostPiecesDone();
 
  private:
