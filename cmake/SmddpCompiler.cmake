@@ -13,6 +13,10 @@ add_compile_options(
   # No path of this machine in the binaries, and short names in the messages of SMDDP_CHECK.
   "-ffile-prefix-map=${CMAKE_SOURCE_DIR}/tf_ops/=" "-ffile-prefix-map=${CMAKE_SOURCE_DIR}/=")
 
+# Some compilers link the C++ runtime statically. Its symbols stay inside then: locale::id objects that were shared with
+# another copy of the runtime in the process (NumPy's, TensorFlow's) would index that copy's facets.
+add_link_options(-Wl,--exclude-libs,libstdc++.a)
+
 if(SMDDP_SANITIZE)
   add_compile_options(-fsanitize=${SMDDP_SANITIZE} -fno-sanitize-recover=all -fno-omit-frame-pointer -g1)
   add_link_options(-fsanitize=${SMDDP_SANITIZE})
