@@ -1,0 +1,38 @@
+"""All ranks, and a process set of two of them, reduce in another order on each rank: neither may wait for the other."""
+
+import threading
+import time
+
+from gpu_ranks import Framework, check, plan_of
+
+import smddp_tf as hvd
+
+
+def main():
+    hvd.init()
+    pair = hvd.add_process_set([0, 1])
+    rank, inside = hvd.rank(), hvd.rank() < 2
+    ids = [0, pair.process_set_id] if inside else [0]
+    plans = {each: plan_of(each) for each in ids}
+    for step in range(3):
+        # Of two models, whose backward passes use one stream.
+        works = {each: Framework() for each in ids}
+        for other in list(works.values())[1:]:
+            other.stream = works[0].stream
+        for each, work in works.items():
+            work.compute([10 * step + each, rank])
+        order = ids[::-1] if rank == 1 else ids
+        threads = [threading.Thread(target=works[each].reduce, args=(plans[each], each)) for each in order]
+        for thread in threads:
+            thread.start()
+            if step > 0:
+                time.sleep(0.2)  # the second backward pass ends later
+        for thread in threads:
+            thread.join()
+        for each, work in works.items():
+            check(work, 10 * step + each, range(2 if each else hvd.size()))
+    print(f"rank {rank}: all sums are right", flush=True)
+    hvd.shutdown()
+
+
+main()
