@@ -3,9 +3,12 @@
 import threading
 import time
 
+import gpu_ranks
 from gpu_ranks import Framework, check, plan_of
 
 import smddp_tf as hvd
+
+gpu_ranks.SIZES = (1000,)
 
 
 def main():
@@ -14,19 +17,19 @@ def main():
     rank, inside = hvd.rank(), hvd.rank() < 2
     ids = [0, pair.process_set_id] if inside else [0]
     plans = {each: plan_of(each) for each in ids}
-    for step in range(3):
-        # Of two models, whose backward passes use one stream.
-        works = {each: Framework() for each in ids}
-        for other in list(works.values())[1:]:
-            other.stream = works[0].stream
+    # Of two models, whose backward passes use one stream.
+    works = {each: Framework() for each in ids}
+    for work in works.values():
+        work.stream = works[0].stream
+    for step in range(8):
         for each, work in works.items():
             work.compute([10 * step + each, rank])
         order = ids[::-1] if rank == 1 else ids
         threads = [threading.Thread(target=works[each].reduce, args=(plans[each], each)) for each in order]
         for thread in threads:
             thread.start()
-            if step > 0:
-                time.sleep(0.2)  # the second backward pass ends later
+            if step > 2:  # buckets do not wait for an agreement on their order any more
+                time.sleep(0.3)  # the second backward pass ends later
         for thread in threads:
             thread.join()
         for each, work in works.items():
