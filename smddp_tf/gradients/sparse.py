@@ -11,11 +11,13 @@ would be more than the whole table, an allreduce of the table.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 import tensorflow as tf
 
 from smddp_tf._native import emit, run_time_values
 from smddp_tf.compression import narrow
+from smddp_tf.gradients.options import ReduceOptions
 from smddp_tf.reduce_op import Average, ReduceSpec, Sum
 
 # A table of at most so many bytes travels as a whole, without asking how many rows there are.
@@ -70,6 +72,26 @@ def densified(slices: tf.IndexedSlices, shape: tf.TensorShape) -> tf.Tensor:
     if slices.dense_shape is None and shape.is_fully_defined():
         slices = tf.IndexedSlices(slices.values, slices.indices, dense_shape=tf.constant(shape.as_list(), tf.int64))
     return tf.convert_to_tensor(slices)
+
+
+def dense_for_passes(grads: Sequence[Any], variables: Sequence[Any], options: ReduceOptions) -> list[Any]:
+    """Returns `grads` as dense tensors, which is what can be added up over several passes.
+
+    Raises:
+        ValueError: There are `tf.IndexedSlices`, and `sparse_as_dense` was not asked for.
+    """
+    dense = list(grads)
+    for index, (grad, variable) in enumerate(zip(grads, variables)):
+        if isinstance(grad, tf.IndexedSlices):
+            if not options.sparse_as_dense:
+                raise ValueError(
+                    "`backward_passes_per_step` adds up gradients, so they must be dense. Received: "
+                    f"backward_passes_per_step={options.backward_passes_per_step} and tf.IndexedSlices for variable "
+                    f"{getattr(variable, 'path', variable.name)!r}. Give `sparse_as_dense=True` to "
+                    "hvd.DistributedOptimizer."
+                )
+            dense[index] = densified(grad, tf.TensorShape(variable.shape))
+    return dense
 
 
 def all_rows(table: tf.Tensor, like: tf.IndexedSlices) -> tf.IndexedSlices:

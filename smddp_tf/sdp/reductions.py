@@ -9,7 +9,7 @@ from typing import Any
 import tensorflow as tf
 
 from smddp_tf import basics, functions, ops
-from smddp_tf._native import emit, graph, loader, xla
+from smddp_tf._native import emit, graph, xla
 from smddp_tf._warn import warn
 from smddp_tf.compression import Compression, split
 from smddp_tf.reduce_op import Average, Max, Min, ReduceSpec, Sum, as_reduce_op
@@ -102,11 +102,7 @@ def _plan_of(tensor: tf.Tensor, reduction: ReduceSpec, name: str) -> tuple[int, 
     if not emit.is_plannable(tensor) or reduction.op not in (Average, Sum):
         return None
     key = graph.unique_name(name, "#")
-    op, prescale, postscale, wire_dtype = reduction
-    number = loader.core().register_plan(
-        key, [tensor.dtype.name], [list(tensor.shape)], int(op), prescale, postscale, wire_dtype, []
-    )
-    return number, key
+    return emit.register_plan(key, [tensor.dtype.name], [list(tensor.shape)], reduction), key
 
 
 @graph.no_autograph
