@@ -154,8 +154,8 @@ def main() -> int:
         ("C++ stops of a CPU gradient to MPI_Isend", str(len(STOPS))),
         ("of these, files about devices", str(sum(bool(ABOUT_DEVICES.search(file)) for file, _ in STOPS))),
         ("Python stops of a gradient, Keras to the op", str(len(of_python.STOPS))),
-        ("of these, files", str(len(of_python.files_of_stops()))),
-        ("of these, turns back", str(of_python.turns_back())),
+        ("of these, files", str(len(set(of_python.files_of(of_python.STOPS))))),
+        ("of these, turns back", str(of_python.turns_back(of_python.STOPS))),
         ("functions of smddp_tf without annotations", str(sum(len(of_python.without_annotations(p)) for p in python))),
         (
             "assignments to Keras's classes elsewhere",

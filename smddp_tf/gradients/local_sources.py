@@ -18,17 +18,12 @@ class KeptGradients(NamedTuple):
     Attributes:
         own: of local variables.
         complete: of variables that `mark` has marked: their gradients hold what all ranks contribute.
-        scales: of the scales of float8 layers, whose "gradients" are new values.
+        all: of these, and of the scales of float8 layers, whose "gradients" are new values.
     """
 
     own: list[int]
     complete: list[int]
-    scales: list[int]
-
-    @property
-    def all(self) -> set[int]:
-        """All of them."""
-        return {*self.own, *self.complete, *self.scales}
+    all: set[int]
 
 
 class LocalSources:
@@ -75,8 +70,9 @@ class LocalSources:
         """Which gradients of a Keras optimizer's `variables` stay on this rank, and why."""
         local = sorted(self.indices(variables))
         complete = [index for index in local if layout_of(variables[index]) is not None]
+        own = [index for index in local if index not in complete]
         scales = [index for index, variable in enumerate(variables) if stays_local(variable)]
-        return KeptGradients([index for index in local if index not in complete], complete, scales)
+        return KeptGradients(own, complete, {*local, *scales})
 
     def ranks(self) -> int:
         """How many ranks share gradients with this one, itself included."""

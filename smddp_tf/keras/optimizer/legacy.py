@@ -80,7 +80,7 @@ def _members_for(optimizer_class: Any) -> dict[str, Any]:
         reducer = reducer_of(self)
         reducer.aggregated = ids_with_gradients(grads, variables)
         if reducer.update is None and not reducer.takes_computed(grads, variables):
-            context = context_of(self, variables)
+            context = context_of(self, reducer).of(variables)
             grads = grads if reduced_by_tape(context, grads) else context.reduced(grads)
         return list(zip(grads, variables))
 
@@ -96,7 +96,7 @@ def _members_for(optimizer_class: Any) -> dict[str, Any]:
             with tf.init_scope():  # a branch of a graph cannot create variables
                 build_optimizer(self, variables)
 
-        context = context_of(self, variables)
+        context = context_of(self, reducer).of(variables)
 
         def update(values: Sequence[Any]) -> Any:
             with reducer.applying(context) if computed else contextlib.nullcontext():
@@ -154,11 +154,12 @@ def _members_for(optimizer_class: Any) -> dict[str, Any]:
 
 def _reduced_now(optimizer: Any, grads: Sequence[Any], variables: list[Any]) -> list[Any]:
     """What a method that computes gradients returns: reduced; of several passes the sum, and zeros before the last."""
-    reducer, context = reducer_of(optimizer), context_of(optimizer, variables)
+    reducer = reducer_of(optimizer)
+    context = context_of(optimizer, reducer).of(variables)
     by_tape = reduced_by_tape(context, grads)
     if reducer.passes is not None:
         dense = dense_for_passes(grads, variables, reducer.settings)
-        reduced = reducer.passes.collect(dense, variables, context.reduced)
+        reduced: list[Any] = reducer.passes.collect(dense, variables, context.reduced)
     else:
         reduced = list(grads) if by_tape else context.reduced(grads)
     reducer.computed[tf.executing_eagerly()] |= ids_with_gradients(grads, variables)

@@ -26,7 +26,7 @@ from smddp_tf.keras.optimizer.optimizer_reducer import OptimizerReducer
 from smddp_tf.keras.roles import active_ranks
 from smddp_tf.keras.roles.active_ranks import ActiveRanks
 from smddp_tf.keras.roles.optimizers import innermost, iterations_of
-from smddp_tf.keras.roles.wrapping import is_wrapped, reducer_of
+from smddp_tf.keras.roles.wrapping import reducer_of
 from smddp_tf.keras.sharding.sharded_state import ShardedState
 
 
@@ -39,45 +39,35 @@ class When(enum.Enum):
     IN_UPDATE = "Where Keras, which adds up the passes itself, updates the variables: in `_backend_update_step`."
 
 
-def when_reduced(optimizer: Any, inner: Any, reducer: OptimizerReducer, state: ShardedState | None) -> When:
-    """The one answer; see `UpdateContext` for the arguments."""
-    if state is None and inner.gradient_accumulation_steps:
-        return When.IN_UPDATE if inner is optimizer else When.AFTER_WINDOW
-    return When.EACH_CALL if reducer.passes is None else When.AFTER_PASSES
-
-
 class UpdateContext(NamedTuple):
     """What an update depends on: asked once, when an optimizer gets gradients, and passed on by argument.
 
     Attributes:
         optimizer: the outermost optimizer that is ours: a `LossScaleOptimizer` where there is one.
         inner: the one inside of it, which updates the weights; `optimizer` itself where there is none.
+        wrapped: the outermost of the two that has a wrapped class; programs call its methods, and replace them.
         reducer: of both.
         state: what is cut of the inner optimizer's state; None where each rank has all of it.
         active: which ranks have data in this step; None where all have.
-        variables: what the gradients are of.
-        kept: which of the gradients stay on this rank.
-        when: when they are reduced.
-        keras: Keras's part: `keras(grads)` applies them; None where gradients are reduced only.
+        when: when the gradients are reduced.
+        variables: what they are the gradients of; see `of`.
+        kept: which of them stay on this rank.
+        keras: Keras's part: `keras(grads)` applies them; None where they are reduced only.
     """
 
     optimizer: Any
     inner: Any
+    wrapped: Any
     reducer: OptimizerReducer
     state: ShardedState | None
     active: ActiveRanks | None
-    variables: list[Any]
-    kept: KeptGradients
-    when: When = When.EACH_CALL
+    when: When
+    variables: Sequence[Any] = ()
+    kept: KeptGradients = KeptGradients([], [], set())
     keras: Any = None
 
-    @property
-    def wrapped(self) -> Any:
-        """The optimizer whose methods programs call and replace."""
-        return self.optimizer if is_wrapped(self.optimizer) else self.inner
-
     def of(self, variables: Sequence[Any]) -> UpdateContext:
-        """The same update, for the gradients of some of the variables."""
+        """The same update, for the gradients of these variables."""
         return self._replace(variables=list(variables), kept=self.reducer.local.kept(variables))
 
     def reduced(self, grads: Sequence[Any]) -> list[Any]:
@@ -112,11 +102,19 @@ class UpdateContext(NamedTuple):
             self.inner.apply(unscaled, self.variables)
 
 
-def context_of(optimizer: Any, variables: Sequence[Any]) -> UpdateContext:
-    """The `UpdateContext` of gradients that come from elsewhere than Keras 3's `apply`."""
-    reducer, inner = reducer_of(optimizer), innermost(optimizer)
-    kept = reducer.local.kept(variables)
-    return UpdateContext(optimizer, inner, reducer, reducer.sharded(), active_ranks.current(), list(variables), kept)
+def context_of(optimizer: Any, reducer: OptimizerReducer) -> UpdateContext:
+    """Asks what an update of the optimizer depends on. Its gradients are still to come: see `UpdateContext.of`."""
+    inner, state, active = innermost(optimizer), reducer.sharded(), active_ranks.current()
+    wrapped = optimizer if hasattr(optimizer, "_allreduce") else inner
+    when = when_reduced(inner is not optimizer, inner, reducer, state)
+    return UpdateContext(optimizer, inner, wrapped, reducer, state, active, when)
+
+
+def when_reduced(is_scaled: bool, inner: Any, reducer: OptimizerReducer, state: ShardedState | None) -> When:
+    """The one answer. `is_scaled` is whether a `LossScaleOptimizer` is around; for the others see `UpdateContext`."""
+    if state is None and getattr(inner, "gradient_accumulation_steps", None):
+        return When.AFTER_WINDOW if is_scaled else When.IN_UPDATE
+    return When.EACH_CALL if reducer.passes is None else When.AFTER_PASSES
 
 
 def apply_reduced(optimizer: Any, reducer: OptimizerReducer, apply: Callable[..., Any], grads: Any, given: Any) -> Any:
@@ -131,30 +129,22 @@ def apply_reduced(optimizer: Any, reducer: OptimizerReducer, apply: Callable[...
     """
     grads = list(grads)
     given = None if given is None else list(given)
-    inner, state = innermost(optimizer), reducer.sharded()
-    if state is not None and inner is optimizer:
+    context = reducer.update or context_of(optimizer, reducer)
+    state, active = context.state, context.active
+    if state is not None and optimizer is context.inner:
         apply = functools.partial(state.apply, optimizer, apply)
-    variables = _variables_of(optimizer, inner, state, grads, given)
+    variables = _variables_of(context, grads, given)
     if variables is None or reducer.update is not None:
         return apply(grads, given)  # Keras raises its own error, or the update that is being applied has reduced them
-    reducer.is_scaled = inner is not optimizer
-    context = UpdateContext(
-        optimizer,
-        inner,
-        reducer,
-        state,
-        active_ranks.current(),
-        variables,
-        reducer.local.kept(variables),
-        when_reduced(optimizer, inner, reducer, state),
-        lambda reduced: apply(reduced, given),
-    )
+    reducer.is_scaled = optimizer is not context.inner
+    context = context.of(variables)._replace(keras=lambda reduced: apply(reduced, given))
     by_tape = reduced_by_tape(context, grads)
     _refuse_norms(context)
-    active = context.active
     if context.when is When.EACH_CALL:
         # Parts are cut from what is reduced: the mean of equal means.
         reduced = grads if by_tape and state is None else context.reduced(grads)
+        if active is None:
+            return context.apply(reduced)
         return active_ranks.unless_skipped(active, optimizer, variables, lambda: context.apply(reduced))
     if active is None:
         return context.apply_pass(grads)
@@ -168,15 +158,13 @@ def apply_reduced(optimizer: Any, reducer: OptimizerReducer, apply: Callable[...
     return active_ranks.unless_skipped(active, optimizer, variables, one_pass)
 
 
-def _variables_of(
-    optimizer: Any, inner: Any, state: ShardedState | None, grads: Sequence[Any], given: Sequence[Any] | None
-) -> list[Any] | None:
+def _variables_of(context: UpdateContext, grads: Sequence[Any], given: list[Any] | None) -> list[Any] | None:
     """The variables that belong to `grads`, or None where Keras will do nothing or raise."""
     if given is None:
-        trained = inner._trainable_variables if state is None else state.wholes
-        given = trained if optimizer.built else []
-        return list(given) if len(given) == len(grads) else None
-    return list(given) if grads else None
+        trained = context.inner._trainable_variables if context.state is None else context.state.wholes
+        given = list(trained) if context.optimizer.built else []
+        return given if len(given) == len(grads) else None
+    return given if grads else None
 
 
 def reduced_by_tape(context: UpdateContext, grads: Sequence[Any]) -> bool:
@@ -213,10 +201,10 @@ def reduce_gradients(context: UpdateContext, grads: Sequence[Any]) -> list[Any]:
         grads: tensors, `tf.IndexedSlices` or None: of one step, or the sums of several passes.
     """
     reducer, variables, active, kept = context.reducer, context.variables, context.active, context.kept
-    local, staying = (*kept.own, *kept.complete), kept.all
-    shared = [index for index in range(len(grads)) if index not in staying]
+    local = (*kept.own, *kept.complete)
+    shared = [index for index in range(len(grads)) if index not in kept.all]
     if reducer.is_scaled:
-        grads = _marked(grads, staying)
+        grads = _marked(grads, kept.all)
     if same_batches.is_watching():
         same_batches.note([grads[index] for index in shared])
     if active is not None and reducer.window is None:  # the passes of a window are masked one by one
@@ -261,7 +249,7 @@ def _marked(grads: Sequence[Any], kept: set[int]) -> list[Any]:
 
 def _allreduce(self: Any, grads: Sequence[Any], vars: Sequence[Any]) -> list[Any]:
     """Returns gradients as they are applied: `reduce_gradients`."""
-    return reduce_gradients(context_of(self, vars), list(grads))
+    return reduce_gradients(context_of(self, reducer_of(self)).of(vars), list(grads))
 
 
 def _allreduce_grads(
@@ -273,7 +261,7 @@ def _allreduce_grads(
     return list(reducer.over_ranks(vars, reducer.sharded())(list(grads), list(vars)))
 
 
-def _register_local_var(self: Any, var: Any) -> None:
+def register_local_var(self: Any, var: Any) -> None:
     """Keeps the gradients of a variable on this rank. Call it before training, or before `_allreduce` reduces."""
     reducer_of(self).local.add(var)
 
@@ -307,6 +295,6 @@ METHODS = {
     "_allreduce": _allreduce,
     "_allreduce_grads": _allreduce_grads,
     "_agg_helper": property(lambda self: reducer_of(self).passes),
-    "register_local_var": _register_local_var,
+    "register_local_var": register_local_var,
     "_compute_gradients": own_gradients,  # Keras 2 has its own
 }

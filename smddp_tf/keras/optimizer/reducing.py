@@ -101,10 +101,10 @@ def _members_for(optimizer_class: Any) -> dict[str, Any]:
         return grads if self.gradient_accumulation_steps else optimizer_class._clip_gradients(self, grads)
 
     def _backend_update_step(self: Any, grads: Sequence[Any], trainable_variables: Any, learning_rate: Any) -> None:
-        update = reducer_of(self).update
-        if update is not None and update.when is When.IN_UPDATE:
-            grads = update.of(trainable_variables).reduced(grads)
         if self.gradient_accumulation_steps:
+            update = reducer_of(self).update
+            if update is not None and update.when is When.IN_UPDATE:
+                grads = update.of(trainable_variables).reduced(grads)
             grads = optimizer_class._clip_gradients(self, grads)
         optimizer_class._backend_update_step(self, grads, trainable_variables, learning_rate)
 

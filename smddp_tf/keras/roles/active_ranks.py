@@ -191,12 +191,8 @@ def stepping(active: ActiveRanks) -> Iterator[None]:
         _tracing.active = before
 
 
-def unless_skipped(
-    active: ActiveRanks | None, optimizer: Any, trainable_variables: Any, update: Callable[[], Any]
-) -> Any:
+def unless_skipped(active: ActiveRanks, optimizer: Any, trainable_variables: Any, update: Callable[[], Any]) -> Any:
     """Runs `update`, which applies reduced gradients, unless the step turned out to be one to skip."""
-    if active is None:
-        return update()
     if not optimizer.built and trainable_variables is not None:
         with tf.init_scope():
             optimizer.build(list(trainable_variables))
