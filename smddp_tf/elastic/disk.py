@@ -25,7 +25,7 @@ from typing import IO, Any
 import cloudpickle
 
 from smddp_tf import urls
-from smddp_tf._own_files import described, is_own
+from smddp_tf._native.own_files import described, is_own
 from smddp_tf.lifecycle.restart_settings import job_of
 
 _MAGIC = b"smddp_tf commit 1\n"

@@ -151,7 +151,7 @@ def _diagnose(folder: str, strict: bool) -> int:
 
 def _doctor(settings: Settings) -> int:
     """Prints what the ranks of `settings` find with `hvd.doctor`; returns 1 where there is an error."""
-    from smddp_tf.checks.doctor import doctor
+    from smddp_tf.insight.doctor import doctor
 
     findings = results_of(settings, payload_of(doctor, (), {}), sys.executable)[0]
     click.echo("\n".join(map(str, findings)))

@@ -22,7 +22,7 @@ WRITERS = {
     "smddp_tf/run/handed_on.py": "O_NOFOLLOW",
     "smddp_tf/run/job.py": "os.pipe()",  # the job's standard input
     "smddp_tf/run/output.py": "O_NOFOLLOW",
-    "smddp_tf/timeline.py": "mkstemp",
+    "smddp_tf/monitor/timeline.py": "mkstemp",
     "smddp_tf/run/sagemaker_hosts.py": "/etc/environment",  # root's, in a container of SageMaker
 }
 

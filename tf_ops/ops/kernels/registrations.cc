@@ -1,5 +1,5 @@
 // The ops as a graph sees them: names, attributes, shapes. All are stateful, so that TensorFlow does not fold, prune
-// or merge them; Python takes them out of automatic control dependencies (smddp_tf/_native/graph.py). All are marked
+// or merge them; Python takes them out of automatic control dependencies (smddp_tf/collectives/graph.py). All are marked
 // as communication; otherwise TensorFlow would report a departed peer as an internal error.
 //
 // Attributes:

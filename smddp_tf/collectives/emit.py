@@ -9,9 +9,10 @@ from typing import Any
 import tensorflow as tf
 
 from smddp_tf import process_sets
-from smddp_tf._native import graph, loader, xla
-from smddp_tf._native.root_ranks import checked_root
-from smddp_tf.reduce_op import Adasum, Average, ReduceOp, ReduceSpec, Sum
+from smddp_tf._native import loader
+from smddp_tf.collectives import graph, xla
+from smddp_tf.collectives.reduce_op import Adasum, Average, ReduceOp, ReduceSpec, Sum
+from smddp_tf.collectives.root_ranks import checked_root
 
 _PLANNABLE = (tf.float16, tf.bfloat16, tf.float32, tf.float64)
 _REDUCIBLE = (*_PLANNABLE, tf.uint8, tf.int8, tf.uint16, tf.int16, tf.int32, tf.int64, tf.bool)

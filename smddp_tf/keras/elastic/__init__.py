@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from smddp_tf.elastic import run
-from smddp_tf.elastic.callbacks import CommitStateCallback, UpdateBatchStateCallback, UpdateEpochStateCallback
-from smddp_tf.elastic.variables import KerasState, TensorFlowKerasState
+from smddp_tf.keras.elastic.callbacks import CommitStateCallback, UpdateBatchStateCallback, UpdateEpochStateCallback
+from smddp_tf.keras.elastic.states import KerasState, TensorFlowKerasState
 
 __all__ = [
     "CommitStateCallback",

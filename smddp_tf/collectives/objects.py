@@ -18,8 +18,8 @@ import numpy as np
 
 from smddp_tf import basics
 from smddp_tf._native import loader
-from smddp_tf._native.root_ranks import checked_root
 from smddp_tf._native.threads import of_thread
+from smddp_tf.collectives.root_ranks import checked_root
 from smddp_tf.process_sets import ProcessSet, current, global_process_set, scoped
 
 __all__ = ["allgather_object", "broadcast_object", "broadcast_object_fn"]

@@ -8,15 +8,15 @@ from typing import Any
 
 import tensorflow as tf
 
-from smddp_tf import basics, ops
-from smddp_tf._native import graph
-from smddp_tf.aliases.horovod_util import num_rank_is_power_2 as check_num_rank_power_of_2
-from smddp_tf.aliases.horovod_util import split_list
+from smddp_tf import basics
+from smddp_tf.collectives import graph, ops
+from smddp_tf.collectives.reduce_op import Average, Sum
+from smddp_tf.collectives.reduce_op import resolve_average as handle_average_backwards_compatibility
+from smddp_tf.compat.horovod.common_util import num_rank_is_power_2 as check_num_rank_power_of_2
+from smddp_tf.compat.horovod.common_util import split_list
 from smddp_tf.compression import Compression
 from smddp_tf.gradients.reducer import GradientReducer, check_groups
 from smddp_tf.process_sets import ProcessSet, global_process_set
-from smddp_tf.reduce_op import Average, Sum
-from smddp_tf.reduce_op import resolve_average as handle_average_backwards_compatibility
 
 __all__ = [
     "LocalGradientAggregationHelper",

@@ -7,11 +7,11 @@ from typing import Any
 
 import tensorflow as tf
 
-from smddp_tf._native import graph
+from smddp_tf.collectives import graph
+from smddp_tf.collectives.reduce_op import Adasum, Average, Sum
+from smddp_tf.collectives.sparse import densified
 from smddp_tf.gradients.local_sources import LocalSources
 from smddp_tf.gradients.reducer import GradientReducer
-from smddp_tf.gradients.sparse import densified
-from smddp_tf.reduce_op import Adasum, Average, Sum
 
 
 class DistributedV1Optimizer(tf.compat.v1.train.Optimizer):

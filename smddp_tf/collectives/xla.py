@@ -19,7 +19,8 @@ from tensorflow.python.eager import record
 from tensorflow.python.ops import control_flow_util
 
 from smddp_tf import process_sets
-from smddp_tf._native import graph, loader, threads
+from smddp_tf._native import loader, threads
+from smddp_tf.collectives import graph
 
 OP_TYPE = "SmddpCompiledCollective"
 _LAST_RESULT = "_smddp_last_result"  # of a graph: a result of its last collective that has a gradient

@@ -1,4 +1,4 @@
-"""Collectives that cut tensors along their rows. `smddp_tf.ops` has them together with the others."""
+"""Collectives that cut tensors along their rows. `smddp_tf.collectives.ops` has them together with the others."""
 
 from __future__ import annotations
 
@@ -8,10 +8,10 @@ from typing import Any
 import tensorflow as tf
 
 from smddp_tf import basics
-from smddp_tf._native import emit, graph
+from smddp_tf.collectives import emit, graph
+from smddp_tf.collectives.reduce_op import Average, ReduceSpec, Sum, as_reduce_op
 from smddp_tf.compression import Compression, split
 from smddp_tf.process_sets import ProcessSet, global_process_set, scoped
-from smddp_tf.reduce_op import Average, ReduceSpec, Sum, as_reduce_op
 
 __all__ = ["alltoall", "grouped_reducescatter", "reducescatter", "with_rows"]
 

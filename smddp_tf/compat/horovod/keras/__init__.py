@@ -10,10 +10,11 @@ from __future__ import annotations
 from typing import Any
 
 from smddp_tf import basics
-from smddp_tf._native import graph
 from smddp_tf.basics import *  # noqa: F403
+from smddp_tf.collectives import graph
+from smddp_tf.collectives.reduce_op import Adasum, Average, Sum
+from smddp_tf.compat.horovod.keras import callbacks
 from smddp_tf.compression import Compression
-from smddp_tf.horovod.keras import callbacks
 from smddp_tf.keras import (
     PartialDistributedOptimizer,
     allgather,
@@ -25,7 +26,6 @@ from smddp_tf.keras import (
     values,
 )
 from smddp_tf.keras.optimizer.distributed import DistributedOptimizer as _DistributedOptimizer
-from smddp_tf.reduce_op import Adasum, Average, Sum
 
 __all__ = [
     *(name for name in basics.__all__ if name != "is_homogeneous"),

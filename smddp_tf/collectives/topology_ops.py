@@ -5,7 +5,8 @@ from __future__ import annotations
 import tensorflow as tf
 
 from smddp_tf import process_sets
-from smddp_tf._native import loader, xla
+from smddp_tf._native import loader
+from smddp_tf.collectives import xla
 
 
 def size_op(process_set_id: int = 0, name: str | None = None) -> tf.Tensor:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from smddp_tf._native import graph
+from smddp_tf.collectives import graph
 from smddp_tf.keras.callbacks import BroadcastGlobalVariablesCallback as BroadcastGlobalVariablesCallbackImpl
 from smddp_tf.keras.callbacks import LearningRateScheduleCallback as LearningRateScheduleCallbackImpl
 from smddp_tf.keras.callbacks import LearningRateWarmupCallback as LearningRateWarmupCallbackImpl

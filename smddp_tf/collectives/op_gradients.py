@@ -12,8 +12,8 @@ from typing import Any
 import tensorflow as tf
 
 from smddp_tf import process_sets
-from smddp_tf._native import emit, graph, run_time_values, xla
-from smddp_tf.reduce_op import Adasum, Average, ReduceSpec, Sum
+from smddp_tf.collectives import emit, graph, run_time_values, xla
+from smddp_tf.collectives.reduce_op import Adasum, Average, ReduceSpec, Sum
 
 
 @tf.RegisterGradient("SmddpAllreduce")

@@ -14,9 +14,9 @@ from collections.abc import Sequence
 
 import tensorflow as tf
 
-from smddp_tf._native import emit, run_time_values
+from smddp_tf.collectives import emit, run_time_values
+from smddp_tf.collectives.reduce_op import Average, ReduceSpec, Sum
 from smddp_tf.compression import narrow
-from smddp_tf.reduce_op import Average, ReduceSpec, Sum
 
 # A table of at most so many bytes travels as a whole, without asking how many rows there are.
 SMALL_TABLE_BYTES = 64 << 10

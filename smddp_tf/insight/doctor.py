@@ -16,8 +16,8 @@ from smddp_tf import basics
 from smddp_tf._native import loader
 from smddp_tf._native.prebuilt import mpi_library
 from smddp_tf._native.threads import of_thread
+from smddp_tf.collectives.objects import allgather_object
 from smddp_tf.lifecycle import versions
-from smddp_tf.objects import allgather_object
 
 _CLOCK_ROUNDS, _CLOCKS_APART_S, _SLOW_MBPS = 5, 0.1, 1000
 _LEAST_MEMORY, _LEAST_SHARED, _LEAST_FILES = 2**30, 2**26, 1024

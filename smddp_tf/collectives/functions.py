@@ -9,11 +9,11 @@ from typing import Any
 import tensorflow as tf
 
 from smddp_tf import basics
-from smddp_tf._native import emit, graph
 from smddp_tf._native.threads import of_thread
 from smddp_tf._warn import warn
-from smddp_tf.gradients.local_sources import identity, layout_of
-from smddp_tf.objects import allgather_object, broadcast_object, broadcast_object_fn
+from smddp_tf.collectives import emit, graph
+from smddp_tf.collectives.layouts import identity, layout_of
+from smddp_tf.collectives.objects import allgather_object, broadcast_object, broadcast_object_fn
 from smddp_tf.process_sets import ProcessSet, global_process_set, scoped
 
 __all__ = [

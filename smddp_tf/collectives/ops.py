@@ -8,13 +8,12 @@ from typing import Any
 import tensorflow as tf
 
 from smddp_tf import basics
-from smddp_tf._native import emit, graph
-from smddp_tf._native import op_gradients as op_gradients  # registers the gradients
+from smddp_tf.collectives import emit, graph, sparse
+from smddp_tf.collectives import op_gradients as op_gradients  # registers the gradients
+from smddp_tf.collectives.reduce_op import Adasum, Average, Max, Min, Product, ReduceSpec, Sum, resolve_average
+from smddp_tf.collectives.scatter_ops import alltoall, grouped_reducescatter, reducescatter, with_rows
 from smddp_tf.compression import Compression, split
-from smddp_tf.gradients import sparse
 from smddp_tf.process_sets import ProcessSet, global_process_set, scoped
-from smddp_tf.reduce_op import Adasum, Average, Max, Min, Product, ReduceSpec, Sum, resolve_average
-from smddp_tf.scatter_ops import alltoall, grouped_reducescatter, reducescatter, with_rows
 
 __all__ = [
     "Adasum",

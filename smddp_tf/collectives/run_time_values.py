@@ -11,7 +11,8 @@ from typing import Any
 import tensorflow as tf
 
 from smddp_tf import process_sets
-from smddp_tf._native import graph, loader, xla
+from smddp_tf._native import loader
+from smddp_tf.collectives import graph, xla
 
 _SIZE, _RANK = 0, 1
 

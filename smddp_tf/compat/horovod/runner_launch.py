@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-import importlib
+from smddp_tf.run import horovodrun
 
 __all__ = ["run_commandline"]
 
 
 def run_commandline() -> None:
     """`horovodrun` with the arguments of this process."""
-    importlib.import_module("smddp_tf.run.horovodrun").main()
+    horovodrun.main()
 
 
 if __name__ == "__main__":

@@ -7,13 +7,13 @@ from typing import Any
 
 import tensorflow as tf
 
-from smddp_tf._native import graph
+from smddp_tf.collectives import graph
+from smddp_tf.collectives.reduce_op import Adasum, Average, Sum
 from smddp_tf.compression import Compression
 from smddp_tf.gradients import reduced_once
 from smddp_tf.gradients.local_sources import LocalSources, layers_in
 from smddp_tf.gradients.reducer import GradientReducer, check_groups, settings_in
 from smddp_tf.process_sets import ProcessSet, global_process_set
-from smddp_tf.reduce_op import Adasum, Average, Sum
 
 __all__ = ["DistributedGradientTape", "PartialDistributedGradientTape"]
 

@@ -6,9 +6,9 @@ from typing import Any
 
 import tensorflow as tf
 
-from smddp_tf._native import graph
-from smddp_tf._native.root_ranks import checked_root
-from smddp_tf.functions import broadcast_global_variables
+from smddp_tf.collectives import graph
+from smddp_tf.collectives.functions import broadcast_global_variables
+from smddp_tf.collectives.root_ranks import checked_root
 
 
 class BroadcastGlobalVariablesHook(tf.compat.v1.train.SessionRunHook):

@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 from smddp_tf.basics import ccl_built, cuda_built, ddl_built, gloo_built, mpi_built, nccl_built, rocm_built
-from smddp_tf.reduce_op import ReduceOp, resolve_average
+from smddp_tf.collectives.reduce_op import ReduceOp, resolve_average
 
 __all__ = [
     "ccl_built",
