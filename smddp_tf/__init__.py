@@ -34,7 +34,7 @@ if TYPE_CHECKING:
         rank_op,
         size_op,
     )
-    from smddp_tf.compat.tf1.any_optimizer import DistributedOptimizer
+    from smddp_tf.compat.tf1.optimizer import DistributedOptimizer
     from smddp_tf.compat.tf1.session_hooks import BroadcastGlobalVariablesHook
     from smddp_tf.compression import Compression
     from smddp_tf.data.batch_plan import plan_batch
@@ -78,7 +78,7 @@ _OF_MODULE = {
          "refs_to_vars", "split_list", "vars_to_refs"),
     "smddp_tf.keras": ("callbacks", "schedules"),
     "smddp_tf.keras.fit.evaluate": ("evaluate",),
-    "smddp_tf.compat.tf1.any_optimizer": ("DistributedOptimizer",),
+    "smddp_tf.compat.tf1.optimizer": ("DistributedOptimizer",),
     "smddp_tf.keras.optimizer.distributed": ("PartialDistributedOptimizer",),
     "smddp_tf.keras.loading": ("load_model",),
     "smddp_tf.keras.schedules": ("scaled",),

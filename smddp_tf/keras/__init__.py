@@ -26,15 +26,9 @@ try:
     from smddp_tf.basics import *
     from smddp_tf.collectives.functions import broadcast_, broadcast_global_variables, broadcast_variables
     from smddp_tf.collectives.objects import allgather_object, broadcast_object, broadcast_object_fn
-    from smddp_tf.collectives.ops import (
-        alltoall,
-        barrier,
-        grouped_allgather,
-        grouped_allreduce,
-        grouped_reducescatter,
-        join,
-    )
+    from smddp_tf.collectives.ops import alltoall, barrier, grouped_allgather, grouped_allreduce, join
     from smddp_tf.collectives.reduce_op import Adasum, Average, Max, Min, Product, Sum
+    from smddp_tf.collectives.scatter_ops import grouped_reducescatter
     from smddp_tf.collectives.topology_ops import (
         local_rank_op,
         local_size_op,

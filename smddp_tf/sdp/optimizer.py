@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from smddp_tf.collectives.reduce_op import Average, as_reduce_op
-from smddp_tf.compat.tf1 import any_optimizer
+from smddp_tf.compat.tf1 import optimizer as of_hvd
 from smddp_tf.compression import Compression
 from smddp_tf.sdp.reductions import warn_of_devices
 from smddp_tf.sdp.training import set_bucket_cap
@@ -42,7 +42,7 @@ def DistributedOptimizer(
     """
     warn_of_devices(device_dense=device_dense, device_sparse=device_sparse)
     set_bucket_cap(bucket_cap_mb)
-    return any_optimizer.DistributedOptimizer(
+    return of_hvd.DistributedOptimizer(
         optimizer,
         name,
         use_locking,
