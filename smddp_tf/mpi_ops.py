@@ -22,16 +22,7 @@ from smddp_tf.compat.horovod.internals import (
 _basics = basics  # of Horovod an object, of which programs use the same names
 
 __all__ = [
-    *basics.__all__,
-    *ops.__all__,
-    "_allreduce",
-    "broadcast_",
-    "check_num_rank_power_of_2",
-    "gpu_available",
-    "handle_average_backwards_compatibility",
-    "local_rank_op",
-    "local_size_op",
-    "process_set_included_op",
-    "rank_op",
-    "size_op",
-]
+    *basics.__all__, *ops.__all__, "_allreduce", "broadcast_", "check_num_rank_power_of_2", "gpu_available",
+    "handle_average_backwards_compatibility", "local_rank_op", "local_size_op", "process_set_included_op",
+    "rank_op", "size_op",
+]  # fmt: skip

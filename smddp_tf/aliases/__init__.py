@@ -20,14 +20,8 @@ from smddp_tf.aliases.after_keras import KERAS_DISTRIBUTION, VARIABLE, AfterKera
 from smddp_tf.aliases.finder import Alias, Finder
 
 __all__ = [
-    "FAMILIES",
-    "KERAS_DISTRIBUTION",
-    "SHARED_TENSORS",
-    "environment",
-    "install",
-    "is_installed",
-    "uninstall",
-]
+    "FAMILIES", "KERAS_DISTRIBUTION", "SHARED_TENSORS", "environment", "install", "is_installed", "uninstall",
+]  # fmt: skip
 
 _SITE = str(Path(__file__).resolve().parent / "site")
 

@@ -23,20 +23,10 @@ if TYPE_CHECKING:
     from smddp_tf.keras.elastic.states import KerasState, TensorFlowKerasState
 
 __all__ = [
-    "CommitStateCallback",
-    "HorovodInternalError",
-    "HostUpdateResult",
-    "HostsUpdatedInterrupt",
-    "KerasState",
-    "ObjectState",
-    "State",
-    "TensorFlowKerasState",
-    "TensorFlowState",
-    "UpdateBatchStateCallback",
-    "UpdateEpochStateCallback",
-    "run",
-    "run_fn",
-]
+    "CommitStateCallback", "HorovodInternalError", "HostUpdateResult", "HostsUpdatedInterrupt", "KerasState",
+    "ObjectState", "State", "TensorFlowKerasState", "TensorFlowState", "UpdateBatchStateCallback",
+    "UpdateEpochStateCallback", "run", "run_fn",
+]  # fmt: skip
 
 # Names whose modules import TensorFlow or Keras.
 _LAZY = {

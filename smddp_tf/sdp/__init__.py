@@ -24,28 +24,11 @@ if TYPE_CHECKING:
     from smddp_tf.sdp.training import DistributedGradientTape
 
 __all__ = [
-    "Compression",
-    "DistributedGradientTape",
-    "DistributedOptimizer",
-    "ReduceOp",
-    "allreduce",
-    "broadcast",
-    "broadcast_global_variables",
-    "broadcast_variables",
-    "get_worker_comm",
-    "init",
-    "is_initialized",
-    "keras",
-    "local_rank",
-    "local_size",
-    "oob_allreduce",
-    "overlap",
-    "rank",
-    "shutdown",
-    "size",
-    "start_profiler",
+    "Compression", "DistributedGradientTape", "DistributedOptimizer", "ReduceOp", "allreduce", "broadcast",
+    "broadcast_global_variables", "broadcast_variables", "get_worker_comm", "init", "is_initialized", "keras",
+    "local_rank", "local_size", "oob_allreduce", "overlap", "rank", "shutdown", "size", "start_profiler",
     "stop_profiler",
-]
+]  # fmt: skip
 
 _LAZY = {
     "BroadcastGlobalVariablesHook": "smddp_tf",

@@ -12,22 +12,11 @@ from smddp_tf.basics import ccl_built, cuda_built, ddl_built, gloo_built, mpi_bu
 from smddp_tf.collectives.reduce_op import ReduceOp, resolve_average
 
 __all__ = [
-    "ccl_built",
-    "cuda_built",
-    "ddl_built",
-    "env",
-    "extension_available",
-    "get_average_backwards_compatibility_fun",
-    "gloo_built",
-    "is_iterable",
-    "is_version_greater_equal_than",
-    "mpi_built",
-    "nccl_built",
-    "num_rank_is_power_2",
-    "rocm_built",
-    "split_list",
+    "ccl_built", "cuda_built", "ddl_built", "env", "extension_available",
+    "get_average_backwards_compatibility_fun", "gloo_built", "is_iterable", "is_version_greater_equal_than",
+    "mpi_built", "nccl_built", "num_rank_is_power_2", "rocm_built", "split_list",
     "support_non_legacy_keras_optimizers",
-]
+]  # fmt: skip
 
 
 def extension_available(ext_base_name: str, verbose: bool = False) -> bool:

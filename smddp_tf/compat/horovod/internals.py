@@ -19,15 +19,9 @@ from smddp_tf.gradients.reducer import GradientReducer, check_groups
 from smddp_tf.process_sets import ProcessSet, global_process_set
 
 __all__ = [
-    "LocalGradientAggregationHelper",
-    "LocalGradientAggregationHelperEager",
-    "check_num_rank_power_of_2",
-    "gpu_available",
-    "handle_average_backwards_compatibility",
-    "refs_to_vars",
-    "split_list",
-    "vars_to_refs",
-]
+    "LocalGradientAggregationHelper", "LocalGradientAggregationHelperEager", "check_num_rank_power_of_2",
+    "gpu_available", "handle_average_backwards_compatibility", "refs_to_vars", "split_list", "vars_to_refs",
+]  # fmt: skip
 
 
 def gpu_available(ext_base_name: str = "tensorflow", verbose: bool = False) -> bool:

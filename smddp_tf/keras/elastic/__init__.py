@@ -7,10 +7,6 @@ from smddp_tf.keras.elastic.callbacks import CommitStateCallback, UpdateBatchSta
 from smddp_tf.keras.elastic.states import KerasState, TensorFlowKerasState
 
 __all__ = [
-    "CommitStateCallback",
-    "KerasState",
-    "TensorFlowKerasState",
-    "UpdateBatchStateCallback",
-    "UpdateEpochStateCallback",
-    "run",
-]
+    "CommitStateCallback", "KerasState", "TensorFlowKerasState", "UpdateBatchStateCallback",
+    "UpdateEpochStateCallback", "run",
+]  # fmt: skip
