@@ -17,8 +17,9 @@ from typing import TYPE_CHECKING, Any
 from smddp_tf import aliases, compat
 from smddp_tf import process_sets as sets
 from smddp_tf._native import loader, shared_tensors
+from smddp_tf.exceptions import LaunchError
 from smddp_tf.lifecycle import children, notes, rank_variables, uncaught, versions
-from smddp_tf.lifecycle.placement import LaunchError, why_apart
+from smddp_tf.lifecycle.placement import why_apart
 from smddp_tf.monitor import recording
 
 if TYPE_CHECKING:
