@@ -17,6 +17,10 @@ PACKAGE = ROOT / "smddp_tf"
 LAUNCHER = "smddp_tf.run"
 
 
+# The launcher's folders by floor, the lowest first; what lies beside them is above all of them.
+LAUNCHER_FLOORS = (("hosts", "link", "output"), ("rank",), ("launch",), ("sagemaker",), ("cli",))
+
+
 def module_files() -> dict[str, Path]:
     """All modules by name. A site folder is no package: Python finds it in another way."""
     files = [file for file in PACKAGE.rglob("*.py") if "site" not in file.parts]
@@ -91,3 +95,37 @@ def test_only_the_launcher_imports_the_launcher(imports: dict[str, set[str]]) ->
     assert belongs("smddp_tf.run.cli")
     wrong = {name: [each for each in below if belongs(each)] for name, below in imports.items() if not belongs(name)}
     assert not {name: below for name, below in wrong.items() if below}
+
+
+def parts_of_launcher(source: str) -> set[str]:
+    """What of the launcher, by folder, the source imports, inside functions too, or names in a string."""
+    names: set[str] = set()
+    for node in ast.walk(ast.parse(source)):
+        if isinstance(node, ast.Import):
+            names |= {alias.name for alias in node.names}
+        elif isinstance(node, ast.ImportFrom):
+            names |= {f"{node.module}.{alias.name}" for alias in node.names}
+        elif isinstance(node, ast.Constant) and isinstance(node.value, str):
+            names.add(node.value)
+    return {name.split(".")[2] for name in names if name.startswith(LAUNCHER + ".")}
+
+
+def test_late_imports_of_the_launcher_count() -> None:
+    source = (
+        "def f():\n    from smddp_tf.run import cli\n    start('smddp_tf.run.rank.task')\n    import smddp_tf.other"
+    )
+    assert parts_of_launcher(source) == {"cli", "rank"}
+
+
+def test_the_launchers_folders_import_from_lower_floors_only() -> None:
+    floor_of = {folder: floor for floor, folders in enumerate(LAUNCHER_FLOORS) for folder in folders}
+    folders = {path.parent.name for path in (PACKAGE / "run").glob("*/__init__.py")}
+    assert folders == set(floor_of)
+    wrong = [
+        f"{file.relative_to(PACKAGE)} imports {part}"
+        for folder in sorted(folders)
+        for file in sorted((PACKAGE / "run" / folder).glob("*.py"))
+        for part in parts_of_launcher(file.read_text(encoding="utf-8")) - {folder}
+        if floor_of.get(part, len(LAUNCHER_FLOORS)) >= floor_of[folder]
+    ]
+    assert not wrong

@@ -302,9 +302,8 @@ def test_what_a_follower_publishes_is_nobody_elses(tmp_path, monkeypatch) -> Non
     assert environment_file.take_over(rank) == {
         **{name: value for name, value in container.items() if name != "HOSTNAME"}, "PATH": "/bin", "PMIX_RANK": "3",
     }  # fmt: skip
-    assert (
-        environment_file.take_over({environment_file.FILE: str(tmp_path / "none")}) == {}
-    )  # the leader's ranks have all of it
+    # The leader's ranks have all of it.
+    assert environment_file.take_over({environment_file.FILE: str(tmp_path / "none")}) == {}
     assert environment_file.take_over({"A": "1"}) == {"A": "1"}
 
 

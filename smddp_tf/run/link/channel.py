@@ -48,10 +48,11 @@ class Channel:
     Both sides first send their `nonce`. When `feed` has yielded NONCE, messages can be packed. The first one must be an
     empty PROOF. The launcher sends its own when it has that of the rank.
 
-    A message is cut into records of at most 64 KiB. Each is signed (HMAC-SHA256) with a key for this connection and
-    direction, and with its number. So nobody without the job's key can add, change, repeat, reorder or send back a
-    record. Before the proof has come, no bytes are held but those of a proof; later at most those of one record, and
-    the verified ones of a message that is not complete. Nothing is encrypted.
+    A message is cut into records of at most 64 KiB. Each carries a signature (HMAC-SHA256 with the job's key) of the
+    direction, both nonces, and all records of this direction so far. So nobody without the key, between the two sides
+    or elsewhere, can add, change, repeat, reorder or send back a record. Before the proof has come, no bytes are held
+    but those of a proof; later at most those of one record, and the verified ones of a message that is not complete.
+    Nothing is encrypted.
 
     Args:
         key: the job's.
@@ -61,18 +62,20 @@ class Channel:
     def __init__(self, key: str, is_launcher: bool) -> None:
         self.nonce = secrets.token_bytes(_NONCE)
         self._key, self._is_launcher = key.encode(), is_launcher
-        self._signers: tuple[_Signer, _Signer] | None = None  # of what is sent, of what comes
+        self._sent: hmac.HMAC | None = None  # of all records so far, and of those that came: set by the other's nonce
+        self._came: hmac.HMAC | None = None
         self._received, self._body = bytearray(), bytearray()
         self._most = 0  # bytes of a record's body
 
     def pack(self, kind: int, body: bytes) -> Iterator[bytes]:
         """The message's records. All must be sent, in this order."""
-        assert self._signers
+        assert self._sent
         view = memoryview(body)
         for begin in range(0, max(len(body), 1), _PART):
             part = view[begin : begin + _PART]
             record = _HEAD.pack(kind, begin + len(part) < len(body), len(part)) + part
-            yield record + self._signers[0].signature(record)
+            self._sent.update(record)
+            yield record + self._sent.digest()
 
     def feed(self, chunk: bytes) -> Iterator[tuple[int, bytes]]:
         """The messages that are complete with these bytes: their kinds and bodies.
@@ -81,10 +84,10 @@ class Channel:
             Forged: the connection cannot be trusted any more.
         """
         self._received += chunk
-        if self._signers is None:
+        if self._came is None:
             if len(self._received) < _NONCE:
                 return
-            self._derive_keys(self._take(_NONCE))
+            self._begin(self._take(_NONCE))
             yield Kind.NONCE, b""
         while record := self._next_record():
             self._body += record[_HEAD.size :]
@@ -93,17 +96,17 @@ class Channel:
                 body, self._body = bytes(self._body), bytearray()
                 yield kind, body
 
-    def _derive_keys(self, theirs: bytes) -> None:
+    def _begin(self, theirs: bytes) -> None:
         nonces = self.nonce + theirs if self._is_launcher else theirs + self.nonce
         to_rank, to_launcher = (
-            _Signer(hmac.digest(self._key, b"smddprun " + direction + b"\0" + nonces, "sha256"))
-            for direction in (b"to the rank", b"to the launcher")
+            hmac.new(self._key, b"smddprun to the " + receiver + b"\0" + nonces, "sha256")
+            for receiver in (b"rank", b"launcher")
         )
-        self._signers = (to_rank, to_launcher) if self._is_launcher else (to_launcher, to_rank)
+        self._sent, self._came = (to_rank, to_launcher) if self._is_launcher else (to_launcher, to_rank)
 
     def _next_record(self) -> bytes:
         """The next record, verified; empty while it is not complete."""
-        assert self._signers
+        assert self._came
         if len(self._received) < _HEAD.size:
             return b""
         _, _, length = _HEAD.unpack_from(self._received)
@@ -113,7 +116,8 @@ class Channel:
         if len(self._received) < end + _SIGNATURE:
             return b""
         record, signature = self._take(end), self._take(_SIGNATURE)
-        if not hmac.compare_digest(signature, self._signers[1].signature(record)):
+        self._came.update(record)
+        if not hmac.compare_digest(signature, self._came.digest()):
             raise Forged
         self._most = _PART
         return record
@@ -122,14 +126,3 @@ class Channel:
         taken = bytes(self._received[:count])
         del self._received[:count]
         return taken
-
-
-class _Signer:
-    """Signs the records of one direction, in their order."""
-
-    def __init__(self, key: bytes) -> None:
-        self._key, self._number = key, 0
-
-    def signature(self, record: bytes) -> bytes:
-        self._number += 1
-        return hmac.digest(self._key, self._number.to_bytes(8, "big") + record, "sha256")
