@@ -15,9 +15,10 @@ from typing import TYPE_CHECKING, Any
 
 from smddp_tf import process_sets as sets
 from smddp_tf._native import loader, shared_tensors
+from smddp_tf.exceptions import LaunchError
 from smddp_tf.lifecycle import children, first_use, notes, rank_variables, uncaught, versions
 from smddp_tf.lifecycle.aliased import is_aliased
-from smddp_tf.lifecycle.placement import LaunchError, why_apart
+from smddp_tf.lifecycle.placement import why_apart
 from smddp_tf.monitor import recording, timeline
 
 if TYPE_CHECKING:

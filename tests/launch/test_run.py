@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 from smddp_tf.run import LaunchError, run
-from smddp_tf.run.mpi import MPICH, find_mpi
+from smddp_tf.run.launch.mpi import MPICH, find_mpi
 from tests.launch.mpirun import ROOT, SCRIPTS, environment, find_mpirun, launch
 
 RANKS = SCRIPTS / "ranks_without_tensorflow.py"

@@ -42,6 +42,14 @@ FLOORS = {
         ("fit",),
         ("__init__", "distribution"),
     ),
+    "smddp_tf.run": (
+        ("hosts", "link", "output"),
+        ("rank",),
+        ("launch",),
+        ("sagemaker",),
+        ("cli",),
+        ("__init__", "__main__", "horovodrun"),
+    ),
 }
 
 # Imports inside of functions, and by names in strings: who, what (or what lies in it), and why not at the top.
