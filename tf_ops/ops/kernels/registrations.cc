@@ -1,6 +1,6 @@
 // The ops as a graph sees them: names, attributes, shapes. All are stateful, so that TensorFlow does not fold, prune
-// or merge them; Python takes them out of automatic control dependencies (smddp_tf/collectives/graph.py). All are marked
-// as communication; otherwise TensorFlow would report a departed peer as an internal error.
+// or merge them; Python takes them out of automatic control dependencies (smddp_tf/collectives/graph.py). All are
+// marked as communication; otherwise TensorFlow would report a departed peer as an internal error.
 //
 // Attributes:
 //   tensor_name    the name by which the ranks match; for SmddpReduceGradient only for messages
