@@ -29,7 +29,7 @@ def copy_of(optimizer: Any) -> Any:
     """
     _refuse_unread(optimizer)
     with tf.init_scope():
-        if not LEGACY and not _has_values(optimizer):
+        if not (LEGACY or _has_values(optimizer)):
             return optimizer
         copied = _made_anew(optimizer)
         if not LEGACY and optimizer.built:
@@ -59,10 +59,9 @@ def _refuse_unread(optimizer: Any) -> None:
 
 
 def _has_values(optimizer: Any) -> bool:
-    try:
-        return int(optimizer.iterations.numpy()) >= 0
-    except Exception:  # TensorFlow's errors for such variables differ
-        return False
+    """False in a graph of TensorFlow 1, whose variables are symbolic, and in the trace of the `tf.function` that made the
+    optimizer, whose variables are initialised when it first runs. To be called in `tf.init_scope`."""
+    return tf.executing_eagerly() and bool(optimizer.iterations.value.is_initialized())
 
 
 def _made_anew(optimizer: Any) -> Any:
