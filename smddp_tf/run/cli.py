@@ -15,6 +15,7 @@ from smddp_tf.aliases import KERAS_DISTRIBUTION, SHARED_TENSORS
 from smddp_tf.lifecycle.placement import find_placement
 from smddp_tf.lifecycle.rank_variables import without_rank_variables
 from smddp_tf.run import sagemaker
+from smddp_tf.run.before_start import missing_program, notes
 from smddp_tf.run.check_build import build_report, version
 from smddp_tf.run.config_file import read_config
 from smddp_tf.run.console import write
@@ -23,6 +24,7 @@ from smddp_tf.run.function import payload_of, results_of
 from smddp_tf.run.hosts import Host
 from smddp_tf.run.in_process import alias_variables, as_program, run_in_process
 from smddp_tf.run.knobs import notes_for, variables_of_knobs
+from smddp_tf.run.network import local_interfaces
 from smddp_tf.run.options import with_options
 from smddp_tf.run.settings import (
     UNBUFFERED,
@@ -37,6 +39,7 @@ from smddp_tf.run.settings import (
 
 EXIT_NO_JOB = 1
 _EXIT_FIRED = 3
+_EXIT_NO_PROGRAM = 127  # a shell's
 _TWO_HERE = (Host("localhost", 2),), 2  # hosts and ranks for `--doctor`, where nothing says how many
 
 
@@ -195,6 +198,11 @@ def _variables(options: Mapping[str, Any]) -> dict[str, str]:
         name, equals, value = export.partition("=")
         if equals or name in os.environ:
             variables[name] = value if equals else os.environ[name]
+        else:
+            write(
+                1,
+                f"smddprun: -x {name}: expected a variable that is set here. No rank gets it: write -x {name}=VALUE.\n",
+            )
     for note in notes_for(options):
         write(1, f"smddprun: {note}\n")
     return variables
@@ -234,6 +242,11 @@ def _launch(
     if options["dry_run"]:
         click.echo(launch.line_of(settings, environment)[0].shown(command))
         return 0
+    if problem := missing_program(command, settings, environment):
+        click.echo(f"smddprun: {problem}", err=True)
+        return _EXIT_NO_PROGRAM
+    for note in notes(settings, local_interfaces()):
+        launch.say(note)
     least = options["min_np"] if options["min_np"] is not None else settings.ranks
     if not (options["elastic"] or options["commit_dir"] or least < settings.ranks):
         return launch.launch(settings, command).code

@@ -101,7 +101,9 @@ def test_one_that_is_made_in_a_trace_is_wrapped_itself(hvd, kind):
         given = KINDS[kind][0]()
         are_same.append(hvk.DistributedOptimizer(given) is given)
 
-    with pytest.raises(ValueError, match="singleton tf.Variables"):  # a function makes variables in its first trace only
+    with pytest.raises(
+        ValueError, match="singleton tf.Variables"
+    ):  # a function makes variables in its first trace only
         tf.function(make)()
     with tf.Graph().as_default():
         make()

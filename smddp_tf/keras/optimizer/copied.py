@@ -59,8 +59,11 @@ def _refuse_unread(optimizer: Any) -> None:
 
 
 def _has_values(optimizer: Any) -> bool:
-    """False in a graph of TensorFlow 1, whose variables are symbolic, and in the trace of the `tf.function` that made the
-    optimizer, whose variables are initialised when it first runs. To be called in `tf.init_scope`."""
+    """Whether values can be read. To be called in `tf.init_scope`.
+
+    Not in a graph of TensorFlow 1, whose variables are symbolic, and not in the trace of the function that has made the
+    optimizer: its variables are initialised when the function first runs.
+    """
     return tf.executing_eagerly() and bool(optimizer.iterations.value.is_initialized())
 
 
