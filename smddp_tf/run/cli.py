@@ -200,8 +200,7 @@ def _variables(options: Mapping[str, Any]) -> dict[str, str]:
             variables[name] = value if equals else os.environ[name]
         else:
             write(
-                1,
-                f"smddprun: -x {name}: expected a variable that is set here. No rank gets it: write -x {name}=VALUE.\n",
+                1, f"smddprun: -x {name}: it is not set here, so no rank gets it. Set it, or write -x {name}=VALUE.\n"
             )
     for note in notes_for(options):
         write(1, f"smddprun: {note}\n")

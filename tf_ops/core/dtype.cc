@@ -39,21 +39,9 @@ Result<DType> DTypeFromName(const std::string& name) {
 }
 
 const char* NameOf(ReduceOp op) {
-  switch (op) {
-    case ReduceOp::kAverage:
-      return "Average";
-    case ReduceOp::kSum:
-      return "Sum";
-    case ReduceOp::kAdasum:
-      return "Adasum";
-    case ReduceOp::kMin:
-      return "Min";
-    case ReduceOp::kMax:
-      return "Max";
-    case ReduceOp::kProduct:
-      return "Product";
-  }
-  return "unknown";
+  constexpr const char* kNames[kReduceOpCount] = {"Average", "Sum", "Adasum", "Min", "Max", "Product"};
+  const int number = static_cast<int>(op);
+  return number < kReduceOpCount ? kNames[number] : "unknown";
 }
 
 }  // namespace smddp

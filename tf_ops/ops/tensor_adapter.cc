@@ -13,34 +13,26 @@ namespace smddp::ops {
 namespace {
 
 absl::StatusCode ToTensorFlowCode(Reason reason) {
-  switch (reason) {
-    case Reason::kOk:
-      return absl::StatusCode::kOk;
-    case Reason::kBadArgument:
-      return absl::StatusCode::kInvalidArgument;
-    case Reason::kBadState:
-    case Reason::kDisagreement:
-      return absl::StatusCode::kFailedPrecondition;
-    case Reason::kPeerLeft:
-    case Reason::kPeerRaised:
-    case Reason::kPeerLost:
-    case Reason::kTransportFailed:
-      return absl::StatusCode::kUnavailable;
-    case Reason::kTimedOut:
-      return absl::StatusCode::kDeadlineExceeded;
-    case Reason::kStepGivenUp:
-    case Reason::kShutDown:
-      return absl::StatusCode::kAborted;
-    case Reason::kNoResources:
-      return absl::StatusCode::kResourceExhausted;
-    case Reason::kUnsupported:
-      return absl::StatusCode::kUnimplemented;
-    case Reason::kDataLoss:
-      return absl::StatusCode::kDataLoss;
-    case Reason::kInternal:
-      return absl::StatusCode::kInternal;
-  }
-  return absl::StatusCode::kUnknown;
+  using absl::StatusCode;
+  static const std::unordered_map<Reason, StatusCode> kCodes = {
+      {Reason::kOk, StatusCode::kOk},
+      {Reason::kBadArgument, StatusCode::kInvalidArgument},
+      {Reason::kBadState, StatusCode::kFailedPrecondition},
+      {Reason::kDisagreement, StatusCode::kFailedPrecondition},
+      {Reason::kPeerLeft, StatusCode::kUnavailable},
+      {Reason::kPeerRaised, StatusCode::kUnavailable},
+      {Reason::kPeerLost, StatusCode::kUnavailable},
+      {Reason::kTransportFailed, StatusCode::kUnavailable},
+      {Reason::kTimedOut, StatusCode::kDeadlineExceeded},
+      {Reason::kStepGivenUp, StatusCode::kAborted},
+      {Reason::kShutDown, StatusCode::kAborted},
+      {Reason::kNoResources, StatusCode::kResourceExhausted},
+      {Reason::kUnsupported, StatusCode::kUnimplemented},
+      {Reason::kDataLoss, StatusCode::kDataLoss},
+      {Reason::kInternal, StatusCode::kInternal},
+  };
+  const auto found = kCodes.find(reason);
+  return found != kCodes.end() ? found->second : StatusCode::kUnknown;
 }
 
 }  // namespace

@@ -21,7 +21,6 @@ static_assert(static_cast<int>(DType::kFloat64) == kFirstFloatingType + kFloatin
 static_assert(static_cast<int>(DType::kUInt16) == kReducibleTypes - 1);
 static_assert(static_cast<int>(DType::kInt16) == static_cast<int>(DType::kUInt16) - 1);
 
-int FloatingIndex(DType dtype) { return static_cast<int>(dtype) - kFirstFloatingType; }
 // -1: not an integer type with arithmetic.
 int IntegerIndex(DType dtype) {
   const int number = static_cast<int>(dtype);
@@ -31,21 +30,11 @@ int IntegerIndex(DType dtype) {
              : -1;
 }
 
+// -1: not in the tables.
 int OpIndex(ReduceOp op) {
-  switch (op) {
-    case ReduceOp::kSum:
-      return 0;
-    case ReduceOp::kMin:
-      return 1;
-    case ReduceOp::kMax:
-      return 2;
-    case ReduceOp::kProduct:
-      return 3;
-    case ReduceOp::kAverage:
-    case ReduceOp::kAdasum:
-      break;
-  }
-  return -1;
+  constexpr int kIndices[kReduceOpCount] = {-1, 0, -1, 1, 2, 3};
+  const int number = static_cast<int>(op);
+  return number < kReduceOpCount ? kIndices[number] : -1;
 }
 
 void Copy(void* into, const void* from, int64_t elements, DType dtype) {

@@ -1,4 +1,5 @@
 // Chooses the kernels for the processor this process runs on.
+#include <algorithm>
 #include <cstring>
 
 #if defined(__x86_64__)
@@ -58,14 +59,8 @@ const Compute& ComputeFor() {
 const Compute& CpuCompute(const char* requested) {
   const Isa best = BestIsa();
   const Isa wanted = Requested(requested);
-  switch (wanted < best ? wanted : best) {
-    case kAvx512:
-      return ComputeFor<kAvx512>();
-    case kAvx2:
-      return ComputeFor<kAvx2>();
-    default:
-      return ComputeFor<kGeneric>();
-  }
+  const Isa isa = std::min(wanted, best);
+  return isa == kAvx512 ? ComputeFor<kAvx512>() : isa == kAvx2 ? ComputeFor<kAvx2>() : ComputeFor<kGeneric>();
 }
 
 }  // namespace smddp

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <cerrno>
+#include <cmath>
 #include <cstdlib>
 #include <cstring>
 #include <iterator>
@@ -37,9 +38,11 @@ Status Unreadable(const Found& found, const char* expected) {
                                           found.text + "'. Correct or unset it on every rank.");
 }
 
-// Digits with an optional KB, MB or GB (powers of 1024).
+// Digits with an optional KB, MB or GB (powers of 1024), or auto.
 Status ReadBytes(const std::string& name, int64_t least, int64_t* value) {
   const Found found = Find(name);
+  *value = kAutoBytes;
+  if (found.text == "auto") return Status::Ok();
   char* end = nullptr;
   errno = 0;
   const long long number = std::strtoll(found.text.c_str(), &end, 10);
@@ -63,28 +66,26 @@ Status ReadCount(const std::string& name, int64_t* value) {
   return Unreadable(found, "a number from 0 to 16777216");
 }
 
-Status ReadSeconds(const std::string& name, double* value) {
-  const Found found = Find(name);
+// A number without anything behind it; NaN where there is none.
+double NumberOf(const Found& found) {
   char* end = nullptr;
   const double number = std::strtod(found.text.c_str(), &end);
-  if (end == found.text.c_str() || *end != '\0' || !(number >= 0) || number > 1e9) {
-    return Unreadable(found, "a number of seconds, 0 or more");
-  }
-  *value = number;
-  return Status::Ok();
+  return end != found.text.c_str() && *end == '\0' ? number : std::nan("");
+}
+
+Status ReadSeconds(const std::string& name, double* value) {
+  const Found found = Find(name);
+  *value = NumberOf(found);
+  if (*value >= 0 && *value <= 1e9) return Status::Ok();
+  return Unreadable(found, "a number of seconds, 0 or more");
 }
 
 // A positive number, or auto, which gives 0.
 Status ReadRate(const std::string& name, double* value) {
   const Found found = Find(name);
-  *value = 0;
-  if (found.text == "auto") return Status::Ok();
-  char* end = nullptr;
-  *value = std::strtod(found.text.c_str(), &end);
-  if (end == found.text.c_str() || *end != '\0' || !(*value > 0) || *value > 1e9) {
-    return Unreadable(found, "a positive number or auto");
-  }
-  return Status::Ok();
+  *value = found.text == "auto" ? 0 : NumberOf(found);
+  if (found.text == "auto" || (*value > 0 && *value <= 1e9)) return Status::Ok();
+  return Unreadable(found, "a positive number or auto");
 }
 
 Status ReadSwitch(const std::string& name, bool* value) {
@@ -281,14 +282,8 @@ Result<Env> ReadEnv() {
   SMDDP_RETURN_IF_ERROR(ReadLogTimestamp(&env.log_timestamp));
   SMDDP_RETURN_IF_ERROR(ReadChoice("SMDDP_MPI", {"auto", "on", "off"}, &env.mpi));
   env.rail_algorithm = Find("SMDDP_RAIL_ALGORITHM").text;
-  env.bucket_bytes = kAutoBytes;
-  if (Find("SMDDP_BUCKET_BYTES").text != "auto") {
-    SMDDP_RETURN_IF_ERROR(ReadBytes("SMDDP_BUCKET_BYTES", 0, &env.bucket_bytes));
-  }
-  env.chunk_bytes = kAutoBytes;
-  if (Find("SMDDP_CHUNK_BYTES").text != "auto") {
-    SMDDP_RETURN_IF_ERROR(ReadBytes("SMDDP_CHUNK_BYTES", 4096, &env.chunk_bytes));
-  }
+  SMDDP_RETURN_IF_ERROR(ReadBytes("SMDDP_BUCKET_BYTES", 0, &env.bucket_bytes));
+  SMDDP_RETURN_IF_ERROR(ReadBytes("SMDDP_CHUNK_BYTES", 4096, &env.chunk_bytes));
   SMDDP_RETURN_IF_ERROR(ReadCount("SMDDP_CACHE_CAPACITY", &env.cache_capacity));
   SMDDP_RETURN_IF_ERROR(ReadRate("SMDDP_RAIL_LATENCY_US", &env.rail_latency_s));
   SMDDP_RETURN_IF_ERROR(ReadRate("SMDDP_RAIL_BANDWIDTH_MBPS", &env.rail_bytes_per_s));

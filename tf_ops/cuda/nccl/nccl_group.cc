@@ -19,19 +19,11 @@ constexpr auto kPatience = std::chrono::seconds(10);  // for the whole shutdown
 constexpr auto kPause = std::chrono::milliseconds(1);
 
 Result<nccl::Type> TypeOf(DType dtype) {
-  switch (dtype) {
-    case DType::kFloat16:
-      return nccl::Type::kFloat16;
-    case DType::kBFloat16:
-      return nccl::Type::kBFloat16;
-    case DType::kFloat32:
-      return nccl::Type::kFloat32;
-    case DType::kFloat64:
-      return nccl::Type::kFloat64;
-    default:
-      return Status(Reason::kBadArgument,
-                    std::string("NCCL is used for floating dtypes only. Received: ") + NameOf(dtype) + ".");
-  }
+  constexpr nccl::Type kTypes[] = {nccl::Type::kFloat16, nccl::Type::kBFloat16, nccl::Type::kFloat32,
+                                   nccl::Type::kFloat64};
+  if (IsFloating(dtype)) return kTypes[FloatingIndex(dtype)];
+  return Status(Reason::kBadArgument,
+                std::string("NCCL is used for floating dtypes only. Received: ") + NameOf(dtype) + ".");
 }
 
 // Finalize, then Destroy; with a deadline. False: not completed.

@@ -132,18 +132,16 @@ SMDDP_PLANNED("SmddpReduceGradient")
         "Reduces tensor `index` of a registered plan. The plan says how; the other attributes repeat it for the "
         "op's own gradient.");
 
-SMDDP_PLANNED("SmddpReducePart")
-    .Attr("parts: int >= 1")
-    .Attr("place: int >= 0")
-    .Attr("shape: shape")
-    .SetShapeFn(tensorflow::shape_inference::ExplicitShape)
-    .Doc("The same of a plan that reduces to parts: this rank's part, filled up with zeros.");
+#define SMDDP_PARTS(name)      \
+  SMDDP_PLANNED(name)          \
+      .Attr("parts: int >= 1") \
+      .Attr("place: int >= 0") \
+      .Attr("shape: shape")    \
+      .SetShapeFn(tensorflow::shape_inference::ExplicitShape)
 
-SMDDP_PLANNED("SmddpGatherPart")
-    .Attr("parts: int >= 1")
-    .Attr("place: int >= 0")
-    .Attr("shape: shape")
-    .SetShapeFn(tensorflow::shape_inference::ExplicitShape)
+SMDDP_PARTS("SmddpReducePart").Doc("The same of a plan that reduces to parts: this rank's part, filled up with zeros.");
+
+SMDDP_PARTS("SmddpGatherPart")
     .Doc("A tensor of that shape from the parts that the ranks bring, by a plan that gathers parts.");
 
 SMDDP_COLLECTIVE("SmddpBroadcast")

@@ -2,7 +2,6 @@
 
 #include <unistd.h>
 
-#include <chrono>
 #include <cstdlib>
 #include <memory>
 #include <string>
@@ -41,79 +40,63 @@ StartWatchdog::~StartWatchdog() {
 }
 
 RollCall::RollCall(MPI_Comm comm, const Deadline& deadline, const char* what)
-    : comm_(comm),
-      deadline_(deadline),
-      half_(Deadline::After(std::chrono::duration<double>(deadline.left()).count() / 2)),
-      what_(what) {
+    : comm_(comm), deadline_(deadline), half_(Deadline::After(deadline.left().count() / 2e9)), what_(what) {
   int size = 0;
   MPI_Comm_rank(comm, &rank_);
   MPI_Comm_size(comm, &size);
   told_.resize(size);
 }
 
-Status RollCall::Wait(MPI_Request* request, bool tell) {
+Status RollCall::Await(MPI_Request* request) {
   for (int round = 0;; ++round) {
     int done = 0;
     SMDDP_MPI(MPI_Test(request, &done, MPI_STATUS_IGNORE));
     if (done) return Status::Ok();
-    if (tell && round >= kBusyRounds) SMDDP_RETURN_IF_ERROR(Step());
+    if (round >= kBusyRounds && !ends_) SMDDP_RETURN_IF_ERROR(Step());
     if (deadline_.passed()) {
       AbandonMpi();
-      return Status(Reason::kTimedOut, TooLate(what_, tell ? Missing() : ""));
+      return Status(Reason::kTimedOut, TooLate(what_, Missing()));
     }
     usleep(round < kBusyRounds ? 50 : 1000);
   }
 }
 
 Status RollCall::End(MPI_Comm comm) {
+  ends_ = true;
   auto counts = std::make_unique<std::vector<int>>(told_);  // per rank, and behind them those for this rank
   counts->push_back(0);
   MPI_Request request;
   SMDDP_MPI(MPI_Ireduce_scatter_block(counts->data(), &counts->back(), 1, MPI_INT, MPI_SUM, comm, &request));
-  const Status counted = Wait(&request, /*tell=*/false);
-  if (!counted.ok()) {
-    (void)counts.release();  // MPI still writes there
-    return counted;
-  }
+  const Status counted = Await(&request);
+  const size_t coming = counts->back();
+  if (!counted.ok()) (void)counts.release();  // MPI still writes there
   const Deadline arrival = Deadline::After(kArrivalSeconds);
-  while (static_cast<int>(waiting_.size()) < counts->back() && !arrival.passed()) {
-    SMDDP_RETURN_IF_ERROR(Receive());
-    usleep(50);
-  }
-  return Status::Ok();
+  while (counted.ok() && waiting_.size() < coming && !arrival.passed()) SMDDP_RETURN_IF_ERROR(Step());
+  return counted;
 }
 
 Status RollCall::Step() {
-  SMDDP_RETURN_IF_ERROR(Receive());
-  for (const int rank : waiting_) SMDDP_RETURN_IF_ERROR(Tell(rank));
-  for (int rank = 0; half_.passed() && rank < static_cast<int>(told_.size()); ++rank) SMDDP_RETURN_IF_ERROR(Tell(rank));
-  return Status::Ok();
-}
-
-Status RollCall::Receive() {
-  while (true) {
-    int came = 0;
-    MPI_Message handle;
+  for (int came = 1; came != 0;) {
+    MPI_Message message;
     MPI_Status status;
-    SMDDP_MPI(MPI_Improbe(MPI_ANY_SOURCE, kTag, comm_, &came, &handle, &status));
-    if (!came) return Status::Ok();
-    SMDDP_MPI(MPI_Mrecv(nullptr, 0, MPI_BYTE, &handle, MPI_STATUS_IGNORE));
+    SMDDP_MPI(MPI_Improbe(MPI_ANY_SOURCE, kTag, comm_, &came, &message, &status));
+    if (!came) break;
+    SMDDP_MPI(MPI_Mrecv(nullptr, 0, MPI_BYTE, &message, MPI_STATUS_IGNORE));
     waiting_.insert(status.MPI_SOURCE);
   }
-}
-
-Status RollCall::Tell(int rank) {
-  if (rank == rank_ || told_[rank] != 0) return Status::Ok();
-  told_[rank] = 1;
-  MPI_Request request;
-  SMDDP_MPI(MPI_Isend(nullptr, 0, MPI_BYTE, rank, kTag, comm_, &request));
-  SMDDP_MPI(MPI_Request_free(&request));
+  for (int rank = 0; rank < static_cast<int>(told_.size()) && !ends_; ++rank) {
+    if (rank == rank_ || told_[rank] != 0 || !(half_.passed() || waiting_.count(rank) != 0)) continue;
+    told_[rank] = 1;
+    MPI_Request request;
+    SMDDP_MPI(MPI_Isend(nullptr, 0, MPI_BYTE, rank, kTag, comm_, &request));
+    SMDDP_MPI(MPI_Request_free(&request));
+  }
   return Status::Ok();
 }
 
 std::string RollCall::Missing() const {
   std::string ranks;
-  for (int rank = 0; rank < static_cast<int>(told_.size()); ++rank) {
+  for (int rank = 0; rank < static_cast<int>(told_.size()) && !ends_; ++rank) {
     if (rank != rank_ && waiting_.count(rank) == 0) ranks += (ranks.empty() ? "" : ", ") + std::to_string(rank);
   }
   return ranks.empty() ? "" : ": missing on rank " + ranks;

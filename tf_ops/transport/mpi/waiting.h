@@ -41,17 +41,14 @@ class RollCall {
 
   // At the deadline the error names the ranks of `comm` that have not come, as far as is known, and MPI is abandoned:
   // they will not come to MPI_Finalize either.
-  Status Await(MPI_Request* request) { return Wait(request, /*tell=*/true); }
+  Status Await(MPI_Request* request);
   // Receives what is still on its way to this rank, so that no later receive on the roll call's communicator, which may
   // be the user's, gets it. Collective, when no rank awaits anything more, over `comm`: the communicator of the roll
   // call or one with the same ranks. A message that another receive of this process has taken is not waited for long.
   Status End(MPI_Comm comm);
 
  private:
-  Status Wait(MPI_Request* request, bool tell);
   Status Step();
-  Status Receive();
-  Status Tell(int rank);
   // ": missing on rank 1", or "" where that is not known.
   std::string Missing() const;
 
@@ -59,6 +56,7 @@ class RollCall {
   const Deadline deadline_, half_;
   const char* const what_;
   int rank_ = 0;
+  bool ends_ = false;      // nobody is told any more
   std::vector<int> told_;  // by rank: 1 where this one has told it
   std::set<int> waiting_;  // the ranks that have told this one
 };
