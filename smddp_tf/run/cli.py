@@ -199,9 +199,7 @@ def _variables(options: Mapping[str, Any]) -> dict[str, str]:
         if equals or name in os.environ:
             variables[name] = value if equals else os.environ[name]
         else:
-            write(
-                1, f"smddprun: -x {name}: it is not set here, so no rank gets it. Set it, or write -x {name}=VALUE.\n"
-            )
+            write(1, f"smddprun: -x {name}: not set here, so no rank gets it. Set it, or write -x {name}=VALUE.\n")
     for note in notes_for(options):
         write(1, f"smddprun: {note}\n")
     return variables

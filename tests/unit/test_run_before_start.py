@@ -85,7 +85,7 @@ def test_a_variable_that_is_not_set(monkeypatch, capsys) -> None:
     dry_run = DryRun(monkeypatch, capsys)
     line = dry_run("-np", "2", "-x", "SET", "-x", "UNSET", "t", env={"SET": "1"})
     assert values_of(line, "-x") == ["PYTHONUNBUFFERED", "SET"]
-    assert dry_run.notes.startswith("smddprun: -x UNSET: it is not set here, so no rank gets it. ")
+    assert dry_run.notes.startswith("smddprun: -x UNSET: not set here, so no rank gets it. ")
 
 
 def test_a_line_of_mpirun_that_is_of_no_use(capsys) -> None:

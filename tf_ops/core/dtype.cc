@@ -39,9 +39,8 @@ Result<DType> DTypeFromName(const std::string& name) {
 }
 
 const char* NameOf(ReduceOp op) {
-  constexpr const char* kNames[kReduceOpCount] = {"Average", "Sum", "Adasum", "Min", "Max", "Product"};
-  const int number = static_cast<int>(op);
-  return number < kReduceOpCount ? kNames[number] : "unknown";
+  constexpr const char* kNames[] = {"Average", "Sum", "Adasum", "Min", "Max", "Product"};
+  return op <= ReduceOp::kProduct ? kNames[static_cast<int>(op)] : "unknown";
 }
 
 }  // namespace smddp

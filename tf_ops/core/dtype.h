@@ -33,15 +33,12 @@ constexpr int kDTypeCount = 15;
 size_t SizeOf(DType dtype);       // bytes of one element
 const char* NameOf(DType dtype);  // NumPy's name: "float32", "bfloat16", ...
 Result<DType> DTypeFromName(const std::string& name);
-bool IsFloating(DType dtype);  // float16, bfloat16, float32, float64
-// Of a floating dtype: its place among these four.
-constexpr int FloatingIndex(DType dtype) { return static_cast<int>(dtype) - static_cast<int>(DType::kFloat16); }
+bool IsFloating(DType dtype);   // float16, bfloat16, float32, float64
 bool IsHalf(DType dtype);       // float16, bfloat16
 bool IsReducible(DType dtype);  // has arithmetic in compute/
 
 // Horovod's numbers, so that scripts that print or compare them see the same integers.
 enum class ReduceOp : uint8_t { kAverage = 0, kSum = 1, kAdasum = 2, kMin = 3, kMax = 4, kProduct = 5 };
-constexpr int kReduceOpCount = 6;
 
 const char* NameOf(ReduceOp op);
 

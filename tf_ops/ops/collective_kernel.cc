@@ -114,7 +114,7 @@ Arithmetic ReadArithmetic(tensorflow::OpKernelConstruction* construction) {
     return value;
   };
   const int64_t op = read("reduce_op");
-  if (op >= 0 && op < kReduceOpCount) {
+  if (op >= 0 && op <= static_cast<int64_t>(ReduceOp::kProduct)) {
     attributes.op = static_cast<ReduceOp>(op);
   } else {
     construction->CtxFailure(

@@ -12,35 +12,33 @@
 namespace smddp::ops {
 namespace {
 
-absl::StatusCode ToTensorFlowCode(Reason reason) {
-  using absl::StatusCode;
-  static const std::unordered_map<Reason, StatusCode> kCodes = {
-      {Reason::kOk, StatusCode::kOk},
-      {Reason::kBadArgument, StatusCode::kInvalidArgument},
-      {Reason::kBadState, StatusCode::kFailedPrecondition},
-      {Reason::kDisagreement, StatusCode::kFailedPrecondition},
-      {Reason::kPeerLeft, StatusCode::kUnavailable},
-      {Reason::kPeerRaised, StatusCode::kUnavailable},
-      {Reason::kPeerLost, StatusCode::kUnavailable},
-      {Reason::kTransportFailed, StatusCode::kUnavailable},
-      {Reason::kTimedOut, StatusCode::kDeadlineExceeded},
-      {Reason::kStepGivenUp, StatusCode::kAborted},
-      {Reason::kShutDown, StatusCode::kAborted},
-      {Reason::kNoResources, StatusCode::kResourceExhausted},
-      {Reason::kUnsupported, StatusCode::kUnimplemented},
-      {Reason::kDataLoss, StatusCode::kDataLoss},
-      {Reason::kInternal, StatusCode::kInternal},
-  };
-  const auto found = kCodes.find(reason);
-  return found != kCodes.end() ? found->second : StatusCode::kUnknown;
-}
+using absl::StatusCode;
+// By Reason.
+constexpr StatusCode kCodes[] = {
+    StatusCode::kOk,                  // kOk
+    StatusCode::kInvalidArgument,     // kBadArgument
+    StatusCode::kFailedPrecondition,  // kBadState
+    StatusCode::kFailedPrecondition,  // kDisagreement
+    StatusCode::kUnavailable,         // kPeerLeft
+    StatusCode::kUnavailable,         // kPeerRaised
+    StatusCode::kUnavailable,         // kPeerLost
+    StatusCode::kUnavailable,         // kTransportFailed
+    StatusCode::kDeadlineExceeded,    // kTimedOut
+    StatusCode::kAborted,             // kStepGivenUp
+    StatusCode::kAborted,             // kShutDown
+    StatusCode::kResourceExhausted,   // kNoResources
+    StatusCode::kUnimplemented,       // kUnsupported
+    StatusCode::kDataLoss,            // kDataLoss
+    StatusCode::kInternal,            // kInternal
+};
+static_assert(sizeof(kCodes) / sizeof(kCodes[0]) == static_cast<size_t>(kLastReason) + 1);
 
 }  // namespace
 
 absl::Status ToTensorFlow(const Status& status) {
   if (status.ok()) return absl::OkStatus();
   const std::string tag = std::string(" [smddp:") + NameOf(status.reason()) + "]";
-  return absl::Status(ToTensorFlowCode(status.reason()), status.message() + tag);
+  return absl::Status(kCodes[static_cast<int>(status.reason())], status.message() + tag);
 }
 
 Status FromTensorFlow(const absl::Status& status) {

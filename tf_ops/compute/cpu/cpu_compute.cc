@@ -21,6 +21,7 @@ static_assert(static_cast<int>(DType::kFloat64) == kFirstFloatingType + kFloatin
 static_assert(static_cast<int>(DType::kUInt16) == kReducibleTypes - 1);
 static_assert(static_cast<int>(DType::kInt16) == static_cast<int>(DType::kUInt16) - 1);
 
+int FloatingIndex(DType dtype) { return static_cast<int>(dtype) - kFirstFloatingType; }
 // -1: not an integer type with arithmetic.
 int IntegerIndex(DType dtype) {
   const int number = static_cast<int>(dtype);
@@ -32,9 +33,8 @@ int IntegerIndex(DType dtype) {
 
 // -1: not in the tables.
 int OpIndex(ReduceOp op) {
-  constexpr int kIndices[kReduceOpCount] = {-1, 0, -1, 1, 2, 3};
-  const int number = static_cast<int>(op);
-  return number < kReduceOpCount ? kIndices[number] : -1;
+  constexpr int kIndices[] = {-1, 0, -1, 1, 2, 3};
+  return op <= ReduceOp::kProduct ? kIndices[static_cast<int>(op)] : -1;
 }
 
 void Copy(void* into, const void* from, int64_t elements, DType dtype) {

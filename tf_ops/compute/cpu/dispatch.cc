@@ -1,5 +1,4 @@
 // Chooses the kernels for the processor this process runs on.
-#include <algorithm>
 #include <cstring>
 
 #if defined(__x86_64__)
@@ -57,9 +56,7 @@ const Compute& ComputeFor() {
 }  // namespace
 
 const Compute& CpuCompute(const char* requested) {
-  const Isa best = BestIsa();
-  const Isa wanted = Requested(requested);
-  const Isa isa = std::min(wanted, best);
+  const Isa best = BestIsa(), wanted = Requested(requested), isa = wanted < best ? wanted : best;
   return isa == kAvx512 ? ComputeFor<kAvx512>() : isa == kAvx2 ? ComputeFor<kAvx2>() : ComputeFor<kGeneric>();
 }
 

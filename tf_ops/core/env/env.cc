@@ -17,6 +17,14 @@ const char* Get(const std::string& name) {
   return value != nullptr && *value != '\0' ? value : nullptr;
 }
 
+// The first of them that is set, or null.
+const char* FirstOf(std::initializer_list<const char*> names) {
+  const auto set = std::find_if(names.begin(), names.end(), [](const char* name) { return Get(name) != nullptr; });
+  return set != names.end() ? Get(*set) : nullptr;
+}
+
+std::string TextOf(const char* text) { return text != nullptr ? text : ""; }
+
 // The variable's text, and under which name it was found (for the error message).
 struct Found {
   std::string name;
@@ -298,17 +306,15 @@ Result<Env> ReadEnv() {
   if (env.timeline == "DYNAMIC") env.timeline.clear();
   SMDDP_RETURN_IF_ERROR(ReadSwitch("SMDDP_TIMELINE_MARK_CYCLES", &env.timeline_cycles));
   SMDDP_RETURN_IF_ERROR(ReadSwitch("SMDDP_VERIFY", &env.verify));
-  const char* const given = Get("TF_USE_LEGACY_KERAS");
-  const std::string legacy_keras = given != nullptr ? given : "";
+  const std::string legacy_keras = TextOf(Get("TF_USE_LEGACY_KERAS"));
   env.legacy_keras = legacy_keras == "1" || legacy_keras == "true" || legacy_keras == "True";  // as TensorFlow reads it
   if (IsTrue(Get("HOROVOD_STALL_CHECK_DISABLE"))) env.stall_warn_s = env.stall_error_s = 0;
   return env;
 }
 
 DeviceLibraries ReadDeviceLibraries() {
-  const char* const shared = Get("NCCL_MULTI_RANK_GPU_ENABLE");
   return {Find("SMDDP_GPU_LIBRARY").text, Find("SMDDP_NCCL_LIBRARY").text,
-          shared != nullptr && std::strcmp(shared, "1") == 0};
+          TextOf(Get("NCCL_MULTI_RANK_GPU_ENABLE")) == "1"};
 }
 
 Result<bool> ReadSwitch(const std::string& name) {
@@ -320,10 +326,7 @@ Result<bool> ReadSwitch(const std::string& name) {
 std::string ReadMonitorFolder() { return Find("SMDDP_MONITOR").text; }
 
 bool StartedByLauncher() {
-  for (const char* name : {"OMPI_COMM_WORLD_SIZE", "PMIX_RANK", "PMI_RANK", "PMI_SIZE", "MPI_LOCALNRANKS"}) {
-    if (Get(name) != nullptr) return true;
-  }
-  return false;
+  return FirstOf({"OMPI_COMM_WORLD_SIZE", "PMIX_RANK", "PMI_RANK", "PMI_SIZE", "MPI_LOCALNRANKS"}) != nullptr;
 }
 
 bool LauncherSurvivesLosses() { return IsTrue(Get("OMPI_MCA_mpi_ft_enable")); }
@@ -337,28 +340,15 @@ bool MpiMayUseFabric(bool has_fabric) {
 }
 
 int LauncherRank() {
-  for (const char* name : {"OMPI_COMM_WORLD_RANK", "PMIX_RANK", "PMI_RANK"}) {
-    if (const char* text = Get(name)) return std::atoi(text);
-  }
-  return -1;
+  const char* const text = FirstOf({"OMPI_COMM_WORLD_RANK", "PMIX_RANK", "PMI_RANK"});
+  return text != nullptr ? std::atoi(text) : -1;
 }
 
-std::string LauncherJob() {
-  for (const char* name : {"PMIX_NAMESPACE", "PMI_JOBID", "SLURM_JOB_ID"}) {
-    if (const char* text = Get(name)) return text;
-  }
-  return "";
-}
+std::string LauncherJob() { return TextOf(FirstOf({"PMIX_NAMESPACE", "PMI_JOBID", "SLURM_JOB_ID"})); }
 
-std::string LauncherNetwork() {
-  const char* text = Get("OMPI_MCA_btl_tcp_if_include");
-  return text != nullptr ? text : "";
-}
+std::string LauncherNetwork() { return TextOf(Get("OMPI_MCA_btl_tcp_if_include")); }
 
-std::string LauncherNotes() {
-  const char* const text = Get("SMDDP_RUN_NOTES");
-  return text != nullptr ? text : "";
-}
+std::string LauncherNotes() { return TextOf(Get("SMDDP_RUN_NOTES")); }
 
 void SetDefault(const char* name, const char* value) { setenv(name, value, /*overwrite=*/0); }
 

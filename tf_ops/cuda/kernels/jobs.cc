@@ -8,7 +8,7 @@ namespace {
 
 Element ElementOf(DType dtype) {
   constexpr Element kFloating[] = {Element::kHalf, Element::kBFloat16, Element::kFloat, Element::kDouble};
-  if (IsFloating(dtype)) return kFloating[FloatingIndex(dtype)];
+  if (IsFloating(dtype)) return kFloating[static_cast<int>(dtype) - static_cast<int>(DType::kFloat16)];
   constexpr Element kOfBytes[] = {Element::kBytes1, Element::kBytes2, Element::kBytes4, Element::kBytes8};
   const size_t bytes = SizeOf(dtype);
   return kOfBytes[bytes == 1 ? 0 : bytes == 2 ? 1 : bytes == 4 ? 2 : 3];  // of 16 bytes: two
