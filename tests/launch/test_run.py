@@ -119,7 +119,7 @@ def test_nothing_is_left_after_a_signal(sign: signal.Signals) -> None:
         wait_until(lambda: not any(map(is_alive, ranks)), "the ranks to end")
     finally:
         process.kill()
-        said = process.communicate()[0]
+        said = "".join(process.communicate())
     assert ("smddprun: SIGTERM has ended the job of 2 ranks.\n" in said) == (sign == signal.SIGTERM)
     assert code == (-signal.SIGKILL if sign == signal.SIGKILL else 128 + sign)
 
