@@ -103,9 +103,7 @@ def _correct(report: Report) -> Iterator[Verdict]:
         runs = [run for answer in answers for run in answer.get("runs", [])]
         bad = sum(not run["same_weights"] or run["losses"][-1] >= run["losses"][0] for run in runs)
         bad += sum("error" in answer for answer in answers)
-        yield Verdict(
-            f"{part}: runs that failed, or whose loss or weights are wrong", 0, True, bad if runs else None, ""
-        )
+        yield Verdict(f"{part}: runs that failed or with wrong loss or weights", 0, True, bad if runs else None, "")
     for part in [part for part in report["parts"] if part.startswith("sanitizer")]:
         yield Verdict(f"{part}: errors", 0, True, answer_of(report, part).get("errors"), "")
 
