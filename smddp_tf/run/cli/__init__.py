@@ -19,6 +19,8 @@ from smddp_tf.run.cli.check_build import build_report, version
 from smddp_tf.run.cli.config_file import read_config
 from smddp_tf.run.cli.options import notes_for, variables_of_knobs, with_options
 from smddp_tf.run.hosts.hosts import Host
+from smddp_tf.run.hosts.network import local_interfaces
+from smddp_tf.run.launch.before_start import missing_program, notes
 from smddp_tf.run.launch.function import payload_of, results_of
 from smddp_tf.run.launch.settings import (
     UNBUFFERED,
@@ -36,6 +38,7 @@ from smddp_tf.run.sagemaker import training
 
 EXIT_NO_JOB = 1
 _EXIT_FIRED = 3
+_EXIT_NO_PROGRAM = 127  # a shell's
 _TWO_HERE = (Host("localhost", 2),), 2  # hosts and ranks for `--doctor`, where nothing says how many
 
 
@@ -194,6 +197,8 @@ def _variables(options: Mapping[str, Any]) -> dict[str, str]:
         name, equals, value = export.partition("=")
         if equals or name in os.environ:
             variables[name] = value if equals else os.environ[name]
+        else:
+            write(1, f"smddprun: -x {name}: not set here, so no rank gets it. Set it, or write -x {name}=VALUE.\n")
     for note in notes_for(options):
         write(1, f"smddprun: {note}\n")
     return variables
@@ -233,6 +238,11 @@ def _launch(
     if options["dry_run"]:
         click.echo(launch.line_of(settings, environment)[0].shown(command))
         return 0
+    if problem := missing_program(command, settings, environment):
+        click.echo(f"smddprun: {problem}", err=True)
+        return _EXIT_NO_PROGRAM
+    for note in notes(settings, local_interfaces()):
+        launch.say(note)
     least = options["min_np"] if options["min_np"] is not None else settings.ranks
     if not (options["elastic"] or options["commit_dir"] or least < settings.ranks):
         return launch.launch(settings, command).code

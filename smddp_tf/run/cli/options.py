@@ -15,6 +15,7 @@ import click
 
 from smddp_tf.aliases import FAMILIES
 from smddp_tf.exceptions import LaunchError
+from smddp_tf.run.launch.before_start import Ranks
 from smddp_tf.run.launch.fabric import FABRICS
 from smddp_tf.run.launch.settings import absolute
 
@@ -132,7 +133,7 @@ _HIDDEN: dict[str, Any] = {"hidden": True}
 
 _OPTIONS = [
     click.option("-v", "--version", "show_version", help="Print the version.", **_FLAG),
-    click.option("-np", "-n", "--num-proc", "num_proc", type=int, help="Number of ranks."),
+    click.option("-np", "--np", "-n", "--num-proc", "num_proc", type=Ranks(), help="Number of ranks."),
     click.option("-cb", "--check-build", "check_build", help="Print what is built.", **_FLAG),
     click.option("--doctor", help="Look for what is wrong around the job, without its command.", **_FLAG),
     click.option("--diagnose", metavar="DIR", help="Say what slows a job down that was recorded to this folder."),

@@ -280,7 +280,8 @@ class Job:
         if process.poll() is None:
             _signal_group(process, signal.SIGTERM)
             try:
-                process.wait(_LOST_TERM_SECONDS if self._ends.first_failed() else _TERM_SECONDS)
+                is_lost = self._ends.first_failed() or len(self._started) < len(self._hosts)
+                process.wait(_LOST_TERM_SECONDS if is_lost else _TERM_SECONDS)
             except subprocess.TimeoutExpired:
                 _signal_group(process, signal.SIGKILL)
                 process.wait()

@@ -77,6 +77,8 @@ def run_line(
             outcome.report = _report(outcome, output)
         if outcome.report:
             say(outcome.report)
+    if outcome.interrupted:
+        say(f"{signal.Signals(outcome.code - 128).name} has ended the job of {settings.ranks} ranks.")
     if outcome.apart and not outcome.code:
         say(
             f"none of the {settings.ranks} ranks called hvd.init(): each ran by itself, and what they trained are "

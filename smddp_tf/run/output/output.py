@@ -15,6 +15,7 @@ _IDLE_SECONDS = 0.5  # then an incomplete line is shown
 _HOLD_SECONDS = 3.0  # for a rank to end of the exception whose traceback it has printed
 _RAISES_SECONDS = 30.0  # the same, once it has said that it ends of it
 _HELD_CHARACTERS = 1 << 18
+_OF_NO_USE = "plm:ssh: Warning: setpgid"  # in a line of mpirun's: its ssh had begun before it was given a process group
 
 
 class _Held:
@@ -142,6 +143,8 @@ class Output:
                 if held.characters > _HELD_CHARACTERS:
                     self._release(rank)
                 return
+        elif _OF_NO_USE in piece.text:
+            return
         self._console.show(rank, stream, piece)
 
     def _new_hold(self, rank: int) -> _Held:
