@@ -7,8 +7,8 @@ from types import SimpleNamespace
 
 import pytest
 
-from smddp_tf.run.launch import before_start
 from smddp_tf.run.hosts.hosts import Host
+from smddp_tf.run.launch import before_start
 from smddp_tf.run.launch.settings import Settings
 from tests.unit.run_dry import ETH0, LO, DryRun, error_of, values_of
 
@@ -89,8 +89,8 @@ def test_a_variable_that_is_not_set(monkeypatch, capsys) -> None:
 
 
 def test_a_line_of_mpirun_that_is_of_no_use(capsys) -> None:
-    from smddp_tf.run.console import MPIRUN
-    from smddp_tf.run.output import Output
+    from smddp_tf.run.output.console import MPIRUN
+    from smddp_tf.run.output.output import Output
 
     with Output(1) as output:
         output.write(MPIRUN, 1, b"[a:1] plm:ssh: Warning: setpgid(7,7) failed in parent\nmore\n")
