@@ -1,6 +1,6 @@
 // Control messages between this rank and the others: those of one part of the loop's round for one rank are sent as
-// one, in their order; those that arrive are passed to the components. And which ranks have ended their sessions:
-// those read nothing any more, or only until all have.
+// one, in their order; those that arrive are passed to the components. Also which ranks have ended their sessions: they
+// read nothing any more, or only until all have left.
 //
 // Threads: the engine's, except for the counters, any.
 #pragma once

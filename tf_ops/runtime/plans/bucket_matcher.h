@@ -70,7 +70,7 @@ class BucketMatcher {
   void LaunchComplete(Plan* plan);
   // Answers all callers that wait for the plan, and drops their tensors.
   void FailWaiting(Plan* plan, const Status& why);
-  // Tensors that arrive for the plan, one at a time, are kept until TakeKept.
+  // From now on the tensors that arrive for the plan are kept until TakeKept; of one plan at a time.
   void Keep(const Plan* plan) { kept_plan_ = plan; }
   bool keeps(const Plan* plan) const { return kept_plan_ == plan; }
   std::vector<KeptArrival> TakeKept();

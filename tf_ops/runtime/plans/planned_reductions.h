@@ -51,8 +51,8 @@ class PlannedReductions : public Component {
 
   // Contributes zeros for `tensors` in step `step` of the plan, counted from 0.
   void PlaceZeros(Plan* plan, const std::vector<int>& tensors, int64_t step);
-  // Tensors that arrive for the plan, one at a time, are kept until EndKeeping, which returns them to be submitted
-  // again. `forget`: without the plan, which is idle.
+  // From now on the tensors that arrive for the plan are kept; of one plan at a time. EndKeeping returns them, to be
+  // submitted again. `forget`: without the plan, which is idle.
   void Keep(const Plan* plan) { matcher_.Keep(plan); }
   std::vector<KeptArrival> EndKeeping(Plan* plan, bool forget);
 
