@@ -28,9 +28,9 @@ if TYPE_CHECKING:
     from smddp_tf.functions import broadcast_, broadcast_global_variables, broadcast_variables
     from smddp_tf.keras import callbacks, schedules
     from smddp_tf.keras.fit.evaluate import evaluate
+    from smddp_tf.keras.loading import load_model
     from smddp_tf.keras.optimizer.distributed import DistributedOptimizerTF as DistributedOptimizer
     from smddp_tf.keras.optimizer.distributed import PartialDistributedOptimizer
-    from smddp_tf.keras.saving.loading import load_model
     from smddp_tf.keras.schedules import scaled
     from smddp_tf.keras.sharding.memory import memory
     from smddp_tf.keras.sync_batch_normalization import SyncBatchNormalization
@@ -70,7 +70,7 @@ _OF_MODULE = {
     "smddp_tf.keras": ("callbacks", "schedules"),
     "smddp_tf.keras.fit.evaluate": ("evaluate",),
     "smddp_tf.keras.optimizer.distributed": ("DistributedOptimizer", "PartialDistributedOptimizer"),
-    "smddp_tf.keras.saving.loading": ("load_model",),
+    "smddp_tf.keras.loading": ("load_model",),
     "smddp_tf.keras.schedules": ("scaled",),
     "smddp_tf.keras.sharding.memory": ("memory",),
     "smddp_tf.keras.sync_batch_normalization": ("SyncBatchNormalization",),

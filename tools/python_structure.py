@@ -17,7 +17,7 @@ STOPS = (
     "keras/optimizer/pipeline.py:apply_reduced",
     "gradients/reduced_once.py:by_tape",
     "keras/optimizer/pipeline.py:_allreduce",
-    "keras/fit/same_batches.py:note",
+    "keras/optimizer/same_batches.py:note",
     "gradients/reducer.py:__call__",
     "compression.py:compress",
     "_native/emit.py:reduce_gradient",

@@ -210,12 +210,12 @@ def why_no_gpu() -> str:
 
 
 def commit() -> str:
-    """Of this checkout, or "": a copy of the working tree may have no history."""
+    """GPU_CHECK_COMMIT, else of this checkout, or "": a copy of the working tree may have no history, or an older one."""
+    command = ["git", "-C", str(ROOT), "describe", "--always", "--dirty"]
     try:
-        command = ["git", "-C", str(ROOT), "describe", "--always", "--dirty"]
-        return subprocess.run(command, capture_output=True, text=True, timeout=10, check=True).stdout.strip()
+        return os.environ.get("GPU_CHECK_COMMIT") or subprocess.check_output(command, text=True, timeout=10).strip()
     except (OSError, subprocess.SubprocessError):
-        return os.environ.get("GPU_CHECK_COMMIT", "")
+        return ""
 
 
 def write(report: dict[str, Any], output: Path, place: Place) -> None:

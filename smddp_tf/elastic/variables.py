@@ -198,7 +198,7 @@ class TensorFlowKerasState(ObjectState):
 
     def _sums(self) -> list[tf.Variable]:
         """What `backward_passes_per_step` has added up so far: every rank's own, and made by the first pass."""
-        from smddp_tf.keras.optimizer.wrapping import reducer_on
+        from smddp_tf.keras.roles.wrapping import reducer_on
 
         reducers = filter(None, map(reducer_on, self._optimizers()))
         return [variable for each in reducers if each.passes is not None for variable in each.passes.variables]

@@ -32,8 +32,8 @@ try:
     from smddp_tf.keras import callbacks, elastic, layers, schedules
     from smddp_tf.keras.fit.evaluate import evaluate
     from smddp_tf.keras.fit.patch import guard_fit as _guard_fit
+    from smddp_tf.keras.loading import load_model
     from smddp_tf.keras.optimizer.distributed import DistributedOptimizer, PartialDistributedOptimizer
-    from smddp_tf.keras.saving.loading import load_model
     from smddp_tf.keras.schedules import scaled
     from smddp_tf.keras.sharding.memory import memory
     from smddp_tf.keras.sync_batch_normalization import SyncBatchNormalization

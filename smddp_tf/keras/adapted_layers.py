@@ -12,7 +12,7 @@ from smddp_tf._native.threads import of_thread
 from smddp_tf.basics import rank
 from smddp_tf.functions import allgather_object, broadcast_object
 from smddp_tf.keras._backend import keras
-from smddp_tf.keras.fit.step_hooks import hooks_of
+from smddp_tf.keras.roles.step_hooks import hooks_of
 
 _NAME = "BroadcastGlobalVariablesCallback (adapted layers)"
 

@@ -32,14 +32,16 @@ def start() -> None:
 def _install() -> None:
     from smddp_tf.keras import patch_table, patches
     from smddp_tf.keras._backend import needs_keras_3
-    from smddp_tf.keras.data_parallel import current, distribution_lib, global_means, inference
+    from smddp_tf.keras.data_parallel import distribution_lib
+    from smddp_tf.keras.fit import inference
     from smddp_tf.keras.optimizer.adopted import adopt_at_first_step
     from smddp_tf.keras.optimizer.loss_scaling import reduce_before_finite_check
+    from smddp_tf.keras.roles import current_distribution, global_means
 
     needs_keras_3("smddp_tf.keras.distribution")
     patches.replace(patch_table.BACKEND_FUNCTIONS, lambda _: distribution_lib)
     patches.replace(patch_table.MODEL_PARALLEL, lambda _: _refuse_model_parallel)
-    current.keep_through_clear_session()
+    current_distribution.keep_through_clear_session()
     inference.install()
     global_means.install()
     adopt_at_first_step()

@@ -10,8 +10,8 @@ import tensorflow as tf
 from smddp_tf import basics
 from smddp_tf._native import run_time_values
 from smddp_tf.keras._backend import keras
-from smddp_tf.keras.optimizer.accumulation import innermost
-from smddp_tf.keras.optimizer.wrapping import reducer_on
+from smddp_tf.keras.roles.optimizers import innermost
+from smddp_tf.keras.roles.wrapping import reducer_on
 from smddp_tf.reduce_op import Sum
 
 __all__ = ["Warmup"]

@@ -8,7 +8,7 @@ import tensorflow as tf
 
 from smddp_tf._native import emit, graph, run_time_values
 from smddp_tf.keras._backend import LEGACY, keras
-from smddp_tf.keras.fit import active_ranks
+from smddp_tf.keras.roles import active_ranks
 from smddp_tf.reduce_op import ReduceSpec, Sum
 
 

@@ -15,7 +15,7 @@ import pytest
 import tensorflow as tf
 
 import smddp_tf.keras as hvk
-from smddp_tf.keras.optimizer.accumulation import iterations_of
+from smddp_tf.keras.roles.optimizers import iterations_of
 from tests.native_module import core
 from tests.parallel.keras_training import (
     ROWS_PER_RANK,

@@ -13,11 +13,11 @@ import tensorflow as tf
 import yaml
 
 import smddp_tf.keras as hvk
-from smddp_tf.keras.optimizer.accumulation import innermost
 from smddp_tf.keras.optimizer.distributed import wrap_class
 from smddp_tf.keras.optimizer.optimizer_reducer import ReductionSettings
 from smddp_tf.keras.optimizer.reducing import reducer_of
-from smddp_tf.keras.optimizer.wrapping import is_wrapped
+from smddp_tf.keras.roles.optimizers import innermost
+from smddp_tf.keras.roles.wrapping import is_wrapped
 from tests.parallel.optimizer_classes import RegisteredSGD
 
 

@@ -11,9 +11,9 @@ import pytest
 import tensorflow as tf
 
 import smddp_tf.keras as hvk
-from smddp_tf.keras.data_parallel.current import alone
-from smddp_tf.keras.fit import active_ranks
-from smddp_tf.keras.optimizer.wrapping import is_wrapped
+from smddp_tf.keras.roles import active_ranks
+from smddp_tf.keras.roles.current_distribution import alone
+from smddp_tf.keras.roles.wrapping import is_wrapped
 from tests.parallel.distributed_keras import (
     BATCH,
     FEATURES,

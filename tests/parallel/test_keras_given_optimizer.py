@@ -8,8 +8,8 @@ import pytest
 import tensorflow as tf
 
 import smddp_tf.keras as hvk
-from smddp_tf.keras.optimizer.accumulation import innermost
-from smddp_tf.keras.optimizer.wrapping import reduces
+from smddp_tf.keras.roles.optimizers import innermost
+from smddp_tf.keras.roles.wrapping import reduces
 
 
 class OwnArguments(keras.optimizers.SGD):

@@ -10,7 +10,7 @@ import pytest
 import tensorflow as tf
 
 import smddp_tf.keras as hvk
-from smddp_tf.keras.fit import same_batches
+from smddp_tf.keras.optimizer import same_batches
 from tests.parallel.keras_training import dense_data, dense_model, embedding_model, part_of, word_data
 
 MESSAGE = "All ranks seem to train on the same batches"

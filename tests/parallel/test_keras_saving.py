@@ -17,7 +17,7 @@ import tensorflow as tf
 
 import smddp_tf.keras as hvk
 from smddp_tf.keras.optimizer.reducing import reducer_of
-from smddp_tf.keras.optimizer.wrapping import is_wrapped
+from smddp_tf.keras.roles.wrapping import is_wrapped
 from tests.parallel.keras_training import (
     OPTIMIZERS,
     ROWS_PER_RANK,

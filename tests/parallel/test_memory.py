@@ -11,7 +11,7 @@ import pytest
 import tensorflow as tf
 
 import smddp_tf.keras as hvk
-from smddp_tf.keras.optimizer.wrapping import reducer_on
+from smddp_tf.keras.roles.wrapping import reducer_on
 from smddp_tf.keras.sharding.degrees import possible_degrees
 from tests.parallel.embedding_models import cut_model
 from tests.parallel.sharded_models import (

@@ -98,7 +98,7 @@ def test_tape_reduces_among_the_members_and_leaves_the_others_alone(hvd, rank, s
 def test_optimizer_reduces_among_the_members(hvd, rank, sets):
     import keras
 
-    from smddp_tf.keras.optimizer.wrapping import reducer_on
+    from smddp_tf.keras.roles.wrapping import reducer_on
 
     for process_set in sets.values():
         wrapped = hvd.DistributedOptimizer(keras.optimizers.SGD(1.0), process_set=process_set)

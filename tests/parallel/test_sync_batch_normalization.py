@@ -11,7 +11,7 @@ import pytest
 import tensorflow as tf
 
 import smddp_tf.keras as hvk
-from smddp_tf.keras.fit import active_ranks
+from smddp_tf.keras.roles import active_ranks
 from tests.native_module import core
 from tests.parallel.distributed_keras import distributed
 from tests.parallel.keras_training import distance, flat_weights

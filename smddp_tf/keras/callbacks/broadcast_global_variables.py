@@ -15,8 +15,8 @@ from smddp_tf.basics import rank, size
 from smddp_tf.functions import broadcast_variables
 from smddp_tf.keras._backend import build_optimizer, keras, optimizer_variables
 from smddp_tf.keras.adapted_layers import share_adapted
-from smddp_tf.keras.optimizer.accumulation import being_accumulated, innermost, iterations_of
-from smddp_tf.keras.optimizer.local_variables import slots_of
+from smddp_tf.keras.roles.local_variables import slots_of
+from smddp_tf.keras.roles.optimizers import being_accumulated, innermost, iterations_of
 from smddp_tf.reduce_op import Max, Min
 
 

@@ -6,7 +6,7 @@ from typing import Any
 
 from smddp_tf.keras._backend import keras
 from smddp_tf.keras.callbacks.momentum_correction import scale_momentum
-from smddp_tf.keras.optimizer.accumulation import innermost
+from smddp_tf.keras.roles.optimizers import innermost
 
 
 class LearningRateScheduleCallback(keras.callbacks.Callback):

@@ -14,8 +14,8 @@ from smddp_tf._native.threads import of_thread
 from smddp_tf.basics import rank, size
 from smddp_tf.functions import allgather_object
 from smddp_tf.keras._backend import keras, needs_keras_3
-from smddp_tf.keras.fit.step_hooks import hooks_of
 from smddp_tf.keras.packed import number_or_array, reduce_packed, weighted_means
+from smddp_tf.keras.roles.step_hooks import hooks_of
 from smddp_tf.reduce_op import Average
 
 _NAME = "MetricAverageCallback"

@@ -10,9 +10,9 @@ from smddp_tf._warn import warn
 from smddp_tf.basics import rank, size
 from smddp_tf.keras._backend import keras, needs_keras_3
 from smddp_tf.keras.callbacks.metric_average import check_same_on_all_ranks, numeric_entries
-from smddp_tf.keras.fit.step_hooks import hooks_of
 from smddp_tf.keras.metric_states import exact_metrics, leaves, restore, results_of_exact, states_of, take_over_ranks
 from smddp_tf.keras.packed import number_or_array, weighted_means
+from smddp_tf.keras.roles.step_hooks import hooks_of
 
 _NAME = "MetricSumCallback"
 

@@ -23,7 +23,7 @@ from typing import Any
 import tensorflow as tf
 
 from smddp_tf.keras._backend import LEGACY, keras
-from smddp_tf.keras.optimizer.accumulation import innermost
+from smddp_tf.keras.roles.optimizers import innermost
 
 
 def scale_momentum(optimizer: Any, old_rate: Any, new_rate: Any) -> None:

@@ -21,7 +21,7 @@ from smddp_tf.elastic.remote import commits_in
 from smddp_tf.elastic.variables import TensorFlowKerasState
 from smddp_tf.gradients.local_sources import layout_of
 from smddp_tf.keras._backend import keras, needs_keras_3
-from smddp_tf.keras.optimizer.accumulation import innermost
+from smddp_tf.keras.roles.optimizers import innermost
 from smddp_tf.objects import broadcast_object
 from smddp_tf.reduce_op import Max
 

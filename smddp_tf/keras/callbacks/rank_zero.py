@@ -10,8 +10,8 @@ from smddp_tf.basics import rank, size
 from smddp_tf.functions import allgather_object
 from smddp_tf.keras._backend import keras
 from smddp_tf.keras.callbacks.broadcast_global_variables import BroadcastGlobalVariablesCallback
-from smddp_tf.keras.data_parallel.current import alone
-from smddp_tf.keras.optimizer.local_variables import local_of
+from smddp_tf.keras.roles.current_distribution import alone
+from smddp_tf.keras.roles.local_variables import local_of
 from smddp_tf.keras.saving.cut_tables import refuse_cut_tables, together
 
 _ALONE, _TOGETHER = "_smddp_alone", "_smddp_together"  # attributes of hooks that were replaced

@@ -13,8 +13,8 @@ from smddp_tf._native import loader
 from smddp_tf._native.threads import of_thread
 from smddp_tf.basics import cross_size, is_initialized, rank, size
 from smddp_tf.keras._backend import keras, needs_keras_3
-from smddp_tf.keras.fit import input_waits
-from smddp_tf.keras.fit.guard import reduces
+from smddp_tf.keras.roles import input_waits
+from smddp_tf.keras.roles.wrapping import model_reduces
 from smddp_tf.monitor import recording
 from smddp_tf.monitor.steps import EXPOSED, INPUT, REDUCING, SAMPLES, SECONDS, STEPS, StepTimes
 
@@ -62,7 +62,7 @@ class Throughput(keras.callbacks.Callback):
         self._trace: Any = None
 
     def on_train_begin(self, logs: dict[str, Any] | None = None) -> None:
-        self._together = is_initialized() and size() > 1 and reduces(self.model)
+        self._together = is_initialized() and size() > 1 and model_reduces(self.model)
         self._before, self._asked_clocks = None, False
         self._pause()  # an earlier `fit` may have ended with an error
         if self.epoch_iterator is not None:  # after `fit` has made of it what the ranks have agreed on

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from smddp_tf.keras._backend import keras, needs_keras_3
-from smddp_tf.keras.fit.uneven import MODES
+
+JOIN, SHORTEST, ERROR, OFF = MODES = ("join", "shortest", "error", "off")
 
 
 class UnevenBatchesCallback(keras.callbacks.Callback):

@@ -14,7 +14,7 @@ from smddp_tf.keras.callbacks.broadcast_global_variables import BroadcastGlobalV
 from smddp_tf.keras.callbacks.metric_average import MetricAverageCallback
 from smddp_tf.keras.callbacks.metric_sum import MetricSumCallback
 from smddp_tf.keras.callbacks.rank_zero import on_rank_zero
-from smddp_tf.keras.optimizer.local_variables import local_of
+from smddp_tf.keras.roles.local_variables import local_of
 
 _WRITE = ("BackupAndRestore", "CSVLogger", "ModelCheckpoint", "OrbaxCheckpoint", "RemoteMonitor", "TensorBoard")
 

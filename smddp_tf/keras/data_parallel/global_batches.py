@@ -22,9 +22,9 @@ from smddp_tf.data.agreement import agree, rank_and_size
 from smddp_tf.data.partition import Partition
 from smddp_tf.keras._backend import keras
 from smddp_tf.keras.data_parallel.array_batches import ArrayData, array_batches, cut
-from smddp_tf.keras.data_parallel.current import current, set_aside, shards_batches
 from smddp_tf.keras.data_parallel.same_data import OWN_PARTS, Digests, checksums
-from smddp_tf.keras.fit.step_hooks import rows_of
+from smddp_tf.keras.roles.current_distribution import current, set_aside, shards_batches
+from smddp_tf.keras.roles.step_hooks import rows_of
 
 _ASKS = "keras.distribution.DataParallel"
 

@@ -14,9 +14,9 @@ from smddp_tf import basics
 from smddp_tf.functions import broadcast_variables
 from smddp_tf.gradients.local_sources import layout_of
 from smddp_tf.keras._backend import keras
-from smddp_tf.keras.data_parallel.current import current, shards_batches
-from smddp_tf.keras.optimizer.accumulation import iterations_of, stays_local
-from smddp_tf.keras.optimizer.wrapping import optimizers_of, reduces
+from smddp_tf.keras.roles.current_distribution import current, shards_batches
+from smddp_tf.keras.roles.optimizers import iterations_of, stays_local
+from smddp_tf.keras.roles.wrapping import optimizers_of, reduces
 
 _updates_at_agreement: weakref.WeakKeyDictionary[Any, list[int]] = weakref.WeakKeyDictionary()
 

@@ -11,14 +11,14 @@ from smddp_tf._native.threads import of_thread
 from smddp_tf.basics import size
 from smddp_tf.functions import allgather_object
 from smddp_tf.keras._backend import keras, needs_keras_3
-from smddp_tf.keras.data_parallel.current import current, refuse_alone
 from smddp_tf.keras.data_parallel.global_batches import part_of
 from smddp_tf.keras.fit.guard import compare_evaluated
 from smddp_tf.keras.fit.patch import iterator_goes_to
-from smddp_tf.keras.fit.step_hooks import hooks_of
 from smddp_tf.keras.fit.uneven import zeros_of
 from smddp_tf.keras.metric_states import exact_metrics, results_of_exact, states_of, take_over_ranks
 from smddp_tf.keras.packed import number_or_array, weighted_means
+from smddp_tf.keras.roles.current_distribution import current, refuse_alone
+from smddp_tf.keras.roles.step_hooks import hooks_of
 
 _NAME = "hvd.evaluate"
 

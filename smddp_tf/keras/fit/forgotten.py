@@ -13,8 +13,8 @@ from smddp_tf.basics import rank, size
 from smddp_tf.functions import were_broadcast
 from smddp_tf.gradients import reduced_once
 from smddp_tf.keras._backend import keras
-from smddp_tf.keras.optimizer.accumulation import innermost
-from smddp_tf.keras.optimizer.wrapping import optimizers_of
+from smddp_tf.keras.roles.optimizers import innermost
+from smddp_tf.keras.roles.wrapping import optimizers_of
 
 _checked: weakref.WeakSet[Any] = weakref.WeakSet()
 

@@ -25,16 +25,18 @@ from smddp_tf.data.epochs import EpochsOfFit
 from smddp_tf.data.first_epoch import FirstEpoch
 from smddp_tf.functions import allgather_object, broadcast_variables
 from smddp_tf.keras._backend import keras
-from smddp_tf.keras.data_parallel.current import current
+from smddp_tf.keras.callbacks.uneven_batches import JOIN, OFF
 from smddp_tf.keras.data_parallel.fitting import build_by_tracing
 from smddp_tf.keras.data_parallel.global_batches import begin_epoch_of, digests_of, part_of
 from smddp_tf.keras.data_parallel.layer_states import agree_on_states
-from smddp_tf.keras.fit import same_batches, start_check
-from smddp_tf.keras.fit.step_hooks import hooks_of
+from smddp_tf.keras.fit import start_check
 from smddp_tf.keras.fit.stopping import Stopping, agreed, facts_of, flat, looks_at_batches, name_learning_rate
-from smddp_tf.keras.fit.uneven import JOIN, OFF, Plan, UnevenEpochs, plan_for, supply_of
-from smddp_tf.keras.optimizer import wrapping
-from smddp_tf.keras.optimizer.local_variables import local_of
+from smddp_tf.keras.fit.uneven import Plan, UnevenEpochs, plan_for, supply_of
+from smddp_tf.keras.optimizer import same_batches
+from smddp_tf.keras.roles import wrapping
+from smddp_tf.keras.roles.current_distribution import current
+from smddp_tf.keras.roles.local_variables import local_of
+from smddp_tf.keras.roles.step_hooks import hooks_of
 
 _NAME = "model.fit"  # what users see of these requests when a rank does not come
 
@@ -49,7 +51,7 @@ class Guard:
         self.epoch_iterator: Any = None
         self._epochs_asked = (arguments["initial_epoch"], arguments["epochs"])
         # A step that reduces in ways of its own, such as a tape, cannot tell which ranks are active.
-        self._mode = (chosen[-1].uneven_mode if chosen else JOIN) if reduces(model) else OFF
+        self._mode = (chosen[-1].uneven_mode if chosen else JOIN) if wrapping.model_reduces(model) else OFF
         self._callbacks = callbacks
         self._facts = facts_of(callbacks)  # after `agree`: of all ranks
         self._stopping = Stopping(model, callbacks)
@@ -300,13 +302,3 @@ def compare_evaluated(model: Any, epoch_iterator: Any) -> None:
 def _waits_for_batches(callback: Any) -> bool:
     """Does it make Keras wait for each batch's metrics? What does not, in later versions, is marked as `async_safe`."""
     return looks_at_batches(callback) and not getattr(callback, "async_safe", False)
-
-
-def reduces(model: Any) -> bool:
-    """Does an optimizer of the model reduce gradients over all ranks, so that they must stay in step?"""
-    return any(wrapping.reduces(each) and _concerns_all_ranks(each) for each in wrapping.optimizers_of(model))
-
-
-def _concerns_all_ranks(optimizer: Any) -> bool:
-    reducer = wrapping.reducer_on(optimizer)
-    return reducer is None or reducer.settings.process_set.process_set_id == 0

@@ -23,15 +23,16 @@ from smddp_tf.keras import patch_table, patches
 from smddp_tf.keras._backend import keras
 from smddp_tf.keras.callbacks.rank_zero import on_rank_zero
 from smddp_tf.keras.callbacks.throughput import Throughput
-from smddp_tf.keras.data_parallel.current import current, refuse_alone
 from smddp_tf.keras.data_parallel.fitting import callbacks_before, quiet_elsewhere, writing_on_rank_zero
 from smddp_tf.keras.data_parallel.global_batches import make_iterator
 from smddp_tf.keras.data_parallel.layer_states import refuse_stateful
-from smddp_tf.keras.fit import same_batches
 from smddp_tf.keras.fit.forgotten import watching
-from smddp_tf.keras.fit.guard import Guard, reduces
+from smddp_tf.keras.fit.guard import Guard
 from smddp_tf.keras.fit.stopping import counts_samples, facts_of, flat, name_learning_rate
+from smddp_tf.keras.optimizer import same_batches
 from smddp_tf.keras.optimizer.adopted import follow_distribution
+from smddp_tf.keras.roles.current_distribution import current, refuse_alone
+from smddp_tf.keras.roles.wrapping import model_reduces
 from smddp_tf.monitor import recording
 
 _expecting = threading.local()
@@ -58,7 +59,7 @@ def _guarding(plain_fit: Any) -> Any:
         except TypeError:
             return plain_fit(self, *args, **kwargs)  # says it in its own words
         bound.apply_defaults()
-        if reduces(self):
+        if model_reduces(self):
             refuse_alone("`fit` of a model that reduces gradients over the ranks")
         follow_distribution(self)
         with _measured(bound.arguments):
@@ -76,7 +77,7 @@ def _fit(plain_fit: Any, bound: inspect.BoundArguments) -> Any:
     if not is_initialized() or size() == 1 or id(model) in _guarded:
         name_learning_rate(callbacks, facts_of(callbacks).write_rate)
         return plain_fit(*bound.args, **bound.kwargs)
-    if reduces(model):
+    if model_reduces(model):
         return _guarded_fit(plain_fit, bound)
     # TensorBoard may be on one rank only, and the ranks do not tell each other here.
     on_all = [callback for callback in callbacks if not isinstance(callback, keras.callbacks.TensorBoard)]
@@ -107,7 +108,7 @@ def _measured(arguments: dict[str, Any]) -> Iterator[None]:
 def _one_tensorboard(arguments: dict[str, Any]) -> list[Any]:
     """Lets TensorBoards write on rank 0 only, where all ranks train together. Returns those that write here."""
     board, given = keras.callbacks.TensorBoard, arguments["callbacks"]
-    together = is_initialized() and size() > 1 and (reduces(arguments["self"]) or current() is not None)
+    together = is_initialized() and size() > 1 and (model_reduces(arguments["self"]) or current() is not None)
     if together and not isinstance(given, keras.callbacks.CallbackList):
         arguments["callbacks"] = [on_rank_zero(c) if isinstance(c, board) else c for c in flat(given)]
     return [callback for callback in flat(arguments["callbacks"]) if isinstance(callback, board)]

@@ -16,8 +16,8 @@ from smddp_tf._warn import warn
 from smddp_tf.basics import rank
 from smddp_tf.functions import broadcast_object
 from smddp_tf.gradients.local_sources import layout_of
-from smddp_tf.keras.optimizer.accumulation import being_accumulated, stays_local
-from smddp_tf.keras.optimizer.local_variables import local_of
+from smddp_tf.keras.roles.local_variables import local_of
+from smddp_tf.keras.roles.optimizers import being_accumulated, stays_local
 
 _MAX_VALUES = 4096
 _NAME = "model.fit (are the weights equal)"

@@ -11,11 +11,10 @@ import tensorflow as tf
 from smddp_tf._native.threads import of_thread
 from smddp_tf.basics import rank, size
 from smddp_tf.functions import allgather_object
+from smddp_tf.keras.callbacks.uneven_batches import ERROR, JOIN, OFF, SHORTEST
 from smddp_tf.keras.data_parallel.global_batches import part_of
-from smddp_tf.keras.fit import active_ranks, input_waits
-from smddp_tf.keras.fit.step_hooks import StepHooks
-
-JOIN, SHORTEST, ERROR, OFF = MODES = ("join", "shortest", "error", "off")
+from smddp_tf.keras.roles import active_ranks, input_waits
+from smddp_tf.keras.roles.step_hooks import StepHooks
 
 
 class Supply(NamedTuple):

@@ -10,11 +10,11 @@ from smddp_tf._native import graph, xla
 from smddp_tf.basics import is_initialized, rank, size
 from smddp_tf.gradients.local_sources import identity, layout_of, mark
 from smddp_tf.keras._backend import keras, needs_keras_3
-from smddp_tf.keras.fit import active_ranks
 from smddp_tf.keras.layers.configs import FeatureConfig, TableConfig, feature_of
 from smddp_tf.keras.layers.exchange import IdCheck, exchanged, local_rows
 from smddp_tf.keras.layers.initial import initial_part
 from smddp_tf.keras.layers.placement import Layout, described, place
+from smddp_tf.keras.roles import active_ranks
 from smddp_tf.keras.saving.cut_tables import cut, save_whole_tables, together, whole
 
 

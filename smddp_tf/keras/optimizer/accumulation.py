@@ -14,31 +14,9 @@ import tensorflow as tf
 
 from smddp_tf.gradients.local_sources import replaced
 from smddp_tf.keras._backend import keras
+from smddp_tf.keras.roles.optimizers import innermost, iterations_of, stays_local
 
 _NARROW = (tf.float16, tf.bfloat16)  # summed in float32
-
-
-def innermost(optimizer: Any) -> Any:
-    """The optimizer that updates the weights: what a `LossScaleOptimizer` is around, or `optimizer` itself."""
-    while hasattr(optimizer, "inner_optimizer"):  # of Keras 2 and 3 alike
-        optimizer = optimizer.inner_optimizer
-    return optimizer
-
-
-def being_accumulated(optimizer: Any) -> list[Any]:
-    """The variables of `gradient_accumulation_steps`: sums of gradients, which are each rank's own."""
-    return list(getattr(innermost(optimizer), "_accumulated_gradients", None) or ())
-
-
-def iterations_of(optimizer: Any) -> Any:
-    """The variable that counts an optimizer's calls; since Keras 3.5 `iterations` may be a quotient of it."""
-    counter = getattr(optimizer, "_iterations", None)
-    return optimizer.iterations if counter is None else counter
-
-
-def stays_local(variable: Any) -> bool:
-    """True for the scales of float8 layers: their "gradients" are new values that describe one rank's own numbers."""
-    return bool(getattr(variable, "overwrite_with_gradient", False))
 
 
 class Passes:

@@ -8,11 +8,11 @@ from typing import Any
 
 from smddp_tf.keras import patch_table, patches
 from smddp_tf.keras._backend import keras
-from smddp_tf.keras.data_parallel.current import current
-from smddp_tf.keras.optimizer.accumulation import innermost
 from smddp_tf.keras.optimizer.optimizer_reducer import ReductionSettings, is_updating
 from smddp_tf.keras.optimizer.reducing import attach
-from smddp_tf.keras.optimizer.wrapping import detach_reducer, optimizers_of, reducer_on, reduces
+from smddp_tf.keras.roles.current_distribution import current
+from smddp_tf.keras.roles.optimizers import innermost
+from smddp_tf.keras.roles.wrapping import detach_reducer, optimizers_of, reducer_on, reduces
 
 
 def follow_distribution(model: Any) -> None:

@@ -14,17 +14,20 @@ from smddp_tf.gradients.local_sources import layers_in
 from smddp_tf.gradients.reducer import check_groups, settings_in
 from smddp_tf.keras._backend import LEGACY, keras, needs_keras_3
 from smddp_tf.keras.optimizer import legacy
-from smddp_tf.keras.optimizer.accumulation import innermost
 from smddp_tf.keras.optimizer.copied import copy_of
+from smddp_tf.keras.optimizer.loss_scaling import reduce_before_finite_check
 from smddp_tf.keras.optimizer.optimizer_reducer import ReductionSettings
-from smddp_tf.keras.optimizer.reducing import attach, wrap_class
-from smddp_tf.keras.optimizer.wrapping import advice, reducer_on, reduces, refuse_wrapped, shown_as_horovods
+from smddp_tf.keras.optimizer.reducing import attach, prepare_by, wrap_class
+from smddp_tf.keras.roles.optimizers import innermost
+from smddp_tf.keras.roles.wrapping import advice, reducer_on, reduces, refuse_wrapped, shown_as_horovods
 from smddp_tf.keras.sharding.degrees import degree_of
 from smddp_tf.process_sets import ProcessSet, global_process_set
 from smddp_tf.reduce_op import Average
 from smddp_tf.tf1.optimizer import DistributedV1Optimizer
 
 __all__ = ["DistributedOptimizer", "DistributedOptimizerTF", "PartialDistributedOptimizer", "wrap_class"]
+
+prepare_by(reduce_before_finite_check)
 
 
 @graph.no_autograph

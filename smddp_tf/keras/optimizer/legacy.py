@@ -20,12 +20,12 @@ import tensorflow as tf
 from smddp_tf._native import graph, loader
 from smddp_tf.basics import rank, size
 from smddp_tf.keras._backend import build_optimizer, keras
-from smddp_tf.keras.optimizer import wrapping
-from smddp_tf.keras.optimizer.accumulation import innermost
 from smddp_tf.keras.optimizer.copied import copy_of
 from smddp_tf.keras.optimizer.made_anew import configuration, notice_from_config
 from smddp_tf.keras.optimizer.optimizer_reducer import OptimizerReducer, ReductionSettings, ids_with_gradients
 from smddp_tf.keras.optimizer.pipeline import methods_for, own_gradients, reduced_by_tape
+from smddp_tf.keras.roles import wrapping
+from smddp_tf.keras.roles.optimizers import innermost
 
 _HOOKS = ("aggregate_gradients", "_aggregate_gradients")
 _API_NAMES = ("_keras_api_names", "_keras_api_names_v1", "_tf_api_names", "_tf_api_names_v1")

@@ -22,7 +22,7 @@ from smddp_tf.keras._backend import keras
 from smddp_tf.keras.optimizer.adopted import adopt
 from smddp_tf.keras.optimizer.pipeline import apply_reduced
 from smddp_tf.keras.optimizer.reducing import attach, reducer_of
-from smddp_tf.keras.optimizer.wrapping import is_wrapped
+from smddp_tf.keras.roles.wrapping import is_wrapped
 from smddp_tf.reduce_op import Min
 
 

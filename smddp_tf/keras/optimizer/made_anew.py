@@ -17,7 +17,7 @@ from collections.abc import Callable
 from typing import Any
 
 from smddp_tf.keras import patch_table, patches
-from smddp_tf.keras.optimizer.wrapping import is_wrapped, reducer_on
+from smddp_tf.keras.roles.wrapping import is_wrapped, reducer_on
 
 # By the identity of a name, which the reducer keeps alive.
 _reducers: weakref.WeakValueDictionary[int, Any] = weakref.WeakValueDictionary()

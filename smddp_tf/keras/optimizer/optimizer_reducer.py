@@ -15,9 +15,9 @@ from smddp_tf.compression import Compression
 from smddp_tf.gradients.local_sources import LocalSources
 from smddp_tf.gradients.reducer import GradientReducer, settings_in
 from smddp_tf.gradients.sparse import densified
-from smddp_tf.keras.data_parallel import global_means
-from smddp_tf.keras.fit.active_ranks import Window
 from smddp_tf.keras.optimizer.accumulation import Passes
+from smddp_tf.keras.roles import global_means
+from smddp_tf.keras.roles.active_ranks import Window
 from smddp_tf.keras.sharding.sharded_state import ShardedState
 from smddp_tf.process_sets import ProcessSet, global_process_set
 from smddp_tf.reduce_op import Average

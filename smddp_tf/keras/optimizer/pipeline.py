@@ -17,10 +17,12 @@ import tensorflow as tf
 
 from smddp_tf.gradients import reduced_once
 from smddp_tf.gradients.local_sources import layout_of, replaced
-from smddp_tf.keras.fit import active_ranks, same_batches
-from smddp_tf.keras.optimizer.accumulation import KerasWindow, innermost, iterations_of, stays_local
+from smddp_tf.keras.optimizer import same_batches
+from smddp_tf.keras.optimizer.accumulation import KerasWindow
 from smddp_tf.keras.optimizer.optimizer_reducer import OptimizerReducer
-from smddp_tf.keras.optimizer.wrapping import is_wrapped
+from smddp_tf.keras.roles import active_ranks
+from smddp_tf.keras.roles.optimizers import innermost, iterations_of, stays_local
+from smddp_tf.keras.roles.wrapping import is_wrapped
 
 
 class When(enum.Enum):

@@ -3,18 +3,25 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from smddp_tf.gradients.local_sources import LocalSources, layout_of
 from smddp_tf.keras._backend import keras
-from smddp_tf.keras.optimizer.accumulation import innermost
 from smddp_tf.keras.optimizer.made_anew import configuration, notice_from_config
 from smddp_tf.keras.optimizer.optimizer_reducer import OptimizerReducer, ReductionSettings
 from smddp_tf.keras.optimizer.pipeline import When, apply_reduced, methods_for, when_reduced
-from smddp_tf.keras.optimizer.wrapping import attach_reducer, reducer_on, settings_of_class, unwrapped, wrapped_class
+from smddp_tf.keras.roles.optimizers import innermost
+from smddp_tf.keras.roles.wrapping import attach_reducer, reducer_on, settings_of_class, unwrapped, wrapped_class
 from smddp_tf.keras.saving.cut_tables import cut
 from smddp_tf.keras.sharding.sharded_state import ShardedState
+
+_preparations: list[Callable[[], None]] = []
+
+
+def prepare_by(function: Callable[[], None]) -> None:
+    """Lets every `attach` call `function` first, which does nothing the second time."""
+    _preparations.append(function)
 
 
 def reducer_of(optimizer: Any) -> OptimizerReducer:
@@ -34,9 +41,8 @@ def attach(
         settings: how. Defaults to the settings of the optimizer's class, a wrapped one.
         local: `LocalSources` of another optimizer, whose variables are local to this one too.
     """
-    from smddp_tf.keras.optimizer.loss_scaling import reduce_before_finite_check  # which asks this module
-
-    reduce_before_finite_check()
+    for prepare in _preparations:
+        prepare()
     reducer = OptimizerReducer(settings_of_class(optimizer) if settings is None else settings)
     if local is not None:
         reducer.local.add_those_of(local)

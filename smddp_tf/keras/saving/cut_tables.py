@@ -22,9 +22,9 @@ from smddp_tf.exceptions import reason_of
 from smddp_tf.gradients.local_sources import layout_of, mark
 from smddp_tf.keras import patch_table, patches
 from smddp_tf.keras._backend import LEGACY, keras
-from smddp_tf.keras.data_parallel.current import is_alone
-from smddp_tf.keras.optimizer.accumulation import innermost
-from smddp_tf.keras.optimizer.wrapping import optimizers_of, reducer_on
+from smddp_tf.keras.roles.current_distribution import is_alone
+from smddp_tf.keras.roles.optimizers import innermost
+from smddp_tf.keras.roles.wrapping import optimizers_of, reducer_on
 from smddp_tf.objects import broadcast_object
 
 # How long a rank that saves waits for the others to save too.

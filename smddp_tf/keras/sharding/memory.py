@@ -13,8 +13,8 @@ import tensorflow as tf
 from smddp_tf._native import loader
 from smddp_tf.gradients.local_sources import LocalSources, layout_of, mark
 from smddp_tf.keras._backend import keras, needs_keras_3
-from smddp_tf.keras.optimizer.accumulation import innermost, stays_local
-from smddp_tf.keras.optimizer.wrapping import reducer_on, unwrapped
+from smddp_tf.keras.roles.optimizers import innermost, stays_local
+from smddp_tf.keras.roles.wrapping import reducer_on, unwrapped
 from smddp_tf.keras.sharding.degrees import degree_of, possible_degrees
 from smddp_tf.keras.sharding.flat_part import FlatPart
 from smddp_tf.keras.sharding.sharded_state import ShardedState

@@ -25,7 +25,7 @@ from smddp_tf._native import emit, graph, loader, xla
 from smddp_tf._native.threads import of_thread
 from smddp_tf.gradients.local_sources import LocalSources, identity, layout_of, mark
 from smddp_tf.keras._backend import keras
-from smddp_tf.keras.optimizer.accumulation import stays_local
+from smddp_tf.keras.roles.optimizers import stays_local
 from smddp_tf.keras.saving.cut_tables import save_whole_tables
 from smddp_tf.keras.sharding.degrees import degree_of, places
 from smddp_tf.keras.sharding.flat_part import FlatPart

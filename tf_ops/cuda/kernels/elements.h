@@ -100,8 +100,8 @@ struct alignas(16) Quad {
   uint32_t words[4];
 };
 
-SMDDP_HOST_DEVICE inline bool IsAligned(const void* address) {
-  return (reinterpret_cast<uintptr_t>(address) & 15) == 0;
+SMDDP_HOST_DEVICE inline bool IsAligned(const void* address, uint32_t bytes) {
+  return (reinterpret_cast<uintptr_t>(address) & (bytes - 1)) == 0;
 }
 
 #if defined(__CUDA_ARCH__)
@@ -110,6 +110,12 @@ SMDDP_HOST_DEVICE inline bool IsAligned(const void* address) {
 __device__ inline void LoadQuad(Quad* into, const void* from) {
   uint32_t (&w)[4] = into->words;
   asm volatile("ld.global.v4.u32 {%0, %1, %2, %3}, [%4];" : "=r"(w[0]), "=r"(w[1]), "=r"(w[2]), "=r"(w[3]) : "l"(from));
+}
+__device__ inline void LoadWords(uint32_t (&w)[2], const void* from) {
+  asm volatile("ld.global.v2.u32 {%0, %1}, [%2];" : "=r"(w[0]), "=r"(w[1]) : "l"(from));
+}
+__device__ inline void LoadWords(uint32_t (&w)[1], const void* from) {
+  asm volatile("ld.global.u32 %0, [%1];" : "=r"(w[0]) : "l"(from));
 }
 __device__ inline void StoreQuad(void* into, const Quad& quad) {
   const uint32_t (&w)[4] = quad.words;
@@ -120,12 +126,17 @@ __device__ inline void StoreQuad(void* into, const Quad& quad) {
 
 // Aborts where a GPU would report a misaligned access.
 inline void CheckQuad(const void* address) {
-  if (!IsAligned(address)) __builtin_trap();
+  if (!IsAligned(address, sizeof(Quad))) __builtin_trap();
   ++quads_of_thread;
 }
 inline void LoadQuad(Quad* into, const void* from) {
   CheckQuad(from);
   std::memcpy(into, from, sizeof(Quad));
+}
+template <size_t kWords>
+inline void LoadWords(uint32_t (&into)[kWords], const void* from) {
+  if (!IsAligned(from, sizeof(into))) __builtin_trap();
+  std::memcpy(into, from, sizeof(into));
 }
 inline void StoreQuad(void* into, const Quad& quad) {
   CheckQuad(into);
@@ -134,16 +145,22 @@ inline void StoreQuad(void* into, const Quad& quad) {
 
 #endif
 
-// kCount consecutive elements: one, or at least 16 bytes of them at an address that is a multiple of 16.
+// kCount consecutive elements: one, or 4 bytes, 8 bytes, or a multiple of 16 bytes, at an address that is a multiple of
+// that and of at most 16. Only multiples of 16 bytes are stored.
 template <class T, int kCount>
 struct Vector {
-  static constexpr int kQuads = kCount * sizeof(T) / sizeof(Quad);
-  static_assert(kCount == 1 || kQuads * sizeof(Quad) == kCount * sizeof(T));
+  static constexpr uint32_t kBytes = kCount * sizeof(T), kAlignment = kBytes < sizeof(Quad) ? kBytes : sizeof(Quad);
+  static constexpr int kQuads = kBytes / sizeof(Quad);
+  static_assert(kCount == 1 || kBytes == 4 || kBytes == 8 || kBytes % sizeof(Quad) == 0);
   T at[kCount];
 
   SMDDP_HOST_DEVICE void Load(const T* from) {
     if constexpr (kCount == 1) {
       at[0] = *from;
+    } else if constexpr (kQuads == 0) {
+      uint32_t words[kBytes / sizeof(uint32_t)];
+      LoadWords(words, from);
+      std::memcpy(at, words, sizeof(words));
     } else {
       Quad quads[kQuads];
       SMDDP_UNROLL

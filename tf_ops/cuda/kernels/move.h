@@ -1,8 +1,8 @@
 // Which elements a thread moves, and how: pack, unpack, cast, scale, copy. One function for GPU and host.
 //
-// The packed array is divided into tiles; block b processes tiles b, b + blocks, ... A tile with few pieces is moved
-// piece by piece, 16 bytes at a time where both sides allow it. In a tile with many small pieces every thread looks
-// up the piece of each element.
+// The packed array is divided into tiles; block b processes tiles b, b + blocks, ... A tile is moved piece by piece, 16
+// bytes written at a time where both sides allow it: a large piece by all threads of the block, each small one by one
+// warp, several at once. In a tile with very many pieces every thread looks up the piece of each element.
 #pragma once
 
 #include "cuda/kernels/elements.h"
@@ -12,20 +12,23 @@ namespace smddp {
 namespace {
 
 constexpr uint32_t kBlockThreads = 256;
-constexpr uint32_t kCrumbs = 4;  // pieces in a tile from which on they are looked up one by one
+constexpr uint32_t kWarpThreads = 32;
+constexpr uint32_t kSmallPiece = 2048;  // elements, below which a warp moves a piece
+constexpr uint32_t kCrumbs = 128;       // pieces in a tile from which on they are looked up one by one
 
 template <class To, class From>
 struct MoveShape {
-  static constexpr uint32_t kNarrow = sizeof(To) < sizeof(From) ? sizeof(To) : sizeof(From);
   static constexpr uint32_t kWide = sizeof(To) < sizeof(From) ? sizeof(From) : sizeof(To);
-  static constexpr uint32_t kVector = 16 / kNarrow;  // elements moved at once, 16 bytes on the narrow side
-  static constexpr uint32_t kLoads = kVector * sizeof(From) / 16;   // to read them
-  static constexpr uint32_t kAtOnce = kLoads < 4 ? 4 / kLoads : 1;  // vectors read before the first is written
-  static constexpr uint32_t kSingles = kWide < 8 ? 8 : 4;           // the same, element by element
+  // Elements that a thread moves at once: 16 bytes written. With more, a warp's stores would leave gaps.
+  static constexpr uint32_t kVector = 16 / sizeof(To);
+  static constexpr uint32_t kRead = kVector * sizeof(From);  // bytes, to read them
+  // Vectors read before the first is written: 64 bytes of them, at most 8.
+  static constexpr uint32_t kAtOnce = kRead >= 64 ? 1 : kRead <= 8 ? 8 : 64 / kRead;
+  static constexpr uint32_t kSingles = kWide < 8 ? 8 : 4;  // the same, element by element
   static constexpr uint32_t kTile = kBlockThreads * kVector * kAtOnce;
 };
 
-// A thread of a block.
+// A thread of a block, or of a warp.
 struct Worker {
   uint32_t thread, threads;
 };
@@ -79,10 +82,11 @@ struct Mover {
     }
   }
 
-  // All threads of a block together, each element by one of them.
+  // All threads of the worker together, each element by one of them.
   SMDDP_HOST_DEVICE void Run(To* to, const From* from, uint32_t n, const Worker& worker) const {
-    const uint32_t head = sizeof(To) < sizeof(From) ? ToAligned(to) : ToAligned(from);
-    if (n < head + Shape::kVector || !IsAligned(to + head) || !IsAligned(from + head)) {
+    const uint32_t head = ToAligned(to);
+    if (n < head + Shape::kVector || !IsAligned(to + head, 16) ||
+        !IsAligned(from + head, Vector<From, Shape::kVector>::kAlignment)) {
       return Singles(to, from, n, worker);
     }
     const uint32_t vectors = (n - head) / Shape::kVector;
@@ -138,12 +142,18 @@ SMDDP_HOST_DEVICE inline void MoveTile(const MoveJob& job, const Mover<To, From>
     }
     return;
   }
+  const uint32_t lanes = worker.threads < kWarpThreads ? worker.threads : kWarpThreads;
+  const uint32_t warp = worker.thread / lanes, warps = worker.threads / lanes;
+  const Worker in_warp{worker.thread % lanes, lanes};
+  uint32_t small = 0;
   for (uint32_t i = first; i <= last; ++i) {
     if (job.pieces[i] == nullptr) continue;
     const uint32_t from_here = job.starts[i] > begin ? job.starts[i] : begin;
     const uint32_t to_here = job.starts[i + 1] < end ? job.starts[i + 1] : end;
+    const bool whole_block = last - first < 2 || to_here - from_here >= kSmallPiece;
+    if (!whole_block && small++ % warps != warp) continue;
     const Place<To, From> place(job, i, from_here);
-    mover.Run(place.to, place.from, to_here - from_here, worker);
+    mover.Run(place.to, place.from, to_here - from_here, whole_block ? worker : in_warp);
   }
 }
 

@@ -116,6 +116,16 @@ def optimizers_of(model: Any) -> list[Any]:
     return [each for each in candidates if isinstance(each, keras.optimizers.Optimizer)]
 
 
+def model_reduces(model: Any) -> bool:
+    """Does an optimizer of the model reduce gradients over all ranks, so that they must stay in step?"""
+    return any(reduces(each) and _concerns_all_ranks(each) for each in optimizers_of(model))
+
+
+def _concerns_all_ranks(optimizer: Any) -> bool:
+    reducer = reducer_on(optimizer)
+    return reducer is None or reducer.settings.process_set.process_set_id == 0
+
+
 def refuse_wrapped(optimizer: Any) -> None:
     """Raises a ValueError for an optimizer that reduces already, unless it only inherited that: it may be replaced."""
     if any(map(_was_wrapped_itself, (optimizer, getattr(optimizer, "inner_optimizer", None)))):

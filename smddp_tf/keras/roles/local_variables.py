@@ -7,8 +7,8 @@ from typing import Any
 
 from smddp_tf.gradients.local_sources import LocalSources
 from smddp_tf.keras._backend import LEGACY
-from smddp_tf.keras.optimizer.accumulation import innermost
-from smddp_tf.keras.optimizer.wrapping import reducer_on
+from smddp_tf.keras.roles.optimizers import innermost
+from smddp_tf.keras.roles.wrapping import reducer_on
 
 
 def local_of(model: Any) -> list[Any]:

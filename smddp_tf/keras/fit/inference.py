@@ -22,14 +22,14 @@ from smddp_tf.gradients.local_sources import layout_of
 from smddp_tf.keras import patch_table, patches
 from smddp_tf.keras._backend import keras
 from smddp_tf.keras.data_parallel.array_batches import cut
-from smddp_tf.keras.data_parallel.current import current, refuse_alone, set_aside, shards_batches
 from smddp_tf.keras.data_parallel.fitting import quiet_elsewhere
 from smddp_tf.keras.data_parallel.global_batches import limited
 from smddp_tf.keras.data_parallel.layer_states import agree_on_states, refuse_stateful, stateful_layer
 from smddp_tf.keras.data_parallel.same_data import OWN_PARTS, checksums
 from smddp_tf.keras.fit.evaluate import evaluate
 from smddp_tf.keras.fit.patch import somebody_expects_iterator
-from smddp_tf.keras.fit.step_hooks import hooks_of
+from smddp_tf.keras.roles.current_distribution import current, refuse_alone, set_aside, shards_batches
+from smddp_tf.keras.roles.step_hooks import hooks_of
 from smddp_tf.objects import allgather_object
 
 

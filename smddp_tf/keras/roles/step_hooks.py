@@ -11,10 +11,9 @@ from typing import Any
 
 import tensorflow as tf
 
-from smddp_tf.keras.data_parallel import global_means
-from smddp_tf.keras.data_parallel.current import current, shards_batches
-from smddp_tf.keras.data_parallel.global_means import GlobalBatch, OwnBatch
-from smddp_tf.keras.fit import active_ranks
+from smddp_tf.keras.roles import active_ranks, global_means
+from smddp_tf.keras.roles.current_distribution import current, shards_batches
+from smddp_tf.keras.roles.global_means import GlobalBatch, OwnBatch
 
 _ATTRIBUTE = "_smddp_step_hooks"
 

@@ -21,7 +21,7 @@ import tensorflow as tf
 
 from smddp_tf._native import emit, graph, run_time_values
 from smddp_tf.keras import patch_table, patches
-from smddp_tf.keras.data_parallel.current import shards_batches
+from smddp_tf.keras.roles.current_distribution import shards_batches
 from smddp_tf.reduce_op import ReduceSpec, Sum
 
 _running = threading.local()

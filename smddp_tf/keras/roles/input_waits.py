@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 
 import tensorflow as tf
 
-from smddp_tf.keras.fit.step_hooks import rows_of
+from smddp_tf.keras.roles.step_hooks import rows_of
 
 # Not of a dataset: TensorFlow must not be initialized by this import, as its devices could not be configured any more.
 _Iterator: Any = tf.data.IteratorSpec(tf.TensorSpec([])).value_type

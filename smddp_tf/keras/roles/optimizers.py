@@ -1,0 +1,28 @@
+"""What is asked of any Keras optimizer, wrapped or not."""
+
+from __future__ import annotations
+
+from typing import Any
+
+
+def innermost(optimizer: Any) -> Any:
+    """The optimizer that updates the weights: what a `LossScaleOptimizer` is around, or `optimizer` itself."""
+    while hasattr(optimizer, "inner_optimizer"):  # of Keras 2 and 3 alike
+        optimizer = optimizer.inner_optimizer
+    return optimizer
+
+
+def being_accumulated(optimizer: Any) -> list[Any]:
+    """The variables of `gradient_accumulation_steps`: sums of gradients, which are each rank's own."""
+    return list(getattr(innermost(optimizer), "_accumulated_gradients", None) or ())
+
+
+def iterations_of(optimizer: Any) -> Any:
+    """The variable that counts an optimizer's calls; since Keras 3.5 `iterations` may be a quotient of it."""
+    counter = getattr(optimizer, "_iterations", None)
+    return optimizer.iterations if counter is None else counter
+
+
+def stays_local(variable: Any) -> bool:
+    """True for the scales of float8 layers: their "gradients" are new values that describe one rank's own numbers."""
+    return bool(getattr(variable, "overwrite_with_gradient", False))
