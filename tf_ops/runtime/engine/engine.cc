@@ -89,15 +89,16 @@ void Engine::Loop() {
     const int64_t now_ns = NowNs();
     const bool tick = pace_.TickDue(now_ns);
     // At most once between two reads of the control messages: a suspected rank may have said goodbye.
-    if (tick || (expecting() && pace_.LookDue(now_ns))) LookAtPeers(now_ns);
+    if (tick || (pace_.LookDue(now_ns) && expecting())) LookAtPeers(now_ns);
     if (tick) Tick(now_ns);
     router_.Send();
     pace_.EndRound(moved, worked, heard, now_ns);
     if (moved || heard) continue;
-    if (pace_.MayEvacuate(expecting(), now_ns) && parts_.node().Evacuate()) {
+    const bool expects = expecting();
+    if (pace_.MayEvacuate(expects, now_ns) && parts_.node().Evacuate()) {
       pace_.Evacuated();
     } else {
-      pace_.Wait(seen, expecting(), Any(components_, &Component::polls), now_ns);
+      pace_.Wait(seen, expects, Any(components_, &Component::polls), now_ns);
     }
   }
   Leave();
