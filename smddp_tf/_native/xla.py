@@ -71,7 +71,7 @@ def _order_variable(device: str) -> tf.Variable | None:
         return None
     key = (device, threads.label())
     if key not in _order:
-        with graph.eagerly(), tf.device(device):
+        with graph.eagerly(), graph.device_scope(device):
             made = tf.Variable(0.0, trainable=False, name="smddp_order")
         _order.setdefault(key, made)  # another thread may have been faster
     return _order[key]
