@@ -49,7 +49,7 @@ def test_who_writes_files() -> None:
 
 
 def test_the_native_part_opens_files_in_one_place() -> None:
-    """core/process/plain_file.cc; shared memory is made anew or opened by an unguessable name."""
+    """runtime/timeline/timeline.cc; shared memory is made anew or opened by an unguessable name."""
     for path in (ROOT / "tf_ops").rglob("*.cc"):
         text = path.read_text(encoding="utf-8")
         assert "fopen(" not in text, path

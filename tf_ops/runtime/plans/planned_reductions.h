@@ -19,10 +19,8 @@
 #include "runtime/control/messages.h"
 #include "runtime/control/zero_memory.h"
 #include "runtime/named/named_matching.h"
-#include "runtime/planned/bucket_launcher.h"
-#include "runtime/planned/bucket_matcher.h"
-#include "runtime/planned/plan_stalls.h"
-#include "runtime/plans/plan_registry.h"
+#include "runtime/plans/bucket_launcher.h"
+#include "runtime/plans/bucket_matcher.h"
 #include "runtime/plans/plan_table.h"
 
 namespace smddp {
@@ -33,24 +31,17 @@ class PlannedReductions : public Component {
   PlannedReductions(ControlBus& bus, const Fabric& fabric, const Env& env, const PlanRegistry& registry,
                     NamedMatching& named, DevicePaths& device_paths, const Verifier& verifier);
 
-  // Makes the tensor's plan known to the other ranks, unless it is.
-  void Announce(const PlannedTensor& where);
+  // Makes the tensor's plan known to the other ranks, unless it is. Null: this process does not know the plan.
+  Plan* Announce(const PlannedTensor& where);
   // A gradient is ready. True: it begins a step of its plan on this rank.
   bool Reduce(const PlannedTensor& where, const TensorRef& tensor, DoneCallback done);
 
   PlanTable& plans() { return plans_; }
   const PlanTable& plans() const { return plans_; }
   ZeroMemory& zeros() { return zeros_; }
-  // Of gradients: those whose reductions have not ended.
-  int64_t zeros_in_flight() const { return matcher_.zeros_in_flight(); }
-  const PlanStalls& stalls() const { return stalls_; }
+  const BucketMatcher& matcher() const { return matcher_; }  // its counters
   // By plan: how many steps have begun here; plans without steps are omitted.
   StepCounts Steps() const;
-  // Have all gradients been reduced that this rank's program has submitted?
-  bool drained() const { return matcher_.unfinished() == zeros_in_flight(); }
-  bool unfinished() const { return matcher_.unfinished() > 0; }
-  int64_t buckets_done() const { return matcher_.buckets_done(); }  // any thread
-  const StepTimes& times() const { return matcher_.times(); }       // any thread
 
   // hvd.join: begins, with zeros, those of the plan's first `steps` steps that have not begun here. False: there is
   // no such plan. An error: no rank can have begun so many.
@@ -60,19 +51,17 @@ class PlannedReductions : public Component {
 
   // Contributes zeros for `tensors` in step `step` of the plan, counted from 0.
   void PlaceZeros(Plan* plan, const std::vector<int>& tensors, int64_t step);
-  void Forget(Plan* plan) {
-    device_paths_.Forget(plan->name);
-    plans_.Forget(plan);
-  }
-  // The plan's tensors that arrived while it was kept, to be submitted again.
-  std::vector<Plan::KeptArrival> TakeKept(Plan* plan) { return matcher_.TakeKept(plan); }
+  // From now on the tensors that arrive for the plan are kept; of one plan at a time. EndKeeping returns them, to be
+  // submitted again. `forget`: without the plan, which is idle.
+  void Keep(const Plan* plan) { matcher_.Keep(plan); }
+  std::vector<KeptArrival> EndKeeping(Plan* plan, bool forget);
 
   Status OnMessage(int from, std::string_view message) override;
   void OnFailure(const Status& why) override {
     for (auto& [name, plan] : plans_.all()) matcher_.FailWaiting(&plan, why);
   }
   bool waiting() const override { return matcher_.waiting() > 0; }
-  int64_t OldestNs() const override { return stalls_.OldestNs(); }
+  int64_t OldestNs() const override;
   void Describe(std::vector<std::string>* under_way) const override {
     if (waiting()) under_way->emplace_back("gradients of a training step");
   }
@@ -98,7 +87,6 @@ class PlannedReductions : public Component {
   BucketLauncher launcher_;
   ZeroMemory zeros_;  // for gradients that this rank does not have (hvd.join, and steps that are given up)
   BucketMatcher matcher_;
-  PlanStalls stalls_;
 };
 
 }  // namespace smddp

@@ -18,14 +18,14 @@
 #include "runtime/control/component.h"
 #include "runtime/control/join_rounds.h"
 #include "runtime/named/coordinator.h"
-#include "runtime/planned/planned_reductions.h"
+#include "runtime/plans/planned_reductions.h"
 
 namespace smddp {
 
 class PlanRetirement : public Component {
  public:
   // Submits a kept tensor of a plan again.
-  using Resume = std::function<void(Plan::KeptArrival kept)>;
+  using Resume = std::function<void(KeptArrival kept)>;
   // All outlive it.
   PlanRetirement(ControlBus& bus, PlannedReductions& planned, const DevicePaths& device_paths, Coordinator& coordinator,
                  const JoinRounds& rounds, Resume resume)

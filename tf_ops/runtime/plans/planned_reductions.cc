@@ -1,5 +1,6 @@
-#include "runtime/planned/planned_reductions.h"
+#include "runtime/plans/planned_reductions.h"
 
+#include <algorithm>
 #include <set>
 #include <utility>
 
@@ -52,8 +53,7 @@ PlannedReductions::PlannedReductions(ControlBus& bus, const Fabric& fabric, cons
       observe_(env.gradient_order == "observed"),
       launcher_(bus, fabric, verifier, device_paths),
       zeros_(/*shared=*/!env.verify),
-      matcher_(bus, launcher_, zeros_),
-      stalls_(plans_, bus.topology()) {
+      matcher_(bus, launcher_, zeros_) {
   device_paths.SetOnAgreed([this](const std::string& name) {
     Plan* const plan = plans_.Named(name);
     if (plan != nullptr) matcher_.LaunchComplete(plan);
@@ -65,32 +65,31 @@ bool PlannedReductions::Reduce(const PlannedTensor& where, const TensorRef& tens
     done(bus_.failure());
     return false;
   }
-  Announce(where);
-  Plan* const plan = plans_.At(where);
-  const int64_t steps = plan != nullptr ? plan->steps.begun() : 0;
+  Plan* const plan = Announce(where);
+  const int64_t steps = plan != nullptr ? plan->steps().begun() : 0;
   const Status status = matcher_.Arrive(plan, where, tensor, std::move(done));
   if (!status.ok()) bus_.Fail(status);  // otherwise its bucket would wait for ever on every rank
   if (plan == nullptr) return false;
   TrySendOrder(plan);
-  return plan->steps.begun() > steps;
+  return plan->steps().begun() > steps;
 }
 
 // --- The ranks agree on a plan ---
 
 // Unless it is known already and was not refused in an earlier run.
-void PlannedReductions::Announce(const PlannedTensor& where) {
-  const Plan* const known = plans_.At(where);
-  if (known != nullptr && (!known->agreed.refused() || where.run == 0 || where.run == known->asked_by)) return;
+Plan* PlannedReductions::Announce(const PlannedTensor& where) {
+  Plan* const known = plans_.At(where);
+  if (known != nullptr && !known->agreed().MayAskIn(where.run)) return known;
   const std::shared_ptr<const PlanSpec> registered = registry_.Find(where.plan);
-  if (registered == nullptr) return;
+  if (registered == nullptr) return known;
   PlanSpec spec = *registered;
   spec.wire_dtype = WireFor(spec.wire_dtype, NodeRate(fabric_));
   // Matched by content: other plans that a rank traces, and when, do not matter.
   const std::string name = PlanName(spec, where.site);
   bool made = false;
-  const Plan* const plan = plans_.Add(where, name, spec, &made);
+  Plan* const plan = plans_.Add(where, name, spec, &made);
   if (!made) device_paths_.AskAlso(name);  // used so far by other ranks only, now also by this one
-  if (!made || plan->agreed.refused()) return;
+  if (!made || plan->agreed().refused()) return plan;
   NamedRequest request;
   request.announcement = AnnouncementOf(spec);
   request.announcement.name = name;
@@ -104,18 +103,18 @@ void PlannedReductions::Announce(const PlannedTensor& where) {
   };
   request.done = [this, name](const Status& status) { Decide(name, status); };
   named_.Submit(std::move(request));
+  return plan;
 }
 
 void PlannedReductions::Adopt(Plan* plan, const Verdict& verdict, bool devices_asked) {
-  plan->agreed.number = static_cast<int>(verdict.operation);
-  plan->agreed.devices_possible = !verdict.data.empty();
-  if (plan->agreed.devices_possible) device_paths_.Expect(plan->name, devices_asked);
+  const bool devices_possible = !verdict.data.empty();
+  plan->agreed().Adopt(static_cast<int>(verdict.operation), devices_possible);
+  if (devices_possible) device_paths_.Expect(plan->name(), devices_asked);
 }
 
 void PlannedReductions::Decide(const std::string& name, const Status& verdict) {
   Plan* const plan = plans_.Named(name);
-  plan->agreed.decided = true;
-  plan->agreed.verdict = verdict;
+  plan->agreed().Decide(verdict);
   if (!verdict.ok()) return matcher_.FailWaiting(plan, verdict);
   LogLayout(*plan);
   matcher_.LaunchComplete(plan);
@@ -129,7 +128,7 @@ Status PlannedReductions::AddForeign(const Verdict& verdict) {
     return OtherVersion("Rank 0 sent a verdict on " + verdict.name +
                         ", which this rank has requested itself, as if it had called hvd.join");
   }
-  if (plan->agreed.refused()) return Status::Ok();
+  if (plan->agreed().refused()) return Status::Ok();
   // The other ranks' agreement reaches this rank, which contributes nothing to it.
   Adopt(plan, verdict, /*devices_asked=*/true);
   Decide(verdict.name, Status::Ok());
@@ -139,19 +138,12 @@ Status PlannedReductions::AddForeign(const Verdict& verdict) {
 // --- The order of the gradients ---
 
 std::optional<PlanOrder> PlannedReductions::OrderToSend(const Plan& plan) const {
-  const bool ready = plan.agreed.decided && !plan.agreed.refused() && !plan.ordered;
-  if (!ready || fabric_.topology.rank() != 0) return std::nullopt;
-  PlanOrder order;
-  order.plan = plan.agreed.number;
-  const size_t listed = plan.listed.buckets().size();
+  if (!plan.agreed().reached() || plan.ordered() || fabric_.topology.rank() != 0) return std::nullopt;
   // Where the sum of an element depends on its position in the bucket, positions must not change.
-  if (!observe_ || listed <= 1 || SumsDependOnPlace(fabric_)) return order;
-  if (plan.first_step.size() < plan.spec.tensors.size()) return std::nullopt;
-  const FusionLimits limits = plans_.LimitsFor(plan.spec);
-  const std::vector<Bucket> observed = PlanBuckets(plan.spec, limits, plan.first_step);
-  const bool fits = listed + observed.size() <= static_cast<size_t>(kMaxBuckets);
-  if (fits && !SameGroups(observed, PlanBuckets(plan.spec, limits))) order.order = plan.first_step;
-  return order;
+  const bool may_change = observe_ && plan.places_vary() && !SumsDependOnPlace(fabric_);
+  std::optional<std::vector<int>> order = may_change ? plan.ObservedOrder() : std::vector<int>();
+  if (!order) return std::nullopt;
+  return PlanOrder{plan.agreed().number(), std::move(*order)};
 }
 
 void PlannedReductions::TrySendOrder(Plan* plan) {
@@ -172,18 +164,9 @@ Status PlannedReductions::OnMessage(int from, std::string_view message) {
 }
 
 bool PlannedReductions::Apply(Plan* plan, const PlanOrder& order) {
-  if (plan->ordered) return false;
-  if (!order.order.empty()) {
-    const size_t tensors = plan->spec.tensors.size();
-    if (!IsPermutation(order.order, tensors)) return false;
-    std::vector<Bucket> buckets = PlanBuckets(plan->spec, plans_.LimitsFor(plan->spec), order.order);
-    const int listed = static_cast<int>(plan->listed.buckets().size());
-    if (listed + buckets.size() > static_cast<size_t>(kMaxBuckets)) return false;
-    plan->observed.emplace(std::move(buckets), tensors, /*first_operation=*/listed, /*first_step=*/1);
-  }
-  plan->ordered = true;
-  if (plan->observed) LogLayout(*plan);
-  for (const int index : order.order) bus_.trace().Record(TraceWhat::kPlanOrder, plan->spec.key, index);
+  if (!plan->SetOrder(order.order)) return false;
+  if (plan->reordered()) LogLayout(*plan);
+  for (const int index : order.order) bus_.trace().Record(TraceWhat::kPlanOrder, plan->spec().key, index);
   matcher_.PlaceEarly(plan);
   return true;
 }
@@ -192,17 +175,24 @@ void PlannedReductions::LogLayout(const Plan& plan) const {
   if (!Logs(LogLevel::kDebug)) return;
   int64_t bytes = 0;
   std::set<std::string> algorithms;
-  const PlanLayout& layout = plan.observed ? *plan.observed : plan.listed;
-  for (const PlannedBucket& bucket : layout.buckets()) {
-    bytes += bucket.bucket.wire_bytes();
+  for (const PlannedBucket& bucket : plan.buckets()) {
+    bytes += bucket.bucket().wire_bytes();
     if (fabric_.topology.node_count() == 1) continue;
-    algorithms.insert(launcher_.RailFor(plan, bucket.bucket, bucket.bucket.elements).info().name);
+    algorithms.insert(launcher_.RailFor(plan, bucket.bucket(), bucket.bucket().elements).info().name);
   }
   std::string between;
   for (const std::string& name : algorithms) between += (between.empty() ? "; between nodes " : ", ") + name;
-  Log(LogLevel::kDebug, plan.name + (plan.observed ? " continues in rank 0's order" : " is agreed on") + ": " +
-                            std::to_string(plan.spec.tensors.size()) + " gradients of " + std::to_string(bytes) +
-                            " bytes, fusion buckets: " + std::to_string(layout.buckets().size()) + between);
+  Log(LogLevel::kDebug, plan.name() + (plan.reordered() ? " continues in rank 0's order" : " is agreed on") + ": " +
+                            std::to_string(plan.spec().tensors.size()) + " gradients of " + std::to_string(bytes) +
+                            " bytes, fusion buckets: " + std::to_string(plan.buckets().size()) + between);
+}
+
+int64_t PlannedReductions::OldestNs() const {
+  int64_t oldest = kNever;
+  for (const auto& [name, plan] : plans_.all()) {
+    plan.ForEachWait([&](int64_t since_ns, Reminder*, const PlannedBucket*) { oldest = std::min(oldest, since_ns); });
+  }
+  return oldest;
 }
 
 // --- Steps ---
@@ -210,7 +200,7 @@ void PlannedReductions::LogLayout(const Plan& plan) const {
 StepCounts PlannedReductions::Steps() const {
   StepCounts steps;
   for (const auto& [name, plan] : plans_.all()) {
-    if (plan.steps.begun() > 0) steps[name] = plan.steps.begun();
+    if (plan.steps().begun() > 0) steps[name] = plan.steps().begun();
   }
   return steps;
 }
@@ -218,27 +208,28 @@ StepCounts PlannedReductions::Steps() const {
 Result<bool> PlannedReductions::ContributeZeros(const std::string& name, int64_t steps) {
   Plan* const plan = plans_.Named(name);
   if (plan == nullptr) return false;
-  const int tensors = static_cast<int>(plan->spec.tensors.size());
-  if (tensors == 0 || plan->agreed.refused()) return true;
-  if (steps > plan->steps.begun() + kMaxStepsAhead) {
+  PlanSteps& mine = plan->steps();
+  if (plan->spec().tensors.empty() || plan->agreed().refused()) return true;
+  if (steps > mine.begun() + kMaxStepsAhead) {
     return OtherVersion("Another rank reports that it has begun step " + std::to_string(steps) + " of " + name +
-                        ", which is step " + std::to_string(plan->steps.begun()) + " here");
+                        ", which is step " + std::to_string(mine.begun()) + " here");
   }
-  for (int64_t step = plan->steps.fewest(); step < steps; ++step) {
-    std::vector<int> missing;
-    for (int index = 0; index < tensors; ++index) {
-      if (plan->steps.Of(index) != step) continue;
-      plan->steps.Fill(index);
-      missing.push_back(index);
-    }
-    PlaceZeros(plan, missing, step);
-  }
+  for (int64_t step = mine.fewest(); step < steps; ++step) PlaceZeros(plan, mine.Fill(step + 1), step);
   return true;
 }
 
 void PlannedReductions::PlaceZeros(Plan* plan, const std::vector<int>& tensors, int64_t step) {
   for (const int index : tensors) matcher_.PlaceZeros(plan, index, step);
   TrySendOrder(plan);
+}
+
+std::vector<KeptArrival> PlannedReductions::EndKeeping(Plan* plan, bool forget) {
+  std::vector<KeptArrival> kept = matcher_.TakeKept();
+  if (forget) {
+    device_paths_.Forget(plan->name());
+    plans_.Forget(plan);
+  }
+  return kept;
 }
 
 }  // namespace smddp

@@ -1,4 +1,4 @@
-#include "runtime/planned/given_up_steps.h"
+#include "runtime/plans/given_up_steps.h"
 
 #include "core/clock.h"
 #include "core/process/log.h"
@@ -9,8 +9,8 @@ namespace {
 // Is `step`, counted from 1, the last step of the plan that has begun, does it have a run number, and does it lack
 // tensors?
 bool IsBroken(const Plan& plan, int64_t step) {
-  const PlanSteps& steps = plan.steps;
-  return !plan.agreed.refused() && steps.run() != 0 && steps.begun() == step && !steps.complete();
+  const PlanSteps& steps = plan.steps();
+  return !plan.agreed().refused() && steps.run() != 0 && steps.begun() == step && !steps.complete();
 }
 
 }  // namespace
@@ -27,49 +27,44 @@ void GivenUpSteps::Tick(int64_t now_ns) {
     const PlannedTensor where = cancelled_.front().first;
     cancelled_.erase(cancelled_.begin());
     Plan* const plan = planned_.plans().At(where);
-    if (plan == nullptr || where.run == 0 || plan->steps.run() != where.run) continue;
-    if (IsBroken(*plan, plan->steps.begun())) GiveUp(plan, plan->steps.begun());
+    if (plan == nullptr || where.run == 0 || plan->steps().run() != where.run) continue;
+    if (IsBroken(*plan, plan->steps().begun())) GiveUp(plan, plan->steps().begun());
   }
 }
 
 void GivenUpSteps::BeforeArrival(const PlannedTensor& where) {
   Plan* const plan = planned_.plans().At(where);
   if (plan == nullptr) return;
-  plan->expected = false;
-  if (!plan->agreed.refused() && plan->steps.BreaksOff(where.run)) GiveUp(plan, plan->steps.begun());
+  plan->steps().Expect(false);
+  if (!plan->agreed().refused() && plan->steps().BreaksOff(where.run)) GiveUp(plan, plan->steps().begun());
 }
 
 void GivenUpSteps::Begin(const PlannedTensor& where) {
   if (!bus_.failure().ok()) return;
-  planned_.Announce(where);
-  Plan* const plan = planned_.plans().At(where);
+  Plan* const plan = planned_.Announce(where);
   if (plan == nullptr) return;
-  const bool expected = plan->expected;
+  const bool expected = plan->steps().Expect(false);
   BeforeArrival(where);
-  if (expected && !plan->agreed.refused() && !plan->keeping) GiveUp(plan, plan->steps.begun() + 1);
-  plan->expected = true;
+  const bool possible = !plan->agreed().refused() && !planned_.matcher().keeps(plan);
+  if (expected && possible) GiveUp(plan, plan->steps().begun() + 1);
+  plan->steps().Expect(true);
 }
 
 void GivenUpSteps::GiveUpBroken() {
   for (auto& [name, plan] : planned_.plans().all()) {
-    if (plan.steps.finished() && IsBroken(plan, plan.steps.begun())) GiveUp(&plan, plan.steps.begun());
-    if (std::exchange(plan.expected, false) && !plan.agreed.refused()) GiveUp(&plan, plan.steps.begun() + 1);
+    PlanSteps& steps = plan.steps();
+    if (steps.finished() && IsBroken(plan, steps.begun())) GiveUp(&plan, steps.begun());
+    if (steps.Expect(false) && !plan.agreed().refused()) GiveUp(&plan, steps.begun() + 1);
   }
 }
 
 // Gives up the last step of the plan that has begun here, or the next one. The missing tensors are remembered until all
 // ranks know of it: a rank that did not would take the sum with zeros for a valid result.
 void GivenUpSteps::GiveUp(Plan* plan, int64_t step) {
-  Log(LogLevel::kDebug, "step " + std::to_string(step) + " of " + plan->name + " is given up here");
-  plan->steps.Void(step, GivenUpBy(bus_.topology().global_rank(bus_.topology().rank())));
-  std::vector<int>& missing = plan->missing_tensors[step];
-  for (int index = 0; index < static_cast<int>(plan->spec.tensors.size()); ++index) {
-    if (plan->steps.Of(index) == step) continue;
-    plan->steps.Fill(index);
-    missing.push_back(index);
-  }
-  unacknowledged_[{plan->name, step}] = OtherRanks(bus_.topology());
-  bus_.PostToOthers(Encode(StepGivenUp{plan->name, step}));
+  Log(LogLevel::kDebug, "step " + std::to_string(step) + " of " + plan->name() + " is given up here");
+  plan->steps().GiveUp(step, GivenUpBy(bus_.topology().global_rank(bus_.topology().rank())));
+  unacknowledged_[{plan->name(), step}] = OtherRanks(bus_.topology());
+  bus_.PostToOthers(Encode(StepGivenUp{plan->name(), step}));
   FillAgreed();
 }
 
@@ -100,9 +95,8 @@ void GivenUpSteps::FillAgreed() {
     const auto agreed = unacknowledged_.extract(at++);
     const auto& [name, step] = agreed.key();
     Plan* const plan = planned_.plans().Named(name);
-    if (plan == nullptr || plan->agreed.refused()) continue;
-    const auto missing = plan->missing_tensors.extract(step);
-    if (!missing.empty()) planned_.PlaceZeros(plan, missing.mapped(), step - 1);
+    if (plan == nullptr || plan->agreed().refused()) continue;
+    planned_.PlaceZeros(plan, plan->steps().TakeMissing(step), step - 1);
   }
 }
 

@@ -1,4 +1,4 @@
-#include "runtime/planned/plan_retirement.h"
+#include "runtime/plans/plan_retirement.h"
 
 #include <string>
 #include <utility>
@@ -39,9 +39,9 @@ void PlanRetirement::Step() {
   const std::optional<int64_t> steps = plan != nullptr ? Keep(plan) : std::nullopt;
   refused_ = !steps;
   if (!steps) return;
-  kept_ = plan->agreed.number;
-  asked_ = {plan->agreed.number, /*answers=*/0, /*alike=*/true, *steps};
-  bus_.PostToOthers(Encode(Message{Message::Kind::kAsk, plan->agreed.number, 0}));
+  kept_ = plan->agreed().number();
+  asked_ = {kept_, /*answers=*/0, /*alike=*/true, *steps};
+  bus_.PostToOthers(Encode(Message{Message::Kind::kAsk, kept_, 0}));
   if (bus_.topology().size() == 1) Decide(/*forget=*/true);
 }
 
@@ -88,37 +88,31 @@ bool PlanRetirement::OnRequest(const Message& message) {
 }
 
 bool PlanRetirement::IsIdle(const Plan& plan) const {
-  return plan.agreed.decided && !plan.agreed.refused() && plan.open == 0 && plan.steps.complete() &&
-         plan.missing_tensors.empty() && !plan.keeping &&
-         (!plan.agreed.devices_possible || device_paths_.IsSettled(plan.name));
+  return plan.IsIdle() && (!plan.agreed().devices_possible() || device_paths_.IsSettled(plan.name()));
 }
 
 Plan* PlanRetirement::LeastRecentlyUsed(int64_t before_ns) const {
   Plan* least = nullptr;
   for (auto& [name, plan] : planned_.plans().all()) {
-    if (plan.agreed.number < 0 || plan.last_use_ns > before_ns || !IsIdle(plan)) continue;
-    if (least == nullptr || plan.last_use_ns < least->last_use_ns) least = &plan;
+    if (plan.agreed().number() < 0 || plan.last_use_ns() > before_ns || !IsIdle(plan)) continue;
+    if (least == nullptr || plan.last_use_ns() < least->last_use_ns()) least = &plan;
   }
   return least;
 }
 
 std::optional<int64_t> PlanRetirement::Keep(Plan* plan) const {
   if (!IsIdle(*plan)) return std::nullopt;
-  plan->keeping = true;
-  plan->last_use_ns = NowNs();  // a plan that could not be retired is not the next candidate
-  return plan->steps.begun();
+  planned_.Keep(plan);
+  plan->Touch(NowNs());  // a plan that could not be retired is not the next candidate
+  return plan->steps().begun();
 }
 
 void PlanRetirement::End(int number, bool forget) {
   kept_ = -1;
   Plan* const plan = planned_.plans().Numbered(number);
   if (plan == nullptr) return;
-  std::vector<Plan::KeptArrival> kept = planned_.TakeKept(plan);
-  if (forget) {
-    Log(LogLevel::kDebug, "the plan of number " + std::to_string(number) + " is forgotten");
-    planned_.Forget(plan);
-  }
-  for (Plan::KeptArrival& each : kept) resume_(std::move(each));
+  if (forget) Log(LogLevel::kDebug, "the plan of number " + std::to_string(number) + " is forgotten");
+  for (KeptArrival& each : planned_.EndKeeping(plan, forget)) resume_(std::move(each));
 }
 
 void PlanRetirement::OnDeparture(int rank) {

@@ -19,7 +19,7 @@
 
 #include "runtime/control/component.h"
 #include "runtime/control/messages.h"
-#include "runtime/planned/planned_reductions.h"
+#include "runtime/plans/planned_reductions.h"
 
 namespace smddp {
 
