@@ -6,10 +6,13 @@ import operator
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
+import tensorflow as tf
+
 from smddp_tf._warn import warn
+from smddp_tf.collectives.reduce_op import Average
+from smddp_tf.collectives.sparse import densified
 from smddp_tf.compression import Compression
 from smddp_tf.process_sets import ProcessSet, global_process_set
-from smddp_tf.reduce_op import Average
 
 
 class ReduceOptions(NamedTuple):
@@ -62,6 +65,25 @@ class ReduceOptions(NamedTuple):
             average_aggregated_gradients=bool(self.average_aggregated_gradients),
             scale_local_gradients=bool(self.scale_local_gradients),
         )
+
+    def dense(self, grads: Sequence[Any], variables: Sequence[Any]) -> list[Any]:
+        """Returns `grads` as dense tensors, which is what can be added up over several passes.
+
+        Raises:
+            ValueError: There are `tf.IndexedSlices`, and `sparse_as_dense` was not asked for.
+        """
+        dense = list(grads)
+        for index, (grad, variable) in enumerate(zip(grads, variables)):
+            if isinstance(grad, tf.IndexedSlices):
+                if not self.sparse_as_dense:
+                    raise ValueError(
+                        "`backward_passes_per_step` adds up gradients, so they must be dense. Received: "
+                        f"backward_passes_per_step={self.backward_passes_per_step} and tf.IndexedSlices for variable "
+                        f"{getattr(variable, 'path', variable.name)!r}. Give `sparse_as_dense=True` to "
+                        "hvd.DistributedOptimizer."
+                    )
+                dense[index] = densified(grad, tf.TensorShape(variable.shape))
+        return dense
 
 
 DEFAULTS = ReduceOptions()

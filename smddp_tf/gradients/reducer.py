@@ -9,12 +9,11 @@ from typing import Any, NamedTuple
 import tensorflow as tf
 
 from smddp_tf import process_sets
-from smddp_tf._native import emit, graph, run_time_values, xla
 from smddp_tf._native.threads import of_thread
+from smddp_tf.collectives import emit, graph, run_time_values, sparse, xla
+from smddp_tf.collectives.reduce_op import Adasum, Average, ReduceOp, ReduceSpec, Sum, as_reduce_op
 from smddp_tf.compression import NoneCompressor, split
-from smddp_tf.gradients import sparse
 from smddp_tf.gradients.options import DEFAULTS, ReduceOptions
-from smddp_tf.reduce_op import Adasum, Average, ReduceOp, ReduceSpec, Sum, as_reduce_op
 
 
 class _Use(NamedTuple):

@@ -8,10 +8,10 @@ import pytest
 import tensorflow as tf
 
 import smddp_tf.keras as hvk
-from smddp_tf.gradients import sparse
+from smddp_tf.collectives import sparse
+from smddp_tf.collectives.reduce_op import ReduceSpec
 from smddp_tf.gradients.options import ReduceOptions
 from smddp_tf.gradients.reducer import GradientReducer
-from smddp_tf.reduce_op import ReduceSpec
 from tests.native_module import core
 from tests.parallel.keras_training import (
     OPTIMIZERS,

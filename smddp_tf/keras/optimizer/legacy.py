@@ -17,10 +17,10 @@ from typing import Any
 
 import tensorflow as tf
 
-from smddp_tf._native import graph, loader
+from smddp_tf._native import loader
 from smddp_tf.basics import rank, size
+from smddp_tf.collectives import graph
 from smddp_tf.gradients.options import ReduceOptions
-from smddp_tf.gradients.sparse import dense_for_passes
 from smddp_tf.keras._backend import build_optimizer, keras
 from smddp_tf.keras.optimizer.copied import copy_of
 from smddp_tf.keras.optimizer.made_anew import configuration, notice_from_config
@@ -113,7 +113,7 @@ def _members_for(optimizer_class: Any) -> dict[str, Any]:
                 reducer.passes.after_collecting(lambda: update(grads), skip)
             else:
                 reduced_by_tape(context, grads)
-                dense = dense_for_passes(grads, variables, reducer.settings)
+                dense = reducer.settings.dense(grads, variables)
                 reducer.passes.apply(dense, variables, update, skip)
         reducer.aggregated, reducer.reductions = frozenset(), _reductions()
         return done
@@ -158,7 +158,7 @@ def _reduced_now(optimizer: Any, grads: Sequence[Any], variables: list[Any]) -> 
     context = context_of(optimizer, reducer).of(variables)
     by_tape = reduced_by_tape(context, grads)
     if reducer.passes is not None:
-        dense = dense_for_passes(grads, variables, reducer.settings)
+        dense = reducer.settings.dense(grads, variables)
         reduced: list[Any] = reducer.passes.collect(dense, variables, context.reduced)
     else:
         reduced = list(grads) if by_tape else context.reduced(grads)

@@ -10,7 +10,8 @@ from typing import Any
 
 import tensorflow as tf
 
-from smddp_tf._native import xla
+from smddp_tf.collectives import xla
+from smddp_tf.collectives.reduce_op import Average
 from smddp_tf.gradients.local_sources import LocalSources
 from smddp_tf.gradients.options import ReduceOptions
 from smddp_tf.gradients.reducer import GradientReducer
@@ -18,7 +19,6 @@ from smddp_tf.keras.optimizer.accumulation import Passes
 from smddp_tf.keras.roles import global_means
 from smddp_tf.keras.roles.active_ranks import Window
 from smddp_tf.keras.sharding.sharded_state import ShardedState
-from smddp_tf.reduce_op import Average
 
 _updating = threading.local()
 

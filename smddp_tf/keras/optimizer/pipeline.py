@@ -19,7 +19,6 @@ import tensorflow as tf
 
 from smddp_tf.gradients import reduced_once
 from smddp_tf.gradients.local_sources import KeptGradients, replaced
-from smddp_tf.gradients.sparse import dense_for_passes
 from smddp_tf.keras.optimizer import same_batches
 from smddp_tf.keras.optimizer.accumulation import KerasWindow
 from smddp_tf.keras.optimizer.optimizer_reducer import OptimizerReducer
@@ -91,7 +90,7 @@ class UpdateContext(NamedTuple):
             return KerasWindow(self.optimizer).apply(grads, self.variables, self._update, self._accumulate)
         assert self.reducer.passes is not None
         counter = iterations_of(self.inner)
-        dense = dense_for_passes(grads, self.variables, self.reducer.settings)
+        dense = self.reducer.settings.dense(grads, self.variables)
         return self.reducer.passes.apply(dense, self.variables, self._update, lambda: counter.assign_add(1))
 
     def _update(self, sums: Sequence[Any]) -> Any:
