@@ -69,10 +69,10 @@ class LocalSources:
 
     def kept(self, variables: Sequence[Any]) -> KeptGradients:
         """Which gradients of a Keras optimizer's `variables` stay on this rank, and why."""
+        scales = [index for index, variable in enumerate(variables) if stays_local(variable)]
         local = sorted(self.indices(variables))
         complete = [index for index in local if layout_of(variables[index]) is not None]
         own = [index for index in local if index not in complete]
-        scales = [index for index, variable in enumerate(variables) if stays_local(variable)]
         return KeptGradients(own, complete, {*local, *scales})
 
     def ranks(self) -> int:

@@ -100,8 +100,8 @@ def test_members_of_classes_are_counted(structure):
 
 def test_the_way_of_a_gradient_is_as_listed_and_short(of_python):
     of_python.check_stops()
-    assert len(of_python.STOPS) <= 29
-    assert len(set(of_python.files_of(of_python.STOPS))) <= 15
+    assert len(of_python.STOPS) <= 30
+    assert len(set(of_python.files_of(of_python.STOPS))) <= 16
     assert of_python.turns_back(of_python.STOPS) <= 14
 
 
