@@ -9,10 +9,10 @@ import numpy as np
 import tensorflow as tf
 
 from smddp_tf._native.threads import of_thread
+from smddp_tf.collectives.objects import allgather_object
+from smddp_tf.collectives.reduce_op import Sum
 from smddp_tf.keras._backend import keras
 from smddp_tf.keras.packed import number_or_array, reduce_packed
-from smddp_tf.objects import allgather_object
-from smddp_tf.reduce_op import Sum
 
 
 def leaves(metrics: Iterable[Any]) -> list[Any]:

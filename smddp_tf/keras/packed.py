@@ -7,9 +7,9 @@ from collections.abc import Sequence
 import numpy as np
 import tensorflow as tf
 
-from smddp_tf import ops
 from smddp_tf._native.threads import of_thread
-from smddp_tf.reduce_op import Sum
+from smddp_tf.collectives import ops
+from smddp_tf.collectives.reduce_op import Sum
 
 
 def reduce_packed(arrays: Sequence[np.ndarray], op: int, name: str) -> list[np.ndarray]:

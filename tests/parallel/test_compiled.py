@@ -8,7 +8,7 @@ import tensorflow as tf
 from tensorflow.python.eager import context
 from tensorflow.python.framework import kernels
 
-from smddp_tf._native import xla
+from smddp_tf.collectives import xla
 from smddp_tf.gradients.reducer import GradientReducer
 from tests.parallel.compiled_functions import check_gradients, compiled, make_step
 

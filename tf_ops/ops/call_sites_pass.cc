@@ -2,7 +2,7 @@
 // (NumberPlaces), and has the engine told when a run begins (ops/kernels/run_begins.cc).
 //
 // The pass runs after TensorFlow has inlined functions, loops and branches. Functions that XLA compiles remain calls,
-// whose collectives cannot be told apart. They run one after another (smddp_tf/_native/xla.py), and collectives of
+// whose collectives cannot be told apart. They run one after another (smddp_tf/collectives/xla.py), and collectives of
 // the graph itself get different numbers. Other functions that remain calls (`_noinline`) are refused where a graph
 // holds their collectives twice: nothing defines their order.
 #include <algorithm>

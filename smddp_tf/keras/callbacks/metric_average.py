@@ -9,14 +9,14 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
-from smddp_tf import ops
 from smddp_tf._native.threads import of_thread
 from smddp_tf.basics import rank, size
-from smddp_tf.functions import allgather_object
+from smddp_tf.collectives import ops
+from smddp_tf.collectives.functions import allgather_object
+from smddp_tf.collectives.reduce_op import Average
 from smddp_tf.keras._backend import keras, needs_keras_3
 from smddp_tf.keras.packed import number_or_array, reduce_packed, weighted_means
 from smddp_tf.keras.roles.step_hooks import hooks_of
-from smddp_tf.reduce_op import Average
 
 _NAME = "MetricAverageCallback"
 

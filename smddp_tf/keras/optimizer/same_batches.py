@@ -18,7 +18,7 @@ import tensorflow as tf
 from smddp_tf._native.threads import of_thread
 from smddp_tf._warn import warn
 from smddp_tf.basics import rank, size
-from smddp_tf.ops import allgather
+from smddp_tf.collectives.ops import allgather
 
 _watch = threading.local()
 

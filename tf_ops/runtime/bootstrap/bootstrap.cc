@@ -47,8 +47,11 @@ struct Ready {
 };
 
 Status Disagree(const std::string& what, const std::string& first, int rank, const std::string& other) {
-  return Status(Reason::kDisagreement, what + " must be the same on all ranks: rank 0 has " + first + ", rank " +
-                                           std::to_string(rank) + " has " + other + ".");
+  const bool is_version = what.rfind("The version", 0) == 0;
+  return Status(Reason::kDisagreement,
+                what + " must be the same on all ranks: rank 0 has " + first + ", rank " + std::to_string(rank) +
+                    " has " + other + (is_version ? ". Install" : ". Set") + " the same one for every rank" +
+                    (is_version ? ", and start each with the Python that has it." : " (smddprun or mpirun -x NAME)."));
 }
 
 std::string BytesText(int64_t bytes) { return bytes == kAutoBytes ? "auto" : std::to_string(bytes); }
