@@ -221,6 +221,7 @@ def main() -> int:
         ("largest class in runtime and transport, lines", f"{all_classes[0].lines} ({all_classes[0].name})"),
         ("most methods", f"{most_methods.methods} ({most_methods.name})"),
         ("most fields", f"{most_fields.fields} ({most_fields.name})"),
+        ("classes over the limits", ", ".join(too_large()) or "0"),
         ("most files in one folder of tf_ops", f"{files} ({folder})"),
         ("folders of runtime", str(sum(name.startswith("tf_ops/runtime/") for name in folders))),
         ("lines of runtime", str(lines_of(native("tf_ops/runtime")))),
