@@ -215,7 +215,7 @@ def test_the_count_of_many_ranks_is_exact(hvd, size, monkeypatch, ranks, wire):
     from smddp_tf._native import run_time_values
     from smddp_tf.keras.optimizer.optimizer_reducer import OptimizerReducer, ReductionSettings
     from smddp_tf.keras.optimizer.pipeline import reduce_gradients
-    from smddp_tf.keras.roles import active_ranks
+    from smddp_tf.keras.roles import active_ranks, running
 
     active_count = ranks - 1
     reducer = OptimizerReducer(ReductionSettings())
@@ -228,7 +228,7 @@ def test_the_count_of_many_ranks_is_exact(hvd, size, monkeypatch, ranks, wire):
     monkeypatch.setattr(ops, "allreduce", lambda tensor, **kwargs: tensor * active_count)
     monkeypatch.setattr(run_time_values, "size", lambda: ranks)
     active = active_ranks.ActiveRanks()
-    with active_ranks.stepping(active):
+    with running.within(active=active):
         [grad] = reduce_gradients(reducer, [tf.constant([2.0])], [tf.Variable([1.0])])
     assert float(active.count) == active_count
     np.testing.assert_allclose(grad, [2.0], rtol=2**-8)

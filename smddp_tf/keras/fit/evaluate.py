@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import types
 from collections.abc import Iterator
 from typing import Any
 
@@ -11,13 +10,13 @@ from smddp_tf._native.threads import of_thread
 from smddp_tf.basics import size
 from smddp_tf.functions import allgather_object
 from smddp_tf.keras._backend import keras, needs_keras_3
-from smddp_tf.keras.data_parallel.global_batches import part_of
+from smddp_tf.keras.fit.epoch_data import EpochData, zeros_of
 from smddp_tf.keras.fit.guard import compare_evaluated
-from smddp_tf.keras.fit.patch import iterator_goes_to
-from smddp_tf.keras.fit.uneven import zeros_of
+from smddp_tf.keras.fit.plan import TrainerPlan, plan_of_evaluation
 from smddp_tf.keras.metric_states import exact_metrics, results_of_exact, states_of, take_over_ranks
 from smddp_tf.keras.packed import number_or_array, weighted_means
-from smddp_tf.keras.roles.current_distribution import current, refuse_alone
+from smddp_tf.keras.roles import running
+from smddp_tf.keras.roles.current_distribution import refuse_alone
 from smddp_tf.keras.roles.step_hooks import hooks_of
 
 _NAME = "hvd.evaluate"
@@ -61,30 +60,30 @@ def evaluate(model: Any, x: Any = None, y: Any = None, *, return_dict: bool = Fa
     if size() == 1:
         return model.evaluate(x, y, return_dict=return_dict, **options)
     try:
-        logs, samples, epoch_iterator = _evaluate_part(model, x, y, options)
+        logs, samples, data = _evaluate_part(model, x, y, options)
     except Exception as error:
         allgather_object({"error": f"{type(error).__name__}: {error}"}, name=of_thread(f"{_NAME} (which metrics)"))
         raise
     _check_same_metrics(model, logs)
-    compare_evaluated(model, epoch_iterator)
+    compare_evaluated(model, data)
     logs = _merged(model, logs, samples)
     return logs if return_dict else model._flatten_metrics_in_order(logs)
 
 
-def _evaluate_part(model: Any, x: Any, y: Any, options: Any) -> tuple[dict[str, Any], float, Any]:
-    """The results of this rank's part of the data, its number of samples, and Keras's iterator over it."""
-    seen = types.SimpleNamespace(epoch_iterator=None)
-    with _counting(model) as counter, iterator_goes_to(seen):
+def _evaluate_part(model: Any, x: Any, y: Any, options: Any) -> tuple[dict[str, Any], float, EpochData | None]:
+    """The results of this rank's part of the data, its number of samples, and what Keras's iterator has read."""
+    plan = plan_of_evaluation(model)
+    with _counting(plan) as counter, running.within(plans=(*running.now().plans, plan)):
         logs = model.evaluate(x, y, return_dict=True, **options)
         samples = float(counter)
-        logs = logs if samples else _logs_without_data(model, seen.epoch_iterator)
-        return logs, samples, seen.epoch_iterator
+        logs = logs if samples else _logs_without_data(model, plan.data)
+        return logs, samples, plan.data
 
 
-def _logs_without_data(model: Any, epoch_iterator: Any) -> dict[str, Any]:
+def _logs_without_data(model: Any, data: Any) -> dict[str, Any]:
     """A rank without data has seen no batch, and metrics are made by the first: it gets one, and forgets it."""
-    spec = epoch_iterator._distributed_dataset.element_spec
-    batch = zeros_of(spec if part_of(epoch_iterator) is None else spec[1])
+    spec = data.dataset.element_spec
+    batch = zeros_of(spec if data.part is None else spec[1])
     x, y, weight = keras.utils.unpack_x_y_sample_weight(batch)
     logs: dict[str, Any] = model.test_on_batch(x, y, weight, return_dict=True)
     model.reset_metrics()
@@ -104,12 +103,12 @@ def _merged(model: Any, logs: dict[str, Any], samples: float) -> dict[str, Any]:
 
 
 @contextlib.contextmanager
-def _counting(model: Any) -> Iterator[Any]:
+def _counting(plan: TrainerPlan) -> Iterator[Any]:
     """Inside, the variable it yields counts the samples; a `fit` that counts already goes on where it was."""
-    hooks = hooks_of(model, "test")
+    model, hooks = plan.model, hooks_of(plan.model, "test")
     before, was_installed = float(hooks.samples), hooks.installed
     if not was_installed:
-        hooks.install(model, uneven=current() is not None)
+        hooks.install(model, plan.step_kind("test", watched=False))
     hooks.samples.assign(0.0)
     try:
         yield hooks.samples
