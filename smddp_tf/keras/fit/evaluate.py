@@ -13,8 +13,8 @@ from smddp_tf.keras._backend import keras, needs_keras_3
 from smddp_tf.keras.fit.epoch_data import EpochData, zeros_of
 from smddp_tf.keras.fit.guard import compare_evaluated
 from smddp_tf.keras.fit.plan import TrainerPlan, plan_of_evaluation
-from smddp_tf.keras.metric_states import exact_metrics, results_of_exact, states_of, take_over_ranks
-from smddp_tf.keras.packed import number_or_array, weighted_means
+from smddp_tf.keras.metric_merge import Seen, merged, numeric_entries
+from smddp_tf.keras.metric_states import exact_metrics, states_of
 from smddp_tf.keras.roles import running
 from smddp_tf.keras.roles.current_distribution import refuse_alone
 from smddp_tf.keras.roles.step_hooks import hooks_of
@@ -66,7 +66,9 @@ def evaluate(model: Any, x: Any = None, y: Any = None, *, return_dict: bool = Fa
         raise
     _check_same_metrics(model, logs)
     compare_evaluated(model, data)
-    logs = _merged(model, logs, samples)
+    passes = {"": Seen(samples, states_of(exact_metrics(model)))}
+    found = merged(model, numeric_entries(logs), passes, _NAME, takes_over=True)
+    logs = {key: found.get(key, value) for key, value in logs.items()}
     return logs if return_dict else model._flatten_metrics_in_order(logs)
 
 
@@ -88,18 +90,6 @@ def _logs_without_data(model: Any, data: Any) -> dict[str, Any]:
     logs: dict[str, Any] = model.test_on_batch(x, y, weight, return_dict=True)
     model.reset_metrics()
     return logs
-
-
-def _merged(model: Any, logs: dict[str, Any], samples: float) -> dict[str, Any]:
-    """The results of the whole, from those of the parts."""
-    keys = sorted(logs)  # the same order on all ranks
-    values = [keras.ops.convert_to_numpy(logs[key]) for key in keys]
-    totals = weighted_means(values, [samples] * len(values), f"{_NAME} (means)")
-    means = {key: number_or_array(total) for key, total in zip(keys, totals)}
-    metrics = exact_metrics(model)
-    take_over_ranks(metrics, states_of(metrics), f"{_NAME} (states of metrics)")
-    exact = results_of_exact(model)
-    return {key: exact.get(key, means[key]) for key in logs}
 
 
 @contextlib.contextmanager
