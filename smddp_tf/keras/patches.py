@@ -8,12 +8,11 @@ the replacement there, once. Where Keras has changed, an error or a warning says
 from __future__ import annotations
 
 import functools
-import gc
 import importlib
 import inspect
 import sys
 import types
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any, NamedTuple
 
 from smddp_tf._warn import warn
@@ -120,21 +119,38 @@ def _call_of_ours(self: Any, *args: Any, **kwargs: Any) -> Any:
 
 def _function_of_keras(trainer: type, name: str) -> types.FunctionType | None:
     """The function that Keras defines as `trainer.name`, also where something else has that name by now; or None."""
-    module = sys.modules[trainer.__module__]
-
-    def is_it(candidate: Any) -> bool:
-        return (
-            isinstance(candidate, types.FunctionType)
-            and candidate.__globals__ is vars(module)
-            and candidate.__code__.co_name == name
-            and candidate.__qualname__ == f"{trainer.__name__}.{name}"
-        )
-
-    # Functions refer to what is global in their module.
-    for candidate in (inspect.unwrap(vars(trainer).get(name, type)), *gc.get_referrers(vars(module))):
-        if isinstance(candidate, types.FunctionType) and is_it(candidate):
-            return candidate
+    for one in _reached_from([vars(trainer).get(name), *vars(trainer).values()]):
+        if (
+            isinstance(one, types.FunctionType)
+            and one.__globals__ is vars(sys.modules[trainer.__module__])
+            and one.__code__.co_name == name
+            and one.__qualname__ == f"{trainer.__name__}.{name}"
+        ):
+            return one
     return None
+
+
+def _reached_from(wrappers: Iterable[Any]) -> Iterator[Any]:
+    """Wrappers, and what they are around: what they name as that, and what they hold in closures and attributes."""
+    seen: set[int] = set()
+    rest = list(wrappers)[::-1]
+    while rest:
+        one = rest.pop()
+        if id(one) in seen or isinstance(one, type) or not callable(one):
+            continue
+        seen.add(id(one))
+        yield one
+        rest += [cell.cell_contents for cell in getattr(one, "__closure__", None) or () if _is_filled(cell)]
+        rest += getattr(one, "__dict__", {}).values()
+        rest += [getattr(one, name) for name in ("__func__", "__wrapped__") if hasattr(one, name)]
+        rest += [one.func] if isinstance(one, functools.partial) else []
+
+
+def _is_filled(cell: types.CellType) -> bool:
+    try:
+        return cell.cell_contents is not None
+    except ValueError:  # a name that is not defined yet
+        return False
 
 
 def _plain(patch: Patch, owner: type) -> Any:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import inspect
 import types
-from collections.abc import Iterable, Iterator, Sequence, Set
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, NamedTuple
 
 import tensorflow as tf
@@ -18,6 +18,9 @@ from smddp_tf.reduce_op import Max
 _BATCH_HOOKS = ("on_batch_begin", "on_batch_end", "on_train_batch_begin", "on_train_batch_end")
 # The batches between two questions where a callback could stop training but, as far as its code tells, does not.
 _SELDOM = 16
+# A callback that stops training says so nowhere but in its code, as an attribute or a string. To ask after every batch
+# for the sake of those that never stop would cost all ranks a small allreduce in each step; see docs/decisions/0031.
+_STOP = "stop_training"
 
 
 class Stopping:
@@ -73,15 +76,6 @@ def looks_at_batches(callback: Any) -> bool:
     )
 
 
-def mentions(callback: Any, names: Set[str]) -> bool:
-    """Does its own code, or that of its classes, use an attribute or a string of one of these names?"""
-    return any(not names.isdisjoint((*code.co_names, *_strings(code))) for code in _codes_of(callback))
-
-
-def _strings(code: types.CodeType) -> list[str]:
-    return [constant for constant in code.co_consts if isinstance(constant, str)]
-
-
 def _shortest(intervals: Iterable[int]) -> int:
     return min((interval for interval in intervals if interval), default=0)
 
@@ -90,7 +84,7 @@ def _interval_for(callback: Any) -> int:
     origin = type(callback).__module__.split(".")[0]
     if origin == "smddp_tf" or not looks_at_batches(callback):
         return 0
-    if mentions(callback, {"stop_training"}):
+    if any(_STOP in (*code.co_names, *code.co_consts) for code in _codes_of(callback)):
         return 1
     runs_only_keras = origin == "keras" and not isinstance(callback, keras.callbacks.LambdaCallback)
     return 0 if runs_only_keras else _SELDOM
@@ -116,8 +110,11 @@ def _with_inner(code: types.CodeType) -> Iterator[types.CodeType]:
 
 # These write the learning rate into the logs, under the name that Keras 3 has for it.
 _WRITE_RATE = ("LearningRateScheduler", "ReduceLROnPlateau", "TensorBoard")
-# What is named in the code of callbacks that set the learning rate or the weights.
-_SET_STATE = frozenset({"assign", "learning_rate", "load_weights", "lr", "set_weights", "_swap_variables"})
+# These of Keras change nothing that all ranks must have alike.
+_ONLY_READ = (
+    "CSVLogger", "History", "ModelCheckpoint", "OrbaxCheckpoint", "ProgbarLogger", "RemoteMonitor", "TensorBoard",
+    "TerminateOnNaN",
+)  # fmt: skip
 
 
 class CallbackFacts(NamedTuple):
@@ -129,7 +126,8 @@ class CallbackFacts(NamedTuple):
         broadcasts: whether one gives all ranks the same weights.
         restores_weights: whether one may go back to the weights of another epoch.
         write_rate: whether one of Keras's writes the learning rate into the logs.
-        set_state: how many may set the learning rate or weights. After `agreed`, whether the ranks differ in that.
+        set_state: the classes of those that could set the learning rate or weights, on this rank only. After `agreed`,
+            whether the ranks differ in that.
     """
 
     for_all_ranks: Sequence[str]
@@ -137,7 +135,7 @@ class CallbackFacts(NamedTuple):
     broadcasts: bool
     restores_weights: bool
     write_rate: bool
-    set_state: int
+    set_state: Any
 
 
 def flat(callbacks: Any) -> list[Any]:
@@ -153,10 +151,10 @@ def facts_of(callbacks: Sequence[Any]) -> CallbackFacts:
     return CallbackFacts(
         [_name_of(each) for each in callbacks if getattr(each, "for_all_ranks", False)],
         any(counts_samples(each) for each in callbacks),
-        any("Broadcast" in type(each).__name__ for each in callbacks),
+        any(getattr(each, "broadcasts_weights", False) for each in callbacks),
         any(getattr(each, "restore_best_weights", False) for each in callbacks),
         any(isinstance(each, writers) for each in callbacks),
-        sum(not hasattr(each, "for_all_ranks") and mentions(each, _SET_STATE) for each in callbacks),
+        [type(each).__name__ for each in callbacks if _may_set_state(each)],
     )
 
 
@@ -176,9 +174,15 @@ def agreed(of_ranks: Sequence[CallbackFacts]) -> CallbackFacts:
                 f"(this is rank {rank()}). Put it into the list of callbacks without asking for the rank. "
                 "On rank 0 only belong callbacks that write files or print."
             )
-    differ = len({facts.set_state for facts in of_ranks}) > 1
+    differ = any(facts.set_state != of_ranks[0].set_state for facts in of_ranks)
     any_of = CallbackFacts(names[0], *(any(fact) for fact in zip(*(facts[1:] for facts in of_ranks))))
     return any_of._replace(set_state=differ)
+
+
+def _may_set_state(callback: Any) -> bool:
+    if hasattr(callback, "for_all_ranks") or type(callback) is keras.callbacks.Callback:
+        return False
+    return type(callback).__name__ not in _ONLY_READ or not type(callback).__module__.startswith("keras.")
 
 
 def counts_samples(callback: Any) -> bool:
