@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import ast
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -24,6 +24,28 @@ STOPS = (
     "_native/graph.py:run_independently",
     "keras/optimizer/reducing.py:_clip_gradients",
 )
+# A batch of `fit` on ranks with different numbers of batches, from `hvd.data.shard` to the model's `train_step`: the
+# functions that decide about the data or change them, in the order of the calls, counted as above.
+STOPS_OF_BATCH = (
+    "data/sharding.py:shard",
+    "data/tf_datasets.py:part_of",
+    "keras/fit/patch.py:fit",
+    "keras/fit/plan.py:plan_of_fit",
+    "keras/fit/epoch_data.py:_making",
+    "keras/data_parallel/global_batches.py:make_iterator",
+    "keras/fit/epoch_data.py:prepare",
+    "keras/fit/guard.py:agree",
+    "keras/fit/steps_plan.py:plan_for",
+    "keras/roles/step_hooks.py:install",
+    "keras/fit/epoch_data.py:prepare",
+    "keras/fit/guard.py:begin_epoch",
+    "keras/fit/uneven.py:begin_epoch",
+    "keras/fit/epoch_data.py:set_length",
+    "keras/fit/guard.py:run",
+    "keras/fit/uneven.py:__call__",
+    "keras/roles/input_waits.py:_next_internal",
+    "keras/roles/step_hooks.py:_uneven_step",
+)
 _SETTERS = ("setattr", "delattr", "__setattr__", "__delattr__")
 _NAMES_OF_CLASSES = ("owner", "trainer")
 Function = (ast.FunctionDef, ast.AsyncFunctionDef)
@@ -31,21 +53,21 @@ Function = (ast.FunctionDef, ast.AsyncFunctionDef)
 
 def check_stops() -> None:
     """Fails when a stop is not where the list says."""
-    for stop in STOPS:
+    for stop in (*STOPS, *STOPS_OF_BATCH):
         file, function = stop.split(":")
         nodes = ast.walk(ast.parse((ROOT / "smddp_tf" / file).read_text(encoding="utf-8")))
         if not any(isinstance(node, Function) and node.name == function for node in nodes):
-            raise SystemExit(f"tools/structure.py: {file} has no {function}: the way of a gradient has changed.")
+            raise SystemExit(f"tools/structure.py: {file} has no {function}: the way through Python has changed.")
 
 
-def files_of_stops() -> set[str]:
+def files_of_stops(stops: Sequence[str] = STOPS) -> set[str]:
     """The files on the way."""
-    return {stop.split(":")[0] for stop in STOPS}
+    return {stop.split(":")[0] for stop in stops}
 
 
-def turns_back() -> int:
+def turns_back(stops: Sequence[str] = STOPS) -> int:
     """Stops in a file that was left before."""
-    files = [stop.split(":")[0] for stop in STOPS]
+    files = [stop.split(":")[0] for stop in stops]
     return sum(file in files[:index] and files[index - 1] != file for index, file in enumerate(files))
 
 
@@ -71,6 +93,33 @@ def assignments_to_keras(source: str) -> list[int]:
     """
     tree = ast.parse(source)
     return sorted({line for scope in ast.walk(tree) if _is_scope(scope) for line in _assignments_in(scope, tree)})
+
+
+def writers_of(attributes: Sequence[str], folder: str = "smddp_tf") -> list[str]:
+    """The files of a folder that assign to an attribute of one of these names, of whatever."""
+    paths = sorted((ROOT / folder).rglob("*.py"))
+    return [str(path.relative_to(ROOT)) for path in paths if _writes(ast.parse(path.read_text("utf-8")), attributes)]
+
+
+def _writes(module: ast.Module, attributes: Sequence[str]) -> bool:
+    for node in ast.walk(module):
+        if any(isinstance(target, ast.Attribute) and target.attr in attributes for target in _targets(node)):
+            return True
+        is_setter = isinstance(node, ast.Call) and _name(node.func) in _SETTERS
+        if is_setter and any(isinstance(one, ast.Constant) and one.value in attributes for one in node.args):
+            return True
+    return False
+
+
+def kept_by_thread(folder: str = "smddp_tf/keras") -> list[str]:
+    """The files of a folder that keep something by thread or context, once for each such variable."""
+    paths = sorted((ROOT / folder).rglob("*.py"))
+    calls = [(path, node) for path in paths for node in ast.walk(ast.parse(path.read_text("utf-8")))]
+    return [
+        str(path.relative_to(ROOT))
+        for path, node in calls
+        if isinstance(node, ast.Call) and _name(node.func) in ("local", "ContextVar")
+    ]
 
 
 def _is_scope(node: ast.AST) -> bool:

@@ -1,9 +1,10 @@
 """What runs on this thread: the one way in which code of ours learns what no argument can tell it.
 
 Keras, and the user's `train_step`, lie between a `fit` and what is called inside of it: the constructor of an iterator,
-a loss, a metric, a layer, an optimizer's `apply`. None of these takes an argument of ours, and a step is traced once
-for many `fit`s, of models that may share layers and optimizers: so neither the model nor the optimizer can say in which
-step it is being traced. TensorFlow traces on the thread that calls, so a thread-local tells.
+a loss, a metric, a layer, an optimizer's `apply`, a variable's value that is saved. None of these takes an argument of
+ours, and a step is traced once for many `fit`s, of models that may share layers and optimizers: so neither the model
+nor the optimizer can say in which step it is being traced. TensorFlow traces on the thread that calls, so a
+thread-local tells.
 
 Nothing else of smddp_tf.keras that `fit` needs is kept by thread, but Keras's own distribution, which
 `current_distribution.py` keeps for it.
@@ -28,6 +29,7 @@ class Running(NamedTuple):
         active: the `ActiveRanks` of the step that is being traced, or run eagerly; None: all ranks are active.
         batch: the `GlobalBatch` or `OwnBatch` of that step; None outside of the steps that `StepHooks` has put in.
         is_compiled_loss: whether Keras computes the loss of `compile` in it.
+        saved_variables: those that are cut over the ranks, while all ranks save them together; see `cut_tables.py`.
     """
 
     plans: tuple[Any, ...] = ()
@@ -35,6 +37,7 @@ class Running(NamedTuple):
     active: Any = None
     batch: Any = None
     is_compiled_loss: bool = False
+    saved_variables: Any = None
 
 
 _NOTHING = Running()
