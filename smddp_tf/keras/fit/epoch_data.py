@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import math
+import weakref
 from typing import Any
 
 import tensorflow as tf
@@ -66,7 +67,8 @@ class EpochData:
             part: of that dataset.
             has_rows: whether the steps take the pairs of `part`, as those of `evaluate` do.
         """
-        self._iterator = iterator
+        # Not kept alive: an iterator must end with `fit`, not when cycles are collected.
+        self._reference = weakref.ref(iterator)
         self._own = iterator._distributed_dataset
         self._has_rows = has_rows
         self._is_timed = False
@@ -104,6 +106,11 @@ class EpochData:
         """Measures how long steps wait for their batches, from the next pass over the data on."""
         self._is_timed = True
         self._iterator._distributed_dataset = input_waits.Timed(self.dataset)
+
+    @property
+    def _iterator(self) -> Any:
+        """Keras's, which keeps it for as long as it reads."""
+        return self._reference()
 
     @property
     def padding(self) -> Any:

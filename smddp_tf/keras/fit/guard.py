@@ -164,7 +164,7 @@ class Guard:
         self._installed = []
         self._data.end_fit(self._epochs_begun)
         # Iterators shall end with `fit`, not when cycles are collected: the longer they live, the longer TensorFlow
-        # takes to end the threads that tune them.
+        # takes to end the threads that tune them. The data have one, of padding.
         self._plan.data = self._uneven = None
 
     # --- during training ---

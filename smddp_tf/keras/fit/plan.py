@@ -43,6 +43,7 @@ class TrainerPlan:
         after: callbacks of ours after the user's.
         throughput: the one that measures; None: nothing does.
         data: what Keras's iterator reads, from when that is made on; set by `take_data`.
+        awaits_iterator: whether Keras has not begun yet to make that iterator.
     """
 
     model: Any
@@ -56,7 +57,7 @@ class TrainerPlan:
     after: list[Any] = dataclasses.field(default_factory=list)
     throughput: Throughput | None = None
     data: EpochData | None = None
-    _awaits_iterator: bool = True
+    awaits_iterator: bool = True
 
     @property
     def has_callback_list(self) -> bool:
@@ -93,13 +94,8 @@ class TrainerPlan:
 
     def claim_iterator(self) -> bool:
         """Keras begins to make an iterator: is it the one of this call, which is the first? True once."""
-        awaited, self._awaits_iterator = self._awaits_iterator, False
+        awaited, self.awaits_iterator = self.awaits_iterator, False
         return awaited
-
-    @property
-    def awaits_iterator(self) -> bool:
-        """Before Keras has begun to make the iterator."""
-        return self._awaits_iterator
 
     def take_data(self, data: EpochData) -> None:
         """Keras has made the iterator."""
