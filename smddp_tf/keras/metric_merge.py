@@ -7,7 +7,7 @@ process has computed from all data. Losses of global batches are right before th
 from __future__ import annotations
 
 import zlib
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -16,10 +16,10 @@ import tensorflow as tf
 from smddp_tf import ops
 from smddp_tf._native.threads import of_thread
 from smddp_tf.basics import rank
-from smddp_tf.keras.metric_states import exact_metrics, restore, results_of_exact, states_of, take_over_ranks
-from smddp_tf.keras.packed import number_or_array, weighted_means
+from smddp_tf.keras._backend import keras
 from smddp_tf.keras.roles.step_hooks import hooks_of
 from smddp_tf.objects import allgather_object
+from smddp_tf.reduce_op import Sum
 
 VALIDATION = "val_"  # what the names of entries of the validation begin with
 
@@ -112,3 +112,119 @@ def check_same_on_all_ranks(values: Mapping[str, np.ndarray], needed_by: str) ->
         f"Received: {names_of_rank[0]} on rank 0 and {names_of_rank[other]} on rank {other} (this is rank {rank()}). "
         "Compile the same metrics everywhere, and validate on all ranks or on none."
     )
+
+
+# --- states of metrics
+
+
+def leaves(metrics: Iterable[Any]) -> list[Any]:
+    """The single metrics: Keras keeps those given to `compile` inside of one that stands for all."""
+    found = {}
+    for metric in metrics:
+        inner = getattr(metric, "metrics", None)
+        for leaf in leaves(inner) if inner is not None else [metric]:
+            found[id(leaf)] = leaf
+    return list(found.values())
+
+
+def exact_metrics(model: Any) -> list[Any]:
+    """Those whose states can be brought together: sums, and what has a `merge_state(metrics)`, as Keras 2 names it."""
+    return [
+        metric
+        for metric in leaves(model.metrics)
+        if _is_additive(metric) or callable(getattr(metric, "merge_state", None))
+    ]
+
+
+def states_of(metrics: Iterable[Any]) -> list[np.ndarray]:
+    """Copies of the values of their variables, one after the other."""
+    return [np.array(keras.ops.convert_to_numpy(each)) for metric in metrics for each in metric.variables]
+
+
+def take_over_ranks(metrics: Sequence[Any], states: Sequence[np.ndarray], name: str) -> None:
+    """Gives metrics the states that one process on the data of all ranks has: sums, or what `merge_state` makes.
+
+    Args:
+        metrics: of `exact_metrics`, the same on all ranks.
+        states: this rank's, as `states_of` gives them.
+        name: of the exchange.
+    """
+    starts = np.cumsum([0, *(len(metric.variables) for metric in metrics)])
+    parts = [list(states[begin:end]) for begin, end in zip(starts, starts[1:])]
+    additive = [number for number, metric in enumerate(metrics) if _is_additive(metric)]
+    merged = [number for number in range(len(metrics)) if number not in additive]
+    if additive:
+        sums = reduce_packed([state for number in additive for state in parts[number]], Sum, name)
+        restore([metrics[number] for number in additive], sums)
+    if merged:
+        of_ranks = allgather_object([parts[number] for number in merged], name=of_thread(f"{name}, merge_state"))
+        for place, number in enumerate(merged):
+            _merge(metrics[number], [of_rank[place] for of_rank in of_ranks])
+
+
+def _merge(metric: Any, of_ranks: Sequence[Sequence[np.ndarray]]) -> None:
+    others = [type(metric).from_config(metric.get_config()) for _ in of_ranks[1:]]
+    for each, states in zip((metric, *others), of_ranks):
+        restore([each], states)
+    metric.merge_state(others)
+
+
+def _is_additive(metric: Any) -> bool:
+    """Are its states sums over samples? Those of Keras's metrics are; of others we cannot know."""
+    base = keras.metrics.Metric
+    declared = getattr(metric, "additive_state", None)
+    if declared is not None:
+        return bool(declared)
+    return any(
+        issubclass(each, base) and each is not base and each.__module__.split(".")[0] == "keras"
+        for each in type(metric).__mro__
+    )
+
+
+def results_of_exact(model: Any) -> dict[str, Any]:
+    """The results of `exact_metrics` from their states as they are now, by the names in the logs."""
+    exact = exact_metrics(model)
+    others = [metric.name for metric in leaves(model.metrics) if metric not in exact]
+    return {
+        key: number_or_array(keras.ops.convert_to_numpy(value))
+        for key, value in model.get_metrics_result().items()
+        if not any(key == name or key.endswith(f"_{name}") for name in others)
+    }
+
+
+def restore(metrics: Iterable[Any], states: Sequence[np.ndarray]) -> None:
+    """Gives metrics the states that `states_of` has copied, or others of the same shapes."""
+    for variable, value in zip((variable for metric in metrics for variable in metric.variables), states):
+        variable.assign(tf.cast(value, variable.dtype))
+
+
+# --- arrays of several shapes, which travel as one tensor
+
+
+def reduce_packed(arrays: Sequence[np.ndarray], op: int, name: str) -> list[np.ndarray]:
+    """Reduces the arrays over all ranks, in float64; shapes and their order are the same on all ranks."""
+    flat = np.concatenate([np.ravel(array).astype(np.float64) for array in arrays])
+    reduced = ops.allreduce(tf.constant(flat), op=op, name=of_thread(name)).numpy()
+    pieces = np.split(reduced, np.cumsum([np.size(array) for array in arrays])[:-1])
+    return [piece.reshape(np.shape(array)) for piece, array in zip(pieces, arrays)]
+
+
+def weighted_means(arrays: Sequence[np.ndarray], samples: Sequence[float], name: str) -> list[np.ndarray]:
+    """Means over all ranks, weighted by samples.
+
+    Args:
+        arrays: as for `reduce_packed`.
+        samples: for each array, the number of this rank's samples that it stands for.
+        name: of the reduction.
+    """
+    if not arrays:
+        return []
+    # What a rank without samples has to say may be NaN.
+    weighted = [array * count if count else np.zeros_like(array) for array, count in zip(arrays, samples)]
+    *totals, counts = reduce_packed([*weighted, np.array(samples)], Sum, name)
+    return [total / max(count, 1.0) for total, count in zip(totals, counts)]
+
+
+def number_or_array(value: np.ndarray) -> float | np.ndarray:
+    """A float for an array without dimensions, as logs hold them; others as they are."""
+    return float(value) if np.ndim(value) == 0 else value

@@ -12,7 +12,7 @@ import importlib
 import inspect
 import sys
 import types
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable
 from typing import Any, NamedTuple
 
 from smddp_tf._warn import warn
@@ -130,27 +130,25 @@ def _function_of_keras(trainer: type, name: str) -> types.FunctionType | None:
     return None
 
 
-def _reached_from(wrappers: Iterable[Any]) -> Iterator[Any]:
+def _reached_from(wrappers: Iterable[Any]) -> list[Any]:
     """Wrappers, and what they are around: what they name as that, and what they hold in closures and attributes."""
-    seen: set[int] = set()
-    rest = list(wrappers)[::-1]
-    while rest:
-        one = rest.pop()
-        if id(one) in seen or isinstance(one, type) or not callable(one):
-            continue
-        seen.add(id(one))
-        yield one
-        rest += [cell.cell_contents for cell in getattr(one, "__closure__", None) or () if _is_filled(cell)]
-        rest += getattr(one, "__dict__", {}).values()
-        rest += [getattr(one, name) for name in ("__func__", "__wrapped__") if hasattr(one, name)]
-        rest += [one.func] if isinstance(one, functools.partial) else []
+    found = list(wrappers)
+    seen = set(map(id, found))
+    for one in found:  # which grows
+        if callable(one) and not isinstance(one, type):
+            held = [*getattr(one, "__dict__", {}).values(), *map(_content, getattr(one, "__closure__", None) or ())]
+            held += [getattr(one, name, None) for name in ("__func__", "__wrapped__")]
+            held += [one.func] if isinstance(one, functools.partial) else []
+            found += [each for each in held if id(each) not in seen]
+            seen.update(map(id, held))
+    return found
 
 
-def _is_filled(cell: types.CellType) -> bool:
+def _content(cell: types.CellType) -> Any:
     try:
-        return cell.cell_contents is not None
+        return cell.cell_contents
     except ValueError:  # a name that is not defined yet
-        return False
+        return None
 
 
 def _plain(patch: Patch, owner: type) -> Any:

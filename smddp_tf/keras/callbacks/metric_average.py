@@ -5,15 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 from smddp_tf.basics import size
+from smddp_tf.keras import metric_merge
 from smddp_tf.keras._backend import keras, needs_keras_3
-from smddp_tf.keras.metric_merge import (
-    VALIDATION,
-    check_same_on_all_ranks,
-    means_by_samples,
-    numeric_entries,
-    samples_of,
-)
-from smddp_tf.keras.packed import number_or_array, reduce_packed
 from smddp_tf.reduce_op import Average
 
 _NAME = "MetricAverageCallback"
@@ -54,13 +47,16 @@ class MetricAverageCallback(keras.callbacks.Callback):
         """Averages `logs` in place; all numeric entries travel as one tensor, in the order of their sorted names."""
         if size() == 1:
             return
-        values = numeric_entries(logs or {})
-        check_same_on_all_ranks(values, _NAME)
+        values = metric_merge.numeric_entries(logs or {})
+        metric_merge.check_same_on_all_ranks(values, _NAME)
         if not values or logs is None:
             return
         if self.counts_samples:
-            samples = {"": samples_of(self.model, "train"), VALIDATION: samples_of(self.model, "test")}
-            logs.update(means_by_samples(values, samples, f"{_NAME} (weighted means)"))
+            samples = {
+                "": metric_merge.samples_of(self.model, "train"),
+                metric_merge.VALIDATION: metric_merge.samples_of(self.model, "test"),
+            }
+            logs.update(metric_merge.means_by_samples(values, samples, f"{_NAME} (weighted means)"))
             return
-        means = reduce_packed(list(values.values()), Average, f"{_NAME} (means)")
-        logs.update({key: number_or_array(mean) for key, mean in zip(values, means)})
+        means = metric_merge.reduce_packed(list(values.values()), Average, f"{_NAME} (means)")
+        logs.update({key: metric_merge.number_or_array(mean) for key, mean in zip(values, means)})

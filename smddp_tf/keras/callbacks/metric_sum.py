@@ -8,16 +8,9 @@ import numpy as np
 
 from smddp_tf._warn import warn
 from smddp_tf.basics import rank, size
+from smddp_tf.keras import metric_merge
 from smddp_tf.keras._backend import keras, needs_keras_3
-from smddp_tf.keras.metric_merge import (
-    VALIDATION,
-    Seen,
-    check_same_on_all_ranks,
-    merged,
-    numeric_entries,
-    samples_of,
-)
-from smddp_tf.keras.metric_states import exact_metrics, leaves, states_of
+from smddp_tf.keras.metric_merge import VALIDATION, Seen, exact_metrics, states_of
 
 _NAME = "MetricSumCallback"
 
@@ -75,19 +68,19 @@ class MetricSumCallback(keras.callbacks.Callback):
             return
         self._keep("")
         parts, self._parts = self._parts, None
-        entries = numeric_entries(logs)
-        check_same_on_all_ranks({**entries, **self._names_of_states(parts)}, _NAME)
-        logs.update(merged(self.model, entries, parts, _NAME))
+        entries = metric_merge.numeric_entries(logs)
+        metric_merge.check_same_on_all_ranks({**entries, **self._names_of_states(parts)}, _NAME)
+        logs.update(metric_merge.merged(self.model, entries, parts, _NAME))
 
     def _keep(self, prefix: str) -> None:
         if self._parts is None or prefix in self._parts:  # an evaluation outside `fit`, or a second one
             return
-        samples = samples_of(self.model, "test" if prefix else "train")
+        samples = metric_merge.samples_of(self.model, "test" if prefix else "train")
         self._parts[prefix] = Seen(samples, states_of(self._exact()))
 
     def _exact(self) -> list[Any]:
         exact = exact_metrics(self.model)
-        others = [metric.name for metric in leaves(self.model.metrics) if metric not in exact]
+        others = [metric.name for metric in metric_merge.leaves(self.model.metrics) if metric not in exact]
         if others and not self._has_warned and rank() == 0:
             self._has_warned = True
             warn(

@@ -13,8 +13,7 @@ from smddp_tf.keras._backend import keras, needs_keras_3
 from smddp_tf.keras.fit.epoch_data import EpochData, zeros_of
 from smddp_tf.keras.fit.guard import compare_evaluated
 from smddp_tf.keras.fit.plan import TrainerPlan, plan_of_evaluation
-from smddp_tf.keras.metric_merge import Seen, merged, numeric_entries
-from smddp_tf.keras.metric_states import exact_metrics, states_of
+from smddp_tf.keras.metric_merge import Seen, exact_metrics, merged, numeric_entries, states_of
 from smddp_tf.keras.roles import running
 from smddp_tf.keras.roles.current_distribution import refuse_alone
 from smddp_tf.keras.roles.step_hooks import hooks_of

@@ -75,43 +75,28 @@ def _is_tensorboard(callback: Any) -> bool:
     return isinstance(callback, keras.callbacks.TensorBoard)
 
 
-class CountedEpochs:
+class CountedEpochs(keras.callbacks.Callback):
     """In the place of a `Guard`: data of `shard` are dealt out anew in each epoch, if the steps reduce something.
+
+    A `fit` that reduces nothing may be this rank's alone, and changes no numbers.
 
     Attributes:
         first: callbacks before the user's.
         last: callbacks after them, which may have looked at the data.
-        votes_last: never: see `Guard`.
+        votes_last: never; see `Guard`.
     """
 
+    async_safe = True  # Keras need not wait for the metrics of each batch
     votes_last = False
 
     def __init__(self, plan: TrainerPlan) -> None:
-        data = EpochsOfFit(plan.arguments["x"])
-        counts = plan.has_others and data.numbers() and plan.arguments["steps_per_epoch"] is None
-        self.first = [_Counting(data)] if counts else []
-        reading = keras.callbacks.LambdaCallback(on_epoch_begin=lambda epoch, logs: data.begin_reading())
-        self.last = [reading] if counts else []
-
-    def report(self, error: BaseException) -> None:
-        """Nobody waits."""
-
-    def close(self) -> None:
-        """The data go on behind the epochs that were made."""
-        for counting in self.first:
-            counting.end()
-
-
-class _Counting(keras.callbacks.Callback):
-    """Before the user's callbacks. A `fit` that reduces nothing may be this rank's alone, and changes no numbers."""
-
-    async_safe = True  # Keras need not wait for the metrics of each batch
-
-    def __init__(self, data: Any) -> None:
         super().__init__()
-        self._data = data
-        self._first = data.agreed_numbers()
-        self._requests = _requests()
+        data = self._data = EpochsOfFit(plan.arguments["x"])
+        reading = keras.callbacks.LambdaCallback(on_epoch_begin=lambda epoch, logs: data.begin_reading())
+        counts = plan.has_others and data.numbers() and plan.arguments["steps_per_epoch"] is None
+        self.first, self.last = ([self], [reading]) if counts else ([], [])
+        self._numbers = data.agreed_numbers()
+        self._requests = _requests() if counts else 0
         self._begun = 0
         self._counts = False
 
@@ -125,15 +110,19 @@ class _Counting(keras.callbacks.Callback):
         if batch == 1:
             self._look()
 
-    def end(self) -> None:
+    def report(self, error: BaseException) -> None:
+        """Nobody waits."""
+
+    def close(self) -> None:
+        """The data go on behind the epochs that were made."""
         self._look()
         if self._counts:
             self._data.end_fit(self._begun)
 
     def _look(self) -> None:
-        if not self._counts and _requests() > self._requests:
+        if self.first and not self._counts and _requests() > self._requests:
             self._counts = True
-            self._data.begin_fit(self._first)
+            self._data.begin_fit(self._numbers)
 
 
 def _requests() -> Any:
