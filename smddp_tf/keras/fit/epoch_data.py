@@ -56,6 +56,7 @@ class EpochData:
 
     Attributes:
         part: this rank's part of global batches; None without a `keras.distribution`.
+        steps_per_epoch: what Keras was given as that.
         dataset: what is read, before it is timed.
     """
 
@@ -74,6 +75,7 @@ class EpochData:
         self._is_timed = False
         self._padding: Any = None
         self.part = part
+        self.steps_per_epoch: int | None = iterator.steps_per_epoch
         setattr(iterator, _ATTRIBUTE, self)
         self.prepare()
 
@@ -123,12 +125,6 @@ class EpochData:
     def digests(self) -> Digests | None:
         """What compares the ranks' batches, where they must be the same."""
         return None if self.part is None else self.part.digests
-
-    @property
-    def steps_per_epoch(self) -> int | None:
-        """As Keras has it now."""
-        steps: int | None = self._iterator.steps_per_epoch
-        return steps
 
     def supply(self, steps_per_execution: int) -> Supply:
         """What this rank knows about its data."""

@@ -59,7 +59,7 @@ class Guard:
         self._facts = facts_of(callbacks)  # after `agree`: of all ranks
         self._stopping = Stopping(model, callbacks)
         # After all callbacks, where any of them may itself talk to the other ranks: all must do so in one order.
-        self.votes_last = self._stopping.interval > 0 or any(_waits_for_batches(each) for each in callbacks)
+        self.votes_last = self._stopping.asks or any(_waits_for_batches(each) for each in callbacks)
         self._agreed = False
         self._checked_start = False
         self._epochs_begun = 0
@@ -99,7 +99,7 @@ class Guard:
             "data": self._data.numbers(),
             "epochs": self._plan.epochs,
             "mode": self._mode,
-            "stopping": self._stopping.interval,
+            "stopping": self._stopping.asks,
             "callbacks": self._facts,
         }
         self._agreed = True
@@ -108,7 +108,7 @@ class Guard:
         self._check_equal(everybody, "epochs", "the same `initial_epoch` and `epochs` in `fit`")
         self._check_equal(everybody, "mode", "the same UnevenBatchesCallback, or none,")
         name_learning_rate(self._callbacks, self._facts.write_rate)
-        self._stopping.agree_on_interval(facts["stopping"] for facts in everybody)
+        self._stopping.agree(facts["stopping"] for facts in everybody)
         if all(facts["supply"].steps_per_epoch is None for facts in everybody):
             self._data.begin_fit(everybody[0]["data"])
         if self._plan.distribution is not None:
@@ -180,7 +180,7 @@ class Guard:
         return self._uneven is not None and self._uneven.watched
 
     def _votes_alone(self) -> bool:
-        return self._stopping.interval > 0 and not self.votes_last
+        return self._stopping.asks and not self.votes_last
 
     def run(self, iterator: Any) -> Any:
         """What Keras calls as the train function."""

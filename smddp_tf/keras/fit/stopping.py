@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import inspect
-import types
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any, NamedTuple
 
 import tensorflow as tf
@@ -16,11 +14,6 @@ from smddp_tf.keras._backend import keras
 from smddp_tf.reduce_op import Max
 
 _BATCH_HOOKS = ("on_batch_begin", "on_batch_end", "on_train_batch_begin", "on_train_batch_end")
-# The batches between two questions where a callback could stop training but, as far as its code tells, does not.
-_SELDOM = 16
-# A callback that stops training says so nowhere but in its code, as an attribute or a string. To ask after every batch
-# for the sake of those that never stop would cost all ranks a small allreduce in each step; see docs/decisions/0031.
-_STOP = "stop_training"
 
 
 class Stopping:
@@ -33,28 +26,26 @@ class Stopping:
         callbacks: this rank's.
 
     Attributes:
-        interval: the batches between two questions; 0: the ranks ask at the end of epochs only. Until
-            `agree_on_interval`, what this rank alone needs.
+        asks: whether the ranks ask each other after each batch, and not at the end of epochs only. Until `agree`,
+            whether this rank needs it.
     """
 
     def __init__(self, model: Any, callbacks: Iterable[Any]) -> None:
         callbacks = list(callbacks)
         self._model = model
         self._agreeing = [callback for callback in callbacks if hasattr(callback, "preempted")]
-        self.interval = _shortest(_interval_for(callback) for callback in callbacks)
-        self._batches = 0
+        self.asks = any(map(_may_stop, callbacks))
         self._wanted = False
 
-    def agree_on_interval(self, of_ranks: Iterable[int]) -> None:
-        """Takes the shortest of all ranks'."""
-        self.interval = _shortest(of_ranks)
+    def agree(self, of_ranks: Iterable[bool]) -> None:
+        """All ranks ask if one needs it."""
+        self.asks = any(of_ranks)
 
     def end_batch(self) -> None:
         """All ranks call it after each batch; `stop_training` is set when all of them stop here."""
         if any(callback.preempted for callback in self._agreeing):
             return  # a PreemptionCheckpoint has stopped all of them
-        self._batches += 1
-        if self.interval and self._batches % self.interval == 0:
+        if self.asks:
             flag = tf.constant(int(self.wanted()), tf.int32)
             name = of_thread("model.fit (stop_training)")
             self._model.stop_training = bool(ops.allreduce(flag, op=Max, name=name))
@@ -76,36 +67,13 @@ def looks_at_batches(callback: Any) -> bool:
     )
 
 
-def _shortest(intervals: Iterable[int]) -> int:
-    return min((interval for interval in intervals if interval), default=0)
-
-
-def _interval_for(callback: Any) -> int:
+def _may_stop(callback: Any) -> bool:
+    """Could it stop training at a batch? Whoever never does can say `stops_training = False`."""
     origin = type(callback).__module__.split(".")[0]
     if origin == "smddp_tf" or not looks_at_batches(callback):
-        return 0
-    if any(_STOP in (*code.co_names, *code.co_consts) for code in _codes_of(callback)):
-        return 1
-    runs_only_keras = origin == "keras" and not isinstance(callback, keras.callbacks.LambdaCallback)
-    return 0 if runs_only_keras else _SELDOM
-
-
-def _codes_of(callback: Any) -> Iterator[types.CodeType]:
-    """The code of its own functions and of those of its classes, as far as it can be seen."""
-    classes = [each for each in type(callback).__mro__ if each not in (keras.callbacks.Callback, object)]
-    for members in (vars(callback), *map(vars, classes)):
-        for member in members.values():
-            if isinstance(member, (types.MethodType, classmethod, staticmethod)):
-                member = member.__func__
-            if isinstance(member, types.FunctionType):
-                yield from _with_inner(inspect.unwrap(member).__code__)
-
-
-def _with_inner(code: types.CodeType) -> Iterator[types.CodeType]:
-    yield code
-    for constant in code.co_consts:
-        if isinstance(constant, types.CodeType):
-            yield from _with_inner(constant)
+        return False
+    stops = origin != "keras" or isinstance(callback, (keras.callbacks.LambdaCallback, keras.callbacks.TerminateOnNaN))
+    return bool(getattr(callback, "stops_training", stops))
 
 
 # These write the learning rate into the logs, under the name that Keras 3 has for it.
