@@ -35,7 +35,7 @@ STOPS_OF_BATCH = (
     "keras/data_parallel/global_batches.py:make_iterator",
     "keras/fit/epoch_data.py:prepare",
     "keras/fit/guard.py:agree",
-    "keras/fit/steps_plan.py:plan_for",
+    "keras/fit/uneven.py:plan_for",
     "keras/roles/step_hooks.py:install",
     "keras/fit/epoch_data.py:prepare",
     "keras/fit/guard.py:begin_epoch",

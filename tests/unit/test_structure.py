@@ -30,8 +30,8 @@ def test_the_way_of_a_gradient_is_as_listed_and_short(of_python):
 
 def test_the_way_of_a_batch_is_as_listed_and_short(of_python):
     assert len(of_python.STOPS_OF_BATCH) <= 18
-    assert len(of_python.files_of_stops(of_python.STOPS_OF_BATCH)) <= 11
-    assert of_python.turns_back(of_python.STOPS_OF_BATCH) <= 7
+    assert len(of_python.files_of_stops(of_python.STOPS_OF_BATCH)) <= 10
+    assert of_python.turns_back(of_python.STOPS_OF_BATCH) <= 8
 
 
 def test_keras_private_state_has_one_writer(of_python):

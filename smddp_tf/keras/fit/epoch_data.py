@@ -14,7 +14,7 @@ from smddp_tf.data.tf_datasets import without_autotune
 from smddp_tf.keras import patch_table, patches
 from smddp_tf.keras.data_parallel.global_batches import Part, make_iterator
 from smddp_tf.keras.data_parallel.same_data import Digests
-from smddp_tf.keras.fit.steps_plan import StepsPlan, Supply
+from smddp_tf.keras.fit.uneven import StepsPlan, Supply
 from smddp_tf.keras.roles import input_waits, running
 
 _ATTRIBUTE = "smddp_data"  # of Keras's iterators; Keras keeps that of the validation in `fit`, and reads it again

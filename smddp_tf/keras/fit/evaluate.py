@@ -94,17 +94,14 @@ def _logs_without_data(model: Any, data: Any) -> dict[str, Any]:
 @contextlib.contextmanager
 def _counting(plan: TrainerPlan) -> Iterator[Any]:
     """Inside, the variable it yields counts the samples; a `fit` that counts already goes on where it was."""
-    model, hooks = plan.model, hooks_of(plan.model, "test")
-    before, was_installed = float(hooks.samples), hooks.installed
-    if not was_installed:
-        hooks.install(model, plan.step_kind("test", watched=False))
-    hooks.samples.assign(0.0)
-    try:
-        yield hooks.samples
-    finally:
-        hooks.samples.assign(before)
-        if not was_installed:
-            hooks.remove(model)
+    hooks = hooks_of(plan.model, "test")
+    before = float(hooks.samples)
+    with hooks.installed_in(plan.model, plan.step_kind("test", watched=False)):
+        hooks.samples.assign(0.0)
+        try:
+            yield hooks.samples
+        finally:
+            hooks.samples.assign(before)
 
 
 def _check_same_metrics(model: Any, logs: dict[str, Any]) -> None:

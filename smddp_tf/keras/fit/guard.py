@@ -10,6 +10,7 @@ They
 
 from __future__ import annotations
 
+import contextlib
 import traceback
 from collections.abc import Sequence
 from typing import Any
@@ -31,9 +32,8 @@ from smddp_tf.keras.data_parallel.layer_states import agree_on_states
 from smddp_tf.keras.fit import start_check
 from smddp_tf.keras.fit.epoch_data import EpochData, data_of
 from smddp_tf.keras.fit.plan import TrainerPlan
-from smddp_tf.keras.fit.steps_plan import StepsPlan, plan_for
 from smddp_tf.keras.fit.stopping import Stopping, agreed, facts_of, looks_at_batches, name_learning_rate
-from smddp_tf.keras.fit.uneven import UnevenEpochs
+from smddp_tf.keras.fit.uneven import StepsPlan, UnevenEpochs, plan_for
 from smddp_tf.keras.optimizer import same_batches
 from smddp_tf.keras.roles.local_variables import local_of
 from smddp_tf.keras.roles.step_hooks import hooks_of
@@ -66,7 +66,7 @@ class Guard:
         self._data = EpochsOfFit(plan.arguments["x"])
         self._first_epoch = FirstEpoch(plan.arguments["x"])
         self._uneven: Any = None  # `UnevenEpochs` where the ranks may differ
-        self._installed: list[Any] = []
+        self._steps = contextlib.ExitStack()  # inside, our steps are installed
         self._function: Any = None
         self._run = self.run  # one object, to be recognised
         first = keras.callbacks.LambdaCallback(
@@ -153,15 +153,12 @@ class Guard:
             hooks.reset()
             of_step = self._plan.step_kind(kind, steps is not None and steps.watched)
             if self._facts.counts_samples or of_step.of_pairs or of_step.is_global:
-                hooks.install(self.model, of_step)
-                self._installed.append(hooks)
+                self._steps.enter_context(hooks.installed_in(self.model, of_step))
 
     def close(self) -> None:
         """Leaves the model as if nothing had been there."""
         hooks_of(self.model, "train").release(self.model, self._run, self._function)
-        for hooks in self._installed:
-            hooks.remove(self.model)
-        self._installed = []
+        self._steps.close()
         self._data.end_fit(self._epochs_begun)
         # Iterators shall end with `fit`, not when cycles are collected: the longer they live, the longer TensorFlow
         # takes to end the threads that tune them. The data have one, of padding.

@@ -43,15 +43,11 @@ def install() -> None:
 def _training_all(plain_train: Callable[..., Any]) -> Callable[..., Any]:
     @functools.wraps(plain_train)
     def train_all(self: Any, *args: Any, **kwargs: Any) -> Any:
-        hooks = hooks_of(self, "train")
-        if current() is None or hooks.installed:
+        if current() is None:
             return plain_train(self, *args, **kwargs)
         self.make_train_function()
-        hooks.install(self, StepKind.under(current(), of_pairs=False))
-        try:
+        with hooks_of(self, "train").installed_in(self, StepKind.under(current(), of_pairs=False)):
             return plain_train(self, *args, **kwargs)
-        finally:
-            hooks.remove(self)
 
     return train_all
 

@@ -1,19 +1,128 @@
-"""Uneven data in `fit`: runs the epochs as long as the ranks have agreed."""
+"""Uneven data in `fit`: what the ranks tell each other before training, and how long their epochs are."""
 
 from __future__ import annotations
 
-from typing import Any
+import math
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import tensorflow as tf
 
 from smddp_tf._native.threads import of_thread
 from smddp_tf.basics import rank, size
 from smddp_tf.functions import allgather_object
-from smddp_tf.keras.callbacks.uneven_batches import ERROR
-from smddp_tf.keras.fit.epoch_data import EpochData
-from smddp_tf.keras.fit.steps_plan import StepsPlan, Supply, listed, uneven_message
+from smddp_tf.keras.callbacks.uneven_batches import ERROR, JOIN, OFF, SHORTEST
 from smddp_tf.keras.roles import active_ranks, input_waits
 from smddp_tf.keras.roles.step_hooks import StepHooks
+
+if TYPE_CHECKING:
+    from smddp_tf.keras.fit.epoch_data import EpochData
+
+
+class Supply(NamedTuple):
+    """What one rank knows about its data when `fit` begins.
+
+    Attributes:
+        batches: the number of batches the data have; None if they do not tell, `math.inf` if they never end.
+        steps_per_epoch: as given to `fit`, or None.
+        steps_per_execution: as given to `compile`.
+        breaks_off: whether this Keras would break off in the middle of a call that takes several steps.
+        rows: under a `keras.distribution`, where means are over rows: the rows of each batch, 0 if they differ.
+            Without one None.
+    """
+
+    batches: float | None
+    steps_per_epoch: int | None
+    steps_per_execution: int
+    breaks_off: bool
+    rows: int | None = None
+
+    def limit(self) -> float:
+        """The most steps an epoch can have here. With `steps_per_epoch`, Keras takes whole calls."""
+        if self.steps_per_epoch is None:
+            return math.inf if self.batches is None else self.batches
+        return -(-self.steps_per_epoch // self.steps_per_execution) * self.steps_per_execution
+
+    def is_exact(self) -> bool:
+        """Do epochs have exactly `limit()` steps?"""
+        if self.steps_per_epoch is None:
+            return self.batches is not None
+        return self.batches == math.inf
+
+    def __str__(self) -> str:
+        steps = f"steps_per_epoch={self.steps_per_epoch}, " if self.steps_per_epoch else ""
+        batches = {None: "an unknown number of", math.inf: "endless"}.get(self.batches, self.batches)
+        return f"{steps}{batches} batches"
+
+
+class StepsPlan(NamedTuple):
+    """What all ranks do, worked out by each from everybody's `Supply`.
+
+    Attributes:
+        limit: steps after which every rank ends an epoch at the latest, or `math.inf`.
+        watched: whether steps must tell which ranks are active: an epoch may end before the limit, or on some ranks
+            only.
+        exact: whether epochs have exactly `limit` steps, so that nobody needs to look for their end.
+        needed: the number of ranks that must be active in a step that counts.
+        by_rows: whether means are weighted by the rows of the ranks' batches.
+    """
+
+    limit: float
+    watched: bool
+    exact: bool
+    needed: int
+    by_rows: bool = False
+
+
+def plan_for(mode: str, supplies: Sequence[Supply]) -> StepsPlan | None:
+    """Returns the `StepsPlan`, or None where nothing needs to be done: all ranks have equally many batches."""
+    first = supplies[0]
+    if len({supply.steps_per_execution for supply in supplies}) > 1:
+        raise ValueError(
+            "All ranks must compile the model with the same `steps_per_execution`. Received: "
+            f"{[supply.steps_per_execution for supply in supplies]}, by rank."
+        )
+    by_rows = first.rows is not None and (first.rows == 0 or any(supply.rows != first.rows for supply in supplies))
+    needs_nothing = all(supply == first for supply in supplies) and first.batches is not None and not by_rows
+    if mode == OFF or (needs_nothing and not _ends_inside_a_call(first)):
+        return None
+    limits = [supply.limit() for supply in supplies]
+    exact = all(supply.is_exact() for supply in supplies)
+    if by_rows:
+        return StepsPlan(max(limits), True, exact, 1, True)
+    if mode == ERROR and exact and len(set(limits)) > 1:
+        raise ValueError(uneven_message(_listed(supplies)))
+    if mode == JOIN:
+        return StepsPlan(max(limits), True, exact, 1)
+    if mode == SHORTEST and exact:
+        limit = min(limits)
+        if first.breaks_off:
+            limit -= limit % first.steps_per_execution
+        if limit > 0:
+            return StepsPlan(limit, False, True, len(supplies))
+        raise ValueError(
+            'UnevenBatchesCallback(mode="shortest"): no step is left that every rank has data for. '
+            f'Received: {"; ".join(_listed(supplies))}. Give every rank data, or use mode="join".'
+        )
+    return StepsPlan(max(limits) if mode == ERROR else min(limits), True, exact, len(supplies))
+
+
+def uneven_message(counts: Sequence[str]) -> str:
+    return (
+        'The ranks have different numbers of batches, which UnevenBatchesCallback(mode="error") refuses. '
+        f"Received: {'; '.join(counts)}. Give every rank equally many, for example by `steps_per_epoch`, "
+        'or use mode="join" or mode="shortest".'
+    )
+
+
+def _listed(supplies: Sequence[Any]) -> list[str]:
+    return [f"rank {i}: {supply}" for i, supply in enumerate(supplies)]
+
+
+def _ends_inside_a_call(supply: Supply) -> bool:
+    if supply.batches is None or supply.batches == math.inf:
+        return False
+    return supply.breaks_off and supply.batches % supply.steps_per_execution != 0
 
 
 class UnevenEpochs:
@@ -102,7 +211,7 @@ class UnevenEpochs:
             name = of_thread("model.fit (batches by rank)")
             skipped = int(active_ranks.process_wide().flag.numpy() > 0.5)  # this step, where this rank had data
             counts = allgather_object(int(self._hooks.active_steps) + skipped, name=name)
-            raise ValueError(uneven_message(listed([f"{steps} batches" for steps in counts])))
+            raise ValueError(uneven_message(_listed([f"{steps} batches" for steps in counts])))
         if count >= self._plan.needed:
             return
         self._over = True

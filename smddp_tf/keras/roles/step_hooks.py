@@ -9,7 +9,8 @@ functions are kept for the next time.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import contextlib
+from collections.abc import Callable, Iterator
 from typing import Any, NamedTuple
 
 import tensorflow as tf
@@ -96,6 +97,18 @@ class StepHooks:
             setattr(model, self._function, function)
         else:
             self.trace_again(model)
+
+    @contextlib.contextmanager
+    def installed_in(self, model: Any, of_step: StepKind) -> Iterator[None]:
+        """Inside, they are installed; where they were before, nothing changes."""
+        if self.installed:
+            yield
+            return
+        self.install(model, of_step)
+        try:
+            yield
+        finally:
+            self.remove(model)
 
     def trace_again(self, model: Any) -> None:
         """Has Keras make the function anew, of the step as it is now."""
