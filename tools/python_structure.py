@@ -36,7 +36,7 @@ STOPS_OF_BATCH = (
     "keras/fit/epoch_data.py:prepare",
     "keras/fit/guard.py:agree",
     "keras/fit/uneven.py:plan_for",
-    "keras/roles/step_hooks.py:install",
+    "keras/roles/step_hooks.py:installed_in",
     "keras/fit/epoch_data.py:prepare",
     "keras/fit/guard.py:begin_epoch",
     "keras/fit/uneven.py:begin_epoch",

@@ -75,21 +75,26 @@ class StepHooks:
         self.incomplete = False
         self._plain: Any = None
         self._last_logs: list[tf.Variable] | None = None
-        self._of_step = StepKind()  # of the step that is installed
         self._kept: dict[StepKind, tuple[Any, Any]] = {}  # the plain function and ours
 
     def reset(self) -> None:
         for counter in (self.samples, self.active_steps, self.valid):
             counter.assign(0)
 
-    def install(self, model: Any, of_step: StepKind) -> None:
-        """Swaps the step, and the function that Keras runs, until `remove`."""
+    @contextlib.contextmanager
+    def installed_in(self, model: Any, of_step: StepKind) -> Iterator[None]:
+        """Inside, our step is in the place of the model's, and what was traced of it in that of Keras's function.
+
+        Where they are installed already, nothing changes.
+        """
+        if self.installed:
+            yield
+            return
         plain_step = getattr(model, self._step)
         self._plain = getattr(model, self._function)
-        self._of_step = of_step
         steps_of_pairs = {"train": self._uneven_step, "test": self._test_step}
         make = steps_of_pairs[self._kind] if of_step.of_pairs else self._counting_step
-        object.__setattr__(model, self._step, make(model, plain_step))
+        object.__setattr__(model, self._step, make(model, plain_step, of_step))
         self.installed = True
         global_means.count_rows()
         kept_beside, function = self._kept.get(of_step, (None, None))
@@ -97,35 +102,22 @@ class StepHooks:
             setattr(model, self._function, function)
         else:
             self.trace_again(model)
-
-    @contextlib.contextmanager
-    def installed_in(self, model: Any, of_step: StepKind) -> Iterator[None]:
-        """Inside, they are installed; where they were before, nothing changes."""
-        if self.installed:
-            yield
-            return
-        self.install(model, of_step)
         try:
             yield
         finally:
-            self.remove(model)
+            self.installed = False
+            object.__delattr__(model, self._step)
+            function = getattr(model, self._function)
+            if function is not None:  # else compiled anew in the meantime
+                if self._plain is not None and not self.incomplete:
+                    self._kept[of_step] = (self._plain, function)
+                setattr(model, self._function, self._plain)
 
     def trace_again(self, model: Any) -> None:
         """Has Keras make the function anew, of the step as it is now."""
         self.incomplete = False
         self._last_logs = None
         getattr(model, f"make_{self._function}")(force=True)
-
-    def remove(self, model: Any) -> None:
-        """Puts the plain step and function back."""
-        self.installed = False
-        object.__delattr__(model, self._step)
-        function = getattr(model, self._function)
-        if function is None:  # compiled anew in the meantime
-            return
-        if self._plain is not None and not self.incomplete:
-            self._kept[self._of_step] = (self._plain, function)
-        setattr(model, self._function, self._plain)
 
     def intercept(self, model: Any, run: Callable[[Any], Any], function_before: Any = None) -> Any:
         """Lets Keras call `run(iterator)` in the place of the function.
@@ -152,20 +144,20 @@ class StepHooks:
         """Lets Keras trace the step anew before it runs the next time."""
         setattr(model, self._function, None)
 
-    def _counting_step(self, model: Any, plain_step: Any) -> Any:
+    def _counting_step(self, model: Any, plain_step: Any, of_step: StepKind) -> Any:
         del model
-        together, is_cut = self._kind == "train" and self._of_step.is_global, self._of_step.is_cut
+        together = self._kind == "train" and of_step.is_global
 
         def step(data: Any) -> Any:
             rows = rows_of(data)
             self.samples.assign_add(rows)
-            with running.within(batch=GlobalBatch(is_cut=is_cut) if together else OwnBatch(rows)):
+            with running.within(batch=GlobalBatch(is_cut=of_step.is_cut) if together else OwnBatch(rows)):
                 return plain_step(data)
 
         return step
 
-    def _test_step(self, model: Any, plain_step: Any) -> Any:
-        counting_step, is_cut = self._counting_step(model, plain_step), self._of_step.is_cut
+    def _test_step(self, model: Any, plain_step: Any, of_step: StepKind) -> Any:
+        counting_step = self._counting_step(model, plain_step, of_step)
 
         def step(pair: Any) -> Any:
             if len(pair) != 2 or pair[0].shape.rank != 0:  # what `test_on_batch` was given
@@ -173,7 +165,7 @@ class StepHooks:
             rows, data = pair
             before = {id(variable): _copy(variable) for variable in model.metrics_variables}
             # Data that each rank brings itself may be more steps here than elsewhere.
-            with running.within(batch=GlobalBatch(rows) if is_cut else OwnBatch(rows)):
+            with running.within(batch=GlobalBatch(rows) if of_step.is_cut else OwnBatch(rows)):
                 logs = plain_step(data)
             for variable in model.metrics_variables:
                 if id(variable) in before:
@@ -183,8 +175,8 @@ class StepHooks:
 
         return step
 
-    def _uneven_step(self, model: Any, plain_step: Any) -> Any:
-        active, of_step = active_ranks.process_wide(), self._of_step
+    def _uneven_step(self, model: Any, plain_step: Any, of_step: StepKind) -> Any:
+        active = active_ranks.process_wide()
 
         def step(flagged: Any) -> Any:
             flag, data = flagged
