@@ -43,7 +43,7 @@ def measure(words: str, lookups: int) -> dict[str, Any]:
     import tensorflow as tf
 
     import smddp_tf as hvd
-    from smddp_tf.gradients import sparse
+    from smddp_tf.collectives import sparse
     from smddp_tf.gradients.reducer import GradientReducer
 
     table = tf.Variable(tf.zeros([ROWS, WIDTH]))

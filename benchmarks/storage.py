@@ -37,7 +37,7 @@ def measure(data: Path) -> dict[str, dict[str, Any]]:
     import tensorflow as tf
 
     import smddp_tf as hvd
-    from smddp_tf._bytes_read import bytes_read
+    from smddp_tf.monitor.bytes_read import bytes_read
 
     if hvd.rank() == 0:
         write_files(data)

@@ -11,34 +11,43 @@ from __future__ import annotations
 import importlib
 from typing import TYPE_CHECKING, Any
 
-from smddp_tf import basics, process_sets
+from smddp_tf import basics, compat, process_sets
 from smddp_tf._native.tensorflow_import import import_with_tensorflow
 from smddp_tf.basics import *
+from smddp_tf.collectives.reduce_op import Adasum, Average, Max, Min, Product, Sum
+from smddp_tf.lifecycle import first_use
 from smddp_tf.process_sets import *
-from smddp_tf.reduce_op import Adasum, Average, Max, Min, Product, Sum
+
+first_use.at_use(compat.install_by_default)
 
 if TYPE_CHECKING:
     from smddp_tf import compression as compression
     from smddp_tf import data, elastic, insight, monitor
     from smddp_tf import mpi_ops as mpi_ops
-    from smddp_tf._native.topology_ops import local_rank_op, local_size_op, process_set_included_op, rank_op, size_op
-    from smddp_tf.batch_plan import plan_batch
-    from smddp_tf.checks.doctor import doctor
+    from smddp_tf.collectives.functions import broadcast_, broadcast_global_variables, broadcast_variables
+    from smddp_tf.collectives.objects import allgather_object, broadcast_object, broadcast_object_fn
+    from smddp_tf.collectives.ops import *
+    from smddp_tf.collectives.topology_ops import (
+        local_rank_op,
+        local_size_op,
+        process_set_included_op,
+        rank_op,
+        size_op,
+    )
+    from smddp_tf.compat.tf1.optimizer import DistributedOptimizer
+    from smddp_tf.compat.tf1.session_hooks import BroadcastGlobalVariablesHook
     from smddp_tf.compression import Compression
-    from smddp_tf.functions import broadcast_, broadcast_global_variables, broadcast_variables
+    from smddp_tf.data.batch_plan import plan_batch
+    from smddp_tf.gradients.tape import DistributedGradientTape, PartialDistributedGradientTape
+    from smddp_tf.insight.doctor import doctor
     from smddp_tf.keras import callbacks, schedules
     from smddp_tf.keras.fit.evaluate import evaluate
     from smddp_tf.keras.loading import load_model
-    from smddp_tf.keras.optimizer.distributed import DistributedOptimizerTF as DistributedOptimizer
     from smddp_tf.keras.optimizer.distributed import PartialDistributedOptimizer
     from smddp_tf.keras.schedules import scaled
     from smddp_tf.keras.sharding.memory import memory
     from smddp_tf.keras.sync_batch_normalization import SyncBatchNormalization
     from smddp_tf.monitor.summary import summary
-    from smddp_tf.objects import allgather_object, broadcast_object, broadcast_object_fn
-    from smddp_tf.ops import *
-    from smddp_tf.tape import DistributedGradientTape, PartialDistributedGradientTape
-    from smddp_tf.tf1.session_hooks import BroadcastGlobalVariablesHook
 
     __version__: str
 
@@ -57,32 +66,32 @@ __all__ += process_sets.__all__
 
 # Names whose modules import TensorFlow (or cloudpickle), by module.
 _OF_MODULE = {
-    "smddp_tf._native.topology_ops":
+    "smddp_tf.collectives.topology_ops":
         ("local_rank_op", "local_size_op", "process_set_included_op", "rank_op", "size_op"),
-    "smddp_tf.batch_plan": ("plan_batch",),
-    "smddp_tf.checks.doctor": ("doctor",),
+    "smddp_tf.data.batch_plan": ("plan_batch",),
+    "smddp_tf.insight.doctor": ("doctor",),
     "smddp_tf.compression": ("Compression",),
-    "smddp_tf.functions": ("broadcast_", "broadcast_global_variables", "broadcast_variables"),
-    "smddp_tf.horovod.internals":
+    "smddp_tf.collectives.functions": ("broadcast_", "broadcast_global_variables", "broadcast_variables"),
+    "smddp_tf.compat.horovod.internals":
         ("LocalGradientAggregationHelper", "_allreduce", "_cache", "_executing_eagerly", "_make_allreduce_grads_fn",
          "_make_subgraph", "check_num_rank_power_of_2", "gpu_available", "handle_average_backwards_compatibility",
          "refs_to_vars", "split_list", "vars_to_refs"),
     "smddp_tf.keras": ("callbacks", "schedules"),
     "smddp_tf.keras.fit.evaluate": ("evaluate",),
-    "smddp_tf.keras.optimizer.distributed": ("DistributedOptimizer", "PartialDistributedOptimizer"),
+    "smddp_tf.compat.tf1.optimizer": ("DistributedOptimizer",),
+    "smddp_tf.keras.optimizer.distributed": ("PartialDistributedOptimizer",),
     "smddp_tf.keras.loading": ("load_model",),
     "smddp_tf.keras.schedules": ("scaled",),
     "smddp_tf.keras.sharding.memory": ("memory",),
     "smddp_tf.keras.sync_batch_normalization": ("SyncBatchNormalization",),
     "smddp_tf.monitor.summary": ("summary",),
-    "smddp_tf.objects": ("allgather_object", "broadcast_object", "broadcast_object_fn"),
-    "smddp_tf.ops": ("allgather", "allreduce", "alltoall", "barrier", "broadcast", "grouped_allgather",
+    "smddp_tf.collectives.objects": ("allgather_object", "broadcast_object", "broadcast_object_fn"),
+    "smddp_tf.collectives.ops": ("allgather", "allreduce", "alltoall", "barrier", "broadcast", "grouped_allgather",
                      "grouped_allreduce", "grouped_reducescatter", "join", "reducescatter"),
-    "smddp_tf.tape": ("DistributedGradientTape", "PartialDistributedGradientTape"),
-    "smddp_tf.tf1.session_hooks": ("BroadcastGlobalVariablesHook",),
+    "smddp_tf.gradients.tape": ("DistributedGradientTape", "PartialDistributedGradientTape"),
+    "smddp_tf.compat.tf1.session_hooks": ("BroadcastGlobalVariablesHook",),
 }  # fmt: skip
 _LAZY = {name: module for module, names in _OF_MODULE.items() for name in names}
-_THERE = {"DistributedOptimizer": "DistributedOptimizerTF"}  # names that differ in the module
 
 # Modules that scripts reach as attributes.
 _MODULES = frozenset({"compression", "data", "elastic", "insight", "monitor", "mpi_ops"})
@@ -96,8 +105,8 @@ if not TYPE_CHECKING:  # a misspelt name is an error of a type checker
         elif name in _MODULES:
             value = import_with_tensorflow(f"smddp_tf.{name}")
         elif name in _LAZY:
-            value = getattr(import_with_tensorflow(_LAZY[name]), _THERE.get(name, name))
-            importlib.import_module("smddp_tf.compat").install_by_default()
+            value = getattr(import_with_tensorflow(_LAZY[name]), name)
+            first_use.begin()
         else:
             raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
         globals()[name] = value

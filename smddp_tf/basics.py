@@ -7,19 +7,19 @@ from __future__ import annotations
 
 import atexit
 import contextlib
-import importlib
 import operator
 import os
 import sys
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
-from smddp_tf import aliases, compat
 from smddp_tf import process_sets as sets
 from smddp_tf._native import loader, shared_tensors
-from smddp_tf.lifecycle import children, notes, rank_variables, uncaught, versions
-from smddp_tf.lifecycle.placement import LaunchError, why_apart
-from smddp_tf.monitor import recording
+from smddp_tf.exceptions import LaunchError
+from smddp_tf.lifecycle import children, first_use, notes, rank_variables, uncaught, versions
+from smddp_tf.lifecycle.aliased import is_aliased
+from smddp_tf.lifecycle.placement import why_apart
+from smddp_tf.monitor import recording, timeline
 
 if TYPE_CHECKING:
     from mpi4py import MPI
@@ -27,29 +27,11 @@ if TYPE_CHECKING:
     from smddp_tf.process_sets import ProcessSet
 
 __all__ = [
-    "ccl_built",
-    "cross_rank",
-    "cross_size",
-    "cuda_built",
-    "ddl_built",
-    "gloo_built",
-    "gloo_enabled",
-    "init",
-    "is_homogeneous",
-    "is_initialized",
-    "local_rank",
-    "local_size",
-    "mpi_built",
-    "mpi_enabled",
-    "mpi_threads_supported",
-    "nccl_built",
-    "rank",
-    "rocm_built",
-    "shutdown",
-    "size",
-    "start_timeline",
+    "ccl_built", "cross_rank", "cross_size", "cuda_built", "ddl_built", "gloo_built", "gloo_enabled", "init",
+    "is_homogeneous", "is_initialized", "local_rank", "local_size", "mpi_built", "mpi_enabled",
+    "mpi_threads_supported", "nccl_built", "rank", "rocm_built", "shutdown", "size", "start_timeline",
     "stop_timeline",
-]
+]  # fmt: skip
 
 # The user's communicator: MPI keeps only a handle, so it must not be collected while the session runs.
 _communicator: Any = None
@@ -97,13 +79,13 @@ def init(
     first_sets = from_comms + _first_sets(process_sets)
     if is_initialized():
         return
-    compat.install_by_default()
+    first_use.begin()
     monitor_folder = loader.core().monitor_folder()
     facts = [*versions.facts(), ("The folder to record in (SMDDP_MONITOR)", monitor_folder)]
     notes.tell(notes.BEGINS, os.environ)
     loader.core().init(ranks, address, _dynamic, facts, shared_tensors.memory())
     notes.tell(notes.HAS_BEGUN, os.environ)
-    if aliases.is_installed("horovod") and mpi_enabled():
+    if is_aliased("horovod") and mpi_enabled():
         places = rank(), size(), local_rank(), local_size(), cross_rank(), cross_size()
         rank_variables.set_those_missing(os.environ, places)
     if "tensorflow" in sys.modules:
@@ -233,8 +215,7 @@ def stop_timeline() -> None:
     """
     path, hosts = loader.core().stop_timeline()
     if path:
-        # Not at the top: `python -m smddp_tf.timeline` runs the module a second time.
-        importlib.import_module("smddp_tf.timeline").finish(path, hosts)
+        timeline.finish(path, hosts)
 
 
 def mpi_threads_supported() -> bool:

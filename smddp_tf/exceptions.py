@@ -1,4 +1,7 @@
-"""The exceptions of `horovod.common.exceptions`, under the names that scripts catch. Needs no TensorFlow."""
+"""The exceptions of `horovod.common.exceptions`, under the names that scripts catch, and the launcher's.
+
+Needs no TensorFlow.
+"""
 
 from __future__ import annotations
 
@@ -48,6 +51,10 @@ class HorovodVersionMismatchError(ImportError):
         self.name = name
         self.version = version
         self.installed_version = installed_version
+
+
+class LaunchError(RuntimeError):
+    """A job cannot be started, or did not start. The text says why and what to do."""
 
 
 def get_version_mismatch_message(name: str, version: str, installed_version: str) -> str:

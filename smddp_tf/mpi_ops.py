@@ -6,31 +6,23 @@ from smddp_tf._native import needs_tensorflow  # noqa: F401
 
 # isort: split
 
-from smddp_tf import basics, ops
-from smddp_tf._native.topology_ops import local_rank_op, local_size_op, process_set_included_op, rank_op, size_op
+from smddp_tf import basics
 from smddp_tf.basics import *  # noqa: F403
-from smddp_tf.functions import broadcast_
-from smddp_tf.horovod.internals import (
+from smddp_tf.collectives import ops
+from smddp_tf.collectives.functions import broadcast_
+from smddp_tf.collectives.ops import *  # noqa: F403
+from smddp_tf.collectives.topology_ops import local_rank_op, local_size_op, process_set_included_op, rank_op, size_op
+from smddp_tf.compat.horovod.internals import (
     _allreduce,
     check_num_rank_power_of_2,
     gpu_available,
     handle_average_backwards_compatibility,
 )
-from smddp_tf.ops import *  # noqa: F403
 
 _basics = basics  # of Horovod an object, of which programs use the same names
 
 __all__ = [
-    *basics.__all__,
-    *ops.__all__,
-    "_allreduce",
-    "broadcast_",
-    "check_num_rank_power_of_2",
-    "gpu_available",
-    "handle_average_backwards_compatibility",
-    "local_rank_op",
-    "local_size_op",
-    "process_set_included_op",
-    "rank_op",
-    "size_op",
-]
+    *basics.__all__, *ops.__all__, "_allreduce", "broadcast_", "check_num_rank_power_of_2", "gpu_available",
+    "handle_average_backwards_compatibility", "local_rank_op", "local_size_op", "process_set_included_op",
+    "rank_op", "size_op",
+]  # fmt: skip

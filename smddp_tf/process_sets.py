@@ -19,14 +19,9 @@ if TYPE_CHECKING:
     RanksOrComm = Union[Iterable[int], MPI.Comm]
 
 __all__ = [
-    "ProcessSet",
-    "add_process_set",
-    "get_process_set_ids_and_ranks",
-    "global_process_set",
-    "is_process_set_included",
-    "process_set_ids",
-    "remove_process_set",
-]
+    "ProcessSet", "add_process_set", "get_process_set_ids_and_ranks", "global_process_set",
+    "is_process_set_included", "process_set_ids", "remove_process_set",
+]  # fmt: skip
 
 
 def is_communicator(value: Any) -> bool:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ctypes
 import threading
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -52,9 +53,15 @@ def flickering(memories: list[memoryview], byte: int, pause: float = 0, bits: in
         thread.join()
 
 
-def first_error(call: Any, kind: type[Exception], tries: int = 500) -> str:
-    """Repeats `call` until it raises; the words of the error. "" when it does not."""
-    for _ in range(tries):
+def first_error(call: Any, kind: type[Exception], tries: int = 500, seconds: float = 60.0) -> str:
+    """Repeats `call` until it raises; the words of the error. "" when it does not.
+
+    Not before `tries` calls and `seconds`: on a busy machine the thread of the damage may wait for a core while many
+    calls begin and end.
+    """
+    give_up_at = time.monotonic() + seconds
+    while tries > 0 or time.monotonic() < give_up_at:
+        tries -= 1
         try:
             call()
         except kind as error:

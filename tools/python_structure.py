@@ -20,8 +20,8 @@ STOPS = (
     "keras/optimizer/same_batches.py:note",
     "gradients/reducer.py:__call__",
     "compression.py:compress",
-    "_native/emit.py:reduce_gradient",
-    "_native/graph.py:run_independently",
+    "collectives/emit.py:reduce_gradient",
+    "collectives/graph.py:run_independently",
     "keras/optimizer/reducing.py:_clip_gradients",
 )
 # A batch of `fit` on ranks with different numbers of batches, from `hvd.data.shard` to the model's `train_step`: the

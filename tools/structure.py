@@ -1,7 +1,7 @@
 """Prints how the code is divided: classes, folders, lines, and the way of one gradient through Python and the engine.
 
 python tools/structure.py            the table
-python tools/structure.py --classes  and the ten largest classes of tf_ops/runtime
+python tools/structure.py --classes  and the ten largest classes of tf_ops/runtime and tf_ops/transport
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
+from typing import NamedTuple
 
 sys.path.insert(0, str(Path(__file__).resolve().parent))
 import python_structure as of_python
@@ -31,12 +32,12 @@ STOPS = (
     ("runtime/engine/engine.cc", "Submit"),
     ("runtime/engine/engine.cc", "Loop"),
     ("runtime/session/engine_session.cc", "ReduceNow"),
-    ("runtime/planned/given_up_steps.cc", "BeforeArrival"),
-    ("runtime/planned/planned_reductions.cc", "Reduce"),
-    ("runtime/planned/bucket_matcher.cc", "Arrive"),
-    ("runtime/plans/plan_steps.cc", "Take"),
-    ("runtime/plans/plan_layout.cc", "Put"),
-    ("runtime/planned/bucket_launcher.cc", "Launch"),
+    ("runtime/plans/given_up_steps.cc", "BeforeArrival"),
+    ("runtime/plans/planned_reductions.cc", "Reduce"),
+    ("runtime/plans/bucket_matcher.cc", "Arrive"),
+    ("runtime/plans/plan_steps.h", "Take"),
+    ("runtime/plans/plan.cc", "Put"),
+    ("runtime/plans/bucket_launcher.cc", "Launch"),
     ("compute/fused_view.cc", "FusedView"),
     ("collectives/hierarchical.cc", "HierarchicalAllreduce"),
     ("runtime/control/running_tasks.cc", "Step"),
@@ -53,6 +54,16 @@ STOPS = (
 ABOUT_DEVICES = re.compile(r"device|gpu|cuda")
 
 
+# A larger class has a concern that is another class's.
+LARGEST_CLASS = {"lines": 320, "methods": 25, "fields": 15}
+LIMITED = ("tf_ops/runtime", "tf_ops/transport")
+# Classes that are larger, with the reason.
+EXCEPTIONS = {
+    "SessionComponents": "the list of all components, and nothing else",
+    "SessionStats": "one field for each counter that the engine reports, and no method",
+}
+
+
 @dataclass
 class Class:
     """A class of C++: lines of its declaration and of its methods wherever they are, methods and fields declared."""
@@ -61,6 +72,19 @@ class Class:
     lines: int = 0
     methods: int = 0
     fields: int = 0
+
+    def excess(self) -> list[str]:
+        """What is over the limits: "27 methods"."""
+        return [f"{getattr(self, what)} {what}" for what, limit in LARGEST_CLASS.items() if getattr(self, what) > limit]
+
+
+class Item(NamedTuple):
+    """A declaration or definition of C++: its text with `{}` for what is in braces, and the places of that text."""
+
+    text: str
+    bodies: list[tuple[int, int]]
+    start: int
+    end: int
 
 
 def tracked(*folders: str) -> list[Path]:
@@ -74,51 +98,99 @@ def lines_of(paths: list[Path]) -> int:
     return sum(path.read_text(encoding="utf-8").count("\n") for path in paths)
 
 
-def native(folder: str) -> list[Path]:
-    """C++ and CUDA sources below a folder."""
-    return [path for path in tracked(folder) if path.suffix in (".h", ".cc", ".cu", ".cuh", ".inc")]
+def native(*folders: str) -> list[Path]:
+    """C++ and CUDA sources below these folders."""
+    return [path for path in tracked(*folders) if path.suffix in (".h", ".cc", ".cu", ".cuh", ".inc")]
 
 
-def declarations(body: str) -> Iterator[str]:
-    """What is declared in a class body, one by one, without comments, nested braces and access labels."""
-    body = re.sub(r"//[^\n]*", "", body)
-    depth, text = 0, ""
-    for character in body:
+def code_of(text: str) -> str:
+    """The text with blanks for comments, literals and lines of the preprocessor; every place stays where it is."""
+    skipped = r'//[^\n]*|/\*.*?\*/|"(?:\\.|[^"\\\n])*"|(?<!\w)\'(?:\\.|[^\'\\\n])+\'|^[ \t]*#(?:\\\n|[^\n])*'
+    blank = re.compile(r"[^\n]")
+    return re.sub(skipped, lambda match: blank.sub(" ", match[0]), text, flags=re.DOTALL | re.MULTILINE)
+
+
+def items(code: str, start: int, end: int) -> Iterator[Item]:
+    """What is declared between two places, one by one."""
+    text, bodies, first, depth, opened = "", [], start, 0, start
+    for place in range(start, end):
+        character = code[place]
+        if not text.strip():
+            first = place
         if character == "{":
+            opened = place + 1 if depth == 0 else opened
             depth += 1
-        if depth == 0:
+        elif depth == 0:
             text += character
         if character == "}":
             depth -= 1
             if depth == 0:
                 text += "{}"
-        if depth == 0 and (character == ";" or (character == "}" and re.search(r"\)[^;=]*\{\}$", text))):
-            yield re.sub(r"\b(public|private|protected):", "", text).strip()
-            text = ""
+                bodies.append((opened, place))
+        # The end of a function, a namespace or `extern "C"`; braces of initializers are followed by something else.
+        is_block = (
+            character == "}" and not re.match(r"\s*[,;{)]", code[place + 1 :]) and not re.search(r"=[^()]*$", text)
+        )
+        whole = re.search(r"\)[^=]*\{\}$|^\s*(?:inline )?namespace\b|^\s*extern\b", text) if is_block else None
+        if depth == 0 and (character == ";" or whole or re.search(r"\b(?:public|private|protected):$", text)):
+            if text.strip(" ;\n") and not text.rstrip().endswith(("public:", "private:", "protected:")):
+                yield Item(text.strip(), bodies, first, place)
+            text, bodies = "", []
 
 
-def classes(folder: str) -> list[Class]:
-    """All classes of a folder with methods, the largest first."""
+def without_brackets(text: str) -> str:
+    """The text without what is in <>."""
+    text = re.sub(r"operator\s*[^\s\w(]+", "operator_", text)
+    while (shorter := re.sub(r"<[^<>]*>", "", text)) != text:
+        text = shorter
+    return text
+
+
+def count_member(item: Item, one: Class) -> None:
+    """Counts a member of the class: a method, or fields. Types, friends and constants are neither."""
+    text = without_brackets(re.sub(r"\balignas\([^)]*\)|\[\[.*?\]\]", "", item.text))
+    text = re.sub(r"^template\s*", "", text).rstrip("; ")
+    if re.match(r"(using|typedef|friend|static constexpr|static_assert|enum)\b|[A-Z_]+\(", text) or "= delete" in text:
+        return
+    if re.match(r"(class|struct|union)\b", text):  # `struct Name {} name` is a field
+        one.fields += bool(re.search(r"\{\}\s*\w", text)) or (" " in text and "{" not in text and text.count(" ") > 1)
+    elif re.search(r"\w\s*\(", re.split(r"=|\{", text)[0]):
+        one.methods += 1
+    else:
+        one.fields += 1 + len(re.findall(r",", re.sub(r"\([^()]*\)", "", text)))
+
+
+def read_classes(code: str, start: int, end: int, outer: str, found: dict[str, Class]) -> None:
+    """Adds the classes between two places, and the lines of the methods that are defined there, to `found`."""
+    for item in items(code, start, end):
+        lines = code.count("\n", item.start, item.end) + 1
+        header = without_brackets(item.text)
+        named = re.match(r"(?:template\s*)?(?:class|struct)\s+([\w:]+)[^({;]*\{\}", header)
+        method = re.search(r"\b((?:\w+::)+)~?\w+\s*\(", header.split("{")[0])
+        if re.match(r"(?:inline )?namespace\b|extern\b", header) and item.bodies:
+            read_classes(code, *item.bodies[0], outer, found)
+        elif named is not None and item.bodies:
+            one = found.setdefault(outer + named[1], Class(outer + named[1]))
+            one.lines += lines
+            for member in items(code, *item.bodies[0]):
+                count_member(member, one)
+            read_classes(code, *item.bodies[0], one.name + "::", found)
+        elif method is not None and not outer and item.bodies and (one_of := found.get(method[1][:-2])):
+            one_of.lines += lines
+
+
+def classes(*folders: str) -> list[Class]:
+    """All classes of these folders, the largest first. Equal names in several sources count as one."""
     found: dict[str, Class] = {}
-    paths = native(folder)
-    for path in paths:
-        text = path.read_text(encoding="utf-8")
-        for match in re.finditer(r"^(?:class|struct) (\w+)[^;{\n]*\{\n(.*?)^\};", text, re.MULTILINE | re.DOTALL):
-            one = found.setdefault(match[1], Class(match[1]))
-            one.lines += match[0].count("\n") + 1
-            for each in declarations(match[2]):
-                if re.match(r"(using|friend|struct|class|enum|static constexpr|typedef|template)\b", each):
-                    continue
-                if re.search(r"\w\s*\(", each.split("=")[0].split("{")[0]) and "std::function<" not in each:
-                    one.methods += 1
-                else:
-                    one.fields += 1
-    for path in paths:
-        text = path.read_text(encoding="utf-8")
-        for match in re.finditer(r"^[^\s/#}][^\n;]*?\b(\w+)::~?\w+\((?:.|\n)*?^\}", text, re.MULTILINE):
-            if match[1] in found:
-                found[match[1]].lines += match[0].count("\n") + 1
-    return sorted((one for one in found.values() if one.methods), key=lambda one: -one.lines)
+    for path in sorted(native(*folders), key=lambda path: path.suffix != ".h"):  # the declarations first
+        code = code_of(path.read_text(encoding="utf-8"))
+        read_classes(code, 0, len(code), "", found)
+    return sorted(found.values(), key=lambda one: -one.lines)
+
+
+def too_large() -> dict[str, list[str]]:
+    """The classes that are over the limits, and by what."""
+    return {one.name: one.excess() for one in classes(*LIMITED) if one.excess() and one.name not in EXCEPTIONS}
 
 
 def check_stops() -> None:
@@ -132,11 +204,13 @@ def check_stops() -> None:
 def main() -> int:
     """Prints the table."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else "")
-    parser.add_argument("--classes", action="store_true", help="list the ten largest classes of tf_ops/runtime")
+    parser.add_argument(
+        "--classes", action="store_true", help="list the ten largest classes of tf_ops/runtime and transport"
+    )
     arguments = parser.parse_args()
     check_stops()
     of_python.check_stops()
-    all_classes = classes("tf_ops/runtime")
+    all_classes = classes(*LIMITED)
     folders = Counter(str(path.parent.relative_to(ROOT)) for path in native("tf_ops"))
     folder, files = folders.most_common(1)[0]
     python = [path for path in tracked("smddp_tf") if path.suffix == ".py"]
@@ -144,7 +218,7 @@ def main() -> int:
     most_fields = max(all_classes, key=lambda one: one.fields)
     others = [path for path in python if path != ROOT / of_python.PATCHES]
     rows = (
-        ("largest class in runtime, lines", f"{all_classes[0].lines} ({all_classes[0].name})"),
+        ("largest class in runtime and transport, lines", f"{all_classes[0].lines} ({all_classes[0].name})"),
         ("most methods", f"{most_methods.methods} ({most_methods.name})"),
         ("most fields", f"{most_fields.fields} ({most_fields.name})"),
         ("most files in one folder of tf_ops", f"{files} ({folder})"),

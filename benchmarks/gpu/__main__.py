@@ -210,7 +210,7 @@ def why_no_gpu() -> str:
 
 
 def commit() -> str:
-    """GPU_CHECK_COMMIT, else of this checkout, or "": a copy of the working tree may have no history, or an older one."""
+    """GPU_CHECK_COMMIT, else of this checkout, or "": a copied working tree may have no history or an older one."""
     command = ["git", "-C", str(ROOT), "describe", "--always", "--dirty"]
     try:
         return os.environ.get("GPU_CHECK_COMMIT") or subprocess.check_output(command, text=True, timeout=10).strip()

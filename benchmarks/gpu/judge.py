@@ -99,9 +99,11 @@ def _correct(report: Report) -> Iterator[Verdict]:
         waited = answers[0].get("later_work_seconds") if whole else None
         yield Verdict(f"{part}: later work waits for a late rank", LATE_RANK, True, waited, " s")
     for part in [part for part in report["parts"] if part.startswith("training ")]:
-        runs = [run for answer in answer_of(report, part).get("ranks") or [] for run in answer.get("runs", [])]
+        answers = answer_of(report, part).get("ranks") or []
+        runs = [run for answer in answers for run in answer.get("runs", [])]
         bad = sum(not run["same_weights"] or run["losses"][-1] >= run["losses"][0] for run in runs)
-        yield Verdict(f"{part}: runs whose loss or weights are wrong", 0, True, bad if runs else None, "")
+        bad += sum("error" in answer for answer in answers)
+        yield Verdict(f"{part}: runs that failed or with wrong loss or weights", 0, True, bad if runs else None, "")
     for part in [part for part in report["parts"] if part.startswith("sanitizer")]:
         yield Verdict(f"{part}: errors", 0, True, answer_of(report, part).get("errors"), "")
 

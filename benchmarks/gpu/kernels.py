@@ -17,6 +17,8 @@ from tests.native_module import core
 __all__ = ["check_all"]
 
 FLOATS = oracle.FLOATS
+INTEGERS = ("uint8", "int32", "int64")  # not cast, not scaled
+MODELS = ("ResNet-50", "BERT-base")
 # Those of training first: what does not fit into the time is left out from the end.
 MODEL_PAIRS = (
     ("float32", "float32"),
@@ -28,6 +30,7 @@ MODEL_PAIRS = (
     ("float64", "float32"),
 )
 SCALINGS = ((1.0, 1), (1.0 / 3.0, 1), (0.5, 8))
+RANDOM_PARTS = 3  # of a list that is not of a model, packed apart from the whole of it
 
 
 class KernelCheck:
@@ -52,7 +55,7 @@ class KernelCheck:
     def pack_and_unpack(
         self, gradients: GradientList, dtype: str, wire: str, scaling: tuple[float, int], seed: int
     ) -> Iterator[tuple[str, int, int]]:
-        """One list, one pair of dtypes: the whole of it and, where it is not of a model, three parts."""
+        """One list, one pair of dtypes: the whole of it and, where it is not of a model, some parts."""
         ordinary, elements = gradients.aligned, gradients.total
         layout = placed(gradients, ITEM_BYTES[dtype], seed)
         values = oracle.random_bytes(dtype, elements, seed, ordinary)
@@ -72,7 +75,7 @@ class KernelCheck:
                 *scaling,
             )
             with machine.block(packed.nbytes + 64) as into:
-                for begin, end in ranges(elements, seed, 0 if ordinary else 3):
+                for begin, end in ranges(elements, seed, 0 if ordinary else RANDOM_PARTS):
                     into.poison()
                     machine.gpu.pack(view, into.address, machine.stream, begin, end)
                     got, part = into.download(), packed[begin * size : end * size]
@@ -118,10 +121,10 @@ def check_all(machine: Machine, answer: Answer, until: float, small: bool) -> No
                 f"{gradients.name} {dtype} as {wire} x {scaling[0]:.3g} / {scaling[1]}",
                 check.pack_and_unpack(gradients, dtype, wire, scaling, seed),
             )
-        for dtype in ("uint8", "int32", "int64"):
+        for dtype in INTEGERS:
             check.run(f"{gradients.name} {dtype}", check.pack_and_unpack(gradients, dtype, dtype, (1.0, 1), seed))
     of = (lambda model: small_list(model, 5000)) if small else model_list
-    for model, (dtype, wire) in itertools.product(("ResNet-50", "BERT-base"), MODEL_PAIRS):
+    for model, (dtype, wire) in itertools.product(MODELS, MODEL_PAIRS):
         check.run(f"{model} {dtype} as {wire}", check.pack_and_unpack(of(model), dtype, wire, (0.5, 3), 1))
 
 

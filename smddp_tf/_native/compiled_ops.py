@@ -11,8 +11,8 @@ from pathlib import Path
 from typing import Any
 
 from smddp_tf._native import prebuilt
+from smddp_tf._native.own_files import described, is_own
 from smddp_tf._native.tensorflow_import import build_info
-from smddp_tf._own_files import described, is_own
 from smddp_tf._warn import warn
 
 _SECONDS = 1800.0  # for each of the two commands, and so for the processes that wait for the one that runs them

@@ -20,14 +20,8 @@ from smddp_tf.aliases.after_keras import KERAS_DISTRIBUTION, VARIABLE, AfterKera
 from smddp_tf.aliases.finder import Alias, Finder
 
 __all__ = [
-    "FAMILIES",
-    "KERAS_DISTRIBUTION",
-    "SHARED_TENSORS",
-    "environment",
-    "install",
-    "is_installed",
-    "uninstall",
-]
+    "FAMILIES", "KERAS_DISTRIBUTION", "SHARED_TENSORS", "environment", "install", "is_installed", "uninstall",
+]  # fmt: skip
 
 _SITE = str(Path(__file__).resolve().parent / "site")
 
@@ -68,7 +62,7 @@ def install(family: str) -> None:
     if family == SHARED_TENSORS:
         return shared_tensors.share()
     finder = _finder(family)
-    for root in sorted(finder.roots):
+    for root in sorted(finder.aliased):
         if root in sys.modules and not isinstance(sys.modules[root], Alias):
             raise ImportError(
                 f"{root} is imported already, from {getattr(sys.modules[root], '__file__', 'somewhere else')}, so "
@@ -89,7 +83,7 @@ def uninstall(family: str) -> None:
     if finder in sys.meta_path:
         sys.meta_path.remove(finder)
         for name in [name for name, module in sys.modules.items() if isinstance(module, Alias)]:
-            if name.partition(".")[0] in finder.roots:
+            if name.partition(".")[0] in finder.aliased:
                 del sys.modules[name]
 
 

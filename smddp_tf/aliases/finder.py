@@ -74,7 +74,7 @@ class Finder(importlib.abc.MetaPathFinder, importlib.abc.Loader):
         self._versions = versions
         self._distributions = distributions
         self._callables = callables
-        self.roots = frozenset(name.partition(".")[0] for name in modules)
+        self.aliased = frozenset(name.partition(".")[0] for name in modules)
 
     def find_spec(
         self, fullname: str, path: Any = None, target: ModuleType | None = None
@@ -84,7 +84,7 @@ class Finder(importlib.abc.MetaPathFinder, importlib.abc.Loader):
         Raises:
             ModuleNotFoundError: The module is one of those that are not available. Says what to do.
         """
-        if fullname.partition(".")[0] not in self.roots:
+        if fullname.partition(".")[0] not in self.aliased:
             return None
         for name, advice in self._absent.items():
             if fullname == name or fullname.startswith(f"{name}."):

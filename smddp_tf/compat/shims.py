@@ -7,8 +7,8 @@ from collections.abc import Callable
 from typing import Any
 
 from smddp_tf import basics
-from smddp_tf._native import graph
 from smddp_tf._warn import warn
+from smddp_tf.collectives import graph
 from smddp_tf.keras import patch_table, patches
 
 _said: set[str] = set()

@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 
 from smddp_tf import basics
 from smddp_tf._native.threads import of_thread
-from smddp_tf.objects import allgather_object
+from smddp_tf.collectives.objects import allgather_object
 
 
 class RankAndSize(NamedTuple):

@@ -27,6 +27,7 @@ from typing import Any
 
 import tensorflow as tf
 
+from smddp_tf import basics
 from smddp_tf.data.service_registry import ComputeClient, my_address
 
 __all__ = ["TfDataServiceConfig", "compute_worker_fn", "send_to_data_service", "tf_data_service"]
@@ -202,8 +203,6 @@ def compute_worker_fn(compute_config: TfDataServiceConfig) -> None:
     Worker number w works for dispatcher `w // workers_per_dispatcher`; where dispatchers run on this side, the first
     worker of each starts it. The number is the rank, after `hvd.init()`.
     """
-    from smddp_tf import basics
-
     basics.init()
     worker = basics.rank()
     dispatcher = worker // compute_config.workers_per_dispatcher

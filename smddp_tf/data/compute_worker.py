@@ -7,6 +7,11 @@ import dataclasses
 import sys
 from collections.abc import Sequence
 
+from smddp_tf import basics
+from smddp_tf.collectives.objects import broadcast_object
+from smddp_tf.data.compute_service import TfDataServiceConfig, compute_worker_fn
+from smddp_tf.data.service_registry import ComputeService
+
 __all__ = ["main"]
 
 
@@ -22,24 +27,20 @@ def main(dispatchers: int, dispatcher_side: str, configfile: str, timeout: int) 
     Raises:
         ValueError: An argument is not possible. Raised on every rank.
     """
-    import smddp_tf
-    from smddp_tf.data.compute_service import TfDataServiceConfig, compute_worker_fn
-    from smddp_tf.data.service_registry import ComputeService
-
-    smddp_tf.init()
-    if dispatchers < 1 or smddp_tf.size() % dispatchers:
+    basics.init()
+    if dispatchers < 1 or basics.size() % dispatchers:
         raise ValueError(
             "The number of processes must be a multiple of the number of dispatchers. "
-            f"Received: {smddp_tf.size()} processes and dispatchers={dispatchers}."
+            f"Received: {basics.size()} processes and dispatchers={dispatchers}."
         )
-    of_each = smddp_tf.size() // dispatchers
+    of_each = basics.size() // dispatchers
     config = TfDataServiceConfig(dispatchers, of_each, dispatcher_side, ("", 0), b"", timeout)
-    service = ComputeService(dispatchers, of_each) if smddp_tf.rank() == 0 else None
+    service = ComputeService(dispatchers, of_each) if basics.rank() == 0 else None
     try:
         if service is not None:
             config = dataclasses.replace(config, addresses=service.address, key=service.key)
             config.write(configfile)
-        compute_worker_fn(smddp_tf.broadcast_object(config, 0))
+        compute_worker_fn(broadcast_object(config, 0))
     finally:
         if service is not None:
             service.close()

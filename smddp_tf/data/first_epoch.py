@@ -6,10 +6,11 @@ import os
 from collections.abc import Sequence
 from typing import Any
 
-from smddp_tf._bytes_read import bytes_read
 from smddp_tf._warn import warn
 from smddp_tf.basics import rank
 from smddp_tf.data.epochs import found_in
+from smddp_tf.data.file_readers import look_into
+from smddp_tf.monitor.bytes_read import bytes_read
 
 # The attribute of what `shard` has cut by element: the dataset before that.
 UNCUT = "_smddp_uncut"
@@ -35,8 +36,6 @@ class FirstEpoch:
         """Warns on rank 0, once, where each rank has read about as much as all files have, by the bytes of each."""
         if rank() != 0 or len(of_ranks) == 1 or FirstEpoch._has_warned or min(of_ranks) < _SHARE * _LEAST:
             return
-        from smddp_tf.data.file_readers import look_into
-
         try:
             names = [name for dataset in self._uncut for name in look_into(dataset).names]
         except Exception:  # of whatever makes the names: a warning must not end the training

@@ -18,29 +18,24 @@ from smddp_tf.elastic.state import HostUpdateResult, ObjectState, State
 from smddp_tf.exceptions import HorovodInternalError, HostsUpdatedInterrupt
 
 if TYPE_CHECKING:
-    from smddp_tf.elastic.callbacks import CommitStateCallback, UpdateBatchStateCallback, UpdateEpochStateCallback
-    from smddp_tf.elastic.variables import KerasState, TensorFlowKerasState, TensorFlowState
+    from smddp_tf.elastic.variables import TensorFlowState
+    from smddp_tf.keras.elastic.callbacks import CommitStateCallback, UpdateBatchStateCallback, UpdateEpochStateCallback
+    from smddp_tf.keras.elastic.states import KerasState, TensorFlowKerasState
 
 __all__ = [
-    "CommitStateCallback",
-    "HorovodInternalError",
-    "HostUpdateResult",
-    "HostsUpdatedInterrupt",
-    "KerasState",
-    "ObjectState",
-    "State",
-    "TensorFlowKerasState",
-    "TensorFlowState",
-    "UpdateBatchStateCallback",
-    "UpdateEpochStateCallback",
-    "run",
-    "run_fn",
-]
+    "CommitStateCallback", "HorovodInternalError", "HostUpdateResult", "HostsUpdatedInterrupt", "KerasState",
+    "ObjectState", "State", "TensorFlowKerasState", "TensorFlowState", "UpdateBatchStateCallback",
+    "UpdateEpochStateCallback", "run", "run_fn",
+]  # fmt: skip
 
 # Names whose modules import TensorFlow or Keras.
 _LAZY = {
-    **dict.fromkeys(("CommitStateCallback", "UpdateBatchStateCallback", "UpdateEpochStateCallback"), "callbacks"),
-    **dict.fromkeys(("KerasState", "TensorFlowKerasState", "TensorFlowState"), "variables"),
+    **dict.fromkeys(
+        ("CommitStateCallback", "UpdateBatchStateCallback", "UpdateEpochStateCallback"),
+        "smddp_tf.keras.elastic.callbacks",
+    ),
+    **dict.fromkeys(("KerasState", "TensorFlowKerasState"), "smddp_tf.keras.elastic.states"),
+    "TensorFlowState": "smddp_tf.elastic.variables",
 }
 
 
@@ -49,7 +44,7 @@ if not TYPE_CHECKING:  # a misspelt name is an error of a type checker
     def __getattr__(name: str) -> Any:
         if name not in _LAZY:
             raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-        value = globals()[name] = getattr(import_with_tensorflow(f"smddp_tf.elastic.{_LAZY[name]}"), name)
+        value = globals()[name] = getattr(import_with_tensorflow(_LAZY[name]), name)
         return value
 
 

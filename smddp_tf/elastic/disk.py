@@ -7,6 +7,8 @@ others, because it is unpickled.
 
 from __future__ import annotations
 
+import atexit
+import contextlib
 import errno
 import fcntl
 import hashlib
@@ -25,7 +27,7 @@ from typing import IO, Any
 import cloudpickle
 
 from smddp_tf import urls
-from smddp_tf._own_files import described, is_own
+from smddp_tf._native.own_files import described, is_own
 from smddp_tf.lifecycle.restart_settings import job_of
 
 _MAGIC = b"smddp_tf commit 1\n"
@@ -36,10 +38,14 @@ _UNFINISHED = ".commit-unfinished"
 _ADVICE = "Give each a folder (commit_to, smddprun --commit-dir) or a prefix of its own."
 _FOLDER_FLAGS = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 
-
 # How long an earlier job may take to end.
 _LOCK_SECONDS = 10.0
-_held: dict[tuple[str, str], IO[str]] = {}  # lock files, by folder and prefix; the system frees them with this process
+# Lock files that this process has open, by folder and prefix. The system frees them with the process. At its end, and
+# when the commits are cleared, their names are removed (not where a signal kills it; such a file is in nobody's way).
+# Only who has locked a file removes its name, and who has locked one makes sure that the name is still that file's:
+# another process may have removed it since it was opened, and a third one may have locked the next file of that name.
+# The process ids tell those that a fork has from its parent, which holds them.
+_held: dict[tuple[str, str], tuple[int, IO[str]]] = {}
 
 
 class CommitFolder:
@@ -93,27 +99,34 @@ class CommitFolder:
         Raises:
             OSError: another job holds the folder. It is given some seconds to end.
         """
-        if (self.path, self.prefix) in _held:
+        job, give_up_at = job_of(os.environ), time.monotonic() + _LOCK_SECONDS
+        process, held = _held.get((self.path, self.prefix), (os.getpid(), None))
+        if process != os.getpid() or (held and self._is_locked(held)):
             return
-        os.makedirs(self.path, mode=0o700, exist_ok=True)
-        job = job_of(os.environ)
-        name, give_up_at = f".{self.prefix}lock", time.monotonic() + _LOCK_SECONDS
-        flags = os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC
-        with self._folder() as folder:
-            file = open(os.open(name, flags, 0o600, dir_fd=folder), "r+", encoding="utf-8")  # noqa: SIM115
-        _check_owner(file, os.path.join(self.path, name))
-        while not _locked(file):
+        _held.pop((self.path, self.prefix), None)
+        file = held or self._opened_lock()
+        while not self._is_locked(file):
             file.seek(0)
-            owner = file.read()
+            owner = "" if _locked(file) else file.read()  # "": the name is another file's by now
             if job and owner.endswith(f"job {job}"):  # a rank that is lost, or of the start before
                 break
+            file.close()  # before it is opened again: closing frees every lock of this process on the file
             if time.monotonic() > give_up_at:
-                raise OSError(f"{self.path} is in use: {owner} writes commits there. {_ADVICE}")
+                raise OSError(f"{self.path} is in use: {owner or 'another process'} writes commits there. {_ADVICE}")
             time.sleep(0.1)
+            file = self._opened_lock()
         file.seek(0)
         file.truncate()
         print(f"process {os.getpid()} on {socket.gethostname()}, job {job}", end="", file=file, flush=True)
-        _held[self.path, self.prefix] = file
+        _held[self.path, self.prefix] = os.getpid(), file
+
+    def release(self) -> None:
+        """Undoes `hold`."""
+        process, file = _held.pop((self.path, self.prefix), (0, None))
+        if file and process == os.getpid():
+            with file, contextlib.suppress(OSError):  # the folder is gone, or not writable any more
+                if self._is_locked(file):
+                    os.unlink(self._lock_path)
 
     def read(self) -> tuple[int, Any]:
         """The number and the first content of the newest commit that is whole; (0, None) when there is none."""
@@ -140,14 +153,35 @@ class CommitFolder:
             )
 
     def clear(self) -> None:
-        """Removes all commits. The folder stays."""
+        """Removes all commits. The folder stays, and another job may write there."""
         for number in self._numbers():
             self._remove(self._name(number))
         self._written = 0
+        self.release()
 
     def prefixes(self) -> list[str]:
         """With which prefixes there are commits in the folder."""
         return sorted({match[1] for name in urls.names_in(self.path) if (match := _NAME.fullmatch(name))})
+
+    @property
+    def _lock_path(self) -> str:
+        return os.path.join(self.path, f".{self.prefix}lock")
+
+    def _opened_lock(self) -> IO[str]:
+        os.makedirs(self.path, mode=0o700, exist_ok=True)
+        flags = os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC
+        with self._folder() as folder:
+            number = os.open(os.path.basename(self._lock_path), flags, 0o600, dir_fd=folder)
+        file = open(number, "r+", encoding="utf-8")  # noqa: SIM115
+        _check_owner(file, self._lock_path)
+        return file
+
+    def _is_locked(self, file: IO[str]) -> bool:
+        """Locks the file, unless another process has, or the lock file's name is another's or nobody's by now."""
+        try:
+            return _locked(file) and os.path.samestat(os.fstat(file.fileno()), os.lstat(self._lock_path))
+        except FileNotFoundError:
+            return False
 
     def _name(self, number: int) -> str:
         return f"{self.prefix}commit-{number:012d}"
@@ -253,3 +287,9 @@ def _is_whole(file: IO[bytes]) -> bool:
     while chunk := file.read(1 << 20):
         digest.update(chunk)
     return header == _MAGIC + digest.digest()
+
+
+@atexit.register
+def _release_all() -> None:
+    for path, prefix in list(_held):
+        CommitFolder(path, prefix=prefix).release()

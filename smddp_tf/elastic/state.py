@@ -27,7 +27,7 @@ class HostUpdateResult:
 
 
 def _broadcast_object(obj: Any) -> Any:
-    from smddp_tf.objects import broadcast_object  # which needs cloudpickle
+    from smddp_tf.collectives.objects import broadcast_object  # which needs cloudpickle
 
     return broadcast_object(obj, name=of_thread("hvd.elastic (state)"))
 

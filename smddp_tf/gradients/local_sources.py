@@ -8,7 +8,8 @@ from typing import Any
 import tensorflow as tf
 
 from smddp_tf import process_sets
-from smddp_tf._native import emit, run_time_values
+from smddp_tf.collectives import emit, run_time_values
+from smddp_tf.collectives.layouts import identity, layout_of
 from smddp_tf.process_sets import ProcessSet, global_process_set
 
 
@@ -100,25 +101,6 @@ def replaced(grads: Sequence[Any], indices: Iterable[int], others: Iterable[Any]
     return results
 
 
-def mark(variable: Any, layout: Any) -> None:
-    """Makes a variable local to its rank everywhere: it is this rank's part of a table that is cut over the ranks.
-
-    Its gradient must hold what the data of all ranks contribute, and zeros for a rank without data: nothing of it is
-    left out where this rank has no data.
-
-    Args:
-        variable: `tf.Variable` or Keras variable.
-        layout: says which part; see `smddp_tf.keras.layers.placement.Layout`.
-    """
-    for each in (variable, identity(variable)):
-        each.smddp_local = layout
-
-
-def layout_of(variable: Any) -> Any:
-    """What `mark` was given, or None for a variable that is the same on all ranks."""
-    return getattr(variable, "smddp_local", None)
-
-
 def layers_in(local_layers: Any) -> list[Any]:
     """The argument `local_layers` as a list.
 
@@ -143,12 +125,3 @@ def layers_in(local_layers: Any) -> list[Any]:
 def _is_layer(candidate: Any) -> bool:
     """A layer or model of Keras 2 or 3: nothing else has all of these, and Keras need not be imported to ask."""
     return all(hasattr(candidate, name) for name in ("trainable_weights", "call", "get_config"))
-
-
-def identity(source: Any) -> Any:
-    """What a Keras variable and the TensorFlow variable inside of it have in common.
-
-    A Keras variable that was made in a `StatelessScope` has none inside until Keras has left that scope.
-    """
-    value = None if isinstance(source, (tf.Variable, tf.Tensor)) else getattr(source, "_value", None)
-    return source if value is None else value

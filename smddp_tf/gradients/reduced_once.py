@@ -12,8 +12,8 @@ import tensorflow as tf
 
 from smddp_tf import basics
 from smddp_tf._warn import warn
+from smddp_tf.collectives.reduce_op import Average
 from smddp_tf.process_sets import ProcessSet
-from smddp_tf.reduce_op import Average
 
 # The process set over which a tape has reduced, and how (`hvd.Average`, ...).
 _How = tuple["int | None", int]

@@ -10,13 +10,13 @@ from typing import Any
 import tensorflow as tf
 
 from smddp_tf import process_sets
-from smddp_tf._native import emit, graph, loader, run_time_values, xla
+from smddp_tf._native import loader
 from smddp_tf._native.threads import of_thread
 from smddp_tf._warn import warn
+from smddp_tf.collectives import emit, graph, run_time_values, sparse, xla
+from smddp_tf.collectives.reduce_op import Adasum, Average, ReduceOp, ReduceSpec, Sum, as_reduce_op
 from smddp_tf.compression import Compression, NoneCompressor, split
-from smddp_tf.gradients import sparse
 from smddp_tf.process_sets import ProcessSet, global_process_set
-from smddp_tf.reduce_op import Adasum, Average, ReduceOp, ReduceSpec, Sum, as_reduce_op
 
 _OF_USERS = (
     "op", "compression", "sparse_as_dense", "gradient_predivide_factor", "device_dense", "device_sparse", "process_set",

@@ -12,6 +12,7 @@ from smddp_tf.insight.finding import Finding, NotSeen, Rule
 from smddp_tf.insight.recording import Recording, load
 from smddp_tf.insight.rules import RULES
 from smddp_tf.insight.rules.hosts import usage
+from smddp_tf.insight.text import text_of
 
 
 @dataclasses.dataclass(frozen=True)
@@ -67,8 +68,6 @@ class Diagnosis:
         return json.dumps(document, indent=1)
 
     def __str__(self) -> str:
-        from smddp_tf.insight.text import text_of
-
         return text_of(self)
 
 

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from smddp_tf._bytes_read import bytes_read
+from smddp_tf.monitor.bytes_read import bytes_read
 
 # FSx for Lustre, SCRATCH_2: bytes/s for each step of capacity, and the step in TiB.
 _LUSTRE_RATE, _LUSTRE_TIB = 240e6, 1.2

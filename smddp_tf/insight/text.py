@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 from rich.console import Console, Group
 from rich.padding import Padding
 from rich.text import Text
 
-from smddp_tf.insight.diagnosis import Diagnosis
-from smddp_tf.insight.finding import Finding
+if TYPE_CHECKING:
+    from smddp_tf.insight.diagnosis import Diagnosis
+    from smddp_tf.insight.finding import Finding
 
 _STYLES = {"high": "bold red", "medium": "bold yellow", "low": "bold cyan"}
 

@@ -18,17 +18,28 @@ from smddp_tf._native import needs_tensorflow  # noqa: F401
 # isort: split
 
 from smddp_tf import basics, process_sets
+from smddp_tf.lifecycle import first_use as _first_use
 
 try:
     import smddp_tf.keras._backend as _backend  # first: it refuses other backends
-    from smddp_tf import compat as _compat
     from smddp_tf import data, insight, monitor
-    from smddp_tf._native.topology_ops import local_rank_op, local_size_op, process_set_included_op, rank_op, size_op
     from smddp_tf.basics import *
-    from smddp_tf.batch_plan import plan_batch
-    from smddp_tf.checks.doctor import doctor
+    from smddp_tf.collectives.functions import broadcast_, broadcast_global_variables, broadcast_variables
+    from smddp_tf.collectives.objects import allgather_object, broadcast_object, broadcast_object_fn
+    from smddp_tf.collectives.ops import alltoall, barrier, grouped_allgather, grouped_allreduce, join
+    from smddp_tf.collectives.reduce_op import Adasum, Average, Max, Min, Product, Sum
+    from smddp_tf.collectives.scatter_ops import grouped_reducescatter
+    from smddp_tf.collectives.topology_ops import (
+        local_rank_op,
+        local_size_op,
+        process_set_included_op,
+        rank_op,
+        size_op,
+    )
     from smddp_tf.compression import Compression
-    from smddp_tf.functions import broadcast_, broadcast_global_variables, broadcast_variables
+    from smddp_tf.data.batch_plan import plan_batch
+    from smddp_tf.gradients.tape import DistributedGradientTape, PartialDistributedGradientTape
+    from smddp_tf.insight.doctor import doctor
     from smddp_tf.keras import callbacks, elastic, layers, schedules
     from smddp_tf.keras.fit.evaluate import evaluate
     from smddp_tf.keras.fit.patch import guard_fit as _guard_fit
@@ -39,11 +50,7 @@ try:
     from smddp_tf.keras.sync_batch_normalization import SyncBatchNormalization
     from smddp_tf.keras.values import allgather, allreduce, broadcast, reducescatter
     from smddp_tf.monitor.summary import summary
-    from smddp_tf.objects import allgather_object, broadcast_object, broadcast_object_fn
-    from smddp_tf.ops import alltoall, barrier, grouped_allgather, grouped_allreduce, grouped_reducescatter, join
     from smddp_tf.process_sets import *
-    from smddp_tf.reduce_op import Adasum, Average, Max, Min, Product, Sum
-    from smddp_tf.tape import DistributedGradientTape, PartialDistributedGradientTape
 except ImportError as _error:
     # So that `import smddp_tf.keras.distribution` does nothing where Keras computes with JAX or PyTorch.
     if _error.name != "keras.backend":
@@ -53,7 +60,7 @@ except ImportError as _error:
     def __getattr__(name: str) -> object:
         raise (AttributeError if name.startswith("_") else ImportError)(_message)
 else:
-    _compat.install_by_default()
+    _first_use.begin()
     if not _backend.LEGACY:
         _guard_fit()
 

@@ -10,7 +10,7 @@ import numpy as np
 
 from smddp_tf._native.threads import of_thread
 from smddp_tf.basics import rank
-from smddp_tf.functions import allgather_object, broadcast_object
+from smddp_tf.collectives.functions import allgather_object, broadcast_object
 from smddp_tf.keras._backend import keras
 from smddp_tf.keras.roles.step_hooks import hooks_of
 

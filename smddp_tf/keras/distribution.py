@@ -29,7 +29,14 @@ def start() -> None:
             keras.distribution.set_distribution(keras.distribution.DataParallel())
 
 
-def _install() -> None:
+def _refuse_model_parallel(self: Any, *args: Any, **kwargs: Any) -> None:
+    raise NotImplementedError(
+        "keras.distribution.ModelParallel is not available on TensorFlow. Use keras.distribution.DataParallel, which "
+        "trains on any number of ranks; for tables too large for one rank smddp_tf.keras.layers.DistributedEmbedding."
+    )
+
+
+if keras.config.backend() == "tensorflow":
     from smddp_tf.keras import patch_table, patches
     from smddp_tf.keras._backend import needs_keras_3
     from smddp_tf.keras.data_parallel import distribution_lib
@@ -37,6 +44,7 @@ def _install() -> None:
     from smddp_tf.keras.optimizer.adopted import adopt_at_first_step
     from smddp_tf.keras.optimizer.loss_scaling import reduce_before_finite_check
     from smddp_tf.keras.roles import current_distribution, global_means
+    from smddp_tf.keras.sharding.degrees import degree_of
 
     needs_keras_3("smddp_tf.keras.distribution")
     patches.replace(patch_table.BACKEND_FUNCTIONS, lambda _: distribution_lib)
@@ -46,19 +54,6 @@ def _install() -> None:
     global_means.install()
     adopt_at_first_step()
     reduce_before_finite_check()
-
-
-def _refuse_model_parallel(self: Any, *args: Any, **kwargs: Any) -> None:
-    raise NotImplementedError(
-        "keras.distribution.ModelParallel is not available on TensorFlow. Use keras.distribution.DataParallel, which "
-        "trains on any number of ranks; for tables too large for one rank smddp_tf.keras.layers.DistributedEmbedding."
-    )
-
-
-if keras.config.backend() == "tensorflow":
-    from smddp_tf.keras.sharding.degrees import degree_of
-
-    _install()
 
     class DataParallel(keras.distribution.DataParallel):
         """`keras.distribution.DataParallel` whose optimizers may share their state among the ranks.

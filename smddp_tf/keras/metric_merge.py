@@ -13,13 +13,13 @@ from typing import Any, NamedTuple
 import numpy as np
 import tensorflow as tf
 
-from smddp_tf import ops
 from smddp_tf._native.threads import of_thread
 from smddp_tf.basics import rank
+from smddp_tf.collectives import ops
+from smddp_tf.collectives.objects import allgather_object
+from smddp_tf.collectives.reduce_op import Sum
 from smddp_tf.keras._backend import keras
 from smddp_tf.keras.roles.step_hooks import hooks_of
-from smddp_tf.objects import allgather_object
-from smddp_tf.reduce_op import Sum
 
 VALIDATION = "val_"  # what the names of entries of the validation begin with
 

@@ -205,7 +205,7 @@ def _assign(patch: Patch, owner: type, ours: Any) -> None:
 
 def _say_changed(patch: Patch, found: str) -> None:
     """Says that this Keras is not what a patch was written for: as an error, or as a warning."""
-    keras = importlib.import_module("smddp_tf.keras._backend").keras
+    keras = importlib.import_module("keras")
     message = (
         f"smddp_tf replaces `{patch.name}`, because {patch.reason}. Keras {keras.__version__} is different: {found}. "
         f"Without the replacement {patch.without}. Seen to work: Keras {patch.seen}."

@@ -8,11 +8,11 @@ from typing import Any
 import tensorflow as tf
 
 from smddp_tf import basics
-from smddp_tf._native import run_time_values
+from smddp_tf.collectives import run_time_values
+from smddp_tf.collectives.reduce_op import Sum
 from smddp_tf.keras._backend import keras
 from smddp_tf.keras.roles.optimizers import innermost
 from smddp_tf.keras.roles.wrapping import reducer_on
-from smddp_tf.reduce_op import Sum
 
 __all__ = ["Warmup"]
 

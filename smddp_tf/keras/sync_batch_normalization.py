@@ -6,10 +6,10 @@ from typing import Any
 
 import tensorflow as tf
 
-from smddp_tf._native import emit, graph, run_time_values
+from smddp_tf.collectives import emit, graph, run_time_values
+from smddp_tf.collectives.reduce_op import ReduceSpec, Sum
 from smddp_tf.keras._backend import LEGACY, keras
 from smddp_tf.keras.roles import active_ranks
-from smddp_tf.reduce_op import ReduceSpec, Sum
 
 
 class SyncBatchNormalization(keras.layers.BatchNormalization):

@@ -10,10 +10,9 @@ from typing import Any
 
 import tensorflow as tf
 
-from smddp_tf import ops
-from smddp_tf._native import graph
+from smddp_tf.collectives import graph, ops
+from smddp_tf.collectives.reduce_op import Average
 from smddp_tf.compression import Compression
-from smddp_tf.reduce_op import Average
 
 
 @graph.no_autograph

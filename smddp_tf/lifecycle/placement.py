@@ -7,6 +7,8 @@ import json
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
+from smddp_tf.exceptions import LaunchError
+
 # PMIx gives the rank only; Slurm's own variables complete it. In the order in which they are believed.
 _RANK = ("OMPI_COMM_WORLD_RANK", "PMIX_RANK", "PMI_RANK", "PALS_RANKID")
 _SIZE = ("OMPI_COMM_WORLD_SIZE", "PMI_SIZE", "PALS_SIZE")
@@ -16,10 +18,6 @@ _TRAINING_TASKS = ("chief", "master", "worker")  # of TF_CONFIG
 
 # Step numbers from here on are Slurm's own: the batch script, the interactive shell of salloc.
 _FIRST_SPECIAL_STEP = 0xFFFFFFF0
-
-
-class LaunchError(RuntimeError):
-    """A job cannot be started, or did not start. The text says why and what to do."""
 
 
 @dataclass(frozen=True)

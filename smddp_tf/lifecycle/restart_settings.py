@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from smddp_tf.lifecycle.placement import LaunchError
+from smddp_tf.exceptions import LaunchError
 
 COMMIT_DIR, MIN_RANKS = "SMDDP_COMMIT_DIR", "SMDDP_MIN_NP"
 JOB = "SMDDP_RUN_JOB"  # the same in all starts of a job

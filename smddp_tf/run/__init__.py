@@ -9,12 +9,12 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from smddp_tf.run.errors import LaunchError
-    from smddp_tf.run.function import run
+    from smddp_tf.exceptions import LaunchError
+    from smddp_tf.run.launch.function import run
 
 __all__ = ["LaunchError", "run"]
 
-_LAZY = {"LaunchError": "smddp_tf.run.errors", "run": "smddp_tf.run.function"}
+_LAZY = {"LaunchError": "smddp_tf.exceptions", "run": "smddp_tf.run.launch.function"}
 
 
 if not TYPE_CHECKING:  # a misspelt name is an error of a type checker

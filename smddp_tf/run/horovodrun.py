@@ -10,10 +10,10 @@ from typing import Any
 import click
 
 from smddp_tf.aliases.table import HOROVOD_VERSION
-from smddp_tf.run.check_build import build_report, version
+from smddp_tf.exceptions import LaunchError
 from smddp_tf.run.cli import dispatch, launcher, run_program
-from smddp_tf.run.errors import LaunchError
-from smddp_tf.run.hosts import Host, parse_hosts, total_slots
+from smddp_tf.run.cli.check_build import build_report, version
+from smddp_tf.run.hosts.hosts import Host, parse_hosts, total_slots
 
 _ELASTIC_TIMEOUT = 600.0  # Horovod's default
 

@@ -4,17 +4,17 @@ from __future__ import annotations
 
 from typing import Any
 
-from smddp_tf import compat as _compat
 from smddp_tf.basics import local_rank, local_size, rank, size
+from smddp_tf.collectives.reduce_op import Average
 from smddp_tf.compression import Compression
 from smddp_tf.keras import callbacks, load_model
-from smddp_tf.reduce_op import Average
+from smddp_tf.lifecycle import first_use as _first_use
+from smddp_tf.sdp import optimizer as _optimizer
 from smddp_tf.sdp import reductions, world
-from smddp_tf.sdp import training as _training
 from smddp_tf.sdp.reductions import *  # noqa: F403
 from smddp_tf.sdp.world import *  # noqa: F403
 
-_compat.install_by_default()
+_first_use.begin()
 
 __all__ = ["Compression", "DistributedOptimizer", "callbacks", "load_model", "local_rank", "local_size", "rank", "size"]
 __all__ += reductions.__all__
@@ -40,6 +40,6 @@ def DistributedOptimizer(
     Args:
         optimizer: Keras optimizer to wrap; see `sdp.DistributedOptimizer` for the others.
     """
-    return _training.DistributedOptimizer(
+    return _optimizer.DistributedOptimizer(
         optimizer, name, False, device_dense, device_sparse, compression, sparse_as_dense, op, bucket_cap_mb
     )

@@ -8,11 +8,12 @@ from typing import Any
 
 import tensorflow as tf
 
-from smddp_tf import basics, functions, ops
-from smddp_tf._native import emit, graph, loader, xla
+from smddp_tf import basics
+from smddp_tf._native import loader
 from smddp_tf._warn import warn
+from smddp_tf.collectives import emit, functions, graph, ops, xla
+from smddp_tf.collectives.reduce_op import Average, Max, Min, ReduceSpec, Sum, as_reduce_op
 from smddp_tf.compression import Compression, split
-from smddp_tf.reduce_op import Average, Max, Min, ReduceSpec, Sum, as_reduce_op
 
 __all__ = [
     "ReduceOp", "allreduce", "broadcast", "broadcast_global_variables", "broadcast_variables",

@@ -1,14 +1,14 @@
-"""The tape and the optimizer of `smdistributed.dataparallel.tensorflow`."""
+"""The tape of `smdistributed.dataparallel.tensorflow`."""
 
 from __future__ import annotations
 
 from typing import Any
 
+from smddp_tf.collectives.reduce_op import Average, as_reduce_op
 from smddp_tf.compression import Compression
-from smddp_tf.reduce_op import Average, as_reduce_op
+from smddp_tf.gradients.tape import DistributedGradientTape as _Tape
 from smddp_tf.sdp.common import checked_bucket_bytes, setBucketSize
 from smddp_tf.sdp.reductions import warn_of_devices
-from smddp_tf.tape import DistributedGradientTape as _Tape
 
 
 class DistributedGradientTape(_Tape):
@@ -46,55 +46,13 @@ class DistributedGradientTape(_Tape):
         bucket_cap_mb: float | None = None,
     ) -> None:
         warn_of_devices(device_dense=device_dense, device_sparse=device_sparse)
-        _set_bucket_cap(bucket_cap_mb)
+        set_bucket_cap(bucket_cap_mb)
         super().__init__(
             gradtape, compression=compression, sparse_as_dense=sparse_as_dense, op=as_reduce_op(op, (Average,))
         )
 
 
-def DistributedOptimizer(
-    optimizer: Any,
-    name: str | None = None,
-    use_locking: bool = False,
-    device_dense: str = "",
-    device_sparse: str = "",
-    compression: Any = Compression.none,
-    sparse_as_dense: bool = True,
-    op: int = Average,
-    bucket_cap_mb: float | None = None,
-) -> Any:
-    """Averages gradients over all ranks before `optimizer` applies them; see `hvd.DistributedOptimizer`.
-
-    Args:
-        optimizer: a Keras optimizer; or a TensorFlow 1 optimizer, where `hvd.DistributedOptimizer` takes one.
-        name: String, used in messages.
-        use_locking: concerns TensorFlow 1; has no effect.
-        device_dense: ignored, with a warning.
-        device_sparse: ignored, with a warning.
-        compression: `sdp.Compression.none`, `.fp16`, or a compressor class.
-        sparse_as_dense: bool, turns `tf.IndexedSlices` into dense gradients first. Defaults to `True`, as in SMDDP
-            since 1.2.1.
-        op: `ReduceOp.AVERAGE`.
-        bucket_cap_mb: number, the bucket size in MiB; see `smddpcommon.setBucketSize`. Defaults to what
-            the engine finds best.
-
-    Raises:
-        ValueError: An argument has a value that SMDDP refuses.
-    """
-    import smddp_tf
-
-    warn_of_devices(device_dense=device_dense, device_sparse=device_sparse)
-    _set_bucket_cap(bucket_cap_mb)
-    return smddp_tf.DistributedOptimizer(
-        optimizer,
-        name,
-        use_locking,
-        compression=compression,
-        sparse_as_dense=sparse_as_dense,
-        op=as_reduce_op(op, (Average,)),
-    )
-
-
-def _set_bucket_cap(megabytes: float | None) -> None:
+def set_bucket_cap(megabytes: float | None) -> None:
+    """Takes an argument `bucket_cap_mb`, unless it is None."""
     if megabytes is not None:
         setBucketSize(checked_bucket_bytes(megabytes * 1024 * 1024, "`bucket_cap_mb` * 1024 * 1024", megabytes))

@@ -105,6 +105,8 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   hub.SetDoorbell(rank, &parts->node().doorbell());
   std::unique_ptr<smddp::NodeChannel> mate;
   if (same_host) mate = std::make_unique<smddp::NodeChannel>(other, layout, segments);
+  std::unique_ptr<smddp::NodeControl> messages;
+  if (same_host) messages = std::make_unique<smddp::NodeControl>(*mate);
   smddp::PlanRegistry plans;
   Requests requests;
   smddp::EngineSession session(std::move(parts), env, plans);
@@ -117,7 +119,7 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
     if (!same_host) {
       hub.Deliver(rank, {other, tag == 0, tag, 0, std::move(bytes)});
     } else if (tag == 0) {
-      mate->PostControl(rank, std::move(bytes));
+      messages->Post(rank, std::move(bytes));
     } else {
       smddp::Slot slot;
       if (!mate->Reserve(smddp::Pool::kCopy, &slot)) break;
@@ -130,11 +132,11 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
     if ((kind & 8) != 0) Settle(session);
   }
   const std::string goodbye = Encode(smddp::Goodbye{true});  // else it waits until its own has been taken
-  same_host ? mate->PostControl(rank, goodbye) : hub.Deliver(rank, {other, true, 0, 0, goodbye});
+  same_host ? messages->Post(rank, goodbye) : hub.Deliver(rank, {other, true, 0, 0, goodbye});
   // The mate takes what the engine sends, as long as that lives.
   std::atomic<bool> over{false};
   std::thread taking([&] {
-    while (same_host && !over && mate->Progress().ok()) sched_yield();
+    while (same_host && !over && mate->Progress().ok() && messages->Progress().ok()) sched_yield();
   });
   session.Stop();
   over = true;

@@ -102,7 +102,7 @@ std::vector<std::string> Answers() {
   all.push_back(Encode(smddp::StepGivenUp{kPlan, 1, false}));
   all.push_back(Encode(smddp::StepGivenUp{kPlan, 1, true}));
   all.push_back(Encode(smddp::RequestGivenUp{"a"}));
-  for (uint8_t kind = 0; kind <= 4; ++kind) {  // runtime/planned/plan_retirement.cc
+  for (uint8_t kind = 0; kind <= 4; ++kind) {  // runtime/plans/plan_retirement.cc
     smddp::WireWriter writer;
     writer.Put(smddp::ControlType::kPlanRetirement);
     writer.Put(kind);

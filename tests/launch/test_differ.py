@@ -43,6 +43,8 @@ def test_difference_is_named_on_every_rank(records: Records, case: str, what: st
         assert records[rank][case]["error"] == "EngineError", records[rank][case]
         assert message.startswith(f"{what} must be the same on all ranks: rank 0 has "), message
         assert f", rank 1 has {odd}" in message, message
+        remedy = "Install the same one for every rank" if "version" in what else "Set the same one for every rank"
+        assert f". {remedy}" in message, message
 
 
 def test_init_works_afterwards(records: Records) -> None:

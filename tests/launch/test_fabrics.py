@@ -6,7 +6,7 @@ import re
 
 import pytest
 
-from smddp_tf.run.mpi import find_mpi
+from smddp_tf.run.launch.mpi import find_mpi
 from tests.launch.fabrics import FABRICS, why_not
 from tests.launch.mpirun import SCRIPTS, launch
 from tests.variants import FULL, in_full

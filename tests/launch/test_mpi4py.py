@@ -9,9 +9,10 @@ from tests.launch.mpirun import SCRIPTS, launch
 pytestmark = pytest.mark.one_process
 
 
-@pytest.mark.parametrize("when", ["before", "after"])
+@pytest.mark.parametrize("when", ["before", "after", "late"])
 def test_mpi4py_is_imported(when: str) -> None:
-    done = launch([SCRIPTS / "mpi4py_beside.py", when], ranks=2, timeout=60).check()
+    env = {"SMDDP_START_TIMEOUT": "10"} if when == "late" else {}
+    done = launch([SCRIPTS / "mpi4py_beside.py", when], ranks=2, timeout=60, env=env).check()
     assert {"rank 0 done", "rank 1 done"} <= set(done.output.splitlines())
 
 

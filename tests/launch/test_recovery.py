@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from smddp_tf.run.mpi import OPEN_MPI, find_mpi
+from smddp_tf.run.launch.mpi import OPEN_MPI, find_mpi
 from tests.launch.mpirun import SCRIPTS, launch
 from tests.object_store import BUCKET, object_store, variables, why_none
 

@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 from smddp_tf.run import LaunchError, run
-from smddp_tf.run.mpi import MPICH, find_mpi
+from smddp_tf.run.launch.mpi import MPICH, find_mpi
 from tests.launch.mpirun import ROOT, SCRIPTS, environment, find_mpirun, launch
 
 RANKS = SCRIPTS / "ranks_without_tensorflow.py"
@@ -119,7 +119,8 @@ def test_nothing_is_left_after_a_signal(sign: signal.Signals) -> None:
         wait_until(lambda: not any(map(is_alive, ranks)), "the ranks to end")
     finally:
         process.kill()
-        process.communicate()
+        said = "".join(process.communicate())
+    assert ("smddprun: SIGTERM has ended the job of 2 ranks.\n" in said) == (sign == signal.SIGTERM)
     assert code == (-signal.SIGKILL if sign == signal.SIGKILL else 128 + sign)
 
 
@@ -273,19 +274,21 @@ def is_alive(process: int) -> bool:
 def test_start_timeout_names_who_is_missing(tmp_path: Path) -> None:
     deaf = tmp_path / "mpirun"
     version = "HYDRA Version: 5.0" if find_mpi().kind == MPICH else "mpirun (Open MPI) 5.0.1"
-    deaf.write_text(f'#!/bin/sh\n[ "$1" = --version ] && echo "{version}" && exit\nexec sleep 600\n')
+    deaf.write_text(f'#!/bin/sh\n[ "$1" = --version ] && echo "{version}" && exit\ntrap "" TERM\nsleep 600\n')
     deaf.chmod(0o755)
     done = smddprun("-np", "2", "-H", "localhost:1,203.0.113.9:1", "--start-timeout", "1", "--mpirun", deaf, "true")
     assert not done.timed_out
     assert done.returncode == 1
     assert "2 of 2 ranks had not started after 1 s" in done.output
     assert "203.0.113.9" in done.output
+    assert done.seconds < 9  # it ends soon, although this mpirun does not end when it is told to
 
 
 def test_a_program_that_does_not_exist() -> None:
     done = smddprun("-np", "2", "no-such-program")
     assert done.returncode == 127, done.output
     assert "'no-such-program' cannot be started: No such file or directory." in done.output
+    assert done.output.count("\n") == 1  # nothing of mpirun
 
 
 # What `srun --mpi=pmix` leaves of a rank's environment: PMIx, and Slurm's own variables.

@@ -15,7 +15,7 @@ from tests.native.layouts import LAYOUTS
 
 _core = native_module.core()
 
-LEAST_REFERRED = 2048  # transport/shm/slot_writer.h
+LEAST_REFERRED = 2048  # transport/shm/node_channel.h
 CHUNK_BYTES = 64 << 10
 
 over_layouts = pytest.mark.parametrize("layout", ["1", "2", "1+1", "3", "2+1", "4", "2+2", "1+4+2", "8", "5+3"])

@@ -6,7 +6,9 @@ damage is real: a thread of the test changes memory of one rank while the collec
 
 from __future__ import annotations
 
+import itertools
 import re
+import time
 from collections.abc import Callable
 from dataclasses import dataclass
 
@@ -90,6 +92,17 @@ def is_named(words: str, memory: np.ndarray, byte: int, job: Job, pause: float =
     """Not always at the first try: the byte may change between two readings of one check, which then says so in other
     words."""
     return any(words in found_in(memory, byte, job, pause) for _ in range(10))
+
+
+def test_damage_that_meets_few_calls_is_waited_for() -> None:
+    calls, begin = itertools.count(), time.monotonic()
+
+    def found_late() -> None:
+        if next(calls) > 500 and time.monotonic() > begin + 0.2:
+            raise _core.EngineError("found")
+
+    assert first_error(found_late, _core.EngineError) == "found"
+    assert first_error(lambda: None, _core.EngineError, tries=3, seconds=0) == ""
 
 
 @pytest.mark.parametrize(

@@ -8,8 +8,9 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
-from smddp_tf._native import emit, loader
-from smddp_tf.reduce_op import ReduceSpec
+from smddp_tf._native import loader
+from smddp_tf.collectives import emit
+from smddp_tf.collectives.reduce_op import ReduceSpec
 
 AVERAGE = ReduceSpec()
 SHAPES = [(7, 5), (), (0, 3), (1,), (1023,), (131, 257), (3, 2, 2)]

@@ -5,9 +5,10 @@ from __future__ import annotations
 import numpy as np
 import pytest
 import tensorflow as tf
+from tensorflow.python.eager import context
 from tensorflow.python.framework import kernels
 
-from smddp_tf._native import xla
+from smddp_tf.collectives import xla
 from smddp_tf.gradients.reducer import GradientReducer
 from tests.parallel.compiled_functions import check_gradients, compiled, make_step
 
@@ -260,3 +261,13 @@ def test_gradients_come_in_the_reverse_order_of_the_collectives(hvd, rank, size)
         everywhere = 2 * mean * (size + 1) / 2
         first = 2 * (numbers(0, (2, 3)) + index) * (size + 1) / 2 * (rank == 0)
         np.testing.assert_allclose(gradient, everywhere if index % 2 else first, rtol=1e-6)
+
+
+@pytest.mark.parametrize("device", ["", "/device:CPU:0"])
+def test_the_variable_that_orders_calls_lies_where_their_function_runs(hvd, monkeypatch, device):
+    """tf.device("") would put it on the CPU, from where a function compiled for a GPU cannot read it."""
+    asked = []
+    monkeypatch.setattr(xla, "_order", {})
+    monkeypatch.setattr(tf, "Variable", lambda *_, **__: asked.append(context.context().device_name))
+    tf.function(lambda: xla._order_variable(device)).get_concrete_function()
+    assert [bool(name) for name in asked] == [bool(device)]

@@ -10,7 +10,7 @@ import pytest
 
 import smddp_tf.keras as hvk
 import smddp_tf.keras.distribution
-from smddp_tf.elastic.variables import TensorFlowKerasState
+from smddp_tf.keras.elastic.states import TensorFlowKerasState
 from smddp_tf.keras.saving import cut_tables
 from tests.parallel.embedding_models import cut_model, data_of, give_first_tables, part
 

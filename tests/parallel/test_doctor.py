@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from smddp_tf.checks import doctor as module
+from smddp_tf.insight import doctor as module
 
 
 def test_the_report_is_the_same_on_all_ranks(hvd, size):

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-import smddp_tf.horovod.keras as standalone
+import smddp_tf.compat.horovod.keras as standalone
 import smddp_tf.keras as hvk
 from tests.parallel.keras_training import dense_model, same_on_all_ranks
 

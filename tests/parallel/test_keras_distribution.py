@@ -21,6 +21,7 @@ from tests.parallel.distributed_keras import (
     ROWS,
     VALIDATION,
     Batches,
+    Recording,
     arguments,
     distributed,
     model,
@@ -274,26 +275,13 @@ def _ids_of_epochs(kind: str) -> list[np.ndarray]:
     ids = np.arange(ROWS, dtype=np.float32)[:, None]
     seen: list[list[np.ndarray]] = []
 
-    class Recording(keras.Model):
-        def __init__(self) -> None:
-            super().__init__()
-            self.dense = keras.layers.Dense(1)
-
-        def call(self, x):
-            return self.dense(x)
-
-        def train_step(self, data):
-            logs = super().train_step(data)
-            part = data[0].numpy().ravel()
-            active = active_ranks.current()
-            seen[-1].append(part if active is None else part[: int(active.flag)])
-            return logs
+    def record(rows: np.ndarray) -> None:
+        active = active_ranks.current()
+        seen[-1].append(rows if active is None else rows[: int(active.flag)])
 
     with distributed():
-        recording = Recording()
-        recording.compile("sgd", "mse", run_eagerly=True)
         begin = keras.callbacks.LambdaCallback(on_epoch_begin=lambda epoch, logs: seen.append([]))
-        recording.fit(**arguments(kind, ids, ids), epochs=2, verbose=0, callbacks=[begin])
+        Recording(record).fit(**arguments(kind, ids, ids), epochs=2, verbose=0, callbacks=[begin])
     return [np.concatenate(parts) for parts in seen]
 
 

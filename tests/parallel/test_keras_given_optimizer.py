@@ -91,6 +91,38 @@ def test_each_has_its_own_state(hvd, rank, size, kind, first):
         assert float(given.learning_rate) != 0.5
 
 
+@pytest.mark.parametrize("kind", ["momentum", "loss scale"])
+def test_one_that_is_made_in_a_trace_is_wrapped_itself(hvd, kind):
+    """It has no values that could be copied, and nobody else has it."""
+
+    are_same = []
+
+    def make():
+        given = KINDS[kind][0]()
+        are_same.append(hvk.DistributedOptimizer(given) is given)
+
+    with pytest.raises(
+        ValueError, match="singleton tf.Variables"
+    ):  # a function makes variables in its first trace only
+        tf.function(make)()
+    with tf.Graph().as_default():
+        make()
+    assert all(are_same)
+    assert len(are_same) > 1
+
+
+def test_an_error_of_an_optimizer_is_not_taken_for_a_trace(hvd):
+    class Broken(keras.optimizers.SGD):
+        @property
+        def iterations(self):
+            raise ArithmeticError("of the user's")
+
+    given = Broken(1.0)
+    with pytest.raises(ArithmeticError, match="of the user's"):
+        hvk.DistributedOptimizer(given)
+    assert not reduces(given)
+
+
 def test_one_optimizer_for_several_models(hvd):
     given = keras.optimizers.Adam(0.1)
     for _ in range(2):

@@ -12,7 +12,7 @@ import pytest
 import tensorflow as tf
 
 from smddp_tf.keras.data_parallel.same_data import Digests
-from tests.parallel.distributed_keras import BATCH, Batches, distributed, model, samples, weights
+from tests.parallel.distributed_keras import BATCH, Batches, Recording, distributed, model, samples, weights
 
 OTHER = "all ranks must read the same batches in the same order"
 STEPS = 20
@@ -89,22 +89,8 @@ def test_an_order_that_is_not_fixed_is_fixed(rank, mpi):
     data = tf.data.Dataset.range(64).map(lambda i: tf.numpy_function(slow, [i], tf.int64), num_parallel_calls=4)
     data = data.map(lambda i: (tf.reshape(tf.cast(i, tf.float32), [1]),) * 2).batch(8).with_options(options)
 
-    class Recording(keras.Model):
-        def __init__(self) -> None:
-            super().__init__()
-            self.dense = keras.layers.Dense(1)
-
-        def call(self, x):
-            return self.dense(x)
-
-        def train_step(self, data):
-            seen.extend(data[0].numpy().ravel().tolist())
-            return super().train_step(data)
-
     with distributed():
-        recording = Recording()
-        recording.compile("sgd", "mse", run_eagerly=True)
-        recording.fit(data, verbose=0)
+        Recording(lambda rows: seen.extend(rows.tolist())).fit(data, verbose=0)
     assert set().union(*mpi.allgather(seen)) == set(range(64))
 
 

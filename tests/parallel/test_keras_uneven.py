@@ -211,8 +211,7 @@ def test_unknown_modes_are_refused(hvd):
 @pytest.mark.parametrize("wire", [tf.bfloat16, tf.float16, tf.float32])
 def test_the_count_of_many_ranks_is_exact(hvd, size, monkeypatch, ranks, wire):
     """All ranks but one are active. Simulated: what goes into the plan comes back rounded as by its wire."""
-    from smddp_tf import ops
-    from smddp_tf._native import run_time_values
+    from smddp_tf.collectives import ops, run_time_values
     from smddp_tf.keras.optimizer.optimizer_reducer import OptimizerReducer, ReductionSettings
     from smddp_tf.keras.optimizer.pipeline import reduce_gradients
     from smddp_tf.keras.roles import active_ranks, running

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from smddp_tf.reduce_op import ReduceSpec
+from smddp_tf.collectives.reduce_op import ReduceSpec
 from tests.native_module import core
 from tests.parallel.parts import brought, cut, degrees, gathered, gatherer, reduced, reducer
 from tests.reasons import raises

@@ -13,7 +13,7 @@ import tensorflow as tf
 
 import smddp_tf.keras as hvk
 from smddp_tf import sdp
-from smddp_tf.gradients import sparse
+from smddp_tf.collectives import sparse
 from tests.parallel.keras_training import skip_jit
 from tests.variants import in_full
 

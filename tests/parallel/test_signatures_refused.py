@@ -12,7 +12,7 @@ import tensorflow as tf
 
 import smddp_tf.keras as hvk
 from smddp_tf import sdp
-from smddp_tf.horovod import keras as horovod_keras
+from smddp_tf.compat.horovod import keras as horovod_keras
 from smddp_tf.sdp import keras as sdp_keras
 from tests.variants import in_full
 

@@ -77,7 +77,7 @@ def written(hvd, parameter: inspect.Parameter) -> str:
     [
         ("smddp_tf", OF_TENSORFLOW),
         ("smddp_tf.keras", OF_KERAS),
-        ("smddp_tf.horovod.keras", OF_STANDALONE_KERAS),
+        ("smddp_tf.compat.horovod.keras", OF_STANDALONE_KERAS),
     ],
 )
 def test_signatures(hvd, module, table):

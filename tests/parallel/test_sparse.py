@@ -8,7 +8,7 @@ import pytest
 import tensorflow as tf
 
 import smddp_tf.keras as hvk
-from smddp_tf.gradients import sparse
+from smddp_tf.collectives import sparse
 from smddp_tf.gradients.reducer import GradientReducer
 from tests.native_module import core
 from tests.parallel.keras_training import (

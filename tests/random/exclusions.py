@@ -103,6 +103,9 @@ RULES: dict[str, Rule] = {
     "Keras: takes whole calls of steps_per_execution from a generator, also beyond steps_per_epoch": lambda c, n, _: (
         c.data == "generator" and c.steps % c.steps_per_execution > 0
     ),
+    "Keras: class_weight is not supported for Python generators": lambda c, n, _: (
+        c.data == "generator" and c.weights == "class"
+    ),
     "eager steps are not compiled, nor several": lambda c, n, _: c.eager and (c.jit or c.steps_per_execution > 1),
     "shuffled: two equal runs are compared, under keras.distribution": lambda c, n, _: (
         c.shuffled and (c.way != "distribution" or c.data not in ("arrays", "dataset") or c.saved)

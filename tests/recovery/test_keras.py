@@ -7,7 +7,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from smddp_tf.run.mpi import OPEN_MPI, find_mpi
+from smddp_tf.run.launch.mpi import OPEN_MPI, find_mpi
 from tests.launch.mpirun import launch
 
 SCRIPT = Path(__file__).with_name("keras_ranks.py")

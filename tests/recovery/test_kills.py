@@ -16,7 +16,7 @@ from pathlib import Path
 
 import pytest
 
-from smddp_tf.run.mpi import OPEN_MPI, find_mpi
+from smddp_tf.run.launch.mpi import OPEN_MPI, find_mpi
 from tests.launch.mpirun import ROOT, SCRIPTS, environment, find_mpirun, mpirun_flags
 
 SCRIPT = SCRIPTS / "elastic_ranks.py"

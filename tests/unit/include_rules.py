@@ -17,13 +17,12 @@ RUNTIME = {
     "requests": ("api", "control", "verify"),
     "named": ("api", "control", "requests"),
     "gpu": ("api", "control", "named"),
-    "plans": ("api", "control"),
-    "planned": ("api", "control", "gpu", "named", "plans", "verify"),
-    "join": ("api", "control", "named", "planned", "plans", "requests"),
-    "health": ("api", "control", "named", "planned", "plans"),
+    "plans": ("api", "control", "gpu", "named", "verify"),
+    "join": ("api", "control", "named", "plans", "requests"),
+    "health": ("api", "control", "named", "plans"),
     "engine": ("api", "bootstrap", "control", "health"),
     "session": (
-        *("api", "bootstrap", "control", "engine", "gpu", "health", "join", "named", "planned", "plans"),
+        *("api", "bootstrap", "control", "engine", "gpu", "health", "join", "named", "plans"),
         *("requests", "timeline", "verify"),
     ),
 }
@@ -57,10 +56,7 @@ RULES = {
     "collectives/rail/registry.cc": (*_BELOW_COLLECTIVES, "collectives/rail/*"),
     "collectives/rail/*": (*_BELOW_COLLECTIVES, "collectives/rail/*", "collectives/p2p/rounds_task.h"),
     # The node stages read and write the slots of shared memory in place.
-    "collectives/node/*": (
-        *(*_BELOW_COLLECTIVES, "collectives/node/*"),
-        *("transport/shm/node_channel.h", "transport/shm/slot_writer.h"),
-    ),
+    "collectives/node/*": (*_BELOW_COLLECTIVES, "collectives/node/*", "transport/shm/node_channel.h"),
     "collectives/fabric.h": (*_BELOW_COLLECTIVES, "transport/shm/node_channel.h"),
     "collectives/*": (*_BELOW_COLLECTIVES, "collectives/node/*"),
     "fusion/*": (*_CORE, "fusion/*"),

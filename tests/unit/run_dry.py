@@ -9,9 +9,11 @@ from collections.abc import Callable, Mapping, Sequence
 
 import pytest
 
-from smddp_tf.run import cli, launch, sagemaker_line
-from smddp_tf.run.mpi import MPICH, OPEN_MPI, Mpi
-from smddp_tf.run.network import Interface
+from smddp_tf.run import cli
+from smddp_tf.run.hosts.network import Interface
+from smddp_tf.run.launch import launch
+from smddp_tf.run.launch.mpi import MPICH, OPEN_MPI, Mpi
+from smddp_tf.run.sagemaker import line as sagemaker_line
 
 OPEN_MPI_4 = Mpi("/opt/bin/mpirun", OPEN_MPI, 4)
 OPEN_MPI_5 = Mpi("/opt/bin/mpirun", OPEN_MPI, 5)
@@ -47,8 +49,8 @@ class DryRun:
             patch.setattr(sagemaker_line, "find_mpi", lambda: self.mpi)
             patch.setattr(launch, "local_interfaces", lambda: [LO, DOCKER, ETH0])
             patch.setattr(launch, "resolve", lambda names: [ADDRESSES[name] for name in names if name in ADDRESSES])
-            patch.setattr("smddp_tf.run.settings.is_this_host", lambda name: name in ("h1", "localhost"))
-            patch.setattr("smddp_tf.run.mpirun_command.is_this_host", lambda name: name in ("h1", "localhost"))
+            patch.setattr("smddp_tf.run.launch.settings.is_this_host", lambda name: name in ("h1", "localhost"))
+            patch.setattr("smddp_tf.run.launch.mpirun_command.is_this_host", lambda name: name in ("h1", "localhost"))
             patch.setattr(os, "geteuid", lambda: 1000)
             patch.setattr(os, "sched_getaffinity", lambda _: set(range(cores)))
             with pytest.raises(SystemExit) as ended:

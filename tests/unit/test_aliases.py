@@ -13,10 +13,10 @@ from pathlib import Path
 import pytest
 
 from smddp_tf import aliases
-from smddp_tf.aliases import horovod_util, table
-from smddp_tf.horovod import runner_util
+from smddp_tf.aliases import table
+from smddp_tf.collectives.reduce_op import Average, Sum
+from smddp_tf.compat.horovod import common_util, runner_util
 from smddp_tf.lifecycle import rank_variables
-from smddp_tf.reduce_op import Average, Sum
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -198,15 +198,15 @@ def test_only_what_is_missing_of_the_ranks_variables_is_set() -> None:
 
 
 def test_helpers() -> None:
-    assert [n for n in range(9) if horovod_util.num_rank_is_power_2(n)] == [1, 2, 4, 8]
-    assert horovod_util.extension_available("tensorflow")
-    assert not horovod_util.extension_available("torch")
-    assert [horovod_util.is_iterable(each) for each in ([], "ab", 1, None)] == [True, True, False, False]
-    average = horovod_util.get_average_backwards_compatibility_fun(object())
+    assert [n for n in range(9) if common_util.num_rank_is_power_2(n)] == [1, 2, 4, 8]
+    assert common_util.extension_available("tensorflow")
+    assert not common_util.extension_available("torch")
+    assert [common_util.is_iterable(each) for each in ([], "ab", 1, None)] == [True, True, False, False]
+    average = common_util.get_average_backwards_compatibility_fun(object())
     assert [average(None, None), average(Sum, None)] == [Average, Sum]
-    assert horovod_util.support_non_legacy_keras_optimizers(object())
+    assert common_util.support_non_legacy_keras_optimizers(object())
     os.environ.pop("SMDDP_TEST_A", None)
-    with horovod_util.env(SMDDP_TEST_A="1", SMDDP_TEST_B=None):
+    with common_util.env(SMDDP_TEST_A="1", SMDDP_TEST_B=None):
         assert os.environ["SMDDP_TEST_A"] == "1"
     assert "SMDDP_TEST_A" not in os.environ
 
@@ -238,10 +238,10 @@ def test_helpers_of_the_launcher(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.mark.parametrize(("version", "target", "expected"), VERSIONS)
 def test_versions_are_compared_by_their_numbers(version: str, target: str, expected: bool) -> None:
-    assert horovod_util.is_version_greater_equal_than(version, target) == expected
+    assert common_util.is_version_greater_equal_than(version, target) == expected
 
 
 @pytest.mark.parametrize("pair", [("2.16.0", "2.16"), (2, "2.16.0"), ("2.16.0", None)])
 def test_what_is_no_version_is_refused(pair: tuple[str, str]) -> None:
     with pytest.raises(ValueError, match="`ver` and `target` must be strings such as 2.16.1. Received: ver="):
-        horovod_util.is_version_greater_equal_than(*pair)
+        common_util.is_version_greater_equal_than(*pair)

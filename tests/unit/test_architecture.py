@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterable, Mapping
 import pytest
 
 from tests.unit.include_rules import NATIVE, ROOT, RULES, RUNTIME, code_of, files_of, name_of
+from tests.unit.python_floors import UPWARD, all_imports, lies_in, unit_of
 
 PAGE = (ROOT / "docs" / "architecture.md").read_text(encoding="utf-8")
 Arrows = dict[str, set[str]]
@@ -66,6 +67,21 @@ def targets_of_cmake() -> Arrows:
     return {name: set(re.findall(r"\bruntime_(\w+)", uses)) for name, uses in found}
 
 
+def imported(package: str, shown: Iterable[str]) -> Arrows:
+    """Which units of a Python package import which of `shown`, directly or over units that are not shown."""
+    arrows: Arrows = {}
+    for one in all_imports():
+        if not any(one.module == who and lies_in(one.imported, what) for who, what in UPWARD):
+            start, end = unit_of(one.module, package), unit_of(one.imported, package)
+            arrows.setdefault(start, set()).update({end} - {start, ""})
+
+    def ends(start: str) -> set[str]:
+        direct = arrows.get(start, set())
+        return (direct & set(shown)).union(*(ends(each) for each in direct - set(shown)))
+
+    return {start: ends(start) for start in shown}
+
+
 def drawn(number: int) -> Arrows:
     """The arrows of a picture."""
     picture = re.findall(r"```mermaid\n(.*?)```", PAGE, flags=re.DOTALL)[number]
@@ -100,7 +116,14 @@ def test_the_picture_of_the_folders(arrows: Arrows) -> None:
     ids=["includes", "rules", "cmake"],
 )
 def test_the_picture_of_the_session(arrows: Arrows) -> None:
-    assert without_detours(arrows) == drawn(1)
+    assert without_detours(arrows) == drawn(3)
+
+
+@pytest.mark.parametrize(("number", "package", "besides"), [(1, "smddp_tf", ["basics"]), (2, "smddp_tf.keras", [])])
+def test_the_pictures_of_python(number: int, package: str, besides: list[str]) -> None:
+    folder = ROOT.joinpath(*package.split("."))
+    shown = {file.parent.name for file in folder.glob("*/__init__.py")} | set(besides)
+    assert without_detours(imported(package, shown)) == drawn(number)
 
 
 def test_every_folder_is_described() -> None:

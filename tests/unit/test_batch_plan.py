@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from smddp_tf.batch_plan import plan_batch
+from smddp_tf.data.batch_plan import plan_batch
 
 
 def test_the_parts_make_up_the_whole() -> None:

@@ -170,9 +170,58 @@ def test_two_jobs_do_not_write_to_one_folder(tmp_path: Path, monkeypatch: pytest
         monkeypatch.setenv("SMDDP_RUN_JOB", "job-17")  # the next start of that job
         assert CommitFolder(tmp_path, prefix="a-").write("theirs again") == 2
         other.communicate()
+        assert CommitFolder(tmp_path, prefix="a-").write("and again, with the lock") == 3
     monkeypatch.delenv("SMDDP_RUN_JOB")
     monkeypatch.setattr(disk, "_held", {})
-    assert CommitFolder(tmp_path, prefix="a-").write("ours, as the other job has ended") == 3
+    assert CommitFolder(tmp_path, prefix="a-").write("ours, as the other job has ended") == 4
+
+
+def test_locks_are_removed(tmp_path: Path) -> None:
+    """At the end of the process, and when commits are cleared; others may write then."""
+    with subprocess.Popen(
+        [sys.executable, "-c", HOLDER, tmp_path], stdin=subprocess.PIPE, stdout=subprocess.PIPE
+    ) as other:
+        assert other.stdout.readline() == b"holds\n"
+        assert (tmp_path / ".a-lock").exists()
+        other.communicate()
+    folder = CommitFolder(tmp_path, prefix="a-")
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["a-commit-000000000001"]
+    assert folder.write("ours") == 2
+    folder.clear()
+    assert list(tmp_path.iterdir()) == []
+    assert folder.write("again") == 1
+    folder.clear()
+
+
+def test_a_fork_removes_no_lock(tmp_path: Path) -> None:
+    folder = CommitFolder(tmp_path)
+    folder.write("ours")
+    forked = os.fork()
+    if not forked:
+        disk._release_all()
+        os._exit(0)
+    os.waitpid(forked, 0)
+    assert (tmp_path / ".lock").exists()
+    folder.release()
+
+
+CONTENDER = """
+import os, sys
+from smddp_tf.elastic import disk
+folder, inside = disk.CommitFolder(sys.argv[1]), os.path.join(sys.argv[1], "inside")
+disk._LOCK_SECONDS = 60
+for _ in range(40):
+    folder.hold()
+    os.close(os.open(inside, os.O_CREAT | os.O_EXCL))  # fails where another process holds the folder as well
+    os.unlink(inside)
+    folder.release()
+"""
+
+
+def test_one_process_holds_a_folder_while_locks_are_removed(tmp_path: Path) -> None:
+    contenders = [subprocess.Popen([sys.executable, "-c", CONTENDER, tmp_path]) for _ in range(4)]
+    assert [process.wait(120) for process in contenders] == [0] * 4
+    assert list(tmp_path.iterdir()) == []
 
 
 def test_two_states_do_not_write_to_one_folder(tmp_path: Path) -> None:

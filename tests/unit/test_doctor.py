@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from smddp_tf.checks.doctor import Finding, cores, memory_left, resolved
+from smddp_tf.insight.doctor import Finding, cores, memory_left, resolved
 
 GIB = 2**30
 

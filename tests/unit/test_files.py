@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from smddp_tf.lifecycle.placement import LaunchError
-from smddp_tf.run.output import Output
+from smddp_tf.exceptions import LaunchError
+from smddp_tf.run.output.output import Output
 
 ROOT = Path(__file__).resolve().parents[2]
 # Each writes in a way of its own that follows no link; see the file.
@@ -19,11 +19,11 @@ WRITERS = {
     "smddp_tf/insight/report.py": "monitor.lines import opened",
     "smddp_tf/keras/saving/whole_files.py": "O_NOFOLLOW",
     "smddp_tf/monitor/lines.py": "O_NOFOLLOW",
-    "smddp_tf/run/handed_on.py": "O_NOFOLLOW",
-    "smddp_tf/run/job.py": "os.pipe()",  # the job's standard input
-    "smddp_tf/run/output.py": "O_NOFOLLOW",
-    "smddp_tf/timeline.py": "mkstemp",
-    "smddp_tf/run/sagemaker_hosts.py": "/etc/environment",  # root's, in a container of SageMaker
+    "smddp_tf/run/rank/environment_file.py": "O_NOFOLLOW",
+    "smddp_tf/run/launch/job.py": "os.pipe()",  # the job's standard input
+    "smddp_tf/run/output/output.py": "O_NOFOLLOW",
+    "smddp_tf/monitor/timeline.py": "mkstemp",
+    "smddp_tf/run/sagemaker/hosts.py": "/etc/environment",  # root's, in a container of SageMaker
 }
 
 
@@ -49,7 +49,7 @@ def test_who_writes_files() -> None:
 
 
 def test_the_native_part_opens_files_in_one_place() -> None:
-    """core/process/plain_file.cc; shared memory is made anew or opened by an unguessable name."""
+    """runtime/timeline/timeline.cc; shared memory is made anew or opened by an unguessable name."""
     for path in (ROOT / "tf_ops").rglob("*.cc"):
         text = path.read_text(encoding="utf-8")
         assert "fopen(" not in text, path

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from smddp_tf import objects
+from smddp_tf.collectives import objects
 
 
 @pytest.mark.parametrize("length", [-1, 0, (1 << 40) + 1, np.iinfo(np.int64).max])

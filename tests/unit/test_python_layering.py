@@ -1,65 +1,47 @@
-"""How the modules of smddp_tf import one another: no cycles, and nothing imports the launcher.
-
-What counts is what is imported when a module is, not what a function imports when it is called.
-"""
+"""How smddp_tf imports itself: floors of folders, no cycle of modules, and few imports inside of functions."""
 
 from __future__ import annotations
 
-import ast
-from collections.abc import Iterable, Iterator
 from graphlib import CycleError, TopologicalSorter
-from pathlib import Path
 
 import pytest
 
-ROOT = Path(__file__).resolve().parents[2]
-PACKAGE = ROOT / "smddp_tf"
+from tests.unit.python_floors import (
+    FLOORS,
+    LAZY,
+    TABLES,
+    UPWARD,
+    Import,
+    all_imports,
+    imports_of,
+    is_listed,
+    lies_in,
+    module_files,
+    unit_of,
+    upward,
+)
+
 LAUNCHER = "smddp_tf.run"
-
-
-def module_files() -> dict[str, Path]:
-    """All modules by name. A site folder is no package: Python finds it in another way."""
-    files = [file for file in PACKAGE.rglob("*.py") if "site" not in file.parts]
-    names = [".".join(file.relative_to(ROOT).with_suffix("").parts).removesuffix(".__init__") for file in files]
-    return dict(zip(names, files))
-
-
-def statements_at_import(nodes: Iterable[ast.AST]) -> Iterator[ast.AST]:
-    """What runs when the module is imported: neither bodies of functions nor what only type checkers see."""
-    for node in nodes:
-        if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef, ast.Lambda)):
-            continue
-        yield node
-        for_types = isinstance(node, ast.If) and "TYPE_CHECKING" in ast.unparse(node.test)
-        yield from statements_at_import(node.orelse if for_types else ast.iter_child_nodes(node))
-
-
-def imported(source: str, modules: Iterable[str]) -> set[str]:
-    """Which of `modules` the source imports; of a package and a module in it, the module."""
-    known, found = set(modules), set()
-    for node in statements_at_import(ast.parse(source).body):
-        if isinstance(node, ast.Import):
-            found |= {alias.name for alias in node.names}
-        elif isinstance(node, ast.ImportFrom):
-            inside = {f"{node.module}.{alias.name}" for alias in node.names}
-            found |= inside & known if inside & known else {str(node.module)}
-    return found & known
+# Horovod has its command line in a module that programs import.
+OF_LAUNCHER = ("smddp_tf.compat.horovod.runner_launch",)
 
 
 @pytest.fixture(scope="module")
-def imports() -> dict[str, set[str]]:
-    files = module_files()
-    return {name: imported(file.read_text(encoding="utf-8"), files) for name, file in files.items()}
+def imports() -> list[Import]:
+    return all_imports()
 
 
-def test_import_time_is_told_from_call_time() -> None:
+def test_ways_of_importing_are_told_apart() -> None:
     source = """
+'''c'''
 import a
 from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     import b
 else:
     import c
+if not TYPE_CHECKING:
+    import g
 try:
     from p import inner, other
 except ImportError:
@@ -67,27 +49,77 @@ except ImportError:
 class C:
     import d
     def f(self):
+        "b"
         import e
+        import_module("f")
 """
-    assert imported(source, "abcde") == {"a", "c", "d"}
-    assert imported(source, ["p", "p.inner"]) == {"p.inner"}
-    assert imported(source, ["p"]) == {"p"}
+    known = ["a", "b", "c", "d", "e", "f", "g", "p", "p.inner"]
+    found = {(one.imported, one.way) for one in imports_of("m", source, known)}
+    top = {(name, "top") for name in ("a", "c", "d", "g", "p", "p.inner")}
+    assert found == top | {("e", "late"), ("f", "string")}
 
 
-def test_no_cycle(imports: dict[str, set[str]]) -> None:
-    assert imports["smddp_tf.basics"] >= {"smddp_tf.lifecycle.placement", "smddp_tf._native.loader"}
+@pytest.mark.parametrize("package", FLOORS)
+def test_every_unit_has_a_floor(package: str) -> None:
+    listed = [unit for units in FLOORS[package] for unit in units]
+    units = {unit_of(name, package) for name in module_files()} - {""}
+    assert sorted(listed) == sorted(units)
+
+
+@pytest.mark.parametrize("package", FLOORS)
+def test_imports_go_down(imports: list[Import], package: str) -> None:
+    """Also those inside of functions, and by name."""
+    wrong = upward(imports, package)
+    assert not wrong, "\n".join(f"{one.module}:{one.line} imports {one.imported}" for one in wrong)
+
+
+@pytest.mark.parametrize(
+    ("module", "source"),
+    [
+        ("smddp_tf.keras.saving.cut_tables", "def f():\n    from smddp_tf.keras.optimizer import reducing\n"),
+        ("smddp_tf.keras.roles.wrapping", "import smddp_tf.keras.fit.guard\n"),
+        ("smddp_tf.keras.layers.configs", "from smddp_tf.keras import sharding\n"),
+        ("smddp_tf.collectives.emit", "def f():\n    import_module('smddp_tf.gradients.reducer')\n"),
+        ("smddp_tf.basics", "def f():\n    import smddp_tf.compat\n"),
+        ("smddp_tf.data.epochs", "import smddp_tf\n"),
+    ],
+)
+def test_an_import_upward_is_found(module: str, source: str) -> None:
+    known = [*module_files(), "smddp_tf.keras.sharding"]
+    found = [upward(imports_of(module, source, known), package) for package in FLOORS]
+    assert sum(map(len, found)) == 1
+
+
+def test_late_imports_are_listed(imports: list[Import]) -> None:
+    late = [one for one in imports if one.way != "top"]
+    wrong = [one for one in late if not is_listed(one)]
+    assert not wrong, "\n".join(f"{one.module}:{one.line} imports {one.imported} late" for one in wrong)
+    assert len(LAZY) < 10
+    used = [any(lies_in(one.module, who) and lies_in(one.imported, what) for one in late) for who, what in LAZY]
+    assert all(used), "an entry that no import needs"
+    assert {one.module for one in late} >= set(TABLES)
+    assert len(UPWARD) == 2
+
+
+def test_no_cycle(imports: list[Import]) -> None:
+    """Of modules, by what is imported when a module is."""
+    below: dict[str, set[str]] = {name: set() for name in module_files()}
+    for one in imports:
+        if one.way == "top" and one.module != one.imported:
+            below[one.module].add(one.imported)
+    assert below["smddp_tf.basics"] >= {"smddp_tf.lifecycle.placement", "smddp_tf._native.loader"}
     try:
-        TopologicalSorter({name: below - {name} for name, below in imports.items()}).prepare()
+        TopologicalSorter(below).prepare()
     except CycleError as error:
         pytest.fail(" imports ".join(reversed(error.args[1])))
 
 
-def test_only_the_launcher_imports_the_launcher(imports: dict[str, set[str]]) -> None:
+def test_only_the_launcher_imports_the_launcher(imports: list[Import]) -> None:
     """The package works under any launcher, and without one."""
-
-    def belongs(name: str) -> bool:
-        return name == LAUNCHER or name.startswith(LAUNCHER + ".")
-
-    assert belongs("smddp_tf.run.cli")
-    wrong = {name: [each for each in below if belongs(each)] for name, below in imports.items() if not belongs(name)}
-    assert not {name: below for name, below in wrong.items() if below}
+    wrong = [
+        one
+        for one in imports
+        if lies_in(one.imported, LAUNCHER) and not lies_in(one.module, LAUNCHER) and one.module not in OF_LAUNCHER
+    ]
+    assert not [one for one in wrong if one.way != "string"]
+    assert {one.module for one in wrong} <= {"smddp_tf.aliases.table"}

@@ -16,9 +16,9 @@ import pytest
 from smddp_tf import urls
 from smddp_tf.elastic import ObjectState
 from smddp_tf.elastic.remote import commits_in
-from smddp_tf.run.errors import LaunchError
-from smddp_tf.run.restarts import _newest
-from smddp_tf.run.settings import commits_at
+from smddp_tf.exceptions import LaunchError
+from smddp_tf.run.launch.restarts import _newest
+from smddp_tf.run.launch.settings import commits_at
 from tests.object_store import BUCKET, object_store, variables, why_none
 
 pytestmark = pytest.mark.skipif(bool(why_none()), reason=why_none())

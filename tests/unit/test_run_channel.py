@@ -13,11 +13,11 @@ from typing import Any
 
 import pytest
 
-from smddp_tf.run import server as server_module
-from smddp_tf.run.channel import ADDRESS, KEY, Channel, Forged, Kind
-from smddp_tf.run.client import ControlClient
-from smddp_tf.run.errors import LaunchError
-from smddp_tf.run.server import ControlServer, Frame
+from smddp_tf.exceptions import LaunchError
+from smddp_tf.run.link import server as server_module
+from smddp_tf.run.link.channel import ADDRESS, KEY, Channel, Forged, Kind
+from smddp_tf.run.link.client import ControlClient
+from smddp_tf.run.link.server import ControlServer, Frame
 
 HEAD = struct.Struct("!B?H")
 
@@ -241,6 +241,6 @@ def test_a_rank_does_not_trust_another_launcher(at_once: bool) -> None:
 
 
 def test_a_rank_does_not_wait_long_for_a_silent_launcher(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("smddp_tf.run.client._CONNECT_SECONDS", 0.2)
+    monkeypatch.setattr("smddp_tf.run.link.client._CONNECT_SECONDS", 0.2)
     with pytest.raises(LaunchError, match=r"does not answer \(timed out\)"):
         answered_by(lambda link: time.sleep(0.5))

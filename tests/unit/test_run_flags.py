@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from smddp_tf.run.knobs import KNOBS
+from smddp_tf.run.cli.options import KNOBS
 from tests.unit.run_dry import DryRun, error_of, exports_of, values_of
 
 ROOT = Path(__file__).resolve().parents[2]

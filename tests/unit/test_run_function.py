@@ -6,9 +6,9 @@ import threading
 
 import pytest
 
-from smddp_tf.run.errors import LaunchError
-from smddp_tf.run.function import payload_of
-from smddp_tf.run.task import _sendable
+from smddp_tf.exceptions import LaunchError
+from smddp_tf.run.launch.function import payload_of
+from smddp_tf.run.rank.task import _sendable
 
 
 def test_what_cannot_be_pickled_is_named() -> None:

@@ -6,11 +6,11 @@ import re
 
 import pytest
 
+from smddp_tf.exceptions import LaunchError
 from smddp_tf.lifecycle.placement import Placement, find_placement, why_apart
 from smddp_tf.lifecycle.rank_variables import variables_of, without_rank_variables
-from smddp_tf.run import slurm
-from smddp_tf.run.errors import LaunchError
-from smddp_tf.run.hosts import Host, hosts_of_ranks, is_this_host, parse_host_file, parse_hosts
+from smddp_tf.run.hosts import slurm
+from smddp_tf.run.hosts.hosts import Host, hosts_of_ranks, is_this_host, parse_host_file, parse_hosts
 from tests.unit.run_dry import OPEN_MPI_5, DryRun, values_of
 
 

@@ -9,13 +9,13 @@ from pathlib import Path
 
 import pytest
 
-from smddp_tf.run import job as job_module
-from smddp_tf.run import rank as rank_module
-from smddp_tf.run.ends import End, Ends
-from smddp_tf.run.job import Job, Outcome
-from smddp_tf.run.launch import _report
-from smddp_tf.run.output import Output
-from smddp_tf.run.server import ControlServer
+from smddp_tf.run.launch import job as job_module
+from smddp_tf.run.launch.job import Job, Outcome
+from smddp_tf.run.launch.launch import _report
+from smddp_tf.run.link.ends import End, Ends
+from smddp_tf.run.link.server import ControlServer
+from smddp_tf.run.output.output import Output
+from smddp_tf.run.rank import supervisor as rank_module
 
 ROOT = Path(__file__).resolve().parents[2]
 BYSTANDER = End(1, because="Rank 1 (host b) has ended its session")
@@ -63,9 +63,9 @@ def test_the_pipe_tells_how_a_rank_ended() -> None:
 
 RANK = """
 import sys, time
-from smddp_tf.run.channel import Kind
-from smddp_tf.run.client import ControlClient
-from smddp_tf.run.ends import End
+from smddp_tf.run.link.channel import Kind
+from smddp_tf.run.link.client import ControlClient
+from smddp_tf.run.link.ends import End
 client = ControlClient()
 client.send(Kind.HELLO, b'[0, "here", 1]')
 for number in range(60):
@@ -102,7 +102,7 @@ def test_ranks_that_mpirun_has_left_behind_are_told_to_end(monkeypatch: pytest.M
     monkeypatch.setattr(job_module, "_LAST_OUTPUT_SECONDS", 0.4)
     begin = time.monotonic()
     outcome = run_job(
-        "import os\nfrom smddp_tf.run.channel import Kind\nfrom smddp_tf.run.client import ControlClient\n"
+        "import os\nfrom smddp_tf.run.link.channel import Kind\nfrom smddp_tf.run.link.client import ControlClient\n"
         "client = ControlClient()\n"
         "client.send(Kind.HELLO, b'[0, \"here\", 1]')\n"
         "if os.fork(): os._exit(0)\n"

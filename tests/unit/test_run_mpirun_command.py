@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from smddp_tf.run.errors import LaunchError
-from smddp_tf.run.fabric import check_fabric
-from smddp_tf.run.mpi import MPICH, OPEN_MPI, Mpi, kind_of_library, kind_of_mpirun, mpirun_candidates
-from smddp_tf.run.network import choose
+from smddp_tf.exceptions import LaunchError
+from smddp_tf.run.hosts.network import choose
+from smddp_tf.run.launch.fabric import check_fabric
+from smddp_tf.run.launch.mpi import MPICH, OPEN_MPI, Mpi, kind_of_library, kind_of_mpirun, mpirun_candidates
 from tests.unit.run_dry import DOCKER, ETH0, HYDRA, LO, OPEN_MPI_4, OPEN_MPI_5, DryRun, error_of, values_of
 
 
@@ -58,8 +58,8 @@ def test_two_hosts(dry_run: DryRun, mpi, expected: str) -> None:
 @pytest.mark.parametrize("mpi", [OPEN_MPI_5, OPEN_MPI_4, HYDRA], ids=["Open MPI 5", "Open MPI 4", "MPICH"])
 @pytest.mark.parametrize("hosts", ["h1:2", "h1:1,h2:1"])
 def test_values_of_variables_are_on_no_command_line(mpi, hosts: str) -> None:
-    from smddp_tf.run import mpirun_command, settings
-    from smddp_tf.run.hosts import parse_hosts
+    from smddp_tf.run.hosts.hosts import parse_hosts
+    from smddp_tf.run.launch import mpirun_command, settings
 
     job = settings.Settings(2, tuple(parse_hosts(hosts)), {"TOKEN": "s3cret", "KEPT": "own", "A": "new"})
     environment = {"PATH": "/bin", "OTHER": "hidden", "KEPT": "own", "A": "old"}
@@ -123,7 +123,7 @@ def test_more_ranks_than_cores_yield(dry_run: DryRun) -> None:
 
 def test_root_is_allowed_only_as_root(dry_run: DryRun, monkeypatch) -> None:
     assert "--allow-run-as-root" not in dry_run("-np", "2", "t")
-    from smddp_tf.run import mpirun_command, settings
+    from smddp_tf.run.launch import mpirun_command, settings
 
     job = settings.Settings(2, (line_host(2),))
     assert "--allow-run-as-root" in mpirun_command.build_command(job, OPEN_MPI_5, choose([LO], None), {}, 8, True).words
@@ -131,7 +131,7 @@ def test_root_is_allowed_only_as_root(dry_run: DryRun, monkeypatch) -> None:
 
 
 def line_host(slots: int):
-    from smddp_tf.run.hosts import Host
+    from smddp_tf.run.hosts.hosts import Host
 
     return Host("localhost", slots)
 

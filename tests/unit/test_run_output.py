@@ -7,10 +7,9 @@ import itertools
 import sys
 import time
 
-from smddp_tf.run import output as output_module
-from smddp_tf.run.output import Output
-from smddp_tf.run.output_tail import last_traceback
-from smddp_tf.run.pieces import Piece, Pieces
+from smddp_tf.run.output import output as output_module
+from smddp_tf.run.output.lines import Piece, Pieces, last_traceback
+from smddp_tf.run.output.output import Output
 
 CHAINED = [
     "noise",

@@ -10,13 +10,14 @@ from pathlib import Path
 import pytest
 
 from smddp_tf import urls
-from smddp_tf.run import network
-from smddp_tf.run.errors import LaunchError, NotStarted
-from smddp_tf.run.mpi import with_home
-from smddp_tf.run.mpirun_command import MpirunCommand, names_agent
-from smddp_tf.run.output import Output
-from smddp_tf.run.server import ControlServer
-from smddp_tf.run.settings import commits_at
+from smddp_tf.exceptions import LaunchError
+from smddp_tf.run.hosts import network
+from smddp_tf.run.hosts.hosts import NotStarted
+from smddp_tf.run.launch.mpi import with_home
+from smddp_tf.run.launch.mpirun_command import MpirunCommand, names_agent
+from smddp_tf.run.launch.settings import commits_at
+from smddp_tf.run.link.server import ControlServer
+from smddp_tf.run.output.output import Output
 
 
 def test_folders_that_cannot_be_made_or_written_to(tmp_path: Path) -> None:

@@ -7,12 +7,12 @@ from pathlib import Path
 import pytest
 
 from smddp_tf.lifecycle.restart_settings import min_ranks_of
-from smddp_tf.run import LaunchError, restarts
-from smddp_tf.run.errors import NotStarted
-from smddp_tf.run.hosts import Host
-from smddp_tf.run.job import Outcome
-from smddp_tf.run.restarts import Policy, run_elastic
-from smddp_tf.run.settings import Settings
+from smddp_tf.run import LaunchError
+from smddp_tf.run.hosts.hosts import Host, NotStarted
+from smddp_tf.run.launch import restarts
+from smddp_tf.run.launch.job import Outcome
+from smddp_tf.run.launch.restarts import Policy, run_elastic
+from smddp_tf.run.launch.settings import Settings
 
 
 class Starts:

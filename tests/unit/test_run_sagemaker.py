@@ -9,18 +9,21 @@ import sys
 
 import pytest
 
-from smddp_tf.run import handed_on, sagemaker, sagemaker_hosts, sagemaker_line
-from smddp_tf.run.ends import End
-from smddp_tf.run.errors import LaunchError
-from smddp_tf.run.job import Outcome
-from smddp_tf.run.sagemaker import (
+from smddp_tf.exceptions import LaunchError
+from smddp_tf.run.launch.job import Outcome
+from smddp_tf.run.link.ends import End
+from smddp_tf.run.rank import environment_file
+from smddp_tf.run.sagemaker import hosts as sagemaker_hosts
+from smddp_tf.run.sagemaker import line as sagemaker_line
+from smddp_tf.run.sagemaker import training as sagemaker
+from smddp_tf.run.sagemaker.hosts import DAEMON_WITHIN_SECONDS, REACHED_WITHIN_SECONDS, Hosts, follow, lead
+from smddp_tf.run.sagemaker.training import (
     Training,
     flags_of,
     parameters_of_distribution,
     read_training,
     variables_of_ranks,
 )
-from smddp_tf.run.sagemaker_hosts import DAEMON_WITHIN_SECONDS, REACHED_WITHIN_SECONDS, Hosts, follow, lead
 from tests.unit.run_dry import HYDRA, OPEN_MPI_4, OPEN_MPI_5, DryRun, values_of
 
 TWO_HOSTS = {
@@ -155,7 +158,7 @@ def test_the_reason_of_a_failure_is_left_where_sagemaker_looks(tmp_path, monkeyp
     monkeypatch.setattr(sagemaker_hosts, "FAILURE", tmp_path / "failure")
     training = Training(("algo-1",), "algo-1", 2)
     outcome = Outcome(1, 1, "algo-1", End(1), report="rank 1 on algo-1 ended. Its traceback:\nT\nValueError: mine")
-    monkeypatch.setattr("smddp_tf.run.launch.run_line", lambda *_: outcome)
+    monkeypatch.setattr("smddp_tf.run.launch.launch.run_line", lambda *_: outcome)
     monkeypatch.setattr(sagemaker_line, "find_mpi", lambda: OPEN_MPI_5)
     assert sagemaker_hosts.run_training(training, ["train.py"], {}) == 1
     assert (tmp_path / "failure").read_text() == f"ValueError: mine\n{outcome.report}\n"
@@ -163,7 +166,7 @@ def test_the_reason_of_a_failure_is_left_where_sagemaker_looks(tmp_path, monkeyp
     def no_job(*_: object) -> None:
         raise LaunchError("There is no mpirun.")
 
-    monkeypatch.setattr("smddp_tf.run.launch.run_line", no_job)
+    monkeypatch.setattr("smddp_tf.run.launch.launch.run_line", no_job)
     with pytest.raises(LaunchError):
         sagemaker_hosts.run_training(training, ["train.py"], {})
     assert (tmp_path / "failure").read_text() == "There is no mpirun.\n"
@@ -295,12 +298,13 @@ def test_what_a_follower_publishes_is_nobody_elses(tmp_path, monkeypatch) -> Non
     assert everybodys.read_text() == "PATH=/opt/bin\nLD_LIBRARY_PATH=/opt/lib\n"
     modes = [stat.S_IMODE(path.stat().st_mode) for path in (everybodys, own, own.parent)]
     assert modes == [0o600, 0o600, 0o700]
-    rank = {"PATH": "/bin", "PMIX_RANK": "3", handed_on.FILE: str(own)}
-    assert handed_on.take_over(rank) == {
+    rank = {"PATH": "/bin", "PMIX_RANK": "3", environment_file.FILE: str(own)}
+    assert environment_file.take_over(rank) == {
         **{name: value for name, value in container.items() if name != "HOSTNAME"}, "PATH": "/bin", "PMIX_RANK": "3",
     }  # fmt: skip
-    assert handed_on.take_over({handed_on.FILE: str(tmp_path / "none")}) == {}  # the leader's ranks have all of it
-    assert handed_on.take_over({"A": "1"}) == {"A": "1"}
+    # The leader's ranks have all of it.
+    assert environment_file.take_over({environment_file.FILE: str(tmp_path / "none")}) == {}
+    assert environment_file.take_over({"A": "1"}) == {"A": "1"}
 
 
 def test_what_others_could_have_made_is_not_used(tmp_path) -> None:
@@ -308,15 +312,15 @@ def test_what_others_could_have_made_is_not_used(tmp_path) -> None:
     folder.mkdir(mode=0o777)
     folder.chmod(0o777)
     with pytest.raises(LaunchError, match="mode 700"):
-        handed_on.hand_on({}, str(folder / "environment"))
+        environment_file.hand_on({}, str(folder / "environment"))
     (tmp_path / "link").symlink_to(tmp_path)
     with pytest.raises(LaunchError, match="mode 700"):
-        handed_on.hand_on({}, str(tmp_path / "link" / "environment"))
+        environment_file.hand_on({}, str(tmp_path / "link" / "environment"))
     file = tmp_path / "environment"
     file.write_text("{}")
     file.chmod(0o644)
     with pytest.raises(LaunchError, match="other users"):
-        handed_on.take_over({handed_on.FILE: str(file)})
+        environment_file.take_over({environment_file.FILE: str(file)})
 
 
 def test_a_leader_that_reports_and_ends_between_two_looks() -> None:

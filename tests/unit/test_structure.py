@@ -1,24 +1,101 @@
-"""tools/structure.py: the way of a gradient through Python, and who assigns to Keras's classes."""
+"""tools/structure.py: classes of C++, the way of a gradient through Python, and who assigns to Keras's classes."""
 
 from __future__ import annotations
 
 import importlib.util
+import sys
 from pathlib import Path
 from types import ModuleType
+from typing import Any
 
 import pytest
 
 ROOT = Path(__file__).resolve().parents[2]
 
 
-@pytest.fixture(scope="module")
-def of_python() -> ModuleType:
-    spec = importlib.util.spec_from_file_location("python_structure", ROOT / "tools" / "python_structure.py")
+def loaded(name: str) -> ModuleType:
+    spec = importlib.util.spec_from_file_location(name, ROOT / "tools" / f"{name}.py")
     assert spec is not None
     assert spec.loader is not None
     module = importlib.util.module_from_spec(spec)
+    sys.modules[name] = module  # where dataclasses look for it
     spec.loader.exec_module(module)
     return module
+
+
+@pytest.fixture(scope="module")
+def of_python() -> ModuleType:
+    return loaded("python_structure")
+
+
+@pytest.fixture(scope="module")
+def structure() -> ModuleType:
+    return loaded("structure")
+
+
+def test_classes_have_one_concern(structure):
+    """One that is over a limit of tools/structure.py has a concern that is another class's."""
+    assert structure.too_large() == {}
+    found = {one.name: one for one in structure.classes(*structure.LIMITED)}
+    assert [name for name in structure.EXCEPTIONS if not found[name].excess()] == []
+
+
+CLASS = """
+namespace a {
+namespace {
+struct Plain { int x = 0, y = f(1, 2); };
+}  // namespace
+template <class T>
+class One final : public Base<T, int> {
+ public:
+  using Callback = std::function<void(int)>;
+  enum class Kind { kA, kB };
+  struct Inner {
+    int z = 0;
+    bool IsWellFormed() const { return z > 0; }
+  };
+  static constexpr int kSize = 3;
+  static_assert(kSize > 2);
+  explicit One(int x) : x_{x}, call_([] { return "};"; }) {}  // not: int comment;
+  One(const One&) = delete;
+  ~One();
+  template <class Visit>
+  void Each(Visit visit) const { for (int i = 0; i < 3; ++i) { visit(i); } }
+  virtual Status End(const Status& why, bool tell = true) = 0;
+  bool operator<(const One& other) const { return x_ < other.x_; }
+  SMDDP_FIELDS(a, b);
+
+ private:
+  friend class Two;
+  std::map<std::string, std::function<void(int)>> by_name_;
+  std::atomic<int64_t> sent_{0}, bytes_{0};
+  int x_, slots_[4] = {};
+  Callback call_ = nullptr;
+  struct Asked {
+    int number = -1;
+  } asked_;
+  alignas(64) std::atomic<uint32_t> written_{0};
+};
+One::~One() {
+  if (x_) {
+    x_ = 0;
+  }
+}
+void One::Inner::Print() {}
+}  // namespace a
+"""
+
+
+def test_members_of_classes_are_counted(structure):
+    found: dict[str, Any] = {}
+    code = structure.code_of(CLASS)
+    structure.read_classes(code, 0, len(code), "", found)
+    assert sorted(found) == ["One", "One::Asked", "One::Inner", "Plain"]
+    assert (found["One"].methods, found["One"].fields) == (5, 8)
+    assert (found["One::Inner"].methods, found["One::Inner"].fields) == (1, 1)
+    assert (found["Plain"].methods, found["Plain"].fields, found["Plain"].lines) == (0, 2, 1)
+    assert found["One"].lines == 31 + 5  # the declaration, and the method outside of it
+    assert found["One::Inner"].lines == 4 + 1
 
 
 def test_the_way_of_a_gradient_is_as_listed_and_short(of_python):

@@ -29,8 +29,11 @@ def called_from(modules: list[str]) -> Callable[[], None]:
     ("modules", "expected"),
     [
         (["smddp_tf.keras.fit.guard", "keras.src.callbacks", "keras.src.trainer", "train"], "/train.py"),
-        (["smddp_tf.tape", "tensorflow.python.eager", "mlflow.keras", "keras.src.trainer"], "/mlflow.keras.py"),
-        (["smddp_tf.tape", "contextlib", "functools", "keras_of_mine"], "/keras_of_mine.py"),
+        (
+            ["smddp_tf.gradients.tape", "tensorflow.python.eager", "mlflow.keras", "keras.src.trainer"],
+            "/mlflow.keras.py",
+        ),
+        (["smddp_tf.gradients.tape", "contextlib", "functools", "keras_of_mine"], "/keras_of_mine.py"),
         (["smddp_tf", "tf_keras.callbacks"], __file__),
     ],
 )

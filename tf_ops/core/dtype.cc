@@ -39,21 +39,8 @@ Result<DType> DTypeFromName(const std::string& name) {
 }
 
 const char* NameOf(ReduceOp op) {
-  switch (op) {
-    case ReduceOp::kAverage:
-      return "Average";
-    case ReduceOp::kSum:
-      return "Sum";
-    case ReduceOp::kAdasum:
-      return "Adasum";
-    case ReduceOp::kMin:
-      return "Min";
-    case ReduceOp::kMax:
-      return "Max";
-    case ReduceOp::kProduct:
-      return "Product";
-  }
-  return "unknown";
+  constexpr const char* kNames[] = {"Average", "Sum", "Adasum", "Min", "Max", "Product"};
+  return op <= ReduceOp::kProduct ? kNames[static_cast<int>(op)] : "unknown";
 }
 
 }  // namespace smddp

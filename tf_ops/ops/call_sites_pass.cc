@@ -1,10 +1,13 @@
 // Prepares a graph's collectives for execution: numbers those that occur several times in the graph
-// (ops/call_sites.h), and has the engine told when a run begins (ops/kernels/run_begins.cc).
+// (NumberPlaces), and has the engine told when a run begins (ops/kernels/run_begins.cc).
 //
 // The pass runs after TensorFlow has inlined functions, loops and branches. Functions that XLA compiles remain calls,
-// whose collectives cannot be told apart. They run one after another (smddp_tf/_native/xla.py), and collectives of
+// whose collectives cannot be told apart. They run one after another (smddp_tf/collectives/xla.py), and collectives of
 // the graph itself get different numbers. Other functions that remain calls (`_noinline`) are refused where a graph
 // holds their collectives twice: nothing defines their order.
+#include <algorithm>
+#include <cctype>
+#include <iterator>
 #include <map>
 #include <set>
 #include <string>
@@ -12,7 +15,6 @@
 #include <vector>
 
 #include "absl/status/status.h"
-#include "ops/call_sites.h"
 #include "ops/collective_kernel.h"
 #include "tensorflow/core/common_runtime/optimization_registry.h"
 #include "tensorflow/core/framework/function.h"
@@ -31,6 +33,57 @@ using tensorflow::Node;
 
 // After LowerFunctionalOpsPass.
 constexpr int kPhase = 1000;
+
+bool IsDigit(char c) { return std::isdigit(static_cast<unsigned char>(c)) != 0; }
+
+// The run of digits at `at`, without leading zeros.
+std::string NumberAt(const std::string& text, size_t* at) {
+  const size_t begin = *at;
+  while (*at < text.size() && IsDigit(text[*at])) ++*at;
+  const size_t first = std::min(text.find_first_not_of('0', begin), *at);
+  return text.substr(first, *at - first);
+}
+
+// Compares numbers in names by value: "call_2" before "call_10".
+bool NaturalLess(const std::string& a, const std::string& b) {
+  size_t i = 0, j = 0;
+  while (i < a.size() && j < b.size()) {
+    if (IsDigit(a[i]) && IsDigit(b[j])) {
+      const std::string left = NumberAt(a, &i), right = NumberAt(b, &j);
+      if (left.size() != right.size()) return left.size() < right.size();
+      if (left != right) return left < right;
+    } else {
+      if (a[i] != b[j]) return a[i] < b[j];
+      ++i, ++j;
+    }
+  }
+  if (i < a.size() || j < b.size()) return j < b.size();
+  return a < b;  // equal numbers, such as "x1" and "x01"
+}
+
+struct Natural {
+  bool operator()(const std::string& a, const std::string& b) const { return NaturalLess(a, b); }
+};
+
+// The name without its last part: the calls and name scopes around a node.
+std::string PlaceOf(const std::string& node_name) {
+  const size_t slash = node_name.rfind('/');
+  return slash == std::string::npos ? "" : node_name.substr(0, slash);
+}
+
+// For each place its index among the distinct ones, in natural order. TensorFlow prepares a graph for execution by
+// replacing calls with the bodies of functions, loops and branches. A collective of a function that is called twice is
+// then in the graph twice, with equal attributes. Only the node's name differs: it begins with the names of the calls
+// ("StatefulPartitionedCall_1/SmddpAllreduce"). The names may differ between ranks, because another call on rank 0
+// alone shifts the numbers in them. Their order does not differ.
+std::vector<int> NumberPlaces(const std::vector<std::string>& places) {
+  const std::set<std::string, Natural> different(places.begin(), places.end());
+  std::vector<int> numbers;
+  for (const std::string& place : places) {
+    numbers.push_back(static_cast<int>(std::distance(different.begin(), different.find(place))));
+  }
+  return numbers;
+}
 
 bool IsOurs(const std::string& type) { return type.rfind("Smddp", 0) == 0; }
 

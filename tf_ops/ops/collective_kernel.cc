@@ -20,19 +20,6 @@ double DoubleFromBits(int64_t bits) {
   return value;
 }
 
-bool IsReduceOp(int64_t number) {
-  switch (static_cast<ReduceOp>(number)) {
-    case ReduceOp::kAverage:
-    case ReduceOp::kSum:
-    case ReduceOp::kAdasum:
-    case ReduceOp::kMin:
-    case ReduceOp::kMax:
-    case ReduceOp::kProduct:
-      return number >= 0 && number <= UINT8_MAX;
-  }
-  return false;
-}
-
 WireDType ReadWireDType(tensorflow::OpKernelConstruction* construction) {
   std::string name;
   const absl::Status read = construction->GetAttr("wire_dtype", &name);
@@ -127,7 +114,7 @@ Arithmetic ReadArithmetic(tensorflow::OpKernelConstruction* construction) {
     return value;
   };
   const int64_t op = read("reduce_op");
-  if (IsReduceOp(op)) {
+  if (op >= 0 && op <= static_cast<int64_t>(ReduceOp::kProduct)) {
     attributes.op = static_cast<ReduceOp>(op);
   } else {
     construction->CtxFailure(

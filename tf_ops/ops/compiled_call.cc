@@ -1,24 +1,18 @@
 #include "ops/compiled_call.h"
 
+#include <algorithm>
 #include <atomic>
 #include <cstdint>
 #include <memory>
 #include <mutex>
 #include <numeric>
+#include <string_view>
 #include <utility>
 
 #include "absl/status/status.h"
 
 namespace smddp::ops {
 namespace {
-
-Result<CompiledKind> KindFromName(const std::string& name) {
-  if (name == "reduce_gradients") return CompiledKind::kReduceGradients;
-  if (name == "allreduce") return CompiledKind::kAllreduce;
-  if (name == "broadcast") return CompiledKind::kBroadcast;
-  if (name == "allgather") return CompiledKind::kAllgather;
-  return Status(Reason::kBadArgument, "Unknown kind of collective: '" + name + "'.");
-}
 
 // One callback for several requests: called after the last of them, with the first error.
 DoneCallback AfterAll(size_t requests, DoneCallback done) {
@@ -124,14 +118,11 @@ CompiledCall ReadCompiledCall(tensorflow::OpKernelConstruction* construction) {
     const absl::Status status = construction->GetAttr(name, value);
     if (!status.ok()) construction->CtxFailure(status);
   };
-  std::string kind_name;
-  read("kind", &kind_name);
-  const Result<CompiledKind> kind = KindFromName(kind_name);
-  if (kind.ok()) {
-    call.kind = kind.value();
-  } else {
-    construction->CtxFailure(absl::InvalidArgumentError(kind.status().message()));
-  }
+  // In the order of CompiledKind. TensorFlow accepts no others (ops/kernels/registrations.cc).
+  constexpr std::string_view kKinds[] = {"reduce_gradients", "allreduce", "broadcast", "allgather"};
+  std::string kind;
+  read("kind", &kind);
+  call.kind = static_cast<CompiledKind>(std::find(std::begin(kKinds), std::end(kKinds), kind) - std::begin(kKinds));
   read("tensor_name", &call.name);
   read("plan", &call.plan);
   read("site", &call.site);

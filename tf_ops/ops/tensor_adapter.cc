@@ -12,43 +12,33 @@
 namespace smddp::ops {
 namespace {
 
-absl::StatusCode ToTensorFlowCode(Reason reason) {
-  switch (reason) {
-    case Reason::kOk:
-      return absl::StatusCode::kOk;
-    case Reason::kBadArgument:
-      return absl::StatusCode::kInvalidArgument;
-    case Reason::kBadState:
-    case Reason::kDisagreement:
-      return absl::StatusCode::kFailedPrecondition;
-    case Reason::kPeerLeft:
-    case Reason::kPeerRaised:
-    case Reason::kPeerLost:
-    case Reason::kTransportFailed:
-      return absl::StatusCode::kUnavailable;
-    case Reason::kTimedOut:
-      return absl::StatusCode::kDeadlineExceeded;
-    case Reason::kStepGivenUp:
-    case Reason::kShutDown:
-      return absl::StatusCode::kAborted;
-    case Reason::kNoResources:
-      return absl::StatusCode::kResourceExhausted;
-    case Reason::kUnsupported:
-      return absl::StatusCode::kUnimplemented;
-    case Reason::kDataLoss:
-      return absl::StatusCode::kDataLoss;
-    case Reason::kInternal:
-      return absl::StatusCode::kInternal;
-  }
-  return absl::StatusCode::kUnknown;
-}
+using absl::StatusCode;
+// By Reason.
+constexpr StatusCode kCodes[] = {
+    StatusCode::kOk,                  // kOk
+    StatusCode::kInvalidArgument,     // kBadArgument
+    StatusCode::kFailedPrecondition,  // kBadState
+    StatusCode::kFailedPrecondition,  // kDisagreement
+    StatusCode::kUnavailable,         // kPeerLeft
+    StatusCode::kUnavailable,         // kPeerRaised
+    StatusCode::kUnavailable,         // kPeerLost
+    StatusCode::kUnavailable,         // kTransportFailed
+    StatusCode::kDeadlineExceeded,    // kTimedOut
+    StatusCode::kAborted,             // kStepGivenUp
+    StatusCode::kAborted,             // kShutDown
+    StatusCode::kResourceExhausted,   // kNoResources
+    StatusCode::kUnimplemented,       // kUnsupported
+    StatusCode::kDataLoss,            // kDataLoss
+    StatusCode::kInternal,            // kInternal
+};
+static_assert(sizeof(kCodes) / sizeof(kCodes[0]) == static_cast<size_t>(kLastReason) + 1);
 
 }  // namespace
 
 absl::Status ToTensorFlow(const Status& status) {
   if (status.ok()) return absl::OkStatus();
   const std::string tag = std::string(" [smddp:") + NameOf(status.reason()) + "]";
-  return absl::Status(ToTensorFlowCode(status.reason()), status.message() + tag);
+  return absl::Status(kCodes[static_cast<int>(status.reason())], status.message() + tag);
 }
 
 Status FromTensorFlow(const absl::Status& status) {

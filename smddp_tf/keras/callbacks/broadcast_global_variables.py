@@ -7,17 +7,17 @@ from typing import Any
 
 import tensorflow as tf
 
-from smddp_tf import ops
-from smddp_tf._native.root_ranks import checked_root
 from smddp_tf._native.threads import of_thread
 from smddp_tf._warn import warn
 from smddp_tf.basics import rank, size
-from smddp_tf.functions import broadcast_variables
+from smddp_tf.collectives import ops
+from smddp_tf.collectives.functions import broadcast_variables
+from smddp_tf.collectives.reduce_op import Max, Min
+from smddp_tf.collectives.root_ranks import checked_root
 from smddp_tf.keras._backend import build_optimizer, keras, optimizer_variables
 from smddp_tf.keras.adapted_layers import share_adapted
 from smddp_tf.keras.roles.local_variables import slots_of
 from smddp_tf.keras.roles.optimizers import being_accumulated, innermost, iterations_of
-from smddp_tf.reduce_op import Max, Min
 
 
 class BroadcastGlobalVariablesCallback(keras.callbacks.Callback):

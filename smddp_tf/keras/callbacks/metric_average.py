@@ -5,9 +5,9 @@ from __future__ import annotations
 from typing import Any
 
 from smddp_tf.basics import size
+from smddp_tf.collectives.reduce_op import Average
 from smddp_tf.keras import metric_merge
 from smddp_tf.keras._backend import keras, needs_keras_3
-from smddp_tf.reduce_op import Average
 
 _NAME = "MetricAverageCallback"
 

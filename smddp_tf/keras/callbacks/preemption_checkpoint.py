@@ -13,17 +13,17 @@ from typing import Any
 
 import tensorflow as tf
 
-from smddp_tf import ops
 from smddp_tf._native.threads import of_thread
 from smddp_tf._warn import warn
 from smddp_tf.basics import rank, size
+from smddp_tf.collectives import ops
+from smddp_tf.collectives.layouts import layout_of
+from smddp_tf.collectives.objects import broadcast_object
+from smddp_tf.collectives.reduce_op import Max
 from smddp_tf.elastic.remote import commits_in
-from smddp_tf.elastic.variables import TensorFlowKerasState
-from smddp_tf.gradients.local_sources import layout_of
 from smddp_tf.keras._backend import keras, needs_keras_3
+from smddp_tf.keras.elastic.states import TensorFlowKerasState
 from smddp_tf.keras.roles.optimizers import innermost
-from smddp_tf.objects import broadcast_object
-from smddp_tf.reduce_op import Max
 
 # 128 + SIGTERM: what a shell, Kubernetes and Slurm show of a process that SIGTERM has ended.
 EXIT_CODE = 143

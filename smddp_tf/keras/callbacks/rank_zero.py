@@ -7,7 +7,7 @@ from typing import Any
 
 from smddp_tf._native.threads import of_thread
 from smddp_tf.basics import rank, size
-from smddp_tf.functions import allgather_object
+from smddp_tf.collectives.functions import allgather_object
 from smddp_tf.keras._backend import keras
 from smddp_tf.keras.callbacks.broadcast_global_variables import BroadcastGlobalVariablesCallback
 from smddp_tf.keras.roles.current_distribution import alone

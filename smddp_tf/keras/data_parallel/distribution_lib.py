@@ -13,9 +13,9 @@ import tensorflow as tf
 from smddp_tf import basics
 from smddp_tf._native.threads import of_thread
 from smddp_tf._warn import warn
+from smddp_tf.collectives.objects import allgather_object
 from smddp_tf.data.tf_datasets import global_seed
 from smddp_tf.keras._backend import keras
-from smddp_tf.objects import allgather_object
 
 
 def initialize(

@@ -11,8 +11,8 @@ import weakref
 from typing import Any
 
 from smddp_tf import basics
-from smddp_tf.functions import broadcast_variables
-from smddp_tf.gradients.local_sources import layout_of
+from smddp_tf.collectives.functions import broadcast_variables
+from smddp_tf.collectives.layouts import layout_of
 from smddp_tf.keras._backend import keras
 from smddp_tf.keras.roles.current_distribution import current, shards_batches
 from smddp_tf.keras.roles.optimizers import iterations_of, stays_local

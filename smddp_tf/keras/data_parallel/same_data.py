@@ -12,9 +12,10 @@ from typing import Any, NoReturn
 import numpy as np
 import tensorflow as tf
 
-from smddp_tf import basics, ops
+from smddp_tf import basics
 from smddp_tf._native.threads import of_thread
 from smddp_tf._warn import warn
+from smddp_tf.collectives import ops
 from smddp_tf.data import arrays
 from smddp_tf.keras._backend import keras
 

@@ -8,7 +8,7 @@ from typing import Any
 
 from smddp_tf._native.threads import of_thread
 from smddp_tf.basics import size
-from smddp_tf.functions import allgather_object
+from smddp_tf.collectives.functions import allgather_object
 from smddp_tf.keras._backend import keras, needs_keras_3
 from smddp_tf.keras.fit.epoch_data import EpochData, zeros_of
 from smddp_tf.keras.fit.guard import compare_evaluated

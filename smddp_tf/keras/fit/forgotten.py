@@ -7,10 +7,11 @@ from collections.abc import Iterable
 from typing import Any
 
 from smddp_tf import process_sets
-from smddp_tf._native import graph, loader
+from smddp_tf._native import loader
 from smddp_tf._warn import warn
 from smddp_tf.basics import rank, size
-from smddp_tf.functions import were_broadcast
+from smddp_tf.collectives import graph
+from smddp_tf.collectives.functions import were_broadcast
 from smddp_tf.gradients import reduced_once
 from smddp_tf.keras._backend import keras
 from smddp_tf.keras.roles.optimizers import innermost

@@ -18,13 +18,13 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
-from smddp_tf import ops
 from smddp_tf._native.threads import of_thread
 from smddp_tf._warn import warn
 from smddp_tf.basics import rank
+from smddp_tf.collectives import ops
+from smddp_tf.collectives.functions import allgather_object, broadcast_variables
 from smddp_tf.data.epochs import EpochsOfFit
 from smddp_tf.data.first_epoch import FirstEpoch
-from smddp_tf.functions import allgather_object, broadcast_variables
 from smddp_tf.keras._backend import keras
 from smddp_tf.keras.callbacks.uneven_batches import JOIN
 from smddp_tf.keras.data_parallel.fitting import build_by_tracing

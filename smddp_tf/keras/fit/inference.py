@@ -14,11 +14,13 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
-from smddp_tf import basics, ops
+from smddp_tf import basics
 from smddp_tf._native.threads import of_thread
+from smddp_tf.collectives import ops
+from smddp_tf.collectives.layouts import layout_of
+from smddp_tf.collectives.objects import allgather_object
 from smddp_tf.data import arrays
 from smddp_tf.data.agreement import agree, rank_and_size
-from smddp_tf.gradients.local_sources import layout_of
 from smddp_tf.keras import patch_table, patches
 from smddp_tf.keras._backend import keras
 from smddp_tf.keras.data_parallel.array_batches import cut
@@ -30,7 +32,6 @@ from smddp_tf.keras.fit.evaluate import evaluate
 from smddp_tf.keras.roles import running
 from smddp_tf.keras.roles.current_distribution import current, refuse_alone, set_aside, shards_batches
 from smddp_tf.keras.roles.step_hooks import StepKind, hooks_of
-from smddp_tf.objects import allgather_object
 
 
 def install() -> None:

@@ -11,12 +11,12 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
-from smddp_tf import ops
 from smddp_tf._native.threads import of_thread
 from smddp_tf._warn import warn
 from smddp_tf.basics import rank
-from smddp_tf.functions import allgather_object
-from smddp_tf.gradients.local_sources import layout_of
+from smddp_tf.collectives import ops
+from smddp_tf.collectives.functions import allgather_object
+from smddp_tf.collectives.layouts import layout_of
 from smddp_tf.keras.roles.local_variables import local_of
 from smddp_tf.keras.roles.optimizers import being_accumulated, stays_local
 

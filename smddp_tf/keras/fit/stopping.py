@@ -7,11 +7,11 @@ from typing import Any, NamedTuple
 
 import tensorflow as tf
 
-from smddp_tf import ops
 from smddp_tf._native.threads import of_thread
 from smddp_tf.basics import rank
+from smddp_tf.collectives import ops
+from smddp_tf.collectives.reduce_op import Max
 from smddp_tf.keras._backend import keras
-from smddp_tf.reduce_op import Max
 
 _BATCH_HOOKS = ("on_batch_begin", "on_batch_end", "on_train_batch_begin", "on_train_batch_end")
 

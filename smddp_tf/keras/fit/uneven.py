@@ -10,7 +10,7 @@ import tensorflow as tf
 
 from smddp_tf._native.threads import of_thread
 from smddp_tf.basics import rank, size
-from smddp_tf.functions import allgather_object
+from smddp_tf.collectives.functions import allgather_object
 from smddp_tf.keras.callbacks.uneven_batches import ERROR, JOIN, OFF, SHORTEST
 from smddp_tf.keras.roles import active_ranks, input_waits
 from smddp_tf.keras.roles.step_hooks import StepHooks

@@ -6,9 +6,9 @@ from typing import Any
 
 import tensorflow as tf
 
-from smddp_tf._native import graph, xla
 from smddp_tf.basics import is_initialized, rank, size
-from smddp_tf.gradients.local_sources import identity, layout_of, mark
+from smddp_tf.collectives import graph, xla
+from smddp_tf.collectives.layouts import identity, layout_of, mark
 from smddp_tf.keras._backend import keras, needs_keras_3
 from smddp_tf.keras.layers.configs import FeatureConfig, TableConfig, feature_of
 from smddp_tf.keras.layers.exchange import IdCheck, exchanged, local_rows

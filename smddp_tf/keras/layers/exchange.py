@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 
 import tensorflow as tf
 
-from smddp_tf import ops
+from smddp_tf.collectives import ops
 from smddp_tf.keras.layers.configs import FeatureConfig
 from smddp_tf.keras.layers.placement import Layout
 

@@ -29,7 +29,7 @@ def copy_of(optimizer: Any) -> Any:
     """
     _refuse_unread(optimizer)
     with tf.init_scope():
-        if not LEGACY and not _has_values(optimizer):
+        if not (LEGACY or _has_values(optimizer)):
             return optimizer
         copied = _made_anew(optimizer)
         if not LEGACY and optimizer.built:
@@ -59,10 +59,12 @@ def _refuse_unread(optimizer: Any) -> None:
 
 
 def _has_values(optimizer: Any) -> bool:
-    try:
-        return int(optimizer.iterations.numpy()) >= 0
-    except Exception:  # TensorFlow's errors for such variables differ
-        return False
+    """Whether values can be read. To be called in `tf.init_scope`.
+
+    Not in a graph of TensorFlow 1, whose variables are symbolic, and not in the trace of the function that has made the
+    optimizer: its variables are initialised when the function first runs.
+    """
+    return tf.executing_eagerly() and bool(optimizer.iterations.value.is_initialized())
 
 
 def _made_anew(optimizer: Any) -> Any:

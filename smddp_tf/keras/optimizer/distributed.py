@@ -5,13 +5,12 @@ from __future__ import annotations
 import operator
 from typing import Any
 
-import tensorflow as tf
-
-from smddp_tf._native import graph
 from smddp_tf.basics import is_initialized
+from smddp_tf.collectives import graph
+from smddp_tf.collectives.reduce_op import Average
 from smddp_tf.compression import Compression
 from smddp_tf.gradients.local_sources import layers_in
-from smddp_tf.gradients.reducer import check_groups, settings_in
+from smddp_tf.gradients.reducer import check_groups
 from smddp_tf.keras._backend import LEGACY, keras, needs_keras_3
 from smddp_tf.keras.optimizer import legacy
 from smddp_tf.keras.optimizer.copied import copy_of
@@ -19,13 +18,11 @@ from smddp_tf.keras.optimizer.loss_scaling import reduce_before_finite_check
 from smddp_tf.keras.optimizer.optimizer_reducer import ReductionSettings
 from smddp_tf.keras.optimizer.reducing import attach, prepare_by, wrap_class
 from smddp_tf.keras.roles.optimizers import innermost
-from smddp_tf.keras.roles.wrapping import advice, reducer_on, reduces, refuse_wrapped, shown_as_horovods
+from smddp_tf.keras.roles.wrapping import advice, reducer_on, reduces, refuse_wrapped
 from smddp_tf.keras.sharding.degrees import degree_of
 from smddp_tf.process_sets import ProcessSet, global_process_set
-from smddp_tf.reduce_op import Average
-from smddp_tf.tf1.optimizer import DistributedV1Optimizer
 
-__all__ = ["DistributedOptimizer", "DistributedOptimizerTF", "PartialDistributedOptimizer", "wrap_class"]
+__all__ = ["DistributedOptimizer", "PartialDistributedOptimizer", "wrap_class"]
 
 prepare_by(reduce_before_finite_check)
 
@@ -123,7 +120,7 @@ def distribute(optimizer: Any, settings: ReductionSettings, copies: bool) -> Any
         copies: whether the one that reduces is a copy. An optimizer that reduces already, and may be wrapped once more,
             is changed in place.
     """
-    settings = settings._replace(backward_passes_per_step=_checked_passes(settings.backward_passes_per_step))
+    settings = settings._replace(backward_passes_per_step=checked_passes(settings.backward_passes_per_step))
     if settings.shard is not None:
         settings = _checked_shard(settings)
     if LEGACY:
@@ -133,48 +130,6 @@ def distribute(optimizer: Any, settings: ReductionSettings, copies: bool) -> Any
     ours = copy_of(optimizer) if copies and not reduces(optimizer) else optimizer
     attach(ours, settings)
     return ours
-
-
-@graph.no_autograph
-def DistributedOptimizerTF(
-    optimizer: Any,
-    name: str | None = None,
-    use_locking: bool = False,
-    device_dense: str = "",
-    device_sparse: str = "",
-    compression: Any = Compression.none,
-    sparse_as_dense: bool = False,
-    backward_passes_per_step: int = 1,
-    op: int = Average,
-    gradient_predivide_factor: float = 1.0,
-    average_aggregated_gradients: bool = False,
-    num_groups: int = 0,
-    groups: Any = None,
-    process_set: ProcessSet = global_process_set,
-    scale_local_gradients: bool = True,
-    shard: Any = None,
-) -> Any:
-    """`DistributedOptimizer` with the argument order of `horovod.tensorflow`.
-
-    See `smddp_tf.keras.DistributedOptimizer`, which does the work for optimizers of Keras. An optimizer of TensorFlow 1
-    (`tf.compat.v1.train.*`) is wrapped in another one, which reduces in `compute_gradients`, and so in `minimize`.
-
-    Args:
-        use_locking: Of the optimizer that is returned around one of TensorFlow 1; for others without effect.
-
-    Raises:
-        ValueError: As there; for an optimizer of TensorFlow 1 also if `backward_passes_per_step` is more than 1 in
-            eager mode.
-    """
-    given = dict(locals())
-    if isinstance(optimizer, tf.compat.v1.train.Optimizer) and shard is None:
-        check_groups(groups, num_groups)
-        optimizer_class = shown_as_horovods(DistributedV1Optimizer, "horovod.tensorflow", "_DistributedOptimizer")
-        passes, average = _checked_passes(backward_passes_per_step), average_aggregated_gradients
-        how = settings_in(given)
-        return optimizer_class(optimizer, name, use_locking, passes, average, scale_local_gradients, **how)
-    del given["use_locking"]
-    return DistributedOptimizer(**given)
 
 
 @graph.no_autograph
@@ -232,7 +187,12 @@ def _checked_shard(settings: ReductionSettings) -> ReductionSettings:
     return settings._replace(sparse_as_dense=True)
 
 
-def _checked_passes(passes: Any) -> int:
+def checked_passes(passes: Any) -> int:
+    """Returns `backward_passes_per_step` as an integer.
+
+    Raises:
+        ValueError: It is none, or less than 1.
+    """
     if isinstance(passes, bool) or not hasattr(passes, "__index__") or passes < 1:
         raise ValueError(
             "`backward_passes_per_step` must be an integer of at least 1. "

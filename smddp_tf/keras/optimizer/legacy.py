@@ -17,8 +17,9 @@ from typing import Any
 
 import tensorflow as tf
 
-from smddp_tf._native import graph, loader
+from smddp_tf._native import loader
 from smddp_tf.basics import rank, size
+from smddp_tf.collectives import graph
 from smddp_tf.keras._backend import build_optimizer, keras
 from smddp_tf.keras.optimizer.copied import copy_of
 from smddp_tf.keras.optimizer.made_anew import configuration, notice_from_config

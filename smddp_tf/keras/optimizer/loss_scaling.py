@@ -15,15 +15,15 @@ from typing import Any
 
 import tensorflow as tf
 
-from smddp_tf import ops
 from smddp_tf._native.threads import of_thread
+from smddp_tf.collectives import ops
+from smddp_tf.collectives.reduce_op import Min
 from smddp_tf.keras import patch_table, patches
 from smddp_tf.keras._backend import keras
 from smddp_tf.keras.optimizer.adopted import adopt
 from smddp_tf.keras.optimizer.pipeline import apply_reduced
 from smddp_tf.keras.optimizer.reducing import attach, reducer_of
 from smddp_tf.keras.roles.wrapping import is_wrapped
-from smddp_tf.reduce_op import Min
 
 
 @functools.cache

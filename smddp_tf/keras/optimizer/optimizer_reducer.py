@@ -10,17 +10,17 @@ from typing import Any, NamedTuple
 
 import tensorflow as tf
 
-from smddp_tf._native import xla
+from smddp_tf.collectives import xla
+from smddp_tf.collectives.reduce_op import Average
+from smddp_tf.collectives.sparse import densified
 from smddp_tf.compression import Compression
 from smddp_tf.gradients.local_sources import LocalSources
 from smddp_tf.gradients.reducer import GradientReducer, settings_in
-from smddp_tf.gradients.sparse import densified
 from smddp_tf.keras.optimizer.accumulation import Passes
 from smddp_tf.keras.roles import global_means
 from smddp_tf.keras.roles.active_ranks import Window
 from smddp_tf.keras.sharding.sharded_state import ShardedState
 from smddp_tf.process_sets import ProcessSet, global_process_set
-from smddp_tf.reduce_op import Average
 
 _updating = threading.local()
 

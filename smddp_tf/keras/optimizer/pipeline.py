@@ -15,8 +15,9 @@ from typing import Any, NamedTuple
 
 import tensorflow as tf
 
+from smddp_tf.collectives.layouts import layout_of
 from smddp_tf.gradients import reduced_once
-from smddp_tf.gradients.local_sources import layout_of, replaced
+from smddp_tf.gradients.local_sources import replaced
 from smddp_tf.keras.optimizer import same_batches
 from smddp_tf.keras.optimizer.accumulation import KerasWindow
 from smddp_tf.keras.optimizer.optimizer_reducer import OptimizerReducer

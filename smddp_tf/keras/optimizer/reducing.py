@@ -6,7 +6,8 @@ import functools
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from smddp_tf.gradients.local_sources import LocalSources, layout_of
+from smddp_tf.collectives.layouts import layout_of
+from smddp_tf.gradients.local_sources import LocalSources
 from smddp_tf.keras._backend import keras
 from smddp_tf.keras.optimizer.made_anew import configuration, notice_from_config
 from smddp_tf.keras.optimizer.optimizer_reducer import OptimizerReducer, ReductionSettings

@@ -16,8 +16,8 @@ import tensorflow as tf
 from smddp_tf._native.threads import of_thread
 from smddp_tf._warn import warn
 from smddp_tf.basics import rank, size
+from smddp_tf.collectives.ops import allgather
 from smddp_tf.keras.roles import running
-from smddp_tf.ops import allgather
 
 # A few values of a few gradients do: one gradient alone may not depend on the data (the bias under a linear loss).
 _GRADIENTS, _VALUES = 4, 256

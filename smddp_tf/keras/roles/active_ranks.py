@@ -17,14 +17,14 @@ from typing import Any
 
 import tensorflow as tf
 
-from smddp_tf import ops, process_sets
-from smddp_tf._native import run_time_values, xla
+from smddp_tf import process_sets
 from smddp_tf._native.threads import of_thread
-from smddp_tf.gradients.local_sources import layout_of
+from smddp_tf.collectives import ops, run_time_values, xla
+from smddp_tf.collectives.layouts import layout_of
+from smddp_tf.collectives.reduce_op import Average, Sum
 from smddp_tf.gradients.reducer import GradientReducer
 from smddp_tf.keras.roles import running
 from smddp_tf.process_sets import ProcessSet
-from smddp_tf.reduce_op import Average, Sum
 
 
 class ActiveRanks:

@@ -17,10 +17,10 @@ from typing import Any, NamedTuple
 import numpy as np
 import tensorflow as tf
 
-from smddp_tf._native import emit, graph, run_time_values
+from smddp_tf.collectives import emit, graph, run_time_values
+from smddp_tf.collectives.reduce_op import ReduceSpec, Sum
 from smddp_tf.keras import patch_table, patches
 from smddp_tf.keras.roles import running
-from smddp_tf.reduce_op import ReduceSpec, Sum
 
 _MEANS = ("sum_over_batch_size", "mean", "mean_with_sample_weight")
 

@@ -9,8 +9,8 @@ from typing import Any
 
 import tensorflow as tf
 
-from smddp_tf import aliases
 from smddp_tf.keras._backend import keras
+from smddp_tf.lifecycle.aliased import is_aliased
 
 _WRAPS = "_smddp_wraps"  # the attribute of a wrapped class that holds the user's class
 _SETTINGS = "_smddp_settings"  # ... and the one that holds how optimizers that are made from it reduce
@@ -175,7 +175,7 @@ def shown_as_horovods(ours: Any, module: str, name: str | None = None) -> Any:
         module: the module of Horovod.
         name: the name of the class there. Defaults to that of `ours`.
     """
-    if not aliases.is_installed("horovod"):
+    if not is_aliased("horovod"):
         return ours
     if _SHOWN not in vars(ours):
         setattr(ours, _SHOWN, _shown_subclass(ours, module, name or ours.__name__))

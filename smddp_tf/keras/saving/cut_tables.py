@@ -16,17 +16,17 @@ import numpy as np
 import tensorflow as tf
 from tensorflow.python.eager import cancellation
 
-from smddp_tf import ops
 from smddp_tf.basics import is_initialized, rank, size
+from smddp_tf.collectives import ops
+from smddp_tf.collectives.layouts import layout_of, mark
+from smddp_tf.collectives.objects import broadcast_object
 from smddp_tf.exceptions import reason_of
-from smddp_tf.gradients.local_sources import layout_of, mark
 from smddp_tf.keras import patch_table, patches
 from smddp_tf.keras._backend import LEGACY, keras
 from smddp_tf.keras.roles import running
 from smddp_tf.keras.roles.current_distribution import is_alone
 from smddp_tf.keras.roles.optimizers import innermost
 from smddp_tf.keras.roles.wrapping import optimizers_of, reducer_on
-from smddp_tf.objects import broadcast_object
 
 # How long a rank that saves waits for the others to save too.
 MEETING_SECONDS = 300.0

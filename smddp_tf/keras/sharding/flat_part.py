@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from smddp_tf._native.emit import part_length
+from smddp_tf.collectives.emit import part_length
 
 
 class FlatPart(NamedTuple):

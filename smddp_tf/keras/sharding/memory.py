@@ -11,7 +11,8 @@ import numpy as np
 import tensorflow as tf
 
 from smddp_tf._native import loader
-from smddp_tf.gradients.local_sources import LocalSources, layout_of, mark
+from smddp_tf.collectives.layouts import layout_of, mark
+from smddp_tf.gradients.local_sources import LocalSources
 from smddp_tf.keras._backend import keras, needs_keras_3
 from smddp_tf.keras.roles.optimizers import innermost, stays_local
 from smddp_tf.keras.roles.wrapping import reducer_on, unwrapped

@@ -20,16 +20,18 @@ from typing import Any
 
 import tensorflow as tf
 
-from smddp_tf import basics, ops
-from smddp_tf._native import emit, graph, loader, xla
+from smddp_tf import basics
+from smddp_tf._native import loader
 from smddp_tf._native.threads import of_thread
-from smddp_tf.gradients.local_sources import LocalSources, identity, layout_of, mark
+from smddp_tf.collectives import emit, graph, ops, xla
+from smddp_tf.collectives.layouts import identity, layout_of, mark
+from smddp_tf.collectives.reduce_op import Sum
+from smddp_tf.gradients.local_sources import LocalSources
 from smddp_tf.keras._backend import keras
 from smddp_tf.keras.roles.optimizers import stays_local
 from smddp_tf.keras.saving.cut_tables import save_whole_tables
 from smddp_tf.keras.sharding.degrees import degree_of, places
 from smddp_tf.keras.sharding.flat_part import FlatPart
-from smddp_tf.reduce_op import Sum
 
 _REFUSED = {"Adafactor", "Lamb", "Muon", "ScheduleFreeAdamW"}
 

@@ -17,7 +17,7 @@ import keras
 import numpy as np
 
 import smddp_tf.keras as hvk
-from smddp_tf.elastic.variables import TensorFlowKerasState
+from smddp_tf.keras.elastic.states import TensorFlowKerasState
 
 SHAPE = (24, 37)
 

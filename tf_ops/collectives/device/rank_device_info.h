@@ -30,7 +30,7 @@ struct RankDeviceInfo {
   int group_version = 0;  // of NCCL; 0: it cannot be used
   std::string why_no_group;
   bool shares_device = false;  // NCCL was told that ranks may share a GPU
-  std::string group_id;  // of the first rank of a node: what NCCL's members need (DeviceGroupLibrary::MakeId)
+  std::string group_id;        // of the first rank of a node: what NCCL's members need (DeviceGroupLibrary::MakeId)
 
   SMDDP_FIELDS(has_device, device.index, device.name, device.uuid, device.bus_id, device.bytes, device.processors,
                visible, wanted, group_version, why_no_group, shares_device, group_id);

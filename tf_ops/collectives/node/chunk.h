@@ -11,7 +11,6 @@
 #include "collectives/rounding_errors.h"
 #include "collectives/stage_times.h"
 #include "compute/fused_view.h"
-#include "transport/shm/slot_writer.h"
 
 namespace smddp {
 

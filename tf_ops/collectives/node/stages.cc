@@ -345,7 +345,7 @@ class AwaitTask : public Task {
 
   Result<Progress> Step() override {
     NodeChannel& node = chunk_->fabric.node;
-    if (!node.Returned(*slot_)) return Progress::kWaiting;
+    if (node.holders(slot_->index) > 1) return Progress::kWaiting;
     node.Release(slot_);
     return Progress::kDone;
   }

@@ -31,21 +31,10 @@ int IntegerIndex(DType dtype) {
              : -1;
 }
 
+// -1: not in the tables.
 int OpIndex(ReduceOp op) {
-  switch (op) {
-    case ReduceOp::kSum:
-      return 0;
-    case ReduceOp::kMin:
-      return 1;
-    case ReduceOp::kMax:
-      return 2;
-    case ReduceOp::kProduct:
-      return 3;
-    case ReduceOp::kAverage:
-    case ReduceOp::kAdasum:
-      break;
-  }
-  return -1;
+  constexpr int kIndices[] = {-1, 0, -1, 1, 2, 3};
+  return op <= ReduceOp::kProduct ? kIndices[static_cast<int>(op)] : -1;
 }
 
 void Copy(void* into, const void* from, int64_t elements, DType dtype) {

@@ -56,16 +56,8 @@ const Compute& ComputeFor() {
 }  // namespace
 
 const Compute& CpuCompute(const char* requested) {
-  const Isa best = BestIsa();
-  const Isa wanted = Requested(requested);
-  switch (wanted < best ? wanted : best) {
-    case kAvx512:
-      return ComputeFor<kAvx512>();
-    case kAvx2:
-      return ComputeFor<kAvx2>();
-    default:
-      return ComputeFor<kGeneric>();
-  }
+  const Isa best = BestIsa(), wanted = Requested(requested), isa = wanted < best ? wanted : best;
+  return isa == kAvx512 ? ComputeFor<kAvx512>() : isa == kAvx2 ? ComputeFor<kAvx2>() : ComputeFor<kGeneric>();
 }
 
 }  // namespace smddp

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <cerrno>
+#include <cmath>
 #include <cstdlib>
 #include <cstring>
 #include <iterator>
@@ -15,6 +16,14 @@ const char* Get(const std::string& name) {
   const char* value = name.empty() ? nullptr : std::getenv(name.c_str());
   return value != nullptr && *value != '\0' ? value : nullptr;
 }
+
+// The first of them that is set, or null.
+const char* FirstOf(std::initializer_list<const char*> names) {
+  const auto set = std::find_if(names.begin(), names.end(), [](const char* name) { return Get(name) != nullptr; });
+  return set != names.end() ? Get(*set) : nullptr;
+}
+
+std::string TextOf(const char* text) { return text != nullptr ? text : ""; }
 
 // The variable's text, and under which name it was found (for the error message).
 struct Found {
@@ -37,9 +46,11 @@ Status Unreadable(const Found& found, const char* expected) {
                                           found.text + "'. Correct or unset it on every rank.");
 }
 
-// Digits with an optional KB, MB or GB (powers of 1024).
+// Digits with an optional KB, MB or GB (powers of 1024), or auto.
 Status ReadBytes(const std::string& name, int64_t least, int64_t* value) {
   const Found found = Find(name);
+  *value = kAutoBytes;
+  if (found.text == "auto") return Status::Ok();
   char* end = nullptr;
   errno = 0;
   const long long number = std::strtoll(found.text.c_str(), &end, 10);
@@ -63,28 +74,26 @@ Status ReadCount(const std::string& name, int64_t* value) {
   return Unreadable(found, "a number from 0 to 16777216");
 }
 
-Status ReadSeconds(const std::string& name, double* value) {
-  const Found found = Find(name);
+// A number without anything behind it; NaN where there is none.
+double NumberOf(const Found& found) {
   char* end = nullptr;
   const double number = std::strtod(found.text.c_str(), &end);
-  if (end == found.text.c_str() || *end != '\0' || !(number >= 0) || number > 1e9) {
-    return Unreadable(found, "a number of seconds, 0 or more");
-  }
-  *value = number;
-  return Status::Ok();
+  return end != found.text.c_str() && *end == '\0' ? number : std::nan("");
+}
+
+Status ReadSeconds(const std::string& name, double* value) {
+  const Found found = Find(name);
+  *value = NumberOf(found);
+  if (*value >= 0 && *value <= 1e9) return Status::Ok();
+  return Unreadable(found, "a number of seconds, 0 or more");
 }
 
 // A positive number, or auto, which gives 0.
 Status ReadRate(const std::string& name, double* value) {
   const Found found = Find(name);
-  *value = 0;
-  if (found.text == "auto") return Status::Ok();
-  char* end = nullptr;
-  *value = std::strtod(found.text.c_str(), &end);
-  if (end == found.text.c_str() || *end != '\0' || !(*value > 0) || *value > 1e9) {
-    return Unreadable(found, "a positive number or auto");
-  }
-  return Status::Ok();
+  *value = found.text == "auto" ? 0 : NumberOf(found);
+  if (found.text == "auto" || (*value > 0 && *value <= 1e9)) return Status::Ok();
+  return Unreadable(found, "a positive number or auto");
 }
 
 Status ReadSwitch(const std::string& name, bool* value) {
@@ -281,14 +290,8 @@ Result<Env> ReadEnv() {
   SMDDP_RETURN_IF_ERROR(ReadLogTimestamp(&env.log_timestamp));
   SMDDP_RETURN_IF_ERROR(ReadChoice("SMDDP_MPI", {"auto", "on", "off"}, &env.mpi));
   env.rail_algorithm = Find("SMDDP_RAIL_ALGORITHM").text;
-  env.bucket_bytes = kAutoBytes;
-  if (Find("SMDDP_BUCKET_BYTES").text != "auto") {
-    SMDDP_RETURN_IF_ERROR(ReadBytes("SMDDP_BUCKET_BYTES", 0, &env.bucket_bytes));
-  }
-  env.chunk_bytes = kAutoBytes;
-  if (Find("SMDDP_CHUNK_BYTES").text != "auto") {
-    SMDDP_RETURN_IF_ERROR(ReadBytes("SMDDP_CHUNK_BYTES", 4096, &env.chunk_bytes));
-  }
+  SMDDP_RETURN_IF_ERROR(ReadBytes("SMDDP_BUCKET_BYTES", 0, &env.bucket_bytes));
+  SMDDP_RETURN_IF_ERROR(ReadBytes("SMDDP_CHUNK_BYTES", 4096, &env.chunk_bytes));
   SMDDP_RETURN_IF_ERROR(ReadCount("SMDDP_CACHE_CAPACITY", &env.cache_capacity));
   SMDDP_RETURN_IF_ERROR(ReadRate("SMDDP_RAIL_LATENCY_US", &env.rail_latency_s));
   SMDDP_RETURN_IF_ERROR(ReadRate("SMDDP_RAIL_BANDWIDTH_MBPS", &env.rail_bytes_per_s));
@@ -303,17 +306,15 @@ Result<Env> ReadEnv() {
   if (env.timeline == "DYNAMIC") env.timeline.clear();
   SMDDP_RETURN_IF_ERROR(ReadSwitch("SMDDP_TIMELINE_MARK_CYCLES", &env.timeline_cycles));
   SMDDP_RETURN_IF_ERROR(ReadSwitch("SMDDP_VERIFY", &env.verify));
-  const char* const given = Get("TF_USE_LEGACY_KERAS");
-  const std::string legacy_keras = given != nullptr ? given : "";
+  const std::string legacy_keras = TextOf(Get("TF_USE_LEGACY_KERAS"));
   env.legacy_keras = legacy_keras == "1" || legacy_keras == "true" || legacy_keras == "True";  // as TensorFlow reads it
   if (IsTrue(Get("HOROVOD_STALL_CHECK_DISABLE"))) env.stall_warn_s = env.stall_error_s = 0;
   return env;
 }
 
 DeviceLibraries ReadDeviceLibraries() {
-  const char* const shared = Get("NCCL_MULTI_RANK_GPU_ENABLE");
   return {Find("SMDDP_GPU_LIBRARY").text, Find("SMDDP_NCCL_LIBRARY").text,
-          shared != nullptr && std::strcmp(shared, "1") == 0};
+          TextOf(Get("NCCL_MULTI_RANK_GPU_ENABLE")) == "1"};
 }
 
 Result<bool> ReadSwitch(const std::string& name) {
@@ -325,10 +326,7 @@ Result<bool> ReadSwitch(const std::string& name) {
 std::string ReadMonitorFolder() { return Find("SMDDP_MONITOR").text; }
 
 bool StartedByLauncher() {
-  for (const char* name : {"OMPI_COMM_WORLD_SIZE", "PMIX_RANK", "PMI_RANK", "PMI_SIZE", "MPI_LOCALNRANKS"}) {
-    if (Get(name) != nullptr) return true;
-  }
-  return false;
+  return FirstOf({"OMPI_COMM_WORLD_SIZE", "PMIX_RANK", "PMI_RANK", "PMI_SIZE", "MPI_LOCALNRANKS"}) != nullptr;
 }
 
 bool LauncherSurvivesLosses() { return IsTrue(Get("OMPI_MCA_mpi_ft_enable")); }
@@ -342,28 +340,15 @@ bool MpiMayUseFabric(bool has_fabric) {
 }
 
 int LauncherRank() {
-  for (const char* name : {"OMPI_COMM_WORLD_RANK", "PMIX_RANK", "PMI_RANK"}) {
-    if (const char* text = Get(name)) return std::atoi(text);
-  }
-  return -1;
+  const char* const text = FirstOf({"OMPI_COMM_WORLD_RANK", "PMIX_RANK", "PMI_RANK"});
+  return text != nullptr ? std::atoi(text) : -1;
 }
 
-std::string LauncherJob() {
-  for (const char* name : {"PMIX_NAMESPACE", "PMI_JOBID", "SLURM_JOB_ID"}) {
-    if (const char* text = Get(name)) return text;
-  }
-  return "";
-}
+std::string LauncherJob() { return TextOf(FirstOf({"PMIX_NAMESPACE", "PMI_JOBID", "SLURM_JOB_ID"})); }
 
-std::string LauncherNetwork() {
-  const char* text = Get("OMPI_MCA_btl_tcp_if_include");
-  return text != nullptr ? text : "";
-}
+std::string LauncherNetwork() { return TextOf(Get("OMPI_MCA_btl_tcp_if_include")); }
 
-std::string LauncherNotes() {
-  const char* const text = Get("SMDDP_RUN_NOTES");
-  return text != nullptr ? text : "";
-}
+std::string LauncherNotes() { return TextOf(Get("SMDDP_RUN_NOTES")); }
 
 void SetDefault(const char* name, const char* value) { setenv(name, value, /*overwrite=*/0); }
 

@@ -1,6 +1,7 @@
-// A queue with many producer threads and one consumer.
+// Work from many threads for one.
 #pragma once
 
+#include <functional>
 #include <mutex>
 #include <utility>
 #include <vector>
@@ -9,25 +10,26 @@
 
 namespace smddp {
 
-// Threads: Push from any, TakeAll from the one consumer. Push after Close returns false and does not move from the
-//          item.
-template <class T>
-class InboxQueue {
+// Threads: Push from any, RunAll from the one consumer. Push after Close returns false and does not move from the work.
+class WorkQueue {
  public:
-  bool Push(T&& item) {
+  bool Push(std::function<void()>&& work) {
     InjectTestDelay();
     std::lock_guard<std::mutex> lock(mutex_);
     if (closed_) return false;
-    items_.push_back(std::move(item));
+    waiting_.push_back(std::move(work));
     return true;
   }
-  // Appends the queued items to `into`, in order; true when there were any.
-  bool TakeAll(std::vector<T>* into) {
+  // Runs what was pushed before the call, in order; true when there was something. The work does not call it.
+  bool RunAll() {
     InjectTestDelay();
-    std::lock_guard<std::mutex> lock(mutex_);
-    if (items_.empty()) return false;
-    for (T& item : items_) into->push_back(std::move(item));
-    items_.clear();
+    {
+      std::lock_guard<std::mutex> lock(mutex_);
+      running_.swap(waiting_);
+    }
+    if (running_.empty()) return false;
+    for (std::function<void()>& work : running_) work();
+    running_.clear();
     return true;
   }
   void Close() {
@@ -38,8 +40,9 @@ class InboxQueue {
 
  private:
   std::mutex mutex_;
-  std::vector<T> items_;
+  std::vector<std::function<void()>> waiting_;
   bool closed_ = false;
+  std::vector<std::function<void()>> running_;  // the consumer's
 };
 
 }  // namespace smddp

@@ -7,28 +7,11 @@ namespace smddp {
 namespace {
 
 Element ElementOf(DType dtype) {
-  switch (dtype) {
-    case DType::kFloat16:
-      return Element::kHalf;
-    case DType::kBFloat16:
-      return Element::kBFloat16;
-    case DType::kFloat32:
-      return Element::kFloat;
-    case DType::kFloat64:
-      return Element::kDouble;
-    default:
-      break;
-  }
-  switch (SizeOf(dtype)) {
-    case 1:
-      return Element::kBytes1;
-    case 2:
-      return Element::kBytes2;
-    case 4:
-      return Element::kBytes4;
-    default:
-      return Element::kBytes8;  // of 16 bytes: two
-  }
+  constexpr Element kFloating[] = {Element::kHalf, Element::kBFloat16, Element::kFloat, Element::kDouble};
+  if (IsFloating(dtype)) return kFloating[static_cast<int>(dtype) - static_cast<int>(DType::kFloat16)];
+  constexpr Element kOfBytes[] = {Element::kBytes1, Element::kBytes2, Element::kBytes4, Element::kBytes8};
+  const size_t bytes = SizeOf(dtype);
+  return kOfBytes[bytes == 1 ? 0 : bytes == 2 ? 1 : bytes == 4 ? 2 : 3];  // of 16 bytes: two
 }
 
 // How the elements of `dtype` are counted in a job.

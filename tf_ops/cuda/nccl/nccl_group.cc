@@ -19,19 +19,11 @@ constexpr auto kPatience = std::chrono::seconds(10);  // for the whole shutdown
 constexpr auto kPause = std::chrono::milliseconds(1);
 
 Result<nccl::Type> TypeOf(DType dtype) {
-  switch (dtype) {
-    case DType::kFloat16:
-      return nccl::Type::kFloat16;
-    case DType::kBFloat16:
-      return nccl::Type::kBFloat16;
-    case DType::kFloat32:
-      return nccl::Type::kFloat32;
-    case DType::kFloat64:
-      return nccl::Type::kFloat64;
-    default:
-      return Status(Reason::kBadArgument,
-                    std::string("NCCL is used for floating dtypes only. Received: ") + NameOf(dtype) + ".");
-  }
+  constexpr nccl::Type kTypes[] = {nccl::Type::kFloat16, nccl::Type::kBFloat16, nccl::Type::kFloat32,
+                                   nccl::Type::kFloat64};
+  if (IsFloating(dtype)) return kTypes[static_cast<int>(dtype) - static_cast<int>(DType::kFloat16)];
+  return Status(Reason::kBadArgument,
+                std::string("NCCL is used for floating dtypes only. Received: ") + NameOf(dtype) + ".");
 }
 
 // Finalize, then Destroy; with a deadline. False: not completed.
@@ -123,16 +115,9 @@ void NcclGroup::Abort() {
 }
 
 Status NcclGroup::CheckReady() {
-  switch (state_) {
-    case State::kReady:
-      return Status::Ok();
-    case State::kFailed:
-      return failure_;
-    case State::kEnded:
-      return Status(Reason::kBadState, "The NCCL communicator was aborted.");
-    case State::kBusy:
-      break;
-  }
+  if (state_ == State::kReady) return Status::Ok();
+  if (state_ == State::kFailed) return failure_;
+  if (state_ == State::kEnded) return Status(Reason::kBadState, "The NCCL communicator was aborted.");
   return Status(Reason::kBadState, "NCCL has not completed " + std::string(call_) + ": wait for Ready.");
 }
 

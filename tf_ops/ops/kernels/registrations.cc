@@ -1,6 +1,6 @@
 // The ops as a graph sees them: names, attributes, shapes. All are stateful, so that TensorFlow does not fold, prune
-// or merge them; Python takes them out of automatic control dependencies (smddp_tf/_native/graph.py). All are marked
-// as communication; otherwise TensorFlow would report a departed peer as an internal error.
+// or merge them; Python takes them out of automatic control dependencies (smddp_tf/collectives/graph.py). All are
+// marked as communication; otherwise TensorFlow would report a departed peer as an internal error.
 //
 // Attributes:
 //   tensor_name    the name by which the ranks match; for SmddpReduceGradient only for messages
@@ -82,21 +82,14 @@ absl::Status CompiledShapes(InferenceContext* context) {
   "{uint8, int8, int16, int32, int64, uint16, uint32, uint64, half, bfloat16, float, double, bool, " \
   "complex64, complex128}"
 
-// What all collectives have, and what all that reduce have besides.
-#define SMDDP_COLLECTIVE(name)      \
-  REGISTER_OP(name)                 \
-      .Attr("tensor_name: string")  \
-      .Attr("process_set: int = 0") \
-      .Attr("site: int >= 0 = 0")   \
-      .SetIsStateful()              \
-      .SetIsDistributedCommunication()
-REGISTER_OP("SmddpRunBegins")
-    .Attr("tensor_name: string")
-    .Attr("process_set: int = 0")
+// What all that are matched have, all collectives besides, and all that reduce.
+#define SMDDP_MATCHED(name) \
+  REGISTER_OP(name).Attr("tensor_name: string").Attr("process_set: int = 0").Attr("site: int >= 0 = 0").SetIsStateful()
+#define SMDDP_COLLECTIVE(name) SMDDP_MATCHED(name).SetIsDistributedCommunication()
+
+SMDDP_MATCHED("SmddpRunBegins")
     .Attr("plan: int >= -1 = -1")
-    .Attr("site: int >= 0 = 0")
     .Attr("alone: bool = false")
-    .SetIsStateful()
     .SetShapeFn(tensorflow::shape_inference::NoOutputs)
     .Doc(
         "Runs before all that may fail in a graph, and says that the run will bring all tensors of `plan`, or without "
@@ -132,18 +125,16 @@ SMDDP_PLANNED("SmddpReduceGradient")
         "Reduces tensor `index` of a registered plan. The plan says how; the other attributes repeat it for the "
         "op's own gradient.");
 
-SMDDP_PLANNED("SmddpReducePart")
-    .Attr("parts: int >= 1")
-    .Attr("place: int >= 0")
-    .Attr("shape: shape")
-    .SetShapeFn(tensorflow::shape_inference::ExplicitShape)
-    .Doc("The same of a plan that reduces to parts: this rank's part, filled up with zeros.");
+#define SMDDP_PARTS(name)      \
+  SMDDP_PLANNED(name)          \
+      .Attr("parts: int >= 1") \
+      .Attr("place: int >= 0") \
+      .Attr("shape: shape")    \
+      .SetShapeFn(tensorflow::shape_inference::ExplicitShape)
 
-SMDDP_PLANNED("SmddpGatherPart")
-    .Attr("parts: int >= 1")
-    .Attr("place: int >= 0")
-    .Attr("shape: shape")
-    .SetShapeFn(tensorflow::shape_inference::ExplicitShape)
+SMDDP_PARTS("SmddpReducePart").Doc("The same of a plan that reduces to parts: this rank's part, filled up with zeros.");
+
+SMDDP_PARTS("SmddpGatherPart")
     .Doc("A tensor of that shape from the parts that the ranks bring, by a plan that gathers parts.");
 
 SMDDP_COLLECTIVE("SmddpBroadcast")

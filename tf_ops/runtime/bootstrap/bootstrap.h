@@ -3,11 +3,13 @@
 
 #include <memory>
 #include <string>
+#include <utility>
+#include <vector>
 
 #include "core/env/env.h"
 #include "runtime/bootstrap/exchange.h"
 #include "runtime/bootstrap/fabric_parts.h"
-#include "runtime/bootstrap/hello.h"
+#include "transport/shm/tensor_memory.h"
 #include "transport/transport.h"
 
 namespace smddp {
@@ -17,6 +19,9 @@ std::string HostId(const Env& env);
 
 // The algorithm that SMDDP_RAIL_ALGORITHM names: null for auto; an error that lists the names for any other text.
 Result<const AllreduceAlgorithm*> RailAlgorithmNamed(const std::string& name);
+
+// What must agree, with this rank's values: {"SMDDP_CHUNK_BYTES", "262144"}.
+using Facts = std::vector<std::pair<std::string, std::string>>;
 
 // Collective: every rank returns OK, or every rank returns an error. With `known_rail` the link is not measured;
 // null: measured. `more_facts`: further facts that must be the same on all ranks. `tensors`: of this rank's framework,

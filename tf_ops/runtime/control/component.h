@@ -36,9 +36,12 @@ class ControlBus {
   void PostToOthers(const std::string& message);
   virtual void Run(RunningTask task) = 0;
   // Ends the session with an error: all requests, current and future. The first error counts.
-  virtual void Fail(const Status& why) = 0;
+  void Fail(const Status& why) { End(why, /*tell_others=*/true); }
   // The same, when the other ranks have the error already.
-  virtual void FailHere(const Status& why) = 0;
+  void FailHere(const Status& why) { End(why, /*tell_others=*/false); }
+
+ private:
+  virtual void End(const Status& why, bool tell_others) = 0;
 };
 
 class Component {

@@ -1,18 +1,45 @@
 #include "runtime/engine/engine.h"
 
+#include <algorithm>
+#include <chrono>
 #include <optional>
+#include <thread>
 #include <utility>
 
 #include "core/clock.h"
 #include "core/process/log.h"
 #include "core/sync/test_delay.h"
-#include "runtime/engine/session_end.h"
 
 namespace smddp {
 namespace {
 
 // When nothing has moved for this long, the rank that has left was needed.
 constexpr int64_t kStuckNs = 1000 * 1000000LL;
+constexpr double kFlushSeconds = 5.0;
+constexpr std::chrono::microseconds kFlushPause(50);
+
+// Does any component answer with yes?
+bool Any(const std::vector<Component*>& components, bool (Component::*question)() const) {
+  return std::any_of(components.begin(), components.end(),
+                     [question](const Component* each) { return (each->*question)(); });
+}
+
+// Waits until all messages have been sent. Those to ranks that have said goodbye are dropped: they would never be read.
+void Flush(Transport& transport, LoopPace* pace) {
+  const Deadline deadline = Deadline::After(kFlushSeconds);
+  while (transport.busy() && !deadline.passed()) {
+    pace->BeginRound();
+    if (!transport.Progress().ok()) break;
+    Message message;
+    Goodbye goodbye;
+    while (transport.Poll(&message)) {
+      for (const std::string& each : Unpack(std::move(message.bytes))) {
+        if (Decode(each, &goodbye)) transport.Forget(message.from);
+      }
+    }
+    std::this_thread::sleep_for(kFlushPause);
+  }
+}
 
 }  // namespace
 
@@ -24,8 +51,7 @@ Engine::Engine(FabricParts& parts, RunningTasks& tasks, double heartbeat_timeout
             CoresFor(parts.fabric().topology.local_size(), static_cast<int>(std::thread::hardware_concurrency())),
             /*polled=*/!parts.transport().rings_doorbell()),
       heartbeat_(parts.fabric().topology, heartbeat_timeout_s),
-      departures_(parts_.fabric().topology),
-      relay_(parts_.fabric().topology) {}
+      router_(*this, parts.transport(), heartbeat_, components_) {}
 
 void Engine::Start() {
   thread_ = std::thread([this] { Loop(); });
@@ -49,11 +75,11 @@ void Engine::Loop() {
     InjectTestDelay();
     const bool stopping = order_ != Order::kRun;
     pace_.BeginRound();
-    bool worked = DrainInbox();
+    bool worked = inbox_.RunAll();
     const Result<bool> progress = parts_.transport().Progress();
     if (!progress.ok()) FailTransport(progress.status());
-    const bool heard = ReadControl(&worked);
-    SendControl();
+    const bool heard = router_.Read(&worked);
+    router_.Send();
     const Result<bool> stepped = tasks_.Step();
     if (!stepped.ok()) FailTransport(stepped.status());
     worked |= !stepped.ok() || *stepped;
@@ -63,119 +89,28 @@ void Engine::Loop() {
     const int64_t now_ns = NowNs();
     const bool tick = pace_.TickDue(now_ns);
     // At most once between two reads of the control messages: a suspected rank may have said goodbye.
-    if (tick || (expecting() && pace_.LookDue(now_ns))) LookAtPeers(now_ns);
+    if (tick || (pace_.LookDue(now_ns) && expecting())) LookAtPeers(now_ns);
     if (tick) Tick(now_ns);
-    SendControl();
+    router_.Send();
     pace_.EndRound(moved, worked, heard, now_ns);
     if (moved || heard) continue;
-    if (pace_.MayEvacuate(expecting(), now_ns) && parts_.node().Evacuate()) {
+    const bool expects = expecting();
+    if (pace_.MayEvacuate(expects, now_ns) && parts_.node().Evacuate()) {
       pace_.Evacuated();
     } else {
-      pace_.Wait(seen, expecting(), Any(&Component::polls), now_ns);
+      pace_.Wait(seen, expects, Any(components_, &Component::polls), now_ns);
     }
   }
   Leave();
 }
 
-bool Engine::DrainInbox() {
-  std::vector<std::function<void()>> work;
-  if (!inbox_.TakeAll(&work)) return false;
-  for (auto& item : work) item();
-  return true;
+bool Engine::expecting() const {
+  return !tasks_.empty() || Any(components_, &Component::expecting) || parts_.transport().busy();
 }
-
-// --- Tasks ---
 
 void Engine::Run(RunningTask task) {
   if (tasks_.empty()) trace_.Record(TraceWhat::kCycleStart, task.name, 0);
   tasks_.Add(std::move(task));
-}
-
-// --- Control messages ---
-
-void Engine::Post(int to, std::string message) {
-  if (!departures_.has(to)) outbox_.Add(to, std::move(message));
-}
-
-void Engine::SendControl() {
-  while (!outbox_.empty()) {
-    outbox_.Flush([this](int to, std::string message) {
-      if (departures_.has(to)) return;
-      const Status status = SendNow(to, std::move(message));
-      if (!status.ok()) Fail(status);  // posts once more at most: the session fails once
-    });
-  }
-}
-
-Status Engine::SendNow(int to, std::string message) {
-  if (topology().node_of(to) != topology().node_index()) posted_to_.insert(to);
-  control_messages_.fetch_add(1, std::memory_order_relaxed);
-  control_bytes_.fetch_add(static_cast<int64_t>(message.size()), std::memory_order_relaxed);
-  return parts_.transport().Post(to, std::move(message));
-}
-
-bool Engine::ReadControl(bool* worked) {
-  Message message;
-  bool heard = false;
-  while (parts_.transport().Poll(&message)) {
-    heard = true;
-    for (std::string& each : Unpack(std::move(message.bytes))) {
-      *worked |= BelongsToWork(each);
-      const Status status = Deliver({message.from, std::move(each)});
-      if (!status.ok()) Fail(status);
-    }
-  }
-  return heard;
-}
-
-Status Engine::Deliver(const Message& message) {
-  ControlType type;
-  heartbeat_.Heard(message.from, NowNs());
-  if (!TypeOf(message.bytes, &type)) return Refused(topology(), message.from);
-  if (type == ControlType::kHeartbeat) return Status::Ok();
-  if (type == ControlType::kGoodbye) return OnGoodbye(message);
-  if (type == ControlType::kDeparted) return OnDeparted(message);
-  if (type == ControlType::kAbort) {
-    Abort abort;
-    if (!Decode(message.bytes, &abort)) return Refused(topology(), message.from);
-    FailHere(abort.why);
-    return Status::Ok();
-  }
-  const auto reader = readers_.find(type);
-  if (reader == readers_.end()) return Refused(topology(), message.from);
-  const bool wanted = failed_.ok() || reader->second.delivery == Delivery::kAlways;
-  return wanted && !leaving_ ? reader->second.component->OnMessage(message.from, message.bytes) : Status::Ok();
-}
-
-Status Engine::OnGoodbye(const Message& message) {
-  Goodbye goodbye;
-  if (!Decode(message.bytes, &goodbye)) return Refused(topology(), message.from);
-  Depart(message.from, goodbye);
-  if (goodbye.clean) return Status::Ok();
-  FailHere(Status(Reason::kPeerLeft, "Rank " + std::to_string(topology().global_rank(message.from)) +
-                                         " ended its session (hvd.shutdown, an exception or the end of its program) "
-                                         "while operations were under way. Its own output says why."));
-  return Status::Ok();
-}
-
-Status Engine::OnDeparted(const Message& message) {
-  Departed departed;
-  if (!Decode(message.bytes, &departed)) return Refused(topology(), message.from);
-  for (const auto& [rank, goodbye] : departed.ranks) {
-    if (rank < 0 || rank >= topology().size() || !goodbye.clean) return Refused(topology(), message.from);
-    const bool tells_me = std::count(goodbye.told.begin(), goodbye.told.end(), topology().rank()) != 0;
-    if (rank != topology().rank() && !departures_.has(rank) && !tells_me) Depart(rank, goodbye);
-  }
-  return Status::Ok();
-}
-
-void Engine::Depart(int rank, const Goodbye& goodbye) {
-  departures_.Add(rank, goodbye, NowNs());
-  if (goodbye.listens) ended_rank_ = topology().global_rank(rank);
-  heartbeat_.Left(rank, goodbye.listens);
-  if (!departures_.listens(rank)) parts_.transport().Forget(rank);
-  for (Component* component : components_) component->OnDeparture(rank);
-  for (const auto& [to, what] : relay_.Left(rank, goodbye)) PostToReaders(to, Encode(what));
 }
 
 // --- The watch ---
@@ -184,8 +119,8 @@ void Engine::Tick(int64_t now_ns) {
   for (Component* component : components_) {
     if (failed_.ok()) component->Tick(now_ns);
   }
-  for (const int rank : departures_.Silent(now_ns)) {
-    const std::string who = departures_.Sentence(rank);
+  for (const int rank : router_.departures().Silent(now_ns)) {
+    const std::string who = router_.departures().Sentence(rank);
     for (Component* component : components_) {
       if (!failed_.ok()) return;
       const Status status = component->AfterDeparture(rank, who);
@@ -240,7 +175,7 @@ void Engine::End(const Status& why, bool tell_others) {
   failed_ = why;
   Log(LogLevel::kError, why.message());
   if (on_failure_) on_failure_(why);  // before a caller can ask for the failure
-  if (tell_others) PostToReaders(topology().all().world_ranks(), Encode(Abort{why}));
+  if (tell_others) router_.PostToReaders(topology().all().world_ranks(), Encode(Abort{why}));
   const bool memory_in_use = !parts_.transport().Abort();
   if (memory_in_use) {
     for (Component* component : components_) component->KeepMemory();
@@ -249,59 +184,39 @@ void Engine::End(const Status& why, bool tell_others) {
   for (Component* component : components_) component->OnFailure(why);
 }
 
-void Engine::PostToReaders(const std::vector<int>& ranks, const std::string& message) {
-  for (const int rank : ranks) {
-    if (rank == topology().rank()) continue;
-    if (!departures_.has(rank)) {
-      Post(rank, message);
-    } else if (departures_.listens(rank)) {
-      const Status status = SendNow(rank, message);
-      if (!status.ok()) return FailHere(status);
-    }
-  }
-  SendControl();
-}
-
-void Engine::SayGoodbye(const Goodbye& goodbye) {
-  if (!goodbye.clean || !goodbye.listens) {
-    return PostToReaders(topology().all().world_ranks(), Encode(goodbye));
-  }
-  SendControl();  // what waits for other ranks counts as sent: the goodbye follows it
-  Goodbye to_some = goodbye;
-  to_some.told.assign(posted_to_.begin(), posted_to_.end());
-  std::vector<int> ranks = topology().node().world_ranks();
-  ranks.insert(ranks.end(), posted_to_.begin(), posted_to_.end());
-  PostToReaders(ranks, Encode(to_some));
-  for (const auto& [to, what] : relay_.Left(topology().rank(), to_some)) PostToReaders(to, Encode(what));
-}
-
 void Engine::Leave() {
-  leaving_ = true;
+  router_.Close();
   const bool at_exit = order_ == Order::kStopAtExit;
   inbox_.Close();
-  DrainInbox();
+  inbox_.RunAll();
   if (failed_.ok()) {
     if (tasks_.empty()) {
       for (Component* component : components_) component->OnLeave();
     }
-    const bool clean = tasks_.empty() && !Any(&Component::waiting);
-    SayGoodbye({clean, /*listens=*/at_exit, {}});
+    const bool clean = tasks_.empty() && !Any(components_, &Component::waiting);
+    router_.SayGoodbye({clean, /*listens=*/at_exit, {}});
     if (!clean) {
       FailHere(Status(Reason::kShutDown,
                       "The session was shut down (hvd.shutdown or the end of the program) while the operation was "
                       "under way."));
     }
   }
-  SessionEnd end(parts_, departures_, pace_, [this](bool* moved) {
-    if (!ReadControl(moved)) LookAtPeers(NowNs());
-    SendControl();
-    return failed_.ok();
-  });
-  if (at_exit) {
-    const Status status = end.AwaitDepartures();
-    if (!status.ok()) FailTransport(status);
+  if (at_exit) AwaitDepartures();
+  Flush(parts_.transport(), &pace_);
+}
+
+void Engine::AwaitDepartures() {
+  while (failed_.ok() && !router_.departures().all_left()) {
+    const uint32_t seen = parts_.node().doorbell().rings.load(std::memory_order_seq_cst);
+    pace_.BeginRound();
+    const Result<bool> progress = parts_.transport().Progress();
+    if (!progress.ok()) return FailTransport(progress.status());
+    if (!parts_.LetMpiMove().ok()) return;
+    bool moved = *progress;
+    if (!router_.Read(&moved)) LookAtPeers(NowNs());
+    router_.Send();
+    if (failed_.ok() && !moved) pace_.WaitLong(seen);
   }
-  end.Flush();
 }
 
 }  // namespace smddp

@@ -51,7 +51,7 @@ bool DevicePaths::IsAgreed(const std::string& plan, const Tensors& tensors) {
     announcement.kind = RequestKind::kDevices;
     announcement.name = kPrefix + plan;
     announcement.data = info.value();
-    named_.Announce(std::move(announcement));
+    coordination_.Announce(std::move(announcement));
   }
   return IsSettled(plan);
 }

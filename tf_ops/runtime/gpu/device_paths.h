@@ -19,15 +19,15 @@
 
 #include "collectives/device/device_context.h"
 #include "runtime/gpu/devices.h"
-#include "runtime/named/named_matching.h"
+#include "runtime/named/coordination.h"
 
 namespace smddp {
 
 class DevicePaths : public Component, public VerdictReader {
  public:
   // All outlive it. `wanted` is SMDDP_GPU_STAGE.
-  DevicePaths(ControlBus& bus, const Fabric& fabric, NamedMatching& named, Devices& devices, std::string wanted)
-      : bus_(bus), fabric_(fabric), named_(named), devices_(devices), wanted_(std::move(wanted)) {}
+  DevicePaths(ControlBus& bus, const Fabric& fabric, Coordination& coordination, Devices& devices, std::string wanted)
+      : bus_(bus), fabric_(fabric), coordination_(coordination), devices_(devices), wanted_(std::move(wanted)) {}
   // `on_agreed` is called with the name of a plan whose buckets may now begin.
   void SetOnAgreed(std::function<void(const std::string& plan)> on_agreed) { on_agreed_ = std::move(on_agreed); }
 
@@ -76,7 +76,7 @@ class DevicePaths : public Component, public VerdictReader {
 
   ControlBus& bus_;
   const Fabric& fabric_;
-  NamedMatching& named_;
+  Coordination& coordination_;
   Devices& devices_;
   const std::string wanted_;
   std::function<void(const std::string& plan)> on_agreed_;

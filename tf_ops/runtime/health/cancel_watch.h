@@ -1,7 +1,7 @@
 // Steps that the framework has cancelled.
 //
 // A cancelled step often ends normally: the end of the data cancels a step whose gradients are already being reduced
-// on all ranks. Or it is given up (planned/given_up_steps.h, named/named_matching.h), and ends when the other ranks
+// on all ranks. Or it is given up (plans/given_up_steps.h, named/named_matching.h), and ends when the other ranks
 // have reached it. A step that no rank can complete, because each waits for another, ends the session on all ranks.
 //
 // Threads: the engine's.

@@ -10,6 +10,7 @@ namespace smddp {
 namespace {
 
 constexpr size_t kMaxOperations = 6;
+constexpr int kMaxNames = 6;
 
 int64_t Seconds(int64_t since_ns, int64_t now_ns) { return (now_ns - since_ns) / 1000000000; }
 
@@ -23,14 +24,48 @@ std::string CountedIn(const Topology& topology) {
   return " (counted inside the process set of the ranks " + ranks + ")";
 }
 
+// A sentence about tensors that wait in their bucket; `bucket` null: for rank 0's order.
+std::string DescribeWait(const Plan& plan, const PlannedBucket* bucket, int64_t waited_ns, const Topology& topology) {
+  const std::string since = "gradients of '" + plan.spec().key + "' have waited for " +
+                            std::to_string(waited_ns / 1000000000) + " s on this rank ";
+  if (bucket == nullptr) {
+    return since + "for rank " + std::to_string(topology.global_rank(0)) +
+           " to compute all of them for the first time.";
+  }
+  const Generation& generation = *bucket->waiting();
+  std::string missing;
+  int shown = 0;
+  for (size_t slot = 0; slot < generation.arrivals.size() && shown < kMaxNames; ++slot) {
+    if (generation.arrivals[slot].done) continue;
+    missing += (shown++ == 0 ? "" : ", ") + std::to_string(bucket->bucket().slots[slot].tensor);
+  }
+  std::string what = missing.empty() ? "" : "for gradient " + missing + " of the same fusion bucket";
+  if (!plan.agreed().reached()) {
+    what += std::string(what.empty() ? "" : " and ") + "for the other ranks to trace the same step";
+  }
+  return since + what + ".";
+}
+
+// Calls visit(since_ns, &reminder, describe) for everything in the plans that waits.
+template <class Visit>
+void ForEachWait(const PlanTable& plans, const Topology& topology, int64_t now_ns, Visit visit) {
+  for (const auto& named : plans.all()) {
+    const Plan& plan = named.second;
+    plan.ForEachWait([&](int64_t since_ns, Reminder* reminder, const PlannedBucket* bucket) {
+      visit(since_ns, reminder, [&] { return DescribeWait(plan, bucket, now_ns - since_ns, topology); });
+    });
+  }
+}
+
 }  // namespace
 
-StallWatch::StallWatch(ControlBus& bus, const Env& env, RunningTasks& tasks, NamedMatching& named,
-                       const PlannedReductions& planned, const Component& join)
+StallWatch::StallWatch(ControlBus& bus, const Env& env, RunningTasks& tasks, Coordination& coordination,
+                       const NamedMatching& named, const PlannedReductions& planned, const Component& join)
     : bus_(bus),
       warn_s_(env.stall_warn_s),
       error_s_(env.stall_error_s),
       tasks_(tasks),
+      coordination_(coordination),
       named_(named),
       planned_(planned),
       join_(join),
@@ -56,11 +91,15 @@ bool StallWatch::IsStalled(int64_t now_ns) const {
   if (std::any_of(tasks_.all().begin(), tasks_.all().end(), too_long)) return true;
   if (warn_s_ > 0 && join_reminder_.Due(JoinStillNs(), now_ns, warn_s_)) return true;
   if (error_s_ > 0 && now_ns - JoinStillNs() >= error_s_ * 1e9) return true;
-  const Coordinator& coordinator = named_.coordinator();
-  if (warn_s_ > 0 && planned_.stalls().IsDue(now_ns, warn_s_)) return true;
+  const Coordinator& coordinator = coordination_.coordinator();
+  bool due = false;
+  ForEachWait(planned_.plans(), bus_.topology(), now_ns, [&](int64_t since_ns, const Reminder* reminder, const auto&) {
+    due |= warn_s_ > 0 && reminder->Due(since_ns, now_ns, warn_s_);
+  });
+  if (due) return true;
   if (warn_s_ > 0 && !coordinator.Missing(now_ns, warn_s_, /*due_only=*/true).empty()) return true;
-  return error_s_ > 0 && (!coordinator.Missing(now_ns, error_s_, /*due_only=*/false).empty() ||
-                          !planned_.stalls().StuckFor(now_ns, error_s_).empty());
+  return error_s_ > 0 &&
+         (!coordinator.Missing(now_ns, error_s_, /*due_only=*/false).empty() || !StuckGradients(now_ns).empty());
 }
 
 int64_t StallWatch::JoinStillNs() const {
@@ -70,7 +109,7 @@ int64_t StallWatch::JoinStillNs() const {
 // --- Warnings ---
 
 void StallWatch::Warn(int64_t now_ns) {
-  Coordinator& coordinator = named_.coordinator();
+  Coordinator& coordinator = coordination_.coordinator();
   const std::set<int> missing = coordinator.Missing(now_ns, warn_s_, /*due_only=*/true);
   std::vector<std::string> sentences = coordinator.Stalled(now_ns, warn_s_);
   const auto add = [&sentences](std::vector<std::string> more) {
@@ -88,7 +127,11 @@ void StallWatch::Warn(int64_t now_ns) {
 
 // What has been under way on this rank for too long; the first few.
 std::vector<std::string> StallWatch::OwnStalls(int64_t now_ns) {
-  std::vector<std::string> own = planned_.stalls().Take(now_ns, warn_s_);
+  std::vector<std::string> own;
+  ForEachWait(planned_.plans(), bus_.topology(), now_ns,
+              [&](int64_t since_ns, Reminder* reminder, const auto& describe) {
+                if (reminder->Take(since_ns, now_ns, warn_s_)) own.push_back(describe());
+              });
   for (RunningTask& running : tasks_.all()) {
     if (!running.reminder.Take(running.since_ns, now_ns, warn_s_)) continue;
     own.push_back(running.name + " has been under way for " + std::to_string(Seconds(running.since_ns, now_ns)) +
@@ -118,14 +161,22 @@ std::string StallWatch::Deadlock() const {
 
 // --- Errors ---
 
+std::string StallWatch::StuckGradients(int64_t now_ns) const {
+  std::string stuck;
+  ForEachWait(planned_.plans(), bus_.topology(), now_ns, [&](int64_t since_ns, Reminder*, const auto& describe) {
+    if (stuck.empty() && now_ns - since_ns > error_s_ * 1e9) stuck = describe();
+  });
+  return stuck;
+}
+
 void StallWatch::EndStalled(int64_t now_ns) {
   const auto about = [&](const std::set<int>& ranks) {
     std::string text;
     for (const std::string& line : report_.Lines(ranks, planned_.Steps())) text += " " + line;
     return text;
   };
-  named_.Answer(named_.coordinator().Expire(now_ns, error_s_, about));
-  std::string stuck = planned_.stalls().StuckFor(now_ns, error_s_);
+  coordination_.Answer(coordination_.coordinator().Expire(now_ns, error_s_, about));
+  std::string stuck = StuckGradients(now_ns);
   for (const RunningTask& running : tasks_.all()) {
     if (!stuck.empty() || now_ns - running.since_ns < error_s_ * 1e9) continue;
     stuck = running.name + " did not finish within " + std::to_string(static_cast<int64_t>(error_s_)) +
@@ -143,8 +194,13 @@ void StallWatch::EndStalled(int64_t now_ns) {
 
 WaitsFor StallWatch::WaitingFor() const {
   // Or it has failed in the middle of a step, and reached another call.
-  const bool may_have_failed = named_.waiting() && !planned_.unfinished();
-  if (planned_.stalls().InPart() && !may_have_failed) return WaitsFor::kNothing;
+  const bool may_have_failed = named_.waiting() && planned_.matcher().unfinished() == 0;
+  // Some gradients of a step have arrived and others have not: the program still computes.
+  const auto in_part = [](const auto& named) {
+    return !named.second.agreed().refused() && !named.second.steps().complete();
+  };
+  const auto& plans = planned_.plans().all();
+  if (!may_have_failed && std::any_of(plans.begin(), plans.end(), in_part)) return WaitsFor::kNothing;
   if (named_.waiting() || join_.waiting()) return WaitsFor::kCall;
   return tasks_.empty() && !planned_.waiting() ? WaitsFor::kNothing : WaitsFor::kData;
 }

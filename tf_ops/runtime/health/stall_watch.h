@@ -15,15 +15,15 @@
 #include "runtime/control/running_tasks.h"
 #include "runtime/health/stall_report.h"
 #include "runtime/named/named_matching.h"
-#include "runtime/planned/planned_reductions.h"
+#include "runtime/plans/planned_reductions.h"
 
 namespace smddp {
 
 class StallWatch : public Component {
  public:
   // All outlive it. `join` is asked whether it waits, and since when.
-  StallWatch(ControlBus& bus, const Env& env, RunningTasks& tasks, NamedMatching& named,
-             const PlannedReductions& planned, const Component& join);
+  StallWatch(ControlBus& bus, const Env& env, RunningTasks& tasks, Coordination& coordination,
+             const NamedMatching& named, const PlannedReductions& planned, const Component& join);
 
   StallReport& report() { return report_; }
 
@@ -36,6 +36,8 @@ class StallWatch : public Component {
   void EndStalled(int64_t now_ns);
   std::vector<std::string> OwnStalls(int64_t now_ns);
   std::string Deadlock() const;
+  // A sentence about gradients that have waited longer than `error_s_`; "" when there are none.
+  std::string StuckGradients(int64_t now_ns) const;
   // Since when this rank has waited in hvd.join while the others have reduced nothing.
   int64_t JoinStillNs() const;
   // The answer to other ranks that ask.
@@ -46,7 +48,8 @@ class StallWatch : public Component {
   ControlBus& bus_;
   const double warn_s_, error_s_;  // 0: never
   RunningTasks& tasks_;
-  NamedMatching& named_;
+  Coordination& coordination_;
+  const NamedMatching& named_;
   const PlannedReductions& planned_;
   const Component& join_;
   Reminder join_reminder_;

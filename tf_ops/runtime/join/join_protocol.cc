@@ -14,8 +14,8 @@ void JoinProtocol::Join(int* last, DoneCallback done) {
   if (!bus_.failure().ok()) return done(bus_.failure());
   Log(LogLevel::kDebug, "hvd.join: this rank has no more data");
   // Steps that failed here are given up: completed with zeros, they would look successful on the other ranks.
-  given_up_.GiveUpBroken();
-  named_.GiveUpExpected();
+  given_up_steps_.GiveUpBroken();
+  given_up_requests_.GiveUpExpected();
   if (!bus_.failure().ok()) return done(bus_.failure());
   call_ = {std::move(done), last, NowNs(), /*ending=*/false, Drained()};
   const JoinNotice notice = {rounds_.round(), /*joins=*/true, call_.drained, planned_.Steps()};
@@ -27,7 +27,7 @@ void JoinProtocol::End(const Status& status) {
   call_.ending = false;
   const DoneCallback done = std::exchange(call_.done, nullptr);
   if (done) done(status);
-  for (const std::function<void()>& request : std::exchange(held_, {})) request();
+  for (std::function<void()>& request : std::exchange(held_, {})) RunOrHold(std::move(request));
 }
 
 // --- Messages ---
@@ -48,7 +48,7 @@ void JoinProtocol::OnNotice(int from, const JoinNotice& notice) {
   const int rank = bus_.topology().rank();
   if (notice.joins) {
     rounds_.Add(from);
-    named_.OnJoin();
+    coordination_.OnJoin();
     if (from != rank) TellStepsBeyond(notice.steps, from);
   }
   // Also on this rank: a step that was begun in part is completed with zeros. Not in the next round, in which this
@@ -98,7 +98,7 @@ void JoinProtocol::Step() {
     if (bus_.topology().rank() != 0) return bus_.Post(0, Encode(notice));
     return OnNotice(0, notice);
   }
-  if (call_.ending && planned_.zeros_in_flight() == 0 && zero_tasks_ == 0) End(Status::Ok());
+  if (call_.ending && planned_.matcher().zeros_in_flight() == 0 && zero_tasks_ == 0) End(Status::Ok());
 }
 
 // --- Steps of plans ---
@@ -116,7 +116,7 @@ void JoinProtocol::TellStepsBeyond(const StepCounts& known, int to) {
 
 void JoinProtocol::Tell(const JoinNotice& notice, int joined) {
   for (const auto& [name, steps] : notice.steps) {
-    if (planned_.plans().Named(name)->spec.parting.whole()) continue;
+    if (planned_.plans().Named(name)->spec().parting.whole()) continue;
     return bus_.Fail(Status(Reason::kBadState, NamedWithHost(bus_.topology(), joined) + " has called hvd.join, but " +
                                                    name +
                                                    " needs it: every rank owns a part of the results. Give "
@@ -128,7 +128,7 @@ void JoinProtocol::Tell(const JoinNotice& notice, int joined) {
 void JoinProtocol::OnStepBegun(const PlannedTensor& where) {
   if (!rounds_.anyone()) return;
   const Plan* const plan = planned_.plans().At(where);
-  const JoinNotice notice = {rounds_.round(), false, false, {{plan->name, plan->steps.begun()}}};
+  const JoinNotice notice = {rounds_.round(), false, false, {{plan->name(), plan->steps().begun()}}};
   for (int rank = 0; rank < bus_.topology().size(); ++rank) {
     if (rank != bus_.topology().rank() && rounds_.has_joined(rank)) Tell(notice, rank);
   }

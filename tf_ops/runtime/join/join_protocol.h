@@ -15,9 +15,10 @@
 #include "runtime/control/component.h"
 #include "runtime/control/join_rounds.h"
 #include "runtime/control/messages.h"
+#include "runtime/named/given_up_requests.h"
 #include "runtime/named/named_matching.h"
-#include "runtime/planned/given_up_steps.h"
-#include "runtime/planned/planned_reductions.h"
+#include "runtime/plans/given_up_steps.h"
+#include "runtime/plans/planned_reductions.h"
 #include "runtime/requests/request_builder.h"
 
 namespace smddp {
@@ -25,15 +26,27 @@ namespace smddp {
 class JoinProtocol : public Component, public VerdictReader {
  public:
   // All outlive it.
-  JoinProtocol(ControlBus& bus, JoinRounds& rounds, NamedMatching& named, const RequestBuilder& requests,
-               PlannedReductions& planned, GivenUpSteps& given_up)
-      : bus_(bus), rounds_(rounds), named_(named), requests_(requests), planned_(planned), given_up_(given_up) {}
+  JoinProtocol(ControlBus& bus, JoinRounds& rounds, Coordination& coordination, const NamedMatching& named,
+               GivenUpRequests& given_up_requests, const RequestBuilder& requests, PlannedReductions& planned,
+               GivenUpSteps& given_up_steps)
+      : bus_(bus),
+        rounds_(rounds),
+        coordination_(coordination),
+        named_(named),
+        given_up_requests_(given_up_requests),
+        requests_(requests),
+        planned_(planned),
+        given_up_steps_(given_up_steps) {}
 
   // This rank has no more data. `done` is called when the round is over, after `*last` was set.
   void Join(int* last, DoneCallback done);
-  // Requests that are made while this rank waits for the end of the round belong to the next one.
+  // Requests that are made while this rank waits for the end of the round belong to the next one: they run then.
   bool holds_requests() const { return call_.done != nullptr; }
-  void Hold(std::function<void()> request) { held_.push_back(std::move(request)); }
+  template <class Request>
+  void RunOrHold(Request request) {
+    if (!holds_requests()) return request();
+    held_.push_back(std::move(request));
+  }
   // A step of the plan of `where` has begun on this rank: ranks that have joined take part in it.
   void OnStepBegun(const PlannedTensor& where);
 
@@ -63,7 +76,7 @@ class JoinProtocol : public Component, public VerdictReader {
   std::optional<JoinOver> Decide(int from, const JoinNotice& notice);
   Status OnOver(const JoinOver& over);
   // Is none of the requests that this rank made before it joined under way any more?
-  bool Drained() const { return named_.own() == 0 && planned_.drained(); }
+  bool Drained() const { return named_.own() == 0 && planned_.matcher().drained(); }
   // An error of the session where the rank's parts are missing.
   void Tell(const JoinNotice& notice, int joined);
   void TellStepsBeyond(const StepCounts& known, int to);
@@ -72,10 +85,12 @@ class JoinProtocol : public Component, public VerdictReader {
 
   ControlBus& bus_;
   JoinRounds& rounds_;
-  NamedMatching& named_;
+  Coordination& coordination_;
+  const NamedMatching& named_;
+  GivenUpRequests& given_up_requests_;
   const RequestBuilder& requests_;
   PlannedReductions& planned_;
-  GivenUpSteps& given_up_;
+  GivenUpSteps& given_up_steps_;
 
   Call call_;
   std::vector<std::function<void()>> held_;

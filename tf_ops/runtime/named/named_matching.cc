@@ -29,22 +29,36 @@ void NamedMatching::Submit(NamedRequest request) {
       done(status);
     };
   }
-  expected_.erase(request.announcement.name);
   std::deque<NamedRequest>& same_name = waiting_[request.announcement.name];
   request.announcement.duplicate = !same_name.empty();  // the coordinator turns it into an error on all ranks
   same_name.push_back(std::move(request));
-  Announce(same_name.back().announcement);
+  Announcement announcement = same_name.back().announcement;  // a verdict may arrive, and remove it, while it is sent
+  numbers_.Shorten(&announcement);
+  coordination_.Announce(std::move(announcement));
 }
 
-// By value: while it is sent, a verdict may arrive and remove the request.
-void NamedMatching::Announce(Announcement announcement) {
-  const int coordinator = CoordinatorOf(announcement, bus_.topology());
-  numbers_.Shorten(&announcement);
-  if (coordinator == bus_.topology().rank()) return OnAnnouncement(coordinator, std::move(announcement));
-  bus_.Post(coordinator, Encode(announcement));
+// --- Verdicts ---
+
+Status NamedMatching::OnMessage(int from, std::string_view message) {
+  Verdict verdict;
+  if (!Decode(message, &verdict) || !ReadNames(from, &verdict)) return Refused(bus_.topology(), from);
+  Apply(verdict);
+  return Status::Ok();
 }
 
 void NamedMatching::OnVerdict(const Verdict& verdict) {
+  Verdict mine = verdict;
+  ReadNames(bus_.topology().rank(), &mine);
+  Apply(mine);
+}
+
+bool NamedMatching::ReadNames(int coordinator, Verdict* verdict) {
+  return numbers_.Read(coordinator, verdict) &&
+         std::all_of(verdict->fused.begin(), verdict->fused.end(),
+                     [&](RequestRef& each) { return numbers_.Read(coordinator, &each); });
+}
+
+void NamedMatching::Apply(const Verdict& verdict) {
   if (verdict.kind == RequestKind::kDevices) return of_devices_->OnVerdict(verdict);
   const auto& joined = verdict.joined;
   const bool as_joined = std::find(joined.begin(), joined.end(), bus_.topology().rank()) != joined.end();
@@ -109,40 +123,15 @@ void NamedMatching::Begin(const Verdict& verdict, NamedRequest request) {
                   done = std::move(request.done)](const Status& status) {
     for (const std::string& name : names) bus_.trace().Record(TraceWhat::kOpDone, name, 0);
     if (status.ok()) done_.fetch_add(static_cast<int64_t>(names.size()), std::memory_order_relaxed);
-    if (is_limited) complete_.Ended();
+    if (is_limited) coordination_.OnEnded();
     done(status);
   };
   bus_.Run(std::move(running));
 }
 
-void NamedMatching::Cancel(const std::string& name) { cancelled_.push_back({name, NowNs()}); }
-
-// Notifies the coordinators of requests that still wait for other ranks.
-void NamedMatching::Tick(int64_t now_ns) {
-  while (!cancelled_.empty() && now_ns - cancelled_.front().when_ns >= kSettleNs) {
-    const auto [name, when_ns] = std::move(cancelled_.front());
-    cancelled_.erase(cancelled_.begin());
-    const auto waits = waiting_.find(name);
-    if (waits == waiting_.end() || waits->second.front().submitted_ns > when_ns) continue;  // or of a later step
-    GiveUp({name});
-  }
-}
-
-void NamedMatching::GiveUp(const RequestGivenUp& given_up) {
-  const int coordinator = CoordinatorOf(given_up.InItsPlace(), bus_.topology());
-  coordinator == bus_.topology().rank() ? OnGivenUp(coordinator, given_up) : bus_.Post(coordinator, Encode(given_up));
-}
-
-void NamedMatching::BeginRun(const std::string& name) {
-  if (!expected_.insert(name).second && bus_.failure().ok()) GiveUp({name, /*missing=*/true, rounds_.round()});
-}
-
-void NamedMatching::GiveUpExpected() {
-  for (const std::string& name : std::exchange(expected_, {})) GiveUp({name, /*missing=*/true, rounds_.round()});
-}
+// --- The session ---
 
 Status NamedMatching::AfterDeparture(int rank, const std::string& who) {
-  Answer(coordinator_.ExpireWaitingFor(rank, who));
   std::vector<NamedRequest> lost;  // those that wait for a verdict of `rank`
   for (auto at = waiting_.begin(); at != waiting_.end();) {
     const bool its = CoordinatorOf(at->second.front().announcement, bus_.topology()) == rank;
@@ -157,7 +146,6 @@ Status NamedMatching::AfterDeparture(int rank, const std::string& who) {
 }
 
 void NamedMatching::OnFailure(const Status& why) {
-  complete_.Clear();
   for (const auto& [name, requests] : std::exchange(waiting_, {})) {
     for (const NamedRequest& request : requests) request.done(why);
   }
@@ -165,6 +153,11 @@ void NamedMatching::OnFailure(const Status& why) {
 
 bool NamedMatching::waiting() const {
   return std::any_of(waiting_.begin(), waiting_.end(), [](const auto& each) { return !IsPlan(each.second.front()); });
+}
+
+const NamedRequest* NamedMatching::Waiting(const std::string& name) const {
+  const auto at = waiting_.find(name);
+  return at == waiting_.end() ? nullptr : &at->second.front();
 }
 
 const NamedRequest* NamedMatching::Oldest() const {
@@ -181,89 +174,6 @@ void NamedMatching::Describe(std::vector<std::string>* under_way) const {
     const NamedRequest& first = requests.front();
     if (!IsPlan(first)) under_way->push_back(std::string(NameOf(first.announcement.kind)) + " '" + name + "'");
   }
-}
-
-// --- As a coordinator ---
-
-Status NamedMatching::OnMessage(int from, std::string_view message) {
-  ControlType type;
-  Announcement announcement;
-  Verdict verdict;
-  RequestGivenUp given_up;
-  if (!TypeOf(message, &type)) return Refused(bus_.topology(), from);
-  if (type == ControlType::kAnnouncement && Decode(message, &announcement) && coordinator_.Complete(&announcement)) {
-    OnAnnouncement(from, std::move(announcement));
-  } else if (type == ControlType::kVerdict && Decode(message, &verdict) && ReadNames(from, &verdict)) {
-    OnVerdict(verdict);
-  } else if (type == ControlType::kRequestGivenUp && Decode(message, &given_up)) {
-    OnGivenUp(from, given_up);
-  } else {
-    return Refused(bus_.topology(), from);
-  }
-  return Status::Ok();
-}
-
-bool NamedMatching::ReadNames(int coordinator, Verdict* verdict) {
-  return numbers_.Read(coordinator, verdict) &&
-         std::all_of(verdict->fused.begin(), verdict->fused.end(),
-                     [&](RequestRef& each) { return numbers_.Read(coordinator, &each); });
-}
-
-void NamedMatching::OnAnnouncement(int from, Announcement announcement) {
-  const std::string plan_key = announcement.plan_key;
-  auto verdict = coordinator_.Add(from, std::move(announcement), NowNs());
-  if (verdict) {
-    Decide(std::move(*verdict));
-  } else if (!plan_key.empty() && bus_.failure().ok()) {
-    Answer(coordinator_.Disagreeing(plan_key));
-  }
-}
-
-void NamedMatching::OnJoin() {
-  for (Verdict& verdict : coordinator_.RankJoined()) Decide(std::move(verdict));
-  for (const std::string& key : coordinator_.PlanKeys()) Answer(coordinator_.Disagreeing(key));
-}
-
-void NamedMatching::OnGivenUp(int from, const RequestGivenUp& given_up) {
-  if (given_up.missing) {
-    auto verdict = coordinator_.Add(from, given_up.InItsPlace(), NowNs(), /*given_up=*/true);
-    return verdict ? Decide(std::move(*verdict)) : void();
-  }
-  const std::optional<Verdict> answer = coordinator_.GiveUp(from, given_up.name);
-  if (answer) Send(*answer, {from});
-}
-
-void NamedMatching::Answer(const std::vector<Coordinator::Expired>& expired) {
-  for (const Coordinator::Expired& each : expired) Send(each.verdict, each.announced);
-}
-
-void NamedMatching::Decide(Verdict verdict) {
-  if (FusionQueue::Takes(verdict)) return complete_.Add(std::move(verdict));
-  Send(verdict, bus_.topology().all().world_ranks());
-}
-
-void NamedMatching::Step() {
-  while (const std::optional<Verdict> next = complete_.Next()) Send(*next, bus_.topology().all().world_ranks());
-}
-
-void NamedMatching::Send(const Verdict& verdict, const std::vector<int>& to) {
-  // Each rank assigns the verdicts on a name to its requests in their order: one that waits goes first.
-  const auto earlier = verdict.is_limited ? std::nullopt : complete_.Take(verdict.name);
-  if (earlier) Send(*earlier, bus_.topology().all().world_ranks());
-  const std::string message = Encode(verdict);
-  bool to_me = false;
-  for (const int rank : to) {
-    if (verdict.answered.count(rank) != 0) continue;
-    if (rank == bus_.topology().rank()) {
-      to_me = true;
-    } else {
-      bus_.Post(rank, message);
-    }
-  }
-  if (!to_me) return;
-  Verdict mine = verdict;
-  ReadNames(bus_.topology().rank(), &mine);
-  OnVerdict(mine);
 }
 
 }  // namespace smddp

@@ -13,8 +13,25 @@ constexpr size_t kMaxUnknown = 1 << 12;
 
 }  // namespace
 
-FusionLimits PlanTable::LimitsFor(const PlanSpec& spec) const {
-  return {bucket_bytes_ != kAutoBytes ? bucket_bytes_ : BucketBytesFor(spec, nodes_)};
+int PlanRegistry::NumberOf(const PlanSpec& spec) {
+  std::lock_guard<std::mutex> lock(mutex_);
+  const auto [at, is_new] = numbers_.try_emplace(PlanDigest(spec), static_cast<int>(specs_.size()));
+  if (is_new) {
+    specs_.push_back(std::make_shared<const PlanSpec>(spec));
+    ++of_key_[spec.key];
+  }
+  return at->second;
+}
+
+bool PlanRegistry::IsOnly(const std::string& key) const {
+  std::lock_guard<std::mutex> lock(mutex_);
+  const auto at = of_key_.find(key);
+  return at == of_key_.end() || at->second == 1;
+}
+
+std::shared_ptr<const PlanSpec> PlanRegistry::Find(int number) const {
+  std::lock_guard<std::mutex> lock(mutex_);
+  return number >= 0 && number < static_cast<int>(specs_.size()) ? specs_[number] : nullptr;
 }
 
 Plan* PlanTable::At(const PlannedTensor& where) const {
@@ -28,52 +45,52 @@ Plan* PlanTable::Named(const std::string& name) {
 }
 
 Plan* PlanTable::Numbered(int number) {
-  const auto at =
-      std::find_if(plans_.begin(), plans_.end(), [&](const auto& each) { return each.second.agreed.number == number; });
+  const auto at = std::find_if(plans_.begin(), plans_.end(),
+                               [&](const auto& each) { return each.second.agreed().number() == number; });
   return number < 0 || at == plans_.end() ? nullptr : &at->second;
 }
 
 Plan* PlanTable::Add(const PlannedTensor& where, const std::string& name, const PlanSpec& spec, bool* made) {
   Plan* const known = Named(name);
-  *made = known == nullptr || known->agreed.refused();
+  *made = known == nullptr || known->agreed().refused();
   Plan* const plan = *made ? Make(name, spec) : known;
   local_[{where.plan, where.site}] = plan;
-  plan->asked_by = where.run;
+  plan->agreed().AskIn(where.run);
   return plan;
 }
 
 Plan* PlanTable::AddForeign(const std::string& name, const PlanSpec& spec) {
   const Plan* const known = Named(name);
-  return known != nullptr && !known->agreed.refused() ? nullptr : Make(name, spec);
+  return known != nullptr && !known->agreed().refused() ? nullptr : Make(name, spec);
 }
 
 // Also replaces a plan that was refused: nothing of it is under way, and its sites stay.
 Plan* PlanTable::Make(const std::string& name, const PlanSpec& spec) {
-  Plan& plan = plans_.insert_or_assign(name, Plan(name, spec, LimitsFor(spec))).first->second;
+  const FusionLimits limits = {bucket_bytes_ != kAutoBytes ? bucket_bytes_ : BucketBytesFor(spec, nodes_)};
+  Plan& plan = plans_.insert_or_assign(name, Plan(name, spec, limits)).first->second;
   known_ = static_cast<int64_t>(plans_.size());
   const auto given_up = void_.extract(name);
   if (!given_up.empty()) {
-    for (const auto& [step, why] : given_up.mapped()) plan.steps.Void(step, why);
+    for (const auto& [step, why] : given_up.mapped()) plan.steps().Void(step, why);
   }
-  const size_t buckets = plan.listed.buckets().size();
+  const size_t buckets = plan.buckets().size();
   if (buckets <= static_cast<size_t>(kMaxBuckets)) return &plan;
-  plan.agreed.decided = true;
-  plan.agreed.verdict =
-      Status(Reason::kNoResources, "The gradients of '" + spec.key + "' make " + std::to_string(buckets) +
-                                       " fusion buckets; at most " + std::to_string(kMaxBuckets) +
-                                       " are possible. Set a larger SMDDP_BUCKET_BYTES (or HOROVOD_FUSION_THRESHOLD).");
+  plan.agreed().Decide(Status(Reason::kNoResources,
+                              "The gradients of '" + spec.key + "' make " + std::to_string(buckets) +
+                                  " fusion buckets; at most " + std::to_string(kMaxBuckets) +
+                                  " are possible. Set a larger SMDDP_BUCKET_BYTES (or HOROVOD_FUSION_THRESHOLD)."));
   return &plan;
 }
 
 void PlanTable::Forget(Plan* plan) {
   for (auto at = local_.begin(); at != local_.end();) at = at->second == plan ? local_.erase(at) : std::next(at);
-  plans_.erase(std::string(plan->name));
+  plans_.erase(std::string(plan->name()));
   known_ = static_cast<int64_t>(plans_.size());
 }
 
 void PlanTable::Void(const std::string& name, int64_t step, const Status& why) {
   Plan* const plan = Named(name);
-  if (plan != nullptr && !plan->agreed.refused()) return plan->steps.Void(step, why);  // a refused plan is replaced
+  if (plan != nullptr && !plan->agreed().refused()) return plan->steps().Void(step, why);  // a refused plan is replaced
   if (void_.size() < kMaxUnknown) void_[name].emplace(step, why);
 }
 

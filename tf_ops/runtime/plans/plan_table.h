@@ -1,14 +1,14 @@
-// The plans that this rank knows. A plan has a name, by which the ranks match, a number on the wire, and any number
-// of uses (plan, site) in traced graphs of this process.
-//
-// Threads: the engine's, except for known().
+// The plans of this process, and those of them and of other ranks that a session knows.
 #pragma once
 
 #include <atomic>
 #include <cstdint>
 #include <map>
+#include <memory>
+#include <mutex>
 #include <string>
 #include <utility>
+#include <vector>
 
 #include "core/env/env.h"
 #include "fusion/plan.h"
@@ -16,6 +16,30 @@
 
 namespace smddp {
 
+// The plans of this process. Their numbers are part of traced graphs, so they outlive sessions: a session that
+// receives a new number looks up the plan here.
+//
+// Threads: any.
+class PlanRegistry {
+ public:
+  // The same spec again has the same number.
+  int NumberOf(const PlanSpec& spec);
+  // Is there no more than one plan of that key?
+  bool IsOnly(const std::string& key) const;
+  // Null for a number that was not assigned here (a graph of another process).
+  std::shared_ptr<const PlanSpec> Find(int number) const;
+
+ private:
+  mutable std::mutex mutex_;
+  std::map<std::string, int> numbers_;  // by PlanDigest
+  std::map<std::string, int> of_key_;   // number of plans by key
+  std::vector<std::shared_ptr<const PlanSpec>> specs_;
+};
+
+// The plans that this rank knows. A plan has a name, by which the ranks match, a number on the wire, and any number
+// of uses (plan, site) in traced graphs of this process.
+//
+// Threads: the engine's, except for known().
 class PlanTable {
  public:
   // `bucket_bytes`: SMDDP_BUCKET_BYTES, or kAutoBytes.
@@ -39,8 +63,6 @@ class PlanTable {
   // Step `step`, counted from 1, of the plan of that name is given up: its reductions end with `why`. The plan need
   // not be known yet.
   void Void(const std::string& name, int64_t step, const Status& why);
-
-  FusionLimits LimitsFor(const PlanSpec& spec) const;
 
  private:
   Plan* Make(const std::string& name, const PlanSpec& spec);

@@ -15,9 +15,9 @@ constexpr std::chrono::seconds kTimelinePatience(10);
 
 SessionStats EngineDiagnostics::Stats() const {
   SessionStats stats;
-  stats.planned_buckets = components_.planned.buckets_done();
+  stats.planned_buckets = components_.planned.matcher().buckets_done();
   stats.named_requests = components_.named.done();
-  const StepTimes& times = components_.planned.times();
+  const StepTimes& times = components_.planned.matcher().times();
   stats.steps = times.steps();
   stats.reducing_ns = times.reducing_ns();
   stats.exposed_ns = times.exposed_ns();
@@ -25,10 +25,10 @@ SessionStats EngineDiagnostics::Stats() const {
   stats.node_bytes_sent = parts_.node().bytes_published();
   stats.node_bytes_referred = parts_.node().bytes_referred();
   stats.rail_bytes_sent = parts_.rail_bytes();
-  stats.control_messages = engine_.control_messages();
-  stats.control_bytes = engine_.control_bytes();
+  stats.control_messages = engine_.router().messages();
+  stats.control_bytes = engine_.router().bytes();
   stats.engine_wakeups = engine_.pace().wakeups();
-  stats.ended_rank = engine_.ended_rank();
+  stats.ended_rank = engine_.router().ended_rank();
   stats.arena_bytes = static_cast<int64_t>(parts_.arena_bytes());
   if (parts_.fabric().topology.node_count() > 1) {
     stats.rail_latency_us = parts_.fabric().rail.link.latency_s * 1e6;

@@ -14,7 +14,7 @@ EngineSession::EngineSession(std::unique_ptr<FabricParts> parts, const Env& env,
       parts_(std::move(parts)),
       engine_(*parts_, tasks_, env.heartbeat_timeout_s, std::move(on_failure)),
       components_(engine_, *parts_, tasks_, env, registry,
-                  [this](Plan::KeptArrival kept) { ReduceNow(kept.where, kept.tensor, std::move(kept.done)); }),
+                  [this](KeptArrival kept) { ReduceNow(kept.where, kept.tensor, std::move(kept.done)); }),
       diagnostics_(engine_, *parts_, components_) {
   engine_.Start();
 }
@@ -63,9 +63,9 @@ void EngineSession::ReducePlanned(const PlannedTensor& where, const TensorRef& t
 
 void EngineSession::ReduceNow(const PlannedTensor& where, const TensorRef& tensor, DoneCallback done) {
   if (components_.join.holds_requests()) {
-    return components_.join.Hold([this, where, tensor, done = std::move(done)] { ReduceNow(where, tensor, done); });
+    return components_.join.RunOrHold([this, where, tensor, done] { ReduceNow(where, tensor, done); });
   }
-  components_.given_up.BeforeArrival(where);
+  components_.given_up_steps.BeforeArrival(where);
   if (components_.planned.Reduce(where, tensor, std::move(done))) components_.join.OnStepBegun(where);
 }
 
@@ -73,50 +73,42 @@ void EngineSession::CancelPlanned(const PlannedTensor& where) {
   engine_.Submit([this, where] {
     if (!engine_.failure().ok()) return;
     components_.cancelled.Add("gradient " + std::to_string(where.index));
-    components_.given_up.Cancel(where);
+    components_.given_up_steps.Cancel(where);
   });
 }
 
 // --- Requests by name ---
 
-void EngineSession::SubmitNow(NamedRequest request) {
-  if (!components_.join.holds_requests()) return components_.named.Submit(std::move(request));
-  components_.join.Hold(
-      [this, shared = std::make_shared<NamedRequest>(std::move(request))] { SubmitNow(std::move(*shared)); });
-}
-
 void EngineSession::Submit(NamedRequest request) {
   auto shared = std::make_shared<NamedRequest>(std::move(request));
-  SubmitWork([this, shared] { SubmitNow(std::move(*shared)); }, shared->done);
+  const auto submit = [this, shared] {
+    components_.given_up_requests.BeforeSubmit(shared->announcement.name);
+    components_.named.Submit(std::move(*shared));
+  };
+  SubmitWork([this, submit] { components_.join.RunOrHold(submit); }, shared->done);
 }
 
 void EngineSession::Cancel(const std::string& name) {
   engine_.Submit([this, name] {
     if (!engine_.failure().ok()) return;
     components_.cancelled.Add(name);
-    components_.named.Cancel(name);
+    components_.given_up_requests.Cancel(name);
   });
 }
 
-void EngineSession::RunOrHold(const std::function<void()>& work) {
-  components_.join.holds_requests() ? components_.join.Hold([this, work] { RunOrHold(work); }) : work();
-}
-
 void EngineSession::BeginPlanned(const PlannedTensor& where) {
-  engine_.Submit([this, where] { RunOrHold([this, where] { components_.given_up.Begin(where); }); });
+  engine_.Submit(
+      [this, where] { components_.join.RunOrHold([this, where] { components_.given_up_steps.Begin(where); }); });
 }
 
 void EngineSession::Begin(const std::string& name) {
-  engine_.Submit([this, name] { RunOrHold([this, name] { components_.named.BeginRun(name); }); });
+  engine_.Submit(
+      [this, name] { components_.join.RunOrHold([this, name] { components_.given_up_requests.BeginRun(name); }); });
 }
 
 void EngineSession::Join(int* last, DoneCallback done) {
-  SubmitWork([this, last, done] { JoinNow(last, done); }, done);
-}
-
-void EngineSession::JoinNow(int* last, DoneCallback done) {
-  if (!components_.join.holds_requests()) return components_.join.Join(last, std::move(done));
-  components_.join.Hold([this, last, done] { JoinNow(last, done); });
+  const auto join = [this, last, done] { components_.join.Join(last, done); };
+  SubmitWork([this, join] { components_.join.RunOrHold(join); }, done);
 }
 
 void EngineSession::Allreduce(AllreduceRequest request, DoneCallback done) {
@@ -129,12 +121,9 @@ void EngineSession::Reducescatter(AllreduceRequest request, DoneCallback done) {
 
 void EngineSession::SubmitReduction(RequestKind kind, AllreduceRequest request, DoneCallback done) {
   const auto on_gpu = [](const TensorRef& tensor) { return tensor.device != nullptr; };
-  const bool stage = std::any_of(request.tensors.begin(), request.tensors.end(), on_gpu);
-  if (stage) return ReduceOnHost(kind, request, std::move(done));
-  Submit(components_.requests.Reduction(kind, std::move(request), std::move(done)));
-}
-
-void EngineSession::ReduceOnHost(RequestKind kind, const AllreduceRequest& request, DoneCallback done) {
+  if (std::none_of(request.tensors.begin(), request.tensors.end(), on_gpu)) {
+    return Submit(components_.requests.Reduction(kind, std::move(request), std::move(done)));
+  }
   HostRoundTrips::Tensors what;
   what.tensors = request.tensors;
   for (const TensorRef& tensor : request.tensors) {
@@ -142,8 +131,7 @@ void EngineSession::ReduceOnHost(RequestKind kind, const AllreduceRequest& reque
     const int64_t rows = mine ? RowsOf(tensor.shape[0], topology().size(), topology().rank()).size() : 0;
     what.result_bytes.push_back(mine ? static_cast<size_t>(rows) * tensor.row_bytes() : tensor.bytes());
   }
-  auto on_host = [this, kind, request = AllreduceRequest(request)](std::vector<TensorRef> tensors,
-                                                                   DoneCallback reduced) mutable {
+  auto on_host = [this, kind, request](std::vector<TensorRef> tensors, DoneCallback reduced) mutable {
     request.tensors = std::move(tensors);
     SubmitReduction(kind, request, std::move(reduced));
   };

@@ -11,7 +11,7 @@
 #include "runtime/bootstrap/fabric_parts.h"
 #include "runtime/control/running_tasks.h"
 #include "runtime/engine/engine.h"
-#include "runtime/plans/plan_registry.h"
+#include "runtime/plans/plan_table.h"
 #include "runtime/session/engine_diagnostics.h"
 #include "runtime/session/session_components.h"
 
@@ -28,7 +28,6 @@ class EngineSession : public Session {
   int64_t turns() const { return engine_.pace().rounds(); }
   // Ends the session with an error, here and on the other ranks. Any thread.
   void Fail(const Status& why);
-  const RailChoice& rail() const { return parts_->fabric().rail; }
 
   const Topology& topology() const override { return parts_->fabric().topology; }
   Result<int> RegisterPlan(const PlanSpec& spec) override;
@@ -50,17 +49,12 @@ class EngineSession : public Session {
  private:
   // Engine thread.
   void ReduceNow(const PlannedTensor& where, const TensorRef& tensor, DoneCallback done);
-  void SubmitNow(NamedRequest request);
-  void JoinNow(int* last, DoneCallback done);
-  // Now, or when the round of hvd.join is over in which this rank waits.
-  void RunOrHold(const std::function<void()>& work);
 
   // An error where the engine has stopped.
   void SubmitWork(std::function<void()> work, const DoneCallback& done);
   void Submit(NamedRequest request);
+  // Of tensors on a GPU through host memory.
   void SubmitReduction(RequestKind kind, AllreduceRequest request, DoneCallback done);
-  // The same for tensors on a GPU, through host memory.
-  void ReduceOnHost(RequestKind kind, const AllreduceRequest& request, DoneCallback done);
 
   PlanRegistry& registry_;
   const std::unique_ptr<FabricParts> parts_;

@@ -16,11 +16,13 @@
 #include "runtime/health/exception_notice.h"
 #include "runtime/health/stall_watch.h"
 #include "runtime/join/join_protocol.h"
+#include "runtime/named/coordination.h"
+#include "runtime/named/given_up_requests.h"
 #include "runtime/named/named_matching.h"
-#include "runtime/planned/given_up_steps.h"
-#include "runtime/planned/plan_retirement.h"
-#include "runtime/planned/planned_reductions.h"
-#include "runtime/plans/plan_registry.h"
+#include "runtime/plans/given_up_steps.h"
+#include "runtime/plans/plan_retirement.h"
+#include "runtime/plans/plan_table.h"
+#include "runtime/plans/planned_reductions.h"
 #include "runtime/requests/request_builder.h"
 #include "runtime/timeline/timeline_group.h"
 #include "runtime/verify/verify.h"
@@ -42,28 +44,33 @@ struct SessionComponents {
         requests(parts.fabric(), verifier),
         rounds(parts.fabric().topology.size()),
         round_trips(engine),
-        named(engine, parts.fabric().compute, rounds, requests, FusedBytes(parts.fabric(), env),
-              static_cast<size_t>(env.cache_capacity)),
-        device_paths(engine, parts.fabric(), named, TheDevices(), env.gpu_stage),
+        coordination(engine, parts.fabric().compute, rounds, FusedBytes(parts.fabric(), env),
+                     static_cast<size_t>(env.cache_capacity)),
+        named(engine, rounds, requests, coordination),
+        given_up_requests(engine, rounds, named, coordination),
+        device_paths(engine, parts.fabric(), coordination, TheDevices(), env.gpu_stage),
         planned(engine, parts.fabric(), env, registry, named, device_paths, verifier),
-        given_up(engine, planned),
-        retirement(engine, planned, device_paths, named.coordinator(), rounds, std::move(resume)),
-        join(engine, rounds, named, requests, planned, given_up),
+        given_up_steps(engine, planned),
+        retirement(engine, planned, device_paths, coordination.coordinator(), rounds, std::move(resume)),
+        join(engine, rounds, coordination, named, given_up_requests, requests, planned, given_up_steps),
         timeline(engine),
         exception_notice(engine),
-        stalls(engine, env, tasks, named, planned, join),
+        stalls(engine, env, tasks, coordination, named, planned, join),
         cancelled(engine, stalls.report()) {
+    coordination.SetReader(&named);
     named.SetReaders(&device_paths, &join);
     engine.Add(&device_paths);
     engine.Add(&round_trips);
-    engine.Add(&named, {ControlType::kAnnouncement, ControlType::kVerdict, ControlType::kRequestGivenUp});
+    engine.Add(&coordination, {ControlType::kAnnouncement, ControlType::kRequestGivenUp});
+    engine.Add(&named, {ControlType::kVerdict});
+    engine.Add(&given_up_requests);
     engine.Add(&planned, {ControlType::kPlanOrder});
-    engine.Add(&given_up, {ControlType::kStepGivenUp});
+    engine.Add(&given_up_steps, {ControlType::kStepGivenUp});
     engine.Add(&retirement, {ControlType::kPlanRetirement});
     engine.Add(&join, {ControlType::kJoinNotice, ControlType::kJoinOver});
     engine.Add(&timeline, {ControlType::kTimeline});
-    engine.Add(&exception_notice, {ControlType::kExceptionNotice}, Engine::Delivery::kAlways);
-    engine.Add(&stalls, {ControlType::kStall}, Engine::Delivery::kAlways);
+    engine.Add(&exception_notice, {ControlType::kExceptionNotice}, MessageRouter::Delivery::kAlways);
+    engine.Add(&stalls, {ControlType::kStall}, MessageRouter::Delivery::kAlways);
     engine.Add(&cancelled);
   }
 
@@ -71,10 +78,12 @@ struct SessionComponents {
   const RequestBuilder requests;
   JoinRounds rounds;
   HostRoundTrips round_trips;
+  Coordination coordination;
   NamedMatching named;
+  GivenUpRequests given_up_requests;
   DevicePaths device_paths;
   PlannedReductions planned;
-  GivenUpSteps given_up;
+  GivenUpSteps given_up_steps;
   PlanRetirement retirement;
   JoinProtocol join;
   TimelineGroup timeline;

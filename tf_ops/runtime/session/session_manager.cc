@@ -90,6 +90,7 @@ Status SessionManager::Open(const StartOptions& options) {
   }
   const Topology& topology = parts->fabric().topology;
   SetLog(env_.log_level, topology.rank(), env_.log_timestamp);
+  rail_ = parts->fabric().rail;
   LogStart(topology, env_, parts->fabric().compute.name(), options);
   session_ =
       std::make_shared<EngineSession>(std::move(parts), env_, plans_, [this](const Status& why) { OnFailure(why); });
@@ -241,9 +242,8 @@ Result<SessionManager::Set> SessionManager::Make(const NewSet& wanted) {
   Exchange exchange = ExchangeOver(*set.mpi, deadline);
   exchange.caller = "Process set " + std::to_string(wanted.number);
   exchange.global_ranks = set.ranks;
-  const RailChoice& rail = session_->rail();
   SMDDP_ASSIGN_OR_RETURN(auto parts, Bootstrap(set.mpi->rank(), env_, exchange, set.mpi->NewTransport(), deadline,
-                                               &rail, /*more_facts=*/{}, tensors_));
+                                               &rail_, /*more_facts=*/{}, tensors_));
   set.session = std::make_shared<EngineSession>(std::move(parts), env_, plans_);
   return set;
 }

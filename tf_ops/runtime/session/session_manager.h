@@ -69,6 +69,7 @@ class SessionManager {
   ProcessWatchdog& watchdog_;
   std::unique_ptr<MpiCommunicator> mpi_;  // null: without MPI; outlives the session
   std::shared_ptr<EngineSession> session_;
+  RailChoice rail_;  // of the session of all ranks
 
   std::atomic<bool> stopped_{false};
   std::mutex changing_;       // one Add or Remove at a time

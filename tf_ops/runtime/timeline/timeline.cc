@@ -1,21 +1,39 @@
 #include "runtime/timeline/timeline.h"
 
 #include <fcntl.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include <algorithm>
+#include <cerrno>
 #include <chrono>
+#include <cstring>
 #include <memory>
 
 #include "core/clock.h"
 #include "core/process/log.h"
-#include "core/process/plain_file.h"
 
 namespace smddp {
 namespace {
 
 constexpr std::chrono::milliseconds kWriteEvery(100);
 constexpr const char kEnd[] = "\n]\n";
+
+// Opens or creates a regular file and does not follow links: the path may be in a folder that others can write to.
+// `flags` are open's besides O_CREAT. Returns the descriptor, which the caller closes, or -1 with the reason in
+// `*why`.
+int OpenPlainFile(const std::string& path, int flags, mode_t mode, std::string* why) {
+  const int file = open(path.c_str(), flags | O_CREAT | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC, mode);
+  if (file < 0) {
+    *why = errno == ELOOP ? "it is a symbolic link" : std::strerror(errno);
+    return -1;
+  }
+  struct stat found = {};
+  if (fstat(file, &found) == 0 && S_ISREG(found.st_mode) && found.st_nlink == 1) return file;
+  *why = "it is not a plain file, or has a second name";
+  close(file);
+  return -1;
+}
 
 }  // namespace
 

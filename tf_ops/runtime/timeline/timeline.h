@@ -26,7 +26,7 @@ class Timeline {
   // Events from now on are kept, in bounded memory until there is a file.
   void Record();
   // Records too, and writes recorded and future events into a file, which is truncated if it exists. Does not follow
-  // links (core/process/plain_file.h).
+  // links.
   Status WriteTo(const std::string& path, unsigned mode, const TimelineStart& start);
   // Ends recording, writes the recorded events, ends open activities, and closes the file.
   void Stop();

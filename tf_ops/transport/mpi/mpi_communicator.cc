@@ -78,10 +78,14 @@ Result<MPI_Comm> Duplicate(MPI_Comm parent, const Deadline& deadline) {
   auto copy = std::make_unique<MPI_Comm>(MPI_COMM_NULL);
   MPI_Request request;
   SMDDP_MPI(MPI_Comm_idup(parent, copy.get(), &request));
-  const Status all_arrived = Await(&request, parent, deadline, "init()");
-  if (all_arrived.ok()) return *copy;
-  (void)copy.release();  // MPI still writes there
-  return all_arrived;
+  RollCall roll_call(parent, deadline, "init()");
+  const Status all_arrived = roll_call.Await(&request);
+  if (!all_arrived.ok()) {
+    (void)copy.release();  // MPI still writes there
+    return all_arrived;
+  }
+  SMDDP_RETURN_IF_ERROR(roll_call.End(*copy));
+  return *copy;
 }
 
 // The same, of the surviving members.
@@ -238,13 +242,13 @@ struct Gathering {
 
 // At rank 0, and from there to all: MPI's allgathers connect every rank to every other.
 Status Gather(MPI_Comm comm, Gathering* gathering, const Deadline& deadline) {
-  const char* what = "the start-up exchange";
+  RollCall roll_call(comm, deadline, "the start-up exchange");
   const int size = static_cast<int>(gathering->lengths.size());
   MPI_Request request;
   SMDDP_MPI(MPI_Igather(&gathering->length, 1, MPI_INT, gathering->lengths.data(), 1, MPI_INT, 0, comm, &request));
-  SMDDP_RETURN_IF_ERROR(Await(&request, comm, deadline, what));
+  SMDDP_RETURN_IF_ERROR(roll_call.Await(&request));
   SMDDP_MPI(MPI_Ibcast(gathering->lengths.data(), size, MPI_INT, 0, comm, &request));
-  SMDDP_RETURN_IF_ERROR(Await(&request, comm, deadline, what));
+  SMDDP_RETURN_IF_ERROR(roll_call.Await(&request));
   int total = 0;
   for (int rank = 0; rank < size; ++rank) {
     const int length = gathering->lengths[rank];
@@ -259,9 +263,10 @@ Status Gather(MPI_Comm comm, Gathering* gathering, const Deadline& deadline) {
   gathering->all.resize(total);
   SMDDP_MPI(MPI_Igatherv(gathering->mine.data(), gathering->length, MPI_BYTE, gathering->all.data(),
                          gathering->lengths.data(), gathering->starts.data(), MPI_BYTE, 0, comm, &request));
-  SMDDP_RETURN_IF_ERROR(Await(&request, comm, deadline, what));
+  SMDDP_RETURN_IF_ERROR(roll_call.Await(&request));
   SMDDP_MPI(MPI_Ibcast(gathering->all.data(), total, MPI_BYTE, 0, comm, &request));
-  return Await(&request, comm, deadline, what);
+  SMDDP_RETURN_IF_ERROR(roll_call.Await(&request));
+  return roll_call.End(comm);
 }
 
 }  // namespace

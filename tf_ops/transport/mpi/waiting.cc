@@ -2,9 +2,8 @@
 
 #include <unistd.h>
 
-#include <chrono>
 #include <cstdlib>
-#include <set>
+#include <memory>
 #include <string>
 
 #include "core/process/log.h"
@@ -19,55 +18,8 @@ std::string TooLate(const char* what, const std::string& missing = "") {
          ". Check that all ranks call hvd.init() and that their hosts can reach one another.";
 }
 
-// Which ranks wait as this one does: from half of its time on each tells the others so, and answers those that tell it.
-class RollCall {
- public:
-  RollCall(MPI_Comm comm, const Deadline& deadline)
-      : comm_(comm), half_(Deadline::After(std::chrono::duration<double>(deadline.left()).count() / 2)) {
-    MPI_Comm_rank(comm, &rank_);
-    MPI_Comm_size(comm, &size_);
-  }
-
-  Status Step() {
-    for (int came = 1; came != 0;) {
-      MPI_Status status;
-      SMDDP_MPI(MPI_Iprobe(MPI_ANY_SOURCE, kTag, comm_, &came, &status));
-      if (!came) break;
-      SMDDP_MPI(MPI_Recv(nullptr, 0, MPI_BYTE, status.MPI_SOURCE, kTag, comm_, MPI_STATUS_IGNORE));
-      waiting_.insert(status.MPI_SOURCE);
-      SMDDP_RETURN_IF_ERROR(Tell(status.MPI_SOURCE));
-    }
-    for (int rank = 0; half_.passed() && rank < size_; ++rank) SMDDP_RETURN_IF_ERROR(Tell(rank));
-    return Status::Ok();
-  }
-
-  // ": rank 1 did not come", or "" where that is not known.
-  std::string Missing() const {
-    std::string ranks;
-    for (int rank = 0; rank < size_; ++rank) {
-      if (rank != rank_ && waiting_.count(rank) == 0) ranks += (ranks.empty() ? "" : ", ") + std::to_string(rank);
-    }
-    return ranks.empty() ? "" : ": missing on rank " + ranks;
-  }
-
- private:
-  static constexpr int kTag = 7772;
-
-  Status Tell(int rank) {
-    if (rank == rank_ || !told_.insert(rank).second) return Status::Ok();
-    MPI_Request request;
-    SMDDP_MPI(MPI_Isend(nullptr, 0, MPI_BYTE, rank, kTag, comm_, &request));
-    SMDDP_MPI(MPI_Request_free(&request));
-    return Status::Ok();
-  }
-
-  const MPI_Comm comm_;
-  const Deadline half_;
-  int rank_ = 0, size_ = 0;
-  std::set<int> told_, waiting_;
-};
-
-constexpr int kBusyRounds = 1000;
+constexpr int kTag = 7772, kBusyRounds = 1000;
+constexpr double kArrivalSeconds = 5.0;
 
 }  // namespace
 
@@ -87,19 +39,67 @@ StartWatchdog::~StartWatchdog() {
   thread_.join();
 }
 
-Status Await(MPI_Request* request, MPI_Comm comm, const Deadline& deadline, const char* what) {
-  RollCall roll_call(comm, deadline);
+RollCall::RollCall(MPI_Comm comm, const Deadline& deadline, const char* what)
+    : comm_(comm), deadline_(deadline), half_(Deadline::After(deadline.left().count() / 2e9)), what_(what) {
+  int size = 0;
+  MPI_Comm_rank(comm, &rank_);
+  MPI_Comm_size(comm, &size);
+  told_.resize(size);
+}
+
+Status RollCall::Await(MPI_Request* request) {
   for (int round = 0;; ++round) {
     int done = 0;
     SMDDP_MPI(MPI_Test(request, &done, MPI_STATUS_IGNORE));
     if (done) return Status::Ok();
-    if (round >= kBusyRounds) SMDDP_RETURN_IF_ERROR(roll_call.Step());
-    if (deadline.passed()) {
+    if (round >= kBusyRounds && !ends_) SMDDP_RETURN_IF_ERROR(Step());
+    if (deadline_.passed()) {
       AbandonMpi();
-      return Status(Reason::kTimedOut, TooLate(what, roll_call.Missing()));
+      return Status(Reason::kTimedOut, TooLate(what_, Missing()));
     }
     usleep(round < kBusyRounds ? 50 : 1000);
   }
+}
+
+Status RollCall::End(MPI_Comm comm) {
+  ends_ = true;
+  auto counts = std::make_unique<std::vector<int>>(told_);  // per rank, and behind them those for this rank
+  counts->push_back(0);
+  MPI_Request request;
+  SMDDP_MPI(MPI_Ireduce_scatter_block(counts->data(), &counts->back(), 1, MPI_INT, MPI_SUM, comm, &request));
+  const Status counted = Await(&request);
+  const size_t coming = counts->back();
+  if (!counted.ok()) (void)counts.release();  // MPI still writes there
+  const Deadline arrival = Deadline::After(kArrivalSeconds);
+  while (counted.ok() && waiting_.size() < coming && !arrival.passed()) SMDDP_RETURN_IF_ERROR(Step());
+  return counted;
+}
+
+Status RollCall::Step() {
+  for (int came = 1; came != 0;) {
+    MPI_Message message;
+    MPI_Status status;
+    SMDDP_MPI(MPI_Improbe(MPI_ANY_SOURCE, kTag, comm_, &came, &message, &status));
+    if (!came) break;
+    SMDDP_MPI(MPI_Mrecv(nullptr, 0, MPI_BYTE, &message, MPI_STATUS_IGNORE));
+    waiting_.insert(status.MPI_SOURCE);
+  }
+  for (int rank = 0; rank < static_cast<int>(told_.size()) && !ends_; ++rank) {
+    if (rank == rank_ || told_[rank] != 0 || !(half_.passed() || waiting_.count(rank) != 0)) continue;
+    told_[rank] = 1;
+    MPI_Request request;
+    SMDDP_MPI(MPI_Isend(nullptr, 0, MPI_BYTE, rank, kTag, comm_, &request));
+    SMDDP_MPI(MPI_Request_free(&request));
+  }
+  return Status::Ok();
+}
+
+std::string RollCall::Missing() const {
+  std::string ranks;
+  for (int rank = 0; rank < static_cast<int>(told_.size()) && !ends_; ++rank) {
+    if (rank != rank_ && waiting_.count(rank) == 0) ranks += (ranks.empty() ? "" : ", ") + std::to_string(rank);
+  }
+  return ranks.empty() ? "" : ": missing on rank " + ranks;
 }
 
 }  // namespace smddp

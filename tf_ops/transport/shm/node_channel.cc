@@ -1,12 +1,16 @@
 #include "transport/shm/node_channel.h"
 
-#include <algorithm>
 #include <cstring>
 
 #include "core/check.h"
 #include "core/sync/test_delay.h"
 
 namespace smddp {
+namespace {
+
+uint64_t Key(int peer, uint32_t packed_tag) { return (uint64_t(peer) << 32) | packed_tag; }
+
+}  // namespace
 
 NodeChannel::NodeChannel(int position, const NodeLayout& layout, std::vector<std::byte*> segments,
                          std::vector<BufferView> tensors)
@@ -15,8 +19,7 @@ NodeChannel::NodeChannel(int position, const NodeLayout& layout, std::vector<std
       segments_(std::move(segments)),
       tensors_(std::move(tensors)),
       written_(layout.members),
-      read_(layout.members),
-      half_read_(layout.members) {
+      read_(layout.members) {
   SMDDP_CHECK_OP(static_cast<int>(segments_.size()), ==, layout.members);
 }
 
@@ -48,21 +51,19 @@ void NodeChannel::Publish(const Slot& slot, const Tag& tag, size_t bytes, const 
 void NodeChannel::Publish(const SlotNote& note, const std::vector<int>& readers) {
   layout_.readers(segments_[position_], note.slot)
       ->fetch_add(static_cast<uint32_t>(readers.size()), std::memory_order_relaxed);
-  for (int reader : readers) Announce(reader, note);
-  bytes_published_ += static_cast<int64_t>(note.bytes * readers.size());
-}
-
-void NodeChannel::Announce(int reader, const SlotNote& note) {
-  NoteRing& ring = *layout_.inbox(segments_[reader], position_);
-  uint32_t& at = written_[reader];
-  if (at - ring.read.load(std::memory_order_acquire) >= NoteRing::kPlaces) {
-    if (damaged_.ok()) damaged_ = Damaged(reader, "it has read notes that were never written");
-    return;
+  for (int reader : readers) {
+    NoteRing& ring = *layout_.inbox(segments_[reader], position_);
+    uint32_t& at = written_[reader];
+    if (at - ring.read.load(std::memory_order_acquire) >= NoteRing::kPlaces) {
+      if (damaged_.ok()) damaged_ = Damaged(reader, "it has read notes that were never written");
+      continue;
+    }
+    ring.notes[at % NoteRing::kPlaces] = note;
+    InjectTestDelay();
+    ring.written.store(++at, std::memory_order_release);
+    layout_.doorbell(segments_[reader])->Ring();
   }
-  ring.notes[at % NoteRing::kPlaces] = note;
-  InjectTestDelay();
-  ring.written.store(++at, std::memory_order_release);
-  layout_.doorbell(segments_[reader])->Ring();
+  bytes_published_ += static_cast<int64_t>(note.bytes * readers.size());
 }
 
 void NodeChannel::Release(Slot* slot) {
@@ -71,16 +72,14 @@ void NodeChannel::Release(Slot* slot) {
   *slot = Slot();
 }
 
-bool NodeChannel::Returned(const Slot& slot) const {
-  return layout_.readers(segments_[position_], slot.index)->load(std::memory_order_acquire) == 1;
-}
-
 bool NodeChannel::Shares(const void* data, size_t bytes) const {
   if (tensors_.empty()) return false;
   const BufferView& mine = tensors_[position_];
   const size_t offset = reinterpret_cast<uintptr_t>(data) - reinterpret_cast<uintptr_t>(mine.data);
   return offset < mine.size && bytes <= mine.size - offset;
 }
+
+bool NodeChannel::Has(int peer, const Tag& tag) const { return arrived_.count(Key(peer, PackTag(tag))) != 0; }
 
 bool NodeChannel::Take(int peer, const Tag& tag, Loan* loan, bool in_parts) {
   const auto at = arrived_.find(Key(peer, PackTag(tag)));
@@ -95,6 +94,13 @@ bool NodeChannel::Take(int peer, const Tag& tag, Loan* loan, bool in_parts) {
   std::byte* data = one.copy != nullptr ? one.copy.get() : layout_.slot(segments_[peer], one.note.slot);
   if (!one.parts.empty()) data = nullptr;
   *loan = {peer, one.note.slot, {data, one.note.bytes}, one.note.last != 0, std::move(one.copy), std::move(one.parts)};
+  return true;
+}
+
+bool NodeChannel::TakeControl(Loan* loan) {
+  if (control_.empty()) return false;
+  *loan = std::move(control_.front());
+  control_.pop_front();
   return true;
 }
 
@@ -133,37 +139,22 @@ void NodeChannel::Return(const Loan& loan) {
   if (before == (loan.parts.empty() ? 1 : 2)) layout_.doorbell(segments_[loan.peer])->Ring();
 }
 
-void NodeChannel::PostControl(int peer, std::string message) {
-  outgoing_control_.push_back({peer, std::move(message)});
-  SendControl();
-}
-
-bool NodeChannel::PollControl(Message* message) {
-  if (control_inbox_.empty()) return false;
-  *message = std::move(control_inbox_.front());
-  control_inbox_.pop_front();
-  return true;
-}
-
-void NodeChannel::Forget(int peer) {
-  const auto to_peer = [peer](const Outgoing& outgoing) { return outgoing.peer == peer; };
-  outgoing_control_.erase(std::remove_if(outgoing_control_.begin(), outgoing_control_.end(), to_peer),
-                          outgoing_control_.end());
-}
-
-int NodeChannel::ControlInFlight(int peer) const {
-  const int first = static_cast<int>(Pool::kControl) * NodeLayout::kSlotsPerPool;
-  int count = 0;
-  for (int i = 0; i < NodeLayout::kSlotsPerPool; ++i) {
-    const bool held = layout_.readers(segments_[position_], first + i)->load(std::memory_order_acquire) != 0;
-    count += held && control_reader_[i] == peer ? 1 : 0;
-  }
-  return count;
-}
-
 Result<bool> NodeChannel::Progress() {
-  bool moved = SendControl();
-  for (int sender = 0; sender < size(); ++sender) SMDDP_RETURN_IF_ERROR(DrainInbox(sender, &moved));
+  bool moved = false;
+  for (int sender = 0; sender < size(); ++sender) {
+    NoteRing& ring = *layout_.inbox(segments_[position_], sender);
+    uint32_t& at = read_[sender];
+    InjectTestDelay();
+    const uint32_t written = ring.written.load(std::memory_order_acquire);
+    if (at == written) continue;
+    if (written - at > NoteRing::kPlaces) return Damaged(sender, "more notes than there are places");
+    for (; at != written; ++at) {
+      const SlotNote note = ring.notes[at % NoteRing::kPlaces];  // a copy, so that the checked values cannot change
+      SMDDP_RETURN_IF_ERROR(Accept(sender, note));
+    }
+    ring.read.store(at, std::memory_order_release);
+    moved = true;
+  }
   SMDDP_RETURN_IF_ERROR(damaged_);
   return moved;
 }
@@ -174,52 +165,6 @@ Status NodeChannel::Damaged(int member, const std::string& what) const {
                                        ". Do all ranks run the same version of smddp_tf?");
 }
 
-bool NodeChannel::SendControl() {
-  if (outgoing_control_.empty()) return false;
-  bool moved = false;
-  std::vector<bool> blocked(size());  // once a peer's message is skipped, its later messages must not overtake it
-  for (auto next = outgoing_control_.begin(); next != outgoing_control_.end();) {
-    blocked[next->peer] = blocked[next->peer] || ControlInFlight(next->peer) >= kControlSlotsPerPeer;
-    if (blocked[next->peer]) {
-      ++next;
-      continue;
-    }
-    Slot slot;
-    if (!Reserve(Pool::kControl, &slot)) break;
-    const bool last = SendPiece(&*next, &slot);
-    if (last) next = outgoing_control_.erase(next);
-    moved = true;
-  }
-  return moved;
-}
-
-bool NodeChannel::SendPiece(Outgoing* message, Slot* slot) {
-  const size_t bytes = std::min(message->bytes.size() - message->sent, slot->memory.size);
-  std::memcpy(slot->memory.data, message->bytes.data() + message->sent, bytes);
-  message->sent += bytes;
-  const bool last = message->sent == message->bytes.size();
-  control_reader_[slot->index % NodeLayout::kSlotsPerPool] = message->peer;
-  Publish(*slot, Tag{}, bytes, {message->peer}, last);
-  Release(slot);
-  return last;
-}
-
-Status NodeChannel::DrainInbox(int sender, bool* moved) {
-  NoteRing& ring = *layout_.inbox(segments_[position_], sender);
-  uint32_t& at = read_[sender];
-  InjectTestDelay();
-  const uint32_t written = ring.written.load(std::memory_order_acquire);
-  if (at == written) return Status::Ok();
-  if (written - at > NoteRing::kPlaces) return Damaged(sender, "more notes than there are places");
-  for (; at != written; ++at) {
-    const SlotNote note = ring.notes[at % NoteRing::kPlaces];  // a copy, so that the checked values cannot change
-    SMDDP_RETURN_IF_ERROR(Accept(sender, note));
-  }
-  ring.read.store(at, std::memory_order_release);
-  *moved = true;
-  return Status::Ok();
-}
-
 Status NodeChannel::Accept(int sender, const SlotNote& note) {
   if (note.slot >= NodeLayout::kSlots || note.bytes > layout_.capacity_of(note.slot)) {
     return Damaged(sender, "a note of " + std::to_string(note.bytes) + " bytes in slot " + std::to_string(note.slot));
@@ -228,18 +173,10 @@ Status NodeChannel::Accept(int sender, const SlotNote& note) {
     Arrived one = {note, nullptr, {}};
     if (note.extents > 0) SMDDP_RETURN_IF_ERROR(Find(sender, note, &one.parts));
     arrived_[Key(sender, note.tag)].push_back(std::move(one));
-    return Status::Ok();
+  } else {
+    const BufferView memory(layout_.slot(segments_[sender], note.slot), note.bytes);
+    control_.push_back({sender, note.slot, memory, note.last != 0, nullptr, {}});
   }
-  if (half_read_[sender].size() + note.bytes > kMaxControlBytes) {
-    return Damaged(sender, "a control message without end");
-  }
-  const Loan loan = {sender,         note.slot, {layout_.slot(segments_[sender], note.slot), note.bytes},
-                     note.last != 0, nullptr,   {}};
-  half_read_[sender].append(reinterpret_cast<const char*>(loan.memory.data), loan.memory.size);
-  Return(loan);
-  if (!loan.last) return Status::Ok();
-  control_inbox_.push_back({sender, std::move(half_read_[sender])});
-  half_read_[sender].clear();
   return Status::Ok();
 }
 
@@ -264,6 +201,46 @@ Status NodeChannel::Find(int sender, const SlotNote& note, std::vector<Loan::Par
   }
   if (total == note.bytes) return Status::Ok();
   return Damaged(sender, "extents of " + std::to_string(total) + " bytes for " + std::to_string(note.bytes));
+}
+
+// --- A slot that refers to tensors ---
+
+std::byte* SlotWriter::Append(size_t bytes) {
+  std::byte* const at = slot_.memory.data + copied_;
+  Add(copied_, bytes, false);
+  copied_ += bytes;
+  return at;
+}
+
+void SlotWriter::Refer(const void* data, size_t bytes) {
+  const std::byte* const base = node_.tensors_[node_.position_].data;
+  Add(reinterpret_cast<uintptr_t>(data) - reinterpret_cast<uintptr_t>(base), bytes, true);
+}
+
+void SlotWriter::Add(uint64_t offset, size_t bytes, bool of_tensor) {
+  const bool continues = extents_ > published_ && last_.of_tensor == of_tensor && last_.offset + last_.bytes == offset;
+  if (!continues) last_ = {offset, 0, of_tensor};
+  extents_ += continues ? 0 : 1;
+  last_.bytes += static_cast<uint32_t>(bytes);
+  bytes_ += bytes;
+  referred_ += of_tensor ? bytes : 0;
+  const size_t table = extents_ * sizeof(Extent);
+  SMDDP_CHECK_OP((of_tensor ? copied_ : copied_ + bytes) + table, <=, slot_.memory.size);
+  std::memcpy(slot_.memory.data + slot_.memory.size - table, &last_, sizeof(Extent));
+}
+
+void SlotWriter::Publish(const Tag& tag, const std::vector<int>& readers) {
+  SlotNote note;
+  note.tag = PackTag(tag);
+  note.bytes = static_cast<uint32_t>(bytes_);
+  note.slot = static_cast<uint16_t>(slot_.index);
+  note.last = 1;
+  note.first_extent = static_cast<uint16_t>(published_);
+  note.extents = static_cast<uint16_t>(extents_ - published_);
+  node_.Publish(note, readers);
+  node_.bytes_referred_ += static_cast<int64_t>(referred_ * readers.size());
+  published_ = extents_;
+  bytes_ = referred_ = 0;
 }
 
 }  // namespace smddp

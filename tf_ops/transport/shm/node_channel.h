@@ -1,11 +1,12 @@
 // One rank's view of the shared memory of its node: it writes into slots of its own segment, notifies the readers,
-// and reads the slots of others in place. Nothing is copied here.
+// and reads the slots of others in place. Nothing is copied here. What the slots of control messages hold is
+// node_control.h's.
 //
 // Life of a slot: Reserve (mine) -> write -> Publish to readers -> each reader Takes, reads, Returns -> Release (I am
 // done too) -> free. A slot without holders is free.
 //
 // Where the node's ranks map the memory of one another's tensors, a slot may refer to it (SlotWriter). Its owner keeps
-// the slot until Returned, and the tensors unchanged.
+// the slot until its readers have returned it, and the tensors unchanged until then.
 //
 // Threads: one, the engine's. The peers are other processes (or threads, in tests).
 #pragma once
@@ -61,7 +62,6 @@ class NodeChannel {
   void Beat(int64_t now_ns) { layout_.beat(segments_[position_])->store(now_ns, std::memory_order_relaxed); }
   int64_t BeatOf(int peer) const { return layout_.beat(segments_[peer])->load(std::memory_order_relaxed); }
   int64_t bytes_published() const { return bytes_published_.load(std::memory_order_relaxed); }  // any thread
-
   // Of these, what was not copied (SlotWriter::Refer).
   int64_t bytes_referred() const { return bytes_referred_.load(std::memory_order_relaxed); }
 
@@ -69,8 +69,10 @@ class NodeChannel {
   // May be called once per slot and reader. The writes to the slot are visible to a reader that has taken the note.
   void Publish(const Slot& slot, const Tag& tag, size_t bytes, const std::vector<int>& readers, bool last = true);
   void Release(Slot* slot);
-  // True when all readers of a slot that I hold have returned it.
-  bool Returned(const Slot& slot) const;
+  // How many hold a slot of mine: I, until it is released, and the readers that have not returned it.
+  uint32_t holders(int slot) const {
+    return layout_.readers(segments_[position_], slot)->load(std::memory_order_acquire);
+  }
   // True when the node's ranks can read this memory of mine.
   bool shares_tensors() const { return !tensors_.empty(); }
   bool Shares(const void* data, size_t bytes) const;
@@ -78,7 +80,9 @@ class NodeChannel {
   // The oldest note of `peer` under `tag` that has arrived (by Progress).
   // `in_parts`: the caller can read `parts`; else what comes in parts is copied into one piece.
   bool Take(int peer, const Tag& tag, Loan* loan, bool in_parts = false);
-  bool Has(int peer, const Tag& tag) const { return arrived_.count(Key(peer, PackTag(tag))) != 0; }
+  bool Has(int peer, const Tag& tag) const;
+  // The next piece of a control message that has arrived, of any peer; its contents are not checked.
+  bool TakeControl(Loan* loan);
   void Return(const Loan& loan);
 
   // Copies notes' data that have arrived and were not taken into private memory and returns the slots; true when
@@ -86,27 +90,13 @@ class NodeChannel {
   // block them.
   bool Evacuate();
 
-  // Control messages: `from` is a position in the node.
-  void PostControl(int peer, std::string message);
-  bool PollControl(Message* message);
-  // A peer that has left reads nothing any more: drops the messages queued for it.
-  void Forget(int peer);
-
-  // Reads the inbox rings and sends waiting control messages; true when something moved. Returns an error for values
-  // that no correct rank writes: other ranks can write to the segments, so their contents are checked.
+  // Reads the inbox rings; true when something has arrived. Returns an error for values that no correct rank writes:
+  // other ranks can write to the segments, so their contents are checked.
   Result<bool> Progress();
-  bool busy() const { return !outgoing_control_.empty(); }
+  // That error: `what` was found in the memory of `member`.
+  Status Damaged(int member, const std::string& what) const;
 
  private:
-  // The limit of control slots held for one peer that does not read its inbox (it may have left).
-  static constexpr int kControlSlotsPerPeer = 2;
-
-  struct Outgoing {
-    int peer;
-    std::string bytes;
-    size_t sent = 0;
-  };
-
   friend class SlotWriter;
 
   struct Arrived {
@@ -118,16 +108,9 @@ class NodeChannel {
   void Publish(const SlotNote& note, const std::vector<int>& readers);
   // Copies the data and returns the slot.
   void Evacuate(int peer, Arrived* one);
-  void Announce(int reader, const SlotNote& note);
-  Status DrainInbox(int sender, bool* moved);
-  Status Damaged(int member, const std::string& what) const;
-  bool SendControl();
-  bool SendPiece(Outgoing* message, Slot* slot);  // true: that was the last piece
-  int ControlInFlight(int peer) const;
   Status Accept(int sender, const SlotNote& note);
   // The data that the note's extents name. An error for those outside of the sender's memory.
   Status Find(int sender, const SlotNote& note, std::vector<Loan::Part>* parts) const;
-  static uint64_t Key(int peer, uint32_t tag) { return (uint64_t(peer) << 32) | tag; }
 
   const int position_;
   const NodeLayout layout_;
@@ -140,10 +123,39 @@ class NodeChannel {
   std::vector<uint32_t> read_;     // by sender: the notes that were read
   Status damaged_;                 // not OK: what Publish found
   std::unordered_map<uint64_t, std::deque<Arrived>> arrived_;
-  std::vector<std::string> half_read_;  // by sender: the control message that is arriving
-  std::deque<Message> control_inbox_;
-  std::deque<Outgoing> outgoing_control_;
-  int control_reader_[NodeLayout::kSlotsPerPool] = {};  // the last receiver of the slot
+  std::deque<Loan> control_;  // pieces of control messages, in the order of their arrival
+};
+
+// Shorter pieces are copied: they are in the cache, and an extent costs as much.
+constexpr size_t kLeastReferredBytes = 2 << 10;
+
+// Writes into a slot what cannot be one copy: pieces that are copied and pieces that stay where my tensors lie, for one
+// reader after another.
+//
+// Contract:  the slot is held until its readers have returned it (NodeChannel::holders), and what is referred to does
+// not change until then. What
+//            one reader gets is no longer than the slot. References to kLeastReferredBytes or more leave room for the
+//            table of extents.
+class SlotWriter {
+ public:
+  SlotWriter(NodeChannel& node, const Slot& slot) : node_(node), slot_(slot) {}
+
+  // Appends bytes for the caller to write.
+  std::byte* Append(size_t bytes);
+  // Appends memory of my tensors (NodeChannel::Shares).
+  void Refer(const void* data, size_t bytes);
+  // Publishes what was appended since the last call.
+  void Publish(const Tag& tag, const std::vector<int>& readers);
+
+ private:
+  void Add(uint64_t offset, size_t bytes, bool of_tensor);
+
+  NodeChannel& node_;
+  const Slot slot_;
+  size_t copied_ = 0;
+  int extents_ = 0, published_ = 0;
+  size_t bytes_ = 0, referred_ = 0;  // not yet published
+  Extent last_;
 };
 
 }  // namespace smddp

@@ -19,12 +19,12 @@ Result<Ticket> NodeTransport::Send(int peer, Tag tag, BufferView bytes) { return
 Result<Ticket> NodeTransport::Recv(int peer, Tag tag, BufferView bytes) { return Add(&receives_, peer, tag, bytes); }
 
 Status NodeTransport::Post(int peer, std::string message) {
-  channel_.PostControl(node_.position_of(peer), std::move(message));
+  control_.Post(node_.position_of(peer), std::move(message));
   return Status::Ok();
 }
 
 bool NodeTransport::Poll(Message* message) {
-  if (!channel_.PollControl(message)) return false;
+  if (!control_.Poll(message)) return false;
   message->from = node_.world_rank(message->from);
   return true;
 }
@@ -68,6 +68,8 @@ Result<bool> NodeTransport::StepReceive(Transfer* receive, bool* moved) {
 
 Result<bool> NodeTransport::Progress() {
   SMDDP_ASSIGN_OR_RETURN(bool moved, channel_.Progress());
+  SMDDP_ASSIGN_OR_RETURN(const bool sent, control_.Progress());
+  moved |= sent;
   for (auto at = sends_.begin(); at != sends_.end();) {
     const bool complete = StepSend(&*at, &moved);
     if (!complete) break;  // no slot is free: later sends would overtake

@@ -7,7 +7,7 @@
 #include <unordered_set>
 
 #include "topology/topology.h"
-#include "transport/shm/node_channel.h"
+#include "transport/shm/node_control.h"
 #include "transport/transport.h"
 
 namespace smddp {
@@ -15,7 +15,7 @@ namespace smddp {
 // Peers are world ranks, all of them members of `node`.
 class NodeTransport : public Transport {
  public:
-  NodeTransport(Group node, NodeChannel& channel) : node_(std::move(node)), channel_(channel) {}
+  NodeTransport(Group node, NodeChannel& channel) : node_(std::move(node)), channel_(channel), control_(channel) {}
 
   std::string name() const override { return "shm"; }
   Result<Ticket> Send(int peer, Tag tag, BufferView bytes) override;
@@ -23,9 +23,9 @@ class NodeTransport : public Transport {
   Result<bool> Test(Ticket ticket) override { return done_.erase(ticket) > 0; }
   Status Post(int peer, std::string message) override;
   bool Poll(Message* message) override;
-  void Forget(int peer) override { channel_.Forget(node_.position_of(peer)); }
+  void Forget(int peer) override { control_.Forget(node_.position_of(peer)); }
   Result<bool> Progress() override;
-  bool busy() const override { return !sends_.empty() || !receives_.empty() || channel_.busy(); }
+  bool busy() const override { return !sends_.empty() || !receives_.empty() || control_.busy(); }
   bool rings_doorbell() const override { return true; }
   int64_t bytes_sent() const override { return bytes_sent_; }
   bool Abort() override;
@@ -45,6 +45,7 @@ class NodeTransport : public Transport {
 
   Group node_;
   NodeChannel& channel_;
+  NodeControl control_;
   Ticket next_ticket_ = 1;
   std::atomic<int64_t> bytes_sent_{0};
   std::list<Transfer> sends_, receives_;  // in order: messages with equal tags are matched in the order of the calls

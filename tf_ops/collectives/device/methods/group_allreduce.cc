@@ -39,16 +39,10 @@ class GroupAllreduceTask : public Task {
   }
 
   std::string Describe() const override {
-    switch (phase_) {
-      case Phase::kScatterTurn:
-      case Phase::kGatherTurn:
-        return "waiting for " + context_.call_order().Describe();
-      case Phase::kScatter:
-      case Phase::kGather:
-        return "waiting for NCCL";
-      default:
-        return bucket_.Describe();
+    if (phase_ == Phase::kScatterTurn || phase_ == Phase::kGatherTurn) {
+      return "waiting for " + context_.call_order().Describe();
     }
+    return phase_ == Phase::kScatter || phase_ == Phase::kGather ? "waiting for NCCL" : bucket_.Describe();
   }
 
  private:

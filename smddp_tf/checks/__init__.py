@@ -1,1 +1,0 @@
-"""What `hvd.doctor` and `smddprun --doctor` look at."""

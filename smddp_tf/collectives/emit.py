@@ -1,0 +1,274 @@
+"""Emits the native ops, one function for each. The names passed in are final (see `graph.tensor_name`)."""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Sequence
+from typing import Any
+
+import tensorflow as tf
+
+from smddp_tf import process_sets
+from smddp_tf._native import loader
+from smddp_tf.collectives import graph, xla
+from smddp_tf.collectives.reduce_op import Adasum, Average, ReduceOp, ReduceSpec, Sum
+from smddp_tf.collectives.root_ranks import checked_root
+
+_PLANNABLE = (tf.float16, tf.bfloat16, tf.float32, tf.float64)
+_REDUCIBLE = (*_PLANNABLE, tf.uint8, tf.int8, tf.uint16, tf.int16, tf.int32, tf.int64, tf.bool)
+_MOVABLE = (*_REDUCIBLE, tf.uint32, tf.uint64, tf.complex64, tf.complex128)
+
+
+def allreduce_list(
+    tensors: Sequence[tf.Tensor], reduction: ReduceSpec, name: str, compiled: bool = False
+) -> list[tf.Tensor]:
+    """Emits one SmddpAllreduce for all `tensors`.
+
+    This and the other functions here emit the op for XLA instead where a function is traced that XLA will compile, or
+    with `compiled`: the gradient of such a function is compiled too, but traced outside.
+    """
+    _check_reduction("allreduce", tensors, reduction, name)
+    if compiled or xla.compiling():
+        return xla.collective("allreduce", tensors, name, **_attributes_of(reduction))
+    emit = loader.op_library().smddp_allreduce
+    return graph.run_independently(emit(tensors=list(tensors), **_addressed(name), **_attributes_of(reduction)))
+
+
+def reduce_gradient(tensor: tf.Tensor, plan: int, index: int, reduction: ReduceSpec, key: str, name: str) -> tf.Tensor:
+    """Emits one SmddpReduceGradient. Not for eager mode: it waits for the other tensors of its bucket.
+
+    `reduction` and `key` are what the plan was registered with; the op keeps the first for its own gradient. `name` is
+    for messages only.
+    """
+    return _planned(loader.op_library().smddp_reduce_gradient, tensor, plan, index, reduction, key, name)
+
+
+def reduce_part(
+    tensor: tf.Tensor, plan: int, index: int, reduction: ReduceSpec, key: str, name: str, parts: int
+) -> tf.Tensor:
+    """As `reduce_gradient`, by a plan of kind "reduce_parts": this rank's part, flat, filled up with zeros."""
+    emit = loader.op_library().smddp_reduce_part
+    where = {"parts": parts, "place": _place(parts), "shape": [part_length(tensor.shape.num_elements(), parts)]}
+    return _planned(emit, tensor, plan, index, reduction, key, name, **where)
+
+
+def part_length(elements: int, parts: int) -> int:
+    """The length of the parts of a tensor, as in tf_ops/core/shard.h: a multiple of 16."""
+    return -(-elements // (16 * parts)) * 16
+
+
+def gather_part(
+    tensor: tf.Tensor, plan: int, index: int, shape: Sequence[int], key: str, name: str, parts: int
+) -> tf.Tensor:
+    """The inverse, by a plan of kind "gather_parts": the whole tensor of that shape, from the parts of all."""
+    emit = loader.op_library().smddp_gather_part
+    where = {"parts": parts, "place": _place(parts), "shape": shape}
+    return _planned(emit, tensor, plan, index, ReduceSpec(Sum), key, name, **where)
+
+
+def _place(parts: int) -> int:
+    places: list[int] = loader.core().places_in_parts(process_sets.current(), parts)
+    return places[process_sets.current_rank()]
+
+
+def _planned(
+    emit: Any, tensor: tf.Tensor, plan: int, index: int, reduction: ReduceSpec, key: str, name: str, **more: Any
+) -> tf.Tensor:
+    where = {"plan": plan, "index": index, "plan_key": key}
+    output = emit(gradient=tensor, **_addressed(name), **where, **_attributes_of(reduction), **more)
+    return graph.run_independently([output])[0]
+
+
+def reduce_plan_compiled(tensors: Sequence[tf.Tensor], plan: int, reduction: ReduceSpec, name: str) -> list[tf.Tensor]:
+    """Emits one op for all tensors of a plan, for XLA: an op each might wait for one that XLA runs after it."""
+    attributes = _attributes_of(reduction)
+    return xla.collective("reduce_gradients", tensors, name, plan=plan, indices=list(range(len(tensors))), **attributes)
+
+
+def reducescatter_list(tensors: Sequence[tf.Tensor], reduction: ReduceSpec, name: str) -> list[tf.Tensor]:
+    """Emits one SmddpReducescatter for all `tensors`; for XLA, which must know all shapes, an allreduce and a cut."""
+    _check_reduction("reducescatter", tensors, reduction, name)
+    if xla.compiling():
+        return _reducescatter_compiled(tensors, reduction, name)
+    emit = loader.op_library().smddp_reducescatter
+    return graph.run_independently(emit(tensors=list(tensors), **_addressed(name), **_attributes_of(reduction)))
+
+
+def _reducescatter_compiled(tensors: Sequence[tf.Tensor], reduction: ReduceSpec, name: str) -> list[tf.Tensor]:
+    size, rank = process_sets.current_size(), process_sets.current_rank()
+    tensors = [_with_gradient_times(tensor, size) for tensor in tensors]  # as op_gradients.py has it
+    fixed = {"gathered_ranks": size, "traced_rank": rank}  # an error in a later session with other ranks
+    results = []
+    for tensor in xla.collective("allreduce", tensors, name, **fixed, **_attributes_of(reduction)):
+        even, more = divmod(tensor.shape[0], size)
+        begin = even * rank + min(rank, more)
+        results.append(tensor[begin : begin + even + (rank < more)])
+    return results
+
+
+def _with_gradient_times(tensor: tf.Tensor, factor: float) -> tf.Tensor:
+    if not tensor.dtype.is_floating:
+        return tensor
+
+    @tf.custom_gradient
+    def same(x: tf.Tensor) -> Any:
+        return tf.identity(x), lambda grad: grad * tf.cast(factor, grad.dtype)
+
+    return same(tensor)
+
+
+def allgather_tensor(tensor: tf.Tensor, name: str) -> tf.Tensor:
+    """`allgather_list` of one tensor."""
+    return allgather_list([tensor], name)[0]
+
+
+def allgather_list(tensors: Sequence[tf.Tensor], name: str) -> list[tf.Tensor]:
+    """Emits one SmddpAllgather for all `tensors`.
+
+    For XLA one for each, whose results have the shapes that equal shapes on all ranks give.
+    """
+    _check_dtypes("allgather", tensors, _MOVABLE)
+    if xla.compiling():
+        names = [name] if len(tensors) == 1 else [f"{name}.{index}" for index in range(len(tensors))]
+        return [
+            xla.collective("allgather", [tensor], one, gathered_ranks=process_sets.current_size())[0]
+            for tensor, one in zip(tensors, names)
+        ]
+    return graph.run_independently(loader.op_library().smddp_allgather(tensors=list(tensors), **_addressed(name)))
+
+
+def alltoall_tensor(tensor: tf.Tensor, splits: tf.Tensor | None, name: str) -> tuple[tf.Tensor, tf.Tensor]:
+    """Emits one SmddpAlltoall; returns what was received, and the rows from each rank. Without splits all are equal."""
+    _check_dtypes("alltoall", [tensor], _MOVABLE)
+    if xla.compiling():
+        raise NotImplementedError(
+            "hvd.alltoall is not supported in a function compiled by XLA, which must know the shapes of all results "
+            f"beforehand. Received: hvd.alltoall '{name}' under jit_compile=True. Call it before or after the compiled "
+            "function."
+        )
+    even = splits is None
+    outputs = loader.op_library().smddp_alltoall(
+        tensor=tensor,
+        splits=tf.zeros([0], tf.int64) if splits is None else tf.cast(splits, tf.int64),
+        **_addressed(name),
+        even_split=even,
+    )
+    graph.run_independently([outputs.received])
+    return outputs.received, outputs.received_splits
+
+
+def broadcast_list(tensors: Sequence[tf.Tensor], root_rank: Any, name: str) -> list[tf.Tensor]:
+    """Emits one SmddpBroadcast for all `tensors`."""
+    _check_dtypes("broadcast", tensors, _MOVABLE)
+    root_rank = checked_root(root_rank)
+    if xla.compiling():
+        return xla.collective("broadcast", tensors, name, root_rank=root_rank)
+    emit = loader.op_library().smddp_broadcast
+    return graph.run_independently(emit(tensors=list(tensors), **_addressed(name), root_rank=root_rank))
+
+
+def barrier(name: str) -> tf.Operation | None:
+    """Emits one SmddpBarrier, in program order with the other stateful ops of a graph."""
+    if xla.compiling():
+        raise NotImplementedError(
+            "hvd.barrier is not supported in a function compiled by XLA, which keeps no order between ops that pass no "
+            f"tensors to each other. Received: hvd.barrier '{name}' under jit_compile=True. Call it before or after "
+            "the compiled function."
+        )
+    return loader.op_library().smddp_barrier(**_addressed(name))
+
+
+def join(name: str) -> tf.Tensor:
+    """Emits one SmddpJoin, after what was traced before it and before what is traced after it."""
+    if xla.compiling():
+        raise NotImplementedError(
+            "hvd.join is not supported in a function compiled by XLA, which would run it in an order of its own. "
+            f"Received: hvd.join '{name}' under jit_compile=True. Call it after the compiled function."
+        )
+    with tf.control_dependencies(graph.collectives_so_far()):
+        last = loader.op_library().smddp_join(**_addressed(name))
+    graph.let_wait_for(last)
+    return last
+
+
+def scaled(tensor: tf.Tensor, factor: float) -> tf.Tensor:
+    """`tensor * factor` in the tensor's dtype."""
+    if factor == 1.0:
+        return tensor
+    if tensor.dtype.is_integer:
+        return tf.cast(tf.cast(tensor, tf.float64) * factor, tensor.dtype)
+    return tensor * tf.cast(factor, tensor.dtype)
+
+
+def divided(tensor: tf.Tensor, by: Any) -> tf.Tensor:
+    """`tensor / by` in the tensor's dtype; integers are rounded toward zero, as in the engine.
+
+    `by` is what `run_time_values.size` returns.
+    """
+    if isinstance(by, int) and by == 1:
+        return tensor
+    wide = tf.int64 if tensor.dtype.is_integer else tf.float32 if tensor.dtype.size == 2 else tensor.dtype
+    divide = tf.truncatediv if tensor.dtype.is_integer else tf.divide
+    return tf.cast(divide(tf.cast(tensor, wide), tf.cast(by, wide)), tensor.dtype)
+
+
+def is_plannable(tensor: tf.Tensor) -> bool:
+    """True when a tensor can be part of a plan: a floating dtype, and a shape known before it runs."""
+    return tensor.dtype in _PLANNABLE and tensor.shape.is_fully_defined()
+
+
+def reduction_of(op: Any) -> ReduceSpec:
+    """Reads back what `allreduce_list` or `reduce_gradient` wrote into an op."""
+    return ReduceSpec(
+        ReduceOp(op.get_attr("reduce_op")),
+        _float64_from_bits(op.get_attr("prescale_bits")),
+        _float64_from_bits(op.get_attr("postscale_bits")),
+        op.get_attr("wire_dtype").decode(),
+    )
+
+
+def _addressed(name: str) -> dict[str, Any]:
+    """The attributes of every op: the name by which the ranks match, and their process set."""
+    return {"tensor_name": name, "process_set": process_sets.current()}
+
+
+def _attributes_of(reduction: ReduceSpec) -> dict[str, int | str]:
+    return {
+        "reduce_op": int(reduction.op),
+        "prescale_bits": _float64_bits(reduction.prescale),
+        "postscale_bits": _float64_bits(reduction.postscale),
+        "wire_dtype": reduction.wire_dtype,
+    }
+
+
+# An attribute of type float has 32 bits; one of type int has 64, which hold a float64 without loss.
+def _float64_bits(value: float) -> int:
+    return int(struct.unpack("<q", struct.pack("<d", float(value)))[0])
+
+
+def _float64_from_bits(bits: int) -> float:
+    return float(struct.unpack("<d", struct.pack("<q", bits))[0])
+
+
+def _check_reduction(what: str, tensors: Sequence[tf.Tensor], reduction: ReduceSpec, name: str) -> None:
+    _check_dtypes(what, tensors, _PLANNABLE if reduction.op == Adasum else _REDUCIBLE)
+    check_average(tensors, reduction, name)
+
+
+def check_average(tensors: Sequence[tf.Tensor], reduction: ReduceSpec, name: str) -> None:
+    """Raises TypeError for an average that is not defined."""
+    if reduction.op == Average and any(tensor.dtype == tf.bool for tensor in tensors):
+        raise TypeError(
+            "bool tensors have no average. Expected: op=hvd.Max (true on any rank) or hvd.Min (true on all ranks), "
+            f"or a cast to float32 first. Received: op=hvd.Average for '{name}'."
+        )
+
+
+def _check_dtypes(what: str, tensors: Sequence[tf.Tensor], allowed: Sequence[tf.DType]) -> None:
+    for tensor in tensors:
+        if tensor.dtype not in allowed:
+            names = ", ".join(dtype.name for dtype in allowed)
+            raise TypeError(
+                f"`{what}` takes tensors of dtype {names}. Received: a tensor of dtype {tensor.dtype.name} and shape "
+                f"{tensor.shape}. Cast it first, or use `hvd.broadcast_object` / `hvd.allgather_object` for other data."
+            )

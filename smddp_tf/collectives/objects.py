@@ -1,0 +1,147 @@
+"""Sends any Python object to the other ranks, pickled by value. Needs no TensorFlow.
+
+A payload begins with one byte that says whether an object or the text of an error follows: a rank that cannot pickle
+its object must still answer the others.
+
+Unpickling runs code chosen by the sender: these functions trust the other ranks. Everything else that arrives from
+another rank is data, which is checked and never executed.
+"""
+
+from __future__ import annotations
+
+import pickle
+from collections.abc import Callable
+from typing import Any
+
+import cloudpickle
+import numpy as np
+
+from smddp_tf import basics
+from smddp_tf._native import loader
+from smddp_tf._native.threads import of_thread
+from smddp_tf.collectives.root_ranks import checked_root
+from smddp_tf.process_sets import ProcessSet, current, global_process_set, scoped
+
+__all__ = ["allgather_object", "broadcast_object", "broadcast_object_fn"]
+
+_OBJECT, _ERROR = 0, 1
+_MAX_BYTES = 1 << 40
+
+
+@scoped
+def broadcast_object(
+    obj: Any,
+    root_rank: int = 0,
+    session: Any = None,
+    name: str | None = None,
+    process_set: ProcessSet = global_process_set,
+) -> Any:
+    """Returns the object that rank `root_rank` passed, on every rank.
+
+    The others get a copy; the root gets its own object back. All ranks must run the same versions of the classes in it.
+
+    Warning: the object travels as a pickle, and unpickling can run any code. Every rank must trust the root as it
+    trusts its own program, and a root that hands on what it got from elsewhere must trust that.
+
+    Args:
+        obj: anything `cloudpickle` can pickle. Its value matters on the root only.
+        root_rank: the rank whose object everybody gets, among all ranks. Defaults to 0.
+        session: a TensorFlow 1 session, as Horovod's scripts pass it; not needed.
+        name: the name by which the ranks match this operation. Defaults to "broadcast_object".
+        process_set: the ranks that take part. Defaults to all.
+
+    Raises:
+        ValueError: `root_rank` is not a rank of the process set.
+        RuntimeError: the root could not pickle its object. Raised on every rank.
+    """
+    del session
+    name = name or of_thread("broadcast_object")
+    root_rank = checked_root(root_rank)
+    is_root = basics.rank() == root_rank
+    payload = _packed(obj) if is_root else np.empty(0, np.uint8)
+    length = np.array([payload.size], np.int64)
+    loader.core().broadcast([length], "int64", root_rank, f"{name}.length", current())
+    if not is_root:
+        payload = np.empty(_checked(int(length[0]), root_rank), np.uint8)
+    loader.core().broadcast([payload], "uint8", root_rank, f"{name}.data", current())
+    return obj if is_root and payload[0] == _OBJECT else _unpacked(payload, root_rank)
+
+
+def broadcast_object_fn(
+    root_rank: int = 0,
+    session: Any = None,
+    name: str | None = None,
+    process_set: ProcessSet = global_process_set,
+) -> Callable[[Any], Any]:
+    """Returns the function of one argument `broadcast_object(obj, root_rank, session, name, process_set)`.
+
+    Horovod builds a graph for it once; here it is only shorter to write. It may be called as often as one likes. The
+    warning of `broadcast_object` holds: unpickling can run any code of the root's.
+
+    Example:
+    >>> broadcast = hvd.broadcast_object_fn(root_rank=0, name="settings")
+    >>> settings = broadcast(settings)
+
+    Args:
+        root_rank: see `broadcast_object`, like the arguments that follow.
+        session: not needed.
+        name: the name by which the ranks match the calls. Defaults to "broadcast_object".
+        process_set: the ranks that take part. Defaults to all.
+    """
+    return lambda obj: broadcast_object(obj, root_rank, session, name, process_set)
+
+
+@scoped
+def allgather_object(
+    obj: Any,
+    session: Any = None,
+    name: str | None = None,
+    process_set: ProcessSet = global_process_set,
+) -> list[Any]:
+    """Returns the objects of all ranks, in rank order.
+
+    Warning: objects travel as pickles, and unpickling can run any code. Every rank must trust all others as it trusts
+    its own program.
+
+    Args:
+        obj: anything `cloudpickle` can pickle.
+        session: a TensorFlow 1 session, as Horovod's scripts pass it; not needed.
+        name: the name by which the ranks match this operation. Defaults to "allgather_object".
+        process_set: the ranks that take part. Defaults to all.
+
+    Raises:
+        RuntimeError: a rank could not pickle its object. Raised on every rank.
+    """
+    del session
+    name = name or of_thread("allgather_object")
+    gathered, lengths = loader.core().allgather(_packed(obj), "uint8", name, current())
+    payloads = np.split(gathered, np.cumsum(lengths)[:-1])
+    return [_unpacked(payload, rank) for rank, payload in enumerate(payloads)]
+
+
+def _checked(length: int, rank: int) -> int:
+    """The length of a payload that rank `rank` has announced, if one can have it."""
+    if 1 <= length <= _MAX_BYTES:
+        return length
+    raise RuntimeError(f"Rank {rank} announced an object of {length} bytes. Expected: from 1 to {_MAX_BYTES}.")
+
+
+def _packed(obj: Any) -> np.ndarray:
+    try:
+        kind, data = _OBJECT, cloudpickle.dumps(obj, protocol=pickle.HIGHEST_PROTOCOL)
+    except Exception as error:  # whatever __reduce__ raises; it is raised again on every rank
+        kind, data = _ERROR, f"{type(error).__name__}: {error}".encode()
+    payload = np.empty(1 + len(data), np.uint8)
+    payload[0] = kind
+    payload[1:] = np.frombuffer(data, np.uint8)
+    return payload
+
+
+def _unpacked(payload: np.ndarray, rank: int) -> Any:
+    _checked(payload.size, rank)
+    data = payload[1:].data
+    if payload[0] == _ERROR:
+        raise RuntimeError(f"Rank {rank} could not pickle its object: {bytes(data).decode(errors='replace')}")
+    if payload[0] != _OBJECT:
+        raise RuntimeError(f"Rank {rank} sent an object of unknown kind {payload[0]}. Do all run the same smddp_tf?")
+    return pickle.loads(data)

@@ -1,0 +1,142 @@
+"""The gradients of our ops. Importing this module registers them with TensorFlow.
+
+Reading guide: the ranks' losses are taken as parts of one loss, so the gradient of a collective is a collective too,
+and all ranks must ask for it together. The means follow Horovod.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import tensorflow as tf
+
+from smddp_tf import process_sets
+from smddp_tf.collectives import emit, graph, run_time_values, xla
+from smddp_tf.collectives.reduce_op import Adasum, Average, ReduceSpec, Sum
+
+
+@tf.RegisterGradient("SmddpAllreduce")
+@process_sets.scoped_as_op
+def _allreduce_gradient(op: Any, *grads: Any) -> list[tf.Tensor | None]:
+    """The same reduction of the gradients: a scaled sum is linear and symmetric in the ranks.
+
+    For Adasum, which is not linear, this follows Horovod.
+    """
+    return _reduce_present(grads, _reduction_of_gradient(op), _name_of_gradient(op))
+
+
+@tf.RegisterGradient("SmddpReduceGradient")
+@process_sets.scoped_as_op
+def _reduce_gradient_gradient(op: Any, grad: Any) -> tf.Tensor | None:
+    return _reduce_present([grad], _reduction_of_gradient(op), _name_of_gradient(op))[0]
+
+
+@tf.RegisterGradient("SmddpBroadcast")
+@process_sets.scoped_as_op
+def _broadcast_gradient(op: Any, *grads: Any) -> list[tf.Tensor | None]:
+    """The mean over the ranks on the root, whose value was used everywhere; zero elsewhere."""
+    return _on_root(_reduce_present(grads, ReduceSpec(Average), _name_of_gradient(op)), op)
+
+
+@tf.RegisterGradient("SmddpAllgather")
+@process_sets.scoped_as_op
+def _allgather_gradient(op: Any, *grads: Any) -> list[tf.Tensor | None]:
+    """The mean over the ranks of the rows that this rank contributed."""
+    name = _name_of_gradient(op)
+    reduced = _reduce_present(grads, ReduceSpec(Average), name)
+    rows = tf.stack([tf.shape(tensor, out_type=tf.int64)[0] for tensor in op.inputs])
+    rows_of_rank = emit.allgather_tensor(rows[tf.newaxis], f"{name}.rows")
+    begin = tf.reduce_sum(rows_of_rank[: run_time_values.rank()], axis=0)
+    return [
+        None if grad is None else tf.ensure_shape(grad[begin[i] : begin[i] + rows[i]], tensor.shape)
+        for i, (grad, tensor) in enumerate(zip(reduced, op.inputs))
+    ]
+
+
+@tf.RegisterGradient("SmddpAlltoall")
+@process_sets.scoped_as_op
+def _alltoall_gradient(op: Any, grad: Any, _: Any) -> list[tf.Tensor | None]:
+    """Every row of the gradient is sent back to the rank of the row."""
+    returned, _ = emit.alltoall_tensor(tf.convert_to_tensor(grad), op.outputs[1], _name_of_gradient(op))
+    return [tf.ensure_shape(returned, op.inputs[0].shape), None]
+
+
+@tf.RegisterGradient("SmddpReducescatter")
+@process_sets.scoped_as_op
+def _reducescatter_gradient(op: Any, *grads: Any) -> list[tf.Tensor | None]:
+    """The rows of all ranks' gradients, scaled as the tensor was; of a sum they count once for every rank."""
+    reduction = emit.reduction_of(op)
+    factor = reduction.prescale * reduction.postscale
+    present = [index for index, grad in enumerate(grads) if grad is not None]
+    gathered: list[tf.Tensor | None] = [None] * len(grads)
+    if present:
+        tensors = [emit.scaled(tf.convert_to_tensor(grads[index]), factor) for index in present]
+        if reduction.op == Sum:
+            tensors = [tensor * tf.cast(run_time_values.size(), tensor.dtype) for tensor in tensors]
+        for index, rows in zip(present, emit.allgather_list(tensors, _name_of_gradient(op))):
+            gathered[index] = tf.ensure_shape(rows, op.inputs[index].shape)
+    return gathered
+
+
+@tf.RegisterGradient(xla.OP_TYPE)
+@process_sets.scoped_as_op
+def _compiled_gradient(op: Any, *grads: Any) -> list[tf.Tensor | None]:
+    """As of the op of that kind for plain graphs. What only keeps the order has no gradient."""
+    kind, name = op.get_attr("kind").decode(), _name_of_gradient(op)
+    tensors = list(op.inputs)[: len(op.outputs) - 1]
+    grads = grads[: len(tensors)]
+    if kind in ("allreduce", "reduce_gradients"):
+        reduced = _reduce_present(grads, _reduction_of_gradient(op), name, compiled=True)
+    else:
+        reduced = _reduce_present(grads, ReduceSpec(Average), name, compiled=True)
+    if kind == "broadcast":
+        reduced = _on_root(reduced, op, compiled=True)
+    if kind == "allgather":
+        ranks = op.get_attr("gathered_ranks")
+        reduced = [None if grad is None else _rows_from_here(grad, tensors[0], ranks) for grad in reduced]
+    return [*reduced, *[None] * (len(op.inputs) - len(tensors))]
+
+
+def _on_root(grads: Sequence[tf.Tensor | None], op: Any, compiled: bool = False) -> list[tf.Tensor | None]:
+    """The gradients on the root of a broadcast, zeros elsewhere.
+
+    These are computed from the gradients on every rank: in a graph of TensorFlow 1 a rank runs only what its result
+    needs, and a rank that left the reduction out would keep the others waiting.
+    """
+    is_root = tf.equal(tf.cast(run_time_values.global_rank(compiled), tf.int64), op.get_attr("root_rank"))
+    return [None if grad is None else tf.where(is_root, grad, tf.zeros([], grad.dtype)) for grad in grads]
+
+
+def _rows_from_here(gathered: tf.Tensor, mine: tf.Tensor, ranks: int) -> tf.Tensor:
+    of_ranks = tf.reshape(gathered, tf.concat([[ranks], tf.shape(mine)], 0))
+    return tf.ensure_shape(tf.gather(of_ranks, run_time_values.rank(compiled=True)), mine.shape)
+
+
+def _reduce_present(
+    grads: Sequence[Any], reduction: ReduceSpec, name: str, compiled: bool = False
+) -> list[tf.Tensor | None]:
+    """Reduces the existing gradients in one op; outputs of integer dtype have none."""
+    present = [index for index, grad in enumerate(grads) if grad is not None]
+    reduced: list[tf.Tensor | None] = [None] * len(grads)
+    if present:
+        tensors = [tf.convert_to_tensor(grads[index]) for index in present]
+        outputs = emit.allreduce_list(tensors, reduction, name, compiled)
+        for index, output in zip(present, outputs):
+            reduced[index] = output
+    return reduced
+
+
+def _name_of_gradient(op: Any) -> str:
+    return graph.unique_name(op.get_attr("tensor_name").decode() + ".gradient")
+
+
+def _reduction_of_gradient(op: Any) -> ReduceSpec:
+    reduction = emit.reduction_of(op)
+    if reduction.op not in (Adasum, Average, Sum):
+        raise LookupError(
+            f"hvd.{reduction.op.name} has no gradient; only hvd.Average, Sum and Adasum do. Received: a gradient "
+            f"through '{op.get_attr('tensor_name').decode()}'. Reduce outside the tape, or wrap it in "
+            "`tf.stop_gradient`."
+        )
+    return reduction

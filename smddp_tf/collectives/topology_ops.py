@@ -1,0 +1,57 @@
+"""`size()` and similar functions as ops, evaluated when a graph runs: a graph may outlive its session."""
+
+from __future__ import annotations
+
+import tensorflow as tf
+
+from smddp_tf import process_sets
+from smddp_tf._native import loader
+from smddp_tf.collectives import xla
+
+
+def size_op(process_set_id: int = 0, name: str | None = None) -> tf.Tensor:
+    """The number of ranks, of all or of a process set.
+
+    Args:
+        process_set_id: number of the set. Defaults to 0, all ranks.
+        name: name of the op.
+
+    Returns:
+        An int32 scalar. To run the op raises `tf.errors.FailedPreconditionError` before `init` and
+        `tf.errors.InvalidArgumentError` when there is no such set any more.
+
+    Raises:
+        ValueError: there is no such set.
+    """
+    if process_set_id != 0 and loader.core().is_initialized():
+        process_sets.ranks_of(process_set_id)
+    return _value("size", process_set_id, name)
+
+
+def rank_op(name: str | None = None) -> tf.Tensor:
+    """My number among all ranks: an int32 scalar."""
+    return _value("rank", 0, name)
+
+
+def local_size_op(name: str | None = None) -> tf.Tensor:
+    """The number of ranks on my node: an int32 scalar."""
+    return _value("local_size", 0, name)
+
+
+def local_rank_op(name: str | None = None) -> tf.Tensor:
+    """My number among the ranks of my node: an int32 scalar."""
+    return _value("local_rank", 0, name)
+
+
+def process_set_included_op(process_set_id: int = 0, name: str | None = None) -> tf.Tensor:
+    """1 when this process is in the set with that number, else 0; -3 when there is no such set. An int32 scalar."""
+    return _value("included", process_set_id, name)
+
+
+def _value(what: str, process_set_id: int, name: str | None) -> tf.Tensor:
+    if xla.compiling():
+        raise NotImplementedError(
+            f"hvd.{what}_op is not supported in a function compiled by XLA. Received: a call under jit_compile=True. "
+            f"Use hvd.{what}(), or call it outside and pass the value in."
+        )
+    return loader.op_library().smddp_topology_value(what=what, process_set=process_set_id, name=name)

@@ -1,0 +1,133 @@
+"""Helpers that are not in Horovod's API, but that scripts import from `horovod.tensorflow` all the same."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import tensorflow as tf
+
+from smddp_tf import basics
+from smddp_tf.collectives import graph, ops
+from smddp_tf.collectives.reduce_op import Average, Sum
+from smddp_tf.collectives.reduce_op import resolve_average as handle_average_backwards_compatibility
+from smddp_tf.compat.horovod.common_util import num_rank_is_power_2 as check_num_rank_power_of_2
+from smddp_tf.compat.horovod.common_util import split_list
+from smddp_tf.compression import Compression
+from smddp_tf.gradients.reducer import GradientReducer, check_groups
+from smddp_tf.process_sets import ProcessSet, global_process_set
+
+__all__ = [
+    "LocalGradientAggregationHelper", "LocalGradientAggregationHelperEager", "check_num_rank_power_of_2",
+    "gpu_available", "handle_average_backwards_compatibility", "refs_to_vars", "split_list", "vars_to_refs",
+]  # fmt: skip
+
+
+def gpu_available(ext_base_name: str = "tensorflow", verbose: bool = False) -> bool:
+    """True when CUDA is compiled in and TensorFlow sees a GPU. Both arguments are Horovod's and without effect."""
+    del ext_base_name, verbose
+    return basics.cuda_built() and bool(tf.config.list_physical_devices("GPU"))
+
+
+def vars_to_refs(vars: Any) -> Any:
+    """What may be a key of a dictionary in place of a variable; of a list of variables a tuple."""
+    if isinstance(vars, list):
+        return tuple(vars_to_refs(variable) for variable in vars)
+    return vars.ref() if hasattr(vars, "ref") else _Ref(vars)
+
+
+def refs_to_vars(refs: Any) -> Any:
+    """The variables behind what `vars_to_refs` returned; of a tuple a list."""
+    return [refs_to_vars(ref) for ref in refs] if isinstance(refs, tuple) else refs.deref()
+
+
+class LocalGradientAggregationHelper:
+    """Horovod's accumulator for `backward_passes_per_step`; not here.
+
+    `hvd.DistributedOptimizer(optimizer, backward_passes_per_step=N)` does what it is for.
+    """
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        raise NotImplementedError(
+            "LocalGradientAggregationHelper is an inner part of Horovod that does not exist here. "
+            "Use hvd.DistributedOptimizer(optimizer, backward_passes_per_step=N), which adds up the gradients itself."
+        )
+
+
+LocalGradientAggregationHelperEager = LocalGradientAggregationHelper
+
+
+class _Ref:
+    """A Keras 3 variable, which has no `ref()`, by identity."""
+
+    def __init__(self, variable: Any) -> None:
+        self._variable = variable
+
+    def deref(self) -> Any:
+        return self._variable
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, _Ref) and self._variable is other._variable
+
+    def __hash__(self) -> int:
+        return id(self._variable)
+
+
+def _executing_eagerly() -> bool:
+    return bool(tf.executing_eagerly())
+
+
+def _make_subgraph(f: Callable[..., Any]) -> Any:
+    return tf.function(f)
+
+
+def _cache(f: Callable[..., Any]) -> Callable[..., Any]:
+    """Remembers results, by the arguments and by whether TensorFlow executes eagerly."""
+    cached = functools.cache(lambda eagerly, *args, **kwargs: f(*args, **kwargs))
+    return functools.wraps(f)(lambda *args, **kwargs: cached(tf.executing_eagerly(), *args, **kwargs))
+
+
+@graph.no_autograph
+def _allreduce(
+    tensor: Any,
+    name: str | None = None,
+    op: int = Sum,
+    prescale_factor: float = 1.0,
+    postscale_factor: float = 1.0,
+    ignore_name_scope: bool = False,
+    process_set: ProcessSet = global_process_set,
+) -> Any:
+    """`hvd.allreduce` with the arguments of Horovod's inner function: a sum unless `op` says otherwise."""
+    return ops.allreduce(**locals())
+
+
+@graph.no_autograph
+def _make_allreduce_grads_fn(
+    name: str,
+    device_dense: str = "",
+    device_sparse: str = "",
+    compression: Any = Compression.none,
+    sparse_as_dense: bool = False,
+    op: int = Average,
+    gradient_predivide_factor: float = 1.0,
+    groups: Any = None,
+    process_set: ProcessSet = global_process_set,
+) -> Callable[..., list[Any]]:
+    """Returns a function of (gradients, variables) that reduces gradients as `DistributedGradientTape` does."""
+    given = dict(locals())
+    check_groups(given.pop("groups"))
+    reducer = GradientReducer(given.pop("name"), **given)
+
+    def allreduce_grads(grads: Sequence[Any], vars: Any = None, use_generic_names: bool = False) -> list[Any]:
+        del use_generic_names
+        return reducer(grads, vars if vars is not None else [_Shape(grad) for grad in grads])
+
+    return allreduce_grads
+
+
+class _Shape:
+    """Stands for the variable of a gradient whose caller named none."""
+
+    def __init__(self, grad: Any) -> None:
+        self.shape = tf.TensorShape(None) if grad is None else grad.shape

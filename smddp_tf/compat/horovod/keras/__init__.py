@@ -1,0 +1,90 @@
+"""The names and signatures of `horovod.keras`, where they are not those of `horovod.tensorflow.keras`.
+
+`import smddp_tf.keras as hvd` serves scripts of either kind, except those that rely on the older argument orders here:
+`allreduce(value, name, average=True)`, `DistributedOptimizer(..., op, num_groups, groups)` and
+`callbacks.BestModelCheckpoint(monitor, verbose, mode, save_freq)`.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from smddp_tf import basics
+from smddp_tf.basics import *  # noqa: F403
+from smddp_tf.collectives import graph
+from smddp_tf.collectives.reduce_op import Adasum, Average, Sum
+from smddp_tf.compat.horovod.keras import callbacks
+from smddp_tf.compression import Compression
+from smddp_tf.keras import (
+    PartialDistributedOptimizer,
+    allgather,
+    broadcast,
+    broadcast_global_variables,
+    elastic,
+    load_model,
+    reducescatter,
+    values,
+)
+from smddp_tf.keras.optimizer.distributed import DistributedOptimizer as _DistributedOptimizer
+
+__all__ = [
+    *(name for name in basics.__all__ if name != "is_homogeneous"),
+    "Adasum",
+    "Average",
+    "Compression",
+    "DistributedOptimizer",
+    "PartialDistributedOptimizer",
+    "Sum",
+    "allgather",
+    "allreduce",
+    "broadcast",
+    "broadcast_global_variables",
+    "callbacks",
+    "elastic",
+    "load_model",
+    "reducescatter",
+]
+
+
+@graph.no_autograph
+def DistributedOptimizer(
+    optimizer: Any,
+    name: str | None = None,
+    device_dense: str = "",
+    device_sparse: str = "",
+    compression: Any = Compression.none,
+    sparse_as_dense: bool = False,
+    gradient_predivide_factor: float = 1.0,
+    op: int = Average,
+    num_groups: int = 0,
+    groups: Any = None,
+    **more: Any,
+) -> Any:
+    """`smddp_tf.keras.DistributedOptimizer` with the argument order of `horovod.keras`.
+
+    Args:
+        more: its further arguments, by name, which Horovod does not have here.
+
+    The others are those of `smddp_tf.keras.DistributedOptimizer`.
+    """
+    given = dict(locals())
+    return _DistributedOptimizer(**given.pop("more"), **given)
+
+
+def allreduce(
+    value: Any,
+    name: str | None = None,
+    average: bool | None = True,
+    prescale_factor: float = 1.0,
+    postscale_factor: float = 1.0,
+    op: int | None = None,
+    compression: Any = Compression.none,
+) -> Any:
+    """`smddp_tf.keras.allreduce`, but `average` is True unless given: with `op`, pass `average=None`.
+
+    Raises:
+        ValueError: both `op` and `average` are there.
+    """
+    if average and op is None:
+        average, op = None, Average  # no warning for what the caller has not written
+    return values.allreduce(value, name, average, prescale_factor, postscale_factor, op, compression)

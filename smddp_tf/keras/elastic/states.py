@@ -1,0 +1,146 @@
+"""States of a Keras model with its optimizer."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+import tensorflow as tf
+
+from smddp_tf.collectives.functions import broadcast_variables
+from smddp_tf.collectives.layouts import layout_of
+from smddp_tf.elastic.state import ObjectState
+from smddp_tf.elastic.variables import check_fit, copies
+from smddp_tf.keras._backend import build_optimizer, optimizer_variables
+from smddp_tf.keras.roles.wrapping import reducer_on
+from smddp_tf.keras.saving.cut_tables import cut, together, whole
+
+
+class TensorFlowKerasState(ObjectState):
+    """A state of a Keras model, its optimizer (slots, step counter, learning rate, loss scale) and Python objects.
+
+    Random states that belong to the model (those of `Dropout`) are part of it, so training after a `restore` repeats
+    what was undone. Metrics are not.
+
+    Example:
+
+    >>> state = hvd.elastic.TensorFlowKerasState(model, optimizer, batch=0, epoch=0)
+
+    Args:
+        model: Keras model. It must be built; its optimizer is built here if it is not.
+        optimizer: Keras optimizer. Defaults to the one the model is compiled with, which is part of the state in any
+            case.
+        backend: accepted for compatibility with Horovod, where it concerns TensorFlow 1; has no effect.
+        kwargs: Python objects, which become attributes; see `ObjectState`.
+
+    Raises:
+        ValueError: The model is not built, or there is no optimizer.
+    """
+
+    def __init__(self, model: Any, optimizer: Any = None, backend: Any = None, **kwargs: Any) -> None:
+        super().__init__(**kwargs)
+        if not getattr(model, "built", True):
+            raise ValueError(
+                "`model` must be built, so that it has variables to save: give it a keras.Input, call "
+                f"model.build(input_shape), or let it see a batch. Received: {model!r}, which is not built."
+            )
+        compiled = getattr(model, "optimizer", None)
+        if optimizer is None and compiled is None:
+            raise ValueError(
+                "A state needs an optimizer: pass one as `optimizer`, or compile the model. "
+                f"Received: optimizer=None and {model!r}, which is not compiled."
+            )
+        self.model = model
+        self.optimizer = optimizer if optimizer is not None else compiled
+        self.backend = backend
+        self._save_model()
+
+    def save(self) -> None:
+        """Keeps the present values of model, optimizer and attributes."""
+        self._save_model()
+        super().save()
+
+    def restore(self) -> None:
+        """Gives model, optimizer and attributes the values of the last `save`."""
+        for variable, value in self._saved:
+            variable.assign(value)
+        saved = {id(variable): value for variable, value in self._saved_sums}
+        for variable in self._sums():
+            variable.assign(saved.get(id(variable), tf.zeros_like(variable)))
+        super().restore()
+
+    def sync(self) -> None:
+        """Gives all ranks the present variables, and the saved attributes, of rank 0, and saves the variables."""
+        broadcast_variables(self._variables(), root_rank=0)
+        self._save_model()
+        super().sync()
+
+    def to_disk(self) -> Any:
+        """The saved values and attributes; not what `backward_passes_per_step` has added up.
+
+        Of variables that are cut over the ranks it has the shape; their values follow, one by one.
+        """
+        values = [
+            np.asarray(value) if layout_of(variable) is None else layout_of(variable).whole
+            for variable, value in self._saved
+        ]
+        return {"values": values, "attributes": super().to_disk()}
+
+    def from_disk(self, content: Any) -> None:
+        """Takes over values and attributes. Raises ValueError when they are of another model."""
+        variables = self._variables()
+        check_fit(variables, content["values"])
+        self._saved = [pair for pair in zip(variables, content["values"]) if _is_taken_over_by_rank_0(*pair)]
+        self._lacks_parts = len(self._saved) < len(variables)
+        self._saved_sums.clear()
+        super().from_disk(content["attributes"])
+        self.restore()
+
+    def _write_together(self) -> str:
+        return together(self.model, self._write, self._optimizers()) or ""
+
+    def _after_content(self) -> Iterator[Any]:
+        return (whole(variable) for variable, _ in self._saved if layout_of(variable) is not None)
+
+    def _take_parts(self, commit: Iterator[Any]) -> None:
+        for variable, value in zip(self._variables(), next(commit)["values"]):
+            if not _is_taken_over_by_rank_0(variable, value):
+                variable.assign(cut(variable, next(commit) if isinstance(value, tuple) else value))
+        self._save_model()
+
+    def _save_model(self) -> None:
+        variables, sums = self._variables(), self._sums()
+        self._saved = list(zip(variables, copies(variables)))
+        self._saved_sums = list(zip(sums, copies(sums)))
+
+    def _optimizers(self) -> list[Any]:
+        """The one of the state and the one of the model, which may be a `LossScaleOptimizer` around it."""
+        both = (self.optimizer, getattr(self.model, "optimizer", None))
+        return [optimizer for optimizer in both if optimizer is not None]
+
+    def _variables(self) -> list[Any]:
+        """What all ranks share, each variable once."""
+        variables = list(self.model.variables)
+        for optimizer in self._optimizers():
+            if not isinstance(optimizer, tf.compat.v1.train.Optimizer):  # those make their variables when they apply
+                build_optimizer(optimizer, self.model.trainable_variables)
+            variables += optimizer_variables(optimizer)
+        return list({id(variable): variable for variable in variables}.values())
+
+    def _sums(self) -> list[tf.Variable]:
+        """What `backward_passes_per_step` has added up so far: every rank's own, and made by the first pass."""
+        reducers = filter(None, map(reducer_on, self._optimizers()))
+        return [variable for each in reducers if each.passes is not None for variable in each.passes.variables]
+
+
+class KerasState(TensorFlowKerasState):
+    """`TensorFlowKerasState` under the name that `horovod.tensorflow.keras.elastic` has for it."""
+
+    def __init__(self, model: Any, optimizer: Any = None, **kwargs: Any) -> None:
+        super().__init__(model, optimizer, **kwargs)
+
+
+def _is_taken_over_by_rank_0(variable: Any, value: Any) -> bool:
+    """False for what each rank takes over itself: values of which it has a part, or that follow the content."""
+    return layout_of(variable) is None and not isinstance(value, tuple)

@@ -1,0 +1,268 @@
+"""`smddprun`, the command."""
+
+from __future__ import annotations
+
+import os
+import shlex
+import sys
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import click
+
+from smddp_tf.aliases import KERAS_DISTRIBUTION, SHARED_TENSORS
+from smddp_tf.exceptions import LaunchError
+from smddp_tf.lifecycle.placement import find_placement
+from smddp_tf.lifecycle.rank_variables import without_rank_variables
+from smddp_tf.run.cli.check_build import build_report, version
+from smddp_tf.run.cli.config_file import read_config
+from smddp_tf.run.cli.options import notes_for, variables_of_knobs, with_options
+from smddp_tf.run.hosts.hosts import Host
+from smddp_tf.run.hosts.network import local_interfaces
+from smddp_tf.run.launch.before_start import missing_program, notes
+from smddp_tf.run.launch.function import payload_of, results_of
+from smddp_tf.run.launch.settings import (
+    UNBUFFERED,
+    Settings,
+    absolute,
+    check_elastic,
+    commits_at,
+    hosts_and_ranks,
+    start_timeout_of,
+    words,
+)
+from smddp_tf.run.output.console import write
+from smddp_tf.run.rank.in_process import alias_variables, as_program, run_in_process
+from smddp_tf.run.sagemaker import training
+
+EXIT_NO_JOB = 1
+_EXIT_FIRED = 3
+_EXIT_NO_PROGRAM = 127  # a shell's
+_TWO_HERE = (Host("localhost", 2),), 2  # hosts and ranks for `--doctor`, where nothing says how many
+
+
+def launcher(function: Callable[..., None]) -> click.Command:
+    """Makes a command of a function that takes the options and COMMAND; its name is the program's."""
+    function = with_options(click.argument("command", nargs=-1, type=click.UNPROCESSED)(function))
+    settings = {
+        "allow_interspersed_args": False,
+        "help_option_names": ["-h", "--help"],
+        "max_content_width": 110,
+    }
+    return click.command(function.__name__, context_settings=settings)(function)
+
+
+def run_program(program: click.Command, arguments: Sequence[str] | None = None) -> None:
+    """Runs a launcher, and ends the process with the exit code of the job."""
+    while (number := os.open(os.devnull, os.O_RDWR)) <= 2:  # in place of standard files that were closed
+        pass
+    os.close(number)
+    try:
+        program.main(args=list(sys.argv[1:] if arguments is None else arguments), prog_name=program.name)
+    except LaunchError as error:
+        click.echo(f"{program.name}: {error}", err=True)
+        sys.exit(EXIT_NO_JOB)
+
+
+@launcher
+def smddprun(**options: Any) -> None:
+    """Runs COMMAND on several ranks: `smddprun -np 4 python train.py`.
+
+    Without -np: on the slots of -H, of Slurm's allocation, or of the SageMaker cluster this is; inside a job of mpirun
+    or srun, and where there is none of these, COMMAND runs here, as one rank. COMMAND may be a Python script.
+    """
+    dispatch(options)
+
+
+def main(arguments: Sequence[str] | None = None) -> None:
+    """Ends the process with the exit code of the job."""
+    run_program(smddprun, arguments)
+
+
+def dispatch(options: dict[str, Any], adapted: Callable[[dict[str, Any]], dict[str, Any]] = dict) -> None:
+    """Does what the options say. `adapted` changes them, the config file's among them, before they are used."""
+    if options["show_version"]:
+        click.echo(version())
+        return
+    if options["check_build"]:
+        click.echo(build_report())
+        return
+    if options["diagnose"] is not None:
+        sys.exit(_diagnose(options["diagnose"], bool(options["strict"])))
+    if options["config_file"]:
+        of_file = read_config(options["config_file"])
+        options = {**options, **{name: value for name, value in of_file.items() if options.get(name) is None}}
+    options = adapted(options)
+    _refuse(options)
+    command: Sequence[str] = options["command"]
+    if options["module"] and command:
+        command = [sys.executable, "-m", *command]
+    explicit = any(options[name] is not None for name in ("doctor", "num_proc", "hosts", "hostfile"))
+    if not explicit:
+        if find_placement(os.environ) is None and training.inside_training(os.environ):
+            sys.exit(_sagemaker(options, command))
+        _need(command)
+        if find_placement(os.environ) is not None:
+            os.environ.update({**training.variables_of_ranks(os.environ), **_variables(options)})
+            run_in_process(command, _families(options))
+    if not options["doctor"]:
+        _need(command)
+    environment = without_rank_variables(os.environ)
+    placed = hosts_and_ranks(
+        options["num_proc"], options["hosts"], options["hostfile"], options["slots_per_host"], environment
+    )
+    if options["doctor"]:
+        if command:
+            click.echo("--doctor does not run the command.", err=True)
+        sys.exit(_doctor(_settings(options, *(placed or _TWO_HERE))))
+    if placed is None:
+        os.environ.update(_variables(options))
+        if options["dry_run"]:
+            click.echo(shlex.join(as_program(command)))
+            return
+        run_in_process(command, _families(options))
+    sys.exit(_launch(options, _settings(options, *placed), as_program(command), environment))
+
+
+def _diagnose(folder: str, strict: bool) -> int:
+    """Prints the findings, writes `report.json` and `report.html` into the folder, and returns the exit code.
+
+    Args:
+        folder: with the recording.
+        strict: the exit code is 3 where a rule has fired.
+    """
+    from rich.console import Console
+
+    from smddp_tf.insight import NoRecording, diagnose
+    from smddp_tf.insight.report import write_html, write_json
+    from smddp_tf.insight.text import show
+
+    try:
+        diagnosis = diagnose(folder)
+    except NoRecording as error:
+        raise LaunchError(str(error)) from error
+    show(diagnosis, Console(soft_wrap=False))
+    try:
+        for write_report in (write_json, write_html):
+            click.echo(f"Written: {write_report(diagnosis, Path(folder))}")
+    except (ImportError, OSError) as error:
+        click.echo(f"smddprun: {error}", err=True)
+    return _EXIT_FIRED if strict and diagnosis.findings else 0
+
+
+def _doctor(settings: Settings) -> int:
+    """Prints what the ranks of `settings` find with `hvd.doctor`; returns 1 where there is an error."""
+    from smddp_tf.insight.doctor import doctor
+
+    findings = results_of(settings, payload_of(doctor, (), {}), sys.executable)[0]
+    click.echo("\n".join(map(str, findings)))
+    return int(any(finding.level == "error" for finding in findings))
+
+
+def _families(options: Mapping[str, Any]) -> list[str]:
+    """What the flags ask of `smddp_tf.aliases`."""
+    chosen = {
+        options["alias"]: options["alias"],
+        KERAS_DISTRIBUTION: options["keras_distribution"],
+        SHARED_TENSORS: options["shared_tensors"],
+    }
+    return [family for family, is_chosen in chosen.items() if is_chosen]
+
+
+def _need(command: Sequence[str]) -> None:
+    if not command:
+        raise LaunchError("There is no command. For example: smddprun -np 2 python train.py. --help lists the options.")
+
+
+def _refuse(options: Mapping[str, Any]) -> None:
+    """Refuses options of horovodrun that are not supported, and names the alternative."""
+    if options["strict"]:
+        raise LaunchError("--strict needs a recording to look at: --diagnose DIR --strict.")
+    if options.get("use_gloo"):
+        raise LaunchError("Gloo is not supported: leave --gloo out, ranks are started with mpirun.")
+    if options.get("use_jsrun"):
+        raise LaunchError(
+            "LSF's jsrun is not supported: leave --jsrun out and give the hosts, -np N -H host:slots,..., for mpirun."
+        )
+    check_elastic(options["num_proc"], options["min_np"], options["max_np"], options["host_discovery_script"])
+
+
+def _variables(options: Mapping[str, Any]) -> dict[str, str]:
+    """The variables that the flags set in the ranks' environment."""
+    variables = variables_of_knobs(options)
+    if options["start_timeout"] is not None:
+        variables["HOROVOD_START_TIMEOUT"] = variables["SMDDP_START_TIMEOUT"] = f"{options['start_timeout']:g}"
+    for export in options["exported"]:
+        name, equals, value = export.partition("=")
+        if equals or name in os.environ:
+            variables[name] = value if equals else os.environ[name]
+        else:
+            write(1, f"smddprun: -x {name}: not set here, so no rank gets it. Set it, or write -x {name}=VALUE.\n")
+    for note in notes_for(options):
+        write(1, f"smddprun: {note}\n")
+    return variables
+
+
+def _fabric(fabric: str | None, tcp: bool | None) -> str:
+    if tcp and fabric not in (None, "tcp"):
+        raise LaunchError(f"--tcp is --fabric tcp. Received besides: --fabric {fabric}. Leave one of them out.")
+    return fabric or ("tcp" if tcp else "auto")
+
+
+def _settings(options: Mapping[str, Any], hosts: Any, ranks: int) -> Settings:
+    interfaces = options["network_interfaces"] or ()
+    return Settings(
+        ranks=ranks,
+        hosts=hosts,
+        variables={**UNBUFFERED, **alias_variables(_families(options)), **_variables(options)},
+        network_interfaces=tuple(interfaces.split(",") if isinstance(interfaces, str) else interfaces),
+        mpi_args=words(options["mpi_args"]),
+        binding=words(options["binding_args"]),
+        fabric=_fabric(options["fabric"], options["tcp"]),
+        ssh_port=options["ssh_port"],
+        ssh_identity_file=absolute(options["ssh_identity_file"]),
+        start_timeout=start_timeout_of(options["start_timeout"], os.environ),
+        output_filename=absolute(options["output_filename"]),
+        prefix_timestamp=bool(options["prefix_timestamp"]),
+        verbose=int(options["verbose"] or 0),
+        mpirun=options["mpirun"],
+    )
+
+
+def _launch(
+    options: Mapping[str, Any], settings: Settings, command: Sequence[str], environment: Mapping[str, str]
+) -> int:
+    from smddp_tf.run.launch import launch
+
+    if options["dry_run"]:
+        click.echo(launch.line_of(settings, environment)[0].shown(command))
+        return 0
+    if problem := missing_program(command, settings, environment):
+        click.echo(f"smddprun: {problem}", err=True)
+        return _EXIT_NO_PROGRAM
+    for note in notes(settings, local_interfaces()):
+        launch.say(note)
+    least = options["min_np"] if options["min_np"] is not None else settings.ranks
+    if not (options["elastic"] or options["commit_dir"] or least < settings.ranks):
+        return launch.launch(settings, command).code
+    from smddp_tf.run.launch.restarts import Policy, run_elastic
+
+    policy = Policy(least, commits_at(options["commit_dir"]), options["reset_limit"])
+    return run_elastic(settings, policy, lambda of_start: launch.launch(of_start, command), launch.say).code
+
+
+def _sagemaker(options: Mapping[str, Any], command: Sequence[str]) -> int:
+    """The exit code of this host's part of a SageMaker job."""
+    job = training.read_training(os.environ)
+    variables = {**alias_variables(_families(options)), **_variables(options)}
+    if (fabric := _fabric(options["fabric"], options["tcp"])) in ("ofi", "ucx"):
+        job = training.over_fabric(job, fabric)
+    if options["dry_run"]:
+        from smddp_tf.run.sagemaker.line import training_line
+
+        click.echo(training_line(job, command, variables, os.environ).shown)
+        return 0
+    from smddp_tf.run.sagemaker.hosts import run_training
+
+    return run_training(job, command, variables)

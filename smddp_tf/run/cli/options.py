@@ -1,0 +1,218 @@
+"""The command line's options: those of horovodrun that apply to MPI, and a few of our own.
+
+Options that become environment variables of the ranks are rows of `KNOBS`, one table for options, variables and the
+keys of horovodrun's YAML file.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import click
+
+from smddp_tf.aliases import FAMILIES
+from smddp_tf.exceptions import LaunchError
+from smddp_tf.run.launch.before_start import Ranks
+from smddp_tf.run.launch.fabric import FABRICS
+from smddp_tf.run.launch.settings import absolute
+
+
+def _as_switch(value: Any) -> str:
+    return "1" if value else "0"
+
+
+@dataclass(frozen=True)
+class Knob:
+    """A flag.
+
+    Attributes:
+        option: without the dashes; a switch also exists as --no-OPTION.
+        kind: bool, int, float or str.
+        section, key: where horovodrun's YAML file has it; the key is the option's name without the section's, or given.
+        help: for --help.
+        ours: the variable of the engine that wins over Horovod's, so it is set too.
+        as_text: the variable's value; as_ours: that of `ours`, where it differs.
+        ignored: why the flag is accepted and has no effect, which leads to a note; "": it has one.
+        variable: Horovod's environment variable, which scripts may read as well; that of the option's name, or given.
+    """
+
+    option: str
+    kind: type
+    section: str
+    help: str = ""
+    ours: str = ""
+    as_text: Callable[[Any], str] = str
+    as_ours: Callable[[Any], str] | None = None
+    ignored: str = ""
+    key: str = ""
+    variable: str = ""
+
+    def __post_init__(self) -> None:
+        derived = {
+            "key": self.key or self.name.removeprefix(f"{self.section}_"),
+            "variable": self.variable or f"HOROVOD_{self.name.upper()}",
+            "help": f"Ignored: {self.ignored}" if self.ignored else self.help,
+            "as_text": _as_switch if self.kind is bool else self.as_text,
+        }
+        for name, value in derived.items():
+            object.__setattr__(self, name, value)
+
+    @property
+    def name(self) -> str:
+        return self.option.replace("-", "_")
+
+
+def _megabytes(value: float) -> str:
+    if value < 0:
+        raise LaunchError(f"--fusion-threshold-mb must be 0 or more. Received: {value:g}.")
+    return str(int(value * 1024 * 1024))
+
+
+def _our_level(value: str) -> str:
+    return "error" if value.lower() == "fatal" else value.lower()
+
+
+def _full_path(value: str) -> str:
+    return value if value == "DYNAMIC" else os.path.abspath(value)
+
+
+KNOBS = (
+    Knob("fusion-threshold-mb", float, "params",
+         "Close a fusion bucket at this size, in MiB; 0 gives every tensor its own.", "SMDDP_BUCKET_BYTES",
+         _megabytes, variable="HOROVOD_FUSION_THRESHOLD"),
+    Knob("cycle-time-ms", float, "params", ignored="the engine has no cycle, a bucket starts when it is full.",
+         variable="HOROVOD_CYCLE_TIME"),
+    Knob("cache-capacity", int, "params", "How many requests by name that recur get a number; 0: none.",
+         "SMDDP_CACHE_CAPACITY"),
+    Knob("hierarchical-allreduce", bool, "params", ignored="reductions are always hierarchical."),
+    Knob("hierarchical-allgather", bool, "params", ignored="the engine chooses."),
+    Knob("torus-allreduce", bool, "params", ignored="SMDDP_RAIL_ALGORITHM chooses between nodes."),
+    Knob("autotune", bool, "autotune", ours="SMDDP_AUTOTUNE", key="enabled",
+         ignored="set SMDDP_BUCKET_BYTES; nothing is tuned while a job runs."),
+    Knob("autotune-log-file", str, "autotune", ignored="nothing is tuned.", variable="HOROVOD_AUTOTUNE_LOG"),
+    Knob("autotune-warmup-samples", int, "autotune", ignored="nothing is tuned."),
+    Knob("autotune-steps-per-sample", int, "autotune", ignored="nothing is tuned."),
+    Knob("autotune-bayes-opt-max-samples", int, "autotune", ignored="nothing is tuned."),
+    Knob("autotune-gaussian-process-noise", float, "autotune", ignored="nothing is tuned."),
+    Knob("timeline-filename", str, "timeline", "Write a trace of all ranks to this file (or DYNAMIC).",
+         "SMDDP_TIMELINE", _full_path, variable="HOROVOD_TIMELINE"),
+    Knob("timeline-mark-cycles", bool, "timeline", "Mark the engine's turns in the trace.",
+         "SMDDP_TIMELINE_MARK_CYCLES"),
+    Knob("monitor", str, "monitor", "Record steps and the use of all hosts in this folder, the same one on all hosts.",
+         as_text=absolute, key="folder", variable="SMDDP_MONITOR"),
+    Knob("stall-check-warning-time-seconds", int, "stall_check", "Warn when a rank has been missing so long.",
+         "SMDDP_STALL_WARN_SECONDS", variable="HOROVOD_STALL_CHECK_TIME_SECONDS"),
+    Knob("stall-check-shutdown-time-seconds", int, "stall_check",
+         "Raise an error on all ranks when one has been missing so long; 0: never.",
+         "SMDDP_STALL_ERROR_SECONDS", variable="HOROVOD_STALL_SHUTDOWN_TIME_SECONDS"),
+    Knob("mpi-threads-disable", bool, "library_options", ignored="MPI is always used with threads."),
+    Knob("num-nccl-streams", int, "library_options", ignored="NCCL's work has one stream of its own."),
+    Knob("thread-affinity", int, "library_options", ignored="the engine's thread is not bound."),
+    Knob("gloo-timeout-seconds", int, "library_options", ignored="there is no Gloo."),
+    Knob("log-level", str, "logging",
+         "Least severe message of the engine: trace, debug, info, warning, error or fatal.", "SMDDP_LOG_LEVEL",
+         str.lower, _our_level, key="level"),
+)  # fmt: skip
+
+
+def _switch(name: str, help: str) -> Callable[..., Any]:
+    return click.option(f"--{name}/--no-{name}", name.replace("-", "_"), default=None, help=help)
+
+
+def _knob_option(knob: Knob) -> Callable[..., Any]:
+    if knob.kind is bool:
+        return _switch(knob.option, knob.help)
+    return click.option(f"--{knob.option}", knob.name, type=knob.kind, help=knob.help)
+
+
+_FLAG: dict[str, Any] = {"is_flag": True, "default": None}
+_HIDDEN: dict[str, Any] = {"hidden": True}
+
+_OPTIONS = [
+    click.option("-v", "--version", "show_version", help="Print the version.", **_FLAG),
+    click.option("-np", "--np", "-n", "--num-proc", "num_proc", type=Ranks(), help="Number of ranks."),
+    click.option("-cb", "--check-build", "check_build", help="Print what is built.", **_FLAG),
+    click.option("--doctor", help="Look for what is wrong around the job, without its command.", **_FLAG),
+    click.option("--diagnose", metavar="DIR", help="Say what slows a job down that was recorded to this folder."),
+    click.option("--strict", help="With --diagnose: exit code 3 where a rule has fired.", **_FLAG),
+    click.option("-H", "--hosts", "hosts", help="Hosts with slots: host1:4,host2:4."),
+    click.option("--hostfile", "-hostfile", "--host-file", "hostfile", help="File with a `host slots=N` in each line."),
+    click.option("--as", "alias", type=click.Choice(FAMILIES), help="Imports of this library resolve to smddp_tf."),
+    click.option("--keras-distribution", help="A script of Keras trains data-parallel (keras.distribution).", **_FLAG),
+    click.option("--shared-tensors", help="TensorFlow's tensors lie where the ranks of a node read them.", **_FLAG),
+    click.option("-m", "module", help="COMMAND is a Python module, as with `python -m`.", **_FLAG),
+    click.option("--dry-run", help="Print mpirun's line and start nothing.", **_FLAG),
+    click.option("--mpirun", help="The launcher to use. Defaults to the one of the MPI that smddp_tf is built with."),
+    click.option("--network-interfaces", "--network-interface", "-network-interfaces", "network_interfaces",
+                 help="Interfaces or networks to use, such as eth0 or 10.0.0.0/24. Default: what leads to the hosts."),
+    click.option("--start-timeout", type=float, help="Seconds within which all ranks must have been started."),
+    click.option("--output-filename", help="Folder for copies of what ranks print: rank.N/stdout, rank.N/stderr."),
+    click.option("-prefix-timestamp", "--prefix-timestamp", "prefix_timestamp", help="Lines carry the time.", **_FLAG),
+    click.option("--verbose", "-verbose", count=True, default=None, help="Print mpirun's line; twice: MPI talks."),
+    click.option("--config-file", help="YAML file with options, in horovodrun's form. The command line wins."),
+    click.option("-p", "--ssh-port", type=int, help="Port of ssh on the hosts."),
+    click.option("-i", "--ssh-identity-file", help="Private key for ssh."),
+    click.option("-x", "exported", multiple=True, metavar="NAME[=VALUE]",
+                 help="Set a variable for the ranks. NAME alone takes the value from here, unseen by other users."),
+    click.option("--mpi-args", help='More arguments for mpirun: --mpi-args="--report-bindings".'),
+    click.option("--binding-args", help="Arguments on binding, instead of --bind-to none --map-by slot."),
+    click.option("--fabric", type=click.Choice(FABRICS),
+                 help="Messages between hosts: TCP, libfabric (EFA, ...) or UCX. Default: auto, which is TCP."),
+    click.option("--tcp/--no-tcp", default=None, help="The same as --fabric tcp."),
+    _switch("stall-check", "Watch for ranks that are missing (on)."),
+    *map(_knob_option, KNOBS),
+    click.option("--log-with-timestamp/--log-without-timestamp", "log_with_timestamp", default=None,
+                 help="The engine's own messages carry the time; for all lines: --prefix-timestamp."),
+    click.option("--disable-cache", help="No meaning here: there is no cache of checks.", **_FLAG),
+    click.option("--mpi", "use_mpi", help="The only way there is.", **_FLAG, **_HIDDEN),
+    click.option("--gloo", "use_gloo", **_FLAG, **_HIDDEN),
+    click.option("--jsrun", "use_jsrun", **_FLAG, **_HIDDEN),
+    click.option("--elastic", help="Start again after a failure, from the last commit of hvd.elastic.", **_FLAG),
+    click.option("--min-np", "--min-num-proc", "min_np", type=int,
+                 help="Start again with fewer ranks when hosts are lost, this many at least. Implies --elastic."),
+    click.option("--max-np", "--max-num-proc", "max_np", type=int, **_HIDDEN),
+    click.option("--commit-dir",
+                 help="Folder or URL (s3://...) for the commits, the same on all hosts. Default: one for this job."),
+    click.option("--slots-per-host", "--slots", "slots_per_host", type=int, help="Ranks of a host that does not say."),
+    click.option("--elastic-timeout", type=int, **_HIDDEN),
+    click.option("--reset-limit", type=int, help="How often the job may start again. Default: no limit."),
+    click.option("--blacklist-cooldown-range", type=int, nargs=2, **_HIDDEN),
+    click.option("--host-discovery-script", **_HIDDEN),
+]  # fmt: skip
+
+
+def with_options(function: Callable[..., Any]) -> Callable[..., Any]:
+    """Decorates a click command with all of them."""
+    for option in reversed(_OPTIONS):
+        function = option(function)
+    return function
+
+
+def variables_of_knobs(values: Mapping[str, Any]) -> dict[str, str]:
+    """The ranks' variables for flags by name (`fusion_threshold_mb`); those that are None are left alone.
+
+    Raises:
+        LaunchError: a value is invalid.
+    """
+    variables = {}
+    for knob in KNOBS:
+        value = values.get(knob.name)
+        if value is not None:
+            variables[knob.variable] = knob.as_text(value)
+            if knob.ours:
+                variables[knob.ours] = (knob.as_ours or knob.as_text)(value)
+    if values.get("stall_check") is not None:
+        variables["HOROVOD_STALL_CHECK_DISABLE"] = _as_switch(not values["stall_check"])
+    if values.get("log_with_timestamp") is not None:
+        variables["HOROVOD_LOG_HIDE_TIME"] = _as_switch(not values["log_with_timestamp"])
+        variables["SMDDP_LOG_TIMESTAMP"] = _as_switch(values["log_with_timestamp"])
+    return variables
+
+
+def notes_for(values: Mapping[str, Any]) -> list[str]:
+    """A sentence for each given flag that has no effect."""
+    given = [knob for knob in KNOBS if knob.ignored and values.get(knob.name)]
+    return [f"--{knob.option} is ignored: {knob.ignored}" for knob in given]

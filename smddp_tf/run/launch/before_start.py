@@ -1,0 +1,58 @@
+"""What can be said of a job before mpirun is started: what cannot work, and what has no effect."""
+
+from __future__ import annotations
+
+import errno
+import os
+import shutil
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any, NoReturn
+
+import click
+import psutil
+
+from smddp_tf.run.hosts.hosts import is_this_host
+from smddp_tf.run.hosts.network import Interface
+from smddp_tf.run.launch.settings import Settings
+
+_FOLDER_WORDS = ("wd", "wdir", "set-cwd-to-session-dir")  # mpirun's, for the ranks' working directory
+_RANK_BYTES = 400 << 20  # of a rank that has loaded TensorFlow, without model and data
+
+
+class Ranks(click.types.IntParamType):
+    """The number of ranks: its message says how -np is written, because of -np2, which click takes for -n p2."""
+
+    def fail(self, message: str, *where: Any) -> NoReturn:
+        super().fail(f"{message} Expected a number after a blank: -np 4.", *where)
+
+
+def missing_program(command: Sequence[str], settings: Settings, environment: Mapping[str, str]) -> str:
+    """What to say where no rank can start the command; "" where the ranks may find it: other hosts have other files."""
+    if settings.remote_hosts or any(word.lstrip("-") in _FOLDER_WORDS for word in settings.mpi_args):
+        return ""
+    program, paths = command[0], {**environment, **settings.variables}.get("PATH", os.defpath)
+    if not shutil.which(program, path=paths):
+        why = os.strerror(errno.EACCES if os.path.isfile(program) else errno.ENOENT)
+        return f"{program!r} cannot be started: {why}. Expected a script or a program; PATH is {paths}. No rank began."
+    script = command[1] if Path(program).name.startswith("python") and len(command) > 1 else "-"
+    if script.startswith("-") or os.path.exists(script):
+        return ""
+    return f"There is no script {script!r} in {os.getcwd()}, where the ranks run. No rank began."
+
+
+def notes(settings: Settings, interfaces: Sequence[Interface]) -> Iterator[str]:
+    """What the ranks of this host will not get."""
+    here = {one.name: str(one.network) for one in interfaces}
+    for wanted in settings.network_interfaces:
+        if not (wanted in here or "/" in wanted):
+            yield (
+                f"--network-interfaces {wanted}: expected an interface of this host, or a network. There are: "
+                f"{', '.join(f'{name} ({network})' for name, network in here.items())}. It has no effect here."
+            )
+    ranks, memory = sum(map(is_this_host, settings.hosts_of_ranks)), psutil.virtual_memory()
+    if ranks * _RANK_BYTES > memory.available:
+        yield (
+            f"{ranks} ranks on this host need {ranks * _RANK_BYTES >> 30} GiB of memory for TensorFlow alone, and "
+            f"{memory.available >> 30} GiB are free: some may be killed. Start fewer (-np), or use more hosts (-H)."
+        )

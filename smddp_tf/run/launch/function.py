@@ -1,0 +1,161 @@
+"""`run(func)`: a function on every rank of a job that is started from Python."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+from smddp_tf.exceptions import LaunchError
+
+__all__ = ["RankError", "run"]
+
+
+class RankError(Exception):
+    """The cause of an exception that `run` raises: shows the traceback of the rank where it happened."""
+
+    def __init__(self, rank: int, text: str) -> None:
+        super().__init__(rank, text)
+        self.rank, self.text = rank, text
+
+    def __str__(self) -> str:
+        return f"on rank {self.rank}:\n{self.text}"
+
+
+def run(
+    func: Callable[..., Any],
+    args: Sequence[Any] = (),
+    kwargs: Mapping[str, Any] | None = None,
+    num_proc: int = 1,
+    min_num_proc: int | None = None,
+    max_num_proc: int | None = None,
+    slots: int | None = None,
+    reset_limit: int | None = None,
+    cooldown_range: Sequence[int] | None = None,
+    hosts: str | Sequence[str] | None = None,
+    hostfile: str | None = None,
+    host_discovery_script: str | None = None,
+    start_timeout: float | None = None,
+    ssh_port: int | None = None,
+    ssh_identity_file: str | None = None,
+    disable_cache: bool | None = None,
+    output_filename: str | None = None,
+    verbose: int | None = None,
+    use_gloo: bool | None = None,
+    use_mpi: bool | None = None,
+    mpi_args: str | None = None,
+    network_interface: str | None = None,
+    network_interfaces: str | Sequence[str] | None = None,
+    executable: str | None = None,
+    np: int | None = None,
+    min_np: int | None = None,
+    max_np: int | None = None,
+) -> list[Any]:
+    """Calls `func(*args, **kwargs)` on every rank of a new job and returns what they return.
+
+    Call it from an ordinary program, not from a rank. The function is pickled by cloudpickle, so it may be a lambda or
+    a closure; it calls `hvd.init()` itself.
+
+    Example:
+    >>> import smddp_tf.run
+    >>> def add(base):
+    ...     import smddp_tf as hvd
+    ...
+    ...     hvd.init()
+    ...     return base + hvd.rank()
+    >>> smddp_tf.run.run(add, args=(10,), num_proc=2)
+    [10, 11]
+
+    Args:
+        func: what every rank calls.
+        args, kwargs: its arguments, the same for all ranks.
+        num_proc: number of ranks (`np` is the older name).
+        hosts: `"host1:2,host2:2"`. Defaults to this host.
+        hostfile: file with the same, one host in each line.
+        slots: ranks of each host that does not say.
+        start_timeout: seconds within which all ranks must have been started.
+        ssh_port, ssh_identity_file: how ssh reaches the hosts.
+        output_filename: folder for what the ranks print, as rank.N/stdout and rank.N/stderr.
+        verbose: 1 prints mpirun's line, 2 makes mpirun talk.
+        mpi_args: more arguments for mpirun.
+        network_interfaces: interfaces or networks to use, `"eth0,eth1"` or a list (`network_interface`: older name).
+        executable: the ranks' Python. Defaults to this one.
+        min_num_proc, max_num_proc, reset_limit, cooldown_range, host_discovery_script, min_np, max_np: for jobs whose
+            number of ranks changes, which this function does not start (`smddprun --elastic` starts a job again).
+        disable_cache, use_mpi: nothing; `use_gloo` is an error.
+
+    Returns:
+        A list with the result of each rank, by rank.
+
+    Raises:
+        LaunchError: the job cannot be started, or a rank ended without a result.
+        Exception: what `func` raised on the rank that failed first; its `__cause__` shows that rank's traceback.
+    """
+    del reset_limit, cooldown_range, disable_cache, use_mpi
+    from smddp_tf.run.launch.settings import (
+        UNBUFFERED,
+        Settings,
+        absolute,
+        check_elastic,
+        hosts_and_ranks,
+        start_timeout_of,
+        words,
+    )  # fmt: skip
+
+    if use_gloo:
+        raise LaunchError("Gloo is not supported: leave `use_gloo` out, ranks are started with mpirun.")
+    ranks = num_proc if np is None else np
+    check_elastic(
+        ranks, min_num_proc if min_num_proc is not None else min_np,
+        max_num_proc if max_num_proc is not None else max_np, host_discovery_script, can_restart=False,
+    )  # fmt: skip
+    placed = hosts_and_ranks(ranks, hosts, hostfile, slots, os.environ if hosts or hostfile else {})
+    assert placed is not None
+    interfaces = network_interfaces or network_interface or ()
+    settings = Settings(
+        ranks=placed[1],
+        hosts=placed[0],
+        variables=UNBUFFERED,
+        network_interfaces=tuple(interfaces.split(",") if isinstance(interfaces, str) else interfaces),
+        mpi_args=words(mpi_args),
+        ssh_port=ssh_port,
+        ssh_identity_file=absolute(ssh_identity_file),
+        start_timeout=start_timeout_of(start_timeout, os.environ),
+        output_filename=absolute(output_filename),
+        verbose=int(verbose or 0),
+    )
+    return results_of(settings, payload_of(func, args, kwargs or {}), executable or sys.executable)
+
+
+def payload_of(func: Callable[..., Any], args: Sequence[Any], kwargs: Mapping[str, Any]) -> bytes:
+    """The function, pickled twice: this program's path is unpickled first, because the function may need it."""
+    import cloudpickle
+
+    try:
+        return bytes(cloudpickle.dumps((list(sys.path), cloudpickle.dumps((func, tuple(args), dict(kwargs))))))
+    except Exception as error:
+        raise LaunchError(
+            f"The function, its arguments, or what it refers to cannot be sent to the ranks: {type(error).__name__}: "
+            f"{error}. Make such things (locks, files, sessions) inside of the function."
+        ) from error
+
+
+def results_of(settings: Any, payload: bytes, python: str) -> list[Any]:
+    """What the function returns on each rank of a job; raises what `run` raises."""
+    import cloudpickle
+
+    from smddp_tf.run.launch.launch import launch
+    from smddp_tf.run.rank.processes import isolated
+
+    outcome = launch(settings, isolated("smddp_tf.run.rank.task", python), payload)
+    failures = {rank: answer for rank, answer in outcome.results.items() if answer[:1] == b"-"}
+    if failures:
+        first = outcome.failed_rank if outcome.failed_rank in failures else next(iter(failures))
+        error, text = cloudpickle.loads(failures[first][1:])
+        raise error from RankError(first, text)
+    missing = [rank for rank in range(settings.ranks) if rank not in outcome.results]
+    if outcome.code or missing:
+        who = f"rank {outcome.failed_rank}" if outcome.failed_rank is not None else f"rank(s) {missing}"
+        raise LaunchError(f"{who} of {settings.ranks} ended without a result, with exit code {outcome.code}.")
+    return [cloudpickle.loads(outcome.results[rank][1:]) for rank in range(settings.ranks)]

@@ -1,0 +1,122 @@
+"""Assembles a job and runs it: line, channel, output, and the last output of the rank that failed."""
+
+from __future__ import annotations
+
+import os
+import signal
+import socket
+import sys
+from collections.abc import Mapping, Sequence
+
+from smddp_tf.lifecycle.rank_variables import MEETING, without_rank_variables
+from smddp_tf.run.hosts.hosts import is_this_host
+from smddp_tf.run.hosts.network import Choice, check_hosts, choose, local_interfaces, resolve
+from smddp_tf.run.launch.fabric import check_fabric
+from smddp_tf.run.launch.job import Job, Outcome
+from smddp_tf.run.launch.mpi import find_mpi, with_home
+from smddp_tf.run.launch.mpirun_command import MpirunCommand, build_command, names_agent
+from smddp_tf.run.launch.settings import Settings
+from smddp_tf.run.link.channel import ADDRESS, KEY
+from smddp_tf.run.link.server import ControlServer
+from smddp_tf.run.output.console import write
+from smddp_tf.run.output.lines import starts_traceback
+from smddp_tf.run.output.output import Output
+from smddp_tf.run.rank.processes import isolated
+
+# Hands the channel's variables to ranks elsewhere by name: a command line can be read by everybody.
+_KEYS = ("-x", ADDRESS, "-x", KEY)
+
+
+def line_of(settings: Settings, environment: Mapping[str, str]) -> tuple[MpirunCommand, Choice]:
+    """Mpirun's line for a job started here, and the network it uses."""
+    remote = settings.remote_hosts
+    choice = choose(local_interfaces(), resolve(remote) if remote else None, settings.network_interfaces)
+    mpi = find_mpi(settings.mpirun)
+    check_fabric(settings.fabric, mpi)
+    return build_command(settings, mpi, choice, environment, len(os.sched_getaffinity(0)), os.geteuid() == 0), choice
+
+
+def launch(settings: Settings, command: Sequence[str], payload: bytes = b"") -> Outcome:
+    """Runs `command` on the job's ranks and waits for them; what they print appears here.
+
+    Raises:
+        LaunchError: the job cannot be started.
+    """
+    environment = without_rank_variables(os.environ)
+    if not names_agent(settings.mpi_args, environment):
+        check_hosts(settings.remote_hosts)
+    line, choice = line_of(settings, environment)
+    return run_line(settings, line, choice, command, environment, payload)
+
+
+def run_line(
+    settings: Settings,
+    line: MpirunCommand,
+    choice: Choice,
+    command: Sequence[str],
+    environment: Mapping[str, str],
+    payload: bytes = b"",
+) -> Outcome:
+    """The same with an existing line. Its ranks must get the supervisor's variables from `environment`."""
+    if settings.verbose:
+        say(line.shown(command))
+    supervisor = isolated("smddp_tf.run.rank.supervisor", sys.executable)
+    local_only = not settings.remote_hosts
+    addresses = ["127.0.0.1"] if local_only else _addresses(choice)
+    meeting = _meeting_point(settings.hosts_of_ranks[0], addresses[0])
+    new = [name for name in meeting if name not in environment and name not in line.environment]
+    with ControlServer(addresses, settings.ranks) as server, Output(
+        settings.ranks, settings.output_filename, settings.prefix_timestamp
+    ) as output:  # fmt: skip
+        exported = [] if local_only or line.forwards_all else [*_KEYS, *(word for name in new for word in ("-x", name))]
+        words = [*line.words, *exported, *supervisor, *command]
+        environment = with_home({**meeting, **environment, **line.environment})
+        job = Job(words, environment, settings.hosts_of_ranks, server, output, settings.start_timeout, payload)
+        outcome = job.run()
+        if outcome.failed_rank is not None:
+            outcome.report = _report(outcome, output)
+        if outcome.report:
+            say(outcome.report)
+    if outcome.interrupted:
+        say(f"{signal.Signals(outcome.code - 128).name} has ended the job of {settings.ranks} ranks.")
+    if outcome.apart and not outcome.code:
+        say(
+            f"none of the {settings.ranks} ranks called hvd.init(): each ran by itself, and what they trained are "
+            f"{settings.ranks} separate models. A script for smddp_tf calls hvd.init() (or set_distribution from "
+            "smddp_tf.keras); one that does not runs without smddprun. See docs/troubleshooting.md."
+        )
+    return outcome
+
+
+def say(text: str) -> None:
+    """Prints a line of the launcher itself."""
+    write(1, f"smddprun: {text}\n")
+
+
+def _addresses(choice: Choice) -> list[str]:
+    """This host's addresses for the others, the chosen network's first."""
+    found = [one.address for one in local_interfaces() if not one.is_loopback and not one.is_virtual]
+    return list(dict.fromkeys([*([choice.address] if choice.address else []), *found, "127.0.0.1"]))
+
+
+def _meeting_point(first: str, here: str) -> dict[str, str]:
+    """For what the ranks start among themselves: the host of rank 0 and a port that was free on this host."""
+    with socket.socket() as free:
+        free.bind(("", 0))
+        return dict(zip(MEETING, (here if is_this_host(first) else first, str(free.getsockname()[1]))))
+
+
+def _report(outcome: Outcome, output: Output) -> str:
+    """Which rank caused the end of the job, why, and its last output."""
+    end, lines = outcome.end, output.tail_of(outcome.failed_rank or 0)
+    how = f"was killed by signal {-end.code}" if end.code < 0 else f"ended with exit code {end.code}"
+    how = f"rank {outcome.failed_rank} on {outcome.failed_host} {how}"
+    if not end.is_cause:
+        return f"{how}; it says that it was not the cause: {end.because}"
+    what = "Its last lines:" if lines else "It printed nothing."
+    if lines and starts_traceback(lines[0]):
+        what = "Its traceback:"
+    how += f", and the job with it{f': {end.raised}' if end.raised else ''}"
+    if end.code == -signal.SIGKILL:
+        how += " (out of memory? `dmesg` on that host and memory.events of the container's cgroup say so)"
+    return "\n".join([f"{how}. {what}", *lines])

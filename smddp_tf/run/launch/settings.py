@@ -1,0 +1,168 @@
+"""The settings of a job, from the command line, Python, SageMaker or Slurm."""
+
+from __future__ import annotations
+
+import os
+import shlex
+import tempfile
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+
+from smddp_tf import urls
+from smddp_tf.exceptions import LaunchError
+from smddp_tf.run.hosts import slurm
+from smddp_tf.run.hosts.hosts import Host, hosts_of_ranks, is_this_host, parse_host_file, parse_hosts, total_slots
+
+DEFAULT_START_TIMEOUT = 300.0  # the engine's default as well
+# Ranks print into a pipe, where Python would hold back whole pages.
+UNBUFFERED = {"PYTHONUNBUFFERED": "1"}
+
+
+@dataclass(frozen=True)
+class Settings:
+    """A job.
+
+    Attributes:
+        ranks: how many.
+        hosts: where, with slots.
+        variables: environment of the ranks beyond what they inherit; these win.
+        network_interfaces: names or networks (10.0.0.0/24); empty: chosen.
+        mpi_args: more words for mpirun. What they set replaces a default of ours.
+        binding: mpirun's words on binding; empty: none.
+        fabric: what carries messages between hosts, one of fabric.FABRICS.
+        ssh_port, ssh_identity_file: for hosts that ssh reaches in a special way.
+        start_timeout: seconds within which all ranks must have been started.
+        output_filename: folder for rank.N/stdout and stderr, or "".
+        prefix_timestamp: lines of ranks carry the time.
+        verbose: 1 prints mpirun's line, 2 also makes mpirun talk.
+        mpirun: the launcher to use instead of the one that is found.
+    """
+
+    ranks: int
+    hosts: tuple[Host, ...]
+    variables: Mapping[str, str] = field(default_factory=dict)
+    network_interfaces: tuple[str, ...] = ()
+    mpi_args: tuple[str, ...] = ()
+    binding: tuple[str, ...] = ()
+    fabric: str = "auto"
+    ssh_port: int | None = None
+    ssh_identity_file: str = ""
+    start_timeout: float = DEFAULT_START_TIMEOUT
+    output_filename: str = ""
+    prefix_timestamp: bool = False
+    verbose: int = 0
+    mpirun: str | None = None
+
+    @property
+    def hosts_of_ranks(self) -> list[str]:
+        return hosts_of_ranks(self.hosts, self.ranks)
+
+    @property
+    def remote_hosts(self) -> list[str]:
+        return [host.name for host in self.hosts if not is_this_host(host.name)]
+
+
+def hosts_and_ranks(
+    ranks: int | None,
+    hosts: str | Sequence[str] | None,
+    host_file: str | None,
+    slots: int | None,
+    environment: Mapping[str, str],
+) -> tuple[tuple[Host, ...], int] | None:
+    """Completes what was given: hosts from Slurm's allocation or this machine, as many ranks as slots.
+
+    Returns:
+        The hosts that take part and the number of ranks; None when nothing says how many ranks there should be.
+
+    Raises:
+        LaunchError: they contradict each other.
+    """
+    if hosts and host_file:
+        raise LaunchError("Give the hosts once: --hosts or --hostfile, not both.")
+    if ranks is not None and ranks < 1:
+        raise LaunchError(f"The number of ranks must be 1 or more. Received: -np {ranks}.")
+    if hosts:
+        found = parse_hosts(hosts if isinstance(hosts, str) else ",".join(hosts), slots or 1)
+    elif host_file:
+        found = parse_host_file(host_file, slots or 1)
+    elif slurm.inside_allocation(environment):
+        found = slurm.allocated_hosts(environment)
+    elif ranks is None:
+        return None
+    else:
+        found = [Host("localhost", ranks)]
+    wanted = ranks if ranks is not None else total_slots(found)
+    used = set(hosts_of_ranks(found, wanted))
+    return tuple(host for host in found if host.name in used), wanted
+
+
+def check_elastic(
+    ranks: int | None, least: int | None, most: int | None, discovery_script: str | None, can_restart: bool = True
+) -> None:  # fmt: skip
+    """Raises LaunchError where elastic flags ask for unsupported features: jobs that grow, or hosts that are added.
+
+    Args:
+        ranks, least, most, discovery_script: as given.
+        can_restart: the job may start again with fewer ranks, so that `least` may be below `ranks`.
+    """
+    given = {"--host-discovery-script": discovery_script}
+    if least is not None and least != ranks and not (can_restart and least >= 1 and (ranks is None or least < ranks)):
+        given["--min-np"] = str(least)
+    if most is not None and most != ranks:
+        given["--max-np"] = str(most)
+    asked = [f"{flag} {value}" for flag, value in given.items() if value]
+    if asked:
+        raise LaunchError(
+            f"Jobs that grow, or discover hosts, are not supported. Received: {', '.join(asked)} with -np {ranks}. "
+            "Give the largest number of ranks (-np N -H host:slots,...); smddprun --elastic --min-np M restarts the "
+            "job after a failure, with M ranks at least. Scripts written with hvd.elastic run unchanged."
+        )
+
+
+def words(text: str | Sequence[str] | None) -> tuple[str, ...]:
+    """The words of a shell's line, or of a list of such lines."""
+    if not text:
+        return ()
+    return tuple(shlex.split(text if isinstance(text, str) else " ".join(text)))
+
+
+def start_timeout_of(given: float | None, environment: Mapping[str, str]) -> float:
+    """What was given, else SMDDP_START_TIMEOUT or HOROVOD_START_TIMEOUT, else the default. In seconds."""
+    text = given if given is not None else next(
+        (environment[name] for name in ("SMDDP_START_TIMEOUT", "HOROVOD_START_TIMEOUT") if environment.get(name)), None
+    )  # fmt: skip
+    try:
+        seconds = DEFAULT_START_TIMEOUT if text is None else float(text)
+    except ValueError:
+        seconds = 0.0
+    if not seconds > 0:
+        raise LaunchError(f"The start timeout must be a positive number of seconds. Received: {text!r}.")
+    return seconds
+
+
+def absolute(path: str | None) -> str:
+    """The path, absolute; "" when there is none."""
+    return os.path.abspath(os.path.expanduser(path)) if path else ""
+
+
+def commits_at(place: str | None) -> str:
+    """Where commits go: an absolute path, a URL as it is; "" where nothing was given.
+
+    Raises:
+        LaunchError: the ranks could not reach the URL either, or could not write there.
+    """
+    try:
+        if place and urls.is_url(place):
+            urls.file_system(place)
+        elif place:
+            os.makedirs(urls.absolute(place), 0o700, exist_ok=True)
+            with tempfile.TemporaryFile(dir=urls.absolute(place)):
+                pass
+        return urls.absolute(place) if place else ""
+    except (ImportError, ValueError) as error:
+        raise LaunchError(f"--commit-dir: {error}") from None
+    except OSError as error:
+        raise LaunchError(
+            f"--commit-dir {place}: expected a folder that can be made, and written to, on every host. Here: "
+            f"{error.strerror}."
+        ) from None

@@ -1,0 +1,115 @@
+"""The lines of what a program prints: cut out of its output, and the last ones kept for the end of the job.
+
+Of a line that draws over itself, as progress bars do, the states are cut out, and the last one is kept.
+"""
+
+from __future__ import annotations
+
+import codecs
+import re
+from collections import deque
+from collections.abc import Sequence
+from typing import NamedTuple
+
+_ENDS = re.compile(r"(\r\n|\n|\r)")
+_MOST = 1 << 14  # characters that are kept of a line that does not end
+_KEPT_CHARACTERS = 1 << 16
+_SHOWN_LINES = 20
+_TRACEBACK = "Traceback (most recent call last)"
+_CHAINED = (
+    "During handling of the above exception, another exception occurred:",
+    "The above exception was the direct cause of the following exception:",
+)
+
+
+class Piece(NamedTuple):
+    r"""Text, and its end: "\n"; "\r", after which the next piece replaces it; or "", when more may follow."""
+
+    text: str
+    end: str
+
+
+class Pieces:
+    """The pieces of one stream. Work is linear in the bytes; what is kept is bounded, however long nothing ends.
+
+    Bytes that are not UTF-8 become replacement characters; characters may be cut anywhere between two chunks.
+    """
+
+    def __init__(self) -> None:
+        self._decoder = codecs.getincrementaldecoder("utf-8")("replace")
+        self._parts: list[str] = []
+        self._length = 0
+
+    def __len__(self) -> int:
+        """The number of characters of the incomplete line."""
+        return self._length
+
+    def feed(self, chunk: bytes, final: bool = False) -> list[Piece]:
+        """What is complete with this chunk. `final`: no more will come."""
+        *ended, rest = _ENDS.split(self._decoder.decode(chunk, final))
+        found = []
+        for text, end in zip(ended[::2], ended[1::2]):
+            found.append(Piece(self._taken() + text, "\r" if end == "\r" else "\n"))
+        self._keep(rest)
+        if self._length > _MOST:
+            found.append(self.unfinished())
+        return found
+
+    def unfinished(self) -> Piece:
+        """Returns and removes the incomplete line."""
+        return Piece(self._taken(), "")
+
+    def _keep(self, text: str) -> None:
+        if text:
+            self._parts.append(text)
+            self._length += len(text)
+
+    def _taken(self) -> str:
+        text, self._parts, self._length = "".join(self._parts), [], 0
+        return text
+
+
+class OutputTail:
+    """The end of what a rank has printed: bounded, and of a line that draws over itself only its last state."""
+
+    def __init__(self) -> None:
+        self._kept: deque[tuple[int, str]] = deque()
+        self._characters = 0
+        self._drawn = False  # the next line replaces the last
+
+    def add(self, stream: int, text: str, end: str) -> None:
+        """`stream` is 0 for stdout, 1 for stderr; `end` as in a Piece."""
+        if self._drawn and self._kept and self._kept[-1][0] == stream:
+            self._characters -= len(self._kept.pop()[1])
+        self._drawn = end == "\r"
+        self._kept.append((stream, text))
+        self._characters += len(text)
+        while self._characters > _KEPT_CHARACTERS and len(self._kept) > 1:
+            self._characters -= len(self._kept.popleft()[1])
+
+    def lines(self) -> list[str]:
+        """The last traceback, else the last lines; [] when nothing was printed."""
+        return (
+            last_traceback([text for stream, text in self._kept if stream])
+            or [text for _, text in self._kept if text.strip()][-_SHOWN_LINES:]
+        )
+
+
+def starts_traceback(line: str) -> bool:
+    """True for the first line of a Python traceback."""
+    return line.startswith(_TRACEBACK)
+
+
+def last_traceback(lines: Sequence[str]) -> list[str]:
+    """The last Python traceback among the lines of stderr, with those it is chained to; [] when there is none."""
+    starts = [number for number, line in enumerate(lines) if starts_traceback(line)]
+    if not starts:
+        return []
+    first = len(starts) - 1
+    while first > 0 and any(line in _CHAINED for line in lines[starts[first - 1] : starts[first]]):
+        first -= 1
+    end = starts[-1] + 1
+    while end < len(lines) and (lines[end].startswith((" ", "\t")) or not lines[end]):
+        end += 1
+    # The exception's own line, and the lines its text goes on with, up to something that is not part of it.
+    return list(lines[starts[first] : max(end + 1, min(len(lines), end + _SHOWN_LINES))])

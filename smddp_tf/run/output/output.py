@@ -1,0 +1,174 @@
+"""The output of the ranks: shown line by line, with copies in files; and the last output of a rank that fails."""
+
+from __future__ import annotations
+
+import os
+import time
+from pathlib import Path
+from typing import IO
+
+from smddp_tf.exceptions import LaunchError
+from smddp_tf.run.output.console import STREAMS, Console, write
+from smddp_tf.run.output.lines import OutputTail, Piece, Pieces, starts_traceback
+
+_IDLE_SECONDS = 0.5  # then an incomplete line is shown
+_HOLD_SECONDS = 3.0  # for a rank to end of the exception whose traceback it has printed
+_RAISES_SECONDS = 30.0  # the same, once it has said that it ends of it
+_HELD_CHARACTERS = 1 << 18
+_OF_NO_USE = "plm:ssh: Warning: setpgid"  # in a line of mpirun's: its ssh had begun before it was given a process group
+
+
+class _Held:
+    """A traceback and what follows it on stderr. It is shown last if it caused the end of the job, else in order."""
+
+    def __init__(self, seconds: float) -> None:
+        self.pieces: list[Piece] = []
+        self.characters = 0
+        self.until = time.monotonic() + seconds
+
+    def add(self, piece: Piece) -> None:
+        self.pieces.append(piece)
+        self.characters += len(piece.text) + 1
+
+
+class Output:
+    """Prints what the ranks print. Owns its files; a context manager. What it keeps of a rank is bounded.
+
+    Args:
+        ranks: how many.
+        folder: for rank.N/stdout and stderr; "" for none. The number has as many digits as the largest.
+        timestamps: lines carry the time.
+
+    Raises:
+        LaunchError: a file in the folder cannot be made.
+    """
+
+    def __init__(self, ranks: int, folder: str = "", timestamps: bool = False) -> None:
+        self._console = Console(timestamps)
+        self._partial: dict[tuple[int, int], Pieces] = {}
+        self._since: dict[tuple[int, int], float] = {}  # when the last piece of an unfinished line came
+        self._tails = {rank: OutputTail() for rank in range(ranks)}
+        self._held: dict[int, _Held] = {}
+        self._raising: set[int] = set()
+        self._files: dict[tuple[int, int], IO[bytes]] = {}
+        digits = len(str(ranks - 1))
+        for rank in range(ranks) if folder else ():
+            of_rank = Path(folder) / f"rank.{rank:0{digits}}"
+            try:
+                of_rank.mkdir(parents=True, exist_ok=True)
+                for stream, name in enumerate(STREAMS):
+                    self._files[rank, stream] = _plain_file(of_rank / name)
+            except OSError as error:
+                raise LaunchError(
+                    f"--output-filename {folder}: expected a folder that can be made, and written to, on this host. "
+                    f"{error.filename}: {error.strerror}."
+                ) from None
+
+    def __enter__(self) -> Output:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        for rank, stream in list(self._partial):
+            self.end_of(rank, stream)
+        for rank in list(self._held):
+            self._release(rank)
+        self._console.finish_line()
+        for file in self._files.values():
+            file.close()
+
+    def write(self, rank: int, stream: int, chunk: bytes) -> None:
+        """Prints the complete lines of a rank's output so far (or mpirun's); `stream` is 0 for stdout, 1 for stderr."""
+        self._copy(rank, stream, chunk)
+        pieces = self._partial.setdefault((rank, stream), Pieces())
+        for piece in pieces.feed(chunk):
+            self._show(rank, stream, piece)
+        if pieces:
+            self._since[rank, stream] = time.monotonic()
+        else:
+            self._since.pop((rank, stream), None)
+        self._console.flush()
+
+    def look_around(self) -> None:
+        """Shows delayed output: call it several times a second."""
+        now = time.monotonic()
+        for (rank, stream), since in list(self._since.items()):
+            if now - since > _IDLE_SECONDS:
+                del self._since[rank, stream]
+                self._show(rank, stream, self._partial[rank, stream].unfinished())
+        for rank, held in list(self._held.items()):
+            if now > held.until:
+                self._release(rank)
+        self._console.flush()
+
+    def end_of(self, rank: int, stream: int) -> None:
+        """Prints an incomplete last line of the rank."""
+        self._since.pop((rank, stream), None)
+        pieces = self._partial.pop((rank, stream), None)
+        if pieces is not None:
+            left = [*pieces.feed(b"", final=True), pieces.unfinished()]
+            for piece in left:
+                if piece.text:
+                    self._show(rank, stream, Piece(piece.text, "\n"))
+            self._console.flush()
+
+    def raises(self, rank: int) -> None:
+        """The rank has reported that an exception ends it: its traceback follows, if it has not arrived yet."""
+        self._raising.add(rank)
+        if rank in self._held:
+            self._held[rank].until = self._new_hold(rank).until
+
+    def end_of_rank(self, rank: int, last: bool = False) -> None:
+        """The rank has ended. With `last` its traceback waits for `tail_of`."""
+        for stream in range(len(STREAMS)):
+            self.end_of(rank, stream)
+        if last and rank in self._held:
+            self._held[rank].until = float("inf")
+        else:
+            self._release(rank)
+
+    def tail_of(self, rank: int) -> list[str]:
+        """The rank's last traceback with all that came after, else the end of what it printed. Ends the line here."""
+        held = self._held.pop(rank, None)
+        self._console.finish_line()
+        if held:
+            return [piece.text for piece in held.pieces]
+        return self._tails[rank].lines() if rank in self._tails else []
+
+    def _show(self, rank: int, stream: int, piece: Piece) -> None:
+        if rank in self._tails:
+            self._tails[rank].add(stream, piece.text, piece.end)
+            if stream and (rank in self._held or starts_traceback(piece.text)):
+                held = self._held.setdefault(rank, self._new_hold(rank))
+                held.add(piece)
+                if held.characters > _HELD_CHARACTERS:
+                    self._release(rank)
+                return
+        elif _OF_NO_USE in piece.text:
+            return
+        self._console.show(rank, stream, piece)
+
+    def _new_hold(self, rank: int) -> _Held:
+        return _Held(_RAISES_SECONDS if rank in self._raising else _HOLD_SECONDS)
+
+    def _release(self, rank: int) -> None:
+        if held := self._held.pop(rank, None):
+            for piece in held.pieces:
+                self._console.show(rank, 1, piece)
+            self._console.flush()
+
+    def _copy(self, rank: int, stream: int, chunk: bytes) -> None:
+        """A full disk ends the copy, not the job."""
+        if file := self._files.get((rank, stream)):
+            try:
+                while chunk:
+                    chunk = chunk[file.write(chunk) :]
+            except OSError as error:
+                del self._files[rank, stream]
+                file.close()
+                write(1, f"smddprun: {file.name}: {error.strerror}. This file ends here.\n")
+
+
+def _plain_file(path: Path) -> IO[bytes]:
+    """Opens `path` for writing, empty. Follows no link: the folder may be one that others can write to."""
+    flags = os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW | os.O_CLOEXEC
+    return open(path, "wb", buffering=0, opener=lambda name, _: os.open(name, flags, 0o666))

@@ -1,0 +1,267 @@
+"""What a SageMaker training container says about its job: hosts, processes, hyperparameters, distribution.
+
+The names and the order of the flags are those of the training toolkit that starts SMDDP jobs.
+"""
+
+from __future__ import annotations
+
+import json
+import shlex
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from smddp_tf.exceptions import LaunchError
+from smddp_tf.lifecycle.rank_variables import MEETING
+from smddp_tf.run.launch.fabric import open_mpi_parameters
+
+CONFIG = Path("/opt/ml/input/config")
+DEFAULT_INTERFACE = "eth0"
+MEETING_PORT = "29500"  # what programs take that meet at MASTER_ADDR and are given no port
+_RESOURCES = "resourceconfig.json"
+_OWN = "sagemaker_"
+_ENABLED = "sagemaker_distributed_dataparallel_enabled"
+_OPTIONS = "sagemaker_distributed_dataparallel_custom_mpi_options"
+_MPI_OPTIONS = "sagemaker_mpi_custom_mpi_options"  # of distribution={"mpi": ...}
+_PER_HOST = "sagemaker_mpi_num_of_processes_per_host"
+
+
+@dataclass(frozen=True)
+class Training:
+    """A training job, as one of its hosts sees it.
+
+    Attributes:
+        hosts: those that take part; the first is the leader.
+        current_host: this one.
+        per_host: ranks of each host.
+        interface: network interface between the hosts.
+        instance_type: such as ml.p4d.24xlarge.
+        custom_mpi_options: the user's words for mpirun.
+        program: the entry point, "" when none is named.
+        arguments: the hyperparameters as flags.
+    """
+
+    hosts: tuple[str, ...]
+    current_host: str
+    per_host: int
+    interface: str = DEFAULT_INTERFACE
+    instance_type: str = ""
+    custom_mpi_options: str = ""
+    program: str = ""
+    arguments: tuple[str, ...] = ()
+
+    @property
+    def leader(self) -> str:
+        return self.hosts[0]
+
+    @property
+    def is_leader(self) -> bool:
+        return self.current_host == self.leader
+
+    @property
+    def custom_words(self) -> list[str]:
+        """The custom MPI options as a shell cuts them; LaunchError where a quotation mark is missing."""
+        try:
+            return shlex.split(self.custom_mpi_options)
+        except ValueError as error:
+            raise LaunchError(f"custom_mpi_options: {error}. Received: {self.custom_mpi_options!r}.") from None
+
+    @property
+    def ranks(self) -> int:
+        return self.per_host * len(self.hosts)
+
+
+def over_fabric(training: Training, fabric: str) -> Training:
+    """The same job with `smddprun --fabric ofi` (EFA) or ucx."""
+    parameters = open_mpi_parameters(fabric, 5, {"FI_PROVIDER": "efa"})
+    words = [word for name, value in parameters for word in ("--mca", name, value)]
+    return replace(training, custom_mpi_options=f"{training.custom_mpi_options} {shlex.join(words)}")
+
+
+def exported(words: Sequence[str]) -> dict[str, str | None]:
+    """The variables that words for mpirun set: "-x NAME=VALUE" or, without a value, "-x NAME"."""
+    given = [word.partition("=") for flag, word in zip(words, words[1:]) if flag == "-x"]
+    return {name: value if equals else None for name, equals, value in given}
+
+
+def variables_of_ranks(environment: Mapping[str, str]) -> dict[str, str]:
+    """What a rank lacks that the toolkit's own mpirun line has started.
+
+    That is where to meet, and the user's "-x NAME=VALUE" where the line sets the same variable: of two, Open MPI 5
+    keeps the first, which is the toolkit's.
+    """
+    if not inside_training(environment):
+        return {}
+    training = read_training(environment)
+    meeting = dict(zip(MEETING, (training.leader, MEETING_PORT)))
+    given = exported(training.custom_words)
+    return {
+        **{name: value for name, value in meeting.items() if name not in environment},
+        **{name: value for name, value in given.items() if value is not None},
+    }
+
+
+def inside_training(environment: Mapping[str, str]) -> bool:
+    """True in a SageMaker training container, with or without the training toolkit, which sets SM_*."""
+    return bool(environment.get("SM_HOSTS") and environment.get("SM_CURRENT_HOST")) or (CONFIG / _RESOURCES).exists()
+
+
+def read_training(environment: Mapping[str, str], config: Path = CONFIG) -> Training:
+    """Reads SM_* variables, and hyperparameters.json and resourceconfig.json in `config` where they are missing.
+
+    Raises:
+        LaunchError: a variable has an invalid value.
+    """
+    environment = {**_variables_of_files(config), **environment}
+    hyperparameters = _json(environment, "SM_HPS", config / "hyperparameters.json")
+    parameters = {name: value for name, value in hyperparameters.items() if name.startswith(_OWN)}
+    parameters.update(_json(environment, "SM_TRAINING_ENV").get("additional_framework_parameters") or {})
+    parameters.update(_json(environment, "SM_FRAMEWORK_PARAMS"))
+    parameters = {name: _decoded(value) for name, value in parameters.items()}
+    for source in (_json(environment, "SM_DISTRIBUTION"), _decoded(hyperparameters.get("distribution"))):
+        if isinstance(source, dict) and ("smdistributed" in source or "mpi" in source):
+            parameters.update(parameters_of_distribution(source))
+            hyperparameters = {name: value for name, value in hyperparameters.items() if name != "distribution"}
+    hosts = _hosts(environment, parameters, config)
+    current = environment["SM_CURRENT_HOST"]
+    if current not in hosts:
+        raise LaunchError(f"SM_CURRENT_HOST={current!r} is not one of the hosts that take part: {', '.join(hosts)}.")
+    return Training(
+        hosts=hosts,
+        current_host=current,
+        per_host=_per_host(environment, parameters),
+        interface=environment.get("SM_NETWORK_INTERFACE_NAME") or DEFAULT_INTERFACE,
+        instance_type=str(
+            parameters.get("sagemaker_instance_type") or environment.get("SM_CURRENT_INSTANCE_TYPE") or ""
+        ),
+        custom_mpi_options=str(parameters.get(_OPTIONS) or parameters.get(_MPI_OPTIONS) or ""),
+        program=str(
+            environment.get("SM_USER_ENTRY_POINT")
+            or environment.get("SAGEMAKER_PROGRAM")
+            or parameters.get("sagemaker_program")
+            or ""
+        ),
+        arguments=_arguments(environment, hyperparameters),
+    )
+
+
+def parameters_of_distribution(distribution: Mapping[str, Any]) -> dict[str, Any]:
+    """The parameters that the estimator's `distribution` argument becomes.
+
+    Args:
+        distribution: `{"smdistributed": {"dataparallel": {"enabled": True, "custom_mpi_options": "..."}}}`, or
+            `{"mpi": {"enabled": True, ...}}`.
+
+    Raises:
+        LaunchError: it is another strategy, or several.
+    """
+    if isinstance(options := distribution.get("mpi"), Mapping):
+        names = {"custom_mpi_options": _MPI_OPTIONS, "processes_per_host": _PER_HOST}
+        return {names[name]: value for name, value in options.items() if name in names}
+    strategies = distribution.get("smdistributed")
+    if not isinstance(strategies, Mapping) or set(strategies) - {"instance_groups"} != {"dataparallel"}:
+        raise LaunchError(
+            'Expected distribution={"smdistributed": {"dataparallel": {"enabled": True}}}. '
+            f"Received: {json.dumps(distribution)}."
+        )
+    options = strategies["dataparallel"]
+    parameters = {_ENABLED: bool(options.get("enabled", False)), _OPTIONS: options.get("custom_mpi_options", "")}
+    groups = distribution.get("instance_groups") or strategies.get("instance_groups")
+    if groups:
+        parameters["sagemaker_distribution_instance_groups"] = list(groups)
+    if "processes_per_host" in options:
+        parameters[_PER_HOST] = options["processes_per_host"]
+    return parameters
+
+
+def flags_of(hyperparameters: Mapping[str, Any]) -> list[str]:
+    """Hyperparameters as command-line flags, sorted by name; SageMaker's own are left out.
+
+    `--key value`, `-k value` for one letter, `a=1,b=2` for a dict; an empty value leaves the flag alone (`--amp`).
+    """
+    flags = []
+    for name in sorted(hyperparameters):
+        if name.startswith(_OWN):
+            continue
+        value = _decoded(hyperparameters[name])
+        if isinstance(value, Mapping):
+            text = ",".join(f"{key}={of_key}" for key, of_key in sorted(value.items()))
+        else:
+            text = str(value)
+        flags += [f"--{name}" if len(name) > 1 else f"-{name}", *([text] if text else [])]
+    return flags
+
+
+def _arguments(environment: Mapping[str, str], hyperparameters: Mapping[str, Any]) -> tuple[str, ...]:
+    """The toolkit's arguments, else our own conversion."""
+    if text := environment.get("SM_USER_ARGS"):
+        try:
+            given = json.loads(text)
+        except ValueError:
+            given = None
+        if not isinstance(given, list):
+            raise LaunchError(f"SM_USER_ARGS must be a JSON list. Received: {text!r}.")
+        return tuple(word for word in map(str, given) if word)
+    return tuple(flags_of(hyperparameters))
+
+
+def _variables_of_files(config: Path) -> dict[str, str]:
+    """The variables that the training toolkit makes of resourceconfig.json, as far as they are needed here."""
+    resources = _json({}, "", config / _RESOURCES)
+    given = {
+        "SM_HOSTS": json.dumps(resources.get("hosts") or []),
+        "SM_CURRENT_HOST": str(resources.get("current_host") or ""),
+        "SM_NETWORK_INTERFACE_NAME": str(resources.get("network_interface_name") or ""),
+        "SM_CURRENT_INSTANCE_TYPE": str(resources.get("current_instance_type") or ""),
+    }
+    return given if resources else {}
+
+
+def _hosts(environment: Mapping[str, str], parameters: Mapping[str, Any], config: Path) -> tuple[str, ...]:
+    try:
+        hosts = json.loads(environment["SM_HOSTS"])
+    except ValueError:
+        hosts = None
+    if not isinstance(hosts, list) or not hosts:
+        raise LaunchError(f"SM_HOSTS must be a JSON list of hosts. Received: {environment['SM_HOSTS']!r}.")
+    groups = parameters.get("sagemaker_distribution_instance_groups")
+    if groups:
+        known = _json(environment, "SM_RESOURCE_CONFIG", config / _RESOURCES).get("instance_groups") or []
+        chosen = [group for group in known if group.get("instance_group_name") in groups]
+        hosts = [host for group in chosen for host in group.get("hosts", [])] or hosts
+    return tuple(sorted(map(str, hosts)))
+
+
+def _per_host(environment: Mapping[str, str], parameters: Mapping[str, Any]) -> int:
+    candidates = (
+        parameters.get(_PER_HOST),
+        environment.get("SM_NUM_GPUS"),
+        environment.get("SM_NUM_NEURONS"),
+    )
+    numbers = [int(str(value)) for value in candidates if str(value).isdigit()]
+    return next((number for number in numbers if number > 0), 1)
+
+
+def _json(environment: Mapping[str, str], name: str, file: Path | None = None) -> dict[str, Any]:
+    """The object in a variable, else in a file, else {}."""
+    text, source = environment.get(name), name
+    if not text and file is not None and file.exists():
+        text, source = file.read_text(encoding="utf-8"), str(file)
+    try:
+        value = json.loads(text or "{}")
+    except ValueError:
+        value = None
+    if not isinstance(value, dict):
+        raise LaunchError(f"{source} must hold a JSON object. Received: {text!r}.")
+    return value
+
+
+def _decoded(value: Any) -> Any:
+    """Hyperparameters are passed as JSON inside of strings; a string that is not JSON is used unchanged."""
+    if isinstance(value, str):
+        try:
+            return json.loads(value)
+        except ValueError:
+            return value
+    return value
