@@ -31,7 +31,7 @@ STOPS_OF_BATCH = (
     "data/tf_datasets.py:part_of",
     "keras/fit/patch.py:fit",
     "keras/fit/plan.py:plan_of_fit",
-    "keras/fit/epoch_data.py:_making",
+    "keras/fit/epoch_data.py:prepared",
     "keras/data_parallel/global_batches.py:make_iterator",
     "keras/fit/epoch_data.py:prepare",
     "keras/fit/guard.py:agree",

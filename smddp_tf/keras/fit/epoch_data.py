@@ -11,7 +11,6 @@ import tensorflow as tf
 
 from smddp_tf.basics import is_initialized, size
 from smddp_tf.data.tf_datasets import without_autotune
-from smddp_tf.keras import patch_table, patches
 from smddp_tf.keras.data_parallel.global_batches import Part, make_iterator
 from smddp_tf.keras.data_parallel.same_data import Digests
 from smddp_tf.keras.fit.uneven import StepsPlan, Supply
@@ -20,27 +19,21 @@ from smddp_tf.keras.roles import input_waits, running
 _ATTRIBUTE = "smddp_data"  # of Keras's iterators; Keras keeps that of the validation in `fit`, and reads it again
 
 
-def install() -> None:
-    """Lets each of Keras's iterators have an `EpochData`; does nothing the second time.
+def prepared(plain_init: Any) -> Any:
+    """For Keras's iterators: a constructor that prepares the data.
 
-    Raises:
-        RuntimeError: This Keras has no such iterator, or another one.
+    The first iterator that Keras makes in a call of `fit` or `hvd.evaluate` has the data of that call.
     """
-    patches.replace(patch_table.EPOCH_ITERATOR, _making)
-
-
-def _making(plain_init: Any) -> Any:
-    """The first iterator that Keras makes in a call of `fit` or `hvd.evaluate` has the data of that call."""
 
     @functools.wraps(plain_init)
     def __init__(self: Any, *args: Any, **kwargs: Any) -> None:
-        plan = next(reversed(running.now().plans), None)
-        if plan is None or not plan.claim_iterator():
-            plan = None
-        epochs = 0 if plan is None else plan.epochs_ahead
+        awaiting = [plan for plan in running.now().plans[-1:] if plan.awaits_iterator]
+        epochs = 0
+        for plan in awaiting:
+            plan.awaits_iterator, epochs = False, plan.epochs_ahead
         part = make_iterator(plain_init, self, epochs, *args, **kwargs)
         data = EpochData(self, part, has_rows=epochs == 0)
-        if plan is not None:
+        for plan in awaiting:
             plan.take_data(data)
 
     return __init__

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
-from collections.abc import Iterator
 from typing import Any
 
 from smddp_tf._native.threads import of_thread
@@ -12,7 +10,7 @@ from smddp_tf.collectives.functions import allgather_object
 from smddp_tf.keras._backend import keras, needs_keras_3
 from smddp_tf.keras.fit.epoch_data import EpochData, zeros_of
 from smddp_tf.keras.fit.guard import compare_evaluated
-from smddp_tf.keras.fit.plan import TrainerPlan, plan_of_evaluation
+from smddp_tf.keras.fit.plan import plan_of_evaluation
 from smddp_tf.keras.metric_merge import Seen, exact_metrics, merged, numeric_entries, states_of
 from smddp_tf.keras.roles import running
 from smddp_tf.keras.roles.current_distribution import refuse_alone
@@ -73,12 +71,18 @@ def evaluate(model: Any, x: Any = None, y: Any = None, *, return_dict: bool = Fa
 
 def _evaluate_part(model: Any, x: Any, y: Any, options: Any) -> tuple[dict[str, Any], float, EpochData | None]:
     """The results of this rank's part of the data, its number of samples, and what Keras's iterator has read."""
-    plan = plan_of_evaluation(model)
-    with _counting(plan) as counter, running.within(plans=(*running.now().plans, plan)):
-        logs = model.evaluate(x, y, return_dict=True, **options)
-        samples = float(counter)
-        logs = logs if samples else _logs_without_data(model, plan.data)
-        return logs, samples, plan.data
+    plan, hooks = plan_of_evaluation(model), hooks_of(model, "test")
+    before = float(hooks.samples)  # of a `fit` that counts already, and goes on where it was
+    with hooks.installed_in(model, plan.step_kind("test", watched=False)):
+        hooks.samples.assign(0.0)
+        try:
+            with running.within(plans=(*running.now().plans, plan)):
+                logs = model.evaluate(x, y, return_dict=True, **options)
+                samples = float(hooks.samples)
+                logs = logs if samples else _logs_without_data(model, plan.data)
+                return logs, samples, plan.data
+        finally:
+            hooks.samples.assign(before)
 
 
 def _logs_without_data(model: Any, data: Any) -> dict[str, Any]:
@@ -89,19 +93,6 @@ def _logs_without_data(model: Any, data: Any) -> dict[str, Any]:
     logs: dict[str, Any] = model.test_on_batch(x, y, weight, return_dict=True)
     model.reset_metrics()
     return logs
-
-
-@contextlib.contextmanager
-def _counting(plan: TrainerPlan) -> Iterator[Any]:
-    """Inside, the variable it yields counts the samples; a `fit` that counts already goes on where it was."""
-    hooks = hooks_of(plan.model, "test")
-    before = float(hooks.samples)
-    with hooks.installed_in(plan.model, plan.step_kind("test", watched=False)):
-        hooks.samples.assign(0.0)
-        try:
-            yield hooks.samples
-        finally:
-            hooks.samples.assign(before)
 
 
 def _check_same_metrics(model: Any, logs: dict[str, Any]) -> None:

@@ -69,10 +69,15 @@ class FirstStep(keras.callbacks.Callback):
         return logs
 
 
-def _reductions() -> tuple[int, int, int]:
-    """How much was reduced so far, how much was put into graphs, and how often a tape was asked (eagerly too)."""
+def requests() -> Any:
+    """How much was reduced so far."""
     stats = loader.core().stats()
-    return stats["planned_buckets"] + stats["named_requests"], graph.count(), reduced_once.count()
+    return stats["planned_buckets"] + stats["named_requests"]
+
+
+def _reductions() -> tuple[int, int, int]:
+    """The same, how much was put into graphs, and how often a tape was asked (eagerly too)."""
+    return requests(), graph.count(), reduced_once.count()
 
 
 def _warn_of(model: Any, is_meant_for_all_ranks: bool) -> None:

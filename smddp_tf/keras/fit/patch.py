@@ -12,11 +12,11 @@ import inspect
 from collections.abc import Iterator
 from typing import Any
 
-from smddp_tf._native import loader
 from smddp_tf.data.epochs import EpochsOfFit
-from smddp_tf.keras import patches
+from smddp_tf.keras import patch_table, patches
 from smddp_tf.keras._backend import keras
-from smddp_tf.keras.fit import epoch_data
+from smddp_tf.keras.fit.epoch_data import prepared
+from smddp_tf.keras.fit.forgotten import requests
 from smddp_tf.keras.fit.guard import Guard
 from smddp_tf.keras.fit.plan import TrainerPlan, plan_of_fit
 from smddp_tf.keras.fit.stopping import facts_of, name_learning_rate
@@ -32,7 +32,7 @@ def guard_fit() -> None:
     Raises:
         RuntimeError: This Keras has no such function, or another one.
     """
-    epoch_data.install()
+    patches.replace(patch_table.EPOCH_ITERATOR, prepared)
     patches.take_over_fit(_guarding)
 
 
@@ -96,7 +96,7 @@ class CountedEpochs(keras.callbacks.Callback):
         counts = plan.has_others and data.numbers() and plan.arguments["steps_per_epoch"] is None
         self.first, self.last = ([self], [reading]) if counts else ([], [])
         self._numbers = data.agreed_numbers()
-        self._requests = _requests() if counts else 0
+        self._requests = requests() if counts else 0
         self._begun = 0
         self._counts = False
 
@@ -120,14 +120,9 @@ class CountedEpochs(keras.callbacks.Callback):
             self._data.end_fit(self._begun)
 
     def _look(self) -> None:
-        if self.first and not self._counts and _requests() > self._requests:
+        if self.first and not self._counts and requests() > self._requests:
             self._counts = True
             self._data.begin_fit(self._numbers)
-
-
-def _requests() -> Any:
-    stats = loader.core().stats()
-    return stats["planned_buckets"] + stats["named_requests"]
 
 
 @contextlib.contextmanager

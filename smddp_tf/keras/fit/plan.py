@@ -77,10 +77,7 @@ class TrainerPlan:
     @property
     def epochs_ahead(self) -> int:
         """How many epochs of a guarded `fit` the data are read for, at least 1; else 0."""
-        if not self.is_guarded:
-            return 0
-        initial, last = self.epochs
-        return int(max(last - initial, 1))
+        return int(max(self.epochs[1] - self.epochs[0], 1)) if self.is_guarded else 0
 
     @property
     def mode(self) -> str:
@@ -91,11 +88,6 @@ class TrainerPlan:
     def step_kind(self, kind: str, watched: bool) -> StepKind:
         """Of the steps of `kind` ("train" or "test"); `watched` as in `StepsPlan`."""
         return StepKind.under(self.distribution, watched if kind == "train" else self.distribution is not None)
-
-    def claim_iterator(self) -> bool:
-        """Keras begins to make an iterator: is it the one of this call, which is the first? True once."""
-        awaited, self.awaits_iterator = self.awaits_iterator, False
-        return awaited
 
     def take_data(self, data: EpochData) -> None:
         """Keras has made the iterator."""
