@@ -3,26 +3,51 @@
 from __future__ import annotations
 
 import ast
-from collections.abc import Iterator, Sequence
+import inspect
+import itertools
+import sys
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
+from types import FrameType
 
 ROOT = Path(__file__).resolve().parent.parent
 PATCHES = "smddp_tf/keras/patches.py"
 
-# A gradient of a traced `fit` with a wrapped optimizer, one update per step, from Keras's `apply` to the native op and
-# back to Keras: the functions that are handed the gradients, in the order of the calls. Several in a row in one file
-# are one stop. A stop in a file that was left before is a turn back.
+# A gradient of a traced step with a wrapped optimizer, two ranks, one update per step, from `apply` of Keras to the op
+# and back to Keras: every function of smddp_tf that is entered on the way, in the order of the calls, but for those
+# that read one fact (`FACTS`). Several in a row in one file are one stop. A stop in a file that was left before is a
+# turn back. `tests/parallel/test_gradient_path.py` traces a step and compares.
 STOPS = (
     "keras/optimizer/reducing.py:apply",
-    "keras/optimizer/pipeline.py:apply_reduced",
-    "gradients/reduced_once.py:by_tape",
-    "keras/optimizer/pipeline.py:_allreduce",
-    "keras/optimizer/same_batches.py:note",
+    "keras/roles/wrapping.py:reducer_of, reducer_on",
+    "keras/optimizer/pipeline.py:apply_reduced, context_of",
+    "keras/roles/optimizers.py:innermost",
+    "keras/optimizer/optimizer_reducer.py:sharded",
+    "keras/roles/active_ranks.py:current",
+    "keras/optimizer/pipeline.py:when_reduced, _variables_of, of",
+    "gradients/local_sources.py:kept, stays_local, indices",
+    "collectives/layouts.py:identity, layout_of",
+    "keras/optimizer/pipeline.py:reduced_by_tape",
+    "gradients/reduced_once.py:by_tape, _noted_eagerly",
+    "keras/optimizer/pipeline.py:_refuse_norms, reduced, reduce_gradients",
+    "keras/optimizer/same_batches.py:is_watching, note, _sample_bits",
+    "keras/optimizer/optimizer_reducer.py:over_ranks, _range_of_float16, _keeps_repeated_rows",
     "gradients/reducer.py:__call__",
-    "compression.py:compress",
-    "collectives/emit.py:reduce_gradient",
+    "process_sets.py:id_of, checked, is_process_set_included, scope",
+    "gradients/reducer.py:_reduced, _inputs, _input",
+    "collectives/run_time_values.py:is_alone",
+    "collectives/graph.py:unique_name",
+    "gradients/reducer.py:_notes_on_the_rest, _name_of, _reduce_dense, _reduce_tensors, _reduce_in_graph",
+    "collectives/graph.py:is_for_session",
+    "collectives/emit.py:is_plannable",
+    "gradients/reducer.py:_reduce_planned",
+    "collectives/xla.py:compiling",
+    "collectives/emit.py:register_plan, reduce_gradient, _planned, _addressed, _attributes_of, _float64_bits",
     "collectives/graph.py:run_independently",
-    "keras/optimizer/reducing.py:_clip_gradients",
+    "gradients/local_sources.py:replaced",
+    "keras/optimizer/pipeline.py:apply",
+    "keras/optimizer/optimizer_reducer.py:applying",
+    "keras/optimizer/reducing.py:_clip_gradients, _backend_update_step",
 )
 # A batch of `fit` on ranks with different numbers of batches, from `hvd.data.shard` to the model's `train_step`: the
 # functions that decide about the data or change them, in the order of the calls, counted as above.
@@ -46,29 +71,71 @@ STOPS_OF_BATCH = (
     "keras/roles/input_waits.py:_next_internal",
     "keras/roles/step_hooks.py:_uneven_step",
 )
+# Functions, and files of functions, that read one fact and hand it back: who or how many the ranks are, a thread's
+# label, a library that is loaded; and what stands around our functions (defaults, devices).
+FACTS = frozenset(
+    {
+        "collectives/graph.py:call",
+        "collectives/graph.py:device_scope",
+        "_native/loader.py",
+        "_native/tensorflow_import.py",
+        "_native/threads.py",
+        "basics.py",
+        "compat/shims.py",
+        "process_sets.py:current",
+        "process_sets.py:current_rank",
+        "process_sets.py:current_size",
+        "process_sets.py:ranks_of",
+        "process_sets.py:renew_defaults",
+    }
+)
+_FIRST = 8  # the largest `f_lasti` of a generator's frame that has only been made (bytes)
 _SETTERS = ("setattr", "delattr", "__setattr__", "__delattr__")
 _NAMES_OF_CLASSES = ("owner", "trainer")
 Function = (ast.FunctionDef, ast.AsyncFunctionDef)
 
 
+def stops_of(step: Callable[[], object]) -> tuple[str, ...]:
+    """Runs `step` and returns its stops, each as "file:function, function"."""
+    entered: list[tuple[str, str]] = []
+
+    def note(frame: FrameType, event: str, _: object) -> None:
+        file, name = frame.f_code.co_filename, frame.f_code.co_name
+        # A generator is entered once; when it goes on, its frame has run an instruction before.
+        begins = event == "call" and (not frame.f_code.co_flags & inspect.CO_GENERATOR or frame.f_lasti <= _FIRST)
+        if begins and "/smddp_tf/" in file and not name.startswith("<"):
+            file = file.rpartition("/smddp_tf/")[2]
+            if not {file, f"{file}:{name}"} & FACTS:
+                entered.append((file, name))
+
+    sys.setprofile(note)
+    try:
+        step()
+    finally:
+        sys.setprofile(None)
+    runs = itertools.groupby(entered, key=lambda one: one[0])
+    return tuple(f"{file}:{', '.join(dict.fromkeys(name for _, name in run))}" for file, run in runs)
+
+
 def check_stops() -> None:
     """Fails when a stop is not where the list says."""
     for stop in (*STOPS, *STOPS_OF_BATCH):
-        file, function = stop.split(":")
+        file, functions = stop.split(":")
         nodes = ast.walk(ast.parse((ROOT / "smddp_tf" / file).read_text(encoding="utf-8")))
-        if not any(isinstance(node, Function) and node.name == function for node in nodes):
-            raise SystemExit(f"tools/structure.py: {file} has no {function}: the way through Python has changed.")
+        there = {node.name for node in nodes if isinstance(node, Function)}
+        for function in functions.split(", "):
+            if function not in there:
+                raise SystemExit(f"tools/structure.py: {file} has no {function}: the way has changed.")
 
 
-def files_of_stops(stops: Sequence[str] = STOPS) -> set[str]:
-    """The files on the way."""
-    return {stop.split(":")[0] for stop in stops}
+def files_of(stops: Sequence[str]) -> list[str]:
+    """The file of each stop."""
+    return [stop.split(":")[0] for stop in stops]
 
 
-def turns_back(stops: Sequence[str] = STOPS) -> int:
+def turns_back(stops: Sequence[str]) -> int:
     """Stops in a file that was left before."""
-    files = [stop.split(":")[0] for stop in stops]
-    return sum(file in files[:index] and files[index - 1] != file for index, file in enumerate(files))
+    return len(stops) - len(set(files_of(stops)))
 
 
 def without_annotations(path: Path) -> list[str]:
@@ -112,14 +179,15 @@ def _writes(module: ast.Module, attributes: Sequence[str]) -> bool:
 
 
 def kept_by_thread(folder: str = "smddp_tf/keras") -> list[str]:
-    """The files of a folder that keep something by thread or context, once for each such variable."""
+    """The files of a folder that keep something by thread or context, once for each such variable or class."""
     paths = sorted((ROOT / folder).rglob("*.py"))
-    calls = [(path, node) for path in paths for node in ast.walk(ast.parse(path.read_text("utf-8")))]
-    return [
-        str(path.relative_to(ROOT))
-        for path, node in calls
-        if isinstance(node, ast.Call) and _name(node.func) in ("local", "ContextVar")
-    ]
+    nodes = [(path, node) for path in paths for node in ast.walk(ast.parse(path.read_text("utf-8")))]
+    return [str(path.relative_to(ROOT)) for path, node in nodes if _is_by_thread(node)]
+
+
+def _is_by_thread(node: ast.AST) -> bool:
+    made = [node.func] if isinstance(node, ast.Call) else node.bases if isinstance(node, ast.ClassDef) else []
+    return any(_name(one) in ("local", "ContextVar") for one in made)
 
 
 def _is_scope(node: ast.AST) -> bool:

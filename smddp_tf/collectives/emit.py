@@ -34,6 +34,21 @@ def allreduce_list(
     return graph.run_independently(emit(tensors=list(tensors), **_addressed(name), **_attributes_of(reduction)))
 
 
+def register_plan(key: str, dtypes: Sequence[str], shapes: Sequence[Any], reduction: ReduceSpec, **more: Any) -> int:
+    """Returns the number of a plan, for the process set that is concerned here.
+
+    Args:
+        key: the name by which the ranks match it.
+        dtypes: of its tensors.
+        shapes: of its tensors, each a list of integers.
+        reduction: of all of them.
+        more: `notes`, `names`, `kind` and `parts`; see `_core.register_plan`.
+    """
+    spec, process_set = reduction._asdict(), process_sets.current()
+    number: int = loader.core().register_plan(key, dtypes, shapes, **spec, process_set=process_set, **more)
+    return number
+
+
 def reduce_gradient(tensor: tf.Tensor, plan: int, index: int, reduction: ReduceSpec, key: str, name: str) -> tf.Tensor:
     """Emits one SmddpReduceGradient. Not for eager mode: it waits for the other tensors of its bucket.
 

@@ -3,31 +3,45 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import tensorflow as tf
 
 from smddp_tf import process_sets
 from smddp_tf.collectives import emit, run_time_values
 from smddp_tf.collectives.layouts import identity, layout_of
-from smddp_tf.process_sets import ProcessSet, global_process_set
+from smddp_tf.gradients.options import DEFAULTS, ReduceOptions
+
+
+class KeptGradients(NamedTuple):
+    """The indices, in a list of gradients, of those that stay on this rank.
+
+    Attributes:
+        own: of local variables.
+        complete: of variables that `layouts.mark` has marked: their gradients hold what all ranks contribute.
+        all: of these, and of the scales of float8 layers, whose "gradients" are new values.
+    """
+
+    own: list[int]
+    complete: list[int]
+    all: set[int]
 
 
 class LocalSources:
     """Variables (or tensors) whose gradients stay on this rank, and what becomes of those gradients.
 
     A mean over the ranks divides each rank's loss by their number. A gradient that stays must be divided too, or local
-    variables would learn faster than shared ones: `scale` does so.
+    variables would learn faster than shared ones.
 
     Args:
-        scale: bool, divides local gradients by the number of ranks. Defaults to `True`.
-        process_set: the ranks that share the other gradients. Defaults to all.
+        options: `scale_local_gradients` divides local gradients by the number of ranks; `process_set` has the ranks
+            that share the other gradients.
     """
 
-    def __init__(self, scale: bool = True, process_set: ProcessSet = global_process_set) -> None:
-        self._process_set = process_sets.checked(process_set)
+    def __init__(self, options: ReduceOptions = DEFAULTS) -> None:
+        self._process_set = process_sets.checked(options.process_set)
         self._layers: list[Any] = []
-        self._scale = scale
+        self._scale = options.scale_local_gradients
         self._registered: dict[int, Any] = {}  # by id
 
     def add(self, source: Any) -> None:
@@ -52,6 +66,14 @@ class LocalSources:
             for index, source in enumerate(sources)
             if id(identity(source)) in local or layout_of(source) is not None
         }
+
+    def kept(self, variables: Sequence[Any]) -> KeptGradients:
+        """Which gradients of a Keras optimizer's `variables` stay on this rank, and why."""
+        scales = [index for index, variable in enumerate(variables) if stays_local(variable)]
+        local = sorted(self.indices(variables))
+        complete = [index for index in local if layout_of(variables[index]) is not None]
+        own = [index for index in local if index not in complete]
+        return KeptGradients(own, complete, {*local, *scales})
 
     def ranks(self) -> int:
         """How many ranks share gradients with this one, itself included."""
@@ -99,6 +121,11 @@ def replaced(grads: Sequence[Any], indices: Iterable[int], others: Iterable[Any]
     for index, other in zip(indices, others):
         results[index] = other
     return results
+
+
+def stays_local(variable: Any) -> bool:
+    """True for the scales of float8 layers: their "gradients" are new values that describe one rank's own numbers."""
+    return bool(getattr(variable, "overwrite_with_gradient", False))
 
 
 def layers_in(local_layers: Any) -> list[Any]:

@@ -12,7 +12,8 @@ from smddp_tf.collectives.reduce_op import Adasum, Average, Sum
 from smddp_tf.compression import Compression
 from smddp_tf.gradients import reduced_once
 from smddp_tf.gradients.local_sources import LocalSources, layers_in
-from smddp_tf.gradients.reducer import GradientReducer, check_groups, settings_in
+from smddp_tf.gradients.options import ReduceOptions
+from smddp_tf.gradients.reducer import GradientReducer
 from smddp_tf.process_sets import ProcessSet, global_process_set
 
 __all__ = ["DistributedGradientTape", "PartialDistributedGradientTape"]
@@ -69,15 +70,14 @@ class DistributedGradientTape(tf.GradientTape):
         process_set: ProcessSet = global_process_set,
         scale_local_gradients: bool = True,
     ) -> None:
-        settings = settings_in(locals())
+        given = locals()
         _check_tape(gradtape)
-        check_groups(groups, num_groups)
+        options = ReduceOptions.of(given)
         # Not super().__init__(): recording, watched variables and the tape itself are the wrapped tape's.
         object.__setattr__(self, "_wrapped", gradtape)
-        self._process_set = process_set
-        self._op = op
-        self._local_sources = LocalSources(scale_local_gradients, process_set)
-        self._reducer = GradientReducer("tape", ops=(Average, Sum, Adasum), **settings)
+        self._options = options
+        self._local_sources = LocalSources(options)
+        self._reducer = GradientReducer("tape", options, (Average, Sum, Adasum))
 
     def __getattr__(self, name: str) -> Any:
         """The state of the wrapped tape, and what a class of the user's has beyond tf.GradientTape."""
@@ -127,7 +127,7 @@ class DistributedGradientTape(tf.GradientTape):
 
     def _reduced(self, grads: list[Any], sources: Sequence[Any]) -> list[Any]:
         reduced = self._reducer(grads, sources)
-        reduced_once.note(reduced, self._process_set, self._op)
+        reduced_once.note(reduced, self._options.process_set, self._options.op)
         return reduced
 
     # Those of TensorFlow call `gradient`, once for each element of the target.

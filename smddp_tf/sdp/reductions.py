@@ -9,7 +9,6 @@ from typing import Any
 import tensorflow as tf
 
 from smddp_tf import basics
-from smddp_tf._native import loader
 from smddp_tf._warn import warn
 from smddp_tf.collectives import emit, functions, graph, ops, xla
 from smddp_tf.collectives.reduce_op import Average, Max, Min, ReduceSpec, Sum, as_reduce_op
@@ -103,11 +102,7 @@ def _plan_of(tensor: tf.Tensor, reduction: ReduceSpec, name: str) -> tuple[int, 
     if not emit.is_plannable(tensor) or reduction.op not in (Average, Sum):
         return None
     key = graph.unique_name(name, "#")
-    op, prescale, postscale, wire_dtype = reduction
-    number = loader.core().register_plan(
-        key, [tensor.dtype.name], [list(tensor.shape)], int(op), prescale, postscale, wire_dtype, []
-    )
-    return number, key
+    return emit.register_plan(key, [tensor.dtype.name], [list(tensor.shape)], reduction), key
 
 
 @graph.no_autograph

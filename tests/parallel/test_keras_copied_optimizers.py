@@ -13,11 +13,10 @@ import tensorflow as tf
 import yaml
 
 import smddp_tf.keras as hvk
+from smddp_tf.gradients.options import ReduceOptions
 from smddp_tf.keras.optimizer.distributed import wrap_class
-from smddp_tf.keras.optimizer.optimizer_reducer import ReductionSettings
-from smddp_tf.keras.optimizer.reducing import reducer_of
 from smddp_tf.keras.roles.optimizers import innermost
-from smddp_tf.keras.roles.wrapping import is_wrapped
+from smddp_tf.keras.roles.wrapping import is_wrapped, reducer_of
 from tests.parallel.optimizer_classes import RegisteredSGD
 
 
@@ -126,7 +125,7 @@ def test_what_an_optimizer_inherited_may_be_replaced(hvd, rank, size, kind):
     anew = keras.optimizers.deserialize(keras.optimizers.serialize(original))
     assert reducer_of(innermost(anew)).settings.op == hvk.Sum
     wrapped = hvk.DistributedOptimizer(anew, compression=hvk.Compression.bf16)
-    assert reducer_of(innermost(wrapped)).settings == ReductionSettings(compression=hvk.Compression.bf16)
+    assert reducer_of(innermost(wrapped)).settings == ReduceOptions(compression=hvk.Compression.bf16)
     for twice in (wrapped, original, copy.deepcopy(original), type(wrapped).from_config(wrapped.get_config())):
         if kind != "scale outside" or twice is not original:
             with pytest.raises(ValueError, match="not wrapped yet"):

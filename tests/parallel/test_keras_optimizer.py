@@ -8,8 +8,8 @@ import pytest
 import tensorflow as tf
 
 import smddp_tf.keras as hvk
-from smddp_tf.keras.optimizer.optimizer_reducer import ReductionSettings
-from smddp_tf.keras.optimizer.reducing import reducer_of
+from smddp_tf.gradients.options import ReduceOptions
+from smddp_tf.keras.roles.wrapping import reducer_of
 from tests.parallel.keras_training import (
     OPTIMIZERS,
     ROWS_PER_RANK,
@@ -246,7 +246,7 @@ def test_wrong_arguments_are_refused_and_leave_the_optimizer_plain(hvd):
 def test_the_order_of_arguments_is_that_of_horovod(hvd):
     fp16 = hvk.Compression.fp16
     everybody = hvd.global_process_set
-    expected = ReductionSettings("mine", "/gpu:0", "/cpu:0", fp16, True, 1.0, hvk.Sum, 2, True, everybody, False)
+    expected = ReduceOptions("mine", "/gpu:0", "/cpu:0", fp16, True, 1.0, hvk.Sum, 2, True, everybody, False)
     of_keras = hvk.DistributedOptimizer(
         keras.optimizers.SGD(), "mine", "/gpu:0", "/cpu:0", fp16, True, 1.0, hvk.Sum, 2, True, 0, None, everybody, False
     )

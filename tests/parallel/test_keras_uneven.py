@@ -212,22 +212,21 @@ def test_unknown_modes_are_refused(hvd):
 def test_the_count_of_many_ranks_is_exact(hvd, size, monkeypatch, ranks, wire):
     """All ranks but one are active. Simulated: what goes into the plan comes back rounded as by its wire."""
     from smddp_tf.collectives import ops, run_time_values
-    from smddp_tf.keras.optimizer.optimizer_reducer import OptimizerReducer, ReductionSettings
-    from smddp_tf.keras.optimizer.pipeline import reduce_gradients
     from smddp_tf.keras.roles import active_ranks, running
+    from smddp_tf.keras.roles.wrapping import reducer_of
 
     active_count = ranks - 1
-    reducer = OptimizerReducer(ReductionSettings())
+    optimizer = hvk.DistributedOptimizer(keras.optimizers.SGD())
 
     def reduce(grads, variables):
         return [tf.cast(tf.cast(grad * (active_count / ranks), wire), tf.float32) for grad in grads]
 
     reduce.keeps_float32 = wire == tf.float32
-    monkeypatch.setattr(reducer, "over_ranks", lambda variables: reduce)
+    monkeypatch.setattr(reducer_of(optimizer), "over_ranks", lambda *_: reduce)
     monkeypatch.setattr(ops, "allreduce", lambda tensor, **kwargs: tensor * active_count)
     monkeypatch.setattr(run_time_values, "size", lambda: ranks)
     active = active_ranks.ActiveRanks()
     with running.within(active=active):
-        [grad] = reduce_gradients(reducer, [tf.constant([2.0])], [tf.Variable([1.0])])
+        [grad] = optimizer._allreduce([tf.constant([2.0])], [tf.Variable([1.0])])
     assert float(active.count) == active_count
     np.testing.assert_allclose(grad, [2.0], rtol=2**-8)

@@ -9,6 +9,8 @@ import tensorflow as tf
 
 import smddp_tf.keras as hvk
 from smddp_tf.collectives import sparse
+from smddp_tf.collectives.reduce_op import ReduceSpec
+from smddp_tf.gradients.options import ReduceOptions
 from smddp_tf.gradients.reducer import GradientReducer
 from tests.native_module import core
 from tests.parallel.keras_training import (
@@ -53,7 +55,7 @@ def sum_of(slices: list[tf.IndexedSlices]) -> np.ndarray:
 
 
 def reduced(run, slices: tf.IndexedSlices, dtype="float32", **settings) -> tf.IndexedSlices:
-    reducer = GradientReducer("sparse", **settings)
+    reducer = GradientReducer("sparse", ReduceOptions(**settings))
     table = tf.Variable(tf.zeros([ROWS, WIDTH], dtype))
     return run(lambda: reducer([slices], [table])[0])
 
@@ -112,13 +114,14 @@ def test_averages_of_other_dtypes(hvd, rank, size, run, dtype):
 def test_factors(hvd, rank, size, way):
     expected = sum_of([slices_of_rank(r) for r in range(size)])
     check(reduced(lambda f: f(), slices_of_rank(rank), gradient_predivide_factor=4.0), expected / size)
-    settings = {"op": hvd.Sum, "prescale_factor": 0.5, "postscale_factor": 3.0}
-    check(reduced(lambda f: f(), slices_of_rank(rank), **settings), expected * 1.5)
+    reduction = ReduceSpec(hvd.Sum, 0.5, 3.0)
+    of_rows = sparse.reduce_rows({0: slices_of_rank(rank)}, {0: tf.TensorShape([ROWS, WIDTH])}, reduction, "factors")
+    check(of_rows[0], expected * 1.5)
 
 
 def test_shapes_that_are_not_known_when_traced(hvd, rank, size, way):
     """As in `fit`, where the batch is open; here also the variable's number of rows."""
-    reducer = GradientReducer("unknown", op=hvd.Sum)
+    reducer = GradientReducer("unknown", ReduceOptions(op=hvd.Sum))
     known = tf.Variable(tf.zeros([ROWS, WIDTH]))
     unknown = tf.Variable(tf.zeros([ROWS, WIDTH]), shape=[None, WIDTH])
 
@@ -180,7 +183,7 @@ def test_training_matches_one_process_on_the_whole_batch(hvd, rank, size, mpi, w
 
 def test_compiled_by_xla_it_is_dense(hvd, rank, size):
     """The number of rows is not known to XLA, the table is."""
-    reducer = GradientReducer("compiled", op=hvd.Sum)
+    reducer = GradientReducer("compiled", ReduceOptions(op=hvd.Sum))
     table = tf.Variable(tf.zeros([ROWS, WIDTH]))
     result = tf.function(lambda: reducer([slices_of_rank(rank)], [table])[0], jit_compile=True)()
     assert isinstance(result, tf.Tensor)

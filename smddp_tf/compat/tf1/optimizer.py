@@ -9,10 +9,10 @@ import tensorflow as tf
 
 from smddp_tf.collectives import graph
 from smddp_tf.collectives.reduce_op import Adasum, Average, Sum
-from smddp_tf.collectives.sparse import densified
 from smddp_tf.compression import Compression
 from smddp_tf.gradients.local_sources import LocalSources
-from smddp_tf.gradients.reducer import GradientReducer, check_groups, settings_in
+from smddp_tf.gradients.options import ReduceOptions
+from smddp_tf.gradients.reducer import GradientReducer
 from smddp_tf.keras.optimizer import distributed as of_keras
 from smddp_tf.keras.roles.wrapping import shown_as_horovods
 from smddp_tf.process_sets import ProcessSet, global_process_set
@@ -51,11 +51,8 @@ def DistributedOptimizer(
     """
     given = dict(locals())
     if isinstance(optimizer, tf.compat.v1.train.Optimizer) and shard is None:
-        check_groups(groups, num_groups)
         optimizer_class = shown_as_horovods(DistributedV1Optimizer, "horovod.tensorflow", "_DistributedOptimizer")
-        passes, average = of_keras.checked_passes(backward_passes_per_step), average_aggregated_gradients
-        how = settings_in(given)
-        return optimizer_class(optimizer, name, use_locking, passes, average, scale_local_gradients, **how)
+        return optimizer_class(optimizer, use_locking, ReduceOptions.of(given))
     del given["use_locking"]
     return of_keras.DistributedOptimizer(**given)
 
@@ -68,40 +65,28 @@ class DistributedV1Optimizer(tf.compat.v1.train.Optimizer):
 
     Args:
         optimizer: the `tf.compat.v1.train.Optimizer`.
-        name: its name. Defaults to "Distributed" and the name of the class.
         use_locking: see `tf.compat.v1.train.Optimizer`.
-        passes: so many calls make one update (`backward_passes_per_step`). More than 1 in graphs with a session only.
-        average: bool, divides the sum of these calls by their number.
-        scale_local_gradients: bool, divides the gradients of local variables by the number of ranks.
-        reduction: the further arguments of `GradientReducer`.
+        options: how it reduces; several passes for one update in graphs with a session only. Its name is "Distributed"
+            and the name of the class unless one is given.
     """
 
-    def __init__(
-        self,
-        optimizer: Any,
-        name: str | None,
-        use_locking: bool,
-        passes: int,
-        average: bool,
-        scale_local_gradients: bool,
-        **reduction: Any,
-    ) -> None:
-        name = name or f"Distributed{type(optimizer).__name__}"
+    def __init__(self, optimizer: Any, use_locking: bool, options: ReduceOptions) -> None:
+        name = options.name or f"Distributed{type(optimizer).__name__}"
+        passes, average = options.backward_passes_per_step, options.average_aggregated_gradients
         super().__init__(name=name, use_locking=use_locking)
         if passes > 1 and tf.executing_eagerly():
             raise ValueError(
                 "`backward_passes_per_step` of a TensorFlow 1 optimizer needs a graph with a session. "
                 f"Received: backward_passes_per_step={passes} in eager mode. Use an optimizer of `keras.optimizers`."
             )
-        if average and reduction["op"] == Adasum:
+        if average and options.op == Adasum:
             raise ValueError(
                 "`average_aggregated_gradients` has no meaning for hvd.Adasum, which does not depend on the length of "
                 "what it adds. Received: average_aggregated_gradients=True and op=hvd.Adasum. Leave one of them out."
             )
-        self._optimizer = optimizer
-        self._local = LocalSources(scale_local_gradients, reduction["process_set"])
-        self._reducer = GradientReducer(name, ops=(Average, Sum, Adasum), **reduction)
-        self._sparse_as_dense = reduction["sparse_as_dense"]
+        self._optimizer, self._options = optimizer, options
+        self._local = LocalSources(options)
+        self._reducer = GradientReducer(name, options, (Average, Sum, Adasum))
         self._passes = _Passes(passes, average) if passes > 1 else None
 
     def register_local_var(self, var: Any) -> None:
@@ -115,7 +100,7 @@ class DistributedV1Optimizer(tf.compat.v1.train.Optimizer):
         grads, variables = [grad for grad, _ in pairs], [variable for _, variable in pairs]
         if self._passes is None:
             return list(zip(self._reduced(grads, variables), variables))
-        dense = [self._dense(grad, variable) for grad, variable in pairs]
+        dense = self._options.dense(grads, variables)
         return list(zip(self._passes.add(dense, lambda sums: self._reduced(sums, variables)), variables))
 
     @graph.no_autograph
@@ -150,16 +135,6 @@ class DistributedV1Optimizer(tf.compat.v1.train.Optimizer):
 
     def _reduced(self, grads: Sequence[Any], variables: Sequence[Any]) -> list[Any]:
         return self._local.reduce_others(self._reducer, grads, variables)
-
-    def _dense(self, grad: Any, variable: Any) -> Any:
-        if not isinstance(grad, tf.IndexedSlices):
-            return grad
-        if not self._sparse_as_dense:
-            raise ValueError(
-                "`backward_passes_per_step` adds up gradients, so they must be dense. Received: tf.IndexedSlices for "
-                f"variable {variable.name!r}. Give `sparse_as_dense=True` to hvd.DistributedOptimizer."
-            )
-        return densified(grad, tf.TensorShape(variable.shape))
 
 
 class _Passes:

@@ -27,7 +27,7 @@ def prepared(plain_init: Any) -> Any:
 
     @functools.wraps(plain_init)
     def __init__(self: Any, *args: Any, **kwargs: Any) -> None:
-        awaiting = [plan for plan in running.now().plans[-1:] if plan.awaits_iterator]
+        awaiting = [plan for plan in running.here.plans[-1:] if plan.awaits_iterator]
         epochs = 0
         for plan in awaiting:
             plan.awaits_iterator, epochs = False, plan.epochs_ahead

@@ -76,7 +76,7 @@ def _evaluate_part(model: Any, x: Any, y: Any, options: Any) -> tuple[dict[str, 
     with hooks.installed_in(model, plan.step_kind("test", watched=False)):
         hooks.samples.assign(0.0)
         try:
-            with running.within(plans=(*running.now().plans, plan)):
+            with running.within(plans=(*running.here.plans, plan)):
                 logs = model.evaluate(x, y, return_dict=True, **options)
                 samples = float(hooks.samples)
                 logs = logs if samples else _logs_without_data(model, plan.data)

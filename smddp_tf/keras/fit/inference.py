@@ -62,7 +62,7 @@ def _evaluating_all(plain_evaluate: Callable[..., Any]) -> Callable[..., Any]:
             refuse_alone("`evaluate` of a model whose tables are cut over the ranks")
         agree_on_states(self)
         is_of_fit = "_use_cached_eval_dataset" in kwargs
-        is_of_ours = any(plan.awaits_iterator for plan in running.now().plans[-1:])  # `evaluate` below
+        is_of_ours = any(plan.awaits_iterator for plan in running.here.plans[-1:])  # `evaluate` below
         if current() is None or is_of_fit or is_of_ours:
             return plain_evaluate(self, *args, **kwargs)
         refuse_stateful(self)

@@ -62,7 +62,7 @@ def _fit(plain_fit: Any, bound: inspect.BoundArguments, plan: TrainerPlan) -> An
     guard = Guard(plan) if plan.is_guarded else CountedEpochs(plan)
     plan.before, plan.after = [*guard.first, *plan.before], [*plan.after, *guard.last]
     try:
-        with _callbacks_around(plan, guard.votes_last), running.within(plans=(*running.now().plans, plan)):
+        with _callbacks_around(plan, guard.votes_last), running.within(plans=(*running.here.plans, plan)):
             return plain_fit(*bound.args, **bound.kwargs)
     except Exception as error:
         guard.report(error)

@@ -99,7 +99,7 @@ class TrainerPlan:
 def plan_of_fit(arguments: dict[str, Any]) -> TrainerPlan:
     """The plan of a `fit` with these arguments, with `self` and all defaults among them."""
     model = arguments["self"]
-    is_inner = any(plan.is_guarded and plan.model is model for plan in running.now().plans)
+    is_inner = any(plan.is_guarded and plan.model is model for plan in running.here.plans)
     plan = TrainerPlan(model, arguments, flat(arguments["callbacks"]), reduces=model_reduces(model))
     plan.has_others = is_initialized() and size() > 1 and not is_inner
     _measure(plan)

@@ -6,9 +6,10 @@ import functools
 from collections.abc import Sequence
 from typing import Any
 
+from smddp_tf.gradients.options import ReduceOptions
 from smddp_tf.keras import patch_table, patches
 from smddp_tf.keras._backend import keras
-from smddp_tf.keras.optimizer.optimizer_reducer import ReductionSettings, is_updating
+from smddp_tf.keras.optimizer.optimizer_reducer import is_updating
 from smddp_tf.keras.optimizer.reducing import attach
 from smddp_tf.keras.roles.current_distribution import current
 from smddp_tf.keras.roles.optimizers import innermost
@@ -38,7 +39,7 @@ def adopt(optimizer: Any) -> bool:
     if current() is None or reduces(optimizer) or is_updating():
         return False
     shard = getattr(current(), "shard", None)
-    reducer = attach(optimizer, ReductionSettings(shard=shard, sparse_as_dense=shard is not None))
+    reducer = attach(optimizer, ReduceOptions(shard=shard, sparse_as_dense=shard is not None))
     reducer.of_distribution = reducer.is_inherited = True  # `is_inherited`: the user may still wrap it
     return True
 

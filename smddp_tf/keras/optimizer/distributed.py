@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import operator
 from typing import Any
 
 from smddp_tf.basics import is_initialized
@@ -10,12 +9,11 @@ from smddp_tf.collectives import graph
 from smddp_tf.collectives.reduce_op import Average
 from smddp_tf.compression import Compression
 from smddp_tf.gradients.local_sources import layers_in
-from smddp_tf.gradients.reducer import check_groups
+from smddp_tf.gradients.options import ReduceOptions
 from smddp_tf.keras._backend import LEGACY, keras, needs_keras_3
 from smddp_tf.keras.optimizer import legacy
 from smddp_tf.keras.optimizer.copied import copy_of
 from smddp_tf.keras.optimizer.loss_scaling import reduce_before_finite_check
-from smddp_tf.keras.optimizer.optimizer_reducer import ReductionSettings
 from smddp_tf.keras.optimizer.reducing import attach, prepare_by, wrap_class
 from smddp_tf.keras.roles.optimizers import innermost
 from smddp_tf.keras.roles.wrapping import advice, reducer_on, reduces, refuse_wrapped
@@ -105,22 +103,17 @@ def DistributedOptimizer(
             other. Later, in `apply`, if `backward_passes_per_step` meets `tf.IndexedSlices` without `sparse_as_dense`,
             or if `hvd.DistributedGradientTape` has reduced the gradients already.
     """
-    flags = {"average_aggregated_gradients": bool(average_aggregated_gradients)}
-    flags["scale_local_gradients"] = bool(scale_local_gradients)
-    given = {**locals(), **flags}
-    check_groups(groups, num_groups)
-    settings = ReductionSettings(**{field: given[field] for field in ReductionSettings._fields})
-    return distribute(optimizer, settings, copies=True)
+    return distribute(optimizer, ReduceOptions.of(locals()), copies=True)
 
 
-def distribute(optimizer: Any, settings: ReductionSettings, copies: bool) -> Any:
+def distribute(optimizer: Any, settings: ReduceOptions, copies: bool) -> Any:
     """Makes an optimizer reduce.
 
     Args:
+        settings: how, checked.
         copies: whether the one that reduces is a copy. An optimizer that reduces already, and may be wrapped once more,
             is changed in place.
     """
-    settings = settings._replace(backward_passes_per_step=checked_passes(settings.backward_passes_per_step))
     if settings.shard is not None:
         settings = _checked_shard(settings)
     if LEGACY:
@@ -174,7 +167,7 @@ def PartialDistributedOptimizer(
     return wrapped
 
 
-def _checked_shard(settings: ReductionSettings) -> ReductionSettings:
+def _checked_shard(settings: ReduceOptions) -> ReduceOptions:
     if LEGACY:
         needs_keras_3("DistributedOptimizer(shard=...)")
     if settings.process_set is not global_process_set:
@@ -185,20 +178,6 @@ def _checked_shard(settings: ReductionSettings) -> ReductionSettings:
     if is_initialized():
         degree_of(settings.shard)
     return settings._replace(sparse_as_dense=True)
-
-
-def checked_passes(passes: Any) -> int:
-    """Returns `backward_passes_per_step` as an integer.
-
-    Raises:
-        ValueError: It is none, or less than 1.
-    """
-    if isinstance(passes, bool) or not hasattr(passes, "__index__") or passes < 1:
-        raise ValueError(
-            "`backward_passes_per_step` must be an integer of at least 1. "
-            f"Received: backward_passes_per_step={passes!r}."
-        )
-    return operator.index(passes)
 
 
 def _check_accumulates_once(optimizer: Any, passes: int) -> None:

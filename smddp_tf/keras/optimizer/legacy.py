@@ -20,19 +20,21 @@ import tensorflow as tf
 from smddp_tf._native import loader
 from smddp_tf.basics import rank, size
 from smddp_tf.collectives import graph
+from smddp_tf.gradients.options import ReduceOptions
 from smddp_tf.keras._backend import build_optimizer, keras
 from smddp_tf.keras.optimizer.copied import copy_of
 from smddp_tf.keras.optimizer.made_anew import configuration, notice_from_config
-from smddp_tf.keras.optimizer.optimizer_reducer import OptimizerReducer, ReductionSettings, ids_with_gradients
-from smddp_tf.keras.optimizer.pipeline import methods_for, own_gradients, reduced_by_tape
+from smddp_tf.keras.optimizer.optimizer_reducer import OptimizerReducer, ids_with_gradients
+from smddp_tf.keras.optimizer.pipeline import METHODS, context_of, own_gradients, reduced_by_tape
 from smddp_tf.keras.roles import wrapping
 from smddp_tf.keras.roles.optimizers import innermost
+from smddp_tf.keras.roles.wrapping import reducer_of
 
 _HOOKS = ("aggregate_gradients", "_aggregate_gradients")
 _API_NAMES = ("_keras_api_names", "_keras_api_names_v1", "_tf_api_names", "_tf_api_names_v1")
 
 
-def distribute(optimizer: Any, settings: ReductionSettings, copies: bool) -> Any:
+def distribute(optimizer: Any, settings: ReduceOptions, copies: bool) -> Any:
     """Makes a Keras 2 optimizer reduce its gradients, and returns it.
 
     Args:
@@ -58,20 +60,15 @@ def distribute(optimizer: Any, settings: ReductionSettings, copies: bool) -> Any
     return ours
 
 
-def _attach(optimizer: Any, settings: ReductionSettings | None = None, local: Any = None) -> OptimizerReducer:
+def _attach(optimizer: Any, settings: ReduceOptions | None = None, local: Any = None) -> OptimizerReducer:
     reducer = OptimizerReducer(wrapping.settings_of_class(optimizer) if settings is None else settings)
     reducer.reductions = _reductions()
     if local is not None:
         reducer.local.add_those_of(local)
     notice_from_config(type(optimizer), _attach)
-    wrapping.attach_reducer(optimizer, wrapping.wrapped_class(type(optimizer), _members_for, reducer.settings), reducer)
+    wrapped = wrapping.wrapped_class(type(optimizer), _members_for, reducer.settings, _attach)
+    wrapping.attach_reducer(optimizer, wrapped, reducer)
     return reducer
-
-
-def _reducer_of(optimizer: Any) -> OptimizerReducer:
-    """The optimizer's reducer; one made from a wrapped class gets it here, with the settings of the class."""
-    reducer = wrapping.reducer_on(optimizer)
-    return _attach(optimizer) if reducer is None else reducer
 
 
 def _members_for(optimizer_class: Any) -> dict[str, Any]:
@@ -80,16 +77,17 @@ def _members_for(optimizer_class: Any) -> dict[str, Any]:
     def aggregate(self: Any, grads_and_vars: Any) -> list[Any]:
         """The (gradient, variable) pairs with the gradients reduced over all ranks, if they are not yet."""
         grads, variables = _apart(grads_and_vars)
-        reducer = _reducer_of(self)
+        reducer = reducer_of(self)
         reducer.aggregated = ids_with_gradients(grads, variables)
-        if reducer.is_paused or reducer.takes_computed(grads, variables) or reduced_by_tape(reducer, grads, variables):
-            return list(zip(grads, variables))
-        return list(zip(self._allreduce(grads, variables), variables))
+        if reducer.update is None and not reducer.takes_computed(grads, variables):
+            context = context_of(self, reducer).of(variables)
+            grads = grads if reduced_by_tape(context, grads) else context.reduced(grads)
+        return list(zip(grads, variables))
 
     def apply_gradients(self: Any, grads_and_vars: Any, *args: Any, **kwargs: Any) -> Any:
         """As of the wrapped class; with several passes for one update, in the last of them only."""
         plain = functools.partial(optimizer_class.apply_gradients, self)
-        reducer = _reducer_of(self)
+        reducer = reducer_of(self)
         grads, variables = _apart(grads_and_vars)
         computed = reducer.takes_computed(grads, variables)
         if not computed and _leaves_out(hook, args, kwargs):
@@ -98,8 +96,10 @@ def _members_for(optimizer_class: Any) -> dict[str, Any]:
             with tf.init_scope():  # a branch of a graph cannot create variables
                 build_optimizer(self, variables)
 
+        context = context_of(self, reducer).of(variables)
+
         def update(values: Sequence[Any]) -> Any:
-            with reducer.paused() if computed else contextlib.nullcontext():
+            with reducer.applying(context) if computed else contextlib.nullcontext():
                 return plain(list(zip(values, variables)), *args, **kwargs)
 
         def skip() -> Any:
@@ -112,8 +112,9 @@ def _members_for(optimizer_class: Any) -> dict[str, Any]:
             if computed:
                 reducer.passes.after_collecting(lambda: update(grads), skip)
             else:
-                reduced_by_tape(reducer, grads, variables)
-                reducer.passes.apply(reducer.dense(grads, variables), variables, update, skip)
+                reduced_by_tape(context, grads)
+                dense = reducer.settings.dense(grads, variables)
+                reducer.passes.apply(dense, variables, update, skip)
         reducer.aggregated, reducer.reductions = frozenset(), _reductions()
         return done
 
@@ -131,13 +132,13 @@ def _members_for(optimizer_class: Any) -> dict[str, Any]:
         return _reduced_now(self, optimizer_class.get_gradients(self, loss, params), list(params))
 
     def get_config(self: Any) -> Any:
-        return configuration(optimizer_class.get_config(self), _reducer_of(self))
+        return configuration(optimizer_class.get_config(self), reducer_of(self))
 
     return {
         "__module__": optimizer_class.__module__,
         "get_config": functools.update_wrapper(get_config, optimizer_class.get_config),
         "apply_gradients": functools.update_wrapper(apply_gradients, optimizer_class.apply_gradients),
-        **methods_for(_reducer_of),
+        **METHODS,
         hook: functools.update_wrapper(aggregate, getattr(optimizer_class, hook)),
         "_compute_gradients": computing("_compute_gradients"),
         # Of the new optimizers, and of the old ones.
@@ -153,15 +154,14 @@ def _members_for(optimizer_class: Any) -> dict[str, Any]:
 
 def _reduced_now(optimizer: Any, grads: Sequence[Any], variables: list[Any]) -> list[Any]:
     """What a method that computes gradients returns: reduced; of several passes the sum, and zeros before the last."""
-    reducer = _reducer_of(optimizer)
+    reducer = reducer_of(optimizer)
+    context = context_of(optimizer, reducer).of(variables)
+    by_tape = reduced_by_tape(context, grads)
     if reducer.passes is not None:
-        reduced_by_tape(reducer, grads, variables)
-        dense = reducer.dense(grads, variables)
-        reduced = reducer.passes.collect(dense, variables, lambda sums: optimizer._allreduce(sums, variables))
-    elif reduced_by_tape(reducer, grads, variables):
-        reduced = list(grads)
+        dense = reducer.settings.dense(grads, variables)
+        reduced: list[Any] = reducer.passes.collect(dense, variables, context.reduced)
     else:
-        reduced = list(optimizer._allreduce(list(grads), variables))
+        reduced = list(grads) if by_tape else context.reduced(grads)
     reducer.computed[tf.executing_eagerly()] |= ids_with_gradients(grads, variables)
     return reduced
 

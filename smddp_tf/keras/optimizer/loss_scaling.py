@@ -22,8 +22,8 @@ from smddp_tf.keras import patch_table, patches
 from smddp_tf.keras._backend import keras
 from smddp_tf.keras.optimizer.adopted import adopt
 from smddp_tf.keras.optimizer.pipeline import apply_reduced
-from smddp_tf.keras.optimizer.reducing import attach, reducer_of
-from smddp_tf.keras.roles.wrapping import is_wrapped
+from smddp_tf.keras.optimizer.reducing import attach
+from smddp_tf.keras.roles.wrapping import is_wrapped, reducer_of
 
 
 @functools.cache
@@ -38,7 +38,7 @@ def reduce_before_finite_check() -> None:
 
 
 def _reducing(plain_apply: Any) -> Any:
-    """`apply` that reduces first. Where an outer optimizer has reduced, the reducer is paused: all goes through."""
+    """`apply` that reduces first. Where an outer optimizer has reduced, all goes through."""
 
     @functools.wraps(plain_apply)
     def apply(self: Any, grads: Sequence[Any], trainable_variables: Any = None) -> Any:
@@ -62,9 +62,9 @@ def _agreeing(plain_check: Any) -> Any:
         if not is_wrapped(self.inner_optimizer):
             return finite
         reducer = reducer_of(self.inner_optimizer)
-        if reducer.sharded() is None and (type(self).apply is our_apply or reducer.is_paused):
+        if reducer.sharded() is None and (type(self).apply is our_apply or reducer.update is not None):
             return finite
-        name = of_thread(f"{reducer.settings.name or 'optimizer'}.finite")
+        name = of_thread(f"{reducer.name}.finite")
         return tf.cast(ops.allreduce(tf.cast(finite, tf.int32), op=Min, name=name), tf.bool)
 
     return check_finite

@@ -6,6 +6,9 @@ plain class, as it must in files, which hold nothing of ours. In memory the name
 tells where it comes from: it is a string object of which there is one for each reducer. A copy of the dict has the
 same object; what went through a file, JSON or pickle has another, and is plain. So is what a script makes with
 `keras.optimizers.Adam.from_config(config)`: it asks for that class, and may wrap what it gets.
+
+A key of our own cannot tell it: Keras makes the configurations of files and of copies in memory by one function, and
+its optimizers refuse keys that they do not know, so such a file would not load where this library is not.
 """
 
 from __future__ import annotations

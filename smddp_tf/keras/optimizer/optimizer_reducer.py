@@ -6,40 +6,21 @@ import contextlib
 import math
 import threading
 from collections.abc import Iterator, Sequence
-from typing import Any, NamedTuple
+from typing import Any
 
 import tensorflow as tf
 
 from smddp_tf.collectives import xla
 from smddp_tf.collectives.reduce_op import Average
-from smddp_tf.collectives.sparse import densified
-from smddp_tf.compression import Compression
 from smddp_tf.gradients.local_sources import LocalSources
-from smddp_tf.gradients.reducer import GradientReducer, settings_in
+from smddp_tf.gradients.options import ReduceOptions
+from smddp_tf.gradients.reducer import GradientReducer
 from smddp_tf.keras.optimizer.accumulation import Passes
 from smddp_tf.keras.roles import global_means
 from smddp_tf.keras.roles.active_ranks import Window
 from smddp_tf.keras.sharding.sharded_state import ShardedState
-from smddp_tf.process_sets import ProcessSet, global_process_set
 
 _updating = threading.local()
-
-
-class ReductionSettings(NamedTuple):
-    """How an optimizer reduces. Plain values, so that a pickled optimizer can carry them."""
-
-    name: str | None = None
-    device_dense: str = ""
-    device_sparse: str = ""
-    compression: Any = Compression.none
-    sparse_as_dense: bool = False
-    gradient_predivide_factor: float = 1.0
-    op: int = Average
-    backward_passes_per_step: int = 1
-    average_aggregated_gradients: bool = False
-    process_set: ProcessSet = global_process_set
-    scale_local_gradients: bool = True
-    shard: Any = None
 
 
 def ids_with_gradients(grads: Sequence[Any], variables: Sequence[Any]) -> frozenset[int]:
@@ -55,6 +36,8 @@ class OptimizerReducer:
 
     Attributes:
         settings: how it reduces.
+        update: the `UpdateContext` of the update whose reduced gradients Keras is applying: they pass through. None
+            where there is none.
         local: the variables whose gradients stay on this rank.
         passes: adds up the gradients of several calls first; None where every call is an update.
         window: counts the active passes of this rank, for an optimizer with several passes per update whose data were
@@ -69,22 +52,28 @@ class OptimizerReducer:
         of_distribution: whether it reduces only because there is a `keras.distribution`.
     """
 
-    def __init__(self, settings: ReductionSettings) -> None:
+    def __init__(self, settings: ReduceOptions) -> None:
         self.settings = settings
+        self.update: Any = None
         self.names: dict[str, str] = {}
         self.is_inherited = False
         self.of_distribution = False
         self.is_scaled = False
-        self.local = LocalSources(settings.scale_local_gradients, settings.process_set)
+        self.local = LocalSources(settings)
         count = settings.backward_passes_per_step
         self.passes = Passes(count, settings.average_aggregated_gradients) if count > 1 else None
         self.window: Window | None = None
         self.computed: dict[bool, frozenset[int]] = {False: frozenset(), True: frozenset()}
         self.aggregated: frozenset[int] = frozenset()
         self.reductions = (0, 0)
-        self._paused = False
         self._sharded: ShardedState | None = None
-        self._new_reducer(settings.gradient_predivide_factor)  # refuses wrong settings now, not when training begins
+        # By what differs between lists of gradients. The first refuses wrong settings now, not when training begins.
+        self._reducers = {(settings.gradient_predivide_factor, False, 1): GradientReducer(self.name, settings)}
+
+    @property
+    def name(self) -> str:
+        """Of the optimizer, in messages and names of requests; the same on all ranks."""
+        return self.settings.name or "optimizer"
 
     def takes_computed(self, grads: Sequence[Any], variables: Sequence[Any]) -> bool:
         """Are these the gradients of variables in `computed`, or what was made of them? They are taken out of it."""
@@ -100,24 +89,29 @@ class OptimizerReducer:
         if self.settings.shard is None:
             return None
         if self._sharded is None:
-            self._sharded = ShardedState(self.settings.shard, self.settings.name or "optimizer")
+            self._sharded = ShardedState(self.settings.shard, self.name)
         return self._sharded if self._sharded.degree > 1 else None
 
-    def over_ranks(self, variables: Sequence[Any]) -> GradientReducer:
-        """Returns what reduces the gradients of `variables` over the ranks."""
-        state = self.sharded()
-        return self._new_reducer(self._range_of_float16(variables), 1 if state is None else state.planned_parts)
+    def over_ranks(self, variables: Sequence[Any], state: ShardedState | None) -> GradientReducer:
+        """Returns what reduces the gradients of `variables` over the ranks; the same object for the same needs.
 
-    def _new_reducer(self, gradient_predivide_factor: float, parts: int = 1) -> GradientReducer:
-        settings = self.settings._replace(gradient_predivide_factor=gradient_predivide_factor)
-        how = {"repeated_rows": self._keeps_repeated_rows(), "parts": parts, **settings_in(settings._asdict())}
-        return GradientReducer(settings.name or "optimizer", **how)
+        Args:
+            state: what `sharded` returns.
+        """
+        parts = 1 if state is None else state.planned_parts
+        needs = (self._range_of_float16(variables), self._keeps_repeated_rows(), parts)
+        if needs not in self._reducers:
+            factor, repeated_rows, parts = needs
+            settings = self.settings._replace(gradient_predivide_factor=factor)
+            self._reducers[needs] = GradientReducer(self.name, settings, repeated_rows=repeated_rows, parts=parts)
+        return self._reducers[needs]
 
     def _keeps_repeated_rows(self) -> bool:
         """Is it to be as in one process, to whose optimizer each lookup of a row is a gradient of its own?"""
+        if not self.of_distribution or self.settings.sparse_as_dense:
+            return False
         batch = global_means.global_batch()
-        may_gather = not xla.compiling() or (batch is not None and batch.has_equal_parts)
-        return self.of_distribution and not self.settings.sparse_as_dense and may_gather
+        return not xla.compiling() or (batch is not None and batch.has_equal_parts)
 
     def _range_of_float16(self, variables: Sequence[Any]) -> float:
         """Returns what to divide by before the sum: where gradients are float16, the sum of several could overflow.
@@ -130,45 +124,21 @@ class OptimizerReducer:
             return self.settings.gradient_predivide_factor
         return float(2 ** math.ceil(math.log2(self.local.ranks())))
 
-    def dense(self, grads: Sequence[Any], variables: Sequence[Any]) -> list[Any]:
-        """Returns `grads` as dense tensors, which is what can be added up over several passes.
-
-        Raises:
-            ValueError: There are `tf.IndexedSlices`, and `sparse_as_dense` was not asked for.
-        """
-        for grad, variable in zip(grads, variables):
-            if isinstance(grad, tf.IndexedSlices) and not self.settings.sparse_as_dense:
-                name = getattr(variable, "path", variable.name)
-                raise ValueError(
-                    "`backward_passes_per_step` adds up gradients, so they must be dense. Received: "
-                    f"backward_passes_per_step={self.settings.backward_passes_per_step} and tf.IndexedSlices for "
-                    f"variable {name!r}. Give `sparse_as_dense=True` to hvd.DistributedOptimizer."
-                )
-        return [
-            densified(grad, tf.TensorShape(variable.shape)) if isinstance(grad, tf.IndexedSlices) else grad
-            for grad, variable in zip(grads, variables)
-        ]
-
     def open_window(self) -> Window:
         """Returns `window`, which is made where it does not exist."""
         if self.window is None:
             self.window = Window()
         return self.window
 
-    @property
-    def is_paused(self) -> bool:
-        """True while gradients pass through."""
-        return self._paused
-
     @contextlib.contextmanager
-    def paused(self) -> Iterator[None]:
-        """Inside, gradients pass through: somebody further out has reduced them."""
-        before, self._paused = self._paused, True
+    def applying(self, update: Any) -> Iterator[None]:
+        """Inside, Keras applies the gradients of `update`: those of an optimizer further in have been reduced."""
+        before, self.update = self.update, update
         _updating.depth = getattr(_updating, "depth", 0) + 1
         try:
             yield
         finally:
-            self._paused = before
+            self.update = before
             _updating.depth -= 1
 
 

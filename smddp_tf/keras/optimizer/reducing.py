@@ -8,12 +8,13 @@ from typing import Any
 
 from smddp_tf.collectives.layouts import layout_of
 from smddp_tf.gradients.local_sources import LocalSources
+from smddp_tf.gradients.options import DEFAULTS, ReduceOptions
 from smddp_tf.keras._backend import keras
 from smddp_tf.keras.optimizer.made_anew import configuration, notice_from_config
-from smddp_tf.keras.optimizer.optimizer_reducer import OptimizerReducer, ReductionSettings
-from smddp_tf.keras.optimizer.pipeline import When, apply_reduced, methods_for, when_reduced
+from smddp_tf.keras.optimizer.optimizer_reducer import OptimizerReducer
+from smddp_tf.keras.optimizer.pipeline import METHODS, When, apply_reduced
 from smddp_tf.keras.roles.optimizers import innermost
-from smddp_tf.keras.roles.wrapping import attach_reducer, reducer_on, settings_of_class, unwrapped, wrapped_class
+from smddp_tf.keras.roles.wrapping import attach_reducer, reducer_of, settings_of_class, unwrapped, wrapped_class
 from smddp_tf.keras.saving.cut_tables import cut
 from smddp_tf.keras.sharding.sharded_state import ShardedState
 
@@ -25,14 +26,8 @@ def prepare_by(function: Callable[[], None]) -> None:
     _preparations.append(function)
 
 
-def reducer_of(optimizer: Any) -> OptimizerReducer:
-    """Returns the optimizer's reducer. One made from a wrapped class gets it here, with the settings of its class."""
-    reducer = reducer_on(optimizer)
-    return attach(optimizer) if reducer is None else reducer
-
-
 def attach(
-    optimizer: Any, settings: ReductionSettings | None = None, local: LocalSources | None = None
+    optimizer: Any, settings: ReduceOptions | None = None, local: LocalSources | None = None
 ) -> OptimizerReducer:
     """Makes `optimizer` reduce: changes its class in place, which keeps its state.
 
@@ -68,7 +63,7 @@ def _cut_state(optimizer: Any, state: ShardedState) -> None:
         variable.assign(cut(variable, value.numpy()) if whole else value)
 
 
-def wrap_class(optimizer_class: Any, settings: ReductionSettings | None = None) -> Any:
+def wrap_class(optimizer_class: Any, settings: ReduceOptions | None = None) -> Any:
     """Returns the subclass of `optimizer_class` that reduces gradients; it saves under the name of `optimizer_class`.
 
     A wrapped class is returned as it is, unless `settings` say how to reduce.
@@ -82,7 +77,10 @@ def wrap_class(optimizer_class: Any, settings: ReductionSettings | None = None) 
     """
     if settings is None and hasattr(optimizer_class, "_smddp_wraps"):
         return optimizer_class
-    return wrapped_class(optimizer_class, _members_for, settings or ReductionSettings())
+    settings = settings or DEFAULTS
+    return wrapped_class(
+        optimizer_class, _members_for if settings.shard is None else _sharded_members_for, settings, attach
+    )
 
 
 def _members_for(optimizer_class: Any) -> dict[str, Any]:
@@ -96,55 +94,20 @@ def _members_for(optimizer_class: Any) -> dict[str, Any]:
     """
 
     def apply(self: Any, grads: Sequence[Any], trainable_variables: Any = None) -> None:
-        plain: Any = functools.partial(optimizer_class.apply, self)
-        if (state := _sharded(self)) is not None:
-            plain = functools.partial(_apply_to_parts, self, state, plain)
-        apply_reduced(self, reducer_of(self), plain, grads, trainable_variables)
-
-    def build(self: Any, variables: Any) -> None:
-        state = None if self.built else _sharded(self)
-        if state is None:
-            optimizer_class.build(self, variables)
-            return
-        before = len(self.variables)
-        optimizer_class.build(self, state.parts_for(variables, reducer_of(self).local))
-        state.check_slots(self, before)
+        apply_reduced(
+            self, reducer_of(self), functools.partial(optimizer_class.apply, self), grads, trainable_variables
+        )
 
     def _clip_gradients(self: Any, grads: Sequence[Any]) -> Any:
-        if (state := _sharded(self)) is not None:
-            return state.clipped(self, grads, functools.partial(optimizer_class._clip_gradients, self))
         return grads if self.gradient_accumulation_steps else optimizer_class._clip_gradients(self, grads)
 
-    def _use_weight_decay(self: Any, variable: Any) -> Any:
-        state = _sharded(self)
-        return optimizer_class._use_weight_decay(self, variable if state is None else state.whole_of(variable))
-
-    def _overwrite_model_variables_with_average_value(self: Any, trainable_variables: Any) -> None:
-        state = _sharded(self)
-        variables = trainable_variables if state is None else state.parts
-        optimizer_class._overwrite_model_variables_with_average_value(self, variables)
-        if state is not None:
-            state.gather(variables)
-
     def _backend_update_step(self: Any, grads: Sequence[Any], trainable_variables: Any, learning_rate: Any) -> None:
-        if (state := _sharded(self)) is not None:
-            optimizer_class._backend_update_step(self, grads, trainable_variables, learning_rate)
-            state.gather(trainable_variables)
-            return
-        reducer = reducer_of(self)
-        if when_reduced(self, reducer) is When.IN_UPDATE:
-            grads = list(self._allreduce(grads, trainable_variables))
         if self.gradient_accumulation_steps:
+            update = reducer_of(self).update
+            if update is not None and update.when is When.IN_UPDATE:
+                grads = update.of(trainable_variables).reduced(grads)
             grads = optimizer_class._clip_gradients(self, grads)
         optimizer_class._backend_update_step(self, grads, trainable_variables, learning_rate)
-
-    def _trackable_children(self: Any, save_type: str = "checkpoint", **kwargs: Any) -> Any:
-        if save_type == "checkpoint" and _sharded(self) is not None:
-            raise NotImplementedError(
-                "tf.train.Checkpoint would keep this rank's part only of an optimizer's state that is cut over the "
-                "ranks (shard=...). Save by model.save, model.save_weights or hvd.elastic.TensorFlowKerasState."
-            )
-        return optimizer_class._trackable_children(self, save_type, **kwargs)
 
     def get_config(self: Any) -> Any:
         return configuration(optimizer_class.get_config(self), reducer_of(self))
@@ -163,29 +126,74 @@ def _members_for(optimizer_class: Any) -> dict[str, Any]:
     return {
         "__module__": _module_in_saved_files(optimizer_class),
         "apply": functools.update_wrapper(apply, optimizer_class.apply),
+        "_clip_gradients": _clip_gradients,
+        "_backend_update_step": _backend_update_step,
+        "get_config": functools.update_wrapper(get_config, optimizer_class.get_config),
+        "__reduce__": __reduce__,
+        "__copy__": __deepcopy__,
+        "__deepcopy__": __deepcopy__,
+        **METHODS,
+    }
+
+
+def _sharded_members_for(optimizer_class: Any) -> dict[str, Any]:
+    """The same for an optimizer with `shard`, whose state is built, clipped and averaged in parts."""
+    whole = _members_for(optimizer_class)
+
+    def build(self: Any, variables: Any) -> None:
+        state = None if self.built else _sharded(self)
+        if state is None:
+            optimizer_class.build(self, variables)
+            return
+        before = len(self.variables)
+        optimizer_class.build(self, state.parts_for(variables, reducer_of(self).local))
+        state.check_slots(self, before)
+
+    def _clip_gradients(self: Any, grads: Sequence[Any]) -> Any:
+        if (state := _sharded(self)) is not None:
+            return state.clipped(self, grads, functools.partial(optimizer_class._clip_gradients, self))
+        return whole["_clip_gradients"](self, grads)
+
+    def _use_weight_decay(self: Any, variable: Any) -> Any:
+        state = _sharded(self)
+        return optimizer_class._use_weight_decay(self, variable if state is None else state.whole_of(variable))
+
+    def _overwrite_model_variables_with_average_value(self: Any, trainable_variables: Any) -> None:
+        state = _sharded(self)
+        variables = trainable_variables if state is None else state.parts
+        optimizer_class._overwrite_model_variables_with_average_value(self, variables)
+        if state is not None:
+            state.gather(variables)
+
+    def _backend_update_step(self: Any, grads: Sequence[Any], trainable_variables: Any, learning_rate: Any) -> None:
+        if (state := _sharded(self)) is None:
+            whole["_backend_update_step"](self, grads, trainable_variables, learning_rate)
+            return
+        optimizer_class._backend_update_step(self, grads, trainable_variables, learning_rate)
+        state.gather(trainable_variables)
+
+    def _trackable_children(self: Any, save_type: str = "checkpoint", **kwargs: Any) -> Any:
+        if save_type == "checkpoint" and _sharded(self) is not None:
+            raise NotImplementedError(
+                "tf.train.Checkpoint would keep this rank's part only of an optimizer's state that is cut over the "
+                "ranks (shard=...). Save by model.save, model.save_weights or hvd.elastic.TensorFlowKerasState."
+            )
+        return optimizer_class._trackable_children(self, save_type, **kwargs)
+
+    return {
+        **whole,
         "build": functools.update_wrapper(build, optimizer_class.build),
         "_clip_gradients": _clip_gradients,
         "_use_weight_decay": _use_weight_decay,
         "_overwrite_model_variables_with_average_value": _overwrite_model_variables_with_average_value,
         "_backend_update_step": _backend_update_step,
         "_trackable_children": _trackable_children,
-        "get_config": functools.update_wrapper(get_config, optimizer_class.get_config),
-        "__reduce__": __reduce__,
-        "__copy__": __deepcopy__,
-        "__deepcopy__": __deepcopy__,
-        **methods_for(reducer_of),
     }
 
 
 def _sharded(optimizer: Any) -> ShardedState | None:
     """What is cut of the optimizer's state. A `LossScaleOptimizer` has nothing to cut; the one inside has."""
     return reducer_of(optimizer).sharded() if innermost(optimizer) is optimizer else None
-
-
-def _apply_to_parts(optimizer: Any, state: ShardedState, apply: Any, grads: Sequence[Any], variables: Any) -> Any:
-    if not optimizer.built:
-        optimizer.build(list(variables))
-    return state.apply(apply, grads, variables)
 
 
 def _module_in_saved_files(optimizer_class: Any) -> str:
@@ -195,7 +203,7 @@ def _module_in_saved_files(optimizer_class: Any) -> str:
 
 
 def _unpickle(
-    optimizer_class: Any, rebuild: str, arguments: Any, settings: ReductionSettings, local: LocalSources | None = None
+    optimizer_class: Any, rebuild: str, arguments: Any, settings: ReduceOptions, local: LocalSources | None = None
 ) -> Any:
     optimizer = getattr(optimizer_class, rebuild)(*arguments)
     attach(optimizer, settings, local)

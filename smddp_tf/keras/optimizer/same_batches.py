@@ -40,7 +40,7 @@ def _fingerprint() -> _Fingerprint:
 
 def is_watching() -> bool:
     """Is this in a `fit` that compares the gradients of the ranks' steps at the end of its first epoch?"""
-    return any(plan.is_guarded for plan in running.now().plans)
+    return any(plan.is_guarded for plan in running.here.plans)
 
 
 def note(grads: Sequence[Any]) -> None:

@@ -174,15 +174,12 @@ def process_wide() -> ActiveRanks:
 
 def current() -> ActiveRanks | None:
     """Returns the `ActiveRanks` of the training step that is being traced (or run eagerly), or None: all are active."""
-    active: ActiveRanks | None = running.now().active
+    active: ActiveRanks | None = running.here.active
     return active
 
 
-def unless_skipped(optimizer: Any, trainable_variables: Any, update: Callable[[], Any]) -> Any:
+def unless_skipped(active: ActiveRanks, optimizer: Any, trainable_variables: Any, update: Callable[[], Any]) -> Any:
     """Runs `update`, which applies reduced gradients, unless the step turned out to be one to skip."""
-    active = current()
-    if active is None:
-        return update()
     if not optimizer.built and trainable_variables is not None:
         with tf.init_scope():
             optimizer.build(list(trainable_variables))

@@ -86,7 +86,7 @@ def alone() -> Iterator[None]:
 
 def is_alone() -> bool:
     """Inside of `alone`?"""
-    return running.now().is_alone
+    return running.here.is_alone
 
 
 def refuse_alone(what: str) -> None:

@@ -83,7 +83,7 @@ class OwnBatch(NamedTuple):
 
 def global_batch() -> GlobalBatch | None:
     """That of the step on this thread which all ranks take together; None outside."""
-    batch = running.now().batch
+    batch = running.here.batch
     return batch if isinstance(batch, GlobalBatch) else None
 
 
@@ -109,7 +109,7 @@ def _reduced(plain: Callable[..., Any]) -> Callable[..., Any]:
         if batch is None:
             return loss
         weighted = reduction == "mean_with_sample_weight" and sample_weight is not None
-        if reduction == "sum" and running.now().is_compiled_loss and tf.TensorShape(values.shape).rank != 0:
+        if reduction == "sum" and running.here.is_compiled_loss and tf.TensorShape(values.shape).rank != 0:
             factor = batch.factor()
         elif reduction in _MEANS and (weighted or mask is not None):
             # Of a mean with a mask the number of values that count.
@@ -148,7 +148,7 @@ def _updated(plain: Callable[..., Any]) -> Callable[..., Any]:
 
     @functools.wraps(plain)
     def update_state(self: Any, values: Any, sample_weight: Any = None) -> None:
-        batch = running.now().batch
+        batch = running.here.batch
         shape = values.shape if hasattr(values, "shape") else np.shape(values)
         if batch is not None and sample_weight is None and tf.TensorShape(shape).rank == 0:
             sample_weight = batch.share()

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
+from smddp_tf.gradients.local_sources import stays_local as stays_local
+
 
 def innermost(optimizer: Any) -> Any:
     """The optimizer that updates the weights: what a `LossScaleOptimizer` is around, or `optimizer` itself."""
@@ -21,8 +23,3 @@ def iterations_of(optimizer: Any) -> Any:
     """The variable that counts an optimizer's calls; since Keras 3.5 `iterations` may be a quotient of it."""
     counter = getattr(optimizer, "_iterations", None)
     return optimizer.iterations if counter is None else counter
-
-
-def stays_local(variable: Any) -> bool:
-    """True for the scales of float8 layers: their "gradients" are new values that describe one rank's own numbers."""
-    return bool(getattr(variable, "overwrite_with_gradient", False))

@@ -15,12 +15,10 @@ from __future__ import annotations
 import contextlib
 import threading
 from collections.abc import Iterator
-from typing import Any, NamedTuple
-
-_of_thread = threading.local()
+from typing import Any
 
 
-class Running(NamedTuple):
+class _OfThread(threading.local):
     """What runs on this thread; changed by `within` only.
 
     Attributes:
@@ -40,21 +38,15 @@ class Running(NamedTuple):
     saved_variables: Any = None
 
 
-_NOTHING = Running()
-
-
-def now() -> Running:
-    """What runs on this thread."""
-    running: Running = getattr(_of_thread, "running", _NOTHING)
-    return running
+here = _OfThread()
 
 
 @contextlib.contextmanager
 def within(**changes: Any) -> Iterator[None]:
-    """Inside, on this thread, `now()` has these fields too."""
-    before = now()
-    _of_thread.running = before._replace(**changes)
+    """Inside, on this thread, `here` has these attributes."""
+    before = {name: getattr(here, name) for name in changes}
+    vars(here).update(changes)
     try:
         yield
     finally:
-        _of_thread.running = before
+        vars(here).update(before)

@@ -14,23 +14,29 @@ from smddp_tf.lifecycle.aliased import is_aliased
 
 _WRAPS = "_smddp_wraps"  # the attribute of a wrapped class that holds the user's class
 _SETTINGS = "_smddp_settings"  # ... and the one that holds how optimizers that are made from it reduce
+_ATTACH = "_smddp_attach"  # ... and the function that gives such an optimizer its `OptimizerReducer`
 _REDUCER = "_smddp_reducer"  # the attribute of a wrapped optimizer that holds its `OptimizerReducer`
 _wrapped_classes: weakref.WeakValueDictionary[Any, type] = weakref.WeakValueDictionary()
 
 
-def wrapped_class(optimizer_class: Any, members_for: Callable[[Any], dict[str, Any]], settings: Any) -> Any:
+def wrapped_class(
+    optimizer_class: Any, members_for: Callable[[Any], dict[str, Any]], settings: Any, attach: Callable[[Any], Any]
+) -> Any:
     """Returns a subclass of the user's class, the same at every call; it saves under the name of that class.
 
     Args:
         optimizer_class: the user's class, or a wrapped one.
         members_for: gives what the subclass of a class overrides, and the `__module__` that files shall name.
-        settings: a `ReductionSettings`.
+        settings: a `ReduceOptions`.
+        attach: `attach(optimizer)` gives an optimizer that Keras has made from the subclass its `OptimizerReducer`.
     """
     optimizer_class = unwrapped(optimizer_class)
     key = (optimizer_class, tuple(map(_hashable, settings)))
     wrapped = _wrapped_classes.get(key)
     if wrapped is None:
-        wrapped = _subclass(optimizer_class, {**members_for(optimizer_class), _SETTINGS: settings})
+        wrapped = _subclass(
+            optimizer_class, {**members_for(optimizer_class), _SETTINGS: settings, _ATTACH: staticmethod(attach)}
+        )
         _wrapped_classes[key] = wrapped
     return wrapped
 
@@ -95,6 +101,12 @@ def unwrapped(optimizer_class: Any) -> Any:
 def reducer_on(optimizer: Any) -> Any:
     """Returns what `attach_reducer` has put on the optimizer object, or None."""
     return vars(optimizer).get(_REDUCER)
+
+
+def reducer_of(optimizer: Any) -> Any:
+    """Returns a wrapped optimizer's `OptimizerReducer`. One made from a wrapped class gets it here."""
+    reducer = reducer_on(optimizer)
+    return getattr(type(optimizer), _ATTACH)(optimizer) if reducer is None else reducer
 
 
 def is_wrapped(optimizer: Any) -> bool:

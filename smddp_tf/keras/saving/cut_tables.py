@@ -79,7 +79,7 @@ def together(model: Any, save: Callable[[], Any], optimizers: Iterable[Any] = ()
         RuntimeError: not all ranks have called it within `MEETING_SECONDS`, or rank 0 could not save.
         ValueError: the ranks' models or optimizers differ.
     """
-    if running.now().saved_variables is not None or not saves_together(model, optimizers):
+    if running.here.saved_variables is not None or not saves_together(model, optimizers):
         return save() if not is_initialized() or rank() == 0 else None
     variables = cut_variables(model, optimizers)
     _meet(len(variables))
@@ -104,7 +104,7 @@ def whole(variable: Any) -> Any:
     Raises:
         RuntimeError: outside of `together`.
     """
-    layout, variables = layout_of(variable), running.now().saved_variables
+    layout, variables = layout_of(variable), running.here.saved_variables
     if layout is None:
         return variable.numpy()
     if variables is None:

@@ -21,14 +21,12 @@ from typing import Any
 import tensorflow as tf
 
 from smddp_tf import basics
-from smddp_tf._native import loader
 from smddp_tf._native.threads import of_thread
 from smddp_tf.collectives import emit, graph, ops, xla
 from smddp_tf.collectives.layouts import identity, layout_of, mark
-from smddp_tf.collectives.reduce_op import Sum
-from smddp_tf.gradients.local_sources import LocalSources
+from smddp_tf.collectives.reduce_op import ReduceSpec, Sum
+from smddp_tf.gradients.local_sources import LocalSources, stays_local
 from smddp_tf.keras._backend import keras
-from smddp_tf.keras.roles.optimizers import stays_local
 from smddp_tf.keras.saving.cut_tables import save_whole_tables
 from smddp_tf.keras.sharding.degrees import degree_of, places
 from smddp_tf.keras.sharding.flat_part import FlatPart
@@ -101,14 +99,19 @@ class ShardedState:
         whole = self._whole_of.get(id(identity(part)), part)
         return identity(whole) if isinstance(part, tf.Variable) else whole
 
-    def apply(self, plain: Callable[..., Any], grads: Sequence[Any], variables: Sequence[Any] | None) -> Any:
+    def apply(
+        self, optimizer: Any, plain: Callable[..., Any], grads: Sequence[Any], variables: Sequence[Any] | None
+    ) -> Any:
         """Keras's `apply`, with parts.
 
         Args:
+            optimizer: whose state this is. It is built for `variables` where it is not.
             plain: `plain(grads, variables)`.
             grads: reduced gradients or None, whole or of parts.
             variables: whole; None for all that the optimizer was built for.
         """
+        if not optimizer.built and variables is not None:
+            optimizer.build(list(variables))
         self._check_ranks()
         variables = self.wholes if variables is None else variables
         by_id = {id(identity(whole)): part for whole, part in zip(self.wholes, self.parts)}
@@ -240,8 +243,7 @@ def gathered_parts(parts: Sequence[Any], layouts: Sequence[Any], key: str, may_p
 def _planned(parts: Sequence[Any], layouts: Sequence[Any], name: str) -> list[Any]:
     degree, dtypes = layouts[0].parts, [part.dtype.name for part in parts]
     shapes = [list(layout.whole) for layout in layouts]
-    arithmetic: Any = (int(Sum), 1.0, 1.0, "", [], 0, [], "gather_parts", degree)
-    plan = loader.core().register_plan(name, dtypes, shapes, *arithmetic)
+    plan = emit.register_plan(name, dtypes, shapes, ReduceSpec(Sum), kind="gather_parts", parts=degree)
     return [
         emit.gather_part(part, plan, index, shape, name, f"{name}.{index}", degree)
         for index, (part, shape) in enumerate(zip(parts, shapes))

@@ -19,8 +19,6 @@ from smddp_tf.run.cli.check_build import build_report, version
 from smddp_tf.run.cli.config_file import read_config
 from smddp_tf.run.cli.options import notes_for, variables_of_knobs, with_options
 from smddp_tf.run.hosts.hosts import Host
-from smddp_tf.run.hosts.network import local_interfaces
-from smddp_tf.run.launch.before_start import missing_program, notes
 from smddp_tf.run.launch.function import payload_of, results_of
 from smddp_tf.run.launch.settings import (
     UNBUFFERED,
@@ -233,7 +231,9 @@ def _settings(options: Mapping[str, Any], hosts: Any, ranks: int) -> Settings:
 def _launch(
     options: Mapping[str, Any], settings: Settings, command: Sequence[str], environment: Mapping[str, str]
 ) -> int:
+    from smddp_tf.run.hosts.network import local_interfaces
     from smddp_tf.run.launch import launch
+    from smddp_tf.run.launch.before_start import missing_program, notes
 
     if options["dry_run"]:
         click.echo(launch.line_of(settings, environment)[0].shown(command))

@@ -9,15 +9,21 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NoReturn
 
 import click
 
 from smddp_tf.aliases import FAMILIES
 from smddp_tf.exceptions import LaunchError
-from smddp_tf.run.launch.before_start import Ranks
 from smddp_tf.run.launch.fabric import FABRICS
 from smddp_tf.run.launch.settings import absolute
+
+
+class _Ranks(click.types.IntParamType):
+    """The number of ranks: its message says how -np is written, because of -np2, which click takes for -n p2."""
+
+    def fail(self, message: str, *where: Any) -> NoReturn:
+        super().fail(f"{message} Expected a number after a blank: -np 4.", *where)
 
 
 def _as_switch(value: Any) -> str:
@@ -133,7 +139,7 @@ _HIDDEN: dict[str, Any] = {"hidden": True}
 
 _OPTIONS = [
     click.option("-v", "--version", "show_version", help="Print the version.", **_FLAG),
-    click.option("-np", "--np", "-n", "--num-proc", "num_proc", type=Ranks(), help="Number of ranks."),
+    click.option("-np", "--np", "-n", "--num-proc", "num_proc", type=_Ranks(), help="Number of ranks."),
     click.option("-cb", "--check-build", "check_build", help="Print what is built.", **_FLAG),
     click.option("--doctor", help="Look for what is wrong around the job, without its command.", **_FLAG),
     click.option("--diagnose", metavar="DIR", help="Say what slows a job down that was recorded to this folder."),

@@ -7,9 +7,7 @@ import os
 import shutil
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any, NoReturn
 
-import click
 import psutil
 
 from smddp_tf.run.hosts.hosts import is_this_host
@@ -18,13 +16,6 @@ from smddp_tf.run.launch.settings import Settings
 
 _FOLDER_WORDS = ("wd", "wdir", "set-cwd-to-session-dir")  # mpirun's, for the ranks' working directory
 _RANK_BYTES = 400 << 20  # of a rank that has loaded TensorFlow, without model and data
-
-
-class Ranks(click.types.IntParamType):
-    """The number of ranks: its message says how -np is written, because of -np2, which click takes for -n p2."""
-
-    def fail(self, message: str, *where: Any) -> NoReturn:
-        super().fail(f"{message} Expected a number after a blank: -np 4.", *where)
 
 
 def missing_program(command: Sequence[str], settings: Settings, environment: Mapping[str, str]) -> str:

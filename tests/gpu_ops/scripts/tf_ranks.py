@@ -16,6 +16,7 @@ tf.load_library(os.environ["FAKE_TF_DEVICE"])
 import smddp_tf as hvd  # noqa: E402
 import smddp_tf.keras as hvd_keras  # noqa: E402
 from smddp_tf._native import loader  # noqa: E402
+from smddp_tf.gradients.options import ReduceOptions  # noqa: E402
 from smddp_tf.gradients.reducer import GradientReducer  # noqa: E402
 
 SHAPES = [(3, 4), (1200, 1100), (0,), (17,), (1,), *((100, k) for k in range(1, 12))]
@@ -67,7 +68,7 @@ def named(rank, size):
 
 def planned(rank, size):
     variables = [tf.zeros(shape) for shape in SHAPES]
-    reducer = GradientReducer("tf_ranks", op=hvd.Sum)
+    reducer = GradientReducer("tf_ranks", ReduceOptions(op=hvd.Sum))
 
     @tf.function(autograph=False)
     def step(*gradients):
