@@ -10,7 +10,7 @@ from typing import Any
 import tensorflow as tf
 
 from smddp_tf.keras._backend import LEGACY, keras, optimizer_variables
-from smddp_tf.keras.roles.optimizers import iterations_of
+from smddp_tf.keras.roles.optimizers import innermost, iterations_of
 
 # Attributes that are about the object itself: TensorFlow's tracking, and who is around it.
 _OF_THE_OBJECT = ("_self_", "_obj_", "_is_wrapped_by_loss_scale_optimizer")
@@ -65,7 +65,9 @@ def _has_values(optimizer: Any) -> bool:
     Not in a graph of TensorFlow 1, whose variables are symbolic, and not in the trace of the function that has made the
     optimizer: its variables are initialised when the function first runs.
     """
-    return tf.executing_eagerly() and bool(iterations_of(optimizer).value.is_initialized())
+    inner = innermost(optimizer)  # `iterations` of one that accumulates gradients is a quotient
+    counter = iterations_of(inner) if inner.gradient_accumulation_steps else optimizer.iterations
+    return tf.executing_eagerly() and bool(counter.value.is_initialized())
 
 
 def _made_anew(optimizer: Any) -> Any:
