@@ -13,7 +13,9 @@ import tensorflow as tf
 
 import smddp_tf.keras as hvk
 from smddp_tf.gradients import reduced_once
+from smddp_tf.keras.fit.plan import TrainerPlan
 from smddp_tf.keras.optimizer import same_batches
+from smddp_tf.keras.roles import running
 
 TOOL = Path(__file__).resolve().parents[2] / "tools" / "python_structure.py"
 
@@ -34,7 +36,7 @@ def test_a_gradient_goes_the_way_that_is_listed(hvd, size, monkeypatch):
     def step(gradient):
         stops.append(tool.stops_of(lambda: optimizer.apply([gradient], [weights])))
 
-    with same_batches.watching():
+    with running.within(plans=(TrainerPlan(None, {}, is_guarded=True),)):
         same_batches.note([tf.ones([1])])  # makes its variable, so that TensorFlow traces the step once
         step(tf.ones([100]))
     assert stops == [tool.STOPS]
