@@ -1,4 +1,4 @@
-"""What is put into the classes of Keras 3, each in place of what was there; see the package."""
+"""Replacements for methods of classes of Keras 3; see the package."""
 
 from __future__ import annotations
 

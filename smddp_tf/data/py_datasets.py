@@ -12,7 +12,7 @@ from smddp_tf.data.partition import Partition
 
 
 class _OnePart(keras.utils.PyDataset):
-    """What the two have in common: the part, and the epoch.
+    """The base of the datasets below: this rank's shard, and the epoch.
 
     Attributes:
         epoch: the number of the epoch whose order holds, counted from 0. Set it (on all ranks) to resume in the middle;

@@ -12,7 +12,7 @@ from smddp_tf._native import loader
 from smddp_tf.data.epochs import PASSES
 from smddp_tf.data.partition import total_length
 
-# What `tf.compat.v1.random.get_seed` answers where the user has set no global seed.
+# The result of `tf.compat.v1.random.get_seed` where the user has set no global seed.
 _NO_GLOBAL_SEED = 87654321
 
 

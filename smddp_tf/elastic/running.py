@@ -66,6 +66,9 @@ def run_fn(func: Callable[..., Any], reset: Callable[[], Any]) -> Callable[..., 
     Args:
         func: called as `func(state, ...)`.
         reset: called without arguments; leaves the old session and joins the new one.
+
+    Returns:
+        A function of `(state, ...)` that calls `func` again after each recovery, and returns its result.
     """
 
     @functools.wraps(func)

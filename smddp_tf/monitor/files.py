@@ -16,7 +16,7 @@ SAMPLE_SECONDS = 0.5
 
 
 class RankFacts(TypedDict):
-    """What is known of a rank; written when recording begins, after the first step, and at the end."""
+    """The facts of a rank; written when recording begins, after the first step, and at the end."""
 
     format: int
     rank: int
@@ -53,7 +53,7 @@ class Step(TypedDict):
 
 
 class ProcessSample(TypedDict):
-    """What a rank's process uses."""
+    """The resources that a rank's process uses."""
 
     time: float
     cpu: float  # percent of one core
@@ -66,7 +66,7 @@ class ProcessSample(TypedDict):
 
 
 class HostSample(TypedDict):
-    """What a host uses, by its local rank 0."""
+    """The resources that a host uses, recorded by its local rank 0."""
 
     time: float
     cpu: list[float]  # percent of each core

@@ -1,4 +1,4 @@
-"""How a recording is written: bounded files of JSON lines, and files that are replaced. No link is followed."""
+"""Writes a recording: bounded files of JSON lines, and files that are replaced. Symbolic links are not followed."""
 
 from __future__ import annotations
 

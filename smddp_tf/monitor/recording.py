@@ -144,7 +144,7 @@ class Recording:
         )
 
     def _remove_old(self) -> None:
-        """What an earlier job has left: this rank's files, and on rank 0 those of ranks that no longer exist."""
+        """Removes the files of an earlier job: this rank's, and on rank 0 those of ranks that no longer exist."""
         rank, size = self.facts["rank"], self.facts["size"]
         for path in self.folder.glob("rank-[0-9][0-9][0-9][0-9][0-9].*"):
             if (number := int(path.name[5:10])) == rank or (rank == 0 and number >= size):

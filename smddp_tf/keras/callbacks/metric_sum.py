@@ -18,7 +18,7 @@ _NAME = "MetricSumCallback"
 
 
 class _Part(NamedTuple):
-    """What this rank has seen in the training or in the validation of an epoch."""
+    """The samples and metrics of this rank, in the training or in the validation of an epoch."""
 
     samples: float
     states: list[np.ndarray]  # of the exact metrics

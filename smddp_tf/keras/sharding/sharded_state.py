@@ -62,7 +62,7 @@ class ShardedState:
         return self.degree if basics.is_homogeneous() else 1
 
     def parts_for(self, variables: Sequence[Any], local: LocalSources) -> list[Any]:
-        """What the optimizer is built for instead of `variables`. Those that are one rank's own stay whole."""
+        """Returns the variables for which the optimizer is built: shards of `variables`. Local ones are not sharded."""
         kept = local.indices(variables)
         self.wholes = list(variables)
         self.parts = [

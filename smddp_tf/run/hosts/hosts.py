@@ -100,7 +100,7 @@ def _merged(hosts: Sequence[Host], source: str) -> list[Host]:
 
 
 def total_slots(hosts: Sequence[Host]) -> int:
-    """How many ranks the hosts take together."""
+    """Returns the number of ranks for which the hosts have slots."""
     return sum(host.slots for host in hosts)
 
 

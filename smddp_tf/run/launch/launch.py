@@ -57,7 +57,7 @@ def run_line(
     environment: Mapping[str, str],
     payload: bytes = b"",
 ) -> Outcome:
-    """The same with an existing line. Its ranks must get the supervisor's variables from `environment`."""
+    """Runs a job with an existing mpirun line. Its ranks must get the supervisor's variables from `environment`."""
     if settings.verbose:
         say(line.shown(command))
     supervisor = isolated("smddp_tf.run.rank.supervisor", sys.executable)

@@ -78,7 +78,7 @@ def build_command(
 
 
 def forwarded_names(environment: Mapping[str, str], except_for: Sequence[str] = ()) -> list[str]:
-    """The variables that ranks on other hosts get from here, sorted."""
+    """Returns the names of the variables that ranks on other hosts get from this environment, sorted."""
     return sorted(
         name
         for name in environment
@@ -87,7 +87,7 @@ def forwarded_names(environment: Mapping[str, str], except_for: Sequence[str] = 
 
 
 def new_variables(variables: Mapping[str, str], environment: Mapping[str, str]) -> dict[str, str]:
-    """Those for mpirun's environment that the launcher's does not have already: what is there need not be shown."""
+    """Returns the variables to add to mpirun's environment: those that the launcher's own does not already have."""
     return _changed(variables, environment, on_the_line=False)
 
 

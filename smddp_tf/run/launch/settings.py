@@ -127,7 +127,7 @@ def words(text: str | Sequence[str] | None) -> tuple[str, ...]:
 
 
 def start_timeout_of(given: float | None, environment: Mapping[str, str]) -> float:
-    """What was given, else SMDDP_START_TIMEOUT or HOROVOD_START_TIMEOUT, else the default. In seconds."""
+    """Returns the start timeout in seconds: `given`, SMDDP_START_TIMEOUT, HOROVOD_START_TIMEOUT, or the default."""
     text = given if given is not None else next(
         (environment[name] for name in ("SMDDP_START_TIMEOUT", "HOROVOD_START_TIMEOUT") if environment.get(name)), None
     )  # fmt: skip

@@ -113,7 +113,7 @@ def write(stream: int, text: str) -> None:
 
 
 def _give_up(stream: int, file: TextIO) -> None:
-    """What Python holds back of the output, and all that follows, goes nowhere."""
+    """Discards the output that Python has buffered, and all that follows."""
     try:
         number = file.fileno()
         nowhere = os.open(os.devnull, os.O_WRONLY)

@@ -45,7 +45,7 @@ class Pieces:
         return self._length
 
     def feed(self, chunk: bytes, final: bool = False) -> list[Piece]:
-        """What is complete with this chunk. `final`: no more will come."""
+        """Returns the lines that this chunk completes. `final`: it is the last chunk."""
         *ended, rest = _ENDS.split(self._decoder.decode(chunk, final))
         found = []
         for text, end in zip(ended[::2], ended[1::2]):
