@@ -25,7 +25,7 @@ class HorovodInternalError(RuntimeError):
 
 
 class HostsUpdatedInterrupt(RuntimeError):
-    """The set of hosts has changed. `elastic.run` starts a new session and goes on from the present state.
+    """The set of hosts has changed. `elastic.run` starts a new session and continues from the present state.
 
     Args:
         skip_sync: bool, nothing new has to be told to the ranks that remain, so that `state.sync()` is left out.
@@ -62,8 +62,8 @@ def get_version_mismatch_message(name: str, version: str, installed_version: str
 
     Args:
         name: the name of the package.
-        version: the version for which this library was built.
-        installed_version: the version in use.
+        version: the version in use.
+        installed_version: the version for which this library was built.
 
     Returns:
         A string.

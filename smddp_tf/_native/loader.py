@@ -235,7 +235,7 @@ def install_command() -> str:
     pip = f"{sys.executable} -m pip install --no-deps"
     if (_PACKAGE.parent / "CMakeLists.txt").exists():
         return f"{pip} -e {_PACKAGE.parent}"
-    # smddp_tf is in no package index: its name there would be somebody else's.
+    # smddp_tf is in no package index: its name there would be another project's.
     return f"{pip} --force-reinstall --no-cache-dir {shlex.quote(_installed_from() or 'path/to/smddp_tf')}"
 
 

@@ -1,4 +1,4 @@
-"""Whose a file is: what is unpickled, or loaded as code, must not be what somebody else could have written."""
+"""Checks the owner of a file: what is unpickled, or loaded as code, must not be writable by other users."""
 
 from __future__ import annotations
 

@@ -36,7 +36,7 @@ def install_command(version: str) -> str:
 
 
 def minor_of(version: str) -> str:
-    """`2.21` of `2.21.0rc1`."""
+    """Returns the minor version, such as `2.21` of `2.21.0rc1`."""
     return ".".join(version.split(".")[:2])
 
 

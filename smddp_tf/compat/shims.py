@@ -41,7 +41,7 @@ def install() -> None:
 
 
 def uninstall() -> None:
-    """Puts back what was there, except where somebody else has replaced ours since."""
+    """Restores the original attributes, except those that other code has replaced since."""
     patches.restore(_SHIMS)
 
 

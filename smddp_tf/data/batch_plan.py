@@ -66,35 +66,35 @@ def plan_batch(
     Raises:
         ValueError: an argument has no meaning, or the ranks have passed different ones. Raised on every rank.
     """
-    arguments = {name: value for name, value in locals().items() if value is not None}
+    options = {name: value for name, value in locals().items() if value is not None}
     who = rank_and_size(None, None) if size is None else RankAndSize(0, size, False)
-    agree(who, arguments, False, None, "`plan_batch`")
-    if any(not isinstance(value, numbers.Integral) or value < 1 for value in arguments.values()):
-        raise ValueError(f"All arguments must be whole numbers, 1 or more. Received: {arguments}.")
+    agree(who, options, False, None, "`plan_batch`")
+    if any(not isinstance(value, numbers.Integral) or value < 1 for value in options.values()):
+        raise ValueError(f"All arguments must be whole numbers, 1 or more. Received: {options}.")
     if (global_batch is None) == (per_rank is None):
-        raise ValueError(f"Pass either `global_batch` or `per_rank`. Received: {arguments}.")
-    plan = _plan_of(who.size, arguments)
+        raise ValueError(f"Pass either `global_batch` or `per_rank`. Received: {options}.")
+    plan = _plan_of(who.size, options)
     for note in plan.notes if who.rank == 0 else ():
         warn(f"plan_batch: {note}")
     return plan
 
 
-def _plan_of(ranks: int, arguments: dict[str, int]) -> BatchPlan:
-    requested = arguments.get("global_batch", arguments.get("per_rank", 0) * ranks)
+def _plan_of(ranks: int, options: dict[str, int]) -> BatchPlan:
+    requested = options.get("global_batch", options.get("per_rank", 0) * ranks)
     samples = requested // ranks
     if samples < 1:
         raise ValueError(f"`global_batch` must be {ranks} or more, a sample for each rank. Received: {requested}.")
-    passes = -(-samples // arguments.get("largest_per_rank", samples))
+    passes = -(-samples // options.get("largest_per_rank", samples))
     batch_size = samples // passes
     actual, notes = ranks * passes * batch_size, []
     if actual != requested:
         notes.append(f"{ranks} ranks x {passes} passes do not divide {requested}: an update has {actual} samples.")
-    updates, rest = divmod(arguments["samples"], actual) if "samples" in arguments else (None, None)
+    updates, rest = divmod(options["samples"], actual) if "samples" in options else (None, None)
     if updates == 0:
-        notes.append(f"an epoch of {given['samples']} samples is no whole update. Use a smaller batch.")
-    tokens = actual * arguments["tokens"] if "tokens" in arguments else None
-    if tokens is not None and tokens > arguments["token_budget"]:
-        many = f"an update has {tokens} tokens, more than the budget of {given['token_budget']}, and may not converge"
+        notes.append(f"an epoch of {options['samples']} samples is no whole update. Use a smaller batch.")
+    tokens = actual * options["tokens"] if "tokens" in options else None
+    if tokens is not None and tokens > options["token_budget"]:
+        many = f"an update has {tokens} tokens, more than the budget of {options['token_budget']}, and may not converge"
         notes.append(f"{many}. Use a smaller batch, or set `token_budget`.")
     steps = None if updates is None else updates * passes
     return BatchPlan(ranks, batch_size, passes, actual, steps, rest, tokens, tuple(notes))

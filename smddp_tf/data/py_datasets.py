@@ -47,7 +47,7 @@ class _OnePart(keras.utils.PyDataset):
         # timing. Such calls do not count.
         if not self._shuffles or self.is_counted_by_fit or threading.get_ident() not in self._counting_threads:
             return
-        if self._partition.size == 1:  # nobody to disagree with
+        if self._partition.size == 1:  # no other rank could disagree
             self.epoch += 1
         else:  # perhaps an `evaluate` on this rank only
             self._again += 1

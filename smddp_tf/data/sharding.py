@@ -30,7 +30,7 @@ def shard(
     of steps.
 
     With `shuffle` all ranks draw from one permutation: no item is seen twice or left out, as would happen if each
-    rank shuffled before the data are sharded. In `fit` there is a new permutation in each epoch. In custom loops, and in
+    rank shuffled before the data are sharded. In `fit` every epoch has a new permutation. In custom loops, and in
     the `fit` of legacy Keras (`TF_USE_LEGACY_KERAS=1`), call `hvd.data.set_epoch` in each epoch; without it each rank
     keeps its items, in another order in each pass, and never sees those of the other ranks. In both cases every epoch
     has each item once, also if a rank reads its shard in between.
@@ -68,7 +68,7 @@ def shard(
             once.
         rank: integer, returns this rank's shard of `size`, without communication. Defaults to this process's rank.
         size: integer, the number of shards. Defaults to the number of ranks.
-        by: the unit that is distributed, of a `tf.data.Dataset`: its elements (`"element"`), the files that it reads (`"file"`,
+        by: the unit to distribute: of a `tf.data.Dataset`: its elements (`"element"`), its files (`"file"`,
             through tf.data's AutoShard; `even` has no effect), or files where that is possible on all ranks, else
             elements, with a warning (`"auto"`). Defaults to `"element"`.
 

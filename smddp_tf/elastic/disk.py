@@ -137,7 +137,7 @@ class CommitFolder:
         """The number of the newest commit that is whole, and all its content; nothing when there is none.
 
         Raises:
-            PermissionError: somebody else could have written it.
+            PermissionError: another user could have written it.
         """
         for number in sorted(self._numbers(), reverse=True):
             with self._opened(self._name(number)) as file:
@@ -177,7 +177,7 @@ class CommitFolder:
         return file
 
     def _is_locked(self, file: IO[str]) -> bool:
-        """Locks the file, unless another process has, or the lock file's name is another's or nobody's by now."""
+        """Locks the file, unless another process has, or the lock file was replaced or removed meanwhile."""
         try:
             return _locked(file) and os.path.samestat(os.fstat(file.fileno()), os.lstat(self._lock_path))
         except FileNotFoundError:

@@ -212,7 +212,7 @@ class State:
 class ObjectState(State):
     """A state of Python objects: each keyword argument becomes an attribute of the same name.
 
-    Assign to the attributes as training goes on (`state.epoch += 1`). An object that is changed in place, instead of
+    Assign to the attributes as training continues (`state.epoch += 1`). An object that is changed in place, instead of
     being replaced, is not brought back by `restore`: only references are kept.
 
     Example:

@@ -33,22 +33,22 @@ class IoReport:
     @property
     def advice(self) -> str:
         """The recommended changes, in sentences."""
-        texts = []
+        tips = []
         if self.warm is not None and self.warm < self.needed:
-            texts.append(
+            tips.append(
                 "Reading is too slow even from memory, so storage is not the limit: decode with "
                 "map(num_parallel_calls=tf.data.AUTOTUNE), give each rank more cores, or use more ranks."
             )
         elif self.cold is not None and self.cold < self.needed:
-            texts.append("Storage is too slow; epochs that come from memory are fast enough.")
+            tips.append("Storage is too slow; epochs that come from memory are fast enough.")
         if self.bytes <= self.memory:
-            texts.append("The data fit into this host's memory: from the second epoch on they come from its page cache.")
+            tips.append("The data fit into this host's memory: from the second epoch on they come from its page cache.")
         else:
-            texts.append(
+            tips.append(
                 "The data do not fit into this host's memory: every epoch reads from storage. Let each rank read its "
                 'part only, hvd.data.shard(dataset, by="file"); over several hosts the parts may then fit.'
             )
-        return "\n".join(texts)
+        return "\n".join(tips)
 
     def __str__(self) -> str:
         lines = [f"needed   {self.needed / 1e9:.3g} GB/s: {self.bytes / 1e9:.3g} GB in {self.epoch_seconds:g} s"]

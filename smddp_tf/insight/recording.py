@@ -137,7 +137,7 @@ def load(folder: str | Path) -> Recording:
 
 
 def _facts(file: Path) -> Iterator[files.RankFacts]:
-    with contextlib.suppress(ValueError, KeyError, TypeError):  # not one of ours
+    with contextlib.suppress(ValueError, KeyError, TypeError):  # not one of our files
         found = json.loads(file.read_bytes())
         if found["format"] == files.FORMAT and files.RankFacts.__annotations__.keys() <= found.keys():
             yield found

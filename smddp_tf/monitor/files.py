@@ -1,7 +1,7 @@
 """The files of a recording, and the fields of their lines. Imports the standard library only.
 
 A recording is one folder for the job. Times are seconds since the epoch, by the rank's own clock. Files of lines are
-bounded: at `MAX_BYTES` one is renamed to `NAME.1`, replacing the last such file, and begun anew.
+bounded: at `MAX_BYTES` one is renamed to `NAME.1`, replacing the last such file, and started again.
 """
 
 from __future__ import annotations

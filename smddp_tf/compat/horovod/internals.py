@@ -121,7 +121,15 @@ def _allreduce(
     ignore_name_scope: bool = False,
     process_set: ProcessSet = global_process_set,
 ) -> Any:
-    """`hvd.allreduce` with the arguments of Horovod's inner function: a sum unless `op` says otherwise."""
+    """`hvd.allreduce` with the arguments of Horovod's inner function.
+
+    Args:
+        tensor: tensor, `tf.IndexedSlices` or a value for `tf.convert_to_tensor`; for the others see `hvd.allreduce`.
+        op: the reduction. Defaults to `hvd.Sum`.
+
+    Returns:
+        As of `hvd.allreduce`.
+    """
     return ops.allreduce(**locals())
 
 

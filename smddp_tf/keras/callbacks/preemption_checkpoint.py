@@ -1,4 +1,4 @@
-"""PreemptionCheckpoint: a job that is told to end saves once and ends; started again, it goes on."""
+"""PreemptionCheckpoint: a job that gets SIGTERM saves once and ends; started again, it continues."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ class PreemptionCheckpoint(keras.callbacks.Callback):
     The signal may reach any one rank, or several. At the end of the next batch all ranks agree to stop; rank 0 writes
     model, optimizer and epoch into `directory`, and every rank ends with `exit_code`. What is there is always whole: it
     is written under another name, forced to the disk and renamed. When the script is started again, `fit` takes it over
-    on all ranks, from rank 0, and goes on at the epoch that was interrupted, with the weights that it had reached; that
+    on all ranks, from rank 0, and continues at the interrupted epoch, with the weights that it had reached; that
     epoch begins again with its first batch. A training that comes to its end removes what was saved.
 
     One folder may serve several calls of `fit` in one program, of one model or of several: each call takes over only

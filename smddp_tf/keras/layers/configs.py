@@ -93,7 +93,7 @@ class FeatureConfig:
 
 
 def feature_of(config: Any, tables: dict[str, TableConfig]) -> FeatureConfig:
-    """Our copy of a configuration, of ours or of keras_rs, whose attributes have the same names.
+    """Returns our copy of one of our configurations, or of keras_rs's, whose attributes have the same names.
 
     Args:
         config: a `FeatureConfig`.

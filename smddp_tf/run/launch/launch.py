@@ -23,7 +23,7 @@ from smddp_tf.run.output.lines import starts_traceback
 from smddp_tf.run.output.output import Output
 from smddp_tf.run.rank.processes import isolated
 
-# Hands the channel's variables to ranks elsewhere by name: a command line can be read by everybody.
+# Forwards the channel's variables to remote ranks by name: all users of the host can read a command line.
 _KEYS = ("-x", ADDRESS, "-x", KEY)
 
 

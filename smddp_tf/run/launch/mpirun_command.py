@@ -44,7 +44,7 @@ class MpirunCommand:
     """The words up to the ranks' command.
 
     Attributes:
-        words: mpirun and its arguments. No value of a variable, because everybody on this host can read them; but for
+        words: mpirun and its arguments. No value of a variable, because all users of this host can read them; but for
             those of `_FOR_RANKS_ONLY`.
         environment: variables for mpirun itself, and through it for the ranks.
         forwards_all: whether every variable of mpirun's environment travels to ranks on other hosts.

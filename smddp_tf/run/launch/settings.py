@@ -27,7 +27,7 @@ class Settings:
         hosts: where, with slots.
         variables: environment of the ranks beyond what they inherit; these win.
         network_interfaces: names or networks (10.0.0.0/24); empty: chosen.
-        mpi_args: more words for mpirun. What they set replaces a default of ours.
+        mpi_args: more words for mpirun. They override our defaults.
         binding: mpirun's words on binding; empty: none.
         fabric: what carries messages between hosts, one of fabric.FABRICS.
         ssh_port, ssh_identity_file: for hosts that ssh reaches in a special way.

@@ -94,7 +94,7 @@ def _shown(text: str) -> str:
 
 
 def write(stream: int, text: str) -> None:
-    """Prints here. Where that cannot be done any more (full disk, broken pipe) the job goes on without."""
+    """Prints on this console. Where that is no longer possible (full disk, broken pipe) the job continues without."""
     file = sys.stderr if stream else sys.stdout
     if file is None:  # it was closed before the start
         return

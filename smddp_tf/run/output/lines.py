@@ -111,5 +111,5 @@ def last_traceback(lines: Sequence[str]) -> list[str]:
     end = starts[-1] + 1
     while end < len(lines) and (lines[end].startswith((" ", "\t")) or not lines[end]):
         end += 1
-    # The exception's own line, and the lines its text goes on with, up to something that is not part of it.
+    # The exception's own line, and the further lines of its text, up to one that is not part of it.
     return list(lines[starts[first] : max(end + 1, min(len(lines), end + _SHOWN_LINES))])

@@ -250,7 +250,7 @@ class _Relay:
                 self._selector.register(self._child.stdin, selectors.EVENT_WRITE, kind)
 
     def _write_input(self) -> Sequence[tuple[int, bytes]]:
-        """The pipe has room for PIPE_BUF bytes. It asks for more, until the end, or until nobody reads it."""
+        """The pipe has room for PIPE_BUF bytes. It asks for more, until the end, or until its reader has closed it."""
         assert self._child.stdin
         self._selector.unregister(self._child.stdin)
         with contextlib.suppress(BrokenPipeError):

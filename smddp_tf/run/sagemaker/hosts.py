@@ -67,7 +67,7 @@ class Hosts:
     def publish_environment(self, environment: Mapping[str, str]) -> None:
         """Gives what ssh starts here the environment of the container.
 
-        What programs need to start by the file that sshd (as root) reads for everybody it lets in; where there is none,
+        What programs need to start by the file that sshd (as root) reads for every login; where there is none,
         it is made for its owner alone to read. The rest by a file of this user's own.
         """
         hand_on(environment, path_for(os.geteuid()))
