@@ -37,9 +37,9 @@ __all__ = [
 _communicator: Any = None
 # Whether `init(process_sets="dynamic")` was called in this process: as in Horovod it holds for later calls too.
 _dynamic = False
-# For programs that ask `horovod.tensorflow.mpi_ops._basics`.
+# For programs that use `horovod.tensorflow.mpi_ops._basics`.
 _get_process_set_ids_and_ranks = sets.get_process_set_ids_and_ranks
-# What `init` was given, for `restart`; None before it has succeeded.
+# The arguments of `init`, for `restart`; None before it has succeeded.
 _began_with: tuple[Any, Any] | None = None
 
 
@@ -151,7 +151,7 @@ def rank() -> int:
 
 
 def size() -> int:
-    """How many processes take part."""
+    """Returns the number of processes."""
     return int(loader.core().size())
 
 
@@ -161,7 +161,7 @@ def local_rank() -> int:
 
 
 def local_size() -> int:
-    """How many processes run on my node."""
+    """Returns the number of processes on my node."""
     return int(loader.core().local_size())
 
 
@@ -171,7 +171,7 @@ def cross_rank() -> int:
 
 
 def cross_size() -> int:
-    """How many nodes have a process with my local rank."""
+    """Returns the number of nodes that have a process with my local rank."""
     return int(loader.core().cross_size())
 
 

@@ -1,4 +1,4 @@
-"""How a tensor is sent to the other ranks: unchanged, in a narrower dtype, or in 8-bit blocks.
+"""Compressors: a tensor is sent to the other ranks unchanged, in a narrower dtype, or in 8-bit blocks.
 
 The engine itself narrows for the built-in compressors, while it copies, and sums in float32; their `compress` and
 `decompress` are for direct calls. A compressor of the user's is called around the reduction.
@@ -97,8 +97,8 @@ class AutoCompressor(NoneCompressor):
     """Sends as the link between nodes needs it: int8 below 3 Gbit/s, bf16 below 25 Gbit/s, above as they are.
 
     The rate is that of a node, as `hvd.init` measured it; the slowest of all nodes counts, so all ranks choose the
-    same. Ranks of one node send as they are. A session that begins anew, such as after a change of an elastic job,
-    chooses anew. Rows of `tf.IndexedSlices` that are gathered are sent as they are. Called directly, both functions do
+    same. Ranks of one node send as they are. A new session, such as after a change of an elastic job, chooses
+    again. Rows of `tf.IndexedSlices` that are gathered are sent as they are. Called directly, both functions do
     nothing.
     """
 
@@ -126,10 +126,13 @@ _BUILT_IN = {
 
 
 def split(compression: Any) -> tuple[Any, str]:
-    """What is left to do in TensorFlow (a compressor), and the wire dtype for the engine ("" for none).
+    """Divides the work of a compressor between TensorFlow and the engine.
 
     Args:
         compression: a compressor, or the name of one of `Compression`.
+
+    Returns:
+        The compressor to call in TensorFlow, and the wire dtype for the engine as a string ("" for none).
 
     Raises:
         ValueError: it is neither.
@@ -147,7 +150,16 @@ def split(compression: Any) -> tuple[Any, str]:
 
 
 def narrow(tensor: tf.Tensor, dtype: tf.DType) -> tuple[tf.Tensor, tf.DType | None]:
-    """Casts a wider floating tensor; returns it and the dtype to widen it to again, or None for one left as it is."""
+    """Casts a floating tensor to a narrower dtype.
+
+    Args:
+        tensor: tensor of any shape and dtype.
+        dtype: a floating dtype.
+
+    Returns:
+        The tensor in `dtype`, and its former dtype; or the tensor as it was, and None, where it is not a floating
+        tensor or not wider than `dtype`.
+    """
     if not tensor.dtype.is_floating or tensor.dtype.size <= dtype.size:
         return tensor, None
     return tf.cast(tensor, dtype), tensor.dtype

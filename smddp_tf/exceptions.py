@@ -25,7 +25,7 @@ class HorovodInternalError(RuntimeError):
 
 
 class HostsUpdatedInterrupt(RuntimeError):
-    """The set of hosts has changed. `elastic.run` starts a new session and goes on from the present state.
+    """The set of hosts has changed. `elastic.run` starts a new session and continues from the present state.
 
     Args:
         skip_sync: bool, nothing new has to be told to the ranks that remain, so that `state.sync()` is left out.
@@ -58,7 +58,16 @@ class LaunchError(RuntimeError):
 
 
 def get_version_mismatch_message(name: str, version: str, installed_version: str) -> str:
-    """The text of a `HorovodVersionMismatchError`."""
+    """Returns the text of a `HorovodVersionMismatchError`.
+
+    Args:
+        name: the name of the package.
+        version: the version in use.
+        installed_version: the version for which this library was built.
+
+    Returns:
+        A string.
+    """
     return (
         f"{name} is of version {version}, but this library was built for version {installed_version}. Build it again "
         "for the version in use (pip install --no-cache-dir)."
@@ -66,7 +75,7 @@ def get_version_mismatch_message(name: str, version: str, installed_version: str
 
 
 def reason_of(error: BaseException) -> str | None:
-    """Why the engine refused or ended a request.
+    """Returns the reason why the engine refused or ended a request.
 
     Args:
         error: an exception of a collective, of NumPy arrays or of TensorFlow tensors.
@@ -85,5 +94,12 @@ def reason_of(error: BaseException) -> str | None:
 
 
 def without_reason(text: str) -> str:
-    """The message of an error without the tag that says its reason."""
+    """Removes the tag with the reason from the message of an error.
+
+    Args:
+        text: string, the message.
+
+    Returns:
+        A string.
+    """
     return _TAG.sub("", text)

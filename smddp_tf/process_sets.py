@@ -82,7 +82,7 @@ class ProcessSet:
         return self._ranks
 
     def size(self) -> int | None:
-        """How many ranks the set has; None while it is not in use."""
+        """Returns the number of ranks of the set; None while it is not in use."""
         return len(self.ranks or []) if self._in_use() else None
 
     def rank(self) -> int | None:
@@ -124,7 +124,7 @@ class ProcessSet:
         return "global_process_set" if self.process_set_id == 0 else super().__reduce__()
 
 
-# Those with a number but the global one. `shutdown` takes the numbers back.
+# Sets with a number, except the global one. `shutdown` takes the numbers back.
 _in_use: list[ProcessSet] = []
 
 global_process_set = ProcessSet([0])
@@ -155,7 +155,7 @@ def add_process_set(process_set: ProcessSet | RanksOrComm) -> ProcessSet:
 
 
 def remove_process_set(process_set: ProcessSet) -> bool:
-    """Ends a process set. All ranks call it together. What it has under way ends with an error.
+    """Ends a process set. All ranks call it together. Its unfinished operations end with an error.
 
     Args:
         process_set: a set in use, given to `init` or to `add_process_set` before. Sets can only be removed where they
@@ -185,7 +185,13 @@ def process_set_ids() -> list[int]:
 
 
 def is_process_set_included(process_set_id: int = 0) -> bool:
-    """True when this process is in the set with that number.
+    """Returns whether this process is in a process set.
+
+    Args:
+        process_set_id: integer, the number of the set. Defaults to 0, all ranks.
+
+    Returns:
+        bool.
 
     Raises:
         ValueError: there is no such set.
@@ -202,7 +208,7 @@ Function = TypeVar("Function", bound=Callable[..., Any])
 
 
 def checked(process_set: Any) -> ProcessSet:
-    """`process_set` itself; a TypeError when it is something else."""
+    """Returns `process_set`; raises TypeError when it is not a `ProcessSet`."""
     if isinstance(process_set, ProcessSet):
         return process_set
     raise TypeError(
@@ -212,7 +218,7 @@ def checked(process_set: Any) -> ProcessSet:
 
 
 def id_of(process_set: Any) -> int:
-    """The number of a set in use, for an op. That this process is in it is checked when the op runs.
+    """Returns the number of a set in use, for an op, which checks when it runs that this process is a member.
 
     Raises ValueError for a set that is not in use, or no longer, or not in this session.
     """
@@ -238,9 +244,9 @@ def scope(process_set_id: int) -> Iterator[None]:
 
 
 def with_defaults_of(function: Callable[..., Any], wrapper: Function) -> Function:
-    """`wrapper`, which shows the defaults of `function`, where programs look for them, and change them.
+    """Returns `wrapper` with the defaults of `function`, where programs read and change them.
 
-    The wrapper takes any arguments; before it calls `function` it must hand its defaults back to it: `renew_defaults`.
+    The wrapper takes any arguments; before it calls `function` it must give its defaults back to it (`renew_defaults`).
     """
     wrapper.__defaults__ = function.__defaults__
     wrapper.__kwdefaults__ = function.__kwdefaults__
@@ -256,14 +262,14 @@ def renew_defaults(function: Callable[..., Any], wrapper: Callable[..., Any]) ->
 def scoped(function: Function) -> Function:
     """Runs `function` in the scope of its argument `process_set`: all a new collective needs to know of sets."""
     parameters = list(inspect.signature(function).parameters)
-    place = parameters.index("process_set")
-    from_the_end = place - len(parameters)
+    position = parameters.index("process_set")
+    from_the_end = position - len(parameters)
 
     @functools.wraps(function)
     def call(*args: Any, **kwargs: Any) -> Any:
         renew_defaults(function, shown)
         default = shown.__defaults__[from_the_end] if shown.__defaults__ else global_process_set
-        given = args[place] if len(args) > place else kwargs.get("process_set", default)
+        given = args[position] if len(args) > position else kwargs.get("process_set", default)
         with scope(id_of(given)):
             return function(*args, **kwargs)
 
@@ -272,7 +278,7 @@ def scoped(function: Function) -> Function:
 
 
 def scoped_as_op(gradient: Function) -> Function:
-    """The same for the gradient of an op, which concerns the op's set."""
+    """Runs `gradient`, the gradient of an op, in the scope of the op's process set."""
 
     @functools.wraps(gradient)
     def call(op: Any, *grads: Any) -> Any:
@@ -283,17 +289,17 @@ def scoped_as_op(gradient: Function) -> Function:
 
 
 def current() -> int:
-    """The number of the set that is concerned here."""
+    """Returns the number of the current set: the one that an operation made here concerns."""
     return _scope.get()
 
 
 def current_size() -> int:
-    """How many ranks it has; raises ValueError before `init`, or when it has been removed."""
+    """Returns the number of ranks of the current set; raises ValueError before `init`, or when the set was removed."""
     return len(ranks_of(current()))
 
 
 def current_rank() -> int:
-    """My number in it; raises ValueError when I am not a member."""
+    """Returns this rank's number in the current set; raises ValueError when it is not a member."""
     me, ranks = loader.core().rank(), ranks_of(current())
     if me not in ranks:
         raise ValueError(_not_a_member(me, current(), ranks))

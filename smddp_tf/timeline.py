@@ -16,7 +16,17 @@ __all__ = ["finish", "merge", "parts_of"]
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """The command line. Returns the exit status."""
+    """Runs the command line `python -m smddp_tf.timeline`.
+
+    Args:
+        arguments: the words of the command line. Defaults to those of the process.
+
+    Returns:
+        The exit status, an integer.
+
+    Raises:
+        SystemExit: the arguments are wrong.
+    """
     parser = argparse.ArgumentParser(prog="python -m smddp_tf.timeline", description="Timelines of smddp_tf.")
     command = parser.add_subparsers(dest="command", required=True).add_parser(
         "merge", help="add to FILE what the other ranks have written"

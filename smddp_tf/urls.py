@@ -44,7 +44,7 @@ def absolute(path: str | os.PathLike[str]) -> str:
 
 
 def file_system(url: str) -> tuple[Any, str]:
-    """What `fsspec` has for a URL, and the path there.
+    """Returns the `fsspec` file system of a URL, and the path in it.
 
     Raises:
         ImportError: fsspec, or what it needs for the protocol, is not installed.

@@ -22,7 +22,7 @@ def compiled(tensorflow: Any) -> Path:
     """The folder of the op libraries for this TensorFlow module, which are compiled on the first call.
 
     Raises:
-        ImportError: there is no compiler or no CMake, or the compilation failed. Says what to install. Or somebody else
+        ImportError: there is no compiler or no CMake, or the compilation failed. Says what to install. Or another user
             could have put something there.
     """
     version = tensorflow.__version__

@@ -72,7 +72,7 @@ def op_library() -> Any:
 
 @functools.cache
 def defined_ops() -> Any:
-    """The same, and TensorFlow has not looked for GPUs: enough for a graph that is read from a file.
+    """Loads our ops without initializing TensorFlow's GPUs, which is enough to read a graph from a file.
 
     Raises:
         ImportError: as `op_library`.
@@ -127,7 +127,7 @@ def xla_library() -> Any:
 
 
 def mpi_candidates(recorded: str, prefix: str, wheel_folders: Iterable[str] = ()) -> list[str]:
-    """What to open for MPI, best first.
+    """Returns the libraries to try for MPI, best first.
 
     Args:
         recorded: `MPI_LIBRARY` of the build: absolute, or relative to sys.prefix when MPI came from a wheel.
@@ -235,7 +235,7 @@ def install_command() -> str:
     pip = f"{sys.executable} -m pip install --no-deps"
     if (_PACKAGE.parent / "CMakeLists.txt").exists():
         return f"{pip} -e {_PACKAGE.parent}"
-    # smddp_tf is in no package index: its name there would be somebody else's.
+    # smddp_tf is in no package index: its name there would be another project's.
     return f"{pip} --force-reinstall --no-cache-dir {shlex.quote(_installed_from() or 'path/to/smddp_tf')}"
 
 

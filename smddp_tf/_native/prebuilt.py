@@ -1,4 +1,4 @@
-"""What a wheel holds more than once: the engine, for each kind of MPI, and the op libraries, for each TensorFlow.
+"""Selects among the variants in a wheel: the engine for each kind of MPI, the op libraries for each TensorFlow.
 
 A build from the sources has one of each, for the MPI and the TensorFlow that `_build_info` names, beside the package's
 modules. The wheel names neither, and what is there decides (docs/decisions/0026-wheel.md).

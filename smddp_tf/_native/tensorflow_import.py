@@ -1,4 +1,4 @@
-"""What the build has noted, and that TensorFlow is missing, before a module that needs it is imported."""
+"""Facts of the build, and an error where TensorFlow is missing, before a module that needs it is imported."""
 
 from __future__ import annotations
 
@@ -30,18 +30,18 @@ def import_with_tensorflow(module: str) -> Any:
 
 
 def install_command(version: str) -> str:
-    """What installs a TensorFlow of this minor version; of any, where `version` is ""."""
+    """Returns the command that installs a TensorFlow of this minor version; of any, where `version` is ""."""
     wanted = f"=={minor_of(version)}.*" if version else ">=2.16"
     return f"{sys.executable} -m pip install 'tensorflow{wanted}'"
 
 
 def minor_of(version: str) -> str:
-    """`2.21` of `2.21.0rc1`."""
+    """Returns the minor version, such as `2.21` of `2.21.0rc1`."""
     return ".".join(version.split(".")[:2])
 
 
 def build_info(name: str) -> str:
-    """What the build has noted under `name` (setup.py); "" where it has not, or there is none."""
+    """Returns the value that the build has recorded under `name` (setup.py); "" where there is none."""
     try:
         return str(getattr(importlib.import_module("smddp_tf._build_info"), name, ""))
     except ImportError:

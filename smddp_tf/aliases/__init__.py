@@ -41,7 +41,7 @@ _FINDERS = {
     ),
 }
 FAMILIES = tuple(_FINDERS)
-SHARED_TENSORS = "shared_tensors"  # no alias either: `import tensorflow` then finds an allocator of ours
+SHARED_TENSORS = "shared_tensors"  # no alias either: `import tensorflow` then finds our allocator
 
 
 def install(family: str) -> None:
@@ -88,18 +88,21 @@ def uninstall(family: str) -> None:
 
 
 def is_installed(family: str) -> bool:
-    """True between `install` and `uninstall`.
+    """Returns whether an alias is installed.
 
     Args:
         family: as for `install`.
+
+    Returns:
+        True between `install` and `uninstall`.
     """
     return _finder(family) in sys.meta_path
 
 
 def environment(family: str, base: Mapping[str, str] | None = None) -> dict[str, str]:
-    """The environment variables with which Python processes do `install(family)` when they start.
+    """Returns the environment variables with which Python processes call `install(family)` when they start.
 
-    They put a `sitecustomize` of ours in front of `PYTHONPATH`; it also runs the previous one. A Python
+    They put our `sitecustomize` in front of `PYTHONPATH`; it also runs the previous one. A Python
     without smddp_tf, and one started with `-E`, `-I` or `-S`, does not notice.
 
     Args:

@@ -16,7 +16,7 @@ from typing import Any
 class Alias(ModuleType):
     """A module whose attributes are those of `targets`; what a script assigns to it stays here.
 
-    Nothing is copied, so names of ours that load on first use still do.
+    Nothing is copied, so our names that load on first use still do.
     """
 
     _targets: tuple[str, ...] = ()

@@ -1,6 +1,6 @@
 """The alias table: module names of Horovod and SMDDP, and the modules of this package that replace them.
 
-An entry lists modules of ours; an attribute is looked up in them in that order. Names that are not listed do not exist.
+An entry lists our modules; an attribute is looked up in them in that order. Names that are not listed do not exist.
 """
 
 from __future__ import annotations

@@ -35,7 +35,7 @@ def allreduce_list(
 
 
 def register_plan(key: str, dtypes: Sequence[str], shapes: Sequence[Any], reduction: ReduceSpec, **more: Any) -> int:
-    """Returns the number of a plan, for the process set that is concerned here.
+    """Registers a plan for the current process set.
 
     Args:
         key: the name by which the ranks match it.
@@ -43,6 +43,9 @@ def register_plan(key: str, dtypes: Sequence[str], shapes: Sequence[Any], reduct
         shapes: of its tensors, each a list of integers.
         reduction: of all of them.
         more: `notes`, `names`, `kind` and `parts`; see `_core.register_plan`.
+
+    Returns:
+        The number of the plan.
     """
     spec, process_set = reduction._asdict(), process_sets.current()
     number: int = loader.core().register_plan(key, dtypes, shapes, **spec, process_set=process_set, **more)
@@ -61,29 +64,29 @@ def reduce_gradient(tensor: tf.Tensor, plan: int, index: int, reduction: ReduceS
 def reduce_part(
     tensor: tf.Tensor, plan: int, index: int, reduction: ReduceSpec, key: str, name: str, parts: int
 ) -> tf.Tensor:
-    """As `reduce_gradient`, by a plan of kind "reduce_parts": this rank's part, flat, filled up with zeros."""
+    """Emits one SmddpReducePart, by a plan of kind "reduce_parts". The result is this rank's shard, flat and padded."""
     emit = loader.op_library().smddp_reduce_part
-    where = {"parts": parts, "place": _place(parts), "shape": [part_length(tensor.shape.num_elements(), parts)]}
+    where = {"parts": parts, "place": _shard_index(parts), "shape": [part_length(tensor.shape.num_elements(), parts)]}
     return _planned(emit, tensor, plan, index, reduction, key, name, **where)
 
 
 def part_length(elements: int, parts: int) -> int:
-    """The length of the parts of a tensor, as in tf_ops/core/shard.h: a multiple of 16."""
+    """Returns the padded length of the shards of a tensor, as in tf_ops/core/shard.h: a multiple of 16."""
     return -(-elements // (16 * parts)) * 16
 
 
 def gather_part(
     tensor: tf.Tensor, plan: int, index: int, shape: Sequence[int], key: str, name: str, parts: int
 ) -> tf.Tensor:
-    """The inverse, by a plan of kind "gather_parts": the whole tensor of that shape, from the parts of all."""
+    """Emits one SmddpGatherPart, by a plan of kind "gather_parts". The result is the full tensor, of `shape`."""
     emit = loader.op_library().smddp_gather_part
-    where = {"parts": parts, "place": _place(parts), "shape": shape}
+    where = {"parts": parts, "place": _shard_index(parts), "shape": shape}
     return _planned(emit, tensor, plan, index, ReduceSpec(Sum), key, name, **where)
 
 
-def _place(parts: int) -> int:
-    places: list[int] = loader.core().places_in_parts(process_sets.current(), parts)
-    return places[process_sets.current_rank()]
+def _shard_index(parts: int) -> int:
+    indices: list[int] = loader.core().places_in_parts(process_sets.current(), parts)
+    return indices[process_sets.current_rank()]
 
 
 def _planned(
@@ -101,7 +104,7 @@ def reduce_plan_compiled(tensors: Sequence[tf.Tensor], plan: int, reduction: Red
 
 
 def reducescatter_list(tensors: Sequence[tf.Tensor], reduction: ReduceSpec, name: str) -> list[tf.Tensor]:
-    """Emits one SmddpReducescatter for all `tensors`; for XLA, which must know all shapes, an allreduce and a cut."""
+    """Emits one SmddpReducescatter for all `tensors`; for XLA, which must know all shapes, an allreduce and a slice."""
     _check_reduction("reducescatter", tensors, reduction, name)
     if xla.compiling():
         return _reducescatter_compiled(tensors, reduction, name)
@@ -115,9 +118,9 @@ def _reducescatter_compiled(tensors: Sequence[tf.Tensor], reduction: ReduceSpec,
     fixed = {"gathered_ranks": size, "traced_rank": rank}  # an error in a later session with other ranks
     results = []
     for tensor in xla.collective("allreduce", tensors, name, **fixed, **_attributes_of(reduction)):
-        even, more = divmod(tensor.shape[0], size)
-        begin = even * rank + min(rank, more)
-        results.append(tensor[begin : begin + even + (rank < more)])
+        rows, rest = divmod(tensor.shape[0], size)
+        begin = rows * rank + min(rank, rest)
+        results.append(tensor[begin : begin + rows + (rank < rest)])
     return results
 
 
@@ -183,7 +186,17 @@ def broadcast_list(tensors: Sequence[tf.Tensor], root_rank: Any, name: str) -> l
 
 
 def barrier(name: str) -> tf.Operation | None:
-    """Emits one SmddpBarrier, in program order with the other stateful ops of a graph."""
+    """Emits one SmddpBarrier, in program order with the other stateful ops of a graph.
+
+    Args:
+        name: the name by which the ranks match the barrier.
+
+    Returns:
+        The op in a graph; None in eager mode, after all ranks have come to it.
+
+    Raises:
+        NotImplementedError: XLA compiles the function.
+    """
     if xla.compiling():
         raise NotImplementedError(
             "hvd.barrier is not supported in a function compiled by XLA, which keeps no order between ops that pass no "
@@ -194,7 +207,17 @@ def barrier(name: str) -> tf.Operation | None:
 
 
 def join(name: str) -> tf.Tensor:
-    """Emits one SmddpJoin, after what was traced before it and before what is traced after it."""
+    """Emits one SmddpJoin, ordered between the collectives traced before it and those traced after it.
+
+    Args:
+        name: the name by which the ranks match the join.
+
+    Returns:
+        Scalar tensor, the last rank that joined.
+
+    Raises:
+        NotImplementedError: XLA compiles the function.
+    """
     if xla.compiling():
         raise NotImplementedError(
             "hvd.join is not supported in a function compiled by XLA, which would run it in an order of its own. "
@@ -207,7 +230,15 @@ def join(name: str) -> tf.Tensor:
 
 
 def scaled(tensor: tf.Tensor, factor: float) -> tf.Tensor:
-    """`tensor * factor` in the tensor's dtype."""
+    """Multiplies a tensor in its dtype; integers by way of float64, rounded toward zero.
+
+    Args:
+        tensor: tensor of any shape.
+        factor: float.
+
+    Returns:
+        A tensor of the same shape and dtype.
+    """
     if factor == 1.0:
         return tensor
     if tensor.dtype.is_integer:
@@ -243,7 +274,7 @@ def reduction_of(op: Any) -> ReduceSpec:
 
 
 def _addressed(name: str) -> dict[str, Any]:
-    """The attributes of every op: the name by which the ranks match, and their process set."""
+    """Returns the attributes of every op: the name by which the ranks match it, and the process set."""
     return {"tensor_name": name, "process_set": process_sets.current()}
 
 

@@ -43,7 +43,7 @@ def broadcast_variables(
     Call it once at the start, so that all ranks train the same model: in eager mode, or inside the first `tf.function`
     step, after the first update has created the optimizer's variables. All numeric variables are sent in one
     operation, and variables of strings one by one. For other dtypes (tables) there is a warning, and they are not
-    changed. Parts of what is cut over the ranks (`DistributedEmbedding`, `shard`) stay as they are.
+    changed. Shards (of `DistributedEmbedding` and `shard`) are not changed.
 
     Example:
     >>> hvd.broadcast_variables(model.variables, root_rank=0)
@@ -51,7 +51,7 @@ def broadcast_variables(
 
     Args:
         variables: `tf.Variable`s or Keras variables, in the same order on all ranks.
-        root_rank: the rank whose values everybody gets, among all ranks.
+        root_rank: integer, the rank among all ranks whose values all ranks get.
         process_set: the ranks that take part. Defaults to all.
         inplace: for Horovod's scripts; the values are the same either way. Defaults to `False`.
 
@@ -75,7 +75,7 @@ def broadcast_(
 
     Args:
         variables: list of `tf.Variable`s or Keras variables, the same on all ranks.
-        root_rank: the rank whose values everybody gets, among all ranks.
+        root_rank: integer, the rank among all ranks whose values all ranks get.
         name: the name by which the ranks match this operation. Defaults to one made from the place in the graph.
         process_set: the ranks that take part. Defaults to all.
 
@@ -98,7 +98,7 @@ def broadcast_(
 
 
 def broadcast_global_variables(root_rank: int) -> tf.Operation | None:
-    """The op that gives every rank the values of all global variables on rank `root_rank`. For TensorFlow 1 graphs.
+    """Emits an op that gives every rank the values of all global variables on rank `root_rank`, in TensorFlow 1 graphs.
 
     Example:
     >>> with tf.Graph().as_default(), tf.compat.v1.Session() as session:
@@ -108,7 +108,10 @@ def broadcast_global_variables(root_rank: int) -> tf.Operation | None:
     ...     session.run(op)
 
     Args:
-        root_rank: the rank whose values everybody gets.
+        root_rank: integer, the rank whose values all ranks get.
+
+    Returns:
+        The op that assigns the values, to be run in a session.
 
     Raises:
         RuntimeError: in eager mode, where TensorFlow keeps no list of variables.
@@ -136,7 +139,7 @@ def _assigned(variables: list[Any], root_rank: int, name: str | None) -> list[An
     for index, variable in enumerate(texts):
         unique = graph.tensor_name("broadcast_variables", f"{name or of_thread('broadcast_variables')}.text.{index}")
         done.append(variable.assign(_broadcast_strings(tf.convert_to_tensor(variable), root_rank, unique)))
-    return [each for each in done if each is not None]
+    return [assignment for assignment in done if assignment is not None]
 
 
 def _is_reference(variable: Any) -> bool:
@@ -144,7 +147,7 @@ def _is_reference(variable: Any) -> bool:
 
 
 def were_broadcast(variables: Iterable[Any]) -> bool:
-    """Has this rank given one of these to `broadcast_variables`?"""
+    """Returns whether this rank has passed one of these to `broadcast_variables`."""
     return any(_broadcast.get(id(own)) is own for own in map(identity, variables))
 
 

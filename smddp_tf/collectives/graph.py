@@ -1,4 +1,4 @@
-"""Our ops in a TensorFlow graph: their names, and how they are kept out of automatic control dependencies."""
+"""Names our ops in a TensorFlow graph, and keeps them out of automatic control dependencies."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from tensorflow.python.eager import context
 from smddp_tf import process_sets
 from smddp_tf._native.threads import of_thread
 
-# Ops that hold graphs of their own, and so perhaps ops of ours. Stateless kinds cannot: our ops are stateful.
+# Ops that contain graphs, and so perhaps our ops. Stateless kinds cannot contain them: our ops are stateful.
 CALLS = frozenset({"Case", "If", "PartitionedCall", "StatefulPartitionedCall", "While"})
 _FIRST = "_smddp_first"
 
@@ -47,7 +47,7 @@ def no_autograph(function: Function) -> Function:
 
 
 def tensor_name(kind: str, name: str | None) -> str:
-    """The name by which the ranks match one operation.
+    """Returns the name by which the ranks match one operation.
 
     In a graph: the user's `name`, or "<function>/<kind>", made unique inside that graph in the order of tracing, which
     is the same on all ranks. Two graphs may repeat a name: where TensorFlow puts both into one, a number tells them
@@ -59,7 +59,7 @@ def tensor_name(kind: str, name: str | None) -> str:
 
 
 def unique_name(wanted: str, separator: str = "_") -> str:
-    """`wanted`, or `wanted` with a number from the second use inside the current graph on. Eager: `wanted`."""
+    """Returns `wanted`; from its second use in the current graph on, with a number. In eager mode always `wanted`."""
     global _count
     if tf.executing_eagerly():
         return wanted
@@ -76,7 +76,7 @@ def unique_name(wanted: str, separator: str = "_") -> str:
 
 
 def count() -> int:
-    """How many collectives were put into graphs so far."""
+    """Returns the number of collectives that were put into graphs so far."""
     return _count
 
 
@@ -101,7 +101,7 @@ def run_independently(outputs: Sequence[tf.Tensor]) -> list[tf.Tensor]:
 
 
 def collectives_so_far() -> list[tf.Operation]:
-    """The ops of the current function's graph that are ours, or may contain ours."""
+    """Returns the ops of the current function's graph that are our ops, or may contain such."""
     if tf.executing_eagerly() or is_for_session():
         return []
     operations = tf.compat.v1.get_default_graph().get_operations()
@@ -109,7 +109,7 @@ def collectives_so_far() -> list[tf.Operation]:
 
 
 def let_wait_for(tensor: tf.Tensor) -> None:
-    """Ops that are passed to `run_independently` from now on in this function run after the op behind `tensor`."""
+    """Makes ops passed to `run_independently` later in this function run after the op that computes `tensor`."""
     if not tf.executing_eagerly() and not is_for_session():
         setattr(tensor.graph, _FIRST, tensor.op)
 

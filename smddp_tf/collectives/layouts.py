@@ -1,4 +1,4 @@
-"""Variables of which each rank has a part of its own, marked with the layout of the whole."""
+"""Variables of which each rank has its own shard, marked with the layout of the full variable."""
 
 from __future__ import annotations
 
@@ -8,26 +8,26 @@ import tensorflow as tf
 
 
 def mark(variable: Any, layout: Any) -> None:
-    """Makes a variable local to its rank everywhere: it is this rank's part of a table that is cut over the ranks.
+    """Makes a variable local to its rank everywhere: it is this rank's shard of a table.
 
-    Its gradient must hold what the data of all ranks contribute, and zeros for a rank without data: nothing of it is
-    left out where this rank has no data.
+    Its gradient must contain the contributions of all ranks' data, and zeros for a rank without data. It is applied
+    in full also where this rank has no data.
 
     Args:
         variable: `tf.Variable` or Keras variable.
-        layout: says which part; see `smddp_tf.keras.layers.placement.Layout`.
+        layout: says which shard; see `smddp_tf.keras.layers.placement.Layout`.
     """
-    for each in (variable, identity(variable)):
-        each.smddp_local = layout
+    for target in (variable, identity(variable)):
+        target.smddp_local = layout
 
 
 def layout_of(variable: Any) -> Any:
-    """What `mark` was given, or None for a variable that is the same on all ranks."""
+    """Returns the layout given to `mark`, or None for a variable that is the same on all ranks."""
     return getattr(variable, "smddp_local", None)
 
 
 def identity(source: Any) -> Any:
-    """What a Keras variable and the TensorFlow variable inside of it have in common.
+    """Returns the TensorFlow variable inside a Keras variable, or `source` itself.
 
     A Keras variable that was made in a `StatelessScope` has none inside until Keras has left that scope.
     """

@@ -40,15 +40,18 @@ def broadcast_object(
 
     The others get a copy; the root gets its own object back. All ranks must run the same versions of the classes in it.
 
-    Warning: the object travels as a pickle, and unpickling can run any code. Every rank must trust the root as it
-    trusts its own program, and a root that hands on what it got from elsewhere must trust that.
+    Warning: the object is sent as a pickle, and unpickling can run any code. Every rank must trust the root as it
+    trusts its own program, and a root must trust the sources of an object that it forwards.
 
     Args:
         obj: anything `cloudpickle` can pickle. Its value matters on the root only.
-        root_rank: the rank whose object everybody gets, among all ranks. Defaults to 0.
+        root_rank: integer, the rank among all ranks whose object all ranks get. Defaults to 0.
         session: a TensorFlow 1 session, as Horovod's scripts pass it; not needed.
         name: the name by which the ranks match this operation. Defaults to "broadcast_object".
         process_set: the ranks that take part. Defaults to all.
+
+    Returns:
+        The object: `obj` itself on the root, a copy elsewhere.
 
     Raises:
         ValueError: `root_rank` is not a rank of the process set.
@@ -87,6 +90,9 @@ def broadcast_object_fn(
         session: not needed.
         name: the name by which the ranks match the calls. Defaults to "broadcast_object".
         process_set: the ranks that take part. Defaults to all.
+
+    Returns:
+        A function of `obj` with the result of `broadcast_object`.
     """
     return lambda obj: broadcast_object(obj, root_rank, session, name, process_set)
 
@@ -100,7 +106,7 @@ def allgather_object(
 ) -> list[Any]:
     """Returns the objects of all ranks, in rank order.
 
-    Warning: objects travel as pickles, and unpickling can run any code. Every rank must trust all others as it trusts
+    Warning: objects are sent as pickles, and unpickling can run any code. Every rank must trust all others as it trusts
     its own program.
 
     Args:
@@ -108,6 +114,9 @@ def allgather_object(
         session: a TensorFlow 1 session, as Horovod's scripts pass it; not needed.
         name: the name by which the ranks match this operation. Defaults to "allgather_object".
         process_set: the ranks that take part. Defaults to all.
+
+    Returns:
+        A list with one object for each rank.
 
     Raises:
         RuntimeError: a rank could not pickle its object. Raised on every rank.
@@ -120,7 +129,7 @@ def allgather_object(
 
 
 def _checked(length: int, rank: int) -> int:
-    """The length of a payload that rank `rank` has announced, if one can have it."""
+    """Returns the length of a payload that rank `rank` has announced; raises where no payload can have it."""
     if 1 <= length <= _MAX_BYTES:
         return length
     raise RuntimeError(f"Rank {rank} announced an object of {length} bytes. Expected: from 1 to {_MAX_BYTES}.")

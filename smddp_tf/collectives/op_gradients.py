@@ -19,7 +19,7 @@ from smddp_tf.collectives.reduce_op import Adasum, Average, ReduceSpec, Sum
 @tf.RegisterGradient("SmddpAllreduce")
 @process_sets.scoped_as_op
 def _allreduce_gradient(op: Any, *grads: Any) -> list[tf.Tensor | None]:
-    """The same reduction of the gradients: a scaled sum is linear and symmetric in the ranks.
+    """Reduces the gradients as the forward op does: a scaled sum is linear and symmetric in the ranks.
 
     For Adasum, which is not linear, this follows Horovod.
     """
@@ -35,14 +35,14 @@ def _reduce_gradient_gradient(op: Any, grad: Any) -> tf.Tensor | None:
 @tf.RegisterGradient("SmddpBroadcast")
 @process_sets.scoped_as_op
 def _broadcast_gradient(op: Any, *grads: Any) -> list[tf.Tensor | None]:
-    """The mean over the ranks on the root, whose value was used everywhere; zero elsewhere."""
+    """Returns the mean over the ranks on the root, whose value all ranks used; zero elsewhere."""
     return _on_root(_reduce_present(grads, ReduceSpec(Average), _name_of_gradient(op)), op)
 
 
 @tf.RegisterGradient("SmddpAllgather")
 @process_sets.scoped_as_op
 def _allgather_gradient(op: Any, *grads: Any) -> list[tf.Tensor | None]:
-    """The mean over the ranks of the rows that this rank contributed."""
+    """Returns the mean over the ranks of the rows that this rank contributed."""
     name = _name_of_gradient(op)
     reduced = _reduce_present(grads, ReduceSpec(Average), name)
     rows = tf.stack([tf.shape(tensor, out_type=tf.int64)[0] for tensor in op.inputs])
@@ -65,7 +65,7 @@ def _alltoall_gradient(op: Any, grad: Any, _: Any) -> list[tf.Tensor | None]:
 @tf.RegisterGradient("SmddpReducescatter")
 @process_sets.scoped_as_op
 def _reducescatter_gradient(op: Any, *grads: Any) -> list[tf.Tensor | None]:
-    """The rows of all ranks' gradients, scaled as the tensor was; of a sum they count once for every rank."""
+    """Gathers the rows of all ranks' gradients, scaled as the tensor was; of a sum also by the number of ranks."""
     reduction = emit.reduction_of(op)
     factor = reduction.prescale * reduction.postscale
     present = [index for index, grad in enumerate(grads) if grad is not None]
@@ -82,7 +82,7 @@ def _reducescatter_gradient(op: Any, *grads: Any) -> list[tf.Tensor | None]:
 @tf.RegisterGradient(xla.OP_TYPE)
 @process_sets.scoped_as_op
 def _compiled_gradient(op: Any, *grads: Any) -> list[tf.Tensor | None]:
-    """As of the op of that kind for plain graphs. What only keeps the order has no gradient."""
+    """Equals the gradient of the op of that kind for plain graphs. Inputs that only keep the order have none."""
     kind, name = op.get_attr("kind").decode(), _name_of_gradient(op)
     tensors = list(op.inputs)[: len(op.outputs) - 1]
     grads = grads[: len(tensors)]
@@ -94,7 +94,7 @@ def _compiled_gradient(op: Any, *grads: Any) -> list[tf.Tensor | None]:
         reduced = _on_root(reduced, op, compiled=True)
     if kind == "allgather":
         ranks = op.get_attr("gathered_ranks")
-        reduced = [None if grad is None else _rows_from_here(grad, tensors[0], ranks) for grad in reduced]
+        reduced = [None if grad is None else _rows_of_this_rank(grad, tensors[0], ranks) for grad in reduced]
     return [*reduced, *[None] * (len(op.inputs) - len(tensors))]
 
 
@@ -108,9 +108,9 @@ def _on_root(grads: Sequence[tf.Tensor | None], op: Any, compiled: bool = False)
     return [None if grad is None else tf.where(is_root, grad, tf.zeros([], grad.dtype)) for grad in grads]
 
 
-def _rows_from_here(gathered: tf.Tensor, mine: tf.Tensor, ranks: int) -> tf.Tensor:
-    of_ranks = tf.reshape(gathered, tf.concat([[ranks], tf.shape(mine)], 0))
-    return tf.ensure_shape(tf.gather(of_ranks, run_time_values.rank(compiled=True)), mine.shape)
+def _rows_of_this_rank(gathered: tf.Tensor, local: tf.Tensor, ranks: int) -> tf.Tensor:
+    blocks = tf.reshape(gathered, tf.concat([[ranks], tf.shape(local)], 0))
+    return tf.ensure_shape(tf.gather(blocks, run_time_values.rank(compiled=True)), local.shape)
 
 
 def _reduce_present(

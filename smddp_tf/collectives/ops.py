@@ -201,7 +201,7 @@ def broadcast(
 
     Args:
         tensor: a tensor; its value matters on the root only.
-        root_rank: the rank whose value everybody gets. The same on all ranks.
+        root_rank: integer, the rank whose value all ranks get. The same on all ranks.
         name: the name by which the ranks match this operation. Defaults to one made from the place in the graph.
         ignore_name_scope: has no effect: name scopes are never part of the name. Defaults to `False`.
         process_set: the ranks that take part. Defaults to all.
@@ -218,12 +218,15 @@ def broadcast(
 def barrier(*, name: str | None = None, process_set: ProcessSet = global_process_set) -> tf.Operation | None:
     """Waits until every rank has called it.
 
-    In a graph it returns the op. What must come after it needs `tf.control_dependencies([op])`; what must come before
-    it, `barrier` inside such a block.
+    In a graph, ops that must run after it need `tf.control_dependencies([op])`; for ops that must run before it, call
+    `barrier` inside such a block.
 
     Args:
-        name: the name by which the ranks match this operation. Defaults to one made from the place in the graph.
+        name: the name by which the ranks match this operation. Defaults to one made from the position in the graph.
         process_set: the ranks that take part. Defaults to all.
+
+    Returns:
+        The op in a graph; None in eager mode.
     """
     basics.size()
     return emit.barrier(graph.tensor_name("barrier", name))
@@ -232,11 +235,11 @@ def barrier(*, name: str | None = None, process_set: ProcessSet = global_process
 @graph.no_autograph
 @scoped
 def join(*, process_set: ProcessSet = global_process_set) -> tf.Tensor:
-    """Tells the other ranks that this one has no more data, and waits until all ranks have said so.
+    """Informs the other ranks that this one has no more data, and waits until all ranks have called it.
 
     Until then this rank takes part in every `allreduce` and every reduced gradient of the others with zeros, so that
-    ranks with more batches can go on. `hvd.Average` still divides by the number of all ranks. Afterwards everything is
-    as before, and another round may follow. Every rank must call it once in each round.
+    ranks with more batches can continue. `hvd.Average` still divides by the number of all ranks. Afterwards all ranks
+    take part again, and another round may follow. Every rank must call it once in each round.
 
     Average and Sum only: `Min`, `Max`, `Product`, `allgather` (and so `tf.IndexedSlices`), `broadcast` and `barrier`
     raise an error on the ranks that ask while another one has joined.

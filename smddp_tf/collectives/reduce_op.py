@@ -22,7 +22,7 @@ __all__ = [
 
 
 class ReduceOp(enum.IntEnum):
-    """How the values of all ranks are combined. The numbers are Horovod's."""
+    """The operation that combines the values of all ranks. The numbers are Horovod's."""
 
     Average = 0
     Sum = 1
@@ -49,8 +49,8 @@ Product = ReduceOp.Product
 class ReduceSpec(NamedTuple):
     """A reduction in full: result = op over ranks of (value * prescale) * postscale.
 
-    `wire_dtype`: "float16" or "bfloat16", what wider floating tensors are cast to on their way; "int8", between nodes
-    alone, in blocks; "auto": which of these the link needs; "" for none.
+    `wire_dtype`: "float16" or "bfloat16": wider floating tensors are sent in this dtype; "int8": sent between nodes as
+    8-bit blocks; "auto": chosen from these by the rate of the link; "": sent as they are.
     """
 
     op: ReduceOp = Average
@@ -60,7 +60,18 @@ class ReduceSpec(NamedTuple):
 
 
 def as_reduce_op(op: int, allowed: tuple[ReduceOp, ...] = tuple(ReduceOp)) -> ReduceOp:
-    """Returns `op` as a `ReduceOp`; a ValueError when it is not one of `allowed`."""
+    """Checks a reduction.
+
+    Args:
+        op: integer or `ReduceOp`.
+        allowed: the reductions that the caller supports. Defaults to all.
+
+    Returns:
+        `op` as a `ReduceOp`.
+
+    Raises:
+        ValueError: `op` is not one of `allowed`.
+    """
     if op in allowed and not isinstance(op, bool):
         return ReduceOp(op)
     names = ", ".join(f"hvd.{member.name}" for member in allowed)
@@ -71,7 +82,18 @@ def as_reduce_op(op: int, allowed: tuple[ReduceOp, ...] = tuple(ReduceOp)) -> Re
 
 
 def resolve_average(op: int | None, average: bool | None) -> ReduceOp:
-    """Merges `op` with its deprecated twin `average`; neither means Average."""
+    """Merges `op` with the deprecated argument `average`.
+
+    Args:
+        op: a reduction, or None.
+        average: bool, True for Average and False for Sum; or None.
+
+    Returns:
+        The `ReduceOp`; Average where both are None.
+
+    Raises:
+        ValueError: both are given, or `op` is no reduction.
+    """
     if average is None:
         return Average if op is None else as_reduce_op(op)
     if op is not None:

@@ -31,27 +31,37 @@ def is_alone() -> bool:
 
 
 def size(compiled: bool = False) -> Any:
-    """The number of ranks in the current process set: an int in eager mode, else a scalar tensor.
+    """Returns the number of ranks in the current process set.
 
     Args:
-        compiled: whether XLA will compile what is traced here though it cannot be seen, as with the gradient of a
-            compiled function.
+        compiled: bool, XLA will compile what is traced here although that cannot be detected, as with the gradient of a
+            compiled function. Defaults to `False`.
+
+    Returns:
+        An int in eager mode, else a scalar tensor of dtype int64.
     """
     return _value(process_sets.current(), "size", compiled)
 
 
 def rank(compiled: bool = False) -> Any:
-    """This process's number in the current process set, likewise."""
+    """Returns this process's number in the current process set; -1 where it is not a member.
+
+    Args:
+        compiled: see `size`.
+
+    Returns:
+        As of `size`.
+    """
     return _value(process_sets.current(), "rank_in_set", compiled)
 
 
 def global_rank(compiled: bool = False) -> Any:
-    """This process's number among all ranks, likewise."""
+    """Returns this process's number among all ranks, in the form that `size` returns."""
     return _value(0, "rank_in_set", compiled)
 
 
 def while_outside(process_set: int, grads: list[Any]) -> list[Any]:
-    """`grads` of a rank that is not in the set; running a graph of them is an error once the rank is in it."""
+    """Returns `grads` of a rank outside the set; running a graph of them is an error once the rank is a member."""
     if tf.executing_eagerly() or xla.compiling():
         return grads
     included = loader.op_library().smddp_topology_value(what="included", process_set=process_set)
@@ -77,8 +87,8 @@ def _for_xla(process_set: int) -> Any:
         return _numbers(process_set)
     if process_set not in _variables:
         with graph.eagerly():
-            made = tf.Variable(_numbers(process_set), trainable=False, dtype=tf.int64)
-        _variables.setdefault(process_set, made)  # another thread may have been faster
+            variable = tf.Variable(_numbers(process_set), trainable=False, dtype=tf.int64)
+        _variables.setdefault(process_set, variable)  # another thread may have been faster
     return _variables[process_set]
 
 

@@ -131,7 +131,18 @@ def grouped_reducescatter(
 
 
 def with_rows(tensor: Any, what: str) -> tf.Tensor:
-    """`tensor` as one, which has rows as far as known; else a ValueError in the words of `what`."""
+    """Converts to a tensor that has rows.
+
+    Args:
+        tensor: a value for `tf.convert_to_tensor`, of any dtype.
+        what: the name of the calling function, for the error text.
+
+    Returns:
+        A tensor with at least one dimension, or of unknown rank.
+
+    Raises:
+        ValueError: it is a scalar.
+    """
     tensor = tf.convert_to_tensor(tensor)
     if tensor.shape.rank == 0:
         raise ValueError(

@@ -1,11 +1,11 @@
-"""How `tf.IndexedSlices`, the gradients of embeddings, are reduced over all ranks.
+"""Reduces `tf.IndexedSlices`, the gradients of embeddings, over all ranks.
 
 Rows of the same index are added up before anything travels, and again after it. So the result has each index once,
 which optimizers need: Keras squares the rows of an `IndexedSlices` as they are, and the sum of squares of repeated rows
 is not the square of their sum.
 
-The rows then travel one of two ways, and the ranks take the same one: an allgather of all ranks' rows, or, where those
-would be more than the whole table, an allreduce of the table.
+The rows are then reduced by one of two methods, the same on all ranks: an allgather of all ranks' rows, or, where those
+would be more than the full table, an allreduce of the table.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from smddp_tf.collectives import emit, run_time_values
 from smddp_tf.collectives.reduce_op import Average, ReduceSpec, Sum
 from smddp_tf.compression import narrow
 
-# A table of at most so many bytes travels as a whole, without asking how many rows there are.
+# A table of at most so many bytes is allreduced in full, without counting its rows.
 SMALL_TABLE_BYTES = 64 << 10
 # Gathering is chosen while the rows of all ranks are at most this part of the table. A gathered byte costs more than
 # a reduced one: it is sorted out and added up in TensorFlow, by one thread. Measured with `benchmarks.sparse`.
@@ -40,9 +40,9 @@ def check_slices(reduction: ReduceSpec) -> None:
 
 
 def gather_slices(slices: Sequence[tf.IndexedSlices], reduction: ReduceSpec, name: str) -> list[tf.IndexedSlices]:
-    """The rows of all ranks, for `hvd.allreduce`. Repeated indices stay, but in an average of integers.
+    """Gathers the rows of all ranks, for `hvd.allreduce`. Repeated indices stay, except in an average of integers.
 
-    There each row would be rounded: 7 and 7 of two ranks are 7, not 3 + 3. So rows of an index are added up first.
+    There each row would be rounded: 7 and 7 of two ranks are 7, not 3 + 3. So rows of an index are added first.
     """
     check_slices(reduction)
     emit.check_average([one.values for one in slices], reduction, name)
@@ -61,12 +61,12 @@ def _averaged(total: tf.IndexedSlices) -> tf.IndexedSlices:
 
 
 def is_small(slices: tf.IndexedSlices, shape: tf.TensorShape) -> bool:
-    """True for a table that is better reduced as a whole, whatever the number of rows. The same on all ranks."""
+    """True for a table that is better reduced in full, whatever the number of rows. The same on all ranks."""
     return _can_be_dense(slices, shape) and shape.num_elements() * slices.values.dtype.size <= SMALL_TABLE_BYTES
 
 
 def densified(slices: tf.IndexedSlices, shape: tf.TensorShape) -> tf.Tensor:
-    """The whole table. Rows of the same index are added up."""
+    """Returns the full table. Rows of the same index are added."""
     if slices.dense_shape is None and shape.is_fully_defined():
         slices = tf.IndexedSlices(slices.values, slices.indices, dense_shape=tf.constant(shape.as_list(), tf.int64))
     return tf.convert_to_tensor(slices)
@@ -79,7 +79,7 @@ def all_rows(table: tf.Tensor, like: tf.IndexedSlices) -> tf.IndexedSlices:
 
 
 def with_unique_indices(slices: tf.IndexedSlices) -> tf.IndexedSlices:
-    """The same slices with each index once, in the order of first appearance; rows of the same index are added up."""
+    """Returns the slices with each index once, in the order of first appearance; rows of the same index are added."""
     indices, position = tf.unique(slices.indices)
     values = tf.math.unsorted_segment_sum(slices.values, position, tf.shape(indices)[0])
     return tf.IndexedSlices(values, indices, slices.dense_shape)
@@ -91,18 +91,21 @@ def reduce_rows(
     """Reduces gradients over all ranks; the results are slices whose indices occur once.
 
     Args:
-        slices_of: the gradients, by their place in the list of all gradients; the same places on all ranks.
+        slices_of: the gradients, by their index in the list of all gradients; the same indices on all ranks.
         shapes: the shapes of their variables, as far as known.
         reduction: op (Average or Sum), factors, and the wire dtype to which the rows are narrowed on their way.
         use: the name under which the ranks match this use.
+
+    Returns:
+        The reduced gradients, by the same indices.
     """
     unique = {index: with_unique_indices(slices) for index, slices in slices_of.items()}
     choosers = [index for index, slices in unique.items() if _can_be_dense(slices, shapes[index])]
     rows_of_all = {}
     if choosers:
-        # One number for each gradient, known long before the gradients are: it travels while the model computes.
-        mine = tf.stack([tf.shape(unique[index].indices, out_type=tf.int64)[0] for index in choosers])
-        agreed = emit.allreduce_list([mine], ReduceSpec(Sum), f"{use}.rows")[0]
+        # One number for each gradient, known long before the gradients are: it is sent while the model computes.
+        rows = tf.stack([tf.shape(unique[index].indices, out_type=tf.int64)[0] for index in choosers])
+        agreed = emit.allreduce_list([rows], ReduceSpec(Sum), f"{use}.rows")[0]
         rows_of_all = dict(zip(choosers, tf.unstack(agreed, len(choosers))))
     return {
         index: _reduced(slices, shapes[index], reduction, f"{use}.{index}", rows_of_all.get(index))
@@ -130,27 +133,27 @@ def _reduced(
 
 
 def _gathered(slices: tf.IndexedSlices, reduction: ReduceSpec, name: str) -> tf.IndexedSlices:
-    """The rows of all ranks, added up in the order of ranks. Narrowed rows are widened before they are added up."""
+    """Gathers the rows of all ranks and adds them in the order of ranks. Narrowed rows are widened before."""
     values, dtype = emit.scaled(slices.values, reduction.prescale), slices.values.dtype
     if reduction.wire_dtype not in ("", "int8", "auto"):
         values, _ = narrow(values, tf.as_dtype(reduction.wire_dtype))
-    everything = tf.IndexedSlices(
+    all_slices = tf.IndexedSlices(
         tf.cast(emit.allgather_tensor(values, f"{name}.values"), dtype),
         emit.allgather_tensor(slices.indices, f"{name}.indices"),
         slices.dense_shape,
     )
-    total = with_unique_indices(everything)
+    total = with_unique_indices(all_slices)
     if reduction.op == Average:
         total = _averaged(total)
     return tf.IndexedSlices(emit.scaled(total.values, reduction.postscale), total.indices, total.dense_shape)
 
 
 def _most_rows_to_gather(slices: tf.IndexedSlices, shape: tf.TensorShape) -> int:
-    """How many rows of all ranks together may be gathered: follows from what is the same on all ranks."""
+    """Returns how many rows of all ranks together may be gathered. The same number on all ranks."""
     row_bytes = shape[1:].num_elements() * slices.values.dtype.size
     return int(GATHER_AT_MOST * shape[0] * row_bytes / (row_bytes + slices.indices.dtype.size))
 
 
 def _can_be_dense(slices: tf.IndexedSlices, shape: tf.TensorShape) -> bool:
-    """A shape that all ranks know, and a dtype in which both ways give the same."""
+    """Checks for a shape that all ranks know, and a dtype in which both methods give the same result."""
     return bool(shape.is_fully_defined() and slices.values.dtype.is_floating)

@@ -29,22 +29,51 @@ def size_op(process_set_id: int = 0, name: str | None = None) -> tf.Tensor:
 
 
 def rank_op(name: str | None = None) -> tf.Tensor:
-    """My number among all ranks: an int32 scalar."""
+    """Emits an op for `hvd.rank()`.
+
+    Args:
+        name: name of the op. Defaults to one that TensorFlow makes.
+
+    Returns:
+        Scalar tensor of dtype int32, this process's number among all ranks.
+    """
     return _value("rank", 0, name)
 
 
 def local_size_op(name: str | None = None) -> tf.Tensor:
-    """The number of ranks on my node: an int32 scalar."""
+    """Emits an op for `hvd.local_size()`.
+
+    Args:
+        name: name of the op. Defaults to one that TensorFlow makes.
+
+    Returns:
+        Scalar tensor of dtype int32, the number of ranks on this node.
+    """
     return _value("local_size", 0, name)
 
 
 def local_rank_op(name: str | None = None) -> tf.Tensor:
-    """My number among the ranks of my node: an int32 scalar."""
+    """Emits an op for `hvd.local_rank()`.
+
+    Args:
+        name: name of the op. Defaults to one that TensorFlow makes.
+
+    Returns:
+        Scalar tensor of dtype int32, this process's number among the ranks of its node.
+    """
     return _value("local_rank", 0, name)
 
 
 def process_set_included_op(process_set_id: int = 0, name: str | None = None) -> tf.Tensor:
-    """1 when this process is in the set with that number, else 0; -3 when there is no such set. An int32 scalar."""
+    """Emits an op that checks whether this process is in a process set.
+
+    Args:
+        process_set_id: integer, the number of the set. Defaults to 0, all ranks.
+        name: name of the op. Defaults to one that TensorFlow makes.
+
+    Returns:
+        Scalar tensor of dtype int32: 1 when it is a member, else 0; -3 when there is no such set.
+    """
     return _value("included", process_set_id, name)
 
 

@@ -47,9 +47,9 @@ def uninstall() -> None:
 
 
 def install_by_default() -> None:
-    """What Keras 3 is given when it is used with this library, where it is imported and computes with TensorFlow.
+    """Adapts Keras 3, where it is imported and computes with TensorFlow, when it is first used with this library.
 
-    That is `smddp_tf.keras.rank_seeds`, and `install`, once, unless `SMDDP_KERAS_COMPAT=0`.
+    It installs `smddp_tf.keras.rank_seeds`, and calls `install` once, unless `SMDDP_KERAS_COMPAT=0`.
 
     Raises:
         ValueError: `SMDDP_KERAS_COMPAT` has an invalid value.

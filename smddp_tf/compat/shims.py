@@ -1,4 +1,4 @@
-"""What is put into the classes of Keras 3, each in place of what was there; see the package."""
+"""Replacements for methods of classes of Keras 3; see the package."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def install() -> None:
 
 
 def uninstall() -> None:
-    """Puts back what was there, except where somebody else has replaced ours since."""
+    """Restores the original attributes, except those that other code has replaced since."""
     patches.restore(_SHIMS)
 
 

@@ -1,4 +1,4 @@
-"""What the ranks must agree on before data are sharded: rank numbers, the same data, and one seed."""
+"""Checks before data are sharded that the ranks agree on rank numbers and data, and gives them one seed."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from smddp_tf.collectives.objects import allgather_object
 
 
 class RankAndSize(NamedTuple):
-    """This rank among all. `is_real`: the ranks of the job, which can be asked; else numbers from the caller."""
+    """This rank's number and the number of ranks. `is_real`: those of the job, whose ranks can communicate."""
 
     rank: int
     size: int
@@ -19,7 +19,7 @@ class RankAndSize(NamedTuple):
 
 
 def rank_and_size(rank: int | None, size: int | None) -> RankAndSize:
-    """The caller's numbers, or those of the job."""
+    """Returns the caller's numbers, or those of the job."""
     if rank is None and size is None:
         return RankAndSize(basics.rank(), basics.size(), True)
     if rank is None or size is None or not 0 <= rank < size:
@@ -37,8 +37,8 @@ def agree(
 
     Args:
         what: what must be the same on all ranks, such as the number of samples; name to value.
-        asks: what takes this rank's part of the data, for the error.
-        advice: what else to do, for the error.
+        asks: the function that takes this rank's shard of the data, for the error text.
+        advice: what else to do, for the error text.
 
     Raises:
         ValueError: the ranks differ in `what`. Raised on every rank.
@@ -48,18 +48,18 @@ def agree(
     if shuffled and seed is None:
         seed = random.SystemRandom().getrandbits(32)  # not the generator that the user may have seeded
     if who.is_real and who.size > 1:
-        of_ranks = allgather_object((what, seed), name=of_thread("data.shard"))
-        _check_same([theirs for theirs, _ in of_ranks], who.rank, asks, advice)
-        seed = of_ranks[0][1]
+        answers = allgather_object((what, seed), name=of_thread("data.shard"))
+        _check_same([facts for facts, _ in answers], who.rank, asks, advice)
+        seed = answers[0][1]
     return seed if shuffled else None
 
 
-def _check_same(of_ranks: list[dict[str, Any]], rank: int, asks: str, advice: str) -> None:
-    for other, theirs in enumerate(of_ranks):
-        for name, value in of_ranks[0].items():
-            if theirs.get(name) != value:
+def _check_same(rank_facts: list[dict[str, Any]], rank: int, asks: str, advice: str) -> None:
+    for other, facts in enumerate(rank_facts):
+        for name, value in rank_facts[0].items():
+            if facts.get(name) != value:
                 raise ValueError(
                     f"{asks} needs the same data and arguments on all ranks. "
-                    f"Received: {name}={value!r} on rank 0 and {name}={theirs.get(name)!r} on rank {other} "
+                    f"Received: {name}={value!r} on rank 0 and {name}={facts.get(name)!r} on rank {other} "
                     f"(this is rank {rank}). Pass the same, and the whole, on every rank; {asks} divides it. {advice}"
                 )

@@ -23,7 +23,7 @@ def first_dimension(data: Any) -> int:
 
 
 def rows(data: Any, indices: np.ndarray) -> Any:
-    """The same structure with the rows `indices` of every array, in that order."""
+    """Returns the structure with the rows `indices` of every array, in that order."""
     return _mapped(lambda array: _rows_of(array, indices), data)
 
 

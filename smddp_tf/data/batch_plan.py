@@ -1,4 +1,4 @@
-"""plan_batch: a global batch as each rank's batches, passes and steps."""
+"""plan_batch: divides a global batch into each rank's batches, passes and steps."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from smddp_tf.data.agreement import RankAndSize, agree, rank_and_size
 
 @dataclass(frozen=True)
 class BatchPlan:
-    """What `hvd.plan_batch` returns; `print` shows it."""
+    """The result of `hvd.plan_batch`; `print` shows it."""
 
     ranks: int
     batch_size: int  # samples of a rank in a pass, by which to batch the dataset
@@ -58,40 +58,43 @@ def plan_batch(
         largest_per_rank: int, samples that a rank has memory for. Defaults to `None`, no limit: one pass.
         token_budget: int, tokens of an update above which to warn. Defaults to 4 Mi, of the SageMaker guide
             (https://docs.aws.amazon.com/sagemaker/latest/dg/model-parallel-best-practices-v2.html).
-        size: int, the number of ranks; the ranks are not asked then. Defaults to `None`, those of the job.
+        size: int, the number of ranks; no rank communicates then. Defaults to `None`, those of the job.
+
+    Returns:
+        The `BatchPlan`, the same on all ranks.
 
     Raises:
         ValueError: an argument has no meaning, or the ranks have passed different ones. Raised on every rank.
     """
-    given = {name: value for name, value in locals().items() if value is not None}
+    options = {name: value for name, value in locals().items() if value is not None}
     who = rank_and_size(None, None) if size is None else RankAndSize(0, size, False)
-    agree(who, given, False, None, "`plan_batch`")
-    if any(not isinstance(value, numbers.Integral) or value < 1 for value in given.values()):
-        raise ValueError(f"All arguments must be whole numbers, 1 or more. Received: {given}.")
+    agree(who, options, False, None, "`plan_batch`")
+    if any(not isinstance(value, numbers.Integral) or value < 1 for value in options.values()):
+        raise ValueError(f"All arguments must be whole numbers, 1 or more. Received: {options}.")
     if (global_batch is None) == (per_rank is None):
-        raise ValueError(f"Pass either `global_batch` or `per_rank`. Received: {given}.")
-    plan = _planned(who.size, given)
+        raise ValueError(f"Pass either `global_batch` or `per_rank`. Received: {options}.")
+    plan = _plan_of(who.size, options)
     for note in plan.notes if who.rank == 0 else ():
         warn(f"plan_batch: {note}")
     return plan
 
 
-def _planned(ranks: int, given: dict[str, int]) -> BatchPlan:
-    asked = given.get("global_batch", given.get("per_rank", 0) * ranks)
-    of_rank = asked // ranks
-    if of_rank < 1:
-        raise ValueError(f"`global_batch` must be {ranks} or more, a sample for each rank. Received: {asked}.")
-    passes = -(-of_rank // given.get("largest_per_rank", of_rank))
-    batch_size = of_rank // passes
+def _plan_of(ranks: int, options: dict[str, int]) -> BatchPlan:
+    requested = options.get("global_batch", options.get("per_rank", 0) * ranks)
+    samples = requested // ranks
+    if samples < 1:
+        raise ValueError(f"`global_batch` must be {ranks} or more, a sample for each rank. Received: {requested}.")
+    passes = -(-samples // options.get("largest_per_rank", samples))
+    batch_size = samples // passes
     actual, notes = ranks * passes * batch_size, []
-    if actual != asked:
-        notes.append(f"{ranks} ranks x {passes} passes do not divide {asked}: an update has {actual} samples.")
-    updates, rest = divmod(given["samples"], actual) if "samples" in given else (None, None)
+    if actual != requested:
+        notes.append(f"{ranks} ranks x {passes} passes do not divide {requested}: an update has {actual} samples.")
+    updates, rest = divmod(options["samples"], actual) if "samples" in options else (None, None)
     if updates == 0:
-        notes.append(f"an epoch of {given['samples']} samples is no whole update. Use a smaller batch.")
-    tokens = actual * given["tokens"] if "tokens" in given else None
-    if tokens is not None and tokens > given["token_budget"]:
-        many = f"an update has {tokens} tokens, more than the budget of {given['token_budget']}, and may not converge"
+        notes.append(f"an epoch of {options['samples']} samples is no whole update. Use a smaller batch.")
+    tokens = actual * options["tokens"] if "tokens" in options else None
+    if tokens is not None and tokens > options["token_budget"]:
+        many = f"an update has {tokens} tokens, more than the budget of {options['token_budget']}, and may not converge"
         notes.append(f"{many}. Use a smaller batch, or set `token_budget`.")
     steps = None if updates is None else updates * passes
     return BatchPlan(ranks, batch_size, passes, actual, steps, rest, tokens, tuple(notes))

@@ -1,4 +1,4 @@
-"""Whether a `tf.data.Dataset` is shared out by files, and what is said where it is not."""
+"""Shards a `tf.data.Dataset` by files where that is possible, and reports where it is not."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from smddp_tf.data.file_readers import is_ordered_at_random, look_into, part_of_
 
 
 def cut(dataset: tf.data.Dataset, who: RankAndSize, even: str | None) -> tuple[Any, dict[str, Any]]:
-    """This rank's part by files, or None; and what must be the same on all ranks, with why there is no part."""
+    """Returns this rank's shard by files, or None; and the facts that must be equal on all ranks, with the reason."""
     part, files, names, problem, unseeded = None, [], "", "", False
     try:
         reading = look_into(dataset)
@@ -26,7 +26,7 @@ def cut(dataset: tf.data.Dataset, who: RankAndSize, even: str | None) -> tuple[A
 
 
 def refuse_or_warn(dataset: tf.data.Dataset, by: str, who: RankAndSize, facts: dict[str, Any]) -> None:
-    """An error or a warning where a dataset should not be cut by element. `facts` are of `cut`, or empty."""
+    """Raises or warns where a dataset should not be sharded by element. `facts`: those of `cut`, or empty."""
     problem = facts.get("problem", "")
     if by == "file":
         raise ValueError(f'by="file" is not possible: {problem}. With by="element" every rank reads all files.')

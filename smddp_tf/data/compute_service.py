@@ -38,7 +38,7 @@ _LONGEST_WAIT_FOR_FILE = 1800.0  # seconds; the compute job may be in a queue
 
 @dataclasses.dataclass(frozen=True)
 class TfDataServiceConfig:
-    """How to reach a compute job.
+    """The address and the settings of a compute job.
 
     Args:
         dispatchers: number of dispatchers. Each serves the trainers whose rank modulo this number is its own.
@@ -82,7 +82,7 @@ class TfDataServiceConfig:
 
     @staticmethod
     def from_dict(config: dict[str, Any]) -> TfDataServiceConfig:
-        """What `to_dict` returned, again as a configuration."""
+        """Returns the configuration that `to_dict` has converted."""
         host, port = config["addresses"]
         return TfDataServiceConfig(**{**config, "addresses": (host, port), "key": bytes.fromhex(config["key"])})
 
@@ -125,13 +125,16 @@ class TfDataServiceConfig:
 
 @contextlib.contextmanager
 def tf_data_service(compute_config: TfDataServiceConfig, rank: int) -> Iterator[str]:
-    """A context in which this trainer's dispatcher has all its workers; gives its address, "grpc://host:port".
+    """A context in which this trainer's dispatcher has all its workers.
 
     Where `dispatcher_side` is "training", the first `dispatchers` ranks start one each, which ends with the block.
 
     Args:
         compute_config: how to reach the compute job.
-        rank: this trainer's rank.
+        rank: integer, this trainer's rank.
+
+    Yields:
+        The address of the dispatcher, "grpc://host:port".
 
     Raises:
         TimeoutError: a dispatcher or a worker was not registered in time.
@@ -164,13 +167,16 @@ def send_to_data_service(
     Args:
         dataset: what each worker runs: all transformations before this call.
         compute_config: how to reach the compute job.
-        rank: this trainer's rank.
-        size: number of trainers; needed with `round_robin`. Defaults to None.
+        rank: integer, this trainer's rank.
+        size: integer, number of trainers; needed with `round_robin`. Defaults to None.
         processing_mode: "distributed_epoch" (each element once over all workers) or "parallel_epochs" (each worker all
             of them). Defaults to "distributed_epoch".
         reuse_dataset: bool, lets the trainers of a dispatcher share one run of the dataset. Defaults to `False`.
         round_robin: bool, hands out elements to the trainers in turn; needs `reuse_dataset` and a dataset without end.
             Defaults to `False`.
+
+    Returns:
+        A `tf.data.Dataset` with the elements of `dataset`; it lives as long as the process.
 
     Raises:
         ValueError: `round_robin` without `size` or without `reuse_dataset`.
@@ -180,7 +186,7 @@ def send_to_data_service(
             "`round_robin` needs `reuse_dataset=True` and `size`. "
             f"Received: reuse_dataset={reuse_dataset}, size={size}."
         )
-    # A server of ours must live as long as the dataset does, which is not known: as long as the process.
+    # Our server must live as long as the dataset does, which is not known: as long as the process.
     address = _of_process.enter_context(tf_data_service(compute_config, rank))
     trainers = 0
     if round_robin:
@@ -198,10 +204,16 @@ def send_to_data_service(
 
 
 def compute_worker_fn(compute_config: TfDataServiceConfig) -> None:
-    """What every process of the compute job runs: starts its servers and waits until `shutdown`.
+    """Runs in every process of the compute job: starts its servers and waits until `shutdown`.
 
     Worker number w works for dispatcher `w // workers_per_dispatcher`; where dispatchers run on this side, the first
     worker of each starts it. The number is the rank, after `hvd.init()`.
+
+    Args:
+        compute_config: the `TfDataServiceConfig` of the compute job.
+
+    Raises:
+        TimeoutError: a dispatcher was not registered in time.
     """
     basics.init()
     worker = basics.rank()

@@ -1,4 +1,4 @@
-"""Which epoch's order holds in data that `shard` has shared out: agreed on by all ranks, whatever single ranks look at.
+"""The number of the epoch whose order is used in data from `shard`: the same on all ranks, whatever single ranks read.
 
 Which rank an item goes to follows from the seed and the epoch. The epoch changes only where all ranks change it
 together: when `fit` begins one, or with `set_epoch`. How often a rank has gone through its part since then is counted
@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from typing import Any
 
-# The attribute of what `shard` returns that holds its `epoch`.
+# The attribute, of results of `shard`, that holds the object with the `epoch`.
 PASSES = "_smddp_passes"
 
 
@@ -26,7 +26,7 @@ def set_epoch(data: Any, epoch: int) -> None:
     ...         pass
 
     Args:
-        data: what `shard` returned, or a `tf.data.Dataset` made of it.
+        data: the result of `shard`, or a `tf.data.Dataset` made of it.
         epoch: an integer that decides the order, together with the seed.
 
     Raises:
@@ -43,28 +43,28 @@ def set_epoch(data: Any, epoch: int) -> None:
 
 
 def parts_in(data: Any) -> list[Any]:
-    """What has an `epoch` in the training data."""
+    """Returns the objects in the training data that have an `epoch`."""
     return found_in(data, PASSES)
 
 
 def found_in(data: Any, attribute: str) -> list[Any]:
-    """The values of an attribute of the training data; of a `tf.data.Dataset` also of what it was made from."""
-    found, rest = [], [data]
+    """Returns the values of an attribute of the training data; of a `tf.data.Dataset` also those of its inputs."""
+    values, rest = [], [data]
     while rest:
-        each = rest.pop()
-        value = getattr(each, attribute, None)
+        source = rest.pop()
+        value = getattr(source, attribute, None)
         if value is not None:
-            found.append(value)
-        elif callable(inputs := getattr(each, "_inputs", None)):
+            values.append(value)
+        elif callable(inputs := getattr(source, "_inputs", None)):
             rest.extend(inputs())
-    return found
+    return values
 
 
 class EpochsOfFit:
     """Lets all ranks go through the epochs of one `fit` with the same number of the epoch for their training data.
 
     Args:
-        data: what `fit` trains on.
+        data: the training data of `fit`.
     """
 
     def __init__(self, data: Any) -> None:
@@ -72,18 +72,18 @@ class EpochsOfFit:
         self._first: list[int] = []
 
     def numbers(self) -> list[int]:
-        """What this rank would go on with."""
+        """Returns the epoch numbers with which this rank would continue."""
         return [part.epoch for part in self._parts]
 
     def agreed_numbers(self) -> list[int]:
-        """What all ranks can go on with, without asking each other: where they last changed the numbers together."""
+        """Returns the epoch numbers that all ranks set together; no communication is needed to continue with them."""
         return [part.agreed_epoch for part in self._parts]
 
     def begin_fit(self, first: list[int]) -> None:
-        """All ranks go on with the numbers `first`. Not where a pass does not begin with an epoch: then without it.
+        """Makes all ranks continue with the numbers `first`, one for each object with an `epoch`; else without effect.
 
-        Until `end_fit` nothing else counts, such as an `evaluate` of a callback of this rank: a PyDataset does not, and
-        a `tf.data.Dataset` counts passes that `begin_reading` forgets.
+        Until `end_fit` other passes, such as an `evaluate` in a callback of this rank, do not change the number: a
+        PyDataset does not count them, and `begin_reading` resets those that a `tf.data.Dataset` has counted.
         """
         if len(first) == len(self._parts):
             self._first = first
@@ -91,21 +91,21 @@ class EpochsOfFit:
                 part.is_counted_by_fit = True
 
     def begin_epoch(self, number: int) -> None:
-        """Before the data are read.
+        """Sets the epoch of the data. Called before they are read.
 
         Args:
-            number: of epochs of this `fit` before.
+            number: integer, the number of epochs of this `fit` so far.
         """
         for part, first in zip(self._parts, self._first):
             part.epoch = first + number
 
     def begin_reading(self) -> None:
-        """After all that may look at the data as an epoch begins: the next pass is the first of the epoch."""
+        """Makes the next pass the first of the epoch. Called after all that may read the data before an epoch."""
         for part in self._parts if self._first else []:
             part.epoch = part.agreed_epoch
 
     def end_fit(self, epochs: int) -> None:
-        """After `epochs` epochs, or more or less of them."""
+        """Ends the counting by `fit`, after `epochs` epochs."""
         for part in self._parts if self._first else []:
             part.is_counted_by_fit = False
         self.begin_epoch(epochs)

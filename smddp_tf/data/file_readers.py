@@ -1,7 +1,7 @@
-"""Datasets that read files: which files, and each rank's part of them by TensorFlow's own AutoShard.
+"""Datasets that read files: finds the files, and shards them by TensorFlow's own AutoShard.
 
-The only place of this package that uses private parts of tf.data. Where a TensorFlow has others, `look_into` finds no
-files or `part_of_files` says why not, and data are cut by element.
+The only module that uses private attributes of tf.data. Where a TensorFlow has other ones, `look_into` finds no files
+or `part_of_files` raises an error with the reason, and data are sharded by element.
 """
 
 from __future__ import annotations
@@ -16,13 +16,13 @@ import tensorflow as tf
 
 # As AutoShard knows them.
 _READER = re.compile(r"(\w*Record|RecordIO|SSTable|TextLine)Dataset(V\d)?")
-# Of what is read, each rank would take so many, or leave out so many.
+# Transformations that count elements: after sharding by file each rank would count its own.
 _COUNTING = frozenset({"_TakeDataset", "_SkipDataset", "_TakeWhileDataset", "_ShardDataset"})
 _AT_ONCE = 4096
 
 
 class Reading(NamedTuple):
-    """What a dataset reads."""
+    """The files that a dataset reads."""
 
     counts: list[int]  # of each reader in it, its files; none: it reads no files, or in a way not known here
     digest: str  # of the names in their order before any shuffle, without what they have in common at the beginning
@@ -31,10 +31,10 @@ class Reading(NamedTuple):
 
 
 def look_into(dataset: tf.data.Dataset) -> Reading:
-    """Goes through what the dataset was made of, and through the names of its files."""
+    """Reads the names of the files of a dataset, and how it reads them."""
     sources = list(_sources(dataset))
     names_of = [_names(_before_shuffles(source)) for source, _ in sources]
-    names = [name for each in names_of for name in each]
+    names = [name for source_names in names_of for name in source_names]
     common = len(os.path.commonprefix(names))  # noqa: RUF071 - names may be URLs
     digest = hashlib.sha256("\n".join(name[common:] for name in names).encode(errors="surrogateescape")).hexdigest()
     counts = [_count(source) for source, _ in sources]
@@ -43,16 +43,16 @@ def look_into(dataset: tf.data.Dataset) -> Reading:
 
 
 def is_ordered_at_random(dataset: tf.data.Dataset) -> bool:
-    """Whether something in it, such as `shuffle`, draws an order without a seed: another one on each rank."""
+    """Returns whether a transformation, such as `shuffle`, has no seed: the order then differs between ranks."""
     drawing = [each for each in _made_of(dataset) if type(each).__name__ in ("_ShuffleDataset", "_RandomDataset")]
     return any(int(getattr(each, "_seed", 1)) == int(getattr(each, "_seed2", 1)) == 0 for each in drawing)
 
 
 def part_of_files(dataset: tf.data.Dataset, rank: int, size: int) -> tf.data.Dataset:
-    """What a rank reads when each takes every size-th file; it moves shuffles of the names behind that.
+    """Returns a rank's shard of a dataset when each rank takes every size-th file, before shuffles of the names.
 
     Raises:
-        ValueError: it cannot be cut so; says why.
+        ValueError: it cannot be sharded by file; the text says why.
     """
     options = tf.data.Options()
     options.experimental_distribute.auto_shard_policy = tf.data.experimental.AutoShardPolicy.FILE
@@ -67,7 +67,7 @@ def part_of_files(dataset: tf.data.Dataset, rank: int, size: int) -> tf.data.Dat
 
 
 def _sources(dataset: Any, counting: str = "") -> Iterator[tuple[Any, str]]:
-    """The datasets of file names, with what counts elements after they were read."""
+    """Yields the datasets of file names, each with the transformation that counts elements after they were read."""
     if (names := getattr(dataset, "_filenames", None)) is not None:
         yield names, counting
     elif _reads(getattr(dataset, "_map_func", None)):
@@ -94,7 +94,7 @@ def _made_of(dataset: Any) -> Iterator[Any]:
 
 
 def _before_shuffles(source: Any) -> Any:
-    """What the names are before they are shuffled or repeated: the same on all ranks, and not endless."""
+    """Returns the names before they are shuffled or repeated: the same on all ranks, and finite."""
     changed = [each for each in _made_of(source) if type(each).__name__ in ("_ShuffleDataset", "_RepeatDataset")]
     return changed[-1]._inputs()[0] if changed else source
 
@@ -106,7 +106,7 @@ def _names(source: Any) -> list[str]:
 
 
 def _count(source: Any) -> int:
-    """How many files, or groups of files, the ranks can share out."""
+    """Counts the files, or groups of files, that can be distributed over the ranks."""
     if source.cardinality() == tf.data.INFINITE_CARDINALITY:
         source = _before_shuffles(source)
     return int(source.reduce(0, lambda count, *_: count + 1))

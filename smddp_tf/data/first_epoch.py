@@ -12,7 +12,7 @@ from smddp_tf.data.epochs import found_in
 from smddp_tf.data.file_readers import look_into
 from smddp_tf.monitor.bytes_read import bytes_read
 
-# The attribute of what `shard` has cut by element: the dataset before that.
+# The attribute, of datasets sharded by element, that holds the dataset before that.
 UNCUT = "_smddp_uncut"
 
 _LEAST = 1 << 26  # bytes of all files: reading less costs nothing
@@ -20,7 +20,7 @@ _SHARE = 0.9
 
 
 class FirstEpoch:
-    """How much this rank reads from now on, and what of the data of `fit` was cut by element."""
+    """Counts the bytes that this rank reads from now on, and knows which data of `fit` were sharded by element."""
 
     _has_warned = False  # once in a process
 
@@ -29,7 +29,7 @@ class FirstEpoch:
         self._before = bytes_read()
 
     def bytes_read(self) -> int:
-        """By this rank, since the object was made."""
+        """Returns the bytes that this rank has read since the object was made."""
         return bytes_read() - self._before
 
     def warn_if_all_read_all(self, of_ranks: Sequence[float]) -> None:

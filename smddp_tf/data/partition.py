@@ -1,4 +1,4 @@
-"""Which rank gets which items: index arithmetic only, no communication and no TensorFlow.
+"""Assigns items to ranks: index arithmetic only, no communication and no TensorFlow.
 
 Items are assigned in turn: the item at position p of an epoch's order goes to rank p mod size. So the n-th batches
 of all ranks are together the n-th batch of one process with a batch `size` times as large.
@@ -14,14 +14,14 @@ EVEN = ("pad", "drop", None)
 
 
 def total_length(count: int, size: int, even: str | None) -> int:
-    """How many items all ranks get together. `even`: "pad" rounds up to a multiple of `size`, "drop" down."""
+    """Returns the number of items of all ranks. `even`: "pad" rounds up to a multiple of `size`, "drop" down."""
     if even == "pad":
         return -(-count // size) * size
     return count // size * size if even == "drop" else count
 
 
 def part_length(count: int, rank: int, size: int, even: str | None) -> int:
-    """How many items `rank` gets."""
+    """Returns the number of items of `rank`."""
     return len(range(rank, total_length(count, size, even), size))
 
 
@@ -41,7 +41,7 @@ def dealt(order: np.ndarray, rank: int, size: int, even: str | None) -> np.ndarr
 
 @dataclass(frozen=True)
 class Partition:
-    """How `count` items are shared out. `seed` None: always in their own order."""
+    """The distribution of `count` items over the ranks. `seed` None: always in their own order."""
 
     count: int
     rank: int
@@ -59,7 +59,7 @@ class Partition:
             again: number of passes of this rank in the epoch before this one. The first one has the order of all ranks'
                 permutation; others have the same items in other orders.
         """
-        mine = dealt(order_of_epoch(self.count, self.seed, epoch), self.rank, self.size, self.even)
+        items = dealt(order_of_epoch(self.count, self.seed, epoch), self.rank, self.size, self.even)
         if self.seed is None or again == 0:
-            return mine
-        return np.random.default_rng([self.seed, epoch, again, self.rank]).permutation(mine)
+            return items
+        return np.random.default_rng([self.seed, epoch, again, self.rank]).permutation(items)

@@ -12,7 +12,7 @@ from smddp_tf.data.partition import Partition
 
 
 class _OnePart(keras.utils.PyDataset):
-    """What the two have in common: the part, and the epoch.
+    """The base of the datasets below: this rank's shard, and the epoch.
 
     Attributes:
         epoch: the number of the epoch whose order holds, counted from 0. Set it (on all ranks) to resume in the middle;
@@ -47,7 +47,7 @@ class _OnePart(keras.utils.PyDataset):
         # timing. Such calls do not count.
         if not self._shuffles or self.is_counted_by_fit or threading.get_ident() not in self._counting_threads:
             return
-        if self._partition.size == 1:  # nobody to disagree with
+        if self._partition.size == 1:  # no other rank could disagree
             self.epoch += 1
         else:  # perhaps an `evaluate` on this rank only
             self._again += 1

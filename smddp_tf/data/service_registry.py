@@ -187,7 +187,7 @@ class ComputeClient:
                 raise TimeoutError(f"{failure} within {timeout} s. Is the compute job running?")
 
     def _answer(self, ask: Callable[[], Any]) -> Any:
-        """What the service answers; in a thread, because a connection to a host that has gone does not say so."""
+        """Returns the answer of the service. Asks in a thread, because a connection to a lost host reports no error."""
         answer: Future[Any] = Future()
 
         def in_thread() -> None:

@@ -1,4 +1,4 @@
-"""shard: one rank's part of the data, for any container."""
+"""shard: returns one rank's shard of the data, for any container."""
 
 from __future__ import annotations
 
@@ -23,21 +23,21 @@ def shard(
     size: int | None = None,
     by: str = "element",
 ) -> Any:
-    """Returns this rank's part of data that every rank has in full.
+    """Returns this rank's shard of data that every rank has in full.
 
     Item p goes to rank p mod size, so the n-th batches of all ranks are together the n-th batch of one process with a
     batch `size` times as large. By default every rank gets the same number of items, so that all make the same number
     of steps.
 
-    With `shuffle` all ranks draw from one permutation: no item is seen twice or left out, which shuffling on each rank
-    before the data are cut would do. In `fit` the permutation is a new one in each epoch. In loops of your own, and in
-    the `fit` of legacy Keras (`TF_USE_LEGACY_KERAS=1`), `hvd.data.set_epoch` in each epoch makes it so; without it each
-    rank goes on with the items that it has, in another order in each pass: it never sees the others'. So every epoch
-    adds up, also if one rank looks at its part besides.
+    With `shuffle` all ranks draw from one permutation: no item is seen twice or left out, as would happen if each
+    rank shuffled before the data are sharded. In `fit` every epoch has a new permutation. In custom loops, and in
+    the `fit` of legacy Keras (`TF_USE_LEGACY_KERAS=1`), call `hvd.data.set_epoch` in each epoch; without it each rank
+    keeps its items, in another order in each pass, and never sees those of the other ranks. In both cases every epoch
+    has each item once, also if a rank reads its shard in between.
 
-    By element, every rank reads the whole data to find its own. `by="file"` lets each read its part of the files only,
+    By element, every rank reads all data to find its own. `by="file"` lets each rank read only its share of the files,
     for a `tf.data.Dataset` that reads files: `TFRecordDataset`, `TextLineDataset`, `FixedLengthRecordDataset`, also
-    inside of `interleave` or `flat_map`. Then item p no longer goes to rank p mod size, and parts differ in length.
+    inside of `interleave` or `flat_map`. Then item p no longer goes to rank p mod size, and shards differ in length.
 
     All ranks must call it, with the same data and arguments: they compare them, and share rank 0's seed.
 
@@ -49,10 +49,10 @@ def shard(
     >>> dataset = hvd.data.shard(tf.data.TFRecordDataset(["0.tfrecord", "1.tfrecord"]), by="file")
 
     Args:
-        dataset: what holds the data:
+        dataset: the data, one of:
 
             - a `tf.data.Dataset`: its elements are distributed. Shard samples and batch them afterwards; of a batched
-              dataset each rank gets whole batches, among which the smaller last one may be. Where the number of
+              dataset each rank gets complete batches, perhaps with the smaller last one. Where the number of
               elements is unknown, `even` applies to the last group of `size` elements. A dataset without end needs no
               `even`; give `steps_per_epoch` to `fit`.
             - arrays, alone or in tuples, lists and dicts, all with the same first dimension: rows are distributed.
@@ -64,11 +64,11 @@ def shard(
             `Dataset.shuffle`), where `True` means all. Defaults to `False`.
         seed: integer that decides the order. Defaults to a random one of rank 0.
         batch_size: for arrays only: makes the result a `keras.utils.PyDataset` of batches, whose order is drawn again
-            in every epoch (its attribute `epoch` tells and sets the number). Without it, arrays come back, shuffled
+            in every epoch (read or set the number by its attribute `epoch`). Without it, arrays come back, shuffled
             once.
-        rank: take the part of this rank of `size` ranks, without communication. Defaults to this process's rank.
-        size: the number of parts. Defaults to the number of ranks.
-        by: what is shared out of a `tf.data.Dataset`: its elements (`"element"`), the files that it reads (`"file"`,
+        rank: integer, returns this rank's shard of `size`, without communication. Defaults to this process's rank.
+        size: integer, the number of shards. Defaults to the number of ranks.
+        by: the unit to distribute: of a `tf.data.Dataset`: its elements (`"element"`), its files (`"file"`,
             through tf.data's AutoShard; `even` has no effect), or files where that is possible on all ranks, else
             elements, with a warning (`"auto"`). Defaults to `"element"`.
 

@@ -12,7 +12,7 @@ from smddp_tf._native import loader
 from smddp_tf.data.epochs import PASSES
 from smddp_tf.data.partition import total_length
 
-# What `tf.compat.v1.random.get_seed` answers where the user has set no global seed.
+# The result of `tf.compat.v1.random.get_seed` where the user has set no global seed.
 _NO_GLOBAL_SEED = 87654321
 
 
@@ -144,7 +144,7 @@ def _part_by_groups(dataset: tf.data.Dataset, rank: int, size: int, even: str) -
 
 
 def global_seed() -> int | None:
-    """TensorFlow's global seed, as `tf.random.set_seed` and Keras set it; None where nobody has."""
+    """Returns TensorFlow's global seed, as `tf.random.set_seed` and Keras set it; None where it is not set."""
     seed = tf.compat.v1.random.get_seed(0)[0]
     return None if seed == _NO_GLOBAL_SEED else seed
 
@@ -171,7 +171,7 @@ def without_autotune(dataset: tf.data.Dataset) -> tf.data.Dataset:
     """Returns the dataset with `options.autotune.enabled = False` and `.prefetch(2)`, unless it sets that itself.
 
     To end an iterator TensorFlow waits for the thread that tunes it, which sleeps the longer the older it is. Every
-    epoch ends one, and all ranks wait for the unluckiest. `num_parallel_calls=tf.data.AUTOTUNE` goes on working: it
+    epoch ends one, and all ranks wait for the unluckiest. `num_parallel_calls=tf.data.AUTOTUNE` still works: it
     then is a fixed number. `SMDDP_DATA_AUTOTUNE=1` returns the dataset as it is.
 
     TensorFlow prefetches at the end of a tuned pipeline, unasked, and of no other. A dataset that was made of what this

@@ -38,10 +38,10 @@ _UNFINISHED = ".commit-unfinished"
 _ADVICE = "Give each a folder (commit_to, smddprun --commit-dir) or a prefix of its own."
 _FOLDER_FLAGS = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 
-# How long an earlier job may take to end.
+# The time that an earlier job may take to end.
 _LOCK_SECONDS = 10.0
 # Lock files that this process has open, by folder and prefix. The system frees them with the process. At its end, and
-# when the commits are cleared, their names are removed (not where a signal kills it; such a file is in nobody's way).
+# when the commits are cleared, their names are removed (not where a signal kills it; such a file does no harm).
 # Only who has locked a file removes its name, and who has locked one makes sure that the name is still that file's:
 # another process may have removed it since it was opened, and a third one may have locked the next file of that name.
 # The process ids tell those that a fork has from its parent, which holds them.
@@ -137,7 +137,7 @@ class CommitFolder:
         """The number of the newest commit that is whole, and all its content; nothing when there is none.
 
         Raises:
-            PermissionError: somebody else could have written it.
+            PermissionError: another user could have written it.
         """
         for number in sorted(self._numbers(), reverse=True):
             with self._opened(self._name(number)) as file:
@@ -177,7 +177,7 @@ class CommitFolder:
         return file
 
     def _is_locked(self, file: IO[str]) -> bool:
-        """Locks the file, unless another process has, or the lock file's name is another's or nobody's by now."""
+        """Locks the file, unless another process has, or the lock file was replaced or removed meanwhile."""
         try:
             return _locked(file) and os.path.samestat(os.fstat(file.fileno()), os.lstat(self._lock_path))
         except FileNotFoundError:

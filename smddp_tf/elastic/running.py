@@ -66,6 +66,9 @@ def run_fn(func: Callable[..., Any], reset: Callable[[], Any]) -> Callable[..., 
     Args:
         func: called as `func(state, ...)`.
         reset: called without arguments; leaves the old session and joins the new one.
+
+    Returns:
+        A function of `(state, ...)` that calls `func` again after each recovery, and returns its result.
     """
 
     @functools.wraps(func)
@@ -85,12 +88,12 @@ def run_fn(func: Callable[..., Any], reset: Callable[[], Any]) -> Callable[..., 
                 return func(state, *args, **kwargs)
             except HostsUpdatedInterrupt as interrupt:
                 skip_sync = interrupt.skip_sync
-                _check_nobody_has_ended(interrupt)
+                _check_no_rank_has_ended(interrupt)
                 resets = True
             except Exception as error:
                 if not isinstance(error, HorovodInternalError) and not is_lost_session(error):
                     raise
-                _check_nobody_has_ended(error)
+                _check_no_rank_has_ended(error)
                 failed_resets += resets  # another rank may be lost while a session begins
                 if resets and (failed_resets > _MOST_FAILED_RESETS or not loader.core().survives_losses()):
                     raise
@@ -124,7 +127,7 @@ def _resume(state: Any) -> None:
         resume()
 
 
-def _check_nobody_has_ended(error: BaseException) -> None:
+def _check_no_rank_has_ended(error: BaseException) -> None:
     """Raises RuntimeError where a rank will not come to the next session, because its program has ended."""
     if basics.is_initialized() and (rank := loader.core().stats()["ended_rank"]) >= 0:
         raise RuntimeError(

@@ -1,4 +1,4 @@
-"""What a training job keeps at its commits, and gives to all ranks at its syncs. Needs no TensorFlow."""
+"""The state that a training job saves at its commits, and sends to all ranks at its syncs. Needs no TensorFlow."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 
 class HostUpdateResult:
-    """What has happened to the hosts, as bits."""
+    """The changes of the hosts, as bits."""
 
     no_update = 0
     added = 1
@@ -139,7 +139,7 @@ class State:
         return ""
 
     def _after_content(self) -> Iterator[Any]:
-        """What is written to a commit after `to_disk()`, one thing at a time."""
+        """Yields the objects that are written to a commit after `to_disk()`."""
         return iter(())
 
     def _take_parts(self, commit: Iterator[Any]) -> None:
@@ -212,7 +212,7 @@ class State:
 class ObjectState(State):
     """A state of Python objects: each keyword argument becomes an attribute of the same name.
 
-    Assign to the attributes as training goes on (`state.epoch += 1`). An object that is changed in place, instead of
+    Assign to the attributes as training continues (`state.epoch += 1`). An object that is changed in place, instead of
     being replaced, is not brought back by `restore`: only references are kept.
 
     Example:

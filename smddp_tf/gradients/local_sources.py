@@ -1,4 +1,4 @@
-"""Variables that belong to one rank: their gradients do not travel. For tables that are too large for every rank."""
+"""Variables that belong to one rank: their gradients are not sent. For tables that are too large for every rank."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ class KeptGradients(NamedTuple):
     """The indices, in a list of gradients, of those that stay on this rank.
 
     Attributes:
-        own: of local variables.
-        complete: of variables that `layouts.mark` has marked: their gradients hold what all ranks contribute.
-        all: of these, and of the scales of float8 layers, whose "gradients" are new values.
+        own: those of local variables.
+        complete: those of variables that `layouts.mark` has marked: their gradients contain what all ranks contribute.
+        all: both, and those of the scales of float8 layers, whose "gradients" are new values.
     """
 
     own: list[int]
@@ -28,7 +28,7 @@ class KeptGradients(NamedTuple):
 
 
 class LocalSources:
-    """Variables (or tensors) whose gradients stay on this rank, and what becomes of those gradients.
+    """Holds the variables (or tensors) whose gradients stay on this rank, and scales those gradients.
 
     A mean over the ranks divides each rank's loss by their number. A gradient that stays must be divided too, or local
     variables would learn faster than shared ones.
@@ -53,7 +53,7 @@ class LocalSources:
         self._layers.extend(layers)
 
     def add_those_of(self, other: LocalSources) -> None:
-        """Makes local what is local to somebody else."""
+        """Adds the local variables and layers of another object."""
         self._registered.update(other._registered)
         self._layers.extend(other._layers)
 
@@ -68,7 +68,7 @@ class LocalSources:
         }
 
     def kept(self, variables: Sequence[Any]) -> KeptGradients:
-        """Which gradients of a Keras optimizer's `variables` stay on this rank, and why."""
+        """Returns which gradients of a Keras optimizer's `variables` stay on this rank, and why."""
         scales = [index for index, variable in enumerate(variables) if stays_local(variable)]
         local = sorted(self.indices(variables))
         complete = [index for index in local if layout_of(variables[index]) is not None]
@@ -76,7 +76,7 @@ class LocalSources:
         return KeptGradients(own, complete, {*local, *scales})
 
     def ranks(self) -> int:
-        """How many ranks share gradients with this one, itself included."""
+        """Returns the number of ranks that share gradients with this one, itself included."""
         return (self._process_set.size() or 1) if self._process_set.included() else 1
 
     def reduce_others(
@@ -93,8 +93,8 @@ class LocalSources:
         local = sorted(kept)
         shared = [index for index in range(len(grads)) if index not in kept]
         reduced = reduce([grads[index] for index in shared], [sources[index] for index in shared])
-        divided = self.divided([grads[index] for index in local])
-        return replaced(grads, (*shared, *local), (*reduced, *divided))
+        local_grads = self.divided([grads[index] for index in local])
+        return replaced(grads, (*shared, *local), (*reduced, *local_grads))
 
     def divided(self, grads: Sequence[Any]) -> list[Any]:
         """Returns local gradients as they are applied: divided by the number of ranks, if that was asked for.
@@ -116,7 +116,7 @@ def _divided(grad: Any, ranks: Any) -> Any:
 
 
 def replaced(grads: Sequence[Any], indices: Iterable[int], others: Iterable[Any]) -> list[Any]:
-    """Returns `grads` with `others`, one for each of the `indices`, in the places of those."""
+    """Returns `grads` with the elements at `indices` replaced by `others`, one for each index."""
     results = list(grads)
     for index, other in zip(indices, others):
         results[index] = other

@@ -1,4 +1,4 @@
-"""What users set about the reduction of gradients, as one value: a tape or an optimizer passes it on."""
+"""The users' settings for the reduction of gradients, as one value that a tape or an optimizer forwards."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Finds out that gradients of `DistributedGradientTape` come to a wrapped optimizer, which would reduce them again."""
+"""Detects gradients of `DistributedGradientTape` in a wrapped optimizer, which would reduce them again."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _in_graph: weakref.WeakKeyDictionary[Any, dict[str, _How]] = weakref.WeakKeyDict
 _eager = threading.local()
 _count = 0
 
-# What is done to a gradient that stays a gradient: copies, casts, and clipping and scaling by one number.
+# Ops whose result is still a gradient: copies, casts, and clipping and scaling by one number.
 _COPIES = frozenset({"Cast", "CheckNumerics", "EnsureShape", "Identity", "IdentityN", "Neg", "StopGradient"})
 _BY_ONE_NUMBER = frozenset(
     {"Add", "AddV2", "ClipByValue", "DivNoNan", "Maximum", "Minimum", "Mul", "MulNoNan", "RealDiv", "SelectV2", "Sub"}
@@ -46,12 +46,12 @@ def note(grads: Iterable[Any], process_set: ProcessSet, op: int) -> None:
 
 
 def count() -> int:
-    """How often a tape was asked to reduce: in eager mode in each step, in a graph when that is traced."""
+    """Returns how often a tape has reduced: in eager mode once in each step, in a graph once when it is traced."""
     return _count
 
 
 def by_tape(grads: Sequence[Any], variables: Sequence[Any], process_set: ProcessSet, op: int | None) -> bool:
-    """Whether a tape has reduced the gradients over the same ranks, so that an optimizer need not; warns once of it.
+    """Returns whether a tape has reduced the gradients over the same ranks; an optimizer then need not. Warns once.
 
     In a graph also where they are copies of what it has reduced, clipped or scaled by one number. Gradients that depend
     on a reduced gradient in other ways (through weights that it has updated, as in MAML, or its norm) are the user's
@@ -106,17 +106,17 @@ def _tensors(grads: Iterable[Any]) -> Iterator[Any]:
 
 
 def _reductions_of(tensor: Any) -> Iterator[_How]:
-    """How `tensor`, or what it is a copy of, clipped or scaled, was reduced."""
+    """Yields how `tensor` was reduced, or the tensors of which it is a copy, a clipped or a scaled version."""
     todo, seen = [tensor], set()
     while todo:
         tensor = todo.pop()
         if isinstance(tensor, tf.__internal__.EagerTensor):
             yield from (of for known, of in _noted_eagerly() if known() is tensor)
             continue
-        place = (id(tensor.graph), tensor.name)
-        if place in seen:
+        key = (id(tensor.graph), tensor.name)
+        if key in seen:
             continue
-        seen.add(place)
+        seen.add(key)
         if tensor.name in _in_graph.get(tensor.graph, ()):
             yield _in_graph[tensor.graph][tensor.name]
         else:
@@ -124,7 +124,7 @@ def _reductions_of(tensor: Any) -> Iterator[_How]:
 
 
 def _sources(tensor: Any) -> list[Any]:
-    """What it is a copy of, clipped or scaled; of what an inner function captures the tensor outside."""
+    """Returns the tensors of which it is a copy, clipped or scaled, or that an inner function has captured as it."""
     op = tensor.op
     if op.type == "Placeholder" and tensor.graph.building_function:
         return [outer for outer, inner in tensor.graph.captures if inner.name == tensor.name]

@@ -1,4 +1,4 @@
-"""The one place that reduces the gradients of a training step; tape and optimizer both use it."""
+"""Reduces the gradients of a training step, for the tape and the optimizer."""
 
 from __future__ import annotations
 
@@ -34,25 +34,25 @@ class GradientReducer:
     """Replaces a list of gradients by their mean (or sum) over all ranks.
 
     In a graph, the list becomes a *plan*, which the ranks compare once: no names travel per step, and each gradient is
-    an op of its own, so that its bucket travels while the backward pass computes the next. In eager mode all dense
-    gradients travel in one blocking operation. `tf.IndexedSlices` stay what they are, with each index once: their rows
-    are gathered from all ranks or travel as a whole table, whichever is less (see `sparse`). In a function compiled by
+    an op of its own, so that its bucket is sent while the backward pass computes the next. In eager mode all dense
+    gradients are reduced in one blocking operation. `tf.IndexedSlices` remain slices, with each index once: their rows
+    are gathered from all ranks or reduced as a full table, whichever is less (see `sparse`). In a function compiled by
     XLA (`jit_compile=True`) the whole plan is one op, and slices become dense.
 
     Every rank must call it with the same list: the same gradients present, of the same dtypes and shapes.
 
     Args:
-        key: the name of the plan, the same on all ranks. Reducers of one key are told apart by their gradients, and by
-            their places in the graph.
-        options: how to reduce. Rows that are gathered are narrowed by `compression` too, but pass by a compressor of
-            your own. The ranks outside of `process_set` keep their gradients.
+        key: the name of the plan, the same on all ranks. Reducers of one key are distinguished by their gradients, and
+            by their positions in the graph.
+        options: how to reduce. Rows that are gathered are narrowed by `compression` too, but not by a user's
+            compressor. The ranks outside of `process_set` keep their gradients.
         ops: what `options.op` may be. Adasum has no plans: each gradient is then matched by its name. Defaults to
             Average and Sum.
         repeated_rows: bool, keeps rows of the same index apart, as one process that has the rows of all ranks. They are
             gathered, also for XLA, where all ranks must have equally many. Defaults to `False`.
-        parts: int. If more than 1, and in plain graphs, each rank gets its part only of each sum: a flat tensor, one of
-            `parts` equal ones, filled up with zeros (`smddp_tf.keras.sharding.flat_part`). Elsewhere it gets the whole
-            sum, as with 1, the default.
+        parts: int. If more than 1, and in plain graphs, each rank gets only its shard of each sum: a flat tensor, one
+            of `parts` of equal length, padded with zeros (`smddp_tf.keras.sharding.flat_part`). Elsewhere it gets the
+            full sum, as with 1, the default.
 
     Raises:
         ValueError: `op`, `compression` or `gradient_predivide_factor` is not what it must be.
@@ -85,7 +85,7 @@ class GradientReducer:
 
         Args:
             grads: list of `tf.Tensor`, `tf.IndexedSlices` or None.
-            variables: what they are the gradients of; tells shapes that the gradients themselves do not know.
+            variables: the variables of the gradients; their shapes are used where a gradient's shape is not known.
         """
         number = process_sets.id_of(self._options.process_set)
         if not process_sets.is_process_set_included(number):  # an error before init
@@ -137,14 +137,14 @@ class GradientReducer:
         return grad
 
     def _alone(self, grad: Any) -> Any:
-        """What one rank makes of a gradient: Average and Sum over itself."""
+        """Returns the Average or Sum of a gradient over one rank: the gradient, with each index once."""
         is_repeated = isinstance(grad, tf.IndexedSlices) and not self._repeated_rows
         return sparse.with_unique_indices(grad) if is_repeated else grad
 
     def _reduce_slices(
         self, slices_of: dict[int, tf.IndexedSlices], results: list[Any], variables: Sequence[Any], use: str
     ) -> dict[int, tf.IndexedSlices]:
-        """Those that are still slices are reduced; those that travelled as a small table become slices again."""
+        """Reduces the remaining slices, and converts gradients that were reduced as small tables to slices again."""
         if self._repeated_rows and slices_of:
             gathered = sparse.gather_slices(list(slices_of.values()), ReduceSpec(self._reduction.op), f"{use}.rows")
             return dict(zip(slices_of, gathered))
@@ -168,12 +168,15 @@ class GradientReducer:
     def _reduce_tensors(self, tensors: dict[int, tf.Tensor], use: _Use) -> dict[int, tf.Tensor]:
         if not tf.executing_eagerly():
             return self._reduce_in_graph(tensors, use)
-        # The name carries the notes: ranks that differ in them wait, and are told so, instead of mixing gradients.
+        # The name carries the notes: ranks that differ in them wait, with a stall warning, and mix no gradients.
         name = ", ".join([use.key, *use.notes])
         return dict(zip(tensors, emit.allreduce_list(list(tensors.values()), self._reduction, name)))
 
     def _reduce_in_graph(self, tensors: dict[int, tf.Tensor], use: _Use) -> dict[int, tf.Tensor]:
-        """Those whose shape is known form the plan; the others are matched by name, like all where parts may be run."""
+        """Reduces gradients of known shape by plan, the others by name; by name also all in graphs of TensorFlow 1.
+
+        A session may run any part of such a graph, and a plan needs all of its gradients.
+        """
         may_plan = self._reduction.op != Adasum and not graph.is_for_session()
         planned = {index: tensor for index, tensor in tensors.items() if may_plan and emit.is_plannable(tensor)}
         reduced = self._reduce_planned(planned, use) if planned else {}
@@ -199,19 +202,19 @@ class GradientReducer:
         else:
             emit_one = functools.partial(emit.reduce_part, parts=self._parts) if in_parts else emit.reduce_gradient
             outputs = [
-                emit_one(tensor, plan, place, self._reduction, use.key, f"{use.key}.{index}")
-                for place, (index, tensor) in enumerate(tensors.items())
+                emit_one(tensor, plan, position, self._reduction, use.key, f"{use.key}.{index}")
+                for position, (index, tensor) in enumerate(tensors.items())
             ]
         return dict(zip(tensors, outputs))
 
 
 def _name_of(variable: Any) -> str:
-    """Keras' path of a variable, or its name; "" for what has none."""
+    """Returns Keras's path of a variable, or its name; "" where it has neither."""
     return str(getattr(variable, "path", None) or getattr(variable, "name", None) or "")
 
 
 def _notes_on_the_rest(grads: Sequence[Any], variables: Sequence[Any]) -> list[str]:
-    """A line for every gradient that is not dense: the ranks compare them with the plan."""
+    """Returns a line for every gradient that is not dense: the ranks compare them with the plan."""
     notes = []
     for index, (grad, variable) in enumerate(zip(grads, variables)):
         if grad is None:

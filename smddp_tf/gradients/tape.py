@@ -1,4 +1,4 @@
-"""A gradient tape whose gradients are those of all ranks."""
+"""A gradient tape whose gradients are reduced over all ranks."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ class DistributedGradientTape(tf.GradientTape):
         gradtape: the `tf.GradientTape` to wrap.
         device_dense: device for the ops on dense gradients. Defaults to TensorFlow's choice.
         device_sparse: the same for `tf.IndexedSlices`.
-        compression: how gradients travel: `hvd.Compression.none`, `.fp16`, `.bf16`, `.int8` or your own.
+        compression: how gradients are sent: `hvd.Compression.none`, `.fp16`, `.bf16`, `.int8` or your own.
             Defaults to `none`.
         sparse_as_dense: bool, turns `tf.IndexedSlices` (of embeddings) into dense gradients first. Defaults to `False`.
         op: `hvd.Average`, `hvd.Sum` or `hvd.Adasum`. Defaults to `hvd.Average`.
@@ -114,8 +114,11 @@ class DistributedGradientTape(tf.GradientTape):
             sources: a variable, or any nest of variables.
             output_gradients: see `tf.GradientTape.gradient`.
             unconnected_gradients: the same. A bool is taken for Horovod's fourth argument, `use_generic_names`.
-            use_generic_names: for Horovod's scripts, without effect: gradients travel by their positions in the list,
-                so the names of variables never matter.
+            use_generic_names: for Horovod's scripts, without effect: gradients are matched by their positions in the
+                list, so the names of variables never matter.
+
+        Returns:
+            The reduced gradients, in the structure of `sources`, with the shapes and dtypes of the local ones.
         """
         del use_generic_names
         if isinstance(unconnected_gradients, bool):
@@ -130,13 +133,13 @@ class DistributedGradientTape(tf.GradientTape):
         reduced_once.note(reduced, self._options.process_set, self._options.op)
         return reduced
 
-    # Those of TensorFlow call `gradient`, once for each element of the target.
+    # TensorFlow's own versions would call `gradient` once for each element of the target.
     def jacobian(self, *args: Any, **kwargs: Any) -> Any:
-        """As of the wrapped tape: this rank's own."""
+        """Returns the result of the wrapped tape for this rank; it is not reduced."""
         return self._wrapped.jacobian(*args, **kwargs)
 
     def batch_jacobian(self, *args: Any, **kwargs: Any) -> Any:
-        """As of the wrapped tape: this rank's own."""
+        """Returns the result of the wrapped tape for this rank; it is not reduced."""
         return self._wrapped.batch_jacobian(*args, **kwargs)
 
 
@@ -169,7 +172,7 @@ def PartialDistributedGradientTape(
         gradtape: see `DistributedGradientTape`, like the arguments that follow.
         device_dense: device for the ops on dense gradients.
         device_sparse: the same for `tf.IndexedSlices`.
-        compression: how gradients travel.
+        compression: how gradients are sent.
         sparse_as_dense: bool, turns `tf.IndexedSlices` into dense gradients first.
         op: `hvd.Average` or `hvd.Sum`.
         gradient_predivide_factor: float, splits the division of an average.
@@ -179,8 +182,11 @@ def PartialDistributedGradientTape(
         local_layers: a Keras layer or a list of them; all their trainable weights are local. Defaults to none.
         scale_local_gradients: bool, divides local gradients by the number of ranks. Defaults to `True`.
 
+    Returns:
+        The tape.
+
     Raises:
-        ValueError: `local_layers` holds something else.
+        ValueError: `local_layers` contains something that is no Keras layer.
     """
     given = dict(locals())
     layers = layers_in(given.pop("local_layers"))

@@ -17,7 +17,7 @@ from smddp_tf.insight.text import text_of
 
 @dataclasses.dataclass(frozen=True)
 class Result:
-    """What came of one rule: `status` is "fired", "quiet", or "not seen here" with the reason."""
+    """The result of one rule: `status` is "fired", "quiet", or "not seen here" with the reason."""
 
     rule: Rule
     findings: list[Finding]
@@ -27,14 +27,14 @@ class Result:
 
 @dataclasses.dataclass(frozen=True)
 class Diagnosis:
-    """What `diagnose` returns; `print` shows it as `smddprun --diagnose` does."""
+    """The result of `diagnose`; `print` shows it as `smddprun --diagnose` does."""
 
     recording: Recording
     results: list[Result]
 
     @property
     def findings(self) -> list[Finding]:
-        """Of all rules, the one that costs most time first."""
+        """The findings of all rules, the one that costs most time first."""
         return sorted((each for result in self.results for each in result.findings), key=lambda each: -each.lost)
 
     @property

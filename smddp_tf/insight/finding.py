@@ -1,4 +1,4 @@
-"""What a rule is, and what it has found. Parameters and sentences are in `rules.yaml`."""
+"""Rules and their findings. The parameters and the sentences are in `rules.yaml`."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ class Finding:
         return f"about {100 * self.lost:.0f} % of the time" if self.lost > 0 else "at an unknown cost"
 
     def told(self, rule: Rule) -> Finding:
-        """The same in sentences, with the rule's parameters among the figures."""
+        """Returns the finding with its sentences, and with the rule's parameters among the figures."""
         figures, texts = {**rule.parameters, **self.figures}, {}
         for part in ("what", "evidence", "advice"):
             text = _table()[rule.name][part]

@@ -20,7 +20,7 @@ _BLOCK = 1 << 20
 
 @dataclass(frozen=True)
 class IoReport:
-    """What `io_report` has found, of all ranks together; `print` shows it as text. Rates are bytes/s."""
+    """The result of `io_report`, for all ranks together; `print` shows it as text. Rates are bytes/s."""
 
     bytes: float  # of one epoch
     epoch_seconds: float  # what an epoch may take
@@ -32,23 +32,23 @@ class IoReport:
 
     @property
     def advice(self) -> str:
-        """What to do, in sentences."""
-        told = []
+        """The recommended changes, in sentences."""
+        tips = []
         if self.warm is not None and self.warm < self.needed:
-            told.append(
+            tips.append(
                 "Reading is too slow even from memory, so storage is not the limit: decode with "
                 "map(num_parallel_calls=tf.data.AUTOTUNE), give each rank more cores, or use more ranks."
             )
         elif self.cold is not None and self.cold < self.needed:
-            told.append("Storage is too slow; epochs that come from memory are fast enough.")
+            tips.append("Storage is too slow; epochs that come from memory are fast enough.")
         if self.bytes <= self.memory:
-            told.append("The data fit into this host's memory: from the second epoch on they come from its page cache.")
+            tips.append("The data fit into this host's memory: from the second epoch on they come from its page cache.")
         else:
-            told.append(
+            tips.append(
                 "The data do not fit into this host's memory: every epoch reads from storage. Let each rank read its "
                 'part only, hvd.data.shard(dataset, by="file"); over several hosts the parts may then fit.'
             )
-        return "\n".join(told)
+        return "\n".join(tips)
 
     def __str__(self) -> str:
         lines = [f"needed   {self.needed / 1e9:.3g} GB/s: {self.bytes / 1e9:.3g} GB in {self.epoch_seconds:g} s"]

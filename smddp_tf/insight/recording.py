@@ -28,7 +28,7 @@ class NoRecording(ValueError):
 
 @dataclass(frozen=True)
 class Recording:
-    """What all ranks have recorded. Times are seconds of rank 0's clock; what is unknown is NaN."""
+    """The recordings of all ranks. Times are seconds of rank 0's clock; unknown values are NaN."""
 
     facts: dict[int, files.RankFacts]
     steps: dict[int, Table]
@@ -49,13 +49,13 @@ class Recording:
         tables = [self.steps[rank] for rank in self.ranks]
         common = functools.reduce(np.intersect1d, [table["step"][WARM_UP:] for table in tables] or [np.empty(0)])
         rows = [(table, np.searchsorted(table["step"], common)) for table in tables]
-        found = {
+        table_of_steps = {
             name: np.array([table[name][at] for table, at in rows]).reshape(len(rows), len(common))
             for name in files.Step.__annotations__
         }
-        found["own"] = found["seconds"] - found["exposed"]
-        found["computation"] = found["own"] - found["input"]
-        return found | {"step": common}
+        table_of_steps["own"] = table_of_steps["seconds"] - table_of_steps["exposed"]
+        table_of_steps["computation"] = table_of_steps["own"] - table_of_steps["input"]
+        return table_of_steps | {"step": common}
 
     @cached_property
     def communication(self) -> tuple[float, float]:
@@ -77,7 +77,7 @@ class Recording:
 
     @property
     def ranks(self) -> list[int]:
-        """Those with steps, in the order of the rows of `aligned`."""
+        """The ranks that have recorded steps, in the order of the rows of `aligned`."""
         return [rank for rank, table in self.steps.items() if table["step"].size]
 
     @cached_property
@@ -94,17 +94,17 @@ class Recording:
         return [rank for rank, facts in self.facts.items() if facts["host"] == host]
 
     def cpu_of(self, rank: int, steps: slice = slice(None)) -> float:
-        """What a rank and its child processes use during these steps of `aligned`, in percent of one core."""
+        """Returns the CPU use of a rank and its child processes in these steps of `aligned`, in percent of one core."""
         samples = self.while_training(self.processes[rank], steps)
         return float(np.median(samples["cpu"] + samples["children_cpu"])) if samples["time"].size else 0.0
 
     @cached_property
     def hosts_while_training(self) -> dict[str, Table]:
-        """`while_training` of each host."""
+        """The tables of the hosts during training: `while_training` of each."""
         return {host: self.while_training(table) for host, table in self.hosts.items()}
 
     def while_training(self, table: Table, steps: slice = slice(None)) -> Table:
-        """Its lines from the end of the first of these steps to that of the last one; all where there are no steps."""
+        """Returns the rows of `table` between the ends of the first and the last of these steps; all without steps."""
         times = self.aligned["time"][:, steps]
         if not times.size:
             return table
@@ -137,7 +137,7 @@ def load(folder: str | Path) -> Recording:
 
 
 def _facts(file: Path) -> Iterator[files.RankFacts]:
-    with contextlib.suppress(ValueError, KeyError, TypeError):  # not one of ours
+    with contextlib.suppress(ValueError, KeyError, TypeError):  # not one of our files
         found = json.loads(file.read_bytes())
         if found["format"] == files.FORMAT and files.RankFacts.__annotations__.keys() <= found.keys():
             yield found

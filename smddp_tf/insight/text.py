@@ -37,7 +37,7 @@ def show(diagnosis: Diagnosis, console: Console) -> None:
 
 
 def heading(diagnosis: Diagnosis) -> str:
-    """What was recorded, in a line."""
+    """Summarizes the recording in a line."""
     job, missing = diagnosis.job, ", ".join(map(str, diagnosis.job["without_recording"]))
     hosts = "one host" if len(job["hosts"]) == 1 else f"{len(job['hosts'])} hosts"
     line = f"{job['ranks']} ranks on {hosts}, {job['steps']} steps in {job['seconds']:.0f} s."

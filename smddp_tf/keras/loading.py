@@ -29,7 +29,7 @@ def load_model(
     legacy_opts: bool = False,
     **distributed: Any,
 ) -> Any:
-    """Loads a model and makes its optimizer reduce gradients, so that training goes on where it stopped.
+    """Loads a model and makes its optimizer reduce gradients, so that training continues where it stopped.
 
     The file may come from plain Keras or from a model trained with `hvd.DistributedOptimizer`: they are the same.
     Weights and the optimizer's state are restored, from `.keras` and from legacy `.h5` files (after which a model that

@@ -62,7 +62,7 @@ class Patch(NamedTuple):
         without: what does not work where it is not replaced: the rest of a sentence.
         is_needed: where Keras has changed, True raises an error, False warns and leaves Keras as it is.
         owners: finds the classes. A patch of the user's classes has none: `replace` is given each.
-        parameters: parameters that the function must have. A wrapper of somebody else's that takes any is accepted.
+        parameters: parameters that the function must have. A wrapper that takes any parameters is accepted.
         sets: attributes that the function must set; not asked of a wrapper.
         kind: "function", "classmethod", "property" or "module"; "new" must not exist, "any" may be a function or not
             exist.

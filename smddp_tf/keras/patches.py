@@ -72,7 +72,7 @@ def replace(patch: Patch, make: Callable[[Any], Any], of: type | None = None) ->
 
 
 def restore(patches: Iterable[Patch]) -> None:
-    """Puts back what was there, except where somebody else has replaced ours since."""
+    """Restores the original attributes, except those that other code has replaced since."""
     chosen = tuple(patches)
     for one in reversed([one for one in _applied if one.patch in chosen]):
         _applied.remove(one)

@@ -1,4 +1,4 @@
-"""What higher folders have done when a program begins to use this library, by `init` or by the modules for Keras."""
+"""Functions that higher folders register, to be called when a program first uses this library (`init`, Keras)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a rank tells its supervisor, smddprun's, through a pipe; why it ends: tf_ops/core/env/launcher.h."""
+"""Messages of a rank to smddprun's supervisor, through a pipe: why the rank ends (tf_ops/core/env/launcher.h)."""
 
 from __future__ import annotations
 

@@ -7,7 +7,7 @@ from collections.abc import Mapping, MutableMapping
 
 from smddp_tf.lifecycle.placement import Placement
 
-# What a launcher puts into the environment of a rank, and what a new job must not inherit.
+# Variables that a launcher sets for a rank, and that a new job must not inherit.
 _OF_RANKS = ("OMPI_COMM_WORLD_", "OMPI_UNIVERSE_", "PMIX_", "PMI_", "PALS_", "MPI_LOCAL", "HYDI_", "SMDDP_RUN_")
 _OF_RANKS_EXACT = (
     "OMPI_COMMAND", "OMPI_ARGV", "OMPI_APP_CTX_NUM_PROCS", "OMPI_FIRST_RANKS", "OMPI_FILE_LOCATION",
@@ -17,7 +17,7 @@ _OF_RANKS_EXACT = (
     "OMPI_MCA_orte_jobfam_session_dir", "OMPI_MCA_orte_num_nodes", "OMPI_MCA_orte_bound_at_launch",
     "OMPI_MCA_shmem_RUNTIME_QUERY_hint", "OMPI_MCA_initial_wdir",
 )  # fmt: skip
-# What Horovod's launcher sets, for programs that read it under any other launcher.
+# Variables of Horovod's launcher, for programs that read them under any other launcher.
 _OF_PLACES = tuple(
     f"HOROVOD_{place}" for place in ("RANK", "SIZE", "LOCAL_RANK", "LOCAL_SIZE", "CROSS_RANK", "CROSS_SIZE")
 )
@@ -29,17 +29,17 @@ _set: dict[str, str] = {}  # by this process, which may begin another session as
 
 
 def variables_of(placement: Placement) -> dict[str, str]:
-    """What Horovod's, SMDDP's and other launchers set in a rank's environment, as far as it is known."""
+    """Returns the variables that Horovod's, SMDDP's and other launchers set for a rank, as far as they are known."""
     values = variables_of_places(placement.rank, placement.size, placement.local_rank, placement.local_size)
     common = zip(_COMMON, (placement.rank, placement.size, placement.local_rank))
-    values.update({name: str(place) for name, place in common if place is not None})
+    values.update({name: str(number) for name, number in common if number is not None})
     if placement.local_rank is not None:
         values["SMDATAPARALLEL_LOCAL_RANK"] = str(placement.local_rank)
     return values
 
 
 def without_rank_variables(environment: Mapping[str, str]) -> dict[str, str]:
-    """The environment without what makes a process a rank: for a job that is started from inside another."""
+    """Returns the environment without the variables of a rank, for a job that is started from inside another."""
     of_outer_job = (*_COMMON, *MEETING) if "HOROVOD_RANK" in environment else ()
     return {
         name: value

@@ -1,4 +1,4 @@
-"""What `smddprun --elastic` tells the ranks of a job that may start again."""
+"""Settings that `smddprun --elastic` sends to the ranks of a job that may restart."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def job_of(environment: Mapping[str, str]) -> str:
 
 
 def min_ranks_of(environment: Mapping[str, str]) -> int:
-    """How many ranks must be left for a job to go on; 1 unless it was set.
+    """Returns the number of ranks that a job needs to continue; 1 unless it was set.
 
     Raises:
         LaunchError: the variable is not a number.

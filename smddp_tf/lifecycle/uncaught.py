@@ -22,10 +22,10 @@ from smddp_tf.exceptions import reason_of, without_reason
 # a rank hangs.
 _OTHERS_SECONDS = 2.0
 _TRACEBACK_SECONDS = 5.0
-# For what the other ranks have printed to pass through the launcher.
+# Time for the output of the other ranks to pass through the launcher.
 _SETTLE_SECONDS = 0.2
 _MAX_CHARACTERS = 2000
-# What TensorFlow puts before the text of an error in a graph: where the graph was made.
+# The lines that TensorFlow puts before the text of an error in a graph: where the graph was made.
 _FRAME = re.compile(r'(\s*)File ".*", line \d+')
 _HEADING = re.compile(
     r"Graph execution error:|in user code:|Detected at node .* defined at |<stack traces unavailable>"

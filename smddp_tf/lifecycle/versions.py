@@ -15,26 +15,26 @@ _DISTRIBUTIONS = {"TensorFlow": ("tensorflow", "tensorflow-cpu", "tf-nightly"), 
 
 
 def facts() -> list[tuple[str, str]]:
-    """What to compare, with this rank's values.
+    """Returns the names of the versions to compare, with this rank's values.
 
     Of Python the minor version counts: what ranks send each other is pickled. Of the others, all but what a builder
     has added to the version (`2.21.0+nv24`).
     """
-    found = [("The version of Python", f"{sys.version_info.major}.{sys.version_info.minor}")]
-    found += [(f"The version of {what}", _installed(names)) for what, names in _DISTRIBUTIONS.items()]
-    return found
+    values = [("The version of Python", f"{sys.version_info.major}.{sys.version_info.minor}")]
+    values += [(f"The version of {what}", _installed(names)) for what, names in _DISTRIBUTIONS.items()]
+    return values
 
 
 def shown() -> dict[str, str]:
-    """What a report names, by name."""
-    found = {"smddp_tf": _installed(("smddp-tf",)), "python": sys.version.split()[0], "mpi": _mpi()}
-    return found | {what.lower(): _installed(names) for what, names in _DISTRIBUTIONS.items()}
+    """Returns the versions for a report, by name of the component."""
+    by_name = {"smddp_tf": _installed(("smddp-tf",)), "python": sys.version.split()[0], "mpi": _mpi()}
+    return by_name | {what.lower(): _installed(names) for what, names in _DISTRIBUTIONS.items()}
 
 
 def _mpi() -> str:
-    """What the library itself says, before MPI is initialised too; "" where it is not there.
+    """Returns the version text of the MPI library, also before MPI is initialised; "" where there is no library.
 
-    `Open MPI v5.0.11`, `MPICH Version: 5.0.2`: what else these two say follows a comma or on further lines.
+    `Open MPI v5.0.11`, `MPICH Version: 5.0.2`: the rest of these texts, after a comma or on further lines, is left out.
     """
     text = ctypes.create_string_buffer(8192)  # MPI_MAX_LIBRARY_VERSION_STRING of MPICH, the longest
     with contextlib.suppress(OSError, AttributeError):

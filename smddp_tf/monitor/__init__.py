@@ -20,7 +20,7 @@ _epoch: int | None = None
 
 @contextlib.contextmanager
 def step(samples: int | None = None, epoch: int | None = None) -> Iterator[None]:
-    """Around each step of a custom training loop: notes where its time goes. Without a recording it does nothing.
+    """A context for each step of a custom training loop: records its times. Without a recording it does nothing.
 
     The time since the last step ended counts as waiting for input, except where another epoch begins. On a GPU, read a
     result inside (`loss.numpy()`): TensorFlow returns before the step has ended.
@@ -31,8 +31,11 @@ def step(samples: int | None = None, epoch: int | None = None) -> Iterator[None]
     ...         hvd.allreduce(batch)
 
     Args:
-        samples: integer, of this rank in the step. Defaults to `None`, unknown.
-        epoch: integer, of the step. Defaults to `None`, unknown.
+        samples: integer, the number of samples of this rank in the step. Defaults to `None`, unknown.
+        epoch: integer, the number of the step's epoch. Defaults to `None`, unknown.
+
+    Yields:
+        None.
     """
     global _epoch
     if recording.current() is None:

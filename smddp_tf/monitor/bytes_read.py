@@ -1,4 +1,4 @@
-"""How much this process has read, as Linux counts it."""
+"""The number of bytes that this process has read, as Linux counts them."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ _COUNTERS = Path("/proc/self/io")
 
 
 def bytes_read() -> int:
-    """What all `read` calls of this process have returned so far, also from the page cache; 0 where Linux hides it."""
+    """Returns the bytes of all `read` calls of this process, also from the page cache; 0 where Linux hides them."""
     try:
         return int(_COUNTERS.read_text(encoding="ascii").split()[1])  # "rchar: 4711"
     except OSError:

@@ -1,7 +1,7 @@
 """The files of a recording, and the fields of their lines. Imports the standard library only.
 
 A recording is one folder for the job. Times are seconds since the epoch, by the rank's own clock. Files of lines are
-bounded: at `MAX_BYTES` one is renamed to `NAME.1`, replacing the last such file, and begun anew.
+bounded: at `MAX_BYTES` one is renamed to `NAME.1`, replacing the last such file, and started again.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ SAMPLE_SECONDS = 0.5
 
 
 class RankFacts(TypedDict):
-    """What is known of a rank; written when recording begins, after the first step, and at the end."""
+    """The facts of a rank; written when recording begins, after the first step, and at the end."""
 
     format: int
     rank: int
@@ -53,7 +53,7 @@ class Step(TypedDict):
 
 
 class ProcessSample(TypedDict):
-    """What a rank's process uses."""
+    """The resources that a rank's process uses."""
 
     time: float
     cpu: float  # percent of one core
@@ -66,7 +66,7 @@ class ProcessSample(TypedDict):
 
 
 class HostSample(TypedDict):
-    """What a host uses, by its local rank 0."""
+    """The resources that a host uses, recorded by its local rank 0."""
 
     time: float
     cpu: list[float]  # percent of each core

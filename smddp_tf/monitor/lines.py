@@ -1,4 +1,4 @@
-"""How a recording is written: bounded files of JSON lines, and files that are replaced. No link is followed."""
+"""Writes a recording: bounded files of JSON lines, and files that are replaced. Symbolic links are not followed."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def opened(path: str | Path, mode: str) -> TextIO:
 
 
 class Lines(RotatingFileHandler):
-    """A file that begins anew, as the old one becomes `NAME.1`, before it is too long. Whatever fails is raised."""
+    """A file that is renamed to `NAME.1`, and started again, before it is too long. Raises every error."""
 
     def __init__(self, path: Path) -> None:
         super().__init__(path, maxBytes=MAX_BYTES, backupCount=1, encoding="utf-8", delay=True)

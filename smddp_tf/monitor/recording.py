@@ -19,7 +19,7 @@ from smddp_tf.monitor.lines import Lines, replace
 
 _STOP_SECONDS = 10.0  # for a file system that does not answer
 _current: Recording | None = None
-_last: Recording | None = None  # of this process: a new session goes on with it
+_last: Recording | None = None  # of this process: a new session continues it
 
 
 def current() -> Recording | None:
@@ -31,7 +31,7 @@ def start(folder: str | os.PathLike[str]) -> None:
     """Begins to record this rank's steps and the use of its process and host; all ranks call it.
 
     `smddprun --monitor DIR` does so when `hvd.init()` is called. What an earlier job has left in the folder is removed.
-    A rank that cannot write there warns, and the job goes on. `fit` notes its steps, custom loops use `step`.
+    A rank that cannot write there warns, and the job continues. `fit` records its steps, custom loops use `step`.
 
     Example:
     >>> hvd.monitor.start("/tmp/recording")
@@ -144,7 +144,7 @@ class Recording:
         )
 
     def _remove_old(self) -> None:
-        """What an earlier job has left: this rank's files, and on rank 0 those of ranks that no longer exist."""
+        """Removes the files of an earlier job: this rank's, and on rank 0 those of ranks that no longer exist."""
         rank, size = self.facts["rank"], self.facts["size"]
         for path in self.folder.glob("rank-[0-9][0-9][0-9][0-9][0-9].*"):
             if (number := int(path.name[5:10])) == rank or (rank == 0 and number >= size):

@@ -1,4 +1,4 @@
-"""What this process and its host use, as psutil and NVML see it. Linux only, as the engine is."""
+"""Samples the resources that this process and its host use, by psutil and NVML. Linux only, as the engine is."""
 
 from __future__ import annotations
 

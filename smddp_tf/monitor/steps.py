@@ -67,7 +67,7 @@ class StepTimes:
             })  # fmt: skip
 
     def pause(self) -> None:
-        """What follows belongs to no step, until `begin`."""
+        """Excludes the time from now until `begin` from all steps."""
         self._ended = None
 
 

@@ -23,7 +23,7 @@ class Summary(dict[str, str]):
 
 
 def summary() -> Summary:
-    """What this rank runs with: versions, ranks and nodes, MPI, network, processor, GPUs, and what was reduced so far.
+    """Returns the setup of this rank: versions, ranks, nodes, MPI, network, processor, GPUs, and its reductions so far.
 
     Asks no other rank, so it may be called at any time and on any rank, before `init` too.
 

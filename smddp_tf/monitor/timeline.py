@@ -52,7 +52,14 @@ def finish(path: str, hosts: Mapping[int, str]) -> None:
 
 
 def parts_of(path: str | os.PathLike[str]) -> list[Path]:
-    """The parts beside the timeline `path`, in the order of the ranks; not those that an earlier job has left."""
+    """Finds the files that the other ranks have written for a timeline, without those of an earlier job.
+
+    Args:
+        path: path of the timeline, the file of rank 0.
+
+    Returns:
+        List of `Path`s in the folder of `path`, in the order of ranks.
+    """
     path = Path(path)
     started = _started(path)
     pattern = re.compile(re.escape(path.name) + r"\.rank(\d+)\.part")

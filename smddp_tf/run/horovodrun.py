@@ -34,7 +34,14 @@ def horovodrun(**options: Any) -> None:
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
-    """Ends the process with the exit code of the job."""
+    """Runs `horovodrun` and ends the process with the exit code of the job.
+
+    Args:
+        arguments: the command line without the program's name. Defaults to that of the process.
+
+    Raises:
+        SystemExit: always.
+    """
     run_program(horovodrun, arguments)
 
 

@@ -35,7 +35,19 @@ def setBucketSize(bucket_size: int) -> None:
 
 
 def checked_bucket_bytes(size: float, what: str, given: object) -> int:
-    """`size` as an integer; a ValueError that names `what` and `given` where it is not a positive multiple of 128."""
+    """Checks the size of a bucket.
+
+    Args:
+        size: number of bytes.
+        what: the name of the argument or variable, for the error text.
+        given: the value that the user has set, for the error text.
+
+    Returns:
+        `size` as an integer.
+
+    Raises:
+        ValueError: it is not a positive multiple of 128.
+    """
     if not size > 0 or size % _MULTIPLE:
         raise ValueError(
             f"{what} must be a positive multiple of {_MULTIPLE} bytes. Received: {given!r}, which is {size:g} bytes."

@@ -39,6 +39,9 @@ def DistributedOptimizer(
 
     Args:
         optimizer: Keras optimizer to wrap; see `sdp.DistributedOptimizer` for the others.
+
+    Returns:
+        The wrapped optimizer.
     """
     return _optimizer.DistributedOptimizer(
         optimizer, name, False, device_dense, device_sparse, compression, sparse_as_dense, op, bucket_cap_mb

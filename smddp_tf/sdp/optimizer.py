@@ -37,8 +37,11 @@ def DistributedOptimizer(
         bucket_cap_mb: number, the bucket size in MiB; see `smddpcommon.setBucketSize`. Defaults to what
             the engine finds best.
 
+    Returns:
+        The wrapped optimizer.
+
     Raises:
-        ValueError: An argument has a value that SMDDP refuses.
+        ValueError: an argument has a value that SMDDP refuses.
     """
     warn_of_devices(device_dense=device_dense, device_sparse=device_sparse)
     set_bucket_cap(bucket_cap_mb)

@@ -24,7 +24,7 @@ _MAX_PLANS = 512
 
 
 class ReduceOp:
-    """How the values of all ranks are combined. The same objects as `hvd.Average`, `hvd.Sum`, `hvd.Min`, `hvd.Max`."""
+    """The operation that combines the values of all ranks: `hvd.Average`, `hvd.Sum`, `hvd.Min`, `hvd.Max`."""
 
     AVERAGE = Average
     SUM = Sum
@@ -44,24 +44,27 @@ def allreduce(
 ) -> Any:
     """Reduces one gradient of a list over all ranks; every rank gets the result.
 
-    In a `tf.function` that XLA does not compile, the gradient is a plan of its own: its place in the list says which
-    tensors of the ranks belong together, they compare shapes once, and no names travel in the steps. So for the first
-    512 of a list; those after them are negotiated by name in each step. All gradients of a step are under way at the
-    same time; call it for each of them before using the results. In eager mode, and where XLA compiles, each call waits
-    for its result. `DistributedGradientTape` packs small gradients together, which this function cannot.
+    In a `tf.function` that XLA does not compile, the gradient is a plan of one tensor: the ranks match their tensors
+    by the position in the list, compare shapes once, and send no names in the steps. This holds for the first 512 of a
+    list; the others are negotiated by name in each step. All gradients of a step are reduced at the same time;
+    call it for each of them before using the results. In eager mode, and where XLA compiles, each call waits for its
+    result. `DistributedGradientTape` packs small gradients together, which this function cannot.
 
     Example:
 
     >>> grads = [sdp.allreduce(grad, index, len(grads)) for index, grad in enumerate(grads)]
 
     Args:
-        tensor: dense tensor, or `tf.IndexedSlices`. A None (a variable without a gradient) gives None; it has its
-            place in `param_index` and `num_params` like the others.
-        param_index: integer, the place in the list of gradients, the same on all ranks. Defaults to 0.
+        tensor: dense tensor, or `tf.IndexedSlices`. A None (a variable without a gradient) gives None; it is
+            counted in `param_index` and `num_params` like the others.
+        param_index: integer, the index in the list of gradients, the same on all ranks. Defaults to 0.
         num_params: integer, the length of that list. Defaults to 1.
         compression: `sdp.Compression.none`, `.fp16`, or a class with `compress` and `decompress`.
         op: a `ReduceOp`. Defaults to `ReduceOp.AVERAGE`.
         grad: another name for `tensor`.
+
+    Returns:
+        A tensor (or `tf.IndexedSlices`) with the shape and dtype of `tensor`; None for None.
 
     Raises:
         ValueError: `param_index` is not below `num_params`, or both `tensor` and `grad` are given.
@@ -88,7 +91,7 @@ def allreduce(
 
 
 def _reduced(tensor: tf.Tensor, reduction: ReduceSpec, name: str, by_name: bool) -> tf.Tensor:
-    """By plan where there can be one; by name in eager mode, where the call blocks anyway."""
+    """Reduces by plan where that is possible; by name in eager mode, where the call blocks anyway."""
     by_name = by_name or tf.executing_eagerly() or xla.compiling()
     plan = None if by_name else _plan_of(tensor, reduction, name)
     if plan is None:
@@ -98,7 +101,7 @@ def _reduced(tensor: tf.Tensor, reduction: ReduceSpec, name: str, by_name: bool)
 
 
 def _plan_of(tensor: tf.Tensor, reduction: ReduceSpec, name: str) -> tuple[int, str] | None:
-    """The plan that is this gradient alone, and its key; None where a plan is not possible: the same on all ranks."""
+    """Registers a plan of this gradient alone; returns its number and key, or None where that is not possible."""
     if not emit.is_plannable(tensor) or reduction.op not in (Average, Sum):
         return None
     key = graph.unique_name(name, "#")
@@ -139,7 +142,10 @@ def broadcast(tensor: Any, root_rank: int) -> tf.Tensor:
 
     Args:
         tensor: tensor, number or array; shape and dtype are the same on all ranks.
-        root_rank: integer, the rank whose value everybody gets.
+        root_rank: integer, the rank whose value all ranks get.
+
+    Returns:
+        A tensor of the same shape and dtype.
     """
     return ops.broadcast(tensor, root_rank)
 
@@ -149,7 +155,7 @@ def broadcast_variables(variables: Any, root_rank: int) -> None:
 
     Args:
         variables: list of variables (of a model, of an optimizer), in the same order on all ranks.
-        root_rank: integer, the rank whose values everybody gets.
+        root_rank: integer, the rank whose values all ranks get.
     """
     functions.broadcast_variables(variables() if callable(variables) else variables, root_rank)
 
@@ -158,7 +164,10 @@ def broadcast_global_variables(root_rank: int) -> Any:
     """`broadcast_variables` for all variables of a TensorFlow 1 graph.
 
     Args:
-        root_rank: integer, the rank whose values everybody gets.
+        root_rank: integer, the rank whose values all ranks get.
+
+    Returns:
+        The op that assigns the values, to be run in a session.
 
     Raises:
         RuntimeError: Eager execution is on, where there is no list of all variables.
@@ -173,7 +182,10 @@ def overlap(tensor: Any) -> tf.Tensor:
     XLA compiles, and in eager mode, they are not.
 
     Args:
-        tensor: tensor.
+        tensor: tensor of any shape and dtype.
+
+    Returns:
+        A tensor with the same value, shape and dtype.
     """
     return tf.identity(tensor)
 

@@ -16,7 +16,9 @@ namespace smddp {
 TaskPtr InChunks(const Fabric& fabric, int64_t elements, DType wire,
                  std::function<TaskPtr(int index, Range range)> chunk, int64_t chunk_elements = 0);
 
-// Or one half of it (collectives/node/parts.h), where parts that cross nodes are summed by direct exchange.
+// Allreduces a call: reduce-scatter in the node, `rail` between the nodes, allgather in the node. For a view made by
+// MakePartedView (collectives/node/parts.h) only its half runs: the sum of this rank's part, or the gather of all
+// parts; parts that cross nodes are summed by direct exchange.
 // Every rank makes the same call (views may be cut into pieces differently). `fabric` and the view outlive the task.
 TaskPtr HierarchicalAllreduce(const Fabric& fabric, const AllreduceAlgorithm& rail, const FusedCall& call);
 

@@ -20,34 +20,54 @@ __all__ = [
 
 
 def extension_available(ext_base_name: str, verbose: bool = False) -> bool:
-    """True for the extension of a framework that this library serves.
+    """Returns whether this library supports a framework.
 
     Args:
         ext_base_name: such as "tensorflow" or "torch".
         verbose: accepted for compatibility with Horovod; has no effect.
+
+    Returns:
+        True for "tensorflow" and "keras".
     """
     del verbose
     return ext_base_name in ("tensorflow", "keras")
 
 
 def get_average_backwards_compatibility_fun(reduce_ops: Any) -> Callable[[int | None, bool | None], ReduceOp]:
-    """Returns `handle_average_backwards_compatibility(op, average)` of `horovod.tensorflow`.
+    """Makes the function that merges `op` and the deprecated `average`.
 
     Args:
         reduce_ops: an object with the numbers of the reductions, which are always the same.
+
+    Returns:
+        `handle_average_backwards_compatibility(op, average)` of `horovod.tensorflow`.
     """
     del reduce_ops
     return resolve_average
 
 
 def support_non_legacy_keras_optimizers(keras: Any) -> bool:
-    """True: optimizers of Keras 3, and both kinds of Keras 2, can be wrapped."""
+    """Returns whether optimizers of Keras 3, and both kinds of Keras 2, can be wrapped.
+
+    Args:
+        keras: the module; has no effect.
+
+    Returns:
+        True.
+    """
     del keras
     return True
 
 
 def is_iterable(x: Any) -> bool:
-    """Can `iter` be called with it?"""
+    """Returns whether an object can be iterated.
+
+    Args:
+        x: any object.
+
+    Returns:
+        bool.
+    """
     try:
         iter(x)
     except TypeError:
@@ -56,7 +76,14 @@ def is_iterable(x: Any) -> bool:
 
 
 def is_version_greater_equal_than(ver: str, target: str) -> bool:
-    """Is a version at least another one? The first three numbers of both count.
+    """Compares the first three numbers of two versions.
+
+    Args:
+        ver: string, such as "2.16.1".
+        target: string with three parts.
+
+    Returns:
+        True where `ver` is `target` or newer.
 
     Raises:
         ValueError: one of them is no string, or `target` has not three parts.
@@ -70,12 +97,27 @@ def is_version_greater_equal_than(ver: str, target: str) -> bool:
 
 
 def num_rank_is_power_2(num_rank: int) -> bool:
-    """True for 1, 2, 4, 8, ..."""
+    """Returns whether a number is a power of 2.
+
+    Args:
+        num_rank: integer.
+
+    Returns:
+        True for 1, 2, 4, 8, ...
+    """
     return num_rank > 0 and num_rank & (num_rank - 1) == 0
 
 
 def split_list(l: Sequence[Any], n: int) -> list[Sequence[Any]]:  # noqa: E741
-    """Cuts a list into `n` parts in their order, whose lengths differ by at most one."""
+    """Splits a list into consecutive parts.
+
+    Args:
+        l: a list or another sequence.
+        n: integer, the number of parts.
+
+    Returns:
+        `n` slices of `l` in order, whose lengths differ by at most one.
+    """
     size, rest = divmod(len(l), n)
     ends = [(part + 1) * size + min(part + 1, rest) for part in range(n)]
     return [l[begin:end] for begin, end in zip([0, *ends], ends)]
@@ -83,7 +125,14 @@ def split_list(l: Sequence[Any], n: int) -> list[Sequence[Any]]:  # noqa: E741
 
 @contextlib.contextmanager
 def env(**kwargs: str | None) -> Iterator[None]:
-    """Sets environment variables inside of a `with`; one that is None stays as it is."""
+    """A context that sets environment variables, and restores them at its end.
+
+    Args:
+        kwargs: strings by the names of the variables; a None does not change its variable.
+
+    Yields:
+        None.
+    """
     changes = {name: value for name, value in kwargs.items() if value is not None}
     before = {name: os.environ.get(name) for name in changes}
     os.environ.update(changes)

@@ -26,20 +26,42 @@ __all__ = [
 
 
 def gpu_available(ext_base_name: str = "tensorflow", verbose: bool = False) -> bool:
-    """True when CUDA is compiled in and TensorFlow sees a GPU. Both arguments are Horovod's and without effect."""
+    """Returns whether CUDA is compiled in and TensorFlow sees a GPU.
+
+    Args:
+        ext_base_name: accepted for compatibility with Horovod; has no effect.
+        verbose: accepted for compatibility with Horovod; has no effect.
+
+    Returns:
+        bool.
+    """
     del ext_base_name, verbose
     return basics.cuda_built() and bool(tf.config.list_physical_devices("GPU"))
 
 
 def vars_to_refs(vars: Any) -> Any:
-    """What may be a key of a dictionary in place of a variable; of a list of variables a tuple."""
+    """Returns hashable references to variables, as keys of a dictionary.
+
+    Args:
+        vars: a variable of TensorFlow or Keras, or a (nested) list of them.
+
+    Returns:
+        A reference, or a tuple of references for a list.
+    """
     if isinstance(vars, list):
         return tuple(vars_to_refs(variable) for variable in vars)
     return vars.ref() if hasattr(vars, "ref") else _Ref(vars)
 
 
 def refs_to_vars(refs: Any) -> Any:
-    """The variables behind what `vars_to_refs` returned; of a tuple a list."""
+    """Returns the variables of references.
+
+    Args:
+        refs: the result of `vars_to_refs`.
+
+    Returns:
+        The variable, or a list of variables for a tuple.
+    """
     return [refs_to_vars(ref) for ref in refs] if isinstance(refs, tuple) else refs.deref()
 
 
@@ -99,7 +121,15 @@ def _allreduce(
     ignore_name_scope: bool = False,
     process_set: ProcessSet = global_process_set,
 ) -> Any:
-    """`hvd.allreduce` with the arguments of Horovod's inner function: a sum unless `op` says otherwise."""
+    """`hvd.allreduce` with the arguments of Horovod's inner function.
+
+    Args:
+        tensor: tensor, `tf.IndexedSlices` or a value for `tf.convert_to_tensor`; for the others see `hvd.allreduce`.
+        op: the reduction. Defaults to `hvd.Sum`.
+
+    Returns:
+        As of `hvd.allreduce`.
+    """
     return ops.allreduce(**locals())
 
 

@@ -50,9 +50,11 @@ def create_distributed_optimizer(
     """`smddp_tf.keras.DistributedOptimizer` with the arguments of Horovod's inner function.
 
     Args:
-        keras: the module of Keras; makes no difference.
+        keras: the module of Keras; has no effect.
+        optimizer: Keras optimizer to wrap; for the others see `smddp_tf.keras.DistributedOptimizer`.
 
-    The others are those of `smddp_tf.keras.DistributedOptimizer`.
+    Returns:
+        The wrapped optimizer.
     """
     given = dict(locals())
     del given["keras"]

@@ -20,7 +20,7 @@ def in_thread(
     daemon: bool = True,
     silent: bool = False,
 ) -> threading.Thread:
-    """Calls `target(*args)` in a thread, which is returned and runs.
+    """Calls `target(*args)` in a thread.
 
     Args:
         target: what to call.
@@ -28,6 +28,12 @@ def in_thread(
         name: the thread's name.
         daemon: bool, the program may end before it. Defaults to `True`.
         silent: bool, no exceptions are shown. Defaults to `False`.
+
+    Returns:
+        The thread, which has been started.
+
+    Raises:
+        ValueError: `args` is neither a tuple nor a list.
     """
     if not isinstance(args, (tuple, list)):
         raise ValueError(f"`args` must be a tuple or a list. Received: {args!r}.")
@@ -53,7 +59,20 @@ def on_event(
     daemon: bool = True,
     silent: bool = False,
 ) -> threading.Thread:
-    """Calls `func(*args)` in a thread once `event` is set; not when `stop` has been set before."""
+    """Calls `func(*args)` in a thread once `event` is set, unless `stop` has been set before.
+
+    Args:
+        event: the `threading.Event` to wait for.
+        func: the function to call.
+        args: its arguments, as a tuple or a list.
+        stop: `threading.Event` that ends the wait. Defaults to none.
+        check_stop_interval_s: seconds between two checks of `stop`. Defaults to 1.
+        daemon: bool, the program may end before the thread. Defaults to `True`.
+        silent: bool, no exceptions are shown. Defaults to `False`.
+
+    Returns:
+        The thread, which has been started.
+    """
 
     def wait() -> None:
         while not event.wait(check_stop_interval_s if stop else None):
@@ -70,10 +89,16 @@ def execute_function_multithreaded(
     block_until_all_done: bool = True,
     max_concurrent_executions: int = 1000,
 ) -> dict[int, Any] | None:
-    """Calls `fn(*args)` for each of `args_list`, at the same time.
+    """Calls `fn(*args)` for each of `args_list`, concurrently.
+
+    Args:
+        fn: the function to call.
+        args_list: the arguments of each call, as sequences.
+        block_until_all_done: bool, waits for all calls. Defaults to `True`.
+        max_concurrent_executions: integer, the largest number of threads. Defaults to 1000.
 
     Returns:
-        The results by their place in `args_list`; None when it is not to wait.
+        The results by their index in `args_list`; None where it does not wait.
     """
     pool = ThreadPoolExecutor(max(1, min(max_concurrent_executions, len(args_list))))
     calls = [pool.submit(fn, *args) for args in args_list]

@@ -39,15 +39,19 @@ def DistributedOptimizer(
 ) -> Any:
     """`smddp_tf.keras.DistributedOptimizer` with the argument order of `horovod.tensorflow`.
 
-    That one does the work for optimizers of Keras. An optimizer of TensorFlow 1 (`tf.compat.v1.train.*`) is wrapped in
-    another one, which reduces in `compute_gradients`, and so in `minimize`.
+    It wraps optimizers of Keras. An optimizer of TensorFlow 1 (`tf.compat.v1.train.*`) is wrapped in another optimizer,
+    which reduces in `compute_gradients`, and so in `minimize`.
 
     Args:
-        use_locking: Of the optimizer that is returned around one of TensorFlow 1; for others without effect.
+        optimizer: the optimizer to wrap; for the others see `smddp_tf.keras.DistributedOptimizer`.
+        use_locking: bool, the setting of the wrapper of a TensorFlow 1 optimizer; else without effect.
+
+    Returns:
+        The wrapped optimizer.
 
     Raises:
-        ValueError: As there; for an optimizer of TensorFlow 1 also if `backward_passes_per_step` is more than 1 in
-            eager mode.
+        ValueError: as of `smddp_tf.keras.DistributedOptimizer`; for an optimizer of TensorFlow 1 also if
+            `backward_passes_per_step` is more than 1 in eager mode.
     """
     given = dict(locals())
     if isinstance(optimizer, tf.compat.v1.train.Optimizer) and shard is None:
@@ -58,7 +62,7 @@ def DistributedOptimizer(
 
 
 class DistributedV1Optimizer(tf.compat.v1.train.Optimizer):
-    """Reduces in `compute_gradients`; all else is left to the optimizer it is around.
+    """Reduces in `compute_gradients`; calls the wrapped optimizer for all else.
 
     Works in graphs with a session, in `tf.function` and eagerly. `minimize` calls `compute_gradients`; so must a script
     with gradients of its own, or reduce them with `hvd.DistributedGradientTape`.
@@ -146,7 +150,7 @@ class _Passes:
         self._complete: Any = None
 
     def add(self, grads: Sequence[Any], reduce: Callable[[list[Any]], list[Any]]) -> list[Any]:
-        """Returns the reduced sums in every `count`-th run, and in the others zeros that nobody may apply."""
+        """Returns the reduced sums in every `count`-th run, and in the others zeros, which must not be applied."""
         present = [index for index, grad in enumerate(grads) if grad is not None]
         sums = [_variable(tf.zeros(grads[index].shape, grads[index].dtype)) for index in present]
         done = _variable(tf.zeros([], tf.int64))

@@ -22,7 +22,7 @@ class BroadcastGlobalVariablesHook(tf.compat.v1.train.SessionRunHook):
     ...         session.run(train_op)
 
     Args:
-        root_rank: the rank whose values everybody gets.
+        root_rank: integer, the rank whose values all ranks get.
         device: device for the op. Defaults to TensorFlow's choice.
     """
 

@@ -13,7 +13,7 @@ BLOCK = 10
 
 
 class Span(NamedTuple):
-    """Blocks in a row: from `first` to the one before `end`, of `total`."""
+    """Consecutive blocks: from `first` to the one before `end`, of `total`."""
 
     first: int
     end: int
@@ -21,16 +21,16 @@ class Span(NamedTuple):
 
     @property
     def blocks(self) -> slice:
-        """Those of the span."""
+        """The indices of the blocks of the span."""
         return slice(self.first, self.end)
 
     @property
     def steps(self) -> slice:
-        """Their steps, as places; to the very end where no block follows."""
+        """The indices of the steps in these blocks; to the last step where no block follows."""
         return slice(self.first * BLOCK, self.end * BLOCK if self.end < self.total else None)
 
     def figures(self, numbers: Numbers) -> dict[str, Any]:
-        """The first and the last step that each end may be, and both in words; of steps that have these numbers."""
+        """Returns the ranges of steps in which the span begins and ends, and a text. `numbers`: of the steps."""
         since = _around(numbers, self.first) if self.first else (0, int(numbers[BLOCK // 2]))
         until = _around(numbers, self.end) if self.end < self.total else None
         begin = f"from a step between {since[0]} and {since[1]}" if self.first else "from the beginning"

@@ -30,12 +30,12 @@ class Waiting:
 
     @property
     def reads(self) -> bool:
-        """Whether it is files that they wait for: they read, more than the monitor itself, and have cores left."""
+        """Whether the ranks wait for files: they read more than the monitor itself does, and have idle cores."""
         return bool(self.figures["rate"] >= 1 and self.figures["busy"] < 80)
 
 
 def waiting_hosts(recording: Recording, least: float) -> Iterator[Waiting]:
-    """Those where somebody's input takes at least so many percent of a step, and not always the same rank's.
+    """Yields the hosts on which a rank's input takes at least `least` percent of a step, not always the same rank's.
 
     A rank that prepares as slowly as the others may not wait: it does so while it waits for their gradients.
     """
@@ -53,7 +53,7 @@ def waiting_hosts(recording: Recording, least: float) -> Iterator[Waiting]:
 
 
 def _when(recording: Recording, waits: Any) -> tuple[slice, dict[str, Any]]:
-    """The steps in a row in which ranks wait, in places and in words; all where they wait now and then."""
+    """Returns the consecutive steps in which ranks wait, as indices and in words; all steps where there are none."""
     span = longest_run(waits)
     if span.first == span.end or waits[span.blocks].sum() < _IN_A_ROW * waits.sum():
         return Span(0, span.total, span.total).steps, {

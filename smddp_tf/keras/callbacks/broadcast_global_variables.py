@@ -76,7 +76,7 @@ class BroadcastGlobalVariablesCallback(keras.callbacks.Callback):
             self._send()
 
     def on_train_end(self, logs: dict[str, Any] | None = None) -> None:
-        """Forgets what was sent: the next `fit` sends anew. Warns on rank 0 if there was nothing to forget."""
+        """Resets the callback: the next `fit` sends again. Warns on rank 0 if nothing had been sent."""
         if self._has_batches and not self._settled and not self._sent and size() > 1 and rank() == 0:
             warn(
                 f"{type(self).__name__} has sent no variables in this `fit`: its `on_batch_end` was not called. An "
@@ -86,7 +86,7 @@ class BroadcastGlobalVariablesCallback(keras.callbacks.Callback):
         self._sent = []
 
     def _is_extended(self) -> bool:
-        """Does somebody else's `on_batch_end` stand where ours is? Then nothing is sent before, as with Horovod."""
+        """Returns whether other code has replaced our `on_batch_end`. Then nothing is sent before, as with Horovod."""
         return getattr(self.on_batch_end, "__func__", None) is not BroadcastGlobalVariablesCallback.on_batch_end
 
     def on_batch_begin(self, batch: int, logs: dict[str, Any] | None = None) -> None:

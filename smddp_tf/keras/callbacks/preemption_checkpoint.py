@@ -1,4 +1,4 @@
-"""PreemptionCheckpoint: a job that is told to end saves once and ends; started again, it goes on."""
+"""PreemptionCheckpoint: a job that gets SIGTERM saves once and ends; started again, it continues."""
 
 from __future__ import annotations
 
@@ -28,17 +28,17 @@ from smddp_tf.keras.roles.optimizers import innermost
 # 128 + SIGTERM: what a shell, Kubernetes and Slurm show of a process that SIGTERM has ended.
 EXIT_CODE = 143
 
-# How many trainings have come to their end in this process, by folder and identity of model and optimizer.
+# The number of trainings that this process has finished, by folder and identity of model and optimizer.
 _finished: Counter[tuple[str, str]] = Counter()
 
 
 class PreemptionCheckpoint(keras.callbacks.Callback):
-    """Saves the training when a scheduler takes the machine away (SIGTERM), and goes on from there the next time.
+    """Saves the training when a scheduler takes the machine away (SIGTERM), and continues from there the next time.
 
     The signal may reach any one rank, or several. At the end of the next batch all ranks agree to stop; rank 0 writes
     model, optimizer and epoch into `directory`, and every rank ends with `exit_code`. What is there is always whole: it
     is written under another name, forced to the disk and renamed. When the script is started again, `fit` takes it over
-    on all ranks, from rank 0, and goes on at the epoch that was interrupted, with the weights that it had reached; that
+    on all ranks, from rank 0, and continues at the interrupted epoch, with the weights that it had reached; that
     epoch begins again with its first batch. A training that comes to its end removes what was saved.
 
     One folder may serve several calls of `fit` in one program, of one model or of several: each call takes over only
@@ -196,7 +196,7 @@ class PreemptionCheckpoint(keras.callbacks.Callback):
 
 
 def _identity_of(model: Any) -> Any:
-    """The same for the same training in every process: no names, which depend on what else Keras has made before."""
+    """Returns a hash that is equal for the same training in every process. It has no names: Keras numbers these."""
     weights = [
         (getattr(layout_of(weight), "whole", tuple(weight.shape)), str(weight.dtype), weight.trainable)
         for weight in model.weights

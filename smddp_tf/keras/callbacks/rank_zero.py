@@ -15,7 +15,7 @@ from smddp_tf.keras.roles.local_variables import local_of
 from smddp_tf.keras.saving.cut_tables import refuse_cut_tables, together
 
 _ALONE, _TOGETHER = "_smddp_alone", "_smddp_together"  # attributes of hooks that were replaced
-# These change how training goes on, which all ranks must do alike.
+# These change how training continues, which must be the same on all ranks.
 _FOR_ALL_RANKS = ("EarlyStopping", "LearningRateScheduler", "ReduceLROnPlateau", "TerminateOnNaN")
 
 
@@ -51,7 +51,7 @@ def on_rank_zero(callback: Any) -> Any:
         callback around it.
 
     Raises:
-        ValueError: If `callback` is one that decides how training goes on (`EarlyStopping`, `ReduceLROnPlateau`,
+        ValueError: If `callback` is one that decides how training continues (`EarlyStopping`, `ReduceLROnPlateau`,
             `LearningRateScheduler`, `TerminateOnNaN`): that must run on all ranks.
         TypeError: If it is no callback.
     """

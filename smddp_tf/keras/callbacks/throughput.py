@@ -137,12 +137,12 @@ class Throughput(keras.callbacks.Callback):
         if not self._together:
             return np.array([mine])
         row = np.array([mine], np.float64)
-        everybody = loader.core().allgather(row, "float64", of_thread("Throughput"))[0]
-        return np.reshape(everybody.view(np.float64), (size(), -1))
+        all_ranks = loader.core().allgather(row, "float64", of_thread("Throughput"))[0]
+        return np.reshape(all_ranks.view(np.float64), (size(), -1))
 
 
 def _shown(total: Sequence[float], ranks: int) -> dict[str, float]:
-    """What the logs get, from the sums of `StepTimes` over the ranks. One rank's stand for those of equal ranks."""
+    """Computes the values for the logs, from the sums of `StepTimes` over the ranks, or those of one of equal ranks."""
     steps = total[STEPS]
     if not steps:
         return {}

@@ -39,7 +39,7 @@ class CommitStateCallback(keras.callbacks.Callback):
             self.batches_remaining = self.batches_per_commit
 
     def on_epoch_end(self, epoch: int, logs: Any = None) -> None:
-        """Commits. The count of batches goes on."""
+        """Commits. The count of batches continues."""
         self.state.commit()
 
 
@@ -97,7 +97,7 @@ class UpdateEpochStateCallback(keras.callbacks.Callback):
         self._first: int | None = None
 
     def on_train_begin(self, logs: Any = None) -> None:
-        """Notes where training goes on."""
+        """Records where training continues."""
         self.initial_epoch = self.state.epoch
         self._first = None
 

@@ -1,4 +1,4 @@
-"""What a `DistributedEmbedding` is made of: tables, and the features that are looked up in them."""
+"""The configuration of a `DistributedEmbedding`: tables, and the features that are looked up in them."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ class TableConfig:
 
     @classmethod
     def from_config(cls, config: dict[str, Any]) -> TableConfig:
-        """What `get_config` described."""
+        """Returns the object that `get_config` has described."""
         return cls(**{**config, "initializer": keras.saving.deserialize_keras_object(config["initializer"])})
 
     def check(self) -> None:
@@ -88,12 +88,12 @@ class FeatureConfig:
 
     @classmethod
     def from_config(cls, config: dict[str, Any]) -> FeatureConfig:
-        """What `get_config` described."""
+        """Returns the object that `get_config` has described."""
         return cls(**{**config, "table": keras.saving.deserialize_keras_object(config["table"])})
 
 
 def feature_of(config: Any, tables: dict[str, TableConfig]) -> FeatureConfig:
-    """Our copy of a configuration, of ours or of keras_rs, whose attributes have the same names.
+    """Returns our copy of one of our configurations, or of keras_rs's, whose attributes have the same names.
 
     Args:
         config: a `FeatureConfig`.

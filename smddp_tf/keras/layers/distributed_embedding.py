@@ -191,7 +191,7 @@ class DistributedEmbedding(keras.layers.Layer):
 
     @classmethod
     def from_config(cls, config: dict[str, Any]) -> Any:
-        """What `get_config` described."""
+        """Returns the layer that `get_config` has described."""
         features = keras.saving.deserialize_keras_object(config["feature_configs"])
         return cls(**{**config, "feature_configs": features})
 
@@ -209,13 +209,16 @@ def _values(tensor: Any) -> Any:
 
 
 def _combined(ids: Any, rows: Any, weights: Any, combiner: str) -> Any:
-    """What becomes of the rows of each sample.
+    """Combines the rows of each sample.
 
     Args:
-        ids: `(batch,)` or `(batch, ids)`; may be ragged.
-        rows: the row of each id, one after the other.
-        weights: like `ids`, or None.
+        ids: integers, `(batch,)` or `(batch, ids)`; may be ragged.
+        rows: the row of each id, `(number of ids, columns)`.
+        weights: numbers in the shape of `ids`, or None.
         combiner: "sum", "mean" or "sqrtn".
+
+    Returns:
+        A tensor `(batch, columns)` in the dtype of `rows`.
     """
     flat = tf.ones_like(rows[:, :1]) if weights is None else tf.reshape(tf.cast(_values(weights), rows.dtype), [-1, 1])
     if ids.shape.rank == 1:

@@ -103,13 +103,13 @@ def exchanged(
 
 
 class _Route(NamedTuple):
-    """How the ids of one table are sent.
+    """The ids of one table, by the rank to which they are sent.
 
     Attributes:
-        layout: of the table.
-        ids: for each rank, those that go to it.
-        counts: int64, [ranks], how many these are.
-        places: for each rank, where among all ids those were; for a row-wise table only.
+        layout: that of the table.
+        ids: for each rank, the ids that are sent to it.
+        counts: int64, [ranks], the number of these ids.
+        places: for each rank, the indices of these ids among all ids; for a row-wise table only.
     """
 
     layout: Layout

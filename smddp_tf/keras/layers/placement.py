@@ -1,4 +1,4 @@
-"""Which rank holds which rows and columns of a table: arithmetic only, the same on all ranks."""
+"""Assigns the rows and columns of a table to ranks: arithmetic only, the same on all ranks."""
 
 from __future__ import annotations
 
@@ -9,21 +9,21 @@ from typing import Any, NamedTuple
 import numpy as np
 
 PLACEMENTS = ("auto", "sparsecore", "default_device", "table_wise", "row_wise", "column_wise")
-# "auto": up to so many bytes every rank has the whole table; its gradient costs less than an exchange of ids and rows.
+# "auto": up to so many bytes every rank has the full table; its gradient costs less than an exchange of ids and rows.
 _REPLICATED_BYTES = 64 << 10
 
 
 class Layout(NamedTuple):
-    """Where the parts of one table are.
+    """The distribution of one table over the ranks.
 
     Row `i` of a row-wise table is row `i // ranks` of rank `i % ranks`: frequent ids often have low numbers, and are
-    spread this way. Columns are cut into consecutive parts, of which the first ranks may have one more.
+    distributed over all ranks in this way. Columns are divided consecutively; the first ranks may have one more.
 
     Attributes:
-        rows: of the whole table.
-        columns: of the whole table.
+        rows: number of rows of the full table.
+        columns: number of columns of the full table.
         placement: one of `PLACEMENTS`; `place` leaves no "auto" and no "sparsecore".
-        ranks: how many share the table.
+        ranks: number of ranks that share the table.
         owner: the rank that has a table-wise table.
     """
 
@@ -35,11 +35,11 @@ class Layout(NamedTuple):
 
     @property
     def is_cut(self) -> bool:
-        """False where every rank has the whole table."""
+        """False where every rank has the full table."""
         return self.ranks > 1 and self.placement != "default_device"
 
     def part(self, rank: int) -> tuple[slice, slice]:
-        """The part of `rank`, as an index into the whole table."""
+        """Returns the shard of `rank`, as an index into the full table."""
         rows, columns = slice(0, self.rows), slice(0, self.columns)
         if self.is_cut and self.placement == "row_wise":
             rows = slice(rank, self.rows, self.ranks)
@@ -52,50 +52,53 @@ class Layout(NamedTuple):
         return rows, columns
 
     def shape(self, rank: int) -> tuple[int, int]:
-        """The shape of the part of `rank`."""
+        """Returns the shape of the shard of `rank`."""
         rows, columns = self.part(rank)
         return len(range(*rows.indices(self.rows))), len(range(*columns.indices(self.columns)))
 
     @property
     def whole(self) -> tuple[int, int]:
-        """The shape of the whole table."""
+        """The shape of the full table."""
         return self.rows, self.columns
 
     def count(self, rank: int) -> int:
-        """How many elements `rank` sends where a file is written."""
+        """Returns the number of elements that `rank` sends where a file is written."""
         return math.prod(self.shape(rank))
 
     def flat(self, value: Any, rank: int) -> Any:
-        """The elements of the part of `rank`, of a tensor of shape `held`."""
+        """Returns the elements of the shard of `rank`, from a tensor of shape `held`."""
         rows, columns = self.shape(rank)
         return value[:rows, :columns]
 
     def put(self, whole: Any, rank: int, elements: Any) -> None:
-        """Writes what `rank` has sent into an array."""
+        """Writes the elements that `rank` has sent into the array `whole`."""
         whole[self.part(rank)] = elements.reshape(self.shape(rank))
 
     def cut(self, whole: Any, rank: int) -> Any:
-        """The part of `rank` of an array, or of a dataset of h5py."""
+        """Returns the shard of `rank`, from an array or a dataset of h5py."""
         if self.count(rank) == 0:
             return np.zeros(self.held(rank), whole.dtype)
         rows, columns = self.part(rank)
         return whole[rows, columns] if rows.step is None else whole[:][rows]  # steps are slow in HDF5
 
     def held(self, rank: int) -> tuple[int, int]:
-        """The shape of the variable of `rank`: at least one row and column, as Keras cannot add empty tensors."""
+        """Returns the shape of the variable of `rank`: at least (1, 1), because Keras cannot add empty tensors."""
         rows, columns = self.shape(rank)
         return max(rows, 1), max(columns, 1)
 
 
 def place(tables: Sequence[Layout], itemsize: int = 4) -> list[Layout]:
-    """Returns where the parts of each table are.
+    """Decides how each table is distributed.
 
-    A small table of "auto" is on every rank. One of more than a quarter of a rank's equal share is cut by rows. The
-    others, and those that are table-wise, go whole to the rank that has least of them, the largest first.
+    A small table of "auto" is on every rank. One of more than a quarter of a rank's equal share is sharded by rows.
+    The others, and table-wise ones, are each assigned in full to the rank that has least of them, the largest first.
 
     Args:
-        tables: as they were asked for, all with as many ranks.
+        tables: the requested layouts, all with the same number of ranks.
         itemsize: bytes of an element.
+
+    Returns:
+        The layouts, in the order of `tables`, without "auto" and "sparsecore".
     """
     sizes = [table.rows * table.columns * itemsize for table in tables]
     automatic = [table.placement in ("auto", "sparsecore") for table in tables]

@@ -1,7 +1,7 @@
-"""Variables that are cut over the ranks, in saved files: whole, so that any number of ranks can load them.
+"""Saves variables that are sharded over the ranks in full, so that any number of ranks can load them.
 
-All ranks save together. Rank 0 writes, and names one variable after the other whose parts it needs; the others send
-them, part by part, until rank 0 is done. So rank 0 holds one whole table and one part of another rank at a time.
+All ranks save together. Rank 0 writes, and requests the shards of one variable after the other; the others send them,
+one by one, until rank 0 is done. So rank 0 holds one full table and one shard of another rank at a time.
 """
 
 from __future__ import annotations
@@ -28,14 +28,14 @@ from smddp_tf.keras.roles.current_distribution import is_alone
 from smddp_tf.keras.roles.optimizers import innermost
 from smddp_tf.keras.roles.wrapping import optimizers_of, reducer_on
 
-# How long a rank that saves waits for the others to save too.
+# Seconds that a rank that saves waits for the others to save too.
 MEETING_SECONDS = 300.0
-_PIECE = 1 << 26  # elements that travel at once
+_PIECE = 1 << 26  # elements that are sent at once
 _NAME = "saving a model with cut variables"
 
 
 def cut_variables(model: Any, optimizers: Iterable[Any] = ()) -> list[Any]:
-    """The variables of a model and its optimizers of which this rank has a part, in the same order on all ranks."""
+    """Returns the sharded variables of a model and its optimizers, in the same order on all ranks."""
     if LEGACY:
         return []
     variables = list(model.variables)
@@ -45,7 +45,7 @@ def cut_variables(model: Any, optimizers: Iterable[Any] = ()) -> list[Any]:
 
 
 def saves_together(model: Any, optimizers: Iterable[Any] = ()) -> bool:
-    """Do all ranks save, and rank 0 write? With `shard` and `DistributedEmbedding`, also where nothing is cut."""
+    """Returns whether all ranks save together: with `shard` and `DistributedEmbedding`, also if nothing is sharded."""
     if LEGACY or not is_initialized() or size() == 1:
         return False
     reducers = [reducer_on(innermost(each)) for each in (*optimizers_of(model), *optimizers)]
@@ -57,7 +57,7 @@ def saves_together(model: Any, optimizers: Iterable[Any] = ()) -> bool:
 
 
 def refuse_cut_tables(model: Any, what: str) -> None:
-    """Raises a NotImplementedError where `model` or its optimizer has, or will have, variables that are cut."""
+    """Raises NotImplementedError where `model` or its optimizer has, or will have, sharded variables."""
     for found in [*(variable.path for variable in cut_variables(model)), *_sharded(model)]:
         raise NotImplementedError(
             f"{what} would keep rank 0's part only of variables that are cut over the ranks. Received: a model "

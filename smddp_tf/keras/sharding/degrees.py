@@ -1,4 +1,4 @@
-"""How many ranks share the state of an optimizer, and which of its parts each of them has."""
+"""The number of ranks that share the state of an optimizer, and the shard of each of them."""
 
 from __future__ import annotations
 

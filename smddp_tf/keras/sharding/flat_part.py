@@ -1,4 +1,4 @@
-"""Which elements of a variable belong to which rank: arithmetic only, the same on all ranks."""
+"""Assigns the elements of a variable to ranks: arithmetic only, the same on all ranks."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ from smddp_tf.collectives.emit import part_length
 
 
 class FlatPart(NamedTuple):
-    """How a variable is cut: flattened, in equal consecutive parts. The last ones may be shorter, or empty.
+    """The sharding of a flattened variable into consecutive shards of equal length. The last may be shorter, or empty.
 
     Attributes:
         whole: the shape of the variable.
-        parts: how many.
-        places: for each rank, which part it has.
+        parts: the number of shards.
+        places: for each rank, the index of its shard.
     """
 
     whole: tuple[int, ...]
@@ -25,35 +25,35 @@ class FlatPart(NamedTuple):
 
     @property
     def length(self) -> int:
-        """The elements of a part, but of the last ones.
+        """The number of elements of a shard, except the last ones.
 
-        Parts begin at multiples of 16 elements, so that vector instructions handle each element as in the whole
+        Shards begin at multiples of 16 elements, so that vector instructions handle each element as in the full
         variable: Eigen computes the last elements of a tensor one by one, which rounds differently in `rsqrt`.
         """
         return part_length(math.prod(self.whole), self.parts)
 
     def span(self, rank: int) -> tuple[int, int]:
-        """The elements of the part of `rank`: from, and up to."""
+        """Returns the first element of the shard of `rank`, and the one after its last."""
         elements = math.prod(self.whole)
         first = self.places[rank] * self.length
         return min(first, elements), min(first + self.length, elements)
 
     def count(self, rank: int) -> int:
-        """How many elements `rank` sends where a file is written: of equal parts one is enough."""
+        """Returns the number of elements that `rank` sends where a file is written: only one rank sends each shard."""
         first, end = self.span(rank)
         return end - first if self.places.index(self.places[rank]) == rank else 0
 
     def flat(self, value: Any, rank: int) -> Any:
-        """The elements of a part."""
+        """Returns the elements of a shard."""
         return value
 
     def put(self, whole: Any, rank: int, elements: Any) -> None:
-        """Writes what `rank` has sent into an array."""
+        """Writes the elements that `rank` has sent into the array `whole`."""
         first, end = self.span(rank)
         whole.reshape(-1)[first:end] = elements
 
     def cut(self, whole: Any, rank: int) -> np.ndarray:
-        """The part of `rank` of an array, or of a dataset of h5py, of which only the rows that are needed are read."""
+        """Returns the shard of `rank`, from an array or a dataset of h5py, of which only the needed rows are read."""
         first, end = self.span(rank)
         width = max(math.prod(self.whole[1:]), 1)
         row = first // width

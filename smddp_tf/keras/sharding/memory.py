@@ -1,4 +1,4 @@
-"""What a rank needs to train a model, in bytes: counted in graphs that never run, so nothing is made at full size."""
+"""Computes the bytes that a rank needs to train a model, in graphs that never run: nothing is allocated."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ class MemoryRow:
 
 @dataclasses.dataclass(frozen=True)
 class MemoryReport:
-    """What `memory` returns, with a row for each degree, in order; `print` shows a table."""
+    """The result of `memory`, with a row for each degree, in order; `print` shows a table."""
 
     rows: tuple[MemoryRow, ...]
     budget: int | None = None
@@ -73,7 +73,7 @@ def memory(
     model: Any, optimizer: Any = None, *, shard: Any = None, batch: Any = None, budget: int | None = None,
     ranks: int | None = None,
 ) -> MemoryReport:  # fmt: skip
-    """What a rank needs to train `model`, in bytes, by how many ranks share the optimizer's state.
+    """Computes the bytes that a rank needs to train `model`, for each number of ranks that share the optimizer's state.
 
     On top come TensorFlow itself, temporaries, and what the C library keeps of freed memory: see docs/memory.md.
 
@@ -85,9 +85,12 @@ def memory(
         budget: bytes that a rank has, for `needed`.
         ranks: shows the degrees of a job with so many ranks instead: its divisors.
 
+    Returns:
+        A `MemoryReport`; its numbers are bytes.
+
     Raises:
         ValueError: the model is not built, there is no optimizer, or arguments do not fit.
-        NotImplementedError: `shard` is given, and the optimizer needs whole tensors.
+        NotImplementedError: `shard` is given, and the optimizer needs full tensors.
     """
     needs_keras_3("hvd.memory")
     optimizer = getattr(model, "optimizer", None) if optimizer is None else optimizer
@@ -97,8 +100,8 @@ def memory(
             "it is compiled, and one of `shard` and `ranks` at most. Received: "
             f"model.built={model.built}, optimizer={optimizer!r}, shard={shard!r}, ranks={ranks}."
         )
-    of_job = possible_degrees() if shard is None else [degree_of(shard)]
-    degrees = [degree for degree in range(1, ranks + 1) if ranks % degree == 0] if ranks else of_job
+    allowed = possible_degrees() if shard is None else [degree_of(shard)]
+    degrees = [degree for degree in range(1, ranks + 1) if ranks % degree == 0] if ranks else allowed
     trainable, weights = list(model.trainable_variables), _bytes_of(model.variables)
     activations = 0 if batch is None else _activations(model, _inputs(model, batch))
     engine, rows = loader.core().stats()["arena_bytes"], []

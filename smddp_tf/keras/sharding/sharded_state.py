@@ -62,7 +62,7 @@ class ShardedState:
         return self.degree if basics.is_homogeneous() else 1
 
     def parts_for(self, variables: Sequence[Any], local: LocalSources) -> list[Any]:
-        """What the optimizer is built for instead of `variables`. Those that are one rank's own stay whole."""
+        """Returns the variables for which the optimizer is built: shards of `variables`. Local ones are not sharded."""
         kept = local.indices(variables)
         self.wholes = list(variables)
         self.parts = [
@@ -140,9 +140,9 @@ class ShardedState:
         wide = tf.float64 if tf.float64 in [grad.dtype for grad in grads] else tf.float32
         squares = tf.stack([tf.reduce_sum(tf.square(tf.cast(grad, wide))) for grad in grads])
         of_parts = tf.constant(self._clipped)
-        everybody = ops.allreduce(squares, op=Sum, name=of_thread(f"{self._name} (norms of gradients)"))
+        all_ranks = ops.allreduce(squares, op=Sum, name=of_thread(f"{self._name} (norms of gradients)"))
         replicas = basics.size() // self.degree
-        squares = tf.where(of_parts, everybody / replicas, squares)
+        squares = tf.where(of_parts, all_ranks / replicas, squares)
         if norm:
             norms = tf.sqrt(squares)
             factors = tf.unstack(limit / tf.maximum(norms, limit), num=len(grads))

@@ -74,7 +74,14 @@ def smddprun(**options: Any) -> None:
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
-    """Ends the process with the exit code of the job."""
+    """Runs `smddprun` and ends the process with the exit code of the job.
+
+    Args:
+        arguments: the command line without the program's name. Defaults to that of the process.
+
+    Raises:
+        SystemExit: always.
+    """
     run_program(smddprun, arguments)
 
 
@@ -159,7 +166,7 @@ def _doctor(settings: Settings) -> int:
 
 
 def _families(options: Mapping[str, Any]) -> list[str]:
-    """What the flags ask of `smddp_tf.aliases`."""
+    """Returns the names of the aliases that the flags install (`smddp_tf.aliases`)."""
     chosen = {
         options["alias"]: options["alias"],
         KERAS_DISTRIBUTION: options["keras_distribution"],

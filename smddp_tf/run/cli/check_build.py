@@ -22,7 +22,7 @@ def version() -> str:
 
 
 def build_report(heading: str = "", names_only: bool = False) -> str:
-    """What is built, as a list of checkboxes; and why GPUs and NCCL cannot be used, where that is so.
+    """Returns the features of the build as a list of checkboxes, with the reason where GPUs and NCCL cannot be used.
 
     Args:
         heading: the first line. Defaults to smddp_tf and its version.

@@ -100,7 +100,7 @@ def _merged(hosts: Sequence[Host], source: str) -> list[Host]:
 
 
 def total_slots(hosts: Sequence[Host]) -> int:
-    """How many ranks the hosts take together."""
+    """Returns the number of ranks for which the hosts have slots."""
     return sum(host.slots for host in hosts)
 
 
@@ -134,7 +134,7 @@ def is_this_host(name: str) -> bool:
 
 
 def _is_own_address(address: str) -> bool:
-    """An address that a socket can be bound to is one of ours."""
+    """Returns whether an address is one of this host: a socket can be bound to it."""
     family = socket.AF_INET6 if ":" in address else socket.AF_INET
     try:
         with socket.socket(family, socket.SOCK_DGRAM) as probe:

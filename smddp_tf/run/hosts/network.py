@@ -44,7 +44,7 @@ class Interface:
 
 @dataclass(frozen=True)
 class Choice:
-    """What MPI is told.
+    """The network interfaces that MPI is to use.
 
     Attributes:
         include: names, or networks such as 10.0.0.0/24, which hold whatever an interface is called on other hosts.

@@ -1,4 +1,4 @@
-"""What can be said of a job before mpirun is started: what cannot work, and what has no effect."""
+"""Checks of a job before mpirun is started: settings that cannot work, or that have no effect."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _RANK_BYTES = 400 << 20  # of a rank that has loaded TensorFlow, without model a
 
 
 def missing_program(command: Sequence[str], settings: Settings, environment: Mapping[str, str]) -> str:
-    """What to say where no rank can start the command; "" where the ranks may find it: other hosts have other files."""
+    """Returns the error text where no rank can start the command; "" where a rank on another host may."""
     if settings.remote_hosts or any(word.lstrip("-") in _FOLDER_WORDS for word in settings.mpi_args):
         return ""
     program, paths = command[0], {**environment, **settings.variables}.get("PATH", os.defpath)
@@ -33,7 +33,7 @@ def missing_program(command: Sequence[str], settings: Settings, environment: Map
 
 
 def notes(settings: Settings, interfaces: Sequence[Interface]) -> Iterator[str]:
-    """What the ranks of this host will not get."""
+    """Yields a text for each setting that has no effect on the ranks of this host."""
     here = {one.name: str(one.network) for one in interfaces}
     for wanted in settings.network_interfaces:
         if not (wanted in here or "/" in wanted):

@@ -1,4 +1,4 @@
-"""What carries messages between hosts: TCP, or a fabric through libfabric (EFA, Omni-Path, Slingshot) or UCX."""
+"""Selects the transport between hosts: TCP, or a fabric through libfabric (EFA, Omni-Path, Slingshot) or UCX."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def check_fabric(fabric: str, mpi: Mpi) -> None:
 
 
 def _ask(program: str, *words: str, beside: str) -> str:
-    """What the MPI's own program prints; "" where there is none, as with other vendors' MPI."""
+    """Returns what a program of the MPI prints; "" where there is no such program, as with other vendors' MPI."""
     path = shutil.which(program, path=str(Path(beside).parent))
     if path is None:
         return ""

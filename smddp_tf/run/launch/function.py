@@ -142,7 +142,7 @@ def payload_of(func: Callable[..., Any], args: Sequence[Any], kwargs: Mapping[st
 
 
 def results_of(settings: Any, payload: bytes, python: str) -> list[Any]:
-    """What the function returns on each rank of a job; raises what `run` raises."""
+    """Returns the function's result of each rank of a job, in the order of ranks; raises what `run` raises."""
     import cloudpickle
 
     from smddp_tf.run.launch.launch import launch

@@ -39,14 +39,14 @@ _INPUT = 102  # kind of frame: standard input
 
 @dataclass
 class Outcome:
-    """How a job ended.
+    """The end of a job.
 
     Attributes:
         code: for the shell: that of the rank that caused the end of the job.
         failed_rank: that rank, or None.
         failed_host: its host.
-        end: what is known of its end.
-        results: what ranks sent back, by rank, in the order in which it came.
+        end: the reported facts of its end.
+        results: the messages that ranks sent back, by rank, in the order of arrival.
         interrupted: a signal to the launcher ended it.
         lost_hosts: hosts none of whose ranks reported its end, while ranks of other hosts did.
         report: what is printed about the failed rank.

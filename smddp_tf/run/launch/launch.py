@@ -23,7 +23,7 @@ from smddp_tf.run.output.lines import starts_traceback
 from smddp_tf.run.output.output import Output
 from smddp_tf.run.rank.processes import isolated
 
-# Hands the channel's variables to ranks elsewhere by name: a command line can be read by everybody.
+# Forwards the channel's variables to remote ranks by name: all users of the host can read a command line.
 _KEYS = ("-x", ADDRESS, "-x", KEY)
 
 
@@ -57,7 +57,7 @@ def run_line(
     environment: Mapping[str, str],
     payload: bytes = b"",
 ) -> Outcome:
-    """The same with an existing line. Its ranks must get the supervisor's variables from `environment`."""
+    """Runs a job with an existing mpirun line. Its ranks must get the supervisor's variables from `environment`."""
     if settings.verbose:
         say(line.shown(command))
     supervisor = isolated("smddp_tf.run.rank.supervisor", sys.executable)

@@ -44,7 +44,7 @@ class MpirunCommand:
     """The words up to the ranks' command.
 
     Attributes:
-        words: mpirun and its arguments. No value of a variable, because everybody on this host can read them; but for
+        words: mpirun and its arguments. No value of a variable, because all users of this host can read them; but for
             those of `_FOR_RANKS_ONLY`.
         environment: variables for mpirun itself, and through it for the ranks.
         forwards_all: whether every variable of mpirun's environment travels to ranks on other hosts.
@@ -78,7 +78,7 @@ def build_command(
 
 
 def forwarded_names(environment: Mapping[str, str], except_for: Sequence[str] = ()) -> list[str]:
-    """The variables that ranks on other hosts get from here, sorted."""
+    """Returns the names of the variables that ranks on other hosts get from this environment, sorted."""
     return sorted(
         name
         for name in environment
@@ -87,7 +87,7 @@ def forwarded_names(environment: Mapping[str, str], except_for: Sequence[str] = 
 
 
 def new_variables(variables: Mapping[str, str], environment: Mapping[str, str]) -> dict[str, str]:
-    """Those for mpirun's environment that the launcher's does not have already: what is there need not be shown."""
+    """Returns the variables to add to mpirun's environment: those that the launcher's own does not already have."""
     return _changed(variables, environment, on_the_line=False)
 
 

@@ -27,7 +27,7 @@ class Settings:
         hosts: where, with slots.
         variables: environment of the ranks beyond what they inherit; these win.
         network_interfaces: names or networks (10.0.0.0/24); empty: chosen.
-        mpi_args: more words for mpirun. What they set replaces a default of ours.
+        mpi_args: more words for mpirun. They override our defaults.
         binding: mpirun's words on binding; empty: none.
         fabric: what carries messages between hosts, one of fabric.FABRICS.
         ssh_port, ssh_identity_file: for hosts that ssh reaches in a special way.
@@ -127,7 +127,7 @@ def words(text: str | Sequence[str] | None) -> tuple[str, ...]:
 
 
 def start_timeout_of(given: float | None, environment: Mapping[str, str]) -> float:
-    """What was given, else SMDDP_START_TIMEOUT or HOROVOD_START_TIMEOUT, else the default. In seconds."""
+    """Returns the start timeout in seconds: `given`, SMDDP_START_TIMEOUT, HOROVOD_START_TIMEOUT, or the default."""
     text = given if given is not None else next(
         (environment[name] for name in ("SMDDP_START_TIMEOUT", "HOROVOD_START_TIMEOUT") if environment.get(name)), None
     )  # fmt: skip

@@ -15,7 +15,7 @@ from enum import IntEnum
 ADDRESS, KEY = "SMDDP_RUN_ADDRESS", "SMDDP_RUN_KEY"
 
 _NONCE, _SIGNATURE = 16, 32
-_HEAD = struct.Struct("!B?H")  # kind; whether the message goes on in the next record; bytes of the body
+_HEAD = struct.Struct("!B?H")  # kind; whether the message continues in the next record; bytes of the body
 _PART = (1 << 16) - 1  # most bytes of a body in one record
 
 
@@ -49,7 +49,7 @@ class Channel:
     empty PROOF. The launcher sends its own when it has that of the rank.
 
     A message is cut into records of at most 64 KiB. Each carries a signature (HMAC-SHA256 with the job's key) of the
-    direction, both nonces, and all records of this direction so far. So nobody without the key, between the two sides
+    direction, both nonces, and all records of this direction so far. So no process without the key, between both sides
     or elsewhere, can add, change, repeat, reorder or send back a record. Before the proof has come, no bytes are held
     but those of a proof; later at most those of one record, and the verified ones of a message that is not complete.
     Nothing is encrypted.

@@ -1,4 +1,4 @@
-"""How the ranks ended, and which of them caused the end of the job."""
+"""The ends of the ranks, and the rank that caused the end of the job."""
 
 from __future__ import annotations
 
@@ -8,14 +8,14 @@ from dataclasses import asdict, dataclass
 
 @dataclass(frozen=True)
 class End:
-    """How a rank ended.
+    """The end of a rank.
 
     Attributes:
         code: exit code; -N: signal N.
-        raised: the exception that ended it, in one line, where it was its own; "" where it said nothing.
-        because: its message about the other rank that caused its end; "" where there was none.
-        initialized: it has called `hvd.init`.
-        alone: it has loaded TensorFlow, and has not called `hvd.init`.
+        raised: the rank's own exception that ended it, in one line; "" where it reported none.
+        because: the rank's message about the other rank that caused its end; "" where it sent none.
+        initialized: the rank has called `hvd.init`.
+        alone: the rank has loaded TensorFlow, and has not called `hvd.init`.
     """
 
     code: int
@@ -37,7 +37,7 @@ class End:
 
     @property
     def is_cause(self) -> bool:
-        """It has failed, and reports no other rank as the cause."""
+        """Whether the rank has failed, and reports no other rank as the cause."""
         return self.failed and (bool(self.raised) or not self.because)
 
     @property

@@ -97,11 +97,11 @@ class ControlServer:
 
     @property
     def connected(self) -> int:
-        """How many connections are those of ranks."""
+        """The number of connections to ranks."""
         return len(self._peers)
 
     def listen_to(self, pipe: int, kind: int) -> None:
-        """Has `frames` also yield what comes from a pipe, as frames of peer -1. At its end comes an empty one."""
+        """Makes `frames` also yield the data of a pipe, as frames of peer -1. An empty frame marks its end."""
         self._selector.register(pipe, selectors.EVENT_READ, kind)
 
     def frames(self, timeout: float) -> Iterator[Frame]:

@@ -1,1 +1,1 @@
-"""What the ranks print: shown line by line, copied into files, kept for the end of the job."""
+"""Shows the output of the ranks line by line, copies it into files, and keeps the last lines of each rank."""

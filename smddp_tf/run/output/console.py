@@ -94,7 +94,7 @@ def _shown(text: str) -> str:
 
 
 def write(stream: int, text: str) -> None:
-    """Prints here. Where that cannot be done any more (full disk, broken pipe) the job goes on without."""
+    """Prints on this console. Where that is no longer possible (full disk, broken pipe) the job continues without."""
     file = sys.stderr if stream else sys.stdout
     if file is None:  # it was closed before the start
         return
@@ -113,7 +113,7 @@ def write(stream: int, text: str) -> None:
 
 
 def _give_up(stream: int, file: TextIO) -> None:
-    """What Python holds back of the output, and all that follows, goes nowhere."""
+    """Discards the output that Python has buffered, and all that follows."""
     try:
         number = file.fileno()
         nowhere = os.open(os.devnull, os.O_WRONLY)

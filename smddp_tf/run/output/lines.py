@@ -45,7 +45,7 @@ class Pieces:
         return self._length
 
     def feed(self, chunk: bytes, final: bool = False) -> list[Piece]:
-        """What is complete with this chunk. `final`: no more will come."""
+        """Returns the lines that this chunk completes. `final`: it is the last chunk."""
         *ended, rest = _ENDS.split(self._decoder.decode(chunk, final))
         found = []
         for text, end in zip(ended[::2], ended[1::2]):
@@ -111,5 +111,5 @@ def last_traceback(lines: Sequence[str]) -> list[str]:
     end = starts[-1] + 1
     while end < len(lines) and (lines[end].startswith((" ", "\t")) or not lines[end]):
         end += 1
-    # The exception's own line, and the lines its text goes on with, up to something that is not part of it.
+    # The exception's own line, and the further lines of its text, up to one that is not part of it.
     return list(lines[starts[first] : max(end + 1, min(len(lines), end + _SHOWN_LINES))])

@@ -1,1 +1,1 @@
-"""What runs in place of a rank's command, or before it: the supervisor, a function's process, this process itself."""
+"""Programs that run in place of a rank's command, or before it: the supervisor, a function's process."""

@@ -1,6 +1,6 @@
 """A container's environment for the ranks that ssh starts in it, which do not inherit it.
 
-In a file of the user's own, so that nobody else reads what may be in it (credentials, tokens).
+In a file that only the user can read, because it may contain credentials and tokens.
 """
 
 from __future__ import annotations

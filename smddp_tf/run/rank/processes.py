@@ -1,4 +1,4 @@
-"""How the launcher's own programs are started, and end with the process that has started them.
+"""Starts the launcher's own programs, so that they end with the process that has started them.
 
 They import nothing from the current folder, which may be another user's. `python -m MODULE` has that folder first on
 its path; `python -I` would leave out PYTHONPATH, where smddp_tf may be, and `-P` needs Python 3.11.

@@ -147,7 +147,7 @@ class _Notes:
         return _LOST in self._said
 
     def read(self) -> list[tuple[Kind, bytes]]:
-        """What the launcher has to know of what the command has said since: messages."""
+        """Reads the command's new notes and returns those for the launcher, as messages."""
         try:
             text = os.read(self._pipe, 1 << 16)
         except BlockingIOError:
@@ -157,7 +157,7 @@ class _Notes:
         return [_MESSAGES[note[:1]] for note in new if note[:1] in _MESSAGES]
 
     def look_around(self, child: int) -> None:
-        """Looks now and then whether the command has loaded TensorFlow, as long as it has not called `hvd.init`."""
+        """Checks at intervals whether the command has loaded TensorFlow, as long as it has not called `hvd.init`."""
         if not self._has_tensorflow and BEGINS not in self._said and time.monotonic() > self._look_at:
             libraries = _libraries(child)
             others_mpi = b"/libmpi" in libraries and b"/libsmddp_" not in libraries
@@ -176,7 +176,7 @@ _MESSAGES = {_RAISED: (Kind.RAISED, b""), BEGINS: (Kind.INIT, b"+"), HAS_BEGUN: 
 
 
 def _libraries(process: int) -> bytes:
-    """What the process and those that it has started have mapped into their memory."""
+    """Returns the memory maps of the process and of those that it has started."""
     try:
         maps = Path(f"/proc/{process}/maps").read_bytes()
         children = Path(f"/proc/{process}/task/{process}/children").read_text().split()
@@ -250,7 +250,7 @@ class _Relay:
                 self._selector.register(self._child.stdin, selectors.EVENT_WRITE, kind)
 
     def _write_input(self) -> Sequence[tuple[int, bytes]]:
-        """The pipe has room for PIPE_BUF bytes. It asks for more, until the end, or until nobody reads it."""
+        """The pipe has room for PIPE_BUF bytes. It asks for more, until the end, or until its reader has closed it."""
         assert self._child.stdin
         self._selector.unregister(self._child.stdin)
         with contextlib.suppress(BrokenPipeError):

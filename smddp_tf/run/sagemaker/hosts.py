@@ -67,7 +67,7 @@ class Hosts:
     def publish_environment(self, environment: Mapping[str, str]) -> None:
         """Gives what ssh starts here the environment of the container.
 
-        What programs need to start by the file that sshd (as root) reads for everybody it lets in; where there is none,
+        What programs need to start by the file that sshd (as root) reads for every login; where there is none,
         it is made for its owner alone to read. The rest by a file of this user's own.
         """
         hand_on(environment, path_for(os.geteuid()))
@@ -77,7 +77,7 @@ class Hosts:
                     file.write(f"{name}={environment[name]}\n")
 
     def exit_code_in(self, path: str) -> int | None:
-        """What the leader has left in the file; None while there is none."""
+        """Returns the exit code that the leader has written into the file; None while there is no file."""
         try:
             text = Path(path).read_text(encoding="utf-8").strip()
         except OSError:
@@ -159,7 +159,7 @@ def _run_mpirun(training: Training, command: Sequence[str], variables: Mapping[s
 
 
 def tell_failure(text: str) -> None:
-    """What SageMaker shows as the job's FailureReason, which the container has to write."""
+    """Writes the text that SageMaker shows as the job's FailureReason."""
     with contextlib.suppress(OSError):  # there is no such folder outside of a container
         FAILURE.write_text(f"{text}\n", encoding="utf-8")
 

@@ -1,4 +1,4 @@
-"""What a SageMaker training container says about its job: hosts, processes, hyperparameters, distribution.
+"""Reads the facts of a job from a SageMaker training container: hosts, processes, hyperparameters, distribution.
 
 The names and the order of the flags are those of the training toolkit that starts SMDDP jobs.
 """
@@ -73,23 +73,23 @@ class Training:
 
 
 def over_fabric(training: Training, fabric: str) -> Training:
-    """The same job with `smddprun --fabric ofi` (EFA) or ucx."""
+    """Returns the job with `smddprun --fabric ofi` (EFA) or ucx."""
     parameters = open_mpi_parameters(fabric, 5, {"FI_PROVIDER": "efa"})
     words = [word for name, value in parameters for word in ("--mca", name, value)]
     return replace(training, custom_mpi_options=f"{training.custom_mpi_options} {shlex.join(words)}")
 
 
 def exported(words: Sequence[str]) -> dict[str, str | None]:
-    """The variables that words for mpirun set: "-x NAME=VALUE" or, without a value, "-x NAME"."""
+    """Returns the variables that words for mpirun set: "-x NAME=VALUE" or, without a value, "-x NAME"."""
     given = [word.partition("=") for flag, word in zip(words, words[1:]) if flag == "-x"]
     return {name: value if equals else None for name, equals, value in given}
 
 
 def variables_of_ranks(environment: Mapping[str, str]) -> dict[str, str]:
-    """What a rank lacks that the toolkit's own mpirun line has started.
+    """Returns the variables that a rank started by the toolkit's own mpirun line still needs.
 
-    That is where to meet, and the user's "-x NAME=VALUE" where the line sets the same variable: of two, Open MPI 5
-    keeps the first, which is the toolkit's.
+    These are the rendezvous address, and the user's "-x NAME=VALUE" where the line sets the same variable: of two,
+    Open MPI 5 uses the first, which is the toolkit's.
     """
     if not inside_training(environment):
         return {}

@@ -139,7 +139,7 @@ class Session {
   virtual SessionDiagnostics& diagnostics() = 0;
 };
 
-// --- The process's session: the engine's only global state (process.cc). ---
+// --- The process's session (process.cc). ---
 
 struct StartOptions {
   std::vector<int> ranks;             // world ranks that take part; empty means all

@@ -1,4 +1,5 @@
-// The engine: one thread that makes all MPI calls, steps all tasks and calls all components.
+// The engine of one session: a thread that makes the session's MPI calls, steps its tasks and calls its components.
+// Start-up, and adding or removing process sets, call MPI on the caller's thread (session_manager.h).
 //
 // The features of a session are in its components (control/component.h), its messages in the router
 // (message_router.h). The engine has the loop, the inbox, the running tasks, the detection of lost ranks and the end of

@@ -1,4 +1,5 @@
-// The process's only session manager, and the engine's only global state.
+// The process's only session manager. Other global state is limited to facts of the process (log.cc, forked.cc,
+// mpi_life.cc, stack_dump.cc, gpu/devices.cc).
 #include <chrono>
 #include <cstdlib>
 #include <future>

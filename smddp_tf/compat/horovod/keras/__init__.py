@@ -63,9 +63,11 @@ def DistributedOptimizer(
     """`smddp_tf.keras.DistributedOptimizer` with the argument order of `horovod.keras`.
 
     Args:
+        optimizer: Keras optimizer to wrap; for the others see `smddp_tf.keras.DistributedOptimizer`.
         more: its further arguments, by name, which Horovod does not have here.
 
-    The others are those of `smddp_tf.keras.DistributedOptimizer`.
+    Returns:
+        The wrapped optimizer.
     """
     given = dict(locals())
     return _DistributedOptimizer(**given.pop("more"), **given)
@@ -82,8 +84,16 @@ def allreduce(
 ) -> Any:
     """`smddp_tf.keras.allreduce`, but `average` is True unless given: with `op`, pass `average=None`.
 
+    Args:
+        value: a value for `tf.convert_to_tensor`, of any shape; for the others see `smddp_tf.keras.allreduce`.
+        average: bool, deprecated: the mean or the sum. Defaults to `True`.
+        op: a reduction such as `hvd.Sum`. Defaults to None, as `average` says.
+
+    Returns:
+        As of `smddp_tf.keras.allreduce`.
+
     Raises:
-        ValueError: both `op` and `average` are there.
+        ValueError: both `op` and `average` are given.
     """
     if average and op is None:
         average, op = None, Average  # no warning for what the caller has not written
