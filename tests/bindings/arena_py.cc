@@ -34,7 +34,6 @@ void BindArena(nb::module_& m) {
       .def_prop_ro("address", [](ops::SharedArena& arena) { return reinterpret_cast<uintptr_t>(arena.data()); })
       .def_prop_ro("capacity", &ops::SharedArena::capacity)
       .def_prop_ro("file", &ops::SharedArena::file)
-      .def_prop_ro("used_bytes", &ops::SharedArena::used_bytes)
       .def_prop_ro("resident_bytes", &ops::SharedArena::resident_bytes);
 }
 

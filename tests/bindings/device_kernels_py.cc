@@ -105,9 +105,6 @@ class Gpu {
     }
     Throw(status);
   }
-  void Zero(Address memory, size_t bytes, Address stream) {
-    ThrowIfError(device_->Zero(At(memory), bytes, At(stream)));
-  }
 
   void Pack(const GpuView& view, Address into, Address stream, int64_t begin, int64_t end) {
     ThrowIfError(device_->Pack(view.view(), view.Checked(begin, end), At(into), At(stream)));
@@ -217,7 +214,6 @@ void BindDeviceKernels(nb::module_& m) {
       .def("stream", &Gpu::Stream)
       .def("copy", &Gpu::Copy, nb::arg("to"), nb::arg("source"), nb::arg("bytes"), nb::arg("stream"))
       .def("copy_each", &Gpu::CopyEach, nb::arg("to"), nb::arg("sources"), nb::arg("bytes"), nb::arg("stream"))
-      .def("zero", &Gpu::Zero, nb::arg("memory"), nb::arg("bytes"), nb::arg("stream"))
       .def("pack", &Gpu::Pack, nb::arg("view"), nb::arg("into"), nb::arg("stream"), nb::arg("begin") = 0,
            nb::arg("end") = -1)
       .def("unpack", &Gpu::Unpack, nb::arg("view"), nb::arg("source"), nb::arg("stream"), nb::arg("begin") = 0,

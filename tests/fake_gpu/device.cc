@@ -92,13 +92,6 @@ class FakeDevice final : public Device {
     on->Now()->Wait();
     return Status::Ok();
   }
-  Status Zero(void* memory, size_t bytes, DeviceStream stream) override {
-    const std::shared_ptr<Stream> on = StreamOf(info_.index, stream, "Zero");
-    const SharedSpan span = Shared(TouchByKernel(info_.index, memory, bytes, "Zero"));
-    SMDDP_RETURN_IF_ERROR(Begin("zero"));
-    on->Put([=] { std::memset(span->data(), 0, bytes); });
-    return Status::Ok();
-  }
 
   Status Pack(const FusedView& view, Range range, void* into, DeviceStream stream) override {
     const std::shared_ptr<Stream> on = StreamOf(info_.index, stream, "Pack");

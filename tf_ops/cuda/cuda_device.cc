@@ -156,12 +156,6 @@ Status CudaDevice::Copy(void* to, const void* from, size_t bytes, DeviceStream s
   return CudaStatus(cudaMemcpyAsync(to, from, bytes, cudaMemcpyDefault, Native(stream)), "cudaMemcpyAsync");
 }
 
-Status CudaDevice::Zero(void* memory, size_t bytes, DeviceStream stream) {
-  if (bytes == 0) return Status::Ok();
-  const Current current(*this);
-  return CudaStatus(cudaMemsetAsync(memory, 0, bytes, Native(stream)), "cudaMemsetAsync");
-}
-
 Status CudaDevice::LaunchAll(const std::vector<MoveJob>& jobs, DeviceStream stream) const {
   const Current current(*this);
   for (const MoveJob& job : jobs) {

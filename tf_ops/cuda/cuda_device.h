@@ -40,7 +40,6 @@ class CudaDevice : public Device {
   Result<bool> Done(DeviceEvent event) override;
 
   Status Copy(void* to, const void* from, size_t bytes, DeviceStream stream) override;
-  Status Zero(void* memory, size_t bytes, DeviceStream stream) override;
   Status Pack(const FusedView& view, Range range, void* into, DeviceStream stream) override;
   Status Unpack(const FusedView& view, Range range, const void* from, DeviceStream stream) override;
 

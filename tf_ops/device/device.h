@@ -57,7 +57,6 @@ class Device {
 
   // Copies between any two of device, pinned and pageable memory; the host may wait where pageable memory is involved.
   virtual Status Copy(void* to, const void* from, size_t bytes, DeviceStream stream) = 0;
-  virtual Status Zero(void* memory, size_t bytes, DeviceStream stream) = 0;
 
   // As FusedView::Pack and Unpack, for a view on device memory and a packed part in device (or pinned) memory, bit
   // for bit. Floating dtypes with any conversion, other dtypes as plain copies. The view need not outlive the call.

@@ -57,7 +57,7 @@ def _guarding(plain_fit: Any) -> Any:
 def _fit(plain_fit: Any, bound: inspect.BoundArguments, plan: TrainerPlan) -> Any:
     if not plan.is_guarded or not plan.reduces:
         # TensorBoard may be on one rank only, and the ranks do not tell each other here.
-        on_all = [each for each in plan.callbacks if not (plan.has_others and _is_tensorboard(each))]
+        on_all = [c for c in plan.callbacks if not (plan.has_others and isinstance(c, keras.callbacks.TensorBoard))]
         name_learning_rate(plan.callbacks, facts_of(on_all).write_rate)
     guard = Guard(plan) if plan.is_guarded else CountedEpochs(plan)
     plan.before, plan.after = [*guard.first, *plan.before], [*plan.after, *guard.last]
@@ -69,10 +69,6 @@ def _fit(plain_fit: Any, bound: inspect.BoundArguments, plan: TrainerPlan) -> An
         raise
     finally:
         guard.close()
-
-
-def _is_tensorboard(callback: Any) -> bool:
-    return isinstance(callback, keras.callbacks.TensorBoard)
 
 
 class CountedEpochs(keras.callbacks.Callback):

@@ -157,11 +157,6 @@ void SharedArena::GiveBack(size_t above) {
   }
 }
 
-size_t SharedArena::used_bytes() const {
-  std::lock_guard<std::mutex> lock(mutex_);
-  return used_bytes_;
-}
-
 size_t SharedArena::resident_bytes() const {
   struct stat found = {};
   return fstat(file_, &found) == 0 ? static_cast<size_t>(found.st_blocks) * 512 : 0;

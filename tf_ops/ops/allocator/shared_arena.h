@@ -38,7 +38,6 @@ class SharedArena {
   std::byte* data() const { return data_; }
   size_t capacity() const { return capacity_; }
   int file() const { return file_; }
-  size_t used_bytes() const;
   // Of pages that exist.
   size_t resident_bytes() const;
 
