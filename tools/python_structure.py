@@ -49,6 +49,28 @@ STOPS = (
     "keras/optimizer/optimizer_reducer.py:applying",
     "keras/optimizer/reducing.py:_clip_gradients, _backend_update_step",
 )
+# A batch of `fit` on ranks with different numbers of batches, from `hvd.data.shard` to the model's `train_step`: the
+# functions that decide about the data or change them, in the order of the calls, counted as above.
+STOPS_OF_BATCH = (
+    "data/sharding.py:shard",
+    "data/tf_datasets.py:part_of",
+    "keras/fit/patch.py:fit",
+    "keras/fit/plan.py:plan_of_fit",
+    "keras/fit/epoch_data.py:prepared",
+    "keras/data_parallel/global_batches.py:make_iterator",
+    "keras/fit/epoch_data.py:prepare",
+    "keras/fit/guard.py:agree",
+    "keras/fit/uneven.py:plan_for",
+    "keras/roles/step_hooks.py:installed_in",
+    "keras/fit/epoch_data.py:prepare",
+    "keras/fit/guard.py:begin_epoch",
+    "keras/fit/uneven.py:begin_epoch",
+    "keras/fit/epoch_data.py:set_length",
+    "keras/fit/guard.py:run",
+    "keras/fit/uneven.py:__call__",
+    "keras/roles/input_waits.py:_next_internal",
+    "keras/roles/step_hooks.py:_uneven_step",
+)
 # Functions, and files of functions, that read one fact and hand it back: who or how many the ranks are, a thread's
 # label, a library that is loaded; and what stands around our functions (defaults, devices).
 FACTS = frozenset(
@@ -97,13 +119,13 @@ def stops_of(step: Callable[[], object]) -> tuple[str, ...]:
 
 def check_stops() -> None:
     """Fails when a stop is not where the list says."""
-    for stop in STOPS:
+    for stop in (*STOPS, *STOPS_OF_BATCH):
         file, functions = stop.split(":")
         nodes = ast.walk(ast.parse((ROOT / "smddp_tf" / file).read_text(encoding="utf-8")))
         there = {node.name for node in nodes if isinstance(node, Function)}
         for function in functions.split(", "):
             if function not in there:
-                raise SystemExit(f"tools/structure.py: {file} has no {function}: the way of a gradient has changed.")
+                raise SystemExit(f"tools/structure.py: {file} has no {function}: the way has changed.")
 
 
 def files_of(stops: Sequence[str]) -> list[str]:
@@ -138,6 +160,34 @@ def assignments_to_keras(source: str) -> list[int]:
     """
     tree = ast.parse(source)
     return sorted({line for scope in ast.walk(tree) if _is_scope(scope) for line in _assignments_in(scope, tree)})
+
+
+def writers_of(attributes: Sequence[str], folder: str = "smddp_tf") -> list[str]:
+    """The files of a folder that assign to an attribute of one of these names, of whatever."""
+    paths = sorted((ROOT / folder).rglob("*.py"))
+    return [str(path.relative_to(ROOT)) for path in paths if _writes(ast.parse(path.read_text("utf-8")), attributes)]
+
+
+def _writes(module: ast.Module, attributes: Sequence[str]) -> bool:
+    for node in ast.walk(module):
+        if any(isinstance(target, ast.Attribute) and target.attr in attributes for target in _targets(node)):
+            return True
+        is_setter = isinstance(node, ast.Call) and _name(node.func) in _SETTERS
+        if is_setter and any(isinstance(one, ast.Constant) and one.value in attributes for one in node.args):
+            return True
+    return False
+
+
+def kept_by_thread(folder: str = "smddp_tf/keras") -> list[str]:
+    """The files of a folder that keep something by thread or context, once for each such variable or class."""
+    paths = sorted((ROOT / folder).rglob("*.py"))
+    nodes = [(path, node) for path in paths for node in ast.walk(ast.parse(path.read_text("utf-8")))]
+    return [str(path.relative_to(ROOT)) for path, node in nodes if _is_by_thread(node)]
+
+
+def _is_by_thread(node: ast.AST) -> bool:
+    made = [node.func] if isinstance(node, ast.Call) else node.bases if isinstance(node, ast.ClassDef) else []
+    return any(_name(one) in ("local", "ContextVar") for one in made)
 
 
 def _is_scope(node: ast.AST) -> bool:

@@ -231,6 +231,11 @@ def main() -> int:
         ("Python stops of a gradient, Keras to the op", str(len(of_python.STOPS))),
         ("of these, files", str(len(set(of_python.files_of(of_python.STOPS))))),
         ("of these, turns back", str(of_python.turns_back(of_python.STOPS))),
+        ("Python stops of a batch, `shard` to `train_step`", str(len(of_python.STOPS_OF_BATCH))),
+        ("of these, files", str(len(set(of_python.files_of(of_python.STOPS_OF_BATCH))))),
+        ("of these, turns back", str(of_python.turns_back(of_python.STOPS_OF_BATCH))),
+        ("files that write Keras's `_distributed_dataset`", str(len(of_python.writers_of(["_distributed_dataset"])))),
+        ("variables by thread or context in keras/", str(len(of_python.kept_by_thread()))),
         ("functions of smddp_tf without annotations", str(sum(len(of_python.without_annotations(p)) for p in python))),
         (
             "assignments to Keras's classes elsewhere",
@@ -240,7 +245,7 @@ def main() -> int:
         ("lines of C++ and Python that ship", str(lines_of(native("tf_ops")) + lines_of(python))),
     )
     for name, value in rows:
-        print(f"{name:45} {value}")
+        print(f"{name:48} {value}")
     if arguments.classes:
         print()
         for one in all_classes[:10]:

@@ -8,7 +8,6 @@ the replacement there, once. Where Keras has changed, an error or a warning says
 from __future__ import annotations
 
 import functools
-import gc
 import importlib
 import inspect
 import sys
@@ -120,21 +119,36 @@ def _call_of_ours(self: Any, *args: Any, **kwargs: Any) -> Any:
 
 def _function_of_keras(trainer: type, name: str) -> types.FunctionType | None:
     """The function that Keras defines as `trainer.name`, also where something else has that name by now; or None."""
-    module = sys.modules[trainer.__module__]
-
-    def is_it(candidate: Any) -> bool:
-        return (
-            isinstance(candidate, types.FunctionType)
-            and candidate.__globals__ is vars(module)
-            and candidate.__code__.co_name == name
-            and candidate.__qualname__ == f"{trainer.__name__}.{name}"
-        )
-
-    # Functions refer to what is global in their module.
-    for candidate in (inspect.unwrap(vars(trainer).get(name, type)), *gc.get_referrers(vars(module))):
-        if isinstance(candidate, types.FunctionType) and is_it(candidate):
-            return candidate
+    for one in _reached_from([vars(trainer).get(name), *vars(trainer).values()]):
+        if (
+            isinstance(one, types.FunctionType)
+            and one.__globals__ is vars(sys.modules[trainer.__module__])
+            and one.__code__.co_name == name
+            and one.__qualname__ == f"{trainer.__name__}.{name}"
+        ):
+            return one
     return None
+
+
+def _reached_from(wrappers: Iterable[Any]) -> list[Any]:
+    """Wrappers, and what they are around: what they name as that, and what they hold in closures and attributes."""
+    found = list(wrappers)
+    seen = set(map(id, found))
+    for one in found:  # which grows
+        if callable(one) and not isinstance(one, type):
+            held = [*getattr(one, "__dict__", {}).values(), *map(_content, getattr(one, "__closure__", None) or ())]
+            held += [getattr(one, name, None) for name in ("__func__", "__wrapped__")]
+            held += [one.func] if isinstance(one, functools.partial) else []
+            found += [each for each in held if id(each) not in seen]
+            seen.update(map(id, held))
+    return found
+
+
+def _content(cell: types.CellType) -> Any:
+    try:
+        return cell.cell_contents
+    except ValueError:  # a name that is not defined yet
+        return None
 
 
 def _plain(patch: Patch, owner: type) -> Any:

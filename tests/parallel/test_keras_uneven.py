@@ -212,7 +212,7 @@ def test_unknown_modes_are_refused(hvd):
 def test_the_count_of_many_ranks_is_exact(hvd, size, monkeypatch, ranks, wire):
     """All ranks but one are active. Simulated: what goes into the plan comes back rounded as by its wire."""
     from smddp_tf.collectives import ops, run_time_values
-    from smddp_tf.keras.roles import active_ranks
+    from smddp_tf.keras.roles import active_ranks, running
     from smddp_tf.keras.roles.wrapping import reducer_of
 
     active_count = ranks - 1
@@ -226,7 +226,7 @@ def test_the_count_of_many_ranks_is_exact(hvd, size, monkeypatch, ranks, wire):
     monkeypatch.setattr(ops, "allreduce", lambda tensor, **kwargs: tensor * active_count)
     monkeypatch.setattr(run_time_values, "size", lambda: ranks)
     active = active_ranks.ActiveRanks()
-    with active_ranks.stepping(active):
+    with running.within(active=active):
         [grad] = optimizer._allreduce([tf.constant([2.0])], [tf.Variable([1.0])])
     assert float(active.count) == active_count
     np.testing.assert_allclose(grad, [2.0], rtol=2**-8)

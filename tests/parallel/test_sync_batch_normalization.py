@@ -11,7 +11,7 @@ import pytest
 import tensorflow as tf
 
 import smddp_tf.keras as hvk
-from smddp_tf.keras.roles import active_ranks
+from smddp_tf.keras.roles import active_ranks, running
 from tests.native_module import core
 from tests.parallel.distributed_keras import distributed
 from tests.parallel.keras_training import distance, flat_weights
@@ -210,7 +210,7 @@ def test_a_rank_that_feeds_nothing_counts_nothing(hvd, rank, size):
     active = active_ranks.ActiveRanks()
     active.begin_step(float(rank < size - 1))
     got = synced(momentum=0.0)
-    with active_ranks.stepping(active):
+    with running.within(active=active):
         tf.function(lambda: got(mine(x, rank, size), training=True))()
     np.testing.assert_allclose(got.moving_mean.numpy(), x[:-ROWS].mean(0), rtol=1e-5)
     np.testing.assert_allclose(got.moving_variance.numpy(), x[:-ROWS].var(0), rtol=1e-5)

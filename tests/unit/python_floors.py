@@ -32,10 +32,10 @@ FLOORS = {
         ("demo", "sdp"),
     ),
     "smddp_tf.keras": (
-        ("_backend", "packed", "patch_table", "values"),
-        ("metric_states", "patches"),
+        ("_backend", "patch_table", "values"),
+        ("patches",),
         ("rank_seeds", "roles"),
-        ("adapted_layers", "saving", "schedules", "sync_batch_normalization"),
+        ("adapted_layers", "metric_merge", "saving", "schedules", "sync_batch_normalization"),
         ("elastic", "layers", "sharding"),
         ("callbacks", "optimizer"),
         ("data_parallel", "loading"),

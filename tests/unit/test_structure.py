@@ -105,6 +105,27 @@ def test_the_way_of_a_gradient_is_as_listed_and_short(of_python):
     assert of_python.turns_back(of_python.STOPS) <= 14
 
 
+def test_the_way_of_a_batch_is_as_listed_and_short(of_python):
+    assert len(of_python.STOPS_OF_BATCH) <= 18
+    assert len(set(of_python.files_of(of_python.STOPS_OF_BATCH))) <= 10
+    assert of_python.turns_back(of_python.STOPS_OF_BATCH) <= 8
+
+
+def test_keras_private_state_has_one_writer(of_python):
+    """`step_hooks.py` writes the functions of steps by names that it makes."""
+    assert of_python.writers_of(["_distributed_dataset"]) == ["smddp_tf/keras/fit/epoch_data.py"]
+    assert of_python.writers_of(["train_step", "test_step", "train_function", "test_function"]) == []
+
+
+def test_what_is_kept_by_thread_is_in_these_files(of_python):
+    """A distribution, which Keras keeps so; what runs, for code that Keras calls; an optimizer inside of another."""
+    assert of_python.kept_by_thread() == [
+        "smddp_tf/keras/optimizer/optimizer_reducer.py",
+        "smddp_tf/keras/roles/current_distribution.py",
+        "smddp_tf/keras/roles/running.py",
+    ]
+
+
 def test_only_one_file_assigns_to_classes_of_keras(of_python):
     files = {str(path.relative_to(ROOT)): path for path in (ROOT / "smddp_tf").rglob("*.py")}
     found = {name: of_python.assignments_to_keras(path.read_text(encoding="utf-8")) for name, path in files.items()}

@@ -46,6 +46,7 @@ class BroadcastGlobalVariablesCallback(keras.callbacks.Callback):
     """
 
     for_all_ranks = True
+    broadcasts_weights = True  # `fit` need not look whether the ranks began with the same
 
     def __init__(self, root_rank: Any, device: str = "", local_variables: Any = None) -> None:
         super().__init__()

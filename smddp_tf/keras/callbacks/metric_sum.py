@@ -2,26 +2,17 @@
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 
 from smddp_tf._warn import warn
 from smddp_tf.basics import rank, size
+from smddp_tf.keras import metric_merge
 from smddp_tf.keras._backend import keras, needs_keras_3
-from smddp_tf.keras.callbacks.metric_average import check_same_on_all_ranks, numeric_entries
-from smddp_tf.keras.metric_states import exact_metrics, leaves, restore, results_of_exact, states_of, take_over_ranks
-from smddp_tf.keras.packed import number_or_array, weighted_means
-from smddp_tf.keras.roles.step_hooks import hooks_of
+from smddp_tf.keras.metric_merge import VALIDATION, Seen, exact_metrics, states_of
 
 _NAME = "MetricSumCallback"
-
-
-class _Part(NamedTuple):
-    """The samples and metrics of this rank, in the training or in the validation of an epoch."""
-
-    samples: float
-    states: list[np.ndarray]  # of the exact metrics
 
 
 class MetricSumCallback(keras.callbacks.Callback):
@@ -52,7 +43,7 @@ class MetricSumCallback(keras.callbacks.Callback):
     def __init__(self) -> None:
         super().__init__()
         needs_keras_3(_NAME)
-        self._parts: dict[str, _Part] | None = None  # of the current epoch, by the prefix of their entries
+        self._parts: dict[str, Seen] | None = None  # of the current epoch, by the prefix of their entries
         self._has_warned = False
 
     def on_epoch_begin(self, epoch: int, logs: dict[str, Any] | None = None) -> None:
@@ -65,7 +56,7 @@ class MetricSumCallback(keras.callbacks.Callback):
 
     def on_test_end(self, logs: dict[str, Any] | None = None) -> None:
         """Keeps the states of validation."""
-        self._keep("val_")
+        self._keep(VALIDATION)
 
     def on_epoch_end(self, epoch: int, logs: dict[str, Any] | None = None) -> None:
         """Changes `logs` in place; entries, states of training and states of validation are sent as one tensor each.
@@ -77,24 +68,19 @@ class MetricSumCallback(keras.callbacks.Callback):
             return
         self._keep("")
         parts, self._parts = self._parts, None
-        entries = numeric_entries(logs)
-        check_same_on_all_ranks({**entries, **self._names_of_states(parts)}, _NAME)
-        samples = [parts["val_" if key.startswith("val_") and "val_" in parts else ""].samples for key in entries]
-        means = weighted_means(list(entries.values()), samples, f"{_NAME} (means)")
-        logs.update({key: number_or_array(mean) for key, mean in zip(entries, means)})
-        for prefix, part in parts.items():
-            exact = {f"{prefix}{key}": value for key, value in self._results_of_all(part.states).items()}
-            logs.update({key: value for key, value in exact.items() if key in entries})
+        entries = metric_merge.numeric_entries(logs)
+        metric_merge.check_same_on_all_ranks({**entries, **self._names_of_states(parts)}, _NAME)
+        logs.update(metric_merge.merged(self.model, entries, parts, _NAME))
 
     def _keep(self, prefix: str) -> None:
         if self._parts is None or prefix in self._parts:  # an evaluation outside `fit`, or a second one
             return
-        samples = float(hooks_of(self.model, "test" if prefix else "train").samples)
-        self._parts[prefix] = _Part(samples, states_of(self._exact()))
+        samples = metric_merge.samples_of(self.model, "test" if prefix else "train")
+        self._parts[prefix] = Seen(samples, states_of(self._exact()))
 
     def _exact(self) -> list[Any]:
         exact = exact_metrics(self.model)
-        others = [metric.name for metric in leaves(self.model.metrics) if metric not in exact]
+        others = [metric.name for metric in metric_merge.leaves(self.model.metrics) if metric not in exact]
         if others and not self._has_warned and rank() == 0:
             self._has_warned = True
             warn(
@@ -104,16 +90,6 @@ class MetricSumCallback(keras.callbacks.Callback):
             )
         return exact
 
-    def _names_of_states(self, parts: dict[str, _Part]) -> dict[str, np.ndarray]:
+    def _names_of_states(self, parts: dict[str, Seen]) -> dict[str, np.ndarray]:
         names = [f"state {i} of {metric.name}" for metric in self._exact() for i in range(len(metric.variables))]
         return {f"{prefix}{name}": state for prefix, part in parts.items() for name, state in zip(names, part.states)}
-
-    def _results_of_all(self, states: list[np.ndarray]) -> dict[str, Any]:
-        """The results from these states of all ranks; the model keeps its own."""
-        metrics = self._exact()
-        own = states_of(metrics)
-        try:
-            take_over_ranks(metrics, states, f"{_NAME} (states of metrics)")
-            return results_of_exact(self.model)
-        finally:
-            restore(metrics, own)

@@ -51,7 +51,7 @@ class Throughput(keras.callbacks.Callback):
     def __init__(self) -> None:
         super().__init__()
         needs_keras_3(type(self).__name__)
-        self.epoch_iterator: Any = None  # of the `fit` that it measures, which sets it
+        self.data: Any = None  # the `EpochData` of the `fit` that it measures, which sets it
         self.tensorboards: list[Any] = []  # of that `fit`, on this rank
         self._times = StepTimes(recording.record)
         self._together = self._asked_clocks = False
@@ -65,8 +65,8 @@ class Throughput(keras.callbacks.Callback):
         self._together = is_initialized() and size() > 1 and model_reduces(self.model)
         self._before, self._asked_clocks = None, False
         self._pause()  # an earlier `fit` may have ended with an error
-        if self.epoch_iterator is not None:  # after `fit` has made of it what the ranks have agreed on
-            self.epoch_iterator._distributed_dataset = input_waits.Timed(self.epoch_iterator._distributed_dataset)
+        if self.data is not None:
+            self.data.time_steps()
         for board in self.tensorboards:
             _write_hyperparameters(board, self.model, self.params)
 
@@ -76,7 +76,7 @@ class Throughput(keras.callbacks.Callback):
         self._running = {}
 
     def on_train_batch_begin(self, batch: int, logs: dict[str, Any] | None = None) -> None:
-        if self.epoch_iterator is None:  # another one measures this `fit`
+        if self.data is None:  # another one measures this `fit`
             return
         self._end_trace()
         if self._before is None or self._times.begin() >= _TOGETHER_SECONDS:
@@ -108,7 +108,7 @@ class Throughput(keras.callbacks.Callback):
             logs.update({**_shown(of_ranks.sum(axis=0).tolist(), len(of_ranks)), **spread})
 
     def on_train_end(self, logs: dict[str, Any] | None = None) -> None:
-        self.epoch_iterator, self.tensorboards = None, []
+        self.data, self.tensorboards = None, []
 
     def _end_steps(self) -> input_waits.Counted:
         """Records the current steps, if there are any. A call by Keras that found no more data was no step."""

@@ -47,32 +47,17 @@ class Part(NamedTuple):
     digests: Digests | None = None
 
 
-def part_of(epoch_iterator: Any) -> Part | None:
-    """What `make_iterator` has noted; None without a distribution."""
-    return getattr(epoch_iterator, "smddp_part", None)
-
-
-def begin_epoch_of(epoch_iterator: Any, epoch: int) -> None:
-    """Before an epoch's data are read: shuffled arrays get another order, the same on all ranks."""
-    part = part_of(epoch_iterator)
-    if part is not None and part.epoch is not None:
-        part.epoch.assign(epoch)
-
-
-def digests_of(epoch_iterator: Any) -> Digests | None:
-    """What compares the ranks' batches, where they must be the same."""
-    part = part_of(epoch_iterator)
-    return None if part is None else part.digests
-
-
-def make_iterator(plain_init: Callable[..., None], iterator: Any, epochs: int, *args: Any, **kwargs: Any) -> None:
-    """`TFEpochIterator.__init__` under a distribution: Keras makes its dataset, and this rank's part replaces it.
+def make_iterator(
+    plain_init: Callable[..., None], iterator: Any, epochs: int, *args: Any, **kwargs: Any
+) -> Part | None:
+    """`TFEpochIterator.__init__`: Keras makes its dataset. Returns this rank's part of it; None without a distribution.
 
     Args:
-        epochs: how many it is for in `fit`; 0 where it is for `evaluate`, whose data are always pairs.
+        epochs: how many it is for in `fit`; 0 where it is for `evaluate`.
     """
     if current() is None:
-        return plain_init(iterator, *args, **kwargs)
+        plain_init(iterator, *args, **kwargs)
+        return None
     bound = inspect.signature(plain_init).bind(iterator, *args, **kwargs)
     data = bound.arguments.get("kwargs", {})
     shards = shards_batches()
@@ -85,12 +70,12 @@ def make_iterator(plain_init: Callable[..., None], iterator: Any, epochs: int, *
         _deal_batches_alike(data)
     with set_aside():
         plain_init(*bound.args, **bound.kwargs)
-    if arrays is None:
-        if shards and iterator.steps_per_epoch:
-            _limit_reading(iterator, data.get("x"), max(epochs, 1))
-        part = _part_of_dataset(iterator._distributed_dataset, shards)
-    iterator.smddp_part = part
-    iterator._distributed_dataset = part.pairs.map(lambda rows, batch: batch) if epochs else part.pairs
+    if arrays is not None:
+        return part
+    dataset = iterator._distributed_dataset
+    if shards and iterator.steps_per_epoch:
+        dataset = _limited_dataset(iterator, dataset, data.get("x"), max(epochs, 1))
+    return _part_of_dataset(dataset, shards)
 
 
 def limited(generator: Any, steps: int, steps_per_execution: int, epochs: int = 1) -> Any:
@@ -98,14 +83,16 @@ def limited(generator: Any, steps: int, steps_per_execution: int, epochs: int = 
     return itertools.islice(generator, math.ceil(steps / steps_per_execution) * steps_per_execution * epochs)
 
 
-def _limit_reading(iterator: Any, source: Any, epochs: int) -> None:
+def _limited_dataset(iterator: Any, dataset: Any, source: Any, epochs: int) -> Any:
+    """The dataset of Keras's iterator, made again where it would read batches that no step uses."""
     names = {types.GeneratorType: "generator", keras.utils.PyDataset: "_get_iterator"}
     adapter, name = iterator.data_adapter, next((names[kind] for kind in names if isinstance(source, kind)), "")
     plain = getattr(adapter, name, None)
-    if plain is not None:
-        steps, per_call = iterator.steps_per_epoch, iterator.steps_per_execution  # `steps_per_epoch` changes later on
-        setattr(adapter, name, lambda: limited(plain(), steps, per_call, epochs))
-        iterator._distributed_dataset = adapter.get_tf_dataset()
+    if plain is None:
+        return dataset
+    steps, per_call = iterator.steps_per_epoch, iterator.steps_per_execution  # `steps_per_epoch` changes later on
+    setattr(adapter, name, lambda: limited(plain(), steps, per_call, epochs))
+    return adapter.get_tf_dataset()
 
 
 def _part_of_arrays(arrays: ArrayData, shuffle: bool) -> Part:

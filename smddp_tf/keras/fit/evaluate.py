@@ -2,22 +2,18 @@
 
 from __future__ import annotations
 
-import contextlib
-import types
-from collections.abc import Iterator
 from typing import Any
 
 from smddp_tf._native.threads import of_thread
 from smddp_tf.basics import size
 from smddp_tf.collectives.functions import allgather_object
 from smddp_tf.keras._backend import keras, needs_keras_3
-from smddp_tf.keras.data_parallel.global_batches import part_of
+from smddp_tf.keras.fit.epoch_data import EpochData, zeros_of
 from smddp_tf.keras.fit.guard import compare_evaluated
-from smddp_tf.keras.fit.patch import iterator_goes_to
-from smddp_tf.keras.fit.uneven import zeros_of
-from smddp_tf.keras.metric_states import exact_metrics, results_of_exact, states_of, take_over_ranks
-from smddp_tf.keras.packed import number_or_array, weighted_means
-from smddp_tf.keras.roles.current_distribution import current, refuse_alone
+from smddp_tf.keras.fit.plan import plan_of_evaluation
+from smddp_tf.keras.metric_merge import Seen, exact_metrics, merged, numeric_entries, states_of
+from smddp_tf.keras.roles import running
+from smddp_tf.keras.roles.current_distribution import refuse_alone
 from smddp_tf.keras.roles.step_hooks import hooks_of
 
 _NAME = "hvd.evaluate"
@@ -61,62 +57,42 @@ def evaluate(model: Any, x: Any = None, y: Any = None, *, return_dict: bool = Fa
     if size() == 1:
         return model.evaluate(x, y, return_dict=return_dict, **options)
     try:
-        logs, samples, epoch_iterator = _evaluate_part(model, x, y, options)
+        logs, samples, data = _evaluate_part(model, x, y, options)
     except Exception as error:
         allgather_object({"error": f"{type(error).__name__}: {error}"}, name=of_thread(f"{_NAME} (which metrics)"))
         raise
     _check_same_metrics(model, logs)
-    compare_evaluated(model, epoch_iterator)
-    logs = _merged(model, logs, samples)
+    compare_evaluated(model, data)
+    passes = {"": Seen(samples, states_of(exact_metrics(model)))}
+    found = merged(model, numeric_entries(logs), passes, _NAME, takes_over=True)
+    logs = {key: found.get(key, value) for key, value in logs.items()}
     return logs if return_dict else model._flatten_metrics_in_order(logs)
 
 
-def _evaluate_part(model: Any, x: Any, y: Any, options: Any) -> tuple[dict[str, Any], float, Any]:
-    """The results of this rank's part of the data, its number of samples, and Keras's iterator over it."""
-    seen = types.SimpleNamespace(epoch_iterator=None)
-    with _counting(model) as counter, iterator_goes_to(seen):
-        logs = model.evaluate(x, y, return_dict=True, **options)
-        samples = float(counter)
-        logs = logs if samples else _logs_without_data(model, seen.epoch_iterator)
-        return logs, samples, seen.epoch_iterator
+def _evaluate_part(model: Any, x: Any, y: Any, options: Any) -> tuple[dict[str, Any], float, EpochData | None]:
+    """The results of this rank's part of the data, its number of samples, and what Keras's iterator has read."""
+    plan, hooks = plan_of_evaluation(model), hooks_of(model, "test")
+    before = float(hooks.samples)  # of a `fit` that counts already, and goes on where it was
+    with hooks.installed_in(model, plan.step_kind("test", watched=False)):
+        hooks.samples.assign(0.0)
+        try:
+            with running.within(plans=(*running.here.plans, plan)):
+                logs = model.evaluate(x, y, return_dict=True, **options)
+                samples = float(hooks.samples)
+                logs = logs if samples else _logs_without_data(model, plan.data)
+                return logs, samples, plan.data
+        finally:
+            hooks.samples.assign(before)
 
 
-def _logs_without_data(model: Any, epoch_iterator: Any) -> dict[str, Any]:
+def _logs_without_data(model: Any, data: Any) -> dict[str, Any]:
     """A rank without data has seen no batch, and metrics are made by the first: it gets one, and forgets it."""
-    spec = epoch_iterator._distributed_dataset.element_spec
-    batch = zeros_of(spec if part_of(epoch_iterator) is None else spec[1])
+    spec = data.dataset.element_spec
+    batch = zeros_of(spec if data.part is None else spec[1])
     x, y, weight = keras.utils.unpack_x_y_sample_weight(batch)
     logs: dict[str, Any] = model.test_on_batch(x, y, weight, return_dict=True)
     model.reset_metrics()
     return logs
-
-
-def _merged(model: Any, logs: dict[str, Any], samples: float) -> dict[str, Any]:
-    """The results of the whole, from those of the parts."""
-    keys = sorted(logs)  # the same order on all ranks
-    values = [keras.ops.convert_to_numpy(logs[key]) for key in keys]
-    totals = weighted_means(values, [samples] * len(values), f"{_NAME} (means)")
-    means = {key: number_or_array(total) for key, total in zip(keys, totals)}
-    metrics = exact_metrics(model)
-    take_over_ranks(metrics, states_of(metrics), f"{_NAME} (states of metrics)")
-    exact = results_of_exact(model)
-    return {key: exact.get(key, means[key]) for key in logs}
-
-
-@contextlib.contextmanager
-def _counting(model: Any) -> Iterator[Any]:
-    """Inside, the variable it yields counts the samples; a `fit` that counts already goes on where it was."""
-    hooks = hooks_of(model, "test")
-    before, was_installed = float(hooks.samples), hooks.installed
-    if not was_installed:
-        hooks.install(model, uneven=current() is not None)
-    hooks.samples.assign(0.0)
-    try:
-        yield hooks.samples
-    finally:
-        hooks.samples.assign(before)
-        if not was_installed:
-            hooks.remove(model)
 
 
 def _check_same_metrics(model: Any, logs: dict[str, Any]) -> None:

@@ -15,6 +15,7 @@ from smddp_tf.collectives.functions import were_broadcast
 from smddp_tf.gradients import reduced_once
 from smddp_tf.keras._backend import keras
 from smddp_tf.keras.roles.optimizers import innermost
+from smddp_tf.keras.roles.step_hooks import hooks_of
 from smddp_tf.keras.roles.wrapping import optimizers_of
 
 _checked: weakref.WeakSet[Any] = weakref.WeakSet()
@@ -51,16 +52,16 @@ class FirstStep(keras.callbacks.Callback):
         super().__init__()
         self._is_meant_for_all_ranks = is_meant_for_all_ranks
         self._function: Any = None
+        self._run = self._first_call  # one object, to be recognised
 
     def on_train_batch_begin(self, batch: int, logs: Any = None) -> None:
         """Stands in for the train function, for one call."""
         if self._function is None and self.model not in _checked:
             _checked.add(self.model)
-            self._function = self.model.train_function
-            self.model.train_function = self._first_call
+            self._function = hooks_of(self.model, "train").intercept(self.model, self._run)
 
     def _first_call(self, iterator: Any) -> Any:
-        self.model.train_function = self._function
+        hooks_of(self.model, "train").release(self.model, self._run, self._function)
         before = _reductions()
         logs = self._function(iterator)
         if _reductions() == before:
@@ -68,10 +69,15 @@ class FirstStep(keras.callbacks.Callback):
         return logs
 
 
-def _reductions() -> tuple[int, int, int]:
-    """How much was reduced so far, how much was put into graphs, and how often a tape was asked (eagerly too)."""
+def requests() -> Any:
+    """How much was reduced so far."""
     stats = loader.core().stats()
-    return stats["planned_buckets"] + stats["named_requests"], graph.count(), reduced_once.count()
+    return stats["planned_buckets"] + stats["named_requests"]
+
+
+def _reductions() -> tuple[int, int, int]:
+    """The same, how much was put into graphs, and how often a tape was asked (eagerly too)."""
+    return requests(), graph.count(), reduced_once.count()
 
 
 def _warn_of(model: Any, is_meant_for_all_ranks: bool) -> None:

@@ -10,6 +10,7 @@ They
 
 from __future__ import annotations
 
+import contextlib
 import traceback
 from collections.abc import Sequence
 from typing import Any
@@ -25,16 +26,15 @@ from smddp_tf.collectives.functions import allgather_object, broadcast_variables
 from smddp_tf.data.epochs import EpochsOfFit
 from smddp_tf.data.first_epoch import FirstEpoch
 from smddp_tf.keras._backend import keras
-from smddp_tf.keras.callbacks.uneven_batches import JOIN, OFF
+from smddp_tf.keras.callbacks.uneven_batches import JOIN
 from smddp_tf.keras.data_parallel.fitting import build_by_tracing
-from smddp_tf.keras.data_parallel.global_batches import begin_epoch_of, digests_of, part_of
 from smddp_tf.keras.data_parallel.layer_states import agree_on_states
 from smddp_tf.keras.fit import start_check
-from smddp_tf.keras.fit.stopping import Stopping, agreed, facts_of, flat, looks_at_batches, name_learning_rate
-from smddp_tf.keras.fit.uneven import Plan, UnevenEpochs, plan_for, supply_of
+from smddp_tf.keras.fit.epoch_data import EpochData, data_of
+from smddp_tf.keras.fit.plan import TrainerPlan
+from smddp_tf.keras.fit.stopping import Stopping, agreed, facts_of, looks_at_batches, name_learning_rate
+from smddp_tf.keras.fit.uneven import StepsPlan, UnevenEpochs, plan_for
 from smddp_tf.keras.optimizer import same_batches
-from smddp_tf.keras.roles import wrapping
-from smddp_tf.keras.roles.current_distribution import current
 from smddp_tf.keras.roles.local_variables import local_of
 from smddp_tf.keras.roles.step_hooks import hooks_of
 
@@ -42,59 +42,64 @@ _NAME = "model.fit"  # what users see of these requests when a rank does not com
 
 
 class Guard:
-    """The state of one guarded `fit`, and its callbacks: `first` comes before the user's, `last` after them."""
+    """The state of one guarded `fit`.
 
-    def __init__(self, model: Any, arguments: dict[str, Any]) -> None:
-        callbacks = flat(arguments["callbacks"])
-        chosen = [each for each in callbacks if hasattr(each, "uneven_mode")]
-        self.model = model
-        self.epoch_iterator: Any = None
-        self._epochs_asked = (arguments["initial_epoch"], arguments["epochs"])
-        # A step that reduces in ways of its own, such as a tape, cannot tell which ranks are active.
-        self._mode = (chosen[-1].uneven_mode if chosen else JOIN) if wrapping.model_reduces(model) else OFF
+    Attributes:
+        first: callbacks that come before the user's.
+        last: callbacks that come after them.
+        votes_last: whether one of these asks the other ranks after each batch.
+    """
+
+    def __init__(self, plan: TrainerPlan) -> None:
+        callbacks = plan.callbacks
+        self.model = model = plan.model
+        self._plan = plan
+        self._mode = plan.mode
         self._callbacks = callbacks
         self._facts = facts_of(callbacks)  # after `agree`: of all ranks
         self._stopping = Stopping(model, callbacks)
         # After all callbacks, where any of them may itself talk to the other ranks: all must do so in one order.
-        self.votes_last = self._stopping.interval > 0 or any(_waits_for_batches(each) for each in callbacks)
+        self.votes_last = self._stopping.asks or any(_waits_for_batches(each) for each in callbacks)
         self._agreed = False
         self._checked_start = False
         self._epochs_begun = 0
-        self._data = EpochsOfFit(arguments["x"])
-        self._first_epoch = FirstEpoch(arguments["x"])
+        self._data = EpochsOfFit(plan.arguments["x"])
+        self._first_epoch = FirstEpoch(plan.arguments["x"])
         self._uneven: Any = None  # `UnevenEpochs` where the ranks may differ
-        self._installed: list[Any] = []
+        self._steps = contextlib.ExitStack()  # inside, our steps are installed
         self._function: Any = None
         self._run = self.run  # one object, to be recognised
-        self.first = keras.callbacks.LambdaCallback(
+        first = keras.callbacks.LambdaCallback(
             on_train_begin=lambda logs: self.agree(),
             on_epoch_begin=lambda epoch, logs: self.begin_epoch(epoch),
             on_train_batch_begin=lambda batch, logs: self._begin_batch(batch),
             on_epoch_end=lambda epoch, logs: agree_on_states(model),
             on_test_begin=lambda logs: hooks_of(model, "test").samples.assign(0.0),
-            on_test_end=lambda logs: compare_evaluated(model, getattr(model, "_eval_epoch_iterator", None)),
+            on_test_end=lambda logs: compare_evaluated(model, data_of(getattr(model, "_eval_epoch_iterator", None))),
         )
         # Only where it is needed: a callback at the end of each batch makes Keras wait for each batch's metrics.
         end_batch = {"on_train_batch_end": lambda batch, logs: self._stopping.end_batch()} if self.votes_last else {}
-        self.last = keras.callbacks.LambdaCallback(
+        last = keras.callbacks.LambdaCallback(
             on_epoch_begin=lambda epoch, logs: self.begin_reading(),
             on_epoch_end=lambda epoch, logs: self.end_epoch(),
             on_train_end=lambda logs: self.end_training(),
             **end_batch,
         )
+        self.first, self.last = [first], [last]
 
     # --- before training ---
 
     def agree(self) -> None:
         """One exchange of what every rank knows, and everybody's conclusions from it."""
-        supply = supply_of(self.epoch_iterator, self.model.steps_per_execution)
+        data = self._data_read()
+        supply = data.supply(self.model.steps_per_execution)
         self._steps_per_epoch = supply.steps_per_epoch
         facts = {
             "supply": supply,
             "data": self._data.numbers(),
-            "epochs": self._epochs_asked,
+            "epochs": self._plan.epochs,
             "mode": self._mode,
-            "stopping": self._stopping.interval,
+            "stopping": self._stopping.asks,
             "callbacks": self._facts,
         }
         self._agreed = True
@@ -103,16 +108,16 @@ class Guard:
         self._check_equal(everybody, "epochs", "the same `initial_epoch` and `epochs` in `fit`")
         self._check_equal(everybody, "mode", "the same UnevenBatchesCallback, or none,")
         name_learning_rate(self._callbacks, self._facts.write_rate)
-        self._stopping.agree_on_interval(facts["stopping"] for facts in everybody)
+        self._stopping.agree(facts["stopping"] for facts in everybody)
         if all(facts["supply"].steps_per_epoch is None for facts in everybody):
             self._data.begin_fit(everybody[0]["data"])
-        if current() is not None:
-            build_by_tracing(self.model, self.epoch_iterator._distributed_dataset)
-        plan = plan_for(self._mode, [facts["supply"] for facts in everybody])
-        self._install_steps(plan)
-        if plan is not None:
+        if self._plan.distribution is not None:
+            build_by_tracing(self.model, data.dataset)
+        steps = plan_for(self._mode, [facts["supply"] for facts in everybody])
+        self._install_steps(steps)
+        if steps is not None:
             hooks = hooks_of(self.model, "train")
-            self._uneven = UnevenEpochs(self.model, self.epoch_iterator, supply, plan, self._mode, hooks)
+            self._uneven = UnevenEpochs(self.model, data, supply, steps, self._mode, hooks)
             self._uneven.begin()
         self.adopt_function()
 
@@ -137,43 +142,42 @@ class Guard:
         if any(value != values[0] for value in values):
             raise ValueError(f"All ranks need {what}. Received: {fact}={values}, by rank.")
 
-    def _install_steps(self, plan: Plan | None) -> None:
-        watched = plan is not None and plan.watched
+    def _data_read(self) -> EpochData:
+        """What Keras's iterator reads; it is there when the first callback is called."""
+        assert self._plan.data is not None
+        return self._plan.data
+
+    def _install_steps(self, steps: StepsPlan | None) -> None:
         for kind in ("train", "test"):
             hooks = hooks_of(self.model, kind)
             hooks.reset()
-            of_pairs = watched if kind == "train" else current() is not None
-            if self._facts.counts_samples or of_pairs or current() is not None:
-                hooks.install(self.model, of_pairs)
-                self._installed.append(hooks)
+            of_step = self._plan.step_kind(kind, steps is not None and steps.watched)
+            if self._facts.counts_samples or of_step.of_pairs or of_step.is_global:
+                self._steps.enter_context(hooks.installed_in(self.model, of_step))
 
     def close(self) -> None:
         """Leaves the model as if nothing had been there."""
-        if self.model.train_function is self._run:
-            self.model.train_function = self._function
-        for hooks in self._installed:
-            hooks.remove(self.model)
-        self._installed = []
+        hooks_of(self.model, "train").release(self.model, self._run, self._function)
+        self._steps.close()
         self._data.end_fit(self._epochs_begun)
         # Iterators shall end with `fit`, not when cycles are collected: the longer they live, the longer TensorFlow
-        # takes to end the threads that tune them.
-        self.epoch_iterator = self._uneven = None
+        # takes to end the threads that tune them. The data have one, of padding.
+        self._plan.data = self._uneven = None
 
     # --- during training ---
 
     def adopt_function(self) -> None:
         """Stands between Keras and the train function where that is needed, also after somebody has it made anew."""
-        if (self._watched() or self._votes_alone()) and self.model.train_function is not self._run:
-            self._function = self.model.train_function
+        if self._watched() or self._votes_alone():
+            self._function = hooks_of(self.model, "train").intercept(self.model, self._run, self._function)
             if self._uneven is not None:
                 self._uneven.function = self._function
-            self.model.train_function = self._run
 
     def _watched(self) -> bool:
         return self._uneven is not None and self._uneven.watched
 
     def _votes_alone(self) -> bool:
-        return self._stopping.interval > 0 and not self.votes_last
+        return self._stopping.asks and not self.votes_last
 
     def run(self, iterator: Any) -> Any:
         """What Keras calls as the train function."""
@@ -192,7 +196,7 @@ class Guard:
                     f"Received: epochs {epochs.tolist()}, by rank. Restore the same backup on all ranks."
                 )
         self._data.begin_epoch(self._epochs_begun)
-        begin_epoch_of(self.epoch_iterator, epoch)
+        self._data_read().begin_epoch(epoch)
         self._epochs_begun += 1
         hooks_of(self.model, "train").samples.assign(0.0)
         if self._uneven is not None:
@@ -205,13 +209,8 @@ class Guard:
             name = of_thread(f"{_NAME} (learning rates of an epoch)")
             self._take_rates(ops.allgather(tf.constant([rates], tf.float64), name=name).numpy(), "began")
 
-    def epochs_ahead(self) -> int:
-        """How many epochs `fit` was asked for, at least 1."""
-        initial, last = self._epochs_asked
-        return int(max(last - initial, 1))
-
     def _begin_batch(self, batch: int) -> None:
-        digests = digests_of(self.epoch_iterator)
+        digests = self._data_read().digests
         if digests is not None:
             digests.begin_batch(batch)
         if batch > 0 or self._epochs_begun > 1:
@@ -233,13 +232,13 @@ class Guard:
 
     def end_epoch(self) -> None:
         self.check_start(goes_on=self.model.steps_per_execution > 1)
-        if self._epochs_begun == 1 and part_of(self.epoch_iterator) is None:
+        if self._epochs_begun == 1 and self._plan.distribution is None:
             same_batches.warn_if_same()
         mine = np.array([self._stopping.wanted(), self._first_epoch.bytes_read(), *self._rates()], np.float64)
         everybody = ops.allgather(tf.constant(mine[None]), name=of_thread(f"{_NAME} (end of an epoch)")).numpy()
         if everybody[:, 0].any():
             self.model.stop_training = True
-        digests = digests_of(self.epoch_iterator)
+        digests = self._data_read().digests
         if digests is not None:
             digests.compare(self._mode == JOIN and not self._steps_per_epoch and not self.model.stop_training)
         if self._epochs_begun == 1:
@@ -292,11 +291,10 @@ class Guard:
             )
 
 
-def compare_evaluated(model: Any, epoch_iterator: Any) -> None:
+def compare_evaluated(model: Any, data: EpochData | None) -> None:
     """Under a distribution: compares the batches that the ranks have evaluated; all call it together."""
-    digests = digests_of(epoch_iterator)
-    if digests is not None:
-        digests.compare(not epoch_iterator.steps_per_epoch and not model.stop_evaluating)
+    if data is not None and data.digests is not None:
+        data.digests.compare(not data.steps_per_epoch and not model.stop_evaluating)
 
 
 def _waits_for_batches(callback: Any) -> bool:

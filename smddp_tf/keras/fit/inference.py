@@ -29,9 +29,9 @@ from smddp_tf.keras.data_parallel.global_batches import limited
 from smddp_tf.keras.data_parallel.layer_states import agree_on_states, refuse_stateful, stateful_layer
 from smddp_tf.keras.data_parallel.same_data import OWN_PARTS, checksums
 from smddp_tf.keras.fit.evaluate import evaluate
-from smddp_tf.keras.fit.patch import somebody_expects_iterator
+from smddp_tf.keras.roles import running
 from smddp_tf.keras.roles.current_distribution import current, refuse_alone, set_aside, shards_batches
-from smddp_tf.keras.roles.step_hooks import hooks_of
+from smddp_tf.keras.roles.step_hooks import StepKind, hooks_of
 
 
 def install() -> None:
@@ -44,15 +44,11 @@ def install() -> None:
 def _training_all(plain_train: Callable[..., Any]) -> Callable[..., Any]:
     @functools.wraps(plain_train)
     def train_all(self: Any, *args: Any, **kwargs: Any) -> Any:
-        hooks = hooks_of(self, "train")
-        if current() is None or hooks.installed:
+        if current() is None:
             return plain_train(self, *args, **kwargs)
         self.make_train_function()
-        hooks.install(self, uneven=False)
-        try:
+        with hooks_of(self, "train").installed_in(self, StepKind.under(current(), of_pairs=False)):
             return plain_train(self, *args, **kwargs)
-        finally:
-            hooks.remove(self)
 
     return train_all
 
@@ -66,7 +62,8 @@ def _evaluating_all(plain_evaluate: Callable[..., Any]) -> Callable[..., Any]:
             refuse_alone("`evaluate` of a model whose tables are cut over the ranks")
         agree_on_states(self)
         is_of_fit = "_use_cached_eval_dataset" in kwargs
-        if current() is None or is_of_fit or somebody_expects_iterator():  # the last: `evaluate` below
+        is_of_ours = any(plan.awaits_iterator for plan in running.here.plans[-1:])  # `evaluate` below
+        if current() is None or is_of_fit or is_of_ours:
             return plain_evaluate(self, *args, **kwargs)
         refuse_stateful(self)
         arguments = signature.bind(self, *args, **kwargs).arguments

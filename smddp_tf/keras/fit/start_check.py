@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import itertools
 import weakref
 import zlib
 from typing import Any
@@ -14,7 +15,7 @@ from smddp_tf._native.threads import of_thread
 from smddp_tf._warn import warn
 from smddp_tf.basics import rank
 from smddp_tf.collectives import ops
-from smddp_tf.collectives.functions import broadcast_object
+from smddp_tf.collectives.functions import allgather_object
 from smddp_tf.collectives.layouts import layout_of
 from smddp_tf.keras.roles.local_variables import local_of
 from smddp_tf.keras.roles.optimizers import being_accumulated, stays_local
@@ -30,19 +31,22 @@ def first_difference(model: Any) -> Any:
     """Returns the path of the first variable that differs between ranks and a rank that differs from rank 0; or None.
 
     Compares a checksum for each variable, over a sample of its values. Equal ranks exchange one number each; only if
-    they differ, rank 0's list goes to all.
-
+    they differ, their lists go to all.
     """
     variables = compared(model)
-    mine = [(variable.path, _checksum(variable)) for variable in variables]
-    digest = hashlib.blake2b(repr([checksum for _, checksum in mine]).encode(), digest_size=8).digest()
-    if _all_equal(int.from_bytes(digest, "little", signed=True)):
+    mine = [_checksum(variable) for variable in variables]
+    digest = int.from_bytes(hashlib.blake2b(repr(mine).encode(), digest_size=8).digest(), "little", signed=True)
+    digests = ops.allgather(tf.constant([digest], tf.int64), name=of_thread(f"{_NAME} (digests)")).numpy()
+    if (digests == digests[0]).all():
         return None
-    ours = broadcast_object(mine, root_rank=0, name=of_thread(f"{_NAME} (rank 0's)"))
-    at = _gathered(_first_difference(ours, mine), "which differs")
-    other = int(np.argmax(at >= 0))
-    named = max(ours, mine, key=len)[at[other]][0] if rank() == other else None
-    return broadcast_object(named, root_rank=other, name=of_thread(f"{_NAME} (its name)")), other
+    of_ranks = allgather_object(
+        ([variable.path for variable in variables], mine), name=of_thread(f"{_NAME} (which differs)")
+    )
+    (ours, first), *_ = of_ranks
+    other = next(other for other, (_, checksums) in enumerate(of_ranks) if checksums != first)
+    paths, checksums = of_ranks[other]
+    differ = (one != two for one, two in itertools.zip_longest(first, checksums))
+    return max(ours, paths, key=len)[list(differ).index(True)], other
 
 
 def compared(model: Any) -> list[Any]:
@@ -57,24 +61,6 @@ def compared(model: Any) -> list[Any]:
     own |= {id(variable) for variable in model.trainable_variables if stays_local(variable)}
     variables = [*model.trainable_variables, *(optimizer.variables if optimizer is not None else [])]
     return [variable for variable in variables if id(variable) not in own and layout_of(variable) is None]
-
-
-def _all_equal(digest: int) -> bool:
-    of_ranks = _gathered(digest, "digests")
-    return bool((of_ranks == of_ranks[0]).all())
-
-
-def _gathered(number: int, what: str) -> np.ndarray:
-    name = of_thread(f"{_NAME} ({what})")
-    return np.asarray(ops.allgather(tf.constant([number], tf.int64), name=name))
-
-
-def _first_difference(ours: list[Any], mine: list[Any]) -> int:
-    """The first place at which the checksums differ or one list ends; -1 when they are equal."""
-    for place, (one, other) in enumerate(zip(ours, mine)):
-        if one[1] != other[1]:
-            return place
-    return -1 if len(ours) == len(mine) else min(len(ours), len(mine))
 
 
 def look(model: Any) -> None:

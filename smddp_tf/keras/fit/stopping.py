@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import inspect
-import types
-from collections.abc import Iterable, Iterator, Sequence, Set
+from collections.abc import Iterable, Sequence
 from typing import Any, NamedTuple
 
 import tensorflow as tf
@@ -16,8 +14,6 @@ from smddp_tf.collectives.reduce_op import Max
 from smddp_tf.keras._backend import keras
 
 _BATCH_HOOKS = ("on_batch_begin", "on_batch_end", "on_train_batch_begin", "on_train_batch_end")
-# The batches between two questions where a callback could stop training but, as far as its code tells, does not.
-_SELDOM = 16
 
 
 class Stopping:
@@ -30,28 +26,26 @@ class Stopping:
         callbacks: this rank's.
 
     Attributes:
-        interval: the batches between two questions; 0: the ranks ask at the end of epochs only. Until
-            `agree_on_interval`, what this rank alone needs.
+        asks: whether the ranks ask each other after each batch, and not at the end of epochs only. Until `agree`,
+            whether this rank needs it.
     """
 
     def __init__(self, model: Any, callbacks: Iterable[Any]) -> None:
         callbacks = list(callbacks)
         self._model = model
         self._agreeing = [callback for callback in callbacks if hasattr(callback, "preempted")]
-        self.interval = _shortest(_interval_for(callback) for callback in callbacks)
-        self._batches = 0
+        self.asks = any(map(_may_stop, callbacks))
         self._wanted = False
 
-    def agree_on_interval(self, of_ranks: Iterable[int]) -> None:
-        """Takes the shortest of all ranks'."""
-        self.interval = _shortest(of_ranks)
+    def agree(self, of_ranks: Iterable[bool]) -> None:
+        """All ranks ask if one needs it."""
+        self.asks = any(of_ranks)
 
     def end_batch(self) -> None:
         """All ranks call it after each batch; `stop_training` is set when all of them stop here."""
         if any(callback.preempted for callback in self._agreeing):
             return  # a PreemptionCheckpoint has stopped all of them
-        self._batches += 1
-        if self.interval and self._batches % self.interval == 0:
+        if self.asks:
             flag = tf.constant(int(self.wanted()), tf.int32)
             name = of_thread("model.fit (stop_training)")
             self._model.stop_training = bool(ops.allreduce(flag, op=Max, name=name))
@@ -73,51 +67,22 @@ def looks_at_batches(callback: Any) -> bool:
     )
 
 
-def mentions(callback: Any, names: Set[str]) -> bool:
-    """Does its own code, or that of its classes, use an attribute or a string of one of these names?"""
-    return any(not names.isdisjoint((*code.co_names, *_strings(code))) for code in _codes_of(callback))
-
-
-def _strings(code: types.CodeType) -> list[str]:
-    return [constant for constant in code.co_consts if isinstance(constant, str)]
-
-
-def _shortest(intervals: Iterable[int]) -> int:
-    return min((interval for interval in intervals if interval), default=0)
-
-
-def _interval_for(callback: Any) -> int:
+def _may_stop(callback: Any) -> bool:
+    """Could it stop training at a batch? Whoever never does can say `stops_training = False`."""
     origin = type(callback).__module__.split(".")[0]
     if origin == "smddp_tf" or not looks_at_batches(callback):
-        return 0
-    if mentions(callback, {"stop_training"}):
-        return 1
-    runs_only_keras = origin == "keras" and not isinstance(callback, keras.callbacks.LambdaCallback)
-    return 0 if runs_only_keras else _SELDOM
-
-
-def _codes_of(callback: Any) -> Iterator[types.CodeType]:
-    """The code of its own functions and of those of its classes, as far as it can be seen."""
-    classes = [each for each in type(callback).__mro__ if each not in (keras.callbacks.Callback, object)]
-    for members in (vars(callback), *map(vars, classes)):
-        for member in members.values():
-            if isinstance(member, (types.MethodType, classmethod, staticmethod)):
-                member = member.__func__
-            if isinstance(member, types.FunctionType):
-                yield from _with_inner(inspect.unwrap(member).__code__)
-
-
-def _with_inner(code: types.CodeType) -> Iterator[types.CodeType]:
-    yield code
-    for constant in code.co_consts:
-        if isinstance(constant, types.CodeType):
-            yield from _with_inner(constant)
+        return False
+    stops = origin != "keras" or isinstance(callback, (keras.callbacks.LambdaCallback, keras.callbacks.TerminateOnNaN))
+    return bool(getattr(callback, "stops_training", stops))
 
 
 # These write the learning rate into the logs, under the name that Keras 3 has for it.
 _WRITE_RATE = ("LearningRateScheduler", "ReduceLROnPlateau", "TensorBoard")
-# What is named in the code of callbacks that set the learning rate or the weights.
-_SET_STATE = frozenset({"assign", "learning_rate", "load_weights", "lr", "set_weights", "_swap_variables"})
+# These of Keras change nothing that all ranks must have alike.
+_ONLY_READ = (
+    "CSVLogger", "History", "ModelCheckpoint", "OrbaxCheckpoint", "ProgbarLogger", "RemoteMonitor", "TensorBoard",
+    "TerminateOnNaN",
+)  # fmt: skip
 
 
 class CallbackFacts(NamedTuple):
@@ -129,7 +94,8 @@ class CallbackFacts(NamedTuple):
         broadcasts: whether one gives all ranks the same weights.
         restores_weights: whether one may go back to the weights of another epoch.
         write_rate: whether one of Keras's writes the learning rate into the logs.
-        set_state: how many may set the learning rate or weights. After `agreed`, whether the ranks differ in that.
+        set_state: the classes of those that could set the learning rate or weights, on this rank only. After `agreed`,
+            whether the ranks differ in that.
     """
 
     for_all_ranks: Sequence[str]
@@ -137,7 +103,7 @@ class CallbackFacts(NamedTuple):
     broadcasts: bool
     restores_weights: bool
     write_rate: bool
-    set_state: int
+    set_state: Any
 
 
 def flat(callbacks: Any) -> list[Any]:
@@ -153,10 +119,10 @@ def facts_of(callbacks: Sequence[Any]) -> CallbackFacts:
     return CallbackFacts(
         [_name_of(each) for each in callbacks if getattr(each, "for_all_ranks", False)],
         any(counts_samples(each) for each in callbacks),
-        any("Broadcast" in type(each).__name__ for each in callbacks),
+        any(getattr(each, "broadcasts_weights", False) for each in callbacks),
         any(getattr(each, "restore_best_weights", False) for each in callbacks),
         any(isinstance(each, writers) for each in callbacks),
-        sum(not hasattr(each, "for_all_ranks") and mentions(each, _SET_STATE) for each in callbacks),
+        [type(each).__name__ for each in callbacks if _may_set_state(each)],
     )
 
 
@@ -176,9 +142,15 @@ def agreed(of_ranks: Sequence[CallbackFacts]) -> CallbackFacts:
                 f"(this is rank {rank()}). Put it into the list of callbacks without asking for the rank. "
                 "On rank 0 only belong callbacks that write files or print."
             )
-    differ = len({facts.set_state for facts in of_ranks}) > 1
+    differ = any(facts.set_state != of_ranks[0].set_state for facts in of_ranks)
     any_of = CallbackFacts(names[0], *(any(fact) for fact in zip(*(facts[1:] for facts in of_ranks))))
     return any_of._replace(set_state=differ)
+
+
+def _may_set_state(callback: Any) -> bool:
+    if hasattr(callback, "for_all_ranks") or type(callback) is keras.callbacks.Callback:
+        return False
+    return type(callback).__name__ not in _ONLY_READ or not type(callback).__module__.startswith("keras.")
 
 
 def counts_samples(callback: Any) -> bool:

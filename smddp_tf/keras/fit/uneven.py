@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import tensorflow as tf
 
@@ -12,9 +12,11 @@ from smddp_tf._native.threads import of_thread
 from smddp_tf.basics import rank, size
 from smddp_tf.collectives.functions import allgather_object
 from smddp_tf.keras.callbacks.uneven_batches import ERROR, JOIN, OFF, SHORTEST
-from smddp_tf.keras.data_parallel.global_batches import part_of
 from smddp_tf.keras.roles import active_ranks, input_waits
 from smddp_tf.keras.roles.step_hooks import StepHooks
+
+if TYPE_CHECKING:
+    from smddp_tf.keras.fit.epoch_data import EpochData
 
 
 class Supply(NamedTuple):
@@ -53,21 +55,7 @@ class Supply(NamedTuple):
         return f"{steps}{batches} batches"
 
 
-def supply_of(epoch_iterator: Any, steps_per_execution: int) -> Supply:
-    """Reads a `Supply` from Keras's iterator over the training data."""
-    part = part_of(epoch_iterator)
-    batches = epoch_iterator.data_adapter.num_batches if part is None or part.steps is None else part.steps
-    if batches is None:
-        dataset = epoch_iterator._distributed_dataset
-        never_ends = getattr(dataset, "cardinality", lambda: None)()
-        batches = math.inf if never_ends is not None and int(never_ends) == tf.data.INFINITE_CARDINALITY else None
-    steps = epoch_iterator.steps_per_epoch
-    # Older versions of Keras unroll the steps of a call, and the end of the data cancels those before it as well.
-    breaks_off = steps_per_execution > 1 and not hasattr(type(epoch_iterator), "__next__")
-    return Supply(batches, steps or None, steps_per_execution, breaks_off, None if part is None else part.rows)
-
-
-class Plan(NamedTuple):
+class StepsPlan(NamedTuple):
     """What all ranks do, worked out by each from everybody's `Supply`.
 
     Attributes:
@@ -86,8 +74,8 @@ class Plan(NamedTuple):
     by_rows: bool = False
 
 
-def plan_for(mode: str, supplies: Sequence[Supply]) -> Plan | None:
-    """Returns the `Plan`, or None where nothing needs to be done: all ranks have equally many batches."""
+def plan_for(mode: str, supplies: Sequence[Supply]) -> StepsPlan | None:
+    """Returns the `StepsPlan`, or None where nothing needs to be done: all ranks have equally many batches."""
     first = supplies[0]
     if len({supply.steps_per_execution for supply in supplies}) > 1:
         raise ValueError(
@@ -101,22 +89,22 @@ def plan_for(mode: str, supplies: Sequence[Supply]) -> Plan | None:
     limits = [supply.limit() for supply in supplies]
     exact = all(supply.is_exact() for supply in supplies)
     if by_rows:
-        return Plan(max(limits), True, exact, 1, True)
+        return StepsPlan(max(limits), True, exact, 1, True)
     if mode == ERROR and exact and len(set(limits)) > 1:
         raise ValueError(uneven_message(_listed(supplies)))
     if mode == JOIN:
-        return Plan(max(limits), True, exact, 1)
+        return StepsPlan(max(limits), True, exact, 1)
     if mode == SHORTEST and exact:
         limit = min(limits)
         if first.breaks_off:
             limit -= limit % first.steps_per_execution
         if limit > 0:
-            return Plan(limit, False, True, len(supplies))
+            return StepsPlan(limit, False, True, len(supplies))
         raise ValueError(
             'UnevenBatchesCallback(mode="shortest"): no step is left that every rank has data for. '
             f'Received: {"; ".join(_listed(supplies))}. Give every rank data, or use mode="join".'
         )
-    return Plan(max(limits) if mode == ERROR else min(limits), True, exact, len(supplies))
+    return StepsPlan(max(limits) if mode == ERROR else min(limits), True, exact, len(supplies))
 
 
 def uneven_message(counts: Sequence[str]) -> str:
@@ -138,49 +126,34 @@ def _ends_inside_a_call(supply: Supply) -> bool:
 
 
 class UnevenEpochs:
-    """Runs the epochs of one `fit` after a `Plan`: changes Keras's iterator, and what its train function gets.
+    """Runs the epochs of one `fit` after a `StepsPlan`.
 
     Attributes:
         function: Keras's train function, traced with the hooks of uneven steps.
+        watched: whether it must be called in the place of that.
     """
 
     def __init__(
-        self, model: Any, epoch_iterator: Any, supply: Supply, plan: Plan, mode: str, hooks: StepHooks
+        self, model: Any, data: EpochData, supply: Supply, steps: StepsPlan, mode: str, hooks: StepHooks
     ) -> None:
         self._model = model
-        self._iterator = epoch_iterator
+        self._data = data
         self._supply = supply
-        self._plan = plan
+        self._plan = steps
         self._mode = mode
         self._hooks = hooks
         self._over = False
         self._calls = 0
         self._active_steps_of_iterator = 0.0
-        self._padding: Any = None
         self.function: Any = None
-        self.watched = plan.watched
-        self._change_dataset()
-
-    def _change_dataset(self) -> None:
-        dataset = self._iterator._distributed_dataset
-        part = part_of(self._iterator)
-        if self._plan.by_rows and part is not None:
-            dataset = part.pairs
-        if self._supply.steps_per_epoch is None and self._supply.batches not in (None, math.inf):
-            dataset = dataset.take(int(self._supply.batches))
-        if self._plan.watched:
-            pairs = dataset if self._plan.by_rows else with_flags(dataset)
-            self._padding = padding_iterator(padding_batches(pairs))
-            dataset = pairs.concatenate(padding_batches(pairs))
-        elif self._supply.steps_per_epoch is None:
-            dataset = dataset.take(int(self._plan.limit))
-        self._iterator._distributed_dataset = dataset
+        self.watched = steps.watched
+        data.prepare(supply, steps)
 
     def begin(self) -> None:
         """Before the first epoch: has the model's variables made, so that steps without data can spare them."""
         if not self._plan.watched:
             return
-        batch = next(self._padding)[1]
+        batch = next(self._data.padding)[1]
         try:
             self._model._symbolic_build(data_batch=batch)
         except Exception:  # a model that cannot be built from shapes alone; its first step builds it
@@ -188,16 +161,13 @@ class UnevenEpochs:
 
     def begin_epoch(self) -> None:
         """Gives Keras's iterator the agreed length, and data of this rank's own from where they should go on."""
-        if not self._continues():
-            self._iterator._current_iterator = None
+        continues = self._continues()
+        if not continues:
             self._active_steps_of_iterator = 0.0
-        self._iterator._num_batches = None
-        self._iterator.steps_per_epoch = 2**62 if self._plan.limit == math.inf else int(self._plan.limit)
+        self._data.set_length(self._plan.limit, continues)
         self._over = False
         self._calls = 0
         if self._plan.watched:
-            if isinstance(self._iterator._distributed_dataset, input_waits.Timed):
-                self._padding = input_waits.timed(self._padding)  # the train function takes one kind of iterator
             active_ranks.process_wide().needed.assign(float(self._plan.needed))
             active_ranks.process_wide().by_rows.assign(self._plan.by_rows)
             self._hooks.active_steps.assign(0.0)
@@ -221,7 +191,7 @@ class UnevenEpochs:
         if self._over:
             raise self._end_of_data()
         if self._calls * self._supply.steps_per_execution >= self._supply.limit():
-            iterator = self._padding if self._supply.steps_per_epoch else iterator
+            iterator = self._data.padding if self._supply.steps_per_epoch else iterator
         valid_before = float(self._hooks.valid) if not self._plan.exact else 0.0
         logs = self.function(iterator)
         self._calls += 1
@@ -263,46 +233,3 @@ class UnevenEpochs:
             "`apply_gradients` of an optimizer wrapped by hvd.DistributedOptimizer, outside of a tf.function that ran "
             'before; or give all ranks equally many batches and use UnevenBatchesCallback(mode="off").'
         )
-
-
-def padding_batches(pairs: Any) -> Any:
-    """Returns the endless dataset of pairs (0.0, batch of zeros) with the element types of `pairs`.
-
-    Dimensions that the types leave open, such as a batch size, are 1.
-    """
-    _, spec = pairs.element_spec
-    return tf.data.Dataset.from_tensors(0.0).repeat().map(lambda flag: (flag, zeros_of(spec)))
-
-
-def padding_iterator(padding: Any) -> Any:
-    """Returns an iterator with no thread that tunes it: the end of such a thread can take TensorFlow seconds."""
-    options = tf.data.Options()
-    options.autotune.enabled = False
-    return iter(padding.with_options(options))
-
-
-def with_flags(dataset: Any) -> Any:
-    """Returns the pairs (1.0, batch) of `dataset`."""
-    return tf.data.Dataset.zip((tf.data.Dataset.from_tensors(1.0).repeat(), dataset))
-
-
-def zeros_of(spec: Any) -> Any:
-    """A batch of zeros (or empty strings) of the given types: any structure that tf.data knows."""
-    return tf.nest.map_structure(_zeros_of_leaf, spec)
-
-
-def _zeros_of_leaf(spec: Any) -> Any:
-    if isinstance(spec, tf.RaggedTensorSpec):
-        dense = tf.zeros(_closed(spec.shape), spec.dtype)
-        return tf.RaggedTensor.from_tensor(dense, ragged_rank=spec.ragged_rank, row_splits_dtype=spec.row_splits_dtype)
-    if isinstance(spec, tf.SparseTensorSpec):
-        return tf.sparse.from_dense(tf.zeros(_closed(spec.shape), spec.dtype))
-    if isinstance(spec, tf.OptionalSpec):
-        return tf.experimental.Optional.empty(spec._element_spec)
-    if isinstance(spec, tf.TensorSpec):
-        return tf.zeros(_closed(spec.shape), spec.dtype)
-    return None  # NoneTensorSpec: an absent component
-
-
-def _closed(shape: Any) -> Any:
-    return [1 if size is None else size for size in shape] if shape.rank is not None else [1]

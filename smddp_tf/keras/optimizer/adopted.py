@@ -13,6 +13,7 @@ from smddp_tf.keras.optimizer.optimizer_reducer import is_updating
 from smddp_tf.keras.optimizer.reducing import attach
 from smddp_tf.keras.roles.current_distribution import current
 from smddp_tf.keras.roles.optimizers import innermost
+from smddp_tf.keras.roles.step_hooks import hooks_of
 from smddp_tf.keras.roles.wrapping import detach_reducer, optimizers_of, reducer_on, reduces
 
 
@@ -30,7 +31,7 @@ def follow_distribution(model: Any) -> None:
                 )
             for each in {id(o): o for o in (optimizer, innermost(optimizer))}.values():
                 detach_reducer(each)
-            model.train_function = None
+            hooks_of(model, "train").drop_function(model)
 
 
 def adopt(optimizer: Any) -> bool:

@@ -7,10 +7,8 @@ augmentation differ between ranks), so this misses some, and never blames wrongl
 
 from __future__ import annotations
 
-import contextlib
 import functools
-import threading
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import tensorflow as tf
@@ -19,8 +17,7 @@ from smddp_tf._native.threads import of_thread
 from smddp_tf._warn import warn
 from smddp_tf.basics import rank, size
 from smddp_tf.collectives.ops import allgather
-
-_watch = threading.local()
+from smddp_tf.keras.roles import running
 
 # A few values of a few gradients do: one gradient alone may not depend on the data (the bias under a linear loss).
 _GRADIENTS, _VALUES = 4, 256
@@ -41,18 +38,9 @@ def _fingerprint() -> _Fingerprint:
     return _Fingerprint()
 
 
-@contextlib.contextmanager
-def watching() -> Iterator[None]:
-    """Inside, on this thread, steps that are run or traced note their gradients: somebody will compare them."""
-    before, _watch.on = is_watching(), True
-    try:
-        yield
-    finally:
-        _watch.on = before
-
-
 def is_watching() -> bool:
-    return getattr(_watch, "on", False)
+    """Is this in a `fit` that compares the gradients of the ranks' steps at the end of its first epoch?"""
+    return any(plan.is_guarded for plan in running.here.plans)
 
 
 def note(grads: Sequence[Any]) -> None:

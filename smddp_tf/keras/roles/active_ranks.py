@@ -11,10 +11,8 @@ Nothing of this is traced unless `fit` found that ranks may have different numbe
 
 from __future__ import annotations
 
-import contextlib
 import functools
-import threading
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import tensorflow as tf
@@ -25,9 +23,8 @@ from smddp_tf.collectives import ops, run_time_values, xla
 from smddp_tf.collectives.layouts import layout_of
 from smddp_tf.collectives.reduce_op import Average, Sum
 from smddp_tf.gradients.reducer import GradientReducer
+from smddp_tf.keras.roles import running
 from smddp_tf.process_sets import ProcessSet
-
-_tracing = threading.local()
 
 
 class ActiveRanks:
@@ -177,18 +174,8 @@ def process_wide() -> ActiveRanks:
 
 def current() -> ActiveRanks | None:
     """Returns the `ActiveRanks` of the training step that is being traced (or run eagerly), or None: all are active."""
-    return getattr(_tracing, "active", None)
-
-
-@contextlib.contextmanager
-def stepping(active: ActiveRanks) -> Iterator[None]:
-    """Inside, `current()` is `active`."""
-    before = current()
-    _tracing.active = active
-    try:
-        yield
-    finally:
-        _tracing.active = before
+    active: ActiveRanks | None = running.here.active
+    return active
 
 
 def unless_skipped(active: ActiveRanks, optimizer: Any, trainable_variables: Any, update: Callable[[], Any]) -> Any:

@@ -11,10 +11,11 @@ from typing import Any
 from smddp_tf import basics
 from smddp_tf.keras import patch_table, patches
 from smddp_tf.keras._backend import LEGACY, keras
+from smddp_tf.keras.roles import running
 
 _ATTRIBUTE = "distribution"  # its name in Keras's global state
+# In the place of Keras's global state, which is kept by thread too: programs set a distribution for a thread.
 _of_thread = threading.local()
-_calling = threading.local()
 
 
 def keep_through_clear_session() -> None:
@@ -79,18 +80,13 @@ def set_aside() -> Iterator[None]:
 @contextlib.contextmanager
 def alone() -> Iterator[None]:
     """Inside, on this thread, a callback runs on this rank only: what it does with a model concerns no other rank."""
-    before = is_alone()
-    _calling.alone = True
-    try:
-        with contextlib.nullcontext() if LEGACY else set_aside():
-            yield
-    finally:
-        _calling.alone = before
+    with running.within(is_alone=True), contextlib.nullcontext() if LEGACY else set_aside():
+        yield
 
 
 def is_alone() -> bool:
     """Inside of `alone`?"""
-    return getattr(_calling, "alone", False)
+    return running.here.is_alone
 
 
 def refuse_alone(what: str) -> None:

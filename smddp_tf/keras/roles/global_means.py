@@ -10,10 +10,8 @@ each loss. A mean to which a step adds one number counts a batch once, so each r
 
 from __future__ import annotations
 
-import contextlib
 import functools
-import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -22,28 +20,29 @@ import tensorflow as tf
 from smddp_tf.collectives import emit, graph, run_time_values
 from smddp_tf.collectives.reduce_op import ReduceSpec, Sum
 from smddp_tf.keras import patch_table, patches
-from smddp_tf.keras.roles.current_distribution import shards_batches
+from smddp_tf.keras.roles import running
 
-_running = threading.local()
 _MEANS = ("sum_over_batch_size", "mean", "mean_with_sample_weight")
 
 
 class GlobalBatch:
     """The batch of all ranks of which a step, traced or run eagerly, sees this rank's part."""
 
-    def __init__(self, rows: Any = None) -> None:
+    def __init__(self, rows: Any = None, is_cut: bool = True) -> None:
         """Remembers the part.
 
         Args:
             rows: number tensor, those of the part, 0 if it counts nowhere; None where all ranks have equally many.
+            is_cut: whether the part was cut out of a batch that all ranks have read, and not brought by the rank.
         """
+        self._is_cut = is_cut
         self._rows = None if rows is None else tf.cast(rows, tf.float64)
         self._rows_of_all: dict[Any, Any] = {}  # by graph: the tensors of one are unknown in another
 
     @property
     def has_equal_parts(self) -> bool:
         """Whether it is cut into parts of the same shape, one for each rank."""
-        return self._rows is None and shards_batches()
+        return self._rows is None and self._is_cut
 
     def share(self) -> Any:
         """This rank's part of the rows, a float64 scalar between 0 and 1."""
@@ -82,20 +81,9 @@ class OwnBatch(NamedTuple):
         return self.rows
 
 
-@contextlib.contextmanager
-def stepping(batch: GlobalBatch | OwnBatch | None) -> Iterator[None]:
-    """Inside is a step on this batch, traced or run eagerly."""
-    before = getattr(_running, "batch", None)
-    _running.batch = batch
-    try:
-        yield
-    finally:
-        _running.batch = before
-
-
 def global_batch() -> GlobalBatch | None:
     """That of the step on this thread which all ranks take together; None outside."""
-    batch = getattr(_running, "batch", None)
+    batch = running.here.batch
     return batch if isinstance(batch, GlobalBatch) else None
 
 
@@ -121,7 +109,7 @@ def _reduced(plain: Callable[..., Any]) -> Callable[..., Any]:
         if batch is None:
             return loss
         weighted = reduction == "mean_with_sample_weight" and sample_weight is not None
-        if reduction == "sum" and getattr(_running, "is_compiled", False) and tf.TensorShape(values.shape).rank != 0:
+        if reduction == "sum" and running.here.is_compiled_loss and tf.TensorShape(values.shape).rank != 0:
             factor = batch.factor()
         elif reduction in _MEANS and (weighted or mask is not None):
             # Of a mean with a mask the number of values that count.
@@ -139,11 +127,8 @@ def _compiled(plain: Callable[..., Any]) -> Callable[..., Any]:
 
     @functools.wraps(plain)
     def call(self: Any, *args: Any, **kwargs: Any) -> Any:
-        _running.is_compiled = True
-        try:
+        with running.within(is_compiled_loss=True):
             loss = plain(self, *args, **kwargs)
-        finally:
-            _running.is_compiled = False
         batch = global_batch()
         if batch is None or loss is None or loss.shape.rank == 0:
             return loss
@@ -163,7 +148,7 @@ def _updated(plain: Callable[..., Any]) -> Callable[..., Any]:
 
     @functools.wraps(plain)
     def update_state(self: Any, values: Any, sample_weight: Any = None) -> None:
-        batch = getattr(_running, "batch", None)
+        batch = running.here.batch
         shape = values.shape if hasattr(values, "shape") else np.shape(values)
         if batch is not None and sample_weight is None and tf.TensorShape(shape).rank == 0:
             sample_weight = batch.share()

@@ -1,4 +1,6 @@
-"""Puts our steps around a model's `train_step` and `test_step` for as long as one `fit` or `evaluate` lasts.
+"""Our steps around a model's `train_step` and `test_step`, and what stands in for the functions that Keras traces.
+
+`StepHooks` is the only writer of a model's `train_step`, `test_step`, `train_function` and `test_function`.
 
 Two things need to see every batch: uneven data (is it a real one?) and the counting of samples. Both sit in one
 wrapper, set on the instance and taken off again, and traced by Keras together with the model's own step. The traced
@@ -7,15 +9,36 @@ functions are kept for the next time.
 
 from __future__ import annotations
 
-from typing import Any
+import contextlib
+from collections.abc import Callable, Iterator
+from typing import Any, NamedTuple
 
 import tensorflow as tf
 
-from smddp_tf.keras.roles import active_ranks, global_means
-from smddp_tf.keras.roles.current_distribution import current, shards_batches
+from smddp_tf.keras.roles import active_ranks, global_means, running
 from smddp_tf.keras.roles.global_means import GlobalBatch, OwnBatch
 
 _ATTRIBUTE = "_smddp_step_hooks"
+
+
+class StepKind(NamedTuple):
+    """What the batches of a step are; a step that was traced for one kind cannot take another.
+
+    Attributes:
+        of_pairs: whether they come as pairs (flag, batch). A train step with flag 0 leaves no trace on this rank; see
+            `ActiveRanks` for what the flag is otherwise. For test steps it is the number of rows.
+        is_global: whether there is a `keras.distribution`: the ranks' batches together are one batch.
+        is_cut: whether those are cut out of a batch that all ranks have read, and not brought by each rank.
+    """
+
+    of_pairs: bool = False
+    is_global: bool = False
+    is_cut: bool = True
+
+    @classmethod
+    def under(cls, distribution: Any, of_pairs: bool) -> StepKind:
+        """The kind under a `keras.distribution`, or None."""
+        return cls(of_pairs, distribution is not None, getattr(distribution, "_auto_shard_dataset", True))
 
 
 def hooks_of(model: Any, kind: str) -> StepHooks:
@@ -43,6 +66,7 @@ class StepHooks:
 
     def __init__(self, kind: str) -> None:
         self._kind = kind
+        self._step, self._function = f"{kind}_step", f"{kind}_function"
         with tf.init_scope():
             self.samples = tf.Variable(0.0, dtype=tf.float64, trainable=False)
             self.active_steps = tf.Variable(0.0, trainable=False)
@@ -51,66 +75,89 @@ class StepHooks:
         self.incomplete = False
         self._plain: Any = None
         self._last_logs: list[tf.Variable] | None = None
-        # By `uneven`, whether there is a distribution, and whether it shards: the plain function and ours.
-        self._kept: dict[tuple[bool, bool, bool], tuple[Any, Any]] = {}
+        self._kept: dict[StepKind, tuple[Any, Any]] = {}  # the plain function and ours
 
     def reset(self) -> None:
         for counter in (self.samples, self.active_steps, self.valid):
             counter.assign(0)
 
-    def install(self, model: Any, uneven: bool) -> None:
-        """Swaps the step, and the function that Keras runs, until `remove`.
+    @contextlib.contextmanager
+    def installed_in(self, model: Any, of_step: StepKind) -> Iterator[None]:
+        """Inside, our step is in the place of the model's, and what was traced of it in that of Keras's function.
 
-        With `uneven` the data come as pairs (flag, data), and a step with flag 0 leaves no trace on this rank. What the
-        flag is otherwise: see `ActiveRanks`; for test steps it is the number of rows.
+        Where they are installed already, nothing changes.
         """
-        plain_step = getattr(model, f"{self._kind}_step")
-        plain = getattr(model, f"{self._kind}_function")
+        if self.installed:
+            yield
+            return
+        plain_step = getattr(model, self._step)
+        self._plain = getattr(model, self._function)
         steps_of_pairs = {"train": self._uneven_step, "test": self._test_step}
-        step = steps_of_pairs[self._kind](model, plain_step) if uneven else self._counting_step(plain_step)
-        object.__setattr__(model, f"{self._kind}_step", step)
+        make = steps_of_pairs[self._kind] if of_step.of_pairs else self._counting_step
+        object.__setattr__(model, self._step, make(model, plain_step, of_step))
         self.installed = True
         global_means.count_rows()
-        self._plain = plain
-        self._kind_of_step = (uneven, current() is not None, shards_batches())
-        kept_beside, function = self._kept.get(self._kind_of_step, (None, None))
-        if function is not None and kept_beside is plain:
-            setattr(model, f"{self._kind}_function", function)
+        kept_beside, function = self._kept.get(of_step, (None, None))
+        if function is not None and kept_beside is self._plain:
+            setattr(model, self._function, function)
         else:
             self.trace_again(model)
+        try:
+            yield
+        finally:
+            self.installed = False
+            object.__delattr__(model, self._step)
+            function = getattr(model, self._function)
+            if function is not None:  # else compiled anew in the meantime
+                if self._plain is not None and not self.incomplete:
+                    self._kept[of_step] = (self._plain, function)
+                setattr(model, self._function, self._plain)
 
     def trace_again(self, model: Any) -> None:
+        """Has Keras make the function anew, of the step as it is now."""
         self.incomplete = False
         self._last_logs = None
-        getattr(model, f"make_{self._kind}_function")(force=True)
+        getattr(model, f"make_{self._function}")(force=True)
 
-    def remove(self, model: Any) -> None:
-        """Puts the plain step and function back."""
-        self.installed = False
-        object.__delattr__(model, f"{self._kind}_step")
-        function = getattr(model, f"{self._kind}_function")
-        if function is None:  # compiled anew in the meantime
-            return
-        if self._plain is not None and not self.incomplete:
-            self._kept[self._kind_of_step] = (self._plain, function)
-        setattr(model, f"{self._kind}_function", self._plain)
+    def intercept(self, model: Any, run: Callable[[Any], Any], function_before: Any = None) -> Any:
+        """Lets Keras call `run(iterator)` in the place of the function.
+
+        Returns:
+            The function that it stands for; `function_before`, the last one, where nobody has made another since.
+        """
+        function = getattr(model, self._function)
+        if function is run:
+            return function_before
+        setattr(model, self._function, run)
+        return function
+
+    def release(self, model: Any, run: Callable[[Any], Any], function: Any) -> None:
+        """Undoes `intercept`, unless somebody has had the function made anew since."""
+        if getattr(model, self._function) is run:
+            setattr(model, self._function, function)
 
     def forget(self) -> None:
         """Lets no function come back that was traced before."""
         self._plain, self._kept = None, {}
 
-    def _counting_step(self, plain_step: Any) -> Any:
+    def drop_function(self, model: Any) -> None:
+        """Lets Keras trace the step anew before it runs the next time."""
+        setattr(model, self._function, None)
+
+    def _counting_step(self, model: Any, plain_step: Any, of_step: StepKind) -> Any:
+        del model
+        together = self._kind == "train" and of_step.is_global
+
         def step(data: Any) -> Any:
             rows = rows_of(data)
             self.samples.assign_add(rows)
-            together = self._kind == "train" and current() is not None
-            with global_means.stepping(GlobalBatch() if together else OwnBatch(rows)):
+            with running.within(batch=GlobalBatch(is_cut=of_step.is_cut) if together else OwnBatch(rows)):
                 return plain_step(data)
 
         return step
 
-    def _test_step(self, model: Any, plain_step: Any) -> Any:
-        counting_step = self._counting_step(plain_step)
+    def _test_step(self, model: Any, plain_step: Any, of_step: StepKind) -> Any:
+        counting_step = self._counting_step(model, plain_step, of_step)
 
         def step(pair: Any) -> Any:
             if len(pair) != 2 or pair[0].shape.rank != 0:  # what `test_on_batch` was given
@@ -118,7 +165,7 @@ class StepHooks:
             rows, data = pair
             before = {id(variable): _copy(variable) for variable in model.metrics_variables}
             # Data that each rank brings itself may be more steps here than elsewhere.
-            with global_means.stepping(GlobalBatch(rows) if shards_batches() else OwnBatch(rows)):
+            with running.within(batch=GlobalBatch(rows) if of_step.is_cut else OwnBatch(rows)):
                 logs = plain_step(data)
             for variable in model.metrics_variables:
                 if id(variable) in before:
@@ -128,15 +175,15 @@ class StepHooks:
 
         return step
 
-    def _uneven_step(self, model: Any, plain_step: Any) -> Any:
+    def _uneven_step(self, model: Any, plain_step: Any, of_step: StepKind) -> Any:
         active = active_ranks.process_wide()
 
         def step(flagged: Any) -> Any:
             flag, data = flagged
             active.begin_step(flag)
-            batch = OwnBatch(rows_of(data)) if current() is None else GlobalBatch(flag)
+            batch = GlobalBatch(flag, of_step.is_cut) if of_step.is_global else OwnBatch(rows_of(data))
             before = {id(variable): _copy(variable) for variable in _changed_by_data(model)}
-            with active_ranks.stepping(active), global_means.stepping(batch):
+            with running.within(active=active, batch=batch):
                 logs = plain_step(data)
             alive = active.is_valid() & (flag > 0.5)
             for variable in _changed_by_data(model):

@@ -23,6 +23,7 @@ from smddp_tf.collectives.objects import broadcast_object
 from smddp_tf.exceptions import reason_of
 from smddp_tf.keras import patch_table, patches
 from smddp_tf.keras._backend import LEGACY, keras
+from smddp_tf.keras.roles import running
 from smddp_tf.keras.roles.current_distribution import is_alone
 from smddp_tf.keras.roles.optimizers import innermost
 from smddp_tf.keras.roles.wrapping import optimizers_of, reducer_on
@@ -31,7 +32,6 @@ from smddp_tf.keras.roles.wrapping import optimizers_of, reducer_on
 MEETING_SECONDS = 300.0
 _PIECE = 1 << 26  # elements that are sent at once
 _NAME = "saving a model with cut variables"
-_saving = threading.local()
 
 
 def cut_variables(model: Any, optimizers: Iterable[Any] = ()) -> list[Any]:
@@ -79,22 +79,22 @@ def together(model: Any, save: Callable[[], Any], optimizers: Iterable[Any] = ()
         RuntimeError: not all ranks have called it within `MEETING_SECONDS`, or rank 0 could not save.
         ValueError: the ranks' models or optimizers differ.
     """
-    if getattr(_saving, "variables", None) is not None or not saves_together(model, optimizers):
+    if running.here.saved_variables is not None or not saves_together(model, optimizers):
         return save() if not is_initialized() or rank() == 0 else None
     variables = cut_variables(model, optimizers)
     _meet(len(variables))
     if rank() != 0:
         return _serve(variables)
-    _saving.variables, problem = variables, "it was interrupted"
+    problem = "it was interrupted"
     try:
-        result = save()
+        with running.within(saved_variables=variables):
+            result = save()
         problem = ""
         return result
     except Exception as error:
         problem = f"{type(error).__name__}: {error}"
         raise
     finally:
-        _saving.variables = None
         broadcast_object((None, problem), 0, name=_NAME)
 
 
@@ -104,7 +104,7 @@ def whole(variable: Any) -> Any:
     Raises:
         RuntimeError: outside of `together`.
     """
-    layout, variables = layout_of(variable), getattr(_saving, "variables", None)
+    layout, variables = layout_of(variable), running.here.saved_variables
     if layout is None:
         return variable.numpy()
     if variables is None:

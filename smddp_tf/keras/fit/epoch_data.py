@@ -1,0 +1,192 @@
+"""The data of Keras's iterators. `EpochData` alone writes what is private there, above all `_distributed_dataset`."""
+
+from __future__ import annotations
+
+import functools
+import math
+import weakref
+from typing import Any
+
+import tensorflow as tf
+
+from smddp_tf.basics import is_initialized, size
+from smddp_tf.data.tf_datasets import without_autotune
+from smddp_tf.keras.data_parallel.global_batches import Part, make_iterator
+from smddp_tf.keras.data_parallel.same_data import Digests
+from smddp_tf.keras.fit.uneven import StepsPlan, Supply
+from smddp_tf.keras.roles import input_waits, running
+
+_ATTRIBUTE = "smddp_data"  # of Keras's iterators; Keras keeps that of the validation in `fit`, and reads it again
+
+
+def prepared(plain_init: Any) -> Any:
+    """For Keras's iterators: a constructor that prepares the data.
+
+    The first iterator that Keras makes in a call of `fit` or `hvd.evaluate` has the data of that call.
+    """
+
+    @functools.wraps(plain_init)
+    def __init__(self: Any, *args: Any, **kwargs: Any) -> None:
+        awaiting = [plan for plan in running.here.plans[-1:] if plan.awaits_iterator]
+        epochs = 0
+        for plan in awaiting:
+            plan.awaits_iterator, epochs = False, plan.epochs_ahead
+        part = make_iterator(plain_init, self, epochs, *args, **kwargs)
+        data = EpochData(self, part, has_rows=epochs == 0)
+        for plan in awaiting:
+            plan.take_data(data)
+
+    return __init__
+
+
+def data_of(iterator: Any) -> EpochData | None:
+    """The data of one of Keras's iterators; None where there is no iterator."""
+    return getattr(iterator, _ATTRIBUTE, None)
+
+
+class EpochData:
+    """What one of Keras's iterators reads.
+
+    Attributes:
+        part: this rank's part of global batches; None without a `keras.distribution`.
+        steps_per_epoch: what Keras was given as that.
+        dataset: what is read, before it is timed.
+    """
+
+    def __init__(self, iterator: Any, part: Part | None, has_rows: bool) -> None:
+        """Prepares the data for steps that are as many as this rank has batches.
+
+        Args:
+            iterator: Keras's, which has made its dataset.
+            part: of that dataset.
+            has_rows: whether the steps take the pairs of `part`, as those of `evaluate` do.
+        """
+        # Not kept alive: an iterator must end with `fit`, not when cycles are collected.
+        self._reference = weakref.ref(iterator)
+        self._own = iterator._distributed_dataset
+        self._has_rows = has_rows
+        self._is_timed = False
+        self._padding: Any = None
+        self.part = part
+        self.steps_per_epoch: int | None = iterator.steps_per_epoch
+        setattr(iterator, _ATTRIBUTE, self)
+        self.prepare()
+
+    def prepare(self, supply: Supply | None = None, steps: StepsPlan | None = None) -> None:
+        """Makes the dataset in this order: the rank's part, without autotune, as long as agreed, padded, timed.
+
+        Args:
+            supply: what this rank has told the others.
+            steps: what all ranks have agreed on; None: every rank makes the steps that it has data for.
+        """
+        dataset, by_rows = self._own, steps is not None and steps.by_rows
+        if self.part is not None:
+            has_rows = self._has_rows or by_rows
+            dataset = self.part.pairs if has_rows else self.part.pairs.map(lambda rows, batch: batch)
+        if is_initialized() and size() > 1 and isinstance(dataset, tf.data.Dataset):
+            dataset = without_autotune(dataset)
+        if supply is not None and steps is not None:
+            if supply.steps_per_epoch is None and supply.batches not in (None, math.inf):
+                dataset = dataset.take(int(supply.batches or 0))
+            if steps.watched:
+                pairs = dataset if by_rows else _with_flags(dataset)
+                self._padding = _padding_iterator(_padding_batches(pairs))
+                dataset = pairs.concatenate(_padding_batches(pairs))
+            elif supply.steps_per_epoch is None:
+                dataset = dataset.take(int(steps.limit))
+        self.dataset = dataset
+        self._iterator._distributed_dataset = input_waits.Timed(dataset) if self._is_timed else dataset
+
+    def time_steps(self) -> None:
+        """Measures how long steps wait for their batches, from the next pass over the data on."""
+        self._is_timed = True
+        self._iterator._distributed_dataset = input_waits.Timed(self.dataset)
+
+    @property
+    def _iterator(self) -> Any:
+        """Keras's, which keeps it for as long as it reads."""
+        return self._reference()
+
+    @property
+    def padding(self) -> Any:
+        """Endless iterator over pairs (0.0, batch of zeros) like those of the dataset, of the same kind as Keras's."""
+        if self._is_timed:  # the train function takes one kind of iterator
+            self._padding = input_waits.timed(self._padding)
+        return self._padding
+
+    @property
+    def digests(self) -> Digests | None:
+        """What compares the ranks' batches, where they must be the same."""
+        return None if self.part is None else self.part.digests
+
+    def supply(self, steps_per_execution: int) -> Supply:
+        """What this rank knows about its data."""
+        part = self.part
+        batches = self._iterator.data_adapter.num_batches if part is None or part.steps is None else part.steps
+        if batches is None:
+            never_ends = getattr(self.dataset, "cardinality", lambda: None)()
+            batches = math.inf if never_ends is not None and int(never_ends) == tf.data.INFINITE_CARDINALITY else None
+        # Older versions of Keras unroll the steps of a call, and the end of the data cancels those before it as well.
+        breaks_off = steps_per_execution > 1 and not hasattr(type(self._iterator), "__next__")
+        rows = None if part is None else part.rows
+        return Supply(batches, self.steps_per_epoch or None, steps_per_execution, breaks_off, rows)
+
+    def begin_epoch(self, epoch: int) -> None:
+        """Before an epoch's data are read: shuffled arrays get another order, the same on all ranks."""
+        if self.part is not None and self.part.epoch is not None:
+            self.part.epoch.assign(epoch)
+
+    def set_length(self, steps: float, continues: bool) -> None:
+        """Before an epoch whose length the ranks have agreed on.
+
+        Args:
+            steps: of the epoch, or `math.inf`.
+            continues: whether the data go on where the last epoch has left them.
+        """
+        if not continues:
+            self._iterator._current_iterator = None
+        self._iterator._num_batches = None
+        self._iterator.steps_per_epoch = 2**62 if steps == math.inf else int(steps)
+
+
+def _padding_batches(pairs: Any) -> Any:
+    """Returns the endless dataset of pairs (0.0, batch of zeros) with the element types of `pairs`.
+
+    Dimensions that the types leave open, such as a batch size, are 1.
+    """
+    _, spec = pairs.element_spec
+    return tf.data.Dataset.from_tensors(0.0).repeat().map(lambda flag: (flag, zeros_of(spec)))
+
+
+def _padding_iterator(padding: Any) -> Any:
+    """Returns an iterator with no thread that tunes it: the end of such a thread can take TensorFlow seconds."""
+    options = tf.data.Options()
+    options.autotune.enabled = False
+    return iter(padding.with_options(options))
+
+
+def _with_flags(dataset: Any) -> Any:
+    """Returns the pairs (1.0, batch) of `dataset`."""
+    return tf.data.Dataset.zip((tf.data.Dataset.from_tensors(1.0).repeat(), dataset))
+
+
+def zeros_of(spec: Any) -> Any:
+    """A batch of zeros (or empty strings) of the given types: any structure that tf.data knows."""
+    return tf.nest.map_structure(_zeros_of_leaf, spec)
+
+
+def _zeros_of_leaf(spec: Any) -> Any:
+    if isinstance(spec, tf.RaggedTensorSpec):
+        dense = tf.zeros(_closed(spec.shape), spec.dtype)
+        return tf.RaggedTensor.from_tensor(dense, ragged_rank=spec.ragged_rank, row_splits_dtype=spec.row_splits_dtype)
+    if isinstance(spec, tf.SparseTensorSpec):
+        return tf.sparse.from_dense(tf.zeros(_closed(spec.shape), spec.dtype))
+    if isinstance(spec, tf.OptionalSpec):
+        return tf.experimental.Optional.empty(spec._element_spec)
+    if isinstance(spec, tf.TensorSpec):
+        return tf.zeros(_closed(spec.shape), spec.dtype)
+    return None  # NoneTensorSpec: an absent component
+
+
+def _closed(shape: Any) -> Any:
+    return [1 if size is None else size for size in shape] if shape.rank is not None else [1]

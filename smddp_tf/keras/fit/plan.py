@@ -1,0 +1,150 @@
+"""What a `fit` or an `evaluate` does about the ranks: decided once, before Keras begins, and passed on as an argument.
+
+There are two ways to train on several ranks: Horovod's, where each rank brings its own data and the script wraps the
+optimizer, and a `keras.distribution`, where all ranks read the same global batches. They differ in how their
+`TrainerPlan` is made, and nowhere else in `fit`.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Any
+
+from smddp_tf.basics import is_initialized, size
+from smddp_tf.keras._backend import keras
+from smddp_tf.keras.callbacks.rank_zero import on_rank_zero
+from smddp_tf.keras.callbacks.throughput import Throughput
+from smddp_tf.keras.callbacks.uneven_batches import JOIN, OFF
+from smddp_tf.keras.data_parallel.fitting import callbacks_before, quiet_elsewhere, writing_on_rank_zero
+from smddp_tf.keras.data_parallel.layer_states import refuse_stateful
+from smddp_tf.keras.fit.epoch_data import EpochData
+from smddp_tf.keras.fit.forgotten import watching
+from smddp_tf.keras.fit.stopping import counts_samples, flat
+from smddp_tf.keras.roles import running
+from smddp_tf.keras.roles.current_distribution import current
+from smddp_tf.keras.roles.step_hooks import StepKind
+from smddp_tf.keras.roles.wrapping import model_reduces
+from smddp_tf.monitor import recording
+
+
+@dataclasses.dataclass
+class TrainerPlan:
+    """One call of `fit` or `hvd.evaluate` on this rank.
+
+    Attributes:
+        model: what is trained or evaluated.
+        users: the user's callbacks.
+        arguments: of `fit`, with `self`; empty in an evaluation.
+        is_guarded: whether the ranks keep together in all they do; else they train alone, or do not seem to reduce.
+        has_others: whether there are other ranks that could train with this one.
+        reduces: whether an optimizer of the model reduces over all ranks.
+        distribution: the `keras.distribution` that holds; None: Horovod's way.
+        before: callbacks of ours before the user's.
+        after: callbacks of ours after the user's.
+        throughput: the one that measures; None: nothing does.
+        data: what Keras's iterator reads, from when that is made on; set by `take_data`.
+        awaits_iterator: whether Keras has not begun yet to make that iterator.
+    """
+
+    model: Any
+    arguments: dict[str, Any]
+    users: list[Any] = dataclasses.field(default_factory=list)
+    is_guarded: bool = False
+    has_others: bool = True
+    reduces: bool = False
+    distribution: Any = None
+    before: list[Any] = dataclasses.field(default_factory=list)
+    after: list[Any] = dataclasses.field(default_factory=list)
+    throughput: Throughput | None = None
+    data: EpochData | None = None
+    awaits_iterator: bool = True
+
+    @property
+    def has_callback_list(self) -> bool:
+        """Has the user made Keras's list of callbacks himself? It stays, with the callbacks as they are."""
+        return isinstance(self.arguments["callbacks"], keras.callbacks.CallbackList)
+
+    @property
+    def callbacks(self) -> list[Any]:
+        """All but those that the guard itself adds."""
+        return [*self.before, *self.users, *self.after]
+
+    @property
+    def epochs(self) -> tuple[int, int]:
+        """The first epoch, and the end, as `fit` was asked for."""
+        return self.arguments["initial_epoch"], self.arguments["epochs"]
+
+    @property
+    def epochs_ahead(self) -> int:
+        """How many epochs of a guarded `fit` the data are read for, at least 1; else 0."""
+        return int(max(self.epochs[1] - self.epochs[0], 1)) if self.is_guarded else 0
+
+    @property
+    def mode(self) -> str:
+        """Of `UnevenBatchesCallback`. A step that reduces in ways of its own cannot tell which ranks are active."""
+        chosen = [each.uneven_mode for each in self.callbacks if hasattr(each, "uneven_mode")]
+        return [JOIN, *chosen][-1] if self.reduces else OFF
+
+    def step_kind(self, kind: str, watched: bool) -> StepKind:
+        """Of the steps of `kind` ("train" or "test"); `watched` as in `StepsPlan`."""
+        return StepKind.under(self.distribution, watched if kind == "train" else self.distribution is not None)
+
+    def take_data(self, data: EpochData) -> None:
+        """Keras has made the iterator."""
+        self.data = data
+        if self.throughput is not None:
+            self.throughput.data = data
+
+
+def plan_of_fit(arguments: dict[str, Any]) -> TrainerPlan:
+    """The plan of a `fit` with these arguments, with `self` and all defaults among them."""
+    model = arguments["self"]
+    is_inner = any(plan.is_guarded and plan.model is model for plan in running.here.plans)
+    plan = TrainerPlan(model, arguments, flat(arguments["callbacks"]), reduces=model_reduces(model))
+    plan.has_others = is_initialized() and size() > 1 and not is_inner
+    _measure(plan)
+    if current() is not None and not is_inner:
+        return _of_distribution(plan)
+    return _of_own_data(plan) if plan.has_others else plan
+
+
+def plan_of_evaluation(model: Any) -> TrainerPlan:
+    """The plan of an `hvd.evaluate`, in which every rank evaluates a part of the data."""
+    return TrainerPlan(model, {}, distribution=current())
+
+
+def _of_distribution(plan: TrainerPlan) -> TrainerPlan:
+    """Under a `keras.distribution`: the ranks always keep together, and need no callbacks for that."""
+    refuse_stateful(plan.model)
+    quiet_elsewhere(plan.arguments)
+    if not plan.has_callback_list:
+        plan.users = writing_on_rank_zero(plan.users)
+    plan.before = [*callbacks_before(plan.model, plan.users), *plan.before]
+    plan.is_guarded, plan.distribution = True, current()
+    return plan
+
+
+def _of_own_data(plan: TrainerPlan) -> TrainerPlan:
+    """Horovod's way: the ranks keep together where the model's optimizer reduces, or a callback weighs by samples."""
+    if not plan.reduces:
+        plan.after = watching(plan.model, plan.callbacks)
+    plan.is_guarded = plan.reduces or any(map(counts_samples, plan.callbacks))
+    return plan
+
+
+def _measure(plan: TrainerPlan) -> None:
+    """Has a `Throughput` measure the `fit`, where the user has given one or a recording runs."""
+    given = [callback for callback in plan.users if isinstance(callback, Throughput)]
+    plan.before = [Throughput()] if recording.current() is not None and not given else []
+    plan.throughput = next(iter([*given, *plan.before]), None)
+    if plan.throughput is not None:
+        plan.throughput.tensorboards = _one_tensorboard(plan)
+
+
+def _one_tensorboard(plan: TrainerPlan) -> list[Any]:
+    """Lets TensorBoards write on rank 0 only, where all ranks train together. Returns those that write here."""
+    board = keras.callbacks.TensorBoard
+    together = is_initialized() and size() > 1 and (plan.reduces or current() is not None)
+    if together and not plan.has_callback_list:
+        plan.users = [on_rank_zero(c) if isinstance(c, board) else c for c in plan.users]
+    return [callback for callback in plan.users if isinstance(callback, board)]

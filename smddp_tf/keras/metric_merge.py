@@ -1,0 +1,230 @@
+"""Metrics of all ranks from those of each: what `hvd.evaluate` and the callbacks put into their logs.
+
+Entries of logs become means weighted by samples. Those of metrics whose states can be brought together become what one
+process has computed from all data. Losses of global batches are right before they come here; see `global_means.py`.
+"""
+
+from __future__ import annotations
+
+import zlib
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+import tensorflow as tf
+
+from smddp_tf._native.threads import of_thread
+from smddp_tf.basics import rank
+from smddp_tf.collectives import ops
+from smddp_tf.collectives.objects import allgather_object
+from smddp_tf.collectives.reduce_op import Sum
+from smddp_tf.keras._backend import keras
+from smddp_tf.keras.roles.step_hooks import hooks_of
+
+VALIDATION = "val_"  # what the names of entries of the validation begin with
+
+
+class Seen(NamedTuple):
+    """What this rank has seen in one pass over data.
+
+    Attributes:
+        samples: their number.
+        states: of `exact_metrics`, after the pass.
+    """
+
+    samples: float
+    states: list[np.ndarray]
+
+
+def samples_of(model: Any, kind: str) -> float:
+    """The samples of this rank in steps of `kind` ("train" or "test") since the epoch or the evaluation began."""
+    return float(hooks_of(model, kind).samples)
+
+
+def means_by_samples(
+    entries: Mapping[str, np.ndarray], samples: Mapping[str, float], name: str
+) -> dict[str, float | np.ndarray]:
+    """Means of the entries over the ranks.
+
+    Args:
+        entries: on all ranks the same names and shapes, in the same order.
+        samples: by `VALIDATION` and "", for entries whose name begins so and for others, this rank's weight.
+        name: of the reduction.
+    """
+    kinds = [VALIDATION if key.startswith(VALIDATION) and VALIDATION in samples else "" for key in entries]
+    means = weighted_means(list(entries.values()), [samples[kind] for kind in kinds], name)
+    return {key: number_or_array(mean) for key, mean in zip(entries, means)}
+
+
+def merged(
+    model: Any, entries: Mapping[str, np.ndarray], passes: Mapping[str, Seen], name: str, takes_over: bool = False
+) -> dict[str, Any]:
+    """The entries of one process on the data of all ranks.
+
+    Args:
+        model: with the same metrics on all ranks.
+        entries: as for `means_by_samples`.
+        passes: what was seen, by the beginning of the names of its entries.
+        name: of the exchanges.
+        takes_over: whether the model's metrics get the states of all ranks; else they keep their own.
+    """
+    found: dict[str, Any] = {
+        **means_by_samples(entries, {kind: seen.samples for kind, seen in passes.items()}, f"{name} (means)")
+    }
+    metrics = exact_metrics(model)
+    own = states_of(metrics)
+    try:
+        for kind, seen in passes.items():
+            take_over_ranks(metrics, seen.states, f"{name} (states of metrics)")
+            exact = {f"{kind}{key}": value for key, value in results_of_exact(model).items()}
+            found.update({key: value for key, value in exact.items() if key in entries})
+    finally:
+        if not takes_over:
+            restore(metrics, own)
+    return found
+
+
+def numeric_entries(logs: dict[str, Any]) -> dict[str, Any]:
+    """Returns the entries that have a mean, as float64 arrays, sorted by name."""
+    arrays = {key: value.numpy() if tf.is_tensor(value) else np.asarray(value) for key, value in sorted(logs.items())}
+    return {key: array.astype(np.float64) for key, array in arrays.items() if array.dtype.kind in "iuf"}
+
+
+def check_same_on_all_ranks(values: Mapping[str, np.ndarray], needed_by: str) -> None:
+    """Raises the same error on every rank where ranks bring different metrics, instead of mixing them up.
+
+    Args:
+        values: arrays by name; only names and shapes are compared.
+        needed_by: the name of the callback.
+
+    Raises:
+        ValueError: a name or a shape differs between ranks.
+    """
+    names = [f"{key}{list(value.shape)}" if value.ndim else key for key, value in values.items()]
+    checksum = zlib.crc32("\n".join(names).encode())
+    checksums = ops.allgather(tf.constant([checksum], tf.int64), name=of_thread(f"{needed_by} (which metrics)")).numpy()
+    if (checksums == checksums[0]).all():
+        return
+    names_of_rank = allgather_object(names, name=of_thread(f"{needed_by} (metrics that differ)"))
+    other = next(i for i, theirs in enumerate(names_of_rank) if theirs != names_of_rank[0])
+    raise ValueError(
+        f"{needed_by} needs the same metrics on all ranks. "
+        f"Received: {names_of_rank[0]} on rank 0 and {names_of_rank[other]} on rank {other} (this is rank {rank()}). "
+        "Compile the same metrics everywhere, and validate on all ranks or on none."
+    )
+
+
+# --- states of metrics
+
+
+def leaves(metrics: Iterable[Any]) -> list[Any]:
+    """The single metrics: Keras keeps those given to `compile` inside of one that stands for all."""
+    found = {}
+    for metric in metrics:
+        inner = getattr(metric, "metrics", None)
+        for leaf in leaves(inner) if inner is not None else [metric]:
+            found[id(leaf)] = leaf
+    return list(found.values())
+
+
+def exact_metrics(model: Any) -> list[Any]:
+    """Those whose states can be brought together: sums, and what has a `merge_state(metrics)`, as Keras 2 names it."""
+    return [
+        metric
+        for metric in leaves(model.metrics)
+        if _is_additive(metric) or callable(getattr(metric, "merge_state", None))
+    ]
+
+
+def states_of(metrics: Iterable[Any]) -> list[np.ndarray]:
+    """Copies of the values of their variables, one after the other."""
+    return [np.array(keras.ops.convert_to_numpy(each)) for metric in metrics for each in metric.variables]
+
+
+def take_over_ranks(metrics: Sequence[Any], states: Sequence[np.ndarray], name: str) -> None:
+    """Gives metrics the states that one process on the data of all ranks has: sums, or what `merge_state` makes.
+
+    Args:
+        metrics: of `exact_metrics`, the same on all ranks.
+        states: this rank's, as `states_of` gives them.
+        name: of the exchange.
+    """
+    starts = np.cumsum([0, *(len(metric.variables) for metric in metrics)])
+    parts = [list(states[begin:end]) for begin, end in zip(starts, starts[1:])]
+    additive = [number for number, metric in enumerate(metrics) if _is_additive(metric)]
+    merged = [number for number in range(len(metrics)) if number not in additive]
+    if additive:
+        sums = reduce_packed([state for number in additive for state in parts[number]], Sum, name)
+        restore([metrics[number] for number in additive], sums)
+    if merged:
+        of_ranks = allgather_object([parts[number] for number in merged], name=of_thread(f"{name}, merge_state"))
+        for place, number in enumerate(merged):
+            _merge(metrics[number], [of_rank[place] for of_rank in of_ranks])
+
+
+def _merge(metric: Any, of_ranks: Sequence[Sequence[np.ndarray]]) -> None:
+    others = [type(metric).from_config(metric.get_config()) for _ in of_ranks[1:]]
+    for each, states in zip((metric, *others), of_ranks):
+        restore([each], states)
+    metric.merge_state(others)
+
+
+def _is_additive(metric: Any) -> bool:
+    """Are its states sums over samples? Those of Keras's metrics are; of others we cannot know."""
+    base = keras.metrics.Metric
+    declared = getattr(metric, "additive_state", None)
+    if declared is not None:
+        return bool(declared)
+    return any(
+        issubclass(each, base) and each is not base and each.__module__.split(".")[0] == "keras"
+        for each in type(metric).__mro__
+    )
+
+
+def results_of_exact(model: Any) -> dict[str, Any]:
+    """The results of `exact_metrics` from their states as they are now, by the names in the logs."""
+    exact = exact_metrics(model)
+    others = [metric.name for metric in leaves(model.metrics) if metric not in exact]
+    return {
+        key: number_or_array(keras.ops.convert_to_numpy(value))
+        for key, value in model.get_metrics_result().items()
+        if not any(key == name or key.endswith(f"_{name}") for name in others)
+    }
+
+
+def restore(metrics: Iterable[Any], states: Sequence[np.ndarray]) -> None:
+    """Gives metrics the states that `states_of` has copied, or others of the same shapes."""
+    for variable, value in zip((variable for metric in metrics for variable in metric.variables), states):
+        variable.assign(tf.cast(value, variable.dtype))
+
+
+# --- arrays of several shapes, which travel as one tensor
+
+
+def reduce_packed(arrays: Sequence[np.ndarray], op: int, name: str) -> list[np.ndarray]:
+    """Reduces the arrays over all ranks, in float64; shapes and their order are the same on all ranks."""
+    flat = np.concatenate([np.ravel(array).astype(np.float64) for array in arrays])
+    reduced = ops.allreduce(tf.constant(flat), op=op, name=of_thread(name)).numpy()
+    pieces = np.split(reduced, np.cumsum([np.size(array) for array in arrays])[:-1])
+    return [piece.reshape(np.shape(array)) for piece, array in zip(pieces, arrays)]
+
+
+def weighted_means(arrays: Sequence[np.ndarray], samples: Sequence[float], name: str) -> list[np.ndarray]:
+    """Means over all ranks, weighted by samples.
+
+    Args:
+        arrays: as for `reduce_packed`.
+        samples: for each array, the number of this rank's samples that it stands for.
+        name: of the reduction.
+    """
+    if not arrays:
+        return []
+    # What a rank without samples has to say may be NaN.
+    weighted = [array * count if count else np.zeros_like(array) for array, count in zip(arrays, samples)]
+    *totals, counts = reduce_packed([*weighted, np.array(samples)], Sum, name)
+    return [total / max(count, 1.0) for total, count in zip(totals, counts)]
+
+
+def number_or_array(value: np.ndarray) -> float | np.ndarray:
+    """A float for an array without dimensions, as logs hold them; others as they are."""
+    return float(value) if np.ndim(value) == 0 else value
