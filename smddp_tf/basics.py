@@ -109,7 +109,7 @@ def init(
 def shutdown() -> None:
     """Ends this rank's session. Called automatically when Python exits; `init` may follow.
 
-    Operations that are still under way end with an error on every rank.
+    Unfinished operations end with an error on every rank.
     """
     global _communicator
     _end_session(at_exit=False)

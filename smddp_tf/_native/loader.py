@@ -135,7 +135,7 @@ def mpi_candidates(recorded: str, prefix: str, wheel_folders: Iterable[str] = ()
         wheel_folders: `lib` folders of installed MPI wheels, for environments that are not laid out like a prefix.
 
     Returns:
-        Paths, and last the plain name, which the dynamic linker looks for in its own places.
+        Paths, and last the plain name, which the dynamic linker searches in its own folders.
     """
     name = os.path.basename(recorded)
     paths = [os.path.join(prefix, recorded), *(os.path.join(folder, name) for folder in wheel_folders)]

@@ -64,7 +64,7 @@ def share() -> None:
 
 
 def _version_beside(folder: Path) -> str:
-    """TensorFlow's version by the metadata beside its package, for it must not be imported yet; "" without any."""
+    """Returns TensorFlow's version from the package's metadata, as it must not be imported yet; "" without any."""
     found = importlib.metadata.distributions(path=[str(folder.parent)])
     return next((one.version for one in found if _DISTRIBUTION.fullmatch((one.name or "").lower())), "")
 

@@ -11,7 +11,7 @@ _FOREIGN = "Dummy-"  # a thread that Python has not started, as one of TensorFlo
 
 _UNNAMED = "Thread-#"
 
-# By kind: the threads that have asked for their label, and those that were alive beside one of them.
+# By kind: the threads that have asked for their label, and those that were alive at that time.
 _callers: dict[str, weakref.WeakSet[threading.Thread]] = {}
 _beside: dict[str, weakref.WeakSet[threading.Thread]] = {}
 _lock = threading.Lock()

@@ -1,4 +1,4 @@
-"""Collectives that cut tensors along their rows. `smddp_tf.collectives.ops` has them together with the others."""
+"""Collectives that split tensors along their rows. `smddp_tf.collectives.ops` has them together with the others."""
 
 from __future__ import annotations
 

@@ -24,7 +24,7 @@ _AT_ONCE = 4096
 class Reading(NamedTuple):
     """The files that a dataset reads."""
 
-    counts: list[int]  # of each reader in it, its files; none: it reads no files, or in a way not known here
+    counts: list[int]  # of each reader in it, its files; none: it reads no files, or by functions not known here
     digest: str  # of the names in their order before any shuffle, without what they have in common at the beginning
     names: list[str]  # of the files, as they are found
     counting: str  # a transformation of what was read that counts elements, such as `take`; else ""

@@ -96,7 +96,7 @@ class ComputeService:
 
         Server.register("registry", callable=lambda: registry)
         self.key = secrets.token_bytes(32)
-        # An address of its own and not all of them: clients are told to come back to it.
+        # One address and not all of them: the server sends it to clients, which connect to it again.
         manager: Any = Server((my_address(), 0), self.key)
         server = manager.get_server()
         self._server = server

@@ -67,7 +67,7 @@ class CommitFolder:
         self._written = 0  # the number of the last commit, if this object has written it
 
     def newest(self) -> int:
-        """The number of the newest commit, whole or not; 0 when there is none."""
+        """Returns the number of the newest commit, complete or not; 0 when there is none."""
         return max(self._numbers(), default=0)
 
     def write(self, *content: Any) -> int:
@@ -129,12 +129,12 @@ class CommitFolder:
                     os.unlink(self._lock_path)
 
     def read(self) -> tuple[int, Any]:
-        """The number and the first content of the newest commit that is whole; (0, None) when there is none."""
+        """Returns the number and the first object of the newest complete commit; (0, None) when there is none."""
         found = self.read_each()
         return next(found, 0), next(found, None)
 
     def read_each(self) -> Iterator[Any]:
-        """The number of the newest commit that is whole, and all its content; nothing when there is none.
+        """Yields the number of the newest complete commit, and all its content; nothing when there is none.
 
         Raises:
             PermissionError: another user could have written it.
@@ -228,7 +228,7 @@ class CommitFolder:
 
 
 def write_content(file: IO[bytes], content: tuple[Any, ...]) -> None:
-    """Writes a whole commit, with its digest, to an empty file."""
+    """Writes a complete commit, with its digest, to an empty file."""
     file.write(_MAGIC + bytes(_DIGEST_BYTES))
     writer = _Digesting(file)
     for each in content:

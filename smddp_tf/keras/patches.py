@@ -42,7 +42,7 @@ def applied() -> tuple[Applied, ...]:
 
 
 def replace(patch: Patch, make: Callable[[Any], Any], of: type | None = None) -> bool:
-    """Puts `make(Keras's function)` in the place of Keras's function; does nothing where that is done.
+    """Replaces a function of Keras by `make(function)`; does nothing where that is done.
 
     Args:
         patch: the row of the table.
@@ -86,7 +86,7 @@ def restore(patches: Iterable[Patch]) -> None:
 
 @functools.cache
 def take_over_fit(make: Callable[[Any], Any]) -> None:
-    """Puts `make(fit)` in the place of the body of Keras's `fit`; does nothing the second time.
+    """Replaces the body of Keras's `fit` by `make(fit)`; does nothing the second time.
 
     Other libraries replace `fit` too (autologging, tests), with and without `functools.wraps`, and may have taken hold
     of Keras's function before we came. So no attribute is replaced: that function object itself gets another body.

@@ -133,7 +133,7 @@ def _save_as_batch_normalization(layer: type) -> None:
     """
     keras.saving.register_keras_serializable("smddp_tf", "SyncBatchNormalization")(layer)
     plain = keras.layers.BatchNormalization
-    # Its real module: Keras refuses a registered name beside the public path of one of its own classes.
+    # Its real module: Keras refuses a registered name in addition to the public path of one of its own classes.
     layer.__module__, layer.__name__, layer.__qualname__ = plain.__module__, plain.__name__, plain.__qualname__
 
 

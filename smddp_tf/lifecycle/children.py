@@ -13,7 +13,7 @@ from collections.abc import MutableMapping
 from smddp_tf._warn import warn
 from smddp_tf.lifecycle.rank_variables import without_rank_variables
 
-# Set by a rank for its children: its place and its process. `smddprun` and jobs of their own do not inherit it.
+# Set by a rank for its children: its rank numbers and its process. `smddprun` and jobs of their own do not inherit it.
 PROCESS = "SMDDP_RUN_PROCESS"
 # Files of the parent's, which a child must not write.
 _PARENTS_FILES = ("SMDDP_TIMELINE", "HOROVOD_TIMELINE", "SMDDP_MONITOR")

@@ -1,4 +1,4 @@
-"""The variables that tell a process its place in a job: those that are set for it, and those it must not inherit."""
+"""The variables that give a process its rank in a job: those that are set for it, and those it must not inherit."""
 
 from __future__ import annotations
 

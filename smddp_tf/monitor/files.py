@@ -47,7 +47,7 @@ class Step(TypedDict):
     time: float  # of its end
     seconds: float  # from the end of the last step
     input: float  # waiting for the batch
-    reducing: float  # gradients were under way
+    reducing: float  # gradients were being reduced
     exposed: float  # of that, what no computation hid
     samples: int | None  # of this rank
 

@@ -14,7 +14,7 @@ from smddp_tf.monitor.files import MAX_BYTES
 
 
 def replace(path: Path, content: Any) -> None:
-    """Writes JSON in the place of what is there: a reader sees the old file or the new one."""
+    """Replaces a file by JSON atomically: a reader sees the old file or the new one."""
     part = path.with_suffix(".part")
     with opened(part, "w") as file:
         json.dump(content, file)

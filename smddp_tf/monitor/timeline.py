@@ -73,7 +73,7 @@ def merge(
 ) -> None:
     """Rewrites the timeline `path` with the events of its parts added, and removes them.
 
-    What `path` has of a rank already, from a merge that kept the parts, gives way to that rank's part.
+    Events that `path` already has of a rank, from a merge that kept the parts, are replaced by that rank's part.
 
     Args:
         path: the timeline that rank 0 wrote. It may be missing; then the parts alone are merged.
@@ -113,7 +113,7 @@ def _merged(path: Path, parts: Sequence[Path]) -> Iterator[bytes]:
 
 
 def _events(source: Path) -> Iterator[bytes]:
-    """The whole lines, without the commas after them: not a last one that was being written."""
+    """Returns the complete lines, without the commas after them: not a last one that was being written."""
     with open(source, "rb") as lines:
         for line in lines:
             if line.endswith((b"}\n", b"},\n")):

@@ -1,4 +1,4 @@
-"""`horovod.runner.util.threads`, functions in threads; `horovod.runner.common.util.env`, a process's place."""
+"""`horovod.runner.util.threads`, functions in threads; `horovod.runner.common.util.env`, a process's rank."""
 
 from __future__ import annotations
 

@@ -37,7 +37,7 @@ def slow_link(recording: Recording, given: Parameters) -> Iterator[Finding]:
 
 
 def _rate(recording: Recording, host: str) -> float:
-    """Megabits per second that each rank of the host sends while its gradients are under way."""
+    """Returns the megabits per second that each rank of the host sends while its gradients are reduced."""
     rows = [row for row, rank in enumerate(recording.ranks) if rank in recording.on(host)]
     sent = recording.hosts_while_training[host]["sent"]
     reducing, seconds = (float(recording.aligned[name][rows].sum()) for name in ("reducing", "seconds"))

@@ -28,7 +28,7 @@ def late_rank(recording: Recording, given: Parameters) -> Iterator[Finding]:
 
 
 def _late(recording: Recording, rows: list[int], place: int, threshold: float) -> Iterator[Finding]:
-    """The rank in this place of the rows, if it is late in any blocks of steps."""
+    """Yields a finding for the rank at this index of the rows, if it is late in any blocks of steps."""
     steps = {name: blocks(recording.aligned[name][rows]) for name in ("own", "input", "computation", "seconds")}
     steps["exposed"] = blocks(recording.aligned["exposed"][rows], np.mean)  # not every step reduces gradients
     seconds = steps["seconds"][place]

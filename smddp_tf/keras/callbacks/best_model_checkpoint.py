@@ -43,7 +43,7 @@ class BestModelCheckpoint(keras.callbacks.ModelCheckpoint):
     Raises:
         ImportError: If a URL needs a package that is not installed.
         ValueError: If `filepath` has the wrong ending or an unknown protocol, or is still missing in `fit`.
-        OSError: On rank 0, if the model could not be saved; the other ranks are told when the job ends of it.
+        OSError: On rank 0, if the model could not be saved; the other ranks get the error when the job ends.
     """
 
     def __init__(

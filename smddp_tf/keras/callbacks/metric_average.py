@@ -44,7 +44,7 @@ class MetricAverageCallback(keras.callbacks.Callback):
             needs_keras_3("MetricAverageCallback(weighted=True)")
 
     def on_epoch_end(self, epoch: int, logs: dict[str, Any] | None = None) -> None:
-        """Averages `logs` in place; all numeric entries travel as one tensor, in the order of their sorted names."""
+        """Averages `logs` in place; all numeric entries are sent as one tensor, in the order of their sorted names."""
         if size() == 1:
             return
         values = metric_merge.numeric_entries(logs or {})

@@ -59,7 +59,7 @@ class MetricSumCallback(keras.callbacks.Callback):
         self._keep(VALIDATION)
 
     def on_epoch_end(self, epoch: int, logs: dict[str, Any] | None = None) -> None:
-        """Changes `logs` in place; entries, states of training and states of validation travel as one tensor each.
+        """Changes `logs` in place; entries, states of training and states of validation are sent as one tensor each.
 
         Raises:
             ValueError: ranks have different metrics, or some have validated and others have not.

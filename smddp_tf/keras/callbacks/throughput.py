@@ -56,7 +56,7 @@ class Throughput(keras.callbacks.Callback):
         self._times = StepTimes(recording.record)
         self._together = self._asked_clocks = False
         self._epoch = self._steps_begun = 0
-        self._before: input_waits.Counted | None = None  # the steps under way; None where there are none
+        self._before: input_waits.Counted | None = None  # the current steps; None where there are none
         self._marks: list[float] = []  # where all but the last of these ended
         self._running: dict[str, float] = {}  # for the logs of batches
         self._trace: Any = None
@@ -111,7 +111,7 @@ class Throughput(keras.callbacks.Callback):
         self.data, self.tensorboards = None, []
 
     def _end_steps(self) -> input_waits.Counted:
-        """Notes those under way, if there are any. A call of Keras's that found the data at their end was none."""
+        """Records the current steps, if there are any. A call by Keras that found no more data was no step."""
         counted, before, self._before = input_waits.counted(), self._before, None
         marks, self._marks = self._marks, []
         if before is not None:

@@ -79,7 +79,7 @@ class TensorFlowKerasState(ObjectState):
     def to_disk(self) -> Any:
         """The saved values and attributes; not what `backward_passes_per_step` has added up.
 
-        Of variables that are cut over the ranks it has the shape; their values follow, one by one.
+        Of sharded variables it has the shape; their values follow, one by one.
         """
         values = [
             np.asarray(value) if layout_of(variable) is None else layout_of(variable).whole

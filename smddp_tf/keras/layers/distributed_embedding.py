@@ -1,4 +1,4 @@
-"""DistributedEmbedding: embedding tables that are cut over the ranks."""
+"""DistributedEmbedding: embedding tables that are sharded over the ranks."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ class _Structure:
 
 @keras.saving.register_keras_serializable(package="smddp_tf")
 class DistributedEmbedding(keras.layers.Layer):
-    """Embedding tables that are cut over the ranks, and looked up with an exchange of ids and rows.
+    """Embedding tables that are sharded over the ranks, and looked up with an exchange of ids and rows.
 
     Takes the configurations of `keras_rs.layers.DistributedEmbedding`: objects of `smddp_tf.keras.layers` or of
     `keras_rs.layers`. Each rank holds its part of every table that is cut, and of what the optimizer keeps for it. A
@@ -47,9 +47,9 @@ class DistributedEmbedding(keras.layers.Layer):
     applies their mean where the rows are. Results are those of one process with whole tables.
 
     All ranks must make the same calls: also in `predict` and `evaluate`, where the numbers of batches must be equal.
-    On one rank, or without `hvd.init()`, tables are whole and nothing is exchanged.
+    On one rank, or without `hvd.init()`, tables are not sharded and nothing is exchanged.
 
-    Files hold whole tables, and load on any number of ranks. All ranks must call `model.save`; rank 0 writes.
+    Files contain full tables, and load on any number of ranks. All ranks must call `model.save`; rank 0 writes.
 
     Example:
 
@@ -171,17 +171,17 @@ class DistributedEmbedding(keras.layers.Layer):
         )
 
     def save_own_variables(self, store: Any) -> None:
-        """Stores whole tables."""
+        """Stores the full tables."""
         for number, part in enumerate(self._parts):
             store[str(number)] = part if layout_of(part) is None else whole(part)
 
     def load_own_variables(self, store: Any) -> None:
-        """Takes this rank's parts of whole tables."""
+        """Loads this rank's shards of the full tables."""
         for number, part in enumerate(self._parts):
             part.assign(cut(part, store[str(number)]))
 
     def get_embedding_tables(self) -> dict[str, Any]:
-        """Returns the whole tables by name, NumPy arrays. All ranks must call it; only rank 0 gets them."""
+        """Returns the full tables by name, as NumPy arrays. All ranks must call it; only rank 0 gets them."""
         parts = zip(self._structure.tables, self._parts)
         return together(self, lambda: {table.name: whole(part) for table, part in parts}) or {}
 

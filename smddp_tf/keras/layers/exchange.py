@@ -1,4 +1,4 @@
-"""Rows of tables that lie on several ranks: ids go to where the rows are, rows come back, and gradients the other way.
+"""Exchanges rows of sharded tables: sends ids to the ranks that have the rows, and rows back; gradients likewise.
 
 Three alltoalls for all tables of a layer: how many ids of each table go to each rank (with what is wrong with the ids
 of a rank, so that all ranks raise the same error), the ids, and the rows as one flat tensor, as tables differ in width.
@@ -18,7 +18,7 @@ from smddp_tf.keras.layers.placement import Layout
 
 
 class IdCheck:
-    """Finds ids of this rank that are out of range, and tells all ranks.
+    """Finds ids of this rank that are out of range, and sends the result to all ranks.
 
     Args:
         layer: its name.

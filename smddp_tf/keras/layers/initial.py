@@ -10,7 +10,7 @@ import tensorflow as tf
 from smddp_tf.keras._backend import keras
 from smddp_tf.keras.layers.placement import Layout
 
-_WHOLE = 1 << 25  # elements up to which every rank draws the whole table, and takes its part
+_WHOLE = 1 << 25  # elements up to which every rank draws the full table, and takes its shard
 _BLOCK = 1 << 24  # elements of larger ones that are drawn at once
 
 

@@ -67,7 +67,7 @@ def refuse_cut_tables(model: Any, what: str) -> None:
 
 
 def _sharded(model: Any) -> list[str]:
-    """Names `shard` for each optimizer whose state is cut, or will be when it is built."""
+    """Names `shard` for each optimizer whose state is sharded, or will be when it is built."""
     reducers = [reducer_on(innermost(each)) for each in optimizers_of(model)]
     return [f"shard={each.settings.shard!r}" for each in reducers if each is not None and each.sharded()]
 
@@ -99,7 +99,7 @@ def together(model: Any, save: Callable[[], Any], optimizers: Iterable[Any] = ()
 
 
 def whole(variable: Any) -> Any:
-    """The whole table of which `variable` is a part, a NumPy array; for a variable that is no part, its value.
+    """Returns the full table of which `variable` is a shard, as a NumPy array; for other variables their value.
 
     Raises:
         RuntimeError: outside of `together`.
@@ -117,7 +117,7 @@ def whole(variable: Any) -> Any:
 
 
 def cut(variable: Any, table: Any) -> Any:
-    """This rank's part of a whole table, an array or a dataset of h5py; of a variable that is no part, all of it."""
+    """Returns this rank's shard of a full table, an array or a dataset of h5py; for other variables all of it."""
     layout = layout_of(variable)
     if layout is None:
         return table
@@ -137,7 +137,7 @@ def _serve(variables: Sequence[Any]) -> None:
 
 
 def _gathered(variable: Any, layout: Any) -> Any:
-    """The whole value on rank 0, None elsewhere."""
+    """Returns the full value on rank 0, None elsewhere."""
     mine = tf.reshape(layout.flat(tf.convert_to_tensor(variable), rank()), [-1])
     whole = np.empty(layout.whole, mine.dtype.as_numpy_dtype) if rank() == 0 else None
     for other in range(size()):
@@ -152,7 +152,7 @@ def _gathered(variable: Any, layout: Any) -> Any:
 
 
 def _meet(count: int) -> None:
-    """Waits until all ranks save a model with `count` cut variables, but not for ever."""
+    """Waits until all ranks save a model with `count` sharded variables, for at most `MEETING_SECONDS`."""
     manager = cancellation.CancellationManager()
     timer = threading.Timer(MEETING_SECONDS, manager.start_cancel)
     timer.daemon = True
@@ -184,7 +184,7 @@ def _counts(count: Any) -> Any:
 
 
 def save_whole_tables() -> None:
-    """Lets Keras save and load variables that are cut: files hold them whole, and only rank 0 writes files."""
+    """Lets Keras save and load sharded variables: files contain them in full, and only rank 0 writes files."""
     patches.replace(patch_table.SAVE, _saving_together)
     patches.replace(patch_table.SAVE_WEIGHTS, _saving_together)
     patches.replace(patch_table.SAVE_MODEL, _saving_together)

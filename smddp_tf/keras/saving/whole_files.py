@@ -1,4 +1,4 @@
-"""Models are saved whole or not at all: what was there before stays until the new file is on the disk."""
+"""Saves models completely or not at all: the old file stays until the new one is on the disk."""
 
 from __future__ import annotations
 
@@ -66,9 +66,9 @@ class _SavesWholeFiles:
 
 
 def _replace(filepath: str | os.PathLike[str], write: Callable[[str], None]) -> None:
-    """Lets `write` make a file of that name in a folder of its own beside it, which then takes its place.
+    """Calls `write` to make a file of that name in a temporary folder next to it, which then replaces the old file.
 
-    A symbolic link in its place is replaced too, and not followed. What a process that was killed has left is removed.
+    A symbolic link of that name is replaced too, and not followed. Temporary files of killed processes are removed.
     """
     path = os.fspath(filepath)
     if "://" in path:  # what TensorFlow writes itself, such as gs://: object stores replace things whole

@@ -31,7 +31,7 @@ class MemoryRow:
     weights: int  # all variables of the model
     slots: int  # the optimizer's variables, and the sums of `backward_passes_per_step`
     parts: int  # of the weights: what is updated where state is shared
-    gradients: int  # whole and dense; where state is shared, each makes room for the gathered weight
+    gradients: int  # full and dense; where state is shared, each makes room for the gathered weight
     activations: int  # what the backward pass needs of the forward pass; 0 without a batch
     engine: int  # shared memory of this rank, for fusion buckets
 
@@ -108,7 +108,7 @@ def memory(
     for degree in degrees:
         try:
             slots, parts = _state(optimizer, trainable, degree)
-        except NotImplementedError:  # of an optimizer that needs whole tensors
+        except NotImplementedError:  # of an optimizer that needs full tensors
             if shard is not None:
                 raise
             break

@@ -1,4 +1,4 @@
-"""The state of one optimizer, cut over the ranks: what is built, updated and gathered instead of whole variables.
+"""The state of one optimizer, sharded over the ranks: builds, updates and gathers shards instead of full variables.
 
 Keras's optimizer is built for this rank's *parts* of the variables, so its slots, moving averages and accumulators are
 parts too, and everything that Keras does in an update (weight decay, clipping, EMA) it does to parts. One step:
@@ -73,7 +73,7 @@ class ShardedState:
         return self.parts[:]
 
     def check_slots(self, optimizer: Any, before: int) -> None:
-        """Raises a NotImplementedError where an optimizer keeps what cannot be cut.
+        """Raises NotImplementedError where an optimizer has state that cannot be sharded.
 
         Args:
             optimizer: built.
@@ -133,7 +133,7 @@ class ShardedState:
         return result
 
     def clipped(self, optimizer: Any, grads: Sequence[Any], plain: Callable[..., Any]) -> Any:
-        """Keras's `_clip_gradients`, with the norms of whole gradients."""
+        """Keras's `_clip_gradients`, with the norms of full gradients."""
         norm, limit = optimizer.clipnorm, optimizer.clipnorm or optimizer.global_clipnorm
         if not limit:
             return plain(grads)
@@ -211,7 +211,7 @@ def _is_clipped(grad: Any, variable: Any) -> bool:
 
 
 def _cut(value: Any, part: Any) -> Any:
-    """The elements of a part, of a whole value; a part stays what it is."""
+    """Returns the elements of a shard, from a full value; a shard is returned as it is."""
     layout = layout_of(part)
     first, end = layout.span(basics.rank())
     if tuple(value.shape) == (layout.length,):
@@ -220,7 +220,7 @@ def _cut(value: Any, part: Any) -> Any:
 
 
 def gathered_parts(parts: Sequence[Any], layouts: Sequence[Any], key: str, may_plan: bool) -> list[Any]:
-    """Returns the whole values. All ranks must call it with the same list.
+    """Returns the full values. All ranks must call it with the same list.
 
     In plain graphs each value is gathered as soon as its parts are there, by a plan; elsewhere all together.
 

@@ -90,7 +90,7 @@ def local_interfaces() -> list[Interface]:
 
 
 def check_hosts(names: Sequence[str]) -> None:
-    """Raises NotStarted for hosts that neither have an address nor are known to ssh by another name, or another way."""
+    """Raises NotStarted for hosts that have no address and are not known to ssh either."""
     unknown = tuple(name for name in names if not _is_known(name))
     if unknown:
         raise NotStarted(

@@ -32,7 +32,7 @@ _PASSED_ON = (signal.SIGUSR1, signal.SIGUSR2, signal.SIGTSTP, signal.SIGCONT)
 _OTHERS_SECONDS = 8.0  # for mpirun to end the other ranks after one has failed: it waits for ever for a silent host
 _LOST_TERM_SECONDS = 3.0  # from SIGTERM to SIGKILL then
 _LAST_OUTPUT_SECONDS = 3.0  # without a message from any rank after mpirun has ended
-_LOST_OUTPUT_SECONDS = 0.5  # the same where it had to be told to
+_LOST_OUTPUT_SECONDS = 0.5  # likewise, after a signal to end
 _MPIRUN = {100: 0, 101: 1}  # pipes of mpirun: kind of frame to stream
 _INPUT = 102  # kind of frame: standard input
 

@@ -30,7 +30,7 @@ class Mpi:
 
 
 def find_mpi(given: str | None = None) -> Mpi:
-    """The launcher `given` (or $SMDDP_MPIRUN), else one that fits: beside the library, beside Python, or on PATH.
+    """Returns the launcher `given` (or $SMDDP_MPIRUN), else one that fits: next to the library or Python, or on PATH.
 
     Raises:
         LaunchError: there is none, or the one that was asked for is of another kind than the library.

@@ -14,7 +14,7 @@ from smddp_tf.run.hosts import slurm
 from smddp_tf.run.hosts.hosts import Host, hosts_of_ranks, is_this_host, parse_host_file, parse_hosts, total_slots
 
 DEFAULT_START_TIMEOUT = 300.0  # the engine's default as well
-# Ranks print into a pipe, where Python would hold back whole pages.
+# Ranks print into a pipe, for which Python would buffer full pages.
 UNBUFFERED = {"PYTHONUNBUFFERED": "1"}
 
 

@@ -1,4 +1,4 @@
-"""The lines of what a program prints: cut out of its output, and the last ones kept for the end of the job.
+"""Splits the output of a program into lines, and keeps the last ones for the end of the job.
 
 Of a line that draws over itself, as progress bars do, the states are cut out, and the last one is kept.
 """
@@ -32,7 +32,7 @@ class Piece(NamedTuple):
 class Pieces:
     """The pieces of one stream. Work is linear in the bytes; what is kept is bounded, however long nothing ends.
 
-    Bytes that are not UTF-8 become replacement characters; characters may be cut anywhere between two chunks.
+    Bytes that are not UTF-8 become replacement characters; characters may be split between two chunks.
     """
 
     def __init__(self) -> None:
