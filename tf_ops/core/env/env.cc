@@ -313,8 +313,7 @@ Result<Env> ReadEnv() {
 }
 
 DeviceLibraries ReadDeviceLibraries() {
-  return {Find("SMDDP_GPU_LIBRARY").text, Find("SMDDP_NCCL_LIBRARY").text,
-          TextOf(Get("NCCL_MULTI_RANK_GPU_ENABLE")) == "1"};
+  return {Find("SMDDP_GPU_LIBRARY").text, Find("SMDDP_NCCL_LIBRARY").text, IsTrue(Get("NCCL_MULTI_RANK_GPU_ENABLE"))};
 }
 
 Result<bool> ReadSwitch(const std::string& name) {
