@@ -4,14 +4,17 @@ from __future__ import annotations
 
 import ast
 import inspect
+import io
 import itertools
 import sys
+import tokenize
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from types import FrameType
 
 ROOT = Path(__file__).resolve().parent.parent
 PATCHES = "smddp_tf/keras/patches.py"
+_NO_CODE = (tokenize.COMMENT, tokenize.NL, tokenize.NEWLINE, tokenize.INDENT, tokenize.DEDENT, tokenize.ENDMARKER)
 
 # A gradient of a traced step with a wrapped optimizer, two ranks, one update per step, from `apply` of Keras to the op
 # and back to Keras: every function of smddp_tf that is entered on the way, in the order of the calls, but for those
@@ -243,3 +246,16 @@ def _name(function: ast.expr) -> str:
 
 def _is_called_class(argument: ast.arg) -> bool:
     return argument.arg.endswith("_class") or argument.arg in _NAMES_OF_CLASSES
+
+
+def source_lines(text: str) -> int:
+    """Lines of one file with code: without blanks, comments and docstrings."""
+    lines: set[int] = set()
+    for token in tokenize.generate_tokens(io.StringIO(text).readline):
+        if token.type not in _NO_CODE:
+            lines.update(range(token.start[0], token.end[0] + 1))
+    for node in ast.walk(ast.parse(text)):
+        has_body = isinstance(node, (ast.Module, ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef))
+        if has_body and ast.get_docstring(node, clean=False) is not None:
+            lines -= set(range(node.body[0].lineno, (node.body[0].end_lineno or 0) + 1))
+    return len(lines)

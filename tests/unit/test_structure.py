@@ -163,3 +163,14 @@ def test_functions_without_annotations_are_found(of_python, tmp_path):
         "def a(): ...\ndef b(x) -> None: ...\nclass C:\n    def c(self, x: int) -> int: ...\n    def d(self): ...\n"
     )
     assert of_python.without_annotations(path) == ["a", "b", "d"]
+
+
+def test_what_ships_does_not_grow(structure):
+    assert structure.source_lines() <= structure.MOST_SOURCE_LINES
+
+
+def test_comments_and_docstrings_are_no_source_lines(structure, of_python):
+    text = '"""A module.\n\nIts contract.\n"""\n\nimport os  # why\n\n\ndef f():\n    """Does."""\n'
+    text += "    # how\n    return (\n        1\n    )\n"
+    assert of_python.source_lines(text) == 5  # import, def, and three of return
+    assert structure.source_lines_of("// a\n\nint f() {  // b\n/* c\n   d */\n  return 1;\n}\n") == 3
