@@ -159,6 +159,11 @@ RULES: dict[str, Rule] = {
         c.optimizer == "ScheduleFreeAdamW"
         and (c.lazy or c.ema or c.schedule or c.accumulation > 1 or c.decay or c.passes > 1)
     ),
+    # Keras's `fit` builds an optimizer in a graph of its own, in which the copy of the weights is lost; with steps that
+    # are watched the ranks have built it before.
+    "Keras: ScheduleFreeAdamW begins with 0 in one process, with the weights where rows are uneven": lambda c, n, _: (
+        c.optimizer == "ScheduleFreeAdamW" and c.way == "distribution" and c.uneven == "rows"
+    ),
     "Keras: gradients of words and of functions of whole tensors": lambda c, n, _: (
         c.optimizer in WHOLE_TENSORS and c.ids
     ),
