@@ -19,7 +19,7 @@ _NO_CODE = (tokenize.COMMENT, tokenize.NL, tokenize.NEWLINE, tokenize.INDENT, to
 # A gradient of a traced step with a wrapped optimizer, two ranks, one update per step, from `apply` of Keras to the op
 # and back to Keras: every function of smddp_tf that is entered on the way, in the order of the calls, but for those
 # that read one fact (`FACTS`). Several in a row in one file are one stop. A stop in a file that was left before is a
-# turn back. `tests/parallel/test_gradient_path.py` traces a step and compares.
+# turn back. `tests/launch/test_gradient_path.py` traces a step and compares.
 STOPS = (
     "keras/optimizer/reducing.py:apply",
     "keras/roles/wrapping.py:reducer_of, reducer_on",
