@@ -1,6 +1,7 @@
 // An allreduce algorithm over point-to-point messages; one file each in this folder.
 #pragma once
 
+#include <memory>
 #include <string>
 #include <vector>
 
@@ -46,16 +47,30 @@ struct AlgorithmInfo {
   const char* traffic;
   AlgorithmCost (*cost)(int members);
   SumOrder order;
+  bool exact = true;  // sends the sums as they are
 };
 
 class AllreduceAlgorithm {
  public:
+  explicit AllreduceAlgorithm(const AlgorithmInfo& info) : info_(info) {}
   virtual ~AllreduceAlgorithm() = default;
-  virtual const AlgorithmInfo& info() const = 0;
-  // Does it send the sums as they are?
-  virtual bool exact() const { return true; }
+  const AlgorithmInfo& info() const { return info_; }
   virtual TaskPtr Begin(const Group& group, int my_rank, Transport& transport, const Compute& compute,
                         const RailCall& call) const = 0;
+
+ private:
+  const AlgorithmInfo info_;
+};
+
+// An algorithm of which each call is one task, made of the arguments of Begin.
+template <class OneTask>
+class TaskAlgorithm final : public AllreduceAlgorithm {
+ public:
+  using AllreduceAlgorithm::AllreduceAlgorithm;
+  TaskPtr Begin(const Group& group, int my_rank, Transport& transport, const Compute& compute,
+                const RailCall& call) const override {
+    return std::make_unique<OneTask>(group, my_rank, transport, compute, call);
+  }
 };
 
 // All algorithms, the default first.
