@@ -1,7 +1,6 @@
 // An allreduce algorithm over point-to-point messages; one file each in this folder.
 #pragma once
 
-#include <memory>
 #include <string>
 #include <vector>
 
@@ -60,17 +59,6 @@ class AllreduceAlgorithm {
 
  private:
   const AlgorithmInfo info_;
-};
-
-// An algorithm of which each call is one task, made of the arguments of Begin.
-template <class OneTask>
-class TaskAlgorithm final : public AllreduceAlgorithm {
- public:
-  using AllreduceAlgorithm::AllreduceAlgorithm;
-  TaskPtr Begin(const Group& group, int my_rank, Transport& transport, const Compute& compute,
-                const RailCall& call) const override {
-    return std::make_unique<OneTask>(group, my_rank, transport, compute, call);
-  }
 };
 
 // All algorithms, the default first.

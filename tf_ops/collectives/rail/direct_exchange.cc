@@ -59,11 +59,19 @@ class DirectExchangeTask : public Task {
 
 AlgorithmCost Cost(int members) { return {2, 2 * (members - 1), 2.0 * (members - 1) / members}; }
 
+class DirectExchangeAlgorithm : public AllreduceAlgorithm {
+ public:
+  using AllreduceAlgorithm::AllreduceAlgorithm;
+  TaskPtr Begin(const Group& group, int my_rank, Transport& transport, const Compute& compute,
+                const RailCall& call) const override {
+    return std::make_unique<DirectExchangeTask>(group, my_rank, transport, compute, call);
+  }
+};
+
 }  // namespace
 
 const AllreduceAlgorithm& DirectExchange() {
-  static const TaskAlgorithm<DirectExchangeTask> algorithm(
-      {"direct", "2", "2*(P-1)", "2*S*(P-1)/P", &Cost, SumOrder::kDoubling});
+  static const DirectExchangeAlgorithm algorithm({"direct", "2", "2*(P-1)", "2*S*(P-1)/P", &Cost, SumOrder::kDoubling});
   return algorithm;
 }
 

@@ -101,10 +101,19 @@ class QuantisedExchangeTask : public Task {
 
 AlgorithmCost Cost(int members) { return {2, 2 * (members - 1), 2.0 * (members - 1) / members * 129 / 512}; }
 
+class QuantisedExchangeAlgorithm : public AllreduceAlgorithm {
+ public:
+  using AllreduceAlgorithm::AllreduceAlgorithm;
+  TaskPtr Begin(const Group& group, int my_rank, Transport& transport, const Compute& compute,
+                const RailCall& call) const override {
+    return std::make_unique<QuantisedExchangeTask>(group, my_rank, transport, compute, call);
+  }
+};
+
 }  // namespace
 
 const AllreduceAlgorithm& QuantisedExchange() {
-  static const TaskAlgorithm<QuantisedExchangeTask> algorithm(
+  static const QuantisedExchangeAlgorithm algorithm(
       {"int8", "2", "2*(P-1)", "2*S*(P-1)/P * 129/512", &Cost, SumOrder::kDoubling, /*exact=*/false});
   return algorithm;
 }
