@@ -29,7 +29,13 @@ try:
     from smddp_tf.collectives.ops import alltoall, barrier, grouped_allgather, grouped_allreduce, join
     from smddp_tf.collectives.reduce_op import Adasum, Average, Max, Min, Product, Sum
     from smddp_tf.collectives.scatter_ops import grouped_reducescatter
-    from smddp_tf.collectives.topology_ops import *
+    from smddp_tf.collectives.topology_ops import (
+        local_rank_op,
+        local_size_op,
+        process_set_included_op,
+        rank_op,
+        size_op,
+    )
     from smddp_tf.compression import Compression
     from smddp_tf.data.batch_plan import plan_batch
     from smddp_tf.gradients.tape import DistributedGradientTape, PartialDistributedGradientTape
