@@ -27,13 +27,7 @@ if TYPE_CHECKING:
     from smddp_tf.collectives.functions import broadcast_, broadcast_global_variables, broadcast_variables
     from smddp_tf.collectives.objects import allgather_object, broadcast_object, broadcast_object_fn
     from smddp_tf.collectives.ops import *
-    from smddp_tf.collectives.topology_ops import (
-        local_rank_op,
-        local_size_op,
-        process_set_included_op,
-        rank_op,
-        size_op,
-    )
+    from smddp_tf.collectives.topology_ops import *
     from smddp_tf.compat.tf1.optimizer import DistributedOptimizer
     from smddp_tf.compat.tf1.session_hooks import BroadcastGlobalVariablesHook
     from smddp_tf.compression import Compression

@@ -148,11 +148,15 @@ def without_annotations(path: Path) -> list[str]:
 
 
 def _is_annotated(function: ast.FunctionDef | ast.AsyncFunctionDef) -> bool:
+    return function.returns is not None and all(one.annotation for one in _arguments(function))
+
+
+def _arguments(function: ast.FunctionDef | ast.AsyncFunctionDef) -> list[ast.arg]:
+    """The arguments without `self` and `cls`; `*args` and `**kwargs` are one each."""
     taken = function.args
     positional = [*taken.posonlyargs, *taken.args]
     bound = bool(positional) and positional[0].arg in ("self", "cls")
-    others = [*positional[bound:], *taken.kwonlyargs, *(one for one in (taken.vararg, taken.kwarg) if one is not None)]
-    return function.returns is not None and all(one.annotation for one in others)
+    return [*positional[bound:], *taken.kwonlyargs, *(one for one in (taken.vararg, taken.kwarg) if one is not None)]
 
 
 def assignments_to_keras(source: str) -> list[int]:
@@ -259,3 +263,35 @@ def source_lines(text: str) -> int:
         if has_body and ast.get_docstring(node, clean=False) is not None:
             lines -= set(range(node.body[0].lineno, (node.body[0].end_lineno or 0) + 1))
     return len(lines)
+
+
+def parts_of(source: str) -> Iterator[tuple[str, str, dict[str, int]]]:
+    """The classes and functions of a file, those inside of others too: kind, qualified name, sizes by measure."""
+    yield from _parts_in(ast.parse(source), "")
+
+
+def _parts_in(outer: ast.AST, prefix: str) -> Iterator[tuple[str, str, dict[str, int]]]:
+    for node in ast.iter_child_nodes(outer):
+        if isinstance(node, ast.ClassDef):
+            methods = [one for one in node.body if isinstance(one, Function)]
+            sizes = {"lines": _lines(node), "methods": len(methods), "fields": len(_fields(node, methods))}
+            yield "Python class", prefix + node.name, sizes
+        elif isinstance(node, Function):
+            lines = _lines(node) - (_lines(node.body[0]) if ast.get_docstring(node, clean=False) is not None else 0)
+            yield "function", prefix + node.name, {"lines": lines, "arguments": len(_arguments(node))}
+        named = isinstance(node, (ast.ClassDef, *Function))
+        yield from _parts_in(node, f"{prefix}{node.name}." if named else prefix)
+
+
+def _lines(node: ast.stmt) -> int:
+    return (node.end_lineno or node.lineno) - node.lineno + 1
+
+
+def _fields(node: ast.ClassDef, methods: Sequence[ast.AST]) -> set[str]:
+    """The names with a type in the class's body, and those that its methods assign to `self`."""
+    declared = {
+        one.target.id for one in node.body if isinstance(one, ast.AnnAssign) and isinstance(one.target, ast.Name)
+    }
+    attributes = [one for method in methods for one in ast.walk(method) if isinstance(one, ast.Attribute)]
+    assigned = [one for one in attributes if isinstance(one.ctx, ast.Store) and getattr(one.value, "id", "") == "self"]
+    return declared | {one.attr for one in assigned}

@@ -7,19 +7,6 @@ from typing import NamedTuple
 
 from smddp_tf._warn import warn
 
-__all__ = [
-    "Adasum",
-    "Average",
-    "Max",
-    "Min",
-    "Product",
-    "ReduceOp",
-    "ReduceSpec",
-    "Sum",
-    "as_reduce_op",
-    "resolve_average",
-]
-
 
 class ReduceOp(enum.IntEnum):
     """The operation that combines the values of all ranks. The numbers are Horovod's."""

@@ -13,8 +13,6 @@ from smddp_tf.collectives.reduce_op import Average, ReduceSpec, Sum, as_reduce_o
 from smddp_tf.compression import Compression, split
 from smddp_tf.process_sets import ProcessSet, global_process_set, scoped
 
-__all__ = ["alltoall", "grouped_reducescatter", "reducescatter", "with_rows"]
-
 
 @graph.no_autograph
 @scoped

@@ -8,6 +8,8 @@ from smddp_tf import process_sets
 from smddp_tf._native import loader
 from smddp_tf.collectives import xla
 
+__all__ = ["local_rank_op", "local_size_op", "process_set_included_op", "rank_op", "size_op"]
+
 
 def size_op(process_set_id: int = 0, name: str | None = None) -> tf.Tensor:
     """The number of ranks, of all or of a process set.

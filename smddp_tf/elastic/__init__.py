@@ -28,15 +28,8 @@ __all__ = [
     "UpdateEpochStateCallback", "run", "run_fn",
 ]  # fmt: skip
 
-# Names whose modules import TensorFlow or Keras.
-_LAZY = {
-    **dict.fromkeys(
-        ("CommitStateCallback", "UpdateBatchStateCallback", "UpdateEpochStateCallback"),
-        "smddp_tf.keras.elastic.callbacks",
-    ),
-    **dict.fromkeys(("KerasState", "TensorFlowKerasState"), "smddp_tf.keras.elastic.states"),
-    "TensorFlowState": "smddp_tf.elastic.variables",
-}
+# Names whose modules import TensorFlow or Keras: those that are not imported above.
+_LAZY = frozenset(__all__) - globals().keys()
 
 
 if not TYPE_CHECKING:  # a misspelt name is an error of a type checker
@@ -44,7 +37,8 @@ if not TYPE_CHECKING:  # a misspelt name is an error of a type checker
     def __getattr__(name: str) -> Any:
         if name not in _LAZY:
             raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-        value = globals()[name] = getattr(import_with_tensorflow(_LAZY[name]), name)
+        module = "smddp_tf.elastic.variables" if name == "TensorFlowState" else "smddp_tf.keras.elastic"
+        value = globals()[name] = getattr(import_with_tensorflow(module), name)
         return value
 
 

@@ -1,4 +1,4 @@
-"""tools/structure.py: classes of C++, the way of a gradient through Python, and who assigns to Keras's classes."""
+"""tools/structure.py: the limits, the way of a gradient through Python, and who assigns to Keras's classes."""
 
 from __future__ import annotations
 
@@ -33,11 +33,96 @@ def structure() -> ModuleType:
     return loaded("structure")
 
 
-def test_classes_have_one_concern(structure):
-    """One that is over a limit of tools/structure.py has a concern that is another class's."""
-    assert structure.too_large() == {}
-    found = {one.name: one for one in structure.classes(*structure.LIMITED)}
-    assert [name for name in structure.EXCEPTIONS if not found[name].excess()] == []
+def test_nothing_is_over_the_limits(structure):
+    """What is over a limit of tools/structure.py has a concern that belongs to another class, function or folder."""
+    over = structure.excess(structure.parts())
+    assert {found: text for found, text in over.items() if found not in structure.EXCEPTIONS} == {}
+    assert [exception for exception in structure.EXCEPTIONS if exception not in over] == []
+
+
+def of_python_source(structure, of_python, source: str) -> dict[tuple[str, str], str]:
+    return structure.excess(structure.Part(*part) for part in of_python.parts_of(source))
+
+
+def of_native_source(structure, source: str) -> dict[tuple[str, str], str]:
+    code = structure.code_of(source)
+    return structure.excess(structure.functions(code, 0, len(code)))
+
+
+@pytest.mark.parametrize(
+    ("line", "most", "measure"),
+    [("    x = {}", 250, "lines"), ("    def f{}(self): ...", 25, "methods"), ("    f{}: int", 15, "fields")],
+)
+def test_python_classes_over_a_limit_are_found(structure, of_python, line, most, measure):
+    def over(count: int) -> dict[tuple[str, str], str]:
+        others = count - (measure == "lines")  # the line with the class's name
+        return of_python_source(structure, of_python, "\n".join(["class C:", *map(line.format, range(others))]))
+
+    assert over(most) == {}
+    assert over(most + 1) == {("C", measure): f"{most + 1} {measure} (at most {most})"}
+
+
+def test_fields_that_methods_assign_are_counted_once(structure, of_python):
+    source = "class C:\n    a: int = 0\n    def f(self):\n        self.a = self.b = 1\n        self.b += self.c\n"
+    ((_, _, sizes), _) = of_python.parts_of(source)
+    assert sizes == {"lines": 5, "methods": 1, "fields": 2}
+
+
+@pytest.mark.parametrize("prefix", ["def f():\n", 'def f():\n    """Does.\n\n    More.\n    """\n'])
+def test_long_python_functions_are_found(structure, of_python, prefix):
+    """Docstrings are not counted; functions inside of others and methods are looked at too."""
+    assert of_python_source(structure, of_python, prefix + "    x = 1\n" * 59) == {}
+    assert of_python_source(structure, of_python, prefix + "    x = 1\n" * 60) == {
+        ("f", "lines"): "61 lines (at most 60)"
+    }
+    inside = "class C:\n    def f(self):\n        def g():\n" + "            x = 1\n" * 60
+    assert set(of_python_source(structure, of_python, inside)) == {("C.f", "lines"), ("C.f.g", "lines")}
+
+
+@pytest.mark.parametrize(
+    ("arguments", "count"), [("a, b, c, d, e, f, g, h", 8), ("self, a, b, c, d, e, f, g, /, h=1", 8)]
+)
+def test_python_functions_with_many_arguments_are_found(structure, of_python, arguments, count):
+    assert of_python_source(structure, of_python, f"def f({arguments}): ...") == {}
+    for more in ("*i", "*, i", "**i"):
+        over = of_python_source(structure, of_python, f"def f({arguments}, {more}): ...")
+        assert over == {("f", "arguments"): f"{count + 1} arguments (at most 8)"}
+
+
+NATIVE = """
+namespace a {
+template <class T, class U>
+class C {
+ public:
+  C(int a, std::map<int, std::function<void(int, int)>> b, int c, int d, int e, int f, int g, int h) : a_{a}, b_(b) {}
+  void Declared(int a, int b, int c, int d, int e, int f, int g, int h, int i);
+  int f_ = Call(1, 2, 3, 4, 5, 6, 7, 8, 9);
+};
+int None(void) { return 0; }
+%s
+}  // namespace a
+"""
+
+
+def test_functions_of_cpp_over_a_limit_are_found(structure):
+    assert of_native_source(structure, NATIVE % "") == {}
+    lines = "  x = 1;\n"
+    assert of_native_source(structure, NATIVE % ("Status C::F() {\n" + lines * 58 + "}")) == {}
+    over = of_native_source(structure, NATIVE % ("Status C::F() {\n" + lines * 59 + "}"))
+    assert over == {("C::F", "lines"): "61 lines (at most 60)"}
+    nine = "int a, int b, int c, int d, int e, std::map<int, int> f, void (*g)(int, int), int h, int i"
+    over = of_native_source(structure, NATIVE % f"class D {{ void F({nine}) const {{ return; }} }};")
+    assert over == {("D::F", "arguments"): "9 arguments (at most 8)"}
+
+
+def test_cpp_classes_and_folders_over_a_limit_are_found(structure):
+    sizes = {"lines": 321, "methods": 26, "fields": 16}
+    assert len(structure.excess([structure.Part("C++ class", "C", sizes)])) == 3
+    assert structure.excess([structure.Part("C++ class", "C", {name: size - 1 for name, size in sizes.items()})]) == {}
+    files = [ROOT / "smddp_tf" / "a" / f"{number}.py" for number in range(21)]
+    assert structure.excess(structure.folders(files[1:])) == {}
+    over = structure.excess(structure.folders([*files, ROOT / "smddp_tf" / "b.py"]))
+    assert over == {("smddp_tf/a", "files"): "21 files (at most 20)"}
 
 
 CLASS = """

@@ -17,18 +17,9 @@ BufferView ShardExchange::Bytes(Range range) const {
   return call_.data.Slice(range.begin * each, range.size() * each);
 }
 
-// Starts with my right neighbour, so that members do not all send to the same one first.
-template <class Visit>
-Status ShardExchange::ForEachPeer(Visit visit) {
-  for (int round = 1; round < group_.size(); ++round) {
-    SMDDP_RETURN_IF_ERROR(visit((me_ + round) % group_.size()));
-  }
-  return Status::Ok();
-}
-
 Status ShardExchange::Scatter(std::byte* received) {
   const size_t each = mine().size;
-  return ForEachPeer([&](int peer) {
+  return ForEachPeer(group_, me_, [&](int peer) {
     const Tag tag = StageTag(kRailReduceScatterStage);
     SMDDP_RETURN_IF_ERROR(transfers_.Recv(group_.world_rank(peer), tag, {received + each * peer, each}));
     return transfers_.Send(group_.world_rank(peer), tag, Bytes(Shard(peer)));
@@ -44,7 +35,7 @@ std::vector<void*> ShardExchange::Terms(std::byte* received) const {
 }
 
 Status ShardExchange::Gather() {
-  return ForEachPeer([&](int peer) {
+  return ForEachPeer(group_, me_, [&](int peer) {
     if ((peer - me_) % call_.need_every != 0) return Status::Ok();
     const Tag tag = StageTag(kRailAllgatherStage);
     SMDDP_RETURN_IF_ERROR(transfers_.Recv(group_.world_rank(peer), tag, Bytes(Shard(peer))));

@@ -34,8 +34,6 @@ class ShardExchange {
   Range Shard(int member) const;
   BufferView Bytes(Range range) const;
   Tag StageTag(uint8_t stage) const { return {call_.operation, stage, call_.step}; }
-  template <class Visit>
-  Status ForEachPeer(Visit visit);
 
   const Group& group_;
   const int me_;

@@ -4,6 +4,7 @@
 #include <vector>
 
 #include "core/status.h"
+#include "topology/topology.h"
 #include "transport/transport.h"
 
 namespace smddp {
@@ -31,5 +32,15 @@ class Transfers {
   Transport& transport_;
   std::vector<Pending> pending_;
 };
+
+// Calls `visit` with every member of the group but `me`, until it fails. Starts with my right neighbour, so that
+// members do not all send to the same one first.
+template <class Visit>
+Status ForEachPeer(const Group& group, int me, Visit visit) {
+  for (int round = 1; round < group.size(); ++round) {
+    SMDDP_RETURN_IF_ERROR(visit((me + round) % group.size()));
+  }
+  return Status::Ok();
+}
 
 }  // namespace smddp

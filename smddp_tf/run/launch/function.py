@@ -93,39 +93,31 @@ def run(
         Exception: what `func` raised on the rank that failed first; its `__cause__` shows that rank's traceback.
     """
     del reset_limit, cooldown_range, disable_cache, use_mpi
-    from smddp_tf.run.launch.settings import (
-        UNBUFFERED,
-        Settings,
-        absolute,
-        check_elastic,
-        hosts_and_ranks,
-        start_timeout_of,
-        words,
-    )  # fmt: skip
+    from smddp_tf.run.launch import settings
 
     if use_gloo:
         raise LaunchError("Gloo is not supported: leave `use_gloo` out, ranks are started with mpirun.")
     ranks = num_proc if np is None else np
-    check_elastic(
+    settings.check_elastic(
         ranks, min_num_proc if min_num_proc is not None else min_np,
         max_num_proc if max_num_proc is not None else max_np, host_discovery_script, can_restart=False,
     )  # fmt: skip
-    placed = hosts_and_ranks(ranks, hosts, hostfile, slots, os.environ if hosts or hostfile else {})
+    placed = settings.hosts_and_ranks(ranks, hosts, hostfile, slots, os.environ if hosts or hostfile else {})
     assert placed is not None
     interfaces = network_interfaces or network_interface or ()
-    settings = Settings(
+    job = settings.Settings(
         ranks=placed[1],
         hosts=placed[0],
-        variables=UNBUFFERED,
+        variables=settings.UNBUFFERED,
         network_interfaces=tuple(interfaces.split(",") if isinstance(interfaces, str) else interfaces),
-        mpi_args=words(mpi_args),
+        mpi_args=settings.words(mpi_args),
         ssh_port=ssh_port,
-        ssh_identity_file=absolute(ssh_identity_file),
-        start_timeout=start_timeout_of(start_timeout, os.environ),
-        output_filename=absolute(output_filename),
+        ssh_identity_file=settings.absolute(ssh_identity_file),
+        start_timeout=settings.start_timeout_of(start_timeout, os.environ),
+        output_filename=settings.absolute(output_filename),
         verbose=int(verbose or 0),
     )
-    return results_of(settings, payload_of(func, args, kwargs or {}), executable or sys.executable)
+    return results_of(job, payload_of(func, args, kwargs or {}), executable or sys.executable)
 
 
 def payload_of(func: Callable[..., Any], args: Sequence[Any], kwargs: Mapping[str, Any]) -> bytes:

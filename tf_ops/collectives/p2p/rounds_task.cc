@@ -110,7 +110,7 @@ TaskPtr RoundsAlgorithm::Begin(const Group& group, int my_rank, Transport& trans
     compute.Reduce(into, sources, 2, elements, dtype, op);
     return nullptr;
   };
-  return RunRounds(std::string(info_.name) + " between nodes", group, transport, call,
+  return RunRounds(std::string(info().name) + " between nodes", group, transport, call,
                    rounds_of_(group.size(), group.position_of(my_rank)), add);
 }
 

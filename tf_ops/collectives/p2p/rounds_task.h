@@ -22,14 +22,12 @@ class RoundsAlgorithm : public AllreduceAlgorithm {
   // What member `me` of `members` does.
   using RoundsOf = Rounds (*)(int members, int me);
 
-  RoundsAlgorithm(const AlgorithmInfo& info, RoundsOf rounds_of) : info_(info), rounds_of_(rounds_of) {}
+  RoundsAlgorithm(const AlgorithmInfo& info, RoundsOf rounds_of) : AllreduceAlgorithm(info), rounds_of_(rounds_of) {}
 
-  const AlgorithmInfo& info() const override { return info_; }
   TaskPtr Begin(const Group& group, int my_rank, Transport& transport, const Compute& compute,
                 const RailCall& call) const override;
 
  private:
-  const AlgorithmInfo info_;
   const RoundsOf rounds_of_;
 };
 

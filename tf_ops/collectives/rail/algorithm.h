@@ -46,16 +46,19 @@ struct AlgorithmInfo {
   const char* traffic;
   AlgorithmCost (*cost)(int members);
   SumOrder order;
+  bool exact = true;  // sends the sums as they are
 };
 
 class AllreduceAlgorithm {
  public:
+  explicit AllreduceAlgorithm(const AlgorithmInfo& info) : info_(info) {}
   virtual ~AllreduceAlgorithm() = default;
-  virtual const AlgorithmInfo& info() const = 0;
-  // Does it send the sums as they are?
-  virtual bool exact() const { return true; }
+  const AlgorithmInfo& info() const { return info_; }
   virtual TaskPtr Begin(const Group& group, int my_rank, Transport& transport, const Compute& compute,
                         const RailCall& call) const = 0;
+
+ private:
+  const AlgorithmInfo info_;
 };
 
 // All algorithms, the default first.

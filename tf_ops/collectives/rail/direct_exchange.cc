@@ -57,18 +57,11 @@ class DirectExchangeTask : public Task {
   std::unique_ptr<std::byte[]> received_;  // all members' copies of my shard, by member
 };
 
+AlgorithmCost Cost(int members) { return {2, 2 * (members - 1), 2.0 * (members - 1) / members}; }
+
 class DirectExchangeAlgorithm : public AllreduceAlgorithm {
  public:
-  const AlgorithmInfo& info() const override {
-    static const AlgorithmInfo info = {
-        "direct",
-        "2",
-        "2*(P-1)",
-        "2*S*(P-1)/P",
-        [](int members) -> AlgorithmCost { return {2, 2 * (members - 1), 2.0 * (members - 1) / members}; },
-        SumOrder::kDoubling};
-    return info;
-  }
+  using AllreduceAlgorithm::AllreduceAlgorithm;
   TaskPtr Begin(const Group& group, int my_rank, Transport& transport, const Compute& compute,
                 const RailCall& call) const override {
     return std::make_unique<DirectExchangeTask>(group, my_rank, transport, compute, call);
@@ -78,7 +71,7 @@ class DirectExchangeAlgorithm : public AllreduceAlgorithm {
 }  // namespace
 
 const AllreduceAlgorithm& DirectExchange() {
-  static const DirectExchangeAlgorithm algorithm;
+  static const DirectExchangeAlgorithm algorithm({"direct", "2", "2*(P-1)", "2*S*(P-1)/P", &Cost, SumOrder::kDoubling});
   return algorithm;
 }
 

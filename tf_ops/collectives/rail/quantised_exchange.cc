@@ -49,15 +49,6 @@ class QuantisedExchangeTask : public Task {
     compute_.Quantise(into, Values(member), Errors(member), Shard(member).size());
   }
 
-  // Starts with my right neighbour, so that members do not all send to the same one first.
-  template <class Visit>
-  Status ForEachPeer(Visit visit) {
-    for (int round = 1; round < group_.size(); ++round) {
-      SMDDP_RETURN_IF_ERROR(visit((me_ + round) % group_.size()));
-    }
-    return Status::Ok();
-  }
-
   Status Exchange(int peer, uint8_t stage, BufferView out, BufferView in) {
     const int rank = group_.world_rank(peer);
     SMDDP_RETURN_IF_ERROR(transfers_.Recv(rank, StageTag(stage), in));
@@ -69,7 +60,7 @@ class QuantisedExchangeTask : public Task {
     const size_t most = BytesOf(0);
     sent_.reset(new std::byte[most * group_.size()]);
     received_.reset(new std::byte[most * group_.size()]);
-    return ForEachPeer([&](int peer) {
+    return ForEachPeer(group_, me_, [&](int peer) {
       Quantise(peer, Sent(peer));
       return Exchange(peer, kRailReduceScatterStage, {Sent(peer), BytesOf(peer)}, {Received(peer), BytesOf(me_)});
     });
@@ -82,7 +73,7 @@ class QuantisedExchangeTask : public Task {
       if (member != me_) compute_.Dequantise(Values(me_), Received(member), mine, /*add=*/true);
     }
     Quantise(me_, Sent(me_));
-    return ForEachPeer([&](int peer) {
+    return ForEachPeer(group_, me_, [&](int peer) {
       if (!Needs(peer)) return Status::Ok();
       return Exchange(peer, kRailAllgatherStage, {Sent(me_), BytesOf(me_)}, {Received(peer), BytesOf(peer)});
     });
@@ -108,19 +99,11 @@ class QuantisedExchangeTask : public Task {
   std::unique_ptr<std::byte[]> sent_, received_;  // by member
 };
 
+AlgorithmCost Cost(int members) { return {2, 2 * (members - 1), 2.0 * (members - 1) / members * 129 / 512}; }
+
 class QuantisedExchangeAlgorithm : public AllreduceAlgorithm {
  public:
-  const AlgorithmInfo& info() const override {
-    static const AlgorithmInfo info = {
-        "int8",
-        "2",
-        "2*(P-1)",
-        "2*S*(P-1)/P * 129/512",
-        [](int members) -> AlgorithmCost { return {2, 2 * (members - 1), 2.0 * (members - 1) / members * 129 / 512}; },
-        SumOrder::kDoubling};
-    return info;
-  }
-  bool exact() const override { return false; }
+  using AllreduceAlgorithm::AllreduceAlgorithm;
   TaskPtr Begin(const Group& group, int my_rank, Transport& transport, const Compute& compute,
                 const RailCall& call) const override {
     return std::make_unique<QuantisedExchangeTask>(group, my_rank, transport, compute, call);
@@ -130,7 +113,8 @@ class QuantisedExchangeAlgorithm : public AllreduceAlgorithm {
 }  // namespace
 
 const AllreduceAlgorithm& QuantisedExchange() {
-  static const QuantisedExchangeAlgorithm algorithm;
+  static const QuantisedExchangeAlgorithm algorithm(
+      {"int8", "2", "2*(P-1)", "2*S*(P-1)/P * 129/512", &Cost, SumOrder::kDoubling, /*exact=*/false});
   return algorithm;
 }
 

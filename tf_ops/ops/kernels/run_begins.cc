@@ -4,7 +4,6 @@
 #include <utility>
 
 #include "ops/collective_kernel.h"
-#include "ops/tensor_adapter.h"
 #include "tensorflow/core/framework/node_def.pb.h"
 #include "tensorflow/core/framework/node_def_util.h"
 #include "tensorflow/core/framework/op_requires.h"

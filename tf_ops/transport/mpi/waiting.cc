@@ -4,7 +4,6 @@
 
 #include <cstdlib>
 #include <memory>
-#include <string>
 
 #include "core/process/log.h"
 #include "transport/mpi/mpi_life.h"
