@@ -64,15 +64,9 @@ def parts_of(options: argparse.Namespace, place: Place, has_tf: bool, gpus: int)
     def together(number: int) -> Part:
         """NCCL between ranks that share a GPU, which their kernels use by turns: whether it is right, not how fast."""
         allowed = (("NCCL_MULTI_RANK_GPU_ENABLE", "1"), ("NCCL_IB_DISABLE", "1"), ("NCCL_SOCKET_IFNAME", "lo"))
-        arguments = ("--together", *(("--small",) if not options.dry_run else ()))
-        return Part(
-            f"ranks {number} nccl on one GPU",
-            60,
-            program("ranks", *arguments),
-            number,
-            "nccl",
-            variables=(*allowed, ("FAKE_GPU_SHARED", "0")),
-        )
+        arguments = ("-m", "benchmarks.gpu.ranks", "--together", "--small")
+        variables = (*allowed, ("FAKE_GPU_SHARED", "0"))
+        return Part(f"ranks {number} nccl on one GPU", 60, arguments, number, "nccl", variables=variables)
 
     def torch_ranks(backend: str, number: int) -> Part:
         arguments = ("--ranks", str(number), "--backend", backend)
@@ -213,7 +207,8 @@ def commit() -> str:
     """GPU_CHECK_COMMIT, else of this checkout, or "": a copied working tree may have no history or an older one."""
     command = ["git", "-C", str(ROOT), "describe", "--always", "--dirty"]
     try:
-        return os.environ.get("GPU_CHECK_COMMIT") or subprocess.check_output(command, text=True, timeout=10).strip()
+        found = subprocess.run(command, capture_output=True, text=True, timeout=10, check=False).stdout.strip()
+        return os.environ.get("GPU_CHECK_COMMIT", found)
     except (OSError, subprocess.SubprocessError):
         return ""
 

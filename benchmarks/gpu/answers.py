@@ -10,7 +10,7 @@ import traceback
 from collections.abc import Iterator
 from pathlib import Path
 
-__all__ = ["Answer", "worker"]
+__all__ = ["Answer", "launched_rank", "worker"]
 
 
 class Answer(dict):

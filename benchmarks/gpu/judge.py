@@ -15,7 +15,7 @@ Report = dict[str, Any]
 
 FRACTION = 0.85  # of the device's own copies
 OVER_COPIES = 2.0  # one launch against a cudaMemcpyAsync for each tensor
-LATE_RANK = 0.75  # seconds; half of what the other ranks are late (benchmarks/gpu/ranks.py)
+LATE_RANK = 0.75  # seconds; the other ranks come twice as late (benchmarks/gpu/ranks.py)
 OURS = "smddp_tf"
 EACH = "cudaMemcpyAsync each"
 

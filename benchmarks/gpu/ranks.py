@@ -15,7 +15,8 @@ import numpy as np
 
 import smddp_tf as hvd
 from benchmarks.cases import expected_sum, input_values
-from benchmarks.gpu.answers import Answer, worker
+from benchmarks.gpu.answers import Answer, launched_rank, worker
+from benchmarks.gpu.judge import LATE_RANK
 from benchmarks.gpu.lists import GradientList, model_list, small_list
 from benchmarks.gpu.memory import Machine
 from tests.native_module import core
@@ -23,7 +24,7 @@ from tests.native_module import core
 __all__ = ["Gradients"]
 
 STEPS, SMALL_STEPS, WARM = 20, 3, 3
-LATE = 1.5  # seconds
+LATE = 2 * LATE_RANK  # seconds
 
 
 class Gradients:
@@ -148,7 +149,7 @@ def later_work(machine: Machine) -> float:
 def main() -> None:
     with worker(__doc__, "small", "own", "together") as (options, answer):
         if options.together:  # NCCL takes the ranks for ranks of different hosts, else it refuses two on one GPU
-            os.environ["NCCL_HOSTID"] = os.environ.get("OMPI_COMM_WORLD_RANK", "0")
+            os.environ["NCCL_HOSTID"] = str(launched_rank())
         hvd.init()
         fake = bool(os.environ.get("SMDDP_GPU_LIBRARY"))  # then every process has a first GPU of its own, or shares it
         machine = Machine(hvd.local_rank() if options.own and not fake else 0)
