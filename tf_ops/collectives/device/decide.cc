@@ -82,11 +82,16 @@ class Decider {
       }
     }
     for (const auto& [uuid, ranks] : Users(node)) {
-      if (ranks.size() < 2 || infos_[ranks[0]].shares_device) continue;
+      if (ranks.size() < 2 || MayShare(infos_[ranks[0]])) continue;
       return Rank(ranks[0]) + " and " + Rank(ranks[1]) + " (" + Host(ranks[0]) + ") use the same GPU, " +
              infos_[ranks[0]].device.name + " " + uuid + ": NCCL needs one GPU per rank";
     }
     return "";
+  }
+
+  // Only where NCCL was asked for: `auto` never lets ranks take a GPU by turns.
+  static bool MayShare(const RankDeviceInfo& info) {
+    return info.shares_device && info.wanted == NameOf(DeviceMethod::kGroup);
   }
 
   // The ranks of a node by the device that they use.

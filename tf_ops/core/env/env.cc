@@ -285,6 +285,7 @@ Result<Env> ReadEnv() {
   SMDDP_RETURN_IF_ERROR(ReadSwitch("SMDDP_DYNAMIC_PROCESS_SETS", &env.dynamic_process_sets));
   env.cpu_isa = Find("SMDDP_CPU_ISA").text;
   SMDDP_RETURN_IF_ERROR(ReadChoice("SMDDP_GPU_STAGE", {"auto", "nccl", "host"}, &env.gpu_stage));
+  env.ranks_share_gpus = IsTrue(Get("NCCL_MULTI_RANK_GPU_ENABLE"));
   SMDDP_RETURN_IF_ERROR(ReadChoice("SMDDP_GRADIENT_ORDER", {"observed", "listed"}, &env.gradient_order));
   SMDDP_RETURN_IF_ERROR(ReadLogLevel(&env.log_level));
   SMDDP_RETURN_IF_ERROR(ReadLogTimestamp(&env.log_timestamp));
@@ -312,9 +313,7 @@ Result<Env> ReadEnv() {
   return env;
 }
 
-DeviceLibraries ReadDeviceLibraries() {
-  return {Find("SMDDP_GPU_LIBRARY").text, Find("SMDDP_NCCL_LIBRARY").text, IsTrue(Get("NCCL_MULTI_RANK_GPU_ENABLE"))};
-}
+DeviceLibraries ReadDeviceLibraries() { return {Find("SMDDP_GPU_LIBRARY").text, Find("SMDDP_NCCL_LIBRARY").text}; }
 
 Result<bool> ReadSwitch(const std::string& name) {
   bool wanted = false;

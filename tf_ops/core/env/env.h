@@ -23,6 +23,7 @@ struct Env {
   bool dynamic_process_sets = false;        // SMDDP_DYNAMIC_PROCESS_SETS, HOROVOD_DYNAMIC_PROCESS_SETS
   std::string cpu_isa;                      // SMDDP_CPU_ISA
   std::string gpu_stage;                    // SMDDP_GPU_STAGE: auto, nccl, host
+  bool ranks_share_gpus = false;            // NCCL_MULTI_RANK_GPU_ENABLE, which is NCCL's
   std::string gradient_order;               // SMDDP_GRADIENT_ORDER: observed, listed
   LogLevel log_level = LogLevel::kWarning;  // SMDDP_LOG_LEVEL, HOROVOD_LOG_LEVEL
   bool log_timestamp = false;               // SMDDP_LOG_TIMESTAMP; HOROVOD_LOG_HIDE_TIME says the opposite
@@ -61,7 +62,6 @@ Result<Env> ReadEnv();
 // SMDDP_GPU_LIBRARY and SMDDP_NCCL_LIBRARY, for which no session is needed.
 struct DeviceLibraries {
   std::string gpu, nccl;
-  bool ranks_share_gpus = false;  // NCCL_MULTI_RANK_GPU_ENABLE, which is NCCL's
 };
 DeviceLibraries ReadDeviceLibraries();
 

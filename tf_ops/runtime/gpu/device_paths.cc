@@ -2,7 +2,6 @@
 
 #include <algorithm>
 
-#include "core/env/env.h"
 #include "core/process/log.h"
 
 namespace smddp {
@@ -128,7 +127,7 @@ Result<std::string> DevicePaths::DeviceInfoFor(const std::vector<TensorRef>& ten
   info.why_no_group = groups.status().message();
   if (!groups.ok()) return Encode(info);
   info.group_version = (*groups)->version();
-  info.shares_device = wanted_ == NameOf(DeviceMethod::kGroup) && ReadDeviceLibraries().ranks_share_gpus;
+  info.shares_device = ranks_share_gpus_;
   if (fabric_.topology.local_rank() == 0 && context_->method() == DeviceMethod::kHost) {
     SMDDP_ASSIGN_OR_RETURN(info.group_id, (*groups)->MakeId());
   }

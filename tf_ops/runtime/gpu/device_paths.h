@@ -18,6 +18,7 @@
 #include <vector>
 
 #include "collectives/device/device_context.h"
+#include "core/env/env.h"
 #include "runtime/gpu/devices.h"
 #include "runtime/named/coordination.h"
 
@@ -25,9 +26,14 @@ namespace smddp {
 
 class DevicePaths : public Component, public VerdictReader {
  public:
-  // All outlive it. `wanted` is SMDDP_GPU_STAGE.
-  DevicePaths(ControlBus& bus, const Fabric& fabric, Coordination& coordination, Devices& devices, std::string wanted)
-      : bus_(bus), fabric_(fabric), coordination_(coordination), devices_(devices), wanted_(std::move(wanted)) {}
+  // All but `env` outlive it.
+  DevicePaths(ControlBus& bus, const Fabric& fabric, Coordination& coordination, Devices& devices, const Env& env)
+      : bus_(bus),
+        fabric_(fabric),
+        coordination_(coordination),
+        devices_(devices),
+        wanted_(env.gpu_stage),
+        ranks_share_gpus_(env.ranks_share_gpus) {}
   // `on_agreed` is called with the name of a plan whose buckets may now begin.
   void SetOnAgreed(std::function<void(const std::string& plan)> on_agreed) { on_agreed_ = std::move(on_agreed); }
 
@@ -78,7 +84,8 @@ class DevicePaths : public Component, public VerdictReader {
   const Fabric& fabric_;
   Coordination& coordination_;
   Devices& devices_;
-  const std::string wanted_;
+  const std::string wanted_;  // SMDDP_GPU_STAGE
+  const bool ranks_share_gpus_;
   std::function<void(const std::string& plan)> on_agreed_;
   std::map<std::string, State> states_;  // by plan
   std::unique_ptr<DeviceContext> context_;

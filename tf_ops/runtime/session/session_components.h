@@ -48,7 +48,7 @@ struct SessionComponents {
                      static_cast<size_t>(env.cache_capacity)),
         named(engine, rounds, requests, coordination),
         given_up_requests(engine, rounds, named, coordination),
-        device_paths(engine, parts.fabric(), coordination, TheDevices(), env.gpu_stage),
+        device_paths(engine, parts.fabric(), coordination, TheDevices(), env),
         planned(engine, parts.fabric(), env, registry, named, device_paths, verifier),
         given_up_steps(engine, planned),
         retirement(engine, planned, device_paths, coordination.coordinator(), rounds, std::move(resume)),
