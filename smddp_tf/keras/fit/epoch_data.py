@@ -95,12 +95,16 @@ class EpochData:
             elif supply.steps_per_epoch is None:
                 dataset = dataset.take(int(steps.limit))
         self.dataset = dataset
-        self._iterator._distributed_dataset = input_waits.Timed(dataset) if self._is_timed else dataset
+        self._give()
 
     def time_steps(self) -> None:
         """Measures how long steps wait for their batches, from the next pass over the data on."""
         self._is_timed = True
-        self._iterator._distributed_dataset = input_waits.Timed(self.dataset)
+        self._give()
+
+    def _give(self) -> None:
+        """Lets Keras's iterator read the dataset."""
+        self._iterator._distributed_dataset = input_waits.Timed(self.dataset) if self._is_timed else self.dataset
 
     @property
     def _iterator(self) -> Any:
