@@ -1,4 +1,4 @@
-"""Traces a step of a wrapped optimizer, as in a guarded `fit`, and prints where its gradient passes, as JSON.
+"""Traces a step of a wrapped optimizer, as in a guarded `fit`; prints where its gradient passes, and the list, as JSON.
 
 python gradient_path.py FILE, that of tools/python_structure.py
 """
@@ -35,7 +35,7 @@ def main() -> None:
     with running.within(plans=(TrainerPlan(None, {}, is_guarded=True),)):
         same_batches.note([tf.ones([1])])  # makes its variable, so that TensorFlow traces the step once
         step(tf.ones([100]))
-    print(f"rank {hvd.rank()} traced: {json.dumps(traces)}", flush=True)
+    print(f"rank {hvd.rank()}: {json.dumps([traces, tool.STOPS])}", flush=True)
     hvd.shutdown()
 
 
