@@ -53,6 +53,23 @@ HOROVOD: dict[str, tuple[str, ...]] = {
     "horovod.tensorflow.util": ("smddp_tf.compat.horovod.internals", "smddp_tf"),
 }
 
+# Modules of this package that lie in folders now, by the names that programs import.
+MOVED: dict[str, tuple[str, ...]] = {
+    "smddp_tf.batch_plan": ("smddp_tf.data.batch_plan",),
+    "smddp_tf.checks": (),
+    "smddp_tf.checks.doctor": ("smddp_tf.insight.doctor",),
+    "smddp_tf.elastic.callbacks": ("smddp_tf.keras.elastic.callbacks",),
+    "smddp_tf.functions": ("smddp_tf.collectives.functions",),
+    "smddp_tf.objects": ("smddp_tf.collectives.objects",),
+    "smddp_tf.ops": ("smddp_tf.collectives.ops",),
+    "smddp_tf.reduce_op": ("smddp_tf.collectives.reduce_op",),
+    "smddp_tf.scatter_ops": ("smddp_tf.collectives.scatter_ops",),
+    "smddp_tf.tape": ("smddp_tf.gradients.tape",),
+    "smddp_tf.tf1": (),
+    "smddp_tf.tf1.optimizer": ("smddp_tf.compat.tf1.optimizer",),
+    "smddp_tf.tf1.session_hooks": ("smddp_tf.compat.tf1.session_hooks",),
+}
+
 # Parts of Horovod for other frameworks, and what to use instead.
 HOROVOD_ABSENT: dict[str, str] = {
     "horovod.mxnet": "smddp_tf trains with TensorFlow and Keras only",

@@ -28,7 +28,7 @@ FLOORS = {
         ("aliases",),
         ("as_horovod", "as_smdistributed", "run"),
         ("compat",),
-        ("__init__", "mpi_ops", "objects"),
+        ("__init__", "mpi_ops"),
         ("demo", "sdp"),
     ),
     "smddp_tf.keras": (

@@ -136,7 +136,9 @@ def installed():
     for family in aliases.FAMILIES:
         aliases.install(family)
         aliases.install(family)  # once is enough
-    assert sum(type(finder).__name__ == "Finder" for finder in sys.meta_path) == len(aliases.FAMILIES)
+    finders = [finder for finder in sys.meta_path if type(finder).__name__ == "Finder"]
+    of_families = [finder for finder in finders if finder.aliased != {"smddp_tf"}]  # that one finds moved modules
+    assert len(of_families) == len(aliases.FAMILIES)
     yield
     for family in aliases.FAMILIES:
         aliases.uninstall(family)
