@@ -101,7 +101,6 @@ def main():
         validation_data=digits.my_share(test_x, test_y),
         callbacks=callbacks,
         verbose=0,
-        shuffle=False,  # the batches are shuffled already
     )
     report(model, progress, len(x) - len(x) % hvd.size(), digits.test_accuracy(model, test_x, test_y), arguments)
 

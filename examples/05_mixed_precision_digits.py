@@ -61,7 +61,7 @@ def main():
         loss=keras.losses.SparseCategoricalCrossentropy(from_logits=True),
     )
     broadcast = hvd_keras.callbacks.BroadcastGlobalVariablesCallback(0)  # (4) all start from rank 0's values
-    model.fit(batches, epochs=arguments.epochs, callbacks=[broadcast], verbose=2 if hvd.rank() == 0 else 0)
+    model.fit(batches, epochs=arguments.epochs, callbacks=[broadcast], verbose=2)
 
     accuracy = digits.test_accuracy(model, test_x, test_y)
     if hvd.rank() == 0:

@@ -122,7 +122,7 @@ def main():
         epochs=arguments.epochs,
         validation_data=my_share(inputs, labels, test, batch_size),
         callbacks=[hvd.callbacks.BroadcastGlobalVariablesCallback(0), hvd.callbacks.MetricSumCallback()],
-        verbose=2 if hvd.rank() == 0 else 0,
+        verbose=2,
     ).history
     if arguments.save:
         model.save(arguments.save)  # on all ranks: they send their parts to rank 0

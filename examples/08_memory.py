@@ -94,9 +94,9 @@ def main():
     model = build_model(arguments.remat)
     optimizer = hvd.DistributedOptimizer(keras.optimizers.AdamW(1e-3), shard=shard)  # (2)
     model.compile(optimizer, loss=keras.losses.SparseCategoricalCrossentropy(from_logits=True))
-    model.fit(data.take(1), shuffle=False, verbose=0)  # builds and traces
+    model.fit(data.take(1), verbose=0)  # builds and traces
     start = time.perf_counter()
-    history = model.fit(data, shuffle=False, verbose=0)
+    history = model.fit(data, verbose=0)
     seconds = (time.perf_counter() - start) / arguments.steps
 
     grown = (resident_bytes("VmHWM") - before) / 1e6

@@ -13,7 +13,7 @@ model = keras.Sequential([keras.layers.Dense(128, "relu"), keras.layers.Dense(1)
 optimizer = hvd.DistributedOptimizer(keras.optimizers.Adam(0.001 * hvd.size()))
 model.compile(optimizer, loss="mse")
 start = hvd.callbacks.BroadcastGlobalVariablesCallback(0)
-model.fit(data, epochs=10, shuffle=False, callbacks=[start], verbose=2 if hvd.rank() == 0 else 0)
+model.fit(data, epochs=10, callbacks=[start], verbose=2)
 print(f"rank {hvd.rank()} of {hvd.size()}: sum of the weights {sum(w.sum() for w in model.get_weights()):.6f}")
 if hvd.rank() == 0:
     model.save("model.keras")  # a plain Keras file

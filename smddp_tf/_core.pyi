@@ -93,14 +93,11 @@ def stop_timeline() -> tuple[str, dict[int, str]]:
     ("", {}) where no timeline has ended, as on the other ranks.
     """
 
-def data_autotune() -> bool:
-    """What SMDDP_DATA_AUTOTUNE says, read now; ValueError when it cannot be read."""
-
 def monitor_folder() -> str:
     """What SMDDP_MONITOR says, read now; "" where nothing is to be recorded."""
 
-def keras_compat() -> bool:
-    """What SMDDP_KERAS_COMPAT says, read now; ValueError when it cannot be read."""
+def switch(variable: str) -> bool:
+    """What an environment variable that is 1, true, 0 or false says, read now; ValueError when it cannot be read."""
 
 def build_info() -> dict[str, Any]: ...
 def suggest_nccl(path: str) -> None: ...

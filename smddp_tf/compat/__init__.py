@@ -63,5 +63,5 @@ def install_by_default() -> None:
     importlib.import_module("smddp_tf.keras.rank_seeds").install()
     if not _done:
         _done = True
-        if loader.core().keras_compat():
+        if loader.core().switch("SMDDP_KERAS_COMPAT"):
             install()

@@ -43,7 +43,7 @@ def shard(
 
     Example:
     >>> dataset = hvd.data.shard(tf.data.Dataset.from_tensor_slices((x, y)), shuffle=10_000).batch(32)
-    >>> model.fit(hvd.data.shard((x, y), batch_size=32, shuffle=True), shuffle=False)
+    >>> model.fit(hvd.data.shard((x, y), batch_size=32, shuffle=True))
     >>> x, y = hvd.data.shard((x, y))
     >>> model.fit(hvd.data.shard(my_py_dataset, shuffle=True))
     >>> dataset = hvd.data.shard(tf.data.TFRecordDataset(["0.tfrecord", "1.tfrecord"]), by="file")

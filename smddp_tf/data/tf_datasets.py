@@ -177,7 +177,7 @@ def without_autotune(dataset: tf.data.Dataset) -> tf.data.Dataset:
     TensorFlow prefetches at the end of a tuned pipeline, unasked, and of no other. A dataset that was made of what this
     function returned (`shard(...).batch(...)`) has its option already, and only gets another prefetch.
     """
-    if loader.core().data_autotune():
+    if loader.core().switch("SMDDP_DATA_AUTOTUNE"):
         return dataset
     if dataset.options().autotune.enabled is None:
         options = tf.data.Options()

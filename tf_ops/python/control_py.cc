@@ -237,9 +237,9 @@ void BindControl(nb::module_& m) {
   m.def("end_last", &EndLast);
   m.def("start_timeline", &StartTimeline, nb::arg("path"), nb::arg("mark_cycles"));
   m.def("stop_timeline", &StopTimeline);
-  m.def("data_autotune", [] { return ValueOrThrow(ReadSwitch("SMDDP_DATA_AUTOTUNE")); });
+  m.def(
+      "switch", [](const std::string& variable) { return ValueOrThrow(ReadSwitch(variable)); }, nb::arg("variable"));
   m.def("monitor_folder", &ReadMonitorFolder);
-  m.def("keras_compat", [] { return ValueOrThrow(ReadSwitch("SMDDP_KERAS_COMPAT")); });
   m.def("build_info", &BuildInfo);
   m.def(
       "suggest_nccl", [](const std::string& path) { SetDefault("SMDDP_NCCL_LIBRARY", path.c_str()); }, nb::arg("path"));

@@ -52,9 +52,3 @@ def writing_on_rank_zero(callbacks: list[Any]) -> list[Any]:
     classes = tuple(getattr(keras.callbacks, name) for name in _WRITE if hasattr(keras.callbacks, name))
     ours = BestModelCheckpoint  # belongs on all ranks, and writes on one
     return [on_rank_zero(c) if isinstance(c, classes) and not isinstance(c, ours) else c for c in callbacks]
-
-
-def quiet_elsewhere(arguments: dict[str, Any]) -> None:
-    """One progress bar: that of rank 0, unless the user has asked for others."""
-    if rank() != 0 and arguments.get("verbose", "auto") == "auto":
-        arguments["verbose"] = 0

@@ -10,7 +10,7 @@ from smddp_tf.collectives.functions import allgather_object
 from smddp_tf.keras._backend import keras, needs_keras_3
 from smddp_tf.keras.fit.epoch_data import EpochData, zeros_of
 from smddp_tf.keras.fit.guard import compare_evaluated
-from smddp_tf.keras.fit.plan import plan_of_evaluation
+from smddp_tf.keras.fit.plan import one_progress_bar, plan_of_evaluation
 from smddp_tf.keras.metric_merge import Seen, exact_metrics, merged, numeric_entries, states_of
 from smddp_tf.keras.roles import running
 from smddp_tf.keras.roles.current_distribution import refuse_alone
@@ -43,7 +43,7 @@ def evaluate(model: Any, x: Any = None, y: Any = None, *, return_dict: bool = Fa
         return_dict: Boolean. `True` returns a dictionary, `False` a list (a number, if there is only the loss), as
             `keras.Model.evaluate`. Defaults to `False`.
         options: `batch_size`, `verbose`, `sample_weight`, `steps`, `callbacks`, as for `keras.Model.evaluate`. What the
-            progress bar and the callbacks show is this rank's own.
+            progress bar, of rank 0 only, and the callbacks show is their rank's own.
 
     Returns:
         The results, equal on all ranks.
@@ -56,6 +56,7 @@ def evaluate(model: Any, x: Any = None, y: Any = None, *, return_dict: bool = Fa
     refuse_alone("hvd.evaluate")
     if size() == 1:
         return model.evaluate(x, y, return_dict=return_dict, **options)
+    one_progress_bar(options)
     try:
         logs, samples, data = _evaluate_part(model, x, y, options)
     except Exception as error:

@@ -24,11 +24,11 @@ from smddp_tf.data.agreement import agree, rank_and_size
 from smddp_tf.keras import patch_table, patches
 from smddp_tf.keras._backend import keras
 from smddp_tf.keras.data_parallel.array_batches import cut
-from smddp_tf.keras.data_parallel.fitting import quiet_elsewhere
 from smddp_tf.keras.data_parallel.global_batches import limited
 from smddp_tf.keras.data_parallel.layer_states import agree_on_states, refuse_stateful, stateful_layer
 from smddp_tf.keras.data_parallel.same_data import OWN_PARTS, checksums
 from smddp_tf.keras.fit.evaluate import evaluate
+from smddp_tf.keras.fit.plan import one_progress_bar
 from smddp_tf.keras.roles import running
 from smddp_tf.keras.roles.current_distribution import current, refuse_alone, set_aside, shards_batches
 from smddp_tf.keras.roles.step_hooks import StepKind, hooks_of
@@ -67,7 +67,6 @@ def _evaluating_all(plain_evaluate: Callable[..., Any]) -> Callable[..., Any]:
             return plain_evaluate(self, *args, **kwargs)
         refuse_stateful(self)
         arguments = signature.bind(self, *args, **kwargs).arguments
-        quiet_elsewhere(arguments)
         return evaluate(arguments.pop("self"), **arguments.pop("kwargs", {}), **arguments)
 
     return evaluate_all
@@ -84,7 +83,7 @@ def _predicting_all(plain_predict: Callable[..., Any]) -> Callable[..., Any]:
             return plain_predict(self, *args, **kwargs)
         bound = signature.bind(self, *args, **kwargs)
         bound.apply_defaults()
-        quiet_elsewhere(bound.arguments)
+        one_progress_bar(bound.arguments)
         data, steps = bound.arguments["x"], bound.arguments["steps"]
         if steps and isinstance(data, types.GeneratorType):
             bound.arguments["x"] = (batch for batch in limited(data, steps, self.steps_per_execution))

@@ -12,6 +12,9 @@ import inspect
 from collections.abc import Iterator
 from typing import Any
 
+import tensorflow as tf
+
+from smddp_tf.basics import is_initialized
 from smddp_tf.data.epochs import EpochsOfFit
 from smddp_tf.keras import patch_table, patches
 from smddp_tf.keras._backend import keras
@@ -45,6 +48,8 @@ def _guarding(plain_fit: Any) -> Any:
             bound = signature.bind(self, *args, **kwargs)
         except TypeError:
             return plain_fit(self, *args, **kwargs)  # says it in its own words
+        if is_initialized() and isinstance(bound.arguments.get("x"), tf.data.Dataset):
+            bound.arguments.setdefault("shuffle", False)  # Keras's default has no effect there, but gives a warning
         bound.apply_defaults()
         if model_reduces(self):
             refuse_alone("`fit` of a model that reduces gradients over the ranks")

@@ -10,15 +10,18 @@ from __future__ import annotations
 import dataclasses
 from typing import Any
 
-from smddp_tf.basics import is_initialized, size
+import tensorflow as tf
+
+from smddp_tf._native import loader
+from smddp_tf.basics import is_initialized, rank, size
 from smddp_tf.keras._backend import keras
 from smddp_tf.keras.callbacks.rank_zero import on_rank_zero
 from smddp_tf.keras.callbacks.throughput import Throughput
 from smddp_tf.keras.callbacks.uneven_batches import JOIN, OFF
-from smddp_tf.keras.data_parallel.fitting import callbacks_before, quiet_elsewhere, writing_on_rank_zero
+from smddp_tf.keras.data_parallel.fitting import callbacks_before, writing_on_rank_zero
 from smddp_tf.keras.data_parallel.layer_states import refuse_stateful
 from smddp_tf.keras.fit.epoch_data import EpochData
-from smddp_tf.keras.fit.forgotten import watching
+from smddp_tf.keras.fit.forgotten import is_meant_for_all_ranks, watching
 from smddp_tf.keras.fit.stopping import counts_samples, flat
 from smddp_tf.keras.roles import running
 from smddp_tf.keras.roles.current_distribution import current
@@ -113,10 +116,22 @@ def plan_of_evaluation(model: Any) -> TrainerPlan:
     return TrainerPlan(model, {}, distribution=current())
 
 
+def one_progress_bar(arguments: dict[str, Any]) -> None:
+    """Silences this rank's progress bar, and Keras's warning about `shuffle`, unless it is rank 0's.
+
+    Args:
+        arguments: of `fit`, `evaluate` or `predict`. Unchanged on rank 0 and under SMDDP_ALL_PROGRESS_BARS=1.
+    """
+    if is_initialized() and rank() != 0 and not loader.core().switch("SMDDP_ALL_PROGRESS_BARS"):
+        arguments["verbose"] = 0
+        if isinstance(arguments.get("x"), tf.data.Dataset) and "shuffle" in arguments:
+            arguments["shuffle"] = False  # which Keras ignores, with a warning if it is true
+
+
 def _of_distribution(plan: TrainerPlan) -> TrainerPlan:
     """Under a `keras.distribution`: the ranks always keep together, and need no callbacks for that."""
     refuse_stateful(plan.model)
-    quiet_elsewhere(plan.arguments)
+    one_progress_bar(plan.arguments)
     if not plan.has_callback_list:
         plan.users = writing_on_rank_zero(plan.users)
     plan.before = [*callbacks_before(plan.model, plan.users), *plan.before]
@@ -129,6 +144,8 @@ def _of_own_data(plan: TrainerPlan) -> TrainerPlan:
     if not plan.reduces:
         plan.after = watching(plan.model, plan.callbacks)
     plan.is_guarded = plan.reduces or any(map(counts_samples, plan.callbacks))
+    if plan.is_guarded or is_meant_for_all_ranks(plan.model, plan.callbacks):
+        one_progress_bar(plan.arguments)
     return plan
 
 

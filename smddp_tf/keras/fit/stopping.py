@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import os
+from collections import Counter
 from collections.abc import Iterable, Sequence
 from typing import Any, NamedTuple
 
 import tensorflow as tf
 
 from smddp_tf._native.threads import of_thread
-from smddp_tf.basics import rank
+from smddp_tf._warn import warn
+from smddp_tf.basics import cross_rank, rank
 from smddp_tf.collectives import ops
 from smddp_tf.collectives.reduce_op import Max
 from smddp_tf.keras._backend import keras
@@ -85,6 +88,10 @@ _ONLY_READ = (
 )  # fmt: skip
 
 
+# The attribute with the path, of callbacks of Keras that write files. TensorBoard is put on rank 0 by `plan.py`.
+_WRITES_TO = {"BackupAndRestore": "backup_dir", "CSVLogger": "filename", "ModelCheckpoint": "filepath"}
+
+
 class CallbackFacts(NamedTuple):
     """Of one rank's callbacks, or, after `agreed`, of any rank's.
 
@@ -96,6 +103,7 @@ class CallbackFacts(NamedTuple):
         write_rate: whether one of Keras's writes the learning rate into the logs.
         set_state: the classes of those that could set the learning rate or weights, on this rank only. After `agreed`,
             whether the ranks differ in that.
+        writes: node and absolute path of each file or folder that one of Keras's writes. Empty after `agreed`.
     """
 
     for_all_ranks: Sequence[str]
@@ -104,6 +112,7 @@ class CallbackFacts(NamedTuple):
     restores_weights: bool
     write_rate: bool
     set_state: Any
+    writes: Any = False
 
 
 def flat(callbacks: Any) -> list[Any]:
@@ -123,6 +132,7 @@ def facts_of(callbacks: Sequence[Any]) -> CallbackFacts:
         any(getattr(each, "restore_best_weights", False) for each in callbacks),
         any(isinstance(each, writers) for each in callbacks),
         [type(each).__name__ for each in callbacks if _may_set_state(each)],
+        {(cross_rank(), path): type(each).__name__ for each in callbacks if (path := _path_of(each))},
     )
 
 
@@ -142,9 +152,28 @@ def agreed(of_ranks: Sequence[CallbackFacts]) -> CallbackFacts:
                 f"(this is rank {rank()}). Put it into the list of callbacks without asking for the rank. "
                 "On rank 0 only belong callbacks that write files or print."
             )
+    _warn_of_shared_files([facts.writes for facts in of_ranks])
     differ = any(facts.set_state != of_ranks[0].set_state for facts in of_ranks)
     any_of = CallbackFacts(names[0], *(any(fact) for fact in zip(*(facts[1:] for facts in of_ranks))))
-    return any_of._replace(set_state=differ)
+    return any_of._replace(set_state=differ, writes={})
+
+
+def _path_of(callback: Any) -> str | None:
+    """What it writes on every rank that has it."""
+    path = getattr(callback, _WRITES_TO.get(type(callback).__name__, ""), None)
+    return os.path.abspath(path) if isinstance(path, (str, os.PathLike)) and "://" not in str(path) else None
+
+
+def _warn_of_shared_files(of_ranks: Sequence[dict[tuple[int, str], str]]) -> None:
+    """Warns on rank 0 of files that several ranks of one node write."""
+    counts = Counter(key for of_rank in of_ranks for key in of_rank)
+    for (node, path), count in counts.items():
+        if count > 1 and rank() == 0:
+            name = next(of_rank[node, path] for of_rank in of_ranks if (node, path) in of_rank)
+            warn(
+                f"{count} ranks write the same {name}: {path}. They overwrite each other's, and may leave a broken one. "
+                f"Write: hvd.callbacks.on_rank_zero(keras.callbacks.{name}(...))"
+            )
 
 
 def _may_set_state(callback: Any) -> bool:

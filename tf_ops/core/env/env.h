@@ -65,7 +65,7 @@ struct DeviceLibraries {
 };
 DeviceLibraries ReadDeviceLibraries();
 
-// A switch that counts before there is a session: SMDDP_KERAS_COMPAT, SMDDP_DATA_AUTOTUNE. Same errors.
+// A switch that is read outside of a session, such as SMDDP_KERAS_COMPAT. Same errors.
 Result<bool> ReadSwitch(const std::string& name);
 // SMDDP_MONITOR; "": nothing is recorded.
 std::string ReadMonitorFolder();
