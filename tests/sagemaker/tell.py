@@ -7,7 +7,7 @@ import socket
 
 NAMES = (
     "RANK", "WORLD_SIZE", "LOCAL_RANK", "MASTER_ADDR", "MASTER_PORT", "NCCL_DEBUG", "GIVEN", "SM_CURRENT_HOST",
-    "SM_HP_EPOCHS", "SM_CHANNEL_TRAIN", "SM_MODEL_DIR", "SMDATAPARALLEL_LOCAL_RANK",
+    "SM_HP_EPOCHS", "SM_CHANNEL_TRAIN", "SM_MODEL_DIR", "SMDATAPARALLEL_LOCAL_RANK", "OMPI_MCA_pml",
 )  # fmt: skip
 told = {"host": socket.gethostname(), **{name: os.environ.get(name) for name in NAMES}}
 os.write(1, f"told {json.dumps(told)}\n".encode())  # in one piece: mpirun labels each

@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import json
-import os
 import re
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -76,7 +74,7 @@ def test_smdistributed_on_two_hosts(cluster: Cluster) -> None:
             "host": f"node{rank}", "RANK": str(rank), "WORLD_SIZE": "2", "LOCAL_RANK": "0", "MASTER_ADDR": "node0",
             "MASTER_PORT": "29500", "NCCL_DEBUG": "VERSION", "GIVEN": "yes", "SM_CURRENT_HOST": f"node{rank}",
             "SM_HP_EPOCHS": "3", "SM_CHANNEL_TRAIN": "/opt/ml/input/data/train", "SM_MODEL_DIR": "/opt/ml/model",
-            "SMDATAPARALLEL_LOCAL_RANK": "0",
+            "SMDATAPARALLEL_LOCAL_RANK": "0", "OMPI_MCA_pml": "ob1",
         }  # fmt: skip
     for ml in ended.ml:
         assert (ml / "output/success").exists()
@@ -102,10 +100,10 @@ def test_a_rank_that_fails(cluster: Cluster) -> None:
     assert not (ended.ml[0] / "output/success").exists()
 
 
-def test_smddprun_as_the_entry_point_without_the_toolkit(cluster: Cluster) -> None:
-    parameters = {"epochs": 2, "sagemaker_distributed_dataparallel_custom_mpi_options": "-x NCCL_DEBUG=VERSION"}
-    here = Path(sys.executable).parent  # with Open MPI 5
-    ended = cluster.train(
-        2, SOURCE, parameters, {"PATH": f"{here}:{os.defpath}:/usr/sbin"}, [str(here / "smddprun"), str(SOURCE[1])]
-    )
+def test_libfabric_on_two_hosts(cluster: Cluster) -> None:
+    """As for EFA, with libfabric's provider for TCP."""
+    options = "-x SMDDP_FABRIC=ofi -x 'FI_PROVIDER=tcp;ofi_rxm'"
+    given = {**SMDISTRIBUTED, "sagemaker_distributed_dataparallel_custom_mpi_options": options, "epochs": 2}
+    ended = cluster.train(2, SOURCE, given, CONTAINER)
     check_trained(ended, 2)
+    assert all(of_rank["OMPI_MCA_pml"] == "cm" for of_rank in told(ended).values())

@@ -46,7 +46,6 @@ FLOORS = {
         ("hosts", "link", "output"),
         ("rank",),
         ("launch",),
-        ("sagemaker",),
         ("cli",),
         ("__init__", "__main__", "horovodrun"),
     ),

@@ -13,7 +13,6 @@ from smddp_tf.run import cli
 from smddp_tf.run.hosts.network import Interface
 from smddp_tf.run.launch import launch
 from smddp_tf.run.launch.mpi import MPICH, OPEN_MPI, Mpi
-from smddp_tf.run.sagemaker import line as sagemaker_line
 
 OPEN_MPI_4 = Mpi("/opt/bin/mpirun", OPEN_MPI, 4)
 OPEN_MPI_5 = Mpi("/opt/bin/mpirun", OPEN_MPI, 5)
@@ -46,7 +45,6 @@ class DryRun:
             for name, value in (env or {}).items():
                 patch.setenv(name, value)
             patch.setattr(launch, "find_mpi", lambda _: self.mpi)
-            patch.setattr(sagemaker_line, "find_mpi", lambda: self.mpi)
             patch.setattr(launch, "local_interfaces", lambda: [LO, DOCKER, ETH0])
             patch.setattr(launch, "resolve", lambda names: [ADDRESSES[name] for name in names if name in ADDRESSES])
             patch.setattr("smddp_tf.run.launch.settings.is_this_host", lambda name: name in ("h1", "localhost"))

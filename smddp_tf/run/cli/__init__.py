@@ -19,6 +19,7 @@ from smddp_tf.run.cli.check_build import build_report, version
 from smddp_tf.run.cli.config_file import read_config
 from smddp_tf.run.cli.options import notes_for, variables_of_knobs, with_options
 from smddp_tf.run.hosts.hosts import Host
+from smddp_tf.run.launch import sagemaker
 from smddp_tf.run.launch.function import payload_of, results_of
 from smddp_tf.run.launch.settings import (
     UNBUFFERED,
@@ -32,7 +33,6 @@ from smddp_tf.run.launch.settings import (
 )
 from smddp_tf.run.output.console import write
 from smddp_tf.run.rank.in_process import alias_variables, as_program, run_in_process
-from smddp_tf.run.sagemaker import training
 
 EXIT_NO_JOB = 1
 _EXIT_FIRED = 3
@@ -105,12 +105,11 @@ def dispatch(options: dict[str, Any], adapted: Callable[[dict[str, Any]], dict[s
         command = [sys.executable, "-m", *command]
     explicit = any(options[name] is not None for name in ("doctor", "num_proc", "hosts", "hostfile"))
     if not explicit:
-        if find_placement(os.environ) is None and training.inside_training(os.environ):
-            sys.exit(_sagemaker(options, command))
         _need(command)
         if find_placement(os.environ) is not None:
-            os.environ.update({**training.variables_of_ranks(os.environ), **_variables(options)})
+            os.environ.update({**sagemaker.variables_of_ranks(os.environ), **_variables(options)})
             run_in_process(command, _families(options))
+        sagemaker.refuse_without_toolkit(os.environ)
     if not options["doctor"]:
         _need(command)
     environment = without_rank_variables(os.environ)
@@ -257,19 +256,3 @@ def _launch(
 
     policy = Policy(least, commits_at(options["commit_dir"]), options["reset_limit"])
     return run_elastic(settings, policy, lambda of_start: launch.launch(of_start, command), launch.say).code
-
-
-def _sagemaker(options: Mapping[str, Any], command: Sequence[str]) -> int:
-    """The exit code of this host's part of a SageMaker job."""
-    job = training.read_training(os.environ)
-    variables = {**alias_variables(_families(options)), **_variables(options)}
-    if (fabric := _fabric(options["fabric"], options["tcp"])) in ("ofi", "ucx"):
-        job = training.over_fabric(job, fabric)
-    if options["dry_run"]:
-        from smddp_tf.run.sagemaker.line import training_line
-
-        click.echo(training_line(job, command, variables, os.environ).shown)
-        return 0
-    from smddp_tf.run.sagemaker.hosts import run_training
-
-    return run_training(job, command, variables)

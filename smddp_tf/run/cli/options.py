@@ -165,7 +165,7 @@ _OPTIONS = [
                  help="Set a variable for the ranks. NAME alone takes the value from here, unseen by other users."),
     click.option("--mpi-args", help='More arguments for mpirun: --mpi-args="--report-bindings".'),
     click.option("--binding-args", help="Arguments on binding, instead of --bind-to none --map-by slot."),
-    click.option("--fabric", type=click.Choice(FABRICS),
+    click.option("--fabric", type=click.Choice(FABRICS), envvar="SMDDP_FABRIC",
                  help="Messages between hosts: TCP, libfabric (EFA, ...) or UCX. Default: auto, which is TCP."),
     click.option("--tcp/--no-tcp", default=None, help="The same as --fabric tcp."),
     _switch("stall-check", "Watch for ranks that are missing (on)."),

@@ -1,4 +1,4 @@
-"""The settings of a job, from the command line, Python, SageMaker or Slurm."""
+"""The settings of a job, from the command line, Python or Slurm."""
 
 from __future__ import annotations
 

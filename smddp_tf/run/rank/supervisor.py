@@ -28,7 +28,6 @@ from smddp_tf.lifecycle.rank_variables import variables_of
 from smddp_tf.run.link.channel import ADDRESS, KEY, Kind
 from smddp_tf.run.link.client import ControlClient
 from smddp_tf.run.link.ends import End
-from smddp_tf.run.rank.environment_file import take_over
 from smddp_tf.run.rank.processes import end_with_parent, runs
 
 _DRAIN_SECONDS = 2.0
@@ -79,7 +78,7 @@ def supervise(command: Sequence[str]) -> int:
 
 
 def _start(command: Sequence[str], variables: Mapping[str, str]) -> subprocess.Popen[bytes]:
-    environment = {"PYTHONFAULTHANDLER": "1", **take_over(os.environ), **variables}
+    environment = {"PYTHONFAULTHANDLER": "1", **os.environ, **variables}
     is_task = runs("smddp_tf.run.rank.task", command)
     if not is_task:  # only a function's process talks to the launcher itself
         for name in (ADDRESS, KEY):

@@ -189,6 +189,9 @@ const std::vector<EnvVariable>& EnvVariables() {
       {"SMDDP_DYNAMIC_PROCESS_SETS", "HOROVOD_DYNAMIC_PROCESS_SETS", "0",
        "1: `hvd.add_process_set` and `hvd.remove_process_set` work, as after `init(process_sets=\"dynamic\")`. 0: only "
        "the sets given to `init`. Must agree on all ranks."},
+      {"SMDDP_FABRIC", "", "auto",
+       "What carries messages between hosts, for smddprun (its --fabric) and the ranks of SageMaker's toolkit: auto or "
+       "tcp, ofi (libfabric: EFA), ucx (docs/fabrics.md)."},
       {"SMDDP_FAILURE_GRACE", "", "10",
        "Seconds from the loss of a rank until this process is ended by force, unless it has called hvd.shutdown() by "
        "then (docs/reliability.md). 0: never."},

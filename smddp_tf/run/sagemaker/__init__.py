@@ -1,1 +1,0 @@
-"""Jobs in SageMaker's training containers: what the container says, how hosts wait for each other, mpirun's line."""
