@@ -1,4 +1,4 @@
-"""What `fit` and `evaluate` print in a job of several ranks: one progress bar, and no warning that nobody can act on."""
+"""What `fit` and `evaluate` print in a job of several ranks: one progress bar, and no warning that helps nobody."""
 
 from __future__ import annotations
 

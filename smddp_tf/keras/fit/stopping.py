@@ -171,7 +171,7 @@ def _warn_of_shared_files(of_ranks: Sequence[dict[tuple[int, str], str]]) -> Non
         if count > 1 and rank() == 0:
             name = next(of_rank[node, path] for of_rank in of_ranks if (node, path) in of_rank)
             warn(
-                f"{count} ranks write the same {name}: {path}. They overwrite each other's, and may leave a broken one. "
+                f"{count} ranks write the same {name}: {path}. They overwrite each other's, and may break it. "
                 f"Write: hvd.callbacks.on_rank_zero(keras.callbacks.{name}(...))"
             )
 
