@@ -154,7 +154,8 @@ bool IsKnown(const std::string& name) {
 const std::vector<EnvVariable>& EnvVariables() {
   static const std::vector<EnvVariable> variables = {
       {"SMDDP_ALL_PROGRESS_BARS", "", "0",
-       "0: in `fit`, `evaluate` and `predict` that all ranks run together, Keras prints progress on rank 0 only, whatever "
+       "0: in `fit`, `evaluate` and `predict` that all ranks run together, Keras prints progress on rank 0 only, "
+       "whatever "
        "`verbose` says elsewhere. 1: on every rank that asks for it."},
       {"SMDDP_AUTOTUNE", "HOROVOD_AUTOTUNE", "0",
        "1: a warning that nothing is tuned while a job runs (docs/performance.md). SMDDP_BUCKET_BYTES sets what "
