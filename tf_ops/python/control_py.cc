@@ -237,8 +237,7 @@ void BindControl(nb::module_& m) {
   m.def("end_last", &EndLast);
   m.def("start_timeline", &StartTimeline, nb::arg("path"), nb::arg("mark_cycles"));
   m.def("stop_timeline", &StopTimeline);
-  m.def(
-      "switch", [](const std::string& variable) { return ValueOrThrow(ReadSwitch(variable)); }, nb::arg("variable"));
+  m.def("switch", [](const std::string& variable) { return ValueOrThrow(ReadSwitch(variable)); }, nb::arg("variable"));
   m.def("monitor_folder", &ReadMonitorFolder);
   m.def("build_info", &BuildInfo);
   m.def(
