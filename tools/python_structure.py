@@ -8,7 +8,7 @@ import io
 import itertools
 import sys
 import tokenize
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 from types import FrameType
 
@@ -19,7 +19,7 @@ _NO_CODE = (tokenize.COMMENT, tokenize.NL, tokenize.NEWLINE, tokenize.INDENT, to
 # A gradient of a traced step with a wrapped optimizer, two ranks, one update per step, from `apply` of Keras to the op
 # and back to Keras: every function of smddp_tf that is entered on the way, in the order of the calls, but for those
 # that read one fact (`FACTS`). Several in a row in one file are one stop. A stop in a file that was left before is a
-# turn back. `tests/launch/test_gradient_path.py` traces a step and compares.
+# turn back. `tests/tools/test_python_structure.py` traces a step and compares.
 STOPS = (
     "keras/optimizer/reducing.py:apply",
     "keras/roles/wrapping.py:reducer_of, reducer_on",
@@ -139,6 +139,20 @@ def files_of(stops: Sequence[str]) -> list[str]:
 def turns_back(stops: Sequence[str]) -> int:
     """Stops in a file that was left before."""
     return len(stops) - len(set(files_of(stops)))
+
+
+def share_of_any(paths: Iterable[Path]) -> str:
+    """Arguments of functions that are annotated as `Any` and nothing else: share and numbers."""
+    annotations = [
+        argument.annotation
+        for path in paths
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8")))
+        if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef))
+        for argument in (*node.args.posonlyargs, *node.args.args, *node.args.kwonlyargs)
+        if argument.arg not in ("self", "cls")
+    ]
+    found = sum(isinstance(each, ast.Name) and each.id == "Any" for each in annotations)
+    return f"{100 * found / len(annotations):.0f} % ({found} of {len(annotations)})"
 
 
 def without_annotations(path: Path) -> list[str]:

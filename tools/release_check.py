@@ -22,7 +22,7 @@ from build_wheel import DIST, ROOT
 FRESH = ROOT / ".matrix" / "release"
 TENSORFLOW = os.environ.get("TENSORFLOW", "tensorflow-cpu==2.21.*")
 NEEDED = ("VERSION", "LICENSE", "SECURITY.md", "CHANGELOG.md", "docs/index.md", "docs/launching.md", "docker/README.md",
-          "tf_ops/core/CMakeLists.txt", "tests/unit/test_files.py")  # fmt: skip
+          "tf_ops/core/CMakeLists.txt", "tests/tools/test_files.py")  # fmt: skip
 NOT_WANTED = re.compile(r"tests/fuzz/corpus/|\.so$|\.pyc$|_build_info\.py$")
 
 

@@ -155,6 +155,16 @@ def source_lines_of(text: str) -> int:
     return sum(bool(line.split("//")[0].strip()) for line in code.split("\n"))
 
 
+def found_by_name(sources: list[Path]) -> str:
+    """How many have a `test_NAME.py` or `test_NAME_....py` in the same folder of `tests`: share and numbers."""
+    found = 0
+    for path in sources:
+        folder = ROOT / "tests" / path.relative_to(ROOT).parent.relative_to(path.relative_to(ROOT).parts[0])
+        names = [file.stem for file in folder.glob("test_*.py")]
+        found += any(name == f"test_{path.stem}" or name.startswith(f"test_{path.stem}_") for name in names)
+    return f"{100 * found / len(sources):.0f} % ({found} of {len(sources)})"
+
+
 def native(*folders: str) -> list[Path]:
     """C++ and CUDA sources below these folders."""
     return [path for path in tracked(*folders) if path.suffix in (".h", ".cc", ".cu", ".cuh", ".inc")]
@@ -352,6 +362,9 @@ def main() -> int:
             str(sum(len(of_python.assignments_to_keras(p.read_text(encoding="utf-8"))) for p in others)),
         ),
         (".py files at the top of smddp_tf", str(sum(path.parent == ROOT / "smddp_tf" for path in files))),
+        ("Python modules whose test is found by name", found_by_name([p for p in files if p.stem[:2] != "__"])),
+        ("C++ units whose test is found by name", found_by_name([p for p in native("tf_ops") if p.suffix == ".cc"])),
+        ("arguments in smddp_tf that are `Any`", of_python.share_of_any(files)),
         ("source lines that ship, without comments", f"{source_lines()} (at most {MOST_SOURCE_LINES})"),
         ("lines of C++ and Python that ship", str(lines_of(native("tf_ops")) + lines_of(files))),
     )

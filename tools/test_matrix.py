@@ -50,19 +50,25 @@ NOTHING_SELECTED = 5  # pytest's exit status
 Suites = dict[str, tuple[list[str], Optional[int]]]
 
 # Name of the column -> what pytest gets, and under how many ranks (None: pytest itself is not under mpirun).
-PARALLEL = ["tests/parallel", "-p", "tests.mpi_plugin"]
+PARALLEL = ["tests", "-p", "tests.mpi_plugin"]
+UNIT = ["tests", "-m", "not launches and not native"]
 KERAS_TESTS = (
-    "accumulation", "compat", "compiled", "layer_states", "mixed_precision", "models", "optimizer", "patches", "saving",
+    "compat/test_shims.py", "keras/data_parallel/test_layer_states.py", "keras/optimizer/test_accumulation.py",
+    "keras/optimizer/test_loss_scaling.py", "keras/optimizer/test_pipeline.py",
+    "keras/optimizer/test_pipeline_compiled.py", "keras/optimizer/test_pipeline_models.py", "keras/test_loading.py",
+    "keras/test_patches.py", "keras/sharding/test_sharded_state_optimizer.py",
 )  # fmt: skip
 SUITES: Suites = {
-    "unit tests": (["tests/unit"], None),
+    "unit tests": (UNIT, None),
     "2 ranks": (PARALLEL, 2),
-    "processes of their own": (["tests/launch/test_legacy_keras.py", "tests/launch/test_saved_elsewhere.py"], None),
+    "processes of their own": (
+        ["tests/keras/optimizer/test_legacy.py", "tests/keras/saving/test_whole_files.py"],
+        None,
+    ),
     # What depends on the version of Keras.
     report.OTHER_KERAS: (
         [
-            *(f"tests/parallel/test_keras_{name}.py" for name in KERAS_TESTS),
-            "tests/parallel/test_sharded_optimizer.py",
+            *(f"tests/{name}" for name in KERAS_TESTS),
             "-p",
             "tests.mpi_plugin",
         ],
@@ -70,18 +76,22 @@ SUITES: Suites = {
     ),
 }
 ON_MPICH: Suites = {
-    "unit tests": (["tests/unit"], None),
+    "unit tests": (UNIT, None),
     "2 ranks": (PARALLEL, 2),
     "processes of their own": (
-        ["tests/launch/test_misuse.py", "tests/launch/test_standalone.py", "tests/launch/test_timeline.py"],
+        [
+            "tests/runtime/named/test_validate.py",
+            "tests/lifecycle/test_placement.py",
+            "tests/runtime/timeline/test_timeline_group.py",
+        ],
         None,
     ),
 }
 ON_NODES = {"4 ranks on 2 pretended nodes": ([*PARALLEL, "--pretend-nodes", "2,2"], 4)}
 
-# Runs in the environment: tests/launch/mpirun.py ends every process for certain and cleans the variables.
+# Runs in the environment: tests/support/mpirun.py ends every process for certain and cleans the variables.
 JOB = (
-    "import sys; from tests.launch.mpirun import launch; "
+    "import sys; from tests.support.mpirun import launch; "
     "done = launch(sys.argv[3:], int(sys.argv[1]) or None, float(sys.argv[2])); "
     "print(done.output); sys.exit(124 if done.timed_out else done.returncode)"
 )

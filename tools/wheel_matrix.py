@@ -33,7 +33,11 @@ INSTALL_SECONDS = 60.0
 NEEDED_BY_TESTS = ("pytest", "hypothesis", "mpi4py", "scikit-learn")
 SUITE = "smoke suite, 2 ranks"
 SMOKE = [
-    *(f"tests/parallel/test_{name}.py" for name in ("basics", "collectives_tf", "compiled", "keras_optimizer", "tape")),
+    "tests/test_basics.py",
+    "tests/collectives/test_ops.py",
+    "tests/collectives/test_xla.py",
+    "tests/keras/optimizer/test_pipeline.py",
+    "tests/gradients/test_tape.py",
     "-p",
     "tests.mpi_plugin",
 ]

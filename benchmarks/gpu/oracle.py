@@ -1,4 +1,4 @@
-"""What the GPU's kernels must give: the CPU's, which NumPy has checked (tests/native)."""
+"""What the GPU's kernels must give: the CPU's, which NumPy has checked (tests/compute)."""
 
 from __future__ import annotations
 

@@ -19,7 +19,7 @@ from tests.faults.cases import CASES
 from tests.faults.conduct import conduct
 from tests.faults.places import lab_is_missing
 from tests.faults.table import Row, as_table, save, update_page
-from tests.launch.mpirun import ROOT
+from tests.support.mpirun import ROOT
 
 _LAB_RATE = 200
 

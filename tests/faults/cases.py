@@ -10,7 +10,7 @@ from tests.faults import faults
 from tests.faults.case import Case
 from tests.faults.places import MPIRUN_ALONE, SMDDPRUN
 from tests.faults.running import Running
-from tests.launch.fabrics import FABRICS
+from tests.support.fabrics import FABRICS
 
 __all__ = ["CASES"]
 

@@ -19,7 +19,7 @@ from tests.faults.case import Case, Found, judge
 from tests.faults.places import Here, InLab
 from tests.faults.processes import MARK
 from tests.faults.running import Place, Running, start
-from tests.launch.mpirun import environment
+from tests.support.mpirun import environment
 
 __all__ = ["conduct"]
 

@@ -13,7 +13,7 @@ from types import TracebackType
 
 from benchmarks.lab import SCRIPT, Lab, why_not
 from tests.faults.processes import Process
-from tests.launch.mpirun import ROOT, find_mpirun
+from tests.support.mpirun import ROOT, find_mpirun
 
 __all__ = ["DISK_BYTES", "MPIRUN", "MPIRUN_ALONE", "SMDDPRUN", "Here", "InLab", "Launcher", "lab_is_missing"]
 

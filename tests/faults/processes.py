@@ -8,7 +8,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
-from tests.launch.mpirun import pids_with
+from tests.support.mpirun import pids_with
 
 __all__ = ["MARK", "Process", "marked", "send"]
 

@@ -14,7 +14,7 @@ from rich.table import Table
 
 from benchmarks.findings import machine
 from tests.faults.case import Case, Found
-from tests.launch.mpirun import ROOT
+from tests.support.mpirun import ROOT
 
 __all__ = ["Row", "as_markdown", "as_table", "save", "update_page"]
 

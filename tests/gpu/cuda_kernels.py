@@ -4,7 +4,7 @@ import ctypes
 
 import numpy as np
 
-from tests.native.compute_oracle import (
+from tests.support.compute_oracle import (
     as_bytes,
     core,
     numpy_dtype,

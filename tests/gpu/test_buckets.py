@@ -12,7 +12,7 @@ import pytest
 from tests import native_module
 from tests.fake_gpu.gpu import count, functions, left_clean
 from tests.gpu.bucket_job import ALIVE, MAX, MIN, SUM, Job, assert_equal_bits, assert_sums
-from tests.native.layouts import hosts
+from tests.support.layouts import hosts
 from tests.variants import FULL
 
 _core = native_module.core()

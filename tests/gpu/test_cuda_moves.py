@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from tests.gpu.cuda_kernels import GRIDS, POISON, Call, addresses, cpu_cast, guarded, untouched, values
-from tests.native.compute_oracle import (
+from tests.support.compute_oracle import (
     FLOATS,
     INTEGERS,
     MOVED,

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from tests import fake_gpu
-from tests.launch.mpirun import launch
+from tests.support.mpirun import launch
 
 SCRIPTS = Path(__file__).parent / "scripts"
 SMALL = {"SMDDP_BUCKET_BYTES": "16384", "SMDDP_CHUNK_BYTES": "4096"}  # many buckets, of many chunks

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from tests import gpu_ops
-from tests.launch import mpirun
+from tests.support import mpirun
 
 SCRIPTS = Path(__file__).resolve().parent / "scripts"
 SECONDS = 300.0

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from benchmarks.lab import SCRIPT, Lab, why_not
-from tests.launch.mpirun import ROOT, SCRIPTS
+from tests.support.mpirun import ROOT, SCRIPTS
 
 RANKS = SCRIPTS / "ranks_without_tensorflow.py"
 # What stands in for ssh: under Open MPI 5 (PRRTE), as parameters of mpirun.

@@ -10,7 +10,7 @@ import tempfile
 import time
 from pathlib import Path
 
-from tests.launch.mpirun import environment, find_mpirun, mpirun_flags
+from tests.support.mpirun import environment, find_mpirun, mpirun_flags
 
 START_SECONDS = 240.0
 

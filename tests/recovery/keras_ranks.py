@@ -14,7 +14,7 @@ import tensorflow as tf
 
 import smddp_tf.keras as hvd
 from smddp_tf import elastic
-from tests.launch.scripts.elastic_ranks import die_once
+from tests.support.scripts.elastic_ranks import die_once
 
 BATCHES, COMMIT_EVERY, ROWS, RATE = 12, 3, 12, 0.01
 

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from smddp_tf.run.launch.mpi import OPEN_MPI, find_mpi
-from tests.launch.mpirun import launch
+from tests.support.mpirun import launch
 
 SCRIPT = Path(__file__).with_name("keras_ranks.py")
 DEATH = 8  # the commit before is that of batch 6

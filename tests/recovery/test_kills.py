@@ -17,7 +17,7 @@ from pathlib import Path
 import pytest
 
 from smddp_tf.run.launch.mpi import OPEN_MPI, find_mpi
-from tests.launch.mpirun import ROOT, SCRIPTS, environment, find_mpirun, mpirun_flags
+from tests.support.mpirun import ROOT, SCRIPTS, environment, find_mpirun, mpirun_flags
 
 SCRIPT = SCRIPTS / "elastic_ranks.py"
 SEED = int(os.environ.get("SMDDP_TEST_SEED", "0")) or random.randrange(1, 1 << 30)

@@ -9,7 +9,7 @@ import sys
 import time
 from dataclasses import dataclass
 
-from tests.launch.mpirun import find_mpirun, mpirun_flags
+from tests.support.mpirun import find_mpirun, mpirun_flags
 
 
 @dataclass(frozen=True)

@@ -1,4 +1,4 @@
-"""The stress program, and tests/native, under sanitizers: python -m tests.stress [--seconds S] [--only thread]."""
+"""The stress program and `native` tests under sanitizers: python -m tests.stress [--seconds S] [--only thread]."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from tests.stress import under_python
 
 # ThreadSanitizer goes with nothing else; LeakSanitizer comes with AddressSanitizer.
 BUILDS = {"thread": "thread", "address": "address,undefined"}
-NATIVE = "native"  # tests/native, with the second
+NATIVE = "native"  # the tests with that mark, with the second
 
 
 def main() -> None:

@@ -1,5 +1,5 @@
-"""tests/native and tests/gpu with AddressSanitizer and UBSan: the native modules, the GPU in host memory and the GPU
-kernels' code are built with them, in a copy of the package.
+"""The tests marked `native`, and tests/gpu, with AddressSanitizer and UBSan: the native modules, the GPU in host memory
+and the GPU kernels' code are built with them, in a copy of the package.
 
 Python itself keeps memory until it ends, so leaks are looked for in the stress program alone.
 """
@@ -15,6 +15,7 @@ import nanobind
 
 from tests import native_module, native_programs
 from tests.native_programs import ROOT, build_env
+from tests.support.marks import files_with
 
 __all__ = ["run"]
 
@@ -38,7 +39,7 @@ def run(sanitizers: str) -> bool:
     # In processes of their own: one looks for its GPUs once.
     ended = [
         subprocess.run([*command, *tests], cwd=site, env=options, check=False).returncode
-        for tests in (["tests/native"], gpu)
+        for tests in ([str(file.relative_to(ROOT)) for file in files_with("native")], gpu)
     ]
     return not any(ended)
 

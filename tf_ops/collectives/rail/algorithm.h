@@ -40,7 +40,7 @@ enum class SumOrder { kDoubling, kRing };
 struct AlgorithmInfo {
   const char* name;
   // The same three figures as formulas for users, and as a function. docs/algorithms.md lists them too, and
-  // tests/native/test_rail_algorithms.py checks them by counting.
+  // tests/collectives/rail/test_registry.py checks them by counting.
   const char* steps;
   const char* messages;
   const char* traffic;

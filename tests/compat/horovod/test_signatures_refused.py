@@ -1,0 +1,297 @@
+"""Arguments that cannot be right are refused at the call, before anything is sent: nobody waits for it."""
+
+from __future__ import annotations
+
+import copy
+import pickle
+
+import keras
+import numpy as np
+import pytest
+import tensorflow as tf
+
+import smddp_tf.keras as hvk
+from smddp_tf import sdp
+from smddp_tf.compat.horovod import keras as horovod_keras
+from smddp_tf.sdp import keras as sdp_keras
+from tests.variants import in_full
+
+pytestmark = pytest.mark.ranks("2")
+
+v1 = tf.compat.v1
+
+
+@pytest.fixture(params=["eager", "graph", "session"])
+def run(request):
+    """Calls a function without arguments: directly, in a `tf.function`, or in a graph of TensorFlow 1."""
+
+    def in_session(function):
+        with tf.Graph().as_default():
+            function()
+
+    return {"eager": lambda f: f(), "graph": lambda f: tf.function(lambda: [f(), 0][1:])(), "session": in_session}[
+        request.param
+    ]
+
+
+def slices() -> tf.IndexedSlices:
+    return tf.IndexedSlices(tf.ones([1, 2]), tf.constant([0]), tf.constant([2, 2]))
+
+
+def refused(name: str, words: str, call) -> None:
+    with pytest.raises(ValueError, match=words):
+        pytest.fail(f"{name} returned {call()}")
+
+
+@pytest.fixture(autouse=True)
+def nothing_was_sent(hvd, size):
+    yield
+    assert float(hvd.allreduce(tf.constant(1.0), op=hvd.Sum, name="afterwards")) == size
+
+
+# --- process sets ---
+
+OF_SETS = {
+    "allgather": lambda hvd, **more: hvd.allgather(tf.ones([2]), **more),
+    "allreduce": lambda hvd, **more: hvd.allreduce(tf.ones([2]), **more),
+    "allreduce of slices": lambda hvd, **more: hvd.allreduce(slices(), **more),
+    "alltoall": lambda hvd, **more: hvd.alltoall(tf.ones([hvd.size()]), **more),
+    "barrier": lambda hvd, **more: hvd.barrier(**more),
+    "broadcast": lambda hvd, **more: hvd.broadcast(tf.ones([2]), 0, **more),
+    "broadcast_": lambda hvd, **more: hvd.broadcast_([variable()], 0, **more),
+    "broadcast_variables": lambda hvd, **more: hvd.broadcast_variables([variable()], 0, **more),
+    "grouped_allgather": lambda hvd, **more: hvd.grouped_allgather([tf.ones([2])], **more),
+    "grouped_allreduce": lambda hvd, **more: hvd.grouped_allreduce([tf.ones([2])], **more),
+    "grouped_reducescatter": lambda hvd, **more: hvd.grouped_reducescatter([tf.ones([2])], **more),
+    "join": lambda hvd, **more: hvd.join(**more),
+    "reducescatter": lambda hvd, **more: hvd.reducescatter(tf.ones([2]), **more),
+    "tape": lambda hvd, **more: gradient(hvd, **more),
+    "allgather_object": lambda hvd, **more: hvd.allgather_object(1, **more),
+    "broadcast_object": lambda hvd, **more: hvd.broadcast_object(1, **more),
+    "broadcast_object_fn": lambda hvd, **more: hvd.broadcast_object_fn(**more)(1),
+    "keras optimizer": lambda hvd, **more: hvd.DistributedOptimizer(keras.optimizers.SGD(), **more).apply(
+        [tf.ones([2])], [KERAS_VARIABLE]
+    ),
+    "tensorflow 1 optimizer": lambda hvd, **more: minimize(hvd, **more),
+}
+KERAS_VARIABLE = keras.Variable([1.0, 1.0])
+VARIABLE = tf.Variable([1.0, 1.0])
+
+
+def variable():
+    return VARIABLE if v1.executing_eagerly_outside_functions() else v1.get_variable("v", [2], use_resource=True)
+
+
+def gradient(hvd, **more):
+    x = tf.ones([2])
+    with tf.GradientTape() as tape:
+        tape.watch(x)
+        y = x * x
+    return hvd.DistributedGradientTape(tape, **more).gradient(y, x)
+
+
+def minimize(hvd, **more):
+    optimizer, weights = hvd.DistributedOptimizer(v1.train.GradientDescentOptimizer(0.1), **more), variable()
+    return optimizer.compute_gradients(lambda: tf.reduce_sum(weights), [weights])
+
+
+def stale(hvd, which: str):
+    """A set that names no set in use: as its user's program may have got hold of it."""
+    if which == "never added":
+        return hvd.ProcessSet([0])
+    if which == "unknown number":
+        process_set = hvd.ProcessSet([0])
+        process_set.process_set_id = 999
+        return process_set
+    added = hvd.add_process_set([0])
+    other = {"removed": added, "copied and removed": copy.copy(added)}.get(which) or pickle.loads(pickle.dumps(added))
+    hvd.remove_process_set(added)
+    return other
+
+
+@pytest.fixture(scope="module")
+def dynamic(hvd, size):
+    if size == 1:
+        pytest.skip("one rank has no parts")
+    hvd.shutdown()
+    hvd.init(process_sets="dynamic")
+    yield hvd
+    hvd.shutdown()
+    hvd.init()
+
+
+@pytest.mark.parametrize(
+    "which",
+    ["never added", "pickled and removed", *in_full("unknown number", "removed", "copied and removed")],
+)
+def test_unknown_process_sets(dynamic, run, which):
+    process_set = stale(dynamic, which)
+    for name, call in OF_SETS.items():
+        refused(
+            name,
+            "`process_set` is not in use|There is no process set",
+            lambda call=call: run(lambda: call(dynamic, process_set=process_set)),
+        )
+
+
+def test_process_sets_that_are_none(hvd, run):
+    for wrong in ([0], 0, 999, None, "0"):
+        for call in OF_SETS.values():
+            with pytest.raises(TypeError, match="`process_set` must be an `hvd.ProcessSet`"):
+                run(lambda call=call, wrong=wrong: call(hvd, process_set=wrong))
+
+
+def test_numbers_of_process_sets(hvd, size):
+    """Where Horovod takes numbers."""
+    for unknown in (999, -1):
+        for call in (hvd.size_op, hvd.is_process_set_included):
+            with pytest.raises(ValueError, match=f"There is no process set {unknown}"):
+                call(unknown)
+        with pytest.raises(ValueError, match=f"There is no process set {unknown}"):
+            tf.function(hvd.size_op)(unknown)
+        assert int(hvd.process_set_included_op(unknown)) == -3
+    assert int(hvd.size_op(0)) == size
+
+
+def test_process_sets_of_an_earlier_session(hvd, size):
+    if size == 1:
+        pytest.skip("one rank has no parts")
+    hvd.shutdown()
+    first = hvd.ProcessSet([0])
+    hvd.init(process_sets=[first])
+    copied = copy.copy(first)
+    hvd.shutdown()
+    for process_set in (first, copied, hvd.global_process_set):
+        for name, call in OF_SETS.items():
+            if name == "alltoall":  # which asks for the size to make its tensor
+                continue
+            with pytest.raises(ValueError, match=r"not in use|There is no process set|use hvd\.init\(\)"):
+                call(hvd, process_set=process_set)
+    hvd.init()
+    with pytest.raises(ValueError, match="There is no process set 1"):
+        hvd.allreduce(tf.ones([2]), process_set=copied)
+
+
+# --- compression ---
+
+OF_COMPRESSION = {
+    "allreduce": lambda hvd, x, **more: hvd.allreduce(x, **more),
+    "grouped_allreduce": lambda hvd, x, **more: hvd.grouped_allreduce([x], **more)[0],
+    "keras.allreduce": lambda hvd, x, **more: hvk.allreduce(x, **more),
+    "reducescatter": lambda hvd, x, **more: hvd.allgather(hvd.reducescatter(x, **more)),
+    "grouped_reducescatter": lambda hvd, x, **more: hvd.allgather(hvd.grouped_reducescatter([x], **more)[0]),
+    "tape": lambda hvd, x, **more: of_tape(hvd.DistributedGradientTape, x, **more),
+    "partial tape": lambda hvd, x, **more: of_tape(hvd.PartialDistributedGradientTape, x, **more),
+    "sdp tape": lambda hvd, x, **more: of_tape(sdp.DistributedGradientTape, x, **more),
+    "optimizer": lambda hvd, x, **more: of_optimizer(hvd.DistributedOptimizer, x, **more),
+    "keras optimizer": lambda hvd, x, **more: of_optimizer(hvk.DistributedOptimizer, x, **more),
+    "horovod.keras optimizer": lambda hvd, x, **more: of_optimizer(horovod_keras.DistributedOptimizer, x, **more),
+    "partial optimizer": lambda hvd, x, **more: of_optimizer(hvk.PartialDistributedOptimizer, x, **more),
+    "sdp optimizer": lambda hvd, x, **more: of_optimizer(sdp.DistributedOptimizer, x, **more),
+    "sdp keras optimizer": lambda hvd, x, **more: of_optimizer(sdp_keras.DistributedOptimizer, x, **more),
+    "sdp.allreduce": lambda hvd, x, **more: sdp.allreduce(x, **more),
+    "sdp.oob_allreduce": lambda hvd, x, **more: sdp.oob_allreduce(x, **more),
+    "_make_allreduce_grads_fn": lambda hvd, x, **more: hvd._make_allreduce_grads_fn("mine", **more)([x])[0],
+}
+
+
+def of_tape(make, x, **more):
+    with tf.GradientTape() as tape:
+        tape.watch(x)
+        y = x * tf.stop_gradient(x)
+    return make(tape, **more).gradient(y, x)
+
+
+def of_optimizer(make, x, **more):
+    KERAS_VARIABLE.assign([0.0, 0.0])
+    make(keras.optimizers.SGD(1.0), **more).apply([x], [KERAS_VARIABLE])
+    return -KERAS_VARIABLE
+
+
+@pytest.mark.parametrize("name", OF_COMPRESSION)
+@pytest.mark.parametrize("compression", ["none", "fp16", "bf16"])
+def test_compression_by_name(hvd, rank, size, name, compression):
+    call, x = OF_COMPRESSION[name], tf.constant([1.0 + 2.0**-12, rank + 1.0])
+    got = call(hvd, x, compression=compression)
+    np.testing.assert_array_equal(got, call(hvd, x, compression=getattr(hvd.Compression, compression)))
+    np.testing.assert_allclose(got, [1.0, (size + 1) / 2], rtol=1e-3)
+
+
+@pytest.mark.parametrize("wrong", ["fp8", "", None, True, 16, np.float16, tf.float16, {}], ids=repr)
+def test_what_is_no_compression(hvd, rank, wrong):
+    x = tf.constant([1.0, rank + 1.0])
+    for name, call in OF_COMPRESSION.items():
+        words = "`compression` must be hvd.Compression.none, .fp16, .bf16"
+        refused(name, words, lambda call=call: call(hvd, x, compression=wrong))
+    for at_once in (
+        lambda: hvd.DistributedOptimizer(keras.optimizers.SGD(), compression=wrong),
+        lambda: hvd.DistributedOptimizer(v1.train.GradientDescentOptimizer(0.1), compression=wrong),
+        lambda: hvd.DistributedGradientTape(tf.GradientTape(), compression=wrong),
+        lambda: hvd.allreduce(slices(), compression=wrong),
+        lambda: sdp.allreduce(slices(), compression=wrong),
+        lambda: hvk.load_model("nowhere.keras", compression=wrong),
+    ):
+        refused("at once", "`compression` must be", at_once)
+
+
+# --- roots ---
+
+OF_ROOTS = {
+    "broadcast": lambda hvd, root, **more: hvd.broadcast(tf.ones([2]), root, **more),
+    "broadcast_": lambda hvd, root, **more: hvd.broadcast_([variable()], root, **more),
+    "broadcast_variables": lambda hvd, root, **more: hvd.broadcast_variables([variable()], root, **more),
+    "broadcast_object": lambda hvd, root, **more: hvd.broadcast_object(1, root, **more),
+    "broadcast_object_fn": lambda hvd, root, **more: hvd.broadcast_object_fn(root, **more)(1),
+}
+WITHOUT_SETS = {
+    "broadcast of strings": lambda hvd, root: hvd.broadcast_variables([tf.Variable("text")], root),
+    "keras.broadcast": lambda hvd, root: hvk.broadcast([1.0], root),
+    "sdp.broadcast": lambda hvd, root: sdp.broadcast(tf.ones([2]), root),
+    "sdp.broadcast_variables": lambda hvd, root: sdp.broadcast_variables([variable()], root),
+    "callback": lambda hvd, root: hvk.callbacks.BroadcastGlobalVariablesCallback(root),
+    "hook": lambda hvd, root: hvd.BroadcastGlobalVariablesHook(root),
+}
+
+
+@pytest.mark.parametrize("wrong", ["0", None, 0.0, [0], True, {}], ids=repr)
+def test_roots_of_a_wrong_type(hvd, run, wrong):
+    for name, call in {**OF_ROOTS, **WITHOUT_SETS}.items():
+        words = "`root_rank` must be an integer, the number of a rank. Received: root_rank="
+        inside = run if name in OF_ROOTS else (lambda function: function())
+        refused(name, words, lambda call=call, inside=inside: inside(lambda: call(hvd, wrong)))
+
+
+def test_roots_that_do_not_exist(hvd, size, run):
+    for wrong in (size, -1, 10**12):
+        for name, call in {**OF_ROOTS, **WITHOUT_SETS}.items():
+            words = f"`root_rank` must be from 0 to {size - 1}. Received: root_rank={wrong}"
+            inside = run if name in OF_ROOTS else (lambda function: function())
+            refused(name, words, lambda call=call, inside=inside, wrong=wrong: inside(lambda: call(hvd, wrong)))
+
+
+def test_roots_outside_of_a_process_set(dynamic, rank, size, run):
+    last = dynamic.add_process_set([size - 1])
+    try:
+        for call in OF_ROOTS.values():
+            with pytest.raises(ValueError, match="`root_rank` must be a rank of the process set.*root_rank=0"):
+                run(lambda call=call: call(dynamic, 0, process_set=last))
+            if rank == size - 1:
+                run(lambda call=call: call(dynamic, size - 1, process_set=last))
+    finally:
+        dynamic.remove_process_set(last)
+
+
+def test_what_counts_as_a_root(hvd, rank, size):
+    for root in (np.int64(size - 1), np.uint8(size - 1), tf.constant(size - 1), size - 1):
+        assert int(hvd.broadcast(tf.constant(rank), root)) == size - 1
+        assert hvd.broadcast_object(rank, root) == size - 1
+
+
+def test_a_callback_made_before_init(hvd, size):
+    hvd.shutdown()
+    try:
+        with pytest.raises(ValueError, match="`root_rank` must be an integer"):
+            hvk.callbacks.BroadcastGlobalVariablesCallback("0")
+        assert hvk.callbacks.BroadcastGlobalVariablesCallback(size - 1).root_rank == size - 1
+    finally:
+        hvd.init()

@@ -1,0 +1,50 @@
+"""Reduction runs beside the backward pass: a bucket is through while another gradient is still being computed."""
+
+from __future__ import annotations
+
+import time
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from smddp_tf.gradients.reducer import GradientReducer
+from tests.native_module import core
+
+pytestmark = pytest.mark.ranks("2")
+
+LATE_SECONDS = 1.0
+
+
+def after_a_while(value: np.ndarray) -> np.ndarray:
+    time.sleep(LATE_SECONDS)
+    return value
+
+
+def test_a_bucket_is_reduced_before_a_late_gradient_is_ready(hvd, rank, size):
+    if size == 1:
+        pytest.skip("one rank reduces nothing, so nothing can overlap")
+    reducer = GradientReducer("test_overlap")
+    # Two dtypes make two buckets. The late one is first in the list and in the trace: were the ops chained in that
+    # order, or did the engine wait for the whole plan, the early one would come after it.
+    late, early = tf.Variable(tf.zeros(8, tf.float64)), tf.Variable(tf.zeros(1 << 18))
+
+    @tf.function
+    def step():
+        slow = tf.numpy_function(after_a_while, [tf.fill([8], tf.cast(rank, tf.float64))], tf.float64)
+        return reducer([slow, tf.range(1 << 18, dtype=tf.float32) + rank], [late, early])
+
+    step()
+    core().trace_start()
+    reduced_late, reduced_early = step()
+    events = core().trace_stop()
+
+    def at(what: str, index: int) -> int:
+        [moment] = [event["time_ns"] for event in events if (event["what"], event["index"]) == (what, index)]
+        return moment
+
+    mean = (size - 1) / 2
+    np.testing.assert_allclose(reduced_late, np.full(8, mean))
+    np.testing.assert_allclose(reduced_early, np.arange(1 << 18) + mean)
+    # In the first step the early one came first, so its bucket is now number 0.
+    assert at("tensor_ready", 1) < at("bucket_done", 0) < at("tensor_ready", 0) < at("bucket_done", 1)

@@ -1,0 +1,334 @@
+"""What callbacks decide on one rank holds for all: stopping, learning rates, weights; and the check of the start."""
+
+from __future__ import annotations
+
+import re
+import warnings
+
+import keras
+import numpy as np
+import pytest
+
+import smddp_tf.keras as hvk
+from smddp_tf._native import loader
+from tests.support.keras_training import dense_model, same_on_all_ranks
+from tests.support.uneven_data import BATCH, batches_of, data_of
+
+pytestmark = pytest.mark.ranks("2")
+
+ROWS = 24
+
+
+@pytest.fixture(autouse=True)
+def _ranks(size):
+    if size == 1:
+        pytest.skip("one rank cannot diverge")
+
+
+def compiled(optimizer=None, model=None):
+    model = model or dense_model()
+    model.compile(hvk.DistributedOptimizer(optimizer or keras.optimizers.SGD(0.01)), loss="mse")
+    return model
+
+
+def fit(model, rank, *callbacks, epochs=3, data=None, **options):
+    x, y = data or data_of(rank, ROWS)
+    return model.fit(
+        x, y, batch_size=BATCH, epochs=epochs, shuffle=False, verbose=0, callbacks=list(callbacks), **options
+    )
+
+
+class StopAtBatch(keras.callbacks.Callback):
+    def __init__(self, batch):
+        super().__init__()
+        self.batch = batch
+
+    def on_train_batch_end(self, batch, logs=None):
+        if batch == self.batch:
+            self.model.stop_training = True
+
+
+class StopAtEpoch(keras.callbacks.Callback):
+    def on_epoch_end(self, epoch, logs=None):
+        if epoch == 1:
+            self.model.stop_training = True
+
+
+@pytest.mark.parametrize("given_as", ["list", "one callback", "CallbackList"])
+def test_one_rank_stops_all_in_the_middle_of_an_epoch(hvd, rank, size, mpi, given_as):
+    model = compiled()
+    callback = StopAtBatch(2 if rank == size - 1 else 10**6)
+    given = {"list": [callback], "one callback": callback}.get(given_as)
+    if given_as == "CallbackList":
+        given = keras.callbacks.CallbackList([callback], add_history=True, model=model, epochs=3, steps=ROWS // BATCH)
+    x, y = data_of(rank, ROWS)
+    model.fit(x, y, batch_size=BATCH, epochs=3, verbose=0, callbacks=given)
+    assert int(model.optimizer.iterations.numpy()) == 3
+    if given_as == "CallbackList":
+        assert callback in given.callbacks
+        assert len(given.callbacks) == 2
+
+
+def test_one_rank_alone_has_the_callback(hvd, rank, size, mpi):
+    """The others take part although no callback of theirs looks at batches."""
+    model = compiled()
+    fit(model, rank, *([StopAtBatch(3)] if rank == 0 else []))
+    assert int(model.optimizer.iterations.numpy()) == 4
+    assert model.stop_training
+    assert same_on_all_ranks(mpi, model)
+
+
+class Silent(keras.callbacks.Callback):
+    """Sees every batch; nothing in its code tells that it may stop training."""
+
+    def __init__(self, batch=None, name="stop"):
+        super().__init__()
+        self.batch, self.name = batch, f"{name}_training"
+
+    def on_train_batch_end(self, batch, logs=None):
+        if batch == self.batch:
+            setattr(self.model, self.name, True)
+
+
+class Logger(Silent):
+    stops_training = False
+
+
+class ByInheritance(keras.callbacks.TerminateOnNaN):
+    def on_train_batch_end(self, batch, logs=None):
+        super().on_train_batch_end(batch, {"loss": np.nan if batch == 3 else 1.0})
+
+
+LONG = 41
+
+
+@pytest.mark.parametrize(
+    ("callback", "steps", "most_requests"),
+    [
+        (lambda: Logger(), 2 * LONG, 12),
+        (lambda: Silent(), 2 * LONG, LONG + 12),
+        (lambda: Silent(17), 18, 30),
+        (lambda: Silent(LONG - 2), LONG - 1, LONG + 12),
+        (lambda: ByInheritance(), 4, 16),
+        (lambda: keras.callbacks.ModelCheckpoint("never.keras", save_freq=10**6), 2 * LONG, 12),
+    ],
+    ids=["never", "could", "in the middle", "near the end", "by what it inherits", "of Keras"],
+)
+def test_ranks_ask_as_often_as_needed(hvd, rank, size, mpi, callback, steps, most_requests):
+    """A callback of rank 0 alone; whatever it does, the ranks stop at the same step."""
+    model = compiled()
+    counts = []
+
+    class Requests(keras.callbacks.Callback):
+        def on_epoch_begin(self, epoch, logs=None):
+            counts.append(loader.core().stats()["named_requests"])
+
+        on_epoch_end = on_epoch_begin
+
+    own = [callback()] if rank == 0 else []
+    fit(model, rank, Requests(), *own, epochs=2, data=data_of(rank, LONG * BATCH))
+    assert mpi.allgather(int(model.optimizer.iterations.numpy())) == [steps] * size
+    assert model.stop_training == (steps < 2 * LONG)
+    assert same_on_all_ranks(mpi, model)
+    assert counts[1] - counts[0] <= most_requests
+
+
+@pytest.mark.parametrize("alone", [0, -1])
+def test_callbacks_that_talk_to_the_other_ranks_come_before_the_agreement(hvd, rank, size, mpi, alone):
+    """One rank prints after each batch, say; all ranks have a callback with collectives of its own at batches."""
+    model = compiled()
+    callbacks = [hvk.callbacks.BroadcastGlobalVariablesCallback(0)]
+    if rank == alone % size:
+        callbacks.append(StopAtBatch(2))
+    fit(model, rank, *callbacks)
+    assert int(model.optimizer.iterations.numpy()) == 3
+    assert same_on_all_ranks(mpi, model)
+
+
+def test_one_rank_stops_all_at_the_end_of_an_epoch(hvd, rank, size, mpi):
+    model = compiled()
+    history = fit(model, rank, *([StopAtEpoch()] if rank == size - 1 else []), epochs=5)
+    assert len(history.epoch) == 2
+    assert same_on_all_ranks(mpi, model)
+
+
+def test_nan_on_one_rank_stops_all(hvd, rank, size):
+    model = compiled()
+    x, y = data_of(rank, ROWS)
+    if rank == 0:
+        y[2 * BATCH] = np.nan
+    fit(model, rank, keras.callbacks.TerminateOnNaN(), data=(x, y))
+    assert int(model.optimizer.iterations.numpy()) == 3
+
+
+def test_stopping_while_a_rank_has_run_out(hvd, rank, size, mpi):
+    model = compiled()
+    fit(model, rank, StopAtBatch(4 if rank == size - 1 else 10**6), data=data_of(rank))
+    assert len(batches_of(0)) < 5
+    assert int(model.optimizer.iterations.numpy()) == 5
+    assert same_on_all_ranks(mpi, model)
+
+
+def test_learning_rates_of_one_ranks_metrics_are_repaired(hvd, rank, size, mpi):
+    model = compiled()
+
+    class Lower(keras.callbacks.Callback):
+        """Like ReduceLROnPlateau, with metrics that only this rank sees."""
+
+        def on_epoch_end(self, epoch, logs=None):
+            self.model.optimizer.learning_rate = 0.01 / (rank + 2)
+
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        fit(model, rank, Lower(), epochs=2)
+    assert float(model.optimizer.learning_rate.numpy()) == pytest.approx(0.005)
+    assert same_on_all_ranks(mpi, model)
+    told = [warning.filename for warning in caught if "different learning rates" in str(warning.message)]
+    assert told == ([__file__] * 2 if rank == 0 else [])  # the line that called `fit`
+
+
+class RateOfBatches(keras.callbacks.Callback):
+    """Another learning rate for some batches; that of the others at the end of each epoch."""
+
+    def on_train_batch_begin(self, batch, logs=None):
+        self.model.optimizer.learning_rate = 0.05 if batch == 1 else 0.01
+
+
+class OtherWeights(keras.callbacks.Callback):
+    def on_epoch_begin(self, epoch, logs=None):
+        self.model.set_weights([weight + 1 for weight in self.model.get_weights()])
+
+
+@pytest.mark.parametrize(
+    ("callback", "what"),
+    [
+        (lambda: keras.callbacks.LearningRateScheduler(lambda epoch: 0.1 / (epoch + 1)), "began an epoch with .*rates"),
+        (RateOfBatches, "ended an epoch with different weights"),
+        (OtherWeights, "ended an epoch with different weights"),
+    ],
+)
+@pytest.mark.parametrize("holder", ["first", "last"])
+def test_what_a_callback_of_one_rank_sets_before_a_step(hvd, rank, size, mpi, callback, what, holder):
+    model = compiled(keras.optimizers.SGD(0.01, momentum=0.9))
+    callbacks = [callback()] if rank == (0 if holder == "first" else size - 1) else []
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        fit(model, rank, hvk.callbacks.BroadcastGlobalVariablesCallback(0), *callbacks, epochs=2)
+    assert same_on_all_ranks(mpi, model)
+    momentum = mpi.allgather(np.concatenate([np.ravel(variable) for variable in model.optimizer.variables]))
+    assert all(np.array_equal(momentum[0], each) for each in momentum)
+    assert any(re.search(what, str(warning.message)) for warning in caught) == (rank == 0)
+
+
+def test_restored_weights_are_the_same_everywhere(hvd, rank, size, mpi):
+    """The best epoch is another one on each rank."""
+    model = compiled()
+
+    class Invented(keras.callbacks.Callback):
+        def on_epoch_end(self, epoch, logs=None):
+            logs["loss"] = abs(epoch - min(rank, 1) * 2)
+
+    early = keras.callbacks.EarlyStopping("loss", patience=10, restore_best_weights=True)
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        fit(model, rank, Invented(), early, *([StopAtEpoch()] if rank < 0 else []), epochs=3)
+    assert same_on_all_ranks(mpi, model)
+    assert any("restored different weights" in str(warning.message) for warning in caught) == (rank == 0)
+
+
+def test_ranks_that_begin_with_other_epochs_are_told(hvd, rank, size):
+    model = compiled()
+
+    class Resume(keras.callbacks.Callback):
+        """Like BackupAndRestore with a backup on one rank only."""
+
+        def on_train_begin(self, logs=None):
+            self.model._initial_epoch = 1 if rank == 0 else 0
+
+    with pytest.raises(ValueError, match=r"begin with the same epoch. Received: epochs \[1, 0"):
+        fit(model, rank, Resume())
+
+
+# --- metrics weighted by samples ---
+
+
+def test_metrics_weighted_by_samples(hvd, rank, size, mpi):
+    """One process that has seen all samples with the same weights: the learning rate is zero."""
+    model = dense_model()
+    model.compile(hvk.DistributedOptimizer(keras.optimizers.SGD(0.0)), loss="mse", metrics=["mae"])
+    validation = data_of(20 + rank, 5 + 6 * rank)
+    history = fit(
+        model,
+        rank,
+        hvk.callbacks.MetricAverageCallback(weighted=True),
+        data=data_of(rank),
+        epochs=2,
+        validation_data=validation,
+    ).history
+    alone = dense_model()
+    alone.compile(keras.optimizers.SGD(0.0), loss="mse", metrics=["mae"])
+    x, y = (np.concatenate(arrays) for arrays in zip(*(data_of(r) for r in range(size))))
+    whole_validation = tuple(
+        np.concatenate(arrays) for arrays in zip(*(data_of(20 + r, 5 + 6 * r) for r in range(size)))
+    )
+    expected = alone.fit(x, y, epochs=2, verbose=0, validation_data=whole_validation).history
+    for key, values in expected.items():
+        assert history[key] == pytest.approx(values, rel=1e-5)
+    assert all(theirs == history for theirs in mpi.allgather(history))
+    assert "train_step" not in vars(model)
+    assert "test_step" not in vars(model)
+
+
+# --- an unsynchronised start ---
+
+
+def model_of_rank(rank: int) -> keras.Model:
+    keras.utils.set_random_seed(rank)
+    return keras.Sequential([keras.layers.Dense(4, name="first"), keras.layers.Dense(3)])
+
+
+def warned_of_start(fitted) -> list[str]:
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        fitted()
+    ours = [warning for warning in caught if "do not train the same model" in str(warning.message)]
+    assert all(warning.filename == __file__ for warning in ours)
+    return [str(warning.message) for warning in ours]
+
+
+def test_different_weights_at_the_start_are_told_once(hvd, rank, size):
+    model = compiled(model=model_of_rank(rank))
+    told = warned_of_start(lambda: [fit(model, rank, epochs=1) for _ in range(2)])
+    assert len(told) == (1 if rank == 0 else 0)
+    if rank == 0:
+        assert "first/kernel', between rank 0 and rank 1" in told[0]
+        assert "BroadcastGlobalVariablesCallback" in told[0]
+
+
+@pytest.mark.parametrize("way", ["callback", "by hand", "equal seeds"])
+def test_no_warning_where_ranks_are_synchronised(hvd, rank, size, way):
+    model = compiled(model=model_of_rank(0 if way == "equal seeds" else rank))
+
+    class ByHand(keras.callbacks.Callback):
+        def on_train_batch_end(self, batch, logs=None):
+            if batch == 0:
+                hvd.broadcast_variables(self.model.variables, 0)
+                hvd.broadcast_variables(self.model.optimizer.variables, 0)
+
+    callbacks = {"callback": [hvk.callbacks.BroadcastGlobalVariablesCallback(0)], "by hand": [ByHand()]}
+    assert warned_of_start(lambda: fit(model, rank, *callbacks.get(way, []), epochs=1)) == []
+
+
+@pytest.mark.parametrize("way", ["state.sync", "next epoch", "next fit"])
+def test_a_fit_of_one_step_is_no_training_yet(hvd, rank, size, way):
+    """Horovod's elastic examples make the variables with one, before `state.sync()`. Going on without is told."""
+    model = compiled(model=model_of_rank(rank))
+    one_step = {"steps_per_epoch": 1}
+    told = [len(warned_of_start(lambda: fit(model, rank, epochs=2 if way == "next epoch" else 1, **one_step)))]
+    if way == "state.sync":
+        hvk.elastic.KerasState(model, batch=0).sync()
+        told.append(len(warned_of_start(lambda: fit(model, rank, epochs=2))))
+    elif way == "next fit":
+        told.append(len(warned_of_start(lambda: fit(model, rank, epochs=1, **one_step))))
+    expected = {"state.sync": [0, 0], "next epoch": [1], "next fit": [0, 1]}
+    assert told == (expected[way] if rank == 0 else [0] * len(told))

@@ -1,0 +1,61 @@
+"""`DistributedOptimizer(shard=...)`: the same weights, bit by bit, and each rank has a part of the state."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from tests.support.sharded_models import (
+    BATCH,
+    HIDDEN,
+    OPTIMIZERS,
+    STEPS,
+    assert_identical,
+    degree_of,
+    model_of,
+    slot_elements,
+    trained,
+)
+from tests.variants import FULL, in_full
+
+pytestmark = pytest.mark.ranks("2", "2+2", "2+1")
+
+QUICK = ("momentum", "adamw", "rmsprop", "ema that overwrites", "loss scale")
+ON_NODES = ("rmsprop", "loss scale")
+
+
+@pytest.mark.parametrize("name", [*QUICK, *in_full(*(name for name in OPTIMIZERS if name not in QUICK))])
+def test_weights_are_identical(hvd, rank, size, mpi, shard, name):
+    if size > 2 and name not in ON_NODES and not FULL:
+        pytest.skip("on more ranks only two optimizers, but under make test-full")
+    whole = trained(rank, OPTIMIZERS[name]())
+    ours = trained(rank, OPTIMIZERS[name](), shard=shard)
+    assert_identical(ours, whole, model_of())
+    degree = degree_of(hvd, shard)
+    elements = mpi.allgather(slot_elements(ours))
+    assert sum(elements) == slot_elements(whole) * hvd.size() // degree
+    biggest_tensor = HIDDEN[0] * HIDDEN[1]
+    if slot_elements(whole):
+        assert max(elements) < slot_elements(whole) * (biggest_tensor / 2 + 4 * 16) / biggest_tensor
+
+
+def test_state_is_that_of_whole_slots(hvd, rank, mpi, shard):
+    """Every rank's parts, put together, are the slots without `shard`."""
+    whole = trained(rank, OPTIMIZERS["adam"]()).optimizer
+    ours = trained(rank, OPTIMIZERS["adam"](), shard=shard).optimizer
+    degree = degree_of(hvd, shard)
+    assert len(ours.variables) == len(whole.variables)
+    for mine, expected in zip(ours.variables, whole.variables):
+        parts = mpi.allgather(mine.numpy())
+        if not len(expected.shape):
+            assert mine.numpy() == expected.numpy()
+            continue
+        for first in range(0, hvd.size(), degree):
+            flat = np.concatenate(parts[first : first + degree])
+            np.testing.assert_array_equal(flat, expected.numpy().reshape(-1))
+
+
+def test_uneven_numbers_of_batches(rank, shard):
+    rows = BATCH * (STEPS - 5 * (rank == 0)) - 3
+    whole = trained(rank, OPTIMIZERS["adamw"](), rows=rows)
+    assert_identical(trained(rank, OPTIMIZERS["adamw"](), rows=rows, shard=shard), whole, model_of())

@@ -1,0 +1,90 @@
+"""`smddprun --shared-tensors`: TensorFlow's tensors in memory that a node's ranks map, and where that cannot be."""
+
+from __future__ import annotations
+
+import re
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.support.mpirun import Finished, launch
+
+pytestmark = pytest.mark.launches
+
+SCRIPT = Path(__file__).with_name("shared_tensors.py")
+SHARED = "--shared-tensors"
+TIMEOUT = 240.0
+
+
+def smddprun(*arguments: str | Path, **env: str) -> Finished:
+    return launch(["-m", "smddp_tf.run", *arguments], ranks=None, timeout=TIMEOUT, env=env).check()
+
+
+def told(done: Finished) -> list[tuple[int, int, str]]:
+    """By rank: bytes of sums that were read where they lay, the same of training, and the weights' hash."""
+    found = re.findall(r"rank (\d+): sums (\d+) training (\d+) weights (\w+)", done.output)
+    return [(int(sums), int(training), weights) for _, sums, training, weights in sorted(found)]
+
+
+@pytest.fixture(scope="module")
+def copied() -> str:
+    """The weights after training without the option."""
+    (first, second) = told(smddprun("-np", "2", SCRIPT))
+    assert first[:2] == second[:2] == (0, 0)
+    assert first[2] == second[2]
+    return first[2]
+
+
+def test_tensors_are_read_where_they_lie(copied: str) -> None:
+    """By both ranks, with and after a fork; the weights are those of copied tensors to the last bit."""
+    ranks = told(smddprun(SHARED, "-np", "2", SCRIPT, "fork"))
+    assert len(ranks) == 2
+    for sums, training, weights in ranks:
+        # Half of the contributions and half of the sums of two arrays of 4 MiB and one of 0.4 MB.
+        assert sums == pytest.approx(2 * (4 << 20) + 400_000, rel=0.02)
+        assert training > 0
+        assert weights == copied
+
+
+def test_without_smddprun(copied: str) -> None:
+    for sums, _, weights in told(launch(["-m", "smddp_tf.aliases", "shared_tensors", SCRIPT], 2, TIMEOUT).check()):
+        assert sums > 4 << 20
+        assert weights == copied
+
+
+def test_another_allocator_is_a_warning() -> None:
+    done = smddprun(SHARED, "-np", "2", SCRIPT, TF_CPU_ALLOCATOR_USE_BFC="1")
+    assert [referred[:2] for referred in told(done)] == [(0, 0)] * 2
+    assert "TF_CPU_ALLOCATOR_USE_BFC=1 gives TensorFlow another allocator; unset it." in done.output
+
+
+def test_ranks_of_two_nodes(copied: str) -> None:
+    """Two share theirs, the third has nobody to share with; sums from the other node are read in place, too."""
+    ranks = told(smddprun(SHARED, "-np", "3", SCRIPT, "hosts=a,a,b"))
+    assert [sums > 4 << 20 for sums, _, _ in ranks] == [True, True, False]
+    assert len({weights for _, _, weights in ranks}) == 1
+
+
+def test_one_rank_without(copied: str) -> None:
+    """Then all of its node copy, and the others say why."""
+    done = smddprun(SHARED, "-np", "2", SCRIPT, "not_on=1")
+    assert told(done) == [(0, 0, copied), (0, 0, copied)]
+    assert "this rank cannot map those of rank 1: its tensors lie in ordinary memory" in done.output
+
+
+def test_too_late_is_a_warning() -> None:
+    """TensorFlow would end the process where an allocator comes after its first tensor."""
+    late = (
+        "import tensorflow as tf; tf.zeros(5)\n"
+        "from smddp_tf import aliases; aliases.install('shared_tensors')\n"
+        "import smddp_tf as hvd; hvd.init(); print('sum', float(hvd.allreduce(tf.constant(4.0))))"
+    )
+    done = smddprun(sys.executable, "-c", late)
+    assert "sum 4.0" in done.output
+    assert "TensorFlow has been imported already; start the script with `smddprun --shared-tensors`" in done.output
+
+
+def test_one_rank_alone() -> None:
+    ((sums, training, _),) = told(smddprun(SHARED, SCRIPT))
+    assert (sums, training) == (0, 0)

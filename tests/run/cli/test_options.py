@@ -1,0 +1,185 @@
+"""horovodrun's flags: the variables they become, the YAML file, and what is refused."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+
+from smddp_tf.run.cli.options import KNOBS
+from tests.run.run_dry import DryRun, error_of, exports_of, values_of
+
+ROOT = Path(__file__).resolve().parents[3]
+
+
+@pytest.fixture
+def dry_run(monkeypatch, capsys) -> DryRun:
+    return DryRun(monkeypatch, capsys)
+
+
+def exports(dry_run: DryRun, *arguments: str, **more) -> dict[str, str]:
+    return exports_of(dry_run("-np", "2", *arguments, "t", **more))
+
+
+FLAGS = {
+    "--fusion-threshold-mb 32": {"HOROVOD_FUSION_THRESHOLD": "33554432", "SMDDP_BUCKET_BYTES": "33554432"},
+    "--fusion-threshold-mb 0": {"HOROVOD_FUSION_THRESHOLD": "0"},
+    "--cycle-time-ms 3.5": {"HOROVOD_CYCLE_TIME": "3.5"},
+    "--cache-capacity 0": {"HOROVOD_CACHE_CAPACITY": "0", "SMDDP_CACHE_CAPACITY": "0"},
+    "--hierarchical-allreduce": {"HOROVOD_HIERARCHICAL_ALLREDUCE": "1"},
+    "--no-hierarchical-allgather": {"HOROVOD_HIERARCHICAL_ALLGATHER": "0"},
+    "--torus-allreduce": {"HOROVOD_TORUS_ALLREDUCE": "1"},
+    "--autotune": {"HOROVOD_AUTOTUNE": "1", "SMDDP_AUTOTUNE": "1"},
+    "--no-autotune": {"HOROVOD_AUTOTUNE": "0"},
+    "--autotune-log-file /a.csv": {"HOROVOD_AUTOTUNE_LOG": "/a.csv"},
+    "--autotune-warmup-samples 2": {"HOROVOD_AUTOTUNE_WARMUP_SAMPLES": "2"},
+    "--autotune-steps-per-sample 4": {"HOROVOD_AUTOTUNE_STEPS_PER_SAMPLE": "4"},
+    "--autotune-bayes-opt-max-samples 8": {"HOROVOD_AUTOTUNE_BAYES_OPT_MAX_SAMPLES": "8"},
+    "--autotune-gaussian-process-noise 0.5": {"HOROVOD_AUTOTUNE_GAUSSIAN_PROCESS_NOISE": "0.5"},
+    "--timeline-filename /t.json": {"HOROVOD_TIMELINE": "/t.json"},
+    "--timeline-filename DYNAMIC": {"HOROVOD_TIMELINE": "DYNAMIC"},
+    "--monitor /r": {"SMDDP_MONITOR": "/r"},
+    "--timeline-mark-cycles": {"HOROVOD_TIMELINE_MARK_CYCLES": "1"},
+    "--no-timeline-mark-cycles": {"HOROVOD_TIMELINE_MARK_CYCLES": "0"},
+    "--no-stall-check": {"HOROVOD_STALL_CHECK_DISABLE": "1"},
+    "--stall-check": {"HOROVOD_STALL_CHECK_DISABLE": "0"},
+    "--stall-check-warning-time-seconds 5": {
+        "HOROVOD_STALL_CHECK_TIME_SECONDS": "5",
+        "SMDDP_STALL_WARN_SECONDS": "5",
+    },
+    "--stall-check-shutdown-time-seconds 9": {
+        "HOROVOD_STALL_SHUTDOWN_TIME_SECONDS": "9",
+        "SMDDP_STALL_ERROR_SECONDS": "9",
+    },
+    "--mpi-threads-disable": {"HOROVOD_MPI_THREADS_DISABLE": "1"},
+    "--num-nccl-streams 2": {"HOROVOD_NUM_NCCL_STREAMS": "2"},
+    "--thread-affinity 1": {"HOROVOD_THREAD_AFFINITY": "1"},
+    "--gloo-timeout-seconds 3": {"HOROVOD_GLOO_TIMEOUT_SECONDS": "3"},
+    "--log-level DEBUG": {"HOROVOD_LOG_LEVEL": "debug", "SMDDP_LOG_LEVEL": "debug"},
+    "--log-level FATAL": {"HOROVOD_LOG_LEVEL": "fatal", "SMDDP_LOG_LEVEL": "error"},
+    "--log-without-timestamp": {"HOROVOD_LOG_HIDE_TIME": "1", "SMDDP_LOG_TIMESTAMP": "0"},
+    "--log-with-timestamp": {"HOROVOD_LOG_HIDE_TIME": "0", "SMDDP_LOG_TIMESTAMP": "1"},
+    "--start-timeout 7": {"HOROVOD_START_TIMEOUT": "7", "SMDDP_START_TIMEOUT": "7"},
+    "-x NAME=a=b": {"NAME": "a=b"},
+}
+
+
+@pytest.mark.parametrize("flags", FLAGS)
+def test_flags_become_variables(dry_run: DryRun, flags: str) -> None:
+    found = exports(dry_run, *flags.split())
+    assert FLAGS[flags].items() <= found.items()
+    assert set(found) - {"PYTHONUNBUFFERED"} <= {*FLAGS[flags], *(knob.ours for knob in KNOBS)}
+
+
+def test_flags_without_meaning_leave_a_note(dry_run: DryRun) -> None:
+    exports(dry_run, "--cycle-time-ms", "3", "--fusion-threshold-mb", "1")
+    assert dry_run.notes.count("--cycle-time-ms is ignored: ") == 1
+    assert "--cycle-time-ms" in dry_run.notes
+
+
+def test_our_variables_are_the_ones_the_engine_reads() -> None:
+    documented = (ROOT / "docs" / "environment.md").read_text(encoding="utf-8")
+    rows = dict(re.findall(r"^- \*\*`(SMDDP_\w+)`\*\* \([^)]*?(HOROVOD_\w+)?`?\)", documented, re.MULTILINE))
+    for knob in KNOBS:
+        if knob.ours:
+            assert rows.get(knob.ours) == knob.variable
+    aliases = {name: ours for ours, name in rows.items()}
+    missing = [knob.option for knob in KNOBS if knob.variable in aliases and not knob.ours]
+    assert not missing, "the user's SMDDP_* variable would win over these flags"
+
+
+CONFIG = """
+num_proc: 3
+verbose: 1
+output_filename: /logs
+params: {fusion_threshold_mb: 8, cache_capacity: 5}
+autotune: {enabled: true, log_file: /log.csv}
+timeline: {filename: /t.json, mark_cycles: true}
+stall_check: {enabled: false, warning_time_seconds: 11}
+library_options: {num_nccl_streams: 2}
+logging: {level: INFO, hide_timestamp: true}
+"""
+
+
+def test_config_file(dry_run: DryRun, tmp_path) -> None:
+    file = tmp_path / "c.yaml"
+    file.write_text(CONFIG)
+    words = dry_run("--config-file", str(file), "--fusion-threshold-mb", "1", "t")
+    assert values_of(words, "-np") == ["3"]
+    found = exports_of(words)
+    expected = {
+        "HOROVOD_FUSION_THRESHOLD": str(1 << 20),  # the command line wins
+        "HOROVOD_CACHE_CAPACITY": "5",
+        "SMDDP_CACHE_CAPACITY": "5",
+        "HOROVOD_AUTOTUNE": "1",
+        "HOROVOD_AUTOTUNE_LOG": "/log.csv",
+        "HOROVOD_TIMELINE": "/t.json",
+        "HOROVOD_TIMELINE_MARK_CYCLES": "1",
+        "HOROVOD_STALL_CHECK_DISABLE": "1",
+        "HOROVOD_STALL_CHECK_TIME_SECONDS": "11",
+        "HOROVOD_NUM_NCCL_STREAMS": "2",
+        "HOROVOD_LOG_LEVEL": "info",
+        "HOROVOD_LOG_HIDE_TIME": "1",
+    }
+    assert expected.items() <= found.items()
+    assert values_of(dry_run("-np", "2", "--config-file", str(file), "t"), "-np") == ["2"]
+
+
+@pytest.mark.parametrize(
+    ("content", "words"),
+    [
+        ("params: {fusion: 1}", "`fusion` under `params`"),
+        ("unknown: 1", "`unknown`"),
+        ("- 1", "keys and values"),
+        ("params: 3", "section"),
+        ("a: [", "not YAML"),
+        ("elastic: {max_np: 3}\nnp: 2", "are not supported"),
+        ("controller: gloo", "Gloo is not supported"),
+    ],
+)
+def test_config_file_that_is_wrong(capsys, tmp_path, content: str, words: str) -> None:
+    file = tmp_path / "c.yaml"
+    file.write_text(content)
+    assert words in error_of(capsys, "--config-file", str(file), "t")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        ("-np 2 --gloo t", "Gloo is not supported"),
+        ("-np 2 --jsrun t", "jsrun"),
+        ("-np 2 --min-np 3 t", "--min-np 3"),
+        ("-np 2 --min-np 0 t", "--min-np 0"),
+        ("-np 2 --max-num-proc 4 t", "--max-np 4"),
+        ("-np 2 --host-discovery-script ./d.sh t", "are not supported"),
+        ("-np 0 t", "1 or more"),
+        ("-np 3 -H a:1,b:1 t", "3 slots"),
+        ("-H a:x t", "a:x"),
+        ("-H a:1 --hostfile f t", "not both"),
+        ("--hostfile /nowhere t", "/nowhere"),
+        ("-np 2 --fusion-threshold-mb -1 t", "0 or more"),
+        ("-np 2 --start-timeout 0 t", "positive"),
+        ("-np 2", "no command"),
+        ("-np 2 --mpirun /nowhere/mpirun t", "/nowhere/mpirun"),
+        ("-np two t", "not a valid integer"),
+        ("-np 2 --no-such-flag t", "No such option"),
+    ],
+)
+def test_refusals_say_why(capsys, arguments: str, words: str) -> None:
+    assert words in error_of(capsys, "--dry-run", *arguments.split())
+
+
+def test_elastic_flags_without_effect(dry_run: DryRun) -> None:
+    flags = "--min-np 2 --max-np 2 --reset-limit 3 --elastic-timeout 5 --blacklist-cooldown-range 1 2 --disable-cache"
+    assert values_of(dry_run("-np", "2", *flags.split(), "--mpi", "t"), "-np") == ["2"]
+
+
+def test_version_and_build(capsys) -> None:
+    from smddp_tf.run import cli
+
+    for flag, words in (("-v", "."), ("--check-build", "Available Tensor Operations:"), ("-cb", "[X] MPI")):
+        with pytest.raises(SystemExit) as ended:
+            cli.main([flag])
+        assert ended.value.code == 0
+        assert words in capsys.readouterr().out

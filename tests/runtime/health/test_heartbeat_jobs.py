@@ -1,0 +1,92 @@
+"""A rank is killed, stands still, or loses its launcher: the others say so and end. tests/faults has all cases."""
+
+from __future__ import annotations
+
+import os
+import re
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from tests.support.mpirun import SCRIPTS, Finished, environment, find_mpirun, launch, mpirun_flags
+
+pytestmark = pytest.mark.launches
+
+RANKS = 3
+LIMIT_SECONDS = 120.0
+SOON_SECONDS = 30.0
+
+
+def lose(manner: str, env: dict[str, str] | None = None) -> Finished:
+    return launch([SCRIPTS / "lost_rank.py", manner], RANKS, timeout=LIMIT_SECONDS, env=env)
+
+
+def test_a_killed_rank_is_named_by_the_others() -> None:
+    job = lose("killed")
+    assert not job.timed_out, job.output
+    assert job.returncode != 0
+    said = re.findall(
+        r"\[rank (\d)\] error: Rank 1 \(host \S+\) has died.* Under way on rank \d: allreduce 'after'", job.output
+    )
+    assert set(said) <= {"0", "2"}
+    assert said, job.output  # the launcher may end the other survivor before it has said so
+
+
+def test_a_stopped_rank_ends_the_job_though_the_others_are_busy_elsewhere() -> None:
+    job = lose("stopped", {"SMDDP_HEARTBEAT_TIMEOUT": "8", "SMDDP_FAILURE_GRACE": "1"})
+    assert not job.timed_out, job.output
+    assert job.returncode != 0
+    assert re.search(r"\[rank [02]\] error: No sign of life from rank 1 \(host \S+\) for \d+\.\d s", job.output), (
+        job.output
+    )
+    assert "The program did not end within 1 s of the loss of a rank" in job.output
+
+
+def test_ranks_end_when_their_launcher_is_killed(tmp_path: Path) -> None:
+    output = tmp_path / "output"
+    command = [find_mpirun(), "-np", str(RANKS), *mpirun_flags(find_mpirun()), sys.executable]
+    with output.open("wb") as file:  # not launch(), which ends what is left of a job
+        subprocess.run(
+            [*command, str(SCRIPTS / "lost_rank.py"), "launcher"],
+            env=environment(),
+            stdout=file,
+            stderr=subprocess.STDOUT,
+            timeout=LIMIT_SECONDS,
+            check=False,
+        )
+    ranks = [int(pid) for pid in re.findall(r"runs as process (\d+)", output.read_text())]
+    assert len(ranks) == RANKS, output.read_text()
+    try:
+        deadline = time.monotonic() + SOON_SECONDS
+        while any(is_running(pid) for pid in ranks) and time.monotonic() < deadline:
+            time.sleep(0.1)
+        assert not any(is_running(pid) for pid in ranks)
+    finally:
+        for pid in filter(is_running, ranks):
+            os.kill(pid, signal.SIGKILL)
+
+
+def test_a_wrapper_may_end_before_the_rank() -> None:
+    """The job lives as long as the launcher, whatever becomes of the processes between the two."""
+    job = lose("wrapped").check()
+    assert sorted(re.findall(r"rank (\d) has outlived its parent", job.output)) == ["0", "1", "2"], job.output
+
+
+def test_ranks_that_stay_longer_than_the_first_of_their_node_miss_nobody() -> None:
+    """Heartbeats of other nodes went to the one that has left."""
+    script = [SCRIPTS / "on_pretended_nodes.py", 2, Path(__file__).with_name("first_of_node_leaves.py")]
+    job = launch(script, 4, timeout=LIMIT_SECONDS, env={"SMDDP_HEARTBEAT_TIMEOUT": "9"})
+    assert sorted(re.findall(r"rank (\d) has left", job.check().output)) == ["0", "1", "2", "3"], job.output
+    assert "No sign of life" not in job.output
+
+
+def is_running(pid: int) -> bool:
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return False
+    return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
