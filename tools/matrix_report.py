@@ -1,4 +1,4 @@
-"""The pure parts of `make test-matrix`: which versions, what pytest's last line says, and the table for the README."""
+"""The pure parts of `make test-matrix`: versions, what pytest's last line says, the table for docs/releases.md."""
 
 from __future__ import annotations
 
@@ -99,7 +99,7 @@ def markdown(lines: Sequence[Sequence[str]]) -> str:
 
 
 def between(page: str, text: str, begin: str = BEGIN, end: str = END) -> str:
-    """The page with `text` between two markers, by default those of README.md.
+    """The page with `text` between two markers, by default those of docs/releases.md.
 
     Raises:
         ValueError: the markers are not there, each once and in order.

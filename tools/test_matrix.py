@@ -4,7 +4,7 @@ python tools/test_matrix.py                       all versions; prints the table
 python tools/test_matrix.py 2.16 2.18             some of them
 python tools/test_matrix.py -k saving             some tests, as for pytest
 python tools/test_matrix.py --nodes               also 4 ranks on 2 pretended nodes
-python tools/test_matrix.py --update-readme       also puts the table into README.md
+python tools/test_matrix.py --update-docs       also puts the table into docs/releases.md
 python tools/test_matrix.py --mpi mpich           the newest TensorFlow on MPICH, in .matrix/mpich
 
 Each version has an environment of its own, .matrix/<TensorFlow minor>, made when it is missing, with the Python of the
@@ -307,7 +307,7 @@ def main() -> int:
     parser.add_argument("-k", default="", dest="expression", help="which tests, as for pytest")
     parser.add_argument("--mpi", choices=("openmpi", "mpich"), default="openmpi", help="which MPI; mpich: one version")
     parser.add_argument("--nodes", action="store_true", help="also 4 ranks on 2 pretended nodes")
-    parser.add_argument("--update-readme", action="store_true", help="put the table into README.md")
+    parser.add_argument("--update-docs", action="store_true", help="put the table into docs/releases.md")
     options = parser.parse_args()
     on_mpich = options.mpi == "mpich"
     try:
@@ -326,13 +326,15 @@ def main() -> int:
     for minor in failed:
         logs = MATRIX / ("mpich" if on_mpich else minor) / "smddp" / "logs"
         print(f"TensorFlow {minor} failed; logs are in {logs}", file=sys.stderr)
-    if options.update_readme:
+    if options.update_docs:
         complete = len(shown) == len(report.VERSIONS) and all(map(report.row_ok, shown))
         if options.expression or on_mpich or not complete:
-            print("README.md stays as it is: it shows complete runs of all versions that passed.", file=sys.stderr)
+            print(
+                "docs/releases.md stays as it is: it shows complete runs of all versions that passed.", file=sys.stderr
+            )
             return 1
-        readme = ROOT / "README.md"
-        readme.write_text(report.between(readme.read_text(encoding="utf-8"), text), encoding="utf-8")
+        page = ROOT / "docs/releases.md"
+        page.write_text(report.between(page.read_text(encoding="utf-8"), text), encoding="utf-8")
     return 1 if failed else 0
 
 

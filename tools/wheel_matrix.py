@@ -2,7 +2,7 @@
 
 python tools/wheel_matrix.py                      all environments; prints the table and writes .matrix/wheel.{json,md}
 python tools/wheel_matrix.py 2.16 mpich           those with one of these words in their name
-python tools/wheel_matrix.py --update-readme      also puts the table into README.md
+python tools/wheel_matrix.py --update-docs      also puts the table into docs/releases.md
 
 Each environment is new, and holds one TensorFlow. The wheel is installed; `smddprun -np 2 python -m smddp_tf.demo` runs
 with nothing but this environment's programs on PATH, so without a compiler; a smoke suite runs on 2 ranks. It passes
@@ -167,7 +167,7 @@ def main() -> int:
     """Returns 0 when the wheel works in every environment chosen."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("words", nargs="*", help="parts of the names of environments, such as 2.16 or mpich")
-    parser.add_argument("--update-readme", action="store_true", help="put the table into README.md")
+    parser.add_argument("--update-docs", action="store_true", help="put the table into docs/releases.md")
     options = parser.parse_args()
     if not (made := build_wheel.current()):
         parser.error("dist/ holds no wheel of this commit; run `make wheel` first")
@@ -180,13 +180,12 @@ def main() -> int:
     (MATRIX / "wheel.json").write_text(json.dumps(rows, indent=1) + "\n", encoding="utf-8")
     (MATRIX / "wheel.md").write_text(text + "\n", encoding="utf-8")
     passed = all(map(report.row_ok, rows))
-    if options.update_readme:
+    if options.update_docs:
         if not passed or len(rows) < len(PLACES):
-            print("README.md stays as it is: it shows complete runs that passed.", file=sys.stderr)
+            print("docs/releases.md stays as it is: it shows complete runs that passed.", file=sys.stderr)
             return 1
-        readme = ROOT / "README.md"
-        page = readme.read_text(encoding="utf-8")
-        readme.write_text(report.between(page, text, BEGIN, END), encoding="utf-8")
+        page = ROOT / "docs/releases.md"
+        page.write_text(report.between(page.read_text(encoding="utf-8"), text, BEGIN, END), encoding="utf-8")
     return 0 if passed else 1
 
 

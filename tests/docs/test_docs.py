@@ -100,3 +100,25 @@ def test_decisions_have_one_form(page: Path) -> None:
 def test_lines_fit_a_screen() -> None:
     lines = [(page.name, line) for page in PAGES for line in page.read_text(encoding="utf-8").splitlines()]
     assert not [each for each in lines if len(each[1]) > 120]
+
+
+def in_docs(text: str) -> str:
+    """The text of README with its links as seen from docs/."""
+    return re.sub(r"\]\((?!https?:|#)(docs/)?", lambda found: "](" if found[1] else "](../", text)
+
+
+def test_the_home_page_begins_as_the_readme() -> None:
+    first_screen = (ROOT / "README.md").read_text(encoding="utf-8").partition("## How it works")[0]
+    home = (ROOT / "docs/index.md").read_text(encoding="utf-8")
+    assert home.partition("## Where to go")[0] == in_docs(first_screen), "edit README.md, and copy"
+
+
+@pytest.mark.parametrize("page", ["README.md", "docs/index.md"])
+def test_all_pages_are_linked(page: str) -> None:
+    text = (ROOT / page).read_text(encoding="utf-8")
+    linked = {
+        found.partition("#")[0] for found in re.findall(r"\]\(([^)]+)\)", in_docs(text) if "/" not in page else text)
+    }
+    pages = {path.relative_to(ROOT / "docs").as_posix() for path in (ROOT / "docs").rglob("*.md")}
+    others = {name for name in pages if name.startswith("decisions/0")} | {"index.md"}
+    assert pages - others <= linked

@@ -107,9 +107,9 @@ def test_between():
             report.between(broken, "new")
 
 
-def test_the_readme_has_the_markers():
-    readme = (ROOT / "README.md").read_text(encoding="utf-8")
-    assert report.between(readme, readme.split(report.BEGIN)[1].split(report.END)[0]) == readme
+def test_the_page_has_the_markers():
+    page = (ROOT / "docs/releases.md").read_text(encoding="utf-8")
+    assert report.between(page, page.split(report.BEGIN)[1].split(report.END)[0]) == page
 
 
 def test_merged_keeps_only_rows_of_the_same_sources():
