@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 import pytest
@@ -16,7 +17,10 @@ SCRIPT = Path(__file__).with_name("recorded.py")
 
 def test_the_launchers_flag(tmp_path: Path) -> None:
     folder = tmp_path / "made" / "recording"
-    launch(["-m", "smddp_tf.run", "-np", "2", "--monitor", folder, SCRIPT, "loop"], None, timeout=120).check()
+    job = ["-m", "smddp_tf.run", "-np", "2", "--monitor", folder, SCRIPT, "loop"]
+    ended = launch(job, None, timeout=120).check().output
+    assert re.search(r"^2 ranks on one host, 12 steps in \d+ s\.", ended, re.MULTILINE), ended
+    assert f"Written: {folder / 'report.json'}" in ended
     facts = [facts_of(folder / f"rank-{rank:05d}.json") for rank in range(2)]
     for rank, each in enumerate(facts):
         assert each["ended"] > each["first_step"] > each["started"]

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import re
 import signal
+import socket
 import subprocess
 import sys
 import time
@@ -13,6 +14,7 @@ from pathlib import Path
 
 import pytest
 
+from smddp_tf.lifecycle.versions import shown
 from smddp_tf.run import LaunchError, run
 from smddp_tf.run.launch.mpi import MPICH, find_mpi
 from tests.support.mpirun import ROOT, SCRIPTS, environment, find_mpirun, launch
@@ -37,6 +39,32 @@ def test_ranks_find_each_other_and_their_lines_are_told_apart(tmp_path: Path) ->
         assert f"[{rank}]<stderr>: threshold 2097152 yes\n" in done.output
         assert (tmp_path / f"rank.{rank}" / "stdout").read_text() == line + "\n"
         assert "threshold" in (tmp_path / f"rank.{rank}" / "stderr").read_text()
+
+
+def test_a_line_at_the_start_and_one_at_the_end() -> None:
+    command = [sys.executable, "-m", "smddp_tf.run", "-np2", sys.executable, "-c", "print('of a rank')"]
+    done = subprocess.run(command, env=environment(), capture_output=True, text=True, timeout=PATIENCE, check=True)
+    begin, end = (line for line in done.stderr.splitlines() if line.startswith("smddprun: "))
+    versions = shown()
+    assert begin == (
+        f"smddprun: 2 ranks on {socket.gethostname()}; TensorFlow {versions['tensorflow']}, Keras {versions['keras']}, "
+        f"{versions['mpi']}."
+    )
+    assert re.fullmatch(r"smddprun: 2 ranks have ended after \d+ s\.", end)
+    assert sorted(done.stdout.splitlines()) == ["[0]<stdout>: of a rank", "[1]<stdout>: of a rank"]
+    command.insert(3, "--quiet")
+    done = subprocess.run(command, env=environment(), capture_output=True, text=True, timeout=PATIENCE, check=True)
+    assert done.stderr == ""
+
+
+@pytest.mark.parametrize("given", [None, "0"])
+def test_tensorflow_does_not_greet_unless_asked_to(given: str | None) -> None:
+    tell = "import os; print('level', os.environ['TF_CPP_MIN_LOG_LEVEL'])"
+    outer = {name: value for name, value in environment().items() if name != "TF_CPP_MIN_LOG_LEVEL"}
+    outer |= {} if given is None else {"TF_CPP_MIN_LOG_LEVEL": given}
+    command = [sys.executable, "-m", "smddp_tf.run", "-np", "1", sys.executable, "-c", tell]
+    done = subprocess.run(command, env=outer, capture_output=True, text=True, timeout=PATIENCE, check=True)
+    assert f"level {given or 1}" in done.stdout
 
 
 def test_variables_by_which_other_programs_know_their_rank() -> None:
@@ -92,7 +120,7 @@ def test_the_rank_that_raised_is_named_and_not_those_that_end_of_it() -> None:
 
 
 def test_the_rank_that_left_is_named_and_not_those_that_waited_for_it() -> None:
-    done = smddprun("-np", "3", RANKS, "leave")
+    done = smddprun("-np", "3", "--quiet", RANKS, "leave")
     assert done.returncode == 3, done.output
     [line] = [line for line in done.output.splitlines() if line.startswith("smddprun: ")]
     assert re.fullmatch(

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import shlex
 import sys
+import time
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -17,7 +19,7 @@ from smddp_tf.lifecycle.placement import find_placement
 from smddp_tf.lifecycle.rank_variables import without_rank_variables
 from smddp_tf.run.cli.check_build import build_report, version
 from smddp_tf.run.cli.config_file import read_config
-from smddp_tf.run.cli.options import notes_for, variables_of_knobs, with_options
+from smddp_tf.run.cli.options import GroupedCommand, notes_for, variables_of_knobs, with_options
 from smddp_tf.run.hosts.hosts import Host
 from smddp_tf.run.launch import sagemaker
 from smddp_tf.run.launch.function import payload_of, results_of
@@ -48,7 +50,7 @@ def launcher(function: Callable[..., None]) -> click.Command:
         "help_option_names": ["-h", "--help"],
         "max_content_width": 110,
     }
-    return click.command(function.__name__, context_settings=settings)(function)
+    return click.command(function.__name__, cls=GroupedCommand, context_settings=settings)(function)
 
 
 def run_program(program: click.Command, arguments: Sequence[str] | None = None) -> None:
@@ -67,8 +69,8 @@ def run_program(program: click.Command, arguments: Sequence[str] | None = None) 
 def smddprun(**options: Any) -> None:
     """Runs COMMAND on several ranks: `smddprun -np 4 python train.py`.
 
-    Without -np: on the slots of -H, of Slurm's allocation, or of the SageMaker cluster this is; inside a job of mpirun
-    or srun, and where there is none of these, COMMAND runs here, as one rank. COMMAND may be a Python script.
+    Without -np: on the slots of -H, or of Slurm's allocation; inside a job of mpirun or srun, and where there is none
+    of these, COMMAND runs here, as one rank. COMMAND may be a Python script.
     """
     dispatch(options)
 
@@ -129,12 +131,13 @@ def dispatch(options: dict[str, Any], adapted: Callable[[dict[str, Any]], dict[s
     sys.exit(_launch(options, _settings(options, *placed), as_program(command), environment))
 
 
-def _diagnose(folder: str, strict: bool) -> int:
+def _diagnose(folder: str, strict: bool, after_job: bool = False) -> int:
     """Prints the findings, writes `report.json` and `report.html` into the folder, and returns the exit code.
 
     Args:
         folder: with the recording.
         strict: the exit code is 3 where a rule has fired.
+        after_job: whether it follows the output of ranks: then it goes to standard error.
     """
     from rich.console import Console
 
@@ -146,10 +149,10 @@ def _diagnose(folder: str, strict: bool) -> int:
         diagnosis = diagnose(folder)
     except NoRecording as error:
         raise LaunchError(str(error)) from error
-    show(diagnosis, Console(soft_wrap=False))
+    show(diagnosis, Console(soft_wrap=False, stderr=after_job))
     try:
         for write_report in (write_json, write_html):
-            click.echo(f"Written: {write_report(diagnosis, Path(folder))}")
+            click.echo(f"Written: {write_report(diagnosis, Path(folder))}", err=after_job)
     except (ImportError, OSError) as error:
         click.echo(f"smddprun: {error}", err=True)
     return _EXIT_FIRED if strict and diagnosis.findings else 0
@@ -239,7 +242,7 @@ def _launch(
 ) -> int:
     from smddp_tf.run.hosts.network import local_interfaces
     from smddp_tf.run.launch import launch
-    from smddp_tf.run.launch.before_start import missing_program, notes
+    from smddp_tf.run.launch.before_start import missing_program, notes, started
 
     if options["dry_run"]:
         click.echo(launch.line_of(settings, environment)[0].shown(command))
@@ -249,6 +252,27 @@ def _launch(
         return _EXIT_NO_PROGRAM
     for note in notes(settings, local_interfaces()):
         launch.say(note)
+    if options["quiet"]:
+        return _run(options, settings, command)
+    _say(started(settings))
+    begun = time.monotonic()
+    code = _run(options, settings, command)
+    if code == 0:
+        _say(f"{settings.ranks} ranks have ended after {time.monotonic() - begun:.0f} s.")
+        if options["monitor"]:
+            with contextlib.suppress(LaunchError):  # the program has recorded nothing, or in a folder of other hosts
+                _diagnose(options["monitor"], strict=False, after_job=True)
+    return code
+
+
+def _say(text: str) -> None:
+    """On standard error: what ranks print to standard output may be for another program."""
+    write(2, f"smddprun: {text}\n")
+
+
+def _run(options: Mapping[str, Any], settings: Settings, command: Sequence[str]) -> int:
+    from smddp_tf.run.launch import launch
+
     least = options["min_np"] if options["min_np"] is not None else settings.ranks
     if not (options["elastic"] or options["commit_dir"] or least < settings.ranks):
         return launch.launch(settings, command).code

@@ -20,7 +20,10 @@ from smddp_tf.run.launch.settings import absolute
 
 
 class _Ranks(click.types.IntParamType):
-    """The number of ranks: its message says how -np is written, because of -np2, which click takes for -n p2."""
+    """The number of ranks, also as in -np2, which click takes for -n p2. Its message says how -np is written."""
+
+    def convert(self, value: Any, *where: Any) -> Any:
+        return super().convert(value.removeprefix("p") if isinstance(value, str) else value, *where)
 
     def fail(self, message: str, *where: Any) -> NoReturn:
         super().fail(f"{message} Expected a number after a blank: -np 4.", *where)
@@ -124,14 +127,15 @@ KNOBS = (
 )  # fmt: skip
 
 
-def _switch(name: str, help: str) -> Callable[..., Any]:
-    return click.option(f"--{name}/--no-{name}", name.replace("-", "_"), default=None, help=help)
+def _switch(name: str, help: str, hidden: bool = False) -> Callable[..., Any]:
+    return click.option(f"--{name}/--no-{name}", name.replace("-", "_"), default=None, help=help, hidden=hidden)
 
 
 def _knob_option(knob: Knob) -> Callable[..., Any]:
+    hidden = bool(knob.ignored)  # docs/launching.md lists them
     if knob.kind is bool:
-        return _switch(knob.option, knob.help)
-    return click.option(f"--{knob.option}", knob.name, type=knob.kind, help=knob.help)
+        return _switch(knob.option, knob.help, hidden)
+    return click.option(f"--{knob.option}", knob.name, type=knob.kind, help=knob.help, hidden=hidden)
 
 
 _FLAG: dict[str, Any] = {"is_flag": True, "default": None}
@@ -142,7 +146,8 @@ _OPTIONS = [
     click.option("-np", "--np", "-n", "--num-proc", "num_proc", type=_Ranks(), help="Number of ranks."),
     click.option("-cb", "--check-build", "check_build", help="Print what is built.", **_FLAG),
     click.option("--doctor", help="Look for what is wrong around the job, without its command.", **_FLAG),
-    click.option("--diagnose", metavar="DIR", help="Say what slows a job down that was recorded to this folder."),
+    click.option("--diagnose", metavar="DIR",
+                 help="Say what slowed down the job that was recorded here. A --monitor job says it at its end."),
     click.option("--strict", help="With --diagnose: exit code 3 where a rule has fired.", **_FLAG),
     click.option("-H", "--hosts", "hosts", help="Hosts with slots: host1:4,host2:4."),
     click.option("--hostfile", "-hostfile", "--host-file", "hostfile", help="File with a `host slots=N` in each line."),
@@ -158,6 +163,7 @@ _OPTIONS = [
     click.option("--output-filename", help="Folder for copies of what ranks print: rank.N/stdout, rank.N/stderr."),
     click.option("-prefix-timestamp", "--prefix-timestamp", "prefix_timestamp", help="Lines carry the time.", **_FLAG),
     click.option("--verbose", "-verbose", count=True, default=None, help="Print mpirun's line; twice: MPI talks."),
+    click.option("--quiet", "-q", help="No line of smddprun at the start and the end, and no diagnosis.", **_FLAG),
     click.option("--config-file", help="YAML file with options, in horovodrun's form. The command line wins."),
     click.option("-p", "--ssh-port", type=int, help="Port of ssh on the hosts."),
     click.option("-i", "--ssh-identity-file", help="Private key for ssh."),
@@ -172,7 +178,7 @@ _OPTIONS = [
     *map(_knob_option, KNOBS),
     click.option("--log-with-timestamp/--log-without-timestamp", "log_with_timestamp", default=None,
                  help="The engine's own messages carry the time; for all lines: --prefix-timestamp."),
-    click.option("--disable-cache", help="No meaning here: there is no cache of checks.", **_FLAG),
+    click.option("--disable-cache", help="No meaning here: there is no cache of checks.", **_FLAG, **_HIDDEN),
     click.option("--mpi", "use_mpi", help="The only way there is.", **_FLAG, **_HIDDEN),
     click.option("--gloo", "use_gloo", **_FLAG, **_HIDDEN),
     click.option("--jsrun", "use_jsrun", **_FLAG, **_HIDDEN),
@@ -188,6 +194,33 @@ _OPTIONS = [
     click.option("--blacklist-cooldown-range", type=int, nargs=2, **_HIDDEN),
     click.option("--host-discovery-script", **_HIDDEN),
 ]  # fmt: skip
+
+
+# The headings of --help, and the parameters below each, in this order.
+_GROUPS = {
+    "Ranks and hosts": ("num_proc", "hosts", "hostfile", "slots_per_host", "ssh_port", "ssh_identity_file"),
+    "The program": ("module", "exported", "alias", "keras_distribution", "shared_tensors"),
+    "Output": ("output_filename", "prefix_timestamp", "log_level", "log_with_timestamp", "quiet", "verbose", "dry_run"),
+    "Look at a job": ("monitor", "diagnose", "strict", "timeline_filename", "timeline_mark_cycles", "doctor"),
+    "When ranks are missing": (
+        "start_timeout", "stall_check", "stall_check_warning_time_seconds", "stall_check_shutdown_time_seconds",
+    ),
+    "Start again after a failure": ("elastic", "min_np", "commit_dir", "reset_limit"),
+    "MPI and networks": ("fabric", "tcp", "network_interfaces", "mpirun", "mpi_args", "binding_args"),
+    "Tuning": ("fusion_threshold_mb", "cache_capacity"),
+}  # fmt: skip
+
+
+class GroupedCommand(click.Command):
+    """A command whose --help has its options under headings."""
+
+    def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """Writes them; those of no group come last."""
+        records = {each.name: record for each in self.get_params(ctx) if (record := each.get_help_record(ctx))}
+        groups = {heading: [records.pop(name) for name in names] for heading, names in _GROUPS.items()}
+        for heading, group in {**groups, "Other": list(records.values())}.items():
+            with formatter.section(heading):
+                formatter.write_dl(group)
 
 
 def with_options(function: Callable[..., Any]) -> Callable[..., Any]:

@@ -5,11 +5,14 @@ from __future__ import annotations
 import errno
 import os
 import shutil
+import socket
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
 import psutil
 
+from smddp_tf.exceptions import LaunchError
+from smddp_tf.lifecycle.versions import shown
 from smddp_tf.run.hosts.hosts import is_this_host
 from smddp_tf.run.hosts.network import Interface
 from smddp_tf.run.launch.settings import Settings
@@ -32,14 +35,27 @@ def missing_program(command: Sequence[str], settings: Settings, environment: Map
     return f"There is no script {script!r} in {os.getcwd()}, where the ranks run. No rank began."
 
 
+def started(settings: Settings) -> str:
+    """Where the ranks are started, and the versions here."""
+    hosts = list(dict.fromkeys(socket.gethostname() if is_this_host(h) else h for h in settings.hosts_of_ranks))
+    where = ", ".join([*hosts[:4], *([f"{len(hosts) - 4} more"] if len(hosts) > 4 else [])])
+    versions = shown()
+    libraries = [f"{name} {versions[name.lower()]}" for name in ("TensorFlow", "Keras")]
+    return f"{settings.ranks} ranks on {where}; {', '.join([*libraries, versions['mpi']])}."
+
+
 def notes(settings: Settings, interfaces: Sequence[Interface]) -> Iterator[str]:
-    """Yields a text for each setting that has no effect on the ranks of this host."""
+    """Yields a text for each setting that the ranks of this host may suffer from.
+
+    Raises:
+        LaunchError: a network interface does not exist.
+    """
     here = {one.name: str(one.network) for one in interfaces}
     for wanted in settings.network_interfaces:
         if not (wanted in here or "/" in wanted):
-            yield (
+            raise LaunchError(
                 f"--network-interfaces {wanted}: expected an interface of this host, or a network. There are: "
-                f"{', '.join(f'{name} ({network})' for name, network in here.items())}. It has no effect here."
+                f"{', '.join(f'{name} ({network})' for name, network in here.items())}."
             )
     ranks, memory = sum(map(is_this_host, settings.hosts_of_ranks)), psutil.virtual_memory()
     if ranks * _RANK_BYTES > memory.available:

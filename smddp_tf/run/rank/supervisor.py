@@ -31,6 +31,8 @@ from smddp_tf.run.link.ends import End
 from smddp_tf.run.rank.processes import end_with_parent, runs
 
 _DRAIN_SECONDS = 2.0
+# Variables of ranks that the user has not set: a crash shows Python's lines, and TensorFlow does not greet.
+_DEFAULTS = {"PYTHONFAULTHANDLER": "1", "TF_CPP_MIN_LOG_LEVEL": "1"}
 _KILL_AFTER_SECONDS = 5.0
 _AFTER_OTHERS_SECONDS = 3.0  # mpirun reports the first rank that ends, so one that is not the cause waits
 _AFTER_SIGNAL_SECONDS = 30.0  # mpirun ends the others when one has ended; the launcher decides earlier than this
@@ -78,7 +80,7 @@ def supervise(command: Sequence[str]) -> int:
 
 
 def _start(command: Sequence[str], variables: Mapping[str, str]) -> subprocess.Popen[bytes]:
-    environment = {"PYTHONFAULTHANDLER": "1", **os.environ, **variables}
+    environment = {**_DEFAULTS, **os.environ, **variables}
     is_task = runs("smddp_tf.run.rank.task", command)
     if not is_task:  # only a function's process talks to the launcher itself
         for name in (ADDRESS, KEY):

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from smddp_tf.run import cli
 from smddp_tf.run.cli.options import KNOBS
 from tests.run.run_dry import DryRun, error_of, exports_of, values_of
 
@@ -183,3 +184,27 @@ def test_version_and_build(capsys) -> None:
             cli.main([flag])
         assert ended.value.code == 0
         assert words in capsys.readouterr().out
+
+
+def test_help_is_in_groups_and_says_nothing_of_what_has_no_effect(capsys) -> None:
+    with pytest.raises(SystemExit):
+        cli.main(["--help"])
+    shown = capsys.readouterr().out
+    headings = ["Ranks and hosts:", "The program:", "Output:", "Look at a job:", "MPI and networks:", "Other:"]
+    places = [shown.index(f"\n{heading}\n") for heading in headings]
+    assert places == sorted(places)
+    assert "Ignored" not in shown
+    for knob in KNOBS:
+        assert (f"--{knob.option} " in shown) == (not knob.ignored), knob.option
+
+
+def test_a_shell_completes_options(monkeypatch, capsys) -> None:
+    for name, value in {
+        "_SMDDPRUN_COMPLETE": "bash_complete",
+        "COMP_WORDS": "smddprun --moni",
+        "COMP_CWORD": "1",
+    }.items():
+        monkeypatch.setenv(name, value)
+    with pytest.raises(SystemExit):
+        cli.main([])
+    assert capsys.readouterr().out.splitlines() == ["plain,--monitor"]

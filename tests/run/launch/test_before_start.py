@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import re
 import sys
 from types import SimpleNamespace
 
 import pytest
 
+from smddp_tf.exceptions import LaunchError
 from smddp_tf.run.hosts.hosts import Host
 from smddp_tf.run.launch import before_start
 from smddp_tf.run.launch.settings import Settings
@@ -28,8 +30,8 @@ def memory(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_the_number_of_ranks(monkeypatch, capsys) -> None:
     wrong = "is not a valid integer. Expected a number after a blank: -np"
     assert f"'two' {wrong} 4.\n" in error_of(capsys, "-np", "two", "t")
-    assert f"'p2' {wrong} 4.\n" in error_of(capsys, "-np2", "t")
-    assert "-np 2 " in " ".join(DryRun(monkeypatch, capsys)("--np", "2", "t"))  # as mpirun has it
+    for form in (["--np", "2"], ["-np2"], ["-n", "2"], ["-n2"], ["--np=2"]):
+        assert "-np 2 " in " ".join(DryRun(monkeypatch, capsys)(*form, "t"))
 
 
 def test_programs_that_are_not_there(monkeypatch, tmp_path) -> None:
@@ -61,16 +63,14 @@ def _folder_with(folder, name: str) -> str:
     return str(folder / "more")
 
 
-def test_what_has_no_effect() -> None:
+def test_a_network_interface_that_does_not_exist() -> None:
     def said(settings: Settings) -> list[str]:
         return list(before_start.notes(settings, [LO, ETH0]))
 
     assert said(settings(network_interfaces=("lo", "10.0.0.0/8"))) == []
-    (note,) = said(settings(network_interfaces=("lo", "nope0")))
-    assert note.startswith(
-        "--network-interfaces nope0: expected an interface of this host, or a network. There are: lo "
-    )
-    assert note.endswith("eth0 (10.0.0.0/24). It has no effect here.")
+    here = re.escape("There are: lo (127.0.0.0/8), eth0 (10.0.0.0/24).")
+    with pytest.raises(LaunchError, match=f"--network-interfaces nope0: expected an interface of this host, .* {here}"):
+        said(settings(network_interfaces=("lo", "nope0")))
 
 
 def test_more_ranks_than_memory() -> None:
