@@ -112,4 +112,5 @@ if not TYPE_CHECKING:  # a misspelt name is an error of a type checker
 
 
 def __dir__() -> list[str]:
-    return sorted({*globals(), *__all__, "__version__"})
+    """What programs use; the modules that it comes from are not among it."""
+    return sorted({*__all__, *_MODULES, "__version__", "keras", "process_sets"})

@@ -66,7 +66,7 @@ def test_everything_raises_before_init(restartable):
     hvd.shutdown()
     assert not hvd.is_initialized()
     for question in ("rank", "size", "local_rank", "local_size", "cross_rank", "cross_size", "is_homogeneous"):
-        with pytest.raises(ValueError, match=BEFORE_INIT):
+        with pytest.raises(ValueError, match=rf"{BEFORE_INIT} hvd.shutdown\(\) has ended the session."):
             getattr(hvd, question)()
     for collective in (
         lambda: hvd.allreduce(1.0),

@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import importlib
+
+import pytest
+
 from smddp_tf import elastic, exceptions
 
 
@@ -40,3 +44,14 @@ def test_states_of_ones_own() -> None:
     assert elastic.run_fn(work, lambda: events.append("reset"))(state, limit=3) == 3
     between = ["reset", "state.reset", "callback"]
     assert events == [("work", 0), *between, ("work", 1), *between, ("work", 2)]
+
+
+@pytest.mark.parametrize("name", ["", ".keras", ".keras.callbacks", ".elastic", ".data", ".sdp"])
+def test_dir_holds_what_programs_use(name: str) -> None:
+    """And no modules of the package's inside, nor what they import."""
+    module = importlib.import_module(f"smddp_tf{name}")
+    listed = dir(module)
+    assert set(module.__all__) <= set(listed)
+    assert not {"Any", "TYPE_CHECKING", "annotations", "basics", "patches", "lifecycle", "rank_zero"} & set(listed)
+    for each in listed:
+        assert hasattr(module, each), each

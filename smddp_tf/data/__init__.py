@@ -5,3 +5,7 @@ from smddp_tf.data.loaders import AsyncDataLoaderMixin, BaseDataLoader
 from smddp_tf.data.sharding import shard
 
 __all__ = ["AsyncDataLoaderMixin", "BaseDataLoader", "set_epoch", "shard"]
+
+
+def __dir__() -> list[str]:
+    return sorted(__all__)

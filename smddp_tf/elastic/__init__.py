@@ -43,4 +43,4 @@ if not TYPE_CHECKING:  # a misspelt name is an error of a type checker
 
 
 def __dir__() -> list[str]:
-    return sorted({*globals(), *__all__})
+    return sorted(__all__)

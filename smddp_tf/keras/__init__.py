@@ -76,3 +76,7 @@ __all__ = [
 ]  # fmt: skip
 __all__ += basics.__all__
 __all__ += process_sets.__all__
+
+
+def __dir__() -> list[str]:
+    return sorted(__all__)

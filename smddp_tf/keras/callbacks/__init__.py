@@ -27,3 +27,7 @@ __all__ = [
     "UnevenBatchesCallback",
     "on_rank_zero",
 ]
+
+
+def __dir__() -> list[str]:
+    return sorted(__all__)

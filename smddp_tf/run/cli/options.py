@@ -23,7 +23,8 @@ class _Ranks(click.types.IntParamType):
     """The number of ranks, also as in -np2, which click takes for -n p2. Its message says how -np is written."""
 
     def convert(self, value: Any, *where: Any) -> Any:
-        return super().convert(value.removeprefix("p") if isinstance(value, str) else value, *where)
+        number: Any = str(value).removeprefix("p")
+        return super().convert(number, *where)
 
     def fail(self, message: str, *where: Any) -> NoReturn:
         super().fail(f"{message} Expected a number after a blank: -np 4.", *where)

@@ -22,14 +22,15 @@ const char* NameOf(TraceWhat what) {
   return kNames[static_cast<size_t>(what)];
 }
 
-Status NotInitialized() {
+Status NotInitialized(bool was_ended) {
   if (IsFork()) {
     return Status(Reason::kBadState,
                   "This process was forked from one that had called hvd.init(). The session belongs to the parent and "
                   "cannot be used here. Get what you need, such as hvd.rank(), in the parent before the fork, or start "
                   "the process with multiprocessing.get_context(\"spawn\").");
   }
-  return Status(Reason::kBadState, "Horovod has not been initialized; use hvd.init().");
+  const char* why = was_ended ? " hvd.shutdown() has ended the session." : " (Horovod's words; this is smddp_tf.)";
+  return Status(Reason::kBadState, std::string("Horovod has not been initialized; use hvd.init().") + why);
 }
 
 }  // namespace smddp

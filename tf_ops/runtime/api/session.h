@@ -213,7 +213,7 @@ bool MpiSurvivesLosses();
 const char* MpiLibraryVersion();  // "" before MPI is initialised
 
 // The error of a call without a session, or in a fork of a process that has one. "Horovod has not been initialized;
-// use hvd.init()." is Horovod's text: scripts grep for it.
-Status NotInitialized();
+// use hvd.init()." is Horovod's text: scripts grep for it. `was_ended`: the process has had a session.
+Status NotInitialized(bool was_ended = false);
 
 }  // namespace smddp

@@ -1,5 +1,6 @@
 // The process's only session manager. Other global state is limited to facts of the process (log.cc, forked.cc,
 // mpi_life.cc, stack_dump.cc, gpu/devices.cc).
+#include <atomic>
 #include <chrono>
 #include <cstdlib>
 #include <future>
@@ -18,6 +19,7 @@ namespace {
 std::mutex g_starting;  // one StartSession at a time
 std::mutex g_mutex;     // of g_manager; held only briefly
 PlanRegistry g_plans;   // outlives the session manager
+std::atomic<bool> g_was_ended{false};
 // Never destroyed: a fork must not end its copy of it.
 std::shared_ptr<SessionManager>& g_manager = *new std::shared_ptr<SessionManager>();
 
@@ -75,6 +77,7 @@ Status StopSession(bool at_exit) {
     std::swap(leaving, g_manager);
   }
   if (leaving == nullptr) return Status::Ok();
+  g_was_ended = true;
   if (!at_exit || !MpiEndsAtExit()) {  // who else ends MPI, such as mpi4py, does so inside of Python's exit
     leaving->Stop(at_exit);
     return Status::Ok();
@@ -96,19 +99,19 @@ Status SessionFailure() {
 
 Result<std::shared_ptr<Session>> SessionOf(int process_set) {
   const std::shared_ptr<SessionManager> manager = CurrentManager();
-  if (manager == nullptr) return NotInitialized();
+  if (manager == nullptr) return NotInitialized(g_was_ended);
   return manager->SessionOf(process_set);
 }
 
 Result<std::vector<int>> AddProcessSets(const std::vector<ProcessSetSpec>& specs, bool at_start) {
   const std::shared_ptr<SessionManager> manager = CurrentManager();
-  if (manager == nullptr) return NotInitialized();
+  if (manager == nullptr) return NotInitialized(g_was_ended);
   return manager->Add(specs, at_start);
 }
 
 Result<bool> RemoveProcessSet(int process_set) {
   const std::shared_ptr<SessionManager> manager = CurrentManager();
-  if (manager == nullptr) return NotInitialized();
+  if (manager == nullptr) return NotInitialized(g_was_ended);
   return manager->Remove(process_set);
 }
 

@@ -110,7 +110,7 @@ void SessionManager::Stop(bool at_exit) {
   std::map<int, Set> sets;
   {
     std::lock_guard<std::mutex> lock(mutex_);
-    if (ended_.ok()) ended_ = NotInitialized();
+    if (ended_.ok()) ended_ = NotInitialized(/*was_ended=*/true);
     std::swap(sets, sets_);
   }
   for (auto& [number, set] : sets) {
