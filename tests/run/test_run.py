@@ -47,8 +47,8 @@ def test_a_line_at_the_start_and_one_at_the_end() -> None:
     begin, end = (line for line in done.stderr.splitlines() if line.startswith("smddprun: "))
     versions = shown()
     assert begin == (
-        f"smddprun: 2 ranks on {socket.gethostname()}; TensorFlow {versions['tensorflow']}, Keras {versions['keras']}, "
-        f"{versions['mpi']}."
+        f"smddprun: 2 ranks on {socket.gethostname()}. In this Python: TensorFlow {versions['tensorflow']}, "
+        f"Keras {versions['keras']}, {versions['mpi']}."
     )
     assert re.fullmatch(r"smddprun: 2 ranks have ended after \d+ s\.", end)
     assert sorted(done.stdout.splitlines()) == ["[0]<stdout>: of a rank", "[1]<stdout>: of a rank"]

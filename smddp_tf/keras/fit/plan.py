@@ -122,7 +122,7 @@ def one_progress_bar(arguments: dict[str, Any]) -> None:
     Args:
         arguments: of `fit`, `evaluate` or `predict`. Unchanged on rank 0 and under SMDDP_ALL_PROGRESS_BARS=1.
     """
-    if is_initialized() and rank() != 0 and not loader.core().switch("SMDDP_ALL_PROGRESS_BARS"):
+    if is_initialized() and not loader.core().switch("SMDDP_ALL_PROGRESS_BARS") and rank() != 0:
         arguments["verbose"] = 0
         if isinstance(arguments.get("x"), tf.data.Dataset) and "shuffle" in arguments:
             arguments["shuffle"] = False  # which Keras ignores, with a warning if it is true

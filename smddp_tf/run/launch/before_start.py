@@ -36,12 +36,12 @@ def missing_program(command: Sequence[str], settings: Settings, environment: Map
 
 
 def started(settings: Settings) -> str:
-    """Where the ranks are started, and the versions here."""
+    """Where the ranks are started, and the versions of the launcher's own environment, which mostly is theirs."""
     hosts = list(dict.fromkeys(socket.gethostname() if is_this_host(h) else h for h in settings.hosts_of_ranks))
     where = ", ".join([*hosts[:4], *([f"{len(hosts) - 4} more"] if len(hosts) > 4 else [])])
     versions = shown()
     libraries = [f"{name} {versions[name.lower()]}" for name in ("TensorFlow", "Keras")]
-    return f"{settings.ranks} ranks on {where}; {', '.join([*libraries, versions['mpi']])}."
+    return f"{settings.ranks} ranks on {where}. In this Python: {', '.join([*libraries, versions['mpi']])}."
 
 
 def notes(settings: Settings, interfaces: Sequence[Interface]) -> Iterator[str]:
