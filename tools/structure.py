@@ -77,9 +77,6 @@ EXCEPTIONS = {
     ("tf_ops/collectives/node/parts.cc:MakePartedView", "arguments"): _TO_DO,
     ("tf_ops/python/control_py.cc:RegisterPlan", "arguments"): "the binding of a function that Python calls by names",
     ("smddp_tf/monitor/files.py:RankFacts", "fields"): "one field for each fact in a rank's file, and no method",
-    ("smddp_tf/keras/fit/guard.py:Guard", "fields"): _TO_DO,
-    ("smddp_tf/run/launch/job.py:Job", "fields"): _TO_DO,
-    ("smddp_tf/run/launch/job.py:Job", "lines"): _TO_DO,
     (
         "smddp_tf/keras/optimizer/legacy.py:_members_for",
         "lines",

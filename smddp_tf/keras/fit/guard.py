@@ -19,23 +19,20 @@ import numpy as np
 import tensorflow as tf
 
 from smddp_tf._native.threads import of_thread
-from smddp_tf._warn import warn
-from smddp_tf.basics import rank
 from smddp_tf.collectives import ops
-from smddp_tf.collectives.functions import allgather_object, broadcast_variables
+from smddp_tf.collectives.functions import allgather_object
 from smddp_tf.data.epochs import EpochsOfFit
 from smddp_tf.data.first_epoch import FirstEpoch
 from smddp_tf.keras._backend import keras
 from smddp_tf.keras.callbacks.uneven_batches import JOIN
 from smddp_tf.keras.data_parallel.fitting import build_by_tracing
 from smddp_tf.keras.data_parallel.layer_states import agree_on_states
-from smddp_tf.keras.fit import start_check
+from smddp_tf.keras.fit import equal_state, start_check
 from smddp_tf.keras.fit.epoch_data import EpochData, data_of
 from smddp_tf.keras.fit.plan import TrainerPlan
 from smddp_tf.keras.fit.stopping import Stopping, agreed, facts_of, looks_at_batches, name_learning_rate
 from smddp_tf.keras.fit.uneven import StepsPlan, UnevenEpochs, plan_for
 from smddp_tf.keras.optimizer import same_batches
-from smddp_tf.keras.roles.local_variables import local_of
 from smddp_tf.keras.roles.step_hooks import hooks_of
 
 _NAME = "model.fit"  # what users see of these requests when a rank does not come
@@ -51,11 +48,8 @@ class Guard:
     """
 
     def __init__(self, plan: TrainerPlan) -> None:
-        callbacks = plan.callbacks
-        self.model = model = plan.model
+        callbacks, model = plan.callbacks, plan.model
         self._plan = plan
-        self._mode = plan.mode
-        self._callbacks = callbacks
         self._facts = facts_of(callbacks)  # after `agree`: of all ranks
         self._stopping = Stopping(model, callbacks)
         # After all callbacks, where any of them may itself talk to the other ranks: all must do so in one order.
@@ -87,18 +81,21 @@ class Guard:
         )
         self.first, self.last = [first], [last]
 
+    @property
+    def model(self) -> Any:
+        return self._plan.model
+
     # --- before training ---
 
     def agree(self) -> None:
         """One exchange of what every rank knows, and everybody's conclusions from it."""
         data = self._data_read()
         supply = data.supply(self.model.steps_per_execution)
-        self._steps_per_epoch = supply.steps_per_epoch
         facts = {
             "supply": supply,
             "data": self._data.numbers(),
             "epochs": self._plan.epochs,
-            "mode": self._mode,
+            "mode": self._plan.mode,
             "stopping": self._stopping.asks,
             "callbacks": self._facts,
         }
@@ -107,17 +104,17 @@ class Guard:
         self._facts = agreed([facts["callbacks"] for facts in everybody])
         self._check_equal(everybody, "epochs", "the same `initial_epoch` and `epochs` in `fit`")
         self._check_equal(everybody, "mode", "the same UnevenBatchesCallback, or none,")
-        name_learning_rate(self._callbacks, self._facts.write_rate)
+        name_learning_rate(self._plan.callbacks, self._facts.write_rate)
         self._stopping.agree(facts["stopping"] for facts in everybody)
         if all(facts["supply"].steps_per_epoch is None for facts in everybody):
             self._data.begin_fit(everybody[0]["data"])
         if self._plan.distribution is not None:
             build_by_tracing(self.model, data.dataset)
-        steps = plan_for(self._mode, [facts["supply"] for facts in everybody])
+        steps = plan_for(self._plan.mode, [facts["supply"] for facts in everybody])
         self._install_steps(steps)
         if steps is not None:
             hooks = hooks_of(self.model, "train")
-            self._uneven = UnevenEpochs(self.model, data, supply, steps, self._mode, hooks)
+            self._uneven = UnevenEpochs(self.model, data, supply, steps, self._plan.mode, hooks)
             self._uneven.begin()
         self.adopt_function()
 
@@ -205,9 +202,10 @@ class Guard:
     def begin_reading(self) -> None:
         """After the user's callbacks, which may have set the learning rate on one rank."""
         self._data.begin_reading()
-        if rates := self._rates():
+        if rates := equal_state.rates_of(self.model):
             name = of_thread(f"{_NAME} (learning rates of an epoch)")
-            self._take_rates(ops.allgather(tf.constant([rates], tf.float64), name=name).numpy(), "began")
+            of_ranks = ops.allgather(tf.constant([rates], tf.float64), name=name).numpy()
+            equal_state.take_rates(self.model, of_ranks, "began")
 
     def _begin_batch(self, batch: int) -> None:
         digests = self._data_read().digests
@@ -234,60 +232,32 @@ class Guard:
         self.check_start(goes_on=self.model.steps_per_execution > 1)
         if self._epochs_begun == 1 and self._plan.distribution is None:
             same_batches.warn_if_same()
-        mine = np.array([self._stopping.wanted(), self._first_epoch.bytes_read(), *self._rates()], np.float64)
+        mine = np.array(
+            [self._stopping.wanted(), self._first_epoch.bytes_read(), *equal_state.rates_of(self.model)], np.float64
+        )
         everybody = ops.allgather(tf.constant(mine[None]), name=of_thread(f"{_NAME} (end of an epoch)")).numpy()
         if everybody[:, 0].any():
             self.model.stop_training = True
         digests = self._data_read().digests
         if digests is not None:
-            digests.compare(self._mode == JOIN and not self._steps_per_epoch and not self.model.stop_training)
+            ended = self._plan.mode == JOIN and not self._data_read().steps_per_epoch
+            digests.compare(ended and not self.model.stop_training)
         if self._epochs_begun == 1:
             self._first_epoch.warn_if_all_read_all(everybody[:, 1].tolist())
-        if self._take_rates(everybody[:, 2:], "ended") or self._facts.set_state:
-            self._take_weights(
+        if equal_state.take_rates(self.model, everybody[:, 2:], "ended") or self._facts.set_state:
+            equal_state.take_weights(
+                self.model,
                 "The ranks ended an epoch with different weights, because a callback has set the learning rate or "
-                "weights on some ranks only; rank 0's weights are taken. Give all ranks the same callbacks."
+                "weights on some ranks only; rank 0's weights are taken. Give all ranks the same callbacks.",
             )
-
-    def _rates(self) -> list[float]:
-        return [float(optimizer.learning_rate.numpy()) for optimizer in self._optimizers()]
-
-    def _take_rates(self, of_ranks: Any, when: str) -> bool:
-        """Gives all ranks rank 0's learning rates, with a warning, where they differ; returns whether they do."""
-        if (of_ranks == of_ranks[0]).all():
-            return False
-        if rank() == 0:
-            warn(
-                f"The ranks {when} an epoch with different learning rates; all go on with rank 0's. "
-                f"Received: {of_ranks.tolist()}, by rank. Give all ranks the same callbacks, and put "
-                "hvd.callbacks.MetricAverageCallback() before those that read metrics, such as ReduceLROnPlateau, so "
-                "that they decide the same everywhere.",
-            )
-        for optimizer, rate in zip(self._optimizers(), of_ranks[0]):
-            optimizer.learning_rate = rate
-        return True
-
-    def _take_weights(self, warning: str) -> None:
-        """Gives all ranks rank 0's weights and optimizer state, with a warning, where they differ."""
-        if start_check.first_difference(self.model) is not None:
-            if rank() == 0:
-                warn(warning)
-            own = {id(variable) for variable in local_of(self.model)}
-            shared = {id(v): v for v in (*self.model.weights, *start_check.compared(self.model))}
-            broadcast_variables([v for key, v in shared.items() if key not in own], root_rank=0)
-
-    def _optimizers(self) -> list[Any]:
-        optimizer = getattr(self.model, "optimizer", None)
-        optimizer = getattr(optimizer, "inner_optimizer", optimizer)
-        has_rate = optimizer is not None and hasattr(optimizer.learning_rate, "assign")
-        return [optimizer] if has_rate else []
 
     def end_training(self) -> None:
         """EarlyStopping may have restored the weights of another epoch on each rank."""
         if self._facts.restores_weights:
-            self._take_weights(
+            equal_state.take_weights(
+                self.model,
                 "A callback restored different weights on different ranks; rank 0's are taken. Put "
-                "hvd.callbacks.MetricAverageCallback() before EarlyStopping, so that it decides the same on all."
+                "hvd.callbacks.MetricAverageCallback() before EarlyStopping, so that it decides the same on all.",
             )
 
 

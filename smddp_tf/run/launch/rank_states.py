@@ -1,0 +1,87 @@
+"""What the launcher knows of the ranks of a job: which have started, wait in `hvd.init`, or have ended, and how."""
+
+from __future__ import annotations
+
+import sys
+import time
+from collections.abc import Sequence
+
+from smddp_tf.run.hosts.hosts import NotStarted, is_this_host
+from smddp_tf.run.link.ends import Ends
+
+_INIT_SECONDS = 5.0  # for `hvd.init` of the others when a rank has ended without it
+
+
+class RankStates:
+    """The states of the ranks, as they have reported them.
+
+    Args:
+        hosts: of each rank.
+
+    Attributes:
+        of_peer: the ranks whose supervisors are connected, by peer of the server.
+        started: host and process of each rank that has reported, by rank.
+        in_init: the ranks that wait in `hvd.init`, and since when (seconds of the monotonic clock).
+        ends: of those that have ended.
+    """
+
+    def __init__(self, hosts: Sequence[str]) -> None:
+        self._hosts = list(hosts)
+        self.of_peer: dict[int, int] = {}
+        self.started: dict[int, tuple[str, int]] = {}
+        self.in_init: dict[int, float] = {}
+        self.ends = Ends()
+
+    @property
+    def all_started(self) -> bool:
+        return len(self.started) == len(self._hosts)
+
+    @property
+    def all_ended(self) -> bool:
+        return len(self.ends) == len(self._hosts)
+
+    @property
+    def apart(self) -> bool:
+        """Several ranks have loaded TensorFlow, and none has called `hvd.init`."""
+        ranks = range(len(self._hosts))
+        return len(ranks) > 1 and all(rank in self.ends and self.ends[rank].alone for rank in ranks)
+
+    @property
+    def lost_hosts(self) -> frozenset[str]:
+        """Hosts none of whose ranks has reported its end, while ranks of other hosts have."""
+        heard = {self._hosts[rank] for rank in self.ends}
+        return frozenset(host for host in self._hosts if heard and host not in heard and not is_this_host(host))
+
+    def check_init(self) -> None:
+        """Raises NotStarted where mpirun does not end a job whose ranks wait in `hvd.init` for one that has ended."""
+        if (text := self.never_joined()) and time.monotonic() > max(self.in_init.values()) + _INIT_SECONDS:
+            raise NotStarted(text, ())
+
+    def never_joined(self) -> str:
+        """Which ranks have ended without `hvd.init`, in which others wait; "" where that is not so."""
+        missing = [rank for rank, end in self.ends.items() if not (end.failed or end.initialized)]
+        if not missing or not self.in_init:
+            return ""
+        host, _ = self.started[missing[0]]
+        return (
+            f"rank {', '.join(map(str, missing))} on {host} has ended, with exit code 0, without having called "
+            f"hvd.init(), in which rank {', '.join(map(str, self.in_init))} waits for it. All ranks must call it."
+        )
+
+    def too_late(self, start_timeout: float, mpirun: str) -> NotStarted:
+        """The error where some have not started within `start_timeout` seconds."""
+        missing = [rank for rank in range(len(self._hosts)) if rank not in self.started]
+        hosts = list(dict.fromkeys(self._hosts[rank] for rank in missing))
+        heard = {self._hosts[rank] for rank in self.started}
+        silent = tuple(dict.fromkeys(host for host in self._hosts if host not in heard))
+        advice = (
+            f"see that `ssh {hosts[0]} true` works from here without a question, that the same Python is at "
+            f"{sys.executable} there, and that the hosts reach each other (--network-interfaces)."
+        )
+        text = (
+            f"{len(missing)} of {len(self._hosts)} ranks had not started after {start_timeout:g} s "
+            f"(--start-timeout): rank {', '.join(map(str, missing))} on {', '.join(hosts)}. "
+            + (f"Nothing at all came from {', '.join(silent)}. " if silent else "")
+            + (f"{mpirun} hangs, or the machine is very busy." if hosts == ["localhost"] else f"Please {advice}")
+        )
+        return NotStarted(text, silent)
