@@ -12,8 +12,6 @@ import inspect
 from collections.abc import Iterator
 from typing import Any
 
-import tensorflow as tf
-
 from smddp_tf.basics import is_initialized
 from smddp_tf.data.epochs import EpochsOfFit
 from smddp_tf.keras import patch_table, patches
@@ -21,7 +19,7 @@ from smddp_tf.keras._backend import keras
 from smddp_tf.keras.fit.epoch_data import prepared
 from smddp_tf.keras.fit.forgotten import requests
 from smddp_tf.keras.fit.guard import Guard
-from smddp_tf.keras.fit.plan import TrainerPlan, plan_of_fit
+from smddp_tf.keras.fit.plan import IGNORES_SHUFFLE, TrainerPlan, plan_of_fit
 from smddp_tf.keras.fit.stopping import facts_of, name_learning_rate
 from smddp_tf.keras.optimizer.adopted import follow_distribution
 from smddp_tf.keras.roles import running
@@ -48,7 +46,7 @@ def _guarding(plain_fit: Any) -> Any:
             bound = signature.bind(self, *args, **kwargs)
         except TypeError:
             return plain_fit(self, *args, **kwargs)  # says it in its own words
-        if is_initialized() and isinstance(bound.arguments.get("x"), tf.data.Dataset):
+        if is_initialized() and isinstance(bound.arguments.get("x"), IGNORES_SHUFFLE):
             bound.arguments.setdefault("shuffle", False)  # Keras's default has no effect there, but gives a warning
         bound.apply_defaults()
         if model_reduces(self):

@@ -8,6 +8,7 @@ optimizer, and a `keras.distribution`, where all ranks read the same global batc
 from __future__ import annotations
 
 import dataclasses
+import types
 from typing import Any
 
 import tensorflow as tf
@@ -28,6 +29,9 @@ from smddp_tf.keras.roles.current_distribution import current
 from smddp_tf.keras.roles.step_hooks import StepKind
 from smddp_tf.keras.roles.wrapping import model_reduces
 from smddp_tf.monitor import recording
+
+# Of such data Keras ignores `shuffle`, with a warning if it is true.
+IGNORES_SHUFFLE = (tf.data.Dataset, types.GeneratorType)
 
 
 @dataclasses.dataclass
@@ -124,8 +128,8 @@ def one_progress_bar(arguments: dict[str, Any]) -> None:
     """
     if is_initialized() and not loader.core().switch("SMDDP_ALL_PROGRESS_BARS") and rank() != 0:
         arguments["verbose"] = 0
-        if isinstance(arguments.get("x"), tf.data.Dataset) and "shuffle" in arguments:
-            arguments["shuffle"] = False  # which Keras ignores, with a warning if it is true
+        if isinstance(arguments.get("x"), IGNORES_SHUFFLE) and "shuffle" in arguments:
+            arguments["shuffle"] = False
 
 
 def _of_distribution(plan: TrainerPlan) -> TrainerPlan:

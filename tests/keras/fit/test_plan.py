@@ -79,6 +79,13 @@ def test_a_dataset_gives_no_warning_of_shuffle(hvd, rank, size):
                 keras.src.trainers.data_adapters.get_data_adapter(data, shuffle=True)  # Keras still has it
 
 
+def test_a_generator_gives_no_warning_of_shuffle(hvd, rank, size):
+    x, y = rows_of(rank, size)
+    with warnings.catch_warnings():
+        warnings.filterwarnings("error", message=".*shuffle.*")
+        wrapped().fit(((x[:4], y[:4]) for _ in range(2)), steps_per_epoch=2, verbose=0)
+
+
 def test_shuffle_that_a_user_asks_for_gives_one_warning(hvd, rank, size):
     data = tf.data.Dataset.from_tensor_slices(rows_of(rank, size)).batch(4)
     with warnings.catch_warnings(record=True) as caught:
