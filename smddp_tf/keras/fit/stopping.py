@@ -11,7 +11,7 @@ import tensorflow as tf
 
 from smddp_tf._native.threads import of_thread
 from smddp_tf._warn import warn
-from smddp_tf.basics import cross_rank, rank
+from smddp_tf.basics import cross_rank, is_initialized, rank
 from smddp_tf.collectives import ops
 from smddp_tf.collectives.reduce_op import Max
 from smddp_tf.keras._backend import keras
@@ -125,6 +125,7 @@ def flat(callbacks: Any) -> list[Any]:
 def facts_of(callbacks: Sequence[Any]) -> CallbackFacts:
     """The facts of this rank."""
     writers = tuple(getattr(keras.callbacks, name) for name in _WRITE_RATE)
+    node = cross_rank() if is_initialized() else 0
     return CallbackFacts(
         [_name_of(each) for each in callbacks if getattr(each, "for_all_ranks", False)],
         any(counts_samples(each) for each in callbacks),
@@ -132,7 +133,7 @@ def facts_of(callbacks: Sequence[Any]) -> CallbackFacts:
         any(getattr(each, "restore_best_weights", False) for each in callbacks),
         any(isinstance(each, writers) for each in callbacks),
         [type(each).__name__ for each in callbacks if _may_set_state(each)],
-        {(cross_rank(), path): type(each).__name__ for each in callbacks if (path := _path_of(each))},
+        {(node, path): type(each).__name__ for each in callbacks if (path := _path_of(each))},
     )
 
 
