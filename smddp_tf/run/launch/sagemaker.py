@@ -1,13 +1,17 @@
-"""What the ranks of a SageMaker job need beyond what SageMaker's training toolkit gives them.
+"""Jobs in SageMaker's training containers: what the container says, and what the ranks need.
 
-The toolkit starts the job: it runs mpirun on the first host, whose line ends in `smddprun python -m mpi4py train.py`.
+SageMaker's training toolkit starts the jobs of several hosts: its mpirun line ends in `smddprun python -m mpi4py
+train.py`. In a container of one host without the toolkit `smddprun` as the entry point starts the job. The names and
+the order of the flags are the toolkit's.
 """
 
 from __future__ import annotations
 
+import contextlib
 import json
 import shlex
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -15,52 +19,100 @@ from smddp_tf.exceptions import LaunchError
 from smddp_tf.lifecycle.rank_variables import MEETING
 from smddp_tf.run.launch.fabric import FABRICS, open_mpi_parameters
 
-RESOURCES = Path("/opt/ml/input/config/resourceconfig.json")
-MEETING_PORT = "29500"  # for programs that meet at MASTER_ADDR and are given no port
+CONFIG = Path("/opt/ml/input/config")
+FAILURE = Path("/opt/ml/output/failure")
 FABRIC = "SMDDP_FABRIC"
+MEETING_PORT = "29500"  # what programs take that meet at MASTER_ADDR and are given no port
+_RESOURCES = "resourceconfig.json"
+_OWN = "sagemaker_"
+_ENABLED = "sagemaker_distributed_dataparallel_enabled"
 _OPTIONS = "sagemaker_distributed_dataparallel_custom_mpi_options"
 _MPI_OPTIONS = "sagemaker_mpi_custom_mpi_options"  # of distribution={"mpi": ...}
+_PER_HOST = "sagemaker_mpi_num_of_processes_per_host"
 
 
-def refuse_without_toolkit(environment: Mapping[str, str]) -> None:
-    """Raises LaunchError in a training container whose job nobody starts.
+@dataclass(frozen=True)
+class Training:
+    """A training job, as one of its hosts sees it.
 
-    Args:
-        environment: of a process that is no MPI rank.
+    Attributes:
+        hosts: those that take part; the first is the leader.
+        per_host: ranks of each host.
+        custom_mpi_options: the user's words for mpirun.
+        program: the entry point, "" when none is named.
+        arguments: the hyperparameters as flags.
     """
-    if environment.get("SM_HOSTS") or RESOURCES.exists():
-        raise LaunchError(
-            "This is a training container of SageMaker, and smddprun does not start the jobs of several hosts there: "
-            "SageMaker's training toolkit does. Install sagemaker-training and sagemaker-tensorflow-training in the "
-            "image, as docker/Dockerfile.sagemaker does, and leave out ENTRYPOINT. On one host: smddprun -np N ..."
-        )
+
+    hosts: tuple[str, ...]
+    per_host: int
+    custom_mpi_options: str = ""
+    program: str = ""
+    arguments: tuple[str, ...] = ()
+
+    @property
+    def leader(self) -> str:
+        return self.hosts[0]
+
+    @property
+    def custom_words(self) -> list[str]:
+        """The custom MPI options as a shell cuts them; LaunchError where a quotation mark is missing."""
+        try:
+            return shlex.split(self.custom_mpi_options)
+        except ValueError as error:
+            raise LaunchError(f"custom_mpi_options: {error}. Received: {self.custom_mpi_options!r}.") from None
+
+    def command(self, given: Sequence[str]) -> list[str]:
+        """What the ranks run: `given`, or the entry point; without arguments of its own with the hyperparameters.
+
+        Raises:
+            LaunchError: there is nothing to run, or there are several hosts, whose jobs the toolkit starts.
+        """
+        if len(self.hosts) > 1:
+            raise LaunchError(
+                f"This container belongs to a SageMaker job of {len(self.hosts)} hosts, which its training toolkit "
+                "starts, not smddprun. Install sagemaker-training and sagemaker-tensorflow-training in the image, as "
+                "docker/Dockerfile.sagemaker does, and leave out ENTRYPOINT."
+            )
+        command = list(given) or ([self.program] if self.program else [])
+        if not command:
+            raise LaunchError(
+                "There is nothing to run. Give a command, or set SM_USER_ENTRY_POINT or SAGEMAKER_PROGRAM."
+            )
+        is_bare = len(command) == (2 if Path(command[0]).name.startswith("python") else 1)
+        return [*command, *(self.arguments if is_bare else ())]
+
+
+def tell_failure(text: str) -> None:
+    """Writes the text that SageMaker shows as the job's FailureReason, of which the first 1,024 bytes count."""
+    with contextlib.suppress(OSError):  # there is no such folder outside of a container
+        FAILURE.write_text(f"{text}\n", encoding="utf-8")
+
+
+def exported(words: Sequence[str]) -> dict[str, str | None]:
+    """Returns the variables that words for mpirun set: "-x NAME=VALUE" or, without a value, "-x NAME"."""
+    given = [word.partition("=") for flag, word in zip(words, words[1:]) if flag == "-x"]
+    return {name: value if equals else None for name, equals, value in given}
 
 
 def variables_of_ranks(environment: Mapping[str, str]) -> dict[str, str]:
-    """The variables that a rank started by the toolkit's mpirun line still needs.
+    """Returns the variables that a rank started by the toolkit's own mpirun line still needs.
 
-    These are the rendezvous address, the user's `-x NAME=VALUE` where the line sets the same variable (of two, Open MPI
-    5 uses the first, which is the toolkit's), and Open MPI's parameters for the network named by SMDDP_FABRIC: the
-    line sets `pml` itself, and mpirun refuses a parameter that is given twice.
-
-    Args:
-        environment: of the rank.
-
-    Returns:
-        Nothing outside of SageMaker.
+    These are the rendezvous address, the user's "-x NAME=VALUE" where the line sets the same variable (of two, Open MPI
+    5 uses the first, which is the toolkit's), and Open MPI's parameters for the network named by SMDDP_FABRIC: the line
+    sets `pml` itself, and mpirun refuses a parameter that is given twice.
 
     Raises:
         LaunchError: a variable has an invalid value.
     """
-    if not environment.get("SM_HOSTS"):
+    if not inside_training(environment):
         return {}
-    hosts = _parsed(environment, "SM_HOSTS", list)
-    meeting = dict(zip(MEETING, (min(map(str, hosts)), MEETING_PORT)))
-    given = _exported(_custom_words(environment))
+    training = read_training(environment)
+    meeting = dict(zip(MEETING, (training.leader, MEETING_PORT)))
+    given = exported(training.custom_words)
     return {
         **{name: value for name, value in meeting.items() if name not in environment},
-        **_parameters_of_fabric({**environment, **given}),
-        **given,
+        **_parameters_of_fabric({**environment, **{name: value or "" for name, value in given.items()}}),
+        **{name: value for name, value in given.items() if value is not None},
     }
 
 
@@ -68,33 +120,163 @@ def _parameters_of_fabric(environment: Mapping[str, str]) -> dict[str, str]:
     fabric = environment.get(FABRIC) or "auto"
     if fabric not in FABRICS:
         raise LaunchError(f"{FABRIC} must be one of {', '.join(FABRICS)}. Received: {fabric!r}.")
-    if fabric == "auto":
-        return {}
-    parameters = open_mpi_parameters(fabric, 4, environment)
+    parameters = open_mpi_parameters(fabric, 4, environment) if fabric != "auto" else []
     return {f"OMPI_MCA_{name}": value for name, value in parameters}
 
 
-def _custom_words(environment: Mapping[str, str]) -> list[str]:
-    """The user's `custom_mpi_options` as a shell cuts them."""
-    parameters = _parsed(environment, "SM_FRAMEWORK_PARAMS", dict) if environment.get("SM_FRAMEWORK_PARAMS") else {}
-    options = str(parameters.get(_OPTIONS) or parameters.get(_MPI_OPTIONS) or "")
+def inside_training(environment: Mapping[str, str]) -> bool:
+    """True in a SageMaker training container, with or without the training toolkit, which sets SM_*."""
+    return bool(environment.get("SM_HOSTS") and environment.get("SM_CURRENT_HOST")) or (CONFIG / _RESOURCES).exists()
+
+
+def read_training(environment: Mapping[str, str], config: Path = CONFIG) -> Training:
+    """Reads SM_* variables, and hyperparameters.json and resourceconfig.json in `config` where they are missing.
+
+    Raises:
+        LaunchError: a variable has an invalid value.
+    """
+    environment = {**_variables_of_files(config), **environment}
+    hyperparameters = _json(environment, "SM_HPS", config / "hyperparameters.json")
+    parameters = {name: value for name, value in hyperparameters.items() if name.startswith(_OWN)}
+    parameters.update(_json(environment, "SM_TRAINING_ENV").get("additional_framework_parameters") or {})
+    parameters.update(_json(environment, "SM_FRAMEWORK_PARAMS"))
+    parameters = {name: _decoded(value) for name, value in parameters.items()}
+    for source in (_json(environment, "SM_DISTRIBUTION"), _decoded(hyperparameters.get("distribution"))):
+        if isinstance(source, dict) and ("smdistributed" in source or "mpi" in source):
+            parameters.update(parameters_of_distribution(source))
+            hyperparameters = {name: value for name, value in hyperparameters.items() if name != "distribution"}
+    hosts = _hosts(environment, parameters, config)
+    current = environment["SM_CURRENT_HOST"]
+    if current not in hosts:
+        raise LaunchError(f"SM_CURRENT_HOST={current!r} is not one of the hosts that take part: {', '.join(hosts)}.")
+    return Training(
+        hosts=hosts,
+        per_host=_per_host(environment, parameters),
+        custom_mpi_options=str(parameters.get(_OPTIONS) or parameters.get(_MPI_OPTIONS) or ""),
+        program=str(
+            environment.get("SM_USER_ENTRY_POINT")
+            or environment.get("SAGEMAKER_PROGRAM")
+            or parameters.get("sagemaker_program")
+            or ""
+        ),
+        arguments=_arguments(environment, hyperparameters),
+    )
+
+
+def parameters_of_distribution(distribution: Mapping[str, Any]) -> dict[str, Any]:
+    """The parameters that the estimator's `distribution` argument becomes.
+
+    Args:
+        distribution: `{"smdistributed": {"dataparallel": {"enabled": True, "custom_mpi_options": "..."}}}`, or
+            `{"mpi": {"enabled": True, ...}}`.
+
+    Raises:
+        LaunchError: it is another strategy, or several.
+    """
+    if isinstance(options := distribution.get("mpi"), Mapping):
+        names = {"custom_mpi_options": _MPI_OPTIONS, "processes_per_host": _PER_HOST}
+        return {names[name]: value for name, value in options.items() if name in names}
+    strategies = distribution.get("smdistributed")
+    if not isinstance(strategies, Mapping) or set(strategies) - {"instance_groups"} != {"dataparallel"}:
+        raise LaunchError(
+            'Expected distribution={"smdistributed": {"dataparallel": {"enabled": True}}}. '
+            f"Received: {json.dumps(distribution)}."
+        )
+    options = strategies["dataparallel"]
+    parameters = {_ENABLED: bool(options.get("enabled", False)), _OPTIONS: options.get("custom_mpi_options", "")}
+    groups = distribution.get("instance_groups") or strategies.get("instance_groups")
+    if groups:
+        parameters["sagemaker_distribution_instance_groups"] = list(groups)
+    if "processes_per_host" in options:
+        parameters[_PER_HOST] = options["processes_per_host"]
+    return parameters
+
+
+def flags_of(hyperparameters: Mapping[str, Any]) -> list[str]:
+    """Hyperparameters as command-line flags, sorted by name; SageMaker's own are left out.
+
+    `--key value`, `-k value` for one letter, `a=1,b=2` for a dict; an empty value leaves the flag alone (`--amp`).
+    """
+    flags = []
+    for name in sorted(hyperparameters):
+        if name.startswith(_OWN):
+            continue
+        value = _decoded(hyperparameters[name])
+        if isinstance(value, Mapping):
+            text = ",".join(f"{key}={of_key}" for key, of_key in sorted(value.items()))
+        else:
+            text = str(value)
+        flags += [f"--{name}" if len(name) > 1 else f"-{name}", *([text] if text else [])]
+    return flags
+
+
+def _arguments(environment: Mapping[str, str], hyperparameters: Mapping[str, Any]) -> tuple[str, ...]:
+    """The toolkit's arguments, else our own conversion."""
+    if text := environment.get("SM_USER_ARGS"):
+        try:
+            given = json.loads(text)
+        except ValueError:
+            given = None
+        if not isinstance(given, list):
+            raise LaunchError(f"SM_USER_ARGS must be a JSON list. Received: {text!r}.")
+        return tuple(word for word in map(str, given) if word)
+    return tuple(flags_of(hyperparameters))
+
+
+def _variables_of_files(config: Path) -> dict[str, str]:
+    """The variables that the training toolkit makes of resourceconfig.json, as far as they are needed here."""
+    resources = _json({}, "", config / _RESOURCES)
+    given = {
+        "SM_HOSTS": json.dumps(resources.get("hosts") or []),
+        "SM_CURRENT_HOST": str(resources.get("current_host") or ""),
+    }
+    return given if resources else {}
+
+
+def _hosts(environment: Mapping[str, str], parameters: Mapping[str, Any], config: Path) -> tuple[str, ...]:
     try:
-        return shlex.split(options)
-    except ValueError as error:
-        raise LaunchError(f"custom_mpi_options: {error}. Received: {options!r}.") from None
+        hosts = json.loads(environment["SM_HOSTS"])
+    except ValueError:
+        hosts = None
+    if not isinstance(hosts, list) or not hosts:
+        raise LaunchError(f"SM_HOSTS must be a JSON list of hosts. Received: {environment['SM_HOSTS']!r}.")
+    groups = parameters.get("sagemaker_distribution_instance_groups")
+    if groups:
+        known = _json(environment, "SM_RESOURCE_CONFIG", config / _RESOURCES).get("instance_groups") or []
+        chosen = [group for group in known if group.get("instance_group_name") in groups]
+        hosts = [host for group in chosen for host in group.get("hosts", [])] or hosts
+    return tuple(sorted(map(str, hosts)))
 
 
-def _exported(words: Sequence[str]) -> dict[str, str]:
-    given = [word.partition("=") for flag, word in zip(words, words[1:]) if flag == "-x"]
-    return {name: value for name, equals, value in given if equals}
+def _per_host(environment: Mapping[str, str], parameters: Mapping[str, Any]) -> int:
+    candidates = (
+        parameters.get(_PER_HOST),
+        environment.get("SM_NUM_GPUS"),
+        environment.get("SM_NUM_NEURONS"),
+    )
+    numbers = [int(str(value)) for value in candidates if str(value).isdigit()]
+    return next((number for number in numbers if number > 0), 1)
 
 
-def _parsed(environment: Mapping[str, str], name: str, kind: type) -> Any:
+def _json(environment: Mapping[str, str], name: str, file: Path | None = None) -> dict[str, Any]:
+    """The object in a variable, else in a file, else {}."""
+    text, source = environment.get(name), name
+    if not text and file is not None and file.exists():
+        text, source = file.read_text(encoding="utf-8"), str(file)
     try:
-        value = json.loads(environment[name])
+        value = json.loads(text or "{}")
     except ValueError:
         value = None
-    if not isinstance(value, kind) or (kind is list and not value):
-        what = "a JSON list of hosts" if kind is list else "a JSON object"
-        raise LaunchError(f"{name} must be {what}. Received: {environment[name]!r}.")
+    if not isinstance(value, dict):
+        raise LaunchError(f"{source} must hold a JSON object. Received: {text!r}.")
+    return value
+
+
+def _decoded(value: Any) -> Any:
+    """Hyperparameters are passed as JSON inside of strings; a string that is not JSON is used unchanged."""
+    if isinstance(value, str):
+        try:
+            return json.loads(value)
+        except ValueError:
+            return value
     return value
