@@ -31,7 +31,7 @@ from smddp_tf.run.link.ends import End
 from smddp_tf.run.rank.processes import end_with_parent, runs
 
 _DRAIN_SECONDS = 2.0
-# Variables of ranks that the user has not set: a crash shows Python's lines, and TensorFlow does not greet.
+# Variables of ranks that the user has not set: a crash shows Python's lines, and TensorFlow less.
 _DEFAULTS = {"PYTHONFAULTHANDLER": "1", "TF_CPP_MIN_LOG_LEVEL": "1"}
 _KILL_AFTER_SECONDS = 5.0
 _AFTER_OTHERS_SECONDS = 3.0  # mpirun reports the first rank that ends, so one that is not the cause waits
