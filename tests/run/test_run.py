@@ -57,6 +57,12 @@ def test_a_line_at_the_start_and_one_at_the_end() -> None:
     assert done.stderr == ""
 
 
+def test_who_is_waited_for_in_init_is_said() -> None:
+    code = "import os, time, smddp_tf as h; time.sleep(8 * (os.environ['RANK'] == '1')); h.init()"
+    done = smddprun("-np", "2", sys.executable, "-c", code).check()
+    assert done.output.count("smddprun: 1 of 2 ranks wait in hvd.init() for rank 1.\n") == 1
+
+
 @pytest.mark.parametrize("given", [None, "0"])
 def test_tensorflow_does_not_greet_unless_asked_to(given: str | None) -> None:
     tell = "import os; print('level', os.environ['TF_CPP_MIN_LOG_LEVEL'])"

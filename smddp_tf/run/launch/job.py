@@ -20,7 +20,7 @@ from smddp_tf.run.launch.signals import LauncherSignals
 from smddp_tf.run.link.channel import ADDRESS, KEY, Kind
 from smddp_tf.run.link.ends import End
 from smddp_tf.run.link.server import ControlServer, Frame
-from smddp_tf.run.output.console import MPIRUN
+from smddp_tf.run.output.console import MPIRUN, write
 from smddp_tf.run.output.output import Output
 from smddp_tf.run.rank.processes import end_with_parent
 
@@ -151,6 +151,8 @@ class Job:
                 if process.poll() is None:
                     if not self._ranks.all_started and time.monotonic() > start_until:
                         raise self._ranks.too_late(self._start_timeout, self._words[0])
+                    if late := self._ranks.late_for_init():
+                        write(2, f"smddprun: {late}\n")
                     self._ranks.check_init()
                     continue
                 self._server.end_ranks()

@@ -9,6 +9,7 @@ from collections.abc import Sequence
 from smddp_tf.run.hosts.hosts import NotStarted, is_this_host
 from smddp_tf.run.link.ends import Ends
 
+_WAIT_SECONDS = 5.0  # in `hvd.init`, before it is said for whom
 _INIT_SECONDS = 5.0  # for `hvd.init` of the others when a rank has ended without it
 
 
@@ -31,6 +32,7 @@ class RankStates:
         self.started: dict[int, tuple[str, int]] = {}
         self.in_init: dict[int, float] = {}
         self.ends = Ends()
+        self._said_who_is_late = False
 
     @property
     def all_started(self) -> bool:
@@ -56,6 +58,17 @@ class RankStates:
         """Raises NotStarted where mpirun does not end a job whose ranks wait in `hvd.init` for one that has ended."""
         if (text := self.never_joined()) and time.monotonic() > max(self.in_init.values()) + _INIT_SECONDS:
             raise NotStarted(text, ())
+
+    def late_for_init(self) -> str:
+        """Once, when ranks have waited for a while in `hvd.init`: for whom. Else ""."""
+        late = [rank for rank in range(len(self._hosts)) if rank not in self.in_init and rank not in self.ends]
+        if self._said_who_is_late or not late or not self.in_init:
+            return ""
+        if time.monotonic() < min(self.in_init.values()) + _WAIT_SECONDS:
+            return ""
+        self._said_who_is_late = True
+        shown = ", ".join([*map(str, late[:8]), *([f"{len(late) - 8} more"] if len(late) > 8 else [])])
+        return f"{len(self.in_init)} of {len(self._hosts)} ranks wait in hvd.init() for rank {shown}."
 
     def never_joined(self) -> str:
         """Which ranks have ended without `hvd.init`, in which others wait; "" where that is not so."""
